@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_BASE_COMM_H
+#define TT_BASE_COMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+
+/**
+ * A communicator: the ranks of a job and how they exchange messages. Everything above it (collectives, FSDP,
+ * checkpoints) is written once over these few functions; the implementations are self (one rank), threads (ranks are
+ * threads of one process, for tests) and MPI, all in parallel/.
+ *
+ * A message is a list of segments, so that a shard lands in the parameters where it belongs without a staging copy.
+ * Messages between two ranks with one tag arrive in the order they were sent.
+ *
+ * Only the thread that created a communicator calls it (MPI_THREAD_FUNNELED).
+ */
+struct tt_segment {
+    void *data;
+    size_t bytes;
+};
+
+/** A transfer under way; opaque storage of the implementation. Zero = nothing under way. */
+struct tt_request {
+    uintptr_t state[2];
+};
+
+struct tt_comm;
+
+struct tt_comm_ops {
+    const char *name; /* "self", "threads", "mpi" */
+    /* Starts a transfer; the segments' memory must stay untouched (send) or unread (receive) until it completes. The
+     * segment list itself is copied or no longer needed on return. peer is a rank of comm. */
+    int (*send_begin)(struct tt_comm *comm, const struct tt_segment *segments, int n, int peer, int tag,
+                      struct tt_request *ret_request);
+    int (*recv_begin)(struct tt_comm *comm, const struct tt_segment *segments, int n, int peer, int tag,
+                      struct tt_request *ret_request);
+    /* Advances all transfers; ret_done says whether this one completed, its request is then zero. A zero request is
+     * done. Never blocks. */
+    int (*test)(struct tt_comm *comm, struct tt_request *request, bool *ret_done);
+    /* Ends the whole job now, after printing message once; used when ranks can no longer agree. Does not return. */
+    void (*abort)(struct tt_comm *comm, int exit_code, const char *message);
+    void (*free)(struct tt_comm *comm);
+};
+
+struct tt_comm {
+    const struct tt_comm_ops *ops;
+    int rank;
+    int size;
+    double timeout_sec;     /* a wait longer than this is TT_ECOMM, naming the peer and `waiting_for` */
+    const char *waiting_for; /* what the executor is doing, for that message; may be NULL */
+    int64_t payload_bytes;  /* sent by this rank in collectives of parameters and gradients; reset by the trainer */
+    int64_t control_bytes;  /* sent by this rank for agreement, norms, losses */
+    double wait_sec;        /* time spent in waits that had not completed at once: exposed communication */
+};
+
+/** Waits for a request with the timeout above; peer is for the message. */
+int tt_comm_wait(struct tt_comm *comm, struct tt_request *request, int peer) TT_MUST_CHECK;
+
+void tt_comm_free(struct tt_comm *comm);
+
+/* Small collectives over all ranks of comm (collective: every rank calls, same arguments but the data). They count as
+ * control traffic. Integers, so that the result does not depend on the order of the sums. */
+
+int tt_comm_sum_i64(struct tt_comm *comm, int64_t *values, int n) TT_MUST_CHECK;
+int tt_comm_max_f64(struct tt_comm *comm, double *values, int n) TT_MUST_CHECK;
+int tt_comm_barrier(struct tt_comm *comm) TT_MUST_CHECK;
+
+/** Bytes of root go to every rank. */
+int tt_comm_broadcast(struct tt_comm *comm, void *bytes, size_t size, int root) TT_MUST_CHECK;
+
+/** Every rank's size bytes, in rank order, into all (comm->size * size bytes) on every rank. */
+int tt_comm_gather_all(struct tt_comm *comm, const void *bytes, size_t size, void *all) TT_MUST_CHECK;
+
+/**
+ * Agreement on errors, before ranks communicate about what they made: every rank passes its own code (0 or negative);
+ * every rank gets the code of the lowest failing rank, and that rank's message as its own. 0 when all passed 0.
+ */
+int tt_comm_agree(struct tt_comm *comm, int code) TT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Error codes and the per-thread message. The message is a fixed buffer so that reporting "out of memory" needs none.
+ */
+#include "core/base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MESSAGE_BYTES = 16384 }; /* a configuration file reports all its errors at once */
+
+static _Thread_local char message[MESSAGE_BYTES];
+
+int tt_fail(int code, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    return code;
+}
+
+int tt_wrap(int code, const char *fmt, ...)
+{
+    static _Thread_local char saved[MESSAGE_BYTES];
+    va_list args;
+    int used;
+
+    memcpy(saved, message, sizeof saved);
+    va_start(args, fmt);
+    used = vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    if (used >= 0 && (size_t)used + 3 < sizeof message) {
+        memcpy(message + used, ": ", 2);
+        memcpy(message + used + 2, saved, sizeof message - (size_t)used - 2);
+        message[sizeof message - 1] = 0;
+    }
+    return code;
+}
+
+const char *tt_error_message(void)
+{
+    return message;
+}
+
+int tt_error_exit_code(int code)
+{
+    switch (code) {
+#define X(name, value, exit_code, text)                                                                                \
+    case name:                                                                                                         \
+        return exit_code;
+        TT_ERROR_MAP(X)
+#undef X
+    default:
+        return code == 0 ? 0 : 1;
+    }
+}
+
+const char *tt_error_text(int code)
+{
+    switch (code) {
+#define X(name, value, exit_code, text)                                                                                \
+    case name:                                                                                                         \
+        return text;
+        TT_ERROR_MAP(X)
+#undef X
+    default:
+        return code == 0 ? "success" : "unknown error";
+    }
+}

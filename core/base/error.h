@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_BASE_ERROR_H
+#define TT_BASE_ERROR_H
+
+/**
+ * Errors: one negative code per class, one message, set once where the fault is.
+ *
+ * A function that can fail returns 0 or a negative TT_E* code. The code says what the process exits with; the message
+ * (kept per thread) says what was wanted, what was found, where, and what to do. Library code never prints or exits.
+ *
+ *     int rc = 0;
+ *     TT_TRY(tt_file_read(path, &text, &size));
+ *     out: free(text); return rc;
+ */
+
+/* X(name, value, exit code, description) */
+#define TT_ERROR_MAP(X)                                                                                                \
+    X(TT_EINTERNAL, -1, 1, "internal error")                                                                           \
+    X(TT_EUSAGE, -2, 2, "usage or configuration error")                                                                \
+    X(TT_EDATA, -3, 3, "data, tokenizer or checkpoint error")                                                          \
+    X(TT_ECOMM, -4, 4, "communication error")                                                                          \
+    X(TT_ENONFINITE, -5, 5, "non-finite loss or gradient")                                                             \
+    X(TT_EFIT, -6, 6, "does not fit in memory")                                                                        \
+    X(TT_EIO, -7, 3, "input/output error")                                                                             \
+    X(TT_ENOMEM, -8, 1, "out of memory")                                                                               \
+    X(TT_ESTOPPED, -9, 75, "stopped by a signal after saving")                                                         \
+    X(TT_EINTERRUPTED, -10, 130, "interrupted")
+
+enum tt_error {
+#define X(name, value, exit_code, text) name = (value),
+    TT_ERROR_MAP(X)
+#undef X
+};
+
+#if defined(__GNUC__)
+#define TT_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define TT_MUST_CHECK        __attribute__((warn_unused_result))
+#else
+#define TT_PRINTF(fmt, args)
+#define TT_MUST_CHECK
+#endif
+
+/** Runs a call that returns 0 or a negative code; on failure jumps to the function's one `out:` label. Needs `int rc`. */
+#define TT_TRY(call)                                                                                                   \
+    do {                                                                                                               \
+        if ((rc = (call)) < 0)                                                                                         \
+            goto out;                                                                                                  \
+    } while (0)
+
+/**
+ * Sets this thread's error message and returns code, so that `return tt_fail(TT_EDATA, ...)` reads naturally.
+ * A second line beginning with "help: " says what to do.
+ */
+int tt_fail(int code, const char *fmt, ...) TT_PRINTF(2, 3);
+
+/** Puts "context: " in front of this thread's message; returns code unchanged. Never replaces the message. */
+int tt_wrap(int code, const char *fmt, ...) TT_PRINTF(2, 3);
+
+/** This thread's message; never NULL. Valid until the thread's next tt_fail or tt_wrap. */
+const char *tt_error_message(void);
+
+/** The process exit code of an error code (0 for 0). */
+int tt_error_exit_code(int code);
+
+/** The class of an error in words, for instance "communication error". */
+const char *tt_error_text(int code);
+
+#endif

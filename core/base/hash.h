@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_BASE_HASH_H
+#define TT_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/** CRC32C (Castagnoli) of bytes, continued from crc (0 to begin). Uses the CPU's instruction when it has one. */
+uint32_t tt_crc32c(uint32_t crc, const void *bytes, size_t size);
+
+/** 64-bit content hash (XXH3), continued from seed; for cache keys, not against attackers. */
+uint64_t tt_hash64(const void *bytes, size_t size, uint64_t seed);
+
+/** A bijective mix of 64 bits (splitmix64's finaliser). */
+uint64_t tt_mix64(uint64_t x);
+
+#endif

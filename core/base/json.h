@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_BASE_JSON_H
+#define TT_BASE_JSON_H
+
+/**
+ * JSON, by jansson: this header is the one place that includes it (integers are exact to 64 bits, duplicate keys are
+ * refused, positions are known). Use jansson's json_t API directly for building and walking; these add our errors.
+ */
+#include <jansson.h>
+
+#include <stddef.h>
+
+#include "core/base/error.h"
+
+/** Parses text; where names the source in messages. Refuses duplicate keys and trailing text. Caller: json_decref. */
+int tt_json_parse(const char *text, size_t size, const char *where, json_t **ret_json) TT_MUST_CHECK;
+
+/** Reads and parses a file. */
+int tt_json_load(const char *path, json_t **ret_json) TT_MUST_CHECK;
+
+/** Writes indented JSON durably (tt_file_replace), doubles with 17 significant digits. */
+int tt_json_save(const char *path, const json_t *json) TT_MUST_CHECK;
+
+/** Compact text of json, doubles exact; the caller frees with tt_free. */
+char *tt_json_text(const json_t *json);
+
+/** A member of an object that must exist with that type, or TT_EDATA naming `where` and the key. */
+int tt_json_get_int(const json_t *object, const char *key, const char *where, int64_t *ret_value) TT_MUST_CHECK;
+int tt_json_get_real(const json_t *object, const char *key, const char *where, double *ret_value) TT_MUST_CHECK;
+int tt_json_get_string(const json_t *object, const char *key, const char *where, const char **ret_value) TT_MUST_CHECK;
+
+/** A finite double, or null where JSON has no word for it (NaN, infinity). */
+json_t *tt_json_number(double value);
+
+#endif

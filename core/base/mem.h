@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_BASE_MEM_H
+#define TT_BASE_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * All heap memory of titan's own comes from here, so that a test can assert that the step loop allocates nothing.
+ * Running out of address space is the one failure without a way back: these functions never return NULL for a non-zero
+ * size, they stop the process with a message. (Large arrays are planned and checked against memory_limit beforehand.)
+ */
+
+/** n * size zeroed bytes; the product is checked. */
+void *tt_calloc(size_t n, size_t size);
+
+/** Grows or shrinks p (may be NULL) to n * size bytes; new bytes are not initialised. */
+void *tt_realloc(void *p, size_t n, size_t size);
+
+char *tt_strdup(const char *text);
+char *tt_strndup(const char *text, size_t n);
+
+/** A new string made by printf. */
+char *tt_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/** Releases what the functions above returned; NULL is allowed. */
+void tt_free(void *p);
+
+/** How many allocations this process has made so far; for the test of the step loop. */
+uint64_t tt_mem_allocations(void);
+
+/** Room for one more item in a growing array: `TT_PUSH(list->item, list->n, list->cap) = x;` */
+#define TT_PUSH(array, n, cap)                                                                                         \
+    (*((n) == (cap) ? ((cap) = (cap) ? 2 * (cap) : 16, (array) = tt_realloc((array), (size_t)(cap), sizeof *(array)),   \
+                       &(array)[(n)++])                                                                                \
+                    : &(array)[(n)++]))
+
+/** Huge-page friendly zeroed memory for arenas, aligned to 2 MiB. Returns NULL when the system refuses. */
+void *tt_map(size_t bytes);
+void tt_unmap(void *p, size_t bytes);
+
+#endif

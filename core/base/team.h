@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_BASE_TEAM_H
+#define TT_BASE_TEAM_H
+
+#include <stdint.h>
+
+#include "core/base/error.h"
+
+/**
+ * The threads of one rank. A kernel cuts its work into tiles whose number depends on the shapes only, and the team
+ * runs them; which thread ran a tile never shows in the result. Threads are created once and wait between runs.
+ */
+struct tt_team;
+
+/** Does tile `tile` of a run; `worker` in [0, threads) is for per-thread scratch. Must not fail or call the team. */
+typedef void (*tt_tile_fn)(void *arg, int64_t tile, int worker);
+
+/** threads >= 1, the caller included. */
+int tt_team_new(int threads, struct tt_team **ret_team) TT_MUST_CHECK;
+void tt_team_free(struct tt_team *team);
+int tt_team_threads(const struct tt_team *team);
+
+/** Runs fn for tiles 0..n-1 and returns when all are done. Called by the owning thread only; allocates nothing. */
+void tt_team_run(struct tt_team *team, int64_t n_tiles, tt_tile_fn fn, void *arg);
+
+/** Cores this process may run on (affinity mask, cgroup quota). */
+int tt_team_cores(void);
+
+#endif

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Strings: growing buffers, nearest word, numbers for people.
+ */
+#include "core/base/text.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <strings.h>
+
+#include "core/base/mem.h"
+
+static void reserve(struct tt_text *t, size_t more)
+{
+    if (t->size + more + 1 <= t->cap)
+        return;
+    t->cap = (t->size + more + 1) * 2;
+    t->text = tt_realloc(t->text, t->cap, 1);
+}
+
+void tt_text_add(struct tt_text *t, const char *fmt, ...)
+{
+    va_list args;
+    int n;
+
+    va_start(args, fmt);
+    n = vsnprintf(NULL, 0, fmt, args);
+    va_end(args);
+    if (n < 0)
+        return;
+    reserve(t, (size_t)n);
+    va_start(args, fmt);
+    (void)vsnprintf(t->text + t->size, (size_t)n + 1, fmt, args);
+    va_end(args);
+    t->size += (size_t)n;
+}
+
+void tt_text_add_bytes(struct tt_text *t, const void *bytes, size_t size)
+{
+    reserve(t, size);
+    if (size)
+        memcpy(t->text + t->size, bytes, size);
+    t->size += size;
+    t->text[t->size] = 0;
+}
+
+void tt_text_release(struct tt_text *t)
+{
+    tt_free(t->text);
+    *t = (struct tt_text){0};
+}
+
+static int min3(int a, int b, int c)
+{
+    int m = a < b ? a : b;
+
+    return m < c ? m : c;
+}
+
+int tt_text_distance(const char *a, const char *b)
+{
+    enum { LONGEST = 64 };
+    int rows[3][LONGEST + 1];
+    int n = (int)strlen(a), m = (int)strlen(b);
+    int *before = rows[0], *last = rows[1], *now = rows[2];
+
+    if (n > LONGEST || m > LONGEST)
+        return n > m ? n : m;
+    for (int j = 0; j <= m; j++)
+        last[j] = j;
+    for (int i = 1; i <= n; i++) {
+        int *free_row = before;
+
+        now[0] = i;
+        for (int j = 1; j <= m; j++) {
+            int replace = last[j - 1] + (a[i - 1] != b[j - 1]);
+
+            now[j] = min3(last[j] + 1, now[j - 1] + 1, replace);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < now[j])
+                now[j] = before[j - 2] + 1;
+        }
+        before = last;
+        last = now;
+        now = free_row;
+    }
+    return last[m];
+}
+
+const char *tt_text_nearest(const char *word, const char *const *choices, int n)
+{
+    const char *best = NULL;
+    int limit = (int)strlen(word) / 3;
+    int best_distance;
+
+    best_distance = (limit < 1 ? 1 : limit) + 1;
+    for (int i = 0; i < n; i++) {
+        int d = tt_text_distance(word, choices[i]);
+
+        if (d < best_distance) {
+            best_distance = d;
+            best = choices[i];
+        }
+    }
+    return best;
+}
+
+char *tt_text_bytes(char *buf, size_t buf_size, double bytes)
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    int u = 0;
+
+    while (bytes >= 1024.0 && u < 5) {
+        bytes /= 1024.0;
+        u++;
+    }
+    (void)snprintf(buf, buf_size, u ? "%.2f %s" : "%.0f %s", bytes, unit[u]);
+    return buf;
+}
+
+char *tt_text_count(char *buf, size_t buf_size, int64_t n)
+{
+    char plain[24];
+    size_t used = 0;
+    int digits = snprintf(plain, sizeof plain, "%" PRId64, n < 0 ? -n : n);
+
+    if (n < 0 && used + 1 < buf_size)
+        buf[used++] = '-';
+    for (int i = 0; i < digits && used + 2 < buf_size; i++) {
+        if (i && (digits - i) % 3 == 0)
+            buf[used++] = ',';
+        buf[used++] = plain[i];
+    }
+    buf[used] = 0;
+    return buf;
+}
+
+bool tt_text_to_bytes(const char *text, int64_t *ret_bytes)
+{
+    static const char letters[] = "kmgtp";
+    char *end;
+    double value = strtod(text, &end);
+    const char *letter;
+
+    if (end == text || !(value >= 0.0))
+        return false;
+    while (*end == ' ')
+        end++;
+    if (*end && (letter = strchr(letters, tolower((unsigned char)*end)))) {
+        for (const char *l = letters; l <= letter; l++)
+            value *= 1024.0;
+        end++;
+        if (*end == 'i')
+            end++;
+    }
+    if (*end == 'B' || *end == 'b')
+        end++;
+    if (*end || value > 9.0e18)
+        return false;
+    *ret_bytes = (int64_t)value;
+    return true;
+}

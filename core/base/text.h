@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_BASE_TEXT_H
+#define TT_BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/** A growing string. Zero-initialise; `text` is NULL until something was added; release when done. */
+struct tt_text {
+    char *text;
+    size_t size; /* bytes used, without the final 0 */
+    size_t cap;
+};
+
+void tt_text_add(struct tt_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void tt_text_add_bytes(struct tt_text *t, const void *bytes, size_t size);
+void tt_text_release(struct tt_text *t);
+
+/** Edits (insert, delete, replace, swap of neighbours) that turn a into b; for "did you mean". */
+int tt_text_distance(const char *a, const char *b);
+
+/**
+ * The candidate nearest to word, or NULL if none is near (more than max(1, length / 3) edits away).
+ *   choices  n strings, owned by the caller
+ */
+const char *tt_text_nearest(const char *word, const char *const *choices, int n);
+
+/** "1.50 GiB", "12 B": bytes for people, into buf of at least 24 bytes; returns buf. */
+char *tt_text_bytes(char *buf, size_t buf_size, double bytes);
+
+/** "12,345,678" into buf of at least 28 bytes; returns buf. */
+char *tt_text_count(char *buf, size_t buf_size, int64_t n);
+
+/** Reads a size such as 512, 4k, 16MiB, 1.5G (all powers of 1024); false when text is not one. */
+bool tt_text_to_bytes(const char *text, int64_t *ret_bytes);
+
+#endif

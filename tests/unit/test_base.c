@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/error.h"
+#include "core/base/exact.h"
+#include "core/base/file.h"
+#include "core/base/hash.h"
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+#include "core/base/team.h"
+#include "core/base/text.h"
+
+static void error_codes_map_to_exit_codes(void **state)
+{
+    (void)state;
+    assert_int_equal(tt_error_exit_code(0), 0);
+    assert_int_equal(tt_error_exit_code(TT_EUSAGE), 2);
+    assert_int_equal(tt_error_exit_code(TT_EIO), 3);
+    assert_int_equal(tt_error_exit_code(TT_ESTOPPED), 75);
+}
+
+static void wrapping_puts_context_in_front(void **state)
+{
+    (void)state;
+    assert_int_equal(tt_fail(TT_EDATA, "cannot open '%s'", "x"), TT_EDATA);
+    assert_int_equal(tt_wrap(TT_EDATA, "loading shard %d", 3), TT_EDATA);
+    assert_string_equal(tt_error_message(), "loading shard 3: cannot open 'x'");
+}
+
+static void exact_sum_does_not_depend_on_order(void **state)
+{
+    static double terms[1000];
+    struct tt_rng rng = tt_rng_make(7, "terms");
+    struct tt_exact forward = {0}, backward = {0}, halves[2] = {{{0}, 0}, {{0}, 0}};
+
+    (void)state;
+    for (int i = 0; i < 1000; i++)
+        terms[i] = ldexp(tt_rng_normal(&rng, (uint64_t)i, 0.0), (i * 37) % 400 - 200);
+    for (int i = 0; i < 1000; i++) {
+        tt_exact_add(&forward, terms[i]);
+        tt_exact_add(&backward, terms[999 - i]);
+        tt_exact_add(&halves[i % 2], terms[i]);
+    }
+    tt_exact_normalize(&halves[0]);
+    tt_exact_normalize(&halves[1]);
+    tt_exact_merge(&halves[0], &halves[1]);
+    assert_true(tt_exact_value(&forward) == tt_exact_value(&backward));
+    assert_true(tt_exact_value(&forward) == tt_exact_value(&halves[0]));
+}
+
+static void exact_sum_cancels_exactly(void **state)
+{
+    struct tt_exact sum = {0};
+
+    (void)state;
+    tt_exact_add(&sum, 1e300);
+    tt_exact_add(&sum, 3.25);
+    tt_exact_add(&sum, -1e300);
+    tt_exact_add(&sum, 0x1p-1074);
+    tt_exact_add(&sum, -0x1p-1074);
+    assert_true(tt_exact_value(&sum) == 3.25);
+    tt_exact_add(&sum, (double)INFINITY);
+    assert_true(isnan(tt_exact_value(&sum)));
+}
+
+static void normal_numbers_have_the_right_moments(void **state)
+{
+    struct tt_rng rng = tt_rng_make(42, "layers.0.attention.wq.weight");
+    double sum = 0.0, squares = 0.0, largest = 0.0;
+    int n = 200000;
+
+    (void)state;
+    for (int i = 0; i < n; i++) {
+        double x = tt_rng_normal(&rng, (uint64_t)i, 0.0), cut = tt_rng_normal(&rng, (uint64_t)i, 2.0);
+
+        sum += x;
+        squares += x * x;
+        largest = fmax(largest, fabs(cut));
+    }
+    assert_true(fabs(sum / n) < 0.01);
+    assert_true(fabs(squares / n - 1.0) < 0.01);
+    assert_true(largest <= 2.0 && largest > 1.99);
+}
+
+static void permutation_is_one(void **state)
+{
+    struct tt_rng rng = tt_rng_make(1, "epoch 0");
+    int64_t order[100];
+    int seen[100] = {0};
+
+    (void)state;
+    tt_rng_permutation(&rng, 100, order);
+    for (int i = 0; i < 100; i++)
+        seen[order[i]]++;
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(seen[i], 1);
+}
+
+static void crc32c_matches_the_standard(void **state)
+{
+    (void)state;
+    assert_int_equal(tt_crc32c(0, "123456789", 9), 0xe3069283u);
+    assert_int_equal(tt_crc32c(tt_crc32c(0, "1234", 4), "56789", 5), 0xe3069283u);
+}
+
+static void nearest_word_is_found(void **state)
+{
+    static const char *const keys[] = {"steps", "seq_len", "max_norm"};
+
+    (void)state;
+    assert_string_equal(tt_text_nearest("step", keys, 3), "steps");
+    assert_string_equal(tt_text_nearest("seqlen", keys, 3), "seq_len");
+    assert_null(tt_text_nearest("warmup", keys, 3));
+    assert_int_equal(tt_text_distance("ab", "ba"), 1);
+}
+
+static void numbers_are_written_for_people(void **state)
+{
+    char buf[32];
+    int64_t bytes = 0;
+
+    (void)state;
+    assert_string_equal(tt_text_count(buf, sizeof buf, 1234567), "1,234,567");
+    assert_string_equal(tt_text_count(buf, sizeof buf, -12), "-12");
+    assert_string_equal(tt_text_bytes(buf, sizeof buf, 1536.0), "1.50 KiB");
+    assert_true(tt_text_to_bytes("80GiB", &bytes) && bytes == (int64_t)80 << 30);
+    assert_true(tt_text_to_bytes("1.5k", &bytes) && bytes == 1536);
+    assert_false(tt_text_to_bytes("12 parsecs", &bytes));
+}
+
+static void count_tile(void *arg, int64_t tile, int worker)
+{
+    (void)worker;
+    ((int *)arg)[tile]++;
+}
+
+static void team_runs_every_tile_once(void **state)
+{
+    static int count[1000];
+    struct tt_team *team = NULL;
+
+    (void)state;
+    assert_int_equal(tt_team_new(4, &team), 0);
+    for (int run = 0; run < 200; run++)
+        tt_team_run(team, 1000, count_tile, count);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(count[i], 200);
+    tt_team_free(team);
+}
+
+static void file_replace_and_missing_file(void **state)
+{
+    char folder[] = "/tmp/titan-test-XXXXXX";
+    char *path, *text = NULL, *typo;
+    size_t size = 0;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    path = tt_format("%s/config.yaml", folder);
+    typo = tt_format("%s/confg.yaml", folder);
+    assert_int_equal(tt_file_replace(path, "hello", 5), 0);
+    assert_int_equal(tt_file_read(path, &text, &size), 0);
+    assert_int_equal(size, 5);
+    assert_string_equal(text, "hello");
+    tt_free(text);
+    assert_int_equal(tt_file_read(typo, &text, &size), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "did you mean"));
+    assert_int_equal(tt_folder_remove(folder), 0);
+    assert_false(tt_path_exists(folder));
+    tt_free(path);
+    tt_free(typo);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(error_codes_map_to_exit_codes),
+        cmocka_unit_test(wrapping_puts_context_in_front),
+        cmocka_unit_test(exact_sum_does_not_depend_on_order),
+        cmocka_unit_test(exact_sum_cancels_exactly),
+        cmocka_unit_test(normal_numbers_have_the_right_moments),
+        cmocka_unit_test(permutation_is_one),
+        cmocka_unit_test(crc32c_matches_the_standard),
+        cmocka_unit_test(nearest_word_is_found),
+        cmocka_unit_test(numbers_are_written_for_people),
+        cmocka_unit_test(team_runs_every_tile_once),
+        cmocka_unit_test(file_replace_and_missing_file),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
