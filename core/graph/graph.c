@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Building graphs. A wrong shape here is a mistake in a model builder, never in a user's file, so the builder functions
+ * return ids and stop the process (tt_graph_node) with the op and the shapes instead of making every line check.
+ */
+#include "core/graph/graph.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/ops/op.h"
+
+struct tt_graph *tt_graph_new(void)
+{
+    struct tt_graph *graph = tt_calloc(1, sizeof *graph);
+
+    graph->tokens = graph->labels = graph->rope_table = graph->token_loss = TT_NONE;
+    return graph;
+}
+
+void tt_graph_free(struct tt_graph *graph)
+{
+    if (!graph)
+        return;
+    for (int i = 0; i < graph->n_values; i++)
+        tt_free(graph->values[i].name);
+    tt_free(graph->values);
+    tt_free(graph->nodes);
+    tt_free(graph);
+}
+
+int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtype dtype, const char *name, int ndim,
+                   const int64_t *shape)
+{
+    struct tt_value value = {.kind = kind, .dtype = dtype, .ndim = ndim, .param = TT_NONE, .producer = TT_NONE};
+
+    value.name = tt_strdup(name);
+    memcpy(value.shape, shape, (size_t)ndim * sizeof *shape);
+    TT_PUSH(graph->values, graph->n_values, graph->cap_values) = value;
+    return graph->n_values - 1;
+}
+
+int tt_graph_param(struct tt_graph *graph, int param, const char *name, int ndim, const int64_t *shape)
+{
+    int id;
+
+    for (int i = 0; i < graph->n_values; i++)
+        if (graph->values[i].kind == TT_VALUE_PARAM && graph->values[i].param == param)
+            return i;
+    id = tt_graph_value(graph, TT_VALUE_PARAM, TT_F32, name, ndim, shape);
+    graph->values[id].param = param;
+    return id;
+}
+
+int tt_graph_node(struct tt_graph *graph, enum tt_op_id op, const char *name, const int *in, int n_in,
+                  const struct tt_attr *attr)
+{
+    struct tt_node node = {.op = op, .n_in = n_in};
+    int id = graph->n_nodes;
+
+    memcpy(node.in, in, (size_t)n_in * sizeof *in);
+    if (attr)
+        node.attr = *attr;
+    if (tt_op_row(op)->infer(graph, &node, name) < 0) {
+        (void)fprintf(stderr, "titan: bug in a graph builder: %s '%s': %s\n", tt_op_row(op)->name, name,
+                      tt_error_message());
+        abort();
+    }
+    for (int k = 0; k < node.n_out; k++)
+        graph->values[node.out[k]].producer = id;
+    TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = node;
+    return id;
+}
+
+int tt_graph_out(const struct tt_graph *graph, int node)
+{
+    return graph->nodes[node].out[0];
+}
+
+int64_t tt_value_elements(const struct tt_value *value)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < value->ndim; i++)
+        n *= value->shape[i];
+    return n;
+}
+
+int64_t tt_value_bytes(const struct tt_value *value)
+{
+    return tt_value_elements(value) * tt_dtype_bytes(value->dtype);
+}
+
+int64_t tt_value_width(const struct tt_value *value)
+{
+    return value->ndim ? value->shape[value->ndim - 1] : 1;
+}
+
+int64_t tt_value_rows(const struct tt_value *value)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < value->ndim - 1; i++)
+        n *= value->shape[i];
+    return n;
+}
+
+int tt_graph_grad_value(struct tt_graph *graph, int of)
+{
+    const struct tt_value value = graph->values[of]; /* a copy: adding moves the array */
+    bool param = value.kind == TT_VALUE_PARAM;
+    char *name = tt_format("%s.grad", value.name);
+    int id = tt_graph_value(graph, param ? TT_VALUE_PARAM_GRAD : TT_VALUE_GRAD, TT_F32, name, value.ndim, value.shape);
+
+    graph->values[id].param = value.param;
+    tt_free(name);
+    return id;
+}

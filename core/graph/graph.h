@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_GRAPH_GRAPH_H
+#define TT_GRAPH_GRAPH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/graph/dtype.h"
+
+/**
+ * A graph: the work of one microbatch as ops on values. Values have names and shapes and no storage; storage is the
+ * memory plan's business, later. Nodes stand in an order in which they can run. Values are written once (SSA): an op
+ * that accumulates takes the earlier sum as an input and makes a new value, and the memory plan lets the two share
+ * storage where nobody else reads the old one.
+ *
+ * Dimension letters, used all over titan:
+ *   B sequences of a microbatch   T tokens of a sequence (seq_len)   N = B*T tokens   D model width
+ *   H query heads   K key/value heads   E head_dim   F ffn width   V vocabulary   L layers
+ */
+enum { TT_MAX_INPUTS = 9, TT_MAX_OUTPUTS = 3, TT_NONE = -1 };
+
+enum tt_value_kind {
+    TT_VALUE_PARAM,      /* a model parameter, whole (unsharded) */
+    TT_VALUE_INPUT,      /* tokens, labels: filled by the loader */
+    TT_VALUE_CONST,      /* filled once before the first step (RoPE table) */
+    TT_VALUE_ACTIVATION, /* made by a forward node */
+    TT_VALUE_GRAD,       /* gradient of an activation */
+    TT_VALUE_PARAM_GRAD, /* gradient of a parameter, whole, of this microbatch */
+};
+
+struct tt_value {
+    char *name;
+    enum tt_value_kind kind;
+    enum tt_dtype dtype;
+    int ndim;
+    int64_t shape[TT_MAX_DIMS];
+    int param;    /* index of the model's parameter for PARAM and PARAM_GRAD, else TT_NONE */
+    int producer; /* node that writes it, or TT_NONE */
+};
+
+/* What an op needs beside its inputs; each op uses the members its file names. */
+struct tt_attr {
+    int64_t seq_len;    /* T */
+    int heads;          /* H: heads in the last dimension of the input */
+    int kv_heads;       /* K */
+    int head_dim;       /* E */
+    float eps;          /* norms */
+    bool inverse;       /* rope: rotate back (backward) */
+    bool rotate_half;   /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
+};
+
+/* RoPE frequencies; scaling as in Llama 3.1 when factor > 0. */
+struct tt_rope {
+    double theta;
+    double factor;
+    double low_freq_factor;
+    double high_freq_factor;
+    double original_max; /* original_max_position_embeddings */
+};
+
+enum tt_op_id {
+#define TT_OP(id, row) TT_OP_##id,
+#include "core/ops/ops.def"
+#undef TT_OP
+    TT_OPS
+};
+
+struct tt_node {
+    enum tt_op_id op;
+    bool backward;              /* runs after the loss */
+    int n_in, n_out;
+    int in[TT_MAX_INPUTS];      /* value ids; TT_NONE for an optional input that is absent */
+    int out[TT_MAX_OUTPUTS];
+    struct tt_attr attr;
+};
+
+struct tt_graph {
+    struct tt_value *values;
+    int n_values, cap_values;
+    struct tt_node *nodes;
+    int n_nodes, cap_nodes;
+    int tokens, labels;  /* TT_VALUE_INPUT (B, T) I32; labels may be TT_NONE (generation) */
+    int rope_table;      /* TT_VALUE_CONST (T, E/2, 2) cos and sin, or TT_NONE */
+    struct tt_rope rope; /* fills rope_table */
+    int token_loss;      /* (N) F32 loss of each token, 0 where the label is ignored; TT_NONE before the head */
+};
+
+struct tt_graph *tt_graph_new(void);
+void tt_graph_free(struct tt_graph *graph);
+
+/** Adds a value; name is copied. Returns its id. */
+int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtype dtype, const char *name, int ndim,
+                   const int64_t *shape);
+
+/** The value of a model parameter, added at the first use; the same id afterwards. */
+int tt_graph_param(struct tt_graph *graph, int param, const char *name, int ndim, const int64_t *shape);
+
+/** Adds a node; the op's row checks the inputs and adds the outputs, named `name` (and name.suffix). Returns the node id. */
+int tt_graph_node(struct tt_graph *graph, enum tt_op_id op, const char *name, const int *in, int n_in,
+                  const struct tt_attr *attr);
+
+/** The first output of a node. */
+int tt_graph_out(const struct tt_graph *graph, int node);
+
+/** Elements and bytes of a value. */
+int64_t tt_value_elements(const struct tt_value *value);
+int64_t tt_value_bytes(const struct tt_value *value);
+
+/** Rows: the product of all dimensions but the last. */
+int64_t tt_value_rows(const struct tt_value *value);
+
+/** The last dimension. */
+int64_t tt_value_width(const struct tt_value *value);
+
+/**
+ * Appends the backward nodes (reverse mode). Starts from the head op, whose forward already yields the gradients of its
+ * inputs. Afterwards ret_param_grad[p], for p < n_params, is the id of the whole gradient of parameter p, or TT_NONE if
+ * nothing reads the parameter. Contributions are summed in the order of the backward pass: for a tied weight head first.
+ */
+int tt_graph_differentiate(struct tt_graph *graph, int n_params, int *ret_param_grad) TT_MUST_CHECK;
+
+/** A value for the gradient of `of`; its kind follows (PARAM_GRAD for a parameter). Used by backward rules. */
+int tt_graph_grad_value(struct tt_graph *graph, int of);
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_MODELS_MODEL_H
+#define TT_MODELS_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/graph/graph.h"
+
+/**
+ * The model registry: one row per architecture (llama3, later qwen3, gpt2), each with its flavors. A model is its
+ * parameters (names, shapes, init rules, Hugging Face names) and a builder that writes its forward graph; neither
+ * allocates storage for weights, so that a 405B model is described on a laptop.
+ */
+
+/* Sizes of a model; in overrides 0 (or rope.theta 0, norm_eps 0, tied -1) means "from the flavor". */
+struct tt_model_dims {
+    int64_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab_size;
+    float norm_eps;
+    struct tt_rope rope; /* factor 0: no scaling */
+    int tied;            /* output shares tok_embeddings: 0, 1, or -1 in overrides */
+};
+
+enum tt_param_init { TT_PARAM_ONES, TT_PARAM_ZEROS, TT_PARAM_NORMAL };
+
+/* Where in the model a parameter lives; the wrap policy `block` makes its units from this. */
+enum { TT_BLOCK_EMBEDDINGS = -1, TT_BLOCK_HEAD = -2 };
+
+/* How a tensor of a Hugging Face file maps to ours. */
+enum tt_hf_transform {
+    TT_HF_SAME,
+    TT_HF_ROPE_PAIRS, /* rows inside each head: ours 2i+c, theirs c*(E/2)+i (llama q and k) */
+    TT_HF_TRANSPOSE,  /* theirs is [in, out] (gpt2) */
+};
+
+struct tt_param {
+    char *name; /* torchtitan's, for instance layers.0.attention.wq.weight */
+    int ndim;
+    int64_t shape[TT_MAX_DIMS]; /* sharded on dimension 0 */
+    int block;                  /* transformer block, or TT_BLOCK_* */
+    enum tt_param_init init;
+    double std, cut; /* TT_PARAM_NORMAL; cut is absolute, 0: none */
+    char *hf_name;
+    enum tt_hf_transform hf_transform;
+    int hf_heads; /* heads along dimension 0, for TT_HF_ROPE_PAIRS */
+};
+
+struct tt_model_row;
+
+struct tt_model {
+    const struct tt_model_row *row;
+    char *flavor;
+    struct tt_model_dims dims;
+    struct tt_param *params; /* in the order of the forward pass; a tied weight once, as tok_embeddings.weight */
+    int n_params;
+};
+
+enum tt_graph_mode { TT_GRAPH_TRAIN, TT_GRAPH_VALIDATE };
+
+struct tt_model_row {
+    const char *name; /* "llama3" */
+    const struct tt_flavor *flavors;
+    int n_flavors;
+    const char *hf_model_type; /* config.json's model_type */
+    /* Reads the dims from a parsed config.json (json_t *). */
+    int (*read_hf_config)(const void *json, const char *where, struct tt_model_dims *ret_dims);
+    void (*add_params)(struct tt_model *model);
+    /* The forward of one microbatch of B sequences of T tokens, up to graph->token_loss. */
+    void (*build)(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph);
+};
+
+struct tt_flavor {
+    const char *name;
+    struct tt_model_dims dims;
+};
+
+extern const struct tt_model_row *const tt_model_rows[];
+extern const int tt_model_n_rows;
+
+/**
+ * The model `name` of flavor `flavor`, with the members of overrides that are not 0 (tied: not -1) replacing the flavor's.
+ * flavor "hf": dims from hf_folder/config.json. Unknown names, impossible dims (heads that do not divide, odd head_dim):
+ * TT_EUSAGE listing the choices. The model is the caller's (tt_model_free).
+ */
+int tt_model_new(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
+                 struct tt_model **ret_model) TT_MUST_CHECK;
+void tt_model_free(struct tt_model *model);
+
+/** All parameters, and those that torchtitan's flops formula counts (without the embedding unless tied). */
+int64_t tt_model_n_elements(const struct tt_model *model);
+
+/** torchtitan's model flops per token: 6 (n - n_embedding) + 6 L H (2 E) T; the causal mask is not discounted. */
+double tt_model_flops_per_token(const struct tt_model *model, int64_t seq_len);
+
+/** The same with the attention of masked positions discounted. */
+double tt_model_flops_per_token_causal(const struct tt_model *model, int64_t seq_len);
+
+/** A new forward graph (caller frees). TRAIN also differentiates; param_grad as tt_graph_differentiate, else NULL. */
+int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, int64_t batch, int64_t seq_len,
+                   struct tt_graph **ret_graph, int *ret_param_grad) TT_MUST_CHECK;
+
+/** Fills rows [row_begin, row_begin + rows) of a parameter from its init rule; the same bits whoever calls. */
+void tt_param_fill(const struct tt_param *param, uint64_t seed, int64_t row_begin, int64_t rows, float *data);
+
+/** Fills a graph's constants (RoPE table). data: (T, E/2, 2) cos, sin. */
+void tt_rope_fill(const struct tt_rope *rope, int64_t seq_len, int64_t head_dim, float *data);
+
+#endif

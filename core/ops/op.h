@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_OPS_OP_H
+#define TT_OPS_OP_H
+
+#include "core/base/team.h"
+#include "core/graph/graph.h"
+
+/**
+ * The op table: one row per op says everything that titan knows about it. To add an op: a line in ops.def, a file with
+ * its row (this struct), its reference kernels and its backward rule, and a case in tests/grad.
+ */
+
+/* Numbers that change from step to step; ops and instructions read them by name. */
+struct tt_scalars {
+    float inv_valid_tokens; /* 1 / tokens of the global batch whose label counts */
+    float clip;             /* gradients are multiplied by this: min(1, max_norm / (norm + 1e-6)) */
+    float lr;
+    float beta1, beta2, eps, weight_decay;
+    float bias_correction1; /* 1 - beta1^step */
+    float bias_correction2; /* 1 - beta2^step */
+};
+
+/* One execution of a node: resolved addresses. in[i] is NULL for an absent optional input. */
+struct tt_call {
+    const struct tt_graph *graph; /* shapes only */
+    const struct tt_node *node;
+    void *in[TT_MAX_INPUTS];
+    void *out[TT_MAX_OUTPUTS];
+    void *scratch; /* tt_op_row.scratch_bytes, 64-byte aligned, undefined contents */
+    const struct tt_scalars *scalars;
+    struct tt_team *team;
+};
+
+struct tt_cost {
+    double flops; /* multiplications and additions; causal attention counts only what the mask leaves */
+    double bytes; /* read and written at least once */
+};
+
+struct tt_op_row {
+    const char *name;
+    /* Checks input shapes and adds the outputs to graph (tt_graph_value); 0 or TT_EINTERNAL with the shapes. */
+    int (*infer)(struct tt_graph *graph, struct tt_node *node, const char *name);
+    /*
+     * Appends the backward nodes of `node`. grad_out[k]: gradient of output k or TT_NONE. grad_in[i]: on entry the sum of
+     * the gradients that input i already has, or TT_NONE; on return the new sum (an op that can, takes the old sum as its
+     * accumulate input). NULL: not differentiable (backward ops, or gradients already made by the forward).
+     */
+    int (*backward)(struct tt_graph *graph, int node, const int *grad_out, int *grad_in);
+    /* Computes the outputs. Splits into tiles that depend on the shapes only. Cannot fail. */
+    void (*run)(const struct tt_call *call);
+    void (*cost)(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost);
+    int64_t (*scratch_bytes)(const struct tt_graph *graph, const struct tt_node *node, int threads); /* NULL: none */
+    /* alias[k] - 1 is the input whose memory output k may take over when nobody reads that input later; 0: none. */
+    int alias[TT_MAX_OUTPUTS];
+    bool row_local; /* row i of every output depends on row i of the inputs only (and on parameters) */
+};
+
+#define TT_OP(id, row) extern const struct tt_op_row tt_op_##row;
+#include "core/ops/ops.def"
+#undef TT_OP
+
+/** The row of an op. */
+const struct tt_op_row *tt_op_row(enum tt_op_id op);
+
+/** Shapes of a call. */
+static inline const struct tt_value *tt_call_in(const struct tt_call *call, int i)
+{
+    return &call->graph->values[call->node->in[i]];
+}
+
+static inline const struct tt_value *tt_call_out(const struct tt_call *call, int i)
+{
+    return &call->graph->values[call->node->out[i]];
+}
+
+#endif
