@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The executor: new binds addresses, run walks the list, explain walks it again looking for the first bad value.
+ */
+#include "core/program/executor.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/file.h"
+#include "core/base/mem.h"
+#include "core/models/model.h"
+#include "core/optim/optim.h"
+
+struct tt_executor {
+    const struct tt_program *program;
+    struct tt_state *state;
+    struct tt_team *team;
+    struct tt_exchange exchange;
+    void **address;           /* per operand of the program */
+    char *const_region, *step_region;
+    struct tt_rows **rows;    /* [unit] this rank's rows, for norm and optimizer */
+    int *n_rows;
+    struct tt_exact loss, norm;
+    struct tt_times times;
+    char *bad;                /* explain: where to write the first bad value, else NULL */
+    size_t bad_size;
+};
+
+static char *buffer_address(const struct tt_executor *ex, int buffer)
+{
+    const struct tt_buffer *b = &ex->program->buffers[buffer];
+    const struct tt_buffer *root = &ex->program->buffers[b->root];
+    int64_t inside = b->root == buffer ? 0 : b->offset;
+
+    switch (root->kind) {
+    case TT_MEMORY_PARAM:
+        return (char *)ex->state->param[root->unit] + inside;
+    case TT_MEMORY_CONST:
+        return ex->const_region + root->offset + inside;
+    default:
+        return ex->step_region + root->offset + inside;
+    }
+}
+
+static void bind_rows(struct tt_executor *ex)
+{
+    const struct tt_layout *layout = ex->program->layout;
+
+    ex->rows = tt_calloc((size_t)layout->n_units, sizeof(struct tt_rows *));
+    ex->n_rows = tt_calloc((size_t)layout->n_units, sizeof *ex->n_rows);
+    for (int u = 0; u < layout->n_units; u++) {
+        const struct tt_unit *unit = &layout->units[u];
+
+        ex->rows[u] = tt_calloc((size_t)unit->n_params, sizeof **ex->rows);
+        ex->n_rows[u] = unit->n_params;
+        for (int i = 0; i < unit->n_params; i++)
+            ex->rows[u][i] = (struct tt_rows){unit->params[i].offset, unit->params[i].valid_rows, unit->params[i].width};
+    }
+}
+
+static void fill_constants(struct tt_executor *ex)
+{
+    const struct tt_program *p = ex->program;
+
+    for (int b = 0; b < p->n_buffers; b++) {
+        const struct tt_value *value;
+
+        if (p->buffers[b].kind != TT_MEMORY_CONST)
+            continue;
+        value = &p->graph->values[p->buffers[b].value]; /* the RoPE table is the one constant there is */
+        tt_rope_fill(&p->graph->rope, value->shape[0], 2 * value->shape[1], (float *)(void *)buffer_address(ex, b));
+    }
+}
+
+int tt_executor_new(const struct tt_program *program, struct tt_state *state, void *const_region, void *step_region,
+                    struct tt_team *team, struct tt_executor **ret_executor)
+{
+    struct tt_executor *ex = tt_calloc(1, sizeof *ex);
+
+    ex->program = program;
+    ex->state = state;
+    ex->team = team;
+    ex->const_region = const_region;
+    ex->step_region = step_region;
+    ex->address = tt_calloc((size_t)program->n_operands + 1, sizeof *ex->address);
+    for (int i = 0; i < program->n_operands; i++)
+        if (program->operands[i] != TT_NONE)
+            ex->address[i] = buffer_address(ex, program->operands[i]);
+    bind_rows(ex);
+    fill_constants(ex);
+    *ret_executor = ex;
+    return 0;
+}
+
+void tt_executor_free(struct tt_executor *ex)
+{
+    if (!ex)
+        return;
+    for (int u = 0; u < ex->program->layout->n_units; u++)
+        tt_free(ex->rows[u]);
+    tt_free(ex->rows);
+    tt_free(ex->n_rows);
+    tt_free(ex->address);
+    tt_free(ex);
+}
+
+void tt_executor_set_exchange(struct tt_executor *ex, const struct tt_exchange *exchange)
+{
+    ex->exchange = *exchange;
+}
+
+void *tt_executor_operand(const struct tt_executor *ex, int instr, int operand)
+{
+    return ex->address[ex->program->instrs[instr].operands + operand];
+}
+
+int32_t *tt_executor_tokens(const struct tt_executor *ex, int mb)
+{
+    return (int32_t *)(void *)buffer_address(ex, ex->program->tokens[mb]);
+}
+
+int32_t *tt_executor_labels(const struct tt_executor *ex, int mb)
+{
+    return (int32_t *)(void *)buffer_address(ex, ex->program->labels[mb]);
+}
+
+const struct tt_times *tt_executor_times(const struct tt_executor *ex)
+{
+    return &ex->times;
+}
+
+void tt_executor_reset_times(struct tt_executor *ex)
+{
+    ex->times = (struct tt_times){0};
+}
+
+/* --- looking for the first value that is not finite --- */
+
+static bool all_finite(const float *data, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(data[i]))
+            return false;
+    return true;
+}
+
+static void look_at_parameters(struct tt_executor *ex)
+{
+    const struct tt_program *p = ex->program;
+
+    for (int v = 0; v < p->graph->n_values && !ex->bad[0]; v++) {
+        const struct tt_value *value = &p->graph->values[v];
+        const struct tt_unit_param *place;
+
+        if (value->kind != TT_VALUE_PARAM)
+            continue;
+        place = tt_layout_param(p->layout, value->param);
+        if (!all_finite(ex->state->param[p->layout->unit_of[value->param]] + place->offset,
+                        place->valid_rows * place->width))
+            (void)snprintf(ex->bad, ex->bad_size, "parameter %s", value->name);
+    }
+}
+
+static void look_at_outputs(struct tt_executor *ex, const struct tt_instr *instr, const struct tt_call *call)
+{
+    for (int k = 0; k < call->node->n_out && !ex->bad[0]; k++) {
+        const struct tt_value *value = tt_call_out(call, k);
+
+        if (value->dtype == TT_F32 && !all_finite(call->out[k], tt_value_elements(value)))
+            (void)snprintf(ex->bad, ex->bad_size, "%s of microbatch %d", value->name, instr->microbatch);
+    }
+}
+
+/* --- instructions --- */
+
+static void run_node(struct tt_executor *ex, const struct tt_instr *instr, const struct tt_step *step)
+{
+    const struct tt_node *node = &ex->program->graph->nodes[instr->node];
+    void **address = &ex->address[instr->operands];
+    struct tt_call call = {.graph = ex->program->graph, .node = node, .scalars = &step->scalars, .team = ex->team};
+
+    for (int i = 0; i < node->n_in; i++)
+        call.in[i] = address[i];
+    for (int k = 0; k < node->n_out; k++)
+        call.out[k] = address[node->n_in + k];
+    call.scratch = address[node->n_in + node->n_out];
+    tt_op_row(node->op)->run(&call);
+    if (ex->bad)
+        look_at_outputs(ex, instr, &call);
+}
+
+struct fold {
+    void **source; /* the leaf, then levels; the last is also written */
+    int n;
+    int64_t elements;
+};
+
+enum { FOLD_TILE = 16384 };
+
+static void fold_tile(void *arg, int64_t tile, int worker)
+{
+    const struct fold *fold = arg;
+    int64_t begin = tile * FOLD_TILE;
+    int64_t n = fold->elements - begin < FOLD_TILE ? fold->elements - begin : FOLD_TILE;
+    float sum[FOLD_TILE];
+
+    (void)worker;
+    memcpy(sum, (const float *)fold->source[0] + begin, (size_t)n * sizeof *sum);
+    for (int s = 1; s < fold->n; s++) {
+        const float *level = (const float *)fold->source[s] + begin;
+
+        for (int64_t i = 0; i < n; i++)
+            sum[i] = level[i] + sum[i];
+    }
+    memcpy((float *)fold->source[fold->n - 1] + begin, sum, (size_t)n * sizeof *sum);
+}
+
+static void run_fold(struct tt_executor *ex, const struct tt_instr *instr)
+{
+    struct fold fold = {&ex->address[instr->operands], instr->n_operands,
+                        ex->program->layout->units[instr->unit].shard_elements};
+
+    tt_team_run(ex->team, (fold.elements + FOLD_TILE - 1) / FOLD_TILE, fold_tile, &fold);
+}
+
+/* Sums loss and norm over the ranks; the one place where a step can stop. */
+static int run_clip(struct tt_executor *ex, struct tt_step *step)
+{
+    struct tt_exact sums[2];
+    int rc;
+
+    tt_exact_normalize(&ex->loss);
+    tt_exact_normalize(&ex->norm);
+    step->local_loss_sum = tt_exact_value(&ex->loss);
+    sums[0] = ex->loss;
+    sums[1] = step->adds_norm ? ex->norm : (struct tt_exact){{0}, 0};
+    if (ex->exchange.sum && (rc = ex->exchange.sum(ex->exchange.ctx, sums, 2)) < 0)
+        return rc;
+    step->loss = tt_exact_value(&sums[0]) * (double)step->scalars.inv_valid_tokens;
+    step->grad_norm = sqrt(tt_exact_value(&sums[1]));
+    step->scalars.clip = 1.0f;
+    if (step->max_norm > 0.0 && step->max_norm / (step->grad_norm + 1e-6) < 1.0)
+        step->scalars.clip = (float)(step->max_norm / (step->grad_norm + 1e-6));
+    if (!isfinite(step->loss) || !isfinite(step->grad_norm))
+        return tt_fail(TT_ENONFINITE, "%s is not finite", isfinite(step->loss) ? "the gradient norm" : "the loss");
+    return 0;
+}
+
+static int run_instr(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    const struct tt_program *p = ex->program;
+    const struct tt_instr *instr = &p->instrs[i];
+    int u = instr->unit;
+
+    switch (instr->kind) {
+    case TT_RUN:
+        run_node(ex, instr, step);
+        return 0;
+    case TT_LOSS:
+        tt_sum_floats(ex->address[instr->operands], tt_value_elements(&p->graph->values[p->graph->token_loss]),
+                      &ex->loss);
+        return 0;
+    case TT_UNSHARD:
+    case TT_REDUCE:
+    case TT_ALL_REDUCE:
+        return ex->exchange.begin(ex->exchange.ctx, i);
+    case TT_WAIT_UNSHARD:
+    case TT_WAIT_REDUCE:
+    case TT_WAIT_ALL_REDUCE:
+        return ex->exchange.wait(ex->exchange.ctx, instr->begin);
+    case TT_FOLD:
+        run_fold(ex, instr);
+        return 0;
+    case TT_NORM:
+        tt_sum_squares(ex->team, ex->rows[u], ex->n_rows[u], ex->address[instr->operands], &ex->norm);
+        return 0;
+    case TT_CLIP:
+        return run_clip(ex, step);
+    case TT_OPTIMIZER:
+        tt_adamw(ex->team, &step->scalars, step->decoupled, ex->rows[u], ex->n_rows[u], ex->state->param[u],
+                 ex->address[instr->operands], ex->state->exp_avg[u], ex->state->exp_avg_sq[u]);
+        return 0;
+    default:
+        return 0; /* TT_RESHARD: an end of lifetimes, nothing to do */
+    }
+}
+
+static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_clip)
+{
+    const struct tt_program *p = ex->program;
+    double last = tt_clock_sec();
+    int rc = 0;
+
+    ex->loss = ex->norm = (struct tt_exact){{0}, 0};
+    for (int i = 0; i < p->n_instrs; i++) {
+        double now;
+
+        if (stop_at_clip && p->instrs[i].kind == TT_CLIP)
+            break;
+        TT_TRY(run_instr(ex, i, step));
+        if (ex->exchange.progress)
+            TT_TRY(ex->exchange.progress(ex->exchange.ctx));
+        now = tt_clock_sec();
+        ex->times.sec[p->instrs[i].kind] += now - last;
+        last = now;
+    }
+out:
+    return rc;
+}
+
+int tt_executor_run(struct tt_executor *ex, struct tt_step *step)
+{
+    return walk(ex, step, false);
+}
+
+int tt_executor_explain(struct tt_executor *ex, struct tt_step *step, char *name, size_t name_size)
+{
+    int rc;
+
+    name[0] = 0;
+    ex->bad = name;
+    ex->bad_size = name_size;
+    look_at_parameters(ex);
+    rc = walk(ex, step, true);
+    ex->bad = NULL;
+    return rc;
+}

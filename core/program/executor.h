@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_PROGRAM_EXECUTOR_H
+#define TT_PROGRAM_EXECUTOR_H
+
+#include "core/base/exact.h"
+#include "core/base/team.h"
+#include "core/program/program.h"
+#include "core/ops/op.h"
+
+/**
+ * The executor walks a program. All memory is the arena that the caller allocated: state (parameter and moment shards,
+ * kept between steps), a region of constants per program, and one step region that the programs of a job share.
+ * Running allocates nothing, opens nothing and decides nothing.
+ */
+
+/* The state of one rank: flat shards, one array per unit, as the layout says. */
+struct tt_state {
+    float **param;      /* [unit] shard_elements */
+    float **exp_avg;    /* [unit]; NULL before training (validation only) */
+    float **exp_avg_sq; /* [unit] */
+    int n_units;
+};
+
+/* How collectives happen; parallel/transfer.c implements it over a tt_comm. NULL members on one rank. */
+struct tt_exchange {
+    void *ctx;
+    int (*begin)(void *ctx, int instr);                 /* TT_UNSHARD, TT_REDUCE, TT_ALL_REDUCE */
+    int (*wait)(void *ctx, int instr);                  /* instr is the one that began it */
+    int (*progress)(void *ctx);                         /* advances what is under way; never blocks */
+    int (*sum)(void *ctx, struct tt_exact *sums, int n); /* over all ranks; sums already hold each term once */
+};
+
+struct tt_executor;
+
+/**
+ * Binds a program to memory and fills its constants. const_region and step_region have at least the program's
+ * const_bytes and step_bytes and are 64-byte aligned. Everything passed in must outlive the executor.
+ */
+int tt_executor_new(const struct tt_program *program, struct tt_state *state, void *const_region, void *step_region,
+                    struct tt_team *team, struct tt_executor **ret_executor) TT_MUST_CHECK;
+void tt_executor_free(struct tt_executor *executor);
+
+/** Installs the collectives; not needed when no rank exchanges anything. */
+void tt_executor_set_exchange(struct tt_executor *executor, const struct tt_exchange *exchange);
+
+/** The address of an operand; for the exchange, which builds its segment lists before the first step. */
+void *tt_executor_operand(const struct tt_executor *executor, int instr, int operand);
+
+/** Where the loader writes microbatch mb's tokens and labels, (B, T) int32 each. */
+int32_t *tt_executor_tokens(const struct tt_executor *executor, int mb);
+int32_t *tt_executor_labels(const struct tt_executor *executor, int mb);
+
+struct tt_step {
+    struct tt_scalars scalars; /* in: lr, Adam's numbers, inv_valid_tokens. out: clip */
+    double max_norm;           /* in: 0 = no clipping */
+    bool decoupled;            /* in: AdamW, not Adam */
+    bool adds_norm;            /* in: this rank's gradient shards count in the norm (the first replica's do) */
+    double loss;               /* out: sum of the token losses of the global batch * inv_valid_tokens */
+    double local_loss_sum;     /* out: this rank's sum of token losses */
+    double grad_norm;          /* out: L2 norm before clipping; 0 in a forward-only program */
+};
+
+/**
+ * Runs the program once (collective over the ranks of the exchange). A loss or norm that is not finite is
+ * TT_ENONFINITE, before any parameter changed; tt_executor_explain then finds the culprit.
+ */
+int tt_executor_run(struct tt_executor *executor, struct tt_step *step) TT_MUST_CHECK;
+
+/**
+ * After TT_ENONFINITE: runs the same step again, looking at every value, and writes the name of the first that is not
+ * finite on this rank ("parameter layers.0.attention.wq.weight", "layers.3.attention.o of microbatch 2") into name;
+ * empty if none here. Collective. Changes nothing.
+ */
+int tt_executor_explain(struct tt_executor *executor, struct tt_step *step, char *name, size_t name_size) TT_MUST_CHECK;
+
+/** Seconds spent per instruction kind since the last reset; for the step's time split. */
+struct tt_times {
+    double sec[TT_INSTR_KINDS];
+};
+const struct tt_times *tt_executor_times(const struct tt_executor *executor);
+void tt_executor_reset_times(struct tt_executor *executor);
+
+#endif

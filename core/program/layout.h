@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_PROGRAM_LAYOUT_H
+#define TT_PROGRAM_LAYOUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/**
+ * How the parameters are cut over the ranks, seen from one rank. A unit is the parameters that are gathered together
+ * (one transformer block, say); its shard is one flat array that holds this rank's chunk of each of its parameters, one
+ * after the other. Chunks are cut on dimension 0 as torch.chunk does: ceil(rows / S) rows each, later ranks short or
+ * empty; on the wire and in memory every chunk has the padded size, on disk it has not.
+ *
+ * Built by parallel/units.c from the wrap policy; core only reads it.
+ */
+struct tt_unit_param {
+    int param;           /* index in the model */
+    int64_t offset;      /* of its chunk in the unit's flat shard, in elements */
+    int64_t chunk;       /* elements of a padded chunk: ceil(rows / S) * width */
+    int64_t row_begin;   /* this rank's first row */
+    int64_t valid_rows;  /* this rank's rows, may be 0 */
+    int64_t width;       /* elements a row (1 for vectors) */
+};
+
+struct tt_unit {
+    char *name; /* for people: "layers.0", "norm+output" */
+    struct tt_unit_param *params;
+    int n_params;
+    int64_t shard_elements;      /* sum of chunks */
+    bool reshard_after_forward;  /* free the unsharded parameters between forward and backward */
+};
+
+struct tt_layout {
+    int shard_degree, shard_index;         /* S and this rank's place in it */
+    int replicate_degree, replicate_index; /* R and this rank's place in it */
+    struct tt_unit *units;
+    int n_units;
+    int *unit_of;  /* model parameter -> unit */
+    int *slot_of;  /* model parameter -> index in its unit's params */
+    int n_params;
+};
+
+static inline const struct tt_unit_param *tt_layout_param(const struct tt_layout *layout, int param)
+{
+    return &layout->units[layout->unit_of[param]].params[layout->slot_of[param]];
+}
+
+#endif

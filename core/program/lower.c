@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Lowering: from a schedule of nodes and collectives to instructions on buffers with lifetimes.
+ *
+ * One walk over the schedule. A value gets its buffer where it is produced; an output takes over the memory of an input
+ * when the op's row allows it and nobody reads that input later. Reading a buffer extends its life to the reader. What a
+ * collective touches lives until its wait. Gradients of parameters are keyed by (microbatch, parameter), not by SSA value:
+ * every contribution accumulates in one place.
+ *
+ * The gradient sum over microbatches is a balanced binary tree, kept as a binary counter: level l holds the sum of 2^l
+ * neighbouring microbatches. Microbatch a closes as many levels as a has trailing one bits; the last one closes all.
+ */
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/program/program.h"
+#include "core/ops/op.h"
+
+enum { MOST_LEVELS = 32 };
+
+struct lowering {
+    struct tt_lowering in;
+    struct tt_program *program;
+    bool sharded;       /* more than one shard: collectives are real */
+    int *last_reader;   /* value -> last node that reads it, TT_NONE if none */
+    int *value_buffer;  /* microbatch * n_values + value -> buffer */
+    int *grad_buffer;   /* microbatch * n_params + param -> whole gradient */
+    int *unit_grad;     /* unit -> flat gradient under construction when there is one shard */
+    int *param_shard;   /* unit -> state buffer of its parameter shard */
+    int *unsharded;     /* param -> gathered buffer, TT_NONE when resharded */
+    int *begun;         /* unit -> instruction that began the collective not yet waited for */
+    int (*level)[MOST_LEVELS]; /* unit -> buffers of partial sums, TT_NONE where empty */
+    int *sum;           /* unit -> finished gradient shard */
+};
+
+/* --- buffers --- */
+
+static int new_buffer(struct lowering *w, enum tt_memory_kind kind, int64_t bytes)
+{
+    struct tt_program *p = w->program;
+    int id = p->n_buffers;
+
+    TT_PUSH(p->buffers, p->n_buffers, p->cap_buffers) =
+        (struct tt_buffer){.kind = kind, .bytes = bytes, .first = p->n_instrs, .last = p->n_instrs, .root = id,
+                           .value = TT_NONE, .microbatch = TT_NONE, .unit = TT_NONE};
+    return id;
+}
+
+static int part_of(struct lowering *w, int root, int64_t offset, int64_t bytes)
+{
+    int id = new_buffer(w, w->program->buffers[root].kind, bytes);
+
+    w->program->buffers[id].root = root;
+    w->program->buffers[id].offset = offset;
+    return id;
+}
+
+/* --- instructions --- */
+
+static void begin_instr(struct lowering *w, const struct tt_instr *from)
+{
+    struct tt_program *p = w->program;
+    struct tt_instr *instr = &TT_PUSH(p->instrs, p->n_instrs, p->cap_instrs);
+
+    *instr = *from;
+    instr->operands = p->n_operands;
+    instr->n_operands = 0;
+}
+
+/* Adds an operand to the newest instruction; the buffer lives at least until there. */
+static void operand(struct lowering *w, int buffer)
+{
+    struct tt_program *p = w->program;
+
+    TT_PUSH(p->operands, p->n_operands, p->cap_operands) = buffer;
+    p->instrs[p->n_instrs - 1].n_operands++;
+    if (buffer != TT_NONE)
+        p->buffers[p->buffers[buffer].root].last = p->n_instrs - 1;
+}
+
+/* A buffer made by the newest instruction. */
+static int made_here(struct lowering *w, enum tt_memory_kind kind, int64_t bytes)
+{
+    int id = new_buffer(w, kind, bytes);
+
+    w->program->buffers[id].first = w->program->buffers[id].last = w->program->n_instrs - 1;
+    return id;
+}
+
+/* --- values --- */
+
+static int param_buffer(struct lowering *w, int value)
+{
+    const struct tt_layout *layout = w->in.layout;
+    int param = w->in.graph->values[value].param;
+    const struct tt_unit_param *place = tt_layout_param(layout, param);
+
+    if (w->sharded)
+        return w->unsharded[param];
+    if (w->unsharded[param] == TT_NONE)
+        w->unsharded[param] = part_of(w, w->param_shard[layout->unit_of[param]], place->offset * (int64_t)sizeof(float),
+                                      place->chunk * (int64_t)sizeof(float));
+    return w->unsharded[param];
+}
+
+/* Where microbatch mb's whole gradient of a parameter is written. */
+static int grad_buffer(struct lowering *w, int mb, int param)
+{
+    const struct tt_layout *layout = w->in.layout;
+    const struct tt_unit_param *place = tt_layout_param(layout, param);
+    int *slot = &w->grad_buffer[(int64_t)mb * layout->n_params + param];
+    int unit = layout->unit_of[param];
+
+    if (*slot != TT_NONE)
+        return *slot;
+    if (w->sharded) {
+        *slot = made_here(w, TT_MEMORY_PARAM_GRAD, place->chunk * layout->shard_degree * (int64_t)sizeof(float));
+    } else {
+        if (w->unit_grad[unit] == TT_NONE) {
+            w->unit_grad[unit] =
+                made_here(w, TT_MEMORY_GRAD, layout->units[unit].shard_elements * (int64_t)sizeof(float));
+            w->program->buffers[w->unit_grad[unit]].unit = unit;
+        }
+        *slot = part_of(w, w->unit_grad[unit], place->offset * (int64_t)sizeof(float),
+                        place->chunk * (int64_t)sizeof(float));
+    }
+    w->program->buffers[*slot].unit = unit;
+    return *slot;
+}
+
+static int input_buffer(struct lowering *w, int mb, int value)
+{
+    switch (w->in.graph->values[value].kind) {
+    case TT_VALUE_PARAM:
+        return param_buffer(w, value);
+    case TT_VALUE_PARAM_GRAD:
+        return grad_buffer(w, mb, w->in.graph->values[value].param);
+    case TT_VALUE_CONST:
+        return w->value_buffer[value]; /* shared by all microbatches */
+    default:
+        return w->value_buffer[(int64_t)mb * w->in.graph->n_values + value];
+    }
+}
+
+/* The input whose memory output k of a node may take over, or TT_NONE. */
+static int overwritable_input(const struct lowering *w, int node, int k)
+{
+    const struct tt_graph *graph = w->in.graph;
+    const struct tt_node *n = &graph->nodes[node];
+    int i = tt_op_row(n->op)->alias[k] - 1, uses = 0;
+    const struct tt_value *in, *out = &graph->values[n->out[k]];
+
+    if (i < 0 || n->in[i] == TT_NONE || w->last_reader[n->in[i]] != node)
+        return TT_NONE;
+    in = &graph->values[n->in[i]];
+    for (int j = 0; j < n->n_in; j++)
+        uses += n->in[j] == n->in[i];
+    if (uses != 1 || (in->kind != TT_VALUE_ACTIVATION && in->kind != TT_VALUE_GRAD) ||
+        tt_value_bytes(in) != tt_value_bytes(out))
+        return TT_NONE;
+    return n->in[i];
+}
+
+static int output_buffer(struct lowering *w, int mb, int node, int k)
+{
+    const struct tt_graph *graph = w->in.graph;
+    int value = graph->nodes[node].out[k];
+    const struct tt_value *v = &graph->values[value];
+    int *slot = &w->value_buffer[(int64_t)mb * graph->n_values + value];
+    int over;
+
+    if (v->kind == TT_VALUE_PARAM_GRAD)
+        return grad_buffer(w, mb, v->param);
+    over = overwritable_input(w, node, k);
+    if (over != TT_NONE) {
+        *slot = w->value_buffer[(int64_t)mb * graph->n_values + over];
+    } else {
+        *slot = made_here(w, v->kind == TT_VALUE_GRAD ? TT_MEMORY_ACTIVATION_GRAD : TT_MEMORY_ACTIVATION,
+                          tt_value_bytes(v));
+        w->program->buffers[*slot].value = value;
+        w->program->buffers[*slot].microbatch = mb;
+    }
+    return *slot;
+}
+
+/* --- one instruction of the schedule --- */
+
+static int lower_run(struct lowering *w, const struct tt_instr *from)
+{
+    const struct tt_graph *graph = w->in.graph;
+    const struct tt_node *node = &graph->nodes[from->node];
+    const struct tt_op_row *row = tt_op_row(node->op);
+    int64_t scratch = row->scratch_bytes ? row->scratch_bytes(graph, node, w->in.threads) : 0;
+
+    begin_instr(w, from);
+    for (int i = 0; i < node->n_in; i++) {
+        int buffer = node->in[i] == TT_NONE ? TT_NONE : input_buffer(w, from->microbatch, node->in[i]);
+
+        if (buffer == TT_NONE && node->in[i] != TT_NONE)
+            return tt_fail(TT_EINTERNAL, "the schedule runs %s on '%s' before it is there", row->name,
+                           graph->values[node->in[i]].name);
+        operand(w, buffer);
+    }
+    for (int k = 0; k < node->n_out; k++)
+        operand(w, output_buffer(w, from->microbatch, from->node, k));
+    operand(w, scratch ? made_here(w, TT_MEMORY_SCRATCH, scratch) : TT_NONE);
+    return 0;
+}
+
+/* Begins or ends a collective on a unit's buffers: `buffers` are the operands of both. */
+static void lower_wait(struct lowering *w, const struct tt_instr *from)
+{
+    struct tt_program *p = w->program;
+    int begin = w->begun[from->unit], n;
+
+    begin_instr(w, from);
+    p->instrs[p->n_instrs - 1].begin = begin;
+    n = p->instrs[begin].n_operands;
+    for (int i = 0; i < n; i++)
+        operand(w, p->operands[p->instrs[begin].operands + i]);
+}
+
+static void lower_unshard(struct lowering *w, const struct tt_instr *from)
+{
+    const struct tt_unit *unit = &w->in.layout->units[from->unit];
+
+    begin_instr(w, from);
+    w->begun[from->unit] = w->program->n_instrs - 1;
+    for (int i = 0; i < unit->n_params; i++) {
+        int buffer = made_here(w, TT_MEMORY_UNSHARDED,
+                               unit->params[i].chunk * w->in.layout->shard_degree * (int64_t)sizeof(float));
+
+        w->program->buffers[buffer].unit = from->unit;
+        w->unsharded[unit->params[i].param] = buffer;
+        operand(w, buffer);
+    }
+}
+
+static void lower_reshard(struct lowering *w, const struct tt_instr *from)
+{
+    const struct tt_unit *unit = &w->in.layout->units[from->unit];
+
+    begin_instr(w, from);
+    for (int i = 0; i < unit->n_params; i++) {
+        operand(w, w->unsharded[unit->params[i].param]);
+        w->unsharded[unit->params[i].param] = TT_NONE;
+    }
+}
+
+static void lower_reduce(struct lowering *w, const struct tt_instr *from)
+{
+    const struct tt_layout *layout = w->in.layout;
+    const struct tt_unit *unit = &layout->units[from->unit];
+    int64_t staging = w->in.reduce_staging(layout, from->unit);
+    int result;
+
+    begin_instr(w, from);
+    w->begun[from->unit] = w->program->n_instrs - 1;
+    for (int i = 0; i < unit->n_params; i++)
+        operand(w, grad_buffer(w, from->microbatch, unit->params[i].param));
+    result = made_here(w, TT_MEMORY_GRAD, unit->shard_elements * (int64_t)sizeof(float));
+    w->program->buffers[result].unit = from->unit;
+    operand(w, result);
+    operand(w, staging ? made_here(w, TT_MEMORY_STAGING, staging) : TT_NONE);
+}
+
+/* Puts this microbatch's gradient of a unit into the tree; emits a fold when levels close. */
+static void add_leaf(struct lowering *w, const struct tt_instr *from, int leaf)
+{
+    int *level = w->level[from->unit];
+    int mb = from->microbatch, closed = 0, into = leaf;
+    bool last = mb == w->in.microbatches - 1;
+    struct tt_instr fold = *from;
+    int sources[MOST_LEVELS];
+
+    for (int l = 0; l < MOST_LEVELS && (last || (mb >> l & 1)); l++) {
+        if (level[l] == TT_NONE)
+            continue;
+        sources[closed++] = level[l];
+        level[l] = TT_NONE;
+    }
+    if (closed) {
+        fold.kind = TT_FOLD;
+        begin_instr(w, &fold);
+        operand(w, leaf);
+        for (int i = 0; i < closed; i++)
+            operand(w, sources[i]);
+        into = sources[closed - 1];
+    }
+    if (last) {
+        w->sum[from->unit] = into;
+    } else {
+        int l = 0;
+
+        while (mb >> l & 1)
+            l++;
+        level[l] = into;
+    }
+}
+
+static void lower_wait_reduce(struct lowering *w, const struct tt_instr *from)
+{
+    int leaf;
+
+    if (w->sharded) {
+        const struct tt_instr *begin;
+
+        lower_wait(w, from);
+        begin = &w->program->instrs[w->begun[from->unit]];
+        leaf = w->program->operands[begin->operands + begin->n_operands - 2];
+    } else {
+        leaf = w->unit_grad[from->unit];
+        w->unit_grad[from->unit] = TT_NONE;
+    }
+    add_leaf(w, from, leaf);
+}
+
+static void lower_all_reduce(struct lowering *w, const struct tt_instr *from)
+{
+    int64_t staging = w->in.all_reduce_staging(w->in.layout, from->unit);
+
+    begin_instr(w, from);
+    w->begun[from->unit] = w->program->n_instrs - 1;
+    operand(w, w->sum[from->unit]);
+    operand(w, staging ? made_here(w, TT_MEMORY_STAGING, staging) : TT_NONE);
+}
+
+static int lower_instr(struct lowering *w, const struct tt_instr *from)
+{
+    bool sharded = w->sharded, replicated = w->in.layout->replicate_degree > 1;
+
+    switch (from->kind) {
+    case TT_RUN:
+        return lower_run(w, from);
+    case TT_UNSHARD:
+        if (sharded)
+            lower_unshard(w, from);
+        return 0;
+    case TT_WAIT_UNSHARD:
+        if (sharded)
+            lower_wait(w, from);
+        return 0;
+    case TT_RESHARD:
+        if (sharded)
+            lower_reshard(w, from);
+        return 0;
+    case TT_REDUCE:
+        if (sharded)
+            lower_reduce(w, from);
+        return 0;
+    case TT_WAIT_REDUCE:
+        lower_wait_reduce(w, from);
+        return 0;
+    case TT_ALL_REDUCE:
+        if (replicated)
+            lower_all_reduce(w, from);
+        return 0;
+    case TT_WAIT_ALL_REDUCE:
+        if (replicated)
+            lower_wait(w, from);
+        return 0;
+    case TT_LOSS:
+        begin_instr(w, from);
+        operand(w, input_buffer(w, from->microbatch, w->in.graph->token_loss));
+        return 0;
+    case TT_NORM:
+    case TT_OPTIMIZER:
+        begin_instr(w, from);
+        operand(w, w->sum[from->unit]);
+        return 0;
+    case TT_CLIP:
+        begin_instr(w, from);
+        return 0;
+    default:
+        return tt_fail(TT_EINTERNAL, "a schedule cannot hold '%s'", tt_instr_name(from->kind));
+    }
+}
+
+/* --- before and after the walk --- */
+
+static int *filled(size_t n)
+{
+    int *array = tt_calloc(n + 1, sizeof *array);
+
+    for (size_t i = 0; i < n; i++)
+        array[i] = TT_NONE;
+    return array;
+}
+
+static void prepare(struct lowering *w)
+{
+    const struct tt_graph *graph = w->in.graph;
+    const struct tt_layout *layout = w->in.layout;
+    size_t n_units = (size_t)layout->n_units, n_params = (size_t)layout->n_params;
+
+    w->sharded = layout->shard_degree > 1;
+    w->last_reader = filled((size_t)graph->n_values);
+    for (int n = 0; n < graph->n_nodes; n++)
+        for (int i = 0; i < graph->nodes[n].n_in; i++)
+            if (graph->nodes[n].in[i] != TT_NONE)
+                w->last_reader[graph->nodes[n].in[i]] = n;
+    if (graph->token_loss != TT_NONE)
+        w->last_reader[graph->token_loss] = graph->n_nodes; /* TT_LOSS */
+    w->value_buffer = filled((size_t)w->in.microbatches * (size_t)graph->n_values);
+    w->grad_buffer = filled((size_t)w->in.microbatches * n_params);
+    w->unit_grad = filled(n_units);
+    w->param_shard = filled(n_units);
+    w->unsharded = filled(n_params);
+    w->begun = filled(n_units);
+    w->sum = filled(n_units);
+    w->level = tt_calloc(n_units, sizeof *w->level);
+    for (size_t u = 0; u < n_units; u++)
+        for (int l = 0; l < MOST_LEVELS; l++)
+            w->level[u][l] = TT_NONE;
+}
+
+static void release(struct lowering *w)
+{
+    tt_free(w->last_reader);
+    tt_free(w->value_buffer);
+    tt_free(w->grad_buffer);
+    tt_free(w->unit_grad);
+    tt_free(w->param_shard);
+    tt_free(w->unsharded);
+    tt_free(w->begun);
+    tt_free(w->sum);
+    tt_free(w->level);
+}
+
+/* Buffers that exist before the first instruction: parameter shards, constants, inputs. */
+static void add_given_buffers(struct lowering *w)
+{
+    const struct tt_graph *graph = w->in.graph;
+    struct tt_program *p = w->program;
+
+    for (int u = 0; u < w->in.layout->n_units; u++) {
+        w->param_shard[u] =
+            new_buffer(w, TT_MEMORY_PARAM, w->in.layout->units[u].shard_elements * (int64_t)sizeof(float));
+        p->buffers[w->param_shard[u]].unit = u;
+    }
+    for (int v = 0; v < graph->n_values; v++) {
+        const struct tt_value *value = &graph->values[v];
+
+        if (value->kind == TT_VALUE_CONST) {
+            w->value_buffer[v] = new_buffer(w, TT_MEMORY_CONST, tt_value_bytes(value));
+            p->buffers[w->value_buffer[v]].value = v;
+        }
+        for (int mb = 0; value->kind == TT_VALUE_INPUT && mb < w->in.microbatches; mb++) {
+            int buffer = new_buffer(w, TT_MEMORY_INPUT, tt_value_bytes(value));
+
+            w->value_buffer[(int64_t)mb * graph->n_values + v] = buffer;
+            p->buffers[buffer].value = v;
+            p->buffers[buffer].microbatch = mb;
+            if (v == graph->tokens)
+                p->tokens[mb] = buffer;
+            if (v == graph->labels)
+                p->labels[mb] = buffer;
+        }
+    }
+}
+
+static bool in_step_region(enum tt_memory_kind kind)
+{
+    return kind != TT_MEMORY_PARAM && kind != TT_MEMORY_CONST;
+}
+
+static void place_buffers(struct tt_program *p)
+{
+    struct tt_buffer *step = tt_calloc((size_t)p->n_buffers + 1, sizeof *step);
+    int *from = tt_calloc((size_t)p->n_buffers + 1, sizeof *from);
+    int n = 0;
+
+    for (int b = 0; b < p->n_buffers; b++) {
+        struct tt_buffer *buffer = &p->buffers[b];
+
+        if (buffer->root != b)
+            continue;
+        if (buffer->kind == TT_MEMORY_CONST) {
+            buffer->offset = p->const_bytes;
+            p->const_bytes += (buffer->bytes + 63) / 64 * 64;
+        } else if (in_step_region(buffer->kind)) {
+            from[n] = b;
+            step[n] = *buffer;
+            step[n].root = n;
+            n++;
+        }
+    }
+    p->step_bytes = tt_memory_plan(step, n, p->n_instrs, &p->live_bytes, &p->peak_instr);
+    for (int i = 0; i < n; i++)
+        p->buffers[from[i]].offset = step[i].offset;
+    tt_free(step);
+    tt_free(from);
+}
+
+int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule *schedule,
+                   struct tt_program **ret_program)
+{
+    struct tt_program *p = tt_calloc(1, sizeof *p);
+    struct lowering w = {.in = *lowering, .program = p};
+    int rc = 0;
+
+    p->graph = lowering->graph;
+    p->layout = lowering->layout;
+    p->microbatches = lowering->microbatches;
+    p->threads = lowering->threads;
+    p->tokens = filled((size_t)lowering->microbatches);
+    p->labels = filled((size_t)lowering->microbatches);
+    prepare(&w);
+    add_given_buffers(&w);
+    for (int i = 0; i < schedule->n; i++)
+        TT_TRY(lower_instr(&w, &schedule->instrs[i]));
+    place_buffers(p);
+    *ret_program = p;
+    p = NULL;
+out:
+    release(&w);
+    tt_program_free(p);
+    return rc;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Programs: schedules, names, sizes. Lowering is lower.c, offsets are memory_plan.c, running is executor.c.
+ */
+#include "core/program/program.h"
+
+#include <string.h>
+
+#include "core/base/mem.h"
+
+const char *tt_instr_name(enum tt_instr_kind kind)
+{
+    static const char *const names[TT_INSTR_KINDS] = {
+        [TT_RUN] = "run",
+        [TT_LOSS] = "loss",
+        [TT_UNSHARD] = "unshard",
+        [TT_WAIT_UNSHARD] = "wait unshard",
+        [TT_RESHARD] = "reshard",
+        [TT_REDUCE] = "reduce-scatter",
+        [TT_WAIT_REDUCE] = "wait reduce-scatter",
+        [TT_FOLD] = "fold",
+        [TT_ALL_REDUCE] = "all-reduce",
+        [TT_WAIT_ALL_REDUCE] = "wait all-reduce",
+        [TT_NORM] = "norm",
+        [TT_CLIP] = "clip",
+        [TT_OPTIMIZER] = "optimizer",
+    };
+
+    return names[kind];
+}
+
+const char *tt_memory_name(enum tt_memory_kind kind)
+{
+    static const char *const names[TT_MEMORY_KINDS] = {
+        [TT_MEMORY_PARAM] = "parameters",
+        [TT_MEMORY_OPTIMIZER] = "optimizer",
+        [TT_MEMORY_CONST] = "constants",
+        [TT_MEMORY_INPUT] = "inputs",
+        [TT_MEMORY_UNSHARDED] = "unsharded parameters",
+        [TT_MEMORY_ACTIVATION] = "activations",
+        [TT_MEMORY_ACTIVATION_GRAD] = "activation gradients",
+        [TT_MEMORY_PARAM_GRAD] = "unsharded gradients",
+        [TT_MEMORY_GRAD] = "gradients",
+        [TT_MEMORY_STAGING] = "reduce staging",
+        [TT_MEMORY_SCRATCH] = "scratch",
+    };
+
+    return names[kind];
+}
+
+void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int node, int unit)
+{
+    TT_PUSH(schedule->instrs, schedule->n, schedule->cap) =
+        (struct tt_instr){.kind = kind, .microbatch = microbatch, .node = node, .unit = unit, .begin = TT_NONE};
+}
+
+void tt_schedule_release(struct tt_schedule *schedule)
+{
+    tt_free(schedule->instrs);
+    *schedule = (struct tt_schedule){0};
+}
+
+void tt_program_free(struct tt_program *program)
+{
+    if (!program)
+        return;
+    tt_free(program->instrs);
+    tt_free(program->operands);
+    tt_free(program->buffers);
+    tt_free(program->tokens);
+    tt_free(program->labels);
+    tt_free(program);
+}
+
+void tt_program_memory_at(const struct tt_program *program, int instr, int64_t bytes[TT_MEMORY_KINDS])
+{
+    memset(bytes, 0, TT_MEMORY_KINDS * sizeof *bytes);
+    for (int b = 0; b < program->n_buffers; b++) {
+        const struct tt_buffer *buffer = &program->buffers[b];
+
+        if (buffer->root == b && buffer->kind != TT_MEMORY_PARAM && buffer->first <= instr && instr <= buffer->last)
+            bytes[buffer->kind] += buffer->bytes;
+    }
+}
+
+int64_t tt_layout_param_bytes(const struct tt_layout *layout)
+{
+    int64_t bytes = 0;
+
+    for (int u = 0; u < layout->n_units; u++)
+        bytes += layout->units[u].shard_elements * (int64_t)sizeof(float);
+    return bytes;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_PROGRAM_PROGRAM_H
+#define TT_PROGRAM_PROGRAM_H
+
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/graph/graph.h"
+#include "core/program/layout.h"
+
+/**
+ * A program: one optimizer step (or one validation batch) of one rank, as a linear list of instructions on buffers whose
+ * addresses in one arena are known before anything runs.
+ *
+ * A scheduler (parallel/fsdp.c) writes the schedule: which node or collective comes when, for all microbatches.
+ * tt_program_new lowers it: every value of every microbatch becomes a buffer with a first and a last instruction,
+ * gradients become sums in the order of the balanced tree over microbatches, and the memory plan gives offsets. The
+ * executor walks the result and decides nothing; `titan plan` prints it.
+ */
+enum tt_instr_kind {
+    TT_RUN,          /* run a node of a microbatch */
+    TT_LOSS,         /* add the microbatch's token losses to the exact sum */
+    TT_UNSHARD,      /* start gathering a unit's parameters */
+    TT_WAIT_UNSHARD, /* until they are there */
+    TT_RESHARD,      /* the unit's gathered parameters are not needed any more */
+    TT_REDUCE,       /* start the reduce-scatter of a unit's gradients of one microbatch */
+    TT_WAIT_REDUCE,  /* until this rank has its sum */
+    TT_FOLD,         /* add sums of earlier microbatches, in tree order */
+    TT_ALL_REDUCE,   /* start the sum of a unit's gradient shard over the replicas */
+    TT_WAIT_ALL_REDUCE,
+    TT_NORM,         /* add the squares of a unit's gradient shard to the exact sum */
+    TT_CLIP,         /* sum loss and norm over the ranks; stop here if not finite; set the clip scalar */
+    TT_OPTIMIZER,    /* update a unit's shard */
+    TT_INSTR_KINDS
+};
+
+/** "run", "unshard", "wait", … for plans and traces. */
+const char *tt_instr_name(enum tt_instr_kind kind);
+
+struct tt_instr {
+    enum tt_instr_kind kind;
+    int microbatch; /* TT_RUN, TT_LOSS, TT_REDUCE, TT_WAIT_REDUCE, TT_FOLD */
+    int node;       /* TT_RUN */
+    int unit;       /* all but TT_RUN, TT_LOSS, TT_CLIP */
+    int begin;      /* TT_WAIT_*: the instruction it completes */
+    int operands;   /* index of the first operand in tt_program.operands; see below */
+    int n_operands;
+};
+
+/*
+ * Operands are buffer ids (TT_NONE: absent optional input):
+ *   TT_RUN           the node's inputs, its outputs, the scratch buffer
+ *   TT_LOSS          the token losses
+ *   TT_UNSHARD       the unit's parameters, whole, one buffer each (also on its wait and TT_RESHARD)
+ *   TT_REDUCE        the unit's whole gradients, one buffer each, the result (flat shard), staging (also on its wait)
+ *   TT_FOLD          the leaf, then partial sums from the smallest to the largest; the last one is also written
+ *   TT_ALL_REDUCE    the unit's gradient shard, staging (also on its wait)
+ *   TT_NORM, TT_OPTIMIZER  the unit's gradient shard
+ */
+
+enum tt_memory_kind {
+    TT_MEMORY_PARAM,           /* parameter shards (state) */
+    TT_MEMORY_OPTIMIZER,       /* optimizer moments (state) */
+    TT_MEMORY_CONST,           /* tables */
+    TT_MEMORY_INPUT,           /* tokens and labels */
+    TT_MEMORY_UNSHARDED,       /* gathered parameters */
+    TT_MEMORY_ACTIVATION,
+    TT_MEMORY_ACTIVATION_GRAD,
+    TT_MEMORY_PARAM_GRAD,      /* whole gradients of one microbatch */
+    TT_MEMORY_GRAD,            /* gradient shards and partial sums */
+    TT_MEMORY_STAGING,         /* what collectives receive before they add */
+    TT_MEMORY_SCRATCH,         /* of one op */
+    TT_MEMORY_KINDS
+};
+
+const char *tt_memory_name(enum tt_memory_kind kind);
+
+struct tt_buffer {
+    enum tt_memory_kind kind;
+    int64_t bytes;
+    int first, last;  /* instructions between which it holds data, inclusive */
+    int root;         /* the buffer whose memory it is part of; itself when it has its own */
+    int64_t offset;   /* bytes: inside the root, or inside the region (step, const, the unit's parameter shard) */
+    int value;        /* graph value it holds, or TT_NONE */
+    int microbatch;   /* of that value, or TT_NONE */
+    int unit;         /* TT_MEMORY_PARAM: whose shard; gradients: whose; else TT_NONE */
+};
+
+struct tt_program {
+    const struct tt_graph *graph;   /* of one microbatch; not owned */
+    const struct tt_layout *layout; /* not owned */
+    int microbatches;
+    int threads; /* of the team; scratch sizes depend on it */
+    struct tt_instr *instrs;
+    int n_instrs, cap_instrs;
+    int *operands;
+    int n_operands, cap_operands;
+    struct tt_buffer *buffers;
+    int n_buffers, cap_buffers;
+    int *tokens, *labels; /* buffers of each microbatch's inputs */
+    int64_t const_bytes;  /* region of constants, kept between runs */
+    int64_t step_bytes;   /* region of everything transient: the high-water mark of the plan */
+    int64_t live_bytes;   /* largest sum of live step buffers; step_bytes cannot be less */
+    int peak_instr;       /* where that is */
+};
+
+/* What a scheduler writes, in order; n_microbatches copies of the graph unrolled. */
+struct tt_schedule {
+    struct tt_instr *instrs; /* kind, microbatch, node, unit; the rest is filled by lowering */
+    int n, cap;
+};
+
+void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int node, int unit);
+void tt_schedule_release(struct tt_schedule *schedule);
+
+/* What lowering needs to know beside the schedule. */
+struct tt_lowering {
+    const struct tt_graph *graph;
+    const struct tt_layout *layout;
+    int microbatches;
+    int threads;
+    /* Bytes that a collective receives before it adds them; from parallel/, which knows the algorithms. */
+    int64_t (*reduce_staging)(const struct tt_layout *layout, int unit);
+    int64_t (*all_reduce_staging)(const struct tt_layout *layout, int unit);
+};
+
+/**
+ * Lowers a schedule. With one shard the unshard, reshard and reduce instructions vanish: parameters are the shards and
+ * gradients are written where they accumulate. lowering's graph and layout must outlive the program.
+ */
+int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule *schedule,
+                   struct tt_program **ret_program) TT_MUST_CHECK;
+void tt_program_free(struct tt_program *program);
+
+/** Sums of live bytes by kind at one instruction; state kinds are not included. */
+void tt_program_memory_at(const struct tt_program *program, int instr, int64_t bytes[TT_MEMORY_KINDS]);
+
+/** Bytes of state of one rank: parameter shards, and optimizer moments (two per element). */
+int64_t tt_layout_param_bytes(const struct tt_layout *layout);
+
+/**
+ * Offsets for n buffers with lifetimes so that no two live ones overlap; returns the high-water mark in bytes.
+ * Reads bytes, first, last, root == own index; writes offset. live_bytes is the lower bound, reached at *ret_peak.
+ */
+int64_t tt_memory_plan(struct tt_buffer *buffers, int n, int n_instrs, int64_t *ret_live_bytes, int *ret_peak);
+
+#endif

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The eager scheduler. A visit is one stay of the computation in a unit: from the first node that reads one of the
+ * unit's parameters (in backward: or writes one of their gradients) to the last. A unit has a forward visit and a backward
+ * visit per microbatch; the visits of all microbatches, in order of their first node, are the sequence that the prefetch
+ * looks ahead in.
+ */
+#include "parallel/fsdp.h"
+
+#include <stdlib.h>
+
+#include "core/base/mem.h"
+#include "parallel/collectives.h"
+
+struct visit {
+    int unit;
+    int microbatch;
+    bool backward;
+    int first, last; /* nodes */
+};
+
+struct walk {
+    const struct tt_fsdp *fsdp;
+    struct tt_schedule *schedule;
+    struct visit *visits; /* of all microbatches, in order */
+    int n, cap;
+    int next;        /* first visit that has not begun */
+    bool *gathering; /* unit -> unshard issued and not resharded since */
+    bool *ready;     /* unit -> unshard waited for */
+    int reducing;    /* visit whose reduce-scatter is under way, TT_NONE if none */
+};
+
+/* --- visits --- */
+
+static bool touches(const struct tt_graph *graph, const struct tt_layout *layout, const struct tt_node *node, int unit)
+{
+    for (int i = 0; i < node->n_in; i++) {
+        const struct tt_value *in = node->in[i] == TT_NONE ? NULL : &graph->values[node->in[i]];
+
+        if (in && in->kind == TT_VALUE_PARAM && layout->unit_of[in->param] == unit)
+            return true;
+    }
+    for (int k = 0; k < node->n_out && node->backward; k++) {
+        const struct tt_value *out = &graph->values[node->out[k]];
+
+        if (out->kind == TT_VALUE_PARAM_GRAD && layout->unit_of[out->param] == unit)
+            return true;
+    }
+    return false;
+}
+
+static int compare_visits(const void *a, const void *b)
+{
+    const struct visit *x = a, *y = b;
+
+    if (x->microbatch != y->microbatch)
+        return x->microbatch < y->microbatch ? -1 : 1;
+    if (x->backward != y->backward)
+        return x->backward ? 1 : -1;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    return x->unit < y->unit ? -1 : x->unit > y->unit;
+}
+
+static int find_visits(struct walk *w, bool with_backward)
+{
+    const struct tt_graph *graph = w->fsdp->graph;
+    const struct tt_layout *layout = w->fsdp->layout;
+
+    for (int u = 0; u < layout->n_units; u++) {
+        struct visit visit[2] = {{u, 0, false, TT_NONE, TT_NONE}, {u, 0, true, TT_NONE, TT_NONE}};
+
+        for (int n = 0; n < graph->n_nodes; n++) {
+            struct visit *v = &visit[graph->nodes[n].backward];
+
+            if (!touches(graph, layout, &graph->nodes[n], u))
+                continue;
+            if (v->first == TT_NONE)
+                v->first = n;
+            v->last = n;
+        }
+        if (visit[0].first == TT_NONE || (with_backward && visit[1].first == TT_NONE))
+            return tt_fail(TT_EINTERNAL, "nothing in the graph uses unit %s", layout->units[u].name);
+        for (int mb = 0; mb < w->fsdp->microbatches; mb++)
+            for (int phase = 0; phase <= (int)with_backward; phase++) {
+                visit[phase].microbatch = mb;
+                TT_PUSH(w->visits, w->n, w->cap) = visit[phase];
+            }
+    }
+    qsort(w->visits, (size_t)w->n, sizeof *w->visits, compare_visits);
+    return 0;
+}
+
+/* --- what happens at the edges of a visit --- */
+
+static void unshard(struct walk *w, int unit)
+{
+    if (w->gathering[unit])
+        return;
+    tt_schedule_add(w->schedule, TT_UNSHARD, 0, TT_NONE, unit);
+    w->gathering[unit] = true;
+    w->ready[unit] = false;
+}
+
+static void reshard(struct walk *w, int unit)
+{
+    tt_schedule_add(w->schedule, TT_RESHARD, 0, TT_NONE, unit);
+    w->gathering[unit] = false;
+}
+
+static void begin_visit(struct walk *w, int at)
+{
+    int unit = w->visits[at].unit;
+
+    unshard(w, unit);
+    if (!w->ready[unit]) {
+        tt_schedule_add(w->schedule, TT_WAIT_UNSHARD, 0, TT_NONE, unit);
+        w->ready[unit] = true;
+    }
+    for (int ahead = 1; ahead <= w->fsdp->prefetch && at + ahead < w->n; ahead++)
+        unshard(w, w->visits[at + ahead].unit);
+}
+
+static void wait_for_reduce(struct walk *w)
+{
+    if (w->reducing == TT_NONE)
+        return;
+    tt_schedule_add(w->schedule, TT_WAIT_REDUCE, w->visits[w->reducing].microbatch, TT_NONE,
+                    w->visits[w->reducing].unit);
+    w->reducing = TT_NONE;
+}
+
+static void end_visit(struct walk *w, int at, bool with_backward)
+{
+    const struct visit *visit = &w->visits[at];
+
+    if (visit->backward) {
+        wait_for_reduce(w); /* one reduce-scatter at a time, which bounds what is in flight */
+        reshard(w, visit->unit);
+        tt_schedule_add(w->schedule, TT_REDUCE, visit->microbatch, TT_NONE, visit->unit);
+        w->reducing = at;
+    } else if (!with_backward || w->fsdp->layout->units[visit->unit].reshard_after_forward) {
+        reshard(w, visit->unit);
+    }
+}
+
+/* --- the walk --- */
+
+static void walk_microbatch(struct walk *w, int mb, bool with_backward)
+{
+    const struct tt_graph *graph = w->fsdp->graph;
+    int begin = w->next; /* this microbatch's visits are [begin, end) */
+    int end = begin;
+
+    while (end < w->n && w->visits[end].microbatch == mb)
+        end++;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const struct tt_node *node = &graph->nodes[n];
+
+        for (; w->next < end && w->visits[w->next].first == n; w->next++)
+            begin_visit(w, w->next);
+        tt_schedule_add(w->schedule, TT_RUN, mb, n, TT_NONE);
+        if (node->out[0] == graph->token_loss)
+            tt_schedule_add(w->schedule, TT_LOSS, mb, TT_NONE, TT_NONE);
+        for (int v = begin; v < w->next; v++)
+            if (w->visits[v].last == n)
+                end_visit(w, v, with_backward);
+    }
+}
+
+static int walk_all(const struct tt_fsdp *fsdp, bool with_backward, struct tt_schedule *schedule)
+{
+    size_t n_units = (size_t)fsdp->layout->n_units;
+    struct walk w = {.fsdp = fsdp, .schedule = schedule, .reducing = TT_NONE};
+    int rc = 0;
+
+    w.gathering = tt_calloc(n_units, sizeof *w.gathering);
+    w.ready = tt_calloc(n_units, sizeof *w.ready);
+    TT_TRY(find_visits(&w, with_backward));
+    for (int mb = 0; mb < fsdp->microbatches; mb++)
+        walk_microbatch(&w, mb, with_backward);
+    wait_for_reduce(&w);
+out:
+    tt_free(w.visits);
+    tt_free(w.gathering);
+    tt_free(w.ready);
+    return rc;
+}
+
+/* All-reduces over the replicas, each overlapping the norm of the one before; then clip; then the update. */
+static void schedule_update(const struct tt_layout *layout, struct tt_schedule *schedule)
+{
+    for (int u = 0; u <= layout->n_units; u++) {
+        if (u < layout->n_units)
+            tt_schedule_add(schedule, TT_ALL_REDUCE, 0, TT_NONE, u);
+        if (u > 0) {
+            tt_schedule_add(schedule, TT_WAIT_ALL_REDUCE, 0, TT_NONE, u - 1);
+            tt_schedule_add(schedule, TT_NORM, 0, TT_NONE, u - 1);
+        }
+    }
+    tt_schedule_add(schedule, TT_CLIP, 0, TT_NONE, TT_NONE);
+    for (int u = 0; u < layout->n_units; u++)
+        tt_schedule_add(schedule, TT_OPTIMIZER, 0, TT_NONE, u);
+}
+
+int tt_fsdp_schedule_step(const struct tt_fsdp *fsdp, struct tt_schedule *schedule)
+{
+    int rc = walk_all(fsdp, true, schedule);
+
+    if (rc == 0)
+        schedule_update(fsdp->layout, schedule);
+    return rc;
+}
+
+int tt_fsdp_schedule_forward(const struct tt_fsdp *fsdp, struct tt_schedule *schedule)
+{
+    int rc = walk_all(fsdp, false, schedule);
+
+    if (rc == 0)
+        tt_schedule_add(schedule, TT_CLIP, 0, TT_NONE, TT_NONE);
+    return rc;
+}
+
+/* --- bytes --- */
+
+static int64_t shard_bytes(const struct tt_layout *layout, int unit)
+{
+    return layout->units[unit].shard_elements * (int64_t)sizeof(float);
+}
+
+int64_t tt_fsdp_reduce_staging(const struct tt_layout *layout, int unit)
+{
+    return tt_reduce_scatter_scratch(layout->shard_degree, shard_bytes(layout, unit));
+}
+
+int64_t tt_fsdp_all_reduce_staging(const struct tt_layout *layout, int unit)
+{
+    return tt_all_reduce_scratch(layout->replicate_degree, shard_bytes(layout, unit));
+}
+
+int64_t tt_fsdp_payload_bytes(const struct tt_program *program)
+{
+    const struct tt_layout *layout = program->layout;
+    int64_t bytes = 0;
+
+    for (int i = 0; i < program->n_instrs; i++) {
+        const struct tt_instr *instr = &program->instrs[i];
+
+        if (instr->kind == TT_UNSHARD)
+            bytes += tt_all_gather_payload(layout->shard_degree, shard_bytes(layout, instr->unit));
+        else if (instr->kind == TT_REDUCE)
+            bytes += tt_reduce_scatter_payload(layout->shard_degree, shard_bytes(layout, instr->unit));
+        else if (instr->kind == TT_ALL_REDUCE)
+            bytes += tt_all_reduce_payload(layout->replicate_degree, shard_bytes(layout, instr->unit));
+    }
+    return bytes;
+}

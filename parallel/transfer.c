@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * From instructions to collectives. A unit's flat shard is one segment; a member's part of the whole parameters (or of
+ * their gradients) is one segment per parameter: its chunk of padded rows.
+ */
+#include "parallel/transfer.h"
+
+#include "core/base/mem.h"
+#include "parallel/collectives.h"
+
+struct tt_transfers {
+    struct tt_comm *comm;
+    const struct tt_program *program;
+    struct tt_state *state;
+    struct tt_executor *executor;
+    const struct tt_group *shard, *replicate;
+    struct tt_collective **of_instr; /* per instruction, NULL where nothing is exchanged */
+    struct tt_segment *segments;     /* while building: group size * parameters of the largest unit */
+    struct tt_segment_list *lists;   /* while building: one per member */
+};
+
+/* Two collectives of one kind and unit are never under way at once, so this tag is theirs alone. */
+static int tag_of(const struct tt_instr *instr)
+{
+    int kind = instr->kind == TT_UNSHARD ? 0 : instr->kind == TT_REDUCE ? 1 : 2;
+
+    return TT_COLLECTIVE_TAG + 3 * instr->unit + kind;
+}
+
+/* Every member's part of a unit's whole parameters: operands of the instruction, one per parameter. */
+static const struct tt_segment_list *members(struct tt_transfers *t, int i, const struct tt_unit *unit)
+{
+    for (int m = 0; m < t->shard->n; m++) {
+        struct tt_segment *part = &t->segments[m * unit->n_params];
+
+        for (int p = 0; p < unit->n_params; p++) {
+            size_t bytes = (size_t)unit->params[p].chunk * sizeof(float);
+
+            part[p] = (struct tt_segment){(char *)tt_executor_operand(t->executor, i, p) + (size_t)m * bytes, bytes};
+        }
+        t->lists[m] = (struct tt_segment_list){part, unit->n_params};
+    }
+    return t->lists;
+}
+
+static int new_collective(struct tt_transfers *t, int i)
+{
+    const struct tt_instr *instr = &t->program->instrs[i];
+    const struct tt_unit *unit = instr->unit < 0 ? NULL : &t->program->layout->units[instr->unit];
+    struct tt_segment flat = {NULL, unit ? (size_t)unit->shard_elements * sizeof(float) : 0};
+    struct tt_segment_list one = {&flat, 1};
+
+    switch (instr->kind) {
+    case TT_UNSHARD:
+        flat.data = t->state->param[instr->unit];
+        return tt_all_gather_new(t->comm, t->shard, tag_of(instr), one, members(t, i, unit), &t->of_instr[i]);
+    case TT_REDUCE:
+        flat.data = tt_executor_operand(t->executor, i, unit->n_params);
+        return tt_reduce_scatter_new(t->comm, t->shard, tag_of(instr), members(t, i, unit), one,
+                                     tt_executor_operand(t->executor, i, unit->n_params + 1), &t->of_instr[i]);
+    case TT_ALL_REDUCE:
+        flat.data = tt_executor_operand(t->executor, i, 0);
+        return tt_all_reduce_new(t->comm, t->replicate, tag_of(instr), one, tt_executor_operand(t->executor, i, 1),
+                                 &t->of_instr[i]);
+    default:
+        return 0;
+    }
+}
+
+static int begin(void *ctx, int instr)
+{
+    struct tt_transfers *t = ctx;
+
+    return tt_collective_begin(t->of_instr[instr]);
+}
+
+static int wait(void *ctx, int instr)
+{
+    struct tt_transfers *t = ctx;
+    const struct tt_instr *i = &t->program->instrs[instr];
+    int rc;
+
+    t->comm->waiting_for = tt_instr_name(i->kind);
+    rc = tt_collective_wait(t->of_instr[instr]);
+    if (rc < 0)
+        rc = tt_wrap(rc, "%s of %s", tt_instr_name(i->kind), t->program->layout->units[i->unit].name);
+    return rc;
+}
+
+static int progress(void *ctx)
+{
+    struct tt_transfers *t = ctx;
+
+    return tt_comm_progress(t->comm);
+}
+
+static int sum(void *ctx, struct tt_exact *sums, int n)
+{
+    struct tt_transfers *t = ctx;
+
+    t->comm->waiting_for = "sum of loss and gradient norm";
+    return tt_comm_sum_i64(t->comm, (int64_t *)(void *)sums, n * TT_EXACT_WORDS);
+}
+
+int tt_transfers_new(struct tt_comm *comm, const struct tt_group *shard, const struct tt_group *replicate,
+                     const struct tt_program *program, struct tt_state *state, struct tt_executor *executor,
+                     struct tt_transfers **ret_transfers)
+{
+    struct tt_transfers *t = tt_calloc(1, sizeof *t);
+    const struct tt_exchange exchange = {t, begin, wait, progress, sum};
+    int widest = 1, rc = 0;
+
+    *t = (struct tt_transfers){.comm = comm, .program = program, .state = state, .executor = executor, .shard = shard,
+                               .replicate = replicate};
+    for (int u = 0; u < program->layout->n_units; u++)
+        if (program->layout->units[u].n_params > widest)
+            widest = program->layout->units[u].n_params;
+    t->of_instr = tt_calloc((size_t)program->n_instrs, sizeof(struct tt_collective *));
+    t->segments = tt_calloc((size_t)shard->n * (size_t)widest, sizeof *t->segments);
+    t->lists = tt_calloc((size_t)shard->n, sizeof *t->lists);
+    for (int i = 0; i < program->n_instrs; i++)
+        TT_TRY(new_collective(t, i));
+    tt_executor_set_exchange(executor, &exchange);
+    *ret_transfers = t;
+    t = NULL;
+out:
+    if (t)
+        tt_transfers_free(t);
+    else {
+        tt_free((*ret_transfers)->segments);
+        tt_free((*ret_transfers)->lists);
+        (*ret_transfers)->segments = NULL;
+        (*ret_transfers)->lists = NULL;
+    }
+    return rc;
+}
+
+void tt_transfers_free(struct tt_transfers *t)
+{
+    if (!t)
+        return;
+    for (int i = 0; i < t->program->n_instrs; i++)
+        tt_collective_free(t->of_instr[i]);
+    tt_free(t->of_instr);
+    tt_free(t->segments);
+    tt_free(t->lists);
+    tt_free(t);
+}
