@@ -27,9 +27,10 @@ static struct tt_model *make(const char *flavor, const struct tt_model_dims *ove
 
 static const struct tt_param *find(const struct tt_model *model, const char *name)
 {
-    for (int i = 0; i < model->n_params; i++)
+    for (int i = 0; i < model->n_params; i++) {
         if (strcmp(model->params[i].name, name) == 0)
             return &model->params[i];
+    }
     return NULL;
 }
 
@@ -174,10 +175,11 @@ static void check_moments(const struct tt_model *model, const char *name, double
     n_root = sqrt((double)n);
     if (fabs(sum / (double)n) > 5.0 * std / n_root || fabs(sqrt(squares / (double)n) / std - 1.0) > 5.0 / n_root)
         fail_msg("%s: mean %g, std %g; wanted std %g", name, sum / (double)n, sqrt(squares / (double)n), std);
-    if (largest > 0.0)
+    if (largest > 0.0) {
         assert_true(far <= largest * 1.0000001 && far > 0.99 * largest);
-    else
+    } else {
         assert_true(far > 3.5 * std);
+    }
     tt_free(data);
 }
 
@@ -306,9 +308,10 @@ static void impossible_dims_are_refused(void **state)
     struct tt_model *model = NULL;
 
     (void)state;
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         assert_fails(tt_model_new("llama3", "debugmodel", &wanted[i].overrides, NULL, &model), TT_EUSAGE,
                      wanted[i].message);
+    }
     assert_null(model);
 }
 
@@ -451,9 +454,10 @@ static void check_rope(const struct tt_rope *rope, int64_t seq_len, int64_t head
     for (int i = 0; i < n; i++) {
         const float *got = table + 2 * (cells[i].t * (head_dim / 2) + cells[i].pair);
 
-        if (fabs((double)got[0] - cells[i].cosine) > 1e-7 || fabs((double)got[1] - cells[i].sine) > 1e-7)
+        if (fabs((double)got[0] - cells[i].cosine) > 1e-7 || fabs((double)got[1] - cells[i].sine) > 1e-7) {
             fail_msg("position %d pair %d: %.9f %.9f, wanted %.9f %.9f", (int)cells[i].t, (int)cells[i].pair,
                      (double)got[0], (double)got[1], cells[i].cosine, cells[i].sine);
+        }
     }
     tt_free(table);
 }

@@ -59,9 +59,10 @@ static struct tt_team *new_team(int threads)
 /* Within a few roundings of the largest term: PyTorch's vector code fuses multiplications and additions. */
 static void assert_near(const char *what, const float *got, const float *wanted, const double *term)
 {
-    for (int i = 0; i < N; i++)
+    for (int i = 0; i < N; i++) {
         if (fabs((double)got[i] - (double)wanted[i]) > 0x1p-22 * fmax(term[i], fabs((double)wanted[i])))
             fail_msg("%s[%d]: %a, wanted %a", what, i, (double)got[i], (double)wanted[i]);
+    }
 }
 
 static void five_steps(bool decoupled, float clip, const struct reference *wanted)
@@ -143,7 +144,8 @@ static void free_arrays(struct arrays *a)
 static void bits_do_not_depend_on_the_split(void **state)
 {
     enum { ROWS = 300, WIDTH = 173, TOTAL = ROWS * WIDTH };
-    const struct tt_rows whole[3] = {{0, 100, WIDTH}, {100 * WIDTH, 199, WIDTH}, {299 * WIDTH, WIDTH, 1}};
+    const struct tt_rows whole[3] = {
+        {0, 100, WIDTH}, {(int64_t)100 * WIDTH, 199, WIDTH}, {(int64_t)299 * WIDTH, WIDTH, 1}};
     struct tt_scalars scalars = scalars_of_step(3);
     struct tt_team *one = new_team(1), *three = new_team(3);
     struct arrays a = make_arrays(TOTAL, 0, 0);
