@@ -10,7 +10,25 @@
 /** Prints "titan: error: MESSAGE" with this thread's message on stderr; returns the exit code of rc. */
 int tt_cli_fail(int rc);
 
+/** Notes, warnings and progress of library code go to stderr from now on. */
+void tt_cli_install_log(void);
+
+/** Version, libraries and instruction sets, on stdout. */
+void tt_cli_print_version(void);
+
+/** `titan train`: see titan-train(1). */
+int tt_command_train(int argc, char **argv);
+
+/** `titan config show|check|diff|init`: see titan-config(1). */
+int tt_command_config(int argc, char **argv);
+
 /** `titan models [--json] [--seq_len N]`: the registry. */
 int tt_command_models(int argc, char **argv);
+
+/** `titan ckpt list|inspect|verify|consolidate`: see titan-ckpt(1). */
+int tt_command_ckpt(int argc, char **argv);
+
+/** `titan data pack|inspect`: see titan-data(1). */
+int tt_command_data(int argc, char **argv);
 
 #endif

@@ -46,9 +46,10 @@ static bool option_name(const char *arg, char *name, size_t size)
         return false;
     memcpy(name, arg + 2, n);
     name[n] = 0;
-    for (char *c = name; *c; c++)
+    for (char *c = name; *c; c++) {
         if (*c == '-')
             *c = '_';
+    }
     return true;
 }
 

@@ -24,9 +24,8 @@ void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t ba
 
 void tt_build_block(struct tt_build *b, int block)
 {
-    if (block == TT_NONE)
-        b->prefix[0] = 0;
-    else
+    b->prefix[0] = 0;
+    if (block != TT_NONE)
         (void)snprintf(b->prefix, sizeof b->prefix, "layers.%d.", block);
 }
 
@@ -37,9 +36,10 @@ static int param(struct tt_build *b, const char *weight)
     char *name = tt_format("%s%s.weight", b->prefix, weight);
     int value = TT_NONE;
 
-    for (int i = 0; i < model->n_params && value == TT_NONE; i++)
+    for (int i = 0; i < model->n_params && value == TT_NONE; i++) {
         if (strcmp(model->params[i].name, name) == 0)
             value = tt_graph_param(b->graph, i, name, model->params[i].ndim, model->params[i].shape);
+    }
     if (value == TT_NONE) {
         (void)fprintf(stderr, "titan: bug in the builder of %s: no parameter '%s'\n", model->row->name, name);
         abort();

@@ -59,10 +59,10 @@ int tt_hf_must_be(const json_t *config, const char *key, const char *wanted, con
         return 0;
     if (!json_is_string(value))
         return fail_type(key, "a string", where);
-    if (strcmp(json_string_value(value), wanted) != 0)
-        return tt_fail(TT_EDATA, "%s: %s '%s' is not supported; only '%s' is", where, key, json_string_value(value),
-                       wanted);
-    return 0;
+    if (strcmp(json_string_value(value), wanted) == 0)
+        return 0;
+    return tt_fail(TT_EDATA, "%s: %s '%s' is not supported; only '%s' is", where, key, json_string_value(value),
+                   wanted);
 }
 
 int tt_hf_must_be_off(const json_t *config, const char *key, const char *where)
@@ -103,9 +103,10 @@ static int check_layer_types(const json_t *config, const char *where)
 
     for (size_t i = 0; i < json_array_size(types); i++) {
         type = json_string_value(json_array_get(types, i));
-        if (!type || strcmp(type, "full_attention") != 0)
+        if (!type || strcmp(type, "full_attention") != 0) {
             return tt_fail(TT_EDATA, "%s: layer_types[%zu] '%s' is not supported; only 'full_attention' is", where, i,
                            type ? type : "(not a string)");
+        }
     }
     return 0;
 }
@@ -118,11 +119,12 @@ int tt_hf_check_common(const json_t *config, const char *where)
     TT_TRY(check_layer_types(config, where));
     TT_TRY(check_number(config, "attention_dropout", 0.0, where));
     TT_TRY(check_number(config, "partial_rotary_factor", 1.0, where));
-    if (member(config, "quantization_config"))
+    if (member(config, "quantization_config")) {
         rc = tt_fail(TT_EDATA,
                      "%s: quantization_config: quantized weights are not supported\n"
                      "help: use the model's float32, bfloat16 or float16 files",
                      where);
+    }
 out:
     return rc;
 }
@@ -146,9 +148,29 @@ out:
     return rc;
 }
 
+/* rope: the object with the type, or NULL. Leaves ret_rope without scaling for type default. */
+static int read_scaling(const json_t *rope, const char *where, struct tt_rope *ret_rope)
+{
+    const json_t *type = member(rope, "rope_type");
+    const char *name;
+
+    if (!type)
+        type = member(rope, "type");
+    if (!type && member(rope, "factor"))
+        return tt_fail(TT_EDATA, "%s: RoPE scaling without a rope_type", where);
+    if (!type)
+        return 0;
+    name = json_is_string(type) ? json_string_value(type) : "(not a string)";
+    if (strcmp(name, "default") == 0)
+        return 0;
+    if (strcmp(name, "llama3") == 0)
+        return read_llama3_scaling(rope, where, ret_rope);
+    return tt_fail(TT_EDATA, "%s: rope_type '%s' is not supported; default and llama3 are", where, name);
+}
+
 int tt_hf_rope(const json_t *config, double default_theta, const char *where, struct tt_rope *ret_rope)
 {
-    const json_t *rope = member(config, "rope_parameters"), *type;
+    const json_t *rope = member(config, "rope_parameters");
     struct tt_rope result = {0};
     int rc = 0;
 
@@ -159,20 +181,8 @@ int tt_hf_rope(const json_t *config, double default_theta, const char *where, st
     TT_TRY(tt_hf_real(config, "rope_theta", default_theta, where, &result.theta));
     TT_TRY(tt_hf_real(rope, "rope_theta", result.theta, where, &result.theta));
     TT_TRY(rope ? check_number(rope, "partial_rotary_factor", 1.0, where) : 0);
-    type = member(rope, "rope_type");
-    if (!type)
-        type = member(rope, "type");
-    if (rope && !type && member(rope, "factor"))
-        rc = tt_fail(TT_EDATA, "%s: RoPE scaling without a rope_type", where);
-    else if (!type || (json_is_string(type) && strcmp(json_string_value(type), "default") == 0))
-        result.factor = 0.0;
-    else if (json_is_string(type) && strcmp(json_string_value(type), "llama3") == 0)
-        rc = read_llama3_scaling(rope, where, &result);
-    else
-        rc = tt_fail(TT_EDATA, "%s: rope_type '%s' is not supported; default and llama3 are", where,
-                     json_is_string(type) ? json_string_value(type) : "(not a string)");
-    if (rc == 0)
-        *ret_rope = result;
+    TT_TRY(read_scaling(rope, where, &result));
+    *ret_rope = result;
 out:
     return rc;
 }

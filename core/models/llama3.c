@@ -65,11 +65,13 @@ static struct tt_param *next_param(struct tt_model *model, int block, const char
     struct tt_param *p = &model->params[model->n_params++];
 
     p->block = block;
-    p->name = block < 0 ? tt_format("%s.weight", name) : tt_format("layers.%d.%s.weight", block, name);
-    if (block >= 0)
-        p->hf_name = tt_format("model.layers.%d.%s.weight", block, hf_name);
-    else
+    if (block < 0) {
+        p->name = tt_format("%s.weight", name);
         p->hf_name = tt_format("%s.weight", hf_name);
+    } else {
+        p->name = tt_format("layers.%d.%s.weight", block, name);
+        p->hf_name = tt_format("model.layers.%d.%s.weight", block, hf_name);
+    }
     return p;
 }
 

@@ -19,10 +19,7 @@
 const struct tt_model_row *const tt_model_rows[] = {
     &tt_model_llama3,
 };
-const int tt_model_n_rows = (int)(sizeof tt_model_rows / sizeof *tt_model_rows);
-
-/* Bounds that keep every count in 63 bits; far above any model there is. */
-enum { MAX_DIM = 1 << 24, MAX_LAYERS = 100000, MAX_HEADS = 1 << 20 };
+const int tt_model_n_rows = (int)(sizeof tt_model_rows / sizeof tt_model_rows[0]);
 
 /* A cut farther out than the uniform numbers reach (their smallest, 2^-54, lies at 8.3) changes nothing. */
 static const double cut_beyond_reach = 9.0;
@@ -87,27 +84,35 @@ out:
     return rc;
 }
 
+/* "llama (model.name llama3), ..." */
+static char *list_model_types(void)
+{
+    struct tt_text text = {0};
+
+    for (int i = 0; i < tt_model_n_rows; i++) {
+        const struct tt_model_row *row = tt_model_rows[i];
+
+        tt_text_add(&text, "%s%s (model.name %s)", i ? ", " : "", row->hf_model_type, row->name);
+    }
+    return text.text;
+}
+
 /* config.json belongs to the asked-for model; otherwise says which model.name would take it, if any. */
 static int check_model_type(const struct tt_model_row *row, const char *type, const char *where)
 {
-    struct tt_text known = {0};
-    const struct tt_model_row *other = NULL;
+    char *known;
 
     if (strcmp(type, row->hf_model_type) == 0)
         return 0;
     for (int i = 0; i < tt_model_n_rows; i++) {
-        if (strcmp(tt_model_rows[i]->hf_model_type, type) == 0)
-            other = tt_model_rows[i];
-        tt_text_add(&known, "%s%s (model.name %s)", i ? ", " : "", tt_model_rows[i]->hf_model_type,
-                    tt_model_rows[i]->name);
+        if (strcmp(tt_model_rows[i]->hf_model_type, type) == 0) {
+            return tt_fail(TT_EDATA, "%s: model_type '%s' is not a %s\nhelp: set model.name to %s", where, type,
+                           row->name, tt_model_rows[i]->name);
+        }
     }
-    if (other)
-        (void)tt_fail(TT_EDATA, "%s: model_type '%s' is not a %s\nhelp: set model.name to %s", where, type, row->name,
-                      other->name);
-    else
-        (void)tt_fail(TT_EDATA, "%s: model_type '%s' is not supported\nhelp: supported are %s", where, type,
-                      known.text);
-    tt_text_release(&known);
+    known = list_model_types();
+    (void)tt_fail(TT_EDATA, "%s: model_type '%s' is not supported\nhelp: supported are %s", where, type, known);
+    tt_free(known);
     return TT_EDATA;
 }
 
@@ -118,9 +123,10 @@ static int read_hf_dims(const struct tt_model_row *row, const char *folder, stru
     const char *type = NULL;
     int rc = 0;
 
-    if (!folder || !folder[0])
+    if (!folder || !folder[0]) {
         return tt_fail(TT_EUSAGE, "model.flavor hf takes the dims from a Hugging Face folder, and none is given\n"
                                   "help: set model.hf_assets_path to a folder that has config.json");
+    }
     path = tt_format("%s/config.json", folder);
     TT_TRY(tt_json_load(path, &json));
     if (!json_is_object(json)) {
@@ -136,106 +142,6 @@ out:
     return rc;
 }
 
-static void override_int(int64_t *value, int64_t with)
-{
-    if (with != 0)
-        *value = with;
-}
-
-static void override_real(double *value, double with)
-{
-    if (with != 0.0)
-        *value = with;
-}
-
-static void apply_overrides(struct tt_model_dims *dims, const struct tt_model_dims *with)
-{
-    override_int(&dims->dim, with->dim);
-    override_int(&dims->n_layers, with->n_layers);
-    override_int(&dims->n_heads, with->n_heads);
-    override_int(&dims->n_kv_heads, with->n_kv_heads);
-    override_int(&dims->head_dim, with->head_dim);
-    override_int(&dims->ffn_dim, with->ffn_dim);
-    override_int(&dims->vocab_size, with->vocab_size);
-    if (with->norm_eps != 0.0F)
-        dims->norm_eps = with->norm_eps;
-    override_real(&dims->rope.theta, with->rope.theta);
-    override_real(&dims->rope.factor, with->rope.factor);
-    override_real(&dims->rope.low_freq_factor, with->rope.low_freq_factor);
-    override_real(&dims->rope.high_freq_factor, with->rope.high_freq_factor);
-    override_real(&dims->rope.original_max, with->rope.original_max);
-    if (with->tied >= 0)
-        dims->tied = with->tied;
-}
-
-static int check_range(const char *key, int64_t value, int64_t low, int64_t high)
-{
-    if (value < low || value > high)
-        return tt_fail(TT_EUSAGE, "model.%s is %lld; it must lie in %lld..%lld", key, (long long)value, (long long)low,
-                       (long long)high);
-    return 0;
-}
-
-static int check_rope(const struct tt_rope *rope)
-{
-    if (!(rope->theta > 0.0) || !isfinite(rope->theta))
-        return tt_fail(TT_EUSAGE, "model.rope_theta is %g; it must be positive", rope->theta);
-    if (rope->factor == 0.0)
-        return 0;
-    if (!(rope->factor >= 1.0) || !isfinite(rope->factor))
-        return tt_fail(TT_EUSAGE, "model.rope_scaling.factor is %g; it must be at least 1 (1: no scaling)",
-                       rope->factor);
-    if (!(rope->low_freq_factor > 0.0) || !(rope->high_freq_factor > rope->low_freq_factor) ||
-        !isfinite(rope->high_freq_factor))
-        return tt_fail(TT_EUSAGE,
-                       "model.rope_scaling: low_freq_factor %g and high_freq_factor %g must be positive, low below "
-                       "high\nhelp: Llama 3.1 has low_freq_factor 1, high_freq_factor 4",
-                       rope->low_freq_factor, rope->high_freq_factor);
-    if (!(rope->original_max >= 1.0) || !isfinite(rope->original_max))
-        return tt_fail(TT_EUSAGE,
-                       "model.rope_scaling.original_max is %g; it must be the sequence length of the first training\n"
-                       "help: Llama 3.1 has 8192",
-                       rope->original_max);
-    return 0;
-}
-
-/* Fills in the dims that follow from others and checks all of them; says which key is wrong. */
-static int settle_dims(struct tt_model_dims *d)
-{
-    int rc = 0;
-
-    TT_TRY(check_range("dim", d->dim, 1, MAX_DIM));
-    TT_TRY(check_range("n_layers", d->n_layers, 1, MAX_LAYERS));
-    TT_TRY(check_range("n_heads", d->n_heads, 1, MAX_HEADS));
-    TT_TRY(check_range("ffn_dim", d->ffn_dim, 1, MAX_DIM));
-    TT_TRY(check_range("vocab_size", d->vocab_size, 1, INT32_MAX));
-    if (d->n_kv_heads == 0)
-        d->n_kv_heads = d->n_heads;
-    TT_TRY(check_range("n_kv_heads", d->n_kv_heads, 1, d->n_heads));
-    if (d->n_heads % d->n_kv_heads != 0)
-        return tt_fail(TT_EUSAGE, "model.n_heads %lld is not a multiple of model.n_kv_heads %lld",
-                       (long long)d->n_heads, (long long)d->n_kv_heads);
-    if (d->head_dim == 0 && d->dim % d->n_heads != 0)
-        return tt_fail(TT_EUSAGE, "model.dim %lld is not a multiple of model.n_heads %lld\nhelp: set model.head_dim",
-                       (long long)d->dim, (long long)d->n_heads);
-    if (d->head_dim == 0)
-        d->head_dim = d->dim / d->n_heads;
-    TT_TRY(check_range("head_dim", d->head_dim, 1, MAX_DIM));
-    if (d->head_dim % 2 != 0)
-        return tt_fail(TT_EUSAGE,
-                       "the head dimension %lld is odd; RoPE rotates pairs\nhelp: change model.head_dim, "
-                       "or model.dim %lld / model.n_heads %lld",
-                       (long long)d->head_dim, (long long)d->dim, (long long)d->n_heads);
-    TT_TRY(check_range("n_heads * head_dim", d->n_heads * d->head_dim, 1, MAX_DIM));
-    if (!(d->norm_eps > 0.0F) || !isfinite(d->norm_eps))
-        return tt_fail(TT_EUSAGE, "model.norm_eps is %g; it must be positive", (double)d->norm_eps);
-    TT_TRY(check_rope(&d->rope));
-    if (d->rope.factor == 1.0)
-        d->rope.factor = 0.0;
-out:
-    return rc;
-}
-
 int tt_model_new(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
                  struct tt_model **ret_model)
 {
@@ -245,13 +151,14 @@ int tt_model_new(const char *name, const char *flavor, const struct tt_model_dim
     int rc = 0;
 
     TT_TRY(find_row(name, &row));
-    if (strcmp(flavor, "hf") == 0)
+    if (strcmp(flavor, "hf") == 0) {
         TT_TRY(read_hf_dims(row, hf_folder, &dims));
-    else
+    } else {
         TT_TRY(find_flavor(row, flavor, &dims));
+    }
     if (overrides)
-        apply_overrides(&dims, overrides);
-    TT_TRY(settle_dims(&dims));
+        tt_model_dims_override(&dims, overrides);
+    TT_TRY(tt_model_dims_settle(&dims));
     model = tt_calloc(1, sizeof *model);
     model->row = row;
     model->flavor = tt_strdup(flavor);

@@ -34,10 +34,11 @@ static inline void update_range(const struct update *u, bool decoupled, int64_t 
     for (int64_t i = 0; i < n; i++) {
         float p = param[i], g = grad[i] * k.clip, m, v;
 
-        if (decoupled)
+        if (decoupled) {
             p = p * k.decay;
-        else
+        } else {
             g = g + k.weight_decay * p;
+        }
         m = exp_avg[i] + k.mix1 * (g - exp_avg[i]);
         v = exp_avg_sq[i] * k.beta2 + k.mix2 * g * g;
         exp_avg[i] = m;
@@ -64,10 +65,11 @@ static void update_tile(void *arg, int64_t tile, int worker)
     left = rows->rows * rows->width - begin;
     if (left > CHUNK)
         left = CHUNK;
-    if (u->decoupled)
+    if (u->decoupled) {
         update_range(u, true, rows->begin + begin, left);
-    else
+    } else {
         update_range(u, false, rows->begin + begin, left);
+    }
 }
 
 void tt_adamw(struct tt_team *team, const struct tt_scalars *scalars, bool decoupled, const struct tt_rows *rows, int n,
@@ -75,10 +77,7 @@ void tt_adamw(struct tt_team *team, const struct tt_scalars *scalars, bool decou
 {
     const struct tt_scalars *s = scalars;
     struct update u = {.rows = rows,
-                       .param = param,
                        .grad = grad,
-                       .exp_avg = exp_avg,
-                       .exp_avg_sq = exp_avg_sq,
                        .decoupled = decoupled,
                        .clip = s->clip,
                        .decay = (float)(1.0 - s->lr * s->weight_decay),
@@ -91,6 +90,9 @@ void tt_adamw(struct tt_team *team, const struct tt_scalars *scalars, bool decou
                        .eps = (float)s->eps};
     int64_t tiles = 0;
 
+    u.param = param;
+    u.exp_avg = exp_avg;
+    u.exp_avg_sq = exp_avg_sq;
     for (int i = 0; i < n; i++)
         tiles += n_chunks(&rows[i]);
     tt_team_run(team, tiles, update_tile, &u);

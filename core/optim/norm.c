@@ -26,14 +26,16 @@ static double row_squares(const float *x, int64_t n)
     double lane[LANES] = {0.0};
     int64_t i = 0;
 
-    for (; i + LANES <= n; i += LANES)
+    for (; i + LANES <= n; i += LANES) {
         for (int j = 0; j < LANES; j++)
             lane[j] += (double)x[i + j] * (double)x[i + j];
+    }
     for (int j = 0; i + j < n; j++)
         lane[j] += (double)x[i + j] * (double)x[i + j];
-    for (int half = LANES / 2; half > 0; half /= 2)
+    for (int half = LANES / 2; half > 0; half /= 2) {
         for (int j = 0; j < half; j++)
             lane[j] += lane[j + half];
+    }
     return lane[0];
 }
 
