@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Waiting and the small collectives, written once over the point-to-point functions of struct tt_comm_ops.
- * Everything goes through rank 0 in two steps (gather, scatter): these carry a few hundred bytes once a step.
+ *
+ * The small collectives run along a binomial tree: counted from the root, rank r receives from r without its lowest set
+ * bit. They carry a few hundred bytes once a step, so latency (2 log2 size messages in a row) is all that matters.
  */
 #include "core/base/comm.h"
 
@@ -9,36 +11,98 @@
 #include <string.h>
 
 #include <sched.h>
+#include <unistd.h>
 
 #include "core/base/file.h"
 #include "core/base/mem.h"
 
 enum { CONTROL_TAG = 1 };
 
-int tt_comm_wait(struct tt_comm *comm, struct tt_request *request, int peer)
+void tt_comm_link(struct tt_comm *comm, struct tt_activity *activity)
 {
-    bool done = false;
-    double start, now;
-    int rc = comm->ops->test(comm, request, &done);
+    struct tt_activity **link = &comm->active;
 
-    if (rc < 0 || done)
-        return rc;
+    while (*link)
+        link = &(*link)->next;
+    *link = activity;
+    activity->link = link;
+    activity->next = NULL;
+}
+
+void tt_comm_unlink(struct tt_activity *activity)
+{
+    if (!activity->link)
+        return;
+    *activity->link = activity->next;
+    if (activity->next)
+        activity->next->link = activity->link;
+    activity->link = NULL;
+    activity->next = NULL;
+}
+
+int tt_comm_progress(struct tt_comm *comm)
+{
+    struct tt_activity *next;
+    int rc = 0;
+
+    for (struct tt_activity *activity = comm->active; activity; activity = next) {
+        next = activity->next; /* advance may take itself out of the list */
+        TT_TRY(activity->advance(activity));
+    }
+out:
+    return rc;
+}
+
+int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg)
+{
+    double start, now;
+    bool done = false;
+    int peer = -1;
+    int rc = 0;
+
+    TT_TRY(poll(arg, &done, &peer));
+    if (done)
+        goto out;
     start = now = tt_clock_sec();
-    while (!done) {
-        if ((rc = comm->ops->test(comm, request, &done)) < 0)
-            return rc;
+    for (;;) {
+        TT_TRY(tt_comm_progress(comm));
+        TT_TRY(poll(arg, &done, &peer));
+        now = tt_clock_sec();
         if (done)
             break;
+        if (comm->timeout_sec > 0.0 && now - start > comm->timeout_sec) {
+            rc = tt_fail(TT_ECOMM,
+                         "rank %d waited %.0f s for rank %d in '%s': that rank is dead, stopped or far behind\n"
+                         "help: look at its log; comm.train_timeout_seconds sets how long to wait",
+                         comm->rank, now - start, peer, comm->waiting_for ? comm->waiting_for : "start");
+            goto out;
+        }
         (void)sched_yield();
-        now = tt_clock_sec();
-        if (comm->timeout_sec > 0.0 && now - start > comm->timeout_sec)
-            return tt_fail(TT_ECOMM,
-                           "rank %d waited %.0f s for rank %d in '%s': that rank is dead, stopped or far behind\n"
-                           "help: look at its log; comm.train_timeout_seconds sets how long to wait",
-                           comm->rank, now - start, peer, comm->waiting_for ? comm->waiting_for : "start");
     }
-    comm->wait_sec += tt_clock_sec() - start;
-    return 0;
+    comm->wait_sec += now - start;
+out:
+    return rc;
+}
+
+struct request_poll {
+    struct tt_comm *comm;
+    struct tt_request *request;
+    int peer;
+};
+
+static int poll_request(void *arg, bool *ret_done, int *ret_peer)
+{
+    struct request_poll *poll = arg;
+
+    *ret_peer = poll->peer;
+    return poll->comm->ops->test(poll->comm, poll->request, ret_done);
+}
+
+int tt_comm_wait(struct tt_comm *comm, struct tt_request *request, int peer)
+{
+    struct request_poll poll = {comm, request, peer};
+
+    return tt_comm_wait_until(comm, poll_request, &poll);
 }
 
 void tt_comm_free(struct tt_comm *comm)
@@ -51,30 +115,40 @@ static int send_control(struct tt_comm *comm, const void *bytes, size_t size, in
 {
     struct tt_segment segment = {(void *)(uintptr_t)bytes, size};
     struct tt_request request = {{0}};
-    int rc = comm->ops->send_begin(comm, &segment, 1, peer, CONTROL_TAG, &request);
+    int rc = 0;
 
+    TT_TRY(comm->ops->send_begin(comm, &segment, 1, peer, CONTROL_TAG, &request));
     comm->control_bytes += (int64_t)size;
-    return rc < 0 ? rc : tt_comm_wait(comm, &request, peer);
+    rc = tt_comm_wait(comm, &request, peer);
+out:
+    return rc;
 }
 
 static int receive_control(struct tt_comm *comm, void *bytes, size_t size, int peer)
 {
     struct tt_segment segment = {bytes, size};
     struct tt_request request = {{0}};
-    int rc = comm->ops->recv_begin(comm, &segment, 1, peer, CONTROL_TAG, &request);
+    int rc = 0;
 
-    return rc < 0 ? rc : tt_comm_wait(comm, &request, peer);
+    TT_TRY(comm->ops->recv_begin(comm, &segment, 1, peer, CONTROL_TAG, &request));
+    rc = tt_comm_wait(comm, &request, peer);
+out:
+    return rc;
 }
 
 int tt_comm_broadcast(struct tt_comm *comm, void *bytes, size_t size, int root)
 {
+    int place = (comm->rank - root + comm->size) % comm->size; /* counted from the root */
+    int bit = 1;
     int rc = 0;
 
-    if (comm->rank != root)
-        return receive_control(comm, bytes, size, root);
-    for (int peer = 0; peer < comm->size; peer++)
-        if (peer != root)
-            TT_TRY(send_control(comm, bytes, size, peer));
+    while (bit < comm->size && !(place & bit))
+        bit <<= 1;
+    if (place > 0)
+        TT_TRY(receive_control(comm, bytes, size, (place - bit + root) % comm->size));
+    for (bit >>= 1; bit > 0; bit >>= 1)
+        if (place + bit < comm->size)
+            TT_TRY(send_control(comm, bytes, size, (place + bit + root) % comm->size));
 out:
     return rc;
 }
@@ -82,36 +156,48 @@ out:
 int tt_comm_gather_all(struct tt_comm *comm, const void *bytes, size_t size, void *all)
 {
     char *table = all;
+    int rank = comm->rank;
     int rc = 0;
 
-    memcpy(table + (size_t)comm->rank * size, bytes, size);
-    if (comm->rank == 0) {
-        for (int peer = 1; peer < comm->size; peer++)
-            TT_TRY(receive_control(comm, table + (size_t)peer * size, size, peer));
-    } else {
-        TT_TRY(send_control(comm, bytes, size, 0));
+    memmove(table + (size_t)rank * size, bytes, size);
+    /* Each rank collects the rows of the `bit` ranks from itself on, which are neighbours in the table. */
+    for (int bit = 1; bit < comm->size; bit <<= 1) {
+        if (rank & bit) {
+            int rows = comm->size - rank < bit ? comm->size - rank : bit;
+
+            TT_TRY(send_control(comm, table + (size_t)rank * size, (size_t)rows * size, rank - bit));
+            break;
+        }
+        if (rank + bit < comm->size) {
+            int left = comm->size - rank - bit;
+            int rows = left < bit ? left : bit;
+
+            TT_TRY(receive_control(comm, table + (size_t)(rank + bit) * size, (size_t)rows * size, rank + bit));
+        }
     }
     rc = tt_comm_broadcast(comm, all, size * (size_t)comm->size, 0);
 out:
     return rc;
 }
 
+enum { MOST_WORDS = 128 };
+
 /* Folds every rank's n 8-byte words on rank 0 with `fold` and sends the result back. */
 static int all_reduce_words(struct tt_comm *comm, void *words, int n, void (*fold)(void *into, const void *from, int n))
 {
-    enum { MOST_WORDS = 256 };
     int64_t received[MOST_WORDS];
+    int rank = comm->rank;
     int rc = 0;
 
-    if (n > MOST_WORDS)
-        return tt_fail(TT_EINTERNAL, "control reduction of %d words, at most %d", n, MOST_WORDS);
-    if (comm->rank == 0) {
-        for (int peer = 1; peer < comm->size; peer++) {
-            TT_TRY(receive_control(comm, received, (size_t)n * 8, peer));
+    for (int bit = 1; bit < comm->size; bit <<= 1) {
+        if (rank & bit) {
+            TT_TRY(send_control(comm, words, (size_t)n * 8, rank - bit));
+            break;
+        }
+        if (rank + bit < comm->size) {
+            TT_TRY(receive_control(comm, received, (size_t)n * 8, rank + bit));
             fold(words, received, n);
         }
-    } else {
-        TT_TRY(send_control(comm, words, (size_t)n * 8, 0));
     }
     rc = tt_comm_broadcast(comm, words, (size_t)n * 8, 0);
 out:
@@ -120,8 +206,8 @@ out:
 
 static void fold_sum(void *into, const void *from, int n)
 {
-    int64_t *a = into;
-    const int64_t *b = from;
+    uint64_t *a = into; /* unsigned: a sum that overflows wraps, the same on every rank */
+    const uint64_t *b = from;
 
     for (int i = 0; i < n; i++)
         a[i] += b[i];
@@ -138,12 +224,22 @@ static void fold_max(void *into, const void *from, int n)
 
 int tt_comm_sum_i64(struct tt_comm *comm, int64_t *values, int n)
 {
-    return all_reduce_words(comm, values, n, fold_sum);
+    int rc = 0;
+
+    for (int i = 0; i < n; i += MOST_WORDS)
+        TT_TRY(all_reduce_words(comm, values + i, n - i < MOST_WORDS ? n - i : MOST_WORDS, fold_sum));
+out:
+    return rc;
 }
 
 int tt_comm_max_f64(struct tt_comm *comm, double *values, int n)
 {
-    return all_reduce_words(comm, values, n, fold_max);
+    int rc = 0;
+
+    for (int i = 0; i < n; i += MOST_WORDS)
+        TT_TRY(all_reduce_words(comm, values + i, n - i < MOST_WORDS ? n - i : MOST_WORDS, fold_max));
+out:
+    return rc;
 }
 
 int tt_comm_barrier(struct tt_comm *comm)
@@ -155,22 +251,42 @@ int tt_comm_barrier(struct tt_comm *comm)
 
 int tt_comm_agree(struct tt_comm *comm, int code)
 {
-    char message[4096];
-    int64_t *codes = tt_calloc((size_t)comm->size, sizeof *codes);
-    int64_t mine = code;
-    int rc = 0, failed = -1;
+    static _Thread_local char message[TT_ERROR_MESSAGE_BYTES];
+    double urgency = code < 0 ? comm->size - comm->rank : 0; /* the lowest failing rank has the most */
+    int64_t fault[2] = {code, 0};
+    int rc = 0, failed;
 
-    TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, codes));
-    for (int rank = 0; rank < comm->size && failed < 0; rank++)
-        if (codes[rank] < 0)
-            failed = rank;
-    if (failed < 0)
+    TT_TRY(tt_comm_max_f64(comm, &urgency, 1));
+    if (urgency == 0)
         goto out;
+    failed = comm->size - (int)urgency;
     (void)snprintf(message, sizeof message, "%s", tt_error_message());
-    TT_TRY(tt_comm_broadcast(comm, message, sizeof message, failed));
-    rc = failed == 0 || comm->size == 1 ? tt_fail((int)codes[failed], "%s", message)
-                                        : tt_fail((int)codes[failed], "rank %d: %s", failed, message);
+    fault[1] = (int64_t)strlen(message) + 1;
+    TT_TRY(tt_comm_broadcast(comm, fault, sizeof fault, failed));
+    TT_TRY(tt_comm_broadcast(comm, message, (size_t)fault[1], failed));
+    rc = failed == 0 ? tt_fail((int)fault[0], "%s", message) : tt_fail((int)fault[0], "rank %d: %s", failed, message);
 out:
-    tt_free(codes);
+    return rc;
+}
+
+int tt_comm_node(struct tt_comm *comm, int *ret_local_rank, int *ret_local_size)
+{
+    enum { HOST_BYTES = 256 };
+    char host[HOST_BYTES] = {0};
+    char *hosts = tt_calloc((size_t)comm->size, HOST_BYTES);
+    int rc = 0, before = 0, together = 0;
+
+    (void)gethostname(host, HOST_BYTES - 1);
+    TT_TRY(tt_comm_gather_all(comm, host, HOST_BYTES, hosts));
+    for (int rank = 0; rank < comm->size; rank++) {
+        if (memcmp(hosts + (size_t)rank * HOST_BYTES, host, HOST_BYTES) != 0)
+            continue;
+        before += rank < comm->rank;
+        together++;
+    }
+    *ret_local_rank = before;
+    *ret_local_size = together;
+out:
+    tt_free(hosts);
     return rc;
 }

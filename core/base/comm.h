@@ -41,24 +41,50 @@ struct tt_comm_ops {
     /* Advances all transfers; ret_done says whether this one completed, its request is then zero. A zero request is
      * done. Never blocks. */
     int (*test)(struct tt_comm *comm, struct tt_request *request, bool *ret_done);
-    /* Ends the whole job now, after printing message once; used when ranks can no longer agree. Does not return. */
+    /* Ends the whole job now, after printing message once; used when ranks can no longer agree, so after any TT_ECOMM,
+     * where free could wait for a rank that is gone. Does not return. */
     void (*abort)(struct tt_comm *comm, int exit_code, const char *message);
     void (*free)(struct tt_comm *comm);
+};
+
+/**
+ * Something with several steps that moves on when it is polled: a collective under way. While it is linked into its
+ * communicator, every wait and every tt_comm_progress advances it, so that no rank holds up another one's collective.
+ */
+struct tt_activity {
+    /* Moves on as far as it can without blocking; unlinks itself when it is complete or has failed. */
+    int (*advance)(struct tt_activity *activity);
+    struct tt_activity *next;
+    struct tt_activity **link; /* what points here; NULL: not linked */
 };
 
 struct tt_comm {
     const struct tt_comm_ops *ops;
     int rank;
     int size;
-    double timeout_sec;     /* a wait longer than this is TT_ECOMM, naming the peer and `waiting_for` */
-    const char *waiting_for; /* what the executor is doing, for that message; may be NULL */
-    int64_t payload_bytes;  /* sent by this rank in collectives of parameters and gradients; reset by the trainer */
-    int64_t control_bytes;  /* sent by this rank for agreement, norms, losses */
-    double wait_sec;        /* time spent in waits that had not completed at once: exposed communication */
+    double timeout_sec;         /* a wait longer than this is TT_ECOMM, naming the peer and `waiting_for` */
+    const char *waiting_for;    /* what the executor is doing, for that message; may be NULL */
+    int64_t payload_bytes;      /* sent by this rank in collectives of parameters and gradients; reset by the trainer */
+    int64_t control_bytes;      /* sent by this rank for agreement, norms, losses */
+    double wait_sec;            /* time spent in waits that had not completed at once: exposed communication */
+    struct tt_activity *active; /* in the order they began */
 };
+
+/** Links an activity behind those under way; takes it out again (allowed when it is not linked). */
+void tt_comm_link(struct tt_comm *comm, struct tt_activity *activity);
+void tt_comm_unlink(struct tt_activity *activity);
+
+/** Advances every activity under way, without blocking; called between instructions and tiles. */
+int tt_comm_progress(struct tt_comm *comm) TT_MUST_CHECK;
 
 /** Waits for a request with the timeout above; peer is for the message. */
 int tt_comm_wait(struct tt_comm *comm, struct tt_request *request, int peer) TT_MUST_CHECK;
+
+/** Says whether what is waited for is complete, and if not, a rank that it still needs. */
+typedef int (*tt_comm_poll_fn)(void *arg, bool *ret_done, int *ret_peer);
+
+/** Waits, advancing the activities, until poll is done; the timeout is TT_ECOMM, naming the rank and `waiting_for`. */
+int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg) TT_MUST_CHECK;
 
 void tt_comm_free(struct tt_comm *comm);
 
@@ -78,7 +104,11 @@ int tt_comm_gather_all(struct tt_comm *comm, const void *bytes, size_t size, voi
 /**
  * Agreement on errors, before ranks communicate about what they made: every rank passes its own code (0 or negative);
  * every rank gets the code of the lowest failing rank, and that rank's message as its own. 0 when all passed 0.
+ * Allocates nothing.
  */
 int tt_comm_agree(struct tt_comm *comm, int code) TT_MUST_CHECK;
+
+/** This rank's place among the ranks on its host, and their number, by host name. Collective; allocates, so not in steps. */
+int tt_comm_node(struct tt_comm *comm, int *ret_local_rank, int *ret_local_size) TT_MUST_CHECK;
 
 #endif

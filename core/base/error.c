@@ -8,9 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MESSAGE_BYTES = 16384 }; /* a configuration file reports all its errors at once */
-
-static _Thread_local char message[MESSAGE_BYTES];
+static _Thread_local char message[TT_ERROR_MESSAGE_BYTES];
 
 int tt_fail(int code, const char *fmt, ...)
 {
@@ -24,7 +22,7 @@ int tt_fail(int code, const char *fmt, ...)
 
 int tt_wrap(int code, const char *fmt, ...)
 {
-    static _Thread_local char saved[MESSAGE_BYTES];
+    static _Thread_local char saved[TT_ERROR_MESSAGE_BYTES];
     va_list args;
     int used;
 
@@ -48,8 +46,8 @@ const char *tt_error_message(void)
 int tt_error_exit_code(int code)
 {
     switch (code) {
-#define X(name, value, exit_code, text)                                                                                \
-    case name:                                                                                                         \
+#define X(name, value, exit_code, text) \
+    case name:                          \
         return exit_code;
         TT_ERROR_MAP(X)
 #undef X
@@ -61,8 +59,8 @@ int tt_error_exit_code(int code)
 const char *tt_error_text(int code)
 {
     switch (code) {
-#define X(name, value, exit_code, text)                                                                                \
-    case name:                                                                                                         \
+#define X(name, value, exit_code, text) \
+    case name:                          \
         return text;
         TT_ERROR_MAP(X)
 #undef X

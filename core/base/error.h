@@ -14,16 +14,16 @@
  */
 
 /* X(name, value, exit code, description) */
-#define TT_ERROR_MAP(X)                                                                                                \
-    X(TT_EINTERNAL, -1, 1, "internal error")                                                                           \
-    X(TT_EUSAGE, -2, 2, "usage or configuration error")                                                                \
-    X(TT_EDATA, -3, 3, "data, tokenizer or checkpoint error")                                                          \
-    X(TT_ECOMM, -4, 4, "communication error")                                                                          \
-    X(TT_ENONFINITE, -5, 5, "non-finite loss or gradient")                                                             \
-    X(TT_EFIT, -6, 6, "does not fit in memory")                                                                        \
-    X(TT_EIO, -7, 3, "input/output error")                                                                             \
-    X(TT_ENOMEM, -8, 1, "out of memory")                                                                               \
-    X(TT_ESTOPPED, -9, 75, "stopped by a signal after saving")                                                         \
+#define TT_ERROR_MAP(X)                                        \
+    X(TT_EINTERNAL, -1, 1, "internal error")                   \
+    X(TT_EUSAGE, -2, 2, "usage or configuration error")        \
+    X(TT_EDATA, -3, 3, "data, tokenizer or checkpoint error")  \
+    X(TT_ECOMM, -4, 4, "communication error")                  \
+    X(TT_ENONFINITE, -5, 5, "non-finite loss or gradient")     \
+    X(TT_EFIT, -6, 6, "does not fit in memory")                \
+    X(TT_EIO, -7, 3, "input/output error")                     \
+    X(TT_ENOMEM, -8, 1, "out of memory")                       \
+    X(TT_ESTOPPED, -9, 75, "stopped by a signal after saving") \
     X(TT_EINTERRUPTED, -10, 130, "interrupted")
 
 enum tt_error {
@@ -41,11 +41,14 @@ enum tt_error {
 #endif
 
 /** Runs a call that returns 0 or a negative code; on failure jumps to the function's one `out:` label. Needs `int rc`. */
-#define TT_TRY(call)                                                                                                   \
-    do {                                                                                                               \
-        if ((rc = (call)) < 0)                                                                                         \
-            goto out;                                                                                                  \
+#define TT_TRY(call)           \
+    do {                       \
+        if ((rc = (call)) < 0) \
+            goto out;          \
     } while (0)
+
+/** Longest message, the final 0 included: a configuration file reports all its errors at once. */
+enum { TT_ERROR_MESSAGE_BYTES = 16384 };
 
 /**
  * Sets this thread's error message and returns code, so that `return tt_fail(TT_EDATA, ...)` reads naturally.
