@@ -22,8 +22,9 @@
 static int fail_write(const char *what, const char *path, int error)
 {
     if (error == ENOSPC || error == EDQUOT || error == EFBIG)
-        return tt_fail(TT_EIO, "cannot %s '%s': %s\nhelp: free space there, or keep fewer checkpoints (checkpoint.keep_latest_k)",
-                       what, path, strerror(error));
+        return tt_fail(
+            TT_EIO, "cannot %s '%s': %s\nhelp: free space there, or keep fewer checkpoints (checkpoint.keep_latest_k)",
+            what, path, strerror(error));
     return tt_fail(TT_EIO, "cannot %s '%s': %s", what, path, strerror(error));
 }
 

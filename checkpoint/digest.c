@@ -11,11 +11,11 @@ static inline uint64_t mix(uint64_t index, uint64_t bits)
     return tt_mix64(tt_mix64(index + 0x9e3779b97f4a7c15u) ^ bits);
 }
 
-#define SUM(type)                                                                                                      \
-    do {                                                                                                               \
-        const type *element = data;                                                                                    \
-        for (int64_t i = 0; i < n; i++)                                                                                \
-            sum += mix((uint64_t)(first + i), element[i]);                                                             \
+#define SUM(type)                                          \
+    do {                                                   \
+        const type *element = data;                        \
+        for (int64_t i = 0; i < n; i++)                    \
+            sum += mix((uint64_t)(first + i), element[i]); \
     } while (0)
 
 uint64_t tt_digest_part(enum tt_dtype dtype, const void *data, int64_t first, int64_t n)
@@ -54,8 +54,8 @@ static uint32_t multiply(uint32_t a, uint32_t b)
 
 uint32_t tt_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b)
 {
-    uint32_t power = 1u << 23;  /* x^8: one byte */
-    uint32_t shift = 1u << 31;  /* x^0 */
+    uint32_t power = 1u << 23; /* x^8: one byte */
+    uint32_t shift = 1u << 31; /* x^0 */
 
     for (; size_b; size_b >>= 1) {
         if (size_b & 1)

@@ -92,8 +92,7 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
         if (group == TT_GROUP_OPTIM && (skip & TT_SKIP_OPTIMIZER))
             continue;
         for (int i = 0; i < n; i++) {
-            struct tt_manifest_tensor *t =
-                tt_manifest_find(&source->manifest, (enum tt_ckpt_group)group, c[i].name);
+            struct tt_manifest_tensor *t = tt_manifest_find(&source->manifest, (enum tt_ckpt_group)group, c[i].name);
 
             fit_tensor(&c[i], t, &missing, &other);
             matched += t != NULL;

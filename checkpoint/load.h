@@ -31,8 +31,8 @@ int tt_ckpt_skip_flag(const char *name, unsigned *ret_flag) TT_MUST_CHECK;
  *   ret_meta  the manifest's other keys (step, ntokens_seen, mesh, config, …), the caller's; NULL when there is none
  * TT_EDATA when load_step is missing or damaged, or when there are steps and all are damaged.
  */
-int tt_ckpt_peek(struct tt_comm *comm, const char *folder, int64_t load_step, int64_t *ret_step, json_t **ret_meta)
-    TT_MUST_CHECK;
+int tt_ckpt_peek(struct tt_comm *comm, const char *folder, int64_t load_step, int64_t *ret_step,
+                 json_t **ret_meta) TT_MUST_CHECK;
 
 /**
  * Resumes: fills state from the newest step whose checksums hold, as above. Damaged newer ones are reported (tt_warn on
@@ -40,8 +40,8 @@ int tt_ckpt_peek(struct tt_comm *comm, const char *folder, int64_t load_step, in
  * missing, extra, of another shape) is TT_EDATA listing them, never passed over. On failure state is undefined.
  */
 int tt_ckpt_resume(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *folder, int64_t load_step,
-                   unsigned skip, const struct tt_ckpt_state *state, int64_t *ret_step, json_t **ret_meta)
-    TT_MUST_CHECK;
+                   unsigned skip, const struct tt_ckpt_state *state, int64_t *ret_step,
+                   json_t **ret_meta) TT_MUST_CHECK;
 
 /**
  * Loads from a path given by a person: a step, a run or checkpoint folder (newest good step), or safetensors files with

@@ -35,8 +35,7 @@ struct tt_manifest_file *tt_manifest_add_file(struct tt_manifest *manifest, cons
 }
 
 struct tt_manifest_tensor *tt_manifest_add_tensor(struct tt_manifest *manifest, enum tt_ckpt_group group,
-                                                  const char *name, enum tt_dtype dtype, int ndim,
-                                                  const int64_t *shape)
+                                                  const char *name, enum tt_dtype dtype, int ndim, const int64_t *shape)
 {
     struct tt_manifest_tensor tensor = {.name = tt_strdup(name), .group = group, .dtype = dtype, .ndim = ndim};
 
@@ -183,9 +182,8 @@ static int join_chunks(struct tt_manifest *manifest, const struct found *found, 
             if (s->box.offset[d] + s->box.shape[d] > t->shape[d])
                 t->shape[d] = s->box.offset[d] + s->box.shape[d];
         if (tt_box_volume(&s->box) > 0 || t->ndim == 0)
-            TT_PUSH(t->chunk, t->n_chunks, t->cap_chunks) =
-                (struct tt_manifest_chunk){found[i].number, s->box, data_start + s->begin, data_start + s->end, s->crc,
-                                           s->has_crc};
+            TT_PUSH(t->chunk, t->n_chunks, t->cap_chunks) = (struct tt_manifest_chunk){
+                found[i].number, s->box, data_start + s->begin, data_start + s->end, s->crc, s->has_crc};
     }
     for (int i = 0; i < manifest->n_tensors; i++) {
         int64_t volume;

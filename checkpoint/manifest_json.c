@@ -3,13 +3,12 @@
  * manifest.json: its text, written so that people can read it and diff it (one line per file and tensor), and its
  * strict reader. The text ends with its own checksum, so a flipped bit anywhere in it is found.
  */
-#include "checkpoint/manifest.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/manifest.h"
 #include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
@@ -76,15 +75,16 @@ char *tt_manifest_text(const struct tt_manifest *manifest)
     json_t *value;
 
     tt_text_add(&text, "{\n\"titan_ckpt\": %d", FORMAT_VERSION);
-    json_object_foreach (manifest->meta, key, value) {
+    json_object_foreach(manifest->meta, key, value)
+    {
         tt_text_add(&text, ",\n");
         add_member(&text, key, json_incref(value));
     }
     tt_text_add(&text, ",\n\"files\": [");
     for (int i = 0; i < manifest->n_files; i++) {
         const struct tt_manifest_file *f = &manifest->file[i];
-        json_t *json = json_pack("{s:s,s:I,s:o}", "path", f->path, "bytes", (json_int_t)f->bytes, "crc32c",
-                                 hex_json(f->crc));
+        json_t *json =
+            json_pack("{s:s,s:I,s:o}", "path", f->path, "bytes", (json_int_t)f->bytes, "crc32c", hex_json(f->crc));
         char *line = tt_json_text(json);
 
         tt_text_add(&text, "%s\n %s", i ? "," : "", line);
@@ -264,8 +264,7 @@ int tt_manifest_parse(const char *text, size_t size, const char *where, struct t
     TT_TRY(tt_json_get_int(manifest.meta, "step", where, &step));
     TT_TRY(parse_files(&manifest, json_object_get(manifest.meta, "files"), where));
     tensors = json_object_get(manifest.meta, "tensors");
-    json_object_foreach (tensors, key, entry)
-        TT_TRY(parse_tensor(&manifest, key, entry, where));
+    json_object_foreach(tensors, key, entry) TT_TRY(parse_tensor(&manifest, key, entry, where));
     (void)json_object_del(manifest.meta, "files");
     (void)json_object_del(manifest.meta, "tensors");
     (void)json_object_del(manifest.meta, "titan_ckpt");

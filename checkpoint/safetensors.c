@@ -127,14 +127,15 @@ static int check_data(const struct tt_safetensors *file)
         const struct tt_st_tensor *t = &file->tensor[i];
 
         if (t->begin != at)
-            return tt_fail(TT_EDATA, "'%s': damaged header: tensor '%s' begins at byte %" PRId64 ", %" PRId64
-                           " expected: %s", file->path, t->name, t->begin, at,
-                           t->begin > at ? "a hole in the data" : "it overlaps another tensor");
+            return tt_fail(
+                TT_EDATA, "'%s': damaged header: tensor '%s' begins at byte %" PRId64 ", %" PRId64 " expected: %s",
+                file->path, t->name, t->begin, at, t->begin > at ? "a hole in the data" : "it overlaps another tensor");
         at = t->end;
     }
     if (at > data_bytes)
-        return tt_fail(TT_EDATA, "'%s' is truncated: it has %" PRId64 " bytes, its header needs %" PRId64
-                       " (%" PRId64 " missing)", file->path, file->file_bytes, file->data_start + at, at - data_bytes);
+        return tt_fail(
+            TT_EDATA, "'%s' is truncated: it has %" PRId64 " bytes, its header needs %" PRId64 " (%" PRId64 " missing)",
+            file->path, file->file_bytes, file->data_start + at, at - data_bytes);
     if (at < data_bytes)
         return tt_fail(TT_EDATA, "'%s' has %" PRId64 " bytes too many: it has %" PRId64 ", its header needs %" PRId64,
                        file->path, data_bytes - at, file->file_bytes, file->data_start + at);
@@ -200,9 +201,13 @@ static int parse_metadata(struct tt_safetensors *file, json_t *metadata)
 
     if (!json_is_object(metadata))
         return tt_fail(TT_EDATA, "'%s': damaged header: __metadata__ is not an object", file->path);
-    json_object_foreach (metadata, key, value)
-        if (!json_is_string(value) || strlen(json_string_value(value)) != json_string_length(value))
-            return tt_fail(TT_EDATA, "'%s': damaged header: metadata '%s' is not a string", file->path, key);
+    json_object_foreach(
+        metadata, key,
+        value) if (!json_is_string(value) ||
+                   strlen(json_string_value(value)) !=
+                       json_string_length(value)) return tt_fail(TT_EDATA,
+                                                                 "'%s': damaged header: metadata '%s' is not a string",
+                                                                 file->path, key);
     file->metadata = json_incref(metadata);
     if ((text = tt_safetensors_metadata(file, "DCP_SHARDING_INFO")))
         TT_TRY(parse_offsets(file, text));
@@ -225,7 +230,8 @@ static int parse_header(struct tt_safetensors *file, const char *text, size_t si
         goto out;
     }
     file->tensor = tt_calloc(json_object_size(header), sizeof *file->tensor);
-    json_object_foreach (header, name, entry) {
+    json_object_foreach(header, name, entry)
+    {
         if (strcmp(name, "__metadata__") == 0)
             continue;
         TT_TRY(parse_tensor(file, name, entry, &file->tensor[file->n]));
@@ -364,8 +370,7 @@ static json_t *metadata_json(const struct tt_st_tensor *tensor, int n, const jso
         (void)json_object_set_new(metadata, "DCP_VERSION", json_string("1.0"));
     }
     (void)json_object_set_new(metadata, "format", json_string("pt"));
-    json_object_foreach ((json_t *)(uintptr_t)extra, key, value)
-        (void)json_object_set(metadata, key, value);
+    json_object_foreach((json_t *)(uintptr_t)extra, key, value)(void) json_object_set(metadata, key, value);
     if (has_crc)
         (void)json_object_set_new(metadata, "titan.crc", quoted(json_incref(crcs)));
     json_decref(offsets);
@@ -373,8 +378,8 @@ static json_t *metadata_json(const struct tt_st_tensor *tensor, int n, const jso
     return metadata;
 }
 
-int tt_safetensors_layout(struct tt_st_tensor *tensor, int n, const json_t *extra, bool sharded,
-                          struct tt_text *header, int64_t *ret_file_bytes)
+int tt_safetensors_layout(struct tt_st_tensor *tensor, int n, const json_t *extra, bool sharded, struct tt_text *header,
+                          int64_t *ret_file_bytes)
 {
     json_t *json = json_object();
     int64_t at = 0, volume;

@@ -66,7 +66,7 @@ const char *tt_safetensors_metadata(const struct tt_safetensors *file, const cha
  *   extra    strings by name for the metadata, after format; may be NULL
  *   sharded  add DCP_SHARDING_INFO and DCP_VERSION
  */
-int tt_safetensors_layout(struct tt_st_tensor *tensor, int n, const json_t *extra, bool sharded,
-                          struct tt_text *header, int64_t *ret_file_bytes) TT_MUST_CHECK;
+int tt_safetensors_layout(struct tt_st_tensor *tensor, int n, const json_t *extra, bool sharded, struct tt_text *header,
+                          int64_t *ret_file_bytes) TT_MUST_CHECK;
 
 #endif

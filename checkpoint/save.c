@@ -154,8 +154,9 @@ static int make_folder(struct job *job)
     TT_TRY(tt_folder_remove(job->folder)); /* an attempt of ours that failed and could not be removed then */
     for (int i = 0; i < 3; i++) {
         char *path = tt_format("%s/%s", job->folder, below[i]);
-        bool wanted = i == 0 ? job->save->state->n_model > 0 : i == 1 ? job->save->state->n_optim > 0
-                                                                      : job->save->n_assets > 0;
+        bool wanted = i == 0   ? job->save->state->n_model > 0
+                      : i == 1 ? job->save->state->n_optim > 0
+                               : job->save->n_assets > 0;
 
         rc = wanted ? tt_folder_make(path) : 0;
         tt_free(path);
@@ -231,8 +232,8 @@ static void sum_pieces(struct job *job, enum tt_ckpt_group group)
         bytes = piece_bytes(job, i, &size);
         digest = &job->shared.digest[(group == TT_GROUP_OPTIM ? job->save->state->n_model : 0) + p->tensor];
         set_crc(&job->shared, i, tt_crc32c(0, bytes, (size_t)size));
-        *digest = (int64_t)((uint64_t)*digest +
-                            tt_digest_part(c->dtype, bytes, p->row_begin * (row / item), size / item));
+        *digest =
+            (int64_t)((uint64_t)*digest + tt_digest_part(c->dtype, bytes, p->row_begin * (row / item), size / item));
     }
 }
 

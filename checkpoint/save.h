@@ -16,7 +16,7 @@
  */
 struct tt_ckpt_save {
     const struct tt_ckpt_state *state;
-    const json_t *meta; /* read on rank 0; every rank's must have the same step */
+    const json_t *meta;                /* read on rank 0; every rank's must have the same step */
     const struct tt_ckpt_asset *asset; /* rank 0's are written */
     int n_assets;
     const char *policy; /* "all" */
@@ -35,7 +35,7 @@ struct tt_ckpt_saved {
  * TT_EIO (disk full, with need and have), TT_ECOMM, TT_EINTERNAL (ranks disagree on the tensors). Only a failed fsync
  * after the final rename leaves a new step that may not survive a power cut.
  */
-int tt_ckpt_save(struct tt_ckpt_store *store, const struct tt_ckpt_save *save, struct tt_ckpt_saved *ret_saved)
-    TT_MUST_CHECK;
+int tt_ckpt_save(struct tt_ckpt_store *store, const struct tt_ckpt_save *save,
+                 struct tt_ckpt_saved *ret_saved) TT_MUST_CHECK;
 
 #endif

@@ -102,7 +102,8 @@ static int check_origin(const struct tt_source *source, const struct tt_safetens
     }
     if (rank && number && strtoll(rank, NULL, 10) + 1 != strtoll(number + 7, NULL, 10)) {
         *ret_kind = "swapped";
-        return tt_fail(TT_EDATA, "'%s' is in the wrong place: it is the file of rank %s (files were swapped or renamed)",
+        return tt_fail(TT_EDATA,
+                       "'%s' is in the wrong place: it is the file of rank %s (files were swapped or renamed)",
                        file->path, rank);
     }
     return 0;

@@ -18,8 +18,8 @@ enum { TT_CKPT_DIMS = 4 };
 struct tt_ckpt_chunk {
     const char *name;
     enum tt_dtype dtype;
-    int ndim; /* 0: a scalar, one row, held by shard 0 */
-    int64_t shape[TT_CKPT_DIMS];   /* of the whole tensor */
+    int ndim;                     /* 0: a scalar, one row, held by shard 0 */
+    int64_t shape[TT_CKPT_DIMS];  /* of the whole tensor */
     int64_t row_begin, row_count; /* this rank's rows of dim 0; row_count may be 0 */
     void *data;                   /* row_count packed rows, owned by the trainer; may be NULL when there are none */
 };

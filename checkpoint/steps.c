@@ -4,12 +4,13 @@
  */
 #include "checkpoint/steps.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <sys/stat.h>
+
+#include <ctype.h>
 
 #include "core/base/file.h"
 #include "core/base/log.h"

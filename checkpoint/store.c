@@ -4,7 +4,6 @@
  */
 #include "checkpoint/store.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,6 +14,8 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
+
+#include <ctype.h>
 
 #include "checkpoint/commit.h"
 #include "checkpoint/steps.h"

@@ -11,28 +11,28 @@
  */
 
 /* X(enum, name, bits) */
-#define TT_DTYPE_MAP(X)                                                                                                \
-    X(TT_F32, "F32", 32)                                                                                               \
-    X(TT_BF16, "BF16", 16)                                                                                             \
-    X(TT_I32, "I32", 32)                                                                                               \
-    X(TT_I64, "I64", 64)                                                                                               \
-    X(TT_F64, "F64", 64)                                                                                               \
-    X(TT_F16, "F16", 16)                                                                                               \
-    X(TT_C64, "C64", 64)                                                                                               \
-    X(TT_U64, "U64", 64)                                                                                               \
-    X(TT_U32, "U32", 32)                                                                                               \
-    X(TT_U16, "U16", 16)                                                                                               \
-    X(TT_I16, "I16", 16)                                                                                               \
-    X(TT_U8, "U8", 8)                                                                                                  \
-    X(TT_I8, "I8", 8)                                                                                                  \
-    X(TT_BOOL, "BOOL", 8)                                                                                              \
-    X(TT_F8_E4M3, "F8_E4M3", 8)                                                                                        \
-    X(TT_F8_E5M2, "F8_E5M2", 8)                                                                                        \
-    X(TT_F8_E8M0, "F8_E8M0", 8)                                                                                        \
-    X(TT_F8_E4M3FNUZ, "F8_E4M3FNUZ", 8)                                                                                \
-    X(TT_F8_E5M2FNUZ, "F8_E5M2FNUZ", 8)                                                                                \
-    X(TT_F6_E2M3, "F6_E2M3", 6)                                                                                        \
-    X(TT_F6_E3M2, "F6_E3M2", 6)                                                                                        \
+#define TT_DTYPE_MAP(X)                 \
+    X(TT_F32, "F32", 32)                \
+    X(TT_BF16, "BF16", 16)              \
+    X(TT_I32, "I32", 32)                \
+    X(TT_I64, "I64", 64)                \
+    X(TT_F64, "F64", 64)                \
+    X(TT_F16, "F16", 16)                \
+    X(TT_C64, "C64", 64)                \
+    X(TT_U64, "U64", 64)                \
+    X(TT_U32, "U32", 32)                \
+    X(TT_U16, "U16", 16)                \
+    X(TT_I16, "I16", 16)                \
+    X(TT_U8, "U8", 8)                   \
+    X(TT_I8, "I8", 8)                   \
+    X(TT_BOOL, "BOOL", 8)               \
+    X(TT_F8_E4M3, "F8_E4M3", 8)         \
+    X(TT_F8_E5M2, "F8_E5M2", 8)         \
+    X(TT_F8_E8M0, "F8_E8M0", 8)         \
+    X(TT_F8_E4M3FNUZ, "F8_E4M3FNUZ", 8) \
+    X(TT_F8_E5M2FNUZ, "F8_E5M2FNUZ", 8) \
+    X(TT_F6_E2M3, "F6_E2M3", 6)         \
+    X(TT_F6_E3M2, "F6_E3M2", 6)         \
     X(TT_F4, "F4", 4)
 
 enum tt_dtype {
