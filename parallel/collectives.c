@@ -20,6 +20,9 @@
 #include "core/base/mem.h"
 #include "core/base/tree.h"
 
+/* Pieces from this size on are messages of their own. */
+enum { LARGE_PIECE_BYTES = 16384 };
+
 struct message {
     bool send;
     int peer; /* rank of the job */
@@ -256,12 +259,6 @@ static void add_segment(struct tt_collective *c, char *data, int64_t bytes)
     m->n_segments++;
 }
 
-static void add_segments(struct tt_collective *c, struct tt_segment_list list)
-{
-    for (int i = 0; i < list.n; i++)
-        add_segment(c, list.items[i].data, (int64_t)list.items[i].bytes);
-}
-
 /* A place in a segment list. */
 struct cursor {
     struct tt_segment_list list;
@@ -282,6 +279,39 @@ static size_t cursor_room(struct cursor *cursor)
 static char *cursor_data(const struct cursor *cursor)
 {
     return (char *)cursor->list.items[cursor->item].data + cursor->offset;
+}
+
+/* What goes to or comes from one member in the last stage. */
+struct wire {
+    struct tt_collective *c;
+    bool send;
+    int member;
+    bool open; /* the last message takes more small pieces */
+};
+
+/*
+ * Adds data, cut into messages at the segments of `cut`, which are the same on both sides: a large piece travels alone,
+ * since MPI moves contiguous memory several times faster than a datatype; small ones in a row share a message.
+ */
+static void wire_add(struct wire *wire, struct tt_segment_list data, struct tt_segment_list cut)
+{
+    struct cursor from = {.list = data};
+    size_t room;
+
+    for (int i = 0; i < cut.n; i++) {
+        size_t left = cut.items[i].bytes;
+
+        if (left == 0)
+            continue;
+        if (left >= LARGE_PIECE_BYTES || !wire->open)
+            add_message(wire->c, wire->send, wire->member);
+        wire->open = left < LARGE_PIECE_BYTES;
+        for (; left > 0; left -= room, from.offset += room) {
+            room = cursor_room(&from);
+            room = room < left ? room : left;
+            add_segment(wire->c, cursor_data(&from), (int64_t)room);
+        }
+    }
 }
 
 /* Adds local work to the last stage: into = a + b over whole lists, b one array or NULL for a copy. */
@@ -334,42 +364,54 @@ static int check_floats(struct tt_segment_list list, const char *what)
     return 0;
 }
 
-/* Receives first, so that what arrives finds its place; partners in an order that spreads the load. */
+/*
+ * Every pair of members exchanges directly. Receives first, so that what arrives finds its place; partners in an order
+ * that spreads the load. Lists by member; cut says where what arrives at, or comes from, a member is cut.
+ */
 static void build_exchange(struct tt_collective *c, const struct tt_segment_list *receive,
-                           const struct tt_segment_list *send)
+                           const struct tt_segment_list *receive_cut, const struct tt_segment_list *send,
+                           const struct tt_segment_list *send_cut)
 {
     int n = c->group.n, me = c->group.index;
 
     for (int step = 1; step < n; step++) {
-        int from = (me - step + n) % n;
+        struct wire wire = {c, false, (me - step + n) % n, false};
 
-        add_message(c, false, from);
-        add_segments(c, receive[from]);
+        wire_add(&wire, receive[wire.member], receive_cut[wire.member]);
     }
     for (int step = 1; step < n; step++) {
-        int to = (me + step) % n;
+        struct wire wire = {c, true, (me + step) % n, false};
 
-        add_message(c, true, to);
-        add_segments(c, send[to]);
+        wire_add(&wire, send[wire.member], send_cut[wire.member]);
     }
+}
+
+/* n times the same list. The caller's. */
+static struct tt_segment_list *repeat_list(struct tt_segment_list list, int n)
+{
+    struct tt_segment_list *lists = tt_calloc((size_t)n, sizeof *lists);
+
+    for (int i = 0; i < n; i++)
+        lists[i] = list;
+    return lists;
 }
 
 static void build_all_gather(struct tt_collective *c, struct tt_segment_list send,
                              const struct tt_segment_list *receive)
 {
-    int n = c->group.n;
-    struct tt_segment_list *sends;
+    int n = c->group.n, me = c->group.index;
+    struct tt_segment_list *sends, *cuts;
 
     if (list_bytes(send) == 0)
         return;
-    sends = tt_calloc((size_t)n, sizeof *sends);
-    for (int member = 0; member < n; member++)
-        sends[member] = send;
+    sends = repeat_list(send, n);
+    cuts = repeat_list(receive[me], n);
     add_stage(c);
-    add_work(c, receive[c->group.index], send, NULL);
+    add_work(c, receive[me], send, NULL);
     add_stage(c);
-    build_exchange(c, receive, sends);
+    build_exchange(c, receive, receive, sends, cuts);
     tt_free(sends);
+    tt_free(cuts);
 }
 
 /* Recursive halving; n is a power of two, at least 2. */
@@ -382,16 +424,18 @@ static void build_halving(struct tt_collective *c, const struct tt_segment_list 
         int partner = me ^ bit;
         int below = bit - 1; /* blocks this member still has agree with it in these bits */
         bool last = bit == n / 2;
+        struct wire receive = {c, false, partner, false}, send = {c, true, partner, false};
         char *received = scratch;
 
         add_stage(c);
-        add_message(c, false, partner);
-        add_segment(c, scratch, n / (2 * bit) * shard_bytes);
-        add_message(c, true, partner);
-        for (int b = partner & (below | bit); b < n; b += 2 * bit)
-            add_segments(c, blocks[b]);
-        for (int b = me & (below | bit); b < n; b += 2 * bit, received += shard_bytes)
+        for (int b = me & (below | bit); b < n; b += 2 * bit, received += shard_bytes) {
+            struct tt_segment place = {received, (size_t)shard_bytes};
+
+            wire_add(&receive, (struct tt_segment_list){&place, 1}, blocks[b]);
             add_work(c, last ? out : blocks[b], blocks[b], received);
+        }
+        for (int b = partner & (below | bit); b < n; b += 2 * bit)
+            wire_add(&send, blocks[b], blocks[b]);
     }
 }
 
@@ -402,6 +446,7 @@ static void build_direct(struct tt_collective *c, const struct tt_segment_list *
     int n = c->group.n, me = c->group.index;
     struct tt_segment *leaves = tt_calloc((size_t)n, sizeof *leaves);
     struct tt_segment_list *receive = tt_calloc((size_t)n, sizeof *receive);
+    struct tt_segment_list *cuts = repeat_list(blocks[me], n);
     struct tt_tree_walk walk = tt_tree_walk_make(n);
     int64_t into, from;
 
@@ -411,12 +456,13 @@ static void build_direct(struct tt_collective *c, const struct tt_segment_list *
         receive[member] = (struct tt_segment_list){&leaves[member], 1};
     }
     add_stage(c);
-    build_exchange(c, receive, blocks);
+    build_exchange(c, receive, cuts, blocks, blocks);
     add_work(c, receive[me], blocks[me], NULL);
     while (tt_tree_walk_next(&walk, &into, &from))
         add_work(c, into == 0 && 2 * walk.stride >= n ? out : receive[into], receive[into], leaves[from].data);
     tt_free(leaves);
     tt_free(receive);
+    tt_free(cuts);
 }
 
 static void build_reduce_scatter(struct tt_collective *c, const struct tt_segment_list *blocks,
