@@ -47,7 +47,7 @@ enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 static int gather_once(struct tt_comm *comm, const struct tt_group *group, int64_t floats, bool in_place)
 {
-    struct layout send = layout_make((uint64_t)(100 + comm->rank), 1, floats);
+    struct layout send = layout_make(100 + (uint64_t)comm->rank, 1, floats);
     struct layout *receive = tt_calloc((size_t)group->n, sizeof *receive);
     struct tt_segment_list *lists = tt_calloc((size_t)group->n, sizeof *lists);
     float *values = tt_calloc((size_t)floats, sizeof(float)), *wanted = tt_calloc((size_t)floats, sizeof(float));
@@ -59,7 +59,7 @@ static int gather_once(struct tt_comm *comm, const struct tt_group *group, int64
         send = layout_make((uint64_t)group->index, 2, floats);
     }
     for (int member = 0; member < group->n; member++) {
-        receive[member] = layout_make((uint64_t)member, (uint64_t)(1000 * comm->rank + member), floats);
+        receive[member] = layout_make((uint64_t)member, 1000 * (uint64_t)comm->rank + (uint64_t)member, floats);
         lists[member] = layout_list(in_place && member == group->index ? &send : &receive[member]);
     }
     TT_TRY(tt_all_gather_new(comm, group, TT_COLLECTIVE_TAG, layout_list(&send), lists, &gather));
@@ -106,7 +106,7 @@ out:
 
 static int scatter_once(struct tt_comm *comm, const struct tt_group *group, int64_t floats, bool in_place)
 {
-    struct layout out = layout_make((uint64_t)(200 + comm->rank), 1, floats);
+    struct layout out = layout_make(200 + (uint64_t)comm->rank, 1, floats);
     struct layout *blocks = tt_calloc((size_t)group->n, sizeof *blocks);
     struct tt_segment_list *lists = tt_calloc((size_t)group->n, sizeof *lists);
     int64_t scratch_bytes = tt_reduce_scatter_scratch(group->n, floats * 4);
@@ -117,7 +117,7 @@ static int scatter_once(struct tt_comm *comm, const struct tt_group *group, int6
 
     memset(scratch + scratch_bytes, 0x5a, 16);
     for (int member = 0; member < group->n; member++) {
-        blocks[member] = layout_make((uint64_t)member, (uint64_t)(3000 * comm->rank + member), floats);
+        blocks[member] = layout_make((uint64_t)member, 3000 * (uint64_t)comm->rank + (uint64_t)member, floats);
         lists[member] = layout_list(&blocks[member]);
     }
     TT_TRY(tt_reduce_scatter_new(comm, group, TT_COLLECTIVE_TAG, lists,
@@ -171,7 +171,7 @@ out:
 
 static int all_reduce_once(struct tt_comm *comm, const struct tt_group *group, int64_t floats)
 {
-    struct layout layout = layout_make(4, (uint64_t)(400 + comm->rank), floats);
+    struct layout layout = layout_make(4, 400 + (uint64_t)comm->rank, floats);
     void *scratch = tt_calloc((size_t)tt_all_reduce_scratch(group->n, floats * 4), 1);
     float *values = tt_calloc((size_t)floats, sizeof(float)), *wanted = NULL;
     int64_t slice = (floats + group->n - 1) / group->n;
@@ -186,7 +186,7 @@ static int all_reduce_once(struct tt_comm *comm, const struct tt_group *group, i
         TT_TRY(tt_collective_begin(reduce));
         TT_TRY(tt_collective_wait(reduce));
         COMM_EXPECT(comm->payload_bytes == tt_all_reduce_payload(group->n, floats * 4));
-        COMM_EXPECT(comm->payload_bytes == 2 * (group->n - 1) * slice * 4);
+        COMM_EXPECT(comm->payload_bytes == (int64_t)2 * (group->n - 1) * slice * 4);
         wanted = expected_sum(round, group->n, 0, floats);
         layout_get(&layout, values);
         COMM_EXPECT(memcmp(values, wanted, (size_t)floats * 4) == 0);
@@ -309,7 +309,7 @@ static int many_under_way(struct tt_comm *comm)
     int rc = 0;
 
     for (int i = 0; i < LANES; i++) {
-        layouts[i] = layout_make((uint64_t)i, (uint64_t)(i + 10 * comm->rank), LANE_FLOATS);
+        layouts[i] = layout_make((uint64_t)i, 10 * (uint64_t)comm->rank + (uint64_t)i, LANE_FLOATS);
         scratch[i] = tt_calloc((size_t)tt_all_reduce_scratch(group.n, LANE_FLOATS * 4), 1);
         TT_TRY(tt_all_reduce_new(comm, &group, TT_COLLECTIVE_TAG + i, layout_list(&layouts[i]), scratch[i], &lanes[i]));
     }

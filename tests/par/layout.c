@@ -23,7 +23,7 @@ static void place_segments(struct layout *layout, uint64_t places)
     for (int i = 0; i < layout->n; i++) {
         struct tt_segment *segment = &layout->items[places % 2 ? i : order[i]];
 
-        place += tt_rng_bits(&rng, (uint64_t)(1000000 + i)) % 3;
+        place += tt_rng_bits(&rng, 1000000 + (uint64_t)i) % 3;
         segment->data = place;
         place += segment->bytes / sizeof(float);
     }
@@ -44,7 +44,7 @@ struct layout layout_make(uint64_t sizes, uint64_t places, int64_t floats)
         TT_PUSH(layout.items, layout.n, layout.cap) = (struct tt_segment){NULL, (size_t)n * sizeof(float)};
         done += n;
     }
-    layout.memory_floats = floats + 2 * layout.n + 8;
+    layout.memory_floats = floats + (int64_t)2 * layout.n + 8;
     layout.memory = tt_calloc((size_t)layout.memory_floats, sizeof(float));
     for (int64_t i = 0; i < layout.memory_floats; i++)
         layout.memory[i] = guard;
