@@ -104,7 +104,7 @@ static int start(struct mpi_comm *me, struct slot *slot, void *data, int count, 
 static int begin(struct mpi_comm *me, const struct tt_segment *segments, int n, struct slot wanted,
                  struct tt_request *ret_request)
 {
-    MPI_Datatype type;
+    MPI_Datatype type = MPI_BYTE;
     struct slot *slot;
     int rc = 0, index;
 

@@ -218,22 +218,22 @@ out:
 /* Replicas of shard groups: scatter within a replica, reduce across, gather: the tree over all ranks. */
 static int hybrid_on_mesh(struct tt_comm *comm, const struct tt_mesh *mesh)
 {
-    enum { FLOATS = 501 };
+    const int64_t n_floats = 501;
     struct tt_group shard = tt_mesh_group(mesh, comm->rank, TT_MESH_DP_SHARD);
     struct tt_group replicate = tt_mesh_group(mesh, comm->rank, TT_MESH_DP_REPLICATE);
-    float *whole = tt_calloc((size_t)shard.n * FLOATS, sizeof(float)), *wanted = NULL;
-    void *scratch = tt_calloc((size_t)tt_reduce_scatter_scratch(shard.n, FLOATS * 4), 1);
-    void *scratch2 = tt_calloc((size_t)tt_all_reduce_scratch(replicate.n, FLOATS * 4), 1);
+    float *whole = tt_calloc((size_t)(shard.n * n_floats), sizeof(float)), *wanted = NULL;
+    void *scratch = tt_calloc((size_t)tt_reduce_scatter_scratch(shard.n, n_floats * 4), 1);
+    void *scratch2 = tt_calloc((size_t)tt_all_reduce_scratch(replicate.n, n_floats * 4), 1);
     struct tt_segment *items = tt_calloc((size_t)shard.n, sizeof *items);
     struct tt_segment_list *lists = tt_calloc((size_t)shard.n, sizeof *lists);
     struct tt_collective *scatter = NULL, *reduce = NULL, *gather = NULL;
     int rc = 0;
 
     for (int member = 0; member < shard.n; member++) {
-        items[member] = (struct tt_segment){whole + member * FLOATS, FLOATS * 4};
+        items[member] = (struct tt_segment){whole + member * n_floats, (size_t)n_floats * 4};
         lists[member] = (struct tt_segment_list){&items[member], 1};
     }
-    leaf_fill(5, comm->rank, 0, (int64_t)shard.n * FLOATS, whole);
+    leaf_fill(5, comm->rank, 0, shard.n * n_floats, whole);
     TT_TRY(tt_reduce_scatter_new(comm, &shard, TT_COLLECTIVE_TAG, lists, lists[shard.index], scratch, &scatter));
     TT_TRY(tt_all_reduce_new(comm, &replicate, TT_COLLECTIVE_TAG, lists[shard.index], scratch2, &reduce));
     TT_TRY(tt_all_gather_new(comm, &shard, TT_COLLECTIVE_TAG + 1, lists[shard.index], lists, &gather));
@@ -243,8 +243,8 @@ static int hybrid_on_mesh(struct tt_comm *comm, const struct tt_mesh *mesh)
     TT_TRY(tt_collective_wait(reduce));
     TT_TRY(tt_collective_begin(gather));
     TT_TRY(tt_collective_wait(gather));
-    wanted = expected_sum(5, comm->size, 0, (int64_t)shard.n * FLOATS);
-    COMM_EXPECT(memcmp(whole, wanted, (size_t)shard.n * FLOATS * 4) == 0);
+    wanted = expected_sum(5, comm->size, 0, shard.n * n_floats);
+    COMM_EXPECT(memcmp(whole, wanted, (size_t)(shard.n * n_floats) * 4) == 0);
 out:
     tt_collective_free(scatter);
     tt_collective_free(reduce);
@@ -278,7 +278,8 @@ out:
     return rc;
 }
 
-enum { LANES = 6, LANE_FLOATS = 3001 };
+enum { LANES = 6 };
+static const int64_t lane_floats = 3001;
 
 /* Waits for the lanes in an order that differs from that of their begin; progress alone must complete the rest. */
 static int wait_for_lanes(struct tt_comm *comm, struct tt_collective **lanes)
@@ -304,18 +305,18 @@ static int many_under_way(struct tt_comm *comm)
     struct tt_collective *lanes[LANES] = {0};
     struct layout layouts[LANES] = {0};
     void *scratch[LANES] = {0};
-    float *values = tt_calloc(LANE_FLOATS, sizeof(float)), *wanted = NULL;
+    float *values = tt_calloc((size_t)lane_floats, sizeof(float)), *wanted = NULL;
     uint64_t allocations = 0;
     int rc = 0;
 
     for (int i = 0; i < LANES; i++) {
-        layouts[i] = layout_make((uint64_t)i, 10 * (uint64_t)comm->rank + (uint64_t)i, LANE_FLOATS);
-        scratch[i] = tt_calloc((size_t)tt_all_reduce_scratch(group.n, LANE_FLOATS * 4), 1);
+        layouts[i] = layout_make((uint64_t)i, 10 * (uint64_t)comm->rank + (uint64_t)i, lane_floats);
+        scratch[i] = tt_calloc((size_t)tt_all_reduce_scratch(group.n, lane_floats * 4), 1);
         TT_TRY(tt_all_reduce_new(comm, &group, TT_COLLECTIVE_TAG + i, layout_list(&layouts[i]), scratch[i], &lanes[i]));
     }
     for (uint64_t round = 0; round < 5; round++) {
         for (int i = 0; i < LANES; i++) {
-            leaf_fill(100 * round + (uint64_t)i, group.index, 0, LANE_FLOATS, values);
+            leaf_fill(100 * round + (uint64_t)i, group.index, 0, lane_floats, values);
             layout_put(&layouts[i], values);
         }
         allocations = tt_mem_allocations();
@@ -327,9 +328,9 @@ static int many_under_way(struct tt_comm *comm)
         /* The ranks of the threads communicator share the counter with what the others do between rounds. */
         COMM_EXPECT(strcmp(comm->ops->name, "threads") == 0 || tt_mem_allocations() == allocations);
         for (int i = 0; i < LANES; i++) {
-            wanted = expected_sum(100 * round + (uint64_t)i, group.n, 0, LANE_FLOATS);
+            wanted = expected_sum(100 * round + (uint64_t)i, group.n, 0, lane_floats);
             layout_get(&layouts[i], values);
-            COMM_EXPECT(memcmp(values, wanted, LANE_FLOATS * 4) == 0);
+            COMM_EXPECT(memcmp(values, wanted, (size_t)lane_floats * 4) == 0);
             tt_free(wanted);
             wanted = NULL;
         }
@@ -362,7 +363,7 @@ static int sums_and_maxima(struct tt_comm *comm)
     TT_TRY(tt_comm_sum_i64(comm, sums, N));
     TT_TRY(tt_comm_max_f64(comm, maxima, N));
     for (int i = 0; i < N; i++) {
-        COMM_EXPECT(sums[i] == (int64_t)i * comm->size * (comm->size + 1) / 2 - 7 * comm->size);
+        COMM_EXPECT(sums[i] == (int64_t)i * comm->size * (comm->size + 1) / 2 - (int64_t)7 * comm->size);
         COMM_EXPECT(i == 5 ? isnan(maxima[i]) : maxima[i] == 0.0);
     }
     COMM_EXPECT(comm->payload_bytes == 0 && (comm->control_bytes > 0) == (comm->size > 1));
@@ -386,7 +387,7 @@ static int broadcasts_and_tables(struct tt_comm *comm)
     memset(bytes, 10 + comm->rank, sizeof bytes);
     TT_TRY(tt_comm_gather_all(comm, bytes, sizeof bytes, all));
     for (int rank = 0; rank < comm->size; rank++)
-        COMM_EXPECT(all[rank * BYTES] == 10 + rank && all[rank * BYTES + BYTES - 1] == 10 + rank);
+        COMM_EXPECT(all[(size_t)rank * BYTES] == 10 + rank && all[(size_t)(rank + 1) * BYTES - 1] == 10 + rank);
     TT_TRY(tt_comm_node(comm, &local_rank, &local_size));
     COMM_EXPECT(local_rank == comm->rank && local_size == comm->size);
 out:
