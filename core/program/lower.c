@@ -28,7 +28,7 @@ struct lowering {
     int *last_reader;          /* value -> last node that reads it, TT_NONE if none */
     int *value_buffer;         /* microbatch * n_values + value -> buffer */
     int *grad_buffer;          /* microbatch * n_params + param -> whole gradient */
-    int *unit_grad;            /* unit -> flat gradient under construction when there is one shard */
+    int *unit_grad;            /* microbatch * n_units + unit -> its flat gradient, when there is one shard */
     int *param_shard;          /* unit -> state buffer of its parameter shard */
     int *unsharded;            /* param -> gathered buffer, TT_NONE when resharded */
     int *begun[COLLECTIVES];   /* unit -> instruction that began its newest collective of each kind */
@@ -118,19 +118,18 @@ static int grad_buffer(struct lowering *w, int mb, int param)
     const struct tt_unit_param *place = tt_layout_param(layout, param);
     int *slot = &w->grad_buffer[(int64_t)mb * layout->n_params + param];
     int unit = layout->unit_of[param];
+    int *flat = &w->unit_grad[mb * layout->n_units + unit];
 
     if (*slot != TT_NONE)
         return *slot;
     if (w->sharded) {
         *slot = made_here(w, TT_MEMORY_PARAM_GRAD, place->chunk * layout->shard_degree * (int64_t)sizeof(float));
     } else {
-        if (w->unit_grad[unit] == TT_NONE) {
-            w->unit_grad[unit] =
-                made_here(w, TT_MEMORY_GRAD, layout->units[unit].shard_elements * (int64_t)sizeof(float));
-            w->program->buffers[w->unit_grad[unit]].unit = unit;
+        if (*flat == TT_NONE) {
+            *flat = made_here(w, TT_MEMORY_GRAD, layout->units[unit].shard_elements * (int64_t)sizeof(float));
+            w->program->buffers[*flat].unit = unit;
         }
-        *slot = part_of(w, w->unit_grad[unit], place->offset * (int64_t)sizeof(float),
-                        place->chunk * (int64_t)sizeof(float));
+        *slot = part_of(w, *flat, place->offset * (int64_t)sizeof(float), place->chunk * (int64_t)sizeof(float));
     }
     w->program->buffers[*slot].unit = unit;
     return *slot;
@@ -317,8 +316,7 @@ static void lower_wait_reduce(struct lowering *w, const struct tt_instr *from)
         begin = &w->program->instrs[w->begun[REDUCE][from->unit]];
         leaf = w->program->operands[begin->operands + begin->n_operands - 2];
     } else {
-        leaf = w->unit_grad[from->unit];
-        w->unit_grad[from->unit] = TT_NONE;
+        leaf = w->unit_grad[from->microbatch * w->in.layout->n_units + from->unit];
     }
     add_leaf(w, from, leaf);
 }
@@ -411,7 +409,7 @@ static void prepare(struct lowering *w)
         w->last_reader[graph->token_loss] = graph->n_nodes; /* TT_LOSS */
     w->value_buffer = filled((size_t)w->in.microbatches * (size_t)graph->n_values);
     w->grad_buffer = filled((size_t)w->in.microbatches * n_params);
-    w->unit_grad = filled(n_units);
+    w->unit_grad = filled((size_t)w->in.microbatches * n_units);
     w->param_shard = filled(n_units);
     w->unsharded = filled(n_params);
     for (int k = 0; k < COLLECTIVES; k++)
