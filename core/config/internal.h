@@ -24,6 +24,7 @@ struct tt_config_report {
     int n;
     int n_hidden; /* beyond what one message can hold */
     struct tt_text text;
+    const char *subject;  /* what the errors are in; NULL: the configuration */
     struct tt_text notes; /* lines for tt_note, given when all is well */
     bool is_partial;      /* a file could not be read to its end: rules between keys would mislead */
 };

@@ -62,7 +62,8 @@ int tt_config_report_finish(struct tt_config_report *report)
         add_indented(&all, report->text.text);
         if (report->n_hidden)
             tt_text_add(&all, "\nand %d more", report->n_hidden);
-        rc = tt_fail(TT_EUSAGE, "%d errors in the configuration\n%s", report->n, all.text);
+        rc = tt_fail(TT_EUSAGE, "%d errors in the %s\n%s", report->n,
+                     report->subject ? report->subject : "configuration", all.text);
         tt_text_release(&all);
     } else {
         for (; line && *line; line = end + 1) {

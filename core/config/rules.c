@@ -59,7 +59,7 @@ static void batch_multiple(const struct tt_config *cfg, struct tt_text *why)
         tt_text_add(why,
                     "global_batch_size %" PRId64 " is not a multiple of local_batch_size %" PRId64
                     "\nhelp: set training.global_batch_size=%" PRId64,
-                    global, local, (global / local + 1) * local);
+                    global, local, global > local ? global / local * local : local);
 }
 
 static void hf_flavor(const struct tt_config *cfg, struct tt_text *why)

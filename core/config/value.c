@@ -93,6 +93,12 @@ static bool to_int(const char *text, int64_t *ret_value)
     return true;
 }
 
+/* A number with a unit; without one only whole numbers are sizes. */
+static bool to_bytes(const char *text, int64_t *ret_value)
+{
+    return strpbrk(text, "kKmMgGtTpPbB") && tt_text_to_bytes(text, ret_value);
+}
+
 static bool to_bool(const char *text, bool is_flag, bool *ret_value)
 {
     static const char *const words[][2] = {{"false", "true"}, {"False", "True"}, {"FALSE", "TRUE"}, {"no", "yes"},
@@ -140,7 +146,7 @@ static bool set_int(const struct tt_config_row *row, int64_t *member, const stru
         return true;
     }
     if (node->kind != TT_YAML_SCALAR || (node->is_quoted && !row->zero_word && !is_bytes) ||
-        !(to_int(node->text, &value) || (is_bytes && tt_text_to_bytes(node->text, &value)))) {
+        !(to_int(node->text, &value) || (is_bytes && to_bytes(node->text, &value)))) {
         struct tt_text wanted = {0};
 
         tt_text_add(&wanted, row->zero_word ? "%s or '%s'" : "%s", what, row->zero_word);
@@ -256,8 +262,8 @@ static char *to_word(const struct tt_config_row *row, const char *text)
         return tt_strdup(tt_config_choice_word(row->choices, choice->value));
     if ((row->flags & TT_FLAG_INTEGER) && to_int(text, &number) && number >= 1 && number <= 1048576)
         return tt_format("%" PRId64, number);
-    if ((row->flags & TT_FLAG_SIZED) && strncmp(text, "size:", 5) == 0 && tt_text_to_bytes(text + 5, &number) &&
-        number > 0)
+    if ((row->flags & TT_FLAG_SIZED) && strncmp(text, "size:", 5) == 0 &&
+        (to_int(text + 5, &number) || to_bytes(text + 5, &number)) && number > 0)
         return tt_strdup(text);
     return NULL;
 }
@@ -417,6 +423,6 @@ struct tt_yaml *tt_config_flag_node(struct tt_yaml_doc *doc, const struct tt_con
     }
     node = tt_yaml_add(doc, TT_YAML_SCALAR, 0, 0);
     node->text = tt_strdup(text);
-    node->is_quoted = row->kind == TT_KIND_TEXT && size == 0; /* --job.description= is an empty text, not null */
+    node->is_quoted = size == 0; /* --a.b= is an empty text, not null */
     return node;
 }
