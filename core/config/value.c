@@ -277,7 +277,7 @@ static void words_release(struct tt_words *words)
 }
 
 static bool set_words(const struct tt_config_row *row, struct tt_words *member, const struct tt_yaml *node,
-                      struct tt_text *why)
+                      struct tt_text *why, const struct tt_yaml **ret_fault)
 {
     struct tt_words words = {.is_list = node->kind == TT_YAML_LIST};
     int n = words.is_list ? node->n : 1;
@@ -297,6 +297,8 @@ static bool set_words(const struct tt_config_row *row, struct tt_words *member, 
             words.word[i] = is_pattern ? tt_strdup(item->text) : to_word(row, item->text);
         if (!words.word[i]) {
             words_release(&words);
+            if (ret_fault)
+                *ret_fault = item;
             return is_pattern ? expected(why, "a regular expression in the list", item) : no_choice(row, item, why);
         }
         words.n++;
@@ -321,7 +323,7 @@ static void set_null(const struct tt_config_row *row, void *member)
 }
 
 bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row, const struct tt_yaml *node,
-                         bool is_flag, struct tt_text *why)
+                         bool is_flag, struct tt_text *why, const struct tt_yaml **ret_fault)
 {
     void *member = tt_config_member(cfg, row);
 
@@ -343,7 +345,7 @@ bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row,
     case TT_KIND_WORD:
         return set_choice(row, member, node, why);
     case TT_KIND_WORDS:
-        return set_words(row, member, node, why);
+        return set_words(row, member, node, why, ret_fault);
     }
     return false;
 }

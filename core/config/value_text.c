@@ -93,7 +93,7 @@ void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out)
         int_range_text(row, out);
         break;
     case TT_KIND_REAL:
-        tt_text_add(out, "%g to %g", row->low_real, row->high_real);
+        tt_text_add(out, "%.9g to %.9g", row->low_real, row->high_real);
         break;
     case TT_KIND_TEXT:
         tt_text_add(out, "text");
