@@ -146,6 +146,10 @@ static int diff(const struct tt_args *args)
         rc = tt_fail(TT_EUSAGE, "config diff takes one or two files, %d were given", args->n_words - 1);
         goto out;
     }
+    if (has_two && (args->n_overrides || tt_args_has(args, "config"))) {
+        rc = tt_fail(TT_EUSAGE, "config diff of two files takes no --config and no overrides");
+        goto out;
+    }
     TT_TRY(load_one(has_two ? args->word[1] : "builtin:defaults", &a));
     TT_TRY(load(args, has_two ? 2 : 1, "builtin:quick", &b));
     rc = print_differences(a, b, tt_args_has(args, "json"), tt_args_has(args, "origin"));
