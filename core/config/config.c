@@ -145,9 +145,10 @@ static void read_map(const struct source *s, const char *prefix, const struct tt
 static void read_null_section(const struct source *s, const char *path, const struct tt_yaml *key,
                               const struct tt_yaml *value)
 {
-    for (int i = 0; i < tt_config_n_rows; i++)
+    for (int i = 0; i < tt_config_n_rows; i++) {
         if (strcmp(tt_config_rows[i].section, path) == 0 && strchr(path, '.'))
             read_value(s, &tt_config_rows[i], tt_config_rows[i].path, key, value);
+    }
 }
 
 static void read_section(const struct source *s, const char *path, const struct tt_yaml *key,
@@ -172,9 +173,10 @@ static bool has_inactive_below(const char *path)
 {
     size_t n = strlen(path);
 
-    for (int i = 0; i < tt_config_n_inactives; i++)
+    for (int i = 0; i < tt_config_n_inactives; i++) {
         if (strncmp(tt_config_inactives[i].path, path, n) == 0 && tt_config_inactives[i].path[n] == '.')
             return true;
+    }
     return false;
 }
 
@@ -242,10 +244,11 @@ static void read_text(struct tt_config *cfg, const char *name, bool is_builtin, 
         report->is_partial = true;
         tt_free(where);
     }
-    if (doc.root && doc.root->kind == TT_YAML_MAP)
+    if (doc.root && doc.root->kind == TT_YAML_MAP) {
         read_map(&s, "", doc.root);
-    else if (ok && doc.root && !tt_yaml_is_null(doc.root))
+    } else if (ok && doc.root && !tt_yaml_is_null(doc.root)) {
         report_at(&s, doc.root, "expected a mapping of sections, such as 'training:'");
+    }
     tt_yaml_release(&doc);
     tt_text_release(&why);
 }
@@ -323,9 +326,10 @@ static void read_flag_value(struct tt_config *cfg, const struct tt_config_row *r
 static void read_null_map(struct tt_config *cfg, const struct tt_override *override, const char *where,
                           struct tt_config_report *report)
 {
-    for (int i = 0; i < tt_config_n_rows; i++)
+    for (int i = 0; i < tt_config_n_rows; i++) {
         if (strcmp(tt_config_rows[i].section, override->path) == 0)
             read_flag_value(cfg, &tt_config_rows[i], override, where, report);
+    }
 }
 
 static void read_inactive_flag(const struct tt_config_inactive *inactive, const struct tt_override *override,
@@ -441,10 +445,11 @@ int tt_config_set_flavor_int(struct tt_config *cfg, const char *path, int64_t va
         return TT_EINTERNAL;
     if (!is_left_to_flavor(cfg, row))
         return 0;
-    if (row->kind == TT_KIND_INT)
+    if (row->kind == TT_KIND_INT) {
         *(int64_t *)tt_config_member(cfg, row) = value;
-    else
+    } else {
         *(int *)tt_config_member(cfg, row) = value != 0;
+    }
     set_origin(cfg, row, tt_strdup("flavor"), tt_strdup("flavor"));
     return 0;
 }

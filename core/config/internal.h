@@ -41,7 +41,7 @@ int tt_config_report_finish(struct tt_config_report *report);
 /** The member of cfg that row describes. */
 static inline void *tt_config_member(const struct tt_config *cfg, const struct tt_config_row *row)
 {
-    return (char *)(uintptr_t)cfg + row->offset;
+    return (char *)cfg + row->offset;
 }
 
 /**

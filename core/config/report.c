@@ -30,10 +30,11 @@ void tt_config_report_add(struct tt_config_report *report, const char *where, co
 
 void tt_config_report_key(struct tt_config_report *report, const char *where, const char *path, const char *message)
 {
-    if (strncmp(where, "flag --", 7) == 0 && strcmp(where + 7, path) == 0)
+    if (strncmp(where, "flag --", 7) == 0 && strcmp(where + 7, path) == 0) {
         tt_config_report_add(report, where, "%s", message);
-    else
+    } else {
         tt_config_report_add(report, where, "%s: %s", path, message);
+    }
 }
 
 /* Among several errors each help line belongs to the one above it. */

@@ -281,9 +281,10 @@ static void hostile_files_are_refused(void **state)
     tt_text_release(&text);
 
     tt_text_add(&text, "a0: &a0 [x,x,x,x,x,x,x,x]\n"); /* a billion laughs */
-    for (int i = 1; i < 40; i++)
+    for (int i = 1; i < 40; i++) {
         tt_text_add(&text, "a%d: &a%d [*a%d,*a%d,*a%d,*a%d,*a%d,*a%d,*a%d,*a%d]\n", i, i, i - 1, i - 1, i - 1, i - 1,
                     i - 1, i - 1, i - 1, i - 1);
+    }
     assert_contains(bad_text(text.text), "too many aliases: 256 are the limit");
     tt_text_release(&text);
 
