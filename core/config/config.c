@@ -188,7 +188,7 @@ static void read_pair(const struct source *s, const char *path, const struct tt_
 
     if (row) {
         read_value(s, row, path, key, value);
-    } else if (tt_config_is_section(path) || (has_inactive_below(path) && value->kind == TT_YAML_MAP)) {
+    } else if (tt_config_is_section(path) || has_inactive_below(path)) {
         read_section(s, path, key, value);
     } else if (inactive) {
         char *where = place(s, spot(key, value));

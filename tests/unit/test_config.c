@@ -224,6 +224,7 @@ static void assert_reads_back(const struct tt_config *cfg)
             assert_value(again, tt_config_rows[i].path, expect);
             tt_free(expect);
         }
+        assert_memory_equal(&again->optimizer.lr, &cfg->optimizer.lr, sizeof cfg->optimizer.lr);
         tt_config_free(again);
         tt_text_release(&text);
     }

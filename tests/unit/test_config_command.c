@@ -130,6 +130,12 @@ static void check_says_ok_or_why_not(void **state)
                                "  help: did you mean 'training.steps'?\n"
                                "flag --optimizer.lr: expected a number, found 'x'\n");
     release(&r);
+    r = run("check --json optimizer.lr=x");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.out, "\"ok\": false");
+    assert_contains(r.out, "expected a number");
+    assert_string_equal(r.err, "");
+    release(&r);
     r = run("check no-such.yaml");
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "cannot open 'no-such.yaml': no such file");

@@ -54,6 +54,8 @@ static const struct {
     {"parallelism:\n  fsdp_wrap_policy: [a, [b]]\n",
      "t.yaml:2:25: parallelism.fsdp_wrap_policy: expected a regular expression in the list, found a list"},
     {"training: 5\n", "t.yaml:1:11: training: expected a mapping of keys, found a value"},
+    {"compile: true\n", "t.yaml:1:10: compile: expected a mapping of keys, found a value"},
+    {"training:\n  steps: \"\\e[2J\"\n", "t.yaml:2:10: training.steps: expected an integer, found the text \"?[2J\""},
     {"- training\n", "t.yaml:1:1: expected a mapping of sections, such as 'training:'"},
     {"training:\n  steps: 1\n  seq_len: 2\n  steps: 3\n",
      "t.yaml:4:3: duplicate key 'training.steps' (first at line 2)"},
@@ -240,6 +242,7 @@ static void inactive_keys_are_accepted_at_their_neutral_value(void **state)
         "compile: {enable: False, components: [model, loss]}\n"
         "quantize: {linear: {float8: {filter_fqns: [output]}}}\n"
         "metrics: {enable_wandb: false}\n"
+        "float8:\n"
         "comm: {trace_buf_size: 20000}\n";
 
     (void)state;
