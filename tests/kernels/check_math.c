@@ -12,6 +12,13 @@
 #include "core/ops/math.h"
 #include "tests/kernels/kernelcheck.h"
 
+static float expected(float x)
+{
+    double y = exp((double)x);
+
+    return y < (double)FLT_MIN ? 0.0F : (float)y;
+}
+
 /* Every 61st float pattern where e^x is neither 0 nor inf nor 1, then the ends. */
 static void check_expf(struct check *check)
 {
@@ -27,13 +34,13 @@ static void check_expf(struct check *check)
             for (uint32_t i = 0; i < 64; i++) {
                 bits = (b + 61 * i) | sign << 31;
                 memcpy(&x[i], &bits, sizeof bits);
-                want[i] = (float)exp((double)x[i]);
+                want[i] = expected(x[i]);
                 got[i] = tt_expf(x[i]);
             }
             check_compare(check, "exp", "range", got, want, 64, NULL, 1.0);
         }
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        float got = tt_expf(ends[i]), want = (float)exp((double)ends[i]);
+        float got = tt_expf(ends[i]), want = expected(ends[i]);
 
         check_compare(check, "exp", "ends", &got, &want, 1, NULL, 1.0);
         if (isnan(want) != isnan(got)) {
