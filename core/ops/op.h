@@ -14,10 +14,10 @@
 struct tt_scalars {
     float inv_valid_tokens; /* 1 / tokens of the global batch whose label counts */
     float clip;             /* gradients are multiplied by this: min(1, max_norm / (norm + 1e-6)) */
-    float lr;
-    float beta1, beta2, eps, weight_decay;
-    float bias_correction1; /* 1 - beta1^step */
-    float bias_correction2; /* 1 - beta2^step */
+    double lr; /* the optimizer's numbers are double: 1 - beta in float would lose digits that PyTorch keeps */
+    double beta1, beta2, eps, weight_decay;
+    double bias_correction1; /* 1 - beta1^step */
+    double bias_correction2; /* 1 - beta2^step */
 };
 
 /* One execution of a node: resolved addresses. in[i] is NULL for an absent optional input. */

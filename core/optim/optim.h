@@ -16,9 +16,9 @@
 
 /* A run of whole rows of one parameter inside flat arrays. */
 struct tt_rows {
-    int64_t begin;   /* first element */
+    int64_t begin; /* first element */
     int64_t rows;
-    int64_t width;   /* elements a row; 1 for vectors */
+    int64_t width; /* elements a row; 1 for vectors */
 };
 
 /**

@@ -141,12 +141,9 @@ static void shards_are_cut_as_torch_chunk_does(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shard_degree_takes_what_is_left),
-        cmocka_unit_test(wrong_degrees_say_how_to_mend_them),
-        cmocka_unit_test(coordinates_are_outer_to_inner),
-        cmocka_unit_test(groups_are_lines_through_a_rank),
-        cmocka_unit_test(batch_errors_list_rank_counts_that_work),
-        cmocka_unit_test(shards_are_cut_as_torch_chunk_does),
+        cmocka_unit_test(shard_degree_takes_what_is_left),         cmocka_unit_test(wrong_degrees_say_how_to_mend_them),
+        cmocka_unit_test(coordinates_are_outer_to_inner),          cmocka_unit_test(groups_are_lines_through_a_rank),
+        cmocka_unit_test(batch_errors_list_rank_counts_that_work), cmocka_unit_test(shards_are_cut_as_torch_chunk_does),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

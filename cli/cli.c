@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the commands share: how an error ends a command, how notes and progress are shown.
+ */
+#include "cli/cli.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include <unistd.h>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/base/log.h"
+
+int tt_cli_fail(int rc)
+{
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "titan: error: %s\n", tt_error_message());
+    return tt_error_exit_code(rc);
+}
+
+/* A moving line on a terminal; in a file a plain line every ten seconds, so that long work is not silence. */
+struct progress {
+    bool terminal, shown;
+    double last_sec;
+};
+
+static struct progress progress_state;
+
+static void end_moving_line(void)
+{
+    if (progress_state.terminal && progress_state.shown)
+        (void)fprintf(stderr, "\r\033[K");
+    progress_state.shown = false;
+}
+
+static void show_log(void *arg, enum tt_log_level level, const char *text)
+{
+    (void)arg;
+    end_moving_line();
+    (void)fprintf(stderr, "titan: %s%s\n", level == TT_LOG_WARNING ? "warning: " : "", text);
+}
+
+static void show_progress(void *arg, const char *what, double done, double total)
+{
+    struct progress *p = arg;
+    double now = tt_clock_sec();
+    bool finished = total > 0.0 && done >= total;
+
+    if (p->last_sec == 0.0) /* short work stays silent */
+        p->last_sec = now;
+    if (finished) {
+        end_moving_line();
+        p->last_sec = 0.0;
+        return;
+    }
+    if (now - p->last_sec < (p->terminal ? 0.2 : 10.0))
+        return;
+    p->last_sec = now;
+    if (total > 0.0)
+        (void)fprintf(stderr, p->terminal ? "\rtitan: %s %3.0f%%" : "titan: %s %.0f%%\n", what, 100.0 * done / total);
+    else
+        (void)fprintf(stderr, p->terminal ? "\rtitan: %s %.0f" : "titan: %s %.0f\n", what, done);
+    p->shown = true;
+}
+
+void tt_cli_install_log(void)
+{
+    progress_state.terminal = isatty(STDERR_FILENO) == 1;
+    tt_log_set_sink(show_log, NULL);
+    tt_log_set_progress(show_progress, &progress_state);
+}

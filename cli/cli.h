@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_CLI_H
+#define TT_CLI_CLI_H
+
+/**
+ * What the commands share. A command is a function of its own arguments, argv[0] being the command's name; it prints
+ * data on stdout, everything else on stderr, and returns the process's exit code.
+ */
+
+/** Prints "titan: error: MESSAGE" with this thread's message on stderr; returns the exit code of rc. */
+int tt_cli_fail(int rc);
+
+/** Notes, warnings and progress of library code go to stderr from now on. */
+void tt_cli_install_log(void);
+
+/** Version, libraries and instruction sets, on stdout. */
+void tt_cli_print_version(void);
+
+/** `titan train`: see titan-train(1). */
+int tt_command_train(int argc, char **argv);
+
+/** `titan config show|check|diff|init`: see titan-config(1). */
+int tt_command_config(int argc, char **argv);
+
+/** `titan models [--json] [--seq_len N]`: the registry. */
+int tt_command_models(int argc, char **argv);
+
+/** `titan ckpt list|inspect|verify|consolidate`: see titan-ckpt(1). */
+int tt_command_ckpt(int argc, char **argv);
+
+/** `titan data pack|inspect`: see titan-data(1). */
+int tt_command_data(int argc, char **argv);
+
+#endif

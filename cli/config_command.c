@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `titan config`: shows what a run would use and where each value came from, checks files, compares configurations, and
+ * writes a file to start from. Without a file it is about the built-in quick run, as `titan train` is.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "core/base/mem.h"
+#include "core/config/args.h"
+#include "core/config/config.h"
+
+static const struct tt_option options[] = {
+    TT_OPTION_CONFIG,
+    {"origin", NULL, NULL, "show where each value came from"},
+    {"json", NULL, NULL, "print JSON"},
+    TT_OPTION_HELP,
+    {NULL, NULL, NULL, NULL},
+};
+
+/* Loads the files of --config and of words (from the first-th), or fallback if there are none, and the overrides. */
+static int load(const struct tt_args *args, int first_word, const char *fallback, struct tt_config **ret_config)
+{
+    struct tt_config *cfg = NULL;
+    const char **files = tt_calloc((size_t)(args->n_options + args->n_words + 1), sizeof *files);
+    const char *file;
+    int n = 0, rc;
+
+    while ((file = tt_args_value(args, "config", n)))
+        files[n++] = file;
+    for (int i = first_word; i < args->n_words; i++)
+        files[n++] = args->word[i];
+    if (n == 0)
+        files[n++] = fallback;
+    TT_TRY(tt_config_new(&cfg));
+    TT_TRY(tt_config_load(cfg, n, files, args->n_overrides, args->override));
+    *ret_config = cfg;
+    cfg = NULL;
+out:
+    tt_config_free(cfg);
+    tt_free((void *)files);
+    return rc;
+}
+
+static int load_one(const char *file, struct tt_config **ret_config)
+{
+    struct tt_config *cfg = NULL;
+    int rc;
+
+    TT_TRY(tt_config_new(&cfg));
+    TT_TRY(tt_config_load(cfg, 1, &file, 0, NULL));
+    *ret_config = cfg;
+    cfg = NULL;
+out:
+    tt_config_free(cfg);
+    return rc;
+}
+
+static int print_text(struct tt_text *text)
+{
+    (void)fwrite(text->text, 1, text->size, stdout);
+    tt_text_release(text);
+    return tt_cli_finish();
+}
+
+static int show(const struct tt_args *args)
+{
+    struct tt_config *cfg = NULL;
+    struct tt_text text = {0};
+    int rc = load(args, 1, "builtin:quick", &cfg);
+
+    if (rc < 0)
+        return tt_cli_fail(rc);
+    if (tt_args_has(args, "json")) {
+        rc = tt_cli_print_json(tt_config_to_json(cfg, tt_args_has(args, "origin")));
+    } else {
+        if (tt_args_has(args, "origin"))
+            tt_config_to_yaml_origins(cfg, &text);
+        else
+            tt_config_to_yaml(cfg, &text);
+        rc = print_text(&text);
+    }
+    tt_config_free(cfg);
+    return rc;
+}
+
+static int check(const struct tt_args *args)
+{
+    struct tt_config *cfg = NULL;
+    int rc = load(args, 1, "builtin:quick", &cfg);
+    bool is_json = tt_args_has(args, "json");
+
+    tt_config_free(cfg);
+    if (rc < 0 && is_json) {
+        (void)tt_cli_print_json(json_pack("{s:b, s:s}", "ok", 0, "errors", tt_error_message()));
+        return tt_error_exit_code(rc);
+    }
+    if (rc < 0)
+        return tt_cli_fail(rc);
+    if (is_json)
+        return tt_cli_print_json(json_pack("{s:b}", "ok", 1));
+    (void)puts("ok");
+    return tt_cli_finish();
+}
+
+/* One line (or JSON object) per key whose values differ. */
+static int print_differences(const struct tt_config *a, const struct tt_config *b, bool is_json, bool with_origins)
+{
+    json_t *list = json_array();
+    int rc;
+
+    for (int i = 0; i < tt_config_n_rows; i++) {
+        const struct tt_config_row *row = &tt_config_rows[i];
+        struct tt_text from = {0}, to = {0};
+
+        tt_config_value_text(a, row, &from);
+        tt_config_value_text(b, row, &to);
+        if (strcmp(from.text ? from.text : "", to.text ? to.text : "") != 0) {
+            (void)json_array_append_new(
+                list, json_pack("{s:s, s:o, s:o, s:s}", "key", row->path, "from", tt_config_value_json(a, row), "to",
+                                tt_config_value_json(b, row), "origin", tt_config_origin(b, row->path)));
+            if (!is_json)
+                (void)printf("%s: %s -> %s%s%s\n", row->path, from.size ? from.text : "\"\"",
+                             to.size ? to.text : "\"\"", with_origins ? "  # " : "",
+                             with_origins ? tt_config_origin(b, row->path) : "");
+        }
+        tt_text_release(&from);
+        tt_text_release(&to);
+    }
+    if (is_json)
+        return tt_cli_print_json(list);
+    rc = tt_cli_finish();
+    json_decref(list);
+    return rc;
+}
+
+/* diff A B: the files; diff [A]: the defaults and what a run would use. */
+static int diff(const struct tt_args *args)
+{
+    struct tt_config *a = NULL, *b = NULL;
+    bool has_two = args->n_words == 3;
+    int rc;
+
+    if (args->n_words > 3) {
+        rc = tt_fail(TT_EUSAGE, "config diff takes one or two files, %d were given", args->n_words - 1);
+        goto out;
+    }
+    TT_TRY(load_one(has_two ? args->word[1] : "builtin:defaults", &a));
+    TT_TRY(load(args, has_two ? 2 : 1, "builtin:quick", &b));
+    rc = print_differences(a, b, tt_args_has(args, "json"), tt_args_has(args, "origin"));
+out:
+    tt_config_free(a);
+    tt_config_free(b);
+    return rc < 0 ? tt_cli_fail(rc) : rc;
+}
+
+static int init(const struct tt_args *args)
+{
+    struct tt_config *cfg = NULL;
+    struct tt_text text = {0};
+    int rc = load(args, 1, "builtin:defaults", &cfg);
+
+    if (rc < 0)
+        return tt_cli_fail(rc);
+    tt_config_to_template(cfg, &text);
+    tt_config_free(cfg);
+    return print_text(&text);
+}
+
+static const struct {
+    const char *name;
+    int (*run)(const struct tt_args *args);
+    const char *doc;
+} verbs[] = {
+    {"show", show, "print the resolved configuration as YAML"},
+    {"check", check, "print ok, or every error at once"},
+    {"diff", diff, "compare two files, or a configuration with the defaults"},
+    {"init", init, "print a documented file with every key"},
+};
+
+enum { N_VERBS = sizeof verbs / sizeof *verbs };
+
+static int print_help(void)
+{
+    struct tt_text text = {0};
+
+    tt_text_add(&text, "usage: titan config show|check|diff|init [FILE...] [--section.key=value...]\n\n"
+                       "  titan config show --config my.yaml --origin\n"
+                       "  titan config init > my.yaml\n\n");
+    for (int i = 0; i < N_VERBS; i++)
+        tt_text_add(&text, "  %-24s %s\n", verbs[i].name, verbs[i].doc);
+    tt_text_add(&text, "\n");
+    tt_args_help(options, &text);
+    tt_text_add(&text, "\nWithout a file: the built-in quick run (init: the defaults). Keys: titan-config(5).\n");
+    return print_text(&text);
+}
+
+static int fail_verb(const char *word)
+{
+    const char *names[N_VERBS], *near;
+
+    for (int i = 0; i < N_VERBS; i++)
+        names[i] = verbs[i].name;
+    near = word ? tt_text_nearest(word, names, N_VERBS) : NULL;
+    if (near)
+        return tt_cli_fail(
+            tt_fail(TT_EUSAGE, "unknown command 'config %s'\nhelp: did you mean 'config %s'?", word, near));
+    return tt_cli_fail(tt_fail(TT_EUSAGE, "%s%s%s\nhelp: use one of config show, check, diff, init",
+                               word ? "unknown command 'config " : "'titan config' needs to know what to do",
+                               word ? word : "", word ? "'" : ""));
+}
+
+int tt_command_config(int argc, char **argv)
+{
+    struct tt_args *args = NULL;
+    int rc = tt_args_parse(argc, argv, options, &args);
+
+    if (rc < 0)
+        return tt_cli_fail(rc);
+    if (tt_args_has(args, "help")) {
+        rc = print_help();
+        goto out;
+    }
+    for (int i = 0; i < N_VERBS; i++) {
+        if (args->n_words && strcmp(args->word[0], verbs[i].name) == 0) {
+            rc = verbs[i].run(args);
+            goto out;
+        }
+    }
+    rc = fail_verb(args->n_words ? args->word[0] : NULL);
+out:
+    tt_args_free(args);
+    return rc;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * titan: the command table.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+struct command {
+    const char *name;
+    const char *arguments;
+    const char *summary;
+    int (*run)(int argc, char **argv);
+};
+
+static int command_help(int argc, char **argv);
+static int command_version(int argc, char **argv);
+
+static const struct command commands[] = {
+    {"train", "[--config FILE]... [--section.key=value]...", "train a model; without --config: the built-in quick run",
+     tt_command_train},
+    {"config", "show|check|diff|init [--config FILE]... [overrides]", "look at, check or write a configuration",
+     tt_command_config},
+    {"models", "[--json]", "the models and their flavors", tt_command_models},
+    {"ckpt", "list|inspect|verify|consolidate PATH...", "look into checkpoints, check them, make one file of them",
+     tt_command_ckpt},
+    {"data", "pack|inspect ...", "turn text into a token file; look into one", tt_command_data},
+    {"version", "", "the version, and what it was built with", command_version},
+    {"help", "[COMMAND]", "this list, or the help of a command", command_help},
+};
+
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static const struct command *find(const char *name)
+{
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+static void usage(FILE *to)
+{
+    (void)fprintf(to, "titan trains language models on many processes.\n\n"
+                      "  titan train                                       a quick run: model, data and tokenizer built in\n"
+                      "  mpirun -n 2 titan train --config my.yaml          your run, on two ranks\n"
+                      "  titan train --config my.yaml --optimizer.lr=3e-4  any key as a flag\n\n"
+                      "usage: titan COMMAND ...\n\n");
+    for (int i = 0; i < N_COMMANDS; i++)
+        (void)fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
+    (void)fprintf(to, "\n`titan COMMAND --help` says more; so do the manual pages titan(1) and titan-COMMAND(1).\n"
+                      "Exit codes: 0 ok, 1 internal, 2 usage or configuration, 3 data or checkpoint, 4 communication,\n"
+                      "5 non-finite loss, 6 does not fit in memory, 75 stopped after saving, 130 interrupted.\n");
+}
+
+static int fail_unknown(const char *name)
+{
+    const char *names[N_COMMANDS];
+    const char *near;
+
+    for (int i = 0; i < N_COMMANDS; i++)
+        names[i] = commands[i].name;
+    near = tt_text_nearest(name, names, N_COMMANDS);
+    if (near)
+        return tt_cli_fail(tt_fail(TT_EUSAGE, "'%s' is not a command\nhelp: did you mean `titan %s`?", name, near));
+    return tt_cli_fail(tt_fail(TT_EUSAGE, "'%s' is not a command\nhelp: `titan help` lists the commands", name));
+}
+
+static int command_help(int argc, char **argv)
+{
+    const struct command *command;
+    char help[] = "--help";
+    char *help_argv[] = {NULL, help, NULL};
+
+    if (argc < 2 || strcmp(argv[1], "--help") == 0) {
+        usage(stdout);
+        return 0;
+    }
+    command = find(argv[1]);
+    if (!command)
+        return fail_unknown(argv[1]);
+    help_argv[0] = argv[1];
+    return command->run == command_help ? (usage(stdout), 0) : command->run(2, help_argv);
+}
+
+static int command_version(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    tt_cli_print_version();
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct command *command;
+
+    if (argc < 2) {
+        usage(stderr);
+        return tt_error_exit_code(TT_EUSAGE);
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        usage(stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "--version") == 0)
+        return command_version(argc, argv);
+    command = find(argv[1]);
+    return command ? command->run(argc - 1, argv + 1) : fail_unknown(argv[1]);
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Console lines and metrics.jsonl.
+ */
+#include "cli/metrics.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "core/base/file.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+
+double tt_metrics_resident_bytes(void)
+{
+    struct rusage usage;
+
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss * 1024.0 : 0.0;
+}
+
+/* The smaller of the machine's memory and the limit of the cgroup that a container runs in. */
+double tt_metrics_machine_bytes(void)
+{
+    double bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    char *text = NULL;
+    size_t size = 0;
+
+    if (tt_path_exists("/sys/fs/cgroup/memory.max") &&
+        tt_file_read("/sys/fs/cgroup/memory.max", &text, &size) == 0) {
+        double limit = strtod(text, NULL); /* "max" reads as 0 */
+
+        if (limit > 0.0 && limit < bytes)
+            bytes = limit;
+    }
+    tt_free(text);
+    return bytes;
+}
+
+void tt_metrics_record(struct tt_metrics *metrics, json_t *record)
+{
+    char *text;
+
+    (void)json_object_set_new(record, "time", tt_json_number(tt_clock_wall_sec()));
+    text = tt_json_text(record);
+    if (metrics->jsonl) {
+        (void)fprintf(metrics->jsonl, "%s\n", text);
+        (void)fflush(metrics->jsonl);
+    }
+    if (metrics->json_stdout) {
+        (void)printf("%s\n", text);
+        (void)fflush(stdout);
+    }
+    tt_free(text);
+    json_decref(record);
+}
+
+struct derived {
+    double tps, tflops, mfu; /* per rank; mfu in percent, NaN when the peak is unknown */
+};
+
+static struct derived derive(const struct tt_metrics *m, const struct tt_step_report *r)
+{
+    struct derived d;
+
+    d.tps = r->step_time > 0.0 ? (double)r->tokens_per_rank / r->step_time : 0.0;
+    d.tflops = d.tps * m->flops_per_token / 1e12;
+    d.mfu = m->peak_flops > 0.0 ? 100.0 * d.tps * m->flops_per_token / m->peak_flops : (double)NAN;
+    return d;
+}
+
+static json_t *step_record(const struct tt_step_report *r, const struct derived *d)
+{
+    json_t *o = json_object();
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {
+        {"loss", r->loss},
+        {"max_loss", r->max_loss},
+        {"grad_norm", r->grad_norm},
+        {"lr", r->lr},
+        {"tps", d->tps},
+        {"tflops", d->tflops},
+        {"mfu", d->mfu},
+        {"memory_gib", r->memory_bytes / 0x1p30},
+        {"step_time_s", r->step_time},
+        {"data_time_s", r->data_time},
+        {"comm_time_s", r->comm_time},
+        {"comm_exposed_s", r->comm_exposed},
+        {"eta_s", (double)(r->total_steps - r->step) * r->step_time},
+    };
+
+    (void)json_object_set_new(o, "type", json_string("step"));
+    (void)json_object_set_new(o, "step", json_integer(r->step));
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        (void)json_object_set_new(o, numbers[i].name, tt_json_number(numbers[i].value));
+    (void)json_object_set_new(o, "ntokens_seen", json_integer(r->ntokens_seen));
+    (void)json_object_set_new(o, "comm_bytes", json_integer(r->comm_bytes));
+    return o;
+}
+
+/* torchtitan's colours, field by field; empty strings when the output is not a terminal. */
+static const char *paint(const struct tt_metrics *m, const char *code)
+{
+    return m->color ? code : "";
+}
+
+void tt_metrics_step(struct tt_metrics *m, const struct tt_step_report *r)
+{
+    struct derived d = derive(m, r);
+    char tps[32];
+
+    if (!m->json_stdout) {
+        const char *end = paint(m, "\033[39m");
+
+        (void)printf("%sstep: %2" PRId64 "  %sloss: %8.5f  %sgrad_norm: %7.4f  %smemory: %5.2fGiB(%.2f%%)  %stps: %s  "
+                     "%stflops: %.2f  %smfu: ",
+                     paint(m, "\033[31m"), r->step, paint(m, "\033[32m"), r->loss, paint(m, "\033[38;2;180;60;0m"),
+                     r->grad_norm, paint(m, "\033[38;2;54;234;195m"), r->memory_bytes / 0x1p30,
+                     100.0 * r->memory_bytes / m->memory_total_bytes, paint(m, "\033[34m"),
+                     tt_text_count(tps, sizeof tps, (int64_t)llround(d.tps)), paint(m, "\033[36m"), d.tflops,
+                     paint(m, "\033[35m"));
+        if (isfinite(d.mfu))
+            (void)printf("%.2f%%%s\n", d.mfu, end);
+        else
+            (void)printf("N/A%s\n", end);
+        (void)fflush(stdout);
+    }
+    tt_metrics_record(m, step_record(r, &d));
+}
+
+void tt_metrics_validate(struct tt_metrics *m, int64_t step, double loss, int64_t tokens, double seconds, int ranks)
+{
+    double resident = tt_metrics_resident_bytes(), tps = seconds > 0.0 ? (double)tokens / seconds / ranks : 0.0;
+    json_t *o = json_object();
+    char text[32];
+
+    if (!m->json_stdout) {
+        (void)printf("%svalidate step: %2" PRId64 "  %sloss: %7.4f  %smemory: %5.2fGiB(%.2f%%)  %stps: %s%s\n",
+                     paint(m, "\033[33m"), step, paint(m, "\033[32m"), loss, paint(m, "\033[38;2;54;234;195m"),
+                     resident / 0x1p30, 100.0 * resident / m->memory_total_bytes, paint(m, "\033[34m"),
+                     tt_text_count(text, sizeof text, (int64_t)llround(tps)), paint(m, "\033[39m"));
+        (void)fflush(stdout);
+    }
+    (void)json_object_set_new(o, "type", json_string("validate"));
+    (void)json_object_set_new(o, "step", json_integer(step));
+    (void)json_object_set_new(o, "loss", tt_json_number(loss));
+    (void)json_object_set_new(o, "ntokens", json_integer(tokens));
+    (void)json_object_set_new(o, "tps", tt_json_number(tps));
+    (void)json_object_set_new(o, "time_s", tt_json_number(seconds));
+    tt_metrics_record(m, o);
+}
+
+void tt_metrics_checkpoint(struct tt_metrics *m, int64_t step, double blocked_sec, int64_t bytes, int files)
+{
+    json_t *o = json_object();
+
+    (void)json_object_set_new(o, "type", json_string("checkpoint"));
+    (void)json_object_set_new(o, "step", json_integer(step));
+    (void)json_object_set_new(o, "blocked_s", tt_json_number(blocked_sec));
+    (void)json_object_set_new(o, "bytes", json_integer(bytes));
+    (void)json_object_set_new(o, "files", json_integer(files));
+    tt_metrics_record(m, o);
+}

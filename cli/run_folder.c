@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The folder of a run. Two jobs must not share one, and a run must not bury another: the lock is an flock, which the
+ * system releases when the process dies, however it dies.
+ */
+#include "cli/run_folder.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "core/base/file.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+
+/* What a run leaves in its folder, and --overwrite removes. */
+static const char *const run_files[] = {"metrics.jsonl", "run.yaml", "tb", "profiling"};
+
+static char *in_folder(const struct tt_config *cfg, const char *name)
+{
+    return tt_format("%s/%s", cfg->job.dump_folder, name);
+}
+
+char *tt_run_folder_checkpoints(const struct tt_config *cfg)
+{
+    return in_folder(cfg, cfg->checkpoint.folder);
+}
+
+char *tt_run_folder_cache(const struct tt_config *cfg)
+{
+    size_t size = strlen(cfg->job.dump_folder);
+
+    if (cfg->dataloader.cache_dir)
+        return tt_strdup(cfg->dataloader.cache_dir);
+    while (size > 1 && cfg->job.dump_folder[size - 1] == '/')
+        size--;
+    return tt_format("%.*s.cache", (int)size, cfg->job.dump_folder);
+}
+
+static int take_lock(const struct tt_config *cfg, int *ret_lock)
+{
+    char *path = in_folder(cfg, ".lock");
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644), rc = 0;
+
+    if (fd < 0)
+        rc = tt_fail(TT_EIO, "cannot create '%s': %s", path, strerror(errno));
+    else if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+        rc = tt_fail(TT_EUSAGE, "another job is running in '%s'\nhelp: wait for it, or give this one its own folder "
+                                "with --job.dump_folder", cfg->job.dump_folder);
+    if (rc < 0 && fd >= 0)
+        (void)close(fd);
+    if (rc == 0)
+        *ret_lock = fd;
+    tt_free(path);
+    return rc;
+}
+
+static bool holds_a_run(const struct tt_config *cfg)
+{
+    bool found = false;
+
+    for (size_t i = 0; i < 2; i++) {
+        char *path = in_folder(cfg, run_files[i]);
+
+        found = found || tt_path_exists(path);
+        tt_free(path);
+    }
+    return found;
+}
+
+static int remove_run(const struct tt_config *cfg)
+{
+    char *path = tt_run_folder_checkpoints(cfg);
+    int rc = tt_folder_remove(path);
+
+    tt_free(path);
+    for (size_t i = 0; i < sizeof run_files / sizeof run_files[0] && rc == 0; i++) {
+        path = in_folder(cfg, run_files[i]);
+        rc = tt_folder_remove(path);
+        tt_free(path);
+    }
+    return rc;
+}
+
+int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite, int *ret_lock)
+{
+    int lock = -1, rc = 0;
+
+    TT_TRY(tt_folder_make(cfg->job.dump_folder));
+    TT_TRY(take_lock(cfg, &lock));
+    if (overwrite)
+        TT_TRY(remove_run(cfg));
+    else if (!resumes && holds_a_run(cfg)) {
+        rc = tt_fail(TT_EUSAGE, "'%s' holds another run\nhelp: resume it with --checkpoint.enable if it saved checkpoints, "
+                                "replace it with --overwrite, or choose another --job.dump_folder", cfg->job.dump_folder);
+        goto out;
+    }
+    *ret_lock = lock;
+    lock = -1;
+out:
+    if (lock >= 0)
+        (void)close(lock);
+    return rc;
+}
+
+int tt_run_folder_metrics(const struct tt_config *cfg, FILE **ret_file)
+{
+    char *path = in_folder(cfg, "metrics.jsonl");
+    FILE *file = fopen(path, "ae");
+    int rc = file ? 0 : tt_fail(TT_EIO, "cannot open '%s': %s", path, strerror(errno));
+
+    if (file)
+        *ret_file = file;
+    tt_free(path);
+    return rc;
+}
+
+/* The revision of the git repository in the working folder, read without running git; empty if there is none. */
+static void git_revision(char *revision, size_t size)
+{
+    char *text = NULL, *path = NULL;
+    size_t bytes = 0;
+
+    revision[0] = 0;
+    if (!tt_path_exists(".git/HEAD") || tt_file_read(".git/HEAD", &text, &bytes) < 0)
+        return;
+    text[strcspn(text, "\r\n")] = 0;
+    if (strncmp(text, "ref: ", 5) == 0) {
+        path = tt_format(".git/%s", text + 5);
+        tt_free(text);
+        text = NULL;
+        if (!tt_path_exists(path) || tt_file_read(path, &text, &bytes) < 0)
+            text = NULL;
+    }
+    if (text) {
+        text[strcspn(text, "\r\n")] = 0;
+        (void)snprintf(revision, size, "%s", text);
+    }
+    tt_free(text);
+    tt_free(path);
+}
+
+int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int ranks, int threads)
+{
+    struct tt_text text = {0};
+    char host[256] = "", revision[64], when[64] = "";
+    char *path = in_folder(cfg, "run.yaml");
+    time_t now = time(NULL);
+    struct tm utc;
+    int rc;
+
+    (void)gethostname(host, sizeof host - 1);
+    git_revision(revision, sizeof revision);
+    if (gmtime_r(&now, &utc))
+        (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    tt_text_add(&text, "# titan %s, %s, host %s, %d ranks x %d threads%s%s\n# command: titan", TITAN_VERSION, when, host,
+                ranks, threads, revision[0] ? ", git " : "", revision);
+    for (int i = 0; i < argc; i++)
+        tt_text_add(&text, " %s", argv[i]);
+    tt_text_add(&text, "\n# Run it again with: titan train --config run.yaml --job.dump_folder=ANOTHER\n");
+    tt_config_to_yaml(cfg, &text);
+    rc = tt_file_replace(path, text.text, text.size);
+    tt_text_release(&text);
+    tt_free(path);
+    return rc;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_RUN_FOLDER_H
+#define TT_CLI_RUN_FOLDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "core/base/error.h"
+#include "core/config/config.h"
+
+/**
+ * The folder of a run (job.dump_folder): run.yaml, metrics.jsonl, checkpoint/. Rank 0 only, not collective.
+ */
+
+/**
+ * Takes the folder for this run: creates it, locks it against a second job (the lock is the returned descriptor, held
+ * until the process ends), and refuses a folder that holds another run, unless that run can be resumed (`resumes`) or
+ * overwrite asks for its removal.
+ * Errors: TT_EUSAGE (another run, another job), TT_EIO.
+ */
+int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite, int *ret_lock) TT_MUST_CHECK;
+
+/** The checkpoint folder of the run; the caller frees. */
+char *tt_run_folder_checkpoints(const struct tt_config *cfg);
+
+/** The folder of packed tokens: dataloader.cache_dir, or dump_folder with ".cache" appended. The caller frees. */
+char *tt_run_folder_cache(const struct tt_config *cfg);
+
+/** Opens metrics.jsonl for appending. */
+int tt_run_folder_metrics(const struct tt_config *cfg, FILE **ret_file) TT_MUST_CHECK;
+
+/**
+ * Writes run.yaml: the resolved configuration, which `titan train --config` reads again, under comments with the command
+ * line, the git revision of the working folder, host, world size and versions.
+ */
+int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int ranks, int threads) TT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The training loop.
+ */
+#include "cli/trainer.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "cli/signals.h"
+#include "core/base/file.h"
+#include "core/base/mem.h"
+#include "core/optim/optim.h"
+
+static struct tt_lr_schedule schedule_of(const struct tt_config *cfg)
+{
+    bool own_length = cfg->lr_scheduler.total_steps != TT_NULL_INT;
+
+    return (struct tt_lr_schedule){
+        .base = cfg->optimizer.lr,
+        .warmup_steps = cfg->lr_scheduler.warmup_steps,
+        .total_steps = own_length ? cfg->lr_scheduler.total_steps : cfg->training.steps,
+        .decay_ratio = cfg->lr_scheduler.decay_ratio,
+        .decay = cfg->lr_scheduler.decay_type == TT_DECAY_LINEAR ? TT_LR_LINEAR
+                 : cfg->lr_scheduler.decay_type == TT_DECAY_SQRT ? TT_LR_SQRT
+                                                                 : TT_LR_COSINE,
+        .min_factor = cfg->lr_scheduler.min_lr_factor,
+    };
+}
+
+static double learning_rate(const struct tt_trainer *t)
+{
+    struct tt_lr_schedule schedule = schedule_of(t->cfg);
+
+    return tt_lr_at(&schedule, t->at.lr_step + 1);
+}
+
+static struct tt_step prepare_step(const struct tt_trainer *t, int64_t valid_tokens)
+{
+    const struct tt_config *cfg = t->cfg;
+    double n = (double)(t->at.optimizer_step + 1);
+
+    return (struct tt_step){
+        .scalars =
+            {
+                .inv_valid_tokens = (float)(1.0 / (double)valid_tokens),
+                .lr = (float)learning_rate(t),
+                .beta1 = (float)cfg->optimizer.beta1,
+                .beta2 = (float)cfg->optimizer.beta2,
+                .eps = (float)cfg->optimizer.eps,
+                .weight_decay = (float)cfg->optimizer.weight_decay,
+                .bias_correction1 = (float)(1.0 - pow(cfg->optimizer.beta1, n)),
+                .bias_correction2 = (float)(1.0 - pow(cfg->optimizer.beta2, n)),
+            },
+        .max_norm = cfg->training.max_norm,
+        .decoupled = cfg->optimizer.name == TT_OPTIM_ADAMW,
+    };
+}
+
+/* Loads this rank's microbatches of the step; ret_valid is the number of tokens of the whole batch that count. */
+static int load_step(struct tt_trainer *t, int64_t *ret_valid, int64_t *ret_local_valid)
+{
+    double start = tt_clock_sec();
+    int64_t valid = 0;
+    int rc = 0;
+
+    for (int a = 0; a < t->microbatches && rc == 0; a++) {
+        int64_t first = t->at.sample_cursor + tt_engine_microbatch(t->engine, a) * t->cfg->training.local_batch_size;
+
+        rc = tt_train_data_batch(&t->data, first, t->cfg->training.local_batch_size, tt_engine_tokens(t->engine, a),
+                                 tt_engine_labels(t->engine, a), &valid);
+    }
+    TT_TRY(tt_comm_agree(t->comm, rc));
+    *ret_local_valid = valid;
+    t->comm->waiting_for = "count of valid tokens";
+    TT_TRY(tt_comm_sum_i64(t->comm, &valid, 1));
+    *ret_valid = valid;
+    if (valid == 0)
+        rc = tt_fail(TT_EDATA, "step %lld has no token whose label counts", (long long)t->at.step + 1);
+    t->data_sec += tt_clock_sec() - start;
+out:
+    return rc;
+}
+
+static double communication_sec(const struct tt_engine *engine)
+{
+    static const enum tt_instr_kind kinds[] = {TT_UNSHARD,    TT_WAIT_UNSHARD,    TT_REDUCE, TT_WAIT_REDUCE,
+                                               TT_ALL_REDUCE, TT_WAIT_ALL_REDUCE, TT_CLIP};
+    const struct tt_times *times = tt_executor_times(tt_engine_executor(engine));
+    double sec = 0.0;
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        sec += times->sec[kinds[i]];
+    return sec;
+}
+
+/* Reports the step just done, averaged over the steps since the last report (collective). */
+static int report(struct tt_trainer *t, const struct tt_step *step, int64_t valid, int64_t local_valid)
+{
+    double now = tt_clock_sec(), n = (double)t->report_steps;
+    double local_mean = local_valid ? step->local_loss_sum / (double)local_valid : 0.0;
+    struct tt_step_report r = {
+        .step = t->at.step,
+        .total_steps = t->cfg->training.steps,
+        .loss = step->loss,
+        .grad_norm = step->grad_norm,
+        .lr = (double)step->scalars.lr,
+        .ntokens_seen = t->at.ntokens_seen,
+        .tokens_per_rank = t->global_batch * t->cfg->training.seq_len / tt_mesh_dp(&t->mesh),
+        .step_time = (now - t->report_start) / n,
+        .data_time = t->data_sec / n,
+        .comm_time = communication_sec(t->engine) / n,
+        .comm_exposed = t->comm->wait_sec / n,
+        .comm_bytes = t->comm->payload_bytes / t->report_steps,
+        .memory_bytes = tt_metrics_resident_bytes(),
+    };
+    double most[2] = {local_mean, r.memory_bytes};
+    int rc;
+
+    (void)valid;
+    t->comm->waiting_for = "report";
+    if ((rc = tt_comm_max_f64(t->comm, most, 2)) < 0)
+        return rc;
+    r.max_loss = most[0];
+    r.memory_bytes = most[1];
+    if (t->comm->rank == 0)
+        tt_metrics_step(&t->metrics, &r);
+    return 0;
+}
+
+static void begin_report(struct tt_trainer *t)
+{
+    t->report_start = tt_clock_sec();
+    t->report_steps = 0;
+    t->data_sec = 0.0;
+    t->comm->wait_sec = 0.0;
+    t->comm->payload_bytes = 0;
+    tt_executor_reset_times(tt_engine_executor(t->engine));
+}
+
+static int train_step(struct tt_trainer *t)
+{
+    int64_t valid = 0, local_valid = 0, log_freq = t->cfg->metrics.log_freq;
+    struct tt_step step;
+    int rc = 0;
+
+    TT_TRY(load_step(t, &valid, &local_valid));
+    step = prepare_step(t, valid);
+    rc = tt_engine_step(t->engine, &step);
+    if (rc == TT_ENONFINITE) {
+        rc = tt_engine_explain(t->engine, &step);
+        rc = tt_wrap(rc, "step %lld", (long long)t->at.step + 1);
+    }
+    if (rc < 0)
+        goto out;
+    t->at.step++;
+    t->at.optimizer_step++;
+    t->at.lr_step++;
+    t->at.sample_cursor += t->global_batch;
+    t->at.ntokens_seen += t->global_batch * t->cfg->training.seq_len;
+    t->report_steps++;
+    if (t->at.step == 1 || t->at.step % log_freq == 0) {
+        TT_TRY(report(t, &step, valid, local_valid));
+        begin_report(t);
+    }
+out:
+    return rc;
+}
+
+/* Ranks agree on whether a signal asks them to stop; ret_code is 0 or the code to end with. */
+static int asked_to_stop(struct tt_trainer *t, int *ret_code)
+{
+    double code = -(double)tt_signals_asked();
+    int rc;
+
+    t->comm->waiting_for = "end of step";
+    rc = tt_comm_max_f64(t->comm, &code, 1);
+    *ret_code = -(int)code;
+    return rc;
+}
+
+static bool save_is_due(const struct tt_trainer *t, bool last)
+{
+    const struct tt_config *cfg = t->cfg;
+
+    if (!t->store)
+        return false;
+    return last || t->at.step % cfg->checkpoint.interval == 0 ||
+           (t->at.step == 1 && cfg->checkpoint.enable_first_step_checkpoint);
+}
+
+/* Validation and checkpoints take their own time; the step times that follow must not include them. */
+static int after_step(struct tt_trainer *t, int stop)
+{
+    const struct tt_config *cfg = t->cfg;
+    bool last = t->at.step == cfg->training.steps, paused = false;
+    double start = tt_clock_sec();
+    int rc = 0;
+
+    if (save_is_due(t, last || stop)) {
+        TT_TRY(tt_trainer_save(t, last));
+        paused = true;
+    }
+    if (cfg->validation.enable && !stop && (t->at.step == 1 || last || t->at.step % cfg->validation.freq == 0)) {
+        TT_TRY(tt_trainer_validate(t));
+        paused = true;
+    }
+    if (paused)
+        t->report_start += tt_clock_sec() - start;
+out:
+    return rc;
+}
+
+int tt_trainer_run(struct tt_trainer *t)
+{
+    int stop = 0, rc = 0;
+
+    begin_report(t);
+    while (t->at.step < t->cfg->training.steps && !stop) {
+        TT_TRY(train_step(t));
+        TT_TRY(asked_to_stop(t, &stop));
+        TT_TRY(after_step(t, stop));
+    }
+    if (stop)
+        rc = tt_fail(stop, "stopped by a signal after step %lld%s", (long long)t->at.step,
+                     t->store ? "; everything is saved" : " (checkpoint.enable is off: nothing was saved)");
+out:
+    return rc;
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_TRAINER_H
+#define TT_CLI_TRAINER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "checkpoint/store.h"
+#include "cli/metrics.h"
+#include "cli/trainer_data.h"
+#include "core/base/comm.h"
+#include "core/config/config.h"
+#include "parallel/engine.h"
+
+/**
+ * One rank of a training run. The order of the calls is the order of a run:
+ *
+ *     tt_trainer_plan      model, mesh, engine: what will happen, before anything is touched
+ *     tt_trainer_open      run folder, data, memory, weights or checkpoint
+ *     tt_trainer_run       the loop
+ *     tt_trainer_close
+ *
+ * All are collective: every rank returns the same code, with the message of the lowest failing rank.
+ */
+struct tt_trainer_options {
+    bool json;      /* records on stdout instead of console lines */
+    bool overwrite; /* replace the run that the folder holds */
+    int argc;       /* the command line, for run.yaml */
+    char **argv;
+};
+
+/* Where a run stands; all of it is in the checkpoint. */
+struct tt_progress_state {
+    int64_t step;           /* steps done */
+    int64_t sample_cursor;  /* samples consumed: the loader's whole state */
+    int64_t ntokens_seen;
+    int64_t optimizer_step; /* updates that the moments have seen, for Adam's bias correction */
+    int64_t lr_step;        /* steps of the schedule done */
+};
+
+struct tt_trainer {
+    struct tt_config *cfg;
+    struct tt_comm *comm;
+    struct tt_trainer_options options;
+    struct tt_model *model;
+    struct tt_mesh mesh;
+    struct tt_engine *engine;
+    struct tt_engine_memory memory;
+    int threads;
+    int local_rank, local_size;      /* on this host */
+    int64_t microbatches;            /* per rank and step */
+    int64_t global_batch;            /* sequences a step */
+    int64_t memory_limit;            /* bytes this rank may use */
+    struct tt_train_data data, validation;
+    struct tt_ckpt_store *store;     /* NULL: nothing is saved */
+    struct tt_metrics metrics;       /* rank 0 */
+    struct tt_progress_state at;
+    char run_id[TT_RUN_ID_BYTES];
+    char weights_from[512];          /* for the banner: "random init (seed 42)", "step-30", "PATH" */
+    int64_t resumed_from;            /* step, or -1 */
+    int lock;                        /* rank 0's lock of the run folder, -1 */
+    /* since the last report */
+    double report_start, data_sec;
+    int64_t report_steps;
+};
+
+int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt_trainer_options *options,
+                    struct tt_trainer **ret_trainer) TT_MUST_CHECK;
+int tt_trainer_open(struct tt_trainer *trainer) TT_MUST_CHECK;
+
+/** Trains to the last step. TT_ESTOPPED or TT_EINTERRUPTED after a signal, with everything saved. */
+int tt_trainer_run(struct tt_trainer *trainer) TT_MUST_CHECK;
+
+/** Writes the end record with the exit code and releases everything; NULL is allowed. */
+void tt_trainer_close(struct tt_trainer *trainer, int code);
+
+/* trainer_checkpoint.c */
+
+/** Opens the checkpoint folder and loads: own folder first, else initial_load_*, else random init. Collective. */
+int tt_trainer_load(struct tt_trainer *trainer) TT_MUST_CHECK;
+
+/** Saves the state as it is now; `last` applies last_save_model_only. Collective. */
+int tt_trainer_save(struct tt_trainer *trainer, bool last) TT_MUST_CHECK;
+
+/** Whether the run's checkpoint folder holds a step to resume from (rank 0's view; not collective). */
+bool tt_trainer_can_resume(const struct tt_trainer *trainer);
+
+/* trainer_validate.c */
+
+/** Loss over the validation data; reports it. Collective. */
+int tt_trainer_validate(struct tt_trainer *trainer) TT_MUST_CHECK;
+
+/* banner.c */
+
+/** What is about to happen, on stderr. Rank 0 only. */
+void tt_trainer_banner(const struct tt_trainer *trainer);
+
+/** What the run gave and what one might do next, on stderr. Rank 0 only. */
+void tt_trainer_farewell(const struct tt_trainer *trainer);
+
+/** Whether the losses of this run do not depend on how it is laid out over ranks. */
+bool tt_trainer_layout_exact(const struct tt_trainer *trainer);
+
+#endif

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Command lines. An override is one token (--a.b=c, a.b=c, --a.b and --no-a.b of a boolean) or two (--a.b c); which one it
+ * is depends on the key, so this file asks the schema.
+ */
+#include "core/config/args.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include <ctype.h>
+
+#include "core/base/mem.h"
+#include "core/config/internal.h"
+
+/* Length of a key at the start of text: letters, digits, '_', '-', '.', beginning with a letter or '_'. */
+static size_t key_length(const char *text)
+{
+    size_t n = 0;
+
+    if (!isalpha((unsigned char)text[0]) && text[0] != '_')
+        return 0;
+    while (isalnum((unsigned char)text[n]) || (text[n] && strchr("_.-", text[n])))
+        n++;
+    return n;
+}
+
+static bool is_assignment(const char *token)
+{
+    size_t n = key_length(token);
+
+    return n && token[n] == '=';
+}
+
+static char *underscored(const char *text, size_t n)
+{
+    char *copy = tt_strndup(text, n);
+
+    for (char *c = copy; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    return copy;
+}
+
+static bool is_bool_key(const char *path)
+{
+    const struct tt_config_row *row = tt_config_row_find(path);
+    const struct tt_config_inactive *inactive = row ? NULL : tt_config_inactive_find(path);
+
+    return row ? row->kind == TT_KIND_BOOL || row->kind == TT_KIND_MAYBE
+               : inactive && tt_config_inactive_is_bool(inactive);
+}
+
+static bool is_bool_word(const char *word)
+{
+    static const char *const words[] = {"true", "false", "yes", "no", "on", "off", "1", "0", "y", "n", "null"};
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(word, words[i]) == 0)
+            return true;
+    return false;
+}
+
+/* "no_a.b" or "a.no_b" of a boolean a.b becomes "a.b", in place. */
+static bool strip_no(char *path)
+{
+    char *leaf = strrchr(path, '.');
+    char *no = strncmp(path, "no_", 3) == 0 ? path : leaf && strncmp(leaf + 1, "no_", 3) == 0 ? leaf + 1 : NULL;
+    char *copy;
+    bool ok;
+
+    if (!no)
+        return false;
+    copy = tt_strdup(path);
+    memmove(copy + (no - path), no + 3, strlen(no + 3) + 1);
+    ok = is_bool_key(copy);
+    if (ok)
+        memcpy(path, copy, strlen(copy) + 1);
+    tt_free(copy);
+    return ok;
+}
+
+bool tt_override_next(int n, const char *const *args, int *i, struct tt_override *ret_override)
+{
+    const char *token = args[*i], *next = *i + 1 < n ? args[*i + 1] : NULL, *name = token;
+    struct tt_override override = {0};
+    size_t length;
+
+    if (strncmp(token, "--", 2) == 0)
+        name = token + 2;
+    else if (!is_assignment(token))
+        return false;
+    length = strcspn(name, "=");
+    if (length == 0)
+        return false;
+    override.path = underscored(name, length);
+    if (name[length] == '=') {
+        override.value = name + length + 1;
+    } else if (strip_no(override.path)) {
+        override.value = "false";
+    } else if (is_bool_key(override.path)) {
+        override.value = next && is_bool_word(next) ? next : "true";
+        *i += override.value == next;
+    } else if (next && strncmp(next, "--", 2) != 0 && (tt_config_row_find(override.path) || !is_assignment(next))) {
+        override.value = next;
+        *i += 1;
+    }
+    *i += 1;
+    override.flag = tt_format("--%s", override.path);
+    *ret_override = override;
+    return true;
+}
+
+static const struct tt_option *find_option(const struct tt_option *options, const char *name)
+{
+    for (const struct tt_option *o = options; o->name; o++)
+        if (strcmp(o->name, name) == 0 || (o->alias && strcmp(o->alias, name) == 0))
+            return o;
+    return NULL;
+}
+
+static void report_unknown(const struct tt_option *options, const char *token, const char *name,
+                           struct tt_config_report *report)
+{
+    const char *names[64], *near;
+    struct tt_text help = {0};
+    int n = 0;
+
+    for (const struct tt_option *o = options; o->name && n < 64; o++)
+        names[n++] = o->name;
+    near = tt_text_nearest(name, names, n);
+    if (near)
+        tt_text_add(&help, "\nhelp: did you mean '--%s'?", near);
+    else
+        tt_config_suggest(name, &help);
+    tt_config_report_add(report, "command line", "unknown option '%.*s'%s", (int)strcspn(token, "="), token, help.text);
+    tt_text_release(&help);
+}
+
+/* An option of the command at argv[*i]: stores it and moves on. */
+static void take_option(int argc, const char *const *argv, int *i, const struct tt_option *option, struct tt_args *args,
+                        struct tt_config_report *report)
+{
+    const char *equals = strchr(argv[*i], '='), *value = equals ? equals + 1 : NULL;
+
+    if (!option->value && equals) {
+        tt_config_report_add(report, "command line", "--%s takes no value", option->name);
+    } else if (option->value && !equals) {
+        if (*i + 1 < argc && strncmp(argv[*i + 1], "--", 2) != 0)
+            value = argv[++*i];
+        else
+            tt_config_report_add(report, "command line", "--%s needs a value: --%s %s", option->name, option->name,
+                                 option->value);
+    }
+    ++*i;
+    TT_PUSH(args->option, args->n_options, args->cap_options) = (struct tt_option_use){option, value};
+}
+
+static void take_override(int argc, const char *const *argv, int *i, struct tt_args *args)
+{
+    struct tt_override override = {0};
+    int from = *i;
+
+    if (!tt_override_next(argc, argv, i, &override))
+        ++*i;
+    for (; from < *i; from++)
+        TT_PUSH(args->override, args->n_overrides, args->cap_overrides) = argv[from];
+    tt_free(override.path);
+    tt_free(override.flag);
+}
+
+static void take_dashed(int argc, const char *const *argv, int *i, const struct tt_option *options,
+                        struct tt_args *args, struct tt_config_report *report)
+{
+    const char *token = argv[*i];
+    bool is_help = strcmp(token, "-h") == 0;
+    char *name = is_help ? tt_strdup("help") : underscored(token + 2, strcspn(token + 2, "="));
+    const struct tt_option *option = find_option(options, name);
+
+    if (option) {
+        take_option(argc, argv, i, option, args, report);
+    } else if (!is_help && strchr(name, '.')) {
+        take_override(argc, argv, i, args);
+    } else {
+        report_unknown(options, token, name, report);
+        ++*i;
+    }
+    tt_free(name);
+}
+
+int tt_args_parse(int argc, char **argv, const struct tt_option *options, struct tt_args **ret_args)
+{
+    const char *const *tokens = (const char *const *)argv;
+    struct tt_args *args = tt_calloc(1, sizeof *args);
+    struct tt_config_report report = {0};
+    bool is_rest = false;
+    int rc;
+
+    for (int i = 0; i < argc;) {
+        const char *token = tokens[i];
+
+        if (!is_rest && strcmp(token, "--") == 0) {
+            is_rest = true;
+            i++;
+        } else if (!is_rest && (strncmp(token, "--", 2) == 0 || strcmp(token, "-h") == 0)) {
+            take_dashed(argc, tokens, &i, options, args, &report);
+        } else if (!is_rest && token[0] == '-' && isalpha((unsigned char)token[1])) {
+            tt_config_report_add(&report, "command line", "unknown option '%s'\nhelp: options begin with two dashes",
+                                 token);
+            i++;
+        } else if (!is_rest && is_assignment(token)) {
+            take_override(argc, tokens, &i, args);
+        } else {
+            TT_PUSH(args->word, args->n_words, args->cap_words) = token;
+            i++;
+        }
+    }
+    rc = tt_config_report_finish(&report);
+    if (rc < 0)
+        tt_args_free(args);
+    else
+        *ret_args = args;
+    return rc;
+}
+
+void tt_args_free(struct tt_args *args)
+{
+    if (!args)
+        return;
+    tt_free(args->option);
+    tt_free((void *)args->override);
+    tt_free((void *)args->word);
+    tt_free(args);
+}
+
+bool tt_args_has(const struct tt_args *args, const char *name)
+{
+    for (int i = 0; i < args->n_options; i++)
+        if (strcmp(args->option[i].option->name, name) == 0)
+            return true;
+    return false;
+}
+
+const char *tt_args_value(const struct tt_args *args, const char *name, int n)
+{
+    for (int i = 0; i < args->n_options; i++)
+        if (strcmp(args->option[i].option->name, name) == 0 && n-- == 0)
+            return args->option[i].value;
+    return NULL;
+}
+
+const char *tt_args_last(const struct tt_args *args, const char *name)
+{
+    for (int i = args->n_options - 1; i >= 0; i--)
+        if (strcmp(args->option[i].option->name, name) == 0)
+            return args->option[i].value;
+    return NULL;
+}
+
+void tt_args_help(const struct tt_option *options, struct tt_text *out)
+{
+    for (const struct tt_option *o = options; o->name; o++) {
+        char *left = tt_format("--%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
+
+        for (char *c = left; *c && *c != ' '; c++)
+            *c = *c == '_' ? '-' : *c;
+        tt_text_add(out, "  %-24s %s\n", left, o->doc);
+        tt_free(left);
+    }
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CONFIG_CHOICES_H
+#define TT_CONFIG_CHOICES_H
+
+/**
+ * The words that configuration keys choose from. Each list is one set: X(constant, "word") is a choice, ALIAS(constant,
+ * "word") another spelling that resolves to it. A set gives `enum tt_<set>_choice` here and a table in schema.c; keys
+ * name their set in schema.def. Keys of kind ENUM store the constant, keys of kind WORD store the word.
+ */
+
+/* clang-format off */
+#define TT_DATASET_CHOICES(X, ALIAS) \
+    X(TT_DATASET_KJV, "kjv") X(TT_DATASET_KJV_VALIDATION, "kjv_validation") X(TT_DATASET_TEXT, "text") \
+    X(TT_DATASET_JSONL, "jsonl") X(TT_DATASET_JSONL_SFT, "jsonl_sft") X(TT_DATASET_TOKENS, "tokens") \
+    X(TT_DATASET_TOKENS_U16, "tokens_u16") \
+    ALIAS(TT_DATASET_JSONL, "c4") ALIAS(TT_DATASET_JSONL, "c4_test") ALIAS(TT_DATASET_JSONL, "c4_validation")
+#define TT_DTYPE_CHOICES(X, ALIAS) \
+    X(TT_DTYPE_FLOAT32, "float32") X(TT_DTYPE_BFLOAT16, "bfloat16")
+#define TT_EXPORT_CHOICES(X, ALIAS) \
+    X(TT_EXPORT_FLOAT32, "float32") X(TT_EXPORT_BFLOAT16, "bfloat16") X(TT_EXPORT_FLOAT16, "float16")
+#define TT_SYNC_CHOICES(X, ALIAS) \
+    X(TT_SYNC_EVERY_MICROBATCH, "every_microbatch") X(TT_SYNC_LAST_MICROBATCH, "last_microbatch") X(TT_SYNC_AUTO, "auto")
+#define TT_INIT_CHOICES(X, ALIAS) \
+    X(TT_INIT_META, "meta") X(TT_INIT_FULL, "full") X(TT_INIT_LAYERWISE, "layerwise")
+#define TT_OPTIM_CHOICES(X, ALIAS) \
+    X(TT_OPTIM_ADAMW, "AdamW") X(TT_OPTIM_ADAM, "Adam")
+#define TT_DECAY_CHOICES(X, ALIAS) \
+    X(TT_DECAY_LINEAR, "linear") X(TT_DECAY_SQRT, "sqrt") X(TT_DECAY_COSINE, "cosine")
+#define TT_ENGINE_CHOICES(X, ALIAS) \
+    X(TT_ENGINE_EAGER, "eager") X(TT_ENGINE_PLANNED, "planned") \
+    ALIAS(TT_ENGINE_EAGER, "fsdp2") ALIAS(TT_ENGINE_PLANNED, "simple_fsdp")
+#define TT_ORDER_CHOICES(X, ALIAS) \
+    X(TT_ORDER_TREE, "tree") X(TT_ORDER_FAST, "fast")
+#define TT_AC_CHOICES(X, ALIAS) \
+    X(TT_AC_NONE, "none") X(TT_AC_FULL, "full") X(TT_AC_SELECTIVE, "selective")
+#define TT_ASYNC_CHOICES(X, ALIAS) \
+    X(TT_ASYNC_DISABLED, "disabled") X(TT_ASYNC_ASYNC, "async") ALIAS(TT_ASYNC_ASYNC, "async_with_pinned_mem")
+#define TT_SAVE_CHOICES(X, ALIAS) \
+    X(TT_SAVE_ALL, "all") X(TT_SAVE_FILTERED, "filtered")
+#define TT_FILTER_CHOICES(X, ALIAS) \
+    X(TT_FILTER_REPLICA0, "replica0") X(TT_FILTER_RANK0, "rank0") X(TT_FILTER_NODE_LEADER, "node_leader")
+#define TT_EXCLUDE_CHOICES(X, ALIAS) \
+    X(TT_EXCLUDE_OPTIMIZER, "optimizer") X(TT_EXCLUDE_LR_SCHEDULER, "lr_scheduler") \
+    X(TT_EXCLUDE_DATALOADER, "dataloader") X(TT_EXCLUDE_TRAIN_STATE, "train_state")
+#define TT_RESHARD_CHOICES(X, ALIAS) \
+    X(TT_RESHARD_DEFAULT, "default") X(TT_RESHARD_ALWAYS, "always") X(TT_RESHARD_NEVER, "never") \
+    X(TT_RESHARD_LAST_LAYER, "last_layer") X(TT_RESHARD_AUTO, "auto") \
+    ALIAS(TT_RESHARD_ALWAYS, "true") ALIAS(TT_RESHARD_NEVER, "false")
+#define TT_WRAP_CHOICES(X, ALIAS) \
+    X(TT_WRAP_BLOCK, "block") X(TT_WRAP_MODEL, "model") X(TT_WRAP_PARAM, "param")
+
+/* S(set, list) of all sets. */
+#define TT_CHOICE_SETS(S) \
+    S(dataset, TT_DATASET_CHOICES) S(dtype, TT_DTYPE_CHOICES) S(export, TT_EXPORT_CHOICES) S(sync, TT_SYNC_CHOICES) \
+    S(init, TT_INIT_CHOICES) S(optim, TT_OPTIM_CHOICES) S(decay, TT_DECAY_CHOICES) S(engine, TT_ENGINE_CHOICES) \
+    S(order, TT_ORDER_CHOICES) S(ac, TT_AC_CHOICES) S(async, TT_ASYNC_CHOICES) S(save, TT_SAVE_CHOICES) \
+    S(filter, TT_FILTER_CHOICES) S(exclude, TT_EXCLUDE_CHOICES) S(reshard, TT_RESHARD_CHOICES) S(wrap, TT_WRAP_CHOICES)
+
+#define TT_CHOICE_CONSTANT(constant, word) constant,
+#define TT_CHOICE_SKIP(constant, word)
+#define S(set, list) enum tt_##set##_choice { list(TT_CHOICE_CONSTANT, TT_CHOICE_SKIP) };
+TT_CHOICE_SETS(S)
+#undef S
+/* clang-format on */
+
+#endif

@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The configuration: defaults, then files, then flags, each value remembering where it came from; then the rules between
+ * keys. Order of calls: new, load (or load_text), then the flavor's values, then reading; free.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/file.h"
+#include "core/base/mem.h"
+#include "core/config/internal.h"
+
+enum { MOST_SUGGESTIONS = 200 }; /* a file of nothing but unknown keys must not take seconds */
+
+static struct tt_config_origin *origin_of(const struct tt_config *cfg, const struct tt_config_row *row)
+{
+    return &cfg->origins->of[row - tt_config_rows];
+}
+
+static void set_origin(struct tt_config *cfg, const struct tt_config_row *row, char *origin, char *where)
+{
+    struct tt_config_origin *o = origin_of(cfg, row);
+
+    tt_free(o->origin);
+    tt_free(o->where);
+    o->origin = origin;
+    o->where = where;
+}
+
+static void set_default(struct tt_config *cfg, const struct tt_config_row *row)
+{
+    struct tt_yaml_doc doc = {0};
+    struct tt_text why = {0};
+    struct tt_yaml *node = tt_config_flag_node(&doc, row, row->preset ? row->preset : "null");
+
+    if (!tt_config_value_set(cfg, row, node, false, &why))
+        abort(); /* schema.def itself is wrong; the unit test walks every row */
+    set_origin(cfg, row, tt_strdup("default"), tt_strdup("default"));
+    tt_yaml_release(&doc);
+    tt_text_release(&why);
+}
+
+int tt_config_new(struct tt_config **ret_config)
+{
+    struct tt_config *cfg = tt_calloc(1, sizeof *cfg);
+
+    cfg->origins = tt_calloc(1, sizeof *cfg->origins);
+    cfg->origins->of = tt_calloc((size_t)tt_config_n_rows, sizeof *cfg->origins->of);
+    for (int i = 0; i < tt_config_n_rows; i++)
+        set_default(cfg, &tt_config_rows[i]);
+    *ret_config = cfg;
+    return 0;
+}
+
+void tt_config_free(struct tt_config *cfg)
+{
+    if (!cfg)
+        return;
+    for (int i = 0; i < tt_config_n_rows; i++) {
+        tt_config_value_release(cfg, &tt_config_rows[i]);
+        tt_free(cfg->origins->of[i].origin);
+        tt_free(cfg->origins->of[i].where);
+    }
+    tt_free(cfg->origins->of);
+    tt_free(cfg->origins);
+    tt_free(cfg);
+}
+
+const char *tt_config_origin(const struct tt_config *cfg, const char *path)
+{
+    const struct tt_config_row *row = tt_config_row_find(path);
+
+    return row ? origin_of(cfg, row)->origin : NULL;
+}
+
+const char *tt_config_where(const struct tt_config *cfg, const char *path)
+{
+    const struct tt_config_row *row = tt_config_row_find(path);
+
+    return row ? origin_of(cfg, row)->where : NULL;
+}
+
+/* ---- files ---- */
+
+/* What is being read. */
+struct source {
+    struct tt_config *cfg;
+    struct tt_config_report *report;
+    const char *name; /* "my.yaml", "builtin:quick" */
+    bool is_builtin;  /* lines of built-in text mean nothing to a reader */
+};
+
+static char *place(const struct source *s, const struct tt_yaml *node)
+{
+    return s->is_builtin ? tt_strdup(s->name) : tt_format("%s:%d:%d", s->name, node->line, node->column);
+}
+
+static void report_at(const struct source *s, const struct tt_yaml *node, const char *text)
+{
+    char *where = place(s, node);
+
+    tt_config_report_add(s->report, where, "%s", text);
+    tt_free(where);
+}
+
+static void read_value(const struct source *s, const struct tt_config_row *row, const char *path,
+                       const struct tt_yaml *key, const struct tt_yaml *value)
+{
+    struct tt_config_origin *o = origin_of(s->cfg, row);
+    struct tt_text message = {0};
+
+    if (o->line) {
+        tt_text_add(&message, "duplicate key '%s' (first at line %d)", path, o->line);
+        report_at(s, key, message.text);
+        tt_text_release(&message);
+        return;
+    }
+    o->line = key->line;
+    tt_text_add(&message, "%s: ", path);
+    if (tt_config_value_set(s->cfg, row, value, false, &message)) {
+        set_origin(s->cfg, row, s->is_builtin ? tt_strdup(s->name) : tt_format("%s:%d", s->name, key->line),
+                   place(s, value));
+    } else {
+        o->is_bad = true;
+        report_at(s, value->text && !*value->text ? key : value, message.text);
+    }
+    tt_text_release(&message);
+}
+
+static void read_map(const struct source *s, const char *prefix, const struct tt_yaml *map);
+
+/* `section: null` for a mapping of nullable keys means that all of them are null. */
+static void read_null_section(const struct source *s, const char *path, const struct tt_yaml *key,
+                              const struct tt_yaml *value)
+{
+    for (int i = 0; i < tt_config_n_rows; i++)
+        if (strcmp(tt_config_rows[i].section, path) == 0 && strchr(path, '.'))
+            read_value(s, &tt_config_rows[i], tt_config_rows[i].path, key, value);
+}
+
+static void read_section(const struct source *s, const char *path, const struct tt_yaml *key,
+                         const struct tt_yaml *value)
+{
+    struct tt_text message = {0};
+
+    if (value->kind == TT_YAML_MAP) {
+        read_map(s, path, value);
+    } else if (tt_yaml_is_null(value)) {
+        read_null_section(s, path, key, value);
+    } else {
+        tt_text_add(&message, "%s: expected a mapping of keys, found %s", path,
+                    value->kind == TT_YAML_LIST ? "a list" : "a value");
+        report_at(s, value, message.text);
+        tt_text_release(&message);
+    }
+}
+
+/* Whether some inactive key lies below path, so that its mapping is walked. */
+static bool has_inactive_below(const char *path)
+{
+    size_t n = strlen(path);
+
+    for (int i = 0; i < tt_config_n_inactives; i++)
+        if (strncmp(tt_config_inactives[i].path, path, n) == 0 && tt_config_inactives[i].path[n] == '.')
+            return true;
+    return false;
+}
+
+static void read_pair(const struct source *s, const char *path, const struct tt_yaml *key, const struct tt_yaml *value)
+{
+    const struct tt_config_row *row = tt_config_row_find(path);
+    const struct tt_config_inactive *inactive = row ? NULL : tt_config_inactive_find(path);
+    struct tt_text message = {0};
+
+    if (row) {
+        read_value(s, row, path, key, value);
+    } else if (tt_config_is_section(path) || (has_inactive_below(path) && value->kind == TT_YAML_MAP)) {
+        read_section(s, path, key, value);
+    } else if (inactive) {
+        char *where = place(s, value->text && !*value->text ? key : value);
+
+        tt_config_inactive_use(inactive, where, path, value, s->report);
+        tt_free(where);
+    } else {
+        tt_text_add(&message, strchr(path, '.') ? "unknown key '%s'" : "unknown section '%s'", path);
+        if (s->report->n < MOST_SUGGESTIONS)
+            tt_config_suggest(path, &message);
+        report_at(s, key, message.text);
+    }
+    tt_text_release(&message);
+}
+
+static void read_map(const struct source *s, const char *prefix, const struct tt_yaml *map)
+{
+    for (int i = 0; i < map->n; i++) {
+        char *path = tt_format("%s%s%s", prefix, *prefix ? "." : "", map->key[i]->text);
+        int first = 0;
+
+        for (char *c = path; *c; c++)
+            *c = *c == '-' ? '_' : *c;
+        while (strcmp(map->key[first]->text, map->key[i]->text) != 0)
+            first++;
+        if (first < i) {
+            char *message = tt_format("duplicate key '%s' (first at line %d)", path, map->key[first]->line);
+
+            report_at(s, map->key[i], message);
+            tt_free(message);
+        } else {
+            read_pair(s, path, map->key[i], map->item[i]);
+        }
+        tt_free(path);
+    }
+}
+
+static void read_text(struct tt_config *cfg, const char *name, bool is_builtin, const char *text, size_t size,
+                      struct tt_config_report *report)
+{
+    struct source s = {.cfg = cfg, .report = report, .name = name, .is_builtin = is_builtin};
+    struct tt_yaml_doc doc = {0};
+    struct tt_text why = {0};
+    int line = 0, column = 0;
+    bool ok = tt_yaml_parse(text, size, &doc, &line, &column, &why);
+
+    for (int i = 0; i < tt_config_n_rows; i++)
+        cfg->origins->of[i].line = 0;
+    if (doc.root && doc.root->kind == TT_YAML_MAP)
+        read_map(&s, "", doc.root);
+    else if (ok && doc.root && !tt_yaml_is_null(doc.root))
+        report_at(&s, doc.root, "expected a mapping of sections, such as 'training:'");
+    if (!ok) {
+        char *where = tt_format("%s:%d:%d", name, line, column);
+
+        tt_config_report_add(report, where, "%s", why.text);
+        report->is_partial = true;
+        tt_free(where);
+    }
+    tt_yaml_release(&doc);
+    tt_text_release(&why);
+}
+
+/* Reads at most one byte more than a configuration may have, also from a pipe or a device. */
+static int read_bounded(const char *path, char **ret_text, size_t *ret_size)
+{
+    FILE *file = NULL;
+    char *text = NULL;
+    size_t size = 0;
+    int rc = 0;
+
+    if (!tt_path_exists(path) || tt_path_is_folder(path)) {
+        rc = tt_file_read(path, &text, &size); /* for its message, which names a similar file */
+        goto out;
+    }
+    if (!(file = fopen(path, "rbe"))) {
+        rc = tt_fail(TT_EUSAGE, "cannot open '%s': %s", path, strerror(errno));
+        goto out;
+    }
+    text = tt_calloc(TT_YAML_MAX_BYTES + 2, 1);
+    size = fread(text, 1, TT_YAML_MAX_BYTES + 1, file);
+    if (ferror(file)) {
+        rc = tt_fail(TT_EUSAGE, "cannot read '%s': %s", path, strerror(errno));
+        goto out;
+    }
+    *ret_text = text;
+    *ret_size = size;
+    text = NULL;
+out:
+    if (file)
+        (void)fclose(file);
+    tt_free(text);
+    return rc;
+}
+
+static void read_file(struct tt_config *cfg, const char *path, struct tt_config_report *report)
+{
+    char *text = NULL;
+    size_t size = 0;
+
+    for (int i = 0; i < tt_config_n_builtins; i++) {
+        if (strcmp(path, tt_config_builtins[i].name) == 0) {
+            read_text(cfg, path, true, tt_config_builtins[i].text, strlen(tt_config_builtins[i].text), report);
+            return;
+        }
+    }
+    if (read_bounded(path, &text, &size) < 0) {
+        tt_config_report_add(report, "--config", "%s", tt_error_message());
+        report->is_partial = true;
+        return;
+    }
+    read_text(cfg, path, false, text, size, report);
+    tt_free(text);
+}
+
+/* ---- flags ---- */
+
+static void read_flag_value(struct tt_config *cfg, const struct tt_config_row *row, const struct tt_override *override,
+                            const char *where, struct tt_config_report *report)
+{
+    struct tt_yaml_doc doc = {0};
+    struct tt_text why = {0};
+
+    if (tt_config_value_set(cfg, row, tt_config_flag_node(&doc, row, override->value), true, &why)) {
+        set_origin(cfg, row, tt_strdup(where), tt_strdup(where));
+    } else {
+        origin_of(cfg, row)->is_bad = true;
+        tt_config_report_add(report, where, "%s", why.text);
+    }
+    tt_yaml_release(&doc);
+    tt_text_release(&why);
+}
+
+static void read_null_map(struct tt_config *cfg, const struct tt_override *override, const char *where,
+                          struct tt_config_report *report)
+{
+    for (int i = 0; i < tt_config_n_rows; i++)
+        if (strcmp(tt_config_rows[i].section, override->path) == 0)
+            read_flag_value(cfg, &tt_config_rows[i], override, where, report);
+}
+
+static void read_inactive_flag(const struct tt_config_inactive *inactive, const struct tt_override *override,
+                               const char *where, struct tt_config_report *report)
+{
+    struct tt_yaml_doc doc = {0};
+    struct tt_yaml *node = tt_yaml_add(&doc, TT_YAML_SCALAR, 0, 0);
+
+    node->text = tt_strdup(override->value);
+    tt_config_inactive_use(inactive, where, override->path, node, report);
+    tt_yaml_release(&doc);
+}
+
+static void read_override(struct tt_config *cfg, const struct tt_override *override, struct tt_config_report *report)
+{
+    const struct tt_config_row *row = tt_config_row_find(override->path);
+    const struct tt_config_inactive *inactive = row ? NULL : tt_config_inactive_find(override->path);
+    char *where = tt_format("flag %s", override->flag);
+    struct tt_text message = {0};
+
+    if (!row && !inactive &&
+        !(override->value && strcmp(override->value, "null") == 0 && strchr(override->path, '.') &&
+          tt_config_is_section(override->path))) {
+        tt_text_add(&message,
+                    tt_config_is_section(override->path) ? "'%s' is a section; set its keys one by one"
+                                                         : "unknown key '%s'",
+                    override->path);
+        if (!tt_config_is_section(override->path))
+            tt_config_suggest(override->path, &message);
+        tt_config_report_add(report, where, "%s", message.text);
+    } else if (!override->value) {
+        tt_config_report_add(report, where, "needs a value");
+    } else if (row) {
+        read_flag_value(cfg, row, override, where, report);
+    } else if (inactive) {
+        read_inactive_flag(inactive, override, where, report);
+    } else {
+        read_null_map(cfg, override, where, report);
+    }
+    tt_text_release(&message);
+    tt_free(where);
+}
+
+static void read_args(struct tt_config *cfg, int n_args, const char *const *args, struct tt_config_report *report)
+{
+    for (int i = 0; i < n_args;) {
+        struct tt_override override = {0};
+
+        if (!tt_override_next(n_args, args, &i, &override)) {
+            tt_config_report_add(report, "command line", "'%s' is not an override such as --training.steps=100",
+                                 args[i++]);
+            continue;
+        }
+        read_override(cfg, &override, report);
+        tt_free(override.path);
+        tt_free(override.flag);
+    }
+}
+
+int tt_config_load(struct tt_config *cfg, int n_files, const char *const *files, int n_args, const char *const *args)
+{
+    struct tt_config_report report = {0};
+
+    for (int i = 0; i < n_files; i++)
+        read_file(cfg, files[i], &report);
+    read_args(cfg, n_args, args, &report);
+    if (!report.is_partial)
+        tt_config_check_rules(cfg, &report);
+    return tt_config_report_finish(&report);
+}
+
+int tt_config_load_text(struct tt_config *cfg, const char *name, const char *text, size_t size)
+{
+    struct tt_config_report report = {0};
+
+    read_text(cfg, name, strncmp(name, "builtin:", 8) == 0, text, size, &report);
+    if (!report.is_partial)
+        tt_config_check_rules(cfg, &report);
+    return tt_config_report_finish(&report);
+}
+
+/* ---- the flavor ---- */
+
+/* The row of a model dimension, NULL when a flavor has no say: another kind or section. */
+static const struct tt_config_row *flavor_row(const char *path, enum tt_config_kind kind, enum tt_config_kind other)
+{
+    const struct tt_config_row *row = tt_config_row_find(path);
+
+    if (!row || strncmp(row->path, "model.", 6) != 0 || (row->kind != kind && row->kind != other)) {
+        (void)tt_fail(TT_EINTERNAL, "'%s' is no key that a flavor can set to such a value", path);
+        return NULL;
+    }
+    return row;
+}
+
+/* `dim: null` in a file means from the flavor just as no line does. */
+static bool is_left_to_flavor(const struct tt_config *cfg, const struct tt_config_row *row)
+{
+    struct tt_text value = {0};
+    bool is_open;
+
+    tt_config_value_text(cfg, row, &value);
+    is_open = strcmp(value.text, "null") == 0 || strcmp(origin_of(cfg, row)->origin, "flavor") == 0;
+    tt_text_release(&value);
+    return is_open;
+}
+
+int tt_config_set_flavor_int(struct tt_config *cfg, const char *path, int64_t value)
+{
+    const struct tt_config_row *row = flavor_row(path, TT_KIND_INT, TT_KIND_MAYBE);
+
+    if (!row)
+        return TT_EINTERNAL;
+    if (!is_left_to_flavor(cfg, row))
+        return 0;
+    if (row->kind == TT_KIND_INT)
+        *(int64_t *)tt_config_member(cfg, row) = value;
+    else
+        *(int *)tt_config_member(cfg, row) = value != 0;
+    set_origin(cfg, row, tt_strdup("flavor"), tt_strdup("flavor"));
+    return 0;
+}
+
+int tt_config_set_flavor_real(struct tt_config *cfg, const char *path, double value)
+{
+    const struct tt_config_row *row = flavor_row(path, TT_KIND_REAL, TT_KIND_REAL);
+
+    if (!row)
+        return TT_EINTERNAL;
+    if (!is_left_to_flavor(cfg, row))
+        return 0;
+    *(double *)tt_config_member(cfg, row) = value;
+    set_origin(cfg, row, tt_strdup("flavor"), tt_strdup("flavor"));
+    return 0;
+}

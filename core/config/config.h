@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CONFIG_CONFIG_H
+#define TT_CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/base/text.h"
+#include "core/config/choices.h"
+
+/**
+ * The configuration: values of every key, where each came from, and the table of keys.
+ *
+ *     struct tt_config *cfg = NULL;
+ *     TT_TRY(tt_config_new(&cfg));
+ *     TT_TRY(tt_config_load(cfg, n_files, files, n_args, args));
+ *     for (int64_t step = 1; step <= cfg->training.steps; step++) ...
+ *     tt_config_free(cfg);
+ *
+ * Later wins: default < flavor < files in order < flags in order. Nothing here is collective or prints; notes (keys
+ * that have no effect) go to tt_note.
+ */
+
+/** Null of the nullable kinds: int64_t, double (isnan), const char * (NULL), MAYBE. */
+#define TT_NULL_INT  INT64_MIN
+#define TT_NULL_BOOL (-1)
+
+/** A key that takes one word, or a list of words or regular expressions. */
+struct tt_words {
+    int n;
+    bool is_list; /* false: n is 1 */
+    char **word;
+};
+
+struct tt_config_origins;
+
+/** One member struct per section: cfg->training.seq_len. Strings and lists belong to the config. */
+struct tt_config {
+#define TT_SECTION(section, doc) struct {
+#define TT_SECTION_END(section) \
+    }                           \
+    section;
+#define TT_MAP(section, key, doc) struct {
+#define TT_MAP_END(key) \
+    }                   \
+    key;
+#define TT_BOOL(section, key, def, flags, doc)                  bool key;
+#define TT_MAYBE(section, key, flags, doc)                      int key;
+#define TT_INT(section, key, def, low, high, flags, doc)        int64_t key;
+#define TT_AUTO(section, key, def, word, low, high, flags, doc) int64_t key;
+#define TT_REAL(section, key, def, low, high, flags, doc)       double key;
+#define TT_TEXT(section, key, def, flags, doc)                  const char *key;
+#define TT_ENUM(section, key, def, set, flags, doc)             enum tt_##set##_choice key;
+#define TT_WORD(section, key, def, set, flags, doc)             const char *key;
+#define TT_WORDS(section, key, def, set, flags, doc)            struct tt_words key;
+#include "core/config/schema.def"
+
+    struct tt_config_origins *origins;
+};
+
+/** A configuration with every key at its default. Caller: tt_config_free. */
+int tt_config_new(struct tt_config **ret_config) TT_MUST_CHECK;
+void tt_config_free(struct tt_config *cfg);
+
+/**
+ * Reads files in order, then overrides in order (--a.b=c, --a.b c, a.b=c, --a.b, --no-a.b, --a.no-b), then checks the
+ * rules between keys. A file named builtin:<name> is one of tt_config_builtins. Every error of all of them is in the one
+ * message: TT_EUSAGE. After an error the config may only be freed.
+ */
+int tt_config_load(struct tt_config *cfg, int n_files, const char *const *files, int n_args,
+                   const char *const *args) TT_MUST_CHECK;
+
+/** Like tt_config_load of one file, from text; name stands for the file in origins and messages. */
+int tt_config_load_text(struct tt_config *cfg, const char *name, const char *text, size_t size) TT_MUST_CHECK;
+
+/**
+ * Fills a model.* key (by its path, "model.dim") from the flavor, if it still has its default; origin "flavor".
+ * The integer form also sets booleans. TT_EINTERNAL for a path that is not such a key.
+ */
+int tt_config_set_flavor_int(struct tt_config *cfg, const char *path, int64_t value) TT_MUST_CHECK;
+int tt_config_set_flavor_real(struct tt_config *cfg, const char *path, double value) TT_MUST_CHECK;
+
+/**
+ * Where a value came from: "default", "flavor", "builtin:quick", "my.yaml:14", "flag --optimizer.lr"; NULL when there is
+ * no such key. The second adds the column, for messages: "my.yaml:14:7". Valid until the key is set again.
+ */
+const char *tt_config_origin(const struct tt_config *cfg, const char *path);
+const char *tt_config_where(const struct tt_config *cfg, const char *path);
+
+/* ---- the table of keys ---- */
+
+enum tt_config_kind {
+    TT_KIND_BOOL,
+    TT_KIND_MAYBE,
+    TT_KIND_INT,
+    TT_KIND_REAL,
+    TT_KIND_TEXT,
+    TT_KIND_ENUM,
+    TT_KIND_WORD,
+    TT_KIND_WORDS,
+};
+
+enum tt_config_flag {
+    TT_FLAG_OWN = 1,
+    TT_FLAG_NULLABLE = 2,
+    TT_FLAG_BYTES = 4,
+    TT_FLAG_NOT_ZERO = 8,
+    TT_FLAG_NOT_EMPTY = 16,
+    TT_FLAG_PATTERNS = 32,
+    TT_FLAG_LIST = 64,
+    TT_FLAG_INTEGER = 128,
+    TT_FLAG_SIZED = 256,
+};
+
+/** The largest integer; one less than what too large a number saturates to. */
+#define TT_NO_LIMIT (INT64_MAX - 1)
+
+struct tt_choice {
+    const char *word;
+    int value;
+    bool is_alias;
+};
+
+struct tt_choices {
+    const struct tt_choice *choice;
+    int n;
+};
+
+struct tt_config_row {
+    const char *section; /* "training", "model.rope_scaling" */
+    const char *key;     /* "seq_len" */
+    const char *path;    /* "training.seq_len" */
+    enum tt_config_kind kind;
+    int flags;          /* enum tt_config_flag */
+    size_t offset;      /* of the member in struct tt_config */
+    const char *preset; /* the default as a flag would say it; NULL for null */
+    int64_t low, high;  /* of TT_KIND_INT */
+    double low_real, high_real;
+    const char *zero_word; /* what 0 is called: "auto", "op"; NULL: nothing */
+    const struct tt_choices *choices;
+    const char *doc;
+};
+
+struct tt_config_section {
+    const char *name;
+    const char *doc;
+};
+
+extern const struct tt_config_row tt_config_rows[];
+extern const int tt_config_n_rows;
+extern const struct tt_config_section tt_config_sections[];
+extern const int tt_config_n_sections;
+
+/** The row of a path or of an alias, '-' taken as '_'; NULL when there is none. */
+const struct tt_config_row *tt_config_row_find(const char *path);
+
+/** Appends the value as a flag takes it ("null", "8e-4", "[a,b]"). */
+void tt_config_value_text(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out);
+
+/** Appends what the key accepts: "at least 1", "0 to 1", "linear|sqrt|cosine". */
+void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out);
+
+/* ---- output ---- */
+
+/** Appends the resolved configuration as YAML that tt_config_load reads back to the same values. */
+void tt_config_to_yaml(const struct tt_config *cfg, struct tt_text *out);
+
+/** The same with the origin of every value in a comment at the end of its line. */
+void tt_config_to_yaml_origins(const struct tt_config *cfg, struct tt_text *out);
+
+/** The same with the documentation of every key in comments: a file to start from. */
+void tt_config_to_template(const struct tt_config *cfg, struct tt_text *out);
+
+/** {"training": {"seq_len": 2048, ...}, ...}; with origins every value is {"value": v, "origin": text}. json_decref. */
+json_t *tt_config_to_json(const struct tt_config *cfg, bool with_origins);
+
+/** One value in JSON; json_decref. */
+json_t *tt_config_value_json(const struct tt_config *cfg, const struct tt_config_row *row);
+
+/** Appends the list of all flags, for --help. */
+void tt_config_help(struct tt_text *out);
+
+/* ---- built-in configurations ---- */
+
+struct tt_config_builtin {
+    const char *name; /* "builtin:quick" */
+    const char *text;
+};
+
+extern const struct tt_config_builtin tt_config_builtins[];
+extern const int tt_config_n_builtins;
+
+/** What happens when an inactive torchtitan key has another value than its neutral one; see inactive.def. */
+enum tt_inactive_kind { TT_INACTIVE_REFUSED, TT_INACTIVE_NOTE, TT_INACTIVE_IDLE };
+
+/** torchtitan keys that titan does not have. */
+struct tt_config_inactive {
+    const char *path; /* or "section.*" */
+    enum tt_inactive_kind kind;
+    const char *neutral; /* value that is accepted in silence; "a|b" for several, NULL for none */
+    const char *why;
+};
+
+extern const struct tt_config_inactive tt_config_inactives[];
+extern const int tt_config_n_inactives;
+
+#endif

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The configuration in writing: YAML (plain, with origins, as a commented template), JSON, and the list of flags.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/config/internal.h"
+
+enum style { PLAIN, WITH_ORIGINS, WITH_DOCS };
+
+static int depth_of(const char *section)
+{
+    int depth = 1;
+
+    for (const char *c = section; *c; c++)
+        depth += *c == '.';
+    return depth;
+}
+
+static const char *leaf_of(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+
+    return dot ? dot + 1 : path;
+}
+
+/* The value as YAML: words and texts are quoted where they need it, everything else is as a flag takes it. */
+static void yaml_value(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
+{
+    const void *member = tt_config_member(cfg, row);
+    const struct tt_words *words = member;
+
+    if (row->kind == TT_KIND_TEXT && *(char *const *)member) {
+        tt_yaml_write_text(out, *(char *const *)member);
+    } else if (row->kind == TT_KIND_WORDS && words->is_list) {
+        tt_text_add(out, "[");
+        for (int i = 0; i < words->n; i++) {
+            tt_text_add(out, i ? ", " : "");
+            tt_yaml_write_text(out, words->word[i]);
+        }
+        tt_text_add(out, "]");
+    } else {
+        tt_config_value_text(cfg, row, out);
+    }
+}
+
+/* Text as comment lines of at most 100 columns. */
+static void comment(struct tt_text *out, int indent, const char *text)
+{
+    while (*text) {
+        size_t n = strlen(text);
+
+        if (n > 100) {
+            for (n = 100; n > 1 && text[n] != ' '; n--)
+                ;
+        }
+        tt_text_add(out, "%*s# %.*s\n", indent, "", (int)n, text);
+        text += n;
+        while (*text == ' ')
+            text++;
+    }
+}
+
+static const struct tt_config_section *section_of(const char *name)
+{
+    for (int i = 0; i < tt_config_n_sections; i++)
+        if (strcmp(tt_config_sections[i].name, name) == 0)
+            return &tt_config_sections[i];
+    return NULL;
+}
+
+static void begin_section(const char *name, enum style style, struct tt_text *out)
+{
+    const struct tt_config_section *section = section_of(name);
+    int indent = 2 * (depth_of(name) - 1);
+
+    if (style == WITH_DOCS && out->size && indent == 0)
+        tt_text_add(out, "\n");
+    if (style == WITH_DOCS && section)
+        comment(out, indent, section->doc);
+    tt_text_add(out, "%*s%s:\n", indent, "", leaf_of(name));
+}
+
+static void write_row(const struct tt_config *cfg, const struct tt_config_row *row, enum style style,
+                      struct tt_text *out)
+{
+    int indent = 2 * depth_of(row->section);
+    struct tt_text range = {0};
+    size_t start;
+
+    if (style == WITH_DOCS) {
+        tt_config_range_text(row, &range);
+        tt_text_add(&range, "%s", row->flags & TT_FLAG_OWN ? "; titan's own" : "");
+        comment(out, indent, row->doc);
+        comment(out, indent, range.text);
+    }
+    start = out->size;
+    tt_text_add(out, "%*s%s: ", indent, "", row->key);
+    yaml_value(cfg, row, out);
+    if (style == WITH_ORIGINS)
+        tt_text_add(out, "%*s # %s", out->size - start < 48 ? 48 - (int)(out->size - start) : 1, "",
+                    tt_config_origin(cfg, row->path));
+    tt_text_add(out, "\n");
+    tt_text_release(&range);
+}
+
+static void write_yaml(const struct tt_config *cfg, enum style style, struct tt_text *out)
+{
+    const char *section = "";
+
+    for (int i = 0; i < tt_config_n_rows; i++) {
+        const struct tt_config_row *row = &tt_config_rows[i];
+        bool is_back =
+            strncmp(section, row->section, strlen(row->section)) == 0 && section[strlen(row->section)] == '.';
+
+        if (strcmp(section, row->section) != 0 && !is_back)
+            begin_section(row->section, style, out);
+        section = row->section;
+        write_row(cfg, row, style, out);
+    }
+}
+
+void tt_config_to_yaml(const struct tt_config *cfg, struct tt_text *out)
+{
+    write_yaml(cfg, PLAIN, out);
+}
+
+void tt_config_to_yaml_origins(const struct tt_config *cfg, struct tt_text *out)
+{
+    write_yaml(cfg, WITH_ORIGINS, out);
+}
+
+void tt_config_to_template(const struct tt_config *cfg, struct tt_text *out)
+{
+    tt_text_add(out, "# Configuration of titan. Every key is here; keep those that you change.\n"
+                     "# `titan config check --config FILE` checks it, titan-config(5) explains it.\n");
+    write_yaml(cfg, WITH_DOCS, out);
+}
+
+json_t *tt_config_value_json(const struct tt_config *cfg, const struct tt_config_row *row)
+{
+    const void *member = tt_config_member(cfg, row);
+    const struct tt_words *words = member;
+    struct tt_text text = {0};
+    json_t *json = NULL;
+
+    tt_config_value_text(cfg, row, &text);
+    if (row->kind == TT_KIND_BOOL) {
+        json = json_boolean(*(const bool *)member);
+    } else if (row->kind == TT_KIND_MAYBE && *(const int *)member != TT_NULL_BOOL) {
+        json = json_boolean(*(const int *)member);
+    } else if (row->kind == TT_KIND_INT && *(const int64_t *)member != TT_NULL_INT &&
+               !(row->zero_word && *(const int64_t *)member == 0)) {
+        json = json_integer(*(const int64_t *)member);
+    } else if (row->kind == TT_KIND_REAL && !isnan(*(const double *)member)) {
+        json = tt_json_number(*(const double *)member);
+    } else if (row->kind == TT_KIND_WORDS && words->is_list) {
+        json = json_array();
+        for (int i = 0; i < words->n; i++)
+            (void)json_array_append_new(json, json_string(words->word[i]));
+    } else if ((row->flags & TT_FLAG_NULLABLE) && strcmp(text.text, "null") == 0 &&
+               !(row->kind == TT_KIND_TEXT && *(char *const *)member)) {
+        json = json_null();
+    } else {
+        json = json_string(text.size ? text.text : "");
+    }
+    tt_text_release(&text);
+    return json;
+}
+
+/* The object of a section, made where it is missing. */
+static json_t *json_section(json_t *root, const char *section)
+{
+    char *copy = tt_strdup(section), *rest = NULL;
+    json_t *at = root;
+
+    for (char *name = strtok_r(copy, ".", &rest); name; name = strtok_r(NULL, ".", &rest)) {
+        if (!json_object_get(at, name))
+            (void)json_object_set_new(at, name, json_object());
+        at = json_object_get(at, name);
+    }
+    tt_free(copy);
+    return at;
+}
+
+json_t *tt_config_to_json(const struct tt_config *cfg, bool with_origins)
+{
+    json_t *root = json_object();
+
+    for (int i = 0; i < tt_config_n_rows; i++) {
+        const struct tt_config_row *row = &tt_config_rows[i];
+        json_t *value = tt_config_value_json(cfg, row);
+
+        if (with_origins) {
+            json_t *pair = json_object();
+
+            (void)json_object_set_new(pair, "value", value);
+            (void)json_object_set_new(pair, "origin", json_string(tt_config_origin(cfg, row->path)));
+            value = pair;
+        }
+        (void)json_object_set_new(json_section(root, row->section), row->key, value);
+    }
+    return root;
+}
+
+void tt_config_help(struct tt_text *out)
+{
+    const char *section = "";
+
+    for (int i = 0; i < tt_config_n_rows; i++) {
+        const struct tt_config_row *row = &tt_config_rows[i];
+        struct tt_text range = {0};
+
+        if (strcmp(section, row->section) != 0) {
+            const struct tt_config_section *s = section_of(row->section);
+
+            tt_text_add(out, "%s%s: %s\n", out->size ? "\n" : "", row->section, s ? s->doc : "");
+            section = row->section;
+        }
+        tt_config_range_text(row, &range);
+        tt_text_add(out, "  --%s  [%s]  (%s)\n      %s\n", row->path,
+                    row->preset ? *row->preset ? row->preset : "\"\"" : "null", range.text, row->doc);
+        tt_text_release(&range);
+    }
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * torchtitan keys that titan does not have: found by path, accepted at their neutral value, otherwise noted or refused.
+ */
+#include <string.h>
+#include <strings.h>
+
+#include <ctype.h>
+
+#include "core/base/mem.h"
+#include "core/config/internal.h"
+
+#define REFUSED TT_INACTIVE_REFUSED
+#define NOTE    TT_INACTIVE_NOTE
+#define IDLE    TT_INACTIVE_IDLE
+
+const struct tt_config_inactive tt_config_inactives[] = {
+#define TT_INACTIVE(kind, path, neutral, why) {path, kind, neutral, why},
+#include "core/config/inactive.def"
+};
+const int tt_config_n_inactives = sizeof tt_config_inactives / sizeof *tt_config_inactives;
+
+static bool fits(const char *pattern, const char *path)
+{
+    size_t n = strlen(pattern);
+
+    if (n > 2 && strcmp(pattern + n - 2, ".*") == 0)
+        return strncmp(pattern, path, n - 1) == 0 && path[n - 1];
+    return strcmp(pattern, path) == 0;
+}
+
+const struct tt_config_inactive *tt_config_inactive_find(const char *path)
+{
+    for (int i = 0; i < tt_config_n_inactives; i++)
+        if (fits(tt_config_inactives[i].path, path))
+            return &tt_config_inactives[i];
+    return NULL;
+}
+
+bool tt_config_inactive_is_bool(const struct tt_config_inactive *row)
+{
+    return row->neutral && (strcmp(row->neutral, "false") == 0 || strcmp(row->neutral, "true") == 0);
+}
+
+static bool is_among(const char *word, const char *list)
+{
+    size_t n = strlen(word);
+
+    for (const char *at = list; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL)
+        if (strncasecmp(at, word, n) == 0 && (at[n] == 0 || at[n] == '|'))
+            return true;
+    return false;
+}
+
+static bool is_neutral(const struct tt_config_inactive *row, const struct tt_yaml *node)
+{
+    if (tt_yaml_is_null(node))
+        return true;
+    if (!row->neutral)
+        return false;
+    if (node->kind == TT_YAML_LIST)
+        return node->n == 0 && is_among("[]", row->neutral);
+    if (node->kind == TT_YAML_MAP)
+        return node->n == 0 && is_among("{}", row->neutral);
+    return is_among(node->text, row->neutral);
+}
+
+void tt_config_inactive_use(const struct tt_config_inactive *row, const char *where, const char *path,
+                            const struct tt_yaml *node, struct tt_config_report *report)
+{
+    const char *help = strchr(row->why, '\n');
+
+    if (row->kind == TT_INACTIVE_IDLE || is_neutral(row, node))
+        return;
+    if (row->kind == TT_INACTIVE_REFUSED)
+        tt_config_report_add(report, where, "%s is a torchtitan key that titan does not have: %s", path, row->why);
+    else
+        tt_text_add(&report->notes, "%s: %s has no effect: %.*s\n", where, path,
+                    help ? (int)(help - row->why) : (int)strlen(row->why), row->why);
+}

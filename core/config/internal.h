@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CONFIG_INTERNAL_H
+#define TT_CONFIG_INTERNAL_H
+
+/** What the files of core/config share and nobody else includes. */
+
+#include "core/config/config.h"
+#include "core/config/yaml.h"
+
+/** Where one value came from. */
+struct tt_config_origin {
+    char *origin; /* "my.yaml:14" */
+    char *where;  /* "my.yaml:14:7" */
+    int line;     /* of the key, in the file being read; 0: not in this file */
+    bool is_bad;  /* an error was reported: rules that read the key stay silent */
+};
+
+struct tt_config_origins {
+    struct tt_config_origin *of; /* one per row */
+};
+
+/** Errors gathered over files, flags and rules. */
+struct tt_config_report {
+    int n;
+    int n_hidden; /* beyond what one message can hold */
+    struct tt_text text;
+    struct tt_text notes; /* lines for tt_note, given when all is well */
+    bool is_partial;      /* a file could not be read to its end: rules between keys would mislead */
+};
+
+/** Adds one error, "where: message", message may hold a line "\nhelp: ...". */
+void tt_config_report_add(struct tt_config_report *report, const char *where, const char *fmt, ...) TT_PRINTF(3, 4);
+
+/** The one message of all errors: 0, or TT_EUSAGE; releases the report either way. */
+int tt_config_report_finish(struct tt_config_report *report);
+
+/** The member of cfg that row describes. */
+static inline void *tt_config_member(const struct tt_config *cfg, const struct tt_config_row *row)
+{
+    return (char *)(uintptr_t)cfg + row->offset;
+}
+
+/**
+ * Converts node to row's kind and stores it. False: why says what was expected and found (and maybe "\nhelp: ..."), the
+ * old value stays. is_flag: words such as yes and 0 are booleans too.
+ */
+bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row, const struct tt_yaml *node,
+                         bool is_flag, struct tt_text *why);
+
+/** A node for the value of a flag: lists as [a,b] or a,b where the row takes a list, otherwise the text as it is. */
+struct tt_yaml *tt_config_flag_node(struct tt_yaml_doc *doc, const struct tt_config_row *row, const char *text);
+
+/** Releases what the member of row owns. */
+void tt_config_value_release(struct tt_config *cfg, const struct tt_config_row *row);
+
+/** Whether path is a section or a mapping inside one ("model", "model.rope_scaling"). */
+bool tt_config_is_section(const char *path);
+
+/** Appends "\nhelp: did you mean ..." for a path that does not exist, if something is near. */
+void tt_config_suggest(const char *path, struct tt_text *out);
+
+/** One override, taken from one or two tokens. */
+struct tt_override {
+    char *path;        /* "optimizer.lr", '-' made '_' */
+    char *flag;        /* "--optimizer.lr" for messages */
+    const char *value; /* "true", "false" for bare booleans; NULL when it is missing */
+};
+
+/**
+ * Takes the override at args[*i] and moves *i behind it. False when the token is none. Caller: tt_free path and flag.
+ */
+bool tt_override_next(int n, const char *const *args, int *i, struct tt_override *ret_override);
+
+/** An inactive torchtitan key: NULL if path is none, otherwise its row. */
+const struct tt_config_inactive *tt_config_inactive_find(const char *path);
+
+/** Whether bare --path means true for that row. */
+bool tt_config_inactive_is_bool(const struct tt_config_inactive *row);
+
+/** Reports or notes the use of an inactive key. */
+void tt_config_inactive_use(const struct tt_config_inactive *row, const char *where, const char *path,
+                            const struct tt_yaml *node, struct tt_config_report *report);
+
+/** Rules between keys, and values whose feature does not exist yet. */
+void tt_config_check_rules(const struct tt_config *cfg, struct tt_config_report *report);
+
+#endif

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What no single key can say: rules between keys (those that need no number of ranks), and values whose feature is not
+ * built yet (pending.def). A rule is silent when one of its keys already has an error.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/config/internal.h"
+
+/** Writes why the configuration is refused, or nothing. */
+typedef void (*rule_fn)(const struct tt_config *cfg, struct tt_text *why);
+
+static bool is_one_of(const char *word, const char *list)
+{
+    size_t n = strlen(word);
+
+    for (const char *at = list; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL)
+        if (strncmp(at, word, n) == 0 && (at[n] == 0 || at[n] == '|'))
+            return true;
+    return false;
+}
+
+static void need_path(const char *section, const char *dataset, const char *path, struct tt_text *why)
+{
+    bool is_built_in = is_one_of(dataset, "kjv|kjv_validation");
+
+    if (!is_built_in && !path)
+        tt_text_add(
+            why,
+            "dataset '%s' needs %s.dataset_path\nhelp: titan downloads nothing; name the file or folder, or use "
+            "the built-in dataset 'kjv'",
+            dataset, section);
+    else if (is_built_in && path)
+        tt_text_add(why,
+                    "dataset '%s' is built in and would not read %s.dataset_path '%s'\nhelp: set %s.dataset to text, "
+                    "jsonl or tokens",
+                    dataset, section, path, section);
+}
+
+static void training_path(const struct tt_config *cfg, struct tt_text *why)
+{
+    need_path("training", cfg->training.dataset, cfg->training.dataset_path, why);
+}
+
+static void validation_path(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->validation.enable)
+        need_path("validation", cfg->validation.dataset, cfg->validation.dataset_path, why);
+}
+
+static void batch_multiple(const struct tt_config *cfg, struct tt_text *why)
+{
+    int64_t global = cfg->training.global_batch_size, local = cfg->training.local_batch_size;
+
+    if (global > 0 && global % local)
+        tt_text_add(why,
+                    "global_batch_size %" PRId64 " is not a multiple of local_batch_size %" PRId64
+                    "\nhelp: set training.global_batch_size=%" PRId64,
+                    global, local, (global / local + 1) * local);
+}
+
+static void hf_flavor(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (strcmp(cfg->model.flavor, "hf") == 0 && !cfg->model.hf_assets_path)
+        tt_text_add(why, "flavor 'hf' needs model.hf_assets_path, the folder that holds config.json");
+}
+
+static void hf_weights(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->checkpoint.initial_load_in_hf && !cfg->checkpoint.initial_load_path && !cfg->model.hf_assets_path)
+        tt_text_add(why,
+                    "initial_load_in_hf needs checkpoint.initial_load_path or model.hf_assets_path, the folder that "
+                    "holds the weights");
+}
+
+static void hf_model_only(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->checkpoint.initial_load_in_hf && !cfg->checkpoint.initial_load_model_only)
+        tt_text_add(why,
+                    "a Hugging Face folder holds weights alone\nhelp: set checkpoint.initial_load_model_only=true");
+}
+
+static void last_in_hf(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->checkpoint.last_save_in_hf && !cfg->checkpoint.last_save_model_only)
+        tt_text_add(why, "last_save_in_hf needs last_save_model_only\nhelp: set checkpoint.last_save_model_only=true");
+}
+
+static void load_step_needs_enable(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->checkpoint.load_step >= 0 && !cfg->checkpoint.enable)
+        tt_text_add(why, "load_step has no effect while checkpoint.enable is false\nhelp: set checkpoint.enable=true");
+}
+
+static void auto_needs_planned(const struct tt_config *cfg, struct tt_text *why)
+{
+    const struct tt_words *reshard = &cfg->parallelism.fsdp_reshard_after_forward;
+
+    if (!reshard->is_list && strcmp(reshard->word[0], "auto") == 0 && cfg->parallelism.fsdp_engine != TT_ENGINE_PLANNED)
+        tt_text_add(why, "fsdp_reshard_after_forward 'auto' needs the planned engine\nhelp: set "
+                         "parallelism.fsdp_engine=planned");
+}
+
+static void rope_order(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->model.rope_scaling.low_freq_factor >= cfg->model.rope_scaling.high_freq_factor) /* false with nulls */
+        tt_text_add(why, "rope_scaling.low_freq_factor %g must be less than high_freq_factor %g",
+                    cfg->model.rope_scaling.low_freq_factor, cfg->model.rope_scaling.high_freq_factor);
+}
+
+static void head_groups(const struct tt_config *cfg, struct tt_text *why)
+{
+    int64_t heads = cfg->model.n_heads, kv = cfg->model.n_kv_heads;
+
+    if (heads != TT_NULL_INT && kv != TT_NULL_INT && heads % kv)
+        tt_text_add(why, "n_heads %" PRId64 " is not a multiple of n_kv_heads %" PRId64, heads, kv);
+}
+
+static const struct {
+    rule_fn check;
+    const char *key[3]; /* the keys it reads; the first that was set is where the error is */
+} rules[] = {
+    {training_path, {"training.dataset", "training.dataset_path"}},
+    {validation_path, {"validation.dataset", "validation.dataset_path", "validation.enable"}},
+    {batch_multiple, {"training.global_batch_size", "training.local_batch_size"}},
+    {hf_flavor, {"model.flavor", "model.hf_assets_path"}},
+    {hf_weights, {"checkpoint.initial_load_in_hf", "checkpoint.initial_load_path", "model.hf_assets_path"}},
+    {hf_model_only, {"checkpoint.initial_load_model_only", "checkpoint.initial_load_in_hf"}},
+    {last_in_hf, {"checkpoint.last_save_in_hf", "checkpoint.last_save_model_only"}},
+    {load_step_needs_enable, {"checkpoint.load_step", "checkpoint.enable"}},
+    {auto_needs_planned, {"parallelism.fsdp_reshard_after_forward", "parallelism.fsdp_engine"}},
+    {rope_order, {"model.rope_scaling.low_freq_factor", "model.rope_scaling.high_freq_factor"}},
+    {head_groups, {"model.n_heads", "model.n_kv_heads"}},
+};
+
+static const struct {
+    const char *path, *values, *needs;
+} built[] = {
+#define TT_BUILT(path, values, needs) {path, values, needs},
+#include "core/config/pending.def"
+};
+
+static const struct tt_config_origin *origin_of(const struct tt_config *cfg, const char *path)
+{
+    return &cfg->origins->of[tt_config_row_find(path) - tt_config_rows];
+}
+
+static void check_rule(const struct tt_config *cfg, int r, struct tt_config_report *report)
+{
+    const char *where = NULL, *path = rules[r].key[0];
+    struct tt_text why = {0};
+
+    for (int k = 0; k < 3 && rules[r].key[k]; k++) {
+        const struct tt_config_origin *o = origin_of(cfg, rules[r].key[k]);
+
+        if (o->is_bad)
+            return;
+        if (!where && strcmp(o->origin, "default") != 0) {
+            where = o->where;
+            path = rules[r].key[k];
+        }
+    }
+    rules[r].check(cfg, &why);
+    if (why.size)
+        tt_config_report_add(report, where ? where : "default", "%s: %s", path, why.text);
+    tt_text_release(&why);
+}
+
+static void check_built(const struct tt_config *cfg, int b, struct tt_config_report *report)
+{
+    const struct tt_config_row *row = tt_config_row_find(built[b].path);
+    const struct tt_config_origin *o = origin_of(cfg, built[b].path);
+    struct tt_text value = {0}, now = {0};
+
+    tt_config_value_text(cfg, row, &value);
+    if (!o->is_bad && !is_one_of(value.text, built[b].values)) {
+        for (const char *c = built[b].values; *c; c++)
+            tt_text_add(&now, *c == '|' ? ", " : "%c", *c);
+        tt_config_report_add(report, o->where, "%s: '%s' is not built yet (%s)\nhelp: what works now: %s", row->path,
+                             value.text, built[b].needs, now.text);
+    }
+    tt_text_release(&value);
+    tt_text_release(&now);
+}
+
+void tt_config_check_rules(const struct tt_config *cfg, struct tt_config_report *report)
+{
+    for (size_t r = 0; r < sizeof rules / sizeof *rules; r++)
+        check_rule(cfg, (int)r, report);
+    for (size_t b = 0; b < sizeof built / sizeof *built; b++)
+        check_built(cfg, (int)b, report);
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The tables that schema.def and choices.h describe: sets of choices, rows, sections, aliases; and looking keys up, also
+ * by what somebody may have meant.
+ */
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/config/internal.h"
+
+/* clang-format off */
+#define CHOICE(constant, word) {word, constant, false},
+#define ALIAS(constant, word) {word, constant, true},
+#define S(set, list) \
+    static const struct tt_choice set##_choice[] = {list(CHOICE, ALIAS)}; \
+    static const struct tt_choices set##_choices = {set##_choice, sizeof set##_choice / sizeof *set##_choice};
+TT_CHOICE_SETS(S)
+#undef S
+
+#define OWN TT_FLAG_OWN
+#define NULLABLE TT_FLAG_NULLABLE
+#define BYTES TT_FLAG_BYTES
+#define NOT_ZERO TT_FLAG_NOT_ZERO
+#define NOT_EMPTY TT_FLAG_NOT_EMPTY
+#define PATTERNS TT_FLAG_PATTERNS
+#define LIST TT_FLAG_LIST
+#define INTEGER TT_FLAG_INTEGER
+#define SIZED TT_FLAG_SIZED
+
+#define ROW(section_, key_, kind_, flags_, doc_, ...) \
+    {.section = #section_, .key = #key_, .path = #section_ "." #key_, .kind = (kind_), .flags = (flags_), \
+     .offset = offsetof(struct tt_config, section_.key_), .doc = (doc_), __VA_ARGS__},
+#define TT_BOOL(section, key, def, flags, doc) ROW(section, key, TT_KIND_BOOL, flags, doc, .preset = #def)
+#define TT_MAYBE(section, key, flags, doc) ROW(section, key, TT_KIND_MAYBE, (flags) | NULLABLE, doc, .preset = NULL)
+#define TT_INT(section, key, def, low_, high_, flags, doc) \
+    ROW(section, key, TT_KIND_INT, flags, doc, .preset = #def, .low = (low_), .high = (high_))
+#define TT_AUTO(section, key, def, word, low_, high_, flags, doc) \
+    ROW(section, key, TT_KIND_INT, flags, doc, .preset = #def, .low = (low_), .high = (high_), .zero_word = (word))
+#define TT_REAL(section, key, def, low_, high_, flags, doc) \
+    ROW(section, key, TT_KIND_REAL, flags, doc, .preset = #def, .low_real = (low_), .high_real = (high_))
+#define TT_TEXT(section, key, def, flags, doc) ROW(section, key, TT_KIND_TEXT, flags, doc, .preset = (def))
+#define TT_ENUM(section, key, def, set, flags, doc) \
+    ROW(section, key, TT_KIND_ENUM, flags, doc, .preset = #def, .choices = &set##_choices)
+#define TT_WORD(section, key, def, set, flags, doc) \
+    ROW(section, key, TT_KIND_WORD, flags, doc, .preset = #def, .choices = &set##_choices)
+#define TT_WORDS(section, key, def, set, flags, doc) \
+    ROW(section, key, TT_KIND_WORDS, flags, doc, .preset = (def), .choices = &set##_choices)
+const struct tt_config_row tt_config_rows[] = {
+#include "core/config/schema.def"
+};
+
+#define TT_SECTION(section, doc) {#section, doc},
+#define TT_SECTION_END(section)
+#define TT_MAP(section, key, doc) {#section "." #key, doc},
+#define TT_MAP_END(key)
+const struct tt_config_section tt_config_sections[] = {
+#include "core/config/schema.def"
+};
+
+static const struct {
+    const char *path, *target;
+} aliases[] = {
+#define TT_ALIAS(section, key, target) {#section "." #key, target},
+#include "core/config/schema.def"
+};
+/* clang-format on */
+
+enum {
+    N_ROWS = sizeof tt_config_rows / sizeof *tt_config_rows,
+    N_SECTIONS = sizeof tt_config_sections / sizeof *tt_config_sections,
+    N_ALIASES = sizeof aliases / sizeof *aliases,
+};
+const int tt_config_n_rows = N_ROWS;
+const int tt_config_n_sections = N_SECTIONS;
+
+/* Equality with '-' taken as '_'. */
+static bool is_same_key(const char *a, const char *b)
+{
+    for (; *a && *b; a++, b++)
+        if ((*a == '-' ? '_' : *a) != (*b == '-' ? '_' : *b))
+            return false;
+    return *a == *b;
+}
+
+const struct tt_config_row *tt_config_row_find(const char *path)
+{
+    for (int i = 0; i < N_ROWS; i++)
+        if (is_same_key(path, tt_config_rows[i].path))
+            return &tt_config_rows[i];
+    for (int i = 0; i < N_ALIASES; i++)
+        if (is_same_key(path, aliases[i].path))
+            return tt_config_row_find(aliases[i].target);
+    return NULL;
+}
+
+bool tt_config_is_section(const char *path)
+{
+    for (int i = 0; i < N_SECTIONS; i++)
+        if (is_same_key(path, tt_config_sections[i].name))
+            return true;
+    return false;
+}
+
+/* The text behind the last dot. */
+static const char *leaf_of(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+
+    return dot ? dot + 1 : path;
+}
+
+/* Appends up to three keys whose last word is leaf, in any section; returns how many there are. */
+static int suggest_leaf(const char *leaf, struct tt_text *out)
+{
+    int n = 0;
+
+    for (int i = 0; i < N_ROWS; i++) {
+        if (strcmp(leaf_of(tt_config_rows[i].path), leaf) != 0 || ++n > 3)
+            continue;
+        tt_text_add(out, "%s'%s'", n == 1 ? "\nhelp: did you mean " : " or ", tt_config_rows[i].path);
+    }
+    return n;
+}
+
+/* The leaf nearest to word among the keys of section (all sections when NULL). */
+static const char *nearest_leaf(const char *word, const char *section)
+{
+    const char *leaf[N_ROWS + N_ALIASES];
+    int n = 0;
+
+    for (int i = 0; i < N_ROWS; i++)
+        if (!section || strcmp(tt_config_rows[i].section, section) == 0)
+            leaf[n++] = tt_config_rows[i].key;
+    return tt_text_nearest(word, leaf, n);
+}
+
+/* The last path that ends in leaf, of a section. */
+static void suggest_path(const char *section, const char *leaf, struct tt_text *out)
+{
+    tt_text_add(out, "\nhelp: did you mean '%s.%s'?", section, leaf);
+}
+
+void tt_config_suggest(const char *path, struct tt_text *out)
+{
+    char *copy = tt_strdup(path), *dot, *section = copy;
+    const char *leaf, *near;
+    const char *paths[N_ROWS], *sections[N_SECTIONS];
+
+    for (char *c = copy; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    leaf = leaf_of(copy);
+    if (suggest_leaf(leaf, out)) {
+        tt_text_add(out, "?");
+        tt_free(copy);
+        return;
+    }
+    for (int i = 0; i < N_SECTIONS; i++)
+        sections[i] = tt_config_sections[i].name;
+    for (int i = 0; i < N_ROWS; i++)
+        paths[i] = tt_config_rows[i].path;
+    dot = strrchr(copy, '.');
+    if (!dot && (near = tt_text_nearest(copy, sections, N_SECTIONS))) {
+        tt_text_add(out, "\nhelp: did you mean '%s'?", near);
+    } else {
+        if (dot)
+            *dot = 0;
+        near = dot ? nearest_leaf(leaf, section) : NULL;
+        if (near)
+            suggest_path(section, near, out);
+        else if ((near = nearest_leaf(leaf, NULL)) && suggest_leaf(near, out))
+            tt_text_add(out, "?");
+        else if ((near = tt_text_nearest(path, paths, N_ROWS)))
+            tt_text_add(out, "\nhelp: did you mean '%s'?", near);
+        else if (dot && tt_config_is_section(section))
+            tt_text_add(out, "\nhelp: `titan config init` lists the keys of '%s'", section);
+        else if ((near = tt_text_nearest(section, sections, N_SECTIONS)))
+            tt_text_add(out, "\nhelp: did you mean section '%s'?", near);
+        else
+            tt_text_add(out, "\nhelp: `titan config init` lists all sections and keys");
+    }
+    tt_free(copy);
+}

@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One value of one key: from a YAML node (flags are made into nodes first), into the member of struct tt_config, and back
+ * to text. The key's row decides the type, never the look of the text.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include <ctype.h>
+
+#include "core/base/mem.h"
+#include "core/config/internal.h"
+
+/* ---- what was found and what was wanted, in words ---- */
+
+static void describe(const struct tt_yaml *node, struct tt_text *out)
+{
+    size_t n;
+
+    if (node->kind != TT_YAML_SCALAR) {
+        tt_text_add(out, node->kind == TT_YAML_LIST ? "a list" : "a mapping");
+        return;
+    }
+    n = strlen(node->text);
+    if (n == 0) {
+        tt_text_add(out, node->is_quoted ? "an empty text" : "nothing");
+        return;
+    }
+    if (n > 60) {
+        for (n = 57; n && ((unsigned char)node->text[n] & 0xc0) == 0x80; n--)
+            ;
+        tt_text_add(out, "'%.*s...'", (int)n, node->text);
+        return;
+    }
+    tt_text_add(out, node->is_quoted ? "the text \"%s\"" : "'%s'", node->text);
+}
+
+static bool expected(struct tt_text *why, const char *what, const struct tt_yaml *node)
+{
+    tt_text_add(why, "expected %s, found ", what);
+    describe(node, why);
+    return false;
+}
+
+static void real_text(double value, struct tt_text *out)
+{
+    char text[40];
+
+    for (int digits = 1; digits <= 17; digits++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    tt_text_add(out, "%s%s", text, strpbrk(text, ".en") ? "" : ".0");
+}
+
+/* 80GiB when that is exact, otherwise plain bytes. */
+static void bytes_text(int64_t bytes, struct tt_text *out)
+{
+    static const char *const unit[] = {"", "KiB", "MiB", "GiB", "TiB"};
+    int u = 0;
+
+    while (u < 4 && bytes && bytes % 1024 == 0) {
+        bytes /= 1024;
+        u++;
+    }
+    tt_text_add(out, "%" PRId64 "%s", bytes, unit[u]);
+}
+
+static void int_text(const struct tt_config_row *row, int64_t value, struct tt_text *out)
+{
+    if (value == TT_NULL_INT)
+        tt_text_add(out, "null");
+    else if (value == 0 && row->zero_word)
+        tt_text_add(out, "%s", row->zero_word);
+    else if (row->flags & TT_FLAG_BYTES)
+        bytes_text(value, out);
+    else
+        tt_text_add(out, "%" PRId64, value);
+}
+
+static void choices_text(const struct tt_choices *choices, const char *between, struct tt_text *out)
+{
+    const char *separator = "";
+
+    for (int i = 0; i < choices->n; i++) {
+        if (choices->choice[i].is_alias)
+            continue;
+        tt_text_add(out, "%s%s", separator, choices->choice[i].word);
+        separator = between;
+    }
+}
+
+static void int_range_text(const struct tt_config_row *row, struct tt_text *out)
+{
+    if (row->zero_word)
+        tt_text_add(out, "%s, or ", row->zero_word);
+    if (row->flags & TT_FLAG_NOT_ZERO)
+        tt_text_add(out, "-1, or at least 1");
+    else if (row->high == TT_NO_LIMIT)
+        tt_text_add(out, "at least %" PRId64, row->low);
+    else
+        tt_text_add(out, "%" PRId64 " to %" PRId64, row->low, row->high);
+}
+
+void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out)
+{
+    switch (row->kind) {
+    case TT_KIND_BOOL:
+    case TT_KIND_MAYBE:
+        tt_text_add(out, "true|false");
+        break;
+    case TT_KIND_INT:
+        int_range_text(row, out);
+        break;
+    case TT_KIND_REAL:
+        tt_text_add(out, "%g to %g", row->low_real, row->high_real);
+        break;
+    case TT_KIND_TEXT:
+        tt_text_add(out, "text");
+        break;
+    case TT_KIND_ENUM:
+    case TT_KIND_WORD:
+        choices_text(row->choices, "|", out);
+        break;
+    case TT_KIND_WORDS:
+        tt_text_add(out, row->flags & TT_FLAG_LIST ? "list of " : "");
+        choices_text(row->choices, "|", out);
+        tt_text_add(out, "%s%s%s", row->flags & TT_FLAG_INTEGER ? "|integer" : "",
+                    row->flags & TT_FLAG_SIZED ? "|size:<bytes>" : "",
+                    row->flags & TT_FLAG_PATTERNS ? "|[regex, ...]" : "");
+        break;
+    }
+    if (row->flags & TT_FLAG_NULLABLE)
+        tt_text_add(out, ", or null");
+}
+
+/* ---- text to numbers ---- */
+
+/* Copies text without the '_' that stand between digits; false when it does not fit or holds other than allowed. */
+static bool number_chars(const char *text, const char *allowed, char *buf, size_t buf_size)
+{
+    size_t n = 0;
+
+    for (const char *c = text; *c; c++) {
+        if (*c == '_' && c > text && isdigit((unsigned char)c[-1]) && isdigit((unsigned char)c[1]))
+            continue;
+        if (!strchr(allowed, *c) || n + 1 >= buf_size)
+            return false;
+        buf[n++] = *c;
+    }
+    buf[n] = 0;
+    return n > 0;
+}
+
+static bool to_real(const char *text, double *ret_value)
+{
+    char buf[64], *end;
+
+    if (!number_chars(text, "0123456789+-.eE", buf, sizeof buf))
+        return false;
+    *ret_value = strtod(buf, &end);
+    return *end == 0 && end != buf;
+}
+
+/* A whole number; 1e6 is one too. Beyond int64_t the value saturates, which every range then refuses. */
+static bool to_int(const char *text, int64_t *ret_value)
+{
+    char buf[64], *end;
+    double real;
+
+    if (!number_chars(text, "0123456789+-.eE", buf, sizeof buf))
+        return false;
+    errno = 0;
+    *ret_value = strtoll(buf, &end, 10);
+    if (*end == 0 && end != buf)
+        return true;
+    if (!to_real(buf, &real) || real != floor(real))
+        return false;
+    *ret_value = real >= 9.2e18 ? INT64_MAX : real <= -9.2e18 ? INT64_MIN + 1 : (int64_t)real;
+    return true;
+}
+
+static bool to_bool(const char *text, bool is_flag, bool *ret_value)
+{
+    static const char *const words[][2] = {{"false", "true"}, {"False", "True"}, {"FALSE", "TRUE"}, {"no", "yes"},
+                                           {"off", "on"},     {"0", "1"},        {"n", "y"}};
+
+    for (int i = 0; i < (is_flag ? 7 : 3); i++) {
+        for (int value = 0; value < 2; value++) {
+            if (is_flag ? strcasecmp(text, words[i][value]) == 0 : strcmp(text, words[i][value]) == 0) {
+                *ret_value = value;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* ---- setting, one function per kind ---- */
+
+static bool set_bool(const struct tt_config_row *row, void *member, const struct tt_yaml *node, bool is_flag,
+                     struct tt_text *why)
+{
+    bool value = false;
+
+    if (node->kind != TT_YAML_SCALAR || node->is_quoted || !to_bool(node->text, is_flag, &value)) {
+        (void)expected(why, "true or false", node);
+        if (node->kind == TT_YAML_SCALAR && to_bool(node->text, true, &value))
+            tt_text_add(why, "\nhelp: write %s", value ? "true" : "false");
+        return false;
+    }
+    if (row->kind == TT_KIND_BOOL)
+        *(bool *)member = value;
+    else
+        *(int *)member = value;
+    return true;
+}
+
+static bool set_int(const struct tt_config_row *row, int64_t *member, const struct tt_yaml *node, struct tt_text *why)
+{
+    bool is_bytes = row->flags & TT_FLAG_BYTES;
+    const char *what = is_bytes ? "a size such as 80GiB" : "an integer";
+    int64_t value = 0;
+
+    if (node->kind == TT_YAML_SCALAR && row->zero_word && strcmp(node->text, row->zero_word) == 0) {
+        *member = 0;
+        return true;
+    }
+    if (node->kind != TT_YAML_SCALAR || (node->is_quoted && !row->zero_word && !is_bytes) ||
+        !(to_int(node->text, &value) || (is_bytes && tt_text_to_bytes(node->text, &value)))) {
+        struct tt_text wanted = {0};
+
+        tt_text_add(&wanted, row->zero_word ? "%s or '%s'" : "%s", what, row->zero_word);
+        (void)expected(why, wanted.text, node);
+        tt_text_release(&wanted);
+        return false;
+    }
+    if (value < row->low || value > row->high || (value == 0 && (row->flags & TT_FLAG_NOT_ZERO))) {
+        tt_text_add(why, "%s is out of range: ", node->text);
+        tt_config_range_text(row, why);
+        return false;
+    }
+    *member = value;
+    return true;
+}
+
+static bool set_real(const struct tt_config_row *row, double *member, const struct tt_yaml *node, struct tt_text *why)
+{
+    double value = 0.0;
+
+    if (node->kind != TT_YAML_SCALAR || node->is_quoted || !to_real(node->text, &value))
+        return expected(why, "a number", node);
+    if (!(value >= row->low_real && value <= row->high_real)) {
+        tt_text_add(why, "%s is out of range: ", node->text);
+        tt_config_range_text(row, why);
+        return false;
+    }
+    *member = value;
+    return true;
+}
+
+static bool set_text(const struct tt_config_row *row, const char **member, const struct tt_yaml *node,
+                     struct tt_text *why)
+{
+    if (node->kind != TT_YAML_SCALAR || tt_yaml_is_null(node))
+        return expected(why, "text", node);
+    if (!tt_yaml_is_utf8(node->text)) {
+        tt_text_add(why, "the text is not valid UTF-8");
+        return false;
+    }
+    if (!*node->text && (row->flags & TT_FLAG_NOT_EMPTY)) {
+        tt_text_add(why, "must not be empty%s", row->flags & TT_FLAG_NULLABLE ? "; null stands for none" : "");
+        return false;
+    }
+    tt_free((void *)(uintptr_t)*member);
+    *member = tt_strdup(node->text);
+    return true;
+}
+
+static const struct tt_choice *find_choice(const struct tt_choices *choices, const char *word)
+{
+    for (int i = 0; i < choices->n; i++)
+        if (strcmp(choices->choice[i].word, word) == 0)
+            return &choices->choice[i];
+    return NULL;
+}
+
+/* The word that an alias resolves to. */
+static const char *choice_word(const struct tt_choices *choices, int value)
+{
+    for (int i = 0; i < choices->n; i++)
+        if (!choices->choice[i].is_alias && choices->choice[i].value == value)
+            return choices->choice[i].word;
+    return "";
+}
+
+static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *node, struct tt_text *why)
+{
+    const char *words[32], *near;
+    int n = row->choices->n < 32 ? row->choices->n : 32;
+
+    if (node->kind != TT_YAML_SCALAR || !*node->text) {
+        struct tt_text wanted = {0};
+
+        tt_text_add(&wanted, "one of ");
+        choices_text(row->choices, ", ", &wanted);
+        (void)expected(why, wanted.text, node);
+        tt_text_release(&wanted);
+        return false;
+    }
+    for (int i = 0; i < n; i++)
+        words[i] = row->choices->choice[i].word;
+    near = tt_text_nearest(node->text, words, n);
+    describe(node, why);
+    tt_text_add(why, " is not one of ");
+    choices_text(row->choices, ", ", why);
+    tt_text_add(why, "%s%s%s", row->flags & TT_FLAG_INTEGER ? ", an integer" : "",
+                row->flags & TT_FLAG_SIZED ? ", size:<bytes>" : "",
+                row->flags & TT_FLAG_PATTERNS ? ", [regular expressions]" : "");
+    if (near)
+        tt_text_add(why, "\nhelp: did you mean '%s'?", near);
+    else if (row->flags & TT_FLAG_PATTERNS)
+        tt_text_add(why, "\nhelp: regular expressions go in a list: [\"%s\"]", node->text);
+    return false;
+}
+
+static bool set_choice(const struct tt_config_row *row, void *member, const struct tt_yaml *node, struct tt_text *why)
+{
+    const struct tt_choice *choice = node->kind == TT_YAML_SCALAR ? find_choice(row->choices, node->text) : NULL;
+
+    if (!choice)
+        return no_choice(row, node, why);
+    if (row->kind == TT_KIND_ENUM) {
+        memcpy(member, &choice->value, sizeof choice->value);
+    } else {
+        tt_free(*(char **)member);
+        *(char **)member = tt_strdup(choice_word(row->choices, choice->value));
+    }
+    return true;
+}
+
+/* One word of a TT_KIND_WORDS value: a choice, or n, or size:<bytes>; the caller frees. NULL: none of them. */
+static char *to_word(const struct tt_config_row *row, const char *text)
+{
+    const struct tt_choice *choice = find_choice(row->choices, text);
+    int64_t number = 0;
+
+    if (choice)
+        return tt_strdup(choice_word(row->choices, choice->value));
+    if ((row->flags & TT_FLAG_INTEGER) && to_int(text, &number) && number >= 1 && number <= 1048576)
+        return tt_format("%" PRId64, number);
+    if ((row->flags & TT_FLAG_SIZED) && strncmp(text, "size:", 5) == 0 && tt_text_to_bytes(text + 5, &number) &&
+        number > 0)
+        return tt_strdup(text);
+    return NULL;
+}
+
+static void words_release(struct tt_words *words)
+{
+    for (int i = 0; i < words->n; i++)
+        tt_free(words->word[i]);
+    tt_free((void *)words->word);
+    *words = (struct tt_words){0};
+}
+
+static bool set_words(const struct tt_config_row *row, struct tt_words *member, const struct tt_yaml *node,
+                      struct tt_text *why)
+{
+    struct tt_words words = {.is_list = node->kind == TT_YAML_LIST};
+    int n = words.is_list ? node->n : 1;
+
+    if (node->kind == TT_YAML_MAP || (!words.is_list && (row->flags & TT_FLAG_LIST)))
+        return expected(why, "a list", node);
+    if (words.is_list && n == 0 && !(row->flags & TT_FLAG_LIST)) {
+        tt_text_add(why, "the list is empty");
+        return false;
+    }
+    words.word = tt_calloc((size_t)n, sizeof *words.word);
+    for (int i = 0; i < n; i++) {
+        const struct tt_yaml *item = words.is_list ? node->item[i] : node;
+        bool is_pattern = words.is_list && (row->flags & TT_FLAG_PATTERNS);
+
+        if (item->kind == TT_YAML_SCALAR && *item->text && tt_yaml_is_utf8(item->text))
+            words.word[i] = is_pattern ? tt_strdup(item->text) : to_word(row, item->text);
+        if (!words.word[i]) {
+            words_release(&words);
+            return is_pattern ? expected(why, "a regular expression in the list", item) : no_choice(row, item, why);
+        }
+        words.n++;
+    }
+    words_release(member);
+    *member = words;
+    return true;
+}
+
+static void set_null(const struct tt_config_row *row, void *member)
+{
+    if (row->kind == TT_KIND_INT)
+        *(int64_t *)member = TT_NULL_INT;
+    else if (row->kind == TT_KIND_REAL)
+        *(double *)member = (double)NAN;
+    else if (row->kind == TT_KIND_MAYBE)
+        *(int *)member = TT_NULL_BOOL;
+    else if (row->kind == TT_KIND_TEXT) {
+        tt_free(*(char **)member);
+        *(char **)member = NULL;
+    }
+}
+
+bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row, const struct tt_yaml *node,
+                         bool is_flag, struct tt_text *why)
+{
+    void *member = tt_config_member(cfg, row);
+
+    if ((row->flags & TT_FLAG_NULLABLE) && tt_yaml_is_null(node)) {
+        set_null(row, member);
+        return true;
+    }
+    switch (row->kind) {
+    case TT_KIND_BOOL:
+    case TT_KIND_MAYBE:
+        return set_bool(row, member, node, is_flag, why);
+    case TT_KIND_INT:
+        return set_int(row, member, node, why);
+    case TT_KIND_REAL:
+        return set_real(row, member, node, why);
+    case TT_KIND_TEXT:
+        return set_text(row, member, node, why);
+    case TT_KIND_ENUM:
+    case TT_KIND_WORD:
+        return set_choice(row, member, node, why);
+    case TT_KIND_WORDS:
+        return set_words(row, member, node, why);
+    }
+    return false;
+}
+
+void tt_config_value_release(struct tt_config *cfg, const struct tt_config_row *row)
+{
+    void *member = tt_config_member(cfg, row);
+
+    if (row->kind == TT_KIND_TEXT || row->kind == TT_KIND_WORD)
+        tt_free(*(char **)member);
+    else if (row->kind == TT_KIND_WORDS)
+        words_release(member);
+}
+
+/* ---- flags ---- */
+
+static struct tt_yaml *scalar(struct tt_yaml_doc *doc, const char *text, size_t size)
+{
+    struct tt_yaml *node = tt_yaml_add(doc, TT_YAML_SCALAR, 0, 0);
+
+    if (size >= 2 && (text[0] == '"' || text[0] == '\'') && text[size - 1] == text[0]) {
+        node->is_quoted = true;
+        text++;
+        size -= 2;
+    }
+    node->text = tt_strndup(text, size);
+    return node;
+}
+
+/* Splits at commas outside of brackets, quotes and escapes, so that a regular expression may hold {1,3}. */
+static struct tt_yaml *split(struct tt_yaml_doc *doc, const char *text, size_t size)
+{
+    struct tt_yaml *list = tt_yaml_add(doc, TT_YAML_LIST, 0, 0);
+    size_t start = 0;
+    int depth = 0;
+    char quote = 0;
+
+    for (size_t i = 0; i <= size; i++) {
+        char c = i < size ? text[i] : ',';
+
+        if (c == '\\' && i + 1 < size) {
+            i++;
+        } else if (i < size && quote) {
+            quote = c == quote ? 0 : quote;
+        } else if (c == '"' || c == '\'') {
+            quote = c;
+        } else if (strchr("([{", c)) {
+            depth++;
+        } else if (strchr(")]}", c)) {
+            depth--;
+        } else if (c == ',' && (depth <= 0 || i == size)) {
+            size_t end = i;
+
+            while (start < end && text[start] == ' ')
+                start++;
+            while (end > start && text[end - 1] == ' ')
+                end--;
+            if (!(i == size && start == end && list->n == 0))
+                TT_PUSH(list->item, list->n, list->cap) = scalar(doc, text + start, end - start);
+            start = i + 1;
+        }
+    }
+    return list;
+}
+
+struct tt_yaml *tt_config_flag_node(struct tt_yaml_doc *doc, const struct tt_config_row *row, const char *text)
+{
+    size_t size = strlen(text);
+    struct tt_yaml *node;
+
+    if (row->kind == TT_KIND_WORDS) {
+        if (size >= 2 && text[0] == '[' && text[size - 1] == ']')
+            return split(doc, text + 1, size - 2);
+        node = split(doc, text, size);
+        if ((row->flags & TT_FLAG_LIST) || node->n > 1)
+            return node;
+    }
+    node = tt_yaml_add(doc, TT_YAML_SCALAR, 0, 0);
+    node->text = tt_strdup(text);
+    node->is_quoted = row->kind == TT_KIND_TEXT && size == 0; /* --job.description= is an empty text, not null */
+    return node;
+}
+
+/* ---- back to text ---- */
+
+void tt_config_value_text(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
+{
+    const void *member = tt_config_member(cfg, row);
+    const struct tt_words *words = member;
+    int value = 0;
+
+    switch (row->kind) {
+    case TT_KIND_BOOL:
+        tt_text_add(out, *(const bool *)member ? "true" : "false");
+        break;
+    case TT_KIND_MAYBE:
+        value = *(const int *)member;
+        tt_text_add(out, value == TT_NULL_BOOL ? "null" : value ? "true" : "false");
+        break;
+    case TT_KIND_INT:
+        int_text(row, *(const int64_t *)member, out);
+        break;
+    case TT_KIND_REAL:
+        if (isnan(*(const double *)member))
+            tt_text_add(out, "null");
+        else
+            real_text(*(const double *)member, out);
+        break;
+    case TT_KIND_TEXT:
+    case TT_KIND_WORD:
+        tt_text_add(out, "%s", *(char *const *)member ? *(char *const *)member : "null");
+        break;
+    case TT_KIND_ENUM:
+        memcpy(&value, member, sizeof value);
+        tt_text_add(out, "%s", choice_word(row->choices, value));
+        break;
+    case TT_KIND_WORDS:
+        tt_text_add(out, words->is_list ? "[" : "");
+        for (int i = 0; i < words->n; i++)
+            tt_text_add(out, words->is_list ? "%s\"%s\"" : "%s%s", i ? "," : "", words->word[i]);
+        tt_text_add(out, words->is_list ? "]" : "");
+        break;
+    }
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_DATA_BUILTIN_H
+#define TT_DATA_BUILTIN_H
+
+#include <stddef.h>
+
+/** A file of assets/ that is part of the program; the bytes live as long as it runs. */
+struct tt_builtin {
+    const char *name;
+    const char *bytes;
+    size_t size;
+};
+
+enum tt_builtin_id {
+    TT_BUILTIN_KJV_TRAIN,
+    TT_BUILTIN_KJV_VALIDATION,
+    TT_BUILTIN_TOKENIZER,
+    TT_BUILTIN_TOKENIZER_CONFIG,
+};
+
+struct tt_builtin tt_builtin_get(enum tt_builtin_id id);
+
+#endif

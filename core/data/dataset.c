@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The datasets, one row each, and the cache of packed tokens. The name of a cache file is the hash of all that decides
+ * its content, so a changed corpus or tokenizer makes another file; a damaged one is made again.
+ */
+#include "core/data/dataset.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/data/builtin.h"
+#include "core/data/source.h"
+
+enum { CACHE_FORMAT = 1 };
+
+static int prepare_text(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec,
+                        struct tt_dataset_ref *ret_ref);
+static int prepare_tokens(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec,
+                          struct tt_dataset_ref *ret_ref);
+
+enum variant { KJV_TRAIN, KJV_VALIDATION, TEXT, JSONL, TOKENS, TOKENS_U16 };
+
+static const struct tt_dataset_kind kinds[] = {
+    {"kjv", "King James Bible, 1,130 chapters (built in)", false, true, NULL, prepare_text, KJV_TRAIN},
+    {"kjv_validation", "King James Bible, 59 other chapters (built in)", false, true, NULL, prepare_text,
+     KJV_VALIDATION},
+    {"text", "a text file, or a folder of them; one document a file", true, true, NULL, prepare_text, TEXT},
+    {"jsonl", "JSON lines with a text field, plain, .gz or .zst; a file or a folder", true, true, NULL, prepare_text,
+     JSONL},
+    {"c4", "JSON lines as C4 has them (dataset_path needed: titan downloads nothing)", true, true, NULL, prepare_text,
+     JSONL},
+    {"c4_test", "the same", true, true, NULL, prepare_text, JSONL},
+    {"jsonl_sft", "JSON lines with prompt and response", true, true, "prompt masking is not built yet", NULL, 0},
+    {"tokens", "packed tokens: of titan data pack, or llm.c's .bin", true, false, NULL, prepare_tokens, TOKENS},
+    {"tokens_u16", "packed tokens: headerless uint16, as nanoGPT's", true, false, NULL, prepare_tokens, TOKENS_U16},
+};
+
+enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
+
+const struct tt_dataset_kind *tt_dataset_kinds(int *ret_n)
+{
+    *ret_n = N_KINDS;
+    return kinds;
+}
+
+int tt_dataset_find(const char *name, const struct tt_dataset_kind **ret_kind)
+{
+    const char *names[N_KINDS], *near;
+    struct tt_text list = {0};
+    int rc;
+
+    for (int i = 0; i < N_KINDS; i++) {
+        names[i] = kinds[i].name;
+        if (strcmp(name, kinds[i].name) == 0) {
+            if (kinds[i].not_built)
+                return tt_fail(TT_EUSAGE, "dataset '%s' cannot be used: %s", name, kinds[i].not_built);
+            *ret_kind = &kinds[i];
+            return 0;
+        }
+        if (!kinds[i].not_built)
+            tt_text_add(&list, "%s%s", list.size ? ", " : "", kinds[i].name);
+    }
+    near = tt_text_nearest(name, names, N_KINDS);
+    rc = tt_fail(TT_EUSAGE, "dataset '%s' is not one of %s%s%s%s", name, list.text,
+                 near ? "\nhelp: did you mean '" : "", near ? near : "", near ? "'?" : "");
+    tt_text_release(&list);
+    return rc;
+}
+
+static int check_spec(const struct tt_dataset_spec *spec, const struct tt_dataset_kind **ret_kind)
+{
+    int64_t vocab_size;
+    int rc = 0;
+
+    TT_TRY(tt_dataset_find(spec->name, ret_kind));
+    if ((*ret_kind)->needs_path && (!spec->path || !*spec->path))
+        return tt_fail(TT_EUSAGE,
+                       "dataset '%s' needs a path\nhelp: set training.dataset_path (or "
+                       "validation.dataset_path) to the file or folder",
+                       spec->name);
+    if (!(*ret_kind)->is_text)
+        goto out;
+    if (!spec->tokenizer)
+        return tt_fail(TT_EUSAGE, "dataset '%s' is text and needs a tokenizer", spec->name);
+    vocab_size = tt_tokenizer_vocab_size(spec->tokenizer);
+    if (spec->vocab_size && vocab_size > spec->vocab_size)
+        return tt_fail(TT_EUSAGE,
+                       "the tokenizer has %lld tokens (%s), model.vocab_size is %lld\nhelp: set "
+                       "model.vocab_size to at least %lld, or model.hf_assets_path to the tokenizer of the "
+                       "model",
+                       (long long)vocab_size, tt_tokenizer_where(spec->tokenizer), (long long)spec->vocab_size,
+                       (long long)vocab_size);
+out:
+    return rc;
+}
+
+static int open_source(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec, struct tt_source *source)
+{
+    switch ((enum variant)kind->variant) {
+    case KJV_TRAIN:
+        tt_source_init_builtin(source, tt_builtin_get(TT_BUILTIN_KJV_TRAIN));
+        return 0;
+    case KJV_VALIDATION:
+        tt_source_init_builtin(source, tt_builtin_get(TT_BUILTIN_KJV_VALIDATION));
+        return 0;
+    case TEXT:
+        return tt_source_init(source, TT_SOURCE_TEXT, spec->path, NULL);
+    default:
+        return tt_source_init(source, TT_SOURCE_JSONL, spec->path, spec->text_field);
+    }
+}
+
+struct packing {
+    struct tt_encoder *encoder;
+    struct tt_token_writer *writer;
+    struct tt_ids ids;
+};
+
+static int pack_document(void *arg, const char *text, size_t size)
+{
+    struct packing *p = arg;
+    int rc = 0;
+
+    p->ids.n = 0;
+    TT_TRY(tt_encoder_encode_document(p->encoder, text, size, &p->ids));
+    TT_TRY(tt_token_writer_add(p->writer, p->ids.id, p->ids.n));
+out:
+    return rc;
+}
+
+static int pack_source(const struct tt_source *source, uint64_t source_hash, const struct tt_dataset_spec *spec,
+                       const char *path, struct tt_token_info *ret_info)
+{
+    const struct tt_tokenizer *t = spec->tokenizer;
+    struct tt_token_info about = {.tokenizer_hash = tt_tokenizer_hash(t),
+                                  .source_hash = source_hash,
+                                  .bos = tt_tokenizer_bos(t),
+                                  .eos = tt_tokenizer_eos(t)};
+    struct packing p = {0};
+    char *what = tt_format("tokenizing %s", spec->name);
+    int rc = 0;
+
+    TT_TRY(tt_encoder_new(t, &p.encoder));
+    TT_TRY(tt_token_writer_new(path, tt_tokenizer_vocab_size(t), &p.writer));
+    TT_TRY(tt_source_each(source, what, pack_document, &p));
+    TT_TRY(tt_token_writer_finish(p.writer, &about, ret_info));
+out:
+    tt_token_writer_free(p.writer);
+    tt_encoder_free(p.encoder);
+    tt_ids_release(&p.ids);
+    tt_free(what);
+    return rc;
+}
+
+int tt_dataset_pack(const struct tt_dataset_spec *spec, const char *path, struct tt_token_info *ret_info)
+{
+    const struct tt_dataset_kind *kind = NULL;
+    struct tt_source source = {0};
+    uint64_t hash = 0;
+    int rc = 0;
+
+    TT_TRY(check_spec(spec, &kind));
+    if (!kind->is_text)
+        return tt_fail(TT_EUSAGE, "dataset '%s' is packed already\nhelp: train on it with training.dataset=%s",
+                       spec->name, spec->name);
+    TT_TRY(open_source(kind, spec, &source));
+    TT_TRY(tt_source_hash(&source, &hash));
+    TT_TRY(pack_source(&source, hash, spec, path, ret_info));
+out:
+    tt_source_release(&source);
+    return rc;
+}
+
+/* Whether an intact cache of this source and tokenizer is at path. */
+static bool find_cache(const char *path, uint64_t source_hash, uint64_t tokenizer_hash, struct tt_token_info *ret_info)
+{
+    if (!tt_path_exists(path))
+        return false;
+    if (tt_tokenfile_check(path, false, ret_info) < 0) {
+        tt_note("making the token cache again: %s", tt_error_message());
+        return false;
+    }
+    return ret_info->source_hash == source_hash && ret_info->tokenizer_hash == tokenizer_hash;
+}
+
+static int prepare_text(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec,
+                        struct tt_dataset_ref *ret_ref)
+{
+    struct tt_source source = {0};
+    uint64_t tokenizer_hash = tt_tokenizer_hash(spec->tokenizer), key[4];
+    char *path = NULL;
+    int rc = 0;
+
+    if (!spec->cache_dir || !*spec->cache_dir)
+        return tt_fail(TT_EINTERNAL, "dataset '%s' needs a cache folder", spec->name);
+    TT_TRY(open_source(kind, spec, &source));
+    TT_TRY(tt_source_hash(&source, &key[0]));
+    key[1] = tokenizer_hash;
+    key[2] = tt_hash64(source.text_field, strlen(source.text_field), (uint64_t)source.kind);
+    key[3] = CACHE_FORMAT;
+    TT_TRY(tt_folder_make(spec->cache_dir));
+    path = tt_format("%s/%s-%016" PRIx64 ".tokens", spec->cache_dir, spec->name, tt_hash64(key, sizeof key, 0));
+    if (strlen(path) >= TT_DATASET_PATH_BYTES)
+        TT_TRY(
+            tt_fail(TT_EUSAGE, "the path of the cache is longer than %d bytes: %s", TT_DATASET_PATH_BYTES - 1, path));
+    if (!find_cache(path, key[0], tokenizer_hash, &ret_ref->info))
+        TT_TRY(pack_source(&source, key[0], spec, path, &ret_ref->info));
+    (void)snprintf(ret_ref->path, sizeof ret_ref->path, "%s", path);
+out:
+    tt_source_release(&source);
+    tt_free(path);
+    return rc;
+}
+
+static int64_t token_at(const struct tt_dataset *d, int64_t i)
+{
+    return d->ref.info.item_size == 2 ? ((const uint16_t *)d->tokens)[i] : (int64_t)((const uint32_t *)d->tokens)[i];
+}
+
+/* Finds the first token beyond the vocabulary, for the message. */
+static int fail_vocabulary(const struct tt_dataset_ref *ref, int64_t vocab_size)
+{
+    struct tt_dataset *d = NULL;
+    int64_t i = 0, id;
+    int rc = 0;
+
+    TT_TRY(tt_dataset_open(ref, &d));
+    while (i < ref->info.n_tokens - 1 && token_at(d, i) < vocab_size)
+        i++;
+    id = token_at(d, i);
+    rc = tt_fail(TT_EDATA,
+                 "%s: token id %lld at position %lld, but model.vocab_size is %lld (largest id in the file: "
+                 "%lld)\nhelp: set model.vocab_size to at least %lld, or use the model this file was made for",
+                 ref->path, (long long)id, (long long)i, (long long)vocab_size, (long long)ref->info.max_id,
+                 (long long)ref->info.max_id + 1);
+out:
+    tt_dataset_free(d);
+    return rc;
+}
+
+static int prepare_tokens(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec,
+                          struct tt_dataset_ref *ret_ref)
+{
+    const struct tt_token_info *info = &ret_ref->info;
+    int rc = 0;
+
+    if (strlen(spec->path) >= sizeof ret_ref->path)
+        return tt_fail(TT_EUSAGE, "dataset_path is longer than %d bytes", TT_DATASET_PATH_BYTES - 1);
+    TT_TRY(tt_tokenfile_check(spec->path, kind->variant == TOKENS_U16, &ret_ref->info));
+    (void)snprintf(ret_ref->path, sizeof ret_ref->path, "%s", spec->path);
+    if (spec->tokenizer && info->tokenizer_hash && info->tokenizer_hash != tt_tokenizer_hash(spec->tokenizer))
+        tt_warn("%s was packed with another tokenizer than %s", spec->path, tt_tokenizer_where(spec->tokenizer));
+out:
+    return rc;
+}
+
+int tt_dataset_prepare(const struct tt_dataset_spec *spec, struct tt_dataset_ref *ret_ref)
+{
+    const struct tt_dataset_kind *kind = NULL;
+    struct tt_dataset_ref *ref = tt_calloc(1, sizeof *ref);
+    int rc = 0;
+
+    TT_TRY(check_spec(spec, &kind));
+    (void)snprintf(ref->name, sizeof ref->name, "%s", spec->name);
+    TT_TRY(kind->prepare(kind, spec, ref));
+    if (spec->vocab_size && ref->info.max_id >= spec->vocab_size)
+        TT_TRY(fail_vocabulary(ref, spec->vocab_size));
+    *ret_ref = *ref;
+out:
+    tt_free(ref);
+    return rc;
+}
+
+int tt_dataset_open(const struct tt_dataset_ref *ref, struct tt_dataset **ret_dataset)
+{
+    struct tt_dataset *d = tt_calloc(1, sizeof *d);
+    int rc = 0;
+
+    d->ref = *ref;
+    TT_TRY(tt_mapping_open(ref->path, &d->mapping));
+    if ((int64_t)d->mapping.size != ref->info.file_size) {
+        rc = tt_fail(TT_EDATA,
+                     "'%s' has %zu bytes here, %lld were prepared\nhelp: the file changed, or this host sees "
+                     "another one: the folder must be shared",
+                     ref->path, d->mapping.size, (long long)ref->info.file_size);
+        goto out;
+    }
+    d->tokens = d->mapping.data + ref->info.tokens_at;
+    if (ref->info.offsets_at)
+        d->offsets = (const int64_t *)(const void *)(d->mapping.data + ref->info.offsets_at);
+    *ret_dataset = d;
+    return 0;
+out:
+    tt_dataset_free(d);
+    return rc;
+}
+
+void tt_dataset_free(struct tt_dataset *dataset)
+{
+    if (!dataset)
+        return;
+    tt_mapping_release(&dataset->mapping);
+    tt_free(dataset);
+}
+
+void tt_dataset_copy(const struct tt_dataset *dataset, int64_t begin, int64_t n, int32_t *ids)
+{
+    if (dataset->ref.info.item_size == 2) {
+        const uint16_t *t = (const uint16_t *)dataset->tokens + begin;
+
+        for (int64_t i = 0; i < n; i++)
+            ids[i] = t[i];
+    } else if (n) {
+        memcpy(ids, (const uint32_t *)dataset->tokens + begin, (size_t)n * sizeof *ids);
+    }
+}

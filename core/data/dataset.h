@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_DATA_DATASET_H
+#define TT_DATA_DATASET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/data/tokenfile.h"
+#include "core/data/tokenizer.h"
+
+/**
+ * Datasets: a stream of tokens in documents, mapped from a packed file. Text is tokenized once, by one rank
+ * (tt_dataset_prepare), into a packed file in the cache folder; then every rank maps that file (tt_dataset_open). The
+ * row that prepare fills in is plain data, to be broadcast.
+ */
+struct tt_dataset_spec;
+struct tt_dataset_ref;
+
+struct tt_dataset_kind {
+    const char *name;
+    const char *help;      /* one line for people */
+    bool needs_path;       /* dataset_path must be set */
+    bool is_text;          /* a tokenizer is needed, and a cache folder */
+    const char *not_built; /* not NULL: why it cannot be used yet */
+    int (*prepare)(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec,
+                   struct tt_dataset_ref *ret_ref);
+    int variant; /* for the prepare function */
+};
+
+/** All kinds of datasets. */
+const struct tt_dataset_kind *tt_dataset_kinds(int *ret_n);
+
+/** The kind called name; TT_EUSAGE with the nearest name if there is none or it is not built yet. */
+int tt_dataset_find(const char *name, const struct tt_dataset_kind **ret_kind) TT_MUST_CHECK;
+
+struct tt_dataset_spec {
+    const char *name;                     /* training.dataset */
+    const char *path;                     /* training.dataset_path; may be NULL for the built-in ones */
+    const char *text_field;               /* of JSON lines; NULL: "text" */
+    const struct tt_tokenizer *tokenizer; /* NULL is fine for packed files */
+    int64_t vocab_size;                   /* of the model; 0: any id will do */
+    const char *cache_dir;                /* for text; created if missing */
+};
+
+enum { TT_DATASET_PATH_BYTES = 4096 };
+
+/** What prepare found or made. */
+struct tt_dataset_ref {
+    char name[32];
+    char path[TT_DATASET_PATH_BYTES]; /* of the packed file */
+    struct tt_token_info info;
+};
+
+/**
+ * Makes a dataset ready: tokenizes into the cache unless an intact cache of the same content and tokenizer is there,
+ * checks packed files. Called by one rank (not collective); reports progress.
+ *   TT_EUSAGE  unknown name, missing path, a tokenizer larger than the model's vocabulary
+ *   TT_EDATA   whatever is wrong with the data, with file and line; a token beyond the vocabulary
+ */
+int tt_dataset_prepare(const struct tt_dataset_spec *spec, struct tt_dataset_ref *ret_ref) TT_MUST_CHECK;
+
+/** Tokenizes text into a packed file at path (`titan data pack`); spec->cache_dir is not used. */
+int tt_dataset_pack(const struct tt_dataset_spec *spec, const char *path, struct tt_token_info *ret_info) TT_MUST_CHECK;
+
+/** A mapped dataset; read-only, shared by samplers. */
+struct tt_dataset {
+    struct tt_dataset_ref ref;
+    struct tt_mapping mapping;
+    const void *tokens;     /* uint16 or uint32, by ref.info.item_size */
+    const int64_t *offsets; /* n_documents + 1, or NULL: one document */
+};
+
+/** Maps what prepare made, on any rank. */
+int tt_dataset_open(const struct tt_dataset_ref *ref, struct tt_dataset **ret_dataset) TT_MUST_CHECK;
+void tt_dataset_free(struct tt_dataset *dataset);
+
+/** Copies tokens [begin, begin + n) of the stream in file order; the range must lie in it. */
+void tt_dataset_copy(const struct tt_dataset *dataset, int64_t begin, int64_t n, int32_t *ids);
+
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Samples by index: a permutation of the documents per epoch, where each begins in the epoch's stream, and a binary
+ * search. The permutations of two epochs are kept, since a batch may lie across the border between two.
+ */
+#include "core/data/sampler.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+
+struct epoch {
+    int64_t number; /* -1: none yet */
+    int64_t *order; /* documents */
+    int64_t *begin; /* of each document of the order in the stream; n_documents + 1 */
+    uint64_t used;  /* when it was asked for last */
+};
+
+struct tt_sampler {
+    const struct tt_dataset *dataset;
+    struct tt_sampler_options options;
+    int64_t n_samples;
+    int64_t n_documents; /* 0: the stream is the file */
+    struct epoch epoch[2];
+    uint64_t clock;
+};
+
+int tt_sampler_new(const struct tt_dataset *dataset, const struct tt_sampler_options *options,
+                   struct tt_sampler **ret_sampler)
+{
+    int64_t n_tokens = dataset->ref.info.n_tokens, n = dataset->ref.info.n_documents;
+    struct tt_sampler *s;
+
+    if (options->seq_len < 1)
+        return tt_fail(TT_EUSAGE, "seq_len is %lld, wanted at least 1", (long long)options->seq_len);
+    if (n_tokens < options->seq_len + 1)
+        return tt_fail(TT_EDATA,
+                       "dataset '%s' has %lld tokens, one sample of seq_len %lld needs %lld\nhelp: a smaller "
+                       "seq_len (at most %lld), or more data",
+                       dataset->ref.name, (long long)n_tokens, (long long)options->seq_len,
+                       (long long)options->seq_len + 1, (long long)n_tokens - 1);
+    s = tt_calloc(1, sizeof *s);
+    s->dataset = dataset;
+    s->options = *options;
+    s->n_samples = (n_tokens - 1) / options->seq_len;
+    s->n_documents = options->shuffle && dataset->offsets && n > 1 ? n : 0;
+    for (int i = 0; i < 2 && s->n_documents; i++) {
+        s->epoch[i].number = -1;
+        s->epoch[i].order = tt_calloc((size_t)n, sizeof *s->epoch[i].order);
+        s->epoch[i].begin = tt_calloc((size_t)n + 1, sizeof *s->epoch[i].begin);
+    }
+    *ret_sampler = s;
+    return 0;
+}
+
+void tt_sampler_free(struct tt_sampler *sampler)
+{
+    if (!sampler)
+        return;
+    for (int i = 0; i < 2; i++) {
+        tt_free(sampler->epoch[i].order);
+        tt_free(sampler->epoch[i].begin);
+    }
+    tt_free(sampler);
+}
+
+int64_t tt_sampler_epoch_samples(const struct tt_sampler *sampler)
+{
+    return sampler->n_samples;
+}
+
+static const struct epoch *find_epoch(struct tt_sampler *s, int64_t number)
+{
+    struct epoch *e = s->epoch[0].number == number           ? &s->epoch[0]
+                      : s->epoch[1].number == number         ? &s->epoch[1]
+                      : s->epoch[0].used <= s->epoch[1].used ? &s->epoch[0]
+                                                             : &s->epoch[1];
+    const int64_t *offsets = s->dataset->offsets;
+    char stream[48];
+    struct tt_rng rng;
+    int64_t at = 0;
+
+    e->used = ++s->clock;
+    if (e->number == number)
+        return e;
+    (void)snprintf(stream, sizeof stream, "dataloader epoch %" PRId64, number);
+    rng = tt_rng_make(s->options.seed, stream);
+    tt_rng_permutation(&rng, s->n_documents, e->order);
+    for (int64_t i = 0; i < s->n_documents; i++) {
+        e->begin[i] = at;
+        at += offsets[e->order[i] + 1] - offsets[e->order[i]];
+    }
+    e->begin[s->n_documents] = at;
+    e->number = number;
+    return e;
+}
+
+const int64_t *tt_sampler_order(struct tt_sampler *sampler, int64_t epoch)
+{
+    return sampler->n_documents ? find_epoch(sampler, epoch)->order : NULL;
+}
+
+/* The last place of the order whose document begins at or before position. */
+static int64_t find_place(const struct epoch *e, int64_t n, int64_t position)
+{
+    int64_t low = 0, high = n;
+
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+
+        if (e->begin[middle] <= position)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Tokens [begin, begin + n) of an epoch's stream. */
+static void copy_stream(struct tt_sampler *s, int64_t number, int64_t begin, int64_t n, int32_t *ids)
+{
+    const struct epoch *e;
+    int64_t place;
+
+    if (!s->n_documents) {
+        tt_dataset_copy(s->dataset, begin, n, ids);
+        return;
+    }
+    e = find_epoch(s, number);
+    for (place = find_place(e, s->n_documents, begin); n > 0; place++) {
+        int64_t left = e->begin[place + 1] - begin, take = left < n ? left : n;
+
+        tt_dataset_copy(s->dataset, s->dataset->offsets[e->order[place]] + begin - e->begin[place], take, ids);
+        ids += take;
+        begin += take;
+        n -= take;
+    }
+}
+
+int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, int32_t *labels)
+{
+    int64_t n = sampler->n_samples, length = sampler->options.seq_len;
+    int64_t epoch = sample / n, begin = sample % n * length;
+
+    if (sample < 0)
+        return tt_fail(TT_EINTERNAL, "sample %lld", (long long)sample);
+    if (epoch > 0 && !sampler->options.repeat)
+        return tt_fail(TT_EDATA,
+                       "dataset '%s' has ended: it has %lld samples of seq_len %lld, sample %lld was wanted\n"
+                       "help: set dataloader.repeat=true, fewer training.steps, or use more data",
+                       sampler->dataset->ref.name, (long long)n, (long long)length, (long long)sample);
+    copy_stream(sampler, epoch, begin, length, inputs);
+    for (int64_t i = 0; i + 1 < length; i++)
+        labels[i] = inputs[i + 1];
+    copy_stream(sampler, epoch, begin + length, 1, labels + length - 1);
+    return 0;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_DATA_SAMPLER_H
+#define TT_DATA_SAMPLER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/data/dataset.h"
+
+/**
+ * The order of training samples. The documents of an epoch, in file order or shuffled by (seed, epoch), form one stream
+ * of N tokens; sample i of the epoch is its tokens [i T, i T + T], inputs all but the last, labels all but the first;
+ * floor((N - 1) / T) samples an epoch, the rest is dropped. Global sample g is sample g mod samples of epoch g div
+ * samples: the whole state of a loader is that one integer. Every rank makes its own sampler and gets the same samples.
+ */
+struct tt_sampler;
+
+struct tt_sampler_options {
+    int64_t seq_len; /* T >= 1 */
+    bool shuffle;
+    bool repeat; /* epochs without end; else TT_EDATA after the first */
+    uint64_t seed;
+};
+
+/** The dataset must outlive the sampler. TT_EDATA when it has no complete sample. */
+int tt_sampler_new(const struct tt_dataset *dataset, const struct tt_sampler_options *options,
+                   struct tt_sampler **ret_sampler) TT_MUST_CHECK;
+void tt_sampler_free(struct tt_sampler *sampler);
+
+/** Complete samples of one epoch. */
+int64_t tt_sampler_epoch_samples(const struct tt_sampler *sampler);
+
+/**
+ * One sample, any in any order; allocates nothing. Samples of one epoch and of the one used before are quick, another
+ * epoch costs a new permutation of the documents.
+ *   sample          global index >= 0
+ *   inputs, labels  T ids each
+ */
+int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, int32_t *labels) TT_MUST_CHECK;
+
+/** The order of documents of an epoch, n_documents entries valid until the next call; NULL: file order. */
+const int64_t *tt_sampler_order(struct tt_sampler *sampler, int64_t epoch);
+
+#endif

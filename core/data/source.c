@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Documents of text files and JSON lines, with the place of everything that is wrong with them.
+ */
+#include "core/data/source.h"
+
+#include <string.h>
+
+#include <sys/stat.h>
+
+#include "core/base/file.h"
+#include "core/base/hash.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/data/reader.h"
+#include "core/data/utf8.h"
+
+enum { DEEPEST_FOLDER = 16, HASH_BLOCK = 1 << 20, PROGRESS_BYTES = 1 << 17 };
+
+static bool has_suffix(const char *name, const char *suffix)
+{
+    size_t n = strlen(name), m = strlen(suffix);
+
+    return n > m && strcmp(name + n - m, suffix) == 0;
+}
+
+static bool is_jsonl_name(const char *name)
+{
+    static const char *const suffix[] = {".jsonl",     ".json",      ".ndjson",   ".jsonl.gz",  ".json.gz",
+                                         ".ndjson.gz", ".jsonl.zst", ".json.zst", ".ndjson.zst"};
+
+    for (size_t i = 0; i < sizeof suffix / sizeof suffix[0]; i++) {
+        if (has_suffix(name, suffix[i]))
+            return true;
+    }
+    return false;
+}
+
+/* Adds the files below a folder, in the order of their names; depth bounds loops made by links. */
+static int add_folder(struct tt_source *s, const char *folder, int depth, int *n_cap)
+{
+    char **names = NULL;
+    int n = 0, rc = 0;
+
+    if (depth > DEEPEST_FOLDER)
+        return tt_fail(TT_EDATA, "'%s': folders are nested deeper than %d", folder, DEEPEST_FOLDER);
+    TT_TRY(tt_folder_list(folder, &names, &n));
+    for (int i = 0; i < n; i++) {
+        char *path;
+
+        if (names[i][0] == '.')
+            continue;
+        path = tt_format("%s/%s", folder, names[i]);
+        if (tt_path_is_folder(path)) {
+            rc = add_folder(s, path, depth + 1, n_cap);
+            tt_free(path);
+            if (rc < 0)
+                goto out;
+        } else if (s->kind == TT_SOURCE_TEXT || is_jsonl_name(names[i])) {
+            TT_PUSH(s->path, s->n_paths, *n_cap) = path;
+        } else {
+            tt_free(path);
+        }
+    }
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
+int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const char *path, const char *text_field)
+{
+    int cap = 0, rc = 0;
+
+    source->kind = kind;
+    source->text_field = tt_strdup(text_field && *text_field ? text_field : "text");
+    if (tt_path_is_folder(path))
+        TT_TRY(add_folder(source, path, 0, &cap));
+    else
+        TT_PUSH(source->path, source->n_paths, cap) = tt_strdup(path);
+    if (!source->n_paths)
+        return tt_fail(TT_EDATA, "'%s' holds no %s", path,
+                       kind == TT_SOURCE_TEXT ? "files" : "files named .jsonl, .json or .ndjson (plain, .gz or .zst)");
+    for (int i = 0; i < source->n_paths; i++) {
+        struct stat st;
+
+        if (stat(source->path[i], &st) == 0)
+            source->bytes += st.st_size;
+    }
+out:
+    return rc;
+}
+
+void tt_source_init_builtin(struct tt_source *source, struct tt_builtin builtin)
+{
+    *source = (struct tt_source){
+        .kind = TT_SOURCE_JSONL, .text_field = tt_strdup("text"), .builtin = builtin, .bytes = (int64_t)builtin.size};
+}
+
+void tt_source_release(struct tt_source *source)
+{
+    tt_names_free(source->path, source->n_paths);
+    tt_free(source->text_field);
+    *source = (struct tt_source){0};
+}
+
+static int n_files(const struct tt_source *s)
+{
+    return s->builtin.size ? 1 : s->n_paths;
+}
+
+static int open_file(const struct tt_source *s, int i, struct tt_reader **ret_reader)
+{
+    if (s->builtin.size)
+        return tt_reader_open_bytes(s->builtin.name, s->builtin.bytes, s->builtin.size, ret_reader);
+    return tt_reader_open(s->path[i], ret_reader);
+}
+
+int tt_source_hash(const struct tt_source *source, uint64_t *ret_hash)
+{
+    uint64_t hash = 0;
+    int64_t before = 0;
+    int rc = 0;
+
+    for (int i = 0; i < n_files(source); i++) {
+        struct tt_reader *reader = NULL;
+        const uint8_t *raw;
+        size_t size;
+
+        TT_TRY(open_file(source, i, &reader));
+        raw = tt_reader_raw(reader, &size);
+        hash = tt_hash64(&size, sizeof size, hash);
+        for (size_t at = 0; at < size; at += HASH_BLOCK) {
+            size_t n = size - at < HASH_BLOCK ? size - at : HASH_BLOCK;
+
+            hash = tt_hash64(raw + at, n, hash);
+            if (source->bytes > 64 * (int64_t)HASH_BLOCK)
+                tt_progress("reading", (double)before + (double)at, (double)source->bytes);
+        }
+        before += (int64_t)size;
+        tt_reader_free(reader);
+    }
+    *ret_hash = hash;
+out:
+    return rc;
+}
+
+struct walk {
+    const struct tt_source *source;
+    const char *what;
+    tt_document_fn fn;
+    void *arg;
+    const char *file; /* being read */
+    struct tt_reader *reader;
+    int64_t line;
+    int64_t done_bytes; /* of the files before */
+    int64_t shown_bytes;
+    int64_t text_bytes; /* of all documents */
+    int64_t documents;
+};
+
+static void show_progress(struct walk *w)
+{
+    int64_t now = w->done_bytes + tt_reader_position(w->reader);
+
+    if (now - w->shown_bytes < PROGRESS_BYTES && now < w->source->bytes)
+        return;
+    w->shown_bytes = now;
+    tt_progress(w->what, (double)now, (double)w->source->bytes);
+}
+
+/* first_line: of text; offset: of text in the file. */
+static int check_utf8(const struct walk *w, const char *text, size_t size, int64_t first_line, int64_t offset)
+{
+    int64_t bad = tt_utf8_invalid(text, size);
+    int64_t line = first_line;
+
+    if (bad < 0)
+        return 0;
+    for (int64_t i = 0; i < bad; i++)
+        line += text[i] == '\n';
+    return tt_fail(TT_EDATA,
+                   "%s:%lld: invalid UTF-8 at byte %lld of the file (0x%02x)\nhelp: is it text? If so, convert "
+                   "it: iconv -f ISO-8859-1 -t UTF-8",
+                   w->file, (long long)line, (long long)(offset + bad), (unsigned char)text[bad]);
+}
+
+static int take_document(struct walk *w, const char *text, size_t size)
+{
+    int rc = w->fn(w->arg, text, size);
+
+    if (rc < 0)
+        return tt_wrap(rc, "%s:%lld", w->file, (long long)w->line);
+    w->documents++;
+    w->text_bytes += (int64_t)size;
+    return 0;
+}
+
+static int read_text(struct walk *w)
+{
+    const char *text = NULL;
+    size_t size = 0;
+    int64_t offset = 0;
+    int rc = 0;
+
+    TT_TRY(tt_reader_rest(w->reader, &text, &size, &offset));
+    w->line = 1;
+    TT_TRY(check_utf8(w, text, size, 1, offset));
+    if (size) /* an empty file is no document */
+        TT_TRY(take_document(w, text, size));
+    show_progress(w);
+out:
+    return rc;
+}
+
+static const char *type_name(const json_t *json)
+{
+    switch (json_typeof(json)) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_STRING:
+        return "a string";
+    case JSON_INTEGER:
+    case JSON_REAL:
+        return "a number";
+    case JSON_NULL:
+        return "null";
+    default:
+        return "a boolean";
+    }
+}
+
+/* No text field: names the fields that there are, and the one that may be meant. */
+static int fail_field(const struct walk *w, json_t *object)
+{
+    const char *field = w->source->text_field, *first = NULL, *key;
+    const json_t *found = json_object_get(object, field);
+    struct tt_text names = {0};
+    json_t *value;
+    int rc;
+
+    json_object_foreach(object, key, value)
+    {
+        if (names.size < 400)
+            tt_text_add(&names, "%s%s", names.size ? ", " : "", key);
+        if (!first && json_is_string(value))
+            first = key;
+    }
+    if (found)
+        rc = tt_fail(TT_EDATA, "%s:%lld: field '%s' is %s, wanted a string", w->file, (long long)w->line, field,
+                     type_name(found));
+    else
+        rc = tt_fail(TT_EDATA, "%s:%lld: no string field '%s' (fields: %s)%s%s", w->file, (long long)w->line, field,
+                     names.text ? names.text : "none", first ? "\nhelp: set training.text_field=" : "",
+                     first ? first : "");
+    tt_text_release(&names);
+    return rc;
+}
+
+static int take_line(struct walk *w, const char *line, size_t size)
+{
+    json_error_t error;
+    json_t *object = json_loadb(line, size, JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);
+    const json_t *text;
+    int rc = 0;
+
+    if (!object)
+        return tt_fail(TT_EDATA, "%s:%lld:%d: invalid JSON: %s", w->file, (long long)w->line, error.column, error.text);
+    text = json_object_get(object, w->source->text_field);
+    if (!json_is_object(object))
+        rc = tt_fail(TT_EDATA, "%s:%lld: the line is %s, wanted an object with a field '%s'", w->file,
+                     (long long)w->line, type_name(object), w->source->text_field);
+    else if (!json_is_string(text))
+        rc = fail_field(w, object);
+    else
+        rc = take_document(w, json_string_value(text), json_string_length(text));
+    json_decref(object);
+    return rc;
+}
+
+static bool is_blank(const char *line, size_t size)
+{
+    while (size && strchr(" \t\r", *line) && *line) {
+        line++;
+        size--;
+    }
+    return size == 0;
+}
+
+static int read_jsonl(struct walk *w)
+{
+    int rc = 0;
+
+    for (w->line = 1;; w->line++) {
+        const char *line = NULL;
+        size_t size = 0;
+        int64_t offset = 0;
+
+        TT_TRY(tt_reader_line(w->reader, &line, &size, &offset));
+        if (!line)
+            break;
+        show_progress(w);
+        if (is_blank(line, size))
+            continue;
+        if (w->line == 1 && size == 1 && (line[0] == '[' || line[0] == '{')) {
+            rc = tt_fail(TT_EDATA,
+                         "%s:1: the file is one JSON document over many lines, wanted one object a line\n"
+                         "help: jq -c '.[]' makes lines of an array",
+                         w->file);
+            goto out;
+        }
+        TT_TRY(check_utf8(w, line, size, w->line, offset));
+        TT_TRY(take_line(w, line, size));
+    }
+out:
+    return rc;
+}
+
+int tt_source_each(const struct tt_source *source, const char *what, tt_document_fn fn, void *arg)
+{
+    struct walk w = {.source = source, .what = what, .fn = fn, .arg = arg};
+    int rc = 0;
+
+    for (int i = 0; i < n_files(source); i++) {
+        size_t size = 0;
+
+        w.file = source->builtin.size ? source->builtin.name : source->path[i];
+        TT_TRY(open_file(source, i, &w.reader));
+        TT_TRY(source->kind == TT_SOURCE_TEXT ? read_text(&w) : read_jsonl(&w));
+        (void)tt_reader_raw(w.reader, &size);
+        w.done_bytes += (int64_t)size;
+        tt_reader_free(w.reader);
+        w.reader = NULL;
+    }
+    if (!w.text_bytes)
+        rc = tt_fail(TT_EDATA, "'%s' holds no text (%d file%s, %lld documents, all empty)", w.file, n_files(source),
+                     n_files(source) == 1 ? "" : "s", (long long)w.documents);
+out:
+    tt_reader_free(w.reader);
+    return rc;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_DATA_TOKENFILE_H
+#define TT_DATA_TOKENFILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+
+/**
+ * Packed token files, titan's own and foreign ones.
+ *
+ * titan's: a header of 128 bytes, the tokens (uint16 or uint32), zeros up to a multiple of 8, then n_documents + 1
+ * int64 offsets: document d is tokens [offset[d], offset[d+1]). All little-endian. The header holds a hash of itself and
+ * of all that follows, so that a truncated or damaged file is known as such.
+ * llm.c's: a header of 256 int32 (magic 20240520, version 1, count: uint16; or 20240801, 7: uint32), then the tokens.
+ * Headerless: uint16 tokens (nanoGPT).
+ */
+enum tt_token_format { TT_TOKENS_TITAN, TT_TOKENS_LLMC, TT_TOKENS_RAW_U16 };
+
+/** What a packed file holds and where; plain data, the same for every rank. */
+struct tt_token_info {
+    int32_t format;    /* enum tt_token_format */
+    int32_t item_size; /* bytes of a token: 2 or 4 */
+    int64_t n_tokens;
+    int64_t n_documents; /* 1 where the file has no offsets */
+    int64_t tokens_at;   /* byte offsets in the file */
+    int64_t offsets_at;  /* 0: no document offsets */
+    int64_t file_size;
+    int64_t vocab_size;      /* of the tokenizer; 0: unknown */
+    int32_t bos, eos;        /* -1: unknown or none */
+    int64_t max_id;          /* largest id in the file */
+    uint64_t tokenizer_hash; /* 0: unknown */
+    uint64_t source_hash;    /* of the text it was made from; 0: unknown */
+    uint64_t digest;         /* hash of what follows the header: equal digests, equal data */
+};
+
+/**
+ * Reads and checks a packed file, content included, with progress for large ones. is_raw: take it as headerless
+ * uint16. TT_EDATA says what is wrong with it.
+ */
+int tt_tokenfile_check(const char *path, bool is_raw, struct tt_token_info *ret_info) TT_MUST_CHECK;
+
+/** Writes a file of titan's format; the file appears under its name when it is complete. */
+struct tt_token_writer;
+int tt_token_writer_new(const char *path, int64_t vocab_size, struct tt_token_writer **ret_writer) TT_MUST_CHECK;
+
+/** Adds one document of n ids, all in [0, vocab_size). */
+int tt_token_writer_add(struct tt_token_writer *writer, const int32_t *ids, size_t n) TT_MUST_CHECK;
+
+/**
+ * Completes the file, durably.
+ *   about     tokenizer_hash, source_hash, bos, eos of the header
+ *   ret_info  what was written
+ */
+int tt_token_writer_finish(struct tt_token_writer *writer, const struct tt_token_info *about,
+                           struct tt_token_info *ret_info) TT_MUST_CHECK;
+
+/** Frees the writer; an unfinished file is removed. */
+void tt_token_writer_free(struct tt_token_writer *writer);
+
+#endif

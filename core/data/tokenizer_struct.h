@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_DATA_TOKENIZER_STRUCT_H
+#define TT_DATA_TOKENIZER_STRUCT_H
+
+#include "core/data/added.h"
+#include "core/data/bpe.h"
+#include "core/data/pretokenizer.h"
+#include "core/data/strmap.h"
+
+/** What tokenizer.c reads and encoder.c uses; private to the two. */
+struct tt_token_bytes {
+    size_t at; /* in struct tt_tokenizer's bytes */
+    uint32_t size;
+    bool is_used, is_special;
+    bool is_byte_level; /* its text was in the byte-level alphabet */
+};
+
+struct tt_tokenizer {
+    char *where;
+    char *json, *config; /* the files */
+    size_t json_size, config_size;
+    struct tt_strmap vocab; /* token as written -> id */
+    struct tt_strmap words; /* bytes -> id, only with ignore_merges */
+    struct tt_bpe bpe;
+    struct tt_pretokenizer pretokenizer;
+    struct tt_added added;
+    int32_t byte_id[256]; /* -1: not in the vocabulary, unknown takes its place */
+    int32_t unknown;      /* -1: bytes that are not in the vocabulary are dropped */
+    bool fuse_unknown;
+    bool ignore_merges;
+    bool adds_bos;
+    struct tt_token_bytes *token; /* by id */
+    int64_t vocab_size;
+    struct tt_text bytes; /* of all tokens */
+    int32_t bos, eos;
+    uint64_t hash;
+};
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The layers that model builders put together. Legal order: tt_build_begin, layers, tt_build_head_loss.
+ */
+#include "core/models/build.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+
+void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t batch, int64_t seq_len,
+                    struct tt_graph *graph)
+{
+    int64_t tokens[2] = {batch, seq_len}, table[3] = {seq_len, model->dims.head_dim / 2, 2};
+
+    *b = (struct tt_build){.model = model, .graph = graph, .seq_len = seq_len};
+    graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, tokens);
+    graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, tokens);
+    graph->rope_table = tt_graph_value(graph, TT_VALUE_CONST, TT_F32, "rope_table", 3, table);
+    graph->rope = model->dims.rope;
+}
+
+void tt_build_block(struct tt_build *b, int block)
+{
+    b->prefix[0] = 0;
+    if (block != TT_NONE)
+        (void)snprintf(b->prefix, sizeof b->prefix, "layers.%d.", block);
+}
+
+/* The value of the parameter "<prefix><weight>.weight". */
+static int param(struct tt_build *b, const char *weight)
+{
+    const struct tt_model *model = b->model;
+    char *name = tt_format("%s%s.weight", b->prefix, weight);
+    int value = TT_NONE;
+
+    for (int i = 0; i < model->n_params && value == TT_NONE; i++) {
+        if (strcmp(model->params[i].name, name) == 0)
+            value = tt_graph_param(b->graph, i, name, model->params[i].ndim, model->params[i].shape);
+    }
+    if (value == TT_NONE) {
+        (void)fprintf(stderr, "titan: bug in the builder of %s: no parameter '%s'\n", model->row->name, name);
+        abort();
+    }
+    tt_free(name);
+    return value;
+}
+
+static int node(struct tt_build *b, enum tt_op_id op, const char *name, const int *in, int n_in,
+                const struct tt_attr *attr)
+{
+    char *full = tt_format("%s%s", b->prefix, name);
+    int id = tt_graph_node(b->graph, op, full, in, n_in, attr);
+
+    tt_free(full);
+    return tt_graph_out(b->graph, id);
+}
+
+int tt_build_embedding(struct tt_build *b, const char *name, const char *weight)
+{
+    int in[2] = {b->graph->tokens, param(b, weight)};
+
+    return node(b, TT_OP_EMBEDDING, name, in, 2, NULL);
+}
+
+int tt_build_rmsnorm(struct tt_build *b, const char *name, int x)
+{
+    struct tt_attr attr = {.eps = b->model->dims.norm_eps};
+    int in[2] = {x, param(b, name)};
+
+    return node(b, TT_OP_RMSNORM, name, in, 2, &attr);
+}
+
+int tt_build_linear(struct tt_build *b, const char *name, const char *weight, int x)
+{
+    int in[2] = {x, param(b, weight)};
+
+    return node(b, TT_OP_LINEAR, name, in, 2, NULL);
+}
+
+int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads)
+{
+    struct tt_attr attr = {
+        .seq_len = b->seq_len, .heads = (int)heads, .head_dim = (int)b->model->dims.head_dim, .rotate_half = false};
+    int in[2] = {x, b->graph->rope_table};
+
+    return node(b, TT_OP_ROPE, name, in, 2, &attr);
+}
+
+int tt_build_attention(struct tt_build *b, const char *name, int q, int k, int v)
+{
+    const struct tt_model_dims *d = &b->model->dims;
+    struct tt_attr attr = {
+        .seq_len = b->seq_len, .heads = (int)d->n_heads, .kv_heads = (int)d->n_kv_heads, .head_dim = (int)d->head_dim};
+    int in[3] = {q, k, v};
+
+    return node(b, TT_OP_ATTENTION, name, in, 3, &attr);
+}
+
+int tt_build_add(struct tt_build *b, const char *name, int x, int y)
+{
+    int in[2] = {x, y};
+
+    return node(b, TT_OP_ADD, name, in, 2, NULL);
+}
+
+int tt_build_swiglu(struct tt_build *b, const char *name, int gate, int up)
+{
+    int in[2] = {gate, up};
+
+    return node(b, TT_OP_SWIGLU, name, in, 2, NULL);
+}
+
+void tt_build_head_loss(struct tt_build *b, const char *weight, int x)
+{
+    int in[3] = {x, param(b, weight), b->graph->labels};
+
+    b->graph->token_loss = node(b, TT_OP_HEAD_LOSS, "token_loss", in, 3, NULL);
+}

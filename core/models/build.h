@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_MODELS_BUILD_H
+#define TT_MODELS_BUILD_H
+
+#include "core/models/model.h"
+
+/**
+ * What model builders are written with: one function per layer, each taking and returning value ids. `name` is what the
+ * value is called and `weight` the parameter without ".weight"; both get the prefix in front ("layers.3."). A weight that
+ * the model does not list, or a shape that does not fit, is a mistake in the builder and stops the process.
+ */
+struct tt_build {
+    const struct tt_model *model;
+    struct tt_graph *graph;
+    int64_t seq_len;
+    char prefix[32];
+};
+
+/** Begins a graph of B sequences of T tokens: adds its tokens, labels and RoPE table. */
+void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t batch, int64_t seq_len,
+                    struct tt_graph *graph);
+
+/** What follows is in block `block`; TT_NONE: outside of the blocks. */
+void tt_build_block(struct tt_build *b, int block);
+
+/** (B, T) tokens -> (N, D) */
+int tt_build_embedding(struct tt_build *b, const char *name, const char *weight);
+
+/** The normalised x, scaled by the weight of the same name. */
+int tt_build_rmsnorm(struct tt_build *b, const char *name, int x);
+
+/** x times the transpose of the weight. */
+int tt_build_linear(struct tt_build *b, const char *name, const char *weight, int x);
+
+/** x, heads side by side in its last dimension, with every head rotated by its position. */
+int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads);
+
+/** Causal attention of the model's heads. */
+int tt_build_attention(struct tt_build *b, const char *name, int q, int k, int v);
+
+/** a + y; silu(gate) * up. */
+int tt_build_add(struct tt_build *b, const char *name, int x, int y);
+int tt_build_swiglu(struct tt_build *b, const char *name, int gate, int up);
+
+/** The loss of every token; ends the graph. */
+void tt_build_head_loss(struct tt_build *b, const char *weight, int x);
+
+#endif

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Members of config.json that all architectures share. What would change the result and titan does not compute is
+ * refused by name; what only describes the file (dtype, cache, token ids) is not looked at.
+ */
+#include "core/models/hf_config.h"
+
+#include <string.h>
+
+static const json_t *member(const json_t *config, const char *key)
+{
+    const json_t *value = json_object_get(config, key);
+
+    return json_is_null(value) ? NULL : value;
+}
+
+static int fail_type(const char *key, const char *wanted, const char *where)
+{
+    return tt_fail(TT_EDATA, "%s: %s must be %s", where, key, wanted);
+}
+
+int tt_hf_int(const json_t *config, const char *key, int64_t absent, const char *where, int64_t *ret_value)
+{
+    const json_t *value = member(config, key);
+
+    if (!value && absent < 0)
+        return tt_fail(TT_EDATA, "%s: missing key '%s'", where, key);
+    if (value && (!json_is_integer(value) || json_integer_value(value) < 1))
+        return fail_type(key, "a positive integer", where);
+    *ret_value = value ? (int64_t)json_integer_value(value) : absent;
+    return 0;
+}
+
+int tt_hf_real(const json_t *config, const char *key, double absent, const char *where, double *ret_value)
+{
+    const json_t *value = member(config, key);
+
+    if (value && !json_is_number(value))
+        return fail_type(key, "a number", where);
+    *ret_value = value ? json_number_value(value) : absent;
+    return 0;
+}
+
+int tt_hf_bool(const json_t *config, const char *key, bool absent, const char *where, bool *ret_value)
+{
+    const json_t *value = member(config, key);
+
+    if (value && !json_is_boolean(value))
+        return fail_type(key, "true or false", where);
+    *ret_value = value ? json_is_true(value) : absent;
+    return 0;
+}
+
+int tt_hf_must_be(const json_t *config, const char *key, const char *wanted, const char *where)
+{
+    const json_t *value = member(config, key);
+
+    if (!value)
+        return 0;
+    if (!json_is_string(value))
+        return fail_type(key, "a string", where);
+    if (strcmp(json_string_value(value), wanted) == 0)
+        return 0;
+    return tt_fail(TT_EDATA, "%s: %s '%s' is not supported; only '%s' is", where, key, json_string_value(value),
+                   wanted);
+}
+
+int tt_hf_must_be_off(const json_t *config, const char *key, const char *where)
+{
+    bool on = false;
+    int rc = tt_hf_bool(config, key, false, where, &on);
+
+    if (rc == 0 && on)
+        return tt_fail(TT_EDATA, "%s: %s true is not supported", where, key);
+    return rc;
+}
+
+static int check_number(const json_t *config, const char *key, double neutral, const char *where)
+{
+    double value = neutral;
+    int rc = tt_hf_real(config, key, neutral, where, &value);
+
+    if (rc == 0 && value != neutral)
+        return tt_fail(TT_EDATA, "%s: %s %g is not supported; only %g is", where, key, value, neutral);
+    return rc;
+}
+
+/* A window counts only if it is switched on: Qwen's files hold one that use_sliding_window turns off. */
+static int check_sliding_window(const json_t *config, const char *where)
+{
+    bool used = true;
+    int rc = tt_hf_bool(config, "use_sliding_window", true, where, &used);
+
+    if (rc == 0 && used && member(config, "sliding_window"))
+        return tt_fail(TT_EDATA, "%s: sliding_window attention is not supported", where);
+    return rc;
+}
+
+static int check_layer_types(const json_t *config, const char *where)
+{
+    const json_t *types = member(config, "layer_types");
+    const char *type;
+
+    for (size_t i = 0; i < json_array_size(types); i++) {
+        type = json_string_value(json_array_get(types, i));
+        if (!type || strcmp(type, "full_attention") != 0) {
+            return tt_fail(TT_EDATA, "%s: layer_types[%zu] '%s' is not supported; only 'full_attention' is", where, i,
+                           type ? type : "(not a string)");
+        }
+    }
+    return 0;
+}
+
+int tt_hf_check_common(const json_t *config, const char *where)
+{
+    int rc = 0;
+
+    TT_TRY(check_sliding_window(config, where));
+    TT_TRY(check_layer_types(config, where));
+    TT_TRY(check_number(config, "attention_dropout", 0.0, where));
+    TT_TRY(check_number(config, "partial_rotary_factor", 1.0, where));
+    if (member(config, "quantization_config")) {
+        rc = tt_fail(TT_EDATA,
+                     "%s: quantization_config: quantized weights are not supported\n"
+                     "help: use the model's float32, bfloat16 or float16 files",
+                     where);
+    }
+out:
+    return rc;
+}
+
+static int need_real(const json_t *object, const char *key, const char *where, double *ret_value)
+{
+    if (!member(object, key))
+        return tt_fail(TT_EDATA, "%s: rope_type llama3 needs the key '%s'", where, key);
+    return tt_hf_real(object, key, 0.0, where, ret_value);
+}
+
+static int read_llama3_scaling(const json_t *rope, const char *where, struct tt_rope *ret_rope)
+{
+    int rc = 0;
+
+    TT_TRY(need_real(rope, "factor", where, &ret_rope->factor));
+    TT_TRY(need_real(rope, "low_freq_factor", where, &ret_rope->low_freq_factor));
+    TT_TRY(need_real(rope, "high_freq_factor", where, &ret_rope->high_freq_factor));
+    TT_TRY(need_real(rope, "original_max_position_embeddings", where, &ret_rope->original_max));
+out:
+    return rc;
+}
+
+/* rope: the object with the type, or NULL. Leaves ret_rope without scaling for type default. */
+static int read_scaling(const json_t *rope, const char *where, struct tt_rope *ret_rope)
+{
+    const json_t *type = member(rope, "rope_type");
+    const char *name;
+
+    if (!type)
+        type = member(rope, "type");
+    if (!type && member(rope, "factor"))
+        return tt_fail(TT_EDATA, "%s: RoPE scaling without a rope_type", where);
+    if (!type)
+        return 0;
+    name = json_is_string(type) ? json_string_value(type) : "(not a string)";
+    if (strcmp(name, "default") == 0)
+        return 0;
+    if (strcmp(name, "llama3") == 0)
+        return read_llama3_scaling(rope, where, ret_rope);
+    return tt_fail(TT_EDATA, "%s: rope_type '%s' is not supported; default and llama3 are", where, name);
+}
+
+int tt_hf_rope(const json_t *config, double default_theta, const char *where, struct tt_rope *ret_rope)
+{
+    const json_t *rope = member(config, "rope_parameters");
+    struct tt_rope result = {0};
+    int rc = 0;
+
+    if (!rope)
+        rope = member(config, "rope_scaling");
+    if (rope && !json_is_object(rope))
+        return fail_type("rope_parameters or rope_scaling", "an object", where);
+    TT_TRY(tt_hf_real(config, "rope_theta", default_theta, where, &result.theta));
+    TT_TRY(tt_hf_real(rope, "rope_theta", result.theta, where, &result.theta));
+    TT_TRY(rope ? check_number(rope, "partial_rotary_factor", 1.0, where) : 0);
+    TT_TRY(read_scaling(rope, where, &result));
+    *ret_rope = result;
+out:
+    return rc;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_MODELS_HF_CONFIG_H
+#define TT_MODELS_HF_CONFIG_H
+
+#include <stdbool.h>
+
+#include "core/base/json.h"
+#include "core/models/model.h"
+
+/**
+ * Reading Hugging Face's config.json, what all architectures share. `where` is the file's path for messages; a member
+ * that is null counts as absent. Every failure is TT_EDATA naming the file and the key.
+ */
+
+/** An integer member; absent: `absent`, or an error when that is negative. */
+int tt_hf_int(const json_t *config, const char *key, int64_t absent, const char *where,
+              int64_t *ret_value) TT_MUST_CHECK;
+
+/** A number or a boolean; absent: `absent`. */
+int tt_hf_real(const json_t *config, const char *key, double absent, const char *where,
+               double *ret_value) TT_MUST_CHECK;
+int tt_hf_bool(const json_t *config, const char *key, bool absent, const char *where, bool *ret_value) TT_MUST_CHECK;
+
+/** A string member that, when there, must be `wanted`. */
+int tt_hf_must_be(const json_t *config, const char *key, const char *wanted, const char *where) TT_MUST_CHECK;
+
+/** A boolean member that must not be true: the model would have something that titan does not build. */
+int tt_hf_must_be_off(const json_t *config, const char *key, const char *where) TT_MUST_CHECK;
+
+/** Refuses what changes the computation in every architecture: sliding windows, quantized weights, dropout, ... */
+int tt_hf_check_common(const json_t *config, const char *where) TT_MUST_CHECK;
+
+/**
+ * RoPE in both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (4; also with its older
+ * `type`). Types default and llama3; default_theta when the file gives none.
+ */
+int tt_hf_rope(const json_t *config, double default_theta, const char *where, struct tt_rope *ret_rope) TT_MUST_CHECK;
+
+#endif

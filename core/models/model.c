@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The model registry: finds a model's row and flavor, settles its dims, lists its parameters and counts them. Everything
+ * here is arithmetic on shapes; tt_param_fill is the one function that writes weights, into the caller's memory.
+ *
+ * To add a model: a file with its row (struct tt_model_row) and a line in tt_model_rows.
+ */
+#include "core/models/model.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/base/json.h"
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+#include "core/base/text.h"
+#include "core/models/rows.h"
+
+const struct tt_model_row *const tt_model_rows[] = {
+    &tt_model_llama3,
+};
+const int tt_model_n_rows = (int)(sizeof tt_model_rows / sizeof tt_model_rows[0]);
+
+/* A cut farther out than the uniform numbers reach (their smallest, 2^-54, lies at 8.3) changes nothing. */
+static const double cut_beyond_reach = 9.0;
+
+/* "a, b, c" of at most 16 words, for messages. The caller frees. */
+static char *list_words(const char *const *words, int n)
+{
+    struct tt_text text = {0};
+
+    for (int i = 0; i < n; i++)
+        tt_text_add(&text, "%s%s", i ? ", " : "", words[i]);
+    return text.text ? text.text : tt_strdup("");
+}
+
+static int fail_unknown(const char *what, const char *word, const char *const *choices, int n)
+{
+    const char *near = tt_text_nearest(word, choices, n);
+    char *all = list_words(choices, n);
+
+    (void)tt_fail(TT_EUSAGE, "unknown %s '%s'\nhelp: %s%s%sthe choices are %s", what, word, near ? "did you mean " : "",
+                  near ? near : "", near ? "? " : "", all);
+    tt_free(all);
+    return TT_EUSAGE;
+}
+
+static int find_row(const char *name, const struct tt_model_row **ret_row)
+{
+    const char **names = tt_calloc((size_t)tt_model_n_rows, sizeof *names);
+    int rc = 0;
+
+    for (int i = 0; i < tt_model_n_rows; i++) {
+        names[i] = tt_model_rows[i]->name;
+        if (strcmp(names[i], name) == 0) {
+            *ret_row = tt_model_rows[i];
+            goto out;
+        }
+    }
+    rc = fail_unknown("model.name", name, names, tt_model_n_rows);
+out:
+    tt_free(names);
+    return rc;
+}
+
+static int find_flavor(const struct tt_model_row *row, const char *flavor, struct tt_model_dims *ret_dims)
+{
+    const char **names = tt_calloc((size_t)row->n_flavors + 1, sizeof *names);
+    char *what = tt_format("model.flavor of %s", row->name);
+    int rc = 0;
+
+    for (int i = 0; i < row->n_flavors; i++) {
+        names[i] = row->flavors[i].name;
+        if (strcmp(names[i], flavor) == 0) {
+            *ret_dims = row->flavors[i].dims;
+            goto out;
+        }
+    }
+    names[row->n_flavors] = "hf";
+    rc = fail_unknown(what, flavor, names, row->n_flavors + 1);
+out:
+    tt_free(what);
+    tt_free(names);
+    return rc;
+}
+
+/* "llama (model.name llama3), ..." */
+static char *list_model_types(void)
+{
+    struct tt_text text = {0};
+
+    for (int i = 0; i < tt_model_n_rows; i++) {
+        const struct tt_model_row *row = tt_model_rows[i];
+
+        tt_text_add(&text, "%s%s (model.name %s)", i ? ", " : "", row->hf_model_type, row->name);
+    }
+    return text.text;
+}
+
+/* config.json belongs to the asked-for model; otherwise says which model.name would take it, if any. */
+static int check_model_type(const struct tt_model_row *row, const char *type, const char *where)
+{
+    char *known;
+
+    if (strcmp(type, row->hf_model_type) == 0)
+        return 0;
+    for (int i = 0; i < tt_model_n_rows; i++) {
+        if (strcmp(tt_model_rows[i]->hf_model_type, type) == 0) {
+            return tt_fail(TT_EDATA, "%s: model_type '%s' is not a %s\nhelp: set model.name to %s", where, type,
+                           row->name, tt_model_rows[i]->name);
+        }
+    }
+    known = list_model_types();
+    (void)tt_fail(TT_EDATA, "%s: model_type '%s' is not supported\nhelp: supported are %s", where, type, known);
+    tt_free(known);
+    return TT_EDATA;
+}
+
+static int read_hf_dims(const struct tt_model_row *row, const char *folder, struct tt_model_dims *ret_dims)
+{
+    char *path = NULL;
+    json_t *json = NULL;
+    const char *type = NULL;
+    int rc = 0;
+
+    if (!folder || !folder[0]) {
+        return tt_fail(TT_EUSAGE, "model.flavor hf takes the dims from a Hugging Face folder, and none is given\n"
+                                  "help: set model.hf_assets_path to a folder that has config.json");
+    }
+    path = tt_format("%s/config.json", folder);
+    TT_TRY(tt_json_load(path, &json));
+    if (!json_is_object(json)) {
+        rc = tt_fail(TT_EDATA, "%s: not a JSON object", path);
+        goto out;
+    }
+    TT_TRY(tt_json_get_string(json, "model_type", path, &type));
+    TT_TRY(check_model_type(row, type, path));
+    TT_TRY(row->read_hf_config(json, path, ret_dims));
+out:
+    json_decref(json);
+    tt_free(path);
+    return rc;
+}
+
+int tt_model_new(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
+                 struct tt_model **ret_model)
+{
+    const struct tt_model_row *row = NULL;
+    struct tt_model_dims dims = {0};
+    struct tt_model *model;
+    int rc = 0;
+
+    TT_TRY(find_row(name, &row));
+    if (strcmp(flavor, "hf") == 0) {
+        TT_TRY(read_hf_dims(row, hf_folder, &dims));
+    } else {
+        TT_TRY(find_flavor(row, flavor, &dims));
+    }
+    if (overrides)
+        tt_model_dims_override(&dims, overrides);
+    TT_TRY(tt_model_dims_settle(&dims));
+    model = tt_calloc(1, sizeof *model);
+    model->row = row;
+    model->flavor = tt_strdup(flavor);
+    model->dims = dims;
+    row->add_params(model);
+    *ret_model = model;
+out:
+    return rc;
+}
+
+void tt_model_free(struct tt_model *model)
+{
+    if (!model)
+        return;
+    for (int i = 0; i < model->n_params; i++) {
+        tt_free(model->params[i].name);
+        tt_free(model->params[i].hf_name);
+    }
+    tt_free(model->params);
+    tt_free(model->flavor);
+    tt_free(model);
+}
+
+static int64_t param_elements(const struct tt_param *param)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < param->ndim; i++)
+        n *= param->shape[i];
+    return n;
+}
+
+int64_t tt_model_n_elements(const struct tt_model *model)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < model->n_params; i++)
+        n += param_elements(&model->params[i]);
+    return n;
+}
+
+/* The parameters that take part in matrix products; an embedding that is also the head does. */
+static int64_t counted_elements(const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+
+    return tt_model_n_elements(model) - (d->tied ? 0 : d->vocab_size * d->dim);
+}
+
+/* 6: two for a multiplication and an addition, once forward and twice backward. */
+static double flops_per_token(const struct tt_model *model, double keys_per_query)
+{
+    const struct tt_model_dims *d = &model->dims;
+    double attention = (double)d->n_layers * (double)d->n_heads * 2.0 * (double)d->head_dim * keys_per_query;
+
+    return 6.0 * (double)counted_elements(model) + 6.0 * attention;
+}
+
+double tt_model_flops_per_token(const struct tt_model *model, int64_t seq_len)
+{
+    return flops_per_token(model, (double)seq_len);
+}
+
+double tt_model_flops_per_token_causal(const struct tt_model *model, int64_t seq_len)
+{
+    return flops_per_token(model, ((double)seq_len + 1.0) / 2.0);
+}
+
+int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, int64_t batch, int64_t seq_len,
+                   struct tt_graph **ret_graph, int *ret_param_grad)
+{
+    struct tt_graph *graph = tt_graph_new();
+    int rc = 0;
+
+    model->row->build(model, batch, seq_len, graph);
+    if (mode == TT_GRAPH_TRAIN)
+        TT_TRY(tt_graph_differentiate(graph, model->n_params, ret_param_grad));
+    *ret_graph = graph;
+    graph = NULL;
+out:
+    tt_graph_free(graph);
+    return rc;
+}
+
+static void fill_constant(float value, int64_t n, float *data)
+{
+    for (int64_t i = 0; i < n; i++)
+        data[i] = value;
+}
+
+static void fill_normal(const struct tt_param *param, uint64_t seed, int64_t first, int64_t n, float *data)
+{
+    struct tt_rng rng = tt_rng_make(seed, param->name);
+    double cut = param->cut / param->std;
+
+    if (cut > cut_beyond_reach)
+        cut = 0.0;
+    for (int64_t i = 0; i < n; i++)
+        data[i] = (float)(param->std * tt_rng_normal(&rng, (uint64_t)(first + i), cut));
+}
+
+void tt_param_fill(const struct tt_param *param, uint64_t seed, int64_t row_begin, int64_t rows, float *data)
+{
+    int64_t width = param_elements(param) / param->shape[0], n = rows * width;
+
+    switch (param->init) {
+    case TT_PARAM_ONES:
+        fill_constant(1.0F, n, data);
+        break;
+    case TT_PARAM_ZEROS:
+        fill_constant(0.0F, n, data);
+        break;
+    case TT_PARAM_NORMAL:
+        fill_normal(param, seed, row_begin * width, n, data);
+        break;
+    }
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The engine: graph → layout → schedule → program → arena → executor and transfers, for training and for validation.
+ */
+#include "parallel/engine.h"
+
+#include <stdio.h>
+
+#include "core/base/mem.h"
+#include "parallel/fsdp.h"
+#include "parallel/transfer.h"
+
+/* A program with what it needs to run. */
+struct track {
+    struct tt_graph *graph;
+    struct tt_program *program;
+    struct tt_executor *executor;
+    struct tt_transfers *transfers;
+};
+
+struct tt_engine {
+    struct tt_engine_options options;
+    struct tt_comm *comm;
+    struct tt_layout *layout;
+    struct tt_group shard, replicate;
+    struct track train, validate;
+    struct tt_state state;
+    struct tt_team *team;
+    char *arena;
+    size_t arena_bytes;
+};
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static int check_gradients(const struct tt_model *model, const int *param_grad)
+{
+    for (int p = 0; p < model->n_params; p++)
+        if (param_grad[p] == TT_NONE)
+            return tt_fail(TT_EINTERNAL, "parameter %s has no gradient", model->params[p].name);
+    return 0;
+}
+
+static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batch, int64_t seq_len, int microbatches,
+                      struct track *track)
+{
+    const struct tt_model *model = e->options.model;
+    int *param_grad = tt_calloc((size_t)model->n_params, sizeof *param_grad);
+    struct tt_schedule schedule = {0};
+    struct tt_fsdp fsdp = {.layout = e->layout, .microbatches = microbatches, .prefetch = e->options.prefetch};
+    struct tt_lowering lowering = {.layout = e->layout, .microbatches = microbatches, .threads = e->options.threads,
+                                   .reduce_staging = tt_fsdp_reduce_staging,
+                                   .all_reduce_staging = tt_fsdp_all_reduce_staging};
+    int rc = 0;
+
+    TT_TRY(tt_model_graph(model, mode, batch, seq_len, &track->graph, mode == TT_GRAPH_TRAIN ? param_grad : NULL));
+    fsdp.graph = lowering.graph = track->graph;
+    if (mode == TT_GRAPH_TRAIN) {
+        TT_TRY(check_gradients(model, param_grad));
+        TT_TRY(tt_fsdp_schedule_step(&fsdp, &schedule));
+    } else {
+        TT_TRY(tt_fsdp_schedule_forward(&fsdp, &schedule));
+    }
+    TT_TRY(tt_program_new(&lowering, &schedule, &track->program));
+out:
+    tt_schedule_release(&schedule);
+    tt_free(param_grad);
+    return rc;
+}
+
+int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm, int rank,
+                  struct tt_engine **ret_engine)
+{
+    struct tt_engine *e = tt_calloc(1, sizeof *e);
+    int rc = 0;
+
+    e->options = *options;
+    e->comm = comm;
+    e->shard = tt_mesh_group(&e->options.mesh, rank, TT_MESH_DP_SHARD);
+    e->replicate = tt_mesh_group(&e->options.mesh, rank, TT_MESH_DP_REPLICATE);
+    TT_TRY(tt_layout_new(options->model, &options->mesh, rank, options->wrap, options->reshard, &e->layout));
+    TT_TRY(plan_track(e, TT_GRAPH_TRAIN, options->local_batch, options->seq_len, options->microbatches, &e->train));
+    if (options->validation_batch)
+        TT_TRY(plan_track(e, TT_GRAPH_VALIDATE, options->validation_batch, options->validation_seq_len, 1,
+                          &e->validate));
+    *ret_engine = e;
+    e = NULL;
+out:
+    tt_engine_free(e);
+    return rc;
+}
+
+static void release_track(struct track *track)
+{
+    tt_transfers_free(track->transfers);
+    tt_executor_free(track->executor);
+    tt_program_free(track->program);
+    tt_graph_free(track->graph);
+}
+
+void tt_engine_free(struct tt_engine *e)
+{
+    if (!e)
+        return;
+    release_track(&e->train);
+    release_track(&e->validate);
+    tt_team_free(e->team);
+    tt_free(e->state.param);
+    tt_free(e->state.exp_avg);
+    tt_free(e->state.exp_avg_sq);
+    tt_unmap(e->arena, e->arena_bytes);
+    tt_layout_free(e->layout);
+    tt_group_release(&e->shard);
+    tt_group_release(&e->replicate);
+    tt_free(e);
+}
+
+struct tt_engine_memory tt_engine_memory(const struct tt_engine *e)
+{
+    const struct tt_program *train = e->train.program, *validate = e->validate.program;
+    struct tt_engine_memory m = {0};
+
+    for (int u = 0; u < e->layout->n_units; u++)
+        m.state += 3 * aligned(e->layout->units[u].shard_elements * (int64_t)sizeof(float));
+    m.constants = aligned(train->const_bytes) + (validate ? aligned(validate->const_bytes) : 0);
+    m.step = train->step_bytes;
+    if (validate && validate->step_bytes > m.step)
+        m.step = validate->step_bytes;
+    m.total = m.state + m.constants + aligned(m.step);
+    tt_program_memory_at(train, train->peak_instr, m.by_kind);
+    m.by_kind[TT_MEMORY_PARAM] = m.state / 3;
+    m.by_kind[TT_MEMORY_OPTIMIZER] = m.state - m.state / 3;
+    m.by_kind[TT_MEMORY_CONST] = m.constants;
+    return m;
+}
+
+/* State first, then constants, then the step region that all programs share. */
+static void lay_out_state(struct tt_engine *e, char **at)
+{
+    size_t n = (size_t)e->layout->n_units;
+    float ***arrays[] = {&e->state.param, &e->state.exp_avg, &e->state.exp_avg_sq};
+
+    e->state.n_units = e->layout->n_units;
+    for (int k = 0; k < 3; k++) {
+        *arrays[k] = tt_calloc(n, sizeof(float *));
+        for (size_t u = 0; u < n; u++) {
+            (*arrays[k])[u] = (float *)(void *)*at;
+            *at += aligned(e->layout->units[u].shard_elements * (int64_t)sizeof(float));
+        }
+    }
+}
+
+static int bind_track(struct tt_engine *e, struct track *track, char **at, char *step_region)
+{
+    int rc = 0;
+
+    if (!track->program)
+        return 0;
+    TT_TRY(tt_executor_new(track->program, &e->state, *at, step_region, e->team, &track->executor));
+    *at += aligned(track->program->const_bytes);
+    if (e->comm->size > 1)
+        TT_TRY(tt_transfers_new(e->comm, &e->shard, &e->replicate, track->program, &e->state, track->executor,
+                                &track->transfers));
+out:
+    return rc;
+}
+
+int tt_engine_allocate(struct tt_engine *e)
+{
+    struct tt_engine_memory memory = tt_engine_memory(e);
+    char *at;
+    int rc = 0;
+
+    TT_TRY(tt_team_new(e->options.threads, &e->team));
+    e->arena_bytes = (size_t)memory.total + 64;
+    e->arena = at = tt_map(e->arena_bytes);
+    if (!at) {
+        rc = tt_fail(TT_EFIT, "the system refused %lld bytes for this rank's arena\nhelp: use more ranks or a smaller "
+                              "training.local_batch_size", (long long)memory.total);
+        goto out;
+    }
+    lay_out_state(e, &at);
+    TT_TRY(bind_track(e, &e->train, &at, e->arena + memory.state + memory.constants));
+    TT_TRY(bind_track(e, &e->validate, &at, e->arena + memory.state + memory.constants));
+out:
+    return rc;
+}
+
+void tt_engine_init_params(struct tt_engine *e, uint64_t seed)
+{
+    for (int p = 0; p < e->layout->n_params; p++) {
+        const struct tt_unit_param *place = tt_layout_param(e->layout, p);
+
+        tt_param_fill(&e->options.model->params[p], seed, place->row_begin, place->valid_rows,
+                      e->state.param[e->layout->unit_of[p]] + place->offset);
+    }
+}
+
+int64_t tt_engine_microbatch(const struct tt_engine *e, int a)
+{
+    const struct tt_layout *l = e->layout;
+
+    return ((int64_t)l->replicate_index * e->options.microbatches + a) * l->shard_degree + l->shard_index;
+}
+
+int32_t *tt_engine_tokens(const struct tt_engine *e, int a)
+{
+    return tt_executor_tokens(e->train.executor, a);
+}
+
+int32_t *tt_engine_labels(const struct tt_engine *e, int a)
+{
+    return tt_executor_labels(e->train.executor, a);
+}
+
+int32_t *tt_engine_validation_tokens(const struct tt_engine *e)
+{
+    return tt_executor_tokens(e->validate.executor, 0);
+}
+
+int32_t *tt_engine_validation_labels(const struct tt_engine *e)
+{
+    return tt_executor_labels(e->validate.executor, 0);
+}
+
+int tt_engine_step(struct tt_engine *e, struct tt_step *step)
+{
+    step->adds_norm = e->layout->replicate_index == 0;
+    return tt_executor_run(e->train.executor, step);
+}
+
+int tt_engine_validate(struct tt_engine *e, struct tt_step *step)
+{
+    step->adds_norm = false;
+    return tt_executor_run(e->validate.executor, step);
+}
+
+int tt_engine_explain(struct tt_engine *e, struct tt_step *step)
+{
+    char first[512], found[256];
+    int rc = 0;
+
+    (void)snprintf(first, sizeof first, "%s", tt_error_message());
+    TT_TRY(tt_executor_explain(e->train.executor, step, found, sizeof found));
+    /* ranks agree on the lowest one that found something; none did when only the sum overflowed */
+    if (found[0])
+        rc = tt_fail(TT_ENONFINITE, "%s; the first value that is not finite is %s", first, found);
+    rc = tt_comm_agree(e->comm, rc);
+    if (rc == 0)
+        rc = tt_fail(TT_ENONFINITE, "%s; every single value is finite, their sum is not", first);
+out:
+    return rc;
+}
+
+struct tt_state *tt_engine_state(struct tt_engine *e)
+{
+    return &e->state;
+}
+
+const struct tt_layout *tt_engine_layout(const struct tt_engine *e)
+{
+    return e->layout;
+}
+
+const struct tt_program *tt_engine_program(const struct tt_engine *e)
+{
+    return e->train.program;
+}
+
+struct tt_executor *tt_engine_executor(const struct tt_engine *e)
+{
+    return e->train.executor;
+}
+
+struct tt_team *tt_engine_team(const struct tt_engine *e)
+{
+    return e->team;
+}

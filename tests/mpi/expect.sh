@@ -1,0 +1,18 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Runs a command and checks its exit code and that its output (both streams) has a line with the given text.
+#   expect.sh CODE TEXT COMMAND...
+code=$1
+text=$2
+shift 2
+output=$("$@" 2>&1 </dev/null)
+found=$?
+printf '%s\n' "$output"
+if [ "$found" -ne "$code" ]; then
+    echo "expected exit code $code, got $found"
+    exit 1
+fi
+if ! printf '%s\n' "$output" | grep -qF -- "$text"; then
+    echo "expected '$text' in the output"
+    exit 1
+fi

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The communicator cases over MPI, and how a job ends when ranks fail. Run by mpirun; prints one line on rank 0.
+ *
+ *   test_mpi_comm cases       all cases of tests/par/comm_cases.c
+ *   test_mpi_comm large       one message of more than 2^31 bytes
+ *   test_mpi_comm size        a message shorter than its buffer
+ *   test_mpi_comm silent      rank 1 goes silent; the others abort with exit code 4
+ *   test_mpi_comm launched    says whether a launcher is seen, without MPI
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "core/base/mem.h"
+#include "parallel/comm_mpi.h"
+#include "tests/par/comm_cases.h"
+
+static int run_cases(struct tt_comm *comm)
+{
+    int rc = 0;
+
+    for (int i = 0; i < comm_n_cases; i++)
+        if ((rc = comm_cases[i].run(comm)) < 0)
+            return tt_wrap(rc, "%s", comm_cases[i].name);
+    return rc;
+}
+
+static int run_large(struct tt_comm *comm)
+{
+    const size_t half = ((size_t)1 << 30) + 4096 + 7, size = 2 * half;
+    char *bytes = tt_map(size);
+    struct tt_segment segments[2] = {{bytes, half}, {bytes + half, half}};
+    struct tt_request request = {{0}};
+    int rc = 0;
+
+    COMM_EXPECT(comm->size == 2 && bytes);
+    if (comm->rank == 0) {
+        bytes[0] = 1;
+        bytes[size / 3] = 2;
+        bytes[size - 1] = 3;
+        segments[0].bytes = size; /* one segment here, two there */
+        TT_TRY(comm->ops->send_begin(comm, segments, 1, 1, 20, &request));
+    } else {
+        TT_TRY(comm->ops->recv_begin(comm, segments, 2, 0, 20, &request));
+    }
+    TT_TRY(tt_comm_wait(comm, &request, 1 - comm->rank));
+    COMM_EXPECT(bytes[0] == 1 && bytes[size / 3] == 2 && bytes[size - 1] == 3);
+out:
+    if (bytes)
+        tt_unmap(bytes, size);
+    return rc;
+}
+
+static int run_size(struct tt_comm *comm)
+{
+    char bytes[8] = {0};
+    struct tt_segment segment = {bytes, comm->rank == 0 ? 7 : 8};
+    struct tt_request request = {{0}};
+    int rc = 0;
+
+    if (comm->rank == 0)
+        TT_TRY(comm->ops->send_begin(comm, &segment, 1, 1, 20, &request));
+    else
+        TT_TRY(comm->ops->recv_begin(comm, &segment, 1, 0, 20, &request));
+    TT_TRY(tt_comm_wait(comm, &request, 1 - comm->rank));
+    if (comm->rank == 0)
+        rc = tt_comm_barrier(comm); /* stays until rank 1 ends the job */
+out:
+    return rc;
+}
+
+static int run_silent(struct tt_comm *comm)
+{
+    comm->timeout_sec = 1.0;
+    comm->waiting_for = "unshard layers.3";
+    if (comm->rank == 1)
+        for (;;)
+            (void)pause();
+    return tt_comm_barrier(comm);
+}
+
+static const struct {
+    const char *name;
+    int (*run)(struct tt_comm *comm);
+} modes[] = {{"cases", run_cases}, {"large", run_large}, {"size", run_size}, {"silent", run_silent}};
+
+int main(int argc, char **argv)
+{
+    const char *wanted = argc > 1 ? argv[1] : "cases";
+    struct tt_comm *comm = NULL;
+    char message[TT_ERROR_MESSAGE_BYTES];
+    int rc = 0;
+
+    if (strcmp(wanted, "launched") == 0) {
+        (void)printf("launched: %s\n", tt_comm_mpi_launched() ? "yes" : "no");
+        return 0;
+    }
+    if ((rc = tt_comm_mpi_new(&comm)) < 0) {
+        (void)fprintf(stderr, "error: %s\n", tt_error_message());
+        return tt_error_exit_code(rc);
+    }
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (strcmp(modes[i].name, wanted) == 0)
+            rc = modes[i].run(comm);
+    if (rc < 0) {
+        (void)snprintf(message, sizeof message, "error: %s", tt_error_message());
+        comm->ops->abort(comm, tt_error_exit_code(rc), message);
+    }
+    if (comm->rank == 0)
+        (void)printf("%s passed on %d ranks\n", wanted, comm->size);
+    tt_comm_free(comm);
+    return 0;
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Communicators and collectives with threads as ranks; clean under the thread sanitizer.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/file.h"
+#include "parallel/collectives.h"
+#include "parallel/comm_self.h"
+#include "parallel/comm_threads.h"
+#include "tests/par/comm_cases.h"
+
+static int run_cases(struct tt_comm *comm, void *arg)
+{
+    int rc = 0;
+
+    (void)arg;
+    for (int i = 0; i < comm_n_cases; i++)
+        TT_TRY(comm_cases[i].run(comm));
+out:
+    return rc;
+}
+
+static void cases_hold_for_any_number_of_ranks(void **state)
+{
+    static const int ranks[] = {1, 2, 3, 4, 5, 8};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
+        if (tt_comm_threads_run(ranks[i], run_cases, NULL) < 0)
+            fail_msg("%d ranks: %s", ranks[i], tt_error_message());
+}
+
+static void cases_hold_for_a_rank_alone(void **state)
+{
+    struct tt_comm *comm = tt_comm_self_new();
+
+    (void)state;
+    if (run_cases(comm, NULL) < 0)
+        fail_msg("%s", tt_error_message());
+    tt_comm_free(comm);
+}
+
+static void expect_run(int size, int (*fn)(struct tt_comm *comm, void *arg), int code, const char *part)
+{
+    assert_int_equal(tt_comm_threads_run(size, fn, NULL), code);
+    if (!strstr(tt_error_message(), part))
+        fail_msg("'%s' is not in: %s", part, tt_error_message());
+}
+
+static int gather_from(struct tt_comm *comm, int silent_rank)
+{
+    const int degrees[TT_MESH_DIMS] = {1, 1, -1, 1, 1};
+    struct tt_collective *gather = NULL;
+    struct tt_mesh mesh;
+    struct tt_group group = {0};
+    float shards[8] = {0};
+    struct tt_segment items[8];
+    struct tt_segment_list lists[8];
+    double start;
+    int rc = 0;
+
+    TT_TRY(tt_mesh_init(degrees, comm->size, &mesh));
+    group = tt_mesh_group(&mesh, comm->rank, TT_MESH_DP_SHARD);
+    for (int i = 0; i < comm->size; i++) {
+        items[i] = (struct tt_segment){&shards[i], sizeof(float)};
+        lists[i] = (struct tt_segment_list){&items[i], 1};
+    }
+    TT_TRY(tt_all_gather_new(comm, &group, TT_COLLECTIVE_TAG, lists[comm->rank], lists, &gather));
+    comm->timeout_sec = 0.3;
+    comm->waiting_for = "unshard layers.3";
+    if (comm->rank == silent_rank) {
+        for (start = tt_clock_sec(); tt_clock_sec() < start + 1.5;)
+            (void)0;
+        goto out;
+    }
+    TT_TRY(tt_collective_begin(gather));
+    rc = tt_collective_wait(gather);
+out:
+    tt_collective_free(gather);
+    tt_group_release(&group);
+    return rc;
+}
+
+static int gather_with_silent_rank_2(struct tt_comm *comm, void *arg)
+{
+    (void)arg;
+    return gather_from(comm, 2);
+}
+
+static void a_silent_rank_is_named_after_the_timeout(void **state)
+{
+    (void)state;
+    expect_run(4, gather_with_silent_rank_2, TT_ECOMM, "for rank 2 in 'unshard layers.3'");
+}
+
+static int abort_while_others_wait(struct tt_comm *comm, void *arg)
+{
+    (void)arg;
+    if (comm->rank == 1)
+        comm->ops->abort(comm, 3, "expected: rank 1 ends the job");
+    return tt_comm_barrier(comm);
+}
+
+static int leave_early(struct tt_comm *comm, void *arg)
+{
+    (void)arg;
+    return comm->rank == 1 ? 0 : tt_comm_barrier(comm);
+}
+
+static void abort_ends_all_ranks_with_its_code(void **state)
+{
+    (void)state;
+    expect_run(4, abort_while_others_wait, TT_EDATA, "rank 1 ends the job");
+}
+
+static int survive_abort(struct tt_comm *comm, void *arg)
+{
+    int *codes = arg;
+
+    if (comm->rank == 0)
+        comm->ops->abort(comm, 4, "expected: rank 0 ends the job");
+    codes[comm->rank] = tt_comm_barrier(comm);
+    return strstr(tt_error_message(), "rank 0 ended the job") ? 0 : TT_EINTERNAL;
+}
+
+static void abort_is_seen_by_waiting_ranks(void **state)
+{
+    int codes[3] = {0};
+
+    (void)state;
+    assert_int_equal(tt_comm_threads_run(3, survive_abort, codes), TT_ECOMM);
+    assert_int_equal(codes[1], TT_ECOMM);
+    assert_int_equal(codes[2], TT_ECOMM);
+}
+
+static void a_rank_that_left_is_an_error_at_once(void **state)
+{
+    (void)state;
+    expect_run(3, leave_early, TT_ECOMM, "rank 1 has left the job");
+}
+
+static int send_other_size(struct tt_comm *comm, void *arg)
+{
+    char bytes[8] = {0};
+    struct tt_segment segment = {bytes, comm->rank == 0 ? 8 : 7};
+    struct tt_request request = {{0}};
+    int rc = 0;
+
+    (void)arg;
+    if (comm->rank == 0)
+        TT_TRY(comm->ops->send_begin(comm, &segment, 1, 1, 20, &request));
+    else
+        TT_TRY(comm->ops->recv_begin(comm, &segment, 1, 0, 20, &request));
+    rc = tt_comm_wait(comm, &request, 1 - comm->rank);
+out:
+    return rc;
+}
+
+static void sides_must_agree_on_the_bytes(void **state)
+{
+    (void)state;
+    expect_run(2, send_other_size, TT_EINTERNAL, "8 bytes sent, 7 expected");
+}
+
+static int unequal_lists(struct tt_comm *comm, void *arg)
+{
+    int ranks[2] = {0, 1};
+    struct tt_group group = {2, comm->rank, ranks};
+    float values[4] = {0};
+    struct tt_segment four = {values, 16}, two = {values, 8};
+    struct tt_segment_list lists[2] = {{&four, 1}, {&two, 1}};
+    struct tt_collective *gather;
+
+    (void)arg;
+    return tt_all_gather_new(comm, &group, TT_COLLECTIVE_TAG, lists[0], lists, &gather);
+}
+
+static int odd_floats(struct tt_comm *comm, void *arg)
+{
+    int ranks[2] = {0, 1};
+    struct tt_group group = {2, comm->rank, ranks};
+    float values[4] = {0};
+    struct tt_segment segment = {values, 6};
+    struct tt_collective *reduce;
+
+    (void)arg;
+    return tt_all_reduce_new(comm, &group, TT_COLLECTIVE_TAG, (struct tt_segment_list){&segment, 1}, NULL, &reduce);
+}
+
+static int begin_twice(struct tt_comm *comm, void *arg)
+{
+    int ranks[2] = {0, 1};
+    struct tt_group group = {2, comm->rank, ranks};
+    float values[2] = {0};
+    struct tt_segment segments[2] = {{&values[0], 4}, {&values[1], 4}};
+    struct tt_segment_list lists[2] = {{&segments[0], 1}, {&segments[1], 1}};
+    struct tt_collective *gather;
+    int rc = 0;
+
+    (void)arg;
+    if (comm->rank == 1)
+        return tt_comm_barrier(comm); /* stays until rank 0 has failed */
+    TT_TRY(tt_all_gather_new(comm, &group, TT_COLLECTIVE_TAG, lists[0], lists, &gather));
+    if ((rc = tt_collective_begin(gather)) == 0)
+        rc = tt_collective_begin(gather);
+    tt_collective_free(gather);
+out:
+    return rc;
+}
+
+static void wrong_use_is_an_internal_error(void **state)
+{
+    (void)state;
+    expect_run(2, unequal_lists, TT_EINTERNAL, "member 1 of 2 has 8 bytes, a shard 16");
+    expect_run(2, odd_floats, TT_EINTERNAL, "not whole, aligned floats");
+    expect_run(2, begin_twice, TT_EINTERNAL, "begun twice");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cases_hold_for_a_rank_alone),
+        cmocka_unit_test(cases_hold_for_any_number_of_ranks),
+        cmocka_unit_test(a_silent_rank_is_named_after_the_timeout),
+        cmocka_unit_test(abort_ends_all_ranks_with_its_code),
+        cmocka_unit_test(abort_is_seen_by_waiting_ranks),
+        cmocka_unit_test(a_rank_that_left_is_an_error_at_once),
+        cmocka_unit_test(sides_must_agree_on_the_bytes),
+        cmocka_unit_test(wrong_use_is_an_internal_error),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("comm", tests, NULL, NULL);
+}

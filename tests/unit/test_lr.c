@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "core/optim/optim.h"
+
+static void check(struct tt_lr_schedule schedule, const double *wanted, int n)
+{
+    for (int i = 0; i < n; i++) {
+        double got = tt_lr_at(&schedule, i + 1);
+
+        if (fabs(got - wanted[i]) > 1e-12)
+            fail_msg("step %d: %.15g, wanted %.15g", i + 1, got, wanted[i]);
+    }
+}
+
+static void torchtitans_vectors(void **state)
+{
+    static const double no_ratio[] = {.5, 1, 1, 7 / 8.0, 6 / 8.0, 5 / 8.0, 4 / 8.0, 3 / 8.0, 2 / 8.0, 1 / 8.0};
+    static const double half[] = {.5, 1, 1, 1, 1, 1, .8, .6, .4, .2};
+    static const double short_run[] = {.2, .4, .6, .8, 1};
+    static const double no_decay[] = {.5, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const double capped[] = {.2, .4, .6, .8, 1, 1, .8, .6, .4, .2};
+
+    (void)state;
+    check((struct tt_lr_schedule){1.0, 2, 10, (double)NAN, TT_LR_LINEAR, 0.0}, no_ratio, 10);
+    check((struct tt_lr_schedule){1.0, 2, 10, 0.5, TT_LR_LINEAR, 0.0}, half, 10);
+    check((struct tt_lr_schedule){1.0, 10, 5, (double)NAN, TT_LR_LINEAR, 0.0}, short_run, 5);
+    check((struct tt_lr_schedule){1.0, 2, 10, 0.0, TT_LR_LINEAR, 0.0}, no_decay, 10);
+    check((struct tt_lr_schedule){1.0, 5, 10, 0.8, TT_LR_LINEAR, 0.0}, capped, 10);
+}
+
+/* Made by the schedule of the reference runs in tests/golden: cosine to a tenth after three warm-up steps. */
+static void cosine_with_a_floor(void **state)
+{
+    const struct tt_lr_schedule s = {1e-3, 3, 20, (double)NAN, TT_LR_COSINE, 0.1};
+
+    (void)state;
+    assert_true(fabs(tt_lr_at(&s, 1) - 1e-3 / 3.0) < 1e-15);
+    assert_true(fabs(tt_lr_at(&s, 4) - 1e-3) < 1e-15);
+    assert_true(fabs(tt_lr_at(&s, 5) - 0.0009923378948577559) < 1e-15);
+    assert_true(fabs(tt_lr_at(&s, 20) - 0.0001076621051422442) < 1e-15);
+}
+
+static void square_root_decay(void **state)
+{
+    const struct tt_lr_schedule s = {2.0, 0, 4, (double)NAN, TT_LR_SQRT, 0.2};
+
+    (void)state;
+    assert_true(tt_lr_at(&s, 1) == 2.0);
+    assert_true(fabs(tt_lr_at(&s, 2) - 2.0 * (0.2 + 0.8 * 0.5)) < 1e-15);
+    assert_true(fabs(tt_lr_at(&s, 4) - 2.0 * (0.2 + 0.8 * (1.0 - sqrt(0.75)))) < 1e-15);
+}
+
+/* torchtitan's formula goes below 0 here, or up again for cosine. */
+static void steps_beyond_the_last_keep_its_rate(void **state)
+{
+    const struct tt_lr_schedule linear = {1.0, 2, 10, (double)NAN, TT_LR_LINEAR, 0.2};
+    const struct tt_lr_schedule cosine = {1.0, 2, 10, 0.5, TT_LR_COSINE, 0.0};
+    const struct tt_lr_schedule warmup = {1.0, 10, 5, (double)NAN, TT_LR_LINEAR, 0.0};
+
+    (void)state;
+    assert_true(tt_lr_at(&linear, 11) == tt_lr_at(&linear, 10));
+    assert_true(tt_lr_at(&linear, 1000000) == tt_lr_at(&linear, 10));
+    assert_true(fabs(tt_lr_at(&linear, 10) - 0.3) < 1e-15);
+    assert_true(tt_lr_at(&cosine, 13) == tt_lr_at(&cosine, 10));
+    assert_true(tt_lr_at(&warmup, 9) == 1.0);
+}
+
+/* round(7 * 0.5) is 4 and round(5 * 0.5) is 2 in Python. */
+static void decay_steps_round_half_to_even(void **state)
+{
+    static const double seven[] = {1, 1, 1, 1, .75, .5, .25}, five[] = {1, 1, 1, 1, .5};
+
+    (void)state;
+    check((struct tt_lr_schedule){1.0, 0, 7, 0.5, TT_LR_LINEAR, 0.0}, seven, 7);
+    check((struct tt_lr_schedule){1.0, 0, 5, 0.5, TT_LR_LINEAR, 0.0}, five, 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(torchtitans_vectors),
+        cmocka_unit_test(cosine_with_a_floor),
+        cmocka_unit_test(square_root_decay),
+        cmocka_unit_test(steps_beyond_the_last_keep_its_rate),
+        cmocka_unit_test(decay_steps_round_half_to_even),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

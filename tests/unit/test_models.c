@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: MIT */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "core/base/mem.h"
+#include "core/models/model.h"
+
+static const struct tt_model_dims no_overrides = {.tied = -1};
+
+static struct tt_model *make(const char *flavor, const struct tt_model_dims *overrides)
+{
+    struct tt_model *model = NULL;
+
+    if (tt_model_new("llama3", flavor, overrides, NULL, &model) < 0)
+        fail_msg("%s", tt_error_message());
+    return model;
+}
+
+static const struct tt_param *find(const struct tt_model *model, const char *name)
+{
+    for (int i = 0; i < model->n_params; i++) {
+        if (strcmp(model->params[i].name, name) == 0)
+            return &model->params[i];
+    }
+    return NULL;
+}
+
+static void assert_fails(int rc, int code, const char *part)
+{
+    if (rc != code || !strstr(tt_error_message(), part))
+        fail_msg("wanted %d with '%s', got %d: %s", code, part, rc, tt_error_message());
+}
+
+static void counts_and_flops_are_torchtitans(void **state)
+{
+    static const struct {
+        const char *flavor;
+        int64_t parameters, seq_len;
+        double flops; /* 0: not published */
+    } wanted[] = {
+        {"debugmodel", 6163712, 2048, 71585280.0},
+        {"125M", 124668672, 1024, 0.0},
+        {"1B", 1235814400, 8192, 0.0},
+        {"3B", 3212749824, 8192, 0.0},
+        {"8B", 8030261248, 8192, 57914449920.0},
+        {"70B", 70553706496, 8192, 481442709504.0},
+        {"405B", 405853388800, 8192, 2625449459712.0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        struct tt_model *model = make(wanted[i].flavor, NULL);
+
+        assert_true(tt_model_n_elements(model) == wanted[i].parameters);
+        if (wanted[i].flops > 0.0)
+            assert_true(tt_model_flops_per_token(model, wanted[i].seq_len) == wanted[i].flops);
+        tt_model_free(model);
+    }
+}
+
+/* The flops formula keeps a tied embedding and, when causal, counts (T + 1) / 2 keys a query. */
+static void flops_of_tied_and_causal(void **state)
+{
+    struct tt_model *model = make("1B", NULL);
+    double matrices = 6.0 * 1235814400.0, per_key = 6.0 * 16.0 * 32.0 * 128.0;
+
+    (void)state;
+    assert_true(tt_model_flops_per_token(model, 100) == matrices + per_key * 100.0);
+    assert_true(tt_model_flops_per_token_causal(model, 100) == matrices + per_key * 50.5);
+    assert_true(tt_model_flops_per_token_causal(model, 1) == tt_model_flops_per_token(model, 1));
+    tt_model_free(model);
+}
+
+static void parameters_stand_in_forward_order(void **state)
+{
+    static const char *const wanted[] = {"tok_embeddings.weight",
+                                         "layers.0.attention_norm.weight",
+                                         "layers.0.attention.wq.weight",
+                                         "layers.0.attention.wk.weight",
+                                         "layers.0.attention.wv.weight",
+                                         "layers.0.attention.wo.weight",
+                                         "layers.0.ffn_norm.weight",
+                                         "layers.0.feed_forward.w1.weight",
+                                         "layers.0.feed_forward.w3.weight",
+                                         "layers.0.feed_forward.w2.weight",
+                                         "norm.weight",
+                                         "output.weight"};
+    const struct tt_model_dims one_layer = {.n_layers = 1, .tied = -1}, tied = {.n_layers = 1, .tied = 1};
+    struct tt_model *model = make("125M", &one_layer);
+    const struct tt_param *wk = find(model, "layers.0.attention.wk.weight");
+
+    (void)state;
+    assert_int_equal(model->n_params, 12);
+    for (int i = 0; i < 12; i++)
+        assert_string_equal(model->params[i].name, wanted[i]);
+    assert_int_equal(model->params[0].block, TT_BLOCK_EMBEDDINGS);
+    assert_int_equal(model->params[9].block, 0);
+    assert_int_equal(model->params[10].block, TT_BLOCK_HEAD);
+    assert_int_equal(wk->shape[0], 256);
+    assert_int_equal(wk->shape[1], 768);
+    tt_model_free(model);
+
+    model = make("125M", &tied);
+    assert_int_equal(model->n_params, 11);
+    assert_null(find(model, "output.weight"));
+    tt_model_free(model);
+}
+
+static void hugging_face_names_and_transforms(void **state)
+{
+    static const struct {
+        const char *name, *hf_name;
+        enum tt_hf_transform transform;
+        int heads;
+    } wanted[] = {
+        {"tok_embeddings.weight", "model.embed_tokens.weight", TT_HF_SAME, 0},
+        {"layers.11.attention_norm.weight", "model.layers.11.input_layernorm.weight", TT_HF_SAME, 0},
+        {"layers.11.attention.wq.weight", "model.layers.11.self_attn.q_proj.weight", TT_HF_ROPE_PAIRS, 12},
+        {"layers.11.attention.wk.weight", "model.layers.11.self_attn.k_proj.weight", TT_HF_ROPE_PAIRS, 4},
+        {"layers.11.attention.wv.weight", "model.layers.11.self_attn.v_proj.weight", TT_HF_SAME, 0},
+        {"layers.11.attention.wo.weight", "model.layers.11.self_attn.o_proj.weight", TT_HF_SAME, 0},
+        {"layers.11.ffn_norm.weight", "model.layers.11.post_attention_layernorm.weight", TT_HF_SAME, 0},
+        {"layers.11.feed_forward.w1.weight", "model.layers.11.mlp.gate_proj.weight", TT_HF_SAME, 0},
+        {"layers.11.feed_forward.w2.weight", "model.layers.11.mlp.down_proj.weight", TT_HF_SAME, 0},
+        {"layers.11.feed_forward.w3.weight", "model.layers.11.mlp.up_proj.weight", TT_HF_SAME, 0},
+        {"norm.weight", "model.norm.weight", TT_HF_SAME, 0},
+        {"output.weight", "lm_head.weight", TT_HF_SAME, 0},
+    };
+    struct tt_model *model = make("125M", NULL);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        const struct tt_param *p = find(model, wanted[i].name);
+
+        assert_non_null(p);
+        assert_string_equal(p->hf_name, wanted[i].hf_name);
+        assert_int_equal(p->hf_transform, wanted[i].transform);
+        assert_int_equal(p->hf_heads, wanted[i].heads);
+    }
+    tt_model_free(model);
+}
+
+static float *fill(const struct tt_param *p, uint64_t seed, int64_t *ret_n)
+{
+    int64_t n = p->shape[0] * (p->ndim > 1 ? p->shape[1] : 1);
+    float *data = tt_calloc((size_t)n, sizeof *data);
+
+    tt_param_fill(p, seed, 0, p->shape[0], data);
+    *ret_n = n;
+    return data;
+}
+
+/* Fills the parameter and compares its moments; largest 0: not checked, else no value lies beyond and some come near. */
+static void check_moments(const struct tt_model *model, const char *name, double std, double largest)
+{
+    const struct tt_param *p = find(model, name);
+    double sum = 0.0, squares = 0.0, far = 0.0, n_root;
+    int64_t n = 0;
+    float *data = fill(p, 42, &n);
+
+    for (int64_t i = 0; i < n; i++) {
+        sum += (double)data[i];
+        squares += (double)data[i] * (double)data[i];
+        far = fmax(far, fabs((double)data[i]));
+    }
+    n_root = sqrt((double)n);
+    if (fabs(sum / (double)n) > 5.0 * std / n_root || fabs(sqrt(squares / (double)n) / std - 1.0) > 5.0 / n_root)
+        fail_msg("%s: mean %g, std %g; wanted std %g", name, sum / (double)n, sqrt(squares / (double)n), std);
+    if (largest > 0.0) {
+        assert_true(far <= largest * 1.0000001 && far > 0.99 * largest);
+    } else {
+        assert_true(far > 3.5 * std);
+    }
+    tt_free(data);
+}
+
+static void init_has_torchtitans_moments(void **state)
+{
+    /* a normal cut at 3 std keeps 0.98658 of its std: 1 - 2 * 3 * phi(3) / (2 * Phi(3) - 1), squared root */
+    double cut = 0.986578, head = 1.0 / 16.0, deep0 = 0.02 / sqrt(2.0), deep5 = 0.02 / sqrt(12.0);
+    const struct tt_model_dims tied = {.tied = 1};
+    struct tt_model *model = make("debugmodel", NULL);
+    const struct tt_param *norm = find(model, "layers.3.ffn_norm.weight");
+    int64_t n = 0;
+    float *ones = fill(norm, 42, &n);
+
+    (void)state;
+    for (int64_t i = 0; i < n; i++)
+        assert_true(ones[i] == 1.0F);
+    tt_free(ones);
+    check_moments(model, "tok_embeddings.weight", 1.0, 0.0);
+    check_moments(model, "layers.0.attention.wq.weight", 0.02, 0.0);
+    check_moments(model, "layers.5.attention.wk.weight", 0.02, 0.0);
+    check_moments(model, "layers.5.attention.wv.weight", 0.02, 0.0);
+    check_moments(model, "layers.5.feed_forward.w1.weight", 0.02, 0.0);
+    check_moments(model, "layers.0.attention.wo.weight", deep0, 0.0);
+    check_moments(model, "layers.5.attention.wo.weight", deep5, 0.0);
+    check_moments(model, "layers.5.feed_forward.w2.weight", deep5, 0.0);
+    check_moments(model, "layers.5.feed_forward.w3.weight", deep5, 0.0);
+    check_moments(model, "output.weight", head * cut, 3.0 * head);
+    tt_model_free(model);
+
+    model = make("debugmodel", &tied);
+    check_moments(model, "tok_embeddings.weight", head * cut, 3.0 * head);
+    tt_model_free(model);
+}
+
+static void init_bits_do_not_depend_on_the_split(void **state)
+{
+    static const char *const names[] = {"output.weight", "layers.2.feed_forward.w2.weight", "norm.weight"};
+    struct tt_model *model = make("debugmodel", NULL);
+
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        const struct tt_param *p = find(model, names[k]);
+        int64_t n = 0, width;
+        float *whole = fill(p, 7, &n), *part = tt_calloc((size_t)n, sizeof *part), *other = fill(p, 8, &n);
+
+        width = n / p->shape[0];
+        for (int64_t row = 0, rows = 1; row < p->shape[0]; row += rows, rows = rows * 3 % 101) {
+            rows = row + rows > p->shape[0] ? p->shape[0] - row : rows;
+            tt_param_fill(p, 7, row, rows, part + row * width);
+        }
+        assert_memory_equal(whole, part, (size_t)n * sizeof *whole);
+        if (p->init == TT_PARAM_NORMAL)
+            assert_memory_not_equal(whole, other, 64);
+        tt_free(whole);
+        tt_free(part);
+        tt_free(other);
+    }
+    tt_model_free(model);
+}
+
+/* Parameters of one shape and rule still differ: the stream is the name's. */
+static void init_differs_between_parameters(void **state)
+{
+    struct tt_model *model = make("debugmodel", NULL);
+    float a[256], b[256];
+
+    (void)state;
+    tt_param_fill(find(model, "layers.0.attention.wq.weight"), 42, 0, 1, a);
+    tt_param_fill(find(model, "layers.0.attention.wk.weight"), 42, 0, 1, b);
+    assert_memory_not_equal(a, b, sizeof a);
+    tt_param_fill(find(model, "layers.1.attention.wq.weight"), 42, 0, 1, b);
+    assert_memory_not_equal(a, b, sizeof a);
+    tt_model_free(model);
+}
+
+static void overrides_replace_the_flavors_dims(void **state)
+{
+    const struct tt_model_dims overrides = {.dim = 96,
+                                            .n_layers = 2,
+                                            .n_heads = 6,
+                                            .n_kv_heads = 2,
+                                            .ffn_dim = 100,
+                                            .vocab_size = 500,
+                                            .norm_eps = 1e-6F,
+                                            .rope = {.theta = 10000.0, .factor = 1.0},
+                                            .tied = 1};
+    const struct tt_model_dims heads = {.n_heads = 8, .tied = -1};
+    struct tt_model *model = make("debugmodel", &overrides);
+    const struct tt_model_dims *d = &model->dims;
+
+    (void)state;
+    assert_true(d->dim == 96 && d->n_layers == 2 && d->n_heads == 6 && d->n_kv_heads == 2 && d->ffn_dim == 100);
+    assert_true(d->head_dim == 16 && d->vocab_size == 500 && d->norm_eps == 1e-6F && d->tied == 1);
+    assert_true(d->rope.theta == 10000.0 && d->rope.factor == 0.0);
+    tt_model_free(model);
+
+    model = make("debugmodel", &heads); /* kv heads and head_dim follow */
+    assert_true(model->dims.n_kv_heads == 8 && model->dims.head_dim == 32);
+    assert_true(model->dims.rope.factor == 8.0 && model->dims.rope.original_max == 8192.0);
+    tt_model_free(model);
+}
+
+static void impossible_dims_are_refused(void **state)
+{
+    static const struct {
+        struct tt_model_dims overrides;
+        const char *message;
+    } wanted[] = {
+        {{.n_kv_heads = 5, .tied = -1}, "model.n_heads 16 is not a multiple of model.n_kv_heads 5"},
+        {{.n_kv_heads = 32, .tied = -1}, "model.n_kv_heads is 32; it must lie in 1..16"},
+        {{.n_heads = 7, .tied = -1}, "model.dim 256 is not a multiple of model.n_heads 7"},
+        {{.head_dim = 15, .tied = -1}, "head dimension 15 is odd"},
+        {{.dim = 48, .tied = -1}, "head dimension 3 is odd"},
+        {{.dim = -1, .tied = -1}, "model.dim is -1"},
+        {{.n_layers = INT64_MAX, .tied = -1}, "model.n_layers is"},
+        {{.vocab_size = (int64_t)1 << 31, .tied = -1}, "model.vocab_size is 2147483648"},
+        {{.ffn_dim = -5, .tied = -1}, "model.ffn_dim is -5"},
+        {{.head_dim = 1 << 22, .tied = -1}, "n_heads * head_dim"},
+        {{.norm_eps = -1.0F, .tied = -1}, "model.norm_eps is -1"},
+        {{.rope = {.theta = -2.0}, .tied = -1}, "model.rope_theta is -2"},
+        {{.rope = {.theta = (double)NAN}, .tied = -1}, "model.rope_theta is nan"},
+        {{.rope = {.factor = 0.5}, .tied = -1}, "model.rope_scaling.factor is 0.5"},
+        {{.rope = {.low_freq_factor = 4.0}, .tied = -1}, "low_freq_factor 4 and high_freq_factor 4"},
+        {{.rope = {.original_max = -1.0}, .tied = -1}, "model.rope_scaling.original_max is -1"},
+    };
+    struct tt_model *model = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        assert_fails(tt_model_new("llama3", "debugmodel", &wanted[i].overrides, NULL, &model), TT_EUSAGE,
+                     wanted[i].message);
+    }
+    assert_null(model);
+}
+
+static void unknown_names_list_the_choices(void **state)
+{
+    struct tt_model *model = NULL;
+
+    (void)state;
+    assert_fails(tt_model_new("lama3", "8B", NULL, NULL, &model), TT_EUSAGE,
+                 "unknown model.name 'lama3'\nhelp: did you mean llama3? the choices are llama3");
+    assert_fails(tt_model_new("bert", "8B", NULL, NULL, &model), TT_EUSAGE, "\nhelp: the choices are llama3");
+    assert_fails(tt_model_new("llama3", "debug_model", NULL, NULL, &model), TT_EUSAGE,
+                 "unknown model.flavor of llama3 'debug_model'\nhelp: did you mean debugmodel? the choices are "
+                 "debugmodel, 125M, 1B, 3B, 8B, 70B, 405B, hf");
+}
+
+static void read_golden_config(const char *name, struct tt_model **ret_model)
+{
+    char *folder = tt_format("%s/tests/golden/data/%s", TT_SOURCE_DIR, name);
+
+    if (tt_model_new("llama3", "hf", &no_overrides, folder, ret_model) < 0)
+        fail_msg("%s", tt_error_message());
+    tt_free(folder);
+}
+
+static void hf_config_of_transformers_5(void **state)
+{
+    struct tt_model *model = NULL;
+    const struct tt_model_dims *d;
+
+    (void)state;
+    read_golden_config("llama3", &model);
+    d = &model->dims;
+    assert_string_equal(model->flavor, "hf");
+    assert_true(d->dim == 64 && d->n_layers == 3 && d->n_heads == 4 && d->n_kv_heads == 2 && d->head_dim == 16);
+    assert_true(d->ffn_dim == 160 && d->vocab_size == 512 && d->norm_eps == 1e-5F && d->tied == 0);
+    assert_true(d->rope.theta == 500000.0 && d->rope.factor == 0.0);
+    tt_model_free(model);
+
+    read_golden_config("llama3_tied_scaled", &model);
+    d = &model->dims;
+    assert_true(d->head_dim == 8 && d->tied == 1 && d->rope.theta == 500000.0 && d->rope.factor == 8.0);
+    assert_true(d->rope.low_freq_factor == 1.0 && d->rope.high_freq_factor == 4.0 && d->rope.original_max == 32.0);
+    tt_model_free(model);
+}
+
+/* A model from this config.json, in a folder that is removed afterwards. */
+static int model_of_json(const char *json, struct tt_model **ret_model)
+{
+    char folder[] = "/tmp/titan-test-XXXXXX", *path;
+    int rc;
+
+    assert_non_null(mkdtemp(folder));
+    path = tt_format("%s/config.json", folder);
+    assert_int_equal(tt_file_replace(path, json, strlen(json)), 0);
+    rc = tt_model_new("llama3", "hf", NULL, folder, ret_model);
+    assert_int_equal(tt_folder_remove(folder), 0);
+    tt_free(path);
+    return rc;
+}
+
+#define LLAMA_CONFIG                                                                                  \
+    "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4," \
+    "\"intermediate_size\":96,\"vocab_size\":300,\"torch_dtype\":\"bfloat16\""
+
+static void hf_config_of_transformers_4(void **state)
+{
+    struct tt_model *model = NULL;
+
+    (void)state;
+    assert_int_equal(model_of_json(LLAMA_CONFIG "}", &model), 0); /* what is absent has Hugging Face's defaults */
+    assert_true(model->dims.n_kv_heads == 4 && model->dims.head_dim == 16 && model->dims.rope.theta == 10000.0);
+    assert_true(model->dims.norm_eps == 1e-6F && model->dims.tied == 0 && model->dims.rope.factor == 0.0);
+    tt_model_free(model);
+    assert_int_equal(model_of_json(LLAMA_CONFIG ",\"rope_theta\":500000,\"rope_scaling\":{\"rope_type\":\"llama3\","
+                                                "\"factor\":32.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+                                                "\"original_max_position_embeddings\":8192},\"head_dim\":32}",
+                                   &model),
+                     0);
+    assert_true(model->dims.rope.theta == 500000.0 && model->dims.rope.factor == 32.0);
+    assert_true(model->dims.rope.original_max == 8192.0 && model->dims.head_dim == 32);
+    tt_model_free(model);
+    assert_int_equal(
+        model_of_json(LLAMA_CONFIG
+                      ",\"rope_scaling\":null,\"head_dim\":null,\"hidden_act\":\"silu\",\"mlp_bias\":false,"
+                      "\"sliding_window\":4096,\"use_sliding_window\":false,"
+                      "\"layer_types\":[\"full_attention\"]}",
+                      &model),
+        0);
+    tt_model_free(model);
+}
+
+static void hf_configs_that_titan_cannot_build_are_refused(void **state)
+{
+    static const struct {
+        const char *json, *message;
+    } wanted[] = {
+        {"{\"model_type\":\"mamba\"}",
+         "model_type 'mamba' is not supported\nhelp: supported are llama (model.name llama3)"},
+        {"{}", "missing key 'model_type'"},
+        {"[1]", "not a JSON object"},
+        {"{\"model_type\":", "config.json:1:"},
+        {"{\"model_type\":\"llama\"}", "missing key 'hidden_size'"},
+        {LLAMA_CONFIG ",\"attention_bias\":true}", "attention_bias true is not supported"},
+        {LLAMA_CONFIG ",\"mlp_bias\":true}", "mlp_bias true is not supported"},
+        {LLAMA_CONFIG ",\"mlp_bias\":1}", "mlp_bias must be true or false"},
+        {LLAMA_CONFIG ",\"hidden_act\":\"gelu\"}", "hidden_act 'gelu' is not supported; only 'silu' is"},
+        {LLAMA_CONFIG ",\"sliding_window\":4096}", "sliding_window"},
+        {LLAMA_CONFIG ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}", "layer_types[1]"},
+        {LLAMA_CONFIG ",\"attention_dropout\":0.1}", "attention_dropout 0.1 is not supported"},
+        {LLAMA_CONFIG ",\"quantization_config\":{\"bits\":4}}", "quantized weights"},
+        {LLAMA_CONFIG ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}}", "rope_type 'linear'"},
+        {LLAMA_CONFIG ",\"rope_scaling\":{\"factor\":2.0}}", "RoPE scaling without a rope_type"},
+        {LLAMA_CONFIG ",\"rope_scaling\":3}", "must be an object"},
+        {LLAMA_CONFIG ",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":2.0}}", "needs the key 'low_freq"},
+        {LLAMA_CONFIG ",\"num_key_value_heads\":0}", "num_key_value_heads must be a positive integer"},
+        {LLAMA_CONFIG ",\"rms_norm_eps\":\"small\"}", "rms_norm_eps must be a number"},
+    };
+    struct tt_model *model = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        assert_fails(model_of_json(wanted[i].json, &model), TT_EDATA, wanted[i].message);
+    assert_fails(model_of_json(LLAMA_CONFIG ",\"num_key_value_heads\":3}", &model), TT_EUSAGE, "n_kv_heads 3");
+    assert_fails(tt_model_new("llama3", "hf", NULL, NULL, &model), TT_EUSAGE, "set model.hf_assets_path");
+    assert_fails(tt_model_new("llama3", "hf", NULL, "/nonexistent", &model), TT_EDATA, "/nonexistent/config.json");
+    assert_null(model);
+}
+
+struct cell {
+    int64_t t, pair;
+    double cosine, sine;
+};
+
+static void check_rope(const struct tt_rope *rope, int64_t seq_len, int64_t head_dim, const struct cell *cells, int n)
+{
+    float *table = tt_calloc((size_t)(seq_len * head_dim), sizeof *table);
+
+    tt_rope_fill(rope, seq_len, head_dim, table);
+    for (int i = 0; i < n; i++) {
+        const float *got = table + 2 * (cells[i].t * (head_dim / 2) + cells[i].pair);
+
+        if (fabs((double)got[0] - cells[i].cosine) > 1e-7 || fabs((double)got[1] - cells[i].sine) > 1e-7) {
+            fail_msg("position %d pair %d: %.9f %.9f, wanted %.9f %.9f", (int)cells[i].t, (int)cells[i].pair,
+                     (double)got[0], (double)got[1], cells[i].cosine, cells[i].sine);
+        }
+    }
+    tt_free(table);
+}
+
+/* Wanted values: computed in Python from the published formula, and equal to transformers' to float precision. */
+static void rope_table_has_the_published_values(void **state)
+{
+    static const struct cell plain[] = {
+        {0, 3, 1.0, 0.0},
+        {1, 0, 0.540302306, 0.841470985},
+        {33, 1, 0.993248804, 0.116003508},
+        {33, 7, 0.999999942, 0.000340342},
+        {63, 2, -0.716229013, 0.697865317},
+        {63, 4, 0.996033625, 0.088977628},
+    };
+    static const struct cell llama31[] = {
+        {1, 0, 0.540302306, 0.841470985},       {1, 27, 0.999992229, 0.003942266},     /* unscaled */
+        {4097, 27, -0.903237473, -0.429141080}, {4097, 32, -0.547604294, 0.836737436}, /* mixed */
+        {8191, 0, -0.646390470, -0.763006789},  {8191, 32, -0.401701488, -0.915770667},
+        {8191, 63, 0.999996841, 0.002513755},   {4097, 63, 0.999999210, 0.001257339}, /* slowed by 8 */
+    };
+    static const struct cell tiny[] = {
+        {49, 0, 0.300592544, -0.953752653},
+        {95, 1, 0.901933036, 0.431875907},
+        {95, 3, 0.999999801, 0.000631548},
+    };
+    const struct tt_rope none = {.theta = 500000.0}, scaled = {500000.0, 8.0, 1.0, 4.0, 8192.0};
+    const struct tt_rope small = {500000.0, 8.0, 1.0, 4.0, 32.0};
+
+    (void)state;
+    check_rope(&none, 64, 16, plain, 6);
+    check_rope(&scaled, 8192, 128, llama31, 8);
+    check_rope(&small, 96, 8, tiny, 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counts_and_flops_are_torchtitans),
+        cmocka_unit_test(flops_of_tied_and_causal),
+        cmocka_unit_test(parameters_stand_in_forward_order),
+        cmocka_unit_test(hugging_face_names_and_transforms),
+        cmocka_unit_test(init_has_torchtitans_moments),
+        cmocka_unit_test(init_bits_do_not_depend_on_the_split),
+        cmocka_unit_test(init_differs_between_parameters),
+        cmocka_unit_test(overrides_replace_the_flavors_dims),
+        cmocka_unit_test(impossible_dims_are_refused),
+        cmocka_unit_test(unknown_names_list_the_choices),
+        cmocka_unit_test(hf_config_of_transformers_5),
+        cmocka_unit_test(hf_config_of_transformers_4),
+        cmocka_unit_test(hf_configs_that_titan_cannot_build_are_refused),
+        cmocka_unit_test(rope_table_has_the_published_values),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: MIT */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+#include "core/optim/optim.h"
+
+enum { N = 6, STEPS = 5 };
+
+static const float start[N] = {-0x1.f276a8p-2F, -0x1.35281ap-1F, -0x1.1dbecap-1F,
+                               0x1.55c5bep-1F,  -0x1.944e5ep-3F, 0x1.f15a42p+0F};
+static const float grads[STEPS][N] = {
+    {-0x1.66d5f2p+0F, -0x1.3857eap-4F, 0x1.4af00ap-11F, -0x1.1fb928p+3F, 0.0F, 0x1.72d3aap-21F},
+    {0x1.c7985ep-3F, -0x1.10e2c8p-4F, 0x1.66f32p-11F, 0x1.6f5c6cp+2F, 0.0F, 0x1.9c4914p-21F},
+    {0x1.d3b3fcp-5F, -0x1.e72af6p-4F, -0x1.28afcap-11F, -0x1.0a73p+3F, 0.0F, 0x1.c65874p-23F},
+    {0x1.caad9ap-2F, -0x1.f2bf8ep-5F, 0x1.f51b46p-13F, 0x1.2cba84p+2F, 0.0F, -0x1.2bf7b2p-21F},
+    {0x1.b7d2fep-2F, -0x1.cfbb6ep-3F, -0x1.a7058cp-13F, 0x1.55aaeap+3F, 0.0F, -0x1.2594bcp-24F}};
+
+/* PyTorch 2.15, float32, lr 3e-3, betas 0.9 and 0.95, eps 1e-8, weight_decay 0.1, after five steps. */
+struct reference {
+    float param[N], exp_avg[N], exp_avg_sq[N];
+};
+static const struct reference adamw = {
+    {-0x1.eb6c5ap-2F, -0x1.2d4772p-1F, -0x1.21d9b2p-1F, 0x1.57ccdcp-1F, -0x1.93b336p-3F, 0x1.edebaep+0F},
+    {0x1.8dd762p-7F, -0x1.8612e8p-5F, 0x1.88c492p-15F, 0x1.4a1444p-1F, 0.0F, 0x1.075a8cp-24F},
+    {0x1.9ddb04p-4F, 0x1.f2bcd8p-9F, 0x1.dce2f2p-25F, 0x1.d2a1a2p+3F, 0.0F, 0x1.164a98p-44F}};
+static const struct reference adam = {
+    {-0x1.eb8058p-2F, -0x1.2d9394p-1F, -0x1.1610ccp-1F, 0x1.5843f8p-1F, -0x1.759c56p-3F, 0x1.ed834ap+0F},
+    {-0x1.f2c2eap-8F, -0x1.2735fep-4F, -0x1.713c2p-6F, 0x1.5826c8p-1F, -0x1.0003ecp-7F, 0x1.44c3p-4F},
+    {0x1.a127e8p-4F, 0x1.f5cf9ep-8F, 0x1.675ac2p-11F, 0x1.d3cd54p+3F, 0x1.5ab614p-14F, 0x1.15f9b6p-7F}};
+
+static struct tt_scalars scalars_of_step(int step)
+{
+    return (struct tt_scalars){.clip = 1.0F,
+                               .lr = 3e-3,
+                               .beta1 = 0.9,
+                               .beta2 = 0.95,
+                               .eps = 1e-8,
+                               .weight_decay = 0.1,
+                               .bias_correction1 = 1.0 - pow(0.9, step),
+                               .bias_correction2 = 1.0 - pow(0.95, step)};
+}
+
+static struct tt_team *new_team(int threads)
+{
+    struct tt_team *team = NULL;
+
+    assert_int_equal(tt_team_new(threads, &team), 0);
+    return team;
+}
+
+/* Within a few roundings of the largest term: PyTorch's vector code fuses multiplications and additions. */
+static void assert_near(const char *what, const float *got, const float *wanted, const double *term)
+{
+    for (int i = 0; i < N; i++) {
+        if (fabs((double)got[i] - (double)wanted[i]) > 0x1p-22 * fmax(term[i], fabs((double)wanted[i])))
+            fail_msg("%s[%d]: %a, wanted %a", what, i, (double)got[i], (double)wanted[i]);
+    }
+}
+
+static void five_steps(bool decoupled, float clip, const struct reference *wanted)
+{
+    struct tt_team *team = new_team(1);
+    const struct tt_rows rows = {0, 2, 3};
+    float param[N], grad[N], exp_avg[N] = {0}, exp_avg_sq[N] = {0};
+    double none[N] = {0.0}, term[N] = {0.0};
+
+    memcpy(param, start, sizeof param);
+    for (int s = 0; s < STEPS; s++) {
+        struct tt_scalars scalars = scalars_of_step(s + 1);
+
+        scalars.clip = clip;
+        for (int i = 0; i < N; i++)
+            grad[i] = grads[s][i] / clip;
+        for (int i = 0; i < N; i++)
+            term[i] = fmax(term[i], 0.1 * fabs((double)grads[s][i]));
+        tt_adamw(team, &scalars, decoupled, &rows, 1, param, grad, exp_avg, exp_avg_sq);
+    }
+    assert_near("param", param, wanted->param, none);
+    assert_near("exp_avg", exp_avg, wanted->exp_avg, term);
+    assert_near("exp_avg_sq", exp_avg_sq, wanted->exp_avg_sq, none);
+    tt_team_free(team);
+}
+
+static void adamw_is_pytorchs(void **state)
+{
+    (void)state;
+    five_steps(true, 1.0F, &adamw);
+}
+
+static void adam_is_pytorchs(void **state)
+{
+    (void)state;
+    five_steps(false, 1.0F, &adam);
+}
+
+static void clip_scales_the_gradient_first(void **state)
+{
+    (void)state;
+    five_steps(true, 0.25F, &adamw);
+    five_steps(false, 0.25F, &adam); /* before weight decay is added to it */
+}
+
+struct arrays {
+    float *param, *grad, *exp_avg, *exp_avg_sq;
+};
+
+/* n elements of which element i is the same function of i, stored from `at` on; the rest is NaN. */
+static struct arrays make_arrays(int64_t n, int64_t at, int64_t first)
+{
+    struct tt_rng rng = tt_rng_make(1, "arrays");
+    struct arrays a;
+    float **array[4] = {&a.param, &a.grad, &a.exp_avg, &a.exp_avg_sq};
+
+    for (int k = 0; k < 4; k++) {
+        *array[k] = tt_calloc((size_t)(n + at + 8), sizeof(float));
+        for (int64_t i = 0; i < n + at + 8; i++)
+            (*array[k])[i] = NAN;
+        for (int64_t i = 0; i < n; i++) {
+            double x = tt_rng_normal(&rng, (uint64_t)(4 * (first + i) + k), 0.0);
+
+            (*array[k])[at + i] = (float)(k == 3 ? x * x : x);
+        }
+    }
+    return a;
+}
+
+static void free_arrays(struct arrays *a)
+{
+    tt_free(a->param);
+    tt_free(a->grad);
+    tt_free(a->exp_avg);
+    tt_free(a->exp_avg_sq);
+}
+
+/* One call on 3 segments with 3 threads equals calls on pieces of any alignment and length, and nothing else changes. */
+static void bits_do_not_depend_on_the_split(void **state)
+{
+    enum { ROWS = 300, WIDTH = 173, TOTAL = ROWS * WIDTH };
+    const struct tt_rows whole[3] = {
+        {0, 100, WIDTH}, {(int64_t)100 * WIDTH, 199, WIDTH}, {(int64_t)299 * WIDTH, WIDTH, 1}};
+    struct tt_scalars scalars = scalars_of_step(3);
+    struct tt_team *one = new_team(1), *three = new_team(3);
+    struct arrays a = make_arrays(TOTAL, 0, 0);
+
+    (void)state;
+    scalars.clip = 0.37F;
+    tt_adamw(three, &scalars, true, whole, 3, a.param, a.grad, a.exp_avg, a.exp_avg_sq);
+    for (int64_t row = 0, rows = 1; row < ROWS; row += rows, rows = rows * 3 % 37) {
+        int64_t at = row % 5;
+        struct arrays b;
+
+        rows = row + rows > ROWS ? ROWS - row : rows;
+        b = make_arrays(rows * WIDTH, at, row * WIDTH);
+        tt_adamw(one, &scalars, true, &(struct tt_rows){at, rows, WIDTH}, 1, b.param, b.grad, b.exp_avg, b.exp_avg_sq);
+        assert_memory_equal(b.param + at, a.param + row * WIDTH, (size_t)(rows * WIDTH) * sizeof(float));
+        assert_memory_equal(b.exp_avg + at, a.exp_avg + row * WIDTH, (size_t)(rows * WIDTH) * sizeof(float));
+        assert_memory_equal(b.exp_avg_sq + at, a.exp_avg_sq + row * WIDTH, (size_t)(rows * WIDTH) * sizeof(float));
+        for (int64_t i = 0; i < 8; i++)
+            assert_true(isnan(b.param[at + rows * WIDTH + i]) && isnan(b.exp_avg[at + rows * WIDTH + i]));
+        for (int64_t i = 0; i < at; i++)
+            assert_true(isnan(b.param[i]) && isnan(b.exp_avg_sq[i]));
+        free_arrays(&b);
+    }
+    free_arrays(&a);
+    tt_team_free(one);
+    tt_team_free(three);
+}
+
+static void empty_segments_are_allowed(void **state)
+{
+    const struct tt_rows rows[3] = {{0, 0, 5}, {0, 2, 3}, {6, 0, 1}};
+    struct tt_scalars scalars = scalars_of_step(1);
+    struct tt_team *team = new_team(2);
+    struct arrays a = make_arrays(6, 0, 0), b = make_arrays(6, 0, 0);
+    struct tt_exact sum = {0}, none = {0};
+
+    (void)state;
+    tt_adamw(team, &scalars, true, rows, 3, a.param, a.grad, a.exp_avg, a.exp_avg_sq);
+    tt_adamw(team, &scalars, true, rows + 1, 1, b.param, b.grad, b.exp_avg, b.exp_avg_sq);
+    assert_memory_equal(a.param, b.param, 6 * sizeof(float));
+    tt_adamw(team, &scalars, true, rows, 1, a.param, a.grad, a.exp_avg, a.exp_avg_sq);
+    assert_memory_equal(a.param, b.param, 6 * sizeof(float));
+    tt_sum_squares(team, rows, 3, a.grad, &sum);
+    tt_sum_squares(team, rows, 0, a.grad, &none);
+    assert_true(tt_exact_value(&sum) > 0.0 && tt_exact_value(&none) == 0.0);
+    free_arrays(&a);
+    free_arrays(&b);
+    tt_team_free(team);
+}
+
+static void sum_of_squares_is_right(void **state)
+{
+    enum { ROWS = 40, WIDTH = 5003, TOTAL = ROWS * WIDTH };
+    const struct tt_rows rows = {3, ROWS, WIDTH};
+    struct tt_team *team = new_team(2);
+    struct arrays a = make_arrays(TOTAL, 3, 0);
+    struct tt_exact sum = {0}, small = {0};
+    const float numbers[5] = {3.0F, 1e-20F, -4.0F, 1e18F, 0.0F};
+    long double wanted = 0.0L;
+
+    (void)state;
+    for (int64_t i = 0; i < TOTAL; i++)
+        wanted += (long double)a.grad[3 + i] * (long double)a.grad[3 + i];
+    tt_sum_squares(team, &rows, 1, a.grad, &sum);
+    assert_true(fabs(tt_exact_value(&sum) / (double)wanted - 1.0) < 1e-14);
+    tt_exact_add(&small, 1.0); /* is added to, not replaced */
+    tt_sum_squares(team, &(struct tt_rows){0, 3, 1}, 1, numbers, &small);
+    assert_true(tt_exact_value(&small) == 26.0);
+    free_arrays(&a);
+    tt_team_free(team);
+}
+
+static void sum_of_squares_does_not_depend_on_the_split(void **state)
+{
+    enum { ROWS = 700, WIDTH = 301, TOTAL = ROWS * WIDTH };
+    struct tt_team *one = new_team(1), *three = new_team(3);
+    struct arrays a = make_arrays(TOTAL, 0, 0);
+    struct tt_exact whole = {0}, parts = {0};
+    struct tt_rows rows[ROWS];
+    int n = 0;
+
+    (void)state;
+    for (int64_t i = 0; i < TOTAL; i++)
+        a.grad[i] = ldexpf(a.grad[i], (int)(i * 7 % 80) - 40);
+    tt_sum_squares(three, &(struct tt_rows){0, ROWS, WIDTH}, 1, a.grad, &whole);
+    for (int64_t row = 0, step; row < ROWS; row += step) {
+        step = row % 11 + 1 > ROWS - row ? ROWS - row : row % 11 + 1;
+        rows[n++] = (struct tt_rows){row * WIDTH, step, WIDTH};
+    }
+    tt_sum_squares(one, rows + n / 2, n - n / 2, a.grad, &parts);
+    tt_sum_squares(three, rows, n / 2, a.grad, &parts);
+    assert_memory_equal(&whole, &parts, sizeof whole);
+    free_arrays(&a);
+    tt_team_free(one);
+    tt_team_free(three);
+}
+
+static void non_finite_gradients_show(void **state)
+{
+    const float bad[4] = {1.0F, NAN, 2.0F, INFINITY};
+    struct tt_team *team = new_team(1);
+    struct tt_exact sum = {0}, floats = {0};
+
+    (void)state;
+    tt_sum_squares(team, &(struct tt_rows){0, 2, 2}, 1, bad, &sum);
+    assert_int_equal(sum.nonfinite, 2);
+    assert_true(isnan(tt_exact_value(&sum)));
+    tt_sum_floats(bad, 4, &floats);
+    assert_int_equal(floats.nonfinite, 2);
+    tt_team_free(team);
+}
+
+static void floats_are_summed_exactly(void **state)
+{
+    const float values[6] = {1e30F, 3.25F, -1e30F, 0x1p-149F, -0x1p-149F, 1.0F};
+    struct tt_exact sum = {0};
+
+    (void)state;
+    tt_sum_floats(values, 6, &sum);
+    tt_sum_floats(values, 0, &sum);
+    assert_true(tt_exact_value(&sum) == 4.25);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(adamw_is_pytorchs),
+        cmocka_unit_test(adam_is_pytorchs),
+        cmocka_unit_test(clip_scales_the_gradient_first),
+        cmocka_unit_test(bits_do_not_depend_on_the_split),
+        cmocka_unit_test(empty_segments_are_allowed),
+        cmocka_unit_test(sum_of_squares_is_right),
+        cmocka_unit_test(sum_of_squares_does_not_depend_on_the_split),
+        cmocka_unit_test(non_finite_gradients_show),
+        cmocka_unit_test(floats_are_summed_exactly),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
