@@ -3,12 +3,22 @@
 #define TT_CLI_CLI_H
 
 /**
- * What the commands share. A command is a function of its own arguments, argv[0] being the command's name; it prints
- * data on stdout, everything else on stderr, and returns the process's exit code.
+ * What the commands share. A command is a function of its own arguments, argv[0] being the first word behind its name;
+ * it prints data on stdout, everything else on stderr, and returns the process's exit code. Only this layer prints and
+ * chooses exit codes.
  */
+
+#include "core/base/error.h"
+#include "core/base/json.h"
 
 /** Prints "titan: error: MESSAGE" with this thread's message on stderr; returns the exit code of rc. */
 int tt_cli_fail(int rc);
+
+/** Prints json to stdout, indented, and releases it; 0, or the exit code of a failed write. */
+int tt_cli_print_json(json_t *json);
+
+/** Flushes stdout; 0, or the exit code of a failed write (a full disk), said on stderr. */
+int tt_cli_finish(void);
 
 /** Notes, warnings and progress of library code go to stderr from now on. */
 void tt_cli_install_log(void);

@@ -73,17 +73,16 @@ static int command_help(int argc, char **argv)
 {
     const struct command *command;
     char help[] = "--help";
-    char *help_argv[] = {NULL, help, NULL};
+    char *help_argv[] = {help, NULL};
 
-    if (argc < 2 || strcmp(argv[1], "--help") == 0) {
+    if (argc < 1 || strcmp(argv[0], "--help") == 0) {
         usage(stdout);
         return 0;
     }
-    command = find(argv[1]);
+    command = find(argv[0]);
     if (!command)
-        return fail_unknown(argv[1]);
-    help_argv[0] = argv[1];
-    return command->run == command_help ? (usage(stdout), 0) : command->run(2, help_argv);
+        return fail_unknown(argv[0]);
+    return command->run == command_help ? (usage(stdout), 0) : command->run(1, help_argv);
 }
 
 static int command_version(int argc, char **argv)
@@ -109,5 +108,5 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "--version") == 0)
         return command_version(argc, argv);
     command = find(argv[1]);
-    return command ? command->run(argc - 1, argv + 1) : fail_unknown(argv[1]);
+    return command ? command->run(argc - 2, argv + 2) : fail_unknown(argv[1]);
 }

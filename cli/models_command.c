@@ -58,7 +58,7 @@ static int parse(int argc, char **argv, struct options *options)
     char name[32];
     int rc = 0;
 
-    for (int i = 1; i < argc; i++) {
+    for (int i = 0; i < argc; i++) {
         const char *value = strchr(argv[i], '=');
 
         if (!option_name(argv[i], name, sizeof name)) {

@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <mpi.h>
 
@@ -300,4 +301,14 @@ out:
         tt_free(me);
     }
     return rc;
+}
+
+const char *tt_comm_mpi_library(void)
+{
+    static char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+
+    (void)MPI_Get_library_version(text, &length);
+    text[strcspn(text, ",\n")] = 0;
+    return text;
 }

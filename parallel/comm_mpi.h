@@ -20,4 +20,7 @@ bool tt_comm_mpi_launched(void);
  */
 int tt_comm_mpi_new(struct tt_comm **ret_comm) TT_MUST_CHECK;
 
+/** Name and version of the MPI library. */
+const char *tt_comm_mpi_library(void);
+
 #endif

@@ -257,6 +257,7 @@ static void stop(struct tt_comm *comm, int exit_code, const char *message)
     pthread_exit(NULL);
 }
 
+/* The world owns the communicators. */
 static void nothing_to_free(struct tt_comm *comm)
 {
     (void)comm;
@@ -290,6 +291,7 @@ static void world_release(struct world *world)
             tt_free(me->pool[i]);
         }
         tt_free(me->pool);
+        tt_free(me->comm.stall);
     }
     tt_free(world->ranks);
     (void)pthread_mutex_destroy(&world->lock);

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <sched.h>
 #include <unistd.h>
@@ -16,7 +17,7 @@
 #include "core/base/file.h"
 #include "core/base/mem.h"
 
-enum { CONTROL_TAG = 1 };
+enum { CONTROL_TAG = 1, STALL_TAG = 2 };
 
 void tt_comm_link(struct tt_comm *comm, struct tt_activity *activity)
 {
@@ -53,6 +54,72 @@ out:
     return rc;
 }
 
+/* What ranks that timed out tell each other. Outlives the wait, since some of its transfers never complete. */
+struct tt_stall {
+    int64_t mine;                        /* the rank this one waits for */
+    int64_t *waits_for;                  /* [size] what each rank said; -1: nothing, so it is missing or still busy */
+    struct tt_request *sends, *receives; /* [size] */
+};
+
+static struct tt_stall *stall_new(int size)
+{
+    struct tt_stall *stall =
+        tt_calloc(1, sizeof *stall + (size_t)size * (sizeof(int64_t) + 2 * sizeof(struct tt_request)));
+
+    stall->sends = (struct tt_request *)(stall + 1);
+    stall->receives = stall->sends + size;
+    stall->waits_for = (int64_t *)(stall->receives + size);
+    for (int rank = 0; rank < size; rank++)
+        stall->waits_for[rank] = -1;
+    return stall;
+}
+
+/* Exchanges with all ranks what each waits for, as far as they answer in time. What fails here counts as no answer. */
+static void exchange_stalls(struct tt_comm *comm, int peer)
+{
+    double wait_sec = comm->timeout_sec / 4.0;
+    double end = tt_clock_sec() + (wait_sec < 0.5 ? 0.5 : wait_sec > 10.0 ? 10.0 : wait_sec);
+    struct tt_stall *stall = stall_new(comm->size);
+    struct tt_segment mine = {&stall->mine, sizeof stall->mine};
+    bool done;
+
+    comm->stall = stall;
+    stall->mine = stall->waits_for[comm->rank] = peer;
+    for (int rank = 0; rank < comm->size; rank++) {
+        struct tt_segment theirs = {&stall->waits_for[rank], sizeof(int64_t)};
+
+        if (rank == comm->rank)
+            continue;
+        if (comm->ops->recv_begin(comm, &theirs, 1, rank, STALL_TAG, &stall->receives[rank]) < 0 ||
+            comm->ops->send_begin(comm, &mine, 1, rank, STALL_TAG, &stall->sends[rank]) < 0)
+            return;
+    }
+    while (tt_clock_sec() < end) {
+        for (int rank = 0; rank < comm->size; rank++)
+            (void)(comm->ops->test(comm, &stall->sends[rank], &done) |
+                   comm->ops->test(comm, &stall->receives[rank], &done));
+        (void)sched_yield();
+    }
+}
+
+static int fail_timeout(struct tt_comm *comm, int peer, double waited)
+{
+    const char *what = comm->waiting_for ? comm->waiting_for : "start";
+    int missing = peer;
+
+    if (!comm->stall)
+        exchange_stalls(comm, peer);
+    for (int hops = 0; hops < comm->size && comm->stall->waits_for[missing] >= 0; hops++)
+        missing = (int)comm->stall->waits_for[missing];
+    if (comm->stall->waits_for[missing] >= 0)
+        return tt_fail(TT_ECOMM, "rank %d waited %.0f s for rank %d in '%s': ranks wait for each other", comm->rank,
+                       waited, peer, what);
+    return tt_fail(TT_ECOMM,
+                   "rank %d waited %.0f s for rank %d in '%s': that rank is dead, stopped or far behind\n"
+                   "help: look at its log; comm.train_timeout_seconds sets how long to wait",
+                   comm->rank, waited, missing, what);
+}
+
 int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg)
 {
     double start, now;
@@ -71,10 +138,7 @@ int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg)
         if (done)
             break;
         if (comm->timeout_sec > 0.0 && now - start > comm->timeout_sec) {
-            rc = tt_fail(TT_ECOMM,
-                         "rank %d waited %.0f s for rank %d in '%s': that rank is dead, stopped or far behind\n"
-                         "help: look at its log; comm.train_timeout_seconds sets how long to wait",
-                         comm->rank, now - start, peer, comm->waiting_for ? comm->waiting_for : "start");
+            rc = fail_timeout(comm, peer, now - start);
             goto out;
         }
         (void)sched_yield();
@@ -107,8 +171,25 @@ int tt_comm_wait(struct tt_comm *comm, struct tt_request *request, int peer)
 
 void tt_comm_free(struct tt_comm *comm)
 {
-    if (comm)
-        comm->ops->free(comm);
+    struct tt_stall *stall;
+
+    if (!comm)
+        return;
+    stall = comm->stall;
+    comm->ops->free(comm);
+    tt_free(stall);
+}
+
+void tt_comm_abort(struct tt_comm *comm, int exit_code, const char *message)
+{
+    const struct timespec others_first = {.tv_sec = 3};
+    int speaker = 0;
+
+    while (comm->stall && speaker < comm->rank && comm->stall->waits_for[speaker] < 0)
+        speaker++;
+    if (comm->stall && speaker < comm->rank)
+        (void)nanosleep(&others_first, NULL);
+    comm->ops->abort(comm, exit_code, message);
 }
 
 static int send_control(struct tt_comm *comm, const void *bytes, size_t size, int peer)

@@ -68,6 +68,7 @@ struct tt_comm {
     int64_t control_bytes;      /* sent by this rank for agreement, norms, losses */
     double wait_sec;            /* time spent in waits that had not completed at once: exposed communication */
     struct tt_activity *active; /* in the order they began */
+    struct tt_stall *stall;     /* after a timeout: what the other ranks said they wait for; freed with comm */
 };
 
 /** Links an activity behind those under way; takes it out again (allowed when it is not linked). */
@@ -83,10 +84,20 @@ int tt_comm_wait(struct tt_comm *comm, struct tt_request *request, int peer) TT_
 /** Says whether what is waited for is complete, and if not, a rank that it still needs. */
 typedef int (*tt_comm_poll_fn)(void *arg, bool *ret_done, int *ret_peer);
 
-/** Waits, advancing the activities, until poll is done; the timeout is TT_ECOMM, naming the rank and `waiting_for`. */
+/**
+ * Waits, advancing the activities, until poll is done. The timeout is TT_ECOMM, naming the missing rank and
+ * `waiting_for`: ranks that time out tell each other whom they wait for, so that one that is merely held up itself is
+ * not blamed. That takes a quarter of the timeout more, between 0.5 s and 10 s.
+ */
 int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg) TT_MUST_CHECK;
 
 void tt_comm_free(struct tt_comm *comm);
+
+/**
+ * Ends the job after printing message, see tt_comm_ops. After a timeout that several ranks saw, the lowest of them
+ * prints and ends the job; the others only do so if that has not ended them within a few seconds.
+ */
+void tt_comm_abort(struct tt_comm *comm, int exit_code, const char *message);
 
 /* Small collectives over all ranks of comm (collective: every rank calls, same arguments but the data). They count as
  * control traffic. Integers, so that the result does not depend on the order of the sums. */

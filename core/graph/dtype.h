@@ -2,48 +2,56 @@
 #ifndef TT_GRAPH_DTYPE_H
 #define TT_GRAPH_DTYPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
-enum { TT_MAX_DIMS = 4 };
+/**
+ * Element types, by the names that safetensors files use. titan computes in F32 (I32 and I64 for token ids and
+ * counters); the others exist so that foreign files can be described, checked and copied.
+ */
 
-/* X(constant, safetensors name, bytes). Values compute in F32, I32 holds tokens; the others occur in files. */
-#define TT_DTYPE_MAP(X)                                                                                                \
-    X(TT_F32, "F32", 4)                                                                                                \
-    X(TT_BF16, "BF16", 2)                                                                                              \
-    X(TT_I32, "I32", 4)                                                                                                \
-    X(TT_F64, "F64", 8)                                                                                                \
-    X(TT_F16, "F16", 2)                                                                                                \
-    X(TT_I64, "I64", 8)                                                                                                \
-    X(TT_U64, "U64", 8)                                                                                                \
-    X(TT_U32, "U32", 4)                                                                                                \
-    X(TT_I16, "I16", 2)                                                                                                \
-    X(TT_U16, "U16", 2)                                                                                                \
-    X(TT_I8, "I8", 1)                                                                                                  \
-    X(TT_U8, "U8", 1)                                                                                                  \
-    X(TT_BOOL, "BOOL", 1)                                                                                              \
-    X(TT_F8_E4M3, "F8_E4M3", 1)                                                                                        \
-    X(TT_F8_E5M2, "F8_E5M2", 1)
+/* X(enum, name, bits) */
+#define TT_DTYPE_MAP(X)                 \
+    X(TT_F32, "F32", 32)                \
+    X(TT_BF16, "BF16", 16)              \
+    X(TT_I32, "I32", 32)                \
+    X(TT_I64, "I64", 64)                \
+    X(TT_F64, "F64", 64)                \
+    X(TT_F16, "F16", 16)                \
+    X(TT_C64, "C64", 64)                \
+    X(TT_U64, "U64", 64)                \
+    X(TT_U32, "U32", 32)                \
+    X(TT_U16, "U16", 16)                \
+    X(TT_I16, "I16", 16)                \
+    X(TT_U8, "U8", 8)                   \
+    X(TT_I8, "I8", 8)                   \
+    X(TT_BOOL, "BOOL", 8)               \
+    X(TT_F8_E4M3, "F8_E4M3", 8)         \
+    X(TT_F8_E5M2, "F8_E5M2", 8)         \
+    X(TT_F8_E8M0, "F8_E8M0", 8)         \
+    X(TT_F8_E4M3FNUZ, "F8_E4M3FNUZ", 8) \
+    X(TT_F8_E5M2FNUZ, "F8_E5M2FNUZ", 8) \
+    X(TT_F6_E2M3, "F6_E2M3", 6)         \
+    X(TT_F6_E3M2, "F6_E3M2", 6)         \
+    X(TT_F4, "F4", 4)
 
 enum tt_dtype {
-#define X(name, text, bytes) name,
+#define X(dtype, name, bits) dtype,
     TT_DTYPE_MAP(X)
 #undef X
         TT_DTYPES
 };
 
-/** Bytes of one element. */
-int64_t tt_dtype_bytes(enum tt_dtype dtype);
-
-/** The name that safetensors uses, for instance "BF16". */
+/** "F32"; static. */
 const char *tt_dtype_name(enum tt_dtype dtype);
 
-/** The dtype of a safetensors name, or -1. */
-int tt_dtype_from_name(const char *name);
+/** Bits of one element. */
+int tt_dtype_bits(enum tt_dtype dtype);
 
-/** bfloat16 by rounding to nearest even; NaN stays NaN. */
-uint16_t tt_bf16_from_float(float value);
-float tt_bf16_to_float(uint16_t bits);
-float tt_f16_to_float(uint16_t bits);
+/** Bytes of one element; 0 for the packed types of less than a byte. */
+size_t tt_dtype_size(enum tt_dtype dtype);
+
+/** The type of that name; false when there is none. */
+bool tt_dtype_from_name(const char *name, enum tt_dtype *ret_dtype);
 
 #endif

@@ -90,7 +90,7 @@ int64_t tt_value_elements(const struct tt_value *value)
 
 int64_t tt_value_bytes(const struct tt_value *value)
 {
-    return tt_value_elements(value) * tt_dtype_bytes(value->dtype);
+    return tt_value_elements(value) * (int64_t)tt_dtype_size(value->dtype);
 }
 
 int64_t tt_value_width(const struct tt_value *value)

@@ -18,7 +18,7 @@
  *   B sequences of a microbatch   T tokens of a sequence (seq_len)   N = B*T tokens   D model width
  *   H query heads   K key/value heads   E head_dim   F ffn width   V vocabulary   L layers
  */
-enum { TT_MAX_INPUTS = 9, TT_MAX_OUTPUTS = 3, TT_NONE = -1 };
+enum { TT_MAX_DIMS = 4, TT_MAX_INPUTS = 9, TT_MAX_OUTPUTS = 3, TT_NONE = -1 };
 
 enum tt_value_kind {
     TT_VALUE_PARAM,      /* a model parameter, whole (unsharded) */

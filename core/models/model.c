@@ -7,7 +7,6 @@
  */
 #include "core/models/model.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "core/base/json.h"

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Durable files and atomic publication: the places where the order of system calls decides what a crash leaves behind.
+ */
+#include "checkpoint/commit.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "checkpoint/fault.h"
+#include "core/base/file.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+
+static int fail_write(const char *what, const char *path, int error)
+{
+    if (error == ENOSPC || error == EDQUOT || error == EFBIG)
+        return tt_fail(
+            TT_EIO, "cannot %s '%s': %s\nhelp: free space there, or keep fewer checkpoints (checkpoint.keep_latest_k)",
+            what, path, strerror(error));
+    return tt_fail(TT_EIO, "cannot %s '%s': %s", what, path, strerror(error));
+}
+
+static int fault(const char *point, int rank)
+{
+    return rank < 0 ? 0 : tt_fault(point, rank);
+}
+
+int tt_durable_begin(const char *path, int64_t bytes, int rank, struct tt_durable *ret_file)
+{
+    struct tt_durable file = {-1, tt_strdup(path), tt_format("%s.tmp", path), rank};
+    int rc = 0;
+
+    file.fd = open(file.temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (file.fd < 0) {
+        rc = fail_write("create", file.temporary, errno);
+        goto out;
+    }
+    TT_TRY(fault("open", rank));
+    if (bytes > 0) {
+        int error = posix_fallocate(file.fd, 0, (off_t)bytes);
+
+        /* Some file systems cannot reserve; there a full disk shows at the write. */
+        if (error && error != EOPNOTSUPP && error != EINVAL && error != ENOSYS) {
+            rc = fail_write("reserve space for", file.temporary, error);
+            goto out;
+        }
+    }
+    TT_TRY(fault("allocate", rank));
+    *ret_file = file;
+out:
+    if (rc < 0)
+        tt_durable_cancel(&file);
+    return rc;
+}
+
+int tt_durable_write(struct tt_durable *file, const void *bytes, size_t size, int64_t offset)
+{
+    return tt_file_pwrite(file->fd, file->temporary, bytes, size, offset);
+}
+
+void tt_durable_cancel(struct tt_durable *file)
+{
+    if (file->fd >= 0) {
+        (void)close(file->fd);
+        (void)unlink(file->temporary);
+    }
+    tt_free(file->path);
+    tt_free(file->temporary);
+    *file = (struct tt_durable){.fd = -1};
+}
+
+int tt_durable_end(struct tt_durable *file)
+{
+    int rc = 0, fd = file->fd;
+
+    TT_TRY(fault("fsync", file->rank));
+    if (fsync(fd) < 0) {
+        rc = fail_write("make durable", file->temporary, errno);
+        goto out;
+    }
+    file->fd = -1;
+    if (close(fd) < 0) {
+        rc = fail_write("close", file->temporary, errno);
+        goto out;
+    }
+    TT_TRY(fault("file_rename", file->rank));
+    if (rename(file->temporary, file->path) < 0)
+        rc = fail_write("rename", file->temporary, errno);
+out:
+    tt_durable_cancel(file);
+    return rc;
+}
+
+int tt_durable_put(const char *path, const void *bytes, size_t size)
+{
+    struct tt_durable file = {.fd = -1};
+    int rc = 0;
+
+    TT_TRY(tt_durable_begin(path, (int64_t)size, -1, &file));
+    if ((rc = tt_durable_write(&file, bytes, size, 0)) < 0) {
+        tt_durable_cancel(&file);
+        goto out;
+    }
+    rc = tt_durable_end(&file);
+out:
+    return rc;
+}
+
+int tt_commit_check_space(const char *folder, int64_t bytes)
+{
+    int64_t have = tt_folder_free_bytes(folder);
+    char need_text[24], have_text[24];
+
+    if (have < 0 || have >= bytes)
+        return 0;
+    return tt_fail(TT_EIO,
+                   "not enough space in '%s': need %s, have %s\n"
+                   "help: free space there, or keep fewer checkpoints (checkpoint.keep_latest_k)",
+                   folder, tt_text_bytes(need_text, sizeof need_text, (double)bytes),
+                   tt_text_bytes(have_text, sizeof have_text, (double)have));
+}
+
+int tt_commit_sync_tree(const char *folder)
+{
+    char **names = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list(folder, &names, &n));
+    for (int i = 0; i < n; i++) {
+        char *child = tt_format("%s/%s", folder, names[i]);
+
+        if (tt_path_is_folder(child))
+            rc = tt_folder_sync(child);
+        tt_free(child);
+        if (rc < 0)
+            goto out;
+    }
+    rc = tt_folder_sync(folder);
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
+static int fail_publish(const char *from, const char *to, int error)
+{
+    if (error == EEXIST || error == ENOTEMPTY)
+        return tt_fail(TT_EUSAGE, "'%s' exists already", to);
+    return tt_fail(TT_EIO, "cannot rename '%s' to '%s': %s", from, to, strerror(error));
+}
+
+/* Where the file system has no exchange (some network ones): the old one steps aside, the new one takes its place. A
+ * crash between the two leaves the old one under its `aside` name; tt_ckpt_store_open puts it back. */
+static int replace_in_two_steps(const char *from, const char *to, const char *old)
+{
+    if (rename(to, old) < 0)
+        return fail_publish(to, old, errno);
+    if (rename(from, to) < 0) {
+        int error = errno;
+
+        (void)rename(old, to);
+        return fail_publish(from, to, error);
+    }
+    return 0;
+}
+
+static int exchange(const char *from, const char *to, const char *old)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) < 0)
+        return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP ? replace_in_two_steps(from, to, old)
+                                                                         : fail_publish(from, to, errno);
+    /* `from` is now the old one; should this rename fail, it is still ours to remove under that name. */
+    return rename(from, old) < 0 ? fail_publish(from, old, errno) : 0;
+}
+
+int tt_commit_publish(const char *parent, const char *temporary, const char *name, const char *aside, bool replace,
+                      int rank)
+{
+    char *from = tt_format("%s/%s", parent, temporary), *to = tt_format("%s/%s", parent, name);
+    char *old = tt_format("%s/%s", parent, aside);
+    bool exists = tt_path_exists(to);
+    int rc = 0;
+
+    TT_TRY(fault("publish", rank));
+    if (exists && replace) {
+        TT_TRY(exchange(from, to, old));
+    } else if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) < 0) {
+        /* Without NOREPLACE a plain rename still refuses a folder that holds something. */
+        if ((errno != EINVAL && errno != ENOSYS) || rename(from, to) < 0) {
+            rc = fail_publish(from, to, errno);
+            goto out;
+        }
+    }
+    TT_TRY(fault("published", rank));
+    TT_TRY(tt_folder_sync(parent));
+    /* From here on the new one is committed; a leftover of the old one is a nuisance, not a failure. */
+    if (exists && replace && (fault("replaced", rank) < 0 || tt_folder_remove(old) < 0))
+        tt_warn("the replaced '%s' could not be removed: %s", old, tt_error_message());
+out:
+    tt_free(from);
+    tt_free(to);
+    tt_free(old);
+    return rc;
+}
+
+int tt_commit_remove(const char *parent, const char *name, const char *aside, int rank)
+{
+    char *from = tt_format("%s/%s", parent, name), *to = tt_format("%s/%s", parent, aside);
+    int rc = 0;
+
+    TT_TRY(fault("retention", rank));
+    if (rename(from, to) < 0) {
+        rc = tt_fail(TT_EIO, "cannot remove '%s': %s", from, strerror(errno));
+        goto out;
+    }
+    TT_TRY(tt_folder_sync(parent));
+    TT_TRY(fault("retention_remove", rank));
+    rc = tt_folder_remove(to);
+out:
+    tt_free(from);
+    tt_free(to);
+    return rc;
+}

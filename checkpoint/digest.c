@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Digests of tensors and joined checksums.
+ */
+#include "checkpoint/digest.h"
+
+#include "core/base/hash.h"
+
+static inline uint64_t mix(uint64_t index, uint64_t bits)
+{
+    return tt_mix64(tt_mix64(index + 0x9e3779b97f4a7c15u) ^ bits);
+}
+
+#define SUM(type)                                          \
+    do {                                                   \
+        const type *element = data;                        \
+        for (int64_t i = 0; i < n; i++)                    \
+            sum += mix((uint64_t)(first + i), element[i]); \
+    } while (0)
+
+uint64_t tt_digest_part(enum tt_dtype dtype, const void *data, int64_t first, int64_t n)
+{
+    uint64_t sum = 0;
+
+    switch (tt_dtype_size(dtype)) {
+    case 8:
+        SUM(uint64_t);
+        break;
+    case 4:
+        SUM(uint32_t);
+        break;
+    case 2:
+        SUM(uint16_t);
+        break;
+    default:
+        SUM(uint8_t);
+        break;
+    }
+    return sum;
+}
+
+/* a * b modulo the Castagnoli polynomial; bit 31 is x^0, as in the checksum itself. */
+static uint32_t multiply(uint32_t a, uint32_t b)
+{
+    uint32_t product = 0;
+
+    for (uint32_t bit = 1u << 31; bit; bit >>= 1) {
+        if (a & bit)
+            product ^= b;
+        b = b & 1 ? (b >> 1) ^ 0x82f63b78u : b >> 1;
+    }
+    return product;
+}
+
+uint32_t tt_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b)
+{
+    uint32_t power = 1u << 23; /* x^8: one byte */
+    uint32_t shift = 1u << 31; /* x^0 */
+
+    for (; size_b; size_b >>= 1) {
+        if (size_b & 1)
+            shift = multiply(shift, power);
+        power = multiply(power, power);
+    }
+    return multiply(shift, crc_a) ^ crc_b;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CHECKPOINT_DIGEST_H
+#define TT_CHECKPOINT_DIGEST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/graph/dtype.h"
+
+/**
+ * The layout-free digest of a tensor: the sum, modulo 2^64, over its elements of mix(index in the whole tensor, bits).
+ * A sum does not depend on who holds which rows, so the digest is equal for every world size and save policy, while a
+ * lost, doubled, moved or changed element changes it. Not a defence against an attacker.
+ *
+ *   data   n packed elements of dtype (of at least a byte)
+ *   first  index, in the whole tensor, of data's first element
+ *
+ * The digests of a tensor's parts add up to the tensor's.
+ */
+uint64_t tt_digest_part(enum tt_dtype dtype, const void *data, int64_t first, int64_t n);
+
+/** The CRC32C of A followed by B, from the CRCs of both and the size of B: no second pass over the bytes. */
+uint32_t tt_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);
+
+#endif

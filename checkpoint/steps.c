@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Finding checkpoints: run folder, checkpoint folder, step, plain safetensors folder.
+ */
+#include "checkpoint/steps.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sys/stat.h>
+
+#include <ctype.h>
+
+#include "core/base/file.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+
+int64_t tt_step_number(const char *name)
+{
+    int64_t number = 0;
+
+    if (strncmp(name, "step-", 5) != 0 || !isdigit((unsigned char)name[5]) || strlen(name) > 5 + 18)
+        return -1;
+    if (name[5] == '0' && name[6])
+        return -1;
+    for (const char *p = name + 5; *p; p++) {
+        if (!isdigit((unsigned char)*p))
+            return -1;
+        number = 10 * number + (*p - '0');
+    }
+    return number;
+}
+
+char *tt_step_path(const char *folder, int64_t step)
+{
+    return tt_format("%s/step-%" PRId64, folder, step);
+}
+
+static int compare_steps(const void *pa, const void *pb)
+{
+    const int64_t *a = pa, *b = pb;
+
+    return *a < *b ? -1 : *a > *b;
+}
+
+int tt_step_list(const char *folder, int64_t **ret_steps, int *ret_n)
+{
+    char **names = NULL;
+    int64_t *steps = NULL;
+    int n_names = 0, n = 0, cap = 0, rc = 0;
+
+    if (tt_path_exists(folder))
+        TT_TRY(tt_folder_list(folder, &names, &n_names));
+    for (int i = 0; i < n_names; i++)
+        if (tt_step_number(names[i]) >= 0)
+            TT_PUSH(steps, n, cap) = tt_step_number(names[i]);
+    if (n)
+        qsort(steps, (size_t)n, sizeof *steps, compare_steps);
+    *ret_steps = steps;
+    *ret_n = n;
+out:
+    tt_names_free(names, n_names);
+    return rc;
+}
+
+static int check_sizes(const char *step_path, const struct tt_manifest *manifest)
+{
+    int rc = 0;
+
+    for (int i = 0; i < manifest->n_files && rc == 0; i++) {
+        const struct tt_manifest_file *file = &manifest->file[i];
+        char *path = tt_format("%s/%s", step_path, file->path);
+        struct stat st;
+
+        if (stat(path, &st) < 0)
+            rc = tt_fail(TT_EDATA, "missing file '%s'", path);
+        else if ((int64_t)st.st_size != file->bytes)
+            rc = tt_fail(TT_EDATA, "'%s' has %" PRId64 " bytes, %" PRId64 " expected", path, (int64_t)st.st_size,
+                         file->bytes);
+        tt_free(path);
+    }
+    return rc;
+}
+
+int tt_step_check(const char *step_path, struct tt_manifest *ret_manifest)
+{
+    struct tt_manifest manifest = {0};
+    int rc = 0;
+
+    TT_TRY(tt_manifest_load(step_path, &manifest));
+    TT_TRY(tt_manifest_check_cover(&manifest));
+    TT_TRY(check_sizes(step_path, &manifest));
+    if (ret_manifest) {
+        *ret_manifest = manifest;
+        manifest = (struct tt_manifest){0};
+    }
+out:
+    tt_manifest_release(&manifest);
+    return rc;
+}
+
+static bool has_steps(const char *folder)
+{
+    int64_t *steps = NULL;
+    int n = 0;
+    bool found = tt_path_is_folder(folder) && tt_step_list(folder, &steps, &n) == 0 && n > 0;
+
+    tt_free(steps);
+    return found;
+}
+
+/* Looks into a folder: for steps in a folder below it (a run), for weights in it. */
+static int look_into(const char *path, enum tt_path_kind *ret_kind, char **ret_folder)
+{
+    char **names = NULL, *child;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list(path, &names, &n));
+    for (int i = 0; i < n; i++) {
+        size_t length = strlen(names[i]);
+
+        if (length > 12 && strcmp(names[i] + length - 12, ".safetensors") == 0) {
+            *ret_kind = TT_PATH_PLAIN;
+            *ret_folder = tt_strdup(path);
+            goto out;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        child = tt_format("%s/%s", path, names[i]);
+        if (has_steps(child)) {
+            *ret_kind = TT_PATH_FOLDER;
+            *ret_folder = child;
+            goto out;
+        }
+        tt_free(child);
+    }
+    rc = tt_fail(TT_EDATA, "no checkpoint in '%s': neither step-N folders nor .safetensors files", path);
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_folder)
+{
+    char *path = tt_strdup(given), *manifest, *run;
+    int rc = 0;
+
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+        path[n - 1] = 0;
+    manifest = tt_format("%s/manifest.json", path);
+    run = tt_format("%s/checkpoint", path);
+    *ret_folder = NULL;
+    if (!tt_path_exists(path)) {
+        rc = tt_fail(TT_EDATA, "no checkpoint at '%s': no such file or folder", path);
+    } else if (!tt_path_is_folder(path)) {
+        *ret_kind = TT_PATH_PLAIN;
+        *ret_folder = tt_strdup(path);
+    } else if (tt_path_exists(manifest) || tt_step_number(base_name(path)) >= 0) {
+        *ret_kind = TT_PATH_STEP;
+        *ret_folder = tt_strdup(path);
+    } else if (has_steps(path) || has_steps(run)) {
+        *ret_kind = TT_PATH_FOLDER;
+        *ret_folder = tt_strdup(has_steps(path) ? path : run);
+    } else {
+        rc = look_into(path, ret_kind, ret_folder);
+    }
+    tt_free(path);
+    tt_free(manifest);
+    tt_free(run);
+    return rc;
+}
+
+int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kind, char **ret_path)
+{
+    int64_t *steps = NULL;
+    char *folder = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_path_find(path, ret_kind, &folder));
+    if (*ret_kind != TT_PATH_FOLDER) {
+        *ret_path = folder;
+        folder = NULL;
+        goto out;
+    }
+    TT_TRY(tt_step_list(folder, &steps, &n));
+    *ret_kind = TT_PATH_STEP;
+    for (int i = n - 1; i >= 0; i--) {
+        char *step = tt_step_path(folder, steps[i]);
+
+        if (!good_only || tt_step_check(step, NULL) == 0) {
+            *ret_path = step;
+            goto out;
+        }
+        tt_warn("passing over damaged checkpoint '%s': %s", step, tt_error_message());
+        tt_free(step);
+    }
+    rc = tt_fail(TT_EDATA, "none of the %d checkpoints in '%s' is intact; the oldest: %s", n, folder,
+                 n ? tt_error_message() : "");
+out:
+    tt_free(steps);
+    tt_free(folder);
+    return rc;
+}

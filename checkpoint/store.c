@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The checkpoint folder of a job: shared view, lock, sweeping, retention.
+ */
+#include "checkpoint/store.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <ctype.h>
+
+#include "checkpoint/commit.h"
+#include "checkpoint/steps.h"
+#include "core/base/file.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+
+enum { NONCE_BYTES = 48, HOST_BYTES = 256, SEEN_TRIES = 50, SEEN_PAUSE_MS = 100 };
+
+static const char *const aside_kinds[] = {"tmp", "old", "trash"};
+
+char *tt_ckpt_store_aside(const struct tt_ckpt_store *store, const char *kind, int64_t step)
+{
+    return tt_format(".%s-step-%" PRId64 "-%s", kind, step, store->run_id);
+}
+
+static int check_run_id(const char *run_id)
+{
+    size_t n = strlen(run_id);
+
+    for (size_t i = 0; i < n; i++)
+        if (!isalnum((unsigned char)run_id[i]) && !strchr("-_.", run_id[i]))
+            n = 0;
+    if (n == 0 || n >= TT_RUN_ID_BYTES)
+        return tt_fail(TT_EINTERNAL, "run id '%s' is not a plain word of less than %d bytes", run_id, TT_RUN_ID_BYTES);
+    return 0;
+}
+
+static void pause_ms(int ms)
+{
+    struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000L};
+
+    (void)nanosleep(&t, NULL);
+}
+
+/* Every rank must see the file that rank 0 just wrote, or ranks would write into folders of their own. */
+static int check_seen(const char *folder, const char *nonce, int rank)
+{
+    char *path = tt_format("%s/.nonce-%s", folder, nonce), host[HOST_BYTES] = "?";
+    bool seen = false;
+    int rc = 0;
+
+    for (int i = 0; i < SEEN_TRIES && !seen; i++) { /* network file systems may show a new file late */
+        if (i)
+            pause_ms(SEEN_PAUSE_MS);
+        seen = tt_path_exists(path);
+    }
+    if (!seen) {
+        (void)gethostname(host, sizeof host - 1);
+        rc = tt_fail(TT_EDATA,
+                     "rank %d on host '%s' does not see the checkpoint folder '%s' of rank 0\n"
+                     "help: job.dump_folder must be on a file system that all hosts share",
+                     rank, host, folder);
+    }
+    tt_free(path);
+    return rc;
+}
+
+static int check_shared(struct tt_comm *comm, const char *folder)
+{
+    char nonce[NONCE_BYTES] = {0}, *path = NULL;
+    int rc = 0;
+
+    if (comm->rank == 0) {
+        (void)snprintf(nonce, sizeof nonce, "%d-%.0f", (int)getpid(), tt_clock_wall_sec() * 1e6);
+        path = tt_format("%s/.nonce-%s", folder, nonce);
+        if ((rc = tt_folder_make(folder)) == 0)
+            rc = tt_file_replace(path, nonce, strlen(nonce));
+    }
+    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_comm_broadcast(comm, nonce, sizeof nonce, 0));
+    TT_TRY(tt_comm_agree(comm, check_seen(folder, nonce, comm->rank)));
+out:
+    if (path)
+        (void)unlink(path);
+    tt_free(path);
+    return rc;
+}
+
+/* Who held the lock last, as JSON; NULL when nobody or he closed it properly. */
+static json_t *read_holder(int fd)
+{
+    char text[1024];
+    ssize_t n = pread(fd, text, sizeof text, 0);
+    json_t *holder = NULL;
+
+    if (n <= 0 || tt_json_parse(text, (size_t)n, ".lock", &holder) < 0)
+        return NULL;
+    return holder;
+}
+
+static int fail_locked(const char *folder, int fd)
+{
+    json_t *holder = read_holder(fd);
+    const char *host = json_string_value(json_object_get(holder, "host"));
+    const char *run_id = json_string_value(json_object_get(holder, "run_id"));
+    int rc = tt_fail(TT_EUSAGE,
+                     "another titan job is writing checkpoints into '%s' (run %s, process %" PRId64 " on %s)\n"
+                     "help: wait for it or stop it, or give this run another job.dump_folder",
+                     folder, run_id ? run_id : "?", (int64_t)json_integer_value(json_object_get(holder, "pid")),
+                     host ? host : "?");
+
+    json_decref(holder);
+    return rc;
+}
+
+static bool ends_with_id(const char *name, size_t prefix, const char *run_id)
+{
+    const char *p = name + prefix;
+
+    while (isdigit((unsigned char)*p))
+        p++;
+    return p > name + prefix && *p == '-' && strcmp(p + 1, run_id) == 0;
+}
+
+/* A folder that stepped aside while it was replaced is put back if its place is still empty. */
+static int sweep_one(const char *folder, const char *name, const char *kind)
+{
+    char *path = tt_format("%s/%s", folder, name);
+    char *to = tt_step_path(folder, strtoll(strstr(name, "step-") + 5, NULL, 10));
+    int rc = 0;
+
+    if (strcmp(kind, "old") == 0 && !tt_path_exists(to)) {
+        if (rename(path, to) < 0)
+            rc = tt_fail(TT_EIO, "cannot put '%s' back as '%s': %s", path, to, strerror(errno));
+        else
+            tt_warn("a save was interrupted while it replaced '%s'; the older one is back in its place", to);
+    } else {
+        rc = tt_folder_remove(path);
+    }
+    tt_free(path);
+    tt_free(to);
+    return rc;
+}
+
+/* Removes what a save or a retention of run_id left unfinished. */
+static int sweep(const char *folder, const char *run_id)
+{
+    enum { KINDS = sizeof aside_kinds / sizeof aside_kinds[0] };
+    char **names = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list(folder, &names, &n));
+    for (int i = 0; i < n; i++) {
+        for (int kind = 0; kind < KINDS; kind++) {
+            char prefix[32];
+            int length = snprintf(prefix, sizeof prefix, ".%s-step-", aside_kinds[kind]);
+
+            if (strncmp(names[i], prefix, (size_t)length) == 0 && ends_with_id(names[i], (size_t)length, run_id))
+                TT_TRY(sweep_one(folder, names[i], aside_kinds[kind]));
+        }
+    }
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
+static int write_holder(int fd, const char *folder, const char *run_id)
+{
+    char host[HOST_BYTES] = "?", *text;
+    json_t *holder;
+    int rc;
+
+    (void)gethostname(host, sizeof host - 1);
+    holder = json_pack("{s:s,s:s,s:I}", "run_id", run_id, "host", host, "pid", (json_int_t)getpid());
+    text = tt_json_text(holder);
+    rc = ftruncate(fd, 0) < 0 ? tt_fail(TT_EIO, "cannot write '%s/.lock': %s", folder, strerror(errno))
+                              : tt_file_pwrite(fd, folder, text, strlen(text), 0);
+    tt_free(text);
+    json_decref(holder);
+    return rc;
+}
+
+/* Rank 0: the lock, then the sweep that it permits. The kernel drops the lock when the process dies. */
+static int lock_and_sweep(struct tt_ckpt_store *store)
+{
+    char *path = tt_format("%s/.lock", store->folder);
+    json_t *holder = NULL;
+    const char *last;
+    int rc = 0;
+
+    store->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (store->lock_fd < 0) {
+        rc = tt_fail(TT_EIO, "cannot open '%s': %s", path, strerror(errno));
+        goto out;
+    }
+    if (flock(store->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+        rc = errno == EWOULDBLOCK ? fail_locked(store->folder, store->lock_fd)
+                                  : tt_fail(TT_EIO, "cannot lock '%s': %s", path, strerror(errno));
+        goto out;
+    }
+    holder = read_holder(store->lock_fd);
+    last = json_string_value(json_object_get(holder, "run_id"));
+    if (last && check_run_id(last) == 0)
+        TT_TRY(sweep(store->folder, last));
+    TT_TRY(sweep(store->folder, store->run_id));
+    TT_TRY(write_holder(store->lock_fd, store->folder, store->run_id));
+out:
+    if (rc < 0 && store->lock_fd >= 0) {
+        (void)close(store->lock_fd);
+        store->lock_fd = -1;
+    }
+    json_decref(holder);
+    tt_free(path);
+    return rc;
+}
+
+int tt_ckpt_store_open(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *folder,
+                       const char *run_id, struct tt_ckpt_store **ret_store)
+{
+    struct tt_ckpt_store *store = tt_calloc(1, sizeof *store);
+    int rc = 0;
+
+    store->comm = comm;
+    store->layout = *layout;
+    store->folder = tt_strdup(folder);
+    store->lock_fd = -1;
+    if (layout->dp_shard * layout->dp_replicate != comm->size ||
+        layout->replica * layout->dp_shard + layout->shard != comm->rank)
+        rc = tt_fail(TT_EINTERNAL, "checkpoint layout %d x %d, replica %d, shard %d does not fit rank %d of %d",
+                     layout->dp_replicate, layout->dp_shard, layout->replica, layout->shard, comm->rank, comm->size);
+    else if (comm->rank == 0 && (rc = check_run_id(run_id)) == 0)
+        (void)snprintf(store->run_id, sizeof store->run_id, "%s", run_id);
+    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_comm_broadcast(comm, store->run_id, sizeof store->run_id, 0));
+    TT_TRY(check_shared(comm, folder));
+    TT_TRY(tt_comm_agree(comm, comm->rank == 0 ? lock_and_sweep(store) : 0));
+    *ret_store = store;
+    store = NULL;
+out:
+    tt_ckpt_store_close(store);
+    return rc;
+}
+
+void tt_ckpt_store_close(struct tt_ckpt_store *store)
+{
+    if (!store)
+        return;
+    if (store->lock_fd >= 0) {
+        (void)!ftruncate(store->lock_fd, 0); /* closed properly: nothing to sweep after us */
+        (void)close(store->lock_fd);
+    }
+    tt_free(store->folder);
+    tt_free(store);
+}
+
+void tt_ckpt_store_retain(const struct tt_ckpt_store *store, int64_t just_saved, int keep)
+{
+    int64_t *steps = NULL;
+    int n = 0, kept = 1, rc = 0;
+
+    if (keep <= 0)
+        return;
+    TT_TRY(tt_step_list(store->folder, &steps, &n));
+    for (int i = n - 1; i >= 0; i--) {
+        char *path = tt_step_path(store->folder, steps[i]);
+        bool good = steps[i] != just_saved && tt_step_check(path, NULL) == 0;
+        char *name = tt_format("step-%" PRId64, steps[i]), *aside = tt_ckpt_store_aside(store, "trash", steps[i]);
+
+        if (good && ++kept > keep)
+            rc = tt_commit_remove(store->folder, name, aside, store->comm->rank);
+        tt_free(path);
+        tt_free(name);
+        tt_free(aside);
+        if (rc < 0)
+            goto out;
+    }
+out:
+    if (rc < 0)
+        tt_warn("old checkpoints could not be removed: %s", tt_error_message());
+    tt_free(steps);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CHECKPOINT_STORE_H
+#define TT_CHECKPOINT_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "checkpoint/state.h"
+#include "core/base/comm.h"
+#include "core/base/error.h"
+
+/**
+ * A checkpoint folder opened for saving by the ranks of a job.
+ *
+ * Opening it (collective) creates it, proves that every rank sees the same folder, takes the lock that keeps a second
+ * job out, and sweeps what a killed job left: temporary folders of this run, or of the last holder of the lock, who
+ * cannot be alive since the lock was free. Nothing else is ever removed without being asked for.
+ */
+enum { TT_RUN_ID_BYTES = 64 };
+
+struct tt_ckpt_store {
+    struct tt_comm *comm; /* borrowed */
+    struct tt_ckpt_layout layout;
+    char *folder;
+    char run_id[TT_RUN_ID_BYTES]; /* rank 0's */
+    int lock_fd;                  /* rank 0; -1 elsewhere */
+};
+
+/**
+ * Collective. run_id: letters, digits, '-', '_', '.'; rank 0's counts. Errors: TT_EUSAGE when another job holds the
+ * folder, TT_EDATA when a rank does not see rank 0's file (its host is named), TT_EIO.
+ */
+int tt_ckpt_store_open(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *folder,
+                       const char *run_id, struct tt_ckpt_store **ret_store) TT_MUST_CHECK;
+
+/** Gives the lock back. Not collective. NULL is allowed. */
+void tt_ckpt_store_close(struct tt_ckpt_store *store);
+
+/** Name of a folder on its way in or out, ".KIND-step-N-RUNID"; kind "tmp", "old" or "trash". The caller frees. */
+char *tt_ckpt_store_aside(const struct tt_ckpt_store *store, const char *kind, int64_t step);
+
+/**
+ * Removes old steps (rank 0, after a commit): keeps `just_saved` and the newest good others, `keep` in all; 0 keeps all.
+ * Damaged steps are neither counted nor removed. Failures are warnings.
+ */
+void tt_ckpt_store_retain(const struct tt_ckpt_store *store, int64_t just_saved, int keep);
+
+#endif

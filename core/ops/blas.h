@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_OPS_BLAS_H
+#define TT_OPS_BLAS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/team.h"
+
+/**
+ * c (m, n) = [acc +] A B in row-major order, where A is a (m, k), or a^T of a stored (k, m) when trans_a, and B likewise
+ * (k, n) or a stored (n, k). Row strides lda, ldb, ldc in elements; acc has c's strides and may be c itself.
+ * Dimensions and strides are below 2^31.
+ */
+struct tt_gemm {
+    bool trans_a, trans_b;
+    int64_t m, n, k;
+    const float *a, *b;
+    const float *acc; /* NULL: nothing is added */
+    float *c;
+    int64_t lda, ldb, ldc;
+};
+
+/** One product on the calling thread; tiles of a team run call it. */
+void tt_gemm_serial(const struct tt_gemm *gemm);
+
+/**
+ * One product on the team. The larger of m and n is cut into a power of two of tiles that depends on the shape only, k
+ * never; so the bits depend neither on the number of threads nor on who ran what.
+ */
+void tt_gemm(struct tt_team *team, const struct tt_gemm *gemm);
+
+/** The tiles that tt_gemm cuts a product into; for the tests. */
+int64_t tt_gemm_tiles(int64_t m, int64_t n, int64_t k);
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * EMBEDDING: row tokens[i] of the table for every token.
+ *   in   tokens (B, T) I32 in [0, V), which the loader has checked; w (V, D)      out  x (N, D)
+ *
+ * EMBEDDING_BWD: the gradient of the table, whole.
+ *   in   dx (N, D), tokens, acc (V, D) or none      out  dw (V, D) = [acc +] dx scattered to its rows
+ *   Tiles are ranges of columns; each walks the tokens in order, so a row's sum has one order on any number of threads.
+ */
+#include <string.h>
+
+#include "core/ops/kernels.h"
+#include "core/ops/rule.h"
+
+enum { TILE_ROWS = 64, TILE_COLUMNS = 64 };
+
+void tt_scatter_add_ref(float *dw, const float *dx, const int32_t *tokens, int64_t n, int64_t width, int64_t columns)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t c = 0; c < columns; c++)
+            dw[tokens[i] * width + c] += dx[i * width + c];
+}
+
+static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value tokens = graph->values[node->in[0]];
+    int64_t shape[2] = {tt_value_elements(&tokens), 0};
+
+    if (node->n_in != 2 || tokens.dtype != TT_I32 || graph->values[node->in[1]].ndim != 2)
+        return tt_op_mismatch(graph, node, "tokens (B, T) I32, w (V, D)");
+    shape[1] = tt_value_width(&graph->values[node->in[1]]);
+    return tt_op_output(graph, node, 0, name, NULL, 2, shape);
+}
+
+static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    int in[3] = {grad_out[0], forward.in[0], grad_in[1]}, rc = 0, grad;
+
+    TT_TRY(tt_rule_node(graph, TT_OP_EMBEDDING_BWD, &forward, in, 3, &forward.in[1], 1, &grad));
+    tt_rule_set(&forward, 1, grad, grad_in);
+out:
+    return rc;
+}
+
+static void gather_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_value *out = tt_call_out(call, 0);
+    int64_t width = tt_value_width(out);
+    struct tt_range part = tt_tile_range(tt_value_rows(out), TILE_ROWS, tile);
+    const int32_t *tokens = call->in[0];
+    const float *w = call->in[1];
+    float *x = call->out[0];
+
+    (void)worker;
+    for (int64_t i = part.begin; i < part.begin + part.n; i++)
+        memcpy(x + i * width, w + tokens[i] * width, (size_t)width * sizeof *x);
+}
+
+static void run(const struct tt_call *call)
+{
+    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_out(call, 0)), TILE_ROWS), gather_tile, (void *)call);
+}
+
+static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = 0.0;
+    ret_cost->bytes = 8.0 * tt_op_elements(graph, node) + (double)tt_value_bytes(&graph->values[node->in[0]]);
+}
+
+/* The output must have been chosen by the rule above: the inputs do not tell V. */
+static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value *dx = &graph->values[node->in[0]];
+    int64_t shape[2] = {0, tt_value_width(dx)};
+
+    if (node->n_in != 3 || node->n_out != 1 || tt_value_rows(dx) != tt_value_elements(&graph->values[node->in[1]]))
+        return tt_op_mismatch(graph, node, "dx (N, D), tokens (B, T) and an output made by the backward rule");
+    shape[0] = graph->values[node->out[0]].shape[0];
+    if (!tt_op_acc_fits(graph, node, 2, shape[0], shape[1]))
+        return tt_op_mismatch(graph, node, "acc (V, D)");
+    return tt_op_output(graph, node, 0, name, NULL, 2, shape);
+}
+
+static void begin_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_value *out = tt_call_out(call, 0);
+    int64_t width = tt_value_width(out);
+    struct tt_range part = tt_tile_range(tt_value_rows(out), TILE_ROWS, tile);
+    size_t bytes = (size_t)(part.n * width) * sizeof(float);
+    float *dw = (float *)call->out[0] + part.begin * width;
+
+    (void)worker;
+    if (call->in[2])
+        memcpy(dw, (const float *)call->in[2] + part.begin * width, bytes);
+    else
+        memset(dw, 0, bytes);
+}
+
+static void scatter_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_value *dx = tt_call_in(call, 0);
+    int64_t width = tt_value_width(dx);
+    struct tt_range part = tt_tile_range(width, TILE_COLUMNS, tile);
+
+    (void)worker;
+    tt_kernels()->scatter_add((float *)call->out[0] + part.begin, (const float *)call->in[0] + part.begin, call->in[1],
+                              tt_value_rows(dx), width, part.n);
+}
+
+static void run_bwd(const struct tt_call *call)
+{
+    const struct tt_value *out = tt_call_out(call, 0);
+
+    if (call->in[2] != call->out[0])
+        tt_team_run(call->team, tt_tiles(tt_value_rows(out), TILE_ROWS), begin_tile, (void *)call);
+    tt_team_run(call->team, tt_tiles(tt_value_width(out), TILE_COLUMNS), scatter_tile, (void *)call);
+}
+
+static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = (double)tt_value_elements(&graph->values[node->in[0]]);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+const struct tt_op_row tt_op_embedding = {
+    .name = "embedding",
+    .infer = infer,
+    .backward = backward,
+    .run = run,
+    .cost = cost,
+    .row_local = true,
+};
+
+const struct tt_op_row tt_op_embedding_bwd = {
+    .name = "embedding_bwd",
+    .infer = infer_bwd,
+    .run = run_bwd,
+    .cost = cost_bwd,
+    .alias = {3},
+};

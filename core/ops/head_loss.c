@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * HEAD_LOSS: the output projection and the cross-entropy of every token in one op.
+ *   in   x (N, D), w (V, D), labels (B, T) I32 in [0, V) or TT_LABEL_IGNORED      out  token_loss (N)
+ *
+ * HEAD_LOSS_GRAD: the same, and the gradients of sum(token_loss) * inv_valid_tokens in the same pass.
+ *   out  token_loss (N), dx (N, D), may take x's memory, dw (V, D)
+ *
+ * Logits exist for CHUNK tokens at a time, in scratch; they turn into their own gradient in place and are never made
+ * twice. The chunks are a function of N only and dw adds them in order.
+ */
+#include <math.h>
+
+#include "core/ops/blas.h"
+#include "core/ops/kernels.h"
+#include "core/ops/rule.h"
+
+enum { CHUNK = 512, TILE_ROWS = 8 };
+
+/* The row's logsumexp; also its largest logit. */
+static double logsumexp(const float *logits, int64_t vocab)
+{
+    double largest = -INFINITY, sum = 0.0;
+
+    for (int64_t v = 0; v < vocab; v++)
+        largest = fmax(largest, (double)logits[v]);
+    for (int64_t v = 0; v < vocab; v++)
+        sum += exp((double)logits[v] - largest);
+    return largest + log(sum);
+}
+
+void tt_cross_entropy_ref(float *loss, const float *logits, const int32_t *labels, int64_t rows, int64_t vocab)
+{
+    for (int64_t r = 0; r < rows; r++, logits += vocab)
+        loss[r] = labels[r] == TT_LABEL_IGNORED ? 0.0F : (float)(logsumexp(logits, vocab) - (double)logits[labels[r]]);
+}
+
+void tt_cross_entropy_grad_ref(float *loss, float *logits, const int32_t *labels, int64_t rows, int64_t vocab,
+                               float scale)
+{
+    tt_cross_entropy_ref(loss, logits, labels, rows, vocab);
+    for (int64_t r = 0; r < rows; r++, logits += vocab) {
+        double lse = logsumexp(logits, vocab);
+
+        for (int64_t v = 0; v < vocab; v++) {
+            double p = exp((double)logits[v] - lse) - (v == labels[r] ? 1.0 : 0.0);
+
+            logits[v] = labels[r] == TT_LABEL_IGNORED ? 0.0F : (float)((double)scale * p);
+        }
+    }
+}
+
+static int check(const struct tt_graph *graph, const struct tt_node *node)
+{
+    const struct tt_value *x = &graph->values[node->in[0]], *w = &graph->values[node->in[1]];
+    const struct tt_value *labels = &graph->values[node->in[2]];
+
+    if (node->n_in == 3 && tt_value_width(x) == tt_value_width(w) && labels->dtype == TT_I32 &&
+        tt_value_elements(labels) == tt_value_rows(x))
+        return 0;
+    return tt_op_mismatch(graph, node, "x (N, D), w (V, D), labels (B, T) I32");
+}
+
+static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    int64_t rows = tt_value_rows(&graph->values[node->in[0]]);
+    int rc = 0;
+
+    TT_TRY(check(graph, node));
+    TT_TRY(tt_op_output(graph, node, 0, name, NULL, 1, &rows));
+out:
+    return rc;
+}
+
+static int infer_grad(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[0]], w = graph->values[node->in[1]];
+    int64_t rows = tt_value_rows(&x);
+    int rc = 0;
+
+    TT_TRY(check(graph, node));
+    TT_TRY(tt_op_output(graph, node, 0, name, NULL, 1, &rows));
+    TT_TRY(tt_op_output(graph, node, 1, name, "dx", x.ndim, x.shape));
+    TT_TRY(tt_op_output(graph, node, 2, name, "dw", w.ndim, w.shape));
+out:
+    return rc;
+}
+
+struct chunk {
+    const struct tt_call *call;
+    int64_t begin, n;
+    int64_t width, vocab;
+    bool grad;
+};
+
+static void loss_tile(void *arg, int64_t tile, int worker)
+{
+    const struct chunk *chunk = arg;
+    const struct tt_call *call = chunk->call;
+    struct tt_range part = tt_tile_range(chunk->n, TILE_ROWS, tile);
+    float *logits = (float *)call->scratch + part.begin * chunk->vocab;
+    float *loss = (float *)call->out[0] + chunk->begin + part.begin;
+    const int32_t *labels = (const int32_t *)call->in[2] + chunk->begin + part.begin;
+
+    (void)worker;
+    if (chunk->grad)
+        tt_kernels()->cross_entropy_grad(loss, logits, labels, part.n, chunk->vocab, call->scalars->inv_valid_tokens);
+    else
+        tt_kernels()->cross_entropy(loss, logits, labels, part.n, chunk->vocab);
+}
+
+static void chunk_loss(struct chunk *chunk)
+{
+    const struct tt_call *call = chunk->call;
+
+    tt_gemm(call->team, &(struct tt_gemm){.trans_b = true,
+                                          .m = chunk->n,
+                                          .n = chunk->vocab,
+                                          .k = chunk->width,
+                                          .a = (const float *)call->in[0] + chunk->begin * chunk->width,
+                                          .lda = chunk->width,
+                                          .b = call->in[1],
+                                          .ldb = chunk->width,
+                                          .c = call->scratch,
+                                          .ldc = chunk->vocab});
+    tt_team_run(call->team, tt_tiles(chunk->n, TILE_ROWS), loss_tile, chunk);
+}
+
+/* dw first: dx may lie on x. */
+static void chunk_grads(const struct chunk *chunk)
+{
+    const struct tt_call *call = chunk->call;
+
+    tt_gemm(call->team, &(struct tt_gemm){.trans_a = true,
+                                          .m = chunk->vocab,
+                                          .n = chunk->width,
+                                          .k = chunk->n,
+                                          .a = call->scratch,
+                                          .lda = chunk->vocab,
+                                          .b = (const float *)call->in[0] + chunk->begin * chunk->width,
+                                          .ldb = chunk->width,
+                                          .acc = chunk->begin > 0 ? call->out[2] : NULL,
+                                          .c = call->out[2],
+                                          .ldc = chunk->width});
+    tt_gemm(call->team, &(struct tt_gemm){.m = chunk->n,
+                                          .n = chunk->width,
+                                          .k = chunk->vocab,
+                                          .a = call->scratch,
+                                          .lda = chunk->vocab,
+                                          .b = call->in[1],
+                                          .ldb = chunk->width,
+                                          .c = (float *)call->out[1] + chunk->begin * chunk->width,
+                                          .ldc = chunk->width});
+}
+
+static void run(const struct tt_call *call)
+{
+    const struct tt_value *x = tt_call_in(call, 0);
+    struct chunk chunk = {
+        .call = call,
+        .width = tt_value_width(x),
+        .vocab = tt_value_rows(tt_call_in(call, 1)),
+        .grad = call->node->op == TT_OP_HEAD_LOSS_GRAD,
+    };
+
+    for (int64_t i = 0; i < tt_tiles(tt_value_rows(x), CHUNK); i++) {
+        struct tt_range part = tt_tile_range(tt_value_rows(x), CHUNK, i);
+
+        chunk.begin = part.begin;
+        chunk.n = part.n;
+        chunk_loss(&chunk);
+        if (chunk.grad)
+            chunk_grads(&chunk);
+    }
+}
+
+static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    int64_t rows = tt_value_rows(&graph->values[node->in[0]]);
+
+    (void)threads;
+    return (rows < CHUNK ? rows : CHUNK) * tt_value_rows(&graph->values[node->in[1]]) * (int64_t)sizeof(float);
+}
+
+static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    const struct tt_value *x = &graph->values[node->in[0]], *w = &graph->values[node->in[1]];
+    double products = node->op == TT_OP_HEAD_LOSS ? 1.0 : 3.0;
+
+    ret_cost->flops = products * 2.0 * (double)tt_value_rows(x) * (double)tt_value_elements(w);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+const struct tt_op_row tt_op_head_loss = {
+    .name = "head_loss",
+    .infer = infer,
+    .run = run,
+    .cost = cost,
+    .scratch_bytes = scratch,
+};
+
+const struct tt_op_row tt_op_head_loss_grad = {
+    .name = "head_loss_grad",
+    .infer = infer_grad,
+    .run = run,
+    .cost = cost,
+    .scratch_bytes = scratch,
+    .alias = {0, 1},
+};

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_OPS_KERNELS_H
+#define TT_OPS_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/**
+ * The kernels under the ops: functions on plain arrays, one thread, no allocation, no failure. There are variants:
+ *
+ *     _ref       plain loops, sums in double: what the others are compared with
+ *     _generic   portable C that compilers vectorise: the default
+ *
+ * The variants for instruction sets take over single slots of the table at start (tt_kernels). To add one: define the
+ * function, put it in a table of variants (kernels.c); tests/kernels/kernelcheck then runs it, and times it.
+ *
+ *   add                 y = a + b; y may be a or b
+ *   attention_fwd       rows [first_row, first_row + rows) of one head of one sequence, rows <= TT_ATTENTION_ROWS:
+ *                       o = softmax(q k^T / sqrt(E)) v with causal mask, lse = log of the row's sum of exp. Pointers
+ *                       to the sequence's first row and the head's first column; row strides: q, o heads * E, k, v
+ *                       kv_heads * E, lse heads
+ *   attention_bwd       one key/value head of one sequence with all query heads that share it
+ *   cross_entropy       loss[r] = logsumexp(logits[r]) - logits[r][labels[r]], 0 where the label is TT_LABEL_IGNORED
+ *   cross_entropy_grad  also turns the logits into scale * (softmax - one_hot), rows of ignored labels into 0
+ *   rmsnorm_fwd         rstd = 1 / sqrt(mean(x^2) + eps) of each row, y = x rstd w; y may be x. |x| below 1e18 / width
+ *   rmsnorm_bwd         dx = [acc +] gradient, dw = the sum over these rows of dy x rstd; acc NULL, dx or other memory
+ *   rope                rotates the pairs of every head by the angle of the row's position (row % seq_len)
+ *   scatter_add         dw[tokens[i]] += dx[i] for i = 0..n-1 in order, `columns` columns of rows of `width`; a token is
+ *                       in the range of dw's rows (the loader checks)
+ *   sum_rows            y[c] = [acc[c] +] the sum over rows of x[r * width + c], c < columns; acc NULL, y or other memory
+ *   swiglu_fwd          h = g / (1 + exp(-g)) * u; h may be g or u
+ *   swiglu_bwd          its gradients; dg and du may each take the memory of one of dh, g, u
+ *
+ * Non-finite inputs make the outputs that depend on them non-finite.
+ */
+enum { TT_LABEL_IGNORED = -100 };
+
+/* Rows and keys of an attention tile. */
+enum { TT_ATTENTION_ROWS = 64, TT_ATTENTION_KEYS = 512 };
+
+struct tt_attention_shape {
+    int64_t seq_len;
+    int64_t heads, kv_heads, head_dim;
+};
+
+/* Of one key/value head: pointers to the sequence's first row, first column of the head (query side: of its group). */
+struct tt_attention_grads {
+    float *dq, *dk, *dv;
+    const float *dout, *q, *k, *v, *o, *lse;
+};
+
+struct tt_rope_shape {
+    int64_t seq_len, heads, head_dim;
+    bool inverse;     /* by the negative angle */
+    bool rotate_half; /* pairs (i, i + E/2), else (2i, 2i+1) */
+};
+
+/** Floats of scratch that attention_fwd and attention_bwd need. */
+int64_t tt_attention_fwd_scratch(int64_t seq_len);
+int64_t tt_attention_bwd_scratch(int64_t seq_len);
+
+struct tt_kernels {
+    const char *name;
+#define TT_KERNEL(name, args) void(*name) args;
+#include "core/ops/kernels.def"
+#undef TT_KERNEL
+};
+
+#define TT_KERNEL(name, args)  \
+    void tt_##name##_ref args; \
+    void tt_##name##_generic args;
+#include "core/ops/kernels.def"
+#undef TT_KERNEL
+
+/** The kernels in use: of each slot the fastest variant that this processor runs. */
+const struct tt_kernels *tt_kernels(void);
+
+/** The i-th variant, the reference first; a variant has all slots. NULL: no more. Only those this processor runs. */
+const struct tt_kernels *tt_kernels_variant(int i);
+
+/** Makes ops use another table (NULL: the default again). For tests; no team may be running. */
+void tt_kernels_use(const struct tt_kernels *kernels);
+
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * LINEAR: y = x w^T.
+ *   in   x (N, K), w (M, K)      out  y (N, M)
+ *
+ * LINEAR_BWD_X: in  dy (N, M), w, acc (N, K) or none      out  dx = [acc +] dy w, may take acc's memory
+ * LINEAR_BWD_W: in  dy, x, acc (M, K) or none             out  dw = [acc +] dy^T x, may take acc's memory
+ */
+#include "core/ops/blas.h"
+#include "core/ops/rule.h"
+
+/* The two matrices of in[0] and in[1]; a is any shape with N rows, b has two dimensions. */
+static bool matrices(const struct tt_graph *graph, const struct tt_node *node, int64_t *ret_a, int64_t *ret_b)
+{
+    const struct tt_value *a = &graph->values[node->in[0]], *b = &graph->values[node->in[1]];
+
+    ret_a[0] = tt_value_rows(a);
+    ret_a[1] = tt_value_width(a);
+    ret_b[0] = tt_value_rows(b);
+    ret_b[1] = tt_value_width(b);
+    return node->n_in >= 2 && a->ndim >= 2 && b->ndim >= 2;
+}
+
+static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    int64_t x[2], w[2], y[2];
+
+    if (!matrices(graph, node, x, w) || x[1] != w[1])
+        return tt_op_mismatch(graph, node, "x (N, K), w (M, K)");
+    y[0] = x[0];
+    y[1] = w[0];
+    return tt_op_output(graph, node, 0, name, NULL, 2, y);
+}
+
+static int infer_bwd_x(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    int64_t dy[2], w[2], dx[2];
+
+    if (!matrices(graph, node, dy, w) || dy[1] != w[0] || !tt_op_acc_fits(graph, node, 2, dy[0], w[1]))
+        return tt_op_mismatch(graph, node, "dy (N, M), w (M, K), acc (N, K)");
+    dx[0] = dy[0];
+    dx[1] = w[1];
+    return tt_op_output(graph, node, 0, name, NULL, 2, dx);
+}
+
+static int infer_bwd_w(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    int64_t dy[2], x[2], dw[2];
+
+    if (!matrices(graph, node, dy, x) || dy[0] != x[0] || !tt_op_acc_fits(graph, node, 2, dy[1], x[1]))
+        return tt_op_mismatch(graph, node, "dy (N, M), x (N, K), acc (M, K)");
+    dw[0] = dy[1];
+    dw[1] = x[1];
+    return tt_op_output(graph, node, 0, name, NULL, 2, dw);
+}
+
+static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    int x = forward.in[0], w = forward.in[1], rc = 0, grad;
+    int in_x[3] = {grad_out[0], w, grad_in[0]}, in_w[3] = {grad_out[0], x, grad_in[1]};
+
+    if (tt_rule_wanted(graph, x)) {
+        TT_TRY(tt_rule_node(graph, TT_OP_LINEAR_BWD_X, &forward, in_x, 3, &x, 1, &grad));
+        tt_rule_set(&forward, 0, grad, grad_in);
+    }
+    TT_TRY(tt_rule_node(graph, TT_OP_LINEAR_BWD_W, &forward, in_w, 3, &w, 1, &grad));
+    tt_rule_set(&forward, 1, grad, grad_in);
+out:
+    return rc;
+}
+
+static void run(const struct tt_call *call)
+{
+    const struct tt_value *x = tt_call_in(call, 0), *w = tt_call_in(call, 1);
+    int64_t n = tt_value_rows(x), k = tt_value_width(x), m = tt_value_rows(w);
+
+    tt_gemm(call->team, &(struct tt_gemm){.trans_b = true,
+                                          .m = n,
+                                          .n = m,
+                                          .k = k,
+                                          .a = call->in[0],
+                                          .lda = k,
+                                          .b = call->in[1],
+                                          .ldb = k,
+                                          .c = call->out[0],
+                                          .ldc = m});
+}
+
+static void run_bwd_x(const struct tt_call *call)
+{
+    const struct tt_value *dy = tt_call_in(call, 0), *w = tt_call_in(call, 1);
+    int64_t n = tt_value_rows(dy), m = tt_value_width(dy), k = tt_value_width(w);
+
+    tt_gemm(call->team, &(struct tt_gemm){.m = n,
+                                          .n = k,
+                                          .k = m,
+                                          .a = call->in[0],
+                                          .lda = m,
+                                          .b = call->in[1],
+                                          .ldb = k,
+                                          .acc = call->in[2],
+                                          .c = call->out[0],
+                                          .ldc = k});
+}
+
+static void run_bwd_w(const struct tt_call *call)
+{
+    const struct tt_value *dy = tt_call_in(call, 0), *x = tt_call_in(call, 1);
+    int64_t n = tt_value_rows(dy), m = tt_value_width(dy), k = tt_value_width(x);
+
+    tt_gemm(call->team, &(struct tt_gemm){.trans_a = true,
+                                          .m = m,
+                                          .n = k,
+                                          .k = n,
+                                          .a = call->in[0],
+                                          .lda = m,
+                                          .b = call->in[1],
+                                          .ldb = k,
+                                          .acc = call->in[2],
+                                          .c = call->out[0],
+                                          .ldc = k});
+}
+
+/* All three are 2 N M K: the elements of the output times twice the dimension that is summed over. */
+static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    const struct tt_value *a = &graph->values[node->in[0]];
+
+    ret_cost->flops = 2.0 * tt_op_elements(graph, node) *
+                      (double)(node->op == TT_OP_LINEAR_BWD_W ? tt_value_rows(a) : tt_value_width(a));
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+const struct tt_op_row tt_op_linear = {
+    .name = "linear",
+    .infer = infer,
+    .backward = backward,
+    .run = run,
+    .cost = cost,
+    .row_local = true,
+};
+
+const struct tt_op_row tt_op_linear_bwd_x = {
+    .name = "linear_bwd_x",
+    .infer = infer_bwd_x,
+    .run = run_bwd_x,
+    .cost = cost,
+    .alias = {3},
+    .row_local = true,
+};
+
+const struct tt_op_row tt_op_linear_bwd_w = {
+    .name = "linear_bwd_w",
+    .infer = infer_bwd_w,
+    .run = run_bwd_w,
+    .cost = cost,
+    .alias = {3},
+};

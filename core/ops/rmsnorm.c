@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * RMSNORM: y = x / sqrt(mean(x^2) + eps) * w, each row alone (Zhang & Sennrich 2019, eq. 4).
+ *   in   x (N, D), w (D)      out  y (N, D), rstd (N)      attr  eps
+ *
+ * RMSNORM_BWD:
+ *   in   dy (N, D), x, w, rstd, acc_dx (N, D) or none, acc_dw (D) or none
+ *   out  dx = [acc_dx +] ..., may take acc_dx's memory; dw (D) = [acc_dw +] ..., may take acc_dw's
+ *   dw is summed over blocks of DW_ROWS rows, then over the blocks in order.
+ */
+#include <math.h>
+
+#include "core/ops/kernels.h"
+#include "core/ops/rule.h"
+
+enum { DW_ROWS = 64, DW_COLUMNS = 64 };
+
+void tt_rmsnorm_fwd_ref(float *y, float *rstd, const float *x, const float *w, int64_t rows, int64_t width, float eps)
+{
+    for (int64_t r = 0; r < rows; r++, x += width, y += width) {
+        double sum = 0.0, scale;
+
+        for (int64_t i = 0; i < width; i++)
+            sum += (double)x[i] * (double)x[i];
+        scale = 1.0 / sqrt(sum / (double)width + (double)eps);
+        rstd[r] = (float)scale;
+        for (int64_t i = 0; i < width; i++)
+            y[i] = (float)((double)x[i] * scale * (double)w[i]);
+    }
+}
+
+void tt_rmsnorm_bwd_ref(float *dx, float *dw, const float *acc, const float *dy, const float *x, const float *w,
+                        const float *rstd, int64_t rows, int64_t width)
+{
+    for (int64_t i = 0; i < width; i++) {
+        double sum = 0.0;
+
+        for (int64_t r = 0; r < rows; r++)
+            sum += (double)dy[r * width + i] * (double)x[r * width + i] * (double)rstd[r];
+        dw[i] = (float)sum;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        double scale = (double)rstd[r], dot = 0.0;
+
+        for (int64_t i = r * width; i < (r + 1) * width; i++)
+            dot += (double)dy[i] * (double)w[i - r * width] * (double)x[i];
+        dot *= scale * scale / (double)width;
+        for (int64_t i = r * width; i < (r + 1) * width; i++)
+            dx[i] = (float)((acc ? (double)acc[i] : 0.0) +
+                            scale * ((double)dy[i] * (double)w[i - r * width] - (double)x[i] * dot));
+    }
+}
+
+void tt_sum_rows_ref(float *y, const float *acc, const float *x, int64_t rows, int64_t width, int64_t columns)
+{
+    for (int64_t c = 0; c < columns; c++) {
+        double sum = 0.0;
+
+        for (int64_t r = 0; r < rows; r++)
+            sum += (double)x[r * width + c];
+        y[c] = (float)(sum + (acc ? (double)acc[c] : 0.0));
+    }
+}
+
+static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[0]];
+    int64_t rows = tt_value_rows(&x);
+    int rc = 0;
+
+    if (node->n_in != 2 || tt_value_elements(&graph->values[node->in[1]]) != tt_value_width(&x))
+        return tt_op_mismatch(graph, node, "x (N, D), w (D)");
+    TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
+    TT_TRY(tt_op_output(graph, node, 1, name, "rstd", 1, &rows));
+out:
+    return rc;
+}
+
+static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    int in[6] = {grad_out[0], forward.in[0], forward.in[1], forward.out[1], grad_in[0], grad_in[1]};
+    int grad[2], rc = 0;
+
+    TT_TRY(tt_rule_node(graph, TT_OP_RMSNORM_BWD, &forward, in, 6, forward.in, 2, grad));
+    tt_rule_set(&forward, 0, grad[0], grad_in);
+    tt_rule_set(&forward, 1, grad[1], grad_in);
+out:
+    return rc;
+}
+
+static void run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_value *x = tt_call_in(call, 0);
+    int64_t width = tt_value_width(x);
+    struct tt_range part = tt_tile_range(tt_value_rows(x), DW_ROWS, tile);
+    int64_t at = part.begin * width;
+
+    (void)worker;
+    tt_kernels()->rmsnorm_fwd((float *)call->out[0] + at, (float *)call->out[1] + part.begin,
+                              (const float *)call->in[0] + at, call->in[1], part.n, width, call->node->attr.eps);
+}
+
+static void run(const struct tt_call *call)
+{
+    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 0)), DW_ROWS), run_tile, (void *)call);
+}
+
+static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = 4.0 * tt_op_elements(graph, node);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[1]];
+    int64_t rows = tt_value_rows(&x), width = tt_value_width(&x);
+    int rc = 0;
+
+    if (node->n_in != 6 || !tt_op_acc_fits(graph, node, 0, rows, width) || !tt_op_acc_fits(graph, node, 2, 1, width) ||
+        !tt_op_acc_fits(graph, node, 3, 1, rows) || !tt_op_acc_fits(graph, node, 4, rows, width) ||
+        !tt_op_acc_fits(graph, node, 5, 1, width))
+        return tt_op_mismatch(graph, node, "dy (N, D), x (N, D), w (D), rstd (N), acc_dx (N, D), acc_dw (D)");
+    TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
+    TT_TRY(tt_op_output(graph, node, 1, name, "weight", 1, &width));
+out:
+    return rc;
+}
+
+static void bwd_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_value *x = tt_call_in(call, 1);
+    int64_t width = tt_value_width(x);
+    struct tt_range part = tt_tile_range(tt_value_rows(x), DW_ROWS, tile);
+    int64_t at = part.begin * width;
+    const float *acc = call->in[4];
+
+    (void)worker;
+    tt_kernels()->rmsnorm_bwd((float *)call->out[0] + at, (float *)call->scratch + tile * width, acc ? acc + at : NULL,
+                              (const float *)call->in[0] + at, (const float *)call->in[1] + at, call->in[2],
+                              (const float *)call->in[3] + part.begin, part.n, width);
+}
+
+static void dw_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_value *x = tt_call_in(call, 1);
+    int64_t width = tt_value_width(x);
+    struct tt_range part = tt_tile_range(width, DW_COLUMNS, tile);
+    const float *acc = call->in[5];
+
+    (void)worker;
+    tt_kernels()->sum_rows((float *)call->out[1] + part.begin, acc ? acc + part.begin : NULL,
+                           (const float *)call->scratch + part.begin, tt_tiles(tt_value_rows(x), DW_ROWS), width,
+                           part.n);
+}
+
+static void run_bwd(const struct tt_call *call)
+{
+    const struct tt_value *x = tt_call_in(call, 1);
+
+    tt_team_run(call->team, tt_tiles(tt_value_rows(x), DW_ROWS), bwd_tile, (void *)call);
+    tt_team_run(call->team, tt_tiles(tt_value_width(x), DW_COLUMNS), dw_tile, (void *)call);
+}
+
+static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    const struct tt_value *x = &graph->values[node->in[1]];
+
+    (void)threads;
+    return tt_tiles(tt_value_rows(x), DW_ROWS) * tt_value_width(x) * (int64_t)sizeof(float);
+}
+
+static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = 10.0 * tt_op_elements(graph, node);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+const struct tt_op_row tt_op_rmsnorm = {
+    .name = "rmsnorm",
+    .infer = infer,
+    .backward = backward,
+    .run = run,
+    .cost = cost,
+    .alias = {1},
+    .row_local = true,
+};
+
+const struct tt_op_row tt_op_rmsnorm_bwd = {
+    .name = "rmsnorm_bwd",
+    .infer = infer_bwd,
+    .run = run_bwd,
+    .cost = cost_bwd,
+    .scratch_bytes = scratch_bwd,
+    .alias = {5, 6},
+};

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ROPE: rotates the pairs of every head by angles that grow with the token's position (Su et al. 2021).
+ *   in   x (N, H*E), table (T, E/2, 2) of cos and sin      out  of x's shape, may take x's memory
+ *   attr heads, head_dim, seq_len (row n stands at position n % seq_len), inverse, rotate_half
+ *
+ * The backward of a rotation is the rotation back: the same op with inverse flipped.
+ */
+#include "core/ops/kernels.h"
+#include "core/ops/rule.h"
+
+enum { TILE_ROWS = 64 };
+
+void tt_rope_ref(float *y, const float *x, const float *table, const struct tt_rope_shape *shape, int64_t first_row,
+                 int64_t rows)
+{
+    int64_t half = shape->head_dim / 2, step = shape->rotate_half ? half : 1, stride = shape->rotate_half ? 1 : 2;
+
+    for (int64_t head = 0; head < rows * shape->heads; head++, x += shape->head_dim, y += shape->head_dim) {
+        const float *angle = table + (first_row + head / shape->heads) % shape->seq_len * shape->head_dim;
+
+        for (int64_t i = 0; i < half; i++) {
+            double c = (double)angle[2 * i], s = shape->inverse ? -(double)angle[2 * i + 1] : (double)angle[2 * i + 1];
+            double a = (double)x[i * stride], b = (double)x[i * stride + step];
+
+            y[i * stride] = (float)(a * c - b * s);
+            y[i * stride + step] = (float)(a * s + b * c);
+        }
+    }
+}
+
+static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[0]];
+    const struct tt_attr *attr = &node->attr;
+
+    if (node->n_in != 2 || attr->head_dim % 2 != 0 || attr->seq_len < 1 ||
+        tt_value_width(&x) != (int64_t)attr->heads * attr->head_dim ||
+        tt_value_elements(&graph->values[node->in[1]]) < attr->seq_len * attr->head_dim)
+        return tt_op_mismatch(graph, node, "x (N, H*E), table (T, E/2, 2)");
+    return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
+}
+
+static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    struct tt_node back = forward;
+    int in[2] = {grad_out[0], forward.in[1]}, rc = 0, grad;
+
+    back.attr.inverse = !forward.attr.inverse;
+    TT_TRY(tt_rule_node(graph, TT_OP_ROPE, &back, in, 2, forward.in, 1, &grad));
+    TT_TRY(tt_rule_add(graph, &forward, 0, grad, grad_in));
+out:
+    return rc;
+}
+
+static void run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_attr *attr = &call->node->attr;
+    struct tt_rope_shape shape = {attr->seq_len, attr->heads, attr->head_dim, attr->inverse, attr->rotate_half};
+    struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 0)), TILE_ROWS, tile);
+    int64_t at = part.begin * shape.heads * shape.head_dim;
+
+    (void)worker;
+    tt_kernels()->rope((float *)call->out[0] + at, (const float *)call->in[0] + at, call->in[1], &shape, part.begin,
+                       part.n);
+}
+
+static void run(const struct tt_call *call)
+{
+    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 0)), TILE_ROWS), run_tile, (void *)call);
+}
+
+static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = 3.0 * tt_op_elements(graph, node);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+const struct tt_op_row tt_op_rope = {
+    .name = "rope",
+    .infer = infer,
+    .backward = backward,
+    .run = run,
+    .cost = cost,
+    .alias = {1},
+    .row_local = true,
+};

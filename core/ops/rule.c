@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the rows of the op table share.
+ */
+#include "core/ops/rule.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+
+enum { TEXT = 256 };
+
+static void describe(const struct tt_value *value, char *text, size_t size)
+{
+    size_t used = strlen(text);
+
+    for (int i = 0; i < value->ndim && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%lld", i ? ", " : " (", (long long)value->shape[i]);
+    if (used < size)
+        (void)snprintf(text + used, size - used, ")");
+}
+
+int tt_op_mismatch(const struct tt_graph *graph, const struct tt_node *node, const char *wanted)
+{
+    char found[TEXT] = "";
+
+    for (int i = 0; i < node->n_in; i++)
+        if (node->in[i] != TT_NONE)
+            describe(&graph->values[node->in[i]], found, sizeof found);
+    return tt_fail(TT_EINTERNAL, "%s wants %s, found%s", tt_op_row(node->op)->name, wanted, found);
+}
+
+int tt_op_output(struct tt_graph *graph, struct tt_node *node, int k, const char *name, const char *suffix, int ndim,
+                 const int64_t *shape)
+{
+    char *full;
+
+    if (k < node->n_out) {
+        const struct tt_value *out = &graph->values[node->out[k]];
+
+        if (out->ndim == ndim && memcmp(out->shape, shape, (size_t)ndim * sizeof *shape) == 0)
+            return 0;
+        return tt_op_mismatch(graph, node, "inputs that fit its output");
+    }
+    full = suffix ? tt_format("%s.%s", name, suffix) : tt_strdup(name);
+    node->out[k] = tt_graph_value(graph, TT_VALUE_ACTIVATION, TT_F32, full, ndim, shape);
+    node->n_out = k + 1;
+    tt_free(full);
+    return 0;
+}
+
+bool tt_op_acc_fits(const struct tt_graph *graph, const struct tt_node *node, int i, int64_t rows, int64_t width)
+{
+    const struct tt_value *acc;
+
+    if (i >= node->n_in || node->in[i] == TT_NONE)
+        return true;
+    acc = &graph->values[node->in[i]];
+    return tt_value_rows(acc) == rows && tt_value_width(acc) == width;
+}
+
+int tt_rule_node(struct tt_graph *graph, enum tt_op_id op, const struct tt_node *forward, const int *in, int n_in,
+                 const int *of, int n_of, int *ret_out)
+{
+    struct tt_node node = {.op = op, .backward = true, .n_in = n_in, .n_out = n_of, .attr = forward->attr};
+    int rc = 0;
+
+    memcpy(node.in, in, (size_t)n_in * sizeof *in);
+    for (int k = 0; k < n_of; k++) {
+        node.out[k] = tt_graph_grad_value(graph, of[k]);
+        graph->values[node.out[k]].producer = graph->n_nodes;
+    }
+    TT_TRY(tt_op_row(op)->infer(graph, &node, ""));
+    TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = node;
+    memcpy(ret_out, node.out, (size_t)n_of * sizeof *ret_out);
+out:
+    return rc;
+}
+
+void tt_rule_set(const struct tt_node *forward, int i, int grad, int *grad_in)
+{
+    for (int j = 0; j < forward->n_in; j++)
+        if (forward->in[j] == forward->in[i])
+            grad_in[j] = grad;
+}
+
+int tt_rule_add(struct tt_graph *graph, const struct tt_node *forward, int i, int grad, int *grad_in)
+{
+    int in[2] = {grad_in[i], grad}, sum = grad, rc = 0;
+
+    if (grad_in[i] != TT_NONE)
+        TT_TRY(tt_rule_node(graph, TT_OP_ADD, forward, in, 2, &forward->in[i], 1, &sum));
+    tt_rule_set(forward, i, sum, grad_in);
+out:
+    return rc;
+}
+
+bool tt_rule_wanted(const struct tt_graph *graph, int value)
+{
+    return graph->values[value].kind != TT_VALUE_INPUT && graph->values[value].kind != TT_VALUE_CONST;
+}
+
+double tt_op_bytes(const struct tt_graph *graph, const struct tt_node *node)
+{
+    double bytes = 0.0;
+
+    for (int i = 0; i < node->n_in; i++)
+        if (node->in[i] != TT_NONE)
+            bytes += (double)tt_value_bytes(&graph->values[node->in[i]]);
+    for (int k = 0; k < node->n_out; k++)
+        bytes += (double)tt_value_bytes(&graph->values[node->out[k]]);
+    return bytes;
+}
+
+double tt_op_elements(const struct tt_graph *graph, const struct tt_node *node)
+{
+    return (double)tt_value_elements(&graph->values[node->out[0]]);
+}

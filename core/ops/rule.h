@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_OPS_RULE_H
+#define TT_OPS_RULE_H
+
+#include "core/ops/op.h"
+
+/**
+ * What the rows of the op table share: shape checks, the nodes that backward rules append, costs.
+ */
+
+/**
+ * Output k of a node under inference: a new activation called `name`, or `name.suffix` when suffix is not NULL. Where a
+ * backward rule has chosen the output already, its shape is compared instead. 0 or TT_EINTERNAL.
+ */
+int tt_op_output(struct tt_graph *graph, struct tt_node *node, int k, const char *name, const char *suffix, int ndim,
+                 const int64_t *shape) TT_MUST_CHECK;
+
+/** TT_EINTERNAL with what the op wants and the shapes of its inputs. */
+int tt_op_mismatch(const struct tt_graph *graph, const struct tt_node *node, const char *wanted);
+
+/** Is input i absent (an optional accumulator), or a matrix (or vector, rows 1) of this shape? */
+bool tt_op_acc_fits(const struct tt_graph *graph, const struct tt_node *node, int i, int64_t rows, int64_t width);
+
+/**
+ * Appends a backward node of `forward`, with its attributes. Output k is a new gradient of value of[k].
+ * ret_out[k]: the id of output k.
+ */
+int tt_rule_node(struct tt_graph *graph, enum tt_op_id op, const struct tt_node *forward, const int *in, int n_in,
+                 const int *of, int n_of, int *ret_out) TT_MUST_CHECK;
+
+/** `grad` is now the whole gradient of forward's input i (also where the op reads the same value twice). */
+void tt_rule_set(const struct tt_node *forward, int i, int grad, int *grad_in);
+
+/** Adds `grad` to the gradient of forward's input i: appends an ADD if there is a sum already. */
+int tt_rule_add(struct tt_graph *graph, const struct tt_node *forward, int i, int grad, int *grad_in) TT_MUST_CHECK;
+
+/** Is a gradient of this value of any use? Not for tokens and tables. */
+bool tt_rule_wanted(const struct tt_graph *graph, int value);
+
+/** Bytes of all inputs and outputs of a node. */
+double tt_op_bytes(const struct tt_graph *graph, const struct tt_node *node);
+
+/** Elements of a node's first output, as a flop count. */
+double tt_op_elements(const struct tt_graph *graph, const struct tt_node *node);
+
+/* A run of a team over items [0, n) in tiles of `size`: the tile's range. */
+struct tt_range {
+    int64_t begin, n;
+};
+
+static inline int64_t tt_tiles(int64_t n, int64_t size)
+{
+    return (n + size - 1) / size;
+}
+
+static inline struct tt_range tt_tile_range(int64_t n, int64_t size, int64_t tile)
+{
+    struct tt_range range = {tile * size, size};
+
+    if (range.begin + range.n > n)
+        range.n = n - range.begin;
+    return range;
+}
+
+#endif

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT */
+#include "ckpt_support.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "checkpoint/load.h"
+#include "checkpoint/plan.h"
+#include "core/base/file.h"
+#include "core/base/hash.h"
+#include "core/base/mem.h"
+#include "parallel/comm_threads.h"
+
+static const struct tt_ckpt_chunk tensors[] = {
+    {"tok_embeddings.weight", TT_F32, 2, {613, 1001}, 0, 0, NULL},
+    {"layers.0.attention.wq.weight", TT_F32, 2, {7, 5}, 0, 0, NULL},
+    {"layers.0.cube", TT_F32, 3, {5, 3, 2}, 0, 0, NULL},
+    {"layers.0.few", TT_F32, 2, {2, 3}, 0, 0, NULL},
+    {"layers.0.one", TT_F32, 1, {1}, 0, 0, NULL},
+    {"layers.0.half", TT_BF16, 2, {11, 3}, 0, 0, NULL},
+    {"norm.weight", TT_F32, 1, {13}, 0, 0, NULL},
+    {"scalar", TT_F32, 0, {0}, 0, 0, NULL},
+};
+enum { TENSORS = sizeof tensors / sizeof tensors[0] };
+
+static uint32_t element(const char *name, int64_t index, int64_t step)
+{
+    return (uint32_t)tt_mix64(tt_hash64(name, strlen(name), (uint64_t)step + 1) ^ (uint64_t)index);
+}
+
+static void fill(struct tt_ckpt_chunk *c, const struct tt_ckpt_layout *layout, int64_t step)
+{
+    int64_t item = (int64_t)tt_dtype_size(c->dtype), row = tt_ckpt_row_bytes(c), n;
+
+    tt_ckpt_rows(tt_ckpt_row_number(c), layout->dp_shard, layout->shard, &c->row_begin, &c->row_count);
+    n = c->row_count * row / item;
+    c->data = n ? tt_calloc((size_t)n, (size_t)item) : NULL;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t value = step < 0 ? 0xdeadbeefu : element(c->name, c->row_begin * (row / item) + i, step);
+
+        memcpy((char *)c->data + i * item, &value, (size_t)item);
+    }
+}
+
+static bool is_filled(const struct tt_ckpt_chunk *c, int64_t step)
+{
+    int64_t item = (int64_t)tt_dtype_size(c->dtype), row = tt_ckpt_row_bytes(c);
+
+    for (int64_t i = 0; i < c->row_count * row / item; i++) {
+        uint32_t value = element(c->name, c->row_begin * (row / item) + i, step);
+
+        if (memcmp((const char *)c->data + i * item, &value, (size_t)item) != 0)
+            return false;
+    }
+    return true;
+}
+
+void test_state_init(struct test_state *t, int dp_shard, int dp_replicate, int rank, int64_t step)
+{
+    struct tt_ckpt_state *s = &t->state;
+
+    t->layout = (struct tt_ckpt_layout){dp_shard, dp_replicate, rank % dp_shard, rank / dp_shard};
+    *s = (struct tt_ckpt_state){TENSORS, tt_calloc(TENSORS, sizeof *s->model), 2 * TENSORS,
+                                tt_calloc((size_t)2 * TENSORS, sizeof *s->optim)};
+    for (int i = 0; i < TENSORS; i++) {
+        s->model[i] = tensors[i];
+        s->optim[2 * i] = tensors[i];
+        s->optim[2 * i + 1] = tensors[i];
+        s->optim[2 * i].name = tt_format("state.%s.exp_avg", tensors[i].name);
+        s->optim[2 * i + 1].name = tt_format("state.%s.exp_avg_sq", tensors[i].name);
+        fill(&s->model[i], &t->layout, step);
+        fill(&s->optim[2 * i], &t->layout, step);
+        fill(&s->optim[2 * i + 1], &t->layout, step);
+    }
+}
+
+void test_state_release(struct test_state *t)
+{
+    for (int i = 0; i < t->state.n_model; i++)
+        tt_free(t->state.model[i].data);
+    for (int i = 0; i < t->state.n_optim; i++) {
+        tt_free(t->state.optim[i].data);
+        tt_free((char *)(uintptr_t)t->state.optim[i].name);
+    }
+    tt_free(t->state.model);
+    tt_free(t->state.optim);
+}
+
+bool test_state_is(const struct test_state *t, int64_t step, bool model_only)
+{
+    for (int i = 0; i < t->state.n_model; i++)
+        if (!is_filled(&t->state.model[i], step))
+            return false;
+    for (int i = 0; i < t->state.n_optim && !model_only; i++)
+        if (!is_filled(&t->state.optim[i], step))
+            return false;
+    return true;
+}
+
+static json_t *test_meta(const struct test_job *job)
+{
+    return json_pack("{s:I,s:I,s:I,s:{s:i,s:i,s:i,s:i,s:i},s:{s:{s:s}}}", "step", (json_int_t)job->step, "ntokens_seen",
+                     (json_int_t)job->step * 2048, "sample_cursor", (json_int_t)job->step * 8, "mesh", "pp", 1,
+                     "dp_replicate", job->dp_replicate, "dp_shard", job->dp_shard, "cp", 1, "tp", 1, "config", "model",
+                     "name", "llama3");
+}
+
+static int save_rank(struct tt_comm *comm, void *arg)
+{
+    static const struct tt_ckpt_asset asset = {"tokenizer.json", "{\"a\": 1}\n", 9};
+    struct test_job *job = arg;
+    struct tt_ckpt_store *store = NULL;
+    struct tt_ckpt_saved saved;
+    struct test_state t;
+    json_t *meta = test_meta(job);
+    struct tt_ckpt_save save = {&t.state, meta, &asset, 1, "all", job->keep};
+    int rc = 0;
+
+    test_state_init(&t, job->dp_shard, job->dp_replicate, comm->rank, job->step);
+    TT_TRY(tt_ckpt_store_open(comm, &t.layout, job->folder, job->run_id, &store));
+    TT_TRY(tt_ckpt_save(store, &save, &saved));
+    if (comm->rank == 0)
+        job->saved = saved;
+out:
+    tt_ckpt_store_close(store);
+    test_state_release(&t);
+    json_decref(meta);
+    return rc;
+}
+
+static int load_rank(struct tt_comm *comm, struct test_job *job, bool resume)
+{
+    struct test_state t;
+    json_t *meta = NULL;
+    int64_t step = -1, wrong = 0;
+    int rc = 0;
+
+    test_state_init(&t, job->dp_shard, job->dp_replicate, comm->rank, -1);
+    if (resume)
+        TT_TRY(tt_ckpt_resume(comm, &t.layout, job->folder, job->load_step, job->skip, &t.state, &step, &meta));
+    else
+        TT_TRY(tt_ckpt_load(comm, &t.layout, job->path, job->skip, &t.state, &meta));
+    wrong = !test_state_is(&t, job->expect, (job->skip & TT_SKIP_OPTIMIZER) != 0);
+    TT_TRY(tt_comm_sum_i64(comm, &wrong, 1));
+    if (comm->rank == 0) {
+        job->found = step;
+        job->wrong = (int)wrong;
+    }
+out:
+    json_decref(meta);
+    test_state_release(&t);
+    return rc;
+}
+
+static int resume_rank(struct tt_comm *comm, void *arg)
+{
+    return load_rank(comm, arg, true);
+}
+
+static int path_rank(struct tt_comm *comm, void *arg)
+{
+    return load_rank(comm, arg, false);
+}
+
+int test_save(struct test_job *job)
+{
+    return tt_comm_threads_run(job->dp_shard * job->dp_replicate, save_rank, job);
+}
+
+int test_resume(struct test_job *job)
+{
+    return tt_comm_threads_run(job->dp_shard * job->dp_replicate, resume_rank, job);
+}
+
+int test_load(struct test_job *job)
+{
+    return tt_comm_threads_run(job->dp_shard * job->dp_replicate, path_rank, job);
+}
+
+char *test_folder(void)
+{
+    char *folder = tt_strdup("/tmp/titan-ckpt-XXXXXX");
+
+    assert_non_null(mkdtemp(folder));
+    return folder;
+}
+
+void test_flip(const char *path, int64_t bit)
+{
+    int fd = open(path, O_RDWR);
+    uint8_t byte;
+
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, bit / 8), 1);
+    byte ^= (uint8_t)(1 << bit % 8);
+    assert_int_equal(pwrite(fd, &byte, 1, bit / 8), 1);
+    (void)close(fd);
+}
+
+void test_resize(const char *path, int64_t delta)
+{
+    struct stat st;
+
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(truncate(path, st.st_size + delta), 0);
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TESTS_CKPT_SUPPORT_H
+#define TT_TESTS_CKPT_SUPPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "checkpoint/save.h"
+#include "checkpoint/state.h"
+#include "core/base/comm.h"
+
+/**
+ * A small model for checkpoint tests: shapes that do not divide, fewer rows than ranks, one row, a scalar, other dtypes,
+ * and one tensor large enough to be cut over replicas. Every element's value is a function of name, index and step.
+ */
+struct test_state {
+    struct tt_ckpt_state state;
+    struct tt_ckpt_layout layout;
+};
+
+/** This rank's rows, filled for `step`; step < 0: filled with rubbish, to be loaded into. */
+void test_state_init(struct test_state *t, int dp_shard, int dp_replicate, int rank, int64_t step);
+void test_state_release(struct test_state *t);
+
+/** Whether every element is that of `step`; optimizer too unless model_only. */
+bool test_state_is(const struct test_state *t, int64_t step, bool model_only);
+
+/** A job of dp_shard x dp_replicate thread ranks that does one thing with a checkpoint folder. */
+struct test_job {
+    const char *folder;
+    const char *run_id;
+    int dp_shard, dp_replicate;
+    int64_t step; /* to save */
+    int keep;
+    int64_t load_step;
+    unsigned skip;
+    const char *path; /* for test_load */
+    int64_t found;    /* test_resume: the step */
+    int wrong;        /* ranks whose state was not that of `expect` after a load */
+    int64_t expect;
+    struct tt_ckpt_saved saved;
+};
+
+/** Collective over thread ranks; each returns the code of the call under test. */
+int test_save(struct test_job *job);
+int test_resume(struct test_job *job);
+int test_load(struct test_job *job);
+
+/** A fresh folder below the system's temporary folder; the caller frees and removes it. */
+char *test_folder(void);
+
+/** Reads a whole file, applies, writes it back: flips bit `bit`, or cuts (delta < 0) or adds (delta > 0) bytes. */
+void test_flip(const char *path, int64_t bit);
+void test_resize(const char *path, int64_t delta);
+
+#endif

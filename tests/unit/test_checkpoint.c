@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Saving on P ranks and loading on Q, the save plan, and what identical state leaves on disk. Ranks are threads.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "checkpoint/cast.h"
+#include "checkpoint/digest.h"
+#include "checkpoint/load.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/plan.h"
+#include "checkpoint/steps.h"
+#include "ckpt_support.h"
+#include "core/base/file.h"
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "parallel/comm_threads.h"
+
+static const struct {
+    int shard, replicate;
+} meshes[] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {8, 1}, {1, 2}, {2, 2}, {3, 2}, {1, 3}};
+enum { MESHES = sizeof meshes / sizeof meshes[0] };
+
+static struct tt_manifest load_manifest(const char *folder, int64_t step)
+{
+    struct tt_manifest manifest = {0};
+    char *path = tt_step_path(folder, step);
+
+    if (tt_step_check(path, &manifest) != 0)
+        fail_msg("%s", tt_error_message());
+    tt_free(path);
+    return manifest;
+}
+
+static void saved_on_p_ranks_loads_on_q(void **state)
+{
+    struct tt_manifest first = {0};
+    char *folder = test_folder();
+
+    (void)state;
+    for (int p = 0; p < MESHES; p++) {
+        struct test_job save = {folder, "run", meshes[p].shard, meshes[p].replicate, .step = p + 1};
+        struct tt_manifest manifest;
+
+        if (test_save(&save) != 0)
+            fail_msg("save on %dx%d: %s", meshes[p].replicate, meshes[p].shard, tt_error_message());
+        manifest = load_manifest(folder, p + 1);
+        assert_int_equal(manifest.n_files, save.saved.files);
+        tt_manifest_release(&manifest);
+        for (int q = 0; q < MESHES; q++) {
+            struct test_job load = {folder,          "run",          meshes[q].shard, meshes[q].replicate,
+                                    .load_step = -1, .expect = p + 1};
+
+            if (test_resume(&load) != 0)
+                fail_msg("saved on %d, loaded on %d: %s", p, q, tt_error_message());
+            assert_int_equal(load.found, p + 1);
+            assert_int_equal(load.wrong, 0);
+        }
+    }
+    tt_manifest_release(&first);
+    assert_int_equal(tt_folder_remove(folder), 0);
+    tt_free(folder);
+}
+
+static void digests_do_not_depend_on_the_layout(void **state)
+{
+    struct tt_manifest first = {0};
+
+    (void)state;
+    for (int p = 0; p < MESHES; p++) {
+        char *folder = test_folder();
+        struct test_job save = {folder, "run", meshes[p].shard, meshes[p].replicate, .step = 5};
+        struct tt_manifest manifest;
+
+        assert_int_equal(test_save(&save), 0);
+        manifest = load_manifest(folder, 5);
+        if (p == 0)
+            first = manifest;
+        assert_int_equal(manifest.n_tensors, first.n_tensors);
+        for (int i = 0; i < manifest.n_tensors; i++) {
+            assert_true(manifest.tensor[i].has_digest);
+            assert_true(manifest.tensor[i].digest == first.tensor[i].digest);
+        }
+        if (p)
+            tt_manifest_release(&manifest);
+        assert_int_equal(tt_folder_remove(folder), 0);
+        tt_free(folder);
+    }
+    tt_manifest_release(&first);
+}
+
+static void same_state_gives_same_bytes(void **state)
+{
+    char *folder[2] = {test_folder(), test_folder()};
+    struct tt_manifest manifest;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct test_job save = {folder[i], i ? "monday" : "tuesday", 2, 2, .step = 3};
+
+        assert_int_equal(test_save(&save), 0);
+    }
+    manifest = load_manifest(folder[0], 3);
+    assert_true(manifest.n_files > 4);
+    for (int i = 0; i < manifest.n_files; i++) {
+        char *text[2], *path;
+        size_t size[2];
+
+        for (int k = 0; k < 2; k++) {
+            path = tt_format("%s/step-3/%s", folder[k], manifest.file[i].path);
+            assert_int_equal(tt_file_read(path, &text[k], &size[k]), 0);
+            tt_free(path);
+        }
+        assert_int_equal(size[0], size[1]);
+        assert_memory_equal(text[0], text[1], size[0]);
+        assert_int_equal(tt_crc32c(0, text[0], size[0]), manifest.file[i].crc);
+        tt_free(text[0]);
+        tt_free(text[1]);
+    }
+    tt_manifest_release(&manifest);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tt_folder_remove(folder[i]), 0);
+        tt_free(folder[i]);
+    }
+}
+
+static void replicas_share_the_work(void **state)
+{
+    const struct tt_ckpt_policy *policy = NULL;
+    struct tt_ckpt_plan plan;
+    struct test_state t;
+    int64_t load[6] = {0};
+
+    (void)state;
+    test_state_init(&t, 2, 3, 0, 1);
+    assert_int_equal(tt_ckpt_policy_find("all", &policy), 0);
+    assert_int_equal(tt_ckpt_policy_find("some", &policy), TT_EUSAGE);
+    tt_ckpt_plan_make(&t.state, &t.layout, policy, &plan);
+    for (int i = 0; i < plan.n; i++) {
+        const struct tt_ckpt_piece *p = &plan.piece[i];
+        int n;
+        const struct tt_ckpt_chunk *c = &tt_ckpt_state_group(&t.state, p->group, &n)[p->tensor];
+
+        assert_true(p->row_count > 0);
+        load[p->writer] += p->row_count * tt_ckpt_row_bytes(c);
+        for (int k = 0; k < i; k++) /* one chunk of a name in a file */
+            assert_false(plan.piece[k].group == p->group && plan.piece[k].tensor == p->tensor &&
+                         plan.piece[k].writer == p->writer);
+    }
+    for (int rank = 0; rank < 6; rank++)
+        assert_true(load[rank] * 100 > plan.bytes * 98 / 6 && load[rank] * 100 < plan.bytes * 102 / 6);
+    tt_ckpt_plan_release(&plan);
+    test_state_release(&t);
+}
+
+static void rows_are_cut_as_torch_chunk(void **state)
+{
+    int64_t begin, count;
+
+    (void)state;
+    tt_ckpt_rows(7, 4, 3, &begin, &count); /* 2 2 2 1 */
+    assert_int_equal(begin, 6);
+    assert_int_equal(count, 1);
+    tt_ckpt_rows(5, 4, 3, &begin, &count); /* 2 2 1 0 */
+    assert_int_equal(count, 0);
+    tt_ckpt_rows(0, 4, 1, &begin, &count);
+    assert_int_equal(count, 0);
+}
+
+static void crc_of_joined_parts(void **state)
+{
+    char bytes[3000];
+
+    (void)state;
+    for (int i = 0; i < 3000; i++)
+        bytes[i] = (char)(i * 31);
+    for (size_t cut = 0; cut <= 3000; cut += 250)
+        assert_int_equal(tt_crc32c_combine(tt_crc32c(0, bytes, cut), tt_crc32c(0, bytes + cut, 3000 - cut), 3000 - cut),
+                         tt_crc32c(0, bytes, 3000));
+}
+
+static void digest_sees_every_change(void **state)
+{
+    uint32_t data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    uint64_t digest = tt_digest_part(TT_F32, data, 0, 8);
+
+    (void)state;
+    assert_true(tt_digest_part(TT_F32, data, 0, 3) + tt_digest_part(TT_F32, data + 3, 3, 5) == digest);
+    assert_true(tt_digest_part(TT_F32, data, 1, 8) != digest);
+    data[2] = 4;
+    data[3] = 3;
+    assert_true(tt_digest_part(TT_F32, data, 0, 8) != digest);
+}
+
+static void casts_round_to_nearest_even(void **state)
+{
+    const float values[] = {1.0f, 1.00390625f, 1.01171875f, -2.5f, 65504.0f, 65520.0f, 0x1p-24f, 0x1.8p-25f, 3.0e38f};
+    const uint16_t bf16[] = {0x3f80, 0x3f80, 0x3f82, 0xc020, 0x4780, 0x4780, 0x3380, 0x3340, 0x7f62};
+    const uint16_t f16[] = {0x3c00, 0x3c04, 0x3c0c, 0xc100, 0x7bff, 0x7c00, 0x0001, 0x0001, 0x7c00};
+    uint16_t out[9];
+    float back[9];
+
+    (void)state;
+    tt_cast(TT_BF16, out, TT_F32, values, 9);
+    assert_memory_equal(out, bf16, sizeof out);
+    tt_cast(TT_F16, out, TT_F32, values, 9);
+    assert_memory_equal(out, f16, sizeof out);
+    tt_cast(TT_F32, back, TT_F16, out, 5);
+    assert_memory_equal(back, values, sizeof back[0] * 5);
+    assert_false(tt_cast_known(TT_I32, TT_F32));
+}
+
+static void retention_keeps_the_newest_good(void **state)
+{
+    char *folder = test_folder(), *manifest;
+    int64_t *steps = NULL;
+    int n = 0;
+
+    (void)state;
+    for (int step = 1; step <= 4; step++) {
+        struct test_job save = {folder, "run", 2, 1, .step = step, .keep = 0};
+
+        assert_int_equal(test_save(&save), 0);
+    }
+    manifest = tt_format("%s/step-4/manifest.json", folder);
+    test_flip(manifest, 100); /* step 4 is damaged: it does not count, and it is not removed */
+    assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = 5, .keep = 2}), 0);
+    assert_int_equal(tt_step_list(folder, &steps, &n), 0);
+    assert_int_equal(n, 3);
+    assert_int_equal(steps[0], 3);
+    assert_int_equal(steps[1], 4);
+    assert_int_equal(steps[2], 5);
+    tt_free(steps);
+    /* Saving an older step, after a run went back: it stays although newer ones exist. */
+    assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = 2, .keep = 2}), 0);
+    assert_int_equal(tt_step_list(folder, &steps, &n), 0);
+    assert_int_equal(n, 3);
+    assert_int_equal(steps[0], 2);
+    assert_int_equal(steps[2], 5);
+    tt_free(steps);
+    tt_free(manifest);
+    assert_int_equal(tt_folder_remove(folder), 0);
+    tt_free(folder);
+}
+
+static int warnings;
+
+static void count_warning(void *arg, enum tt_log_level level, const char *text)
+{
+    (void)arg;
+    (void)text;
+    warnings += level == TT_LOG_WARNING;
+}
+
+static void resume_passes_over_damage_loudly(void **state)
+{
+    char *folder = test_folder(),
+         *shard = tt_format("%s/step-2/model/shard-00001-model-00001-of-00001.safetensors", folder);
+    struct test_job load = {folder, "run", 3, 1, .load_step = -1, .expect = 1};
+
+    (void)state;
+    assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = 1}), 0);
+    assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = 2}), 0);
+    test_flip(shard, 8 * 5000);
+    warnings = 0;
+    tt_log_set_sink(count_warning, NULL);
+    assert_int_equal(test_resume(&load), 0);
+    tt_log_set_sink(NULL, NULL);
+    assert_int_equal(load.found, 1);
+    assert_int_equal(load.wrong, 0);
+    assert_int_equal(warnings, 1);
+    load.load_step = 2; /* asked for by name: an error */
+    assert_int_equal(test_resume(&load), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "checksum"));
+    load.load_step = 7;
+    assert_int_equal(test_resume(&load), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "it holds steps 2, 1"));
+    tt_free(shard);
+    shard = tt_format("%s/step-1/manifest.json", folder);
+    test_resize(shard, -1);
+    load.load_step = -1;
+    assert_int_equal(test_resume(&load), TT_EDATA); /* never a silent start from nothing */
+    assert_non_null(strstr(tt_error_message(), "none of the 2 checkpoints"));
+    tt_free(shard);
+    assert_int_equal(tt_folder_remove(folder), 0);
+    assert_int_equal(test_resume(&load), 0);
+    assert_int_equal(load.found, -1);
+    tt_free(folder);
+}
+
+static int load_other_model(struct tt_comm *comm, void *arg)
+{
+    struct test_job *job = arg;
+    struct test_state t;
+    json_t *meta = NULL;
+    int64_t step;
+    int rc;
+
+    test_state_init(&t, comm->size, 1, comm->rank, -1);
+    t.state.model[0].name = "tok_embedding.weight";
+    t.state.model[1].shape[1] = 4;
+    rc = tt_ckpt_resume(comm, &t.layout, job->folder, -1, TT_SKIP_OPTIMIZER, &t.state, &step, &meta);
+    test_state_release(&t);
+    return rc;
+}
+
+static void another_model_is_an_error_that_lists(void **state)
+{
+    char *folder = test_folder();
+    struct test_job job = {folder, "run", 2, 1, .step = 1};
+
+    (void)state;
+    assert_int_equal(test_save(&job), 0);
+    assert_int_equal(tt_comm_threads_run(2, load_other_model, &job), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "1 tensors missing: 'tok_embedding.weight'"));
+    assert_non_null(strstr(tt_error_message(), "1 too many: 'tok_embeddings.weight'"));
+    assert_non_null(strstr(tt_error_message(), "wq.weight F32[0:7, 0:5], wanted F32[0:7, 0:4]"));
+    assert_int_equal(tt_folder_remove(folder), 0);
+    tt_free(folder);
+}
+
+static void loads_a_path_of_any_kind(void **state)
+{
+    char *folder = test_folder(), *path[3];
+
+    (void)state;
+    path[0] = tt_format("%s/run", folder);
+    path[1] = tt_format("%s/run/checkpoint", folder);
+    path[2] = tt_format("%s/run/checkpoint/step-1", folder);
+    assert_int_equal(test_save(&(struct test_job){path[1], "run", 2, 1, .step = 1}), 0);
+    for (int i = 0; i < 3; i++) {
+        struct test_job load = {NULL, "run", 3, 1, .path = path[i], .expect = 1};
+
+        assert_int_equal(test_load(&load), 0);
+        assert_int_equal(load.wrong, 0);
+        tt_free(path[i]);
+    }
+    path[0] = tt_format("%s/run/checkpoint/step-1/model", folder); /* plain files, no manifest */
+    assert_int_equal(
+        test_load(&(struct test_job){NULL, "run", 3, 1, .path = path[0], .skip = TT_SKIP_OPTIMIZER, .expect = 1}), 0);
+    tt_free(path[0]);
+    assert_int_equal(test_load(&(struct test_job){NULL, "run", 1, 1, .path = "/nonexistent"}), TT_EDATA);
+    assert_int_equal(tt_folder_remove(folder), 0);
+    tt_free(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(saved_on_p_ranks_loads_on_q),
+        cmocka_unit_test(digests_do_not_depend_on_the_layout),
+        cmocka_unit_test(same_state_gives_same_bytes),
+        cmocka_unit_test(replicas_share_the_work),
+        cmocka_unit_test(rows_are_cut_as_torch_chunk),
+        cmocka_unit_test(crc_of_joined_parts),
+        cmocka_unit_test(digest_sees_every_change),
+        cmocka_unit_test(casts_round_to_nearest_even),
+        cmocka_unit_test(retention_keeps_the_newest_good),
+        cmocka_unit_test(resume_passes_over_damage_loudly),
+        cmocka_unit_test(another_model_is_an_error_that_lists),
+        cmocka_unit_test(loads_a_path_of_any_kind),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
