@@ -191,7 +191,7 @@ int tt_args_parse(int argc, char **argv, const struct tt_option *options, struct
 {
     const char *const *tokens = (const char *const *)argv;
     struct tt_args *args = tt_calloc(1, sizeof *args);
-    struct tt_config_report report = {0};
+    struct tt_config_report report = {.subject = "command line"};
     bool is_rest = false;
     int rc;
 

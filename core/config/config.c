@@ -119,13 +119,15 @@ static void read_value(const struct source *s, const struct tt_config_row *row, 
         return;
     }
     o->line = key->line;
-    tt_text_add(&message, "%s: ", path);
     if (tt_config_value_set(s->cfg, row, value, false, &message)) {
         set_origin(s->cfg, row, s->is_builtin ? tt_strdup(s->name) : tt_format("%s:%d", s->name, key->line),
                    place(s, value));
     } else {
+        char *where = place(s, value->text && !*value->text ? key : value);
+
         o->is_bad = true;
-        report_at(s, value->text && !*value->text ? key : value, message.text);
+        tt_config_report_key(s->report, where, path, message.text);
+        tt_free(where);
     }
     tt_text_release(&message);
 }
@@ -208,7 +210,7 @@ static void read_map(const struct source *s, const char *prefix, const struct tt
 
             report_at(s, map->key[i], message);
             tt_free(message);
-        } else {
+        } else if (map->item[i]->is_closed || map->item[i]->kind == TT_YAML_MAP) { /* not cut off by a syntax error */
             read_pair(s, path, map->key[i], map->item[i]);
         }
         tt_free(path);

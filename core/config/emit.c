@@ -91,9 +91,9 @@ static void write_row(const struct tt_config *cfg, const struct tt_config_row *r
     size_t start;
 
     if (style == WITH_DOCS) {
+        tt_text_add(&range, "%s (", row->doc);
         tt_config_range_text(row, &range);
-        tt_text_add(&range, "%s", row->flags & TT_FLAG_OWN ? "; titan's own" : "");
-        comment(out, indent, row->doc);
+        tt_text_add(&range, "%s)", row->flags & TT_FLAG_OWN ? "; titan's own" : "");
         comment(out, indent, range.text);
     }
     start = out->size;

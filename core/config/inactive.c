@@ -73,7 +73,8 @@ void tt_config_inactive_use(const struct tt_config_inactive *row, const char *wh
     if (row->kind == TT_INACTIVE_IDLE || is_neutral(row, node))
         return;
     if (row->kind == TT_INACTIVE_REFUSED)
-        tt_config_report_add(report, where, "%s is a torchtitan key that titan does not have: %s", path, row->why);
+        tt_config_report_add(report, where, "%s is a torchtitan key that titan does not have: %s%s", path, row->why,
+                             help ? "" : "\nhelp: leave it out");
     else
         tt_text_add(&report->notes, "%s: %s has no effect: %.*s\n", where, path,
                     help ? (int)(help - row->why) : (int)strlen(row->why), row->why);

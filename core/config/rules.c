@@ -59,7 +59,7 @@ static void batch_multiple(const struct tt_config *cfg, struct tt_text *why)
         tt_text_add(why,
                     "global_batch_size %" PRId64 " is not a multiple of local_batch_size %" PRId64
                     "\nhelp: set training.global_batch_size=%" PRId64,
-                    global, local, (global / local + 1) * local);
+                    global, local, global > local ? global / local * local : local);
 }
 
 static void hf_flavor(const struct tt_config *cfg, struct tt_text *why)
@@ -165,7 +165,7 @@ static void check_rule(const struct tt_config *cfg, int r, struct tt_config_repo
     }
     rules[r].check(cfg, &why);
     if (why.size)
-        tt_config_report_add(report, where ? where : "default", "%s: %s", path, why.text);
+        tt_config_report_key(report, where ? where : "default", path, why.text);
     tt_text_release(&why);
 }
 
@@ -173,17 +173,18 @@ static void check_built(const struct tt_config *cfg, int b, struct tt_config_rep
 {
     const struct tt_config_row *row = tt_config_row_find(built[b].path);
     const struct tt_config_origin *o = origin_of(cfg, built[b].path);
-    struct tt_text value = {0}, now = {0};
+    struct tt_text value = {0}, message = {0};
 
     tt_config_value_text(cfg, row, &value);
     if (!o->is_bad && !is_one_of(value.text, built[b].values)) {
+        tt_text_add(&message, "'%s' needs %s, which is not built yet\nhelp: what works now: ", value.text,
+                    built[b].needs);
         for (const char *c = built[b].values; *c; c++)
-            tt_text_add(&now, *c == '|' ? ", " : "%c", *c);
-        tt_config_report_add(report, o->where, "%s: '%s' is not built yet (%s)\nhelp: what works now: %s", row->path,
-                             value.text, built[b].needs, now.text);
+            tt_text_add_bytes(&message, *c == '|' ? ", " : c, *c == '|' ? 2 : 1);
+        tt_config_report_key(report, o->where, row->path, message.text);
     }
     tt_text_release(&value);
-    tt_text_release(&now);
+    tt_text_release(&message);
 }
 
 void tt_config_check_rules(const struct tt_config *cfg, struct tt_config_report *report)
