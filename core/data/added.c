@@ -55,7 +55,8 @@ out:
     return rc;
 }
 
-#define WORD "[\\p{L}\\p{M}\\p{N}\\p{Pc}\\x{200C}\\x{200D}]"
+/* A word character as Rust's regular expressions have it, which is not what PCRE2's or Oniguruma's \w is. */
+#define WORD "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]"
 
 int tt_added_init(struct tt_added *added, const json_t *json, const char *where)
 {

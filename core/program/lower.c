@@ -13,24 +13,24 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/program/program.h"
 #include "core/ops/op.h"
+#include "core/program/program.h"
 
 enum { MOST_LEVELS = 32 };
 
 struct lowering {
     struct tt_lowering in;
     struct tt_program *program;
-    bool sharded;       /* more than one shard: collectives are real */
-    int *last_reader;   /* value -> last node that reads it, TT_NONE if none */
-    int *value_buffer;  /* microbatch * n_values + value -> buffer */
-    int *grad_buffer;   /* microbatch * n_params + param -> whole gradient */
-    int *unit_grad;     /* unit -> flat gradient under construction when there is one shard */
-    int *param_shard;   /* unit -> state buffer of its parameter shard */
-    int *unsharded;     /* param -> gathered buffer, TT_NONE when resharded */
-    int *begun;         /* unit -> instruction that began the collective not yet waited for */
+    bool sharded;              /* more than one shard: collectives are real */
+    int *last_reader;          /* value -> last node that reads it, TT_NONE if none */
+    int *value_buffer;         /* microbatch * n_values + value -> buffer */
+    int *grad_buffer;          /* microbatch * n_params + param -> whole gradient */
+    int *unit_grad;            /* unit -> flat gradient under construction when there is one shard */
+    int *param_shard;          /* unit -> state buffer of its parameter shard */
+    int *unsharded;            /* param -> gathered buffer, TT_NONE when resharded */
+    int *begun;                /* unit -> instruction that began the collective not yet waited for */
     int (*level)[MOST_LEVELS]; /* unit -> buffers of partial sums, TT_NONE where empty */
-    int *sum;           /* unit -> finished gradient shard */
+    int *sum;                  /* unit -> finished gradient shard */
 };
 
 /* --- buffers --- */
@@ -40,9 +40,14 @@ static int new_buffer(struct lowering *w, enum tt_memory_kind kind, int64_t byte
     struct tt_program *p = w->program;
     int id = p->n_buffers;
 
-    TT_PUSH(p->buffers, p->n_buffers, p->cap_buffers) =
-        (struct tt_buffer){.kind = kind, .bytes = bytes, .first = p->n_instrs, .last = p->n_instrs, .root = id,
-                           .value = TT_NONE, .microbatch = TT_NONE, .unit = TT_NONE};
+    TT_PUSH(p->buffers, p->n_buffers, p->cap_buffers) = (struct tt_buffer){.kind = kind,
+                                                                           .bytes = bytes,
+                                                                           .first = p->n_instrs,
+                                                                           .last = p->n_instrs,
+                                                                           .root = id,
+                                                                           .value = TT_NONE,
+                                                                           .microbatch = TT_NONE,
+                                                                           .unit = TT_NONE};
     return id;
 }
 
