@@ -61,7 +61,7 @@ case_pages_are_clean() {
     command -v groff >/dev/null || skip "no groff"
     for page in "$TITAN_BUILD"/man/titan*.[15]; do
         [ -e "$page" ] || skip "the pages are not built"
-        groff -man -Tutf8 -ww -z "$page" 2>warnings
+        groff -Kutf8 -man -Tutf8 -ww -z "$page" 2>warnings
         [ ! -s warnings ] || not_as "$page: $(head -3 warnings)"
     done
 }
