@@ -240,9 +240,14 @@ struct tt_token_writer {
 
 int tt_token_writer_new(const char *path, int64_t vocab_size, struct tt_token_writer **ret_writer)
 {
-    struct tt_token_writer *w = tt_calloc(1, sizeof *w);
+    struct tt_token_writer *w;
+    struct stat st;
     int rc = 0;
 
+    /* the rename would put a file in the place of a device or a pipe */
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return tt_fail(TT_EUSAGE, "cannot write tokens to '%s': it exists and is not a file", path);
+    w = tt_calloc(1, sizeof *w);
     w->path = tt_strdup(path);
     w->temporary = tt_format("%s.tmp.%ld", path, (long)getpid());
     w->item_size = vocab_size <= 65536 ? 2 : 4;

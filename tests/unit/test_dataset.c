@@ -338,6 +338,9 @@ static void failed_packing_leaves_nothing(void **state)
     assert_int_equal(n, 0);
     tt_names_free(names, n);
     expect_failure(tt_dataset_pack(&spec, at("no/such/x.tokens"), &info), TT_EIO, "cannot create '");
+    assert_int_equal(mkfifo(at("out/pipe"), 0600), 0);
+    expect_failure(tt_dataset_pack(&spec, at("out/pipe"), &info), TT_EUSAGE, "out/pipe': it exists and is not a file");
+    expect_failure(tt_dataset_pack(&spec, at("out"), &info), TT_EUSAGE, "out': it exists and is not a file");
     spec.name = "tokens";
     expect_failure(tt_dataset_pack(&spec, at("out/x.tokens"), &info), TT_EUSAGE, "is packed already");
 }
