@@ -221,7 +221,9 @@ static int verify(const struct tt_args *args)
     bool ok;
     int rc = describe(args, tt_ckpt_verify, print_verify, &ok);
 
-    return rc == 0 && !ok ? tt_error_exit_code(TT_EDATA) : rc;
+    if (rc == 0 && !ok)
+        return tt_cli_fail(tt_fail(TT_EDATA, "the check found problems, listed above"));
+    return rc;
 }
 
 static int read_options(const struct tt_args *args, struct tt_consolidate *options_out)

@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/config/args.h"
 #include "core/data/dataset.h"
 #include "core/data/utf8.h"
@@ -205,7 +206,7 @@ static int run(int argc, char **argv, struct tt_args **ret_args)
     const struct tt_args *args;
     int rc = 0;
 
-    TT_TRY(tt_args_parse(argc - 1, argv + 1, options, ret_args));
+    TT_TRY(tt_args_parse(argc, argv, options, ret_args));
     args = *ret_args;
     if (tt_args_has(args, "help"))
         return help();
@@ -215,8 +216,13 @@ static int run(int argc, char **argv, struct tt_args **ret_args)
         return pack(args);
     if (args->n_words && strcmp(args->word[0], "inspect") == 0)
         return inspect(args);
-    if (args->n_words)
-        return tt_fail(TT_EUSAGE, "data: '%s' is not one of pack, inspect\nhelp: titan data --help", args->word[0]);
+    if (args->n_words) {
+        static const char *const verbs[] = {"pack", "inspect"};
+        const char *near = tt_text_nearest(args->word[0], verbs, 2);
+
+        return tt_fail(TT_EUSAGE, "unknown command 'data %s'\nhelp: %s%s", args->word[0],
+                       near ? "did you mean titan data " : "use one of data pack, data inspect", near ? near : "");
+    }
     return tt_fail(TT_EUSAGE, "data needs one of pack, inspect\nhelp: titan data --help");
 out:
     return rc;

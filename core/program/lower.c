@@ -467,6 +467,14 @@ static void add_given_buffers(struct lowering *w)
     }
 }
 
+/* Inputs stay to the end, so that a step that went wrong can be run again to explain it. */
+static void keep_inputs(struct tt_program *p)
+{
+    for (int b = 0; b < p->n_buffers; b++)
+        if (p->buffers[b].kind == TT_MEMORY_INPUT)
+            p->buffers[b].last = p->n_instrs - 1;
+}
+
 static bool in_step_region(enum tt_memory_kind kind)
 {
     return kind != TT_MEMORY_PARAM && kind != TT_MEMORY_CONST;
@@ -517,6 +525,7 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
     add_given_buffers(&w);
     for (int i = 0; i < schedule->n; i++)
         TT_TRY(lower_instr(&w, &schedule->instrs[i]));
+    keep_inputs(p);
     place_buffers(p);
     *ret_program = p;
     p = NULL;
