@@ -44,11 +44,12 @@ static const struct command *find(const char *name)
 
 static void usage(FILE *to)
 {
-    (void)fprintf(to, "titan trains language models on many processes.\n\n"
-                      "  titan train                                       a quick run: model, data and tokenizer built in\n"
-                      "  mpirun -n 2 titan train --config my.yaml          your run, on two ranks\n"
-                      "  titan train --config my.yaml --optimizer.lr=3e-4  any key as a flag\n\n"
-                      "usage: titan COMMAND ...\n\n");
+    (void)fprintf(
+        to, "titan trains language models on many processes.\n\n"
+            "  titan train                                       a quick run: model, data and tokenizer built in\n"
+            "  mpirun -n 2 titan train --config my.yaml          your run, on two ranks\n"
+            "  titan train --config my.yaml --optimizer.lr=3e-4  any key as a flag\n\n"
+            "usage: titan COMMAND ...\n\n");
     for (int i = 0; i < N_COMMANDS; i++)
         (void)fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
     (void)fprintf(to, "\n`titan COMMAND --help` says more; so do the manual pages titan(1) and titan-COMMAND(1).\n"

@@ -30,8 +30,7 @@ double tt_metrics_machine_bytes(void)
     char *text = NULL;
     size_t size = 0;
 
-    if (tt_path_exists("/sys/fs/cgroup/memory.max") &&
-        tt_file_read("/sys/fs/cgroup/memory.max", &text, &size) == 0) {
+    if (tt_path_exists("/sys/fs/cgroup/memory.max") && tt_file_read("/sys/fs/cgroup/memory.max", &text, &size) == 0) {
         double limit = strtod(text, NULL); /* "max" reads as 0 */
 
         if (limit > 0.0 && limit < bytes)

@@ -28,8 +28,8 @@ struct tt_step_report {
     int64_t ntokens_seen;
     int64_t tokens_per_rank; /* of one step */
     double step_time, data_time, comm_time, comm_exposed;
-    int64_t comm_bytes;      /* payload this rank sent in one step */
-    double memory_bytes;     /* largest resident size so far */
+    int64_t comm_bytes;  /* payload this rank sent in one step */
+    double memory_bytes; /* largest resident size so far */
 };
 
 void tt_metrics_step(struct tt_metrics *metrics, const struct tt_step_report *report);

@@ -14,8 +14,8 @@ double tt_peak_measure(struct tt_team *team)
     int64_t rows = (int64_t)ROWS_PER_THREAD * tt_team_threads(team);
     float *a = tt_calloc((size_t)(rows * DEPTH), sizeof *a), *b = tt_calloc((size_t)DEPTH * COLUMNS, sizeof *b);
     float *c = tt_calloc((size_t)(rows * COLUMNS), sizeof *c);
-    struct tt_gemm gemm = {.m = rows, .n = COLUMNS, .k = DEPTH, .a = a, .b = b, .c = c,
-                           .lda = DEPTH, .ldb = COLUMNS, .ldc = COLUMNS};
+    struct tt_gemm gemm = {
+        .m = rows, .n = COLUMNS, .k = DEPTH, .a = a, .b = b, .c = c, .lda = DEPTH, .ldb = COLUMNS, .ldc = COLUMNS};
     double start = tt_clock_sec(), best = 0.0;
 
     for (int64_t i = 0; i < rows * DEPTH; i++)

@@ -51,8 +51,10 @@ static int take_lock(const struct tt_config *cfg, int *ret_lock)
     if (fd < 0)
         rc = tt_fail(TT_EIO, "cannot create '%s': %s", path, strerror(errno));
     else if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
-        rc = tt_fail(TT_EUSAGE, "another job is running in '%s'\nhelp: wait for it, or give this one its own folder "
-                                "with --job.dump_folder", cfg->job.dump_folder);
+        rc = tt_fail(TT_EUSAGE,
+                     "another job is running in '%s'\nhelp: wait for it, or give this one its own folder "
+                     "with --job.dump_folder",
+                     cfg->job.dump_folder);
     if (rc < 0 && fd >= 0)
         (void)close(fd);
     if (rc == 0)
@@ -97,8 +99,10 @@ int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite
     if (overwrite)
         TT_TRY(remove_run(cfg));
     else if (!resumes && holds_a_run(cfg)) {
-        rc = tt_fail(TT_EUSAGE, "'%s' holds another run\nhelp: resume it with --checkpoint.enable if it saved checkpoints, "
-                                "replace it with --overwrite, or choose another --job.dump_folder", cfg->job.dump_folder);
+        rc = tt_fail(TT_EUSAGE,
+                     "'%s' holds another run\nhelp: resume it with --checkpoint.enable if it saved checkpoints, "
+                     "replace it with --overwrite, or choose another --job.dump_folder",
+                     cfg->job.dump_folder);
         goto out;
     }
     *ret_lock = lock;
@@ -159,8 +163,8 @@ int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int
     git_revision(revision, sizeof revision);
     if (gmtime_r(&now, &utc))
         (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    tt_text_add(&text, "# titan %s, %s, host %s, %d ranks x %d threads%s%s\n# command: titan", TITAN_VERSION, when, host,
-                ranks, threads, revision[0] ? ", git " : "", revision);
+    tt_text_add(&text, "# titan %s, %s, host %s, %d ranks x %d threads%s%s\n# command: titan", TITAN_VERSION, when,
+                host, ranks, threads, revision[0] ? ", git " : "", revision);
     for (int i = 0; i < argc; i++)
         tt_text_add(&text, " %s", argv[i]);
     tt_text_add(&text, "\n# Run it again with: titan train --config run.yaml --job.dump_folder=ANOTHER\n");

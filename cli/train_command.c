@@ -49,7 +49,8 @@ static int load_config(const struct tt_args *args, struct tt_config **ret_cfg)
     if (n == 0)
         files[n++] = "builtin:quick";
     if (args->n_words) {
-        rc = tt_fail(TT_EUSAGE, "train: unexpected argument '%s'\nhelp: titan train [--config FILE] [--section.key=value]",
+        rc = tt_fail(TT_EUSAGE,
+                     "train: unexpected argument '%s'\nhelp: titan train [--config FILE] [--section.key=value]",
                      args->word[0]);
         goto out;
     }
@@ -65,8 +66,8 @@ out:
 /* Everything between having a communicator and giving it up; the same code on every rank. */
 static int train(struct tt_comm *comm, const struct tt_args *args, int argc, char **argv)
 {
-    struct tt_trainer_options trainer_options = {.json = tt_args_has(args, "json"),
-                                                 .overwrite = tt_args_has(args, "overwrite"), .argc = argc, .argv = argv};
+    struct tt_trainer_options trainer_options = {
+        .json = tt_args_has(args, "json"), .overwrite = tt_args_has(args, "overwrite"), .argc = argc, .argv = argv};
     struct tt_trainer *trainer = NULL;
     struct tt_config *cfg = NULL;
     int rc;

@@ -44,13 +44,13 @@ static struct tt_step prepare_step(const struct tt_trainer *t, int64_t valid_tok
         .scalars =
             {
                 .inv_valid_tokens = (float)(1.0 / (double)valid_tokens),
-                .lr = (float)learning_rate(t),
-                .beta1 = (float)cfg->optimizer.beta1,
-                .beta2 = (float)cfg->optimizer.beta2,
-                .eps = (float)cfg->optimizer.eps,
-                .weight_decay = (float)cfg->optimizer.weight_decay,
-                .bias_correction1 = (float)(1.0 - pow(cfg->optimizer.beta1, n)),
-                .bias_correction2 = (float)(1.0 - pow(cfg->optimizer.beta2, n)),
+                .lr = learning_rate(t),
+                .beta1 = cfg->optimizer.beta1,
+                .beta2 = cfg->optimizer.beta2,
+                .eps = cfg->optimizer.eps,
+                .weight_decay = cfg->optimizer.weight_decay,
+                .bias_correction1 = 1.0 - pow(cfg->optimizer.beta1, n),
+                .bias_correction2 = 1.0 - pow(cfg->optimizer.beta2, n),
             },
         .max_norm = cfg->training.max_norm,
         .decoupled = cfg->optimizer.name == TT_OPTIM_ADAMW,
@@ -104,7 +104,7 @@ static int report(struct tt_trainer *t, const struct tt_step *step, int64_t vali
         .total_steps = t->cfg->training.steps,
         .loss = step->loss,
         .grad_norm = step->grad_norm,
-        .lr = (double)step->scalars.lr,
+        .lr = step->scalars.lr,
         .ntokens_seen = t->at.ntokens_seen,
         .tokens_per_rank = t->global_batch * t->cfg->training.seq_len / tt_mesh_dp(&t->mesh),
         .step_time = (now - t->report_start) / n,
@@ -224,6 +224,8 @@ int tt_trainer_run(struct tt_trainer *t)
     if (stop)
         rc = tt_fail(stop, "stopped by a signal after step %lld%s", (long long)t->at.step,
                      t->store ? "; everything is saved" : " (checkpoint.enable is off: nothing was saved)");
+    else if (t->comm->rank == 0)
+        tt_trainer_farewell(t);
 out:
     return rc;
 }

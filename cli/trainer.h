@@ -31,8 +31,8 @@ struct tt_trainer_options {
 
 /* Where a run stands; all of it is in the checkpoint. */
 struct tt_progress_state {
-    int64_t step;           /* steps done */
-    int64_t sample_cursor;  /* samples consumed: the loader's whole state */
+    int64_t step;          /* steps done */
+    int64_t sample_cursor; /* samples consumed: the loader's whole state */
     int64_t ntokens_seen;
     int64_t optimizer_step; /* updates that the moments have seen, for Adam's bias correction */
     int64_t lr_step;        /* steps of the schedule done */
@@ -47,18 +47,18 @@ struct tt_trainer {
     struct tt_engine *engine;
     struct tt_engine_memory memory;
     int threads;
-    int local_rank, local_size;      /* on this host */
-    int64_t microbatches;            /* per rank and step */
-    int64_t global_batch;            /* sequences a step */
-    int64_t memory_limit;            /* bytes this rank may use */
+    int local_rank, local_size; /* on this host */
+    int64_t microbatches;       /* per rank and step */
+    int64_t global_batch;       /* sequences a step */
+    int64_t memory_limit;       /* bytes this rank may use */
     struct tt_train_data data, validation;
-    struct tt_ckpt_store *store;     /* NULL: nothing is saved */
-    struct tt_metrics metrics;       /* rank 0 */
+    struct tt_ckpt_store *store; /* NULL: nothing is saved */
+    struct tt_metrics metrics;   /* rank 0 */
     struct tt_progress_state at;
     char run_id[TT_RUN_ID_BYTES];
-    char weights_from[512];          /* for the banner: "random init (seed 42)", "step-30", "PATH" */
-    int64_t resumed_from;            /* step, or -1 */
-    int lock;                        /* rank 0's lock of the run folder, -1 */
+    char weights_from[512]; /* for the banner: "random init (seed 42)", "step-30", "PATH" */
+    int64_t resumed_from;   /* step, or -1 */
+    int lock;               /* rank 0's lock of the run folder, -1 */
     /* since the last report */
     double report_start, data_sec;
     int64_t report_steps;

@@ -9,8 +9,8 @@
 int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options *o, struct tt_train_data *ret_data)
 {
     struct tt_train_data data = {.seq_len = o->seq_len};
-    struct tt_sampler_options sampling = {.seq_len = o->seq_len, .shuffle = o->shuffle, .repeat = o->repeat,
-                                          .seed = o->seed};
+    struct tt_sampler_options sampling = {
+        .seq_len = o->seq_len, .shuffle = o->shuffle, .repeat = o->repeat, .seed = o->seed};
     const struct tt_dataset_kind *kind = NULL;
     struct tt_dataset_ref ref;
     double timeout_sec = comm->timeout_sec;
@@ -22,8 +22,11 @@ int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options 
         rc = tt_tokenizer_load(o->tokenizer_folder, &data.tokenizer);
     TT_TRY(tt_comm_agree(comm, rc));
     if (comm->rank == 0) {
-        struct tt_dataset_spec spec = {.name = o->dataset, .path = o->path, .text_field = o->text_field,
-                                       .tokenizer = data.tokenizer, .vocab_size = o->vocab_size,
+        struct tt_dataset_spec spec = {.name = o->dataset,
+                                       .path = o->path,
+                                       .text_field = o->text_field,
+                                       .tokenizer = data.tokenizer,
+                                       .vocab_size = o->vocab_size,
                                        .cache_dir = o->cache_folder};
 
         rc = tt_dataset_prepare(&spec, &ref);

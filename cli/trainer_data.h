@@ -23,7 +23,7 @@ struct tt_train_data_options {
     const char *dataset, *path, *text_field;
     const char *tokenizer_folder; /* NULL: built in */
     const char *cache_folder;
-    int64_t vocab_size;           /* of the model: every token must be below */
+    int64_t vocab_size; /* of the model: every token must be below */
     int64_t seq_len;
     bool shuffle, repeat;
     uint64_t seed;

@@ -50,7 +50,9 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     int *param_grad = tt_calloc((size_t)model->n_params, sizeof *param_grad);
     struct tt_schedule schedule = {0};
     struct tt_fsdp fsdp = {.layout = e->layout, .microbatches = microbatches, .prefetch = e->options.prefetch};
-    struct tt_lowering lowering = {.layout = e->layout, .microbatches = microbatches, .threads = e->options.threads,
+    struct tt_lowering lowering = {.layout = e->layout,
+                                   .microbatches = microbatches,
+                                   .threads = e->options.threads,
                                    .reduce_staging = tt_fsdp_reduce_staging,
                                    .all_reduce_staging = tt_fsdp_all_reduce_staging};
     int rc = 0;
@@ -83,8 +85,8 @@ int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm,
     TT_TRY(tt_layout_new(options->model, &options->mesh, rank, options->wrap, options->reshard, &e->layout));
     TT_TRY(plan_track(e, TT_GRAPH_TRAIN, options->local_batch, options->seq_len, options->microbatches, &e->train));
     if (options->validation_batch)
-        TT_TRY(plan_track(e, TT_GRAPH_VALIDATE, options->validation_batch, options->validation_seq_len, 1,
-                          &e->validate));
+        TT_TRY(
+            plan_track(e, TT_GRAPH_VALIDATE, options->validation_batch, options->validation_seq_len, 1, &e->validate));
     *ret_engine = e;
     e = NULL;
 out:
@@ -177,8 +179,10 @@ int tt_engine_allocate(struct tt_engine *e)
     e->arena_bytes = (size_t)memory.total + 64;
     e->arena = at = tt_map(e->arena_bytes);
     if (!at) {
-        rc = tt_fail(TT_EFIT, "the system refused %lld bytes for this rank's arena\nhelp: use more ranks or a smaller "
-                              "training.local_batch_size", (long long)memory.total);
+        rc = tt_fail(TT_EFIT,
+                     "the system refused %lld bytes for this rank's arena\nhelp: use more ranks or a smaller "
+                     "training.local_batch_size",
+                     (long long)memory.total);
         goto out;
     }
     lay_out_state(e, &at);

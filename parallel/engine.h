@@ -27,8 +27,8 @@ struct tt_engine_options {
     int prefetch;
     int threads; /* of this rank */
     int64_t local_batch, seq_len;
-    int microbatches;                              /* per rank and step: A */
-    int64_t validation_batch, validation_seq_len;  /* 0: no validation program */
+    int microbatches;                             /* per rank and step: A */
+    int64_t validation_batch, validation_seq_len; /* 0: no validation program */
 };
 
 struct tt_engine;
@@ -40,7 +40,7 @@ void tt_engine_free(struct tt_engine *engine);
 
 /* Bytes of one rank, known before anything is allocated. */
 struct tt_engine_memory {
-    int64_t state;                    /* parameter shards and moments */
+    int64_t state; /* parameter shards and moments */
     int64_t constants;
     int64_t step;                     /* high-water mark of everything transient */
     int64_t total;                    /* the arena: the sum */

@@ -110,8 +110,8 @@ int tt_transfers_new(struct tt_comm *comm, const struct tt_group *shard, const s
     const struct tt_exchange exchange = {t, begin, wait, progress, sum};
     int widest = 1, rc = 0;
 
-    *t = (struct tt_transfers){.comm = comm, .program = program, .state = state, .executor = executor, .shard = shard,
-                               .replicate = replicate};
+    *t = (struct tt_transfers){
+        .comm = comm, .program = program, .state = state, .executor = executor, .shard = shard, .replicate = replicate};
     for (int u = 0; u < program->layout->n_units; u++)
         if (program->layout->units[u].n_params > widest)
             widest = program->layout->units[u].n_params;

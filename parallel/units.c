@@ -105,7 +105,8 @@ int tt_layout_new(const struct tt_model *model, const struct tt_mesh *mesh, int 
     struct tt_layout *layout;
 
     if (!wrap)
-        return tt_fail(TT_EUSAGE, "parallelism.fsdp_wrap_policy: '%s' is not a wrap policy\nhelp: use block", wrap_name);
+        return tt_fail(TT_EUSAGE, "parallelism.fsdp_wrap_policy: '%s' is not a wrap policy\nhelp: use block",
+                       wrap_name);
     layout = tt_calloc(1, sizeof *layout);
     layout->shard_degree = mesh->size[TT_MESH_DP_SHARD];
     layout->shard_index = tt_mesh_coordinate(mesh, rank, TT_MESH_DP_SHARD);

@@ -24,6 +24,7 @@ struct tt_config_report {
     int n;
     int n_hidden; /* beyond what one message can hold */
     struct tt_text text;
+    const char *subject;  /* what the errors are in; NULL: the configuration */
     struct tt_text notes; /* lines for tt_note, given when all is well */
     bool is_partial;      /* a file could not be read to its end: rules between keys would mislead */
 };
@@ -31,24 +32,34 @@ struct tt_config_report {
 /** Adds one error, "where: message", message may hold a line "\nhelp: ...". */
 void tt_config_report_add(struct tt_config_report *report, const char *where, const char *fmt, ...) TT_PRINTF(3, 4);
 
+/** The same with "where: path: message"; a flag's name is not said twice. */
+void tt_config_report_key(struct tt_config_report *report, const char *where, const char *path, const char *message);
+
 /** The one message of all errors: 0, or TT_EUSAGE; releases the report either way. */
 int tt_config_report_finish(struct tt_config_report *report);
 
 /** The member of cfg that row describes. */
 static inline void *tt_config_member(const struct tt_config *cfg, const struct tt_config_row *row)
 {
-    return (char *)(uintptr_t)cfg + row->offset;
+    return (char *)cfg + row->offset;
 }
 
 /**
  * Converts node to row's kind and stores it. False: why says what was expected and found (and maybe "\nhelp: ..."), the
- * old value stays. is_flag: words such as yes and 0 are booleans too.
+ * old value stays, and *ret_fault (if asked for) is the item of a list that is wrong. is_flag: words such as yes and 0
+ * are booleans too.
  */
 bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row, const struct tt_yaml *node,
-                         bool is_flag, struct tt_text *why);
+                         bool is_flag, struct tt_text *why, const struct tt_yaml **ret_fault);
 
 /** A node for the value of a flag: lists as [a,b] or a,b where the row takes a list, otherwise the text as it is. */
 struct tt_yaml *tt_config_flag_node(struct tt_yaml_doc *doc, const struct tt_config_row *row, const char *text);
+
+/** Appends the words of a set, without aliases. */
+void tt_config_choices_text(const struct tt_choices *choices, const char *between, struct tt_text *out);
+
+/** The word of a constant; an alias resolves to it. */
+const char *tt_config_choice_word(const struct tt_choices *choices, int value);
 
 /** Releases what the member of row owns. */
 void tt_config_value_release(struct tt_config *cfg, const struct tt_config_row *row);

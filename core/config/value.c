@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One value of one key: from a YAML node (flags are made into nodes first), into the member of struct tt_config, and back
- * to text. The key's row decides the type, never the look of the text.
+ * One value of one key: from a YAML node (flags are made into nodes first) into the member of struct tt_config. The key's
+ * row decides the type, never the look of the text. The way back is in value_text.c.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -16,7 +16,7 @@
 #include "core/base/mem.h"
 #include "core/config/internal.h"
 
-/* ---- what was found and what was wanted, in words ---- */
+/* ---- what was found, in words ---- */
 
 static void describe(const struct tt_yaml *node, struct tt_text *out)
 {
@@ -45,99 +45,6 @@ static bool expected(struct tt_text *why, const char *what, const struct tt_yaml
     tt_text_add(why, "expected %s, found ", what);
     describe(node, why);
     return false;
-}
-
-static void real_text(double value, struct tt_text *out)
-{
-    char text[40];
-
-    for (int digits = 1; digits <= 17; digits++) {
-        (void)snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
-            break;
-    }
-    tt_text_add(out, "%s%s", text, strpbrk(text, ".en") ? "" : ".0");
-}
-
-/* 80GiB when that is exact, otherwise plain bytes. */
-static void bytes_text(int64_t bytes, struct tt_text *out)
-{
-    static const char *const unit[] = {"", "KiB", "MiB", "GiB", "TiB"};
-    int u = 0;
-
-    while (u < 4 && bytes && bytes % 1024 == 0) {
-        bytes /= 1024;
-        u++;
-    }
-    tt_text_add(out, "%" PRId64 "%s", bytes, unit[u]);
-}
-
-static void int_text(const struct tt_config_row *row, int64_t value, struct tt_text *out)
-{
-    if (value == TT_NULL_INT)
-        tt_text_add(out, "null");
-    else if (value == 0 && row->zero_word)
-        tt_text_add(out, "%s", row->zero_word);
-    else if (row->flags & TT_FLAG_BYTES)
-        bytes_text(value, out);
-    else
-        tt_text_add(out, "%" PRId64, value);
-}
-
-static void choices_text(const struct tt_choices *choices, const char *between, struct tt_text *out)
-{
-    const char *separator = "";
-
-    for (int i = 0; i < choices->n; i++) {
-        if (choices->choice[i].is_alias)
-            continue;
-        tt_text_add(out, "%s%s", separator, choices->choice[i].word);
-        separator = between;
-    }
-}
-
-static void int_range_text(const struct tt_config_row *row, struct tt_text *out)
-{
-    if (row->zero_word)
-        tt_text_add(out, "%s, or ", row->zero_word);
-    if (row->flags & TT_FLAG_NOT_ZERO)
-        tt_text_add(out, "-1, or at least 1");
-    else if (row->high == TT_NO_LIMIT)
-        tt_text_add(out, "at least %" PRId64, row->low);
-    else
-        tt_text_add(out, "%" PRId64 " to %" PRId64, row->low, row->high);
-}
-
-void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out)
-{
-    switch (row->kind) {
-    case TT_KIND_BOOL:
-    case TT_KIND_MAYBE:
-        tt_text_add(out, "true|false");
-        break;
-    case TT_KIND_INT:
-        int_range_text(row, out);
-        break;
-    case TT_KIND_REAL:
-        tt_text_add(out, "%g to %g", row->low_real, row->high_real);
-        break;
-    case TT_KIND_TEXT:
-        tt_text_add(out, "text");
-        break;
-    case TT_KIND_ENUM:
-    case TT_KIND_WORD:
-        choices_text(row->choices, "|", out);
-        break;
-    case TT_KIND_WORDS:
-        tt_text_add(out, row->flags & TT_FLAG_LIST ? "list of " : "");
-        choices_text(row->choices, "|", out);
-        tt_text_add(out, "%s%s%s", row->flags & TT_FLAG_INTEGER ? "|integer" : "",
-                    row->flags & TT_FLAG_SIZED ? "|size:<bytes>" : "",
-                    row->flags & TT_FLAG_PATTERNS ? "|[regex, ...]" : "");
-        break;
-    }
-    if (row->flags & TT_FLAG_NULLABLE)
-        tt_text_add(out, ", or null");
 }
 
 /* ---- text to numbers ---- */
@@ -186,6 +93,12 @@ static bool to_int(const char *text, int64_t *ret_value)
     return true;
 }
 
+/* A number with a unit; without one only whole numbers are sizes. */
+static bool to_bytes(const char *text, int64_t *ret_value)
+{
+    return strpbrk(text, "kKmMgGtTpPbB") && tt_text_to_bytes(text, ret_value);
+}
+
 static bool to_bool(const char *text, bool is_flag, bool *ret_value)
 {
     static const char *const words[][2] = {{"false", "true"}, {"False", "True"}, {"FALSE", "TRUE"}, {"no", "yes"},
@@ -215,10 +128,11 @@ static bool set_bool(const struct tt_config_row *row, void *member, const struct
             tt_text_add(why, "\nhelp: write %s", value ? "true" : "false");
         return false;
     }
-    if (row->kind == TT_KIND_BOOL)
+    if (row->kind == TT_KIND_BOOL) {
         *(bool *)member = value;
-    else
+    } else {
         *(int *)member = value;
+    }
     return true;
 }
 
@@ -233,7 +147,7 @@ static bool set_int(const struct tt_config_row *row, int64_t *member, const stru
         return true;
     }
     if (node->kind != TT_YAML_SCALAR || (node->is_quoted && !row->zero_word && !is_bytes) ||
-        !(to_int(node->text, &value) || (is_bytes && tt_text_to_bytes(node->text, &value)))) {
+        !(to_int(node->text, &value) || (is_bytes && to_bytes(node->text, &value)))) {
         struct tt_text wanted = {0};
 
         tt_text_add(&wanted, row->zero_word ? "%s or '%s'" : "%s", what, row->zero_word);
@@ -278,38 +192,30 @@ static bool set_text(const struct tt_config_row *row, const char **member, const
         tt_text_add(why, "must not be empty%s", row->flags & TT_FLAG_NULLABLE ? "; null stands for none" : "");
         return false;
     }
-    tt_free((void *)(uintptr_t)*member);
+    tt_free((void *)*member);
     *member = tt_strdup(node->text);
     return true;
 }
 
 static const struct tt_choice *find_choice(const struct tt_choices *choices, const char *word)
 {
-    for (int i = 0; i < choices->n; i++)
+    for (int i = 0; i < choices->n; i++) {
         if (strcmp(choices->choice[i].word, word) == 0)
             return &choices->choice[i];
+    }
     return NULL;
-}
-
-/* The word that an alias resolves to. */
-static const char *choice_word(const struct tt_choices *choices, int value)
-{
-    for (int i = 0; i < choices->n; i++)
-        if (!choices->choice[i].is_alias && choices->choice[i].value == value)
-            return choices->choice[i].word;
-    return "";
 }
 
 static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *node, struct tt_text *why)
 {
-    const char *words[32], *near;
+    const char *words[32] = {0}, *near;
     int n = row->choices->n < 32 ? row->choices->n : 32;
 
     if (node->kind != TT_YAML_SCALAR || !*node->text) {
         struct tt_text wanted = {0};
 
         tt_text_add(&wanted, "one of ");
-        choices_text(row->choices, ", ", &wanted);
+        tt_config_choices_text(row->choices, ", ", &wanted);
         (void)expected(why, wanted.text, node);
         tt_text_release(&wanted);
         return false;
@@ -317,16 +223,21 @@ static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *nod
     for (int i = 0; i < n; i++)
         words[i] = row->choices->choice[i].word;
     near = tt_text_nearest(node->text, words, n);
+    for (int i = 0; i < n; i++) {
+        if (strcasecmp(node->text, words[i]) == 0)
+            near = words[i];
+    }
     describe(node, why);
     tt_text_add(why, " is not one of ");
-    choices_text(row->choices, ", ", why);
+    tt_config_choices_text(row->choices, ", ", why);
     tt_text_add(why, "%s%s%s", row->flags & TT_FLAG_INTEGER ? ", an integer" : "",
                 row->flags & TT_FLAG_SIZED ? ", size:<bytes>" : "",
                 row->flags & TT_FLAG_PATTERNS ? ", [regular expressions]" : "");
-    if (near)
+    if (near) {
         tt_text_add(why, "\nhelp: did you mean '%s'?", near);
-    else if (row->flags & TT_FLAG_PATTERNS)
+    } else if (row->flags & TT_FLAG_PATTERNS) {
         tt_text_add(why, "\nhelp: regular expressions go in a list: [\"%s\"]", node->text);
+    }
     return false;
 }
 
@@ -340,7 +251,7 @@ static bool set_choice(const struct tt_config_row *row, void *member, const stru
         memcpy(member, &choice->value, sizeof choice->value);
     } else {
         tt_free(*(char **)member);
-        *(char **)member = tt_strdup(choice_word(row->choices, choice->value));
+        *(char **)member = tt_strdup(tt_config_choice_word(row->choices, choice->value));
     }
     return true;
 }
@@ -352,11 +263,11 @@ static char *to_word(const struct tt_config_row *row, const char *text)
     int64_t number = 0;
 
     if (choice)
-        return tt_strdup(choice_word(row->choices, choice->value));
+        return tt_strdup(tt_config_choice_word(row->choices, choice->value));
     if ((row->flags & TT_FLAG_INTEGER) && to_int(text, &number) && number >= 1 && number <= 1048576)
         return tt_format("%" PRId64, number);
-    if ((row->flags & TT_FLAG_SIZED) && strncmp(text, "size:", 5) == 0 && tt_text_to_bytes(text + 5, &number) &&
-        number > 0)
+    if ((row->flags & TT_FLAG_SIZED) && strncmp(text, "size:", 5) == 0 &&
+        (to_int(text + 5, &number) || to_bytes(text + 5, &number)) && number > 0)
         return tt_strdup(text);
     return NULL;
 }
@@ -370,7 +281,7 @@ static void words_release(struct tt_words *words)
 }
 
 static bool set_words(const struct tt_config_row *row, struct tt_words *member, const struct tt_yaml *node,
-                      struct tt_text *why)
+                      struct tt_text *why, const struct tt_yaml **ret_fault)
 {
     struct tt_words words = {.is_list = node->kind == TT_YAML_LIST};
     int n = words.is_list ? node->n : 1;
@@ -390,6 +301,8 @@ static bool set_words(const struct tt_config_row *row, struct tt_words *member, 
             words.word[i] = is_pattern ? tt_strdup(item->text) : to_word(row, item->text);
         if (!words.word[i]) {
             words_release(&words);
+            if (ret_fault)
+                *ret_fault = item;
             return is_pattern ? expected(why, "a regular expression in the list", item) : no_choice(row, item, why);
         }
         words.n++;
@@ -401,20 +314,20 @@ static bool set_words(const struct tt_config_row *row, struct tt_words *member, 
 
 static void set_null(const struct tt_config_row *row, void *member)
 {
-    if (row->kind == TT_KIND_INT)
+    if (row->kind == TT_KIND_INT) {
         *(int64_t *)member = TT_NULL_INT;
-    else if (row->kind == TT_KIND_REAL)
+    } else if (row->kind == TT_KIND_REAL) {
         *(double *)member = (double)NAN;
-    else if (row->kind == TT_KIND_MAYBE)
+    } else if (row->kind == TT_KIND_MAYBE) {
         *(int *)member = TT_NULL_BOOL;
-    else if (row->kind == TT_KIND_TEXT) {
+    } else if (row->kind == TT_KIND_TEXT) {
         tt_free(*(char **)member);
         *(char **)member = NULL;
     }
 }
 
 bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row, const struct tt_yaml *node,
-                         bool is_flag, struct tt_text *why)
+                         bool is_flag, struct tt_text *why, const struct tt_yaml **ret_fault)
 {
     void *member = tt_config_member(cfg, row);
 
@@ -436,7 +349,7 @@ bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row,
     case TT_KIND_WORD:
         return set_choice(row, member, node, why);
     case TT_KIND_WORDS:
-        return set_words(row, member, node, why);
+        return set_words(row, member, node, why, ret_fault);
     }
     return false;
 }
@@ -445,10 +358,11 @@ void tt_config_value_release(struct tt_config *cfg, const struct tt_config_row *
 {
     void *member = tt_config_member(cfg, row);
 
-    if (row->kind == TT_KIND_TEXT || row->kind == TT_KIND_WORD)
+    if (row->kind == TT_KIND_TEXT || row->kind == TT_KIND_WORD) {
         tt_free(*(char **)member);
-    else if (row->kind == TT_KIND_WORDS)
+    } else if (row->kind == TT_KIND_WORDS) {
         words_release(member);
+    }
 }
 
 /* ---- flags ---- */
@@ -516,48 +430,6 @@ struct tt_yaml *tt_config_flag_node(struct tt_yaml_doc *doc, const struct tt_con
     }
     node = tt_yaml_add(doc, TT_YAML_SCALAR, 0, 0);
     node->text = tt_strdup(text);
-    node->is_quoted = row->kind == TT_KIND_TEXT && size == 0; /* --job.description= is an empty text, not null */
+    node->is_quoted = size == 0; /* --a.b= is an empty text, not null */
     return node;
-}
-
-/* ---- back to text ---- */
-
-void tt_config_value_text(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
-{
-    const void *member = tt_config_member(cfg, row);
-    const struct tt_words *words = member;
-    int value = 0;
-
-    switch (row->kind) {
-    case TT_KIND_BOOL:
-        tt_text_add(out, *(const bool *)member ? "true" : "false");
-        break;
-    case TT_KIND_MAYBE:
-        value = *(const int *)member;
-        tt_text_add(out, value == TT_NULL_BOOL ? "null" : value ? "true" : "false");
-        break;
-    case TT_KIND_INT:
-        int_text(row, *(const int64_t *)member, out);
-        break;
-    case TT_KIND_REAL:
-        if (isnan(*(const double *)member))
-            tt_text_add(out, "null");
-        else
-            real_text(*(const double *)member, out);
-        break;
-    case TT_KIND_TEXT:
-    case TT_KIND_WORD:
-        tt_text_add(out, "%s", *(char *const *)member ? *(char *const *)member : "null");
-        break;
-    case TT_KIND_ENUM:
-        memcpy(&value, member, sizeof value);
-        tt_text_add(out, "%s", choice_word(row->choices, value));
-        break;
-    case TT_KIND_WORDS:
-        tt_text_add(out, words->is_list ? "[" : "");
-        for (int i = 0; i < words->n; i++)
-            tt_text_add(out, words->is_list ? "%s\"%s\"" : "%s%s", i ? "," : "", words->word[i]);
-        tt_text_add(out, words->is_list ? "]" : "");
-        break;
-    }
 }

@@ -82,3 +82,8 @@ void tt_gemm(struct tt_team *team, const struct tt_gemm *gemm)
 
     tt_team_run(team, tiles.n, run_tile, &tiles);
 }
+
+const char *tt_blas_library(void)
+{
+    return openblas_get_config();
+}

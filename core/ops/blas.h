@@ -33,4 +33,7 @@ void tt_gemm(struct tt_team *team, const struct tt_gemm *gemm);
 /** The tiles that tt_gemm cuts a product into; for the tests. */
 int64_t tt_gemm_tiles(int64_t m, int64_t n, int64_t k);
 
+/** Name and version of the BLAS library, with the kernels it chose for this CPU. */
+const char *tt_blas_library(void);
+
 #endif

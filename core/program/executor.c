@@ -18,13 +18,13 @@ struct tt_executor {
     struct tt_state *state;
     struct tt_team *team;
     struct tt_exchange exchange;
-    void **address;           /* per operand of the program */
+    void **address; /* per operand of the program */
     char *const_region, *step_region;
-    struct tt_rows **rows;    /* [unit] this rank's rows, for norm and optimizer */
+    struct tt_rows **rows; /* [unit] this rank's rows, for norm and optimizer */
     int *n_rows;
     struct tt_exact loss, norm;
     struct tt_times times;
-    char *bad;                /* explain: where to write the first bad value, else NULL */
+    char *bad; /* explain: where to write the first bad value, else NULL */
     size_t bad_size;
 };
 
@@ -56,7 +56,8 @@ static void bind_rows(struct tt_executor *ex)
         ex->rows[u] = tt_calloc((size_t)unit->n_params, sizeof **ex->rows);
         ex->n_rows[u] = unit->n_params;
         for (int i = 0; i < unit->n_params; i++)
-            ex->rows[u][i] = (struct tt_rows){unit->params[i].offset, unit->params[i].valid_rows, unit->params[i].width};
+            ex->rows[u][i] =
+                (struct tt_rows){unit->params[i].offset, unit->params[i].valid_rows, unit->params[i].width};
     }
 }
 

@@ -4,8 +4,8 @@
 
 #include "core/base/exact.h"
 #include "core/base/team.h"
-#include "core/program/program.h"
 #include "core/ops/op.h"
+#include "core/program/program.h"
 
 /**
  * The executor walks a program. All memory is the arena that the caller allocated: state (parameter and moment shards,
@@ -24,9 +24,9 @@ struct tt_state {
 /* How collectives happen; parallel/transfer.c implements it over a tt_comm. NULL members on one rank. */
 struct tt_exchange {
     void *ctx;
-    int (*begin)(void *ctx, int instr);                 /* TT_UNSHARD, TT_REDUCE, TT_ALL_REDUCE */
-    int (*wait)(void *ctx, int instr);                  /* instr is the one that began it */
-    int (*progress)(void *ctx);                         /* advances what is under way; never blocks */
+    int (*begin)(void *ctx, int instr);                  /* TT_UNSHARD, TT_REDUCE, TT_ALL_REDUCE */
+    int (*wait)(void *ctx, int instr);                   /* instr is the one that began it */
+    int (*progress)(void *ctx);                          /* advances what is under way; never blocks */
     int (*sum)(void *ctx, struct tt_exact *sums, int n); /* over all ranks; sums already hold each term once */
 };
 

@@ -14,20 +14,20 @@
  * Built by parallel/units.c from the wrap policy; core only reads it.
  */
 struct tt_unit_param {
-    int param;           /* index in the model */
-    int64_t offset;      /* of its chunk in the unit's flat shard, in elements */
-    int64_t chunk;       /* elements of a padded chunk: ceil(rows / S) * width */
-    int64_t row_begin;   /* this rank's first row */
-    int64_t valid_rows;  /* this rank's rows, may be 0 */
-    int64_t width;       /* elements a row (1 for vectors) */
+    int param;          /* index in the model */
+    int64_t offset;     /* of its chunk in the unit's flat shard, in elements */
+    int64_t chunk;      /* elements of a padded chunk: ceil(rows / S) * width */
+    int64_t row_begin;  /* this rank's first row */
+    int64_t valid_rows; /* this rank's rows, may be 0 */
+    int64_t width;      /* elements a row (1 for vectors) */
 };
 
 struct tt_unit {
     char *name; /* for people: "layers.0", "norm+output" */
     struct tt_unit_param *params;
     int n_params;
-    int64_t shard_elements;      /* sum of chunks */
-    bool reshard_after_forward;  /* free the unsharded parameters between forward and backward */
+    int64_t shard_elements;     /* sum of chunks */
+    bool reshard_after_forward; /* free the unsharded parameters between forward and backward */
 };
 
 struct tt_layout {
@@ -35,8 +35,8 @@ struct tt_layout {
     int replicate_degree, replicate_index; /* R and this rank's place in it */
     struct tt_unit *units;
     int n_units;
-    int *unit_of;  /* model parameter -> unit */
-    int *slot_of;  /* model parameter -> index in its unit's params */
+    int *unit_of; /* model parameter -> unit */
+    int *slot_of; /* model parameter -> index in its unit's params */
     int n_params;
 };
 

@@ -28,9 +28,9 @@ enum tt_instr_kind {
     TT_FOLD,         /* add sums of earlier microbatches, in tree order */
     TT_ALL_REDUCE,   /* start the sum of a unit's gradient shard over the replicas */
     TT_WAIT_ALL_REDUCE,
-    TT_NORM,         /* add the squares of a unit's gradient shard to the exact sum */
-    TT_CLIP,         /* sum loss and norm over the ranks; stop here if not finite; set the clip scalar */
-    TT_OPTIMIZER,    /* update a unit's shard */
+    TT_NORM,      /* add the squares of a unit's gradient shard to the exact sum */
+    TT_CLIP,      /* sum loss and norm over the ranks; stop here if not finite; set the clip scalar */
+    TT_OPTIMIZER, /* update a unit's shard */
     TT_INSTR_KINDS
 };
 
@@ -59,17 +59,17 @@ struct tt_instr {
  */
 
 enum tt_memory_kind {
-    TT_MEMORY_PARAM,           /* parameter shards (state) */
-    TT_MEMORY_OPTIMIZER,       /* optimizer moments (state) */
-    TT_MEMORY_CONST,           /* tables */
-    TT_MEMORY_INPUT,           /* tokens and labels */
-    TT_MEMORY_UNSHARDED,       /* gathered parameters */
+    TT_MEMORY_PARAM,     /* parameter shards (state) */
+    TT_MEMORY_OPTIMIZER, /* optimizer moments (state) */
+    TT_MEMORY_CONST,     /* tables */
+    TT_MEMORY_INPUT,     /* tokens and labels */
+    TT_MEMORY_UNSHARDED, /* gathered parameters */
     TT_MEMORY_ACTIVATION,
     TT_MEMORY_ACTIVATION_GRAD,
-    TT_MEMORY_PARAM_GRAD,      /* whole gradients of one microbatch */
-    TT_MEMORY_GRAD,            /* gradient shards and partial sums */
-    TT_MEMORY_STAGING,         /* what collectives receive before they add */
-    TT_MEMORY_SCRATCH,         /* of one op */
+    TT_MEMORY_PARAM_GRAD, /* whole gradients of one microbatch */
+    TT_MEMORY_GRAD,       /* gradient shards and partial sums */
+    TT_MEMORY_STAGING,    /* what collectives receive before they add */
+    TT_MEMORY_SCRATCH,    /* of one op */
     TT_MEMORY_KINDS
 };
 
@@ -78,12 +78,12 @@ const char *tt_memory_name(enum tt_memory_kind kind);
 struct tt_buffer {
     enum tt_memory_kind kind;
     int64_t bytes;
-    int first, last;  /* instructions between which it holds data, inclusive */
-    int root;         /* the buffer whose memory it is part of; itself when it has its own */
-    int64_t offset;   /* bytes: inside the root, or inside the region (step, const, the unit's parameter shard) */
-    int value;        /* graph value it holds, or TT_NONE */
-    int microbatch;   /* of that value, or TT_NONE */
-    int unit;         /* TT_MEMORY_PARAM: whose shard; gradients: whose; else TT_NONE */
+    int first, last; /* instructions between which it holds data, inclusive */
+    int root;        /* the buffer whose memory it is part of; itself when it has its own */
+    int64_t offset;  /* bytes: inside the root, or inside the region (step, const, the unit's parameter shard) */
+    int value;       /* graph value it holds, or TT_NONE */
+    int microbatch;  /* of that value, or TT_NONE */
+    int unit;        /* TT_MEMORY_PARAM: whose shard; gradients: whose; else TT_NONE */
 };
 
 struct tt_program {
@@ -134,6 +134,13 @@ void tt_program_free(struct tt_program *program);
 
 /** Sums of live bytes by kind at one instruction; state kinds are not included. */
 void tt_program_memory_at(const struct tt_program *program, int instr, int64_t bytes[TT_MEMORY_KINDS]);
+
+/**
+ * Checks a program independently of how it was made: no two live buffers overlap, every operand is read within its
+ * buffer's life, nothing reaches beyond its region. TT_EINTERNAL names the instruction and the buffers. Quadratic in the
+ * buffers that live at once; for tests and debug.check_plan.
+ */
+int tt_program_check(const struct tt_program *program) TT_MUST_CHECK;
 
 /** Bytes of state of one rank: parameter shards, and optimizer moments (two per element). */
 int64_t tt_layout_param_bytes(const struct tt_layout *layout);

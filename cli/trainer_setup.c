@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * From configuration to a trainer that is ready to run: first everything that can be known without touching anything
+ * (plan), then folder, data, memory and weights (open). Ranks agree after each stage, before they communicate about it.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "cli/peak.h"
+#include "cli/run_folder.h"
+#include "cli/trainer.h"
+#include "core/base/file.h"
+#include "core/base/hash.h"
+#include "core/base/mem.h"
+
+/* --- plan --- */
+
+static int64_t or_zero(int64_t nullable)
+{
+    return nullable == TT_NULL_INT ? 0 : nullable;
+}
+
+static double or_zero_real(double nullable)
+{
+    return isnan(nullable) ? 0.0 : nullable;
+}
+
+static int make_model(struct tt_config *cfg, struct tt_model **ret_model)
+{
+    struct tt_model_dims over = {
+        .dim = or_zero(cfg->model.dim),
+        .n_layers = or_zero(cfg->model.n_layers),
+        .n_heads = or_zero(cfg->model.n_heads),
+        .n_kv_heads = or_zero(cfg->model.n_kv_heads),
+        .head_dim = or_zero(cfg->model.head_dim),
+        .ffn_dim = or_zero(cfg->model.ffn_dim),
+        .vocab_size = or_zero(cfg->model.vocab_size),
+        .norm_eps = (float)or_zero_real(cfg->model.norm_eps),
+        .rope = {.theta = or_zero_real(cfg->model.rope_theta),
+                 .factor = or_zero_real(cfg->model.rope_scaling.factor),
+                 .low_freq_factor = or_zero_real(cfg->model.rope_scaling.low_freq_factor),
+                 .high_freq_factor = or_zero_real(cfg->model.rope_scaling.high_freq_factor),
+                 .original_max = (double)or_zero(cfg->model.rope_scaling.original_max)},
+        .tied = cfg->model.tie_embeddings == TT_NULL_BOOL ? -1 : cfg->model.tie_embeddings,
+    };
+
+    return tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, ret_model);
+}
+
+/* The dims that the flavor gave, so that run.yaml and the manifest say all of them. */
+static int resolve_model_keys(struct tt_config *cfg, const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+    const struct {
+        const char *key;
+        int64_t value;
+    } ints[] = {
+        {"model.dim", d->dim},
+        {"model.n_layers", d->n_layers},
+        {"model.n_heads", d->n_heads},
+        {"model.n_kv_heads", d->n_kv_heads},
+        {"model.head_dim", d->head_dim},
+        {"model.ffn_dim", d->ffn_dim},
+        {"model.vocab_size", d->vocab_size},
+        {"model.tie_embeddings", d->tied == 1},
+    };
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
+        TT_TRY(tt_config_set_flavor_int(cfg, ints[i].key, ints[i].value));
+    TT_TRY(tt_config_set_flavor_real(cfg, "model.norm_eps", (double)d->norm_eps));
+    TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_theta", d->rope.theta));
+    TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.factor", d->rope.factor > 0.0 ? d->rope.factor : 1.0));
+    if (d->rope.factor > 0.0) {
+        TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.low_freq_factor", d->rope.low_freq_factor));
+        TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.high_freq_factor", d->rope.high_freq_factor));
+        TT_TRY(tt_config_set_flavor_int(cfg, "model.rope_scaling.original_max", (int64_t)d->rope.original_max));
+    }
+out:
+    return rc;
+}
+
+static enum tt_reshard reshard_of(const struct tt_config *cfg)
+{
+    const char *word = cfg->parallelism.fsdp_reshard_after_forward.word[0];
+
+    if (strcmp(word, "always") == 0 || strcmp(word, "true") == 0)
+        return TT_RESHARD_AFTER_FORWARD_ALWAYS;
+    if (strcmp(word, "never") == 0 || strcmp(word, "false") == 0)
+        return TT_RESHARD_AFTER_FORWARD_NEVER;
+    return TT_RESHARD_AFTER_FORWARD_DEFAULT;
+}
+
+/* The cores bound to this rank; when the launcher bound none, a fair part of the host's. */
+static int threads_of(const struct tt_trainer *t)
+{
+    int cores = tt_team_cores();
+    int host = (int)sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (t->cfg->parallelism.threads_per_rank > 0)
+        return (int)t->cfg->parallelism.threads_per_rank;
+    if (t->local_size > 1 && cores >= host)
+        cores /= t->local_size;
+    return cores < 1 ? 1 : cores;
+}
+
+static int check_memory(struct tt_trainer *t)
+{
+    char need[32], limit[32];
+
+    t->memory_limit = t->cfg->parallelism.memory_limit;
+    if (t->memory_limit == TT_NULL_INT)
+        t->memory_limit = (int64_t)(0.9 * tt_metrics_machine_bytes() / t->local_size);
+    t->memory = tt_engine_memory(t->engine);
+    if (t->memory.total <= t->memory_limit)
+        return 0;
+    return tt_fail(TT_EFIT,
+                   "a rank needs %s, parallelism.memory_limit allows %s\nhelp: use more ranks, a smaller "
+                   "training.local_batch_size or training.seq_len, or fsdp_reshard_after_forward=always",
+                   tt_text_bytes(need, sizeof need, (double)t->memory.total),
+                   tt_text_bytes(limit, sizeof limit, (double)t->memory_limit));
+}
+
+static int plan(struct tt_trainer *t)
+{
+    struct tt_config *cfg = t->cfg;
+    const int degrees[TT_MESH_DIMS] = {
+        [TT_MESH_PP] = (int)cfg->parallelism.pipeline_parallel_degree,
+        [TT_MESH_DP_REPLICATE] = (int)cfg->parallelism.data_parallel_replicate_degree,
+        [TT_MESH_DP_SHARD] = (int)cfg->parallelism.data_parallel_shard_degree,
+        [TT_MESH_CP] = (int)cfg->parallelism.context_parallel_degree,
+        [TT_MESH_TP] = (int)cfg->parallelism.tensor_parallel_degree,
+    };
+    struct tt_engine_options o = {.wrap = cfg->parallelism.fsdp_wrap_policy.word[0],
+                                  .reshard = reshard_of(cfg),
+                                  .prefetch = (int)cfg->parallelism.fsdp_prefetch,
+                                  .local_batch = cfg->training.local_batch_size,
+                                  .seq_len = cfg->training.seq_len};
+    int rc = 0;
+
+    TT_TRY(tt_mesh_init(degrees, t->comm->size, &t->mesh));
+    TT_TRY(tt_mesh_microbatches(&t->mesh, cfg->training.local_batch_size, cfg->training.global_batch_size,
+                                &t->microbatches));
+    t->global_batch = t->microbatches * cfg->training.local_batch_size * tt_mesh_dp(&t->mesh);
+    TT_TRY(make_model(cfg, &t->model));
+    TT_TRY(resolve_model_keys(cfg, t->model));
+    o.model = t->model;
+    o.mesh = t->mesh;
+    o.threads = t->threads;
+    o.microbatches = (int)t->microbatches;
+    if (cfg->validation.enable) {
+        o.validation_batch = cfg->validation.local_batch_size;
+        o.validation_seq_len = cfg->validation.seq_len;
+    }
+    TT_TRY(tt_engine_new(&o, t->comm, t->comm->rank, &t->engine));
+    if (cfg->debug.check_plan)
+        TT_TRY(tt_program_check(tt_engine_program(t->engine)));
+    TT_TRY(check_memory(t));
+out:
+    return rc;
+}
+
+int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt_trainer_options *options,
+                    struct tt_trainer **ret_trainer)
+{
+    struct tt_trainer *t = tt_calloc(1, sizeof *t);
+    int rc = 0;
+
+    *t = (struct tt_trainer){.cfg = cfg, .comm = comm, .options = *options, .resumed_from = -1, .lock = -1};
+    comm->timeout_sec = (double)cfg->comm.init_timeout_seconds;
+    comm->waiting_for = "setup";
+    TT_TRY(tt_comm_node(comm, &t->local_rank, &t->local_size));
+    t->threads = threads_of(t);
+    rc = plan(t);
+    TT_TRY(tt_comm_agree(comm, rc));
+    *ret_trainer = t;
+    t = NULL;
+out:
+    if (t)
+        tt_trainer_close(t, -1);
+    return rc;
+}
+
+/* --- open --- */
+
+static int open_data(struct tt_trainer *t)
+{
+    const struct tt_config *cfg = t->cfg;
+    char *cache = tt_run_folder_cache(cfg);
+    struct tt_train_data_options o = {.dataset = cfg->training.dataset,
+                                      .path = cfg->training.dataset_path,
+                                      .text_field = cfg->training.text_field,
+                                      .tokenizer_folder = cfg->model.hf_assets_path,
+                                      .cache_folder = cache,
+                                      .vocab_size = t->model->dims.vocab_size,
+                                      .seq_len = cfg->training.seq_len,
+                                      .shuffle = cfg->dataloader.shuffle,
+                                      .repeat = cfg->dataloader.repeat,
+                                      .seed = (uint64_t)cfg->dataloader.seed};
+    int rc = 0;
+
+    TT_TRY(tt_train_data_open(t->comm, &o, &t->data));
+    if (cfg->validation.enable) {
+        o.dataset = cfg->validation.dataset;
+        o.path = cfg->validation.dataset_path;
+        o.seq_len = cfg->validation.seq_len;
+        o.shuffle = false;
+        o.repeat = false;
+        TT_TRY(tt_train_data_open(t->comm, &o, &t->validation));
+    }
+out:
+    tt_free(cache);
+    return rc;
+}
+
+/* A name for this process's run that no other has, the same on all ranks. */
+static int make_run_id(struct tt_trainer *t)
+{
+    char host[256] = "";
+    double now = tt_clock_wall_sec();
+    uint64_t hash;
+
+    (void)gethostname(host, sizeof host - 1);
+    hash = tt_hash64(host, strlen(host), (uint64_t)getpid());
+    hash = tt_hash64(&now, sizeof now, hash);
+    (void)snprintf(t->run_id, sizeof t->run_id, "%016" PRIx64, hash);
+    return tt_comm_broadcast(t->comm, t->run_id, sizeof t->run_id, 0);
+}
+
+static json_t *run_record(const struct tt_trainer *t)
+{
+    json_t *o = json_object(), *argv = json_array();
+
+    for (int i = 0; i < t->options.argc; i++)
+        (void)json_array_append_new(argv, json_string(t->options.argv[i]));
+    (void)json_object_set_new(o, "type", json_string("run"));
+    (void)json_object_set_new(o, "schema", json_integer(1));
+    (void)json_object_set_new(o, "version", json_string(TITAN_VERSION));
+    (void)json_object_set_new(o, "run_id", json_string(t->run_id));
+    (void)json_object_set_new(o, "world", json_integer(t->comm->size));
+    (void)json_object_set_new(o, "threads_per_rank", json_integer(t->threads));
+    (void)json_object_set_new(o, "argv", argv);
+    (void)json_object_set_new(o, "parameters", json_integer(tt_model_n_elements(t->model)));
+    (void)json_object_set_new(o, "weights", json_string(t->weights_from));
+    (void)json_object_set_new(o, "layout_exact", json_boolean(tt_trainer_layout_exact(t)));
+    (void)json_object_set_new(o, "peak_flops", tt_json_number(t->metrics.peak_flops));
+    (void)json_object_set_new(o, "memory_predicted_bytes", json_integer(t->memory.total));
+    if (t->resumed_from >= 0)
+        (void)json_object_set_new(o, "resumed_from", json_integer(t->resumed_from));
+    (void)json_object_set_new(o, "config", tt_config_to_json(t->cfg, false));
+    return o;
+}
+
+/* The matrix-multiply peak of this rank while all ranks compute; every rank takes part. */
+static int measure_peak(struct tt_trainer *t)
+{
+    int rc = 0;
+
+    if (!isnan(t->cfg->metrics.peak_flops)) {
+        t->metrics.peak_flops = t->cfg->metrics.peak_flops;
+        return 0;
+    }
+    TT_TRY(tt_comm_barrier(t->comm));
+    t->metrics.peak_flops = tt_peak_measure(tt_engine_team(t->engine));
+out:
+    return rc;
+}
+
+static int open_metrics(struct tt_trainer *t)
+{
+    const char *no_color = getenv("NO_COLOR"); // NOLINT(concurrency-mt-unsafe): before the team has work
+    struct tt_metrics *m = &t->metrics;
+    int rc = 0;
+
+    if (t->comm->rank != 0)
+        return 0;
+    m->json_stdout = t->options.json;
+    m->color = isatty(STDOUT_FILENO) == 1 && !(no_color && no_color[0]) && !t->cfg->metrics.disable_color_printing;
+    m->flops_per_token = tt_model_flops_per_token(t->model, t->cfg->training.seq_len);
+    m->memory_total_bytes = tt_metrics_machine_bytes();
+    if (t->cfg->metrics.enable_jsonl)
+        TT_TRY(tt_run_folder_metrics(t->cfg, &m->jsonl));
+    TT_TRY(tt_run_folder_record(t->cfg, t->options.argc, t->options.argv, t->comm->size, t->threads));
+    tt_metrics_record(m, run_record(t));
+    tt_trainer_banner(t);
+out:
+    return rc;
+}
+
+int tt_trainer_open(struct tt_trainer *t)
+{
+    int rc = 0;
+
+    if (t->comm->rank == 0)
+        rc = tt_run_folder_take(t->cfg, tt_trainer_can_resume(t), t->options.overwrite, &t->lock);
+    TT_TRY(tt_comm_agree(t->comm, rc));
+    TT_TRY(make_run_id(t));
+    TT_TRY(open_data(t));
+    rc = tt_engine_allocate(t->engine);
+    TT_TRY(tt_comm_agree(t->comm, rc));
+    TT_TRY(tt_trainer_load(t));
+    TT_TRY(measure_peak(t));
+    rc = open_metrics(t);
+    TT_TRY(tt_comm_agree(t->comm, rc));
+    t->comm->timeout_sec = (double)t->cfg->comm.train_timeout_seconds;
+out:
+    return rc;
+}
+
+void tt_trainer_close(struct tt_trainer *t, int code)
+{
+    if (!t)
+        return;
+    if (t->metrics.jsonl) {
+        json_t *end = json_object();
+
+        (void)json_object_set_new(end, "type", json_string("end"));
+        (void)json_object_set_new(end, "step", json_integer(t->at.step));
+        (void)json_object_set_new(end, "exit", json_integer(code));
+        tt_metrics_record(&t->metrics, end);
+        (void)fclose(t->metrics.jsonl);
+    }
+    tt_ckpt_store_close(t->store);
+    tt_train_data_release(&t->data);
+    tt_train_data_release(&t->validation);
+    tt_engine_free(t->engine);
+    tt_model_free(t->model);
+    if (t->lock >= 0)
+        (void)close(t->lock);
+    tt_free(t);
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One value of one key as text that reads back to the same value, and what the key accepts, in words.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/config/internal.h"
+
+const char *tt_config_choice_word(const struct tt_choices *choices, int value)
+{
+    for (int i = 0; i < choices->n; i++) {
+        if (!choices->choice[i].is_alias && choices->choice[i].value == value)
+            return choices->choice[i].word;
+    }
+    return "";
+}
+
+static void real_text(double value, struct tt_text *out)
+{
+    char text[40], *exponent;
+
+    for (int digits = 1; digits <= 17; digits++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    exponent = strstr(text, "e-0"); /* 1e-08 is 1e-8 */
+    if (exponent)
+        memmove(exponent + 2, exponent + 3, strlen(exponent + 3) + 1);
+    tt_text_add(out, "%s%s", text, strpbrk(text, ".e") ? "" : ".0");
+}
+
+/* 80GiB when that is exact, otherwise plain bytes. */
+static void bytes_text(int64_t bytes, struct tt_text *out)
+{
+    static const char *const unit[] = {"", "KiB", "MiB", "GiB", "TiB"};
+    int u = 0;
+
+    while (u < 4 && bytes && bytes % 1024 == 0) {
+        bytes /= 1024;
+        u++;
+    }
+    tt_text_add(out, "%" PRId64 "%s", bytes, unit[u]);
+}
+
+static void int_text(const struct tt_config_row *row, int64_t value, struct tt_text *out)
+{
+    if (value == TT_NULL_INT) {
+        tt_text_add(out, "null");
+    } else if (value == 0 && row->zero_word) {
+        tt_text_add(out, "%s", row->zero_word);
+    } else if (row->flags & TT_FLAG_BYTES) {
+        bytes_text(value, out);
+    } else {
+        tt_text_add(out, "%" PRId64, value);
+    }
+}
+
+void tt_config_choices_text(const struct tt_choices *choices, const char *between, struct tt_text *out)
+{
+    const char *separator = "";
+
+    for (int i = 0; i < choices->n; i++) {
+        if (choices->choice[i].is_alias)
+            continue;
+        tt_text_add(out, "%s%s", separator, choices->choice[i].word);
+        separator = between;
+    }
+}
+
+static void int_range_text(const struct tt_config_row *row, struct tt_text *out)
+{
+    if (row->zero_word)
+        tt_text_add(out, "%s, or ", row->zero_word);
+    if (row->flags & TT_FLAG_NOT_ZERO) {
+        tt_text_add(out, "-1, or at least 1");
+    } else if (row->high == TT_NO_LIMIT) {
+        tt_text_add(out, "at least %" PRId64, row->low);
+    } else {
+        tt_text_add(out, "%" PRId64 " to %" PRId64, row->low, row->high);
+    }
+}
+
+void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out)
+{
+    switch (row->kind) {
+    case TT_KIND_BOOL:
+    case TT_KIND_MAYBE:
+        tt_text_add(out, "true|false");
+        break;
+    case TT_KIND_INT:
+        int_range_text(row, out);
+        break;
+    case TT_KIND_REAL:
+        tt_text_add(out, "%.9g to %.9g", row->low_real, row->high_real);
+        break;
+    case TT_KIND_TEXT:
+        tt_text_add(out, "text");
+        break;
+    case TT_KIND_ENUM:
+    case TT_KIND_WORD:
+        tt_config_choices_text(row->choices, "|", out);
+        break;
+    case TT_KIND_WORDS:
+        tt_text_add(out, row->flags & TT_FLAG_LIST ? "list of " : "");
+        tt_config_choices_text(row->choices, "|", out);
+        tt_text_add(out, "%s%s%s", row->flags & TT_FLAG_INTEGER ? "|integer" : "",
+                    row->flags & TT_FLAG_SIZED ? "|size:<bytes>" : "",
+                    row->flags & TT_FLAG_PATTERNS ? "|[regex, ...]" : "");
+        break;
+    }
+    if (row->flags & TT_FLAG_NULLABLE)
+        tt_text_add(out, ", or null");
+}
+
+void tt_config_value_text(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
+{
+    const void *member = tt_config_member(cfg, row);
+    const struct tt_words *words = member;
+    int value = 0;
+
+    switch (row->kind) {
+    case TT_KIND_BOOL:
+        tt_text_add(out, *(const bool *)member ? "true" : "false");
+        break;
+    case TT_KIND_MAYBE:
+        value = *(const int *)member;
+        tt_text_add(out, value == TT_NULL_BOOL ? "null" : value ? "true" : "false");
+        break;
+    case TT_KIND_INT:
+        int_text(row, *(const int64_t *)member, out);
+        break;
+    case TT_KIND_REAL:
+        if (isnan(*(const double *)member)) {
+            tt_text_add(out, "null");
+        } else {
+            real_text(*(const double *)member, out);
+        }
+        break;
+    case TT_KIND_TEXT:
+    case TT_KIND_WORD:
+        tt_text_add(out, "%s", *(char *const *)member ? *(char *const *)member : "null");
+        break;
+    case TT_KIND_ENUM:
+        memcpy(&value, member, sizeof value);
+        tt_text_add(out, "%s", tt_config_choice_word(row->choices, value));
+        break;
+    case TT_KIND_WORDS:
+        tt_text_add(out, words->is_list ? "[" : "");
+        for (int i = 0; i < words->n; i++)
+            tt_text_add(out, words->is_list ? "%s\"%s\"" : "%s%s", i ? "," : "", words->word[i]);
+        tt_text_add(out, words->is_list ? "]" : "");
+        break;
+    }
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Writes titan-config(5) in scdoc's format to standard output, from the tables of core/config. Links core alone.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/config/config.h"
+
+/* Text with the characters that scdoc would take for markup escaped. */
+static void put(const char *text)
+{
+    for (const char *c = text; *c; c++) {
+        if (strchr("_*\\`~[#|", *c))
+            (void)putchar('\\');
+        (void)putchar(*c);
+    }
+}
+
+static void put_section(const struct tt_config_section *section)
+{
+    struct tt_text range = {0};
+
+    (void)printf("## ");
+    put(section->name);
+    (void)printf("\n\n");
+    put(section->doc);
+    (void)printf("\n\n");
+    for (int i = 0; i < tt_config_n_rows; i++) {
+        const struct tt_config_row *row = &tt_config_rows[i];
+
+        if (strcmp(row->section, section->name) != 0)
+            continue;
+        (void)printf("*");
+        put(row->key);
+        (void)printf("*%s (default ", row->flags & TT_FLAG_OWN ? " +" : "");
+        put(row->preset ? *row->preset ? row->preset : "\"\"" : "null");
+        (void)printf(")\n\t");
+        put(row->doc);
+        (void)printf("++\n");
+        tt_config_range_text(row, &range);
+        put("Accepts: ");
+        put(range.text);
+        (void)printf(".\n\n");
+        tt_text_release(&range);
+    }
+}
+
+static void put_inactive(enum tt_inactive_kind kind, const char *intro)
+{
+    (void)printf("%s\n\n", intro);
+    for (int i = 0; i < tt_config_n_inactives; i++) {
+        const struct tt_config_inactive *row = &tt_config_inactives[i];
+        const char *help = strchr(row->why, '\n');
+
+        if (row->kind != kind)
+            continue;
+        (void)printf("- *");
+        put(row->path);
+        (void)printf("*: ");
+        for (const char *c = row->why; *c && c != help; c++)
+            put((const char[]){*c, 0});
+        if (help) {
+            (void)printf("; ");
+            put(help + strlen("\nhelp: "));
+        }
+        (void)printf("\n");
+    }
+    (void)printf("\n");
+}
+
+int main(void)
+{
+    (void)printf(
+        "titan-config(5)\n\n"
+        "# NAME\n\n"
+        "titan-config - keys of titan's configuration\n\n"
+        "# DESCRIPTION\n\n"
+        "A configuration is a YAML file of sections and keys. Names and meanings are torchtitan's (v0.2.2); keys marked "
+        "with + are titan's own. Every key can be given on the command line too, after or before other arguments:\n\n"
+        "```\n"
+        "--training.steps=100    --training.steps 100    training.steps=100\n"
+        "--checkpoint.enable     --no-checkpoint.enable  --checkpoint.no-enable\n"
+        "--checkpoint.exclude-from-loading=optimizer,lr\\_scheduler\n"
+        "```\n\n"
+        "A dash equals an underscore. A list is x,y or [x,y]. The word null stands for no value. Numbers may be written "
+        "as 1e-4, sizes as 80GiB.\n\n"
+        "Later wins: default, flavor, files in the order of *--config*, flags. *titan config show --origin* tells where "
+        "each value came from. All errors of all files and flags are reported at once, and the exit status is 2.\n\n"
+        "# KEYS\n\n");
+    for (int i = 0; i < tt_config_n_sections; i++)
+        put_section(&tt_config_sections[i]);
+    (void)printf("# KEYS OF TORCHTITAN THAT TITAN DOES NOT HAVE\n\n");
+    put_inactive(TT_INACTIVE_REFUSED, "Refused, unless they have their neutral value:");
+    put_inactive(TT_INACTIVE_NOTE, "Accepted with a note that they have no effect:");
+    put_inactive(TT_INACTIVE_IDLE, "Accepted in silence:");
+    (void)printf("# SEE ALSO\n\n*titan*(1), *titan-config*(1)\n");
+    return fflush(stdout) == 0 && !ferror(stdout) ? 0 : 1;
+}

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: MIT
+# A small TAP library for tests of the program from outside. A test file is
+#
+#     . "$(dirname "$0")/lib.sh"
+#     case_unknown_command() {
+#         run tarin
+#         expect_error 2 "did you mean .titan train"
+#     }
+#     run_cases
+#
+# Each case_* function runs in a subshell and in a fresh folder; the first expectation that does not hold ends it. The
+# environment gives TITAN (the program), TITAN_SOURCE (the source tree) and TITAN_BUILD (the build folder).
+set -u
+: "${TITAN:?}" "${TITAN_SOURCE:?}" "${TITAN_BUILD:?}"
+export LC_ALL=C.UTF-8
+. "$TITAN_SOURCE/tools/mpi-env"
+
+top=$(mktemp -d "${TMPDIR:-/tmp}/titan-cli.XXXXXX")
+clean_up() {
+    for mounted in "$top"/*/disk; do
+        mountpoint -q "$mounted" 2>/dev/null && umount "$mounted"
+    done
+    rm -rf "$top"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+# run ARGUMENT...: titan as one process. Its output is in the files out and err, its exit code in $code.
+run() {
+    printf 'titan' >command
+    printf " '%s'" "$@" >>command
+    code=0
+    "$TITAN" "$@" >out 2>err </dev/null || code=$?
+}
+
+# run_ranks N ARGUMENT...: the same under mpirun.
+run_ranks() {
+    printf 'mpirun -n %s titan' "$1" >command
+    printf " '%s'" "$@" >>command
+    code=0
+    "$TITAN_SOURCE/tools/run-ranks" "$1" "$TITAN" "${@:2}" >out 2>err </dev/null || code=$?
+}
+
+# not_as WHAT: the case has failed.
+not_as() {
+    {
+        echo "$1"
+        echo "command: $(cat command 2>/dev/null)"
+        echo "exit code: ${code-none}"
+        echo "stdout:" && head -c 1500 out 2>/dev/null
+        echo "stderr:" && head -c 4000 err 2>/dev/null
+    } >problem
+    exit 1
+}
+
+# skip WHY: this machine cannot run the case.
+skip() {
+    echo "$1" >skipped
+    exit 0
+}
+
+expect_code() {
+    [ "$code" = "$1" ] || not_as "expected exit code $1"
+}
+
+expect_ok() {
+    expect_code 0
+}
+
+# Extended regular expressions; a match in any line.
+expect_out() {
+    grep -Eq -e "$1" out || not_as "expected on stdout: $1"
+}
+
+expect_err() {
+    grep -Eq -e "$1" err || not_as "expected on stderr: $1"
+}
+
+refuse_out() {
+    ! grep -Eq -e "$1" out || not_as "not expected on stdout: $1"
+}
+
+refuse_err() {
+    ! grep -Eq -e "$1" err || not_as "not expected on stderr: $1"
+}
+
+# expect_error CODE PATTERN...: this exit code, exactly one error message, on stderr only, that matches every pattern.
+expect_error() {
+    expect_code "$1"
+    shift
+    [ "$(grep -c '^titan: error: ' err)" = 1 ] || not_as "expected exactly one 'titan: error:' on stderr"
+    ! grep -q 'titan: error' out || not_as "an error on stdout"
+    for pattern in "$@"; do
+        expect_err "$pattern"
+    done
+}
+
+expect_file() {
+    [ -e "$1" ] || not_as "expected the file $1"
+}
+
+refuse_file() {
+    [ ! -e "$1" ] || not_as "not expected: the file $1"
+}
+
+expect_same() {
+    cmp -s "$1" "$2" || not_as "expected equal: $1 and $2"
+}
+
+# A model and batch so small that a run takes a fraction of a second. Use: run train $tiny ...
+tiny="--model.dim=64 --model.n_layers=2 --model.n_heads=4 --model.n_kv_heads=2 --model.ffn_dim=128
+    --training.seq_len=32 --training.local_batch_size=2 --training.global_batch_size=4 --training.steps=3
+    --validation.seq_len=32 --metrics.log_freq=1 --metrics.peak_flops=1e9 --dataloader.cache_dir=cache
+    --training.dataset=text --training.dataset_path=corpus.txt --job.dump_folder=run --checkpoint.enable=false"
+
+# A corpus for it: 400 lines of words.
+make_corpus() {
+    awk 'BEGIN { for (i = 0; i < 400; i++) printf "And the evening and the morning were day %d of %d.\n", i, i * 7 }' >corpus.txt
+}
+
+# Runs every case_* function of the test file; the file ends with this.
+run_cases() {
+    names=$(sed -n 's/^case_\([a-z0-9_]*\)().*/\1/p' "$0")
+    echo "1..$(echo "$names" | wc -w)"
+    number=0
+    failed=0
+    for name in $names; do
+        number=$((number + 1))
+        folder=$top/$name
+        mkdir "$folder"
+        (
+            cd "$folder" || exit 1
+            "case_$name"
+        ) >"$top/$name.log" 2>&1
+        status=$?
+        if [ $status = 0 ] && [ -e "$folder/skipped" ]; then
+            echo "ok $number - $name # SKIP $(cat "$folder/skipped")"
+        elif [ $status = 0 ]; then
+            echo "ok $number - $name"
+        else
+            echo "not ok $number - $name"
+            cat "$folder/problem" "$top/$name.log" 2>/dev/null | sed 's/^/# /'
+            failed=1
+        fi
+    done
+    exit $failed
+}

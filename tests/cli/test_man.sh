@@ -1,0 +1,80 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# The manual pages and --help name the same commands, options and keys.
+. "$(dirname "$0")/lib.sh"
+
+man=$TITAN_SOURCE/man
+
+# Options of `titan COMMAND --help`, without configuration keys (they have a dot).
+options_of_help() {
+    sed '/[Kk]eys, as flags/,$d' out | grep -oE '(^|[ [])--[a-z][a-z_-]*\.?' | grep -v '\.$' | tr -d ' [' | tr - _ | sort -u
+}
+
+# Options that the page's section OPTIONS explains.
+options_of_page() {
+    sed -n '/^# OPTIONS/,/^# [A-NP-Z]/s/^\*\(--[a-z][a-z_-]*\).*/\1/p' "$man/titan-$1.1.scd" | tr - _ | sort -u
+}
+
+case_commands_agree() {
+    run help
+    sed -n 's/^  \([a-z]*\)  *[^ ].*/\1/p' out | grep -v '^titan$\|^mpirun$' | sort -u >in_help
+    sed -n '/^# COMMANDS/,/^# OUTPUT/s/^\*\([a-z]*\)\*.*/\1/p' "$man/titan.1.scd" | sort -u >in_page
+    [ -s in_page ] || not_as "no commands found in titan.1.scd"
+    diff in_help in_page >differences || not_as "commands differ (< --help, > titan(1)): $(cat differences)"
+}
+
+case_options_agree() {
+    for command in train config models ckpt data; do
+        run $command --help
+        options_of_help >in_help
+        options_of_page $command >in_page
+        [ -s in_page ] || not_as "no options found in titan-$command.1.scd"
+        diff in_help in_page >differences || not_as "options differ (< --help, > titan-$command(1)): $(cat differences)"
+    done
+}
+
+case_every_command_with_options_has_a_page() {
+    run help
+    for command in train config models ckpt data; do
+        expect_file "$man/titan-$command.1.scd"
+        grep -q "titan-$command\*(1)" "$man/titan.1.scd" || not_as "titan(1) does not refer to titan-$command(1)"
+    done
+}
+
+case_exit_codes_agree() {
+    sed -n 's/^ *X(TT_E[A-Z]*, -[0-9]*, \([0-9]*\), .*/\1/p' "$TITAN_SOURCE/core/base/error.h" | sort -un >in_code
+    sed -n '/^# EXIT STATUS/,/^# ENV/s/^| *\([0-9][0-9]*\)$/\1/p' "$man/titan.1.scd" | grep -v '^0$' | sort -un >in_page
+    [ -s in_code ] || not_as "no exit codes found in core/base/error.h"
+    diff in_code in_page >differences || not_as "exit codes differ (< error.h, > titan(1)): $(cat differences)"
+}
+
+case_keys_agree() {
+    [ -e "$TITAN_BUILD/man/titan-config.5" ] || skip "the pages are not built"
+    run config show
+    tr -d '\\' <"$TITAN_BUILD/man/titan-config.5" >page
+    for key in $(sed -n 's/^  *\([a-z_0-9]*\): .*/\1/p' out | sort -u); do
+        grep -qF "$key" page || not_as "titan-config(5) does not name $key"
+    done
+}
+
+case_pages_are_clean() {
+    command -v groff >/dev/null || skip "no groff"
+    for page in "$TITAN_BUILD"/man/titan*.[15]; do
+        [ -e "$page" ] || skip "the pages are not built"
+        groff -Kutf8 -man -Tutf8 -ww -z "$page" 2>warnings
+        [ ! -s warnings ] || not_as "$page: $(head -3 warnings)"
+    done
+}
+
+case_examples_of_the_pages_use_keys_that_exist() {
+    for key in $(cat "$man"/*.scd "$TITAN_SOURCE"/quickstart | grep -oE -e '--[a-z][a-z_]*\.[a-z][a-z_]+' | grep -v -e '--job.config_file' -e '--a\.b' -e '--no-' | sort -u); do
+        run config show --json
+        python3 - "${key#--}" <<'EOF' || not_as "$key is not a key"
+import json, sys
+section, key = sys.argv[1].split(".")
+assert key in json.load(open("out"))[section]
+EOF
+    done
+}
+
+run_cases

@@ -1,0 +1,228 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# titan train from outside: what it prints and writes, resuming, signals.
+. "$(dirname "$0")/lib.sh"
+
+# The losses of a metrics.jsonl in full precision, later lines of a step winning.
+losses() {
+    python3 - "$1" <<'EOF'
+import json, sys
+losses = {}
+for line in open(sys.argv[1]):
+    record = json.loads(line)
+    if record["type"] == "step":
+        losses[record["step"]] = (record["loss"], record["grad_norm"])
+for step in sorted(losses):
+    print(step, *map(float.hex, losses[step]))
+EOF
+}
+
+case_console_lines_have_torchtitans_shape() {
+    make_corpus
+    run train $tiny
+    expect_ok
+    [ "$(wc -l <out)" = 3 ] || not_as "expected three lines on stdout"
+    number='[0-9]+\.[0-9]+'
+    grep -Evq "^step: [ 0-9]{2,}  loss: +$number  grad_norm: +$number  memory: +${number}GiB\($number%\)  tps: [0-9,]+  tflops: $number  mfu: $number%$" out &&
+        not_as "a line of another shape"
+    refuse_err "error|warning"
+}
+
+case_a_file_gets_no_colours() {
+    make_corpus
+    run train $tiny
+    refuse_out "$(printf '\033')"
+    run_ranks 2 train $tiny --overwrite
+    expect_ok
+    refuse_out "$(printf '\033')"
+    expect_out "^step: "
+}
+
+case_start_says_what_will_happen() {
+    make_corpus
+    run train $tiny
+    expect_err "random init \(seed 42\)"
+    expect_err "rank"
+    expect_err "thread"
+    expect_err "layout-exact"
+    expect_err "[MG]iB"
+}
+
+case_metrics_have_every_field() {
+    make_corpus
+    run train $tiny --checkpoint.enable --validation.enable --validation.dataset=text --validation.dataset_path=corpus.txt \
+        --validation.local_batch_size=2
+    expect_ok
+    python3 - <<'EOF' >problem.txt 2>&1 || not_as "metrics.jsonl: $(cat problem.txt)"
+import json
+records = [json.loads(line) for line in open("run/metrics.jsonl")]
+assert records[0]["type"] == "run", records[0]
+assert records[-1]["type"] == "end" and records[-1]["exit"] == 0, records[-1]
+assert all("time" in record for record in records)
+steps = [record for record in records if record["type"] == "step"]
+assert [record["step"] for record in steps] == [1, 2, 3]
+for field in ("loss max_loss grad_norm lr ntokens_seen tps tflops mfu memory_gib step_time_s data_time_s comm_time_s "
+              "comm_exposed_s comm_bytes eta_s").split():
+    assert all(isinstance(record[field], (int, float)) for record in steps), field
+assert [record["ntokens_seen"] for record in steps] == [128, 256, 384], "ntokens_seen"
+assert any(record["type"] == "validate" and record["loss"] > 0 for record in records)
+saved = [record for record in records if record["type"] == "checkpoint"]
+assert saved and saved[-1]["step"] == 3 and saved[-1]["bytes"] > 0 and saved[-1]["blocked_s"] >= 0
+EOF
+}
+
+case_json_prints_the_records() {
+    make_corpus
+    run train $tiny --json
+    expect_ok
+    python3 -c 'import json; assert [json.loads(l)["type"] for l in open("out")].count("step") == 3' || not_as "records on stdout"
+    refuse_out "^step:"
+}
+
+case_log_freq_is_kept() {
+    make_corpus
+    run train $tiny --training.steps=7 --metrics.log_freq=3
+    expect_ok
+    [ "$(grep -c '^step:' out)" = 3 ] || not_as "expected lines at steps 1, 3, 6"
+    expect_out "^step: +6 "
+}
+
+case_run_yaml_repeats_the_run() {
+    make_corpus
+    run train $tiny
+    expect_ok
+    losses run/metrics.jsonl >first
+    run train --config run/run.yaml --job.dump_folder=again
+    expect_ok
+    losses again/metrics.jsonl >second
+    expect_same first second
+}
+
+case_training_learns() {
+    make_corpus
+    run train $tiny --training.steps=40 --optimizer.lr=1e-2 --lr_scheduler.warmup_steps=2
+    expect_ok
+    python3 - <<'EOF' || not_as "the loss did not fall by 2"
+import json
+losses = [r["loss"] for r in map(json.loads, open("run/metrics.jsonl")) if r["type"] == "step"]
+assert losses[-1] < losses[0] - 2
+EOF
+}
+
+case_resume_continues_with_the_same_bits() {
+    make_corpus
+    run train $tiny --training.steps=6 --job.dump_folder=whole
+    expect_ok
+    run train $tiny --training.steps=6 --checkpoint.enable --checkpoint.interval=4
+    expect_ok
+    rm -rf run/checkpoint/step-6
+    run train $tiny --training.steps=6 --checkpoint.enable --checkpoint.interval=4
+    expect_ok
+    expect_err "step-4"
+    expect_out "^step: +5 "
+    refuse_out "^step: +4 "
+    losses whole/metrics.jsonl >whole.txt
+    losses run/metrics.jsonl >resumed.txt
+    expect_same whole.txt resumed.txt
+    grep -q '"resumed_from": *4' run/metrics.jsonl || not_as "no run record with resumed_from 4"
+}
+
+case_resume_of_a_finished_run_ends_at_once() {
+    make_corpus
+    run train $tiny --checkpoint.enable
+    expect_ok
+    run train $tiny --checkpoint.enable
+    expect_ok
+    refuse_out "^step:"
+}
+
+case_resume_on_another_number_of_ranks() {
+    make_corpus
+    run train $tiny --training.steps=6 --job.dump_folder=whole
+    expect_ok
+    run_ranks 2 train $tiny --training.steps=6 --checkpoint.enable --checkpoint.interval=4
+    expect_ok
+    rm -rf run/checkpoint/step-6
+    run train $tiny --training.steps=6 --checkpoint.enable --checkpoint.interval=4
+    expect_ok
+    losses whole/metrics.jsonl >whole.txt
+    losses run/metrics.jsonl >resumed.txt
+    expect_same whole.txt resumed.txt
+}
+
+case_keep_latest_k_retires_old_steps() {
+    make_corpus
+    run train $tiny --training.steps=5 --checkpoint.enable --checkpoint.interval=1 --checkpoint.keep_latest_k=2
+    expect_ok
+    [ "$(ls run/checkpoint | grep -c '^step-')" = 2 ] || not_as "expected two steps: $(ls -A run/checkpoint)"
+    expect_file run/checkpoint/step-4
+    expect_file run/checkpoint/step-5
+}
+
+# Starts a long run in the background and waits for its first step; the process is in $job.
+start_long_run() {
+    make_corpus
+    echo "titan train (in the background)" >command
+    "$@" train $tiny --training.steps=1000000 --checkpoint.enable --checkpoint.interval=100000 >out 2>err </dev/null &
+    job=$!
+    for _ in $(seq 200); do
+        grep -q 'step: ' out && return
+        sleep 0.1
+    done
+    kill $job
+    not_as "no first step within 20 s"
+}
+
+expect_end() {
+    code=0
+    wait $job || code=$?
+    expect_code "$1"
+    [ "$(ls run/checkpoint | grep -c '^step-')" = 1 ] || not_as "expected one saved step: $(ls -A run/checkpoint)"
+    grep '"end"' run/metrics.jsonl | grep -q "\"exit\": *$1" || not_as "no end record with exit $1"
+}
+
+case_sigusr1_saves_and_ends_with_75() {
+    start_long_run "$TITAN"
+    kill -USR1 $job
+    expect_end 75
+}
+
+case_sigterm_saves_and_ends_with_75() {
+    start_long_run "$TITAN"
+    kill -TERM $job
+    expect_end 75
+}
+
+case_ctrl_c_saves_and_ends_with_130() {
+    start_long_run env --default-signal=INT "$TITAN"
+    kill -INT $job
+    expect_end 130
+}
+
+case_sigusr1_to_mpirun_stops_all_ranks() {
+    start_long_run "$TITAN_SOURCE/tools/run-ranks" 2 "$TITAN"
+    kill -USR1 $job
+    expect_end 75
+}
+
+case_quick_run_is_what_runs_without_a_file() {
+    run config show --origin
+    expect_out "flavor: debugmodel .*builtin:quick"
+    run train --training.steps=1 --job.dump_folder=run --dataloader.cache_dir=cache
+    expect_ok
+    expect_out "^step: +1 +loss: +[78]\."
+    expect_file run/run.yaml
+    expect_file run/metrics.jsonl
+    expect_file run/checkpoint/step-1/manifest.json
+}
+
+case_nothing_is_written_outside_the_run_folder() {
+    make_corpus
+    run train $tiny --dataloader.cache_dir=null --job.dump_folder=here/run
+    expect_ok
+    [ "$(ls -A here | tr '\n' ' ')" = "run run.cache " ] || not_as "unexpected: $(ls -A here)"
+    rm -rf here
+    [ "$(ls -A | tr '\n' ' ')" = "command corpus.txt err out " ] || not_as "unexpected: $(ls -A)"
+}
+
+run_cases

@@ -1,0 +1,151 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Commands, their help, and what is said about a command line that is wrong.
+. "$(dirname "$0")/lib.sh"
+
+commands="train config models ckpt data version help"
+
+case_no_arguments_is_usage() {
+    run
+    expect_code 2
+    expect_err "usage: titan"
+    refuse_out .
+}
+
+case_help_lists_every_command() {
+    run help
+    expect_ok
+    for command in $commands; do
+        expect_out "^ +$command "
+    done
+    refuse_err .
+}
+
+case_help_option_is_the_same() {
+    run help
+    mv out help.txt
+    run --help
+    expect_ok
+    expect_same out help.txt
+}
+
+case_every_command_has_help() {
+    for command in $commands; do
+        run "$command" --help
+        expect_ok
+        expect_out .
+        refuse_err .
+    done
+}
+
+case_help_of_a_command_is_its_help() {
+    for command in train config models ckpt data; do
+        run help $command
+        mv out help.txt
+        run $command --help
+        expect_ok
+        expect_same out help.txt
+    done
+}
+
+case_version_names_titan_and_its_libraries() {
+    run version
+    expect_ok
+    expect_out "^titan [0-9]+\.[0-9]+"
+    expect_out "Open MPI"
+    expect_out "OpenBLAS"
+    run --version
+    expect_ok
+    expect_out "^titan [0-9]+\.[0-9]+"
+}
+
+case_unknown_command_names_the_nearest() {
+    run trian
+    expect_error 2 "trian" "did you mean .titan train"
+}
+
+case_unknown_command_without_a_near_one() {
+    run qqqqqqqqq
+    expect_error 2 "qqqqqqqqq" "titan help"
+}
+
+case_unknown_help_topic() {
+    run help nosuch
+    expect_error 2 "nosuch"
+}
+
+case_unknown_options_are_refused() {
+    for command in train "config show" models "ckpt list" "data inspect"; do
+        run $command --no-such-option-at-all
+        expect_error 2 "no.such.option.at.all"
+    done
+}
+
+case_a_word_too_many_is_refused() {
+    run train my.yaml
+    expect_error 2 "my.yaml"
+    run models llama3 everything
+    expect_error 2 "llama3"
+}
+
+case_commands_that_need_a_verb_say_which() {
+    run config
+    expect_error 2 "show" "check" "diff" "init"
+    run ckpt
+    expect_error 2 "list" "inspect" "verify" "consolidate"
+    run data
+    expect_error 2 "pack" "inspect"
+}
+
+case_a_misspelt_verb_is_named() {
+    run config shwo
+    expect_error 2 "shwo" "show"
+    run ckpt inspcet x
+    expect_error 2 "inspcet" "inspect"
+    run data pakc
+    expect_error 2 "pakc" "pack"
+}
+
+case_models_lists_the_registry() {
+    run models
+    expect_ok
+    for flavor in debugmodel 125M 1B 3B 8B 70B 405B; do
+        expect_out "llama3 +$flavor "
+    done
+    expect_out "6,163,712"
+}
+
+case_models_json_has_the_counts() {
+    run models --json --seq_len 1024
+    expect_ok
+    python3 - <<'EOF' || not_as "the JSON of titan models"
+import json
+models = json.load(open("out"))
+assert models["seq_len"] == 1024
+by_flavor = {m["flavor"]: m for m in models["models"] if m["name"] == "llama3"}
+assert by_flavor["debugmodel"]["parameters"] == 6163712
+for key in ("dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size", "flops_per_token", "flops_per_token_causal"):
+    assert by_flavor["8B"][key] > 0, key
+assert by_flavor["8B"]["flops_per_token_causal"] < by_flavor["8B"]["flops_per_token"]
+EOF
+}
+
+case_models_refuses_a_bad_length() {
+    run models --seq_len many
+    expect_error 2 "many"
+    run models --seq_len 0
+    expect_error 2 "0"
+}
+
+case_output_that_cannot_be_written_is_an_error() {
+    [ -c /dev/full ] || skip "no /dev/full"
+    for arguments in help version models "models --json" "config show" "config show --json" "config init" "train --help"; do
+        code=0
+        echo "titan $arguments >/dev/full" >command
+        : >out
+        "$TITAN" $arguments >/dev/full 2>err || code=$?
+        expect_error 3
+    done
+}
+
+run_cases

@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Every header compiles alone, so that the order of includes never matters: `headers.py COMPILER...`."""
+import concurrent.futures
+import os
+import subprocess
+import sys
+
+import tree
+
+FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-fsyntax-only"]
+
+
+def compile_alone(compiler, path):
+    command = compiler + FLAGS + ["-I", tree.ROOT, "-I", os.path.dirname(os.path.join(tree.ROOT, path)), "-x", "c", "-"]
+    source = f'#include "{path}"\n#include "{path}"\n'
+    return subprocess.run(command, input=source, capture_output=True, text=True, check=False)
+
+
+def main(compiler):
+    headers = [path for path in tree.c_files() if path.endswith(".h")]
+    failed = 0
+    print(f"1..{len(headers)}")
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        outcomes = pool.map(lambda path: compile_alone(compiler, path), headers)
+        for number, (path, outcome) in enumerate(zip(headers, outcomes), 1):
+            print(f"{'not ok' if outcome.returncode else 'ok'} {number} - {path}")
+            for line in outcome.stderr.splitlines()[:20] if outcome.returncode else []:
+                print("# " + line)
+            failed += outcome.returncode != 0
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or ["cc"]))

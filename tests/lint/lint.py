@@ -1,0 +1,312 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Rules of the source tree, one TAP case each: `lint.py [NAME...]`, run from anywhere.
+
+CHECKS at the end maps a name to a function that yields a line per fault. A fault names file:line, so an editor can jump to
+it. A new rule is one function and one entry there. The slow tools (compiler, clang-format, clang-tidy) have scripts of
+their own beside this one.
+"""
+import os
+import re
+import sys
+
+import tree
+
+LAYERS = ["core", "parallel", "checkpoint", "cli"]
+
+# External headers, each with the one file that may include it (None: any one file, as long as it is one).
+OWNERS = {
+    "mpi.h": "parallel/comm_mpi.c",
+    "cblas.h": "core/ops/blas.c",
+    "yaml.h": "core/config/yaml.c",
+    "jansson.h": "core/base/json.h",
+    "pcre2.h": "core/data/regex.c",
+    "xxhash.h": "core/base/hash.c",
+    "zlib.h": None,
+    "zstd.h": None,
+}
+
+# The few places of the libraries that may print and stop: no memory, a mistake in a table or model builder, a job that must end.
+MAY_STOP = {
+    "core/base/mem.c",
+    "core/config/config.c",
+    "core/graph/graph.c",
+    "core/models/build.c",
+    "parallel/comm_mpi.c",
+    "parallel/comm_self.c",
+    "parallel/comm_threads.c",
+}
+
+# Memory comes from core/base/mem.c, so that a test can count it.
+MEMORY_OWNER = "core/base/mem.c"
+
+MAX_LINES = 800
+
+# Words that mean "not finished", spelled in two halves so that this file does not contain them.
+UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK|st" r"ub(bed)?s?|not (yet )?impl" r"emented)\b")
+
+# A path below somebody's home or a build machine's folders means nothing on another machine.
+MACHINE_PATH = re.compile(r"(?<![\w.$}/-])/(?:wo" r"rk|ro" r"ot|ho" r"me|Us" r"ers|builds?|workspace)/[\w.]")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]')
+
+
+def layer_of(path):
+    top = path.split("/", 1)[0]
+    return LAYERS.index(top) if top in LAYERS else None
+
+
+def library_files():
+    """Sources of the four layers."""
+    return [path for path in tree.c_files() if layer_of(path) is not None]
+
+
+def without_comments_and_strings(text):
+    """The same text with comments and string contents blanked, line numbers kept."""
+    def blank(match):
+        return re.sub(r"[^\n]", " ", match.group(0))
+
+    return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', blank, text, flags=re.DOTALL)
+
+
+def includes_point_left():
+    for path in library_files():
+        for number, line in tree.lines(path):
+            match = INCLUDE.match(line)
+            if not match or match.group(1) == "<":
+                continue
+            target = match.group(2)
+            layer = layer_of(target)
+            if layer is not None and layer > layer_of(path):
+                yield f"{path}:{number}: {target} stands right of {LAYERS[layer_of(path)]}"
+            if target.startswith("tests/"):
+                yield f"{path}:{number}: library code includes a test header"
+
+
+def includes_resolve():
+    """A quoted include is written from the root, so that one spelling names one file; tests name their helpers shortly."""
+    helpers = {os.path.basename(path) for path in tree.c_files() if path.startswith("tests/") and path.endswith(".h")}
+    for path in tree.c_files():
+        for number, line in tree.lines(path):
+            match = INCLUDE.match(line)
+            if not match or match.group(1) == "<":
+                continue
+            if tree.exists(match.group(2)) or tree.is_generated(match.group(2)):
+                continue
+            if not (path.startswith("tests/") and match.group(2) in helpers):
+                yield f"{path}:{number}: \"{match.group(2)}\" is not a path from the root"
+
+
+def external_headers_have_one_owner():
+    users = {}
+    for path in tree.c_files():
+        if path.startswith("tests/"):
+            continue
+        for number, line in tree.lines(path):
+            match = INCLUDE.match(line)
+            if match and match.group(1) == "<" and match.group(2) in OWNERS:
+                users.setdefault(match.group(2), []).append((path, number))
+    for header, places in sorted(users.items()):
+        owner = OWNERS[header] or places[0][0]
+        for path, number in places:
+            if path != owner:
+                yield f"{path}:{number}: <{header}> belongs to {owner}"
+
+
+def core_knows_no_mpi():
+    call = re.compile(r"\bMPI_[A-Z]\w*")
+    for path in library_files():
+        if path == OWNERS["mpi.h"]:
+            continue
+        text = without_comments_and_strings(tree.text(path))
+        for number, line in enumerate(text.splitlines(), 1):
+            if call.search(line):
+                yield f"{path}:{number}: {call.search(line).group(0)}: only {OWNERS['mpi.h']} speaks MPI"
+
+
+def spdx_comes_first():
+    for path in tree.c_files():
+        first = tree.text(path).split("\n", 1)[0]
+        if not re.fullmatch(r"/\* SPDX-License-Identifier: MIT( \*/)?", first):
+            yield f"{path}:1: the first line must be /* SPDX-License-Identifier: MIT"
+
+
+def sources_say_what_they_are_for():
+    """The licence line is followed by what the file is for, in the same comment or the next."""
+    for path in library_files():
+        if path.endswith(".c") and not re.match(r"/\* SPDX[^\n]*?MIT( \*/\s*/\*|\n \*\n \* \S)", tree.text(path)):
+            yield f"{path}:2: no comment that says what the file is for"
+
+
+def files_are_short():
+    for path in tree.files():
+        if not path.endswith((".c", ".h", ".def", ".py", ".sh", ".scd", ".md")) or tree.is_data(path):
+            continue
+        count = tree.text(path).count("\n")
+        if count > MAX_LINES:
+            yield f"{path}:{MAX_LINES}: {count} lines, more than {MAX_LINES}"
+
+
+def nothing_is_unfinished():
+    for path in tree.text_files():
+        for number, line in tree.lines(path):
+            match = UNFINISHED.search(line)
+            if match:
+                yield f"{path}:{number}: '{match.group(0)}'"
+
+
+def no_machine_is_named():
+    for path in tree.text_files():
+        for number, line in tree.lines(path):
+            match = MACHINE_PATH.search(line)
+            if match:
+                yield f"{path}:{number}: a path of one machine: {line.strip()[:60]}"
+
+
+def text_is_tidy():
+    for path in tree.text_files():
+        text = tree.text(path)
+        if text and not text.endswith("\n"):
+            yield f"{path}: no newline at the end"
+        for number, line in tree.lines(path):
+            if line != line.rstrip():
+                yield f"{path}:{number}: blanks at the end of the line"
+            if "\t" in line and path.endswith((".c", ".h", ".def", ".py", ".build", ".yaml")):
+                yield f"{path}:{number}: a tab"
+
+
+def memory_has_one_owner():
+    call = re.compile(r"(?<![\w.>])(malloc|calloc|realloc|strdup|strndup|asprintf|posix_memalign|aligned_alloc)\s*\(")
+    for path in library_files():
+        if path == MEMORY_OWNER:
+            continue
+        text = without_comments_and_strings(tree.text(path))
+        for number, line in enumerate(text.splitlines(), 1):
+            match = call.search(line)
+            if match:
+                yield f"{path}:{number}: {match.group(1)}: use {MEMORY_OWNER[:-2]}.h"
+
+
+def libraries_neither_assert_print_nor_exit():
+    call = re.compile(r"(?<![\w.>])(assert|abort|exit|_exit|printf|puts|putchar|perror|vprintf)\s*\(|\b(stderr|stdout)\b")
+    for path in library_files():
+        if path.startswith("cli/") or path in MAY_STOP:
+            continue
+        text = without_comments_and_strings(tree.text(path))
+        for number, line in enumerate(text.splitlines(), 1):
+            match = call.search(line)
+            if match:
+                yield f"{path}:{number}: {match.group(0).strip('( ')} in library code: return an error instead"
+
+
+def unsafe_calls_are_not_used():
+    call = re.compile(r"(?<![\w.>])(gets|strcpy|strcat|sprintf|vsprintf|strtok|atoi|atof|atol|gmtime|localtime|mktemp|system)\s*\(")
+    for path in tree.c_files():
+        text = without_comments_and_strings(tree.text(path))
+        for number, line in enumerate(text.splitlines(), 1):
+            match = call.search(line)
+            if match and not (path.startswith("tests/") and match.group(1) == "system"):
+                yield f"{path}:{number}: {match.group(1)}"
+
+
+def header_guards_follow_the_path():
+    for path in tree.c_files():
+        if not path.endswith(".h"):
+            continue
+        match = re.search(r"^#ifndef (\w+)\n#define (\w+)$", tree.text(path), flags=re.MULTILINE)
+        if not match or match.group(1) != match.group(2):
+            yield f"{path}:2: no include guard"
+            continue
+        parts = path[:-2].replace("-", "_").upper().split("/")
+        allowed = {"TT_" + "_".join(parts[start:]) + "_H" for start in range(len(parts))}
+        allowed.add(f"TT_{parts[0]}_{parts[-1]}_H")
+        if match.group(1) not in allowed:
+            yield f"{path}:2: the guard is {match.group(1)}, expected one of {', '.join(sorted(allowed))}"
+
+
+def op_table_is_sorted_by_file():
+    path = "core/ops/ops.def"
+    last = ""
+    homes = {}
+    for source in tree.c_files():
+        if source.startswith("core/ops/"):
+            for name in re.findall(r"^const struct \w+ tt_op_(\w+) = ", tree.text(source), flags=re.MULTILINE):
+                homes.setdefault(name, []).append(source)
+    for number, line in tree.lines(path):
+        match = re.match(r"TT_OP\((\w+), (\w+)\)", line)
+        if not match:
+            continue
+        ident, row = match.groups()
+        if ident != row.upper():
+            yield f"{path}:{number}: {ident} and {row} differ"
+        home = homes.get(row, [])
+        if len(home) != 1:
+            yield f"{path}:{number}: tt_op_{row} is defined in {len(home)} files: {' '.join(home)}"
+            continue
+        if home[0] < last:
+            yield f"{path}:{number}: {row} ({home[0]}) comes after {last}"
+        last = home[0]
+
+
+def config_keys_stand_once():
+    path = "core/config/schema.def"
+    if not tree.exists(path):
+        return
+    seen = {}
+    for number, line in tree.lines(path):
+        match = re.match(r"TT_(?:BOOL|MAYBE|INT|AUTO|REAL|TEXT|ENUM|WORD|WORDS|ALIAS)\s*\(\s*(\w+),\s*(\w+)", line)
+        if match:
+            key = ".".join(match.groups())
+            if key in seen:
+                yield f"{path}:{number}: {key} also stands in line {seen[key]}"
+            seen[key] = number
+
+
+def every_test_is_registered():
+    """A test program that no meson.build names would never run."""
+    for path in tree.files():
+        name = os.path.basename(path)
+        if not path.startswith("tests/") or not re.match(r"test_\w+\.(c|sh|py)$", name):
+            continue
+        build = os.path.join(os.path.dirname(path), "meson.build")
+        noun = re.match(r"test_(\w+)\.", name).group(1)
+        if not tree.exists(build) or not re.search(rf"\b(test_)?{noun}\b", tree.text(build)):
+            yield f"{path}: not named in {build}"
+
+
+CHECKS = {
+    "includes_point_left": includes_point_left,
+    "includes_resolve": includes_resolve,
+    "external_headers_have_one_owner": external_headers_have_one_owner,
+    "core_knows_no_mpi": core_knows_no_mpi,
+    "spdx_comes_first": spdx_comes_first,
+    "sources_say_what_they_are_for": sources_say_what_they_are_for,
+    "files_are_short": files_are_short,
+    "nothing_is_unfinished": nothing_is_unfinished,
+    "no_machine_is_named": no_machine_is_named,
+    "text_is_tidy": text_is_tidy,
+    "memory_has_one_owner": memory_has_one_owner,
+    "libraries_neither_assert_print_nor_exit": libraries_neither_assert_print_nor_exit,
+    "unsafe_calls_are_not_used": unsafe_calls_are_not_used,
+    "header_guards_follow_the_path": header_guards_follow_the_path,
+    "op_table_is_sorted_by_file": op_table_is_sorted_by_file,
+    "config_keys_stand_once": config_keys_stand_once,
+    "every_test_is_registered": every_test_is_registered,
+}
+
+
+def main(names):
+    failed = 0
+    names = names or list(CHECKS)
+    print(f"1..{len(names)}")
+    for number, name in enumerate(names, 1):
+        faults = list(CHECKS[name]())
+        print(f"{'not ok' if faults else 'ok'} {number} - {name}")
+        for fault in faults[:50]:
+            print("# " + fault)
+        failed += bool(faults)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TESTS_CONFIG_HELP_H
+#define TT_TESTS_CONFIG_HELP_H
+
+/** Loading configurations from literals, shared by the tests of core/config. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/mem.h"
+#include "core/config/config.h"
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+/* The configuration of one YAML text named t.yaml; NULL when it is refused, with *rc the code. */
+static inline struct tt_config *from_text(const char *text, int *rc)
+{
+    struct tt_config *cfg = NULL;
+
+    assert_int_equal(tt_config_new(&cfg), 0);
+    *rc = tt_config_load_text(cfg, "t.yaml", text, strlen(text));
+    if (*rc == 0)
+        return cfg;
+    tt_config_free(cfg);
+    return NULL;
+}
+
+/* The same from flags alone. */
+static inline struct tt_config *from_flags(int n, const char *const *flags, int *rc)
+{
+    struct tt_config *cfg = NULL;
+
+    assert_int_equal(tt_config_new(&cfg), 0);
+    *rc = tt_config_load(cfg, 0, NULL, n, flags);
+    if (*rc == 0)
+        return cfg;
+    tt_config_free(cfg);
+    return NULL;
+}
+
+static inline struct tt_config *good_text(const char *text)
+{
+    int rc;
+    struct tt_config *cfg = from_text(text, &rc);
+
+    if (!cfg)
+        fail_msg("refused: %s", tt_error_message());
+    return cfg;
+}
+
+static inline struct tt_config *good_flags(int n, const char *const *flags)
+{
+    int rc;
+    struct tt_config *cfg = from_flags(n, flags, &rc);
+
+    if (!cfg)
+        fail_msg("refused: %s", tt_error_message());
+    return cfg;
+}
+
+/* The message of a text that must be refused. */
+static inline const char *bad_text(const char *text)
+{
+    int rc;
+    struct tt_config *cfg = from_text(text, &rc);
+
+    if (cfg)
+        fail_msg("accepted: %s", text);
+    assert_int_equal(rc, TT_EUSAGE);
+    return tt_error_message();
+}
+
+static inline const char *bad_flags(int n, const char *const *flags)
+{
+    int rc;
+    struct tt_config *cfg = from_flags(n, flags, &rc);
+
+    if (cfg)
+        fail_msg("accepted: %s", flags[0]);
+    assert_int_equal(rc, TT_EUSAGE);
+    return tt_error_message();
+}
+
+/* The value of a key as text; the caller frees. */
+static inline char *value_of(const struct tt_config *cfg, const char *path)
+{
+    struct tt_text text = {0};
+
+    tt_config_value_text(cfg, tt_config_row_find(path), &text);
+    return text.text ? text.text : tt_strdup("");
+}
+
+static inline void assert_value(const struct tt_config *cfg, const char *path, const char *expect)
+{
+    char *text = value_of(cfg, path);
+
+    assert_string_equal(text, expect);
+    tt_free(text);
+}
+
+static inline void assert_contains(const char *text, const char *part)
+{
+    if (!strstr(text, part))
+        fail_msg("'%s' is not in: %s", part, text);
+}
+
+#endif
