@@ -141,17 +141,19 @@ static void check_gemm(struct check *check)
     static const int64_t sizes[][3] = {{1, 1, 1},    {7, 5, 3},      {17, 33, 65},  {1, 300, 64},
                                        {300, 1, 40}, {257, 64, 100}, {64, 770, 50}, {1600, 40, 40}};
 
+    static const int64_t tiles[][2] = {{255, 1},  {256, 2},  {767, 2},  {768, 2},    {1535, 2},
+                                       {1536, 4}, {2048, 4}, {3072, 8}, {32000, 64}, {128256, 256}};
+
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (int k = 0; k < 12; k++)
             check_one_gemm(check, sizes[s], k & 1, k >> 1 & 1, k >> 2);
-    for (int64_t size = 1; size < 200000; size += 1 + size / 7) { /* tiles: enough rows each, or one or two of them */
-        int64_t tiles = tt_gemm_tiles(size, 256, 256);
-
-        if ((tiles > 2 && size / tiles < 384) || tiles > (size + 383) / 384 + 1) {
+    for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++)
+        if (tt_gemm_tiles(tiles[t][0], 200, 200) != tiles[t][1] ||
+            tt_gemm_tiles(200, tiles[t][0], 200) != tiles[t][1]) {
             check->failures++;
-            printf("# %lld rows are cut into %lld tiles\n", (long long)size, (long long)tiles);
+            printf("# %lld rows are cut into %lld tiles\n", (long long)tiles[t][0],
+                   (long long)tt_gemm_tiles(tiles[t][0], 200, 200));
         }
-    }
 }
 
 const struct check_case math_cases[] = {
