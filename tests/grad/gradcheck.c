@@ -280,28 +280,30 @@ static void build_debugmodel(struct tt_graph *graph)
     build_llama(graph, &(struct llama){8, 256, 6, 256, 16, 16, 16, 768, 2048, false, false});
 }
 
+/* The shortest time of each op over some steps: other work on the machine only ever adds. */
 static void bench(int threads)
 {
     struct test test = {.name = "bench", .rng = tt_rng_make(5, "bench")};
-    double total = 0.0;
-    enum { STEPS = 5 };
+    double best[TT_OPS], total = 0.0;
+    enum { STEPS = 8 };
 
     prepare(&test, build_debugmodel);
     if (tt_team_new(threads, &test.team) < 0)
         abort();
-    (void)interp_run(test.interp, test.team, false);
-    memset(test.interp->op_seconds, 0, sizeof test.interp->op_seconds);
-    memset(test.interp->op_flops, 0, sizeof test.interp->op_flops);
-    for (int step = 0; step < STEPS; step++)
+    for (int step = 0; step < STEPS; step++) {
+        memset(test.interp->op_seconds, 0, sizeof test.interp->op_seconds);
+        memset(test.interp->op_flops, 0, sizeof test.interp->op_flops);
         (void)interp_run(test.interp, test.team, false);
+        for (int op = 0; op < TT_OPS; op++)
+            best[op] = step ? fmin(best[op], test.interp->op_seconds[op]) : test.interp->op_seconds[op];
+    }
     for (int op = 0; op < TT_OPS; op++)
-        total += test.interp->op_seconds[op];
+        total += best[op];
     for (int op = 0; op < TT_OPS; op++)
-        if (test.interp->op_seconds[op] > 0.0)
-            printf("%-16s %8.2f ms a step  %5.1f %%  %7.2f GF/s\n", tt_op_row((enum tt_op_id)op)->name,
-                   1e3 * test.interp->op_seconds[op] / STEPS, 100.0 * test.interp->op_seconds[op] / total,
-                   1e-9 * test.interp->op_flops[op] / test.interp->op_seconds[op]);
-    printf("%-16s %8.2f ms a step on %d threads\n", "all ops", 1e3 * total / STEPS, threads);
+        if (best[op] > 0.0)
+            printf("%-16s %8.2f ms a step  %5.1f %%  %7.2f GF/s\n", tt_op_row((enum tt_op_id)op)->name, 1e3 * best[op],
+                   100.0 * best[op] / total, 1e-9 * test.interp->op_flops[op] / best[op]);
+    printf("%-16s %8.2f ms a step on %d threads\n", "all ops", 1e3 * total, threads);
     interp_free(test.interp);
     tt_graph_free(test.graph);
     tt_team_free(test.team);

@@ -101,6 +101,8 @@ int64_t check_draw(struct check *check, int64_t n)
 
 double check_ulp(double x)
 {
+    if (!isfinite(x))
+        return 0.0;
     return x < (double)FLT_MIN ? 0x1p-149 : ldexp(1.0, ilogb(x) - 23);
 }
 
