@@ -168,7 +168,7 @@ static void run_add(void *arg)
 
 static void bench_add(struct check *check)
 {
-    struct bench bench = make_bench(check, 2048 * 256);
+    struct bench bench = make_bench(check, INT64_C(2048) * 256);
 
     report(&bench, run_add, 3.0);
 }
@@ -182,7 +182,7 @@ static void run_swiglu(void *arg)
 
 static void bench_swiglu(struct check *check)
 {
-    struct bench bench = make_bench(check, 2048 * 768);
+    struct bench bench = make_bench(check, INT64_C(2048) * 768);
 
     report(&bench, run_swiglu, 3.0);
 }
@@ -196,7 +196,7 @@ static void run_swiglu_bwd(void *arg)
 
 static void bench_swiglu_bwd(struct check *check)
 {
-    struct bench bench = make_bench(check, 2048 * 768);
+    struct bench bench = make_bench(check, INT64_C(2048) * 768);
 
     report(&bench, run_swiglu_bwd, 5.0);
 }
@@ -211,7 +211,7 @@ static void run_rope(void *arg)
 
 static void bench_rope(struct check *check)
 {
-    struct bench bench = make_bench(check, 2048 * 256);
+    struct bench bench = make_bench(check, INT64_C(2048) * 256);
 
     report(&bench, run_rope, 2.0);
 }
