@@ -23,6 +23,6 @@ struct llama {
     bool tied, rotate_half;
 };
 
-void build_llama(struct tt_graph *graph, const struct llama *dims);
+void build_llama(struct tt_graph *graph, const struct llama *m);
 
 #endif
