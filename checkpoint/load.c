@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "checkpoint/cast.h"
+#include "checkpoint/patience.h"
 #include "checkpoint/plan.h"
 #include "checkpoint/source.h"
 #include "checkpoint/steps.h"
@@ -287,6 +288,7 @@ out:
 static int find_and_try(struct tt_comm *comm, const char *folder, int64_t load_step, const struct attempt *attempt,
                         int64_t *ret_step, json_t **ret_meta)
 {
+    struct tt_patience patience = tt_patience_begin(comm, "loading a checkpoint");
     int64_t *steps = NULL;
     bool damaged = false, found = false;
     int n = 0, rc = 0;
@@ -318,6 +320,7 @@ static int find_and_try(struct tt_comm *comm, const char *folder, int64_t load_s
         rc = tt_wrap(rc, "none of the %d checkpoints in '%s' is intact; the oldest", n, folder);
 out:
     tt_free(steps);
+    tt_patience_end(comm, &patience);
     return rc;
 }
 
@@ -339,6 +342,7 @@ int tt_ckpt_resume(struct tt_comm *comm, const struct tt_ckpt_layout *layout, co
 int tt_ckpt_load(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *path, unsigned skip,
                  const struct tt_ckpt_state *state, json_t **ret_meta)
 {
+    struct tt_patience patience = tt_patience_begin(comm, "loading a checkpoint");
     enum tt_path_kind kind = TT_PATH_PLAIN;
     char *found = NULL, shared[PATH_BYTES] = {0};
     int64_t decision = 0;
@@ -359,5 +363,6 @@ int tt_ckpt_load(struct tt_comm *comm, const struct tt_ckpt_layout *layout, cons
     TT_TRY(load_one(comm, layout, shared, (enum tt_path_kind)decision, skip, state, ret_meta, &damaged));
 out:
     tt_free(found);
+    tt_patience_end(comm, &patience);
     return rc;
 }

@@ -231,75 +231,84 @@ static bool is_safetensors(const char *name)
     return length > 12 && strcmp(name + length - 12, ".safetensors") == 0;
 }
 
-/* The files that an index names, each once. */
-static int list_indexed(const char *folder, const char *index, char ***ret_names, int *ret_n)
+static int compare_names(const void *a, const void *b)
 {
-    char *path = tt_format("%s/%s", folder, index), **names = NULL;
-    json_t *json = NULL, *map, *file;
-    const char *tensor;
-    int n = 0, cap = 0, rc = 0;
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
-    TT_TRY(tt_json_load(path, &json));
-    map = json_object_get(json, "weight_map");
-    if (!json_is_object(map)) {
-        rc = tt_fail(TT_EDATA, "%s: no object 'weight_map'", path);
-        goto out;
-    }
+/* The files that an index names, each once. */
+static int index_names(const char *path, char ***ret_names, int *ret_n)
+{
+    json_t *index = NULL, *map, *file;
+    const char *tensor;
+    char **names = NULL;
+    int n = 0, cap = 0, kept = 0, rc = 0;
+
+    TT_TRY(tt_json_load(path, &index));
+    map = json_object_get(index, "weight_map");
     json_object_foreach(map, tensor, file)
     {
         const char *name = json_string_value(file);
-        bool known = false;
 
         if (!name || !is_safetensors(name) || strchr(name, '/')) {
-            rc = tt_fail(TT_EDATA, "%s: the file of tensor '%s' is not a .safetensors file of this folder", path, tensor);
+            rc = tt_fail(TT_EDATA, "'%s': tensor '%s' is not mapped to a safetensors file", path, tensor);
             goto out;
         }
-        for (int i = 0; i < n && !known; i++)
-            known = strcmp(names[i], name) == 0;
-        if (!known)
-            TT_PUSH(names, n, cap) = tt_strdup(name);
+        TT_PUSH(names, n, cap) = tt_strdup(name);
     }
+    if (n)
+        qsort(names, (size_t)n, sizeof *names, compare_names);
+    for (int i = 0; i < n; i++) {
+        if (kept && strcmp(names[kept - 1], names[i]) == 0)
+            tt_free(names[i]);
+        else
+            names[kept++] = names[i];
+    }
+    n = kept;
+    *ret_names = names;
+    *ret_n = n;
+    names = NULL;
+    n = 0;
 out:
-    if (rc < 0) {
-        tt_names_free(names, n);
-    } else {
-        *ret_names = names;
-        *ret_n = n;
-    }
-    json_decref(json);
-    tt_free(path);
+    tt_names_free(names, n);
+    json_decref(index);
     return rc;
 }
 
-/*
- * The files of a folder that belong together, as Hugging Face's loaders choose: those of the index, else
- * model.safetensors alone, else (sharded folders) every .safetensors file.
- */
-static int list_files(const char *folder, char ***ret_names, int *ret_n)
+/* Which files of a folder are its weights, as Hugging Face loads them: model.safetensors, else those of the index; a
+ * folder without either is sharded, and all its files count. */
+static int weight_names(const char *folder, char ***ret_names, int *ret_n)
 {
-    static const char index[] = "model.safetensors.index.json", single[] = "model.safetensors";
+    char *single = tt_format("%s/model.safetensors", folder), *index = tt_format("%s.index.json", single);
     char **names = NULL;
     int n = 0, kept = 0, rc = 0;
-    bool has_index = false, has_single = false;
 
-    TT_TRY(tt_folder_list(folder, &names, &n));
-    for (int i = 0; i < n; i++) {
-        has_index = has_index || strcmp(names[i], index) == 0;
-        has_single = has_single || strcmp(names[i], single) == 0;
+    if (tt_path_exists(single)) {
+        names = tt_calloc(1, sizeof *names);
+        names[n++] = tt_strdup("model.safetensors");
+        kept = 1;
+    } else if (tt_path_exists(index)) {
+        TT_TRY(index_names(index, &names, &n));
+        kept = n;
+    } else {
+        TT_TRY(tt_folder_list(folder, &names, &n));
+        for (int i = 0; i < n; i++) {
+            if (is_safetensors(names[i]))
+                names[kept++] = names[i];
+            else
+                tt_free(names[i]);
+        }
     }
-    if (has_index) {
-        tt_names_free(names, n);
-        return list_indexed(folder, index, ret_names, ret_n);
-    }
-    for (int i = 0; i < n; i++) {
-        if (has_single ? strcmp(names[i], single) == 0 : is_safetensors(names[i]))
-            names[kept++] = names[i];
-        else
-            tt_free(names[i]);
+    if (kept == 0) {
+        tt_names_free(names, 0);
+        rc = tt_fail(TT_EDATA, "'%s' holds no .safetensors files", folder);
+        goto out;
     }
     *ret_names = names;
     *ret_n = kept;
 out:
+    tt_free(single);
+    tt_free(index);
     return rc;
 }
 
@@ -310,19 +319,16 @@ int tt_manifest_scan(const char *path, struct tt_manifest *ret_manifest)
     int n = 0, rc = 0;
 
     if (tt_path_is_folder(path)) {
-        TT_TRY(list_files(path, &names, &n));
-        if (n == 0) {
-            rc = tt_fail(TT_EDATA, "'%s' holds no .safetensors files", path);
-            goto out;
-        }
-        TT_TRY(scan_names(path, names, n, &manifest));
+        TT_TRY(weight_names(path, &names, &n));
     } else {
+        names = tt_calloc(1, sizeof *names);
         if ((slash = strrchr(folder, '/')))
             *slash = 0;
-        names = tt_calloc(1, sizeof *names);
         names[n++] = tt_strdup(slash ? slash + 1 : path);
-        TT_TRY(scan_names(slash ? folder : ".", names, n, &manifest));
+        if (!slash)
+            (void)snprintf(folder, strlen(folder) + 1, ".");
     }
+    TT_TRY(scan_names(folder, names, n, &manifest));
     tt_manifest_sort(&manifest);
     *ret_manifest = manifest;
 out:

@@ -20,6 +20,7 @@
 #include "checkpoint/digest.h"
 #include "checkpoint/fault.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/patience.h"
 #include "checkpoint/plan.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/steps.h"
@@ -44,6 +45,7 @@ struct job {
     int64_t step;
     int rank;
     struct tt_ckpt_plan plan;
+    int *piece_of_file, *file_begin; /* pieces by file (group * ranks + rank): piece_of_file[file_begin[f] ..] */
     struct shared shared;
     char *name, *temporary, *aside; /* step-N and its names on the way in and out */
     char *folder;                   /* the temporary folder's path */
@@ -117,6 +119,28 @@ out:
     return rc;
 }
 
+static int64_t file_slot(const struct job *job, enum tt_ckpt_group group, int writer)
+{
+    return (int64_t)group * job->store->comm->size + writer;
+}
+
+/* The pieces of each file (a counting sort, since a large job has millions of pieces and thousands of files). */
+static void index_files(struct job *job)
+{
+    int64_t n_files = (int64_t)TT_GROUPS * job->store->comm->size;
+    int *next = tt_calloc((size_t)n_files + 1, sizeof *next);
+
+    job->file_begin = tt_calloc((size_t)n_files + 1, sizeof *job->file_begin);
+    job->piece_of_file = tt_calloc((size_t)job->plan.n, sizeof *job->piece_of_file);
+    for (int i = 0; i < job->plan.n; i++)
+        job->file_begin[file_slot(job, job->plan.piece[i].group, job->plan.piece[i].writer) + 1]++;
+    for (int64_t f = 0; f < n_files; f++)
+        next[f + 1] = job->file_begin[f + 1] += job->file_begin[f];
+    for (int i = 0; i < job->plan.n; i++)
+        job->piece_of_file[next[file_slot(job, job->plan.piece[i].group, job->plan.piece[i].writer)]++] = i;
+    tt_free(next);
+}
+
 static void share_space(struct job *job)
 {
     int64_t n_crc = (job->plan.n + 1) / 2, n_digest = (int64_t)job->save->state->n_model + job->save->state->n_optim;
@@ -171,22 +195,22 @@ out:
 /* The pieces of one file, with their checksums as far as known; ret_n 0: no file. */
 static struct tt_st_tensor *file_entries(const struct job *job, enum tt_ckpt_group group, int writer, int *ret_n)
 {
-    struct tt_st_tensor *entry = NULL;
-    int n = 0, cap = 0;
+    int64_t slot = file_slot(job, group, writer);
+    int begin = job->file_begin[slot], n = job->file_begin[slot + 1] - begin;
+    struct tt_st_tensor *entry = tt_calloc((size_t)n, sizeof *entry);
 
-    for (int i = 0; i < job->plan.n; i++) {
-        const struct tt_ckpt_piece *piece = &job->plan.piece[i];
+    for (int i = 0; i < n; i++) {
+        int index = job->piece_of_file[begin + i];
+        const struct tt_ckpt_piece *piece = &job->plan.piece[index];
         const struct tt_ckpt_chunk *c = chunk_of(job, piece);
 
-        if (piece->group != group || piece->writer != writer)
-            continue;
-        TT_PUSH(entry, n, cap) = (struct tt_st_tensor){
+        entry[i] = (struct tt_st_tensor){
             .name = (char *)(uintptr_t)c->name,
             .dtype = c->dtype,
             .box = tt_box_rows(c->ndim, c->shape, piece->row_begin, piece->row_count),
-            .crc = get_crc(&job->shared, i),
+            .crc = get_crc(&job->shared, index),
             .has_crc = true,
-            .index = i,
+            .index = index,
         };
     }
     *ret_n = n;
@@ -245,7 +269,7 @@ static int write_file(struct job *job, enum tt_ckpt_group group)
     struct tt_st_tensor *entry;
     char *relative = tt_ckpt_shard_path(group, job->rank), *path = tt_format("%s/%s", job->folder, relative);
     char *folder = tt_format("%s/%s", job->folder, tt_ckpt_group_name(group));
-    int64_t bytes = 0, slot = (int64_t)group * job->store->comm->size + job->rank;
+    int64_t bytes = 0, slot = file_slot(job, group, job->rank);
     uint32_t crc;
     int n = 0, rc = 0;
 
@@ -309,7 +333,7 @@ out:
 /* Adds one file and where its chunks lie. The layout is computed again instead of sent: it is a function of the plan. */
 static int describe_file(const struct job *job, enum tt_ckpt_group group, int writer, struct tt_manifest *manifest)
 {
-    int64_t slot = (int64_t)group * job->store->comm->size + writer, bytes = 0;
+    int64_t slot = file_slot(job, group, writer), bytes = 0;
     struct tt_text header = {0};
     struct tt_manifest_file *file;
     struct tt_st_tensor *entry;
@@ -423,6 +447,8 @@ static void abandon(const struct job *job)
 static void release(struct job *job)
 {
     tt_ckpt_plan_release(&job->plan);
+    tt_free(job->piece_of_file);
+    tt_free(job->file_begin);
     tt_free(job->shared.words);
     tt_free(job->name);
     tt_free(job->temporary);
@@ -432,6 +458,7 @@ static void release(struct job *job)
 
 int tt_ckpt_save(struct tt_ckpt_store *store, const struct tt_ckpt_save *save, struct tt_ckpt_saved *ret_saved)
 {
+    struct tt_patience patience = tt_patience_begin(store->comm, "saving a checkpoint");
     struct job job = {.store = store, .save = save, .rank = store->comm->rank};
     struct tt_comm *comm = store->comm;
     struct tt_ckpt_saved saved = {0};
@@ -440,6 +467,7 @@ int tt_ckpt_save(struct tt_ckpt_store *store, const struct tt_ckpt_save *save, s
     int rc = 0;
 
     TT_TRY(check(&job));
+    index_files(&job);
     share_space(&job);
     job.name = tt_format("step-%" PRId64, job.step);
     job.temporary = tt_ckpt_store_aside(store, "tmp", job.step);
@@ -464,5 +492,6 @@ out:
     if (rc < 0 && first)
         abandon(&job);
     release(&job);
+    tt_patience_end(comm, &patience);
     return rc;
 }

@@ -144,7 +144,7 @@ static int check_tensors(const struct tt_source *source, const struct tt_safeten
 int tt_source_check_file(struct tt_source *source, int file, const char **ret_kind)
 {
     struct tt_safetensors *open = &source->open[file];
-    const char *unused = NULL, **kind = ret_kind ? ret_kind : &unused;
+    const char *unused = NULL, **kind = ret_kind ? ret_kind : &unused, *size_kind = NULL;
     char *path = tt_source_file_path(source, file);
     int rc = 0;
 
@@ -154,14 +154,22 @@ int tt_source_check_file(struct tt_source *source, int file, const char **ret_ki
     }
     if (source->n_open >= OPEN_MOST)
         close_files(source);
-    TT_TRY(check_size(path, source->manifest.file[file].bytes, kind));
-    *kind = "header";
-    TT_TRY(tt_safetensors_open(path, open));
-    source->n_open++;
-    if (source->kind == TT_PATH_STEP) {
-        TT_TRY(check_origin(source, open, source->manifest.file[file].path, kind));
-        TT_TRY(check_tensors(source, open, file, kind));
+    /* A whole file in the wrong place should be called that, so the size is looked at after the origin, unless the
+     * file itself is broken. */
+    if ((rc = tt_safetensors_open(path, open)) < 0) {
+        *kind = "header";
+        if (check_size(path, source->manifest.file[file].bytes, &size_kind) < 0)
+            *kind = size_kind;
+        else
+            rc = tt_safetensors_open(path, open); /* its own message again */
+        goto out;
     }
+    source->n_open++;
+    if (source->kind == TT_PATH_STEP)
+        TT_TRY(check_origin(source, open, source->manifest.file[file].path, kind));
+    TT_TRY(check_size(path, source->manifest.file[file].bytes, kind));
+    if (source->kind == TT_PATH_STEP)
+        TT_TRY(check_tensors(source, open, file, kind));
 out:
     if (rc < 0 && open->path) {
         tt_safetensors_release(open);

@@ -18,6 +18,7 @@
 #include <ctype.h>
 
 #include "checkpoint/commit.h"
+#include "checkpoint/patience.h"
 #include "checkpoint/steps.h"
 #include "core/base/file.h"
 #include "core/base/json.h"
@@ -227,6 +228,7 @@ out:
 int tt_ckpt_store_open(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *folder,
                        const char *run_id, struct tt_ckpt_store **ret_store)
 {
+    struct tt_patience patience = tt_patience_begin(comm, "opening the checkpoint folder");
     struct tt_ckpt_store *store = tt_calloc(1, sizeof *store);
     int rc = 0;
 
@@ -248,6 +250,7 @@ int tt_ckpt_store_open(struct tt_comm *comm, const struct tt_ckpt_layout *layout
     store = NULL;
 out:
     tt_ckpt_store_close(store);
+    tt_patience_end(comm, &patience);
     return rc;
 }
 

@@ -23,7 +23,7 @@ static const struct tt_option options[] = {
 static int load(const struct tt_args *args, int first_word, const char *fallback, struct tt_config **ret_config)
 {
     struct tt_config *cfg = NULL;
-    const char **files = tt_calloc((size_t)(args->n_options + args->n_words + 1), sizeof *files);
+    const char **files = tt_calloc((size_t)args->n_options + (size_t)args->n_words + 1, sizeof *files);
     const char *file;
     int n = 0, rc;
 
@@ -75,10 +75,11 @@ static int show(const struct tt_args *args)
     if (tt_args_has(args, "json")) {
         rc = tt_cli_print_json(tt_config_to_json(cfg, tt_args_has(args, "origin")));
     } else {
-        if (tt_args_has(args, "origin"))
+        if (tt_args_has(args, "origin")) {
             tt_config_to_yaml_origins(cfg, &text);
-        else
+        } else {
             tt_config_to_yaml(cfg, &text);
+        }
         rc = print_text(&text);
     }
     tt_config_free(cfg);
@@ -120,10 +121,11 @@ static int print_differences(const struct tt_config *a, const struct tt_config *
             (void)json_array_append_new(
                 list, json_pack("{s:s, s:o, s:o, s:s}", "key", row->path, "from", tt_config_value_json(a, row), "to",
                                 tt_config_value_json(b, row), "origin", tt_config_origin(b, row->path)));
-            if (!is_json)
+            if (!is_json) {
                 (void)printf("%s: %s -> %s%s%s\n", row->path, from.size ? from.text : "\"\"",
                              to.size ? to.text : "\"\"", with_origins ? "  # " : "",
                              with_origins ? tt_config_origin(b, row->path) : "");
+            }
         }
         tt_text_release(&from);
         tt_text_release(&to);
@@ -144,6 +146,10 @@ static int diff(const struct tt_args *args)
 
     if (args->n_words > 3) {
         rc = tt_fail(TT_EUSAGE, "config diff takes one or two files, %d were given", args->n_words - 1);
+        goto out;
+    }
+    if (has_two && (args->n_overrides || tt_args_has(args, "config"))) {
+        rc = tt_fail(TT_EUSAGE, "config diff of two files takes no --config and no overrides");
         goto out;
     }
     TT_TRY(load_one(has_two ? args->word[1] : "builtin:defaults", &a));
@@ -203,9 +209,10 @@ static int fail_verb(const char *word)
     for (int i = 0; i < N_VERBS; i++)
         names[i] = verbs[i].name;
     near = word ? tt_text_nearest(word, names, N_VERBS) : NULL;
-    if (near)
+    if (near) {
         return tt_cli_fail(
             tt_fail(TT_EUSAGE, "unknown command 'config %s'\nhelp: did you mean 'config %s'?", word, near));
+    }
     return tt_cli_fail(tt_fail(TT_EUSAGE, "%s%s%s\nhelp: use one of config show, check, diff, init",
                                word ? "unknown command 'config " : "'titan config' needs to know what to do",
                                word ? word : "", word ? "'" : ""));

@@ -25,6 +25,8 @@ static const struct command commands[] = {
     {"config", "show|check|diff|init [--config FILE]... [overrides]", "look at, check or write a configuration",
      tt_command_config},
     {"models", "[--json]", "the models and their flavors", tt_command_models},
+    {"ckpt", "list|inspect|verify|consolidate PATH...", "look into checkpoints, check them, make one file of them",
+     tt_command_ckpt},
     {"data", "pack|inspect ...", "turn text into a token file; look into one", tt_command_data},
     {"version", "", "the version, and what it was built with", command_version},
     {"help", "[COMMAND]", "this list, or the help of a command", command_help},

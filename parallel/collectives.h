@@ -20,6 +20,10 @@
  * All ranks of a group begin their collectives in the same order and give one collective one tag; two that are under
  * way at once must not share a tag within a group (tags from TT_COLLECTIVE_TAG on, at most 32767).
  *
+ * What belongs to member m (the shard it sends in an all-gather, its block in a reduce-scatter) travels in messages that
+ * are cut at the segments of `receive[m]` or `blocks[m]`, so those segments have the same sizes on every member; where
+ * they lie is each member's own affair. Large contiguous segments (parameters) are fastest.
+ *
  * Payload bytes are added to comm->payload_bytes as they are sent; the formulas below give them exactly.
  */
 enum { TT_COLLECTIVE_TAG = 16 };
@@ -34,9 +38,9 @@ struct tt_segment_list {
 
 /**
  * All-gather: every member's shard arrives on every member.
- *   send     this member's (padded) shard: shard_bytes in all, the same on every member
+ *   send     this member's (padded) shard: shard_bytes in all, the same on every member, in any segments
  *   receive  [group->n] where each member's shard lands, shard_bytes each; the own entry may be the memory of send
- * The segments of the two sides may differ. Errors: TT_EINTERNAL when sizes disagree.
+ * Errors: TT_EINTERNAL when sizes disagree.
  */
 int tt_all_gather_new(struct tt_comm *comm, const struct tt_group *group, int tag, struct tt_segment_list send,
                       const struct tt_segment_list *receive, struct tt_collective **ret_collective) TT_MUST_CHECK;
@@ -46,7 +50,7 @@ int tt_all_gather_new(struct tt_comm *comm, const struct tt_group *group, int ta
  * core/base/tree.h over the member index (the same bits for every way of cutting the sum).
  *   blocks   [group->n] this member's values for each member, shard_bytes each; used up: their content is undefined
  *            afterwards (of the padding too, whose sums are computed and ignored)
- *   out      where the sum goes, shard_bytes; may be the memory of the own block, segment by segment
+ *   out      where the sum goes, shard_bytes, in any segments; may be the memory of the own block, segment by segment
  *   scratch  tt_reduce_scatter_scratch() bytes, 4-byte aligned
  */
 int tt_reduce_scatter_new(struct tt_comm *comm, const struct tt_group *group, int tag,
@@ -56,7 +60,7 @@ int tt_reduce_scatter_new(struct tt_comm *comm, const struct tt_group *group, in
 /**
  * All-reduce (sum of float32) in place: a reduce-scatter over group->n equal slices, then an all-gather, so that all
  * members have the same bits.
- *   values   any number of floats, the same on every member
+ *   values   any number of floats, in segments of the same sizes on every member
  *   scratch  tt_all_reduce_scratch() bytes, 4-byte aligned
  */
 int tt_all_reduce_new(struct tt_comm *comm, const struct tt_group *group, int tag, struct tt_segment_list values,

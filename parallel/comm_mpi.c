@@ -105,7 +105,7 @@ static int start(struct mpi_comm *me, struct slot *slot, void *data, int count, 
 static int begin(struct mpi_comm *me, const struct tt_segment *segments, int n, struct slot wanted,
                  struct tt_request *ret_request)
 {
-    MPI_Datatype type;
+    MPI_Datatype type = MPI_BYTE;
     struct slot *slot;
     int rc = 0, index;
 
@@ -180,11 +180,11 @@ static int test(struct tt_comm *comm, struct tt_request *request, bool *ret_done
         *ret_done = false;
         return 0;
     }
-    rc = error == MPI_SUCCESS ? check_received(me, slot, &status)
-                              : fail_mpi(error, slot->send ? "sending" : "receiving");
-    if (rc < 0)
-        (void)tt_wrap(rc, "rank %d, message %s rank %d, tag %d, %zu bytes", comm->rank, slot->send ? "to" : "from",
-                      slot->peer, slot->tag, slot->bytes);
+    if (error == MPI_SUCCESS)
+        rc = check_received(me, slot, &status);
+    else
+        rc = tt_wrap(fail_mpi(error, slot->send ? "sending" : "receiving"), "rank %d, rank %d, tag %d, %zu bytes",
+                     comm->rank, slot->peer, slot->tag, slot->bytes);
     slot->next_unused = me->unused;
     me->unused = index;
     request->state[0] = 0;

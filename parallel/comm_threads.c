@@ -206,6 +206,15 @@ static int test(struct tt_comm *comm, struct tt_request *request, bool *ret_done
     return rc;
 }
 
+/* The first failure is the run's. Under the lock. */
+static void note_failure(struct world *world, int rc, const char *message)
+{
+    if (rc >= 0 || world->rc < 0)
+        return;
+    world->rc = rc;
+    (void)snprintf(world->message, sizeof world->message, "%s", message);
+}
+
 /* Takes back what this rank posted and nobody matched, so that no other rank touches memory that is going away. */
 static void leave(struct rank *me, int rc, const char *message)
 {
@@ -221,10 +230,7 @@ static void leave(struct rank *me, int rc, const char *message)
             else
                 link = &(*link)->next;
     }
-    if (rc < 0 && world->rc == 0) {
-        world->rc = rc;
-        (void)snprintf(world->message, sizeof world->message, "%s", message);
-    }
+    note_failure(world, rc, message);
     (void)pthread_mutex_unlock(&world->lock);
     for (int i = 0; i < me->n_pool; i++)
         while (atomic_load_explicit(&me->pool[i]->state, memory_order_acquire) == COPYING)
@@ -251,9 +257,10 @@ static void stop(struct tt_comm *comm, int exit_code, const char *message)
         me->world->aborted_by = comm->rank;
         (void)fprintf(stderr, "%s\n", message);
     }
+    note_failure(me->world, code_of_exit(exit_code), message);
     atomic_store_explicit(&me->world->aborted, true, memory_order_release);
     (void)pthread_mutex_unlock(&me->world->lock);
-    leave(me, code_of_exit(exit_code), message);
+    leave(me, 0, NULL);
     pthread_exit(NULL);
 }
 

@@ -130,7 +130,7 @@ int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg)
     TT_TRY(poll(arg, &done, &peer));
     if (done)
         goto out;
-    start = now = tt_clock_sec();
+    start = tt_clock_sec();
     for (;;) {
         TT_TRY(tt_comm_progress(comm));
         TT_TRY(poll(arg, &done, &peer));
@@ -194,10 +194,11 @@ void tt_comm_abort(struct tt_comm *comm, int exit_code, const char *message)
 
 static int send_control(struct tt_comm *comm, const void *bytes, size_t size, int peer)
 {
-    struct tt_segment segment = {(void *)(uintptr_t)bytes, size};
+    struct tt_segment segment = {NULL, size};
     struct tt_request request = {{0}};
     int rc = 0;
 
+    memcpy(&segment.data, &bytes, sizeof bytes); /* a segment has no const; sending only reads */
     TT_TRY(comm->ops->send_begin(comm, &segment, 1, peer, CONTROL_TAG, &request));
     comm->control_bytes += (int64_t)size;
     rc = tt_comm_wait(comm, &request, peer);

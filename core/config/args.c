@@ -54,9 +54,10 @@ static bool is_bool_word(const char *word)
 {
     static const char *const words[] = {"true", "false", "yes", "no", "on", "off", "1", "0", "y", "n", "null"};
 
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (strcasecmp(word, words[i]) == 0)
             return true;
+    }
     return false;
 }
 
@@ -85,10 +86,11 @@ bool tt_override_next(int n, const char *const *args, int *i, struct tt_override
     struct tt_override override = {0};
     size_t length;
 
-    if (strncmp(token, "--", 2) == 0)
+    if (strncmp(token, "--", 2) == 0) {
         name = token + 2;
-    else if (!is_assignment(token))
+    } else if (!is_assignment(token)) {
         return false;
+    }
     length = strcspn(name, "=");
     if (length == 0)
         return false;
@@ -112,9 +114,10 @@ bool tt_override_next(int n, const char *const *args, int *i, struct tt_override
 
 static const struct tt_option *find_option(const struct tt_option *options, const char *name)
 {
-    for (const struct tt_option *o = options; o->name; o++)
+    for (const struct tt_option *o = options; o->name; o++) {
         if (strcmp(o->name, name) == 0 || (o->alias && strcmp(o->alias, name) == 0))
             return o;
+    }
     return NULL;
 }
 
@@ -128,10 +131,11 @@ static void report_unknown(const struct tt_option *options, const char *token, c
     for (const struct tt_option *o = options; o->name && n < 64; o++)
         names[n++] = o->name;
     near = tt_text_nearest(name, names, n);
-    if (near)
+    if (near) {
         tt_text_add(&help, "\nhelp: did you mean '--%s'?", near);
-    else
+    } else {
         tt_config_suggest(name, &help);
+    }
     tt_config_report_add(report, "command line", "unknown option '%.*s'%s", (int)strcspn(token, "="), token, help.text);
     tt_text_release(&help);
 }
@@ -145,11 +149,12 @@ static void take_option(int argc, const char *const *argv, int *i, const struct 
     if (!option->value && equals) {
         tt_config_report_add(report, "command line", "--%s takes no value", option->name);
     } else if (option->value && !equals) {
-        if (*i + 1 < argc && strncmp(argv[*i + 1], "--", 2) != 0)
+        if (*i + 1 < argc && strncmp(argv[*i + 1], "--", 2) != 0) {
             value = argv[++*i];
-        else
+        } else {
             tt_config_report_add(report, "command line", "--%s needs a value: --%s %s", option->name, option->name,
                                  option->value);
+        }
     }
     ++*i;
     TT_PUSH(args->option, args->n_options, args->cap_options) = (struct tt_option_use){option, value};
@@ -215,10 +220,11 @@ int tt_args_parse(int argc, char **argv, const struct tt_option *options, struct
         }
     }
     rc = tt_config_report_finish(&report);
-    if (rc < 0)
+    if (rc < 0) {
         tt_args_free(args);
-    else
+    } else {
         *ret_args = args;
+    }
     return rc;
 }
 
@@ -234,25 +240,28 @@ void tt_args_free(struct tt_args *args)
 
 bool tt_args_has(const struct tt_args *args, const char *name)
 {
-    for (int i = 0; i < args->n_options; i++)
+    for (int i = 0; i < args->n_options; i++) {
         if (strcmp(args->option[i].option->name, name) == 0)
             return true;
+    }
     return false;
 }
 
 const char *tt_args_value(const struct tt_args *args, const char *name, int n)
 {
-    for (int i = 0; i < args->n_options; i++)
+    for (int i = 0; i < args->n_options; i++) {
         if (strcmp(args->option[i].option->name, name) == 0 && n-- == 0)
             return args->option[i].value;
+    }
     return NULL;
 }
 
 const char *tt_args_last(const struct tt_args *args, const char *name)
 {
-    for (int i = args->n_options - 1; i >= 0; i--)
+    for (int i = args->n_options - 1; i >= 0; i--) {
         if (strcmp(args->option[i].option->name, name) == 0)
             return args->option[i].value;
+    }
     return NULL;
 }
 

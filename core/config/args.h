@@ -54,8 +54,8 @@ void tt_args_free(struct tt_args *args);
 
 bool tt_args_has(const struct tt_args *args, const char *name);
 
-/** The option's i-th value counted from 0, NULL after the last; tt_args_last: the one that wins. */
-const char *tt_args_value(const struct tt_args *args, const char *name, int i);
+/** The option's n-th value counted from 0, NULL after the last; tt_args_last: the one that wins. */
+const char *tt_args_value(const struct tt_args *args, const char *name, int n);
 const char *tt_args_last(const struct tt_args *args, const char *name);
 
 /** Appends the lines of an options table for a command's --help. */

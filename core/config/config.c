@@ -36,7 +36,7 @@ static void set_default(struct tt_config *cfg, const struct tt_config_row *row)
     struct tt_text why = {0};
     struct tt_yaml *node = tt_config_flag_node(&doc, row, row->preset ? row->preset : "null");
 
-    if (!tt_config_value_set(cfg, row, node, false, &why))
+    if (!tt_config_value_set(cfg, row, node, false, &why, NULL))
         abort(); /* schema.def itself is wrong; the unit test walks every row */
     set_origin(cfg, row, tt_strdup("default"), tt_strdup("default"));
     tt_yaml_release(&doc);
@@ -98,6 +98,12 @@ static char *place(const struct source *s, const struct tt_yaml *node)
     return s->is_builtin ? tt_strdup(s->name) : tt_format("%s:%d:%d", s->name, node->line, node->column);
 }
 
+/* Where a wrong value is: a value that is not there is told at its key. */
+static const struct tt_yaml *spot(const struct tt_yaml *key, const struct tt_yaml *value)
+{
+    return tt_yaml_is_null(value) && !*value->text ? key : value;
+}
+
 static void report_at(const struct source *s, const struct tt_yaml *node, const char *text)
 {
     char *where = place(s, node);
@@ -110,6 +116,7 @@ static void read_value(const struct source *s, const struct tt_config_row *row, 
                        const struct tt_yaml *key, const struct tt_yaml *value)
 {
     struct tt_config_origin *o = origin_of(s->cfg, row);
+    const struct tt_yaml *fault = value;
     struct tt_text message = {0};
 
     if (o->line) {
@@ -119,11 +126,11 @@ static void read_value(const struct source *s, const struct tt_config_row *row, 
         return;
     }
     o->line = key->line;
-    if (tt_config_value_set(s->cfg, row, value, false, &message)) {
+    if (tt_config_value_set(s->cfg, row, value, false, &message, &fault)) {
         set_origin(s->cfg, row, s->is_builtin ? tt_strdup(s->name) : tt_format("%s:%d", s->name, key->line),
                    place(s, value));
     } else {
-        char *where = place(s, value->text && !*value->text ? key : value);
+        char *where = place(s, spot(key, fault));
 
         o->is_bad = true;
         tt_config_report_key(s->report, where, path, message.text);
@@ -138,9 +145,10 @@ static void read_map(const struct source *s, const char *prefix, const struct tt
 static void read_null_section(const struct source *s, const char *path, const struct tt_yaml *key,
                               const struct tt_yaml *value)
 {
-    for (int i = 0; i < tt_config_n_rows; i++)
+    for (int i = 0; i < tt_config_n_rows; i++) {
         if (strcmp(tt_config_rows[i].section, path) == 0 && strchr(path, '.'))
             read_value(s, &tt_config_rows[i], tt_config_rows[i].path, key, value);
+    }
 }
 
 static void read_section(const struct source *s, const char *path, const struct tt_yaml *key,
@@ -165,9 +173,10 @@ static bool has_inactive_below(const char *path)
 {
     size_t n = strlen(path);
 
-    for (int i = 0; i < tt_config_n_inactives; i++)
+    for (int i = 0; i < tt_config_n_inactives; i++) {
         if (strncmp(tt_config_inactives[i].path, path, n) == 0 && tt_config_inactives[i].path[n] == '.')
             return true;
+    }
     return false;
 }
 
@@ -179,10 +188,10 @@ static void read_pair(const struct source *s, const char *path, const struct tt_
 
     if (row) {
         read_value(s, row, path, key, value);
-    } else if (tt_config_is_section(path) || (has_inactive_below(path) && value->kind == TT_YAML_MAP)) {
+    } else if (tt_config_is_section(path) || has_inactive_below(path)) {
         read_section(s, path, key, value);
     } else if (inactive) {
-        char *where = place(s, value->text && !*value->text ? key : value);
+        char *where = place(s, spot(key, value));
 
         tt_config_inactive_use(inactive, where, path, value, s->report);
         tt_free(where);
@@ -228,16 +237,17 @@ static void read_text(struct tt_config *cfg, const char *name, bool is_builtin, 
 
     for (int i = 0; i < tt_config_n_rows; i++)
         cfg->origins->of[i].line = 0;
-    if (doc.root && doc.root->kind == TT_YAML_MAP)
-        read_map(&s, "", doc.root);
-    else if (ok && doc.root && !tt_yaml_is_null(doc.root))
-        report_at(&s, doc.root, "expected a mapping of sections, such as 'training:'");
     if (!ok) {
         char *where = tt_format("%s:%d:%d", name, line, column);
 
         tt_config_report_add(report, where, "%s", why.text);
         report->is_partial = true;
         tt_free(where);
+    }
+    if (doc.root && doc.root->kind == TT_YAML_MAP) {
+        read_map(&s, "", doc.root);
+    } else if (ok && doc.root && !tt_yaml_is_null(doc.root)) {
+        report_at(&s, doc.root, "expected a mapping of sections, such as 'training:'");
     }
     tt_yaml_release(&doc);
     tt_text_release(&why);
@@ -303,7 +313,7 @@ static void read_flag_value(struct tt_config *cfg, const struct tt_config_row *r
     struct tt_yaml_doc doc = {0};
     struct tt_text why = {0};
 
-    if (tt_config_value_set(cfg, row, tt_config_flag_node(&doc, row, override->value), true, &why)) {
+    if (tt_config_value_set(cfg, row, tt_config_flag_node(&doc, row, override->value), true, &why, NULL)) {
         set_origin(cfg, row, tt_strdup(where), tt_strdup(where));
     } else {
         origin_of(cfg, row)->is_bad = true;
@@ -316,9 +326,10 @@ static void read_flag_value(struct tt_config *cfg, const struct tt_config_row *r
 static void read_null_map(struct tt_config *cfg, const struct tt_override *override, const char *where,
                           struct tt_config_report *report)
 {
-    for (int i = 0; i < tt_config_n_rows; i++)
+    for (int i = 0; i < tt_config_n_rows; i++) {
         if (strcmp(tt_config_rows[i].section, override->path) == 0)
             read_flag_value(cfg, &tt_config_rows[i], override, where, report);
+    }
 }
 
 static void read_inactive_flag(const struct tt_config_inactive *inactive, const struct tt_override *override,
@@ -434,10 +445,11 @@ int tt_config_set_flavor_int(struct tt_config *cfg, const char *path, int64_t va
         return TT_EINTERNAL;
     if (!is_left_to_flavor(cfg, row))
         return 0;
-    if (row->kind == TT_KIND_INT)
+    if (row->kind == TT_KIND_INT) {
         *(int64_t *)tt_config_member(cfg, row) = value;
-    else
+    } else {
         *(int *)tt_config_member(cfg, row) = value != 0;
+    }
     set_origin(cfg, row, tt_strdup("flavor"), tt_strdup("flavor"));
     return 0;
 }

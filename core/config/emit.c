@@ -65,9 +65,10 @@ static void comment(struct tt_text *out, int indent, const char *text)
 
 static const struct tt_config_section *section_of(const char *name)
 {
-    for (int i = 0; i < tt_config_n_sections; i++)
+    for (int i = 0; i < tt_config_n_sections; i++) {
         if (strcmp(tt_config_sections[i].name, name) == 0)
             return &tt_config_sections[i];
+    }
     return NULL;
 }
 
@@ -99,9 +100,10 @@ static void write_row(const struct tt_config *cfg, const struct tt_config_row *r
     start = out->size;
     tt_text_add(out, "%*s%s: ", indent, "", row->key);
     yaml_value(cfg, row, out);
-    if (style == WITH_ORIGINS)
+    if (style == WITH_ORIGINS) {
         tt_text_add(out, "%*s # %s", out->size - start < 48 ? 48 - (int)(out->size - start) : 1, "",
                     tt_config_origin(cfg, row->path));
+    }
     tt_text_add(out, "\n");
     tt_text_release(&range);
 }

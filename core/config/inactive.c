@@ -31,9 +31,10 @@ static bool fits(const char *pattern, const char *path)
 
 const struct tt_config_inactive *tt_config_inactive_find(const char *path)
 {
-    for (int i = 0; i < tt_config_n_inactives; i++)
+    for (int i = 0; i < tt_config_n_inactives; i++) {
         if (fits(tt_config_inactives[i].path, path))
             return &tt_config_inactives[i];
+    }
     return NULL;
 }
 
@@ -46,9 +47,10 @@ static bool is_among(const char *word, const char *list)
 {
     size_t n = strlen(word);
 
-    for (const char *at = list; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL)
+    for (const char *at = list; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
         if (strncasecmp(at, word, n) == 0 && (at[n] == 0 || at[n] == '|'))
             return true;
+    }
     return false;
 }
 
@@ -72,10 +74,11 @@ void tt_config_inactive_use(const struct tt_config_inactive *row, const char *wh
 
     if (row->kind == TT_INACTIVE_IDLE || is_neutral(row, node))
         return;
-    if (row->kind == TT_INACTIVE_REFUSED)
+    if (row->kind == TT_INACTIVE_REFUSED) {
         tt_config_report_add(report, where, "%s is a torchtitan key that titan does not have: %s%s", path, row->why,
                              help ? "" : "\nhelp: leave it out");
-    else
+    } else {
         tt_text_add(&report->notes, "%s: %s has no effect: %.*s\n", where, path,
                     help ? (int)(help - row->why) : (int)strlen(row->why), row->why);
+    }
 }

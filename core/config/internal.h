@@ -41,15 +41,16 @@ int tt_config_report_finish(struct tt_config_report *report);
 /** The member of cfg that row describes. */
 static inline void *tt_config_member(const struct tt_config *cfg, const struct tt_config_row *row)
 {
-    return (char *)(uintptr_t)cfg + row->offset;
+    return (char *)cfg + row->offset;
 }
 
 /**
  * Converts node to row's kind and stores it. False: why says what was expected and found (and maybe "\nhelp: ..."), the
- * old value stays. is_flag: words such as yes and 0 are booleans too.
+ * old value stays, and *ret_fault (if asked for) is the item of a list that is wrong. is_flag: words such as yes and 0
+ * are booleans too.
  */
 bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row, const struct tt_yaml *node,
-                         bool is_flag, struct tt_text *why);
+                         bool is_flag, struct tt_text *why, const struct tt_yaml **ret_fault);
 
 /** A node for the value of a flag: lists as [a,b] or a,b where the row takes a list, otherwise the text as it is. */
 struct tt_yaml *tt_config_flag_node(struct tt_yaml_doc *doc, const struct tt_config_row *row, const char *text);

@@ -20,6 +20,10 @@ void tt_config_report_add(struct tt_config_report *report, const char *where, co
     va_start(args, fmt);
     (void)vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
+    for (char *c = message; *c; c++) {
+        if (((unsigned char)*c < 0x20 && *c != '\n') || *c == 0x7f)
+            *c = '?'; /* a quoted escape in a file must not reach the terminal */
+    }
     report->n++;
     if (report->text.size + strlen(where) + strlen(message) > REPORT_BYTES) {
         report->n_hidden++;
@@ -30,10 +34,11 @@ void tt_config_report_add(struct tt_config_report *report, const char *where, co
 
 void tt_config_report_key(struct tt_config_report *report, const char *where, const char *path, const char *message)
 {
-    if (strncmp(where, "flag --", 7) == 0 && strcmp(where + 7, path) == 0)
+    if (strncmp(where, "flag --", 7) == 0 && strcmp(where + 7, path) == 0) {
         tt_config_report_add(report, where, "%s", message);
-    else
+    } else {
         tt_config_report_add(report, where, "%s: %s", path, message);
+    }
 }
 
 /* Among several errors each help line belongs to the one above it. */

@@ -17,9 +17,10 @@ static bool is_one_of(const char *word, const char *list)
 {
     size_t n = strlen(word);
 
-    for (const char *at = list; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL)
+    for (const char *at = list; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
         if (strncmp(at, word, n) == 0 && (at[n] == 0 || at[n] == '|'))
             return true;
+    }
     return false;
 }
 
@@ -27,17 +28,18 @@ static void need_path(const char *section, const char *dataset, const char *path
 {
     bool is_built_in = is_one_of(dataset, "kjv|kjv_validation");
 
-    if (!is_built_in && !path)
+    if (!is_built_in && !path) {
         tt_text_add(
             why,
             "dataset '%s' needs %s.dataset_path\nhelp: titan downloads nothing; name the file or folder, or use "
             "the built-in dataset 'kjv'",
             dataset, section);
-    else if (is_built_in && path)
+    } else if (is_built_in && path) {
         tt_text_add(why,
                     "dataset '%s' is built in and would not read %s.dataset_path '%s'\nhelp: set %s.dataset to text, "
                     "jsonl or tokens",
                     dataset, section, path, section);
+    }
 }
 
 static void training_path(const struct tt_config *cfg, struct tt_text *why)
@@ -55,11 +57,12 @@ static void batch_multiple(const struct tt_config *cfg, struct tt_text *why)
 {
     int64_t global = cfg->training.global_batch_size, local = cfg->training.local_batch_size;
 
-    if (global > 0 && global % local)
+    if (global > 0 && global % local) {
         tt_text_add(why,
                     "global_batch_size %" PRId64 " is not a multiple of local_batch_size %" PRId64
                     "\nhelp: set training.global_batch_size=%" PRId64,
                     global, local, global > local ? global / local * local : local);
+    }
 }
 
 static void hf_flavor(const struct tt_config *cfg, struct tt_text *why)
@@ -70,17 +73,19 @@ static void hf_flavor(const struct tt_config *cfg, struct tt_text *why)
 
 static void hf_weights(const struct tt_config *cfg, struct tt_text *why)
 {
-    if (cfg->checkpoint.initial_load_in_hf && !cfg->checkpoint.initial_load_path && !cfg->model.hf_assets_path)
+    if (cfg->checkpoint.initial_load_in_hf && !cfg->checkpoint.initial_load_path && !cfg->model.hf_assets_path) {
         tt_text_add(why,
                     "initial_load_in_hf needs checkpoint.initial_load_path or model.hf_assets_path, the folder that "
                     "holds the weights");
+    }
 }
 
 static void hf_model_only(const struct tt_config *cfg, struct tt_text *why)
 {
-    if (cfg->checkpoint.initial_load_in_hf && !cfg->checkpoint.initial_load_model_only)
+    if (cfg->checkpoint.initial_load_in_hf && !cfg->checkpoint.initial_load_model_only) {
         tt_text_add(why,
                     "a Hugging Face folder holds weights alone\nhelp: set checkpoint.initial_load_model_only=true");
+    }
 }
 
 static void last_in_hf(const struct tt_config *cfg, struct tt_text *why)
@@ -99,16 +104,19 @@ static void auto_needs_planned(const struct tt_config *cfg, struct tt_text *why)
 {
     const struct tt_words *reshard = &cfg->parallelism.fsdp_reshard_after_forward;
 
-    if (!reshard->is_list && strcmp(reshard->word[0], "auto") == 0 && cfg->parallelism.fsdp_engine != TT_ENGINE_PLANNED)
+    if (!reshard->is_list && strcmp(reshard->word[0], "auto") == 0 &&
+        cfg->parallelism.fsdp_engine != TT_ENGINE_PLANNED) {
         tt_text_add(why, "fsdp_reshard_after_forward 'auto' needs the planned engine\nhelp: set "
                          "parallelism.fsdp_engine=planned");
+    }
 }
 
 static void rope_order(const struct tt_config *cfg, struct tt_text *why)
 {
-    if (cfg->model.rope_scaling.low_freq_factor >= cfg->model.rope_scaling.high_freq_factor) /* false with nulls */
+    if (cfg->model.rope_scaling.low_freq_factor >= cfg->model.rope_scaling.high_freq_factor) { /* false with nulls */
         tt_text_add(why, "rope_scaling.low_freq_factor %g must be less than high_freq_factor %g",
                     cfg->model.rope_scaling.low_freq_factor, cfg->model.rope_scaling.high_freq_factor);
+    }
 }
 
 static void head_groups(const struct tt_config *cfg, struct tt_text *why)

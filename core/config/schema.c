@@ -76,28 +76,32 @@ const int tt_config_n_sections = N_SECTIONS;
 /* Equality with '-' taken as '_'. */
 static bool is_same_key(const char *a, const char *b)
 {
-    for (; *a && *b; a++, b++)
+    for (; *a && *b; a++, b++) {
         if ((*a == '-' ? '_' : *a) != (*b == '-' ? '_' : *b))
             return false;
+    }
     return *a == *b;
 }
 
 const struct tt_config_row *tt_config_row_find(const char *path)
 {
-    for (int i = 0; i < N_ROWS; i++)
+    for (int i = 0; i < N_ROWS; i++) {
         if (is_same_key(path, tt_config_rows[i].path))
             return &tt_config_rows[i];
-    for (int i = 0; i < N_ALIASES; i++)
+    }
+    for (int i = 0; i < N_ALIASES; i++) {
         if (is_same_key(path, aliases[i].path))
             return tt_config_row_find(aliases[i].target);
+    }
     return NULL;
 }
 
 bool tt_config_is_section(const char *path)
 {
-    for (int i = 0; i < N_SECTIONS; i++)
+    for (int i = 0; i < N_SECTIONS; i++) {
         if (is_same_key(path, tt_config_sections[i].name))
             return true;
+    }
     return false;
 }
 
@@ -128,9 +132,10 @@ static const char *nearest_leaf(const char *word, const char *section)
     const char *leaf[N_ROWS + N_ALIASES];
     int n = 0;
 
-    for (int i = 0; i < N_ROWS; i++)
+    for (int i = 0; i < N_ROWS; i++) {
         if (!section || strcmp(tt_config_rows[i].section, section) == 0)
             leaf[n++] = tt_config_rows[i].key;
+    }
     return tt_text_nearest(word, leaf, n);
 }
 
@@ -165,18 +170,19 @@ void tt_config_suggest(const char *path, struct tt_text *out)
         if (dot)
             *dot = 0;
         near = dot ? nearest_leaf(leaf, section) : NULL;
-        if (near)
+        if (near) {
             suggest_path(section, near, out);
-        else if ((near = nearest_leaf(leaf, NULL)) && suggest_leaf(near, out))
+        } else if ((near = nearest_leaf(leaf, NULL)) && suggest_leaf(near, out)) {
             tt_text_add(out, "?");
-        else if ((near = tt_text_nearest(path, paths, N_ROWS)))
+        } else if ((near = tt_text_nearest(path, paths, N_ROWS))) {
             tt_text_add(out, "\nhelp: did you mean '%s'?", near);
-        else if (dot && tt_config_is_section(section))
+        } else if (dot && tt_config_is_section(section)) {
             tt_text_add(out, "\nhelp: `titan config init` lists the keys of '%s'", section);
-        else if ((near = tt_text_nearest(section, sections, N_SECTIONS)))
+        } else if ((near = tt_text_nearest(section, sections, N_SECTIONS))) {
             tt_text_add(out, "\nhelp: did you mean section '%s'?", near);
-        else
+        } else {
             tt_text_add(out, "\nhelp: `titan config init` lists all sections and keys");
+        }
     }
     tt_free(copy);
 }

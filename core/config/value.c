@@ -128,10 +128,11 @@ static bool set_bool(const struct tt_config_row *row, void *member, const struct
             tt_text_add(why, "\nhelp: write %s", value ? "true" : "false");
         return false;
     }
-    if (row->kind == TT_KIND_BOOL)
+    if (row->kind == TT_KIND_BOOL) {
         *(bool *)member = value;
-    else
+    } else {
         *(int *)member = value;
+    }
     return true;
 }
 
@@ -191,16 +192,17 @@ static bool set_text(const struct tt_config_row *row, const char **member, const
         tt_text_add(why, "must not be empty%s", row->flags & TT_FLAG_NULLABLE ? "; null stands for none" : "");
         return false;
     }
-    tt_free((void *)(uintptr_t)*member);
+    tt_free((void *)*member);
     *member = tt_strdup(node->text);
     return true;
 }
 
 static const struct tt_choice *find_choice(const struct tt_choices *choices, const char *word)
 {
-    for (int i = 0; i < choices->n; i++)
+    for (int i = 0; i < choices->n; i++) {
         if (strcmp(choices->choice[i].word, word) == 0)
             return &choices->choice[i];
+    }
     return NULL;
 }
 
@@ -221,19 +223,21 @@ static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *nod
     for (int i = 0; i < n; i++)
         words[i] = row->choices->choice[i].word;
     near = tt_text_nearest(node->text, words, n);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         if (strcasecmp(node->text, words[i]) == 0)
             near = words[i];
+    }
     describe(node, why);
     tt_text_add(why, " is not one of ");
     tt_config_choices_text(row->choices, ", ", why);
     tt_text_add(why, "%s%s%s", row->flags & TT_FLAG_INTEGER ? ", an integer" : "",
                 row->flags & TT_FLAG_SIZED ? ", size:<bytes>" : "",
                 row->flags & TT_FLAG_PATTERNS ? ", [regular expressions]" : "");
-    if (near)
+    if (near) {
         tt_text_add(why, "\nhelp: did you mean '%s'?", near);
-    else if (row->flags & TT_FLAG_PATTERNS)
+    } else if (row->flags & TT_FLAG_PATTERNS) {
         tt_text_add(why, "\nhelp: regular expressions go in a list: [\"%s\"]", node->text);
+    }
     return false;
 }
 
@@ -277,7 +281,7 @@ static void words_release(struct tt_words *words)
 }
 
 static bool set_words(const struct tt_config_row *row, struct tt_words *member, const struct tt_yaml *node,
-                      struct tt_text *why)
+                      struct tt_text *why, const struct tt_yaml **ret_fault)
 {
     struct tt_words words = {.is_list = node->kind == TT_YAML_LIST};
     int n = words.is_list ? node->n : 1;
@@ -297,6 +301,8 @@ static bool set_words(const struct tt_config_row *row, struct tt_words *member, 
             words.word[i] = is_pattern ? tt_strdup(item->text) : to_word(row, item->text);
         if (!words.word[i]) {
             words_release(&words);
+            if (ret_fault)
+                *ret_fault = item;
             return is_pattern ? expected(why, "a regular expression in the list", item) : no_choice(row, item, why);
         }
         words.n++;
@@ -308,20 +314,20 @@ static bool set_words(const struct tt_config_row *row, struct tt_words *member, 
 
 static void set_null(const struct tt_config_row *row, void *member)
 {
-    if (row->kind == TT_KIND_INT)
+    if (row->kind == TT_KIND_INT) {
         *(int64_t *)member = TT_NULL_INT;
-    else if (row->kind == TT_KIND_REAL)
+    } else if (row->kind == TT_KIND_REAL) {
         *(double *)member = (double)NAN;
-    else if (row->kind == TT_KIND_MAYBE)
+    } else if (row->kind == TT_KIND_MAYBE) {
         *(int *)member = TT_NULL_BOOL;
-    else if (row->kind == TT_KIND_TEXT) {
+    } else if (row->kind == TT_KIND_TEXT) {
         tt_free(*(char **)member);
         *(char **)member = NULL;
     }
 }
 
 bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row, const struct tt_yaml *node,
-                         bool is_flag, struct tt_text *why)
+                         bool is_flag, struct tt_text *why, const struct tt_yaml **ret_fault)
 {
     void *member = tt_config_member(cfg, row);
 
@@ -343,7 +349,7 @@ bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row,
     case TT_KIND_WORD:
         return set_choice(row, member, node, why);
     case TT_KIND_WORDS:
-        return set_words(row, member, node, why);
+        return set_words(row, member, node, why, ret_fault);
     }
     return false;
 }
@@ -352,10 +358,11 @@ void tt_config_value_release(struct tt_config *cfg, const struct tt_config_row *
 {
     void *member = tt_config_member(cfg, row);
 
-    if (row->kind == TT_KIND_TEXT || row->kind == TT_KIND_WORD)
+    if (row->kind == TT_KIND_TEXT || row->kind == TT_KIND_WORD) {
         tt_free(*(char **)member);
-    else if (row->kind == TT_KIND_WORDS)
+    } else if (row->kind == TT_KIND_WORDS) {
         words_release(member);
+    }
 }
 
 /* ---- flags ---- */

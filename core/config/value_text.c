@@ -12,9 +12,10 @@
 
 const char *tt_config_choice_word(const struct tt_choices *choices, int value)
 {
-    for (int i = 0; i < choices->n; i++)
+    for (int i = 0; i < choices->n; i++) {
         if (!choices->choice[i].is_alias && choices->choice[i].value == value)
             return choices->choice[i].word;
+    }
     return "";
 }
 
@@ -48,14 +49,15 @@ static void bytes_text(int64_t bytes, struct tt_text *out)
 
 static void int_text(const struct tt_config_row *row, int64_t value, struct tt_text *out)
 {
-    if (value == TT_NULL_INT)
+    if (value == TT_NULL_INT) {
         tt_text_add(out, "null");
-    else if (value == 0 && row->zero_word)
+    } else if (value == 0 && row->zero_word) {
         tt_text_add(out, "%s", row->zero_word);
-    else if (row->flags & TT_FLAG_BYTES)
+    } else if (row->flags & TT_FLAG_BYTES) {
         bytes_text(value, out);
-    else
+    } else {
         tt_text_add(out, "%" PRId64, value);
+    }
 }
 
 void tt_config_choices_text(const struct tt_choices *choices, const char *between, struct tt_text *out)
@@ -74,12 +76,13 @@ static void int_range_text(const struct tt_config_row *row, struct tt_text *out)
 {
     if (row->zero_word)
         tt_text_add(out, "%s, or ", row->zero_word);
-    if (row->flags & TT_FLAG_NOT_ZERO)
+    if (row->flags & TT_FLAG_NOT_ZERO) {
         tt_text_add(out, "-1, or at least 1");
-    else if (row->high == TT_NO_LIMIT)
+    } else if (row->high == TT_NO_LIMIT) {
         tt_text_add(out, "at least %" PRId64, row->low);
-    else
+    } else {
         tt_text_add(out, "%" PRId64 " to %" PRId64, row->low, row->high);
+    }
 }
 
 void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out)
@@ -93,7 +96,7 @@ void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out)
         int_range_text(row, out);
         break;
     case TT_KIND_REAL:
-        tt_text_add(out, "%g to %g", row->low_real, row->high_real);
+        tt_text_add(out, "%.9g to %.9g", row->low_real, row->high_real);
         break;
     case TT_KIND_TEXT:
         tt_text_add(out, "text");
@@ -132,10 +135,11 @@ void tt_config_value_text(const struct tt_config *cfg, const struct tt_config_ro
         int_text(row, *(const int64_t *)member, out);
         break;
     case TT_KIND_REAL:
-        if (isnan(*(const double *)member))
+        if (isnan(*(const double *)member)) {
             tt_text_add(out, "null");
-        else
+        } else {
             real_text(*(const double *)member, out);
+        }
         break;
     case TT_KIND_TEXT:
     case TT_KIND_WORD:

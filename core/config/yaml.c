@@ -59,9 +59,10 @@ bool tt_yaml_is_null(const struct tt_yaml *node)
 
     if (node->kind != TT_YAML_SCALAR || node->is_quoted)
         return false;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (strcmp(node->text, words[i]) == 0)
             return true;
+    }
     return false;
 }
 
@@ -206,9 +207,10 @@ static int indenting_tab(const char *text, size_t size, size_t line)
         at = memchr(at, '\n', (size_t)(end - at));
         at = at ? at + 1 : NULL;
     }
-    for (int column = 1; at && at < end && (*at == ' ' || *at == '\t'); at++, column++)
+    for (int column = 1; at && at < end && (*at == ' ' || *at == '\t'); at++, column++) {
         if (*at == '\t')
             return column;
+    }
     return 0;
 }
 
@@ -295,9 +297,10 @@ bool tt_yaml_is_utf8(const char *text)
 {
     uint32_t code;
 
-    for (int n; *text; text += n)
+    for (int n; *text; text += n) {
         if (!(n = decode((const unsigned char *)text, &code)))
             return false;
+    }
     return true;
 }
 
@@ -321,9 +324,10 @@ static bool is_plain(const char *text)
         return false; /* .5 and .inf are numbers */
     for (size_t i = 0; i < sizeof lower - 1 && text[i]; i++)
         lower[i] = (char)(text[i] >= 'A' && text[i] <= 'Z' ? text[i] + 32 : text[i]);
-    for (size_t i = 0; i < sizeof special / sizeof *special; i++)
+    for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
         if (strlen(text) < sizeof lower && strcmp(lower, special[i]) == 0)
             return false;
+    }
     return true;
 }
 
@@ -340,12 +344,13 @@ void tt_yaml_write_text(struct tt_text *out, const char *text)
         uint32_t code;
         int n = decode(at, &code);
 
-        if (*at == '"' || *at == '\\')
+        if (*at == '"' || *at == '\\') {
             tt_text_add(out, "\\%c", *at);
-        else if (n && is_printable(code))
+        } else if (n && is_printable(code)) {
             tt_text_add_bytes(out, at, (size_t)n);
-        else
+        } else {
             tt_text_add(out, "\\u%04X", n ? code : 0xfffd);
+        }
         at += n ? n : 1;
     }
     tt_text_add(out, "\"");

@@ -48,28 +48,37 @@ const struct tt_dataset_kind *tt_dataset_kinds(int *ret_n)
     return kinds;
 }
 
-int tt_dataset_find(const char *name, const struct tt_dataset_kind **ret_kind)
+/* Names the kinds that there are, and the nearest one. */
+static int fail_unknown(const char *name)
 {
     const char *names[N_KINDS], *near;
     struct tt_text list = {0};
-    int rc;
+    int n = 0, rc;
 
     for (int i = 0; i < N_KINDS; i++) {
-        names[i] = kinds[i].name;
-        if (strcmp(name, kinds[i].name) == 0) {
-            if (kinds[i].not_built)
-                return tt_fail(TT_EUSAGE, "dataset '%s' cannot be used: %s", name, kinds[i].not_built);
-            *ret_kind = &kinds[i];
-            return 0;
-        }
-        if (!kinds[i].not_built)
-            tt_text_add(&list, "%s%s", list.size ? ", " : "", kinds[i].name);
+        if (kinds[i].not_built)
+            continue;
+        tt_text_add(&list, "%s%s", n ? ", " : "", kinds[i].name);
+        names[n++] = kinds[i].name;
     }
-    near = tt_text_nearest(name, names, N_KINDS);
+    near = tt_text_nearest(name, names, n);
     rc = tt_fail(TT_EUSAGE, "dataset '%s' is not one of %s%s%s%s", name, list.text,
                  near ? "\nhelp: did you mean '" : "", near ? near : "", near ? "'?" : "");
     tt_text_release(&list);
     return rc;
+}
+
+int tt_dataset_find(const char *name, const struct tt_dataset_kind **ret_kind)
+{
+    for (int i = 0; i < N_KINDS; i++) {
+        if (strcmp(name, kinds[i].name) != 0)
+            continue;
+        if (kinds[i].not_built)
+            return tt_fail(TT_EUSAGE, "dataset '%s' cannot be used: %s", name, kinds[i].not_built);
+        *ret_kind = &kinds[i];
+        return 0;
+    }
+    return fail_unknown(name);
 }
 
 static int check_spec(const struct tt_dataset_spec *spec, const struct tt_dataset_kind **ret_kind)

@@ -77,7 +77,7 @@ static bool ends_interval(const char *pattern, size_t at)
 
     while (i > 0 && ((pattern[i - 1] >= '0' && pattern[i - 1] <= '9') || pattern[i - 1] == ','))
         i--;
-    return i < at && i > 0 && pattern[i - 1] == '{';
+    return i < at && i > 0 && pattern[i - 1] == '{' && (i < 2 || pattern[i - 2] != '\\');
 }
 
 int tt_regex_rewrite(const char *pattern, size_t size, const char *where, char **ret_pattern)

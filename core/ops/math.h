@@ -29,23 +29,24 @@ static inline float tt_lanes_sum(float *lane)
 }
 
 /**
- * e^x, at most 2 ulp off (denormal results within one denormal step); exact at the ends: 0 for -inf, inf for +inf, NaN
- * for NaN. Without branches and calls, so that loops over it vectorise.
+ * e^x, at most 1 ulp off; 0 for -inf and wherever the result would be denormal (such numbers cost hundreds of cycles in
+ * everything that follows), inf where it overflows, NaN for NaN. No branches and no calls: loops over it vectorise.
  *
  * Method: x = n ln2 + r with |r| <= ln2 / 2, e^r = 1 + r + r^2 q(r), where q is the polynomial of degree 4 with the
  * smallest largest relative error of the sum (3.1e-9; fitted by Lawson's weighted least squares). 2^n is applied in two
- * factors, because n reaches from -150 to 128.
+ * factors, because 2^128 is no float although e^88.7 is.
  */
-static inline float tt_expf(float x)
+static inline float tt_expf(float given)
 {
     const float shift = 0x1.8p23f; /* adding it rounds to an integer that stands in the low mantissa bits */
     const uint32_t shift_bits = UINT32_C(0x4b400000);
-    float rounded, n, r, q, scale_low, scale_high;
+    const float lowest = -0x1.5d589ep+6f; /* its exponential is the smallest that is not denormal */
+    float x, rounded, n, r, q, scale_low, scale_high, result;
     int32_t e, low;
     uint32_t bits_low, bits_high;
 
-    x = 89.0f < x ? 89.0f : x; /* in this order a NaN stays */
-    x = -104.0f > x ? -104.0f : x;
+    x = 89.0f < given ? 89.0f : given; /* in this order a NaN stays */
+    x = lowest > x ? lowest : x;
     rounded = x * 0x1.715476p+0f + shift;
     n = rounded - shift;
     r = x - n * 0x1.63p-1f; /* ln2 in two parts; the product with the first is exact */
@@ -62,7 +63,8 @@ static inline float tt_expf(float x)
     bits_high = ((uint32_t)(e - low) + 127U) << 23;
     memcpy(&scale_low, &bits_low, sizeof scale_low);
     memcpy(&scale_high, &bits_high, sizeof scale_high);
-    return (1.0f + (r + r * r * q)) * scale_low * scale_high;
+    result = (1.0f + (r + r * r * q)) * scale_low * scale_high;
+    return given < lowest ? 0.0f : result;
 }
 
 /** The largest of x[0..n-1], NaNs left out; -inf for none. */

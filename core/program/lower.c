@@ -18,6 +18,9 @@
 
 enum { MOST_LEVELS = 32 };
 
+/* A unit may be gathered again while its reduce-scatter is still under way, so waits are paired by kind and unit. */
+enum collective { GATHER, REDUCE, ALL_REDUCE, COLLECTIVES };
+
 struct lowering {
     struct tt_lowering in;
     struct tt_program *program;
@@ -25,10 +28,10 @@ struct lowering {
     int *last_reader;          /* value -> last node that reads it, TT_NONE if none */
     int *value_buffer;         /* microbatch * n_values + value -> buffer */
     int *grad_buffer;          /* microbatch * n_params + param -> whole gradient */
-    int *unit_grad;            /* unit -> flat gradient under construction when there is one shard */
+    int *unit_grad;            /* microbatch * n_units + unit -> its flat gradient, when there is one shard */
     int *param_shard;          /* unit -> state buffer of its parameter shard */
     int *unsharded;            /* param -> gathered buffer, TT_NONE when resharded */
-    int *begun;                /* unit -> instruction that began the collective not yet waited for */
+    int *begun[COLLECTIVES];   /* unit -> instruction that began its newest collective of each kind */
     int (*level)[MOST_LEVELS]; /* unit -> buffers of partial sums, TT_NONE where empty */
     int *sum;                  /* unit -> finished gradient shard */
 };
@@ -115,19 +118,18 @@ static int grad_buffer(struct lowering *w, int mb, int param)
     const struct tt_unit_param *place = tt_layout_param(layout, param);
     int *slot = &w->grad_buffer[(int64_t)mb * layout->n_params + param];
     int unit = layout->unit_of[param];
+    int *flat = &w->unit_grad[mb * layout->n_units + unit];
 
     if (*slot != TT_NONE)
         return *slot;
     if (w->sharded) {
         *slot = made_here(w, TT_MEMORY_PARAM_GRAD, place->chunk * layout->shard_degree * (int64_t)sizeof(float));
     } else {
-        if (w->unit_grad[unit] == TT_NONE) {
-            w->unit_grad[unit] =
-                made_here(w, TT_MEMORY_GRAD, layout->units[unit].shard_elements * (int64_t)sizeof(float));
-            w->program->buffers[w->unit_grad[unit]].unit = unit;
+        if (*flat == TT_NONE) {
+            *flat = made_here(w, TT_MEMORY_GRAD, layout->units[unit].shard_elements * (int64_t)sizeof(float));
+            w->program->buffers[*flat].unit = unit;
         }
-        *slot = part_of(w, w->unit_grad[unit], place->offset * (int64_t)sizeof(float),
-                        place->chunk * (int64_t)sizeof(float));
+        *slot = part_of(w, *flat, place->offset * (int64_t)sizeof(float), place->chunk * (int64_t)sizeof(float));
     }
     w->program->buffers[*slot].unit = unit;
     return *slot;
@@ -213,10 +215,10 @@ static int lower_run(struct lowering *w, const struct tt_instr *from)
 }
 
 /* Begins or ends a collective on a unit's buffers: `buffers` are the operands of both. */
-static void lower_wait(struct lowering *w, const struct tt_instr *from)
+static void lower_wait(struct lowering *w, const struct tt_instr *from, enum collective kind)
 {
     struct tt_program *p = w->program;
-    int begin = w->begun[from->unit], n;
+    int begin = w->begun[kind][from->unit], n;
 
     begin_instr(w, from);
     p->instrs[p->n_instrs - 1].begin = begin;
@@ -230,7 +232,7 @@ static void lower_unshard(struct lowering *w, const struct tt_instr *from)
     const struct tt_unit *unit = &w->in.layout->units[from->unit];
 
     begin_instr(w, from);
-    w->begun[from->unit] = w->program->n_instrs - 1;
+    w->begun[GATHER][from->unit] = w->program->n_instrs - 1;
     for (int i = 0; i < unit->n_params; i++) {
         int buffer = made_here(w, TT_MEMORY_UNSHARDED,
                                unit->params[i].chunk * w->in.layout->shard_degree * (int64_t)sizeof(float));
@@ -260,7 +262,7 @@ static void lower_reduce(struct lowering *w, const struct tt_instr *from)
     int result;
 
     begin_instr(w, from);
-    w->begun[from->unit] = w->program->n_instrs - 1;
+    w->begun[REDUCE][from->unit] = w->program->n_instrs - 1;
     for (int i = 0; i < unit->n_params; i++)
         operand(w, grad_buffer(w, from->microbatch, unit->params[i].param));
     result = made_here(w, TT_MEMORY_GRAD, unit->shard_elements * (int64_t)sizeof(float));
@@ -310,12 +312,11 @@ static void lower_wait_reduce(struct lowering *w, const struct tt_instr *from)
     if (w->sharded) {
         const struct tt_instr *begin;
 
-        lower_wait(w, from);
-        begin = &w->program->instrs[w->begun[from->unit]];
+        lower_wait(w, from, REDUCE);
+        begin = &w->program->instrs[w->begun[REDUCE][from->unit]];
         leaf = w->program->operands[begin->operands + begin->n_operands - 2];
     } else {
-        leaf = w->unit_grad[from->unit];
-        w->unit_grad[from->unit] = TT_NONE;
+        leaf = w->unit_grad[from->microbatch * w->in.layout->n_units + from->unit];
     }
     add_leaf(w, from, leaf);
 }
@@ -325,7 +326,7 @@ static void lower_all_reduce(struct lowering *w, const struct tt_instr *from)
     int64_t staging = w->in.all_reduce_staging(w->in.layout, from->unit);
 
     begin_instr(w, from);
-    w->begun[from->unit] = w->program->n_instrs - 1;
+    w->begun[ALL_REDUCE][from->unit] = w->program->n_instrs - 1;
     operand(w, w->sum[from->unit]);
     operand(w, staging ? made_here(w, TT_MEMORY_STAGING, staging) : TT_NONE);
 }
@@ -343,7 +344,7 @@ static int lower_instr(struct lowering *w, const struct tt_instr *from)
         return 0;
     case TT_WAIT_UNSHARD:
         if (sharded)
-            lower_wait(w, from);
+            lower_wait(w, from, GATHER);
         return 0;
     case TT_RESHARD:
         if (sharded)
@@ -362,7 +363,7 @@ static int lower_instr(struct lowering *w, const struct tt_instr *from)
         return 0;
     case TT_WAIT_ALL_REDUCE:
         if (replicated)
-            lower_wait(w, from);
+            lower_wait(w, from, ALL_REDUCE);
         return 0;
     case TT_LOSS:
         begin_instr(w, from);
@@ -408,10 +409,11 @@ static void prepare(struct lowering *w)
         w->last_reader[graph->token_loss] = graph->n_nodes; /* TT_LOSS */
     w->value_buffer = filled((size_t)w->in.microbatches * (size_t)graph->n_values);
     w->grad_buffer = filled((size_t)w->in.microbatches * n_params);
-    w->unit_grad = filled(n_units);
+    w->unit_grad = filled((size_t)w->in.microbatches * n_units);
     w->param_shard = filled(n_units);
     w->unsharded = filled(n_params);
-    w->begun = filled(n_units);
+    for (int k = 0; k < COLLECTIVES; k++)
+        w->begun[k] = filled(n_units);
     w->sum = filled(n_units);
     w->level = tt_calloc(n_units, sizeof *w->level);
     for (size_t u = 0; u < n_units; u++)
@@ -427,7 +429,8 @@ static void release(struct lowering *w)
     tt_free(w->unit_grad);
     tt_free(w->param_shard);
     tt_free(w->unsharded);
-    tt_free(w->begun);
+    for (int k = 0; k < COLLECTIVES; k++)
+        tt_free(w->begun[k]);
     tt_free(w->sum);
     tt_free(w->level);
 }

@@ -32,20 +32,26 @@ static const struct tt_ckpt_chunk tensors[] = {
 };
 enum { TENSORS = sizeof tensors / sizeof tensors[0] };
 
-static uint32_t element(const char *name, int64_t index, int64_t step)
+static uint64_t seed_of(const char *name, int64_t step)
 {
-    return (uint32_t)tt_mix64(tt_hash64(name, strlen(name), (uint64_t)step + 1) ^ (uint64_t)index);
+    return tt_hash64(name, strlen(name), (uint64_t)step + 1);
+}
+
+static uint32_t element(uint64_t seed, int64_t index)
+{
+    return (uint32_t)tt_mix64(seed ^ (uint64_t)index);
 }
 
 static void fill(struct tt_ckpt_chunk *c, const struct tt_ckpt_layout *layout, int64_t step)
 {
     int64_t item = (int64_t)tt_dtype_size(c->dtype), row = tt_ckpt_row_bytes(c), n;
+    uint64_t seed = seed_of(c->name, step);
 
     tt_ckpt_rows(tt_ckpt_row_number(c), layout->dp_shard, layout->shard, &c->row_begin, &c->row_count);
     n = c->row_count * row / item;
     c->data = n ? tt_calloc((size_t)n, (size_t)item) : NULL;
     for (int64_t i = 0; i < n; i++) {
-        uint32_t value = step < 0 ? 0xdeadbeefu : element(c->name, c->row_begin * (row / item) + i, step);
+        uint32_t value = step < 0 ? 0xdeadbeefu : element(seed, c->row_begin * (row / item) + i);
 
         memcpy((char *)c->data + i * item, &value, (size_t)item);
     }
@@ -54,9 +60,10 @@ static void fill(struct tt_ckpt_chunk *c, const struct tt_ckpt_layout *layout, i
 static bool is_filled(const struct tt_ckpt_chunk *c, int64_t step)
 {
     int64_t item = (int64_t)tt_dtype_size(c->dtype), row = tt_ckpt_row_bytes(c);
+    uint64_t seed = seed_of(c->name, step);
 
     for (int64_t i = 0; i < c->row_count * row / item; i++) {
-        uint32_t value = element(c->name, c->row_begin * (row / item) + i, step);
+        uint32_t value = element(seed, c->row_begin * (row / item) + i);
 
         if (memcmp((const char *)c->data + i * item, &value, (size_t)item) != 0)
             return false;
@@ -188,7 +195,8 @@ int test_load(struct test_job *job)
 
 char *test_folder(void)
 {
-    char *folder = tt_strdup("/tmp/titan-ckpt-XXXXXX");
+    /* In memory where possible: the tests fsync some thousand times. */
+    char *folder = tt_format("%s/titan-ckpt-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
 
     assert_non_null(mkdtemp(folder));
     return folder;

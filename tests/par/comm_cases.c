@@ -42,20 +42,24 @@ static float *expected_sum(uint64_t seed, int n_leaves, int64_t first, int64_t n
     return sum;
 }
 
-static const int64_t sizes[] = {0, 1, 2, 3, 7, 64, 1000, 20011};
+static const int64_t sizes[] = {0, 1, 2, 3, 7, 64, 1000, 50021};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 static int gather_once(struct tt_comm *comm, const struct tt_group *group, int64_t floats, bool in_place)
 {
-    struct layout send = layout_make((uint64_t)(100 + comm->rank), floats);
+    struct layout send = layout_make(100 + (uint64_t)comm->rank, 1, floats);
     struct layout *receive = tt_calloc((size_t)group->n, sizeof *receive);
     struct tt_segment_list *lists = tt_calloc((size_t)group->n, sizeof *lists);
     float *values = tt_calloc((size_t)floats, sizeof(float)), *wanted = tt_calloc((size_t)floats, sizeof(float));
     struct tt_collective *gather = NULL;
     int rc = 0;
 
+    if (in_place) { /* the own entry is cut as the others see it */
+        layout_release(&send);
+        send = layout_make((uint64_t)group->index, 2, floats);
+    }
     for (int member = 0; member < group->n; member++) {
-        receive[member] = layout_make((uint64_t)(1000 * comm->rank + member), floats);
+        receive[member] = layout_make((uint64_t)member, 1000 * (uint64_t)comm->rank + (uint64_t)member, floats);
         lists[member] = layout_list(in_place && member == group->index ? &send : &receive[member]);
     }
     TT_TRY(tt_all_gather_new(comm, group, TT_COLLECTIVE_TAG, layout_list(&send), lists, &gather));
@@ -102,7 +106,7 @@ out:
 
 static int scatter_once(struct tt_comm *comm, const struct tt_group *group, int64_t floats, bool in_place)
 {
-    struct layout out = layout_make((uint64_t)(200 + comm->rank), floats);
+    struct layout out = layout_make(200 + (uint64_t)comm->rank, 1, floats);
     struct layout *blocks = tt_calloc((size_t)group->n, sizeof *blocks);
     struct tt_segment_list *lists = tt_calloc((size_t)group->n, sizeof *lists);
     int64_t scratch_bytes = tt_reduce_scatter_scratch(group->n, floats * 4);
@@ -113,7 +117,7 @@ static int scatter_once(struct tt_comm *comm, const struct tt_group *group, int6
 
     memset(scratch + scratch_bytes, 0x5a, 16);
     for (int member = 0; member < group->n; member++) {
-        blocks[member] = layout_make((uint64_t)(3000 * comm->rank + member), floats);
+        blocks[member] = layout_make((uint64_t)member, 3000 * (uint64_t)comm->rank + (uint64_t)member, floats);
         lists[member] = layout_list(&blocks[member]);
     }
     TT_TRY(tt_reduce_scatter_new(comm, group, TT_COLLECTIVE_TAG, lists,
@@ -167,7 +171,7 @@ out:
 
 static int all_reduce_once(struct tt_comm *comm, const struct tt_group *group, int64_t floats)
 {
-    struct layout layout = layout_make((uint64_t)(400 + comm->rank), floats);
+    struct layout layout = layout_make(4, 400 + (uint64_t)comm->rank, floats);
     void *scratch = tt_calloc((size_t)tt_all_reduce_scratch(group->n, floats * 4), 1);
     float *values = tt_calloc((size_t)floats, sizeof(float)), *wanted = NULL;
     int64_t slice = (floats + group->n - 1) / group->n;
@@ -182,7 +186,7 @@ static int all_reduce_once(struct tt_comm *comm, const struct tt_group *group, i
         TT_TRY(tt_collective_begin(reduce));
         TT_TRY(tt_collective_wait(reduce));
         COMM_EXPECT(comm->payload_bytes == tt_all_reduce_payload(group->n, floats * 4));
-        COMM_EXPECT(comm->payload_bytes == 2 * (group->n - 1) * slice * 4);
+        COMM_EXPECT(comm->payload_bytes == (int64_t)2 * (group->n - 1) * slice * 4);
         wanted = expected_sum(round, group->n, 0, floats);
         layout_get(&layout, values);
         COMM_EXPECT(memcmp(values, wanted, (size_t)floats * 4) == 0);
@@ -214,22 +218,22 @@ out:
 /* Replicas of shard groups: scatter within a replica, reduce across, gather: the tree over all ranks. */
 static int hybrid_on_mesh(struct tt_comm *comm, const struct tt_mesh *mesh)
 {
-    enum { FLOATS = 501 };
+    const int64_t n_floats = 501;
     struct tt_group shard = tt_mesh_group(mesh, comm->rank, TT_MESH_DP_SHARD);
     struct tt_group replicate = tt_mesh_group(mesh, comm->rank, TT_MESH_DP_REPLICATE);
-    float *whole = tt_calloc((size_t)shard.n * FLOATS, sizeof(float)), *wanted = NULL;
-    void *scratch = tt_calloc((size_t)tt_reduce_scatter_scratch(shard.n, FLOATS * 4), 1);
-    void *scratch2 = tt_calloc((size_t)tt_all_reduce_scratch(replicate.n, FLOATS * 4), 1);
+    float *whole = tt_calloc((size_t)(shard.n * n_floats), sizeof(float)), *wanted = NULL;
+    void *scratch = tt_calloc((size_t)tt_reduce_scatter_scratch(shard.n, n_floats * 4), 1);
+    void *scratch2 = tt_calloc((size_t)tt_all_reduce_scratch(replicate.n, n_floats * 4), 1);
     struct tt_segment *items = tt_calloc((size_t)shard.n, sizeof *items);
     struct tt_segment_list *lists = tt_calloc((size_t)shard.n, sizeof *lists);
     struct tt_collective *scatter = NULL, *reduce = NULL, *gather = NULL;
     int rc = 0;
 
     for (int member = 0; member < shard.n; member++) {
-        items[member] = (struct tt_segment){whole + member * FLOATS, FLOATS * 4};
+        items[member] = (struct tt_segment){whole + member * n_floats, (size_t)n_floats * 4};
         lists[member] = (struct tt_segment_list){&items[member], 1};
     }
-    leaf_fill(5, comm->rank, 0, (int64_t)shard.n * FLOATS, whole);
+    leaf_fill(5, comm->rank, 0, shard.n * n_floats, whole);
     TT_TRY(tt_reduce_scatter_new(comm, &shard, TT_COLLECTIVE_TAG, lists, lists[shard.index], scratch, &scatter));
     TT_TRY(tt_all_reduce_new(comm, &replicate, TT_COLLECTIVE_TAG, lists[shard.index], scratch2, &reduce));
     TT_TRY(tt_all_gather_new(comm, &shard, TT_COLLECTIVE_TAG + 1, lists[shard.index], lists, &gather));
@@ -239,8 +243,8 @@ static int hybrid_on_mesh(struct tt_comm *comm, const struct tt_mesh *mesh)
     TT_TRY(tt_collective_wait(reduce));
     TT_TRY(tt_collective_begin(gather));
     TT_TRY(tt_collective_wait(gather));
-    wanted = expected_sum(5, comm->size, 0, (int64_t)shard.n * FLOATS);
-    COMM_EXPECT(memcmp(whole, wanted, (size_t)shard.n * FLOATS * 4) == 0);
+    wanted = expected_sum(5, comm->size, 0, shard.n * n_floats);
+    COMM_EXPECT(memcmp(whole, wanted, (size_t)(shard.n * n_floats) * 4) == 0);
 out:
     tt_collective_free(scatter);
     tt_collective_free(reduce);
@@ -274,7 +278,8 @@ out:
     return rc;
 }
 
-enum { LANES = 6, LANE_FLOATS = 3001 };
+enum { LANES = 6 };
+static const int64_t lane_floats = 3001;
 
 /* Waits for the lanes in an order that differs from that of their begin; progress alone must complete the rest. */
 static int wait_for_lanes(struct tt_comm *comm, struct tt_collective **lanes)
@@ -300,18 +305,18 @@ static int many_under_way(struct tt_comm *comm)
     struct tt_collective *lanes[LANES] = {0};
     struct layout layouts[LANES] = {0};
     void *scratch[LANES] = {0};
-    float *values = tt_calloc(LANE_FLOATS, sizeof(float)), *wanted = NULL;
+    float *values = tt_calloc((size_t)lane_floats, sizeof(float)), *wanted = NULL;
     uint64_t allocations = 0;
     int rc = 0;
 
     for (int i = 0; i < LANES; i++) {
-        layouts[i] = layout_make((uint64_t)(i + 10 * comm->rank), LANE_FLOATS);
-        scratch[i] = tt_calloc((size_t)tt_all_reduce_scratch(group.n, LANE_FLOATS * 4), 1);
+        layouts[i] = layout_make((uint64_t)i, 10 * (uint64_t)comm->rank + (uint64_t)i, lane_floats);
+        scratch[i] = tt_calloc((size_t)tt_all_reduce_scratch(group.n, lane_floats * 4), 1);
         TT_TRY(tt_all_reduce_new(comm, &group, TT_COLLECTIVE_TAG + i, layout_list(&layouts[i]), scratch[i], &lanes[i]));
     }
     for (uint64_t round = 0; round < 5; round++) {
         for (int i = 0; i < LANES; i++) {
-            leaf_fill(100 * round + (uint64_t)i, group.index, 0, LANE_FLOATS, values);
+            leaf_fill(100 * round + (uint64_t)i, group.index, 0, lane_floats, values);
             layout_put(&layouts[i], values);
         }
         allocations = tt_mem_allocations();
@@ -323,9 +328,9 @@ static int many_under_way(struct tt_comm *comm)
         /* The ranks of the threads communicator share the counter with what the others do between rounds. */
         COMM_EXPECT(strcmp(comm->ops->name, "threads") == 0 || tt_mem_allocations() == allocations);
         for (int i = 0; i < LANES; i++) {
-            wanted = expected_sum(100 * round + (uint64_t)i, group.n, 0, LANE_FLOATS);
+            wanted = expected_sum(100 * round + (uint64_t)i, group.n, 0, lane_floats);
             layout_get(&layouts[i], values);
-            COMM_EXPECT(memcmp(values, wanted, LANE_FLOATS * 4) == 0);
+            COMM_EXPECT(memcmp(values, wanted, (size_t)lane_floats * 4) == 0);
             tt_free(wanted);
             wanted = NULL;
         }
@@ -358,7 +363,7 @@ static int sums_and_maxima(struct tt_comm *comm)
     TT_TRY(tt_comm_sum_i64(comm, sums, N));
     TT_TRY(tt_comm_max_f64(comm, maxima, N));
     for (int i = 0; i < N; i++) {
-        COMM_EXPECT(sums[i] == (int64_t)i * comm->size * (comm->size + 1) / 2 - 7 * comm->size);
+        COMM_EXPECT(sums[i] == (int64_t)i * comm->size * (comm->size + 1) / 2 - (int64_t)7 * comm->size);
         COMM_EXPECT(i == 5 ? isnan(maxima[i]) : maxima[i] == 0.0);
     }
     COMM_EXPECT(comm->payload_bytes == 0 && (comm->control_bytes > 0) == (comm->size > 1));
@@ -382,7 +387,7 @@ static int broadcasts_and_tables(struct tt_comm *comm)
     memset(bytes, 10 + comm->rank, sizeof bytes);
     TT_TRY(tt_comm_gather_all(comm, bytes, sizeof bytes, all));
     for (int rank = 0; rank < comm->size; rank++)
-        COMM_EXPECT(all[rank * BYTES] == 10 + rank && all[rank * BYTES + BYTES - 1] == 10 + rank);
+        COMM_EXPECT(all[(size_t)rank * BYTES] == 10 + rank && all[(size_t)(rank + 1) * BYTES - 1] == 10 + rank);
     TT_TRY(tt_comm_node(comm, &local_rank, &local_size));
     COMM_EXPECT(local_rank == comm->rank && local_size == comm->size);
 out:

@@ -12,35 +12,43 @@
 
 static const float guard = -1234.5F;
 
-struct layout layout_make(uint64_t seed, int64_t floats)
+/* Lays the segments out in memory one behind the other in a random order; a gap of 0 makes neighbours that touch. */
+static void place_segments(struct layout *layout, uint64_t places)
+{
+    struct tt_rng rng = tt_rng_make(places, "places");
+    int64_t *order = tt_calloc((size_t)layout->n, sizeof *order);
+    float *place = layout->memory;
+
+    tt_rng_permutation(&rng, layout->n, order);
+    for (int i = 0; i < layout->n; i++) {
+        struct tt_segment *segment = &layout->items[places % 2 ? i : order[i]];
+
+        place += tt_rng_bits(&rng, 1000000 + (uint64_t)i) % 3;
+        segment->data = place;
+        place += segment->bytes / sizeof(float);
+    }
+    tt_free(order);
+}
+
+struct layout layout_make(uint64_t sizes, uint64_t places, int64_t floats)
 {
     struct layout layout = {.floats = floats};
-    struct tt_rng rng = tt_rng_make(seed, "layout");
-    int64_t longest = floats / 5 + 1, used = 0, done = 0;
+    struct tt_rng rng = tt_rng_make(sizes, "sizes");
+    int64_t longest = floats / 5 + 1;
     uint64_t draw = 0;
 
-    layout.memory_floats = 4 * floats + 64;
-    layout.memory = tt_calloc((size_t)layout.memory_floats, sizeof(float));
-    for (int64_t i = 0; i < layout.memory_floats; i++)
-        layout.memory[i] = guard;
-    while (done < floats) {
+    for (int64_t done = 0; done < floats;) {
         int64_t n = (int64_t)(tt_rng_bits(&rng, draw++) % (uint64_t)(longest + 1));
 
         n = n < floats - done ? n : floats - done;
-        /* a gap of 0 makes neighbours that touch */
-        used += n ? (int64_t)(tt_rng_bits(&rng, draw++) % 3) : 0;
-        TT_PUSH(layout.items, layout.n, layout.cap) =
-            (struct tt_segment){layout.memory + used, (size_t)n * sizeof(float)};
-        used += n;
+        TT_PUSH(layout.items, layout.n, layout.cap) = (struct tt_segment){NULL, (size_t)n * sizeof(float)};
         done += n;
     }
-    for (int i = layout.n - 1; i > 0; i -= 2) {
-        int j = (int)(tt_rng_bits(&rng, draw++) % (uint64_t)i);
-        struct tt_segment other = layout.items[j];
-
-        layout.items[j] = layout.items[i];
-        layout.items[i] = other;
-    }
+    layout.memory_floats = floats + (int64_t)2 * layout.n + 8;
+    layout.memory = tt_calloc((size_t)layout.memory_floats, sizeof(float));
+    for (int64_t i = 0; i < layout.memory_floats; i++)
+        layout.memory[i] = guard;
+    place_segments(&layout, places);
     return layout;
 }
 

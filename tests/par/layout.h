@@ -13,8 +13,12 @@ struct layout {
     int64_t floats;
 };
 
-/** Cuts `floats` floats; the same seed gives the same cuts. Some segments are empty, some touch, some are reordered. */
-struct layout layout_make(uint64_t seed, int64_t floats);
+/**
+ * Cuts `floats` floats. Some segments are empty, some touch, their order in memory is random.
+ *   sizes   seed of the segments' sizes, the same on all ranks where a collective wants that
+ *   places  seed of where they lie
+ */
+struct layout layout_make(uint64_t sizes, uint64_t places, int64_t floats);
 void layout_release(struct layout *layout);
 struct tt_segment_list layout_list(const struct layout *layout);
 

@@ -146,9 +146,10 @@ static void every_row_takes_its_limits_and_nothing_outside(void **state)
         }
         if (row->kind == TT_KIND_TEXT && takes(row, "") == ((row->flags & TT_FLAG_NOT_EMPTY) != 0))
             fail_msg("%s=<empty>", row->path);
-        for (int c = 0; row->choices && c < row->choices->n; c++)
+        for (int c = 0; row->choices && c < row->choices->n; c++) {
             if (!takes(row, row->choices->choice[c].word))
                 fail_msg("%s=%s", row->path, row->choices->choice[c].word);
+        }
         if (row->choices)
             assert_false(takes(row, "no-such-choice") || (takes(row, "") && !(row->flags & TT_FLAG_LIST)));
     }
@@ -223,6 +224,7 @@ static void assert_reads_back(const struct tt_config *cfg)
             assert_value(again, tt_config_rows[i].path, expect);
             tt_free(expect);
         }
+        assert_memory_equal(&again->optimizer.lr, &cfg->optimizer.lr, sizeof cfg->optimizer.lr);
         tt_config_free(again);
         tt_text_release(&text);
     }
@@ -251,8 +253,8 @@ static void written_yaml_reads_back(void **state)
                                      "--optimizer.lr=0.1234567890123456789",
                                      "--model.tie-embeddings=false"};
 
-        cfg = strcmp(texts[i], "null") && strcmp(texts[i], "~") ? good_flags(COUNT(flags), flags)
-                                                                : good_text("job: {description: \"null\"}");
+        cfg = strcmp(texts[i], "null") != 0 && strcmp(texts[i], "~") != 0 ? good_flags(COUNT(flags), flags)
+                                                                          : good_text("job: {description: \"null\"}");
         assert_reads_back(cfg);
         tt_config_free(cfg);
         tt_free(flag);

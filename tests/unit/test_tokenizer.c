@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -16,7 +15,6 @@
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
-#include "core/data/bpe.h"
 #include "core/data/builtin.h"
 #include "core/data/regex.h"
 #include "core/data/strmap.h"
@@ -34,8 +32,7 @@ static struct tt_tokenizer *load(const char *path)
     return t;
 }
 
-/* A tokenizer.json of 256 bytes "a".. and more, made of text. */
-__attribute__((unused)) static int parse(const char *json, const char *config, struct tt_tokenizer **ret_tokenizer)
+static int parse(const char *json, const char *config, struct tt_tokenizer **ret_tokenizer)
 {
     return tt_tokenizer_parse(json, strlen(json), config, config ? strlen(config) : 0, "t.json", ret_tokenizer);
 }
@@ -77,7 +74,7 @@ static void expect_golden(const struct tt_tokenizer *t, const char *path)
     json_decref(cases);
 }
 
-__attribute__((unused)) static void expect_text_ids(const struct tt_tokenizer *t, const char *text, const char *want)
+static void expect_text_ids(const struct tt_tokenizer *t, const char *text, const char *want)
 {
     json_t *ids = NULL;
 
@@ -102,10 +99,456 @@ static void builtin_tokenizer_gives_the_golden_ids(void **state)
     tt_tokenizer_free(t);
 }
 
+/* The built-in tokenizer.json with members replaced. */
+static char *patched(const json_t *patch, int drop_every)
+{
+    struct tt_builtin file = tt_builtin_get(TT_BUILTIN_TOKENIZER);
+    json_t *root = NULL, *model;
+    const char *key;
+    json_t *value;
+    char *text;
+
+    assert_int_equal(tt_json_parse(file.bytes, file.size, file.name, &root), 0);
+    model = json_incref(json_object_get(root, "model"));
+    json_object_foreach((json_t *)(uintptr_t)patch, key, value)
+    {
+        if (strcmp(key, "model") == 0)
+            assert_int_equal(json_object_update(model, value), 0);
+        else
+            assert_int_equal(json_object_set(root, key, value), 0);
+    }
+    if (drop_every) {
+        json_t *kept = json_array(), *merges = json_object_get(model, "merges");
+
+        for (size_t i = 0; i < json_array_size(merges); i++) {
+            if (i % (size_t)drop_every)
+                json_array_append(kept, json_array_get(merges, i));
+        }
+        json_object_set_new(model, "merges", kept);
+    }
+    text = tt_json_text(root);
+    json_decref(model);
+    json_decref(root);
+    return text;
+}
+
+static struct tt_tokenizer *load_patched(const char *patch)
+{
+    struct tt_tokenizer *t = NULL;
+    json_t *json = NULL;
+    char *text;
+
+    assert_int_equal(tt_json_parse(patch, strlen(patch), "patch", &json), 0);
+    text = patched(json, 0);
+    if (parse(text, NULL, &t) < 0)
+        fail_msg("%s", tt_error_message());
+    tt_free(text);
+    json_decref(json);
+    return t;
+}
+
+static void variants_give_the_golden_ids(void **state)
+{
+    json_t *variants = NULL;
+
+    (void)state;
+    assert_int_equal(tt_json_load(DATA "tokenizer_variants.json", &variants), 0);
+    assert_int_equal(json_array_size(variants), 6);
+    for (size_t i = 0; i < json_array_size(variants); i++) {
+        const json_t *v = json_array_get(variants, i), *cases = json_object_get(v, "cases");
+        char *text = patched(json_object_get(v, "patch"), (int)json_integer_value(json_object_get(v, "drop_every")));
+        struct tt_tokenizer *t = NULL;
+
+        if (parse(text, NULL, &t) < 0)
+            fail_msg("%s: %s", json_string_value(json_object_get(v, "name")), tt_error_message());
+        for (size_t c = 0; c < json_array_size(cases); c++) {
+            const json_t *one = json_array_get(cases, c), *words = json_object_get(one, "text");
+
+            expect_ids(t, json_string_value(words), json_string_length(words), json_object_get(one, "ids"));
+        }
+        tt_tokenizer_free(t);
+        tt_free(text);
+    }
+    json_decref(variants);
+}
+
+static void gpt2_file_gives_the_golden_ids(void **state)
+{
+    struct tt_tokenizer *t = load(DATA "gpt2_small.json");
+
+    (void)state;
+    expect_golden(t, DATA "gpt2_small_golden.json");
+    tt_tokenizer_free(t);
+}
+
+static void expect_round_trip(struct tt_tokenizer *t, struct tt_encoder *encoder, const char *text, size_t size)
+{
+    struct tt_ids ids = {0};
+    struct tt_text back = {0};
+
+    assert_int_equal(tt_encoder_encode(encoder, text, size, &ids), 0);
+    assert_int_equal(tt_tokenizer_decode(t, ids.id, (int64_t)ids.n, &back), 0);
+    assert_int_equal(back.size, size);
+    if (size)
+        assert_memory_equal(back.text, text, size);
+    tt_ids_release(&ids);
+    tt_text_release(&back);
+}
+
+static size_t random_text(const struct tt_rng *rng, uint64_t *at, char *text, int n)
+{
+    size_t size = 0;
+
+    for (int i = 0; i < n; i++) {
+        uint64_t bits = tt_rng_bits(rng, (*at)++);
+        uint32_t code = bits % 4 == 0 ? (uint32_t)(bits >> 8) % 0x110000 : (uint32_t)(bits >> 8) % 0x180;
+
+        if (code >= 0xd800 && code < 0xe000)
+            code = ' ';
+        size += (size_t)tt_utf8_encode(code, text + size);
+    }
+    return size;
+}
+
+static void decoding_gives_the_text_back(void **state)
+{
+    struct tt_rng rng = tt_rng_make(3, "text");
+    uint64_t at = 0;
+    struct tt_tokenizer *t = load(NULL);
+    struct tt_encoder *encoder = NULL;
+    char *spaces = tt_calloc(100000, 1);
+    char text[400];
+
+    (void)state;
+    assert_int_equal(tt_encoder_new(t, &encoder), 0);
+    for (int round = 0; round < 3000; round++)
+        expect_round_trip(t, encoder, text, random_text(&rng, &at, text, round % 100));
+    memset(spaces, ' ', 100000); /* one word of many bytes */
+    expect_round_trip(t, encoder, spaces, 100000);
+    memset(spaces, 'e', 100000);
+    expect_round_trip(t, encoder, spaces, 100000);
+    tt_free(spaces);
+    tt_encoder_free(encoder);
+    tt_tokenizer_free(t);
+}
+
+struct thread {
+    const struct tt_tokenizer *tokenizer;
+    struct tt_ids ids;
+    int rc;
+};
+
+static void *encode_corpus(void *arg)
+{
+    struct thread *th = arg;
+    struct tt_builtin corpus = tt_builtin_get(TT_BUILTIN_KJV_VALIDATION);
+    struct tt_encoder *encoder = NULL;
+
+    th->rc = tt_encoder_new(th->tokenizer, &encoder);
+    if (th->rc == 0)
+        th->rc = tt_encoder_encode(encoder, corpus.bytes, corpus.size, &th->ids);
+    tt_encoder_free(encoder);
+    return NULL;
+}
+
+static void threads_share_a_tokenizer(void **state)
+{
+    struct tt_tokenizer *t = load(NULL);
+    struct thread th[3] = {{t, {0}, 0}, {t, {0}, 0}, {t, {0}, 0}};
+    pthread_t id[3];
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&id[i], NULL, encode_corpus, &th[i]), 0);
+    for (int i = 0; i < 3; i++) {
+        pthread_join(id[i], NULL);
+        assert_int_equal(th[i].rc, 0);
+        assert_int_equal(th[i].ids.n, th[0].ids.n);
+        assert_memory_equal(th[i].ids.id, th[0].ids.id, th[0].ids.n * sizeof(int32_t));
+    }
+    for (int i = 0; i < 3; i++)
+        tt_ids_release(&th[i].ids);
+    tt_tokenizer_free(t);
+}
+
+/* A vocabulary of five characters and what they make; "a b" has a space in it, as old files allow. */
+#define TINY(merges, more)                                                                                          \
+    "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \"ab\": 3, \"abc\": 4, \"x y\": 5, " \
+    "\"x yc\": 6, \"x\": 7, \"y\": 8, \"bc\": 9, \"yc\": 11}, \"merges\": " merges "}, "                            \
+    "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"use_regex\": false}" more "}"
+
+static void both_formats_of_merges_are_read(void **state)
+{
+    static const char *const same[] = {TINY("[\"#version: 0.2\", \"b c\", \"a b\", \"a bc\"]", ""),
+                                       TINY("[[\"b\", \"c\"], [\"a\", \"b\"], [\"a\", \"bc\"]]", "")};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct tt_tokenizer *t = NULL;
+
+        if (parse(same[i], NULL, &t) < 0)
+            fail_msg("%s", tt_error_message());
+        expect_text_ids(t, "abc", "[4]");
+        expect_text_ids(t, "abab", "[3, 3]");
+        expect_text_ids(t, "bbcab", "[1, 9, 3]");
+        expect_text_ids(t, "az", "[0]"); /* z is not in the vocabulary and there is no unknown token */
+        assert_int_equal(tt_tokenizer_vocab_size(t), 12);
+        assert_int_equal(tt_tokenizer_bos(t), -1);
+        tt_tokenizer_free(t);
+    }
+}
+
+static void merges_with_spaces_split_where_both_halves_are_tokens(void **state)
+{
+    struct tt_tokenizer *t = NULL;
+
+    (void)state;
+    assert_int_equal(parse(TINY("[\"x y c\"]", ""), NULL, &t), 0); /* "x y" + "c", since "xy c" is no token */
+    tt_tokenizer_free(t);
+    assert_int_equal(parse(TINY("[\"ab\"]", ""), NULL, &t), TT_EDATA);
+    assert_string_equal(tt_error_message(), "t.json: model.merges[0] 'ab' is not two tokens with a space between");
+    assert_int_equal(parse(TINY("[\"a q\"]", ""), NULL, &t), TT_EDATA);
+    assert_string_equal(tt_error_message(), "t.json: model.merges[0] 'a q' names tokens that are not in model.vocab");
+    assert_int_equal(parse(TINY("[[\"c\", \"a\"]]", ""), NULL, &t), TT_EDATA);
+    assert_string_equal(tt_error_message(), "t.json: model.merges[0] makes 'ca' of tokens that are not in model.vocab");
+    assert_int_equal(parse(TINY("[7]", ""), NULL, &t), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "neither a string nor a pair"));
+}
+
+static void ends_of_documents_come_from_config_or_template(void **state)
+{
+    static const char template[] =
+        "{\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"}, {\"type\": "
+        "\"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<|begin_of_text|>\", \"type_id\": 0}}, "
+        "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}]}]}}";
+    struct tt_tokenizer *t = load_patched(template), *builtin = load(NULL), *other = NULL;
+    struct tt_tokenizer_files files = tt_tokenizer_files(builtin);
+    static const char config[] = "{\"bos_token\": {\"content\": \"<|end_of_text|>\"}, \"eos_token\": null}";
+
+    (void)state;
+    assert_int_equal(tt_tokenizer_bos(t), 0);
+    assert_int_equal(tt_tokenizer_eos(t), -1);
+    assert_true(tt_tokenizer_adds_bos(t));
+    assert_false(tt_tokenizer_adds_bos(builtin));
+    assert_int_equal(tt_tokenizer_parse(files.json, files.json_size, config, strlen(config), "t", &other), 0);
+    assert_int_equal(tt_tokenizer_bos(other), 1);
+    assert_int_equal(tt_tokenizer_eos(other), -1);
+    assert_true(tt_tokenizer_hash(other) != tt_tokenizer_hash(builtin));
+    tt_tokenizer_free(other);
+    assert_int_equal(tt_tokenizer_parse(files.json, files.json_size, "{\"bos_token\": \"<s>\"}", 20, "t", &other),
+                     TT_EDATA);
+    assert_string_equal(tt_error_message(),
+                        "t: bos_token '<s>' of tokenizer_config.json is not a token of tokenizer.json");
+    tt_tokenizer_free(t);
+    tt_tokenizer_free(builtin);
+}
+
+static void documents_have_both_ends_and_special_tokens_can_be_text(void **state)
+{
+    static const char text[] = "a<|end_of_text|>";
+    struct tt_tokenizer *t = load(NULL);
+    struct tt_encoder *encoder = NULL;
+    struct tt_ids ids = {0};
+
+    (void)state;
+    assert_int_equal(tt_encoder_new(t, &encoder), 0);
+    assert_int_equal(tt_encoder_encode_document(encoder, text, strlen(text), &ids), 0);
+    assert_int_equal(ids.n, 4);
+    assert_int_equal(ids.id[0], 0);
+    assert_int_equal(ids.id[2], 1);
+    assert_int_equal(ids.id[3], 1);
+    ids.n = 0;
+    tt_encoder_find_special(encoder, false);
+    assert_int_equal(tt_encoder_encode(encoder, text, strlen(text), &ids), 0);
+    assert_true(ids.n > 4);
+    for (size_t i = 0; i < ids.n; i++)
+        assert_int_not_equal(ids.id[i], 1);
+    ids.n = 0;
+    assert_int_equal(tt_encoder_encode(encoder, "ab\xff", 3, &ids), TT_EDATA);
+    assert_string_equal(tt_error_message(), "invalid UTF-8 at byte 2 of the text (0xff)");
+    assert_int_equal(ids.n, 0);
+    tt_ids_release(&ids);
+    tt_encoder_free(encoder);
+    tt_tokenizer_free(t);
+}
+
+static void other_kinds_are_refused_by_name(void **state)
+{
+    static const struct {
+        const char *patch, *message;
+    } bad[] = {
+        {"{\"model\": {\"type\": \"WordPiece\"}}", "model 'WordPiece' is not supported"},
+        {"{\"model\": {\"type\": \"Unigram\"}}", "model 'Unigram' is not supported"},
+        {"{\"model\": {\"byte_fallback\": true}}", "model.byte_fallback is not supported"},
+        {"{\"model\": {\"end_of_word_suffix\": \"</w>\"}}", "model.end_of_word_suffix is not supported"},
+        {"{\"model\": {\"dropout\": 0.1}}", "model.dropout is not supported"},
+        {"{\"model\": {\"merges\": null}}", "model.merges is missing"},
+        {"{\"model\": {\"vocab\": {}}}", "model.vocab is empty"},
+        {"{\"model\": {\"vocab\": {\"a\": 3, \"b\": 3}}}", "two tokens of model.vocab have the id 3"},
+        {"{\"model\": {\"vocab\": {\"a\": \"x\"}}}", "token 'a' has the id -1"},
+        {"{\"model\": null}", "no model in it"},
+        {"{\"normalizer\": {\"type\": \"NFC\"}}", "normalizer 'NFC' is not supported"},
+        {"{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Lowercase\"}]}}",
+         "normalizer 'Lowercase'"},
+        {"{\"pre_tokenizer\": null}", "no pre_tokenizer"},
+        {"{\"pre_tokenizer\": {\"type\": \"Metaspace\"}}", "pre_tokenizer 'Metaspace' is not supported"},
+        {"{\"pre_tokenizer\": {\"type\": \"Digits\"}}", "pre_tokenizer has no ByteLevel"},
+        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"String\": \"a\"}, \"behavior\": \"Removed\"}}",
+         "Split with behavior 'Removed'"},
+        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"(a\"}, \"behavior\": \"Isolated\"}}",
+         "invalid regular expression '(a': missing closing parenthesis"},
+        {"{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}, {\"type\": "
+         "\"Digits\"}]}}",
+         "pre_tokenizer 'Digits' after ByteLevel"},
+        {"{\"decoder\": {\"type\": \"WordPiece\"}}", "decoder 'WordPiece' is not supported"},
+        {"{\"post_processor\": {\"type\": \"BertProcessing\"}}", "post_processor 'BertProcessing' is not supported"},
+        {"{\"added_tokens\": [{\"id\": 9, \"content\": \"<|end_of_text|>\"}]}",
+         "added token '<|end_of_text|>' has the id 9, but model.vocab says 1"},
+        {"{\"added_tokens\": {}}", "added_tokens is not an array"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct tt_tokenizer *t = NULL;
+        json_t *patch = NULL;
+        char *text;
+
+        assert_int_equal(tt_json_parse(bad[i].patch, strlen(bad[i].patch), "patch", &patch), 0);
+        if (json_is_null(json_object_get(patch, "model"))) { /* cannot be merged into the model */
+            text = tt_strdup("{\"model\": null}");
+        } else {
+            text = patched(patch, 0);
+        }
+        assert_int_equal(parse(text, NULL, &t), TT_EDATA);
+        assert_null(t);
+        if (!strstr(tt_error_message(), bad[i].message) || strncmp(tt_error_message(), "t.json: ", 8) != 0)
+            fail_msg("'%s' instead of '%s'", tt_error_message(), bad[i].message);
+        tt_free(text);
+        json_decref(patch);
+    }
+    assert_int_equal(tt_error_exit_code(TT_EDATA), 3);
+}
+
+static void files_of_other_kinds_are_named(void **state)
+{
+    char folder[] = "/tmp/titan_tokenizer_XXXXXX";
+    struct tt_tokenizer *t = NULL;
+    char *path;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(tt_tokenizer_load(folder, &t), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "has no tokenizer.json\nhelp: point model.hf_assets_path"));
+    path = tt_format("%s/tokenizer.model", folder);
+    assert_int_equal(tt_file_replace(path, "x", 1), 0);
+    assert_int_equal(tt_tokenizer_load(folder, &t), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "tokenizer.model (a SentencePiece or tiktoken model)"));
+    assert_int_equal(tt_tokenizer_load(path, &t), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "is a SentencePiece or tiktoken model"));
+    tt_free(path);
+    path = tt_format("%s/tokenizer.json", folder);
+    assert_int_equal(tt_file_replace(path, "version https://git-lfs.github.com/spec/v1\n", 43), 0);
+    assert_int_equal(tt_tokenizer_load(folder, &t), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "is a Git LFS pointer (43 bytes)"));
+    assert_int_equal(tt_file_replace(path, "{\n \"model\": ]}", 14), 0);
+    assert_int_equal(tt_tokenizer_load(folder, &t), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "tokenizer.json:2:"));
+    tt_free(path);
+    assert_int_equal(tt_tokenizer_load("/no/such/folder", &t), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "no such file"));
+    assert_int_equal(tt_folder_remove(folder), 0);
+}
+
+static void patterns_with_another_meaning_are_rewritten_or_refused(void **state)
+{
+    static const char *const refused[] = {"[a[bc]]", "[a&&b]", "\\h", "a{1,3}+", "[a\\h]"};
+    static const char *const kept[] = {"[[:alpha:]\\]x]", "\\[[^]a]\\{1}+", "a{1,3}", "[]\\[a]", "\\\\s"};
+    char *out = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        assert_int_equal(tt_regex_rewrite(refused[i], strlen(refused[i]), "p", &out), TT_EDATA);
+        assert_non_null(strstr(tt_error_message(), "p: the pattern uses "));
+    }
+    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+        assert_int_equal(tt_regex_rewrite(kept[i], strlen(kept[i]), "p", &out), 0);
+        assert_string_equal(out, kept[i]);
+        tt_free(out);
+    }
+    assert_int_equal(tt_regex_rewrite("[^\\s]\\w", 7, "p", &out), 0);
+    assert_non_null(strstr(out, "[^\\t-\\r "));
+    assert_non_null(strstr(out, "][\\p{L}\\p{M}\\p{N}\\p{Pc}]"));
+    tt_free(out);
+}
+
+static void maps_keep_what_they_are_given(void **state)
+{
+    struct tt_strmap map = {0};
+    char key[16];
+
+    (void)state;
+    assert_int_equal(tt_strmap_get(&map, "x", 1, -7), -7);
+    for (int i = 0; i < 5000; i++)
+        tt_strmap_set(&map, key, (size_t)snprintf(key, sizeof key, "%d", i), i);
+    tt_strmap_set(&map, "17", 2, 99);
+    tt_strmap_set(&map, "", 0, 5);
+    assert_int_equal(map.n, 5001);
+    for (int i = 0; i < 5000; i++)
+        assert_int_equal(tt_strmap_get(&map, key, (size_t)snprintf(key, sizeof key, "%d", i), -1), i == 17 ? 99 : i);
+    assert_int_equal(tt_strmap_get(&map, "", 0, -1), 5);
+    assert_int_equal(tt_strmap_get(&map, "5000", 4, -1), -1);
+    tt_strmap_clear(&map);
+    assert_int_equal(tt_strmap_get(&map, "17", 2, -1), -1);
+    tt_strmap_release(&map);
+}
+
+static void utf8_is_strict(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t size;
+        int64_t bad;
+    } cases[] = {{"", 0, -1},
+                 {"abcdefghij", 10, -1},
+                 {"\xf0\x9f\x99\x82", 4, -1},
+                 {"a\x80", 2, 1},
+                 {"ab\xc0\x80", 4, 2},
+                 {"\xed\xa0\x80", 3, 0},
+                 {"\xf4\x90\x80\x80", 4, 0},
+                 {"\xe4\xbd", 2, 0},
+                 {"\xe0\x80\x80", 3, 0},
+                 {"abcdefgh\xff"
+                  "abcdefgh",
+                  17, 8},
+                 {"\xf4\x8f\xbf\xbf", 4, -1}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_int_equal(tt_utf8_invalid(cases[i].text, cases[i].size), cases[i].bad);
+    for (int byte = 0; byte < 256; byte++)
+        assert_int_equal(tt_bytelevel_byte(tt_bytelevel_code((uint8_t)byte)), byte);
+    assert_int_equal(tt_bytelevel_code(' '), 0x120);
+    assert_int_equal(tt_bytelevel_code('\n'), 0x10a);
+    assert_int_equal(tt_bytelevel_code(173), 0x143);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(builtin_tokenizer_gives_the_golden_ids),
+        cmocka_unit_test(variants_give_the_golden_ids),
+        cmocka_unit_test(gpt2_file_gives_the_golden_ids),
+        cmocka_unit_test(decoding_gives_the_text_back),
+        cmocka_unit_test(threads_share_a_tokenizer),
+        cmocka_unit_test(both_formats_of_merges_are_read),
+        cmocka_unit_test(merges_with_spaces_split_where_both_halves_are_tokens),
+        cmocka_unit_test(ends_of_documents_come_from_config_or_template),
+        cmocka_unit_test(documents_have_both_ends_and_special_tokens_can_be_text),
+        cmocka_unit_test(other_kinds_are_refused_by_name),
+        cmocka_unit_test(files_of_other_kinds_are_named),
+        cmocka_unit_test(patterns_with_another_meaning_are_rewritten_or_refused),
+        cmocka_unit_test(maps_keep_what_they_are_given),
+        cmocka_unit_test(utf8_is_strict),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

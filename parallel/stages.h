@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_PARALLEL_STAGES_H
+#define TT_PARALLEL_STAGES_H
+
+#include "parallel/collectives.h"
+
+/**
+ * How a collective is put together; for collectives.c only. It is a list of stages. A stage posts its messages, waits
+ * for all of them, then does its local work (copies and additions) in order; then comes the next stage. Running them
+ * (tt_collective_begin, test, wait) is the same for all.
+ *
+ * Everything is added to the last stage, in the order of the calls. Addresses are kept, lists are not.
+ */
+
+/** A collective without stages. The caller's (tt_collective_free). */
+struct tt_collective *tt_stages_new(struct tt_comm *comm, const struct tt_group *group, int tag);
+
+void tt_stages_add(struct tt_collective *collective);
+
+/** Local work: into = a + b as floats over whole lists, where b is one array; b NULL: into = a. */
+void tt_stages_add_work(struct tt_collective *collective, struct tt_segment_list into, struct tt_segment_list a,
+                        const char *b);
+
+/** What goes to (send) or comes from one member in the last stage. */
+struct tt_wire {
+    struct tt_collective *collective;
+    bool send;
+    int member;
+    bool open; /* false at first; the last message takes more small pieces */
+};
+
+/**
+ * Adds data to be sent or received, cut into messages at the segments of `cut`, which are the same on both sides: a
+ * large piece travels alone, since MPI moves contiguous memory several times faster than a datatype of blocks; small
+ * ones in a row share a message.
+ */
+void tt_wire_add(struct tt_wire *wire, struct tt_segment_list data, struct tt_segment_list cut);
+
+/** Hands over memory from tt_calloc that the collective reads or writes; freed with it. Once per collective. */
+void tt_stages_own(struct tt_collective *collective, void *memory);
+
+/** A place in a segment list. */
+struct tt_cursor {
+    struct tt_segment_list list;
+    int item;
+    size_t offset;
+};
+
+/** The bytes in a row at the cursor, which moves to the next segment at the end of one; 0 at the end of the list. */
+size_t tt_cursor_room(struct tt_cursor *cursor);
+char *tt_cursor_data(const struct tt_cursor *cursor);
+
+int64_t tt_segment_list_bytes(struct tt_segment_list list);
+
+#endif

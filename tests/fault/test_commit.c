@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The commit protocol: a process killed at any point of a save, or told that the disk is full, leaves the old
+ * checkpoint or the new one, whole, and a later run goes on from it.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "checkpoint/fault.h"
+#include "checkpoint/inspect.h"
+#include "checkpoint/steps.h"
+#include "ckpt_support.h"
+#include "core/base/file.h"
+#include "core/base/mem.h"
+#include "parallel/comm_threads.h"
+
+static const char *const points[] = {
+#define X(name) #name,
+    TT_FAULT_MAP(X)
+#undef X
+};
+enum { POINTS = sizeof points / sizeof points[0] };
+
+/* Runs a save in a child process; its wait status. */
+static int save_in_child(struct test_job *job, const char *fault)
+{
+    int status = 0;
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (fault)
+            (void)setenv("TITAN_FAULT", fault, 1);
+        _exit(test_save(job) == 0 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static int count_leftovers(const char *folder)
+{
+    char **names = NULL;
+    int n = 0, found = 0;
+
+    assert_int_equal(tt_folder_list(folder, &names, &n), 0);
+    for (int i = 0; i < n; i++)
+        found += names[i][0] == '.' && strcmp(names[i], ".lock") != 0;
+    tt_names_free(names, n);
+    return found;
+}
+
+/* What a restart finds: `old` or `new`, nothing else, with the right bits. */
+static int64_t restart(const char *folder, int64_t old, int64_t new)
+{
+    struct test_job load = {folder, "later", 3, 1, .load_step = -1};
+    int64_t *steps = NULL;
+    json_t *json = NULL;
+    int n = 0;
+
+    assert_int_equal(tt_step_list(folder, &steps, &n), 0);
+    assert_true(n > 0);
+    load.expect = steps[n - 1];
+    tt_free(steps);
+    assert_int_equal(test_resume(&load), 0);
+    assert_int_equal(load.wrong, 0);
+    assert_int_equal(load.found, load.expect);
+    assert_true(load.found == old || load.found == new);
+    assert_int_equal(tt_ckpt_verify(folder, &json), 0);
+    assert_true(json_is_true(json_object_get(json, "ok")));
+    json_decref(json);
+    return load.found;
+}
+
+static void killed_anywhere_leaves_old_or_new(void **state)
+{
+    bool seen_old = false, seen_new = false;
+
+    (void)state;
+    for (int point = 0; point < POINTS; point++) {
+        for (int rank = 0; rank < 3; rank += 2) {
+            char *folder = test_folder(), *fault = tt_format("%s:%d:kill", points[point], rank);
+            struct test_job save = {folder, "run", 3, 1, .step = 1, .keep = 2};
+            int64_t found;
+            int status;
+
+            for (save.step = 1; save.step <= 2; save.step++) /* two, so that the third retires one */
+                assert_int_equal(test_save(&save), 0);
+            status = save_in_child(&save, fault);
+            found = restart(folder, 2, 3);
+            if (WIFSIGNALED(status)) {
+                seen_old = seen_old || found == 2;
+                seen_new = seen_new || found == 3;
+            } else { /* a point that this rank does not pass, or nothing to replace */
+                assert_int_equal(status, 0);
+                assert_int_equal(found, 3);
+            }
+            save.step = 4; /* the next save works and sweeps what the dead one left */
+            save.run_id = "another";
+            assert_int_equal(test_save(&save), 0);
+            assert_int_equal(restart(folder, 4, 4), 4);
+            assert_int_equal(count_leftovers(folder), 0);
+            assert_int_equal(tt_folder_remove(folder), 0);
+            tt_free(folder);
+            tt_free(fault);
+        }
+    }
+    assert_true(seen_old && seen_new);
+}
+
+/* The same step again, with other content: the content of `restart` tells old from new by mesh only, so look at that. */
+static void killed_while_replacing_a_step(void **state)
+{
+    static const char *const at[] = {"write", "manifest", "publish", "published", "replaced", "end"};
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        char *folder = test_folder(), *fault = tt_format("%s:0:kill", at[i]);
+        struct test_job save = {folder, "run", 3, 1, .step = 5};
+
+        assert_int_equal(test_save(&save), 0);
+        save.dp_shard = 2;
+        assert_true(WIFSIGNALED(save_in_child(&save, fault)));
+        assert_int_equal(restart(folder, 5, 5), 5);
+        assert_int_equal(test_save(&save), 0);
+        assert_int_equal(restart(folder, 5, 5), 5);
+        assert_int_equal(count_leftovers(folder), 0);
+        assert_int_equal(tt_folder_remove(folder), 0);
+        tt_free(folder);
+        tt_free(fault);
+    }
+}
+
+static void a_failed_save_is_undone_on_all_ranks(void **state)
+{
+    (void)state;
+    for (int point = 0; point < POINTS; point++) {
+        char *folder = test_folder(), *fault = tt_format("%s:%s:enospc", points[point], point % 2 ? "*" : "0");
+        struct test_job save = {folder, "run", 3, 1, .step = 1, .keep = 1};
+        int rc;
+
+        assert_int_equal(test_save(&save), 0);
+        (void)setenv("TITAN_FAULT", fault, 1);
+        save.step = 2;
+        rc = test_save(&save);
+        (void)unsetenv("TITAN_FAULT");
+        if (rc < 0) {
+            assert_int_equal(rc, TT_EIO);
+            assert_non_null(strstr(tt_error_message(), "No space left on device"));
+        }
+        if (rc < 0 && strcmp(points[point], "published") != 0 && strcmp(points[point], "end") != 0)
+            assert_int_equal(restart(folder, 1, 1), 1);
+        else
+            assert_int_equal(restart(folder, 2, 2), 2);
+        if (strncmp(points[point], "retention", 9) != 0)
+            assert_int_equal(count_leftovers(folder), 0);
+        save.step = 3;
+        assert_int_equal(test_save(&save), 0);
+        assert_int_equal(tt_folder_remove(folder), 0);
+        tt_free(folder);
+        tt_free(fault);
+    }
+}
+
+/* A real limit of the system instead of an injected one: files may not grow beyond 100 KiB. */
+static void a_full_disk_loses_nothing(void **state)
+{
+    char *folder = test_folder();
+    struct test_job save = {folder, "run", 2, 2, .step = 1};
+    struct rlimit before, small;
+    int rc;
+
+    (void)state;
+    assert_int_equal(test_save(&save), 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){100 << 10, before.rlim_max};
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    save.step = 2;
+    rc = test_save(&save);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(rc, TT_EIO);
+    assert_non_null(strstr(tt_error_message(), "File too large"));
+    assert_non_null(strstr(tt_error_message(), "help: free space"));
+    assert_int_equal(count_leftovers(folder), 0);
+    assert_int_equal(restart(folder, 1, 1), 1);
+    assert_int_equal(tt_folder_remove(folder), 0);
+    tt_free(folder);
+}
+
+static int open_twice(struct tt_comm *comm, void *arg)
+{
+    struct tt_ckpt_layout layout = {1, 1, 0, 0};
+    struct tt_ckpt_store *first = NULL, *second = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_ckpt_store_open(comm, &layout, arg, "monday", &first));
+    rc = tt_ckpt_store_open(comm, &layout, arg, "tuesday", &second);
+out:
+    tt_ckpt_store_close(first);
+    return rc;
+}
+
+static void a_second_job_is_kept_out(void **state)
+{
+    char *folder = test_folder();
+    struct test_job save = {folder, "wednesday", 1, 1, .step = 1};
+
+    (void)state;
+    assert_int_equal(tt_comm_threads_run(1, open_twice, folder), TT_EUSAGE);
+    assert_non_null(strstr(tt_error_message(), "another titan job is writing checkpoints"));
+    assert_non_null(strstr(tt_error_message(), "run monday"));
+    assert_int_equal(test_save(&save), 0); /* the lock went with its holder */
+    assert_int_equal(tt_folder_remove(folder), 0);
+    tt_free(folder);
+}
+
+struct apart {
+    const char *folder[2];
+};
+
+static int open_apart(struct tt_comm *comm, void *arg)
+{
+    struct apart *apart = arg;
+    struct tt_ckpt_layout layout = {2, 1, comm->rank, 0};
+    struct tt_ckpt_store *store = NULL;
+    int rc = tt_ckpt_store_open(comm, &layout, apart->folder[comm->rank], "run", &store);
+
+    tt_ckpt_store_close(store);
+    return rc;
+}
+
+static void ranks_must_see_one_folder(void **state)
+{
+    char *a = test_folder(), *b = test_folder();
+    struct apart apart = {{a, b}};
+
+    (void)state;
+    assert_int_equal(tt_comm_threads_run(2, open_apart, &apart), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "rank 1 on host '"));
+    assert_non_null(strstr(tt_error_message(), "all hosts share"));
+    assert_int_equal(tt_folder_remove(a), 0);
+    assert_int_equal(tt_folder_remove(b), 0);
+    tt_free(a);
+    tt_free(b);
+}
+
+static void temporaries_of_others_stay(void **state)
+{
+    char *folder = test_folder(), *other = tt_format("%s/.tmp-step-9-someone", folder);
+    struct test_job save = {folder, "run", 2, 1, .step = 1};
+
+    (void)state;
+    assert_int_equal(tt_folder_make(other), 0);
+    assert_int_equal(test_save(&save), 0);
+    assert_true(tt_path_is_folder(other));
+    assert_int_equal(tt_folder_remove(folder), 0);
+    tt_free(other);
+    tt_free(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed_anywhere_leaves_old_or_new),
+        cmocka_unit_test(killed_while_replacing_a_step),
+        cmocka_unit_test(a_failed_save_is_undone_on_all_ranks),
+        cmocka_unit_test(a_full_disk_loses_nothing),
+        cmocka_unit_test(a_second_job_is_kept_out),
+        cmocka_unit_test(ranks_must_see_one_folder),
+        cmocka_unit_test(temporaries_of_others_stay),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

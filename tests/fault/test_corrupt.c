@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Every way to spoil a checkpoint has its own message, in verify and on the way into a load. Nothing spoilt is ever
+ * loaded.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "checkpoint/inspect.h"
+#include "checkpoint/manifest.h"
+#include "ckpt_support.h"
+#include "core/base/file.h"
+#include "core/base/hash.h"
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+
+#define SHARD(n) "model/shard-0000" #n "-model-00001-of-00001.safetensors"
+
+static char *folder, *step_path;
+
+static char *in_step(const char *name)
+{
+    return tt_format("%s/%s", step_path, name);
+}
+
+static int fresh(void **state)
+{
+    struct test_job save;
+
+    (void)state;
+    folder = test_folder();
+    step_path = tt_format("%s/step-7", folder);
+    save = (struct test_job){folder, "run", 3, 1, .step = 7};
+    return test_save(&save);
+}
+
+static int clean(void **state)
+{
+    int rc = tt_folder_remove(folder);
+
+    (void)state;
+    tt_free(step_path);
+    tt_free(folder);
+    return rc;
+}
+
+/* The first problem that verify reports must be of that kind and say that; and no load may succeed. */
+static void expect_problem(const char *kind, const char *text)
+{
+    struct test_job load = {folder, "run", 2, 1, .load_step = 7, .expect = 7};
+    json_t *json = NULL, *first;
+
+    assert_int_equal(tt_ckpt_verify(step_path, &json), 0);
+    assert_true(json_is_false(json_object_get(json, "ok")));
+    first = json_array_get(json_object_get(json, "problems"), 0);
+    assert_string_equal(json_string_value(json_object_get(first, "kind")), kind);
+    if (!strstr(json_string_value(json_object_get(first, "text")), text))
+        fail_msg("'%s' does not say '%s'", json_string_value(json_object_get(first, "text")), text);
+    json_decref(json);
+    assert_int_equal(test_resume(&load), TT_EDATA);
+}
+
+static void an_intact_one_is_ok(void **state)
+{
+    json_t *json = NULL;
+
+    (void)state;
+    assert_int_equal(tt_ckpt_verify(folder, &json), 0);
+    assert_true(json_is_true(json_object_get(json, "ok")));
+    assert_true(json_integer_value(json_object_get(json, "checksums")) > 24);
+    json_decref(json);
+}
+
+static void truncated_by_a_byte(void **state)
+{
+    char *path = in_step(SHARD(2));
+
+    (void)state;
+    test_resize(path, -1);
+    expect_problem("truncated", "is truncated: it has");
+    tt_free(path);
+}
+
+static void eight_bytes_too_many(void **state)
+{
+    char *path = in_step(SHARD(2));
+
+    (void)state;
+    test_resize(path, 8);
+    expect_problem("trailing", "has 8 bytes too many");
+    tt_free(path);
+}
+
+static void a_missing_shard(void **state)
+{
+    static const char *const shards[] = {SHARD(1), SHARD(2), SHARD(3)};
+
+    for (int i = 0; i < 3; i++) {
+        char *path = in_step(shards[i]);
+
+        assert_int_equal(unlink(path), 0);
+        expect_problem("missing", shards[i]);
+        tt_free(path);
+        (void)clean(state);
+        assert_int_equal(fresh(state), 0);
+    }
+}
+
+static void swap(const char *a, const char *b)
+{
+    char *path[3] = {in_step(a), in_step(b), in_step("model/x")};
+
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(rename(path[i], path[(i + 2) % 3]), 0);
+    for (int i = 0; i < 3; i++)
+        tt_free(path[i]);
+}
+
+static void swapped_shards(void **state)
+{
+    struct test_job save = {folder, "run", 8, 1, .step = 7};
+
+    (void)state;
+    swap(SHARD(1), SHARD(2));
+    expect_problem("swapped", "files were swapped");
+    assert_int_equal(test_save(&save), 0);
+    swap(SHARD(3), SHARD(4)); /* of equal sizes: only the content can tell */
+    expect_problem("swapped", "it is the file of rank 3");
+}
+
+/* A shard of another step in the place of this one's. */
+static void a_stale_shard(void **state)
+{
+    struct test_job save = {folder, "run", 3, 1, .step = 6};
+    char *mine = in_step(SHARD(2)), *other = tt_format("%s/step-6/" SHARD(2), folder);
+
+    (void)state;
+    assert_int_equal(test_save(&save), 0);
+    assert_int_equal(rename(other, mine), 0);
+    expect_problem("stale", "is from step 6, the checkpoint is step 7");
+    tt_free(mine);
+    tt_free(other);
+}
+
+static void a_stranger_among_the_shards(void **state)
+{
+    char *a = in_step(SHARD(1)), *b = in_step(SHARD(4)), *text = NULL;
+    size_t size = 0;
+    json_t *json = NULL, *first;
+
+    (void)state;
+    assert_int_equal(tt_file_read(a, &text, &size), 0);
+    assert_int_equal(tt_file_replace(b, text, size), 0);
+    assert_int_equal(tt_ckpt_verify(step_path, &json), 0);
+    first = json_array_get(json_object_get(json, "problems"), 0);
+    assert_string_equal(json_string_value(json_object_get(first, "kind")), "stale");
+    json_decref(json);
+    tt_free(text);
+    tt_free(a);
+    tt_free(b);
+}
+
+/* Replaces text in the manifest and gives it a right checksum: what a bug would write, not what a disk would. */
+static void edit_manifest(const char *from, const char *to)
+{
+    char *path = in_step("manifest.json"), *text = NULL, *at, *edited, *tail;
+    size_t size = 0;
+
+    assert_int_equal(tt_file_read(path, &text, &size), 0);
+    at = strstr(text, from);
+    assert_non_null(at);
+    edited = tt_format("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    tail = strstr(edited, ",\n\"self_crc32c\"");
+    *tail = 0;
+    tail = tt_format("%s,\n\"self_crc32c\": \"%08x\"\n}\n", edited, tt_crc32c(0, edited, strlen(edited)));
+    assert_int_equal(tt_file_replace(path, tail, strlen(tail)), 0);
+    tt_free(tail);
+    tt_free(edited);
+    tt_free(text);
+    tt_free(path);
+}
+
+static void overlapping_chunks(void **state)
+{
+    (void)state; /* layers.0.attention.wq.weight [7, 5] on 3 ranks: rows 0:3, 3:6, 6:7 */
+    edit_manifest("\"offset\":[3,0],\"shape\":[3,5]", "\"offset\":[2,0],\"shape\":[3,5]");
+    expect_problem("overlap", "chunks overlap: [0:3, 0:5]");
+}
+
+static void a_hole_between_chunks(void **state)
+{
+    (void)state;
+    edit_manifest("{\"file\":2,\"offset\":[6,0],\"shape\":[1,5]", "{\"file\":2,\"offset\":[6,0],\"shape\":[0,5]");
+    expect_problem("manifest", "do not fit together"); /* its bytes no longer match its shape */
+}
+
+static void a_chunk_outside(void **state)
+{
+    (void)state;
+    edit_manifest("\"offset\":[6,0],\"shape\":[1,5]", "\"offset\":[7,0],\"shape\":[1,5]");
+    expect_problem("manifest", "lies outside of [0:7, 0:5]");
+}
+
+static void a_path_out_of_the_checkpoint(void **state)
+{
+    (void)state;
+    edit_manifest("\"path\":\"model/shard-00001", "\"path\":\"../shard-00001");
+    expect_problem("manifest", "is not one of a checkpoint");
+}
+
+static void a_manifest_without_a_tensor(void **state)
+{
+    (void)state; /* one that the file still holds */
+    edit_manifest("\"model/layers.0.one\"", "\"model/layers.0.two\"");
+    expect_problem("swapped", "has no tensor 'layers.0.two'");
+}
+
+static void a_missing_manifest(void **state)
+{
+    char *path = in_step("manifest.json");
+
+    (void)state;
+    assert_int_equal(unlink(path), 0);
+    expect_problem("manifest", "has no manifest.json");
+    tt_free(path);
+}
+
+/* Random bits anywhere: header, padding, data, manifest. Each must be found. */
+static void every_flipped_bit_is_found(void **state)
+{
+    static const char *const names[] = {SHARD(1), SHARD(3), "optim/shard-00002-optim-00001-of-00001.safetensors",
+                                        "manifest.json"};
+    struct tt_rng rng = tt_rng_make(11, "flips");
+
+    (void)state;
+    for (int i = 0; i < 400; i++) {
+        char *path = in_step(names[i % 4]);
+        struct stat st;
+        int64_t bit;
+        json_t *json = NULL;
+
+        assert_int_equal(stat(path, &st), 0);
+        bit = (int64_t)(tt_rng_bits(&rng, (uint64_t)i) % (uint64_t)((i / 4 % 2 ? st.st_size : 4096) * 8));
+        test_flip(path, bit);
+        assert_int_equal(tt_ckpt_verify(step_path, &json), 0);
+        if (!json_is_false(json_object_get(json, "ok")))
+            fail_msg("bit %lld of %s was not found", (long long)bit, names[i % 4]);
+        json_decref(json);
+        test_flip(path, bit);
+        tt_free(path);
+    }
+    an_intact_one_is_ok(state);
+}
+
+static void a_flipped_bit_is_never_loaded(void **state)
+{
+    char *path = in_step(SHARD(3));
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(stat(path, &st), 0);
+    test_flip(path, st.st_size * 8 - 5);
+    expect_problem("crc", "has checksum");
+    tt_free(path);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, fresh, clean)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(an_intact_one_is_ok),
+        CASE(truncated_by_a_byte),
+        CASE(eight_bytes_too_many),
+        CASE(a_missing_shard),
+        CASE(swapped_shards),
+        CASE(a_stale_shard),
+        CASE(a_stranger_among_the_shards),
+        CASE(overlapping_chunks),
+        CASE(a_hole_between_chunks),
+        CASE(a_chunk_outside),
+        CASE(a_path_out_of_the_checkpoint),
+        CASE(a_manifest_without_a_tensor),
+        CASE(a_missing_manifest),
+        CASE(every_flipped_bit_is_found),
+        CASE(a_flipped_bit_is_never_loaded),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

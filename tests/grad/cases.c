@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The graphs of the gradient check: every op alone, every way that a gradient can already have a sum when it gets
+ * another contribution, then llama-like models.
+ */
+#include "tests/grad/cases.h"
+
+#include <stdio.h>
+
+enum { VOCAB = 11 };
+
+/* The next parameter, (rows, width), or (width) for rows 0: a weight, "w", or what stands for an activation, "x". */
+static int named(struct tt_graph *graph, char kind, int64_t rows, int64_t width)
+{
+    int64_t shape[2] = {rows, width};
+    int index = 0;
+    char name[32];
+
+    for (int v = 0; v < graph->n_values; v++)
+        index += graph->values[v].kind == TT_VALUE_PARAM;
+    (void)snprintf(name, sizeof name, "%c%d", kind, index);
+    return rows ? tt_graph_param(graph, index, name, 2, shape) : tt_graph_param(graph, index, name, 1, &width);
+}
+
+static int param(struct tt_graph *graph, int64_t rows, int64_t width)
+{
+    return named(graph, 'w', rows, width);
+}
+
+static int activation(struct tt_graph *graph, int64_t rows, int64_t width)
+{
+    return named(graph, 'x', rows, width);
+}
+
+static int op(struct tt_graph *graph, enum tt_op_id id, const struct tt_attr *attr, int a, int b, int c)
+{
+    int in[3] = {a, b, c}, n_in = c == TT_NONE ? 2 : 3;
+
+    return tt_graph_out(graph, tt_graph_node(graph, id, "y", in, n_in, attr));
+}
+
+static int add(struct tt_graph *graph, int a, int b)
+{
+    return op(graph, TT_OP_ADD, NULL, a, b, TT_NONE);
+}
+
+static void inputs(struct tt_graph *graph, int64_t batch, int64_t seq_len)
+{
+    int64_t shape[2] = {batch, seq_len};
+
+    graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, shape);
+    graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, shape);
+}
+
+static void table(struct tt_graph *graph, int64_t seq_len, int64_t head_dim)
+{
+    int64_t shape[3] = {seq_len, head_dim / 2, 2};
+
+    graph->rope_table = tt_graph_value(graph, TT_VALUE_CONST, TT_F32, "rope", 3, shape);
+}
+
+/* Ends a graph with the head: w (VOCAB, width of x), or the given one. */
+static void head(struct tt_graph *graph, int x, int w)
+{
+    if (w == TT_NONE)
+        w = param(graph, VOCAB, tt_value_width(&graph->values[x]));
+    graph->token_loss = op(graph, TT_OP_HEAD_LOSS, NULL, x, w, graph->labels);
+}
+
+static void build_head(struct tt_graph *graph)
+{
+    inputs(graph, 3, 5);
+    head(graph, activation(graph, 15, 6), TT_NONE);
+}
+
+/* More tokens than a chunk of the head, and a rest. */
+static void build_head_chunks(struct tt_graph *graph)
+{
+    inputs(graph, 1, 1030);
+    head(graph, activation(graph, 1030, 3), TT_NONE);
+}
+
+static void build_add(struct tt_graph *graph)
+{
+    int a, b;
+
+    inputs(graph, 1, 9);
+    a = activation(graph, 9, 5);
+    b = activation(graph, 9, 5);
+    head(graph, add(graph, a, b), TT_NONE);
+}
+
+/* (a + b) + a, then the sum with itself. */
+static void build_add_again(struct tt_graph *graph)
+{
+    int a, b, sum;
+
+    inputs(graph, 1, 9);
+    a = activation(graph, 9, 5);
+    b = activation(graph, 9, 5);
+    sum = add(graph, add(graph, a, b), a);
+    head(graph, add(graph, sum, sum), TT_NONE);
+}
+
+static void build_linear(struct tt_graph *graph)
+{
+    int x, w;
+
+    inputs(graph, 2, 7);
+    x = activation(graph, 14, 5);
+    w = param(graph, 9, 5);
+    head(graph, op(graph, TT_OP_LINEAR, NULL, x, w, TT_NONE), TT_NONE);
+}
+
+/* x and w read twice: both backward ops accumulate. */
+static void build_linear_again(struct tt_graph *graph)
+{
+    int x, w, y;
+
+    inputs(graph, 2, 7);
+    x = activation(graph, 14, 6);
+    w = param(graph, 6, 6);
+    y = op(graph, TT_OP_LINEAR, NULL, op(graph, TT_OP_LINEAR, NULL, x, w, TT_NONE), w, TT_NONE);
+    head(graph, add(graph, y, op(graph, TT_OP_LINEAR, NULL, x, param(graph, 6, 6), TT_NONE)), TT_NONE);
+}
+
+static void build_embedding(struct tt_graph *graph)
+{
+    inputs(graph, 3, 8);
+    head(graph, op(graph, TT_OP_EMBEDDING, NULL, graph->tokens, param(graph, VOCAB, 70), TT_NONE), TT_NONE);
+}
+
+static void build_embedding_tied(struct tt_graph *graph)
+{
+    int w, x;
+
+    inputs(graph, 3, 8);
+    w = param(graph, VOCAB, 6);
+    x = op(graph, TT_OP_EMBEDDING, NULL, graph->tokens, w, TT_NONE);
+    head(graph, op(graph, TT_OP_LINEAR, NULL, x, param(graph, 6, 6), TT_NONE), w);
+}
+
+static int rmsnorm(struct tt_graph *graph, int x, int w)
+{
+    return op(graph, TT_OP_RMSNORM, &(struct tt_attr){.eps = 1e-5F}, x, w, TT_NONE);
+}
+
+/* More rows than a block of dw. */
+static void build_rmsnorm(struct tt_graph *graph)
+{
+    int x;
+
+    inputs(graph, 2, 70);
+    x = activation(graph, 140, 9);
+    head(graph, rmsnorm(graph, x, param(graph, 0, 9)), TT_NONE);
+}
+
+/* A residual around the norm, and the same weight twice. */
+static void build_rmsnorm_again(struct tt_graph *graph)
+{
+    int x, w, y;
+
+    inputs(graph, 2, 5);
+    x = activation(graph, 10, 6);
+    w = param(graph, 0, 6);
+    y = add(graph, x, op(graph, TT_OP_LINEAR, NULL, rmsnorm(graph, x, w), param(graph, 6, 6), TT_NONE));
+    head(graph, rmsnorm(graph, y, w), TT_NONE);
+}
+
+static void build_rope_kind(struct tt_graph *graph, bool inverse, bool rotate_half)
+{
+    struct tt_attr attr = {.seq_len = 7, .heads = 2, .head_dim = 6, .inverse = inverse, .rotate_half = rotate_half};
+    int x;
+
+    inputs(graph, 2, 7);
+    table(graph, 7, 6);
+    x = activation(graph, 14, 12);
+    head(graph, add(graph, op(graph, TT_OP_ROPE, &attr, x, graph->rope_table, TT_NONE), x), TT_NONE);
+}
+
+static void build_rope(struct tt_graph *graph)
+{
+    build_rope_kind(graph, false, false);
+}
+
+static void build_rope_inverse(struct tt_graph *graph)
+{
+    build_rope_kind(graph, true, false);
+}
+
+static void build_rope_half(struct tt_graph *graph)
+{
+    build_rope_kind(graph, false, true);
+}
+
+static void build_swiglu(struct tt_graph *graph)
+{
+    int g, u;
+
+    inputs(graph, 2, 7);
+    g = activation(graph, 14, 9);
+    u = activation(graph, 14, 9);
+    head(graph, op(graph, TT_OP_SWIGLU, NULL, g, u, TT_NONE), TT_NONE);
+}
+
+/* swiglu(g, g) + g */
+static void build_swiglu_again(struct tt_graph *graph)
+{
+    int g;
+
+    inputs(graph, 2, 7);
+    g = activation(graph, 14, 9);
+    head(graph, add(graph, op(graph, TT_OP_SWIGLU, NULL, g, g, TT_NONE), g), TT_NONE);
+}
+
+static void build_attention_of(struct tt_graph *graph, int64_t batch, int64_t seq_len, int heads, int kv_heads, int dim)
+{
+    struct tt_attr attr = {.seq_len = seq_len, .heads = heads, .kv_heads = kv_heads, .head_dim = dim};
+    int q, k, v;
+
+    inputs(graph, batch, seq_len);
+    q = activation(graph, batch * seq_len, (int64_t)heads * dim);
+    k = activation(graph, batch * seq_len, (int64_t)kv_heads * dim);
+    v = activation(graph, batch * seq_len, (int64_t)kv_heads * dim);
+    head(graph, op(graph, TT_OP_ATTENTION, &attr, q, k, v), TT_NONE);
+}
+
+static void build_attention_8(struct tt_graph *graph)
+{
+    build_attention_of(graph, 2, 9, 2, 2, 8);
+}
+
+static void build_attention_16(struct tt_graph *graph)
+{
+    build_attention_of(graph, 1, 70, 4, 2, 16);
+}
+
+static void build_attention_64(struct tt_graph *graph)
+{
+    build_attention_of(graph, 2, 6, 6, 2, 64);
+}
+
+static void build_attention_128(struct tt_graph *graph)
+{
+    build_attention_of(graph, 1, 5, 2, 1, 128);
+}
+
+/* Two tiles of keys. */
+static void build_attention_long(struct tt_graph *graph)
+{
+    build_attention_of(graph, 1, 530, 1, 1, 4);
+}
+
+/* q, k, v one value, which is read once more. */
+static void build_attention_again(struct tt_graph *graph)
+{
+    struct tt_attr attr = {.seq_len = 8, .heads = 2, .kv_heads = 2, .head_dim = 4};
+    int x;
+
+    inputs(graph, 1, 8);
+    x = activation(graph, 8, 8);
+    head(graph, add(graph, op(graph, TT_OP_ATTENTION, &attr, x, x, x), x), TT_NONE);
+}
+
+static int llama_attention(struct tt_graph *graph, const struct llama *m, int x)
+{
+    struct tt_attr attr = {.seq_len = m->seq_len,
+                           .heads = (int)m->heads,
+                           .kv_heads = (int)m->kv_heads,
+                           .head_dim = (int)m->head_dim,
+                           .rotate_half = m->rotate_half};
+    struct tt_attr kv = attr;
+    int q = op(graph, TT_OP_LINEAR, NULL, x, param(graph, m->heads * m->head_dim, m->dim), TT_NONE);
+    int k = op(graph, TT_OP_LINEAR, NULL, x, param(graph, m->kv_heads * m->head_dim, m->dim), TT_NONE);
+    int v = op(graph, TT_OP_LINEAR, NULL, x, param(graph, m->kv_heads * m->head_dim, m->dim), TT_NONE);
+    int o;
+
+    kv.heads = (int)m->kv_heads;
+    q = op(graph, TT_OP_ROPE, &attr, q, graph->rope_table, TT_NONE);
+    k = op(graph, TT_OP_ROPE, &kv, k, graph->rope_table, TT_NONE);
+    o = op(graph, TT_OP_ATTENTION, &attr, q, k, v);
+    return op(graph, TT_OP_LINEAR, NULL, o, param(graph, m->dim, m->heads * m->head_dim), TT_NONE);
+}
+
+static int llama_ffn(struct tt_graph *graph, const struct llama *m, int x)
+{
+    int g = op(graph, TT_OP_LINEAR, NULL, x, param(graph, m->ffn, m->dim), TT_NONE);
+    int u = op(graph, TT_OP_LINEAR, NULL, x, param(graph, m->ffn, m->dim), TT_NONE);
+
+    return op(graph, TT_OP_LINEAR, NULL, op(graph, TT_OP_SWIGLU, NULL, g, u, TT_NONE), param(graph, m->dim, m->ffn),
+              TT_NONE);
+}
+
+void build_llama(struct tt_graph *graph, const struct llama *m)
+{
+    int embeddings, x;
+
+    inputs(graph, m->batch, m->seq_len);
+    table(graph, m->seq_len, m->head_dim);
+    embeddings = activation(graph, m->vocab, m->dim);
+    x = op(graph, TT_OP_EMBEDDING, NULL, graph->tokens, embeddings, TT_NONE);
+    for (int64_t layer = 0; layer < m->layers; layer++) {
+        x = add(graph, x, llama_attention(graph, m, rmsnorm(graph, x, param(graph, 0, m->dim))));
+        x = add(graph, x, llama_ffn(graph, m, rmsnorm(graph, x, param(graph, 0, m->dim))));
+    }
+    x = rmsnorm(graph, x, param(graph, 0, m->dim));
+    head(graph, x, m->tied ? embeddings : param(graph, m->vocab, m->dim));
+}
+
+static void build_llama_small(struct tt_graph *graph)
+{
+    build_llama(graph, &(struct llama){2, 9, 2, 12, 4, 2, 4, 20, VOCAB, false, false});
+}
+
+static void build_llama_tied(struct tt_graph *graph)
+{
+    build_llama(graph, &(struct llama){2, 9, 2, 12, 2, 1, 6, 20, VOCAB, true, true});
+}
+
+const struct grad_case grad_cases[] = {
+    {"head_loss", build_head, 0.05},
+    {"head_loss: chunks", build_head_chunks, 0.05},
+    {"add", build_add, 0.05},
+    {"add: accumulated", build_add_again, 0.05},
+    {"linear", build_linear, 0.05},
+    {"linear: accumulated", build_linear_again, 0.05},
+    {"embedding", build_embedding, 0.05},
+    {"embedding: tied to the head", build_embedding_tied, 0.05},
+    {"rmsnorm", build_rmsnorm, 0.05},
+    {"rmsnorm: accumulated", build_rmsnorm_again, 0.05},
+    {"rope", build_rope, 0.05},
+    {"rope: inverse", build_rope_inverse, 0.05},
+    {"rope: halves", build_rope_half, 0.05},
+    {"swiglu", build_swiglu, 0.05},
+    {"swiglu: accumulated", build_swiglu_again, 0.05},
+    {"attention: head_dim 8", build_attention_8, 0.05},
+    {"attention: head_dim 16, two blocks, groups", build_attention_16, 0.05},
+    {"attention: head_dim 64, groups", build_attention_64, 0.05},
+    {"attention: head_dim 128, groups", build_attention_128, 0.05},
+    {"attention: two tiles of keys", build_attention_long, 0.15},
+    {"attention: accumulated", build_attention_again, 0.05},
+    {"llama", build_llama_small, 0.02},
+    {"llama: tied, halves, one kv head", build_llama_tied, 0.02},
+};
+const int n_grad_cases = sizeof grad_cases / sizeof *grad_cases;

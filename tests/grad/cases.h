@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_GRAD_CASES_H
+#define TESTS_GRAD_CASES_H
+
+#include "core/graph/graph.h"
+
+/**
+ * Graphs whose gradients are checked. Every input of the op under test is a parameter, so that the differentiation
+ * yields its gradient; the op's output goes to the head op, whose loss is what central differences see.
+ */
+struct grad_case {
+    const char *name;
+    void (*build)(struct tt_graph *graph);
+    double step; /* of the central differences: larger where rounding of the loss is the larger error */
+};
+
+extern const struct grad_case grad_cases[];
+extern const int n_grad_cases;
+
+/* A llama-like model. */
+struct llama {
+    int64_t batch, seq_len, layers, dim, heads, kv_heads, head_dim, ffn, vocab;
+    bool tied, rotate_half;
+};
+
+void build_llama(struct tt_graph *graph, const struct llama *dims);
+
+#endif

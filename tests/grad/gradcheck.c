@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * gradcheck [--bench [THREADS]]
+ *
+ * For every graph of cases.c: runs it on 1, 2 and 3 threads, and with outputs that take over memory, and wants the same
+ * bits; runs it with every variant of the kernels; and compares the gradient of every parameter with central differences
+ * of the loss, element by element (a sample of large parameters) and along a random direction.
+ *
+ * --bench: a training step's ops at the shapes of the debug model, time by op.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+#include "core/ops/kernels.h"
+#include "tests/grad/cases.h"
+#include "tests/grad/interp.h"
+
+enum { MAX_PARAMS = 64, SAMPLES = 24, MESSAGES = 4 };
+
+struct test {
+    const char *name;
+    struct tt_graph *graph;
+    struct interp *interp;
+    struct tt_team *team;
+    struct tt_rng rng;
+    uint64_t drawn;
+    int n_params;
+    int param[MAX_PARAMS], grad[MAX_PARAMS];
+    int failures;
+    double step;  /* of the central differences */
+    double worst; /* error as a part of the tolerance */
+};
+
+static double normal(struct test *test)
+{
+    return tt_rng_normal(&test->rng, test->drawn++, 3.0);
+}
+
+static void fill_value(struct test *test, int v)
+{
+    const struct tt_value *value = &test->graph->values[v];
+    int64_t n = tt_value_elements(value);
+    float *data = test->interp->data[v];
+    int32_t *ids = test->interp->data[v];
+
+    double spread = value->name[0] == 'w' ? 1.0 / sqrt((double)tt_value_width(value)) : 0.7;
+
+    for (int64_t i = 0; i < n && value->kind == TT_VALUE_PARAM; i++)
+        data[i] = value->ndim == 1 ? (float)(1.0 + 0.3 * normal(test)) : (float)(spread * normal(test));
+    for (int64_t i = 0; i < n && value->kind == TT_VALUE_CONST; i++) { /* (T, E/2, 2) */
+        double half = (double)value->shape[1], at = (double)(i / 2 % value->shape[1]);
+        double angle = (double)(i / 2 / value->shape[1]) * pow(100.0, -at / half);
+
+        data[i] = (float)(i % 2 ? sin(angle) : cos(angle));
+    }
+    for (int64_t i = 0; i < n && value->kind == TT_VALUE_INPUT; i++) {
+        const struct tt_node *loss = &test->graph->nodes[test->graph->values[test->graph->token_loss].producer];
+        int64_t vocab = test->graph->values[loss->in[1]].shape[0];
+
+        ids[i] = (int32_t)(tt_rng_bits(&test->rng, test->drawn++) % (uint64_t)vocab);
+        if (v == test->graph->labels && i % 6 == 4)
+            ids[i] = TT_LABEL_IGNORED;
+    }
+}
+
+static void fail(struct test *test, const char *what, double got, double want)
+{
+    if (test->failures++ < MESSAGES)
+        printf("# %s: %s: got %.7g, wanted %.7g\n", test->name, what, got, want);
+}
+
+/* The loss with the parameter moved by `step` along direction (n elements), which it then leaves. */
+static double loss_at(struct test *test, float *data, const float *saved, const float *direction, int64_t n,
+                      double step)
+{
+    double loss;
+
+    for (int64_t i = 0; i < n; i++)
+        data[i] = (float)((double)saved[i] + step * (double)direction[i]);
+    (void)interp_run(test->interp, test->team, true);
+    loss = interp_loss(test->interp);
+    memcpy(data, saved, (size_t)n * sizeof *data);
+    return loss;
+}
+
+/* The derivative along direction from four values of the loss, exact to the fourth power of the step. */
+static double difference(struct test *test, float *data, const float *saved, const float *direction, int64_t n,
+                         double h)
+{
+    double one = loss_at(test, data, saved, direction, n, h) - loss_at(test, data, saved, direction, n, -h);
+    double two = loss_at(test, data, saved, direction, n, 2 * h) - loss_at(test, data, saved, direction, n, -2 * h);
+
+    return (8.0 * one - two) / (12.0 * h);
+}
+
+static void compare(struct test *test, const char *what, double got, double want, double size)
+{
+    double allowed = 2e-3 * fmax(fabs(want), size) + 5e-5, error = fabs(got - want);
+
+    if (error <= allowed)
+        test->worst = fmax(test->worst, error / allowed);
+    else
+        fail(test, what, got, want);
+}
+
+static double root_mean_square(const float *x, int64_t n)
+{
+    double sum = 0.0;
+
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)x[i] * (double)x[i];
+    return sqrt(sum / (double)n);
+}
+
+static void check_param(struct test *test, int p)
+{
+    const struct tt_value *value = &test->graph->values[test->param[p]];
+    int64_t n = tt_value_elements(value), samples = n < SAMPLES ? n : SAMPLES;
+    float *data = test->interp->data[test->param[p]];
+    float *saved = tt_calloc((size_t)n, sizeof *saved), *grad = tt_calloc((size_t)n, sizeof *grad);
+    float *direction = tt_calloc((size_t)n, sizeof *direction);
+    double along = 0.0, size;
+    char what[64];
+
+    (void)interp_run(test->interp, test->team, false); /* the head's gradients are of the last run */
+    memcpy(saved, data, (size_t)n * sizeof *data);
+    memcpy(grad, test->interp->data[test->grad[p]], (size_t)n * sizeof *grad);
+    size = root_mean_square(grad, n);
+    if (!(size > 1e-6))
+        fail(test, "the gradient is zero or not a number", size, 1.0);
+    for (int64_t s = 0; s < samples; s++) {
+        int64_t i = n == samples ? s : (int64_t)(tt_rng_bits(&test->rng, test->drawn++) % (uint64_t)n);
+
+        (void)snprintf(what, sizeof what, "gradient of %s[%lld]", value->name, (long long)i);
+        direction[i] = 1.0F;
+        compare(test, what, (double)grad[i], difference(test, data, saved, direction, n, test->step), 0.2 * size);
+        direction[i] = 0.0F;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        direction[i] = (float)(normal(test) / sqrt((double)n));
+        along += (double)direction[i] * (double)grad[i];
+    }
+    (void)snprintf(what, sizeof what, "gradient of %s along a direction", value->name);
+    compare(test, what, along, difference(test, data, saved, direction, n, test->step), size);
+    tt_free(saved);
+    tt_free(grad);
+    tt_free(direction);
+}
+
+/* Other threads and memory: the same bits. Other kernels: the same gradients to rounding. */
+static void check_runs(struct test *test)
+{
+    for (int run = 0; run < 6; run++) { /* 1, 2, 3 threads; without and with taking over memory */
+        struct interp *other = interp_new(test->graph, run >= 3);
+        struct tt_team *team = NULL;
+        int differs;
+
+        if (tt_team_new(1 + run % 3, &team) < 0)
+            abort();
+        interp_copy_leaves(other, test->interp);
+        if (!interp_run(other, team, false))
+            fail(test, "an op wrote outside its scratch; run", run, 0.0);
+        if ((differs = interp_first_difference(test->interp, other)) != TT_NONE) {
+            fail(test, run < 3 ? "other bits on more threads; threads" : "other bits in shared memory; threads",
+                 1.0 + run % 3, 1.0);
+            printf("#   in %s\n", test->graph->values[differs].name);
+        }
+        interp_free(other);
+        tt_team_free(team);
+    }
+    for (int v = 0; tt_kernels_variant(v); v++) {
+        struct interp *other = interp_new(test->graph, false);
+
+        tt_kernels_use(tt_kernels_variant(v));
+        interp_copy_leaves(other, test->interp);
+        (void)interp_run(other, test->team, false);
+        for (int p = 0; p < test->n_params; p++) {
+            const float *a = test->interp->data[test->grad[p]], *b = other->data[test->grad[p]];
+            int64_t n = tt_value_elements(&test->graph->values[test->grad[p]]);
+            double size = root_mean_square(a, n);
+
+            for (int64_t i = 0; i < n; i++)
+                if (!(fabs((double)a[i] - (double)b[i]) <= 1e-4 * (fabs((double)a[i]) + size)))
+                    fail(test, "a gradient with other kernels", (double)b[i], (double)a[i]);
+        }
+        interp_free(other);
+    }
+    tt_kernels_use(NULL);
+}
+
+static void check_costs(struct test *test)
+{
+    for (int n = 0; n < test->graph->n_nodes; n++) {
+        struct tt_cost cost = {-1.0, -1.0};
+
+        tt_op_row(test->graph->nodes[n].op)->cost(test->graph, &test->graph->nodes[n], &cost);
+        if (!(cost.flops >= 0.0) || !(cost.bytes > 0.0))
+            fail(test, "the cost of an op", cost.flops, 1.0);
+    }
+}
+
+static void prepare(struct test *test, void (*build)(struct tt_graph *))
+{
+    test->graph = tt_graph_new();
+    build(test->graph);
+    for (int v = 0; v < test->graph->n_values; v++)
+        if (test->graph->values[v].kind == TT_VALUE_PARAM)
+            test->param[test->n_params++] = v;
+    if (tt_graph_differentiate(test->graph, test->n_params, test->grad) < 0) {
+        printf("# %s: %s\n", test->name, tt_error_message());
+        abort();
+    }
+    test->interp = interp_new(test->graph, false);
+    for (int v = 0; v < test->graph->n_values; v++)
+        fill_value(test, v);
+}
+
+static bool run_case(const struct grad_case *one)
+{
+    struct test test = {.name = one->name, .step = one->step, .rng = tt_rng_make(3, one->name)};
+
+    prepare(&test, one->build);
+    if (tt_team_new(1, &test.team) < 0)
+        abort();
+    if (!interp_run(test.interp, test.team, false))
+        fail(&test, "an op wrote outside its scratch", 1.0, 0.0);
+    check_runs(&test);
+    check_costs(&test);
+    for (int p = 0; p < test.n_params; p++) {
+        if (test.grad[p] == TT_NONE)
+            fail(&test, "no gradient of parameter", p, p);
+        else
+            check_param(&test, p);
+    }
+    printf("%s - %-44s worst %4.2f of the tolerance\n", test.failures ? "not ok" : "ok", test.name, test.worst);
+    interp_free(test.interp);
+    tt_graph_free(test.graph);
+    tt_team_free(test.team);
+    return test.failures == 0;
+}
+
+/* A non-finite weight shows in the loss, whichever parameter it is in. */
+static bool check_nonfinite(void)
+{
+    bool good = true;
+
+    for (int k = 0; k < 2; k++) {
+        struct test test = {.name = "a non-finite weight", .rng = tt_rng_make(4, "nonfinite")};
+
+        prepare(&test, grad_cases[n_grad_cases - 1].build);
+        if (tt_team_new(1, &test.team) < 0)
+            abort();
+        for (int p = 0; p < test.n_params; p++) {
+            const int32_t *tokens = test.interp->data[test.graph->tokens];
+            float *data = test.interp->data[test.param[p]];
+            int64_t at = p ? 0 : tokens[0] * tt_value_width(&test.graph->values[test.param[p]]); /* a row in use */
+            float saved = data[at];
+
+            data[at] = k ? INFINITY : NAN;
+            (void)interp_run(test.interp, test.team, true);
+            if (isfinite(interp_loss(test.interp)))
+                fail(&test, "the loss is finite with a bad value in parameter", p, NAN);
+            data[at] = saved;
+        }
+        good = good && test.failures == 0;
+        printf("%s - a loss shows %s in any weight\n", test.failures ? "not ok" : "ok", k ? "an infinity" : "a NaN");
+        interp_free(test.interp);
+        tt_graph_free(test.graph);
+        tt_team_free(test.team);
+    }
+    return good;
+}
+
+static void build_debugmodel(struct tt_graph *graph)
+{
+    build_llama(graph, &(struct llama){8, 256, 6, 256, 16, 16, 16, 768, 2048, false, false});
+}
+
+static void bench(int threads)
+{
+    struct test test = {.name = "bench", .rng = tt_rng_make(5, "bench")};
+    double total = 0.0;
+    enum { STEPS = 5 };
+
+    prepare(&test, build_debugmodel);
+    if (tt_team_new(threads, &test.team) < 0)
+        abort();
+    (void)interp_run(test.interp, test.team, false);
+    memset(test.interp->op_seconds, 0, sizeof test.interp->op_seconds);
+    memset(test.interp->op_flops, 0, sizeof test.interp->op_flops);
+    for (int step = 0; step < STEPS; step++)
+        (void)interp_run(test.interp, test.team, false);
+    for (int op = 0; op < TT_OPS; op++)
+        total += test.interp->op_seconds[op];
+    for (int op = 0; op < TT_OPS; op++)
+        if (test.interp->op_seconds[op] > 0.0)
+            printf("%-16s %8.2f ms a step  %5.1f %%  %7.2f GF/s\n", tt_op_row((enum tt_op_id)op)->name,
+                   1e3 * test.interp->op_seconds[op] / STEPS, 100.0 * test.interp->op_seconds[op] / total,
+                   1e-9 * test.interp->op_flops[op] / test.interp->op_seconds[op]);
+    printf("%-16s %8.2f ms a step on %d threads\n", "all ops", 1e3 * total / STEPS, threads);
+    interp_free(test.interp);
+    tt_graph_free(test.graph);
+    tt_team_free(test.team);
+}
+
+int main(int argc, char **argv)
+{
+    bool good = true;
+
+    if (argc > 1 && strcmp(argv[1], "--bench") == 0) {
+        bench(argc > 2 ? (int)strtol(argv[2], NULL, 10) : 1);
+        return 0;
+    }
+    for (int i = 0; i < n_grad_cases; i++)
+        if (argc < 2 || strncmp(argv[1], grad_cases[i].name, strlen(argv[1])) == 0)
+            good = run_case(&grad_cases[i]) && good;
+    good = check_nonfinite() && good;
+    return good ? 0 : 1;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_GRAD_INTERP_H
+#define TESTS_GRAD_INTERP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/graph/graph.h"
+#include "core/ops/op.h"
+
+/**
+ * The simplest executor: every value has memory of its own and nodes run in order. Or, aliased, outputs take over the
+ * memory that their rows allow, as a memory plan would let them.
+ */
+struct interp {
+    struct tt_graph *graph;
+    void **data; /* by value */
+    bool *owned; /* data[v] is v's own memory */
+    bool *gone;  /* overwritten by an alias */
+    struct tt_scalars scalars;
+    double op_seconds[TT_OPS]; /* time spent, by op */
+    double op_flops[TT_OPS];
+};
+
+/** Memory for all values, undefined as NaN. The graph stays the caller's. */
+struct interp *interp_new(struct tt_graph *graph, bool aliased);
+void interp_free(struct interp *interp);
+
+/** Copies the values that nodes do not make (parameters, tokens, tables) from another interpreter of the same graph. */
+void interp_copy_leaves(struct interp *to, const struct interp *from);
+
+/** Runs all nodes, or those before the backward only. Scratch is exactly as large as asked for, guarded, and starts as NaN.
+ * Returns false if an op wrote outside its scratch. */
+bool interp_run(struct interp *interp, struct tt_team *team, bool forward_only);
+
+/** inv_valid_tokens * the sum of graph->token_loss. */
+double interp_loss(const struct interp *interp);
+
+/** The first value whose bits differ between two runs of one graph, or TT_NONE. Overwritten values are left out. */
+int interp_first_difference(const struct interp *a, const struct interp *b);
+
+#endif

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Attention: groups of query heads, head dims with and without tails, sequences around the tile borders.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/kernels/kernelcheck.h"
+
+static const struct tt_attention_shape shapes[] = {
+    /* T, H, K, E */
+    {1, 1, 1, 8},   {2, 2, 1, 2},   {7, 3, 3, 5},    {63, 2, 2, 16},  {64, 4, 2, 8},
+    {65, 2, 1, 64}, {130, 4, 1, 6}, {257, 1, 1, 16}, {96, 2, 2, 128}, {520, 2, 1, 4},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+struct arrays {
+    float *q, *k, *v, *o, *lse, *dout;
+    int64_t nq, nk;
+};
+
+static struct arrays make_arrays(struct check *check, const struct tt_attention_shape *shape, enum fill fill)
+{
+    struct arrays a = {.nq = shape->seq_len * shape->heads * shape->head_dim,
+                       .nk = shape->seq_len * shape->kv_heads * shape->head_dim};
+
+    a.q = check_filled(check, a.nq, fill);
+    a.k = check_filled(check, a.nk, FILL_NORMAL);
+    a.v = check_filled(check, a.nk, FILL_NORMAL);
+    a.dout = check_filled(check, a.nq, FILL_NORMAL);
+    a.o = check_array(check, a.nq);
+    a.lse = check_array(check, shape->seq_len * shape->heads);
+    return a;
+}
+
+/* All heads, in blocks of rows as the op cuts them. */
+static void forward(const struct tt_kernels *table, const struct tt_attention_shape *shape, const struct arrays *a,
+                    float *o, float *lse, float *scratch)
+{
+    for (int64_t h = 0; h < shape->heads; h++)
+        for (int64_t row = 0; row < shape->seq_len; row += TT_ATTENTION_ROWS) {
+            int64_t left = shape->seq_len - row, q = h * shape->head_dim;
+            int64_t k = h / (shape->heads / shape->kv_heads) * shape->head_dim;
+
+            table->attention_fwd(o + q, lse + h, a->q + q, a->k + k, a->v + k, shape, row,
+                                 left < TT_ATTENTION_ROWS ? left : TT_ATTENTION_ROWS, scratch);
+        }
+}
+
+static void backward(const struct tt_kernels *table, const struct tt_attention_shape *shape, const struct arrays *a,
+                     float *dq, float *dk, float *dv, float *scratch)
+{
+    int64_t heads = shape->heads / shape->kv_heads;
+
+    for (int64_t kv = 0; kv < shape->kv_heads; kv++) {
+        int64_t q = kv * heads * shape->head_dim, k = kv * shape->head_dim;
+        struct tt_attention_grads group = {dq + q,   dk + k,   dv + k,   a->dout + q,        a->q + q,
+                                           a->k + k, a->v + k, a->o + q, a->lse + kv * heads};
+
+        table->attention_bwd(&group, shape, scratch);
+    }
+}
+
+static void fill_tolerance(double *near, int64_t n, double size)
+{
+    for (int64_t i = 0; i < n; i++)
+        near[i] = size;
+}
+
+static void check_forward(struct check *check)
+{
+    for (int k = 0; k < N_SHAPES * N_FILLS; k++) {
+        const struct tt_attention_shape *shape = &shapes[k / N_FILLS];
+        enum fill fill = k % N_FILLS == FILL_LARGE ? FILL_NORMAL : (enum fill)(k % N_FILLS);
+        struct arrays a = make_arrays(check, shape, fill);
+        int64_t n_lse = shape->seq_len * shape->heads;
+        float *o = check_array(check, a.nq), *lse = check_array(check, n_lse);
+        float *scratch = check_array(check, tt_attention_fwd_scratch(shape->seq_len));
+        double *near = check_doubles(check, a.nq), size = 1.0;
+        char text[64];
+
+        (void)snprintf(text, sizeof text, "T=%lld H=%lld K=%lld E=%lld fill %d", (long long)shape->seq_len,
+                       (long long)shape->heads, (long long)shape->kv_heads, (long long)shape->head_dim, k % N_FILLS);
+        for (int64_t i = 0; k % N_FILLS == FILL_LARGE && i < a.nq; i++)
+            a.q[i] *= 30.0F; /* a sharp softmax: errors of the scores grow with their size */
+        size = k % N_FILLS == FILL_LARGE ? 30.0 * sqrt((double)shape->head_dim) : 4.0;
+        forward(check->table, shape, &a, o, lse, scratch);
+        forward(tt_kernels_variant(0), shape, &a, a.o, a.lse, scratch);
+        fill_tolerance(near, a.nq, 8.0 * size * (double)FLT_EPSILON);
+        if (fill != FILL_NAN)
+            check_compare(check, "o", text, o, a.o, a.nq, near, 0.0);
+        fill_tolerance(near, n_lse, 8.0 * size * (double)FLT_EPSILON);
+        check_compare(check, "lse", text, lse, a.lse, n_lse, near, 0.0);
+        check_reset(check, text);
+    }
+}
+
+static void check_backward(struct check *check)
+{
+    for (int k = 0; k < N_SHAPES; k++) {
+        struct tt_attention_shape shape = shapes[k];
+        struct arrays a;
+        float *dq, *dk, *dv, *want_dq, *want_dk, *want_dv, *scratch;
+        double *near;
+        char text[64];
+
+        if (shape.seq_len * shape.head_dim > 5000)
+            shape.seq_len /= 2; /* the reference makes every pair again for every element */
+        a = make_arrays(check, &shape, FILL_NORMAL);
+        dq = check_array(check, a.nq), want_dq = check_array(check, a.nq);
+        dk = check_array(check, a.nk), want_dk = check_array(check, a.nk);
+        dv = check_array(check, a.nk), want_dv = check_array(check, a.nk);
+        scratch = check_array(check, tt_attention_bwd_scratch(shape.seq_len));
+        near = check_doubles(check, a.nq);
+        (void)snprintf(text, sizeof text, "T=%lld H=%lld K=%lld E=%lld", (long long)shape.seq_len,
+                       (long long)shape.heads, (long long)shape.kv_heads, (long long)shape.head_dim);
+        forward(tt_kernels_variant(0), &shape, &a, a.o, a.lse, scratch);
+        backward(tt_kernels_variant(0), &shape, &a, want_dq, want_dk, want_dv, scratch);
+        backward(check->table, &shape, &a, dq, dk, dv, scratch);
+        fill_tolerance(near, a.nq, 40.0 * sqrt((double)shape.head_dim) * (double)FLT_EPSILON);
+        check_compare(check, "dq", text, dq, want_dq, a.nq, near, 0.0);
+        check_compare(check, "dk", text, dk, want_dk, a.nk, near, 0.0);
+        check_compare(check, "dv", text, dv, want_dv, a.nk, near, 0.0);
+        check_reset(check, text);
+    }
+}
+
+struct bench {
+    const struct tt_kernels *table;
+    struct tt_attention_shape shape;
+    struct arrays a;
+    float *dq, *dk, *dv, *scratch;
+};
+
+static void run_forward(void *arg)
+{
+    struct bench *b = arg;
+
+    forward(b->table, &b->shape, &b->a, b->a.o, b->a.lse, b->scratch);
+}
+
+static void run_backward(void *arg)
+{
+    struct bench *b = arg;
+
+    backward(b->table, &b->shape, &b->a, b->dq, b->dk, b->dv, b->scratch);
+}
+
+/* GF/s of the products that the mask leaves. */
+static void bench(struct check *check, void (*fn)(void *), double products)
+{
+    static const struct tt_attention_shape sizes[] = {{256, 16, 16, 16}, {1024, 12, 4, 64}, {2048, 4, 1, 128}};
+
+    for (int k = 0; k < 3; k++) {
+        struct bench b = {.table = check->table, .shape = sizes[k]};
+        double pairs = (double)sizes[k].seq_len * (double)(sizes[k].seq_len + 1) / 2.0, time;
+
+        b.a = make_arrays(check, &b.shape, FILL_NORMAL);
+        b.dq = check_filled(check, b.a.nq, FILL_ZERO);
+        b.dk = check_filled(check, b.a.nk, FILL_ZERO);
+        b.dv = check_filled(check, b.a.nk, FILL_ZERO);
+        b.scratch = check_array(check, tt_attention_bwd_scratch(b.shape.seq_len));
+        run_forward(&b);
+        time = check_time(fn, &b);
+        printf("%-18s %-8s %8.3f ms  %6.2f GF/s  T=%lld H=%lld K=%lld E=%lld\n", check->kernel, check->table->name,
+               1e3 * time, products * 2.0 * pairs * (double)(sizes[k].heads * sizes[k].head_dim) / time * 1e-9,
+               (long long)sizes[k].seq_len, (long long)sizes[k].heads, (long long)sizes[k].kv_heads,
+               (long long)sizes[k].head_dim);
+        check_reset(check, "bench");
+    }
+}
+
+static void bench_forward(struct check *check)
+{
+    bench(check, run_forward, 2.0);
+}
+
+static void bench_backward(struct check *check)
+{
+    bench(check, run_backward, 5.0);
+}
+
+const struct check_case attention_cases[] = {
+    {"attention_fwd", check_forward, bench_forward},
+    {"attention_bwd", check_backward, bench_backward},
+};
+const int n_attention_cases = sizeof attention_cases / sizeof *attention_cases;

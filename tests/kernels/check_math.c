@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the kernels stand on: tt_expf over its whole range, and matrix products against sums in double, on 1 to 3 threads
+ * with the same bits.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/ops/blas.h"
+#include "core/ops/math.h"
+#include "tests/kernels/kernelcheck.h"
+
+static float expected(float x)
+{
+    double y = exp((double)x);
+
+    return y < (double)FLT_MIN ? 0.0F : (float)y;
+}
+
+/* Every 61st float pattern where e^x is neither 0 nor inf nor 1, then the ends. */
+static void check_expf(struct check *check)
+{
+    static const float ends[] = {0.0F,     -0.0F,     INFINITY, -INFINITY, NAN,       FLT_MAX, -FLT_MAX, 88.72283F,
+                                 88.7229F, -87.3366F, -103.97F, -103.98F,  0x1p-149F, 1e-30F,  200.0F,   -200.0F};
+    const uint32_t low = UINT32_C(0x32000000), high = UINT32_C(0x42d00000); /* 7e-9, 104 */
+    uint32_t bits;
+
+    for (uint32_t sign = 0; sign < 2; sign++)
+        for (uint32_t b = low; b < high; b += 61 * 64) {
+            float x[64], got[64], want[64];
+
+            for (uint32_t i = 0; i < 64; i++) {
+                bits = (b + 61 * i) | sign << 31;
+                memcpy(&x[i], &bits, sizeof bits);
+                want[i] = expected(x[i]);
+                got[i] = tt_expf(x[i]);
+            }
+            check_compare(check, "exp", "range", got, want, 64, NULL, 1.0);
+        }
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        float got = tt_expf(ends[i]), want = expected(ends[i]);
+
+        check_compare(check, "exp", "ends", &got, &want, 1, NULL, 1.0);
+        if (isnan(want) != isnan(got)) {
+            check->failures++;
+            printf("# exp(%g) is %g\n", (double)ends[i], (double)got);
+        }
+    }
+}
+
+struct bench {
+    float *x, *y;
+    int64_t n;
+};
+
+static void run_expf(void *arg)
+{
+    struct bench *b = arg;
+
+    TT_INDEPENDENT
+    for (int64_t i = 0; i < b->n; i++)
+        b->y[i] = tt_expf(b->x[i]);
+}
+
+static void bench_expf(struct check *check)
+{
+    struct bench b = {check_filled(check, 8192, FILL_NORMAL), check_filled(check, 8192, FILL_ZERO), 8192};
+    double time = check_time(run_expf, &b);
+
+    printf("%-18s %-8s %8.3f us  %6.3f ns/element\n", check->kernel, check->table->name, 1e6 * time, 1e9 * time / 8192);
+}
+
+/* Element (i, j) of the product, and the sum of the sizes of its terms. */
+static double element(const struct tt_gemm *g, int64_t i, int64_t j, double *ret_size)
+{
+    double sum = 0.0;
+
+    *ret_size = 0.0;
+    for (int64_t p = 0; p < g->k; p++) {
+        double a = (double)(g->trans_a ? g->a[p * g->lda + i] : g->a[i * g->lda + p]);
+        double b = (double)(g->trans_b ? g->b[j * g->ldb + p] : g->b[p * g->ldb + j]);
+
+        sum += a * b;
+        *ret_size += fabs(a * b);
+    }
+    return sum;
+}
+
+static void check_one_gemm(struct check *check, const int64_t *mnk, bool trans_a, bool trans_b, int acc)
+{
+    struct tt_gemm g = {.trans_a = trans_a, .trans_b = trans_b, .m = mnk[0], .n = mnk[1], .k = mnk[2]};
+    int64_t n_c;
+    float *first = NULL, *want, *before;
+    double *near;
+    char shape[96];
+
+    g.lda = (trans_a ? g.m : g.k) + 3;
+    g.ldb = (trans_b ? g.k : g.n) + 1;
+    g.ldc = g.n + 2;
+    n_c = (g.m - 1) * g.ldc + g.n;
+    g.a = check_filled(check, (trans_a ? g.k : g.m) * g.lda, FILL_NORMAL);
+    g.b = check_filled(check, (trans_b ? g.n : g.k) * g.ldb, FILL_NORMAL);
+    before = check_filled(check, n_c, FILL_NORMAL);
+    want = check_array(check, n_c); /* NaN between the rows, as in c */
+    near = check_doubles(check, n_c);
+    for (int64_t i = 0; i < g.m; i++)
+        for (int64_t j = 0; j < g.n; j++) {
+            double size, sum = element(&g, i, j, &size), old = acc ? (double)before[i * g.ldc + j] : 0.0;
+
+            want[i * g.ldc + j] = (float)(sum + old);
+            near[i * g.ldc + j] = (double)FLT_EPSILON * 6.0 * (size + fabs(old));
+        }
+    (void)snprintf(shape, sizeof shape, "%lld %lld %lld %c%c acc %d", (long long)g.m, (long long)g.n, (long long)g.k,
+                   trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', acc);
+    for (int threads = 1; threads <= 3; threads++) {
+        struct tt_team *team;
+
+        if (tt_team_new(threads, &team) < 0)
+            return;
+        g.c = check_array(check, n_c);
+        if (acc == 2) /* in place */
+            for (int64_t i = 0; i < g.m; i++)
+                memcpy(g.c + i * g.ldc, before + i * g.ldc, (size_t)g.n * sizeof *g.c);
+        g.acc = acc == 2 ? g.c : acc ? before : NULL;
+        tt_gemm(team, &g);
+        check_compare(check, "c", shape, g.c, want, n_c, near, 0.0);
+        if (first && memcmp(first, g.c, (size_t)n_c * sizeof *g.c) != 0) {
+            check->failures++;
+            printf("# %s: other bits on %d threads\n", shape, threads);
+        }
+        first = g.c;
+        tt_team_free(team);
+    }
+    check_reset(check, shape);
+}
+
+static void check_gemm(struct check *check)
+{
+    static const int64_t sizes[][3] = {{1, 1, 1},    {7, 5, 3},      {17, 33, 65},  {1, 300, 64},
+                                       {300, 1, 40}, {257, 64, 100}, {64, 770, 50}, {1600, 40, 40}};
+
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int k = 0; k < 12; k++)
+            check_one_gemm(check, sizes[s], k & 1, k >> 1 & 1, k >> 2);
+    for (int64_t size = 1; size < 200000; size += 1 + size / 7) { /* tiles: enough rows each, or one or two of them */
+        int64_t tiles = tt_gemm_tiles(size, 256, 256);
+
+        if ((tiles > 2 && size / tiles < 384) || tiles > (size + 383) / 384 + 1) {
+            check->failures++;
+            printf("# %lld rows are cut into %lld tiles\n", (long long)size, (long long)tiles);
+        }
+    }
+}
+
+const struct check_case math_cases[] = {
+    {"expf", check_expf, bench_expf},
+    {"gemm", check_gemm, NULL},
+};
+const int n_math_cases = sizeof math_cases / sizeof *math_cases;

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Kernels that reduce rows or columns: rmsnorm, cross-entropy, sum_rows, scatter_add.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "tests/kernels/kernelcheck.h"
+
+static const int64_t widths[] = {1, 2, 5, 15, 16, 17, 33, 64, 100, 127, 256, 1021, 4096, 5003};
+enum { N_WIDTHS = sizeof widths / sizeof *widths };
+
+static const double eps32 = (double)FLT_EPSILON;
+
+static int64_t few_rows(struct check *check)
+{
+    return 1 + check_draw(check, 9);
+}
+
+static void check_rmsnorm(struct check *check)
+{
+    for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
+        int64_t width = widths[k / N_FILLS], rows = few_rows(check), n = rows * width;
+        float *x = check_filled(check, n, k % N_FILLS), *w = check_filled(check, width, FILL_NORMAL);
+        float *y = check_array(check, n), *rstd = check_array(check, rows);
+        float *want_y = check_array(check, n), *want_rstd = check_array(check, rows);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%lld x %lld fill %d", (long long)rows, (long long)width, k % N_FILLS);
+        tt_rmsnorm_fwd_ref(want_y, want_rstd, x, w, rows, width, 1e-5F);
+        check->table->rmsnorm_fwd(y, rstd, x, w, rows, width, 1e-5F);
+        check_compare(check, "y", shape, y, want_y, n, NULL, k % N_FILLS == FILL_TINY ? 400.0 : 5.0);
+        check_compare(check, "rstd", shape, rstd, want_rstd, rows, NULL, 4.0);
+        check->table->rmsnorm_fwd(x, rstd, x, w, rows, width, 1e-5F);
+        check_compare(check, "y in place", shape, x, y, n, NULL, 0.0);
+        check_reset(check, shape);
+    }
+}
+
+static void check_rmsnorm_bwd(struct check *check)
+{
+    for (int k = 0; k < 2 * N_WIDTHS; k++) {
+        int64_t width = widths[k / 2], rows = few_rows(check), n = rows * width;
+        float *x = check_filled(check, n, FILL_NORMAL), *w = check_filled(check, width, FILL_NORMAL);
+        float *dy = check_filled(check, n, FILL_NORMAL), *acc = k % 2 ? check_filled(check, n, FILL_NORMAL) : NULL;
+        float *y = check_array(check, n), *rstd = check_array(check, rows);
+        float *dx = check_array(check, n), *dw = check_array(check, width);
+        float *want_dx = check_array(check, n), *want_dw = check_array(check, width);
+        double *near_dx = check_doubles(check, n), *near_dw = check_doubles(check, width);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%lld x %lld acc %d", (long long)rows, (long long)width, k % 2);
+        tt_rmsnorm_fwd_ref(y, rstd, x, w, rows, width, 1e-5F);
+        tt_rmsnorm_bwd_ref(want_dx, want_dw, acc, dy, x, w, rstd, rows, width);
+        check->table->rmsnorm_bwd(dx, dw, acc, dy, x, w, rstd, rows, width);
+        for (int64_t i = 0; i < n; i++) {
+            int64_t r = i / width, c = i % width;
+            double s = (double)rstd[r], size = 0.0;
+
+            for (int64_t j = 0; j < width; j++)
+                size += fabs((double)dy[r * width + j] * (double)w[j] * (double)x[r * width + j]);
+            near_dx[i] =
+                4.0 * eps32 *
+                    (s * fabs((double)dy[i] * (double)w[c]) + s * s * s / (double)width * fabs((double)x[i]) * size) +
+                (acc ? eps32 * (fabs((double)acc[i]) + fabs((double)want_dx[i])) : 0.0);
+            near_dw[c] += 4.0 * eps32 * fabs((double)dy[i] * (double)x[i] * s);
+        }
+        check_compare(check, "dx", shape, dx, want_dx, n, near_dx, 0.0);
+        check_compare(check, "dw", shape, dw, want_dw, width, near_dw, 0.0);
+        if (acc) {
+            check->table->rmsnorm_bwd(acc, dw, acc, dy, x, w, rstd, rows, width);
+            check_compare(check, "dx in place", shape, acc, dx, n, NULL, 0.0);
+        }
+        check_reset(check, shape);
+    }
+}
+
+static void check_cross_entropy(struct check *check)
+{
+    for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
+        int64_t vocab = widths[k / N_FILLS], rows = few_rows(check), n = rows * vocab;
+        float *logits = check_filled(check, n, k % N_FILLS), *loss = check_array(check, rows);
+        float *want = check_array(check, rows);
+        int32_t *labels = check_labels(check, rows, vocab, true);
+        double *near = check_doubles(check, rows);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%lld x %lld fill %d", (long long)rows, (long long)vocab, k % N_FILLS);
+        for (int64_t i = 0; k % 2 && i < n; i++)
+            logits[i] *= 12.0F;
+        tt_cross_entropy_ref(want, logits, labels, rows, vocab);
+        check->table->cross_entropy(loss, logits, labels, rows, vocab);
+        for (int64_t r = 0; r < rows; r++)
+            near[r] = 4.0 * eps32 + 2.0 * check_ulp(fabs((double)want[r]));
+        check_compare(check, "loss", shape, loss, want, rows, near, 0.0);
+        check_reset(check, shape);
+    }
+}
+
+static void check_cross_entropy_grad(struct check *check)
+{
+    for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
+        int64_t vocab = widths[k / N_FILLS], rows = few_rows(check), n = rows * vocab;
+        float *logits = check_filled(check, n, k % N_FILLS), *want = check_copy(check, logits, n);
+        float *loss = check_array(check, rows), *want_loss = check_array(check, rows);
+        int32_t *labels = check_labels(check, rows, vocab, true);
+        double *near = check_doubles(check, n), *near_loss = check_doubles(check, rows);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%lld x %lld fill %d", (long long)rows, (long long)vocab, k % N_FILLS);
+        tt_cross_entropy_grad_ref(want_loss, want, labels, rows, vocab, 0.125F);
+        check->table->cross_entropy_grad(loss, logits, labels, rows, vocab, 0.125F);
+        for (int64_t i = 0; i < n; i++)
+            near[i] = 8.0 * eps32 * (fabs((double)want[i]) + (i % vocab == labels[i / vocab] ? 0.125 : 0.0)) + 0x1p-140;
+        for (int64_t r = 0; r < rows; r++)
+            near_loss[r] = 4.0 * eps32 + 2.0 * check_ulp(fabs((double)want_loss[r]));
+        check_compare(check, "dlogits", shape, logits, want, n, near, 0.0);
+        check_compare(check, "loss", shape, loss, want_loss, rows, near_loss, 0.0);
+        check_reset(check, shape);
+    }
+}
+
+static void check_sum_rows(struct check *check)
+{
+    for (int k = 0; k < 2 * N_WIDTHS; k++) {
+        int64_t columns = widths[k / 2], width = columns + check_draw(check, 5), rows = few_rows(check);
+        float *x = check_filled(check, rows * width, FILL_NORMAL), *y = check_array(check, columns);
+        float *acc = k % 2 ? check_filled(check, columns, FILL_NORMAL) : NULL, *want = check_array(check, columns);
+        double *near = check_doubles(check, columns);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%lld x %lld acc %d", (long long)rows, (long long)columns, k % 2);
+        tt_sum_rows_ref(want, acc, x, rows, width, columns);
+        check->table->sum_rows(y, acc, x, rows, width, columns);
+        for (int64_t c = 0; c < columns; c++) {
+            near[c] = acc ? 2.0 * eps32 * fabs((double)acc[c]) : 0.0;
+            for (int64_t r = 0; r < rows; r++)
+                near[c] += 4.0 * eps32 * fabs((double)x[r * width + c]);
+        }
+        check_compare(check, "y", shape, y, want, columns, near, 0.0);
+        if (acc) {
+            check->table->sum_rows(acc, acc, x, rows, width, columns);
+            check_compare(check, "y in place", shape, acc, y, columns, NULL, 0.0);
+        }
+        check_reset(check, shape);
+    }
+}
+
+static void check_scatter_add(struct check *check)
+{
+    for (int k = 0; k < 3 * N_WIDTHS; k++) {
+        int64_t columns = widths[k / 3], width = columns + check_draw(check, 5), n = 1 + check_draw(check, 40);
+        int64_t rows = 1 + k % 3 * 5, elements = (rows - 1) * width + columns;
+        float *dw = check_filled(check, elements, FILL_NORMAL), *want = check_copy(check, dw, elements);
+        float *dx = check_filled(check, (n - 1) * width + columns, FILL_NORMAL);
+        int32_t *tokens = check_labels(check, n, rows, false);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%lld tokens, %lld columns", (long long)n, (long long)columns);
+        tt_scatter_add_ref(want, dx, tokens, n, width, columns);
+        check->table->scatter_add(dw, dx, tokens, n, width, columns);
+        check_compare(check, "dw", shape, dw, want, elements, NULL, 0.0); /* the order is part of the contract */
+        check_reset(check, shape);
+    }
+}
+
+struct bench {
+    struct check *check;
+    float *x, *y, *z, *w, *rstd;
+    int32_t *labels;
+    int64_t rows, width;
+};
+
+static struct bench make_bench(struct check *check, int64_t rows, int64_t width)
+{
+    return (struct bench){check,
+                          check_filled(check, rows * width, FILL_NORMAL),
+                          check_filled(check, rows * width, FILL_ZERO),
+                          check_filled(check, rows * width, FILL_NORMAL),
+                          check_filled(check, width, FILL_NORMAL),
+                          check_filled(check, rows + width, FILL_NORMAL),
+                          check_labels(check, rows, width, false),
+                          rows,
+                          width};
+}
+
+static void report(struct bench *bench, void (*fn)(void *), double arrays)
+{
+    double time = check_time(fn, bench), n = (double)(bench->rows * bench->width);
+
+    printf("%-18s %-8s %8.3f ms  %6.2f GB/s  %6.3f ns/element\n", bench->check->kernel, bench->check->table->name,
+           1e3 * time, arrays * 4.0 * n / time * 1e-9, 1e9 * time / n);
+}
+
+static void run_rmsnorm(void *arg)
+{
+    struct bench *b = arg;
+
+    b->check->table->rmsnorm_fwd(b->y, b->rstd, b->x, b->w, b->rows, b->width, 1e-5F);
+}
+
+static void bench_rmsnorm(struct check *check)
+{
+    struct bench bench = make_bench(check, 2048, 256);
+
+    report(&bench, run_rmsnorm, 2.0);
+}
+
+static void run_rmsnorm_bwd(void *arg)
+{
+    struct bench *b = arg;
+
+    b->check->table->rmsnorm_bwd(b->y, b->rstd + b->rows, b->y, b->z, b->x, b->w, b->rstd, b->rows, b->width);
+}
+
+static void bench_rmsnorm_bwd(struct check *check)
+{
+    struct bench bench = make_bench(check, 2048, 256);
+
+    report(&bench, run_rmsnorm_bwd, 4.0);
+}
+
+static void run_cross_entropy(void *arg)
+{
+    struct bench *b = arg;
+
+    b->check->table->cross_entropy(b->rstd, b->x, b->labels, b->rows, b->width);
+}
+
+static void bench_cross_entropy(struct check *check)
+{
+    struct bench bench = make_bench(check, 512, 2048);
+
+    report(&bench, run_cross_entropy, 1.0);
+}
+
+static void run_cross_entropy_grad(void *arg)
+{
+    struct bench *b = arg;
+
+    b->check->table->cross_entropy_grad(b->rstd, b->x, b->labels, b->rows, b->width, 1.0F);
+}
+
+static void bench_cross_entropy_grad(struct check *check)
+{
+    struct bench bench = make_bench(check, 512, 2048);
+
+    report(&bench, run_cross_entropy_grad, 2.0);
+}
+
+static void run_scatter_add(void *arg)
+{
+    struct bench *b = arg;
+
+    b->check->table->scatter_add(b->y, b->x, b->labels, b->rows, b->width, b->width);
+}
+
+static void bench_scatter_add(struct check *check)
+{
+    struct bench bench = make_bench(check, 2048, 256);
+
+    report(&bench, run_scatter_add, 3.0);
+}
+
+const struct check_case row_cases[] = {
+    {"rmsnorm_fwd", check_rmsnorm, bench_rmsnorm},
+    {"rmsnorm_bwd", check_rmsnorm_bwd, bench_rmsnorm_bwd},
+    {"cross_entropy", check_cross_entropy, bench_cross_entropy},
+    {"cross_entropy_grad", check_cross_entropy_grad, bench_cross_entropy_grad},
+    {"sum_rows", check_sum_rows, NULL},
+    {"scatter_add", check_scatter_add, bench_scatter_add},
+};
+const int n_row_cases = sizeof row_cases / sizeof *row_cases;

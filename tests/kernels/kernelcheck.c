@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kernelcheck [--bench] [--seed=N] [kernel]
+ *
+ * Runs the cases of the check_*.c files over all variants of kernels that this processor runs, the reference included
+ * (its guards count too). Prints a line for each kernel and variant: the number of values compared, the largest error
+ * as a part of the tolerance, and in units of the last place. --bench: GB/s or GF/s at the shapes of the debug model.
+ */
+#include "tests/kernels/kernelcheck.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/base/mem.h"
+
+enum { GUARD = 64, MAX_ARRAYS = 64, MESSAGES = 5 };
+
+static struct {
+    void *memory; /* guards included */
+    int64_t n;    /* elements between the guards; 0: no guards */
+} arrays[MAX_ARRAYS];
+static int n_arrays;
+
+static const uint32_t guard_bits = UINT32_C(0x7fe5a5a5); /* a NaN */
+
+float *check_array(struct check *check, int64_t n)
+{
+    float *memory = tt_calloc((size_t)(n + 2 * GUARD), sizeof *memory);
+
+    (void)check;
+    if (n_arrays == MAX_ARRAYS)
+        abort();
+    for (int64_t i = 0; i < n + 2 * GUARD; i++)
+        memcpy(memory + i, &guard_bits, sizeof guard_bits);
+    arrays[n_arrays].memory = memory;
+    arrays[n_arrays++].n = n;
+    return memory + GUARD;
+}
+
+static float draw(struct check *check, enum fill fill)
+{
+    double x = tt_rng_normal(&check->rng, check->drawn++, 0.0);
+
+    switch (fill) {
+    case FILL_TINY:
+        return (float)(x * 1e-40);
+    case FILL_LARGE:
+        return (float)(x * 1e12);
+    case FILL_ZERO:
+        return 0.0F;
+    default:
+        return (float)x;
+    }
+}
+
+float *check_filled(struct check *check, int64_t n, enum fill fill)
+{
+    float *x = check_array(check, n);
+
+    for (int64_t i = 0; i < n; i++)
+        x[i] = draw(check, fill);
+    if (fill == FILL_NAN)
+        x[check_draw(check, n)] = NAN;
+    return x;
+}
+
+int32_t *check_labels(struct check *check, int64_t n, int64_t limit, bool ignored)
+{
+    int32_t *labels = (int32_t *)(void *)check_array(check, n);
+
+    for (int64_t i = 0; i < n; i++)
+        labels[i] = ignored && i % 5 == 4 ? TT_LABEL_IGNORED : (int32_t)check_draw(check, limit);
+    return labels;
+}
+
+float *check_copy(struct check *check, const float *x, int64_t n)
+{
+    return memcpy(check_array(check, n), x, (size_t)n * sizeof *x);
+}
+
+double *check_doubles(struct check *check, int64_t n)
+{
+    double *x = tt_calloc((size_t)n, sizeof *x);
+
+    (void)check;
+    if (n_arrays == MAX_ARRAYS)
+        abort();
+    arrays[n_arrays].memory = x;
+    arrays[n_arrays++].n = 0;
+    return x;
+}
+
+int64_t check_draw(struct check *check, int64_t n)
+{
+    return (int64_t)(tt_rng_bits(&check->rng, check->drawn++) % (uint64_t)n);
+}
+
+double check_ulp(double x)
+{
+    return x < (double)FLT_MIN ? 0x1p-149 : ldexp(1.0, ilogb(x) - 23);
+}
+
+static void fail(struct check *check, const char *shape, const char *message)
+{
+    if (check->failures++ < MESSAGES)
+        printf("# %s (%s) %s: %s\n", check->kernel, check->table->name, shape, message);
+}
+
+void check_compare(struct check *check, const char *what, const char *shape, const float *got, const float *want,
+                   int64_t n, const double *tolerance, double ulps)
+{
+    char message[160];
+
+    for (int64_t i = 0; i < n; i++, check->compared++) {
+        double g = (double)got[i], w = (double)want[i], ulp = check_ulp(fabs(w));
+        double allowed = tolerance ? tolerance[i] : ulps * ulp, error = fabs(g - w);
+
+        if (!isfinite(w) && !isfinite(g))
+            continue;
+        if (isfinite(w) && isfinite(g) && error <= allowed) {
+            check->worst = fmax(check->worst, allowed > 0.0 ? error / allowed : 0.0);
+            if (allowed < 64.0 * ulp)
+                check->worst_ulp = fmax(check->worst_ulp, error / ulp);
+            continue;
+        }
+        (void)snprintf(message, sizeof message, "%s[%lld] is %.9g, wanted %.9g +- %.2g", what, (long long)i, g, w,
+                       allowed);
+        fail(check, shape, message);
+    }
+}
+
+void check_reset(struct check *check, const char *shape)
+{
+    for (int a = 0; a < n_arrays; a++) {
+        const float *memory = arrays[a].memory;
+
+        for (int64_t i = 0; arrays[a].n && i < GUARD; i++)
+            if (memcmp(memory + i, &guard_bits, sizeof guard_bits) != 0 ||
+                memcmp(memory + GUARD + arrays[a].n + i, &guard_bits, sizeof guard_bits) != 0) {
+                fail(check, shape, "wrote outside an array");
+                break;
+            }
+        tt_free(arrays[a].memory);
+    }
+    n_arrays = 0;
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double check_time(void (*fn)(void *arg), void *arg)
+{
+    double best = INFINITY, begin = seconds(), last = begin;
+
+    while (last - begin < 0.2) {
+        double now;
+
+        fn(arg);
+        now = seconds();
+        best = fmin(best, now - last);
+        last = now;
+    }
+    return best;
+}
+
+static const struct {
+    const struct check_case *cases;
+    const int *n;
+} groups[] = {
+    {math_cases, &n_math_cases},
+    {elementwise_cases, &n_elementwise_cases},
+    {row_cases, &n_row_cases},
+    {attention_cases, &n_attention_cases},
+};
+
+/* Returns whether the case held. */
+static bool run_case(const struct check_case *one, const struct tt_kernels *table, uint64_t seed, bool bench)
+{
+    struct check check = {.kernel = one->kernel, .table = table, .rng = tt_rng_make(seed, one->kernel)};
+
+    if (bench) {
+        if (one->bench)
+            one->bench(&check);
+        check_reset(&check, "bench");
+        return true;
+    }
+    one->check(&check);
+    printf("%s - %-18s %-8s %9lld values, worst %4.2f of the tolerance, %5.2f ulp\n",
+           check.failures || !check.compared ? "not ok" : "ok", one->kernel, table->name, (long long)check.compared,
+           check.worst, check.worst_ulp);
+    return check.failures == 0 && check.compared > 0;
+}
+
+/* Every kernel of the table has a case. */
+static bool all_covered(void)
+{
+    static const char *const names[] = {
+#define TT_KERNEL(name, args) #name,
+#include "core/ops/kernels.def"
+#undef TT_KERNEL
+    };
+    bool all = true;
+
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        bool found = false;
+
+        for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
+            for (int i = 0; i < *groups[g].n; i++)
+                found = found || strcmp(groups[g].cases[i].kernel, names[k]) == 0;
+        if (!found)
+            printf("not ok - %s has no case\n", names[k]);
+        all = all && found;
+    }
+    return all;
+}
+
+int main(int argc, char **argv)
+{
+    const char *only = NULL;
+    uint64_t seed = 1;
+    bool bench = false, good = all_covered();
+
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--bench") == 0)
+            bench = true;
+        else if (strncmp(argv[i], "--seed=", 7) == 0)
+            seed = strtoull(argv[i] + 7, NULL, 10);
+        else
+            only = argv[i];
+    }
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
+        for (int i = 0; i < *groups[g].n; i++)
+            for (int v = 0; tt_kernels_variant(v); v++)
+                if ((!only || strcmp(only, groups[g].cases[i].kernel) == 0) && !(bench && v == 0))
+                    good = run_case(&groups[g].cases[i], tt_kernels_variant(v), seed, bench) && good;
+    return good ? 0 : 1;
+}

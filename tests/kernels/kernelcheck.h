@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_KERNELS_KERNELCHECK_H
+#define TESTS_KERNELS_KERNELCHECK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/rng.h"
+#include "core/ops/kernels.h"
+
+/**
+ * kernelcheck: every variant of every kernel against its double-precision reference, on awkward shapes and values, with
+ * guard bytes around every array. Arrays come from check_array and live until the end of the case (check_reset).
+ */
+enum fill { FILL_NORMAL, FILL_TINY, FILL_LARGE, FILL_ZERO, FILL_NAN, N_FILLS };
+
+struct check {
+    const char *kernel;
+    const struct tt_kernels *table; /* the variant under test */
+    struct tt_rng rng;
+    uint64_t drawn; /* numbers taken from rng */
+    int64_t compared, failures;
+    double worst;     /* largest error as a part of its tolerance */
+    double worst_ulp; /* among elements of normal size, where nothing cancels */
+};
+
+/** n floats between guards, filled with NaN: what a kernel forgets to write shows. */
+float *check_array(struct check *check, int64_t n);
+
+/** The same with random contents: about N(0, 1), denormal, about 1e12, zero, or N(0, 1) with one NaN among them. */
+float *check_filled(struct check *check, int64_t n, enum fill fill);
+
+/** n labels in [0, limit); every fifth is TT_LABEL_IGNORED when ignored. */
+int32_t *check_labels(struct check *check, int64_t n, int64_t limit, bool ignored);
+
+/** A copy of an array of check_array. */
+float *check_copy(struct check *check, const float *x, int64_t n);
+
+/**
+ * |got - want| <= tolerance[i], an absolute number, or `ulps` units of want's last place where tolerance is NULL; non-finite
+ * where the reference is, and nowhere else. shape goes into the message.
+ */
+void check_compare(struct check *check, const char *what, const char *shape, const float *got, const float *want,
+                   int64_t n, const double *tolerance, double ulps);
+
+/** Checks the guards of all arrays and frees them. */
+void check_reset(struct check *check, const char *shape);
+
+/** Scratch that check_reset frees. */
+double *check_doubles(struct check *check, int64_t n);
+
+/** Runs fn until 0.2 s have passed, several times; the shortest time of one call in seconds. */
+double check_time(void (*fn)(void *arg), void *arg);
+
+/** A random integer in [0, n). */
+int64_t check_draw(struct check *check, int64_t n);
+
+/** The cases: what is checked and timed. */
+struct check_case {
+    const char *kernel;
+    void (*check)(struct check *check);
+    void (*bench)(struct check *check); /* prints a line */
+};
+
+extern const struct check_case elementwise_cases[], row_cases[], attention_cases[], math_cases[];
+extern const int n_elementwise_cases, n_row_cases, n_attention_cases, n_math_cases;
+
+/** One unit in the last place of a float of size x. */
+double check_ulp(double x);
+
+#endif

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/base/file.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/data/dataset.h"
+
+#define DATA TT_SOURCE_DIR "/tests/unit/data/"
+
+static char folder[] = "/tmp/titan_dataset_XXXXXX";
+static struct tt_tokenizer *tokenizer;
+static struct tt_dataset_ref ref;
+
+/* A path in the test's folder; good for the next 15 calls. */
+static const char *at(const char *name)
+{
+    static char paths[16][256];
+    static int next;
+    char *path = paths[next++ % 16];
+
+    (void)snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static const char *put(const char *name, const void *bytes, size_t size)
+{
+    const char *path = at(name);
+
+    if (tt_file_replace(path, bytes, size) < 0)
+        fail_msg("%s", tt_error_message());
+    return path;
+}
+
+static const char *put_text(const char *name, const char *text)
+{
+    return put(name, text, strlen(text));
+}
+
+static int prepare(const char *name, const char *path, const char *field)
+{
+    struct tt_dataset_spec spec = {.name = name,
+                                   .path = path,
+                                   .text_field = field,
+                                   .tokenizer = tokenizer,
+                                   .vocab_size = 2048,
+                                   .cache_dir = at("cache")};
+
+    return tt_dataset_prepare(&spec, &ref);
+}
+
+static struct tt_dataset *open_dataset(const char *name, const char *path, const char *field)
+{
+    struct tt_dataset *d = NULL;
+
+    if (prepare(name, path, field) < 0 || tt_dataset_open(&ref, &d) < 0)
+        fail_msg("%s", tt_error_message());
+    return d;
+}
+
+static void expect_failure(int rc, int code, const char *message)
+{
+    assert_int_equal(rc, code);
+    if (!strstr(tt_error_message(), message))
+        fail_msg("'%s' instead of '%s'", tt_error_message(), message);
+}
+
+/* Each document is BOS, the text, EOS. */
+static void expect_documents(const struct tt_dataset *d, int n, const char *const *texts)
+{
+    assert_int_equal(d->ref.info.n_documents, n);
+    for (int i = 0; i < n; i++) {
+        int64_t begin = d->offsets[i], size = d->offsets[i + 1] - begin;
+        int32_t *ids = tt_calloc((size_t)size, sizeof *ids);
+        struct tt_text text = {0};
+
+        tt_dataset_copy(d, begin, size, ids);
+        assert_int_equal(ids[0], tt_tokenizer_bos(tokenizer));
+        assert_int_equal(ids[size - 1], tt_tokenizer_eos(tokenizer));
+        tt_text_add_bytes(&text, "", 0);
+        assert_int_equal(tt_tokenizer_decode(tokenizer, ids + 1, size - 2, &text), 0);
+        assert_string_equal(text.text, texts[i]);
+        tt_text_release(&text);
+        tt_free(ids);
+    }
+}
+
+static void builtin_corpora_have_their_chapters(void **state)
+{
+    struct tt_dataset *d = open_dataset("kjv", NULL, NULL);
+
+    (void)state;
+    assert_int_equal(d->ref.info.n_documents, 1130);
+    assert_int_equal(d->ref.info.n_tokens, 1068459);
+    assert_int_equal(d->ref.info.item_size, 2);
+    assert_int_equal(d->offsets[1130], 1068459);
+    tt_dataset_free(d);
+    d = open_dataset("kjv_validation", NULL, NULL);
+    assert_int_equal(d->ref.info.n_documents, 59);
+    assert_int_equal(d->ref.info.n_tokens, 55367);
+    tt_dataset_free(d);
+}
+
+static void json_lines_are_read_plain_and_packed(void **state)
+{
+    static const char *const names[] = {DATA "docs.jsonl", DATA "docs.jsonl.gz", DATA "docs.jsonl.zst"};
+    static const char *const texts[] = {"In the beginning", "was the Word \xc3\xa9", "last without newline"};
+    static const char *const urls[] = {"a", "b"};
+    uint64_t digest = 0;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct tt_dataset *d = open_dataset(i ? "jsonl" : "c4", names[i], NULL);
+
+        expect_documents(d, 3, texts);
+        if (i)
+            assert_true(d->ref.info.digest == digest);
+        digest = d->ref.info.digest;
+        tt_dataset_free(d);
+    }
+    expect_failure(prepare("jsonl", names[0], "url"), TT_EDATA, "docs.jsonl:4: no string field 'url' (fields: text)");
+    (void)put_text("url.jsonl", "{\"url\": \"a\"}\n{\"url\": \"b\"}\n");
+    {
+        struct tt_dataset *d = open_dataset("jsonl", at("url.jsonl"), "url");
+
+        expect_documents(d, 2, urls);
+        tt_dataset_free(d);
+    }
+}
+
+static void folders_are_read_in_the_order_of_names(void **state)
+{
+    static const char *const texts[] = {"alpha", "beta\n", "gamma"};
+    static const char *const lines[] = {"one", "two"};
+    struct tt_dataset *d;
+
+    (void)state;
+    assert_int_equal(tt_folder_make(at("many/sub")), 0);
+    (void)put_text("many/b.txt", "\xef\xbb\xbf"
+                                 "beta\n"); /* a byte order mark is no text */
+    (void)put_text("many/a.txt", "alpha");
+    (void)put_text("many/sub/c.txt", "gamma");
+    (void)put_text("many/empty.txt", "");
+    (void)put_text("many/.hidden", "no");
+    d = open_dataset("text", at("many"), NULL);
+    expect_documents(d, 3, texts);
+    tt_dataset_free(d);
+    assert_int_equal(tt_folder_make(at("lines")), 0);
+    (void)put_text("lines/2.jsonl", "{\"text\": \"two\"}");
+    (void)put_text("lines/1.json", "{\"text\": \"one\"}\n");
+    (void)put_text("lines/README", "not data");
+    d = open_dataset("jsonl", at("lines"), NULL);
+    expect_documents(d, 2, lines);
+    tt_dataset_free(d);
+}
+
+static void broken_text_is_named_with_its_place(void **state)
+{
+    static const struct {
+        const char *dataset, *content, *message;
+    } bad[] = {
+        {"jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"\n", "bad:2:"},
+        {"jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"\n", "invalid JSON: "},
+        {"jsonl", "{\"text\": \"a\"} {\n", "bad:1:15: invalid JSON: end of file expected"},
+        {"jsonl", "{\"content\": \"a\", \"url\": \"u\"}\n",
+         "bad:1: no string field 'text' (fields: content, url)\nhelp: set training.text_field=content"},
+        {"jsonl", "{\"text\": 7}\n", "bad:1: field 'text' is a number, wanted a string"},
+        {"jsonl", "[1, 2]\n", "bad:1: the line is an array, wanted an object with a field 'text'"},
+        {"jsonl", "[\n{\"text\": \"a\"}\n]\n", "bad:1: the file is one JSON document over many lines"},
+        {"jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\xff\"}\n", "bad:2: invalid UTF-8 at byte 25 of the file (0xff)"},
+        {"text",
+         "one\ntwo\nthr\xe4"
+         "e\n",
+         "bad:3: invalid UTF-8 at byte 11 of the file (0xe4)"},
+        {"jsonl", "", "bad' holds no text (1 file, 0 documents, all empty)"},
+        {"jsonl", "\n \r\n", "bad' holds no text (1 file, 0 documents, all empty)"},
+        {"jsonl", "{\"text\": \"\"}\n", "bad' holds no text (1 file, 1 documents, all empty)"},
+        {"text", "", "bad' holds no text"},
+        {"text", "version https://git-lfs.github.com/spec/v1\noid", "bad' is a Git LFS pointer"},
+        {"jsonl", "\n<!DOCTYPE html><html>", "bad' is a web page, not data"},
+        {"jsonl", "<html>", "bad' is a web page, not data"},
+        {"jsonl", "PAR1xxxx", "bad' is a Parquet file, which titan does not read"},
+        {"jsonl", "\x1f\x8b\x08not gzip at all", "bad: cannot unpack at byte"},
+        {"jsonl", "\x28\xb5\x2f\xfdnot zstd", "bad: cannot unpack at byte"},
+        {"jsonl", "\x28\xb5\x2f\xfd", "bad: cannot unpack at byte 4 of 4: the file is truncated"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        expect_failure(prepare(bad[i].dataset, put_text("bad", bad[i].content), NULL), TT_EDATA, bad[i].message);
+    assert_int_equal(tt_folder_make(at("nothing")), 0);
+    expect_failure(prepare("text", at("nothing"), NULL), TT_EDATA, "nothing' holds no files");
+    expect_failure(prepare("jsonl", at("nothing"), NULL), TT_EDATA, "holds no files named .jsonl");
+    expect_failure(prepare("text", at("no such"), NULL), TT_EDATA, "no such file");
+    expect_failure(prepare("jsonl", NULL, NULL), TT_EUSAGE, "dataset 'jsonl' needs a path");
+    expect_failure(prepare("jsonll", NULL, NULL), TT_EUSAGE, "help: did you mean 'jsonl'?");
+    expect_failure(prepare("jsonl_sft", "x", NULL), TT_EUSAGE, "not built yet");
+}
+
+static void truncated_packed_text_is_refused(void **state)
+{
+    static const char *const names[] = {DATA "docs.jsonl.gz", DATA "docs.jsonl.zst"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char *bytes = NULL;
+        size_t size = 0;
+
+        assert_int_equal(tt_file_read(names[i], &bytes, &size), 0);
+        expect_failure(prepare("jsonl", put("cut", bytes, size - 10), NULL), TT_EDATA, "the file is truncated");
+        tt_free(bytes);
+    }
+}
+
+static void gzip_members_follow_one_another(void **state)
+{
+    char *bytes = NULL, *twice;
+    size_t size = 0;
+    struct tt_dataset *d;
+
+    (void)state;
+    assert_int_equal(tt_file_read(DATA "docs.jsonl.gz", &bytes, &size), 0);
+    twice = tt_calloc(2 * size, 1);
+    memcpy(twice, bytes, size);
+    memcpy(twice + size, bytes, size);
+    /* the last line of the first member has no end, so the two make one line, which is not JSON */
+    expect_failure(prepare("jsonl", put("twice.gz", twice, 2 * size), NULL), TT_EDATA, "twice.gz:4:");
+    d = open_dataset("text", at("twice.gz"), NULL);
+    assert_int_equal(d->ref.info.n_documents, 1);
+    tt_dataset_free(d);
+    tt_free(bytes);
+    tt_free(twice);
+}
+
+static char noted[512];
+
+static void take_note(void *arg, enum tt_log_level level, const char *text)
+{
+    (void)arg;
+    (void)level;
+    (void)snprintf(noted, sizeof noted, "%s", text);
+}
+
+static struct timespec modified(const char *path)
+{
+    struct stat st;
+
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_mtim;
+}
+
+static void caches_are_kept_and_damaged_ones_made_again(void **state)
+{
+    const char *path = put_text("cached.txt", "In the beginning God created the heaven and the earth.");
+    char *bytes = NULL, *cache;
+    struct timespec before, after;
+    uint64_t digest;
+    size_t size = 0;
+
+    (void)state;
+    assert_int_equal(prepare("text", path, NULL), 0);
+    cache = tt_strdup(ref.path);
+    digest = ref.info.digest;
+    before = modified(cache);
+    assert_int_equal(prepare("text", at("cached.txt"), NULL), 0);
+    after = modified(cache);
+    assert_memory_equal(&before, &after, sizeof after); /* not written again */
+    assert_int_equal(tt_file_read(cache, &bytes, &size), 0);
+    tt_log_set_sink(take_note, NULL);
+    for (size_t damage = 0; damage <= size; damage += 3) { /* a bit of every third byte, then the end cut off */
+        char *copy = tt_calloc(size, 1);
+
+        memcpy(copy, bytes, size);
+        if (damage < size)
+            copy[damage] ^= 4;
+        assert_int_equal(tt_file_replace(cache, copy, damage < size ? size : size - 1), 0);
+        noted[0] = 0;
+        assert_int_equal(prepare("text", at("cached.txt"), NULL), 0);
+        assert_non_null(strstr(noted, "making the token cache again: "));
+        assert_true(ref.info.digest == digest);
+        tt_free(copy);
+    }
+    tt_log_set_sink(NULL, NULL);
+    (void)put_text("cached.txt", "In the beginning was the Word.");
+    assert_int_equal(prepare("text", at("cached.txt"), NULL), 0);
+    assert_string_not_equal(ref.path, cache);
+    tt_free(bytes);
+    tt_free(cache);
+}
+
+static void failed_packing_leaves_nothing(void **state)
+{
+    struct tt_dataset_spec spec = {
+        .name = "jsonl", .path = put_text("half.jsonl", "{\"text\": \"a\"}\n{"), .tokenizer = tokenizer};
+    struct tt_token_info info;
+    char **names = NULL;
+    int n = 0;
+
+    (void)state;
+    assert_int_equal(tt_folder_make(at("out")), 0);
+    expect_failure(tt_dataset_pack(&spec, at("out/x.tokens"), &info), TT_EDATA, "half.jsonl:2:");
+    assert_int_equal(tt_folder_list(at("out"), &names, &n), 0);
+    assert_int_equal(n, 0);
+    tt_names_free(names, n);
+    expect_failure(tt_dataset_pack(&spec, at("no/such/x.tokens"), &info), TT_EIO, "cannot create '");
+    spec.name = "tokens";
+    expect_failure(tt_dataset_pack(&spec, at("out/x.tokens"), &info), TT_EUSAGE, "is packed already");
+}
+
+static void packed_files_train_as_their_text_does(void **state)
+{
+    struct tt_dataset_spec spec = {.name = "jsonl", .path = DATA "docs.jsonl", .tokenizer = tokenizer};
+    static const char *const texts[] = {"In the beginning", "was the Word \xc3\xa9", "last without newline"};
+    struct tt_token_info info;
+    struct tt_dataset *d;
+    char *bytes = NULL;
+    size_t size = 0;
+
+    (void)state;
+    assert_int_equal(tt_dataset_pack(&spec, at("docs.tokens"), &info), 0);
+    d = open_dataset("tokens", at("docs.tokens"), NULL);
+    expect_documents(d, 3, texts);
+    assert_memory_equal(&d->ref.info, &info, sizeof info);
+    assert_true(info.tokenizer_hash == tt_tokenizer_hash(tokenizer));
+    tt_dataset_free(d);
+    assert_int_equal(tt_file_read(at("docs.tokens"), &bytes, &size), 0);
+    (void)put("cut.tokens", bytes, size - 8);
+    expect_failure(prepare("tokens", at("cut.tokens"), NULL), TT_EDATA, "is truncated: ");
+    (void)put("cut.tokens", bytes, 100);
+    expect_failure(prepare("tokens", at("cut.tokens"), NULL), TT_EDATA, "less than its header");
+    bytes[200] ^= 1;
+    (void)put("bent.tokens", bytes, size);
+    expect_failure(prepare("tokens", at("bent.tokens"), NULL), TT_EDATA, "does not have the checksum");
+    tt_free(bytes);
+}
+
+static void foreign_token_files_are_read(void **state)
+{
+    int32_t llmc[256 + 2] = {20240520, 1, 4};
+    const uint16_t tokens[4] = {5, 2047, 0, 9};
+    int32_t ids[4];
+    struct tt_dataset *d;
+
+    (void)state;
+    memcpy(llmc + 256, tokens, sizeof tokens);
+    (void)put("llmc.bin", llmc, sizeof llmc);
+    (void)put("raw.bin", tokens, sizeof tokens);
+    for (int i = 0; i < 2; i++) {
+        d = i ? open_dataset("tokens_u16", at("raw.bin"), NULL) : open_dataset("tokens", at("llmc.bin"), NULL);
+        assert_int_equal(d->ref.info.n_tokens, 4);
+        assert_int_equal(d->ref.info.n_documents, 1);
+        assert_null(d->offsets);
+        assert_int_equal(d->ref.info.max_id, 2047);
+        tt_dataset_copy(d, 1, 3, ids);
+        assert_int_equal(ids[0], 2047);
+        assert_int_equal(ids[2], 9);
+        tt_dataset_free(d);
+    }
+}
+
+static void wrong_token_files_are_refused(void **state)
+{
+    int32_t llmc[256 + 2] = {20240520, 1, 5};
+    const uint16_t tokens[4] = {5, 2047, 4000, 9};
+    struct tt_dataset_spec spec = {.name = "kjv", .tokenizer = tokenizer, .vocab_size = 2000, .cache_dir = at("cache")};
+
+    (void)state;
+    (void)put("llmc.bin", llmc, sizeof llmc);
+    expect_failure(prepare("tokens", at("llmc.bin"), NULL), TT_EDATA,
+                   "is truncated or damaged: its header says 5 tokens, 1034 bytes, the file has 1032");
+    llmc[1] = 3;
+    expect_failure(prepare("tokens", put("llmc.bin", llmc, sizeof llmc), NULL), TT_EDATA, "of version 3, wanted 1");
+    expect_failure(prepare("tokens", put("llmc.bin", llmc, 1000), NULL), TT_EDATA, "less than llm.c's header");
+    llmc[1] = 1;
+    llmc[2] = 0;
+    expect_failure(prepare("tokens", put("llmc.bin", llmc, 1024), NULL), TT_EDATA, "holds no tokens");
+    expect_failure(prepare("tokens", put("raw.bin", tokens, sizeof tokens), NULL), TT_EDATA,
+                   "is neither a token file of titan nor one of llm.c\nhelp: for headerless uint16");
+    expect_failure(prepare("tokens_u16", at("raw.bin"), NULL), TT_EDATA,
+                   "raw.bin: token id 4000 at position 2, but model.vocab_size is 2048 (largest id in the file: 4000)");
+    expect_failure(prepare("tokens_u16", put("raw.bin", tokens, 7), NULL), TT_EDATA, "an odd number of bytes (7)");
+    expect_failure(prepare("tokens_u16", put("raw.bin", tokens, 0), NULL), TT_EDATA, "raw.bin' is empty");
+    expect_failure(tt_dataset_prepare(&spec, &ref), TT_EUSAGE,
+                   "the tokenizer has 2048 tokens (built-in tokenizer.json), "
+                   "model.vocab_size is 2000");
+}
+
+static void a_file_that_changed_is_not_mapped(void **state)
+{
+    const uint16_t tokens[4] = {5, 2047, 0, 9};
+    struct tt_dataset *d = NULL;
+
+    (void)state;
+    assert_int_equal(prepare("tokens_u16", put("moving.bin", tokens, sizeof tokens), NULL), 0);
+    (void)put("moving.bin", tokens, 6);
+    expect_failure(tt_dataset_open(&ref, &d), TT_EDATA, "moving.bin' has 6 bytes here, 8 were prepared");
+}
+
+static int start(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? tt_tokenizer_load(NULL, &tokenizer) : -1;
+}
+
+static int finish(void **state)
+{
+    (void)state;
+    tt_tokenizer_free(tokenizer);
+    return tt_folder_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(builtin_corpora_have_their_chapters),
+        cmocka_unit_test(json_lines_are_read_plain_and_packed),
+        cmocka_unit_test(folders_are_read_in_the_order_of_names),
+        cmocka_unit_test(broken_text_is_named_with_its_place),
+        cmocka_unit_test(truncated_packed_text_is_refused),
+        cmocka_unit_test(gzip_members_follow_one_another),
+        cmocka_unit_test(caches_are_kept_and_damaged_ones_made_again),
+        cmocka_unit_test(failed_packing_leaves_nothing),
+        cmocka_unit_test(packed_files_train_as_their_text_does),
+        cmocka_unit_test(foreign_token_files_are_read),
+        cmocka_unit_test(wrong_token_files_are_refused),
+        cmocka_unit_test(a_file_that_changed_is_not_mapped),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, start, finish);
+}

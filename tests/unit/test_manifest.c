@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * manifest.json: written, read back, refused when it is not what was written; and folders that have none.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "checkpoint/consolidate.h"
+#include "checkpoint/inspect.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/source.h"
+#include "checkpoint/steps.h"
+#include "ckpt_support.h"
+#include "core/base/file.h"
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+
+static char *example(void)
+{
+    struct tt_manifest m = {0};
+    struct tt_manifest_tensor *t;
+    char *text;
+
+    m.meta = json_pack("{s:i,s:f,s:s}", "step", 12, "lr", 0.1, "note", "caf\xc3\xa9");
+    tt_manifest_add_file(&m, "model/shard-00001-model-00001-of-00001.safetensors", 4196)->crc = 0xdeadbeef;
+    t = tt_manifest_add_tensor(&m, TT_GROUP_MODEL, "norm.weight", TT_F32, 1, (int64_t[]){25});
+    t->digest = UINT64_MAX - 1;
+    TT_PUSH(t->chunk, t->n_chunks, t->cap_chunks) =
+        (struct tt_manifest_chunk){0, {1, {0}, {25}}, 4096, 4196, 0x01020304, true};
+    text = tt_manifest_text(&m);
+    tt_manifest_release(&m);
+    return text;
+}
+
+static void what_is_written_is_read(void **state)
+{
+    char *text = example(), *again;
+    struct tt_manifest m;
+    const struct tt_manifest_tensor *t;
+
+    (void)state;
+    assert_int_equal(tt_manifest_parse(text, strlen(text), "m", &m), 0);
+    assert_int_equal(json_integer_value(json_object_get(m.meta, "step")), 12);
+    assert_null(json_object_get(m.meta, "files"));
+    t = tt_manifest_find(&m, TT_GROUP_MODEL, "norm.weight");
+    assert_non_null(t);
+    assert_null(tt_manifest_find(&m, TT_GROUP_OPTIM, "norm.weight"));
+    assert_true(t->digest == UINT64_MAX - 1);
+    assert_int_equal(t->chunk[0].crc, 0x01020304);
+    assert_int_equal(m.file[0].crc, 0xdeadbeef);
+    assert_int_equal(tt_manifest_check_cover(&m), 0);
+    again = tt_manifest_text(&m);
+    assert_string_equal(again, text);
+    tt_free(again);
+    tt_free(text);
+    tt_manifest_release(&m);
+}
+
+/* One flipped bit anywhere, one byte less, one more. */
+static void nothing_else_is_read(void **state)
+{
+    char *text = example();
+    size_t size = strlen(text);
+    struct tt_manifest m;
+
+    (void)state;
+    for (size_t bit = 0; bit < 8 * size; bit++) {
+        text[bit / 8] = (char)(text[bit / 8] ^ (1 << bit % 8));
+        assert_int_equal(tt_manifest_parse(text, size, "m", &m), TT_EDATA);
+        text[bit / 8] = (char)(text[bit / 8] ^ (1 << bit % 8));
+    }
+    for (size_t n = 0; n < size; n++)
+        assert_int_equal(tt_manifest_parse(text, n, "m", &m), TT_EDATA);
+    assert_int_equal(tt_manifest_parse(text, size + 1, "m", &m), TT_EDATA);
+    tt_free(text);
+}
+
+static void names_of_steps(void **state)
+{
+    (void)state;
+    assert_int_equal(tt_step_number("step-0"), 0);
+    assert_int_equal(tt_step_number("step-120"), 120);
+    assert_int_equal(tt_step_number("step-0120"), -1);
+    assert_int_equal(tt_step_number("step-12x"), -1);
+    assert_int_equal(tt_step_number("step-"), -1);
+    assert_int_equal(tt_step_number("step--1"), -1);
+    assert_int_equal(tt_step_number(".tmp-step-3-x"), -1);
+    assert_int_equal(tt_step_number("step-99999999999999999999"), -1);
+}
+
+static void expect_equal_model(const char *a_path, const char *b_path, enum tt_dtype dtype)
+{
+    struct tt_source *a = NULL, *b = NULL;
+    enum tt_path_kind kind;
+    char *path = NULL;
+
+    assert_int_equal(tt_path_resolve(a_path, true, &kind, &path), 0);
+    assert_int_equal(tt_source_open(path, kind, &a), 0);
+    tt_free(path);
+    assert_int_equal(tt_path_resolve(b_path, true, &kind, &path), 0);
+    assert_int_equal(tt_source_open(path, kind, &b), 0);
+    tt_free(path);
+    assert_int_equal(tt_manifest_group_size(&a->manifest, TT_GROUP_MODEL, NULL), b->manifest.n_tensors);
+    for (int i = 0; i < b->manifest.n_tensors; i++) {
+        const struct tt_manifest_tensor *u = &b->manifest.tensor[i];
+        const struct tt_manifest_tensor *t = tt_manifest_find(&a->manifest, TT_GROUP_MODEL, u->name);
+        struct tt_box whole = tt_box_whole(u->ndim, u->shape);
+        size_t size = (size_t)tt_box_volume(&whole) * tt_dtype_size(dtype);
+        int64_t rows = u->ndim ? u->shape[0] : 1;
+        char *x = tt_calloc(size, 1), *y = tt_calloc(size, 1);
+
+        assert_non_null(t);
+        assert_int_equal(tt_source_read(a, t, 0, rows, dtype, x), 0);
+        assert_int_equal(tt_source_read(b, u, 0, rows, dtype, y), 0);
+        assert_memory_equal(x, y, size);
+        tt_free(x);
+        tt_free(y);
+    }
+    tt_source_free(a);
+    tt_source_free(b);
+}
+
+static void consolidated_models_are_equal(void **state)
+{
+    char *folder = test_folder(), *run = tt_format("%s/run", folder), *steps = tt_format("%s/checkpoint", run);
+    char *out = tt_format("%s/out", folder), *asset = tt_format("%s/tokenizer.json", out);
+    char *index = tt_format("%s/model.safetensors.index.json", out);
+    struct tt_consolidate what = {.source = run, .destination = out};
+    struct tt_consolidated done;
+    json_t *json = NULL;
+
+    (void)state;
+    assert_int_equal(test_save(&(struct test_job){steps, "run", 3, 2, .step = 4}), 0);
+    assert_int_equal(tt_ckpt_consolidate(&what, &done), 0);
+    assert_int_equal(done.files, 1);
+    expect_equal_model(run, out, TT_F32);
+    assert_true(tt_path_exists(asset));
+    assert_int_equal(tt_ckpt_consolidate(&what, &done), TT_EUSAGE);
+    assert_non_null(strstr(tt_error_message(), "--force replaces it"));
+    what.force = true;
+    what.max_shard_bytes = 100;
+    what.has_dtype = true;
+    what.dtype = TT_BF16;
+    assert_int_equal(tt_ckpt_consolidate(&what, &done), 0);
+    assert_true(done.files > 2);
+    assert_true(tt_path_exists(index));
+    expect_equal_model(run, out, TT_BF16);
+    what.destination = folder; /* holds other things */
+    assert_int_equal(tt_ckpt_consolidate(&what, &done), TT_EUSAGE);
+    assert_true(tt_path_exists(run));
+    assert_int_equal(tt_ckpt_inspect(out, &json), 0);
+    assert_string_equal(json_string_value(json_object_get(json, "kind")), "safetensors");
+    assert_int_equal(json_array_size(json_object_get(json, "tensors")), 8);
+    assert_true(json_is_null(json_object_get(json, "step")));
+    json_decref(json);
+    tt_free(index);
+    tt_free(asset);
+    tt_free(out);
+    tt_free(steps);
+    tt_free(run);
+    assert_int_equal(tt_folder_remove(folder), 0);
+    tt_free(folder);
+}
+
+static void a_damaged_source_is_not_consolidated(void **state)
+{
+    char *folder = test_folder(), *out = tt_format("%s-out", folder), *step = tt_format("%s/step-4", folder);
+    char *shard = tt_format("%s/model/shard-00002-model-00001-of-00001.safetensors", step);
+    struct tt_consolidate what = {.source = step, .destination = out};
+    struct tt_consolidated done;
+
+    (void)state;
+    assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = 4}), 0);
+    test_flip(shard, 8 * 9000);
+    assert_int_equal(tt_ckpt_consolidate(&what, &done), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "has checksum"));
+    assert_false(tt_path_exists(out));
+    assert_int_equal(tt_folder_remove(folder), 0);
+    tt_free(shard);
+    tt_free(step);
+    tt_free(out);
+    tt_free(folder);
+}
+
+static void inspect_says_what_a_checkpoint_is(void **state)
+{
+    static const char *const keys[] = {"step", "tokens", "mesh", "policy", "files", "tensors", "world", "run_id"};
+    char *folder = test_folder();
+    json_t *json = NULL, *first;
+
+    (void)state;
+    assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 2, .step = 4}), 0);
+    assert_int_equal(tt_ckpt_inspect(folder, &json), 0);
+    for (int i = 0; i < 8; i++)
+        assert_non_null(json_object_get(json, keys[i]));
+    assert_int_equal(json_integer_value(json_object_get(json, "tokens")), 4 * 2048);
+    assert_int_equal(json_array_size(json_object_get(json, "tensors")), 24);
+    first = json_array_get(json_object_get(json, "tensors"), 0);
+    assert_string_equal(json_string_value(json_object_get(first, "name")), "layers.0.attention.wq.weight");
+    assert_string_equal(json_string_value(json_object_get(first, "dtype")), "F32");
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(first, "shape"), 1)), 5);
+    json_decref(json);
+    assert_int_equal(tt_ckpt_list(folder, &json), 0);
+    first = json_array_get(json_object_get(json, "steps"), 0);
+    assert_true(json_is_true(json_object_get(first, "good")));
+    json_decref(json);
+    assert_int_equal(tt_folder_remove(folder), 0);
+    tt_free(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(nothing_else_is_read),
+        cmocka_unit_test(names_of_steps),
+        cmocka_unit_test(consolidated_models_are_equal),
+        cmocka_unit_test(a_damaged_source_is_not_consolidated),
+        cmocka_unit_test(inspect_says_what_a_checkpoint_is),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
