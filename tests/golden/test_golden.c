@@ -28,7 +28,7 @@
  * shows as 1e-2 or more.
  */
 #define WEIGHT_RMS_TOLERANCE  1e-3
-#define WEIGHT_MOST_TOLERANCE 0.05
+#define WEIGHT_MOST_TOLERANCE 0.02
 
 static int check(int rc)
 {
