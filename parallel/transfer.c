@@ -31,7 +31,7 @@ static int tag_of(const struct tt_instr *instr)
 static const struct tt_segment_list *members(struct tt_transfers *t, int i, const struct tt_unit *unit)
 {
     for (int m = 0; m < t->shard->n; m++) {
-        struct tt_segment *part = &t->segments[m * unit->n_params];
+        struct tt_segment *part = &t->segments[(size_t)m * (size_t)unit->n_params];
 
         for (int p = 0; p < unit->n_params; p++) {
             size_t bytes = (size_t)unit->params[p].chunk * sizeof(float);
