@@ -2,6 +2,7 @@
  *
  * titan: the command table.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -98,6 +99,7 @@ int main(int argc, char **argv)
 {
     const struct command *command;
 
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file-size limit is a failed write with a message, not a killed process */
     if (argc < 2) {
         usage(stderr);
         return tt_error_exit_code(TT_EUSAGE);

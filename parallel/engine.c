@@ -241,19 +241,28 @@ int tt_engine_validate(struct tt_engine *e, struct tt_step *step)
     return tt_executor_run(e->validate.executor, step);
 }
 
+/* What this rank found becomes the message of all, if it is the lowest that found anything. */
+static int agree_on_culprit(struct tt_engine *e, const char *first, const char *found)
+{
+    int rc = 0;
+
+    if (found[0])
+        rc = tt_fail(TT_ENONFINITE, "%s; the first value that is not finite is %s", first, found);
+    return tt_comm_agree(e->comm, rc);
+}
+
 int tt_engine_explain(struct tt_engine *e, struct tt_step *step)
 {
     char first[512], found[256];
     int rc = 0;
 
     (void)snprintf(first, sizeof first, "%s", tt_error_message());
+    /* parameters of all ranks first: a rank that only gathered a bad one would name what it computed with it */
+    tt_executor_bad_parameter(e->train.executor, found, sizeof found);
+    TT_TRY(agree_on_culprit(e, first, found));
     TT_TRY(tt_executor_explain(e->train.executor, step, found, sizeof found));
-    /* ranks agree on the lowest one that found something; none did when only the sum overflowed */
-    if (found[0])
-        rc = tt_fail(TT_ENONFINITE, "%s; the first value that is not finite is %s", first, found);
-    rc = tt_comm_agree(e->comm, rc);
-    if (rc == 0)
-        rc = tt_fail(TT_ENONFINITE, "%s; every single value is finite, their sum is not", first);
+    TT_TRY(agree_on_culprit(e, first, found));
+    rc = tt_fail(TT_ENONFINITE, "%s; every single value is finite, their sum is not", first);
 out:
     return rc;
 }

@@ -147,11 +147,12 @@ static bool all_finite(const float *data, int64_t n)
     return true;
 }
 
-static void look_at_parameters(struct tt_executor *ex)
+void tt_executor_bad_parameter(const struct tt_executor *ex, char *name, size_t name_size)
 {
     const struct tt_program *p = ex->program;
 
-    for (int v = 0; v < p->graph->n_values && !ex->bad[0]; v++) {
+    name[0] = 0;
+    for (int v = 0; v < p->graph->n_values && !name[0]; v++) {
         const struct tt_value *value = &p->graph->values[v];
         const struct tt_unit_param *place;
 
@@ -160,7 +161,7 @@ static void look_at_parameters(struct tt_executor *ex)
         place = tt_layout_param(p->layout, value->param);
         if (!all_finite(ex->state->param[p->layout->unit_of[value->param]] + place->offset,
                         place->valid_rows * place->width))
-            (void)snprintf(ex->bad, ex->bad_size, "parameter %s", value->name);
+            (void)snprintf(name, name_size, "parameter %s", value->name);
     }
 }
 
@@ -323,7 +324,6 @@ int tt_executor_explain(struct tt_executor *ex, struct tt_step *step, char *name
     name[0] = 0;
     ex->bad = name;
     ex->bad_size = name_size;
-    look_at_parameters(ex);
     rc = walk(ex, step, true);
     ex->bad = NULL;
     return rc;

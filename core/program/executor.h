@@ -67,9 +67,15 @@ struct tt_step {
 int tt_executor_run(struct tt_executor *executor, struct tt_step *step) TT_MUST_CHECK;
 
 /**
- * After TT_ENONFINITE: runs the same step again, looking at every value, and writes the name of the first that is not
- * finite on this rank ("parameter layers.0.attention.wq.weight", "layers.3.attention.o of microbatch 2") into name;
- * empty if none here. Collective. Changes nothing.
+ * Writes the first of this rank's parameters that holds a value that is not finite, "parameter
+ * layers.0.attention.wq.weight", into name; empty if none does. Not collective.
+ */
+void tt_executor_bad_parameter(const struct tt_executor *executor, char *name, size_t name_size);
+
+/**
+ * After TT_ENONFINITE, on the same inputs: runs the step again up to the clip, looking at every value, and writes the
+ * first that is not finite on this rank, "layers.3.attention.o of microbatch 2", into name; empty if none here.
+ * Collective. Changes no parameter.
  */
 int tt_executor_explain(struct tt_executor *executor, struct tt_step *step, char *name, size_t name_size) TT_MUST_CHECK;
 

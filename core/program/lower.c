@@ -331,6 +331,17 @@ static void lower_all_reduce(struct lowering *w, const struct tt_instr *from)
     operand(w, staging ? made_here(w, TT_MEMORY_STAGING, staging) : TT_NONE);
 }
 
+/* Until the step is known to be good its inputs stay: tt_executor_explain runs it a second time. */
+static void lower_clip(struct lowering *w, const struct tt_instr *from)
+{
+    struct tt_program *p = w->program;
+
+    begin_instr(w, from);
+    for (int b = 0; b < p->n_buffers; b++)
+        if (p->buffers[b].kind == TT_MEMORY_INPUT)
+            p->buffers[b].last = p->n_instrs - 1;
+}
+
 static int lower_instr(struct lowering *w, const struct tt_instr *from)
 {
     bool sharded = w->sharded, replicated = w->in.layout->replicate_degree > 1;
@@ -375,7 +386,7 @@ static int lower_instr(struct lowering *w, const struct tt_instr *from)
         operand(w, w->sum[from->unit]);
         return 0;
     case TT_CLIP:
-        begin_instr(w, from);
+        lower_clip(w, from);
         return 0;
     default:
         return tt_fail(TT_EINTERNAL, "a schedule cannot hold '%s'", tt_instr_name(from->kind));

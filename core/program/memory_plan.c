@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The memory plan: offsets in one arena for buffers whose lifetimes are known. Minimal peak is NP-hard; two heuristics
- * are tried and the better kept:
+ * The memory plan: offsets in one arena for buffers whose lifetimes are known. Minimal peak is NP-hard; heuristics are
+ * tried and the best result kept:
  *   in time order, each buffer into the tightest free gap (a malloc that knows the future only by its past);
- *   by size, largest first, each at the lowest offset that is free during its whole life (better, but quadratic).
+ *   in an order of importance, each at the lowest offset that is free during its whole life (better, but quadratic);
+ *   the same again with what stuck out put first, while that is cheap.
+ * All of it is a function of the lifetimes, so every rank and every run gets the same plan.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,9 @@
 enum {
     ALIGNMENT = 64,          /* cache line, and the widest vector */
     QUADRATIC_LIMIT = 20000, /* buffers; beyond, only the time-ordered plan */
+    CLOSE = 100,             /* a plan within 1 % of the bound is good enough */
+    MOST_ROUNDS = 64,
+    MOST_WORK = 200000000, /* pairs of buffers looked at, some tenths of a second */
 };
 
 static int64_t rounded(int64_t bytes)
@@ -44,20 +49,44 @@ static int64_t largest_live_sum(const struct tt_buffer *buffers, int n, int n_in
     return most;
 }
 
-/* --- by size --- */
+/* --- in an order of importance --- */
 
-struct sized {
+struct ranked {
+    int64_t key; /* larger first; then larger buffers first */
     int64_t bytes;
     int index;
 };
 
-static int compare_sized(const void *a, const void *b)
+static int compare_ranked(const void *a, const void *b)
 {
-    const struct sized *x = a, *y = b;
+    const struct ranked *x = a, *y = b;
 
+    if (x->key != y->key)
+        return x->key > y->key ? -1 : 1;
     if (x->bytes != y->bytes)
         return x->bytes > y->bytes ? -1 : 1;
     return x->index < y->index ? -1 : 1;
+}
+
+/* What makes a buffer hard to place, so that it should come early: a long life, size, or both. */
+enum importance { BY_LIFE, BY_SIZE, BY_AREA, IMPORTANCES };
+
+static int64_t importance_of(const struct tt_buffer *b, enum importance by)
+{
+    int64_t life = b->last - b->first + 1;
+
+    return by == BY_LIFE ? life : by == BY_SIZE ? rounded(b->bytes) : rounded(b->bytes) * life;
+}
+
+static void rank(const struct tt_buffer *buffers, int n, enum importance by, struct ranked *order)
+{
+    int k = 0;
+
+    for (int b = 0; b < n; b++)
+        if (buffers[b].root == b)
+            order[k++] = (struct ranked){importance_of(&buffers[b], by), rounded(buffers[b].bytes), b};
+    if (k)
+        qsort(order, (size_t)k, sizeof *order, compare_ranked);
 }
 
 /* Lowest offset at which `bytes` fit beside the placed buffers (sorted by offset) that live at the same time. */
@@ -78,9 +107,9 @@ static int64_t lowest_fit(const struct tt_buffer *buffers, const int *placed, in
     return end;
 }
 
-static int64_t plan_by_size(struct tt_buffer *buffers, const struct sized *order, int n)
+/* Each buffer at the lowest offset that is free during its whole life; quadratic. placed has room for n. */
+static int64_t plan_in_order(struct tt_buffer *buffers, const struct ranked *order, int n, int *placed)
 {
-    int *placed = tt_calloc((size_t)n + 1, sizeof *placed);
     int64_t high = 0;
 
     for (int k = 0; k < n; k++) {
@@ -96,8 +125,20 @@ static int64_t plan_by_size(struct tt_buffer *buffers, const struct sized *order
         }
         placed[at] = order[k].index;
     }
-    tt_free(placed);
     return high;
+}
+
+/* Puts the last of the buffers that reach up to `high` first. */
+static void promote_highest(const struct tt_buffer *buffers, struct ranked *order, int n, int64_t high)
+{
+    int k = n - 1;
+    struct ranked top;
+
+    while (k > 0 && buffers[order[k].index].offset + rounded(buffers[order[k].index].bytes) < high)
+        k--;
+    top = order[k];
+    memmove(order + 1, order, (size_t)k * sizeof *order);
+    order[0] = top;
 }
 
 /* --- in time order --- */
@@ -206,34 +247,75 @@ static int64_t plan_in_time_order(struct tt_buffer *buffers, int n, int n_instrs
     return gaps.high;
 }
 
+/* --- the best of them --- */
+
+struct search {
+    struct tt_buffer *buffers;
+    int n;       /* buffers */
+    int n_roots; /* that have memory of their own */
+    struct ranked *order;
+    int *placed;
+    int64_t *best; /* offsets of the best plan so far */
+    int64_t best_high;
+};
+
+static void keep_if_better(struct search *s, int64_t high)
+{
+    if (high >= s->best_high)
+        return;
+    s->best_high = high;
+    for (int b = 0; b < s->n; b++)
+        s->best[b] = s->buffers[b].offset;
+}
+
+/*
+ * Every order of importance, then the best one again and again with whatever reached highest put first, until the
+ * plan is within one part in `CLOSE` of the bound or has cost enough.
+ */
+static void search(struct search *s, int64_t live_bytes)
+{
+    int64_t enough = live_bytes + live_bytes / CLOSE, high = 0, best = INT64_MAX;
+    int64_t rounds = MOST_WORK / ((int64_t)s->n_roots * s->n_roots + 1);
+    enum importance best_by = BY_LIFE;
+
+    for (enum importance by = BY_LIFE; by < IMPORTANCES && s->best_high > enough; by++) {
+        rank(s->buffers, s->n, by, s->order);
+        high = plan_in_order(s->buffers, s->order, s->n_roots, s->placed);
+        keep_if_better(s, high);
+        if (high < best) {
+            best = high;
+            best_by = by;
+        }
+    }
+    if (s->best_high <= enough)
+        return;
+    rank(s->buffers, s->n, best_by, s->order);
+    high = plan_in_order(s->buffers, s->order, s->n_roots, s->placed);
+    for (int64_t r = 0; r < rounds && r < MOST_ROUNDS && s->best_high > enough; r++) {
+        promote_highest(s->buffers, s->order, s->n_roots, high);
+        high = plan_in_order(s->buffers, s->order, s->n_roots, s->placed);
+        keep_if_better(s, high);
+    }
+}
+
 int64_t tt_memory_plan(struct tt_buffer *buffers, int n, int n_instrs, int64_t *ret_live_bytes, int *ret_peak)
 {
-    struct sized *order = tt_calloc((size_t)n + 1, sizeof *order);
-    int64_t *offsets = NULL;
-    int64_t high;
-    int n_roots = 0;
+    struct search s = {.buffers = buffers, .n = n, .best_high = INT64_MAX};
 
+    s.order = tt_calloc((size_t)n + 1, sizeof *s.order);
+    s.placed = tt_calloc((size_t)n + 1, sizeof *s.placed);
+    s.best = tt_calloc((size_t)n + 1, sizeof *s.best);
+    for (int b = 0; b < n; b++)
+        s.n_roots += buffers[b].root == b;
+    *ret_live_bytes = largest_live_sum(buffers, n, n_instrs, ret_peak);
+    keep_if_better(&s, plan_in_time_order(buffers, n, n_instrs));
+    if (s.n_roots <= QUADRATIC_LIMIT)
+        search(&s, *ret_live_bytes);
     for (int b = 0; b < n; b++)
         if (buffers[b].root == b)
-            order[n_roots++] = (struct sized){buffers[b].bytes, b};
-    *ret_live_bytes = largest_live_sum(buffers, n, n_instrs, ret_peak);
-    high = plan_in_time_order(buffers, n, n_instrs);
-    if (high > *ret_live_bytes && n_roots <= QUADRATIC_LIMIT) {
-        int64_t by_size;
-
-        offsets = tt_calloc((size_t)n + 1, sizeof *offsets);
-        for (int b = 0; b < n; b++)
-            offsets[b] = buffers[b].offset;
-        if (n_roots)
-            qsort(order, (size_t)n_roots, sizeof *order, compare_sized);
-        by_size = plan_by_size(buffers, order, n_roots);
-        if (by_size < high)
-            high = by_size;
-        else
-            for (int b = 0; b < n; b++)
-                buffers[b].offset = offsets[b];
-    }
-    tt_free(offsets);
-    tt_free(order);
-    return high;
+            buffers[b].offset = s.best[b];
+    tt_free(s.order);
+    tt_free(s.placed);
+    tt_free(s.best);
+    return s.best_high;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_GRAD_CASES_H
-#define TESTS_GRAD_CASES_H
+#ifndef TT_GRAD_CASES_H
+#define TT_GRAD_CASES_H
 
 #include "core/graph/graph.h"
 

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Makes the reference runs of this folder that are titan's own: `make_reference.py [CASE...]`, into data/CASE.
+
+Needs torch, transformers, numpy and safetensors (no accelerator, no downloads; a minute of CPU). A case is a Hugging Face
+Llama with made-up weights, trained in float64 by plain PyTorch: AdamW, norm clipping, torchtitan's learning rates. It leaves
+    config.json, model.safetensors   the model before the first step, float32
+    tokens.bin                       llm.c's format: 256 int32 of header, then uint16
+    final.safetensors                the weights after the last step
+    expect.json                      the recipe, and the loss, gradient norm and learning rate of every step
+data/llama3 and data/llama3_tied_scaled were made the same way, earlier.
+"""
+import json
+import math
+import pathlib
+import sys
+
+import numpy
+import torch
+from safetensors.torch import save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+DATA = pathlib.Path(__file__).resolve().parent / "data"
+
+CASES = {
+    # Odd sizes, one kv head for five, a batch that 1, 2, 3, 4, 6 and 12 ranks can share, a schedule with a plateau.
+    "llama3_three": {
+        "seed": 11, "weight_std": 0.08,
+        "model": {"hidden_size": 40, "num_hidden_layers": 3, "num_attention_heads": 5, "num_key_value_heads": 1,
+                  "intermediate_size": 88, "vocab_size": 331, "tie_word_embeddings": False},
+        "seq_len": 32, "global_batch_size": 12, "steps": 10, "max_norm": 1.0,
+        "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
+        "lr_scheduler": {"warmup_steps": 2, "decay_ratio": 0.5, "decay_type": "sqrt", "min_lr_factor": 0.0},
+    },
+    # Clipping by a factor of a hundred at every step. Adam forgets a constant factor, so eps is large enough to see it.
+    "llama3_clipped": {
+        "seed": 12, "weight_std": 0.3,
+        "model": {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 3,
+                  "intermediate_size": 56, "vocab_size": 127, "tie_word_embeddings": True},
+        "seq_len": 24, "global_batch_size": 6, "steps": 12, "max_norm": 0.03,
+        "optimizer": {"name": "AdamW", "lr": 1e-2, "beta1": 0.8, "beta2": 0.97, "eps": 3e-4, "weight_decay": 0.05},
+        "lr_scheduler": {"warmup_steps": 1, "decay_ratio": None, "decay_type": "linear", "min_lr_factor": 0.2},
+    },
+}
+
+
+def lr_factor(step, steps, warmup_steps, decay_ratio, decay_type, min_lr_factor):
+    """torchtitan's warm-up, plateau and decay; step counts from 0."""
+    warmup = min(warmup_steps, steps)
+    decay = steps - warmup if decay_ratio is None else min(round(steps * decay_ratio), steps - warmup)
+    plateau_end = steps + 1 - decay
+    if step < warmup:
+        return (step + 1) / warmup
+    if step < plateau_end:
+        return 1.0
+    done = (step + 1 - plateau_end) / decay
+    curve = {"linear": 1 - done, "sqrt": 1 - math.sqrt(done), "cosine": 0.5 * (1 + math.cos(math.pi * done))}
+    return min_lr_factor + (1 - min_lr_factor) * curve[decay_type]
+
+
+def made_up_tokens(count, vocab, seed):
+    """A noisy rule with two tokens of memory: something that can be learned."""
+    random = numpy.random.default_rng(seed)
+    tokens = numpy.zeros(count, numpy.int64)
+    tokens[:2] = random.integers(1, vocab, size=2)
+    for i in range(2, count):
+        follows = random.random() < 0.7
+        tokens[i] = (3 * tokens[i - 1] + tokens[i - 2] + 7) % vocab if follows else random.integers(0, vocab)
+    return tokens
+
+
+def write_tokens(path, tokens):
+    header = numpy.zeros(256, numpy.int32)
+    header[:3] = [20240520, 1, len(tokens)]
+    path.write_bytes(header.tobytes() + tokens.astype(numpy.uint16).tobytes())
+
+
+def make_model(case):
+    model = LlamaForCausalLM(LlamaConfig(
+        attn_implementation="eager", rms_norm_eps=1e-5, max_position_embeddings=128,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, **case["model"]))
+    generator = torch.Generator().manual_seed(case["seed"])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(case["weight_std"] * noise if parameter.dim() > 1 else 1 + 0.1 * noise)
+    return model.float()
+
+
+def train(model, tokens, case):
+    recipe, length, batch = case["optimizer"], case["seq_len"], case["global_batch_size"]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe["lr"], betas=(recipe["beta1"], recipe["beta2"]),
+                                  eps=recipe["eps"], weight_decay=recipe["weight_decay"])
+    seen = {"loss": [], "grad_norm": [], "lr": []}
+    for step in range(case["steps"]):
+        rate = recipe["lr"] * lr_factor(step, case["steps"], **case["lr_scheduler"])
+        optimizer.param_groups[0]["lr"] = rate
+        starts = [(step * batch + i) * length for i in range(batch)]
+        inputs = torch.stack([tokens[at:at + length] for at in starts])
+        labels = torch.stack([tokens[at + 1:at + length + 1] for at in starts])
+        logits = model(input_ids=inputs, use_cache=False).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), case["max_norm"])
+        optimizer.step()
+        for key, value in (("loss", loss.item()), ("grad_norm", norm.item()), ("lr", rate)):
+            seen[key].append(value)
+    return seen
+
+
+def make(name):
+    case, folder = CASES[name], DATA / name
+    folder.mkdir(parents=True, exist_ok=True)
+    count = case["steps"] * case["global_batch_size"] * case["seq_len"] + 1
+    tokens = made_up_tokens(count, case["model"]["vocab_size"], case["seed"])
+    write_tokens(folder / "tokens.bin", tokens)
+    model = make_model(case)
+    model.save_pretrained(folder, safe_serialization=True)
+    seen = train(model.double().train(), torch.from_numpy(tokens), case)
+    final = {key: value.detach().float().contiguous() for key, value in model.named_parameters()}
+    save_file(final, folder / "final.safetensors", metadata={"format": "pt"})
+    recipe = {key: case[key] for key in
+              ("seq_len", "global_batch_size", "steps", "optimizer", "max_norm", "lr_scheduler")}
+    (folder / "expect.json").write_text(json.dumps({"case": recipe, **seen}, indent=1) + "\n")
+    print(name, "loss", seen["loss"][0], "to", seen["loss"][-1], "norms", min(seen["grad_norm"]), max(seen["grad_norm"]))
+
+
+if __name__ == "__main__":
+    for wanted in sys.argv[1:] or CASES:
+        make(wanted)

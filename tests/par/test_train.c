@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Training on thread ranks: what must not depend on the layout does not, down to the last bit; the bytes that travel are
+ * the formula; memory is what the plan says; the step loop allocates nothing; bad numbers stop every rank in time.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+#include "parallel/comm_threads.h"
+#include "tests/par/train_job.h"
+
+#define DEFAULT TT_RESHARD_AFTER_FORWARD_DEFAULT
+#define ALWAYS  TT_RESHARD_AFTER_FORWARD_ALWAYS
+#define NEVER   TT_RESHARD_AFTER_FORWARD_NEVER
+
+static const enum tt_reshard policies[] = {DEFAULT, ALWAYS, NEVER};
+static const char *const policy_names[] = {"default", "always", "never"};
+
+static int check(int rc)
+{
+    if (rc < 0)
+        print_message("%s\n", tt_error_message());
+    return rc;
+}
+
+/* --- models and data --- */
+
+enum { N_TOKENS = 4096 };
+
+struct fixture {
+    struct tt_model *odd;  /* prime widths: no dimension divides by a number of ranks */
+    struct tt_model *tied; /* fewer rows than ranks in most tensors; tied embeddings */
+    struct tt_dataset data;
+    uint16_t tokens[N_TOKENS];
+};
+
+static struct fixture world;
+
+static struct tt_model *make_model(const struct tt_model_dims *dims)
+{
+    struct tt_model *model = NULL;
+
+    assert_int_equal(check(tt_model_new("llama3", "debugmodel", dims, NULL, &model)), 0);
+    return model;
+}
+
+static int set_up(void **state)
+{
+    struct tt_rng rng = tt_rng_make(5, "tokens");
+
+    (void)state;
+    world.odd = make_model(&(struct tt_model_dims){
+        .dim = 34, .n_layers = 2, .n_heads = 3, .n_kv_heads = 1, .head_dim = 10, .ffn_dim = 37, .vocab_size = 101});
+    world.tied = make_model(&(struct tt_model_dims){.dim = 6,
+                                                    .n_layers = 3,
+                                                    .n_heads = 3,
+                                                    .n_kv_heads = 1,
+                                                    .head_dim = 2,
+                                                    .ffn_dim = 7,
+                                                    .vocab_size = 13,
+                                                    .tied = 1});
+    for (int i = 0; i < N_TOKENS; i++)
+        world.tokens[i] = (uint16_t)(fabs(tt_rng_normal(&rng, (uint64_t)i, 0.0)) * 5.0);
+    for (int i = 0; i < N_TOKENS; i++)
+        world.tokens[i] %= 13;
+    world.data.tokens = world.tokens;
+    world.data.ref.info = (struct tt_token_info){.item_size = 2, .n_tokens = N_TOKENS, .n_documents = 1};
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tt_model_free(world.odd);
+    tt_model_free(world.tied);
+    return 0;
+}
+
+/* One rank, one thread. A large rate and strong clipping, so that every rounding shows in the next step. */
+static struct train_job job_of(const struct tt_model *model, int64_t global_batch, int64_t local_batch, int64_t seq_len)
+{
+    return (struct train_job){.model = model,
+                              .dataset = &world.data,
+                              .ranks = 1,
+                              .replicate = 1,
+                              .reshard = DEFAULT,
+                              .prefetch = 1,
+                              .threads = 1,
+                              .local_batch = local_batch,
+                              .global_batch = global_batch,
+                              .seq_len = seq_len,
+                              .steps = 3,
+                              .validation_batches = 5,
+                              .schedule = {.base = 0.02,
+                                           .warmup_steps = 1,
+                                           .total_steps = 8,
+                                           .decay_ratio = (double)NAN,
+                                           .decay = TT_LR_LINEAR},
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .eps = 1e-6,
+                              .weight_decay = 0.1,
+                              .max_norm = 0.5,
+                              .seed = 3};
+}
+
+static const char *name_of(const struct train_job *job)
+{
+    static char text[160];
+
+    (void)snprintf(text, sizeof text, "%d ranks, %d replicas, reshard %s, prefetch %d, %d threads, local batch %d",
+                   job->ranks, job->replicate, policy_names[job->reshard], job->prefetch, job->threads,
+                   (int)job->local_batch);
+    return text;
+}
+
+/* The payload of one step, from the parameters' shapes alone. */
+static int64_t payload_formula(const struct train_job *job)
+{
+    const struct tt_model *model = job->model;
+    int64_t S = job->ranks / job->replicate, R = job->replicate, A = job->global_batch / job->local_batch / job->ranks;
+    int64_t bytes = 0, first = 0, last = model->dims.n_layers + 1;
+
+    /* units: 0 the embeddings, 1.. the blocks, then norm and output; tied embeddings are with the latter */
+    for (int64_t unit = first; unit <= last; unit++) {
+        bool kept = job->reshard == NEVER || (job->reshard == DEFAULT && unit == last);
+        int64_t shard = 0;
+
+        for (int p = 0; p < model->n_params; p++) {
+            const struct tt_param *param = &model->params[p];
+            int64_t of = param->block >= 0 ? param->block + 1 : param->block == TT_BLOCK_EMBEDDINGS ? first : last;
+
+            if (model->dims.tied == 1 && of == first)
+                of = last;
+            if (of == unit)
+                shard += (param->shape[0] + S - 1) / S * (param->ndim == 2 ? param->shape[1] : 1);
+        }
+        bytes += (kept ? 1 : 2) * A * (S - 1) * shard * 4; /* gathers */
+        bytes += A * (S - 1) * shard * 4;                  /* reduce-scatters */
+        bytes += 2 * (R - 1) * ((shard + R - 1) / R) * 4;  /* one all-reduce over the replicas */
+    }
+    return bytes;
+}
+
+/* Runs the job; its bytes must be the formula and its arena tight. */
+static void run(const struct train_job *job, struct train_result *ret_result)
+{
+    if (check(train_job_run(job, ret_result)) < 0)
+        fail_msg("%s", name_of(job));
+    if (ret_result->payload != payload_formula(job))
+        fail_msg("%s: %lld bytes of payload, the formula gives %lld", name_of(job), (long long)ret_result->payload,
+                 (long long)payload_formula(job));
+    if ((double)ret_result->step_bytes > 1.05 * (double)ret_result->live_bytes)
+        fail_msg("%s: the arena has %lld bytes for %lld live ones", name_of(job), (long long)ret_result->step_bytes,
+                 (long long)ret_result->live_bytes);
+}
+
+static void must_equal(const struct train_job *job, const struct train_result *reference)
+{
+    struct train_result found;
+    const char *difference;
+
+    run(job, &found);
+    difference = train_result_difference(job, reference, &found);
+    if (difference)
+        fail_msg("%s: %s", name_of(job), difference);
+    train_result_release(&found);
+}
+
+/* --- the same bits --- */
+
+struct ranks {
+    int ranks, replicate;
+};
+
+/* Every layout of `meshes` under every policy; one of three prefetch distances and thread counts each, in turn. */
+static void sweep(const struct tt_model *model, int64_t global_batch, int64_t local_batch, int64_t seq_len,
+                  const struct ranks *meshes, int n_meshes)
+{
+    static const int prefetch[] = {0, 1, 3};
+    struct train_job job = job_of(model, global_batch, local_batch, seq_len);
+    struct train_result reference;
+
+    run(&job, &reference);
+    assert_true(fabs(reference.loss[2] - reference.loss[0]) > 1e-4); /* it does learn something */
+    for (int m = 0; m < n_meshes; m++)
+        for (int p = 0; p < 3; p++)
+            for (int f = 0; f < 3; f++) {
+                job.ranks = meshes[m].ranks;
+                job.replicate = meshes[m].replicate;
+                job.reshard = policies[p];
+                job.prefetch = prefetch[f];
+                job.threads = 1 + (m + p + f) % 3;
+                must_equal(&job, &reference);
+            }
+    train_result_release(&reference);
+}
+
+#define SWEEP(model, global, local, seq, meshes) \
+    sweep(model, global, local, seq, meshes, (int)(sizeof(meshes) / sizeof *(meshes)))
+
+static const struct ranks powers_of_two[] = {{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2},
+                                             {4, 4}, {8, 1}, {8, 2}, {8, 4}, {8, 8}};
+
+static void odd_sizes_give_the_same_bits_on_every_layout(void **state)
+{
+    (void)state;
+    SWEEP(world.odd, 8, 1, 16, powers_of_two);
+}
+
+static void larger_local_batches_too(void **state)
+{
+    static const struct ranks meshes[] = {{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}};
+
+    (void)state;
+    SWEEP(world.odd, 12, 3, 7, meshes);
+}
+
+static void tied_embeddings_and_empty_shards_too(void **state)
+{
+    (void)state;
+    SWEEP(world.tied, 8, 1, 8, powers_of_two);
+    SWEEP(world.tied, 16, 2, 5, powers_of_two);
+}
+
+/* 12 microbatches: the tree is not a full one. S is a power of two, and R = 1 or A S is one. */
+static void batches_that_are_no_power_of_two_too(void **state)
+{
+    static const struct ranks meshes[] = {{1, 1}, {2, 1}, {3, 3}, {4, 1}, {6, 3}, {12, 3}};
+
+    (void)state;
+    SWEEP(world.tied, 12, 1, 8, meshes);
+}
+
+static void every_number_of_threads_gives_the_same_bits(void **state)
+{
+    struct train_job job = job_of(world.odd, 8, 2, 33);
+    struct train_result reference;
+
+    (void)state;
+    run(&job, &reference);
+    for (int ranks = 1; ranks <= 4; ranks *= 2)
+        for (job.ranks = ranks, job.threads = 1; job.threads <= 4; job.threads++)
+            must_equal(&job, &reference);
+    train_result_release(&reference);
+}
+
+static void adam_gives_the_same_bits_too(void **state)
+{
+    struct train_job job = job_of(world.tied, 8, 1, 8);
+    struct train_result reference, decoupled;
+
+    (void)state;
+    run(&job, &decoupled);
+    job.adam = true;
+    run(&job, &reference);
+    assert_non_null(train_result_difference(&job, &reference, &decoupled));
+    job.ranks = 4;
+    must_equal(&job, &reference);
+    job.replicate = 2;
+    must_equal(&job, &reference);
+    train_result_release(&decoupled);
+    train_result_release(&reference);
+}
+
+/* --- other counts: close, and the same again --- */
+
+static void other_rank_counts_are_close_and_deterministic(void **state)
+{
+    static const struct ranks meshes[] = {{3, 1}, {5, 1}, {6, 1}, {6, 2}, {2, 2}, {10, 2}, {15, 5}};
+    struct train_job job = job_of(world.odd, 30, 1, 8);
+    struct train_result reference;
+
+    (void)state;
+    run(&job, &reference);
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+        struct train_result first;
+        double distance;
+
+        job.ranks = meshes[m].ranks;
+        job.replicate = meshes[m].replicate;
+        job.reshard = DEFAULT;
+        job.prefetch = 1;
+        job.threads = 1;
+        run(&job, &first);
+        distance = train_result_distance(&job, &reference, &first);
+        if (!(distance <= 1e-5) || !(fabs(first.validation / reference.validation - 1.0) <= 1e-5))
+            fail_msg("%s: off by %g", name_of(&job), distance);
+        job.reshard = policies[m % 3];
+        job.prefetch = 2;
+        job.threads = 2;
+        must_equal(&job, &first);
+        train_result_release(&first);
+    }
+    train_result_release(&reference);
+}
+
+/* --- memory --- */
+
+static void policies_order_the_memory(void **state)
+{
+    int64_t bytes[3];
+
+    (void)state;
+    for (int prefetch = 0; prefetch <= 1; prefetch++) {
+        for (int p = 0; p < 3; p++) {
+            struct train_job job = job_of(world.odd, 4, 1, 16);
+            struct tt_engine_options options;
+            struct tt_engine *engine = NULL;
+
+            job.ranks = 4;
+            job.reshard = policies[p];
+            job.prefetch = prefetch;
+            assert_int_equal(check(train_job_options(&job, &options)), 0);
+            assert_int_equal(check(tt_engine_new(&options, NULL, 1, &engine)), 0);
+            bytes[p] = tt_engine_memory(engine).total;
+            tt_engine_free(engine);
+        }
+        print_message("prefetch %d: never %lld, default %lld, always %lld\n", prefetch, (long long)bytes[2],
+                      (long long)bytes[0], (long long)bytes[1]);
+        assert_true(bytes[2] > bytes[0]);
+        assert_true(bytes[0] >= bytes[1]);
+    }
+}
+
+/* The arena, and the sum over kinds at its peak, are what the engine said before it allocated anything. */
+static void more_ranks_need_less_memory(void **state)
+{
+    int64_t before = INT64_MAX;
+
+    (void)state;
+    for (int ranks = 1; ranks <= 8; ranks *= 2) {
+        struct train_job job = job_of(world.odd, 8, 1, 16);
+        struct tt_engine_options options;
+        struct tt_engine *engine = NULL;
+        struct tt_engine_memory memory;
+        int64_t sum = 0;
+
+        job.ranks = ranks;
+        assert_int_equal(check(train_job_options(&job, &options)), 0);
+        assert_int_equal(check(tt_engine_new(&options, NULL, 0, &engine)), 0);
+        memory = tt_engine_memory(engine);
+        for (int k = 0; k < TT_MEMORY_KINDS; k++)
+            sum += memory.by_kind[k];
+        assert_true(memory.state < before);
+        assert_true(sum <= memory.total && (double)memory.total <= 1.05 * (double)sum + 64.0 * 100.0);
+        before = memory.state;
+        tt_engine_free(engine);
+    }
+}
+
+static void the_step_loop_allocates_nothing(void **state)
+{
+    static const struct ranks meshes[] = {{1, 1}, {2, 1}, {4, 2}, {3, 1}};
+
+    (void)state;
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+        struct train_job job = job_of(world.tied, 12, 1, 8);
+        struct train_result result;
+
+        job.ranks = meshes[m].ranks;
+        job.replicate = meshes[m].replicate;
+        /* the thread ranks' own pool of messages grows until it has seen the most that are under way at once */
+        job.steps = job.ranks == 1 ? 6 : 24;
+        run(&job, &result);
+        if (result.allocations != 0)
+            fail_msg("%s: %llu allocations in four steps", name_of(&job), (unsigned long long)result.allocations);
+        train_result_release(&result);
+    }
+}
+
+/* --- numbers that are not finite --- */
+
+struct poison {
+    const struct train_job *job;
+    int param;
+    int64_t row;
+    float with;
+    const char *message;
+};
+
+static int put_poison(struct tt_engine *engine, const struct poison *poison)
+{
+    const struct tt_layout *layout = tt_engine_layout(engine);
+    const struct tt_unit_param *place = tt_layout_param(layout, poison->param);
+    int64_t row = poison->row - place->row_begin;
+
+    if (row >= 0 && row < place->valid_rows)
+        tt_engine_state(engine)->param[layout->unit_of[poison->param]][place->offset + row * place->width] =
+            poison->with;
+    return 0;
+}
+
+static int poisoned_rank(struct tt_comm *comm, void *arg)
+{
+    const struct poison *poison = arg;
+    const struct train_job *job = poison->job;
+    struct tt_step step = {
+        .scalars = {.inv_valid_tokens = 0.01F, .lr = 1.0, .bias_correction1 = 0.1, .bias_correction2 = 0.1},
+        .max_norm = 1.0,
+        .decoupled = true};
+    struct tt_engine_options options;
+    struct tt_engine *engine = NULL;
+    char *before = NULL;
+    size_t bytes = 0;
+    int rc = 0;
+
+    TT_TRY(train_job_options(job, &options));
+    TT_TRY(tt_engine_new(&options, comm, comm->rank, &engine));
+    TT_TRY(tt_engine_allocate(engine));
+    tt_engine_init_params(engine, 1);
+    TT_TRY(put_poison(engine, poison));
+    bytes = (size_t)tt_engine_memory(engine).state;
+    before = tt_calloc(bytes, 1);
+    memcpy(before, tt_engine_state(engine)->param[0], bytes); /* the state is the arena's beginning, in one piece */
+    for (int a = 0; a < options.microbatches; a++)
+        for (int64_t i = 0; i < options.local_batch * options.seq_len; i++)
+            tt_engine_tokens(engine, a)[i] = tt_engine_labels(engine, a)[i] = (int32_t)(i % 13);
+    rc = tt_engine_step(engine, &step);
+    if (rc == TT_ENONFINITE) {
+        rc = tt_engine_explain(engine, &step);
+        if (rc != TT_ENONFINITE || !strstr(tt_error_message(), poison->message))
+            rc = tt_fail(TT_EINTERNAL, "rank %d: '%s' does not name '%s'", comm->rank, tt_error_message(),
+                         poison->message);
+        else if (memcmp(before, tt_engine_state(engine)->param[0], bytes) != 0)
+            rc = tt_fail(TT_EINTERNAL, "rank %d: the state has changed", comm->rank);
+        else
+            rc = 0;
+    } else {
+        rc = tt_fail(TT_EINTERNAL, "rank %d: the step gave %d", comm->rank, rc);
+    }
+    rc = tt_comm_agree(comm, rc);
+out:
+    tt_free(before);
+    tt_engine_free(engine);
+    return rc;
+}
+
+/* The last row is on the last rank that has any, so most ranks only see what came of it. */
+static void a_bad_parameter_is_named_on_every_rank(void **state)
+{
+    static const struct ranks meshes[] = {{1, 1}, {2, 1}, {4, 1}, {4, 2}, {3, 1}, {8, 1}};
+
+    (void)state;
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
+        for (int p = 0; p < world.tied->n_params; p++) {
+            struct train_job job = job_of(world.tied, 24, 1, 8);
+            char message[128];
+            struct poison poison = {.job = &job, .param = p, .message = message};
+
+            (void)snprintf(message, sizeof message, "parameter %s", world.tied->params[p].name);
+            job.ranks = meshes[m].ranks;
+            job.replicate = meshes[m].replicate;
+            /* a token that occurs, for the embeddings */
+            poison.row = p == 0 ? 7 : world.tied->params[p].shape[0] - 1;
+            poison.with = p % 2 ? (float)NAN : (float)INFINITY;
+            if (check(tt_comm_threads_run(job.ranks, poisoned_rank, &poison)) < 0)
+                fail_msg("%s, %s", name_of(&job), world.tied->params[p].name);
+        }
+}
+
+/* Finite weights whose product overflows: the first activation is named, with its microbatch. */
+static void an_overflow_names_the_activation(void **state)
+{
+    struct train_job job = job_of(world.tied, 4, 1, 8);
+    struct poison poison = {.job = &job, .param = 1, .row = 0, .with = 1e38F, .message = "layers.0."};
+
+    (void)state;
+    for (int p = 0; p < world.tied->n_params; p++)
+        if (strcmp(world.tied->params[p].name, "layers.0.attention_norm.weight") == 0)
+            poison.param = p;
+    for (job.ranks = 1; job.ranks <= 4; job.ranks *= 2)
+        assert_int_equal(check(tt_comm_threads_run(job.ranks, poisoned_rank, &poison)), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(odd_sizes_give_the_same_bits_on_every_layout),
+        cmocka_unit_test(larger_local_batches_too),
+        cmocka_unit_test(tied_embeddings_and_empty_shards_too),
+        cmocka_unit_test(batches_that_are_no_power_of_two_too),
+        cmocka_unit_test(every_number_of_threads_gives_the_same_bits),
+        cmocka_unit_test(adam_gives_the_same_bits_too),
+        cmocka_unit_test(other_rank_counts_are_close_and_deterministic),
+        cmocka_unit_test(policies_order_the_memory),
+        cmocka_unit_test(more_ranks_need_less_memory),
+        cmocka_unit_test(the_step_loop_allocates_nothing),
+        cmocka_unit_test(a_bad_parameter_is_named_on_every_rank),
+        cmocka_unit_test(an_overflow_names_the_activation),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A training run on thread ranks; see train_job.h.
+ */
+#include "tests/par/train_job.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "parallel/comm_threads.h"
+#include "parallel/fsdp.h"
+
+/* One rank at work. */
+struct at_work {
+    const struct train_job *job;
+    struct train_result *result; /* shared; rank 0 and the first replica write */
+    struct tt_comm *comm;
+    struct tt_engine *engine;
+    struct tt_sampler *sampler;
+    int64_t microbatches;
+    int64_t cursor; /* samples used */
+    uint64_t allocations_at[TRAIN_JOB_STEPS + 1];
+};
+
+struct shared {
+    const struct train_job *job;
+    struct train_result *result;
+};
+
+int train_job_options(const struct train_job *job, struct tt_engine_options *ret_options)
+{
+    const int degrees[TT_MESH_DIMS] = {1, job->replicate, -1, 1, 1};
+    struct tt_engine_options o = {.model = job->model,
+                                  .wrap = "block",
+                                  .reshard = job->reshard,
+                                  .prefetch = job->prefetch,
+                                  .threads = job->threads,
+                                  .local_batch = job->local_batch,
+                                  .seq_len = job->seq_len};
+    int64_t microbatches = 0;
+    int rc = 0;
+
+    TT_TRY(tt_mesh_init(degrees, job->ranks, &o.mesh));
+    TT_TRY(tt_mesh_microbatches(&o.mesh, job->local_batch, job->global_batch, &microbatches));
+    o.microbatches = (int)microbatches;
+    if (job->validation_batches) {
+        o.validation_batch = job->local_batch;
+        o.validation_seq_len = job->seq_len;
+    }
+    *ret_options = o;
+out:
+    return rc;
+}
+
+static int load_samples(struct at_work *w, int64_t first, int32_t *tokens, int32_t *labels)
+{
+    int64_t T = w->job->seq_len;
+    int rc = 0;
+
+    for (int64_t i = 0; i < w->job->local_batch; i++)
+        TT_TRY(tt_sampler_get(w->sampler, first + i, tokens + i * T, labels + i * T));
+out:
+    return rc;
+}
+
+static struct tt_step step_of(const struct train_job *job, int s)
+{
+    return (struct tt_step){
+        .scalars = {.inv_valid_tokens = (float)(1.0 / (double)(job->global_batch * job->seq_len)),
+                    .lr = tt_lr_at(&job->schedule, s + 1),
+                    .beta1 = job->beta1,
+                    .beta2 = job->beta2,
+                    .eps = job->eps,
+                    .weight_decay = job->weight_decay,
+                    .bias_correction1 = 1.0 - pow(job->beta1, s + 1),
+                    .bias_correction2 = 1.0 - pow(job->beta2, s + 1)},
+        .max_norm = job->max_norm,
+        .decoupled = !job->adam,
+    };
+}
+
+/* Every rank must have the same bits as rank 0. */
+static int check_same(struct tt_comm *comm, double value, const char *what)
+{
+    double first = value;
+    int rc = tt_comm_broadcast(comm, &first, sizeof first, 0);
+
+    if (rc == 0 && memcmp(&first, &value, sizeof value) != 0)
+        rc = tt_fail(TT_EINTERNAL, "rank %d: %s is %.17g, on rank 0 it is %.17g", comm->rank, what, value, first);
+    return tt_comm_agree(comm, rc);
+}
+
+static int one_step(struct at_work *w, int s)
+{
+    struct tt_step step = step_of(w->job, s);
+    int64_t formula = tt_fsdp_payload_bytes(tt_engine_program(w->engine)), payload, control;
+    int rc = 0;
+
+    for (int a = 0; a < w->microbatches; a++)
+        TT_TRY(load_samples(w, w->cursor + tt_engine_microbatch(w->engine, a) * w->job->local_batch,
+                            tt_engine_tokens(w->engine, a), tt_engine_labels(w->engine, a)));
+    w->cursor += w->job->global_batch;
+    w->comm->payload_bytes = w->comm->control_bytes = 0;
+    TT_TRY(tt_engine_step(w->engine, &step));
+    payload = w->comm->payload_bytes;
+    control = w->comm->control_bytes;
+    if (payload != formula)
+        TT_TRY(tt_fail(TT_EINTERNAL, "rank %d, step %d: sent %" PRId64 " bytes of payload, the formula gives %" PRId64,
+                       w->comm->rank, s + 1, payload, formula));
+    TT_TRY(check_same(w->comm, step.loss, "the loss"));
+    TT_TRY(check_same(w->comm, step.grad_norm, "the gradient norm"));
+    w->allocations_at[s + 1] = tt_mem_allocations();
+    TT_TRY(tt_comm_barrier(w->comm));
+    if (w->comm->rank == 0) {
+        w->result->loss[s] = step.loss;
+        w->result->norm[s] = step.grad_norm;
+        w->result->lr[s] = step.scalars.lr;
+        w->result->payload = payload;
+        w->result->control = control;
+    }
+out:
+    return rc;
+}
+
+/* As the trainer does it: batch k goes to rank k mod ranks; ranks without one have no label that counts. */
+static int validate(struct at_work *w)
+{
+    const struct train_job *job = w->job;
+    struct tt_step step = {.scalars = {.inv_valid_tokens = 1.0F}};
+    struct tt_exact sum = {{0}, 0};
+    int rc = 0;
+
+    for (int64_t first = 0; first < job->validation_batches; first += job->ranks) {
+        int32_t *tokens = tt_engine_validation_tokens(w->engine), *labels = tt_engine_validation_labels(w->engine);
+
+        TT_TRY(load_samples(w, (first + w->comm->rank) * job->local_batch, tokens, labels));
+        for (int64_t i = 0; first + w->comm->rank >= job->validation_batches && i < job->local_batch * job->seq_len;
+             i++)
+            labels[i] = -100;
+        TT_TRY(tt_engine_validate(w->engine, &step));
+        tt_exact_add(&sum, step.loss);
+    }
+    if (w->comm->rank == 0)
+        w->result->validation = tt_exact_value(&sum);
+out:
+    return rc;
+}
+
+/* Puts this rank's rows of one flat state into the whole arrays; later replicas compare instead. */
+static int collect(struct at_work *w, float *const *flat, float *whole, const char *what)
+{
+    const struct tt_layout *layout = tt_engine_layout(w->engine);
+    float *at = whole;
+    int rc = 0;
+
+    for (int p = 0; p < layout->n_params; p++) {
+        const struct tt_unit_param *place = tt_layout_param(layout, p);
+        const float *mine = flat[layout->unit_of[p]] + place->offset;
+        float *there = at + place->row_begin * place->width;
+        size_t bytes = (size_t)(place->valid_rows * place->width) * sizeof(float);
+
+        if (layout->replicate_index == 0)
+            memcpy(there, mine, bytes);
+        TT_TRY(tt_comm_barrier(w->comm));
+        if (memcmp(there, mine, bytes) != 0)
+            rc = tt_fail(TT_EINTERNAL, "%s of %s differs between replicas", what, w->job->model->params[p].name);
+        TT_TRY(tt_comm_agree(w->comm, rc));
+        at += w->job->model->params[p].shape[0] * place->width;
+    }
+out:
+    return rc;
+}
+
+static int report(struct at_work *w)
+{
+    struct train_result *r = w->result;
+    struct tt_state *state = tt_engine_state(w->engine);
+    const struct tt_program *program = tt_engine_program(w->engine);
+    double sizes[2] = {(double)program->step_bytes, (double)program->live_bytes};
+    int rc = 0;
+
+    TT_TRY(collect(w, state->param, r->param, "the parameter shard"));
+    TT_TRY(collect(w, state->exp_avg, r->exp_avg, "the first moment"));
+    TT_TRY(collect(w, state->exp_avg_sq, r->exp_avg_sq, "the second moment"));
+    TT_TRY(tt_comm_max_f64(w->comm, sizes, 2));
+    if (w->comm->rank != 0)
+        goto out;
+    r->memory = tt_engine_memory(w->engine);
+    r->step_bytes = (int64_t)sizes[0];
+    r->live_bytes = (int64_t)sizes[1];
+    r->allocations = UINT64_MAX;
+    for (int s = 6; s <= w->job->steps; s++)
+        if (w->allocations_at[s] - w->allocations_at[s - 4] < r->allocations)
+            r->allocations = w->allocations_at[s] - w->allocations_at[s - 4];
+out:
+    return rc;
+}
+
+static int run_rank(struct tt_comm *comm, void *arg)
+{
+    struct shared *shared = arg;
+    struct at_work w = {.job = shared->job, .result = shared->result, .comm = comm};
+    struct tt_sampler_options sampling = {.seq_len = w.job->seq_len, .repeat = true};
+    struct tt_engine_options options;
+    int rc = 0;
+
+    TT_TRY(train_job_options(w.job, &options));
+    w.microbatches = options.microbatches;
+    TT_TRY(tt_sampler_new(w.job->dataset, &sampling, &w.sampler));
+    TT_TRY(tt_engine_new(&options, comm, comm->rank, &w.engine));
+    TT_TRY(tt_program_check(tt_engine_program(w.engine)));
+    TT_TRY(tt_engine_allocate(w.engine));
+    if (w.job->load)
+        TT_TRY(w.job->load(comm, w.engine, w.job->load_arg));
+    else
+        tt_engine_init_params(w.engine, w.job->seed);
+    for (int s = 0; s < w.job->steps; s++)
+        TT_TRY(one_step(&w, s));
+    TT_TRY(validate(&w));
+    TT_TRY(report(&w));
+out:
+    tt_engine_free(w.engine);
+    tt_sampler_free(w.sampler);
+    return rc;
+}
+
+int train_job_run(const struct train_job *job, struct train_result *ret_result)
+{
+    struct shared shared = {job, ret_result};
+    size_t n = (size_t)tt_model_n_elements(job->model);
+
+    memset(ret_result, 0, sizeof *ret_result);
+    ret_result->n_elements = (int64_t)n;
+    ret_result->param = tt_calloc(n, sizeof(float));
+    ret_result->exp_avg = tt_calloc(n, sizeof(float));
+    ret_result->exp_avg_sq = tt_calloc(n, sizeof(float));
+    if (job->steps > TRAIN_JOB_STEPS)
+        return tt_fail(TT_EUSAGE, "%d steps, at most %d", job->steps, TRAIN_JOB_STEPS);
+    return tt_comm_threads_run(job->ranks, run_rank, &shared);
+}
+
+void train_result_release(struct train_result *r)
+{
+    tt_free(r->param);
+    tt_free(r->exp_avg);
+    tt_free(r->exp_avg_sq);
+    *r = (struct train_result){0};
+}
+
+const char *train_result_difference(const struct train_job *job, const struct train_result *a,
+                                    const struct train_result *b)
+{
+    static char text[160];
+    size_t bytes = (size_t)a->n_elements * sizeof(float);
+
+    for (int s = 0; s < job->steps; s++) {
+        if (memcmp(&a->loss[s], &b->loss[s], sizeof(double)) != 0) {
+            (void)snprintf(text, sizeof text, "loss of step %d: %.17g and %.17g", s + 1, a->loss[s], b->loss[s]);
+            return text;
+        }
+        if (memcmp(&a->norm[s], &b->norm[s], sizeof(double)) != 0) {
+            (void)snprintf(text, sizeof text, "norm of step %d: %.17g and %.17g", s + 1, a->norm[s], b->norm[s]);
+            return text;
+        }
+    }
+    if (memcmp(a->param, b->param, bytes) != 0)
+        return "the final parameters";
+    if (memcmp(a->exp_avg, b->exp_avg, bytes) != 0 || memcmp(a->exp_avg_sq, b->exp_avg_sq, bytes) != 0)
+        return "the final moments";
+    if (memcmp(&a->validation, &b->validation, sizeof(double)) != 0) {
+        (void)snprintf(text, sizeof text, "validation: %.17g and %.17g", a->validation, b->validation);
+        return text;
+    }
+    return NULL;
+}
+
+double train_result_distance(const struct train_job *job, const struct train_result *a, const struct train_result *b)
+{
+    double most = 0.0;
+
+    for (int s = 0; s < job->steps; s++) {
+        most = fmax(most, fabs(a->loss[s] / b->loss[s] - 1.0));
+        most = fmax(most, fabs(a->norm[s] / b->norm[s] - 1.0));
+    }
+    return most;
+}

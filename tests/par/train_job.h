@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TESTS_TRAIN_JOB_H
+#define TT_TESTS_TRAIN_JOB_H
+
+#include "core/data/sampler.h"
+#include "core/optim/optim.h"
+#include "parallel/engine.h"
+
+/**
+ * A short training run on ranks that are threads, for tests: what `titan train` does around the engine, without files
+ * and configuration. Everything that 4.4 of the design promises to be independent of the layout is in the result.
+ */
+enum { TRAIN_JOB_STEPS = 32 };
+
+struct train_job {
+    const struct tt_model *model;
+    const struct tt_dataset *dataset; /* samples in file order */
+    int ranks, replicate;             /* replicate divides ranks */
+    enum tt_reshard reshard;
+    int prefetch, threads;
+    int64_t local_batch, global_batch, seq_len;
+    int steps;
+    int64_t validation_batches; /* of local_batch samples, from the start of the data; 0: none */
+    struct tt_lr_schedule schedule;
+    double beta1, beta2, eps, weight_decay, max_norm;
+    bool adam; /* not decoupled */
+    /* Weights before the first step: load, or the init rules with seed when it is NULL. Collective. */
+    uint64_t seed;
+    int (*load)(struct tt_comm *comm, struct tt_engine *engine, void *arg);
+    void *load_arg;
+};
+
+/* Of all ranks; whole parameters stand one after another in the model's order. */
+struct train_result {
+    double loss[TRAIN_JOB_STEPS], norm[TRAIN_JOB_STEPS], lr[TRAIN_JOB_STEPS];
+    double validation;              /* sum of token losses */
+    int64_t n_elements;             /* of each of the following */
+    float *param;                   /* after the last step */
+    float *exp_avg, *exp_avg_sq;    /* likewise */
+    int64_t payload;                /* sent by a rank in one step */
+    int64_t control;                /* likewise */
+    uint64_t allocations;           /* by steps 3 and on, of all ranks, in the quietest window of four steps */
+    struct tt_engine_memory memory; /* of rank 0 */
+    int64_t step_bytes, live_bytes; /* most of all ranks: arena of the step, lower bound */
+};
+
+/**
+ * Runs the job. Every rank checks: the program by tt_program_check; payload bytes of each step = tt_fsdp_payload_bytes;
+ * loss and norm the same bits on all ranks; parameters and moments the same bits on all replicas.
+ * The result is the caller's (train_result_release), also after a failure.
+ */
+int train_job_run(const struct train_job *job, struct train_result *ret_result) TT_MUST_CHECK;
+void train_result_release(struct train_result *result);
+
+/** The first thing in which two results differ, in words; NULL if losses, norms and all state are the same bits. */
+const char *train_result_difference(const struct train_job *job, const struct train_result *a,
+                                    const struct train_result *b);
+
+/** Largest relative difference of losses and norms. */
+double train_result_distance(const struct train_job *job, const struct train_result *a, const struct train_result *b);
+
+/** The engine's options on the mesh of a job; for tests that need no run. */
+int train_job_options(const struct train_job *job, struct tt_engine_options *ret_options) TT_MUST_CHECK;
+
+#endif
