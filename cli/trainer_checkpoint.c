@@ -57,11 +57,11 @@ static struct view view_of(struct tt_trainer *t, bool with_optimizer)
     for (int p = 0; p < n; p++) {
         const struct tt_param *param = &t->model->params[p];
 
-        v.names[2 * p] = tt_format("state.%s.exp_avg", param->name);
-        v.names[2 * p + 1] = tt_format("state.%s.exp_avg_sq", param->name);
+        v.names[2 * (size_t)p] = tt_format("state.%s.exp_avg", param->name);
+        v.names[2 * (size_t)p + 1] = tt_format("state.%s.exp_avg_sq", param->name);
         v.state.model[p] = chunk_of(t->engine, param, p, param->name, state->param);
-        v.state.optim[2 * p] = chunk_of(t->engine, param, p, v.names[2 * p], state->exp_avg);
-        v.state.optim[2 * p + 1] = chunk_of(t->engine, param, p, v.names[2 * p + 1], state->exp_avg_sq);
+        v.state.optim[2 * (size_t)p] = chunk_of(t->engine, param, p, v.names[2 * (size_t)p], state->exp_avg);
+        v.state.optim[2 * (size_t)p + 1] = chunk_of(t->engine, param, p, v.names[2 * (size_t)p + 1], state->exp_avg_sq);
     }
     return v;
 }
