@@ -7,7 +7,7 @@
 
 /**
  * What `titan ckpt list`, `inspect` and `verify` say, as JSON objects (the caller's); the command prints them or makes
- * tables of them. path: a run, a checkpoint folder or a step; inspect and verify also take safetensors files and
+ * tables of them. The path: a run, a checkpoint folder or a step; inspect and verify also take safetensors files and
  * folders of any origin.
  */
 
@@ -24,7 +24,7 @@ int tt_ckpt_list(const char *path, json_t **ret_json) TT_MUST_CHECK;
  *  "assets": ["tokenizer.json", …], "meta": {…}}; what is not known is null.
  * Of a folder: its newest good step.
  */
-int tt_ckpt_inspect(const char *path, json_t **ret_json) TT_MUST_CHECK;
+int tt_ckpt_inspect(const char *given, json_t **ret_json) TT_MUST_CHECK;
 
 /**
  * Reads every byte and compares sizes, headers, coverage and checksums with the manifest (in verify.c).

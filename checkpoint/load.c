@@ -83,7 +83,7 @@ static void fit_tensor(const struct tt_ckpt_chunk *c, const struct tt_manifest_t
 static int check_fit(const struct tt_source *source, const struct tt_ckpt_state *state, unsigned skip)
 {
     struct name_list missing = {{0}, 0}, extra = {{0}, 0}, other = {{0}, 0};
-    bool no_optim = tt_manifest_group_size(&source->manifest, TT_GROUP_OPTIM, NULL) == 0;
+    const char *help = "";
     int rc = 0;
 
     for (int group = 0; group < TT_GROUPS; group++) {
@@ -110,16 +110,18 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
                 add_name(&extra, t->name);
         }
     }
+    if (tt_manifest_find(&source->manifest, TT_GROUP_MODEL, "model.embed_tokens.weight"))
+        help = "\nhelp: its tensors have Hugging Face names: checkpoint.initial_load_in_hf=true";
+    else if (missing.n && !(skip & TT_SKIP_OPTIMIZER) &&
+             tt_manifest_group_size(&source->manifest, TT_GROUP_OPTIM, NULL) == 0)
+        help = "\nhelp: it holds no optimizer state; checkpoint.exclude_from_loading: [optimizer]";
     if (missing.n || extra.n || other.n)
         rc = tt_fail(TT_EDATA,
                      "checkpoint '%s' is not of this model: %d tensors missing%s%s, %d too many%s%s, %d of another "
                      "shape or dtype%s%s%s",
                      source->path, missing.n, missing.n ? ": " : "", missing.n ? missing.text.text : "", extra.n,
                      extra.n ? ": " : "", extra.n ? extra.text.text : "", other.n, other.n ? ": " : "",
-                     other.n ? other.text.text : "",
-                     no_optim && missing.n && !(skip & TT_SKIP_OPTIMIZER)
-                         ? "\nhelp: it holds no optimizer state; checkpoint.exclude_from_loading: [optimizer]"
-                         : "");
+                     other.n ? other.text.text : "", help);
     tt_text_release(&missing.text);
     tt_text_release(&extra.text);
     tt_text_release(&other.text);
@@ -232,6 +234,8 @@ static int share_steps(struct tt_comm *comm, const char *folder, int64_t **ret_s
         steps = tt_calloc((size_t)n, sizeof *steps);
     if (n)
         TT_TRY(tt_comm_broadcast(comm, steps, (size_t)n * sizeof *steps, 0));
+    if (!steps)
+        n = 0;
     for (int i = 0; i < n / 2; i++) {
         int64_t step = steps[i];
 
@@ -251,7 +255,7 @@ static int fail_no_step(const char *folder, int64_t load_step, const int64_t *st
     struct tt_text text = {0};
     int rc;
 
-    for (int i = 0; i < n && i < 10; i++)
+    for (int i = 0; steps && i < n && i < 10; i++)
         tt_text_add(&text, "%s%" PRId64, i ? ", " : "", steps[i]);
     rc = tt_fail(TT_EDATA, "no checkpoint of step %" PRId64 " in '%s'\nhelp: it holds %s%s", load_step, folder,
                  n ? "steps " : "none", n ? text.text : "");
@@ -296,7 +300,7 @@ static int find_and_try(struct tt_comm *comm, const char *folder, int64_t load_s
     *ret_step = -1;
     *ret_meta = NULL;
     TT_TRY(share_steps(comm, folder, &steps, &n));
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; steps && i < n; i++) {
         char *path;
 
         if (load_step >= 0 && steps[i] != load_step)

@@ -102,7 +102,9 @@ static void assign_all(const struct tt_ckpt_state *state, const struct tt_ckpt_l
             piece.row_begin = begin;
             piece.row_count = count;
             if (layout->dp_replicate == 1 || count * row_bytes < split_bytes) {
-                TT_PUSH(small, n_small, cap) = (struct small){piece, count * row_bytes, n_small};
+                struct small item = {piece, count * row_bytes, n_small};
+
+                TT_PUSH(small, n_small, cap) = item;
                 continue;
             }
             for (int replica = 0; replica < layout->dp_replicate; replica++) {

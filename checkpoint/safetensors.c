@@ -82,7 +82,7 @@ static bool read_sizes(const json_t *array, int64_t *sizes, size_t most, int *re
 static int parse_tensor(struct tt_safetensors *file, const char *name, const json_t *entry, struct tt_st_tensor *tensor)
 {
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
-    int64_t range[2], volume, bits;
+    int64_t range[2] = {0}, volume, bits;
     int n = 0;
 
     if (strlen(name) > NAME_MOST)

@@ -31,8 +31,8 @@ enum tt_path_kind {
     TT_PATH_FOLDER, /* a checkpoint folder: has step-N below it */
 };
 
-/** What path is; ret_folder is the checkpoint folder for a run folder, else path itself. The caller frees ret_folder. */
-int tt_path_find(const char *path, enum tt_path_kind *ret_kind, char **ret_folder) TT_MUST_CHECK;
+/** What a path is; ret_folder is the checkpoint folder for a run folder, else the path itself. The caller frees ret_folder. */
+int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_folder) TT_MUST_CHECK;
 
 /**
  * The one checkpoint that path means: a step, a plain folder, or the newest step of a run or checkpoint folder. With

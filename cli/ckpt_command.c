@@ -190,7 +190,11 @@ static int describe(const struct tt_args *args, int (*make)(const char *path, js
 
         TT_TRY(make(args->word[i], &json));
         (void)json_array_append_new(all, json);
-        *ret_ok = *ret_ok && !json_is_false(json_object_get(json, "ok"));
+        if (*ret_ok && json_is_false(json_object_get(json, "ok"))) {
+            *ret_ok = false; /* the first problem is what the command fails with */
+            (void)tt_fail(TT_EDATA, "'%s' is damaged: %s", args->word[i],
+                          get_text(json_array_get(json_object_get(json, "problems"), 0), "text"));
+        }
         if (!is_json)
             print(json);
     }
@@ -221,7 +225,7 @@ static int verify(const struct tt_args *args)
     bool ok;
     int rc = describe(args, tt_ckpt_verify, print_verify, &ok);
 
-    return rc == 0 && !ok ? tt_error_exit_code(TT_EDATA) : rc;
+    return rc == 0 && !ok ? tt_cli_fail(TT_EDATA) : rc;
 }
 
 static int read_options(const struct tt_args *args, struct tt_consolidate *options_out)

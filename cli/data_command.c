@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/config/args.h"
 #include "core/data/dataset.h"
 #include "core/data/utf8.h"
@@ -83,10 +84,11 @@ static void print_members(json_t *json)
     {
         char *text = tt_json_text(value);
 
-        if (json_is_string(value) && strcmp(key, "first_text") != 0)
+        if (json_is_string(value) && strcmp(key, "first_text") != 0) {
             (void)printf("%-13s %s\n", key, json_string_value(value));
-        else
+        } else {
             (void)printf("%-13s %s\n", key, json_is_null(value) ? "-" : text);
+        }
         tt_free(text);
     }
 }
@@ -117,13 +119,14 @@ static int pack(const struct tt_args *args)
         .name = name, .path = tt_args_last(args, "dataset_path"), .text_field = tt_args_last(args, "text_field")};
     int rc = 0;
 
-    if (!out || !name || args->n_words != 1)
+    if (!out || !name || args->n_words != 1) {
         return tt_fail(TT_EUSAGE,
                        "data pack needs %s\nhelp: titan data pack --dataset text --dataset_path PATH --out "
                        "FILE",
                        args->n_words != 1 ? "options only"
                        : !name            ? "--dataset"
                                           : "--out");
+    }
     TT_TRY(tt_tokenizer_load(tt_args_last(args, "tokenizer"), &tokenizer));
     spec.tokenizer = tokenizer;
     TT_TRY(tt_dataset_pack(&spec, out, &info));
@@ -144,9 +147,10 @@ static int add_text(json_t *json, const struct tt_dataset *d, const char *folder
 
     TT_TRY(tt_tokenizer_load(folder, &tokenizer));
     if (info->tokenizer_hash != tt_tokenizer_hash(tokenizer) && (!folder || info->tokenizer_hash)) {
-        if (folder)
+        if (folder) {
             rc = tt_fail(TT_EDATA, "%s was packed with another tokenizer than %s", d->ref.path,
                          tt_tokenizer_where(tokenizer));
+        }
         goto out;
     }
     TT_TRY(tt_tokenizer_decode(tokenizer, ids, n, &text));
@@ -170,12 +174,14 @@ static int inspect(const struct tt_args *args)
     int64_t n;
     int rc = 0;
 
-    if (args->n_words != 2)
+    if (args->n_words != 2) {
         TT_TRY(tt_fail(TT_EUSAGE, "data inspect takes one file, %d were given\nhelp: titan data inspect FILE",
                        args->n_words - 1));
-    if (strncmp(spec.name, "tokens", 6) != 0)
+    }
+    if (strncmp(spec.name, "tokens", 6) != 0) {
         TT_TRY(tt_fail(TT_EUSAGE, "data inspect looks into packed files: --dataset is tokens or tokens_u16, not '%s'",
                        spec.name));
+    }
     TT_TRY(tt_dataset_prepare(&spec, ref));
     TT_TRY(tt_dataset_open(ref, &d));
     n = ref->info.n_tokens < SHOWN_TOKENS ? ref->info.n_tokens : SHOWN_TOKENS;
@@ -200,7 +206,7 @@ static int run(int argc, char **argv, struct tt_args **ret_args)
     const struct tt_args *args;
     int rc = 0;
 
-    TT_TRY(tt_args_parse(argc - 1, argv + 1, options, ret_args));
+    TT_TRY(tt_args_parse(argc, argv, options, ret_args));
     args = *ret_args;
     if (tt_args_has(args, "help"))
         return help();
@@ -210,8 +216,13 @@ static int run(int argc, char **argv, struct tt_args **ret_args)
         return pack(args);
     if (args->n_words && strcmp(args->word[0], "inspect") == 0)
         return inspect(args);
-    if (args->n_words)
-        return tt_fail(TT_EUSAGE, "data: '%s' is not one of pack, inspect\nhelp: titan data --help", args->word[0]);
+    if (args->n_words) {
+        static const char *const verbs[] = {"pack", "inspect"};
+        const char *near = tt_text_nearest(args->word[0], verbs, 2);
+
+        return tt_fail(TT_EUSAGE, "unknown command 'data %s'\nhelp: %s%s", args->word[0],
+                       near ? "did you mean titan data " : "use one of data pack, data inspect", near ? near : "");
+    }
     return tt_fail(TT_EUSAGE, "data needs one of pack, inspect\nhelp: titan data --help");
 out:
     return rc;

@@ -2,6 +2,7 @@
  *
  * titan: the command table.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -78,12 +79,12 @@ static int command_help(int argc, char **argv)
 
     if (argc < 1 || strcmp(argv[0], "--help") == 0) {
         usage(stdout);
-        return 0;
+        return tt_cli_finish();
     }
     command = find(argv[0]);
     if (!command)
         return fail_unknown(argv[0]);
-    return command->run == command_help ? (usage(stdout), 0) : command->run(1, help_argv);
+    return command->run == command_help ? (usage(stdout), tt_cli_finish()) : command->run(1, help_argv);
 }
 
 static int command_version(int argc, char **argv)
@@ -91,20 +92,21 @@ static int command_version(int argc, char **argv)
     (void)argc;
     (void)argv;
     tt_cli_print_version();
-    return 0;
+    return tt_cli_finish();
 }
 
 int main(int argc, char **argv)
 {
     const struct command *command;
 
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file-size limit is a failed write with a message, not a killed process */
     if (argc < 2) {
         usage(stderr);
         return tt_error_exit_code(TT_EUSAGE);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         usage(stdout);
-        return 0;
+        return tt_cli_finish();
     }
     if (strcmp(argv[1], "--version") == 0)
         return command_version(argc, argv);

@@ -14,11 +14,14 @@
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/config/args.h"
 #include "core/models/model.h"
 
-struct options {
-    bool json;
-    int64_t seq_len;
+static const struct tt_option options[] = {
+    {"json", NULL, NULL, "print JSON"},
+    {"seq_len", NULL, "N", "tokens of a sequence that flops per token are counted for; 2048"},
+    TT_OPTION_HELP,
+    {0},
 };
 
 static int read_seq_len(const char *text, int64_t *ret_seq_len)
@@ -34,52 +37,15 @@ static int read_seq_len(const char *text, int64_t *ret_seq_len)
     return 0;
 }
 
-/* The option without its dashes and with `-` as `_`, up to '='; false if arg is not an option. */
-static bool option_name(const char *arg, char *name, size_t size)
+static int print_help(void)
 {
-    size_t n;
+    struct tt_text text = {0};
 
-    if (strncmp(arg, "--", 2) != 0)
-        return false;
-    n = strcspn(arg + 2, "=");
-    if (n >= size)
-        return false;
-    memcpy(name, arg + 2, n);
-    name[n] = 0;
-    for (char *c = name; *c; c++) {
-        if (*c == '-')
-            *c = '_';
-    }
-    return true;
-}
-
-static int parse(int argc, char **argv, struct options *options)
-{
-    char name[32];
-    int rc = 0;
-
-    for (int i = 0; i < argc; i++) {
-        const char *value = strchr(argv[i], '=');
-
-        if (!option_name(argv[i], name, sizeof name)) {
-            rc = tt_fail(TT_EUSAGE, "models: unexpected argument '%s'\nhelp: titan models [--json] [--seq_len N]",
-                         argv[i]);
-            goto out;
-        }
-        if (strcmp(name, "json") == 0 && !value) {
-            options->json = true;
-        } else if (strcmp(name, "seq_len") == 0 && (value || i + 1 < argc)) {
-            TT_TRY(read_seq_len(value ? value + 1 : argv[++i], &options->seq_len));
-        } else if (strcmp(name, "seq_len") == 0) {
-            rc = tt_fail(TT_EUSAGE, "models: --seq_len needs a number of tokens");
-            goto out;
-        } else {
-            rc = tt_fail(TT_EUSAGE, "models: unknown option '%s'\nhelp: titan models [--json] [--seq_len N]", argv[i]);
-            goto out;
-        }
-    }
-out:
-    return rc;
+    tt_text_add(&text, "usage: titan models [--json] [--seq_len N]\n\nLists the models and their flavors.\n\n");
+    tt_args_help(options, &text);
+    (void)fputs(text.text, stdout);
+    tt_text_release(&text);
+    return tt_cli_finish();
 }
 
 static json_t *describe(const struct tt_model *model, int64_t seq_len)
@@ -130,13 +96,11 @@ static void print_table(struct tt_model *const *models, int n, int64_t seq_len)
                  seq_len);
 }
 
-int tt_command_models(int argc, char **argv)
+static int list(bool json, int64_t seq_len)
 {
-    struct options options = {.json = false, .seq_len = 2048};
     struct tt_model **models = NULL;
     int n = 0, cap = 0, rc = 0;
 
-    TT_TRY(parse(argc, argv, &options));
     for (int r = 0; r < tt_model_n_rows; r++) {
         const struct tt_model_row *row = tt_model_rows[r];
 
@@ -147,10 +111,35 @@ int tt_command_models(int argc, char **argv)
             TT_PUSH(models, n, cap) = model;
         }
     }
-    (options.json ? print_json : print_table)(models, n, options.seq_len);
+    (json ? print_json : print_table)(models, n, seq_len);
 out:
     for (int i = 0; i < n; i++)
         tt_model_free(models[i]);
     tt_free(models);
-    return rc < 0 ? tt_cli_fail(rc) : 0;
+    return rc;
+}
+
+int tt_command_models(int argc, char **argv)
+{
+    struct tt_args *args = NULL;
+    int64_t seq_len = 2048;
+    int rc = 0;
+
+    TT_TRY(tt_args_parse(argc, argv, options, &args));
+    if (tt_args_has(args, "help")) {
+        rc = print_help();
+        tt_args_free(args);
+        return rc;
+    }
+    if (args->n_words || args->n_overrides) {
+        rc = tt_fail(TT_EUSAGE, "models: unknown argument '%s'\nhelp: titan models [--json] [--seq_len N]",
+                     args->n_words ? args->word[0] : args->override[0]);
+        goto out;
+    }
+    if (tt_args_last(args, "seq_len"))
+        TT_TRY(read_seq_len(tt_args_last(args, "seq_len"), &seq_len));
+    TT_TRY(list(tt_args_has(args, "json"), seq_len));
+out:
+    tt_args_free(args);
+    return rc < 0 ? tt_cli_fail(rc) : tt_cli_finish();
 }

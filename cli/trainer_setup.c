@@ -280,7 +280,8 @@ static int open_metrics(struct tt_trainer *t)
     if (t->comm->rank != 0)
         return 0;
     m->json_stdout = t->options.json;
-    m->color = isatty(STDOUT_FILENO) == 1 && !(no_color && no_color[0]) && !t->cfg->metrics.disable_color_printing;
+    /* mpirun gives its ranks a pseudo terminal as stdout, whatever it writes to itself; stderr tells the truth */
+    m->color = isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1 && !(no_color && no_color[0]) && !t->cfg->metrics.disable_color_printing;
     m->flops_per_token = tt_model_flops_per_token(t->model, t->cfg->training.seq_len);
     m->memory_total_bytes = tt_metrics_machine_bytes();
     if (t->cfg->metrics.enable_jsonl)

@@ -223,19 +223,14 @@ int tt_fsdp_schedule_forward(const struct tt_fsdp *fsdp, struct tt_schedule *sch
 
 /* --- bytes --- */
 
-static int64_t shard_bytes(const struct tt_layout *layout, int unit)
+int64_t tt_fsdp_reduce_staging(const struct tt_layout *layout, int64_t shard_bytes)
 {
-    return layout->units[unit].shard_elements * (int64_t)sizeof(float);
+    return tt_reduce_scatter_scratch(layout->shard_degree, shard_bytes);
 }
 
-int64_t tt_fsdp_reduce_staging(const struct tt_layout *layout, int unit)
+int64_t tt_fsdp_all_reduce_staging(const struct tt_layout *layout, int64_t shard_bytes)
 {
-    return tt_reduce_scatter_scratch(layout->shard_degree, shard_bytes(layout, unit));
-}
-
-int64_t tt_fsdp_all_reduce_staging(const struct tt_layout *layout, int unit)
-{
-    return tt_all_reduce_scratch(layout->replicate_degree, shard_bytes(layout, unit));
+    return tt_all_reduce_scratch(layout->replicate_degree, shard_bytes);
 }
 
 int64_t tt_fsdp_payload_bytes(const struct tt_program *program)
@@ -247,11 +242,11 @@ int64_t tt_fsdp_payload_bytes(const struct tt_program *program)
         const struct tt_instr *instr = &program->instrs[i];
 
         if (instr->kind == TT_UNSHARD)
-            bytes += tt_all_gather_payload(layout->shard_degree, shard_bytes(layout, instr->unit));
+            bytes += tt_all_gather_payload(layout->shard_degree, tt_instr_shard_bytes(program, instr));
         else if (instr->kind == TT_REDUCE)
-            bytes += tt_reduce_scatter_payload(layout->shard_degree, shard_bytes(layout, instr->unit));
+            bytes += tt_reduce_scatter_payload(layout->shard_degree, tt_instr_shard_bytes(program, instr));
         else if (instr->kind == TT_ALL_REDUCE)
-            bytes += tt_all_reduce_payload(layout->replicate_degree, shard_bytes(layout, instr->unit));
+            bytes += tt_all_reduce_payload(layout->replicate_degree, tt_instr_shard_bytes(program, instr));
     }
     return bytes;
 }

@@ -25,8 +25,8 @@ int tt_fsdp_schedule_step(const struct tt_fsdp *fsdp, struct tt_schedule *ret_sc
 int tt_fsdp_schedule_forward(const struct tt_fsdp *fsdp, struct tt_schedule *ret_schedule) TT_MUST_CHECK;
 
 /** Bytes that collectives receive before they add them; what struct tt_lowering asks for. */
-int64_t tt_fsdp_reduce_staging(const struct tt_layout *layout, int unit);
-int64_t tt_fsdp_all_reduce_staging(const struct tt_layout *layout, int unit);
+int64_t tt_fsdp_reduce_staging(const struct tt_layout *layout, int64_t shard_bytes);
+int64_t tt_fsdp_all_reduce_staging(const struct tt_layout *layout, int64_t shard_bytes);
 
 /**
  * Payload bytes that one rank sends while it runs the program: the formula, instruction by instruction. What the comm

@@ -15,7 +15,8 @@ struct tt_transfers {
     struct tt_executor *executor;
     const struct tt_group *shard, *replicate;
     struct tt_collective **of_instr; /* per instruction, NULL where nothing is exchanged */
-    struct tt_segment *segments;     /* while building: group size * parameters of the largest unit */
+    struct tt_segment *segments;     /* while building: group size * parameters of the model */
+    struct tt_segment *flat;         /* while building: one per unit */
     struct tt_segment_list *lists;   /* while building: one per member */
 };
 
@@ -27,41 +28,59 @@ static int tag_of(const struct tt_instr *instr)
     return TT_COLLECTIVE_TAG + 3 * instr->unit + kind;
 }
 
-/* Every member's part of a unit's whole parameters: operands of the instruction, one per parameter. */
-static const struct tt_segment_list *members(struct tt_transfers *t, int i, const struct tt_unit *unit)
+/* Every member's part of the units' whole parameters: operands of the instruction, one per parameter. */
+static const struct tt_segment_list *members(struct tt_transfers *t, int i, const int *units, int n)
 {
+    struct tt_segment *part = t->segments;
+
     for (int m = 0; m < t->shard->n; m++) {
-        struct tt_segment *part = &t->segments[m * unit->n_params];
+        int operand = 0;
 
-        for (int p = 0; p < unit->n_params; p++) {
-            size_t bytes = (size_t)unit->params[p].chunk * sizeof(float);
+        t->lists[m].items = part;
+        for (int u = 0; u < n; u++) {
+            const struct tt_unit *unit = &t->program->layout->units[units[u]];
 
-            part[p] = (struct tt_segment){(char *)tt_executor_operand(t->executor, i, p) + (size_t)m * bytes, bytes};
+            for (int p = 0; p < unit->n_params; p++, operand++) {
+                size_t bytes = (size_t)unit->params[p].chunk * sizeof(float);
+
+                *part++ = (struct tt_segment){(char *)tt_executor_operand(t->executor, i, operand) + (size_t)m * bytes,
+                                              bytes};
+            }
         }
-        t->lists[m] = (struct tt_segment_list){part, unit->n_params};
+        t->lists[m].n = operand;
     }
     return t->lists;
+}
+
+/* This rank's flat shards of the units: at given addresses, or operands first, first + 1, … of the instruction. */
+static struct tt_segment_list flat_shards(struct tt_transfers *t, int i, const int *units, int n, float *const *arrays,
+                                          int first)
+{
+    for (int u = 0; u < n; u++) {
+        t->flat[u].data = arrays ? arrays[units[u]] : tt_executor_operand(t->executor, i, first + u);
+        t->flat[u].bytes = (size_t)t->program->layout->units[units[u]].shard_elements * sizeof(float);
+    }
+    return (struct tt_segment_list){t->flat, n};
 }
 
 static int new_collective(struct tt_transfers *t, int i)
 {
     const struct tt_instr *instr = &t->program->instrs[i];
-    const struct tt_unit *unit = instr->unit < 0 ? NULL : &t->program->layout->units[instr->unit];
-    struct tt_segment flat = {NULL, unit ? (size_t)unit->shard_elements * sizeof(float) : 0};
-    struct tt_segment_list one = {&flat, 1};
+    int n, staging = instr->n_operands - 1;
+    const int *units = tt_instr_units(t->program->buckets, instr, &n);
 
     switch (instr->kind) {
     case TT_UNSHARD:
-        flat.data = t->state->param[instr->unit];
-        return tt_all_gather_new(t->comm, t->shard, tag_of(instr), one, members(t, i, unit), &t->of_instr[i]);
-    case TT_REDUCE:
-        flat.data = tt_executor_operand(t->executor, i, unit->n_params);
-        return tt_reduce_scatter_new(t->comm, t->shard, tag_of(instr), members(t, i, unit), one,
-                                     tt_executor_operand(t->executor, i, unit->n_params + 1), &t->of_instr[i]);
-    case TT_ALL_REDUCE:
-        flat.data = tt_executor_operand(t->executor, i, 0);
-        return tt_all_reduce_new(t->comm, t->replicate, tag_of(instr), one, tt_executor_operand(t->executor, i, 1),
+        return tt_all_gather_new(t->comm, t->shard, tag_of(instr),
+                                 flat_shards(t, i, units, n, t->state->param, TT_NONE), members(t, i, units, n),
                                  &t->of_instr[i]);
+    case TT_REDUCE:
+        return tt_reduce_scatter_new(t->comm, t->shard, tag_of(instr), members(t, i, units, n),
+                                     flat_shards(t, i, units, n, NULL, staging - n),
+                                     tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
+    case TT_ALL_REDUCE:
+        return tt_all_reduce_new(t->comm, t->replicate, tag_of(instr), flat_shards(t, i, units, n, NULL, 0),
+                                 tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
     default:
         return 0;
     }
@@ -102,36 +121,37 @@ static int sum(void *ctx, struct tt_exact *sums, int n)
     return tt_comm_sum_i64(t->comm, (int64_t *)(void *)sums, n * TT_EXACT_WORDS);
 }
 
+static void release_building(struct tt_transfers *t)
+{
+    tt_free(t->segments);
+    tt_free(t->flat);
+    tt_free(t->lists);
+    t->segments = t->flat = NULL;
+    t->lists = NULL;
+}
+
 int tt_transfers_new(struct tt_comm *comm, const struct tt_group *shard, const struct tt_group *replicate,
                      const struct tt_program *program, struct tt_state *state, struct tt_executor *executor,
                      struct tt_transfers **ret_transfers)
 {
     struct tt_transfers *t = tt_calloc(1, sizeof *t);
     const struct tt_exchange exchange = {t, begin, wait, progress, sum};
-    int widest = 1, rc = 0;
+    int rc = 0;
 
     *t = (struct tt_transfers){
         .comm = comm, .program = program, .state = state, .executor = executor, .shard = shard, .replicate = replicate};
-    for (int u = 0; u < program->layout->n_units; u++)
-        if (program->layout->units[u].n_params > widest)
-            widest = program->layout->units[u].n_params;
     t->of_instr = tt_calloc((size_t)program->n_instrs, sizeof(struct tt_collective *));
-    t->segments = tt_calloc((size_t)shard->n * (size_t)widest, sizeof *t->segments);
+    t->segments = tt_calloc((size_t)shard->n * (size_t)program->layout->n_params, sizeof *t->segments);
+    t->flat = tt_calloc((size_t)program->layout->n_units, sizeof *t->flat);
     t->lists = tt_calloc((size_t)shard->n, sizeof *t->lists);
     for (int i = 0; i < program->n_instrs; i++)
         TT_TRY(new_collective(t, i));
     tt_executor_set_exchange(executor, &exchange);
+    release_building(t);
     *ret_transfers = t;
     t = NULL;
 out:
-    if (t)
-        tt_transfers_free(t);
-    else {
-        tt_free((*ret_transfers)->segments);
-        tt_free((*ret_transfers)->lists);
-        (*ret_transfers)->segments = NULL;
-        (*ret_transfers)->lists = NULL;
-    }
+    tt_transfers_free(t);
     return rc;
 }
 
@@ -142,7 +162,6 @@ void tt_transfers_free(struct tt_transfers *t)
     for (int i = 0; i < t->program->n_instrs; i++)
         tt_collective_free(t->of_instr[i]);
     tt_free(t->of_instr);
-    tt_free(t->segments);
-    tt_free(t->lists);
+    release_building(t);
     tt_free(t);
 }

@@ -175,7 +175,9 @@ static bool on_event(struct builder *b, const yaml_event_t *event)
         return on_open(b, event, TT_YAML_MAP, event->data.mapping_start.anchor);
     case YAML_SEQUENCE_END_EVENT:
     case YAML_MAPPING_END_EVENT:
-        b->stack[--b->depth]->is_closed = true;
+        if (b->depth > 0) { /* libyaml ends only what it began */
+            b->stack[--b->depth]->is_closed = true;
+        }
         return true;
     case YAML_ALIAS_EVENT:
         return on_alias(b, event);

@@ -36,9 +36,10 @@ static int read_token(struct tt_added *a, const json_t *json, const char *where)
     TT_TRY(tt_json_get_int(json, "id", where, &id));
     if (!json_is_string(content))
         return tt_fail(TT_EDATA, "%s: added token %lld has no content", where, (long long)id);
-    if (id < 0 || id >= INT32_MAX)
+    if (id < 0 || id >= INT32_MAX) {
         return tt_fail(TT_EDATA, "%s: added token '%s' has the id %lld", where, json_string_value(content),
                        (long long)id);
+    }
     t.size = json_string_length(content);
     if (!t.size)
         return 0;

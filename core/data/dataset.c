@@ -26,18 +26,18 @@ static int prepare_tokens(const struct tt_dataset_kind *kind, const struct tt_da
 enum variant { KJV_TRAIN, KJV_VALIDATION, TEXT, JSONL, TOKENS, TOKENS_U16 };
 
 static const struct tt_dataset_kind kinds[] = {
-    {"kjv", "King James Bible, 1,130 chapters (built in)", false, true, NULL, prepare_text, KJV_TRAIN},
-    {"kjv_validation", "King James Bible, 59 other chapters (built in)", false, true, NULL, prepare_text,
-     KJV_VALIDATION},
-    {"text", "a text file, or a folder of them; one document a file", true, true, NULL, prepare_text, TEXT},
-    {"jsonl", "JSON lines with a text field, plain, .gz or .zst; a file or a folder", true, true, NULL, prepare_text,
-     JSONL},
-    {"c4", "JSON lines as C4 has them (dataset_path needed: titan downloads nothing)", true, true, NULL, prepare_text,
-     JSONL},
-    {"c4_test", "the same", true, true, NULL, prepare_text, JSONL},
-    {"jsonl_sft", "JSON lines with prompt and response", true, true, "prompt masking is not built yet", NULL, 0},
-    {"tokens", "packed tokens: of titan data pack, or llm.c's .bin", true, false, NULL, prepare_tokens, TOKENS},
-    {"tokens_u16", "packed tokens: headerless uint16, as nanoGPT's", true, false, NULL, prepare_tokens, TOKENS_U16},
+    {"kjv", "King James Bible, 1,130 chapters (built in)", NULL, prepare_text, KJV_TRAIN, false, true},
+    {"kjv_validation", "King James Bible, 59 other chapters (built in)", NULL, prepare_text, KJV_VALIDATION, false,
+     true},
+    {"text", "a text file, or a folder of them; one document a file", NULL, prepare_text, TEXT, true, true},
+    {"jsonl", "JSON lines with a text field, plain, .gz or .zst; a file or a folder", NULL, prepare_text, JSONL, true,
+     true},
+    {"c4", "JSON lines as C4 has them (dataset_path needed: titan downloads nothing)", NULL, prepare_text, JSONL, true,
+     true},
+    {"c4_test", "the same", NULL, prepare_text, JSONL, true, true},
+    {"jsonl_sft", "JSON lines with prompt and response", "prompt masking is not built yet", NULL, 0, true, true},
+    {"tokens", "packed tokens: of titan data pack, or llm.c's .bin", NULL, prepare_tokens, TOKENS, true, false},
+    {"tokens_u16", "packed tokens: headerless uint16, as nanoGPT's", NULL, prepare_tokens, TOKENS_U16, true, false},
 };
 
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
@@ -83,29 +83,34 @@ int tt_dataset_find(const char *name, const struct tt_dataset_kind **ret_kind)
 
 static int check_spec(const struct tt_dataset_spec *spec, const struct tt_dataset_kind **ret_kind)
 {
+    const struct tt_dataset_kind *kind = NULL;
     int64_t vocab_size;
-    int rc = 0;
+    int rc = tt_dataset_find(spec->name, &kind);
 
-    TT_TRY(tt_dataset_find(spec->name, ret_kind));
-    if ((*ret_kind)->needs_path && (!spec->path || !*spec->path))
+    if (rc < 0)
+        return rc;
+    *ret_kind = kind;
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): tt_fail's codes are negative
+    if (kind->needs_path && (!spec->path || !*spec->path)) {
         return tt_fail(TT_EUSAGE,
                        "dataset '%s' needs a path\nhelp: set training.dataset_path (or "
                        "validation.dataset_path) to the file or folder",
                        spec->name);
-    if (!(*ret_kind)->is_text)
-        goto out;
+    }
+    if (!kind->is_text)
+        return 0;
     if (!spec->tokenizer)
         return tt_fail(TT_EUSAGE, "dataset '%s' is text and needs a tokenizer", spec->name);
     vocab_size = tt_tokenizer_vocab_size(spec->tokenizer);
-    if (spec->vocab_size && vocab_size > spec->vocab_size)
+    if (spec->vocab_size && vocab_size > spec->vocab_size) {
         return tt_fail(TT_EUSAGE,
                        "the tokenizer has %lld tokens (%s), model.vocab_size is %lld\nhelp: set "
                        "model.vocab_size to at least %lld, or model.hf_assets_path to the tokenizer of the "
                        "model",
                        (long long)vocab_size, tt_tokenizer_where(spec->tokenizer), (long long)spec->vocab_size,
                        (long long)vocab_size);
-out:
-    return rc;
+    }
+    return 0;
 }
 
 static int open_source(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec, struct tt_source *source)
@@ -174,9 +179,10 @@ int tt_dataset_pack(const struct tt_dataset_spec *spec, const char *path, struct
     int rc = 0;
 
     TT_TRY(check_spec(spec, &kind));
-    if (!kind->is_text)
+    if (!kind->is_text) {
         return tt_fail(TT_EUSAGE, "dataset '%s' is packed already\nhelp: train on it with training.dataset=%s",
                        spec->name, spec->name);
+    }
     TT_TRY(open_source(kind, spec, &source));
     TT_TRY(tt_source_hash(&source, &hash));
     TT_TRY(pack_source(&source, hash, spec, path, ret_info));
@@ -214,9 +220,10 @@ static int prepare_text(const struct tt_dataset_kind *kind, const struct tt_data
     key[3] = CACHE_FORMAT;
     TT_TRY(tt_folder_make(spec->cache_dir));
     path = tt_format("%s/%s-%016" PRIx64 ".tokens", spec->cache_dir, spec->name, tt_hash64(key, sizeof key, 0));
-    if (strlen(path) >= TT_DATASET_PATH_BYTES)
+    if (strlen(path) >= TT_DATASET_PATH_BYTES) {
         TT_TRY(
             tt_fail(TT_EUSAGE, "the path of the cache is longer than %d bytes: %s", TT_DATASET_PATH_BYTES - 1, path));
+    }
     if (!find_cache(path, key[0], tokenizer_hash, &ret_ref->info))
         TT_TRY(pack_source(&source, key[0], spec, path, &ret_ref->info));
     (void)snprintf(ret_ref->path, sizeof ret_ref->path, "%s", path);
@@ -228,6 +235,7 @@ out:
 
 static int64_t token_at(const struct tt_dataset *d, int64_t i)
 {
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): tt_fail's codes are negative
     return d->ref.info.item_size == 2 ? ((const uint16_t *)d->tokens)[i] : (int64_t)((const uint32_t *)d->tokens)[i];
 }
 

@@ -22,12 +22,12 @@ struct tt_dataset_ref;
 struct tt_dataset_kind {
     const char *name;
     const char *help;      /* one line for people */
-    bool needs_path;       /* dataset_path must be set */
-    bool is_text;          /* a tokenizer is needed, and a cache folder */
     const char *not_built; /* not NULL: why it cannot be used yet */
     int (*prepare)(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec,
                    struct tt_dataset_ref *ret_ref);
-    int variant; /* for the prepare function */
+    int variant;     /* for the prepare function */
+    bool needs_path; /* dataset_path must be set */
+    bool is_text;    /* a tokenizer is needed, and a cache folder */
 };
 
 /** All kinds of datasets. */

@@ -88,10 +88,11 @@ static size_t put_bytes(const struct tt_tokenizer *t, const char *word, size_t s
     for (size_t i = 0; i < size; i++) {
         int32_t id = t->byte_id[(uint8_t)word[i]];
 
-        if (id >= 0)
+        if (id >= 0) {
             ids[n++] = id;
-        else if (t->unknown >= 0 && !(was_unknown && t->fuse_unknown))
+        } else if (t->unknown >= 0 && !(was_unknown && t->fuse_unknown)) {
             ids[n++] = t->unknown;
+        }
         was_unknown = id < 0;
     }
     return n;
@@ -161,9 +162,10 @@ int tt_encoder_encode(struct tt_encoder *encoder, const char *text, size_t size,
     int64_t bad = tt_utf8_invalid(text, size);
     int rc;
 
-    if (bad >= 0)
+    if (bad >= 0) {
         return tt_fail(TT_EDATA, "invalid UTF-8 at byte %lld of the text (0x%02x)", (long long)bad,
                        (unsigned char)text[bad]);
+    }
     encoder->out = ids;
     rc = tt_added_split(&encoder->tokenizer->added, encoder->matcher, encoder->find_special, text, size, encode_piece,
                         encoder);

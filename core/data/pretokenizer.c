@@ -17,10 +17,11 @@ static int add_pattern(struct tt_pretokenizer *p, const char *pattern, size_t si
 
     if (p->n_steps == TT_PRETOKENIZER_STEPS)
         return tt_fail(TT_EDATA, "%s: pre_tokenizer has more than %d steps", where, TT_PRETOKENIZER_STEPS);
-    if (is_literal)
+    if (is_literal) {
         TT_TRY(tt_regex_new_literal(pattern, size, where, &p->step[p->n_steps]));
-    else
+    } else {
         TT_TRY(tt_regex_new(pattern, size, where, &p->step[p->n_steps]));
+    }
     p->n_steps++;
 out:
     return rc;
@@ -31,9 +32,10 @@ static int add_split(struct tt_pretokenizer *p, const json_t *json, const char *
     const json_t *pattern = json_object_get(json, "pattern"), *text;
     const char *behavior = json_string_value(json_object_get(json, "behavior"));
 
-    if (!behavior || strcmp(behavior, "Isolated") != 0)
+    if (!behavior || strcmp(behavior, "Isolated") != 0) {
         return tt_fail(TT_EDATA, "%s: pre_tokenizer Split with behavior '%s' is not supported (Isolated is)", where,
                        behavior ? behavior : "(none)");
+    }
     text = json_object_get(pattern, "Regex");
     if (json_is_string(text))
         return add_pattern(p, json_string_value(text), json_string_length(text), false, where);
@@ -68,9 +70,10 @@ static int add_steps(struct tt_pretokenizer *p, const json_t *json, const char *
             TT_TRY(add_steps(p, json_array_get(list, i), where, depth + 1));
         goto out;
     }
-    if (p->prefix_step >= 0)
+    if (p->prefix_step >= 0) {
         return tt_fail(TT_EDATA, "%s: pre_tokenizer '%s' after ByteLevel is not supported (ByteLevel must be the last)",
                        where, type);
+    }
     if (strcmp(type, "Split") == 0) {
         TT_TRY(add_split(p, json, where));
     } else if (strcmp(type, "Digits") == 0) {
@@ -96,9 +99,10 @@ int tt_pretokenizer_init(struct tt_pretokenizer *p, const json_t *json, const ch
     if (!json_is_object(json))
         return tt_fail(TT_EDATA, "%s: no pre_tokenizer, so this is not a byte-level BPE tokenizer", where);
     TT_TRY(add_steps(p, json, where, 0));
-    if (p->prefix_step < 0)
+    if (p->prefix_step < 0) {
         return tt_fail(TT_EDATA, "%s: pre_tokenizer has no ByteLevel, so this is not a byte-level BPE tokenizer",
                        where);
+    }
 out:
     return rc;
 }
@@ -143,10 +147,11 @@ static int run_steps(const struct split *s, int step, bool has_prefix, const cha
         TT_TRY(run_steps(s, step + 1, false, text + begin, end - begin));
         done = end;
         from = end;
-        if (begin == end) /* an empty match cuts and moves on by one character */
-            do
+        if (begin == end) { /* an empty match cuts and moves on by one character */
+            do {
                 from++;
-            while (from < size && ((unsigned char)text[from] & 0xc0) == 0x80);
+            } while (from < size && ((unsigned char)text[from] & 0xc0) == 0x80);
+        }
     }
     TT_TRY(run_steps(s, step + 1, false, text + done, size - done));
 out:

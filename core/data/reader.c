@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#define ZLIB_CONST /* input bytes are const */
 #include <zlib.h>
 #include <zstd.h>
 
@@ -159,21 +160,22 @@ static int unpack_gzip(struct tt_reader *r, uint8_t *out, size_t cap, size_t *re
         (void)inflateReset(&r->gzip);
         r->in_frame = true;
     }
-    r->gzip.next_in = (z_const Bytef *)(uintptr_t)(r->raw + r->raw_used);
+    r->gzip.next_in = (z_const Bytef *)(r->raw + r->raw_used);
     r->gzip.avail_in = given;
     r->gzip.next_out = out;
     r->gzip.avail_out = (uInt)cap;
     status = inflate(&r->gzip, Z_NO_FLUSH);
     r->raw_used += given - r->gzip.avail_in;
     *ret_n = cap - r->gzip.avail_out;
-    if (status == Z_STREAM_END)
+    if (status == Z_STREAM_END) {
         r->in_frame = false;
-    else if (status != Z_OK && status != Z_BUF_ERROR)
+    } else if (status != Z_OK && status != Z_BUF_ERROR) {
         return fail_packed(r, r->gzip.msg ? r->gzip.msg : "damaged gzip data");
+    }
     return 0;
 }
 
-static int unpack_zstd(struct tt_reader *r, uint8_t *out, size_t cap, size_t *ret_n)
+static int unpack_zstd(struct tt_reader *r, void *out, size_t cap, size_t *ret_n)
 {
     ZSTD_inBuffer in = {r->raw + r->raw_used, r->raw_size - r->raw_used, 0};
     ZSTD_outBuffer to = {out, cap, 0};
@@ -198,10 +200,11 @@ static int unpack(struct tt_reader *r, bool *ret_more)
     *ret_more = r->raw_used < r->raw_size || r->in_frame;
     if (!*ret_more)
         goto out;
-    if (r->packing == GZIP)
+    if (r->packing == GZIP) {
         TT_TRY(unpack_gzip(r, chunk, CHUNK_BYTES, &n));
-    else
+    } else {
         TT_TRY(unpack_zstd(r, chunk, CHUNK_BYTES, &n));
+    }
     if (n == 0 && r->raw_used == used) {
         rc = fail_packed(r, "the file is truncated");
         goto out;
@@ -232,10 +235,11 @@ static void hand_out(struct tt_reader *r, const char *text, size_t size, size_t 
     *ret_size = size;
     *ret_offset = r->offset;
     r->offset += (int64_t)(size + end);
-    if (r->packing == PLAIN)
+    if (r->packing == PLAIN) {
         r->raw_used += size + end;
-    else
+    } else {
         r->buffer_used += size + end;
+    }
 }
 
 int tt_reader_line(struct tt_reader *r, const char **ret_line, size_t *ret_size, int64_t *ret_offset)
@@ -272,11 +276,12 @@ int tt_reader_rest(struct tt_reader *r, const char **ret_text, size_t *ret_size,
 
     while (more)
         TT_TRY(unpack(r, &more));
-    if (r->packing == PLAIN)
+    if (r->packing == PLAIN) {
         hand_out(r, (const char *)r->raw + r->raw_used, r->raw_size - r->raw_used, 0, ret_text, ret_size, ret_offset);
-    else
+    } else {
         hand_out(r, r->buffer.text ? r->buffer.text + r->buffer_used : "", r->buffer.size - r->buffer_used, 0, ret_text,
                  ret_size, ret_offset);
+    }
 out:
     return rc;
 }

@@ -35,12 +35,13 @@ int tt_sampler_new(const struct tt_dataset *dataset, const struct tt_sampler_opt
 
     if (options->seq_len < 1)
         return tt_fail(TT_EUSAGE, "seq_len is %lld, wanted at least 1", (long long)options->seq_len);
-    if (n_tokens < options->seq_len + 1)
+    if (n_tokens < options->seq_len + 1) {
         return tt_fail(TT_EDATA,
                        "dataset '%s' has %lld tokens, one sample of seq_len %lld needs %lld\nhelp: a smaller "
                        "seq_len (at most %lld), or more data",
                        dataset->ref.name, (long long)n_tokens, (long long)options->seq_len,
                        (long long)options->seq_len + 1, (long long)n_tokens - 1);
+    }
     s = tt_calloc(1, sizeof *s);
     s->dataset = dataset;
     s->options = *options;
@@ -110,10 +111,11 @@ static int64_t find_place(const struct epoch *e, int64_t n, int64_t position)
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
 
-        if (e->begin[middle] <= position)
+        if (e->begin[middle] <= position) {
             low = middle;
-        else
+        } else {
             high = middle;
+        }
     }
     return low;
 }
@@ -146,11 +148,12 @@ int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, 
 
     if (sample < 0)
         return tt_fail(TT_EINTERNAL, "sample %lld", (long long)sample);
-    if (epoch > 0 && !sampler->options.repeat)
+    if (epoch > 0 && !sampler->options.repeat) {
         return tt_fail(TT_EDATA,
                        "dataset '%s' has ended: it has %lld samples of seq_len %lld, sample %lld was wanted\n"
                        "help: set dataloader.repeat=true, fewer training.steps, or use more data",
                        sampler->dataset->ref.name, (long long)n, (long long)length, (long long)sample);
+    }
     copy_stream(sampler, epoch, begin, length, inputs);
     for (int64_t i = 0; i + 1 < length; i++)
         labels[i] = inputs[i + 1];

@@ -75,13 +75,15 @@ int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const cha
 
     source->kind = kind;
     source->text_field = tt_strdup(text_field && *text_field ? text_field : "text");
-    if (tt_path_is_folder(path))
+    if (tt_path_is_folder(path)) {
         TT_TRY(add_folder(source, path, 0, &cap));
-    else
+    } else {
         TT_PUSH(source->path, source->n_paths, cap) = tt_strdup(path);
-    if (!source->n_paths)
+    }
+    if (!source->n_paths) {
         return tt_fail(TT_EDATA, "'%s' holds no %s", path,
                        kind == TT_SOURCE_TEXT ? "files" : "files named .jsonl, .json or .ndjson (plain, .gz or .zst)");
+    }
     for (int i = 0; i < source->n_paths; i++) {
         struct stat st;
 
@@ -173,7 +175,7 @@ static void show_progress(struct walk *w)
 /* first_line: of text; offset: of text in the file. */
 static int check_utf8(const struct walk *w, const char *text, size_t size, int64_t first_line, int64_t offset)
 {
-    int64_t bad = tt_utf8_invalid(text, size);
+    int64_t bad = tt_utf8_invalid(text, size), place = offset + bad;
     int64_t line = first_line;
 
     if (bad < 0)
@@ -183,7 +185,7 @@ static int check_utf8(const struct walk *w, const char *text, size_t size, int64
     return tt_fail(TT_EDATA,
                    "%s:%lld: invalid UTF-8 at byte %lld of the file (0x%02x)\nhelp: is it text? If so, convert "
                    "it: iconv -f ISO-8859-1 -t UTF-8",
-                   w->file, (long long)line, (long long)(offset + bad), (unsigned char)text[bad]);
+                   w->file, (long long)line, (long long)place, (unsigned char)text[bad]);
 }
 
 static int take_document(struct walk *w, const char *text, size_t size)
@@ -249,13 +251,14 @@ static int fail_field(const struct walk *w, json_t *object)
         if (!first && json_is_string(value))
             first = key;
     }
-    if (found)
+    if (found) {
         rc = tt_fail(TT_EDATA, "%s:%lld: field '%s' is %s, wanted a string", w->file, (long long)w->line, field,
                      type_name(found));
-    else
+    } else {
         rc = tt_fail(TT_EDATA, "%s:%lld: no string field '%s' (fields: %s)%s%s", w->file, (long long)w->line, field,
                      names.text ? names.text : "none", first ? "\nhelp: set training.text_field=" : "",
                      first ? first : "");
+    }
     tt_text_release(&names);
     return rc;
 }
@@ -270,13 +273,14 @@ static int take_line(struct walk *w, const char *line, size_t size)
     if (!object)
         return tt_fail(TT_EDATA, "%s:%lld:%d: invalid JSON: %s", w->file, (long long)w->line, error.column, error.text);
     text = json_object_get(object, w->source->text_field);
-    if (!json_is_object(object))
+    if (!json_is_object(object)) {
         rc = tt_fail(TT_EDATA, "%s:%lld: the line is %s, wanted an object with a field '%s'", w->file,
                      (long long)w->line, type_name(object), w->source->text_field);
-    else if (!json_is_string(text))
+    } else if (!json_is_string(text)) {
         rc = fail_field(w, object);
-    else
+    } else {
         rc = take_document(w, json_string_value(text), json_string_length(text));
+    }
     json_decref(object);
     return rc;
 }
@@ -335,9 +339,10 @@ int tt_source_each(const struct tt_source *source, const char *what, tt_document
         tt_reader_free(w.reader);
         w.reader = NULL;
     }
-    if (!w.text_bytes)
+    if (!w.text_bytes) {
         rc = tt_fail(TT_EDATA, "'%s' holds no text (%d file%s, %lld documents, all empty)", w.file, n_files(source),
                      n_files(source) == 1 ? "" : "s", (long long)w.documents);
+    }
 out:
     tt_reader_free(w.reader);
     return rc;

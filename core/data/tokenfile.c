@@ -101,13 +101,15 @@ static int check_offsets(const char *path, const int64_t *offset, const struct t
 static int check_titan(const char *path, const struct tt_mapping *file, struct tt_token_info *info)
 {
     struct header h;
+    int64_t needed;
 
     if (file->size < sizeof h)
         return tt_fail(TT_EDATA, "'%s' is truncated: %zu bytes, less than its header", path, file->size);
     memcpy(&h, file->data, sizeof h);
-    if (h.version != VERSION)
+    if (h.version != VERSION) {
         return tt_fail(TT_EDATA, "'%s' has version %u of the token format, this titan reads %d", path, h.version,
                        VERSION);
+    }
     if (h.header_hash != hash_header(&h) || (h.item_size != 2 && h.item_size != 4) || h.n_tokens < 0 ||
         h.n_tokens > INT64_MAX / 16 || h.n_documents < 0 || h.n_documents > h.n_tokens)
         return tt_fail(TT_EDATA, "'%s' is damaged: its header does not have the checksum it says", path);
@@ -125,10 +127,11 @@ static int check_titan(const char *path, const struct tt_mapping *file, struct t
                                    .tokenizer_hash = h.tokenizer_hash,
                                    .source_hash = h.source_hash,
                                    .digest = h.content_hash};
-    if ((int64_t)file->size != info->offsets_at + 8 * (h.n_documents + 1))
+    needed = info->offsets_at + 8 * (h.n_documents + 1);
+    if ((int64_t)file->size != needed) {
         return tt_fail(TT_EDATA, "'%s' is truncated: %lld tokens in %lld documents need %lld bytes, the file has %zu",
-                       path, (long long)h.n_tokens, (long long)h.n_documents,
-                       (long long)(info->offsets_at + 8 * (h.n_documents + 1)), file->size);
+                       path, (long long)h.n_tokens, (long long)h.n_documents, (long long)needed, file->size);
+    }
     if (hash_content(path, file->data + sizeof h, (int64_t)(file->size - sizeof h)) != h.content_hash)
         return tt_fail(TT_EDATA, "'%s' is damaged: its content does not have the checksum that its header says", path);
     return check_offsets(path, (const int64_t *)(const void *)(file->data + info->offsets_at), info);
@@ -138,18 +141,22 @@ static int check_llmc(const char *path, const struct tt_mapping *file, struct tt
 {
     int32_t h[3];
     int item_size;
+    int64_t needed;
 
-    if (file->size < LLMC_HEADER)
+    if (file->size < LLMC_HEADER) {
         return tt_fail(TT_EDATA, "'%s' is truncated: %zu bytes, less than llm.c's header of %d", path, file->size,
                        LLMC_HEADER);
+    }
     memcpy(h, file->data, sizeof h);
     item_size = h[0] == 20240520 ? 2 : 4;
     if (h[1] != (item_size == 2 ? 1 : 7))
         return tt_fail(TT_EDATA, "'%s' is an llm.c file of version %d, wanted %d", path, h[1], item_size == 2 ? 1 : 7);
-    if (h[2] < 0 || LLMC_HEADER + (int64_t)h[2] * item_size != (int64_t)file->size)
+    needed = LLMC_HEADER + (int64_t)h[2] * item_size;
+    if (h[2] < 0 || needed != (int64_t)file->size) {
         return tt_fail(TT_EDATA,
                        "'%s' is truncated or damaged: its header says %d tokens, %lld bytes, the file has %zu", path,
-                       h[2], (long long)(LLMC_HEADER + (int64_t)h[2] * item_size), file->size);
+                       h[2], (long long)needed, file->size);
+    }
     *info = (struct tt_token_info){
         .format = TT_TOKENS_LLMC, .item_size = item_size, .n_tokens = h[2], .tokens_at = LLMC_HEADER};
     return 0;
@@ -157,9 +164,10 @@ static int check_llmc(const char *path, const struct tt_mapping *file, struct tt
 
 static int check_raw(const char *path, const struct tt_mapping *file, struct tt_token_info *info)
 {
-    if (file->size % 2)
+    if (file->size % 2) {
         return tt_fail(TT_EDATA, "'%s' has an odd number of bytes (%zu), so it does not hold uint16 tokens", path,
                        file->size);
+    }
     *info = (struct tt_token_info){
         .format = TT_TOKENS_RAW_U16, .item_size = 2, .n_tokens = (int64_t)(file->size / 2), .tokens_at = 0};
     return 0;
@@ -193,17 +201,18 @@ int tt_tokenfile_check(const char *path, bool is_raw, struct tt_token_info *ret_
         TT_TRY(tt_reader_refuse(path, file.data, file.size, false));
     if (file.size >= sizeof first)
         memcpy(&first, file.data, sizeof first);
-    if (is_raw)
+    if (is_raw) {
         TT_TRY(check_raw(path, &file, &info));
-    else if (file.size >= sizeof magic && memcmp(file.data, magic, sizeof magic) == 0)
+    } else if (file.size >= sizeof magic && memcmp(file.data, magic, sizeof magic) == 0) {
         TT_TRY(check_titan(path, &file, &info));
-    else if (first == 20240520 || first == 20240801)
+    } else if (first == 20240520 || first == 20240801) {
         TT_TRY(check_llmc(path, &file, &info));
-    else
+    } else {
         TT_TRY(tt_fail(TT_EDATA,
                        "'%s' is neither a token file of titan nor one of llm.c\nhelp: for headerless uint16 "
                        "tokens use training.dataset=tokens_u16, for text pack it first: titan data pack",
                        path));
+    }
     if (info.format != TT_TOKENS_TITAN)
         complete_foreign(path, &file, &info);
     if (!info.n_tokens)
@@ -231,9 +240,14 @@ struct tt_token_writer {
 
 int tt_token_writer_new(const char *path, int64_t vocab_size, struct tt_token_writer **ret_writer)
 {
-    struct tt_token_writer *w = tt_calloc(1, sizeof *w);
+    struct tt_token_writer *w;
+    struct stat st;
     int rc = 0;
 
+    /* the rename would put a file in the place of a device or a pipe */
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return tt_fail(TT_EUSAGE, "cannot write tokens to '%s': it exists and is not a file", path);
+    w = tt_calloc(1, sizeof *w);
     w->path = tt_strdup(path);
     w->temporary = tt_format("%s.tmp.%ld", path, (long)getpid());
     w->item_size = vocab_size <= 65536 ? 2 : 4;

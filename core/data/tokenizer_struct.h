@@ -7,7 +7,7 @@
 #include "core/data/pretokenizer.h"
 #include "core/data/strmap.h"
 
-/** What tokenizer.c reads and encoder.c uses; private to the two. */
+/** What tokenizer.c and tokenizer_model.c read and encoder.c uses; private to them. */
 struct tt_token_bytes {
     size_t at; /* in struct tt_tokenizer's bytes */
     uint32_t size;
@@ -35,5 +35,12 @@ struct tt_tokenizer {
     int32_t bos, eos;
     uint64_t hash;
 };
+
+/** Reads "model"; fills vocab, words, bpe, byte_id, token. where (a file) is for messages. */
+int tt_tokenizer_read_model(struct tt_tokenizer *t, json_t *model, const char *where) TT_MUST_CHECK;
+
+/** Records the bytes that an id stands for; is_byte_level: text may be in the byte-level alphabet. */
+int tt_tokenizer_set_token(struct tt_tokenizer *t, const char *where, int64_t id, const char *text, size_t size,
+                           bool is_byte_level) TT_MUST_CHECK;
 
 #endif

@@ -28,8 +28,10 @@ static double score(const float *q, const float *k, int64_t head_dim)
     return sum / sqrt((double)head_dim);
 }
 
+// NOLINTBEGIN(readability-non-const-parameter): the type of the slot
 void tt_attention_fwd_ref(float *o, float *lse, const float *q, const float *k, const float *v,
                           const struct tt_attention_shape *shape, int64_t first_row, int64_t rows, float *scratch)
+// NOLINTEND(readability-non-const-parameter)
 {
     int64_t dim = shape->head_dim, q_stride = shape->heads * dim, k_stride = shape->kv_heads * dim;
 
@@ -65,15 +67,17 @@ static double pair(const struct tt_attention_grads *group, const struct tt_atten
     return p;
 }
 
+// NOLINTBEGIN(readability-non-const-parameter): the type of the slot
 void tt_attention_bwd_ref(const struct tt_attention_grads *group, const struct tt_attention_shape *shape,
                           float *scratch)
+// NOLINTEND(readability-non-const-parameter)
 {
     int64_t dim = shape->head_dim, q_stride = shape->heads * dim, k_stride = shape->kv_heads * dim;
     int64_t n_heads = shape->heads / shape->kv_heads;
     double ds;
 
     (void)scratch;
-    for (int64_t i = 0; i < shape->seq_len; i++)
+    for (int64_t i = 0; i < shape->seq_len; i++) {
         for (int64_t c = 0; c < n_heads * dim; c++) {
             double sum = 0.0;
 
@@ -83,18 +87,21 @@ void tt_attention_bwd_ref(const struct tt_attention_grads *group, const struct t
             }
             group->dq[i * q_stride + c] = (float)sum;
         }
-    for (int64_t j = 0; j < shape->seq_len; j++)
+    }
+    for (int64_t j = 0; j < shape->seq_len; j++) {
         for (int64_t e = 0; e < dim; e++) {
             double dk = 0.0, dv = 0.0;
 
-            for (int64_t head = 0; head < n_heads; head++)
+            for (int64_t head = 0; head < n_heads; head++) {
                 for (int64_t i = j; i < shape->seq_len; i++) {
                     dv += pair(group, shape, head, i, j, &ds) * (double)group->dout[i * q_stride + head * dim + e];
                     dk += ds * (double)group->q[i * q_stride + head * dim + e];
                 }
+            }
             group->dk[j * k_stride + e] = (float)dk;
             group->dv[j * k_stride + e] = (float)dv;
         }
+    }
 }
 
 static bool shapes_fit(const struct tt_graph *graph, const struct tt_node *node, int q)

@@ -31,7 +31,7 @@ int64_t tt_attention_fwd_scratch(int64_t seq_len)
 
 int64_t tt_attention_bwd_scratch(int64_t seq_len)
 {
-    return 2 * TT_ATTENTION_ROWS * tile_width(seq_len);
+    return 2 * tt_attention_fwd_scratch(seq_len);
 }
 
 /* A tile: rows [row, row + rows) of a head against keys [key, key + keys). */
@@ -137,7 +137,7 @@ static void tile_keys(float *out, const float *weights, const float *rows, const
 void tt_attention_fwd_generic(float *o, float *lse, const float *q, const float *k, const float *v,
                               const struct tt_attention_shape *shape, int64_t first_row, int64_t rows, float *scratch)
 {
-    float largest[TT_ATTENTION_ROWS], sum[TT_ATTENTION_ROWS];
+    float largest[TT_ATTENTION_ROWS] = {0.0F}, sum[TT_ATTENTION_ROWS] = {0.0F};
     float scale = 1.0F / sqrtf((float)shape->head_dim);
     struct tile tile = {.row = first_row, .rows = rows, .width = tile_width(shape->seq_len)};
     float *out = o + first_row * shape->heads * shape->head_dim;
@@ -162,9 +162,10 @@ static void row_dots(float *delta, const float *dout, const float *o, const stru
         int64_t at = (tile->row + r) * shape->heads * shape->head_dim, i = 0;
         float lane[TT_LANES] = {0.0F};
 
-        for (; i + TT_LANES <= shape->head_dim; i += TT_LANES)
+        for (; i + TT_LANES <= shape->head_dim; i += TT_LANES) {
             for (int l = 0; l < TT_LANES; l++)
                 lane[l] += dout[at + i + l] * o[at + i + l];
+        }
         for (int l = 0; i + l < shape->head_dim; l++)
             lane[l] += dout[at + i + l] * o[at + i + l];
         delta[r] = tt_lanes_sum(lane);

@@ -30,9 +30,10 @@ static void limit_threads(void)
 void tt_gemm_serial(const struct tt_gemm *gemm)
 {
     (void)pthread_once(&once, limit_threads);
-    if (gemm->acc && gemm->acc != gemm->c)
+    if (gemm->acc && gemm->acc != gemm->c) {
         for (int64_t i = 0; i < gemm->m; i++)
             memcpy(gemm->c + i * gemm->ldc, gemm->acc + i * gemm->ldc, (size_t)gemm->n * sizeof *gemm->c);
+    }
     cblas_sgemm(CblasRowMajor, gemm->trans_a ? CblasTrans : CblasNoTrans, gemm->trans_b ? CblasTrans : CblasNoTrans,
                 (blasint)gemm->m, (blasint)gemm->n, (blasint)gemm->k, 1.0F, gemm->a, (blasint)gemm->lda, gemm->b,
                 (blasint)gemm->ldb, gemm->acc ? 1.0F : 0.0F, gemm->c, (blasint)gemm->ldc);

@@ -16,9 +16,10 @@ enum { TILE_ROWS = 64, TILE_COLUMNS = 64 };
 
 void tt_scatter_add_ref(float *dw, const float *dx, const int32_t *tokens, int64_t n, int64_t width, int64_t columns)
 {
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
         for (int64_t c = 0; c < columns; c++)
             dw[tokens[i] * width + c] += dx[i * width + c];
+    }
 }
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -93,10 +94,11 @@ static void begin_tile(void *arg, int64_t tile, int worker)
     float *dw = (float *)call->out[0] + part.begin * width;
 
     (void)worker;
-    if (call->in[2])
+    if (call->in[2]) {
         memcpy(dw, (const float *)call->in[2] + part.begin * width, bytes);
-    else
+    } else {
         memset(dw, 0, bytes);
+    }
 }
 
 static void scatter_tile(void *arg, int64_t tile, int worker)

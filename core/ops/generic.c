@@ -25,9 +25,10 @@ static float block_sum_exp(const float *x, int64_t n, float shift)
     float lane[TT_LANES] = {0.0F};
     int64_t i = 0;
 
-    for (; i + TT_LANES <= n; i += TT_LANES)
+    for (; i + TT_LANES <= n; i += TT_LANES) {
         for (int l = 0; l < TT_LANES; l++)
             lane[l] += tt_expf(x[i + l] - shift);
+    }
     for (int l = 0; i + l < n; l++)
         lane[l] += tt_expf(x[i + l] - shift);
     return tt_lanes_sum(lane);
@@ -77,9 +78,10 @@ void tt_rmsnorm_fwd_generic(float *y, float *rstd, const float *x, const float *
         float lane[TT_LANES] = {0.0F}, scale;
         int64_t i = 0;
 
-        for (; i + TT_LANES <= width; i += TT_LANES)
+        for (; i + TT_LANES <= width; i += TT_LANES) {
             for (int l = 0; l < TT_LANES; l++)
                 lane[l] += x[i + l] * x[i + l];
+        }
         for (int l = 0; i + l < width; l++)
             lane[l] += x[i + l] * x[i + l];
         scale = 1.0F / sqrtf(tt_lanes_sum(lane) / (float)width + eps);
@@ -96,9 +98,10 @@ static float row_dot(const float *dy, const float *x, const float *w, int64_t wi
     float lane[TT_LANES] = {0.0F};
     int64_t i = 0;
 
-    for (; i + TT_LANES <= width; i += TT_LANES)
+    for (; i + TT_LANES <= width; i += TT_LANES) {
         for (int l = 0; l < TT_LANES; l++)
             lane[l] += dy[i + l] * w[i + l] * x[i + l];
+    }
     for (int l = 0; i + l < width; l++)
         lane[l] += dy[i + l] * w[i + l] * x[i + l];
     return tt_lanes_sum(lane);
@@ -183,9 +186,10 @@ void tt_sum_rows_generic(float *y, const float *acc, const float *x, int64_t row
         int64_t n = columns - first < AT_ONCE ? columns - first : AT_ONCE;
         float sum[AT_ONCE] = {0.0F};
 
-        for (int64_t r = 0; r < rows; r++)
+        for (int64_t r = 0; r < rows; r++) {
             for (int64_t c = 0; c < n; c++)
                 sum[c] += x[r * width + first + c];
+        }
         for (int64_t c = 0; c < n; c++)
             y[first + c] = acc ? acc[first + c] + sum[c] : sum[c];
     }

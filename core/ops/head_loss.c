@@ -103,10 +103,11 @@ static void loss_tile(void *arg, int64_t tile, int worker)
     const int32_t *labels = (const int32_t *)call->in[2] + chunk->begin + part.begin;
 
     (void)worker;
-    if (chunk->grad)
+    if (chunk->grad) {
         tt_kernels()->cross_entropy_grad(loss, logits, labels, part.n, chunk->vocab, call->scalars->inv_valid_tokens);
-    else
+    } else {
         tt_kernels()->cross_entropy(loss, logits, labels, part.n, chunk->vocab);
+    }
 }
 
 static void chunk_loss(struct chunk *chunk)

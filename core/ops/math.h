@@ -75,9 +75,10 @@ static inline float tt_row_max(const float *x, int64_t n)
 
     for (int l = 0; l < TT_LANES; l++)
         lane[l] = -INFINITY;
-    for (; i + TT_LANES <= n; i += TT_LANES)
+    for (; i + TT_LANES <= n; i += TT_LANES) {
         for (int l = 0; l < TT_LANES; l++)
             lane[l] = lane[l] < x[i + l] ? x[i + l] : lane[l];
+    }
     for (int l = 0; l < TT_LANES; l++)
         largest = largest < lane[l] ? lane[l] : largest;
     for (; i < n; i++)
@@ -91,13 +92,14 @@ static inline float tt_row_exp(float *x, int64_t n, float scale, float shift)
     float lane[TT_LANES] = {0.0F};
     int64_t i = 0;
 
-    for (; i + TT_LANES <= n; i += TT_LANES)
+    for (; i + TT_LANES <= n; i += TT_LANES) {
         for (int l = 0; l < TT_LANES; l++) {
             float e = tt_expf(scale * x[i + l] - shift);
 
             x[i + l] = e;
             lane[l] += e;
         }
+    }
     for (int l = 0; i + l < n; l++) {
         x[i + l] = tt_expf(scale * x[i + l] - shift);
         lane[l] += x[i + l];

@@ -38,7 +38,10 @@ struct tt_cost {
 
 struct tt_op_row {
     const char *name;
-    /* Checks input shapes and adds the outputs to graph (tt_graph_value); 0 or TT_EINTERNAL with the shapes. */
+    /*
+     * Checks input shapes and adds the outputs to graph (tt_graph_value); 0 or TT_EINTERNAL with the shapes. Outputs that
+     * the node has already (backward rules choose theirs: tt_rule_node in rule.h) are compared instead.
+     */
     int (*infer)(struct tt_graph *graph, struct tt_node *node, const char *name);
     /*
      * Appends the backward nodes of `node`. grad_out[k]: gradient of output k or TT_NONE. grad_in[i]: on entry the sum of
@@ -50,7 +53,10 @@ struct tt_op_row {
     void (*run)(const struct tt_call *call);
     void (*cost)(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost);
     int64_t (*scratch_bytes)(const struct tt_graph *graph, const struct tt_node *node, int threads); /* NULL: none */
-    /* alias[k] - 1 is the input whose memory output k may take over when nobody reads that input later; 0: none. */
+    /*
+     * alias[k] - 1 is the input whose memory output k may take over when nobody reads that input later; 0: none. That input
+     * may be absent (TT_NONE: no alias). It has the output's size. Two outputs of a node never share one input.
+     */
     int alias[TT_MAX_OUTPUTS];
     bool row_local; /* row i of every output depends on row i of the inputs only (and on parameters) */
 };

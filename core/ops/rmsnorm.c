@@ -45,9 +45,10 @@ void tt_rmsnorm_bwd_ref(float *dx, float *dw, const float *acc, const float *dy,
         for (int64_t i = r * width; i < (r + 1) * width; i++)
             dot += (double)dy[i] * (double)w[i - r * width] * (double)x[i];
         dot *= scale * scale / (double)width;
-        for (int64_t i = r * width; i < (r + 1) * width; i++)
+        for (int64_t i = r * width; i < (r + 1) * width; i++) {
             dx[i] = (float)((acc ? (double)acc[i] : 0.0) +
                             scale * ((double)dy[i] * (double)w[i - r * width] - (double)x[i] * dot));
+        }
     }
 }
 

@@ -25,9 +25,10 @@ int tt_op_mismatch(const struct tt_graph *graph, const struct tt_node *node, con
 {
     char found[TEXT] = "";
 
-    for (int i = 0; i < node->n_in; i++)
+    for (int i = 0; i < node->n_in; i++) {
         if (node->in[i] != TT_NONE)
             describe(&graph->values[node->in[i]], found, sizeof found);
+    }
     return tt_fail(TT_EINTERNAL, "%s wants %s, found%s", tt_op_row(node->op)->name, wanted, found);
 }
 
@@ -80,9 +81,10 @@ out:
 
 void tt_rule_set(const struct tt_node *forward, int i, int grad, int *grad_in)
 {
-    for (int j = 0; j < forward->n_in; j++)
+    for (int j = 0; j < forward->n_in; j++) {
         if (forward->in[j] == forward->in[i])
             grad_in[j] = grad;
+    }
 }
 
 int tt_rule_add(struct tt_graph *graph, const struct tt_node *forward, int i, int grad, int *grad_in)
@@ -105,9 +107,10 @@ double tt_op_bytes(const struct tt_graph *graph, const struct tt_node *node)
 {
     double bytes = 0.0;
 
-    for (int i = 0; i < node->n_in; i++)
+    for (int i = 0; i < node->n_in; i++) {
         if (node->in[i] != TT_NONE)
             bytes += (double)tt_value_bytes(&graph->values[node->in[i]]);
+    }
     for (int k = 0; k < node->n_out; k++)
         bytes += (double)tt_value_bytes(&graph->values[node->out[k]]);
     return bytes;

@@ -214,8 +214,18 @@ static int lower_run(struct lowering *w, const struct tt_instr *from)
     return 0;
 }
 
-/* Begins or ends a collective on a unit's buffers: `buffers` are the operands of both. */
-static void lower_wait(struct lowering *w, const struct tt_instr *from, enum collective kind)
+/* Remembers that the newest instruction began a collective of these units. */
+static void note_begun(struct lowering *w, const struct tt_instr *from, enum collective kind)
+{
+    int n;
+    const int *units = tt_instr_units(w->program->buckets, from, &n);
+
+    for (int i = 0; i < n; i++)
+        w->begun[kind][units[i]] = w->program->n_instrs - 1;
+}
+
+/* A wait has the operands of what it waits for, so that they live until then. */
+static const struct tt_instr *lower_wait(struct lowering *w, const struct tt_instr *from, enum collective kind)
 {
     struct tt_program *p = w->program;
     int begin = w->begun[kind][from->unit], n;
@@ -225,22 +235,32 @@ static void lower_wait(struct lowering *w, const struct tt_instr *from, enum col
     n = p->instrs[begin].n_operands;
     for (int i = 0; i < n; i++)
         operand(w, p->operands[p->instrs[begin].operands + i]);
+    return &p->instrs[begin];
 }
 
-static void lower_unshard(struct lowering *w, const struct tt_instr *from)
+static void unshard_unit(struct lowering *w, int u)
 {
-    const struct tt_unit *unit = &w->in.layout->units[from->unit];
+    const struct tt_unit *unit = &w->in.layout->units[u];
 
-    begin_instr(w, from);
-    w->begun[GATHER][from->unit] = w->program->n_instrs - 1;
     for (int i = 0; i < unit->n_params; i++) {
         int buffer = made_here(w, TT_MEMORY_UNSHARDED,
                                unit->params[i].chunk * w->in.layout->shard_degree * (int64_t)sizeof(float));
 
-        w->program->buffers[buffer].unit = from->unit;
+        w->program->buffers[buffer].unit = u;
         w->unsharded[unit->params[i].param] = buffer;
         operand(w, buffer);
     }
+}
+
+static void lower_unshard(struct lowering *w, const struct tt_instr *from)
+{
+    int n;
+    const int *units = tt_instr_units(w->program->buckets, from, &n);
+
+    begin_instr(w, from);
+    note_begun(w, from, GATHER);
+    for (int i = 0; i < n; i++)
+        unshard_unit(w, units[i]);
 }
 
 static void lower_reshard(struct lowering *w, const struct tt_instr *from)
@@ -257,27 +277,32 @@ static void lower_reshard(struct lowering *w, const struct tt_instr *from)
 static void lower_reduce(struct lowering *w, const struct tt_instr *from)
 {
     const struct tt_layout *layout = w->in.layout;
-    const struct tt_unit *unit = &layout->units[from->unit];
-    int64_t staging = w->in.reduce_staging(layout, from->unit);
-    int result;
+    int64_t staging = w->in.reduce_staging(layout, tt_instr_shard_bytes(w->program, from));
+    int n;
+    const int *units = tt_instr_units(w->program->buckets, from, &n);
 
     begin_instr(w, from);
-    w->begun[REDUCE][from->unit] = w->program->n_instrs - 1;
-    for (int i = 0; i < unit->n_params; i++)
-        operand(w, grad_buffer(w, from->microbatch, unit->params[i].param));
-    result = made_here(w, TT_MEMORY_GRAD, unit->shard_elements * (int64_t)sizeof(float));
-    w->program->buffers[result].unit = from->unit;
-    operand(w, result);
+    note_begun(w, from, REDUCE);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < layout->units[units[i]].n_params; k++)
+            operand(w, grad_buffer(w, from->microbatch, layout->units[units[i]].params[k].param));
+    for (int i = 0; i < n; i++) {
+        int result = made_here(w, TT_MEMORY_GRAD, layout->units[units[i]].shard_elements * (int64_t)sizeof(float));
+
+        w->program->buffers[result].unit = units[i];
+        operand(w, result);
+    }
     operand(w, staging ? made_here(w, TT_MEMORY_STAGING, staging) : TT_NONE);
 }
 
-/* Puts this microbatch's gradient of a unit into the tree; emits a fold when levels close. */
-static void add_leaf(struct lowering *w, const struct tt_instr *from, int leaf)
+/* Puts a microbatch's gradient of a unit into the tree; emits a fold when levels close. */
+static void add_leaf(struct lowering *w, int mb, int unit, int leaf)
 {
-    int *level = w->level[from->unit];
-    int mb = from->microbatch, closed = 0, into = leaf;
+    const struct tt_instr fold = {
+        .kind = TT_FOLD, .microbatch = mb, .node = TT_NONE, .unit = unit, .bucket = TT_NONE, .begin = TT_NONE};
+    int *level = w->level[unit];
+    int closed = 0, into = leaf;
     bool last = mb == w->in.microbatches - 1;
-    struct tt_instr fold = *from;
     int sources[MOST_LEVELS];
 
     for (int l = 0; l < MOST_LEVELS && (last || (mb >> l & 1)); l++) {
@@ -287,7 +312,6 @@ static void add_leaf(struct lowering *w, const struct tt_instr *from, int leaf)
         level[l] = TT_NONE;
     }
     if (closed) {
-        fold.kind = TT_FOLD;
         begin_instr(w, &fold);
         operand(w, leaf);
         for (int i = 0; i < closed; i++)
@@ -295,7 +319,7 @@ static void add_leaf(struct lowering *w, const struct tt_instr *from, int leaf)
         into = sources[closed - 1];
     }
     if (last) {
-        w->sum[from->unit] = into;
+        w->sum[unit] = into;
     } else {
         int l = 0;
 
@@ -307,27 +331,30 @@ static void add_leaf(struct lowering *w, const struct tt_instr *from, int leaf)
 
 static void lower_wait_reduce(struct lowering *w, const struct tt_instr *from)
 {
-    int leaf;
+    int n, results = 0;
+    const int *units = tt_instr_units(w->program->buckets, from, &n);
 
     if (w->sharded) {
-        const struct tt_instr *begin;
+        const struct tt_instr *begin = lower_wait(w, from, REDUCE);
 
-        lower_wait(w, from, REDUCE);
-        begin = &w->program->instrs[w->begun[REDUCE][from->unit]];
-        leaf = w->program->operands[begin->operands + begin->n_operands - 2];
-    } else {
-        leaf = w->unit_grad[from->microbatch * w->in.layout->n_units + from->unit];
+        results = begin->operands + begin->n_operands - 1 - n; /* a result per unit, then staging */
     }
-    add_leaf(w, from, leaf);
+    for (int i = 0; i < n; i++)
+        add_leaf(w, from->microbatch, units[i],
+                 w->sharded ? w->program->operands[results + i]
+                            : w->unit_grad[from->microbatch * w->in.layout->n_units + units[i]]);
 }
 
 static void lower_all_reduce(struct lowering *w, const struct tt_instr *from)
 {
-    int64_t staging = w->in.all_reduce_staging(w->in.layout, from->unit);
+    int64_t staging = w->in.all_reduce_staging(w->in.layout, tt_instr_shard_bytes(w->program, from));
+    int n;
+    const int *units = tt_instr_units(w->program->buckets, from, &n);
 
     begin_instr(w, from);
-    w->begun[ALL_REDUCE][from->unit] = w->program->n_instrs - 1;
-    operand(w, w->sum[from->unit]);
+    note_begun(w, from, ALL_REDUCE);
+    for (int i = 0; i < n; i++)
+        operand(w, w->sum[units[i]]);
     operand(w, staging ? made_here(w, TT_MEMORY_STAGING, staging) : TT_NONE);
 }
 
@@ -355,7 +382,7 @@ static int lower_instr(struct lowering *w, const struct tt_instr *from)
         return 0;
     case TT_WAIT_UNSHARD:
         if (sharded)
-            lower_wait(w, from, GATHER);
+            (void)lower_wait(w, from, GATHER);
         return 0;
     case TT_RESHARD:
         if (sharded)
@@ -374,7 +401,7 @@ static int lower_instr(struct lowering *w, const struct tt_instr *from)
         return 0;
     case TT_WAIT_ALL_REDUCE:
         if (replicated)
-            lower_wait(w, from, ALL_REDUCE);
+            (void)lower_wait(w, from, ALL_REDUCE);
         return 0;
     case TT_LOSS:
         begin_instr(w, from);
@@ -511,6 +538,14 @@ static void place_buffers(struct tt_program *p)
     tt_free(from);
 }
 
+static void copy_bucket(struct tt_program *p, const struct tt_bucket *from)
+{
+    struct tt_bucket bucket = {tt_calloc((size_t)from->n, sizeof *from->units), from->n};
+
+    memcpy(bucket.units, from->units, (size_t)from->n * sizeof *from->units);
+    TT_PUSH(p->buckets, p->n_buckets, p->cap_buckets) = bucket;
+}
+
 int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule *schedule,
                    struct tt_program **ret_program)
 {
@@ -524,6 +559,8 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
     p->threads = lowering->threads;
     p->tokens = filled((size_t)lowering->microbatches);
     p->labels = filled((size_t)lowering->microbatches);
+    for (int b = 0; b < schedule->n_buckets; b++)
+        copy_bucket(p, &schedule->buckets[b]);
     prepare(&w);
     add_given_buffers(&w);
     for (int i = 0; i < schedule->n; i++)

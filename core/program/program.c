@@ -50,20 +50,65 @@ const char *tt_memory_name(enum tt_memory_kind kind)
 
 void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int node, int unit)
 {
-    TT_PUSH(schedule->instrs, schedule->n, schedule->cap) =
-        (struct tt_instr){.kind = kind, .microbatch = microbatch, .node = node, .unit = unit, .begin = TT_NONE};
+    TT_PUSH(schedule->instrs, schedule->n, schedule->cap) = (struct tt_instr){
+        .kind = kind, .microbatch = microbatch, .node = node, .unit = unit, .bucket = TT_NONE, .begin = TT_NONE};
+}
+
+int tt_schedule_bucket(struct tt_schedule *schedule, const int *units, int n)
+{
+    struct tt_bucket bucket = {tt_calloc((size_t)n, sizeof *units), n};
+
+    memcpy(bucket.units, units, (size_t)n * sizeof *units);
+    TT_PUSH(schedule->buckets, schedule->n_buckets, schedule->cap_buckets) = bucket;
+    return schedule->n_buckets - 1;
+}
+
+void tt_schedule_add_bucket(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int bucket)
+{
+    tt_schedule_add(schedule, kind, microbatch, TT_NONE, schedule->buckets[bucket].units[0]);
+    schedule->instrs[schedule->n - 1].bucket = bucket;
+}
+
+static void release_buckets(struct tt_bucket *buckets, int n)
+{
+    for (int b = 0; b < n; b++)
+        tt_free(buckets[b].units);
+    tt_free(buckets);
 }
 
 void tt_schedule_release(struct tt_schedule *schedule)
 {
+    release_buckets(schedule->buckets, schedule->n_buckets);
     tt_free(schedule->instrs);
     *schedule = (struct tt_schedule){0};
+}
+
+const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr, int *ret_n)
+{
+    if (instr->bucket == TT_NONE) {
+        *ret_n = 1;
+        return &instr->unit;
+    }
+    *ret_n = buckets[instr->bucket].n;
+    return buckets[instr->bucket].units;
+}
+
+int64_t tt_instr_shard_bytes(const struct tt_program *program, const struct tt_instr *instr)
+{
+    int n;
+    const int *units = tt_instr_units(program->buckets, instr, &n);
+    int64_t elements = 0;
+
+    for (int i = 0; i < n; i++)
+        elements += program->layout->units[units[i]].shard_elements;
+    return elements * (int64_t)sizeof(float);
 }
 
 void tt_program_free(struct tt_program *program)
 {
     if (!program)
         return;
+    release_buckets(program->buckets, program->n_buckets);
     tt_free(program->instrs);
     tt_free(program->operands);
     tt_free(program->buffers);

@@ -37,11 +37,18 @@ enum tt_instr_kind {
 /** "run", "unshard", "wait", … for plans and traces. */
 const char *tt_instr_name(enum tt_instr_kind kind);
 
+/* Units whose collective is issued as one. */
+struct tt_bucket {
+    int *units;
+    int n;
+};
+
 struct tt_instr {
     enum tt_instr_kind kind;
     int microbatch; /* TT_RUN, TT_LOSS, TT_REDUCE, TT_WAIT_REDUCE, TT_FOLD */
     int node;       /* TT_RUN */
-    int unit;       /* all but TT_RUN, TT_LOSS, TT_CLIP */
+    int unit;       /* all but TT_RUN, TT_LOSS, TT_CLIP; of a bucket the first */
+    int bucket;     /* collectives of several units: index into buckets; TT_NONE: just `unit` */
     int begin;      /* TT_WAIT_*: the instruction it completes */
     int operands;   /* index of the first operand in tt_program.operands; see below */
     int n_operands;
@@ -51,10 +58,10 @@ struct tt_instr {
  * Operands are buffer ids (TT_NONE: absent optional input):
  *   TT_RUN           the node's inputs, its outputs, the scratch buffer
  *   TT_LOSS          the token losses
- *   TT_UNSHARD       the unit's parameters, whole, one buffer each (also on its wait and TT_RESHARD)
- *   TT_REDUCE        the unit's whole gradients, one buffer each, the result (flat shard), staging (also on its wait)
+ *   TT_UNSHARD       the units' parameters, whole, one buffer each (also on its wait; on TT_RESHARD those of one unit)
+ *   TT_REDUCE        the units' whole gradients, one buffer each, a result (flat shard) per unit, staging (also on its wait)
  *   TT_FOLD          the leaf, then partial sums from the smallest to the largest; the last one is also written
- *   TT_ALL_REDUCE    the unit's gradient shard, staging (also on its wait)
+ *   TT_ALL_REDUCE    the units' gradient shards, staging (also on its wait)
  *   TT_NORM, TT_OPTIMIZER  the unit's gradient shard
  */
 
@@ -93,6 +100,8 @@ struct tt_program {
     int threads; /* of the team; scratch sizes depend on it */
     struct tt_instr *instrs;
     int n_instrs, cap_instrs;
+    struct tt_bucket *buckets;
+    int n_buckets, cap_buckets;
     int *operands;
     int n_operands, cap_operands;
     struct tt_buffer *buffers;
@@ -106,12 +115,25 @@ struct tt_program {
 
 /* What a scheduler writes, in order; n_microbatches copies of the graph unrolled. */
 struct tt_schedule {
-    struct tt_instr *instrs; /* kind, microbatch, node, unit; the rest is filled by lowering */
+    struct tt_instr *instrs; /* kind, microbatch, node, unit, bucket; the rest is filled by lowering */
     int n, cap;
+    struct tt_bucket *buckets;
+    int n_buckets, cap_buckets;
 };
 
 void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int node, int unit);
+
+/** Declares a bucket of n units (copied); returns its index for tt_schedule_add_bucket. */
+int tt_schedule_bucket(struct tt_schedule *schedule, const int *units, int n);
+void tt_schedule_add_bucket(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int bucket);
+
 void tt_schedule_release(struct tt_schedule *schedule);
+
+/** The units of a collective instruction: ret_n of them, valid as long as the buckets and the instruction are. */
+const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr, int *ret_n);
+
+/** Bytes of one rank's flat shards of the units of an instruction. */
+int64_t tt_instr_shard_bytes(const struct tt_program *program, const struct tt_instr *instr);
 
 /* What lowering needs to know beside the schedule. */
 struct tt_lowering {
@@ -120,8 +142,8 @@ struct tt_lowering {
     int microbatches;
     int threads;
     /* Bytes that a collective receives before it adds them; from parallel/, which knows the algorithms. */
-    int64_t (*reduce_staging)(const struct tt_layout *layout, int unit);
-    int64_t (*all_reduce_staging)(const struct tt_layout *layout, int unit);
+    int64_t (*reduce_staging)(const struct tt_layout *layout, int64_t shard_bytes);
+    int64_t (*all_reduce_staging)(const struct tt_layout *layout, int64_t shard_bytes);
 };
 
 /**

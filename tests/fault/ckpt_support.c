@@ -79,14 +79,16 @@ void test_state_init(struct test_state *t, int dp_shard, int dp_replicate, int r
     *s = (struct tt_ckpt_state){TENSORS, tt_calloc(TENSORS, sizeof *s->model), 2 * TENSORS,
                                 tt_calloc((size_t)2 * TENSORS, sizeof *s->optim)};
     for (int i = 0; i < TENSORS; i++) {
+        struct tt_ckpt_chunk *moment = s->optim + (size_t)2 * (size_t)i;
+
         s->model[i] = tensors[i];
-        s->optim[2 * i] = tensors[i];
-        s->optim[2 * i + 1] = tensors[i];
-        s->optim[2 * i].name = tt_format("state.%s.exp_avg", tensors[i].name);
-        s->optim[2 * i + 1].name = tt_format("state.%s.exp_avg_sq", tensors[i].name);
+        moment[0] = tensors[i];
+        moment[1] = tensors[i];
+        moment[0].name = tt_format("state.%s.exp_avg", tensors[i].name);
+        moment[1].name = tt_format("state.%s.exp_avg_sq", tensors[i].name);
         fill(&s->model[i], &t->layout, step);
-        fill(&s->optim[2 * i], &t->layout, step);
-        fill(&s->optim[2 * i + 1], &t->layout, step);
+        fill(&moment[0], &t->layout, step);
+        fill(&moment[1], &t->layout, step);
     }
 }
 

@@ -232,7 +232,7 @@ static void build_attention_8(struct tt_graph *graph)
 
 static void build_attention_16(struct tt_graph *graph)
 {
-    build_attention_of(graph, 1, 70, 4, 2, 16);
+    build_attention_of(graph, 4, 70, 8, 4, 16);
 }
 
 static void build_attention_64(struct tt_graph *graph)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_GRAD_CASES_H
-#define TESTS_GRAD_CASES_H
+#ifndef TT_GRAD_CASES_H
+#define TT_GRAD_CASES_H
 
 #include "core/graph/graph.h"
 
@@ -23,6 +23,6 @@ struct llama {
     bool tied, rotate_half;
 };
 
-void build_llama(struct tt_graph *graph, const struct llama *dims);
+void build_llama(struct tt_graph *graph, const struct llama *m);
 
 #endif

@@ -10,14 +10,17 @@
 
 #include "core/base/mem.h"
 
-enum { GUARD_BYTES = 256, CACHE_LINE = 64, UNDEFINED = 0xff /* every float a NaN */ };
+enum { CACHE_LINE = 64, UNDEFINED = 0xff /* every float a NaN */ };
+static const int64_t GUARD_BYTES = 256;
 
 static int last_reader(const struct tt_graph *graph, int value)
 {
-    for (int n = graph->n_nodes - 1; n >= 0; n--)
-        for (int i = 0; i < graph->nodes[n].n_in; i++)
+    for (int n = graph->n_nodes - 1; n >= 0; n--) {
+        for (int i = 0; i < graph->nodes[n].n_in; i++) {
             if (graph->nodes[n].in[i] == value)
                 return n;
+        }
+    }
     return TT_NONE;
 }
 
@@ -51,21 +54,25 @@ struct interp *interp_new(struct tt_graph *graph, bool aliased)
     interp->owned = tt_calloc(n, sizeof *interp->owned);
     interp->gone = tt_calloc(n, sizeof *interp->gone);
     interp->scalars.inv_valid_tokens = 1.0F;
-    for (int v = 0; v < graph->n_values; v++)
+    for (int v = 0; v < graph->n_values; v++) {
         if (!made_by_node(graph, v))
             interp->owned[v] = true;
-    for (int node = 0; node < graph->n_nodes; node++)
+    }
+    for (int node = 0; node < graph->n_nodes; node++) {
         for (int k = 0; k < graph->nodes[node].n_out; k++) {
             if (aliased)
                 take_over(interp, node, k);
             interp->owned[graph->nodes[node].out[k]] = !interp->data[graph->nodes[node].out[k]];
-            if (interp->owned[graph->nodes[node].out[k]])
+            if (interp->owned[graph->nodes[node].out[k]]) {
                 interp->data[graph->nodes[node].out[k]] =
                     tt_calloc(1, (size_t)tt_value_bytes(&graph->values[graph->nodes[node].out[k]]));
+            }
         }
-    for (int v = 0; v < graph->n_values; v++)
+    }
+    for (int v = 0; v < graph->n_values; v++) {
         if (!interp->data[v])
             interp->data[v] = tt_calloc(1, (size_t)tt_value_bytes(&graph->values[v]));
+    }
     return interp;
 }
 
@@ -73,9 +80,10 @@ void interp_free(struct interp *interp)
 {
     if (!interp)
         return;
-    for (int v = 0; v < interp->graph->n_values; v++)
+    for (int v = 0; v < interp->graph->n_values; v++) {
         if (interp->owned[v])
             tt_free(interp->data[v]);
+    }
     tt_free(interp->data);
     tt_free(interp->owned);
     tt_free(interp->gone);
@@ -85,9 +93,10 @@ void interp_free(struct interp *interp)
 void interp_copy_leaves(struct interp *to, const struct interp *from)
 {
     to->scalars = from->scalars;
-    for (int v = 0; v < to->graph->n_values; v++)
+    for (int v = 0; v < to->graph->n_values; v++) {
         if (!made_by_node(to->graph, v))
             memcpy(to->data[v], from->data[v], (size_t)tt_value_bytes(&to->graph->values[v]));
+    }
 }
 
 static double seconds(void)
@@ -98,29 +107,36 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+static bool on_an_input(const struct tt_call *call, int k)
+{
+    for (int i = 0; i < call->node->n_in; i++) {
+        if (call->in[i] == call->out[k])
+            return true;
+    }
+    return false;
+}
+
 static bool run_node(struct interp *interp, struct tt_team *team, const struct tt_node *node)
 {
     const struct tt_op_row *row = tt_op_row(node->op);
     struct tt_call call = {.graph = interp->graph, .node = node, .scalars = &interp->scalars, .team = team};
     int64_t bytes = row->scratch_bytes ? row->scratch_bytes(interp->graph, node, tt_team_threads(team)) : 0;
-    unsigned char *memory = tt_calloc(1, (size_t)bytes + 2 * GUARD_BYTES + CACHE_LINE), *scratch;
+    size_t size = (size_t)(bytes + 2 * GUARD_BYTES + CACHE_LINE);
+    unsigned char *memory = tt_calloc(1, size), *scratch;
     struct tt_cost cost;
     bool inside = true;
     double begin;
 
     scratch = memory + GUARD_BYTES;
     scratch += (CACHE_LINE - (uintptr_t)scratch % CACHE_LINE) % CACHE_LINE;
-    memset(memory, UNDEFINED, (size_t)bytes + 2 * GUARD_BYTES + CACHE_LINE);
+    memset(memory, UNDEFINED, size);
     call.scratch = bytes ? scratch : NULL;
     for (int i = 0; i < node->n_in; i++)
         call.in[i] = node->in[i] == TT_NONE ? NULL : interp->data[node->in[i]];
     for (int k = 0; k < node->n_out; k++) {
         call.out[k] = interp->data[node->out[k]];
-        for (int i = 0; i < node->n_in && call.out[k]; i++)
-            if (call.in[i] == call.out[k])
-                break;
-            else if (i == node->n_in - 1) /* not on an input: undefined before the op */
-                memset(call.out[k], UNDEFINED, (size_t)tt_value_bytes(&interp->graph->values[node->out[k]]));
+        if (!on_an_input(&call, k))
+            memset(call.out[k], UNDEFINED, (size_t)tt_value_bytes(&interp->graph->values[node->out[k]]));
     }
     begin = seconds();
     row->run(&call);
@@ -137,9 +153,10 @@ bool interp_run(struct interp *interp, struct tt_team *team, bool forward_only)
 {
     bool inside = true;
 
-    for (int n = 0; n < interp->graph->n_nodes; n++)
+    for (int n = 0; n < interp->graph->n_nodes; n++) {
         if (!forward_only || !interp->graph->nodes[n].backward)
             inside = run_node(interp, team, &interp->graph->nodes[n]) && inside;
+    }
     return inside;
 }
 
@@ -156,9 +173,10 @@ double interp_loss(const struct interp *interp)
 
 int interp_first_difference(const struct interp *a, const struct interp *b)
 {
-    for (int v = 0; v < a->graph->n_values; v++)
+    for (int v = 0; v < a->graph->n_values; v++) {
         if (!a->gone[v] && !b->gone[v] &&
             memcmp(a->data[v], b->data[v], (size_t)tt_value_bytes(&a->graph->values[v])) != 0)
             return v;
+    }
     return TT_NONE;
 }

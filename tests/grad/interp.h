@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_GRAD_INTERP_H
-#define TESTS_GRAD_INTERP_H
+#ifndef TT_GRAD_INTERP_H
+#define TT_GRAD_INTERP_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -23,8 +23,11 @@ static void check_add(struct check *check)
         tt_add_ref(want, a, b, n);
         check->table->add(got, a, b, n);
         check_compare(check, "y", shape, got, want, n, NULL, 0.0);
-        check->table->add(a, a, b, n);
-        check_compare(check, "y in place", shape, a, want, n, NULL, 0.0);
+        check->table->add(b, a, b, n);
+        check_compare(check, "y on b", shape, b, want, n, NULL, 0.0);
+        check->table->add(got, a, a, n);
+        check->table->add(a, a, a, n);
+        check_compare(check, "y on a", shape, a, got, n, NULL, 0.0);
         check_reset(check, shape);
     }
 }
@@ -34,7 +37,7 @@ static void check_swiglu(struct check *check)
     for (int k = 0; k < N_LENGTHS * N_FILLS; k++) {
         int64_t n = lengths[k / N_FILLS];
         float *g = check_filled(check, n, k % N_FILLS), *u = check_filled(check, n, FILL_NORMAL);
-        float *want = check_array(check, n), *got = check_array(check, n);
+        float *want = check_array(check, n), *got = check_array(check, n), *copy;
         char shape[64];
 
         (void)snprintf(shape, sizeof shape, "n=%lld fill %d", (long long)n, k % N_FILLS);
@@ -45,9 +48,27 @@ static void check_swiglu(struct check *check)
         for (int64_t i = 0; i < n; i++) /* below -87 the sigmoid is denormal and g u times its last place is lost */
             want[i] = g[i] < -87.0F && fabsf(want[i]) < 1e-30F ? got[i] : want[i];
         check_compare(check, "h", shape, got, want, n, NULL, 4.0);
-        check->table->swiglu_fwd(g, g, u, n);
-        check_compare(check, "h in place", shape, g, got, n, NULL, 0.0);
+        copy = check_copy(check, g, n);
+        check->table->swiglu_fwd(copy, copy, u, n);
+        check_compare(check, "h on g", shape, copy, got, n, NULL, 0.0);
+        check->table->swiglu_fwd(u, g, u, n);
+        check_compare(check, "h on u", shape, u, got, n, NULL, 0.0);
         check_reset(check, shape);
+    }
+}
+
+/* dg and du on every pair of the inputs' memory. */
+static void check_swiglu_bwd_shared(struct check *check, const char *shape, int64_t n, const float *dh, const float *g,
+                                    const float *u, const float *dg, const float *du)
+{
+    for (int pair = 0; pair < 9; pair++) {
+        float *in[3] = {check_copy(check, dh, n), check_copy(check, g, n), check_copy(check, u, n)};
+
+        if (pair % 3 == pair / 3)
+            continue;
+        check->table->swiglu_bwd(in[pair % 3], in[pair / 3], in[0], in[1], in[2], n);
+        check_compare(check, "dg in place", shape, in[pair % 3], dg, n, NULL, 0.0);
+        check_compare(check, "du in place", shape, in[pair / 3], du, n, NULL, 0.0);
     }
 }
 
@@ -75,9 +96,7 @@ static void check_swiglu_bwd(struct check *check)
         }
         check_compare(check, "dg", shape, dg, want_dg, n, near_dg, 0.0);
         check_compare(check, "du", shape, du, want_du, n, near_du, 0.0);
-        check->table->swiglu_bwd(dh, u, dh, g, u, n);
-        check_compare(check, "dg in place", shape, dh, dg, n, NULL, 0.0);
-        check_compare(check, "du in place", shape, u, du, n, NULL, 0.0);
+        check_swiglu_bwd_shared(check, shape, n, dh, g, u, dg, du);
         check_reset(check, shape);
     }
 }
@@ -149,7 +168,7 @@ static void run_add(void *arg)
 
 static void bench_add(struct check *check)
 {
-    struct bench bench = make_bench(check, 2048 * 256);
+    struct bench bench = make_bench(check, INT64_C(2048) * 256);
 
     report(&bench, run_add, 3.0);
 }
@@ -163,7 +182,7 @@ static void run_swiglu(void *arg)
 
 static void bench_swiglu(struct check *check)
 {
-    struct bench bench = make_bench(check, 2048 * 768);
+    struct bench bench = make_bench(check, INT64_C(2048) * 768);
 
     report(&bench, run_swiglu, 3.0);
 }
@@ -177,7 +196,7 @@ static void run_swiglu_bwd(void *arg)
 
 static void bench_swiglu_bwd(struct check *check)
 {
-    struct bench bench = make_bench(check, 2048 * 768);
+    struct bench bench = make_bench(check, INT64_C(2048) * 768);
 
     report(&bench, run_swiglu_bwd, 5.0);
 }
@@ -192,7 +211,7 @@ static void run_rope(void *arg)
 
 static void bench_rope(struct check *check)
 {
-    struct bench bench = make_bench(check, 2048 * 256);
+    struct bench bench = make_bench(check, INT64_C(2048) * 256);
 
     report(&bench, run_rope, 2.0);
 }

@@ -27,7 +27,7 @@ static void check_expf(struct check *check)
     const uint32_t low = UINT32_C(0x32000000), high = UINT32_C(0x42d00000); /* 7e-9, 104 */
     uint32_t bits;
 
-    for (uint32_t sign = 0; sign < 2; sign++)
+    for (uint32_t sign = 0; sign < 2; sign++) {
         for (uint32_t b = low; b < high; b += 61 * 64) {
             float x[64], got[64], want[64];
 
@@ -39,6 +39,7 @@ static void check_expf(struct check *check)
             }
             check_compare(check, "exp", "range", got, want, 64, NULL, 1.0);
         }
+    }
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         float got = tt_expf(ends[i]), want = expected(ends[i]);
 
@@ -105,13 +106,14 @@ static void check_one_gemm(struct check *check, const int64_t *mnk, bool trans_a
     before = check_filled(check, n_c, FILL_NORMAL);
     want = check_array(check, n_c); /* NaN between the rows, as in c */
     near = check_doubles(check, n_c);
-    for (int64_t i = 0; i < g.m; i++)
+    for (int64_t i = 0; i < g.m; i++) {
         for (int64_t j = 0; j < g.n; j++) {
             double size, sum = element(&g, i, j, &size), old = acc ? (double)before[i * g.ldc + j] : 0.0;
 
             want[i * g.ldc + j] = (float)(sum + old);
             near[i * g.ldc + j] = (double)FLT_EPSILON * 6.0 * (size + fabs(old));
         }
+    }
     (void)snprintf(shape, sizeof shape, "%lld %lld %lld %c%c acc %d", (long long)g.m, (long long)g.n, (long long)g.k,
                    trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', acc);
     for (int threads = 1; threads <= 3; threads++) {
@@ -120,9 +122,10 @@ static void check_one_gemm(struct check *check, const int64_t *mnk, bool trans_a
         if (tt_team_new(threads, &team) < 0)
             return;
         g.c = check_array(check, n_c);
-        if (acc == 2) /* in place */
+        if (acc == 2) { /* in place */
             for (int64_t i = 0; i < g.m; i++)
                 memcpy(g.c + i * g.ldc, before + i * g.ldc, (size_t)g.n * sizeof *g.c);
+        }
         g.acc = acc == 2 ? g.c : acc ? before : NULL;
         tt_gemm(team, &g);
         check_compare(check, "c", shape, g.c, want, n_c, near, 0.0);
@@ -141,15 +144,19 @@ static void check_gemm(struct check *check)
     static const int64_t sizes[][3] = {{1, 1, 1},    {7, 5, 3},      {17, 33, 65},  {1, 300, 64},
                                        {300, 1, 40}, {257, 64, 100}, {64, 770, 50}, {1600, 40, 40}};
 
-    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+    static const int64_t tiles[][2] = {{255, 1},  {256, 2},  {767, 2},  {768, 2},    {1535, 2},
+                                       {1536, 4}, {2048, 4}, {3072, 8}, {32000, 64}, {128256, 256}};
+
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         for (int k = 0; k < 12; k++)
             check_one_gemm(check, sizes[s], k & 1, k >> 1 & 1, k >> 2);
-    for (int64_t size = 1; size < 200000; size += 1 + size / 7) { /* tiles: enough rows each, or one or two of them */
-        int64_t tiles = tt_gemm_tiles(size, 256, 256);
-
-        if ((tiles > 2 && size / tiles < 384) || tiles > (size + 383) / 384 + 1) {
+    }
+    for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++) {
+        if (tt_gemm_tiles(tiles[t][0], 200, 200) != tiles[t][1] ||
+            tt_gemm_tiles(200, tiles[t][0], 200) != tiles[t][1]) {
             check->failures++;
-            printf("# %lld rows are cut into %lld tiles\n", (long long)size, (long long)tiles);
+            printf("# %lld rows are cut into %lld tiles\n", (long long)tiles[t][0],
+                   (long long)tt_gemm_tiles(tiles[t][0], 200, 200));
         }
     }
 }

@@ -17,7 +17,8 @@
 
 #include "core/base/mem.h"
 
-enum { GUARD = 64, MAX_ARRAYS = 64, MESSAGES = 5 };
+enum { MAX_ARRAYS = 64, MESSAGES = 5 };
+static const int64_t GUARD = 64; /* floats on each side */
 
 static struct {
     void *memory; /* guards included */
@@ -101,6 +102,8 @@ int64_t check_draw(struct check *check, int64_t n)
 
 double check_ulp(double x)
 {
+    if (!isfinite(x))
+        return 0.0;
     return x < (double)FLT_MIN ? 0x1p-149 : ldexp(1.0, ilogb(x) - 23);
 }
 
@@ -133,17 +136,25 @@ void check_compare(struct check *check, const char *what, const char *shape, con
     }
 }
 
+static bool is_guard(const float *x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, x, sizeof bits);
+    return bits == guard_bits;
+}
+
 void check_reset(struct check *check, const char *shape)
 {
     for (int a = 0; a < n_arrays; a++) {
         const float *memory = arrays[a].memory;
 
-        for (int64_t i = 0; arrays[a].n && i < GUARD; i++)
-            if (memcmp(memory + i, &guard_bits, sizeof guard_bits) != 0 ||
-                memcmp(memory + GUARD + arrays[a].n + i, &guard_bits, sizeof guard_bits) != 0) {
+        for (int64_t i = 0; arrays[a].n && i < GUARD; i++) {
+            if (!is_guard(memory + i) || !is_guard(memory + GUARD + arrays[a].n + i)) {
                 fail(check, shape, "wrote outside an array");
                 break;
             }
+        }
         tt_free(arrays[a].memory);
     }
     n_arrays = 0;
@@ -213,9 +224,10 @@ static bool all_covered(void)
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         bool found = false;
 
-        for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
+        for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
             for (int i = 0; i < *groups[g].n; i++)
                 found = found || strcmp(groups[g].cases[i].kernel, names[k]) == 0;
+        }
         if (!found)
             printf("not ok - %s has no case\n", names[k]);
         all = all && found;
@@ -230,17 +242,21 @@ int main(int argc, char **argv)
     bool bench = false, good = all_covered();
 
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--bench") == 0)
+        if (strcmp(argv[i], "--bench") == 0) {
             bench = true;
-        else if (strncmp(argv[i], "--seed=", 7) == 0)
+        } else if (strncmp(argv[i], "--seed=", 7) == 0) {
             seed = strtoull(argv[i] + 7, NULL, 10);
-        else
+        } else {
             only = argv[i];
+        }
     }
-    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
-        for (int i = 0; i < *groups[g].n; i++)
-            for (int v = 0; tt_kernels_variant(v); v++)
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+        for (int i = 0; i < *groups[g].n; i++) {
+            for (int v = 0; tt_kernels_variant(v); v++) {
                 if ((!only || strcmp(only, groups[g].cases[i].kernel) == 0) && !(bench && v == 0))
                     good = run_case(&groups[g].cases[i], tt_kernels_variant(v), seed, bench) && good;
+            }
+        }
+    }
     return good ? 0 : 1;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_KERNELS_KERNELCHECK_H
-#define TESTS_KERNELS_KERNELCHECK_H
+#ifndef TT_KERNELS_KERNELCHECK_H
+#define TT_KERNELS_KERNELCHECK_H
 
 #include <stdbool.h>
 #include <stdint.h>

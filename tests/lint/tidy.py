@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""clang-tidy over every compiled source: `tidy.py BUILD-FOLDER [FILE...]`, one TAP case per file.
+"""clang-tidy over the program's sources (tests are left to the compiler): `tidy.py BUILD-FOLDER [FILE...]`, a TAP case a file.
 
 Flags come from the build folder's compile_commands.json. A file's outcome is kept in BUILD-FOLDER/tidy-cache under a digest
 of all that it depends on (its own text, every header of the tree, .clang-tidy, the command), so a second run takes seconds.
@@ -27,14 +27,14 @@ def checker():
 
 
 def compiled_sources(build):
-    """{path from the root: compile command}, each source once, generated ones left out."""
+    """{path from the root: compile command}, each source once; generated ones and tests left out."""
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as database:
         entries = json.load(database)
     sources = {}
     known = set(tree.c_files())
     for entry in entries:
         path = os.path.relpath(os.path.join(entry["directory"], entry["file"]), tree.ROOT)
-        if path in known and path.endswith(".c"):
+        if path in known and path.endswith(".c") and not path.startswith("tests/"):
             sources.setdefault(path, entry["command"])
     return dict(sorted(sources.items()))
 

@@ -268,7 +268,7 @@ static void resume_passes_over_damage_loudly(void **state)
     (void)state;
     assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = 1}), 0);
     assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = 2}), 0);
-    test_flip(shard, 8 * 5000);
+    test_flip(shard, 40000);
     warnings = 0;
     tt_log_set_sink(count_warning, NULL);
     assert_int_equal(test_resume(&load), 0);

@@ -144,6 +144,7 @@ static void folders_are_read_in_the_order_of_names(void **state)
 {
     static const char *const texts[] = {"alpha", "beta\n", "gamma"};
     static const char *const lines[] = {"one", "two"};
+    static const char *const marked[] = {"marked"};
     struct tt_dataset *d;
 
     (void)state;
@@ -163,6 +164,9 @@ static void folders_are_read_in_the_order_of_names(void **state)
     (void)put_text("lines/README", "not data");
     d = open_dataset("jsonl", at("lines"), NULL);
     expect_documents(d, 2, lines);
+    tt_dataset_free(d);
+    d = open_dataset("jsonl", DATA "bom.jsonl.gz", NULL);
+    expect_documents(d, 1, marked);
     tt_dataset_free(d);
 }
 
@@ -300,6 +304,25 @@ static void caches_are_kept_and_damaged_ones_made_again(void **state)
     tt_free(cache);
 }
 
+static void tokenizers_have_caches_of_their_own(void **state)
+{
+    struct tt_dataset_spec spec = {.name = "kjv_validation", .cache_dir = at("cache")};
+    struct tt_tokenizer *other = NULL;
+    char *path;
+
+    (void)state;
+    assert_int_equal(prepare("kjv_validation", NULL, NULL), 0);
+    path = tt_strdup(ref.path);
+    assert_int_equal(tt_tokenizer_load(DATA "gpt2_small.json", &other), 0);
+    spec.tokenizer = other;
+    assert_int_equal(tt_dataset_prepare(&spec, &ref), 0);
+    assert_string_not_equal(ref.path, path);
+    assert_int_equal(ref.info.n_documents, 59);
+    assert_int_equal(ref.info.bos, -1);
+    tt_tokenizer_free(other);
+    tt_free(path);
+}
+
 static void failed_packing_leaves_nothing(void **state)
 {
     struct tt_dataset_spec spec = {
@@ -315,6 +338,9 @@ static void failed_packing_leaves_nothing(void **state)
     assert_int_equal(n, 0);
     tt_names_free(names, n);
     expect_failure(tt_dataset_pack(&spec, at("no/such/x.tokens"), &info), TT_EIO, "cannot create '");
+    assert_int_equal(mkfifo(at("out/pipe"), 0600), 0);
+    expect_failure(tt_dataset_pack(&spec, at("out/pipe"), &info), TT_EUSAGE, "out/pipe': it exists and is not a file");
+    expect_failure(tt_dataset_pack(&spec, at("out"), &info), TT_EUSAGE, "out': it exists and is not a file");
     spec.name = "tokens";
     expect_failure(tt_dataset_pack(&spec, at("out/x.tokens"), &info), TT_EUSAGE, "is packed already");
 }
@@ -431,6 +457,7 @@ int main(void)
         cmocka_unit_test(truncated_packed_text_is_refused),
         cmocka_unit_test(gzip_members_follow_one_another),
         cmocka_unit_test(caches_are_kept_and_damaged_ones_made_again),
+        cmocka_unit_test(tokenizers_have_caches_of_their_own),
         cmocka_unit_test(failed_packing_leaves_nothing),
         cmocka_unit_test(packed_files_train_as_their_text_does),
         cmocka_unit_test(foreign_token_files_are_read),

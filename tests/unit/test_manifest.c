@@ -178,7 +178,7 @@ static void a_damaged_source_is_not_consolidated(void **state)
 
     (void)state;
     assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = 4}), 0);
-    test_flip(shard, 8 * 9000);
+    test_flip(shard, 72000);
     assert_int_equal(tt_ckpt_consolidate(&what, &done), TT_EDATA);
     assert_non_null(strstr(tt_error_message(), "has checksum"));
     assert_false(tt_path_exists(out));

@@ -298,6 +298,63 @@ static void both_formats_of_merges_are_read(void **state)
     }
 }
 
+static void equal_pairs_merge_from_the_left(void **state)
+{
+    struct tt_tokenizer *t = NULL;
+
+    (void)state;
+    assert_int_equal(parse("{\"model\": {\"vocab\": {\"a\": 0, \"aa\": 1, \"b\": 2}, \"merges\": [\"a a\"]}, "
+                           "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"use_regex\": false}}",
+                           NULL, &t),
+                     0);
+    expect_text_ids(t, "aaa", "[1, 0]");
+    expect_text_ids(t, "baaaaab", "[2, 1, 1, 0, 2]");
+    tt_tokenizer_free(t);
+}
+
+static void unknown_bytes_become_the_unknown_token(void **state)
+{
+    static const char *const want[] = {"[0, 7, 7, 0, 7]", "[0, 7, 0, 7]"};
+
+    (void)state;
+    for (int fuse = 0; fuse < 2; fuse++) {
+        char *text = tt_format("{\"model\": {\"vocab\": {\"a\": 0, \"?\": 7}, \"merges\": [], \"unk_token\": \"?\", "
+                               "\"fuse_unk\": %s}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"use_regex\": false}}",
+                               fuse ? "true" : "false");
+        struct tt_tokenizer *t = NULL;
+
+        assert_int_equal(parse(text, NULL, &t), 0);
+        expect_text_ids(t, "axyaz", want[fuse]);
+        tt_tokenizer_free(t);
+        tt_free(text);
+    }
+}
+
+static void a_caret_matches_at_every_line(void **state)
+{
+    struct tt_tokenizer *t = NULL;
+
+    (void)state;
+    assert_int_equal(
+        parse("{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [\"a b\"]}, \"pre_tokenizer\": "
+              "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"^a\"}, "
+              "\"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", \"use_regex\": false}]}}",
+              NULL, &t),
+        0);
+    expect_text_ids(t, "bab\nab", "[1, 2, 0, 1]"); /* the line end is not in the vocabulary */
+    tt_tokenizer_free(t);
+}
+
+static void added_tokens_do_not_overlap(void **state)
+{
+    struct tt_tokenizer *t =
+        load_patched("{\"added_tokens\": [{\"id\": 2048, \"content\": \"xyz\"}, {\"id\": 2049, \"content\": \"yz\"}]}");
+
+    (void)state;
+    expect_text_ids(t, "xyzyz", "[2048, 2049]");
+    tt_tokenizer_free(t);
+}
+
 static void merges_with_spaces_split_where_both_halves_are_tokens(void **state)
 {
     struct tt_tokenizer *t = NULL;
@@ -324,6 +381,7 @@ static void ends_of_documents_come_from_config_or_template(void **state)
     struct tt_tokenizer *t = load_patched(template), *builtin = load(NULL), *other = NULL;
     struct tt_tokenizer_files files = tt_tokenizer_files(builtin);
     static const char config[] = "{\"bos_token\": {\"content\": \"<|end_of_text|>\"}, \"eos_token\": null}";
+    static const char only_eos[] = "{\"bos_token\": null, \"eos_token\": \"<|end_of_text|>\"}";
 
     (void)state;
     assert_int_equal(tt_tokenizer_bos(t), 0);
@@ -333,6 +391,11 @@ static void ends_of_documents_come_from_config_or_template(void **state)
     assert_int_equal(tt_tokenizer_parse(files.json, files.json_size, config, strlen(config), "t", &other), 0);
     assert_int_equal(tt_tokenizer_bos(other), 1);
     assert_int_equal(tt_tokenizer_eos(other), -1);
+    assert_true(tt_tokenizer_hash(other) != tt_tokenizer_hash(builtin));
+    tt_tokenizer_free(other);
+    assert_int_equal(tt_tokenizer_parse(files.json, files.json_size, only_eos, strlen(only_eos), "t", &other), 0);
+    assert_int_equal(tt_tokenizer_bos(other), -1);
+    assert_int_equal(tt_tokenizer_eos(other), 1);
     assert_true(tt_tokenizer_hash(other) != tt_tokenizer_hash(builtin));
     tt_tokenizer_free(other);
     assert_int_equal(tt_tokenizer_parse(files.json, files.json_size, "{\"bos_token\": \"<s>\"}", 20, "t", &other),
@@ -541,6 +604,10 @@ int main(void)
         cmocka_unit_test(decoding_gives_the_text_back),
         cmocka_unit_test(threads_share_a_tokenizer),
         cmocka_unit_test(both_formats_of_merges_are_read),
+        cmocka_unit_test(equal_pairs_merge_from_the_left),
+        cmocka_unit_test(unknown_bytes_become_the_unknown_token),
+        cmocka_unit_test(a_caret_matches_at_every_line),
+        cmocka_unit_test(added_tokens_do_not_overlap),
         cmocka_unit_test(merges_with_spaces_split_where_both_halves_are_tokens),
         cmocka_unit_test(ends_of_documents_come_from_config_or_template),
         cmocka_unit_test(documents_have_both_ends_and_special_tokens_can_be_text),

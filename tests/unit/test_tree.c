@@ -102,7 +102,8 @@ static void groups_of_a_power_of_two_nest(void **state)
             int first = 4 * (*c - '0');
 
             if (*c >= '0' && *c <= '9')
-                end += sprintf(end, "((%d+%d)+(%d+%d))", first, first + 1, first + 2, first + 3);
+                end += snprintf(end, (size_t)(expanded + sizeof expanded - end), "((%d+%d)+(%d+%d))", first, first + 1,
+                                first + 2, first + 3);
             else
                 *end++ = *c;
         }
