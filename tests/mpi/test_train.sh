@@ -169,6 +169,7 @@ case_interrupted() {
     kill -INT "$job"
     ended
     expect_code 130
+    expect_err "stopped by a signal after step $(last_step one); everything is saved"
     [ "$(last_step one)" -lt 60 ] || not_as "the run had ended before it was interrupted"
     train 2 one $long
     must_equal 60 whole one
