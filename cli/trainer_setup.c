@@ -96,6 +96,20 @@ static enum tt_reshard reshard_of(const struct tt_config *cfg)
     return TT_RESHARD_AFTER_FORWARD_DEFAULT;
 }
 
+static struct tt_recompute recompute_of(const struct tt_config *cfg)
+{
+    static const enum tt_recompute_mode modes[] = {
+        [TT_AC_NONE] = TT_RECOMPUTE_NONE, [TT_AC_FULL] = TT_RECOMPUTE_FULL, [TT_AC_SELECTIVE] = TT_RECOMPUTE_SELECTIVE};
+    struct tt_recompute recompute = {.mode = modes[cfg->activation_checkpoint.mode]};
+
+    if (recompute.mode != TT_RECOMPUTE_SELECTIVE)
+        return recompute;
+    recompute.every = (int)cfg->activation_checkpoint.selective_ac_option;
+    if (recompute.every < 1) /* "op" */
+        recompute.mode = TT_RECOMPUTE_OP;
+    return recompute;
+}
+
 /* The cores bound to this rank; when the launcher bound none, a fair part of the host's. */
 static int threads_of(const struct tt_trainer *t)
 {
@@ -139,6 +153,7 @@ static int plan(struct tt_trainer *t)
     struct tt_engine_options o = {.wrap = cfg->parallelism.fsdp_wrap_policy.word[0],
                                   .reshard = reshard_of(cfg),
                                   .prefetch = (int)cfg->parallelism.fsdp_prefetch,
+                                  .recompute = recompute_of(cfg),
                                   .local_batch = cfg->training.local_batch_size,
                                   .seq_len = cfg->training.seq_len};
     int rc = 0;

@@ -58,6 +58,8 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     int rc = 0;
 
     TT_TRY(tt_model_graph(model, mode, batch, seq_len, &track->graph, mode == TT_GRAPH_TRAIN ? param_grad : NULL));
+    if (mode == TT_GRAPH_TRAIN)
+        tt_graph_recompute(track->graph, &e->options.recompute);
     fsdp.graph = lowering.graph = track->graph;
     if (mode == TT_GRAPH_TRAIN) {
         TT_TRY(check_gradients(model, param_grad));

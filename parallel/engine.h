@@ -3,6 +3,7 @@
 #define TT_PARALLEL_ENGINE_H
 
 #include "core/base/comm.h"
+#include "core/graph/recompute.h"
 #include "core/models/model.h"
 #include "core/program/executor.h"
 #include "parallel/mesh.h"
@@ -25,6 +26,7 @@ struct tt_engine_options {
     const char *wrap; /* row of tt_wrap_rows */
     enum tt_reshard reshard;
     int prefetch;
+    struct tt_recompute recompute;
     int threads; /* of this rank */
     int64_t local_batch, seq_len;
     int microbatches;                             /* per rank and step: A */

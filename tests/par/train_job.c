@@ -38,6 +38,7 @@ int train_job_options(const struct train_job *job, struct tt_engine_options *ret
                                   .reshard = job->reshard,
                                   .prefetch = job->prefetch,
                                   .threads = job->threads,
+                                  .recompute = job->recompute,
                                   .local_batch = job->local_batch,
                                   .seq_len = job->seq_len};
     int64_t microbatches = 0;

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Training on thread ranks with activations recomputed, bfloat16 on the wire, and every way to initialise: what each may
+ * change and what it may not.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+#include "parallel/comm_threads.h"
+#include "tests/par/train_job.h"
+
+enum { N_TOKENS = 4096 };
+
+static struct {
+    struct tt_model *odd;  /* no dimension divides by a number of ranks */
+    struct tt_model *tied; /* four blocks, tied embeddings, empty shards */
+    struct tt_dataset data;
+    uint16_t tokens[N_TOKENS];
+} world;
+
+static int check(int rc)
+{
+    if (rc < 0)
+        print_message("%s\n", tt_error_message());
+    return rc;
+}
+
+static struct tt_model *make_model(const struct tt_model_dims *dims)
+{
+    struct tt_model *model = NULL;
+
+    assert_int_equal(check(tt_model_new("llama3", "debugmodel", dims, NULL, &model)), 0);
+    return model;
+}
+
+static int set_up(void **state)
+{
+    struct tt_rng rng = tt_rng_make(5, "tokens");
+
+    (void)state;
+    world.odd = make_model(&(struct tt_model_dims){
+        .dim = 34, .n_layers = 4, .n_heads = 3, .n_kv_heads = 1, .head_dim = 10, .ffn_dim = 37, .vocab_size = 29});
+    world.tied = make_model(&(struct tt_model_dims){.dim = 6,
+                                                    .n_layers = 4,
+                                                    .n_heads = 3,
+                                                    .n_kv_heads = 1,
+                                                    .head_dim = 2,
+                                                    .ffn_dim = 7,
+                                                    .vocab_size = 13,
+                                                    .tied = 1});
+    for (int i = 0; i < N_TOKENS; i++)
+        world.tokens[i] = (uint16_t)((int)(fabs(tt_rng_normal(&rng, (uint64_t)i, 0.0)) * 5.0) % 13);
+    world.data.tokens = world.tokens;
+    world.data.ref.info = (struct tt_token_info){.item_size = 2, .n_tokens = N_TOKENS, .n_documents = 1};
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tt_model_free(world.odd);
+    tt_model_free(world.tied);
+    return 0;
+}
+
+/* One rank, one thread. A large rate and strong clipping, so that every rounding shows in the next step. */
+static struct train_job job_of(const struct tt_model *model, int64_t global_batch, int64_t local_batch, int64_t seq_len)
+{
+    return (struct train_job){.model = model,
+                              .dataset = &world.data,
+                              .ranks = 1,
+                              .replicate = 1,
+                              .reshard = TT_RESHARD_AFTER_FORWARD_DEFAULT,
+                              .prefetch = 1,
+                              .threads = 1,
+                              .local_batch = local_batch,
+                              .global_batch = global_batch,
+                              .seq_len = seq_len,
+                              .steps = 3,
+                              .validation_batches = 5,
+                              .schedule = {.base = 0.02,
+                                           .warmup_steps = 1,
+                                           .total_steps = 8,
+                                           .decay_ratio = (double)NAN,
+                                           .decay = TT_LR_LINEAR},
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .eps = 1e-6,
+                              .weight_decay = 0.1,
+                              .max_norm = 0.5,
+                              .seed = 3};
+}
+
+static void run(const struct train_job *job, struct train_result *ret_result)
+{
+    if (check(train_job_run(job, ret_result)) < 0)
+        fail_msg("%d ranks, %d replicas", job->ranks, job->replicate);
+    if ((double)ret_result->step_bytes > 1.05 * (double)ret_result->live_bytes)
+        fail_msg("%d ranks: the arena has %lld bytes for %lld live ones", job->ranks, (long long)ret_result->step_bytes,
+                 (long long)ret_result->live_bytes);
+}
+
+/* --- activation checkpointing --- */
+
+static const struct tt_recompute modes[] = {
+    {TT_RECOMPUTE_NONE, 0},      {TT_RECOMPUTE_OP, 0},        {TT_RECOMPUTE_SELECTIVE, 4},
+    {TT_RECOMPUTE_SELECTIVE, 2}, {TT_RECOMPUTE_SELECTIVE, 1}, {TT_RECOMPUTE_FULL, 0},
+};
+
+enum { MODES = sizeof modes / sizeof *modes };
+
+/* The same bits and the same bytes as without, on one layout. */
+static void recompute_like(const struct train_job *job, const struct train_result *reference, int64_t payload)
+{
+    for (int m = 0; m < MODES; m++) {
+        struct train_job again = *job;
+        struct train_result found;
+        const char *difference;
+
+        again.recompute = modes[m];
+        run(&again, &found);
+        difference = train_result_difference(job, reference, &found);
+        if (difference)
+            fail_msg("mode %d/%d, %d ranks: %s", modes[m].mode, modes[m].every, job->ranks, difference);
+        assert_int_equal(found.payload, payload);
+        train_result_release(&found);
+    }
+}
+
+static void recomputing_changes_no_bit_and_no_traffic(void **state)
+{
+    static const int meshes[][2] = {{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}, {8, 1}};
+    static const enum tt_reshard policies[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
+                                               TT_RESHARD_AFTER_FORWARD_NEVER};
+    const struct tt_model *models[] = {world.odd, world.tied};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct train_job job = job_of(models[i], 8, 1, 9);
+        struct train_result reference;
+
+        run(&job, &reference);
+        for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+            struct train_result plain;
+
+            job.ranks = meshes[m][0];
+            job.replicate = meshes[m][1];
+            job.reshard = policies[m % 3];
+            job.prefetch = (int)m % 3;
+            run(&job, &plain);
+            recompute_like(&job, &reference, plain.payload);
+            train_result_release(&plain);
+        }
+        train_result_release(&reference);
+    }
+}
+
+/* What a step needs, without running it. */
+static int64_t step_bytes(const struct train_job *job)
+{
+    struct tt_engine_options options;
+    struct tt_engine *engine = NULL;
+    int64_t bytes;
+
+    assert_int_equal(check(train_job_options(job, &options)), 0);
+    assert_int_equal(check(tt_engine_new(&options, NULL, 0, &engine)), 0);
+    assert_int_equal(check(tt_program_check(tt_engine_program(engine))), 0);
+    bytes = tt_engine_memory(engine).step;
+    tt_engine_free(engine);
+    return bytes;
+}
+
+static void the_more_is_recomputed_the_less_memory_it_takes(void **state)
+{
+    static const int ranks[] = {1, 2, 4};
+    struct tt_model *model = make_model(&(struct tt_model_dims){
+        .dim = 64, .n_layers = 8, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16, .ffn_dim = 192, .vocab_size = 64});
+
+    (void)state;
+    for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++) {
+        struct train_job job = job_of(model, 8, 2, 256);
+        int64_t last = INT64_MAX, bytes;
+
+        job.ranks = ranks[r];
+        for (int m = 0; m < MODES; m++) {
+            job.recompute = modes[m];
+            bytes = step_bytes(&job);
+            if (bytes >= last)
+                fail_msg("%d ranks, mode %d/%d: %lld bytes, before %lld", job.ranks, modes[m].mode, modes[m].every,
+                         (long long)bytes, (long long)last);
+            if (modes[m].mode != TT_RECOMPUTE_OP) /* less than none has, and nothing else is said about it */
+                last = bytes;
+        }
+    }
+    tt_model_free(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recomputing_changes_no_bit_and_no_traffic),
+        cmocka_unit_test(the_more_is_recomputed_the_less_memory_it_takes),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
