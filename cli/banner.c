@@ -99,6 +99,16 @@ static void print_recompute(const struct tt_trainer *t)
         (void)fprintf(stderr, "  memory   light operations run again in backward (selective_ac_option op)\n");
 }
 
+static void print_precision(const struct tt_trainer *t)
+{
+    bool params = t->cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;
+    bool gradients = t->cfg->training.mixed_precision_reduce == TT_DTYPE_BFLOAT16;
+
+    if (params || gradients)
+        (void)fprintf(stderr, "  numbers  parameters %s, gradients reduced in %s, arithmetic and shards in float32\n",
+                      params ? "gathered and used as bfloat16" : "in float32", gradients ? "bfloat16" : "float32");
+}
+
 void tt_trainer_banner(const struct tt_trainer *t)
 {
     char count[32], predicted[32], limit[32];
@@ -109,6 +119,7 @@ void tt_trainer_banner(const struct tt_trainer *t)
     print_data(t);
     print_policies(t);
     print_recompute(t);
+    print_precision(t);
     (void)fprintf(stderr, "  weights  %s\n", t->weights_from);
     (void)fprintf(stderr, "  predicts %s a rank at its peak (limit %s), about %.2f s a step at %.0f GF/s a rank\n",
                   tt_text_bytes(predicted, sizeof predicted, (double)t->memory.total),

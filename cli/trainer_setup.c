@@ -110,6 +110,11 @@ static struct tt_recompute recompute_of(const struct tt_config *cfg)
     return recompute;
 }
 
+static enum tt_dtype dtype_of(int choice)
+{
+    return choice == TT_DTYPE_BFLOAT16 ? TT_BF16 : TT_F32;
+}
+
 /* The cores bound to this rank; when the launcher bound none, a fair part of the host's. */
 static int threads_of(const struct tt_trainer *t)
 {
@@ -154,6 +159,8 @@ static int plan(struct tt_trainer *t)
                                   .reshard = reshard_of(cfg),
                                   .prefetch = (int)cfg->parallelism.fsdp_prefetch,
                                   .recompute = recompute_of(cfg),
+                                  .param_dtype = dtype_of((int)cfg->training.mixed_precision_param),
+                                  .reduce_dtype = dtype_of((int)cfg->training.mixed_precision_reduce),
                                   .local_batch = cfg->training.local_batch_size,
                                   .seq_len = cfg->training.seq_len};
     int rc = 0;
@@ -296,7 +303,8 @@ static int open_metrics(struct tt_trainer *t)
         return 0;
     m->json_stdout = t->options.json;
     /* mpirun gives its ranks a pseudo terminal as stdout, whatever it writes to itself; stderr tells the truth */
-    m->color = isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1 && !(no_color && no_color[0]) && !t->cfg->metrics.disable_color_printing;
+    m->color = isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1 && !(no_color && no_color[0]) &&
+               !t->cfg->metrics.disable_color_printing;
     m->flops_per_token = tt_model_flops_per_token(t->model, t->cfg->training.seq_len);
     m->memory_total_bytes = tt_metrics_machine_bytes();
     if (t->cfg->metrics.enable_jsonl)

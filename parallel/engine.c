@@ -53,6 +53,8 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     struct tt_lowering lowering = {.layout = e->layout,
                                    .microbatches = microbatches,
                                    .threads = e->options.threads,
+                                   .param_dtype = e->options.param_dtype,
+                                   .reduce_dtype = e->options.reduce_dtype,
                                    .reduce_staging = tt_fsdp_reduce_staging,
                                    .all_reduce_staging = tt_fsdp_all_reduce_staging};
     int rc = 0;

@@ -27,6 +27,7 @@ struct tt_engine_options {
     enum tt_reshard reshard;
     int prefetch;
     struct tt_recompute recompute;
+    enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16; see core/program/mixed.h */
     int threads; /* of this rank */
     int64_t local_batch, seq_len;
     int microbatches;                             /* per rank and step: A */

@@ -39,6 +39,8 @@ int train_job_options(const struct train_job *job, struct tt_engine_options *ret
                                   .prefetch = job->prefetch,
                                   .threads = job->threads,
                                   .recompute = job->recompute,
+                                  .param_dtype = job->param_dtype,
+                                  .reduce_dtype = job->reduce_dtype,
                                   .local_batch = job->local_batch,
                                   .seq_len = job->seq_len};
     int64_t microbatches = 0;

@@ -201,7 +201,7 @@ static void values_not_built_yet_say_so(void **state)
                                         "parallelism.fsdp_reshard_after_forward=4",
                                         "parallelism.fsdp_reshard_after_forward=[layers.0]",
                                         "training.init=layerwise",
-                                        "training.mixed_precision_param=bfloat16",
+                                        "training.dtype=bfloat16",
                                         "checkpoint.async_mode=async",
                                         "checkpoint.save_policy=filtered",
                                         "metrics.enable_tensorboard=true",
