@@ -418,7 +418,7 @@ static int poisoned_rank(struct tt_comm *comm, void *arg)
     TT_TRY(train_job_options(job, &options));
     TT_TRY(tt_engine_new(&options, comm, comm->rank, &engine));
     TT_TRY(tt_engine_allocate(engine));
-    tt_engine_init_params(engine, 1);
+    TT_TRY(tt_engine_init_params(engine, 1));
     TT_TRY(put_poison(engine, poison));
     bytes = (size_t)tt_engine_memory(engine).state;
     before = tt_calloc(bytes, 1);

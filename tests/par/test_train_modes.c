@@ -350,6 +350,93 @@ static void bfloat16_takes_no_more_memory(void **state)
     }
 }
 
+/* --- first weights --- */
+
+static void every_way_to_initialise_gives_the_same_bits(void **state)
+{
+    const struct tt_model *models[] = {world.odd, world.tied};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct train_job job = job_of(models[i], 8, 1, 8);
+        struct train_result reference, found;
+
+        run(&job, &reference);
+        for (job.ranks = 1; job.ranks <= 8; job.ranks *= 2)
+            for (int how = TT_INIT_SHARDS; how <= TT_INIT_UNITS; how++) {
+                const char *difference;
+
+                job.init = (enum tt_init)how;
+                run(&job, &found);
+                difference = train_result_difference(&job, &reference, &found);
+                if (difference)
+                    fail_msg("way %d, %d ranks: %s", how, job.ranks, difference);
+                train_result_release(&found);
+            }
+        train_result_release(&reference);
+    }
+}
+
+static void initialising_needs_what_is_said(void **state)
+{
+    struct train_job job = job_of(world.odd, 8, 1, 8);
+    int64_t whole = tt_model_n_elements(world.odd) * (int64_t)sizeof(float);
+
+    (void)state;
+    for (job.ranks = 1; job.ranks <= 8; job.ranks *= 2) {
+        struct tt_engine_options options;
+        struct tt_engine *engine = NULL;
+        struct tt_engine_memory memory;
+        int64_t block = 0;
+
+        assert_int_equal(check(train_job_options(&job, &options)), 0);
+        assert_int_equal(check(tt_engine_new(&options, NULL, 0, &engine)), 0);
+        memory = tt_engine_memory(engine);
+        for (int p = 0; p < world.odd->n_params; p++) { /* blocks are larger than the embeddings and the head here */
+            const struct tt_param *param = &world.odd->params[p];
+
+            if (param->block == 1)
+                block += param->shape[0] * (param->ndim == 2 ? param->shape[1] : 1) * (int64_t)sizeof(float);
+        }
+        assert_int_equal(tt_engine_init_bytes(engine, TT_INIT_SHARDS), memory.state + memory.constants);
+        assert_int_equal(tt_engine_init_bytes(engine, TT_INIT_UNITS), memory.state + memory.constants + block);
+        assert_int_equal(tt_engine_init_bytes(engine, TT_INIT_WHOLE), memory.state + memory.constants + whole);
+        tt_engine_free(engine);
+    }
+}
+
+static int init_without_a_rule(struct tt_comm *comm, void *arg)
+{
+    const struct train_job *job = arg;
+    struct tt_engine_options options;
+    struct tt_engine *engine = NULL;
+    int rc = 0;
+
+    TT_TRY(train_job_options(job, &options));
+    TT_TRY(tt_engine_new(&options, comm, comm->rank, &engine));
+    TT_TRY(tt_engine_allocate(engine));
+    rc = tt_engine_init_params(engine, 1);
+out:
+    tt_engine_free(engine);
+    return rc;
+}
+
+static void a_parameter_without_a_rule_is_named(void **state)
+{
+    struct train_job job = job_of(world.tied, 8, 1, 8);
+    enum tt_param_init was = world.tied->params[4].init;
+
+    (void)state;
+    world.tied->params[4].init = TT_PARAM_NONE;
+    for (int how = TT_INIT_SHARDS; how <= TT_INIT_UNITS; how++) {
+        job.init = (enum tt_init)how;
+        job.ranks = 1 << how;
+        assert_int_equal(tt_comm_threads_run(job.ranks, init_without_a_rule, &job), TT_EINTERNAL);
+        assert_non_null(strstr(tt_error_message(), "parameter layers.0.attention.wv.weight of llama3 has no rule"));
+    }
+    world.tied->params[4].init = was;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,6 +446,9 @@ int main(void)
         cmocka_unit_test(other_rank_counts_are_close_in_bfloat16),
         cmocka_unit_test(bfloat16_halves_its_part_of_the_traffic),
         cmocka_unit_test(bfloat16_takes_no_more_memory),
+        cmocka_unit_test(every_way_to_initialise_gives_the_same_bits),
+        cmocka_unit_test(initialising_needs_what_is_said),
+        cmocka_unit_test(a_parameter_without_a_rule_is_named),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

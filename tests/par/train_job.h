@@ -19,6 +19,7 @@ struct train_job {
     enum tt_reshard reshard;
     int prefetch, threads;
     struct tt_recompute recompute;
+    enum tt_init init;
     enum tt_dtype param_dtype, reduce_dtype;
     int64_t local_batch, global_batch, seq_len;
     int steps;

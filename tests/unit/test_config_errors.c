@@ -200,7 +200,6 @@ static void values_not_built_yet_say_so(void **state)
                                         "parallelism.fsdp_wrap_policy=size:1MiB",
                                         "parallelism.fsdp_reshard_after_forward=4",
                                         "parallelism.fsdp_reshard_after_forward=[layers.0]",
-                                        "training.init=layerwise",
                                         "training.dtype=bfloat16",
                                         "checkpoint.async_mode=async",
                                         "checkpoint.save_policy=filtered",
