@@ -87,7 +87,7 @@ case_initialising_must_fit() {
     local small="--training.seq_len=16 --training.local_batch_size=1 --parallelism.fsdp_reshard_after_forward=always"
 
     run_ranks 4 train $small --training.steps=1 --checkpoint.enable=false --parallelism.memory_limit=40.8MiB --training.init=full
-    expect_error 6 "to initialise the weights.*training.init=meta"
+    expect_error 6 "to initialise the weights" "training.init=meta"
 }
 
 case_larger_local_batch() {
@@ -195,6 +195,7 @@ case_interrupted() {
     kill -INT "$job"
     ended
     expect_code 130
+    expect_err "stopped by a signal after step $(last_step one); everything is saved"
     [ "$(last_step one)" -lt 60 ] || not_as "the run had ended before it was interrupted"
     train 2 one $long
     must_equal 60 whole one
