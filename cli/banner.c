@@ -86,6 +86,29 @@ static void print_policies(const struct tt_trainer *t)
         cfg->parallelism.fsdp_reshard_after_forward.word[0], cfg->parallelism.fsdp_prefetch);
 }
 
+static void print_recompute(const struct tt_trainer *t)
+{
+    const struct tt_config *cfg = t->cfg;
+    int64_t every = cfg->activation_checkpoint.selective_ac_option;
+
+    if (cfg->activation_checkpoint.mode == TT_AC_FULL)
+        (void)fprintf(stderr, "  memory   every block runs again in backward (activation_checkpoint full)\n");
+    else if (cfg->activation_checkpoint.mode == TT_AC_SELECTIVE && every > 0)
+        (void)fprintf(stderr, "  memory   1 of %" PRId64 " blocks runs again in backward, attention excepted\n", every);
+    else if (cfg->activation_checkpoint.mode == TT_AC_SELECTIVE)
+        (void)fprintf(stderr, "  memory   light operations run again in backward (selective_ac_option op)\n");
+}
+
+static void print_precision(const struct tt_trainer *t)
+{
+    bool params = t->cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;
+    bool gradients = t->cfg->training.mixed_precision_reduce == TT_DTYPE_BFLOAT16;
+
+    if (params || gradients)
+        (void)fprintf(stderr, "  numbers  parameters %s, gradients reduced in %s, arithmetic and shards in float32\n",
+                      params ? "gathered and used as bfloat16" : "in float32", gradients ? "bfloat16" : "float32");
+}
+
 void tt_trainer_banner(const struct tt_trainer *t)
 {
     char count[32], predicted[32], limit[32];
@@ -95,6 +118,8 @@ void tt_trainer_banner(const struct tt_trainer *t)
                   tt_text_count(count, sizeof count, tt_model_n_elements(t->model)));
     print_data(t);
     print_policies(t);
+    print_recompute(t);
+    print_precision(t);
     (void)fprintf(stderr, "  weights  %s\n", t->weights_from);
     (void)fprintf(stderr, "  predicts %s a rank at its peak (limit %s), about %.2f s a step at %.0f GF/s a rank\n",
                   tt_text_bytes(predicted, sizeof predicted, (double)t->memory.total),

@@ -344,7 +344,8 @@ int tt_trainer_load(struct tt_trainer *t)
         loaded = true;
     }
     if (!loaded) {
-        tt_engine_init_params(t->engine, (uint64_t)t->cfg->debug.seed);
+        rc = tt_engine_init_params(t->engine, (uint64_t)t->cfg->debug.seed);
+        TT_TRY(tt_comm_agree(t->comm, rc));
         (void)snprintf(t->weights_from, sizeof t->weights_from, "random init (seed %" PRId64 ")", t->cfg->debug.seed);
     }
 out:

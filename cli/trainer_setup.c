@@ -96,6 +96,33 @@ static enum tt_reshard reshard_of(const struct tt_config *cfg)
     return TT_RESHARD_AFTER_FORWARD_DEFAULT;
 }
 
+static struct tt_recompute recompute_of(const struct tt_config *cfg)
+{
+    static const enum tt_recompute_mode modes[] = {
+        [TT_AC_NONE] = TT_RECOMPUTE_NONE, [TT_AC_FULL] = TT_RECOMPUTE_FULL, [TT_AC_SELECTIVE] = TT_RECOMPUTE_SELECTIVE};
+    struct tt_recompute recompute = {.mode = modes[cfg->activation_checkpoint.mode]};
+
+    if (recompute.mode != TT_RECOMPUTE_SELECTIVE)
+        return recompute;
+    recompute.every = (int)cfg->activation_checkpoint.selective_ac_option;
+    if (recompute.every < 1) /* "op" */
+        recompute.mode = TT_RECOMPUTE_OP;
+    return recompute;
+}
+
+static enum tt_dtype dtype_of(int choice)
+{
+    return choice == TT_DTYPE_BFLOAT16 ? TT_BF16 : TT_F32;
+}
+
+static enum tt_init init_of(const struct tt_config *cfg)
+{
+    static const enum tt_init ways[] = {
+        [TT_INIT_META] = TT_INIT_SHARDS, [TT_INIT_FULL] = TT_INIT_WHOLE, [TT_INIT_LAYERWISE] = TT_INIT_UNITS};
+
+    return ways[cfg->training.init];
+}
+
 /* The cores bound to this rank; when the launcher bound none, a fair part of the host's. */
 static int threads_of(const struct tt_trainer *t)
 {
@@ -111,12 +138,21 @@ static int threads_of(const struct tt_trainer *t)
 
 static int check_memory(struct tt_trainer *t)
 {
-    char need[32], limit[32];
+    char need[32], limit[32], meta[32];
+    int64_t start;
 
     t->memory_limit = t->cfg->parallelism.memory_limit;
     if (t->memory_limit == TT_NULL_INT)
         t->memory_limit = (int64_t)(0.9 * tt_metrics_machine_bytes() / t->local_size);
     t->memory = tt_engine_memory(t->engine);
+    start = tt_engine_init_bytes(t->engine, init_of(t->cfg));
+    if (t->memory.total <= t->memory_limit && start > t->memory_limit)
+        return tt_fail(TT_EFIT,
+                       "a rank needs %s to initialise the weights, parallelism.memory_limit allows %s\nhelp: use "
+                       "training.init=meta, which gives the same weights and needs %s",
+                       tt_text_bytes(need, sizeof need, (double)start),
+                       tt_text_bytes(limit, sizeof limit, (double)t->memory_limit),
+                       tt_text_bytes(meta, sizeof meta, (double)tt_engine_init_bytes(t->engine, TT_INIT_SHARDS)));
     if (t->memory.total <= t->memory_limit)
         return 0;
     return tt_fail(TT_EFIT,
@@ -139,6 +175,10 @@ static int plan(struct tt_trainer *t)
     struct tt_engine_options o = {.wrap = cfg->parallelism.fsdp_wrap_policy.word[0],
                                   .reshard = reshard_of(cfg),
                                   .prefetch = (int)cfg->parallelism.fsdp_prefetch,
+                                  .recompute = recompute_of(cfg),
+                                  .init = init_of(cfg),
+                                  .param_dtype = dtype_of((int)cfg->training.mixed_precision_param),
+                                  .reduce_dtype = dtype_of((int)cfg->training.mixed_precision_reduce),
                                   .local_batch = cfg->training.local_batch_size,
                                   .seq_len = cfg->training.seq_len};
     int rc = 0;

@@ -8,6 +8,7 @@
  *                    are added first, and (n - 1) / n of the data are sent in all.
  *                    other groups: one stage that exchanges blocks directly, then the same tree locally
  *   all-reduce       the two in a row over slices
+ *   all-to-all       the direct exchange alone
  */
 #include "parallel/collectives.h"
 
@@ -186,6 +187,34 @@ int tt_reduce_scatter_new(struct tt_comm *comm, const struct tt_group *group, in
     build_reduce_scatter(c, group, blocks, out, scratch, shard_bytes);
     *ret_collective = c;
 out:
+    return rc;
+}
+
+int tt_all_to_all_new(struct tt_comm *comm, const struct tt_group *group, int tag, const struct tt_segment_list *blocks,
+                      int64_t block_bytes, void *receive, struct tt_collective **ret_collective)
+{
+    int n = group->n, me = group->index, rc = 0;
+    struct tt_segment *places = tt_calloc((size_t)n, sizeof *places);
+    struct tt_segment_list *lists = tt_calloc((size_t)n, sizeof *lists);
+    struct tt_segment_list *cuts = repeat_list(blocks[me], n);
+    struct tt_collective *c;
+
+    TT_TRY(check_lists(group, blocks, block_bytes, "all-to-all"));
+    for (int member = 0; member < n; member++) {
+        places[member] = (struct tt_segment){(char *)receive + member * block_bytes, (size_t)block_bytes};
+        lists[member] = (struct tt_segment_list){&places[member], 1};
+    }
+    c = tt_stages_new(comm, group, tag);
+    *ret_collective = c;
+    if (block_bytes > 0) {
+        tt_stages_add(c);
+        build_exchange(c, group, lists, cuts, blocks, blocks);
+        tt_stages_add_work(c, lists[me], blocks[me], NULL);
+    }
+out:
+    tt_free(places);
+    tt_free(lists);
+    tt_free(cuts);
     return rc;
 }
 

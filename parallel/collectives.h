@@ -58,6 +58,14 @@ int tt_reduce_scatter_new(struct tt_comm *comm, const struct tt_group *group, in
                           struct tt_collective **ret_collective) TT_MUST_CHECK;
 
 /**
+ * All-to-all: member b gets every member's block b, of any type.
+ *   blocks   [group->n] this member's values for each member, block_bytes each; cut at their segments
+ *   receive  group->n * block_bytes: what came from member m is at m * block_bytes, the own block too
+ */
+int tt_all_to_all_new(struct tt_comm *comm, const struct tt_group *group, int tag, const struct tt_segment_list *blocks,
+                      int64_t block_bytes, void *receive, struct tt_collective **ret_collective) TT_MUST_CHECK;
+
+/**
  * All-reduce (sum of float32) in place: a reduce-scatter over group->n equal slices, then an all-gather, so that all
  * members have the same bits.
  *   values   any number of floats, in segments of the same sizes on every member

@@ -53,11 +53,15 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     struct tt_lowering lowering = {.layout = e->layout,
                                    .microbatches = microbatches,
                                    .threads = e->options.threads,
+                                   .param_dtype = e->options.param_dtype,
+                                   .reduce_dtype = e->options.reduce_dtype,
                                    .reduce_staging = tt_fsdp_reduce_staging,
                                    .all_reduce_staging = tt_fsdp_all_reduce_staging};
     int rc = 0;
 
     TT_TRY(tt_model_graph(model, mode, batch, seq_len, &track->graph, mode == TT_GRAPH_TRAIN ? param_grad : NULL));
+    if (mode == TT_GRAPH_TRAIN)
+        tt_graph_recompute(track->graph, &e->options.recompute);
     fsdp.graph = lowering.graph = track->graph;
     if (mode == TT_GRAPH_TRAIN) {
         TT_TRY(check_gradients(model, param_grad));
@@ -192,14 +196,16 @@ out:
     return rc;
 }
 
-void tt_engine_init_params(struct tt_engine *e, uint64_t seed)
+int tt_engine_init_params(struct tt_engine *e, uint64_t seed)
 {
-    for (int p = 0; p < e->layout->n_params; p++) {
-        const struct tt_unit_param *place = tt_layout_param(e->layout, p);
+    return tt_init_params(e->layout, e->options.model, e->options.init, seed, e->state.param);
+}
 
-        tt_param_fill(&e->options.model->params[p], seed, place->row_begin, place->valid_rows,
-                      e->state.param[e->layout->unit_of[p]] + place->offset);
-    }
+int64_t tt_engine_init_bytes(const struct tt_engine *e, enum tt_init how)
+{
+    struct tt_engine_memory memory = tt_engine_memory(e);
+
+    return memory.state + memory.constants + tt_init_buffer_bytes(e->layout, e->options.model, how);
 }
 
 int64_t tt_engine_microbatch(const struct tt_engine *e, int a)

@@ -3,8 +3,10 @@
 #define TT_PARALLEL_ENGINE_H
 
 #include "core/base/comm.h"
+#include "core/graph/recompute.h"
 #include "core/models/model.h"
 #include "core/program/executor.h"
+#include "parallel/init.h"
 #include "parallel/mesh.h"
 #include "parallel/units.h"
 
@@ -25,6 +27,9 @@ struct tt_engine_options {
     const char *wrap; /* row of tt_wrap_rows */
     enum tt_reshard reshard;
     int prefetch;
+    struct tt_recompute recompute;
+    enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16; see core/program/mixed.h */
+    enum tt_init init;
     int threads; /* of this rank */
     int64_t local_batch, seq_len;
     int microbatches;                             /* per rank and step: A */
@@ -51,8 +56,11 @@ struct tt_engine_memory tt_engine_memory(const struct tt_engine *engine);
 /** Allocates the arena and makes the collectives (collective). TT_EFIT when the system has not got the memory. */
 int tt_engine_allocate(struct tt_engine *engine) TT_MUST_CHECK;
 
-/** Every parameter from its init rule: this rank's rows of each; the same bits on every mesh. */
-void tt_engine_init_params(struct tt_engine *engine, uint64_t seed);
+/** Every parameter from its init rule: this rank's rows of each; the same bits on every mesh. See tt_init_params. */
+int tt_engine_init_params(struct tt_engine *engine, uint64_t seed) TT_MUST_CHECK;
+
+/** Bytes of one rank while tt_engine_init_params runs in mode `how`: the state, constants and its buffer. */
+int64_t tt_engine_init_bytes(const struct tt_engine *engine, enum tt_init how);
 
 /** The global index (0 .. G/local - 1) of this rank's a-th microbatch of a step, and of a step of n_ranks * A in all. */
 int64_t tt_engine_microbatch(const struct tt_engine *engine, int a);

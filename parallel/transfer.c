@@ -6,6 +6,7 @@
 #include "parallel/transfer.h"
 
 #include "core/base/mem.h"
+#include "core/program/mixed.h"
 #include "parallel/collectives.h"
 
 struct tt_transfers {
@@ -31,6 +32,7 @@ static int tag_of(const struct tt_instr *instr)
 /* Every member's part of the units' whole parameters: operands of the instruction, one per parameter. */
 static const struct tt_segment_list *members(struct tt_transfers *t, int i, const int *units, int n)
 {
+    enum tt_dtype dtype = t->program->instrs[i].kind == TT_UNSHARD ? t->program->param_dtype : t->program->reduce_dtype;
     struct tt_segment *part = t->segments;
 
     for (int m = 0; m < t->shard->n; m++) {
@@ -41,10 +43,12 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i, cons
             const struct tt_unit *unit = &t->program->layout->units[units[u]];
 
             for (int p = 0; p < unit->n_params; p++, operand++) {
-                size_t bytes = (size_t)unit->params[p].chunk * sizeof(float);
+                size_t bytes = (size_t)unit->params[p].chunk * tt_dtype_size(dtype);
+                char *whole = tt_executor_operand(t->executor, i, operand);
 
-                *part++ = (struct tt_segment){(char *)tt_executor_operand(t->executor, i, operand) + (size_t)m * bytes,
-                                              bytes};
+                if (dtype == TT_BF16)
+                    whole = tt_mixed_half(whole, unit->params[p].chunk * t->shard->n);
+                *part++ = (struct tt_segment){whole + (size_t)m * bytes, bytes};
             }
         }
         t->lists[m].n = operand;
@@ -63,6 +67,34 @@ static struct tt_segment_list flat_shards(struct tt_transfers *t, int i, const i
     return (struct tt_segment_list){t->flat, n};
 }
 
+/* bfloat16 parameters are rounded into their own place (mixed.h) and sent from there. */
+static int new_gather(struct tt_transfers *t, int i, const int *units, int n)
+{
+    const struct tt_segment_list *receive = members(t, i, units, n);
+    struct tt_segment_list send = t->program->param_dtype == TT_BF16
+                                      ? receive[t->shard->index]
+                                      : flat_shards(t, i, units, n, t->state->param, TT_NONE);
+
+    return tt_all_gather_new(t->comm, t->shard, tag_of(&t->program->instrs[i]), send, receive, &t->of_instr[i]);
+}
+
+/* Gradients in bfloat16 arrive as they are, one member's after another's; the executor adds them. */
+static int new_scatter(struct tt_transfers *t, int i, const int *units, int n)
+{
+    const struct tt_instr *instr = &t->program->instrs[i];
+    int64_t bytes = tt_instr_shard_bytes(t->program, instr);
+    int staging = instr->n_operands - 1;
+
+    if (t->shard->n == 1)
+        return 0; /* only rounded */
+    if (t->program->reduce_dtype == TT_BF16)
+        return tt_all_to_all_new(t->comm, t->shard, tag_of(instr), members(t, i, units, n), bytes,
+                                 tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
+    return tt_reduce_scatter_new(t->comm, t->shard, tag_of(instr), members(t, i, units, n),
+                                 flat_shards(t, i, units, n, NULL, staging - n),
+                                 tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
+}
+
 static int new_collective(struct tt_transfers *t, int i)
 {
     const struct tt_instr *instr = &t->program->instrs[i];
@@ -71,13 +103,9 @@ static int new_collective(struct tt_transfers *t, int i)
 
     switch (instr->kind) {
     case TT_UNSHARD:
-        return tt_all_gather_new(t->comm, t->shard, tag_of(instr),
-                                 flat_shards(t, i, units, n, t->state->param, TT_NONE), members(t, i, units, n),
-                                 &t->of_instr[i]);
+        return new_gather(t, i, units, n);
     case TT_REDUCE:
-        return tt_reduce_scatter_new(t->comm, t->shard, tag_of(instr), members(t, i, units, n),
-                                     flat_shards(t, i, units, n, NULL, staging - n),
-                                     tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
+        return new_scatter(t, i, units, n);
     case TT_ALL_REDUCE:
         return tt_all_reduce_new(t->comm, t->replicate, tag_of(instr), flat_shards(t, i, units, n, NULL, 0),
                                  tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
@@ -90,7 +118,7 @@ static int begin(void *ctx, int instr)
 {
     struct tt_transfers *t = ctx;
 
-    return tt_collective_begin(t->of_instr[instr]);
+    return t->of_instr[instr] ? tt_collective_begin(t->of_instr[instr]) : 0;
 }
 
 static int wait(void *ctx, int instr)

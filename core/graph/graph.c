@@ -16,7 +16,7 @@ struct tt_graph *tt_graph_new(void)
 {
     struct tt_graph *graph = tt_calloc(1, sizeof *graph);
 
-    graph->tokens = graph->labels = graph->rope_table = graph->token_loss = TT_NONE;
+    graph->tokens = graph->labels = graph->rope_table = graph->token_loss = graph->block = TT_NONE;
     return graph;
 }
 
@@ -57,7 +57,7 @@ int tt_graph_param(struct tt_graph *graph, int param, const char *name, int ndim
 int tt_graph_node(struct tt_graph *graph, enum tt_op_id op, const char *name, const int *in, int n_in,
                   const struct tt_attr *attr)
 {
-    struct tt_node node = {.op = op, .n_in = n_in};
+    struct tt_node node = {.op = op, .block = graph->block, .n_in = n_in};
     int id = graph->n_nodes;
 
     memcpy(node.in, in, (size_t)n_in * sizeof *in);

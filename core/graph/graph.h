@@ -69,6 +69,7 @@ enum tt_op_id {
 struct tt_node {
     enum tt_op_id op;
     bool backward; /* runs after the loss */
+    int block;     /* transformer block it belongs to (a backward node: of its forward), or TT_NONE */
     int n_in, n_out;
     int in[TT_MAX_INPUTS]; /* value ids; TT_NONE for an optional input that is absent */
     int out[TT_MAX_OUTPUTS];
@@ -80,6 +81,7 @@ struct tt_graph {
     int n_values, cap_values;
     struct tt_node *nodes;
     int n_nodes, cap_nodes;
+    int block;           /* of the nodes that are added next, or TT_NONE */
     int tokens, labels;  /* TT_VALUE_INPUT (B, T) I32; labels may be TT_NONE (generation) */
     int rope_table;      /* TT_VALUE_CONST (T, E/2, 2) cos and sin, or TT_NONE */
     struct tt_rope rope; /* fills rope_table */

@@ -24,6 +24,7 @@ void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t ba
 
 void tt_build_block(struct tt_build *b, int block)
 {
+    b->graph->block = block;
     b->prefix[0] = 0;
     if (block != TT_NONE)
         (void)snprintf(b->prefix, sizeof b->prefix, "layers.%d.", block);

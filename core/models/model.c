@@ -264,6 +264,8 @@ void tt_param_fill(const struct tt_param *param, uint64_t seed, int64_t row_begi
     int64_t width = param_elements(param) / param->shape[0], n = rows * width;
 
     switch (param->init) {
+    case TT_PARAM_NONE:
+        break;
     case TT_PARAM_ONES:
         fill_constant(1.0F, n, data);
         break;

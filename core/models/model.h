@@ -22,7 +22,8 @@ struct tt_model_dims {
     int tied;            /* output shares tok_embeddings: 0, 1, or -1 in overrides */
 };
 
-enum tt_param_init { TT_PARAM_ONES, TT_PARAM_ZEROS, TT_PARAM_NORMAL };
+/* How a parameter begins; a row that forgets to say is found out (parallel/init.h). */
+enum tt_param_init { TT_PARAM_NONE, TT_PARAM_ONES, TT_PARAM_ZEROS, TT_PARAM_NORMAL };
 
 /* Where in the model a parameter lives; the wrap policy `block` makes its units from this. */
 enum { TT_BLOCK_EMBEDDINGS = -1, TT_BLOCK_HEAD = -2 };

@@ -262,6 +262,7 @@ static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *n
 
 const struct tt_op_row tt_op_attention = {
     .name = "attention",
+    .weight = TT_WEIGHT_ATTENTION,
     .infer = infer,
     .backward = backward,
     .run = run,

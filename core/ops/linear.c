@@ -134,6 +134,7 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
 const struct tt_op_row tt_op_linear = {
     .name = "linear",
+    .weight = TT_WEIGHT_MATMUL,
     .infer = infer,
     .backward = backward,
     .run = run,

@@ -36,8 +36,16 @@ struct tt_cost {
     double bytes; /* read and written at least once */
 };
 
+/* What it takes to run an op twice, against keeping its outputs (core/graph/recompute.h). */
+enum tt_op_weight {
+    TT_WEIGHT_LIGHT, /* bound by memory: cheaper to run again than to keep */
+    TT_WEIGHT_MATMUL,
+    TT_WEIGHT_ATTENTION, /* the work grows with the square of seq_len, the outputs do not */
+};
+
 struct tt_op_row {
     const char *name;
+    enum tt_op_weight weight;
     /*
      * Checks input shapes and adds the outputs to graph (tt_graph_value); 0 or TT_EINTERNAL with the shapes. Outputs that
      * the node has already (backward rules choose theirs: tt_rule_node in rule.h) are compared instead.

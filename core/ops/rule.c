@@ -64,7 +64,8 @@ bool tt_op_acc_fits(const struct tt_graph *graph, const struct tt_node *node, in
 int tt_rule_node(struct tt_graph *graph, enum tt_op_id op, const struct tt_node *forward, const int *in, int n_in,
                  const int *of, int n_of, int *ret_out)
 {
-    struct tt_node node = {.op = op, .backward = true, .n_in = n_in, .n_out = n_of, .attr = forward->attr};
+    struct tt_node node = {
+        .op = op, .backward = true, .block = forward->block, .n_in = n_in, .n_out = n_of, .attr = forward->attr};
     int rc = 0;
 
     memcpy(node.in, in, (size_t)n_in * sizeof *in);

@@ -12,6 +12,7 @@
 #include "core/base/mem.h"
 #include "core/models/model.h"
 #include "core/optim/optim.h"
+#include "core/program/mixed.h"
 
 struct tt_executor {
     const struct tt_program *program;
@@ -251,6 +252,32 @@ static int run_clip(struct tt_executor *ex, struct tt_step *step)
     return 0;
 }
 
+static int begin_exchange(struct tt_executor *ex, int i)
+{
+    const struct tt_instr *instr = &ex->program->instrs[i];
+    void *const *address = &ex->address[instr->operands];
+
+    if (instr->kind == TT_UNSHARD)
+        tt_mixed_unshard_begin(ex->program, instr, address, ex->state, ex->team);
+    if (instr->kind == TT_REDUCE)
+        tt_mixed_reduce_begin(ex->program, instr, address, ex->team);
+    return ex->exchange.begin ? ex->exchange.begin(ex->exchange.ctx, i) : 0;
+}
+
+/* i is the instruction that began it. */
+static int wait_for_exchange(struct tt_executor *ex, int i)
+{
+    const struct tt_instr *instr = &ex->program->instrs[i];
+    void *const *address = &ex->address[instr->operands];
+    int rc = ex->exchange.wait ? ex->exchange.wait(ex->exchange.ctx, i) : 0;
+
+    if (rc == 0 && instr->kind == TT_UNSHARD)
+        tt_mixed_unshard_end(ex->program, instr, address, ex->team);
+    if (rc == 0 && instr->kind == TT_REDUCE)
+        tt_mixed_reduce_end(ex->program, instr, address, ex->team);
+    return rc;
+}
+
 static int run_instr(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_program *p = ex->program;
@@ -268,11 +295,11 @@ static int run_instr(struct tt_executor *ex, int i, struct tt_step *step)
     case TT_UNSHARD:
     case TT_REDUCE:
     case TT_ALL_REDUCE:
-        return ex->exchange.begin(ex->exchange.ctx, i);
+        return begin_exchange(ex, i);
     case TT_WAIT_UNSHARD:
     case TT_WAIT_REDUCE:
     case TT_WAIT_ALL_REDUCE:
-        return ex->exchange.wait(ex->exchange.ctx, instr->begin);
+        return wait_for_exchange(ex, instr->begin);
     case TT_FOLD:
         run_fold(ex, instr);
         return 0;

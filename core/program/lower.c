@@ -25,6 +25,7 @@ struct lowering {
     struct tt_lowering in;
     struct tt_program *program;
     bool sharded;              /* more than one shard: collectives are real */
+    bool gathers;              /* parameters are not the shards: several, or of another type */
     int *last_reader;          /* value -> last node that reads it, TT_NONE if none */
     int *value_buffer;         /* microbatch * n_values + value -> buffer */
     int *grad_buffer;          /* microbatch * n_params + param -> whole gradient */
@@ -103,7 +104,7 @@ static int param_buffer(struct lowering *w, int value)
     int param = w->in.graph->values[value].param;
     const struct tt_unit_param *place = tt_layout_param(layout, param);
 
-    if (w->sharded)
+    if (w->gathers)
         return w->unsharded[param];
     if (w->unsharded[param] == TT_NONE)
         w->unsharded[param] = part_of(w, w->param_shard[layout->unit_of[param]], place->offset * (int64_t)sizeof(float),
@@ -277,7 +278,9 @@ static void lower_reshard(struct lowering *w, const struct tt_instr *from)
 static void lower_reduce(struct lowering *w, const struct tt_instr *from)
 {
     const struct tt_layout *layout = w->in.layout;
-    int64_t staging = w->in.reduce_staging(layout, tt_instr_shard_bytes(w->program, from));
+    int64_t shard_bytes = tt_instr_shard_bytes(w->program, from);
+    int64_t staging = w->in.reduce_dtype == TT_F32 ? w->in.reduce_staging(layout, shard_bytes)
+                                                   : layout->shard_degree * shard_bytes; /* every leaf */
     int n;
     const int *units = tt_instr_units(w->program->buckets, from, &n);
 
@@ -293,6 +296,17 @@ static void lower_reduce(struct lowering *w, const struct tt_instr *from)
         operand(w, result);
     }
     operand(w, staging ? made_here(w, TT_MEMORY_STAGING, staging) : TT_NONE);
+}
+
+/* One shard: there is nothing to exchange, but what would travel is rounded all the same. */
+static void lower_round(struct lowering *w, const struct tt_instr *from)
+{
+    int n;
+    const int *units = tt_instr_units(w->program->buckets, from, &n);
+
+    begin_instr(w, from);
+    for (int i = 0; i < n; i++)
+        operand(w, w->unit_grad[from->microbatch * w->in.layout->n_units + units[i]]);
 }
 
 /* Puts a microbatch's gradient of a unit into the tree; emits a fold when levels close. */
@@ -377,20 +391,22 @@ static int lower_instr(struct lowering *w, const struct tt_instr *from)
     case TT_RUN:
         return lower_run(w, from);
     case TT_UNSHARD:
-        if (sharded)
+        if (w->gathers)
             lower_unshard(w, from);
         return 0;
     case TT_WAIT_UNSHARD:
-        if (sharded)
+        if (w->gathers)
             (void)lower_wait(w, from, GATHER);
         return 0;
     case TT_RESHARD:
-        if (sharded)
+        if (w->gathers)
             lower_reshard(w, from);
         return 0;
     case TT_REDUCE:
         if (sharded)
             lower_reduce(w, from);
+        else if (w->in.reduce_dtype != TT_F32)
+            lower_round(w, from);
         return 0;
     case TT_WAIT_REDUCE:
         lower_wait_reduce(w, from);
@@ -438,6 +454,7 @@ static void prepare(struct lowering *w)
     size_t n_units = (size_t)layout->n_units, n_params = (size_t)layout->n_params;
 
     w->sharded = layout->shard_degree > 1;
+    w->gathers = w->sharded || w->in.param_dtype != TT_F32;
     w->last_reader = filled((size_t)graph->n_values);
     for (int n = 0; n < graph->n_nodes; n++)
         for (int i = 0; i < graph->nodes[n].n_in; i++)
@@ -557,6 +574,8 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
     p->layout = lowering->layout;
     p->microbatches = lowering->microbatches;
     p->threads = lowering->threads;
+    p->param_dtype = lowering->param_dtype;
+    p->reduce_dtype = lowering->reduce_dtype;
     p->tokens = filled((size_t)lowering->microbatches);
     p->labels = filled((size_t)lowering->microbatches);
     for (int b = 0; b < schedule->n_buckets; b++)

@@ -93,6 +93,13 @@ const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr
     return buckets[instr->bucket].units;
 }
 
+static enum tt_dtype wire_dtype(const struct tt_program *program, const struct tt_instr *instr)
+{
+    if (instr->kind == TT_UNSHARD)
+        return program->param_dtype;
+    return instr->kind == TT_REDUCE ? program->reduce_dtype : TT_F32;
+}
+
 int64_t tt_instr_shard_bytes(const struct tt_program *program, const struct tt_instr *instr)
 {
     int n;
@@ -101,7 +108,7 @@ int64_t tt_instr_shard_bytes(const struct tt_program *program, const struct tt_i
 
     for (int i = 0; i < n; i++)
         elements += program->layout->units[units[i]].shard_elements;
-    return elements * (int64_t)sizeof(float);
+    return elements * (int64_t)tt_dtype_size(wire_dtype(program, instr));
 }
 
 void tt_program_free(struct tt_program *program)

@@ -59,7 +59,7 @@ struct tt_instr {
  *   TT_RUN           the node's inputs, its outputs, the scratch buffer
  *   TT_LOSS          the token losses
  *   TT_UNSHARD       the units' parameters, whole, one buffer each (also on its wait; on TT_RESHARD those of one unit)
- *   TT_REDUCE        the units' whole gradients, one buffer each, a result (flat shard) per unit, staging (also on its wait)
+ *   TT_REDUCE        (one shard, bfloat16: the units' gradients; else:) the units' whole gradients, one buffer each, a result (flat shard) per unit, staging (also on its wait)
  *   TT_FOLD          the leaf, then partial sums from the smallest to the largest; the last one is also written
  *   TT_ALL_REDUCE    the units' gradient shards, staging (also on its wait)
  *   TT_NORM, TT_OPTIMIZER  the unit's gradient shard
@@ -98,6 +98,7 @@ struct tt_program {
     const struct tt_layout *layout; /* not owned */
     int microbatches;
     int threads; /* of the team; scratch sizes depend on it */
+    enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16: what gathers and reduce-scatters carry (mixed.h) */
     struct tt_instr *instrs;
     int n_instrs, cap_instrs;
     struct tt_bucket *buckets;
@@ -132,7 +133,7 @@ void tt_schedule_release(struct tt_schedule *schedule);
 /** The units of a collective instruction: ret_n of them, valid as long as the buckets and the instruction are. */
 const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr, int *ret_n);
 
-/** Bytes of one rank's flat shards of the units of an instruction. */
+/** Bytes of one rank's flat shards of the units of an instruction, as they travel. */
 int64_t tt_instr_shard_bytes(const struct tt_program *program, const struct tt_instr *instr);
 
 /* What lowering needs to know beside the schedule. */
@@ -141,6 +142,7 @@ struct tt_lowering {
     const struct tt_layout *layout;
     int microbatches;
     int threads;
+    enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 (0) or TT_BF16 */
     /* Bytes that a collective receives before it adds them; from parallel/, which knows the algorithms. */
     int64_t (*reduce_staging)(const struct tt_layout *layout, int64_t shard_bytes);
     int64_t (*all_reduce_staging)(const struct tt_layout *layout, int64_t shard_bytes);
@@ -148,7 +150,8 @@ struct tt_lowering {
 
 /**
  * Lowers a schedule. With one shard the unshard, reshard and reduce instructions vanish: parameters are the shards and
- * gradients are written where they accumulate. lowering's graph and layout must outlive the program.
+ * gradients are written where they accumulate; but for parameters in bfloat16, which are always copies, and gradients in
+ * bfloat16, which TT_REDUCE then rounds where they are. lowering's graph and layout must outlive the program.
  */
 int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule *schedule,
                    struct tt_program **ret_program) TT_MUST_CHECK;

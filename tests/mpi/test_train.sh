@@ -64,6 +64,32 @@ case_layouts() {
     must_equal 8 one mixed
 }
 
+# Recomputed activations and the way to initialise change nothing; bfloat16 does, and the same on every layout.
+case_precision_and_recompute() {
+    local bf16="--training.mixed_precision_param=bfloat16 --training.mixed_precision_reduce=bfloat16"
+
+    train 1 one
+    train 2 full --activation_checkpoint.mode=full --training.init=full
+    must_equal 8 one full
+    train 4 selective --activation_checkpoint.mode=selective --training.init=layerwise
+    must_equal 8 one selective
+    train 1 one16 $bf16
+    train 2 two16 $bf16 --activation_checkpoint.mode=selective --activation_checkpoint.selective_ac_option=op
+    must_equal 8 one16 two16
+    train 4 four16 $bf16 --parallelism.data_parallel_replicate_degree=2
+    must_equal 8 one16 four16
+    ! cmp -s one/metrics.jsonl one16/metrics.jsonl || not_as "bfloat16 changes nothing"
+    [ "$(digests one 8)" != "$(digests one16 8)" ] || not_as "bfloat16 changes no weight"
+}
+
+# The whole model beside the shards is more than a step needs.
+case_initialising_must_fit() {
+    local small="--training.seq_len=16 --training.local_batch_size=1 --parallelism.fsdp_reshard_after_forward=always"
+
+    run_ranks 4 train $small --training.steps=1 --checkpoint.enable=false --parallelism.memory_limit=40.8MiB --training.init=full
+    expect_error 6 "to initialise the weights" "training.init=meta"
+}
+
 case_larger_local_batch() {
     train 1 one --training.local_batch_size=4
     train 2 two --training.local_batch_size=4 --parallelism.threads_per_rank=2

@@ -281,12 +281,12 @@ static int load_sharp(struct tt_comm *comm, struct tt_engine *engine, void *arg)
     int last = layout->n_params - 1;
     const struct tt_unit_param *place = tt_layout_param(layout, last);
     float *output = tt_engine_state(engine)->param[layout->unit_of[last]] + place->offset;
+    int rc = tt_engine_init_params(engine, job->seed);
 
     (void)comm;
-    tt_engine_init_params(engine, job->seed);
     for (int64_t i = 0; i < place->valid_rows * place->width; i++)
         output[i] *= 60.0F;
-    return 0;
+    return rc;
 }
 
 static void validation_gives_the_same_bits_too(void **state)
@@ -460,7 +460,7 @@ static int poisoned_rank(struct tt_comm *comm, void *arg)
     TT_TRY(train_job_options(job, &options));
     TT_TRY(tt_engine_new(&options, comm, comm->rank, &engine));
     TT_TRY(tt_engine_allocate(engine));
-    tt_engine_init_params(engine, 1);
+    TT_TRY(tt_engine_init_params(engine, 1));
     TT_TRY(put_poison(engine, poison));
     bytes = (size_t)tt_engine_memory(engine).state;
     before = tt_calloc(bytes, 1);

@@ -38,6 +38,10 @@ int train_job_options(const struct train_job *job, struct tt_engine_options *ret
                                   .reshard = job->reshard,
                                   .prefetch = job->prefetch,
                                   .threads = job->threads,
+                                  .recompute = job->recompute,
+                                  .init = job->init,
+                                  .param_dtype = job->param_dtype,
+                                  .reduce_dtype = job->reduce_dtype,
                                   .local_batch = job->local_batch,
                                   .seq_len = job->seq_len};
     int64_t microbatches = 0;
@@ -216,7 +220,7 @@ static int run_rank(struct tt_comm *comm, void *arg)
     if (w.job->load)
         TT_TRY(w.job->load(comm, w.engine, w.job->load_arg));
     else
-        tt_engine_init_params(w.engine, w.job->seed);
+        TT_TRY(tt_engine_init_params(w.engine, w.job->seed));
     for (int s = 0; s < w.job->steps; s++)
         TT_TRY(one_step(&w, s));
     TT_TRY(validate(&w));

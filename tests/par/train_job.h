@@ -18,6 +18,9 @@ struct train_job {
     int ranks, replicate;             /* replicate divides ranks */
     enum tt_reshard reshard;
     int prefetch, threads;
+    struct tt_recompute recompute;
+    enum tt_init init;
+    enum tt_dtype param_dtype, reduce_dtype;
     int64_t local_batch, global_batch, seq_len;
     int steps;
     int64_t validation_batches; /* of local_batch samples, from the start of the data; 0: none */

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_GRAPH_RECOMPUTE_H
+#define TT_GRAPH_RECOMPUTE_H
+
+#include "core/graph/graph.h"
+
+/**
+ * Activation checkpointing: a pass over a differentiated graph. Forward nodes of a transformer block are run a second
+ * time in its backward part, and the backward nodes read those copies. So the first results die early, and the memory
+ * plan sees it. A copy is the same op on the same values: nothing changes but memory and time.
+ *
+ *     FULL       every block; only its input stays
+ *     SELECTIVE  every n-th block (n - 1, 2 n - 1, …); its input and what attention gave stay, so attention never runs
+ *                twice
+ *     OP         every block; what attention and matrix products gave stays, the light ops (norms, SwiGLU, …) run again
+ *                where all that they read is there anyway: never more memory, hardly more time
+ */
+enum tt_recompute_mode { TT_RECOMPUTE_NONE, TT_RECOMPUTE_FULL, TT_RECOMPUTE_SELECTIVE, TT_RECOMPUTE_OP };
+
+struct tt_recompute {
+    enum tt_recompute_mode mode;
+    int every; /* SELECTIVE: n >= 1 */
+};
+
+/**
+ * Adds the copies, each just before the first backward node that needs it, marked `backward` and of its original's
+ * block. Only what backward reads is copied. Node ids change, value ids do not. Once per graph, after
+ * tt_graph_differentiate.
+ */
+void tt_graph_recompute(struct tt_graph *graph, const struct tt_recompute *recompute);
+
+#endif

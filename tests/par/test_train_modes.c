@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Training on thread ranks with activations recomputed, bfloat16 on the wire, and every way to initialise: what each may
+ * change and what it may not.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+#include "parallel/comm_threads.h"
+#include "tests/par/train_job.h"
+
+enum { N_TOKENS = 4096 };
+
+static struct {
+    struct tt_model *odd;  /* no dimension divides by a number of ranks */
+    struct tt_model *tied; /* four blocks, tied embeddings, empty shards */
+    struct tt_dataset data;
+    uint16_t tokens[N_TOKENS];
+} world;
+
+static int check(int rc)
+{
+    if (rc < 0)
+        print_message("%s\n", tt_error_message());
+    return rc;
+}
+
+static struct tt_model *make_model(const struct tt_model_dims *dims)
+{
+    struct tt_model *model = NULL;
+
+    assert_int_equal(check(tt_model_new("llama3", "debugmodel", dims, NULL, &model)), 0);
+    return model;
+}
+
+static int set_up(void **state)
+{
+    struct tt_rng rng = tt_rng_make(5, "tokens");
+
+    (void)state;
+    world.odd = make_model(&(struct tt_model_dims){
+        .dim = 34, .n_layers = 4, .n_heads = 3, .n_kv_heads = 1, .head_dim = 10, .ffn_dim = 37, .vocab_size = 29});
+    world.tied = make_model(&(struct tt_model_dims){.dim = 6,
+                                                    .n_layers = 4,
+                                                    .n_heads = 3,
+                                                    .n_kv_heads = 1,
+                                                    .head_dim = 2,
+                                                    .ffn_dim = 7,
+                                                    .vocab_size = 13,
+                                                    .tied = 1});
+    for (int i = 0; i < N_TOKENS; i++)
+        world.tokens[i] = (uint16_t)((int)(fabs(tt_rng_normal(&rng, (uint64_t)i, 0.0)) * 5.0) % 13);
+    world.data.tokens = world.tokens;
+    world.data.ref.info = (struct tt_token_info){.item_size = 2, .n_tokens = N_TOKENS, .n_documents = 1};
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tt_model_free(world.odd);
+    tt_model_free(world.tied);
+    return 0;
+}
+
+/* One rank, one thread. A large rate and strong clipping, so that every rounding shows in the next step. */
+static struct train_job job_of(const struct tt_model *model, int64_t global_batch, int64_t local_batch, int64_t seq_len)
+{
+    return (struct train_job){.model = model,
+                              .dataset = &world.data,
+                              .ranks = 1,
+                              .replicate = 1,
+                              .reshard = TT_RESHARD_AFTER_FORWARD_DEFAULT,
+                              .prefetch = 1,
+                              .threads = 1,
+                              .local_batch = local_batch,
+                              .global_batch = global_batch,
+                              .seq_len = seq_len,
+                              .steps = 3,
+                              .validation_batches = 5,
+                              .schedule = {.base = 0.02,
+                                           .warmup_steps = 1,
+                                           .total_steps = 8,
+                                           .decay_ratio = (double)NAN,
+                                           .decay = TT_LR_LINEAR},
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .eps = 1e-6,
+                              .weight_decay = 0.1,
+                              .max_norm = 0.5,
+                              .seed = 3};
+}
+
+static void run(const struct train_job *job, struct train_result *ret_result)
+{
+    if (check(train_job_run(job, ret_result)) < 0)
+        fail_msg("%d ranks, %d replicas", job->ranks, job->replicate);
+    if ((double)ret_result->step_bytes > 1.05 * (double)ret_result->live_bytes)
+        fail_msg("%d ranks: the arena has %lld bytes for %lld live ones", job->ranks, (long long)ret_result->step_bytes,
+                 (long long)ret_result->live_bytes);
+}
+
+/* --- activation checkpointing --- */
+
+static const struct tt_recompute modes[] = {
+    {TT_RECOMPUTE_NONE, 0},      {TT_RECOMPUTE_OP, 0},        {TT_RECOMPUTE_SELECTIVE, 4},
+    {TT_RECOMPUTE_SELECTIVE, 2}, {TT_RECOMPUTE_SELECTIVE, 1}, {TT_RECOMPUTE_FULL, 0},
+};
+
+enum { MODES = sizeof modes / sizeof *modes };
+
+/* The same bits and the same bytes as without, on one layout. */
+static void recompute_like(const struct train_job *job, const struct train_result *reference, int64_t payload)
+{
+    for (int m = 0; m < MODES; m++) {
+        struct train_job again = *job;
+        struct train_result found;
+        const char *difference;
+
+        again.recompute = modes[m];
+        run(&again, &found);
+        difference = train_result_difference(job, reference, &found);
+        if (difference)
+            fail_msg("mode %d/%d, %d ranks: %s", modes[m].mode, modes[m].every, job->ranks, difference);
+        assert_int_equal(found.payload, payload);
+        train_result_release(&found);
+    }
+}
+
+static void recomputing_changes_no_bit_and_no_traffic(void **state)
+{
+    static const int meshes[][2] = {{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}, {8, 1}};
+    static const enum tt_reshard policies[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
+                                               TT_RESHARD_AFTER_FORWARD_NEVER};
+    const struct tt_model *models[] = {world.odd, world.tied};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct train_job job = job_of(models[i], 8, 1, 9);
+        struct train_result reference;
+
+        run(&job, &reference);
+        for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+            struct train_result plain;
+
+            job.ranks = meshes[m][0];
+            job.replicate = meshes[m][1];
+            job.reshard = policies[m % 3];
+            job.prefetch = (int)m % 3;
+            run(&job, &plain);
+            recompute_like(&job, &reference, plain.payload);
+            train_result_release(&plain);
+        }
+        train_result_release(&reference);
+    }
+}
+
+/* What a step needs, without running it. */
+static int64_t step_bytes(const struct train_job *job)
+{
+    struct tt_engine_options options;
+    struct tt_engine *engine = NULL;
+    int64_t bytes;
+
+    assert_int_equal(check(train_job_options(job, &options)), 0);
+    assert_int_equal(check(tt_engine_new(&options, NULL, 0, &engine)), 0);
+    assert_int_equal(check(tt_program_check(tt_engine_program(engine))), 0);
+    bytes = tt_engine_memory(engine).step;
+    tt_engine_free(engine);
+    return bytes;
+}
+
+static void the_more_is_recomputed_the_less_memory_it_takes(void **state)
+{
+    static const int ranks[] = {1, 2, 4};
+    struct tt_model *model = make_model(&(struct tt_model_dims){
+        .dim = 64, .n_layers = 8, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16, .ffn_dim = 192, .vocab_size = 64});
+
+    (void)state;
+    for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++) {
+        struct train_job job = job_of(model, 8, 2, 256);
+        int64_t last = INT64_MAX, bytes;
+
+        job.ranks = ranks[r];
+        for (int m = 0; m < MODES; m++) {
+            job.recompute = modes[m];
+            bytes = step_bytes(&job);
+            if (bytes >= last)
+                fail_msg("%d ranks, mode %d/%d: %lld bytes, before %lld", job.ranks, modes[m].mode, modes[m].every,
+                         (long long)bytes, (long long)last);
+            if (modes[m].mode != TT_RECOMPUTE_OP) /* less than none has, and nothing else is said about it */
+                last = bytes;
+        }
+    }
+    tt_model_free(model);
+}
+
+/* --- bfloat16 on the wire --- */
+
+static const enum tt_dtype wires[][2] = {{TT_F32, TT_F32}, {TT_BF16, TT_F32}, {TT_F32, TT_BF16}, {TT_BF16, TT_BF16}};
+static const char *const wire_names[] = {"float32", "bfloat16 parameters", "bfloat16 gradients", "bfloat16"};
+
+enum { WIRES = sizeof wires / sizeof *wires };
+
+static void set_wire(struct train_job *job, int wire)
+{
+    job->param_dtype = wires[wire][0];
+    job->reduce_dtype = wires[wire][1];
+}
+
+static double loss_distance(const struct train_job *job, const struct train_result *a, const struct train_result *b)
+{
+    double most = 0.0;
+
+    for (int s = 0; s < job->steps; s++)
+        most = fmax(most, fabs(a->loss[s] / b->loss[s] - 1.0));
+    return most;
+}
+
+/* On every layout, policy, number of threads, with recomputation: what one rank gives. */
+static void wire_gives_the_same_bits(const struct train_job *one, int wire, const struct train_result *reference)
+{
+    static const int meshes[][2] = {{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}, {8, 1}, {8, 2}};
+    static const enum tt_reshard policies[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
+                                               TT_RESHARD_AFTER_FORWARD_NEVER};
+
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
+        for (int p = 0; p < 3; p++) {
+            struct train_job job = *one;
+            struct train_result found;
+            const char *difference;
+
+            job.ranks = meshes[m][0];
+            job.replicate = meshes[m][1];
+            job.reshard = policies[p];
+            job.prefetch = (int)(m + (size_t)p) % 3;
+            job.threads = 1 + (int)m % 3;
+            job.recompute = modes[((int)m + p) % MODES];
+            run(&job, &found);
+            difference = train_result_difference(&job, reference, &found);
+            if (difference)
+                fail_msg("%s, %d ranks, %d replicas: %s", wire_names[wire], job.ranks, job.replicate, difference);
+            train_result_release(&found);
+        }
+}
+
+static void bfloat16_gives_the_same_bits_on_every_layout(void **state)
+{
+    const struct tt_model *models[] = {world.odd, world.tied};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct train_job job = job_of(models[i], 8, 1, 9);
+        struct train_result exact;
+
+        run(&job, &exact);
+        for (int wire = 1; wire < WIRES; wire++) {
+            struct train_result reference;
+            double distance;
+
+            set_wire(&job, wire);
+            run(&job, &reference);
+            distance = loss_distance(&job, &reference, &exact);
+            if (!(distance > 0.0 && distance < 1e-2))
+                fail_msg("%s: the loss is off by %g", wire_names[wire], distance);
+            wire_gives_the_same_bits(&job, wire, &reference);
+            train_result_release(&reference);
+        }
+        train_result_release(&exact);
+    }
+}
+
+static void other_rank_counts_are_close_in_bfloat16(void **state)
+{
+    static const int meshes[][2] = {{3, 1}, {6, 2}, {6, 1}, {5, 1}};
+
+    (void)state;
+    for (int wire = 1; wire < WIRES; wire++) {
+        struct train_job job = job_of(world.odd, 30, 1, 8);
+        struct train_result reference;
+
+        set_wire(&job, wire);
+        run(&job, &reference);
+        for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+            struct train_result found;
+            double distance;
+
+            job.ranks = meshes[m][0];
+            job.replicate = meshes[m][1];
+            run(&job, &found);
+            distance = loss_distance(&job, &reference, &found);
+            if (!(distance <= 1e-3)) /* a weight that falls on the other side of a rounding is 0.4 % off */
+                fail_msg("%s, %d ranks: off by %g", wire_names[wire], job.ranks, distance);
+            train_result_release(&found);
+        }
+        train_result_release(&reference);
+    }
+}
+
+/* always: two gathers and one reduce-scatter of the same bytes. */
+static void bfloat16_halves_its_part_of_the_traffic(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 5; ranks++) {
+        struct train_job job = job_of(world.odd, (int64_t)ranks * 2, 1, 8);
+        int64_t payload[WIRES];
+
+        job.ranks = ranks;
+        job.reshard = TT_RESHARD_AFTER_FORWARD_ALWAYS;
+        for (int wire = 0; wire < WIRES; wire++) {
+            struct train_result found;
+
+            set_wire(&job, wire);
+            run(&job, &found); /* where the bytes that were sent are compared with the formula */
+            payload[wire] = found.payload;
+            train_result_release(&found);
+        }
+        assert_true(payload[0] > 0 && payload[0] % 6 == 0);
+        assert_int_equal(payload[1], payload[0] / 6 * 4);
+        assert_int_equal(payload[2], payload[0] / 6 * 5);
+        assert_int_equal(payload[3], payload[0] / 2);
+    }
+}
+
+/* Gathered parameters need what they need in float32, on one rank too; gradients fewer bytes than the halving. */
+static void bfloat16_takes_no_more_memory(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 8; ranks *= 2) {
+        struct train_job job = job_of(world.odd, 8, 1, 8);
+        int64_t exact, gathered;
+
+        job.ranks = ranks;
+        exact = step_bytes(&job);
+        job.param_dtype = TT_BF16;
+        gathered = step_bytes(&job);
+        assert_true(ranks == 1 ? gathered > exact : gathered == exact);
+        job.reduce_dtype = TT_BF16;
+        assert_true(step_bytes(&job) <= gathered);
+    }
+}
+
+/* --- first weights --- */
+
+static void every_way_to_initialise_gives_the_same_bits(void **state)
+{
+    const struct tt_model *models[] = {world.odd, world.tied};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct train_job job = job_of(models[i], 8, 1, 8);
+        struct train_result reference, found;
+
+        run(&job, &reference);
+        for (job.ranks = 1; job.ranks <= 8; job.ranks *= 2)
+            for (int how = TT_INIT_SHARDS; how <= TT_INIT_UNITS; how++) {
+                const char *difference;
+
+                job.init = (enum tt_init)how;
+                run(&job, &found);
+                difference = train_result_difference(&job, &reference, &found);
+                if (difference)
+                    fail_msg("way %d, %d ranks: %s", how, job.ranks, difference);
+                train_result_release(&found);
+            }
+        train_result_release(&reference);
+    }
+}
+
+static void initialising_needs_what_is_said(void **state)
+{
+    struct train_job job = job_of(world.odd, 8, 1, 8);
+    int64_t whole = tt_model_n_elements(world.odd) * (int64_t)sizeof(float);
+
+    (void)state;
+    for (job.ranks = 1; job.ranks <= 8; job.ranks *= 2) {
+        struct tt_engine_options options;
+        struct tt_engine *engine = NULL;
+        struct tt_engine_memory memory;
+        int64_t block = 0;
+
+        assert_int_equal(check(train_job_options(&job, &options)), 0);
+        assert_int_equal(check(tt_engine_new(&options, NULL, 0, &engine)), 0);
+        memory = tt_engine_memory(engine);
+        for (int p = 0; p < world.odd->n_params; p++) { /* blocks are larger than the embeddings and the head here */
+            const struct tt_param *param = &world.odd->params[p];
+
+            if (param->block == 1)
+                block += param->shape[0] * (param->ndim == 2 ? param->shape[1] : 1) * (int64_t)sizeof(float);
+        }
+        assert_int_equal(tt_engine_init_bytes(engine, TT_INIT_SHARDS), memory.state + memory.constants);
+        assert_int_equal(tt_engine_init_bytes(engine, TT_INIT_UNITS), memory.state + memory.constants + block);
+        assert_int_equal(tt_engine_init_bytes(engine, TT_INIT_WHOLE), memory.state + memory.constants + whole);
+        tt_engine_free(engine);
+    }
+}
+
+static int init_without_a_rule(struct tt_comm *comm, void *arg)
+{
+    const struct train_job *job = arg;
+    struct tt_engine_options options;
+    struct tt_engine *engine = NULL;
+    int rc = 0;
+
+    TT_TRY(train_job_options(job, &options));
+    TT_TRY(tt_engine_new(&options, comm, comm->rank, &engine));
+    TT_TRY(tt_engine_allocate(engine));
+    rc = tt_engine_init_params(engine, 1);
+out:
+    tt_engine_free(engine);
+    return rc;
+}
+
+static void a_parameter_without_a_rule_is_named(void **state)
+{
+    struct train_job job = job_of(world.tied, 8, 1, 8);
+    enum tt_param_init was = world.tied->params[4].init;
+
+    (void)state;
+    world.tied->params[4].init = TT_PARAM_NONE;
+    for (int how = TT_INIT_SHARDS; how <= TT_INIT_UNITS; how++) {
+        job.init = (enum tt_init)how;
+        job.ranks = 1 << how;
+        assert_int_equal(tt_comm_threads_run(job.ranks, init_without_a_rule, &job), TT_EINTERNAL);
+        assert_non_null(strstr(tt_error_message(), "parameter layers.0.attention.wv.weight of llama3 has no rule"));
+    }
+    world.tied->params[4].init = was;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recomputing_changes_no_bit_and_no_traffic),
+        cmocka_unit_test(the_more_is_recomputed_the_less_memory_it_takes),
+        cmocka_unit_test(bfloat16_gives_the_same_bits_on_every_layout),
+        cmocka_unit_test(other_rank_counts_are_close_in_bfloat16),
+        cmocka_unit_test(bfloat16_halves_its_part_of_the_traffic),
+        cmocka_unit_test(bfloat16_takes_no_more_memory),
+        cmocka_unit_test(every_way_to_initialise_gives_the_same_bits),
+        cmocka_unit_test(initialising_needs_what_is_said),
+        cmocka_unit_test(a_parameter_without_a_rule_is_named),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
