@@ -65,6 +65,27 @@ int64_t tt_planner_exchanged_bytes(const struct tt_program *program)
     return most;
 }
 
+/* Lets go of everything as soon as possible and fetches it as late as possible. */
+static const struct tt_plan_choice frugal = {.near = TT_NEAR_NONE};
+
+/* What exchange may take: the promised part of eager's, or all of it where that part is out of reach. */
+static void promise_exchanged(struct planner *p)
+{
+    int64_t eager = tt_planner_exchanged_bytes(p->in->eager);
+    struct tt_schedule schedule = {0};
+    struct tt_plan_outcome least;
+
+    if (p->in->choose_reshard) {
+        p->exchanged_bytes = INT64_MAX;
+        return;
+    }
+    tt_simple_fsdp_schedule(&p->fsdp, &frugal, &schedule, &least);
+    tt_schedule_release(&schedule);
+    p->exchanged_bytes = (int64_t)(0.85 * (double)eager);
+    if (least.exchanged_bytes > p->exchanged_bytes)
+        p->exchanged_bytes = eager;
+}
+
 static void measure_eager(struct planner *p)
 {
     const struct tt_program *eager = p->in->eager;
@@ -78,8 +99,6 @@ static void measure_eager(struct planner *p)
     p->step_bytes = p->in->choose_reshard ? p->in->step_limit : eager->step_bytes;
     if (p->in->step_limit < p->step_bytes)
         p->step_bytes = p->in->step_limit;
-    p->exchanged_bytes =
-        p->in->choose_reshard ? INT64_MAX : (int64_t)(0.85 * (double)tt_planner_exchanged_bytes(eager));
     tt_free(live);
 }
 
@@ -106,10 +125,17 @@ static int bucket_sizes(const struct planner *p, int64_t sizes[4])
     return n;
 }
 
+static bool within_limits(const struct candidate *c)
+{
+    return c->outcome.step_bytes <= c->choice.step_bytes && c->outcome.exchanged_bytes <= c->choice.exchanged_bytes;
+}
+
 static int compare_candidates(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
 
+    if (within_limits(x) != within_limits(y))
+        return within_limits(x) ? -1 : 1;
     if (x->outcome.step_sec != y->outcome.step_sec)
         return x->outcome.step_sec < y->outcome.step_sec ? -1 : 1;
     return x->outcome.calls != y->outcome.calls ? x->outcome.calls - y->outcome.calls : x->index - y->index;
@@ -122,9 +148,16 @@ static void sort_candidates(struct candidate *list, int n)
 
     qsort(list, (size_t)n, sizeof *list, compare_candidates);
     best = list[0].outcome.step_sec;
-    for (int i = 0; i < n && list[i].outcome.step_sec <= 1.001 * best; i++)
+    for (int i = 0; i < n && within_limits(&list[i]) && list[i].outcome.step_sec <= 1.001 * best; i++)
         list[i].outcome.step_sec = best;
     qsort(list, (size_t)n, sizeof *list, compare_candidates);
+}
+
+/* Most choices make no difference for most models. */
+static bool is_same(const struct candidate *a, const struct candidate *b)
+{
+    return a->outcome.step_sec == b->outcome.step_sec && a->outcome.calls == b->outcome.calls &&
+           a->outcome.step_bytes == b->outcome.step_bytes && a->outcome.exchanged_bytes == b->outcome.exchanged_bytes;
 }
 
 static int64_t part_of(int64_t limit, double part)
@@ -198,9 +231,6 @@ out:
     return rc;
 }
 
-/* Lets go of everything as soon as possible and fetches it as late as possible. */
-static const struct tt_plan_choice frugal = {.near = TT_NEAR_NONE};
-
 static int search(struct planner *p)
 {
     static const double tightness[] = {1.0, 0.95, 0.85};
@@ -210,8 +240,12 @@ static int search(struct planner *p)
     for (int round = 0; round < 3 && !p->best_kept; round++) {
         int n = make_candidates(p, tightness[round], list);
 
-        for (int i = 0; i < n && i < LOWERED_A_ROUND && !p->best_kept; i++)
+        for (int i = 0, lowered = 0; i < n && lowered < LOWERED_A_ROUND && !p->best_kept; i++) {
+            if (i && is_same(&list[i], &list[i - 1]))
+                continue;
             TT_TRY(judge(p, &list[i].choice));
+            lowered++;
+        }
     }
     if (!p->best_kept)
         TT_TRY(judge(p, &frugal));
@@ -232,6 +266,7 @@ int tt_planner_run(const struct tt_planner *in, struct tt_program **ret_program)
                                      .other_bytes = p.other_bytes,
                                      .reshard = in->reshard,
                                      .prefetch = in->prefetch};
+    promise_exchanged(&p);
     TT_TRY(search(&p));
     *ret_program = p.best;
     p.best = NULL;

@@ -54,7 +54,7 @@ struct builder {
     double *ahead_end;
     int64_t live; /* exchanged bytes */
     double now, link_free;
-    int calls;
+    struct tt_plan_outcome outcome;
 };
 
 bool tt_simple_fsdp_exchanged(enum tt_memory_kind kind)
@@ -102,16 +102,31 @@ static double transfer(struct builder *b, enum tt_instr_kind kind, const int *un
     double begin = b->link_free > b->now ? b->link_free : b->now;
     double sec = transfer_sec(b, kind, units, n);
 
-    b->calls += sec > 0.0;
+    b->outcome.calls += sec > 0.0;
     return b->link_free = begin + sec;
+}
+
+static int64_t other_bytes(const struct builder *b, int pos)
+{
+    int positions = b->u->microbatches * b->u->n_nodes;
+
+    return b->in->other_bytes[pos < positions ? pos : positions - 1];
 }
 
 static bool fits(const struct builder *b, int pos, int64_t exchanged)
 {
-    int positions = b->u->microbatches * b->u->n_nodes;
+    return exchanged <= b->choice->exchanged_bytes && other_bytes(b, pos) + exchanged <= b->choice->step_bytes;
+}
 
-    return exchanged <= b->choice->exchanged_bytes &&
-           b->in->other_bytes[pos < positions ? pos : positions - 1] + exchanged <= b->choice->step_bytes;
+static void occupy(struct builder *b, int pos, int64_t bytes)
+{
+    struct tt_plan_outcome *o = &b->outcome;
+
+    b->live += bytes;
+    if (b->live > o->exchanged_bytes)
+        o->exchanged_bytes = b->live;
+    if (other_bytes(b, pos) + b->live > o->step_bytes)
+        o->step_bytes = other_bytes(b, pos) + b->live;
 }
 
 /* --- writing the schedule --- */
@@ -135,31 +150,32 @@ static const int *units_of(const struct builder *b, const struct handle *units, 
     return units->bucket == TT_NONE ? &units->unit : b->schedule->buckets[units->bucket].units;
 }
 
-static void fly(struct builder *b, struct in_flight flight)
+static void fly(struct builder *b, int pos, struct in_flight flight)
 {
     TT_PUSH(b->flights, b->n_flights, b->cap_flights) = flight;
-    b->live += flight.bytes;
+    occupy(b, pos, flight.bytes);
 }
 
 /* The units' sums are complete on this rank: over to the replicas, or to the norm. */
-static void finish_sum(struct builder *b, struct handle handle)
+static void finish_sum(struct builder *b, int pos, struct handle handle)
 {
     int n;
     const int *units = units_of(b, &handle, &n);
 
     if (b->u->layout->replicate_degree > 1) {
         emit(b, TT_ALL_REDUCE, 0, handle);
-        fly(b, (struct in_flight){.units = handle,
-                                  .all_reduce = true,
-                                  .bytes = tt_fsdp_all_reduce_staging(b->u->layout, shard_bytes(b, units, n)),
-                                  .end = transfer(b, TT_ALL_REDUCE, units, n)});
+        fly(b, pos,
+            (struct in_flight){.units = handle,
+                               .all_reduce = true,
+                               .bytes = tt_fsdp_all_reduce_staging(b->u->layout, shard_bytes(b, units, n)),
+                               .end = transfer(b, TT_ALL_REDUCE, units, n)});
         return;
     }
     for (int i = 0; i < n; i++)
         tt_schedule_add(b->schedule, TT_NORM, 0, TT_NONE, units[i]);
 }
 
-static void wait_oldest(struct builder *b)
+static void wait_oldest(struct builder *b, int pos)
 {
     const struct in_flight flight = b->flights[b->head++];
     int n;
@@ -173,14 +189,14 @@ static void wait_oldest(struct builder *b)
         for (int i = 0; i < n; i++)
             tt_schedule_add(b->schedule, TT_NORM, 0, TT_NONE, units[i]);
     else if (flight.microbatch == b->u->microbatches - 1)
-        finish_sum(b, flight.units);
+        finish_sum(b, pos, flight.units);
 }
 
 /* Waits for reduces until this much more fits at pos, or none is left. */
 static void make_room(struct builder *b, int pos, int64_t bytes)
 {
     while (!fits(b, pos, b->live + bytes) && b->head < b->n_flights)
-        wait_oldest(b);
+        wait_oldest(b, pos);
 }
 
 /* --- looking ahead --- */
@@ -303,7 +319,7 @@ static bool begin_gather(struct builder *b, int pos, bool needed_now)
     TT_PUSH(b->buckets, b->n_buckets, b->cap_buckets) =
         (struct gather_bucket){handle, b->next_gather, n, transfer(b, TT_UNSHARD, units, n)};
     b->next_gather += n;
-    b->live += bytes;
+    occupy(b, pos, bytes);
     return true;
 }
 
@@ -368,16 +384,17 @@ static void reduce_pending(struct builder *b, int pos)
         return;
     for (int i = 0; i < n; i++)
         while (flies(b, b->pending[i]))
-            wait_oldest(b);
+            wait_oldest(b, pos);
     make_room(b, pos + 1, staging);
     handle = handle_of(b, b->pending, n);
     emit(b, TT_REDUCE, mb, handle);
-    fly(b, (struct in_flight){
-               .units = handle, .microbatch = mb, .bytes = staging, .end = transfer(b, TT_REDUCE, b->pending, n)});
+    fly(b, pos + 1,
+        (struct in_flight){
+            .units = handle, .microbatch = mb, .bytes = staging, .end = transfer(b, TT_REDUCE, b->pending, n)});
     b->flights[b->n_flights - 1].bytes += whole_bytes(b, b->pending, n); /* these live already */
     b->n_pending = 0;
     while (b->u->layout->shard_degree == 1 && b->head < b->n_flights && !b->flights[b->head].all_reduce)
-        wait_oldest(b); /* nothing is under way: the gradients are the sums */
+        wait_oldest(b, pos); /* nothing is under way: the gradients are the sums */
 }
 
 /* Whether complete gradients should stay and be reduced together with the next unit's, which are complete later. */
@@ -418,7 +435,7 @@ static void walk(struct builder *b)
 
         gather_for(b, pos);
         make_room(b, pos, b->u->grad_bytes[node]);
-        b->live += b->u->grad_bytes[node];
+        occupy(b, pos, b->u->grad_bytes[node]);
         tt_schedule_add(b->schedule, TT_RUN, mb, node, TT_NONE);
         b->now += b->u->node_sec[node];
         if (graph->nodes[node].out[0] == graph->token_loss)
@@ -427,7 +444,7 @@ static void walk(struct builder *b)
         reduce_after(b, pos);
     }
     while (b->head < b->n_flights)
-        wait_oldest(b);
+        wait_oldest(b, b->u->microbatches * b->u->n_nodes);
     tt_schedule_add(b->schedule, TT_CLIP, 0, TT_NONE, TT_NONE);
     for (int u = 0; u < b->u->layout->n_units; u++)
         tt_schedule_add(b->schedule, TT_OPTIMIZER, 0, TT_NONE, u);
@@ -445,7 +462,8 @@ void tt_simple_fsdp_schedule(const struct tt_simple_fsdp *fsdp, const struct tt_
     b.ahead = tt_calloc(n_units + 1, sizeof *b.ahead);
     b.ahead_end = tt_calloc(n_units + 1, sizeof *b.ahead_end);
     walk(&b);
-    *ret_outcome = (struct tt_plan_outcome){b.now, b.calls};
+    b.outcome.step_sec = b.now;
+    *ret_outcome = b.outcome;
     tt_gather_list_release(&b.gathers);
     tt_free(b.buckets);
     tt_free(b.flights);

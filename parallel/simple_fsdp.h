@@ -35,6 +35,8 @@ struct tt_simple_fsdp {
 struct tt_plan_outcome {
     double step_sec; /* predicted, up to the optimizer */
     int calls;       /* collectives */
+    /* most bytes at once, as counted while scheduling: above the choice's limits where nothing smaller was possible */
+    int64_t step_bytes, exchanged_bytes;
 };
 
 /** Appends the schedule of one optimizer step. Lower it with free_early. */
