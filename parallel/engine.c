@@ -76,9 +76,15 @@ static int plan_ahead(struct tt_engine *e, const struct tt_lowering *lowering, s
     TT_TRY(tt_planner_run(&planner, &planned));
     for (int u = 0; u < e->layout->n_units; u++)
         e->layout->units[u].reshard_after_forward = reshard[u];
-    tt_program_free(*program);
-    *program = planned;
+    /* a plan that happens to lie in the arena worse than the eager one would break the promise: rare, and no loss */
+    if (planned->step_bytes <= (*program)->step_bytes || o->choose_reshard_by_limit) {
+        struct tt_program *eager = *program;
+
+        *program = planned;
+        planned = eager;
+    }
 out:
+    tt_program_free(planned);
     tt_free(reshard);
     return rc;
 }

@@ -13,6 +13,7 @@
 enum {
     MOST_CANDIDATES = 64,
     LOWERED_A_ROUND = 3, /* lowering is what costs */
+    KEEP_TRIALS = 16,    /* numbers of kept units that auto tries */
 };
 
 struct candidate {
@@ -237,6 +238,9 @@ static int search(struct planner *p)
     struct candidate list[MOST_CANDIDATES];
     int rc = 0;
 
+    p->best_kept = false;
+    tt_program_free(p->best);
+    p->best = NULL;
     for (int round = 0; round < 3 && !p->best_kept; round++) {
         int n = make_candidates(p, tightness[round], list);
 
@@ -250,6 +254,99 @@ static int search(struct planner *p)
     if (!p->best_kept)
         TT_TRY(judge(p, &frugal));
 out:
+    return rc;
+}
+
+/* --- what to keep gathered (reshard policy auto) --- */
+
+struct worth {
+    int unit;
+    double exposed_per_byte; /* of its gathers in backward, when everything is resharded */
+};
+
+/* Equal ones: units used late in forward hold their memory for a shorter time. */
+static int compare_worth(const void *a, const void *b)
+{
+    const struct worth *x = a, *y = b;
+
+    if (x->exposed_per_byte != y->exposed_per_byte)
+        return x->exposed_per_byte > y->exposed_per_byte ? -1 : 1;
+    return y->unit - x->unit;
+}
+
+/* How much every unit's gathers hold up compute in the program found so far; most worth keeping first. */
+static struct worth *rank_units(const struct planner *p)
+{
+    const struct tt_program *program = p->best;
+    int n_units = p->usage.layout->n_units;
+    struct worth *worth = tt_calloc((size_t)n_units + 1, sizeof *worth);
+    struct tt_timeline t;
+
+    tt_cost_simulate(p->in->machine, program, &t);
+    for (int u = 0; u < n_units; u++)
+        worth[u].unit = u;
+    for (int i = 0; i < program->n_instrs; i++) {
+        int n;
+        const int *units = tt_instr_units(program->buckets, &program->instrs[i], &n);
+
+        for (int k = 0; k < n && program->instrs[i].kind == TT_UNSHARD; k++)
+            worth[units[k]].exposed_per_byte +=
+                t.exposed[i] / (double)(tt_instr_shard_bytes(program, &program->instrs[i]) + 1);
+    }
+    qsort(worth, (size_t)n_units, sizeof *worth, compare_worth);
+    tt_timeline_release(&t);
+    return worth;
+}
+
+static void keep(const struct planner *p, const struct worth *worth, int n)
+{
+    for (int i = 0; i < p->usage.layout->n_units; i++)
+        p->in->reshard[worth[i].unit] = i >= n;
+}
+
+/* Of the numbers of units to keep, the one that is predicted to be fastest within the limit; the least of equals. */
+static int best_number_to_keep(struct planner *p, const struct worth *worth)
+{
+    struct candidate list[MOST_CANDIDATES];
+    int n_units = p->usage.layout->n_units, best = 0;
+    int stride = (n_units + KEEP_TRIALS - 1) / KEEP_TRIALS;
+    double best_sec = 0.0;
+
+    for (int n = 0; n <= n_units; n += stride) {
+        keep(p, worth, n);
+        (void)make_candidates(p, 1.0, list);
+        if (n && !within_limits(&list[0]))
+            continue;
+        if (n == 0 || list[0].outcome.step_sec < 0.999 * best_sec) {
+            best = n;
+            best_sec = list[0].outcome.step_sec;
+        }
+    }
+    return best;
+}
+
+/* Lowering may find that the prediction of memory was a little too good: then one unit less, until it fits. */
+static int choose_what_to_keep(struct planner *p)
+{
+    struct worth *worth = NULL;
+    int rc = 0, n;
+
+    for (int u = 0; u < p->usage.layout->n_units; u++)
+        p->in->reshard[u] = true;
+    TT_TRY(search(p));
+    worth = rank_units(p);
+    for (n = best_number_to_keep(p, worth); n > 0; n--) {
+        keep(p, worth, n);
+        TT_TRY(search(p));
+        if (p->best_kept)
+            break;
+    }
+    if (n == 0) {
+        keep(p, worth, 0);
+        TT_TRY(search(p));
+    }
+out:
+    tt_free(worth);
     return rc;
 }
 
@@ -267,7 +364,7 @@ int tt_planner_run(const struct tt_planner *in, struct tt_program **ret_program)
                                      .reshard = in->reshard,
                                      .prefetch = in->prefetch};
     promise_exchanged(&p);
-    TT_TRY(search(&p));
+    TT_TRY(in->choose_reshard ? choose_what_to_keep(&p) : search(&p));
     *ret_program = p.best;
     p.best = NULL;
 out:
