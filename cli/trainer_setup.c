@@ -110,11 +110,23 @@ static int threads_of(const struct tt_trainer *t)
     return cores < 1 ? 1 : cores;
 }
 
-static int64_t memory_limit_of(const struct tt_trainer *t)
+/* What a plan depends on must be the same on all ranks: the smallest limit counts, the threads must agree. */
+static int agree_on_limits(struct tt_trainer *t)
 {
-    if (t->cfg->parallelism.memory_limit != TT_NULL_INT)
-        return t->cfg->parallelism.memory_limit;
-    return (int64_t)(0.9 * tt_metrics_machine_bytes() / t->local_size);
+    double most[3] = {-0.9 * tt_metrics_machine_bytes() / t->local_size, t->threads, -t->threads};
+    int rc = 0;
+
+    TT_TRY(tt_comm_max_f64(t->comm, most, 3));
+    t->memory_limit = t->cfg->parallelism.memory_limit;
+    if (t->memory_limit == TT_NULL_INT)
+        t->memory_limit = (int64_t)-most[0];
+    if (t->cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED && most[1] + most[2] > 0.0)
+        rc = tt_fail(TT_EUSAGE,
+                     "the planned engine needs the same number of threads on every rank, found %.0f to %.0f\nhelp: set "
+                     "parallelism.threads_per_rank",
+                     -most[2], most[1]);
+out:
+    return rc;
 }
 
 static int check_memory(struct tt_trainer *t)
@@ -162,7 +174,6 @@ static int plan(struct tt_trainer *t)
         o.validation_batch = cfg->validation.local_batch_size;
         o.validation_seq_len = cfg->validation.seq_len;
     }
-    t->memory_limit = memory_limit_of(t);
     TT_TRY(tt_engine_options_of(cfg, t->memory_limit, &o));
     t->machine = o.machine;
     TT_TRY(tt_engine_new(&o, t->comm, t->comm->rank, &t->engine));
@@ -184,6 +195,7 @@ int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt
     comm->waiting_for = "setup";
     TT_TRY(tt_comm_node(comm, &t->local_rank, &t->local_size));
     t->threads = threads_of(t);
+    TT_TRY(agree_on_limits(t));
     rc = plan(t);
     TT_TRY(tt_comm_agree(comm, rc));
     *ret_trainer = t;

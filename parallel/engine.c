@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "parallel/fsdp.h"
 #include "parallel/planner.h"
@@ -218,12 +219,41 @@ out:
     return rc;
 }
 
+/* Ranks with different programs would wait for each other for ever; machine files are read by each of them. */
+static int agree_on_program(struct tt_engine *e)
+{
+    const struct tt_program *p = e->train.program;
+    uint64_t hash = 0, first;
+    int rc = 0;
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct tt_instr *instr = &p->instrs[i];
+        int n;
+        const int *units = tt_instr_units(p->buckets, instr, &n);
+        const int what[] = {(int)instr->kind, instr->microbatch, instr->node};
+
+        hash = tt_hash64(what, sizeof what, hash);
+        hash = tt_hash64(units, (size_t)n * sizeof *units, hash);
+    }
+    first = hash;
+    TT_TRY(tt_comm_broadcast(e->comm, &first, sizeof first, 0));
+    if (first != hash)
+        rc = tt_fail(TT_EUSAGE,
+                     "rank %d plans the step differently from rank 0\nhelp: every rank must read the same "
+                     "parallelism.machine_file and be the same titan",
+                     e->comm->rank);
+    rc = tt_comm_agree(e->comm, rc);
+out:
+    return rc;
+}
+
 int tt_engine_allocate(struct tt_engine *e)
 {
     struct tt_engine_memory memory = tt_engine_memory(e);
     char *at;
     int rc = 0;
 
+    TT_TRY(agree_on_program(e));
     TT_TRY(tt_team_new(e->options.threads, &e->team));
     e->arena_bytes = (size_t)memory.total + 64;
     e->arena = at = tt_map(e->arena_bytes);
