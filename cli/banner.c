@@ -79,11 +79,12 @@ static void print_policies(const struct tt_trainer *t)
     (void)fprintf(
         stderr,
         "  batch    %" PRId64 " sequences a step = %d ranks x %" PRId64 " microbatches of %" PRId64 "\n"
-        "  sharding dp_replicate %d x dp_shard %d, wrap %s, reshard %s, prefetch %" PRId64 ", engine eager, sync "
+        "  sharding dp_replicate %d x dp_shard %d, wrap %s, reshard %s, prefetch %" PRId64 ", engine %s, sync "
         "every_microbatch\n",
         t->global_batch, tt_mesh_dp(&t->mesh), t->microbatches, cfg->training.local_batch_size,
         t->mesh.size[TT_MESH_DP_REPLICATE], t->mesh.size[TT_MESH_DP_SHARD], cfg->parallelism.fsdp_wrap_policy.word[0],
-        cfg->parallelism.fsdp_reshard_after_forward.word[0], cfg->parallelism.fsdp_prefetch);
+        cfg->parallelism.fsdp_reshard_after_forward.word[0], cfg->parallelism.fsdp_prefetch,
+        cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED ? "planned" : "eager");
 }
 
 static void print_recompute(const struct tt_trainer *t)

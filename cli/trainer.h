@@ -45,6 +45,7 @@ struct tt_trainer {
     struct tt_model *model;
     struct tt_mesh mesh;
     struct tt_engine *engine;
+    struct tt_machine machine; /* cost table */
     struct tt_engine_memory memory;
     int threads;
     int local_rank, local_size; /* on this host */

@@ -11,6 +11,7 @@
 
 #include <unistd.h>
 
+#include "cli/engine_options.h"
 #include "cli/peak.h"
 #include "cli/run_folder.h"
 #include "cli/trainer.h"
@@ -136,14 +137,30 @@ static int threads_of(const struct tt_trainer *t)
     return cores < 1 ? 1 : cores;
 }
 
+/* What a plan depends on must be the same on all ranks: the smallest limit counts, the threads must agree. */
+static int agree_on_limits(struct tt_trainer *t)
+{
+    double most[3] = {-0.9 * tt_metrics_machine_bytes() / t->local_size, t->threads, -t->threads};
+    int rc = 0;
+
+    TT_TRY(tt_comm_max_f64(t->comm, most, 3));
+    t->memory_limit = t->cfg->parallelism.memory_limit;
+    if (t->memory_limit == TT_NULL_INT)
+        t->memory_limit = (int64_t)-most[0];
+    if (t->cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED && most[1] + most[2] > 0.0)
+        rc = tt_fail(TT_EUSAGE,
+                     "the planned engine needs the same number of threads on every rank, found %.0f to %.0f\nhelp: set "
+                     "parallelism.threads_per_rank",
+                     -most[2], most[1]);
+out:
+    return rc;
+}
+
 static int check_memory(struct tt_trainer *t)
 {
     char need[32], limit[32], meta[32];
     int64_t start;
 
-    t->memory_limit = t->cfg->parallelism.memory_limit;
-    if (t->memory_limit == TT_NULL_INT)
-        t->memory_limit = (int64_t)(0.9 * tt_metrics_machine_bytes() / t->local_size);
     t->memory = tt_engine_memory(t->engine);
     start = tt_engine_init_bytes(t->engine, init_of(t->cfg));
     if (t->memory.total <= t->memory_limit && start > t->memory_limit)
@@ -197,6 +214,8 @@ static int plan(struct tt_trainer *t)
         o.validation_batch = cfg->validation.local_batch_size;
         o.validation_seq_len = cfg->validation.seq_len;
     }
+    TT_TRY(tt_engine_options_of(cfg, t->memory_limit, &o));
+    t->machine = o.machine;
     TT_TRY(tt_engine_new(&o, t->comm, t->comm->rank, &t->engine));
     if (cfg->debug.check_plan)
         TT_TRY(tt_program_check(tt_engine_program(t->engine)));
@@ -216,6 +235,7 @@ int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt
     comm->waiting_for = "setup";
     TT_TRY(tt_comm_node(comm, &t->local_rank, &t->local_size));
     t->threads = threads_of(t);
+    TT_TRY(agree_on_limits(t));
     rc = plan(t);
     TT_TRY(tt_comm_agree(comm, rc));
     *ret_trainer = t;
@@ -272,6 +292,18 @@ static int make_run_id(struct tt_trainer *t)
     return tt_comm_broadcast(t->comm, t->run_id, sizeof t->run_id, 0);
 }
 
+/* The cost table decided what a planned step looks like. */
+static void add_machine(const struct tt_trainer *t, json_t *o)
+{
+    char hash[20];
+
+    if (t->cfg->parallelism.fsdp_engine != TT_ENGINE_PLANNED)
+        return;
+    (void)snprintf(hash, sizeof hash, "%016" PRIx64, tt_machine_hash(&t->machine));
+    (void)json_object_set_new(o, "machine", json_string(t->machine.name));
+    (void)json_object_set_new(o, "machine_hash", json_string(hash));
+}
+
 static json_t *run_record(const struct tt_trainer *t)
 {
     json_t *o = json_object(), *argv = json_array();
@@ -290,6 +322,7 @@ static json_t *run_record(const struct tt_trainer *t)
     (void)json_object_set_new(o, "layout_exact", json_boolean(tt_trainer_layout_exact(t)));
     (void)json_object_set_new(o, "peak_flops", tt_json_number(t->metrics.peak_flops));
     (void)json_object_set_new(o, "memory_predicted_bytes", json_integer(t->memory.total));
+    add_machine(t, o);
     if (t->resumed_from >= 0)
         (void)json_object_set_new(o, "resumed_from", json_integer(t->resumed_from));
     if (t->changed)
@@ -329,7 +362,7 @@ static int open_metrics(struct tt_trainer *t)
     m->memory_total_bytes = tt_metrics_machine_bytes();
     if (t->cfg->metrics.enable_jsonl)
         TT_TRY(tt_run_folder_metrics(t->cfg, &m->jsonl));
-    TT_TRY(tt_run_folder_record(t->cfg, t->options.argc, t->options.argv, t->comm->size, t->threads));
+    TT_TRY(tt_run_folder_record(t->cfg, t->options.argc, t->options.argv, t->comm->size, t->threads, &t->machine));
     tt_metrics_record(m, run_record(t));
     tt_trainer_banner(t);
 out:

@@ -58,8 +58,10 @@ struct tt_instr {
  * Operands are buffer ids (TT_NONE: absent optional input):
  *   TT_RUN           the node's inputs, its outputs, the scratch buffer
  *   TT_LOSS          the token losses
- *   TT_UNSHARD       the units' parameters, whole, one buffer each (also on its wait; on TT_RESHARD those of one unit)
- *   TT_REDUCE        (one shard, bfloat16: the units' gradients; else:) the units' whole gradients, one buffer each, a result (flat shard) per unit, staging (also on its wait)
+ *   TT_UNSHARD       the units' parameters, whole, one buffer each (also on its wait; on TT_RESHARD those of one
+ *                    unit, or none when lowering freed each after its last read)
+ *   TT_REDUCE        the units' whole gradients, one buffer each, a result (flat shard) per unit, staging (also on its
+ *                    wait); on one shard with bfloat16 the units' gradients only
  *   TT_FOLD          the leaf, then partial sums from the smallest to the largest; the last one is also written
  *   TT_ALL_REDUCE    the units' gradient shards, staging (also on its wait)
  *   TT_NORM, TT_OPTIMIZER  the unit's gradient shard
@@ -143,6 +145,7 @@ struct tt_lowering {
     int microbatches;
     int threads;
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 (0) or TT_BF16 */
+    bool free_early; /* a gathered parameter's memory is free after its last read, not only at its unit's reshard */
     /* Bytes that a collective receives before it adds them; from parallel/, which knows the algorithms. */
     int64_t (*reduce_staging)(const struct tt_layout *layout, int64_t shard_bytes);
     int64_t (*all_reduce_staging)(const struct tt_layout *layout, int64_t shard_bytes);
