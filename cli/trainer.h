@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "checkpoint/store.h"
+#include "cli/job.h"
 #include "cli/metrics.h"
 #include "cli/trainer_data.h"
 #include "core/base/comm.h"
@@ -42,7 +43,8 @@ struct tt_trainer {
     struct tt_config *cfg;
     struct tt_comm *comm;
     struct tt_trainer_options options;
-    struct tt_model *model;
+    struct tt_job job;
+    const struct tt_model *model; /* the job's */
     struct tt_mesh mesh;
     struct tt_engine *engine;
     struct tt_engine_memory memory;

@@ -20,102 +20,11 @@
 
 /* --- plan --- */
 
-static int64_t or_zero(int64_t nullable)
-{
-    return nullable == TT_NULL_INT ? 0 : nullable;
-}
-
-static double or_zero_real(double nullable)
-{
-    return isnan(nullable) ? 0.0 : nullable;
-}
-
-static int make_model(struct tt_config *cfg, struct tt_model **ret_model)
-{
-    struct tt_model_dims over = {
-        .dim = or_zero(cfg->model.dim),
-        .n_layers = or_zero(cfg->model.n_layers),
-        .n_heads = or_zero(cfg->model.n_heads),
-        .n_kv_heads = or_zero(cfg->model.n_kv_heads),
-        .head_dim = or_zero(cfg->model.head_dim),
-        .ffn_dim = or_zero(cfg->model.ffn_dim),
-        .vocab_size = or_zero(cfg->model.vocab_size),
-        .norm_eps = (float)or_zero_real(cfg->model.norm_eps),
-        .rope = {.theta = or_zero_real(cfg->model.rope_theta),
-                 .factor = or_zero_real(cfg->model.rope_scaling.factor),
-                 .low_freq_factor = or_zero_real(cfg->model.rope_scaling.low_freq_factor),
-                 .high_freq_factor = or_zero_real(cfg->model.rope_scaling.high_freq_factor),
-                 .original_max = (double)or_zero(cfg->model.rope_scaling.original_max)},
-        .tied = cfg->model.tie_embeddings == TT_NULL_BOOL ? -1 : cfg->model.tie_embeddings,
-    };
-
-    return tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, ret_model);
-}
-
-/* The dims that the flavor gave, so that run.yaml and the manifest say all of them. */
-static int resolve_model_keys(struct tt_config *cfg, const struct tt_model *model)
-{
-    const struct tt_model_dims *d = &model->dims;
-    const struct {
-        const char *key;
-        int64_t value;
-    } ints[] = {
-        {"model.dim", d->dim},
-        {"model.n_layers", d->n_layers},
-        {"model.n_heads", d->n_heads},
-        {"model.n_kv_heads", d->n_kv_heads},
-        {"model.head_dim", d->head_dim},
-        {"model.ffn_dim", d->ffn_dim},
-        {"model.vocab_size", d->vocab_size},
-        {"model.tie_embeddings", d->tied == 1},
-    };
-    int rc = 0;
-
-    for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
-        TT_TRY(tt_config_set_flavor_int(cfg, ints[i].key, ints[i].value));
-    TT_TRY(tt_config_set_flavor_real(cfg, "model.norm_eps", (double)d->norm_eps));
-    TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_theta", d->rope.theta));
-    TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.factor", d->rope.factor > 0.0 ? d->rope.factor : 1.0));
-    if (d->rope.factor > 0.0) {
-        TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.low_freq_factor", d->rope.low_freq_factor));
-        TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.high_freq_factor", d->rope.high_freq_factor));
-        TT_TRY(tt_config_set_flavor_int(cfg, "model.rope_scaling.original_max", (int64_t)d->rope.original_max));
-    }
-out:
-    return rc;
-}
-
-static enum tt_reshard reshard_of(const struct tt_config *cfg)
-{
-    const char *word = cfg->parallelism.fsdp_reshard_after_forward.word[0];
-
-    if (strcmp(word, "always") == 0 || strcmp(word, "true") == 0)
-        return TT_RESHARD_AFTER_FORWARD_ALWAYS;
-    if (strcmp(word, "never") == 0 || strcmp(word, "false") == 0)
-        return TT_RESHARD_AFTER_FORWARD_NEVER;
-    return TT_RESHARD_AFTER_FORWARD_DEFAULT;
-}
-
-/* The cores bound to this rank; when the launcher bound none, a fair part of the host's. */
-static int threads_of(const struct tt_trainer *t)
-{
-    int cores = tt_team_cores();
-    int host = (int)sysconf(_SC_NPROCESSORS_ONLN);
-
-    if (t->cfg->parallelism.threads_per_rank > 0)
-        return (int)t->cfg->parallelism.threads_per_rank;
-    if (t->local_size > 1 && cores >= host)
-        cores /= t->local_size;
-    return cores < 1 ? 1 : cores;
-}
-
 static int check_memory(struct tt_trainer *t)
 {
     char need[32], limit[32];
 
-    t->memory_limit = t->cfg->parallelism.memory_limit;
-    if (t->memory_limit == TT_NULL_INT)
-        t->memory_limit = (int64_t)(0.9 * tt_metrics_machine_bytes() / t->local_size);
+    t->memory_limit = tt_job_memory_limit(t->cfg, t->local_size);
     t->memory = tt_engine_memory(t->engine);
     if (t->memory.total <= t->memory_limit)
         return 0;
@@ -128,37 +37,15 @@ static int check_memory(struct tt_trainer *t)
 
 static int plan(struct tt_trainer *t)
 {
-    struct tt_config *cfg = t->cfg;
-    const int degrees[TT_MESH_DIMS] = {
-        [TT_MESH_PP] = (int)cfg->parallelism.pipeline_parallel_degree,
-        [TT_MESH_DP_REPLICATE] = (int)cfg->parallelism.data_parallel_replicate_degree,
-        [TT_MESH_DP_SHARD] = (int)cfg->parallelism.data_parallel_shard_degree,
-        [TT_MESH_CP] = (int)cfg->parallelism.context_parallel_degree,
-        [TT_MESH_TP] = (int)cfg->parallelism.tensor_parallel_degree,
-    };
-    struct tt_engine_options o = {.wrap = cfg->parallelism.fsdp_wrap_policy.word[0],
-                                  .reshard = reshard_of(cfg),
-                                  .prefetch = (int)cfg->parallelism.fsdp_prefetch,
-                                  .local_batch = cfg->training.local_batch_size,
-                                  .seq_len = cfg->training.seq_len};
     int rc = 0;
 
-    TT_TRY(tt_mesh_init(degrees, t->comm->size, &t->mesh));
-    TT_TRY(tt_mesh_microbatches(&t->mesh, cfg->training.local_batch_size, cfg->training.global_batch_size,
-                                &t->microbatches));
-    t->global_batch = t->microbatches * cfg->training.local_batch_size * tt_mesh_dp(&t->mesh);
-    TT_TRY(make_model(cfg, &t->model));
-    TT_TRY(resolve_model_keys(cfg, t->model));
-    o.model = t->model;
-    o.mesh = t->mesh;
-    o.threads = t->threads;
-    o.microbatches = (int)t->microbatches;
-    if (cfg->validation.enable) {
-        o.validation_batch = cfg->validation.local_batch_size;
-        o.validation_seq_len = cfg->validation.seq_len;
-    }
-    TT_TRY(tt_engine_new(&o, t->comm, t->comm->rank, &t->engine));
-    if (cfg->debug.check_plan)
+    TT_TRY(tt_job_init(t->cfg, t->comm->size, t->threads, &t->job));
+    t->model = t->job.model;
+    t->mesh = t->job.mesh;
+    t->microbatches = t->job.microbatches;
+    t->global_batch = t->job.global_batch;
+    TT_TRY(tt_engine_new(&t->job.engine, t->comm, t->comm->rank, &t->engine));
+    if (t->cfg->debug.check_plan)
         TT_TRY(tt_program_check(tt_engine_program(t->engine)));
     TT_TRY(check_memory(t));
 out:
@@ -175,7 +62,7 @@ int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt
     comm->timeout_sec = (double)cfg->comm.init_timeout_seconds;
     comm->waiting_for = "setup";
     TT_TRY(tt_comm_node(comm, &t->local_rank, &t->local_size));
-    t->threads = threads_of(t);
+    t->threads = tt_job_threads(cfg, t->local_size);
     rc = plan(t);
     TT_TRY(tt_comm_agree(comm, rc));
     *ret_trainer = t;
@@ -281,7 +168,8 @@ static int open_metrics(struct tt_trainer *t)
         return 0;
     m->json_stdout = t->options.json;
     /* mpirun gives its ranks a pseudo terminal as stdout, whatever it writes to itself; stderr tells the truth */
-    m->color = isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1 && !(no_color && no_color[0]) && !t->cfg->metrics.disable_color_printing;
+    m->color = isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1 && !(no_color && no_color[0]) &&
+               !t->cfg->metrics.disable_color_printing;
     m->flops_per_token = tt_model_flops_per_token(t->model, t->cfg->training.seq_len);
     m->memory_total_bytes = tt_metrics_machine_bytes();
     if (t->cfg->metrics.enable_jsonl)
@@ -330,7 +218,7 @@ void tt_trainer_close(struct tt_trainer *t, int code)
     tt_train_data_release(&t->data);
     tt_train_data_release(&t->validation);
     tt_engine_free(t->engine);
-    tt_model_free(t->model);
+    tt_job_release(&t->job);
     if (t->lock >= 0)
         (void)close(t->lock);
     tt_free(t);
