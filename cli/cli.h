@@ -10,6 +10,8 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/config/args.h"
+#include "core/config/config.h"
 
 /** Prints "titan: error: MESSAGE" with this thread's message on stderr; returns the exit code of rc. */
 int tt_cli_fail(int rc);
@@ -26,8 +28,27 @@ void tt_cli_install_log(void);
 /** Version, libraries and instruction sets, on stdout. */
 void tt_cli_print_version(void);
 
+/** The most ranks that a command plans for. */
+enum { TT_MOST_RANKS = 1 << 20 };
+
+/**
+ * Loads the files of --config, or the built-in quick run if there is none, and the overrides. `command` is for the message
+ * about a word that is neither. The configuration is the caller's.
+ */
+int tt_cli_load_config(const char *command, const struct tt_args *args, struct tt_config **ret_cfg) TT_MUST_CHECK;
+
+/** Reads a whole number, low to high, from an option of a command; leaves *value alone when it was not given. */
+int tt_cli_count(const char *command, const struct tt_args *args, const char *option, int64_t low, int64_t high,
+                 int64_t *value) TT_MUST_CHECK;
+
 /** `titan train`: see titan-train(1). */
 int tt_command_train(int argc, char **argv);
+
+/** `titan plan`: see titan-plan(1). */
+int tt_command_plan(int argc, char **argv);
+
+/** `titan estimate`: see titan-estimate(1). */
+int tt_command_estimate(int argc, char **argv);
 
 /** `titan config show|check|diff|init`: see titan-config(1). */
 int tt_command_config(int argc, char **argv);

@@ -111,6 +111,14 @@ int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size)
     return (int64_t)(0.9 * tt_metrics_machine_bytes() / local_size);
 }
 
+int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine)
+{
+    if (cfg->parallelism.machine_file)
+        return tt_machine_load(cfg->parallelism.machine_file, ret_machine);
+    *ret_machine = tt_machine_builtin();
+    return 0;
+}
+
 static struct tt_engine_options engine_options(const struct tt_config *cfg, const struct tt_job *job, int threads)
 {
     struct tt_engine_options o = {.model = job->model,
@@ -160,4 +168,24 @@ void tt_job_release(struct tt_job *job)
 {
     tt_model_free(job->model);
     *job = (struct tt_job){0};
+}
+
+void tt_job_policies_text(const struct tt_config *cfg, struct tt_text *out)
+{
+    static const struct {
+        const char *name, *path;
+    } policies[] = {
+        {"wrap", "parallelism.fsdp_wrap_policy"},
+        {"reshard", "parallelism.fsdp_reshard_after_forward"},
+        {"engine", "parallelism.fsdp_engine"},
+        {"prefetch", "parallelism.fsdp_prefetch"},
+        {"gradient sync", "training.gradient_sync"},
+        {"recompute", "activation_checkpoint.mode"},
+        {"parameters", "training.mixed_precision_param"},
+    };
+
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        tt_text_add(out, "%s%s ", i ? ", " : "", policies[i].name);
+        tt_config_value_text(cfg, tt_config_row_find(policies[i].path), out);
+    }
 }

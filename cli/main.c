@@ -23,6 +23,8 @@ static int command_version(int argc, char **argv);
 static const struct command commands[] = {
     {"train", "[--config FILE]... [--section.key=value]...", "train a model; without --config: the built-in quick run",
      tt_command_train},
+    {"plan", "[--config FILE]... --ranks N [--rank R]", "the step of one rank: units, collectives, memory, time",
+     tt_command_plan},
     {"config", "show|check|diff|init [--config FILE]... [overrides]", "look at, check or write a configuration",
      tt_command_config},
     {"models", "[--json]", "the models and their flavors", tt_command_models},

@@ -27,9 +27,10 @@ static int print_help(void)
 {
     struct tt_text text = {0};
 
-    tt_text_add(&text, "usage: titan plan [--config FILE]... --ranks N [--rank R] [--section.key=value]...\n\n"
-                       "Shows the training step of one rank of a job: units, collectives, memory, predicted time. Starts\n"
-                       "no ranks. Without --config: the built-in quick run.\n\n");
+    tt_text_add(&text,
+                "usage: titan plan [--config FILE]... --ranks N [--rank R] [--section.key=value]...\n\n"
+                "Shows the training step of one rank of a job: units, collectives, memory, predicted time. Starts\n"
+                "no ranks. Without --config: the built-in quick run.\n\n");
     tt_args_help(options, &text);
     (void)fputs(text.text, stdout);
     tt_text_release(&text);
@@ -54,6 +55,8 @@ static int plan(const struct tt_args *args, struct tt_config *cfg)
     TT_TRY(tt_job_init(cfg, (int)ranks, tt_job_threads(cfg, (int)ranks), &view.job));
     TT_TRY(tt_engine_new(&view.job.engine, NULL, view.rank, &view.engine));
     tt_summary_init(view.engine, &view.summary);
+    TT_TRY(tt_job_machine(cfg, &view.machine));
+    tt_cost_simulate(&view.machine, tt_engine_program(view.engine), &view.time);
     if (tt_args_last(args, "svg"))
         TT_TRY(tt_plan_svg(&view, tt_args_last(args, "svg")));
     if (tt_args_has(args, "json"))
@@ -61,6 +64,7 @@ static int plan(const struct tt_args *args, struct tt_config *cfg)
     else
         tt_plan_print(&view);
 out:
+    tt_timeline_release(&view.time);
     tt_summary_release(&view.summary);
     tt_engine_free(view.engine);
     tt_job_release(&view.job);

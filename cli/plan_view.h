@@ -4,6 +4,7 @@
 
 #include "cli/job.h"
 #include "cli/summary.h"
+#include "parallel/cost.h"
 
 /**
  * A planned rank, shown: as text, as JSON, as a picture.
@@ -15,6 +16,8 @@ struct tt_plan_view {
     bool instructions; /* list them too */
     struct tt_engine *engine;
     struct tt_summary summary;
+    struct tt_machine machine; /* what times are predicted for */
+    struct tt_timeline time;
 };
 
 /** On stdout. */
@@ -25,6 +28,12 @@ json_t *tt_plan_json(const struct tt_plan_view *view);
 
 /** Writes an SVG file (replaced atomically). */
 int tt_plan_svg(const struct tt_plan_view *view, const char *path) TT_MUST_CHECK;
+
+/** "whole" (nothing is gathered), "resharded" or "kept": what becomes of a unit after its forward. */
+const char *tt_plan_unit_fate(const struct tt_layout *layout, const struct tt_unit *unit);
+
+/** Appends the instruction at which most memory is in use, or "validation". */
+void tt_plan_peak_text(const struct tt_plan_view *view, struct tt_text *out);
 
 /* What the pictures stack: kinds of memory that people tell apart, from the bottom up. */
 struct tt_plan_layer {

@@ -21,8 +21,7 @@ static int find_row(const struct tt_summary *s, const int *chain, int head, cons
     for (int r = head; r != TT_NONE; r = chain[r]) {
         const struct tt_summary_collective *row = &s->collectives[r];
 
-        if (row->kind == instr->kind && row->n_units == n &&
-            memcmp(row->units, units, (size_t)n * sizeof *units) == 0)
+        if (row->kind == instr->kind && row->n_units == n && memcmp(row->units, units, (size_t)n * sizeof *units) == 0)
             return r;
     }
     return TT_NONE;
@@ -116,8 +115,7 @@ int64_t tt_summary_padding(const struct tt_engine_memory *memory)
 
 void tt_summary_init(const struct tt_engine *engine, struct tt_summary *ret_summary)
 {
-    *ret_summary =
-        (struct tt_summary){.program = tt_engine_program(engine), .memory = tt_engine_memory(engine)};
+    *ret_summary = (struct tt_summary){.program = tt_engine_program(engine), .memory = tt_engine_memory(engine)};
     find_collectives(ret_summary);
     find_live(ret_summary);
 }
@@ -130,6 +128,21 @@ void tt_summary_release(struct tt_summary *s)
 }
 
 /* --- words --- */
+
+int64_t tt_summary_unit_elements(const struct tt_model *model, const struct tt_unit *unit)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < unit->n_params; i++) {
+        const struct tt_param *param = &model->params[unit->params[i].param];
+        int64_t elements = 1;
+
+        for (int d = 0; d < param->ndim; d++)
+            elements *= param->shape[d];
+        sum += elements;
+    }
+    return sum;
+}
 
 void tt_summary_units_text(const struct tt_program *program, const int *units, int n, struct tt_text *out)
 {
@@ -162,8 +175,8 @@ void tt_summary_instr_text(const struct tt_program *program, int i, struct tt_te
         tt_text_add(out, " ");
         tt_summary_units_text(program, units, n, out);
     }
-    of_microbatch |= instr->kind == TT_LOSS || instr->kind == TT_REDUCE || instr->kind == TT_WAIT_REDUCE ||
-                     instr->kind == TT_FOLD;
+    of_microbatch |=
+        instr->kind == TT_LOSS || instr->kind == TT_REDUCE || instr->kind == TT_WAIT_REDUCE || instr->kind == TT_FOLD;
     if (of_microbatch && program->microbatches > 1)
         tt_text_add(out, " of microbatch %d", instr->microbatch);
 }

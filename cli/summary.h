@@ -52,6 +52,9 @@ void tt_summary_instr_text(const struct tt_program *program, int instr, struct t
 /** Appends "layers.0+layers.1"; long lists are cut in the middle. */
 void tt_summary_units_text(const struct tt_program *program, const int *units, int n, struct tt_text *out);
 
+/** Parameters of a unit, whole. */
+int64_t tt_summary_unit_elements(const struct tt_model *model, const struct tt_unit *unit);
+
 /** "params", "unsharded", …: the keys of by_kind in --json; and the key of what no buffer uses between others. */
 const char *tt_summary_kind_key(enum tt_memory_kind kind);
 
