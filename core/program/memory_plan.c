@@ -89,41 +89,52 @@ static void rank(const struct tt_buffer *buffers, int n, enum importance by, str
         qsort(order, (size_t)k, sizeof *order, compare_ranked);
 }
 
-/* Lowest offset at which `bytes` fit beside the placed buffers (sorted by offset) that live at the same time. */
-static int64_t lowest_fit(const struct tt_buffer *buffers, const int *placed, int n_placed, const struct tt_buffer *b)
+/* A placed buffer, with what the search for gaps reads side by side: it passes over very many of them. */
+struct placed {
+    int64_t offset, end;
+    int first, last;
+};
+
+/* Lowest offset at which b fits beside the placed buffers (sorted by offset) that live at the same time. */
+static int64_t lowest_fit(const struct placed *placed, int n_placed, const struct tt_buffer *b)
 {
     int64_t end = 0, bytes = rounded(b->bytes);
 
     for (int k = 0; k < n_placed; k++) {
-        const struct tt_buffer *other = &buffers[placed[k]];
+        const struct placed *other = &placed[k];
 
         if (other->last < b->first || other->first > b->last)
             continue;
         if (other->offset - end >= bytes)
             break;
-        if (other->offset + rounded(other->bytes) > end)
-            end = other->offset + rounded(other->bytes);
+        if (other->end > end)
+            end = other->end;
     }
     return end;
 }
 
 /* Each buffer at the lowest offset that is free during its whole life; quadratic. placed has room for n. */
-static int64_t plan_in_order(struct tt_buffer *buffers, const struct ranked *order, int n, int *placed)
+static int64_t plan_in_order(struct tt_buffer *buffers, const struct ranked *order, int n, struct placed *placed)
 {
     int64_t high = 0;
 
     for (int k = 0; k < n; k++) {
         struct tt_buffer *b = &buffers[order[k].index];
-        int at = k;
+        int low = 0, at = k;
 
-        b->offset = lowest_fit(buffers, placed, k, b);
+        b->offset = lowest_fit(placed, k, b);
         if (b->offset + rounded(b->bytes) > high)
             high = b->offset + rounded(b->bytes);
-        while (at > 0 && buffers[placed[at - 1]].offset > b->offset) {
-            placed[at] = placed[at - 1];
-            at--;
+        while (low < at) { /* behind those of the same offset */
+            int middle = low + (at - low) / 2;
+
+            if (placed[middle].offset > b->offset)
+                at = middle;
+            else
+                low = middle + 1;
         }
-        placed[at] = order[k].index;
+        memmove(&placed[at + 1], &placed[at], (size_t)(k - at) * sizeof *placed);
+        placed[at] = (struct placed){b->offset, b->offset + rounded(b->bytes), b->first, b->last};
     }
     return high;
 }
@@ -254,7 +265,7 @@ struct search {
     int n;       /* buffers */
     int n_roots; /* that have memory of their own */
     struct ranked *order;
-    int *placed;
+    struct placed *placed;
     int64_t *best; /* offsets of the best plan so far */
     int64_t best_high;
 };
