@@ -42,9 +42,16 @@ int tt_cli_print_json(json_t *json)
 
 int tt_cli_load_config(const char *command, const struct tt_args *args, struct tt_config **ret_cfg)
 {
+    return tt_cli_load_variant(command, args, &(struct tt_cli_variant){0}, ret_cfg);
+}
+
+int tt_cli_load_variant(const char *command, const struct tt_args *args, const struct tt_cli_variant *variant,
+                        struct tt_config **ret_cfg)
+{
     const char **files = tt_calloc((size_t)args->n_options + 1, sizeof *files);
+    const char **flags = tt_calloc((size_t)(args->n_overrides + variant->n) + 1, sizeof *flags);
     struct tt_config *cfg = NULL;
-    int n = 0, rc = 0;
+    int n = 0, n_flags = 0, rc = 0;
 
     while (tt_args_value(args, "config", n)) {
         files[n] = tt_args_value(args, "config", n);
@@ -52,18 +59,25 @@ int tt_cli_load_config(const char *command, const struct tt_args *args, struct t
     }
     if (n == 0)
         files[n++] = "builtin:quick";
+    for (int i = 0; i < args->n_overrides; i++)
+        flags[n_flags++] = args->override[i];
+    for (int i = 0; i < variant->n; i++)
+        flags[n_flags++] = variant->flag[i];
     if (args->n_words) {
         rc = tt_fail(TT_EUSAGE, "%s: unexpected argument '%s'\nhelp: titan %s [--config FILE] [--section.key=value]",
                      command, args->word[0], command);
         goto out;
     }
     TT_TRY(tt_config_new(&cfg));
-    TT_TRY(tt_config_load(cfg, n, files, args->n_overrides, args->override));
+    if (variant->unbuilt)
+        tt_config_tolerate_unbuilt(cfg, variant->unbuilt);
+    TT_TRY(tt_config_load(cfg, n, files, n_flags, flags));
     *ret_cfg = cfg;
     cfg = NULL;
 out:
     tt_config_free(cfg);
     tt_free((void *)files);
+    tt_free((void *)flags);
     return rc;
 }
 

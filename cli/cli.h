@@ -37,6 +37,17 @@ enum { TT_MOST_RANKS = 1 << 20 };
  */
 int tt_cli_load_config(const char *command, const struct tt_args *args, struct tt_config **ret_cfg) TT_MUST_CHECK;
 
+/* A variation of the configuration of a command line. */
+struct tt_cli_variant {
+    const char *flag[8]; /* overrides behind those of the command line: "--parallelism.fsdp_engine=planned" */
+    int n;
+    struct tt_text *unbuilt; /* not NULL: see tt_config_tolerate_unbuilt */
+};
+
+/** The same with a variation. */
+int tt_cli_load_variant(const char *command, const struct tt_args *args, const struct tt_cli_variant *variant,
+                        struct tt_config **ret_cfg) TT_MUST_CHECK;
+
 /** Reads a whole number, low to high, from an option of a command; leaves *value alone when it was not given. */
 int tt_cli_count(const char *command, const struct tt_args *args, const char *option, int64_t low, int64_t high,
                  int64_t *value) TT_MUST_CHECK;

@@ -25,6 +25,8 @@ static const struct command commands[] = {
      tt_command_train},
     {"plan", "[--config FILE]... --ranks N [--rank R]", "the step of one rank: units, collectives, memory, time",
      tt_command_plan},
+    {"estimate", "[--config FILE]... --ranks N[,N...]", "memory, traffic and time per policy; fits or not",
+     tt_command_estimate},
     {"config", "show|check|diff|init [--config FILE]... [overrides]", "look at, check or write a configuration",
      tt_command_config},
     {"models", "[--json]", "the models and their flavors", tt_command_models},
