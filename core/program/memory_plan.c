@@ -169,7 +169,7 @@ static int64_t take(struct gaps *gaps, int64_t bytes)
     int best = -1;
     int64_t offset;
 
-    for (int i = 0; i < gaps->n; i++)
+    for (int i = 0; i < gaps->n && (best < 0 || gaps->gap[best].bytes != bytes); i++)
         if (gaps->gap[i].bytes >= bytes && (best < 0 || gaps->gap[i].bytes < gaps->gap[best].bytes))
             best = i;
     if (best < 0) { /* extend the arena, starting in the last gap if that is at its end */
@@ -193,10 +193,16 @@ static int64_t take(struct gaps *gaps, int64_t bytes)
 
 static void give(struct gaps *gaps, int64_t offset, int64_t bytes)
 {
-    int at = 0;
+    int at = 0, end = gaps->n;
 
-    while (at < gaps->n && gaps->gap[at].offset < offset)
-        at++;
+    while (at < end) {
+        int middle = at + (end - at) / 2;
+
+        if (gaps->gap[middle].offset < offset)
+            at = middle + 1;
+        else
+            end = middle;
+    }
     if (at > 0 && gaps->gap[at - 1].offset + gaps->gap[at - 1].bytes == offset) {
         gaps->gap[at - 1].bytes += bytes;
         if (at < gaps->n && offset + bytes == gaps->gap[at].offset) {
