@@ -61,6 +61,12 @@ int tt_command_plan(int argc, char **argv);
 /** `titan estimate`: see titan-estimate(1). */
 int tt_command_estimate(int argc, char **argv);
 
+/** `titan launch`: see titan-launch(1). */
+int tt_command_launch(int argc, char **argv);
+
+/** `titan tune`: see titan-tune(1). */
+int tt_command_tune(int argc, char **argv);
+
 /** `titan config show|check|diff|init`: see titan-config(1). */
 int tt_command_config(int argc, char **argv);
 
