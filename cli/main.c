@@ -27,6 +27,8 @@ static const struct command commands[] = {
      tt_command_plan},
     {"estimate", "[--config FILE]... --ranks N[,N...]", "memory, traffic and time per policy; fits or not",
      tt_command_estimate},
+    {"tune", "[--config FILE]... [--over KEY,...]", "try combinations of policies on these ranks; name the fastest",
+     tt_command_tune},
     {"launch", "-n N [--print] -- train ...", "run on N ranks of this host, each bound to its cores",
      tt_command_launch},
     {"config", "show|check|diff|init [--config FILE]... [overrides]", "look at, check or write a configuration",

@@ -201,6 +201,19 @@ out:
     return rc;
 }
 
+int tt_trainer_open_trial(struct tt_trainer *t)
+{
+    int rc = 0;
+
+    TT_TRY(open_data(t));
+    rc = tt_engine_allocate(t->engine);
+    TT_TRY(tt_comm_agree(t->comm, rc));
+    tt_engine_init_params(t->engine, (uint64_t)t->cfg->debug.seed);
+    t->comm->timeout_sec = (double)t->cfg->comm.train_timeout_seconds;
+out:
+    return rc;
+}
+
 void tt_trainer_close(struct tt_trainer *t, int code)
 {
     if (!t)
