@@ -149,10 +149,9 @@ static void set_head(struct tt_estimate *e, const struct tt_config *cfg, const s
 
     if (e->head)
         return;
-    e->head = tt_format("model     %s %s, %s parameters, local batch %lld x %lld tokens\npolicies  configured: %s\n",
-                        job->model->row->name, job->model->flavor,
-                        tt_text_count(count, sizeof count, tt_model_n_elements(job->model)),
-                        (long long)cfg->training.local_batch_size, (long long)cfg->training.seq_len, e->policies.text);
+    e->head = tt_format("model     %s %s, %s parameters, local batch %lld x %lld tokens\n", job->model->row->name,
+                        job->model->flavor, tt_text_count(count, sizeof count, tt_model_n_elements(job->model)),
+                        (long long)cfg->training.local_batch_size, (long long)cfg->training.seq_len);
 }
 
 /* A number of ranks that cannot be is a row that says so; only what is wrong for every number is an error. */

@@ -32,7 +32,7 @@ struct tt_estimate_row {
 struct tt_estimate {
     const struct tt_args *args; /* the command line: files and overrides */
     int64_t memory;             /* bytes a rank may use; 0: parallelism.memory_limit or this machine */
-    char *head;                 /* a line about the model */
+    char *head;                 /* a line about the model, NULL until a number of ranks could be planned */
     struct tt_text policies;    /* of the configuration, in words */
     char machine[64];           /* what times are predicted for */
     char *configured;           /* the reshard policy of the configuration, if it is a word of its own */

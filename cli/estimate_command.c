@@ -139,7 +139,7 @@ static void print_table(const struct tt_estimate *e)
     int last = 0;
     char limit[32];
 
-    (void)printf("%s\n", e->head);
+    (void)printf("%spolicies  configured: %s\n\n", e->head ? e->head : "", e->policies.text);
     (void)printf("%7s %-26s %9s %9s %9s %9s %9s %9s %9s %9s %9s %10s  fits\n", "ranks", "policy", "params", "optimizer",
                  "grads", "activat.", "unsharded", "other", "libraries", "resident", "sent", "step");
     for (int i = 0; i < e->n; i++) {
