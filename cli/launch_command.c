@@ -27,7 +27,7 @@ static int print_help(void)
     struct tt_text text = {0};
 
     tt_text_add(&text,
-                "usage: titan launch -n N [--print] -- train [--config FILE]... [--section.key=value]...\n\n"
+                "usage: titan launch -n N [--print] -- train [ARGUMENT]...\n\n"
                 "Runs a titan command on N ranks: with srun inside a Slurm job, else with mpirun on this host. Each\n"
                 "rank is bound to its share of the cores.\n\n");
     tt_args_help(options, &text);
