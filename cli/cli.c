@@ -7,12 +7,14 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <unistd.h>
 
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/mem.h"
 
 int tt_cli_fail(int rc)
 {
@@ -36,6 +38,65 @@ int tt_cli_print_json(json_t *json)
     (void)fputc('\n', stdout);
     json_decref(json);
     return tt_cli_finish();
+}
+
+int tt_cli_load_config(const char *command, const struct tt_args *args, struct tt_config **ret_cfg)
+{
+    return tt_cli_load_variant(command, args, &(struct tt_cli_variant){0}, ret_cfg);
+}
+
+int tt_cli_load_variant(const char *command, const struct tt_args *args, const struct tt_cli_variant *variant,
+                        struct tt_config **ret_cfg)
+{
+    const char **files = tt_calloc((size_t)args->n_options + 1, sizeof *files);
+    const char **flags = tt_calloc((size_t)(args->n_overrides + variant->n) + 1, sizeof *flags);
+    struct tt_config *cfg = NULL;
+    int n = 0, n_flags = 0, rc = 0;
+
+    while (tt_args_value(args, "config", n)) {
+        files[n] = tt_args_value(args, "config", n);
+        n++;
+    }
+    if (n == 0)
+        files[n++] = "builtin:quick";
+    for (int i = 0; i < args->n_overrides; i++)
+        flags[n_flags++] = args->override[i];
+    for (int i = 0; i < variant->n; i++)
+        flags[n_flags++] = variant->flag[i];
+    if (args->n_words) {
+        rc = tt_fail(TT_EUSAGE, "%s: unexpected argument '%s'\nhelp: titan %s [--config FILE] [--section.key=value]",
+                     command, args->word[0], command);
+        goto out;
+    }
+    TT_TRY(tt_config_new(&cfg));
+    if (variant->unbuilt)
+        tt_config_tolerate_unbuilt(cfg, variant->unbuilt);
+    TT_TRY(tt_config_load(cfg, n, files, n_flags, flags));
+    *ret_cfg = cfg;
+    cfg = NULL;
+out:
+    tt_config_free(cfg);
+    tt_free((void *)files);
+    tt_free((void *)flags);
+    return rc;
+}
+
+int tt_cli_count(const char *command, const struct tt_args *args, const char *option, int64_t low, int64_t high,
+                 int64_t *value)
+{
+    const char *text = tt_args_last(args, option);
+    char *end = NULL;
+    long long read;
+
+    if (!text)
+        return 0;
+    errno = 0;
+    read = strtoll(text, &end, 10);
+    if (errno || end == text || *end || read < low || read > high)
+        return tt_fail(TT_EUSAGE, "%s: --%s '%s' is not a whole number from %lld to %lld", command, option, text,
+                       (long long)low, (long long)high);
+    *value = read;
+    return 0;
 }
 
 /* A moving line on a terminal; in a file a plain line every ten seconds, so that long work is not silence. */

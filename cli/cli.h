@@ -10,6 +10,8 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/config/args.h"
+#include "core/config/config.h"
 
 /** Prints "titan: error: MESSAGE" with this thread's message on stderr; returns the exit code of rc. */
 int tt_cli_fail(int rc);
@@ -26,8 +28,44 @@ void tt_cli_install_log(void);
 /** Version, libraries and instruction sets, on stdout. */
 void tt_cli_print_version(void);
 
+/** The most ranks that a command plans for. */
+enum { TT_MOST_RANKS = 1 << 20 };
+
+/**
+ * Loads the files of --config, or the built-in quick run if there is none, and the overrides. `command` is for the message
+ * about a word that is neither. The configuration is the caller's.
+ */
+int tt_cli_load_config(const char *command, const struct tt_args *args, struct tt_config **ret_cfg) TT_MUST_CHECK;
+
+/* A variation of the configuration of a command line. */
+struct tt_cli_variant {
+    const char *flag[8]; /* overrides behind those of the command line: "--parallelism.fsdp_engine=planned" */
+    int n;
+    struct tt_text *unbuilt; /* not NULL: see tt_config_tolerate_unbuilt */
+};
+
+/** The same with a variation. */
+int tt_cli_load_variant(const char *command, const struct tt_args *args, const struct tt_cli_variant *variant,
+                        struct tt_config **ret_cfg) TT_MUST_CHECK;
+
+/** Reads a whole number, low to high, from an option of a command; leaves *value alone when it was not given. */
+int tt_cli_count(const char *command, const struct tt_args *args, const char *option, int64_t low, int64_t high,
+                 int64_t *value) TT_MUST_CHECK;
+
 /** `titan train`: see titan-train(1). */
 int tt_command_train(int argc, char **argv);
+
+/** `titan plan`: see titan-plan(1). */
+int tt_command_plan(int argc, char **argv);
+
+/** `titan estimate`: see titan-estimate(1). */
+int tt_command_estimate(int argc, char **argv);
+
+/** `titan launch`: see titan-launch(1). */
+int tt_command_launch(int argc, char **argv);
+
+/** `titan tune`: see titan-tune(1). */
+int tt_command_tune(int argc, char **argv);
 
 /** `titan config show|check|diff|init`: see titan-config(1). */
 int tt_command_config(int argc, char **argv);

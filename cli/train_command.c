@@ -36,33 +36,6 @@ static int print_help(void)
     return tt_cli_finish();
 }
 
-static int load_config(const struct tt_args *args, struct tt_config **ret_cfg)
-{
-    const char *files[64];
-    int n = 0, rc = 0;
-    struct tt_config *cfg = NULL;
-
-    while (n < 64 && tt_args_value(args, "config", n)) {
-        files[n] = tt_args_value(args, "config", n);
-        n++;
-    }
-    if (n == 0)
-        files[n++] = "builtin:quick";
-    if (args->n_words) {
-        rc = tt_fail(TT_EUSAGE,
-                     "train: unexpected argument '%s'\nhelp: titan train [--config FILE] [--section.key=value]",
-                     args->word[0]);
-        goto out;
-    }
-    TT_TRY(tt_config_new(&cfg));
-    TT_TRY(tt_config_load(cfg, n, files, args->n_overrides, args->override));
-    *ret_cfg = cfg;
-    cfg = NULL;
-out:
-    tt_config_free(cfg);
-    return rc;
-}
-
 /* Everything between having a communicator and giving it up; the same code on every rank. */
 static int train(struct tt_comm *comm, const struct tt_args *args, int argc, char **argv)
 {
@@ -72,7 +45,7 @@ static int train(struct tt_comm *comm, const struct tt_args *args, int argc, cha
     struct tt_config *cfg = NULL;
     int rc;
 
-    rc = load_config(args, &cfg);
+    rc = tt_cli_load_config("train", args, &cfg);
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_trainer_plan(cfg, comm, &trainer_options, &trainer));
     TT_TRY(tt_trainer_open(trainer));

@@ -138,17 +138,16 @@ static void begin_report(struct tt_trainer *t)
     tt_executor_reset_times(tt_engine_executor(t->engine));
 }
 
-static int train_step(struct tt_trainer *t)
+int tt_trainer_step(struct tt_trainer *t, struct tt_trainer_step *ret_step)
 {
-    int64_t valid = 0, local_valid = 0, log_freq = t->cfg->metrics.log_freq;
-    struct tt_step step;
+    struct tt_trainer_step did = {0};
     int rc = 0;
 
-    TT_TRY(load_step(t, &valid, &local_valid));
-    step = prepare_step(t, valid);
-    rc = tt_engine_step(t->engine, &step);
+    TT_TRY(load_step(t, &did.valid, &did.local_valid));
+    did.step = prepare_step(t, did.valid);
+    rc = tt_engine_step(t->engine, &did.step);
     if (rc == TT_ENONFINITE) {
-        rc = tt_engine_explain(t->engine, &step);
+        rc = tt_engine_explain(t->engine, &did.step);
         rc = tt_wrap(rc, "step %lld", (long long)t->at.step + 1);
     }
     if (rc < 0)
@@ -159,8 +158,19 @@ static int train_step(struct tt_trainer *t)
     t->at.sample_cursor += t->global_batch;
     t->at.ntokens_seen += t->global_batch * t->cfg->training.seq_len;
     t->report_steps++;
-    if (t->at.step == 1 || t->at.step % log_freq == 0) {
-        TT_TRY(report(t, &step, valid, local_valid));
+    *ret_step = did;
+out:
+    return rc;
+}
+
+static int train_step(struct tt_trainer *t)
+{
+    struct tt_trainer_step did;
+    int rc = 0;
+
+    TT_TRY(tt_trainer_step(t, &did));
+    if (t->at.step == 1 || t->at.step % t->cfg->metrics.log_freq == 0) {
+        TT_TRY(report(t, &did.step, did.valid, did.local_valid));
         begin_report(t);
     }
 out:

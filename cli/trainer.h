@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "checkpoint/store.h"
+#include "cli/job.h"
 #include "cli/metrics.h"
 #include "cli/trainer_data.h"
 #include "core/base/comm.h"
@@ -42,7 +43,8 @@ struct tt_trainer {
     struct tt_config *cfg;
     struct tt_comm *comm;
     struct tt_trainer_options options;
-    struct tt_model *model;
+    struct tt_job job;
+    const struct tt_model *model; /* the job's */
     struct tt_mesh mesh;
     struct tt_engine *engine;
     struct tt_machine machine; /* cost table */
@@ -72,6 +74,21 @@ int tt_trainer_open(struct tt_trainer *trainer) TT_MUST_CHECK;
 
 /** Trains to the last step. TT_ESTOPPED or TT_EINTERRUPTED after a signal, with everything saved. */
 int tt_trainer_run(struct tt_trainer *trainer) TT_MUST_CHECK;
+
+/* A step that was done, and the tokens whose label counts: of the global batch, of this rank. */
+struct tt_trainer_step {
+    struct tt_step step;
+    int64_t valid, local_valid;
+};
+
+/** Loads the next batch and trains one step on it; the loop does this and reports, validates and saves. */
+int tt_trainer_step(struct tt_trainer *trainer, struct tt_trainer_step *ret_step) TT_MUST_CHECK;
+
+/**
+ * Instead of tt_trainer_open, for a trial of a few steps with tt_trainer_step: data, memory and random weights, but no
+ * run folder, no checkpoint, no records.
+ */
+int tt_trainer_open_trial(struct tt_trainer *trainer) TT_MUST_CHECK;
 
 /** Writes the end record with the exit code and releases everything; NULL is allowed. */
 void tt_trainer_close(struct tt_trainer *trainer, int code);

@@ -21,122 +21,6 @@
 
 /* --- plan --- */
 
-static int64_t or_zero(int64_t nullable)
-{
-    return nullable == TT_NULL_INT ? 0 : nullable;
-}
-
-static double or_zero_real(double nullable)
-{
-    return isnan(nullable) ? 0.0 : nullable;
-}
-
-static int make_model(struct tt_config *cfg, struct tt_model **ret_model)
-{
-    struct tt_model_dims over = {
-        .dim = or_zero(cfg->model.dim),
-        .n_layers = or_zero(cfg->model.n_layers),
-        .n_heads = or_zero(cfg->model.n_heads),
-        .n_kv_heads = or_zero(cfg->model.n_kv_heads),
-        .head_dim = or_zero(cfg->model.head_dim),
-        .ffn_dim = or_zero(cfg->model.ffn_dim),
-        .vocab_size = or_zero(cfg->model.vocab_size),
-        .norm_eps = (float)or_zero_real(cfg->model.norm_eps),
-        .rope = {.theta = or_zero_real(cfg->model.rope_theta),
-                 .factor = or_zero_real(cfg->model.rope_scaling.factor),
-                 .low_freq_factor = or_zero_real(cfg->model.rope_scaling.low_freq_factor),
-                 .high_freq_factor = or_zero_real(cfg->model.rope_scaling.high_freq_factor),
-                 .original_max = (double)or_zero(cfg->model.rope_scaling.original_max)},
-        .tied = cfg->model.tie_embeddings == TT_NULL_BOOL ? -1 : cfg->model.tie_embeddings,
-    };
-
-    return tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, ret_model);
-}
-
-/* The dims that the flavor gave, so that run.yaml and the manifest say all of them. */
-static int resolve_model_keys(struct tt_config *cfg, const struct tt_model *model)
-{
-    const struct tt_model_dims *d = &model->dims;
-    const struct {
-        const char *key;
-        int64_t value;
-    } ints[] = {
-        {"model.dim", d->dim},
-        {"model.n_layers", d->n_layers},
-        {"model.n_heads", d->n_heads},
-        {"model.n_kv_heads", d->n_kv_heads},
-        {"model.head_dim", d->head_dim},
-        {"model.ffn_dim", d->ffn_dim},
-        {"model.vocab_size", d->vocab_size},
-        {"model.tie_embeddings", d->tied == 1},
-    };
-    int rc = 0;
-
-    for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
-        TT_TRY(tt_config_set_flavor_int(cfg, ints[i].key, ints[i].value));
-    TT_TRY(tt_config_set_flavor_real(cfg, "model.norm_eps", (double)d->norm_eps));
-    TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_theta", d->rope.theta));
-    TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.factor", d->rope.factor > 0.0 ? d->rope.factor : 1.0));
-    if (d->rope.factor > 0.0) {
-        TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.low_freq_factor", d->rope.low_freq_factor));
-        TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.high_freq_factor", d->rope.high_freq_factor));
-        TT_TRY(tt_config_set_flavor_int(cfg, "model.rope_scaling.original_max", (int64_t)d->rope.original_max));
-    }
-out:
-    return rc;
-}
-
-static enum tt_reshard reshard_of(const struct tt_config *cfg)
-{
-    const char *word = cfg->parallelism.fsdp_reshard_after_forward.word[0];
-
-    if (strcmp(word, "always") == 0 || strcmp(word, "true") == 0)
-        return TT_RESHARD_AFTER_FORWARD_ALWAYS;
-    if (strcmp(word, "never") == 0 || strcmp(word, "false") == 0)
-        return TT_RESHARD_AFTER_FORWARD_NEVER;
-    return TT_RESHARD_AFTER_FORWARD_DEFAULT;
-}
-
-static struct tt_recompute recompute_of(const struct tt_config *cfg)
-{
-    static const enum tt_recompute_mode modes[] = {
-        [TT_AC_NONE] = TT_RECOMPUTE_NONE, [TT_AC_FULL] = TT_RECOMPUTE_FULL, [TT_AC_SELECTIVE] = TT_RECOMPUTE_SELECTIVE};
-    struct tt_recompute recompute = {.mode = modes[cfg->activation_checkpoint.mode]};
-
-    if (recompute.mode != TT_RECOMPUTE_SELECTIVE)
-        return recompute;
-    recompute.every = (int)cfg->activation_checkpoint.selective_ac_option;
-    if (recompute.every < 1) /* "op" */
-        recompute.mode = TT_RECOMPUTE_OP;
-    return recompute;
-}
-
-static enum tt_dtype dtype_of(int choice)
-{
-    return choice == TT_DTYPE_BFLOAT16 ? TT_BF16 : TT_F32;
-}
-
-static enum tt_init init_of(const struct tt_config *cfg)
-{
-    static const enum tt_init ways[] = {
-        [TT_INIT_META] = TT_INIT_SHARDS, [TT_INIT_FULL] = TT_INIT_WHOLE, [TT_INIT_LAYERWISE] = TT_INIT_UNITS};
-
-    return ways[cfg->training.init];
-}
-
-/* The cores bound to this rank; when the launcher bound none, a fair part of the host's. */
-static int threads_of(const struct tt_trainer *t)
-{
-    int cores = tt_team_cores();
-    int host = (int)sysconf(_SC_NPROCESSORS_ONLN);
-
-    if (t->cfg->parallelism.threads_per_rank > 0)
-        return (int)t->cfg->parallelism.threads_per_rank;
-    if (t->local_size > 1 && cores >= host)
-        cores /= t->local_size;
-    return cores < 1 ? 1 : cores;
-}
-
 /* What a plan depends on must be the same on all ranks: the smallest limit counts, the threads must agree. */
 static int agree_on_limits(struct tt_trainer *t)
 {
@@ -162,7 +46,7 @@ static int check_memory(struct tt_trainer *t)
     int64_t start;
 
     t->memory = tt_engine_memory(t->engine);
-    start = tt_engine_init_bytes(t->engine, init_of(t->cfg));
+    start = tt_engine_init_bytes(t->engine, t->job.engine.init);
     if (t->memory.total <= t->memory_limit && start > t->memory_limit)
         return tt_fail(TT_EFIT,
                        "a rank needs %s to initialise the weights, parallelism.memory_limit allows %s\nhelp: use "
@@ -181,43 +65,16 @@ static int check_memory(struct tt_trainer *t)
 
 static int plan(struct tt_trainer *t)
 {
-    struct tt_config *cfg = t->cfg;
-    const int degrees[TT_MESH_DIMS] = {
-        [TT_MESH_PP] = (int)cfg->parallelism.pipeline_parallel_degree,
-        [TT_MESH_DP_REPLICATE] = (int)cfg->parallelism.data_parallel_replicate_degree,
-        [TT_MESH_DP_SHARD] = (int)cfg->parallelism.data_parallel_shard_degree,
-        [TT_MESH_CP] = (int)cfg->parallelism.context_parallel_degree,
-        [TT_MESH_TP] = (int)cfg->parallelism.tensor_parallel_degree,
-    };
-    struct tt_engine_options o = {.wrap = cfg->parallelism.fsdp_wrap_policy.word[0],
-                                  .reshard = reshard_of(cfg),
-                                  .prefetch = (int)cfg->parallelism.fsdp_prefetch,
-                                  .recompute = recompute_of(cfg),
-                                  .init = init_of(cfg),
-                                  .param_dtype = dtype_of((int)cfg->training.mixed_precision_param),
-                                  .reduce_dtype = dtype_of((int)cfg->training.mixed_precision_reduce),
-                                  .local_batch = cfg->training.local_batch_size,
-                                  .seq_len = cfg->training.seq_len};
     int rc = 0;
 
-    TT_TRY(tt_mesh_init(degrees, t->comm->size, &t->mesh));
-    TT_TRY(tt_mesh_microbatches(&t->mesh, cfg->training.local_batch_size, cfg->training.global_batch_size,
-                                &t->microbatches));
-    t->global_batch = t->microbatches * cfg->training.local_batch_size * tt_mesh_dp(&t->mesh);
-    TT_TRY(make_model(cfg, &t->model));
-    TT_TRY(resolve_model_keys(cfg, t->model));
-    o.model = t->model;
-    o.mesh = t->mesh;
-    o.threads = t->threads;
-    o.microbatches = (int)t->microbatches;
-    if (cfg->validation.enable) {
-        o.validation_batch = cfg->validation.local_batch_size;
-        o.validation_seq_len = cfg->validation.seq_len;
-    }
-    TT_TRY(tt_engine_options_of(cfg, t->memory_limit, &o));
-    t->machine = o.machine;
-    TT_TRY(tt_engine_new(&o, t->comm, t->comm->rank, &t->engine));
-    if (cfg->debug.check_plan)
+    TT_TRY(tt_job_init(t->cfg, t->comm->size, t->threads, t->memory_limit, &t->job));
+    t->machine = t->job.engine.machine;
+    t->model = t->job.model;
+    t->mesh = t->job.mesh;
+    t->microbatches = t->job.microbatches;
+    t->global_batch = t->job.global_batch;
+    TT_TRY(tt_engine_new(&t->job.engine, t->comm, t->comm->rank, &t->engine));
+    if (t->cfg->debug.check_plan)
         TT_TRY(tt_program_check(tt_engine_program(t->engine)));
     TT_TRY(check_memory(t));
 out:
@@ -234,7 +91,7 @@ int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt
     comm->timeout_sec = (double)cfg->comm.init_timeout_seconds;
     comm->waiting_for = "setup";
     TT_TRY(tt_comm_node(comm, &t->local_rank, &t->local_size));
-    t->threads = threads_of(t);
+    t->threads = tt_job_threads(cfg, t->local_size);
     TT_TRY(agree_on_limits(t));
     rc = plan(t);
     TT_TRY(tt_comm_agree(comm, rc));
@@ -389,6 +246,19 @@ out:
     return rc;
 }
 
+int tt_trainer_open_trial(struct tt_trainer *t)
+{
+    int rc = 0;
+
+    TT_TRY(open_data(t));
+    rc = tt_engine_allocate(t->engine);
+    TT_TRY(tt_comm_agree(t->comm, rc));
+    TT_TRY(tt_engine_init_params(t->engine, (uint64_t)t->cfg->debug.seed));
+    t->comm->timeout_sec = (double)t->cfg->comm.train_timeout_seconds;
+out:
+    return rc;
+}
+
 void tt_trainer_close(struct tt_trainer *t, int code)
 {
     if (!t)
@@ -407,7 +277,7 @@ void tt_trainer_close(struct tt_trainer *t, int code)
     tt_train_data_release(&t->data);
     tt_train_data_release(&t->validation);
     tt_engine_free(t->engine);
-    tt_model_free(t->model);
+    tt_job_release(&t->job);
     if (t->lock >= 0)
         (void)close(t->lock);
     tt_free(t);

@@ -233,20 +233,27 @@ int64_t tt_fsdp_all_reduce_staging(const struct tt_layout *layout, int64_t shard
     return tt_all_reduce_scratch(layout->replicate_degree, shard_bytes);
 }
 
-int64_t tt_fsdp_payload_bytes(const struct tt_program *program)
+int64_t tt_fsdp_instr_payload_bytes(const struct tt_program *program, const struct tt_instr *instr)
 {
     const struct tt_layout *layout = program->layout;
+
+    switch (instr->kind) {
+    case TT_UNSHARD:
+        return tt_all_gather_payload(layout->shard_degree, tt_instr_shard_bytes(program, instr));
+    case TT_REDUCE:
+        return tt_reduce_scatter_payload(layout->shard_degree, tt_instr_shard_bytes(program, instr));
+    case TT_ALL_REDUCE:
+        return tt_all_reduce_payload(layout->replicate_degree, tt_instr_shard_bytes(program, instr));
+    default:
+        return 0;
+    }
+}
+
+int64_t tt_fsdp_payload_bytes(const struct tt_program *program)
+{
     int64_t bytes = 0;
 
-    for (int i = 0; i < program->n_instrs; i++) {
-        const struct tt_instr *instr = &program->instrs[i];
-
-        if (instr->kind == TT_UNSHARD)
-            bytes += tt_all_gather_payload(layout->shard_degree, tt_instr_shard_bytes(program, instr));
-        else if (instr->kind == TT_REDUCE)
-            bytes += tt_reduce_scatter_payload(layout->shard_degree, tt_instr_shard_bytes(program, instr));
-        else if (instr->kind == TT_ALL_REDUCE)
-            bytes += tt_all_reduce_payload(layout->replicate_degree, tt_instr_shard_bytes(program, instr));
-    }
+    for (int i = 0; i < program->n_instrs; i++)
+        bytes += tt_fsdp_instr_payload_bytes(program, &program->instrs[i]);
     return bytes;
 }

@@ -34,4 +34,7 @@ int64_t tt_fsdp_all_reduce_staging(const struct tt_layout *layout, int64_t shard
  */
 int64_t tt_fsdp_payload_bytes(const struct tt_program *program);
 
+/** The same of one instruction; 0 for those that send nothing. */
+int64_t tt_fsdp_instr_payload_bytes(const struct tt_program *program, const struct tt_instr *instr);
+
 #endif

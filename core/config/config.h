@@ -73,6 +73,12 @@ void tt_config_free(struct tt_config *cfg);
 int tt_config_load(struct tt_config *cfg, int n_files, const char *const *files, int n_args,
                    const char *const *args) TT_MUST_CHECK;
 
+/**
+ * Before loading: values whose feature is not built yet are then accepted and appended to `unbuilt`, "key=value" each,
+ * one a line, instead of being errors. For commands that calculate and do not train; unbuilt must outlive the loading.
+ */
+void tt_config_tolerate_unbuilt(struct tt_config *cfg, struct tt_text *unbuilt);
+
 /** Like tt_config_load of one file, from text; name stands for the file in origins and messages. */
 int tt_config_load_text(struct tt_config *cfg, const char *name, const char *text, size_t size) TT_MUST_CHECK;
 

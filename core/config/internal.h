@@ -17,6 +17,7 @@ struct tt_config_origin {
 
 struct tt_config_origins {
     struct tt_config_origin *of; /* one per row */
+    struct tt_text *unbuilt;     /* where values of features to come are listed; NULL: they are errors */
 };
 
 /** Errors gathered over files, flags and rules. */

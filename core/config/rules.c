@@ -184,7 +184,9 @@ static void check_built(const struct tt_config *cfg, int b, struct tt_config_rep
     struct tt_text value = {0}, message = {0};
 
     tt_config_value_text(cfg, row, &value);
-    if (!o->is_bad && !is_one_of(value.text, built[b].values)) {
+    if (!o->is_bad && !is_one_of(value.text, built[b].values) && cfg->origins->unbuilt) {
+        tt_text_add(cfg->origins->unbuilt, "%s=%s\n", row->path, value.text);
+    } else if (!o->is_bad && !is_one_of(value.text, built[b].values)) {
         tt_text_add(&message, "'%s' needs %s, which is not built yet\nhelp: what works now: ", value.text,
                     built[b].needs);
         for (const char *c = built[b].values; *c; c++)
@@ -193,6 +195,11 @@ static void check_built(const struct tt_config *cfg, int b, struct tt_config_rep
     }
     tt_text_release(&value);
     tt_text_release(&message);
+}
+
+void tt_config_tolerate_unbuilt(struct tt_config *cfg, struct tt_text *unbuilt)
+{
+    cfg->origins->unbuilt = unbuilt;
 }
 
 void tt_config_check_rules(const struct tt_config *cfg, struct tt_config_report *report)

@@ -89,41 +89,52 @@ static void rank(const struct tt_buffer *buffers, int n, enum importance by, str
         qsort(order, (size_t)k, sizeof *order, compare_ranked);
 }
 
-/* Lowest offset at which `bytes` fit beside the placed buffers (sorted by offset) that live at the same time. */
-static int64_t lowest_fit(const struct tt_buffer *buffers, const int *placed, int n_placed, const struct tt_buffer *b)
+/* A placed buffer, with what the search for gaps reads side by side: it passes over very many of them. */
+struct placed {
+    int64_t offset, end;
+    int first, last;
+};
+
+/* Lowest offset at which b fits beside the placed buffers (sorted by offset) that live at the same time. */
+static int64_t lowest_fit(const struct placed *placed, int n_placed, const struct tt_buffer *b)
 {
     int64_t end = 0, bytes = rounded(b->bytes);
 
     for (int k = 0; k < n_placed; k++) {
-        const struct tt_buffer *other = &buffers[placed[k]];
+        const struct placed *other = &placed[k];
 
         if (other->last < b->first || other->first > b->last)
             continue;
         if (other->offset - end >= bytes)
             break;
-        if (other->offset + rounded(other->bytes) > end)
-            end = other->offset + rounded(other->bytes);
+        if (other->end > end)
+            end = other->end;
     }
     return end;
 }
 
 /* Each buffer at the lowest offset that is free during its whole life; quadratic. placed has room for n. */
-static int64_t plan_in_order(struct tt_buffer *buffers, const struct ranked *order, int n, int *placed)
+static int64_t plan_in_order(struct tt_buffer *buffers, const struct ranked *order, int n, struct placed *placed)
 {
     int64_t high = 0;
 
     for (int k = 0; k < n; k++) {
         struct tt_buffer *b = &buffers[order[k].index];
-        int at = k;
+        int low = 0, at = k;
 
-        b->offset = lowest_fit(buffers, placed, k, b);
+        b->offset = lowest_fit(placed, k, b);
         if (b->offset + rounded(b->bytes) > high)
             high = b->offset + rounded(b->bytes);
-        while (at > 0 && buffers[placed[at - 1]].offset > b->offset) {
-            placed[at] = placed[at - 1];
-            at--;
+        while (low < at) { /* behind those of the same offset */
+            int middle = low + (at - low) / 2;
+
+            if (placed[middle].offset > b->offset)
+                at = middle;
+            else
+                low = middle + 1;
         }
-        placed[at] = order[k].index;
+        memmove(&placed[at + 1], &placed[at], (size_t)(k - at) * sizeof *placed);
+        placed[at] = (struct placed){b->offset, b->offset + rounded(b->bytes), b->first, b->last};
     }
     return high;
 }
@@ -158,7 +169,7 @@ static int64_t take(struct gaps *gaps, int64_t bytes)
     int best = -1;
     int64_t offset;
 
-    for (int i = 0; i < gaps->n; i++)
+    for (int i = 0; i < gaps->n && (best < 0 || gaps->gap[best].bytes != bytes); i++)
         if (gaps->gap[i].bytes >= bytes && (best < 0 || gaps->gap[i].bytes < gaps->gap[best].bytes))
             best = i;
     if (best < 0) { /* extend the arena, starting in the last gap if that is at its end */
@@ -182,10 +193,16 @@ static int64_t take(struct gaps *gaps, int64_t bytes)
 
 static void give(struct gaps *gaps, int64_t offset, int64_t bytes)
 {
-    int at = 0;
+    int at = 0, end = gaps->n;
 
-    while (at < gaps->n && gaps->gap[at].offset < offset)
-        at++;
+    while (at < end) {
+        int middle = at + (end - at) / 2;
+
+        if (gaps->gap[middle].offset < offset)
+            at = middle + 1;
+        else
+            end = middle;
+    }
     if (at > 0 && gaps->gap[at - 1].offset + gaps->gap[at - 1].bytes == offset) {
         gaps->gap[at - 1].bytes += bytes;
         if (at < gaps->n && offset + bytes == gaps->gap[at].offset) {
@@ -254,7 +271,7 @@ struct search {
     int n;       /* buffers */
     int n_roots; /* that have memory of their own */
     struct ranked *order;
-    int *placed;
+    struct placed *placed;
     int64_t *best; /* offsets of the best plan so far */
     int64_t best_high;
 };

@@ -3,7 +3,7 @@
 # Commands, their help, and what is said about a command line that is wrong.
 . "$(dirname "$0")/lib.sh"
 
-commands="train config models ckpt data version help"
+commands="train plan estimate tune launch config models ckpt data version help"
 
 case_no_arguments_is_usage() {
     run
@@ -39,7 +39,7 @@ case_every_command_has_help() {
 }
 
 case_help_of_a_command_is_its_help() {
-    for command in train config models ckpt data; do
+    for command in train plan estimate tune launch config models ckpt data; do
         run help $command
         mv out help.txt
         run $command --help

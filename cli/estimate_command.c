@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `titan estimate`: what a configuration would need on any number of ranks, under each policy. Every row is planned by the
+ * code that trains; nothing large is allocated and no rank is started.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/estimate.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+
+static const struct tt_option options[] = {
+    TT_OPTION_CONFIG,
+    {"ranks", NULL, "N,N...", "numbers of ranks; 1"},
+    {"memory", NULL, "SIZE", "what a rank may use, such as 80GiB; parallelism.memory_limit, or this machine's share"},
+    {"json", NULL, NULL, "print JSON"},
+    TT_OPTION_HELP,
+    {0},
+};
+
+static int print_help(void)
+{
+    struct tt_text text = {0};
+
+    tt_text_add(
+        &text,
+        "usage: titan estimate [--config FILE]... --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n\n"
+        "Estimates memory, traffic and time of a step for each number of ranks and each reshard policy. Starts no\n"
+        "ranks. Without --config: the built-in quick run.\n\n");
+    tt_args_help(options, &text);
+    (void)fputs(text.text, stdout);
+    tt_text_release(&text);
+    return tt_cli_finish();
+}
+
+/* --- options --- */
+
+struct ranks {
+    int *count;
+    int n, cap;
+};
+
+static int read_ranks(const char *text, struct ranks *ranks)
+{
+    const char *at = text;
+
+    while (*at) {
+        char *end = NULL;
+        long value = strtol(at, &end, 10);
+
+        if (end == at || value < 1 || value > TT_MOST_RANKS || (*end && (*end != ',' || !end[1])))
+            return tt_fail(TT_EUSAGE,
+                           "estimate: --ranks '%s' is not a list of numbers of ranks, each from 1 to %d\nhelp: for "
+                           "instance --ranks 8,64,512",
+                           text, TT_MOST_RANKS);
+        TT_PUSH(ranks->count, ranks->n, ranks->cap) = (int)value;
+        at = *end ? end + 1 : end;
+    }
+    if (ranks->n == 0)
+        return tt_fail(TT_EUSAGE, "estimate: --ranks is empty\nhelp: for instance --ranks 8,64,512");
+    return 0;
+}
+
+static int read_memory(const char *text, int64_t *ret_bytes)
+{
+    if (!text) {
+        *ret_bytes = 0;
+        return 0;
+    }
+    if (!tt_text_to_bytes(text, ret_bytes) || *ret_bytes < 1)
+        return tt_fail(TT_EUSAGE, "estimate: --memory '%s' is not a size\nhelp: for instance --memory 80GiB", text);
+    return 0;
+}
+
+/* --- output as text --- */
+
+/* "12.3G", "840M": columns are narrow. */
+static const char *brief(char *buf, size_t size, double bytes)
+{
+    static const char unit[] = "BKMGTP";
+    int u = 0;
+
+    while (bytes >= 1000.0 && unit[u + 1]) {
+        bytes /= 1024.0;
+        u++;
+    }
+    (void)snprintf(buf, size, bytes < 10.0 && u ? "%.2f%c" : bytes < 100.0 && u ? "%.1f%c" : "%.0f%c", bytes, unit[u]);
+    return buf;
+}
+
+static void print_bytes(double bytes)
+{
+    char buf[32];
+
+    (void)printf(" %9s", brief(buf, sizeof buf, bytes));
+}
+
+static void print_seconds(double sec)
+{
+    if (sec < 1.0)
+        (void)printf(" %7.1f ms", 1e3 * sec);
+    else
+        (void)printf(" %8.4g s", sec);
+}
+
+static void print_row(const struct tt_estimate_row *r)
+{
+    const int64_t *k = r->memory.by_kind;
+
+    (void)printf("%7d %-26s", r->ranks, r->policy);
+    if (r->problem) {
+        (void)printf("  %s\n", r->problem);
+        return;
+    }
+    print_bytes((double)k[TT_MEMORY_PARAM]);
+    print_bytes((double)k[TT_MEMORY_OPTIMIZER]);
+    print_bytes((double)k[TT_MEMORY_GRAD]);
+    print_bytes((double)(k[TT_MEMORY_ACTIVATION] + k[TT_MEMORY_ACTIVATION_GRAD] + k[TT_MEMORY_INPUT]));
+    print_bytes((double)(k[TT_MEMORY_UNSHARDED] + k[TT_MEMORY_PARAM_GRAD]));
+    print_bytes(
+        (double)(k[TT_MEMORY_STAGING] + k[TT_MEMORY_SCRATCH] + k[TT_MEMORY_CONST] + tt_summary_padding(&r->memory)));
+    print_bytes((double)r->libraries);
+    print_bytes((double)(r->memory.total + r->libraries));
+    print_bytes((double)r->payload_bytes);
+    print_seconds(r->step_sec);
+    (void)printf("  %s%s%s%s\n", r->fits ? "yes" : "no", r->least_memory || r->fastest ? "  <- " : "",
+                 r->least_memory ? "least memory" : "", r->fastest ? (r->least_memory ? ", fastest" : "fastest") : "");
+}
+
+static void print_table(const struct tt_estimate *e)
+{
+    int last = 0;
+    char limit[32];
+
+    (void)printf("%spolicies  configured: %s\n\n", e->head ? e->head : "", e->policies.text);
+    (void)printf("%7s %-26s %9s %9s %9s %9s %9s %9s %9s %9s %9s %10s  fits\n", "ranks", "policy", "params", "optimizer",
+                 "grads", "activat.", "unsharded", "other", "libraries", "resident", "sent", "step");
+    for (int i = 0; i < e->n; i++) {
+        if (last && e->rows[i].ranks != last)
+            (void)printf("\n");
+        last = e->rows[i].ranks;
+        print_row(&e->rows[i]);
+    }
+    if (e->memory)
+        (void)printf("\nfits: at most %s a rank", tt_text_bytes(limit, sizeof limit, (double)e->memory));
+    else
+        (void)printf("\nfits: at most parallelism.memory_limit, or else this machine's share of a rank (--memory SIZE "
+                     "says otherwise)");
+    (void)printf("; step: predicted for %s\nnot modelled: tensor, pipeline, context and expert parallelism\n",
+                 e->machine);
+}
+
+/* --- output as JSON --- */
+
+static json_t *row_json(const struct tt_estimate_row *r)
+{
+    json_t *o = json_object(), *kinds;
+
+    (void)json_object_set_new(o, "ranks", json_integer(r->ranks));
+    (void)json_object_set_new(o, "policy", json_string(r->policy));
+    if (r->problem) {
+        (void)json_object_set_new(o, "problem", json_string(r->problem));
+        (void)json_object_set_new(o, "fits", json_null());
+        return o;
+    }
+    kinds = tt_summary_by_kind(&r->memory);
+    (void)json_object_set_new(kinds, "libraries", json_integer(r->libraries));
+    (void)json_object_set_new(o, "reshard", json_string(r->reshard));
+    (void)json_object_set_new(o, "gradient_sync", json_string(r->sync));
+    (void)json_object_set_new(o, "engine", json_string(r->engine));
+    (void)json_object_set_new(o, "microbatches", json_integer(r->microbatches));
+    (void)json_object_set_new(o, "peak_bytes", json_integer(r->memory.total));
+    (void)json_object_set_new(o, "libraries_bytes", json_integer(r->libraries));
+    (void)json_object_set_new(o, "resident_bytes", json_integer(r->memory.total + r->libraries));
+    (void)json_object_set_new(o, "by_kind", kinds);
+    (void)json_object_set_new(o, "payload_bytes_per_step", json_integer(r->payload_bytes));
+    (void)json_object_set_new(o, "step_s", tt_json_number(r->step_sec));
+    (void)json_object_set_new(o, "exposed_s", tt_json_number(r->exposed_sec));
+    (void)json_object_set_new(o, "memory_bytes", json_integer(r->limit));
+    (void)json_object_set_new(o, "fits", json_boolean(r->fits));
+    (void)json_object_set_new(o, "least_memory", json_boolean(r->least_memory));
+    (void)json_object_set_new(o, "fastest", json_boolean(r->fastest));
+    return o;
+}
+
+static json_t *to_json(const struct tt_estimate *e)
+{
+    json_t *rows = json_array();
+
+    for (int i = 0; i < e->n; i++)
+        (void)json_array_append_new(rows, row_json(&e->rows[i]));
+    return json_pack("{s:s, s:i, s:o, s:s, s:[ssss]}", "type", "estimate", "schema", 1, "rows", rows, "machine",
+                     e->machine, "not_modelled", "tensor_parallel", "pipeline_parallel", "context_parallel",
+                     "expert_parallel");
+}
+
+/* --- the command --- */
+
+static int estimate(const struct tt_args *args)
+{
+    const char *list = tt_args_last(args, "ranks");
+    struct ranks ranks = {0};
+    struct tt_estimate e = {.args = args};
+    int rc = 0;
+
+    TT_TRY(read_ranks(list ? list : "1", &ranks));
+    TT_TRY(read_memory(tt_args_last(args, "memory"), &e.memory));
+    TT_TRY(tt_estimate_begin(&e));
+    for (int i = 0; i < ranks.n; i++)
+        TT_TRY(tt_estimate_ranks(&e, ranks.count[i]));
+    if (tt_args_has(args, "json"))
+        rc = tt_cli_print_json(to_json(&e));
+    else
+        print_table(&e);
+out:
+    tt_estimate_release(&e);
+    tt_free(ranks.count);
+    return rc;
+}
+
+int tt_command_estimate(int argc, char **argv)
+{
+    struct tt_args *args = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_args_parse(argc, argv, options, &args));
+    rc = tt_args_has(args, "help") ? print_help() : estimate(args);
+out:
+    tt_args_free(args);
+    return rc < 0 ? tt_cli_fail(rc) : rc > 0 ? rc : tt_cli_finish();
+}

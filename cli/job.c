@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * From configuration and number of ranks to the options of the engine.
+ */
+#include "cli/job.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "cli/engine_options.h"
+#include "cli/metrics.h"
+#include "core/base/team.h"
+
+/* --- the model --- */
+
+static int64_t or_zero(int64_t nullable)
+{
+    return nullable == TT_NULL_INT ? 0 : nullable;
+}
+
+static double or_zero_real(double nullable)
+{
+    return isnan(nullable) ? 0.0 : nullable;
+}
+
+static int make_model(struct tt_config *cfg, struct tt_model **ret_model)
+{
+    struct tt_model_dims over = {
+        .dim = or_zero(cfg->model.dim),
+        .n_layers = or_zero(cfg->model.n_layers),
+        .n_heads = or_zero(cfg->model.n_heads),
+        .n_kv_heads = or_zero(cfg->model.n_kv_heads),
+        .head_dim = or_zero(cfg->model.head_dim),
+        .ffn_dim = or_zero(cfg->model.ffn_dim),
+        .vocab_size = or_zero(cfg->model.vocab_size),
+        .norm_eps = (float)or_zero_real(cfg->model.norm_eps),
+        .rope = {.theta = or_zero_real(cfg->model.rope_theta),
+                 .factor = or_zero_real(cfg->model.rope_scaling.factor),
+                 .low_freq_factor = or_zero_real(cfg->model.rope_scaling.low_freq_factor),
+                 .high_freq_factor = or_zero_real(cfg->model.rope_scaling.high_freq_factor),
+                 .original_max = (double)or_zero(cfg->model.rope_scaling.original_max)},
+        .tied = cfg->model.tie_embeddings == TT_NULL_BOOL ? -1 : cfg->model.tie_embeddings,
+    };
+
+    return tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, ret_model);
+}
+
+/* The dims that the flavor gave, so that run.yaml and the manifest say all of them. */
+static int resolve_model_keys(struct tt_config *cfg, const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+    const struct {
+        const char *key;
+        int64_t value;
+    } ints[] = {
+        {"model.dim", d->dim},
+        {"model.n_layers", d->n_layers},
+        {"model.n_heads", d->n_heads},
+        {"model.n_kv_heads", d->n_kv_heads},
+        {"model.head_dim", d->head_dim},
+        {"model.ffn_dim", d->ffn_dim},
+        {"model.vocab_size", d->vocab_size},
+        {"model.tie_embeddings", d->tied == 1},
+    };
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
+        TT_TRY(tt_config_set_flavor_int(cfg, ints[i].key, ints[i].value));
+    TT_TRY(tt_config_set_flavor_real(cfg, "model.norm_eps", (double)d->norm_eps));
+    TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_theta", d->rope.theta));
+    TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.factor", d->rope.factor > 0.0 ? d->rope.factor : 1.0));
+    if (d->rope.factor > 0.0) {
+        TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.low_freq_factor", d->rope.low_freq_factor));
+        TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.high_freq_factor", d->rope.high_freq_factor));
+        TT_TRY(tt_config_set_flavor_int(cfg, "model.rope_scaling.original_max", (int64_t)d->rope.original_max));
+    }
+out:
+    return rc;
+}
+
+/* --- the engine --- */
+
+static enum tt_reshard reshard_of(const struct tt_config *cfg)
+{
+    const char *word = cfg->parallelism.fsdp_reshard_after_forward.word[0];
+
+    if (strcmp(word, "always") == 0 || strcmp(word, "true") == 0)
+        return TT_RESHARD_AFTER_FORWARD_ALWAYS;
+    if (strcmp(word, "never") == 0 || strcmp(word, "false") == 0)
+        return TT_RESHARD_AFTER_FORWARD_NEVER;
+    return TT_RESHARD_AFTER_FORWARD_DEFAULT;
+}
+
+int tt_job_threads(const struct tt_config *cfg, int local_size)
+{
+    int cores = tt_team_cores();
+    int host = (int)sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (cfg->parallelism.threads_per_rank > 0)
+        return (int)cfg->parallelism.threads_per_rank;
+    if (local_size > 1 && cores >= host)
+        cores /= local_size;
+    return cores < 1 ? 1 : cores;
+}
+
+int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size)
+{
+    if (cfg->parallelism.memory_limit != TT_NULL_INT)
+        return cfg->parallelism.memory_limit;
+    return (int64_t)(0.9 * tt_metrics_machine_bytes() / local_size);
+}
+
+/* Ranks that would share this host: as many as have cores. */
+int tt_job_ranks_on_host(int n_ranks, int threads)
+{
+    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), room = threads > 0 ? cores / threads : cores;
+
+    room = room < 1 ? 1 : room;
+    return n_ranks < room ? n_ranks : room;
+}
+
+int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine)
+{
+    if (cfg->parallelism.machine_file)
+        return tt_machine_load(cfg->parallelism.machine_file, ret_machine);
+    *ret_machine = tt_machine_builtin();
+    return 0;
+}
+
+static struct tt_recompute recompute_of(const struct tt_config *cfg)
+{
+    static const enum tt_recompute_mode modes[] = {
+        [TT_AC_NONE] = TT_RECOMPUTE_NONE, [TT_AC_FULL] = TT_RECOMPUTE_FULL, [TT_AC_SELECTIVE] = TT_RECOMPUTE_SELECTIVE};
+    struct tt_recompute recompute = {.mode = modes[cfg->activation_checkpoint.mode]};
+
+    if (recompute.mode != TT_RECOMPUTE_SELECTIVE)
+        return recompute;
+    recompute.every = (int)cfg->activation_checkpoint.selective_ac_option;
+    if (recompute.every < 1) /* "op" */
+        recompute.mode = TT_RECOMPUTE_OP;
+    return recompute;
+}
+
+static enum tt_dtype dtype_of(int choice)
+{
+    return choice == TT_DTYPE_BFLOAT16 ? TT_BF16 : TT_F32;
+}
+
+static enum tt_init init_of(const struct tt_config *cfg)
+{
+    static const enum tt_init ways[] = {
+        [TT_INIT_META] = TT_INIT_SHARDS, [TT_INIT_FULL] = TT_INIT_WHOLE, [TT_INIT_LAYERWISE] = TT_INIT_UNITS};
+
+    return ways[cfg->training.init];
+}
+
+static struct tt_engine_options engine_options(const struct tt_config *cfg, const struct tt_job *job, int threads)
+{
+    struct tt_engine_options o = {.model = job->model,
+                                  .mesh = job->mesh,
+                                  .wrap = cfg->parallelism.fsdp_wrap_policy.word[0],
+                                  .reshard = reshard_of(cfg),
+                                  .prefetch = (int)cfg->parallelism.fsdp_prefetch,
+                                  .threads = threads,
+                                  .recompute = recompute_of(cfg),
+                                  .init = init_of(cfg),
+                                  .param_dtype = dtype_of((int)cfg->training.mixed_precision_param),
+                                  .reduce_dtype = dtype_of((int)cfg->training.mixed_precision_reduce),
+                                  .local_batch = cfg->training.local_batch_size,
+                                  .seq_len = cfg->training.seq_len,
+                                  .microbatches = (int)job->microbatches};
+
+    if (cfg->validation.enable) {
+        o.validation_batch = cfg->validation.local_batch_size;
+        o.validation_seq_len = cfg->validation.seq_len;
+    }
+    return o;
+}
+
+int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_limit, struct tt_job *ret_job)
+{
+    const int degrees[TT_MESH_DIMS] = {
+        [TT_MESH_PP] = (int)cfg->parallelism.pipeline_parallel_degree,
+        [TT_MESH_DP_REPLICATE] = (int)cfg->parallelism.data_parallel_replicate_degree,
+        [TT_MESH_DP_SHARD] = (int)cfg->parallelism.data_parallel_shard_degree,
+        [TT_MESH_CP] = (int)cfg->parallelism.context_parallel_degree,
+        [TT_MESH_TP] = (int)cfg->parallelism.tensor_parallel_degree,
+    };
+    struct tt_job job = {0};
+    int rc = 0;
+
+    TT_TRY(tt_mesh_init(degrees, n_ranks, &job.mesh));
+    TT_TRY(tt_mesh_microbatches(&job.mesh, cfg->training.local_batch_size, cfg->training.global_batch_size,
+                                &job.microbatches));
+    job.global_batch = job.microbatches * cfg->training.local_batch_size * tt_mesh_dp(&job.mesh);
+    TT_TRY(make_model(cfg, &job.model));
+    TT_TRY(resolve_model_keys(cfg, job.model));
+    job.engine = engine_options(cfg, &job, threads);
+    TT_TRY(tt_engine_options_of(cfg, memory_limit, &job.engine));
+    *ret_job = job;
+    job = (struct tt_job){0};
+out:
+    tt_job_release(&job);
+    return rc;
+}
+
+void tt_job_release(struct tt_job *job)
+{
+    tt_model_free(job->model);
+    *job = (struct tt_job){0};
+}
+
+void tt_job_policies_text(const struct tt_config *cfg, struct tt_text *out)
+{
+    static const struct {
+        const char *name, *path;
+    } policies[] = {
+        {"wrap", "parallelism.fsdp_wrap_policy"},
+        {"reshard", "parallelism.fsdp_reshard_after_forward"},
+        {"engine", "parallelism.fsdp_engine"},
+        {"prefetch", "parallelism.fsdp_prefetch"},
+        {"gradient sync", "training.gradient_sync"},
+        {"recompute", "activation_checkpoint.mode"},
+        {"parameters", "training.mixed_precision_param"},
+    };
+
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        tt_text_add(out, "%s%s ", i ? ", " : "", policies[i].name);
+        tt_config_value_text(cfg, tt_config_row_find(policies[i].path), out);
+    }
+}

@@ -1,0 +1,275 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# plan, estimate, tune and launch: what they say, and that it is what runs do.
+. "$(dirname "$0")/lib.sh"
+
+# check_json FILE 'PYTHON EXPRESSION'...: each holds for the JSON `o`; `step(FILE, n)` is a record of metrics.jsonl.
+check_json() {
+    python3 - "$@" <<'EOF_PYTHON' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+import json, sys
+def step(path, n):
+    found = None
+    for line in open(path):
+        record = json.loads(line)
+        if record["type"] == "step" and record["step"] == n:
+            found = record
+    return found
+def run(path):
+    return json.loads(open(path).readline())
+def rows(ranks):
+    return {r["policy"]: r for r in o["rows"] if r["ranks"] == ranks}
+o = json.load(open(sys.argv[1]))
+for expression in sys.argv[2:]:
+    assert eval(expression), expression
+EOF_PYTHON
+}
+
+# --- plan ---
+
+case_plan_shows_the_step() {
+    make_corpus
+    run plan $tiny --ranks 2
+    expect_ok
+    expect_out "^mesh +2 ranks = dp_replicate 1 x dp_shard 2; rank 0"
+    expect_out "^  layers.0 .. layers.1 \(2 alike\) .*resharded$"
+    expect_out "^  norm\+output .*kept$"
+    expect_out "^  unshard +tok_embeddings +2 "
+    expect_out "^  reduce-scatter "
+    expect_out "memory of the rank at its peak, run "
+    expect_out "^  activations "
+    expect_out "step +[0-9.]+ s"
+    refuse_err .
+    run plan $tiny --ranks 2 --instructions
+    expect_out "^ +0 .* unshard tok_embeddings, sends "
+    expect_out " optimizer norm\+output$"
+}
+
+case_plan_of_one_rank_exchanges_nothing() {
+    make_corpus
+    run plan $tiny --ranks 1 --json
+    expect_ok
+    check_json out 'o["payload_bytes_per_step"] == 0' 'o["collectives"] == []' \
+        'o["units"][0]["after_forward"] == "whole"'
+}
+
+case_plan_json_adds_up() {
+    make_corpus
+    run plan $tiny --ranks 4 --training.global_batch_size=16 --json
+    expect_ok
+    check_json out 'o["payload_bytes_per_step"] == sum(c["count"] * c["payload_bytes"] for c in o["collectives"])' \
+        'sum(u["parameters"] for u in o["units"]) == o["model"]["parameters"]' \
+        'sum(o["memory"]["by_kind"].values()) == o["memory"]["peak_bytes"]' \
+        'max(o["memory"]["timeline"]) <= o["memory"]["peak_bytes"]' \
+        'o["gathers"] == sum(c["count"] for c in o["collectives"] if c["op"] == "unshard")' \
+        'all(c["payload_bytes"] == 3 * c["shard_bytes"] for c in o["collectives"])' \
+        'o["predicted"]["step_s"] >= o["predicted"]["compute_s"] > 0' \
+        'len(o["memory"]["timeline"]) == o["n_instructions"]' 'o["buckets"]' 'o["memory"]["peak_instruction"]'
+}
+
+case_plan_is_what_a_run_counts() {
+    make_corpus
+    for ranks in 1 2 4; do
+        run plan $tiny --ranks $ranks --training.global_batch_size=8 --parallelism.threads_per_rank=1 --json
+        expect_ok
+        mv out plan.json
+        if [ $ranks = 1 ]; then
+            run train $tiny --training.global_batch_size=8 --parallelism.threads_per_rank=1 --overwrite
+        else
+            run_ranks $ranks train $tiny --training.global_batch_size=8 --parallelism.threads_per_rank=1 --overwrite
+        fi
+        expect_ok
+        check_json plan.json 'o["payload_bytes_per_step"] == step("run/metrics.jsonl", 3)["comm_bytes"]' \
+            'o["memory"]["peak_bytes"] == run("run/metrics.jsonl")["memory_predicted_bytes"]'
+    done
+}
+
+case_plan_draws() {
+    make_corpus
+    run plan $tiny --ranks 2 --svg plan.svg
+    expect_ok
+    python3 - <<'EOF' >problem.txt 2>&1 || not_as "plan.svg: $(cat problem.txt)"
+import xml.etree.ElementTree as tree
+root = tree.parse("plan.svg").getroot()
+words = " ".join(t.text or "" for t in root.iter("{http://www.w3.org/2000/svg}text"))
+for word in ("Memory of the rank", "activations", "unshard", "reduce-scatter", "backward", "peak"):
+    assert word in words, word
+EOF
+    run plan $tiny --ranks 2 --svg missing/plan.svg
+    expect_error 3 "missing/plan.svg"
+}
+
+case_plan_wrong_usage() {
+    run plan --ranks 0
+    expect_error 2 "--ranks '0' is not a whole number from 1"
+    run plan --ranks 2 --rank 2
+    expect_error 2 "--rank 2 of 2 ranks"
+    run plan --ranks two
+    expect_error 2 "--ranks 'two'"
+    run plan words
+    expect_error 2 "unexpected argument 'words'"
+    run plan --ranks 3 --training.local_batch_size=4 --training.global_batch_size=8
+    expect_error 2 "not a multiple" "start 1 or 2 ranks"
+}
+
+# --- estimate ---
+
+case_estimate_has_a_row_per_policy() {
+    make_corpus
+    run estimate $tiny --ranks 1,2,4 --training.global_batch_size=8
+    expect_ok
+    for ranks in 1 2 4; do
+        for policy in always default never; do
+            expect_out "^ +$ranks $policy +.* (yes|no)"
+        done
+    done
+    expect_out "not modelled: tensor"
+    refuse_err .
+}
+
+case_estimate_orders_the_policies() {
+    run estimate --config "$TITAN_SOURCE/configs/debug.yaml" --ranks 2 --model.dim=512 --json
+    expect_ok
+    check_json out 'rows(2)["never"]["peak_bytes"] > rows(2)["default"]["peak_bytes"]' \
+        'rows(2)["default"]["peak_bytes"] * 1.01 >= rows(2)["always"]["peak_bytes"]' \
+        'rows(2)["never"]["payload_bytes_per_step"] < rows(2)["default"]["payload_bytes_per_step"]' \
+        'rows(2)["default"]["payload_bytes_per_step"] < rows(2)["always"]["payload_bytes_per_step"]' \
+        'all(sum(r["by_kind"].values()) == r["resident_bytes"] for r in o["rows"])' \
+        'all(r["peak_bytes"] + r["libraries_bytes"] == r["resident_bytes"] for r in o["rows"])'
+}
+
+case_estimate_says_what_fits() {
+    run estimate --config "$TITAN_SOURCE/configs/llama3_8b.yaml" --ranks 8,64 --memory 80GiB --json
+    expect_ok
+    check_json out 'not rows(8)["always"]["fits"]' 'rows(64)["always"]["fits"]' 'not rows(64)["never"]["fits"]'
+    run estimate --config "$TITAN_SOURCE/configs/debug.yaml" --ranks 2 --memory 1MiB
+    expect_ok
+    refuse_out " yes"
+    refuse_out "fastest"
+}
+
+case_estimate_of_the_largest_is_quick() {
+    start=$(date +%s)
+    run estimate --config "$TITAN_SOURCE/configs/llama3_405b.yaml" --ranks 8,64,512 --memory 80GiB
+    expect_ok
+    [ $(($(date +%s) - start)) -lt 20 ] || not_as "expected an answer in about a second"
+    expect_out "405,853,388,800 parameters"
+}
+
+case_estimate_of_ranks_that_do_not_divide_is_a_row() {
+    run estimate --config "$TITAN_SOURCE/configs/debug.yaml" --ranks 2,3
+    expect_ok
+    expect_out "^ +2 default .* yes"
+    expect_out "^ +3 .*global_batch_size 8 is not a multiple"
+}
+
+case_estimate_names_what_is_not_modelled() {
+    run estimate --config "$TITAN_SOURCE/configs/debug.yaml" --ranks 2 --parallelism.tensor_parallel_degree=2
+    expect_ok
+    expect_out "not modelled: parallelism.tensor_parallel_degree=2"
+}
+
+case_estimate_wrong_usage() {
+    run estimate --ranks 2,x
+    expect_error 2 "--ranks '2,x' is not a list"
+    run estimate --ranks ""
+    expect_error 2 "--ranks is empty"
+    run estimate --memory lots
+    expect_error 2 "--memory 'lots' is not a size"
+    run estimate --training.seq_len=0
+    expect_error 2 "seq_len"
+}
+
+# Resident memory of a run of some hundred MiB a rank: within 5 % and 64 MiB of the estimate.
+case_estimate_is_what_a_rank_takes() {
+    make_corpus
+    mid="$tiny --model.dim=512 --model.n_layers=6 --model.n_heads=8 --model.ffn_dim=1536 --training.seq_len=256
+        --training.local_batch_size=2 --parallelism.threads_per_rank=1 --training.steps=2"
+    run estimate $mid --ranks 2 --json
+    expect_ok
+    mv out estimate.json
+    run_ranks 2 train $mid
+    expect_ok
+    check_json estimate.json \
+        'rows(2)["default"]["peak_bytes"] == run("run/metrics.jsonl")["memory_predicted_bytes"]' \
+        'rows(2)["default"]["payload_bytes_per_step"] == step("run/metrics.jsonl", 2)["comm_bytes"]' \
+        'abs(step("run/metrics.jsonl", 2)["memory_gib"] * 2**30 - rows(2)["default"]["resident_bytes"]) < 0.05 * rows(2)["default"]["resident_bytes"] + 64 * 2**20'
+}
+
+# --- tune ---
+
+case_tune_tries_combinations() {
+    make_corpus
+    run_ranks 2 tune $tiny --over reshard,prefetch --steps 1 --rounds 1
+    expect_ok
+    expect_out "^default, prefetch 1 .* yes"
+    expect_out "^never, prefetch 2 .* yes"
+    expect_out "^fastest that fits: --parallelism.fsdp_reshard_after_forward=[a-z]+ --parallelism.fsdp_prefetch=[0-2]$"
+    refuse_file run
+}
+
+case_tune_json() {
+    make_corpus
+    run_ranks 2 tune $tiny --over reshard --steps 2 --rounds 2 --json
+    expect_ok
+    check_json out 'o["ranks"] == 2 and len(o["rows"]) == 3' 'all(r["same_bits"] and r["fits"] for r in o["rows"])' \
+        'all(r["step_s"] > 0 and r["predicted_step_s"] > 0 for r in o["rows"])' \
+        'o["fastest"] in [r["flags"] for r in o["rows"]]'
+    mv out tune.json
+    run plan $tiny --ranks 2 --json
+    check_json out 'o["payload_bytes_per_step"] == json.load(open("tune.json"))["rows"][0]["payload_bytes_per_step"]'
+}
+
+case_tune_says_what_does_not_fit() {
+    make_corpus
+    run tune $tiny --over reshard --steps 1 --rounds 1 --parallelism.memory_limit=100KiB
+    expect_ok
+    expect_out "memory_limit allows 100.00 KiB"
+    expect_out "nothing fits"
+}
+
+case_tune_wrong_usage() {
+    run tune --over speed
+    expect_error 2 "--over 'speed' cannot be varied"
+    run tune --steps 0
+    expect_error 2 "--steps '0'"
+    run_ranks 2 tune --nonsense
+    expect_error 2 "unknown option '--nonsense'"
+}
+
+# --- launch ---
+
+case_launch_prints_the_line() {
+    unset SLURM_JOB_ID
+    run launch -n 1 --print -- train --config 'my run.yaml'
+    expect_ok
+    expect_out "^mpirun (--allow-run-as-root )?-n 1 --map-by slot:PE=[0-9]+ --bind-to core /.*titan train --config 'my run.yaml'$"
+    run launch -n 100000 --print -- train
+    expect_out "^mpirun .*-n 100000 --oversubscribe --bind-to none /.*titan train$"
+    export SLURM_JOB_ID=1 SLURM_JOB_NUM_NODES=2 SLURM_CPUS_ON_NODE=64
+    run launch -n 8 --print -- train
+    expect_out "^srun --mpi=pmix --ntasks=8 --cpus-per-task=16 --cpu-bind=cores /.*titan train$"
+}
+
+case_launch_runs() {
+    unset SLURM_JOB_ID
+    make_corpus
+    run launch -n 2 -- train $tiny
+    expect_ok
+    expect_err "2 ranks x"
+    expect_out "^step: +3 "
+}
+
+case_launch_wrong_usage() {
+    run launch -- train
+    expect_error 2 "-n N is missing"
+    run launch -n 2
+    expect_error 2 "what is to run is missing"
+    run launch -n 2 train
+    expect_error 2 "what is to run"
+    run launch -n none -- train
+    expect_error 2 "--ranks 'none'"
+    PATH=/nowhere run launch -n 2 -- train
+    expect_error 2 "cannot run mpirun"
+}
+
+run_cases
