@@ -85,15 +85,27 @@ out:
     return rc;
 }
 
-static enum tt_reshard reshard_of(const struct tt_config *cfg)
+/*
+ * The policies meet the model and the mesh in the engine, which names the key but does not know where it was set. A flag
+ * says the key already.
+ */
+static int say_where(const struct tt_config *cfg, int rc)
 {
-    const char *word = cfg->parallelism.fsdp_reshard_after_forward.word[0];
+    static const char *const keys[] = {"parallelism.fsdp_wrap_policy", "parallelism.fsdp_reshard_after_forward"};
 
-    if (strcmp(word, "always") == 0 || strcmp(word, "true") == 0)
-        return TT_RESHARD_AFTER_FORWARD_ALWAYS;
-    if (strcmp(word, "never") == 0 || strcmp(word, "false") == 0)
-        return TT_RESHARD_AFTER_FORWARD_NEVER;
-    return TT_RESHARD_AFTER_FORWARD_DEFAULT;
+    for (size_t i = 0; rc == TT_EUSAGE && i < sizeof keys / sizeof *keys; i++) {
+        size_t n = strlen(keys[i]);
+        const char *where = tt_config_where(cfg, keys[i]);
+        char *rest;
+
+        if (strncmp(tt_error_message(), keys[i], n) != 0)
+            continue;
+        rest = tt_strdup(tt_error_message() + n);
+        rc = strstr(where, keys[i]) ? tt_fail(rc, "%s%s", where, rest) : tt_fail(rc, "%s: %s%s", where, keys[i], rest);
+        tt_free(rest);
+        break;
+    }
+    return rc;
 }
 
 /* The cores bound to this rank; when the launcher bound none, a fair part of the host's. */
@@ -136,8 +148,8 @@ static int plan(struct tt_trainer *t)
         [TT_MESH_CP] = (int)cfg->parallelism.context_parallel_degree,
         [TT_MESH_TP] = (int)cfg->parallelism.tensor_parallel_degree,
     };
-    struct tt_engine_options o = {.wrap = cfg->parallelism.fsdp_wrap_policy.word[0],
-                                  .reshard = reshard_of(cfg),
+    struct tt_engine_options o = {.sharding = tt_sharding_of(cfg->parallelism.fsdp_wrap_policy,
+                                                             cfg->parallelism.fsdp_reshard_after_forward),
                                   .prefetch = (int)cfg->parallelism.fsdp_prefetch,
                                   .local_batch = cfg->training.local_batch_size,
                                   .seq_len = cfg->training.seq_len};
@@ -157,7 +169,7 @@ static int plan(struct tt_trainer *t)
         o.validation_batch = cfg->validation.local_batch_size;
         o.validation_seq_len = cfg->validation.seq_len;
     }
-    TT_TRY(tt_engine_new(&o, t->comm, t->comm->rank, &t->engine));
+    TT_TRY(say_where(cfg, tt_engine_new(&o, t->comm, t->comm->rank, &t->engine)));
     if (cfg->debug.check_plan)
         TT_TRY(tt_program_check(tt_engine_program(t->engine)));
     TT_TRY(check_memory(t));

@@ -82,7 +82,7 @@ int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm,
     e->comm = comm;
     e->shard = tt_mesh_group(&e->options.mesh, rank, TT_MESH_DP_SHARD);
     e->replicate = tt_mesh_group(&e->options.mesh, rank, TT_MESH_DP_REPLICATE);
-    TT_TRY(tt_layout_new(options->model, &options->mesh, rank, options->wrap, options->reshard, &e->layout));
+    TT_TRY(tt_layout_new(options->model, &options->mesh, rank, &options->sharding, &e->layout));
     TT_TRY(plan_track(e, TT_GRAPH_TRAIN, options->local_batch, options->seq_len, options->microbatches, &e->train));
     if (options->validation_batch)
         TT_TRY(

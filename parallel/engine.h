@@ -22,8 +22,7 @@
 struct tt_engine_options {
     const struct tt_model *model; /* must outlive the engine */
     struct tt_mesh mesh;
-    const char *wrap; /* row of tt_wrap_rows */
-    enum tt_reshard reshard;
+    struct tt_sharding sharding;
     int prefetch;
     int threads; /* of this rank */
     int64_t local_batch, seq_len;

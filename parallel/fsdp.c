@@ -3,7 +3,11 @@
  * The eager scheduler. A visit is one stay of the computation in a unit: from the first node that reads one of the
  * unit's parameters (in backward: or writes one of their gradients) to the last. A unit has a forward visit and a backward
  * visit per microbatch; the visits of all microbatches, in order of their first node, are the sequence that the prefetch
- * looks ahead in.
+ * looks ahead in. Visits of different units may overlap (a unit that spans the model).
+ *
+ * A unit of which no backward node touches anything is the output's weight alone: the head makes its gradient in forward.
+ * FSDP2 knows no such thing, so the unit gets a backward visit all the same, behind the head and empty: gathered again if
+ * the policy frees it after forward, freed, reduced. Every unit then has two visits, and traffic is one formula.
  */
 #include "parallel/fsdp.h"
 
@@ -17,6 +21,7 @@ struct visit {
     int microbatch;
     bool backward;
     int first, last; /* nodes */
+    bool empty;      /* comes behind node first == last and has no node of its own */
 };
 
 struct walk {
@@ -62,13 +67,19 @@ static int compare_visits(const void *a, const void *b)
     return x->unit < y->unit ? -1 : x->unit > y->unit;
 }
 
+/* The node that makes the token losses, and with them the gradient of the output's weight. */
+static int head_node(const struct tt_graph *graph)
+{
+    return graph->token_loss == TT_NONE ? TT_NONE : graph->values[graph->token_loss].producer;
+}
+
 static int find_visits(struct walk *w, bool with_backward)
 {
     const struct tt_graph *graph = w->fsdp->graph;
     const struct tt_layout *layout = w->fsdp->layout;
 
     for (int u = 0; u < layout->n_units; u++) {
-        struct visit visit[2] = {{u, 0, false, TT_NONE, TT_NONE}, {u, 0, true, TT_NONE, TT_NONE}};
+        struct visit visit[2] = {{.unit = u, .first = TT_NONE}, {.unit = u, .backward = true, .first = TT_NONE}};
 
         for (int n = 0; n < graph->n_nodes; n++) {
             struct visit *v = &visit[graph->nodes[n].backward];
@@ -78,6 +89,10 @@ static int find_visits(struct walk *w, bool with_backward)
             if (v->first == TT_NONE)
                 v->first = n;
             v->last = n;
+        }
+        if (with_backward && visit[1].first == TT_NONE && visit[0].last == head_node(graph)) {
+            visit[1].first = visit[1].last = visit[0].last;
+            visit[1].empty = true;
         }
         if (visit[0].first == TT_NONE || (with_backward && visit[1].first == TT_NONE))
             return tt_fail(TT_EINTERNAL, "nothing in the graph uses unit %s", layout->units[u].name);
@@ -157,7 +172,7 @@ static void walk_microbatch(struct walk *w, int mb, bool with_backward)
     for (int n = 0; n < graph->n_nodes; n++) {
         const struct tt_node *node = &graph->nodes[n];
 
-        for (; w->next < end && w->visits[w->next].first == n; w->next++)
+        for (; w->next < end && w->visits[w->next].first == n && !w->visits[w->next].empty; w->next++)
             begin_visit(w, w->next);
         tt_schedule_add(w->schedule, TT_RUN, mb, n, TT_NONE);
         if (node->out[0] == graph->token_loss)
@@ -165,6 +180,10 @@ static void walk_microbatch(struct walk *w, int mb, bool with_backward)
         for (int v = begin; v < w->next; v++)
             if (w->visits[v].last == n)
                 end_visit(w, v, with_backward);
+        for (; w->next < end && w->visits[w->next].first == n; w->next++) {
+            begin_visit(w, w->next);
+            end_visit(w, w->next, with_backward);
+        }
     }
 }
 

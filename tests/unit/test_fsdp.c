@@ -30,8 +30,8 @@ struct scene {
     struct tt_schedule schedule;
 };
 
-static void scene_make(struct scene *s, bool tied, enum tt_reshard reshard, enum tt_graph_mode mode, int prefetch,
-                       int microbatches)
+static void scene_make_with(struct scene *s, bool tied, const struct tt_sharding *sharding, enum tt_graph_mode mode,
+                            int prefetch, int microbatches)
 {
     const struct tt_model_dims dims = {
         .dim = 8, .n_layers = 2, .n_heads = 2, .n_kv_heads = 1, .ffn_dim = 8, .vocab_size = 16, .tied = tied};
@@ -43,7 +43,7 @@ static void scene_make(struct scene *s, bool tied, enum tt_reshard reshard, enum
     assert_int_equal(tt_mesh_init(degrees, 2, &mesh), 0);
     assert_int_equal(tt_model_new("llama3", "debugmodel", &dims, NULL, &s->model), 0);
     assert_int_equal(tt_model_graph(s->model, mode, 1, 4, &s->graph, mode == TT_GRAPH_TRAIN ? gradients : NULL), 0);
-    assert_int_equal(tt_layout_new(s->model, &mesh, 0, "block", reshard, &s->layout), 0);
+    assert_int_equal(tt_layout_new(s->model, &mesh, 0, sharding, &s->layout), 0);
     {
         struct tt_fsdp fsdp = {s->graph, s->layout, microbatches, prefetch};
 
@@ -51,6 +51,14 @@ static void scene_make(struct scene *s, bool tied, enum tt_reshard reshard, enum
                                                 : tt_fsdp_schedule_forward(&fsdp, &s->schedule),
                          0);
     }
+}
+
+static void scene_make(struct scene *s, bool tied, enum tt_reshard reshard, enum tt_graph_mode mode, int prefetch,
+                       int microbatches)
+{
+    const struct tt_sharding sharding = {.wrap = "block", .reshard = reshard};
+
+    scene_make_with(s, tied, &sharding, mode, prefetch, microbatches);
 }
 
 static void scene_release(struct scene *s)
