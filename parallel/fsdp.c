@@ -117,9 +117,10 @@ static void unshard(struct walk *w, int unit)
     w->ready[unit] = false;
 }
 
-static void reshard(struct walk *w, int unit)
+/* kind: TT_RESHARD or TT_KEEP */
+static void reshard(struct walk *w, enum tt_instr_kind kind, int unit)
 {
-    tt_schedule_add(w->schedule, TT_RESHARD, 0, TT_NONE, unit);
+    tt_schedule_add(w->schedule, kind, 0, TT_NONE, unit);
     w->gathering[unit] = false;
 }
 
@@ -148,14 +149,15 @@ static void wait_for_reduce(struct walk *w)
 static void end_visit(struct walk *w, int at, bool with_backward)
 {
     const struct visit *visit = &w->visits[at];
+    const struct tt_unit *unit = &w->fsdp->layout->units[visit->unit];
 
     if (visit->backward) {
         wait_for_reduce(w); /* one reduce-scatter at a time, which bounds what is in flight */
-        reshard(w, visit->unit);
+        reshard(w, TT_RESHARD, visit->unit);
         tt_schedule_add(w->schedule, TT_REDUCE, visit->microbatch, TT_NONE, visit->unit);
         w->reducing = at;
-    } else if (!with_backward || w->fsdp->layout->units[visit->unit].reshard_after_forward) {
-        reshard(w, visit->unit);
+    } else if (!with_backward || unit->reshard_after_forward) {
+        reshard(w, with_backward && unit->keep_degree ? TT_KEEP : TT_RESHARD, visit->unit);
     }
 }
 
@@ -252,6 +254,14 @@ int64_t tt_fsdp_all_reduce_staging(const struct tt_layout *layout, int64_t shard
     return tt_all_reduce_scratch(layout->replicate_degree, shard_bytes);
 }
 
+/* Every one of n neighbours sends its part, S / n chunks, to the others. */
+static int64_t kept_payload(const struct tt_program *program, const struct tt_instr *instr)
+{
+    int n = program->layout->units[instr->unit].keep_degree;
+
+    return tt_all_gather_payload(n, program->layout->shard_degree / n * tt_instr_shard_bytes(program, instr));
+}
+
 int64_t tt_fsdp_payload_bytes(const struct tt_program *program)
 {
     const struct tt_layout *layout = program->layout;
@@ -262,6 +272,8 @@ int64_t tt_fsdp_payload_bytes(const struct tt_program *program)
 
         if (instr->kind == TT_UNSHARD)
             bytes += tt_all_gather_payload(layout->shard_degree, tt_instr_shard_bytes(program, instr));
+        else if (instr->kind == TT_UNSHARD_KEPT)
+            bytes += kept_payload(program, instr);
         else if (instr->kind == TT_REDUCE)
             bytes += tt_reduce_scatter_payload(layout->shard_degree, tt_instr_shard_bytes(program, instr));
         else if (instr->kind == TT_ALL_REDUCE)

@@ -31,6 +31,7 @@ struct lowering {
     int *unit_grad;            /* microbatch * n_units + unit -> its flat gradient, when there is one shard */
     int *param_shard;          /* unit -> state buffer of its parameter shard */
     int *unsharded;            /* param -> gathered buffer, TT_NONE when resharded */
+    int *kept;                 /* unit -> kept part, TT_NONE when there is none */
     int *begun[COLLECTIVES];   /* unit -> instruction that began its newest collective of each kind */
     int (*level)[MOST_LEVELS]; /* unit -> buffers of partial sums, TT_NONE where empty */
     int *sum;                  /* unit -> finished gradient shard */
@@ -252,15 +253,28 @@ static void unshard_unit(struct lowering *w, int u)
     }
 }
 
-static void lower_unshard(struct lowering *w, const struct tt_instr *from)
+/* From the kept parts where there are any: the schedule need not know. */
+static int lower_unshard(struct lowering *w, const struct tt_instr *from)
 {
-    int n;
+    struct tt_instr unshard = *from;
+    int n, kept = 0;
     const int *units = tt_instr_units(w->program->buckets, from, &n);
 
-    begin_instr(w, from);
+    for (int i = 0; i < n; i++)
+        kept += w->kept[units[i]] != TT_NONE;
+    if (kept && kept < n)
+        return tt_fail(TT_EINTERNAL, "a bucket gathers %d units from kept parts and %d from shards", kept, n - kept);
+    if (kept)
+        unshard.kind = TT_UNSHARD_KEPT;
+    begin_instr(w, &unshard);
     note_begun(w, from, GATHER);
     for (int i = 0; i < n; i++)
         unshard_unit(w, units[i]);
+    for (int i = 0; i < kept; i++) {
+        operand(w, w->kept[units[i]]);
+        w->kept[units[i]] = TT_NONE;
+    }
+    return 0;
 }
 
 static void lower_reshard(struct lowering *w, const struct tt_instr *from)
@@ -272,6 +286,19 @@ static void lower_reshard(struct lowering *w, const struct tt_instr *from)
         operand(w, w->unsharded[unit->params[i].param]);
         w->unsharded[unit->params[i].param] = TT_NONE;
     }
+}
+
+static void lower_keep(struct lowering *w, const struct tt_instr *from)
+{
+    const struct tt_unit *unit = &w->in.layout->units[from->unit];
+    int64_t bytes = 0;
+
+    for (int i = 0; i < unit->n_params; i++)
+        bytes += w->program->buffers[w->unsharded[unit->params[i].param]].bytes;
+    lower_reshard(w, from);
+    w->kept[from->unit] = made_here(w, TT_MEMORY_KEPT, bytes / unit->keep_degree);
+    w->program->buffers[w->kept[from->unit]].unit = from->unit;
+    operand(w, w->kept[from->unit]);
 }
 
 static void lower_reduce(struct lowering *w, const struct tt_instr *from)
@@ -377,9 +404,7 @@ static int lower_instr(struct lowering *w, const struct tt_instr *from)
     case TT_RUN:
         return lower_run(w, from);
     case TT_UNSHARD:
-        if (sharded)
-            lower_unshard(w, from);
-        return 0;
+        return sharded ? lower_unshard(w, from) : 0;
     case TT_WAIT_UNSHARD:
         if (sharded)
             (void)lower_wait(w, from, GATHER);
@@ -387,6 +412,10 @@ static int lower_instr(struct lowering *w, const struct tt_instr *from)
     case TT_RESHARD:
         if (sharded)
             lower_reshard(w, from);
+        return 0;
+    case TT_KEEP:
+        if (sharded)
+            lower_keep(w, from);
         return 0;
     case TT_REDUCE:
         if (sharded)
@@ -450,6 +479,7 @@ static void prepare(struct lowering *w)
     w->unit_grad = filled((size_t)w->in.microbatches * n_units);
     w->param_shard = filled(n_units);
     w->unsharded = filled(n_params);
+    w->kept = filled(n_units);
     for (int k = 0; k < COLLECTIVES; k++)
         w->begun[k] = filled(n_units);
     w->sum = filled(n_units);
@@ -467,6 +497,7 @@ static void release(struct lowering *w)
     tt_free(w->unit_grad);
     tt_free(w->param_shard);
     tt_free(w->unsharded);
+    tt_free(w->kept);
     for (int k = 0; k < COLLECTIVES; k++)
         tt_free(w->begun[k]);
     tt_free(w->sum);

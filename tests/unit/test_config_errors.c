@@ -197,8 +197,6 @@ static void values_not_built_yet_say_so(void **state)
 {
     static const char *const flags[] = {"parallelism.fsdp_engine=simple_fsdp",
                                         "training.gradient_sync=auto",
-                                        "parallelism.fsdp_reshard_after_forward=4",
-                                        "parallelism.fsdp_reshard_after_forward=[layers.0]",
                                         "training.init=layerwise",
                                         "activation_checkpoint.mode=selective",
                                         "training.mixed_precision_param=bfloat16",
