@@ -152,10 +152,15 @@ static void end_visit(struct walk *w, int at, bool with_backward)
     const struct tt_unit *unit = &w->fsdp->layout->units[visit->unit];
 
     if (visit->backward) {
-        wait_for_reduce(w); /* one reduce-scatter at a time, which bounds what is in flight */
+        bool reduces = !w->fsdp->reduce_last || visit->microbatch == w->fsdp->microbatches - 1;
+
+        if (reduces)
+            wait_for_reduce(w); /* one reduce-scatter at a time, which bounds what is in flight */
         reshard(w, TT_RESHARD, visit->unit);
-        tt_schedule_add(w->schedule, TT_REDUCE, visit->microbatch, TT_NONE, visit->unit);
-        w->reducing = at;
+        if (reduces) {
+            tt_schedule_add(w->schedule, TT_REDUCE, visit->microbatch, TT_NONE, visit->unit);
+            w->reducing = at;
+        }
     } else if (!with_backward || unit->reshard_after_forward) {
         reshard(w, with_backward && unit->keep_degree ? TT_KEEP : TT_RESHARD, visit->unit);
     }

@@ -14,7 +14,7 @@ struct tt_transfers {
     struct tt_state *state;
     struct tt_executor *executor;
     const struct tt_group *shard, *replicate;
-    struct tt_group neighbours; /* that keep a unit between them; part of shard, n 0 when no unit is kept */
+    struct tt_group neighbours;      /* that keep a unit between them; part of shard, n 0 when no unit is kept */
     struct tt_collective **of_instr; /* per instruction, NULL where nothing is exchanged */
     struct tt_segment *segments;     /* while building: group size * parameters of the model */
     struct tt_segment *flat;         /* while building: one per unit */
@@ -80,9 +80,10 @@ static int new_collective(struct tt_transfers *t, int i)
                                  flat_shards(t, i, units, n, t->state->param, TT_NONE, 1),
                                  members(t, i, units, n, t->shard->n), &t->of_instr[i]);
     case TT_UNSHARD_KEPT:
-        return tt_all_gather_new(t->comm, &t->neighbours, tag_of(instr),
-                                 flat_shards(t, i, units, n, NULL, instr->n_operands - n, t->shard->n / t->neighbours.n),
-                                 members(t, i, units, n, t->neighbours.n), &t->of_instr[i]);
+        return tt_all_gather_new(
+            t->comm, &t->neighbours, tag_of(instr),
+            flat_shards(t, i, units, n, NULL, instr->n_operands - n, t->shard->n / t->neighbours.n),
+            members(t, i, units, n, t->neighbours.n), &t->of_instr[i]);
     case TT_REDUCE:
         return tt_reduce_scatter_new(t->comm, t->shard, tag_of(instr), members(t, i, units, n, t->shard->n),
                                      flat_shards(t, i, units, n, NULL, staging - n, 1),
@@ -159,9 +160,13 @@ int tt_transfers_new(struct tt_comm *comm, const struct tt_group *shard, const s
     const struct tt_exchange exchange = {t, begin, wait, progress, sum};
     int rc = 0;
 
-    *t = (struct tt_transfers){
-        .comm = comm, .program = program, .state = state, .executor = executor, .shard = shard, .replicate = replicate,
-        .neighbours = neighbours_of(program->layout, shard)};
+    *t = (struct tt_transfers){.comm = comm,
+                               .program = program,
+                               .state = state,
+                               .executor = executor,
+                               .shard = shard,
+                               .replicate = replicate,
+                               .neighbours = neighbours_of(program->layout, shard)};
     t->of_instr = tt_calloc((size_t)program->n_instrs, sizeof(struct tt_collective *));
     t->segments = tt_calloc((size_t)shard->n * (size_t)program->layout->n_params, sizeof *t->segments);
     t->flat = tt_calloc((size_t)program->layout->n_units, sizeof *t->flat);

@@ -5,7 +5,8 @@
  * One walk over the schedule. A value gets its buffer where it is produced; an output takes over the memory of an input
  * when the op's row allows it and nobody reads that input later. Reading a buffer extends its life to the reader. What a
  * collective touches lives until its wait. Gradients of parameters are keyed by (microbatch, parameter), not by SSA value:
- * every contribution accumulates in one place.
+ * every contribution accumulates in one place. When the graph carries gradients from one microbatch to the next, all of
+ * them have that one place, and what is reduced behind the last is the only leaf of the tree.
  *
  * The gradient sum over microbatches is a balanced binary tree, kept as a binary counter: level l holds the sum of 2^l
  * neighbouring microbatches. Microbatch a closes as many levels as a has trailing one bits; the last one closes all.
@@ -112,14 +113,20 @@ static int param_buffer(struct lowering *w, int value)
     return w->unsharded[param];
 }
 
+/* The first of the microbatches that share their gradients with mb. */
+static int64_t grad_owner(const struct lowering *w, int mb)
+{
+    return w->in.graph->carries ? 0 : mb;
+}
+
 /* Where microbatch mb's whole gradient of a parameter is written. */
 static int grad_buffer(struct lowering *w, int mb, int param)
 {
     const struct tt_layout *layout = w->in.layout;
     const struct tt_unit_param *place = tt_layout_param(layout, param);
-    int *slot = &w->grad_buffer[(int64_t)mb * layout->n_params + param];
+    int *slot = &w->grad_buffer[grad_owner(w, mb) * layout->n_params + param];
     int unit = layout->unit_of[param];
-    int *flat = &w->unit_grad[mb * layout->n_units + unit];
+    int *flat = &w->unit_grad[grad_owner(w, mb) * layout->n_units + unit];
 
     if (*slot != TT_NONE)
         return *slot;
@@ -158,7 +165,7 @@ static int overwritable_input(const struct lowering *w, int node, int k)
     int i = tt_op_row(n->op)->alias[k] - 1, uses = 0;
     const struct tt_value *in, *out = &graph->values[n->out[k]];
 
-    if (i < 0 || n->in[i] == TT_NONE || w->last_reader[n->in[i]] != node)
+    if (i < 0 || i >= n->n_in || n->in[i] == TT_NONE || w->last_reader[n->in[i]] != node)
         return TT_NONE;
     in = &graph->values[n->in[i]];
     for (int j = 0; j < n->n_in; j++)
@@ -193,6 +200,13 @@ static int output_buffer(struct lowering *w, int mb, int node, int k)
 
 /* --- one instruction of the schedule --- */
 
+/* The sum of the microbatches before this one, where there are none. */
+static bool is_first_carry(const struct lowering *w, int mb, int value)
+{
+    return mb == 0 && w->in.graph->values[value].kind == TT_VALUE_PARAM_GRAD &&
+           w->in.graph->values[value].producer == TT_NONE;
+}
+
 static int lower_run(struct lowering *w, const struct tt_instr *from)
 {
     const struct tt_graph *graph = w->in.graph;
@@ -202,9 +216,10 @@ static int lower_run(struct lowering *w, const struct tt_instr *from)
 
     begin_instr(w, from);
     for (int i = 0; i < node->n_in; i++) {
-        int buffer = node->in[i] == TT_NONE ? TT_NONE : input_buffer(w, from->microbatch, node->in[i]);
+        bool absent = node->in[i] == TT_NONE || is_first_carry(w, from->microbatch, node->in[i]);
+        int buffer = absent ? TT_NONE : input_buffer(w, from->microbatch, node->in[i]);
 
-        if (buffer == TT_NONE && node->in[i] != TT_NONE)
+        if (buffer == TT_NONE && !absent)
             return tt_fail(TT_EINTERNAL, "the schedule runs %s on '%s' before it is there", row->name,
                            graph->values[node->in[i]].name);
         operand(w, buffer);
@@ -369,7 +384,7 @@ static void lower_wait_reduce(struct lowering *w, const struct tt_instr *from)
     for (int i = 0; i < n; i++)
         add_leaf(w, from->microbatch, units[i],
                  w->sharded ? w->program->operands[results + i]
-                            : w->unit_grad[from->microbatch * w->in.layout->n_units + units[i]]);
+                            : w->unit_grad[grad_owner(w, from->microbatch) * w->in.layout->n_units + units[i]]);
 }
 
 static void lower_all_reduce(struct lowering *w, const struct tt_instr *from)

@@ -39,6 +39,7 @@ int train_job_options(const struct train_job *job, struct tt_engine_options *ret
                                                .reshard = job->reshard,
                                                .keep = job->keep,
                                                .reshard_part = job->reshard_part},
+                                  .reduce_last = job->last_microbatch,
                                   .prefetch = job->prefetch,
                                   .threads = job->threads,
                                   .local_batch = job->local_batch,

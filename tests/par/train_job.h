@@ -20,6 +20,7 @@ struct train_job {
     const char *wrap;                    /* NULL: block */
     struct tt_words wrap_patterns, keep; /* n 0: none; see struct tt_sharding */
     int reshard_part;
+    bool last_microbatch; /* gradient_sync; else every_microbatch */
     int prefetch, threads;
     int64_t local_batch, global_batch, seq_len;
     int steps;

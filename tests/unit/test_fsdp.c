@@ -45,7 +45,8 @@ static void scene_make_with(struct scene *s, bool tied, const struct tt_sharding
     assert_int_equal(tt_model_graph(s->model, mode, 1, 4, &s->graph, mode == TT_GRAPH_TRAIN ? gradients : NULL), 0);
     assert_int_equal(tt_layout_new(s->model, &mesh, 0, sharding, &s->layout), 0);
     {
-        struct tt_fsdp fsdp = {s->graph, s->layout, microbatches, prefetch};
+        struct tt_fsdp fsdp = {
+            .graph = s->graph, .layout = s->layout, .microbatches = microbatches, .prefetch = prefetch};
 
         assert_int_equal(mode == TT_GRAPH_TRAIN ? tt_fsdp_schedule_step(&fsdp, &s->schedule)
                                                 : tt_fsdp_schedule_forward(&fsdp, &s->schedule),
@@ -290,7 +291,7 @@ static void a_unit_without_backward_is_an_error(void **state)
 
     (void)state;
     scene_make(&s, false, DEFAULT, TT_GRAPH_VALIDATE, 1, 1);
-    fsdp = (struct tt_fsdp){s.graph, s.layout, 1, 1};
+    fsdp = (struct tt_fsdp){.graph = s.graph, .layout = s.layout, .microbatches = 1, .prefetch = 1};
     assert_int_equal(tt_fsdp_schedule_step(&fsdp, &schedule), TT_EINTERNAL);
     assert_non_null(strstr(tt_error_message(), "nothing in the graph uses unit tok_embeddings"));
     tt_schedule_release(&schedule);
