@@ -247,6 +247,29 @@ bool tt_trainer_can_resume(const struct tt_trainer *t)
     return any;
 }
 
+/* The keys whose values differ from those that the checkpoint was made with: {"training.steps": [60, 90], …}. */
+static json_t *changed_keys(const struct tt_trainer *t, const json_t *before)
+{
+    json_t *now = tt_config_to_json(t->cfg, false), *changed = json_object(), *section, *value;
+    const char *section_name, *key;
+
+    json_object_foreach(now, section_name, section)
+    {
+        json_object_foreach(section, key, value)
+        {
+            json_t *old = json_object_get(json_object_get(before, section_name), key);
+            char path[256];
+
+            if (json_equal(old, value))
+                continue;
+            (void)snprintf(path, sizeof path, "%s.%s", section_name, key);
+            (void)json_object_set_new(changed, path, json_pack("[O?, O]", old, value));
+        }
+    }
+    json_decref(now);
+    return changed;
+}
+
 /* The run's own newest good step, if there is one. */
 static int resume(struct tt_trainer *t, struct view *v, const char *folder, bool *ret_resumed)
 {
@@ -262,6 +285,7 @@ static int resume(struct tt_trainer *t, struct view *v, const char *folder, bool
         rc = restore_progress(t, meta, skip);
         TT_TRY(tt_comm_agree(t->comm, rc));
         t->resumed_from = step;
+        t->changed = changed_keys(t, json_object_get(meta, "config"));
         (void)snprintf(t->weights_from, sizeof t->weights_from, "step-%" PRId64 " of %s", step, folder);
     }
 out:

@@ -264,6 +264,8 @@ static json_t *run_record(const struct tt_trainer *t)
     (void)json_object_set_new(o, "memory_predicted_bytes", json_integer(t->memory.total));
     if (t->resumed_from >= 0)
         (void)json_object_set_new(o, "resumed_from", json_integer(t->resumed_from));
+    if (t->changed)
+        (void)json_object_set(o, "changed", t->changed);
     (void)json_object_set_new(o, "config", tt_config_to_json(t->cfg, false));
     return o;
 }
@@ -339,6 +341,7 @@ void tt_trainer_close(struct tt_trainer *t, int code)
         tt_metrics_record(&t->metrics, end);
         (void)fclose(t->metrics.jsonl);
     }
+    json_decref(t->changed);
     tt_ckpt_store_close(t->store);
     tt_train_data_release(&t->data);
     tt_train_data_release(&t->validation);

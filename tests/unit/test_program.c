@@ -173,17 +173,32 @@ static void run_node(struct machine *m, const struct tt_instr *instr)
         must_hold(m, scratch, "scratch");
 }
 
+/* The parameters of the units of a collective, in the order of its operands; ret_n of them, valid until the next call. */
+static const int *params_of(const struct machine *m, const struct tt_instr *instr, int *ret_n)
+{
+    static int params[64];
+    int n_units, n = 0;
+    const int *units = tt_instr_units(m->p->buckets, instr, &n_units);
+
+    for (int u = 0; u < n_units; u++)
+        for (int i = 0; i < m->p->layout->units[units[u]].n_params; i++)
+            params[n++] = m->p->layout->units[units[u]].params[i].param;
+    *ret_n = n;
+    return params;
+}
+
 /* Parameters arrive in place; until the wait nobody may read or write them. */
 static void unshard(struct machine *m, const struct tt_instr *instr, bool wait)
 {
-    const struct tt_unit *unit = &m->p->layout->units[instr->unit];
+    int n;
+    const int *params = params_of(m, instr, &n);
 
-    assert_int_equal(instr->n_operands, unit->n_params);
-    for (int i = 0; i < unit->n_params; i++) {
+    assert_int_equal(instr->n_operands, n);
+    for (int i = 0; i < n; i++) {
         char gathered[NAME_BYTES], under_way[NAME_BYTES];
 
-        (void)snprintf(gathered, sizeof gathered, "parameter %d", unit->params[i].param);
-        (void)snprintf(under_way, sizeof under_way, "parameter %d on its way", unit->params[i].param);
+        (void)snprintf(gathered, sizeof gathered, "parameter %d", params[i]);
+        (void)snprintf(under_way, sizeof under_way, "parameter %d on its way", params[i]);
         if (wait)
             must_hold(m, operand(m, i), under_way);
         put(m, operand(m, i), wait ? gathered : under_way);
@@ -205,10 +220,11 @@ static void reshard(struct machine *m, const struct tt_instr *instr)
 
 static void reduce(struct machine *m, const struct tt_instr *instr)
 {
-    const struct tt_unit *unit = &m->p->layout->units[instr->unit];
+    int n;
+    const int *params = params_of(m, instr, &n);
 
-    for (int i = 0; i < unit->n_params; i++)
-        must_hold(m, operand(m, i), gradient_name(m->p, unit->params[i].param, instr->microbatch));
+    for (int i = 0; i < n; i++)
+        must_hold(m, operand(m, i), gradient_name(m->p, params[i], instr->microbatch));
     for (int i = 0; i < instr->n_operands; i++)
         put(m, operand(m, i), "reducing");
     for (int i = 0; i < instr->n_operands; i++)
@@ -219,12 +235,17 @@ static void reduce(struct machine *m, const struct tt_instr *instr)
 static void wait_reduce(struct machine *m, const struct tt_instr *instr)
 {
     char leaf[NAME_BYTES];
+    int n, n_units;
 
+    (void)params_of(m, instr, &n);
+    (void)tt_instr_units(m->p->buckets, instr, &n_units);
+    assert_int_equal(instr->n_operands, n + n_units + 1);
     for (int i = 0; i < instr->n_operands; i++)
         if (operand(m, i) != TT_NONE)
             must_hold(m, operand(m, i), "reducing");
     (void)snprintf(leaf, sizeof leaf, "%d", instr->microbatch);
-    put(m, operand(m, m->p->layout->units[instr->unit].n_params), leaf);
+    for (int u = 0; u < n_units; u++)
+        put(m, operand(m, n + u), leaf);
 }
 
 /* With one shard a leaf is what the nodes wrote: all gradients of the unit, side by side. */
@@ -266,20 +287,26 @@ static void fold(struct machine *m, const struct tt_instr *instr)
 static void all_reduce(struct machine *m, const struct tt_instr *instr, bool wait)
 {
     char name[NAME_BYTES];
-    const char *found = sum_name(m, operand(m, 0), instr->unit);
+    int n, staging;
+    const int *units = tt_instr_units(m->p->buckets, instr, &n);
 
-    if (!wait) {
-        (void)snprintf(name, sizeof name, "on its way %.100s", found ? found : "nothing");
-    } else {
-        if (!found || strncmp(found, "on its way ", 11) != 0)
-            fault(m, "a sum over replicas", "on its way", found);
-        (void)snprintf(name, sizeof name, "%.100s over replicas", found + 11);
-        if (operand(m, 1) != TT_NONE)
-            must_hold(m, operand(m, 1), "staging");
+    staging = operand(m, n);
+    if (wait && staging != TT_NONE)
+        must_hold(m, staging, "staging");
+    for (int u = 0; u < n; u++) {
+        const char *found = sum_name(m, operand(m, u), units[u]);
+
+        if (!wait) {
+            (void)snprintf(name, sizeof name, "on its way %.100s", found ? found : "nothing");
+        } else {
+            if (!found || strncmp(found, "on its way ", 11) != 0)
+                fault(m, "a sum over replicas", "on its way", found);
+            (void)snprintf(name, sizeof name, "%.100s over replicas", found + 11);
+        }
+        put(m, operand(m, u), name);
     }
-    put(m, operand(m, 0), name);
     if (!wait)
-        put(m, operand(m, 1), "staging");
+        put(m, staging, "staging");
 }
 
 static void step(struct machine *m, const char *wanted_sum)
@@ -437,6 +464,52 @@ static void every_read_finds_what_was_written(void **state)
                     }
 }
 
+/*
+ * Buckets, as no eager schedule has them: all units gathered by one collective, and, after the backward of each
+ * microbatch, reduced by one; then one all-reduce.
+ */
+static void buckets_move_several_units_at_once(void **state)
+{
+    (void)state;
+    for (int shards = 1; shards <= 3; shards++) {
+        struct planned made = make(&(struct plan){shards, 2, 3, 1, DEFAULT, false});
+        const struct tt_graph *graph = made.program->graph;
+        struct tt_lowering lowering = {.graph = graph,
+                                       .layout = made.program->layout,
+                                       .microbatches = 3,
+                                       .threads = 1,
+                                       .reduce_staging = tt_fsdp_reduce_staging,
+                                       .all_reduce_staging = tt_fsdp_all_reduce_staging};
+        static const int units[] = {2, 0, 3, 1};
+        struct tt_schedule schedule = {0};
+        struct tt_program *program = NULL;
+        int all = tt_schedule_bucket(&schedule, units, 4);
+
+        assert_int_equal(lowering.layout->n_units, 4);
+        tt_schedule_add_bucket(&schedule, TT_UNSHARD, 0, all);
+        tt_schedule_add_bucket(&schedule, TT_WAIT_UNSHARD, 0, all);
+        for (int mb = 0; mb < 3; mb++) {
+            for (int n = 0; n < graph->n_nodes; n++)
+                tt_schedule_add(&schedule, TT_RUN, mb, n, TT_NONE);
+            tt_schedule_add_bucket(&schedule, TT_REDUCE, mb, all);
+            tt_schedule_add_bucket(&schedule, TT_WAIT_REDUCE, mb, all);
+        }
+        tt_schedule_add_bucket(&schedule, TT_ALL_REDUCE, 0, all);
+        tt_schedule_add_bucket(&schedule, TT_WAIT_ALL_REDUCE, 0, all);
+        for (int u = 0; u < 4; u++)
+            tt_schedule_add(&schedule, TT_NORM, 0, TT_NONE, u);
+        tt_schedule_add(&schedule, TT_CLIP, 0, TT_NONE, TT_NONE);
+        for (int u = 0; u < 4; u++)
+            tt_schedule_add(&schedule, TT_OPTIMIZER, 0, TT_NONE, u);
+        assert_int_equal(tt_program_new(&lowering, &schedule, &program), 0);
+        assert_int_equal(tt_program_check(program), 0);
+        execute(program, "((0+1)+2) over replicas");
+        tt_program_free(program);
+        tt_schedule_release(&schedule);
+        release(&made);
+    }
+}
+
 static void one_rank_exchanges_nothing(void **state)
 {
     struct planned made = make(&(struct plan){1, 1, 2, 1, ALWAYS, false});
@@ -545,11 +618,9 @@ static void a_node_before_its_input_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_summed_as_a_balanced_tree),
-        cmocka_unit_test(every_read_finds_what_was_written),
-        cmocka_unit_test(one_rank_exchanges_nothing),
-        cmocka_unit_test(memory_at_an_instruction_adds_up),
-        cmocka_unit_test(the_check_sees_damage),
+        cmocka_unit_test(gradients_are_summed_as_a_balanced_tree), cmocka_unit_test(every_read_finds_what_was_written),
+        cmocka_unit_test(buckets_move_several_units_at_once),      cmocka_unit_test(one_rank_exchanges_nothing),
+        cmocka_unit_test(memory_at_an_instruction_adds_up),        cmocka_unit_test(the_check_sees_damage),
         cmocka_unit_test(a_node_before_its_input_is_an_error),
     };
 
