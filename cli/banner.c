@@ -21,8 +21,8 @@ bool tt_trainer_layout_exact(const struct tt_trainer *t)
     int64_t shards = t->mesh.size[TT_MESH_DP_SHARD], replicas = t->mesh.size[TT_MESH_DP_REPLICATE];
 
     return t->cfg->parallelism.reduction_order == TT_ORDER_TREE &&
-           t->cfg->training.gradient_sync == TT_SYNC_EVERY_MICROBATCH && is_power_of_two(shards) &&
-           (replicas == 1 || is_power_of_two(t->microbatches * shards));
+           (t->cfg->training.gradient_sync == TT_SYNC_EVERY_MICROBATCH || t->microbatches == 1) &&
+           is_power_of_two(shards) && (replicas == 1 || is_power_of_two(t->microbatches * shards));
 }
 
 /* A first guess: compute at the measured peak or at memory speed, whichever is slower, op by op; transfers on top. */

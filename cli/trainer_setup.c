@@ -121,14 +121,17 @@ static int threads_of(const struct tt_trainer *t)
     return cores < 1 ? 1 : cores;
 }
 
-static int check_memory(struct tt_trainer *t)
+static int64_t memory_limit(const struct tt_trainer *t)
+{
+    int64_t limit = t->cfg->parallelism.memory_limit;
+
+    return limit == TT_NULL_INT ? (int64_t)(0.9 * tt_metrics_machine_bytes() / t->local_size) : limit;
+}
+
+static int check_memory(const struct tt_trainer *t)
 {
     char need[32], limit[32];
 
-    t->memory_limit = t->cfg->parallelism.memory_limit;
-    if (t->memory_limit == TT_NULL_INT)
-        t->memory_limit = (int64_t)(0.9 * tt_metrics_machine_bytes() / t->local_size);
-    t->memory = tt_engine_memory(t->engine);
     if (t->memory.total <= t->memory_limit)
         return 0;
     return tt_fail(TT_EFIT,
@@ -138,7 +141,8 @@ static int check_memory(struct tt_trainer *t)
                    tt_text_bytes(limit, sizeof limit, (double)t->memory_limit));
 }
 
-static int plan(struct tt_trainer *t)
+/* Mesh, model and all options of the engine but the gradient sync. */
+static int prepare(struct tt_trainer *t, struct tt_engine_options *ret_options)
 {
     struct tt_config *cfg = t->cfg;
     const int degrees[TT_MESH_DIMS] = {
@@ -169,10 +173,45 @@ static int plan(struct tt_trainer *t)
         o.validation_batch = cfg->validation.local_batch_size;
         o.validation_seq_len = cfg->validation.seq_len;
     }
-    TT_TRY(say_where(cfg, tt_engine_new(&o, t->comm, t->comm->rank, &t->engine)));
-    if (cfg->debug.check_plan)
+    *ret_options = o;
+out:
+    return rc;
+}
+
+static int make_engine(struct tt_trainer *t, const struct tt_engine_options *options)
+{
+    int rc = 0;
+
+    tt_engine_free(t->engine);
+    t->engine = NULL;
+    TT_TRY(say_where(t->cfg, tt_engine_new(options, t->comm, t->comm->rank, &t->engine)));
+    if (t->cfg->debug.check_plan)
         TT_TRY(tt_program_check(tt_engine_program(t->engine)));
-    TT_TRY(check_memory(t));
+    t->memory_limit = memory_limit(t);
+    t->memory = tt_engine_memory(t->engine);
+out:
+    return rc;
+}
+
+/* The engine with the gradient sync that fits; afterwards the configuration says which it is. Collective. */
+static int plan(struct tt_trainer *t, struct tt_engine_options *options)
+{
+    bool is_auto = t->cfg->training.gradient_sync == TT_SYNC_AUTO;
+    enum tt_sync_choice sync = TT_SYNC_EVERY_MICROBATCH;
+    double too_large;
+    int rc = 0;
+
+    TT_TRY(tt_trainer_sync_first_choice(t, &sync));
+    options->reduce_last = sync == TT_SYNC_LAST_MICROBATCH;
+    TT_TRY(tt_comm_agree(t->comm, make_engine(t, options)));
+    too_large = t->memory.total > t->memory_limit;
+    TT_TRY(tt_comm_max_f64(t->comm, &too_large, 1));
+    if (is_auto && options->reduce_last && too_large > 0.0) {
+        options->reduce_last = false;
+        TT_TRY(tt_comm_agree(t->comm, make_engine(t, options)));
+    }
+    t->cfg->training.gradient_sync = options->reduce_last ? TT_SYNC_LAST_MICROBATCH : TT_SYNC_EVERY_MICROBATCH;
+    TT_TRY(tt_comm_agree(t->comm, check_memory(t)));
 out:
     return rc;
 }
@@ -181,6 +220,7 @@ int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt
                     struct tt_trainer **ret_trainer)
 {
     struct tt_trainer *t = tt_calloc(1, sizeof *t);
+    struct tt_engine_options engine_options;
     int rc = 0;
 
     *t = (struct tt_trainer){.cfg = cfg, .comm = comm, .options = *options, .resumed_from = -1, .lock = -1};
@@ -188,8 +228,8 @@ int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt
     comm->waiting_for = "setup";
     TT_TRY(tt_comm_node(comm, &t->local_rank, &t->local_size));
     t->threads = threads_of(t);
-    rc = plan(t);
-    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_comm_agree(comm, prepare(t, &engine_options)));
+    TT_TRY(plan(t, &engine_options));
     *ret_trainer = t;
     t = NULL;
 out:
