@@ -152,11 +152,11 @@ static int prepare(struct tt_trainer *t, struct tt_engine_options *ret_options)
         [TT_MESH_CP] = (int)cfg->parallelism.context_parallel_degree,
         [TT_MESH_TP] = (int)cfg->parallelism.tensor_parallel_degree,
     };
-    struct tt_engine_options o = {.sharding = tt_sharding_of(cfg->parallelism.fsdp_wrap_policy,
-                                                             cfg->parallelism.fsdp_reshard_after_forward),
-                                  .prefetch = (int)cfg->parallelism.fsdp_prefetch,
-                                  .local_batch = cfg->training.local_batch_size,
-                                  .seq_len = cfg->training.seq_len};
+    struct tt_engine_options o = {
+        .sharding = tt_sharding_of(cfg->parallelism.fsdp_wrap_policy, cfg->parallelism.fsdp_reshard_after_forward),
+        .prefetch = (int)cfg->parallelism.fsdp_prefetch,
+        .local_batch = cfg->training.local_batch_size,
+        .seq_len = cfg->training.seq_len};
     int rc = 0;
 
     TT_TRY(tt_mesh_init(degrees, t->comm->size, &t->mesh));

@@ -25,13 +25,11 @@ static int carry_into(struct tt_graph *graph, int node, int k)
     if (!accumulate_input(&graph->nodes[node], k, &input))
         return tt_fail(TT_EINTERNAL, "op %s cannot add to an earlier gradient of '%s'",
                        tt_op_row(graph->nodes[node].op)->name, out->name);
-    if (input < graph->nodes[node].n_in && graph->nodes[node].in[input] != TT_NONE)
+    if (graph->nodes[node].in[input] != TT_NONE)
         return 0; /* a later contribution: it adds to the first */
     for (int v = 0; v < graph->n_values; v++)
         if (graph->values[v].kind == TT_VALUE_PARAM && graph->values[v].param == out->param)
             of = v;
-    while (graph->nodes[node].n_in <= input)
-        graph->nodes[node].in[graph->nodes[node].n_in++] = TT_NONE;
     graph->nodes[node].in[input] = tt_graph_grad_value(graph, of);
     return 0;
 }

@@ -4,7 +4,7 @@
  *   in   x (N, D), w (V, D), labels (B, T) I32 in [0, V) or TT_LABEL_IGNORED      out  token_loss (N)
  *
  * HEAD_LOSS_GRAD: the same, and the gradients of sum(token_loss) * inv_valid_tokens in the same pass.
- *   in   acc (V, D) or none besides
+ *   in   the same, acc (V, D) or none
  *   out  token_loss (N), dx (N, D), may take x's memory, dw (V, D) = [acc +] the gradient, may take acc's memory
  *
  * Logits exist for CHUNK tokens at a time, in scratch; they turn into their own gradient in place and are never made
@@ -56,9 +56,8 @@ static int check(const struct tt_graph *graph, const struct tt_node *node)
     const struct tt_value *x = &graph->values[node->in[0]], *w = &graph->values[node->in[1]];
     const struct tt_value *labels = &graph->values[node->in[2]];
 
-    if ((node->n_in == 3 || (node->op == TT_OP_HEAD_LOSS_GRAD && node->n_in == 4)) &&
-        tt_value_width(x) == tt_value_width(w) && labels->dtype == TT_I32 &&
-        tt_value_elements(labels) == tt_value_rows(x) &&
+    if (node->n_in == (node->op == TT_OP_HEAD_LOSS_GRAD ? 4 : 3) && tt_value_width(x) == tt_value_width(w) &&
+        labels->dtype == TT_I32 && tt_value_elements(labels) == tt_value_rows(x) &&
         tt_op_acc_fits(graph, node, 3, tt_value_rows(w), tt_value_width(w)))
         return 0;
     return tt_op_mismatch(graph, node, "x (N, D), w (V, D), labels (B, T) I32[, acc (V, D)]");

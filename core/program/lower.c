@@ -165,7 +165,7 @@ static int overwritable_input(const struct lowering *w, int node, int k)
     int i = tt_op_row(n->op)->alias[k] - 1, uses = 0;
     const struct tt_value *in, *out = &graph->values[n->out[k]];
 
-    if (i < 0 || i >= n->n_in || n->in[i] == TT_NONE || w->last_reader[n->in[i]] != node)
+    if (i < 0 || n->in[i] == TT_NONE || w->last_reader[n->in[i]] != node)
         return TT_NONE;
     in = &graph->values[n->in[i]];
     for (int j = 0; j < n->n_in; j++)
