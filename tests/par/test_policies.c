@@ -385,6 +385,28 @@ static void deferred_reduction_has_one_order(void **state)
     train_result_release(&every);
 }
 
+/* m = (j S + i) A + a when deferred, (j A + a) S + i when not. */
+static void neighbours_in_the_sum_are_neighbours_in_the_data(void **state)
+{
+    const struct policies p = {&wraps[0], &reshards[0]};
+    struct train_job job = job_of(world.odd, 24, 8, 2, p);
+    struct tt_engine_options options;
+
+    (void)state;
+    for (int deferred = 0; deferred <= 1; deferred++)
+        for (int rank = 0; rank < 8; rank++) {
+            struct tt_engine *engine = NULL;
+            int j = rank / 4, i = rank % 4;
+
+            job.last_microbatch = deferred;
+            assert_int_equal(check(train_job_options(&job, &options)), 0);
+            assert_int_equal(check(tt_engine_new(&options, NULL, rank, &engine)), 0);
+            for (int a = 0; a < 3; a++)
+                assert_int_equal(tt_engine_microbatch(engine, a), deferred ? (j * 4 + i) * 3 + a : (j * 3 + a) * 4 + i);
+            tt_engine_free(engine);
+        }
+}
+
 /* --- memory --- */
 
 static int64_t memory_of(struct policies p, int ranks, int64_t global_batch, bool last_microbatch)
@@ -474,6 +496,7 @@ int main(void)
         cmocka_unit_test(deferred_reduction_is_close_on_every_layout),
         cmocka_unit_test(one_microbatch_has_nothing_to_defer),
         cmocka_unit_test(deferred_reduction_has_one_order),
+        cmocka_unit_test(neighbours_in_the_sum_are_neighbours_in_the_data),
         cmocka_unit_test(policies_order_the_memory),
         cmocka_unit_test(bad_policies_are_refused),
     };

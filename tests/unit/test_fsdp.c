@@ -30,7 +30,7 @@ struct scene {
     struct tt_schedule schedule;
 };
 
-/* Of last_microbatch in a scene's microbatches: one reduction a step. */
+/* Added to the number of microbatches: one reduction a step. */
 enum { REDUCE_LAST = 100 };
 
 static void scene_make_with(struct scene *s, bool tied, const struct tt_sharding *sharding, enum tt_graph_mode mode,
