@@ -21,7 +21,8 @@ struct tt_transfers {
     struct tt_segment_list *lists;   /* while building: one per member */
 };
 
-/* Gathers of one unit follow each other, and two collectives of one kind and unit are never under way at once, so this tag is theirs alone. */
+/* Two collectives of one kind and unit are never under way at once (a gather from kept parts is the gather of its unit
+ * too), so this tag is theirs alone. */
 static int tag_of(const struct tt_instr *instr)
 {
     int kind = instr->kind == TT_UNSHARD || instr->kind == TT_UNSHARD_KEPT ? 0 : instr->kind == TT_REDUCE ? 1 : 2;
