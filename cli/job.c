@@ -82,17 +82,6 @@ out:
 
 /* --- the engine --- */
 
-static enum tt_reshard reshard_of(const struct tt_config *cfg)
-{
-    const char *word = cfg->parallelism.fsdp_reshard_after_forward.word[0];
-
-    if (strcmp(word, "always") == 0 || strcmp(word, "true") == 0)
-        return TT_RESHARD_AFTER_FORWARD_ALWAYS;
-    if (strcmp(word, "never") == 0 || strcmp(word, "false") == 0)
-        return TT_RESHARD_AFTER_FORWARD_NEVER;
-    return TT_RESHARD_AFTER_FORWARD_DEFAULT;
-}
-
 int tt_job_threads(const struct tt_config *cfg, int local_size)
 {
     int cores = tt_team_cores();
@@ -158,24 +147,25 @@ static enum tt_init init_of(const struct tt_config *cfg)
 
 static struct tt_engine_options engine_options(const struct tt_config *cfg, const struct tt_job *job, int threads)
 {
-    struct tt_engine_options o = {.model = job->model,
-                                  .mesh = job->mesh,
-                                  .wrap = cfg->parallelism.fsdp_wrap_policy.word[0],
-                                  .reshard = reshard_of(cfg),
-                                  .prefetch = (int)cfg->parallelism.fsdp_prefetch,
-                                  .threads = threads,
-                                  .recompute = recompute_of(cfg),
-                                  .init = init_of(cfg),
-                                  .param_dtype = dtype_of((int)cfg->training.mixed_precision_param),
-                                  .reduce_dtype = dtype_of((int)cfg->training.mixed_precision_reduce),
-                                  .local_batch = cfg->training.local_batch_size,
-                                  .seq_len = cfg->training.seq_len,
-                                  .microbatches = (int)job->microbatches};
+    struct tt_engine_options o = {
+        .model = job->model,
+        .mesh = job->mesh,
+        .sharding = tt_sharding_of(cfg->parallelism.fsdp_wrap_policy, cfg->parallelism.fsdp_reshard_after_forward),
+        .prefetch = (int)cfg->parallelism.fsdp_prefetch,
+        .threads = threads,
+        .recompute = recompute_of(cfg),
+        .init = init_of(cfg),
+        .param_dtype = dtype_of((int)cfg->training.mixed_precision_param),
+        .reduce_dtype = dtype_of((int)cfg->training.mixed_precision_reduce),
+        .local_batch = cfg->training.local_batch_size,
+        .seq_len = cfg->training.seq_len,
+        .microbatches = (int)job->microbatches};
 
     if (cfg->validation.enable) {
         o.validation_batch = cfg->validation.local_batch_size;
         o.validation_seq_len = cfg->validation.seq_len;
     }
+    o.reduce_last = cfg->training.gradient_sync == TT_SYNC_LAST_MICROBATCH;
     return o;
 }
 

@@ -53,8 +53,8 @@ static int plan(const struct tt_args *args, struct tt_config *cfg)
     }
     view.rank = (int)rank;
     threads = tt_job_threads(cfg, (int)ranks);
-    TT_TRY(tt_job_init(cfg, (int)ranks, threads,
-                       tt_job_memory_limit(cfg, tt_job_ranks_on_host((int)ranks, threads)), &view.job));
+    TT_TRY(tt_job_init(cfg, (int)ranks, threads, tt_job_memory_limit(cfg, tt_job_ranks_on_host((int)ranks, threads)),
+                       &view.job));
     TT_TRY(tt_engine_new(&view.job.engine, NULL, view.rank, &view.engine));
     tt_summary_init(view.engine, &view.summary);
     TT_TRY(tt_job_machine(cfg, &view.machine));

@@ -40,12 +40,34 @@ out:
     return rc;
 }
 
-static int check_memory(struct tt_trainer *t)
+/*
+ * The policies meet the model and the mesh in the engine, which names the key but does not know where it was set. A flag
+ * says the key already.
+ */
+static int say_where(const struct tt_config *cfg, int rc)
+{
+    static const char *const keys[] = {"parallelism.fsdp_wrap_policy", "parallelism.fsdp_reshard_after_forward"};
+
+    for (size_t i = 0; rc == TT_EUSAGE && i < sizeof keys / sizeof *keys; i++) {
+        size_t n = strlen(keys[i]);
+        const char *where = tt_config_where(cfg, keys[i]);
+        char *rest;
+
+        if (strncmp(tt_error_message(), keys[i], n) != 0)
+            continue;
+        rest = tt_strdup(tt_error_message() + n);
+        rc = strstr(where, keys[i]) ? tt_fail(rc, "%s%s", where, rest) : tt_fail(rc, "%s: %s%s", where, keys[i], rest);
+        tt_free(rest);
+        break;
+    }
+    return rc;
+}
+
+static int check_memory(const struct tt_trainer *t)
 {
     char need[32], limit[32], meta[32];
     int64_t start;
 
-    t->memory = tt_engine_memory(t->engine);
     start = tt_engine_init_bytes(t->engine, t->job.engine.init);
     if (t->memory.total <= t->memory_limit && start > t->memory_limit)
         return tt_fail(TT_EFIT,
@@ -63,20 +85,53 @@ static int check_memory(struct tt_trainer *t)
                    tt_text_bytes(limit, sizeof limit, (double)t->memory_limit));
 }
 
-static int plan(struct tt_trainer *t)
+/* Model, mesh and all options of the engine but the gradient sync. */
+static int prepare(struct tt_trainer *t)
 {
-    int rc = 0;
+    int rc = tt_job_init(t->cfg, t->comm->size, t->threads, t->memory_limit, &t->job);
 
-    TT_TRY(tt_job_init(t->cfg, t->comm->size, t->threads, t->memory_limit, &t->job));
     t->machine = t->job.engine.machine;
     t->model = t->job.model;
     t->mesh = t->job.mesh;
     t->microbatches = t->job.microbatches;
     t->global_batch = t->job.global_batch;
-    TT_TRY(tt_engine_new(&t->job.engine, t->comm, t->comm->rank, &t->engine));
+    return rc;
+}
+
+static int make_engine(struct tt_trainer *t)
+{
+    int rc = 0;
+
+    tt_engine_free(t->engine);
+    t->engine = NULL;
+    TT_TRY(say_where(t->cfg, tt_engine_new(&t->job.engine, t->comm, t->comm->rank, &t->engine)));
     if (t->cfg->debug.check_plan)
         TT_TRY(tt_program_check(tt_engine_program(t->engine)));
-    TT_TRY(check_memory(t));
+    t->memory = tt_engine_memory(t->engine);
+out:
+    return rc;
+}
+
+/* The engine with the gradient sync that fits; afterwards the configuration says which it is. Collective. */
+static int plan(struct tt_trainer *t)
+{
+    struct tt_engine_options *options = &t->job.engine;
+    bool is_auto = t->cfg->training.gradient_sync == TT_SYNC_AUTO;
+    enum tt_sync_choice sync = TT_SYNC_EVERY_MICROBATCH;
+    double too_large;
+    int rc = 0;
+
+    TT_TRY(tt_trainer_sync_first_choice(t, &sync));
+    options->reduce_last = sync == TT_SYNC_LAST_MICROBATCH;
+    TT_TRY(tt_comm_agree(t->comm, make_engine(t)));
+    too_large = t->memory.total > t->memory_limit;
+    TT_TRY(tt_comm_max_f64(t->comm, &too_large, 1));
+    if (is_auto && options->reduce_last && too_large > 0.0) {
+        options->reduce_last = false;
+        TT_TRY(tt_comm_agree(t->comm, make_engine(t)));
+    }
+    t->cfg->training.gradient_sync = options->reduce_last ? TT_SYNC_LAST_MICROBATCH : TT_SYNC_EVERY_MICROBATCH;
+    TT_TRY(tt_comm_agree(t->comm, check_memory(t)));
 out:
     return rc;
 }
@@ -93,8 +148,8 @@ int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt
     TT_TRY(tt_comm_node(comm, &t->local_rank, &t->local_size));
     t->threads = tt_job_threads(cfg, t->local_size);
     TT_TRY(agree_on_limits(t));
-    rc = plan(t);
-    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_comm_agree(comm, prepare(t)));
+    TT_TRY(plan(t));
     *ret_trainer = t;
     t = NULL;
 out:

@@ -6,8 +6,8 @@
 #include "core/graph/recompute.h"
 #include "core/models/model.h"
 #include "core/program/executor.h"
-#include "parallel/init.h"
 #include "parallel/cost.h"
+#include "parallel/init.h"
 #include "parallel/mesh.h"
 #include "parallel/units.h"
 
@@ -30,8 +30,8 @@ enum tt_scheduler {
 struct tt_engine_options {
     const struct tt_model *model; /* must outlive the engine */
     struct tt_mesh mesh;
-    const char *wrap; /* row of tt_wrap_rows */
-    enum tt_reshard reshard;
+    struct tt_sharding sharding;
+    bool reduce_last; /* gradient_sync last_microbatch: one reduction a step; else one per microbatch */
     int prefetch;
     struct tt_recompute recompute;
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16; see core/program/mixed.h */
@@ -74,7 +74,10 @@ int tt_engine_init_params(struct tt_engine *engine, uint64_t seed) TT_MUST_CHECK
 /** Bytes of one rank while tt_engine_init_params runs in mode `how`: the state, constants and its buffer. */
 int64_t tt_engine_init_bytes(const struct tt_engine *engine, enum tt_init how);
 
-/** The global index (0 .. G/local - 1) of this rank's a-th microbatch of a step, and of a step of n_ranks * A in all. */
+/**
+ * The global index (0 .. G/local - 1) of this rank's a-th microbatch of a step. Neighbours in the sum of gradients are
+ * neighbours in this index: the shard ranks' a-th microbatches, or with reduce_last the A microbatches of a rank.
+ */
 int64_t tt_engine_microbatch(const struct tt_engine *engine, int a);
 
 /** Input buffers of microbatch a: (local_batch, seq_len) int32. */

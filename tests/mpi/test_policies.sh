@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: MIT
+# Sharding policies from the command line, under mpirun: the same bits, errors that say where, and what `auto` becomes.
+. "$(dirname "$0")/../cli/lib.sh"
+
+tokens=$TITAN_SOURCE/tests/golden/data/llama3/tokens.bin
+base="--config $TITAN_SOURCE/tests/mpi/train.yaml --training.dataset_path=$tokens --validation.dataset_path=$tokens"
+
+# train RANKS FOLDER OPTION...
+train() {
+    run_ranks "$1" train $base --job.dump_folder="$2" "${@:3}"
+    expect_ok
+}
+
+curve() {
+    grep '"type":"step"' "$1/metrics.jsonl" | grep -o '"step":[0-9]*\|"loss":[^,]*\|"grad_norm":[^,]*'
+}
+
+# Same losses and norms, all digits.
+must_equal() {
+    curve "$1" >wanted
+    curve "$2" >found
+    [ "$(wc -l <wanted)" = 24 ] || not_as "$1 has not got 8 steps"
+    expect_same wanted found
+}
+
+case_wrap() {
+    train 1 one
+    for wrap in model param size:4k '[attention,w[13]]'; do
+        train 4 other --overwrite --parallelism.fsdp_wrap_policy="$wrap" --debug.check_plan
+        must_equal one other
+    done
+    expect_err 'wrap \["attention","w\[13\]"\], reshard default'
+}
+
+case_reshard() {
+    train 1 one
+    for reshard in last_layer 2 1 4 '[^layers.0$,norm]'; do
+        train 4 other --overwrite --parallelism.fsdp_reshard_after_forward="$reshard" --debug.check_plan
+        must_equal one other
+    done
+}
+
+case_errors() {
+    run_ranks 2 train $base --parallelism.fsdp_reshard_after_forward=3
+    expect_error 2 '^titan: error: flag --parallelism.fsdp_reshard_after_forward: 3 does not divide the 2 shard ranks$'
+    expect_err '^help: use 1, 2$'
+    printf 'parallelism:\n  fsdp_wrap_policy: ["wq", "w9"]\n' >bad.yaml
+    run_ranks 2 train $base --config bad.yaml
+    expect_error 2 "bad.yaml:2:21: parallelism.fsdp_wrap_policy: 'w9' matches no parameter"
+    printf 'parallelism:\n  fsdp_reshard_after_forward: [layers.9]\n' >bad.yaml
+    run_ranks 2 train $base --config bad.yaml
+    expect_error 2 "bad.yaml:2:31: parallelism.fsdp_reshard_after_forward: 'layers.9' matches no unit"
+}
+
+case_deferred_reduction() {
+    train 2 every
+    train 2 last --training.gradient_sync=last_microbatch
+    expect_err 'sync last_microbatch'
+    expect_err 'equal to other layouts only up to rounding'
+    curve every | tr ':' ' ' >wanted
+    curve last | tr ':' ' ' >found
+    cmp -s wanted found && not_as "the sum was not made in another order"
+    paste wanted found | awk '{ d = $2 - $4; if ((d < 0 ? -d : d) > 1e-5 * $2) bad = 1 } END { exit bad }' ||
+        not_as "deferring is further than 1e-5 from not deferring"
+    # every rank has one microbatch: nothing to defer
+    train 4 wide --training.global_batch_size=4
+    train 4 wide_last --training.global_batch_size=4 --training.gradient_sync=last_microbatch
+    expect_err 'layout-exact'
+    must_equal wide wide_last
+}
+
+# need SYNC: KiB that a rank of eight needs, rounded down.
+need() {
+    run_ranks 8 train $base --job.dump_folder=none --training.gradient_sync="$1" --parallelism.memory_limit=1
+    expect_code 6
+    sed -n 's/.*a rank needs \([0-9]*\)[.0-9]* KiB.*/\1/p' err
+}
+
+case_auto() {
+    train 2 tree --training.gradient_sync=auto
+    expect_err 'sync every_microbatch'
+    grep -q 'gradient_sync: every_microbatch' tree/run.yaml || not_as "run.yaml does not say what auto became"
+    train 2 fast --training.gradient_sync=auto --parallelism.reduction_order=fast --training.steps=4
+    expect_err 'sync last_microbatch'
+    grep -q 'gradient_sync: last_microbatch' fast/run.yaml || not_as "run.yaml does not say what auto became"
+    grep -q '"gradient_sync": *"last_microbatch"' fast/checkpoint/step-4/manifest.json ||
+        not_as "the manifest does not say what auto became"
+    train 4 fast --training.gradient_sync=auto --training.steps=8
+    expect_err 'sync last_microbatch'
+    train 1 fast --training.steps=9
+    expect_err 'was trained with gradient_sync last_microbatch, this run goes on with every_microbatch'
+    # room for one of the two only; on many ranks that is the sharded gradients
+    last=$(need last_microbatch)
+    every=$(need every_microbatch)
+    [ "$every" -lt "$last" ] || not_as "every_microbatch needs $every KiB, last_microbatch $last"
+    for limit in $((last + 1)) $((last - 1)); do
+        train 8 tight --overwrite --training.gradient_sync=auto --parallelism.reduction_order=fast \
+            --parallelism.memory_limit=${limit}KiB
+        expect_err "sync $([ "$limit" -gt "$last" ] && echo last_microbatch || echo every_microbatch)"
+    done
+}
+
+run_cases
