@@ -59,6 +59,7 @@ struct tt_trainer {
     char run_id[TT_RUN_ID_BYTES];
     char weights_from[512]; /* for the banner: "random init (seed 42)", "step-30", "PATH" */
     int64_t resumed_from;   /* step, or -1 */
+    json_t *changed;        /* keys changed since that step: {path: [before, now]}; NULL: not resumed */
     int lock;               /* rank 0's lock of the run folder, -1 */
     /* since the last report */
     double report_start, data_sec;

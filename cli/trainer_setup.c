@@ -285,6 +285,8 @@ static json_t *run_record(const struct tt_trainer *t)
     add_machine(t, o);
     if (t->resumed_from >= 0)
         (void)json_object_set_new(o, "resumed_from", json_integer(t->resumed_from));
+    if (t->changed)
+        (void)json_object_set(o, "changed", t->changed);
     (void)json_object_set_new(o, "config", tt_config_to_json(t->cfg, false));
     return o;
 }
@@ -314,7 +316,8 @@ static int open_metrics(struct tt_trainer *t)
         return 0;
     m->json_stdout = t->options.json;
     /* mpirun gives its ranks a pseudo terminal as stdout, whatever it writes to itself; stderr tells the truth */
-    m->color = isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1 && !(no_color && no_color[0]) && !t->cfg->metrics.disable_color_printing;
+    m->color = isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1 && !(no_color && no_color[0]) &&
+               !t->cfg->metrics.disable_color_printing;
     m->flops_per_token = tt_model_flops_per_token(t->model, t->cfg->training.seq_len);
     m->memory_total_bytes = tt_metrics_machine_bytes();
     if (t->cfg->metrics.enable_jsonl)
@@ -359,6 +362,7 @@ void tt_trainer_close(struct tt_trainer *t, int code)
         tt_metrics_record(&t->metrics, end);
         (void)fclose(t->metrics.jsonl);
     }
+    json_decref(t->changed);
     tt_ckpt_store_close(t->store);
     tt_train_data_release(&t->data);
     tt_train_data_release(&t->validation);

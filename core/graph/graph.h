@@ -41,13 +41,13 @@ struct tt_value {
 
 /* What an op needs beside its inputs; each op uses the members its file names. */
 struct tt_attr {
-    int64_t seq_len;    /* T */
-    int heads;          /* H: heads in the last dimension of the input */
-    int kv_heads;       /* K */
-    int head_dim;       /* E */
-    float eps;          /* norms */
-    bool inverse;       /* rope: rotate back (backward) */
-    bool rotate_half;   /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
+    int64_t seq_len;  /* T */
+    int heads;        /* H: heads in the last dimension of the input */
+    int kv_heads;     /* K */
+    int head_dim;     /* E */
+    float eps;        /* norms */
+    bool inverse;     /* rope: rotate back (backward) */
+    bool rotate_half; /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
 };
 
 /* RoPE frequencies; scaling as in Llama 3.1 when factor > 0. */
@@ -68,9 +68,9 @@ enum tt_op_id {
 
 struct tt_node {
     enum tt_op_id op;
-    bool backward;              /* runs after the loss */
+    bool backward; /* runs after the loss */
     int n_in, n_out;
-    int in[TT_MAX_INPUTS];      /* value ids; TT_NONE for an optional input that is absent */
+    int in[TT_MAX_INPUTS]; /* value ids; TT_NONE for an optional input that is absent */
     int out[TT_MAX_OUTPUTS];
     struct tt_attr attr;
 };
