@@ -87,6 +87,17 @@ int tt_trainer_save(struct tt_trainer *trainer, bool last) TT_MUST_CHECK;
 /** Whether the run's checkpoint folder holds a step to resume from (rank 0's view; not collective). */
 bool tt_trainer_can_resume(const struct tt_trainer *trainer);
 
+/* trainer_sync.c */
+
+/**
+ * The gradient_sync to try: the configured one; for `auto` what the checkpoint that the run resumes from was trained
+ * with, else last_microbatch if reduction_order is fast. Collective.
+ */
+int tt_trainer_sync_first_choice(const struct tt_trainer *trainer, enum tt_sync_choice *ret_sync) TT_MUST_CHECK;
+
+/** Notes on rank 0 that a resumed run synchronises in another way than the one that wrote the manifest. */
+void tt_trainer_sync_note_change(const struct tt_trainer *trainer, const json_t *meta);
+
 /* trainer_validate.c */
 
 /** Loss over the validation data; reports it. Collective. */

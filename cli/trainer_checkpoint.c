@@ -284,6 +284,7 @@ static int resume(struct tt_trainer *t, struct view *v, const char *folder, bool
     if (step >= 0) {
         rc = restore_progress(t, meta, skip);
         TT_TRY(tt_comm_agree(t->comm, rc));
+        tt_trainer_sync_note_change(t, meta);
         t->resumed_from = step;
         t->changed = changed_keys(t, json_object_get(meta, "config"));
         (void)snprintf(t->weights_from, sizeof t->weights_from, "step-%" PRId64 " of %s", step, folder);

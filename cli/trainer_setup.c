@@ -86,15 +86,27 @@ out:
     return rc;
 }
 
-static enum tt_reshard reshard_of(const struct tt_config *cfg)
+/*
+ * The policies meet the model and the mesh in the engine, which names the key but does not know where it was set. A flag
+ * says the key already.
+ */
+static int say_where(const struct tt_config *cfg, int rc)
 {
-    const char *word = cfg->parallelism.fsdp_reshard_after_forward.word[0];
+    static const char *const keys[] = {"parallelism.fsdp_wrap_policy", "parallelism.fsdp_reshard_after_forward"};
 
-    if (strcmp(word, "always") == 0 || strcmp(word, "true") == 0)
-        return TT_RESHARD_AFTER_FORWARD_ALWAYS;
-    if (strcmp(word, "never") == 0 || strcmp(word, "false") == 0)
-        return TT_RESHARD_AFTER_FORWARD_NEVER;
-    return TT_RESHARD_AFTER_FORWARD_DEFAULT;
+    for (size_t i = 0; rc == TT_EUSAGE && i < sizeof keys / sizeof *keys; i++) {
+        size_t n = strlen(keys[i]);
+        const char *where = tt_config_where(cfg, keys[i]);
+        char *rest;
+
+        if (strncmp(tt_error_message(), keys[i], n) != 0)
+            continue;
+        rest = tt_strdup(tt_error_message() + n);
+        rc = strstr(where, keys[i]) ? tt_fail(rc, "%s%s", where, rest) : tt_fail(rc, "%s: %s%s", where, keys[i], rest);
+        tt_free(rest);
+        break;
+    }
+    return rc;
 }
 
 /* The cores bound to this rank; when the launcher bound none, a fair part of the host's. */
@@ -129,11 +141,10 @@ out:
     return rc;
 }
 
-static int check_memory(struct tt_trainer *t)
+static int check_memory(const struct tt_trainer *t)
 {
     char need[32], limit[32];
 
-    t->memory = tt_engine_memory(t->engine);
     if (t->memory.total <= t->memory_limit)
         return 0;
     return tt_fail(TT_EFIT,
@@ -143,7 +154,8 @@ static int check_memory(struct tt_trainer *t)
                    tt_text_bytes(limit, sizeof limit, (double)t->memory_limit));
 }
 
-static int plan(struct tt_trainer *t)
+/* Mesh, model and all options of the engine but the gradient sync. */
+static int prepare(struct tt_trainer *t, struct tt_engine_options *ret_options)
 {
     struct tt_config *cfg = t->cfg;
     const int degrees[TT_MESH_DIMS] = {
@@ -153,11 +165,11 @@ static int plan(struct tt_trainer *t)
         [TT_MESH_CP] = (int)cfg->parallelism.context_parallel_degree,
         [TT_MESH_TP] = (int)cfg->parallelism.tensor_parallel_degree,
     };
-    struct tt_engine_options o = {.wrap = cfg->parallelism.fsdp_wrap_policy.word[0],
-                                  .reshard = reshard_of(cfg),
-                                  .prefetch = (int)cfg->parallelism.fsdp_prefetch,
-                                  .local_batch = cfg->training.local_batch_size,
-                                  .seq_len = cfg->training.seq_len};
+    struct tt_engine_options o = {
+        .sharding = tt_sharding_of(cfg->parallelism.fsdp_wrap_policy, cfg->parallelism.fsdp_reshard_after_forward),
+        .prefetch = (int)cfg->parallelism.fsdp_prefetch,
+        .local_batch = cfg->training.local_batch_size,
+        .seq_len = cfg->training.seq_len};
     int rc = 0;
 
     TT_TRY(tt_mesh_init(degrees, t->comm->size, &t->mesh));
@@ -176,10 +188,44 @@ static int plan(struct tt_trainer *t)
     }
     TT_TRY(tt_engine_options_of(cfg, t->memory_limit, &o));
     t->machine = o.machine;
-    TT_TRY(tt_engine_new(&o, t->comm, t->comm->rank, &t->engine));
-    if (cfg->debug.check_plan)
+    *ret_options = o;
+out:
+    return rc;
+}
+
+static int make_engine(struct tt_trainer *t, const struct tt_engine_options *options)
+{
+    int rc = 0;
+
+    tt_engine_free(t->engine);
+    t->engine = NULL;
+    TT_TRY(say_where(t->cfg, tt_engine_new(options, t->comm, t->comm->rank, &t->engine)));
+    if (t->cfg->debug.check_plan)
         TT_TRY(tt_program_check(tt_engine_program(t->engine)));
-    TT_TRY(check_memory(t));
+    t->memory = tt_engine_memory(t->engine);
+out:
+    return rc;
+}
+
+/* The engine with the gradient sync that fits; afterwards the configuration says which it is. Collective. */
+static int plan(struct tt_trainer *t, struct tt_engine_options *options)
+{
+    bool is_auto = t->cfg->training.gradient_sync == TT_SYNC_AUTO;
+    enum tt_sync_choice sync = TT_SYNC_EVERY_MICROBATCH;
+    double too_large;
+    int rc = 0;
+
+    TT_TRY(tt_trainer_sync_first_choice(t, &sync));
+    options->reduce_last = sync == TT_SYNC_LAST_MICROBATCH;
+    TT_TRY(tt_comm_agree(t->comm, make_engine(t, options)));
+    too_large = t->memory.total > t->memory_limit;
+    TT_TRY(tt_comm_max_f64(t->comm, &too_large, 1));
+    if (is_auto && options->reduce_last && too_large > 0.0) {
+        options->reduce_last = false;
+        TT_TRY(tt_comm_agree(t->comm, make_engine(t, options)));
+    }
+    t->cfg->training.gradient_sync = options->reduce_last ? TT_SYNC_LAST_MICROBATCH : TT_SYNC_EVERY_MICROBATCH;
+    TT_TRY(tt_comm_agree(t->comm, check_memory(t)));
 out:
     return rc;
 }
@@ -188,6 +234,7 @@ int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt
                     struct tt_trainer **ret_trainer)
 {
     struct tt_trainer *t = tt_calloc(1, sizeof *t);
+    struct tt_engine_options engine_options;
     int rc = 0;
 
     *t = (struct tt_trainer){.cfg = cfg, .comm = comm, .options = *options, .resumed_from = -1, .lock = -1};
@@ -196,8 +243,8 @@ int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt
     TT_TRY(tt_comm_node(comm, &t->local_rank, &t->local_size));
     t->threads = threads_of(t);
     TT_TRY(agree_on_limits(t));
-    rc = plan(t);
-    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_comm_agree(comm, prepare(t, &engine_options)));
+    TT_TRY(plan(t, &engine_options));
     *ret_trainer = t;
     t = NULL;
 out:

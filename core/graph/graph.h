@@ -26,7 +26,7 @@ enum tt_value_kind {
     TT_VALUE_CONST,      /* filled once before the first step (RoPE table) */
     TT_VALUE_ACTIVATION, /* made by a forward node */
     TT_VALUE_GRAD,       /* gradient of an activation */
-    TT_VALUE_PARAM_GRAD, /* gradient of a parameter, whole, of this microbatch */
+    TT_VALUE_PARAM_GRAD, /* gradient of a parameter, whole, of this microbatch; without a producer: of those before */
 };
 
 struct tt_value {
@@ -83,6 +83,7 @@ struct tt_graph {
     int tokens, labels;  /* TT_VALUE_INPUT (B, T) I32; labels may be TT_NONE (generation) */
     int rope_table;      /* TT_VALUE_CONST (T, E/2, 2) cos and sin, or TT_NONE */
     struct tt_rope rope; /* fills rope_table */
+    bool carries;        /* gradients go on from one microbatch to the next: tt_graph_carry_gradients */
     int token_loss;      /* (N) F32 loss of each token, 0 where the label is ignored; TT_NONE before the head */
 };
 
@@ -119,6 +120,13 @@ int64_t tt_value_width(const struct tt_value *value);
  * nothing reads the parameter. Contributions are summed in the order of the backward pass: for a tied weight head first.
  */
 int tt_graph_differentiate(struct tt_graph *graph, int n_params, int *ret_param_grad) TT_MUST_CHECK;
+
+/**
+ * Makes the gradient of every parameter the sum over this microbatch and those before it (for gradient_sync
+ * last_microbatch): the node that makes its first contribution gets a TT_VALUE_PARAM_GRAD without a producer as its
+ * accumulate input. That input is absent in the first microbatch of a step. After tt_graph_differentiate.
+ */
+int tt_graph_carry_gradients(struct tt_graph *graph) TT_MUST_CHECK;
 
 /** A value for the gradient of `of`; its kind follows (PARAM_GRAD for a parameter). Used by backward rules. */
 int tt_graph_grad_value(struct tt_graph *graph, int of);

@@ -113,9 +113,11 @@ static const char *name_of(const struct train_job *job)
 {
     static char text[200];
 
-    (void)snprintf(text, sizeof text, "%d ranks, %d replicas, reshard %s, prefetch %d, %d samples, buckets %d, %s",
-                   job->ranks, job->replicate, policy_names[job->reshard], job->prefetch, (int)job->global_batch,
-                   (int)job->bucket_bytes, job->machine.name);
+    (void)snprintf(text, sizeof text,
+                   "%d ranks, %d replicas, wrap %s, reshard %s, prefetch %d, %d samples, buckets %d, %s%s", job->ranks,
+                   job->replicate, job->wrap ? job->wrap : "block",
+                   job->reshard < 3 ? policy_names[job->reshard] : "part", job->prefetch, (int)job->global_batch,
+                   (int)job->bucket_bytes, job->machine.name, job->last_microbatch ? ", last microbatch" : "");
     return text;
 }
 
@@ -195,6 +197,29 @@ static void same_bits_as_eager_where_layouts_differ(void **state)
     SWEEP(world.odd, 12, meshes, false);
 }
 
+/* Units of every kind, parts kept by neighbours, one reduction a step: planned does as eager does. */
+static void every_policy_gives_the_bits_of_eager(void **state)
+{
+    static const char *const wraps[] = {"block", "model", "param", "size:3000"};
+    int turn = 0;
+
+    (void)state;
+    for (int w = 0; w < 4; w++)
+        for (int last = 0; last < 2; last++)
+            for (int r = 0; r < 3; r++, turn++) {
+                struct train_job job = job_of(turn % 2 ? world.odd : world.tied, 16);
+
+                job.wrap = wraps[w];
+                job.last_microbatch = last;
+                job.reshard = r == 2 ? TT_RESHARD_AFTER_FORWARD_PART : policies[r];
+                job.reshard_part = 2;
+                job.ranks = 4 + 4 * (turn / 2 % 2);
+                job.replicate = 1 + turn / 3 % 2;
+                job.machine = machines[turn % N_MACHINES];
+                compare_engines(job, NULL);
+            }
+}
+
 /* --- plans of ranks that are not there --- */
 
 struct shape {
@@ -271,6 +296,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_keep_their_promises),
         cmocka_unit_test(same_bits_on_every_layout_and_machine),
+        cmocka_unit_test(every_policy_gives_the_bits_of_eager),
         cmocka_unit_test(same_bits_as_eager_where_layouts_differ),
     };
 

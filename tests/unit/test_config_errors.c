@@ -195,11 +195,7 @@ static void hundreds_of_errors_fit(void **state)
 /* Each key of 4.2 some of whose values are for a later day. */
 static void values_not_built_yet_say_so(void **state)
 {
-    static const char *const flags[] = {"training.gradient_sync=auto",
-                                        "parallelism.fsdp_wrap_policy=size:1MiB",
-                                        "parallelism.fsdp_reshard_after_forward=4",
-                                        "parallelism.fsdp_reshard_after_forward=[layers.0]",
-                                        "training.init=layerwise",
+    static const char *const flags[] = {"training.init=layerwise",
                                         "activation_checkpoint.mode=selective",
                                         "training.mixed_precision_param=bfloat16",
                                         "checkpoint.async_mode=async",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The eager schedule of a model of two blocks, as text. E is the unit of the embeddings, 0 and 1 the blocks, H the norm
- * and the output. One line per stay of the computation in a unit, with what is done before it:
- *     gather, await   start an unshard, wait for it         free   reshard
+ * and the output, O the output where it is alone. One line per stay of the computation in a unit, with what is done before it:
+ *     gather, await   start an unshard, wait for it         free, keep   reshard: all of it, all but a part
  *     reduce, sum     start a reduce-scatter, wait for it
  */
 #include <setjmp.h>
@@ -30,27 +30,42 @@ struct scene {
     struct tt_schedule schedule;
 };
 
-static void scene_make(struct scene *s, bool tied, enum tt_reshard reshard, enum tt_graph_mode mode, int prefetch,
-                       int microbatches)
+/* Added to the number of microbatches: one reduction a step. */
+enum { REDUCE_LAST = 100 };
+
+static void scene_make_with(struct scene *s, bool tied, const struct tt_sharding *sharding, enum tt_graph_mode mode,
+                            int prefetch, int microbatches)
 {
     const struct tt_model_dims dims = {
         .dim = 8, .n_layers = 2, .n_heads = 2, .n_kv_heads = 1, .ffn_dim = 8, .vocab_size = 16, .tied = tied};
-    const int degrees[TT_MESH_DIMS] = {1, 1, 2, 1, 1};
+    const int degrees[TT_MESH_DIMS] = {1, 1, 4, 1, 1};
     struct tt_mesh mesh;
     int gradients[64];
 
     memset(s, 0, sizeof *s);
-    assert_int_equal(tt_mesh_init(degrees, 2, &mesh), 0);
+    assert_int_equal(tt_mesh_init(degrees, 4, &mesh), 0);
     assert_int_equal(tt_model_new("llama3", "debugmodel", &dims, NULL, &s->model), 0);
     assert_int_equal(tt_model_graph(s->model, mode, 1, 4, &s->graph, mode == TT_GRAPH_TRAIN ? gradients : NULL), 0);
-    assert_int_equal(tt_layout_new(s->model, &mesh, 0, "block", reshard, &s->layout), 0);
+    assert_int_equal(tt_layout_new(s->model, &mesh, 0, sharding, &s->layout), 0);
     {
-        struct tt_fsdp fsdp = {s->graph, s->layout, microbatches, prefetch};
+        struct tt_fsdp fsdp = {.graph = s->graph,
+                               .layout = s->layout,
+                               .microbatches = microbatches % REDUCE_LAST,
+                               .prefetch = prefetch,
+                               .reduce_last = microbatches > REDUCE_LAST};
 
         assert_int_equal(mode == TT_GRAPH_TRAIN ? tt_fsdp_schedule_step(&fsdp, &s->schedule)
                                                 : tt_fsdp_schedule_forward(&fsdp, &s->schedule),
                          0);
     }
+}
+
+static void scene_make(struct scene *s, bool tied, enum tt_reshard reshard, enum tt_graph_mode mode, int prefetch,
+                       int microbatches)
+{
+    const struct tt_sharding sharding = {.wrap = "block", .reshard = reshard};
+
+    scene_make_with(s, tied, &sharding, mode, prefetch, microbatches);
 }
 
 static void scene_release(struct scene *s)
@@ -63,8 +78,11 @@ static void scene_release(struct scene *s)
 
 static char letter(const struct scene *s, int unit)
 {
+    int n = s->layout->units[unit].n_params;
     int block = s->model->params[s->layout->units[unit].params[s->layout->units[unit].n_params - 1].param].block;
 
+    if (n == 1 && strcmp(s->layout->units[unit].name, "output") == 0)
+        return 'O';
     return block == TT_BLOCK_EMBEDDINGS ? 'E' : block == TT_BLOCK_HEAD ? 'H' : (char)('0' + block);
 }
 
@@ -85,10 +103,16 @@ static char computes(const struct scene *s, int node)
 
 static char *schedule_text(const struct scene *s)
 {
-    static const char *const words[TT_INSTR_KINDS] = {
-        [TT_UNSHARD] = "gather",   [TT_WAIT_UNSHARD] = "await",    [TT_RESHARD] = "free",
-        [TT_REDUCE] = "reduce",    [TT_WAIT_REDUCE] = "sum",       [TT_NORM] = "norm",
-        [TT_OPTIMIZER] = "update", [TT_ALL_REDUCE] = "all-reduce", [TT_WAIT_ALL_REDUCE] = "all-sum"};
+    static const char *const words[TT_INSTR_KINDS] = {[TT_UNSHARD] = "gather",
+                                                      [TT_WAIT_UNSHARD] = "await",
+                                                      [TT_RESHARD] = "free",
+                                                      [TT_KEEP] = "keep",
+                                                      [TT_REDUCE] = "reduce",
+                                                      [TT_WAIT_REDUCE] = "sum",
+                                                      [TT_NORM] = "norm",
+                                                      [TT_OPTIMIZER] = "update",
+                                                      [TT_ALL_REDUCE] = "all-reduce",
+                                                      [TT_WAIT_ALL_REDUCE] = "all-sum"};
     struct tt_text text = {0};
     char unit = 0, phase = 0;
 
@@ -114,13 +138,13 @@ static char *schedule_text(const struct scene *s)
     return text.text;
 }
 
-static void must_read(bool tied, enum tt_reshard reshard, enum tt_graph_mode mode, int prefetch, int microbatches,
-                      const char *wanted)
+static void must_read_with(bool tied, const struct tt_sharding *sharding, enum tt_graph_mode mode, int prefetch,
+                           int microbatches, const char *wanted)
 {
     struct scene s;
     char *text, *end;
 
-    scene_make(&s, tied, reshard, mode, prefetch, microbatches);
+    scene_make_with(&s, tied, sharding, mode, prefetch, microbatches);
     text = schedule_text(&s);
     end = strstr(text, "all-reduce"); /* what follows is the update, looked at once */
     if (end)
@@ -128,6 +152,14 @@ static void must_read(bool tied, enum tt_reshard reshard, enum tt_graph_mode mod
     assert_string_equal(text, wanted);
     tt_free(text);
     scene_release(&s);
+}
+
+static void must_read(bool tied, enum tt_reshard reshard, enum tt_graph_mode mode, int prefetch, int microbatches,
+                      const char *wanted)
+{
+    const struct tt_sharding sharding = {.wrap = "block", .reshard = reshard};
+
+    must_read_with(tied, &sharding, mode, prefetch, microbatches, wanted);
 }
 
 static void default_keeps_the_head(void **state)
@@ -258,6 +290,131 @@ static void validation_frees_every_unit(void **state)
     must_read(false, NEVER, TT_GRAPH_VALIDATE, 1, 1, wanted);
 }
 
+static void last_layer_keeps_the_last_block_too(void **state)
+{
+    (void)state;
+    must_read(false, TT_RESHARD_AFTER_FORWARD_LAST_LAYER, TT_GRAPH_TRAIN, 1, 1,
+              "gather E, await E, gather 0, forward E\n"
+              "free E, await 0, gather 1, forward 0\n"
+              "free 0, await 1, gather H, forward 1\n"
+              "await H, forward H\n"
+              "loss, backward H\n"
+              "free H, reduce H, gather 0, backward 1\n"
+              "sum H, free 1, reduce 1, await 0, gather E, backward 0\n"
+              "sum 1, free 0, reduce 0, await E, backward E\n"
+              "sum 0, free E, reduce E, sum E, ");
+}
+
+static void expressions_keep_what_they_match(void **state)
+{
+    static char *words[] = {"^layers\\.0$"};
+    const struct tt_sharding sharding = {
+        .wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_PATTERNS, .keep = {1, true, words}};
+
+    (void)state;
+    must_read_with(false, &sharding, TT_GRAPH_TRAIN, 1, 1,
+                   "gather E, await E, gather 0, forward E\n"
+                   "free E, await 0, gather 1, forward 0\n"
+                   "await 1, gather H, forward 1\n"
+                   "free 1, await H, forward H\n"
+                   "loss, free H, gather H, await H, gather 1, backward H\n"
+                   "free H, reduce H, await 1, backward 1\n"
+                   "sum H, free 1, reduce 1, gather E, backward 0\n"
+                   "sum 1, free 0, reduce 0, await E, backward E\n"
+                   "sum 0, free E, reduce E, sum E, ");
+}
+
+/* Between forward and backward a part stays; after backward nothing does. */
+static void a_number_keeps_a_part(void **state)
+{
+    const struct tt_sharding sharding = {.wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_PART, .reshard_part = 2};
+
+    (void)state;
+    must_read_with(false, &sharding, TT_GRAPH_TRAIN, 1, 1,
+                   "gather E, await E, gather 0, forward E\n"
+                   "keep E, await 0, gather 1, forward 0\n"
+                   "keep 0, await 1, gather H, forward 1\n"
+                   "keep 1, await H, forward H\n"
+                   "loss, keep H, gather H, await H, gather 1, backward H\n"
+                   "free H, reduce H, await 1, gather 0, backward 1\n"
+                   "sum H, free 1, reduce 1, await 0, gather E, backward 0\n"
+                   "sum 1, free 0, reduce 0, await E, backward E\n"
+                   "sum 0, free E, reduce E, sum E, ");
+    must_read_with(false, &sharding, TT_GRAPH_VALIDATE, 1, 1,
+                   "gather E, await E, gather 0, forward E\n"
+                   "free E, await 0, gather 1, forward 0\n"
+                   "free 0, await 1, gather H, forward 1\n"
+                   "free 1, await H, forward H\n"
+                   "loss, free H, clip\n");
+}
+
+/* The output's gradient is there before backward begins; FSDP2 would gather it again all the same. */
+static void the_output_alone_has_a_backward_too(void **state)
+{
+    static char *words[] = {"output"};
+    struct tt_sharding sharding = {.wrap_patterns = {1, true, words}, .reshard = ALWAYS};
+
+    (void)state;
+    must_read_with(false, &sharding, TT_GRAPH_TRAIN, 1, 1,
+                   "gather E, await E, gather 0, forward E\n"
+                   "free E, await 0, gather 1, forward 0\n"
+                   "free 0, await 1, gather H, forward 1\n"
+                   "free 1, await H, gather O, forward H\n"
+                   "free H, await O, forward O\n"
+                   "loss, free O, gather O, await O, gather H, free O, reduce O, await H, gather 1, backward H\n"
+                   "sum O, free H, reduce H, await 1, gather 0, backward 1\n"
+                   "sum H, free 1, reduce 1, await 0, gather E, backward 0\n"
+                   "sum 1, free 0, reduce 0, await E, backward E\n"
+                   "sum 0, free E, reduce E, sum E, ");
+    sharding.reshard = DEFAULT;
+    must_read_with(false, &sharding, TT_GRAPH_TRAIN, 1, 1,
+                   "gather E, await E, gather 0, forward E\n"
+                   "free E, await 0, gather 1, forward 0\n"
+                   "free 0, await 1, gather H, forward 1\n"
+                   "free 1, await H, gather O, forward H\n"
+                   "await O, forward O\n"
+                   "loss, free O, reduce O, gather 1, backward H\n"
+                   "sum O, free H, reduce H, await 1, gather 0, backward 1\n"
+                   "sum H, free 1, reduce 1, await 0, gather E, backward 0\n"
+                   "sum 1, free 0, reduce 0, await E, backward E\n"
+                   "sum 0, free E, reduce E, sum E, ");
+}
+
+static void one_unit_is_there_from_end_to_end(void **state)
+{
+    const struct tt_sharding sharding = {.wrap = "model", .reshard = ALWAYS};
+
+    (void)state;
+    must_read_with(false, &sharding, TT_GRAPH_TRAIN, 1, 1,
+                   "gather H, await H, forward H\n"
+                   "loss, free H, gather H, await H, backward H\n"
+                   "free H, reduce H, sum H, ");
+}
+
+/* The first microbatch reduces nothing; its units are freed all the same. */
+static void deferred_reductions_come_with_the_last_microbatch(void **state)
+{
+    (void)state;
+    must_read(false, DEFAULT, TT_GRAPH_TRAIN, 1, REDUCE_LAST + 2,
+              "gather E, await E, gather 0, forward E\n"
+              "free E, await 0, gather 1, forward 0\n"
+              "free 0, await 1, gather H, forward 1\n"
+              "free 1, await H, forward H\n"
+              "loss, gather 1, backward H\n"
+              "free H, await 1, gather 0, backward 1\n"
+              "free 1, await 0, gather E, backward 0\n"
+              "free 0, await E, backward E\n"
+              "free E, gather E, await E, gather 0, forward E of the next\n"
+              "free E, await 0, gather 1, forward 0 of the next\n"
+              "free 0, await 1, gather H, forward 1 of the next\n"
+              "free 1, await H, forward H of the next\n"
+              "loss, gather 1, backward H of the next\n"
+              "free H, reduce H, await 1, gather 0, backward 1 of the next\n"
+              "sum H, free 1, reduce 1, await 0, gather E, backward 0 of the next\n"
+              "sum 1, free 0, reduce 0, await E, backward E of the next\n"
+              "sum 0, free E, reduce E, sum E, ");
+}
+
 static void the_update_overlaps_all_reduces_with_norms(void **state)
 {
     struct scene s;
@@ -282,7 +439,7 @@ static void a_unit_without_backward_is_an_error(void **state)
 
     (void)state;
     scene_make(&s, false, DEFAULT, TT_GRAPH_VALIDATE, 1, 1);
-    fsdp = (struct tt_fsdp){s.graph, s.layout, 1, 1};
+    fsdp = (struct tt_fsdp){.graph = s.graph, .layout = s.layout, .microbatches = 1, .prefetch = 1};
     assert_int_equal(tt_fsdp_schedule_step(&fsdp, &schedule), TT_EINTERNAL);
     assert_non_null(strstr(tt_error_message(), "nothing in the graph uses unit tok_embeddings"));
     tt_schedule_release(&schedule);
@@ -300,6 +457,12 @@ int main(void)
         cmocka_unit_test(tied_embeddings_stay_for_the_whole_forward),
         cmocka_unit_test(prefetch_crosses_into_the_next_microbatch),
         cmocka_unit_test(validation_frees_every_unit),
+        cmocka_unit_test(last_layer_keeps_the_last_block_too),
+        cmocka_unit_test(expressions_keep_what_they_match),
+        cmocka_unit_test(a_number_keeps_a_part),
+        cmocka_unit_test(the_output_alone_has_a_backward_too),
+        cmocka_unit_test(one_unit_is_there_from_end_to_end),
+        cmocka_unit_test(deferred_reductions_come_with_the_last_microbatch),
         cmocka_unit_test(the_update_overlaps_all_reduces_with_norms),
         cmocka_unit_test(a_unit_without_backward_is_an_error),
     };
