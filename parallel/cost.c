@@ -159,6 +159,17 @@ double tt_cost_collective_sec(const struct tt_machine *machine, enum tt_instr_ki
     return machine->call_sec + reduce_sec(machine, n, slice) + gather_sec(machine, n, slice);
 }
 
+double tt_cost_of_units_sec(const struct tt_machine *machine, const struct tt_layout *layout, enum tt_instr_kind kind,
+                            int unit, int64_t shard_bytes)
+{
+    int n = layout->units[unit].keep_degree; /* who each keep 1/n: S / n shards */
+
+    if (kind == TT_UNSHARD_KEPT)
+        return tt_cost_collective_sec(machine, TT_UNSHARD, n, layout->shard_degree / n * shard_bytes);
+    return tt_cost_collective_sec(machine, kind,
+                                  kind == TT_ALL_REDUCE ? layout->replicate_degree : layout->shard_degree, shard_bytes);
+}
+
 int64_t tt_cost_saturating_bytes(const struct tt_machine *machine, int n)
 {
     double latency = machine->call_sec + (n - 1) * machine->message_sec;
@@ -199,14 +210,9 @@ double tt_cost_instr_sec(const struct tt_machine *machine, const struct tt_progr
 
 /* --- the simulator --- */
 
-static int group_size(const struct tt_layout *layout, enum tt_instr_kind kind)
-{
-    return kind == TT_ALL_REDUCE ? layout->replicate_degree : layout->shard_degree;
-}
-
 static bool begins_transfer(enum tt_instr_kind kind)
 {
-    return kind == TT_UNSHARD || kind == TT_REDUCE || kind == TT_ALL_REDUCE;
+    return kind == TT_UNSHARD || kind == TT_UNSHARD_KEPT || kind == TT_REDUCE || kind == TT_ALL_REDUCE;
 }
 
 static bool waits(enum tt_instr_kind kind)
@@ -218,8 +224,8 @@ static void simulate_transfer(const struct tt_machine *machine, const struct tt_
                               double *free_at, struct tt_timeline *t)
 {
     const struct tt_instr *instr = &program->instrs[i];
-    double sec = tt_cost_collective_sec(machine, instr->kind, group_size(program->layout, instr->kind),
-                                        tt_instr_shard_bytes(program, instr));
+    double sec =
+        tt_cost_of_units_sec(machine, program->layout, instr->kind, instr->unit, tt_instr_shard_bytes(program, instr));
 
     t->transfer[i].begin = now > *free_at ? now : *free_at;
     t->transfer[i].end = *free_at = t->transfer[i].begin + sec;

@@ -51,6 +51,15 @@ double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph 
 double tt_cost_collective_sec(const struct tt_machine *machine, enum tt_instr_kind kind, int n, int64_t bytes);
 
 /**
+ * Seconds of a collective of units on this layout: over its shard ranks, replicas, or the ranks that keep parts.
+ *   kind         the three above, or TT_UNSHARD_KEPT
+ *   unit         the first of the units
+ *   shard_bytes  of the units' flat shards
+ */
+double tt_cost_of_units_sec(const struct tt_machine *machine, const struct tt_layout *layout, enum tt_instr_kind kind,
+                            int unit, int64_t shard_bytes);
+
+/**
  * Whole (unsharded) bytes of an all-gather over n ranks of which 0.9 of the time is transfer and 0.1 is latency: larger
  * buckets gain little.
  */

@@ -8,7 +8,8 @@
  * Chooses the schedule of the planned engine: makes candidates (parallel/simple_fsdp.h), ranks them by predicted time,
  * and takes the first that holds the promises when it is lowered:
  *   its memory is never above the eager engine's, and within step_limit;
- *   what exists for the sake of exchange is at most 0.85 of the eager engine's, where any schedule manages that.
+ *   what exists for the sake of exchange is at most 0.85 of the eager engine's, where a schedule manages that without
+ *   being predicted to be slower than the eager engine's.
  */
 struct tt_planner {
     const struct tt_lowering *lowering; /* of the step; graph and layout in it */

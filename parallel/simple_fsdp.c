@@ -89,11 +89,7 @@ static int64_t staging_bytes(const struct builder *b, const int *units, int n)
 
 static double transfer_sec(const struct builder *b, enum tt_instr_kind kind, const int *units, int n)
 {
-    const struct tt_layout *layout = b->u->layout;
-
-    return tt_cost_collective_sec(b->in->machine, kind,
-                                  kind == TT_ALL_REDUCE ? layout->replicate_degree : layout->shard_degree,
-                                  shard_bytes(b, units, n));
+    return tt_cost_of_units_sec(b->in->machine, b->u->layout, kind, units[0], shard_bytes(b, units, n));
 }
 
 /* Puts a transfer into its lane; returns when it ends. */
@@ -199,6 +195,17 @@ static void make_room(struct builder *b, int pos, int64_t bytes)
         wait_oldest(b, pos);
 }
 
+/* Bytes of whole gradients that come into being at a position. */
+static int64_t new_gradients(const struct builder *b, int pos)
+{
+    return b->u->reduce_last && pos >= b->u->n_nodes ? 0 : b->u->grad_bytes[pos % b->u->n_nodes];
+}
+
+static bool reduces_at(const struct builder *b, int pos)
+{
+    return !b->u->reduce_last || pos / b->u->n_nodes == b->u->microbatches - 1;
+}
+
 /* --- looking ahead --- */
 
 /* What the walk of fits_until changes: a copy of the clock and of what is under way. */
@@ -252,7 +259,7 @@ static bool fits_until(const struct builder *b, int pos, int until, int64_t byte
     for (int q = pos; q < until; q++) {
         int node = q % b->u->n_nodes;
 
-        o.live += b->u->grad_bytes[node];
+        o.live += new_gradients(b, q);
         free_what_is_done(b, &o, q);
         if (!fits(b, q, o.live))
             return false;
@@ -260,7 +267,8 @@ static bool fits_until(const struct builder *b, int pos, int until, int64_t byte
         for (; o.release < list->n_releases && list->releases[o.release].pos <= q; o.release++)
             if (list->releases[o.release].gather < gathers)
                 o.live -= list->releases[o.release].bytes;
-        expect_reduces(b, &o, node);
+        if (reduces_at(b, q))
+            expect_reduces(b, &o, node);
     }
     return true;
 }
@@ -276,6 +284,11 @@ static double compute_between(const struct builder *b, int pos, int until)
 
 /* --- gathers --- */
 
+static enum tt_instr_kind gather_kind(const struct tt_gather *gather)
+{
+    return gather->from_kept ? TT_UNSHARD_KEPT : TT_UNSHARD;
+}
+
 static bool may_join(const struct builder *b, int pos, const int *units, int n, bool needed_now)
 {
     int at = b->next_gather + n;
@@ -287,11 +300,12 @@ static bool may_join(const struct builder *b, int pos, const int *units, int n, 
             return false;
     if (g->previous != TT_NONE && b->gathers.items[g->previous].last >= pos)
         return false;
-    if (n > 0 && bytes > b->choice->bucket_bytes)
+    if (n > 0 && (bytes > b->choice->bucket_bytes || g->from_kept != b->gathers.items[b->next_gather].from_kept))
         return false;
     if (n > 0 && b->choice->within_compute) {
         double busy = b->link_free > b->now ? b->link_free - b->now : 0.0;
-        double sec = transfer_sec(b, TT_UNSHARD, units, n) + transfer_sec(b, TT_UNSHARD, &g->unit, 1);
+        enum tt_instr_kind kind = gather_kind(g);
+        double sec = transfer_sec(b, kind, units, n) + transfer_sec(b, kind, &g->unit, 1);
 
         if (busy + sec > compute_between(b, pos, b->gathers.items[b->next_gather].first))
             return false;
@@ -316,8 +330,8 @@ static bool begin_gather(struct builder *b, int pos, bool needed_now)
     make_room(b, pos, bytes);
     handle = handle_of(b, units, n);
     emit(b, TT_UNSHARD, 0, handle);
-    TT_PUSH(b->buckets, b->n_buckets, b->cap_buckets) =
-        (struct gather_bucket){handle, b->next_gather, n, transfer(b, TT_UNSHARD, units, n)};
+    TT_PUSH(b->buckets, b->n_buckets, b->cap_buckets) = (struct gather_bucket){
+        handle, b->next_gather, n, transfer(b, gather_kind(&b->gathers.items[b->next_gather]), units, n)};
     b->next_gather += n;
     occupy(b, pos, bytes);
     return true;
@@ -355,7 +369,8 @@ static void release_after(struct builder *b, int pos)
 
         b->live -= r->bytes;
         if (last && r->pos == list->items[r->gather].last)
-            tt_schedule_add(b->schedule, TT_RESHARD, 0, TT_NONE, list->items[r->gather].unit);
+            tt_schedule_add(b->schedule, list->items[r->gather].keeps ? TT_KEEP : TT_RESHARD, 0, TT_NONE,
+                            list->items[r->gather].unit);
     }
 }
 
@@ -434,14 +449,15 @@ static void walk(struct builder *b)
         int node = pos % b->u->n_nodes, mb = pos / b->u->n_nodes;
 
         gather_for(b, pos);
-        make_room(b, pos, b->u->grad_bytes[node]);
-        occupy(b, pos, b->u->grad_bytes[node]);
+        make_room(b, pos, new_gradients(b, pos));
+        occupy(b, pos, new_gradients(b, pos));
         tt_schedule_add(b->schedule, TT_RUN, mb, node, TT_NONE);
         b->now += b->u->node_sec[node];
         if (graph->nodes[node].out[0] == graph->token_loss)
             tt_schedule_add(b->schedule, TT_LOSS, mb, TT_NONE, TT_NONE);
         release_after(b, pos);
-        reduce_after(b, pos);
+        if (reduces_at(b, pos))
+            reduce_after(b, pos);
     }
     while (b->head < b->n_flights)
         wait_oldest(b, b->u->microbatches * b->u->n_nodes);

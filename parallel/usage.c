@@ -109,7 +109,11 @@ static void allocate(struct tt_usage *u)
 int tt_usage_make(const struct tt_graph *graph, const struct tt_layout *layout, int microbatches, int threads,
                   const struct tt_machine *machine, struct tt_usage *ret_usage)
 {
-    struct tt_usage u = {.graph = graph, .layout = layout, .microbatches = microbatches, .n_nodes = graph->n_nodes};
+    struct tt_usage u = {.graph = graph,
+                         .layout = layout,
+                         .microbatches = microbatches,
+                         .n_nodes = graph->n_nodes,
+                         .reduce_last = graph->carries};
     bool *begun = tt_calloc((size_t)layout->n_params, sizeof *begun);
     int *ready = tt_calloc((size_t)layout->n_units, sizeof *ready);
     int rc = 0;
@@ -222,7 +226,8 @@ static void close_gather(const struct tt_usage *u, struct tt_gather_list *list, 
 
     for (int k = 0; k < u->layout->units[unit].n_params; k++)
         TT_PUSH(list->releases, list->n_releases, list->cap_releases) = (struct tt_release){
-            param_pos[u->layout->units[unit].params[k].param], gather, tt_usage_param_bytes(u->layout, unit, k)};
+            list->items[gather].keeps ? list->items[gather].last : param_pos[u->layout->units[unit].params[k].param],
+            gather, tt_usage_param_bytes(u->layout, unit, k)};
 }
 
 struct tt_gather_list tt_usage_gathers(const struct tt_usage *u, const bool *reshard, enum tt_near near)
@@ -239,12 +244,17 @@ struct tt_gather_list tt_usage_gathers(const struct tt_usage *u, const bool *res
         int old = newest[use->unit];
         bool fresh = old == TT_NONE || !stays(u, &list, old, use, reshard, near);
 
+        bool from_kept = fresh && old != TT_NONE && use->backward && u->layout->units[use->unit].keep_degree > 1 &&
+                         list.items[old].last / u->n_nodes == use->microbatch;
+
+        if (from_kept)
+            list.items[old].keeps = true;
         if (fresh && old != TT_NONE)
             close_gather(u, &list, old, param_pos);
         if (fresh) {
             newest[use->unit] = list.n;
-            TT_PUSH(list.items, list.n, list.cap) =
-                (struct tt_gather){.unit = use->unit, .first = use->first, .last = use->last, .previous = old};
+            TT_PUSH(list.items, list.n, list.cap) = (struct tt_gather){
+                .unit = use->unit, .first = use->first, .last = use->last, .previous = old, .from_kept = from_kept};
         }
         list.items[newest[use->unit]].last = use->last;
         list.items[newest[use->unit]].after = list.n;

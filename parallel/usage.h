@@ -16,6 +16,7 @@ struct tt_usage {
     int n_nodes;
     double *node_sec;     /* [node] predicted */
     double *begin_sec;    /* [n_nodes + 1] of a microbatch's node when nothing waits */
+    bool reduce_last;     /* gradients stay from the first microbatch to the last and are complete behind that */
     int64_t *grad_bytes;  /* [node] whole gradients whose first contribution it writes */
     int (*first)[2];      /* [unit][backward] first node that reads a parameter, TT_NONE if none does */
     int (*last)[2];       /* [unit][backward] last node that does */
@@ -40,6 +41,8 @@ struct tt_gather {
     int unit;
     int first, last; /* positions that read it */
     int previous;    /* the unit's gather before this one, TT_NONE if none */
+    bool keeps;      /* ends by keeping a part: TT_KEEP */
+    bool from_kept;  /* gathers the parts that the one before kept */
     int after;       /* gathers that there were at its last use; for deciding what is near */
 };
 

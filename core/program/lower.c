@@ -299,7 +299,7 @@ static void lower_reshard(struct lowering *w, const struct tt_instr *from)
 
     begin_instr(w, from);
     for (int i = 0; i < unit->n_params; i++) {
-        if (!w->in.free_early)
+        if (!w->in.free_early || from->kind == TT_KEEP)
             operand(w, w->unsharded[unit->params[i].param]);
         w->unsharded[unit->params[i].param] = TT_NONE;
     }

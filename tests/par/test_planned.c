@@ -60,14 +60,10 @@ static int set_up(void **state)
     struct tt_rng rng = tt_rng_make(5, "tokens");
 
     (void)state;
-    world.odd = make_model("llama3", "debugmodel",
-                           &(struct tt_model_dims){.dim = 34,
-                                                   .n_layers = 3,
-                                                   .n_heads = 3,
-                                                   .n_kv_heads = 1,
-                                                   .head_dim = 10,
-                                                   .ffn_dim = 37,
-                                                   .vocab_size = 101});
+    world.odd = make_model(
+        "llama3", "debugmodel",
+        &(struct tt_model_dims){
+            .dim = 34, .n_layers = 3, .n_heads = 3, .n_kv_heads = 1, .head_dim = 10, .ffn_dim = 37, .vocab_size = 101});
     world.tied = make_model("llama3", "debugmodel",
                             &(struct tt_model_dims){.dim = 6,
                                                     .n_layers = 5,
@@ -117,9 +113,11 @@ static const char *name_of(const struct train_job *job)
 {
     static char text[200];
 
-    (void)snprintf(text, sizeof text, "%d ranks, %d replicas, reshard %s, prefetch %d, %d samples, buckets %d, %s",
-                   job->ranks, job->replicate, policy_names[job->reshard], job->prefetch, (int)job->global_batch,
-                   (int)job->bucket_bytes, job->machine.name);
+    (void)snprintf(text, sizeof text,
+                   "%d ranks, %d replicas, wrap %s, reshard %s, prefetch %d, %d samples, buckets %d, %s%s", job->ranks,
+                   job->replicate, job->wrap ? job->wrap : "block",
+                   job->reshard < 3 ? policy_names[job->reshard] : "part", job->prefetch, (int)job->global_batch,
+                   (int)job->bucket_bytes, job->machine.name, job->last_microbatch ? ", last microbatch" : "");
     return text;
 }
 
@@ -167,7 +165,7 @@ static void sweep(const struct tt_model *model, int64_t global_batch, const stru
     run(&job, &reference);
     for (int m = 0; m < n; m++)
         for (int p = 0; p < 3; p++)
-            for (int k = 0; k < N_MACHINES; k++, turn++) {
+            for (int k = (m + p) % 3; k < N_MACHINES; k += 2, turn++) {
                 job.ranks = meshes[m].ranks;
                 job.replicate = meshes[m].replicate;
                 job.reshard = policies[p];
@@ -179,7 +177,8 @@ static void sweep(const struct tt_model *model, int64_t global_batch, const stru
     train_result_release(&reference);
 }
 
-#define SWEEP(model, global, meshes, exact) sweep(model, global, meshes, (int)(sizeof(meshes) / sizeof *(meshes)), exact)
+#define SWEEP(model, global, meshes, exact) \
+    sweep(model, global, meshes, (int)(sizeof(meshes) / sizeof *(meshes)), exact)
 
 static void same_bits_on_every_layout_and_machine(void **state)
 {
@@ -198,10 +197,106 @@ static void same_bits_as_eager_where_layouts_differ(void **state)
     SWEEP(world.odd, 12, meshes, false);
 }
 
+/* Units of every kind, parts kept by neighbours, one reduction a step: planned does as eager does. */
+static void every_policy_gives_the_bits_of_eager(void **state)
+{
+    static const char *const wraps[] = {"block", "model", "param", "size:3000"};
+    int turn = 0;
+
+    (void)state;
+    for (int w = 0; w < 4; w++)
+        for (int last = 0; last < 2; last++)
+            for (int r = 0; r < 3; r++, turn++) {
+                struct train_job job = job_of(turn % 2 ? world.odd : world.tied, 16);
+
+                job.wrap = wraps[w];
+                job.last_microbatch = last;
+                job.reshard = r == 2 ? TT_RESHARD_AFTER_FORWARD_PART : policies[r];
+                job.reshard_part = 2;
+                job.ranks = 4 + 4 * (turn / 2 % 2);
+                job.replicate = 1 + turn / 3 % 2;
+                job.machine = machines[turn % N_MACHINES];
+                compare_engines(job, NULL);
+            }
+}
+
+/* --- plans of ranks that are not there --- */
+
+struct shape {
+    const char *model, *flavor;
+    int ranks, replicate, microbatches;
+    int64_t seq_len;
+};
+
+static const struct shape shapes[] = {
+    {"llama3", "8B", 8, 1, 1, 2048},        {"llama3", "8B", 64, 2, 1, 2048},
+    {"llama3", "8B", 64, 1, 4, 512},        {"llama3", "70B", 64, 1, 1, 2048},
+    {"llama3", "debugmodel", 2, 1, 1, 64},  {"llama3", "debugmodel", 6, 1, 4, 128},
+    {"llama3", "debugmodel", 8, 8, 2, 128}, {"llama3", "debugmodel", 16, 2, 2, 256},
+};
+
+static struct tt_engine *plan(const struct shape *shape, const struct tt_model *model, int policy, int machine,
+                              enum tt_scheduler scheduler)
+{
+    struct train_job job = job_of(model, (int64_t)shape->ranks * shape->microbatches);
+    struct tt_engine_options options;
+    struct tt_engine *engine = NULL;
+
+    job.ranks = shape->ranks;
+    job.replicate = shape->replicate;
+    job.seq_len = shape->seq_len;
+    job.reshard = policies[policy];
+    job.machine = machines[machine];
+    job.scheduler = scheduler;
+    assert_int_equal(check(train_job_options(&job, &options)), 0);
+    assert_int_equal(check(tt_engine_new(&options, NULL, 0, &engine)), 0);
+    assert_int_equal(check(tt_program_check(tt_engine_program(engine))), 0);
+    return engine;
+}
+
+/* Memory never above eager's, what is there for exchange at most 0.85 of it, and a step that is predicted as fast. */
+static void compare_plans(const struct shape *shape, const struct tt_model *model, int policy, int machine)
+{
+    struct tt_engine *engines[2] = {plan(shape, model, policy, machine, TT_SCHEDULER_EAGER),
+                                    plan(shape, model, policy, machine, TT_SCHEDULER_PLANNED)};
+    const struct tt_program *eager = tt_engine_program(engines[0]), *planned = tt_engine_program(engines[1]);
+    double most = policies[policy] == TT_RESHARD_AFTER_FORWARD_NEVER ? 1.0 : 0.85; /* what is kept must be there */
+    double exchanged = (double)tt_planner_exchanged_bytes(planned) / (double)tt_planner_exchanged_bytes(eager);
+    struct tt_timeline times[2];
+
+    tt_cost_simulate(&machines[machine], eager, &times[0]);
+    tt_cost_simulate(&machines[machine], planned, &times[1]);
+    if (planned->step_bytes > eager->step_bytes || exchanged > most || times[1].step_sec > 1.01 * times[0].step_sec ||
+        tt_fsdp_payload_bytes(planned) > tt_fsdp_payload_bytes(eager))
+        fail_msg("%s on %d ranks, reshard %s, %s: memory %.3f, exchanged %.3f, time %.3f of eager's", shape->flavor,
+                 shape->ranks, policy_names[policy], machines[machine].name,
+                 (double)planned->step_bytes / (double)eager->step_bytes, exchanged,
+                 times[1].step_sec / times[0].step_sec);
+    for (int i = 0; i < 2; i++) {
+        tt_timeline_release(&times[i]);
+        tt_engine_free(engines[i]);
+    }
+}
+
+static void plans_keep_their_promises(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        struct tt_model *model = make_model(shapes[s].model, shapes[s].flavor, &(struct tt_model_dims){.tied = -1});
+
+        for (int p = 0; p < 3; p++)
+            for (int k = 0; k < N_MACHINES; k++)
+                compare_plans(&shapes[s], model, p, k);
+        tt_model_free(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_keep_their_promises),
         cmocka_unit_test(same_bits_on_every_layout_and_machine),
+        cmocka_unit_test(every_policy_gives_the_bits_of_eager),
         cmocka_unit_test(same_bits_as_eager_where_layouts_differ),
     };
 
