@@ -21,8 +21,8 @@ bool tt_trainer_layout_exact(const struct tt_trainer *t)
     int64_t shards = t->mesh.size[TT_MESH_DP_SHARD], replicas = t->mesh.size[TT_MESH_DP_REPLICATE];
 
     return t->cfg->parallelism.reduction_order == TT_ORDER_TREE &&
-           t->cfg->training.gradient_sync == TT_SYNC_EVERY_MICROBATCH && is_power_of_two(shards) &&
-           (replicas == 1 || is_power_of_two(t->microbatches * shards));
+           (t->cfg->training.gradient_sync == TT_SYNC_EVERY_MICROBATCH || t->microbatches == 1) &&
+           is_power_of_two(shards) && (replicas == 1 || is_power_of_two(t->microbatches * shards));
 }
 
 /* A first guess: compute at the measured peak or at memory speed, whichever is slower, op by op; transfers on top. */
@@ -72,18 +72,28 @@ static void print_data(const struct tt_trainer *t)
                   t->cfg->training.seq_len);
 }
 
+/* The value of a key as a flag takes it. */
+static void add_value(const struct tt_trainer *t, const char *label, const char *path, struct tt_text *out)
+{
+    tt_text_add(out, ", %s ", label);
+    tt_config_value_text(t->cfg, tt_config_row_find(path), out);
+}
+
 static void print_policies(const struct tt_trainer *t)
 {
-    const struct tt_config *cfg = t->cfg;
+    struct tt_text policies = {0};
 
-    (void)fprintf(
-        stderr,
-        "  batch    %" PRId64 " sequences a step = %d ranks x %" PRId64 " microbatches of %" PRId64 "\n"
-        "  sharding dp_replicate %d x dp_shard %d, wrap %s, reshard %s, prefetch %" PRId64 ", engine eager, sync "
-        "every_microbatch\n",
-        t->global_batch, tt_mesh_dp(&t->mesh), t->microbatches, cfg->training.local_batch_size,
-        t->mesh.size[TT_MESH_DP_REPLICATE], t->mesh.size[TT_MESH_DP_SHARD], cfg->parallelism.fsdp_wrap_policy.word[0],
-        cfg->parallelism.fsdp_reshard_after_forward.word[0], cfg->parallelism.fsdp_prefetch);
+    add_value(t, "wrap", "parallelism.fsdp_wrap_policy", &policies);
+    add_value(t, "reshard", "parallelism.fsdp_reshard_after_forward", &policies);
+    add_value(t, "prefetch", "parallelism.fsdp_prefetch", &policies);
+    add_value(t, "engine", "parallelism.fsdp_engine", &policies);
+    add_value(t, "sync", "training.gradient_sync", &policies);
+    (void)fprintf(stderr,
+                  "  batch    %" PRId64 " sequences a step = %d ranks x %" PRId64 " microbatches of %" PRId64 "\n"
+                  "  sharding dp_replicate %d x dp_shard %d%s\n",
+                  t->global_batch, tt_mesh_dp(&t->mesh), t->microbatches, t->cfg->training.local_batch_size,
+                  t->mesh.size[TT_MESH_DP_REPLICATE], t->mesh.size[TT_MESH_DP_SHARD], policies.text);
+    tt_text_release(&policies);
 }
 
 void tt_trainer_banner(const struct tt_trainer *t)

@@ -173,7 +173,8 @@ static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, cons
         set_head(e, cfg, &job);
         row.microbatches = job.microbatches;
         TT_TRY(tt_job_machine(cfg, &machine));
-        rc = tt_engine_new(&job.engine, NULL, 0, &engine);
+        row.limit = e->memory ? e->memory : tt_job_memory_limit(cfg, ranks_on_host(n_ranks, job.engine.threads));
+        rc = tt_job_engine_alone(cfg, &job, 0, row.limit, &engine);
     }
     if (rc == TT_EUSAGE) {
         row.problem = first_line_of_error();
@@ -181,7 +182,6 @@ static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, cons
         rc = 0;
     }
     TT_TRY(rc);
-    row.limit = e->memory ? e->memory : tt_job_memory_limit(cfg, ranks_on_host(n_ranks, job.engine.threads));
     if (!row.problem)
         fill(&row, cfg, &machine, engine);
     row.fits = !row.problem && row.memory.total + row.libraries <= row.limit;

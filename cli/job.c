@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/metrics.h"
+#include "core/base/mem.h"
 #include "core/base/team.h"
 
 /* --- the model --- */
@@ -81,15 +82,27 @@ out:
 
 /* --- the engine --- */
 
-static enum tt_reshard reshard_of(const struct tt_config *cfg)
+/*
+ * The policies meet the model and the mesh in the engine, which names the key but does not know where it was set. A flag
+ * says the key already.
+ */
+static int say_where(const struct tt_config *cfg, int rc)
 {
-    const char *word = cfg->parallelism.fsdp_reshard_after_forward.word[0];
+    static const char *const keys[] = {"parallelism.fsdp_wrap_policy", "parallelism.fsdp_reshard_after_forward"};
 
-    if (strcmp(word, "always") == 0 || strcmp(word, "true") == 0)
-        return TT_RESHARD_AFTER_FORWARD_ALWAYS;
-    if (strcmp(word, "never") == 0 || strcmp(word, "false") == 0)
-        return TT_RESHARD_AFTER_FORWARD_NEVER;
-    return TT_RESHARD_AFTER_FORWARD_DEFAULT;
+    for (size_t i = 0; rc == TT_EUSAGE && i < sizeof keys / sizeof *keys; i++) {
+        size_t n = strlen(keys[i]);
+        const char *where = tt_config_where(cfg, keys[i]);
+        char *rest;
+
+        if (strncmp(tt_error_message(), keys[i], n) != 0)
+            continue;
+        rest = tt_strdup(tt_error_message() + n);
+        rc = strstr(where, keys[i]) ? tt_fail(rc, "%s%s", where, rest) : tt_fail(rc, "%s: %s%s", where, keys[i], rest);
+        tt_free(rest);
+        break;
+    }
+    return rc;
 }
 
 int tt_job_threads(const struct tt_config *cfg, int local_size)
@@ -119,17 +132,26 @@ int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine)
     return 0;
 }
 
+/* Whether gradients may be reduced once a step; for `auto` that is also a question of memory. */
+static bool may_defer(const struct tt_config *cfg)
+{
+    if (cfg->training.gradient_sync == TT_SYNC_AUTO)
+        return cfg->parallelism.reduction_order == TT_ORDER_FAST;
+    return cfg->training.gradient_sync == TT_SYNC_LAST_MICROBATCH;
+}
+
 static struct tt_engine_options engine_options(const struct tt_config *cfg, const struct tt_job *job, int threads)
 {
-    struct tt_engine_options o = {.model = job->model,
-                                  .mesh = job->mesh,
-                                  .wrap = cfg->parallelism.fsdp_wrap_policy.word[0],
-                                  .reshard = reshard_of(cfg),
-                                  .prefetch = (int)cfg->parallelism.fsdp_prefetch,
-                                  .threads = threads,
-                                  .local_batch = cfg->training.local_batch_size,
-                                  .seq_len = cfg->training.seq_len,
-                                  .microbatches = (int)job->microbatches};
+    struct tt_engine_options o = {
+        .model = job->model,
+        .mesh = job->mesh,
+        .sharding = tt_sharding_of(cfg->parallelism.fsdp_wrap_policy, cfg->parallelism.fsdp_reshard_after_forward),
+        .reduce_last = may_defer(cfg),
+        .prefetch = (int)cfg->parallelism.fsdp_prefetch,
+        .threads = threads,
+        .local_batch = cfg->training.local_batch_size,
+        .seq_len = cfg->training.seq_len,
+        .microbatches = (int)job->microbatches};
 
     if (cfg->validation.enable) {
         o.validation_batch = cfg->validation.local_batch_size;
@@ -161,6 +183,31 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, struct tt_job *
     job = (struct tt_job){0};
 out:
     tt_job_release(&job);
+    return rc;
+}
+
+int tt_job_engine(const struct tt_config *cfg, const struct tt_job *job, struct tt_comm *comm, int rank,
+                  struct tt_engine **ret_engine)
+{
+    return say_where(cfg, tt_engine_new(&job->engine, comm, rank, ret_engine));
+}
+
+int tt_job_engine_alone(const struct tt_config *cfg, struct tt_job *job, int rank, int64_t memory_limit,
+                        struct tt_engine **ret_engine)
+{
+    struct tt_engine *engine = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_job_engine(cfg, job, NULL, rank, &engine));
+    if (cfg->training.gradient_sync == TT_SYNC_AUTO && job->engine.reduce_last &&
+        tt_engine_memory(engine).total > memory_limit) {
+        tt_engine_free(engine);
+        engine = NULL;
+        job->engine.reduce_last = false;
+        TT_TRY(tt_job_engine(cfg, job, NULL, rank, &engine));
+    }
+    *ret_engine = engine;
+out:
     return rc;
 }
 

@@ -15,7 +15,7 @@
  *
  *     struct tt_job job = {0};
  *     TT_TRY(tt_job_init(cfg, n_ranks, threads, &job));
- *     TT_TRY(tt_engine_new(&job.engine, comm, rank, &engine));
+ *     TT_TRY(tt_job_engine(cfg, &job, comm, rank, &engine));
  *     ...
  *     tt_job_release(&job);
  *
@@ -35,6 +35,14 @@ struct tt_job {
  */
 int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, struct tt_job *ret_job) TT_MUST_CHECK;
 void tt_job_release(struct tt_job *job);
+
+/** The engine of a rank of the job, job->engine as it is; an error about a policy says where it was set. */
+int tt_job_engine(const struct tt_config *cfg, const struct tt_job *job, struct tt_comm *comm, int rank,
+                  struct tt_engine **ret_engine) TT_MUST_CHECK;
+
+/** The same without other ranks, only to be asked for numbers; resolves gradient_sync auto as training does. */
+int tt_job_engine_alone(const struct tt_config *cfg, struct tt_job *job, int rank, int64_t memory_limit,
+                        struct tt_engine **ret_engine) TT_MUST_CHECK;
 
 /**
  * Threads of a rank that shares its host with local_size - 1 others: parallelism.threads_per_rank, else the cores bound to

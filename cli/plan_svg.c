@@ -178,6 +178,7 @@ static enum block block_of(const struct tt_program *program, int i)
     case TT_WAIT_ALL_REDUCE:
         return WAITING;
     case TT_UNSHARD:
+    case TT_UNSHARD_KEPT:
         return GATHERING;
     case TT_REDUCE:
         return REDUCING;

@@ -78,7 +78,7 @@ static void print_units(const struct tt_plan_view *v)
 
 /* --- collectives --- */
 
-static const enum tt_instr_kind kinds[] = {TT_UNSHARD, TT_REDUCE, TT_ALL_REDUCE};
+static const enum tt_instr_kind kinds[] = {TT_UNSHARD, TT_UNSHARD_KEPT, TT_REDUCE, TT_ALL_REDUCE};
 
 static bool same_cost(const struct tt_summary_collective *a, const struct tt_summary_collective *b)
 {

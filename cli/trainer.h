@@ -60,6 +60,7 @@ struct tt_trainer {
     char run_id[TT_RUN_ID_BYTES];
     char weights_from[512]; /* for the banner: "random init (seed 42)", "step-30", "PATH" */
     int64_t resumed_from;   /* step, or -1 */
+    json_t *changed;        /* keys changed since that step: {path: [before, now]}; NULL: not resumed */
     int lock;               /* rank 0's lock of the run folder, -1 */
     /* since the last report */
     double report_start, data_sec;
@@ -101,6 +102,17 @@ int tt_trainer_save(struct tt_trainer *trainer, bool last) TT_MUST_CHECK;
 
 /** Whether the run's checkpoint folder holds a step to resume from (rank 0's view; not collective). */
 bool tt_trainer_can_resume(const struct tt_trainer *trainer);
+
+/* trainer_sync.c */
+
+/**
+ * The gradient_sync to try: the configured one; for `auto` what the checkpoint that the run resumes from was trained
+ * with, else last_microbatch if reduction_order is fast. Collective.
+ */
+int tt_trainer_sync_first_choice(const struct tt_trainer *trainer, enum tt_sync_choice *ret_sync) TT_MUST_CHECK;
+
+/** Notes on rank 0 that a resumed run synchronises in another way than the one that wrote the manifest. */
+void tt_trainer_sync_note_change(const struct tt_trainer *trainer, const json_t *meta);
 
 /* trainer_validate.c */
 

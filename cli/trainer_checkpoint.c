@@ -57,11 +57,11 @@ static struct view view_of(struct tt_trainer *t, bool with_optimizer)
     for (int p = 0; p < n; p++) {
         const struct tt_param *param = &t->model->params[p];
 
-        v.names[2 * p] = tt_format("state.%s.exp_avg", param->name);
-        v.names[2 * p + 1] = tt_format("state.%s.exp_avg_sq", param->name);
+        v.names[2 * (size_t)p] = tt_format("state.%s.exp_avg", param->name);
+        v.names[2 * (size_t)p + 1] = tt_format("state.%s.exp_avg_sq", param->name);
         v.state.model[p] = chunk_of(t->engine, param, p, param->name, state->param);
-        v.state.optim[2 * p] = chunk_of(t->engine, param, p, v.names[2 * p], state->exp_avg);
-        v.state.optim[2 * p + 1] = chunk_of(t->engine, param, p, v.names[2 * p + 1], state->exp_avg_sq);
+        v.state.optim[2 * (size_t)p] = chunk_of(t->engine, param, p, v.names[2 * (size_t)p], state->exp_avg);
+        v.state.optim[2 * (size_t)p + 1] = chunk_of(t->engine, param, p, v.names[2 * (size_t)p + 1], state->exp_avg_sq);
     }
     return v;
 }
@@ -247,6 +247,29 @@ bool tt_trainer_can_resume(const struct tt_trainer *t)
     return any;
 }
 
+/* The keys whose values differ from those that the checkpoint was made with: {"training.steps": [60, 90], …}. */
+static json_t *changed_keys(const struct tt_trainer *t, const json_t *before)
+{
+    json_t *now = tt_config_to_json(t->cfg, false), *changed = json_object(), *section, *value;
+    const char *section_name, *key;
+
+    json_object_foreach(now, section_name, section)
+    {
+        json_object_foreach(section, key, value)
+        {
+            json_t *old = json_object_get(json_object_get(before, section_name), key);
+            char path[256];
+
+            if (json_equal(old, value))
+                continue;
+            (void)snprintf(path, sizeof path, "%s.%s", section_name, key);
+            (void)json_object_set_new(changed, path, json_pack("[O?, O]", old, value));
+        }
+    }
+    json_decref(now);
+    return changed;
+}
+
 /* The run's own newest good step, if there is one. */
 static int resume(struct tt_trainer *t, struct view *v, const char *folder, bool *ret_resumed)
 {
@@ -261,7 +284,9 @@ static int resume(struct tt_trainer *t, struct view *v, const char *folder, bool
     if (step >= 0) {
         rc = restore_progress(t, meta, skip);
         TT_TRY(tt_comm_agree(t->comm, rc));
+        tt_trainer_sync_note_change(t, meta);
         t->resumed_from = step;
+        t->changed = changed_keys(t, json_object_get(meta, "config"));
         (void)snprintf(t->weights_from, sizeof t->weights_from, "step-%" PRId64 " of %s", step, folder);
     }
 out:

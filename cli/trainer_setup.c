@@ -20,12 +20,10 @@
 
 /* --- plan --- */
 
-static int check_memory(struct tt_trainer *t)
+static int check_memory(const struct tt_trainer *t)
 {
     char need[32], limit[32];
 
-    t->memory_limit = tt_job_memory_limit(t->cfg, t->local_size);
-    t->memory = tt_engine_memory(t->engine);
     if (t->memory.total <= t->memory_limit)
         return 0;
     return tt_fail(TT_EFIT,
@@ -35,7 +33,8 @@ static int check_memory(struct tt_trainer *t)
                    tt_text_bytes(limit, sizeof limit, (double)t->memory_limit));
 }
 
-static int plan(struct tt_trainer *t)
+/* What the configuration means on these ranks. */
+static int prepare(struct tt_trainer *t)
 {
     int rc = 0;
 
@@ -44,10 +43,45 @@ static int plan(struct tt_trainer *t)
     t->mesh = t->job.mesh;
     t->microbatches = t->job.microbatches;
     t->global_batch = t->job.global_batch;
-    TT_TRY(tt_engine_new(&t->job.engine, t->comm, t->comm->rank, &t->engine));
+out:
+    return rc;
+}
+
+static int make_engine(struct tt_trainer *t)
+{
+    int rc = 0;
+
+    tt_engine_free(t->engine);
+    t->engine = NULL;
+    TT_TRY(tt_job_engine(t->cfg, &t->job, t->comm, t->comm->rank, &t->engine));
     if (t->cfg->debug.check_plan)
         TT_TRY(tt_program_check(tt_engine_program(t->engine)));
-    TT_TRY(check_memory(t));
+    t->memory_limit = tt_job_memory_limit(t->cfg, t->local_size);
+    t->memory = tt_engine_memory(t->engine);
+out:
+    return rc;
+}
+
+/* The engine with the gradient sync that fits; afterwards the configuration says which it is. Collective. */
+static int plan(struct tt_trainer *t)
+{
+    struct tt_engine_options *options = &t->job.engine;
+    bool is_auto = t->cfg->training.gradient_sync == TT_SYNC_AUTO;
+    enum tt_sync_choice sync = TT_SYNC_EVERY_MICROBATCH;
+    double too_large;
+    int rc = 0;
+
+    TT_TRY(tt_trainer_sync_first_choice(t, &sync));
+    options->reduce_last = sync == TT_SYNC_LAST_MICROBATCH;
+    TT_TRY(tt_comm_agree(t->comm, make_engine(t)));
+    too_large = t->memory.total > t->memory_limit;
+    TT_TRY(tt_comm_max_f64(t->comm, &too_large, 1));
+    if (is_auto && options->reduce_last && too_large > 0.0) {
+        options->reduce_last = false;
+        TT_TRY(tt_comm_agree(t->comm, make_engine(t)));
+    }
+    t->cfg->training.gradient_sync = options->reduce_last ? TT_SYNC_LAST_MICROBATCH : TT_SYNC_EVERY_MICROBATCH;
+    TT_TRY(tt_comm_agree(t->comm, check_memory(t)));
 out:
     return rc;
 }
@@ -63,8 +97,8 @@ int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt
     comm->waiting_for = "setup";
     TT_TRY(tt_comm_node(comm, &t->local_rank, &t->local_size));
     t->threads = tt_job_threads(cfg, t->local_size);
-    rc = plan(t);
-    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_comm_agree(comm, prepare(t)));
+    TT_TRY(plan(t));
     *ret_trainer = t;
     t = NULL;
 out:
@@ -139,6 +173,8 @@ static json_t *run_record(const struct tt_trainer *t)
     (void)json_object_set_new(o, "memory_predicted_bytes", json_integer(t->memory.total));
     if (t->resumed_from >= 0)
         (void)json_object_set_new(o, "resumed_from", json_integer(t->resumed_from));
+    if (t->changed)
+        (void)json_object_set(o, "changed", t->changed);
     (void)json_object_set_new(o, "config", tt_config_to_json(t->cfg, false));
     return o;
 }
@@ -227,6 +263,7 @@ void tt_trainer_close(struct tt_trainer *t, int code)
         tt_metrics_record(&t->metrics, end);
         (void)fclose(t->metrics.jsonl);
     }
+    json_decref(t->changed);
     tt_ckpt_store_close(t->store);
     tt_train_data_release(&t->data);
     tt_train_data_release(&t->validation);

@@ -49,7 +49,10 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     const struct tt_model *model = e->options.model;
     int *param_grad = tt_calloc((size_t)model->n_params, sizeof *param_grad);
     struct tt_schedule schedule = {0};
-    struct tt_fsdp fsdp = {.layout = e->layout, .microbatches = microbatches, .prefetch = e->options.prefetch};
+    struct tt_fsdp fsdp = {.layout = e->layout,
+                           .microbatches = microbatches,
+                           .prefetch = e->options.prefetch,
+                           .reduce_last = e->options.reduce_last};
     struct tt_lowering lowering = {.layout = e->layout,
                                    .microbatches = microbatches,
                                    .threads = e->options.threads,
@@ -61,6 +64,8 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     fsdp.graph = lowering.graph = track->graph;
     if (mode == TT_GRAPH_TRAIN) {
         TT_TRY(check_gradients(model, param_grad));
+        if (e->options.reduce_last)
+            TT_TRY(tt_graph_carry_gradients(track->graph));
         TT_TRY(tt_fsdp_schedule_step(&fsdp, &schedule));
     } else {
         TT_TRY(tt_fsdp_schedule_forward(&fsdp, &schedule));
@@ -82,7 +87,7 @@ int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm,
     e->comm = comm;
     e->shard = tt_mesh_group(&e->options.mesh, rank, TT_MESH_DP_SHARD);
     e->replicate = tt_mesh_group(&e->options.mesh, rank, TT_MESH_DP_REPLICATE);
-    TT_TRY(tt_layout_new(options->model, &options->mesh, rank, options->wrap, options->reshard, &e->layout));
+    TT_TRY(tt_layout_new(options->model, &options->mesh, rank, &options->sharding, &e->layout));
     TT_TRY(plan_track(e, TT_GRAPH_TRAIN, options->local_batch, options->seq_len, options->microbatches, &e->train));
     if (options->validation_batch)
         TT_TRY(
@@ -206,6 +211,8 @@ int64_t tt_engine_microbatch(const struct tt_engine *e, int a)
 {
     const struct tt_layout *l = e->layout;
 
+    if (e->options.reduce_last)
+        return ((int64_t)l->replicate_index * l->shard_degree + l->shard_index) * e->options.microbatches + a;
     return ((int64_t)l->replicate_index * e->options.microbatches + a) * l->shard_degree + l->shard_index;
 }
 

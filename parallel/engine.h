@@ -22,8 +22,8 @@
 struct tt_engine_options {
     const struct tt_model *model; /* must outlive the engine */
     struct tt_mesh mesh;
-    const char *wrap; /* row of tt_wrap_rows */
-    enum tt_reshard reshard;
+    struct tt_sharding sharding;
+    bool reduce_last; /* gradient_sync last_microbatch: one reduction a step; else one per microbatch */
     int prefetch;
     int threads; /* of this rank */
     int64_t local_batch, seq_len;
@@ -54,7 +54,10 @@ int tt_engine_allocate(struct tt_engine *engine) TT_MUST_CHECK;
 /** Every parameter from its init rule: this rank's rows of each; the same bits on every mesh. */
 void tt_engine_init_params(struct tt_engine *engine, uint64_t seed);
 
-/** The global index (0 .. G/local - 1) of this rank's a-th microbatch of a step, and of a step of n_ranks * A in all. */
+/**
+ * The global index (0 .. G/local - 1) of this rank's a-th microbatch of a step. Neighbours in the sum of gradients are
+ * neighbours in this index: the shard ranks' a-th microbatches, or with reduce_last the A microbatches of a rank.
+ */
 int64_t tt_engine_microbatch(const struct tt_engine *engine, int a);
 
 /** Input buffers of microbatch a: (local_batch, seq_len) int32. */

@@ -3,7 +3,11 @@
  * The eager scheduler. A visit is one stay of the computation in a unit: from the first node that reads one of the
  * unit's parameters (in backward: or writes one of their gradients) to the last. A unit has a forward visit and a backward
  * visit per microbatch; the visits of all microbatches, in order of their first node, are the sequence that the prefetch
- * looks ahead in.
+ * looks ahead in. Visits of different units may overlap (a unit that spans the model).
+ *
+ * A unit of which no backward node touches anything is the output's weight alone: the head makes its gradient in forward.
+ * FSDP2 knows no such thing, so the unit gets a backward visit all the same, behind the head and empty: gathered again if
+ * the policy frees it after forward, freed, reduced. Every unit then has two visits, and traffic is one formula.
  */
 #include "parallel/fsdp.h"
 
@@ -17,6 +21,7 @@ struct visit {
     int microbatch;
     bool backward;
     int first, last; /* nodes */
+    bool empty;      /* comes behind node first == last and has no node of its own */
 };
 
 struct walk {
@@ -62,13 +67,19 @@ static int compare_visits(const void *a, const void *b)
     return x->unit < y->unit ? -1 : x->unit > y->unit;
 }
 
+/* The node that makes the token losses, and with them the gradient of the output's weight. */
+static int head_node(const struct tt_graph *graph)
+{
+    return graph->token_loss == TT_NONE ? TT_NONE : graph->values[graph->token_loss].producer;
+}
+
 static int find_visits(struct walk *w, bool with_backward)
 {
     const struct tt_graph *graph = w->fsdp->graph;
     const struct tt_layout *layout = w->fsdp->layout;
 
     for (int u = 0; u < layout->n_units; u++) {
-        struct visit visit[2] = {{u, 0, false, TT_NONE, TT_NONE}, {u, 0, true, TT_NONE, TT_NONE}};
+        struct visit visit[2] = {{.unit = u, .first = TT_NONE}, {.unit = u, .backward = true, .first = TT_NONE}};
 
         for (int n = 0; n < graph->n_nodes; n++) {
             struct visit *v = &visit[graph->nodes[n].backward];
@@ -78,6 +89,10 @@ static int find_visits(struct walk *w, bool with_backward)
             if (v->first == TT_NONE)
                 v->first = n;
             v->last = n;
+        }
+        if (with_backward && visit[1].first == TT_NONE && visit[0].last == head_node(graph)) {
+            visit[1].first = visit[1].last = visit[0].last;
+            visit[1].empty = true;
         }
         if (visit[0].first == TT_NONE || (with_backward && visit[1].first == TT_NONE))
             return tt_fail(TT_EINTERNAL, "nothing in the graph uses unit %s", layout->units[u].name);
@@ -102,9 +117,10 @@ static void unshard(struct walk *w, int unit)
     w->ready[unit] = false;
 }
 
-static void reshard(struct walk *w, int unit)
+/* kind: TT_RESHARD or TT_KEEP */
+static void reshard(struct walk *w, enum tt_instr_kind kind, int unit)
 {
-    tt_schedule_add(w->schedule, TT_RESHARD, 0, TT_NONE, unit);
+    tt_schedule_add(w->schedule, kind, 0, TT_NONE, unit);
     w->gathering[unit] = false;
 }
 
@@ -133,14 +149,20 @@ static void wait_for_reduce(struct walk *w)
 static void end_visit(struct walk *w, int at, bool with_backward)
 {
     const struct visit *visit = &w->visits[at];
+    const struct tt_unit *unit = &w->fsdp->layout->units[visit->unit];
 
     if (visit->backward) {
-        wait_for_reduce(w); /* one reduce-scatter at a time, which bounds what is in flight */
-        reshard(w, visit->unit);
-        tt_schedule_add(w->schedule, TT_REDUCE, visit->microbatch, TT_NONE, visit->unit);
-        w->reducing = at;
-    } else if (!with_backward || w->fsdp->layout->units[visit->unit].reshard_after_forward) {
-        reshard(w, visit->unit);
+        bool reduces = !w->fsdp->reduce_last || visit->microbatch == w->fsdp->microbatches - 1;
+
+        if (reduces)
+            wait_for_reduce(w); /* one reduce-scatter at a time, which bounds what is in flight */
+        reshard(w, TT_RESHARD, visit->unit);
+        if (reduces) {
+            tt_schedule_add(w->schedule, TT_REDUCE, visit->microbatch, TT_NONE, visit->unit);
+            w->reducing = at;
+        }
+    } else if (!with_backward || unit->reshard_after_forward) {
+        reshard(w, with_backward && unit->keep_degree ? TT_KEEP : TT_RESHARD, visit->unit);
     }
 }
 
@@ -157,7 +179,7 @@ static void walk_microbatch(struct walk *w, int mb, bool with_backward)
     for (int n = 0; n < graph->n_nodes; n++) {
         const struct tt_node *node = &graph->nodes[n];
 
-        for (; w->next < end && w->visits[w->next].first == n; w->next++)
+        for (; w->next < end && w->visits[w->next].first == n && !w->visits[w->next].empty; w->next++)
             begin_visit(w, w->next);
         tt_schedule_add(w->schedule, TT_RUN, mb, n, TT_NONE);
         if (node->out[0] == graph->token_loss)
@@ -165,6 +187,10 @@ static void walk_microbatch(struct walk *w, int mb, bool with_backward)
         for (int v = begin; v < w->next; v++)
             if (w->visits[v].last == n)
                 end_visit(w, v, with_backward);
+        for (; w->next < end && w->visits[w->next].first == n; w->next++) {
+            begin_visit(w, w->next);
+            end_visit(w, w->next, with_backward);
+        }
     }
 }
 
@@ -233,6 +259,14 @@ int64_t tt_fsdp_all_reduce_staging(const struct tt_layout *layout, int64_t shard
     return tt_all_reduce_scratch(layout->replicate_degree, shard_bytes);
 }
 
+/* Every one of n neighbours sends its part, S / n chunks, to the others. */
+static int64_t kept_payload(const struct tt_program *program, const struct tt_instr *instr)
+{
+    int n = program->layout->units[instr->unit].keep_degree;
+
+    return tt_all_gather_payload(n, program->layout->shard_degree / n * tt_instr_shard_bytes(program, instr));
+}
+
 int64_t tt_fsdp_instr_payload_bytes(const struct tt_program *program, const struct tt_instr *instr)
 {
     const struct tt_layout *layout = program->layout;
@@ -240,6 +274,8 @@ int64_t tt_fsdp_instr_payload_bytes(const struct tt_program *program, const stru
     switch (instr->kind) {
     case TT_UNSHARD:
         return tt_all_gather_payload(layout->shard_degree, tt_instr_shard_bytes(program, instr));
+    case TT_UNSHARD_KEPT:
+        return kept_payload(program, instr);
     case TT_REDUCE:
         return tt_reduce_scatter_payload(layout->shard_degree, tt_instr_shard_bytes(program, instr));
     case TT_ALL_REDUCE:

@@ -15,7 +15,8 @@ struct tt_fsdp {
     const struct tt_graph *graph;
     const struct tt_layout *layout;
     int microbatches;
-    int prefetch; /* units gathered ahead of the one that computes */
+    int prefetch;     /* units gathered ahead of the one that computes */
+    bool reduce_last; /* reduce gradients behind the last microbatch only; the graph carries them until then */
 };
 
 /** Appends the schedule of one optimizer step; TT_EINTERNAL if the graph lacks a backward for some unit. */

@@ -14,26 +14,28 @@ struct tt_transfers {
     struct tt_state *state;
     struct tt_executor *executor;
     const struct tt_group *shard, *replicate;
+    struct tt_group neighbours;      /* that keep a unit between them; part of shard, n 0 when no unit is kept */
     struct tt_collective **of_instr; /* per instruction, NULL where nothing is exchanged */
     struct tt_segment *segments;     /* while building: group size * parameters of the model */
     struct tt_segment *flat;         /* while building: one per unit */
     struct tt_segment_list *lists;   /* while building: one per member */
 };
 
-/* Two collectives of one kind and unit are never under way at once, so this tag is theirs alone. */
+/* Gathers of one unit follow each other, and two collectives of one kind and unit are never under way at once, so this tag is theirs alone. */
 static int tag_of(const struct tt_instr *instr)
 {
-    int kind = instr->kind == TT_UNSHARD ? 0 : instr->kind == TT_REDUCE ? 1 : 2;
+    int kind = instr->kind == TT_UNSHARD || instr->kind == TT_UNSHARD_KEPT ? 0 : instr->kind == TT_REDUCE ? 1 : 2;
 
     return TT_COLLECTIVE_TAG + 3 * instr->unit + kind;
 }
 
-/* Every member's part of the units' whole parameters: operands of the instruction, one per parameter. */
-static const struct tt_segment_list *members(struct tt_transfers *t, int i, const int *units, int n)
+/* The part of each of n_members of the units' whole parameters: operands of the instruction, one per parameter. */
+static const struct tt_segment_list *members(struct tt_transfers *t, int i, const int *units, int n, int n_members)
 {
     struct tt_segment *part = t->segments;
+    size_t chunks = (size_t)(t->shard->n / n_members);
 
-    for (int m = 0; m < t->shard->n; m++) {
+    for (int m = 0; m < n_members; m++) {
         int operand = 0;
 
         t->lists[m].items = part;
@@ -41,7 +43,7 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i, cons
             const struct tt_unit *unit = &t->program->layout->units[units[u]];
 
             for (int p = 0; p < unit->n_params; p++, operand++) {
-                size_t bytes = (size_t)unit->params[p].chunk * sizeof(float);
+                size_t bytes = chunks * (size_t)unit->params[p].chunk * sizeof(float);
 
                 *part++ = (struct tt_segment){(char *)tt_executor_operand(t->executor, i, operand) + (size_t)m * bytes,
                                               bytes};
@@ -52,13 +54,16 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i, cons
     return t->lists;
 }
 
-/* This rank's flat shards of the units: at given addresses, or operands first, first + 1, … of the instruction. */
+/*
+ * This rank's flat shards of the units, or kept parts of `chunks` shards' size: at given addresses, or operands first,
+ * first + 1, … of the instruction.
+ */
 static struct tt_segment_list flat_shards(struct tt_transfers *t, int i, const int *units, int n, float *const *arrays,
-                                          int first)
+                                          int first, int chunks)
 {
     for (int u = 0; u < n; u++) {
         t->flat[u].data = arrays ? arrays[units[u]] : tt_executor_operand(t->executor, i, first + u);
-        t->flat[u].bytes = (size_t)t->program->layout->units[units[u]].shard_elements * sizeof(float);
+        t->flat[u].bytes = (size_t)(chunks * t->program->layout->units[units[u]].shard_elements) * sizeof(float);
     }
     return (struct tt_segment_list){t->flat, n};
 }
@@ -72,14 +77,19 @@ static int new_collective(struct tt_transfers *t, int i)
     switch (instr->kind) {
     case TT_UNSHARD:
         return tt_all_gather_new(t->comm, t->shard, tag_of(instr),
-                                 flat_shards(t, i, units, n, t->state->param, TT_NONE), members(t, i, units, n),
-                                 &t->of_instr[i]);
+                                 flat_shards(t, i, units, n, t->state->param, TT_NONE, 1),
+                                 members(t, i, units, n, t->shard->n), &t->of_instr[i]);
+    case TT_UNSHARD_KEPT:
+        return tt_all_gather_new(
+            t->comm, &t->neighbours, tag_of(instr),
+            flat_shards(t, i, units, n, NULL, instr->n_operands - n, t->shard->n / t->neighbours.n),
+            members(t, i, units, n, t->neighbours.n), &t->of_instr[i]);
     case TT_REDUCE:
-        return tt_reduce_scatter_new(t->comm, t->shard, tag_of(instr), members(t, i, units, n),
-                                     flat_shards(t, i, units, n, NULL, staging - n),
+        return tt_reduce_scatter_new(t->comm, t->shard, tag_of(instr), members(t, i, units, n, t->shard->n),
+                                     flat_shards(t, i, units, n, NULL, staging - n, 1),
                                      tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
     case TT_ALL_REDUCE:
-        return tt_all_reduce_new(t->comm, t->replicate, tag_of(instr), flat_shards(t, i, units, n, NULL, 0),
+        return tt_all_reduce_new(t->comm, t->replicate, tag_of(instr), flat_shards(t, i, units, n, NULL, 0, 1),
                                  tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
     default:
         return 0;
@@ -130,6 +140,18 @@ static void release_building(struct tt_transfers *t)
     t->lists = NULL;
 }
 
+/* A policy has one n for all units. */
+static struct tt_group neighbours_of(const struct tt_layout *layout, const struct tt_group *shard)
+{
+    for (int u = 0; u < layout->n_units; u++) {
+        int n = layout->units[u].keep_degree;
+
+        if (n)
+            return (struct tt_group){n, shard->index % n, shard->ranks + shard->index / n * n};
+    }
+    return (struct tt_group){0};
+}
+
 int tt_transfers_new(struct tt_comm *comm, const struct tt_group *shard, const struct tt_group *replicate,
                      const struct tt_program *program, struct tt_state *state, struct tt_executor *executor,
                      struct tt_transfers **ret_transfers)
@@ -138,8 +160,13 @@ int tt_transfers_new(struct tt_comm *comm, const struct tt_group *shard, const s
     const struct tt_exchange exchange = {t, begin, wait, progress, sum};
     int rc = 0;
 
-    *t = (struct tt_transfers){
-        .comm = comm, .program = program, .state = state, .executor = executor, .shard = shard, .replicate = replicate};
+    *t = (struct tt_transfers){.comm = comm,
+                               .program = program,
+                               .state = state,
+                               .executor = executor,
+                               .shard = shard,
+                               .replicate = replicate,
+                               .neighbours = neighbours_of(program->layout, shard)};
     t->of_instr = tt_calloc((size_t)program->n_instrs, sizeof(struct tt_collective *));
     t->segments = tt_calloc((size_t)shard->n * (size_t)program->layout->n_params, sizeof *t->segments);
     t->flat = tt_calloc((size_t)program->layout->n_units, sizeof *t->flat);

@@ -13,11 +13,12 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
+#include <libgen.h>
 
 #include "core/base/mem.h"
 #include "core/base/text.h"

@@ -6,9 +6,9 @@
  * JSON, by jansson: this header is the one place that includes it (integers are exact to 64 bits, duplicate keys are
  * refused, positions are known). Use jansson's json_t API directly for building and walking; these add our errors.
  */
-#include <jansson.h>
-
 #include <stddef.h>
+
+#include <jansson.h>
 
 #include "core/base/error.h"
 

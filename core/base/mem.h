@@ -30,9 +30,9 @@ void tt_free(void *p);
 uint64_t tt_mem_allocations(void);
 
 /** Room for one more item in a growing array: `TT_PUSH(list->item, list->n, list->cap) = x;` */
-#define TT_PUSH(array, n, cap)                                                                                         \
-    (*((n) == (cap) ? ((cap) = (cap) ? 2 * (cap) : 16, (array) = tt_realloc((array), (size_t)(cap), sizeof *(array)),   \
-                       &(array)[(n)++])                                                                                \
+#define TT_PUSH(array, n, cap)                                                                                        \
+    (*((n) == (cap) ? ((cap) = (cap) ? 2 * (cap) : 16, (array) = tt_realloc((array), (size_t)(cap), sizeof *(array)), \
+                       &(array)[(n)++])                                                                               \
                     : &(array)[(n)++]))
 
 /** Huge-page friendly zeroed memory for arenas, aligned to 2 MiB. Returns NULL when the system refuses. */

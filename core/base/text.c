@@ -4,14 +4,14 @@
  */
 #include "core/base/text.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <strings.h>
+
+#include <ctype.h>
 
 #include "core/base/mem.h"
 

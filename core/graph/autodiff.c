@@ -21,6 +21,7 @@ static int differentiate_head(struct tt_graph *graph, int node, int *grad)
     with_grads.out[1] = tt_graph_grad_value(graph, head->in[0]);
     with_grads.out[2] = tt_graph_grad_value(graph, head->in[1]);
     with_grads.n_out = 3;
+    with_grads.in[with_grads.n_in++] = TT_NONE; /* no earlier gradient of w to add to */
     for (int k = 1; k < 3; k++) {
         graph->values[with_grads.out[k]].producer = node;
         grad[with_grads.in[k - 1]] = with_grads.out[k];

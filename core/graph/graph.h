@@ -26,7 +26,7 @@ enum tt_value_kind {
     TT_VALUE_CONST,      /* filled once before the first step (RoPE table) */
     TT_VALUE_ACTIVATION, /* made by a forward node */
     TT_VALUE_GRAD,       /* gradient of an activation */
-    TT_VALUE_PARAM_GRAD, /* gradient of a parameter, whole, of this microbatch */
+    TT_VALUE_PARAM_GRAD, /* gradient of a parameter, whole, of this microbatch; without a producer: of those before */
 };
 
 struct tt_value {
@@ -41,13 +41,13 @@ struct tt_value {
 
 /* What an op needs beside its inputs; each op uses the members its file names. */
 struct tt_attr {
-    int64_t seq_len;    /* T */
-    int heads;          /* H: heads in the last dimension of the input */
-    int kv_heads;       /* K */
-    int head_dim;       /* E */
-    float eps;          /* norms */
-    bool inverse;       /* rope: rotate back (backward) */
-    bool rotate_half;   /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
+    int64_t seq_len;  /* T */
+    int heads;        /* H: heads in the last dimension of the input */
+    int kv_heads;     /* K */
+    int head_dim;     /* E */
+    float eps;        /* norms */
+    bool inverse;     /* rope: rotate back (backward) */
+    bool rotate_half; /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
 };
 
 /* RoPE frequencies; scaling as in Llama 3.1 when factor > 0. */
@@ -68,9 +68,9 @@ enum tt_op_id {
 
 struct tt_node {
     enum tt_op_id op;
-    bool backward;              /* runs after the loss */
+    bool backward; /* runs after the loss */
     int n_in, n_out;
-    int in[TT_MAX_INPUTS];      /* value ids; TT_NONE for an optional input that is absent */
+    int in[TT_MAX_INPUTS]; /* value ids; TT_NONE for an optional input that is absent */
     int out[TT_MAX_OUTPUTS];
     struct tt_attr attr;
 };
@@ -83,6 +83,7 @@ struct tt_graph {
     int tokens, labels;  /* TT_VALUE_INPUT (B, T) I32; labels may be TT_NONE (generation) */
     int rope_table;      /* TT_VALUE_CONST (T, E/2, 2) cos and sin, or TT_NONE */
     struct tt_rope rope; /* fills rope_table */
+    bool carries;        /* gradients go on from one microbatch to the next: tt_graph_carry_gradients */
     int token_loss;      /* (N) F32 loss of each token, 0 where the label is ignored; TT_NONE before the head */
 };
 
@@ -119,6 +120,13 @@ int64_t tt_value_width(const struct tt_value *value);
  * nothing reads the parameter. Contributions are summed in the order of the backward pass: for a tied weight head first.
  */
 int tt_graph_differentiate(struct tt_graph *graph, int n_params, int *ret_param_grad) TT_MUST_CHECK;
+
+/**
+ * Makes the gradient of every parameter the sum over this microbatch and those before it (for gradient_sync
+ * last_microbatch): the node that makes its first contribution gets a TT_VALUE_PARAM_GRAD without a producer as its
+ * accumulate input. That input is absent in the first microbatch of a step. After tt_graph_differentiate.
+ */
+int tt_graph_carry_gradients(struct tt_graph *graph) TT_MUST_CHECK;
 
 /** A value for the gradient of `of`; its kind follows (PARAM_GRAD for a parameter). Used by backward rules. */
 int tt_graph_grad_value(struct tt_graph *graph, int of);

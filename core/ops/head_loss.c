@@ -4,7 +4,8 @@
  *   in   x (N, D), w (V, D), labels (B, T) I32 in [0, V) or TT_LABEL_IGNORED      out  token_loss (N)
  *
  * HEAD_LOSS_GRAD: the same, and the gradients of sum(token_loss) * inv_valid_tokens in the same pass.
- *   out  token_loss (N), dx (N, D), may take x's memory, dw (V, D)
+ *   in   the same, acc (V, D) or none
+ *   out  token_loss (N), dx (N, D), may take x's memory, dw (V, D) = [acc +] the gradient, may take acc's memory
  *
  * Logits exist for CHUNK tokens at a time, in scratch; they turn into their own gradient in place and are never made
  * twice. The chunks are a function of N only and dw adds them in order.
@@ -55,10 +56,11 @@ static int check(const struct tt_graph *graph, const struct tt_node *node)
     const struct tt_value *x = &graph->values[node->in[0]], *w = &graph->values[node->in[1]];
     const struct tt_value *labels = &graph->values[node->in[2]];
 
-    if (node->n_in == 3 && tt_value_width(x) == tt_value_width(w) && labels->dtype == TT_I32 &&
-        tt_value_elements(labels) == tt_value_rows(x))
+    if (node->n_in == (node->op == TT_OP_HEAD_LOSS_GRAD ? 4 : 3) && tt_value_width(x) == tt_value_width(w) &&
+        labels->dtype == TT_I32 && tt_value_elements(labels) == tt_value_rows(x) &&
+        tt_op_acc_fits(graph, node, 3, tt_value_rows(w), tt_value_width(w)))
         return 0;
-    return tt_op_mismatch(graph, node, "x (N, D), w (V, D), labels (B, T) I32");
+    return tt_op_mismatch(graph, node, "x (N, D), w (V, D), labels (B, T) I32[, acc (V, D)]");
 }
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -140,7 +142,7 @@ static void chunk_grads(const struct chunk *chunk)
                                           .lda = chunk->vocab,
                                           .b = (const float *)call->in[0] + chunk->begin * chunk->width,
                                           .ldb = chunk->width,
-                                          .acc = chunk->begin > 0 ? call->out[2] : NULL,
+                                          .acc = chunk->begin > 0 ? call->out[2] : call->in[3],
                                           .c = call->out[2],
                                           .ldc = chunk->width});
     tt_gemm(call->team, &(struct tt_gemm){.m = chunk->n,
@@ -206,5 +208,5 @@ const struct tt_op_row tt_op_head_loss_grad = {
     .run = run,
     .cost = cost,
     .scratch_bytes = scratch,
-    .alias = {0, 1},
+    .alias = {0, 1, 4},
 };

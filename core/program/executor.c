@@ -227,6 +227,22 @@ static void run_fold(struct tt_executor *ex, const struct tt_instr *instr)
     tt_team_run(ex->team, (fold.elements + FOLD_TILE - 1) / FOLD_TILE, fold_tile, &fold);
 }
 
+/* Copies this rank's part of the gathered parameters: of S chunks those of its place among n neighbours. */
+static void run_keep(struct tt_executor *ex, const struct tt_instr *instr)
+{
+    const struct tt_layout *layout = ex->program->layout;
+    const struct tt_unit *unit = &layout->units[instr->unit];
+    int part = layout->shard_index % unit->keep_degree;
+    char *kept = ex->address[instr->operands + unit->n_params];
+
+    for (int i = 0; i < unit->n_params; i++) {
+        int64_t bytes = ex->program->buffers[ex->program->operands[instr->operands + i]].bytes / unit->keep_degree;
+
+        memcpy(kept, (const char *)ex->address[instr->operands + i] + part * bytes, (size_t)bytes);
+        kept += bytes;
+    }
+}
+
 /* Sums loss and norm over the ranks; the one place where a step can stop. */
 static int run_clip(struct tt_executor *ex, struct tt_step *step)
 {
@@ -265,6 +281,7 @@ static int run_instr(struct tt_executor *ex, int i, struct tt_step *step)
                       &ex->loss);
         return 0;
     case TT_UNSHARD:
+    case TT_UNSHARD_KEPT:
     case TT_REDUCE:
     case TT_ALL_REDUCE:
         return ex->exchange.begin(ex->exchange.ctx, i);
@@ -272,6 +289,9 @@ static int run_instr(struct tt_executor *ex, int i, struct tt_step *step)
     case TT_WAIT_REDUCE:
     case TT_WAIT_ALL_REDUCE:
         return ex->exchange.wait(ex->exchange.ctx, instr->begin);
+    case TT_KEEP:
+        run_keep(ex, instr);
+        return 0;
     case TT_FOLD:
         run_fold(ex, instr);
         return 0;

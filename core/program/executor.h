@@ -24,7 +24,7 @@ struct tt_state {
 /* How collectives happen; parallel/transfer.c implements it over a tt_comm. NULL members on one rank. */
 struct tt_exchange {
     void *ctx;
-    int (*begin)(void *ctx, int instr);                  /* TT_UNSHARD, TT_REDUCE, TT_ALL_REDUCE */
+    int (*begin)(void *ctx, int instr);                  /* TT_UNSHARD, TT_UNSHARD_KEPT, TT_REDUCE, TT_ALL_REDUCE */
     int (*wait)(void *ctx, int instr);                   /* instr is the one that began it */
     int (*progress)(void *ctx);                          /* advances what is under way; never blocks */
     int (*sum)(void *ctx, struct tt_exact *sums, int n); /* over all ranks; sums already hold each term once */

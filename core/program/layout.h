@@ -28,6 +28,7 @@ struct tt_unit {
     int n_params;
     int64_t shard_elements;     /* sum of chunks */
     bool reshard_after_forward; /* free the unsharded parameters between forward and backward */
+    int keep_degree;            /* when they are freed: n > 1 neighbouring shard ranks that keep 1/n each; 0: nobody */
 };
 
 struct tt_layout {

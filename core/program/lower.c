@@ -5,7 +5,8 @@
  * One walk over the schedule. A value gets its buffer where it is produced; an output takes over the memory of an input
  * when the op's row allows it and nobody reads that input later. Reading a buffer extends its life to the reader. What a
  * collective touches lives until its wait. Gradients of parameters are keyed by (microbatch, parameter), not by SSA value:
- * every contribution accumulates in one place.
+ * every contribution accumulates in one place. When the graph carries gradients from one microbatch to the next, all of
+ * them have that one place, and what is reduced behind the last is the only leaf of the tree.
  *
  * The gradient sum over microbatches is a balanced binary tree, kept as a binary counter: level l holds the sum of 2^l
  * neighbouring microbatches. Microbatch a closes as many levels as a has trailing one bits; the last one closes all.
@@ -31,6 +32,7 @@ struct lowering {
     int *unit_grad;            /* microbatch * n_units + unit -> its flat gradient, when there is one shard */
     int *param_shard;          /* unit -> state buffer of its parameter shard */
     int *unsharded;            /* param -> gathered buffer, TT_NONE when resharded */
+    int *kept;                 /* unit -> kept part, TT_NONE when there is none */
     int *begun[COLLECTIVES];   /* unit -> instruction that began its newest collective of each kind */
     int (*level)[MOST_LEVELS]; /* unit -> buffers of partial sums, TT_NONE where empty */
     int *sum;                  /* unit -> finished gradient shard */
@@ -111,14 +113,20 @@ static int param_buffer(struct lowering *w, int value)
     return w->unsharded[param];
 }
 
+/* The first of the microbatches that share their gradients with mb. */
+static int64_t grad_owner(const struct lowering *w, int mb)
+{
+    return w->in.graph->carries ? 0 : mb;
+}
+
 /* Where microbatch mb's whole gradient of a parameter is written. */
 static int grad_buffer(struct lowering *w, int mb, int param)
 {
     const struct tt_layout *layout = w->in.layout;
     const struct tt_unit_param *place = tt_layout_param(layout, param);
-    int *slot = &w->grad_buffer[(int64_t)mb * layout->n_params + param];
+    int *slot = &w->grad_buffer[grad_owner(w, mb) * layout->n_params + param];
     int unit = layout->unit_of[param];
-    int *flat = &w->unit_grad[mb * layout->n_units + unit];
+    int *flat = &w->unit_grad[grad_owner(w, mb) * layout->n_units + unit];
 
     if (*slot != TT_NONE)
         return *slot;
@@ -192,6 +200,13 @@ static int output_buffer(struct lowering *w, int mb, int node, int k)
 
 /* --- one instruction of the schedule --- */
 
+/* The sum of the microbatches before this one, where there are none. */
+static bool is_first_carry(const struct lowering *w, int mb, int value)
+{
+    return mb == 0 && w->in.graph->values[value].kind == TT_VALUE_PARAM_GRAD &&
+           w->in.graph->values[value].producer == TT_NONE;
+}
+
 static int lower_run(struct lowering *w, const struct tt_instr *from)
 {
     const struct tt_graph *graph = w->in.graph;
@@ -201,9 +216,10 @@ static int lower_run(struct lowering *w, const struct tt_instr *from)
 
     begin_instr(w, from);
     for (int i = 0; i < node->n_in; i++) {
-        int buffer = node->in[i] == TT_NONE ? TT_NONE : input_buffer(w, from->microbatch, node->in[i]);
+        bool absent = node->in[i] == TT_NONE || is_first_carry(w, from->microbatch, node->in[i]);
+        int buffer = absent ? TT_NONE : input_buffer(w, from->microbatch, node->in[i]);
 
-        if (buffer == TT_NONE && node->in[i] != TT_NONE)
+        if (buffer == TT_NONE && !absent)
             return tt_fail(TT_EINTERNAL, "the schedule runs %s on '%s' before it is there", row->name,
                            graph->values[node->in[i]].name);
         operand(w, buffer);
@@ -252,15 +268,28 @@ static void unshard_unit(struct lowering *w, int u)
     }
 }
 
-static void lower_unshard(struct lowering *w, const struct tt_instr *from)
+/* From the kept parts where there are any: the schedule need not know. */
+static int lower_unshard(struct lowering *w, const struct tt_instr *from)
 {
-    int n;
+    struct tt_instr unshard = *from;
+    int n, kept = 0;
     const int *units = tt_instr_units(w->program->buckets, from, &n);
 
-    begin_instr(w, from);
+    for (int i = 0; i < n; i++)
+        kept += w->kept[units[i]] != TT_NONE;
+    if (kept && kept < n)
+        return tt_fail(TT_EINTERNAL, "a bucket gathers %d units from kept parts and %d from shards", kept, n - kept);
+    if (kept)
+        unshard.kind = TT_UNSHARD_KEPT;
+    begin_instr(w, &unshard);
     note_begun(w, from, GATHER);
     for (int i = 0; i < n; i++)
         unshard_unit(w, units[i]);
+    for (int i = 0; i < kept; i++) {
+        operand(w, w->kept[units[i]]);
+        w->kept[units[i]] = TT_NONE;
+    }
+    return 0;
 }
 
 static void lower_reshard(struct lowering *w, const struct tt_instr *from)
@@ -272,6 +301,19 @@ static void lower_reshard(struct lowering *w, const struct tt_instr *from)
         operand(w, w->unsharded[unit->params[i].param]);
         w->unsharded[unit->params[i].param] = TT_NONE;
     }
+}
+
+static void lower_keep(struct lowering *w, const struct tt_instr *from)
+{
+    const struct tt_unit *unit = &w->in.layout->units[from->unit];
+    int64_t bytes = 0;
+
+    for (int i = 0; i < unit->n_params; i++)
+        bytes += w->program->buffers[w->unsharded[unit->params[i].param]].bytes;
+    lower_reshard(w, from);
+    w->kept[from->unit] = made_here(w, TT_MEMORY_KEPT, bytes / unit->keep_degree);
+    w->program->buffers[w->kept[from->unit]].unit = from->unit;
+    operand(w, w->kept[from->unit]);
 }
 
 static void lower_reduce(struct lowering *w, const struct tt_instr *from)
@@ -342,7 +384,7 @@ static void lower_wait_reduce(struct lowering *w, const struct tt_instr *from)
     for (int i = 0; i < n; i++)
         add_leaf(w, from->microbatch, units[i],
                  w->sharded ? w->program->operands[results + i]
-                            : w->unit_grad[from->microbatch * w->in.layout->n_units + units[i]]);
+                            : w->unit_grad[grad_owner(w, from->microbatch) * w->in.layout->n_units + units[i]]);
 }
 
 static void lower_all_reduce(struct lowering *w, const struct tt_instr *from)
@@ -377,9 +419,7 @@ static int lower_instr(struct lowering *w, const struct tt_instr *from)
     case TT_RUN:
         return lower_run(w, from);
     case TT_UNSHARD:
-        if (sharded)
-            lower_unshard(w, from);
-        return 0;
+        return sharded ? lower_unshard(w, from) : 0;
     case TT_WAIT_UNSHARD:
         if (sharded)
             (void)lower_wait(w, from, GATHER);
@@ -387,6 +427,10 @@ static int lower_instr(struct lowering *w, const struct tt_instr *from)
     case TT_RESHARD:
         if (sharded)
             lower_reshard(w, from);
+        return 0;
+    case TT_KEEP:
+        if (sharded)
+            lower_keep(w, from);
         return 0;
     case TT_REDUCE:
         if (sharded)
@@ -450,6 +494,7 @@ static void prepare(struct lowering *w)
     w->unit_grad = filled((size_t)w->in.microbatches * n_units);
     w->param_shard = filled(n_units);
     w->unsharded = filled(n_params);
+    w->kept = filled(n_units);
     for (int k = 0; k < COLLECTIVES; k++)
         w->begun[k] = filled(n_units);
     w->sum = filled(n_units);
@@ -467,6 +512,7 @@ static void release(struct lowering *w)
     tt_free(w->unit_grad);
     tt_free(w->param_shard);
     tt_free(w->unsharded);
+    tt_free(w->kept);
     for (int k = 0; k < COLLECTIVES; k++)
         tt_free(w->begun[k]);
     tt_free(w->sum);

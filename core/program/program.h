@@ -23,6 +23,8 @@ enum tt_instr_kind {
     TT_UNSHARD,      /* start gathering a unit's parameters */
     TT_WAIT_UNSHARD, /* until they are there */
     TT_RESHARD,      /* the unit's gathered parameters are not needed any more */
+    TT_KEEP,         /* the same, but this rank's part of them is copied aside: 1/n, see tt_unit.keep_degree */
+    TT_UNSHARD_KEPT, /* start gathering a unit from the kept parts of n neighbouring ranks; TT_WAIT_UNSHARD completes it */
     TT_REDUCE,       /* start the reduce-scatter of a unit's gradients of one microbatch */
     TT_WAIT_REDUCE,  /* until this rank has its sum */
     TT_FOLD,         /* add sums of earlier microbatches, in tree order */
@@ -59,6 +61,8 @@ struct tt_instr {
  *   TT_RUN           the node's inputs, its outputs, the scratch buffer
  *   TT_LOSS          the token losses
  *   TT_UNSHARD       the units' parameters, whole, one buffer each (also on its wait; on TT_RESHARD those of one unit)
+ *   TT_KEEP          the unit's parameters, whole; its kept part: (S / n) chunks of every parameter, one after the other
+ *   TT_UNSHARD_KEPT  the units' parameters, whole; the kept part of each unit (also on its wait)
  *   TT_REDUCE        the units' whole gradients, one buffer each, a result (flat shard) per unit, staging (also on its wait)
  *   TT_FOLD          the leaf, then partial sums from the smallest to the largest; the last one is also written
  *   TT_ALL_REDUCE    the units' gradient shards, staging (also on its wait)
@@ -71,6 +75,7 @@ enum tt_memory_kind {
     TT_MEMORY_CONST,     /* tables */
     TT_MEMORY_INPUT,     /* tokens and labels */
     TT_MEMORY_UNSHARDED, /* gathered parameters */
+    TT_MEMORY_KEPT,      /* parts of them that wait for the backward pass */
     TT_MEMORY_ACTIVATION,
     TT_MEMORY_ACTIVATION_GRAD,
     TT_MEMORY_PARAM_GRAD, /* whole gradients of one microbatch */
@@ -132,7 +137,7 @@ void tt_schedule_release(struct tt_schedule *schedule);
 /** The units of a collective instruction: ret_n of them, valid as long as the buckets and the instruction are. */
 const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr, int *ret_n);
 
-/** Bytes of one rank's flat shards of the units of an instruction. */
+/** Bytes of one rank's flat shards of the units of an instruction. TT_UNSHARD_KEPT sends S / n times as much of each. */
 int64_t tt_instr_shard_bytes(const struct tt_program *program, const struct tt_instr *instr);
 
 /* What lowering needs to know beside the schedule. */

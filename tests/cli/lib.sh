@@ -95,6 +95,15 @@ expect_error() {
     done
 }
 
+# expect_bad PATTERN...: `ckpt verify` found damage and says so in its report, on stdout.
+expect_bad() {
+    expect_code 3
+    expect_out "^BAD "
+    for pattern in "$@"; do
+        expect_out "$pattern"
+    done
+}
+
 expect_file() {
     [ -e "$1" ] || not_as "expected the file $1"
 }

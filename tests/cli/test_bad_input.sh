@@ -243,7 +243,7 @@ case_flipped_bit_is_found() {
     file=$(echo run/checkpoint/step-4/model/*.safetensors)
     printf '\377' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 50)) conv=notrunc status=none
     run ckpt verify run/checkpoint/step-4
-    expect_error 3 "step-4"
+    expect_bad "step-4"
     run train $tiny --checkpoint.enable --checkpoint.load_step=4 --training.steps=6
     expect_error 3 "step-4"
 }

@@ -60,14 +60,14 @@ case_verify_finds_a_missing_file() {
     make_run
     rm run/checkpoint/step-4/optim/*.safetensors
     run ckpt verify run/checkpoint/step-4
-    expect_error 3 "optim"
+    expect_bad "optim"
 }
 
 case_verify_finds_a_damaged_manifest() {
     make_run
     sed -i 's/"step": 4/"step": 5/' run/checkpoint/step-4/manifest.json
     run ckpt verify run/checkpoint/step-4
-    expect_error 3 "manifest"
+    expect_bad "manifest"
 }
 
 case_paths_that_are_nothing() {

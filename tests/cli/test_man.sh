@@ -29,8 +29,9 @@ case_options_agree() {
         options_of_help >in_help
         options_of_page $command >in_page
         [ -s in_page ] || not_as "no options found in titan-$command.1.scd"
-        diff in_help in_page >differences || not_as "options differ (< --help, > titan-$command(1)): $(cat differences)"
+        diff in_help in_page >differences || printf '%s: %s\n' "$command" "$(grep '^[<>]' differences | tr '\n' ' ')" >>all
     done
+    [ ! -e all ] || not_as "options differ (< --help, > titan-COMMAND(1)): $(cat all)"
 }
 
 case_every_command_with_options_has_a_page() {

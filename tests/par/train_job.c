@@ -34,8 +34,12 @@ int train_job_options(const struct train_job *job, struct tt_engine_options *ret
 {
     const int degrees[TT_MESH_DIMS] = {1, job->replicate, -1, 1, 1};
     struct tt_engine_options o = {.model = job->model,
-                                  .wrap = "block",
-                                  .reshard = job->reshard,
+                                  .sharding = {.wrap = job->wrap ? job->wrap : "block",
+                                               .wrap_patterns = job->wrap_patterns,
+                                               .reshard = job->reshard,
+                                               .keep = job->keep,
+                                               .reshard_part = job->reshard_part},
+                                  .reduce_last = job->last_microbatch,
                                   .prefetch = job->prefetch,
                                   .threads = job->threads,
                                   .local_batch = job->local_batch,

@@ -17,6 +17,10 @@ struct train_job {
     const struct tt_dataset *dataset; /* samples in file order */
     int ranks, replicate;             /* replicate divides ranks */
     enum tt_reshard reshard;
+    const char *wrap;                    /* NULL: block */
+    struct tt_words wrap_patterns, keep; /* n 0: none; see struct tt_sharding */
+    int reshard_part;
+    bool last_microbatch; /* gradient_sync; else every_microbatch */
     int prefetch, threads;
     int64_t local_batch, global_batch, seq_len;
     int steps;

@@ -182,16 +182,11 @@ static void file_replace_and_missing_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(error_codes_map_to_exit_codes),
-        cmocka_unit_test(wrapping_puts_context_in_front),
-        cmocka_unit_test(exact_sum_does_not_depend_on_order),
-        cmocka_unit_test(exact_sum_cancels_exactly),
-        cmocka_unit_test(normal_numbers_have_the_right_moments),
-        cmocka_unit_test(permutation_is_one),
-        cmocka_unit_test(crc32c_matches_the_standard),
-        cmocka_unit_test(nearest_word_is_found),
-        cmocka_unit_test(numbers_are_written_for_people),
-        cmocka_unit_test(team_runs_every_tile_once),
+        cmocka_unit_test(error_codes_map_to_exit_codes),         cmocka_unit_test(wrapping_puts_context_in_front),
+        cmocka_unit_test(exact_sum_does_not_depend_on_order),    cmocka_unit_test(exact_sum_cancels_exactly),
+        cmocka_unit_test(normal_numbers_have_the_right_moments), cmocka_unit_test(permutation_is_one),
+        cmocka_unit_test(crc32c_matches_the_standard),           cmocka_unit_test(nearest_word_is_found),
+        cmocka_unit_test(numbers_are_written_for_people),        cmocka_unit_test(team_runs_every_tile_once),
         cmocka_unit_test(file_replace_and_missing_file),
     };
 

@@ -196,10 +196,6 @@ static void hundreds_of_errors_fit(void **state)
 static void values_not_built_yet_say_so(void **state)
 {
     static const char *const flags[] = {"parallelism.fsdp_engine=simple_fsdp",
-                                        "training.gradient_sync=auto",
-                                        "parallelism.fsdp_wrap_policy=size:1MiB",
-                                        "parallelism.fsdp_reshard_after_forward=4",
-                                        "parallelism.fsdp_reshard_after_forward=[layers.0]",
                                         "training.init=layerwise",
                                         "activation_checkpoint.mode=selective",
                                         "training.mixed_precision_param=bfloat16",

@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The eager schedule of a model of two blocks, as text. E is the unit of the embeddings, 0 and 1 the blocks, H the norm
+ * and the output, O the output where it is alone. One line per stay of the computation in a unit, with what is done before it:
+ *     gather, await   start an unshard, wait for it         free, keep   reshard: all of it, all but a part
+ *     reduce, sum     start a reduce-scatter, wait for it
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "parallel/fsdp.h"
+#include "parallel/units.h"
+
+#define DEFAULT TT_RESHARD_AFTER_FORWARD_DEFAULT
+#define ALWAYS  TT_RESHARD_AFTER_FORWARD_ALWAYS
+#define NEVER   TT_RESHARD_AFTER_FORWARD_NEVER
+
+struct scene {
+    struct tt_model *model;
+    struct tt_graph *graph;
+    struct tt_layout *layout;
+    struct tt_schedule schedule;
+};
+
+/* Added to the number of microbatches: one reduction a step. */
+enum { REDUCE_LAST = 100 };
+
+static void scene_make_with(struct scene *s, bool tied, const struct tt_sharding *sharding, enum tt_graph_mode mode,
+                            int prefetch, int microbatches)
+{
+    const struct tt_model_dims dims = {
+        .dim = 8, .n_layers = 2, .n_heads = 2, .n_kv_heads = 1, .ffn_dim = 8, .vocab_size = 16, .tied = tied};
+    const int degrees[TT_MESH_DIMS] = {1, 1, 4, 1, 1};
+    struct tt_mesh mesh;
+    int gradients[64];
+
+    memset(s, 0, sizeof *s);
+    assert_int_equal(tt_mesh_init(degrees, 4, &mesh), 0);
+    assert_int_equal(tt_model_new("llama3", "debugmodel", &dims, NULL, &s->model), 0);
+    assert_int_equal(tt_model_graph(s->model, mode, 1, 4, &s->graph, mode == TT_GRAPH_TRAIN ? gradients : NULL), 0);
+    assert_int_equal(tt_layout_new(s->model, &mesh, 0, sharding, &s->layout), 0);
+    {
+        struct tt_fsdp fsdp = {.graph = s->graph,
+                               .layout = s->layout,
+                               .microbatches = microbatches % REDUCE_LAST,
+                               .prefetch = prefetch,
+                               .reduce_last = microbatches > REDUCE_LAST};
+
+        assert_int_equal(mode == TT_GRAPH_TRAIN ? tt_fsdp_schedule_step(&fsdp, &s->schedule)
+                                                : tt_fsdp_schedule_forward(&fsdp, &s->schedule),
+                         0);
+    }
+}
+
+static void scene_make(struct scene *s, bool tied, enum tt_reshard reshard, enum tt_graph_mode mode, int prefetch,
+                       int microbatches)
+{
+    const struct tt_sharding sharding = {.wrap = "block", .reshard = reshard};
+
+    scene_make_with(s, tied, &sharding, mode, prefetch, microbatches);
+}
+
+static void scene_release(struct scene *s)
+{
+    tt_schedule_release(&s->schedule);
+    tt_layout_free(s->layout);
+    tt_graph_free(s->graph);
+    tt_model_free(s->model);
+}
+
+static char letter(const struct scene *s, int unit)
+{
+    int n = s->layout->units[unit].n_params;
+    int block = s->model->params[s->layout->units[unit].params[s->layout->units[unit].n_params - 1].param].block;
+
+    if (n == 1 && strcmp(s->layout->units[unit].name, "output") == 0)
+        return 'O';
+    return block == TT_BLOCK_EMBEDDINGS ? 'E' : block == TT_BLOCK_HEAD ? 'H' : (char)('0' + block);
+}
+
+/* The unit whose parameters a node reads, or, backward, whose gradients it writes; 0 if none. */
+static char computes(const struct scene *s, int node)
+{
+    const struct tt_node *n = &s->graph->nodes[node];
+
+    for (int i = 0; i < n->n_in + n->n_out; i++) {
+        int value = i < n->n_in ? n->in[i] : n->out[i - n->n_in];
+        const struct tt_value *v = value == TT_NONE ? NULL : &s->graph->values[value];
+
+        if (v && (v->kind == TT_VALUE_PARAM || (n->backward && v->kind == TT_VALUE_PARAM_GRAD)))
+            return letter(s, s->layout->unit_of[v->param]);
+    }
+    return 0;
+}
+
+static char *schedule_text(const struct scene *s)
+{
+    static const char *const words[TT_INSTR_KINDS] = {[TT_UNSHARD] = "gather",
+                                                      [TT_WAIT_UNSHARD] = "await",
+                                                      [TT_RESHARD] = "free",
+                                                      [TT_KEEP] = "keep",
+                                                      [TT_REDUCE] = "reduce",
+                                                      [TT_WAIT_REDUCE] = "sum",
+                                                      [TT_NORM] = "norm",
+                                                      [TT_OPTIMIZER] = "update",
+                                                      [TT_ALL_REDUCE] = "all-reduce",
+                                                      [TT_WAIT_ALL_REDUCE] = "all-sum"};
+    struct tt_text text = {0};
+    char unit = 0, phase = 0;
+
+    for (int i = 0; i < s->schedule.n; i++) {
+        const struct tt_instr *instr = &s->schedule.instrs[i];
+
+        if (instr->kind == TT_RUN) {
+            char now = computes(s, instr->node), then = s->graph->nodes[instr->node].backward ? 'b' : 'f';
+
+            if (now && (now != unit || then != phase))
+                tt_text_add(&text, "%s %c%s\n", then == 'b' ? "backward" : "forward", now,
+                            instr->microbatch ? " of the next" : "");
+            unit = now ? now : unit;
+            phase = now ? then : phase;
+        } else if (instr->kind == TT_LOSS) {
+            tt_text_add(&text, "loss, ");
+        } else if (instr->kind == TT_CLIP) {
+            tt_text_add(&text, "clip\n");
+        } else {
+            tt_text_add(&text, "%s %c, ", words[instr->kind], letter(s, instr->unit));
+        }
+    }
+    return text.text;
+}
+
+static void must_read_with(bool tied, const struct tt_sharding *sharding, enum tt_graph_mode mode, int prefetch,
+                           int microbatches, const char *wanted)
+{
+    struct scene s;
+    char *text, *end;
+
+    scene_make_with(&s, tied, sharding, mode, prefetch, microbatches);
+    text = schedule_text(&s);
+    end = strstr(text, "all-reduce"); /* what follows is the update, looked at once */
+    if (end)
+        *end = 0;
+    assert_string_equal(text, wanted);
+    tt_free(text);
+    scene_release(&s);
+}
+
+static void must_read(bool tied, enum tt_reshard reshard, enum tt_graph_mode mode, int prefetch, int microbatches,
+                      const char *wanted)
+{
+    const struct tt_sharding sharding = {.wrap = "block", .reshard = reshard};
+
+    must_read_with(tied, &sharding, mode, prefetch, microbatches, wanted);
+}
+
+static void default_keeps_the_head(void **state)
+{
+    (void)state;
+    must_read(false, DEFAULT, TT_GRAPH_TRAIN, 1, 1,
+              "gather E, await E, gather 0, forward E\n"
+              "free E, await 0, gather 1, forward 0\n"
+              "free 0, await 1, gather H, forward 1\n"
+              "free 1, await H, forward H\n"
+              "loss, gather 1, backward H\n"
+              "free H, reduce H, await 1, gather 0, backward 1\n"
+              "sum H, free 1, reduce 1, await 0, gather E, backward 0\n"
+              "sum 1, free 0, reduce 0, await E, backward E\n"
+              "sum 0, free E, reduce E, sum E, ");
+}
+
+static void always_gathers_every_unit_twice(void **state)
+{
+    (void)state;
+    must_read(false, ALWAYS, TT_GRAPH_TRAIN, 1, 1,
+              "gather E, await E, gather 0, forward E\n"
+              "free E, await 0, gather 1, forward 0\n"
+              "free 0, await 1, gather H, forward 1\n"
+              "free 1, await H, forward H\n"
+              "loss, free H, gather H, await H, gather 1, backward H\n"
+              "free H, reduce H, await 1, gather 0, backward 1\n"
+              "sum H, free 1, reduce 1, await 0, gather E, backward 0\n"
+              "sum 1, free 0, reduce 0, await E, backward E\n"
+              "sum 0, free E, reduce E, sum E, ");
+}
+
+static void never_gathers_every_unit_once(void **state)
+{
+    (void)state;
+    must_read(false, NEVER, TT_GRAPH_TRAIN, 1, 1,
+              "gather E, await E, gather 0, forward E\n"
+              "await 0, gather 1, forward 0\n"
+              "await 1, gather H, forward 1\n"
+              "await H, forward H\n"
+              "loss, backward H\n"
+              "free H, reduce H, backward 1\n"
+              "sum H, free 1, reduce 1, backward 0\n"
+              "sum 1, free 0, reduce 0, backward E\n"
+              "sum 0, free E, reduce E, sum E, ");
+}
+
+static void without_prefetch_every_gather_waits(void **state)
+{
+    (void)state;
+    must_read(false, DEFAULT, TT_GRAPH_TRAIN, 0, 1,
+              "gather E, await E, forward E\n"
+              "free E, gather 0, await 0, forward 0\n"
+              "free 0, gather 1, await 1, forward 1\n"
+              "free 1, gather H, await H, forward H\n"
+              "loss, backward H\n"
+              "free H, reduce H, gather 1, await 1, backward 1\n"
+              "sum H, free 1, reduce 1, gather 0, await 0, backward 0\n"
+              "sum 1, free 0, reduce 0, gather E, await E, backward E\n"
+              "sum 0, free E, reduce E, sum E, ");
+}
+
+static void prefetch_two_looks_two_units_ahead(void **state)
+{
+    (void)state;
+    must_read(false, DEFAULT, TT_GRAPH_TRAIN, 2, 1,
+              "gather E, await E, gather 0, gather 1, forward E\n"
+              "free E, await 0, gather H, forward 0\n"
+              "free 0, await 1, forward 1\n"
+              "free 1, await H, gather 1, forward H\n"
+              "loss, gather 0, backward H\n"
+              "free H, reduce H, await 1, gather E, backward 1\n"
+              "sum H, free 1, reduce 1, await 0, backward 0\n"
+              "sum 1, free 0, reduce 0, await E, backward E\n"
+              "sum 0, free E, reduce E, sum E, ");
+}
+
+/* The embeddings are with norm and output: one unit that is there from the first node to the last. */
+static void tied_embeddings_stay_for_the_whole_forward(void **state)
+{
+    (void)state;
+    must_read(true, DEFAULT, TT_GRAPH_TRAIN, 1, 1,
+              "gather H, await H, gather 0, forward H\n"
+              "await 0, gather 1, forward 0\n"
+              "free 0, await 1, forward 1\n"
+              "free 1, forward H\n"
+              "loss, gather 1, backward H\n"
+              "await 1, gather 0, backward 1\n"
+              "free 1, reduce 1, await 0, backward 0\n"
+              "sum 1, free 0, reduce 0, backward H\n"
+              "sum 0, free H, reduce H, sum H, ");
+}
+
+/* While the first microbatch goes backward through its last units, the next one's are gathered. */
+static void prefetch_crosses_into_the_next_microbatch(void **state)
+{
+    (void)state;
+    must_read(false, DEFAULT, TT_GRAPH_TRAIN, 2, 2,
+              "gather E, await E, gather 0, gather 1, forward E\n"
+              "free E, await 0, gather H, forward 0\n"
+              "free 0, await 1, forward 1\n"
+              "free 1, await H, gather 1, forward H\n"
+              "loss, gather 0, backward H\n"
+              "free H, reduce H, await 1, gather E, backward 1\n"
+              "sum H, free 1, reduce 1, await 0, backward 0\n"
+              "sum 1, free 0, reduce 0, await E, gather 0, backward E\n"
+              "sum 0, free E, reduce E, gather E, await E, gather 1, forward E of the next\n"
+              "free E, await 0, gather H, forward 0 of the next\n"
+              "free 0, await 1, forward 1 of the next\n"
+              "free 1, await H, gather 1, forward H of the next\n"
+              "loss, gather 0, backward H of the next\n"
+              "sum E, free H, reduce H, await 1, gather E, backward 1 of the next\n"
+              "sum H, free 1, reduce 1, await 0, backward 0 of the next\n"
+              "sum 1, free 0, reduce 0, await E, backward E of the next\n"
+              "sum 0, free E, reduce E, sum E, ");
+}
+
+static void validation_frees_every_unit(void **state)
+{
+    static const char wanted[] = "gather E, await E, gather 0, forward E\n"
+                                 "free E, await 0, gather 1, forward 0\n"
+                                 "free 0, await 1, gather H, forward 1\n"
+                                 "free 1, await H, forward H\n"
+                                 "loss, free H, clip\n";
+
+    (void)state;
+    must_read(false, DEFAULT, TT_GRAPH_VALIDATE, 1, 1, wanted);
+    must_read(false, NEVER, TT_GRAPH_VALIDATE, 1, 1, wanted);
+}
+
+static void last_layer_keeps_the_last_block_too(void **state)
+{
+    (void)state;
+    must_read(false, TT_RESHARD_AFTER_FORWARD_LAST_LAYER, TT_GRAPH_TRAIN, 1, 1,
+              "gather E, await E, gather 0, forward E\n"
+              "free E, await 0, gather 1, forward 0\n"
+              "free 0, await 1, gather H, forward 1\n"
+              "await H, forward H\n"
+              "loss, backward H\n"
+              "free H, reduce H, gather 0, backward 1\n"
+              "sum H, free 1, reduce 1, await 0, gather E, backward 0\n"
+              "sum 1, free 0, reduce 0, await E, backward E\n"
+              "sum 0, free E, reduce E, sum E, ");
+}
+
+static void expressions_keep_what_they_match(void **state)
+{
+    static char *words[] = {"^layers\\.0$"};
+    const struct tt_sharding sharding = {
+        .wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_PATTERNS, .keep = {1, true, words}};
+
+    (void)state;
+    must_read_with(false, &sharding, TT_GRAPH_TRAIN, 1, 1,
+                   "gather E, await E, gather 0, forward E\n"
+                   "free E, await 0, gather 1, forward 0\n"
+                   "await 1, gather H, forward 1\n"
+                   "free 1, await H, forward H\n"
+                   "loss, free H, gather H, await H, gather 1, backward H\n"
+                   "free H, reduce H, await 1, backward 1\n"
+                   "sum H, free 1, reduce 1, gather E, backward 0\n"
+                   "sum 1, free 0, reduce 0, await E, backward E\n"
+                   "sum 0, free E, reduce E, sum E, ");
+}
+
+/* Between forward and backward a part stays; after backward nothing does. */
+static void a_number_keeps_a_part(void **state)
+{
+    const struct tt_sharding sharding = {.wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_PART, .reshard_part = 2};
+
+    (void)state;
+    must_read_with(false, &sharding, TT_GRAPH_TRAIN, 1, 1,
+                   "gather E, await E, gather 0, forward E\n"
+                   "keep E, await 0, gather 1, forward 0\n"
+                   "keep 0, await 1, gather H, forward 1\n"
+                   "keep 1, await H, forward H\n"
+                   "loss, keep H, gather H, await H, gather 1, backward H\n"
+                   "free H, reduce H, await 1, gather 0, backward 1\n"
+                   "sum H, free 1, reduce 1, await 0, gather E, backward 0\n"
+                   "sum 1, free 0, reduce 0, await E, backward E\n"
+                   "sum 0, free E, reduce E, sum E, ");
+    must_read_with(false, &sharding, TT_GRAPH_VALIDATE, 1, 1,
+                   "gather E, await E, gather 0, forward E\n"
+                   "free E, await 0, gather 1, forward 0\n"
+                   "free 0, await 1, gather H, forward 1\n"
+                   "free 1, await H, forward H\n"
+                   "loss, free H, clip\n");
+}
+
+/* The output's gradient is there before backward begins; FSDP2 would gather it again all the same. */
+static void the_output_alone_has_a_backward_too(void **state)
+{
+    static char *words[] = {"output"};
+    struct tt_sharding sharding = {.wrap_patterns = {1, true, words}, .reshard = ALWAYS};
+
+    (void)state;
+    must_read_with(false, &sharding, TT_GRAPH_TRAIN, 1, 1,
+                   "gather E, await E, gather 0, forward E\n"
+                   "free E, await 0, gather 1, forward 0\n"
+                   "free 0, await 1, gather H, forward 1\n"
+                   "free 1, await H, gather O, forward H\n"
+                   "free H, await O, forward O\n"
+                   "loss, free O, gather O, await O, gather H, free O, reduce O, await H, gather 1, backward H\n"
+                   "sum O, free H, reduce H, await 1, gather 0, backward 1\n"
+                   "sum H, free 1, reduce 1, await 0, gather E, backward 0\n"
+                   "sum 1, free 0, reduce 0, await E, backward E\n"
+                   "sum 0, free E, reduce E, sum E, ");
+    sharding.reshard = DEFAULT;
+    must_read_with(false, &sharding, TT_GRAPH_TRAIN, 1, 1,
+                   "gather E, await E, gather 0, forward E\n"
+                   "free E, await 0, gather 1, forward 0\n"
+                   "free 0, await 1, gather H, forward 1\n"
+                   "free 1, await H, gather O, forward H\n"
+                   "await O, forward O\n"
+                   "loss, free O, reduce O, gather 1, backward H\n"
+                   "sum O, free H, reduce H, await 1, gather 0, backward 1\n"
+                   "sum H, free 1, reduce 1, await 0, gather E, backward 0\n"
+                   "sum 1, free 0, reduce 0, await E, backward E\n"
+                   "sum 0, free E, reduce E, sum E, ");
+}
+
+static void one_unit_is_there_from_end_to_end(void **state)
+{
+    const struct tt_sharding sharding = {.wrap = "model", .reshard = ALWAYS};
+
+    (void)state;
+    must_read_with(false, &sharding, TT_GRAPH_TRAIN, 1, 1,
+                   "gather H, await H, forward H\n"
+                   "loss, free H, gather H, await H, backward H\n"
+                   "free H, reduce H, sum H, ");
+}
+
+/* The first microbatch reduces nothing; its units are freed all the same. */
+static void deferred_reductions_come_with_the_last_microbatch(void **state)
+{
+    (void)state;
+    must_read(false, DEFAULT, TT_GRAPH_TRAIN, 1, REDUCE_LAST + 2,
+              "gather E, await E, gather 0, forward E\n"
+              "free E, await 0, gather 1, forward 0\n"
+              "free 0, await 1, gather H, forward 1\n"
+              "free 1, await H, forward H\n"
+              "loss, gather 1, backward H\n"
+              "free H, await 1, gather 0, backward 1\n"
+              "free 1, await 0, gather E, backward 0\n"
+              "free 0, await E, backward E\n"
+              "free E, gather E, await E, gather 0, forward E of the next\n"
+              "free E, await 0, gather 1, forward 0 of the next\n"
+              "free 0, await 1, gather H, forward 1 of the next\n"
+              "free 1, await H, forward H of the next\n"
+              "loss, gather 1, backward H of the next\n"
+              "free H, reduce H, await 1, gather 0, backward 1 of the next\n"
+              "sum H, free 1, reduce 1, await 0, gather E, backward 0 of the next\n"
+              "sum 1, free 0, reduce 0, await E, backward E of the next\n"
+              "sum 0, free E, reduce E, sum E, ");
+}
+
+static void the_update_overlaps_all_reduces_with_norms(void **state)
+{
+    struct scene s;
+    char *text;
+
+    (void)state;
+    scene_make(&s, false, DEFAULT, TT_GRAPH_TRAIN, 1, 3);
+    text = schedule_text(&s);
+    assert_string_equal(strstr(text, "all-reduce"),
+                        "all-reduce E, all-reduce 0, all-sum E, norm E, all-reduce 1, all-sum 0, norm 0, all-reduce H, "
+                        "all-sum 1, norm 1, all-sum H, norm H, clip\nupdate E, update 0, update 1, update H, ");
+    tt_free(text);
+    scene_release(&s);
+}
+
+/* A unit that nothing computes with would wait for its gradient for ever. */
+static void a_unit_without_backward_is_an_error(void **state)
+{
+    struct scene s;
+    struct tt_schedule schedule = {0};
+    struct tt_fsdp fsdp;
+
+    (void)state;
+    scene_make(&s, false, DEFAULT, TT_GRAPH_VALIDATE, 1, 1);
+    fsdp = (struct tt_fsdp){.graph = s.graph, .layout = s.layout, .microbatches = 1, .prefetch = 1};
+    assert_int_equal(tt_fsdp_schedule_step(&fsdp, &schedule), TT_EINTERNAL);
+    assert_non_null(strstr(tt_error_message(), "nothing in the graph uses unit tok_embeddings"));
+    tt_schedule_release(&schedule);
+    scene_release(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(default_keeps_the_head),
+        cmocka_unit_test(always_gathers_every_unit_twice),
+        cmocka_unit_test(never_gathers_every_unit_once),
+        cmocka_unit_test(without_prefetch_every_gather_waits),
+        cmocka_unit_test(prefetch_two_looks_two_units_ahead),
+        cmocka_unit_test(tied_embeddings_stay_for_the_whole_forward),
+        cmocka_unit_test(prefetch_crosses_into_the_next_microbatch),
+        cmocka_unit_test(validation_frees_every_unit),
+        cmocka_unit_test(last_layer_keeps_the_last_block_too),
+        cmocka_unit_test(expressions_keep_what_they_match),
+        cmocka_unit_test(a_number_keeps_a_part),
+        cmocka_unit_test(the_output_alone_has_a_backward_too),
+        cmocka_unit_test(one_unit_is_there_from_end_to_end),
+        cmocka_unit_test(deferred_reductions_come_with_the_last_microbatch),
+        cmocka_unit_test(the_update_overlaps_all_reduces_with_norms),
+        cmocka_unit_test(a_unit_without_backward_is_an_error),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

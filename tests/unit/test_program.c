@@ -1,0 +1,629 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Lowering, checked by running programs on names instead of numbers: memory holds, for every range of bytes, the name of
+ * what was last written there, and whoever reads must find the name that the graph says. Writing a range forgets all that
+ * it overlaps, so a buffer whose memory is given away too early, a collective whose memory is touched while it is under
+ * way, or a sum in the wrong order shows as a wrong name, whatever lowering thinks of lifetimes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/mem.h"
+#include "core/ops/op.h"
+#include "parallel/engine.h"
+#include "parallel/fsdp.h"
+
+#define DEFAULT TT_RESHARD_AFTER_FORWARD_DEFAULT
+#define ALWAYS  TT_RESHARD_AFTER_FORWARD_ALWAYS
+#define NEVER   TT_RESHARD_AFTER_FORWARD_NEVER
+
+enum { NAME_BYTES = 160 };
+
+/* --- memory --- */
+
+struct range {
+    int64_t begin, bytes;
+    char name[NAME_BYTES];
+};
+
+struct machine {
+    const struct tt_program *p;
+    struct range *memory;
+    int n, cap;
+    int at; /* instruction */
+};
+
+static void fault(const struct machine *m, const char *what, const char *wanted, const char *found)
+{
+    fail_msg("instruction %d (%s): %s: wanted %s, found %s", m->at, tt_instr_name(m->p->instrs[m->at].kind), what,
+             wanted, found ? found : "nothing");
+}
+
+static int64_t begin_of(const struct tt_program *p, int buffer)
+{
+    const struct tt_buffer *b = &p->buffers[buffer];
+
+    return b->root == buffer ? b->offset : p->buffers[b->root].offset + b->offset;
+}
+
+static bool in_arena(const struct tt_program *p, int buffer)
+{
+    enum tt_memory_kind kind = p->buffers[p->buffers[buffer].root].kind;
+
+    return kind != TT_MEMORY_PARAM && kind != TT_MEMORY_CONST;
+}
+
+static void put_range(struct machine *m, int64_t begin, int64_t bytes, const char *name)
+{
+    int kept = 0;
+
+    for (int i = 0; i < m->n; i++)
+        if (m->memory[i].begin >= begin + bytes || m->memory[i].begin + m->memory[i].bytes <= begin)
+            m->memory[kept++] = m->memory[i];
+    m->n = kept;
+    {
+        struct range *range = &TT_PUSH(m->memory, m->n, m->cap);
+
+        range->begin = begin;
+        range->bytes = bytes;
+        (void)snprintf(range->name, sizeof range->name, "%s", name);
+    }
+}
+
+static void put(struct machine *m, int buffer, const char *name)
+{
+    if (buffer != TT_NONE)
+        put_range(m, begin_of(m->p, buffer), m->p->buffers[buffer].bytes, name);
+}
+
+static const char *name_at(const struct machine *m, int64_t begin)
+{
+    for (int i = 0; i < m->n; i++)
+        if (m->memory[i].begin == begin)
+            return m->memory[i].name;
+    return NULL;
+}
+
+static const char *get(const struct machine *m, int buffer)
+{
+    return name_at(m, begin_of(m->p, buffer));
+}
+
+static void must_hold(const struct machine *m, int buffer, const char *name)
+{
+    const char *found = get(m, buffer);
+
+    if (!found || strcmp(found, name) != 0)
+        fault(m, "memory", name, found);
+}
+
+/* --- names --- */
+
+static const char *value_name(const struct tt_program *p, int value, int mb)
+{
+    static char text[NAME_BYTES];
+    const struct tt_value *v = &p->graph->values[value];
+
+    if (v->kind == TT_VALUE_PARAM)
+        (void)snprintf(text, sizeof text, "parameter %d", v->param);
+    else if (v->kind == TT_VALUE_PARAM_GRAD)
+        (void)snprintf(text, sizeof text, "gradient %d of %d, value %d", v->param, mb, value);
+    else
+        (void)snprintf(text, sizeof text, "value %d of %d", value, mb);
+    return text;
+}
+
+/* A microbatch's final gradient of a parameter: that of the last node that writes it. */
+static const char *gradient_name(const struct tt_program *p, int param, int mb)
+{
+    int value = TT_NONE;
+
+    for (int n = 0; n < p->graph->n_nodes; n++)
+        for (int k = 0; k < p->graph->nodes[n].n_out; k++) {
+            const struct tt_value *v = &p->graph->values[p->graph->nodes[n].out[k]];
+
+            if (v->kind == TT_VALUE_PARAM_GRAD && v->param == param)
+                value = p->graph->nodes[n].out[k];
+        }
+    return value_name(p, value, mb);
+}
+
+/* --- instructions --- */
+
+static int operand(const struct machine *m, int k)
+{
+    return m->p->operands[m->p->instrs[m->at].operands + k];
+}
+
+static void run_node(struct machine *m, const struct tt_instr *instr)
+{
+    const struct tt_node *node = &m->p->graph->nodes[instr->node];
+    int scratch = operand(m, node->n_in + node->n_out);
+
+    assert_int_equal(instr->n_operands, node->n_in + node->n_out + 1);
+    put(m, scratch, "scratch"); /* before inputs are looked at: it must not lie on them */
+    for (int i = 0; i < node->n_in; i++)
+        if (node->in[i] != TT_NONE && in_arena(m->p, operand(m, i)))
+            must_hold(m, operand(m, i), value_name(m->p, node->in[i], instr->microbatch));
+    for (int k = 0; k < node->n_out; k++) {
+        int out = operand(m, node->n_in + k), alias = tt_op_row(node->op)->alias[k] - 1;
+
+        for (int i = 0; i < node->n_in; i++) {
+            int in = operand(m, i);
+
+            if (in != TT_NONE && in_arena(m->p, in) && i != alias &&
+                begin_of(m->p, in) < begin_of(m->p, out) + m->p->buffers[out].bytes &&
+                begin_of(m->p, out) < begin_of(m->p, in) + m->p->buffers[in].bytes)
+                fault(m, "an output lies on an input that its op still reads", "other memory",
+                      m->p->graph->values[node->in[i]].name);
+        }
+    }
+    for (int k = 0; k < node->n_out; k++)
+        put(m, operand(m, node->n_in + k), value_name(m->p, node->out[k], instr->microbatch));
+    for (int k = 0; k < node->n_out; k++)
+        must_hold(m, operand(m, node->n_in + k), value_name(m->p, node->out[k], instr->microbatch));
+    if (scratch != TT_NONE)
+        must_hold(m, scratch, "scratch");
+}
+
+/* The parameters of the units of a collective, in the order of its operands; ret_n of them, valid until the next call. */
+static const int *params_of(const struct machine *m, const struct tt_instr *instr, int *ret_n)
+{
+    static int params[64];
+    int n_units, n = 0;
+    const int *units = tt_instr_units(m->p->buckets, instr, &n_units);
+
+    for (int u = 0; u < n_units; u++)
+        for (int i = 0; i < m->p->layout->units[units[u]].n_params; i++)
+            params[n++] = m->p->layout->units[units[u]].params[i].param;
+    *ret_n = n;
+    return params;
+}
+
+/* Parameters arrive in place; until the wait nobody may read or write them. */
+static void unshard(struct machine *m, const struct tt_instr *instr, bool wait)
+{
+    int n;
+    const int *params = params_of(m, instr, &n);
+
+    assert_int_equal(instr->n_operands, n);
+    for (int i = 0; i < n; i++) {
+        char gathered[NAME_BYTES], under_way[NAME_BYTES];
+
+        (void)snprintf(gathered, sizeof gathered, "parameter %d", params[i]);
+        (void)snprintf(under_way, sizeof under_way, "parameter %d on its way", params[i]);
+        if (wait)
+            must_hold(m, operand(m, i), under_way);
+        put(m, operand(m, i), wait ? gathered : under_way);
+    }
+}
+
+static void reshard(struct machine *m, const struct tt_instr *instr)
+{
+    const struct tt_unit *unit = &m->p->layout->units[instr->unit];
+
+    for (int i = 0; i < unit->n_params; i++) {
+        char gathered[NAME_BYTES];
+
+        (void)snprintf(gathered, sizeof gathered, "parameter %d", unit->params[i].param);
+        must_hold(m, operand(m, i), gathered);
+        put(m, operand(m, i), "resharded");
+    }
+}
+
+static void reduce(struct machine *m, const struct tt_instr *instr)
+{
+    int n;
+    const int *params = params_of(m, instr, &n);
+
+    for (int i = 0; i < n; i++)
+        must_hold(m, operand(m, i), gradient_name(m->p, params[i], instr->microbatch));
+    for (int i = 0; i < instr->n_operands; i++)
+        put(m, operand(m, i), "reducing");
+    for (int i = 0; i < instr->n_operands; i++)
+        if (operand(m, i) != TT_NONE)
+            must_hold(m, operand(m, i), "reducing");
+}
+
+static void wait_reduce(struct machine *m, const struct tt_instr *instr)
+{
+    char leaf[NAME_BYTES];
+    int n, n_units;
+
+    (void)params_of(m, instr, &n);
+    (void)tt_instr_units(m->p->buckets, instr, &n_units);
+    assert_int_equal(instr->n_operands, n + n_units + 1);
+    for (int i = 0; i < instr->n_operands; i++)
+        if (operand(m, i) != TT_NONE)
+            must_hold(m, operand(m, i), "reducing");
+    (void)snprintf(leaf, sizeof leaf, "%d", instr->microbatch);
+    for (int u = 0; u < n_units; u++)
+        put(m, operand(m, n + u), leaf);
+}
+
+/* With one shard a leaf is what the nodes wrote: all gradients of the unit, side by side. */
+static const char *sum_name(struct machine *m, int buffer, int unit_index)
+{
+    static char text[NAME_BYTES];
+    const struct tt_unit *unit = &m->p->layout->units[unit_index];
+    const char *found = get(m, buffer);
+    int mb = -1;
+
+    if (!found || strncmp(found, "gradient", 8) != 0)
+        return found;
+    (void)sscanf(found, "gradient %*d of %d", &mb);
+    for (int i = 0; i < unit->n_params; i++) {
+        const char *wanted = gradient_name(m->p, unit->params[i].param, mb);
+
+        found = name_at(m, begin_of(m->p, buffer) + unit->params[i].offset * (int64_t)sizeof(float));
+        if (!found || strcmp(found, wanted) != 0)
+            fault(m, "a gradient", wanted, found);
+    }
+    (void)snprintf(text, sizeof text, "%d", mb);
+    return text;
+}
+
+static void fold(struct machine *m, const struct tt_instr *instr)
+{
+    char sum[NAME_BYTES], next[NAME_BYTES];
+
+    (void)snprintf(sum, sizeof sum, "%s", sum_name(m, operand(m, 0), instr->unit));
+    for (int s = 1; s < instr->n_operands; s++) {
+        const char *level = sum_name(m, operand(m, s), instr->unit);
+
+        (void)snprintf(next, sizeof next, "(%.70s+%.70s)", level ? level : "nothing", sum);
+        memcpy(sum, next, sizeof sum);
+    }
+    put(m, operand(m, instr->n_operands - 1), sum);
+}
+
+static void all_reduce(struct machine *m, const struct tt_instr *instr, bool wait)
+{
+    char name[NAME_BYTES];
+    int n, staging;
+    const int *units = tt_instr_units(m->p->buckets, instr, &n);
+
+    staging = operand(m, n);
+    if (wait && staging != TT_NONE)
+        must_hold(m, staging, "staging");
+    for (int u = 0; u < n; u++) {
+        const char *found = sum_name(m, operand(m, u), units[u]);
+
+        if (!wait) {
+            (void)snprintf(name, sizeof name, "on its way %.100s", found ? found : "nothing");
+        } else {
+            if (!found || strncmp(found, "on its way ", 11) != 0)
+                fault(m, "a sum over replicas", "on its way", found);
+            (void)snprintf(name, sizeof name, "%.100s over replicas", found + 11);
+        }
+        put(m, operand(m, u), name);
+    }
+    if (!wait)
+        put(m, staging, "staging");
+}
+
+static void step(struct machine *m, const char *wanted_sum)
+{
+    const struct tt_instr *instr = &m->p->instrs[m->at];
+
+    switch (instr->kind) {
+    case TT_RUN:
+        run_node(m, instr);
+        break;
+    case TT_LOSS:
+        must_hold(m, operand(m, 0), value_name(m->p, m->p->graph->token_loss, instr->microbatch));
+        break;
+    case TT_UNSHARD:
+    case TT_WAIT_UNSHARD:
+        unshard(m, instr, instr->kind == TT_WAIT_UNSHARD);
+        break;
+    case TT_RESHARD:
+        reshard(m, instr);
+        break;
+    case TT_REDUCE:
+        reduce(m, instr);
+        break;
+    case TT_WAIT_REDUCE:
+        wait_reduce(m, instr);
+        break;
+    case TT_FOLD:
+        fold(m, instr);
+        break;
+    case TT_ALL_REDUCE:
+    case TT_WAIT_ALL_REDUCE:
+        all_reduce(m, instr, instr->kind == TT_WAIT_ALL_REDUCE);
+        break;
+    case TT_NORM:
+    case TT_OPTIMIZER: {
+        const char *found = sum_name(m, operand(m, 0), instr->unit);
+
+        if (!found || strcmp(found, wanted_sum) != 0)
+            fault(m, "the gradient sum", wanted_sum, found);
+        break;
+    }
+    default:
+        break;
+    }
+}
+
+/* Inputs are there before the first instruction and, for a second look at a bad step, until the clip. */
+static void inputs(struct machine *m, bool check)
+{
+    for (int mb = 0; mb < m->p->microbatches; mb++) {
+        const int buffers[] = {m->p->tokens[mb], m->p->labels[mb]};
+        const int values[] = {m->p->graph->tokens, m->p->graph->labels};
+
+        for (int i = 0; i < 2; i++) {
+            if (check)
+                must_hold(m, buffers[i], value_name(m->p, values[i], mb));
+            else
+                put(m, buffers[i], value_name(m->p, values[i], mb));
+        }
+    }
+}
+
+static void execute(const struct tt_program *p, const char *wanted_sum)
+{
+    struct machine m = {.p = p};
+
+    inputs(&m, false);
+    for (m.at = 0; m.at < p->n_instrs; m.at++) {
+        step(&m, wanted_sum);
+        if (p->instrs[m.at].kind == TT_CLIP)
+            inputs(&m, true);
+    }
+    tt_free(m.memory);
+}
+
+/* --- programs --- */
+
+struct plan {
+    int shards, replicas, microbatches, prefetch;
+    enum tt_reshard reshard;
+    bool tied;
+};
+
+struct planned {
+    struct tt_model *model;
+    struct tt_engine *engine;
+    const struct tt_program *program;
+};
+
+static struct planned make(const struct plan *plan)
+{
+    const struct tt_model_dims dims = {
+        .dim = 10, .n_layers = 2, .n_heads = 5, .n_kv_heads = 1, .ffn_dim = 11, .vocab_size = 17, .tied = plan->tied};
+    const int degrees[TT_MESH_DIMS] = {1, plan->replicas, plan->shards, 1, 1};
+    struct tt_engine_options options = {.sharding = {.wrap = "block", .reshard = plan->reshard},
+                                        .prefetch = plan->prefetch,
+                                        .threads = 1,
+                                        .local_batch = 1,
+                                        .seq_len = 4,
+                                        .microbatches = plan->microbatches};
+    struct planned made = {0};
+
+    assert_int_equal(tt_model_new("llama3", "debugmodel", &dims, NULL, &made.model), 0);
+    assert_int_equal(tt_mesh_init(degrees, plan->shards * plan->replicas, &options.mesh), 0);
+    options.model = made.model;
+    assert_int_equal(tt_engine_new(&options, NULL, plan->shards - 1, &made.engine), 0);
+    made.program = tt_engine_program(made.engine);
+    assert_int_equal(tt_program_check(made.program), 0);
+    return made;
+}
+
+static void release(struct planned *made)
+{
+    tt_engine_free(made->engine);
+    tt_model_free(made->model);
+}
+
+static void gradients_are_summed_as_a_balanced_tree(void **state)
+{
+    static const char *const trees[] = {"0",
+                                        "(0+1)",
+                                        "((0+1)+2)",
+                                        "((0+1)+(2+3))",
+                                        "(((0+1)+(2+3))+4)",
+                                        "(((0+1)+(2+3))+(4+5))",
+                                        "(((0+1)+(2+3))+((4+5)+6))",
+                                        "(((0+1)+(2+3))+((4+5)+(6+7)))",
+                                        "((((0+1)+(2+3))+((4+5)+(6+7)))+8)"};
+
+    (void)state;
+    for (int a = 1; a <= 9; a++)
+        for (int shards = 1; shards <= 2; shards++) {
+            struct planned made = make(&(struct plan){shards, 1, a, 1, DEFAULT, false});
+
+            execute(made.program, trees[a - 1]);
+            release(&made);
+        }
+}
+
+static void every_read_finds_what_was_written(void **state)
+{
+    static const enum tt_reshard policies[] = {DEFAULT, ALWAYS, NEVER};
+
+    (void)state;
+    for (int shards = 1; shards <= 4; shards++)
+        for (int replicas = 1; replicas <= 2; replicas++)
+            for (int policy = 0; policy < 3; policy++)
+                for (int prefetch = 0; prefetch <= 5; prefetch++)
+                    for (int tied = 0; tied <= 1; tied++) {
+                        struct planned made =
+                            make(&(struct plan){shards, replicas, 3, prefetch, policies[policy], tied});
+
+                        execute(made.program, replicas == 2 ? "((0+1)+2) over replicas" : "((0+1)+2)");
+                        release(&made);
+                    }
+}
+
+/*
+ * Buckets, as no eager schedule has them: all units gathered by one collective, and, after the backward of each
+ * microbatch, reduced by one; then one all-reduce.
+ */
+static void buckets_move_several_units_at_once(void **state)
+{
+    (void)state;
+    for (int shards = 1; shards <= 3; shards++) {
+        struct planned made = make(&(struct plan){shards, 2, 3, 1, DEFAULT, false});
+        const struct tt_graph *graph = made.program->graph;
+        struct tt_lowering lowering = {.graph = graph,
+                                       .layout = made.program->layout,
+                                       .microbatches = 3,
+                                       .threads = 1,
+                                       .reduce_staging = tt_fsdp_reduce_staging,
+                                       .all_reduce_staging = tt_fsdp_all_reduce_staging};
+        static const int units[] = {2, 0, 3, 1};
+        struct tt_schedule schedule = {0};
+        struct tt_program *program = NULL;
+        int all = tt_schedule_bucket(&schedule, units, 4);
+
+        assert_int_equal(lowering.layout->n_units, 4);
+        tt_schedule_add_bucket(&schedule, TT_UNSHARD, 0, all);
+        tt_schedule_add_bucket(&schedule, TT_WAIT_UNSHARD, 0, all);
+        for (int mb = 0; mb < 3; mb++) {
+            for (int n = 0; n < graph->n_nodes; n++)
+                tt_schedule_add(&schedule, TT_RUN, mb, n, TT_NONE);
+            tt_schedule_add_bucket(&schedule, TT_REDUCE, mb, all);
+            tt_schedule_add_bucket(&schedule, TT_WAIT_REDUCE, mb, all);
+        }
+        tt_schedule_add_bucket(&schedule, TT_ALL_REDUCE, 0, all);
+        tt_schedule_add_bucket(&schedule, TT_WAIT_ALL_REDUCE, 0, all);
+        for (int u = 0; u < 4; u++)
+            tt_schedule_add(&schedule, TT_NORM, 0, TT_NONE, u);
+        tt_schedule_add(&schedule, TT_CLIP, 0, TT_NONE, TT_NONE);
+        for (int u = 0; u < 4; u++)
+            tt_schedule_add(&schedule, TT_OPTIMIZER, 0, TT_NONE, u);
+        assert_int_equal(tt_program_new(&lowering, &schedule, &program), 0);
+        assert_int_equal(tt_program_check(program), 0);
+        execute(program, "((0+1)+2) over replicas");
+        tt_program_free(program);
+        tt_schedule_release(&schedule);
+        release(&made);
+    }
+}
+
+static void one_rank_exchanges_nothing(void **state)
+{
+    struct planned made = make(&(struct plan){1, 1, 2, 1, ALWAYS, false});
+
+    (void)state;
+    for (int i = 0; i < made.program->n_instrs; i++)
+        switch (made.program->instrs[i].kind) {
+        case TT_RUN:
+        case TT_LOSS:
+        case TT_FOLD:
+        case TT_NORM:
+        case TT_CLIP:
+        case TT_OPTIMIZER:
+            break;
+        default:
+            fail_msg("instruction %d is '%s'", i, tt_instr_name(made.program->instrs[i].kind));
+        }
+    for (int b = 0; b < made.program->n_buffers; b++)
+        assert_true(made.program->buffers[b].kind != TT_MEMORY_UNSHARDED &&
+                    made.program->buffers[b].kind != TT_MEMORY_STAGING);
+    assert_int_equal(tt_fsdp_payload_bytes(made.program), 0);
+    release(&made);
+}
+
+/* The sum by kind at any instruction is what lives there, and its largest is live_bytes up to alignment. */
+static void memory_at_an_instruction_adds_up(void **state)
+{
+    struct planned made = make(&(struct plan){2, 1, 2, 1, DEFAULT, false});
+    const struct tt_program *p = made.program;
+    int64_t most = 0, slack;
+
+    (void)state;
+    for (int i = 0; i < p->n_instrs; i++) {
+        int64_t kinds[TT_MEMORY_KINDS], sum = 0;
+
+        tt_program_memory_at(p, i, kinds);
+        for (int k = 0; k < TT_MEMORY_KINDS; k++)
+            sum += k == TT_MEMORY_CONST ? 0 : kinds[k];
+        assert_int_equal(kinds[TT_MEMORY_PARAM], 0);
+        most = sum > most ? sum : most;
+    }
+    slack = 63 * (int64_t)p->n_buffers;
+    assert_true(most <= p->live_bytes && p->live_bytes <= most + slack);
+    assert_true(p->step_bytes >= p->live_bytes);
+    release(&made);
+}
+
+/* tt_program_check is what debug.check_plan trusts: it must see each kind of damage. */
+static void the_check_sees_damage(void **state)
+{
+    struct planned made = make(&(struct plan){2, 1, 2, 1, DEFAULT, false});
+    struct tt_program broken = *made.program;
+    int victim = TT_NONE, other = TT_NONE;
+
+    (void)state;
+    broken.buffers = tt_calloc((size_t)broken.n_buffers, sizeof *broken.buffers);
+    memcpy(broken.buffers, made.program->buffers, (size_t)broken.n_buffers * sizeof *broken.buffers);
+    for (int b = 0; b < broken.n_buffers; b++) {
+        if (broken.buffers[b].kind == TT_MEMORY_ACTIVATION && broken.buffers[b].last > broken.buffers[b].first + 5)
+            victim = b;
+        if (broken.buffers[b].kind == TT_MEMORY_INPUT)
+            other = b;
+    }
+    assert_true(victim != TT_NONE && other != TT_NONE);
+    assert_int_equal(tt_program_check(&broken), 0);
+
+    broken.buffers[victim].offset = broken.buffers[other].offset;
+    assert_int_equal(tt_program_check(&broken), TT_EINTERNAL);
+    assert_non_null(strstr(tt_error_message(), "share memory"));
+
+    broken.buffers[victim].offset = broken.step_bytes - broken.buffers[victim].bytes + 64;
+    assert_int_equal(tt_program_check(&broken), TT_EINTERNAL);
+
+    broken.buffers[victim] = made.program->buffers[victim];
+    broken.buffers[victim].last = broken.buffers[victim].first;
+    assert_int_equal(tt_program_check(&broken), TT_EINTERNAL);
+    assert_non_null(strstr(tt_error_message(), "outside of its life"));
+    tt_free(broken.buffers);
+    release(&made);
+}
+
+static void a_node_before_its_input_is_an_error(void **state)
+{
+    struct planned made = make(&(struct plan){1, 1, 1, 1, DEFAULT, false});
+    struct tt_lowering lowering = {.graph = made.program->graph,
+                                   .layout = made.program->layout,
+                                   .microbatches = 1,
+                                   .threads = 1,
+                                   .reduce_staging = tt_fsdp_reduce_staging,
+                                   .all_reduce_staging = tt_fsdp_all_reduce_staging};
+    struct tt_schedule schedule = {0};
+    struct tt_program *program = NULL;
+
+    (void)state;
+    tt_schedule_add(&schedule, TT_RUN, 0, 1, TT_NONE);
+    assert_int_equal(tt_program_new(&lowering, &schedule, &program), TT_EINTERNAL);
+    assert_non_null(strstr(tt_error_message(), "runs rmsnorm on 'embeddings' before it is there"));
+    schedule.instrs[0].kind = TT_FOLD;
+    assert_int_equal(tt_program_new(&lowering, &schedule, &program), TT_EINTERNAL);
+    assert_non_null(strstr(tt_error_message(), "a schedule cannot hold 'fold'"));
+    assert_null(program);
+    tt_schedule_release(&schedule);
+    release(&made);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_summed_as_a_balanced_tree), cmocka_unit_test(every_read_finds_what_was_written),
+        cmocka_unit_test(buckets_move_several_units_at_once),      cmocka_unit_test(one_rank_exchanges_nothing),
+        cmocka_unit_test(memory_at_an_instruction_adds_up),        cmocka_unit_test(the_check_sees_damage),
+        cmocka_unit_test(a_node_before_its_input_is_an_error),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
