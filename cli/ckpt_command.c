@@ -198,9 +198,8 @@ static int describe(const struct tt_args *args, int (*make)(const char *path, js
         if (!is_json)
             print(json);
     }
-    if (is_json)
-        return tt_cli_print_json(args->n_words == 2 ? json_incref(json_array_get(all, 0)) : json_incref(all));
-    rc = tt_cli_finish();
+    rc = is_json ? tt_cli_print_json(args->n_words == 2 ? json_incref(json_array_get(all, 0)) : json_incref(all))
+                 : tt_cli_finish();
 out:
     json_decref(all);
     return rc < 0 ? tt_cli_fail(rc) : rc;

@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 
+#include "cli/engine_options.h"
 #include "cli/metrics.h"
 #include "core/base/mem.h"
 #include "core/base/team.h"
@@ -124,14 +125,6 @@ int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size)
     return (int64_t)(0.9 * tt_metrics_machine_bytes() / local_size);
 }
 
-int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine)
-{
-    if (cfg->parallelism.machine_file)
-        return tt_machine_load(cfg->parallelism.machine_file, ret_machine);
-    *ret_machine = tt_machine_builtin();
-    return 0;
-}
-
 /* Whether gradients may be reduced once a step; for `auto` that is also a question of memory. */
 static bool may_defer(const struct tt_config *cfg)
 {
@@ -160,7 +153,7 @@ static struct tt_engine_options engine_options(const struct tt_config *cfg, cons
     return o;
 }
 
-int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, struct tt_job *ret_job)
+int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_limit, struct tt_job *ret_job)
 {
     const int degrees[TT_MESH_DIMS] = {
         [TT_MESH_PP] = (int)cfg->parallelism.pipeline_parallel_degree,
@@ -179,6 +172,7 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, struct tt_job *
     TT_TRY(make_model(cfg, &job.model));
     TT_TRY(resolve_model_keys(cfg, job.model));
     job.engine = engine_options(cfg, &job, threads);
+    TT_TRY(tt_engine_options_of(cfg, memory_limit, &job.engine));
     *ret_job = job;
     job = (struct tt_job){0};
 out:
@@ -192,15 +186,14 @@ int tt_job_engine(const struct tt_config *cfg, const struct tt_job *job, struct 
     return say_where(cfg, tt_engine_new(&job->engine, comm, rank, ret_engine));
 }
 
-int tt_job_engine_alone(const struct tt_config *cfg, struct tt_job *job, int rank, int64_t memory_limit,
-                        struct tt_engine **ret_engine)
+int tt_job_engine_alone(const struct tt_config *cfg, struct tt_job *job, int rank, struct tt_engine **ret_engine)
 {
     struct tt_engine *engine = NULL;
     int rc = 0;
 
     TT_TRY(tt_job_engine(cfg, job, NULL, rank, &engine));
     if (cfg->training.gradient_sync == TT_SYNC_AUTO && job->engine.reduce_last &&
-        tt_engine_memory(engine).total > memory_limit) {
+        tt_engine_memory(engine).total > job->engine.memory_limit) {
         tt_engine_free(engine);
         engine = NULL;
         job->engine.reduce_last = false;

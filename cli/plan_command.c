@@ -52,10 +52,11 @@ static int plan(const struct tt_args *args, struct tt_config *cfg)
         goto out;
     }
     view.rank = (int)rank;
-    TT_TRY(tt_job_init(cfg, (int)ranks, tt_job_threads(cfg, (int)ranks), &view.job));
-    TT_TRY(tt_job_engine_alone(cfg, &view.job, view.rank, tt_job_memory_limit(cfg, (int)ranks), &view.engine));
+    TT_TRY(
+        tt_job_init(cfg, (int)ranks, tt_job_threads(cfg, (int)ranks), tt_job_memory_limit(cfg, (int)ranks), &view.job));
+    TT_TRY(tt_job_engine_alone(cfg, &view.job, view.rank, &view.engine));
     tt_summary_init(view.engine, &view.summary);
-    TT_TRY(tt_job_machine(cfg, &view.machine));
+    view.machine = view.job.engine.machine;
     tt_cost_simulate(&view.machine, tt_engine_program(view.engine), &view.time);
     if (tt_args_last(args, "svg"))
         TT_TRY(tt_plan_svg(&view, tt_args_last(args, "svg")));

@@ -6,6 +6,7 @@
 #include "cli/run_folder.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -150,7 +151,8 @@ static void git_revision(char *revision, size_t size)
     tt_free(path);
 }
 
-int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int ranks, int threads)
+int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int ranks, int threads,
+                         const struct tt_machine *machine)
 {
     struct tt_text text = {0};
     char host[256] = "", revision[64], when[64] = "";
@@ -167,6 +169,9 @@ int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int
                 host, ranks, threads, revision[0] ? ", git " : "", revision);
     for (int i = 0; i < argc; i++)
         tt_text_add(&text, " %s", argv[i]);
+    if (cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED)
+        tt_text_add(&text, "\n# planned by the cost table '%s', hash %016" PRIx64, machine->name,
+                    tt_machine_hash(machine));
     tt_text_add(&text, "\n# Run it again with: titan train --config run.yaml --job.dump_folder=ANOTHER\n");
     tt_config_to_yaml(cfg, &text);
     rc = tt_file_replace(path, text.text, text.size);

@@ -47,6 +47,7 @@ struct tt_trainer {
     const struct tt_model *model; /* the job's */
     struct tt_mesh mesh;
     struct tt_engine *engine;
+    struct tt_machine machine; /* cost table */
     struct tt_engine_memory memory;
     int threads;
     int local_rank, local_size; /* on this host */

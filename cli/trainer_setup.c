@@ -11,6 +11,7 @@
 
 #include <unistd.h>
 
+#include "cli/engine_options.h"
 #include "cli/peak.h"
 #include "cli/run_folder.h"
 #include "cli/trainer.h"
@@ -19,6 +20,23 @@
 #include "core/base/mem.h"
 
 /* --- plan --- */
+
+/* What a plan depends on must be the same on all ranks: the smallest limit counts, the threads must agree. */
+static int agree_on_limits(struct tt_trainer *t)
+{
+    double most[3] = {-(double)tt_job_memory_limit(t->cfg, t->local_size), t->threads, -t->threads};
+    int rc = 0;
+
+    TT_TRY(tt_comm_max_f64(t->comm, most, 3));
+    t->memory_limit = (int64_t)-most[0];
+    if (t->cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED && most[1] + most[2] > 0.0)
+        rc = tt_fail(TT_EUSAGE,
+                     "the planned engine needs the same number of threads on every rank, found %.0f to %.0f\nhelp: set "
+                     "parallelism.threads_per_rank",
+                     -most[2], most[1]);
+out:
+    return rc;
+}
 
 static int check_memory(const struct tt_trainer *t)
 {
@@ -38,11 +56,12 @@ static int prepare(struct tt_trainer *t)
 {
     int rc = 0;
 
-    TT_TRY(tt_job_init(t->cfg, t->comm->size, t->threads, &t->job));
+    TT_TRY(tt_job_init(t->cfg, t->comm->size, t->threads, t->memory_limit, &t->job));
     t->model = t->job.model;
     t->mesh = t->job.mesh;
     t->microbatches = t->job.microbatches;
     t->global_batch = t->job.global_batch;
+    t->machine = t->job.engine.machine;
 out:
     return rc;
 }
@@ -56,7 +75,6 @@ static int make_engine(struct tt_trainer *t)
     TT_TRY(tt_job_engine(t->cfg, &t->job, t->comm, t->comm->rank, &t->engine));
     if (t->cfg->debug.check_plan)
         TT_TRY(tt_program_check(tt_engine_program(t->engine)));
-    t->memory_limit = tt_job_memory_limit(t->cfg, t->local_size);
     t->memory = tt_engine_memory(t->engine);
 out:
     return rc;
@@ -97,6 +115,7 @@ int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt
     comm->waiting_for = "setup";
     TT_TRY(tt_comm_node(comm, &t->local_rank, &t->local_size));
     t->threads = tt_job_threads(cfg, t->local_size);
+    TT_TRY(agree_on_limits(t));
     TT_TRY(tt_comm_agree(comm, prepare(t)));
     TT_TRY(plan(t));
     *ret_trainer = t;
@@ -153,6 +172,18 @@ static int make_run_id(struct tt_trainer *t)
     return tt_comm_broadcast(t->comm, t->run_id, sizeof t->run_id, 0);
 }
 
+/* The cost table decided what a planned step looks like. */
+static void add_machine(const struct tt_trainer *t, json_t *o)
+{
+    char hash[20];
+
+    if (t->cfg->parallelism.fsdp_engine != TT_ENGINE_PLANNED)
+        return;
+    (void)snprintf(hash, sizeof hash, "%016" PRIx64, tt_machine_hash(&t->machine));
+    (void)json_object_set_new(o, "machine", json_string(t->machine.name));
+    (void)json_object_set_new(o, "machine_hash", json_string(hash));
+}
+
 static json_t *run_record(const struct tt_trainer *t)
 {
     json_t *o = json_object(), *argv = json_array();
@@ -171,6 +202,7 @@ static json_t *run_record(const struct tt_trainer *t)
     (void)json_object_set_new(o, "layout_exact", json_boolean(tt_trainer_layout_exact(t)));
     (void)json_object_set_new(o, "peak_flops", tt_json_number(t->metrics.peak_flops));
     (void)json_object_set_new(o, "memory_predicted_bytes", json_integer(t->memory.total));
+    add_machine(t, o);
     if (t->resumed_from >= 0)
         (void)json_object_set_new(o, "resumed_from", json_integer(t->resumed_from));
     if (t->changed)
@@ -210,7 +242,7 @@ static int open_metrics(struct tt_trainer *t)
     m->memory_total_bytes = tt_metrics_machine_bytes();
     if (t->cfg->metrics.enable_jsonl)
         TT_TRY(tt_run_folder_metrics(t->cfg, &m->jsonl));
-    TT_TRY(tt_run_folder_record(t->cfg, t->options.argc, t->options.argv, t->comm->size, t->threads));
+    TT_TRY(tt_run_folder_record(t->cfg, t->options.argc, t->options.argv, t->comm->size, t->threads, &t->machine));
     tt_metrics_record(m, run_record(t));
     tt_trainer_banner(t);
 out:

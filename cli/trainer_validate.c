@@ -33,19 +33,20 @@ int tt_trainer_validate(struct tt_trainer *t)
     int64_t batch = t->cfg->validation.local_batch_size, dp = tt_mesh_dp(&t->mesh);
     int64_t n_samples = samples_wanted(t), rounds = (n_samples + batch * dp - 1) / (batch * dp), valid = 0;
     struct tt_step step = {.scalars = {.inv_valid_tokens = 1.0f}};
-    double start = tt_clock_sec(), sum = 0.0;
+    struct tt_exact sum = {{0}, 0};
+    double start = tt_clock_sec();
     int rank = t->comm->rank, rc = 0;
 
     for (int64_t round = 0; round < rounds; round++) {
         rc = load_batch(t, (round * dp + rank) * batch, n_samples, &valid);
         TT_TRY(tt_comm_agree(t->comm, rc));
         TT_TRY(tt_engine_validate(t->engine, &step));
-        sum += step.loss; /* of all ranks' batches of this round */
+        tt_exact_merge(&sum, &step.loss_sum); /* exact, so that rounds of other rank counts add up to the same */
     }
     TT_TRY(tt_comm_sum_i64(t->comm, &valid, 1));
     if (rank == 0)
-        tt_metrics_validate(&t->metrics, t->at.step, valid ? sum / (double)valid : 0.0, valid, tt_clock_sec() - start,
-                            (int)dp);
+        tt_metrics_validate(&t->metrics, t->at.step, valid ? tt_exact_value(&sum) / (double)valid : 0.0, valid,
+                            tt_clock_sec() - start, (int)dp);
 out:
     return rc;
 }

@@ -199,14 +199,30 @@ double tt_cost_instr_sec(const struct tt_machine *machine, const struct tt_progr
 
 /* --- the simulator --- */
 
-static int group_size(const struct tt_layout *layout, enum tt_instr_kind kind)
+double tt_cost_transfer_sec(const struct tt_machine *machine, const struct tt_program *program, int i)
 {
-    return kind == TT_ALL_REDUCE ? layout->replicate_degree : layout->shard_degree;
+    const struct tt_instr *instr = &program->instrs[i];
+    const struct tt_layout *layout = program->layout;
+    int64_t shard = tt_instr_shard_bytes(program, instr);
+    int keepers;
+
+    switch (instr->kind) {
+    case TT_UNSHARD:
+    case TT_REDUCE:
+        return tt_cost_collective_sec(machine, instr->kind, layout->shard_degree, shard);
+    case TT_UNSHARD_KEPT: /* fewer ranks, larger parts */
+        keepers = layout->units[instr->unit].keep_degree;
+        return tt_cost_collective_sec(machine, TT_UNSHARD, keepers, layout->shard_degree / keepers * shard);
+    case TT_ALL_REDUCE:
+        return tt_cost_collective_sec(machine, instr->kind, layout->replicate_degree, shard);
+    default:
+        return 0.0;
+    }
 }
 
 static bool begins_transfer(enum tt_instr_kind kind)
 {
-    return kind == TT_UNSHARD || kind == TT_REDUCE || kind == TT_ALL_REDUCE;
+    return kind == TT_UNSHARD || kind == TT_UNSHARD_KEPT || kind == TT_REDUCE || kind == TT_ALL_REDUCE;
 }
 
 static bool waits(enum tt_instr_kind kind)
@@ -217,9 +233,7 @@ static bool waits(enum tt_instr_kind kind)
 static void simulate_transfer(const struct tt_machine *machine, const struct tt_program *program, int i, double now,
                               double *free_at, struct tt_timeline *t)
 {
-    const struct tt_instr *instr = &program->instrs[i];
-    double sec = tt_cost_collective_sec(machine, instr->kind, group_size(program->layout, instr->kind),
-                                        tt_instr_shard_bytes(program, instr));
+    double sec = tt_cost_transfer_sec(machine, program, i);
 
     t->transfer[i].begin = now > *free_at ? now : *free_at;
     t->transfer[i].end = *free_at = t->transfer[i].begin + sec;

@@ -6,8 +6,10 @@
 
 #include <stdio.h>
 
+#include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "parallel/fsdp.h"
+#include "parallel/planner.h"
 #include "parallel/transfer.h"
 
 /* A program with what it needs to run. */
@@ -43,6 +45,51 @@ static int check_gradients(const struct tt_model *model, const int *param_grad)
     return 0;
 }
 
+static int64_t state_bytes(const struct tt_engine *e)
+{
+    int64_t bytes = 0;
+
+    for (int u = 0; u < e->layout->n_units; u++)
+        bytes += 3 * aligned(e->layout->units[u].shard_elements * (int64_t)sizeof(float));
+    return bytes;
+}
+
+/* Replaces the eager program by the planned one of the same step. */
+static int plan_ahead(struct tt_engine *e, const struct tt_lowering *lowering, struct tt_program **program)
+{
+    const struct tt_engine_options *o = &e->options;
+    bool *reshard = tt_calloc((size_t)e->layout->n_units, sizeof *reshard);
+    struct tt_program *planned = NULL;
+    struct tt_planner planner = {.lowering = lowering,
+                                 .eager = *program,
+                                 .machine = &o->machine,
+                                 .prefetch = o->prefetch,
+                                 .bucket_bytes = o->bucket_bytes,
+                                 .step_limit = INT64_MAX,
+                                 .reshard = reshard,
+                                 .choose_reshard = o->choose_reshard_by_limit};
+    int rc = 0;
+
+    if (o->memory_limit)
+        planner.step_limit = o->memory_limit - state_bytes(e) - aligned((*program)->const_bytes);
+    for (int u = 0; u < e->layout->n_units; u++)
+        reshard[u] = e->layout->units[u].reshard_after_forward;
+    TT_TRY(tt_planner_run(&planner, &planned));
+    for (int u = 0; u < e->layout->n_units; u++)
+        e->layout->units[u].reshard_after_forward = reshard[u];
+    /* a plan that happens to lie in the arena worse than the eager one would break the promise: rare, and no loss */
+    if (planned->step_bytes <= (*program)->step_bytes || o->choose_reshard_by_limit) {
+        struct tt_program *eager = *program;
+
+        *program = planned;
+        planned = eager;
+    }
+out:
+    tt_program_free(planned);
+    tt_free(reshard);
+    return rc;
+}
+
 static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batch, int64_t seq_len, int microbatches,
                       struct track *track)
 {
@@ -71,6 +118,8 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
         TT_TRY(tt_fsdp_schedule_forward(&fsdp, &schedule));
     }
     TT_TRY(tt_program_new(&lowering, &schedule, &track->program));
+    if (mode == TT_GRAPH_TRAIN && e->options.scheduler == TT_SCHEDULER_PLANNED)
+        TT_TRY(plan_ahead(e, &lowering, &track->program));
 out:
     tt_schedule_release(&schedule);
     tt_free(param_grad);
@@ -84,6 +133,8 @@ int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm,
     int rc = 0;
 
     e->options = *options;
+    if (e->options.machine.sgemm_flops == 0.0)
+        e->options.machine = tt_machine_builtin();
     e->comm = comm;
     e->shard = tt_mesh_group(&e->options.mesh, rank, TT_MESH_DP_SHARD);
     e->replicate = tt_mesh_group(&e->options.mesh, rank, TT_MESH_DP_REPLICATE);
@@ -129,8 +180,7 @@ struct tt_engine_memory tt_engine_memory(const struct tt_engine *e)
     const struct tt_program *train = e->train.program, *validate = e->validate.program;
     struct tt_engine_memory m = {0};
 
-    for (int u = 0; u < e->layout->n_units; u++)
-        m.state += 3 * aligned(e->layout->units[u].shard_elements * (int64_t)sizeof(float));
+    m.state = state_bytes(e);
     m.constants = aligned(train->const_bytes) + (validate ? aligned(validate->const_bytes) : 0);
     m.step = train->step_bytes;
     if (validate && validate->step_bytes > m.step)
@@ -174,12 +224,41 @@ out:
     return rc;
 }
 
+/* Ranks with different programs would wait for each other for ever; machine files are read by each of them. */
+static int agree_on_program(struct tt_engine *e)
+{
+    const struct tt_program *p = e->train.program;
+    uint64_t hash = 0, first;
+    int rc = 0;
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct tt_instr *instr = &p->instrs[i];
+        int n;
+        const int *units = tt_instr_units(p->buckets, instr, &n);
+        const int what[] = {(int)instr->kind, instr->microbatch, instr->node};
+
+        hash = tt_hash64(what, sizeof what, hash);
+        hash = tt_hash64(units, (size_t)n * sizeof *units, hash);
+    }
+    first = hash;
+    TT_TRY(tt_comm_broadcast(e->comm, &first, sizeof first, 0));
+    if (first != hash)
+        rc = tt_fail(TT_EUSAGE,
+                     "rank %d plans the step differently from rank 0\nhelp: every rank must read the same "
+                     "parallelism.machine_file and be the same titan",
+                     e->comm->rank);
+    rc = tt_comm_agree(e->comm, rc);
+out:
+    return rc;
+}
+
 int tt_engine_allocate(struct tt_engine *e)
 {
     struct tt_engine_memory memory = tt_engine_memory(e);
     char *at;
     int rc = 0;
 
+    TT_TRY(agree_on_program(e));
     TT_TRY(tt_team_new(e->options.threads, &e->team));
     e->arena_bytes = (size_t)memory.total + 64;
     e->arena = at = tt_map(e->arena_bytes);

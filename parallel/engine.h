@@ -5,6 +5,7 @@
 #include "core/base/comm.h"
 #include "core/models/model.h"
 #include "core/program/executor.h"
+#include "parallel/cost.h"
 #include "parallel/mesh.h"
 #include "parallel/units.h"
 
@@ -19,6 +20,11 @@
  *
  * Knows no files and no configuration, so that tests run it on threads.
  */
+enum tt_scheduler {
+    TT_SCHEDULER_EAGER,   /* parallel/fsdp.h */
+    TT_SCHEDULER_PLANNED, /* parallel/simple_fsdp.h, parallel/planner.h */
+};
+
 struct tt_engine_options {
     const struct tt_model *model; /* must outlive the engine */
     struct tt_mesh mesh;
@@ -29,6 +35,12 @@ struct tt_engine_options {
     int64_t local_batch, seq_len;
     int microbatches;                             /* per rank and step: A */
     int64_t validation_batch, validation_seq_len; /* 0: no validation program */
+    enum tt_scheduler scheduler;
+    /* the rest is for the planned engine */
+    struct tt_machine machine;    /* all 0: the built-in one */
+    int64_t bucket_bytes;         /* 0: from the machine's costs */
+    int64_t memory_limit;         /* of one rank, all memory; 0: none */
+    bool choose_reshard_by_limit; /* instead of reshard: keep what memory_limit allows and exchange gains from */
 };
 
 struct tt_engine;

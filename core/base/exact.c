@@ -26,6 +26,10 @@ void tt_exact_add(struct tt_exact *sum, double term)
     sign = m < 0 ? -1 : 1;
     magnitude = (uint64_t)(m < 0 ? -m : m);
     exponent = exponent - 53 - LOWEST_EXPONENT;
+    if (exponent < 0) { /* a subnormal: as many of its low bits are 0 */
+        magnitude >>= -exponent;
+        exponent = 0;
+    }
     first = exponent / 32;
     shift = exponent % 32;
     sum->digit[first] += sign * (int64_t)((magnitude << shift) & 0xffffffffu);

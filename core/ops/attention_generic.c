@@ -11,7 +11,7 @@
 
 #include "core/ops/blas.h"
 #include "core/ops/kernels.h"
-#include "core/ops/math.h"
+#include "core/ops/vector_math.h"
 
 static int64_t min64(int64_t a, int64_t b)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/ops/kernels.h"
-#include "core/ops/math.h"
+#include "core/ops/vector_math.h"
 
 void tt_add_generic(float *y, const float *a, const float *b, int64_t n)
 {

@@ -256,6 +256,7 @@ static int run_clip(struct tt_executor *ex, struct tt_step *step)
     sums[1] = step->adds_norm ? ex->norm : (struct tt_exact){{0}, 0};
     if (ex->exchange.sum && (rc = ex->exchange.sum(ex->exchange.ctx, sums, 2)) < 0)
         return rc;
+    step->loss_sum = sums[0];
     step->loss = tt_exact_value(&sums[0]) * (double)step->scalars.inv_valid_tokens;
     step->grad_norm = sqrt(tt_exact_value(&sums[1]));
     step->scalars.clip = 1.0f;

@@ -56,6 +56,7 @@ struct tt_step {
     bool decoupled;            /* in: AdamW, not Adam */
     bool adds_norm;            /* in: this rank's gradient shards count in the norm (the first replica's do) */
     double loss;               /* out: sum of the token losses of the global batch * inv_valid_tokens */
+    struct tt_exact loss_sum;  /* out: the global sum of token losses, exact */
     double local_loss_sum;     /* out: this rank's sum of token losses */
     double grad_norm;          /* out: L2 norm before clipping; 0 in a forward-only program */
 };

@@ -298,7 +298,8 @@ static void lower_reshard(struct lowering *w, const struct tt_instr *from)
 
     begin_instr(w, from);
     for (int i = 0; i < unit->n_params; i++) {
-        operand(w, w->unsharded[unit->params[i].param]);
+        if (!w->in.free_early)
+            operand(w, w->unsharded[unit->params[i].param]);
         w->unsharded[unit->params[i].param] = TT_NONE;
     }
 }

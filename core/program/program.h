@@ -60,7 +60,8 @@ struct tt_instr {
  * Operands are buffer ids (TT_NONE: absent optional input):
  *   TT_RUN           the node's inputs, its outputs, the scratch buffer
  *   TT_LOSS          the token losses
- *   TT_UNSHARD       the units' parameters, whole, one buffer each (also on its wait; on TT_RESHARD those of one unit)
+ *   TT_UNSHARD       the units' parameters, whole, one buffer each (also on its wait; on TT_RESHARD those of one
+ *                    unit, or none when lowering freed each after its last read)
  *   TT_KEEP          the unit's parameters, whole; its kept part: (S / n) chunks of every parameter, one after the other
  *   TT_UNSHARD_KEPT  the units' parameters, whole; the kept part of each unit (also on its wait)
  *   TT_REDUCE        the units' whole gradients, one buffer each, a result (flat shard) per unit, staging (also on its wait)
@@ -146,6 +147,7 @@ struct tt_lowering {
     const struct tt_layout *layout;
     int microbatches;
     int threads;
+    bool free_early; /* a gathered parameter's memory is free after its last read, not only at its unit's reshard */
     /* Bytes that a collective receives before it adds them; from parallel/, which knows the algorithms. */
     int64_t (*reduce_staging)(const struct tt_layout *layout, int64_t shard_bytes);
     int64_t (*all_reduce_staging)(const struct tt_layout *layout, int64_t shard_bytes);

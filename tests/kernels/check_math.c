@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/ops/blas.h"
-#include "core/ops/math.h"
+#include "core/ops/vector_math.h"
 #include "tests/kernels/kernelcheck.h"
 
 static float expected(float x)

@@ -132,7 +132,7 @@ case_killed_and_resumed() {
     train 2 whole $long
     begin 4 broken $long --parallelism.fsdp_reshard_after_forward=always
     wait_for_step broken 10
-    kill -9 "$(pgrep -P "$job" | tail -1)"
+    kill -9 "$(tr " " "\n" <"/proc/$job/task/$job/children" | grep . | tail -1)" # pgrep is not on every Debian
     ended
     [ "$code" != 0 ] || not_as "the run survived the death of a rank"
     [ "$(last_step broken)" -lt 40 ] || not_as "the run had ended before it was killed"
@@ -169,6 +169,7 @@ case_interrupted() {
     kill -INT "$job"
     ended
     expect_code 130
+    expect_err "stopped by a signal after step $(last_step one); everything is saved"
     [ "$(last_step one)" -lt 60 ] || not_as "the run had ended before it was interrupted"
     train 2 one $long
     must_equal 60 whole one

@@ -42,6 +42,9 @@ int train_job_options(const struct train_job *job, struct tt_engine_options *ret
                                   .reduce_last = job->last_microbatch,
                                   .prefetch = job->prefetch,
                                   .threads = job->threads,
+                                  .scheduler = job->scheduler,
+                                  .bucket_bytes = job->bucket_bytes,
+                                  .machine = job->machine,
                                   .local_batch = job->local_batch,
                                   .seq_len = job->seq_len};
     int64_t microbatches = 0;
@@ -192,6 +195,9 @@ static int report(struct at_work *w)
     TT_TRY(tt_comm_max_f64(w->comm, sizes, 2));
     if (w->comm->rank != 0)
         goto out;
+    for (int i = 0; i < program->n_instrs; i++)
+        r->collectives += program->instrs[i].kind == TT_UNSHARD || program->instrs[i].kind == TT_REDUCE ||
+                          program->instrs[i].kind == TT_ALL_REDUCE;
     r->memory = tt_engine_memory(w->engine);
     r->step_bytes = (int64_t)sizes[0];
     r->live_bytes = (int64_t)sizes[1];

@@ -22,6 +22,9 @@ struct train_job {
     int reshard_part;
     bool last_microbatch; /* gradient_sync; else every_microbatch */
     int prefetch, threads;
+    enum tt_scheduler scheduler;
+    int64_t bucket_bytes;      /* planned: 0 from the machine */
+    struct tt_machine machine; /* planned: all 0 is the built-in one */
     int64_t local_batch, global_batch, seq_len;
     int steps;
     int64_t validation_batches; /* of local_batch samples, from the start of the data; 0: none */
@@ -45,6 +48,7 @@ struct train_result {
     int64_t control;                /* likewise */
     uint64_t allocations;           /* by steps 3 and on, of all ranks, in the quietest window of four steps */
     struct tt_engine_memory memory; /* of rank 0 */
+    int collectives;                /* begun by rank 0's program */
     int64_t step_bytes, live_bytes; /* most of all ranks: arena of the step, lower bound */
 };
 

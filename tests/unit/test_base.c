@@ -67,6 +67,9 @@ static void exact_sum_cancels_exactly(void **state)
     tt_exact_add(&sum, 0x1p-1074);
     tt_exact_add(&sum, -0x1p-1074);
     assert_true(tt_exact_value(&sum) == 3.25);
+    tt_exact_add(&sum, -3.25);
+    tt_exact_add(&sum, 0x3p-1074);
+    assert_true(tt_exact_value(&sum) == 0x3p-1074);
     tt_exact_add(&sum, (double)INFINITY);
     assert_true(isnan(tt_exact_value(&sum)));
 }

@@ -195,7 +195,7 @@ static void hundreds_of_errors_fit(void **state)
 /* Each key of 4.2 some of whose values are for a later day. */
 static void values_not_built_yet_say_so(void **state)
 {
-    static const char *const flags[] = {"parallelism.fsdp_engine=simple_fsdp",
+    static const char *const flags[] = {
                                         "training.init=layerwise",
                                         "activation_checkpoint.mode=selective",
                                         "training.mixed_precision_param=bfloat16",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_OPS_MATH_H
-#define TT_OPS_MATH_H
+#ifndef TT_OPS_VECTOR_MATH_H
+#define TT_OPS_VECTOR_MATH_H
 
 #include <math.h>
 #include <stdint.h>

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The planned engine against the eager one: the same bits of everything, no more memory, fewer collectives, and its own
+ * formula of payload met exactly (train_job_run checks that, and the program, on every rank).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/file.h"
+#include "core/base/rng.h"
+#include "parallel/fsdp.h"
+#include "parallel/planner.h"
+#include "tests/par/train_job.h"
+
+static const enum tt_reshard policies[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
+                                           TT_RESHARD_AFTER_FORWARD_NEVER};
+static const char *const policy_names[] = {"default", "always", "never"};
+
+/* Links from slow to fast beside the same computer: what is worth hiding and bucketing differs. */
+static const struct tt_machine machines[] = {
+    {"fast", 1e9, 1e9, 1e-7, 1e-7, 1e10},
+    {"latency", 1e11, 1e11, 1e-3, 1e-3, 1e10},
+    {"slow", 1e10, 1e10, 1e-6, 1e-6, 1e7},
+};
+enum { N_MACHINES = sizeof machines / sizeof *machines };
+
+enum { N_TOKENS = 2048 };
+
+struct fixture {
+    struct tt_model *odd, *tied;
+    struct tt_dataset data;
+    uint16_t tokens[N_TOKENS];
+};
+
+static struct fixture world;
+
+static int check(int rc)
+{
+    if (rc < 0)
+        print_message("%s\n", tt_error_message());
+    return rc;
+}
+
+static struct tt_model *make_model(const char *name, const char *flavor, const struct tt_model_dims *dims)
+{
+    struct tt_model *model = NULL;
+
+    assert_int_equal(check(tt_model_new(name, flavor, dims, NULL, &model)), 0);
+    return model;
+}
+
+static int set_up(void **state)
+{
+    struct tt_rng rng = tt_rng_make(5, "tokens");
+
+    (void)state;
+    world.odd = make_model(
+        "llama3", "debugmodel",
+        &(struct tt_model_dims){
+            .dim = 34, .n_layers = 3, .n_heads = 3, .n_kv_heads = 1, .head_dim = 10, .ffn_dim = 37, .vocab_size = 101});
+    world.tied = make_model("llama3", "debugmodel",
+                            &(struct tt_model_dims){.dim = 6,
+                                                    .n_layers = 5,
+                                                    .n_heads = 3,
+                                                    .n_kv_heads = 1,
+                                                    .head_dim = 2,
+                                                    .ffn_dim = 7,
+                                                    .vocab_size = 13,
+                                                    .tied = 1});
+    for (int i = 0; i < N_TOKENS; i++)
+        world.tokens[i] = (uint16_t)(tt_rng_bits(&rng, (uint64_t)i) % 13);
+    world.data.tokens = world.tokens;
+    world.data.ref.info = (struct tt_token_info){.item_size = 2, .n_tokens = N_TOKENS, .n_documents = 1};
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tt_model_free(world.odd);
+    tt_model_free(world.tied);
+    return 0;
+}
+
+static struct train_job job_of(const struct tt_model *model, int64_t global_batch)
+{
+    return (struct train_job){.model = model,
+                              .dataset = &world.data,
+                              .ranks = 1,
+                              .replicate = 1,
+                              .prefetch = 1,
+                              .threads = 1,
+                              .local_batch = 1,
+                              .global_batch = global_batch,
+                              .seq_len = 12,
+                              .steps = 2,
+                              .schedule = {.base = 0.02, .total_steps = 8},
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .eps = 1e-6,
+                              .weight_decay = 0.1,
+                              .max_norm = 0.5,
+                              .seed = 3};
+}
+
+static const char *name_of(const struct train_job *job)
+{
+    static char text[200];
+
+    (void)snprintf(text, sizeof text, "%d ranks, %d replicas, reshard %s, prefetch %d, %d samples, buckets %d, %s",
+                   job->ranks, job->replicate, policy_names[job->reshard], job->prefetch, (int)job->global_batch,
+                   (int)job->bucket_bytes, job->machine.name);
+    return text;
+}
+
+static void run(const struct train_job *job, struct train_result *ret_result)
+{
+    if (check(train_job_run(job, ret_result)) < 0)
+        fail_msg("%s", name_of(job));
+}
+
+/* The planned run of a job against its eager one, and that against the reference of one rank. */
+static void compare_engines(struct train_job job, const struct train_result *reference)
+{
+    struct train_result eager, planned;
+    const char *difference;
+
+    job.scheduler = TT_SCHEDULER_EAGER;
+    run(&job, &eager);
+    job.scheduler = TT_SCHEDULER_PLANNED;
+    run(&job, &planned);
+    if ((difference = train_result_difference(&job, &eager, &planned)))
+        fail_msg("%s: eager and planned differ in %s", name_of(&job), difference);
+    if (reference && (difference = train_result_difference(&job, reference, &planned)))
+        fail_msg("%s: one rank and planned differ in %s", name_of(&job), difference);
+    if (planned.step_bytes > eager.step_bytes)
+        fail_msg("%s: planned needs %lld bytes, eager %lld", name_of(&job), (long long)planned.step_bytes,
+                 (long long)eager.step_bytes);
+    if (planned.collectives > eager.collectives || planned.payload > eager.payload)
+        fail_msg("%s: planned begins %d collectives and sends %lld bytes, eager %d and %lld", name_of(&job),
+                 planned.collectives, (long long)planned.payload, eager.collectives, (long long)eager.payload);
+    train_result_release(&eager);
+    train_result_release(&planned);
+}
+
+struct ranks {
+    int ranks, replicate;
+};
+
+static void sweep(const struct tt_model *model, int64_t global_batch, const struct ranks *meshes, int n, bool exact)
+{
+    static const int64_t buckets[] = {0, 1, 4000, 1 << 20};
+    struct train_job job = job_of(model, global_batch);
+    struct train_result reference;
+    int turn = 0;
+
+    run(&job, &reference);
+    for (int m = 0; m < n; m++)
+        for (int p = 0; p < 3; p++)
+            for (int k = (m + p) % 3; k < N_MACHINES; k += 2, turn++) {
+                job.ranks = meshes[m].ranks;
+                job.replicate = meshes[m].replicate;
+                job.reshard = policies[p];
+                job.machine = machines[k];
+                job.prefetch = turn % 3;
+                job.bucket_bytes = buckets[turn % 4];
+                compare_engines(job, exact ? &reference : NULL);
+            }
+    train_result_release(&reference);
+}
+
+#define SWEEP(model, global, meshes, exact) \
+    sweep(model, global, meshes, (int)(sizeof(meshes) / sizeof *(meshes)), exact)
+
+static void same_bits_on_every_layout_and_machine(void **state)
+{
+    static const struct ranks meshes[] = {{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}, {8, 1}, {8, 2}, {8, 8}};
+
+    (void)state;
+    SWEEP(world.odd, 8, meshes, true);
+    SWEEP(world.tied, 16, meshes, true);
+}
+
+static void same_bits_as_eager_where_layouts_differ(void **state)
+{
+    static const struct ranks meshes[] = {{3, 1}, {6, 2}, {12, 3}};
+
+    (void)state;
+    SWEEP(world.odd, 12, meshes, false);
+}
+
+/* --- plans of ranks that are not there --- */
+
+struct shape {
+    const char *model, *flavor;
+    int ranks, replicate, microbatches;
+    int64_t seq_len;
+};
+
+static const struct shape shapes[] = {
+    {"llama3", "8B", 8, 1, 1, 2048},        {"llama3", "8B", 64, 2, 1, 2048},
+    {"llama3", "8B", 64, 1, 4, 512},        {"llama3", "70B", 64, 1, 1, 2048},
+    {"llama3", "debugmodel", 2, 1, 1, 64},  {"llama3", "debugmodel", 6, 1, 4, 128},
+    {"llama3", "debugmodel", 8, 8, 2, 128}, {"llama3", "debugmodel", 16, 2, 2, 256},
+};
+
+static struct tt_engine *plan(const struct shape *shape, const struct tt_model *model, int policy, int machine,
+                              enum tt_scheduler scheduler)
+{
+    struct train_job job = job_of(model, (int64_t)shape->ranks * shape->microbatches);
+    struct tt_engine_options options;
+    struct tt_engine *engine = NULL;
+
+    job.ranks = shape->ranks;
+    job.replicate = shape->replicate;
+    job.seq_len = shape->seq_len;
+    job.reshard = policies[policy];
+    job.machine = machines[machine];
+    job.scheduler = scheduler;
+    assert_int_equal(check(train_job_options(&job, &options)), 0);
+    assert_int_equal(check(tt_engine_new(&options, NULL, 0, &engine)), 0);
+    assert_int_equal(check(tt_program_check(tt_engine_program(engine))), 0);
+    return engine;
+}
+
+/* Memory never above eager's, what is there for exchange at most 0.85 of it, and a step that is predicted as fast. */
+static void compare_plans(const struct shape *shape, const struct tt_model *model, int policy, int machine)
+{
+    struct tt_engine *engines[2] = {plan(shape, model, policy, machine, TT_SCHEDULER_EAGER),
+                                    plan(shape, model, policy, machine, TT_SCHEDULER_PLANNED)};
+    const struct tt_program *eager = tt_engine_program(engines[0]), *planned = tt_engine_program(engines[1]);
+    double most = policies[policy] == TT_RESHARD_AFTER_FORWARD_NEVER ? 1.0 : 0.85; /* what is kept must be there */
+    double exchanged = (double)tt_planner_exchanged_bytes(planned) / (double)tt_planner_exchanged_bytes(eager);
+    struct tt_timeline times[2];
+
+    tt_cost_simulate(&machines[machine], eager, &times[0]);
+    tt_cost_simulate(&machines[machine], planned, &times[1]);
+    if (planned->step_bytes > eager->step_bytes || exchanged > most || times[1].step_sec > 1.01 * times[0].step_sec ||
+        tt_fsdp_payload_bytes(planned) > tt_fsdp_payload_bytes(eager))
+        fail_msg("%s on %d ranks, reshard %s, %s: memory %.3f, exchanged %.3f, time %.3f of eager's", shape->flavor,
+                 shape->ranks, policy_names[policy], machines[machine].name,
+                 (double)planned->step_bytes / (double)eager->step_bytes, exchanged,
+                 times[1].step_sec / times[0].step_sec);
+    for (int i = 0; i < 2; i++) {
+        tt_timeline_release(&times[i]);
+        tt_engine_free(engines[i]);
+    }
+}
+
+static void plans_keep_their_promises(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        struct tt_model *model = make_model(shapes[s].model, shapes[s].flavor, &(struct tt_model_dims){.tied = -1});
+
+        for (int p = 0; p < 3; p++)
+            for (int k = 0; k < N_MACHINES; k++)
+                compare_plans(&shapes[s], model, p, k);
+        tt_model_free(model);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_keep_their_promises),
+        cmocka_unit_test(same_bits_on_every_layout_and_machine),
+        cmocka_unit_test(same_bits_as_eager_where_layouts_differ),
+    };
+
+    return cmocka_run_group_tests_name("planned", tests, set_up, tear_down);
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The cost model: formulas in numbers that one can check by hand, machine files, and the simulator on programs of a few
+ * instructions.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/base/file.h"
+#include "core/base/mem.h"
+#include "parallel/cost.h"
+
+/* 10 s a call, 1 s a message, 1 byte/s on the link, an addition of a byte takes 3/12 s */
+static const struct tt_machine toy = {"toy", 2.0, 12.0, 10.0, 1.0, 1.0};
+
+static void near(double found, double wanted)
+{
+    assert_float_equal(found, wanted, 1e-9);
+}
+
+static void collectives_take_what_the_formulas_say(void **state)
+{
+    (void)state;
+    near(tt_cost_collective_sec(&toy, TT_UNSHARD, 4, 5), 10 + 3 * (1 + 5));
+    near(tt_cost_collective_sec(&toy, TT_REDUCE, 4, 5), 10 + 2 * 1 + 3 * 5 * 1.25);
+    near(tt_cost_collective_sec(&toy, TT_REDUCE, 3, 5), 10 + 2 * 1 + 2 * 5 * 1.25);
+    near(tt_cost_collective_sec(&toy, TT_REDUCE, 6, 5), 10 + 5 * 1 + 5 * 5 * 1.25);
+    near(tt_cost_collective_sec(&toy, TT_ALL_REDUCE, 4, 18), 10 + (2 * 1 + 3 * 5 * 1.25) + 3 * (1 + 5));
+    near(tt_cost_collective_sec(&toy, TT_UNSHARD, 1, 5), 0.0);
+    near(tt_cost_collective_sec(&toy, TT_REDUCE, 1, 5), 0.0);
+    near(tt_cost_collective_sec(&toy, TT_ALL_REDUCE, 1, 5), 0.0);
+}
+
+static void a_saturating_bucket_spends_nine_tenths_on_bytes(void **state)
+{
+    int64_t bytes = tt_cost_saturating_bytes(&toy, 4);
+
+    (void)state;
+    assert_int_equal(bytes, 9 * 13 * 4 / 3);
+    near(3.0 * (double)(bytes / 4) / tt_cost_collective_sec(&toy, TT_UNSHARD, 4, bytes / 4), 0.9);
+    assert_int_equal(tt_cost_saturating_bytes(&toy, 1), 0);
+}
+
+static void nodes_run_at_the_rate_of_arithmetic_or_of_memory(void **state)
+{
+    struct tt_graph *graph = tt_graph_new();
+    int x = tt_graph_value(graph, TT_VALUE_ACTIVATION, TT_F32, "x", 2, (const int64_t[]){2, 3});
+    int y = tt_graph_value(graph, TT_VALUE_ACTIVATION, TT_F32, "y", 2, (const int64_t[]){2, 3});
+    int node = tt_graph_node(graph, TT_OP_ADD, "z", (const int[]){x, y}, 2, NULL);
+    struct tt_machine slow_memory = {"", 1e9, 36.0, 1, 1, 1}, slow_core = {"", 0.5, 1e9, 1, 1, 1};
+
+    (void)state;
+    near(tt_cost_node_sec(&slow_memory, graph, node, 1), 3 * 24 / 36.0); /* reads two, writes one */
+    near(tt_cost_node_sec(&slow_core, graph, node, 1), 6 / 0.5);
+    near(tt_cost_node_sec(&slow_core, graph, node, 4), 6 / 2.0);
+    tt_graph_free(graph);
+}
+
+/* --- machine files --- */
+
+static char path[] = "/tmp/titan_machine_XXXXXX";
+
+static int load_text(const char *text, struct tt_machine *machine)
+{
+    assert_int_equal(tt_file_replace(path, text, strlen(text)), 0);
+    return tt_machine_load(path, machine);
+}
+
+static void refuses(const char *text, int code, const char *says)
+{
+    struct tt_machine machine;
+
+    assert_int_equal(load_text(text, &machine), code);
+    if (!strstr(tt_error_message(), says) || !strstr(tt_error_message(), path))
+        fail_msg("'%s' does not say '%s' and the file", tt_error_message(), says);
+}
+
+#define HEAD \
+    "{\"type\":\"machine\",\"schema\":1,\"name\":\"m\",\"memory_bytes_per_sec\":1,\"call_sec\":1,\"message_sec\":1,"
+
+static void machine_files_are_read_as_written(void **state)
+{
+    struct tt_machine builtin = tt_machine_builtin(), read;
+    json_t *json = tt_machine_to_json(&builtin);
+    char *text = tt_json_text(json);
+
+    (void)state;
+    assert_int_equal(load_text(text, &read), 0);
+    assert_string_equal(read.name, builtin.name);
+    assert_int_equal(tt_machine_hash(&read), tt_machine_hash(&builtin));
+    read.link_bytes_per_sec *= 2;
+    assert_int_not_equal(tt_machine_hash(&read), tt_machine_hash(&builtin));
+    tt_free(text);
+    json_decref(json);
+}
+
+static void bad_machine_files_are_refused(void **state)
+{
+    struct tt_machine machine;
+
+    (void)state;
+    refuses("{\"type\":\"model\",\"schema\":1}", TT_EDATA, "wanted a machine file of schema 1");
+    refuses("{\"type\":\"machine\",\"schema\":2}", TT_EDATA, "schema 2");
+    refuses("{\"schema\":1}", TT_EDATA, "type");
+    refuses(HEAD "\"sgemm_flops\":1}", TT_EDATA, "link_bytes_per_sec");
+    refuses(HEAD "\"sgemm_flops\":0,\"link_bytes_per_sec\":1}", TT_EDATA, "sgemm_flops is 0, wanted a number above 0");
+    refuses(HEAD "\"sgemm_flops\":\"fast\",\"link_bytes_per_sec\":1}", TT_EDATA, "sgemm_flops");
+    refuses("{", TT_EDATA, "");
+    assert_int_equal(tt_machine_load("/nonexistent/machine.json", &machine), TT_EDATA);
+}
+
+/* --- the simulator --- */
+
+enum { U0 = 0, U1 = 1 };
+
+static struct tt_unit units[] = {{.name = "u0", .shard_elements = 1}, {.name = "u1", .shard_elements = 2}};
+static const struct tt_layout layout = {.shard_degree = 2, .replicate_degree = 1, .units = units, .n_units = 2};
+
+/* Of one element: an update takes 7 * 4 / 4 = 7 s, a gather 10 + 1 + 4 = 15 s. Of two: 14 s and 19 s. */
+static const struct tt_machine slow = {"slow", 1.0, 4.0, 10.0, 1.0, 1.0};
+
+static struct tt_timeline simulate(struct tt_instr *instrs, int n)
+{
+    struct tt_program program = {.layout = &layout, .instrs = instrs, .n_instrs = n};
+    struct tt_timeline t;
+
+    for (int i = 0; i < n; i++)
+        instrs[i].bucket = TT_NONE;
+    tt_cost_simulate(&slow, &program, &t);
+    return t;
+}
+
+static void waits_expose_what_compute_did_not_hide(void **state)
+{
+    struct tt_instr instrs[] = {{.kind = TT_UNSHARD, .unit = U0},
+                                {.kind = TT_OPTIMIZER, .unit = U0},
+                                {.kind = TT_WAIT_UNSHARD, .unit = U0, .begin = 0},
+                                {.kind = TT_OPTIMIZER, .unit = U1}};
+    struct tt_timeline t = simulate(instrs, 4);
+
+    (void)state;
+    near(t.step_sec, 15 + 14);
+    near(t.compute_sec, 7 + 14);
+    near(t.transfer_sec, 15);
+    near(t.exposed_sec, 8);
+    near(t.exposed[0], 8);
+    near(t.transfer[0].end, 15);
+    near(t.compute[2].begin, 7);
+    near(t.compute[2].end, 15);
+    near(t.compute[3].begin, 15);
+    tt_timeline_release(&t);
+}
+
+static void transfers_follow_each_other(void **state)
+{
+    struct tt_instr instrs[] = {{.kind = TT_UNSHARD, .unit = U0},
+                                {.kind = TT_UNSHARD, .unit = U1},
+                                {.kind = TT_WAIT_UNSHARD, .unit = U0, .begin = 0},
+                                {.kind = TT_OPTIMIZER, .unit = U1},
+                                {.kind = TT_OPTIMIZER, .unit = U1},
+                                {.kind = TT_WAIT_UNSHARD, .unit = U1, .begin = 1}};
+    struct tt_timeline t = simulate(instrs, 6);
+
+    (void)state;
+    near(t.transfer[1].begin, 15);
+    near(t.transfer[1].end, 15 + 19);
+    near(t.exposed[0], 15);
+    near(t.exposed[1], 0);
+    near(t.step_sec, 15 + 2 * 14);
+    near(t.exposed_sec, t.step_sec - t.compute_sec);
+    tt_timeline_release(&t);
+}
+
+static int set_up(void **state)
+{
+    int fd = mkstemp(path);
+
+    (void)state;
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(collectives_take_what_the_formulas_say),
+        cmocka_unit_test(a_saturating_bucket_spends_nine_tenths_on_bytes),
+        cmocka_unit_test(nodes_run_at_the_rate_of_arithmetic_or_of_memory),
+        cmocka_unit_test(machine_files_are_read_as_written),
+        cmocka_unit_test(bad_machine_files_are_refused),
+        cmocka_unit_test(waits_expose_what_compute_did_not_hide),
+        cmocka_unit_test(transfers_follow_each_other),
+    };
+
+    return cmocka_run_group_tests_name("cost", tests, set_up, tear_down);
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the planned engine schedules, as text that one can read: a line per microbatch and direction of work with the
+ * collectives between the units' nodes. Units: e embeddings, 0 to 3 blocks, h norm and output.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "parallel/engine.h"
+#include "parallel/fsdp.h"
+#include "parallel/planner.h"
+
+/* Compute takes long, bytes and messages nothing: all is hidden. */
+static const struct tt_machine calm = {"calm", 1e6, 1e6, 1e-9, 1e-9, 1e12};
+/* A message costs more than all compute. */
+static const struct tt_machine latent = {"latent", 1e12, 1e12, 1.0, 1.0, 1e12};
+
+static struct tt_model *model;      /* two blocks that are as large as the embeddings */
+static struct tt_model *head_heavy; /* four that are small beside them */
+
+static struct tt_engine *plan(struct tt_engine_options o)
+{
+    struct tt_engine *engine = NULL;
+
+    o.model = o.model ? o.model : model;
+    o.wrap = "block";
+    o.prefetch = 1;
+    o.threads = 1;
+    o.local_batch = 1;
+    if (!o.seq_len)
+        o.seq_len = 8;
+    if (!o.microbatches)
+        o.microbatches = 1;
+    if (tt_engine_new(&o, NULL, 0, &engine) < 0 || tt_program_check(tt_engine_program(engine)) < 0)
+        fail_msg("%s", tt_error_message());
+    return engine;
+}
+
+static struct tt_mesh mesh_of(int replicate, int shard)
+{
+    return (struct tt_mesh){.size = {1, replicate, shard, 1, 1}, .n_ranks = replicate * shard};
+}
+
+/* Unit a node belongs to: whose parameter it reads, or whose gradient it writes; TT_NONE for others. */
+static int unit_of(const struct tt_program *p, int node)
+{
+    const struct tt_node *n = &p->graph->nodes[node];
+
+    for (int k = 0; k < n->n_in + n->n_out; k++) {
+        int value = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
+
+        if (value != TT_NONE && p->graph->values[value].param != TT_NONE)
+            return p->layout->unit_of[p->graph->values[value].param];
+    }
+    return TT_NONE;
+}
+
+static char letter(const struct tt_program *p, int unit)
+{
+    return unit == 0 ? 'e' : unit == p->layout->n_units - 1 ? 'h' : (char)('0' + unit - 1);
+}
+
+static void add_units(struct tt_text *text, const struct tt_program *p, const struct tt_instr *instr)
+{
+    int n;
+    const int *units = tt_instr_units(p->buckets, instr, &n);
+
+    for (int i = 0; i < n; i++)
+        tt_text_add(text, "%c", letter(p, units[i]));
+}
+
+/* "+x" begin gather, "x?" wait for it, "x" nodes of a unit, "-x" reshard, ">x" begin reduce, "x!" wait for it. */
+static char *text_of(const struct tt_program *p)
+{
+    struct tt_text text = {0};
+    int last = TT_NONE;
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct tt_instr *instr = &p->instrs[i];
+        const char *before = "", *after = "";
+
+        switch (instr->kind) {
+        case TT_RUN:
+            if (unit_of(p, instr->node) == TT_NONE || unit_of(p, instr->node) == last)
+                continue;
+            last = unit_of(p, instr->node);
+            tt_text_add(&text, "%s%c", text.size ? " " : "", letter(p, last));
+            continue;
+        case TT_UNSHARD:
+            before = "+";
+            break;
+        case TT_WAIT_UNSHARD:
+            after = "?";
+            break;
+        case TT_RESHARD:
+            before = "-";
+            break;
+        case TT_REDUCE:
+            before = ">";
+            break;
+        case TT_WAIT_REDUCE:
+            after = "!";
+            break;
+        case TT_ALL_REDUCE:
+            before = "all ";
+            break;
+        default:
+            continue;
+        }
+        if (text.size)
+            tt_text_add(&text, " ");
+        tt_text_add(&text, "%s", before);
+        add_units(&text, p, instr);
+        tt_text_add(&text, "%s", after);
+    }
+    return text.text;
+}
+
+static void schedules(struct tt_engine_options options, const char *wanted)
+{
+    struct tt_engine *engine;
+    char *found;
+
+    options.scheduler = TT_SCHEDULER_PLANNED;
+    engine = plan(options);
+    found = text_of(tt_engine_program(engine));
+    if (strcmp(found, wanted) != 0)
+        fail_msg("found  '%s'\nwanted '%s'", found, wanted);
+    tt_free(found);
+    tt_engine_free(engine);
+}
+
+static void gathers_come_one_bucket_ahead_and_only_for_readers(void **state)
+{
+    (void)state;
+    schedules((struct tt_engine_options){.mesh = mesh_of(1, 2), .machine = calm, .bucket_bytes = 1},
+              "+e +0 e? e -e +1 0? 0 -0 +h 1? 1 +0 h? h -h >h 1 -1 >1 0? 0 -0 h! >0 1! e >e 0! e!");
+}
+
+static void latency_makes_buckets(void **state)
+{
+    (void)state;
+    schedules(
+        (struct tt_engine_options){.mesh = mesh_of(1, 2), .model = head_heavy, .machine = latent},
+        "+e +012 e? e -e +3 012? 0 -0 1 -1 2 -2 +h 3? 3 -3 h? h +321 -h >h h! +0 321? 3 -3 2 -2 1 -1 >321 0? 0 -0 >0 "
+        "e 321! >e 0! e!");
+}
+
+static void all_reduces_start_when_a_sum_is_there(void **state)
+{
+    (void)state;
+    schedules(
+        (struct tt_engine_options){.mesh = mesh_of(2, 2), .machine = calm, .bucket_bytes = 1},
+        "+e +0 e? e -e +1 0? 0 -0 +h 1? 1 +0 h? h -h >h 1 -1 >1 0? 0 -0 h! all h >0 1! all 1 e >e 0! all 0 e! all e");
+}
+
+/* --- reshard auto --- */
+
+static int64_t planned_bytes(int64_t limit, int *ret_kept)
+{
+    struct tt_engine *engine = plan((struct tt_engine_options){.mesh = mesh_of(1, 4),
+                                                               .machine = latent,
+                                                               .bucket_bytes = 1,
+                                                               .reshard = TT_RESHARD_AFTER_FORWARD_ALWAYS,
+                                                               .scheduler = TT_SCHEDULER_PLANNED,
+                                                               .choose_reshard_by_limit = true,
+                                                               .memory_limit = limit});
+    const struct tt_layout *layout = tt_engine_layout(engine);
+    int64_t bytes = tt_engine_memory(engine).total;
+
+    *ret_kept = 0;
+    for (int u = 0; u < layout->n_units; u++)
+        *ret_kept += !layout->units[u].reshard_after_forward;
+    tt_engine_free(engine);
+    return bytes;
+}
+
+static void auto_keeps_what_the_limit_allows(void **state)
+{
+    int all, some, none;
+    int64_t most = planned_bytes(0, &all), least = planned_bytes(1, &none), between;
+
+    (void)state;
+    assert_true(all > 0);
+    assert_int_equal(none, 0);
+    assert_true(least < most);
+    assert_true(planned_bytes(most, &some) <= most);
+    assert_int_equal(some, all);
+    between = planned_bytes((most + least) / 2, &some);
+    assert_true(between <= (most + least) / 2);
+    assert_true(some < all);
+}
+
+static int make_model(int64_t n_layers, int64_t vocab_size, struct tt_model **ret_model)
+{
+    const struct tt_model_dims dims = {
+        .dim = 16, .n_layers = n_layers, .n_heads = 2, .n_kv_heads = 2, .ffn_dim = 32, .vocab_size = vocab_size};
+
+    return tt_model_new("llama3", "debugmodel", &dims, NULL, ret_model);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    return make_model(2, 64, &model) < 0 || make_model(4, 1024, &head_heavy) < 0 ? -1 : 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tt_model_free(model);
+    tt_model_free(head_heavy);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gathers_come_one_bucket_ahead_and_only_for_readers),
+        cmocka_unit_test(latency_makes_buckets),
+        cmocka_unit_test(all_reduces_start_when_a_sum_is_there),
+        cmocka_unit_test(auto_keeps_what_the_limit_allows),
+    };
+
+    return cmocka_run_group_tests_name("simple_fsdp", tests, set_up, tear_down);
+}
