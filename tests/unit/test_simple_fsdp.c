@@ -30,7 +30,7 @@ static struct tt_engine *plan(struct tt_engine_options o)
     struct tt_engine *engine = NULL;
 
     o.model = o.model ? o.model : model;
-    o.wrap = "block";
+    o.sharding.wrap = "block";
     o.prefetch = 1;
     o.threads = 1;
     o.local_batch = 1;
@@ -168,7 +168,7 @@ static int64_t planned_bytes(int64_t limit, int *ret_kept)
     struct tt_engine *engine = plan((struct tt_engine_options){.mesh = mesh_of(1, 4),
                                                                .machine = latent,
                                                                .bucket_bytes = 1,
-                                                               .reshard = TT_RESHARD_AFTER_FORWARD_ALWAYS,
+                                                               .sharding = {.reshard = TT_RESHARD_AFTER_FORWARD_ALWAYS},
                                                                .scheduler = TT_SCHEDULER_PLANNED,
                                                                .choose_reshard_by_limit = true,
                                                                .memory_limit = limit});
