@@ -51,7 +51,10 @@ static bool alike(const struct tt_model *model, const struct tt_unit *a, const s
 
 const char *tt_plan_unit_fate(const struct tt_layout *layout, const struct tt_unit *unit)
 {
-    return layout->shard_degree == 1 ? "whole" : unit->reshard_after_forward ? "resharded" : "kept";
+    return layout->shard_degree == 1     ? "whole"
+           : unit->keep_degree > 1       ? "kept in part"
+           : unit->reshard_after_forward ? "resharded"
+                                         : "kept";
 }
 
 static void print_units(const struct tt_plan_view *v)
