@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/engine_options.h"
 #include "cli/job.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -85,13 +86,13 @@ int tt_estimate_begin(struct tt_estimate *e)
 {
     struct tt_text unbuilt = {0};
     struct tt_cli_variant variant = {.unbuilt = &unbuilt};
-    struct tt_machine machine;
+    struct tt_engine_options machine = {0};
     struct tt_config *cfg = NULL;
     int rc = 0;
 
     TT_TRY(tt_cli_load_variant("estimate", e->args, &variant, &cfg));
-    TT_TRY(tt_job_machine(cfg, &machine));
-    memcpy(e->machine, machine.name, sizeof e->machine);
+    TT_TRY(tt_engine_options_of(cfg, 0, &machine));
+    memcpy(e->machine, machine.machine.name, sizeof e->machine);
     tt_job_policies_text(cfg, &e->policies);
     e->not_modelled = relevant(unbuilt.text);
     e->sync = value_of(cfg, sync_key);
@@ -114,6 +115,15 @@ static char *first_line_of_error(void)
     const char *message = tt_error_message();
 
     return tt_strndup(message, strcspn(message, "\n"));
+}
+
+/* Ranks that would share this host: as many as have cores. */
+static int ranks_on_host(int n_ranks, int threads)
+{
+    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), room = threads > 0 ? cores / threads : cores;
+
+    room = room < 1 ? 1 : room;
+    return n_ranks < room ? n_ranks : room;
 }
 
 static void fill(struct tt_estimate_row *row, const struct tt_config *cfg, const struct tt_machine *machine,
@@ -152,21 +162,19 @@ static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, cons
     struct tt_config *cfg = NULL;
     struct tt_job job = {0};
     struct tt_engine *engine = NULL;
-    struct tt_machine machine;
-    int rc = 0;
+    int threads, rc = 0;
 
     TT_TRY(load(e, reshard, sync, &cfg));
     if (!cfg)
         goto out;
+    threads = tt_job_threads(cfg, n_ranks);
     row.policy = strcmp(sync, e->sync) == 0 ? tt_strdup(reshard) : tt_format("%s, %s", reshard, sync);
-    row.limit =
-        e->memory ? e->memory : tt_job_memory_limit(cfg, tt_job_ranks_on_host(n_ranks, tt_job_threads(cfg, n_ranks)));
-    rc = tt_job_init(cfg, n_ranks, tt_job_threads(cfg, n_ranks), row.limit, &job);
+    row.limit = e->memory ? e->memory : tt_job_memory_limit(cfg, ranks_on_host(n_ranks, threads));
+    rc = tt_job_init(cfg, n_ranks, threads, row.limit, &job);
     if (rc == 0) {
         set_head(e, cfg, &job);
         row.microbatches = job.microbatches;
-        TT_TRY(tt_job_machine(cfg, &machine));
-        rc = tt_engine_new(&job.engine, NULL, 0, &engine);
+        rc = tt_job_engine_alone(cfg, &job, 0, &engine);
     }
     if (rc == TT_EUSAGE) {
         row.problem = first_line_of_error();
@@ -175,7 +183,7 @@ static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, cons
     }
     TT_TRY(rc);
     if (!row.problem)
-        fill(&row, cfg, &machine, engine);
+        fill(&row, cfg, &job.engine.machine, engine);
     row.fits = !row.problem && row.memory.total + row.libraries <= row.limit;
     TT_PUSH(e->rows, e->n, e->cap) = row;
     row = (struct tt_estimate_row){0};

@@ -123,7 +123,7 @@ static void print_row(const struct tt_estimate_row *r)
     print_bytes((double)k[TT_MEMORY_OPTIMIZER]);
     print_bytes((double)k[TT_MEMORY_GRAD]);
     print_bytes((double)(k[TT_MEMORY_ACTIVATION] + k[TT_MEMORY_ACTIVATION_GRAD] + k[TT_MEMORY_INPUT]));
-    print_bytes((double)(k[TT_MEMORY_UNSHARDED] + k[TT_MEMORY_PARAM_GRAD]));
+    print_bytes((double)(k[TT_MEMORY_UNSHARDED] + k[TT_MEMORY_KEPT] + k[TT_MEMORY_PARAM_GRAD]));
     print_bytes(
         (double)(k[TT_MEMORY_STAGING] + k[TT_MEMORY_SCRATCH] + k[TT_MEMORY_CONST] + tt_summary_padding(&r->memory)));
     print_bytes((double)r->libraries);

@@ -11,6 +11,7 @@
 
 #include "cli/engine_options.h"
 #include "cli/metrics.h"
+#include "core/base/mem.h"
 #include "core/base/team.h"
 
 /* --- the model --- */
@@ -82,6 +83,29 @@ out:
 
 /* --- the engine --- */
 
+/*
+ * The policies meet the model and the mesh in the engine, which names the key but does not know where it was set. A flag
+ * says the key already.
+ */
+static int say_where(const struct tt_config *cfg, int rc)
+{
+    static const char *const keys[] = {"parallelism.fsdp_wrap_policy", "parallelism.fsdp_reshard_after_forward"};
+
+    for (size_t i = 0; rc == TT_EUSAGE && i < sizeof keys / sizeof *keys; i++) {
+        size_t n = strlen(keys[i]);
+        const char *where = tt_config_where(cfg, keys[i]);
+        char *rest;
+
+        if (strncmp(tt_error_message(), keys[i], n) != 0)
+            continue;
+        rest = tt_strdup(tt_error_message() + n);
+        rc = strstr(where, keys[i]) ? tt_fail(rc, "%s%s", where, rest) : tt_fail(rc, "%s: %s%s", where, keys[i], rest);
+        tt_free(rest);
+        break;
+    }
+    return rc;
+}
+
 int tt_job_threads(const struct tt_config *cfg, int local_size)
 {
     int cores = tt_team_cores();
@@ -101,21 +125,12 @@ int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size)
     return (int64_t)(0.9 * tt_metrics_machine_bytes() / local_size);
 }
 
-/* Ranks that would share this host: as many as have cores. */
-int tt_job_ranks_on_host(int n_ranks, int threads)
+/* Whether gradients may be reduced once a step; for `auto` that is also a question of memory. */
+static bool may_defer(const struct tt_config *cfg)
 {
-    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), room = threads > 0 ? cores / threads : cores;
-
-    room = room < 1 ? 1 : room;
-    return n_ranks < room ? n_ranks : room;
-}
-
-int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine)
-{
-    if (cfg->parallelism.machine_file)
-        return tt_machine_load(cfg->parallelism.machine_file, ret_machine);
-    *ret_machine = tt_machine_builtin();
-    return 0;
+    if (cfg->training.gradient_sync == TT_SYNC_AUTO)
+        return cfg->parallelism.reduction_order == TT_ORDER_FAST;
+    return cfg->training.gradient_sync == TT_SYNC_LAST_MICROBATCH;
 }
 
 static struct tt_recompute recompute_of(const struct tt_config *cfg)
@@ -151,6 +166,7 @@ static struct tt_engine_options engine_options(const struct tt_config *cfg, cons
         .model = job->model,
         .mesh = job->mesh,
         .sharding = tt_sharding_of(cfg->parallelism.fsdp_wrap_policy, cfg->parallelism.fsdp_reshard_after_forward),
+        .reduce_last = may_defer(cfg),
         .prefetch = (int)cfg->parallelism.fsdp_prefetch,
         .threads = threads,
         .recompute = recompute_of(cfg),
@@ -165,7 +181,6 @@ static struct tt_engine_options engine_options(const struct tt_config *cfg, cons
         o.validation_batch = cfg->validation.local_batch_size;
         o.validation_seq_len = cfg->validation.seq_len;
     }
-    o.reduce_last = cfg->training.gradient_sync == TT_SYNC_LAST_MICROBATCH;
     return o;
 }
 
@@ -193,6 +208,30 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     job = (struct tt_job){0};
 out:
     tt_job_release(&job);
+    return rc;
+}
+
+int tt_job_engine(const struct tt_config *cfg, const struct tt_job *job, struct tt_comm *comm, int rank,
+                  struct tt_engine **ret_engine)
+{
+    return say_where(cfg, tt_engine_new(&job->engine, comm, rank, ret_engine));
+}
+
+int tt_job_engine_alone(const struct tt_config *cfg, struct tt_job *job, int rank, struct tt_engine **ret_engine)
+{
+    struct tt_engine *engine = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_job_engine(cfg, job, NULL, rank, &engine));
+    if (cfg->training.gradient_sync == TT_SYNC_AUTO && job->engine.reduce_last &&
+        tt_engine_memory(engine).total > job->engine.memory_limit) {
+        tt_engine_free(engine);
+        engine = NULL;
+        job->engine.reduce_last = false;
+        TT_TRY(tt_job_engine(cfg, job, NULL, rank, &engine));
+    }
+    *ret_engine = engine;
+out:
     return rc;
 }
 

@@ -14,8 +14,8 @@
  * says so: train, plan, estimate and tune all ask here, so that what is predicted is what runs.
  *
  *     struct tt_job job = {0};
- *     TT_TRY(tt_job_init(cfg, n_ranks, threads, &job));
- *     TT_TRY(tt_engine_new(&job.engine, comm, rank, &engine));
+ *     TT_TRY(tt_job_init(cfg, n_ranks, threads, limit, &job));
+ *     TT_TRY(tt_job_engine(cfg, &job, comm, rank, &engine));
  *     ...
  *     tt_job_release(&job);
  *
@@ -30,16 +30,20 @@ struct tt_job {
 };
 
 /**
- * The job of n_ranks ranks with `threads` threads each. Fills the model keys of cfg that came from the flavor.
- *   memory_limit  bytes that a rank may use, which the planned engine chooses by
+ * The job of n_ranks ranks with `threads` threads and at most memory_limit bytes each. Fills the model keys of cfg that came from the flavor.
  * Errors: TT_EUSAGE for a mesh, batch or model that cannot be; ret_job is then left released.
  */
 int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_limit,
                 struct tt_job *ret_job) TT_MUST_CHECK;
-
-/** How many of n_ranks ranks with `threads` threads each would share this host. */
-int tt_job_ranks_on_host(int n_ranks, int threads);
 void tt_job_release(struct tt_job *job);
+
+/** The engine of a rank of the job, job->engine as it is; an error about a policy says where it was set. */
+int tt_job_engine(const struct tt_config *cfg, const struct tt_job *job, struct tt_comm *comm, int rank,
+                  struct tt_engine **ret_engine) TT_MUST_CHECK;
+
+/** The same without other ranks, only to be asked for numbers; resolves gradient_sync auto as training does. */
+int tt_job_engine_alone(const struct tt_config *cfg, struct tt_job *job, int rank,
+                        struct tt_engine **ret_engine) TT_MUST_CHECK;
 
 /**
  * Threads of a rank that shares its host with local_size - 1 others: parallelism.threads_per_rank, else the cores bound to
@@ -49,9 +53,6 @@ int tt_job_threads(const struct tt_config *cfg, int local_size);
 
 /** Bytes that each of local_size ranks on this host may use: parallelism.memory_limit, else a fair part of 0.9 of it. */
 int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size);
-
-/** The cost table that predicts: parallelism.machine_file, else the built-in one. */
-int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine) TT_MUST_CHECK;
 
 /** Appends the policies in words: "wrap block, reshard default, …". */
 void tt_job_policies_text(const struct tt_config *cfg, struct tt_text *out);

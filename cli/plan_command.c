@@ -41,7 +41,7 @@ static int plan(const struct tt_args *args, struct tt_config *cfg)
 {
     struct tt_plan_view view = {.cfg = cfg, .instructions = tt_args_has(args, "instructions")};
     int64_t ranks = 1, rank = 0;
-    int threads, rc = 0;
+    int rc = 0;
 
     TT_TRY(tt_cli_count("plan", args, "ranks", 1, TT_MOST_RANKS, &ranks));
     TT_TRY(tt_cli_count("plan", args, "rank", 0, TT_MOST_RANKS, &rank));
@@ -52,12 +52,11 @@ static int plan(const struct tt_args *args, struct tt_config *cfg)
         goto out;
     }
     view.rank = (int)rank;
-    threads = tt_job_threads(cfg, (int)ranks);
-    TT_TRY(tt_job_init(cfg, (int)ranks, threads, tt_job_memory_limit(cfg, tt_job_ranks_on_host((int)ranks, threads)),
-                       &view.job));
-    TT_TRY(tt_engine_new(&view.job.engine, NULL, view.rank, &view.engine));
+    TT_TRY(
+        tt_job_init(cfg, (int)ranks, tt_job_threads(cfg, (int)ranks), tt_job_memory_limit(cfg, (int)ranks), &view.job));
+    TT_TRY(tt_job_engine_alone(cfg, &view.job, view.rank, &view.engine));
     tt_summary_init(view.engine, &view.summary);
-    TT_TRY(tt_job_machine(cfg, &view.machine));
+    view.machine = view.job.engine.machine;
     tt_cost_simulate(&view.machine, tt_engine_program(view.engine), &view.time);
     if (tt_args_last(args, "svg"))
         TT_TRY(tt_plan_svg(&view, tt_args_last(args, "svg")));

@@ -84,10 +84,7 @@ static json_t *collectives(const struct tt_plan_view *v)
         put(o, "count", json_integer(c->count));
         put(o, "shard_bytes", json_integer(c->shard_bytes));
         put(o, "payload_bytes", json_integer(c->payload_bytes));
-        put(o, "predicted_s",
-            tt_json_number(tt_cost_collective_sec(&v->machine, c->kind,
-                                                  c->kind == TT_ALL_REDUCE ? l->replicate_degree : l->shard_degree,
-                                                  c->shard_bytes)));
+        put(o, "predicted_s", tt_json_number(tt_cost_transfer_sec(&v->machine, s->program, c->first)));
         (void)json_array_append_new(list, o);
     }
     return list;
@@ -163,7 +160,7 @@ json_t *tt_plan_json(const struct tt_plan_view *v)
     put(o, "units", units(v));
     put(o, "buckets", buckets(v));
     put(o, "collectives", collectives(v));
-    put(o, "gathers", json_integer(t[TT_UNSHARD].count));
+    put(o, "gathers", json_integer(t[TT_UNSHARD].count + t[TT_UNSHARD_KEPT].count));
     put(o, "reduces", json_integer(t[TT_REDUCE].count));
     put(o, "all_reduces", json_integer(t[TT_ALL_REDUCE].count));
     put(o, "payload_bytes_per_step", json_integer(tt_fsdp_payload_bytes(v->summary.program)));

@@ -76,16 +76,36 @@ static void text_at(struct tt_text *out, double x, double y, const char *anchor,
     tt_text_add(out, "</text>\n");
 }
 
+static double nice_step(double range)
+{
+    double power = pow(10.0, floor(log10(range / 5.0)));
+
+    for (double factor = 1.0; factor < 10.0; factor *= factor == 2.0 ? 2.5 : 2.0)
+        if (range / (factor * power) <= 6.0)
+            return factor * power;
+    return 10.0 * power;
+}
+
+/* A round step in binary units: 50 MiB, 2 GiB. */
+static double memory_step(double top)
+{
+    double unit = 1.0;
+
+    while (top / unit >= 1024.0)
+        unit *= 1024.0;
+    return nice_step(top / unit) * unit;
+}
+
 static void memory_axis(const struct tt_summary *s, double top, struct tt_text *out)
 {
     char label[32];
 
-    for (int tick = 0; tick <= 4; tick++) {
-        double y = TOP + MEMORY * (1.0 - tick / 4.0);
+    for (double bytes = 0.0; bytes <= top; bytes += memory_step(top)) {
+        double y = TOP + MEMORY * (1.0 - bytes / top);
 
         tt_text_add(out, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#dddddd\"/>\n", LEFT, LEFT + PLOT,
                     y, y);
-        text_at(out, LEFT - 8, y + 4, "end", "", tick ? tt_text_bytes(label, sizeof label, top * tick / 4.0) : "0");
+        text_at(out, LEFT - 8, y + 4, "end", "", bytes > 0.0 ? tt_text_bytes(label, sizeof label, bytes) : "0");
     }
     for (int tick = 0; tick <= 4; tick++) {
         int i = (int)((int64_t)s->program->n_instrs * tick / 4);
@@ -178,6 +198,7 @@ static enum block block_of(const struct tt_program *program, int i)
     case TT_WAIT_ALL_REDUCE:
         return WAITING;
     case TT_UNSHARD:
+    case TT_UNSHARD_KEPT:
         return GATHERING;
     case TT_REDUCE:
         return REDUCING;
@@ -250,16 +271,6 @@ static int lanes_used(const struct tt_plan_view *v)
     return v->summary.totals[TT_ALL_REDUCE].count ? N_LANES
            : v->summary.totals[TT_UNSHARD].count  ? ALL_REDUCES
                                                   : UNSHARDS;
-}
-
-static double nice_step(double range)
-{
-    double power = pow(10.0, floor(log10(range / 5.0)));
-
-    for (double factor = 1.0; factor < 10.0; factor *= factor == 2.0 ? 2.5 : 2.0)
-        if (range / (factor * power) <= 6.0)
-            return factor * power;
-    return 10.0 * power;
 }
 
 static void time_axis(const struct tt_plan_view *v, double scale, int bottom, struct tt_text *out)

@@ -51,7 +51,10 @@ static bool alike(const struct tt_model *model, const struct tt_unit *a, const s
 
 const char *tt_plan_unit_fate(const struct tt_layout *layout, const struct tt_unit *unit)
 {
-    return layout->shard_degree == 1 ? "whole" : unit->reshard_after_forward ? "resharded" : "kept";
+    return layout->shard_degree == 1     ? "whole"
+           : unit->keep_degree > 1       ? "kept in part"
+           : unit->reshard_after_forward ? "resharded"
+                                         : "kept";
 }
 
 static void print_units(const struct tt_plan_view *v)
@@ -78,20 +81,12 @@ static void print_units(const struct tt_plan_view *v)
 
 /* --- collectives --- */
 
-static const enum tt_instr_kind kinds[] = {TT_UNSHARD, TT_REDUCE, TT_ALL_REDUCE};
+static const enum tt_instr_kind kinds[] = {TT_UNSHARD, TT_UNSHARD_KEPT, TT_REDUCE, TT_ALL_REDUCE};
 
 static bool same_cost(const struct tt_summary_collective *a, const struct tt_summary_collective *b)
 {
     return a->kind == b->kind && a->count == b->count && a->n_units == 1 && b->n_units == 1 &&
            a->shard_bytes == b->shard_bytes;
-}
-
-static double collective_sec(const struct tt_plan_view *v, const struct tt_summary_collective *c)
-{
-    const struct tt_layout *l = tt_engine_layout(v->engine);
-
-    return tt_cost_collective_sec(&v->machine, c->kind,
-                                  c->kind == TT_ALL_REDUCE ? l->replicate_degree : l->shard_degree, c->shard_bytes);
 }
 
 static void print_run(const struct tt_plan_view *v, const struct tt_summary_collective *first,
@@ -106,7 +101,8 @@ static void print_run(const struct tt_plan_view *v, const struct tt_summary_coll
     add_run(&name, from.text, to.text, n);
     (void)printf("  %-15s %-42s %6d %12s %12s %9.3f ms\n", tt_instr_name(first->kind), name.text, first->count * n,
                  tt_text_bytes(shard, sizeof shard, (double)first->shard_bytes),
-                 tt_text_bytes(sent, sizeof sent, (double)first->payload_bytes), 1e3 * collective_sec(v, first));
+                 tt_text_bytes(sent, sizeof sent, (double)first->payload_bytes),
+                 1e3 * tt_cost_transfer_sec(&v->machine, v->summary.program, first->first));
     tt_text_release(&from);
     tt_text_release(&to);
     tt_text_release(&name);
@@ -149,10 +145,11 @@ static void print_payload(const struct tt_plan_view *v)
                  "2 (R-1) x ceil(shard / R), S = %d, R = %d\n",
                  l->shard_degree, l->replicate_degree);
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
-        (void)printf("  %-15s %6" PRId64 " times, shards of %20s bytes in all: %20s bytes sent\n",
-                     tt_instr_name(kinds[k]), t[kinds[k]].count,
-                     tt_text_count(shards, sizeof shards, t[kinds[k]].shard_bytes),
-                     tt_text_count(sent, sizeof sent, t[kinds[k]].payload_bytes));
+        if (t[kinds[k]].count || kinds[k] != TT_UNSHARD_KEPT)
+            (void)printf("  %-15s %6" PRId64 " times, shards of %20s bytes in all: %20s bytes sent\n",
+                         tt_instr_name(kinds[k]), t[kinds[k]].count,
+                         tt_text_count(shards, sizeof shards, t[kinds[k]].shard_bytes),
+                         tt_text_count(sent, sizeof sent, t[kinds[k]].payload_bytes));
     (void)printf("  %-15s %64s bytes sent\n", "together",
                  tt_text_count(sent, sizeof sent, tt_fsdp_payload_bytes(v->summary.program)));
 }

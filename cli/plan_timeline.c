@@ -16,7 +16,7 @@ const struct tt_plan_layer tt_plan_layers[] = {
     {"gradients", "#aa3377", 'g', BIT(TT_MEMORY_GRAD)},
     {"activations", "#ccbb44", 'a', BIT(TT_MEMORY_ACTIVATION) | BIT(TT_MEMORY_INPUT)},
     {"activation gradients", "#ee9944", 'd', BIT(TT_MEMORY_ACTIVATION_GRAD)},
-    {"unsharded parameters", "#66ccee", 'U', BIT(TT_MEMORY_UNSHARDED)},
+    {"unsharded parameters", "#66ccee", 'U', BIT(TT_MEMORY_UNSHARDED) | BIT(TT_MEMORY_KEPT)},
     {"unsharded gradients", "#ee6677", 'G', BIT(TT_MEMORY_PARAM_GRAD)},
     {"reduce staging", "#228833", 'r', BIT(TT_MEMORY_STAGING)},
     {"scratch", "#bbbbbb", 's', BIT(TT_MEMORY_SCRATCH)},

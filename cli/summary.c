@@ -63,7 +63,7 @@ static void find_collectives(struct tt_summary *s)
     for (int i = 0; i < s->program->n_instrs; i++) {
         enum tt_instr_kind kind = s->program->instrs[i].kind;
 
-        if (kind == TT_UNSHARD || kind == TT_REDUCE || kind == TT_ALL_REDUCE)
+        if (kind == TT_UNSHARD || kind == TT_UNSHARD_KEPT || kind == TT_REDUCE || kind == TT_ALL_REDUCE)
             add_collective(s, head, &chain, &cap_chain, i);
     }
     tt_free(head);
@@ -189,6 +189,7 @@ const char *tt_summary_kind_key(enum tt_memory_kind kind)
         [TT_MEMORY_CONST] = "constants",
         [TT_MEMORY_INPUT] = "inputs",
         [TT_MEMORY_UNSHARDED] = "unsharded",
+        [TT_MEMORY_KEPT] = "kept",
         [TT_MEMORY_ACTIVATION] = "activations",
         [TT_MEMORY_ACTIVATION_GRAD] = "activation_grads",
         [TT_MEMORY_PARAM_GRAD] = "unsharded_grads",

@@ -24,13 +24,11 @@
 /* What a plan depends on must be the same on all ranks: the smallest limit counts, the threads must agree. */
 static int agree_on_limits(struct tt_trainer *t)
 {
-    double most[3] = {-0.9 * tt_metrics_machine_bytes() / t->local_size, t->threads, -t->threads};
+    double most[3] = {-(double)tt_job_memory_limit(t->cfg, t->local_size), t->threads, -t->threads};
     int rc = 0;
 
     TT_TRY(tt_comm_max_f64(t->comm, most, 3));
-    t->memory_limit = t->cfg->parallelism.memory_limit;
-    if (t->memory_limit == TT_NULL_INT)
-        t->memory_limit = (int64_t)-most[0];
+    t->memory_limit = (int64_t)-most[0];
     if (t->cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED && most[1] + most[2] > 0.0)
         rc = tt_fail(TT_EUSAGE,
                      "the planned engine needs the same number of threads on every rank, found %.0f to %.0f\nhelp: set "
@@ -40,35 +38,11 @@ out:
     return rc;
 }
 
-/*
- * The policies meet the model and the mesh in the engine, which names the key but does not know where it was set. A flag
- * says the key already.
- */
-static int say_where(const struct tt_config *cfg, int rc)
-{
-    static const char *const keys[] = {"parallelism.fsdp_wrap_policy", "parallelism.fsdp_reshard_after_forward"};
-
-    for (size_t i = 0; rc == TT_EUSAGE && i < sizeof keys / sizeof *keys; i++) {
-        size_t n = strlen(keys[i]);
-        const char *where = tt_config_where(cfg, keys[i]);
-        char *rest;
-
-        if (strncmp(tt_error_message(), keys[i], n) != 0)
-            continue;
-        rest = tt_strdup(tt_error_message() + n);
-        rc = strstr(where, keys[i]) ? tt_fail(rc, "%s%s", where, rest) : tt_fail(rc, "%s: %s%s", where, keys[i], rest);
-        tt_free(rest);
-        break;
-    }
-    return rc;
-}
-
 static int check_memory(const struct tt_trainer *t)
 {
     char need[32], limit[32], meta[32];
-    int64_t start;
+    int64_t start = tt_engine_init_bytes(t->engine, t->job.engine.init);
 
-    start = tt_engine_init_bytes(t->engine, t->job.engine.init);
     if (t->memory.total <= t->memory_limit && start > t->memory_limit)
         return tt_fail(TT_EFIT,
                        "a rank needs %s to initialise the weights, parallelism.memory_limit allows %s\nhelp: use "
@@ -85,16 +59,18 @@ static int check_memory(const struct tt_trainer *t)
                    tt_text_bytes(limit, sizeof limit, (double)t->memory_limit));
 }
 
-/* Model, mesh and all options of the engine but the gradient sync. */
+/* What the configuration means on these ranks. */
 static int prepare(struct tt_trainer *t)
 {
-    int rc = tt_job_init(t->cfg, t->comm->size, t->threads, t->memory_limit, &t->job);
+    int rc = 0;
 
-    t->machine = t->job.engine.machine;
+    TT_TRY(tt_job_init(t->cfg, t->comm->size, t->threads, t->memory_limit, &t->job));
     t->model = t->job.model;
     t->mesh = t->job.mesh;
     t->microbatches = t->job.microbatches;
     t->global_batch = t->job.global_batch;
+    t->machine = t->job.engine.machine;
+out:
     return rc;
 }
 
@@ -104,7 +80,7 @@ static int make_engine(struct tt_trainer *t)
 
     tt_engine_free(t->engine);
     t->engine = NULL;
-    TT_TRY(say_where(t->cfg, tt_engine_new(&t->job.engine, t->comm, t->comm->rank, &t->engine)));
+    TT_TRY(tt_job_engine(t->cfg, &t->job, t->comm, t->comm->rank, &t->engine));
     if (t->cfg->debug.check_plan)
         TT_TRY(tt_program_check(tt_engine_program(t->engine)));
     t->memory = tt_engine_memory(t->engine);

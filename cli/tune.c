@@ -79,7 +79,7 @@ static int find_machine(struct tt_tune *tune, struct tt_trainer *t, struct tt_ma
     double peak = 0.0;
     int rc = 0;
 
-    TT_TRY(tt_job_machine(t->cfg, machine));
+    *machine = t->machine;
     (void)snprintf(tune->machine, sizeof tune->machine, "%s", machine->name);
     if (t->cfg->parallelism.machine_file)
         return 0;

@@ -220,12 +220,26 @@ static bool waits(enum tt_instr_kind kind)
     return kind == TT_WAIT_UNSHARD || kind == TT_WAIT_REDUCE || kind == TT_WAIT_ALL_REDUCE;
 }
 
+double tt_cost_transfer_sec(const struct tt_machine *machine, const struct tt_program *program, int i)
+{
+    const struct tt_instr *instr = &program->instrs[i];
+
+    switch (instr->kind) {
+    case TT_UNSHARD:
+    case TT_UNSHARD_KEPT:
+    case TT_REDUCE:
+    case TT_ALL_REDUCE:
+        return tt_cost_of_units_sec(machine, program->layout, instr->kind, instr->unit,
+                                    tt_instr_shard_bytes(program, instr));
+    default:
+        return 0.0;
+    }
+}
+
 static void simulate_transfer(const struct tt_machine *machine, const struct tt_program *program, int i, double now,
                               double *free_at, struct tt_timeline *t)
 {
-    const struct tt_instr *instr = &program->instrs[i];
-    double sec =
-        tt_cost_of_units_sec(machine, program->layout, instr->kind, instr->unit, tt_instr_shard_bytes(program, instr));
+    double sec = tt_cost_transfer_sec(machine, program, i);
 
     t->transfer[i].begin = now > *free_at ? now : *free_at;
     t->transfer[i].end = *free_at = t->transfer[i].begin + sec;

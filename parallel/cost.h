@@ -68,6 +68,9 @@ int64_t tt_cost_saturating_bytes(const struct tt_machine *machine, int n);
 /** Seconds of one instruction on the computing thread: 0 for what begins or waits for a collective. */
 double tt_cost_instr_sec(const struct tt_machine *machine, const struct tt_program *program, int instr);
 
+/** Seconds of the collective that an instruction begins, alone on the link; 0 for all other instructions. */
+double tt_cost_transfer_sec(const struct tt_machine *machine, const struct tt_program *program, int instr);
+
 struct tt_span {
     double begin, end; /* seconds since the step began */
 };

@@ -300,5 +300,6 @@ int main(void)
         cmocka_unit_test(same_bits_as_eager_where_layouts_differ),
     };
 
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("planned", tests, set_up, tear_down);
 }

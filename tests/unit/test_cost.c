@@ -205,5 +205,6 @@ int main(void)
         cmocka_unit_test(transfers_follow_each_other),
     };
 
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("cost", tests, set_up, tear_down);
 }
