@@ -163,8 +163,8 @@ int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int
     git_revision(revision, sizeof revision);
     if (gmtime_r(&now, &utc))
         (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    tt_text_add(&text, "# titan %s, %s, host %s, %d ranks x %d threads%s%s\n# command: titan train", TITAN_VERSION, when,
-                host, ranks, threads, revision[0] ? ", git " : "", revision);
+    tt_text_add(&text, "# titan %s, %s, host %s, %d ranks x %d threads%s%s\n# command: titan train", TITAN_VERSION,
+                when, host, ranks, threads, revision[0] ? ", git " : "", revision);
     for (int i = 0; i < argc; i++)
         tt_text_add(&text, " %s", argv[i]);
     tt_text_add(&text, "\n# Run it again with: titan train --config run.yaml --job.dump_folder=ANOTHER\n");
