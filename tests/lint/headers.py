@@ -12,7 +12,7 @@ FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Wno-unuse
 
 
 def compile_alone(compiler, path):
-    command = compiler + FLAGS + ["-I", tree.ROOT, "-I", os.path.dirname(os.path.join(tree.ROOT, path)), "-x", "c", "-"]
+    command = compiler + FLAGS + ["-I", tree.ROOT, "-iquote", os.path.dirname(os.path.join(tree.ROOT, path)), "-x", "c", "-"]
     source = f'#include "{path}"\n#include "{path}"\n'
     return subprocess.run(command, input=source, capture_output=True, text=True, check=False)
 
