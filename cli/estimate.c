@@ -19,7 +19,9 @@
 
 /*
  * Resident bytes of a rank beside its arena: program, OpenBLAS, MPI and its buffers, the loader. Measured on x86-64 with
- * Open MPI 4.1 and OpenBLAS 0.3.21, models of 6M to 50M parameters: 18.6 MiB alone, 28.0 to 29.0 MiB on 2 to 4 ranks.
+ * Open MPI 4.1 and OpenBLAS 0.3.21, one host, two models (6M and 15M parameters), largest of the ranks' resident sizes less
+ * the arena: 18.5 and 18.6 MiB alone with 2 threads, 28.0 to 29.0 MiB on 2 and 4 ranks of one thread. More threads, more
+ * hosts and longer runs were not measured.
  */
 static const int64_t libraries_alone = 19LL << 20, libraries_with_mpi = 29LL << 20;
 

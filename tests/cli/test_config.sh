@@ -98,7 +98,7 @@ case_ranks_say_it_once() {
 }
 
 case_what_is_not_built_is_refused() {
-    for setting in tensor_parallel_degree=2 fsdp_engine=planned fsdp_wrap_policy=model; do
+    for setting in tensor_parallel_degree=2 pipeline_parallel_degree=2 context_parallel_degree=2; do
         run config check --parallelism.$setting
         expect_error 2 "parallelism.${setting%=*}"
     done
