@@ -19,7 +19,8 @@ enum {
     LANES = TOP + MEMORY + 150, /* top of the lanes */
     LANE = 34,
     GAP = 10,
-    MOST_COLUMNS = PLOT, /* of the memory plot: no more than one a pixel */
+    MIDDLE = LANE / 2 + 4, /* of a lane, for its label */
+    MOST_COLUMNS = PLOT,   /* of the memory plot: no more than one a pixel */
 };
 
 /* --- memory --- */
@@ -80,9 +81,11 @@ static double nice_step(double range)
 {
     double power = pow(10.0, floor(log10(range / 5.0)));
 
-    for (double factor = 1.0; factor < 10.0; factor *= factor == 2.0 ? 2.5 : 2.0)
-        if (range / (factor * power) <= 6.0)
-            return factor * power;
+    static const double factors[] = {1.0, 2.0, 5.0};
+
+    for (int i = 0; i < 3; i++)
+        if (range / (factors[i] * power) <= 6.0)
+            return factors[i] * power;
     return 10.0 * power;
 }
 
@@ -100,8 +103,8 @@ static void memory_axis(const struct tt_summary *s, double top, struct tt_text *
 {
     char label[32];
 
-    for (double bytes = 0.0; bytes <= top; bytes += memory_step(top)) {
-        double y = TOP + MEMORY * (1.0 - bytes / top);
+    for (int i = 0; i * memory_step(top) <= top; i++) {
+        double bytes = i * memory_step(top), y = TOP + MEMORY * (1.0 - bytes / top);
 
         tt_text_add(out, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#dddddd\"/>\n", LEFT, LEFT + PLOT,
                     y, y);
@@ -278,8 +281,8 @@ static void time_axis(const struct tt_plan_view *v, double scale, int bottom, st
     double step = nice_step(v->time.step_sec);
     char label[32];
 
-    for (double t = 0.0; t <= v->time.step_sec * 1.0001; t += step) {
-        double x = LEFT + t * scale;
+    for (int i = 0; i * step <= v->time.step_sec * 1.0001; i++) {
+        double t = i * step, x = LEFT + t * scale;
 
         tt_text_add(out, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"#dddddd\"/>\n", x, x, LANES,
                     bottom);
@@ -317,7 +320,7 @@ static void lanes_plot(const struct tt_plan_view *v, struct tt_text *out)
     text_at(out, LEFT, LANES - 14, "start", "font-weight=\"bold\"", title);
     time_axis(v, scale, bottom, out);
     for (int lane = 0; lane < used; lane++) {
-        text_at(out, LEFT - 8, LANES + lane * (LANE + GAP) + LANE / 2 + 4, "end", "", names[lane]);
+        text_at(out, LEFT - 8, LANES + lane * (LANE + GAP) + MIDDLE, "end", "", names[lane]);
         draw_lane(v, (enum lane)lane, scale, out);
     }
     lane_legend(v, bottom + 42, out);

@@ -26,7 +26,7 @@ struct tt_planner {
     bool choose_reshard;
 };
 
-int tt_planner_run(const struct tt_planner *planner, struct tt_program **ret_program) TT_MUST_CHECK;
+int tt_planner_run(const struct tt_planner *in, struct tt_program **ret_program) TT_MUST_CHECK;
 
 /** Most bytes of a program that are live at once for the sake of exchange: gathered parameters, whole gradients, staging. */
 int64_t tt_planner_exchanged_bytes(const struct tt_program *program);

@@ -278,7 +278,9 @@ static double compute_between(const struct builder *b, int pos, int until)
 {
     const struct tt_usage *u = b->u;
 
-    return (until / u->n_nodes - pos / u->n_nodes) * u->begin_sec[u->n_nodes] + u->begin_sec[until % u->n_nodes] -
+    int whole_microbatches = until / u->n_nodes - pos / u->n_nodes;
+
+    return whole_microbatches * u->begin_sec[u->n_nodes] + u->begin_sec[until % u->n_nodes] -
            u->begin_sec[pos % u->n_nodes];
 }
 

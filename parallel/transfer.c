@@ -179,7 +179,7 @@ static struct tt_group neighbours_of(const struct tt_layout *layout, const struc
         int n = layout->units[u].keep_degree;
 
         if (n)
-            return (struct tt_group){n, shard->index % n, shard->ranks + shard->index / n * n};
+            return (struct tt_group){n, shard->index % n, &shard->ranks[(size_t)(shard->index / n) * (size_t)n]};
     }
     return (struct tt_group){0};
 }

@@ -26,9 +26,9 @@ enum tt_instr_kind {
     TT_KEEP,         /* the same, but this rank's part of them is copied aside: 1/n, see tt_unit.keep_degree */
     TT_UNSHARD_KEPT, /* start gathering a unit from the kept parts of n neighbouring ranks; TT_WAIT_UNSHARD completes it */
     TT_REDUCE,       /* start the reduce-scatter of a unit's gradients of one microbatch */
-    TT_WAIT_REDUCE,  /* until this rank has its sum */
-    TT_FOLD,         /* add sums of earlier microbatches, in tree order */
-    TT_ALL_REDUCE,   /* start the sum of a unit's gradient shard over the replicas */
+    TT_WAIT_REDUCE, /* until this rank has its sum */
+    TT_FOLD,        /* add sums of earlier microbatches, in tree order */
+    TT_ALL_REDUCE,  /* start the sum of a unit's gradient shard over the replicas */
     TT_WAIT_ALL_REDUCE,
     TT_NORM,      /* add the squares of a unit's gradient shard to the exact sum */
     TT_CLIP,      /* sum loss and norm over the ranks; stop here if not finite; set the clip scalar */
@@ -104,7 +104,7 @@ struct tt_program {
     const struct tt_graph *graph;   /* of one microbatch; not owned */
     const struct tt_layout *layout; /* not owned */
     int microbatches;
-    int threads; /* of the team; scratch sizes depend on it */
+    int threads;                             /* of the team; scratch sizes depend on it */
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16: what gathers and reduce-scatters carry (mixed.h) */
     struct tt_instr *instrs;
     int n_instrs, cap_instrs;
