@@ -33,7 +33,7 @@
 static int check(int rc)
 {
     if (rc < 0)
-        print_message("%s\n", tt_error_message());
+        print_message("# %s\n", tt_error_message());
     return rc;
 }
 

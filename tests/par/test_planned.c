@@ -43,7 +43,7 @@ static struct fixture world;
 static int check(int rc)
 {
     if (rc < 0)
-        print_message("%s\n", tt_error_message());
+        print_message("# %s\n", tt_error_message());
     return rc;
 }
 

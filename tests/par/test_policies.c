@@ -22,7 +22,7 @@
 static int check(int rc)
 {
     if (rc < 0)
-        print_message("%s\n", tt_error_message());
+        print_message("# %s\n", tt_error_message());
     return rc;
 }
 
@@ -436,7 +436,7 @@ static void policies_order_the_memory(void **state)
     int64_t deferred = memory_of((struct policies){block, &reshards[0]}, 4, 16, true);
 
     (void)state;
-    print_message("never %lld, last_layer %lld, default %lld, always %lld, 2 %lld, model %lld, deferred %lld\n",
+    print_message("# never %lld, last_layer %lld, default %lld, always %lld, 2 %lld, model %lld, deferred %lld\n",
                   (long long)never, (long long)last_layer, (long long)defaults, (long long)always, (long long)half,
                   (long long)model, (long long)deferred);
     assert_true(never > last_layer && last_layer >= defaults && defaults >= always);

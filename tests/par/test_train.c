@@ -29,7 +29,7 @@ static const char *const policy_names[] = {"default", "always", "never"};
 static int check(int rc)
 {
     if (rc < 0)
-        print_message("%s\n", tt_error_message());
+        print_message("# %s\n", tt_error_message());
     return rc;
 }
 
@@ -368,7 +368,7 @@ static void policies_order_the_memory(void **state)
             bytes[p] = tt_engine_memory(engine).total;
             tt_engine_free(engine);
         }
-        print_message("prefetch %d: never %lld, default %lld, always %lld\n", prefetch, (long long)bytes[2],
+        print_message("# prefetch %d: never %lld, default %lld, always %lld\n", prefetch, (long long)bytes[2],
                       (long long)bytes[0], (long long)bytes[1]);
         assert_true(bytes[2] > bytes[0]);
         assert_true(bytes[0] >= bytes[1]);

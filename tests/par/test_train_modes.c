@@ -31,7 +31,7 @@ static struct {
 static int check(int rc)
 {
     if (rc < 0)
-        print_message("%s\n", tt_error_message());
+        print_message("# %s\n", tt_error_message());
     return rc;
 }
 

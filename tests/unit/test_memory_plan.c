@@ -123,7 +123,7 @@ static void random_lives_never_overlap(void **state)
         worst = ratio > worst ? ratio : worst;
         sum += ratio;
     }
-    print_message("arena to largest live sum: %.4f on average, %.4f at worst\n", sum / ROUNDS, worst);
+    print_message("# arena to largest live sum: %.4f on average, %.4f at worst\n", sum / ROUNDS, worst);
     assert_true(sum / ROUNDS < 1.03);
     assert_true(worst < 1.12);
 }
