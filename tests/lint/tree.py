@@ -9,7 +9,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # Text or weights that titan reads, not sources that people write.
 DATA = ("assets/", "tests/golden/data/", "tests/data/")
 DATA_SUFFIXES = (".bin", ".safetensors", ".json", ".jsonl", ".gz", ".zst", ".svg", ".txt")
-SKIPPED_FOLDERS = ("build", ".git", "outputs", ".cache")
+SKIPPED_FOLDERS = ("build", ".git", "outputs", ".cache", "__pycache__")
 
 # Files that the build makes; sources include them by these names.
 GENERATED = ("builtin_data.h", "version.h", "config.h.inc")
