@@ -16,6 +16,7 @@
 #include "core/base/rng.h"
 #include "parallel/fsdp.h"
 #include "parallel/planner.h"
+#include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 
 static const enum tt_reshard policies[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
@@ -40,18 +41,11 @@ struct fixture {
 
 static struct fixture world;
 
-static int check(int rc)
-{
-    if (rc < 0)
-        print_message("# %s\n", tt_error_message());
-    return rc;
-}
-
 static struct tt_model *make_model(const char *name, const char *flavor, const struct tt_model_dims *dims)
 {
     struct tt_model *model = NULL;
 
-    assert_int_equal(check(tt_model_new(name, flavor, dims, NULL, &model)), 0);
+    assert_int_equal(fixture_check(tt_model_new(name, flavor, dims, NULL, &model)), 0);
     return model;
 }
 
@@ -123,7 +117,7 @@ static const char *name_of(const struct train_job *job)
 
 static void run(const struct train_job *job, struct train_result *ret_result)
 {
-    if (check(train_job_run(job, ret_result)) < 0)
+    if (fixture_check(train_job_run(job, ret_result)) < 0)
         fail_msg("%s", name_of(job));
 }
 
@@ -248,9 +242,9 @@ static struct tt_engine *plan(const struct shape *shape, const struct tt_model *
     job.reshard = policies[policy];
     job.machine = machines[machine];
     job.scheduler = scheduler;
-    assert_int_equal(check(train_job_options(&job, &options)), 0);
-    assert_int_equal(check(tt_engine_new(&options, NULL, 0, &engine)), 0);
-    assert_int_equal(check(tt_program_check(tt_engine_program(engine))), 0);
+    assert_int_equal(fixture_check(train_job_options(&job, &options)), 0);
+    assert_int_equal(fixture_check(tt_engine_new(&options, NULL, 0, &engine)), 0);
+    assert_int_equal(fixture_check(tt_program_check(tt_engine_program(engine))), 0);
     return engine;
 }
 

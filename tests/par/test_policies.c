@@ -15,16 +15,10 @@
 #include <cmocka.h>
 
 #include "core/base/rng.h"
+#include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
-
-static int check(int rc)
-{
-    if (rc < 0)
-        print_message("# %s\n", tt_error_message());
-    return rc;
-}
 
 /* --- models and data --- */
 
@@ -38,35 +32,22 @@ static struct {
     uint16_t tokens[N_TOKENS];
 } world;
 
-static struct tt_model *make_model(const struct tt_model_dims *dims)
-{
-    struct tt_model *model = NULL;
-
-    assert_int_equal(check(tt_model_new("llama3", "debugmodel", dims, NULL, &model)), 0);
-    return model;
-}
-
 static int set_up(void **state)
 {
-    struct tt_rng rng = tt_rng_make(5, "tokens");
-
     (void)state;
-    world.odd = make_model(&(struct tt_model_dims){
+    world.odd = fixture_model(&(struct tt_model_dims){
         .dim = 14, .n_layers = 2, .n_heads = 3, .n_kv_heads = 1, .head_dim = 6, .ffn_dim = 17, .vocab_size = 23});
-    world.tied = make_model(&(struct tt_model_dims){.dim = 6,
-                                                    .n_layers = 3,
-                                                    .n_heads = 3,
-                                                    .n_kv_heads = 1,
-                                                    .head_dim = 2,
-                                                    .ffn_dim = 7,
-                                                    .vocab_size = 13,
-                                                    .tied = 1});
-    world.deep = make_model(&(struct tt_model_dims){
+    world.tied = fixture_model(&(struct tt_model_dims){.dim = 6,
+                                                       .n_layers = 3,
+                                                       .n_heads = 3,
+                                                       .n_kv_heads = 1,
+                                                       .head_dim = 2,
+                                                       .ffn_dim = 7,
+                                                       .vocab_size = 13,
+                                                       .tied = 1});
+    world.deep = fixture_model(&(struct tt_model_dims){
         .dim = 32, .n_layers = 9, .n_heads = 4, .n_kv_heads = 2, .ffn_dim = 96, .vocab_size = 64});
-    for (int i = 0; i < N_TOKENS; i++)
-        world.tokens[i] = (uint16_t)((int)(fabs(tt_rng_normal(&rng, (uint64_t)i, 0.0)) * 5.0) % 13);
-    world.data.tokens = world.tokens;
-    world.data.ref.info = (struct tt_token_info){.item_size = 2, .n_tokens = N_TOKENS, .n_documents = 1};
+    fixture_tokens(world.tokens, N_TOKENS, &world.data);
     return 0;
 }
 
@@ -248,7 +229,7 @@ static void run(const struct train_job *job, struct policies p, struct train_res
 {
     int64_t wanted = payload_formula(job, p);
 
-    if (check(train_job_run(job, ret_result)) < 0)
+    if (fixture_check(train_job_run(job, ret_result)) < 0)
         fail_msg("%s", name_of(job, p));
     if (ret_result->payload != wanted)
         fail_msg("%s: %lld bytes of payload, the formula gives %lld", name_of(job, p), (long long)ret_result->payload,
@@ -399,8 +380,8 @@ static void neighbours_in_the_sum_are_neighbours_in_the_data(void **state)
             int j = rank / 4, i = rank % 4;
 
             job.last_microbatch = deferred;
-            assert_int_equal(check(train_job_options(&job, &options)), 0);
-            assert_int_equal(check(tt_engine_new(&options, NULL, rank, &engine)), 0);
+            assert_int_equal(fixture_check(train_job_options(&job, &options)), 0);
+            assert_int_equal(fixture_check(tt_engine_new(&options, NULL, rank, &engine)), 0);
             for (int a = 0; a < 3; a++)
                 assert_int_equal(tt_engine_microbatch(engine, a), deferred ? (j * 4 + i) * 3 + a : (j * 3 + a) * 4 + i);
             tt_engine_free(engine);
@@ -417,8 +398,8 @@ static int64_t memory_of(struct policies p, int ranks, int64_t global_batch, boo
     int64_t bytes;
 
     job.last_microbatch = last_microbatch;
-    assert_int_equal(check(train_job_options(&job, &options)), 0);
-    assert_int_equal(check(tt_engine_new(&options, NULL, 1, &engine)), 0);
+    assert_int_equal(fixture_check(train_job_options(&job, &options)), 0);
+    assert_int_equal(fixture_check(tt_engine_new(&options, NULL, 1, &engine)), 0);
     bytes = tt_engine_memory(engine).total;
     tt_engine_free(engine);
     return bytes;
@@ -452,7 +433,7 @@ static void must_fail(const struct train_job *job, const char *message)
     struct tt_engine_options options;
     struct tt_engine *engine = NULL;
 
-    assert_int_equal(check(train_job_options(job, &options)), 0);
+    assert_int_equal(fixture_check(train_job_options(job, &options)), 0);
     assert_int_equal(tt_engine_new(&options, NULL, 0, &engine), TT_EUSAGE);
     assert_string_equal(tt_error_message(), message);
 }

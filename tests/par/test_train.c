@@ -17,6 +17,7 @@
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "parallel/comm_threads.h"
+#include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 
 #define DEFAULT TT_RESHARD_AFTER_FORWARD_DEFAULT
@@ -25,13 +26,6 @@
 
 static const enum tt_reshard policies[] = {DEFAULT, ALWAYS, NEVER};
 static const char *const policy_names[] = {"default", "always", "never"};
-
-static int check(int rc)
-{
-    if (rc < 0)
-        print_message("# %s\n", tt_error_message());
-    return rc;
-}
 
 /* --- models and data --- */
 
@@ -46,35 +40,20 @@ struct fixture {
 
 static struct fixture world;
 
-static struct tt_model *make_model(const struct tt_model_dims *dims)
-{
-    struct tt_model *model = NULL;
-
-    assert_int_equal(check(tt_model_new("llama3", "debugmodel", dims, NULL, &model)), 0);
-    return model;
-}
-
 static int set_up(void **state)
 {
-    struct tt_rng rng = tt_rng_make(5, "tokens");
-
     (void)state;
-    world.odd = make_model(&(struct tt_model_dims){
+    world.odd = fixture_model(&(struct tt_model_dims){
         .dim = 34, .n_layers = 2, .n_heads = 3, .n_kv_heads = 1, .head_dim = 10, .ffn_dim = 37, .vocab_size = 101});
-    world.tied = make_model(&(struct tt_model_dims){.dim = 6,
-                                                    .n_layers = 3,
-                                                    .n_heads = 3,
-                                                    .n_kv_heads = 1,
-                                                    .head_dim = 2,
-                                                    .ffn_dim = 7,
-                                                    .vocab_size = 13,
-                                                    .tied = 1});
-    for (int i = 0; i < N_TOKENS; i++)
-        world.tokens[i] = (uint16_t)(fabs(tt_rng_normal(&rng, (uint64_t)i, 0.0)) * 5.0);
-    for (int i = 0; i < N_TOKENS; i++)
-        world.tokens[i] %= 13;
-    world.data.tokens = world.tokens;
-    world.data.ref.info = (struct tt_token_info){.item_size = 2, .n_tokens = N_TOKENS, .n_documents = 1};
+    world.tied = fixture_model(&(struct tt_model_dims){.dim = 6,
+                                                       .n_layers = 3,
+                                                       .n_heads = 3,
+                                                       .n_kv_heads = 1,
+                                                       .head_dim = 2,
+                                                       .ffn_dim = 7,
+                                                       .vocab_size = 13,
+                                                       .tied = 1});
+    fixture_tokens(world.tokens, N_TOKENS, &world.data);
     return 0;
 }
 
@@ -155,7 +134,7 @@ static int64_t payload_formula(const struct train_job *job)
 /* Runs the job; its bytes must be the formula and its arena tight. */
 static void run(const struct train_job *job, struct train_result *ret_result)
 {
-    if (check(train_job_run(job, ret_result)) < 0)
+    if (fixture_check(train_job_run(job, ret_result)) < 0)
         fail_msg("%s", name_of(job));
     if (ret_result->payload != payload_formula(job))
         fail_msg("%s: %lld bytes of payload, the formula gives %lld", name_of(job), (long long)ret_result->payload,
@@ -300,13 +279,13 @@ static void validation_gives_the_same_bits_too(void **state)
     job.validation_batches = 233;
     job.load = load_sharp;
     job.load_arg = &job;
-    assert_int_equal(check(train_job_run(&job, &reference)), 0);
+    assert_int_equal(fixture_check(train_job_run(&job, &reference)), 0);
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
         const char *difference;
 
         job.ranks = meshes[m].ranks;
         job.replicate = meshes[m].replicate;
-        assert_int_equal(check(train_job_run(&job, &found)), 0);
+        assert_int_equal(fixture_check(train_job_run(&job, &found)), 0);
         difference = train_result_difference(&job, &reference, &found);
         if (difference)
             fail_msg("%s: %s", name_of(&job), difference);
@@ -363,8 +342,8 @@ static void policies_order_the_memory(void **state)
             job.ranks = 4;
             job.reshard = policies[p];
             job.prefetch = prefetch;
-            assert_int_equal(check(train_job_options(&job, &options)), 0);
-            assert_int_equal(check(tt_engine_new(&options, NULL, 1, &engine)), 0);
+            assert_int_equal(fixture_check(train_job_options(&job, &options)), 0);
+            assert_int_equal(fixture_check(tt_engine_new(&options, NULL, 1, &engine)), 0);
             bytes[p] = tt_engine_memory(engine).total;
             tt_engine_free(engine);
         }
@@ -389,8 +368,8 @@ static void more_ranks_need_less_memory(void **state)
         int64_t sum = 0;
 
         job.ranks = ranks;
-        assert_int_equal(check(train_job_options(&job, &options)), 0);
-        assert_int_equal(check(tt_engine_new(&options, NULL, 0, &engine)), 0);
+        assert_int_equal(fixture_check(train_job_options(&job, &options)), 0);
+        assert_int_equal(fixture_check(tt_engine_new(&options, NULL, 0, &engine)), 0);
         memory = tt_engine_memory(engine);
         for (int k = 0; k < TT_MEMORY_KINDS; k++)
             sum += memory.by_kind[k];
@@ -506,7 +485,7 @@ static void a_bad_parameter_is_named_on_every_rank(void **state)
             /* a token that occurs, for the embeddings */
             poison.row = p == 0 ? 7 : world.tied->params[p].shape[0] - 1;
             poison.with = p % 2 ? (float)NAN : (float)INFINITY;
-            if (check(tt_comm_threads_run(job.ranks, poisoned_rank, &poison)) < 0)
+            if (fixture_check(tt_comm_threads_run(job.ranks, poisoned_rank, &poison)) < 0)
                 fail_msg("%s, %s", name_of(&job), world.tied->params[p].name);
         }
 }
@@ -522,7 +501,7 @@ static void an_overflow_names_the_activation(void **state)
         if (strcmp(world.tied->params[p].name, "layers.0.attention_norm.weight") == 0)
             poison.param = p;
     for (job.ranks = 1; job.ranks <= 4; job.ranks *= 2)
-        assert_int_equal(check(tt_comm_threads_run(job.ranks, poisoned_rank, &poison)), 0);
+        assert_int_equal(fixture_check(tt_comm_threads_run(job.ranks, poisoned_rank, &poison)), 0);
 }
 
 int main(void)

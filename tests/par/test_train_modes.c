@@ -17,6 +17,7 @@
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "parallel/comm_threads.h"
+#include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 
 enum { N_TOKENS = 4096 };
@@ -28,40 +29,20 @@ static struct {
     uint16_t tokens[N_TOKENS];
 } world;
 
-static int check(int rc)
-{
-    if (rc < 0)
-        print_message("# %s\n", tt_error_message());
-    return rc;
-}
-
-static struct tt_model *make_model(const struct tt_model_dims *dims)
-{
-    struct tt_model *model = NULL;
-
-    assert_int_equal(check(tt_model_new("llama3", "debugmodel", dims, NULL, &model)), 0);
-    return model;
-}
-
 static int set_up(void **state)
 {
-    struct tt_rng rng = tt_rng_make(5, "tokens");
-
     (void)state;
-    world.odd = make_model(&(struct tt_model_dims){
+    world.odd = fixture_model(&(struct tt_model_dims){
         .dim = 34, .n_layers = 4, .n_heads = 3, .n_kv_heads = 1, .head_dim = 10, .ffn_dim = 37, .vocab_size = 29});
-    world.tied = make_model(&(struct tt_model_dims){.dim = 6,
-                                                    .n_layers = 4,
-                                                    .n_heads = 3,
-                                                    .n_kv_heads = 1,
-                                                    .head_dim = 2,
-                                                    .ffn_dim = 7,
-                                                    .vocab_size = 13,
-                                                    .tied = 1});
-    for (int i = 0; i < N_TOKENS; i++)
-        world.tokens[i] = (uint16_t)((int)(fabs(tt_rng_normal(&rng, (uint64_t)i, 0.0)) * 5.0) % 13);
-    world.data.tokens = world.tokens;
-    world.data.ref.info = (struct tt_token_info){.item_size = 2, .n_tokens = N_TOKENS, .n_documents = 1};
+    world.tied = fixture_model(&(struct tt_model_dims){.dim = 6,
+                                                       .n_layers = 4,
+                                                       .n_heads = 3,
+                                                       .n_kv_heads = 1,
+                                                       .head_dim = 2,
+                                                       .ffn_dim = 7,
+                                                       .vocab_size = 13,
+                                                       .tied = 1});
+    fixture_tokens(world.tokens, N_TOKENS, &world.data);
     return 0;
 }
 
@@ -103,7 +84,7 @@ static struct train_job job_of(const struct tt_model *model, int64_t global_batc
 
 static void run(const struct train_job *job, struct train_result *ret_result)
 {
-    if (check(train_job_run(job, ret_result)) < 0)
+    if (fixture_check(train_job_run(job, ret_result)) < 0)
         fail_msg("%d ranks, %d replicas", job->ranks, job->replicate);
     if ((double)ret_result->step_bytes > 1.05 * (double)ret_result->live_bytes)
         fail_msg("%d ranks: the arena has %lld bytes for %lld live ones", job->ranks, (long long)ret_result->step_bytes,
@@ -172,9 +153,9 @@ static int64_t step_bytes(const struct train_job *job)
     struct tt_engine *engine = NULL;
     int64_t bytes;
 
-    assert_int_equal(check(train_job_options(job, &options)), 0);
-    assert_int_equal(check(tt_engine_new(&options, NULL, 0, &engine)), 0);
-    assert_int_equal(check(tt_program_check(tt_engine_program(engine))), 0);
+    assert_int_equal(fixture_check(train_job_options(job, &options)), 0);
+    assert_int_equal(fixture_check(tt_engine_new(&options, NULL, 0, &engine)), 0);
+    assert_int_equal(fixture_check(tt_program_check(tt_engine_program(engine))), 0);
     bytes = tt_engine_memory(engine).step;
     tt_engine_free(engine);
     return bytes;
@@ -183,7 +164,7 @@ static int64_t step_bytes(const struct train_job *job)
 static void the_more_is_recomputed_the_less_memory_it_takes(void **state)
 {
     static const int ranks[] = {1, 2, 4};
-    struct tt_model *model = make_model(&(struct tt_model_dims){
+    struct tt_model *model = fixture_model(&(struct tt_model_dims){
         .dim = 64, .n_layers = 8, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16, .ffn_dim = 192, .vocab_size = 64});
 
     (void)state;
@@ -389,8 +370,8 @@ static void initialising_needs_what_is_said(void **state)
         struct tt_engine_memory memory;
         int64_t block = 0;
 
-        assert_int_equal(check(train_job_options(&job, &options)), 0);
-        assert_int_equal(check(tt_engine_new(&options, NULL, 0, &engine)), 0);
+        assert_int_equal(fixture_check(train_job_options(&job, &options)), 0);
+        assert_int_equal(fixture_check(tt_engine_new(&options, NULL, 0, &engine)), 0);
         memory = tt_engine_memory(engine);
         for (int p = 0; p < world.odd->n_params; p++) { /* blocks are larger than the embeddings and the head here */
             const struct tt_param *param = &world.odd->params[p];

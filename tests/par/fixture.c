@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Tiny models and random tokens for the training tests.
+ */
+#include "tests/par/fixture.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "core/base/rng.h"
+
+int fixture_check(int rc)
+{
+    if (rc < 0)
+        print_message("# %s\n", tt_error_message());
+    return rc;
+}
+
+struct tt_model *fixture_model(const struct tt_model_dims *dims)
+{
+    struct tt_model *model = NULL;
+
+    assert_int_equal(fixture_check(tt_model_new("llama3", "debugmodel", dims, NULL, &model)), 0);
+    return model;
+}
+
+void fixture_tokens(uint16_t *tokens, int n, struct tt_dataset *data)
+{
+    struct tt_rng rng = tt_rng_make(5, "tokens");
+
+    for (int i = 0; i < n; i++)
+        tokens[i] = (uint16_t)((int)(fabs(tt_rng_normal(&rng, (uint64_t)i, 0.0)) * 5.0) % 13);
+    data->tokens = tokens;
+    data->ref.info = (struct tt_token_info){.item_size = 2, .n_tokens = n, .n_documents = 1};
+}
