@@ -81,10 +81,12 @@ int tt_build_linear(struct tt_build *b, const char *name, const char *weight, in
     return node(b, TT_OP_LINEAR, name, in, 2, NULL);
 }
 
-int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads)
+int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bool rotate_half)
 {
-    struct tt_attr attr = {
-        .seq_len = b->seq_len, .heads = (int)heads, .head_dim = (int)b->model->dims.head_dim, .rotate_half = false};
+    struct tt_attr attr = {.seq_len = b->seq_len,
+                           .heads = (int)heads,
+                           .head_dim = (int)b->model->dims.head_dim,
+                           .rotate_half = rotate_half};
     int in[2] = {x, b->graph->rope_table};
 
     return node(b, TT_OP_ROPE, name, in, 2, &attr);

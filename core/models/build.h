@@ -26,14 +26,14 @@ void tt_build_block(struct tt_build *b, int block);
 /** (B, T) tokens -> (N, D) */
 int tt_build_embedding(struct tt_build *b, const char *name, const char *weight);
 
-/** The normalised x, scaled by the weight of the same name. */
+/** The normalised x, scaled by the weight of the same name; a weight of one head's width: every head of x alone. */
 int tt_build_rmsnorm(struct tt_build *b, const char *name, int x);
 
 /** x times the transpose of the weight. */
 int tt_build_linear(struct tt_build *b, const char *name, const char *weight, int x);
 
-/** x, heads side by side in its last dimension, with every head rotated by its position. */
-int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads);
+/** x, heads side by side in its last dimension, with every head rotated by its position (pairs as in tt_attr). */
+int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bool rotate_half);
 
 /** Causal attention of the model's heads. */
 int tt_build_attention(struct tt_build *b, const char *name, int q, int k, int v);

@@ -9,7 +9,7 @@
 #include "core/graph/graph.h"
 
 /**
- * The model registry: one row per architecture (llama3, later qwen3, gpt2), each with its flavors. A model is its
+ * The model registry: one row per architecture, each with its flavors. A model is its
  * parameters (names, shapes, init rules, Hugging Face names) and a builder that writes its forward graph; neither
  * allocates storage for weights, so that a 405B model is described on a laptop.
  */
@@ -66,6 +66,7 @@ struct tt_model_row {
     const struct tt_flavor *flavors;
     int n_flavors;
     const char *hf_model_type; /* config.json's model_type */
+    const char *hf_blocks;     /* what stands in front of a block's number in Hugging Face's names */
     /* Reads the dims from a parsed config.json (json_t *). */
     int (*read_hf_config)(const void *json, const char *where, struct tt_model_dims *ret_dims);
     /*

@@ -6,6 +6,7 @@
 #include "core/models/model.h"
 
 extern const struct tt_model_row tt_model_llama3;
+extern const struct tt_model_row tt_model_qwen3;
 
 /** The members of `with` that are not 0 (tied: not -1) replace those of dims. */
 void tt_model_dims_override(struct tt_model_dims *dims, const struct tt_model_dims *with);
