@@ -40,13 +40,25 @@ static int read_theirs(void *arg, int param, int64_t row, int64_t n, float *data
     return tt_source_read(load->source, load->tensor, row, n, TT_F32, data);
 }
 
+/* The published gpt2 files are of the model without its head: their names lack the prefix. */
+static const struct tt_manifest_tensor *find_tensor(const struct load *load, const char *name)
+{
+    const struct tt_manifest *manifest = &load->source->manifest;
+    const struct tt_manifest_tensor *found = tt_manifest_find(manifest, TT_GROUP_MODEL, name);
+    const char *prefix = load->model->row->hf_prefix;
+
+    if (!found && prefix && strncmp(name, prefix, strlen(prefix)) == 0)
+        found = tt_manifest_find(manifest, TT_GROUP_MODEL, name + strlen(prefix));
+    return found;
+}
+
 static int read_param(struct load *load, int p, const struct tt_ckpt_chunk *chunk)
 {
     const struct tt_param *param = &load->model->params[p];
     struct tt_hf_tensor want = tt_hf_tensor_of(load->model, p);
     int rc;
 
-    load->tensor = tt_manifest_find(&load->source->manifest, TT_GROUP_MODEL, want.name);
+    load->tensor = find_tensor(load, want.name);
     if (!load->tensor)
         return tt_fail(TT_EDATA, "the weights in '%s' lack tensor '%s' (the model's %s)", load->source->path, want.name,
                        param->name);
@@ -55,18 +67,37 @@ static int read_param(struct load *load, int p, const struct tt_ckpt_chunk *chun
     return tt_hf_import(load->model, p, read_theirs, load, chunk->row_begin, chunk->row_count, chunk->data);
 }
 
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+/* Constants that older files carry: derived from the configuration, or the causal mask. */
+static bool is_derived(const char *name)
+{
+    static const char *const ends[] = {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_with(name, ends[i]))
+            return true;
+    return false;
+}
+
 static bool is_known(const struct tt_model *model, const char *name)
 {
-    static const char rotary[] = "rotary_emb.inv_freq"; /* derived from the configuration */
-    size_t size = strlen(name);
+    const char *prefix = model->row->hf_prefix ? model->row->hf_prefix : "";
+    size_t skip = strlen(prefix);
 
-    if (size >= sizeof rotary - 1 && strcmp(name + size - (sizeof rotary - 1), rotary) == 0)
+    if (is_derived(name) || (model->dims.tied == 1 && strcmp(name, "lm_head.weight") == 0))
         return true;
-    if (model->dims.tied == 1 && strcmp(name, "lm_head.weight") == 0)
-        return true;
-    for (int p = 0; p < model->n_params; p++)
-        if (strcmp(model->params[p].hf_name, name) == 0)
+    for (int p = 0; p < model->n_params; p++) {
+        const char *known = model->params[p].hf_name;
+
+        if (strcmp(known, name) == 0 || (strncmp(known, prefix, skip) == 0 && strcmp(known + skip, name) == 0))
             return true;
+    }
     return false;
 }
 
