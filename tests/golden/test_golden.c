@@ -365,6 +365,17 @@ static void qwen3(void **state)
     FOLLOW("qwen3", "qwen3", splits);
 }
 
+static void qwen3_eight(void **state)
+{
+    static const struct split splits[] = {
+        {1, 1, 3, DEFAULT, 1, 1}, {2, 1, 4, DEFAULT, 1, 1}, {3, 1, 2, ALWAYS, 1, 1},
+        {4, 2, 1, NEVER, 1, 1},   {8, 1, 3, DEFAULT, 1, 1}, {8, 4, 1, ALWAYS, 2, 1},
+    };
+
+    (void)state;
+    FOLLOW("qwen3", "qwen3_eight", splits);
+}
+
 static void gpt2(void **state)
 {
     static const struct split splits[] = {
@@ -376,12 +387,24 @@ static void gpt2(void **state)
     FOLLOW("gpt2", "gpt2", splits);
 }
 
+static void gpt2_eight(void **state)
+{
+    static const struct split splits[] = {
+        {1, 1, 3, DEFAULT, 1, 1}, {2, 1, 4, DEFAULT, 1, 1}, {3, 1, 2, ALWAYS, 1, 1},
+        {4, 2, 1, NEVER, 1, 1},   {8, 1, 3, DEFAULT, 1, 1}, {8, 4, 1, ALWAYS, 2, 1},
+    };
+
+    (void)state;
+    FOLLOW("gpt2", "gpt2_eight", splits);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(llama3),       cmocka_unit_test(llama3_tied_scaled),
         cmocka_unit_test(llama3_three), cmocka_unit_test(llama3_clipped),
         cmocka_unit_test(qwen3),        cmocka_unit_test(gpt2),
+        cmocka_unit_test(qwen3_eight),  cmocka_unit_test(gpt2_eight),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
