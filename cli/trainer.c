@@ -183,14 +183,16 @@ out:
  */
 static int end_step(struct tt_trainer *t, int *ret_code)
 {
-    double most[2] = {-(double)tt_signals_asked(), !tt_trainer_save_is_written(t)};
+    double most[2] = {-(double)tt_signals_asked(), !tt_trainer_save_is_written(t)}, begin;
     int rc = 0;
 
     t->comm->waiting_for = "end of step";
     TT_TRY(tt_comm_max_f64(t->comm, most, 2));
     *ret_code = -(int)most[0];
+    begin = tt_clock_sec();
     if (most[1] == 0.0)
         TT_TRY(tt_trainer_save_end(t));
+    t->report_start += tt_clock_sec() - begin;
 out:
     return rc;
 }
