@@ -18,8 +18,9 @@
 struct tt_model_dims {
     int64_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab_size;
     float norm_eps;
-    struct tt_rope rope; /* factor 0: no scaling */
-    int tied;            /* output shares tok_embeddings: 0, 1, or -1 in overrides */
+    struct tt_rope rope;   /* factor 0: no scaling */
+    int64_t max_positions; /* max_position_embeddings of config.json; 0: not known */
+    int tied;              /* output shares tok_embeddings: 0, 1, or -1 in overrides */
 };
 
 /* How a parameter begins; a row that forgets to say is found out (parallel/init.h). */
@@ -66,6 +67,11 @@ struct tt_model_row {
     const char *hf_model_type; /* config.json's model_type */
     /* Reads the dims from a parsed config.json (json_t *). */
     int (*read_hf_config)(const void *json, const char *where, struct tt_model_dims *ret_dims);
+    /*
+     * The reverse: a new config.json (json_t *, the caller's) with which transformers 4 and 5 load the exported weights.
+     * torch_dtype is float32, bos_token_id and eos_token_id are null: who exports knows the dtype and the tokenizer.
+     */
+    void *(*write_hf_config)(const struct tt_model *model);
     void (*add_params)(struct tt_model *model);
     /* The forward of one microbatch of B sequences of T tokens, up to graph->token_loss. */
     void (*build)(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph);

@@ -9,8 +9,8 @@
 #include "core/base/json.h"
 #include "core/base/mem.h"
 
-/* norm_eps is a float, tied an int; the rest is int64_t or double. */
-enum kind { INT, FLAG, FLOAT, REAL };
+/* norm_eps is a float, tied an int; the rest is int64_t or double. An OPTIONAL is an int64_t that may be missing (0). */
+enum kind { INT, OPTIONAL, FLAG, FLOAT, REAL };
 
 struct field {
     const char *key;
@@ -29,6 +29,7 @@ static const struct field fields[] = {
     FIELD("ffn_dim", INT, ffn_dim),
     FIELD("vocab_size", INT, vocab_size),
     FIELD("norm_eps", FLOAT, norm_eps),
+    FIELD("max_position_embeddings", OPTIONAL, max_positions),
     FIELD("rope_theta", REAL, rope.theta),
     FIELD("tie_embeddings", FLAG, tied),
 };
@@ -48,6 +49,7 @@ static json_t *field_json(const struct tt_model_dims *dims, const struct field *
 
     switch (field->kind) {
     case INT:
+    case OPTIONAL:
         return json_integer(*(const int64_t *)at);
     case FLAG:
         return json_boolean(*(const int *)at == 1);
@@ -85,6 +87,10 @@ static int read_field(const json_t *json, const struct field *field, const char 
     int rc = 0;
 
     switch (field->kind) {
+    case OPTIONAL:
+        if (!value)
+            break;
+        /* fall through */
     case INT:
         TT_TRY(tt_json_get_int(json, field->key, where, (int64_t *)(void *)at));
         break;
