@@ -45,7 +45,8 @@ struct tt_param {
     double std, cut; /* TT_PARAM_NORMAL; cut is absolute, 0: none */
     char *hf_name;
     enum tt_hf_transform hf_transform;
-    int hf_heads; /* heads along dimension 0, for TT_HF_ROPE_PAIRS */
+    int hf_heads;          /* heads along dimension 0, for TT_HF_ROPE_PAIRS */
+    int hf_part, hf_parts; /* theirs holds hf_parts of ours, one after the other along our dimension 0; 0: only ours */
 };
 
 struct tt_model_row;
