@@ -140,19 +140,6 @@ out:
     return rc;
 }
 
-/* A folder of Hugging Face's: it has a config.json and no model.json of titan's. */
-static bool is_hf(const struct tt_source *source)
-{
-    char *assets = tt_source_assets(source), *config = tt_format("%s/config.json", assets);
-    char *ours = tt_format("%s/model.json", assets);
-    bool hf = source->kind == TT_PATH_PLAIN && tt_path_exists(config) && !tt_path_exists(ours);
-
-    tt_free(assets);
-    tt_free(config);
-    tt_free(ours);
-    return hf;
-}
-
 int tt_ckpt_convert(const struct tt_consolidate *options, struct tt_consolidated *ret_result)
 {
     struct tt_consolidate export = *options;
@@ -163,7 +150,7 @@ int tt_ckpt_convert(const struct tt_consolidate *options, struct tt_consolidated
 
     TT_TRY(tt_path_resolve(options->source, true, &kind, &path));
     TT_TRY(tt_source_open(path, kind, &source));
-    if (is_hf(source)) {
+    if (tt_source_is_hf(source)) {
         rc = import(options, source, ret_result);
     } else {
         export.format = TT_FORMAT_HF;

@@ -13,6 +13,9 @@
 #include "core/data/tokenizer.h"
 #include "core/models/model_json.h"
 
+/* Enough for what people write into a config.json, and 1e-05 stays 1e-05. */
+enum { REAL_DIGITS = 15 };
+
 char *tt_source_assets(const struct tt_source *source)
 {
     const char *slash = strrchr(source->path, '/');
@@ -24,24 +27,33 @@ char *tt_source_assets(const struct tt_source *source)
     return slash ? tt_strndup(source->path, (size_t)(slash - source->path)) : tt_strdup(".");
 }
 
+bool tt_source_is_hf(const struct tt_source *source)
+{
+    char *assets = tt_source_assets(source), *config = tt_format("%s/config.json", assets);
+    char *ours = tt_format("%s/model.json", assets);
+    bool hf = source->kind == TT_PATH_PLAIN && tt_path_exists(config) && !tt_path_exists(ours);
+
+    tt_free(assets);
+    tt_free(config);
+    tt_free(ours);
+    return hf;
+}
+
 int tt_source_model(const struct tt_source *source, struct tt_model **ret_model)
 {
     char *assets = tt_source_assets(source), *path = tt_format("%s/model.json", assets);
-    char *config = tt_format("%s/config.json", assets);
     int rc = 0;
 
-    if (tt_path_exists(path))
-        rc = tt_model_json_load(path, ret_model);
-    else if (tt_path_exists(config))
+    if (tt_source_is_hf(source))
         rc = tt_fail(TT_EUSAGE,
-                     "'%s' is a Hugging Face folder already\nhelp: titan ckpt convert makes a titan "
-                     "checkpoint of it",
+                     "'%s' is a Hugging Face folder already\nhelp: titan ckpt convert makes a titan checkpoint of it",
                      source->path);
-    else
+    else if (!tt_path_exists(path))
         rc = tt_fail(TT_EDATA, "'%s' does not say which model it is: there is no '%s'", source->path, path);
+    else
+        rc = tt_model_json_load(path, ret_model);
     tt_free(assets);
     tt_free(path);
-    tt_free(config);
     return rc;
 }
 
@@ -102,7 +114,7 @@ static void set_id(json_t *config, const char *key, int32_t id)
 
 static int put_json(const struct tt_output *output, const char *name, json_t *json)
 {
-    char *text = json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    char *text = json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(REAL_DIGITS));
     int rc = tt_output_put(output, name, text, strlen(text));
 
     free(text);

@@ -46,17 +46,27 @@ void tt_weights_release(struct tt_weights *weights)
     *weights = (struct tt_weights){0};
 }
 
-void tt_weights_stored(struct tt_source *source, struct tt_weights *ret_weights)
+void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struct tt_weights *ret_weights)
 {
     struct tt_weights w = begin(TT_WEIGHTS_STORED, source, NULL);
 
     for (int i = 0; i < source->manifest.n_tensors; i++) {
         const struct tt_manifest_tensor *t = &source->manifest.tensor[i];
 
-        if (t->group == TT_GROUP_MODEL)
+        if (t->group == group)
             add(&w, i, t->name, t->dtype, t->ndim, t->shape);
     }
     *ret_weights = w;
+}
+
+bool tt_weights_digest(const struct tt_weights *weights, const struct tt_weight *weight, uint64_t *ret_digest)
+{
+    const struct tt_manifest_tensor *t = &weights->source->manifest.tensor[weight->number];
+
+    if (weights->kind != TT_WEIGHTS_STORED || !t->has_digest)
+        return false;
+    *ret_digest = t->digest;
+    return true;
 }
 
 /* Finds the tensor `name`, which holds a parameter, and checks its shape. */

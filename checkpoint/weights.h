@@ -36,8 +36,11 @@ struct tt_weights {
     uint64_t *digest;                         /* and their digest */
 };
 
-/** As stored: every tensor of group model. */
-void tt_weights_stored(struct tt_source *source, struct tt_weights *ret_weights);
+/** As stored: every tensor of a group, sorted by name. */
+void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struct tt_weights *ret_weights);
+
+/** The digest of the whole of a weight, if the manifest has one and it is stored as it is; else false. */
+bool tt_weights_digest(const struct tt_weights *weights, const struct tt_weight *weight, uint64_t *ret_digest);
 
 /** In Hugging Face's names: the source has titan's. TT_EDATA names a parameter that is missing or has another shape. */
 int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model,
