@@ -69,10 +69,22 @@ bool tt_weights_digest(const struct tt_weights *weights, const struct tt_weight 
     return true;
 }
 
+/* The published gpt2 files are of the model without its head: their names lack the prefix. */
+static const struct tt_manifest_tensor *find_tensor(const struct tt_weights *w, const char *name)
+{
+    const struct tt_manifest *manifest = &w->source->manifest;
+    const struct tt_manifest_tensor *found = tt_manifest_find(manifest, TT_GROUP_MODEL, name);
+    const char *prefix = w->model->row->hf_prefix;
+
+    if (!found && prefix && strncmp(name, prefix, strlen(prefix)) == 0)
+        found = tt_manifest_find(manifest, TT_GROUP_MODEL, name + strlen(prefix));
+    return found;
+}
+
 /* Finds the tensor `name`, which holds a parameter, and checks its shape. */
 static int find(struct tt_weights *w, const struct tt_param *param, const char *name, int ndim, const int64_t *shape)
 {
-    const struct tt_manifest_tensor *t = tt_manifest_find(&w->source->manifest, TT_GROUP_MODEL, name);
+    const struct tt_manifest_tensor *t = find_tensor(w, name);
     struct tt_box wanted = tt_box_whole(ndim, shape), found;
     char a[128], b[128];
 
@@ -91,18 +103,37 @@ static int find(struct tt_weights *w, const struct tt_param *param, const char *
     return 0;
 }
 
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+/* Constants that older files carry: derived from the configuration, or the causal mask. */
+static bool is_derived(const char *name)
+{
+    static const char *const ends[] = {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_with(name, ends[i]))
+            return true;
+    return false;
+}
+
 static bool is_known(const struct tt_model *model, const char *name)
 {
-    static const char rotary[] = "rotary_emb.inv_freq"; /* derived from the configuration */
-    size_t size = strlen(name);
+    const char *prefix = model->row->hf_prefix ? model->row->hf_prefix : "";
+    size_t skip = strlen(prefix);
 
-    if (size >= sizeof rotary - 1 && strcmp(name + size - (sizeof rotary - 1), rotary) == 0)
+    if (is_derived(name) || (model->dims.tied == 1 && strcmp(name, "lm_head.weight") == 0))
         return true;
-    if (model->dims.tied == 1 && strcmp(name, "lm_head.weight") == 0)
-        return true;
-    for (int p = 0; p < model->n_params; p++)
-        if (strcmp(model->params[p].hf_name, name) == 0)
+    for (int p = 0; p < model->n_params; p++) {
+        const char *known = model->params[p].hf_name;
+
+        if (strcmp(known, name) == 0 || (strncmp(known, prefix, skip) == 0 && strcmp(known + skip, name) == 0))
             return true;
+    }
     return false;
 }
 
