@@ -4,38 +4,33 @@
  */
 #include "checkpoint/digest.h"
 
-#include "core/base/hash.h"
-
-static inline uint64_t mix(uint64_t index, uint64_t bits)
-{
-    return tt_mix64(tt_mix64(index + 0x9e3779b97f4a7c15u) ^ bits);
-}
-
-#define SUM(type)                                          \
-    do {                                                   \
-        const type *element = data;                        \
-        for (int64_t i = 0; i < n; i++)                    \
-            sum += mix((uint64_t)(first + i), element[i]); \
+/* Multiplying by an index is adding once per element. */
+#define SUM(type)                                                 \
+    do {                                                          \
+        const type *element = data;                               \
+        for (int64_t i = 0; i < n; i++, key += step) {            \
+            uint64_t z = key ^ element[i] * UINT64_C(0x85ebca77); \
+            sum += (z & 0xffffffffu) * (z >> 32) + z;             \
+        }                                                         \
     } while (0)
 
 uint64_t tt_digest_part(enum tt_dtype dtype, const void *data, int64_t first, int64_t n)
 {
-    uint64_t sum = 0;
+    static const uint64_t step = 0x9e3779b97f4a7c15u;
+    size_t size = tt_dtype_size(dtype);
+    uint64_t sum = 0, key;
 
-    switch (tt_dtype_size(dtype)) {
-    case 8:
-        SUM(uint64_t);
-        break;
-    case 4:
-        SUM(uint32_t);
-        break;
-    case 2:
-        SUM(uint16_t);
-        break;
-    default:
-        SUM(uint8_t);
-        break;
+    if (size == 8) {
+        first *= 2;
+        n *= 2;
     }
+    key = (uint64_t)first * step;
+    if (size >= 4)
+        SUM(uint32_t);
+    else if (size == 2)
+        SUM(uint16_t);
+    else
+        SUM(uint8_t);
     return sum;
 }
 
@@ -71,6 +66,27 @@ uint64_t tt_digest_box(enum tt_dtype dtype, const int64_t *shape, const struct t
         done += part;
     }
     return sum;
+}
+
+/* A float is not finite when all bits of its exponent are set. */
+#define COUNT(type, exponent)                                           \
+    do {                                                                \
+        const type *element = data;                                     \
+        for (int64_t i = 0; i < n; i++)                                 \
+            count += ((uint32_t)element[i] & (exponent)) == (exponent); \
+    } while (0)
+
+int64_t tt_digest_nonfinite(enum tt_dtype dtype, const void *data, int64_t n)
+{
+    int64_t count = 0;
+
+    if (dtype == TT_F32)
+        COUNT(uint32_t, 0x7f800000u);
+    else if (dtype == TT_BF16)
+        COUNT(uint16_t, 0x7f80u);
+    else if (dtype == TT_F16)
+        COUNT(uint16_t, 0x7c00u);
+    return count;
 }
 
 /* a * b modulo the Castagnoli polynomial; bit 31 is x^0, as in the checksum itself. */
