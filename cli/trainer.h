@@ -156,6 +156,14 @@ int tt_trainer_save_end(struct tt_trainer *trainer) TT_MUST_CHECK;
  */
 int tt_trainer_save_drain(struct tt_trainer *trainer, int code) TT_MUST_CHECK;
 
+/* trainer_export.c */
+
+/**
+ * Writes the step that was just saved as a Hugging Face folder too, step-N/hf: rank 0 streams it out of the committed step
+ * and publishes it by a rename, the others wait. Collective.
+ */
+int tt_trainer_export(struct tt_trainer *trainer) TT_MUST_CHECK;
+
 /* trainer_sync.c */
 
 /**
