@@ -14,5 +14,7 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     .name = "avx2",
 #endif
     SLOT(add),
+    SLOT(attention_fwd),
+    SLOT(attention_bwd),
     SLOT(exp),
 };
