@@ -16,5 +16,7 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(add),
     SLOT(attention_fwd),
     SLOT(attention_bwd),
+    SLOT(cross_entropy),
+    SLOT(cross_entropy_grad),
     SLOT(exp),
 };
