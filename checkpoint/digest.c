@@ -5,13 +5,13 @@
 #include "checkpoint/digest.h"
 
 /* Multiplying by an index is adding once per element. */
-#define SUM(type)                                            \
-    do {                                                     \
-        const type *element = data;                          \
-        for (int64_t i = 0; i < n; i++, key += step) {       \
+#define SUM(type)                                                 \
+    do {                                                          \
+        const type *element = data;                               \
+        for (int64_t i = 0; i < n; i++, key += step) {            \
             uint64_t z = key ^ element[i] * UINT64_C(0x85ebca77); \
-            sum += (z & 0xffffffffu) * (z >> 32) + z;        \
-        }                                                    \
+            sum += (z & 0xffffffffu) * (z >> 32) + z;             \
+        }                                                         \
     } while (0)
 
 uint64_t tt_digest_part(enum tt_dtype dtype, const void *data, int64_t first, int64_t n)
@@ -34,11 +34,45 @@ uint64_t tt_digest_part(enum tt_dtype dtype, const void *data, int64_t first, in
     return sum;
 }
 
+/* The index, in the whole tensor, of element `at` of the packed box. */
+static int64_t index_in_tensor(const int64_t *shape, const struct tt_box *box, int64_t at)
+{
+    int64_t index = 0, stride = 1;
+
+    for (int d = box->ndim - 1; d >= 0; d--) {
+        index += (box->offset[d] + at % box->shape[d]) * stride;
+        at /= box->shape[d];
+        stride *= shape[d];
+    }
+    return index;
+}
+
+uint64_t tt_digest_box(enum tt_dtype dtype, const int64_t *shape, const struct tt_box *box, int64_t at, int64_t n,
+                       const void *data)
+{
+    int64_t run = 1, done = 0; /* elements of the box that are neighbours in the tensor too */
+    uint64_t sum = 0;
+
+    for (int d = box->ndim - 1; d >= 0; d--) {
+        run *= box->shape[d];
+        if (box->shape[d] != shape[d])
+            break;
+    }
+    while (done < n) {
+        int64_t left = run - (at + done) % run, part = left < n - done ? left : n - done;
+
+        sum += tt_digest_part(dtype, (const char *)data + (size_t)done * tt_dtype_size(dtype),
+                              index_in_tensor(shape, box, at + done), part);
+        done += part;
+    }
+    return sum;
+}
+
 /* A float is not finite when all bits of its exponent are set. */
-#define COUNT(type, exponent)                                       \
-    do {                                                            \
-        const type *element = data;                                 \
-        for (int64_t i = 0; i < n; i++)                             \
+#define COUNT(type, exponent)                                           \
+    do {                                                                \
+        const type *element = data;                                     \
+        for (int64_t i = 0; i < n; i++)                                 \
             count += ((uint32_t)element[i] & (exponent)) == (exponent); \
     } while (0)
 

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "checkpoint/box.h"
 #include "core/graph/dtype.h"
 
 /**
@@ -23,6 +24,13 @@
  * The digests of a tensor's parts add up to the tensor's.
  */
 uint64_t tt_digest_part(enum tt_dtype dtype, const void *data, int64_t first, int64_t n);
+
+/**
+ * The digest of part of a box of a tensor of that shape: n packed elements, the first of which is element `at` of the
+ * packed box. The same sum, whatever boxes the tensor was cut into.
+ */
+uint64_t tt_digest_box(enum tt_dtype dtype, const int64_t *shape, const struct tt_box *box, int64_t at, int64_t n,
+                       const void *data);
 
 /** How many of n packed F32, BF16 or F16 elements are NaN or infinite; 0 for other types. */
 int64_t tt_digest_nonfinite(enum tt_dtype dtype, const void *data, int64_t n);

@@ -52,7 +52,8 @@ static void make_view(struct tt_trainer *t)
         v->names[2 * (size_t)p + 1] = tt_format("state.%s.exp_avg_sq", param->name);
         v->state.model[p] = chunk_of(t->engine, param, p, param->name, state->param);
         v->state.optim[2 * (size_t)p] = chunk_of(t->engine, param, p, v->names[2 * (size_t)p], state->exp_avg);
-        v->state.optim[2 * (size_t)p + 1] = chunk_of(t->engine, param, p, v->names[2 * (size_t)p + 1], state->exp_avg_sq);
+        v->state.optim[2 * (size_t)p + 1] =
+            chunk_of(t->engine, param, p, v->names[2 * (size_t)p + 1], state->exp_avg_sq);
     }
 }
 

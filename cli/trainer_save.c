@@ -10,6 +10,7 @@
 #include "cli/trainer.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/models/model_json.h"
 
 /* --- where the run stands --- */
 
@@ -47,32 +48,11 @@ static json_t *describe(const struct tt_trainer *t)
 
 /* --- what travels along --- */
 
-static char *model_config_text(const struct tt_trainer *t)
-{
-    const struct tt_model_dims *d = &t->model->dims;
-    json_t *o =
-        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:b}", "name", t->model->row->name, "flavor",
-                  t->model->flavor, "dim", (json_int_t)d->dim, "n_layers", (json_int_t)d->n_layers, "n_heads",
-                  (json_int_t)d->n_heads, "n_kv_heads", (json_int_t)d->n_kv_heads, "head_dim", (json_int_t)d->head_dim,
-                  "ffn_dim", (json_int_t)d->ffn_dim, "vocab_size", (json_int_t)d->vocab_size, "norm_eps",
-                  (double)d->norm_eps, "rope_theta", d->rope.theta, "tie_embeddings", d->tied == 1);
-    char *text;
-
-    if (d->rope.factor > 0.0)
-        (void)json_object_set_new(o, "rope_scaling",
-                                  json_pack("{s:f, s:f, s:f, s:f}", "factor", d->rope.factor, "low_freq_factor",
-                                            d->rope.low_freq_factor, "high_freq_factor", d->rope.high_freq_factor,
-                                            "original_max", d->rope.original_max));
-    text = tt_json_text(o);
-    json_decref(o);
-    return text;
-}
-
 static void list_assets(struct tt_trainer *t)
 {
     struct tt_trainer_assets *a = &t->assets;
 
-    a->model_config = model_config_text(t);
+    a->model_config = tt_model_json_text(t->model);
     a->asset[a->n++] = (struct tt_ckpt_asset){"model.json", a->model_config, strlen(a->model_config)};
     if (t->data.tokenizer) {
         struct tt_tokenizer_files files = tt_tokenizer_files(t->data.tokenizer);
@@ -203,7 +183,9 @@ int tt_trainer_save(struct tt_trainer *t, bool last, bool stop)
         if (rc == 0)
             report(t, &saved, false);
     }
-    rc = settle(t, rc, t->at.step, last || stop);
+    TT_TRY(settle(t, rc, t->at.step, last || stop));
+    if (last && cfg->checkpoint.last_save_in_hf)
+        rc = tt_trainer_export(t);
 out:
     json_decref(save.meta);
     return rc;

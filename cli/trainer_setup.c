@@ -11,7 +11,6 @@
 
 #include <unistd.h>
 
-#include "cli/engine_options.h"
 #include "cli/peak.h"
 #include "cli/run_folder.h"
 #include "cli/trainer.h"
@@ -56,10 +55,11 @@ static int check_memory(const struct tt_trainer *t)
     tt_text_bytes(need, sizeof need, (double)total);
     tt_text_bytes(limit, sizeof limit, (double)t->memory_limit);
     if (t->memory.total <= t->memory_limit)
-        return tt_fail(TT_EFIT,
-                       "a rank needs %s with the staging copy of checkpoints, parallelism.memory_limit allows %s\nhelp: "
-                       "use checkpoint.async_mode=disabled, which needs %s",
-                       need, limit, tt_text_bytes(meta, sizeof meta, (double)t->memory.total));
+        return tt_fail(
+            TT_EFIT,
+            "a rank needs %s with the staging copy of checkpoints, parallelism.memory_limit allows %s\nhelp: "
+            "use checkpoint.async_mode=disabled, which needs %s",
+            need, limit, tt_text_bytes(meta, sizeof meta, (double)t->memory.total));
     return tt_fail(TT_EFIT,
                    "a rank needs %s, parallelism.memory_limit allows %s\nhelp: use more ranks, a smaller "
                    "training.local_batch_size or training.seq_len, or fsdp_reshard_after_forward=always",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * kernelcheck [--bench] [--seed=N] [kernel]
+ * kernelcheck --has=VARIANT      exit 0 if this processor runs it
  *
  * Runs the cases of the check_*.c files over all variants of kernels that this processor runs, the reference included
  * (its guards count too). Prints a line for each kernel and variant: the number of values compared, the largest error
@@ -187,10 +188,8 @@ static const struct {
     const struct check_case *cases;
     const int *n;
 } groups[] = {
-    {math_cases, &n_math_cases},
-    {elementwise_cases, &n_elementwise_cases},
-    {row_cases, &n_row_cases},
-    {attention_cases, &n_attention_cases},
+    {math_cases, &n_math_cases}, {elementwise_cases, &n_elementwise_cases}, {gpt_cases, &n_gpt_cases},
+    {row_cases, &n_row_cases},   {attention_cases, &n_attention_cases},
 };
 
 /* Returns whether the case held. */
@@ -235,6 +234,15 @@ static bool all_covered(void)
     return all;
 }
 
+static bool has(const char *variant)
+{
+    for (int v = 0; tt_kernels_variant(v); v++) {
+        if (strcmp(tt_kernels_variant(v)->name, variant) == 0)
+            return true;
+    }
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     const char *only = NULL;
@@ -246,6 +254,8 @@ int main(int argc, char **argv)
             bench = true;
         } else if (strncmp(argv[i], "--seed=", 7) == 0) {
             seed = strtoull(argv[i] + 7, NULL, 10);
+        } else if (strncmp(argv[i], "--has=", 6) == 0) {
+            return has(argv[i] + 6) ? 0 : 1;
         } else {
             only = argv[i];
         }
