@@ -56,7 +56,7 @@ if rope:
     scaling = {key: value for key, value in rope.items() if key != "rope_theta"}
     assert (after["rope_scaling"] or {"rope_type": "default"}) == scaling, after
 for key, value in before.items():
-    assert key in after and after[key] == value, (key, value, after.get(key))
+    assert key in after and (after[key] == value or value is None), (key, value, after.get(key))
 assert after["torch_dtype"] == "float32"
 assert json.load(open("exported/generation_config.json")) == json.load(open("hf/generation_config.json"))
 EOF2
@@ -194,6 +194,11 @@ before, wanted = load(sys.argv[1] + "/model.safetensors"), load(sys.argv[1] + "/
 got = load("exported/model.safetensors")
 assert got.keys() == wanted.keys(), got.keys() ^ wanted.keys()
 for name in wanted:
+    if name.endswith("c_attn.bias"):
+        # softmax does not see the bias of the keys: its gradient is rounding, which AdamW blows up to full steps
+        third = len(wanted[name]) // 3
+        for tensors in (before, wanted, got):
+            del tensors[name][third : 2 * third]
     moved = math.sqrt(sum((w - b) ** 2 for w, b in zip(wanted[name], before[name])))
     wrong = math.sqrt(sum((g - w) ** 2 for g, w in zip(got[name], wanted[name])))
     assert moved > 0.0 and wrong <= 1e-3 * moved, (name, wrong / moved)
