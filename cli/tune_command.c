@@ -12,6 +12,7 @@
 #include "cli/tune.h"
 #include "core/base/mem.h"
 #include "core/graph/graph.h"
+#include "core/ops/kernels.h"
 #include "parallel/comm_mpi.h"
 #include "parallel/comm_self.h"
 
@@ -147,6 +148,7 @@ static void print_table(const struct tt_tune *t)
                      r->same_bits ? "yes" : "no", i == t->best ? "  <- fastest" : "");
     }
     (void)printf("\nmedian of %d steps on %d ranks; predicted for %s\n", t->steps * t->rounds, t->ranks, t->machine);
+    (void)printf("same bits: losses and gradient norms of the first combination with the same gradient_sync\n");
     if (t->best == TT_NONE) {
         (void)printf("nothing fits\n");
         return;
@@ -244,6 +246,8 @@ int tt_command_tune(int argc, char **argv)
         tt_args_free(args);
         return code;
     }
+    if (rc == 0)
+        rc = tt_kernels_check();
     if (tt_comm_mpi_launched()) {
         int args_rc = rc;
 
