@@ -19,9 +19,13 @@
  *                       o = softmax(q k^T / sqrt(E)) v with causal mask, lse = log of the row's sum of exp. Pointers
  *                       to the sequence's first row and the head's first column; row strides: q, o heads * E, k, v
  *                       kv_heads * E, lse heads
+ *   attention_row       one row of all query heads of one key/value head, which sees rows 0..keys-1 of k and v: o as
+ *                       above, without mask and lse. q and o: E floats a head, heads one after the other; row stride of
+ *                       k and v: kv_heads * E. seq_len is not read
  *   attention_bwd       one key/value head of one sequence with all query heads that share it
  *   cross_entropy       loss[r] = logsumexp(logits[r]) - logits[r][labels[r]], 0 where the label is TT_LABEL_IGNORED
  *   cross_entropy_grad  also turns the logits into scale * (softmax - one_hot), rows of ignored labels into 0
+ *   gemv                y[r] = the dot product of row r of w (rows, width) with x
  *   rmsnorm_fwd         rstd = 1 / sqrt(mean(x^2) + eps) of each row, y = x rstd w; y may be x. |x| below 1e18 / width
  *   rmsnorm_bwd         dx = [acc +] gradient, dw = the sum over these rows of dy x rstd; acc NULL, dx or other memory
  *   rope                rotates the pairs of every head by the angle of the row's position (row % seq_len)
@@ -58,6 +62,9 @@ struct tt_rope_shape {
 /** Floats of scratch that attention_fwd and attention_bwd need. */
 int64_t tt_attention_fwd_scratch(int64_t seq_len);
 int64_t tt_attention_bwd_scratch(int64_t seq_len);
+
+/** Floats of scratch of attention_row with up to `keys` keys. */
+int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys);
 
 struct tt_kernels {
     const char *name;
