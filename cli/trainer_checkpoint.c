@@ -16,6 +16,7 @@
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/models/model_json.h"
 
 /* --- the state as the checkpoint sees it --- */
 
@@ -111,33 +112,12 @@ static json_t *describe(const struct tt_trainer *t)
 
 /* --- saving --- */
 
-static char *model_config_text(const struct tt_trainer *t)
-{
-    const struct tt_model_dims *d = &t->model->dims;
-    json_t *o =
-        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:b}", "name", t->model->row->name, "flavor",
-                  t->model->flavor, "dim", (json_int_t)d->dim, "n_layers", (json_int_t)d->n_layers, "n_heads",
-                  (json_int_t)d->n_heads, "n_kv_heads", (json_int_t)d->n_kv_heads, "head_dim", (json_int_t)d->head_dim,
-                  "ffn_dim", (json_int_t)d->ffn_dim, "vocab_size", (json_int_t)d->vocab_size, "norm_eps",
-                  (double)d->norm_eps, "rope_theta", d->rope.theta, "tie_embeddings", d->tied == 1);
-    char *text;
-
-    if (d->rope.factor > 0.0)
-        (void)json_object_set_new(o, "rope_scaling",
-                                  json_pack("{s:f, s:f, s:f, s:f}", "factor", d->rope.factor, "low_freq_factor",
-                                            d->rope.low_freq_factor, "high_freq_factor", d->rope.high_freq_factor,
-                                            "original_max", d->rope.original_max));
-    text = tt_json_text(o);
-    json_decref(o);
-    return text;
-}
-
 int tt_trainer_save(struct tt_trainer *t, bool last)
 {
     bool model_only = last && t->cfg->checkpoint.last_save_model_only;
     struct view v = view_of(t, !model_only);
     struct tt_ckpt_asset assets[3];
-    char *model_config = model_config_text(t);
+    char *model_config = tt_model_json_text(t->model);
     json_t *meta = describe(t);
     struct tt_ckpt_save save = {.state = &v.state,
                                 .meta = meta,

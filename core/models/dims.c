@@ -33,6 +33,7 @@ void tt_model_dims_override(struct tt_model_dims *dims, const struct tt_model_di
     override_int(&dims->vocab_size, with->vocab_size);
     if (with->norm_eps != 0.0F)
         dims->norm_eps = with->norm_eps;
+    override_int(&dims->max_positions, with->max_positions);
     override_real(&dims->rope.theta, with->rope.theta);
     override_real(&dims->rope.factor, with->rope.factor);
     override_real(&dims->rope.low_freq_factor, with->rope.low_freq_factor);
@@ -106,12 +107,13 @@ int tt_model_dims_settle(struct tt_model_dims *d)
                        "or model.dim %lld / model.n_heads %lld",
                        (long long)d->head_dim, (long long)d->dim, (long long)d->n_heads);
     }
+    TT_TRY(check_range("max_position_embeddings", d->max_positions, 0, INT32_MAX));
     TT_TRY(check_range("n_heads * head_dim", d->n_heads * d->head_dim, 1, MAX_DIM));
     if (!(d->norm_eps > 0.0F) || !isfinite(d->norm_eps))
         return tt_fail(TT_EUSAGE, "model.norm_eps is %g; it must be positive", (double)d->norm_eps);
     TT_TRY(check_rope(&d->rope));
     if (d->rope.factor == 1.0)
-        d->rope.factor = 0.0;
+        d->rope = (struct tt_rope){.theta = d->rope.theta};
 out:
     return rc;
 }

@@ -16,7 +16,8 @@
     {.theta = 500000.0, .factor = 8.0, .low_freq_factor = 1.0, .high_freq_factor = 4.0, .original_max = 8192.0}
 #define FLAVOR(text, d, l, h, k, f, v, t)                                                                              \
     {.name = (text), .dims = {.dim = (d), .n_layers = (l), .n_heads = (h), .n_kv_heads = (k), .ffn_dim = (f),          \
-                              .vocab_size = (v), .norm_eps = 1e-5F, .rope = LLAMA_3_1_ROPE, .tied = (t)}}
+                              .vocab_size = (v), .norm_eps = 1e-5F, .rope = LLAMA_3_1_ROPE,                         \
+                              .max_positions = 131072, .tied = (t)}}
 
 /* head_dim 0: dim / heads; kv 0: as many as heads. Both follow an override of what they come from. */
 static const struct tt_flavor flavors[] = {
@@ -52,11 +53,21 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
     TT_TRY(tt_hf_real(config, "rms_norm_eps", 1e-6, where, &eps));
     TT_TRY(tt_hf_bool(config, "tie_word_embeddings", false, where, &tied));
     TT_TRY(tt_hf_rope(config, 10000.0, where, &d.rope));
+    TT_TRY(tt_hf_int(config, "max_position_embeddings", 0, where, &d.max_positions));
     d.norm_eps = (float)eps;
     d.tied = tied;
     *ret_dims = d;
 out:
     return rc;
+}
+
+static void *write_hf_config(const struct tt_model *model)
+{
+    json_t *config = tt_hf_config_new(model, "LlamaForCausalLM");
+
+    tt_hf_config_decoder(config, model);
+    (void)json_object_set_new(config, "mlp_bias", json_false());
+    return config;
 }
 
 /* Room for all parameters is made beforehand; this returns the next one, with its names in block `block`. */
@@ -189,6 +200,7 @@ const struct tt_model_row tt_model_llama3 = {
     .n_flavors = (int)(sizeof flavors / sizeof *flavors),
     .hf_model_type = "llama",
     .read_hf_config = read_hf_config,
+    .write_hf_config = write_hf_config,
     .add_params = add_params,
     .build = build,
 };

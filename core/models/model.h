@@ -18,8 +18,9 @@
 struct tt_model_dims {
     int64_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab_size;
     float norm_eps;
-    struct tt_rope rope; /* factor 0: no scaling */
-    int tied;            /* output shares tok_embeddings: 0, 1, or -1 in overrides */
+    struct tt_rope rope;   /* factor 0: no scaling */
+    int64_t max_positions; /* max_position_embeddings of config.json; 0: not known */
+    int tied;              /* output shares tok_embeddings: 0, 1, or -1 in overrides */
 };
 
 /* How a parameter begins; a row that forgets to say is found out (parallel/init.h). */
@@ -66,6 +67,11 @@ struct tt_model_row {
     const char *hf_model_type; /* config.json's model_type */
     /* Reads the dims from a parsed config.json (json_t *). */
     int (*read_hf_config)(const void *json, const char *where, struct tt_model_dims *ret_dims);
+    /*
+     * The reverse: a new config.json (json_t *, the caller's) with which transformers 4 and 5 load the exported weights.
+     * torch_dtype is float32, bos_token_id and eos_token_id are null: who exports knows the dtype and the tokenizer.
+     */
+    void *(*write_hf_config)(const struct tt_model *model);
     void (*add_params)(struct tt_model *model);
     /* The forward of one microbatch of B sequences of T tokens, up to graph->token_loss. */
     void (*build)(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph);
@@ -87,6 +93,13 @@ extern const int tt_model_n_rows;
 int tt_model_new(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
                  struct tt_model **ret_model) TT_MUST_CHECK;
 void tt_model_free(struct tt_model *model);
+
+/** The same with all dims given (flavor is a name only): the model of a checkpoint. */
+int tt_model_from_dims(const char *name, const char *flavor, const struct tt_model_dims *dims,
+                       struct tt_model **ret_model) TT_MUST_CHECK;
+
+/** The model of a Hugging Face folder, by the model_type of its config.json; TT_EDATA lists the known ones. */
+int tt_model_from_hf(const char *folder, struct tt_model **ret_model) TT_MUST_CHECK;
 
 /** All parameters, and those that torchtitan's flops formula counts (without the embedding unless tied). */
 int64_t tt_model_n_elements(const struct tt_model *model);

@@ -7,12 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <unistd.h>
+
 #include <cmocka.h>
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/models/model.h"
+#include "core/models/model_json.h"
 
 static const struct tt_model_dims no_overrides = {.tied = -1};
 
@@ -359,7 +363,7 @@ static void hf_config_of_transformers_5(void **state)
 }
 
 /* A model from this config.json, in a folder that is removed afterwards. */
-static int model_of_json(const char *json, struct tt_model **ret_model)
+static int model_of_json(const char *name, const char *json, struct tt_model **ret_model)
 {
     char folder[] = "/tmp/titan-test-XXXXXX", *path;
     int rc;
@@ -367,7 +371,7 @@ static int model_of_json(const char *json, struct tt_model **ret_model)
     assert_non_null(mkdtemp(folder));
     path = tt_format("%s/config.json", folder);
     assert_int_equal(tt_file_replace(path, json, strlen(json)), 0);
-    rc = tt_model_new("llama3", "hf", NULL, folder, ret_model);
+    rc = tt_model_new(name, "hf", NULL, folder, ret_model);
     assert_int_equal(tt_folder_remove(folder), 0);
     tt_free(path);
     return rc;
@@ -382,11 +386,13 @@ static void hf_config_of_transformers_4(void **state)
     struct tt_model *model = NULL;
 
     (void)state;
-    assert_int_equal(model_of_json(LLAMA_CONFIG "}", &model), 0); /* what is absent has Hugging Face's defaults */
+    assert_int_equal(model_of_json("llama3", LLAMA_CONFIG "}", &model),
+                     0); /* what is absent has Hugging Face's defaults */
     assert_true(model->dims.n_kv_heads == 4 && model->dims.head_dim == 16 && model->dims.rope.theta == 10000.0);
     assert_true(model->dims.norm_eps == 1e-6F && model->dims.tied == 0 && model->dims.rope.factor == 0.0);
     tt_model_free(model);
-    assert_int_equal(model_of_json(LLAMA_CONFIG ",\"rope_theta\":500000,\"rope_scaling\":{\"rope_type\":\"llama3\","
+    assert_int_equal(model_of_json("llama3",
+                                   LLAMA_CONFIG ",\"rope_theta\":500000,\"rope_scaling\":{\"rope_type\":\"llama3\","
                                                 "\"factor\":32.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
                                                 "\"original_max_position_embeddings\":8192},\"head_dim\":32}",
                                    &model),
@@ -395,7 +401,8 @@ static void hf_config_of_transformers_4(void **state)
     assert_true(model->dims.rope.original_max == 8192.0 && model->dims.head_dim == 32);
     tt_model_free(model);
     assert_int_equal(
-        model_of_json(LLAMA_CONFIG
+        model_of_json("llama3",
+                      LLAMA_CONFIG
                       ",\"rope_scaling\":null,\"head_dim\":null,\"hidden_act\":\"silu\",\"mlp_bias\":false,"
                       "\"sliding_window\":4096,\"use_sliding_window\":false,"
                       "\"layer_types\":[\"full_attention\"]}",
@@ -434,10 +441,117 @@ static void hf_configs_that_titan_cannot_build_are_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        assert_fails(model_of_json(wanted[i].json, &model), TT_EDATA, wanted[i].message);
-    assert_fails(model_of_json(LLAMA_CONFIG ",\"num_key_value_heads\":3}", &model), TT_EUSAGE, "n_kv_heads 3");
+        assert_fails(model_of_json("llama3", wanted[i].json, &model), TT_EDATA, wanted[i].message);
+    assert_fails(model_of_json("llama3", LLAMA_CONFIG ",\"num_key_value_heads\":3}", &model), TT_EUSAGE,
+                 "n_kv_heads 3");
     assert_fails(tt_model_new("llama3", "hf", NULL, NULL, &model), TT_EUSAGE, "set model.hf_assets_path");
     assert_fails(tt_model_new("llama3", "hf", NULL, "/nonexistent", &model), TT_EDATA, "/nonexistent/config.json");
+    assert_null(model);
+}
+
+static bool dims_equal(const struct tt_model_dims *a, const struct tt_model_dims *b)
+{
+    return a->dim == b->dim && a->n_layers == b->n_layers && a->n_heads == b->n_heads &&
+           a->n_kv_heads == b->n_kv_heads && a->head_dim == b->head_dim && a->ffn_dim == b->ffn_dim &&
+           a->vocab_size == b->vocab_size && a->norm_eps == b->norm_eps && a->tied == b->tied &&
+           a->max_positions == b->max_positions && memcmp(&a->rope, &b->rope, sizeof a->rope) == 0;
+}
+
+/* Writes the model's config.json and reads it back. */
+static void check_hf_config(const struct tt_model *model)
+{
+    json_t *config = model->row->write_hf_config(model);
+    char *text = tt_json_text(config);
+    struct tt_model *back = NULL;
+
+    if (model_of_json(model->row->name, text, &back) < 0)
+        fail_msg("%s", tt_error_message());
+    if (!dims_equal(&model->dims, &back->dims))
+        fail_msg("%s %s: other dims after %s", model->row->name, model->flavor, text);
+    json_decref(config);
+    tt_free(text);
+    tt_model_free(back);
+}
+
+static void hf_configs_are_written_and_read_back(void **state)
+{
+    const struct tt_model_dims odd = {.norm_eps = 3e-7F, .rope = {.theta = 12345.5, .factor = 1.0}, .tied = 1};
+    struct tt_model *model = NULL;
+
+    (void)state;
+    for (int r = 0; r < tt_model_n_rows; r++) {
+        for (int f = 0; f < tt_model_rows[r]->n_flavors; f++) {
+            const char *name = tt_model_rows[r]->name, *flavor = tt_model_rows[r]->flavors[f].name;
+
+            assert_int_equal(tt_model_new(name, flavor, NULL, NULL, &model), 0);
+            check_hf_config(model);
+            tt_model_free(model);
+        }
+    }
+    model = make("debugmodel", &odd);
+    check_hf_config(model);
+    tt_model_free(model);
+}
+
+static void hf_configs_say_what_transformers_asks(void **state)
+{
+    struct tt_model *model = make("1B", NULL);
+    json_t *config = model->row->write_hf_config(model);
+    char *text = tt_json_text(config);
+
+    (void)state;
+    assert_non_null(strstr(text, "\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\""));
+    assert_non_null(strstr(text, "\"torch_dtype\":\"float32\""));
+    assert_non_null(strstr(text, "\"tie_word_embeddings\":true,\"bos_token_id\":null,\"eos_token_id\":null"));
+    assert_non_null(strstr(text, "\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\""));
+    assert_true(json_real_value(json_object_get(config, "rms_norm_eps")) == 1e-5);
+    json_decref(config);
+    tt_free(text);
+    tt_model_free(model);
+}
+
+/* Every flavor, and one with sizes of its own, is the same model after model.json. */
+static void check_model_json(const struct tt_model *model)
+{
+    char path[] = "/tmp/titan-test-XXXXXX", *text = tt_model_json_text(model), *again;
+    struct tt_model *back = NULL;
+    int fd = mkstemp(path);
+
+    assert_true(fd >= 0);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(tt_file_replace(path, text, strlen(text)), 0);
+    if (tt_model_json_load(path, &back) < 0)
+        fail_msg("%s", tt_error_message());
+    again = tt_model_json_text(back);
+    assert_string_equal(text, again);
+    assert_int_equal(back->n_params, model->n_params);
+    assert_true(tt_model_n_elements(back) == tt_model_n_elements(model));
+    assert_int_equal(unlink(path), 0);
+    tt_free(text);
+    tt_free(again);
+    tt_model_free(back);
+}
+
+static void a_checkpoint_says_which_model_it_is(void **state)
+{
+    const struct tt_model_dims odd = {
+        .dim = 96, .n_heads = 6, .n_kv_heads = 2, .head_dim = 10, .norm_eps = 3e-7F, .rope = {.theta = 1e4}, .tied = 1};
+    struct tt_model *model = NULL;
+
+    (void)state;
+    for (int r = 0; r < tt_model_n_rows; r++) {
+        for (int f = 0; f < tt_model_rows[r]->n_flavors; f++) {
+            assert_int_equal(
+                tt_model_new(tt_model_rows[r]->name, tt_model_rows[r]->flavors[f].name, NULL, NULL, &model), 0);
+            check_model_json(model);
+            tt_model_free(model);
+        }
+    }
+    model = make("debugmodel", &odd);
+    check_model_json(model);
+    tt_model_free(model);
+    model = NULL;
+    assert_fails(tt_model_json_load("/nonexistent/model.json", &model), TT_EDATA, "/nonexistent/model.json");
     assert_null(model);
 }
 
@@ -509,6 +623,9 @@ int main(void)
         cmocka_unit_test(hf_config_of_transformers_5),
         cmocka_unit_test(hf_config_of_transformers_4),
         cmocka_unit_test(hf_configs_that_titan_cannot_build_are_refused),
+        cmocka_unit_test(hf_configs_are_written_and_read_back),
+        cmocka_unit_test(hf_configs_say_what_transformers_asks),
+        cmocka_unit_test(a_checkpoint_says_which_model_it_is),
         cmocka_unit_test(rope_table_has_the_published_values),
     };
 
