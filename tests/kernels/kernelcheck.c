@@ -191,6 +191,7 @@ static const struct {
     {elementwise_cases, &n_elementwise_cases},
     {row_cases, &n_row_cases},
     {attention_cases, &n_attention_cases},
+    {decode_cases, &n_decode_cases},
 };
 
 /* Returns whether the case held. */
