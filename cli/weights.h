@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_WEIGHTS_H
+#define TT_CLI_WEIGHTS_H
+
+#include <stdint.h>
+
+#include "core/base/comm.h"
+#include "core/data/tokenizer.h"
+#include "core/models/model.h"
+#include "core/program/executor.h"
+
+/**
+ * Weights that a person names, with the model and the tokenizer that lie beside them: a run or checkpoint folder (its newest
+ * good step), a step, a consolidated folder of titan's, or a folder of Hugging Face's. Nothing else is needed to use them.
+ *
+ *     TT_TRY(tt_weights_open(comm, path, &weights));      what model it is
+ *     TT_TRY(tt_weights_tokenizer(&weights, NULL, &tokenizer));
+ *     TT_TRY(tt_weights_load(comm, &weights, layout, state));
+ *     tt_weights_release(&weights);
+ */
+struct tt_weights {
+    bool is_hf;
+    char *path;   /* the step or folder that was found, or the file */
+    char *assets; /* where model.json or config.json, and tokenizer.json lie */
+    struct tt_model *model;
+    int64_t trained_seq_len; /* of the run that made them; 0: not known */
+};
+
+/**
+ * Finds the weights and reads their model (collective; rank 0 decides which step). TT_EDATA when there is no such folder,
+ * when it is of no known kind, or when what it holds is damaged.
+ */
+int tt_weights_open(struct tt_comm *comm, const char *path, struct tt_weights *ret_weights) TT_MUST_CHECK;
+void tt_weights_release(struct tt_weights *weights);
+
+/**
+ * The tokenizer: from `folder`, or where that is NULL the one beside the weights. Not collective. TT_EDATA when there is
+ * none.
+ */
+int tt_weights_tokenizer(const struct tt_weights *weights, const char *folder,
+                         struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
+
+/** Reads this rank's rows of every parameter into state (collective); checksums are verified where there are any. */
+int tt_weights_load(struct tt_comm *comm, const struct tt_weights *weights, const struct tt_layout *layout,
+                    struct tt_state *state) TT_MUST_CHECK;
+
+#endif
