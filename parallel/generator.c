@@ -172,6 +172,11 @@ int64_t tt_generator_position(const struct tt_generator *g)
     return g->position;
 }
 
+int64_t tt_generator_room(const struct tt_generator *g)
+{
+    return g->options.context - g->position;
+}
+
 void tt_generator_rewind(struct tt_generator *g, int64_t position)
 {
     g->position = position;

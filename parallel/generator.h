@@ -48,8 +48,9 @@ const struct tt_layout *tt_generator_layout(const struct tt_generator *generator
 const struct tt_program *tt_generator_prompt_program(const struct tt_generator *generator);
 const struct tt_program *tt_generator_token_program(const struct tt_generator *generator);
 
-/** Tokens that have been fed; room for more is context - this. */
+/** Tokens that have been fed, and how many more there is room for. */
 int64_t tt_generator_position(const struct tt_generator *generator);
+int64_t tt_generator_room(const struct tt_generator *generator);
 
 /** Forgets all tokens but the first `position`, to go on from there in another way. */
 void tt_generator_rewind(struct tt_generator *generator, int64_t position);
