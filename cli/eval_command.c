@@ -31,8 +31,8 @@ static const struct tt_option options[] = {
 
 /* Options that are another word for a key. */
 static const char *const keys[][2] = {
-    {"dataset", "validation.dataset"},        {"dataset_path", "validation.dataset_path"},
-    {"seq_len", "validation.seq_len"},        {"batch", "validation.local_batch_size"},
+    {"dataset", "validation.dataset"}, {"dataset_path", "validation.dataset_path"},
+    {"seq_len", "validation.seq_len"}, {"batch", "validation.local_batch_size"},
     {"steps", "validation.steps"},
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
@@ -41,9 +41,11 @@ static int help(void)
 {
     struct tt_text text = {0};
 
-    tt_text_add(&text, "usage: titan eval PATH [--dataset NAME] [options] [--section.key=value]...\n\n"
-                       "Loss and perplexity of PATH on a dataset. PATH is a run, a checkpoint folder (newest good step), a\n"
-                       "step, a consolidated folder, or a folder from Hugging Face. Under mpirun the ranks share the work.\n\n");
+    tt_text_add(
+        &text,
+        "usage: titan eval PATH [--dataset NAME] [options] [--section.key=value]...\n\n"
+        "Loss and perplexity of PATH on a dataset. PATH is a run, a checkpoint folder (newest good step), a\n"
+        "step, a consolidated folder, or a folder from Hugging Face. Under mpirun the ranks share the work.\n\n");
     tt_args_help(options, &text);
     (void)fputs(text.text, stdout);
     tt_text_release(&text);
@@ -96,8 +98,9 @@ out:
 static int check_command_line(struct run *r)
 {
     if (r->args->n_words != 1)
-        return tt_fail(TT_EUSAGE, "eval takes one checkpoint or folder, %d were given\nhelp: titan eval PATH --dataset "
-                                  "kjv_validation",
+        return tt_fail(TT_EUSAGE,
+                       "eval takes one checkpoint or folder, %d were given\nhelp: titan eval PATH --dataset "
+                       "kjv_validation",
                        r->args->n_words);
     return load_config(r);
 }
@@ -222,10 +225,9 @@ static int print(const struct run *r, const struct tt_comm *comm)
     }
     o = json_pack("{s:s, s:o, s:s, s:o, s:o, s:I, s:I, s:I, s:i, s:f, s:f}", "path", r->weights.path, "model",
                   json_sprintf("%s/%s", r->weights.model->row->name, r->weights.model->flavor), "dataset",
-                  r->cfg->validation.dataset, "loss", tt_json_number(f->loss), "perplexity",
-                  tt_json_number(perplexity), "tokens", (json_int_t)f->tokens, "samples", (json_int_t)f->samples,
-                  "seq_len", (json_int_t)r->seq_len, "ranks", comm->size, "seconds", f->seconds, "tokens_per_second",
-                  speed);
+                  r->cfg->validation.dataset, "loss", tt_json_number(f->loss), "perplexity", tt_json_number(perplexity),
+                  "tokens", (json_int_t)f->tokens, "samples", (json_int_t)f->samples, "seq_len", (json_int_t)r->seq_len,
+                  "ranks", comm->size, "seconds", f->seconds, "tokens_per_second", speed);
     return tt_cli_print_json(o);
 }
 

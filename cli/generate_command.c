@@ -52,9 +52,10 @@ static int help(void)
 {
     struct tt_text text = {0};
 
-    tt_text_add(&text, "usage: titan generate PATH --prompt TEXT [options]\n\n"
-                       "Continues TEXT and prints what comes, as it comes. PATH is a run, a checkpoint folder (newest good\n"
-                       "step), a step, a consolidated folder, or a folder from Hugging Face.\n\n");
+    tt_text_add(&text,
+                "usage: titan generate PATH --prompt TEXT [options]\n\n"
+                "Continues TEXT and prints what comes, as it comes. PATH is a run, a checkpoint folder (newest good\n"
+                "step), a step, a consolidated folder, or a folder from Hugging Face.\n\n");
     tt_args_help(options, &text);
     (void)fputs(text.text, stdout);
     tt_text_release(&text);
@@ -103,8 +104,9 @@ static int read_settings(const struct tt_args *args, struct settings *s)
         s->sampling.temperature = 1.0;
     TT_TRY(read_real(args, "temperature", 0.0, 1e6, &s->sampling.temperature));
     if (s->samples > 1 && s->sampling.temperature == 0.0)
-        rc = tt_fail(TT_EUSAGE, "generate: --num-samples %" PRId64 " at temperature 0 would be the same text over and "
-                                "over\nhelp: set --temperature, for instance 0.8",
+        rc = tt_fail(TT_EUSAGE,
+                     "generate: --num-samples %" PRId64 " at temperature 0 would be the same text over and "
+                     "over\nhelp: set --temperature, for instance 0.8",
                      s->samples);
     else if (memory && (!tt_text_to_bytes(memory, &s->memory) || s->memory < 1))
         rc = tt_fail(TT_EUSAGE, "generate: --memory '%s' is not a size\nhelp: for instance --memory 8GiB", memory);
@@ -147,13 +149,13 @@ static int check_memory(const struct settings *s, const struct tt_generator *g, 
 
     if (m.total <= s->memory)
         return 0;
-    return tt_fail(TT_EFIT,
-                   "this needs %s (weights %s, cache of %" PRId64 " tokens %s), --memory allows %s\nhelp: ask for fewer "
-                   "tokens with --max-new-tokens or --max-seq-len, or use a smaller model",
-                   tt_text_bytes(total, sizeof total, (double)m.total),
-                   tt_text_bytes(weights, sizeof weights, (double)m.weights), context,
-                   tt_text_bytes(cache, sizeof cache, (double)m.cache),
-                   tt_text_bytes(limit, sizeof limit, (double)s->memory));
+    return tt_fail(
+        TT_EFIT,
+        "this needs %s (weights %s, cache of %" PRId64 " tokens %s), --memory allows %s\nhelp: ask for fewer "
+        "tokens with --max-new-tokens or --max-seq-len, or use a smaller model",
+        tt_text_bytes(total, sizeof total, (double)m.total), tt_text_bytes(weights, sizeof weights, (double)m.weights),
+        context, tt_text_bytes(cache, sizeof cache, (double)m.cache),
+        tt_text_bytes(limit, sizeof limit, (double)s->memory));
 }
 
 /* --- the run --- */
@@ -207,8 +209,7 @@ static json_t *sample_json(const struct run *r, const struct tt_continuation *c)
     const char *text = c->stream.text.text ? c->stream.text.text : "";
     json_t *o = json_object();
 
-    (void)json_object_set_new(o, "text",
-                              r->prompt.tokenizer ? json_stringn(text, c->stream.text.size) : json_null());
+    (void)json_object_set_new(o, "text", r->prompt.tokenizer ? json_stringn(text, c->stream.text.size) : json_null());
     (void)json_object_set_new(o, "tokens", ids_json(&c->tokens));
     (void)json_object_set_new(o, "finish", json_string(tt_finish_name(c->finish)));
     return o;
@@ -310,15 +311,17 @@ static int generate(struct tt_comm *comm, void *arg)
     int rc = 0;
 
     if (comm->size > 1)
-        return tt_fail(TT_EUSAGE, "generate runs as one process, %d were started\nhelp: start it without mpirun; it "
-                                  "uses all cores",
+        return tt_fail(TT_EUSAGE,
+                       "generate runs as one process, %d were started\nhelp: start it without mpirun; it "
+                       "uses all cores",
                        comm->size);
     if (args->n_overrides)
         return tt_fail(TT_EUSAGE, "generate: unknown option '%s'\nhelp: titan generate --help", args->override[0]);
     if (args->n_words != 1)
-        return tt_fail(TT_EUSAGE,
-                       "generate takes one checkpoint or folder, %d were given\nhelp: titan generate PATH --prompt TEXT",
-                       args->n_words);
+        return tt_fail(
+            TT_EUSAGE,
+            "generate takes one checkpoint or folder, %d were given\nhelp: titan generate PATH --prompt TEXT",
+            args->n_words);
     TT_TRY(read_settings(args, &r->settings));
     TT_TRY(prepare(r, comm));
     TT_TRY(make_samples(r));

@@ -46,8 +46,10 @@ static int train(struct tt_comm *comm, void *arg)
 {
     const struct command *command = arg;
     const struct tt_args *args = command->args;
-    struct tt_trainer_options trainer_options = {
-        .json = tt_args_has(args, "json"), .overwrite = tt_args_has(args, "overwrite"), .argc = command->argc, .argv = command->argv};
+    struct tt_trainer_options trainer_options = {.json = tt_args_has(args, "json"),
+                                                 .overwrite = tt_args_has(args, "overwrite"),
+                                                 .argc = command->argc,
+                                                 .argv = command->argv};
     struct tt_trainer *trainer = NULL;
     struct tt_config *cfg = NULL;
     int rc;

@@ -14,7 +14,7 @@ struct tt_validation {
     struct tt_engine *engine; /* with a validation program of this batch and data's seq_len */
     struct tt_train_data *data;
     int64_t batch;
-    int64_t samples; /* how many to look at; at most those of an epoch */
+    int64_t samples;      /* how many to look at; at most those of an epoch */
     const char *progress; /* said while it goes on, on rank 0; NULL: nothing */
 };
 

@@ -94,11 +94,12 @@ static int open_plain(struct tt_weights *w)
         return tt_model_from_hf(w->assets, &w->model);
     if (has(w->assets, "model.json"))
         return read_titan_model(w);
-    return tt_fail(TT_EDATA,
-                   "'%s' has weights but does not say of which model: neither config.json (Hugging Face) nor model.json "
-                   "(titan)\nhelp: name a run, a checkpoint, the output of titan ckpt consolidate, or a folder from "
-                   "Hugging Face",
-                   w->assets);
+    return tt_fail(
+        TT_EDATA,
+        "'%s' has weights but does not say of which model: neither config.json (Hugging Face) nor model.json "
+        "(titan)\nhelp: name a run, a checkpoint, the output of titan ckpt consolidate, or a folder from "
+        "Hugging Face",
+        w->assets);
 }
 
 int tt_weights_open(struct tt_comm *comm, const char *path, struct tt_weights *ret_weights)

@@ -36,9 +36,9 @@ struct tt_engine_options {
     struct tt_recompute recompute;
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16; see core/program/mixed.h */
     enum tt_init init;
-    int threads; /* of this rank */
+    int threads;                  /* of this rank */
     int64_t local_batch, seq_len; /* local_batch 0: no training, so neither a step nor moments; just validation */
-    int microbatches;                             /* per rank and step: A */
+    int microbatches;             /* per rank and step: A */
     int64_t validation_batch, validation_seq_len; /* 0: no validation program */
     enum tt_scheduler scheduler;
     /* the rest is for the planned engine */

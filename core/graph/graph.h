@@ -42,13 +42,13 @@ struct tt_value {
 
 /* What an op needs beside its inputs; each op uses the members its file names. */
 struct tt_attr {
-    int64_t seq_len;  /* T */
-    int heads;        /* H: heads in the last dimension of the input */
-    int kv_heads;     /* K */
-    int head_dim;     /* E */
-    float eps;        /* norms */
-    bool inverse;     /* rope: rotate back (backward) */
-    bool rotate_half; /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
+    int64_t seq_len;    /* T */
+    int heads;          /* H: heads in the last dimension of the input */
+    int kv_heads;       /* K */
+    int head_dim;       /* E */
+    float eps;          /* norms */
+    bool inverse;       /* rope: rotate back (backward) */
+    bool rotate_half;   /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
     bool from_position; /* row 0 stands at tt_scalars.position of a context of seq_len, not at 0 (generation) */
 };
 

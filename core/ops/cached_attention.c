@@ -186,12 +186,11 @@ static void rows_tile(void *arg, int64_t tile, int worker)
     int64_t missing = (position * shape.heads - head) * shape.head_dim;
     float *lse = (float *)call->scratch + tt_team_threads(call->team) * worker_floats(call->graph, call->node);
 
-    tt_kernels()->attention_fwd((float *)before(call->out[0], missing),
-                                (float *)before(lse, position * shape.heads - head),
-                                (const float *)before(call->in[0], missing),
-                                (const float *)call->in[3] + kv_head * shape.head_dim,
-                                (const float *)call->in[4] + kv_head * shape.head_dim, &shape, position + part.begin,
-                                part.n, (float *)call->scratch + worker * worker_floats(call->graph, call->node));
+    tt_kernels()->attention_fwd(
+        (float *)before(call->out[0], missing), (float *)before(lse, position * shape.heads - head),
+        (const float *)before(call->in[0], missing), (const float *)call->in[3] + kv_head * shape.head_dim,
+        (const float *)call->in[4] + kv_head * shape.head_dim, &shape, position + part.begin, part.n,
+        (float *)call->scratch + worker * worker_floats(call->graph, call->node));
 }
 
 static void run(const struct tt_call *call)

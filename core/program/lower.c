@@ -552,8 +552,8 @@ static void add_given_buffers(struct lowering *w)
         const struct tt_value *value = &graph->values[v];
 
         if (value->kind == TT_VALUE_CONST || value->kind == TT_VALUE_CACHE) {
-            w->value_buffer[v] = new_buffer(w, value->kind == TT_VALUE_CONST ? TT_MEMORY_CONST : TT_MEMORY_CACHE,
-                                            tt_value_bytes(value));
+            w->value_buffer[v] =
+                new_buffer(w, value->kind == TT_VALUE_CONST ? TT_MEMORY_CONST : TT_MEMORY_CACHE, tt_value_bytes(value));
             p->buffers[w->value_buffer[v]].value = v;
         }
         for (int mb = 0; value->kind == TT_VALUE_INPUT && mb < w->in.microbatches; mb++) {

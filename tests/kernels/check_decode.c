@@ -126,9 +126,8 @@ static void bench_attention_row(struct check *check)
     for (int k = 0; k < 2; k++) {
         const struct row *row = &sizes[k];
         int64_t n = row->heads / row->kv_heads * row->head_dim, cached = row->keys * row->kv_heads * row->head_dim;
-        struct bench b = {.table = check->table,
-                          .shape = {row->keys, row->heads, row->kv_heads, row->head_dim},
-                          .rows = row->keys};
+        struct bench b = {
+            .table = check->table, .shape = {row->keys, row->heads, row->kv_heads, row->head_dim}, .rows = row->keys};
         char text[80];
 
         b.w = check_filled(check, cached, FILL_NORMAL);

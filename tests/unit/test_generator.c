@@ -55,9 +55,8 @@ static struct tt_generator *make_generator(const struct tt_model *model, int64_t
         assert_int_equal(check(tt_program_check(tt_generator_prompt_program(g))), 0);
     assert_int_equal(check(tt_program_check(tt_generator_token_program(g))), 0);
     assert_int_equal(check(tt_generator_allocate(g)), 0);
-    assert_int_equal(check(tt_init_params(tt_generator_layout(g), model, TT_INIT_SHARDS, SEED,
-                                          tt_generator_state(g)->param)),
-                     0);
+    assert_int_equal(
+        check(tt_init_params(tt_generator_layout(g), model, TT_INIT_SHARDS, SEED, tt_generator_state(g)->param)), 0);
     return g;
 }
 

@@ -571,21 +571,12 @@ static void utf8_streams_in_whole_characters(void **state)
         const char *text;
         size_t size, unfinished;
     } cases[] = {
-        {"", 0, 0},
-        {"abc", 3, 0},
-        {"a\xc3", 2, 1},
-        {"\xc3\xa9", 2, 0},
-        {"\xe2\x82", 2, 2},
-        {"\xe2\x82\xac", 3, 0},
-        {"x\xf0\x9f\x98", 4, 3},
-        {"\xf0\x9f\x98\x80", 4, 0},
-        {"\xf4\x8f", 2, 2},
-        {"\xed\x9f", 2, 2},
-        {"\xed\xa0", 2, 0}, /* would be a surrogate */
-        {"\xe0\x9f", 2, 0}, /* overlong */
-        {"\xf4\x90", 2, 0}, /* beyond U+10FFFF */
-        {"\xc0", 1, 0},
-        {"\x80", 1, 0},
+        {"", 0, 0},         {"abc", 3, 0},          {"a\xc3", 2, 1},         {"\xc3\xa9", 2, 0},
+        {"\xe2\x82", 2, 2}, {"\xe2\x82\xac", 3, 0}, {"x\xf0\x9f\x98", 4, 3}, {"\xf0\x9f\x98\x80", 4, 0},
+        {"\xf4\x8f", 2, 2}, {"\xed\x9f", 2, 2},     {"\xed\xa0", 2, 0}, /* would be a surrogate */
+        {"\xe0\x9f", 2, 0},                                             /* overlong */
+        {"\xf4\x90", 2, 0},                                             /* beyond U+10FFFF */
+        {"\xc0", 1, 0},     {"\x80", 1, 0},
     };
 
     (void)state;
