@@ -37,9 +37,10 @@ static uint64_t seed_of(const char *name, int64_t step)
     return tt_hash64(name, strlen(name), (uint64_t)step + 1);
 }
 
+/* Any bits but those of NaN and infinity, which are never saved, as F32 or as BF16. */
 static uint32_t element(uint64_t seed, int64_t index)
 {
-    return (uint32_t)tt_mix64(seed ^ (uint64_t)index);
+    return (uint32_t)tt_mix64(seed ^ (uint64_t)index) & 0xbfffbfffu;
 }
 
 static void fill(struct tt_ckpt_chunk *c, const struct tt_ckpt_layout *layout, int64_t step)
@@ -51,7 +52,7 @@ static void fill(struct tt_ckpt_chunk *c, const struct tt_ckpt_layout *layout, i
     n = c->row_count * row / item;
     c->data = n ? tt_calloc((size_t)n, (size_t)item) : NULL;
     for (int64_t i = 0; i < n; i++) {
-        uint32_t value = step < 0 ? 0xdeadbeefu : element(seed, c->row_begin * (row / item) + i);
+        uint32_t value = step < 0 ? 0x5eadbeefu : element(seed, c->row_begin * (row / item) + i);
 
         memcpy((char *)c->data + i * item, &value, (size_t)item);
     }
@@ -131,7 +132,7 @@ static int save_rank(struct tt_comm *comm, void *arg)
     struct tt_ckpt_saved saved;
     struct test_state t;
     json_t *meta = test_meta(job);
-    struct tt_ckpt_save save = {&t.state, meta, &asset, 1, "all", job->keep};
+    struct tt_ckpt_save save = {.state = &t.state, .meta = meta, .asset = &asset, .n_assets = 1, .policy = "all", .keep_latest_k = job->keep};
     int rc = 0;
 
     test_state_init(&t, job->dp_shard, job->dp_replicate, comm->rank, job->step);

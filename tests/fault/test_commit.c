@@ -77,7 +77,7 @@ static int64_t restart(const char *folder, int64_t old, int64_t new)
     assert_int_equal(load.wrong, 0);
     assert_int_equal(load.found, load.expect);
     assert_true(load.found == old || load.found == new);
-    assert_int_equal(tt_ckpt_verify(folder, &json), 0);
+    assert_int_equal(tt_ckpt_verify(folder, TT_VERIFY_DEEP, &json), 0);
     assert_true(json_is_true(json_object_get(json, "ok")));
     json_decref(json);
     return load.found;
