@@ -15,7 +15,10 @@
 #include "core/base/hash.h"
 #include "core/base/mem.h"
 
-enum { SPAN = 256 << 10 }; /* bytes that stay in the cache from copy to checksum */
+enum {
+    SPAN = 256 << 10,    /* bytes that stay in the cache from copy to checksum */
+    WAITING_THREADS = 2, /* that wait for the disk while the others have work */
+};
 
 int tt_saving_open(struct tt_ckpt_saving *s)
 {
@@ -174,13 +177,23 @@ static void write_tile(void *arg, int64_t tile, int worker)
         t->message = tt_strdup(tt_error_message());
 }
 
+/*
+ * While training waits, more threads than cores write: each waits for the disk most of the time, and the others sum up
+ * meanwhile. The thread of an async save is alone.
+ */
 static int write_blocks(struct tt_ckpt_saving *s)
 {
-    struct tt_team *team = s->writer ? NULL : s->team;
+    int threads = s->writer ? 1 : (s->team ? tt_team_threads(s->team) : 1) + WAITING_THREADS, n, rc = 0;
+    struct tt_team *team = NULL;
     struct tiles t = {.s = s};
-    int n = count_tiles(&t), rc;
-    void *memory = s->writer ? NULL : tt_saving_blocks(team ? tt_team_threads(team) : 1, &t.room);
+    void *memory = NULL;
 
+    n = count_tiles(&t);
+    threads = threads < n ? threads : n;
+    if (!s->writer)
+        memory = tt_saving_blocks(threads, &t.room);
+    if (threads > 1)
+        TT_TRY(tt_team_new(threads, &team));
     if (team)
         tt_team_run(team, n, write_tile, &t);
     else
@@ -191,6 +204,8 @@ static int write_blocks(struct tt_ckpt_saving *s)
         (void)tt_fail(rc, "%s", t.message);
     else if (atomic_load(&s->stop))
         rc = tt_fail(TT_EIO, "the save was given up");
+out:
+    tt_team_free(team);
     tt_free(t.message);
     tt_free(memory);
     return rc;

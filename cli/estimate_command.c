@@ -138,19 +138,25 @@ static void print_row(const struct tt_estimate_row *r)
 static const char *const init_words[TT_INIT_MODES] = {
     [TT_INIT_SHARDS] = "meta", [TT_INIT_WHOLE] = "full", [TT_INIT_UNITS] = "layerwise"};
 
+static void print_init_head(void)
+{
+    (void)printf("\nwhile the weights are made, a rank holds\n%7s", "ranks");
+    for (int i = 0; i < TT_INIT_MODES; i++)
+        (void)printf(" %14s", init_words[i]);
+    (void)printf("  (training.init)\n");
+}
+
 /* What a rank holds while the weights are made; the policies do not matter there, so once for a number of ranks. */
 static void print_init(const struct tt_estimate *e)
 {
     char buf[32];
     int last = 0;
 
-    (void)printf("\nwhile the weights are made, a rank holds\n%7s", "ranks");
-    for (int i = 0; i < TT_INIT_MODES; i++)
-        (void)printf(" %14s", init_words[i]);
-    (void)printf("  (training.init)\n");
     for (int i = 0; i < e->n; i++) {
         if (e->rows[i].problem || e->rows[i].ranks == last)
             continue;
+        if (!last)
+            print_init_head();
         last = e->rows[i].ranks;
         (void)printf("%7d", last);
         for (int k = 0; k < TT_INIT_MODES; k++)

@@ -13,7 +13,7 @@
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
 #include "cli/validation.h"
-#include "cli/weights.h"
+#include "cli/pretrained.h"
 #include "core/base/mem.h"
 
 static const struct tt_option options[] = {
@@ -55,7 +55,7 @@ static int help(void)
 struct run {
     struct tt_args *args;
     struct tt_config *cfg;
-    struct tt_weights weights;
+    struct tt_pretrained weights;
     struct tt_engine *engine;
     struct tt_train_data data;
     int64_t seq_len;
@@ -190,13 +190,13 @@ static int evaluate(struct run *r, struct tt_comm *comm)
     comm->timeout_sec = (double)r->cfg->comm.init_timeout_seconds;
     comm->waiting_for = "setup";
     TT_TRY(tt_comm_node(comm, &local_rank, &local_size));
-    TT_TRY(tt_weights_open(comm, r->args->word[0], &r->weights));
+    TT_TRY(tt_pretrained_open(comm, r->args->word[0], &r->weights));
     r->seq_len = choose_seq_len(r);
     TT_TRY(tt_comm_agree(comm, make_engine(r, comm, tt_job_threads(r->cfg, local_size))));
     TT_TRY(tt_comm_agree(comm, check_memory(r, local_size)));
     TT_TRY(open_data(r, comm));
     TT_TRY(tt_comm_agree(comm, tt_engine_allocate(r->engine)));
-    TT_TRY(tt_weights_load(comm, &r->weights, tt_engine_layout(r->engine), tt_engine_state(r->engine)));
+    TT_TRY(tt_pretrained_load(comm, &r->weights, tt_engine_layout(r->engine), tt_engine_state(r->engine)));
     comm->timeout_sec = (double)r->cfg->comm.train_timeout_seconds;
     comm->waiting_for = "evaluation";
     v.engine = r->engine;
@@ -254,7 +254,7 @@ int tt_command_eval(int argc, char **argv)
     else
         code = tt_cli_run_ranks(rc, eval, &r);
     tt_train_data_release(&r.data);
-    tt_weights_release(&r.weights);
+    tt_pretrained_release(&r.weights);
     tt_config_free(r.cfg);
     tt_args_free(r.args);
     return code;

@@ -13,7 +13,7 @@
 #include "cli/metrics.h"
 #include "cli/prompt.h"
 #include "cli/ranks.h"
-#include "cli/weights.h"
+#include "cli/pretrained.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -117,7 +117,7 @@ out:
 /* --- what will happen --- */
 
 /* The longest context: what was asked for, else what the weights were trained with, else what the model allows. */
-static int64_t longest(const struct settings *s, const struct tt_weights *w)
+static int64_t longest(const struct settings *s, const struct tt_pretrained *w)
 {
     int64_t positions = w->model->dims.max_positions;
 
@@ -129,7 +129,7 @@ static int64_t longest(const struct settings *s, const struct tt_weights *w)
 }
 
 /* The last token is never fed, so it needs no room. */
-static int choose_context(const struct settings *s, const struct tt_weights *w, int64_t prompt, int64_t *ret_context)
+static int choose_context(const struct settings *s, const struct tt_pretrained *w, int64_t prompt, int64_t *ret_context)
 {
     int64_t most = longest(s, w), wanted = prompt + s->max_new_tokens - 1;
 
@@ -163,7 +163,7 @@ static int check_memory(const struct settings *s, const struct tt_generator *g, 
 struct run {
     struct tt_args *args;
     struct settings settings;
-    struct tt_weights weights;
+    struct tt_pretrained weights;
     struct tt_prompt prompt;
     struct tt_generator *generator;
     int64_t context;
@@ -179,7 +179,7 @@ static int prepare(struct run *r, struct tt_comm *comm)
     double start = tt_clock_sec();
     int rc = 0;
 
-    TT_TRY(tt_weights_open(comm, args->word[0], &r->weights));
+    TT_TRY(tt_pretrained_open(comm, args->word[0], &r->weights));
     TT_TRY(tt_prompt_read(args, &r->weights, &r->prompt));
     TT_TRY(choose_context(&r->settings, &r->weights, (int64_t)r->prompt.ids.n, &r->context));
     o.model = r->weights.model;
@@ -189,7 +189,7 @@ static int prepare(struct run *r, struct tt_comm *comm)
     TT_TRY(tt_generator_new(&o, &r->generator));
     TT_TRY(check_memory(&r->settings, r->generator, r->context));
     TT_TRY(tt_generator_allocate(r->generator));
-    TT_TRY(tt_weights_load(comm, &r->weights, tt_generator_layout(r->generator), tt_generator_state(r->generator)));
+    TT_TRY(tt_pretrained_load(comm, &r->weights, tt_generator_layout(r->generator), tt_generator_state(r->generator)));
     r->load_sec = tt_clock_sec() - start;
 out:
     return rc;
@@ -344,7 +344,7 @@ int tt_command_generate(int argc, char **argv)
     json_decref(r.samples);
     tt_generator_free(r.generator);
     tt_prompt_release(&r.prompt);
-    tt_weights_release(&r.weights);
+    tt_pretrained_release(&r.weights);
     tt_args_free(r.args);
     return code;
 }

@@ -86,7 +86,7 @@ static int check_given(const struct tt_args *args)
                               "--prompt - reads standard input");
 }
 
-static int encode(const struct tt_weights *weights, size_t size, struct tt_prompt *prompt)
+static int encode(const struct tt_pretrained *weights, size_t size, struct tt_prompt *prompt)
 {
     bool begins = weights->is_hf ? tt_tokenizer_adds_bos(prompt->tokenizer) : true;
     int32_t bos = tt_tokenizer_bos(prompt->tokenizer);
@@ -103,7 +103,7 @@ out:
     return rc;
 }
 
-static int check_ids(const struct tt_weights *weights, const struct tt_prompt *prompt)
+static int check_ids(const struct tt_pretrained *weights, const struct tt_prompt *prompt)
 {
     int64_t vocab = weights->model->dims.vocab_size;
 
@@ -141,7 +141,7 @@ out:
 }
 
 /* As transformers does: what generation_config.json says, else config.json, else the tokenizer. */
-static int find_stops(const struct tt_weights *weights, struct tt_prompt *prompt)
+static int find_stops(const struct tt_pretrained *weights, struct tt_prompt *prompt)
 {
     int rc = 0;
 
@@ -156,15 +156,15 @@ out:
 }
 
 /* Tokens need no tokenizer, but one that is there turns the answer into text. */
-static int find_tokenizer(const struct tt_args *args, const struct tt_weights *weights, struct tt_prompt *prompt)
+static int find_tokenizer(const struct tt_args *args, const struct tt_pretrained *weights, struct tt_prompt *prompt)
 {
     const char *folder = tt_args_last(args, "tokenizer");
-    int rc = tt_weights_tokenizer(weights, folder, &prompt->tokenizer);
+    int rc = tt_pretrained_tokenizer(weights, folder, &prompt->tokenizer);
 
     return rc < 0 && !folder && tt_args_has(args, "prompt_tokens") ? 0 : rc;
 }
 
-int tt_prompt_read(const struct tt_args *args, const struct tt_weights *weights, struct tt_prompt *ret_prompt)
+int tt_prompt_read(const struct tt_args *args, const struct tt_pretrained *weights, struct tt_prompt *ret_prompt)
 {
     struct tt_prompt prompt = {0};
     size_t size = 0;

@@ -2,7 +2,7 @@
 #ifndef TT_CLI_PROMPT_H
 #define TT_CLI_PROMPT_H
 
-#include "cli/weights.h"
+#include "cli/pretrained.h"
 #include "core/config/args.h"
 
 /**
@@ -21,7 +21,7 @@ struct tt_prompt {
  *   TT_EUSAGE  no prompt, an empty one, more than one, a token beyond the vocabulary
  *   TT_EDATA   no tokenizer for a text, a file that cannot be read, text that is no UTF-8
  */
-int tt_prompt_read(const struct tt_args *args, const struct tt_weights *weights,
+int tt_prompt_read(const struct tt_args *args, const struct tt_pretrained *weights,
                    struct tt_prompt *ret_prompt) TT_MUST_CHECK;
 void tt_prompt_release(struct tt_prompt *prompt);
 

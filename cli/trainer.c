@@ -70,6 +70,7 @@ static int load_step(struct tt_trainer *t, int64_t *ret_valid, int64_t *ret_loca
         rc = tt_train_data_batch(&t->data, first, t->cfg->training.local_batch_size, tt_engine_tokens(t->engine, a),
                                  tt_engine_labels(t->engine, a), &valid);
     }
+    t->data_sec += tt_clock_sec() - start; /* waiting for other ranks is communication */
     TT_TRY(tt_comm_agree(t->comm, rc));
     *ret_local_valid = valid;
     t->comm->waiting_for = "count of valid tokens";
@@ -77,7 +78,6 @@ static int load_step(struct tt_trainer *t, int64_t *ret_valid, int64_t *ret_loca
     *ret_valid = valid;
     if (valid == 0)
         rc = tt_fail(TT_EDATA, "step %lld has no token whose label counts", (long long)t->at.step + 1);
-    t->data_sec += tt_clock_sec() - start;
 out:
     return rc;
 }
@@ -186,14 +186,16 @@ out:
  */
 static int end_step(struct tt_trainer *t, int *ret_code)
 {
-    double most[2] = {-(double)tt_signals_asked(), !tt_trainer_save_is_written(t)};
+    double most[2] = {-(double)tt_signals_asked(), !tt_trainer_save_is_written(t)}, begin;
     int rc = 0;
 
     t->comm->waiting_for = "end of step";
     TT_TRY(tt_comm_max_f64(t->comm, most, 2));
     *ret_code = -(int)most[0];
+    begin = tt_clock_sec();
     if (most[1] == 0.0)
         TT_TRY(tt_trainer_save_end(t));
+    t->report_start += tt_clock_sec() - begin;
 out:
     return rc;
 }

@@ -8,7 +8,6 @@
 
 #include "checkpoint/save.h"
 #include "cli/trainer.h"
-#include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/models/model_json.h"
@@ -134,7 +133,6 @@ int tt_trainer_save_end(struct tt_trainer *t)
 {
     struct tt_ckpt_saving *saving = t->saving;
     struct tt_ckpt_saved saved = {0};
-    double begin = tt_clock_sec();
     int rc;
 
     if (!saving)
@@ -143,9 +141,7 @@ int tt_trainer_save_end(struct tt_trainer *t)
     rc = tt_ckpt_saving_end(saving, &saved);
     if (rc == 0)
         report(t, &saved, true);
-    rc = settle(t, rc, t->saving_step, false);
-    t->report_start += tt_clock_sec() - begin;
-    return rc;
+    return settle(t, rc, t->saving_step, false);
 }
 
 bool tt_trainer_save_is_written(const struct tt_trainer *t)

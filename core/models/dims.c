@@ -56,7 +56,7 @@ static int check_rope(const struct tt_rope *rope)
 {
     if (!(rope->theta > 0.0) || !isfinite(rope->theta))
         return tt_fail(TT_EUSAGE, "model.rope_theta is %g; it must be positive", rope->theta);
-    if (rope->factor == 0.0)
+    if (rope->factor == 0.0 || rope->factor == 1.0)
         return 0;
     if (!(rope->factor >= 1.0) || !isfinite(rope->factor)) {
         return tt_fail(TT_EUSAGE, "model.rope_scaling.factor is %g; it must be at least 1 (1: no scaling)",

@@ -274,19 +274,26 @@ double tt_model_flops_per_token_causal(const struct tt_model *model, int64_t seq
     return flops_per_token(model, ((double)seq_len + 1.0) / 2.0);
 }
 
+int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len)
+{
+    long long positions = (long long)model->dims.max_positions;
+
+    if (!model->row->learned_positions || seq_len <= model->dims.max_positions)
+        return 0;
+    return tt_fail(TT_EUSAGE,
+                   "seq_len %lld is longer than the %lld positions that %s %s has learned\nhelp: set training.seq_len "
+                   "and validation.seq_len to at most %lld",
+                   (long long)seq_len, positions, model->row->name, model->flavor, positions);
+}
+
 int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, int64_t batch, int64_t seq_len,
                    struct tt_graph **ret_graph, int *ret_param_grad)
 {
     struct tt_graph *graph;
     int rc = 0;
 
-    if (model->row->learned_positions && seq_len > model->dims.max_positions) {
-        return tt_fail(TT_EUSAGE,
-                       "seq_len %lld is longer than the %lld positions that %s %s has learned\nhelp: set "
-                       "training.seq_len and validation.seq_len to at most %lld",
-                       (long long)seq_len, (long long)model->dims.max_positions, model->row->name, model->flavor,
-                       (long long)model->dims.max_positions);
-    }
+    if ((rc = tt_model_check_seq_len(model, seq_len)) < 0)
+        return rc;
     graph = tt_graph_new();
     model->row->build(model, batch, seq_len, graph);
     if (mode == TT_GRAPH_TRAIN)

@@ -115,9 +115,12 @@ double tt_model_flops_per_token(const struct tt_model *model, int64_t seq_len);
 /** The same with the attention of masked positions discounted. */
 double tt_model_flops_per_token_causal(const struct tt_model *model, int64_t seq_len);
 
+/** TT_EUSAGE when the model cannot take sequences of so many tokens: longer than its learned positions. */
+int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len) TT_MUST_CHECK;
+
 /**
- * A new forward graph (caller frees). TRAIN also differentiates; param_grad as tt_graph_differentiate, else NULL. TT_EUSAGE
- * when seq_len is longer than the learned positions.
+ * A new forward graph (caller frees). TRAIN also differentiates; param_grad as tt_graph_differentiate, else NULL. Fails as
+ * tt_model_check_seq_len does.
  */
 int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, int64_t batch, int64_t seq_len,
                    struct tt_graph **ret_graph, int *ret_param_grad) TT_MUST_CHECK;

@@ -124,6 +124,33 @@ static json_t *test_meta(const struct test_job *job)
                      "name", "llama3");
 }
 
+static void spoil(struct test_state *t)
+{
+    for (int i = 0; i < t->state.n_model + t->state.n_optim; i++) {
+        struct tt_ckpt_chunk *c = i < t->state.n_model ? &t->state.model[i] : &t->state.optim[i - t->state.n_model];
+
+        if (c->data)
+            memset(c->data, 0x55, (size_t)(c->row_count * tt_ckpt_row_bytes(c)));
+    }
+}
+
+static int save_async(struct tt_ckpt_store *store, struct tt_ckpt_save *save, struct test_state *t,
+                      struct tt_ckpt_saved *ret_saved)
+{
+    const struct tt_ckpt_policy *policy = NULL;
+    struct tt_ckpt_saving *saving = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_ckpt_policy_find(save->policy, save->filter, &policy));
+    TT_TRY(tt_ckpt_writer_new(tt_ckpt_staging_bytes(&t->state, &t->layout, policy), &save->writer));
+    TT_TRY(tt_ckpt_save_begin(store, save, &saving));
+    spoil(t);
+    TT_TRY(tt_ckpt_saving_end(saving, ret_saved));
+out:
+    tt_ckpt_writer_free(save->writer);
+    return rc;
+}
+
 static int save_rank(struct tt_comm *comm, void *arg)
 {
     static const struct tt_ckpt_asset asset = {"tokenizer.json", "{\"a\": 1}\n", 9};
@@ -132,16 +159,29 @@ static int save_rank(struct tt_comm *comm, void *arg)
     struct tt_ckpt_saved saved;
     struct test_state t;
     json_t *meta = test_meta(job);
-    struct tt_ckpt_save save = {.state = &t.state, .meta = meta, .asset = &asset, .n_assets = 1, .policy = "all", .keep_latest_k = job->keep};
+    struct tt_ckpt_save save = {.state = &t.state,
+                                .meta = meta,
+                                .asset = &asset,
+                                .n_assets = 1,
+                                .policy = job->policy ? job->policy : "all",
+                                .filter = job->filter,
+                                .keep_latest_k = job->keep,
+                                .cast_model = job->cast_model,
+                                .model_dtype = job->model_dtype};
     int rc = 0;
 
     test_state_init(&t, job->dp_shard, job->dp_replicate, comm->rank, job->step);
+    if (job->nonfinite && comm->rank % job->dp_shard == 0) /* the first tensor's first value, in all replicas */
+        memcpy(t.state.model[0].data, &(uint32_t){0x7f800000u}, 4);
+    if (job->threads)
+        TT_TRY(tt_team_new(job->threads, &save.team));
     TT_TRY(tt_ckpt_store_open(comm, &t.layout, job->folder, job->run_id, &store));
-    TT_TRY(tt_ckpt_save(store, &save, &saved));
-    if (comm->rank == 0)
+    rc = job->async ? save_async(store, &save, &t, &saved) : tt_ckpt_save(store, &save, &saved);
+    if (rc == 0 && comm->rank == 0)
         job->saved = saved;
 out:
     tt_ckpt_store_close(store);
+    tt_team_free(save.team);
     test_state_release(&t);
     json_decref(meta);
     return rc;

@@ -27,7 +27,7 @@
 
 static const struct {
     int shard, replicate;
-} meshes[] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {8, 1}, {1, 2}, {2, 2}, {3, 2}, {1, 3}};
+} meshes[] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}, {6, 1}, {7, 1}, {8, 1}, {1, 2}, {2, 2}, {3, 2}, {1, 3}, {2, 4}};
 enum { MESHES = sizeof meshes / sizeof meshes[0] };
 
 static struct tt_manifest load_manifest(const char *folder, int64_t step)

@@ -3,7 +3,7 @@
  * Weights from wherever they lie. A step of titan's keeps model and tokenizer in assets/, the other kinds beside the
  * weights; config.json says that names and layout are Hugging Face's, model.json alone that they are titan's.
  */
-#include "cli/weights.h"
+#include "cli/pretrained.h"
 
 #include <string.h>
 
@@ -61,7 +61,7 @@ static char *folder_of(const char *path)
     return slash ? tt_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : tt_strdup(".");
 }
 
-static int read_titan_model(struct tt_weights *w)
+static int read_titan_model(struct tt_pretrained *w)
 {
     char *path = tt_format("%s/model.json", w->assets);
     int rc = tt_model_json_load(path, &w->model);
@@ -71,7 +71,7 @@ static int read_titan_model(struct tt_weights *w)
 }
 
 /* A manifest says what the run trained with. */
-static int open_step(struct tt_weights *w)
+static int open_step(struct tt_pretrained *w)
 {
     struct tt_manifest manifest = {0};
     int rc = 0;
@@ -86,7 +86,7 @@ out:
     return rc;
 }
 
-static int open_plain(struct tt_weights *w)
+static int open_plain(struct tt_pretrained *w)
 {
     w->assets = tt_path_is_folder(w->path) ? tt_strdup(w->path) : folder_of(w->path);
     w->is_hf = has(w->assets, "config.json");
@@ -102,9 +102,9 @@ static int open_plain(struct tt_weights *w)
         w->assets);
 }
 
-int tt_weights_open(struct tt_comm *comm, const char *path, struct tt_weights *ret_weights)
+int tt_pretrained_open(struct tt_comm *comm, const char *path, struct tt_pretrained *ret_weights)
 {
-    struct tt_weights w = {0};
+    struct tt_pretrained w = {0};
     struct found *found = tt_calloc(1, sizeof *found);
     int rc = 0;
 
@@ -113,22 +113,22 @@ int tt_weights_open(struct tt_comm *comm, const char *path, struct tt_weights *r
     rc = found->kind == TT_PATH_STEP ? open_step(&w) : open_plain(&w);
     TT_TRY(tt_comm_agree(comm, rc));
     *ret_weights = w;
-    w = (struct tt_weights){0};
+    w = (struct tt_pretrained){0};
 out:
     tt_free(found);
-    tt_weights_release(&w);
+    tt_pretrained_release(&w);
     return rc;
 }
 
-void tt_weights_release(struct tt_weights *w)
+void tt_pretrained_release(struct tt_pretrained *w)
 {
     tt_free(w->path);
     tt_free(w->assets);
     tt_model_free(w->model);
-    *w = (struct tt_weights){0};
+    *w = (struct tt_pretrained){0};
 }
 
-int tt_weights_tokenizer(const struct tt_weights *w, const char *folder, struct tt_tokenizer **ret_tokenizer)
+int tt_pretrained_tokenizer(const struct tt_pretrained *w, const char *folder, struct tt_tokenizer **ret_tokenizer)
 {
     if (!folder && !has(w->assets, "tokenizer.json"))
         return tt_fail(TT_EDATA, "'%s' has no tokenizer.json\nhelp: name a folder that has one with --tokenizer",
@@ -156,7 +156,7 @@ static struct tt_ckpt_chunk *chunks_of(const struct tt_model *model, const struc
     return chunks;
 }
 
-int tt_weights_load(struct tt_comm *comm, const struct tt_weights *w, const struct tt_layout *layout,
+int tt_pretrained_load(struct tt_comm *comm, const struct tt_pretrained *w, const struct tt_layout *layout,
                     struct tt_state *state)
 {
     const struct tt_ckpt_layout places = {layout->shard_degree, layout->replicate_degree, layout->shard_index,
