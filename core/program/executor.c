@@ -40,6 +40,8 @@ static char *buffer_address(const struct tt_executor *ex, int buffer)
         return (char *)ex->state->param[root->unit] + inside;
     case TT_MEMORY_CONST:
         return ex->const_region + root->offset + inside;
+    case TT_MEMORY_CACHE:
+        return ex->state->cache + root->offset + inside;
     default:
         return ex->step_region + root->offset + inside;
     }
@@ -126,6 +128,11 @@ int32_t *tt_executor_tokens(const struct tt_executor *ex, int mb)
 int32_t *tt_executor_labels(const struct tt_executor *ex, int mb)
 {
     return (int32_t *)(void *)buffer_address(ex, ex->program->labels[mb]);
+}
+
+const float *tt_executor_logits(const struct tt_executor *ex)
+{
+    return (const float *)(const void *)buffer_address(ex, ex->program->logits);
 }
 
 const struct tt_times *tt_executor_times(const struct tt_executor *ex)
