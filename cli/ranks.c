@@ -5,6 +5,7 @@
 #include "cli/ranks.h"
 
 #include "cli/cli.h"
+#include "core/ops/kernels.h"
 #include "parallel/comm_mpi.h"
 #include "parallel/comm_self.h"
 
@@ -13,6 +14,8 @@ int tt_cli_run_ranks(int rc, tt_cli_ranks_fn fn, void *arg)
     struct tt_comm *comm = NULL;
     int code;
 
+    if (rc == 0)
+        rc = tt_kernels_check();
     if (tt_comm_mpi_launched()) {
         int before = rc;
 

@@ -5,26 +5,31 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/base/error.h"
+
 /**
  * The kernels under the ops: functions on plain arrays, one thread, no allocation, no failure. There are variants:
  *
- *     _ref       plain loops, sums in double: what the others are compared with
- *     _generic   portable C that compilers vectorise: the default
+ *     _ref             plain loops, sums in double: what the others are compared with
+ *     _generic         portable C that compilers vectorise
+ *     _avx2, _avx512   for instruction sets (core/ops/x86); a slot they do not have is the portable one's
  *
- * The variants for instruction sets take over single slots of the table at start (tt_kernels). To add one: define the
- * function, put it in a table of variants (kernels.c); tests/kernels/kernelcheck then runs it, and times it.
+ * The fastest that the processor runs is in use, unless TITAN_CPU names another. tests/kernels/kernelcheck runs them all.
  *
  *   add                 y = a + b; y may be a or b
  *   attention_fwd       rows [first_row, first_row + rows) of one head of one sequence, rows <= TT_ATTENTION_ROWS:
  *                       o = softmax(q k^T / sqrt(E)) v with causal mask, lse = log of the row's sum of exp. Pointers
- *                       to the sequence's first row and the head's first column; row strides: q, o heads * E, k, v
- *                       kv_heads * E, lse heads
- *   attention_row       one row of all query heads of one key/value head, which sees rows 0..keys-1 of k and v: o as
- *                       above, without mask and lse. q and o: E floats a head, heads one after the other; row stride of
- *                       k and v: kv_heads * E. seq_len is not read
- *   attention_bwd       one key/value head of one sequence with all query heads that share it
+ *                       to the sequence's first row and the head's first column; row strides: q, o heads * E, lse heads,
+ *                       k, v E, that is, the key/value head stands gathered
+ *   attention_row       one row of all query heads of one key/value head, which sees keys 0..keys-1: o as above, without
+ *                       mask and lse. q and o: E floats a head, heads one after the other; k and v gathered as above;
+ *                       seq_len is not read
+ *   attention_bwd       keys [first_key, first_key + keys) of one key/value head of one sequence and `heads` query heads
+ *                       that share it: dk, dv of these keys, and their part of dq for rows first_key.. (rows before see
+ *                       none of them). keys is a multiple of TT_ATTENTION_PANEL or reaches the end of the sequence
  *   cross_entropy       loss[r] = logsumexp(logits[r]) - logits[r][labels[r]], 0 where the label is TT_LABEL_IGNORED
  *   cross_entropy_grad  also turns the logits into scale * (softmax - one_hot), rows of ignored labels into 0
+ *   exp                 y = e^x, what the variant's other kernels use; 0 where that is denormal; y may be x
  *   gelu_fwd            y = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3); y may be x. |x| below 1e19
  *   gelu_bwd            its gradient; dx may be dy or x
  *   gemv                y[r] = the dot product of row r of w (rows, width) with x
@@ -44,15 +49,21 @@
  */
 enum { TT_LABEL_IGNORED = -100 };
 
-/* Rows and keys of an attention tile. */
-enum { TT_ATTENTION_ROWS = 64, TT_ATTENTION_KEYS = 512 };
+enum {
+    TT_ATTENTION_ROWS = 96,  /* of a forward tile */
+    TT_ATTENTION_PANEL = 48, /* ranges of keys are multiples of it */
+    TT_ATTENTION_KEYS = 512, /* of a tile of the portable kernel */
+    TT_ATTENTION_BLOCK =
+        64, /* of the vector kernels: keys, forward, or rows, backward, between two changes of operands */
+    TT_ATTENTION_STRIP = 480 /* of the vector kernels: rows whose q, do and dq stand packed */
+};
 
 struct tt_attention_shape {
     int64_t seq_len;
     int64_t heads, kv_heads, head_dim;
 };
 
-/* Of one key/value head: pointers to the sequence's first row, first column of the head (query side: of its group). */
+/* Pointers to the sequence's first row, first column of the key/value head, query side: of the first query head. */
 struct tt_attention_grads {
     float *dq, *dk, *dv;
     const float *dout, *q, *k, *v, *o, *lse;
@@ -64,9 +75,9 @@ struct tt_rope_shape {
     bool rotate_half; /* pairs (i, i + E/2), else (2i, 2i+1) */
 };
 
-/** Floats of scratch that attention_fwd and attention_bwd need. */
-int64_t tt_attention_fwd_scratch(int64_t seq_len);
-int64_t tt_attention_bwd_scratch(int64_t seq_len);
+/** Floats of scratch that attention_fwd and attention_bwd (for at most `keys` keys) need in any variant. */
+int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape);
+int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t keys);
 
 /** Floats of scratch of attention_row with up to `keys` keys. */
 int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys);
@@ -84,8 +95,11 @@ struct tt_kernels {
 #include "core/ops/kernels.def"
 #undef TT_KERNEL
 
-/** The kernels in use: of each slot the fastest variant that this processor runs. */
+/** The kernels in use: those that TITAN_CPU names, otherwise of each slot the fastest that this processor runs. */
 const struct tt_kernels *tt_kernels(void);
+
+/** 0, or TT_EUSAGE when TITAN_CPU is set to what is no variant or does not run here; for the start of a command. */
+int tt_kernels_check(void) TT_MUST_CHECK;
 
 /** The i-th variant, the reference first; a variant has all slots. NULL: no more. Only those this processor runs. */
 const struct tt_kernels *tt_kernels_variant(int i);
