@@ -17,6 +17,7 @@
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/ops/kernels.h"
 
 static const struct tt_option options[] = {
     {"prompt", NULL, "TEXT", "what to continue; - reads standard input"},
@@ -40,7 +41,7 @@ static const struct tt_option options[] = {
 };
 
 /* Tokens of one run of a long prompt: enough rows for matrix products to be fast, and little memory. */
-enum { PROMPT_ROWS = 512 };
+enum { PROMPT_ROWS = 5 * TT_ATTENTION_ROWS };
 
 struct settings {
     struct tt_sampling sampling;

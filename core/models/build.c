@@ -130,9 +130,9 @@ int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bo
 static int cache(struct tt_build *b, const char *name, const char *what)
 {
     const struct tt_model_dims *d = &b->model->dims;
-    int64_t shape[2] = {b->graph->cache_len, d->n_kv_heads * d->head_dim};
+    int64_t shape[3] = {d->n_kv_heads, b->graph->cache_len, d->head_dim};
     char *full = tt_format("%s%s.%s", b->prefix, name, what);
-    int value = tt_graph_value(b->graph, TT_VALUE_CACHE, TT_F32, full, 2, shape);
+    int value = tt_graph_value(b->graph, TT_VALUE_CACHE, TT_F32, full, 3, shape);
 
     tt_free(full);
     return value;

@@ -2,9 +2,8 @@
  *
  * CACHED_ATTENTION: attention of the newest tokens of one sequence over all tokens so far, for generation. The keys and
  * values of those before were kept by earlier runs; this one adds its own, then attends to both.
- *   in   q (T, H*E), k (T, K*E), v (T, K*E), k_cache (C, K*E), v_cache (C, K*E)      out  o (T, H*E)
+ *   in   q (T, H*E), k (T, K*E), v (T, K*E), k_cache (K, C, E), v_cache (K, C, E)      out  o (T, H*E)
  *   attr heads, kv_heads, head_dim, seq_len (C)
- * The caches hold their rows by heads, K arrays of (C, E), as the kernels of attention read them.
  *
  * Rows 0..scalars->rows - 1 stand at scalars->position and on; the rest of a fixed shape gives 0. A single row is cut
  * over key/value heads (attention_row), so each cached row is read once; several rows are causal attention as in training
@@ -12,11 +11,10 @@
  */
 #include <string.h>
 
+#include "core/ops/attention.h"
 #include "core/ops/kernels.h"
 #include "core/ops/rule.h"
 #include "core/ops/vector_math.h"
-
-enum { LINE_FLOATS = 16 }; /* of a cache line */
 
 // NOLINTBEGIN(readability-non-const-parameter): the type of the slot
 void tt_attention_row_ref(float *o, const float *q, const float *k, const float *v,
@@ -114,8 +112,8 @@ static bool shapes_fit(const struct tt_graph *graph, const struct tt_node *node)
 
     return node->n_in == 5 && attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0 && rows <= attr->seq_len &&
            tt_op_acc_fits(graph, node, 0, rows, q) && tt_op_acc_fits(graph, node, 1, rows, kv) &&
-           tt_op_acc_fits(graph, node, 2, rows, kv) && tt_op_acc_fits(graph, node, 3, attr->seq_len, kv) &&
-           tt_op_acc_fits(graph, node, 4, attr->seq_len, kv);
+           tt_op_acc_fits(graph, node, 2, rows, kv) && tt_op_acc_fits(graph, node, 3, attr->kv_heads * attr->seq_len, attr->head_dim) &&
+           tt_op_acc_fits(graph, node, 4, attr->kv_heads * attr->seq_len, attr->head_dim);
 }
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -123,13 +121,8 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     const struct tt_value q = graph->values[node->in[0]];
 
     if (!shapes_fit(graph, node))
-        return tt_op_mismatch(graph, node, "q (T, H*E), k and v (T, K*E), caches (C, K*E), T <= C, H a multiple of K");
+        return tt_op_mismatch(graph, node, "q (T, H*E), k and v (T, K*E), caches (K, C, E), T <= C, H a multiple of K");
     return tt_op_output(graph, node, 0, name, NULL, q.ndim, q.shape);
-}
-
-static struct tt_attention_shape shape_of(const struct tt_attr *attr)
-{
-    return (struct tt_attention_shape){attr->seq_len, attr->heads, attr->kv_heads, attr->head_dim};
 }
 
 static bool is_single(const struct tt_graph *graph, const struct tt_node *node)
@@ -140,25 +133,25 @@ static bool is_single(const struct tt_graph *graph, const struct tt_node *node)
 /* Floats of one worker's scratch, whole cache lines. */
 static int64_t worker_floats(const struct tt_graph *graph, const struct tt_node *node)
 {
-    struct tt_attention_shape shape = shape_of(&node->attr);
-    int64_t floats =
-        is_single(graph, node) ? tt_attention_row_scratch(&shape, shape.seq_len) : tt_attention_fwd_scratch(&shape);
+    struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
 
-    return tt_tiles(floats, LINE_FLOATS) * LINE_FLOATS;
+    return tt_attention_lines(is_single(graph, node) ? tt_attention_row_scratch(&shape, shape.seq_len)
+                                                     : tt_attention_fwd_scratch(&shape));
 }
 
+/* The new rows of k and v, gathered by heads. */
 static void append(const struct tt_call *call)
 {
     const struct tt_attr *attr = &call->node->attr;
-    int64_t dim = attr->head_dim, width = attr->kv_heads * dim;
+    int64_t dim = attr->head_dim;
 
-    for (int64_t row = 0; row < call->scalars->rows; row++) {
-        for (int64_t head = 0; head < attr->kv_heads; head++) {
-            int64_t from = row * width + head * dim;
-            int64_t to = (head * attr->seq_len + call->scalars->position + row) * dim;
+    for (int i = 1; i <= 2; i++) {
+        const float *from = call->in[i];
+        float *to = (float *)call->in[i + 2] + call->scalars->position * dim;
 
-            memcpy((float *)call->in[3] + to, (const float *)call->in[1] + from, (size_t)dim * sizeof(float));
-            memcpy((float *)call->in[4] + to, (const float *)call->in[2] + from, (size_t)dim * sizeof(float));
+        for (int64_t row = 0; row < call->scalars->rows; row++) {
+            for (int64_t head = 0; head < attr->kv_heads; head++, from += dim)
+                memcpy(to + (head * attr->seq_len + row) * dim, from, (size_t)dim * sizeof *to);
         }
     }
 }
@@ -166,9 +159,9 @@ static void append(const struct tt_call *call)
 static void row_tile(void *arg, int64_t kv_head, int worker)
 {
     const struct tt_call *call = arg;
-    struct tt_attention_shape shape = shape_of(&call->node->attr);
-    int64_t q_at = kv_head * (shape.heads / shape.kv_heads) * shape.head_dim,
-            k_at = kv_head * shape.seq_len * shape.head_dim;
+    struct tt_attention_shape shape = tt_attention_shape_of(&call->node->attr);
+    int64_t q_at = kv_head * (shape.heads / shape.kv_heads) * shape.head_dim;
+    int64_t k_at = kv_head * shape.seq_len * shape.head_dim;
 
     tt_kernels()->attention_row((float *)call->out[0] + q_at, (const float *)call->in[0] + q_at,
                                 (const float *)call->in[3] + k_at, (const float *)call->in[4] + k_at, &shape,
@@ -186,19 +179,19 @@ static uintptr_t before(const void *p, int64_t elements)
 static void rows_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
-    struct tt_attention_shape shape = shape_of(&call->node->attr);
+    struct tt_attention_shape shape = tt_attention_shape_of(&call->node->attr);
     int64_t blocks = tt_tiles(call->scalars->rows, TT_ATTENTION_ROWS), position = call->scalars->position;
     int64_t head = tile % shape.heads, kv_head = head / (shape.heads / shape.kv_heads);
     /* the longest rows first, so that no thread ends on a long one */
     struct tt_range part = tt_tile_range(call->scalars->rows, TT_ATTENTION_ROWS, blocks - 1 - tile / shape.heads);
-    int64_t missing = (position * shape.heads - head) * shape.head_dim, k_at = kv_head * shape.seq_len * shape.head_dim;
+    int64_t missing = (position * shape.heads - head) * shape.head_dim;
     float *lse = (float *)call->scratch + tt_team_threads(call->team) * worker_floats(call->graph, call->node);
 
-    tt_kernels()->attention_fwd((float *)before(call->out[0], missing),
-                                (float *)before(lse, position * shape.heads - head),
-                                (const float *)before(call->in[0], missing), (const float *)call->in[3] + k_at,
-                                (const float *)call->in[4] + k_at, &shape, position + part.begin, part.n,
-                                (float *)call->scratch + worker * worker_floats(call->graph, call->node));
+    tt_kernels()->attention_fwd(
+        (float *)before(call->out[0], missing), (float *)before(lse, position * shape.heads - head),
+        (const float *)before(call->in[0], missing), (const float *)call->in[3] + kv_head * shape.head_dim,
+        (const float *)call->in[4] + kv_head * shape.head_dim, &shape, position + part.begin, part.n,
+        (float *)call->scratch + worker * worker_floats(call->graph, call->node));
 }
 
 static void run(const struct tt_call *call)

@@ -21,9 +21,9 @@
  *                       o = softmax(q k^T / sqrt(E)) v with causal mask, lse = log of the row's sum of exp. Pointers
  *                       to the sequence's first row and the head's first column; row strides: q, o heads * E, lse heads,
  *                       k, v E, that is, the key/value head stands gathered
- *   attention_row       one row of all query heads of one key/value head, which sees rows 0..keys-1 of k and v: o as
- *                       above, without mask and lse. q and o: E floats a head, heads one after the other; row stride of
- *                       k and v: E. seq_len is not read
+ *   attention_row       one row of all query heads of one key/value head, which sees keys 0..keys-1: o as above, without
+ *                       mask and lse. q and o: E floats a head, heads one after the other; k and v gathered as above;
+ *                       seq_len is not read
  *   attention_bwd       keys [first_key, first_key + keys) of one key/value head of one sequence and `heads` query heads
  *                       that share it: dk, dv of these keys, and their part of dq for rows first_key.. (rows before see
  *                       none of them). keys is a multiple of TT_ATTENTION_PANEL or reaches the end of the sequence
@@ -67,12 +67,6 @@ struct tt_attention_shape {
 struct tt_attention_grads {
     float *dq, *dk, *dv;
     const float *dout, *q, *k, *v, *o, *lse;
-};
-
-/* What layernorm_bwd reads and writes, as named above; dw and db are vectors. */
-struct tt_layernorm_grads {
-    float *dx, *dw, *db;
-    const float *acc, *dy, *x, *w, *mean, *rstd;
 };
 
 struct tt_rope_shape {

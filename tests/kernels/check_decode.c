@@ -50,8 +50,7 @@ static void check_attention_row(struct check *check)
         const struct row *row = &rows[k / N_FILLS];
         enum fill fill = k % N_FILLS == FILL_LARGE ? FILL_NORMAL : (enum fill)(k % N_FILLS);
         struct tt_attention_shape shape = {row->keys, row->heads, row->kv_heads, row->head_dim};
-        int64_t n = row->heads / row->kv_heads * row->head_dim, cached = row->keys * row->kv_heads * row->head_dim;
-        int64_t at = (row->kv_heads - 1) * row->keys * row->head_dim; /* the last head ends with the array */
+        int64_t n = row->heads / row->kv_heads * row->head_dim, cached = row->keys * row->head_dim;
         float *q = check_filled(check, n, fill), *k_cache = check_filled(check, cached, FILL_NORMAL);
         float *v_cache = check_filled(check, cached, FILL_NORMAL), *o = check_array(check, n);
         float *want = check_array(check, n);
@@ -67,8 +66,8 @@ static void check_attention_row(struct check *check)
             size = 30.0 * sqrt((double)row->head_dim);
         for (int64_t i = 0; i < n; i++)
             near[i] = 8.0 * size * eps32;
-        tt_attention_row_ref(want, q, k_cache + at, v_cache + at, &shape, row->keys, scratch);
-        check->table->attention_row(o, q, k_cache + at, v_cache + at, &shape, row->keys, scratch);
+        tt_attention_row_ref(want, q, k_cache, v_cache, &shape, row->keys, scratch);
+        check->table->attention_row(o, q, k_cache, v_cache, &shape, row->keys, scratch);
         check_compare(check, "o", text, o, want, n, near, 0.0);
         check_reset(check, text);
     }
@@ -125,7 +124,7 @@ static void bench_attention_row(struct check *check)
 
     for (int k = 0; k < 2; k++) {
         const struct row *row = &sizes[k];
-        int64_t n = row->heads / row->kv_heads * row->head_dim, cached = row->keys * row->kv_heads * row->head_dim;
+        int64_t n = row->heads / row->kv_heads * row->head_dim, cached = row->keys * row->head_dim;
         struct bench b = {
             .table = check->table, .shape = {row->keys, row->heads, row->kv_heads, row->head_dim}, .rows = row->keys};
         char text[80];

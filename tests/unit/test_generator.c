@@ -13,6 +13,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
+#include "core/ops/kernels.h"
 #include "core/ops/op.h"
 #include "parallel/generator.h"
 #include "parallel/init.h"
@@ -133,7 +134,7 @@ static double loss_of(const float *logits, int label)
 /* Through the cache, one token after another behind prompts of several lengths, against the forward pass over all. */
 static void cached_logits_are_those_of_the_forward_pass(void **state)
 {
-    static const int64_t prompts[] = {1, 2, 63, 64, 65, 130};
+    static const int64_t prompts[] = {1, 2, TT_ATTENTION_ROWS - 1, TT_ATTENTION_ROWS, TT_ATTENTION_ROWS + 1, 170};
     int32_t tokens[CONTEXT];
     float losses[2][CONTEXT];
 
@@ -145,7 +146,7 @@ static void cached_logits_are_those_of_the_forward_pass(void **state)
         for (int label = 0; label < 2; label++)
             losses_of(model, tokens, CONTEXT, label, losses[label]);
         for (size_t p = 0; p < sizeof prompts / sizeof *prompts; p++) {
-            struct tt_generator *g = make_generator(model, p % 2 ? 64 : 96, 1);
+            struct tt_generator *g = make_generator(model, p % 2 ? TT_ATTENTION_ROWS : 130, 1);
             const float *logits = NULL;
 
             assert_int_equal(check(tt_generator_feed(g, tokens, prompts[p], &logits)), 0);

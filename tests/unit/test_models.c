@@ -657,6 +657,38 @@ static void hf_configs_say_what_transformers_asks(void **state)
     tt_model_free(model);
 }
 
+#define GPT2_CONFIG "{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_layer\":1,\"n_head\":4,\"vocab_size\":300"
+
+/* The published file's oddities: null n_inner, dropout, keys of other heads. */
+static void hf_config_of_gpt2(void **state)
+{
+    static const struct {
+        const char *json, *message;
+    } wanted[] = {
+        {GPT2_CONFIG ",\"activation_function\":\"relu\"}", "activation_function 'relu' is not supported"},
+        {GPT2_CONFIG ",\"scale_attn_weights\":false}", "scale_attn_weights false is not supported"},
+        {GPT2_CONFIG ",\"scale_attn_by_inverse_layer_idx\":true}", "scale_attn_by_inverse_layer_idx true"},
+        {GPT2_CONFIG ",\"add_cross_attention\":true}", "add_cross_attention true"},
+        {GPT2_CONFIG ",\"n_positions\":0}", "n_positions must be a positive integer"},
+    };
+    struct tt_model *model = NULL;
+
+    (void)state;
+    assert_int_equal(model_of_json("gpt2",
+                                   GPT2_CONFIG
+                                   ",\"n_inner\":null,\"n_ctx\":1024,\"n_positions\":512,\"attn_pdrop\":0.1,"
+                                   "\"resid_pdrop\":0.1,\"embd_pdrop\":0.1,\"summary_type\":\"cls_index\"}",
+                                   &model),
+                     0);
+    assert_true(model->dims.ffn_dim == 256 && model->dims.max_positions == 512 && model->dims.tied == 1);
+    assert_true(model->dims.head_dim == 16 && model->dims.n_kv_heads == 4 && model->dims.norm_eps == 1e-5F);
+    tt_model_free(model);
+    model = NULL;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        assert_fails(model_of_json("gpt2", wanted[i].json, &model), TT_EDATA, wanted[i].message);
+    assert_null(model);
+}
+
 /* Every flavor, and one with sizes of its own, is the same model after model.json. */
 static void check_model_json(const struct tt_model *model)
 {
@@ -699,38 +731,6 @@ static void a_checkpoint_says_which_model_it_is(void **state)
     tt_model_free(model);
     model = NULL;
     assert_fails(tt_model_json_load("/nonexistent/model.json", &model), TT_EDATA, "/nonexistent/model.json");
-    assert_null(model);
-}
-
-#define GPT2_CONFIG "{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_layer\":1,\"n_head\":4,\"vocab_size\":300"
-
-/* The published file's oddities: null n_inner, dropout, keys of other heads. */
-static void hf_config_of_gpt2(void **state)
-{
-    static const struct {
-        const char *json, *message;
-    } wanted[] = {
-        {GPT2_CONFIG ",\"activation_function\":\"relu\"}", "activation_function 'relu' is not supported"},
-        {GPT2_CONFIG ",\"scale_attn_weights\":false}", "scale_attn_weights false is not supported"},
-        {GPT2_CONFIG ",\"scale_attn_by_inverse_layer_idx\":true}", "scale_attn_by_inverse_layer_idx true"},
-        {GPT2_CONFIG ",\"add_cross_attention\":true}", "add_cross_attention true"},
-        {GPT2_CONFIG ",\"n_positions\":0}", "n_positions must be a positive integer"},
-    };
-    struct tt_model *model = NULL;
-
-    (void)state;
-    assert_int_equal(model_of_json("gpt2",
-                                   GPT2_CONFIG
-                                   ",\"n_inner\":null,\"n_ctx\":1024,\"n_positions\":512,\"attn_pdrop\":0.1,"
-                                   "\"resid_pdrop\":0.1,\"embd_pdrop\":0.1,\"summary_type\":\"cls_index\"}",
-                                   &model),
-                     0);
-    assert_true(model->dims.ffn_dim == 256 && model->dims.max_positions == 512 && model->dims.tied == 1);
-    assert_true(model->dims.head_dim == 16 && model->dims.n_kv_heads == 4 && model->dims.norm_eps == 1e-5F);
-    tt_model_free(model);
-    model = NULL;
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        assert_fails(model_of_json("gpt2", wanted[i].json, &model), TT_EDATA, wanted[i].message);
     assert_null(model);
 }
 
