@@ -162,14 +162,12 @@ struct bench {
 static struct bench make_bench(struct check *check)
 {
     int64_t n = INT64_C(1) << 24;
+    struct bench bench = {
+        check, check_array(check, n), check_array(check, n), check_array(check, n), check_array(check, n), n, 0.0};
 
-    return (struct bench){check,
-                          check_filled(check, n, FILL_ZERO),
-                          check_filled(check, n, FILL_ZERO),
-                          check_filled(check, n, FILL_ZERO),
-                          check_filled(check, n, FILL_ZERO),
-                          n,
-                          0.0};
+    for (int64_t i = 0; i < n; i++)
+        bench.param[i] = bench.grad[i] = bench.exp_avg[i] = bench.exp_avg_sq[i] = (float)(i % 7);
+    return bench;
 }
 
 static void report(struct bench *b, void (*fn)(void *), double bytes)
