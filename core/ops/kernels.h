@@ -21,9 +21,11 @@
  *                       wherever an element lies
  *   attention_fwd       rows [first_row, first_row + rows) of one head of one sequence, rows <= TT_ATTENTION_ROWS:
  *                       o = softmax(q k^T / sqrt(E)) v with causal mask, lse = log of the row's sum of exp. Pointers
- *                       to the sequence's first row and the head's first column; row strides: q, o heads * E, k, v
- *                       kv_heads * E, lse heads
- *   attention_bwd       one key/value head of one sequence with all query heads that share it
+ *                       to the sequence's first row and the head's first column; row strides: q, o heads * E, lse heads,
+ *                       k, v E, that is, the key/value head stands gathered
+ *   attention_bwd       keys [first_key, first_key + keys) of one key/value head of one sequence and `heads` query heads
+ *                       that share it: dk, dv of these keys, and their part of dq for rows first_key.. (rows before see
+ *                       none of them). keys is a multiple of TT_ATTENTION_PANEL or reaches the end of the sequence
  *   bf16_round          to the nearest bfloat16, ties to even; a NaN stays one
  *   bf16_widen          the float of the same value
  *   cross_entropy       loss[r] = logsumexp(logits[r]) - logits[r][labels[r]], 0 where the label is TT_LABEL_IGNORED
@@ -43,15 +45,21 @@
  */
 enum { TT_LABEL_IGNORED = -100 };
 
-/* Rows and keys of an attention tile. */
-enum { TT_ATTENTION_ROWS = 64, TT_ATTENTION_KEYS = 512 };
+enum {
+    TT_ATTENTION_ROWS = 96,  /* of a forward tile */
+    TT_ATTENTION_PANEL = 48, /* ranges of keys are multiples of it */
+    TT_ATTENTION_KEYS = 512, /* of a tile of the portable kernel */
+    TT_ATTENTION_BLOCK =
+        64, /* of the vector kernels: keys, forward, or rows, backward, between two changes of operands */
+    TT_ATTENTION_STRIP = 480 /* of the vector kernels: rows whose q, do and dq stand packed */
+};
 
 struct tt_attention_shape {
     int64_t seq_len;
     int64_t heads, kv_heads, head_dim;
 };
 
-/* Of one key/value head: pointers to the sequence's first row, first column of the head (query side: of its group). */
+/* Pointers to the sequence's first row, first column of the key/value head, query side: of the first query head. */
 struct tt_attention_grads {
     float *dq, *dk, *dv;
     const float *dout, *q, *k, *v, *o, *lse;
@@ -75,9 +83,9 @@ struct tt_adamw_numbers {
     float eps;
 };
 
-/** Floats of scratch that attention_fwd and attention_bwd need. */
-int64_t tt_attention_fwd_scratch(int64_t seq_len);
-int64_t tt_attention_bwd_scratch(int64_t seq_len);
+/** Floats of scratch that attention_fwd and attention_bwd (for at most `keys` keys) need in any variant. */
+int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape);
+int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t keys);
 
 struct tt_kernels {
     const char *name;

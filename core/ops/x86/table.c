@@ -15,6 +15,8 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
 #endif
     SLOT(adamw),
     SLOT(add),
+    SLOT(attention_fwd),
+    SLOT(attention_bwd),
     SLOT(bf16_round),
     SLOT(bf16_widen),
     SLOT(exp),
