@@ -70,6 +70,7 @@ static int load_step(struct tt_trainer *t, int64_t *ret_valid, int64_t *ret_loca
         rc = tt_train_data_batch(&t->data, first, t->cfg->training.local_batch_size, tt_engine_tokens(t->engine, a),
                                  tt_engine_labels(t->engine, a), &valid);
     }
+    t->data_sec += tt_clock_sec() - start; /* waiting for other ranks is communication */
     TT_TRY(tt_comm_agree(t->comm, rc));
     *ret_local_valid = valid;
     t->comm->waiting_for = "count of valid tokens";
@@ -77,7 +78,6 @@ static int load_step(struct tt_trainer *t, int64_t *ret_valid, int64_t *ret_loca
     *ret_valid = valid;
     if (valid == 0)
         rc = tt_fail(TT_EDATA, "step %lld has no token whose label counts", (long long)t->at.step + 1);
-    t->data_sec += tt_clock_sec() - start;
 out:
     return rc;
 }
@@ -121,6 +121,9 @@ static int report(struct tt_trainer *t, const struct tt_step *step, int64_t vali
     t->comm->waiting_for = "report";
     if ((rc = tt_comm_max_f64(t->comm, most, 2)) < 0)
         return rc;
+    t->spent.step_sec += now - t->report_start;
+    t->spent.data_sec += t->data_sec;
+    t->spent.exposed_sec += t->comm->wait_sec;
     r.max_loss = most[0];
     r.memory_bytes = most[1];
     if (t->comm->rank == 0)

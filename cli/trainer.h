@@ -39,6 +39,11 @@ struct tt_progress_state {
     int64_t lr_step;        /* steps of the schedule done */
 };
 
+/* Seconds of training steps since the start of this process, and what of them was waiting. */
+struct tt_spent {
+    double step_sec, data_sec, exposed_sec;
+};
+
 struct tt_trainer {
     struct tt_config *cfg;
     struct tt_comm *comm;
@@ -66,6 +71,7 @@ struct tt_trainer {
     /* since the last report */
     double report_start, data_sec;
     int64_t report_steps;
+    struct tt_spent spent; /* at the last report */
 };
 
 int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt_trainer_options *options,
