@@ -1,90 +1,103 @@
 /* SPDX-License-Identifier: MIT
  *
- * Hugging Face weights in. Only q and k of Llama differ in their rows: RoPE pairs are (2i, 2i+1) with us and
- * (i, i + E/2) with them, inside every head, so a whole head is read and its rows are put in our order.
+ * Hugging Face weights in: finds each parameter's tensor, compares shapes, and reads this rank's rows (hf_map.h).
  */
 #include "checkpoint/hf_load.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "checkpoint/hf_map.h"
 #include "checkpoint/source.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
-static int check_shape(const struct tt_manifest_tensor *t, const struct tt_param *param)
+struct load {
+    struct tt_source *source;
+    const struct tt_model *model;
+    const struct tt_manifest_tensor *tensor; /* the one that is being read */
+};
+
+static int check_shape(const struct tt_manifest_tensor *t, const struct tt_hf_tensor *want,
+                       const struct tt_param *param)
 {
-    struct tt_box wanted = tt_box_whole(param->ndim, param->shape), found = tt_box_whole(t->ndim, t->shape);
+    struct tt_box wanted = tt_box_whole(want->ndim, want->shape), found = tt_box_whole(t->ndim, t->shape);
     char a[128], b[128];
 
     if (tt_box_equal(&wanted, &found))
         return 0;
     return tt_fail(TT_EDATA,
-                   "tensor '%s' is %s, the model's %s is %s\nhelp: are the dims those of the weights' config.json?",
-                   t->name, tt_box_text(b, sizeof b, &found), param->name, tt_box_text(a, sizeof a, &wanted));
+                   "tensor '%s' is %s, wanted %s for the model's %s\nhelp: are the dims those of the weights' "
+                   "config.json?",
+                   t->name, tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted), param->name);
 }
 
-/* Our row of a head -> theirs. */
-static int64_t hf_row(int64_t row, int64_t head_dim)
+static int read_theirs(void *arg, int param, int64_t row, int64_t n, float *data)
 {
-    return row % 2 * (head_dim / 2) + row / 2;
+    struct load *load = arg;
+
+    (void)param;
+    return tt_source_read(load->source, load->tensor, row, n, TT_F32, data);
 }
 
-static int read_rope_pairs(struct tt_source *source, const struct tt_manifest_tensor *t, const struct tt_param *param,
-                           const struct tt_ckpt_chunk *chunk)
+/* The published gpt2 files are of the model without its head: their names lack the prefix. */
+static const struct tt_manifest_tensor *find_tensor(const struct load *load, const char *name)
 {
-    int64_t width = param->shape[1], head_dim = param->shape[0] / param->hf_heads;
-    float *head = tt_calloc((size_t)(head_dim * width), sizeof *head);
-    int64_t end = chunk->row_begin + chunk->row_count;
-    int rc = 0;
+    const struct tt_manifest *manifest = &load->source->manifest;
+    const struct tt_manifest_tensor *found = tt_manifest_find(manifest, TT_GROUP_MODEL, name);
+    const char *prefix = load->model->row->hf_prefix;
 
-    for (int64_t h = chunk->row_begin / head_dim; h * head_dim < end; h++) {
-        TT_TRY(tt_source_read(source, t, h * head_dim, head_dim, TT_F32, head));
-        for (int64_t i = 0; i < head_dim; i++) {
-            int64_t row = h * head_dim + i;
-
-            if (row >= chunk->row_begin && row < end)
-                memcpy((float *)chunk->data + (row - chunk->row_begin) * width, head + hf_row(i, head_dim) * width,
-                       (size_t)width * sizeof *head);
-        }
-    }
-out:
-    tt_free(head);
-    return rc;
+    if (!found && prefix && strncmp(name, prefix, strlen(prefix)) == 0)
+        found = tt_manifest_find(manifest, TT_GROUP_MODEL, name + strlen(prefix));
+    return found;
 }
 
-static int read_param(struct tt_source *source, const struct tt_param *param, const struct tt_ckpt_chunk *chunk)
+static int read_param(struct load *load, int p, const struct tt_ckpt_chunk *chunk)
 {
-    const struct tt_manifest_tensor *t = tt_manifest_find(&source->manifest, TT_GROUP_MODEL, param->hf_name);
+    const struct tt_param *param = &load->model->params[p];
+    struct tt_hf_tensor want = tt_hf_tensor_of(load->model, p);
     int rc;
 
-    if (!t)
-        return tt_fail(TT_EDATA, "the weights in '%s' lack tensor '%s' (the model's %s)", source->path, param->hf_name,
+    load->tensor = find_tensor(load, want.name);
+    if (!load->tensor)
+        return tt_fail(TT_EDATA, "the weights in '%s' lack tensor '%s' (the model's %s)", load->source->path, want.name,
                        param->name);
-    if ((rc = check_shape(t, param)) < 0 || chunk->row_count == 0)
+    if ((rc = check_shape(load->tensor, &want, param)) < 0)
         return rc;
-    switch (param->hf_transform) {
-    case TT_HF_SAME:
-        return tt_source_read(source, t, chunk->row_begin, chunk->row_count, TT_F32, chunk->data);
-    case TT_HF_ROPE_PAIRS:
-        return read_rope_pairs(source, t, param, chunk);
-    default:
-        return tt_fail(TT_EINTERNAL, "parameter %s has a layout that cannot be read", param->name);
-    }
+    return tt_hf_import(load->model, p, read_theirs, load, chunk->row_begin, chunk->row_count, chunk->data);
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+/* Constants that older files carry: derived from the configuration, or the causal mask. */
+static bool is_derived(const char *name)
+{
+    static const char *const ends[] = {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_with(name, ends[i]))
+            return true;
+    return false;
 }
 
 static bool is_known(const struct tt_model *model, const char *name)
 {
-    static const char rotary[] = "rotary_emb.inv_freq"; /* derived from the configuration */
-    size_t size = strlen(name);
+    const char *prefix = model->row->hf_prefix ? model->row->hf_prefix : "";
+    size_t skip = strlen(prefix);
 
-    if (size >= sizeof rotary - 1 && strcmp(name + size - (sizeof rotary - 1), rotary) == 0)
+    if (is_derived(name) || (model->dims.tied == 1 && strcmp(name, "lm_head.weight") == 0))
         return true;
-    if (model->dims.tied == 1 && strcmp(name, "lm_head.weight") == 0)
-        return true;
-    for (int p = 0; p < model->n_params; p++)
-        if (strcmp(model->params[p].hf_name, name) == 0)
+    for (int p = 0; p < model->n_params; p++) {
+        const char *known = model->params[p].hf_name;
+
+        if (strcmp(known, name) == 0 || (strncmp(known, prefix, skip) == 0 && strcmp(known + skip, name) == 0))
             return true;
+    }
     return false;
 }
 
@@ -108,9 +121,10 @@ int tt_hf_load(struct tt_comm *comm, const char *folder, const struct tt_model *
 {
     struct tt_source *source = NULL;
     int rc = tt_source_open(folder, TT_PATH_PLAIN, &source);
+    struct load load = {.source = source, .model = model};
 
     for (int p = 0; p < model->n_params && rc == 0; p++)
-        rc = read_param(source, &model->params[p], &state->model[p]);
+        rc = read_param(&load, p, &state->model[p]);
     TT_TRY(tt_comm_agree(comm, rc));
     if (comm->rank == 0)
         note_extra(source, model);

@@ -69,6 +69,8 @@ static int resolve_model_keys(struct tt_config *cfg, const struct tt_model *mode
     for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
         TT_TRY(tt_config_set_flavor_int(cfg, ints[i].key, ints[i].value));
     TT_TRY(tt_config_set_flavor_real(cfg, "model.norm_eps", (double)d->norm_eps));
+    if (model->row->learned_positions)
+        goto out; /* the RoPE keys stay null */
     TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_theta", d->rope.theta));
     TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.factor", d->rope.factor > 0.0 ? d->rope.factor : 1.0));
     if (d->rope.factor > 0.0) {
@@ -221,6 +223,9 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
                                 &job.microbatches));
     job.global_batch = job.microbatches * cfg->training.local_batch_size * tt_mesh_dp(&job.mesh);
     TT_TRY(make_model(cfg, &job.model));
+    TT_TRY(tt_model_check_seq_len(job.model, cfg->training.seq_len));
+    if (cfg->validation.enable)
+        TT_TRY(tt_model_check_seq_len(job.model, cfg->validation.seq_len));
     TT_TRY(resolve_model_keys(cfg, job.model));
     TT_TRY(engine_options(cfg, &job, threads, memory_limit, &job.engine));
     *ret_job = job;

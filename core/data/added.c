@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Added tokens: the longest leftmost match over raw text, with the flags of Hugging Face's format. A token whose
- * content is not "normalized" is looked for first, the others in the text that is left.
+ * content is not "normalized" is looked for first, the others in the text that is left, after the normalizer.
  */
 #include "core/data/added.h"
 
@@ -9,21 +9,38 @@
 
 #include "core/base/mem.h"
 
-static void index_token(struct tt_added *a, int i)
+static void index_token(struct tt_added *a, int i, int pass, const char *text, size_t size)
 {
-    const struct tt_added_token *t = &a->token[i];
-    int pass = t->is_normalized ? 1 : 0, at = 0;
+    int at = 0;
 
-    tt_strmap_set(&a->index[pass], t->content, t->size, i);
-    a->begins[pass][(uint8_t)t->content[0]] = true;
-    while (at < a->n_lengths[pass] && a->length[pass][at] > t->size)
+    tt_strmap_set(&a->index[pass], text, size, i);
+    a->begins[pass][(uint8_t)text[0]] = true;
+    while (at < a->n_lengths[pass] && a->length[pass][at] > size)
         at++;
-    if (at < a->n_lengths[pass] && a->length[pass][at] == t->size)
+    if (at < a->n_lengths[pass] && a->length[pass][at] == size)
         return;
     TT_PUSH(a->length[pass], a->n_lengths[pass], a->cap_lengths[pass]) = 0;
     memmove(&a->length[pass][at + 1], &a->length[pass][at],
             (size_t)(a->n_lengths[pass] - 1 - at) * sizeof *a->length[pass]);
-    a->length[pass][at] = t->size;
+    a->length[pass][at] = size;
+}
+
+/* What the token is found by: its content, normalised where the text is. */
+static int index_content(struct tt_added *a, int i)
+{
+    const struct tt_added_token *t = &a->token[i];
+    const char *text = t->content;
+    struct tt_text scratch = {0};
+    size_t size = t->size;
+    int rc = 0;
+
+    if (t->is_normalized)
+        TT_TRY(tt_normalizer_apply(&a->normalizer, &scratch, text, size, &text, &size));
+    if (size)
+        index_token(a, i, t->is_normalized ? 1 : 0, text, size);
+out:
+    tt_text_release(&scratch);
+    return rc;
 }
 
 static int read_token(struct tt_added *a, const json_t *json, const char *where)
@@ -51,7 +68,7 @@ static int read_token(struct tt_added *a, const json_t *json, const char *where)
     t.strips_right = json_is_true(json_object_get(json, "rstrip"));
     t.is_normalized = json_is_true(json_object_get(json, "normalized"));
     TT_PUSH(a->token, a->n, a->cap) = t;
-    index_token(a, a->n - 1);
+    TT_TRY(index_content(a, a->n - 1));
 out:
     return rc;
 }
@@ -59,7 +76,7 @@ out:
 /* A word character as Rust's regular expressions have it, which is not what PCRE2's or Oniguruma's \w is. */
 #define WORD "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]"
 
-int tt_added_init(struct tt_added *added, const json_t *json, const char *where)
+int tt_added_init(struct tt_added *added, const json_t *json, const struct tt_normalizer *normalizer, const char *where)
 {
     const struct {
         const char *pattern;
@@ -70,6 +87,7 @@ int tt_added_init(struct tt_added *added, const json_t *json, const char *where)
                    {"\\s+\\z", &added->space_end}};
     int rc = 0;
 
+    added->normalizer = *normalizer;
     if (json && !json_is_null(json) && !json_is_array(json))
         return tt_fail(TT_EDATA, "%s: added_tokens is not an array", where);
     for (size_t i = 0; i < json_array_size(json); i++)
@@ -104,8 +122,9 @@ struct search {
     void *arg;
 };
 
-/* The longest token of the pass that begins at p, or NULL. */
-static const struct tt_added_token *token_at(const struct tt_added *a, int pass, const char *p, size_t size)
+/* The longest token of the pass that begins at p, or NULL; ret_size: the bytes of text that it is. */
+static const struct tt_added_token *token_at(const struct tt_added *a, int pass, const char *p, size_t size,
+                                             size_t *ret_size)
 {
     if (!a->begins[pass][(uint8_t)*p])
         return NULL;
@@ -113,6 +132,7 @@ static const struct tt_added_token *token_at(const struct tt_added *a, int pass,
         size_t length = a->length[pass][i];
         int64_t found = length <= size ? tt_strmap_get(&a->index[pass], p, length, -1) : -1;
 
+        *ret_size = length;
         if (found >= 0)
             return &a->token[found];
     }
@@ -163,9 +183,18 @@ static int search_pass(const struct search *s, int pass, const char *text, size_
 
 static int emit_text(const struct search *s, int pass, const char *text, size_t size)
 {
+    struct tt_text scratch = {0};
+    int rc = 0;
+
     if (!size)
         return 0;
-    return pass == 0 ? search_pass(s, 1, text, size) : s->fn(s->arg, -1, text, size);
+    if (pass == 1)
+        return s->fn(s->arg, -1, text, size);
+    TT_TRY(tt_normalizer_apply(&s->added->normalizer, &scratch, text, size, &text, &size));
+    TT_TRY(search_pass(s, 1, text, size));
+out:
+    tt_text_release(&scratch);
+    return rc;
 }
 
 static int search_pass(const struct search *s, int pass, const char *text, size_t size)
@@ -176,15 +205,15 @@ static int search_pass(const struct search *s, int pass, const char *text, size_
     if (!s->added->n_lengths[pass])
         return emit_text(s, pass, text, size);
     for (size_t i = 0; i < size;) {
-        const struct tt_added_token *t = token_at(s->added, pass, text + i, size - i);
-        size_t begin = i, end;
+        size_t begin = i, end, length = 0;
+        const struct tt_added_token *t = token_at(s->added, pass, text + i, size - i, &length);
         bool taken = false;
 
         if (!t) {
             i++;
             continue;
         }
-        end = i + t->size;
+        end = i + length;
         i = end; /* matches never overlap, also when this one is not taken */
         TT_TRY(apply_flags(s, t, text, size, done, &begin, &end, &taken));
         if (!taken)

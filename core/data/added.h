@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "core/base/json.h"
+#include "core/data/normalizer.h"
 #include "core/data/regex.h"
 #include "core/data/strmap.h"
 
@@ -15,10 +16,11 @@ struct tt_added_token {
     size_t size;
     int32_t id;
     bool is_special, is_single_word, strips_left, strips_right;
-    bool is_normalized; /* found in a second pass, over what the first left */
+    bool is_normalized; /* found in a second pass, in the normalised text between those of the first */
 };
 
 struct tt_added {
+    struct tt_normalizer normalizer; /* of the tokenizer */
     struct tt_added_token *token;
     int n, cap;
     struct tt_strmap index[2]; /* content -> index in token, of each pass */
@@ -28,14 +30,18 @@ struct tt_added {
     struct tt_regex *word_begin, *word_end, *space_begin, *space_end;
 };
 
-/** Reads "added_tokens" (an array or absent). Zero-initialise before; release also after an error. */
-int tt_added_init(struct tt_added *added, const json_t *json, const char *where) TT_MUST_CHECK;
+/**
+ * Reads "added_tokens" (an array or absent); the normalizer is applied between the passes. Zero-initialise before;
+ * release also after an error.
+ */
+int tt_added_init(struct tt_added *added, const json_t *json, const struct tt_normalizer *normalizer,
+                  const char *where) TT_MUST_CHECK;
 void tt_added_release(struct tt_added *added);
 
 /** Takes a piece of text: an added token's id, or -1 for text between tokens. Returns 0 or an error that ends. */
 typedef int (*tt_added_fn)(void *arg, int32_t id, const char *text, size_t size);
 
-/** Calls fn for the pieces of text in order; with find_special false, special tokens are plain text. */
+/** Calls fn for the pieces of text in order, text between tokens normalised; with find_special false, special tokens are plain text. */
 int tt_added_split(const struct tt_added *added, struct tt_matcher *matcher, bool find_special, const char *text,
                    size_t size, tt_added_fn fn, void *arg) TT_MUST_CHECK;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The reader of tokenizer.json and tokenizer_config.json. Reading goes: model (tokenizer_model.c), added tokens,
- * normalizer, pre_tokenizer, decoder, post_processor, then BOS and EOS.
+ * The reader of tokenizer.json and tokenizer_config.json. Reading goes: model (tokenizer_model.c), normalizer,
+ * added tokens, pre_tokenizer, decoder, post_processor, then BOS and EOS.
  */
 #include "core/data/tokenizer.h"
 
@@ -23,11 +23,13 @@ static const char *type_of(const json_t *json)
     return type ? type : "(no type)";
 }
 
-static int read_added(struct tt_tokenizer *t, const json_t *json, const char *where)
+static int read_added(struct tt_tokenizer *t, const json_t *json, const json_t *normalizer_json, const char *where)
 {
+    struct tt_normalizer normalizer;
     int rc = 0;
 
-    TT_TRY(tt_added_init(&t->added, json, where));
+    TT_TRY(tt_normalizer_init(&normalizer, normalizer_json, where));
+    TT_TRY(tt_added_init(&t->added, json, &normalizer, where));
     for (int i = 0; i < t->added.n; i++) {
         const struct tt_added_token *a = &t->added.token[i];
         int64_t known = tt_strmap_get(&t->vocab, a->content, a->size, a->id);
@@ -40,21 +42,6 @@ static int read_added(struct tt_tokenizer *t, const json_t *json, const char *wh
         t->token[a->id].is_special = a->is_special;
         tt_strmap_set(&t->vocab, a->content, a->size, a->id);
     }
-out:
-    return rc;
-}
-
-static int check_normalizer(const json_t *json, const char *where, int depth)
-{
-    const json_t *list = json_object_get(json, "normalizers");
-    int rc = 0;
-
-    if (!json || json_is_null(json))
-        return 0;
-    if (strcmp(type_of(json), "Sequence") != 0 || depth > DEEPEST_SEQUENCE)
-        return tt_fail(TT_EDATA, "%s: normalizer '%s' is not supported (null is)", where, type_of(json));
-    for (size_t i = 0; i < json_array_size(list); i++)
-        TT_TRY(check_normalizer(json_array_get(list, i), where, depth + 1));
 out:
     return rc;
 }
@@ -165,8 +152,7 @@ static int read_all(struct tt_tokenizer *t, const char *where)
     if (t->config)
         TT_TRY(tt_json_parse(t->config, t->config_size, config_where, &config));
     TT_TRY(tt_tokenizer_read_model(t, json_object_get(root, "model"), where));
-    TT_TRY(read_added(t, json_object_get(root, "added_tokens"), where));
-    TT_TRY(check_normalizer(json_object_get(root, "normalizer"), where, 0));
+    TT_TRY(read_added(t, json_object_get(root, "added_tokens"), json_object_get(root, "normalizer"), where));
     TT_TRY(tt_pretokenizer_init(&t->pretokenizer, json_object_get(root, "pre_tokenizer"), where));
     TT_TRY(check_decoder(json_object_get(root, "decoder"), where, 0));
     TT_TRY(read_ends(t, json_object_get(root, "post_processor"), config, where));

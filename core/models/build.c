@@ -18,8 +18,9 @@ void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t ba
     *b = (struct tt_build){.model = model, .graph = graph, .seq_len = seq_len};
     graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, tokens);
     graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, tokens);
-    graph->rope_table = tt_graph_value(graph, TT_VALUE_CONST, TT_F32, "rope_table", 3, table);
     graph->rope = model->dims.rope;
+    if (!model->row->learned_positions)
+        graph->rope_table = tt_graph_value(graph, TT_VALUE_CONST, TT_F32, "rope_table", 3, table);
 }
 
 void tt_build_block(struct tt_build *b, int block)
@@ -30,11 +31,11 @@ void tt_build_block(struct tt_build *b, int block)
         (void)snprintf(b->prefix, sizeof b->prefix, "layers.%d.", block);
 }
 
-/* The value of the parameter "<prefix><weight>.weight". */
-static int param(struct tt_build *b, const char *weight)
+/* The value of the parameter "<prefix><name>.<which>". */
+static int param_of(struct tt_build *b, const char *layer, const char *which)
 {
     const struct tt_model *model = b->model;
-    char *name = tt_format("%s%s.weight", b->prefix, weight);
+    char *name = tt_format("%s%s.%s", b->prefix, layer, which);
     int value = TT_NONE;
 
     for (int i = 0; i < model->n_params && value == TT_NONE; i++) {
@@ -47,6 +48,11 @@ static int param(struct tt_build *b, const char *weight)
     }
     tt_free(name);
     return value;
+}
+
+static int param(struct tt_build *b, const char *layer)
+{
+    return param_of(b, layer, "weight");
 }
 
 static int node(struct tt_build *b, enum tt_op_id op, const char *name, const int *in, int n_in,
@@ -74,6 +80,14 @@ int tt_build_rmsnorm(struct tt_build *b, const char *name, int x)
     return node(b, TT_OP_RMSNORM, name, in, 2, &attr);
 }
 
+int tt_build_layernorm(struct tt_build *b, const char *name, int x)
+{
+    struct tt_attr attr = {.eps = b->model->dims.norm_eps};
+    int in[3] = {x, param(b, name), param_of(b, name, "bias")};
+
+    return node(b, TT_OP_LAYERNORM, name, in, 3, &attr);
+}
+
 int tt_build_linear(struct tt_build *b, const char *name, const char *weight, int x)
 {
     int in[2] = {x, param(b, weight)};
@@ -81,10 +95,29 @@ int tt_build_linear(struct tt_build *b, const char *name, const char *weight, in
     return node(b, TT_OP_LINEAR, name, in, 2, NULL);
 }
 
-int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads)
+int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int x)
 {
-    struct tt_attr attr = {
-        .seq_len = b->seq_len, .heads = (int)heads, .head_dim = (int)b->model->dims.head_dim, .rotate_half = false};
+    char *product = tt_format("%s.product", name);
+    int in[2] = {tt_build_linear(b, product, layer, x), param_of(b, layer, "bias")};
+
+    tt_free(product);
+    return node(b, TT_OP_BIAS, name, in, 2, NULL);
+}
+
+int tt_build_positions(struct tt_build *b, const char *name, const char *weight, int x)
+{
+    struct tt_attr attr = {.seq_len = b->seq_len};
+    int in[2] = {x, param(b, weight)};
+
+    return node(b, TT_OP_POSITION, name, in, 2, &attr);
+}
+
+int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bool rotate_half)
+{
+    struct tt_attr attr = {.seq_len = b->seq_len,
+                           .heads = (int)heads,
+                           .head_dim = (int)b->model->dims.head_dim,
+                           .rotate_half = rotate_half};
     int in[2] = {x, b->graph->rope_table};
 
     return node(b, TT_OP_ROPE, name, in, 2, &attr);
@@ -105,6 +138,11 @@ int tt_build_add(struct tt_build *b, const char *name, int x, int y)
     int in[2] = {x, y};
 
     return node(b, TT_OP_ADD, name, in, 2, NULL);
+}
+
+int tt_build_gelu(struct tt_build *b, const char *name, int x)
+{
+    return node(b, TT_OP_GELU, name, &x, 1, NULL);
 }
 
 int tt_build_swiglu(struct tt_build *b, const char *name, int gate, int up)

@@ -16,7 +16,7 @@ struct tt_build {
     char prefix[32];
 };
 
-/** Begins a graph of B sequences of T tokens: adds its tokens, labels and RoPE table. */
+/** Begins a graph of B sequences of T tokens: adds its tokens, labels and, unless positions are learned, RoPE table. */
 void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t batch, int64_t seq_len,
                     struct tt_graph *graph);
 
@@ -26,20 +26,30 @@ void tt_build_block(struct tt_build *b, int block);
 /** (B, T) tokens -> (N, D) */
 int tt_build_embedding(struct tt_build *b, const char *name, const char *weight);
 
-/** The normalised x, scaled by the weight of the same name. */
+/** The normalised x, scaled by the weight of the same name; a weight of one head's width: every head of x alone. */
 int tt_build_rmsnorm(struct tt_build *b, const char *name, int x);
+
+/** The x with mean 0 and variance 1, scaled by the weight and moved by the bias of the same name. */
+int tt_build_layernorm(struct tt_build *b, const char *name, int x);
+
+/** x plus the learned embedding of each token's position. */
+int tt_build_positions(struct tt_build *b, const char *name, const char *weight, int x);
+
+/** x times the transpose of the weight, plus the layer's bias. */
+int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int x);
 
 /** x times the transpose of the weight. */
 int tt_build_linear(struct tt_build *b, const char *name, const char *weight, int x);
 
-/** x, heads side by side in its last dimension, with every head rotated by its position. */
-int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads);
+/** x, heads side by side in its last dimension, with every head rotated by its position (pairs as in tt_attr). */
+int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bool rotate_half);
 
 /** Causal attention of the model's heads. */
 int tt_build_attention(struct tt_build *b, const char *name, int q, int k, int v);
 
-/** a + y; silu(gate) * up. */
+/** x + y; GELU in its tanh form; silu(gate) * up. */
 int tt_build_add(struct tt_build *b, const char *name, int x, int y);
+int tt_build_gelu(struct tt_build *b, const char *name, int x);
 int tt_build_swiglu(struct tt_build *b, const char *name, int gate, int up);
 
 /** The loss of every token; ends the graph. */

@@ -33,6 +33,7 @@ void tt_model_dims_override(struct tt_model_dims *dims, const struct tt_model_di
     override_int(&dims->vocab_size, with->vocab_size);
     if (with->norm_eps != 0.0F)
         dims->norm_eps = with->norm_eps;
+    override_int(&dims->max_positions, with->max_positions);
     override_real(&dims->rope.theta, with->rope.theta);
     override_real(&dims->rope.factor, with->rope.factor);
     override_real(&dims->rope.low_freq_factor, with->rope.low_freq_factor);
@@ -55,7 +56,7 @@ static int check_rope(const struct tt_rope *rope)
 {
     if (!(rope->theta > 0.0) || !isfinite(rope->theta))
         return tt_fail(TT_EUSAGE, "model.rope_theta is %g; it must be positive", rope->theta);
-    if (rope->factor == 0.0)
+    if (rope->factor == 0.0 || rope->factor == 1.0)
         return 0;
     if (!(rope->factor >= 1.0) || !isfinite(rope->factor)) {
         return tt_fail(TT_EUSAGE, "model.rope_scaling.factor is %g; it must be at least 1 (1: no scaling)",
@@ -77,7 +78,41 @@ static int check_rope(const struct tt_rope *rope)
     return 0;
 }
 
-int tt_model_dims_settle(struct tt_model_dims *d)
+/* GPT-2's attention: one key and value head for each query head, heads that fill the width, no RoPE. */
+static int check_learned(const struct tt_model_row *row, const struct tt_model_dims *d)
+{
+    if (d->rope.theta != 0.0 || d->rope.factor != 0.0)
+        return tt_fail(TT_EUSAGE,
+                       "model.rope_theta and model.rope_scaling have no meaning for %s: its positions are learned",
+                       row->name);
+    if (d->n_kv_heads != d->n_heads)
+        return tt_fail(TT_EUSAGE, "model.n_kv_heads is %lld; %s has as many as query heads (%lld)",
+                       (long long)d->n_kv_heads, row->name, (long long)d->n_heads);
+    if (d->head_dim * d->n_heads != d->dim)
+        return tt_fail(TT_EUSAGE, "model.head_dim is %lld; %s has model.dim %lld / model.n_heads %lld",
+                       (long long)d->head_dim, row->name, (long long)d->dim, (long long)d->n_heads);
+    return check_range("max_position_embeddings", d->max_positions, 1, INT32_MAX);
+}
+
+static int check_rotated(struct tt_model_dims *d)
+{
+    int rc = 0;
+
+    if (d->head_dim % 2 != 0) {
+        return tt_fail(TT_EUSAGE,
+                       "the head dimension %lld is odd; RoPE rotates pairs\nhelp: change model.head_dim, "
+                       "or model.dim %lld / model.n_heads %lld",
+                       (long long)d->head_dim, (long long)d->dim, (long long)d->n_heads);
+    }
+    TT_TRY(check_range("max_position_embeddings", d->max_positions, 0, INT32_MAX));
+    TT_TRY(check_rope(&d->rope));
+    if (d->rope.factor == 1.0)
+        d->rope = (struct tt_rope){.theta = d->rope.theta};
+out:
+    return rc;
+}
+
+int tt_model_dims_settle(const struct tt_model_row *row, struct tt_model_dims *d)
 {
     int rc = 0;
 
@@ -100,18 +135,10 @@ int tt_model_dims_settle(struct tt_model_dims *d)
     if (d->head_dim == 0)
         d->head_dim = d->dim / d->n_heads;
     TT_TRY(check_range("head_dim", d->head_dim, 1, MAX_DIM));
-    if (d->head_dim % 2 != 0) {
-        return tt_fail(TT_EUSAGE,
-                       "the head dimension %lld is odd; RoPE rotates pairs\nhelp: change model.head_dim, "
-                       "or model.dim %lld / model.n_heads %lld",
-                       (long long)d->head_dim, (long long)d->dim, (long long)d->n_heads);
-    }
     TT_TRY(check_range("n_heads * head_dim", d->n_heads * d->head_dim, 1, MAX_DIM));
     if (!(d->norm_eps > 0.0F) || !isfinite(d->norm_eps))
         return tt_fail(TT_EUSAGE, "model.norm_eps is %g; it must be positive", (double)d->norm_eps);
-    TT_TRY(check_rope(&d->rope));
-    if (d->rope.factor == 1.0)
-        d->rope.factor = 0.0;
+    TT_TRY(row->learned_positions ? check_learned(row, d) : check_rotated(d));
 out:
     return rc;
 }

@@ -36,4 +36,20 @@ int tt_hf_check_common(const json_t *config, const char *where) TT_MUST_CHECK;
  */
 int tt_hf_rope(const json_t *config, double default_theta, const char *where, struct tt_rope *ret_rope) TT_MUST_CHECK;
 
+/**
+ * A new config.json with what every architecture has; `architecture` is transformers' class. The row's model_type, the
+ * vocabulary, the tied head, a dtype of float32, and token ids that are null (absent ones would take the defaults of
+ * transformers, which belong to another tokenizer).
+ */
+json_t *tt_hf_config_new(const struct tt_model *model, const char *architecture);
+
+/**
+ * The sizes of decoders whose keys are Llama's, and RoPE as rope_theta with rope_scaling: the spelling of transformers 4,
+ * which 5 converts.
+ */
+void tt_hf_config_decoder(json_t *config, const struct tt_model *model);
+
+/** A float as the shortest decimal that reads back as the same float: 1e-05, not 9.9999997e-06. */
+json_t *tt_hf_float(float value);
+
 #endif

@@ -17,6 +17,8 @@
 
 const struct tt_model_row *const tt_model_rows[] = {
     &tt_model_llama3,
+    &tt_model_qwen3,
+    &tt_model_gpt2,
 };
 const int tt_model_n_rows = (int)(sizeof tt_model_rows / sizeof tt_model_rows[0]);
 
@@ -157,7 +159,7 @@ int tt_model_new(const char *name, const char *flavor, const struct tt_model_dim
     }
     if (overrides)
         tt_model_dims_override(&dims, overrides);
-    TT_TRY(tt_model_dims_settle(&dims));
+    TT_TRY(tt_model_dims_settle(row, &dims));
     model = tt_calloc(1, sizeof *model);
     model->row = row;
     model->flavor = tt_strdup(flavor);
@@ -203,8 +205,9 @@ int64_t tt_model_n_elements(const struct tt_model *model)
 static int64_t counted_elements(const struct tt_model *model)
 {
     const struct tt_model_dims *d = &model->dims;
+    int64_t looked_up = (d->tied ? 0 : d->vocab_size) + (model->row->learned_positions ? d->max_positions : 0);
 
-    return tt_model_n_elements(model) - (d->tied ? 0 : d->vocab_size * d->dim);
+    return tt_model_n_elements(model) - looked_up * d->dim;
 }
 
 /* 6: two for a multiplication and an addition, once forward and twice backward. */
@@ -226,12 +229,27 @@ double tt_model_flops_per_token_causal(const struct tt_model *model, int64_t seq
     return flops_per_token(model, ((double)seq_len + 1.0) / 2.0);
 }
 
+int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len)
+{
+    long long positions = (long long)model->dims.max_positions;
+
+    if (!model->row->learned_positions || seq_len <= model->dims.max_positions)
+        return 0;
+    return tt_fail(TT_EUSAGE,
+                   "seq_len %lld is longer than the %lld positions that %s %s has learned\nhelp: set training.seq_len "
+                   "and validation.seq_len to at most %lld",
+                   (long long)seq_len, positions, model->row->name, model->flavor, positions);
+}
+
 int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, int64_t batch, int64_t seq_len,
                    struct tt_graph **ret_graph, int *ret_param_grad)
 {
-    struct tt_graph *graph = tt_graph_new();
+    struct tt_graph *graph;
     int rc = 0;
 
+    if ((rc = tt_model_check_seq_len(model, seq_len)) < 0)
+        return rc;
+    graph = tt_graph_new();
     model->row->build(model, batch, seq_len, graph);
     if (mode == TT_GRAPH_TRAIN)
         TT_TRY(tt_graph_differentiate(graph, model->n_params, ret_param_grad));

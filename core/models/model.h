@@ -9,7 +9,7 @@
 #include "core/graph/graph.h"
 
 /**
- * The model registry: one row per architecture (llama3, later qwen3, gpt2), each with its flavors. A model is its
+ * The model registry: one row per architecture, each with its flavors. A model is its
  * parameters (names, shapes, init rules, Hugging Face names) and a builder that writes its forward graph; neither
  * allocates storage for weights, so that a 405B model is described on a laptop.
  */
@@ -19,7 +19,9 @@ struct tt_model_dims {
     int64_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab_size;
     float norm_eps;
     struct tt_rope rope; /* factor 0: no scaling */
-    int tied;            /* output shares tok_embeddings: 0, 1, or -1 in overrides */
+    int64_t
+        max_positions; /* config.json's max_position_embeddings, a limit only where they are learned; 0: not known */
+    int tied;          /* output shares tok_embeddings: 0, 1, or -1 in overrides */
 };
 
 /* How a parameter begins; a row that forgets to say is found out (parallel/init.h). */
@@ -44,7 +46,8 @@ struct tt_param {
     double std, cut; /* TT_PARAM_NORMAL; cut is absolute, 0: none */
     char *hf_name;
     enum tt_hf_transform hf_transform;
-    int hf_heads; /* heads along dimension 0, for TT_HF_ROPE_PAIRS */
+    int hf_heads;          /* heads along dimension 0, for TT_HF_ROPE_PAIRS */
+    int hf_part, hf_parts; /* theirs holds hf_parts of ours, one after the other along our dimension 0; 0: only ours */
 };
 
 struct tt_model_row;
@@ -64,8 +67,16 @@ struct tt_model_row {
     const struct tt_flavor *flavors;
     int n_flavors;
     const char *hf_model_type; /* config.json's model_type */
+    const char *hf_blocks;     /* what stands in front of a block's number in Hugging Face's names */
+    bool learned_positions;    /* max_positions rows of them; else RoPE */
+    const char *hf_prefix;     /* what some files leave out in front of their names (NULL: nothing) */
     /* Reads the dims from a parsed config.json (json_t *). */
     int (*read_hf_config)(const void *json, const char *where, struct tt_model_dims *ret_dims);
+    /*
+     * The reverse: a new config.json (json_t *, the caller's) with which transformers 4 and 5 load the exported weights.
+     * torch_dtype is float32, bos_token_id and eos_token_id are null: who exports knows the dtype and the tokenizer.
+     */
+    void *(*write_hf_config)(const struct tt_model *model);
     void (*add_params)(struct tt_model *model);
     /* The forward of one microbatch of B sequences of T tokens, up to graph->token_loss. */
     void (*build)(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph);
@@ -97,7 +108,13 @@ double tt_model_flops_per_token(const struct tt_model *model, int64_t seq_len);
 /** The same with the attention of masked positions discounted. */
 double tt_model_flops_per_token_causal(const struct tt_model *model, int64_t seq_len);
 
-/** A new forward graph (caller frees). TRAIN also differentiates; param_grad as tt_graph_differentiate, else NULL. */
+/** TT_EUSAGE when the model cannot take sequences of so many tokens: longer than its learned positions. */
+int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len) TT_MUST_CHECK;
+
+/**
+ * A new forward graph (caller frees). TRAIN also differentiates; param_grad as tt_graph_differentiate, else NULL. Fails as
+ * tt_model_check_seq_len does.
+ */
 int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, int64_t batch, int64_t seq_len,
                    struct tt_graph **ret_graph, int *ret_param_grad) TT_MUST_CHECK;
 

@@ -5,12 +5,14 @@
 /** The rows of the registry, each defined in the model's own file, and the sizes they start from. */
 #include "core/models/model.h"
 
+extern const struct tt_model_row tt_model_gpt2;
 extern const struct tt_model_row tt_model_llama3;
+extern const struct tt_model_row tt_model_qwen3;
 
 /** The members of `with` that are not 0 (tied: not -1) replace those of dims. */
 void tt_model_dims_override(struct tt_model_dims *dims, const struct tt_model_dims *with);
 
 /** Fills in the sizes that follow from others (kv heads, head_dim) and checks all; TT_EUSAGE names the key. */
-int tt_model_dims_settle(struct tt_model_dims *dims) TT_MUST_CHECK;
+int tt_model_dims_settle(const struct tt_model_row *row, struct tt_model_dims *dims) TT_MUST_CHECK;
 
 #endif

@@ -31,6 +31,11 @@
  *   cross_entropy       loss[r] = logsumexp(logits[r]) - logits[r][labels[r]], 0 where the label is TT_LABEL_IGNORED
  *   cross_entropy_grad  also turns the logits into scale * (softmax - one_hot), rows of ignored labels into 0
  *   exp                 y = e^x, what the variant's other kernels use; 0 where that is denormal; y may be x
+ *   gelu_fwd            y = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3); y may be x. |x| below 1e19
+ *   gelu_bwd            its gradient; dx may be dy or x
+ *   layernorm_fwd       mean and rstd = 1 / sqrt(var(x) + eps) of each row, y = (x - mean) rstd w + b; y may be x. |x| below
+ *                       1e18 / width
+ *   layernorm_bwd       dx = [acc +] gradient, dw and db = the sums over these rows; acc NULL, dx or other memory
  *   rmsnorm_fwd         rstd = 1 / sqrt(mean(x^2) + eps) of each row, y = x rstd w; y may be x. |x| below 1e18 / width
  *   rmsnorm_bwd         dx = [acc +] gradient, dw = the sum over these rows of dy x rstd; acc NULL, dx or other memory
  *   rope                rotates the pairs of every head by the angle of the row's position (row % seq_len)

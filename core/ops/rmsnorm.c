@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * RMSNORM: y = x / sqrt(mean(x^2) + eps) * w, each row alone (Zhang & Sennrich 2019, eq. 4).
- *   in   x (N, D), w (D)      out  y (N, D), rstd (N)      attr  eps
+ *   in   x (N, G*D), w (D)      out  y (N, G*D), rstd (N, G)      attr  eps
+ *   G groups of a row are normalised each alone: the heads of q and k in Qwen3; otherwise G is 1. Below, a row is one
+ *   of the N G rows of width D.
  *
  * RMSNORM_BWD:
- *   in   dy (N, D), x, w, rstd, acc_dx (N, D) or none, acc_dw (D) or none
+ *   in   dy (N, G*D), x, w, rstd, acc_dx (N, G*D) or none, acc_dw (D) or none
  *   out  dx = [acc_dx +] ..., may take acc_dx's memory; dw (D) = [acc_dw +] ..., may take acc_dw's
  *   dw is summed over blocks of DW_ROWS rows, then over the blocks in order.
  */
@@ -66,13 +68,14 @@ void tt_sum_rows_ref(float *y, const float *acc, const float *x, int64_t rows, i
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[0]];
-    int64_t rows = tt_value_rows(&x);
+    int64_t width = tt_value_elements(&graph->values[node->in[1]]), stats[2] = {tt_value_rows(&x), 0};
     int rc = 0;
 
-    if (node->n_in != 2 || tt_value_elements(&graph->values[node->in[1]]) != tt_value_width(&x))
-        return tt_op_mismatch(graph, node, "x (N, D), w (D)");
+    if (node->n_in != 2 || tt_value_width(&x) % width != 0)
+        return tt_op_mismatch(graph, node, "x (N, G*D), w (D)");
+    stats[1] = tt_value_width(&x) / width;
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
-    TT_TRY(tt_op_output(graph, node, 1, name, "rstd", 1, &rows));
+    TT_TRY(tt_op_output(graph, node, 1, name, "rstd", 2, stats));
 out:
     return rc;
 }
@@ -93,9 +96,8 @@ out:
 static void run_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
-    const struct tt_value *x = tt_call_in(call, 0);
-    int64_t width = tt_value_width(x);
-    struct tt_range part = tt_tile_range(tt_value_rows(x), DW_ROWS, tile);
+    int64_t width = tt_value_width(tt_call_in(call, 1));
+    struct tt_range part = tt_tile_range(tt_value_elements(tt_call_out(call, 1)), DW_ROWS, tile);
     int64_t at = part.begin * width;
 
     (void)worker;
@@ -105,7 +107,7 @@ static void run_tile(void *arg, int64_t tile, int worker)
 
 static void run(const struct tt_call *call)
 {
-    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 0)), DW_ROWS), run_tile, (void *)call);
+    tt_team_run(call->team, tt_tiles(tt_value_elements(tt_call_out(call, 1)), DW_ROWS), run_tile, (void *)call);
 }
 
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -117,13 +119,13 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[1]];
-    int64_t rows = tt_value_rows(&x), width = tt_value_width(&x);
+    int64_t rows = tt_value_rows(&x), all = tt_value_width(&x), width = tt_value_width(&graph->values[node->in[2]]);
     int rc = 0;
 
-    if (node->n_in != 6 || !tt_op_acc_fits(graph, node, 0, rows, width) || !tt_op_acc_fits(graph, node, 2, 1, width) ||
-        !tt_op_acc_fits(graph, node, 3, 1, rows) || !tt_op_acc_fits(graph, node, 4, rows, width) ||
+    if (node->n_in != 6 || all % width != 0 || !tt_op_acc_fits(graph, node, 0, rows, all) ||
+        !tt_op_acc_fits(graph, node, 3, rows, all / width) || !tt_op_acc_fits(graph, node, 4, rows, all) ||
         !tt_op_acc_fits(graph, node, 5, 1, width))
-        return tt_op_mismatch(graph, node, "dy (N, D), x (N, D), w (D), rstd (N), acc_dx (N, D), acc_dw (D)");
+        return tt_op_mismatch(graph, node, "dy, x (N, G*D), w (D), rstd (N, G), acc_dx (N, G*D), acc_dw (D)");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
     TT_TRY(tt_op_output(graph, node, 1, name, "weight", 1, &width));
 out:
@@ -133,9 +135,8 @@ out:
 static void bwd_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
-    const struct tt_value *x = tt_call_in(call, 1);
-    int64_t width = tt_value_width(x);
-    struct tt_range part = tt_tile_range(tt_value_rows(x), DW_ROWS, tile);
+    int64_t width = tt_value_width(tt_call_in(call, 2));
+    struct tt_range part = tt_tile_range(tt_value_elements(tt_call_in(call, 3)), DW_ROWS, tile);
     int64_t at = part.begin * width;
     const float *acc = call->in[4];
 
@@ -148,31 +149,28 @@ static void bwd_tile(void *arg, int64_t tile, int worker)
 static void dw_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
-    const struct tt_value *x = tt_call_in(call, 1);
-    int64_t width = tt_value_width(x);
+    int64_t width = tt_value_width(tt_call_in(call, 2));
     struct tt_range part = tt_tile_range(width, DW_COLUMNS, tile);
     const float *acc = call->in[5];
 
     (void)worker;
     tt_kernels()->sum_rows((float *)call->out[1] + part.begin, acc ? acc + part.begin : NULL,
-                           (const float *)call->scratch + part.begin, tt_tiles(tt_value_rows(x), DW_ROWS), width,
-                           part.n);
+                           (const float *)call->scratch + part.begin,
+                           tt_tiles(tt_value_elements(tt_call_in(call, 3)), DW_ROWS), width, part.n);
 }
 
 static void run_bwd(const struct tt_call *call)
 {
-    const struct tt_value *x = tt_call_in(call, 1);
-
-    tt_team_run(call->team, tt_tiles(tt_value_rows(x), DW_ROWS), bwd_tile, (void *)call);
-    tt_team_run(call->team, tt_tiles(tt_value_width(x), DW_COLUMNS), dw_tile, (void *)call);
+    tt_team_run(call->team, tt_tiles(tt_value_elements(tt_call_in(call, 3)), DW_ROWS), bwd_tile, (void *)call);
+    tt_team_run(call->team, tt_tiles(tt_value_width(tt_call_in(call, 2)), DW_COLUMNS), dw_tile, (void *)call);
 }
 
 static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    const struct tt_value *x = &graph->values[node->in[1]];
+    int64_t rows = tt_value_elements(&graph->values[node->in[3]]), width = tt_value_width(&graph->values[node->in[2]]);
 
     (void)threads;
-    return tt_tiles(tt_value_rows(x), DW_ROWS) * tt_value_width(x) * (int64_t)sizeof(float);
+    return tt_tiles(rows, DW_ROWS) * width * (int64_t)sizeof(float);
 }
 
 static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)

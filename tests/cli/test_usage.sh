@@ -113,6 +113,12 @@ case_models_lists_the_registry() {
         expect_out "llama3 +$flavor "
     done
     expect_out "6,163,712"
+    for flavor in debugmodel 0.6B 1.7B 4B 8B 14B 32B; do
+        expect_out "qwen3 +$flavor "
+    done
+    for flavor in debugmodel 124M 355M 774M 1558M; do
+        expect_out "gpt2 +$flavor "
+    done
 }
 
 case_models_json_has_the_counts() {

@@ -3,12 +3,12 @@
 """Makes the reference runs of this folder that are titan's own: `make_reference.py [CASE...]`, into data/CASE.
 
 Needs torch, transformers, numpy and safetensors (no accelerator, no downloads; a minute of CPU). A case is a Hugging Face
-Llama with made-up weights, trained in float64 by plain PyTorch: AdamW, norm clipping, torchtitan's learning rates. It leaves
+model with made-up weights, trained in float64 by plain PyTorch: AdamW, norm clipping, torchtitan's learning rates. It leaves
     config.json, model.safetensors   the model before the first step, float32
     tokens.bin                       llm.c's format: 256 int32 of header, then uint16
     final.safetensors                the weights after the last step
     expect.json                      the recipe, and the loss, gradient norm and learning rate of every step
-data/llama3 and data/llama3_tied_scaled were made the same way, earlier.
+data/llama3, data/llama3_tied_scaled, data/qwen3 and data/gpt2 were made the same way, earlier.
 """
 import json
 import math
@@ -18,7 +18,7 @@ import sys
 import numpy
 import torch
 from safetensors.torch import save_file
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 DATA = pathlib.Path(__file__).resolve().parent / "data"
 
@@ -40,6 +40,23 @@ CASES = {
         "seq_len": 24, "global_batch_size": 6, "steps": 12, "max_norm": 0.03,
         "optimizer": {"name": "AdamW", "lr": 1e-2, "beta1": 0.8, "beta2": 0.97, "eps": 3e-4, "weight_decay": 0.05},
         "lr_scheduler": {"warmup_steps": 1, "decay_ratio": None, "decay_type": "linear", "min_lr_factor": 0.2},
+    },
+    # Untied, heads wider than dim / heads, three query heads for each kv head; a batch for 1, 2, 3, 4, 8 and 24 ranks.
+    "qwen3_eight": {
+        "family": "qwen3", "seed": 13, "weight_std": 0.08,
+        "model": {"hidden_size": 36, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2,
+                  "head_dim": 14, "intermediate_size": 52, "vocab_size": 211, "tie_word_embeddings": False},
+        "seq_len": 24, "global_batch_size": 24, "steps": 10, "max_norm": 1.0,
+        "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
+        "lr_scheduler": {"warmup_steps": 2, "decay_ratio": None, "decay_type": "cosine", "min_lr_factor": 0.1},
+    },
+    # Sequences shorter than the positions, an odd head dimension, a feed-forward that is not four times the width.
+    "gpt2_eight": {
+        "family": "gpt2", "seed": 14, "weight_std": 0.08,
+        "model": {"n_embd": 35, "n_layer": 3, "n_head": 5, "n_inner": 93, "n_positions": 41, "vocab_size": 211},
+        "seq_len": 24, "global_batch_size": 24, "steps": 10, "max_norm": 1.0,
+        "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
+        "lr_scheduler": {"warmup_steps": 2, "decay_ratio": 0.6, "decay_type": "linear", "min_lr_factor": 0.1},
     },
 }
 
@@ -75,15 +92,27 @@ def write_tokens(path, tokens):
     path.write_bytes(header.tobytes() + tokens.astype(numpy.uint16).tobytes())
 
 
+def random_model(case):
+    rope = {"max_position_embeddings": 128, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
+    family = case.get("family", "llama3")
+    if family == "gpt2":
+        return GPT2LMHeadModel(GPT2Config(attn_implementation="eager", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+                                          **case["model"]))
+    if family == "qwen3":
+        return Qwen3ForCausalLM(Qwen3Config(attn_implementation="eager", rms_norm_eps=1e-6, **rope, **case["model"]))
+    return LlamaForCausalLM(LlamaConfig(attn_implementation="eager", rms_norm_eps=1e-5, **rope, **case["model"]))
+
+
 def make_model(case):
-    model = LlamaForCausalLM(LlamaConfig(
-        attn_implementation="eager", rms_norm_eps=1e-5, max_position_embeddings=128,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, **case["model"]))
+    model = random_model(case)
     generator = torch.Generator().manual_seed(case["seed"])
     with torch.no_grad():
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(case["weight_std"] * noise if parameter.dim() > 1 else 1 + 0.1 * noise)
+            if name.endswith(".bias"):
+                parameter.copy_(0.05 * noise)
+            else:
+                parameter.copy_(case["weight_std"] * noise if parameter.dim() > 1 else 1 + 0.1 * noise)
     return model.float()
 
 

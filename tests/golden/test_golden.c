@@ -141,7 +141,7 @@ static float *read_weights(const struct tt_model *model, const char *path)
     return whole;
 }
 
-static void reference_open(struct reference *r, const char *name)
+static void reference_open(struct reference *r, const char *model, const char *name)
 {
     struct tt_dataset_spec spec = {.name = "tokens"};
     struct tt_dataset_ref ref;
@@ -153,7 +153,7 @@ static void reference_open(struct reference *r, const char *name)
     before = tt_format("%s/model.safetensors", r->folder);
     after = tt_format("%s/final.safetensors", r->folder);
     expect = tt_format("%s/expect.json", r->folder);
-    assert_int_equal(check(tt_model_new("llama3", "hf", &(struct tt_model_dims){.tied = -1}, r->folder, &r->model)), 0);
+    assert_int_equal(check(tt_model_new(model, "hf", &(struct tt_model_dims){.tied = -1}, r->folder, &r->model)), 0);
     spec.path = tokens;
     spec.vocab_size = r->model->dims.vocab_size;
     assert_int_equal(check(tt_dataset_prepare(&spec, &ref)), 0);
@@ -218,6 +218,24 @@ static void check_curve(const struct reference *r, const struct train_job *job, 
     }
 }
 
+/*
+ * A bias of k adds the same to all scores of a query, and softmax takes it out again: the gradient is zero, and AdamW makes
+ * steps of what rounding leaves of it. They are bounded by the learning rates.
+ */
+static bool has_no_gradient(const struct tt_param *param)
+{
+    return strstr(param->name, "attention.wk.bias") != NULL;
+}
+
+static double sum_of_rates(const struct train_result *found, int steps)
+{
+    double sum = 0.0;
+
+    for (int s = 0; s < steps; s++)
+        sum += found->lr[s];
+    return sum;
+}
+
 static void check_weights(const struct reference *r, const struct train_job *job, const struct train_result *found)
 {
     int64_t at = 0;
@@ -236,11 +254,15 @@ static void check_weights(const struct reference *r, const struct train_job *job
             most = fmax(most, fabs(error));
             furthest = fmax(furthest, fabs(way));
         }
+        at += n;
+        if (has_no_gradient(param)) {
+            assert_true(most <= sum_of_rates(found, job->steps));
+            continue;
+        }
         if (!(sqrt(wrong / moved) <= WEIGHT_RMS_TOLERANCE) || !(most <= WEIGHT_MOST_TOLERANCE * furthest))
             fail_msg("%d ranks, local batch %d: %s is off by %.2g of the way that it moved, at worst by %.2g of the "
                      "longest way",
                      job->ranks, (int)job->local_batch, param->name, sqrt(wrong / moved), most / furthest);
-        at += n;
     }
 }
 
@@ -252,11 +274,11 @@ struct split {
     int prefetch, threads;
 };
 
-static void follow(const char *name, const struct split *splits, int n)
+static void follow(const char *model, const char *name, const struct split *splits, int n)
 {
     struct reference r;
 
-    reference_open(&r, name);
+    reference_open(&r, model, name);
     for (int i = 0; i < n; i++) {
         struct train_job job = r.job;
         struct train_result found;
@@ -277,7 +299,7 @@ static void follow(const char *name, const struct split *splits, int n)
     reference_close(&r);
 }
 
-#define FOLLOW(name, splits) follow(name, splits, (int)(sizeof(splits) / sizeof *(splits)))
+#define FOLLOW(model, name, splits) follow(model, name, splits, (int)(sizeof(splits) / sizeof *(splits)))
 
 #define DEFAULT TT_RESHARD_AFTER_FORWARD_DEFAULT
 #define ALWAYS  TT_RESHARD_AFTER_FORWARD_ALWAYS
@@ -291,7 +313,7 @@ static void llama3(void **state)
     };
 
     (void)state;
-    FOLLOW("llama3", splits);
+    FOLLOW("llama3", "llama3", splits);
 }
 
 static void llama3_tied_scaled(void **state)
@@ -304,7 +326,7 @@ static void llama3_tied_scaled(void **state)
     };
 
     (void)state;
-    FOLLOW("llama3_tied_scaled", splits);
+    FOLLOW("llama3", "llama3_tied_scaled", splits);
 }
 
 static void llama3_three(void **state)
@@ -316,7 +338,7 @@ static void llama3_three(void **state)
     };
 
     (void)state;
-    FOLLOW("llama3_three", splits);
+    FOLLOW("llama3", "llama3_three", splits);
 }
 
 static void llama3_clipped(void **state)
@@ -329,16 +351,60 @@ static void llama3_clipped(void **state)
     };
 
     (void)state;
-    FOLLOW("llama3_clipped", splits);
+    FOLLOW("llama3", "llama3_clipped", splits);
+}
+
+static void qwen3(void **state)
+{
+    static const struct split splits[] = {
+        {1, 1, 4, DEFAULT, 1, 1}, {1, 1, 1, DEFAULT, 1, 2}, {2, 1, 1, ALWAYS, 1, 1},
+        {2, 2, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 0, 1},
+    };
+
+    (void)state;
+    FOLLOW("qwen3", "qwen3", splits);
+}
+
+static void qwen3_eight(void **state)
+{
+    static const struct split splits[] = {
+        {1, 1, 3, DEFAULT, 1, 1}, {2, 1, 4, DEFAULT, 1, 1}, {3, 1, 2, ALWAYS, 1, 1},
+        {4, 2, 1, NEVER, 1, 1},   {8, 1, 3, DEFAULT, 1, 1}, {8, 4, 1, ALWAYS, 2, 1},
+    };
+
+    (void)state;
+    FOLLOW("qwen3", "qwen3_eight", splits);
+}
+
+static void gpt2(void **state)
+{
+    static const struct split splits[] = {
+        {1, 1, 4, DEFAULT, 1, 1}, {1, 1, 1, DEFAULT, 1, 2}, {2, 1, 1, ALWAYS, 1, 1},
+        {2, 2, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 0, 1},
+    };
+
+    (void)state;
+    FOLLOW("gpt2", "gpt2", splits);
+}
+
+static void gpt2_eight(void **state)
+{
+    static const struct split splits[] = {
+        {1, 1, 3, DEFAULT, 1, 1}, {2, 1, 4, DEFAULT, 1, 1}, {3, 1, 2, ALWAYS, 1, 1},
+        {4, 2, 1, NEVER, 1, 1},   {8, 1, 3, DEFAULT, 1, 1}, {8, 4, 1, ALWAYS, 2, 1},
+    };
+
+    (void)state;
+    FOLLOW("gpt2", "gpt2_eight", splits);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama3),
-        cmocka_unit_test(llama3_tied_scaled),
-        cmocka_unit_test(llama3_three),
-        cmocka_unit_test(llama3_clipped),
+        cmocka_unit_test(llama3),       cmocka_unit_test(llama3_tied_scaled),
+        cmocka_unit_test(llama3_three), cmocka_unit_test(llama3_clipped),
+        cmocka_unit_test(qwen3),        cmocka_unit_test(gpt2),
+        cmocka_unit_test(qwen3_eight),  cmocka_unit_test(gpt2_eight),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -34,7 +34,7 @@ static int activation(struct tt_graph *graph, int64_t rows, int64_t width)
 
 static int op(struct tt_graph *graph, enum tt_op_id id, const struct tt_attr *attr, int a, int b, int c)
 {
-    int in[3] = {a, b, c}, n_in = c == TT_NONE ? 2 : 3;
+    int in[3] = {a, b, c}, n_in = c != TT_NONE ? 3 : b != TT_NONE ? 2 : 1;
 
     return tt_graph_out(graph, tt_graph_node(graph, id, "y", in, n_in, attr));
 }
@@ -213,6 +213,115 @@ static void build_swiglu_again(struct tt_graph *graph)
     head(graph, add(graph, op(graph, TT_OP_SWIGLU, NULL, g, g, TT_NONE), g), TT_NONE);
 }
 
+/* Three heads of 6 in a row, one weight for all. */
+static void build_rmsnorm_heads(struct tt_graph *graph)
+{
+    int x;
+
+    inputs(graph, 2, 35);
+    x = activation(graph, 70, 18);
+    head(graph, add(graph, rmsnorm(graph, x, param(graph, 0, 6)), x), TT_NONE);
+}
+
+static int layernorm(struct tt_graph *graph, int x, int w, int b)
+{
+    return op(graph, TT_OP_LAYERNORM, &(struct tt_attr){.eps = 1e-5F}, x, w, b);
+}
+
+/* More rows than a block of dw. */
+static void build_layernorm(struct tt_graph *graph)
+{
+    int x;
+
+    inputs(graph, 2, 70);
+    x = activation(graph, 140, 9);
+    head(graph, layernorm(graph, x, param(graph, 0, 9), param(graph, 0, 9)), TT_NONE);
+}
+
+/* A residual around the norm, and the same weights twice. */
+static void build_layernorm_again(struct tt_graph *graph)
+{
+    int x, w, b, y;
+
+    inputs(graph, 2, 5);
+    x = activation(graph, 10, 6);
+    w = param(graph, 0, 6);
+    b = param(graph, 0, 6);
+    y = op(graph, TT_OP_LINEAR, NULL, layernorm(graph, x, w, b), param(graph, 6, 6), TT_NONE);
+    head(graph, layernorm(graph, add(graph, x, y), w, b), TT_NONE);
+}
+
+static void build_gelu(struct tt_graph *graph)
+{
+    inputs(graph, 2, 7);
+    head(graph, op(graph, TT_OP_GELU, NULL, activation(graph, 14, 9), TT_NONE, TT_NONE), TT_NONE);
+}
+
+static void build_gelu_again(struct tt_graph *graph)
+{
+    int x;
+
+    inputs(graph, 2, 7);
+    x = activation(graph, 14, 9);
+    head(graph, add(graph, op(graph, TT_OP_GELU, NULL, x, TT_NONE, TT_NONE), x), TT_NONE);
+}
+
+/* More rows than a block of the sum. */
+static void build_bias(struct tt_graph *graph)
+{
+    int x;
+
+    inputs(graph, 2, 70);
+    x = activation(graph, 140, 9);
+    head(graph, op(graph, TT_OP_BIAS, NULL, x, param(graph, 0, 9), TT_NONE), TT_NONE);
+}
+
+/* x is read again and b added twice. */
+static void build_bias_again(struct tt_graph *graph)
+{
+    int x, b, y;
+
+    inputs(graph, 2, 7);
+    x = activation(graph, 14, 9);
+    b = param(graph, 0, 9);
+    y = op(graph, TT_OP_GELU, NULL, op(graph, TT_OP_BIAS, NULL, x, b, TT_NONE), TT_NONE, TT_NONE);
+    head(graph, add(graph, op(graph, TT_OP_BIAS, NULL, y, b, TT_NONE), x), TT_NONE);
+}
+
+/* A table longer than the sequence: the rest has the gradient 0. */
+static void build_position_of(struct tt_graph *graph, int64_t batch, int64_t seq_len, int64_t width)
+{
+    struct tt_attr attr = {.seq_len = seq_len};
+    int x;
+
+    inputs(graph, batch, seq_len);
+    x = activation(graph, batch * seq_len, width);
+    head(graph, op(graph, TT_OP_POSITION, &attr, x, param(graph, seq_len + 3, width), TT_NONE), TT_NONE);
+}
+
+static void build_position(struct tt_graph *graph)
+{
+    build_position_of(graph, 3, 5, 6);
+}
+
+/* More than a tile, of the sequence. */
+static void build_position_long(struct tt_graph *graph)
+{
+    build_position_of(graph, 2, 300, 20);
+}
+
+static void build_position_again(struct tt_graph *graph)
+{
+    struct tt_attr attr = {.seq_len = 5};
+    int x, w;
+
+    inputs(graph, 3, 5);
+    x = activation(graph, 15, 6);
+    w = param(graph, 7, 6);
+    x = op(graph, TT_OP_GELU, NULL, op(graph, TT_OP_POSITION, &attr, x, w, TT_NONE), TT_NONE, TT_NONE);
+    head(graph, op(graph, TT_OP_POSITION, &attr, x, w, TT_NONE), TT_NONE);
+}
+
 static void build_attention_of(struct tt_graph *graph, int64_t batch, int64_t seq_len, int heads, int kv_heads, int dim)
 {
     struct tt_attr attr = {.seq_len = seq_len, .heads = heads, .kv_heads = kv_heads, .head_dim = dim};
@@ -328,6 +437,16 @@ const struct grad_case grad_cases[] = {
     {"embedding: tied to the head", build_embedding_tied, 0.05},
     {"rmsnorm", build_rmsnorm, 0.05},
     {"rmsnorm: accumulated", build_rmsnorm_again, 0.05},
+    {"rmsnorm: heads", build_rmsnorm_heads, 0.05},
+    {"layernorm", build_layernorm, 0.05},
+    {"layernorm: accumulated", build_layernorm_again, 0.05},
+    {"gelu", build_gelu, 0.05},
+    {"gelu: accumulated", build_gelu_again, 0.05},
+    {"bias", build_bias, 0.05},
+    {"bias: accumulated", build_bias_again, 0.05},
+    {"position", build_position, 0.05},
+    {"position: two tiles", build_position_long, 0.05},
+    {"position: accumulated", build_position_again, 0.05},
     {"rope", build_rope, 0.05},
     {"rope: inverse", build_rope_inverse, 0.05},
     {"rope: halves", build_rope_half, 0.05},

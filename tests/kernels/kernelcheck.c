@@ -188,11 +188,8 @@ static const struct {
     const struct check_case *cases;
     const int *n;
 } groups[] = {
-    {math_cases, &n_math_cases},
-    {elementwise_cases, &n_elementwise_cases},
-    {row_cases, &n_row_cases},
-    {attention_cases, &n_attention_cases},
-    {shard_cases, &n_shard_cases},
+    {math_cases, &n_math_cases}, {elementwise_cases, &n_elementwise_cases}, {gpt_cases, &n_gpt_cases},
+    {row_cases, &n_row_cases},   {attention_cases, &n_attention_cases},     {shard_cases, &n_shard_cases},
 };
 
 /* Returns whether the case held. */

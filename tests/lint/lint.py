@@ -20,6 +20,7 @@ OWNERS = {
     "cblas.h": "core/ops/blas.c",
     "yaml.h": "core/config/yaml.c",
     "jansson.h": "core/base/json.h",
+    "utf8proc.h": "core/data/normalizer.c",
     "pcre2.h": "core/data/regex.c",
     "xxhash.h": "core/base/hash.c",
     "zlib.h": None,

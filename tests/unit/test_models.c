@@ -11,18 +11,24 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/models/model.h"
 
 static const struct tt_model_dims no_overrides = {.tied = -1};
 
-static struct tt_model *make(const char *flavor, const struct tt_model_dims *overrides)
+static struct tt_model *make_of(const char *name, const char *flavor, const struct tt_model_dims *overrides)
 {
     struct tt_model *model = NULL;
 
-    if (tt_model_new("llama3", flavor, overrides, NULL, &model) < 0)
+    if (tt_model_new(name, flavor, overrides, NULL, &model) < 0)
         fail_msg("%s", tt_error_message());
     return model;
+}
+
+static struct tt_model *make(const char *flavor, const struct tt_model_dims *overrides)
+{
+    return make_of("llama3", flavor, overrides);
 }
 
 static const struct tt_param *find(const struct tt_model *model, const char *name)
@@ -65,6 +71,41 @@ static void counts_and_flops_are_torchtitans(void **state)
             assert_true(tt_model_flops_per_token(model, wanted[i].seq_len) == wanted[i].flops);
         tt_model_free(model);
     }
+}
+
+/* Those of transformers' models made from the published config.json; qwen3's debugmodel is torchtitan's. */
+static void counts_of_the_other_models(void **state)
+{
+    static const struct {
+        const char *name, *flavor;
+        int64_t parameters;
+    } wanted[] = {
+        {"qwen3", "0.6B", 596049920},  {"qwen3", "1.7B", 1720574976}, {"qwen3", "4B", 4022468096},
+        {"qwen3", "8B", 8190735360},   {"qwen3", "14B", 14768307200}, {"qwen3", "32B", 32762123264},
+        {"gpt2", "124M", 124439808},   {"gpt2", "355M", 354823168},   {"gpt2", "774M", 774030080},
+        {"gpt2", "1558M", 1557611200},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        struct tt_model *model = make_of(wanted[i].name, wanted[i].flavor, NULL);
+
+        if (tt_model_n_elements(model) != wanted[i].parameters)
+            fail_msg("%s %s has %lld parameters", wanted[i].name, wanted[i].flavor,
+                     (long long)tt_model_n_elements(model));
+        tt_model_free(model);
+    }
+}
+
+/* Learned positions are looked up, as an embedding is: they do not count as products. */
+static void flops_leave_out_learned_positions(void **state)
+{
+    struct tt_model *model = make_of("gpt2", "124M", NULL);
+
+    (void)state;
+    assert_true(tt_model_flops_per_token(model, 100) ==
+                6.0 * (124439808.0 - 1024.0 * 768.0) + 6.0 * 12.0 * 12.0 * 128.0 * 100.0);
+    tt_model_free(model);
 }
 
 /* The flops formula keeps a tied embedding and, when causal, counts (T + 1) / 2 keys a query. */
@@ -115,38 +156,70 @@ static void parameters_stand_in_forward_order(void **state)
     tt_model_free(model);
 }
 
-static void hugging_face_names_and_transforms(void **state)
-{
-    static const struct {
-        const char *name, *hf_name;
-        enum tt_hf_transform transform;
-        int heads;
-    } wanted[] = {
-        {"tok_embeddings.weight", "model.embed_tokens.weight", TT_HF_SAME, 0},
-        {"layers.11.attention_norm.weight", "model.layers.11.input_layernorm.weight", TT_HF_SAME, 0},
-        {"layers.11.attention.wq.weight", "model.layers.11.self_attn.q_proj.weight", TT_HF_ROPE_PAIRS, 12},
-        {"layers.11.attention.wk.weight", "model.layers.11.self_attn.k_proj.weight", TT_HF_ROPE_PAIRS, 4},
-        {"layers.11.attention.wv.weight", "model.layers.11.self_attn.v_proj.weight", TT_HF_SAME, 0},
-        {"layers.11.attention.wo.weight", "model.layers.11.self_attn.o_proj.weight", TT_HF_SAME, 0},
-        {"layers.11.ffn_norm.weight", "model.layers.11.post_attention_layernorm.weight", TT_HF_SAME, 0},
-        {"layers.11.feed_forward.w1.weight", "model.layers.11.mlp.gate_proj.weight", TT_HF_SAME, 0},
-        {"layers.11.feed_forward.w2.weight", "model.layers.11.mlp.down_proj.weight", TT_HF_SAME, 0},
-        {"layers.11.feed_forward.w3.weight", "model.layers.11.mlp.up_proj.weight", TT_HF_SAME, 0},
-        {"norm.weight", "model.norm.weight", TT_HF_SAME, 0},
-        {"output.weight", "lm_head.weight", TT_HF_SAME, 0},
-    };
-    struct tt_model *model = make("125M", NULL);
+struct mapping {
+    const char *name, *hf_name;
+    enum tt_hf_transform transform;
+    int heads, part, parts;
+};
 
-    (void)state;
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+static void check_mappings(const char *name, const char *flavor, const struct mapping *wanted, size_t n)
+{
+    struct tt_model *model = make_of(name, flavor, NULL);
+
+    for (size_t i = 0; i < n; i++) {
         const struct tt_param *p = find(model, wanted[i].name);
 
-        assert_non_null(p);
+        if (!p)
+            fail_msg("%s has no %s", name, wanted[i].name);
         assert_string_equal(p->hf_name, wanted[i].hf_name);
         assert_int_equal(p->hf_transform, wanted[i].transform);
         assert_int_equal(p->hf_heads, wanted[i].heads);
+        assert_int_equal(p->hf_part, wanted[i].part);
+        assert_int_equal(p->hf_parts, wanted[i].parts);
     }
     tt_model_free(model);
+}
+
+static void hugging_face_names_and_transforms(void **state)
+{
+    static const struct mapping llama3[] = {
+        {"tok_embeddings.weight", "model.embed_tokens.weight", TT_HF_SAME, 0, 0, 0},
+        {"layers.11.attention_norm.weight", "model.layers.11.input_layernorm.weight", TT_HF_SAME, 0, 0, 0},
+        {"layers.11.attention.wq.weight", "model.layers.11.self_attn.q_proj.weight", TT_HF_ROPE_PAIRS, 12, 0, 0},
+        {"layers.11.attention.wk.weight", "model.layers.11.self_attn.k_proj.weight", TT_HF_ROPE_PAIRS, 4, 0, 0},
+        {"layers.11.attention.wv.weight", "model.layers.11.self_attn.v_proj.weight", TT_HF_SAME, 0, 0, 0},
+        {"layers.11.attention.wo.weight", "model.layers.11.self_attn.o_proj.weight", TT_HF_SAME, 0, 0, 0},
+        {"layers.11.ffn_norm.weight", "model.layers.11.post_attention_layernorm.weight", TT_HF_SAME, 0, 0, 0},
+        {"layers.11.feed_forward.w1.weight", "model.layers.11.mlp.gate_proj.weight", TT_HF_SAME, 0, 0, 0},
+        {"layers.11.feed_forward.w2.weight", "model.layers.11.mlp.down_proj.weight", TT_HF_SAME, 0, 0, 0},
+        {"layers.11.feed_forward.w3.weight", "model.layers.11.mlp.up_proj.weight", TT_HF_SAME, 0, 0, 0},
+        {"norm.weight", "model.norm.weight", TT_HF_SAME, 0, 0, 0},
+        {"output.weight", "lm_head.weight", TT_HF_SAME, 0, 0, 0},
+    };
+    static const struct mapping qwen3[] = {
+        {"layers.35.attention.wq.weight", "model.layers.35.self_attn.q_proj.weight", TT_HF_SAME, 0, 0, 0},
+        {"layers.35.attention.q_norm.weight", "model.layers.35.self_attn.q_norm.weight", TT_HF_SAME, 0, 0, 0},
+        {"layers.35.attention.k_norm.weight", "model.layers.35.self_attn.k_norm.weight", TT_HF_SAME, 0, 0, 0},
+        {"output.weight", "lm_head.weight", TT_HF_SAME, 0, 0, 0},
+    };
+    static const struct mapping gpt2[] = {
+        {"tok_embeddings.weight", "transformer.wte.weight", TT_HF_SAME, 0, 0, 0},
+        {"pos_embeddings.weight", "transformer.wpe.weight", TT_HF_SAME, 0, 0, 0},
+        {"layers.11.attention_norm.bias", "transformer.h.11.ln_1.bias", TT_HF_SAME, 0, 0, 0},
+        {"layers.11.attention.wq.weight", "transformer.h.11.attn.c_attn.weight", TT_HF_TRANSPOSE, 0, 0, 3},
+        {"layers.11.attention.wk.bias", "transformer.h.11.attn.c_attn.bias", TT_HF_SAME, 0, 1, 3},
+        {"layers.11.attention.wv.weight", "transformer.h.11.attn.c_attn.weight", TT_HF_TRANSPOSE, 0, 2, 3},
+        {"layers.11.attention.wo.weight", "transformer.h.11.attn.c_proj.weight", TT_HF_TRANSPOSE, 0, 0, 1},
+        {"layers.11.ffn_norm.weight", "transformer.h.11.ln_2.weight", TT_HF_SAME, 0, 0, 0},
+        {"layers.11.feed_forward.w1.weight", "transformer.h.11.mlp.c_fc.weight", TT_HF_TRANSPOSE, 0, 0, 1},
+        {"layers.11.feed_forward.w2.bias", "transformer.h.11.mlp.c_proj.bias", TT_HF_SAME, 0, 0, 1},
+        {"norm.bias", "transformer.ln_f.bias", TT_HF_SAME, 0, 0, 0},
+    };
+
+    (void)state;
+    check_mappings("llama3", "125M", llama3, sizeof llama3 / sizeof *llama3);
+    check_mappings("qwen3", "8B", qwen3, sizeof qwen3 / sizeof *qwen3);
+    check_mappings("gpt2", "124M", gpt2, sizeof gpt2 / sizeof *gpt2);
 }
 
 static float *fill(const struct tt_param *p, uint64_t seed, int64_t *ret_n)
@@ -212,6 +285,51 @@ static void init_has_torchtitans_moments(void **state)
     model = make("debugmodel", &tied);
     check_moments(model, "tok_embeddings.weight", head * cut, 3.0 * head);
     tt_model_free(model);
+}
+
+static void check_constant(const struct tt_model *model, const char *name, float value)
+{
+    int64_t n = 0;
+    float *data = fill(find(model, name), 42, &n);
+
+    for (int64_t i = 0; i < n; i++)
+        assert_true(data[i] == value);
+    tt_free(data);
+}
+
+static void init_of_gpt2_and_qwen3(void **state)
+{
+    double deep = 0.02 / sqrt(12.0);
+    struct tt_model *model = make_of("gpt2", "debugmodel", NULL);
+
+    (void)state;
+    check_moments(model, "tok_embeddings.weight", 0.02, 0.0);
+    check_moments(model, "pos_embeddings.weight", 0.01, 0.0);
+    check_moments(model, "layers.0.attention.wo.weight", deep, 0.0);
+    check_moments(model, "layers.5.feed_forward.w2.weight", deep, 0.0);
+    check_moments(model, "layers.5.feed_forward.w1.weight", 0.02, 0.0);
+    check_constant(model, "layers.3.attention_norm.weight", 1.0F);
+    check_constant(model, "layers.3.attention_norm.bias", 0.0F);
+    check_constant(model, "layers.3.attention.wq.bias", 0.0F);
+    tt_model_free(model);
+
+    model = make_of("qwen3", "debugmodel", NULL);
+    check_moments(model, "layers.3.feed_forward.w3.weight", 0.02 / sqrt(8.0), 0.0);
+    check_constant(model, "layers.3.attention.q_norm.weight", 1.0F);
+    tt_model_free(model);
+}
+
+/* A forgotten rule would train on whatever memory held; parallel/init.c refuses TT_PARAM_NONE. */
+static void every_parameter_has_an_init_rule(void **state)
+{
+    (void)state;
+    for (int r = 0; r < tt_model_n_rows; r++) {
+        struct tt_model *model = make_of(tt_model_rows[r]->name, "debugmodel", NULL);
+
+        for (int p = 0; p < model->n_params; p++)
+            assert_true(model->params[p].init != TT_PARAM_NONE);
+        tt_model_free(model);
+    }
 }
 
 static void init_bits_do_not_depend_on_the_split(void **state)
@@ -315,6 +433,36 @@ static void impossible_dims_are_refused(void **state)
     assert_null(model);
 }
 
+static void gpt2_refuses_what_it_does_not_have(void **state)
+{
+    static const struct {
+        struct tt_model_dims overrides;
+        const char *message;
+    } wanted[] = {
+        {{.n_kv_heads = 4, .tied = -1}, "model.n_kv_heads is 4; gpt2 has as many as query heads (16)"},
+        {{.head_dim = 32, .tied = -1}, "model.head_dim is 32; gpt2 has model.dim 256 / model.n_heads 16"},
+        {{.rope = {.theta = 1e4}, .tied = -1}, "have no meaning for gpt2"},
+        {{.rope = {.factor = 8.0}, .tied = -1}, "have no meaning for gpt2"},
+        {{.max_positions = -1, .tied = -1}, "model.max_position_embeddings is -1"},
+    };
+    struct tt_model *model = NULL;
+    struct tt_graph *graph = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        assert_fails(tt_model_new("gpt2", "debugmodel", &wanted[i].overrides, NULL, &model), TT_EUSAGE,
+                     wanted[i].message);
+    assert_null(model);
+    model = make_of("gpt2", "124M", NULL);
+    assert_fails(tt_model_graph(model, TT_GRAPH_VALIDATE, 1, 1025, &graph, NULL), TT_EUSAGE,
+                 "seq_len 1025 is longer than the 1024 positions that gpt2 124M has learned\nhelp: set "
+                 "training.seq_len");
+    assert_null(graph);
+    assert_int_equal(tt_model_graph(model, TT_GRAPH_VALIDATE, 1, 1024, &graph, NULL), 0);
+    tt_graph_free(graph);
+    tt_model_free(model);
+}
+
 static void unknown_names_list_the_choices(void **state)
 {
     struct tt_model *model = NULL;
@@ -359,7 +507,7 @@ static void hf_config_of_transformers_5(void **state)
 }
 
 /* A model from this config.json, in a folder that is removed afterwards. */
-static int model_of_json(const char *json, struct tt_model **ret_model)
+static int model_of_json(const char *name, const char *json, struct tt_model **ret_model)
 {
     char folder[] = "/tmp/titan-test-XXXXXX", *path;
     int rc;
@@ -367,7 +515,7 @@ static int model_of_json(const char *json, struct tt_model **ret_model)
     assert_non_null(mkdtemp(folder));
     path = tt_format("%s/config.json", folder);
     assert_int_equal(tt_file_replace(path, json, strlen(json)), 0);
-    rc = tt_model_new("llama3", "hf", NULL, folder, ret_model);
+    rc = tt_model_new(name, "hf", NULL, folder, ret_model);
     assert_int_equal(tt_folder_remove(folder), 0);
     tt_free(path);
     return rc;
@@ -382,11 +530,13 @@ static void hf_config_of_transformers_4(void **state)
     struct tt_model *model = NULL;
 
     (void)state;
-    assert_int_equal(model_of_json(LLAMA_CONFIG "}", &model), 0); /* what is absent has Hugging Face's defaults */
+    assert_int_equal(model_of_json("llama3", LLAMA_CONFIG "}", &model),
+                     0); /* what is absent has Hugging Face's defaults */
     assert_true(model->dims.n_kv_heads == 4 && model->dims.head_dim == 16 && model->dims.rope.theta == 10000.0);
     assert_true(model->dims.norm_eps == 1e-6F && model->dims.tied == 0 && model->dims.rope.factor == 0.0);
     tt_model_free(model);
-    assert_int_equal(model_of_json(LLAMA_CONFIG ",\"rope_theta\":500000,\"rope_scaling\":{\"rope_type\":\"llama3\","
+    assert_int_equal(model_of_json("llama3",
+                                   LLAMA_CONFIG ",\"rope_theta\":500000,\"rope_scaling\":{\"rope_type\":\"llama3\","
                                                 "\"factor\":32.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
                                                 "\"original_max_position_embeddings\":8192},\"head_dim\":32}",
                                    &model),
@@ -395,7 +545,8 @@ static void hf_config_of_transformers_4(void **state)
     assert_true(model->dims.rope.original_max == 8192.0 && model->dims.head_dim == 32);
     tt_model_free(model);
     assert_int_equal(
-        model_of_json(LLAMA_CONFIG
+        model_of_json("llama3",
+                      LLAMA_CONFIG
                       ",\"rope_scaling\":null,\"head_dim\":null,\"hidden_act\":\"silu\",\"mlp_bias\":false,"
                       "\"sliding_window\":4096,\"use_sliding_window\":false,"
                       "\"layer_types\":[\"full_attention\"]}",
@@ -434,10 +585,104 @@ static void hf_configs_that_titan_cannot_build_are_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        assert_fails(model_of_json(wanted[i].json, &model), TT_EDATA, wanted[i].message);
-    assert_fails(model_of_json(LLAMA_CONFIG ",\"num_key_value_heads\":3}", &model), TT_EUSAGE, "n_kv_heads 3");
+        assert_fails(model_of_json("llama3", wanted[i].json, &model), TT_EDATA, wanted[i].message);
+    assert_fails(model_of_json("llama3", LLAMA_CONFIG ",\"num_key_value_heads\":3}", &model), TT_EUSAGE,
+                 "n_kv_heads 3");
     assert_fails(tt_model_new("llama3", "hf", NULL, NULL, &model), TT_EUSAGE, "set model.hf_assets_path");
     assert_fails(tt_model_new("llama3", "hf", NULL, "/nonexistent", &model), TT_EDATA, "/nonexistent/config.json");
+    assert_null(model);
+}
+
+static bool dims_equal(const struct tt_model_dims *a, const struct tt_model_dims *b)
+{
+    return a->dim == b->dim && a->n_layers == b->n_layers && a->n_heads == b->n_heads &&
+           a->n_kv_heads == b->n_kv_heads && a->head_dim == b->head_dim && a->ffn_dim == b->ffn_dim &&
+           a->vocab_size == b->vocab_size && a->norm_eps == b->norm_eps && a->tied == b->tied &&
+           a->max_positions == b->max_positions && memcmp(&a->rope, &b->rope, sizeof a->rope) == 0;
+}
+
+/* Writes the model's config.json and reads it back. */
+static void check_hf_config(const struct tt_model *model)
+{
+    json_t *config = model->row->write_hf_config(model);
+    char *text = tt_json_text(config);
+    struct tt_model *back = NULL;
+
+    if (model_of_json(model->row->name, text, &back) < 0)
+        fail_msg("%s", tt_error_message());
+    if (!dims_equal(&model->dims, &back->dims))
+        fail_msg("%s %s: other dims after %s", model->row->name, model->flavor, text);
+    json_decref(config);
+    tt_free(text);
+    tt_model_free(back);
+}
+
+static void hf_configs_are_written_and_read_back(void **state)
+{
+    const struct tt_model_dims odd = {.norm_eps = 3e-7F, .rope = {.theta = 12345.5, .factor = 1.0}, .tied = 1};
+    struct tt_model *model = NULL;
+
+    (void)state;
+    for (int r = 0; r < tt_model_n_rows; r++) {
+        for (int f = 0; f < tt_model_rows[r]->n_flavors; f++) {
+            const char *name = tt_model_rows[r]->name, *flavor = tt_model_rows[r]->flavors[f].name;
+
+            assert_int_equal(tt_model_new(name, flavor, NULL, NULL, &model), 0);
+            check_hf_config(model);
+            tt_model_free(model);
+        }
+    }
+    model = make("debugmodel", &odd);
+    check_hf_config(model);
+    tt_model_free(model);
+}
+
+static void hf_configs_say_what_transformers_asks(void **state)
+{
+    struct tt_model *model = make("1B", NULL);
+    json_t *config = model->row->write_hf_config(model);
+    char *text = tt_json_text(config);
+
+    (void)state;
+    assert_non_null(strstr(text, "\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\""));
+    assert_non_null(strstr(text, "\"torch_dtype\":\"float32\""));
+    assert_non_null(strstr(text, "\"tie_word_embeddings\":true,\"bos_token_id\":null,\"eos_token_id\":null"));
+    assert_non_null(strstr(text, "\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\""));
+    assert_true(json_real_value(json_object_get(config, "rms_norm_eps")) == 1e-5);
+    json_decref(config);
+    tt_free(text);
+    tt_model_free(model);
+}
+
+#define GPT2_CONFIG "{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_layer\":1,\"n_head\":4,\"vocab_size\":300"
+
+/* The published file's oddities: null n_inner, dropout, keys of other heads. */
+static void hf_config_of_gpt2(void **state)
+{
+    static const struct {
+        const char *json, *message;
+    } wanted[] = {
+        {GPT2_CONFIG ",\"activation_function\":\"relu\"}", "activation_function 'relu' is not supported"},
+        {GPT2_CONFIG ",\"scale_attn_weights\":false}", "scale_attn_weights false is not supported"},
+        {GPT2_CONFIG ",\"scale_attn_by_inverse_layer_idx\":true}", "scale_attn_by_inverse_layer_idx true"},
+        {GPT2_CONFIG ",\"add_cross_attention\":true}", "add_cross_attention true"},
+        {GPT2_CONFIG ",\"n_positions\":0}", "n_positions must be a positive integer"},
+    };
+    struct tt_model *model = NULL;
+
+    (void)state;
+    assert_int_equal(model_of_json("gpt2",
+                                   GPT2_CONFIG
+                                   ",\"n_inner\":null,\"n_ctx\":1024,\"n_positions\":512,\"attn_pdrop\":0.1,"
+                                   "\"resid_pdrop\":0.1,\"embd_pdrop\":0.1,\"summary_type\":\"cls_index\"}",
+                                   &model),
+                     0);
+    assert_true(model->dims.ffn_dim == 256 && model->dims.max_positions == 512 && model->dims.tied == 1);
+    assert_true(model->dims.head_dim == 16 && model->dims.n_kv_heads == 4 && model->dims.norm_eps == 1e-5F);
+    tt_model_free(model);
+    model = NULL;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        assert_fails(model_of_json("gpt2", wanted[i].json, &model), TT_EDATA, wanted[i].message);
     assert_null(model);
 }
 
@@ -497,18 +742,26 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_and_flops_are_torchtitans),
+        cmocka_unit_test(counts_of_the_other_models),
+        cmocka_unit_test(flops_leave_out_learned_positions),
         cmocka_unit_test(flops_of_tied_and_causal),
         cmocka_unit_test(parameters_stand_in_forward_order),
         cmocka_unit_test(hugging_face_names_and_transforms),
         cmocka_unit_test(init_has_torchtitans_moments),
+        cmocka_unit_test(init_of_gpt2_and_qwen3),
+        cmocka_unit_test(every_parameter_has_an_init_rule),
         cmocka_unit_test(init_bits_do_not_depend_on_the_split),
         cmocka_unit_test(init_differs_between_parameters),
         cmocka_unit_test(overrides_replace_the_flavors_dims),
         cmocka_unit_test(impossible_dims_are_refused),
+        cmocka_unit_test(gpt2_refuses_what_it_does_not_have),
         cmocka_unit_test(unknown_names_list_the_choices),
         cmocka_unit_test(hf_config_of_transformers_5),
         cmocka_unit_test(hf_config_of_transformers_4),
         cmocka_unit_test(hf_configs_that_titan_cannot_build_are_refused),
+        cmocka_unit_test(hf_config_of_gpt2),
+        cmocka_unit_test(hf_configs_are_written_and_read_back),
+        cmocka_unit_test(hf_configs_say_what_transformers_asks),
         cmocka_unit_test(rope_table_has_the_published_values),
     };
 

@@ -181,6 +181,23 @@ static void gpt2_file_gives_the_golden_ids(void **state)
     tt_tokenizer_free(t);
 }
 
+/* data/make_tokenizers.py made them. */
+static void normalizers_and_spaces_give_the_golden_ids(void **state)
+{
+    static const char *const names[] = {"qwen_small", "gpt2_prefix_small", "nfkd_small"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *file = tt_format(DATA "%s.json", names[i]), *golden = tt_format(DATA "%s_golden.json", names[i]);
+        struct tt_tokenizer *t = load(file);
+
+        expect_golden(t, golden);
+        tt_tokenizer_free(t);
+        tt_free(file);
+        tt_free(golden);
+    }
+}
+
 static void expect_round_trip(struct tt_tokenizer *t, struct tt_encoder *encoder, const char *text, size_t size)
 {
     struct tt_ids ids = {0};
@@ -450,7 +467,7 @@ static void other_kinds_are_refused_by_name(void **state)
         {"{\"model\": {\"vocab\": {\"a\": 3, \"b\": 3}}}", "two tokens of model.vocab have the id 3"},
         {"{\"model\": {\"vocab\": {\"a\": \"x\"}}}", "token 'a' has the id -1"},
         {"{\"model\": null}", "no model in it"},
-        {"{\"normalizer\": {\"type\": \"NFC\"}}", "normalizer 'NFC' is not supported"},
+        {"{\"normalizer\": {\"type\": \"Strip\"}}", "normalizer 'Strip' is not supported"},
         {"{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Lowercase\"}]}}",
          "normalizer 'Lowercase'"},
         {"{\"pre_tokenizer\": null}", "no pre_tokenizer"},
@@ -601,6 +618,7 @@ int main(void)
         cmocka_unit_test(builtin_tokenizer_gives_the_golden_ids),
         cmocka_unit_test(variants_give_the_golden_ids),
         cmocka_unit_test(gpt2_file_gives_the_golden_ids),
+        cmocka_unit_test(normalizers_and_spaces_give_the_golden_ids),
         cmocka_unit_test(decoding_gives_the_text_back),
         cmocka_unit_test(threads_share_a_tokenizer),
         cmocka_unit_test(both_formats_of_merges_are_read),

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What llama3 and qwen3 share: parameters named as in torchtitan, initialised by its rules (the same for both), and
+ * mapped to Hugging Face's names; the graph of a block.
+ */
+#include "core/models/decoder.h"
+
+#include <math.h>
+
+#include "core/base/mem.h"
+#include "core/models/build.h"
+#include "core/models/hf_config.h"
+#include "core/models/params.h"
+
+int tt_decoder_read_hf(const void *config, const char *where, struct tt_model_dims *ret_dims)
+{
+    struct tt_model_dims d = {0};
+    double eps = 0.0;
+    bool tied = false;
+    int rc = 0;
+
+    TT_TRY(tt_hf_check_common(config, where));
+    TT_TRY(tt_hf_must_be(config, "hidden_act", "silu", where));
+    TT_TRY(tt_hf_must_be_off(config, "attention_bias", where));
+    TT_TRY(tt_hf_must_be_off(config, "mlp_bias", where));
+    TT_TRY(tt_hf_int(config, "hidden_size", -1, where, &d.dim));
+    TT_TRY(tt_hf_int(config, "num_hidden_layers", -1, where, &d.n_layers));
+    TT_TRY(tt_hf_int(config, "num_attention_heads", -1, where, &d.n_heads));
+    TT_TRY(tt_hf_int(config, "num_key_value_heads", 0, where, &d.n_kv_heads));
+    TT_TRY(tt_hf_int(config, "head_dim", 0, where, &d.head_dim));
+    TT_TRY(tt_hf_int(config, "intermediate_size", -1, where, &d.ffn_dim));
+    TT_TRY(tt_hf_int(config, "vocab_size", -1, where, &d.vocab_size));
+    TT_TRY(tt_hf_real(config, "rms_norm_eps", 1e-6, where, &eps));
+    TT_TRY(tt_hf_bool(config, "tie_word_embeddings", false, where, &tied));
+    TT_TRY(tt_hf_rope(config, 10000.0, where, &d.rope));
+    TT_TRY(tt_hf_int(config, "max_position_embeddings", 0, where, &d.max_positions));
+    d.norm_eps = (float)eps;
+    d.tied = tied;
+    *ret_dims = d;
+out:
+    return rc;
+}
+
+static void add_norm(struct tt_model *m, int block, const char *name, const char *hf_name, int64_t width)
+{
+    (void)tt_params_vector(m, block, name, hf_name, width, TT_PARAM_ONES);
+}
+
+/* q or k; files that rotate halves have the rows of each head in another order than pairs need. */
+static void add_rotated(struct tt_model *m, const struct tt_decoder *decoder, int block, const char *name,
+                        const char *hf_name, int64_t heads)
+{
+    struct tt_param *p =
+        tt_params_matrix(m, block, name, hf_name, heads * m->dims.head_dim, m->dims.dim, (struct tt_normal){0.02, 2.0});
+
+    if (decoder->rotate_half)
+        return;
+    p->hf_transform = TT_HF_ROPE_PAIRS;
+    p->hf_heads = (int)heads;
+}
+
+static void add_attention(struct tt_model *m, const struct tt_decoder *decoder, int l, struct tt_normal deep)
+{
+    const struct tt_model_dims *d = &m->dims;
+
+    add_rotated(m, decoder, l, "attention.wq.weight", "self_attn.q_proj.weight", d->n_heads);
+    add_rotated(m, decoder, l, "attention.wk.weight", "self_attn.k_proj.weight", d->n_kv_heads);
+    if (decoder->qk_norm) {
+        add_norm(m, l, "attention.q_norm.weight", "self_attn.q_norm.weight", d->head_dim);
+        add_norm(m, l, "attention.k_norm.weight", "self_attn.k_norm.weight", d->head_dim);
+    }
+    (void)tt_params_matrix(m, l, "attention.wv.weight", "self_attn.v_proj.weight", d->n_kv_heads * d->head_dim, d->dim,
+                           (struct tt_normal){0.02, 2.0});
+    (void)tt_params_matrix(m, l, "attention.wo.weight", "self_attn.o_proj.weight", d->dim, d->n_heads * d->head_dim,
+                           deep);
+}
+
+static void add_block(struct tt_model *m, const struct tt_decoder *decoder, int l)
+{
+    const struct tt_model_dims *d = &m->dims;
+    struct tt_normal plain = {.std = 0.02, .cut = 2.0}; /* the cut is absolute, so it never acts */
+    struct tt_normal deep = {.std = 0.02 / sqrt(2.0 * (l + 1.0)), .cut = 2.0}; /* the residual's share, by depth */
+
+    add_norm(m, l, "attention_norm.weight", "input_layernorm.weight", d->dim);
+    add_attention(m, decoder, l, deep);
+    add_norm(m, l, "ffn_norm.weight", "post_attention_layernorm.weight", d->dim);
+    (void)tt_params_matrix(m, l, "feed_forward.w1.weight", "mlp.gate_proj.weight", d->ffn_dim, d->dim, plain);
+    (void)tt_params_matrix(m, l, "feed_forward.w3.weight", "mlp.up_proj.weight", d->ffn_dim, d->dim, deep);
+    (void)tt_params_matrix(m, l, "feed_forward.w2.weight", "mlp.down_proj.weight", d->dim, d->ffn_dim, deep);
+}
+
+void tt_decoder_params(struct tt_model *m, const struct tt_decoder *decoder)
+{
+    enum { PER_BLOCK = 11, OUTSIDE = 3 };
+    const struct tt_model_dims *d = &m->dims;
+    double head_std = 1.0 / sqrt((double)d->dim);
+    struct tt_normal head = {.std = head_std, .cut = 3.0 * head_std}, embeddings = {.std = 1.0};
+
+    m->params = tt_calloc((size_t)(PER_BLOCK * d->n_layers + OUTSIDE), sizeof *m->params);
+    (void)tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", "model.embed_tokens.weight", d->vocab_size,
+                           d->dim, d->tied ? head : embeddings);
+    for (int l = 0; l < d->n_layers; l++)
+        add_block(m, decoder, l);
+    add_norm(m, TT_BLOCK_HEAD, "norm.weight", "model.norm.weight", d->dim);
+    if (!d->tied)
+        (void)tt_params_matrix(m, TT_BLOCK_HEAD, "output.weight", "lm_head.weight", d->vocab_size, d->dim, head);
+}
+
+static int attention(struct tt_build *b, const struct tt_decoder *decoder, int x)
+{
+    const struct tt_model_dims *d = &b->model->dims;
+    int q = tt_build_linear(b, "attention.q", "attention.wq", x);
+    int k = tt_build_linear(b, "attention.k", "attention.wk", x);
+    int v = tt_build_linear(b, "attention.v", "attention.wv", x);
+    int heads;
+
+    if (decoder->qk_norm) {
+        q = tt_build_rmsnorm(b, "attention.q_norm", q);
+        k = tt_build_rmsnorm(b, "attention.k_norm", k);
+    }
+    q = tt_build_rope(b, "attention.q_rope", q, d->n_heads, decoder->rotate_half);
+    k = tt_build_rope(b, "attention.k_rope", k, d->n_kv_heads, decoder->rotate_half);
+    heads = tt_build_attention(b, "attention.heads", q, k, v);
+    return tt_build_linear(b, "attention.out", "attention.wo", heads);
+}
+
+static int feed_forward(struct tt_build *b, int x)
+{
+    int gate = tt_build_linear(b, "feed_forward.gate", "feed_forward.w1", x);
+    int up = tt_build_linear(b, "feed_forward.up", "feed_forward.w3", x);
+    int hidden = tt_build_swiglu(b, "feed_forward.hidden", gate, up);
+
+    return tt_build_linear(b, "feed_forward.out", "feed_forward.w2", hidden);
+}
+
+void tt_decoder_build(const struct tt_model *model, const struct tt_decoder *decoder, int64_t batch, int64_t seq_len,
+                      struct tt_graph *graph)
+{
+    struct tt_build b;
+    int x;
+
+    tt_build_begin(&b, model, batch, seq_len, graph);
+    x = tt_build_embedding(&b, "embeddings", "tok_embeddings");
+    for (int l = 0; l < model->dims.n_layers; l++) {
+        tt_build_block(&b, l);
+        x = tt_build_add(&b, "attention_residual", x,
+                         attention(&b, decoder, tt_build_rmsnorm(&b, "attention_norm", x)));
+        x = tt_build_add(&b, "out", x, feed_forward(&b, tt_build_rmsnorm(&b, "ffn_norm", x)));
+    }
+    tt_build_block(&b, TT_NONE);
+    x = tt_build_rmsnorm(&b, "norm", x);
+    tt_build_head_loss(&b, model->dims.tied ? "tok_embeddings" : "output", x);
+}

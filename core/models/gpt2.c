@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * GPT-2 (Radford et al. 2019): pre-norm blocks with LayerNorm, biases everywhere, GELU in its tanh form, learned positions
+ * and a head that is the token embedding. torchtitan has no such model: parameters are named in its style. Hugging Face's
+ * files keep matrices as [in, out] and q, k, v in one tensor, c_attn.
+ *
+ * Init is that of the original: normal 0.02, what is added to the residual divided by sqrt(2 L), positions 0.01.
+ */
+#include <math.h>
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/models/build.h"
+#include "core/models/hf_config.h"
+#include "core/models/params.h"
+#include "core/models/rows.h"
+
+/* clang-format off */
+#define FLAVOR(text, d, l, h, v, p)                                                                                    \
+    {.name = (text), .dims = {.dim = (d), .n_layers = (l), .n_heads = (h), .ffn_dim = INT64_C(4) * (d),                \
+                              .vocab_size = (v), .norm_eps = 1e-5F, .max_positions = (p), .tied = 1}}
+
+static const struct tt_flavor flavors[] = {
+    /*     name          dim   layers heads vocab  positions */
+    FLAVOR("debugmodel", 256,  6,     16,   2048,  2048),
+    FLAVOR("124M",       768,  12,    12,   50257, 1024),
+    FLAVOR("355M",       1024, 24,    16,   50257, 1024),
+    FLAVOR("774M",       1280, 36,    20,   50257, 1024),
+    FLAVOR("1558M",      1600, 48,    25,   50257, 1024),
+};
+/* clang-format on */
+
+/* Published GPT-2 files were trained with dropout; their weights are as good without. */
+static int note_dropout(const json_t *config, const char *where)
+{
+    static const char *const keys[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
+    double most = 0.0, value = 0.0;
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        TT_TRY(tt_hf_real(config, keys[i], 0.0, where, &value));
+        most = fmax(most, value);
+    }
+    if (most > 0.0)
+        tt_note("%s: dropout of %g is not applied", where, most);
+out:
+    return rc;
+}
+
+static int read_hf_config(const void *config, const char *where, struct tt_model_dims *ret_dims)
+{
+    struct tt_model_dims d = {0};
+    double eps = 0.0;
+    bool tied = true, scaled = true;
+    int rc = 0;
+
+    TT_TRY(tt_hf_check_common(config, where));
+    TT_TRY(tt_hf_must_be(config, "activation_function", "gelu_new", where));
+    TT_TRY(tt_hf_must_be_off(config, "scale_attn_by_inverse_layer_idx", where));
+    TT_TRY(tt_hf_must_be_off(config, "add_cross_attention", where));
+    TT_TRY(tt_hf_bool(config, "scale_attn_weights", true, where, &scaled));
+    if (!scaled)
+        return tt_fail(TT_EDATA, "%s: scale_attn_weights false is not supported", where);
+    TT_TRY(note_dropout(config, where));
+    TT_TRY(tt_hf_int(config, "n_embd", -1, where, &d.dim));
+    TT_TRY(tt_hf_int(config, "n_layer", -1, where, &d.n_layers));
+    TT_TRY(tt_hf_int(config, "n_head", -1, where, &d.n_heads));
+    TT_TRY(tt_hf_int(config, "n_inner", 4 * d.dim, where, &d.ffn_dim));
+    TT_TRY(tt_hf_int(config, "n_positions", 1024, where, &d.max_positions));
+    TT_TRY(tt_hf_int(config, "vocab_size", -1, where, &d.vocab_size));
+    TT_TRY(tt_hf_real(config, "layer_norm_epsilon", 1e-5, where, &eps));
+    TT_TRY(tt_hf_bool(config, "tie_word_embeddings", true, where, &tied));
+    d.norm_eps = (float)eps;
+    d.tied = tied;
+    *ret_dims = d;
+out:
+    return rc;
+}
+
+static void *write_hf_config(const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+    json_t *config = tt_hf_config_new(model, "GPT2LMHeadModel");
+    json_t *sizes =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:f, s:f, s:f}", "n_embd", (json_int_t)d->dim, "n_layer",
+                  (json_int_t)d->n_layers, "n_head", (json_int_t)d->n_heads, "n_inner", (json_int_t)d->ffn_dim,
+                  "n_positions", (json_int_t)d->max_positions, "activation_function", "gelu_new", "layer_norm_epsilon",
+                  tt_hf_float(d->norm_eps), "attn_pdrop", 0.0, "embd_pdrop", 0.0, "resid_pdrop", 0.0);
+
+    (void)json_object_update(config, sizes);
+    json_decref(sizes);
+    return config;
+}
+
+/* Where a tensor of theirs holds one of our layers: all of it, or part `part` of three. */
+struct place {
+    const char *hf_name;
+    int part, parts;
+};
+
+/* A layer `name` with weight (rows, columns) and bias (rows). */
+static void add_affine(struct tt_model *m, int l, const char *name, struct place place, int64_t rows, int64_t columns,
+                       double std)
+{
+    char *weight = tt_format("%s.weight", name), *bias = tt_format("%s.bias", name);
+    char *hf_weight = tt_format("%s.weight", place.hf_name), *hf_bias = tt_format("%s.bias", place.hf_name);
+    struct tt_param *p = tt_params_matrix(m, l, weight, hf_weight, rows, columns, (struct tt_normal){.std = std});
+
+    p->hf_transform = TT_HF_TRANSPOSE;
+    p->hf_part = place.part;
+    p->hf_parts = place.parts;
+    p = tt_params_vector(m, l, bias, hf_bias, rows, TT_PARAM_ZEROS);
+    p->hf_part = place.part;
+    p->hf_parts = place.parts;
+    tt_free(weight);
+    tt_free(bias);
+    tt_free(hf_weight);
+    tt_free(hf_bias);
+}
+
+static void add_block(struct tt_model *m, int l)
+{
+    const struct tt_model_dims *d = &m->dims;
+    double std = 0.02, deep = std / sqrt(2.0 * (double)d->n_layers);
+
+    (void)tt_params_vector(m, l, "attention_norm.weight", "ln_1.weight", d->dim, TT_PARAM_ONES);
+    (void)tt_params_vector(m, l, "attention_norm.bias", "ln_1.bias", d->dim, TT_PARAM_ZEROS);
+    add_affine(m, l, "attention.wq", (struct place){"attn.c_attn", 0, 3}, d->dim, d->dim, std);
+    add_affine(m, l, "attention.wk", (struct place){"attn.c_attn", 1, 3}, d->dim, d->dim, std);
+    add_affine(m, l, "attention.wv", (struct place){"attn.c_attn", 2, 3}, d->dim, d->dim, std);
+    add_affine(m, l, "attention.wo", (struct place){"attn.c_proj", 0, 1}, d->dim, d->dim, deep);
+    (void)tt_params_vector(m, l, "ffn_norm.weight", "ln_2.weight", d->dim, TT_PARAM_ONES);
+    (void)tt_params_vector(m, l, "ffn_norm.bias", "ln_2.bias", d->dim, TT_PARAM_ZEROS);
+    add_affine(m, l, "feed_forward.w1", (struct place){"mlp.c_fc", 0, 1}, d->ffn_dim, d->dim, std);
+    add_affine(m, l, "feed_forward.w2", (struct place){"mlp.c_proj", 0, 1}, d->dim, d->ffn_dim, deep);
+}
+
+static void add_params(struct tt_model *m)
+{
+    enum { PER_BLOCK = 16, OUTSIDE = 5 };
+    const struct tt_model_dims *d = &m->dims;
+    struct tt_normal normal = {.std = 0.02}, positions = {.std = 0.01};
+
+    m->params = tt_calloc((size_t)(PER_BLOCK * d->n_layers + OUTSIDE), sizeof *m->params);
+    (void)tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", "transformer.wte.weight", d->vocab_size,
+                           d->dim, normal);
+    (void)tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "pos_embeddings.weight", "transformer.wpe.weight", d->max_positions,
+                           d->dim, positions);
+    for (int l = 0; l < d->n_layers; l++)
+        add_block(m, l);
+    (void)tt_params_vector(m, TT_BLOCK_HEAD, "norm.weight", "transformer.ln_f.weight", d->dim, TT_PARAM_ONES);
+    (void)tt_params_vector(m, TT_BLOCK_HEAD, "norm.bias", "transformer.ln_f.bias", d->dim, TT_PARAM_ZEROS);
+    if (!d->tied)
+        (void)tt_params_matrix(m, TT_BLOCK_HEAD, "output.weight", "lm_head.weight", d->vocab_size, d->dim, normal);
+}
+
+static int attention(struct tt_build *b, int x)
+{
+    int q = tt_build_affine(b, "attention.q", "attention.wq", x);
+    int k = tt_build_affine(b, "attention.k", "attention.wk", x);
+    int v = tt_build_affine(b, "attention.v", "attention.wv", x);
+
+    return tt_build_affine(b, "attention.out", "attention.wo", tt_build_attention(b, "attention.heads", q, k, v));
+}
+
+static int feed_forward(struct tt_build *b, int x)
+{
+    int hidden = tt_build_gelu(b, "feed_forward.hidden", tt_build_affine(b, "feed_forward.in", "feed_forward.w1", x));
+
+    return tt_build_affine(b, "feed_forward.out", "feed_forward.w2", hidden);
+}
+
+static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph)
+{
+    struct tt_build b;
+    int x;
+
+    tt_build_begin(&b, model, batch, seq_len, graph);
+    x = tt_build_embedding(&b, "embeddings", "tok_embeddings");
+    x = tt_build_positions(&b, "positions", "pos_embeddings", x);
+    for (int l = 0; l < model->dims.n_layers; l++) {
+        tt_build_block(&b, l);
+        x = tt_build_add(&b, "attention_residual", x, attention(&b, tt_build_layernorm(&b, "attention_norm", x)));
+        x = tt_build_add(&b, "out", x, feed_forward(&b, tt_build_layernorm(&b, "ffn_norm", x)));
+    }
+    tt_build_block(&b, TT_NONE);
+    x = tt_build_layernorm(&b, "norm", x);
+    tt_build_head_loss(&b, model->dims.tied ? "tok_embeddings" : "output", x);
+}
+
+const struct tt_model_row tt_model_gpt2 = {
+    .name = "gpt2",
+    .flavors = flavors,
+    .n_flavors = (int)(sizeof flavors / sizeof *flavors),
+    .hf_model_type = "gpt2",
+    .hf_blocks = "transformer.h.",
+    .hf_prefix = "transformer.",
+    .learned_positions = true,
+    .read_hf_config = read_hf_config,
+    .write_hf_config = write_hf_config,
+    .add_params = add_params,
+    .build = build,
+};

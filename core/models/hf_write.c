@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Members of config.json that all architectures share, written. Legal order: tt_hf_config_new, then what else the
+ * architecture has. Keys that transformers 5 renamed are written with the names of 4, which both read.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/models/hf_config.h"
+
+static void set(json_t *config, const char *key, json_t *value)
+{
+    (void)json_object_set_new(config, key, value);
+}
+
+json_t *tt_hf_float(float value)
+{
+    enum { FLOAT_DIGITS = 9 };
+    char text[32];
+
+    for (int digits = 1; digits <= FLOAT_DIGITS; digits++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value)
+            break;
+    }
+    return tt_json_number(strtod(text, NULL));
+}
+
+json_t *tt_hf_config_new(const struct tt_model *model, const char *architecture)
+{
+    return json_pack("{s:[s], s:s, s:s, s:I, s:b, s:n, s:n}", "architectures", architecture, "model_type",
+                     model->row->hf_model_type, "torch_dtype", "float32", "vocab_size",
+                     (json_int_t)model->dims.vocab_size, "tie_word_embeddings", model->dims.tied == 1, "bos_token_id",
+                     "eos_token_id");
+}
+
+static json_t *rope_scaling(const struct tt_rope *rope)
+{
+    if (rope->factor == 0.0)
+        return json_null();
+    return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", rope->factor, "low_freq_factor",
+                     rope->low_freq_factor, "high_freq_factor", rope->high_freq_factor,
+                     "original_max_position_embeddings", (json_int_t)rope->original_max);
+}
+
+void tt_hf_config_decoder(json_t *config, const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+
+    set(config, "hidden_size", json_integer(d->dim));
+    set(config, "num_hidden_layers", json_integer(d->n_layers));
+    set(config, "num_attention_heads", json_integer(d->n_heads));
+    set(config, "num_key_value_heads", json_integer(d->n_kv_heads));
+    set(config, "head_dim", json_integer(d->head_dim));
+    set(config, "intermediate_size", json_integer(d->ffn_dim));
+    if (d->max_positions > 0)
+        set(config, "max_position_embeddings", json_integer(d->max_positions));
+    set(config, "rms_norm_eps", tt_hf_float(d->norm_eps));
+    set(config, "rope_theta", tt_json_number(d->rope.theta));
+    set(config, "rope_scaling", rope_scaling(&d->rope));
+    set(config, "hidden_act", json_string("silu"));
+    set(config, "attention_bias", json_false());
+    set(config, "attention_dropout", tt_json_number(0.0));
+}

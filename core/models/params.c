@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Appending parameters to a model's list.
+ */
+#include "core/models/params.h"
+
+#include "core/base/mem.h"
+
+static struct tt_param *add(struct tt_model *model, int block, const char *name, const char *hf_name)
+{
+    struct tt_param *p = &model->params[model->n_params++];
+
+    p->block = block;
+    if (block < 0) {
+        p->name = tt_strdup(name);
+        p->hf_name = tt_strdup(hf_name);
+    } else {
+        p->name = tt_format("layers.%d.%s", block, name);
+        p->hf_name = tt_format("%s%d.%s", model->row->hf_blocks, block, hf_name);
+    }
+    return p;
+}
+
+struct tt_param *tt_params_matrix(struct tt_model *model, int block, const char *name, const char *hf_name,
+                                  int64_t rows, int64_t columns, struct tt_normal normal)
+{
+    struct tt_param *p = add(model, block, name, hf_name);
+
+    p->ndim = 2;
+    p->shape[0] = rows;
+    p->shape[1] = columns;
+    p->init = TT_PARAM_NORMAL;
+    p->std = normal.std;
+    p->cut = normal.cut;
+    return p;
+}
+
+struct tt_param *tt_params_vector(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n,
+                                  enum tt_param_init init)
+{
+    struct tt_param *p = add(model, block, name, hf_name);
+
+    p->ndim = 1;
+    p->shape[0] = n;
+    p->init = init;
+    return p;
+}

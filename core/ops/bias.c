@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * BIAS: y = x + b in every row.
+ *   in   x (N, D), b (D)      out  y (N, D), may take x's memory
+ *
+ * BIAS_BWD: the gradient of b; that of x is dy itself.
+ *   in   dy (N, D), acc (D) or none      out  db (D) = [acc +] the sum of dy's rows, may take acc's memory
+ *   Summed over blocks of SUM_ROWS rows, then over the blocks in order.
+ */
+#include "core/ops/kernels.h"
+#include "core/ops/rule.h"
+
+enum { TILE_ROWS = 64, SUM_ROWS = 64, SUM_COLUMNS = 64 };
+
+static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[0]];
+
+    if (node->n_in != 2 || !tt_op_acc_fits(graph, node, 1, 1, tt_value_width(&x)))
+        return tt_op_mismatch(graph, node, "x (N, D), b (D)");
+    return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
+}
+
+static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    int in[2] = {grad_out[0], grad_in[1]}, grad, rc = 0;
+
+    TT_TRY(tt_rule_add(graph, &forward, 0, grad_out[0], grad_in));
+    TT_TRY(tt_rule_node(graph, TT_OP_BIAS_BWD, &forward, in, 2, &forward.in[1], 1, &grad));
+    tt_rule_set(&forward, 1, grad, grad_in);
+out:
+    return rc;
+}
+
+static void run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_value *x = tt_call_in(call, 0);
+    int64_t width = tt_value_width(x);
+    struct tt_range part = tt_tile_range(tt_value_rows(x), TILE_ROWS, tile);
+
+    (void)worker;
+    for (int64_t r = part.begin; r < part.begin + part.n; r++)
+        tt_kernels()->add((float *)call->out[0] + r * width, (const float *)call->in[0] + r * width, call->in[1],
+                          width);
+}
+
+static void run(const struct tt_call *call)
+{
+    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 0)), TILE_ROWS), run_tile, (void *)call);
+}
+
+static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = (double)tt_value_elements(&graph->values[node->in[0]]);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    int64_t width = tt_value_width(&graph->values[node->in[0]]);
+
+    if (node->n_in != 2 || !tt_op_acc_fits(graph, node, 1, 1, width))
+        return tt_op_mismatch(graph, node, "dy (N, D), acc (D)");
+    return tt_op_output(graph, node, 0, name, NULL, 1, &width);
+}
+
+static void block_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_value *dy = tt_call_in(call, 0);
+    int64_t width = tt_value_width(dy);
+    struct tt_range part = tt_tile_range(tt_value_rows(dy), SUM_ROWS, tile);
+
+    (void)worker;
+    tt_kernels()->sum_rows((float *)call->scratch + tile * width, NULL, (const float *)call->in[0] + part.begin * width,
+                           part.n, width, width);
+}
+
+static void sum_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_value *dy = tt_call_in(call, 0);
+    int64_t width = tt_value_width(dy);
+    struct tt_range part = tt_tile_range(width, SUM_COLUMNS, tile);
+    const float *acc = call->in[1];
+
+    (void)worker;
+    tt_kernels()->sum_rows((float *)call->out[0] + part.begin, acc ? acc + part.begin : NULL,
+                           (const float *)call->scratch + part.begin, tt_tiles(tt_value_rows(dy), SUM_ROWS), width,
+                           part.n);
+}
+
+static void run_bwd(const struct tt_call *call)
+{
+    const struct tt_value *dy = tt_call_in(call, 0);
+
+    tt_team_run(call->team, tt_tiles(tt_value_rows(dy), SUM_ROWS), block_tile, (void *)call);
+    tt_team_run(call->team, tt_tiles(tt_value_width(dy), SUM_COLUMNS), sum_tile, (void *)call);
+}
+
+static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    const struct tt_value *dy = &graph->values[node->in[0]];
+
+    (void)threads;
+    return tt_tiles(tt_value_rows(dy), SUM_ROWS) * tt_value_width(dy) * (int64_t)sizeof(float);
+}
+
+const struct tt_op_row tt_op_bias = {
+    .name = "bias",
+    .infer = infer,
+    .backward = backward,
+    .run = run,
+    .cost = cost,
+    .alias = {1},
+    .row_local = true,
+};
+
+const struct tt_op_row tt_op_bias_bwd = {
+    .name = "bias_bwd",
+    .infer = infer_bwd,
+    .run = run_bwd,
+    .cost = cost,
+    .scratch_bytes = scratch_bwd,
+    .alias = {2},
+};

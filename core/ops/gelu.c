@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * GELU in its tanh form (Hendrycks & Gimpel 2016; "gelu_new" of transformers): y = x (1 + tanh(u)) / 2 with
+ * u = sqrt(2 / pi) (x + 0.044715 x^3). Since (1 + tanh(u)) / 2 is the sigmoid of 2u, y = x / (1 + exp(-2u)).
+ *   in   x (N, F)      out  y (N, F), may take x's memory
+ *
+ * GELU_BWD:
+ *   in   dy, x (N, F)      out  dx, may take dy's memory
+ */
+#include <math.h>
+
+#include "core/ops/kernels.h"
+#include "core/ops/rule.h"
+
+enum { TILE = 8192 };
+
+static double inner(double x)
+{
+    return 0.79788456080286535588 * (x + 0.044715 * x * x * x);
+}
+
+void tt_gelu_fwd_ref(float *y, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (float)((double)x[i] / (1.0 + exp(-2.0 * inner((double)x[i]))));
+}
+
+void tt_gelu_bwd_ref(float *dx, const float *dy, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double at = (double)x[i], sigmoid = 1.0 / (1.0 + exp(-2.0 * inner(at)));
+        double slope = 2.0 * 0.79788456080286535588 * (1.0 + 3.0 * 0.044715 * at * at);
+
+        dx[i] = (float)((double)dy[i] * sigmoid * (1.0 + at * slope * (1.0 - sigmoid)));
+    }
+}
+
+static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[0]];
+
+    if (node->n_in != 1)
+        return tt_op_mismatch(graph, node, "x (N, F)");
+    return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
+}
+
+static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    int in[2] = {grad_out[0], forward.in[0]}, grad, rc = 0;
+
+    TT_TRY(tt_rule_node(graph, TT_OP_GELU_BWD, &forward, in, 2, forward.in, 1, &grad));
+    TT_TRY(tt_rule_add(graph, &forward, 0, grad, grad_in));
+out:
+    return rc;
+}
+
+static void run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    struct tt_range part = tt_tile_range(tt_value_elements(tt_call_out(call, 0)), TILE, tile);
+
+    (void)worker;
+    tt_kernels()->gelu_fwd((float *)call->out[0] + part.begin, (const float *)call->in[0] + part.begin, part.n);
+}
+
+static void run(const struct tt_call *call)
+{
+    tt_team_run(call->team, tt_tiles(tt_value_elements(tt_call_out(call, 0)), TILE), run_tile, (void *)call);
+}
+
+static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = 8.0 * tt_op_elements(graph, node);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[1]];
+
+    if (node->n_in != 2 || !tt_op_acc_fits(graph, node, 0, tt_value_rows(&x), tt_value_width(&x)))
+        return tt_op_mismatch(graph, node, "dy, x (N, F)");
+    return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
+}
+
+static void bwd_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    struct tt_range part = tt_tile_range(tt_value_elements(tt_call_out(call, 0)), TILE, tile);
+
+    (void)worker;
+    tt_kernels()->gelu_bwd((float *)call->out[0] + part.begin, (const float *)call->in[0] + part.begin,
+                           (const float *)call->in[1] + part.begin, part.n);
+}
+
+static void run_bwd(const struct tt_call *call)
+{
+    tt_team_run(call->team, tt_tiles(tt_value_elements(tt_call_out(call, 0)), TILE), bwd_tile, (void *)call);
+}
+
+static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = 14.0 * tt_op_elements(graph, node);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+const struct tt_op_row tt_op_gelu = {
+    .name = "gelu",
+    .infer = infer,
+    .backward = backward,
+    .run = run,
+    .cost = cost,
+    .alias = {1},
+    .row_local = true,
+};
+
+const struct tt_op_row tt_op_gelu_bwd = {
+    .name = "gelu_bwd",
+    .infer = infer_bwd,
+    .run = run_bwd,
+    .cost = cost_bwd,
+    .alias = {1},
+    .row_local = true,
+};

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * LAYERNORM: y = (x - mean(x)) / sqrt(var(x) + eps) * w + b, each row alone (Ba et al. 2016); var is over D, not D - 1.
+ *   in   x (N, D), w (D), b (D)      out  y (N, D), mean (N), rstd (N)      attr  eps
+ *
+ * LAYERNORM_BWD:
+ *   in   dy (N, D), x, w, mean, rstd, acc_dx (N, D) or none, acc_dw (D) or none, acc_db (D) or none
+ *   out  dx, dw (D), db (D), each = [its acc +] ... and may take its memory
+ *   dw and db are summed over blocks of SUM_ROWS rows, then over the blocks in order.
+ */
+#include <math.h>
+
+#include "core/ops/kernels.h"
+#include "core/ops/rule.h"
+
+enum { SUM_ROWS = 64, SUM_COLUMNS = 64 };
+
+void tt_layernorm_fwd_ref(float *y, float *mean, float *rstd, const float *x, const float *w, const float *b,
+                          int64_t rows, int64_t width, float eps)
+{
+    for (int64_t r = 0; r < rows; r++, x += width, y += width) {
+        double sum = 0.0, squares = 0.0, middle, scale;
+
+        for (int64_t i = 0; i < width; i++)
+            sum += (double)x[i];
+        middle = sum / (double)width;
+        for (int64_t i = 0; i < width; i++)
+            squares += ((double)x[i] - middle) * ((double)x[i] - middle);
+        scale = 1.0 / sqrt(squares / (double)width + (double)eps);
+        mean[r] = (float)middle;
+        rstd[r] = (float)scale;
+        for (int64_t i = 0; i < width; i++)
+            y[i] = (float)(((double)x[i] - middle) * scale * (double)w[i] + (double)b[i]);
+    }
+}
+
+/* One row of dx; dot_1 and dot_x are the means of the gradient of the normalised row, and of its product with that. */
+static void row_ref(float *dx, const float *acc, const float *dy, const float *x, const float *w, double mean,
+                    double rstd, int64_t width)
+{
+    double dot_1 = 0.0, dot_x = 0.0;
+
+    for (int64_t i = 0; i < width; i++) {
+        dot_1 += (double)dy[i] * (double)w[i] / (double)width;
+        dot_x += (double)dy[i] * (double)w[i] * ((double)x[i] - mean) * rstd / (double)width;
+    }
+    for (int64_t i = 0; i < width; i++)
+        dx[i] = (float)((acc ? (double)acc[i] : 0.0) +
+                        rstd * ((double)dy[i] * (double)w[i] - dot_1 - ((double)x[i] - mean) * rstd * dot_x));
+}
+
+void tt_layernorm_bwd_ref(float *dx, float *dw, float *db, const float *acc, const float *dy, const float *x,
+                          const float *w, const float *mean, const float *rstd, int64_t rows, int64_t width)
+{
+    for (int64_t i = 0; i < width; i++) {
+        double scaled = 0.0, plain = 0.0;
+
+        for (int64_t r = 0; r < rows; r++) {
+            double grad = (double)dy[r * width + i];
+
+            scaled += grad * ((double)x[r * width + i] - (double)mean[r]) * (double)rstd[r];
+            plain += grad;
+        }
+        dw[i] = (float)scaled;
+        db[i] = (float)plain;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t at = r * width;
+
+        row_ref(dx + at, acc ? acc + at : NULL, dy + at, x + at, w, (double)mean[r], (double)rstd[r], width);
+    }
+}
+
+static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[0]];
+    int64_t rows = tt_value_rows(&x), width = tt_value_width(&x);
+    int rc = 0;
+
+    if (node->n_in != 3 || !tt_op_acc_fits(graph, node, 1, 1, width) || !tt_op_acc_fits(graph, node, 2, 1, width))
+        return tt_op_mismatch(graph, node, "x (N, D), w (D), b (D)");
+    TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
+    TT_TRY(tt_op_output(graph, node, 1, name, "mean", 1, &rows));
+    TT_TRY(tt_op_output(graph, node, 2, name, "rstd", 1, &rows));
+out:
+    return rc;
+}
+
+static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    int in[8] = {grad_out[0],    forward.in[0], forward.in[1], forward.out[1],
+                 forward.out[2], grad_in[0],    grad_in[1],    grad_in[2]};
+    int grad[3], rc = 0;
+
+    TT_TRY(tt_rule_node(graph, TT_OP_LAYERNORM_BWD, &forward, in, 8, forward.in, 3, grad));
+    for (int i = 0; i < 3; i++)
+        tt_rule_set(&forward, i, grad[i], grad_in);
+out:
+    return rc;
+}
+
+static void run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_value *x = tt_call_in(call, 0);
+    int64_t width = tt_value_width(x);
+    struct tt_range part = tt_tile_range(tt_value_rows(x), SUM_ROWS, tile);
+    int64_t at = part.begin * width;
+
+    (void)worker;
+    tt_kernels()->layernorm_fwd((float *)call->out[0] + at, (float *)call->out[1] + part.begin,
+                                (float *)call->out[2] + part.begin, (const float *)call->in[0] + at, call->in[1],
+                                call->in[2], part.n, width, call->node->attr.eps);
+}
+
+static void run(const struct tt_call *call)
+{
+    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 0)), SUM_ROWS), run_tile, (void *)call);
+}
+
+static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = 7.0 * tt_op_elements(graph, node);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[1]];
+    int64_t rows = tt_value_rows(&x), width = tt_value_width(&x);
+    int rc = 0;
+
+    if (node->n_in != 8 || !tt_op_acc_fits(graph, node, 0, rows, width) || !tt_op_acc_fits(graph, node, 2, 1, width) ||
+        !tt_op_acc_fits(graph, node, 3, 1, rows) || !tt_op_acc_fits(graph, node, 4, 1, rows) ||
+        !tt_op_acc_fits(graph, node, 5, rows, width) || !tt_op_acc_fits(graph, node, 6, 1, width) ||
+        !tt_op_acc_fits(graph, node, 7, 1, width))
+        return tt_op_mismatch(graph, node, "dy, x (N, D), w (D), mean, rstd (N), acc_dx (N, D), acc_dw, acc_db (D)");
+    TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
+    TT_TRY(tt_op_output(graph, node, 1, name, "weight", 1, &width));
+    TT_TRY(tt_op_output(graph, node, 2, name, "bias", 1, &width));
+out:
+    return rc;
+}
+
+/* A block's dw and db go to the scratch, dw and db of block k side by side in its row k. */
+static void bwd_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_value *x = tt_call_in(call, 1);
+    int64_t width = tt_value_width(x);
+    struct tt_range part = tt_tile_range(tt_value_rows(x), SUM_ROWS, tile);
+    int64_t at = part.begin * width;
+    float *sums = (float *)call->scratch + tile * 2 * width;
+    const float *acc = call->in[5];
+
+    (void)worker;
+    tt_kernels()->layernorm_bwd((float *)call->out[0] + at, sums, sums + width, acc ? acc + at : NULL,
+                                (const float *)call->in[0] + at, (const float *)call->in[1] + at, call->in[2],
+                                (const float *)call->in[3] + part.begin, (const float *)call->in[4] + part.begin,
+                                part.n, width);
+}
+
+static void sum_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_value *x = tt_call_in(call, 1);
+    int64_t width = tt_value_width(x), blocks = tt_tiles(tt_value_rows(x), SUM_ROWS);
+    struct tt_range part = tt_tile_range(width, SUM_COLUMNS, tile);
+
+    (void)worker;
+    for (int k = 0; k < 2; k++) {
+        const float *acc = call->in[6 + k], *sums = (const float *)call->scratch + k * width + part.begin;
+
+        tt_kernels()->sum_rows((float *)call->out[1 + k] + part.begin, acc ? acc + part.begin : NULL, sums, blocks,
+                               2 * width, part.n);
+    }
+}
+
+static void run_bwd(const struct tt_call *call)
+{
+    const struct tt_value *x = tt_call_in(call, 1);
+
+    tt_team_run(call->team, tt_tiles(tt_value_rows(x), SUM_ROWS), bwd_tile, (void *)call);
+    tt_team_run(call->team, tt_tiles(tt_value_width(x), SUM_COLUMNS), sum_tile, (void *)call);
+}
+
+static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    const struct tt_value *x = &graph->values[node->in[1]];
+
+    (void)threads;
+    return tt_tiles(tt_value_rows(x), SUM_ROWS) * 2 * tt_value_width(x) * (int64_t)sizeof(float);
+}
+
+static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = 14.0 * tt_op_elements(graph, node);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+const struct tt_op_row tt_op_layernorm = {
+    .name = "layernorm",
+    .infer = infer,
+    .backward = backward,
+    .run = run,
+    .cost = cost,
+    .alias = {1},
+    .row_local = true,
+};
+
+const struct tt_op_row tt_op_layernorm_bwd = {
+    .name = "layernorm_bwd",
+    .infer = infer_bwd,
+    .run = run_bwd,
+    .cost = cost_bwd,
+    .scratch_bytes = scratch_bwd,
+    .alias = {6, 7, 8},
+};

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The portable kernels of LayerNorm; style and sums as in generic.c.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "core/ops/kernels.h"
+#include "core/ops/vector_math.h"
+
+static float row_sum(const float *x, int64_t width)
+{
+    float lane[TT_LANES] = {0.0F};
+    int64_t i = 0;
+
+    for (; i + TT_LANES <= width; i += TT_LANES) {
+        for (int l = 0; l < TT_LANES; l++)
+            lane[l] += x[i + l];
+    }
+    for (int l = 0; i + l < width; l++)
+        lane[l] += x[i + l];
+    return tt_lanes_sum(lane);
+}
+
+/* The sum of (x - mean)^2: a pass of its own, because mean(x^2) - mean^2 cancels. */
+static float row_squares(const float *x, float mean, int64_t width)
+{
+    float lane[TT_LANES] = {0.0F};
+    int64_t i = 0;
+
+    for (; i + TT_LANES <= width; i += TT_LANES) {
+        for (int l = 0; l < TT_LANES; l++)
+            lane[l] += (x[i + l] - mean) * (x[i + l] - mean);
+    }
+    for (int l = 0; i + l < width; l++)
+        lane[l] += (x[i + l] - mean) * (x[i + l] - mean);
+    return tt_lanes_sum(lane);
+}
+
+void tt_layernorm_fwd_generic(float *y, float *mean, float *rstd, const float *x, const float *w, const float *b,
+                              int64_t rows, int64_t width, float eps)
+{
+    for (int64_t r = 0; r < rows; r++, x += width, y += width) {
+        float middle = row_sum(x, width) / (float)width;
+        float scale = 1.0F / sqrtf(row_squares(x, middle, width) / (float)width + eps);
+
+        mean[r] = middle;
+        rstd[r] = scale;
+        TT_INDEPENDENT
+        for (int64_t i = 0; i < width; i++)
+            y[i] = (x[i] - middle) * scale * w[i] + b[i];
+    }
+}
+
+/* The sums over a row of dy w and of dy w (x - mean). */
+static void row_dots(const float *dy, const float *x, const float *w, float mean, int64_t width, float *ret_plain,
+                     float *ret_with_x)
+{
+    float plain[TT_LANES] = {0.0F}, with_x[TT_LANES] = {0.0F};
+    int64_t i = 0;
+
+    for (; i + TT_LANES <= width; i += TT_LANES) {
+        for (int l = 0; l < TT_LANES; l++) {
+            plain[l] += dy[i + l] * w[i + l];
+            with_x[l] += dy[i + l] * w[i + l] * (x[i + l] - mean);
+        }
+    }
+    for (int l = 0; i + l < width; l++) {
+        plain[l] += dy[i + l] * w[i + l];
+        with_x[l] += dy[i + l] * w[i + l] * (x[i + l] - mean);
+    }
+    *ret_plain = tt_lanes_sum(plain);
+    *ret_with_x = tt_lanes_sum(with_x);
+}
+
+void tt_layernorm_bwd_generic(float *dx, float *dw, float *db, const float *acc, const float *dy, const float *x,
+                              const float *w, const float *mean, const float *rstd, int64_t rows, int64_t width)
+{
+    memset(dw, 0, (size_t)width * sizeof *dw);
+    memset(db, 0, (size_t)width * sizeof *db);
+    for (int64_t r = 0; r < rows; r++, dy += width, x += width, dx += width) {
+        float scale = rstd[r], middle = mean[r], plain, with_x;
+
+        row_dots(dy, x, w, middle, width, &plain, &with_x);
+        plain /= (float)width;
+        with_x = with_x * scale / (float)width * scale;
+        TT_INDEPENDENT
+        for (int64_t i = 0; i < width; i++) {
+            dw[i] += dy[i] * ((x[i] - middle) * scale);
+            db[i] += dy[i];
+        }
+        if (acc) {
+            TT_INDEPENDENT
+            for (int64_t i = 0; i < width; i++)
+                dx[i] = acc[i] + scale * (dy[i] * w[i] - plain - (x[i] - middle) * with_x);
+            acc += width;
+        } else {
+            TT_INDEPENDENT
+            for (int64_t i = 0; i < width; i++)
+                dx[i] = scale * (dy[i] * w[i] - plain - (x[i] - middle) * with_x);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * POSITION: adds row n % T of a table of learned positions to row n.
+ *   in   x (N, D), w (P, D) with P >= T      out  y (N, D), may take x's memory      attr  seq_len T
+ *
+ * POSITION_BWD: the gradient of the table, whole; that of x is dy itself.
+ *   in   dy (N, D), acc (P, D) or none      out  dw (P, D) = [acc +] the sum over sequences, may take acc's memory
+ *   The rows of a sequence lie one after the other, so the first T rows of the table are one vector of T*D elements that
+ *   every sequence adds to, in order.
+ */
+#include <string.h>
+
+#include "core/ops/kernels.h"
+#include "core/ops/rule.h"
+
+enum { TILE = 4096 };
+
+static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[0]], *w = &graph->values[node->in[1]];
+    int64_t seq_len = node->attr.seq_len;
+
+    if (node->n_in != 2 || seq_len < 1 || tt_value_rows(&x) % seq_len != 0 || w->ndim != 2 || w->shape[0] < seq_len ||
+        w->shape[1] != tt_value_width(&x))
+        return tt_op_mismatch(graph, node, "x (B*T, D), w (P, D) with P >= T");
+    return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
+}
+
+static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    int in[2] = {grad_out[0], grad_in[1]}, grad, rc = 0;
+
+    TT_TRY(tt_rule_add(graph, &forward, 0, grad_out[0], grad_in));
+    TT_TRY(tt_rule_node(graph, TT_OP_POSITION_BWD, &forward, in, 2, &forward.in[1], 1, &grad));
+    tt_rule_set(&forward, 1, grad, grad_in);
+out:
+    return rc;
+}
+
+/* Elements of a sequence: T*D. */
+static int64_t sequence(const struct tt_call *call)
+{
+    return call->node->attr.seq_len * tt_value_width(tt_call_in(call, 0));
+}
+
+/* A tile is a range of elements of one sequence. */
+static void run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    int64_t n = sequence(call), tiles = tt_tiles(n, TILE);
+    struct tt_range part = tt_tile_range(n, TILE, tile % tiles);
+    int64_t at = tile / tiles * n + part.begin;
+
+    (void)worker;
+    tt_kernels()->add((float *)call->out[0] + at, (const float *)call->in[0] + at,
+                      (const float *)call->in[1] + part.begin, part.n);
+}
+
+static void run(const struct tt_call *call)
+{
+    int64_t batch = tt_value_rows(tt_call_in(call, 0)) / call->node->attr.seq_len;
+
+    tt_team_run(call->team, batch * tt_tiles(sequence(call), TILE), run_tile, (void *)call);
+}
+
+static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = (double)tt_value_elements(&graph->values[node->in[0]]);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+/* The output must have been chosen by the rule above: the inputs do not tell P. */
+static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    int64_t shape[2] = {0, tt_value_width(&graph->values[node->in[0]])};
+
+    if (node->n_in != 2 || node->n_out != 1)
+        return tt_op_mismatch(graph, node, "dy (N, D) and an output made by the backward rule");
+    shape[0] = graph->values[node->out[0]].shape[0];
+    if (!tt_op_acc_fits(graph, node, 1, shape[0], shape[1]))
+        return tt_op_mismatch(graph, node, "acc (P, D)");
+    return tt_op_output(graph, node, 0, name, NULL, 2, shape);
+}
+
+/* Within the sequence the sum over the batch; behind it the table has no gradient. */
+static void bwd_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    int64_t n = sequence(call), tiles = tt_tiles(n, TILE), batch = tt_value_rows(tt_call_in(call, 0));
+    int64_t rest = tt_value_elements(tt_call_out(call, 0)) - n;
+    struct tt_range part = tile < tiles ? tt_tile_range(n, TILE, tile) : tt_tile_range(rest, TILE, tile - tiles);
+    int64_t at = tile < tiles ? part.begin : n + part.begin;
+    const float *acc = call->in[1] ? (const float *)call->in[1] + at : NULL;
+    float *dw = (float *)call->out[0] + at;
+
+    (void)worker;
+    if (tile < tiles)
+        tt_kernels()->sum_rows(dw, acc, (const float *)call->in[0] + at, batch / call->node->attr.seq_len, n, part.n);
+    else if (!acc)
+        memset(dw, 0, (size_t)part.n * sizeof *dw);
+    else if (acc != dw)
+        memcpy(dw, acc, (size_t)part.n * sizeof *dw);
+}
+
+static void run_bwd(const struct tt_call *call)
+{
+    int64_t n = sequence(call), rest = tt_value_elements(tt_call_out(call, 0)) - n;
+
+    tt_team_run(call->team, tt_tiles(n, TILE) + tt_tiles(rest, TILE), bwd_tile, (void *)call);
+}
+
+const struct tt_op_row tt_op_position = {
+    .name = "position",
+    .infer = infer,
+    .backward = backward,
+    .run = run,
+    .cost = cost,
+    .alias = {1},
+};
+
+const struct tt_op_row tt_op_position_bwd = {
+    .name = "position_bwd",
+    .infer = infer_bwd,
+    .run = run_bwd,
+    .cost = cost,
+    .alias = {2},
+};

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Kernels that only GPT-2 uses: gelu, layernorm.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "tests/kernels/kernelcheck.h"
+
+static const int64_t widths[] = {1, 2, 5, 15, 16, 17, 33, 64, 100, 127, 256, 1021, 4096, 5003};
+enum { N_WIDTHS = sizeof widths / sizeof *widths };
+
+static const double eps32 = (double)FLT_EPSILON;
+
+/* 2u of gelu's definition. */
+static double exponent(double x)
+{
+    return 1.5957691216057308 * (x + 0.044715 * x * x * x);
+}
+
+/* A rounding of the exponent is one of the result as many times larger as the exponent is; beyond 90 the result is 0. */
+static double exponent_error(double x)
+{
+    return eps32 * (6.0 + 4.0 * fmin(fabs(exponent(x)), 90.0));
+}
+
+static float *gelu_input(struct check *check, int64_t n, int fill)
+{
+    float *x = check_filled(check, n, fill);
+
+    for (int64_t i = 0; i < n; i += 3)
+        x[i] *= 5.0F;
+    return x;
+}
+
+static void check_gelu(struct check *check)
+{
+    for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
+        int64_t n = widths[k / N_FILLS];
+        float *x = gelu_input(check, n, k % N_FILLS), *want = check_array(check, n), *got = check_array(check, n);
+        double *near = check_doubles(check, n);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "n=%lld fill %d", (long long)n, k % N_FILLS);
+        tt_gelu_fwd_ref(want, x, n);
+        check->table->gelu_fwd(got, x, n);
+        for (int64_t i = 0; i < n; i++)
+            near[i] = exponent_error((double)x[i]) * fabs((double)want[i]) + 0x1p-120;
+        check_compare(check, "y", shape, got, want, n, near, 0.0);
+        check->table->gelu_fwd(x, x, n);
+        check_compare(check, "y in place", shape, x, got, n, NULL, 0.0);
+        check_reset(check, shape);
+    }
+}
+
+static void check_gelu_bwd(struct check *check)
+{
+    for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
+        int64_t n = widths[k / N_FILLS];
+        float *x = gelu_input(check, n, k % N_FILLS), *dy = check_filled(check, n, FILL_NORMAL);
+        float *want = check_array(check, n), *got = check_array(check, n);
+        double *near = check_doubles(check, n);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "n=%lld fill %d", (long long)n, k % N_FILLS);
+        tt_gelu_bwd_ref(want, dy, x, n);
+        check->table->gelu_bwd(got, dy, x, n);
+        for (int64_t i = 0; i < n; i++) { /* 1 - sigmoid loses the digits that 3u multiplies, up to where it is 0 */
+            double u = fmin(fabs(exponent((double)x[i])), 90.0), sigmoid = 1.0 / (1.0 + exp(-exponent((double)x[i])));
+
+            near[i] = fabs((double)dy[i]) * sigmoid * (exponent_error((double)x[i]) * (1.0 + 3.0 * u)) + 0x1p-100;
+        }
+        check_compare(check, "dx", shape, got, want, n, near, 0.0);
+        check->table->gelu_bwd(dy, dy, x, n);
+        check_compare(check, "dx on dy", shape, dy, got, n, NULL, 0.0);
+        check_reset(check, shape);
+    }
+}
+
+struct row {
+    double largest; /* of |x - mean| rstd */
+    double shift;   /* what the mean may be off by, times rstd */
+};
+
+static struct row measure(const float *x, int64_t width, double mean, double rstd)
+{
+    struct row row = {0};
+    double sum = 0.0;
+
+    for (int64_t i = 0; i < width; i++) {
+        sum += fabs((double)x[i]);
+        row.largest = fmax(row.largest, fabs((double)x[i] - mean) * rstd);
+    }
+    row.shift = 4.0 * eps32 * sum / (double)width * rstd;
+    return row;
+}
+
+static void check_layernorm(struct check *check)
+{
+    for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
+        int64_t width = widths[k / N_FILLS], rows = 1 + check_draw(check, 9), n = rows * width;
+        float *x = check_filled(check, n, k % N_FILLS), *w = check_filled(check, width, FILL_NORMAL);
+        float *b = check_filled(check, width, FILL_NORMAL), *y = check_array(check, n);
+        float *mean = check_array(check, rows), *rstd = check_array(check, rows), *want_y = check_array(check, n);
+        float *want_mean = check_array(check, rows), *want_rstd = check_array(check, rows);
+        double *near = check_doubles(check, n), *near_mean = check_doubles(check, rows);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%lld x %lld fill %d", (long long)rows, (long long)width, k % N_FILLS);
+        tt_layernorm_fwd_ref(want_y, want_mean, want_rstd, x, w, b, rows, width, 1e-5F);
+        check->table->layernorm_fwd(y, mean, rstd, x, w, b, rows, width, 1e-5F);
+        for (int64_t i = 0; i < n; i++) {
+            int64_t r = i / width;
+            struct row row = measure(x + r * width, width, (double)want_mean[r], (double)want_rstd[r]);
+            double unit = fabs(((double)x[i] - (double)want_mean[r]) * (double)want_rstd[r]);
+
+            near[i] = fabs((double)w[i % width]) * (8.0 * eps32 * unit + row.shift) +
+                      2.0 * eps32 * (fabs((double)b[i % width]) + fabs((double)want_y[i])) + 0x1p-140;
+            near_mean[r] = row.shift / (double)want_rstd[r] + 0x1p-140;
+        }
+        if (width > 1 || k % N_FILLS != FILL_LARGE) /* a single large value: its own rounding is all that is left */
+            check_compare(check, "y", shape, y, want_y, n, near, 0.0);
+        check_compare(check, "mean", shape, mean, want_mean, rows, near_mean, 0.0);
+        check_compare(check, "rstd", shape, rstd, want_rstd, rows, NULL, 8.0);
+        check->table->layernorm_fwd(x, mean, rstd, x, w, b, rows, width, 1e-5F);
+        check_compare(check, "y in place", shape, x, y, n, NULL, 0.0);
+        check_reset(check, shape);
+    }
+}
+
+struct grads {
+    const float *dy, *x, *w, *acc, *mean, *rstd, *dx;
+    int64_t rows, width;
+};
+
+/* How far dx, dw and db may be off: a few roundings of every term that they are sums of. */
+static void allow(const struct grads *g, double *near_dx, double *near_dw, double *near_db)
+{
+    for (int64_t r = 0; r < g->rows; r++) {
+        const float *dy = g->dy + r * g->width, *x = g->x + r * g->width;
+        double s = (double)g->rstd[r], plain = 0.0, with_x = 0.0;
+
+        for (int64_t j = 0; j < g->width; j++) {
+            plain += fabs((double)dy[j] * (double)g->w[j]) / (double)g->width;
+            with_x +=
+                fabs((double)dy[j] * (double)g->w[j] * ((double)x[j] - (double)g->mean[r]) * s) / (double)g->width;
+        }
+        for (int64_t j = 0; j < g->width; j++) {
+            int64_t i = r * g->width + j;
+            double unit = fabs((double)x[j] - (double)g->mean[r]) * s;
+
+            near_dx[i] = 8.0 * eps32 * s * (fabs((double)dy[j] * (double)g->w[j]) + plain + unit * with_x) +
+                         (g->acc ? eps32 * (fabs((double)g->acc[i]) + fabs((double)g->dx[i])) : 0.0) + 0x1p-140;
+            near_dw[j] += 6.0 * eps32 * fabs((double)dy[j]) * unit + 0x1p-140;
+            near_db[j] += 4.0 * eps32 * fabs((double)dy[j]);
+        }
+    }
+}
+
+static void check_layernorm_bwd(struct check *check)
+{
+    for (int k = 0; k < 2 * N_WIDTHS; k++) {
+        int64_t width = widths[k / 2], rows = 1 + check_draw(check, 9), n = rows * width;
+        float *x = check_filled(check, n, FILL_NORMAL), *w = check_filled(check, width, FILL_NORMAL);
+        float *dy = check_filled(check, n, FILL_NORMAL), *acc = k % 2 ? check_filled(check, n, FILL_NORMAL) : NULL;
+        float *y = check_array(check, n), *mean = check_array(check, rows), *rstd = check_array(check, rows);
+        float *dx = check_array(check, n), *dw = check_array(check, width), *db = check_array(check, width);
+        float *want_dx = check_array(check, n), *want_dw = check_array(check, width);
+        float *want_db = check_array(check, width);
+        double *near_dx = check_doubles(check, n), *near_dw = check_doubles(check, width);
+        double *near_db = check_doubles(check, width);
+        struct grads grads = {dy, x, w, acc, mean, rstd, want_dx, rows, width};
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%lld x %lld acc %d", (long long)rows, (long long)width, k % 2);
+        tt_layernorm_fwd_ref(y, mean, rstd, x, w, w, rows, width, 1e-5F);
+        tt_layernorm_bwd_ref(want_dx, want_dw, want_db, acc, dy, x, w, mean, rstd, rows, width);
+        check->table->layernorm_bwd(dx, dw, db, acc, dy, x, w, mean, rstd, rows, width);
+        allow(&grads, near_dx, near_dw, near_db);
+        check_compare(check, "dx", shape, dx, want_dx, n, near_dx, 0.0);
+        check_compare(check, "dw", shape, dw, want_dw, width, near_dw, 0.0);
+        check_compare(check, "db", shape, db, want_db, width, near_db, 0.0);
+        if (acc) {
+            check->table->layernorm_bwd(acc, dw, db, acc, dy, x, w, mean, rstd, rows, width);
+            check_compare(check, "dx in place", shape, acc, dx, n, NULL, 0.0);
+        }
+        check_reset(check, shape);
+    }
+}
+
+struct bench {
+    struct check *check;
+    float *x, *y, *z, *w, *stats;
+};
+
+enum { ROWS = 2048, WIDTH = 768 };
+
+static void report(struct check *check, void (*fn)(void *), double arrays)
+{
+    struct bench bench = {check,
+                          check_filled(check, ROWS * WIDTH, FILL_NORMAL),
+                          check_filled(check, ROWS * WIDTH, FILL_ZERO),
+                          check_filled(check, ROWS * WIDTH, FILL_NORMAL),
+                          check_filled(check, 3 * WIDTH, FILL_NORMAL),
+                          check_filled(check, 2 * ROWS, FILL_NORMAL)};
+    double time = check_time(fn, &bench), n = (double)ROWS * WIDTH;
+
+    printf("%-18s %-8s %8.3f ms  %6.2f GB/s  %6.3f ns/element\n", check->kernel, check->table->name, 1e3 * time,
+           arrays * 4.0 * n / time * 1e-9, 1e9 * time / n);
+}
+
+static void run_gelu(void *arg)
+{
+    struct bench *b = arg;
+
+    b->check->table->gelu_fwd(b->y, b->x, (int64_t)ROWS * WIDTH);
+}
+
+static void bench_gelu(struct check *check)
+{
+    report(check, run_gelu, 2.0);
+}
+
+static void run_gelu_bwd(void *arg)
+{
+    struct bench *b = arg;
+
+    b->check->table->gelu_bwd(b->y, b->z, b->x, (int64_t)ROWS * WIDTH);
+}
+
+static void bench_gelu_bwd(struct check *check)
+{
+    report(check, run_gelu_bwd, 3.0);
+}
+
+static void run_layernorm(void *arg)
+{
+    struct bench *b = arg;
+
+    b->check->table->layernorm_fwd(b->y, b->stats, b->stats + ROWS, b->x, b->w, b->w + WIDTH, ROWS, WIDTH, 1e-5F);
+}
+
+static void bench_layernorm(struct check *check)
+{
+    report(check, run_layernorm, 2.0);
+}
+
+static void run_layernorm_bwd(void *arg)
+{
+    struct bench *b = arg;
+
+    b->check->table->layernorm_bwd(b->y, b->w + WIDTH, b->w + INT64_C(2) * WIDTH, b->y, b->z, b->x, b->w, b->stats,
+                                   b->stats + ROWS, ROWS, WIDTH);
+}
+
+static void bench_layernorm_bwd(struct check *check)
+{
+    report(check, run_layernorm_bwd, 4.0);
+}
+
+const struct check_case gpt_cases[] = {
+    {"gelu_fwd", check_gelu, bench_gelu},
+    {"gelu_bwd", check_gelu_bwd, bench_gelu_bwd},
+    {"layernorm_fwd", check_layernorm, bench_layernorm},
+    {"layernorm_bwd", check_layernorm_bwd, bench_layernorm_bwd},
+};
+const int n_gpt_cases = sizeof gpt_cases / sizeof *gpt_cases;

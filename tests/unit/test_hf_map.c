@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "checkpoint/hf_map.h"
+#include "core/base/mem.h"
+
+/*
+ * A model of every kind of mapping, with dims that are all different:
+ *   0  plain.weight    (5, 7)            3, 5, 7  c_attn.weight: q, k, v (3, 4) each, theirs [4, 9]
+ *   1  plain.bias      (5)               4, 6, 8  c_attn.bias: q, k, v (3) each, theirs [9]
+ *   2  rope.weight     (2 heads of 6, 3)
+ */
+enum { N_PARAMS = 9 };
+
+static const struct {
+    const char *hf_name;
+    int ndim;
+    int64_t rows, width;
+    enum tt_hf_transform transform;
+    int heads, part, parts;
+} wanted[N_PARAMS] = {
+    {"plain.weight", 2, 5, 7, TT_HF_SAME, 0, 0, 0},       {"plain.bias", 1, 5, 1, TT_HF_SAME, 0, 0, 0},
+    {"rope.weight", 2, 12, 3, TT_HF_ROPE_PAIRS, 2, 0, 0}, {"c_attn.weight", 2, 3, 4, TT_HF_TRANSPOSE, 0, 0, 3},
+    {"c_attn.bias", 1, 3, 1, TT_HF_SAME, 0, 0, 3},        {"c_attn.weight", 2, 3, 4, TT_HF_TRANSPOSE, 0, 1, 3},
+    {"c_attn.bias", 1, 3, 1, TT_HF_SAME, 0, 1, 3},        {"c_attn.weight", 2, 3, 4, TT_HF_TRANSPOSE, 0, 2, 3},
+    {"c_attn.bias", 1, 3, 1, TT_HF_SAME, 0, 2, 3},
+};
+
+struct fixture {
+    struct tt_param params[N_PARAMS];
+    struct tt_model model;
+    struct tt_hf_tensor *tensors;
+    int n_tensors;
+    float *theirs[N_PARAMS]; /* of the tensor that holds the parameter */
+};
+
+/* Every element of ours is its own number. */
+static float element(int param, int64_t index)
+{
+    return (float)(1000 * param + index);
+}
+
+static int read_ours(void *arg, int param, int64_t row, int64_t n, float *data)
+{
+    struct fixture *f = arg;
+    int64_t width = wanted[param].width;
+
+    assert_true(row >= 0 && n > 0 && row + n <= f->params[param].shape[0]);
+    for (int64_t i = 0; i < n * width; i++)
+        data[i] = element(param, row * width + i);
+    return 0;
+}
+
+static int read_theirs(void *arg, int param, int64_t row, int64_t n, float *data)
+{
+    struct fixture *f = arg;
+    struct tt_hf_tensor t = tt_hf_tensor_of(&f->model, param);
+    int64_t width = t.ndim == 2 ? t.shape[1] : 1;
+
+    assert_true(row >= 0 && n > 0 && row + n <= t.shape[0]);
+    memcpy(data, f->theirs[param] + row * width, (size_t)(n * width) * sizeof *data);
+    return 0;
+}
+
+/* Exports every tensor, `step` rows at a time. */
+static void export_all(struct fixture *f, int64_t step)
+{
+    for (int i = 0; i < f->n_tensors; i++) {
+        const struct tt_hf_tensor *t = &f->tensors[i];
+        int64_t width = t->ndim == 2 ? t->shape[1] : 1;
+        float *data = tt_calloc((size_t)(t->shape[0] * width), sizeof *data);
+
+        for (int64_t row = 0; row < t->shape[0]; row += step) {
+            int64_t n = t->shape[0] - row < step ? t->shape[0] - row : step;
+
+            assert_int_equal(tt_hf_export(&f->model, t, read_ours, f, row, n, data + row * width), 0);
+        }
+        tt_free(f->theirs[t->param[0]]);
+        for (int k = 0; k < t->n_params; k++)
+            f->theirs[t->param[k]] = data;
+    }
+}
+
+static int setup(void **state)
+{
+    struct fixture *f = tt_calloc(1, sizeof *f);
+
+    for (int p = 0; p < N_PARAMS; p++)
+        f->params[p] = (struct tt_param){.name = (char *)"ours",
+                                         .ndim = wanted[p].ndim,
+                                         .shape = {wanted[p].rows, wanted[p].width},
+                                         .hf_name = (char *)wanted[p].hf_name,
+                                         .hf_transform = wanted[p].transform,
+                                         .hf_heads = wanted[p].heads,
+                                         .hf_part = wanted[p].part,
+                                         .hf_parts = wanted[p].parts};
+    f->model = (struct tt_model){.params = f->params, .n_params = N_PARAMS};
+    f->tensors = tt_hf_tensors(&f->model, &f->n_tensors);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+
+    for (int i = 0; i < f->n_tensors; i++)
+        tt_free(f->theirs[f->tensors[i].param[0]]);
+    tt_free(f->tensors);
+    tt_free(f);
+    return 0;
+}
+
+static void tensors_have_their_shapes_and_parts(void **state)
+{
+    const struct fixture *f = *state;
+
+    assert_int_equal(f->n_tensors, 5);
+    assert_string_equal(f->tensors[3].name, "c_attn.weight");
+    assert_true(f->tensors[3].ndim == 2 && f->tensors[3].shape[0] == 4 && f->tensors[3].shape[1] == 9);
+    assert_true(f->tensors[3].n_params == 3 && f->tensors[3].param[1] == 5 && f->tensors[3].param[2] == 7);
+    assert_true(f->tensors[4].ndim == 1 && f->tensors[4].shape[0] == 9 && f->tensors[4].param[2] == 8);
+    assert_true(f->tensors[2].n_params == 1 && f->tensors[2].shape[0] == 12);
+}
+
+/* Their elements, by the definitions in model.h. */
+static void exported_rows_lie_where_they_belong(void **state)
+{
+    struct fixture *f = *state;
+
+    export_all(f, 100);
+    for (int64_t i = 0; i < 35; i++)
+        assert_true(f->theirs[0][i] == element(0, i));
+    for (int64_t h = 0; h < 2; h++)
+        for (int64_t i = 0; i < 3; i++)
+            for (int64_t c = 0; c < 2; c++)
+                assert_true(f->theirs[2][(h * 6 + c * 3 + i) * 3] == element(2, (h * 6 + 2 * i + c) * 3));
+    for (int part = 0; part < 3; part++)
+        for (int64_t r = 0; r < 3; r++) {
+            assert_true(f->theirs[4][part * 3 + r] == element(4 + 2 * part, r));
+            for (int64_t i = 0; i < 4; i++)
+                assert_true(f->theirs[3][i * 9 + part * 3 + r] == element(3 + 2 * part, r * 4 + i));
+        }
+}
+
+static void imported_rows_are_ours_again(void **state)
+{
+    struct fixture *f = *state;
+    float data[64];
+
+    for (int64_t step = 1; step <= 4; step++) {
+        export_all(f, step);
+        for (int p = 0; p < N_PARAMS; p++)
+            for (int64_t row = 0; row < wanted[p].rows; row += step) {
+                int64_t n = wanted[p].rows - row < step ? wanted[p].rows - row : step;
+
+                assert_int_equal(tt_hf_import(&f->model, p, read_theirs, f, row, n, data), 0);
+                for (int64_t i = 0; i < n * wanted[p].width; i++)
+                    assert_true(data[i] == element(p, row * wanted[p].width + i));
+            }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(tensors_have_their_shapes_and_parts, setup, teardown),
+        cmocka_unit_test_setup_teardown(exported_rows_lie_where_they_belong, setup, teardown),
+        cmocka_unit_test_setup_teardown(imported_rows_are_ours_again, setup, teardown),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
