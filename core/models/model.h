@@ -99,6 +99,13 @@ int tt_model_new(const char *name, const char *flavor, const struct tt_model_dim
                  struct tt_model **ret_model) TT_MUST_CHECK;
 void tt_model_free(struct tt_model *model);
 
+/** The same with all dims given (flavor is a name only): the model of a checkpoint. */
+int tt_model_from_dims(const char *name, const char *flavor, const struct tt_model_dims *dims,
+                       struct tt_model **ret_model) TT_MUST_CHECK;
+
+/** The model of a Hugging Face folder, by the model_type of its config.json; TT_EDATA lists the known ones. */
+int tt_model_from_hf(const char *folder, struct tt_model **ret_model) TT_MUST_CHECK;
+
 /** All parameters, and those that torchtitan's flops formula counts (without the embedding unless tied). */
 int64_t tt_model_n_elements(const struct tt_model *model);
 

@@ -50,20 +50,13 @@ int64_t tt_gemm_tiles(int64_t m, int64_t n, int64_t k)
     return tiles == 1 && size >= HALF_MIN ? 2 : tiles;
 }
 
-struct tiles {
-    const struct tt_gemm *gemm;
-    int64_t n;
-};
-
-static void run_tile(void *arg, int64_t tile, int worker)
+void tt_gemm_tile(const struct tt_gemm *gemm, int64_t tile, int64_t tiles)
 {
-    const struct tiles *tiles = arg;
-    struct tt_gemm part = *tiles->gemm;
+    struct tt_gemm part = *gemm;
     bool rows = part.m >= part.n;
     int64_t size = rows ? part.m : part.n;
-    int64_t begin = size * tile / tiles->n, end = size * (tile + 1) / tiles->n;
+    int64_t begin = size * tile / tiles, end = size * (tile + 1) / tiles;
 
-    (void)worker;
     if (rows) {
         part.a += part.trans_a ? begin : begin * part.lda;
         part.m = end - begin;
@@ -75,6 +68,19 @@ static void run_tile(void *arg, int64_t tile, int worker)
     if (part.acc)
         part.acc += rows ? begin * part.ldc : begin;
     tt_gemm_serial(&part);
+}
+
+struct tiles {
+    const struct tt_gemm *gemm;
+    int64_t n;
+};
+
+static void run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tiles *tiles = arg;
+
+    (void)worker;
+    tt_gemm_tile(tiles->gemm, tile, tiles->n);
 }
 
 void tt_gemm(struct tt_team *team, const struct tt_gemm *gemm)

@@ -30,8 +30,11 @@ void tt_gemm_serial(const struct tt_gemm *gemm);
  */
 void tt_gemm(struct tt_team *team, const struct tt_gemm *gemm);
 
-/** The tiles that tt_gemm cuts a product into; for the tests. */
+/** The tiles that tt_gemm cuts a product into. */
 int64_t tt_gemm_tiles(int64_t m, int64_t n, int64_t k);
+
+/** Tile `tile` of `tiles` on the calling thread: an op can hand out the tiles of several products in one run of a team. */
+void tt_gemm_tile(const struct tt_gemm *gemm, int64_t tile, int64_t tiles);
 
 /** Name and version of the BLAS library, with the kernels it chose for this CPU. */
 const char *tt_blas_library(void);

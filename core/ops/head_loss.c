@@ -8,15 +8,23 @@
  *   out  token_loss (N), dx (N, D), may take x's memory, dw (V, D) = [acc +] the gradient, may take acc's memory
  *
  * Logits exist for CHUNK tokens at a time, in scratch; they turn into their own gradient in place and are never made
- * twice. The chunks are a function of N only and dw adds them in order.
+ * twice. The chunks are a function of N only and dw adds them in order. The product for dx has few elements and a long sum
+ * over the vocabulary: it is cut into slices of the vocabulary, in scratch, which are added in order; so both products of
+ * the gradient keep a whole team busy, and dx can take x's memory although dw's product reads x at the same time.
  */
 #include <math.h>
+#include <string.h>
 
 #include "core/ops/blas.h"
 #include "core/ops/kernels.h"
 #include "core/ops/rule.h"
 
-enum { CHUNK = 512, TILE_ROWS = 8 };
+enum {
+    CHUNK = 512,
+    TILE_ROWS = 8,
+    DX_TILES_WANTED = 16,
+    SLICE_MIN = 2048 /* of the vocabulary */
+};
 
 /* The row's logsumexp; also its largest logit. */
 static double logsumexp(const float *logits, int64_t vocab)
@@ -93,7 +101,24 @@ struct chunk {
     int64_t begin, n;
     int64_t width, vocab;
     bool grad;
+    int64_t slices;
 };
+
+static int64_t chunk_rows(int64_t rows)
+{
+    return rows < CHUNK ? rows : CHUNK;
+}
+
+/* The slices of the vocabulary that dx is summed in; of the shape of whole chunks, so that a short one has no more. */
+static int64_t slices_of(int64_t rows, int64_t width, int64_t vocab)
+{
+    int64_t slices = 1;
+
+    while (slices * tt_gemm_tiles(chunk_rows(rows), width, vocab / slices) < DX_TILES_WANTED &&
+           vocab / (2 * slices) >= SLICE_MIN)
+        slices *= 2;
+    return slices;
+}
 
 static void loss_tile(void *arg, int64_t tile, int worker)
 {
@@ -129,31 +154,90 @@ static void chunk_loss(struct chunk *chunk)
     tt_team_run(call->team, tt_tiles(chunk->n, TILE_ROWS), loss_tile, chunk);
 }
 
-/* dw first: dx may lie on x. */
-static void chunk_grads(const struct chunk *chunk)
+static struct tt_gemm dw_product(const struct chunk *chunk)
 {
     const struct tt_call *call = chunk->call;
 
-    tt_gemm(call->team, &(struct tt_gemm){.trans_a = true,
-                                          .m = chunk->vocab,
-                                          .n = chunk->width,
-                                          .k = chunk->n,
-                                          .a = call->scratch,
-                                          .lda = chunk->vocab,
-                                          .b = (const float *)call->in[0] + chunk->begin * chunk->width,
-                                          .ldb = chunk->width,
-                                          .acc = chunk->begin > 0 ? call->out[2] : call->in[3],
-                                          .c = call->out[2],
-                                          .ldc = chunk->width});
-    tt_gemm(call->team, &(struct tt_gemm){.m = chunk->n,
-                                          .n = chunk->width,
-                                          .k = chunk->vocab,
-                                          .a = call->scratch,
-                                          .lda = chunk->vocab,
-                                          .b = call->in[1],
-                                          .ldb = chunk->width,
-                                          .c = (float *)call->out[1] + chunk->begin * chunk->width,
-                                          .ldc = chunk->width});
+    return (struct tt_gemm){.trans_a = true,
+                            .m = chunk->vocab,
+                            .n = chunk->width,
+                            .k = chunk->n,
+                            .a = call->scratch,
+                            .lda = chunk->vocab,
+                            .b = (const float *)call->in[0] + chunk->begin * chunk->width,
+                            .ldb = chunk->width,
+                            .acc = chunk->begin > 0 ? call->out[2] : call->in[3],
+                            .c = call->out[2],
+                            .ldc = chunk->width};
+}
+
+/* Slice i of dx, in scratch behind the logits. */
+static float *dx_slice(const struct chunk *chunk, int64_t i)
+{
+    int64_t rows = chunk_rows(tt_value_rows(tt_call_in(chunk->call, 0)));
+
+    return (float *)chunk->call->scratch + rows * (chunk->vocab + i * chunk->width);
+}
+
+static struct tt_gemm dx_product(const struct chunk *chunk, int64_t i)
+{
+    int64_t begin = chunk->vocab * i / chunk->slices, end = chunk->vocab * (i + 1) / chunk->slices;
+
+    return (struct tt_gemm){.m = chunk->n,
+                            .n = chunk->width,
+                            .k = end - begin,
+                            .a = (const float *)chunk->call->scratch + begin,
+                            .lda = chunk->vocab,
+                            .b = (const float *)chunk->call->in[1] + begin * chunk->width,
+                            .ldb = chunk->width,
+                            .c = dx_slice(chunk, i),
+                            .ldc = chunk->width};
+}
+
+static int64_t dx_tiles(const struct chunk *chunk)
+{
+    return tt_gemm_tiles(chunk->n, chunk->width, chunk->vocab / chunk->slices);
+}
+
+static int64_t dw_tiles(const struct chunk *chunk)
+{
+    return tt_gemm_tiles(chunk->vocab, chunk->width, chunk->n);
+}
+
+/* The tiles of dx, which are longer, then those of dw. */
+static void grad_tile(void *arg, int64_t tile, int worker)
+{
+    const struct chunk *chunk = arg;
+    int64_t of_slice = dx_tiles(chunk), of_dx = of_slice * chunk->slices;
+    struct tt_gemm gemm = tile < of_dx ? dx_product(chunk, tile / of_slice) : dw_product(chunk);
+
+    (void)worker;
+    if (tile < of_dx) {
+        tt_gemm_tile(&gemm, tile % of_slice, of_slice);
+    } else {
+        tt_gemm_tile(&gemm, tile - of_dx, dw_tiles(chunk));
+    }
+}
+
+static void dx_sum_tile(void *arg, int64_t tile, int worker)
+{
+    const struct chunk *chunk = arg;
+    struct tt_range part = tt_tile_range(chunk->n, TILE_ROWS, tile);
+    int64_t at = part.begin * chunk->width, n = part.n * chunk->width;
+    float *dx = (float *)chunk->call->out[1] + chunk->begin * chunk->width + at;
+
+    (void)worker;
+    memcpy(dx, dx_slice(chunk, 0) + at, (size_t)n * sizeof *dx);
+    for (int64_t i = 1; i < chunk->slices; i++)
+        tt_kernels()->add(dx, dx, dx_slice(chunk, i) + at, n);
+}
+
+static void chunk_grads(struct chunk *chunk)
+{
+    struct tt_team *team = chunk->call->team;
+
+    tt_team_run(team, dx_tiles(chunk) * chunk->slices + dw_tiles(chunk), grad_tile, chunk);
+    tt_team_run(team, tt_tiles(chunk->n, TILE_ROWS), dx_sum_tile, chunk);
 }
 
 static void run(const struct tt_call *call)
@@ -166,6 +250,7 @@ static void run(const struct tt_call *call)
         .grad = call->node->op == TT_OP_HEAD_LOSS_GRAD,
     };
 
+    chunk.slices = slices_of(tt_value_rows(x), chunk.width, chunk.vocab);
     for (int64_t i = 0; i < tt_tiles(tt_value_rows(x), CHUNK); i++) {
         struct tt_range part = tt_tile_range(tt_value_rows(x), CHUNK, i);
 
@@ -179,10 +264,12 @@ static void run(const struct tt_call *call)
 
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    int64_t rows = tt_value_rows(&graph->values[node->in[0]]);
+    const struct tt_value *x = &graph->values[node->in[0]];
+    int64_t rows = tt_value_rows(x), width = tt_value_width(x), vocab = tt_value_rows(&graph->values[node->in[1]]);
+    int64_t slices = node->op == TT_OP_HEAD_LOSS_GRAD ? slices_of(rows, width, vocab) : 0;
 
     (void)threads;
-    return (rows < CHUNK ? rows : CHUNK) * tt_value_rows(&graph->values[node->in[1]]) * (int64_t)sizeof(float);
+    return chunk_rows(rows) * (vocab + slices * width) * (int64_t)sizeof(float);
 }
 
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)

@@ -80,6 +80,13 @@ static void build_head_chunks(struct tt_graph *graph)
     head(graph, activation(graph, 1030, 3), TT_NONE);
 }
 
+/* A vocabulary that the head cuts into slices, which differ in size. */
+static void build_head_slices(struct tt_graph *graph)
+{
+    inputs(graph, 1, 7);
+    head(graph, activation(graph, 7, 3), param(graph, 4099, 3));
+}
+
 static void build_add(struct tt_graph *graph)
 {
     int a, b;
@@ -354,10 +361,10 @@ static void build_attention_128(struct tt_graph *graph)
     build_attention_of(graph, 1, 5, 2, 1, 128);
 }
 
-/* Two tiles of keys. */
+/* Two tiles of keys, and backward two ranges of keys, each with a task per query head. */
 static void build_attention_long(struct tt_graph *graph)
 {
-    build_attention_of(graph, 1, 530, 1, 1, 4);
+    build_attention_of(graph, 1, 530, 3, 1, 4);
 }
 
 /* q, k, v one value, which is read once more. */
@@ -429,6 +436,7 @@ static void build_llama_tied(struct tt_graph *graph)
 const struct grad_case grad_cases[] = {
     {"head_loss", build_head, 0.05},
     {"head_loss: chunks", build_head_chunks, 0.05},
+    {"head_loss: slices", build_head_slices, 0.05},
     {"add", build_add, 0.05},
     {"add: accumulated", build_add_again, 0.05},
     {"linear", build_linear, 0.05},

@@ -80,6 +80,20 @@ static void backward(const struct tt_kernels *table, const struct tt_attention_s
     backward_range(table, shape, a, grads, 0, shape->seq_len, scratch);
 }
 
+/* In two ranges of keys; grads[3] takes the second one's dq. */
+static void backward_in_ranges(const struct tt_kernels *table, const struct tt_attention_shape *shape,
+                               const struct arrays *a, float *const *grads, float *scratch)
+{
+    int64_t first = (shape->seq_len + 1) / 2 / TT_ATTENTION_PANEL * TT_ATTENTION_PANEL;
+    int64_t width = shape->heads * shape->head_dim;
+    float *const second[3] = {grads[3], grads[1], grads[2]};
+
+    backward_range(table, shape, a, grads, 0, first, scratch);
+    backward_range(table, shape, a, second, first, shape->seq_len - first, scratch);
+    for (int64_t i = first * width; i < a->nq; i++)
+        grads[0][i] = first ? grads[0][i] + grads[3][i] : grads[3][i];
+}
+
 static void fill_tolerance(double *near, int64_t n, double size)
 {
     for (int64_t i = 0; i < n; i++)
@@ -115,27 +129,31 @@ static void check_forward(struct check *check)
 
 static void check_backward(struct check *check)
 {
-    for (int k = 0; k < N_SHAPES; k++) {
-        struct tt_attention_shape shape = shapes[k];
+    for (int k = 0; k < 2 * N_SHAPES; k++) {
+        struct tt_attention_shape shape = shapes[k / 2];
         struct arrays a;
-        float *got[3], *want[3], *scratch; /* dq, dk, dv */
+        float *got[4], *want[4], *scratch; /* dq, dk, dv, dq of the second range */
         double *near;
         char text[64];
 
         if (shape.seq_len * shape.head_dim > 5000)
             shape.seq_len /= 2; /* the reference makes every pair again for every element */
         a = make_arrays(check, &shape, FILL_NORMAL);
-        for (int i = 0; i < 3; i++) {
-            got[i] = check_array(check, i ? a.nk : a.nq);
-            want[i] = check_array(check, i ? a.nk : a.nq);
+        for (int i = 0; i < 4; i++) {
+            got[i] = check_array(check, i == 1 || i == 2 ? a.nk : a.nq);
+            want[i] = check_array(check, i == 1 || i == 2 ? a.nk : a.nq);
         }
         scratch = check_array(check, tt_attention_bwd_scratch(&shape, shape.seq_len));
         near = check_doubles(check, a.nq);
-        (void)snprintf(text, sizeof text, "T=%lld H=%lld K=%lld E=%lld", (long long)shape.seq_len,
-                       (long long)shape.heads, (long long)shape.kv_heads, (long long)shape.head_dim);
+        (void)snprintf(text, sizeof text, "T=%lld H=%lld K=%lld E=%lld ranges %d", (long long)shape.seq_len,
+                       (long long)shape.heads, (long long)shape.kv_heads, (long long)shape.head_dim, 1 + k % 2);
         forward(tt_kernels_variant(0), &shape, &a, a.o, a.lse, scratch);
         backward(tt_kernels_variant(0), &shape, &a, want, scratch);
-        backward(check->table, &shape, &a, got, scratch);
+        if (k % 2) {
+            backward_in_ranges(check->table, &shape, &a, got, scratch);
+        } else {
+            backward(check->table, &shape, &a, got, scratch);
+        }
         fill_tolerance(near, a.nq, 40.0 * sqrt((double)shape.head_dim) * (double)FLT_EPSILON);
         for (int i = 0; i < 3; i++) {
             check_compare(check,

@@ -27,7 +27,7 @@
 
 static const struct {
     int shard, replicate;
-} meshes[] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {8, 1}, {1, 2}, {2, 2}, {3, 2}, {1, 3}};
+} meshes[] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}, {6, 1}, {7, 1}, {8, 1}, {1, 2}, {2, 2}, {3, 2}, {1, 3}, {2, 4}};
 enum { MESHES = sizeof meshes / sizeof meshes[0] };
 
 static struct tt_manifest load_manifest(const char *folder, int64_t step)
@@ -140,8 +140,8 @@ static void replicas_share_the_work(void **state)
 
     (void)state;
     test_state_init(&t, 2, 3, 0, 1);
-    assert_int_equal(tt_ckpt_policy_find("all", &policy), 0);
-    assert_int_equal(tt_ckpt_policy_find("some", &policy), TT_EUSAGE);
+    assert_int_equal(tt_ckpt_policy_find("all", NULL, &policy), 0);
+    assert_int_equal(tt_ckpt_policy_find("some", NULL, &policy), TT_EUSAGE);
     tt_ckpt_plan_make(&t.state, &t.layout, policy, &plan);
     for (int i = 0; i < plan.n; i++) {
         const struct tt_ckpt_piece *p = &plan.piece[i];

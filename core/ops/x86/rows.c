@@ -1,29 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * Kernels over rows in AVX2 or AVX-512: RMSNorm, LayerNorm, sums over rows, scattered rows. A row's sums run in SUMS vectors that
- * take turns, so that additions need not wait for each other; their order is a function of the width alone.
+ * Kernels over rows in AVX2 or AVX-512: RMSNorm, sums over rows, scattered rows.
  */
 #include <math.h>
 #include <string.h>
 
-#include "core/ops/x86/simd.h"
+#include "core/ops/x86/row_sum.h"
 #include "core/ops/x86/x86.h"
-
-enum { SUMS = 4 };
-
-VF_INLINE float folded(const vf *sum)
-{
-    return vf_sum(vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
-}
 
 VF_INLINE float row_squares(const float *x, int64_t width)
 {
-    vf sum[SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}, v;
+    vf sum[ROW_SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}, v;
     int64_t i = 0;
 
-    for (; i + SUMS * VF_LANES <= width; i += SUMS * VF_LANES) {
-        for (int s = 0; s < SUMS; s++) {
-            v = vf_load(x + i + s * VF_LANES);
+    for (; i + ROW_STEP <= width; i += ROW_STEP) {
+        for (int s = 0; s < ROW_SUMS; s++) {
+            v = vf_load(x + i + (int64_t)s * VF_LANES);
             sum[s] = vf_fma(v, v, sum[s]);
         }
     }
@@ -31,7 +23,7 @@ VF_INLINE float row_squares(const float *x, int64_t width)
         v = vf_load_n(x + i, width - i);
         sum[0] = vf_fma(v, v, sum[0]);
     }
-    return folded(sum);
+    return row_total(sum);
 }
 
 void TT_ISA(tt_rmsnorm_fwd)(float *y, float *rstd, const float *x, const float *w, int64_t rows, int64_t width,
@@ -54,12 +46,12 @@ void TT_ISA(tt_rmsnorm_fwd)(float *y, float *rstd, const float *x, const float *
 /* One row's dot(dy w, x). */
 VF_INLINE float row_dot(const float *dy, const float *x, const float *w, int64_t width)
 {
-    vf sum[SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    vf sum[ROW_SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
     int64_t i = 0;
 
-    for (; i + SUMS * VF_LANES <= width; i += SUMS * VF_LANES) {
-        for (int s = 0; s < SUMS; s++) {
-            int64_t at = i + s * VF_LANES;
+    for (; i + ROW_STEP <= width; i += ROW_STEP) {
+        for (int s = 0; s < ROW_SUMS; s++) {
+            int64_t at = i + (int64_t)s * VF_LANES;
 
             sum[s] = vf_fma(vf_mul(vf_load(dy + at), vf_load(w + at)), vf_load(x + at), sum[s]);
         }
@@ -67,7 +59,7 @@ VF_INLINE float row_dot(const float *dy, const float *x, const float *w, int64_t
     for (; i < width; i += VF_LANES)
         sum[0] = vf_fma(vf_mul(vf_load_n(dy + i, width - i), vf_load_n(w + i, width - i)), vf_load_n(x + i, width - i),
                         sum[0]);
-    return folded(sum);
+    return row_total(sum);
 }
 
 /* scale (dy w - x mean) for n <= VF_LANES elements; adds dy x scale to dw. */
@@ -95,93 +87,6 @@ void TT_ISA(tt_rmsnorm_bwd)(float *dx, float *dw, const float *acc, const float 
         if (i < width) {
             v = row_grads(dw + i, dy + i, x + i, w + i, scales, means, width - i);
             vf_store_n(dx + i, acc ? vf_add(vf_load_n(acc + i, width - i), v) : v, width - i);
-        }
-        acc = acc ? acc + width : NULL;
-    }
-}
-
-/* The lanes below n of x - mean, 0 in the others. */
-VF_INLINE vf centred(const float *x, vf mean, int64_t n)
-{
-    return vf_select(vf_first(n), vf_sub(vf_load_n(x, n), mean), vf_zero());
-}
-
-VF_INLINE float row_mean(const float *x, int64_t width)
-{
-    vf sum[SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
-
-    for (int64_t i = 0, s = 0; i < width; i += VF_LANES, s = (s + 1) % SUMS)
-        sum[s] = vf_add(sum[s], vf_load_n(x + i, width - i));
-    return folded(sum) / (float)width;
-}
-
-/* The mean of (x - mean)^2: a pass of its own, because mean(x^2) - mean^2 cancels. */
-VF_INLINE float row_variance(const float *x, float mean, int64_t width)
-{
-    vf sum[SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}, middle = vf_set(mean), v;
-
-    for (int64_t i = 0, s = 0; i < width; i += VF_LANES, s = (s + 1) % SUMS) {
-        v = centred(x + i, middle, width - i);
-        sum[s] = vf_fma(v, v, sum[s]);
-    }
-    return folded(sum) / (float)width;
-}
-
-void TT_ISA(tt_layernorm_fwd)(float *y, float *mean, float *rstd, const float *x, const float *w, const float *b,
-                              int64_t rows, int64_t width, float eps)
-{
-    for (int64_t r = 0; r < rows; r++, x += width, y += width) {
-        vf middle, scale;
-
-        mean[r] = row_mean(x, width);
-        rstd[r] = 1.0F / sqrtf(row_variance(x, mean[r], width) + eps);
-        middle = vf_set(mean[r]);
-        scale = vf_set(rstd[r]);
-        for (int64_t i = 0, n = width; i < width; i += VF_LANES, n -= VF_LANES) {
-            vf v = vf_mul(vf_sub(vf_load_n(x + i, n), middle), scale);
-
-            vf_store_n(y + i, vf_fma(v, vf_load_n(w + i, n), vf_load_n(b + i, n)), n);
-        }
-    }
-}
-
-/* The means over a row of dy w and of dy w (x - mean). */
-VF_INLINE void row_dots(const float *dy, const float *x, const float *w, vf mean, int64_t width, float *ret_plain,
-                        float *ret_with_x)
-{
-    vf plain[SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
-    vf with_x[SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
-
-    for (int64_t i = 0, s = 0; i < width; i += VF_LANES, s = (s + 1) % SUMS) {
-        vf g = vf_mul(vf_load_n(dy + i, width - i), vf_load_n(w + i, width - i));
-
-        plain[s] = vf_add(plain[s], g);
-        with_x[s] = vf_fma(g, centred(x + i, mean, width - i), with_x[s]);
-    }
-    *ret_plain = folded(plain) / (float)width;
-    *ret_with_x = folded(with_x) / (float)width;
-}
-
-void TT_ISA(tt_layernorm_bwd)(float *dx, float *dw, float *db, const float *acc, const float *dy, const float *x,
-                              const float *w, const float *mean, const float *rstd, int64_t rows, int64_t width)
-{
-    memset(dw, 0, (size_t)width * sizeof *dw);
-    memset(db, 0, (size_t)width * sizeof *db);
-    for (int64_t r = 0; r < rows; r++, dy += width, x += width, dx += width) {
-        vf middle = vf_set(mean[r]), scale = vf_set(rstd[r]), plains, with_xs;
-        float plain, with_x;
-
-        row_dots(dy, x, w, middle, width, &plain, &with_x);
-        plains = vf_set(plain);
-        with_xs = vf_set(with_x * rstd[r] * rstd[r]);
-        for (int64_t i = 0, n = width; i < width; i += VF_LANES, n -= VF_LANES) {
-            vf g = vf_load_n(dy + i, n), v = vf_sub(vf_load_n(x + i, n), middle), d;
-
-            vf_store_n(dw + i, vf_fma(g, vf_mul(v, scale), vf_load_n(dw + i, n)), n);
-            vf_store_n(db + i, vf_add(g, vf_load_n(db + i, n)), n);
-            d = vf_sub(vf_mul(g, vf_load_n(w + i, n)), plains);
-            d = vf_mul(scale, vf_fnma(v, with_xs, d));
-            vf_store_n(dx + i, acc ? vf_add(vf_load_n(acc + i, n), d) : d, n);
         }
         acc = acc ? acc + width : NULL;
     }

@@ -19,6 +19,8 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(attention_bwd),
     SLOT(bf16_round),
     SLOT(bf16_widen),
+    SLOT(cross_entropy),
+    SLOT(cross_entropy_grad),
     SLOT(exp),
     SLOT(gelu_bwd),
     SLOT(gelu_fwd),
