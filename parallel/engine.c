@@ -274,10 +274,12 @@ int tt_engine_allocate(struct tt_engine *e)
 {
     struct tt_engine_memory memory = tt_engine_memory(e);
     char *at;
-    int rc = 0;
+    int rc = 0, local_rank, local_size;
 
     TT_TRY(agree_on_program(e));
+    TT_TRY(tt_comm_node(e->comm, &local_rank, &local_size));
     TT_TRY(tt_team_new(e->options.threads, &e->team));
+    tt_team_share(e->team, local_size);
     e->arena_bytes = (size_t)memory.total + 64;
     e->arena = at = tt_map(e->arena_bytes);
     if (!at) {

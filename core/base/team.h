@@ -20,7 +20,13 @@ int tt_team_new(int threads, struct tt_team **ret_team) TT_MUST_CHECK;
 void tt_team_free(struct tt_team *team);
 int tt_team_threads(const struct tt_team *team);
 
-/** Runs fn for tiles 0..n-1 and returns when all are done. Called by the owning thread only; allocates nothing. */
+/**
+ * Says that `ranks` ranks of this host have teams of this size. Where that makes more threads than cores (and the ranks are
+ * not bound to cores of their own), those that wait sleep at once instead of spinning first.
+ */
+void tt_team_share(struct tt_team *team, int ranks);
+
+/** Runs fn for tiles 0..n-1, n < 2^32 - 1, and returns when all are done. Called by the owning thread only; allocates nothing. */
 void tt_team_run(struct tt_team *team, int64_t n_tiles, tt_tile_fn fn, void *arg);
 
 /** Cores this process may run on (affinity mask, cgroup quota). */
