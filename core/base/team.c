@@ -7,15 +7,18 @@
 #include "core/base/team.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 
 #include <pthread.h>
 #include <sched.h>
 
+#include "core/base/file.h"
 #include "core/base/mem.h"
 
 enum { SPINS_BEFORE_SLEEP = 4000 };
+
+/* Between two polls; short against the time a network needs to empty its buffers, long against a look at the clock. */
+static const double poll_every_sec = 100e-6;
 
 struct worker {
     struct tt_team *team;
@@ -35,14 +38,33 @@ struct tt_team {
     atomic_bool stop;
     pthread_mutex_t lock;
     pthread_cond_t start;
+    /* the owning thread's */
+    bool running;
+    void (*poll)(void *arg);
+    void *poll_arg;
+    double polled_sec;
 };
+
+/* By the owning thread. */
+static void poll_at_times(struct tt_team *team)
+{
+    double now;
+
+    if (!team->poll || (now = tt_clock_sec()) - team->polled_sec < poll_every_sec)
+        return;
+    team->poll(team->poll_arg);
+    team->polled_sec = now;
+}
 
 static void run_tiles(struct tt_team *team, int worker)
 {
     int64_t tile;
 
-    while ((tile = atomic_fetch_add_explicit(&team->next_tile, 1, memory_order_relaxed)) < team->n_tiles)
+    while ((tile = atomic_fetch_add_explicit(&team->next_tile, 1, memory_order_relaxed)) < team->n_tiles) {
         team->fn(team->arg, tile, worker);
+        if (worker == 0)
+            poll_at_times(team);
+    }
 }
 
 static void relax(void)
@@ -135,9 +157,13 @@ void tt_team_run(struct tt_team *team, int64_t n_tiles, tt_tile_fn fn, void *arg
 {
     int spins = 0;
 
+    team->running = true;
     if (team->threads == 1 || n_tiles <= 1) {
-        for (int64_t tile = 0; tile < n_tiles; tile++)
+        for (int64_t tile = 0; tile < n_tiles; tile++) {
             fn(arg, tile, 0);
+            poll_at_times(team);
+        }
+        team->running = false;
         return;
     }
     team->fn = fn;
@@ -151,7 +177,21 @@ void tt_team_run(struct tt_team *team, int64_t n_tiles, tt_tile_fn fn, void *arg
         relax();
         if (++spins > SPINS_BEFORE_SLEEP)
             (void)sched_yield();
+        if (spins % 64 == 0)
+            poll_at_times(team);
     }
+    team->running = false;
+}
+
+bool tt_team_busy(const struct tt_team *team)
+{
+    return team->running;
+}
+
+void tt_team_set_poll(struct tt_team *team, void (*poll)(void *arg), void *arg)
+{
+    team->poll = poll;
+    team->poll_arg = arg;
 }
 
 /* The CPU quota of the cgroup (version 2) that a container runs in, or 0 when there is none. */

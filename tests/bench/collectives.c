@@ -34,7 +34,7 @@ out:
 
 int main(int argc, char **argv)
 {
-    int rounds = argc > 1 ? atoi(argv[1]) : 15; // NOLINT(cert-err34-c): a benchmark's own argument
+    int rounds = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 15;
     struct tt_comm *comm = NULL;
     int rc = 0;
 
