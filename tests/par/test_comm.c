@@ -142,7 +142,7 @@ static int read_from_one_that_left(struct tt_comm *comm, void *arg)
     if (comm->rank == 1)
         goto out;
     atomic_store(rank_0_began, true);
-    while (comm->ops->read(comm, 1, (uint64_t)(uintptr_t)values[1], &byte, 1) == 0)
+    while (comm->ops->read(comm, 1, (uint64_t)(uintptr_t)&values[1][1], &byte, 1) == 0)
         (void)sched_yield();
     rc = tt_collective_wait(gather);
 out:
