@@ -181,6 +181,8 @@ void tt_engine_free(struct tt_engine *e)
         return;
     release_track(&e->train);
     release_track(&e->validate);
+    if (e->team)
+        e->comm->team = NULL;
     tt_team_free(e->team);
     tt_free(e->state.param);
     tt_free(e->state.exp_avg);
@@ -280,6 +282,7 @@ int tt_engine_allocate(struct tt_engine *e)
     TT_TRY(tt_comm_node(e->comm, &local_rank, &local_size));
     TT_TRY(tt_team_new(e->options.threads, &e->team));
     tt_team_share(e->team, local_size);
+    e->comm->team = e->team;
     e->arena_bytes = (size_t)memory.total + 64;
     e->arena = at = tt_map(e->arena_bytes);
     if (!at) {

@@ -351,6 +351,7 @@ static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_clip)
     int rc = 0;
 
     ex->loss = ex->norm = (struct tt_exact){{0}, 0};
+    tt_team_set_poll(ex->team, ex->exchange.poll, ex->exchange.ctx);
     for (int i = 0; i < p->n_instrs; i++) {
         double now;
 
@@ -364,6 +365,7 @@ static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_clip)
         last = now;
     }
 out:
+    tt_team_set_poll(ex->team, NULL, NULL);
     return rc;
 }
 

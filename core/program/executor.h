@@ -28,6 +28,7 @@ struct tt_exchange {
     int (*begin)(void *ctx, int instr);                  /* TT_UNSHARD, TT_UNSHARD_KEPT, TT_REDUCE, TT_ALL_REDUCE */
     int (*wait)(void *ctx, int instr);                   /* instr is the one that began it */
     int (*progress)(void *ctx);                          /* advances what is under way; never blocks */
+    void (*poll)(void *ctx);                             /* the same between tiles; keeps a failure for progress */
     int (*sum)(void *ctx, struct tt_exact *sums, int n); /* over all ranks; sums already hold each term once */
 };
 
