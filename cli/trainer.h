@@ -82,7 +82,7 @@ struct tt_trainer {
     struct tt_ckpt_writer *writer; /* NULL: saves block */
     struct tt_ckpt_saving *saving; /* under way; only with a writer */
     int64_t saving_step;
-    struct tt_metrics metrics;   /* rank 0 */
+    struct tt_metrics metrics; /* rank 0 */
     struct tt_progress_state at;
     char run_id[TT_RUN_ID_BYTES];
     char weights_from[512]; /* for the banner: "random init (seed 42)", "step-30", "PATH" */
