@@ -73,7 +73,7 @@ int tt_command_config(int argc, char **argv);
 /** `titan models [--json] [--seq_len N]`: the registry. */
 int tt_command_models(int argc, char **argv);
 
-/** `titan ckpt list|inspect|verify|consolidate`: see titan-ckpt(1). */
+/** `titan ckpt list|inspect|verify|diff|consolidate|convert|gc`: see titan-ckpt(1). */
 int tt_command_ckpt(int argc, char **argv);
 
 /** `titan generate`: see titan-generate(1). */

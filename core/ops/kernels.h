@@ -69,6 +69,12 @@ struct tt_attention_grads {
     const float *dout, *q, *k, *v, *o, *lse;
 };
 
+/* What layernorm_bwd reads and writes, as named above; dw and db are vectors. */
+struct tt_layernorm_grads {
+    float *dx, *dw, *db;
+    const float *acc, *dy, *x, *w, *mean, *rstd;
+};
+
 struct tt_rope_shape {
     int64_t seq_len, heads, head_dim;
     bool inverse;     /* by the negative angle */
