@@ -262,6 +262,7 @@ static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *n
 
 const struct tt_op_row tt_op_attention = {
     .name = "attention",
+    .part = TT_PART_ATTENTION,
     .weight = TT_WEIGHT_ATTENTION,
     .infer = infer,
     .backward = backward,
@@ -272,6 +273,7 @@ const struct tt_op_row tt_op_attention = {
 
 const struct tt_op_row tt_op_attention_bwd = {
     .name = "attention_bwd",
+    .part = TT_PART_ATTENTION,
     .infer = infer_bwd,
     .run = run_bwd,
     .cost = cost,
