@@ -11,6 +11,7 @@
 #include "cli/trainer.h"
 #include "core/base/mem.h"
 #include "core/config/args.h"
+#include "core/ops/kernels.h"
 #include "parallel/comm_mpi.h"
 #include "parallel/comm_self.h"
 
@@ -68,6 +69,8 @@ int tt_command_train(int argc, char **argv)
         return code;
     }
     tt_signals_install();
+    if (rc == 0)
+        rc = tt_kernels_check();
     if (tt_comm_mpi_launched()) {
         int args_rc = rc;
 

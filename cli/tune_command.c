@@ -12,6 +12,7 @@
 #include "cli/tune.h"
 #include "core/base/mem.h"
 #include "core/graph/graph.h"
+#include "core/ops/kernels.h"
 #include "parallel/comm_mpi.h"
 #include "parallel/comm_self.h"
 
@@ -244,6 +245,8 @@ int tt_command_tune(int argc, char **argv)
         tt_args_free(args);
         return code;
     }
+    if (rc == 0)
+        rc = tt_kernels_check();
     if (tt_comm_mpi_launched()) {
         int args_rc = rc;
 

@@ -5,14 +5,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/base/error.h"
+
 /**
  * The kernels under the ops: functions on plain arrays, one thread, no allocation, no failure. There are variants:
  *
- *     _ref       plain loops, sums in double: what the others are compared with
- *     _generic   portable C that compilers vectorise: the default
+ *     _ref             plain loops, sums in double: what the others are compared with
+ *     _generic         portable C that compilers vectorise
+ *     _avx2, _avx512   for instruction sets (core/ops/x86); a slot they do not have is the portable one's
  *
- * The variants for instruction sets take over single slots of the table at start (tt_kernels). To add one: define the
- * function, put it in a table of variants (kernels.c); tests/kernels/kernelcheck then runs it, and times it.
+ * The fastest that the processor runs is in use, unless TITAN_CPU names another. tests/kernels/kernelcheck runs them all.
  *
  *   add                 y = a + b; y may be a or b
  *   attention_fwd       rows [first_row, first_row + rows) of one head of one sequence, rows <= TT_ATTENTION_ROWS:
@@ -22,6 +24,7 @@
  *   attention_bwd       one key/value head of one sequence with all query heads that share it
  *   cross_entropy       loss[r] = logsumexp(logits[r]) - logits[r][labels[r]], 0 where the label is TT_LABEL_IGNORED
  *   cross_entropy_grad  also turns the logits into scale * (softmax - one_hot), rows of ignored labels into 0
+ *   exp                 y = e^x, what the variant's other kernels use; 0 where that is denormal; y may be x
  *   rmsnorm_fwd         rstd = 1 / sqrt(mean(x^2) + eps) of each row, y = x rstd w; y may be x. |x| below 1e18 / width
  *   rmsnorm_bwd         dx = [acc +] gradient, dw = the sum over these rows of dy x rstd; acc NULL, dx or other memory
  *   rope                rotates the pairs of every head by the angle of the row's position (row % seq_len)
@@ -72,8 +75,11 @@ struct tt_kernels {
 #include "core/ops/kernels.def"
 #undef TT_KERNEL
 
-/** The kernels in use: of each slot the fastest variant that this processor runs. */
+/** The kernels in use: those that TITAN_CPU names, otherwise of each slot the fastest that this processor runs. */
 const struct tt_kernels *tt_kernels(void);
+
+/** 0, or TT_EUSAGE when TITAN_CPU is set to what is no variant or does not run here; for the start of a command. */
+int tt_kernels_check(void) TT_MUST_CHECK;
 
 /** The i-th variant, the reference first; a variant has all slots. NULL: no more. Only those this processor runs. */
 const struct tt_kernels *tt_kernels_variant(int i);

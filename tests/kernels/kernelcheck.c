@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * kernelcheck [--bench] [--seed=N] [kernel]
+ * kernelcheck --has=VARIANT      exit 0 if this processor runs it
  *
  * Runs the cases of the check_*.c files over all variants of kernels that this processor runs, the reference included
  * (its guards count too). Prints a line for each kernel and variant: the number of values compared, the largest error
@@ -235,6 +236,15 @@ static bool all_covered(void)
     return all;
 }
 
+static bool has(const char *variant)
+{
+    for (int v = 0; tt_kernels_variant(v); v++) {
+        if (strcmp(tt_kernels_variant(v)->name, variant) == 0)
+            return true;
+    }
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     const char *only = NULL;
@@ -246,6 +256,8 @@ int main(int argc, char **argv)
             bench = true;
         } else if (strncmp(argv[i], "--seed=", 7) == 0) {
             seed = strtoull(argv[i] + 7, NULL, 10);
+        } else if (strncmp(argv[i], "--has=", 6) == 0) {
+            return has(argv[i] + 6) ? 0 : 1;
         } else {
             only = argv[i];
         }
