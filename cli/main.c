@@ -32,6 +32,8 @@ static const struct command commands[] = {
     {"launch", "-n N [--print] -- train ...", "run on N ranks of this host, each bound to its cores",
      tt_command_launch},
     {"trace", "summary DIR", "where the time of a traced step went", tt_command_trace},
+    {"bench", "[--only PART,...] [--save FILE] [overrides]", "measure this machine and one step of a model",
+     tt_command_bench},
     {"config", "show|check|diff|init [--config FILE]... [overrides]", "look at, check or write a configuration",
      tt_command_config},
     {"models", "[--json]", "the models and their flavors", tt_command_models},
