@@ -7,9 +7,9 @@
 
 #include <unistd.h>
 
+#include "cli/advice.h"
 #include "cli/trainer.h"
-#include "core/ops/op.h"
-#include "parallel/fsdp.h"
+#include "parallel/cost.h"
 
 static bool is_power_of_two(int64_t n)
 {
@@ -25,24 +25,19 @@ bool tt_trainer_layout_exact(const struct tt_trainer *t)
            is_power_of_two(shards) && (replicas == 1 || is_power_of_two(t->microbatches * shards));
 }
 
-/* A first guess: compute at the measured peak or at memory speed, whichever is slower, op by op; transfers on top. */
+/* By the cost table; the built-in one at the matrix-multiply rate that this rank was measured to have. */
 static double predict_step_sec(const struct tt_trainer *t)
 {
-    static const double memory_rate = 8e9, exchange_rate = 2e9; /* bytes a second of one rank, a cautious desktop */
-    const struct tt_program *program = tt_engine_program(t->engine);
-    double sec = 0.0;
+    struct tt_machine machine = t->machine;
+    struct tt_timeline time;
+    double sec;
 
-    for (int n = 0; n < program->graph->n_nodes; n++) {
-        struct tt_cost cost = {0};
-        const struct tt_node *node = &program->graph->nodes[n];
-        double compute, memory;
-
-        tt_op_row(node->op)->cost(program->graph, node, &cost);
-        compute = cost.flops / t->metrics.peak_flops;
-        memory = cost.bytes / memory_rate;
-        sec += compute > memory ? compute : memory;
-    }
-    return sec * (double)t->microbatches + (double)tt_fsdp_payload_bytes(program) / exchange_rate;
+    if (!t->cfg->parallelism.machine_file)
+        machine.sgemm_flops = t->metrics.peak_flops / t->threads;
+    tt_cost_simulate(&machine, tt_engine_program(t->engine), &time);
+    sec = time.step_sec;
+    tt_timeline_release(&time);
+    return sec;
 }
 
 static void print_cores(const struct tt_trainer *t)
@@ -156,5 +151,11 @@ void tt_trainer_banner(const struct tt_trainer *t)
 
 void tt_trainer_farewell(const struct tt_trainer *t)
 {
+    struct tt_text advice = {0};
+
     (void)fprintf(stderr, "titan: training completed: step %" PRId64 ", %s\n", t->at.step, t->cfg->job.dump_folder);
+    tt_advice(t, &t->spent, &advice);
+    if (advice.text)
+        (void)fputs(advice.text, stderr);
+    tt_text_release(&advice);
 }

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/engine_options.h"
 #include "cli/job.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -88,13 +87,13 @@ int tt_estimate_begin(struct tt_estimate *e)
 {
     struct tt_text unbuilt = {0};
     struct tt_cli_variant variant = {.unbuilt = &unbuilt};
-    struct tt_engine_options machine = {0};
+    struct tt_machine machine;
     struct tt_config *cfg = NULL;
     int rc = 0;
 
     TT_TRY(tt_cli_load_variant("estimate", e->args, &variant, &cfg));
-    TT_TRY(tt_engine_options_of(cfg, 0, &machine));
-    memcpy(e->machine, machine.machine.name, sizeof e->machine);
+    TT_TRY(tt_job_machine(cfg, &machine));
+    memcpy(e->machine, machine.name, sizeof e->machine);
     tt_job_policies_text(cfg, &e->policies);
     e->not_modelled = relevant(unbuilt.text);
     e->sync = value_of(cfg, sync_key);
@@ -135,6 +134,8 @@ static void fill(struct tt_estimate_row *row, const struct tt_config *cfg, const
     struct tt_timeline time;
 
     row->memory = tt_engine_memory(engine);
+    for (int i = 0; i < TT_INIT_MODES; i++)
+        row->init_bytes[i] = tt_engine_init_bytes(engine, (enum tt_init)i);
     row->libraries = row->ranks > 1 ? libraries_with_mpi : libraries_alone;
     row->payload_bytes = tt_fsdp_payload_bytes(program);
     row->reshard = value_of(cfg, reshard_key);
@@ -186,7 +187,8 @@ static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, cons
     TT_TRY(rc);
     if (!row.problem)
         fill(&row, cfg, &job.engine.machine, engine);
-    row.fits = !row.problem && row.memory.total + row.libraries <= row.limit;
+    row.fits = !row.problem && row.memory.total + row.libraries <= row.limit &&
+               row.init_bytes[job.engine.init] + row.libraries <= row.limit;
     TT_PUSH(e->rows, e->n, e->cap) = row;
     row = (struct tt_estimate_row){0};
 out:

@@ -20,13 +20,14 @@ struct tt_estimate_row {
     char *problem; /* why there are no numbers: the ranks do not divide, a feature is not modelled; or NULL */
     char *reshard, *sync, *engine;
     int64_t microbatches;
-    struct tt_engine_memory memory; /* of rank 0, which has no less than others */
-    int64_t libraries;              /* bytes of the process that are not the arena */
-    int64_t payload_bytes;          /* one rank sends in a step */
-    double step_sec, exposed_sec;   /* predicted */
-    int64_t limit;                  /* bytes a rank may use */
-    bool fits;
-    bool least_memory, fastest; /* of the rows of this number of ranks; fastest of those that fit */
+    struct tt_engine_memory memory;    /* of rank 0, which has no less than others */
+    int64_t init_bytes[TT_INIT_MODES]; /* while the weights are made, by training.init */
+    int64_t libraries;                 /* bytes of the process that are not the arena */
+    int64_t payload_bytes;             /* one rank sends in a step */
+    double step_sec, exposed_sec;      /* predicted */
+    int64_t limit;                     /* bytes a rank may use */
+    bool fits;                         /* the step, and making the weights as training.init says */
+    bool least_memory, fastest;        /* of the rows of this number of ranks; fastest of those that fit */
 };
 
 struct tt_estimate {

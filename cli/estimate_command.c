@@ -134,6 +134,30 @@ static void print_row(const struct tt_estimate_row *r)
                  r->least_memory ? "least memory" : "", r->fastest ? (r->least_memory ? ", fastest" : "fastest") : "");
 }
 
+static const char *const init_words[TT_INIT_MODES] = {
+    [TT_INIT_SHARDS] = "meta", [TT_INIT_WHOLE] = "full", [TT_INIT_UNITS] = "layerwise"};
+
+/* What a rank holds while the weights are made; the policies do not matter there, so once for a number of ranks. */
+static void print_init(const struct tt_estimate *e)
+{
+    char buf[32];
+    int last = 0;
+
+    (void)printf("\nwhile the weights are made, a rank holds\n%7s", "ranks");
+    for (int i = 0; i < TT_INIT_MODES; i++)
+        (void)printf(" %14s", init_words[i]);
+    (void)printf("  (training.init)\n");
+    for (int i = 0; i < e->n; i++) {
+        if (e->rows[i].problem || e->rows[i].ranks == last)
+            continue;
+        last = e->rows[i].ranks;
+        (void)printf("%7d", last);
+        for (int k = 0; k < TT_INIT_MODES; k++)
+            (void)printf(" %14s", brief(buf, sizeof buf, (double)(e->rows[i].init_bytes[k] + e->rows[i].libraries)));
+        (void)printf("\n");
+    }
+}
+
 static void print_table(const struct tt_estimate *e)
 {
     int last = 0;
@@ -148,6 +172,7 @@ static void print_table(const struct tt_estimate *e)
         last = e->rows[i].ranks;
         print_row(&e->rows[i]);
     }
+    print_init(e);
     if (e->memory)
         (void)printf("\nfits: at most %s a rank", tt_text_bytes(limit, sizeof limit, (double)e->memory));
     else
@@ -161,7 +186,7 @@ static void print_table(const struct tt_estimate *e)
 
 static json_t *row_json(const struct tt_estimate_row *r)
 {
-    json_t *o = json_object(), *kinds;
+    json_t *o = json_object(), *init, *kinds;
 
     (void)json_object_set_new(o, "ranks", json_integer(r->ranks));
     (void)json_object_set_new(o, "policy", json_string(r->policy));
@@ -170,6 +195,9 @@ static json_t *row_json(const struct tt_estimate_row *r)
         (void)json_object_set_new(o, "fits", json_null());
         return o;
     }
+    init = json_object();
+    for (int i = 0; i < TT_INIT_MODES; i++)
+        (void)json_object_set_new(init, init_words[i], json_integer(r->init_bytes[i]));
     kinds = tt_summary_by_kind(&r->memory);
     (void)json_object_set_new(kinds, "libraries", json_integer(r->libraries));
     (void)json_object_set_new(o, "reshard", json_string(r->reshard));
@@ -180,6 +208,7 @@ static json_t *row_json(const struct tt_estimate_row *r)
     (void)json_object_set_new(o, "libraries_bytes", json_integer(r->libraries));
     (void)json_object_set_new(o, "resident_bytes", json_integer(r->memory.total + r->libraries));
     (void)json_object_set_new(o, "by_kind", kinds);
+    (void)json_object_set_new(o, "init_peak_bytes", init);
     (void)json_object_set_new(o, "payload_bytes_per_step", json_integer(r->payload_bytes));
     (void)json_object_set_new(o, "step_s", tt_json_number(r->step_sec));
     (void)json_object_set_new(o, "exposed_s", tt_json_number(r->exposed_sec));

@@ -9,7 +9,6 @@
 
 #include <unistd.h>
 
-#include "cli/engine_options.h"
 #include "cli/metrics.h"
 #include "core/base/mem.h"
 #include "core/base/team.h"
@@ -160,8 +159,21 @@ static enum tt_init init_of(const struct tt_config *cfg)
     return ways[cfg->training.init];
 }
 
-static struct tt_engine_options engine_options(const struct tt_config *cfg, const struct tt_job *job, int threads)
+int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine)
 {
+    const char *path = cfg->parallelism.machine_file;
+    int rc = 0;
+
+    *ret_machine = tt_machine_builtin();
+    if (path && (rc = tt_machine_load(path, ret_machine)) < 0)
+        return tt_wrap(rc, "parallelism.machine_file");
+    return 0;
+}
+
+static int engine_options(const struct tt_config *cfg, const struct tt_job *job, int threads, int64_t memory_limit,
+                          struct tt_engine_options *ret_options)
+{
+    const char *reshard = cfg->parallelism.fsdp_reshard_after_forward.word[0];
     struct tt_engine_options o = {
         .model = job->model,
         .mesh = job->mesh,
@@ -175,13 +187,21 @@ static struct tt_engine_options engine_options(const struct tt_config *cfg, cons
         .reduce_dtype = dtype_of((int)cfg->training.mixed_precision_reduce),
         .local_batch = cfg->training.local_batch_size,
         .seq_len = cfg->training.seq_len,
-        .microbatches = (int)job->microbatches};
+        .microbatches = (int)job->microbatches,
+        .scheduler = cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER,
+        .bucket_bytes = cfg->parallelism.fsdp_bucket_bytes,
+        .memory_limit = memory_limit,
+        .choose_reshard_by_limit = strcmp(reshard, "auto") == 0};
+    int rc = 0;
 
     if (cfg->validation.enable) {
         o.validation_batch = cfg->validation.local_batch_size;
         o.validation_seq_len = cfg->validation.seq_len;
     }
-    return o;
+    TT_TRY(tt_job_machine(cfg, &o.machine));
+    *ret_options = o;
+out:
+    return rc;
 }
 
 int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_limit, struct tt_job *ret_job)
@@ -202,8 +222,7 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     job.global_batch = job.microbatches * cfg->training.local_batch_size * tt_mesh_dp(&job.mesh);
     TT_TRY(make_model(cfg, &job.model));
     TT_TRY(resolve_model_keys(cfg, job.model));
-    job.engine = engine_options(cfg, &job, threads);
-    TT_TRY(tt_engine_options_of(cfg, memory_limit, &job.engine));
+    TT_TRY(engine_options(cfg, &job, threads, memory_limit, &job.engine));
     *ret_job = job;
     job = (struct tt_job){0};
 out:

@@ -54,6 +54,9 @@ int tt_job_threads(const struct tt_config *cfg, int local_size);
 /** Bytes that each of local_size ranks on this host may use: parallelism.memory_limit, else a fair part of 0.9 of it. */
 int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size);
 
+/** The cost table: parallelism.machine_file, or the built-in one. Errors: as tt_machine_load, beginning with the key. */
+int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine) TT_MUST_CHECK;
+
 /** Appends the policies in words: "wrap block, reshard default, …". */
 void tt_job_policies_text(const struct tt_config *cfg, struct tt_text *out);
 

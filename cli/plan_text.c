@@ -144,6 +144,8 @@ static void print_payload(const struct tt_plan_view *v)
     (void)printf("\npayload of a step and rank = unshards (S-1) x shard + reduce-scatters (S-1) x shard + all-reduces "
                  "2 (R-1) x ceil(shard / R), S = %d, R = %d\n",
                  l->shard_degree, l->replicate_degree);
+    if (t[TT_UNSHARD_KEPT].count)
+        (void)printf("an unshard from the parts that n neighbours kept sends (n-1) x S / n x shard\n");
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
         if (t[kinds[k]].count || kinds[k] != TT_UNSHARD_KEPT)
             (void)printf("  %-15s %6" PRId64 " times, shards of %20s bytes in all: %20s bytes sent\n",

@@ -122,6 +122,9 @@ static int report(struct tt_trainer *t, const struct tt_step *step, int64_t vali
     t->comm->waiting_for = "report";
     if ((rc = tt_comm_max_f64(t->comm, most, 2)) < 0)
         return rc;
+    t->spent.step_sec += now - t->report_start;
+    t->spent.data_sec += t->data_sec;
+    t->spent.exposed_sec += t->comm->wait_sec;
     r.max_loss = most[0];
     r.memory_bytes = most[1];
     if (t->comm->rank == 0)

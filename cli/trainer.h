@@ -39,6 +39,11 @@ struct tt_progress_state {
     int64_t lr_step;        /* steps of the schedule done */
 };
 
+/* Seconds of training steps since the start of this process, and what of them was waiting. */
+struct tt_spent {
+    double step_sec, data_sec, exposed_sec;
+};
+
 struct tt_trainer {
     struct tt_config *cfg;
     struct tt_comm *comm;
@@ -67,6 +72,7 @@ struct tt_trainer {
     double report_start, data_sec;
     struct tt_span load; /* when the last step loaded its batch */
     int64_t report_steps;
+    struct tt_spent spent; /* at the last report */
 };
 
 int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt_trainer_options *options,

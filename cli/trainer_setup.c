@@ -11,7 +11,6 @@
 
 #include <unistd.h>
 
-#include "cli/engine_options.h"
 #include "cli/peak.h"
 #include "cli/run_folder.h"
 #include "cli/trainer.h"

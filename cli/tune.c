@@ -129,6 +129,7 @@ static int try_row(struct tt_tune *tune, struct tt_comm *comm, int round, struct
     TT_TRY(rc);
     TT_TRY(tt_trainer_open_trial(t));
     row->peak_bytes = t->memory.total;
+    row->sync = (int64_t)t->cfg->training.gradient_sync;
     row->fits = true;
     if (round == 0)
         TT_TRY(predict(tune, t, machine, row));
@@ -142,17 +143,26 @@ out:
 
 /* --- all of them --- */
 
+/* Deferred gradients are added in another order, so each gradient sync has bits of its own. */
+static const struct tt_tune_row *first_like(const struct tt_tune *tune, const struct tt_tune_row *row)
+{
+    const struct tt_tune_row *first = tune->rows;
+
+    while (!first->fits || first->sync != row->sync)
+        first++;
+    return first;
+}
+
 static void conclude(struct tt_tune *tune)
 {
-    const struct tt_tune_row *first = NULL;
-
     tune->best = TT_NONE;
     for (int i = 0; i < tune->n; i++) {
         struct tt_tune_row *row = &tune->rows[i];
+        const struct tt_tune_row *first;
 
         if (!row->fits)
             continue;
-        first = first ? first : row;
+        first = first_like(tune, row);
         row->step_sec = tt_median(row->step_secs, row->n_steps);
         row->exposed_sec = tt_median(row->exposed_secs, row->n_steps);
         row->same_bits = row->n_losses == first->n_losses &&

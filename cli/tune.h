@@ -25,7 +25,8 @@ struct tt_tune_row {
     double predicted_step_sec, predicted_exposed_sec;
     int64_t payload_bytes; /* that rank 0 sent in a step */
     int64_t peak_bytes;    /* its arena */
-    bool same_bits;        /* as the first combination that was tried */
+    int64_t sync;          /* TT_SYNC_*: in which order gradients were added */
+    bool same_bits;        /* as the first combination that was tried with the same sync */
     bool fits;
 };
 

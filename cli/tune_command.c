@@ -148,6 +148,7 @@ static void print_table(const struct tt_tune *t)
                      r->same_bits ? "yes" : "no", i == t->best ? "  <- fastest" : "");
     }
     (void)printf("\nmedian of %d steps on %d ranks; predicted for %s\n", t->steps * t->rounds, t->ranks, t->machine);
+    (void)printf("same bits: losses and gradient norms of the first combination with the same gradient_sync\n");
     if (t->best == TT_NONE) {
         (void)printf("nothing fits\n");
         return;

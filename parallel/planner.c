@@ -386,7 +386,8 @@ int tt_planner_run(const struct tt_planner *in, struct tt_program **ret_program)
     TT_TRY(tt_usage_make(in->lowering->graph, in->lowering->layout, in->lowering->microbatches, in->lowering->threads,
                          in->machine, &p.usage));
     measure_eager(&p);
-    p.fsdp = (struct tt_simple_fsdp){.usage = &p.usage,
+    p.fsdp = (struct tt_simple_fsdp){.lowering = in->lowering,
+                                     .usage = &p.usage,
                                      .machine = in->machine,
                                      .other_bytes = p.other_bytes,
                                      .reshard = in->reshard,

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "parallel/fsdp.h"
 
 /* Units whose collectives are one, in the form in which schedules name them. */
 struct handle {
@@ -64,13 +63,9 @@ bool tt_simple_fsdp_exchanged(enum tt_memory_kind kind)
 
 /* --- sizes and times --- */
 
-static int64_t shard_bytes(const struct builder *b, const int *units, int n)
+static int64_t shard_bytes(const struct builder *b, enum tt_instr_kind kind, const int *units, int n)
 {
-    int64_t elements = 0;
-
-    for (int i = 0; i < n; i++)
-        elements += b->u->layout->units[units[i]].shard_elements;
-    return elements * (int64_t)sizeof(float);
+    return tt_lowering_shard_bytes(b->in->lowering, kind, units, n);
 }
 
 static int64_t whole_bytes(const struct builder *b, const int *units, int n)
@@ -84,12 +79,14 @@ static int64_t whole_bytes(const struct builder *b, const int *units, int n)
 
 static int64_t staging_bytes(const struct builder *b, const int *units, int n)
 {
-    return b->u->layout->shard_degree == 1 ? 0 : tt_fsdp_reduce_staging(b->u->layout, shard_bytes(b, units, n));
+    return b->u->layout->shard_degree == 1
+               ? 0
+               : tt_lowering_reduce_staging(b->in->lowering, shard_bytes(b, TT_REDUCE, units, n));
 }
 
 static double transfer_sec(const struct builder *b, enum tt_instr_kind kind, const int *units, int n)
 {
-    return tt_cost_of_units_sec(b->in->machine, b->u->layout, kind, units[0], shard_bytes(b, units, n));
+    return tt_cost_of_units_sec(b->in->machine, b->u->layout, kind, units[0], shard_bytes(b, kind, units, n));
 }
 
 /* Puts a transfer into its lane; returns when it ends. */
@@ -161,10 +158,11 @@ static void finish_sum(struct builder *b, int pos, struct handle handle)
     if (b->u->layout->replicate_degree > 1) {
         emit(b, TT_ALL_REDUCE, 0, handle);
         fly(b, pos,
-            (struct in_flight){.units = handle,
-                               .all_reduce = true,
-                               .bytes = tt_fsdp_all_reduce_staging(b->u->layout, shard_bytes(b, units, n)),
-                               .end = transfer(b, TT_ALL_REDUCE, units, n)});
+            (struct in_flight){
+                .units = handle,
+                .all_reduce = true,
+                .bytes = b->in->lowering->all_reduce_staging(b->u->layout, shard_bytes(b, TT_ALL_REDUCE, units, n)),
+                .end = transfer(b, TT_ALL_REDUCE, units, n)});
         return;
     }
     for (int i = 0; i < n; i++)

@@ -25,6 +25,7 @@ struct tt_plan_choice {
 };
 
 struct tt_simple_fsdp {
+    const struct tt_lowering *lowering; /* what travels, and what receiving it takes */
     const struct tt_usage *usage;
     const struct tt_machine *machine;
     const int64_t *other_bytes; /* [microbatches * n_nodes] transient memory at a position beside what is exchanged */

@@ -322,8 +322,7 @@ static void lower_reduce(struct lowering *w, const struct tt_instr *from)
 {
     const struct tt_layout *layout = w->in.layout;
     int64_t shard_bytes = tt_instr_shard_bytes(w->program, from);
-    int64_t staging = w->in.reduce_dtype == TT_F32 ? w->in.reduce_staging(layout, shard_bytes)
-                                                   : layout->shard_degree * shard_bytes; /* every leaf */
+    int64_t staging = tt_lowering_reduce_staging(&w->in, shard_bytes);
     int n;
     const int *units = tt_instr_units(w->program->buckets, from, &n);
 

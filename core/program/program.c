@@ -96,22 +96,33 @@ const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr
     return buckets[instr->bucket].units;
 }
 
-static enum tt_dtype wire_dtype(const struct tt_program *program, const struct tt_instr *instr)
+static int64_t wire_bytes(const struct tt_layout *layout, enum tt_dtype dtype, const int *units, int n)
 {
-    if (instr->kind == TT_UNSHARD)
-        return program->param_dtype;
-    return instr->kind == TT_REDUCE ? program->reduce_dtype : TT_F32;
+    int64_t elements = 0;
+
+    for (int i = 0; i < n; i++)
+        elements += layout->units[units[i]].shard_elements;
+    return elements * (int64_t)tt_dtype_size(dtype);
 }
 
 int64_t tt_instr_shard_bytes(const struct tt_program *program, const struct tt_instr *instr)
 {
+    enum tt_dtype dtype = tt_wire_dtype(instr->kind, program->param_dtype, program->reduce_dtype);
     int n;
     const int *units = tt_instr_units(program->buckets, instr, &n);
-    int64_t elements = 0;
 
-    for (int i = 0; i < n; i++)
-        elements += program->layout->units[units[i]].shard_elements;
-    return elements * (int64_t)tt_dtype_size(wire_dtype(program, instr));
+    return wire_bytes(program->layout, dtype, units, n);
+}
+
+int64_t tt_lowering_shard_bytes(const struct tt_lowering *lowering, enum tt_instr_kind kind, const int *units, int n)
+{
+    return wire_bytes(lowering->layout, tt_wire_dtype(kind, lowering->param_dtype, lowering->reduce_dtype), units, n);
+}
+
+int64_t tt_lowering_reduce_staging(const struct tt_lowering *lowering, int64_t shard_bytes)
+{
+    return lowering->reduce_dtype == TT_F32 ? lowering->reduce_staging(lowering->layout, shard_bytes)
+                                            : lowering->layout->shard_degree * shard_bytes; /* every leaf */
 }
 
 void tt_program_free(struct tt_program *program)

@@ -145,6 +145,13 @@ void tt_schedule_release(struct tt_schedule *schedule);
 /** The units of a collective instruction: ret_n of them, valid as long as the buckets and the instruction are. */
 const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr, int *ret_n);
 
+/** What a collective carries, given what gathers and reduce-scatters carry. Kept parts and sums travel as they are. */
+static inline enum tt_dtype tt_wire_dtype(enum tt_instr_kind kind, enum tt_dtype param_dtype,
+                                          enum tt_dtype reduce_dtype)
+{
+    return kind == TT_UNSHARD ? param_dtype : kind == TT_REDUCE ? reduce_dtype : TT_F32;
+}
+
 /**
  * Bytes of one rank's flat shards of the units of an instruction, as they travel. TT_UNSHARD_KEPT sends S / n times as
  * much of each.
@@ -163,6 +170,10 @@ struct tt_lowering {
     int64_t (*reduce_staging)(const struct tt_layout *layout, int64_t shard_bytes);
     int64_t (*all_reduce_staging)(const struct tt_layout *layout, int64_t shard_bytes);
 };
+
+/** Before there is a program: tt_instr_shard_bytes of a collective over these units, and what a TT_REDUCE receives. */
+int64_t tt_lowering_shard_bytes(const struct tt_lowering *lowering, enum tt_instr_kind kind, const int *units, int n);
+int64_t tt_lowering_reduce_staging(const struct tt_lowering *lowering, int64_t shard_bytes);
 
 /**
  * Lowers a schedule. With one shard the unshard, reshard and reduce instructions vanish: parameters are the shards and

@@ -7,7 +7,7 @@ import subprocess
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 # Text or weights that titan reads, not sources that people write.
-DATA = ("assets/", "tests/golden/data/", "tests/data/")
+DATA = ("assets/", "tests/golden/data/", "tests/data/", "tests/fuzz/corpus/")
 DATA_SUFFIXES = (".bin", ".safetensors", ".json", ".jsonl", ".gz", ".zst", ".svg", ".txt")
 SKIPPED_FOLDERS = ("build", ".git", "outputs", ".cache", "__pycache__")
 

@@ -14,7 +14,6 @@
 
 #include <cmocka.h>
 
-#include "core/base/rng.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 

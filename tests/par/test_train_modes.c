@@ -15,7 +15,6 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
-#include "core/base/rng.h"
 #include "parallel/comm_threads.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"

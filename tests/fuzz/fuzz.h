@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TESTS_FUZZ_H
+#define TT_TESTS_FUZZ_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * One input of a fuzz target. Whatever the bytes are, the code under test may refuse them but must not crash, leak or
+ * read what is not there. libFuzzer calls it with bytes it invents (meson option `fuzz`); replay.c with the kept corpus.
+ */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#endif

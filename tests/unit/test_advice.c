@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The hint at the end of a run: what held the run up decides, and a policy is only named with what it needs and sends.
+ */
+#include "cli/advice.h"
+#include "config_help.h"
+
+struct run {
+    struct tt_config *cfg;
+    struct tt_trainer trainer;
+};
+
+/* A trainer of two ranks as far as advice looks at it. */
+static struct run run_of(const char *reshard, int64_t memory_limit)
+{
+    const char *flags[] = {"--training.seq_len=64", "--training.local_batch_size=1", "--training.global_batch_size=4",
+                           NULL};
+    struct run run = {0};
+    struct tt_trainer *t = &run.trainer;
+
+    flags[3] = reshard;
+    run.cfg = good_flags(4, flags);
+    assert_int_equal(tt_job_init(run.cfg, 2, 1, memory_limit, &t->job), 0);
+    assert_int_equal(tt_job_engine_alone(run.cfg, &t->job, 0, &t->engine), 0);
+    t->mesh = t->job.mesh;
+    t->microbatches = t->job.microbatches;
+    t->memory = tt_engine_memory(t->engine);
+    t->memory_limit = memory_limit;
+    return run;
+}
+
+static void release(struct run *run)
+{
+    tt_engine_free(run->trainer.engine);
+    tt_job_release(&run->trainer.job);
+    tt_config_free(run->cfg);
+}
+
+static char *advice_of(const struct run *run, double data, double exposed)
+{
+    struct tt_spent spent = {.step_sec = 100.0, .data_sec = data, .exposed_sec = exposed};
+    struct tt_text text = {0};
+
+    tt_advice(&run->trainer, &spent, &text);
+    return text.text;
+}
+
+static void says_where_the_time_went(void **state)
+{
+    struct run run = run_of("--parallelism.fsdp_reshard_after_forward=default", INT64_C(1) << 40);
+    char *text = advice_of(&run, 1.0, 2.0);
+
+    (void)state;
+    assert_string_equal(text, "  time     compute 97 %, exposed communication 2 %, data 1 %\n");
+    tt_free(text);
+    release(&run);
+}
+
+static void names_the_policy_that_sends_less(void **state)
+{
+    struct run run = run_of("--parallelism.fsdp_reshard_after_forward=always", INT64_C(1) << 40);
+    char *text = advice_of(&run, 0.0, 20.0);
+
+    (void)state;
+    assert_contains(text, "exposed communication 20 %");
+    assert_contains(text, "hint     --parallelism.fsdp_reshard_after_forward=never sends ");
+    tt_free(text);
+    release(&run);
+    run = run_of("--parallelism.fsdp_reshard_after_forward=never", INT64_C(1) << 40);
+    text = advice_of(&run, 0.0, 20.0);
+    assert_contains(text, "--training.gradient_sync=last_microbatch sends ");
+    tt_free(text);
+    release(&run);
+}
+
+static void names_no_policy_that_does_not_fit(void **state)
+{
+    struct run run = run_of("--parallelism.fsdp_reshard_after_forward=always", INT64_C(1) << 40);
+    char *text;
+
+    (void)state;
+    run.trainer.memory_limit = run.trainer.memory.total;
+    text = advice_of(&run, 0.0, 20.0);
+    assert_null(strstr(text, "after_forward=never"));
+    tt_free(text);
+    text = advice_of(&run, 0.0, 0.0);
+    assert_contains(text, "memory is nearly full");
+    tt_free(text);
+    release(&run);
+}
+
+static void blames_the_data_when_it_is_the_data(void **state)
+{
+    struct run run = run_of("--parallelism.fsdp_reshard_after_forward=always", INT64_C(1) << 40);
+    char *text = advice_of(&run, 30.0, 20.0);
+
+    (void)state;
+    assert_contains(text, "cache_dir");
+    tt_free(text);
+    release(&run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(says_where_the_time_went),
+        cmocka_unit_test(names_the_policy_that_sends_less),
+        cmocka_unit_test(names_no_policy_that_does_not_fit),
+        cmocka_unit_test(blames_the_data_when_it_is_the_data),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
