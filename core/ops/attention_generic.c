@@ -24,26 +24,19 @@ static int64_t tile_width(int64_t seq_len)
     return min64(seq_len, TT_ATTENTION_KEYS);
 }
 
-int64_t tt_attention_fwd_scratch(int64_t seq_len)
-{
-    return TT_ATTENTION_ROWS * tile_width(seq_len);
-}
-
-int64_t tt_attention_bwd_scratch(int64_t seq_len)
-{
-    return 2 * tt_attention_fwd_scratch(seq_len);
-}
-
 /* A tile: rows [row, row + rows) of a head against keys [key, key + keys). */
 struct tile {
     int64_t row, rows, key, keys;
-    int64_t width; /* row length of the scores */
+    int64_t width;    /* row length of the scores */
+    int64_t k_stride; /* of rows of k and v */
 };
 
-/* Keys of the tile that row r of it may see; at least one: tiles of keys begin where a tile of rows does. */
+/* Keys of the tile that row r of it may see; 0 for rows above its first key. */
 static int64_t visible(const struct tile *tile, int64_t r)
 {
-    return min64(tile->row + r + 1 - tile->key, tile->keys);
+    int64_t n = min64(tile->row + r + 1 - tile->key, tile->keys);
+
+    return n > 0 ? n : 0;
 }
 
 static void row_scale(float *x, int64_t n, float factor)
@@ -81,7 +74,7 @@ static void softmax_tile(float *s, const struct tile *tile, float scale, float *
 static void tile_scores(float *s, const float *q, const float *k, const struct tile *tile,
                         const struct tt_attention_shape *shape)
 {
-    int64_t q_stride = shape->heads * shape->head_dim, k_stride = shape->kv_heads * shape->head_dim;
+    int64_t q_stride = shape->heads * shape->head_dim, k_stride = tile->k_stride;
 
     tt_gemm_serial(&(struct tt_gemm){.trans_b = true,
                                      .m = tile->rows,
@@ -97,9 +90,9 @@ static void tile_scores(float *s, const float *q, const float *k, const struct t
 
 /* out (the tile's rows of o or dq) = [out +] weights times rows of kv. */
 static void tile_rows(float *out, const float *weights, const float *kv, const struct tile *tile,
-                      const struct tt_attention_shape *shape)
+                      const struct tt_attention_shape *shape, bool add)
 {
-    int64_t q_stride = shape->heads * shape->head_dim, k_stride = shape->kv_heads * shape->head_dim;
+    int64_t q_stride = shape->heads * shape->head_dim, k_stride = tile->k_stride;
 
     out += tile->row * q_stride;
     tt_gemm_serial(&(struct tt_gemm){.m = tile->rows,
@@ -109,7 +102,7 @@ static void tile_rows(float *out, const float *weights, const float *kv, const s
                                      .lda = tile->width,
                                      .b = kv + tile->key * k_stride,
                                      .ldb = k_stride,
-                                     .acc = tile->key > 0 ? out : NULL,
+                                     .acc = add ? out : NULL,
                                      .c = out,
                                      .ldc = q_stride});
 }
@@ -118,7 +111,7 @@ static void tile_rows(float *out, const float *weights, const float *kv, const s
 static void tile_keys(float *out, const float *weights, const float *rows, const struct tile *tile,
                       const struct tt_attention_shape *shape)
 {
-    int64_t q_stride = shape->heads * shape->head_dim, k_stride = shape->kv_heads * shape->head_dim;
+    int64_t q_stride = shape->heads * shape->head_dim, k_stride = tile->k_stride;
 
     out += tile->key * k_stride;
     tt_gemm_serial(&(struct tt_gemm){.trans_a = true,
@@ -139,14 +132,15 @@ void tt_attention_fwd_generic(float *o, float *lse, const float *q, const float 
 {
     float largest[TT_ATTENTION_ROWS] = {0.0F}, sum[TT_ATTENTION_ROWS] = {0.0F};
     float scale = 1.0F / sqrtf((float)shape->head_dim);
-    struct tile tile = {.row = first_row, .rows = rows, .width = tile_width(shape->seq_len)};
+    struct tile tile = {
+        .row = first_row, .rows = rows, .width = tile_width(shape->seq_len), .k_stride = shape->head_dim};
     float *out = o + first_row * shape->heads * shape->head_dim;
 
     for (; tile.key < first_row + rows; tile.key += TT_ATTENTION_KEYS) {
         tile.keys = min64(first_row + rows - tile.key, TT_ATTENTION_KEYS);
         tile_scores(scratch, q, k, &tile, shape);
         softmax_tile(scratch, &tile, scale, largest, sum, out, shape);
-        tile_rows(o, scratch, v, &tile, shape);
+        tile_rows(o, scratch, v, &tile, shape, tile.key > 0);
     }
     for (int64_t r = 0; r < rows; r++) {
         row_scale(out + r * shape->heads * shape->head_dim, shape->head_dim, 1.0F / sum[r]);
@@ -192,23 +186,25 @@ static void softmax_tile_bwd(float *s, float *dp, const struct tile *tile, float
     }
 }
 
-static void head_bwd(const struct tt_attention_grads *head, const struct tt_attention_shape *shape, float *scratch)
+/* Keys [first_key, end_key) of one query head; rows above them see none. */
+static void head_bwd(const struct tt_attention_grads *head, const struct tt_attention_shape *shape, int64_t first_key,
+                     int64_t end_key, float *scratch)
 {
     float delta[TT_ATTENTION_ROWS], scale = 1.0F / sqrtf((float)shape->head_dim);
-    struct tile tile = {.width = tile_width(shape->seq_len)};
+    struct tile tile = {.width = tile_width(shape->seq_len), .k_stride = shape->kv_heads * shape->head_dim};
     float *s = scratch, *dp = scratch + TT_ATTENTION_ROWS * tile.width;
 
-    for (tile.row = 0; tile.row < shape->seq_len; tile.row += TT_ATTENTION_ROWS) {
+    for (tile.row = first_key; tile.row < shape->seq_len; tile.row += TT_ATTENTION_ROWS) {
         int64_t end = min64(tile.row + TT_ATTENTION_ROWS, shape->seq_len);
 
         tile.rows = end - tile.row;
         row_dots(delta, head->dout, head->o, &tile, shape);
-        for (tile.key = 0; tile.key < end; tile.key += TT_ATTENTION_KEYS) {
-            tile.keys = min64(end - tile.key, TT_ATTENTION_KEYS);
+        for (tile.key = first_key; tile.key < min64(end, end_key); tile.key += TT_ATTENTION_KEYS) {
+            tile.keys = min64(min64(end, end_key) - tile.key, TT_ATTENTION_KEYS);
             tile_scores(s, head->q, head->k, &tile, shape);
             tile_scores(dp, head->dout, head->v, &tile, shape);
             softmax_tile_bwd(s, dp, &tile, scale, head->lse + tile.row * shape->heads, delta, shape);
-            tile_rows(head->dq, dp, head->k, &tile, shape);
+            tile_rows(head->dq, dp, head->k, &tile, shape, tile.key > first_key);
             tile_keys(head->dk, dp, head->q, &tile, shape);
             tile_keys(head->dv, s, head->dout, &tile, shape);
         }
@@ -216,17 +212,17 @@ static void head_bwd(const struct tt_attention_grads *head, const struct tt_atte
 }
 
 void tt_attention_bwd_generic(const struct tt_attention_grads *group, const struct tt_attention_shape *shape,
-                              float *scratch)
+                              int64_t heads, int64_t first_key, int64_t keys, float *scratch)
 {
     struct tt_attention_grads head = *group;
     size_t bytes = (size_t)shape->head_dim * sizeof *group->dk;
 
-    for (int64_t j = 0; j < shape->seq_len; j++) {
+    for (int64_t j = first_key; j < first_key + keys; j++) {
         memset(group->dk + j * shape->kv_heads * shape->head_dim, 0, bytes);
         memset(group->dv + j * shape->kv_heads * shape->head_dim, 0, bytes);
     }
-    for (int64_t h = 0; h < shape->heads / shape->kv_heads; h++) {
-        head_bwd(&head, shape, scratch);
+    for (int64_t h = 0; h < heads; h++) {
+        head_bwd(&head, shape, first_key, first_key + keys, scratch);
         head.dq += shape->head_dim;
         head.dout += shape->head_dim;
         head.q += shape->head_dim;

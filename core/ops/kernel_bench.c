@@ -32,6 +32,39 @@ static void run_add(const struct work *w)
     w->table->add(w->x[2], w->x[0], w->x[1], w->n);
 }
 
+/* A step in the middle of a run. */
+static void run_adamw(const struct work *w)
+{
+    static const struct tt_adamw_numbers numbers = {.decoupled = true,
+                                                    .clip = 0.5F,
+                                                    .decay = 0.99F,
+                                                    .mix1 = 0.1F,
+                                                    .beta2 = 0.95F,
+                                                    .mix2 = 0.05F,
+                                                    .step_size = 1e-5F,
+                                                    .root_correction2 = 1.0F,
+                                                    .eps = 1e-8F};
+
+    w->table->adamw(&numbers, w->x[0], w->x[1], w->x[2], w->x[3], w->n);
+}
+
+static void run_bf16_round(const struct work *w)
+{
+    w->table->bf16_round((uint16_t *)(void *)w->x[1], w->x[0], w->n);
+}
+
+static void run_bf16_widen(const struct work *w)
+{
+    w->table->bf16_widen(w->x[1], (const uint16_t *)(const void *)w->x[0], w->n);
+}
+
+static void run_squares(const struct work *w)
+{
+    double sum = 0.0;
+
+    w->table->squares(&sum, w->x[0], w->n);
+}
+
 static void run_exp(const struct work *w)
 {
     w->table->exp(w->x[1], w->x[0], w->n);
@@ -114,7 +147,7 @@ static void run_attention_bwd(const struct work *w)
                                       .o = w->x[3],
                                       .lse = w->x[5]};
 
-    w->table->attention_bwd(&head, &w->attention, w->scratch);
+    w->table->attention_bwd(&head, &w->attention, w->attention.heads, 0, w->attention.seq_len, w->scratch);
 }
 
 /* --- the cases --- */
@@ -127,8 +160,11 @@ static const struct bench_case {
     int64_t width;
 } cases[] = {
     {"add", run_add, 3.0, 0.0, 512},
+    {"adamw", run_adamw, 7.0, 0.0, 512},
     {"attention_fwd", run_attention_fwd, 0.0, 2.0, 0},
     {"attention_bwd", run_attention_bwd, 0.0, 5.0, 0},
+    {"bf16_round", run_bf16_round, 1.5, 0.0, 512},
+    {"bf16_widen", run_bf16_widen, 1.5, 0.0, 512},
     {"cross_entropy", run_cross_entropy, 1.0, 0.0, 4096},
     {"cross_entropy_grad", run_cross_entropy_grad, 2.0, 0.0, 4096},
     {"exp", run_exp, 2.0, 0.0, 512},
@@ -136,6 +172,7 @@ static const struct bench_case {
     {"rmsnorm_bwd", run_rmsnorm_bwd, 3.0, 0.0, 512},
     {"rope", run_rope, 2.0, 0.0, 512},
     {"scatter_add", run_scatter_add, 3.0, 0.0, 512},
+    {"squares", run_squares, 1.0, 0.0, 512},
     {"sum_rows", run_sum_rows, 1.0, 0.0, 512},
     {"swiglu_fwd", run_swiglu_fwd, 3.0, 0.0, 512},
     {"swiglu_bwd", run_swiglu_bwd, 5.0, 0.0, 512},
@@ -191,7 +228,6 @@ static void fill(struct work *w)
 {
     enum { PERIOD = 4096 }; /* divides every n */
     const struct tt_rng rng = tt_rng_make(1, "kernel bench");
-    int64_t scratch = w->attention.seq_len;
     float pattern[PERIOD];
     int32_t label[PERIOD];
 
@@ -207,8 +243,9 @@ static void fill(struct work *w)
         for (int64_t i = 0; i < w->n; i += PERIOD)
             memcpy(w->x[a] + i, pattern, sizeof pattern);
     }
-    if (scratch) {
-        int64_t forward = tt_attention_fwd_scratch(scratch), backward = tt_attention_bwd_scratch(scratch);
+    if (w->attention.seq_len) {
+        int64_t forward = tt_attention_fwd_scratch(&w->attention);
+        int64_t backward = tt_attention_bwd_scratch(&w->attention, w->attention.seq_len);
 
         w->scratch = tt_calloc((size_t)(forward > backward ? forward : backward) + 16, sizeof(float));
     }

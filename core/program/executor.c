@@ -11,6 +11,7 @@
 #include "core/base/file.h"
 #include "core/base/mem.h"
 #include "core/models/model.h"
+#include "core/ops/kernels.h"
 #include "core/optim/optim.h"
 #include "core/program/mixed.h"
 
@@ -208,24 +209,23 @@ struct fold {
     int64_t elements;
 };
 
-enum { FOLD_TILE = 16384 };
+enum { FOLD_TILE = 4096 };
 
 static void fold_tile(void *arg, int64_t tile, int worker)
 {
     const struct fold *fold = arg;
     int64_t begin = tile * FOLD_TILE;
     int64_t n = fold->elements - begin < FOLD_TILE ? fold->elements - begin : FOLD_TILE;
-    float sum[FOLD_TILE];
+    const float *sum = (const float *)fold->source[0] + begin;
+    float between[FOLD_TILE];
 
     (void)worker;
-    memcpy(sum, (const float *)fold->source[0] + begin, (size_t)n * sizeof *sum);
     for (int s = 1; s < fold->n; s++) {
-        const float *level = (const float *)fold->source[s] + begin;
+        float *level = (float *)fold->source[s] + begin, *into = s == fold->n - 1 ? level : between;
 
-        for (int64_t i = 0; i < n; i++)
-            sum[i] = level[i] + sum[i];
+        tt_kernels()->add(into, level, sum, n);
+        sum = into;
     }
-    memcpy((float *)fold->source[fold->n - 1] + begin, sum, (size_t)n * sizeof *sum);
 }
 
 static void run_fold(struct tt_executor *ex, const struct tt_instr *instr)

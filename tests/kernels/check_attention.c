@@ -17,7 +17,7 @@ static const struct tt_attention_shape shapes[] = {
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 struct arrays {
-    float *q, *k, *v, *o, *lse, *dout;
+    float *q, *k, *v, *o, *lse, *dout, *gathered;
     int64_t nq, nk;
 };
 
@@ -30,28 +30,38 @@ static struct arrays make_arrays(struct check *check, const struct tt_attention_
     a.k = check_filled(check, a.nk, FILL_NORMAL);
     a.v = check_filled(check, a.nk, FILL_NORMAL);
     a.dout = check_filled(check, a.nq, FILL_NORMAL);
+    a.gathered = check_array(check, 2 * shape->seq_len * shape->head_dim);
     a.o = check_array(check, a.nq);
     a.lse = check_array(check, shape->seq_len * shape->heads);
     return a;
 }
 
-/* All heads, in blocks of rows as the op cuts them. */
+/* All heads, in blocks of rows as the op cuts them; k and v of a head gathered, as the op does. */
 static void forward(const struct tt_kernels *table, const struct tt_attention_shape *shape, const struct arrays *a,
                     float *o, float *lse, float *scratch)
 {
-    for (int64_t h = 0; h < shape->heads; h++) {
-        for (int64_t row = 0; row < shape->seq_len; row += TT_ATTENTION_ROWS) {
-            int64_t left = shape->seq_len - row, q = h * shape->head_dim;
-            int64_t k = h / (shape->heads / shape->kv_heads) * shape->head_dim;
+    int64_t n = shape->seq_len * shape->head_dim, stride = shape->kv_heads * shape->head_dim;
 
-            table->attention_fwd(o + q, lse + h, a->q + q, a->k + k, a->v + k, shape, row,
+    for (int64_t h = 0; h < shape->heads; h++) {
+        int64_t q = h * shape->head_dim, k = h / (shape->heads / shape->kv_heads) * shape->head_dim;
+
+        for (int64_t j = 0; j < shape->seq_len; j++) {
+            memcpy(a->gathered + j * shape->head_dim, a->k + k + j * stride, (size_t)shape->head_dim * sizeof(float));
+            memcpy(a->gathered + n + j * shape->head_dim, a->v + k + j * stride,
+                   (size_t)shape->head_dim * sizeof(float));
+        }
+        for (int64_t row = 0; row < shape->seq_len; row += TT_ATTENTION_ROWS) {
+            int64_t left = shape->seq_len - row;
+
+            table->attention_fwd(o + q, lse + h, a->q + q, a->gathered, a->gathered + n, shape, row,
                                  left < TT_ATTENTION_ROWS ? left : TT_ATTENTION_ROWS, scratch);
         }
     }
 }
 
-static void backward(const struct tt_kernels *table, const struct tt_attention_shape *shape, const struct arrays *a,
-                     float *const *grads, float *scratch)
+/* All groups of heads, one range of keys. */
+static void backward_range(const struct tt_kernels *table, const struct tt_attention_shape *shape,
+                           const struct arrays *a, float *const *grads, int64_t first_key, int64_t keys, float *scratch)
 {
     int64_t heads = shape->heads / shape->kv_heads;
 
@@ -60,8 +70,14 @@ static void backward(const struct tt_kernels *table, const struct tt_attention_s
         struct tt_attention_grads group = {grads[0] + q, grads[1] + k, grads[2] + k, a->dout + q,        a->q + q,
                                            a->k + k,     a->v + k,     a->o + q,     a->lse + kv * heads};
 
-        table->attention_bwd(&group, shape, scratch);
+        table->attention_bwd(&group, shape, heads, first_key, keys, scratch);
     }
+}
+
+static void backward(const struct tt_kernels *table, const struct tt_attention_shape *shape, const struct arrays *a,
+                     float *const *grads, float *scratch)
+{
+    backward_range(table, shape, a, grads, 0, shape->seq_len, scratch);
 }
 
 static void fill_tolerance(double *near, int64_t n, double size)
@@ -78,7 +94,7 @@ static void check_forward(struct check *check)
         struct arrays a = make_arrays(check, shape, fill);
         int64_t n_lse = shape->seq_len * shape->heads;
         float *o = check_array(check, a.nq), *lse = check_array(check, n_lse);
-        float *scratch = check_array(check, tt_attention_fwd_scratch(shape->seq_len));
+        float *scratch = check_array(check, tt_attention_fwd_scratch(shape));
         double *near = check_doubles(check, a.nq), size = 1.0;
         char text[64];
 
@@ -113,7 +129,7 @@ static void check_backward(struct check *check)
             got[i] = check_array(check, i ? a.nk : a.nq);
             want[i] = check_array(check, i ? a.nk : a.nq);
         }
-        scratch = check_array(check, tt_attention_bwd_scratch(shape.seq_len));
+        scratch = check_array(check, tt_attention_bwd_scratch(&shape, shape.seq_len));
         near = check_doubles(check, a.nq);
         (void)snprintf(text, sizeof text, "T=%lld H=%lld K=%lld E=%lld", (long long)shape.seq_len,
                        (long long)shape.heads, (long long)shape.kv_heads, (long long)shape.head_dim);
@@ -156,9 +172,10 @@ static void run_backward(void *arg)
 /* GF/s of the products that the mask leaves. */
 static void bench(struct check *check, void (*fn)(void *), double products)
 {
-    static const struct tt_attention_shape sizes[] = {{256, 16, 16, 16}, {1024, 12, 4, 64}, {2048, 4, 1, 128}};
+    static const struct tt_attention_shape sizes[] = {
+        {2048, 4, 4, 16}, {1024, 6, 2, 64}, {2048, 4, 1, 64}, {2048, 2, 1, 128}};
 
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
         struct bench b = {.table = check->table, .shape = sizes[k]};
         double pairs = (double)sizes[k].seq_len * (double)(sizes[k].seq_len + 1) / 2.0, time;
 
@@ -166,7 +183,7 @@ static void bench(struct check *check, void (*fn)(void *), double products)
         b.grads[0] = check_filled(check, b.a.nq, FILL_ZERO);
         b.grads[1] = check_filled(check, b.a.nk, FILL_ZERO);
         b.grads[2] = check_filled(check, b.a.nk, FILL_ZERO);
-        b.scratch = check_array(check, tt_attention_bwd_scratch(b.shape.seq_len));
+        b.scratch = check_array(check, tt_attention_bwd_scratch(&b.shape, b.shape.seq_len));
         run_forward(&b);
         time = check_time(fn, &b);
         printf("%-18s %-8s %8.3f ms  %6.2f GF/s  T=%lld H=%lld K=%lld E=%lld\n", check->kernel, check->table->name,

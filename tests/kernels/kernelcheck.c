@@ -192,6 +192,7 @@ static const struct {
     {elementwise_cases, &n_elementwise_cases},
     {row_cases, &n_row_cases},
     {attention_cases, &n_attention_cases},
+    {shard_cases, &n_shard_cases},
 };
 
 /* Returns whether the case held. */

@@ -10,10 +10,11 @@
  * and could then bring instructions that the processor lacks. For the same reason these sources include no header with
  * functions that are not static, and nothing outside core/ops/x86 includes this one.
  *
- * Tails: vf_load_n and vf_store_n touch n < VF_LANES elements only; the other lanes read as 0.
+ * Tails: vf_load_n and vf_store_n touch the first n elements only, all from n = VF_LANES on; other lanes read as 0.
  * Sums: vf_sum folds the lanes in halves, a fixed order for each width; sums differ between instruction sets in the last
  * bits, never between runs.
  */
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <immintrin.h>
@@ -62,12 +63,16 @@ VF_INLINE vmask vf_first(int64_t n)
 
 VF_INLINE vf vf_load_n(const float *x, int64_t n)
 {
-    return _mm512_maskz_loadu_ps(vf_first(n), x);
+    return n >= VF_LANES ? vf_load(x) : _mm512_maskz_loadu_ps(vf_first(n), x);
 }
 
 VF_INLINE void vf_store_n(float *x, vf a, int64_t n)
 {
-    _mm512_mask_storeu_ps(x, vf_first(n), a);
+    if (n >= VF_LANES) {
+        vf_store(x, a);
+    } else {
+        _mm512_mask_storeu_ps(x, vf_first(n), a);
+    }
 }
 
 /* a in the lanes of the mask, b in the others. */
@@ -136,6 +141,14 @@ VF_INLINE vf vf_scale(vf a, vf shifted)
     return _mm512_scalef_ps(a, _mm512_sub_ps(shifted, _mm512_set1_ps(0x1.8p23F)));
 }
 
+/* 2^n of such an integer, -127 <= n <= 127; 0 for -127. */
+VF_INLINE vf vf_power(vf shifted)
+{
+    __m512i bits = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
+
+    return _mm512_castsi512_ps(_mm512_add_epi32(bits, _mm512_set1_epi32(0x3f800000)));
+}
+
 VF_INLINE __m256 vf_half_sum(vf a)
 {
     return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
@@ -181,12 +194,16 @@ VF_INLINE vmask vf_first(int64_t n)
 
 VF_INLINE vf vf_load_n(const float *x, int64_t n)
 {
-    return _mm256_maskload_ps(x, vf_first(n));
+    return n >= VF_LANES ? vf_load(x) : _mm256_maskload_ps(x, vf_first(n));
 }
 
 VF_INLINE void vf_store_n(float *x, vf a, int64_t n)
 {
-    _mm256_maskstore_ps(x, vf_first(n), a);
+    if (n >= VF_LANES) { /* masked stores take dozens of cycles on some processors */
+        vf_store(x, a);
+    } else {
+        _mm256_maskstore_ps(x, vf_first(n), a);
+    }
 }
 
 VF_INLINE vf vf_select(vmask mask, vf a, vf b)
@@ -255,6 +272,13 @@ VF_INLINE vf vf_scale(vf a, vf shifted)
     return _mm256_mul_ps(_mm256_mul_ps(a, _mm256_castsi256_ps(low)), _mm256_castsi256_ps(high));
 }
 
+VF_INLINE vf vf_power(vf shifted)
+{
+    __m256i bits = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
+
+    return _mm256_castsi256_ps(_mm256_add_epi32(bits, _mm256_set1_epi32(0x3f800000)));
+}
+
 VF_INLINE __m256 vf_half_sum(vf a)
 {
     return a;
@@ -304,6 +328,69 @@ VF_INLINE vf vf_exp(vf given)
     q = vf_fma(q, r, vf_set(0x1.fffffcp-2F));
     q = vf_add(vf_fma(vf_mul(r, r), q, r), vf_set(1.0F));
     return vf_select(vf_less(given, lowest), vf_zero(), vf_scale(q, shifted));
+}
+
+/**
+ * 2^x for x <= 0 (up to rounding), within 1.3e-7 of itself; 0 below -127, where results would be denormal anyway, and NaN
+ * for NaN. Of the operations of a softmax only these five fma and the scaling compete with the products for the ports.
+ *
+ * Method: x = n + r with |r| <= 1/2, exactly; 2^r by the polynomial of degree 5 with constant term 1 and the smallest largest
+ * relative error (9.1e-8; Lawson's weighted least squares).
+ */
+VF_INLINE vf vf_exp2_low(vf x)
+{
+    const vf shift = vf_set(0x1.8p23F);
+    vf shifted, r, q = vf_set(0x1.5bba14p-10F);
+
+    x = vf_max(vf_set(-127.0F), x); /* in this order a NaN stays */
+    shifted = vf_add(x, shift);
+    r = vf_sub(x, vf_sub(shifted, shift));
+    q = vf_fma(q, r, vf_set(0x1.3cea88p-7F));
+    q = vf_fma(q, r, vf_set(0x1.c6b752p-5F));
+    q = vf_fma(q, r, vf_set(0x1.ebf9bcp-3F));
+    q = vf_fma(q, r, vf_set(0x1.62e42ap-1F));
+    q = vf_fma(q, r, vf_set(1.0F));
+    return vf_mul(q, vf_power(shifted));
+}
+
+/* Eight rows of eight floats into eight rows of their columns. */
+VF_INLINE void transpose_eight(float *to, int64_t to_row, const float *from, int64_t from_row)
+{
+    __m256 a[8], b[8];
+
+    for (int i = 0; i < 8; i++)
+        a[i] = _mm256_loadu_ps(from + i * from_row);
+    for (int i = 0; i < 8; i += 2) {
+        b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
+        a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
+        a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+        a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        _mm256_storeu_ps(to + i * to_row, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
+        _mm256_storeu_ps(to + (i + 4) * to_row, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
+    }
+}
+
+/* to[c][r] = from[r][c]. */
+VF_INLINE void transpose(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t rows, int64_t columns)
+{
+    for (int64_t r = 0; r < rows; r += 8) {
+        for (int64_t c = 0; c < columns; c += 8) {
+            if (r + 8 <= rows && c + 8 <= columns) {
+                transpose_eight(to + c * to_row + r, to_row, from + r * from_row + c, from_row);
+                continue;
+            }
+            for (int64_t i = r; i < rows && i < r + 8; i++) {
+                for (int64_t j = c; j < columns && j < c + 8; j++)
+                    to[j * to_row + i] = from[i * from_row + j];
+            }
+        }
+    }
 }
 
 #endif

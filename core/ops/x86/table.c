@@ -13,6 +13,19 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
 #else
     .name = "avx2",
 #endif
+    SLOT(adamw),
     SLOT(add),
+    SLOT(attention_fwd),
+    SLOT(attention_bwd),
+    SLOT(bf16_round),
+    SLOT(bf16_widen),
     SLOT(exp),
+    SLOT(rmsnorm_bwd),
+    SLOT(rmsnorm_fwd),
+    SLOT(rope),
+    SLOT(scatter_add),
+    SLOT(squares),
+    SLOT(sum_rows),
+    SLOT(swiglu_bwd),
+    SLOT(swiglu_fwd),
 };

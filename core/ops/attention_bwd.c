@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ATTENTION_BWD: makes the probabilities again from lse, tile by tile.
+ *   in   do, q, k, v, o, lse      out  dq, dk, dv
+ *
+ * A task is a key/value head of a sequence with some of its query heads and a range of its keys. dk and dv of the other
+ * query heads and dq of the other ranges are partial sums in scratch, added in order at the end. How many there are
+ * depends on the shape only: few enough to cost little, enough to keep 16 threads busy.
+ */
+#include <math.h>
+
+#include "core/ops/attention.h"
+#include "core/ops/kernels.h"
+#include "core/ops/rule.h"
+
+enum {
+    TASKS_WANTED = 32,
+    KEYS_MIN = 256, /* of a range, on average: below, the sums of dq and the packing of q cost too much */
+    SUM_ROWS = 64,
+};
+
+struct split {
+    int64_t rows, sequences;
+    int64_t parts; /* of the query heads of a key/value head */
+    int64_t heads; /* in each part */
+    int64_t ranges;
+};
+
+static struct split split_of(const struct tt_attention_shape *shape, int64_t rows)
+{
+    int64_t group = shape->heads / shape->kv_heads;
+    struct split split = {.rows = rows, .sequences = rows / shape->seq_len, .parts = 1, .ranges = 1};
+    int64_t tasks = split.sequences * shape->kv_heads;
+
+    while (split.parts < group && (tasks * split.parts < TASKS_WANTED || group % split.parts != 0))
+        split.parts++;
+    split.heads = group / split.parts;
+    tasks *= split.parts;
+    while (tasks * split.ranges < TASKS_WANTED && shape->seq_len / (2 * split.ranges) >= KEYS_MIN)
+        split.ranges *= 2;
+    return split;
+}
+
+/* The first key of range i of n: ranges of equal work, so growing, because later keys are seen by fewer rows. */
+static int64_t range_begin(int64_t seq_len, int64_t i, int64_t n)
+{
+    double share = 1.0 - sqrt(1.0 - (double)i / (double)n);
+
+    if (i == n)
+        return seq_len;
+    return (int64_t)(share * (double)seq_len) / TT_ATTENTION_PANEL * TT_ATTENTION_PANEL;
+}
+
+int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t keys)
+{
+    int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
+    int64_t portable = 2 * TT_ATTENTION_ROWS * tile, dim = shape->head_dim, wide = tt_attention_lines(dim);
+    int64_t panels = tt_tiles(keys, TT_ATTENTION_PANEL), rows = tt_attention_lines(shape->seq_len);
+    int64_t vectors = (rows < TT_ATTENTION_STRIP ? rows : TT_ATTENTION_STRIP) * (2 * dim + wide + 2) +
+                      TT_ATTENTION_PANEL * (2 * dim + wide) + 2 * TT_ATTENTION_BLOCK * TT_ATTENTION_PANEL +
+                      2 * panels * TT_ATTENTION_PANEL * dim;
+
+    return portable > vectors ? portable : vectors;
+}
+
+static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value q = graph->values[node->in[1]], k = graph->values[node->in[2]];
+    int rc = 0;
+
+    if (node->n_in != 6 || !tt_attention_fits(graph, node, 1) ||
+        !tt_op_acc_fits(graph, node, 0, tt_value_rows(&q), tt_value_width(&q)) ||
+        !tt_op_acc_fits(graph, node, 4, tt_value_rows(&q), tt_value_width(&q)) ||
+        !tt_op_acc_fits(graph, node, 5, tt_value_rows(&q), node->attr.heads))
+        return tt_op_mismatch(graph, node, "do, q (B*T, H*E), k, v (B*T, K*E), o (B*T, H*E), lse (B*T, H)");
+    TT_TRY(tt_op_output(graph, node, 0, name, NULL, q.ndim, q.shape));
+    TT_TRY(tt_op_output(graph, node, 1, name, "k", k.ndim, k.shape));
+    TT_TRY(tt_op_output(graph, node, 2, name, "v", k.ndim, k.shape));
+out:
+    return rc;
+}
+
+/* Scratch: dq of ranges 1.., dk of parts 1.., dv of parts 1.., each worker's own. */
+struct layout {
+    int64_t dq, dk; /* floats of one */
+    int64_t worker;
+    int64_t first_worker;
+};
+
+static struct layout layout_of(const struct tt_attention_shape *shape, const struct split *split)
+{
+    struct layout layout = {.dq = tt_attention_lines(split->rows * shape->heads * shape->head_dim),
+                            .dk = tt_attention_lines(split->rows * shape->kv_heads * shape->head_dim)};
+    int64_t keys = 0;
+
+    for (int64_t i = 0; i < split->ranges; i++) {
+        int64_t n = range_begin(shape->seq_len, i + 1, split->ranges) - range_begin(shape->seq_len, i, split->ranges);
+
+        keys = n > keys ? n : keys;
+    }
+    layout.worker = tt_attention_lines(tt_attention_bwd_scratch(shape, keys));
+    layout.first_worker = (split->ranges - 1) * layout.dq + 2 * (split->parts - 1) * layout.dk;
+    return layout;
+}
+
+struct run {
+    const struct tt_call *call;
+    struct tt_attention_shape shape;
+    struct split split;
+    struct layout layout;
+};
+
+static float *dq_of(const struct run *run, int64_t range)
+{
+    return range ? (float *)run->call->scratch + (range - 1) * run->layout.dq : run->call->out[0];
+}
+
+/* k: 1 for dk, 2 for dv */
+static float *dk_of(const struct run *run, int k, int64_t part)
+{
+    int64_t others = run->split.parts - 1;
+
+    if (part == 0)
+        return run->call->out[k];
+    return (float *)run->call->scratch + (run->split.ranges - 1) * run->layout.dq +
+           ((k - 1) * others + part - 1) * run->layout.dk;
+}
+
+static void run_task(void *arg, int64_t tile, int worker)
+{
+    const struct run *run = arg;
+    const struct tt_call *call = run->call;
+    const struct tt_attention_shape *shape = &run->shape;
+    int64_t part = tile % run->split.parts, kv_head = tile / run->split.parts % shape->kv_heads;
+    int64_t sequence = tile / (run->split.parts * shape->kv_heads) % run->split.sequences;
+    int64_t range = tile / (run->split.parts * shape->kv_heads * run->split.sequences);
+    int64_t begin = range_begin(shape->seq_len, range, run->split.ranges);
+    int64_t end = range_begin(shape->seq_len, range + 1, run->split.ranges);
+    int64_t row = sequence * shape->seq_len;
+    int64_t head = (kv_head * run->split.parts + part) * run->split.heads;
+    int64_t q_at = (row * shape->heads + head) * shape->head_dim;
+    int64_t k_at = (row * shape->kv_heads + kv_head) * shape->head_dim;
+    struct tt_attention_grads group = {
+        .dq = dq_of(run, range) + q_at,
+        .dk = dk_of(run, 1, part) + k_at,
+        .dv = dk_of(run, 2, part) + k_at,
+        .dout = (const float *)call->in[0] + q_at,
+        .q = (const float *)call->in[1] + q_at,
+        .k = (const float *)call->in[2] + k_at,
+        .v = (const float *)call->in[3] + k_at,
+        .o = (const float *)call->in[4] + q_at,
+        .lse = (const float *)call->in[5] + row * shape->heads + head,
+    };
+
+    tt_kernels()->attention_bwd(&group, shape, run->split.heads, begin, end - begin,
+                                (float *)call->scratch + run->layout.first_worker + worker * run->layout.worker);
+}
+
+static void sum_task(void *arg, int64_t tile, int worker)
+{
+    const struct run *run = arg;
+    struct tt_range part = tt_tile_range(run->split.rows, SUM_ROWS, tile);
+    int64_t q_width = run->shape.heads * run->shape.head_dim, k_width = run->shape.kv_heads * run->shape.head_dim;
+
+    (void)worker;
+    for (int64_t row = part.begin; row < part.begin + part.n; row++) {
+        float *dq = dq_of(run, 0) + row * q_width;
+
+        for (int64_t i = 1; i < run->split.ranges; i++) {
+            if (row % run->shape.seq_len >= range_begin(run->shape.seq_len, i, run->split.ranges))
+                tt_kernels()->add(dq, dq, dq_of(run, i) + row * q_width, q_width);
+        }
+        for (int k = 1; k <= 2; k++) {
+            float *dk = dk_of(run, k, 0) + row * k_width;
+
+            for (int64_t i = 1; i < run->split.parts; i++)
+                tt_kernels()->add(dk, dk, dk_of(run, k, i) + row * k_width, k_width);
+        }
+    }
+}
+
+static void run(const struct tt_call *call)
+{
+    struct run run = {.call = call, .shape = tt_attention_shape_of(&call->node->attr)};
+
+    run.split = split_of(&run.shape, tt_value_rows(tt_call_in(call, 1)));
+    run.layout = layout_of(&run.shape, &run.split);
+    tt_team_run(call->team, run.split.sequences * run.shape.kv_heads * run.split.parts * run.split.ranges, run_task,
+                &run);
+    if (run.split.parts > 1 || run.split.ranges > 1)
+        tt_team_run(call->team, tt_tiles(run.split.rows, SUM_ROWS), sum_task, &run);
+}
+
+static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
+    struct split split = split_of(&shape, tt_value_rows(&graph->values[node->in[1]]));
+    struct layout layout = layout_of(&shape, &split);
+
+    return (layout.first_worker + threads * layout.worker) * (int64_t)sizeof(float);
+}
+
+const struct tt_op_row tt_op_attention_bwd = {
+    .name = "attention_bwd",
+    .part = TT_PART_ATTENTION,
+    .infer = infer,
+    .run = run,
+    .cost = tt_attention_cost,
+    .scratch_bytes = scratch,
+};
