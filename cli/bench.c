@@ -24,7 +24,8 @@
 
 const char *tt_bench_section_name(enum tt_bench_section section)
 {
-    static const char *const names[TT_BENCH_SECTIONS] = {"sgemm", "memory", "kernels", "step", "collectives", "storage"};
+    static const char *const names[TT_BENCH_SECTIONS] = {"sgemm", "memory",      "kernels",
+                                                         "step",  "collectives", "storage"};
 
     return names[section];
 }
@@ -125,9 +126,8 @@ out:
 /* Squares that any BLAS is measured with, and the layers of a small and of a medium model. */
 static int measure_sgemm(struct tt_bench *b, struct tt_comm *comm, double seconds)
 {
-    static const int64_t shapes[][3] = {{512, 512, 512},  {1024, 1024, 1024}, {2048, 256, 256},
-                                        {2048, 768, 256}, {2048, 768, 768},   {2048, 2048, 768},
-                                        {2048, 768, 2048}};
+    static const int64_t shapes[][3] = {{512, 512, 512},  {1024, 1024, 1024}, {2048, 256, 256}, {2048, 768, 256},
+                                        {2048, 768, 768}, {2048, 2048, 768},  {2048, 768, 2048}};
     enum { N = sizeof shapes / sizeof *shapes };
     int counts = (int)ceil(log2(b->threads)) + 1, rc = 0; /* 1, 2, 4, ... and all threads */
 
@@ -214,6 +214,8 @@ out:
 
 /* --- kernels --- */
 
+enum { KERNEL_ELEMENTS = 1 << 22 }; /* 16 MiB an array: as in training, nothing of it is in the caches */
+
 /* Ranks are not in step here: one thread each, all busy with the same. */
 static void measure_kernels(struct tt_bench *b, double seconds)
 {
@@ -229,7 +231,8 @@ static void measure_kernels(struct tt_bench *b, double seconds)
                     continue;
                 }
                 TT_PUSH(b->kernels, b->n_kernels, b->cap_kernels) = (struct tt_kernel_time){0};
-                tt_kernel_bench_run(i, tt_kernels_variant(v), seconds / n, b->fewest, &b->kernels[b->n_kernels - 1]);
+                tt_kernel_bench_run(i, tt_kernels_variant(v), KERNEL_ELEMENTS, seconds / n, b->fewest,
+                                    &b->kernels[b->n_kernels - 1]);
                 tt_progress("kernels", ++done, n);
             }
 }
@@ -269,7 +272,11 @@ static int measure_collectives(struct tt_bench *b, struct tt_comm *comm, double 
             double round_sec = 0.03 + (double)sizes[s] * 1e-9;
             int rounds = (int)(seconds / (N_SIZES * TT_MEASURED_KINDS) / round_sec);
 
-            TT_TRY(tt_measure(comm, row.kind, row.bytes, rounds < b->fewest ? b->fewest : rounds > 30 ? 30 : rounds, &row.sec));
+            TT_TRY(tt_measure(comm, row.kind, row.bytes,
+                              rounds < b->fewest ? b->fewest
+                              : rounds > 30      ? 30
+                                                 : rounds,
+                              &row.sec));
             TT_PUSH(b->collectives, b->n_collectives, b->cap_collectives) = row;
         }
 out:

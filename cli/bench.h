@@ -41,12 +41,12 @@ struct tt_bench_step {
     int64_t microbatches;
     double *secs; /* of each timed step: of the slowest rank */
     int n, cap;
-    double step_sec, exposed_sec;    /* medians */
-    double tokens_per_sec;           /* of all ranks */
-    double flops_per_sec_rank;       /* torchtitan's model flops of one rank, in every step_sec */
+    double step_sec, exposed_sec;     /* medians */
+    double tokens_per_sec;            /* of all ranks */
+    double flops_per_sec_rank;        /* torchtitan's model flops of one rank, in every step_sec */
     double causal_flops_per_sec_rank; /* the same, with the attention that the mask leaves only */
-    struct tt_split split;           /* of rank 0 */
-    int64_t peak_bytes;              /* arena of rank 0 */
+    struct tt_split split;            /* of rank 0 */
+    int64_t peak_bytes;               /* arena of rank 0 */
     int64_t parameters;
     char policies[160];
 };

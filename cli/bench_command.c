@@ -27,11 +27,12 @@ static int print_help(void)
 {
     struct tt_text text = {0};
 
-    tt_text_add(&text, "usage: [mpirun -n N] titan bench [--only PART,...] [--save machine.json] [--config FILE]...\n"
-                       "                                 [--section.key=value]...\n\n"
-                       "Measures this machine: matrix products, memory, every kernel, one step of the configured model\n"
-                       "with its time by parts, under mpirun the collectives, and the storage of dump_folder.\n"
-                       "Without --config: the model of the built-in quick run. Leaves no files but --save's.\n\n");
+    tt_text_add(&text,
+                "usage: [mpirun -n N] titan bench [--only PART,...] [--save machine.json] [--config FILE]...\n"
+                "                                 [--section.key=value]...\n\n"
+                "Measures this machine: matrix products, memory, every kernel, one step of the configured model\n"
+                "with its time by parts, under mpirun the collectives, and the storage of dump_folder.\n"
+                "Without --config: the model of the built-in quick run. Leaves no files but --save's.\n\n");
     tt_args_help(options, &text);
     (void)fputs(text.text, stdout);
     tt_text_release(&text);

@@ -111,9 +111,8 @@ static void print_step(const struct tt_bench *b)
     char tokens[32], parameters[32];
 
     (void)printf("\nstep of %s %s: %s parameters, seq_len %" PRId64 ", %" PRId64 " x %" PRId64 " sequences a rank\n",
-                 b->cfg->model.name, b->cfg->model.flavor,
-                 tt_text_count(parameters, sizeof parameters, s->parameters), b->cfg->training.seq_len,
-                 s->microbatches, b->cfg->training.local_batch_size);
+                 b->cfg->model.name, b->cfg->model.flavor, tt_text_count(parameters, sizeof parameters, s->parameters),
+                 b->cfg->training.seq_len, s->microbatches, b->cfg->training.local_batch_size);
     (void)printf("  %s\n", s->policies);
     (void)printf("  %.2f ms (median of %d), %s tokens/s, mfu %.1f%%, causal %.1f%% of the sgemm peak\n",
                  1e3 * s->step_sec, s->n, tt_text_count(tokens, sizeof tokens, (int64_t)llround(s->tokens_per_sec)),
@@ -142,9 +141,9 @@ static void print_collectives(const struct tt_bench *b)
 
 void tt_bench_print(const struct tt_bench *b)
 {
-    (void)printf("%s, %d cores, %d rank%s x %d thread%s, kernels %s, %s\n", b->cpu,
-                 (int)sysconf(_SC_NPROCESSORS_ONLN), b->ranks, b->ranks == 1 ? "" : "s", b->threads,
-                 b->threads == 1 ? "" : "s", tt_kernels()->name, tt_blas_library());
+    (void)printf("%s, %d cores, %d rank%s x %d thread%s, kernels %s, %s\n", b->cpu, (int)sysconf(_SC_NPROCESSORS_ONLN),
+                 b->ranks, b->ranks == 1 ? "" : "s", b->threads, b->threads == 1 ? "" : "s", tt_kernels()->name,
+                 tt_blas_library());
     if (b->n_sgemm)
         print_sgemm(b);
     if (b->memory[0].threads)
@@ -180,9 +179,9 @@ static json_t *memory_json(const struct tt_bench *b)
     json_t *rows = json_array();
 
     for (int i = 0; i < (b->threads > 1 ? 2 : 1); i++)
-        (void)json_array_append_new(rows, json_pack("{s:i, s:f, s:f}", "threads", b->memory[i].threads,
-                                                    "copy_gbytes_per_s", b->memory[i].copy * 1e-9, "add_gbytes_per_s",
-                                                    b->memory[i].add * 1e-9));
+        (void)json_array_append_new(rows,
+                                    json_pack("{s:i, s:f, s:f}", "threads", b->memory[i].threads, "copy_gbytes_per_s",
+                                              b->memory[i].copy * 1e-9, "add_gbytes_per_s", b->memory[i].add * 1e-9));
     return rows;
 }
 
@@ -193,9 +192,9 @@ static json_t *kernels_json(const struct tt_bench *b)
     for (int i = 0; i < b->n_kernels; i++) {
         const struct tt_kernel_time *k = &b->kernels[i];
         json_t *row = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f}", "kernel", k->kernel, "variant", k->variant,
-                                "shape", k->shape, "time_s", k->sec,
-                                k->flops > 0.0 ? "gflops" : "gbytes_per_s", rate_of(k) * 1e-9, "of_reference",
-                                rate_of(k) / rate_of(reference_of(b, i)), "of_bound", rate_of(k) / bound_of(b, k));
+                                "shape", k->shape, "time_s", k->sec, k->flops > 0.0 ? "gflops" : "gbytes_per_s",
+                                rate_of(k) * 1e-9, "of_reference", rate_of(k) / rate_of(reference_of(b, i)), "of_bound",
+                                rate_of(k) / bound_of(b, k));
 
         (void)json_object_set_new(row, "fastest", json_boolean(is_last_of_kernel(b, i)));
         (void)json_array_append_new(rows, row);
@@ -229,12 +228,12 @@ static void add_step(const struct tt_bench *b, json_t *o)
     (void)json_object_set_new(o, "comm_exposed_s", json_real(s->exposed_sec));
     (void)json_object_set_new(o, "split", split_json(&s->split));
     (void)json_object_set_new(o, "peak_bytes", json_integer(s->peak_bytes));
-    (void)json_object_set_new(
-        o, "model",
-        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "name", b->cfg->model.name, "flavor", b->cfg->model.flavor,
-                  "parameters", (json_int_t)s->parameters, "seq_len", (json_int_t)b->cfg->training.seq_len,
-                  "local_batch_size", (json_int_t)b->cfg->training.local_batch_size, "microbatches",
-                  (json_int_t)s->microbatches, "policies", s->policies));
+    (void)json_object_set_new(o, "model",
+                              json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "name", b->cfg->model.name, "flavor",
+                                        b->cfg->model.flavor, "parameters", (json_int_t)s->parameters, "seq_len",
+                                        (json_int_t)b->cfg->training.seq_len, "local_batch_size",
+                                        (json_int_t)b->cfg->training.local_batch_size, "microbatches",
+                                        (json_int_t)s->microbatches, "policies", s->policies));
 }
 
 static json_t *collectives_json(const struct tt_bench *b)
@@ -244,10 +243,10 @@ static json_t *collectives_json(const struct tt_bench *b)
     for (int i = 0; i < b->n_collectives; i++) {
         const struct tt_bench_collective *c = &b->collectives[i];
 
-        (void)json_array_append_new(
-            rows, json_pack("{s:s, s:I, s:f, s:f, s:f}", "collective", tt_measured_name(c->kind), "bytes",
-                            (json_int_t)c->bytes, "time_s", c->sec, "gbytes_per_s", collective_rate(b, c) * 1e-9,
-                            "of_copy", of_copy(b, c)));
+        (void)json_array_append_new(rows,
+                                    json_pack("{s:s, s:I, s:f, s:f, s:f}", "collective", tt_measured_name(c->kind),
+                                              "bytes", (json_int_t)c->bytes, "time_s", c->sec, "gbytes_per_s",
+                                              collective_rate(b, c) * 1e-9, "of_copy", of_copy(b, c)));
     }
     return rows;
 }
@@ -262,9 +261,8 @@ json_t *tt_bench_machine_json(const struct tt_bench *b)
         double bytes = (double)(tt_measured_bytes(large->kind, b->ranks, large->bytes) -
                                 tt_measured_bytes(small->kind, b->ranks, small->bytes));
 
-        (void)json_array_append_new(fits, json_pack("{s:s, s:i, s:f, s:f}", "collective",
-                                                    tt_measured_name(small->kind), "ranks", b->ranks, "alpha_s",
-                                                    small->sec, "beta_s_per_byte",
+        (void)json_array_append_new(fits, json_pack("{s:s, s:i, s:f, s:f}", "collective", tt_measured_name(small->kind),
+                                                    "ranks", b->ranks, "alpha_s", small->sec, "beta_s_per_byte",
                                                     fmax(large->sec - small->sec, 0.0) / bytes));
     }
     (void)json_object_set_new(o, "cpu", json_string(b->cpu));
@@ -298,8 +296,9 @@ json_t *tt_bench_json(const struct tt_bench *b)
     if (b->n_collectives)
         (void)json_object_set_new(o, "collectives", collectives_json(b));
     if (b->storage_folder)
-        (void)json_object_set_new(o, "storage", json_pack("{s:s, s:f}", "folder", b->storage_folder,
-                                                          "fsync_gbytes_per_s", b->storage_bytes_per_sec * 1e-9));
+        (void)json_object_set_new(o, "storage",
+                                  json_pack("{s:s, s:f}", "folder", b->storage_folder, "fsync_gbytes_per_s",
+                                            b->storage_bytes_per_sec * 1e-9));
     (void)json_object_set_new(o, "machine", tt_bench_machine_json(b));
     return o;
 }

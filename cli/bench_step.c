@@ -35,17 +35,17 @@ static struct tt_step step_of(const struct tt_trainer *t)
     const struct tt_config *cfg = t->cfg;
     double beta1 = cfg->optimizer.beta1, beta2 = cfg->optimizer.beta2;
 
-    return (struct tt_step){.scalars = {.inv_valid_tokens =
-                                            (float)(1.0 / (double)(t->global_batch * cfg->training.seq_len)),
-                                        .lr = 1e-5,
-                                        .beta1 = beta1,
-                                        .beta2 = beta2,
-                                        .eps = cfg->optimizer.eps,
-                                        .weight_decay = cfg->optimizer.weight_decay,
-                                        .bias_correction1 = 1.0 - beta1,
-                                        .bias_correction2 = 1.0 - beta2},
-                            .max_norm = cfg->training.max_norm,
-                            .decoupled = cfg->optimizer.name == TT_OPTIM_ADAMW};
+    return (struct tt_step){
+        .scalars = {.inv_valid_tokens = (float)(1.0 / (double)(t->global_batch * cfg->training.seq_len)),
+                    .lr = 1e-5,
+                    .beta1 = beta1,
+                    .beta2 = beta2,
+                    .eps = cfg->optimizer.eps,
+                    .weight_decay = cfg->optimizer.weight_decay,
+                    .bias_correction1 = 1.0 - beta1,
+                    .bias_correction2 = 1.0 - beta2},
+        .max_norm = cfg->training.max_norm,
+        .decoupled = cfg->optimizer.name == TT_OPTIM_ADAMW};
 }
 
 /* One step; ret_sec is the slowest rank's. The split gets it only when it counts. */

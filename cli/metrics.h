@@ -15,9 +15,9 @@
  * Rank 0 only. Averages are over the steps since the last report.
  */
 struct tt_metrics {
-    FILE *jsonl;      /* NULL: none */
+    FILE *jsonl;                  /* NULL: none */
     struct tt_tensorboard *board; /* NULL: none */
-    bool json_stdout; /* `train --json`: records instead of lines */
+    bool json_stdout;             /* `train --json`: records instead of lines */
     bool color;
     double flops_per_token;
     double peak_flops; /* of one rank; 0: unknown */

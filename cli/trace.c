@@ -156,8 +156,7 @@ static void add_step(struct writer *w)
         if (kind == TT_UNSHARD || kind == TT_UNSHARD_KEPT || kind == TT_REDUCE || kind == TT_ALL_REDUCE)
             add_collective(w, i);
         if (i + 1 < p->n_instrs && w->spans[i + 1].begin - w->spans[i].end > shown_sec)
-            add_event(w, "progress", "compute", LANE_COMPUTE,
-                      (struct tt_span){w->spans[i].end, w->spans[i + 1].begin},
+            add_event(w, "progress", "compute", LANE_COMPUTE, (struct tt_span){w->spans[i].end, w->spans[i + 1].begin},
                       json_pack("{s:s, s:s}", "op", "progress", "part", tt_split_name(TT_SPLIT_COMMUNICATION)));
     }
 }
@@ -192,8 +191,8 @@ static json_t *about(const struct writer *w, const char *host)
 
 static int save(const struct writer *w, const char *host, const char *path)
 {
-    json_t *file = json_pack("{s:s, s:o, s:O}", "displayTimeUnit", "ms", "otherData", about(w, host), "traceEvents",
-                             w->events);
+    json_t *file =
+        json_pack("{s:s, s:o, s:O}", "displayTimeUnit", "ms", "otherData", about(w, host), "traceEvents", w->events);
     char *text = tt_json_text(file);
     int rc = tt_file_replace(path, text, strlen(text));
 

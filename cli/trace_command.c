@@ -20,10 +20,11 @@ static int print_help(void)
 {
     struct tt_text text = {0};
 
-    tt_text_add(&text, "usage: titan trace summary DIR [--iteration N] [--json]\n\n"
-                       "Says where the time of a traced step went. DIR is a run's folder, its folder of traces or one\n"
-                       "iteration_N. `titan train --profiling.enable_profiling` writes traces; look at single ones with\n"
-                       "chrome://tracing or ui.perfetto.dev.\n\n");
+    tt_text_add(&text,
+                "usage: titan trace summary DIR [--iteration N] [--json]\n\n"
+                "Says where the time of a traced step went. DIR is a run's folder, its folder of traces or one\n"
+                "iteration_N. `titan train --profiling.enable_profiling` writes traces; look at single ones with\n"
+                "chrome://tracing or ui.perfetto.dev.\n\n");
     tt_args_help(options, &text);
     (void)fputs(text.text, stdout);
     tt_text_release(&text);

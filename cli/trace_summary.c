@@ -301,9 +301,10 @@ static char *make_hint(const struct tt_trace_summary *s)
     if (percent[TT_SPLIT_GEMM] >= 50.0)
         return tt_format("%.0f%% of the step is matrix products: `titan bench` says how near they are to the peak",
                          percent[TT_SPLIT_GEMM]);
-    return tt_format("matrix products are only %.0f%% of the step; %s is the largest op: small models and long sequences "
-                     "look like this",
-                     percent[TT_SPLIT_GEMM], s->n_ops ? s->ops[0].name : "none");
+    return tt_format(
+        "matrix products are only %.0f%% of the step; %s is the largest op: small models and long sequences "
+        "look like this",
+        percent[TT_SPLIT_GEMM], s->n_ops ? s->ops[0].name : "none");
 }
 
 int tt_trace_summary_read(const char *path, int64_t iteration, struct tt_trace_summary *ret_summary)

@@ -2,9 +2,8 @@
  *
  * Traces of training steps, as profiling.* asks for them.
  */
-#include "cli/trainer.h"
-
 #include "cli/trace.h"
+#include "cli/trainer.h"
 #include "core/base/mem.h"
 
 bool tt_trainer_trace_is_due(const struct tt_trainer *t)

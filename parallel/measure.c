@@ -72,7 +72,9 @@ static int bench_init(struct bench *b, struct tt_comm *comm, enum tt_measured ki
     b->data = tt_map(b->bytes + ALIGNMENT);
     b->other = tt_map(b->other_bytes + ALIGNMENT);
     b->cache = tt_map(CACHE_BYTES);
-    rc = b->data && b->other && b->cache ? 0 : tt_fail(TT_EFIT, "the system refused %zu bytes to measure collectives", b->bytes);
+    rc = b->data && b->other && b->cache
+             ? 0
+             : tt_fail(TT_EFIT, "the system refused %zu bytes to measure collectives", b->bytes);
     if ((rc = tt_comm_agree(comm, rc)) < 0)
         return rc;
     memset(b->data, 0, b->bytes);

@@ -5,7 +5,7 @@
 #include "core/ops/kernels.h"
 
 /**
- * How fast each kernel is, on one thread and on arrays larger than the caches, as the activations of a model are.
+ * How fast each kernel is on one thread.
  * `titan bench` and kernelcheck --bench print it. To add a kernel: a row of the table in kernel_bench.c.
  */
 struct tt_kernel_time {
@@ -26,8 +26,11 @@ const char *tt_kernel_bench_name(int i);
  */
 bool tt_kernel_bench_is_own(int i, const struct tt_kernels *variant);
 
-/** Times kernel i of a variant: calls it for about `seconds`, at least `fewest` times. */
-void tt_kernel_bench_run(int i, const struct tt_kernels *variant, double seconds, int fewest,
+/**
+ * Times kernel i of a variant: calls it for about `seconds`, at least `fewest` times.
+ *   elements  of each array, a power of two from 4096 on: small ones stay in the caches; attention has its own
+ */
+void tt_kernel_bench_run(int i, const struct tt_kernels *variant, int64_t elements, double seconds, int fewest,
                          struct tt_kernel_time *ret_time);
 
 #endif
