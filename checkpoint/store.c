@@ -27,6 +27,9 @@
 
 enum { NONCE_BYTES = 48, HOST_BYTES = 256, SEEN_TRIES = 50, SEEN_PAUSE_MS = 100 };
 
+/* How the file begins that shows whether all ranks see one folder. */
+static const char nonce_prefix[] = ".nonce-";
+
 static const char *const aside_kinds[] = {"tmp", "old", "trash"};
 
 char *tt_ckpt_store_aside(const struct tt_ckpt_store *store, const char *kind, int64_t step)
@@ -56,7 +59,7 @@ static void pause_ms(int ms)
 /* Every rank must see the file that rank 0 just wrote, or ranks would write into folders of their own. */
 static int check_seen(const char *folder, const char *nonce, int rank)
 {
-    char *path = tt_format("%s/.nonce-%s", folder, nonce), host[HOST_BYTES] = "?";
+    char *path = tt_format("%s/%s%s", folder, nonce_prefix, nonce), host[HOST_BYTES] = "?";
     bool seen = false;
     int rc = 0;
 
@@ -83,9 +86,8 @@ static int check_shared(struct tt_comm *comm, const char *folder)
 
     if (comm->rank == 0) {
         (void)snprintf(nonce, sizeof nonce, "%d-%.0f", (int)getpid(), tt_clock_wall_sec() * 1e6);
-        path = tt_format("%s/.nonce-%s", folder, nonce);
-        if ((rc = tt_folder_make(folder)) == 0)
-            rc = tt_file_replace(path, nonce, strlen(nonce));
+        path = tt_format("%s/%s%s", folder, nonce_prefix, nonce);
+        rc = tt_file_replace(path, nonce, strlen(nonce));
     }
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_broadcast(comm, nonce, sizeof nonce, 0));
@@ -153,6 +155,27 @@ static int sweep_one(const char *folder, const char *name, const char *kind)
     return rc;
 }
 
+/* Only the holder of the lock makes nonces, so those that are there are dead. */
+static int sweep_nonces(const char *folder)
+{
+    char **names = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list(folder, &names, &n));
+    for (int i = 0; i < n; i++) {
+        char *path = tt_format("%s/%s", folder, names[i]);
+
+        if (strncmp(names[i], nonce_prefix, sizeof nonce_prefix - 1) == 0)
+            rc = tt_folder_remove(path);
+        tt_free(path);
+        if (rc < 0)
+            goto out;
+    }
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
 /* Removes what a save or a retention of run_id left unfinished. */
 static int sweep(const char *folder, const char *run_id)
 {
@@ -199,6 +222,7 @@ static int lock_and_sweep(struct tt_ckpt_store *store)
     const char *last;
     int rc = 0;
 
+    TT_TRY(tt_folder_make(store->folder));
     store->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (store->lock_fd < 0) {
         rc = tt_fail(TT_EIO, "cannot open '%s': %s", path, strerror(errno));
@@ -214,6 +238,7 @@ static int lock_and_sweep(struct tt_ckpt_store *store)
     if (last && check_run_id(last) == 0)
         TT_TRY(sweep(store->folder, last));
     TT_TRY(sweep(store->folder, store->run_id));
+    TT_TRY(sweep_nonces(store->folder));
     TT_TRY(write_holder(store->lock_fd, store->folder, store->run_id));
 out:
     if (rc < 0 && store->lock_fd >= 0) {
@@ -244,8 +269,8 @@ int tt_ckpt_store_open(struct tt_comm *comm, const struct tt_ckpt_layout *layout
         (void)snprintf(store->run_id, sizeof store->run_id, "%s", run_id);
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_broadcast(comm, store->run_id, sizeof store->run_id, 0));
-    TT_TRY(check_shared(comm, folder));
     TT_TRY(tt_comm_agree(comm, comm->rank == 0 ? lock_and_sweep(store) : 0));
+    TT_TRY(check_shared(comm, folder));
     *ret_store = store;
     store = NULL;
 out:

@@ -17,6 +17,8 @@
 
 #include "cli/cli.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
@@ -77,6 +79,31 @@ static bool holds_a_run(const struct tt_config *cfg)
     return found;
 }
 
+/*
+ * Whether the run in the folder was killed or failed: its last record is not that of a good end. With nothing saved it
+ * can only begin again, and a scheduler that restarts jobs must be able to do that with the same command.
+ */
+static bool was_cut_short(const struct tt_config *cfg)
+{
+    char *path = in_folder(cfg, "metrics.jsonl"), *text = NULL, *last;
+    json_t *record = NULL;
+    size_t size = 0;
+    bool ended = false;
+
+    if (tt_path_exists(path) && tt_file_read(path, &text, &size) == 0) {
+        while (size && text[size - 1] == '\n')
+            text[--size] = 0;
+        last = strrchr(text, '\n');
+        last = last ? last + 1 : text;
+        ended = tt_json_parse(last, strlen(last), path, &record) == 0 &&
+                json_integer_value(json_object_get(record, "exit")) == 0 && json_object_get(record, "exit");
+    }
+    json_decref(record);
+    tt_free(text);
+    tt_free(path);
+    return !ended;
+}
+
 static int remove_run(const struct tt_config *cfg)
 {
     char *path = tt_run_folder_checkpoints(cfg);
@@ -97,9 +124,11 @@ int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite
 
     TT_TRY(tt_folder_make(cfg->job.dump_folder));
     TT_TRY(take_lock(cfg, &lock));
-    if (overwrite)
+    if (overwrite) {
         TT_TRY(remove_run(cfg));
-    else if (!resumes && holds_a_run(cfg)) {
+    } else if (!resumes && holds_a_run(cfg) && cfg->checkpoint.enable && was_cut_short(cfg)) {
+        tt_note("the run in '%s' ended before its first checkpoint; it begins again", cfg->job.dump_folder);
+    } else if (!resumes && holds_a_run(cfg)) {
         rc = tt_fail(TT_EUSAGE,
                      "'%s' holds another run\nhelp: resume it with --checkpoint.enable if it saved checkpoints, "
                      "replace it with --overwrite, or choose another --job.dump_folder",

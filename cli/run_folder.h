@@ -17,8 +17,8 @@
 
 /**
  * Takes the folder for this run: creates it, locks it against a second job (the lock is the returned descriptor, held
- * until the process ends), and refuses a folder that holds another run, unless that run can be resumed (`resumes`) or
- * overwrite asks for its removal.
+ * until the process ends), and refuses a folder that holds another run, unless that run can be resumed (`resumes`), was
+ * killed or failed before its first checkpoint and this one saves checkpoints too, or overwrite asks for its removal.
  * Errors: TT_EUSAGE (another run, another job), TT_EIO.
  */
 int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite, int *ret_lock) TT_MUST_CHECK;

@@ -70,6 +70,7 @@ static int load_step(struct tt_trainer *t, int64_t *ret_valid, int64_t *ret_loca
         rc = tt_train_data_batch(&t->data, first, t->cfg->training.local_batch_size, tt_engine_tokens(t->engine, a),
                                  tt_engine_labels(t->engine, a), &valid);
     }
+    t->data_sec += tt_clock_sec() - start; /* waiting for other ranks is communication */
     TT_TRY(tt_comm_agree(t->comm, rc));
     *ret_local_valid = valid;
     t->comm->waiting_for = "count of valid tokens";
@@ -78,7 +79,6 @@ static int load_step(struct tt_trainer *t, int64_t *ret_valid, int64_t *ret_loca
     if (valid == 0)
         rc = tt_fail(TT_EDATA, "step %lld has no token whose label counts", (long long)t->at.step + 1);
     t->load = (struct tt_span){start, tt_clock_sec()};
-    t->data_sec += t->load.end - start;
 out:
     return rc;
 }

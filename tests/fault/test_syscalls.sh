@@ -1,0 +1,119 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# The program as it is shipped, failing or dying at every system call of its checkpoints (shim.c). Whatever happens, what
+# is left is the old checkpoint or the new one, and a restart ends with the bits of a run that nobody disturbed.
+. "$TITAN_SOURCE/tests/cli/lib.sh"
+shim=$TITAN_BUILD/tests/fault/libshim.so
+
+small="--model.dim=32 --model.n_layers=1 --model.n_heads=2 --model.n_kv_heads=1 --model.ffn_dim=32 --training.seq_len=16
+    --training.local_batch_size=2 --training.global_batch_size=4 --training.steps=4 --checkpoint.interval=2
+    --checkpoint.keep_latest_k=2 --metrics.log_freq=1 --metrics.peak_flops=1e9 --parallelism.threads_per_rank=1
+    --dataloader.cache_dir=$top/cache"
+
+# The digest of every tensor of the last step: the bits of a run.
+digests() {
+    python3 - "$1" <<'EOF_PYTHON'
+import json, sys
+manifest = json.load(open(sys.argv[1] + "/checkpoint/step-4/manifest.json"))
+print(sorted((name, t["digest"]) for name, t in manifest["tensors"].items()), manifest["sample_cursor"])
+EOF_PYTHON
+}
+
+# train RANKS FOLDER OPTION...: a run, preloaded if TITAN_SHIM or TITAN_SHIM_LOG says so.
+train() {
+    local ranks=$1 folder=$2
+    shift 2
+    code=0
+    if [ "$ranks" = 1 ]; then
+        LD_PRELOAD=${TITAN_SHIM+$shim}${TITAN_SHIM_LOG+$shim} "$TITAN" train $small --job.dump_folder="$folder" "$@" \
+            >out 2>err </dev/null || code=$?
+    else
+        "$TITAN_SOURCE/tools/run-ranks" "$ranks" env ${TITAN_SHIM+LD_PRELOAD=$shim} ${TITAN_SHIM_LOG+LD_PRELOAD=$shim} \
+            "$TITAN" train $small --job.dump_folder="$folder" "$@" >out 2>err </dev/null || code=$?
+    fi
+}
+
+# undisturbed RANKS OPTION...: the reference run; its bits in `wanted`, its calls in the file calls.
+undisturbed() {
+    rm -f calls
+    TITAN_SHIM_LOG=$PWD/calls train "$1" reference "${@:2}"
+    expect_ok
+    for call in pwrite fsync rename; do
+        grep -q " $call " calls || not_as "no $call was seen: the shim is not in the program's way"
+    done
+    digests reference >wanted
+}
+
+# survives RANKS FAILURE OPTION...: after the failure nothing false is left, and a restart ends with the right bits.
+survives() {
+    local ranks=$1 failure=$2
+    shift 2
+    rm -rf run
+    printf 'TITAN_SHIM=%s on %s ranks' "$failure" "$ranks" >command
+    TITAN_SHIM=$failure train "$ranks" run "$@"
+    failed_with=$code
+    if ls run/checkpoint/step-* >/dev/null 2>&1; then
+        "$TITAN" ckpt verify run >out 2>err || not_as "what the failure left does not verify"
+    fi
+    train "$ranks" run "$@"
+    expect_ok
+    digests run >found
+    cmp -s wanted found || not_as "other bits than an undisturbed run's"
+    ls -A run/checkpoint | grep -vE '^(step-[24]|\.lock)$' >left && not_as "left behind: $(cat left)"
+    return 0
+}
+
+# dies_at_every_call RANKS STRIDE OPTION...: killed before every STRIDE-th call of each rank.
+dies_at_every_call() {
+    local ranks=$1 stride=$2 rank n calls
+    shift 2
+    undisturbed "$ranks" "$@"
+    for ((rank = 0; rank < ranks; rank++)); do
+        calls=$(grep -c "^$rank " calls)
+        [ "$calls" -gt 10 ] || not_as "rank $rank made only $calls calls"
+        for ((n = 1 + rank % stride; n <= calls; n += stride)); do
+            survives "$ranks" "any:$n:kill:$rank" "$@"
+            [ "$failed_with" -ne 0 ] || not_as "the run should have died"
+        done
+    done
+}
+
+case_killed_at_every_other_call() {
+    dies_at_every_call 1 2
+}
+
+case_killed_behind_every_rename() {
+    undisturbed 1
+    for ((n = 1; n <= $(grep -c " rename " calls); n++)); do
+        survives 1 "rename:$n:after"
+        [ "$failed_with" -ne 0 ] || not_as "the run should have died"
+    done
+}
+
+case_any_rank_killed() {
+    dies_at_every_call 3 12 --training.local_batch_size=1 --training.global_batch_size=3
+}
+
+case_disk_full_and_broken() {
+    undisturbed 1
+    for error in ENOSPC EDQUOT EIO; do
+        for call in pwrite:1 pwrite:4 fsync:2 fsync:5 posix_fallocate:1 rename:3; do
+            survives 1 "$call:$error"
+            [ "$failed_with" -eq 3 ] || not_as "expected exit code 3, got $failed_with"
+        done
+    done
+}
+
+case_short_writes_are_continued() {
+    undisturbed 1
+    for n in 1 2 3 5; do
+        survives 1 "pwrite:$n:short"
+        [ "$failed_with" -eq 0 ] || not_as "a short write is no failure"
+    done
+}
+
+if ldd "$TITAN" | grep -qE 'lib(asan|tsan)'; then
+    echo "1..0 # SKIP a sanitizer's own preloading comes first"
+    exit 0
+fi
+run_cases
