@@ -66,7 +66,7 @@ struct tt_bench {
     char cpu[96];
     struct tt_bench_sgemm *sgemm;
     int n_sgemm, cap_sgemm;
-    double sgemm_flops; /* the peak of one rank: the best shape on all its threads */
+    double sgemm_flops; /* the peak of one rank: the best shape on all its threads, also between the steps */
     double sgemm_flops_thread;
     struct tt_bench_memory memory[2]; /* on one thread, on all of a rank's */
     struct tt_kernel_time *kernels;   /* of rank 0; a kernel's reference first */
