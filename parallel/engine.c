@@ -398,6 +398,11 @@ struct tt_executor *tt_engine_executor(const struct tt_engine *e)
     return main_track(e)->executor;
 }
 
+struct tt_span tt_engine_transfer_span(const struct tt_engine *e, int instr)
+{
+    return e->train.transfers ? tt_transfers_span(e->train.transfers, instr) : (struct tt_span){0.0, 0.0};
+}
+
 struct tt_team *tt_engine_team(const struct tt_engine *e)
 {
     return e->team;

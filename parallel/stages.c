@@ -267,6 +267,11 @@ int tt_collective_wait(struct tt_collective *c)
     return tt_comm_wait_until(c->comm, poll_collective, c);
 }
 
+struct tt_span tt_collective_span(const struct tt_collective *c)
+{
+    return (struct tt_span){c->activity.begin_sec, c->activity.end_sec};
+}
+
 void tt_collective_free(struct tt_collective *c)
 {
     if (!c)

@@ -241,6 +241,11 @@ out:
     return rc;
 }
 
+struct tt_span tt_transfers_span(const struct tt_transfers *t, int instr)
+{
+    return t->of_instr[instr] ? tt_collective_span(t->of_instr[instr]) : (struct tt_span){0.0, 0.0};
+}
+
 void tt_transfers_free(struct tt_transfers *t)
 {
     if (!t)

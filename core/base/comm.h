@@ -60,6 +60,7 @@ struct tt_activity {
     int (*advance)(struct tt_activity *activity);
     struct tt_activity *next;
     struct tt_activity **link; /* what points here; NULL: not linked */
+    double begin_sec, end_sec; /* when it was linked and unlinked last (tt_clock_sec) */
 };
 
 struct tt_comm {

@@ -202,6 +202,7 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
 
 const struct tt_op_row tt_op_attention_bwd = {
     .name = "attention_bwd",
+    .part = TT_PART_ATTENTION,
     .infer = infer,
     .run = run,
     .cost = tt_attention_cost,

@@ -26,6 +26,7 @@ struct tt_executor {
     int *n_rows;
     struct tt_exact loss, norm;
     struct tt_times times;
+    struct tt_span *spans; /* per instruction, of the last run */
     char *bad; /* explain: where to write the first bad value, else NULL */
     size_t bad_size;
 };
@@ -93,6 +94,7 @@ int tt_executor_new(const struct tt_program *program, struct tt_state *state, vo
     for (int i = 0; i < program->n_operands; i++)
         if (program->operands[i] != TT_NONE)
             ex->address[i] = buffer_address(ex, program->operands[i]);
+    ex->spans = tt_calloc((size_t)program->n_instrs + 1, sizeof *ex->spans);
     bind_rows(ex);
     fill_constants(ex);
     *ret_executor = ex;
@@ -108,6 +110,7 @@ void tt_executor_free(struct tt_executor *ex)
     tt_free(ex->rows);
     tt_free(ex->n_rows);
     tt_free(ex->address);
+    tt_free(ex->spans);
     tt_free(ex);
 }
 
@@ -139,6 +142,11 @@ const float *tt_executor_logits(const struct tt_executor *ex)
 const struct tt_times *tt_executor_times(const struct tt_executor *ex)
 {
     return &ex->times;
+}
+
+const struct tt_span *tt_executor_spans(const struct tt_executor *ex)
+{
+    return ex->spans;
 }
 
 void tt_executor_reset_times(struct tt_executor *ex)
@@ -357,10 +365,13 @@ static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_clip)
 
         if (stop_at_clip && p->instrs[i].kind == TT_CLIP)
             break;
+        ex->spans[i].begin = last;
         TT_TRY(run_instr(ex, i, step));
-        if (ex->exchange.progress)
+        ex->spans[i].end = now = tt_clock_sec();
+        if (ex->exchange.progress) {
             TT_TRY(ex->exchange.progress(ex->exchange.ctx));
-        now = tt_clock_sec();
+            now = tt_clock_sec();
+        }
         ex->times.sec[p->instrs[i].kind] += now - last;
         last = now;
     }

@@ -49,17 +49,13 @@ void check_reset(struct check *check, const char *shape);
 /** Scratch that check_reset frees. */
 double *check_doubles(struct check *check, int64_t n);
 
-/** Runs fn until 0.2 s have passed, several times; the shortest time of one call in seconds. */
-double check_time(void (*fn)(void *arg), void *arg);
-
 /** A random integer in [0, n). */
 int64_t check_draw(struct check *check, int64_t n);
 
-/** The cases: what is checked and timed. */
+/** The cases: what is checked. */
 struct check_case {
     const char *kernel;
     void (*check)(struct check *check);
-    void (*bench)(struct check *check); /* prints a line */
 };
 
 extern const struct check_case elementwise_cases[], gpt_cases[], row_cases[], attention_cases[], decode_cases[],
