@@ -92,3 +92,52 @@ void tt_cast(enum tt_dtype to, void *to_data, enum tt_dtype from, const void *fr
             half[i] = to == TT_BF16 ? float_to_bf16(value) : float_to_half(value);
     }
 }
+
+bool tt_cast_has_value(enum tt_dtype dtype)
+{
+    switch (dtype) {
+    case TT_F32:
+    case TT_BF16:
+    case TT_F16:
+    case TT_F64:
+    case TT_I64:
+    case TT_U64:
+    case TT_I32:
+    case TT_U32:
+    case TT_I16:
+    case TT_U16:
+    case TT_I8:
+    case TT_U8:
+    case TT_BOOL:
+        return true;
+    default:
+        return false;
+    }
+}
+
+double tt_cast_value(enum tt_dtype dtype, const void *data, int64_t i)
+{
+    switch (dtype) {
+    case TT_F64:
+        return ((const double *)data)[i];
+    case TT_I64:
+        return (double)((const int64_t *)data)[i];
+    case TT_U64:
+        return (double)((const uint64_t *)data)[i];
+    case TT_I32:
+        return (double)((const int32_t *)data)[i];
+    case TT_U32:
+        return (double)((const uint32_t *)data)[i];
+    case TT_I16:
+        return (double)((const int16_t *)data)[i];
+    case TT_U16:
+        return (double)((const uint16_t *)data)[i];
+    case TT_I8:
+        return (double)((const int8_t *)data)[i];
+    case TT_U8:
+    case TT_BOOL:
+        return (double)((const uint8_t *)data)[i];
+    default:
+        return (double)load(dtype, data, i);
+    }
+}

@@ -19,6 +19,8 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
+enum { WRITE_EARLY = 1 << 20 };
+
 static int fail_write(const char *what, const char *path, int error)
 {
     if (error == ENOSPC || error == EDQUOT || error == EFBIG)
@@ -35,7 +37,7 @@ static int fault(const char *point, int rank)
 
 int tt_durable_begin(const char *path, int64_t bytes, int rank, struct tt_durable *ret_file)
 {
-    struct tt_durable file = {-1, tt_strdup(path), tt_format("%s.tmp", path), rank};
+    struct tt_durable file = {-1, tt_strdup(path), tt_format("%s.tmp", path), rank, false};
     int rc = 0;
 
     file.fd = open(file.temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -61,9 +63,50 @@ out:
     return rc;
 }
 
-int tt_durable_write(struct tt_durable *file, const void *bytes, size_t size, int64_t offset)
+static bool set_direct(int fd, bool on)
 {
-    return tt_file_pwrite(file->fd, file->temporary, bytes, size, offset);
+    int flags = fcntl(fd, F_GETFL);
+
+    return flags >= 0 && fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+}
+
+void tt_durable_direct(struct tt_durable *file, bool on)
+{
+    if (file->direct != on && set_direct(file->fd, on))
+        file->direct = on;
+}
+
+int tt_durable_write(const struct tt_durable *file, const void *bytes, size_t size, int64_t offset)
+{
+    const char *from = bytes;
+    bool direct = file->direct;
+    int64_t at = offset;
+
+    for (size_t left = size; left > 0;) {
+        ssize_t n = pwrite(file->fd, from, left, (off_t)at);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EINVAL && direct) { /* it cannot after all, or a short write ended at an odd place */
+            direct = false;
+            if (set_direct(file->fd, false))
+                continue;
+        }
+        if (n <= 0)
+            return fail_write("write", file->temporary, n < 0 ? errno : ENOSPC);
+        from += n;
+        at += n;
+        left -= (size_t)n;
+    }
+    /* Without this the disk idles until fsync. A hint: that it failed shows at fsync. */
+    if (!direct && size >= WRITE_EARLY)
+        (void)sync_file_range(file->fd, (off_t)offset, (off_t)size, SYNC_FILE_RANGE_WRITE);
+    return 0;
+}
+
+int tt_durable_cut(const struct tt_durable *file, int64_t bytes)
+{
+    return ftruncate(file->fd, (off_t)bytes) < 0 ? fail_write("cut", file->temporary, errno) : 0;
 }
 
 void tt_durable_cancel(struct tt_durable *file)
@@ -158,23 +201,28 @@ static int fail_publish(const char *from, const char *to, int error)
 
 /* Where the file system has no exchange (some network ones): the old one steps aside, the new one takes its place. A
  * crash between the two leaves the old one under its `aside` name; tt_ckpt_store_open puts it back. */
-static int replace_in_two_steps(const char *from, const char *to, const char *old)
+static int replace_in_two_steps(const char *from, const char *to, const char *old, int rank)
 {
+    int rc = 0;
+
     if (rename(to, old) < 0)
         return fail_publish(to, old, errno);
-    if (rename(from, to) < 0) {
-        int error = errno;
-
+    TT_TRY(fault("aside", rank));
+    if (rename(from, to) < 0)
+        rc = fail_publish(from, to, errno);
+out:
+    if (rc < 0)
         (void)rename(old, to);
-        return fail_publish(from, to, error);
-    }
-    return 0;
+    return rc;
 }
 
-static int exchange(const char *from, const char *to, const char *old)
+static int exchange(const char *from, const char *to, const char *old, int rank)
 {
+    /* An injected error stands for a file system that cannot. */
+    if (fault("exchange", rank) < 0)
+        return replace_in_two_steps(from, to, old, rank);
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) < 0)
-        return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP ? replace_in_two_steps(from, to, old)
+        return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP ? replace_in_two_steps(from, to, old, rank)
                                                                          : fail_publish(from, to, errno);
     /* `from` is now the old one; should this rename fail, it is still ours to remove under that name. */
     return rename(from, old) < 0 ? fail_publish(from, old, errno) : 0;
@@ -190,7 +238,7 @@ int tt_commit_publish(const char *parent, const char *temporary, const char *nam
 
     TT_TRY(fault("publish", rank));
     if (exists && replace) {
-        TT_TRY(exchange(from, to, old));
+        TT_TRY(exchange(from, to, old, rank));
     } else if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) < 0) {
         /* Without NOREPLACE a plain rename still refuses a folder that holds something. */
         if ((errno != EINVAL && errno != ENOSYS) || rename(from, to) < 0) {

@@ -21,11 +21,23 @@ struct tt_durable {
     char *path;
     char *temporary;
     int rank; /* for fault injection; -1 where none is wanted */
+    bool direct;
 };
 
 /** Creates path.tmp, which must not exist, and reserves `bytes` for it, so that a full disk shows now. */
 int tt_durable_begin(const char *path, int64_t bytes, int rank, struct tt_durable *ret_file) TT_MUST_CHECK;
-int tt_durable_write(struct tt_durable *file, const void *bytes, size_t size, int64_t offset) TT_MUST_CHECK;
+
+/** Writes at offset; threads may write different parts at once. Long parts start on their way to the disk now. */
+int tt_durable_write(const struct tt_durable *file, const void *bytes, size_t size, int64_t offset) TT_MUST_CHECK;
+
+/**
+ * Writes past the system's cache from now on, where the file system can, until turned off: then memory, offset and size of
+ * every write are multiples of 4096. Saves the copy into the cache, and keeps there what training needs.
+ */
+void tt_durable_direct(struct tt_durable *file, bool on);
+
+/** Cuts the file to its size, after writes that were longer to be aligned. */
+int tt_durable_cut(const struct tt_durable *file, int64_t bytes) TT_MUST_CHECK;
 
 /** fsync, close, rename to path. An fsync that failed is final: the file is given up. Always releases `file`. */
 int tt_durable_end(struct tt_durable *file) TT_MUST_CHECK;

@@ -2,6 +2,10 @@
 #ifndef TT_CHECKPOINT_INSPECT_H
 #define TT_CHECKPOINT_INSPECT_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "checkpoint/manifest.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 
@@ -12,8 +16,9 @@
  */
 
 /**
- * {"folder": "…", "steps": [{"step", "tokens", "time", "files", "bytes", "world", "mesh", "policy", "good": true,
- *  "problem": null | "…"}], "leftovers": [".tmp-step-20-…", …]}
+ * {"folder", "steps": [{"step", "state": "committed" | "damaged", "tokens", "time", "age_s", "files", "bytes", "world", "mesh",
+ *   "policy", "good": true, "problem": null | "…"}],
+ *  "leftovers": [{"name": ".tmp-step-20-…", "state": "temporary" | "replaced" | "trash", "bytes", "age_s"}]}
  */
 int tt_ckpt_list(const char *path, json_t **ret_json) TT_MUST_CHECK;
 
@@ -21,18 +26,29 @@ int tt_ckpt_list(const char *path, json_t **ret_json) TT_MUST_CHECK;
  * {"path", "kind": "step" | "safetensors", "step", "tokens", "sample_cursor", "world", "mesh", "policy", "run_id",
  *  "time", "bytes", "parameters", "model": {"tensors", "bytes"}, "optimizer": {"tensors", "bytes"},
  *  "files": [{"path", "bytes"}], "tensors": [{"name", "group", "dtype", "shape", "chunks", "digest"}],
- *  "assets": ["tokenizer.json", …], "meta": {…}}; what is not known is null.
- * Of a folder: its newest good step.
+ *  "assets": ["tokenizer.json", …], "hf": null | {"files", "bytes", "tensors"}, "meta": {…}}; what is not known is null.
+ * With stats every tensor has "stats" too (tt_ckpt_stats), which reads it. Of a folder: its newest good step.
  */
-int tt_ckpt_inspect(const char *given, json_t **ret_json) TT_MUST_CHECK;
+int tt_ckpt_inspect(const char *given, bool stats, json_t **ret_json) TT_MUST_CHECK;
+
+/* How much of a checkpoint tt_ckpt_verify reads. */
+enum tt_ckpt_depth {
+    TT_VERIFY_QUICK, /* manifest, sizes, headers, coverage */
+    TT_VERIFY_BYTES, /* and every byte, against the checksums */
+    TT_VERIFY_DEEP,  /* and every value: the digests of whole tensors, none that is not finite */
+};
 
 /**
- * Reads every byte and compares sizes, headers, coverage and checksums with the manifest (in verify.c).
- * {"path", "ok", "files", "tensors", "bytes", "checksums": chunks compared, "seconds",
+ * Compares a checkpoint with its manifest (in verify.c), and a Hugging Face folder beside it with its own checksums.
+ * {"path", "ok", "files", "tensors", "bytes", "checksums": chunks compared, "digests": tensors compared, "seconds",
  *  "problems": [{"kind", "text"}]}
- * kind: manifest, missing, truncated, trailing, header, stale, swapped, overlap, uncovered, crc.
+ * kind: manifest, missing, truncated, trailing, header, stale, swapped, overlap, uncovered, crc, digest, nonfinite.
  * Of a folder: its newest step, good or not. A damaged checkpoint is a result (ok false), not an error.
  */
-int tt_ckpt_verify(const char *path, json_t **ret_json) TT_MUST_CHECK;
+int tt_ckpt_verify(const char *path, enum tt_ckpt_depth depth, json_t **ret_json) TT_MUST_CHECK;
+
+/** Shared with list.c: the keys tokens, time, world, mesh, policy; the sum of the files. */
+void tt_ckpt_set_summary(json_t *json, const struct tt_manifest *manifest);
+int64_t tt_ckpt_file_bytes(const struct tt_manifest *manifest);
 
 #endif

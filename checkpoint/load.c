@@ -128,14 +128,14 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
     return rc;
 }
 
-/* The one rank that verifies a chunk: a replica of the shard that holds its first row, taking turns. */
+/* The one rank that verifies a chunk: one of those that hold rows of it, taking turns. */
 static int owner_of(const struct tt_ckpt_layout *layout, int64_t rows, const struct tt_manifest_chunk *chunk, int turn)
 {
     int64_t each = (rows + layout->dp_shard - 1) / layout->dp_shard;
-    int64_t first = chunk->box.ndim ? chunk->box.offset[0] : 0;
-    int shard = each > 0 ? (int)(first / each) : 0;
+    int64_t first = chunk->box.ndim ? chunk->box.offset[0] : 0, n = chunk->box.ndim ? chunk->box.shape[0] : 1;
+    int from = each > 0 ? (int)(first / each) : 0, to = each > 0 && n > 0 ? (int)((first + n - 1) / each) : from;
 
-    return turn % layout->dp_replicate * layout->dp_shard + shard;
+    return turn % layout->dp_replicate * layout->dp_shard + from + turn / layout->dp_replicate % (to - from + 1);
 }
 
 /* Reads one chunk's part of this rank's rows. When the chunk lies within them, its checksum is taken from what was

@@ -129,26 +129,82 @@ static void assign_all(const struct tt_ckpt_state *state, const struct tt_ckpt_l
     tt_free(load);
 }
 
+/* The first replica of each shard writes what it holds. */
+static void assign_first_replica(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout, int shard,
+                                 struct tt_ckpt_plan *plan)
+{
+    for (int group = 0; group < TT_GROUPS; group++) {
+        int n = 0;
+        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
+
+        for (int i = 0; i < n; i++) {
+            struct tt_ckpt_piece piece = {(enum tt_ckpt_group)group, i, 0, 0, shard};
+
+            tt_ckpt_rows(tt_ckpt_row_number(&tensor[i]), layout->dp_shard, shard, &piece.row_begin, &piece.row_count);
+            add_piece(plan, &piece);
+        }
+    }
+}
+
+/* Rank 0 writes whole tensors; the rows of other shards are sent to it. */
+static void assign_rank0(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout, int shard,
+                         struct tt_ckpt_plan *plan)
+{
+    (void)layout;
+    for (int group = 0; group < TT_GROUPS && shard == 0; group++) {
+        int n = 0;
+        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
+
+        for (int i = 0; i < n; i++) {
+            struct tt_ckpt_piece piece = {(enum tt_ckpt_group)group, i, 0, tt_ckpt_row_number(&tensor[i]), 0};
+
+            add_piece(plan, &piece);
+        }
+    }
+}
+
 static const struct tt_ckpt_policy policies[] = {
-    {"all", assign_all},
+    {"all", NULL, assign_all},
+    {"filtered", "replica0", assign_first_replica},
+    {"filtered", "rank0", assign_rank0},
 };
 
-int tt_ckpt_policy_find(const char *name, const struct tt_ckpt_policy **ret_policy)
+int tt_ckpt_policy_find(const char *name, const char *filter, const struct tt_ckpt_policy **ret_policy)
 {
     enum { N = sizeof policies / sizeof policies[0] };
     struct tt_text names = {0};
     int rc;
 
     for (int i = 0; i < N; i++) {
-        if (strcmp(policies[i].name, name) == 0) {
-            *ret_policy = &policies[i];
+        const struct tt_ckpt_policy *row = &policies[i];
+
+        if (strcmp(row->name, name) == 0 && (!row->filter || (filter && strcmp(row->filter, filter) == 0))) {
+            *ret_policy = row;
             return 0;
         }
-        tt_text_add(&names, "%s%s", i ? ", " : "", policies[i].name);
+        tt_text_add(&names, "%s%s%s%s", i ? ", " : "", row->name, row->filter ? " with filter " : "",
+                    row->filter ? row->filter : "");
     }
-    rc = tt_fail(TT_EUSAGE, "no save policy '%s'\nhelp: checkpoint.save_policy is one of: %s", name, names.text);
+    rc = tt_fail(
+        TT_EUSAGE,
+        "no save policy '%s' with filter '%s'\nhelp: checkpoint.save_policy and checkpoint.filter are one of: %s", name,
+        filter ? filter : "", names.text);
     tt_text_release(&names);
     return rc;
+}
+
+int tt_ckpt_holder(const struct tt_ckpt_chunk *tensor, const struct tt_ckpt_layout *layout, int writer, int64_t row)
+{
+    int64_t each = (tt_ckpt_row_number(tensor) + layout->dp_shard - 1) / layout->dp_shard;
+
+    return writer - writer % layout->dp_shard + (int)(row / each);
+}
+
+bool tt_ckpt_piece_is_local(const struct tt_ckpt_piece *piece, const struct tt_ckpt_chunk *tensor,
+                            const struct tt_ckpt_layout *layout)
+{
+    return tt_ckpt_holder(tensor, layout, piece->writer, piece->row_begin) == piece->writer &&
+           tt_ckpt_holder(tensor, layout, piece->writer, piece->row_begin + piece->row_count - 1) == piece->writer;
 }
 
 static int compare_pieces(const void *pa, const void *pb)

@@ -2,6 +2,7 @@
 #ifndef TT_CHECKPOINT_PLAN_H
 #define TT_CHECKPOINT_PLAN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "checkpoint/box.h"
@@ -40,15 +41,27 @@ int64_t tt_ckpt_row_number(const struct tt_ckpt_chunk *tensor);
 /** Bytes of one row. */
 int64_t tt_ckpt_row_bytes(const struct tt_ckpt_chunk *tensor);
 
-/** A save policy: which rank writes which rows of the chunk that all replicas of a shard hold. */
+/**
+ * A save policy: which rank writes which rows. `assign` adds the pieces for one shard; for all shards they tile every
+ * tensor. A writer may be given rows that it does not hold: these are sent to it while it writes, by the ranks of its
+ * own replica, so that a policy need not say how the data gets there.
+ */
 struct tt_ckpt_policy {
-    const char *name;
+    const char *name;   /* checkpoint.save_policy */
+    const char *filter; /* checkpoint.filter; NULL: the policy has none */
     void (*assign)(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout, int shard,
                    struct tt_ckpt_plan *plan);
 };
 
-/** The policy of that name, or TT_EUSAGE naming the policies there are. */
-int tt_ckpt_policy_find(const char *name, const struct tt_ckpt_policy **ret_policy) TT_MUST_CHECK;
+/** The policy of that name and filter, or TT_EUSAGE naming those there are. filter may be NULL for one without. */
+int tt_ckpt_policy_find(const char *name, const char *filter, const struct tt_ckpt_policy **ret_policy) TT_MUST_CHECK;
+
+/** The rank of the writer's replica that holds a row of a tensor. */
+int tt_ckpt_holder(const struct tt_ckpt_chunk *tensor, const struct tt_ckpt_layout *layout, int writer, int64_t row);
+
+/** Whether the writer holds all rows of its piece. */
+bool tt_ckpt_piece_is_local(const struct tt_ckpt_piece *piece, const struct tt_ckpt_chunk *tensor,
+                            const struct tt_ckpt_layout *layout);
 
 /** The tensors' names, dtypes and shapes are read from state, not its rows or data. Release with tt_ckpt_plan_release. */
 void tt_ckpt_plan_make(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,

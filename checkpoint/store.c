@@ -214,25 +214,33 @@ static int write_holder(int fd, const char *folder, const char *run_id)
     return rc;
 }
 
+int tt_ckpt_folder_lock(const char *folder, int *ret_fd)
+{
+    char *path = tt_format("%s/.lock", folder);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644), rc = 0;
+
+    if (fd < 0)
+        rc = tt_fail(TT_EIO, "cannot open '%s': %s", path, strerror(errno));
+    else if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        rc = errno == EWOULDBLOCK ? fail_locked(folder, fd)
+                                  : tt_fail(TT_EIO, "cannot lock '%s': %s", path, strerror(errno));
+    if (rc < 0 && fd >= 0)
+        (void)close(fd);
+    else
+        *ret_fd = fd;
+    tt_free(path);
+    return rc;
+}
+
 /* Rank 0: the lock, then the sweep that it permits. The kernel drops the lock when the process dies. */
 static int lock_and_sweep(struct tt_ckpt_store *store)
 {
-    char *path = tt_format("%s/.lock", store->folder);
     json_t *holder = NULL;
     const char *last;
     int rc = 0;
 
     TT_TRY(tt_folder_make(store->folder));
-    store->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (store->lock_fd < 0) {
-        rc = tt_fail(TT_EIO, "cannot open '%s': %s", path, strerror(errno));
-        goto out;
-    }
-    if (flock(store->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-        rc = errno == EWOULDBLOCK ? fail_locked(store->folder, store->lock_fd)
-                                  : tt_fail(TT_EIO, "cannot lock '%s': %s", path, strerror(errno));
-        goto out;
-    }
+    TT_TRY(tt_ckpt_folder_lock(store->folder, &store->lock_fd));
     holder = read_holder(store->lock_fd);
     last = json_string_value(json_object_get(holder, "run_id"));
     if (last && check_run_id(last) == 0)
@@ -246,7 +254,6 @@ out:
         store->lock_fd = -1;
     }
     json_decref(holder);
-    tt_free(path);
     return rc;
 }
 

@@ -36,6 +36,12 @@ int tt_ckpt_store_open(struct tt_comm *comm, const struct tt_ckpt_layout *layout
 /** Gives the lock back. Not collective. NULL is allowed. */
 void tt_ckpt_store_close(struct tt_ckpt_store *store);
 
+/**
+ * Takes the folder's lock for a command (local); closing ret_fd gives it back. TT_EUSAGE when a job holds it: its run,
+ * process and host are named.
+ */
+int tt_ckpt_folder_lock(const char *folder, int *ret_fd) TT_MUST_CHECK;
+
 /** Name of a folder on its way in or out, ".KIND-step-N-RUNID"; kind "tmp", "old" or "trash". The caller frees. */
 char *tt_ckpt_store_aside(const struct tt_ckpt_store *store, const char *kind, int64_t step);
 

@@ -2,11 +2,14 @@
  *
  * Verifying a checkpoint: everything that is wrong with it, in one pass over its bytes.
  */
+#include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <sys/stat.h>
 
+#include "checkpoint/cast.h"
 #include "checkpoint/digest.h"
 #include "checkpoint/inspect.h"
 #include "checkpoint/source.h"
@@ -18,10 +21,21 @@
 
 enum { BLOCK_BYTES = 4 << 20 };
 
+/* What was found out about a tensor of the manifest. */
+struct seen {
+    uint64_t digest;
+    int64_t nonfinite;
+    bool whole; /* every chunk was read, and no checksum was wrong */
+};
+
 struct report {
+    enum tt_ckpt_depth depth;
     json_t *problems;
+    int files, tensors;
     int64_t bytes, done; /* of all files */
-    int64_t checksums;
+    int64_t checksums, digests;
+    char *block;
+    struct seen *seen; /* per tensor of the manifest at hand */
 };
 
 static void add_problem(struct report *report, const char *kind)
@@ -29,17 +43,46 @@ static void add_problem(struct report *report, const char *kind)
     (void)json_array_append_new(report->problems, json_pack("{s:s,s:s}", "kind", kind, "text", tt_error_message()));
 }
 
-static int read_crc(struct report *report, const struct tt_safetensors *file, int64_t begin, int64_t end, char *block,
-                    uint32_t *ret_crc)
+/* The part of a file that holds a chunk, or its header (tensor NULL). */
+struct piece {
+    int64_t begin, end;
+    const struct tt_manifest_tensor *tensor;
+    const struct tt_box *box;
+    struct seen *seen;
+};
+
+static bool has_nonfinite(enum tt_dtype dtype)
+{
+    return dtype == TT_F32 || dtype == TT_BF16 || dtype == TT_F16 || dtype == TT_F64;
+}
+
+/* Blocks are a whole number of elements of any type. */
+static void look_at_values(struct report *report, const struct piece *piece, int64_t at, int64_t bytes)
+{
+    enum tt_dtype dtype = piece->tensor->dtype;
+    int64_t item = (int64_t)tt_dtype_size(dtype), n = item ? bytes / item : 0;
+
+    if (n == 0)
+        return;
+    piece->seen->digest +=
+        tt_digest_box(dtype, piece->tensor->shape, piece->box, (at - piece->begin) / item, n, report->block);
+    for (int64_t i = 0; has_nonfinite(dtype) && i < n; i++)
+        piece->seen->nonfinite += !isfinite(tt_cast_value(dtype, report->block, i));
+}
+
+static int read_piece(struct report *report, const struct tt_safetensors *file, const struct piece *piece,
+                      uint32_t *ret_crc)
 {
     uint32_t crc = 0;
     int rc = 0;
 
-    for (int64_t at = begin; at < end; at += BLOCK_BYTES) {
-        int64_t n = end - at < BLOCK_BYTES ? end - at : BLOCK_BYTES;
+    for (int64_t at = piece->begin; at < piece->end; at += BLOCK_BYTES) {
+        int64_t n = piece->end - at < BLOCK_BYTES ? piece->end - at : BLOCK_BYTES;
 
-        TT_TRY(tt_file_pread(file->fd, file->path, block, (size_t)n, at));
-        crc = tt_crc32c(crc, block, (size_t)n);
+        TT_TRY(tt_file_pread(file->fd, file->path, report->block, (size_t)n, at));
+        crc = tt_crc32c(crc, report->block, (size_t)n);
+        if (piece->seen && report->depth == TT_VERIFY_DEEP)
+            look_at_values(report, piece, at, n);
         report->done += n;
         tt_progress("verifying", (double)report->done, (double)report->bytes);
     }
@@ -48,7 +91,7 @@ out:
     return rc;
 }
 
-/* The manifest's chunk that begins at that byte of a file. */
+/* The manifest's chunk of that name in a file. */
 static const struct tt_manifest_chunk *find_chunk(const struct tt_source *source, int file, const char *name,
                                                   const struct tt_manifest_tensor **ret_tensor)
 {
@@ -65,33 +108,48 @@ static const struct tt_manifest_chunk *find_chunk(const struct tt_source *source
     return NULL;
 }
 
+/* Reads a tensor's bytes in a file; false in ret_good when their checksum is wrong, which is reported. */
+static int verify_piece(struct report *report, struct tt_source *source, int number, const struct tt_st_tensor *t,
+                        uint32_t *ret_crc, bool *ret_good)
+{
+    const struct tt_safetensors *file = &source->open[number];
+    const struct tt_manifest_tensor *tensor = NULL;
+    const struct tt_manifest_chunk *chunk = find_chunk(source, number, t->name, &tensor);
+    struct piece piece = {file->data_start + t->begin, file->data_start + t->end, tensor, chunk ? &chunk->box : NULL,
+                          chunk ? &report->seen[tensor - source->manifest.tensor] : NULL};
+    int rc = 0;
+
+    TT_TRY(read_piece(report, file, &piece, ret_crc));
+    if (!chunk || !chunk->has_crc)
+        goto out;
+    report->checksums++;
+    if (*ret_crc != chunk->crc) {
+        *ret_good = piece.seen->whole = false;
+        (void)tt_source_fail_crc(source, tensor, chunk, *ret_crc);
+        add_problem(report, "crc");
+    }
+out:
+    return rc;
+}
+
 /* One pass over a file: a checksum per chunk, and the file's own joined from them. */
-static int verify_file(struct report *report, struct tt_source *source, int number, char *block)
+static int verify_file(struct report *report, struct tt_source *source, int number)
 {
     const struct tt_safetensors *file = &source->open[number];
     const struct tt_manifest_file *expected = &source->manifest.file[number];
-    bool chunk_bad = false;
+    struct piece header = {.end = file->data_start};
     uint32_t crc = 0, part = 0;
+    bool good = true;
     int rc = 0;
 
-    TT_TRY(read_crc(report, file, 0, file->data_start, block, &crc));
+    TT_TRY(read_piece(report, file, &header, &crc));
     for (int i = 0; i < file->n; i++) {
         const struct tt_st_tensor *t = &file->tensor[i];
-        const struct tt_manifest_tensor *tensor = NULL;
-        const struct tt_manifest_chunk *chunk = find_chunk(source, number, t->name, &tensor);
 
-        TT_TRY(read_crc(report, file, file->data_start + t->begin, file->data_start + t->end, block, &part));
+        TT_TRY(verify_piece(report, source, number, t, &part, &good));
         crc = tt_crc32c_combine(crc, part, (uint64_t)(t->end - t->begin));
-        if (!chunk || !chunk->has_crc)
-            continue;
-        report->checksums++;
-        if (part == chunk->crc)
-            continue;
-        chunk_bad = true;
-        (void)tt_source_fail_crc(source, tensor, chunk, part);
-        add_problem(report, "crc");
     }
-    if (expected->has_crc && crc != expected->crc && !chunk_bad) {
+    if (expected->has_crc && crc != expected->crc && good) {
         (void)tt_fail(TT_EDATA, "'%s' is damaged in its header: the file has checksum %08x, %08x expected", file->path,
                       crc, expected->crc);
         add_problem(report, "header");
@@ -130,20 +188,60 @@ static int find_strangers(struct report *report, const struct tt_source *source)
     return rc;
 }
 
+/* What every value of a tensor adds up to, once all files were read. */
+static void check_values(struct report *report, const struct tt_source *source)
+{
+    for (int i = 0; i < source->manifest.n_tensors; i++) {
+        const struct tt_manifest_tensor *t = &source->manifest.tensor[i];
+        const struct seen *seen = &report->seen[i];
+
+        report->digests += seen->whole && t->has_digest;
+        if (seen->whole && t->has_digest && seen->digest != t->digest) {
+            (void)tt_fail(TT_EDATA, "'%s': tensor '%s' has digest %016" PRIx64 ", %016" PRIx64 " expected",
+                          source->path, t->name, seen->digest, t->digest);
+            add_problem(report, "digest");
+        }
+        if (seen->nonfinite && source->kind == TT_PATH_STEP) {
+            (void)tt_fail(TT_EDATA, "'%s': tensor '%s' has %" PRId64 " values that are not finite", source->path,
+                          t->name, seen->nonfinite);
+            add_problem(report, "nonfinite");
+        }
+    }
+}
+
+static void check_cover(struct report *report, const struct tt_source *source)
+{
+    for (int i = 0; i < source->manifest.n_tensors; i++) {
+        const char *kind = "manifest";
+
+        report->seen[i].whole = true;
+        if (tt_manifest_check_tensor(&source->manifest, &source->manifest.tensor[i], &kind) == 0)
+            continue;
+        report->seen[i].whole = false;
+        add_problem(report, kind);
+    }
+}
+
+/* The tensors that a file, which cannot be read, has a part of. */
+static void forget_file(struct report *report, const struct tt_source *source, int file)
+{
+    for (int i = 0; i < source->manifest.n_tensors; i++)
+        for (int k = 0; k < source->manifest.tensor[i].n_chunks; k++)
+            if (source->manifest.tensor[i].chunk[k].file == file)
+                report->seen[i].whole = false;
+    report->done += source->manifest.file[file].bytes;
+}
+
 static int verify_source(struct report *report, struct tt_source *source)
 {
     const struct tt_manifest *m = &source->manifest;
-    char *block = tt_calloc(1, BLOCK_BYTES);
     int rc = 0;
 
-    for (int i = 0; i < m->n_files; i++)
-        report->bytes += m->file[i].bytes;
-    for (int i = 0; i < m->n_tensors; i++) {
-        const char *kind = "manifest";
-
-        if (tt_manifest_check_tensor(m, &m->tensor[i], &kind) < 0)
-            add_problem(report, kind);
-    }
+    report->files += m->n_files;
+    report->tensors += m->n_tensors;
+    report->bytes += tt_ckpt_file_bytes(m);
+    report->seen = tt_calloc((size_t)m->n_tensors + 1, sizeof *report->seen);
+    check_cover(report, source);
     if (source->kind == TT_PATH_STEP)
         TT_TRY(find_strangers(report, source));
     for (int i = 0; i < m->n_files; i++) {
@@ -151,13 +249,16 @@ static int verify_source(struct report *report, struct tt_source *source)
 
         if (tt_source_check_file(source, i, &kind) < 0) {
             add_problem(report, kind);
-            report->done += m->file[i].bytes;
-            continue;
+            forget_file(report, source, i);
+        } else if (report->depth > TT_VERIFY_QUICK) {
+            TT_TRY(verify_file(report, source, i));
         }
-        TT_TRY(verify_file(report, source, i, block));
     }
+    if (report->depth == TT_VERIFY_DEEP)
+        check_values(report, source);
 out:
-    tt_free(block);
+    tt_free(report->seen);
+    report->seen = NULL;
     return rc;
 }
 
@@ -172,24 +273,43 @@ static int open_unchecked(struct tt_source *source)
     return rc;
 }
 
-int tt_ckpt_verify(const char *path, json_t **ret_json)
+/* path is the source's, and is taken over. */
+static int verify_path(struct report *report, char *path, enum tt_path_kind kind)
 {
     struct tt_source *source = tt_calloc(1, sizeof *source);
-    struct report report = {.problems = json_array()};
-    double start = tt_clock_sec();
     int rc = 0;
 
-    TT_TRY(tt_path_resolve(path, false, &source->kind, &source->path));
+    source->path = path;
+    source->kind = kind;
     if (open_unchecked(source) < 0)
-        add_problem(&report, source->kind == TT_PATH_STEP ? "manifest" : "header");
+        add_problem(report, kind == TT_PATH_STEP ? "manifest" : "header");
     else
-        TT_TRY(verify_source(&report, source));
-    *ret_json = json_pack("{s:s,s:b,s:i,s:i,s:I,s:I,s:f,s:O}", "path", source->path, "ok",
-                          json_array_size(report.problems) == 0, "files", source->manifest.n_files, "tensors",
-                          source->manifest.n_tensors, "bytes", (json_int_t)report.bytes, "checksums",
-                          (json_int_t)report.checksums, "seconds", tt_clock_sec() - start, "problems", report.problems);
+        rc = verify_source(report, source);
+    tt_source_free(source);
+    return rc;
+}
+
+int tt_ckpt_verify(const char *path, enum tt_ckpt_depth depth, json_t **ret_json)
+{
+    struct report report = {.depth = depth, .problems = json_array(), .block = tt_calloc(1, BLOCK_BYTES)};
+    double start = tt_clock_sec();
+    enum tt_path_kind kind;
+    char *resolved = NULL, *export = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_path_resolve(path, false, &kind, &resolved));
+    export = tt_format("%s/hf", resolved);
+    TT_TRY(verify_path(&report, tt_strdup(resolved), kind));
+    if (kind == TT_PATH_STEP && tt_path_is_folder(export))
+        TT_TRY(verify_path(&report, tt_strdup(export), TT_PATH_PLAIN));
+    *ret_json = json_pack("{s:s,s:b,s:i,s:i,s:I,s:I,s:I,s:f,s:O}", "path", resolved, "ok",
+                          json_array_size(report.problems) == 0, "files", report.files, "tensors", report.tensors,
+                          "bytes", (json_int_t)report.bytes, "checksums", (json_int_t)report.checksums, "digests",
+                          (json_int_t)report.digests, "seconds", tt_clock_sec() - start, "problems", report.problems);
 out:
     json_decref(report.problems);
-    tt_source_free(source);
+    tt_free(report.block);
+    tt_free(resolved);
+    tt_free(export);
     return rc;
 }

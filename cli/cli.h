@@ -73,8 +73,14 @@ int tt_command_config(int argc, char **argv);
 /** `titan models [--json] [--seq_len N]`: the registry. */
 int tt_command_models(int argc, char **argv);
 
-/** `titan ckpt list|inspect|verify|consolidate`: see titan-ckpt(1). */
+/** `titan ckpt list|inspect|verify|diff|consolidate|convert|gc`: see titan-ckpt(1). */
 int tt_command_ckpt(int argc, char **argv);
+
+/** `titan generate`: see titan-generate(1). */
+int tt_command_generate(int argc, char **argv);
+
+/** `titan eval`: see titan-eval(1). */
+int tt_command_eval(int argc, char **argv);
 
 /** `titan data pack|inspect`: see titan-data(1). */
 int tt_command_data(int argc, char **argv);

@@ -127,7 +127,7 @@ static int ranks_on_host(int n_ranks, int threads)
     return n_ranks < room ? n_ranks : room;
 }
 
-static void fill(struct tt_estimate_row *row, const struct tt_config *cfg, const struct tt_machine *machine,
+static void fill(struct tt_estimate_row *row, const struct tt_config *cfg, const struct tt_job *job,
                  const struct tt_engine *engine)
 {
     const struct tt_program *program = tt_engine_program(engine);
@@ -137,11 +137,13 @@ static void fill(struct tt_estimate_row *row, const struct tt_config *cfg, const
     for (int i = 0; i < TT_INIT_MODES; i++)
         row->init_bytes[i] = tt_engine_init_bytes(engine, (enum tt_init)i);
     row->libraries = row->ranks > 1 ? libraries_with_mpi : libraries_alone;
+    row->staging = job->staging_bytes;
+    row->resident = row->memory.total + row->libraries + row->staging;
     row->payload_bytes = tt_fsdp_payload_bytes(program);
     row->reshard = value_of(cfg, reshard_key);
     row->sync = value_of(cfg, sync_key);
     row->engine = value_of(cfg, "parallelism.fsdp_engine");
-    tt_cost_simulate(machine, program, &time);
+    tt_cost_simulate(&job->engine.machine, program, &time);
     row->step_sec = time.step_sec;
     row->exposed_sec = time.exposed_sec;
     tt_timeline_release(&time);
@@ -186,9 +188,9 @@ static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, cons
     }
     TT_TRY(rc);
     if (!row.problem)
-        fill(&row, cfg, &job.engine.machine, engine);
-    row.fits = !row.problem && row.memory.total + row.libraries <= row.limit &&
-               row.init_bytes[job.engine.init] + row.libraries <= row.limit;
+        fill(&row, cfg, &job, engine);
+    row.fits = !row.problem && row.resident <= row.limit &&
+               row.init_bytes[job.engine.init] + row.libraries + row.staging <= row.limit;
     TT_PUSH(e->rows, e->n, e->cap) = row;
     row = (struct tt_estimate_row){0};
 out:

@@ -23,6 +23,8 @@ struct tt_estimate_row {
     struct tt_engine_memory memory;    /* of rank 0, which has no less than others */
     int64_t init_bytes[TT_INIT_MODES]; /* while the weights are made, by training.init */
     int64_t libraries;                 /* bytes of the process that are not the arena */
+    int64_t staging;                   /* where async checkpoints are copied to */
+    int64_t resident;                  /* the arena and both */
     int64_t payload_bytes;             /* one rank sends in a step */
     double step_sec, exposed_sec;      /* predicted */
     int64_t limit;                     /* bytes a rank may use */

@@ -126,8 +126,9 @@ static void print_row(const struct tt_estimate_row *r)
     print_bytes((double)(k[TT_MEMORY_UNSHARDED] + k[TT_MEMORY_KEPT] + k[TT_MEMORY_PARAM_GRAD]));
     print_bytes(
         (double)(k[TT_MEMORY_STAGING] + k[TT_MEMORY_SCRATCH] + k[TT_MEMORY_CONST] + tt_summary_padding(&r->memory)));
+    print_bytes((double)r->staging);
     print_bytes((double)r->libraries);
-    print_bytes((double)(r->memory.total + r->libraries));
+    print_bytes((double)r->resident);
     print_bytes((double)r->payload_bytes);
     print_seconds(r->step_sec);
     (void)printf("  %s%s%s%s\n", r->fits ? "yes" : "no", r->least_memory || r->fastest ? "  <- " : "",
@@ -170,8 +171,9 @@ static void print_table(const struct tt_estimate *e)
     char limit[32];
 
     (void)printf("%spolicies  configured: %s\n\n", e->head ? e->head : "", e->policies.text);
-    (void)printf("%7s %-26s %9s %9s %9s %9s %9s %9s %9s %9s %9s %10s  fits\n", "ranks", "policy", "params", "optimizer",
-                 "grads", "activat.", "unsharded", "other", "libraries", "resident", "sent", "step");
+    (void)printf("%7s %-26s %9s %9s %9s %9s %9s %9s %9s %9s %9s %9s %10s  fits\n", "ranks", "policy", "params",
+                 "optimizer", "grads", "activat.", "unsharded", "other", "staging", "libraries", "resident", "sent",
+                 "step");
     for (int i = 0; i < e->n; i++) {
         if (last && e->rows[i].ranks != last)
             (void)printf("\n");
@@ -206,13 +208,15 @@ static json_t *row_json(const struct tt_estimate_row *r)
         (void)json_object_set_new(init, init_words[i], json_integer(r->init_bytes[i]));
     kinds = tt_summary_by_kind(&r->memory);
     (void)json_object_set_new(kinds, "libraries", json_integer(r->libraries));
+    (void)json_object_set_new(kinds, "staging", json_integer(r->staging));
     (void)json_object_set_new(o, "reshard", json_string(r->reshard));
     (void)json_object_set_new(o, "gradient_sync", json_string(r->sync));
     (void)json_object_set_new(o, "engine", json_string(r->engine));
     (void)json_object_set_new(o, "microbatches", json_integer(r->microbatches));
     (void)json_object_set_new(o, "peak_bytes", json_integer(r->memory.total));
     (void)json_object_set_new(o, "libraries_bytes", json_integer(r->libraries));
-    (void)json_object_set_new(o, "resident_bytes", json_integer(r->memory.total + r->libraries));
+    (void)json_object_set_new(o, "staging_bytes", json_integer(r->staging));
+    (void)json_object_set_new(o, "resident_bytes", json_integer(r->resident));
     (void)json_object_set_new(o, "by_kind", kinds);
     (void)json_object_set_new(o, "init_peak_bytes", init);
     (void)json_object_set_new(o, "payload_bytes_per_step", json_integer(r->payload_bytes));

@@ -206,6 +206,61 @@ out:
     return rc;
 }
 
+/* --- checkpoints --- */
+
+const char *tt_job_policy_name(const struct tt_config *cfg)
+{
+    return cfg->checkpoint.save_policy == TT_SAVE_FILTERED ? "filtered" : "all";
+}
+
+const char *tt_job_filter_name(const struct tt_config *cfg)
+{
+    return cfg->checkpoint.filter == TT_FILTER_RANK0 ? "rank0" : "replica0";
+}
+
+int tt_job_policy(const struct tt_config *cfg, const struct tt_ckpt_policy **ret_policy)
+{
+    return tt_ckpt_policy_find(tt_job_policy_name(cfg), tt_job_filter_name(cfg), ret_policy);
+}
+
+enum tt_dtype tt_job_export_dtype(const struct tt_config *cfg)
+{
+    static const enum tt_dtype types[] = {
+        [TT_EXPORT_FLOAT32] = TT_F32, [TT_EXPORT_FLOAT16] = TT_F16, [TT_EXPORT_BFLOAT16] = TT_BF16};
+
+    return types[cfg->checkpoint.export_dtype];
+}
+
+/* What a rank needs to stage its part of a checkpoint: weights and both moments, by the model and the mesh alone. */
+static int staging_bytes(const struct tt_config *cfg, const struct tt_job *job, int64_t *ret_bytes)
+{
+    const struct tt_ckpt_layout layout = {job->mesh.size[TT_MESH_DP_SHARD], job->mesh.size[TT_MESH_DP_REPLICATE], 0, 0};
+    const struct tt_ckpt_policy *policy = NULL;
+    struct tt_ckpt_state state = {0};
+    int n = job->model->n_params, rc = 0;
+
+    *ret_bytes = 0;
+    if (!cfg->checkpoint.enable || cfg->checkpoint.load_only || cfg->checkpoint.async_mode != TT_ASYNC_ASYNC)
+        return 0;
+    TT_TRY(tt_job_policy(cfg, &policy));
+    state = (struct tt_ckpt_state){n, tt_calloc((size_t)n, sizeof *state.model), 2 * n,
+                                   tt_calloc(2 * (size_t)n, sizeof *state.optim)};
+    for (int p = 0; p < n; p++) {
+        const struct tt_param *param = &job->model->params[p];
+        struct tt_ckpt_chunk chunk = {.name = param->name, .dtype = TT_F32, .ndim = param->ndim};
+
+        memcpy(chunk.shape, param->shape, sizeof chunk.shape);
+        state.model[p] = state.optim[2 * p] = state.optim[2 * p + 1] = chunk;
+    }
+    *ret_bytes = tt_ckpt_staging_bytes(&state, &layout, policy);
+out:
+    tt_free(state.model);
+    tt_free(state.optim);
+    return rc;
+}
+
+/* --- the job --- */
+
 int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_limit, struct tt_job *ret_job)
 {
     const int degrees[TT_MESH_DIMS] = {
@@ -227,7 +282,8 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     if (cfg->validation.enable)
         TT_TRY(tt_model_check_seq_len(job.model, cfg->validation.seq_len));
     TT_TRY(resolve_model_keys(cfg, job.model));
-    TT_TRY(engine_options(cfg, &job, threads, memory_limit, &job.engine));
+    TT_TRY(staging_bytes(cfg, &job, &job.staging_bytes));
+    TT_TRY(engine_options(cfg, &job, threads, memory_limit - job.staging_bytes, &job.engine));
     *ret_job = job;
     job = (struct tt_job){0};
 out:

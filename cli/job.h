@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "checkpoint/plan.h"
 #include "core/base/error.h"
 #include "core/config/config.h"
 #include "parallel/cost.h"
@@ -24,8 +25,9 @@
 struct tt_job {
     struct tt_model *model;
     struct tt_mesh mesh;
-    int64_t microbatches; /* per rank and step */
-    int64_t global_batch; /* sequences a step */
+    int64_t microbatches;  /* per rank and step */
+    int64_t global_batch;  /* sequences a step */
+    int64_t staging_bytes; /* of a rank, beside the engine: where async saves are copied to; 0: none */
     struct tt_engine_options engine;
 };
 
@@ -56,6 +58,14 @@ int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size);
 
 /** The cost table: parallelism.machine_file, or the built-in one. Errors: as tt_machine_load, beginning with the key. */
 int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine) TT_MUST_CHECK;
+
+/** checkpoint.save_policy and filter, as words and as a row of the table in checkpoint/plan.c. */
+const char *tt_job_policy_name(const struct tt_config *cfg);
+const char *tt_job_filter_name(const struct tt_config *cfg);
+int tt_job_policy(const struct tt_config *cfg, const struct tt_ckpt_policy **ret_policy) TT_MUST_CHECK;
+
+/** checkpoint.export_dtype. */
+enum tt_dtype tt_job_export_dtype(const struct tt_config *cfg);
 
 /** Appends the policies in words: "wrap block, reshard default, …". */
 void tt_job_policies_text(const struct tt_config *cfg, struct tt_text *out);

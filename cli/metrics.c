@@ -155,14 +155,28 @@ void tt_metrics_validate(struct tt_metrics *m, int64_t step, double loss, int64_
     tt_metrics_record(m, o);
 }
 
-void tt_metrics_checkpoint(struct tt_metrics *m, int64_t step, double blocked_sec, int64_t bytes, int files)
+void tt_metrics_checkpoint(struct tt_metrics *m, const struct tt_ckpt_saved *saved, bool async)
+{
+    json_t *o = json_object();
+
+    (void)json_object_set_new(o, "type", json_string("checkpoint"));
+    (void)json_object_set_new(o, "step", json_integer(saved->step));
+    (void)json_object_set_new(o, "async", json_boolean(async));
+    (void)json_object_set_new(o, "blocked_s", tt_json_number(saved->blocked_sec));
+    (void)json_object_set_new(o, "staged_s", tt_json_number(saved->stage_sec));
+    (void)json_object_set_new(o, "written_s", tt_json_number(saved->write_sec));
+    (void)json_object_set_new(o, "total_s", tt_json_number(saved->seconds));
+    (void)json_object_set_new(o, "bytes", json_integer(saved->bytes));
+    (void)json_object_set_new(o, "files", json_integer(saved->files));
+    tt_metrics_record(m, o);
+}
+
+void tt_metrics_checkpoint_failed(struct tt_metrics *m, int64_t step, const char *why)
 {
     json_t *o = json_object();
 
     (void)json_object_set_new(o, "type", json_string("checkpoint"));
     (void)json_object_set_new(o, "step", json_integer(step));
-    (void)json_object_set_new(o, "blocked_s", tt_json_number(blocked_sec));
-    (void)json_object_set_new(o, "bytes", json_integer(bytes));
-    (void)json_object_set_new(o, "files", json_integer(files));
+    (void)json_object_set_new(o, "error", json_string(why));
     tt_metrics_record(m, o);
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "checkpoint/save.h"
 #include "core/base/json.h"
 
 /**
@@ -35,7 +36,10 @@ struct tt_step_report {
 void tt_metrics_step(struct tt_metrics *metrics, const struct tt_step_report *report);
 void tt_metrics_validate(struct tt_metrics *metrics, int64_t step, double loss, int64_t tokens, double seconds,
                          int ranks);
-void tt_metrics_checkpoint(struct tt_metrics *metrics, int64_t step, double blocked_sec, int64_t bytes, int files);
+
+/** A checkpoint that is published, or one that failed. */
+void tt_metrics_checkpoint(struct tt_metrics *metrics, const struct tt_ckpt_saved *saved, bool async);
+void tt_metrics_checkpoint_failed(struct tt_metrics *metrics, int64_t step, const char *why);
 
 /** Writes one record (takes the reference) to the file and, with --json, to stdout; adds "time". */
 void tt_metrics_record(struct tt_metrics *metrics, json_t *record);

@@ -180,15 +180,23 @@ out:
     return rc;
 }
 
-/* Ranks agree on whether a signal asks them to stop; ret_code is 0 or the code to end with. */
-static int asked_to_stop(struct tt_trainer *t, int *ret_code)
+/*
+ * What ranks must know of each other after every step, in one message: whether a signal asks them to stop (ret_code is 0
+ * or the code to end with), and whether a save under way is written everywhere, which then ends here.
+ */
+static int end_step(struct tt_trainer *t, int *ret_code)
 {
-    double code = -(double)tt_signals_asked();
-    int rc;
+    double most[2] = {-(double)tt_signals_asked(), !tt_trainer_save_is_written(t)}, begin;
+    int rc = 0;
 
     t->comm->waiting_for = "end of step";
-    rc = tt_comm_max_f64(t->comm, &code, 1);
-    *ret_code = -(int)code;
+    TT_TRY(tt_comm_max_f64(t->comm, most, 2));
+    *ret_code = -(int)most[0];
+    begin = tt_clock_sec();
+    if (most[1] == 0.0)
+        TT_TRY(tt_trainer_save_end(t));
+    t->report_start += tt_clock_sec() - begin;
+out:
     return rc;
 }
 
@@ -211,7 +219,7 @@ static int after_step(struct tt_trainer *t, int stop)
     int rc = 0;
 
     if (save_is_due(t, last || stop)) {
-        TT_TRY(tt_trainer_save(t, last));
+        TT_TRY(tt_trainer_save(t, last, stop != 0));
         paused = true;
     }
     if (cfg->validation.enable && !stop && (t->at.step == 1 || last || t->at.step % cfg->validation.freq == 0)) {
@@ -231,14 +239,17 @@ int tt_trainer_run(struct tt_trainer *t)
     begin_report(t);
     while (t->at.step < t->cfg->training.steps && !stop) {
         TT_TRY(train_step(t));
-        TT_TRY(asked_to_stop(t, &stop));
+        TT_TRY(end_step(t, &stop));
         TT_TRY(after_step(t, stop));
     }
+out:
+    rc = tt_trainer_save_drain(t, rc);
+    if (rc < 0)
+        return rc;
     if (stop)
         rc = tt_fail(stop, "stopped by a signal after step %lld%s", (long long)t->at.step,
                      t->store ? "; everything is saved" : " (checkpoint.enable is off: nothing was saved)");
     else if (t->comm->rank == 0)
         tt_trainer_farewell(t);
-out:
     return rc;
 }

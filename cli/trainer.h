@@ -5,7 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "checkpoint/save.h"
 #include "checkpoint/store.h"
+#include "checkpoint/writer.h"
 #include "cli/job.h"
 #include "cli/metrics.h"
 #include "cli/trainer_data.h"
@@ -44,6 +46,20 @@ struct tt_spent {
     double step_sec, data_sec, exposed_sec;
 };
 
+/* The engine's shards as a checkpoint sees them. */
+struct tt_trainer_view {
+    struct tt_ckpt_state state;
+    struct tt_ckpt_layout layout;
+    char **names; /* of optimizer tensors */
+};
+
+/* Files that go into every checkpoint. */
+struct tt_trainer_assets {
+    struct tt_ckpt_asset asset[3];
+    int n;
+    char *model_config; /* the bytes of one of them; the others' are the tokenizer's */
+};
+
 struct tt_trainer {
     struct tt_config *cfg;
     struct tt_comm *comm;
@@ -60,8 +76,13 @@ struct tt_trainer {
     int64_t global_batch;       /* sequences a step */
     int64_t memory_limit;       /* bytes this rank may use */
     struct tt_train_data data, validation;
-    struct tt_ckpt_store *store; /* NULL: nothing is saved */
-    struct tt_metrics metrics;   /* rank 0 */
+    struct tt_trainer_view view;
+    struct tt_trainer_assets assets;
+    struct tt_ckpt_store *store;   /* NULL: nothing is saved */
+    struct tt_ckpt_writer *writer; /* NULL: saves block */
+    struct tt_ckpt_saving *saving; /* under way; only with a writer */
+    int64_t saving_step;
+    struct tt_metrics metrics; /* rank 0 */
     struct tt_progress_state at;
     char run_id[TT_RUN_ID_BYTES];
     char weights_from[512]; /* for the banner: "random init (seed 42)", "step-30", "PATH" */
@@ -104,11 +125,44 @@ void tt_trainer_close(struct tt_trainer *trainer, int code);
 /** Opens the checkpoint folder and loads: own folder first, else initial_load_*, else random init. Collective. */
 int tt_trainer_load(struct tt_trainer *trainer) TT_MUST_CHECK;
 
-/** Saves the state as it is now; `last` applies last_save_model_only. Collective. */
-int tt_trainer_save(struct tt_trainer *trainer, bool last) TT_MUST_CHECK;
-
 /** Whether the run's checkpoint folder holds a step to resume from (rank 0's view; not collective). */
 bool tt_trainer_can_resume(const struct tt_trainer *trainer);
+
+void tt_trainer_view_release(struct tt_trainer_view *view);
+
+/* trainer_save.c */
+
+/** Opens the folder for saving, and with async_mode the writer and its memory. Collective. */
+int tt_trainer_save_open(struct tt_trainer *trainer, const char *folder) TT_MUST_CHECK;
+
+/** Gives up a save that is under way, and closes. Not collective. */
+void tt_trainer_save_close(struct tt_trainer *trainer);
+
+/**
+ * Saves the state as it is now, after ending a save under way. `last` applies last_save_model_only; it and `stop` make the
+ * save block. One that fails for want of space is a warning, unless it is the last or training stops. Collective.
+ */
+int tt_trainer_save(struct tt_trainer *trainer, bool last, bool stop) TT_MUST_CHECK;
+
+/** Whether this rank has nothing left to write; local. */
+bool tt_trainer_save_is_written(const struct tt_trainer *trainer);
+
+/** Waits for the save under way, if any, and publishes it. Collective; at once when all ranks' files are written. */
+int tt_trainer_save_end(struct tt_trainer *trainer) TT_MUST_CHECK;
+
+/**
+ * The same when training ends with `code`, which it returns with its message unless it is 0 and the save failed. Does
+ * nothing when ranks cannot be reached.
+ */
+int tt_trainer_save_drain(struct tt_trainer *trainer, int code) TT_MUST_CHECK;
+
+/* trainer_export.c */
+
+/**
+ * Writes the step that was just saved as a Hugging Face folder too, step-N/hf: rank 0 streams it out of the committed step
+ * and publishes it by a rename, the others wait. Collective.
+ */
+int tt_trainer_export(struct tt_trainer *trainer) TT_MUST_CHECK;
 
 /* trainer_sync.c */
 

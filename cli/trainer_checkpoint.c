@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the trainer puts into a checkpoint and takes out of it: the shards of the engine, and where the run stands.
+ * The state as a checkpoint sees it, and what a run starts from: its own newest checkpoint, other weights, or chance.
  */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "checkpoint/hf_load.h"
 #include "checkpoint/load.h"
-#include "checkpoint/save.h"
 #include "checkpoint/steps.h"
 #include "cli/run_folder.h"
 #include "cli/trainer.h"
@@ -18,12 +16,6 @@
 #include "core/base/mem.h"
 
 /* --- the state as the checkpoint sees it --- */
-
-struct view {
-    struct tt_ckpt_state state;
-    struct tt_ckpt_layout layout;
-    char **names; /* of optimizer tensors */
-};
 
 static struct tt_ckpt_chunk chunk_of(const struct tt_engine *engine, const struct tt_param *param, int p,
                                      const char *name, float *const *arrays)
@@ -41,135 +33,38 @@ static struct tt_ckpt_chunk chunk_of(const struct tt_engine *engine, const struc
     return chunk;
 }
 
-static struct view view_of(struct tt_trainer *t, bool with_optimizer)
+static void make_view(struct tt_trainer *t)
 {
     const struct tt_layout *layout = tt_engine_layout(t->engine);
     struct tt_state *state = tt_engine_state(t->engine);
     int n = t->model->n_params;
-    struct view v = {
-        .layout = {layout->shard_degree, layout->replicate_degree, layout->shard_index, layout->replicate_index}};
+    struct tt_trainer_view *v = &t->view;
 
-    v.state.n_model = n;
-    v.state.model = tt_calloc((size_t)n, sizeof *v.state.model);
-    v.state.n_optim = with_optimizer ? 2 * n : 0;
-    v.state.optim = tt_calloc(2 * (size_t)n, sizeof *v.state.optim);
-    v.names = tt_calloc(2 * (size_t)n, sizeof(char *));
+    v->layout = (struct tt_ckpt_layout){layout->shard_degree, layout->replicate_degree, layout->shard_index,
+                                        layout->replicate_index};
+    v->state = (struct tt_ckpt_state){n, tt_calloc((size_t)n, sizeof *v->state.model), 2 * n,
+                                      tt_calloc(2 * (size_t)n, sizeof *v->state.optim)};
+    v->names = tt_calloc(2 * (size_t)n, sizeof(char *));
     for (int p = 0; p < n; p++) {
         const struct tt_param *param = &t->model->params[p];
 
-        v.names[2 * (size_t)p] = tt_format("state.%s.exp_avg", param->name);
-        v.names[2 * (size_t)p + 1] = tt_format("state.%s.exp_avg_sq", param->name);
-        v.state.model[p] = chunk_of(t->engine, param, p, param->name, state->param);
-        v.state.optim[2 * (size_t)p] = chunk_of(t->engine, param, p, v.names[2 * (size_t)p], state->exp_avg);
-        v.state.optim[2 * (size_t)p + 1] = chunk_of(t->engine, param, p, v.names[2 * (size_t)p + 1], state->exp_avg_sq);
+        v->names[2 * (size_t)p] = tt_format("state.%s.exp_avg", param->name);
+        v->names[2 * (size_t)p + 1] = tt_format("state.%s.exp_avg_sq", param->name);
+        v->state.model[p] = chunk_of(t->engine, param, p, param->name, state->param);
+        v->state.optim[2 * (size_t)p] = chunk_of(t->engine, param, p, v->names[2 * (size_t)p], state->exp_avg);
+        v->state.optim[2 * (size_t)p + 1] =
+            chunk_of(t->engine, param, p, v->names[2 * (size_t)p + 1], state->exp_avg_sq);
     }
-    return v;
 }
 
-static void view_release(struct tt_trainer *t, struct view *v)
+void tt_trainer_view_release(struct tt_trainer_view *v)
 {
-    for (int i = 0; i < 2 * t->model->n_params; i++)
+    for (int i = 0; i < v->state.n_optim; i++)
         tt_free(v->names[i]);
     tt_free(v->names);
     tt_free(v->state.model);
     tt_free(v->state.optim);
-}
-
-/* --- where the run stands --- */
-
-/* The hashes are of the packed tokens, which stand for corpus and tokenizer both; as text, since JSON has no uint64. */
-static void set_hash(json_t *object, const char *key, uint64_t hash)
-{
-    (void)json_object_set_new(object, key, json_sprintf("%016" PRIx64, hash));
-}
-
-static json_t *describe(const struct tt_trainer *t)
-{
-    const struct tt_progress_state *at = &t->at;
-    json_t *meta = json_object(), *mesh = json_object(), *data = json_object();
-
-    for (int d = 0; d < TT_MESH_DIMS; d++)
-        (void)json_object_set_new(mesh, tt_mesh_dim_name((enum tt_mesh_dim)d), json_integer(t->mesh.size[d]));
-    (void)json_object_set_new(data, "dataset", json_string(t->cfg->training.dataset));
-    (void)json_object_set_new(data, "seq_len", json_integer(t->cfg->training.seq_len));
-    (void)json_object_set_new(data, "seed", json_integer(t->cfg->dataloader.seed));
-    (void)json_object_set_new(data, "shuffle", json_boolean(t->cfg->dataloader.shuffle));
-    set_hash(data, "digest", t->data.dataset->ref.info.digest);
-    set_hash(data, "tokenizer", t->data.dataset->ref.info.tokenizer_hash);
-    (void)json_object_set_new(meta, "step", json_integer(at->step));
-    (void)json_object_set_new(meta, "tokens", json_integer(at->ntokens_seen));
-    (void)json_object_set_new(meta, "ntokens_seen", json_integer(at->ntokens_seen));
-    (void)json_object_set_new(meta, "sample_cursor", json_integer(at->sample_cursor));
-    (void)json_object_set_new(meta, "optimizer_step", json_integer(at->optimizer_step));
-    (void)json_object_set_new(meta, "lr_step", json_integer(at->lr_step));
-    (void)json_object_set_new(meta, "model", json_sprintf("%s/%s", t->model->row->name, t->model->flavor));
-    (void)json_object_set_new(meta, "mesh", mesh);
-    (void)json_object_set_new(meta, "data", data);
-    (void)json_object_set_new(meta, "config", tt_config_to_json(t->cfg, false));
-    return meta;
-}
-
-/* --- saving --- */
-
-static char *model_config_text(const struct tt_trainer *t)
-{
-    const struct tt_model_dims *d = &t->model->dims;
-    json_t *o =
-        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:b}", "name", t->model->row->name, "flavor",
-                  t->model->flavor, "dim", (json_int_t)d->dim, "n_layers", (json_int_t)d->n_layers, "n_heads",
-                  (json_int_t)d->n_heads, "n_kv_heads", (json_int_t)d->n_kv_heads, "head_dim", (json_int_t)d->head_dim,
-                  "ffn_dim", (json_int_t)d->ffn_dim, "vocab_size", (json_int_t)d->vocab_size, "norm_eps",
-                  (double)d->norm_eps, "rope_theta", d->rope.theta, "tie_embeddings", d->tied == 1);
-    char *text;
-
-    if (d->rope.factor > 0.0)
-        (void)json_object_set_new(o, "rope_scaling",
-                                  json_pack("{s:f, s:f, s:f, s:f}", "factor", d->rope.factor, "low_freq_factor",
-                                            d->rope.low_freq_factor, "high_freq_factor", d->rope.high_freq_factor,
-                                            "original_max", d->rope.original_max));
-    text = tt_json_text(o);
-    json_decref(o);
-    return text;
-}
-
-int tt_trainer_save(struct tt_trainer *t, bool last)
-{
-    bool model_only = last && t->cfg->checkpoint.last_save_model_only;
-    struct view v = view_of(t, !model_only);
-    struct tt_ckpt_asset assets[3];
-    char *model_config = model_config_text(t);
-    json_t *meta = describe(t);
-    struct tt_ckpt_save save = {.state = &v.state,
-                                .meta = meta,
-                                .asset = assets,
-                                .policy = "all",
-                                .keep_latest_k = (int)t->cfg->checkpoint.keep_latest_k};
-    struct tt_ckpt_saved saved = {0};
-    int rc;
-
-    assets[save.n_assets++] = (struct tt_ckpt_asset){"model.json", model_config, strlen(model_config)};
-    if (t->data.tokenizer) {
-        struct tt_tokenizer_files files = tt_tokenizer_files(t->data.tokenizer);
-
-        assets[save.n_assets++] = (struct tt_ckpt_asset){"tokenizer.json", files.json, files.json_size};
-        if (files.config)
-            assets[save.n_assets++] = (struct tt_ckpt_asset){"tokenizer_config.json", files.config, files.config_size};
-    }
-    t->comm->waiting_for = "checkpoint";
-    rc = tt_ckpt_save(t->store, &save, &saved);
-    if (rc == 0 && t->comm->rank == 0) {
-        char size[32];
-
-        tt_metrics_checkpoint(&t->metrics, t->at.step, saved.seconds, saved.bytes, saved.files);
-        tt_note("checkpoint step-%" PRId64 ": %s in %d files, %.2f s", t->at.step,
-                tt_text_bytes(size, sizeof size, (double)saved.bytes), saved.files, saved.seconds);
-    } else if (rc < 0) {
-        rc = tt_wrap(rc, "checkpoint of step %" PRId64, t->at.step);
-    }
-    json_decref(meta);
-    tt_free(model_config);
-    view_release(t, &v);
-    return rc;
+    *v = (struct tt_trainer_view){0};
 }
 
 /* --- loading --- */
@@ -271,7 +166,7 @@ static json_t *changed_keys(const struct tt_trainer *t, const json_t *before)
 }
 
 /* The run's own newest good step, if there is one. */
-static int resume(struct tt_trainer *t, struct view *v, const char *folder, bool *ret_resumed)
+static int resume(struct tt_trainer *t, const struct tt_trainer_view *v, const char *folder, bool *ret_resumed)
 {
     int64_t step = -1;
     json_t *meta = NULL;
@@ -294,7 +189,7 @@ out:
     return rc;
 }
 
-static int load_initial(struct tt_trainer *t, struct view *v)
+static int load_initial(struct tt_trainer *t, const struct tt_trainer_view *v)
 {
     const struct tt_config *cfg = t->cfg;
     const char *path = cfg->checkpoint.initial_load_path;
@@ -322,26 +217,19 @@ out:
     return rc;
 }
 
-static int open_store(struct tt_trainer *t, const struct view *v, const char *folder)
-{
-    if (t->cfg->checkpoint.load_only)
-        return 0;
-    return tt_ckpt_store_open(t->comm, &v->layout, folder, t->run_id, &t->store);
-}
-
 int tt_trainer_load(struct tt_trainer *t)
 {
-    struct view v = view_of(t, true);
     char *folder = tt_run_folder_checkpoints(t->cfg);
     bool loaded = false;
     int rc = 0;
 
-    if (t->cfg->checkpoint.enable) {
-        TT_TRY(open_store(t, &v, folder));
-        TT_TRY(resume(t, &v, folder, &loaded));
-    }
+    make_view(t);
+    if (t->cfg->checkpoint.enable && !t->cfg->checkpoint.load_only)
+        TT_TRY(tt_trainer_save_open(t, folder));
+    if (t->cfg->checkpoint.enable)
+        TT_TRY(resume(t, &t->view, folder, &loaded));
     if (!loaded && (t->cfg->checkpoint.initial_load_path || t->cfg->checkpoint.initial_load_in_hf)) {
-        TT_TRY(load_initial(t, &v));
+        TT_TRY(load_initial(t, &t->view));
         loaded = true;
     }
     if (!loaded) {
@@ -351,6 +239,5 @@ int tt_trainer_load(struct tt_trainer *t)
     }
 out:
     tt_free(folder);
-    view_release(t, &v);
     return rc;
 }

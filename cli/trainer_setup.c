@@ -39,23 +39,31 @@ out:
 
 static int check_memory(const struct tt_trainer *t)
 {
+    int64_t total = t->memory.total + t->job.staging_bytes;
     char need[32], limit[32], meta[32];
     int64_t start = tt_engine_init_bytes(t->engine, t->job.engine.init);
 
-    if (t->memory.total <= t->memory_limit && start > t->memory_limit)
+    if (total <= t->memory_limit && start > t->memory_limit)
         return tt_fail(TT_EFIT,
                        "a rank needs %s to initialise the weights, parallelism.memory_limit allows %s\nhelp: use "
                        "training.init=meta, which gives the same weights and needs %s",
                        tt_text_bytes(need, sizeof need, (double)start),
                        tt_text_bytes(limit, sizeof limit, (double)t->memory_limit),
                        tt_text_bytes(meta, sizeof meta, (double)tt_engine_init_bytes(t->engine, TT_INIT_SHARDS)));
-    if (t->memory.total <= t->memory_limit)
+    if (total <= t->memory_limit)
         return 0;
+    tt_text_bytes(need, sizeof need, (double)total);
+    tt_text_bytes(limit, sizeof limit, (double)t->memory_limit);
+    if (t->memory.total <= t->memory_limit)
+        return tt_fail(
+            TT_EFIT,
+            "a rank needs %s with the staging copy of checkpoints, parallelism.memory_limit allows %s\nhelp: "
+            "use checkpoint.async_mode=disabled, which needs %s",
+            need, limit, tt_text_bytes(meta, sizeof meta, (double)t->memory.total));
     return tt_fail(TT_EFIT,
                    "a rank needs %s, parallelism.memory_limit allows %s\nhelp: use more ranks, a smaller "
                    "training.local_batch_size or training.seq_len, or fsdp_reshard_after_forward=always",
-                   tt_text_bytes(need, sizeof need, (double)t->memory.total),
-                   tt_text_bytes(limit, sizeof limit, (double)t->memory_limit));
+                   need, limit);
 }
 
 /* What the configuration means on these ranks. */
@@ -99,7 +107,7 @@ static int plan(struct tt_trainer *t)
     TT_TRY(tt_trainer_sync_first_choice(t, &sync));
     options->reduce_last = sync == TT_SYNC_LAST_MICROBATCH;
     TT_TRY(tt_comm_agree(t->comm, make_engine(t)));
-    too_large = t->memory.total > t->memory_limit;
+    too_large = t->memory.total + t->job.staging_bytes > t->memory_limit;
     TT_TRY(tt_comm_max_f64(t->comm, &too_large, 1));
     if (is_auto && options->reduce_last && too_large > 0.0) {
         options->reduce_last = false;
@@ -208,7 +216,8 @@ static json_t *run_record(const struct tt_trainer *t)
     (void)json_object_set_new(o, "weights", json_string(t->weights_from));
     (void)json_object_set_new(o, "layout_exact", json_boolean(tt_trainer_layout_exact(t)));
     (void)json_object_set_new(o, "peak_flops", tt_json_number(t->metrics.peak_flops));
-    (void)json_object_set_new(o, "memory_predicted_bytes", json_integer(t->memory.total));
+    (void)json_object_set_new(o, "memory_predicted_bytes", json_integer(t->memory.total + t->job.staging_bytes));
+    (void)json_object_set_new(o, "staging_bytes", json_integer(t->job.staging_bytes));
     add_machine(t, o);
     if (t->resumed_from >= 0)
         (void)json_object_set_new(o, "resumed_from", json_integer(t->resumed_from));
@@ -303,7 +312,8 @@ void tt_trainer_close(struct tt_trainer *t, int code)
         (void)fclose(t->metrics.jsonl);
     }
     json_decref(t->changed);
-    tt_ckpt_store_close(t->store);
+    tt_trainer_save_close(t);
+    tt_trainer_view_release(&t->view);
     tt_train_data_release(&t->data);
     tt_train_data_release(&t->validation);
     tt_engine_free(t->engine);

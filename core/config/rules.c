@@ -88,12 +88,6 @@ static void hf_model_only(const struct tt_config *cfg, struct tt_text *why)
     }
 }
 
-static void last_in_hf(const struct tt_config *cfg, struct tt_text *why)
-{
-    if (cfg->checkpoint.last_save_in_hf && !cfg->checkpoint.last_save_model_only)
-        tt_text_add(why, "last_save_in_hf needs last_save_model_only\nhelp: set checkpoint.last_save_model_only=true");
-}
-
 static void load_step_needs_enable(const struct tt_config *cfg, struct tt_text *why)
 {
     if (cfg->checkpoint.load_step >= 0 && !cfg->checkpoint.enable)
@@ -137,7 +131,6 @@ static const struct {
     {hf_flavor, {"model.flavor", "model.hf_assets_path"}},
     {hf_weights, {"checkpoint.initial_load_in_hf", "checkpoint.initial_load_path", "model.hf_assets_path"}},
     {hf_model_only, {"checkpoint.initial_load_model_only", "checkpoint.initial_load_in_hf"}},
-    {last_in_hf, {"checkpoint.last_save_in_hf", "checkpoint.last_save_model_only"}},
     {load_step_needs_enable, {"checkpoint.load_step", "checkpoint.enable"}},
     {auto_needs_planned, {"parallelism.fsdp_reshard_after_forward", "parallelism.fsdp_engine"}},
     {rope_order, {"model.rope_scaling.low_freq_factor", "model.rope_scaling.high_freq_factor"}},

@@ -143,12 +143,29 @@ out:
     return rc;
 }
 
+/* Takes over nothing; the dims are settled and checked here. */
+static int make_model(const struct tt_model_row *row, const char *flavor, struct tt_model_dims dims,
+                      struct tt_model **ret_model)
+{
+    struct tt_model *model;
+    int rc = 0;
+
+    TT_TRY(tt_model_dims_settle(row, &dims));
+    model = tt_calloc(1, sizeof *model);
+    model->row = row;
+    model->flavor = tt_strdup(flavor);
+    model->dims = dims;
+    row->add_params(model);
+    *ret_model = model;
+out:
+    return rc;
+}
+
 int tt_model_new(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
                  struct tt_model **ret_model)
 {
     const struct tt_model_row *row = NULL;
     struct tt_model_dims dims = {0};
-    struct tt_model *model;
     int rc = 0;
 
     TT_TRY(find_row(name, &row));
@@ -159,14 +176,42 @@ int tt_model_new(const char *name, const char *flavor, const struct tt_model_dim
     }
     if (overrides)
         tt_model_dims_override(&dims, overrides);
-    TT_TRY(tt_model_dims_settle(row, &dims));
-    model = tt_calloc(1, sizeof *model);
-    model->row = row;
-    model->flavor = tt_strdup(flavor);
-    model->dims = dims;
-    row->add_params(model);
-    *ret_model = model;
+    TT_TRY(make_model(row, flavor, dims, ret_model));
 out:
+    return rc;
+}
+
+int tt_model_from_dims(const char *name, const char *flavor, const struct tt_model_dims *dims,
+                       struct tt_model **ret_model)
+{
+    const struct tt_model_row *row = NULL;
+    int rc = find_row(name, &row);
+
+    return rc < 0 ? rc : make_model(row, flavor, *dims, ret_model);
+}
+
+int tt_model_from_hf(const char *folder, struct tt_model **ret_model)
+{
+    char *path = tt_format("%s/config.json", folder), *known;
+    const char *type = NULL, *name = NULL;
+    json_t *json = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_json_load(path, &json));
+    TT_TRY(tt_json_get_string(json, "model_type", path, &type));
+    for (int i = 0; i < tt_model_n_rows && !name; i++)
+        if (strcmp(tt_model_rows[i]->hf_model_type, type) == 0)
+            name = tt_model_rows[i]->name;
+    if (!name) {
+        known = list_model_types();
+        rc = tt_fail(TT_EDATA, "%s: model_type '%s' is not supported\nhelp: supported are %s", path, type, known);
+        tt_free(known);
+        goto out;
+    }
+    TT_TRY(tt_model_new(name, "hf", NULL, folder, ret_model));
+out:
+    json_decref(json);
+    tt_free(path);
     return rc;
 }
 
@@ -258,6 +303,16 @@ int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, int64_
 out:
     tt_graph_free(graph);
     return rc;
+}
+
+int tt_model_decode_graph(const struct tt_model *model, int64_t rows, int64_t cache_len, struct tt_graph **ret_graph)
+{
+    struct tt_graph *graph = tt_graph_new();
+
+    graph->cache_len = cache_len;
+    model->row->build(model, 1, rows, graph);
+    *ret_graph = graph;
+    return 0;
 }
 
 static void fill_constant(float value, int64_t n, float *data)

@@ -49,25 +49,25 @@ static void row_ref(float *dx, const float *acc, const float *dy, const float *x
                         rstd * ((double)dy[i] * (double)w[i] - dot_1 - ((double)x[i] - mean) * rstd * dot_x));
 }
 
-void tt_layernorm_bwd_ref(float *dx, float *dw, float *db, const float *acc, const float *dy, const float *x,
-                          const float *w, const float *mean, const float *rstd, int64_t rows, int64_t width)
+void tt_layernorm_bwd_ref(const struct tt_layernorm_grads *of, int64_t rows, int64_t width)
 {
     for (int64_t i = 0; i < width; i++) {
         double scaled = 0.0, plain = 0.0;
 
         for (int64_t r = 0; r < rows; r++) {
-            double grad = (double)dy[r * width + i];
+            double grad = (double)of->dy[r * width + i];
 
-            scaled += grad * ((double)x[r * width + i] - (double)mean[r]) * (double)rstd[r];
+            scaled += grad * ((double)of->x[r * width + i] - (double)of->mean[r]) * (double)of->rstd[r];
             plain += grad;
         }
-        dw[i] = (float)scaled;
-        db[i] = (float)plain;
+        of->dw[i] = (float)scaled;
+        of->db[i] = (float)plain;
     }
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = r * width;
 
-        row_ref(dx + at, acc ? acc + at : NULL, dy + at, x + at, w, (double)mean[r], (double)rstd[r], width);
+        row_ref(of->dx + at, of->acc ? of->acc + at : NULL, of->dy + at, of->x + at, of->w, (double)of->mean[r],
+                (double)of->rstd[r], width);
     }
 }
 
@@ -153,12 +153,20 @@ static void bwd_tile(void *arg, int64_t tile, int worker)
     int64_t at = part.begin * width;
     float *sums = (float *)call->scratch + tile * 2 * width;
     const float *acc = call->in[5];
+    struct tt_layernorm_grads of = {
+        .dx = (float *)call->out[0] + at,
+        .dw = sums,
+        .db = sums + width,
+        .acc = acc ? acc + at : NULL,
+        .dy = (const float *)call->in[0] + at,
+        .x = (const float *)call->in[1] + at,
+        .w = call->in[2],
+        .mean = (const float *)call->in[3] + part.begin,
+        .rstd = (const float *)call->in[4] + part.begin,
+    };
 
     (void)worker;
-    tt_kernels()->layernorm_bwd((float *)call->out[0] + at, sums, sums + width, acc ? acc + at : NULL,
-                                (const float *)call->in[0] + at, (const float *)call->in[1] + at, call->in[2],
-                                (const float *)call->in[3] + part.begin, (const float *)call->in[4] + part.begin,
-                                part.n, width);
+    tt_kernels()->layernorm_bwd(&of, part.n, width);
 }
 
 static void sum_tile(void *arg, int64_t tile, int worker)

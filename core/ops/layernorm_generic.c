@@ -73,31 +73,37 @@ static void row_dots(const float *dy, const float *x, const float *w, float mean
     *ret_with_x = tt_lanes_sum(with_x);
 }
 
-void tt_layernorm_bwd_generic(float *dx, float *dw, float *db, const float *acc, const float *dy, const float *x,
-                              const float *w, const float *mean, const float *rstd, int64_t rows, int64_t width)
+/* dw and db get a row's share. */
+static void row_weights(float *dw, float *db, const float *dy, const float *x, float mean, float rstd, int64_t width)
 {
-    memset(dw, 0, (size_t)width * sizeof *dw);
-    memset(db, 0, (size_t)width * sizeof *db);
-    for (int64_t r = 0; r < rows; r++, dy += width, x += width, dx += width) {
-        float scale = rstd[r], middle = mean[r], plain, with_x;
+    TT_INDEPENDENT
+    for (int64_t i = 0; i < width; i++) {
+        dw[i] += dy[i] * ((x[i] - mean) * rstd);
+        db[i] += dy[i];
+    }
+}
 
-        row_dots(dy, x, w, middle, width, &plain, &with_x);
+void tt_layernorm_bwd_generic(const struct tt_layernorm_grads *of, int64_t rows, int64_t width)
+{
+    memset(of->dw, 0, (size_t)width * sizeof *of->dw);
+    memset(of->db, 0, (size_t)width * sizeof *of->db);
+    for (int64_t r = 0; r < rows; r++) {
+        const float *dy = of->dy + r * width, *x = of->x + r * width, *w = of->w;
+        const float *acc = of->acc ? of->acc + r * width : NULL;
+        float *dx = of->dx + r * width, scale = of->rstd[r], mean = of->mean[r], plain, with_x;
+
+        row_dots(dy, x, w, mean, width, &plain, &with_x);
         plain /= (float)width;
         with_x = with_x * scale / (float)width * scale;
-        TT_INDEPENDENT
-        for (int64_t i = 0; i < width; i++) {
-            dw[i] += dy[i] * ((x[i] - middle) * scale);
-            db[i] += dy[i];
-        }
+        row_weights(of->dw, of->db, dy, x, mean, scale, width);
         if (acc) {
             TT_INDEPENDENT
             for (int64_t i = 0; i < width; i++)
-                dx[i] = acc[i] + scale * (dy[i] * w[i] - plain - (x[i] - middle) * with_x);
-            acc += width;
+                dx[i] = acc[i] + scale * (dy[i] * w[i] - plain - (x[i] - mean) * with_x);
         } else {
             TT_INDEPENDENT
             for (int64_t i = 0; i < width; i++)
-                dx[i] = scale * (dy[i] * w[i] - plain - (x[i] - middle) * with_x);
+                dx[i] = scale * (dy[i] * w[i] - plain - (x[i] - mean) * with_x);
         }
     }
 }

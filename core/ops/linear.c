@@ -7,6 +7,7 @@
  * LINEAR_BWD_W: in  dy, x, acc (M, K) or none             out  dw = [acc +] dy^T x, may take acc's memory
  */
 #include "core/ops/blas.h"
+#include "core/ops/gemv.h"
 #include "core/ops/rule.h"
 
 /* The two matrices of in[0] and in[1]; a is any shape with N rows, b has two dimensions. */
@@ -75,6 +76,10 @@ static void run(const struct tt_call *call)
     const struct tt_value *x = tt_call_in(call, 0), *w = tt_call_in(call, 1);
     int64_t n = tt_value_rows(x), k = tt_value_width(x), m = tt_value_rows(w);
 
+    if (n == 1) { /* a token of generation: bound by reading w, which a matrix product would copy first */
+        tt_gemv(call->team, call->in[1], m, k, call->in[0], call->out[0]);
+        return;
+    }
     tt_gemm(call->team, &(struct tt_gemm){.trans_b = true,
                                           .m = n,
                                           .n = m,

@@ -11,6 +11,7 @@
 #include "core/base/file.h"
 #include "core/base/mem.h"
 #include "core/models/model.h"
+#include "core/ops/kernels.h"
 #include "core/optim/optim.h"
 #include "core/program/mixed.h"
 
@@ -40,6 +41,8 @@ static char *buffer_address(const struct tt_executor *ex, int buffer)
         return (char *)ex->state->param[root->unit] + inside;
     case TT_MEMORY_CONST:
         return ex->const_region + root->offset + inside;
+    case TT_MEMORY_CACHE:
+        return ex->state->cache + root->offset + inside;
     default:
         return ex->step_region + root->offset + inside;
     }
@@ -128,6 +131,11 @@ int32_t *tt_executor_labels(const struct tt_executor *ex, int mb)
     return (int32_t *)(void *)buffer_address(ex, ex->program->labels[mb]);
 }
 
+const float *tt_executor_logits(const struct tt_executor *ex)
+{
+    return (const float *)(const void *)buffer_address(ex, ex->program->logits);
+}
+
 const struct tt_times *tt_executor_times(const struct tt_executor *ex)
 {
     return &ex->times;
@@ -200,24 +208,23 @@ struct fold {
     int64_t elements;
 };
 
-enum { FOLD_TILE = 16384 };
+enum { FOLD_TILE = 4096 };
 
 static void fold_tile(void *arg, int64_t tile, int worker)
 {
     const struct fold *fold = arg;
     int64_t begin = tile * FOLD_TILE;
     int64_t n = fold->elements - begin < FOLD_TILE ? fold->elements - begin : FOLD_TILE;
-    float sum[FOLD_TILE];
+    const float *sum = (const float *)fold->source[0] + begin;
+    float between[FOLD_TILE];
 
     (void)worker;
-    memcpy(sum, (const float *)fold->source[0] + begin, (size_t)n * sizeof *sum);
     for (int s = 1; s < fold->n; s++) {
-        const float *level = (const float *)fold->source[s] + begin;
+        float *level = (float *)fold->source[s] + begin, *into = s == fold->n - 1 ? level : between;
 
-        for (int64_t i = 0; i < n; i++)
-            sum[i] = level[i] + sum[i];
+        tt_kernels()->add(into, level, sum, n);
+        sum = into;
     }
-    memcpy((float *)fold->source[fold->n - 1] + begin, sum, (size_t)n * sizeof *sum);
 }
 
 static void run_fold(struct tt_executor *ex, const struct tt_instr *instr)
@@ -344,6 +351,7 @@ static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_clip)
     int rc = 0;
 
     ex->loss = ex->norm = (struct tt_exact){{0}, 0};
+    tt_team_set_poll(ex->team, ex->exchange.poll, ex->exchange.ctx);
     for (int i = 0; i < p->n_instrs; i++) {
         double now;
 
@@ -357,6 +365,7 @@ static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_clip)
         last = now;
     }
 out:
+    tt_team_set_poll(ex->team, NULL, NULL);
     return rc;
 }
 

@@ -37,9 +37,10 @@ static uint64_t seed_of(const char *name, int64_t step)
     return tt_hash64(name, strlen(name), (uint64_t)step + 1);
 }
 
+/* Any bits but those of NaN and infinity, which are never saved, as F32 or as BF16. */
 static uint32_t element(uint64_t seed, int64_t index)
 {
-    return (uint32_t)tt_mix64(seed ^ (uint64_t)index);
+    return (uint32_t)tt_mix64(seed ^ (uint64_t)index) & 0xbfffbfffu;
 }
 
 static void fill(struct tt_ckpt_chunk *c, const struct tt_ckpt_layout *layout, int64_t step)
@@ -51,7 +52,7 @@ static void fill(struct tt_ckpt_chunk *c, const struct tt_ckpt_layout *layout, i
     n = c->row_count * row / item;
     c->data = n ? tt_calloc((size_t)n, (size_t)item) : NULL;
     for (int64_t i = 0; i < n; i++) {
-        uint32_t value = step < 0 ? 0xdeadbeefu : element(seed, c->row_begin * (row / item) + i);
+        uint32_t value = step < 0 ? 0x5eadbeefu : element(seed, c->row_begin * (row / item) + i);
 
         memcpy((char *)c->data + i * item, &value, (size_t)item);
     }
@@ -123,6 +124,33 @@ static json_t *test_meta(const struct test_job *job)
                      "name", "llama3");
 }
 
+static void spoil(struct test_state *t)
+{
+    for (int i = 0; i < t->state.n_model + t->state.n_optim; i++) {
+        struct tt_ckpt_chunk *c = i < t->state.n_model ? &t->state.model[i] : &t->state.optim[i - t->state.n_model];
+
+        if (c->data)
+            memset(c->data, 0x55, (size_t)(c->row_count * tt_ckpt_row_bytes(c)));
+    }
+}
+
+static int save_async(struct tt_ckpt_store *store, struct tt_ckpt_save *save, struct test_state *t,
+                      struct tt_ckpt_saved *ret_saved)
+{
+    const struct tt_ckpt_policy *policy = NULL;
+    struct tt_ckpt_saving *saving = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_ckpt_policy_find(save->policy, save->filter, &policy));
+    TT_TRY(tt_ckpt_writer_new(tt_ckpt_staging_bytes(&t->state, &t->layout, policy), &save->writer));
+    TT_TRY(tt_ckpt_save_begin(store, save, &saving));
+    spoil(t);
+    TT_TRY(tt_ckpt_saving_end(saving, ret_saved));
+out:
+    tt_ckpt_writer_free(save->writer);
+    return rc;
+}
+
 static int save_rank(struct tt_comm *comm, void *arg)
 {
     static const struct tt_ckpt_asset asset = {"tokenizer.json", "{\"a\": 1}\n", 9};
@@ -131,16 +159,29 @@ static int save_rank(struct tt_comm *comm, void *arg)
     struct tt_ckpt_saved saved;
     struct test_state t;
     json_t *meta = test_meta(job);
-    struct tt_ckpt_save save = {&t.state, meta, &asset, 1, "all", job->keep};
+    struct tt_ckpt_save save = {.state = &t.state,
+                                .meta = meta,
+                                .asset = &asset,
+                                .n_assets = 1,
+                                .policy = job->policy ? job->policy : "all",
+                                .filter = job->filter,
+                                .keep_latest_k = job->keep,
+                                .cast_model = job->cast_model,
+                                .model_dtype = job->model_dtype};
     int rc = 0;
 
     test_state_init(&t, job->dp_shard, job->dp_replicate, comm->rank, job->step);
+    if (job->nonfinite && comm->rank % job->dp_shard == 0) /* the first tensor's first value, in all replicas */
+        memcpy(t.state.model[0].data, &(uint32_t){0x7f800000u}, 4);
+    if (job->threads)
+        TT_TRY(tt_team_new(job->threads, &save.team));
     TT_TRY(tt_ckpt_store_open(comm, &t.layout, job->folder, job->run_id, &store));
-    TT_TRY(tt_ckpt_save(store, &save, &saved));
-    if (comm->rank == 0)
+    rc = job->async ? save_async(store, &save, &t, &saved) : tt_ckpt_save(store, &save, &saved);
+    if (rc == 0 && comm->rank == 0)
         job->saved = saved;
 out:
     tt_ckpt_store_close(store);
+    tt_team_free(save.team);
     test_state_release(&t);
     json_decref(meta);
     return rc;

@@ -32,6 +32,12 @@ struct test_job {
     int dp_shard, dp_replicate;
     int64_t step; /* to save */
     int keep;
+    const char *policy, *filter; /* NULL: "all" */
+    bool async;                  /* the state is spoilt as soon as the save has begun */
+    int threads;                 /* of each rank; 0: no team */
+    bool cast_model;
+    enum tt_dtype model_dtype;
+    bool nonfinite; /* one value is infinite */
     int64_t load_step;
     unsigned skip;
     const char *path; /* for test_load */

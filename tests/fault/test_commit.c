@@ -77,7 +77,7 @@ static int64_t restart(const char *folder, int64_t old, int64_t new)
     assert_int_equal(load.wrong, 0);
     assert_int_equal(load.found, load.expect);
     assert_true(load.found == old || load.found == new);
-    assert_int_equal(tt_ckpt_verify(folder, &json), 0);
+    assert_int_equal(tt_ckpt_verify(folder, TT_VERIFY_DEEP, &json), 0);
     assert_true(json_is_true(json_object_get(json, "ok")));
     json_decref(json);
     return load.found;
@@ -135,6 +135,65 @@ static void killed_while_replacing_a_step(void **state)
         assert_int_equal(restart(folder, 5, 5), 5);
         assert_int_equal(test_save(&save), 0);
         assert_int_equal(restart(folder, 5, 5), 5);
+        assert_int_equal(count_leftovers(folder), 0);
+        assert_int_equal(tt_folder_remove(folder), 0);
+        tt_free(folder);
+        tt_free(fault);
+    }
+}
+
+/* A file system without exchange: the older one steps aside, and comes back if the save dies right then. */
+static void killed_between_two_renames(void **state)
+{
+    static const char *const faults[] = {"exchange:0:eio", "exchange:0:eio,aside:0:kill", "exchange:0:eio,aside:0:eio",
+                                         "exchange:0:eio,published:0:kill"};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        char *folder = test_folder(), *five;
+        struct test_job save = {folder, "run", 3, 1, .step = 5};
+        int status;
+
+        assert_int_equal(test_save(&save), 0);
+        save.dp_shard = 2;
+        status = save_in_child(&save, faults[i]);
+        assert_int_equal(WIFSIGNALED(status) != 0, i % 2);
+        if (!WIFSIGNALED(status))
+            assert_int_equal(WEXITSTATUS(status), i == 2);
+        save.step = 6; /* opening sweeps, and puts back what stepped aside */
+        assert_int_equal(test_save(&save), 0);
+        assert_int_equal(count_leftovers(folder), 0);
+        five = tt_step_path(folder, 5);
+        assert_int_equal(tt_step_check(five, NULL), 0);
+        tt_free(five);
+        assert_int_equal(tt_folder_remove(folder), 0);
+        tt_free(folder);
+    }
+}
+
+static void killed_or_failed_behind_training(void **state)
+{
+    static const char *const at[] = {"gather", "stage",   "staged",  "open",   "write",
+                                     "fsync",  "written", "collect", "publish"};
+
+    (void)state;
+    for (int i = 0; i < 2 * 9; i++) {
+        bool kill = i % 2;
+        char *folder = test_folder(), *fault = tt_format("%s:0:%s", at[i / 2], kill ? "kill" : "enospc");
+        struct test_job save = {folder, "run", 2, 2, .step = 1, .policy = "filtered"};
+        int status;
+
+        save.async = true;
+        save.filter = i / 2 == 0 ? "rank0" : "replica0";
+        assert_int_equal(test_save(&save), 0);
+        save.step = 2;
+        status = save_in_child(&save, fault);
+        assert_int_equal(WIFSIGNALED(status) != 0, kill);
+        assert_int_equal(restart(folder, 1, 1), 1);
+        if (!kill)
+            assert_int_equal(count_leftovers(folder), 0);
+        assert_int_equal(test_save(&save), 0);
+        assert_int_equal(restart(folder, 2, 2), 2);
         assert_int_equal(count_leftovers(folder), 0);
         assert_int_equal(tt_folder_remove(folder), 0);
         tt_free(folder);
@@ -275,6 +334,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_anywhere_leaves_old_or_new),
         cmocka_unit_test(killed_while_replacing_a_step),
+        cmocka_unit_test(killed_between_two_renames),
+        cmocka_unit_test(killed_or_failed_behind_training),
         cmocka_unit_test(a_failed_save_is_undone_on_all_ranks),
         cmocka_unit_test(a_full_disk_loses_nothing),
         cmocka_unit_test(a_second_job_is_kept_out),

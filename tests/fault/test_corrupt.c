@@ -60,7 +60,7 @@ static void expect_problem(const char *kind, const char *text)
     struct test_job load = {folder, "run", 2, 1, .load_step = 7, .expect = 7};
     json_t *json = NULL, *first;
 
-    assert_int_equal(tt_ckpt_verify(step_path, &json), 0);
+    assert_int_equal(tt_ckpt_verify(step_path, TT_VERIFY_DEEP, &json), 0);
     assert_true(json_is_false(json_object_get(json, "ok")));
     first = json_array_get(json_object_get(json, "problems"), 0);
     assert_string_equal(json_string_value(json_object_get(first, "kind")), kind);
@@ -75,7 +75,7 @@ static void an_intact_one_is_ok(void **state)
     json_t *json = NULL;
 
     (void)state;
-    assert_int_equal(tt_ckpt_verify(folder, &json), 0);
+    assert_int_equal(tt_ckpt_verify(folder, TT_VERIFY_DEEP, &json), 0);
     assert_true(json_is_true(json_object_get(json, "ok")));
     assert_true(json_integer_value(json_object_get(json, "checksums")) > 24);
     json_decref(json);
@@ -161,7 +161,7 @@ static void a_stranger_among_the_shards(void **state)
     (void)state;
     assert_int_equal(tt_file_read(a, &text, &size), 0);
     assert_int_equal(tt_file_replace(b, text, size), 0);
-    assert_int_equal(tt_ckpt_verify(step_path, &json), 0);
+    assert_int_equal(tt_ckpt_verify(step_path, TT_VERIFY_DEEP, &json), 0);
     first = json_array_get(json_object_get(json, "problems"), 0);
     assert_string_equal(json_string_value(json_object_get(first, "kind")), "stale");
     json_decref(json);
@@ -252,7 +252,7 @@ static void every_flipped_bit_is_found(void **state)
         assert_int_equal(stat(path, &st), 0);
         bit = (int64_t)(tt_rng_bits(&rng, (uint64_t)i) % (uint64_t)((i / 4 % 2 ? st.st_size : 4096) * 8));
         test_flip(path, bit);
-        assert_int_equal(tt_ckpt_verify(step_path, &json), 0);
+        assert_int_equal(tt_ckpt_verify(step_path, TT_VERIFY_DEEP, &json), 0);
         if (!json_is_false(json_object_get(json, "ok")))
             fail_msg("bit %lld of %s was not found", (long long)bit, names[i % 4]);
         json_decref(json);

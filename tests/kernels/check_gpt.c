@@ -129,25 +129,20 @@ static void check_layernorm(struct check *check)
     }
 }
 
-struct grads {
-    const float *dy, *x, *w, *acc, *mean, *rstd, *dx;
-    int64_t rows, width;
-};
-
 /* How far dx, dw and db may be off: a few roundings of every term that they are sums of. */
-static void allow(const struct grads *g, double *near_dx, double *near_dw, double *near_db)
+static void allow(const struct tt_layernorm_grads *g, int64_t rows, int64_t width, double *near_dx, double *near_dw,
+                  double *near_db)
 {
-    for (int64_t r = 0; r < g->rows; r++) {
-        const float *dy = g->dy + r * g->width, *x = g->x + r * g->width;
+    for (int64_t r = 0; r < rows; r++) {
+        const float *dy = g->dy + r * width, *x = g->x + r * width;
         double s = (double)g->rstd[r], plain = 0.0, with_x = 0.0;
 
-        for (int64_t j = 0; j < g->width; j++) {
-            plain += fabs((double)dy[j] * (double)g->w[j]) / (double)g->width;
-            with_x +=
-                fabs((double)dy[j] * (double)g->w[j] * ((double)x[j] - (double)g->mean[r]) * s) / (double)g->width;
+        for (int64_t j = 0; j < width; j++) {
+            plain += fabs((double)dy[j] * (double)g->w[j]) / (double)width;
+            with_x += fabs((double)dy[j] * (double)g->w[j] * ((double)x[j] - (double)g->mean[r]) * s) / (double)width;
         }
-        for (int64_t j = 0; j < g->width; j++) {
-            int64_t i = r * g->width + j;
+        for (int64_t j = 0; j < width; j++) {
+            int64_t i = r * width + j;
             double unit = fabs((double)x[j] - (double)g->mean[r]) * s;
 
             near_dx[i] = 8.0 * eps32 * s * (fabs((double)dy[j] * (double)g->w[j]) + plain + unit * with_x) +
@@ -170,19 +165,21 @@ static void check_layernorm_bwd(struct check *check)
         float *want_db = check_array(check, width);
         double *near_dx = check_doubles(check, n), *near_dw = check_doubles(check, width);
         double *near_db = check_doubles(check, width);
-        struct grads grads = {dy, x, w, acc, mean, rstd, want_dx, rows, width};
+        struct tt_layernorm_grads want = {want_dx, want_dw, want_db, acc, dy, x, w, mean, rstd};
+        struct tt_layernorm_grads got = {dx, dw, db, acc, dy, x, w, mean, rstd};
         char shape[64];
 
         (void)snprintf(shape, sizeof shape, "%lld x %lld acc %d", (long long)rows, (long long)width, k % 2);
         tt_layernorm_fwd_ref(y, mean, rstd, x, w, w, rows, width, 1e-5F);
-        tt_layernorm_bwd_ref(want_dx, want_dw, want_db, acc, dy, x, w, mean, rstd, rows, width);
-        check->table->layernorm_bwd(dx, dw, db, acc, dy, x, w, mean, rstd, rows, width);
-        allow(&grads, near_dx, near_dw, near_db);
+        tt_layernorm_bwd_ref(&want, rows, width);
+        check->table->layernorm_bwd(&got, rows, width);
+        allow(&want, rows, width, near_dx, near_dw, near_db);
         check_compare(check, "dx", shape, dx, want_dx, n, near_dx, 0.0);
         check_compare(check, "dw", shape, dw, want_dw, width, near_dw, 0.0);
         check_compare(check, "db", shape, db, want_db, width, near_db, 0.0);
         if (acc) {
-            check->table->layernorm_bwd(acc, dw, db, acc, dy, x, w, mean, rstd, rows, width);
+            got.dx = acc;
+            check->table->layernorm_bwd(&got, rows, width);
             check_compare(check, "dx in place", shape, acc, dx, n, NULL, 0.0);
         }
         check_reset(check, shape);
@@ -250,8 +247,10 @@ static void run_layernorm_bwd(void *arg)
 {
     struct bench *b = arg;
 
-    b->check->table->layernorm_bwd(b->y, b->w + WIDTH, b->w + INT64_C(2) * WIDTH, b->y, b->z, b->x, b->w, b->stats,
-                                   b->stats + ROWS, ROWS, WIDTH);
+    struct tt_layernorm_grads of = {b->y,     b->w + WIDTH,   b->w + INT64_C(2) * WIDTH, b->y, b->z, b->x, b->w,
+                                    b->stats, b->stats + ROWS};
+
+    b->check->table->layernorm_bwd(&of, ROWS, WIDTH);
 }
 
 static void bench_layernorm_bwd(struct check *check)

@@ -189,7 +189,8 @@ static const struct {
     const int *n;
 } groups[] = {
     {math_cases, &n_math_cases}, {elementwise_cases, &n_elementwise_cases}, {gpt_cases, &n_gpt_cases},
-    {row_cases, &n_row_cases},   {attention_cases, &n_attention_cases},
+    {row_cases, &n_row_cases},   {attention_cases, &n_attention_cases},     {decode_cases, &n_decode_cases},
+    {shard_cases, &n_shard_cases},
 };
 
 /* Returns whether the case held. */

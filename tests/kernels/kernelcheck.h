@@ -62,8 +62,10 @@ struct check_case {
     void (*bench)(struct check *check); /* prints a line */
 };
 
-extern const struct check_case elementwise_cases[], gpt_cases[], row_cases[], attention_cases[], math_cases[];
-extern const int n_elementwise_cases, n_gpt_cases, n_row_cases, n_attention_cases, n_math_cases;
+extern const struct check_case elementwise_cases[], gpt_cases[], row_cases[], attention_cases[], decode_cases[],
+    math_cases[], shard_cases[];
+extern const int n_elementwise_cases, n_gpt_cases, n_row_cases, n_attention_cases, n_decode_cases, n_math_cases,
+    n_shard_cases;
 
 /** One unit in the last place of a float of size x. */
 double check_ulp(double x);

@@ -109,5 +109,6 @@ int main(void)
         cmocka_unit_test(blames_the_data_when_it_is_the_data),
     };
 
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

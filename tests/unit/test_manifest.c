@@ -155,7 +155,7 @@ static void consolidated_models_are_equal(void **state)
     what.destination = folder; /* holds other things */
     assert_int_equal(tt_ckpt_consolidate(&what, &done), TT_EUSAGE);
     assert_true(tt_path_exists(run));
-    assert_int_equal(tt_ckpt_inspect(out, &json), 0);
+    assert_int_equal(tt_ckpt_inspect(out, false, &json), 0);
     assert_string_equal(json_string_value(json_object_get(json, "kind")), "safetensors");
     assert_int_equal(json_array_size(json_object_get(json, "tensors")), 8);
     assert_true(json_is_null(json_object_get(json, "step")));
@@ -197,7 +197,7 @@ static void inspect_says_what_a_checkpoint_is(void **state)
 
     (void)state;
     assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 2, .step = 4}), 0);
-    assert_int_equal(tt_ckpt_inspect(folder, &json), 0);
+    assert_int_equal(tt_ckpt_inspect(folder, false, &json), 0);
     for (int i = 0; i < 8; i++)
         assert_non_null(json_object_get(json, keys[i]));
     assert_int_equal(json_integer_value(json_object_get(json, "tokens")), 4 * 2048);

@@ -10,7 +10,7 @@
  * and could then bring instructions that the processor lacks. For the same reason these sources include no header with
  * functions that are not static, and nothing outside core/ops/x86 includes this one.
  *
- * Tails: vf_load_n and vf_store_n touch n < VF_LANES elements only; the other lanes read as 0.
+ * Tails: vf_load_n and vf_store_n touch the first n elements only, all from n = VF_LANES on; other lanes read as 0.
  * Sums: vf_sum folds the lanes in halves, a fixed order for each width; sums differ between instruction sets in the last
  * bits, never between runs.
  */
@@ -63,12 +63,16 @@ VF_INLINE vmask vf_first(int64_t n)
 
 VF_INLINE vf vf_load_n(const float *x, int64_t n)
 {
-    return _mm512_maskz_loadu_ps(vf_first(n), x);
+    return n >= VF_LANES ? vf_load(x) : _mm512_maskz_loadu_ps(vf_first(n), x);
 }
 
 VF_INLINE void vf_store_n(float *x, vf a, int64_t n)
 {
-    _mm512_mask_storeu_ps(x, vf_first(n), a);
+    if (n >= VF_LANES) {
+        vf_store(x, a);
+    } else {
+        _mm512_mask_storeu_ps(x, vf_first(n), a);
+    }
 }
 
 /* a in the lanes of the mask, b in the others. */
@@ -190,12 +194,16 @@ VF_INLINE vmask vf_first(int64_t n)
 
 VF_INLINE vf vf_load_n(const float *x, int64_t n)
 {
-    return _mm256_maskload_ps(x, vf_first(n));
+    return n >= VF_LANES ? vf_load(x) : _mm256_maskload_ps(x, vf_first(n));
 }
 
 VF_INLINE void vf_store_n(float *x, vf a, int64_t n)
 {
-    _mm256_maskstore_ps(x, vf_first(n), a);
+    if (n >= VF_LANES) { /* masked stores take dozens of cycles on some processors */
+        vf_store(x, a);
+    } else {
+        _mm256_maskstore_ps(x, vf_first(n), a);
+    }
 }
 
 VF_INLINE vf vf_select(vmask mask, vf a, vf b)

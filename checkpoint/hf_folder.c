@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * config.json, generation_config.json and tokenizer files of an exported folder, and what an imported one leaves for them.
+ */
+#include "checkpoint/hf_folder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/file.h"
+#include "core/base/json.h"
+#include "core/base/mem.h"
+#include "core/data/tokenizer.h"
+#include "core/models/model_json.h"
+
+/* Enough for what people write into a config.json, and 1e-05 stays 1e-05. */
+enum { REAL_DIGITS = 15 };
+
+char *tt_source_assets(const struct tt_source *source)
+{
+    const char *slash = strrchr(source->path, '/');
+
+    if (source->kind == TT_PATH_STEP)
+        return tt_format("%s/assets", source->path);
+    if (tt_path_is_folder(source->path))
+        return tt_strdup(source->path);
+    return slash ? tt_strndup(source->path, (size_t)(slash - source->path)) : tt_strdup(".");
+}
+
+bool tt_source_is_hf(const struct tt_source *source)
+{
+    char *assets = tt_source_assets(source), *config = tt_format("%s/config.json", assets);
+    char *ours = tt_format("%s/model.json", assets);
+    bool hf = source->kind == TT_PATH_PLAIN && tt_path_exists(config) && !tt_path_exists(ours);
+
+    tt_free(assets);
+    tt_free(config);
+    tt_free(ours);
+    return hf;
+}
+
+int tt_source_model(const struct tt_source *source, struct tt_model **ret_model)
+{
+    char *assets = tt_source_assets(source), *path = tt_format("%s/model.json", assets);
+    int rc = 0;
+
+    if (tt_source_is_hf(source))
+        rc = tt_fail(TT_EUSAGE,
+                     "'%s' is a Hugging Face folder already\nhelp: titan ckpt convert makes a titan checkpoint of it",
+                     source->path);
+    else if (!tt_path_exists(path))
+        rc = tt_fail(TT_EDATA, "'%s' does not say which model it is: there is no '%s'", source->path, path);
+    else
+        rc = tt_model_json_load(path, ret_model);
+    tt_free(assets);
+    tt_free(path);
+    return rc;
+}
+
+/* A JSON object of the assets, or NULL when there is none that can be read: it only adds to what is known. */
+static json_t *kept_object(const char *assets, const char *name)
+{
+    char *path = tt_format("%s/%s", assets, name);
+    json_t *json = NULL;
+
+    if (tt_path_exists(path) && tt_json_load(path, &json) == 0 && !json_is_object(json)) {
+        json_decref(json);
+        json = NULL;
+    }
+    tt_free(path);
+    return json;
+}
+
+/* Keys that speak of another dtype, place or version, or in the other spelling of what is written. */
+static bool is_stale(const char *key)
+{
+    static const char *const stale[] = {"dtype", "torch_dtype", "rope_parameters", "transformers_version",
+                                        "_name_or_path"};
+
+    for (size_t i = 0; i < sizeof stale / sizeof *stale; i++)
+        if (strcmp(stale[i], key) == 0)
+            return true;
+    return false;
+}
+
+/* Adds what an imported config.json has and ours lacks. */
+static void add_kept(json_t *config, const json_t *kept)
+{
+    const char *type = json_string_value(json_object_get(config, "model_type")), *key;
+    const char *kept_type = json_string_value(json_object_get(kept, "model_type"));
+    json_t *value;
+
+    if (!type || !kept_type || strcmp(type, kept_type) != 0)
+        return;
+    json_object_foreach((json_t *)(uintptr_t)kept, key, value)
+    {
+        json_t *ours = json_object_get(config, key);
+
+        if ((!ours || json_is_null(ours)) && !is_stale(key))
+            (void)json_object_set(config, key, value);
+    }
+}
+
+static const char *hf_dtype(enum tt_dtype dtype)
+{
+    return dtype == TT_BF16 ? "bfloat16" : dtype == TT_F16 ? "float16" : "float32";
+}
+
+static void set_id(json_t *config, const char *key, int32_t id)
+{
+    if (id >= 0)
+        (void)json_object_set_new(config, key, json_integer(id));
+}
+
+static int put_json(const struct tt_output *output, const char *name, json_t *json)
+{
+    char *text = json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(REAL_DIGITS));
+    int rc = tt_output_put(output, name, text, strlen(text));
+
+    free(text);
+    return rc;
+}
+
+/* -1 twice when there is no tokenizer. */
+static int token_ids(const char *assets, int32_t *ret_bos, int32_t *ret_eos)
+{
+    char *path = tt_format("%s/tokenizer.json", assets);
+    struct tt_tokenizer *tokenizer = NULL;
+    int rc = 0;
+
+    *ret_bos = *ret_eos = -1;
+    if (tt_path_exists(path)) {
+        TT_TRY(tt_tokenizer_load(assets, &tokenizer));
+        *ret_bos = tt_tokenizer_bos(tokenizer);
+        *ret_eos = tt_tokenizer_eos(tokenizer);
+    }
+out:
+    tt_tokenizer_free(tokenizer);
+    tt_free(path);
+    return rc;
+}
+
+/* Not the files that belong to titan or are written here. */
+static bool travels_to_hf(const char *name)
+{
+    static const char *const ours[] = {"model.json",  "hf_config.json",         "hf_generation_config.json",
+                                       "config.json", "generation_config.json", "model.safetensors.index.json"};
+    size_t n = strlen(name);
+
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (strcmp(ours[i], name) == 0)
+            return false;
+    return !(n > 12 && strcmp(name + n - 12, ".safetensors") == 0);
+}
+
+static json_t *make_config(const struct tt_source *source, const struct tt_model *model, const char *assets,
+                           enum tt_dtype dtype)
+{
+    json_t *config = model->row->write_hf_config(model), *kept = kept_object(assets, "hf_config.json");
+    json_t *training = json_object_get(json_object_get(source->manifest.meta, "config"), "training");
+    json_t *seq_len = json_object_get(training, "seq_len");
+
+    (void)json_object_set_new(config, "torch_dtype", json_string(hf_dtype(dtype)));
+    if (kept)
+        add_kept(config, kept);
+    if (!json_object_get(config, "max_position_embeddings") && json_is_integer(seq_len) &&
+        !json_object_get(config, "n_positions"))
+        (void)json_object_set(config, "max_position_embeddings", seq_len);
+    json_decref(kept);
+    return config;
+}
+
+int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
+                        enum tt_dtype dtype)
+{
+    char *assets = tt_source_assets(source);
+    json_t *config = make_config(source, model, assets, dtype);
+    json_t *generation = kept_object(assets, "hf_generation_config.json");
+    int32_t bos = -1, eos = -1;
+    int rc = 0;
+
+    TT_TRY(token_ids(assets, &bos, &eos));
+    if (!json_is_integer(json_object_get(config, "bos_token_id")))
+        set_id(config, "bos_token_id", bos);
+    if (json_is_null(json_object_get(config, "eos_token_id")))
+        set_id(config, "eos_token_id", eos);
+    if (!generation) {
+        generation = json_pack("{s:b}", "_from_model_config", true);
+        set_id(generation, "bos_token_id", bos);
+        set_id(generation, "eos_token_id", eos);
+    }
+    TT_TRY(put_json(output, "config.json", config));
+    TT_TRY(put_json(output, "generation_config.json", generation));
+    TT_TRY(tt_output_copy(output, assets, "", travels_to_hf));
+out:
+    json_decref(config);
+    json_decref(generation);
+    tt_free(assets);
+    return rc;
+}
+
+/* The small files that transformers knows; a downloaded folder also holds pictures and other copies of the weights. */
+static bool travels_to_titan(const char *name)
+{
+    static const char *const known[] = {"tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json",
+                                        "added_tokens.json", "chat_template.jinja",   "vocab.json",
+                                        "merges.txt"};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Under a name of our own, since a folder with config.json is one that transformers would load. */
+static int keep_config(const struct tt_output *output, const char *folder, const char *name)
+{
+    char *from = tt_format("%s/%s", folder, name), *to = tt_format("assets/hf_%s", name), *text = NULL;
+    size_t size = 0;
+    int rc = 0;
+
+    if (tt_path_exists(from)) {
+        TT_TRY(tt_file_read(from, &text, &size));
+        TT_TRY(tt_output_put(output, to, text, size));
+    }
+out:
+    tt_free(text);
+    tt_free(from);
+    tt_free(to);
+    return rc;
+}
+
+int tt_hf_folder_keep(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model)
+{
+    char *folder = tt_source_assets(source), *text = tt_model_json_text(model);
+    int rc = 0;
+
+    TT_TRY(tt_output_copy(output, folder, "assets", travels_to_titan));
+    TT_TRY(keep_config(output, folder, "config.json"));
+    TT_TRY(keep_config(output, folder, "generation_config.json"));
+    TT_TRY(tt_output_put(output, "assets/model.json", text, strlen(text)));
+out:
+    tt_free(folder);
+    tt_free(text);
+    return rc;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * checkpoint.last_save_in_hf: the last step once more, for others to load.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "checkpoint/consolidate.h"
+#include "checkpoint/patience.h"
+#include "checkpoint/steps.h"
+#include "cli/trainer.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+
+static int export_step(const struct tt_trainer *t)
+{
+    char *step = tt_step_path(t->store->folder, t->at.step), *folder = tt_format("%s/hf", step), size[32];
+    struct tt_consolidate what = {.source = step,
+                                  .destination = folder,
+                                  .format = TT_FORMAT_HF,
+                                  .has_dtype = true,
+                                  .dtype = tt_job_export_dtype(t->cfg)};
+    struct tt_consolidated done;
+    int rc = 0;
+
+    TT_TRY(tt_ckpt_consolidate(&what, &done));
+    tt_note("Hugging Face weights %s: %s in %d file%s", folder, tt_text_bytes(size, sizeof size, (double)done.bytes),
+            done.files, done.files == 1 ? "" : "s");
+out:
+    tt_free(step);
+    tt_free(folder);
+    return rc;
+}
+
+int tt_trainer_export(struct tt_trainer *t)
+{
+    static const char what[] = "writing Hugging Face weights";
+    struct tt_patience patience = tt_patience_begin(t->comm, what);
+    int rc = tt_comm_agree(t->comm, t->comm->rank == 0 ? export_step(t) : 0);
+
+    tt_patience_end(t->comm, &patience);
+    return rc < 0 ? tt_wrap(rc, "step %" PRId64 " is saved, but not its Hugging Face weights", t->at.step) : 0;
+}

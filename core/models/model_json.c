@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The model of a checkpoint, written and read by one table of its sizes.
+ */
+#include "core/models/model_json.h"
+
+#include <stddef.h>
+
+#include "core/base/json.h"
+#include "core/base/mem.h"
+
+/* norm_eps is a float, tied an int; the rest is int64_t or double. An OPTIONAL is an int64_t that may be missing (0). */
+enum kind { INT, OPTIONAL, FLAG, FLOAT, REAL };
+
+struct field {
+    const char *key;
+    enum kind kind;
+    size_t offset; /* in struct tt_model_dims */
+};
+
+#define FIELD(key, kind, member)                              \
+    {                                                         \
+        (key), (kind), offsetof(struct tt_model_dims, member) \
+    }
+
+static const struct field fields[] = {
+    FIELD("dim", INT, dim),
+    FIELD("n_layers", INT, n_layers),
+    FIELD("n_heads", INT, n_heads),
+    FIELD("n_kv_heads", INT, n_kv_heads),
+    FIELD("head_dim", INT, head_dim),
+    FIELD("ffn_dim", INT, ffn_dim),
+    FIELD("vocab_size", INT, vocab_size),
+    FIELD("norm_eps", FLOAT, norm_eps),
+    FIELD("max_position_embeddings", OPTIONAL, max_positions),
+    FIELD("rope_theta", REAL, rope.theta),
+    FIELD("tie_embeddings", FLAG, tied),
+};
+
+static const struct field scaling_fields[] = {
+    FIELD("factor", REAL, rope.factor),
+    FIELD("low_freq_factor", REAL, rope.low_freq_factor),
+    FIELD("high_freq_factor", REAL, rope.high_freq_factor),
+    FIELD("original_max", REAL, rope.original_max),
+};
+
+enum { N_FIELDS = sizeof fields / sizeof *fields, N_SCALING = sizeof scaling_fields / sizeof *scaling_fields };
+
+static json_t *field_json(const struct tt_model_dims *dims, const struct field *field)
+{
+    const char *at = (const char *)dims + field->offset;
+
+    switch (field->kind) {
+    case INT:
+    case OPTIONAL:
+        return json_integer(*(const int64_t *)at);
+    case FLAG:
+        return json_boolean(*(const int *)at == 1);
+    case FLOAT:
+        return json_real((double)*(const float *)at);
+    case REAL:
+        return json_real(*(const double *)at);
+    }
+    return NULL;
+}
+
+char *tt_model_json_text(const struct tt_model *model)
+{
+    json_t *json = json_pack("{s:s, s:s}", "name", model->row->name, "flavor", model->flavor), *scaling;
+    char *text;
+
+    for (int i = 0; i < N_FIELDS; i++)
+        (void)json_object_set_new(json, fields[i].key, field_json(&model->dims, &fields[i]));
+    if (model->dims.rope.factor > 0.0) {
+        scaling = json_object();
+        for (int i = 0; i < N_SCALING; i++)
+            (void)json_object_set_new(scaling, scaling_fields[i].key, field_json(&model->dims, &scaling_fields[i]));
+        (void)json_object_set_new(json, "rope_scaling", scaling);
+    }
+    text = tt_json_text(json);
+    json_decref(json);
+    return text;
+}
+
+static int read_field(const json_t *json, const struct field *field, const char *where, struct tt_model_dims *dims)
+{
+    const json_t *value = json_object_get(json, field->key);
+    char *at = (char *)dims + field->offset;
+    double real = 0.0;
+    int rc = 0;
+
+    switch (field->kind) {
+    case OPTIONAL:
+        if (!value)
+            break;
+        /* fall through */
+    case INT:
+        TT_TRY(tt_json_get_int(json, field->key, where, (int64_t *)(void *)at));
+        break;
+    case FLAG:
+        if (!json_is_boolean(value))
+            return tt_fail(TT_EDATA, "'%s': '%s' is not true or false", where, field->key);
+        *(int *)(void *)at = json_is_true(value);
+        break;
+    case FLOAT:
+        TT_TRY(tt_json_get_real(json, field->key, where, &real));
+        *(float *)(void *)at = (float)real;
+        break;
+    case REAL:
+        TT_TRY(tt_json_get_real(json, field->key, where, (double *)(void *)at));
+        break;
+    }
+out:
+    return rc;
+}
+
+int tt_model_json_load(const char *path, struct tt_model **ret_model)
+{
+    struct tt_model_dims dims = {0};
+    const char *name = NULL, *flavor = NULL;
+    const json_t *scaling;
+    json_t *json = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_json_load(path, &json));
+    TT_TRY(tt_json_get_string(json, "name", path, &name));
+    TT_TRY(tt_json_get_string(json, "flavor", path, &flavor));
+    for (int i = 0; i < N_FIELDS; i++)
+        TT_TRY(read_field(json, &fields[i], path, &dims));
+    scaling = json_object_get(json, "rope_scaling");
+    for (int i = 0; scaling && i < N_SCALING; i++)
+        TT_TRY(read_field(scaling, &scaling_fields[i], path, &dims));
+    if (tt_model_from_dims(name, flavor, &dims, ret_model) < 0)
+        rc = tt_wrap(TT_EDATA, "'%s'", path);
+out:
+    json_decref(json);
+    return rc;
+}

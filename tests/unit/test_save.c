@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Who writes and when: every save policy, with a thread and without, leaves the same checkpoint. Ranks are threads.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "checkpoint/digest.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/shard_file.h"
+#include "checkpoint/steps.h"
+#include "ckpt_support.h"
+#include "core/base/file.h"
+#include "core/base/mem.h"
+
+static const struct {
+    const char *policy, *filter;
+} policies[] = {{"all", NULL}, {"filtered", "replica0"}, {"filtered", "rank0"}};
+enum { POLICIES = sizeof policies / sizeof policies[0] };
+
+static const struct {
+    int shard, replicate;
+} meshes[] = {{1, 1}, {3, 1}, {1, 3}, {2, 2}, {3, 2}, {8, 1}};
+enum { MESHES = sizeof meshes / sizeof meshes[0] };
+
+static struct test_job job_of(const char *folder, int policy, int mesh)
+{
+    return (struct test_job){.folder = folder,
+                             .run_id = "run",
+                             .dp_shard = meshes[mesh].shard,
+                             .dp_replicate = meshes[mesh].replicate,
+                             .step = 5,
+                             .policy = policies[policy].policy,
+                             .filter = policies[policy].filter};
+}
+
+static void save(struct test_job *job)
+{
+    if (test_save(job) != 0)
+        fail_msg("%s %s on %dx%d%s: %s", job->policy, job->filter ? job->filter : "", job->dp_replicate, job->dp_shard,
+                 job->async ? ", async" : "", tt_error_message());
+}
+
+static struct tt_manifest manifest_of(const struct test_job *job)
+{
+    struct tt_manifest manifest = {0};
+    char *path = tt_step_path(job->folder, job->step);
+
+    if (tt_step_check(path, &manifest) != 0)
+        fail_msg("%s", tt_error_message());
+    tt_free(path);
+    return manifest;
+}
+
+static void remove_folder(char *folder)
+{
+    assert_int_equal(tt_folder_remove(folder), 0);
+    tt_free(folder);
+}
+
+static void expect_same_digests(const struct tt_manifest *a, const struct tt_manifest *b)
+{
+    assert_int_equal(a->n_tensors, b->n_tensors);
+    for (int i = 0; i < a->n_tensors; i++) {
+        assert_string_equal(a->tensor[i].name, b->tensor[i].name);
+        assert_true(a->tensor[i].has_digest && a->tensor[i].digest == b->tensor[i].digest);
+    }
+}
+
+/* Files that hold something, one per writer and group. */
+static int files_expected(int policy, int mesh)
+{
+    int shards = meshes[mesh].shard, replicas = meshes[mesh].replicate;
+
+    return policy == 2 ? 2 : policy == 1 ? 2 * shards : 2 * shards * replicas;
+}
+
+static void every_policy_saves_the_same(void **state)
+{
+    struct tt_manifest first = {0}, manifest;
+
+    (void)state;
+    for (int mesh = 0; mesh < MESHES; mesh++) {
+        for (int policy = 0; policy < POLICIES; policy++) {
+            char *folder = test_folder();
+            struct test_job job = job_of(folder, policy, mesh);
+            struct test_job load = {folder, "run", 2, 2, .load_step = -1, .expect = 5};
+
+            job.async = (mesh + policy) % 2; /* both with each policy */
+            save(&job);
+            manifest = manifest_of(&job);
+            assert_int_equal(manifest.n_files, job.saved.files);
+            assert_int_equal(manifest.n_files, files_expected(policy, mesh));
+            assert_string_equal(json_string_value(json_object_get(manifest.meta, "policy")), policies[policy].policy);
+            if (!first.meta) {
+                first = manifest;
+            } else {
+                expect_same_digests(&first, &manifest);
+                tt_manifest_release(&manifest);
+            }
+            assert_int_equal(test_resume(&load), 0);
+            assert_int_equal(load.wrong, 0);
+            remove_folder(folder);
+        }
+    }
+    tt_manifest_release(&first);
+}
+
+static void expect_same_files(const struct test_job *a, const struct test_job *b)
+{
+    struct tt_manifest manifest = manifest_of(a);
+
+    for (int i = 0; i < manifest.n_files; i++) {
+        const struct test_job *job[2] = {a, b};
+        char *text[2];
+        size_t size[2];
+
+        for (int k = 0; k < 2; k++) {
+            char *path = tt_format("%s/step-5/%s", job[k]->folder, manifest.file[i].path);
+
+            assert_int_equal(tt_file_read(path, &text[k], &size[k]), 0);
+            tt_free(path);
+        }
+        assert_int_equal(size[0], size[1]);
+        assert_memory_equal(text[0], text[1], size[0]);
+        tt_free(text[0]);
+        tt_free(text[1]);
+    }
+    tt_manifest_release(&manifest);
+}
+
+static void a_thread_writes_the_same_bytes(void **state)
+{
+    (void)state;
+    for (int policy = 0; policy < POLICIES; policy++) {
+        char *a = test_folder(), *b = test_folder();
+        struct test_job sync = job_of(a, policy, 3), async = job_of(b, policy, 3);
+
+        async.async = true;
+        async.threads = 2; /* teams do not show either */
+        save(&sync);
+        save(&async);
+        expect_same_files(&sync, &async);
+        sync.threads = 3;
+        save(&sync);
+        expect_same_files(&sync, &async);
+        remove_folder(a);
+        remove_folder(b);
+    }
+}
+
+static void the_model_in_another_type(void **state)
+{
+    struct tt_manifest first = {0}, manifest;
+
+    (void)state;
+    for (int policy = 0; policy < POLICIES; policy++) {
+        for (int async = 0; async < 2; async++) {
+            char *folder = test_folder();
+            struct test_job job = job_of(folder, policy, 3);
+
+            job.cast_model = true;
+            job.model_dtype = TT_BF16;
+            job.async = async;
+            save(&job);
+            manifest = manifest_of(&job);
+            assert_int_equal(tt_manifest_find(&manifest, TT_GROUP_MODEL, "norm.weight")->dtype, TT_BF16);
+            assert_int_equal(tt_manifest_find(&manifest, TT_GROUP_OPTIM, "state.norm.weight.exp_avg")->dtype, TT_F32);
+            if (!first.meta) {
+                first = manifest;
+            } else {
+                expect_same_digests(&first, &manifest);
+                tt_manifest_release(&manifest);
+            }
+            remove_folder(folder);
+        }
+    }
+    tt_manifest_release(&first);
+}
+
+static void what_is_not_finite_is_not_saved(void **state)
+{
+    char *folder = test_folder();
+    struct test_job job = job_of(folder, 0, 3), load = {folder, "run", 1, 1, .load_step = -1, .expect = 5};
+
+    (void)state;
+    save(&job); /* of step 5: the next one would replace it */
+    job.nonfinite = true;
+    for (int async = 0; async < 2; async++) {
+        job.async = async;
+        assert_int_equal(test_save(&job), TT_ENONFINITE);
+        assert_non_null(strstr(tt_error_message(), "tensor 'tok_embeddings.weight' has 1 values that are not finite"));
+        assert_int_equal(test_resume(&load), 0);
+        assert_int_equal(load.wrong, 0);
+    }
+    remove_folder(folder);
+}
+
+/* Predicted before anything exists; what a rank then uses fits into it, and the writer's own files are all of it. */
+static void staging_is_what_the_files_need(void **state)
+{
+    (void)state;
+    for (int policy = 0; policy < POLICIES; policy++) {
+        const struct tt_ckpt_policy *row = NULL;
+        struct tt_ckpt_plan plan;
+        struct test_state t;
+        int64_t most = 0;
+
+        test_state_init(&t, 2, 3, 0, 1);
+        assert_int_equal(tt_ckpt_policy_find(policies[policy].policy, policies[policy].filter, &row), 0);
+        tt_ckpt_plan_make(&t.state, &t.layout, row, &plan);
+        for (int rank = 0; rank < 6; rank += 2) { /* the ranks of shard 0 */
+            int64_t bytes = 0;
+
+            for (int i = 0; i < plan.n; i++)
+                if (plan.piece[i].writer == rank) {
+                    int n = 0;
+
+                    bytes += plan.piece[i].row_count * tt_ckpt_row_bytes(&tt_ckpt_state_group(
+                                                           &t.state, plan.piece[i].group, &n)[plan.piece[i].tensor]);
+                }
+            most = bytes > most ? bytes : most;
+        }
+        if (policy == 2) /* gathered: nothing is staged */
+            assert_int_equal(tt_ckpt_staging_bytes(&t.state, &t.layout, row), 0);
+        else
+            assert_in_range(tt_ckpt_staging_bytes(&t.state, &t.layout, row), most, most + 2 * TT_SHARD_ALIGN);
+        tt_ckpt_plan_release(&plan);
+        test_state_release(&t);
+    }
+}
+
+static void values_that_are_not_finite_are_counted(void **state)
+{
+    const uint32_t f32[] = {0x7f800000, 0xff800000, 0x7fc00000, 0x7f7fffff, 0, 0x80000000};
+    const uint16_t bf16[] = {0x7f80, 0xff81, 0x7f7f, 0}, f16[] = {0x7c00, 0xfe00, 0x7bff, 0};
+
+    (void)state;
+    assert_int_equal(tt_digest_nonfinite(TT_F32, f32, 6), 3);
+    assert_int_equal(tt_digest_nonfinite(TT_BF16, bf16, 4), 2);
+    assert_int_equal(tt_digest_nonfinite(TT_F16, f16, 4), 2);
+    assert_int_equal(tt_digest_nonfinite(TT_U32, f32, 6), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_policy_saves_the_same),    cmocka_unit_test(a_thread_writes_the_same_bytes),
+        cmocka_unit_test(the_model_in_another_type),      cmocka_unit_test(what_is_not_finite_is_not_saved),
+        cmocka_unit_test(staging_is_what_the_files_need), cmocka_unit_test(values_that_are_not_finite_are_counted),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
