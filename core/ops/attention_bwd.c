@@ -57,7 +57,7 @@ int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t
     int64_t portable = tile * 2 * TT_ATTENTION_ROWS, dim = shape->head_dim, wide = tt_attention_lines(dim);
     int64_t panels = tt_tiles(keys, TT_ATTENTION_PANEL), rows = tt_attention_lines(shape->seq_len);
     int64_t vectors = (rows < TT_ATTENTION_STRIP ? rows : TT_ATTENTION_STRIP) * (2 * dim + wide + 2) +
-                      TT_ATTENTION_PANEL * (2 * dim + wide) + 2 * TT_ATTENTION_BLOCK * TT_ATTENTION_PANEL +
+                      TT_ATTENTION_PANEL * (2 * dim + wide) + INT64_C(2) * TT_ATTENTION_BLOCK * TT_ATTENTION_PANEL +
                       2 * panels * TT_ATTENTION_PANEL * dim;
 
     return portable > vectors ? portable : vectors;
