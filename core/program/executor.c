@@ -27,7 +27,7 @@ struct tt_executor {
     struct tt_exact loss, norm;
     struct tt_times times;
     struct tt_span *spans; /* per instruction, of the last run */
-    char *bad; /* explain: where to write the first bad value, else NULL */
+    char *bad;             /* explain: where to write the first bad value, else NULL */
     size_t bad_size;
 };
 
