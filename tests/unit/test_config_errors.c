@@ -196,9 +196,7 @@ static void hundreds_of_errors_fit(void **state)
 static void values_not_built_yet_say_so(void **state)
 {
     static const char *const flags[] = {"training.dtype=bfloat16",
-                                        "checkpoint.async_mode=async",
-                                        "checkpoint.save_policy=filtered",
-                                        "checkpoint.export_dtype=bfloat16",
+                                        "training.dataset=jsonl_sft",
                                         "parallelism.tensor_parallel_degree=2",
                                         "parallelism.pipeline_parallel_degree=2",
                                         "parallelism.context_parallel_degree=2",
