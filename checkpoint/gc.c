@@ -119,19 +119,18 @@ out:
     return rc;
 }
 
-/* A folder whose first save was killed holds no step yet, only what is to be cleared. */
+/* A folder whose first save was killed holds no step yet, only what is to be cleared; its lock tells what it is. */
 static int find_folder(const char *path, char **ret_folder)
 {
-    char *run = tt_format("%s/checkpoint", path), *locks[2] = {tt_format("%s/.lock", path), tt_format("%s/.lock", run)};
+    char *run = tt_format("%s/checkpoint", path), *run_lock = tt_format("%s/.lock", run);
     enum tt_path_kind kind;
     int rc = 0;
 
-    if (tt_path_exists(locks[0]) || tt_path_exists(locks[1]))
-        *ret_folder = tt_strdup(tt_path_exists(locks[0]) ? path : run);
+    if (tt_path_exists(run_lock))
+        *ret_folder = tt_strdup(run);
     else if ((rc = tt_path_find(path, &kind, ret_folder)) == 0 && kind != TT_PATH_FOLDER)
         rc = tt_fail(TT_EUSAGE, "'%s' is not a folder of steps\nhelp: gc takes a run or its checkpoint folder", path);
-    tt_free(locks[0]);
-    tt_free(locks[1]);
+    tt_free(run_lock);
     tt_free(run);
     return rc;
 }

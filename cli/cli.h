@@ -67,14 +67,26 @@ int tt_command_launch(int argc, char **argv);
 /** `titan tune`: see titan-tune(1). */
 int tt_command_tune(int argc, char **argv);
 
+/** `titan trace summary DIR`: see titan-trace(1). */
+int tt_command_trace(int argc, char **argv);
+
+/** `titan bench`: see titan-bench(1). */
+int tt_command_bench(int argc, char **argv);
+
 /** `titan config show|check|diff|init`: see titan-config(1). */
 int tt_command_config(int argc, char **argv);
 
 /** `titan models [--json] [--seq_len N]`: the registry. */
 int tt_command_models(int argc, char **argv);
 
-/** `titan ckpt list|inspect|verify|consolidate`: see titan-ckpt(1). */
+/** `titan ckpt list|inspect|verify|diff|consolidate|convert|gc`: see titan-ckpt(1). */
 int tt_command_ckpt(int argc, char **argv);
+
+/** `titan generate`: see titan-generate(1). */
+int tt_command_generate(int argc, char **argv);
+
+/** `titan eval`: see titan-eval(1). */
+int tt_command_eval(int argc, char **argv);
 
 /** `titan data pack|inspect`: see titan-data(1). */
 int tt_command_data(int argc, char **argv);

@@ -187,6 +187,7 @@ const char *tt_summary_kind_key(enum tt_memory_kind kind)
         [TT_MEMORY_PARAM] = "params",
         [TT_MEMORY_OPTIMIZER] = "optimizer",
         [TT_MEMORY_CONST] = "constants",
+        [TT_MEMORY_CACHE] = "cache",
         [TT_MEMORY_INPUT] = "inputs",
         [TT_MEMORY_UNSHARDED] = "unsharded",
         [TT_MEMORY_KEPT] = "kept",

@@ -7,13 +7,11 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/ranks.h"
 #include "cli/signals.h"
 #include "cli/trainer.h"
 #include "core/base/mem.h"
 #include "core/config/args.h"
-#include "core/ops/kernels.h"
-#include "parallel/comm_mpi.h"
-#include "parallel/comm_self.h"
 
 static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
@@ -37,11 +35,21 @@ static int print_help(void)
     return tt_cli_finish();
 }
 
+struct command {
+    struct tt_args *args;
+    int argc;
+    char **argv;
+};
+
 /* Everything between having a communicator and giving it up; the same code on every rank. */
-static int train(struct tt_comm *comm, const struct tt_args *args, int argc, char **argv)
+static int train(struct tt_comm *comm, void *arg)
 {
-    struct tt_trainer_options trainer_options = {
-        .json = tt_args_has(args, "json"), .overwrite = tt_args_has(args, "overwrite"), .argc = argc, .argv = argv};
+    const struct command *command = arg;
+    const struct tt_args *args = command->args;
+    struct tt_trainer_options trainer_options = {.json = tt_args_has(args, "json"),
+                                                 .overwrite = tt_args_has(args, "overwrite"),
+                                                 .argc = command->argc,
+                                                 .argv = command->argv};
     struct tt_trainer *trainer = NULL;
     struct tt_config *cfg = NULL;
     int rc;
@@ -59,37 +67,15 @@ out:
 
 int tt_command_train(int argc, char **argv)
 {
-    struct tt_args *args = NULL;
-    struct tt_comm *comm = NULL;
-    int rc = tt_args_parse(argc, argv, options, &args), code;
+    struct command command = {.argc = argc, .argv = argv};
+    int rc = tt_args_parse(argc, argv, options, &command.args), code;
 
-    if (rc == 0 && tt_args_has(args, "help")) {
+    if (rc == 0 && tt_args_has(command.args, "help")) {
         code = print_help();
-        tt_args_free(args);
-        return code;
-    }
-    tt_signals_install();
-    if (rc == 0)
-        rc = tt_kernels_check();
-    if (tt_comm_mpi_launched()) {
-        int args_rc = rc;
-
-        if ((rc = tt_comm_mpi_new(&comm)) < 0)
-            return tt_cli_fail(rc);
-        rc = tt_comm_agree(comm, args_rc);
     } else {
-        comm = tt_comm_self_new();
+        tt_signals_install();
+        code = tt_cli_run_ranks(rc, train, &command);
     }
-    if (comm->rank == 0)
-        tt_cli_install_log();
-    if (rc == 0)
-        rc = train(comm, args, argc, argv);
-    code = tt_error_exit_code(rc);
-    if (rc == TT_ECOMM) /* a rank is gone or silent: agreeing is over */
-        comm->ops->abort(comm, code, tt_error_message());
-    if (rc < 0 && comm->rank == 0)
-        (void)tt_cli_fail(rc);
-    tt_comm_free(comm);
-    tt_args_free(args);
+    tt_args_free(command.args);
     return code;
 }

@@ -5,22 +5,18 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "core/base/cpu.h"
 #include "core/ops/blas.h"
+#include "core/ops/kernels.h"
 #include "parallel/comm_mpi.h"
 
 static const char *instruction_set(void)
 {
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f"))
-        return "AVX-512";
-    if (__builtin_cpu_supports("avx2"))
-        return "AVX2";
-#endif
-    return "generic";
+    return tt_cpu_has_avx512() ? "AVX-512" : tt_cpu_has_avx2() ? "AVX2" : "generic";
 }
 
 void tt_cli_print_version(void)
 {
-    (void)printf("titan %s\nMPI  %s\nBLAS %s\nCPU  %s\n", TITAN_VERSION, tt_comm_mpi_library(), tt_blas_library(),
-                 instruction_set());
+    (void)printf("titan %s\nMPI  %s\nBLAS %s\nCPU  %s, kernels %s\n", TITAN_VERSION, tt_comm_mpi_library(),
+                 tt_blas_library(), instruction_set(), tt_kernels()->name);
 }

@@ -45,13 +45,25 @@ static int check_gradients(const struct tt_model *model, const int *param_grad)
     return 0;
 }
 
+/* Parameters, and the two moments of training. */
+static int state_arrays(const struct tt_engine *e)
+{
+    return e->options.local_batch ? 3 : 1;
+}
+
 static int64_t state_bytes(const struct tt_engine *e)
 {
     int64_t bytes = 0;
 
     for (int u = 0; u < e->layout->n_units; u++)
-        bytes += 3 * aligned(e->layout->units[u].shard_elements * (int64_t)sizeof(float));
+        bytes += state_arrays(e) * aligned(e->layout->units[u].shard_elements * (int64_t)sizeof(float));
     return bytes;
+}
+
+/* What the engine is for: training if it trains, else validation. */
+static const struct track *main_track(const struct tt_engine *e)
+{
+    return e->train.program ? &e->train : &e->validate;
 }
 
 /* Replaces the eager program by the planned one of the same step. */
@@ -143,7 +155,8 @@ int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm,
     e->shard = tt_mesh_group(&e->options.mesh, rank, TT_MESH_DP_SHARD);
     e->replicate = tt_mesh_group(&e->options.mesh, rank, TT_MESH_DP_REPLICATE);
     TT_TRY(tt_layout_new(options->model, &options->mesh, rank, &options->sharding, &e->layout));
-    TT_TRY(plan_track(e, TT_GRAPH_TRAIN, options->local_batch, options->seq_len, options->microbatches, &e->train));
+    if (options->local_batch)
+        TT_TRY(plan_track(e, TT_GRAPH_TRAIN, options->local_batch, options->seq_len, options->microbatches, &e->train));
     if (options->validation_batch)
         TT_TRY(
             plan_track(e, TT_GRAPH_VALIDATE, options->validation_batch, options->validation_seq_len, 1, &e->validate));
@@ -168,6 +181,8 @@ void tt_engine_free(struct tt_engine *e)
         return;
     release_track(&e->train);
     release_track(&e->validate);
+    if (e->team)
+        e->comm->team = NULL;
     tt_team_free(e->team);
     tt_free(e->state.param);
     tt_free(e->state.exp_avg);
@@ -181,18 +196,19 @@ void tt_engine_free(struct tt_engine *e)
 
 struct tt_engine_memory tt_engine_memory(const struct tt_engine *e)
 {
-    const struct tt_program *train = e->train.program, *validate = e->validate.program;
+    const struct tt_program *programs[] = {e->train.program, e->validate.program}, *first = main_track(e)->program;
     struct tt_engine_memory m = {0};
 
     m.state = state_bytes(e);
-    m.constants = aligned(train->const_bytes) + (validate ? aligned(validate->const_bytes) : 0);
-    m.step = train->step_bytes;
-    if (validate && validate->step_bytes > m.step)
-        m.step = validate->step_bytes;
+    for (int i = 0; i < 2; i++) {
+        m.constants += programs[i] ? aligned(programs[i]->const_bytes) : 0;
+        if (programs[i] && programs[i]->step_bytes > m.step)
+            m.step = programs[i]->step_bytes;
+    }
     m.total = m.state + m.constants + aligned(m.step);
-    tt_program_memory_at(train, train->peak_instr, m.by_kind);
-    m.by_kind[TT_MEMORY_PARAM] = m.state / 3;
-    m.by_kind[TT_MEMORY_OPTIMIZER] = m.state - m.state / 3;
+    tt_program_memory_at(first, first->peak_instr, m.by_kind);
+    m.by_kind[TT_MEMORY_PARAM] = m.state / state_arrays(e);
+    m.by_kind[TT_MEMORY_OPTIMIZER] = m.state - m.by_kind[TT_MEMORY_PARAM];
     m.by_kind[TT_MEMORY_CONST] = m.constants;
     return m;
 }
@@ -204,7 +220,7 @@ static void lay_out_state(struct tt_engine *e, char **at)
     float ***arrays[] = {&e->state.param, &e->state.exp_avg, &e->state.exp_avg_sq};
 
     e->state.n_units = e->layout->n_units;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < state_arrays(e); k++) {
         *arrays[k] = tt_calloc(n, sizeof(float *));
         for (size_t u = 0; u < n; u++) {
             (*arrays[k])[u] = (float *)(void *)*at;
@@ -231,7 +247,7 @@ out:
 /* Ranks with different programs would wait for each other for ever; machine files are read by each of them. */
 static int agree_on_program(struct tt_engine *e)
 {
-    const struct tt_program *p = e->train.program;
+    const struct tt_program *p = main_track(e)->program;
     uint64_t hash = 0, first;
     int rc = 0;
 
@@ -266,6 +282,7 @@ int tt_engine_allocate(struct tt_engine *e)
     TT_TRY(tt_comm_node(e->comm, &local_rank, &local_size));
     TT_TRY(tt_team_new(e->options.threads, &e->team));
     tt_team_share(e->team, local_size);
+    e->comm->team = e->team;
     e->arena_bytes = (size_t)memory.total + 64;
     e->arena = at = tt_map(e->arena_bytes);
     if (!at) {
@@ -373,12 +390,17 @@ const struct tt_layout *tt_engine_layout(const struct tt_engine *e)
 
 const struct tt_program *tt_engine_program(const struct tt_engine *e)
 {
-    return e->train.program;
+    return main_track(e)->program;
 }
 
 struct tt_executor *tt_engine_executor(const struct tt_engine *e)
 {
-    return e->train.executor;
+    return main_track(e)->executor;
+}
+
+struct tt_span tt_engine_transfer_span(const struct tt_engine *e, int instr)
+{
+    return e->train.transfers ? tt_transfers_span(e->train.transfers, instr) : (struct tt_span){0.0, 0.0};
 }
 
 struct tt_team *tt_engine_team(const struct tt_engine *e)

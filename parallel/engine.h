@@ -36,9 +36,9 @@ struct tt_engine_options {
     struct tt_recompute recompute;
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16; see core/program/mixed.h */
     enum tt_init init;
-    int threads; /* of this rank */
-    int64_t local_batch, seq_len;
-    int microbatches;                             /* per rank and step: A */
+    int threads;                  /* of this rank */
+    int64_t local_batch, seq_len; /* local_batch 0: no training, so neither a step nor moments; just validation */
+    int microbatches;             /* per rank and step: A */
     int64_t validation_batch, validation_seq_len; /* 0: no validation program */
     enum tt_scheduler scheduler;
     /* the rest is for the planned engine */
@@ -97,8 +97,12 @@ int tt_engine_validate(struct tt_engine *engine, struct tt_step *step) TT_MUST_C
 
 struct tt_state *tt_engine_state(struct tt_engine *engine);
 const struct tt_layout *tt_engine_layout(const struct tt_engine *engine);
+/** The program of a step, and its executor; without training those of validation. */
 const struct tt_program *tt_engine_program(const struct tt_engine *engine);
 struct tt_executor *tt_engine_executor(const struct tt_engine *engine);
+
+/** When the collective that an instruction of the last step began was under way (tt_clock_sec); {0, 0}: none. */
+struct tt_span tt_engine_transfer_span(const struct tt_engine *engine, int instr);
 struct tt_team *tt_engine_team(const struct tt_engine *engine);
 
 #endif

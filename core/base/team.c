@@ -12,8 +12,8 @@
 
 #include <limits.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
+#include <time.h>
 
 #include <pthread.h>
 #include <sched.h>
@@ -22,13 +22,19 @@
 
 #include <linux/futex.h>
 
+#include "core/base/file.h"
 #include "core/base/mem.h"
 
 enum {
-    SPINS = 20000
-}; /* some tenths of a millisecond: more than the time between two runs, less than one would notice */
+    SPINS = 20000, /* some tenths of a millisecond: more than the time between two runs, less than one would notice */
+    SPINS_BETWEEN_POLLS = 2000
+};
 
 static const uint64_t closed = UINT64_C(0xffffffff); /* in place of a tile */
+
+/* Between two polls; short against the time a network needs to empty its buffers, long against a look at the clock. */
+static const double poll_every_sec = 100e-6;
+static const struct timespec poll_every = {0, 100000};
 
 struct worker {
     struct tt_team *team;
@@ -53,7 +59,23 @@ struct tt_team {
     struct signal runs;          /* how many there have been */
     struct signal done;          /* tiles of this run */
     atomic_bool stop;
+    /* the owning thread's */
+    bool running;
+    void (*poll)(void *arg);
+    void *poll_arg;
+    double polled_sec;
 };
+
+/* By the owning thread. */
+static void poll_at_times(struct tt_team *team)
+{
+    double now;
+
+    if (!team->poll || (now = tt_clock_sec()) - team->polled_sec < poll_every_sec)
+        return;
+    team->poll(team->poll_arg);
+    team->polled_sec = now;
+}
 
 static void relax(void)
 {
@@ -62,8 +84,8 @@ static void relax(void)
 #endif
 }
 
-/* Returns when the value is not `old` any more, or earlier. */
-static void wait_for_change(struct signal *signal, unsigned old, int spins)
+/* Returns when the value is not `old` any more, or earlier. longest: of the sleep, NULL for any. */
+static void wait_for_change(struct signal *signal, unsigned old, int spins, const struct timespec *longest)
 {
     for (int i = 0; i < spins; i++) {
         if (atomic_load_explicit(&signal->value, memory_order_acquire) != old)
@@ -71,7 +93,7 @@ static void wait_for_change(struct signal *signal, unsigned old, int spins)
         relax();
     }
     (void)atomic_fetch_add(&signal->sleepers, 1);
-    (void)syscall(SYS_futex, &signal->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+    (void)syscall(SYS_futex, &signal->value, FUTEX_WAIT_PRIVATE, old, longest, NULL, 0);
     (void)atomic_fetch_sub(&signal->sleepers, 1);
 }
 
@@ -100,6 +122,8 @@ static void run_tiles(struct tt_team *team, int worker)
         fn(arg, tile, worker);
         if ((int64_t)atomic_fetch_add(&team->done.value, 1) + 1 == n)
             wake(&team->done);
+        if (worker == 0)
+            poll_at_times(team);
         ticket = atomic_load_explicit(&team->ticket, memory_order_acquire);
     }
 }
@@ -111,7 +135,7 @@ static void *worker_main(void *arg)
     unsigned seen = 0;
 
     for (;;) {
-        wait_for_change(&team->runs, seen, team->spins);
+        wait_for_change(&team->runs, seen, team->spins, NULL);
         seen = atomic_load_explicit(&team->runs.value, memory_order_acquire);
         if (atomic_load(&team->stop))
             return NULL;
@@ -175,9 +199,13 @@ void tt_team_run(struct tt_team *team, int64_t n_tiles, tt_tile_fn fn, void *arg
     uint64_t run;
     unsigned done;
 
+    team->running = true;
     if (team->threads == 1 || n_tiles <= 1) {
-        for (int64_t tile = 0; tile < n_tiles; tile++)
+        for (int64_t tile = 0; tile < n_tiles; tile++) {
             fn(arg, tile, 0);
+            poll_at_times(team);
+        }
+        team->running = false;
         return;
     }
     run = (atomic_load_explicit(&team->ticket, memory_order_relaxed) | closed) + 1; /* the next run's first tile */
@@ -190,8 +218,25 @@ void tt_team_run(struct tt_team *team, int64_t n_tiles, tt_tile_fn fn, void *arg
     (void)atomic_fetch_add(&team->runs.value, 1);
     wake(&team->runs);
     run_tiles(team, 0);
-    while (done = atomic_load_explicit(&team->done.value, memory_order_acquire), (int64_t)done < n_tiles)
-        wait_for_change(&team->done, done, team->spins);
+    while (done = atomic_load_explicit(&team->done.value, memory_order_acquire), (int64_t)done < n_tiles) {
+        bool polls = team->poll != NULL;
+        int spins = team->spins;
+
+        wait_for_change(&team->done, done, polls && spins ? SPINS_BETWEEN_POLLS : spins, polls ? &poll_every : NULL);
+        poll_at_times(team);
+    }
+    team->running = false;
+}
+
+bool tt_team_busy(const struct tt_team *team)
+{
+    return team->running;
+}
+
+void tt_team_set_poll(struct tt_team *team, void (*poll)(void *arg), void *arg)
+{
+    team->poll = poll;
+    team->poll_arg = arg;
 }
 
 /* The CPU quota of the cgroup (version 2) that a container runs in, or 0 when there is none. */

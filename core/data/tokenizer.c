@@ -330,10 +330,15 @@ struct tt_tokenizer_files tt_tokenizer_files(const struct tt_tokenizer *t)
     return (struct tt_tokenizer_files){t->json, t->config, t->json_size, t->config_size};
 }
 
+bool tt_tokenizer_has(const struct tt_tokenizer *t, int32_t id)
+{
+    return id >= 0 && id < t->vocab_size && t->token[id].is_used;
+}
+
 int tt_tokenizer_decode(const struct tt_tokenizer *t, const int32_t *ids, int64_t n, struct tt_text *text)
 {
     for (int64_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || ids[i] >= t->vocab_size || !t->token[ids[i]].is_used) {
+        if (!tt_tokenizer_has(t, ids[i])) {
             return tt_fail(TT_EDATA, "%s: %d is not the id of a token (the vocabulary has %lld)", t->where, ids[i],
                            (long long)t->vocab_size);
         }

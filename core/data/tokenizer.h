@@ -38,6 +38,9 @@ bool tt_tokenizer_adds_bos(const struct tt_tokenizer *tokenizer);
 /** The id of a token as tokenizer.json writes it, or -1. */
 int32_t tt_tokenizer_token_to_id(const struct tt_tokenizer *tokenizer, const char *token);
 
+/** Whether id is a token; a model may have more rows than there are tokens. */
+bool tt_tokenizer_has(const struct tt_tokenizer *tokenizer, int32_t id);
+
 bool tt_tokenizer_is_special(const struct tt_tokenizer *tokenizer, int32_t id);
 
 /** A hash of tokenizer.json, BOS and EOS: equal hashes make equal documents. */

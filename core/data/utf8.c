@@ -58,6 +58,55 @@ int64_t tt_utf8_invalid(const char *text, size_t size)
     return -1;
 }
 
+/* Whether n bytes begin a valid character that is longer. */
+static bool may_become_valid(const char *p, size_t n)
+{
+    static const char low[] = "\x80\x80\x80", high[] = "\xbf\xbf\xbf";
+    char with_low[4], with_high[4];
+    uint32_t code;
+
+    if (n > 3)
+        return false;
+    for (size_t more = 1; n + more <= 4; more++) {
+        memcpy(with_low, p, n);
+        memcpy(with_low + n, low, more);
+        memcpy(with_high, p, n);
+        memcpy(with_high + n, high, more);
+        if (tt_utf8_decode(with_low, n + more, &code) == (int)(n + more) ||
+            tt_utf8_decode(with_high, n + more, &code) == (int)(n + more))
+            return true;
+    }
+    return false;
+}
+
+size_t tt_utf8_unfinished(const char *text, size_t size)
+{
+    for (size_t n = size < 3 ? size : 3; n > 0; n--)
+        if (may_become_valid(text + size - n, n))
+            return n;
+    return 0;
+}
+
+void tt_utf8_repair(const char *text, size_t size, struct tt_text *out)
+{
+    while (size) {
+        int64_t bad = tt_utf8_invalid(text, size);
+        size_t good = bad < 0 ? size : (size_t)bad, skip = 0;
+
+        tt_text_add_bytes(out, text, good);
+        text += good;
+        size -= good;
+        if (!size)
+            break;
+        /* the longest beginning of a character stands for one mark, any other byte for itself */
+        for (skip = 3; skip > 1 && (skip > size || !may_become_valid(text, skip)); skip--) {
+        }
+        tt_text_add_bytes(out, "\xef\xbf\xbd", 3);
+        text += skip;
+        size -= skip;
+    }
+}
+
 int tt_utf8_encode(uint32_t code, char *buf)
 {
     static const uint8_t lead[5] = {0, 0, 0xc0, 0xe0, 0xf0};

@@ -11,6 +11,15 @@
 /** The offset of the first byte that is not part of a valid UTF-8 sequence (RFC 3629), or -1 if text is valid. */
 int64_t tt_utf8_invalid(const char *text, size_t size);
 
+/**
+ * Bytes at the end of text (0..3) that begin a character but do not complete it: what comes next in a stream may. Whatever
+ * else is wrong with text is not looked at.
+ */
+size_t tt_utf8_unfinished(const char *text, size_t size);
+
+/** Appends text with U+FFFD for every byte sequence that is not UTF-8, as decoders of tokens do. */
+void tt_utf8_repair(const char *text, size_t size, struct tt_text *out);
+
 /** Decodes the character at p; returns its length in bytes, 0 when p does not begin a valid character. */
 int tt_utf8_decode(const char *p, size_t size, uint32_t *ret_code);
 

@@ -24,6 +24,7 @@ enum tt_value_kind {
     TT_VALUE_PARAM,      /* a model parameter, whole (unsharded) */
     TT_VALUE_INPUT,      /* tokens, labels: filled by the loader */
     TT_VALUE_CONST,      /* filled once before the first step (RoPE table) */
+    TT_VALUE_CACHE,      /* keys and values of the tokens so far, kept between runs; a node adds its rows in place */
     TT_VALUE_ACTIVATION, /* made by a forward node */
     TT_VALUE_GRAD,       /* gradient of an activation */
     TT_VALUE_PARAM_GRAD, /* gradient of a parameter, whole, of this microbatch; without a producer: of those before */
@@ -41,13 +42,14 @@ struct tt_value {
 
 /* What an op needs beside its inputs; each op uses the members its file names. */
 struct tt_attr {
-    int64_t seq_len;  /* T */
-    int heads;        /* H: heads in the last dimension of the input */
-    int kv_heads;     /* K */
-    int head_dim;     /* E */
-    float eps;        /* norms */
-    bool inverse;     /* rope: rotate back (backward) */
-    bool rotate_half; /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
+    int64_t seq_len;    /* T */
+    int heads;          /* H: heads in the last dimension of the input */
+    int kv_heads;       /* K */
+    int head_dim;       /* E */
+    float eps;          /* norms */
+    bool inverse;       /* rope: rotate back (backward) */
+    bool rotate_half;   /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
+    bool from_position; /* row 0 stands at tt_scalars.position of a context of seq_len, not at 0 (generation) */
 };
 
 /* RoPE frequencies; scaling as in Llama 3.1 when factor > 0. */
@@ -87,6 +89,8 @@ struct tt_graph {
     struct tt_rope rope; /* fills rope_table */
     bool carries;        /* gradients go on from one microbatch to the next: tt_graph_carry_gradients */
     int token_loss;      /* (N) F32 loss of each token, 0 where the label is ignored; TT_NONE before the head */
+    int64_t cache_len;   /* rows of each TT_VALUE_CACHE: the longest context of a decode graph; 0: not one */
+    int logits;          /* (1, V) F32 of the token after the last, in a decode graph; else TT_NONE */
 };
 
 struct tt_graph *tt_graph_new(void);

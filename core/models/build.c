@@ -13,11 +13,13 @@
 void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t batch, int64_t seq_len,
                     struct tt_graph *graph)
 {
-    int64_t tokens[2] = {batch, seq_len}, table[3] = {seq_len, model->dims.head_dim / 2, 2};
+    int64_t context = graph->cache_len ? graph->cache_len : seq_len;
+    int64_t tokens[2] = {batch, seq_len}, table[3] = {context, model->dims.head_dim / 2, 2};
 
-    *b = (struct tt_build){.model = model, .graph = graph, .seq_len = seq_len};
+    *b = (struct tt_build){.model = model, .graph = graph, .seq_len = context};
     graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, tokens);
-    graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, tokens);
+    if (!graph->cache_len)
+        graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, tokens);
     graph->rope = model->dims.rope;
     if (!model->row->learned_positions)
         graph->rope_table = tt_graph_value(graph, TT_VALUE_CONST, TT_F32, "rope_table", 3, table);
@@ -106,7 +108,7 @@ int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int
 
 int tt_build_positions(struct tt_build *b, const char *name, const char *weight, int x)
 {
-    struct tt_attr attr = {.seq_len = b->seq_len};
+    struct tt_attr attr = {.seq_len = b->seq_len, .from_position = b->graph->cache_len > 0};
     int in[2] = {x, param(b, weight)};
 
     return node(b, TT_OP_POSITION, name, in, 2, &attr);
@@ -117,10 +119,23 @@ int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bo
     struct tt_attr attr = {.seq_len = b->seq_len,
                            .heads = (int)heads,
                            .head_dim = (int)b->model->dims.head_dim,
-                           .rotate_half = rotate_half};
+                           .rotate_half = rotate_half,
+                           .from_position = b->graph->cache_len > 0};
     int in[2] = {x, b->graph->rope_table};
 
     return node(b, TT_OP_ROPE, name, in, 2, &attr);
+}
+
+/* Rows that outlive the run: the keys or values of this block's attention. */
+static int cache(struct tt_build *b, const char *name, const char *what)
+{
+    const struct tt_model_dims *d = &b->model->dims;
+    int64_t shape[3] = {d->n_kv_heads, b->graph->cache_len, d->head_dim};
+    char *full = tt_format("%s%s.%s", b->prefix, name, what);
+    int value = tt_graph_value(b->graph, TT_VALUE_CACHE, TT_F32, full, 3, shape);
+
+    tt_free(full);
+    return value;
 }
 
 int tt_build_attention(struct tt_build *b, const char *name, int q, int k, int v)
@@ -128,9 +143,13 @@ int tt_build_attention(struct tt_build *b, const char *name, int q, int k, int v
     const struct tt_model_dims *d = &b->model->dims;
     struct tt_attr attr = {
         .seq_len = b->seq_len, .heads = (int)d->n_heads, .kv_heads = (int)d->n_kv_heads, .head_dim = (int)d->head_dim};
-    int in[3] = {q, k, v};
+    int in[5] = {q, k, v, TT_NONE, TT_NONE};
 
-    return node(b, TT_OP_ATTENTION, name, in, 3, &attr);
+    if (!b->graph->cache_len)
+        return node(b, TT_OP_ATTENTION, name, in, 3, &attr);
+    in[3] = cache(b, name, "k_cache");
+    in[4] = cache(b, name, "v_cache");
+    return node(b, TT_OP_CACHED_ATTENTION, name, in, 5, &attr);
 }
 
 int tt_build_add(struct tt_build *b, const char *name, int x, int y)
@@ -156,5 +175,8 @@ void tt_build_head_loss(struct tt_build *b, const char *weight, int x)
 {
     int in[3] = {x, param(b, weight), b->graph->labels};
 
-    b->graph->token_loss = node(b, TT_OP_HEAD_LOSS, "token_loss", in, 3, NULL);
+    if (b->graph->cache_len)
+        b->graph->logits = node(b, TT_OP_LOGITS, "logits", in, 2, NULL);
+    else
+        b->graph->token_loss = node(b, TT_OP_HEAD_LOSS, "token_loss", in, 3, NULL);
 }

@@ -12,11 +12,15 @@
 struct tt_build {
     const struct tt_model *model;
     struct tt_graph *graph;
-    int64_t seq_len;
+    int64_t seq_len; /* of the context: T, or cache_len */
     char prefix[32];
 };
 
-/** Begins a graph of B sequences of T tokens: adds its tokens, labels and, unless positions are learned, RoPE table. */
+/**
+ * Begins a graph of B sequences of T tokens: adds its tokens, labels and, unless positions are learned, RoPE table. With
+ * graph->cache_len it is a decode graph (tt_model_decode_graph): T rows at the end of a longer context, no labels; the
+ * layers below know what that means.
+ */
 void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t batch, int64_t seq_len,
                     struct tt_graph *graph);
 
@@ -44,7 +48,7 @@ int tt_build_linear(struct tt_build *b, const char *name, const char *weight, in
 /** x, heads side by side in its last dimension, with every head rotated by its position (pairs as in tt_attr). */
 int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bool rotate_half);
 
-/** Causal attention of the model's heads. */
+/** Causal attention of the model's heads; in a decode graph over the cache, which it adds. */
 int tt_build_attention(struct tt_build *b, const char *name, int q, int k, int v);
 
 /** x + y; GELU in its tanh form; silu(gate) * up. */
@@ -52,7 +56,7 @@ int tt_build_add(struct tt_build *b, const char *name, int x, int y);
 int tt_build_gelu(struct tt_build *b, const char *name, int x);
 int tt_build_swiglu(struct tt_build *b, const char *name, int gate, int up);
 
-/** The loss of every token; ends the graph. */
+/** The loss of every token, or in a decode graph the logits of the last; ends the graph. */
 void tt_build_head_loss(struct tt_build *b, const char *weight, int x);
 
 #endif

@@ -305,6 +305,16 @@ out:
     return rc;
 }
 
+int tt_model_decode_graph(const struct tt_model *model, int64_t rows, int64_t cache_len, struct tt_graph **ret_graph)
+{
+    struct tt_graph *graph = tt_graph_new();
+
+    graph->cache_len = cache_len;
+    model->row->build(model, 1, rows, graph);
+    *ret_graph = graph;
+    return 0;
+}
+
 static void fill_constant(float value, int64_t n, float *data)
 {
     for (int64_t i = 0; i < n; i++)

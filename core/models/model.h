@@ -125,6 +125,14 @@ int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len) TT_MUS
 int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, int64_t batch, int64_t seq_len,
                    struct tt_graph **ret_graph, int *ret_param_grad) TT_MUST_CHECK;
 
+/**
+ * A new graph of generation (caller frees): up to `rows` tokens of one sequence at the end of a context of at most
+ * cache_len, to graph->logits. Position and rows of a run are tt_scalars'. Graphs of the same cache_len have the same
+ * TT_VALUE_CACHEs in the same order.
+ */
+int tt_model_decode_graph(const struct tt_model *model, int64_t rows, int64_t cache_len,
+                          struct tt_graph **ret_graph) TT_MUST_CHECK;
+
 /** Fills rows [row_begin, row_begin + rows) of a parameter from its init rule; the same bits whoever calls. */
 void tt_param_fill(const struct tt_param *param, uint64_t seed, int64_t row_begin, int64_t rows, float *data);
 

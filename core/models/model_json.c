@@ -18,7 +18,10 @@ struct field {
     size_t offset; /* in struct tt_model_dims */
 };
 
-#define FIELD(key, kind, member) {(key), (kind), offsetof(struct tt_model_dims, member)}
+#define FIELD(key, kind, member)                              \
+    {                                                         \
+        (key), (kind), offsetof(struct tt_model_dims, member) \
+    }
 
 static const struct field fields[] = {
     FIELD("dim", INT, dim),

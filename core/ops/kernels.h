@@ -23,6 +23,9 @@
  *                       o = softmax(q k^T / sqrt(E)) v with causal mask, lse = log of the row's sum of exp. Pointers
  *                       to the sequence's first row and the head's first column; row strides: q, o heads * E, lse heads,
  *                       k, v E, that is, the key/value head stands gathered
+ *   attention_row       one row of all query heads of one key/value head, which sees keys 0..keys-1: o as above, without
+ *                       mask and lse. q and o: E floats a head, heads one after the other; k and v gathered as above;
+ *                       seq_len is not read
  *   attention_bwd       keys [first_key, first_key + keys) of one key/value head of one sequence and `heads` query heads
  *                       that share it: dk, dv of these keys, and their part of dq for rows first_key.. (rows before see
  *                       none of them). keys is a multiple of TT_ATTENTION_PANEL or reaches the end of the sequence
@@ -33,6 +36,7 @@
  *   exp                 y = e^x, what the variant's other kernels use; 0 where that is denormal; y may be x
  *   gelu_fwd            y = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3); y may be x. |x| below 1e19
  *   gelu_bwd            its gradient; dx may be dy or x
+ *   gemv                y[r] = the dot product of row r of w (rows, width) with x
  *   layernorm_fwd       mean and rstd = 1 / sqrt(var(x) + eps) of each row, y = (x - mean) rstd w + b; y may be x. |x| below
  *                       1e18 / width
  *   layernorm_bwd       dx = [acc +] gradient, dw and db = the sums over these rows; acc NULL, dx or other memory
@@ -97,6 +101,9 @@ struct tt_adamw_numbers {
 /** Floats of scratch that attention_fwd and attention_bwd (for at most `keys` keys) need in any variant. */
 int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape);
 int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t keys);
+
+/** Floats of scratch of attention_row with up to `keys` keys. */
+int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys);
 
 struct tt_kernels {
     const char *name;

@@ -7,6 +7,7 @@
  * LINEAR_BWD_W: in  dy, x, acc (M, K) or none             out  dw = [acc +] dy^T x, may take acc's memory
  */
 #include "core/ops/blas.h"
+#include "core/ops/gemv.h"
 #include "core/ops/rule.h"
 
 /* The two matrices of in[0] and in[1]; a is any shape with N rows, b has two dimensions. */
@@ -75,6 +76,10 @@ static void run(const struct tt_call *call)
     const struct tt_value *x = tt_call_in(call, 0), *w = tt_call_in(call, 1);
     int64_t n = tt_value_rows(x), k = tt_value_width(x), m = tt_value_rows(w);
 
+    if (n == 1) { /* a token of generation: bound by reading w, which a matrix product would copy first */
+        tt_gemv(call->team, call->in[1], m, k, call->in[0], call->out[0]);
+        return;
+    }
     tt_gemm(call->team, &(struct tt_gemm){.trans_b = true,
                                           .m = n,
                                           .n = m,
@@ -134,6 +139,7 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
 const struct tt_op_row tt_op_linear = {
     .name = "linear",
+    .part = TT_PART_GEMM,
     .weight = TT_WEIGHT_MATMUL,
     .infer = infer,
     .backward = backward,
@@ -144,6 +150,7 @@ const struct tt_op_row tt_op_linear = {
 
 const struct tt_op_row tt_op_linear_bwd_x = {
     .name = "linear_bwd_x",
+    .part = TT_PART_GEMM,
     .infer = infer_bwd_x,
     .run = run_bwd_x,
     .cost = cost,
@@ -153,6 +160,7 @@ const struct tt_op_row tt_op_linear_bwd_x = {
 
 const struct tt_op_row tt_op_linear_bwd_w = {
     .name = "linear_bwd_w",
+    .part = TT_PART_GEMM,
     .infer = infer_bwd_w,
     .run = run_bwd_w,
     .cost = cost,

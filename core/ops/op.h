@@ -18,6 +18,8 @@ struct tt_scalars {
     double beta1, beta2, eps, weight_decay;
     double bias_correction1; /* 1 - beta1^step */
     double bias_correction2; /* 1 - beta2^step */
+    int64_t position;        /* generation: tokens in the cache; the first of this run's rows stands there */
+    int64_t rows;            /* generation: rows that are tokens; the others fill a fixed shape up */
 };
 
 /* One execution of a node: resolved addresses. in[i] is NULL for an absent optional input. */
@@ -43,9 +45,19 @@ enum tt_op_weight {
     TT_WEIGHT_ATTENTION, /* the work grows with the square of seq_len, the outputs do not */
 };
 
+/* Where an op's time is counted when people ask where the time of a step went. */
+enum tt_op_part {
+    TT_PART_OTHER, /* elementwise, embedding */
+    TT_PART_GEMM,
+    TT_PART_ATTENTION,
+    TT_PART_NORM,
+    TT_PART_HEAD, /* output projection and loss */
+};
+
 struct tt_op_row {
     const char *name;
     enum tt_op_weight weight;
+    enum tt_op_part part;
     /*
      * Checks input shapes and adds the outputs to graph (tt_graph_value); 0 or TT_EINTERNAL with the shapes. Outputs that
      * the node has already (backward rules choose theirs: tt_rule_node in rule.h) are compared instead.

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * POSITION: adds row n % T of a table of learned positions to row n.
- *   in   x (N, D), w (P, D) with P >= T      out  y (N, D), may take x's memory      attr  seq_len T
+ *   in   x (N, D), w (P, D) with P >= T      out  y (N, D), may take x's memory      attr  seq_len T, from_position
+ *   With from_position the N <= T rows are the newest of one sequence: row n gets row scalars->position + n of the table,
+ *   and those beyond scalars->rows are passed on.
  *
  * POSITION_BWD: the gradient of the table, whole; that of x is dy itself.
  *   in   dy (N, D), acc (P, D) or none      out  dw (P, D) = [acc +] the sum over sequences, may take acc's memory
@@ -19,8 +21,9 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[0]], *w = &graph->values[node->in[1]];
     int64_t seq_len = node->attr.seq_len;
+    bool rows_fit = node->attr.from_position ? tt_value_rows(&x) <= seq_len : tt_value_rows(&x) % seq_len == 0;
 
-    if (node->n_in != 2 || seq_len < 1 || tt_value_rows(&x) % seq_len != 0 || w->ndim != 2 || w->shape[0] < seq_len ||
+    if (node->n_in != 2 || seq_len < 1 || !rows_fit || w->ndim != 2 || w->shape[0] < seq_len ||
         w->shape[1] != tt_value_width(&x))
         return tt_op_mismatch(graph, node, "x (B*T, D), w (P, D) with P >= T");
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
@@ -57,10 +60,36 @@ static void run_tile(void *arg, int64_t tile, int worker)
                       (const float *)call->in[1] + part.begin, part.n);
 }
 
+/* A tile is a range of elements of the new rows. */
+static void new_rows_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    int64_t width = tt_value_width(tt_call_in(call, 0));
+    struct tt_range part = tt_tile_range(call->scalars->rows * width, TILE, tile);
+
+    (void)worker;
+    tt_kernels()->add((float *)call->out[0] + part.begin, (const float *)call->in[0] + part.begin,
+                      (const float *)call->in[1] + call->scalars->position * width + part.begin, part.n);
+}
+
+static void run_new_rows(const struct tt_call *call)
+{
+    int64_t all = tt_value_elements(tt_call_in(call, 0));
+    int64_t n = call->scalars->rows * tt_value_width(tt_call_in(call, 0));
+
+    tt_team_run(call->team, tt_tiles(n, TILE), new_rows_tile, (void *)call);
+    if (call->out[0] != call->in[0])
+        memcpy((float *)call->out[0] + n, (const float *)call->in[0] + n, (size_t)(all - n) * sizeof(float));
+}
+
 static void run(const struct tt_call *call)
 {
     int64_t batch = tt_value_rows(tt_call_in(call, 0)) / call->node->attr.seq_len;
 
+    if (call->node->attr.from_position) {
+        run_new_rows(call);
+        return;
+    }
     tt_team_run(call->team, batch * tt_tiles(sequence(call), TILE), run_tile, (void *)call);
 }
 

@@ -2,7 +2,8 @@
  *
  * ROPE: rotates the pairs of every head by angles that grow with the token's position (Su et al. 2021).
  *   in   x (N, H*E), table (T, E/2, 2) of cos and sin      out  of x's shape, may take x's memory
- *   attr heads, head_dim, seq_len (row n stands at position n % seq_len), inverse, rotate_half
+ *   attr heads, head_dim, seq_len (row n stands at position n % seq_len; with from_position at scalars->position + n),
+ *        inverse, rotate_half
  *
  * The backward of a rotation is the rotation back: the same op with inverse flipped.
  */
@@ -61,10 +62,10 @@ static void run_tile(void *arg, int64_t tile, int worker)
     struct tt_rope_shape shape = {attr->seq_len, attr->heads, attr->head_dim, attr->inverse, attr->rotate_half};
     struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 0)), TILE_ROWS, tile);
     int64_t at = part.begin * shape.heads * shape.head_dim;
+    int64_t first = part.begin + (attr->from_position ? call->scalars->position : 0);
 
     (void)worker;
-    tt_kernels()->rope((float *)call->out[0] + at, (const float *)call->in[0] + at, call->in[1], &shape, part.begin,
-                       part.n);
+    tt_kernels()->rope((float *)call->out[0] + at, (const float *)call->in[0] + at, call->in[1], &shape, first, part.n);
 }
 
 static void run(const struct tt_call *call)

@@ -9,7 +9,7 @@
 
 static bool in_step_region(const struct tt_buffer *b)
 {
-    return b->kind != TT_MEMORY_PARAM && b->kind != TT_MEMORY_CONST;
+    return b->kind != TT_MEMORY_PARAM && b->kind != TT_MEMORY_CONST && b->kind != TT_MEMORY_CACHE;
 }
 
 static int check_operands(const struct tt_program *p)

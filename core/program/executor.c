@@ -26,7 +26,8 @@ struct tt_executor {
     int *n_rows;
     struct tt_exact loss, norm;
     struct tt_times times;
-    char *bad; /* explain: where to write the first bad value, else NULL */
+    struct tt_span *spans; /* per instruction, of the last run */
+    char *bad;             /* explain: where to write the first bad value, else NULL */
     size_t bad_size;
 };
 
@@ -41,6 +42,8 @@ static char *buffer_address(const struct tt_executor *ex, int buffer)
         return (char *)ex->state->param[root->unit] + inside;
     case TT_MEMORY_CONST:
         return ex->const_region + root->offset + inside;
+    case TT_MEMORY_CACHE:
+        return ex->state->cache + root->offset + inside;
     default:
         return ex->step_region + root->offset + inside;
     }
@@ -91,6 +94,7 @@ int tt_executor_new(const struct tt_program *program, struct tt_state *state, vo
     for (int i = 0; i < program->n_operands; i++)
         if (program->operands[i] != TT_NONE)
             ex->address[i] = buffer_address(ex, program->operands[i]);
+    ex->spans = tt_calloc((size_t)program->n_instrs + 1, sizeof *ex->spans);
     bind_rows(ex);
     fill_constants(ex);
     *ret_executor = ex;
@@ -106,6 +110,7 @@ void tt_executor_free(struct tt_executor *ex)
     tt_free(ex->rows);
     tt_free(ex->n_rows);
     tt_free(ex->address);
+    tt_free(ex->spans);
     tt_free(ex);
 }
 
@@ -129,9 +134,19 @@ int32_t *tt_executor_labels(const struct tt_executor *ex, int mb)
     return (int32_t *)(void *)buffer_address(ex, ex->program->labels[mb]);
 }
 
+const float *tt_executor_logits(const struct tt_executor *ex)
+{
+    return (const float *)(const void *)buffer_address(ex, ex->program->logits);
+}
+
 const struct tt_times *tt_executor_times(const struct tt_executor *ex)
 {
     return &ex->times;
+}
+
+const struct tt_span *tt_executor_spans(const struct tt_executor *ex)
+{
+    return ex->spans;
 }
 
 void tt_executor_reset_times(struct tt_executor *ex)
@@ -344,19 +359,24 @@ static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_clip)
     int rc = 0;
 
     ex->loss = ex->norm = (struct tt_exact){{0}, 0};
+    tt_team_set_poll(ex->team, ex->exchange.poll, ex->exchange.ctx);
     for (int i = 0; i < p->n_instrs; i++) {
         double now;
 
         if (stop_at_clip && p->instrs[i].kind == TT_CLIP)
             break;
+        ex->spans[i].begin = last;
         TT_TRY(run_instr(ex, i, step));
-        if (ex->exchange.progress)
+        ex->spans[i].end = now = tt_clock_sec();
+        if (ex->exchange.progress) {
             TT_TRY(ex->exchange.progress(ex->exchange.ctx));
-        now = tt_clock_sec();
+            now = tt_clock_sec();
+        }
         ex->times.sec[p->instrs[i].kind] += now - last;
         last = now;
     }
 out:
+    tt_team_set_poll(ex->team, NULL, NULL);
     return rc;
 }
 

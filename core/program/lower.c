@@ -152,6 +152,7 @@ static int input_buffer(struct lowering *w, int mb, int value)
     case TT_VALUE_PARAM_GRAD:
         return grad_buffer(w, mb, w->in.graph->values[value].param);
     case TT_VALUE_CONST:
+    case TT_VALUE_CACHE:
         return w->value_buffer[value]; /* shared by all microbatches */
     default:
         return w->value_buffer[(int64_t)mb * w->in.graph->n_values + value];
@@ -550,8 +551,9 @@ static void add_given_buffers(struct lowering *w)
     for (int v = 0; v < graph->n_values; v++) {
         const struct tt_value *value = &graph->values[v];
 
-        if (value->kind == TT_VALUE_CONST) {
-            w->value_buffer[v] = new_buffer(w, TT_MEMORY_CONST, tt_value_bytes(value));
+        if (value->kind == TT_VALUE_CONST || value->kind == TT_VALUE_CACHE) {
+            w->value_buffer[v] =
+                new_buffer(w, value->kind == TT_VALUE_CONST ? TT_MEMORY_CONST : TT_MEMORY_CACHE, tt_value_bytes(value));
             p->buffers[w->value_buffer[v]].value = v;
         }
         for (int mb = 0; value->kind == TT_VALUE_INPUT && mb < w->in.microbatches; mb++) {
@@ -568,9 +570,26 @@ static void add_given_buffers(struct lowering *w)
     }
 }
 
+/* The caller reads them after the run. */
+static void keep_logits(struct lowering *w)
+{
+    struct tt_program *p = w->program;
+
+    p->logits = w->in.graph->logits == TT_NONE ? TT_NONE : w->value_buffer[w->in.graph->logits];
+    if (p->logits != TT_NONE)
+        p->buffers[p->buffers[p->logits].root].last = p->n_instrs - 1;
+}
+
 static bool in_step_region(enum tt_memory_kind kind)
 {
-    return kind != TT_MEMORY_PARAM && kind != TT_MEMORY_CONST;
+    return kind != TT_MEMORY_PARAM && kind != TT_MEMORY_CONST && kind != TT_MEMORY_CACHE;
+}
+
+/* Puts a buffer behind the others of a region that is kept between runs. */
+static void place_behind(struct tt_buffer *buffer, int64_t *region_bytes)
+{
+    buffer->offset = *region_bytes;
+    *region_bytes += (buffer->bytes + 63) / 64 * 64;
 }
 
 static void place_buffers(struct tt_program *p)
@@ -585,8 +604,9 @@ static void place_buffers(struct tt_program *p)
         if (buffer->root != b)
             continue;
         if (buffer->kind == TT_MEMORY_CONST) {
-            buffer->offset = p->const_bytes;
-            p->const_bytes += (buffer->bytes + 63) / 64 * 64;
+            place_behind(buffer, &p->const_bytes);
+        } else if (buffer->kind == TT_MEMORY_CACHE) {
+            place_behind(buffer, &p->cache_bytes);
         } else if (in_step_region(buffer->kind)) {
             from[n] = b;
             step[n] = *buffer;
@@ -630,6 +650,7 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
     add_given_buffers(&w);
     for (int i = 0; i < schedule->n; i++)
         TT_TRY(lower_instr(&w, &schedule->instrs[i]));
+    keep_logits(&w);
     place_buffers(p);
     *ret_program = p;
     p = NULL;

@@ -37,6 +37,7 @@ const char *tt_memory_name(enum tt_memory_kind kind)
         [TT_MEMORY_PARAM] = "parameters",
         [TT_MEMORY_OPTIMIZER] = "optimizer",
         [TT_MEMORY_CONST] = "constants",
+        [TT_MEMORY_CACHE] = "key/value cache",
         [TT_MEMORY_INPUT] = "inputs",
         [TT_MEMORY_UNSHARDED] = "unsharded parameters",
         [TT_MEMORY_KEPT] = "kept parameters",

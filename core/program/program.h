@@ -75,6 +75,7 @@ enum tt_memory_kind {
     TT_MEMORY_PARAM,     /* parameter shards (state) */
     TT_MEMORY_OPTIMIZER, /* optimizer moments (state) */
     TT_MEMORY_CONST,     /* tables */
+    TT_MEMORY_CACHE,     /* keys and values of generation, kept between runs */
     TT_MEMORY_INPUT,     /* tokens and labels */
     TT_MEMORY_UNSHARDED, /* gathered parameters */
     TT_MEMORY_KEPT,      /* parts of them that wait for the backward pass */
@@ -115,10 +116,17 @@ struct tt_program {
     struct tt_buffer *buffers;
     int n_buffers, cap_buffers;
     int *tokens, *labels; /* buffers of each microbatch's inputs */
+    int logits;           /* buffer of a decode graph's result, there until the next run; else TT_NONE */
     int64_t const_bytes;  /* region of constants, kept between runs */
+    int64_t cache_bytes;  /* region of the key/value cache, kept between runs */
     int64_t step_bytes;   /* region of everything transient: the high-water mark of the plan */
     int64_t live_bytes;   /* largest sum of live step buffers; step_bytes cannot be less */
     int peak_instr;       /* where that is */
+};
+
+/* A time: seconds since the step began, or of tt_clock_sec. */
+struct tt_span {
+    double begin, end;
 };
 
 /* What a scheduler writes, in order; n_microbatches copies of the graph unrolled. */

@@ -104,6 +104,12 @@ expect_bad() {
     done
 }
 
+# expect_json STATEMENTS: Python statements hold for the JSON on stdout, which they know as `found`.
+expect_json() {
+    printf 'import json, math\nfound = json.load(open("out"))\n%s\n' "$1" >statements.py
+    python3 statements.py >problem.txt 2>&1 || not_as "the JSON on stdout: $(cat problem.txt)"
+}
+
 expect_file() {
     [ -e "$1" ] || not_as "expected the file $1"
 }

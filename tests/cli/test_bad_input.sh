@@ -303,6 +303,17 @@ case_file_size_limit_saves_nothing_half() {
     refuse_file run/checkpoint/step-3
 }
 
+case_unknown_kernels() {
+    make_corpus
+    export TITAN_CPU=avx3
+    train_fails 2 "TITAN_CPU=avx3.*none"
+    run tune $tiny
+    expect_error 2 "TITAN_CPU=avx3"
+    export TITAN_CPU=generic
+    run train $tiny
+    expect_ok
+}
+
 case_not_enough_memory_is_said_before_the_first_step() {
     make_corpus
     run train $tiny --parallelism.memory_limit=1MiB

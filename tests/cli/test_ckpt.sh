@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# titan ckpt: list, inspect, verify and consolidate, on good and on damaged checkpoints.
+# titan ckpt on titan's own checkpoints, good and damaged. Hugging Face's are in test_hf.sh.
 . "$(dirname "$0")/lib.sh"
 
 make_run() {
@@ -129,6 +129,144 @@ case_consolidate_of_a_damaged_step_writes_nothing() {
     run ckpt consolidate run/checkpoint/step-4 weights
     expect_error 3 "step-4"
     refuse_file weights
+}
+
+case_list_says_the_state_of_everything() {
+    make_run
+    truncate -s -1 run/checkpoint/step-2/model/*.safetensors
+    cp -r run/checkpoint/step-2 run/checkpoint/.tmp-step-6-dead
+    run ckpt list run
+    expect_ok
+    expect_out "^2 .*damaged"
+    expect_out "model/shard-00001.* bytes, .* expected"
+    expect_out "^4 .*committed .* s  *[0-9.]+ MiB .* 1  all"
+    expect_out "^.tmp-step-6-dead .*temporary"
+    run ckpt list run --json
+    python3 - <<'EOF' >problem.txt 2>&1 || not_as "the JSON of ckpt list: $(cat problem.txt)"
+import json
+found = json.load(open("out"))
+assert [(s["step"], s["state"], s["good"]) for s in found["steps"]] == [(2, "damaged", False), (4, "committed", True)]
+assert all(s["age_s"] >= 0 and s["world"] == 1 and s["policy"] == "all" for s in found["steps"]), found
+(left,) = found["leftovers"]
+assert left["name"] == ".tmp-step-6-dead" and left["state"] == "temporary" and left["bytes"] > 1000000, left
+EOF
+}
+
+case_statistics_are_of_the_values() {
+    make_run
+    run ckpt inspect run --stats --json
+    expect_ok
+    python3 - <<'EOF' >problem.txt 2>&1 || not_as "statistics: $(cat problem.txt)"
+import array, glob, json, math, struct
+(path,) = glob.glob("run/checkpoint/step-4/model/*.safetensors")
+data = open(path, "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+header = json.loads(data[8 : 8 + size])
+for tensor in json.load(open("out"))["tensors"]:
+    if tensor["group"] != "model":
+        continue
+    begin, end = (8 + size + at for at in header[tensor["name"]]["data_offsets"])
+    values, stats = array.array("f", data[begin:end]), tensor["stats"]
+    assert stats["min"] == min(values) and stats["max"] == max(values) and stats["nonfinite"] == 0, tensor
+    assert math.isclose(stats["mean"], math.fsum(values) / len(values), abs_tol=1e-12), tensor
+    assert math.isclose(stats["rms"], math.sqrt(math.fsum(v * v for v in values) / len(values)), rel_tol=1e-9), tensor
+EOF
+    run ckpt inspect run --stats
+    expect_out "tensor .* min .* rms .* nonfinite"
+}
+
+case_inspect_names_a_git_lfs_pointer() {
+    mkdir hf
+    printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4665\nsize 134\n' >hf/model.safetensors
+    run ckpt inspect hf
+    expect_error 3 "Git LFS pointer"
+    run ckpt verify hf
+    expect_bad "Git LFS pointer"
+}
+
+case_verify_reads_as_much_as_it_is_told() {
+    make_run
+    printf 'xxxx' | dd of="$(echo run/checkpoint/step-4/model/*.safetensors)" bs=1 seek=200000 conv=notrunc 2>/dev/null
+    run ckpt verify run --quick
+    expect_ok
+    expect_out "checksums not compared"
+    run ckpt verify run
+    expect_bad "^BAD crc: .*model/shard-00001.*tensor '.*' \[[0-9]+:[0-9]+"
+    run ckpt verify run/checkpoint/step-2 --deep
+    expect_ok
+    expect_out "63 checksums match, 63 digests match"
+}
+
+case_diff_does_not_mind_ranks() {
+    make_corpus
+    run train $tiny --checkpoint.enable
+    run_ranks 2 train $tiny --checkpoint.enable --job.dump_folder=second
+    expect_ok
+    run ckpt diff run second
+    expect_ok
+    expect_out "^EQUAL: .* 63 tensors compared, 63 by their digests"
+    expect_out "world: 1, 2 .not a difference"
+    run ckpt consolidate second weights
+    run ckpt diff run weights
+    expect_ok
+    expect_out "21 tensors compared, 0 by their digests"
+    run train $tiny --checkpoint.enable --job.dump_folder=third --debug.seed=7
+    run ckpt diff run third --json
+    expect_code 1
+    python3 - <<'EOF' >problem.txt 2>&1 || not_as "the JSON of ckpt diff: $(cat problem.txt)"
+import json
+found = json.load(open("out"))
+assert found["equal"] is False and found["tensors"] == 63 and not found["only_a"] and not found["only_b"]
+tensor = next(t for t in found["different"] if t["name"] == "tok_embeddings.weight")
+assert tensor["why"] == "values" and tensor["first"] == [0, 0] and 0 < tensor["count"] <= tensor["elements"] == 2048 * 64
+assert 0.1 < tensor["max_abs"] < 20, tensor
+EOF
+    run ckpt diff run third --atol 100
+    expect_ok
+}
+
+case_gc_keeps_the_newest_good() {
+    make_corpus
+    run train $tiny --checkpoint.enable --checkpoint.interval=1 --training.steps=4
+    mv run/checkpoint/step-2 run/checkpoint/.old-step-2-dead
+    cp -r run/checkpoint/step-1 run/checkpoint/.tmp-step-9-dead
+    truncate -s -1 run/checkpoint/step-4/model/*.safetensors
+    find run/checkpoint | sort >before
+    run ckpt gc run --keep 1 --dry-run
+    expect_ok
+    expect_out "would be removed: .tmp-step-9-dead"
+    find run/checkpoint | sort >after
+    expect_same before after
+    run ckpt gc run --keep 1
+    expect_ok
+    expect_out "put back: .old-step-2-dead"
+    expect_out "removed: step-1,"
+    expect_out "removed: step-2,"
+    expect_out "1 good step kept, 1 damaged left alone"
+    [ "$(ls -A run/checkpoint | grep -v lock | tr '\n' ' ')" = "step-3 step-4 " ] || not_as "left: $(ls -A run/checkpoint)"
+    run ckpt gc run --keep 1
+    expect_ok
+    expect_out "^run/checkpoint: 0 B freed; 1 good step kept"
+}
+
+case_gc_leaves_a_folder_in_use_alone() {
+    make_run
+    exec 7>>run/checkpoint/.lock
+    flock -n 7 || not_as "the lock of a finished run is taken"
+    run ckpt gc run --keep 1
+    expect_error 2 "another titan job"
+    exec 7>&-
+    expect_file run/checkpoint/step-2
+}
+
+case_options_belong_to_their_command() {
+    run ckpt list . --force
+    expect_error 2 "list" "--force"
+    run ckpt diff one
+    expect_error 2 "diff. needs two paths, 1 given"
+    mkdir one two
+    run ckpt diff one two --atol=-1
+    expect_error 2 "atol"
 }
 
 run_cases

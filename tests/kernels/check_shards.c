@@ -151,94 +151,10 @@ static void check_bf16_widen(struct check *check)
     }
 }
 
-struct bench {
-    const struct check *check;
-    float *param, *grad, *exp_avg, *exp_avg_sq;
-    int64_t n;
-    double sum;
-};
-
-/* Longer than the caches. */
-static struct bench make_bench(struct check *check)
-{
-    int64_t n = INT64_C(1) << 24;
-    struct bench bench = {
-        check, check_array(check, n), check_array(check, n), check_array(check, n), check_array(check, n), n, 0.0};
-
-    for (int64_t i = 0; i < n; i++)
-        bench.param[i] = bench.grad[i] = bench.exp_avg[i] = bench.exp_avg_sq[i] = (float)(i % 7);
-    return bench;
-}
-
-static void report(struct bench *b, void (*fn)(void *), double bytes)
-{
-    double time = check_time(fn, b);
-
-    printf("%-18s %-8s %8.3f ms  %6.2f GB/s  %6.3f ns/element\n", b->check->kernel, b->check->table->name, 1e3 * time,
-           bytes * (double)b->n / time * 1e-9, 1e9 * time / (double)b->n);
-}
-
-static void run_adamw(void *arg)
-{
-    struct bench *b = arg;
-    struct tt_adamw_numbers numbers = {true, 0.75F, 0.9999F, 0.1F, 0.1F, 0.95F, 0.05F, 1e-3F, 0.5F, 1e-8F};
-
-    b->check->table->adamw(&numbers, b->param, b->grad, b->exp_avg, b->exp_avg_sq, b->n);
-}
-
-static void bench_adamw(struct check *check)
-{
-    struct bench bench = make_bench(check);
-
-    report(&bench, run_adamw, 28.0);
-}
-
-static void run_squares(void *arg)
-{
-    struct bench *b = arg;
-
-    b->check->table->squares(&b->sum, b->grad, b->n);
-}
-
-static void bench_squares(struct check *check)
-{
-    struct bench bench = make_bench(check);
-
-    report(&bench, run_squares, 4.0);
-}
-
-static void run_round(void *arg)
-{
-    struct bench *b = arg;
-
-    b->check->table->bf16_round((uint16_t *)(void *)b->param, b->grad, b->n);
-}
-
-static void bench_round(struct check *check)
-{
-    struct bench bench = make_bench(check);
-
-    report(&bench, run_round, 6.0);
-}
-
-static void run_widen(void *arg)
-{
-    struct bench *b = arg;
-
-    b->check->table->bf16_widen(b->param, (const uint16_t *)(const void *)b->grad, b->n);
-}
-
-static void bench_widen(struct check *check)
-{
-    struct bench bench = make_bench(check);
-
-    report(&bench, run_widen, 6.0);
-}
-
 const struct check_case shard_cases[] = {
-    {"adamw", check_adamw, bench_adamw},
-    {"squares", check_squares, bench_squares},
-    {"bf16_round", check_bf16_round, bench_round},
-    {"bf16_widen", check_bf16_widen, bench_widen},
+    {"adamw", check_adamw},
+    {"squares", check_squares},
+    {"bf16_round", check_bf16_round},
+    {"bf16_widen", check_bf16_widen},
 };
 const int n_shard_cases = sizeof shard_cases / sizeof *shard_cases;

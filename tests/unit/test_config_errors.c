@@ -198,8 +198,6 @@ static void values_not_built_yet_say_so(void **state)
     static const char *const flags[] = {"training.dtype=bfloat16",
                                         "checkpoint.async_mode=async",
                                         "checkpoint.save_policy=filtered",
-                                        "metrics.enable_tensorboard=true",
-                                        "profiling.enable_profiling=true",
                                         "checkpoint.export_dtype=bfloat16",
                                         "parallelism.tensor_parallel_degree=2",
                                         "parallelism.pipeline_parallel_degree=2",

@@ -582,6 +582,51 @@ static void maps_keep_what_they_are_given(void **state)
     tt_strmap_release(&map);
 }
 
+static void utf8_streams_in_whole_characters(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t size, unfinished;
+    } cases[] = {
+        {"", 0, 0},         {"abc", 3, 0},          {"a\xc3", 2, 1},         {"\xc3\xa9", 2, 0},
+        {"\xe2\x82", 2, 2}, {"\xe2\x82\xac", 3, 0}, {"x\xf0\x9f\x98", 4, 3}, {"\xf0\x9f\x98\x80", 4, 0},
+        {"\xf4\x8f", 2, 2}, {"\xed\x9f", 2, 2},     {"\xed\xa0", 2, 0}, /* would be a surrogate */
+        {"\xe0\x9f", 2, 0},                                             /* overlong */
+        {"\xf4\x90", 2, 0},                                             /* beyond U+10FFFF */
+        {"\xc0", 1, 0},     {"\x80", 1, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(tt_utf8_unfinished(cases[i].text, cases[i].size), cases[i].unfinished);
+}
+
+/* As Python's bytes.decode("utf-8", "replace") and the tokenizers library. */
+static void utf8_is_repaired_as_by_decoders(void **state)
+{
+    static const struct {
+        const char *text, *repaired;
+    } cases[] = {
+        {"", ""},
+        {"caf\xc3\xa9", "caf\xc3\xa9"},
+        {"a\x80z", "a\xef\xbf\xbdz"},
+        {"\xe2\x82", "\xef\xbf\xbd"},
+        {"\xe2\x82z", "\xef\xbf\xbdz"},
+        {"\xf0\x9f\x98\xf0\x9f\x98\x80", "\xef\xbf\xbd\xf0\x9f\x98\x80"},
+        {"\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tt_text out = {0};
+
+        tt_utf8_repair(cases[i].text, strlen(cases[i].text), &out);
+        assert_string_equal(out.text ? out.text : "", cases[i].repaired);
+        tt_text_release(&out);
+    }
+}
+
 static void utf8_is_strict(void **state)
 {
     static const struct {
@@ -634,6 +679,8 @@ int main(void)
         cmocka_unit_test(patterns_with_another_meaning_are_rewritten_or_refused),
         cmocka_unit_test(maps_keep_what_they_are_given),
         cmocka_unit_test(utf8_is_strict),
+        cmocka_unit_test(utf8_streams_in_whole_characters),
+        cmocka_unit_test(utf8_is_repaired_as_by_decoders),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

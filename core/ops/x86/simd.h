@@ -31,7 +31,7 @@
 
 #if defined(__AVX512F__)
 
-enum { VF_LANES = 16 };
+#define VF_LANES INT64_C(16) /* 64 bits, as the indices it is multiplied with */
 typedef __m512 vf;
 typedef __mmask16 vmask; /* of the lanes */
 
@@ -161,7 +161,7 @@ VF_INLINE __m256 vf_half_max(vf a)
 
 #else
 
-enum { VF_LANES = 8 };
+#define VF_LANES INT64_C(8)
 typedef __m256 vf;
 typedef __m256i vmask; /* all bits of a lane */
 
@@ -358,19 +358,19 @@ VF_INLINE void transpose_eight(float *to, int64_t to_row, const float *from, int
 {
     __m256 a[8], b[8];
 
-    for (int i = 0; i < 8; i++)
+    for (int64_t i = 0; i < 8; i++)
         a[i] = _mm256_loadu_ps(from + i * from_row);
-    for (int i = 0; i < 8; i += 2) {
+    for (int64_t i = 0; i < 8; i += 2) {
         b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
         b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
     }
-    for (int i = 0; i < 8; i += 4) {
+    for (int64_t i = 0; i < 8; i += 4) {
         a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
         a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
         a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
         a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
     }
-    for (int i = 0; i < 4; i++) {
+    for (int64_t i = 0; i < 4; i++) {
         _mm256_storeu_ps(to + i * to_row, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
         _mm256_storeu_ps(to + (i + 4) * to_row, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
     }

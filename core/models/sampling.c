@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Choosing a token. A heap of the candidates gives them from the largest logit down, and only as many as are kept: with
+ * top_k or top_p that is a few of a hundred thousand.
+ */
+#include "core/models/sampling.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+#include "core/base/mem.h"
+
+struct tt_picker {
+    struct tt_sampling sampling;
+    int64_t vocab;
+    int32_t *heap;  /* tokens; the largest first */
+    double *weight; /* of the tokens taken so far, in the order they were taken */
+    int32_t *taken;
+};
+
+struct tt_picker *tt_picker_new(const struct tt_sampling *sampling, int64_t vocab)
+{
+    struct tt_picker *p = tt_calloc(1, sizeof *p);
+
+    p->sampling = *sampling;
+    p->vocab = vocab;
+    p->heap = tt_calloc((size_t)vocab, sizeof *p->heap);
+    p->weight = tt_calloc((size_t)vocab, sizeof *p->weight);
+    p->taken = tt_calloc((size_t)vocab, sizeof *p->taken);
+    return p;
+}
+
+void tt_picker_free(struct tt_picker *p)
+{
+    if (!p)
+        return;
+    tt_free(p->heap);
+    tt_free(p->weight);
+    tt_free(p->taken);
+    tt_free(p);
+}
+
+static int32_t largest(const float *logits, int64_t vocab)
+{
+    int32_t best = 0;
+
+    for (int32_t v = 1; v < vocab; v++)
+        best = logits[v] > logits[best] ? v : best;
+    return best;
+}
+
+/* --- the heap --- */
+
+static bool ranks_before(const float *logits, int32_t a, int32_t b)
+{
+    return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+}
+
+static void sink(int32_t *heap, int64_t n, int64_t at, const float *logits)
+{
+    for (;;) {
+        int64_t child = 2 * at + 1;
+        int32_t moved = heap[at];
+
+        if (child >= n)
+            return;
+        if (child + 1 < n && ranks_before(logits, heap[child + 1], heap[child]))
+            child++;
+        if (!ranks_before(logits, heap[child], moved))
+            return;
+        heap[at] = heap[child];
+        heap[child] = moved;
+        at = child;
+    }
+}
+
+static void heap_fill(struct tt_picker *p, const float *logits)
+{
+    for (int64_t v = 0; v < p->vocab; v++)
+        p->heap[v] = (int32_t)v;
+    for (int64_t at = p->vocab / 2 - 1; at >= 0; at--)
+        sink(p->heap, p->vocab, at, logits);
+}
+
+/* --- candidates --- */
+
+/* The weight of the largest is 1. */
+static double weight_of(const struct tt_picker *p, const float *logits, int32_t token, float top)
+{
+    return exp(((double)logits[token] - (double)top) / p->sampling.temperature);
+}
+
+/* Takes the n largest, or fewer: as many as it needs to weigh `enough`. Returns how many. */
+static int64_t take_largest(struct tt_picker *p, const float *logits, int64_t n, double enough)
+{
+    int64_t taken = 0, left = p->vocab;
+    double sum = 0.0;
+
+    heap_fill(p, logits);
+    while (taken < n && (taken == 0 || sum < enough)) {
+        p->taken[taken] = p->heap[0];
+        p->weight[taken] = weight_of(p, logits, p->heap[0], logits[p->taken[0]]);
+        sum += p->weight[taken++];
+        p->heap[0] = p->heap[--left];
+        sink(p->heap, left, 0, logits);
+    }
+    return taken;
+}
+
+static int64_t take_all(struct tt_picker *p, const float *logits)
+{
+    float top = logits[largest(logits, p->vocab)];
+
+    for (int32_t v = 0; v < p->vocab; v++) {
+        p->taken[v] = v;
+        p->weight[v] = weight_of(p, logits, v, top);
+    }
+    return p->vocab;
+}
+
+static double sum_of(const double *weight, int64_t n)
+{
+    double sum = 0.0;
+
+    for (int64_t i = 0; i < n; i++)
+        sum += weight[i];
+    return sum;
+}
+
+/* How many of n taken ones, at least one, it takes to weigh `enough`. */
+static int64_t first_that_weigh(const double *weight, int64_t n, double enough)
+{
+    double sum = weight[0];
+    int64_t kept = 1;
+
+    while (kept < n && sum < enough)
+        sum += weight[kept++];
+    return kept;
+}
+
+/* Fills taken and weight with what may be drawn; returns how many. */
+static int64_t candidates(struct tt_picker *p, const float *logits)
+{
+    const struct tt_sampling *s = &p->sampling;
+    bool all = s->top_k <= 0 || s->top_k >= p->vocab;
+    int64_t n;
+
+    if (all && s->top_p >= 1.0)
+        return take_all(p, logits);
+    if (all)
+        return take_largest(p, logits, p->vocab, s->top_p * sum_of(p->weight, take_all(p, logits)));
+    n = take_largest(p, logits, s->top_k, INFINITY);
+    return s->top_p >= 1.0 ? n : first_that_weigh(p->weight, n, s->top_p * sum_of(p->weight, n));
+}
+
+int32_t tt_picker_pick(struct tt_picker *p, const float *logits, double uniform)
+{
+    int64_t n;
+    double at;
+
+    if (p->sampling.temperature == 0.0)
+        return largest(logits, p->vocab);
+    n = candidates(p, logits);
+    at = uniform * sum_of(p->weight, n);
+    for (int64_t i = 0; i < n; i++) {
+        at -= p->weight[i];
+        if (at < 0.0)
+            return p->taken[i];
+    }
+    return p->taken[n - 1]; /* rounding, with a uniform number next to 1 */
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * CACHED_ATTENTION: attention of the newest tokens of one sequence over all tokens so far, for generation. The keys and
+ * values of those before were kept by earlier runs; this one adds its own, then attends to both.
+ *   in   q (T, H*E), k (T, K*E), v (T, K*E), k_cache (K, C, E), v_cache (K, C, E)      out  o (T, H*E)
+ *   attr heads, kv_heads, head_dim, seq_len (C)
+ *
+ * Rows 0..scalars->rows - 1 stand at scalars->position and on; the rest of a fixed shape gives 0. A single row is cut
+ * over key/value heads (attention_row), so each cached row is read once; several rows are causal attention as in training
+ * (attention_fwd) and begin at a multiple of TT_ATTENTION_ROWS. The caches are the only inputs that a node writes.
+ */
+#include <string.h>
+
+#include "core/ops/attention.h"
+#include "core/ops/kernels.h"
+#include "core/ops/rule.h"
+#include "core/ops/vector_math.h"
+
+// NOLINTBEGIN(readability-non-const-parameter): the type of the slot
+void tt_attention_row_ref(float *o, const float *q, const float *k, const float *v,
+                          const struct tt_attention_shape *shape, int64_t keys, float *scratch)
+// NOLINTEND(readability-non-const-parameter)
+{
+    int64_t dim = shape->head_dim;
+
+    (void)scratch;
+    for (int64_t h = 0; h < shape->heads / shape->kv_heads; h++, q += dim, o += dim) {
+        double largest = -INFINITY, sum = 0.0;
+
+        for (int pass = 0; pass < 2; pass++) {
+            for (int64_t j = 0; j < keys; j++) {
+                double score = 0.0;
+
+                for (int64_t e = 0; e < dim; e++)
+                    score += (double)q[e] * (double)k[j * dim + e];
+                score /= sqrt((double)dim);
+                if (pass == 0)
+                    largest = fmax(largest, score);
+                else
+                    sum += exp(score - largest);
+            }
+        }
+        for (int64_t e = 0; e < dim; e++) {
+            double out = 0.0;
+
+            for (int64_t j = 0; j < keys; j++) {
+                double score = 0.0;
+
+                for (int64_t i = 0; i < dim; i++)
+                    score += (double)q[i] * (double)k[j * dim + i];
+                out += exp(score / sqrt((double)dim) - largest) * (double)v[j * dim + e];
+            }
+            o[e] = (float)(out / sum);
+        }
+    }
+}
+
+int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys)
+{
+    return shape->heads / shape->kv_heads * keys;
+}
+
+static float dot(const float *a, const float *b, int64_t n)
+{
+    float lane[TT_LANES] = {0.0F};
+    int64_t i = 0;
+
+    for (; i + TT_LANES <= n; i += TT_LANES) {
+        for (int l = 0; l < TT_LANES; l++)
+            lane[l] += a[i + l] * b[i + l];
+    }
+    for (int l = 0; i + l < n; l++)
+        lane[l] += a[i + l] * b[i + l];
+    return tt_lanes_sum(lane);
+}
+
+/* scratch: a row of scores per query head. A row of k and of v is read once for all of them. */
+void tt_attention_row_generic(float *o, const float *q, const float *k, const float *v,
+                              const struct tt_attention_shape *shape, int64_t keys, float *scratch)
+{
+    int64_t heads = shape->heads / shape->kv_heads, dim = shape->head_dim;
+    float scale = 1.0F / sqrtf((float)dim);
+
+    for (int64_t j = 0; j < keys; j++) {
+        for (int64_t h = 0; h < heads; h++)
+            scratch[h * keys + j] = dot(q + h * dim, k + j * dim, dim);
+    }
+    for (int64_t h = 0; h < heads; h++) {
+        float *s = scratch + h * keys;
+        float share = 1.0F / tt_row_exp(s, keys, scale, scale * tt_row_max(s, keys));
+
+        for (int64_t j = 0; j < keys; j++)
+            s[j] *= share;
+    }
+    memset(o, 0, (size_t)(heads * dim) * sizeof *o);
+    for (int64_t j = 0; j < keys; j++) {
+        for (int64_t h = 0; h < heads; h++) {
+            float *out = o + h * dim, weight = scratch[h * keys + j];
+            const float *row = v + j * dim;
+
+            for (int64_t e = 0; e < dim; e++)
+                out[e] += weight * row[e];
+        }
+    }
+}
+
+static bool shapes_fit(const struct tt_graph *graph, const struct tt_node *node)
+{
+    const struct tt_attr *attr = &node->attr;
+    int64_t rows = tt_value_rows(&graph->values[node->in[0]]), q = (int64_t)attr->heads * attr->head_dim;
+    int64_t kv = (int64_t)attr->kv_heads * attr->head_dim;
+
+    return node->n_in == 5 && attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0 && rows <= attr->seq_len &&
+           tt_op_acc_fits(graph, node, 0, rows, q) && tt_op_acc_fits(graph, node, 1, rows, kv) &&
+           tt_op_acc_fits(graph, node, 2, rows, kv) && tt_op_acc_fits(graph, node, 3, attr->kv_heads * attr->seq_len, attr->head_dim) &&
+           tt_op_acc_fits(graph, node, 4, attr->kv_heads * attr->seq_len, attr->head_dim);
+}
+
+static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value q = graph->values[node->in[0]];
+
+    if (!shapes_fit(graph, node))
+        return tt_op_mismatch(graph, node, "q (T, H*E), k and v (T, K*E), caches (K, C, E), T <= C, H a multiple of K");
+    return tt_op_output(graph, node, 0, name, NULL, q.ndim, q.shape);
+}
+
+static bool is_single(const struct tt_graph *graph, const struct tt_node *node)
+{
+    return tt_value_rows(&graph->values[node->in[0]]) == 1;
+}
+
+/* Floats of one worker's scratch, whole cache lines. */
+static int64_t worker_floats(const struct tt_graph *graph, const struct tt_node *node)
+{
+    struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
+
+    return tt_attention_lines(is_single(graph, node) ? tt_attention_row_scratch(&shape, shape.seq_len)
+                                                     : tt_attention_fwd_scratch(&shape));
+}
+
+/* The new rows of k and v, gathered by heads. */
+static void append(const struct tt_call *call)
+{
+    const struct tt_attr *attr = &call->node->attr;
+    int64_t dim = attr->head_dim;
+
+    for (int i = 1; i <= 2; i++) {
+        const float *from = call->in[i];
+        float *to = (float *)call->in[i + 2] + call->scalars->position * dim;
+
+        for (int64_t row = 0; row < call->scalars->rows; row++) {
+            for (int64_t head = 0; head < attr->kv_heads; head++, from += dim)
+                memcpy(to + (head * attr->seq_len + row) * dim, from, (size_t)dim * sizeof *to);
+        }
+    }
+}
+
+static void row_tile(void *arg, int64_t kv_head, int worker)
+{
+    const struct tt_call *call = arg;
+    struct tt_attention_shape shape = tt_attention_shape_of(&call->node->attr);
+    int64_t q_at = kv_head * (shape.heads / shape.kv_heads) * shape.head_dim;
+    int64_t k_at = kv_head * shape.seq_len * shape.head_dim;
+
+    tt_kernels()->attention_row((float *)call->out[0] + q_at, (const float *)call->in[0] + q_at,
+                                (const float *)call->in[3] + k_at, (const float *)call->in[4] + k_at, &shape,
+                                call->scalars->position + 1,
+                                (float *)call->scratch + worker * worker_floats(call->graph, call->node));
+}
+
+/* p - elements: where the sequence's first row would be if all of it were there. A number, since C has no such pointer. */
+static uintptr_t before(const void *p, int64_t elements)
+{
+    return (uintptr_t)p - (uintptr_t)elements * sizeof(float);
+}
+
+/* The kernel counts rows of q and o from the beginning of the sequence, of which only the newest exist. */
+static void rows_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    struct tt_attention_shape shape = tt_attention_shape_of(&call->node->attr);
+    int64_t blocks = tt_tiles(call->scalars->rows, TT_ATTENTION_ROWS), position = call->scalars->position;
+    int64_t head = tile % shape.heads, kv_head = head / (shape.heads / shape.kv_heads);
+    /* the longest rows first, so that no thread ends on a long one */
+    struct tt_range part = tt_tile_range(call->scalars->rows, TT_ATTENTION_ROWS, blocks - 1 - tile / shape.heads);
+    int64_t missing = (position * shape.heads - head) * shape.head_dim;
+    float *lse = (float *)call->scratch + tt_team_threads(call->team) * worker_floats(call->graph, call->node);
+
+    tt_kernels()->attention_fwd(
+        (float *)before(call->out[0], missing), (float *)before(lse, position * shape.heads - head),
+        (const float *)before(call->in[0], missing), (const float *)call->in[3] + kv_head * shape.head_dim,
+        (const float *)call->in[4] + kv_head * shape.head_dim, &shape, position + part.begin, part.n,
+        (float *)call->scratch + worker * worker_floats(call->graph, call->node));
+}
+
+static void run(const struct tt_call *call)
+{
+    const struct tt_attr *attr = &call->node->attr;
+    int64_t rows = call->scalars->rows, width = (int64_t)attr->heads * attr->head_dim;
+    int64_t spare = tt_value_rows(tt_call_in(call, 0)) - rows;
+
+    append(call);
+    if (is_single(call->graph, call->node)) {
+        tt_team_run(call->team, attr->kv_heads, row_tile, (void *)call);
+        return;
+    }
+    tt_team_run(call->team, tt_tiles(rows, TT_ATTENTION_ROWS) * attr->heads, rows_tile, (void *)call);
+    memset((float *)call->out[0] + rows * width, 0, (size_t)(spare * width) * sizeof(float));
+}
+
+static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    int64_t rows = tt_value_rows(&graph->values[node->in[0]]), lse = rows == 1 ? 0 : rows * node->attr.heads;
+
+    return (threads * worker_floats(graph, node) + lse) * (int64_t)sizeof(float);
+}
+
+/* Of a full cache. */
+static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = 4.0 * tt_op_elements(graph, node) * (double)node->attr.seq_len;
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+const struct tt_op_row tt_op_cached_attention = {
+    .name = "cached_attention",
+    .weight = TT_WEIGHT_ATTENTION,
+    .infer = infer,
+    .run = run,
+    .cost = cost,
+    .scratch_bytes = scratch,
+};

@@ -1,0 +1,95 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# titan eval: the loss of the trainer's validation, of any weights, the same on any number of ranks.
+. "$(dirname "$0")/lib.sh"
+
+golden=$TITAN_SOURCE/tests/golden/data
+on_corpus="--dataset text --dataset-path corpus.txt --dataloader.cache-dir cache --json"
+
+make_run() {
+    make_corpus
+    run train $tiny --checkpoint.enable "$@"
+    expect_ok
+}
+
+case_the_loss_is_that_of_validation() {
+    make_run --validation.enable --validation.dataset=text --validation.dataset_path=corpus.txt --validation.freq=3
+    run eval run $on_corpus
+    expect_ok
+    expect_json "
+wanted = [r for r in map(json.loads, open('run/metrics.jsonl')) if r['type'] == 'validate'][-1]
+assert wanted['step'] == 3 and found['loss'] == wanted['loss'], (found, wanted)
+assert found['perplexity'] == math.exp(found['loss'])
+assert found['seq_len'] == 32 and found['tokens'] == 32 * found['samples']
+assert found['path'] == 'run/checkpoint/step-3' and found['dataset'] == 'text' and found['ranks'] == 1"
+}
+
+case_the_loss_of_hugging_face_weights_is_theirs() {
+    for folder in "$golden"/*/; do
+        cp "$folder/expect.json" expected.json
+        python3 -c "import json
+e = json.load(open('expected.json')); print(e['case']['global_batch_size'], e['case']['seq_len'])" >recipe
+        read -r batch length <recipe
+        run eval "$folder" --dataset tokens --dataset-path "$folder/tokens.bin" --batch "$batch" --seq-len "$length" \
+            --steps 1 --json
+        expect_ok
+        expect_json "
+wanted = json.load(open('expected.json'))['loss'][0]
+assert abs(found['loss'] / wanted - 1) < 2e-5, (found['path'], found['loss'], wanted)
+assert found['samples'] == $batch"
+    done
+}
+
+case_ranks_do_not_show() {
+    make_run
+    for split in "1 -1" "3 5"; do
+        read -r batch steps <<<"$split"
+        run eval run $on_corpus --batch "$batch" --steps "$steps"
+        expect_ok
+        cp out alone
+        for ranks in 2 4; do
+            run_ranks $ranks eval run $on_corpus --batch "$batch" --steps "$steps"
+            expect_ok
+            expect_json "
+alone = json.load(open('alone'))
+assert found['loss'] == alone['loss'] and found['tokens'] == alone['tokens'], (found, alone)
+assert found['ranks'] == $ranks"
+        done
+    done
+}
+
+case_for_people() {
+    make_run
+    run eval run --dataset text --dataset-path corpus.txt --dataloader.cache-dir cache --steps 3 --batch 2
+    expect_ok
+    expect_out "step-3 on text"
+    expect_out "loss +[0-9]"
+    expect_out "perplexity +[0-9]"
+    expect_out "tokens +192 in 6 sequences of 32"
+}
+
+case_what_goes_wrong() {
+    make_run
+    run eval
+    expect_error 2 "takes one checkpoint or folder, 0 were given"
+    run eval run --dataset nosuch
+    expect_error 2 "nosuch"
+    run eval run --dataset text
+    expect_error 2 "dataset_path"
+    run eval run --steps 0
+    expect_error 2 "validation.steps"
+    run eval run --sets 3
+    expect_error 2 "did you mean '--seed'|unknown option '--sets'"
+    run eval run $on_corpus --parallelism.memory_limit=100KiB
+    expect_error 6 "a rank needs .*, parallelism.memory_limit allows 100.00 KiB"
+    run eval "$golden/llama3" $on_corpus
+    expect_error 3 "tokenizer.json"
+    run eval nosuch
+    expect_error 3 "nosuch"
+    file=$(ls run/checkpoint/step-3/model/*.safetensors)
+    printf '\377' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 100)) conv=notrunc 2>/dev/null
+    run_ranks 2 eval run $on_corpus
+    expect_error 3 "checksum|crc"
+}
+
+run_cases

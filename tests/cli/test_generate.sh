@@ -1,0 +1,231 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# titan generate: text and tokens from checkpoints and Hugging Face folders, and what goes wrong.
+. "$(dirname "$0")/lib.sh"
+
+golden=$TITAN_SOURCE/tests/golden/data
+
+# A run with steps 2 and 4 in run/.
+make_run() {
+    make_corpus
+    run train $tiny --checkpoint.enable --checkpoint.interval=2 --training.steps=4 "$@"
+    expect_ok
+}
+
+# The samples of the JSON on stdout, for comparison.
+samples() {
+    python3 -c "import json; print(json.load(open('out'))['samples'])"
+}
+
+case_greedy_tokens_are_those_of_transformers() {
+    for folder in "$golden"/*/generate.json; do
+        folder=$(dirname "$folder")
+        cp "$folder/generate.json" expected.json
+        for i in 0 1 2 3 4; do
+            prompt=$(python3 -c "import json; print(*json.load(open('expected.json'))['cases'][$i]['prompt'], sep=',')")
+            run generate "$folder" --prompt_tokens "$prompt" --max_new_tokens 40 --ignore_eos --json --threads $((1 + i % 2))
+            expect_ok
+            expect_json "
+wanted = json.load(open('expected.json'))['cases'][$i]
+assert found['prompt_tokens'] == wanted['prompt']
+assert found['tokens'] == wanted['tokens'], (found['tokens'], wanted['tokens'])
+assert found['finish'] == 'length' and found['text'] is None"
+        done
+    done
+}
+
+case_tokens_are_printed_where_there_is_no_tokenizer() {
+    run generate "$golden/llama3" --prompt-tokens 343 --max-new-tokens 3
+    expect_ok
+    expect_out "^84 273 273$"
+    expect_err "prompt of 1 tokens .* 3 tokens .* tokens/s"
+}
+
+case_generation_ends_at_eos() {
+    mkdir hf
+    cp "$golden"/llama3/{config.json,model.safetensors} hf
+    chmod u+w hf/*
+    echo '{"eos_token_id": [500, 197]}' >hf/generation_config.json
+    run generate hf --prompt_tokens 343 --json
+    expect_ok
+    expect_json "assert found['tokens'] == [84, 273, 273, 273] and found['finish'] == 'eos', found"
+    rm hf/generation_config.json
+    sed -i 's/"eos_token_id": 2/"eos_token_id": 273/' hf/config.json
+    run generate hf --prompt_tokens 343 --json
+    expect_json "assert found['tokens'] == [84] and found['finish'] == 'eos', found"
+}
+
+case_text_is_streamed_and_the_same_in_json() {
+    make_run
+    run generate run --prompt "And the" --max-new-tokens 20
+    expect_ok
+    cp out text
+    run generate run --prompt "And the" --max-new-tokens 20 --json
+    expect_ok
+    expect_json "
+text = open('text', newline='').read()
+assert text in (found['text'], found['text'] + '\\n'), (found['text'], text)
+assert found['text'] == found['samples'][0]['text'] and len(found['samples']) == 1
+assert found['prompt'] == 'And the' and found['path'] == 'run/checkpoint/step-4'
+assert found['temperature'] == 0 and 0 < len(found['tokens']) <= 20
+assert found['memory_bytes'] > 0 and found['tokens_per_second'] > 0"
+    run generate run --prompt "And the" --max-new-tokens 20 --echo
+    (printf 'And the' && cat text) >echoed
+    expect_same out echoed
+}
+
+case_prompts_come_from_files_and_standard_input() {
+    make_run
+    run generate run --prompt "And the" --max-new-tokens 8
+    expect_ok
+    cp out text
+    printf 'And the' >prompt
+    run generate run --prompt-file prompt --max-new-tokens 8
+    expect_same out text
+    "$TITAN" generate run --prompt - --max-new-tokens 8 <prompt >out 2>err
+    expect_same out text
+    "$TITAN" generate run --prompt-file - --max-new-tokens 8 <prompt >out 2>err
+    expect_same out text
+}
+
+case_a_seed_gives_the_same_text_on_any_number_of_threads() {
+    make_run
+    draw="generate run --prompt And --max-new-tokens 25 --temperature 1.2 --num-samples 2 --json"
+    run $draw --seed 7 --threads 1
+    expect_ok
+    samples >first
+    for threads in 2 3; do
+        run $draw --seed 7 --threads $threads
+        samples >again
+        expect_same first again
+    done
+    expect_json "assert found['samples'][0]['tokens'] != found['samples'][1]['tokens']"
+    run $draw --seed 8
+    samples >other
+    ! cmp -s first other || not_as "another seed should give another text"
+    run generate run --prompt And --max-new-tokens 25 --top-k 1 --json
+    expect_json "assert found['temperature'] == 1 and found['top_k'] == 1"
+    cp out drawn
+    run generate run --prompt And --max-new-tokens 25 --json
+    expect_json "assert found['tokens'] == json.load(open('drawn'))['tokens']"
+}
+
+case_every_kind_of_path_gives_the_same_text() {
+    make_run
+    run generate run --prompt "And the" --max-new-tokens 20
+    cp out text
+    run ckpt consolidate run weights
+    expect_ok
+    for path in run/checkpoint run/checkpoint/step-4 weights weights/model.safetensors; do
+        run generate $path --prompt "And the" --max-new-tokens 20
+        expect_ok
+        expect_same out text
+    done
+    mv run/checkpoint/step-4 moved # a checkpoint alone is enough
+    rm -r run cache
+    run generate moved --prompt "And the" --max-new-tokens 20
+    expect_ok
+    expect_same out text
+}
+
+case_the_context_is_a_limit() {
+    make_run
+    run generate run --prompt "And the" --max-new-tokens 200 --ignore-eos --json
+    expect_ok
+    expect_err "stopped behind [0-9]+ tokens: the context of 32 is full"
+    expect_json "
+assert found['context'] == 32 and found['finish'] == 'context'
+assert len(found['tokens']) + len(found['prompt_tokens']) == 33"
+    run generate run --prompt "And the" --max-new-tokens 100 --ignore-eos --max-seq-len 64 --json
+    expect_json "assert len(found['tokens']) + len(found['prompt_tokens']) == 65"
+    run generate run --prompt-file corpus.txt
+    expect_error 2 "the prompt has [0-9]+ tokens, the context of this model 32" "max-seq-len"
+}
+
+case_what_does_not_fit_is_said_before_it_is_loaded() {
+    make_run
+    run generate run --prompt "And the" --max-new-tokens 1000000000 --max-seq-len 1000000000 --memory 1GiB
+    expect_error 6 "this needs .* \(weights .*, cache of [0-9]+ tokens .*\), --memory allows 1.00 GiB"
+}
+
+case_prompts_that_are_none() {
+    make_run
+    run generate run
+    expect_error 2 "needs a prompt"
+    run generate run --prompt ""
+    expect_error 2 "the prompt is empty"
+    run generate run --prompt - # standard input is /dev/null
+    expect_error 2 "the prompt is empty"
+    run generate run --prompt-tokens ""
+    expect_error 2 "the prompt is empty"
+    run generate run --prompt-tokens 1,x
+    expect_error 2 "not a list of token ids"
+    run generate run --prompt-tokens 1,2048
+    expect_error 2 "token 2048 is not in the model's vocabulary of 2048"
+    run generate run --prompt a --prompt-tokens 1
+    expect_error 2 "takes one of"
+    printf 'a\377b' >latin1
+    run generate run --prompt-file latin1
+    expect_error 3 "the prompt: "
+    run generate run --prompt-file nosuch
+    expect_error 3 "nosuch"
+}
+
+case_options_that_make_no_sense() {
+    make_run
+    run generate
+    expect_error 2 "takes one checkpoint or folder, 0 were given"
+    run generate run --prompt a --temperature -1
+    expect_error 2 "temperature '-1' is not a number from 0"
+    run generate run --prompt a --top_p 1.5
+    expect_error 2 "top_p '1.5'"
+    run generate run --prompt a --num_samples 3
+    expect_error 2 "temperature 0 would be the same text"
+    run generate run --prompt a --temprature 1
+    expect_error 2 "did you mean '--temperature'"
+    run generate run --prompt a training.steps=3
+    expect_error 2 "unknown option"
+    run_ranks 2 generate run --prompt a
+    expect_error 2 "generate runs as one process, 2 were started"
+}
+
+case_folders_without_weights_or_model() {
+    run generate nosuch --prompt a
+    expect_error 3 "nosuch"
+    mkdir empty
+    run generate empty --prompt a
+    expect_error 3 "no checkpoint in 'empty'"
+    mkdir bare
+    cp "$golden/llama3/model.safetensors" bare
+    run generate bare --prompt a
+    expect_error 3 "does not say of which model"
+    cp "$golden/llama3/config.json" bare
+    chmod u+w bare/*
+    run generate bare --prompt a
+    expect_error 3 "has no tokenizer.json" "--tokenizer"
+    run generate bare --prompt a --tokenizer "$TITAN_SOURCE/tests"
+    expect_error 3 "tokenizer.json"
+    sed -i 's/"llama"/"mamba"/' bare/config.json
+    run generate bare --prompt a
+    expect_error 3 "model_type 'mamba' is not supported"
+}
+
+case_damaged_checkpoints() {
+    make_run
+    file=$(ls run/checkpoint/step-4/model/*.safetensors)
+    printf '\377' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 100)) conv=notrunc 2>/dev/null
+    run generate run/checkpoint/step-4 --prompt a
+    expect_error 3 "checksum|crc"
+    truncate -s -1 "$file"
+    run generate run/checkpoint/step-4 --prompt a
+    expect_error 3 "bytes"
+    run generate run --prompt a --json --max-new-tokens 2 # the newest good one
+    expect_ok
+    expect_err "passing over damaged checkpoint"
+    expect_json "assert found['path'] == 'run/checkpoint/step-2'"
+    rm run/checkpoint/step-2/assets/model.json
+    run generate run/checkpoint/step-2 --prompt a
+    expect_error 3 "model.json"
+}
+
+run_cases

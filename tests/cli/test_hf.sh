@@ -1,0 +1,271 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Weights to Hugging Face and back: convert, consolidate --format hf, last_save_in_hf, on the models of the golden runs.
+. "$(dirname "$0")/lib.sh"
+
+golden=$TITAN_SOURCE/tests/golden/data
+
+# same_weights A B: every tensor has the same dtype, shape and bytes. Files in any number, of one folder each.
+same_weights() {
+    python3 - "$1" "$2" <<'EOF2' >differences 2>&1 || not_as "$1 and $2: $(cat differences)"
+import glob, json, struct, sys
+def load(folder):
+    tensors = {}
+    for path in glob.glob(folder + "/*.safetensors"):
+        with open(path, "rb") as file:
+            data = file.read()
+        size = struct.unpack("<Q", data[:8])[0]
+        for name, entry in json.loads(data[8 : 8 + size]).items():
+            if name != "__metadata__":
+                begin, end = (8 + size + at for at in entry["data_offsets"])
+                tensors[name] = (entry["dtype"], entry["shape"], data[begin:end])
+    return tensors
+a, b = load(sys.argv[1]), load(sys.argv[2])
+assert a and a.keys() == b.keys(), a.keys() ^ b.keys()
+for name in a:
+    assert a[name] == b[name], (name, a[name][:2], b[name][:2])
+EOF2
+}
+
+# import_folder NAME: the Hugging Face folder of a golden run, without its final weights, as ./hf
+import_folder() {
+    mkdir hf
+    cp "$golden/$1"/{config.json,generation_config.json,model.safetensors} hf/
+}
+
+case_what_comes_in_goes_out_with_the_same_bytes() {
+    for name in llama3 llama3_tied_scaled qwen3 gpt2; do
+        rm -rf hf step exported
+        import_folder $name
+        run ckpt convert hf step
+        expect_ok
+        run ckpt verify --deep step
+        expect_ok
+        expect_out "^OK .* digests match"
+        run ckpt consolidate step exported --format hf
+        expect_ok
+        same_weights hf exported
+        python3 - <<'EOF2' >problem.txt 2>&1 || not_as "$name: config.json: $(cat problem.txt)"
+import json
+before, after = json.load(open("hf/config.json")), json.load(open("exported/config.json"))
+rope = before.pop("rope_parameters", None) or {}
+for key in ("dtype", "transformers_version"):
+    before.pop(key, None)
+if rope:
+    assert after["rope_theta"] == rope["rope_theta"], after
+    scaling = {key: value for key, value in rope.items() if key != "rope_theta"}
+    assert (after["rope_scaling"] or {"rope_type": "default"}) == scaling, after
+for key, value in before.items():
+    assert key in after and (after[key] == value or value is None), (key, value, after.get(key))
+assert after["torch_dtype"] == "float32"
+assert json.load(open("exported/generation_config.json")) == json.load(open("hf/generation_config.json"))
+EOF2
+        run ckpt diff step hf
+        expect_ok
+        expect_out "^EQUAL"
+    done
+}
+
+case_exported_shards_have_an_index() {
+    import_folder llama3
+    run ckpt convert hf step
+    run ckpt convert step exported --dtype bfloat16 --max-shard-size 100k
+    expect_ok
+    run ckpt verify exported
+    expect_ok
+    run ckpt diff step exported
+    expect_code 1
+    expect_out "^DIFFERENT"
+    run ckpt diff step exported --atol 0.01
+    expect_ok
+    python3 - <<'EOF2' >problem.txt 2>&1 || not_as "the index: $(cat problem.txt)"
+import glob, json, os, struct
+index = json.load(open("exported/model.safetensors.index.json"))
+total = 0
+for path in glob.glob("exported/*.safetensors"):
+    with open(path, "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    for name, entry in header.items():
+        if name != "__metadata__":
+            assert entry["dtype"] == "BF16", entry
+            assert index["weight_map"].pop(name) == os.path.basename(path)
+            total += entry["data_offsets"][1] - entry["data_offsets"][0]
+assert not index["weight_map"] and index["metadata"]["total_size"] == total
+assert len(glob.glob("exported/*.safetensors")) > 3
+assert json.load(open("exported/config.json"))["torch_dtype"] == "bfloat16"
+EOF2
+}
+
+case_an_unknown_architecture_lists_the_known() {
+    import_folder llama3
+    sed -i 's/"model_type": "llama"/"model_type": "mamba"/' hf/config.json
+    run ckpt convert hf step
+    expect_error 3 "mamba" "llama" "qwen3" "gpt2"
+    refuse_file step
+}
+
+case_a_missing_tensor_writes_nothing() {
+    import_folder llama3
+    sed -i 's/"num_hidden_layers": 3/"num_hidden_layers": 4/' hf/config.json
+    run ckpt convert hf step
+    expect_error 3 "model.layers.3"
+    refuse_file step
+    [ -z "$(ls -d .tmp-* 2>/dev/null)" ] || not_as "a temporary folder is left"
+}
+
+case_convert_replaces_only_what_it_made() {
+    import_folder llama3
+    run ckpt convert hf step
+    expect_ok
+    run ckpt convert hf step
+    expect_error 2 "step" "--force"
+    run ckpt convert hf step --force
+    expect_ok
+    make_corpus
+    run train $tiny --checkpoint.enable
+    run ckpt convert hf run/checkpoint/step-3 --force
+    expect_error 2 "step-3"
+    run ckpt verify run
+    expect_ok
+}
+
+case_last_save_in_hf_is_a_folder_beside_the_state() {
+    make_corpus
+    run_ranks 2 train $tiny --checkpoint.enable --checkpoint.interval=2 --checkpoint.last_save_in_hf \
+        --checkpoint.export_dtype=bfloat16
+    expect_ok
+    refuse_file run/checkpoint/step-2/hf
+    for file in model.safetensors config.json generation_config.json tokenizer.json tokenizer_config.json; do
+        expect_file run/checkpoint/step-3/hf/$file
+    done
+    run ckpt consolidate run exported --format hf --dtype bfloat16
+    expect_ok
+    same_weights run/checkpoint/step-3/hf exported
+    run ckpt inspect run
+    expect_out "^  hf  "
+    run ckpt verify run
+    expect_ok
+    printf 'x' | dd of=run/checkpoint/step-3/hf/model.safetensors bs=1 seek=300000 conv=notrunc 2>/dev/null
+    run ckpt verify run
+    expect_bad "crc.*hf/model.safetensors"
+    run train $tiny --checkpoint.enable --training.steps=4
+    expect_ok
+    run train $tiny --job.dump_folder=second --checkpoint.initial_load_path=exported --checkpoint.initial_load_in_hf
+    expect_ok
+    expect_err "weights .*from exported"
+}
+
+# follow NAME MODEL FLAGS...: the golden run from the command line, compared as tests/golden does, in Hugging Face's names.
+follow() {
+    name=$1
+    model=$2
+    shift 2
+    run_ranks 2 train --model.name=$model --model.flavor=hf --model.hf_assets_path="$golden/$name" \
+        --training.dataset=tokens --training.dataset_path="$golden/$name/tokens.bin" --dataloader.shuffle=false \
+        --dataloader.cache_dir=cache --training.local_batch_size=1 --checkpoint.enable --checkpoint.interval=1000 \
+        --metrics.peak_flops=1e9 $(python3 - "$golden/$name/expect.json" <<'EOF2'
+import json, sys
+case = json.load(open(sys.argv[1]))["case"]
+flags = {"training." + key: case[key] for key in ("seq_len", "global_batch_size", "steps", "max_norm")}
+flags.update({"optimizer." + key: value for key, value in case["optimizer"].items()})
+flags.update({"lr_scheduler." + key: value for key, value in case["lr_scheduler"].items()})
+for key, value in flags.items():
+    print(f"--{key}={'null' if value is None else value}")
+EOF2
+) "$@"
+    expect_ok
+}
+
+# arrived NAME: ./exported holds the golden run's final weights.
+arrived() {
+    python3 - "$golden/$1" <<'EOF2' >problem.txt 2>&1 || not_as "$1: $(cat problem.txt)"
+import array, json, math, struct, sys
+def load(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    tensors = {}
+    for name, entry in json.loads(data[8 : 8 + size]).items():
+        if name != "__metadata__":
+            begin, end = (8 + size + at for at in entry["data_offsets"])
+            tensors[name] = array.array("f", data[begin:end])
+    return tensors
+before, wanted = load(sys.argv[1] + "/model.safetensors"), load(sys.argv[1] + "/final.safetensors")
+got = load("exported/model.safetensors")
+assert got.keys() == wanted.keys(), got.keys() ^ wanted.keys()
+for name in wanted:
+    if name.endswith("c_attn.bias"):
+        # softmax does not see the bias of the keys: its gradient is rounding, which AdamW blows up to full steps
+        third = len(wanted[name]) // 3
+        for tensors in (before, wanted, got):
+            del tensors[name][third : 2 * third]
+    moved = math.sqrt(sum((w - b) ** 2 for w, b in zip(wanted[name], before[name])))
+    wrong = math.sqrt(sum((g - w) ** 2 for g, w in zip(got[name], wanted[name])))
+    assert moved > 0.0 and wrong <= 1e-3 * moved, (name, wrong / moved)
+EOF2
+}
+
+case_golden_llama3_through_convert_and_consolidate() {
+    import_folder llama3
+    run ckpt convert hf start
+    follow llama3 llama3 --checkpoint.initial_load_path=start
+    run ckpt consolidate outputs exported --format hf
+    expect_ok
+    arrived llama3
+}
+
+case_golden_tied_qwen3_and_gpt2_through_last_save_in_hf() {
+    for name in llama3_tied_scaled qwen3 gpt2; do
+        rm -rf outputs exported
+        follow $name ${name%_tied_scaled} --checkpoint.initial_load_in_hf --checkpoint.last_save_in_hf
+        cp -r outputs/checkpoint/step-*/hf exported
+        arrived $name
+    done
+}
+
+# Peak memory of a conversion and an export whose weights are five times the bound.
+case_memory_is_bounded() {
+    ! grep -q __asan_init "$TITAN" || skip "the sanitizer keeps freed memory"
+    python3 - <<'EOF2'
+import json, os, struct
+os.mkdir("big")
+layers, dim, tensors, at = 4, 2048, {}, 0
+json.dump({"model_type": "gpt2", "n_embd": dim, "n_layer": layers, "n_head": 16, "n_positions": 64, "vocab_size": 512,
+           "activation_function": "gelu_new", "tie_word_embeddings": True}, open("big/config.json", "w"))
+def add(name, *shape):
+    global at
+    size = 4
+    for n in shape:
+        size *= n
+    tensors["transformer." + name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+    at += size
+add("wte.weight", 512, dim)
+add("wpe.weight", 64, dim)
+for l in range(layers):
+    for norm in ("ln_1", "ln_2"):
+        add(f"h.{l}.{norm}.weight", dim)
+        add(f"h.{l}.{norm}.bias", dim)
+    for name, rows, columns in (("attn.c_attn", dim, 3 * dim), ("attn.c_proj", dim, dim), ("mlp.c_fc", dim, 4 * dim),
+                                ("mlp.c_proj", 4 * dim, dim)):
+        add(f"h.{l}.{name}.weight", rows, columns)
+        add(f"h.{l}.{name}.bias", columns)
+add("ln_f.weight", dim)
+add("ln_f.bias", dim)
+header = json.dumps(tensors).encode()
+with open("big/model.safetensors", "wb") as file:
+    file.write(struct.pack("<Q", len(header)) + header)
+    file.truncate(8 + len(header) + at)  # zeros that take no room
+EOF2
+    for step in "convert big step --dtype bfloat16" "consolidate step exported --format hf"; do
+        python3 - "$TITAN" $step <<'EOF2' >problem.txt 2>&1 || not_as "ckpt $step: $(cat problem.txt)"
+import resource, subprocess, sys
+subprocess.run([sys.argv[1], "ckpt"] + sys.argv[2:], check=True)
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+assert peak < 200, f"peak resident memory {peak} MiB"
+print(f"# {sys.argv[2]}: {peak} MiB")
+EOF2
+        cat problem.txt
+    done
+}
+
+run_cases

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The kernels of generation: a matrix times a vector, and attention of one row over cached keys and values.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "tests/kernels/kernelcheck.h"
+
+static const double eps32 = (double)FLT_EPSILON;
+
+static void check_gemv(struct check *check)
+{
+    static const int64_t widths[] = {1, 2, 5, 15, 16, 17, 33, 64, 100, 127, 256, 1021, 4096, 5003};
+    enum { N_WIDTHS = sizeof widths / sizeof *widths };
+
+    for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
+        int64_t width = widths[k / N_FILLS], rows = 1 + check_draw(check, 9);
+        float *w = check_filled(check, rows * width, FILL_NORMAL), *x = check_filled(check, width, k % N_FILLS);
+        float *y = check_array(check, rows), *want = check_array(check, rows);
+        double *near = check_doubles(check, rows);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%lld x %lld fill %d", (long long)rows, (long long)width, k % N_FILLS);
+        tt_gemv_ref(want, w, x, rows, width);
+        check->table->gemv(y, w, x, rows, width);
+        for (int64_t r = 0; r < rows; r++) {
+            for (int64_t i = 0; i < width; i++)
+                near[r] += fabs((double)w[r * width + i] * (double)x[i]);
+            near[r] = isfinite(near[r]) ? 2.0 * eps32 * sqrt((double)width) * near[r] + (double)FLT_MIN : 0.0;
+        }
+        check_compare(check, "y", shape, y, want, rows, near, 0.0);
+        check_reset(check, shape);
+    }
+}
+
+/* Query heads of one key/value head out of K, keys, head dim. */
+struct row {
+    int64_t heads, kv_heads, head_dim, keys;
+};
+
+static void check_attention_row(struct check *check)
+{
+    static const struct row rows[] = {{1, 1, 8, 1},   {2, 1, 2, 2},   {3, 3, 6, 7},    {4, 2, 16, 15}, {8, 2, 64, 16},
+                                      {5, 1, 10, 33}, {2, 2, 128, 9}, {4, 1, 18, 257}, {1, 1, 4, 1021}};
+    enum { N_ROWS = sizeof rows / sizeof *rows };
+
+    for (int k = 0; k < N_ROWS * N_FILLS; k++) {
+        const struct row *row = &rows[k / N_FILLS];
+        enum fill fill = k % N_FILLS == FILL_LARGE ? FILL_NORMAL : (enum fill)(k % N_FILLS);
+        struct tt_attention_shape shape = {row->keys, row->heads, row->kv_heads, row->head_dim};
+        int64_t n = row->heads / row->kv_heads * row->head_dim, cached = row->keys * row->head_dim;
+        float *q = check_filled(check, n, fill), *k_cache = check_filled(check, cached, FILL_NORMAL);
+        float *v_cache = check_filled(check, cached, FILL_NORMAL), *o = check_array(check, n);
+        float *want = check_array(check, n);
+        float *scratch = check_array(check, tt_attention_row_scratch(&shape, row->keys));
+        double *near = check_doubles(check, n), size = 4.0;
+        char text[80];
+
+        (void)snprintf(text, sizeof text, "H=%lld K=%lld E=%lld keys %lld fill %d", (long long)row->heads,
+                       (long long)row->kv_heads, (long long)row->head_dim, (long long)row->keys, k % N_FILLS);
+        for (int64_t i = 0; k % N_FILLS == FILL_LARGE && i < n; i++)
+            q[i] *= 30.0F; /* a sharp softmax: errors of the scores grow with their size */
+        if (k % N_FILLS == FILL_LARGE)
+            size = 30.0 * sqrt((double)row->head_dim);
+        for (int64_t i = 0; i < n; i++)
+            near[i] = 8.0 * size * eps32;
+        tt_attention_row_ref(want, q, k_cache, v_cache, &shape, row->keys, scratch);
+        check->table->attention_row(o, q, k_cache, v_cache, &shape, row->keys, scratch);
+        check_compare(check, "o", text, o, want, n, near, 0.0);
+        check_reset(check, text);
+    }
+}
+
+const struct check_case decode_cases[] = {
+    {"gemv", check_gemv},
+    {"attention_row", check_attention_row},
+};
+const int n_decode_cases = sizeof decode_cases / sizeof *decode_cases;

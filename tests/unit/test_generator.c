@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Generation: tokens through the cache give the logits of a forward pass over all of them, on any number of threads.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+#include "core/ops/kernels.h"
+#include "core/ops/op.h"
+#include "parallel/generator.h"
+#include "parallel/init.h"
+
+enum { CONTEXT = 200, VOCAB = 61, SEED = 5 };
+
+static int check(int rc)
+{
+    if (rc < 0)
+        print_message("# %s\n", tt_error_message());
+    return rc;
+}
+
+static struct tt_model *make_model(const struct tt_model_row *row)
+{
+    /* the sizes of each are its own; heads share keys and values where the architecture can */
+    bool groups = strcmp(row->name, "gpt2") != 0;
+    const struct tt_model_dims dims = {.dim = 48,
+                                       .n_layers = 3,
+                                       .n_heads = 6,
+                                       .n_kv_heads = groups ? 2 : 6,
+                                       .head_dim = 8,
+                                       .ffn_dim = 80,
+                                       .vocab_size = VOCAB,
+                                       .tied = -1};
+    struct tt_model *model = NULL;
+
+    assert_int_equal(check(tt_model_new(row->name, row->flavors[0].name, &dims, NULL, &model)), 0);
+    return model;
+}
+
+static struct tt_generator *make_generator(const struct tt_model *model, int64_t prompt_rows, int threads)
+{
+    const struct tt_generator_options options = {
+        .model = model, .context = CONTEXT, .prompt_rows = prompt_rows, .threads = threads};
+    struct tt_generator *g = NULL;
+
+    assert_int_equal(check(tt_generator_new(&options, &g)), 0);
+    if (tt_generator_prompt_program(g))
+        assert_int_equal(check(tt_program_check(tt_generator_prompt_program(g))), 0);
+    assert_int_equal(check(tt_program_check(tt_generator_token_program(g))), 0);
+    assert_int_equal(check(tt_generator_allocate(g)), 0);
+    assert_int_equal(
+        check(tt_init_params(tt_generator_layout(g), model, TT_INIT_SHARDS, SEED, tt_generator_state(g)->param)), 0);
+    return g;
+}
+
+static void make_tokens(int32_t *tokens, int64_t n)
+{
+    struct tt_rng rng = tt_rng_make(1, "tokens");
+
+    for (int64_t i = 0; i < n; i++)
+        tokens[i] = (int32_t)(tt_rng_bits(&rng, (uint64_t)i) % VOCAB);
+}
+
+/* --- the same logits by the graph of validation, node by node, every value with its own memory --- */
+
+static void *storage_of(const struct tt_model *model, const struct tt_graph *graph, int id, const int32_t *tokens,
+                        int label)
+{
+    const struct tt_value *value = &graph->values[id];
+    void *data = tt_calloc((size_t)tt_value_elements(value) + 1, sizeof(float));
+
+    if (value->kind == TT_VALUE_PARAM)
+        tt_param_fill(&model->params[value->param], SEED, 0, value->shape[0], data);
+    if (value->kind == TT_VALUE_CONST)
+        tt_rope_fill(&graph->rope, value->shape[0], 2 * value->shape[1], data);
+    for (int64_t i = 0; value->kind == TT_VALUE_INPUT && i < tt_value_elements(value); i++)
+        ((int32_t *)data)[i] = id == graph->tokens ? tokens[i] : label;
+    return data;
+}
+
+/* The loss of every token of the sequence if each were followed by `label`: -log of its probability there. */
+static void losses_of(const struct tt_model *model, const int32_t *tokens, int64_t n, int label, float *losses)
+{
+    const struct tt_scalars scalars = {.inv_valid_tokens = 1.0F};
+    struct tt_graph *graph = NULL;
+    struct tt_team *team = NULL;
+    void **data;
+
+    assert_int_equal(tt_team_new(1, &team), 0);
+    assert_int_equal(tt_model_graph(model, TT_GRAPH_VALIDATE, 1, n, &graph, NULL), 0);
+    data = tt_calloc((size_t)graph->n_values, sizeof *data);
+    for (int v = 0; v < graph->n_values; v++)
+        data[v] = storage_of(model, graph, v, tokens, label);
+    for (int i = 0; i < graph->n_nodes; i++) {
+        const struct tt_node *node = &graph->nodes[i];
+        const struct tt_op_row *row = tt_op_row(node->op);
+        struct tt_call call = {.graph = graph, .node = node, .scalars = &scalars, .team = team};
+
+        for (int k = 0; k < node->n_in; k++)
+            call.in[k] = node->in[k] == TT_NONE ? NULL : data[node->in[k]];
+        for (int k = 0; k < node->n_out; k++)
+            call.out[k] = data[node->out[k]];
+        call.scratch = row->scratch_bytes ? tt_calloc(1, (size_t)row->scratch_bytes(graph, node, 1) + 1) : NULL;
+        row->run(&call);
+        tt_free(call.scratch);
+    }
+    memcpy(losses, data[graph->token_loss], (size_t)n * sizeof *losses);
+    for (int v = 0; v < graph->n_values; v++)
+        tt_free(data[v]);
+    tt_free(data);
+    tt_graph_free(graph);
+    tt_team_free(team);
+}
+
+static double loss_of(const float *logits, int label)
+{
+    double largest = -INFINITY, sum = 0.0;
+
+    for (int v = 0; v < VOCAB; v++)
+        largest = fmax(largest, (double)logits[v]);
+    for (int v = 0; v < VOCAB; v++)
+        sum += exp((double)logits[v] - largest);
+    return largest + log(sum) - (double)logits[label];
+}
+
+/* Through the cache, one token after another behind prompts of several lengths, against the forward pass over all. */
+static void cached_logits_are_those_of_the_forward_pass(void **state)
+{
+    static const int64_t prompts[] = {1, 2, TT_ATTENTION_ROWS - 1, TT_ATTENTION_ROWS, TT_ATTENTION_ROWS + 1, 170};
+    int32_t tokens[CONTEXT];
+    float losses[2][CONTEXT];
+
+    (void)state;
+    make_tokens(tokens, CONTEXT);
+    for (int m = 0; m < tt_model_n_rows; m++) {
+        struct tt_model *model = make_model(tt_model_rows[m]);
+
+        for (int label = 0; label < 2; label++)
+            losses_of(model, tokens, CONTEXT, label, losses[label]);
+        for (size_t p = 0; p < sizeof prompts / sizeof *prompts; p++) {
+            struct tt_generator *g = make_generator(model, p % 2 ? TT_ATTENTION_ROWS : 130, 1);
+            const float *logits = NULL;
+
+            assert_int_equal(check(tt_generator_feed(g, tokens, prompts[p], &logits)), 0);
+            for (int64_t t = prompts[p];; t++) {
+                for (int label = 0; label < 2; label++) {
+                    double wanted = (double)losses[label][t - 1];
+
+                    if (!(fabs(loss_of(logits, label) - wanted) < 1e-5))
+                        fail_msg("%s, prompt of %d, behind token %d: loss %.9g, in the forward pass %.9g",
+                                 model->row->name, (int)prompts[p], (int)t, loss_of(logits, label), wanted);
+                }
+                if (t == CONTEXT)
+                    break;
+                assert_int_equal(check(tt_generator_feed(g, tokens + t, 1, &logits)), 0);
+            }
+            tt_generator_free(g);
+        }
+        tt_model_free(model);
+    }
+}
+
+/* Runs of several rows against single ones: all logits, not only a loss. */
+static void a_prompt_is_the_same_whole_and_in_pieces(void **state)
+{
+    struct tt_model *model = make_model(tt_model_rows[0]);
+    int32_t tokens[CONTEXT];
+    const float *logits = NULL;
+    float whole[VOCAB];
+
+    (void)state;
+    make_tokens(tokens, CONTEXT);
+    for (int64_t n = 1; n <= CONTEXT; n += 33) {
+        struct tt_generator *g = make_generator(model, CONTEXT, 1), *pieces = make_generator(model, 64, 1);
+
+        assert_int_equal(check(tt_generator_feed(g, tokens, n, &logits)), 0);
+        memcpy(whole, logits, sizeof whole);
+        for (int64_t i = 0; i < n; i += 7)
+            assert_int_equal(check(tt_generator_feed(pieces, tokens + i, n - i < 7 ? n - i : 7, &logits)), 0);
+        for (int v = 0; v < VOCAB; v++)
+            assert_true(fabsf(whole[v] - logits[v]) < 1e-5F);
+        tt_generator_free(g);
+        tt_generator_free(pieces);
+    }
+    tt_model_free(model);
+}
+
+static void threads_do_not_show(void **state)
+{
+    struct tt_model *model = make_model(tt_model_rows[0]);
+    struct tt_generator *alone = make_generator(model, 96, 1), *many = make_generator(model, 96, 3);
+    int32_t tokens[CONTEXT];
+    const float *a = NULL, *b = NULL;
+
+    (void)state;
+    make_tokens(tokens, CONTEXT);
+    assert_int_equal(check(tt_generator_feed(alone, tokens, 150, &a)), 0);
+    assert_int_equal(check(tt_generator_feed(many, tokens, 150, &b)), 0);
+    for (int64_t t = 150; t < CONTEXT; t++) {
+        assert_memory_equal(a, b, VOCAB * sizeof *a);
+        assert_int_equal(check(tt_generator_feed(alone, tokens + t, 1, &a)), 0);
+        assert_int_equal(check(tt_generator_feed(many, tokens + t, 1, &b)), 0);
+    }
+    tt_generator_free(alone);
+    tt_generator_free(many);
+    tt_model_free(model);
+}
+
+static void rewinding_forgets_what_came_behind(void **state)
+{
+    struct tt_model *model = make_model(tt_model_rows[0]);
+    struct tt_generator *g = make_generator(model, 64, 2);
+    int32_t tokens[CONTEXT];
+    const float *logits = NULL;
+    float first[VOCAB];
+
+    (void)state;
+    make_tokens(tokens, CONTEXT);
+    assert_int_equal(check(tt_generator_feed(g, tokens, 40, &logits)), 0);
+    assert_int_equal(check(tt_generator_feed(g, tokens + 40, 1, &logits)), 0);
+    memcpy(first, logits, sizeof first);
+    assert_int_equal(check(tt_generator_feed(g, tokens + 50, 100, &logits)), 0);
+    tt_generator_rewind(g, 40);
+    assert_int_equal(tt_generator_position(g), 40);
+    assert_int_equal(check(tt_generator_feed(g, tokens + 40, 1, &logits)), 0);
+    assert_memory_equal(first, logits, sizeof first);
+    tt_generator_free(g);
+    tt_model_free(model);
+}
+
+static void a_full_context_is_an_error(void **state)
+{
+    struct tt_model *model = make_model(tt_model_rows[0]);
+    struct tt_generator *g = make_generator(model, 64, 1);
+    int32_t tokens[CONTEXT + 1];
+    const float *logits = NULL;
+
+    (void)state;
+    make_tokens(tokens, CONTEXT + 1);
+    assert_int_equal(tt_generator_feed(g, tokens, CONTEXT + 1, &logits), TT_EUSAGE);
+    assert_int_equal(check(tt_generator_feed(g, tokens, CONTEXT, &logits)), 0);
+    assert_int_equal(tt_generator_feed(g, tokens, 1, &logits), TT_EUSAGE);
+    assert_non_null(strstr(tt_error_message(), "the context has 200"));
+    tt_generator_free(g);
+    tt_model_free(model);
+}
+
+static void bad_weights_are_noticed(void **state)
+{
+    struct tt_model *model = make_model(tt_model_rows[0]);
+    struct tt_generator *g = make_generator(model, 64, 1);
+    const float *logits = NULL;
+    int32_t token = 3;
+
+    (void)state;
+    tt_generator_state(g)->param[0][token * 48] = NAN;
+    assert_int_equal(tt_generator_feed(g, &token, 1, &logits), TT_ENONFINITE);
+    tt_generator_free(g);
+    tt_model_free(model);
+}
+
+static void feeding_allocates_nothing(void **state)
+{
+    struct tt_model *model = make_model(tt_model_rows[0]);
+    struct tt_generator *g = make_generator(model, 64, 2);
+    int32_t tokens[CONTEXT];
+    const float *logits = NULL;
+    uint64_t before;
+
+    (void)state;
+    make_tokens(tokens, CONTEXT);
+    before = tt_mem_allocations();
+    assert_int_equal(check(tt_generator_feed(g, tokens, 100, &logits)), 0);
+    assert_int_equal(check(tt_generator_feed(g, tokens + 100, 1, &logits)), 0);
+    assert_true(tt_mem_allocations() == before);
+    tt_generator_free(g);
+    tt_model_free(model);
+}
+
+/* The arena is the weights, two rows of the cache per layer and token, and little else. */
+static void memory_is_predicted(void **state)
+{
+    struct tt_model *model = make_model(tt_model_rows[0]);
+    const struct tt_generator_options options = {.model = model, .context = CONTEXT, .prompt_rows = 64, .threads = 1};
+    struct tt_generator *g = NULL;
+    struct tt_generator_memory m;
+
+    (void)state;
+    assert_int_equal(check(tt_generator_new(&options, &g)), 0);
+    m = tt_generator_memory(g);
+    assert_int_equal(m.cache, 2 * 3 * CONTEXT * 2 * 8 * 4);
+    assert_true(m.weights >= tt_model_n_elements(model) * 4 && m.weights < tt_model_n_elements(model) * 4 + 64);
+    assert_int_equal(m.constants, CONTEXT * 8 * 4);
+    assert_true(m.step > 0 && m.total == m.weights + m.cache + m.constants + m.step);
+    tt_generator_free(g);
+    tt_model_free(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cached_logits_are_those_of_the_forward_pass),
+        cmocka_unit_test(a_prompt_is_the_same_whole_and_in_pieces),
+        cmocka_unit_test(threads_do_not_show),
+        cmocka_unit_test(rewinding_forgets_what_came_behind),
+        cmocka_unit_test(a_full_context_is_an_error),
+        cmocka_unit_test(bad_weights_are_noticed),
+        cmocka_unit_test(feeding_allocates_nothing),
+        cmocka_unit_test(memory_is_predicted),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
