@@ -112,7 +112,8 @@ static bool shapes_fit(const struct tt_graph *graph, const struct tt_node *node)
 
     return node->n_in == 5 && attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0 && rows <= attr->seq_len &&
            tt_op_acc_fits(graph, node, 0, rows, q) && tt_op_acc_fits(graph, node, 1, rows, kv) &&
-           tt_op_acc_fits(graph, node, 2, rows, kv) && tt_op_acc_fits(graph, node, 3, attr->kv_heads * attr->seq_len, attr->head_dim) &&
+           tt_op_acc_fits(graph, node, 2, rows, kv) &&
+           tt_op_acc_fits(graph, node, 3, attr->kv_heads * attr->seq_len, attr->head_dim) &&
            tt_op_acc_fits(graph, node, 4, attr->kv_heads * attr->seq_len, attr->head_dim);
 }
 
@@ -184,14 +185,14 @@ static void rows_tile(void *arg, int64_t tile, int worker)
     int64_t head = tile % shape.heads, kv_head = head / (shape.heads / shape.kv_heads);
     /* the longest rows first, so that no thread ends on a long one */
     struct tt_range part = tt_tile_range(call->scalars->rows, TT_ATTENTION_ROWS, blocks - 1 - tile / shape.heads);
-    int64_t missing = (position * shape.heads - head) * shape.head_dim;
+    int64_t missing = (position * shape.heads - head) * shape.head_dim, k_at = kv_head * shape.seq_len * shape.head_dim;
     float *lse = (float *)call->scratch + tt_team_threads(call->team) * worker_floats(call->graph, call->node);
 
-    tt_kernels()->attention_fwd(
-        (float *)before(call->out[0], missing), (float *)before(lse, position * shape.heads - head),
-        (const float *)before(call->in[0], missing), (const float *)call->in[3] + kv_head * shape.head_dim,
-        (const float *)call->in[4] + kv_head * shape.head_dim, &shape, position + part.begin, part.n,
-        (float *)call->scratch + worker * worker_floats(call->graph, call->node));
+    tt_kernels()->attention_fwd((float *)before(call->out[0], missing),
+                                (float *)before(lse, position * shape.heads - head),
+                                (const float *)before(call->in[0], missing), (const float *)call->in[3] + k_at,
+                                (const float *)call->in[4] + k_at, &shape, position + part.begin, part.n,
+                                (float *)call->scratch + worker * worker_floats(call->graph, call->node));
 }
 
 static void run(const struct tt_call *call)
