@@ -5,7 +5,7 @@
 # namespace), joined by a veth pair with a token bucket on both ends. Runs the same training with the eager and the
 # planned engine, throttled and not, in turn. A benchmark, never a test.
 #
-#   overlap.sh TITAN [RATE …] -- [titan train options]      e.g. overlap.sh build/titan 200mbit 1gbit -- --model.flavor=debugmodel
+#   overlap.sh TITAN [RATE …] -- [titan train options]      e.g. overlap.sh build/titan none 200mbit -- --model.flavor=debugmodel
 #
 # Medians of seconds per step, without a run's first two:
 #   alone    one rank without communication on each of the two hosts at once, same local batch and accumulation: what
@@ -29,7 +29,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     shift
 done
 [ $# -gt 0 ] && shift
-[ ${#rates[@]} -gt 0 ] || rates=(200mbit)
+[ ${#rates[@]} -gt 0 ] || rates=(none 200mbit)
 rounds=${ROUNDS:-3}
 steps=${STEPS:-8}
 tag=$$
@@ -134,7 +134,7 @@ awk -v e="$eager_peak" -v p="$planned_peak" -v et="$eager_transient" -v pt="$pla
     printf "peak bytes: eager %d, planned %d (%.3f); transient at the peak: %d, %d (%.3f)\n", e, p, p / e, et, pt, pt / et }'
 tiny_alone=$(alone "$@" --training.seq_len=8)
 printf '%-8s %8s %8s %8s %8s %8s %8s %8s %10s\n' rate alone comm eager planned comm/al. hidden "hidden p" "eager/pl."
-for rate in none "${rates[@]}"; do
+for rate in "${rates[@]}"; do
     throttle "$rate"
     tiny=$(pair eager "$@" --training.seq_len=8)
     for ((i = 0; i < rounds; i++)); do
