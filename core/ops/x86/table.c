@@ -19,4 +19,5 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(cross_entropy),
     SLOT(cross_entropy_grad),
     SLOT(exp),
+    SLOT(gemv),
 };
