@@ -24,6 +24,7 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(exp),
     SLOT(gelu_bwd),
     SLOT(gelu_fwd),
+    SLOT(gemv),
     SLOT(layernorm_bwd),
     SLOT(layernorm_fwd),
     SLOT(rmsnorm_bwd),
