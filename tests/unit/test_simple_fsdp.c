@@ -229,5 +229,6 @@ int main(void)
         cmocka_unit_test(auto_keeps_what_the_limit_allows),
     };
 
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("simple_fsdp", tests, set_up, tear_down);
 }
