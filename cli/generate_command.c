@@ -41,7 +41,7 @@ static const struct tt_option options[] = {
 };
 
 /* Tokens of one run of a long prompt: enough rows for matrix products to be fast, and little memory. */
-enum { PROMPT_ROWS = 5 * TT_ATTENTION_ROWS };
+enum { PROMPT_ROWS = 5 * TT_ATTENTION_ROWS }; /* blocks of attention that are full */
 
 struct settings {
     struct tt_sampling sampling;

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
  * Generation in one process: two decode graphs over the same weights and the same cache.
- *
- * Several tokens begin at a multiple of TT_ATTENTION_ROWS, where causal attention may begin a block of rows; tokens that
- * are fed elsewhere go one by one until the next such place.
  */
 #include "parallel/generator.h"
 
@@ -11,7 +8,6 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/ops/kernels.h"
 #include "parallel/fsdp.h"
 #include "parallel/units.h"
 
@@ -212,9 +208,7 @@ int tt_generator_feed(struct tt_generator *g, const int32_t *tokens, int64_t n, 
         return tt_fail(TT_EUSAGE, "no room for %lld tokens: the context has %lld, of which %lld are taken",
                        (long long)n, (long long)g->options.context, (long long)g->position);
     for (int64_t i = 0, some; i < n; i += some) {
-        bool several = n - i > 1 && g->prompt.program && g->position % TT_ATTENTION_ROWS == 0;
-
-        track = several ? &g->prompt : &g->token;
+        track = n - i > 1 && g->prompt.program ? &g->prompt : &g->token;
         some = n - i < track->rows ? n - i : track->rows;
         TT_TRY(feed_some(g, track, tokens + i, some));
     }

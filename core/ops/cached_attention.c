@@ -7,7 +7,7 @@
  *
  * Rows 0..scalars->rows - 1 stand at scalars->position and on; the rest of a fixed shape gives 0. A single row is cut
  * over key/value heads (attention_row), so each cached row is read once; several rows are causal attention as in training
- * (attention_fwd) and begin at a multiple of TT_ATTENTION_ROWS. The caches are the only inputs that a node writes.
+ * (attention_fwd). The caches are the only inputs that a node writes.
  */
 #include <string.h>
 

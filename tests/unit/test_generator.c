@@ -18,7 +18,7 @@
 #include "parallel/generator.h"
 #include "parallel/init.h"
 
-enum { CONTEXT = 200, VOCAB = 61, SEED = 5 };
+enum { CONTEXT = 600, VOCAB = 61, SEED = 5 };
 
 static int check(int rc)
 {
@@ -134,7 +134,7 @@ static double loss_of(const float *logits, int label)
 /* Through the cache, one token after another behind prompts of several lengths, against the forward pass over all. */
 static void cached_logits_are_those_of_the_forward_pass(void **state)
 {
-    static const int64_t prompts[] = {1, 2, TT_ATTENTION_ROWS - 1, TT_ATTENTION_ROWS, TT_ATTENTION_ROWS + 1, 170};
+    static const int64_t prompts[] = {1, 2, TT_ATTENTION_ROWS - 1, TT_ATTENTION_ROWS, TT_ATTENTION_ROWS + 1, 170, 520};
     int32_t tokens[CONTEXT];
     float losses[2][CONTEXT];
 
@@ -168,9 +168,10 @@ static void cached_logits_are_those_of_the_forward_pass(void **state)
     }
 }
 
-/* Runs of several rows against single ones: all logits, not only a loss. */
+/* All logits, not only a loss: runs that begin anywhere, also where the kernels' tiles of keys end, in every variant. */
 static void a_prompt_is_the_same_whole_and_in_pieces(void **state)
 {
+    static const int64_t pieces[] = {1, 7, 90};
     struct tt_model *model = make_model(tt_model_rows[0]);
     int32_t tokens[CONTEXT];
     const float *logits = NULL;
@@ -178,18 +179,27 @@ static void a_prompt_is_the_same_whole_and_in_pieces(void **state)
 
     (void)state;
     make_tokens(tokens, CONTEXT);
-    for (int64_t n = 1; n <= CONTEXT; n += 33) {
-        struct tt_generator *g = make_generator(model, CONTEXT, 1), *pieces = make_generator(model, 64, 1);
+    for (int variant = 0; tt_kernels_variant(variant); variant++) {
+        tt_kernels_use(tt_kernels_variant(variant));
+        for (int64_t n = 540; n <= CONTEXT; n += 53) {
+            struct tt_generator *g = make_generator(model, CONTEXT, 1);
 
-        assert_int_equal(check(tt_generator_feed(g, tokens, n, &logits)), 0);
-        memcpy(whole, logits, sizeof whole);
-        for (int64_t i = 0; i < n; i += 7)
-            assert_int_equal(check(tt_generator_feed(pieces, tokens + i, n - i < 7 ? n - i : 7, &logits)), 0);
-        for (int v = 0; v < VOCAB; v++)
-            assert_true(fabsf(whole[v] - logits[v]) < 1e-5F);
-        tt_generator_free(g);
-        tt_generator_free(pieces);
+            assert_int_equal(check(tt_generator_feed(g, tokens, n, &logits)), 0);
+            memcpy(whole, logits, sizeof whole);
+            for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
+                tt_generator_rewind(g, 400);
+                for (int64_t i = 400; i < n; i += pieces[p]) {
+                    int64_t some = n - i < pieces[p] ? n - i : pieces[p];
+
+                    assert_int_equal(check(tt_generator_feed(g, tokens + i, some, &logits)), 0);
+                }
+                for (int v = 0; v < VOCAB; v++)
+                    assert_true(fabsf(whole[v] - logits[v]) < 1e-5F);
+            }
+            tt_generator_free(g);
+        }
     }
+    tt_kernels_use(NULL);
     tt_model_free(model);
 }
 
@@ -248,7 +258,7 @@ static void a_full_context_is_an_error(void **state)
     assert_int_equal(tt_generator_feed(g, tokens, CONTEXT + 1, &logits), TT_EUSAGE);
     assert_int_equal(check(tt_generator_feed(g, tokens, CONTEXT, &logits)), 0);
     assert_int_equal(tt_generator_feed(g, tokens, 1, &logits), TT_EUSAGE);
-    assert_non_null(strstr(tt_error_message(), "the context has 200"));
+    assert_non_null(strstr(tt_error_message(), "the context has 600"));
     tt_generator_free(g);
     tt_model_free(model);
 }
