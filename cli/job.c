@@ -250,7 +250,7 @@ static int staging_bytes(const struct tt_config *cfg, const struct tt_job *job, 
         struct tt_ckpt_chunk chunk = {.name = param->name, .dtype = TT_F32, .ndim = param->ndim};
 
         memcpy(chunk.shape, param->shape, sizeof chunk.shape);
-        state.model[p] = state.optim[2 * p] = state.optim[2 * p + 1] = chunk;
+        state.model[p] = state.optim[2 * (size_t)p] = state.optim[2 * (size_t)p + 1] = chunk;
     }
     *ret_bytes = tt_ckpt_staging_bytes(&state, &layout, policy);
 out:
