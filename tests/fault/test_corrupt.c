@@ -243,7 +243,7 @@ static void every_flipped_bit_is_found(void **state)
     struct tt_rng rng = tt_rng_make(11, "flips");
 
     (void)state;
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < 1000; i++) {
         char *path = in_step(names[i % 4]);
         struct stat st;
         int64_t bit;
