@@ -180,6 +180,7 @@ int tt_ckpt_policy_find(const char *name, const char *filter, const struct tt_ck
 
         if (strcmp(row->name, name) == 0 && (!row->filter || (filter && strcmp(row->filter, filter) == 0))) {
             *ret_policy = row;
+            tt_text_release(&names);
             return 0;
         }
         tt_text_add(&names, "%s%s%s%s", i ? ", " : "", row->name, row->filter ? " with filter " : "",
