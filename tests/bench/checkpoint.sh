@@ -44,7 +44,7 @@ done
 awk '{ print $NF }' "$folder/ratios" | sort -n | awk '{ r[NR] = $1 } END { print "median ratio " r[int((NR + 1) / 2)] }'
 rm -f "$folder/ratios"
 
-"$titan" train "${common[@]}" --training.seq_len=64 --training.steps=40 --checkpoint.interval=12 --checkpoint.keep_latest_k=1 \
+"$titan" train "${common[@]}" --training.seq_len=64 --training.steps=36 --checkpoint.interval=9 --checkpoint.keep_latest_k=1 \
     --checkpoint.async_mode=async --job.dump_folder="$folder/async" >/dev/null 2>&1
 python3 - "$folder/async/metrics.jsonl" <<'EOF'
 import json, statistics, sys
