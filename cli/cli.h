@@ -67,6 +67,12 @@ int tt_command_launch(int argc, char **argv);
 /** `titan tune`: see titan-tune(1). */
 int tt_command_tune(int argc, char **argv);
 
+/** `titan trace summary DIR`: see titan-trace(1). */
+int tt_command_trace(int argc, char **argv);
+
+/** `titan bench`: see titan-bench(1). */
+int tt_command_bench(int argc, char **argv);
+
 /** `titan config show|check|diff|init`: see titan-config(1). */
 int tt_command_config(int argc, char **argv);
 

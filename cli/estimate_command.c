@@ -172,7 +172,8 @@ static void print_table(const struct tt_estimate *e)
 
     (void)printf("%spolicies  configured: %s\n\n", e->head ? e->head : "", e->policies.text);
     (void)printf("%7s %-26s %9s %9s %9s %9s %9s %9s %9s %9s %9s %9s %10s  fits\n", "ranks", "policy", "params",
-                 "optimizer", "grads", "activat.", "unsharded", "other", "staging", "libraries", "resident", "sent", "step");
+                 "optimizer", "grads", "activat.", "unsharded", "other", "staging", "libraries", "resident", "sent",
+                 "step");
     for (int i = 0; i < e->n; i++) {
         if (last && e->rows[i].ranks != last)
             (void)printf("\n");

@@ -10,10 +10,10 @@
 
 #include "cli/cli.h"
 #include "cli/job.h"
+#include "cli/pretrained.h"
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
 #include "cli/validation.h"
-#include "cli/pretrained.h"
 #include "core/base/mem.h"
 
 static const struct tt_option options[] = {

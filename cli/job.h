@@ -25,8 +25,8 @@
 struct tt_job {
     struct tt_model *model;
     struct tt_mesh mesh;
-    int64_t microbatches; /* per rank and step */
-    int64_t global_batch; /* sequences a step */
+    int64_t microbatches;  /* per rank and step */
+    int64_t global_batch;  /* sequences a step */
     int64_t staging_bytes; /* of a rank, beside the engine: where async saves are copied to; 0: none */
     struct tt_engine_options engine;
 };

@@ -103,6 +103,53 @@ static json_t *step_record(const struct tt_step_report *r, const struct derived 
     return o;
 }
 
+static double percent_of(double part, double whole)
+{
+    return whole > 0.0 ? 100.0 * part / whole : 0.0;
+}
+
+/* torchtitan's tags. Memory that a process holds is both its active and its reserved memory. */
+static void board_step(const struct tt_metrics *m, const struct tt_step_report *r, const struct derived *d)
+{
+    double gib = r->memory_bytes / 0x1p30, percent = percent_of(r->memory_bytes, m->memory_total_bytes);
+    const struct tt_scalar scalars[] = {
+        {"loss_metrics/global_avg_loss", r->loss},
+        {"loss_metrics/global_max_loss", r->max_loss},
+        {"grad_norm", r->grad_norm},
+        {"throughput(tps)", d->tps},
+        {"tflops", d->tflops},
+        {"mfu(%)", d->mfu},
+        {"time_metrics/end_to_end(s)", r->step_time},
+        {"time_metrics/data_loading(s)", r->data_time},
+        {"time_metrics/data_loading(%)", percent_of(r->data_time, r->step_time)},
+        {"memory/max_active(GiB)", gib},
+        {"memory/max_active(%)", percent},
+        {"memory/max_reserved(GiB)", gib},
+        {"memory/max_reserved(%)", percent},
+        {"n_tokens_seen", (double)r->ntokens_seen},
+        {"lr", r->lr},
+    };
+
+    if (m->board)
+        tt_tensorboard_add(m->board, r->step, scalars, (int)(sizeof scalars / sizeof scalars[0]));
+}
+
+static void board_validate(const struct tt_metrics *m, int64_t step, double loss, double tps, double resident)
+{
+    double gib = resident / 0x1p30, percent = percent_of(resident, m->memory_total_bytes);
+    const struct tt_scalar scalars[] = {
+        {"validation_metrics/loss", loss},
+        {"validation_metrics/throughput(tps)", tps},
+        {"validation_metrics/memory/max_active(GiB)", gib},
+        {"validation_metrics/memory/max_active(%)", percent},
+        {"validation_metrics/memory/max_reserved(GiB)", gib},
+        {"validation_metrics/memory/max_reserved(%)", percent},
+    };
+
+    if (m->board)
+        tt_tensorboard_add(m->board, step, scalars, (int)(sizeof scalars / sizeof scalars[0]));
+}
+
 /* torchtitan's colours, field by field; empty strings when the output is not a terminal. */
 static const char *paint(const struct tt_metrics *m, const char *code)
 {
@@ -130,6 +177,7 @@ void tt_metrics_step(struct tt_metrics *m, const struct tt_step_report *r)
             (void)printf("N/A%s\n", end);
         (void)fflush(stdout);
     }
+    board_step(m, r, &d);
     tt_metrics_record(m, step_record(r, &d));
 }
 
@@ -146,6 +194,7 @@ void tt_metrics_validate(struct tt_metrics *m, int64_t step, double loss, int64_
                      tt_text_count(text, sizeof text, (int64_t)llround(tps)), paint(m, "\033[39m"));
         (void)fflush(stdout);
     }
+    board_validate(m, step, loss, tps, resident);
     (void)json_object_set_new(o, "type", json_string("validate"));
     (void)json_object_set_new(o, "step", json_integer(step));
     (void)json_object_set_new(o, "loss", tt_json_number(loss));

@@ -7,15 +7,18 @@
 #include <stdio.h>
 
 #include "checkpoint/save.h"
+#include "cli/tensorboard.h"
 #include "core/base/json.h"
 
 /**
- * What a run reports: torchtitan's console line and one JSON object a line in metrics.jsonl, appended and flushed.
+ * What a run reports: torchtitan's console line, one JSON object a line in metrics.jsonl, appended and flushed, and
+ * TensorBoard's scalars under torchtitan's tags.
  * Rank 0 only. Averages are over the steps since the last report.
  */
 struct tt_metrics {
-    FILE *jsonl;      /* NULL: none */
-    bool json_stdout; /* `train --json`: records instead of lines */
+    FILE *jsonl;                  /* NULL: none */
+    struct tt_tensorboard *board; /* NULL: none */
+    bool json_stdout;             /* `train --json`: records instead of lines */
     bool color;
     double flops_per_token;
     double peak_flops; /* of one rank; 0: unknown */

@@ -157,7 +157,7 @@ static struct tt_ckpt_chunk *chunks_of(const struct tt_model *model, const struc
 }
 
 int tt_pretrained_load(struct tt_comm *comm, const struct tt_pretrained *w, const struct tt_layout *layout,
-                    struct tt_state *state)
+                       struct tt_state *state)
 {
     const struct tt_ckpt_layout places = {layout->shard_degree, layout->replicate_degree, layout->shard_index,
                                           layout->replicate_index};

@@ -38,10 +38,10 @@ void tt_pretrained_release(struct tt_pretrained *weights);
  * none.
  */
 int tt_pretrained_tokenizer(const struct tt_pretrained *weights, const char *folder,
-                         struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
+                            struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
 
 /** Reads this rank's rows of every parameter into state (collective); checksums are verified where there are any. */
 int tt_pretrained_load(struct tt_comm *comm, const struct tt_pretrained *weights, const struct tt_layout *layout,
-                    struct tt_state *state) TT_MUST_CHECK;
+                       struct tt_state *state) TT_MUST_CHECK;
 
 #endif

@@ -155,6 +155,15 @@ int tt_run_folder_metrics(const struct tt_config *cfg, FILE **ret_file)
     return rc;
 }
 
+int tt_run_folder_board(const struct tt_config *cfg, struct tt_tensorboard **ret_board)
+{
+    char *folder = in_folder(cfg, cfg->metrics.save_tb_folder);
+    int rc = tt_tensorboard_open(folder, ret_board);
+
+    tt_free(folder);
+    return rc;
+}
+
 /* The revision of the git repository in the working folder, read without running git; empty if there is none. */
 static void git_revision(char *revision, size_t size)
 {

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "cli/tensorboard.h"
 #include "core/base/error.h"
 #include "core/config/config.h"
 #include "parallel/cost.h"
@@ -27,6 +28,9 @@ char *tt_run_folder_checkpoints(const struct tt_config *cfg);
 
 /** The folder of packed tokens: dataloader.cache_dir, or dump_folder with ".cache" appended. The caller frees. */
 char *tt_run_folder_cache(const struct tt_config *cfg);
+
+/** Opens a TensorBoard event file in metrics.save_tb_folder. */
+int tt_run_folder_board(const struct tt_config *cfg, struct tt_tensorboard **ret_board) TT_MUST_CHECK;
 
 /** Opens metrics.jsonl for appending. */
 int tt_run_folder_metrics(const struct tt_config *cfg, FILE **ret_file) TT_MUST_CHECK;

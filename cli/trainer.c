@@ -78,6 +78,7 @@ static int load_step(struct tt_trainer *t, int64_t *ret_valid, int64_t *ret_loca
     *ret_valid = valid;
     if (valid == 0)
         rc = tt_fail(TT_EDATA, "step %lld has no token whose label counts", (long long)t->at.step + 1);
+    t->load = (struct tt_span){start, tt_clock_sec()};
 out:
     return rc;
 }
@@ -210,7 +211,7 @@ static bool save_is_due(const struct tt_trainer *t, bool last)
            (t->at.step == 1 && cfg->checkpoint.enable_first_step_checkpoint);
 }
 
-/* Validation and checkpoints take their own time; the step times that follow must not include them. */
+/* Traces, validation and checkpoints take their own time; the step times that follow must not include them. */
 static int after_step(struct tt_trainer *t, int stop)
 {
     const struct tt_config *cfg = t->cfg;
@@ -218,6 +219,10 @@ static int after_step(struct tt_trainer *t, int stop)
     double start = tt_clock_sec();
     int rc = 0;
 
+    if (tt_trainer_trace_is_due(t)) {
+        TT_TRY(tt_trainer_trace(t, start));
+        paused = true;
+    }
     if (save_is_due(t, last || stop)) {
         TT_TRY(tt_trainer_save(t, last, stop != 0));
         paused = true;

@@ -82,7 +82,7 @@ struct tt_trainer {
     struct tt_ckpt_writer *writer; /* NULL: saves block */
     struct tt_ckpt_saving *saving; /* under way; only with a writer */
     int64_t saving_step;
-    struct tt_metrics metrics;   /* rank 0 */
+    struct tt_metrics metrics; /* rank 0 */
     struct tt_progress_state at;
     char run_id[TT_RUN_ID_BYTES];
     char weights_from[512]; /* for the banner: "random init (seed 42)", "step-30", "PATH" */
@@ -91,6 +91,7 @@ struct tt_trainer {
     int lock;               /* rank 0's lock of the run folder, -1 */
     /* since the last report */
     double report_start, data_sec;
+    struct tt_span load; /* when the last step loaded its batch */
     int64_t report_steps;
     struct tt_spent spent; /* at the last report */
 };
@@ -174,6 +175,14 @@ int tt_trainer_sync_first_choice(const struct tt_trainer *trainer, enum tt_sync_
 
 /** Notes on rank 0 that a resumed run synchronises in another way than the one that wrote the manifest. */
 void tt_trainer_sync_note_change(const struct tt_trainer *trainer, const json_t *meta);
+
+/* trainer_trace.c */
+
+/** Whether profiling asks for a trace of the step just done. */
+bool tt_trainer_trace_is_due(const struct tt_trainer *trainer);
+
+/** Writes the trace of the step just done, which ended at end_sec (tt_clock_sec); collective. */
+int tt_trainer_trace(struct tt_trainer *trainer, double end_sec) TT_MUST_CHECK;
 
 /* trainer_validate.c */
 

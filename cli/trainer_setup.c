@@ -258,6 +258,8 @@ static int open_metrics(struct tt_trainer *t)
     m->memory_total_bytes = tt_metrics_machine_bytes();
     if (t->cfg->metrics.enable_jsonl)
         TT_TRY(tt_run_folder_metrics(t->cfg, &m->jsonl));
+    if (t->cfg->metrics.enable_tensorboard)
+        TT_TRY(tt_run_folder_board(t->cfg, &m->board));
     TT_TRY(tt_run_folder_record(t->cfg, t->options.argc, t->options.argv, t->comm->size, t->threads, &t->machine));
     tt_metrics_record(m, run_record(t));
     tt_trainer_banner(t);
@@ -311,6 +313,7 @@ void tt_trainer_close(struct tt_trainer *t, int code)
         tt_metrics_record(&t->metrics, end);
         (void)fclose(t->metrics.jsonl);
     }
+    tt_tensorboard_close(t->metrics.board);
     json_decref(t->changed);
     tt_trainer_save_close(t);
     tt_trainer_view_release(&t->view);

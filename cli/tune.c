@@ -5,7 +5,6 @@
 #include "cli/tune.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -15,6 +14,7 @@
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/stats.h"
 
 /* --- one trial --- */
 
@@ -143,19 +143,6 @@ out:
 
 /* --- all of them --- */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
-}
-
 /* Deferred gradients are added in another order, so each gradient sync has bits of its own. */
 static const struct tt_tune_row *first_like(const struct tt_tune *tune, const struct tt_tune_row *row)
 {
@@ -176,8 +163,8 @@ static void conclude(struct tt_tune *tune)
         if (!row->fits)
             continue;
         first = first_like(tune, row);
-        row->step_sec = median(row->step_secs, row->n_steps);
-        row->exposed_sec = median(row->exposed_secs, row->n_steps);
+        row->step_sec = tt_median(row->step_secs, row->n_steps);
+        row->exposed_sec = tt_median(row->exposed_secs, row->n_steps);
         row->same_bits = row->n_losses == first->n_losses &&
                          memcmp(row->losses, first->losses, (size_t)row->n_losses * sizeof *row->losses) == 0;
         if (tune->best == TT_NONE || row->step_sec < tune->rows[tune->best].step_sec)

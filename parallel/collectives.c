@@ -9,6 +9,9 @@
  *                    other groups: one stage that exchanges blocks directly, then the same tree locally
  *   all-reduce       the two in a row over slices
  *   all-to-all       the direct exchange alone
+ *
+ * Whether bytes between two members are sent in messages or read from the other's memory is the wire's affair: the same
+ * additions in the same order either way.
  */
 #include "parallel/collectives.h"
 
@@ -48,14 +51,16 @@ static void build_exchange(struct tt_collective *c, const struct tt_group *group
     int n = group->n, me = group->index;
 
     for (int step = 1; step < n; step++) {
-        struct tt_wire wire = {c, false, (me - step + n) % n, false};
+        int member = (me - step + n) % n;
+        struct tt_wire wire = tt_wire_make(c, false, member, tt_segment_list_bytes(receive[member]));
 
-        tt_wire_add(&wire, receive[wire.member], receive_cut[wire.member]);
+        tt_wire_add(&wire, receive[member], receive_cut[member]);
     }
     for (int step = 1; step < n; step++) {
-        struct tt_wire wire = {c, true, (me + step) % n, false};
+        int member = (me + step) % n;
+        struct tt_wire wire = tt_wire_make(c, true, member, tt_segment_list_bytes(send[member]));
 
-        tt_wire_add(&wire, send[wire.member], send_cut[wire.member]);
+        tt_wire_add(&wire, send[member], send_cut[member]);
     }
 }
 
@@ -97,16 +102,13 @@ static void build_halving(struct tt_collective *c, const struct tt_group *group,
         int partner = me ^ bit;
         int below = bit - 1; /* blocks this member still has agree with it in these bits */
         bool last = bit == n / 2;
-        struct tt_wire receive = {c, false, partner, false}, send = {c, true, partner, false};
+        int64_t bytes = n / (2 * bit) * shard_bytes;
+        struct tt_wire receive = tt_wire_make(c, false, partner, bytes), send = tt_wire_make(c, true, partner, bytes);
         char *received = scratch;
 
         tt_stages_add(c);
-        for (int b = me & (below | bit); b < n; b += 2 * bit, received += shard_bytes) {
-            struct tt_segment place = {received, (size_t)shard_bytes};
-
-            tt_wire_add(&receive, (struct tt_segment_list){&place, 1}, blocks[b]);
-            tt_stages_add_work(c, last ? out : blocks[b], blocks[b], received);
-        }
+        for (int b = me & (below | bit); b < n; b += 2 * bit, received += shard_bytes)
+            tt_wire_add_sum(&receive, last ? out : blocks[b], blocks[b], received);
         for (int b = partner & (below | bit); b < n; b += 2 * bit)
             tt_wire_add(&send, blocks[b], blocks[b]);
     }

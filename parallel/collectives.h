@@ -3,6 +3,7 @@
 #define TT_PARALLEL_COLLECTIVES_H
 
 #include "core/base/comm.h"
+#include "core/program/program.h"
 #include "parallel/mesh.h"
 
 /**
@@ -91,6 +92,9 @@ int tt_collective_test(struct tt_collective *collective, bool *ret_done) TT_MUST
 
 /** Waits as tt_comm_wait does: bounded, naming the rank that is missing. */
 int tt_collective_wait(struct tt_collective *collective) TT_MUST_CHECK;
+
+/** When it was begun last and when it was complete (tt_clock_sec); {0, 0} when there was nothing to do. Not while under way. */
+struct tt_span tt_collective_span(const struct tt_collective *collective);
 
 /** NULL is allowed. The collective must not be under way, unless the job is about to end. */
 void tt_collective_free(struct tt_collective *collective);

@@ -16,8 +16,10 @@
 #include <mpi.h>
 
 #include "core/base/mem.h"
+#include "parallel/peer_memory.h"
 
-enum { FIRST_SLOTS = 256, FIRST_BLOCKS = 256 };
+/* READ_BYTES: below, the two messages that go with reading cost more than the copy through MPI's own buffers. */
+enum { FIRST_SLOTS = 256, FIRST_BLOCKS = 256, READ_BYTES = 64 << 10 };
 
 /* Longest block of a datatype: block lengths are int. */
 static const size_t MOST_BLOCK_BYTES = (size_t)1 << 30;
@@ -39,6 +41,7 @@ struct mpi_comm {
     int *lengths; /* scratch for building a datatype */
     MPI_Aint *addresses;
     int cap_blocks;
+    struct tt_peer_memory *memory; /* of the ranks on this host */
 };
 
 static int fail_mpi(int error, const char *what)
@@ -191,6 +194,11 @@ static int test(struct tt_comm *comm, struct tt_request *request, bool *ret_done
     return rc;
 }
 
+static int read_peer(struct tt_comm *comm, int peer, uint64_t address, void *into, size_t bytes)
+{
+    return tt_peer_memory_read(((struct mpi_comm *)comm)->memory, peer, address, into, bytes);
+}
+
 static void stop(struct tt_comm *comm, int exit_code, const char *message)
 {
     struct mpi_comm *me = (struct mpi_comm *)comm;
@@ -207,6 +215,7 @@ static void release(struct tt_comm *comm)
 
     (void)MPI_Comm_free(&me->comm);
     (void)MPI_Finalize();
+    tt_peer_memory_free(me->memory);
     tt_free(me->slots);
     tt_free(me->lengths);
     tt_free(me->addresses);
@@ -218,6 +227,7 @@ static const struct tt_comm_ops mpi_ops = {
     .send_begin = send_begin,
     .recv_begin = recv_begin,
     .test = test,
+    .read = read_peer,
     .abort = stop,
     .free = release,
 };
@@ -293,6 +303,10 @@ int tt_comm_mpi_new(struct tt_comm **ret_comm)
     TT_TRY(connect_ranks(me));
     slots_grow(me, FIRST_SLOTS);
     blocks_grow(me, FIRST_BLOCKS);
+    TT_TRY(tt_peer_memory_new(&me->base, &me->memory));
+    me->base.reachable = tt_peer_memory_reachable(me->memory);
+    me->base.read_bytes = READ_BYTES;
+    me->base.control_bytes = 0;
     *ret_comm = &me->base;
     me = NULL;
 out:

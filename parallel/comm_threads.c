@@ -9,6 +9,7 @@
  */
 #include "parallel/comm_threads.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +40,7 @@ struct rank {
     struct transfer *unused;
     struct transfer *waiting; /* sends to this rank and its receives, without a counterpart yet */
     atomic_bool left;
+    pthread_rwlock_t memory; /* held for reading while others read this rank's memory, for writing to leave */
     int (*fn)(struct tt_comm *comm, void *arg);
     void *arg;
 };
@@ -47,6 +49,7 @@ struct world {
     pthread_mutex_t lock;
     struct rank *ranks;
     int size;
+    bool *reachable; /* [size] all true */
     atomic_bool aborted;
     int aborted_by;
     int rc; /* of the first rank that failed */
@@ -206,6 +209,21 @@ static int test(struct tt_comm *comm, struct tt_request *request, bool *ret_done
     return rc;
 }
 
+static int read_peer(struct tt_comm *comm, int peer, uint64_t address, void *into, size_t bytes)
+{
+    struct rank *other = &((struct rank *)comm)->world->ranks[peer];
+    const void *from = (const void *)(uintptr_t)address; // NOLINT(performance-no-int-to-ptr): that is what was offered
+    int error = 0;
+
+    (void)pthread_rwlock_rdlock(&other->memory);
+    if (atomic_load_explicit(&other->left, memory_order_acquire))
+        error = ESRCH;
+    else
+        memcpy(into, from, bytes);
+    (void)pthread_rwlock_unlock(&other->memory);
+    return error;
+}
+
 /* The first failure is the run's. Under the lock. */
 static void note_failure(struct world *world, int rc, const char *message)
 {
@@ -235,7 +253,9 @@ static void leave(struct rank *me, int rc, const char *message)
     for (int i = 0; i < me->n_pool; i++)
         while (atomic_load_explicit(&me->pool[i]->state, memory_order_acquire) == COPYING)
             (void)sched_yield();
+    (void)pthread_rwlock_wrlock(&me->memory);
     atomic_store_explicit(&me->left, true, memory_order_release);
+    (void)pthread_rwlock_unlock(&me->memory);
 }
 
 static int code_of_exit(int exit_code)
@@ -275,6 +295,7 @@ static const struct tt_comm_ops threads_ops = {
     .send_begin = send_begin,
     .recv_begin = recv_begin,
     .test = test,
+    .read = read_peer,
     .abort = stop,
     .free = nothing_to_free,
 };
@@ -299,8 +320,10 @@ static void world_release(struct world *world)
         }
         tt_free(me->pool);
         tt_free(me->comm.stall);
+        (void)pthread_rwlock_destroy(&me->memory);
     }
     tt_free(world->ranks);
+    tt_free(world->reachable);
     (void)pthread_mutex_destroy(&world->lock);
     tt_free(world);
 }
@@ -313,11 +336,15 @@ int tt_comm_threads_run(int size, int (*fn)(struct tt_comm *comm, void *arg), vo
 
     world->ranks = tt_calloc((size_t)size, sizeof *world->ranks);
     world->size = size;
+    world->reachable = tt_calloc((size_t)size, 1);
+    memset(world->reachable, true, (size_t)size);
     (void)pthread_mutex_init(&world->lock, NULL);
     for (int r = 0; r < size; r++) {
         struct rank *me = &world->ranks[r];
 
-        me->comm = (struct tt_comm){.ops = &threads_ops, .rank = r, .size = size, .timeout_sec = 100.0};
+        me->comm = (struct tt_comm){
+            .ops = &threads_ops, .rank = r, .size = size, .timeout_sec = 100.0, .reachable = world->reachable};
+        (void)pthread_rwlock_init(&me->memory, NULL);
         me->world = world;
         me->fn = fn;
         me->arg = arg;

@@ -71,11 +71,7 @@ double tt_cost_instr_sec(const struct tt_machine *machine, const struct tt_progr
 /** Seconds of the collective that an instruction begins, alone on the link; 0 for all other instructions. */
 double tt_cost_transfer_sec(const struct tt_machine *machine, const struct tt_program *program, int instr);
 
-struct tt_span {
-    double begin, end; /* seconds since the step began */
-};
-
-/* A simulated step. Arrays have one item per instruction of the program. */
+/* A simulated step. Arrays have one item per instruction of the program, times are since the step began. */
 struct tt_timeline {
     int n;
     struct tt_span *compute;  /* when the computing thread is in the instruction; of a wait: while it waits */

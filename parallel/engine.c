@@ -181,6 +181,8 @@ void tt_engine_free(struct tt_engine *e)
         return;
     release_track(&e->train);
     release_track(&e->validate);
+    if (e->team)
+        e->comm->team = NULL;
     tt_team_free(e->team);
     tt_free(e->state.param);
     tt_free(e->state.exp_avg);
@@ -274,10 +276,13 @@ int tt_engine_allocate(struct tt_engine *e)
 {
     struct tt_engine_memory memory = tt_engine_memory(e);
     char *at;
-    int rc = 0;
+    int rc = 0, local_rank, local_size;
 
     TT_TRY(agree_on_program(e));
+    TT_TRY(tt_comm_node(e->comm, &local_rank, &local_size));
     TT_TRY(tt_team_new(e->options.threads, &e->team));
+    tt_team_share(e->team, local_size);
+    e->comm->team = e->team;
     e->arena_bytes = (size_t)memory.total + 64;
     e->arena = at = tt_map(e->arena_bytes);
     if (!at) {
@@ -391,6 +396,11 @@ const struct tt_program *tt_engine_program(const struct tt_engine *e)
 struct tt_executor *tt_engine_executor(const struct tt_engine *e)
 {
     return main_track(e)->executor;
+}
+
+struct tt_span tt_engine_transfer_span(const struct tt_engine *e, int instr)
+{
+    return e->train.transfers ? tt_transfers_span(e->train.transfers, instr) : (struct tt_span){0.0, 0.0};
 }
 
 struct tt_team *tt_engine_team(const struct tt_engine *e)

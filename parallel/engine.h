@@ -100,6 +100,9 @@ const struct tt_layout *tt_engine_layout(const struct tt_engine *engine);
 /** The program of a step, and its executor; without training those of validation. */
 const struct tt_program *tt_engine_program(const struct tt_engine *engine);
 struct tt_executor *tt_engine_executor(const struct tt_engine *engine);
+
+/** When the collective that an instruction of the last step began was under way (tt_clock_sec); {0, 0}: none. */
+struct tt_span tt_engine_transfer_span(const struct tt_engine *engine, int instr);
 struct tt_team *tt_engine_team(const struct tt_engine *engine);
 
 #endif

@@ -8,16 +8,26 @@
 
 #include "core/base/mem.h"
 #include "core/base/tree.h"
+#include "parallel/pull.h"
 
 /* Pieces from this size on are messages of their own. */
 enum { LARGE_PIECE_BYTES = 16384 };
 
+/* How far a message has come that the receiver reads (pull.h). A sender stays in OFFERED until the receipt is there. */
+enum read_state { OFFERED, READING, RECEIVED };
+
 struct message {
     bool send;
-    int peer; /* rank of the job */
+    bool read; /* by the receiver: only the offer and the receipt travel */
+    int peer;  /* rank of the job */
     int first_segment, n_segments;
+    int first_sink; /* received by reading */
     int64_t bytes;
-    struct tt_request request;
+    struct tt_request request; /* of the message, or of the offer */
+    struct tt_request receipt;
+    enum read_state state;
+    char receipt_byte;
+    struct tt_pull pull; /* a sender uses its offer only */
 };
 
 /* into = a + b, or into = a where b is NULL; count in bytes, whole floats for additions. */
@@ -41,6 +51,8 @@ struct tt_collective {
     int n_segments, cap_segments;
     struct message *messages;
     int n_messages, cap_messages;
+    struct tt_sink *sinks;
+    int n_sinks, cap_sinks;
     struct work *work;
     int n_work, cap_work;
     struct stage *stages;
@@ -50,23 +62,49 @@ struct tt_collective {
     void *owned; /* see tt_stages_own */
 };
 
-static int post_stage(struct tt_collective *c)
+/* Offer and receipt have the collective's tag: an offer is followed by nothing until the receipt comes back. */
+static int post_read(struct tt_collective *c, struct message *m)
 {
-    const struct stage *stage = &c->stages[c->current];
+    struct tt_segment offer = {&m->pull.offer, sizeof m->pull.offer}, receipt = {&m->receipt_byte, 1};
     struct tt_comm *comm = c->comm;
     int rc = 0;
 
-    for (int i = stage->first_message; i < stage->first_message + stage->n_messages; i++) {
-        struct message *m = &c->messages[i];
-        const struct tt_segment *segments = &c->segments[m->first_segment];
+    m->state = OFFERED;
+    if (!m->send)
+        return comm->ops->recv_begin(comm, &offer, 1, m->peer, c->tag, &m->request);
+    m->pull.offer.segments = (uint64_t)(uintptr_t)&c->segments[m->first_segment];
+    m->pull.offer.n_segments = m->n_segments;
+    m->pull.offer.bytes = m->bytes;
+    TT_TRY(comm->ops->send_begin(comm, &offer, 1, m->peer, c->tag, &m->request));
+    rc = comm->ops->recv_begin(comm, &receipt, 1, m->peer, c->tag, &m->receipt);
+out:
+    return rc;
+}
 
-        if (m->send) {
-            TT_TRY(comm->ops->send_begin(comm, segments, m->n_segments, m->peer, c->tag, &m->request));
-            comm->payload_bytes += m->bytes;
-        } else {
-            TT_TRY(comm->ops->recv_begin(comm, segments, m->n_segments, m->peer, c->tag, &m->request));
-        }
-    }
+static int post_message(struct tt_collective *c, struct message *m)
+{
+    const struct tt_segment *segments = &c->segments[m->first_segment];
+    struct tt_comm *comm = c->comm;
+    int rc;
+
+    if (m->read)
+        rc = post_read(c, m);
+    else if (m->send)
+        rc = comm->ops->send_begin(comm, segments, m->n_segments, m->peer, c->tag, &m->request);
+    else
+        rc = comm->ops->recv_begin(comm, segments, m->n_segments, m->peer, c->tag, &m->request);
+    if (rc == 0 && m->send)
+        comm->payload_bytes += m->bytes;
+    return rc;
+}
+
+static int post_stage(struct tt_collective *c)
+{
+    const struct stage *stage = &c->stages[c->current];
+    int rc = 0;
+
+    for (int i = stage->first_message; i < stage->first_message + stage->n_messages; i++)
+        TT_TRY(post_message(c, &c->messages[i]));
 out:
     return rc;
 }
@@ -80,18 +118,62 @@ static void do_work(const struct work *work)
         memcpy(work->into, work->a, (size_t)work->bytes);
 }
 
+/* Reads a batch at most, and none when `has_read` says that this call has done so; the receipt goes out at the end. */
+static int test_reading(struct tt_collective *c, struct message *m, bool *has_read, bool *ret_done)
+{
+    struct tt_segment receipt = {&m->receipt_byte, 1};
+    struct tt_comm *comm = c->comm;
+    bool done = true;
+    int rc = 0;
+
+    TT_TRY(comm->ops->test(comm, &m->request, &done));
+    if (done && m->state == OFFERED) {
+        TT_TRY(tt_pull_begin(comm, &m->pull, c->tag));
+        m->state = READING;
+    }
+    if (m->state == READING && !*has_read) {
+        TT_TRY(tt_pull_some(comm, &m->pull, &c->sinks[m->first_sink]));
+        *has_read = true;
+        if (m->pull.left == 0) {
+            m->state = RECEIVED;
+            TT_TRY(comm->ops->send_begin(comm, &receipt, 1, m->peer, c->tag, &m->receipt));
+        }
+    }
+    if (m->state == RECEIVED)
+        TT_TRY(comm->ops->test(comm, &m->receipt, &done));
+    *ret_done = done && m->state == RECEIVED;
+out:
+    return rc;
+}
+
+static int test_message(struct tt_collective *c, struct message *m, bool *has_read, bool *ret_done)
+{
+    struct tt_comm *comm = c->comm;
+    bool sent = false;
+    int rc = 0;
+
+    if (m->read && !m->send)
+        return test_reading(c, m, has_read, ret_done);
+    TT_TRY(comm->ops->test(comm, &m->request, &sent));
+    TT_TRY(comm->ops->test(comm, &m->receipt, ret_done)); /* done at once where there is none */
+    *ret_done = *ret_done && sent;
+out:
+    return rc;
+}
+
 /* The first message of the current stage that is not complete, or NULL. Tests them all: each test makes progress. */
 static int pending_message(struct tt_collective *c, struct message **ret_pending)
 {
     const struct stage *stage = &c->stages[c->current];
     struct message *pending = NULL;
+    bool has_read = false;
     int rc = 0;
 
     for (int i = stage->first_message; i < stage->first_message + stage->n_messages; i++) {
         struct message *m = &c->messages[i];
         bool done = false;
 
-        TT_TRY(c->comm->ops->test(c->comm, &m->request, &done));
+        TT_TRY(test_message(c, m, &has_read, &done));
         if (!done && !pending)
             pending = m;
     }
@@ -185,6 +267,11 @@ int tt_collective_wait(struct tt_collective *c)
     return tt_comm_wait_until(c->comm, poll_collective, c);
 }
 
+struct tt_span tt_collective_span(const struct tt_collective *c)
+{
+    return (struct tt_span){c->activity.begin_sec, c->activity.end_sec};
+}
+
 void tt_collective_free(struct tt_collective *c)
 {
     if (!c)
@@ -193,6 +280,7 @@ void tt_collective_free(struct tt_collective *c)
     tt_free(c->ranks);
     tt_free(c->segments);
     tt_free(c->messages);
+    tt_free(c->sinks);
     tt_free(c->work);
     tt_free(c->stages);
     tt_free(c->owned);
@@ -218,10 +306,16 @@ void tt_stages_add(struct tt_collective *c)
 }
 
 /* Opens a message of the last stage; segments are added to it next. */
-static void add_message(struct tt_collective *c, bool send, int member)
+static void add_message(struct tt_collective *c, const struct tt_wire *wire)
 {
-    TT_PUSH(c->messages, c->n_messages, c->cap_messages) =
-        (struct message){.send = send, .peer = c->ranks[member], .first_segment = c->n_segments};
+    TT_PUSH(c->messages, c->n_messages, c->cap_messages) = (struct message){
+        .send = wire->send,
+        .read = wire->read,
+        .peer = c->ranks[wire->member],
+        .first_segment = c->n_segments,
+        .first_sink = c->n_sinks,
+        .pull = {.peer = c->ranks[wire->member]},
+    };
     c->stages[c->n_stages - 1].n_messages++;
 }
 
@@ -256,25 +350,84 @@ char *tt_cursor_data(const struct tt_cursor *cursor)
     return (char *)cursor->list.items[cursor->item].data + cursor->offset;
 }
 
+struct tt_wire tt_wire_make(struct tt_collective *c, bool send, int member, int64_t bytes)
+{
+    const struct tt_comm *comm = c->comm;
+    bool read = comm->reachable && comm->reachable[c->ranks[member]] && comm->read_bytes && bytes >= comm->read_bytes;
+
+    return (struct tt_wire){.collective = c, .send = send, .member = member, .read = read};
+}
+
+static void add_list(struct tt_collective *c, struct tt_cursor *from, size_t bytes)
+{
+    size_t room;
+
+    for (; bytes > 0; bytes -= room, from->offset += room) {
+        room = tt_cursor_room(from);
+        room = room < bytes ? room : bytes;
+        add_segment(c, tt_cursor_data(from), (int64_t)room);
+    }
+}
+
+/* Adds to the wire's one message that is read. */
+static void add_read(struct tt_wire *wire, struct tt_segment_list data, struct tt_segment_list a, char *through)
+{
+    struct tt_collective *c = wire->collective;
+    struct tt_cursor to = {.list = data}, from = {.list = a};
+    struct message *m;
+    size_t room;
+
+    if (!wire->open)
+        add_message(c, wire);
+    wire->open = true;
+    m = &c->messages[c->n_messages - 1];
+    if (wire->send) {
+        add_list(c, &to, (size_t)tt_segment_list_bytes(data));
+        return;
+    }
+    if (!m->pull.through)
+        m->pull.through = through;
+    for (; (room = tt_cursor_room(&to)); to.offset += room, from.offset += room) {
+        size_t room_a = a.n ? tt_cursor_room(&from) : room;
+
+        room = room < room_a ? room : room_a;
+        TT_PUSH(c->sinks, c->n_sinks, c->cap_sinks) =
+            (struct tt_sink){tt_cursor_data(&to), a.n ? tt_cursor_data(&from) : NULL, (int64_t)room};
+        m->bytes += (int64_t)room;
+    }
+    m->pull.bytes = m->bytes;
+}
+
 void tt_wire_add(struct tt_wire *wire, struct tt_segment_list data, struct tt_segment_list cut)
 {
     struct tt_cursor from = {.list = data};
-    size_t room;
 
-    for (int i = 0; i < cut.n; i++) {
-        size_t left = cut.items[i].bytes;
-
-        if (left == 0)
-            continue;
-        if (left >= LARGE_PIECE_BYTES || !wire->open)
-            add_message(wire->collective, wire->send, wire->member);
-        wire->open = left < LARGE_PIECE_BYTES;
-        for (; left > 0; left -= room, from.offset += room) {
-            room = tt_cursor_room(&from);
-            room = room < left ? room : left;
-            add_segment(wire->collective, tt_cursor_data(&from), (int64_t)room);
-        }
+    if (wire->read) {
+        add_read(wire, data, (struct tt_segment_list){NULL, 0}, NULL);
+        return;
     }
+    for (int i = 0; i < cut.n; i++) {
+        size_t bytes = cut.items[i].bytes;
+
+        if (bytes == 0)
+            continue;
+        if (bytes >= LARGE_PIECE_BYTES || !wire->open)
+            add_message(wire->collective, wire);
+        wire->open = bytes < LARGE_PIECE_BYTES;
+        add_list(wire->collective, &from, bytes);
+    }
+}
+
+void tt_wire_add_sum(struct tt_wire *wire, struct tt_segment_list into, struct tt_segment_list a, char *received)
+{
+    struct tt_segment place = {received, (size_t)tt_segment_list_bytes(a)};
+
+    if (wire->read) {
+        add_read(wire, into, a, received);
+        return;
+    }
+    tt_wire_add(wire, (struct tt_segment_list){&place, 1}, a);
+    tt_stages_add_work(wire->collective, into, a, received);
 }
 
 void tt_stages_add_work(struct tt_collective *c, struct tt_segment_list into, struct tt_segment_list a, const char *b)

@@ -26,15 +26,25 @@ struct tt_wire {
     struct tt_collective *collective;
     bool send;
     int member;
-    bool open; /* false at first; the last message takes more small pieces */
+    bool read; /* by the receiver, from the sender's memory: one message for all */
+    bool open; /* false at first; the last message takes more pieces */
 };
 
+/** bytes are those of the whole wire; both sides decide by them whether they are read (tt_comm.read_bytes) or sent. */
+struct tt_wire tt_wire_make(struct tt_collective *collective, bool send, int member, int64_t bytes);
+
 /**
- * Adds data to be sent or received, cut into messages at the segments of `cut`, which are the same on both sides: a
- * large piece travels alone, since MPI moves contiguous memory several times faster than a datatype of blocks; small
- * ones in a row share a message.
+ * Adds data to be sent or received. What is sent is cut into messages at the segments of `cut`, which are the same on
+ * both sides: a large piece travels alone, since MPI moves contiguous memory several times faster than a datatype of
+ * blocks; small ones in a row share a message. What is read needs no cut.
  */
 void tt_wire_add(struct tt_wire *wire, struct tt_segment_list data, struct tt_segment_list cut);
+
+/**
+ * Adds floats to be received and added: into = a + them, cut at the segments of a. They pass through `received`, which
+ * has room for as many; later calls for a wire go on where the room of the earlier one ends.
+ */
+void tt_wire_add_sum(struct tt_wire *wire, struct tt_segment_list into, struct tt_segment_list a, char *received);
 
 /** Hands over memory from tt_calloc that the collective reads or writes; freed with it. Once per collective. */
 void tt_stages_own(struct tt_collective *collective, void *memory);

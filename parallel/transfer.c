@@ -20,6 +20,8 @@ struct tt_transfers {
     struct tt_segment *segments;     /* while building: group size * parameters of the model */
     struct tt_segment *flat;         /* while building: one per unit */
     struct tt_segment_list *lists;   /* while building: one per member */
+    bool inside;                     /* of the communicator, which may run the team: no poll now */
+    int poll_rc;                     /* the failure of a poll, with its message */
 };
 
 /* Two collectives of one kind and unit are never under way at once (a gather from kept parts is the gather of its unit
@@ -131,18 +133,26 @@ static int new_collective(struct tt_transfers *t, int i)
 static int begin(void *ctx, int instr)
 {
     struct tt_transfers *t = ctx;
+    int rc = t->poll_rc;
 
-    return t->of_instr[instr] ? tt_collective_begin(t->of_instr[instr]) : 0;
+    t->inside = true;
+    if (rc == 0 && t->of_instr[instr])
+        rc = tt_collective_begin(t->of_instr[instr]);
+    t->inside = false;
+    return rc;
 }
 
 static int wait(void *ctx, int instr)
 {
     struct tt_transfers *t = ctx;
     const struct tt_instr *i = &t->program->instrs[instr];
-    int rc;
+    int rc = t->poll_rc;
 
     t->comm->waiting_for = tt_instr_name(i->kind);
-    rc = tt_collective_wait(t->of_instr[instr]);
+    t->inside = true;
+    if (rc == 0 && t->of_instr[instr])
+        rc = tt_collective_wait(t->of_instr[instr]);
+    t->inside = false;
     if (rc < 0)
         rc = tt_wrap(rc, "%s of %s", tt_instr_name(i->kind), t->program->layout->units[i->unit].name);
     return rc;
@@ -151,16 +161,33 @@ static int wait(void *ctx, int instr)
 static int progress(void *ctx)
 {
     struct tt_transfers *t = ctx;
+    int rc = t->poll_rc;
 
-    return tt_comm_progress(t->comm);
+    t->inside = true;
+    if (rc == 0)
+        rc = tt_comm_progress(t->comm);
+    t->inside = false;
+    return rc;
+}
+
+static void poll(void *ctx)
+{
+    struct tt_transfers *t = ctx;
+
+    if (!t->inside && t->poll_rc == 0)
+        t->poll_rc = tt_comm_progress(t->comm);
 }
 
 static int sum(void *ctx, struct tt_exact *sums, int n)
 {
     struct tt_transfers *t = ctx;
+    int rc;
 
     t->comm->waiting_for = "sum of loss and gradient norm";
-    return tt_comm_sum_i64(t->comm, (int64_t *)(void *)sums, n * TT_EXACT_WORDS);
+    t->inside = true;
+    rc = tt_comm_sum_i64(t->comm, (int64_t *)(void *)sums, n * TT_EXACT_WORDS);
+    t->inside = false;
+    return rc;
 }
 
 static void release_building(struct tt_transfers *t)
@@ -189,7 +216,7 @@ int tt_transfers_new(struct tt_comm *comm, const struct tt_group *shard, const s
                      struct tt_transfers **ret_transfers)
 {
     struct tt_transfers *t = tt_calloc(1, sizeof *t);
-    const struct tt_exchange exchange = {t, begin, wait, progress, sum};
+    const struct tt_exchange exchange = {t, begin, wait, progress, poll, sum};
     int rc = 0;
 
     *t = (struct tt_transfers){.comm = comm,
@@ -212,6 +239,11 @@ int tt_transfers_new(struct tt_comm *comm, const struct tt_group *shard, const s
 out:
     tt_transfers_free(t);
     return rc;
+}
+
+struct tt_span tt_transfers_span(const struct tt_transfers *t, int instr)
+{
+    return t->of_instr[instr] ? tt_collective_span(t->of_instr[instr]) : (struct tt_span){0.0, 0.0};
 }
 
 void tt_transfers_free(struct tt_transfers *t)

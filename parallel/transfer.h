@@ -19,6 +19,10 @@ struct tt_transfers;
 int tt_transfers_new(struct tt_comm *comm, const struct tt_group *shard, const struct tt_group *replicate,
                      const struct tt_program *program, struct tt_state *state, struct tt_executor *executor,
                      struct tt_transfers **ret_transfers) TT_MUST_CHECK;
+
+/** When the collective that an instruction begins was under way in the last run; {0, 0} if it begins none. */
+struct tt_span tt_transfers_span(const struct tt_transfers *transfers, int instr);
+
 void tt_transfers_free(struct tt_transfers *transfers);
 
 #endif

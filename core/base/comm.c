@@ -28,6 +28,7 @@ void tt_comm_link(struct tt_comm *comm, struct tt_activity *activity)
     *link = activity;
     activity->link = link;
     activity->next = NULL;
+    activity->begin_sec = activity->end_sec = tt_clock_sec();
 }
 
 void tt_comm_unlink(struct tt_activity *activity)
@@ -39,6 +40,7 @@ void tt_comm_unlink(struct tt_activity *activity)
         activity->next->link = activity->link;
     activity->link = NULL;
     activity->next = NULL;
+    activity->end_sec = tt_clock_sec();
 }
 
 int tt_comm_progress(struct tt_comm *comm)

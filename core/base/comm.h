@@ -29,6 +29,7 @@ struct tt_request {
 };
 
 struct tt_comm;
+struct tt_team;
 
 struct tt_comm_ops {
     const char *name; /* "self", "threads", "mpi" */
@@ -41,6 +42,9 @@ struct tt_comm_ops {
     /* Advances all transfers; ret_done says whether this one completed, its request is then zero. A zero request is
      * done. Never blocks. */
     int (*test)(struct tt_comm *comm, struct tt_request *request, bool *ret_done);
+    /* Copies bytes from an address in the memory of a `reachable` rank. Any thread may call it, several at once. Returns
+     * 0 or an errno, and sets no message. NULL: nobody is reachable. */
+    int (*read)(struct tt_comm *comm, int peer, uint64_t address, void *into, size_t bytes);
     /* Ends the whole job now, after printing message once; used when ranks can no longer agree, so after any TT_ECOMM,
      * where free could wait for a rank that is gone. Does not return. */
     void (*abort)(struct tt_comm *comm, int exit_code, const char *message);
@@ -56,6 +60,7 @@ struct tt_activity {
     int (*advance)(struct tt_activity *activity);
     struct tt_activity *next;
     struct tt_activity **link; /* what points here; NULL: not linked */
+    double begin_sec, end_sec; /* when it was linked and unlinked last (tt_clock_sec) */
 };
 
 struct tt_comm {
@@ -67,6 +72,9 @@ struct tt_comm {
     int64_t payload_bytes;      /* sent by this rank in collectives of parameters and gradients; reset by the trainer */
     int64_t control_bytes;      /* sent by this rank for agreement, norms, losses */
     double wait_sec;            /* time spent in waits that had not completed at once: exposed communication */
+    const bool *reachable;      /* [size] ranks whose memory ops->read can read and that can read ours; NULL: none */
+    int64_t read_bytes;         /* collectives read transfers of this size on from a reachable rank; 0: none */
+    struct tt_team *team;       /* helps with large copies when it has nothing else to do; NULL: this thread alone */
     struct tt_activity *active; /* in the order they began */
     struct tt_stall *stall;     /* after a timeout: what the other ranks said they wait for; freed with comm */
 };

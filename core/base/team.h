@@ -2,6 +2,7 @@
 #ifndef TT_BASE_TEAM_H
 #define TT_BASE_TEAM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/base/error.h"
@@ -20,8 +21,23 @@ int tt_team_new(int threads, struct tt_team **ret_team) TT_MUST_CHECK;
 void tt_team_free(struct tt_team *team);
 int tt_team_threads(const struct tt_team *team);
 
-/** Runs fn for tiles 0..n-1 and returns when all are done. Called by the owning thread only; allocates nothing. */
+/**
+ * Says that `ranks` ranks of this host have teams of this size. Where that makes more threads than cores (and the ranks are
+ * not bound to cores of their own), those that wait sleep at once instead of spinning first.
+ */
+void tt_team_share(struct tt_team *team, int ranks);
+
+/** Runs fn for tiles 0..n-1, n < 2^32 - 1, and returns when all are done. Called by the owning thread only; allocates nothing. */
 void tt_team_run(struct tt_team *team, int64_t n_tiles, tt_tile_fn fn, void *arg);
+
+/** True between the tiles of a run, where the owning thread may find itself in the poll function below. */
+bool tt_team_busy(const struct tt_team *team);
+
+/**
+ * From now on the owning thread calls poll(arg) between tiles, at most every 100 us or so, and while it waits for the
+ * others; NULL ends that. poll must not run the team.
+ */
+void tt_team_set_poll(struct tt_team *team, void (*poll)(void *arg), void *arg);
 
 /** Cores this process may run on (affinity mask, cgroup quota). */
 int tt_team_cores(void);

@@ -154,6 +154,7 @@ void tt_attention_cost(const struct tt_graph *graph, const struct tt_node *node,
 
 const struct tt_op_row tt_op_attention = {
     .name = "attention",
+    .part = TT_PART_ATTENTION,
     .weight = TT_WEIGHT_ATTENTION,
     .infer = infer,
     .backward = backward,

@@ -54,10 +54,10 @@ static int64_t range_begin(int64_t seq_len, int64_t i, int64_t n)
 int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t keys)
 {
     int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
-    int64_t portable = 2 * TT_ATTENTION_ROWS * tile, dim = shape->head_dim, wide = tt_attention_lines(dim);
+    int64_t portable = tile * 2 * TT_ATTENTION_ROWS, dim = shape->head_dim, wide = tt_attention_lines(dim);
     int64_t panels = tt_tiles(keys, TT_ATTENTION_PANEL), rows = tt_attention_lines(shape->seq_len);
     int64_t vectors = (rows < TT_ATTENTION_STRIP ? rows : TT_ATTENTION_STRIP) * (2 * dim + wide + 2) +
-                      TT_ATTENTION_PANEL * (2 * dim + wide) + 2 * TT_ATTENTION_BLOCK * TT_ATTENTION_PANEL +
+                      TT_ATTENTION_PANEL * (2 * dim + wide) + INT64_C(2) * TT_ATTENTION_BLOCK * TT_ATTENTION_PANEL +
                       2 * panels * TT_ATTENTION_PANEL * dim;
 
     return portable > vectors ? portable : vectors;
@@ -202,6 +202,7 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
 
 const struct tt_op_row tt_op_attention_bwd = {
     .name = "attention_bwd",
+    .part = TT_PART_ATTENTION,
     .infer = infer,
     .run = run,
     .cost = tt_attention_cost,

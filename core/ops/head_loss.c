@@ -283,6 +283,7 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
 const struct tt_op_row tt_op_head_loss = {
     .name = "head_loss",
+    .part = TT_PART_HEAD,
     .infer = infer,
     .run = run,
     .cost = cost,
@@ -291,6 +292,7 @@ const struct tt_op_row tt_op_head_loss = {
 
 const struct tt_op_row tt_op_head_loss_grad = {
     .name = "head_loss_grad",
+    .part = TT_PART_HEAD,
     .infer = infer_grad,
     .run = run,
     .cost = cost,

@@ -17,7 +17,10 @@
  * The fastest that the processor runs is in use, unless TITAN_CPU names another. tests/kernels/kernelcheck runs them all.
  *
  *   add                 y = a + b; y may be a or b
- *   attention_fwd       rows [first_row, first_row + rows) of one head of one sequence, any first_row, rows <= TT_ATTENTION_ROWS:
+ *   adamw               one step of AdamW or Adam (core/optim/adamw.c); all but the reference have the same bits,
+ *                       wherever an element lies
+ *   attention_fwd       rows [first_row, first_row + rows) of one head of one sequence, from any row, rows <=
+ *                       TT_ATTENTION_ROWS:
  *                       o = softmax(q k^T / sqrt(E)) v with causal mask, lse = log of the row's sum of exp. Pointers
  *                       to the sequence's first row and the head's first column; row strides: q, o heads * E, lse heads,
  *                       k, v E, that is, the key/value head stands gathered
@@ -27,6 +30,8 @@
  *   attention_bwd       keys [first_key, first_key + keys) of one key/value head of one sequence and `heads` query heads
  *                       that share it: dk, dv of these keys, and their part of dq for rows first_key.. (rows before see
  *                       none of them). keys is a multiple of TT_ATTENTION_PANEL or reaches the end of the sequence
+ *   bf16_round          to the nearest bfloat16, ties to even; a NaN stays one
+ *   bf16_widen          the float of the same value
  *   cross_entropy       loss[r] = logsumexp(logits[r]) - logits[r][labels[r]], 0 where the label is TT_LABEL_IGNORED
  *   cross_entropy_grad  also turns the logits into scale * (softmax - one_hot), rows of ignored labels into 0
  *   exp                 y = e^x, what the variant's other kernels use; 0 where that is denormal; y may be x
@@ -41,6 +46,7 @@
  *   rope                rotates the pairs of every head by the angle of the row's position (row % seq_len)
  *   scatter_add         dw[tokens[i]] += dx[i] for i = 0..n-1 in order, `columns` columns of rows of `width`; a token is
  *                       in the range of dw's rows (the loader checks)
+ *   squares             the sum of x[i]^2 in double; all but the reference add in one order
  *   sum_rows            y[c] = [acc[c] +] the sum over rows of x[r * width + c], c < columns; acc NULL, y or other memory
  *   swiglu_fwd          h = g / (1 + exp(-g)) * u; h may be g or u
  *   swiglu_bwd          its gradients; dg and du may each take the memory of one of dh, g, u
@@ -79,6 +85,18 @@ struct tt_rope_shape {
     int64_t seq_len, heads, head_dim;
     bool inverse;     /* by the negative angle */
     bool rotate_half; /* pairs (i, i + E/2), else (2i, 2i+1) */
+};
+
+/* The numbers of an optimizer step. */
+struct tt_adamw_numbers {
+    bool decoupled;          /* AdamW; else Adam, whose weight decay is part of the gradient */
+    float clip;              /* gradients are multiplied by it first */
+    float decay;             /* 1 - lr * weight_decay */
+    float weight_decay;      /* of Adam */
+    float mix1, beta2, mix2; /* mix: 1 - beta */
+    float step_size;         /* lr / (1 - beta1^step) */
+    float root_correction2;  /* sqrt(1 - beta2^step) */
+    float eps;
 };
 
 /** Floats of scratch that attention_fwd and attention_bwd (for at most `keys` keys) need in any variant. */

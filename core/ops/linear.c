@@ -139,6 +139,7 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
 const struct tt_op_row tt_op_linear = {
     .name = "linear",
+    .part = TT_PART_GEMM,
     .weight = TT_WEIGHT_MATMUL,
     .infer = infer,
     .backward = backward,
@@ -149,6 +150,7 @@ const struct tt_op_row tt_op_linear = {
 
 const struct tt_op_row tt_op_linear_bwd_x = {
     .name = "linear_bwd_x",
+    .part = TT_PART_GEMM,
     .infer = infer_bwd_x,
     .run = run_bwd_x,
     .cost = cost,
@@ -158,6 +160,7 @@ const struct tt_op_row tt_op_linear_bwd_x = {
 
 const struct tt_op_row tt_op_linear_bwd_w = {
     .name = "linear_bwd_w",
+    .part = TT_PART_GEMM,
     .infer = infer_bwd_w,
     .run = run_bwd_w,
     .cost = cost,

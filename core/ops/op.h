@@ -45,9 +45,19 @@ enum tt_op_weight {
     TT_WEIGHT_ATTENTION, /* the work grows with the square of seq_len, the outputs do not */
 };
 
+/* Where an op's time is counted when people ask where the time of a step went. */
+enum tt_op_part {
+    TT_PART_OTHER, /* elementwise, embedding */
+    TT_PART_GEMM,
+    TT_PART_ATTENTION,
+    TT_PART_NORM,
+    TT_PART_HEAD, /* output projection and loss */
+};
+
 struct tt_op_row {
     const char *name;
     enum tt_op_weight weight;
+    enum tt_op_part part;
     /*
      * Checks input shapes and adds the outputs to graph (tt_graph_value); 0 or TT_EINTERNAL with the shapes. Outputs that
      * the node has already (backward rules choose theirs: tt_rule_node in rule.h) are compared instead.

@@ -181,6 +181,7 @@ static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, s
 
 const struct tt_op_row tt_op_rmsnorm = {
     .name = "rmsnorm",
+    .part = TT_PART_NORM,
     .infer = infer,
     .backward = backward,
     .run = run,
@@ -191,6 +192,7 @@ const struct tt_op_row tt_op_rmsnorm = {
 
 const struct tt_op_row tt_op_rmsnorm_bwd = {
     .name = "rmsnorm_bwd",
+    .part = TT_PART_NORM,
     .infer = infer_bwd,
     .run = run_bwd,
     .cost = cost_bwd,

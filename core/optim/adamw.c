@@ -1,35 +1,43 @@
 /* SPDX-License-Identifier: MIT
  *
- * AdamW and Adam (Loshchilov and Hutter 2019, Kingma and Ba 2015) in one pass over param, grad and both moments, with
- * PyTorch's order of operations in float. The loop has one multiplication or addition per line of the formula and the
- * build forbids contraction, so an element gets the same bits in a vector, in a loop's tail, and on every shard.
+ * AdamW and Adam (Loshchilov and Hutter 2019, Kingma and Ba 2015) in one pass over param, grad and both moments, clipping
+ * included, with PyTorch's order of operations in float. Every variant of the kernel does one multiplication, addition,
+ * division or root per step of the formula and fuses none, so an element gets the same bits in a vector, in a tail, on
+ * every shard and with every instruction set.
  */
 #include <math.h>
 
+#include "core/ops/kernels.h"
 #include "core/optim/optim.h"
 
-enum { CHUNK = 1 << 14 }; /* elements a tile: four arrays of 64 KiB stay in a core's cache */
+enum { CHUNK = 1 << 14 }; /* elements a tile */
 
-/* The numbers of a step, and the arrays of the whole call. */
-struct update {
-    const struct tt_rows *rows;
-    float *param;
-    const float *grad;
-    float *exp_avg, *exp_avg_sq;
-    bool decoupled;
-    float clip, decay, weight_decay; /* decay: 1 - lr * weight_decay */
-    float mix1, beta2, mix2;         /* mix: 1 - beta */
-    float step_size, root_correction2, eps;
-};
+void tt_adamw_ref(const struct tt_adamw_numbers *numbers, float *param, const float *grad, float *exp_avg,
+                  float *exp_avg_sq, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double p = (double)param[i], g = (double)grad[i] * (double)numbers->clip, m, v;
+
+        if (numbers->decoupled) {
+            p *= (double)numbers->decay;
+        } else {
+            g += (double)numbers->weight_decay * p;
+        }
+        m = (double)exp_avg[i] + (double)numbers->mix1 * (g - (double)exp_avg[i]);
+        v = (double)exp_avg_sq[i] * (double)numbers->beta2 + (double)numbers->mix2 * g * g;
+        exp_avg[i] = (float)m;
+        exp_avg_sq[i] = (float)v;
+        param[i] = (float)(p - (double)numbers->step_size * m /
+                                   (sqrt(v) / (double)numbers->root_correction2 + (double)numbers->eps));
+    }
+}
 
 /* `decoupled` is a constant where this is called, so that the loops have no branch. */
-static inline void update_range(const struct update *u, bool decoupled, int64_t begin, int64_t n)
+static inline void update_range(const struct tt_adamw_numbers *numbers, bool decoupled, float *restrict param,
+                                const float *restrict grad, float *restrict exp_avg, float *restrict exp_avg_sq,
+                                int64_t n)
 {
-    const struct update k = *u; /* in registers: the arrays cannot alias a local */
-    float *restrict param = k.param + begin;
-    const float *restrict grad = k.grad + begin;
-    float *restrict exp_avg = k.exp_avg + begin;
-    float *restrict exp_avg_sq = k.exp_avg_sq + begin;
+    const struct tt_adamw_numbers k = *numbers; /* in registers: the arrays cannot alias a local */
 
     for (int64_t i = 0; i < n; i++) {
         float p = param[i], g = grad[i] * k.clip, m, v;
@@ -46,6 +54,25 @@ static inline void update_range(const struct update *u, bool decoupled, int64_t 
         param[i] = p - k.step_size * m / (sqrtf(v) / k.root_correction2 + k.eps);
     }
 }
+
+void tt_adamw_generic(const struct tt_adamw_numbers *numbers, float *param, const float *grad, float *exp_avg,
+                      float *exp_avg_sq, int64_t n)
+{
+    if (numbers->decoupled) {
+        update_range(numbers, true, param, grad, exp_avg, exp_avg_sq, n);
+    } else {
+        update_range(numbers, false, param, grad, exp_avg, exp_avg_sq, n);
+    }
+}
+
+/* The arrays of a whole call. */
+struct update {
+    struct tt_adamw_numbers numbers;
+    const struct tt_rows *rows;
+    float *param;
+    const float *grad;
+    float *exp_avg, *exp_avg_sq;
+};
 
 static int64_t n_chunks(const struct tt_rows *rows)
 {
@@ -65,29 +92,27 @@ static void update_tile(void *arg, int64_t tile, int worker)
     left = rows->rows * rows->width - begin;
     if (left > CHUNK)
         left = CHUNK;
-    if (u->decoupled) {
-        update_range(u, true, rows->begin + begin, left);
-    } else {
-        update_range(u, false, rows->begin + begin, left);
-    }
+    begin += rows->begin;
+    tt_kernels()->adamw(&u->numbers, u->param + begin, u->grad + begin, u->exp_avg + begin, u->exp_avg_sq + begin,
+                        left);
 }
 
 void tt_adamw(struct tt_team *team, const struct tt_scalars *scalars, bool decoupled, const struct tt_rows *rows, int n,
               float *param, const float *grad, float *exp_avg, float *exp_avg_sq)
 {
     const struct tt_scalars *s = scalars;
-    struct update u = {.rows = rows,
-                       .grad = grad,
-                       .decoupled = decoupled,
-                       .clip = s->clip,
-                       .decay = (float)(1.0 - s->lr * s->weight_decay),
-                       .weight_decay = (float)s->weight_decay,
-                       .mix1 = (float)(1.0 - s->beta1),
-                       .beta2 = (float)s->beta2,
-                       .mix2 = (float)(1.0 - s->beta2),
-                       .step_size = (float)(s->lr / s->bias_correction1),
-                       .root_correction2 = (float)sqrt(s->bias_correction2),
-                       .eps = (float)s->eps};
+    struct update u = {.numbers = {.decoupled = decoupled,
+                                   .clip = s->clip,
+                                   .decay = (float)(1.0 - s->lr * s->weight_decay),
+                                   .weight_decay = (float)s->weight_decay,
+                                   .mix1 = (float)(1.0 - s->beta1),
+                                   .beta2 = (float)s->beta2,
+                                   .mix2 = (float)(1.0 - s->beta2),
+                                   .step_size = (float)(s->lr / s->bias_correction1),
+                                   .root_correction2 = (float)sqrt(s->bias_correction2),
+                                   .eps = (float)s->eps},
+                       .rows = rows,
+                       .grad = grad};
     int64_t tiles = 0;
 
     u.param = param;

@@ -6,6 +6,7 @@
  */
 #include <pthread.h>
 
+#include "core/ops/kernels.h"
 #include "core/optim/optim.h"
 
 enum {
@@ -21,7 +22,14 @@ struct squares {
     pthread_mutex_t lock; /* of sum; taken once a tile */
 };
 
-static double row_squares(const float *x, int64_t n)
+void tt_squares_ref(double *sum, const float *x, int64_t n)
+{
+    *sum = 0.0;
+    for (int64_t i = 0; i < n; i++)
+        *sum += (double)x[i] * (double)x[i];
+}
+
+void tt_squares_generic(double *sum, const float *x, int64_t n)
 {
     double lane[LANES] = {0.0};
     int64_t i = 0;
@@ -36,7 +44,7 @@ static double row_squares(const float *x, int64_t n)
         for (int j = 0; j < half; j++)
             lane[j] += lane[j + half];
     }
-    return lane[0];
+    *sum = lane[0];
 }
 
 static int64_t rows_per_tile(const struct tt_rows *rows)
@@ -65,8 +73,12 @@ static void sum_tile(void *arg, int64_t tile, int worker)
     end = row + rows_per_tile(rows);
     if (end > rows->rows)
         end = rows->rows;
-    for (; row < end; row++)
-        tt_exact_add(&sum, row_squares(s->grad + rows->begin + row * rows->width, rows->width));
+    for (; row < end; row++) {
+        double squares;
+
+        tt_kernels()->squares(&squares, s->grad + rows->begin + row * rows->width, rows->width);
+        tt_exact_add(&sum, squares);
+    }
     tt_exact_normalize(&sum);
     (void)pthread_mutex_lock(&s->lock);
     tt_exact_merge(s->sum, &sum);

@@ -11,6 +11,7 @@
 #include "core/base/file.h"
 #include "core/base/mem.h"
 #include "core/models/model.h"
+#include "core/ops/kernels.h"
 #include "core/optim/optim.h"
 #include "core/program/mixed.h"
 
@@ -25,7 +26,8 @@ struct tt_executor {
     int *n_rows;
     struct tt_exact loss, norm;
     struct tt_times times;
-    char *bad; /* explain: where to write the first bad value, else NULL */
+    struct tt_span *spans; /* per instruction, of the last run */
+    char *bad;             /* explain: where to write the first bad value, else NULL */
     size_t bad_size;
 };
 
@@ -92,6 +94,7 @@ int tt_executor_new(const struct tt_program *program, struct tt_state *state, vo
     for (int i = 0; i < program->n_operands; i++)
         if (program->operands[i] != TT_NONE)
             ex->address[i] = buffer_address(ex, program->operands[i]);
+    ex->spans = tt_calloc((size_t)program->n_instrs + 1, sizeof *ex->spans);
     bind_rows(ex);
     fill_constants(ex);
     *ret_executor = ex;
@@ -107,6 +110,7 @@ void tt_executor_free(struct tt_executor *ex)
     tt_free(ex->rows);
     tt_free(ex->n_rows);
     tt_free(ex->address);
+    tt_free(ex->spans);
     tt_free(ex);
 }
 
@@ -138,6 +142,11 @@ const float *tt_executor_logits(const struct tt_executor *ex)
 const struct tt_times *tt_executor_times(const struct tt_executor *ex)
 {
     return &ex->times;
+}
+
+const struct tt_span *tt_executor_spans(const struct tt_executor *ex)
+{
+    return ex->spans;
 }
 
 void tt_executor_reset_times(struct tt_executor *ex)
@@ -207,24 +216,23 @@ struct fold {
     int64_t elements;
 };
 
-enum { FOLD_TILE = 16384 };
+enum { FOLD_TILE = 4096 };
 
 static void fold_tile(void *arg, int64_t tile, int worker)
 {
     const struct fold *fold = arg;
     int64_t begin = tile * FOLD_TILE;
     int64_t n = fold->elements - begin < FOLD_TILE ? fold->elements - begin : FOLD_TILE;
-    float sum[FOLD_TILE];
+    const float *sum = (const float *)fold->source[0] + begin;
+    float between[FOLD_TILE];
 
     (void)worker;
-    memcpy(sum, (const float *)fold->source[0] + begin, (size_t)n * sizeof *sum);
     for (int s = 1; s < fold->n; s++) {
-        const float *level = (const float *)fold->source[s] + begin;
+        float *level = (float *)fold->source[s] + begin, *into = s == fold->n - 1 ? level : between;
 
-        for (int64_t i = 0; i < n; i++)
-            sum[i] = level[i] + sum[i];
+        tt_kernels()->add(into, level, sum, n);
+        sum = into;
     }
-    memcpy((float *)fold->source[fold->n - 1] + begin, sum, (size_t)n * sizeof *sum);
 }
 
 static void run_fold(struct tt_executor *ex, const struct tt_instr *instr)
@@ -351,19 +359,24 @@ static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_clip)
     int rc = 0;
 
     ex->loss = ex->norm = (struct tt_exact){{0}, 0};
+    tt_team_set_poll(ex->team, ex->exchange.poll, ex->exchange.ctx);
     for (int i = 0; i < p->n_instrs; i++) {
         double now;
 
         if (stop_at_clip && p->instrs[i].kind == TT_CLIP)
             break;
+        ex->spans[i].begin = last;
         TT_TRY(run_instr(ex, i, step));
-        if (ex->exchange.progress)
+        ex->spans[i].end = now = tt_clock_sec();
+        if (ex->exchange.progress) {
             TT_TRY(ex->exchange.progress(ex->exchange.ctx));
-        now = tt_clock_sec();
+            now = tt_clock_sec();
+        }
         ex->times.sec[p->instrs[i].kind] += now - last;
         last = now;
     }
 out:
+    tt_team_set_poll(ex->team, NULL, NULL);
     return rc;
 }
 

@@ -28,6 +28,7 @@ struct tt_exchange {
     int (*begin)(void *ctx, int instr);                  /* TT_UNSHARD, TT_UNSHARD_KEPT, TT_REDUCE, TT_ALL_REDUCE */
     int (*wait)(void *ctx, int instr);                   /* instr is the one that began it */
     int (*progress)(void *ctx);                          /* advances what is under way; never blocks */
+    void (*poll)(void *ctx);                             /* the same between tiles; keeps a failure for progress */
     int (*sum)(void *ctx, struct tt_exact *sums, int n); /* over all ranks; sums already hold each term once */
 };
 
@@ -83,6 +84,13 @@ void tt_executor_bad_parameter(const struct tt_executor *executor, char *name, s
  * Collective. Changes no parameter.
  */
 int tt_executor_explain(struct tt_executor *executor, struct tt_step *step, char *name, size_t name_size) TT_MUST_CHECK;
+
+/**
+ * When each instruction of the last run began and ended (tt_clock_sec), [n_instrs]; what lies between two of them is the
+ * progress of collectives. Always recorded: two readings of the clock an instruction. After a run that stopped early the
+ * rest is of the run before.
+ */
+const struct tt_span *tt_executor_spans(const struct tt_executor *executor);
 
 /** Seconds spent per instruction kind since the last reset; for the step's time split. */
 struct tt_times {

@@ -11,27 +11,9 @@
 #include <string.h>
 
 #include "core/base/tree.h"
+#include "core/ops/kernels.h"
 
 enum { TILE = 4096, TAIL = 1024 };
-
-static uint16_t to_bfloat16(float value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof bits);
-    if ((bits & 0x7fffffffU) > 0x7f800000U) /* a NaN stays one */
-        return (uint16_t)(bits >> 16 | 0x40U);
-    return (uint16_t)((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
-}
-
-static float from_bfloat16(uint16_t half)
-{
-    uint32_t bits = (uint32_t)half << 16;
-    float value;
-
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
 
 /* --- tiles --- */
 
@@ -53,8 +35,7 @@ static void narrow_tile(void *arg, int64_t tile, int worker)
     uint16_t *to = (uint16_t *)c->to + tile * TILE;
 
     (void)worker;
-    for (int64_t i = 0, n = tile_size(c, tile); i < n; i++)
-        to[i] = to_bfloat16(from[i]);
+    tt_kernels()->bf16_round(to, from, tile_size(c, tile));
 }
 
 static void widen_tile(void *arg, int64_t tile, int worker)
@@ -64,18 +45,18 @@ static void widen_tile(void *arg, int64_t tile, int worker)
     float *to = (float *)c->to + tile * TILE;
 
     (void)worker;
-    for (int64_t i = 0, n = tile_size(c, tile); i < n; i++)
-        to[i] = from_bfloat16(from[i]);
+    tt_kernels()->bf16_widen(to, from, tile_size(c, tile));
 }
 
 static void round_here_tile(void *arg, int64_t tile, int worker)
 {
     const struct conversion *c = arg;
     float *data = (float *)c->to + tile * TILE;
+    uint16_t rounded[TILE];
 
     (void)worker;
-    for (int64_t i = 0, n = tile_size(c, tile); i < n; i++)
-        data[i] = from_bfloat16(to_bfloat16(data[i]));
+    tt_kernels()->bf16_round(rounded, data, tile_size(c, tile));
+    tt_kernels()->bf16_widen(data, rounded, tile_size(c, tile));
 }
 
 static void convert(struct tt_team *team, tt_tile_fn fn, const void *from, void *to, int64_t n)
@@ -103,8 +84,7 @@ void tt_mixed_widen(struct tt_team *team, float *whole, int64_t n)
         convert(team, widen_tile, half_at(whole, n, begin), whole + begin, step);
     }
     memcpy(tail, half_at(whole, n, begin), (size_t)(n - begin) * sizeof *tail);
-    for (int64_t i = 0; i < n - begin; i++)
-        whole[begin + i] = from_bfloat16(tail[i]);
+    tt_kernels()->bf16_widen(whole + begin, tail, n - begin);
 }
 
 void tt_mixed_narrow(struct tt_team *team, float *whole, int64_t n)
@@ -115,8 +95,7 @@ void tt_mixed_narrow(struct tt_team *team, float *whole, int64_t n)
 
     for (; n - begin > TAIL; begin += (n - begin) / 2)
         begins[steps++] = begin;
-    for (int64_t i = 0; i < n - begin; i++)
-        tail[i] = to_bfloat16(whole[begin + i]);
+    tt_kernels()->bf16_round(tail, whole + begin, n - begin);
     memcpy(half_at(whole, n, begin), tail, (size_t)(n - begin) * sizeof *tail);
     while (steps-- > 0)
         convert(team, narrow_tile, whole + begins[steps], half_at(whole, n, begins[steps]), (n - begins[steps]) / 2);
@@ -149,14 +128,13 @@ static void fold_tile(void *arg, int64_t tile, int worker)
     for (int64_t leaf = 0; leaf < fold->n_leaves; leaf++) {
         const uint16_t *from = fold->leaves + leaf * fold->stride + begin;
 
-        for (int64_t i = 0; i < n; i++)
-            stack[depth][i] = from_bfloat16(from[i]);
+        tt_kernels()->bf16_widen(stack[depth], from, n);
         depth++;
         for (int carries = tt_tree_carries(leaf); carries > 0; carries--, depth--)
-            tt_tree_add(stack[depth - 2], stack[depth - 2], stack[depth - 1], n);
+            tt_kernels()->add(stack[depth - 2], stack[depth - 2], stack[depth - 1], n);
     }
     for (; depth > 1; depth--)
-        tt_tree_add(stack[depth - 2], stack[depth - 2], stack[depth - 1], n);
+        tt_kernels()->add(stack[depth - 2], stack[depth - 2], stack[depth - 1], n);
     memcpy(fold->sum + begin, stack[0], (size_t)n * sizeof *fold->sum);
 }
 

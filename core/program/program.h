@@ -124,6 +124,11 @@ struct tt_program {
     int peak_instr;       /* where that is */
 };
 
+/* A time: seconds since the step began, or of tt_clock_sec. */
+struct tt_span {
+    double begin, end;
+};
+
 /* What a scheduler writes, in order; n_microbatches copies of the graph unrolled. */
 struct tt_schedule {
     struct tt_instr *instrs; /* kind, microbatch, node, unit, bucket; the rest is filled by lowering */

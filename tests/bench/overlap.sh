@@ -3,12 +3,22 @@
 #
 # How well communication hides behind compute, and what planning gains: two ranks, each on a "host" of its own (a network
 # namespace), joined by a veth pair with a token bucket on both ends. Runs the same training with the eager and the
-# planned engine, throttled and not, in turn, and prints seconds per step and their ratios. A benchmark, never a test.
+# planned engine, throttled and not, in turn. A benchmark, never a test.
 #
-#   overlap.sh TITAN [RATE …] -- [titan train options]      e.g. overlap.sh build/titan 200mbit 1gbit -- --model.flavor=debugmodel
+#   overlap.sh TITAN [RATE …] -- [titan train options]      e.g. overlap.sh build/titan none 200mbit -- --model.flavor=debugmodel
 #
-# Environment: ROUNDS (3) pairs per rate, STEPS (8) a run, of which the first two do not count.
-# Needs root, iproute2 and Open MPI. All traffic stays inside the namespaces, which are removed at the end.
+# Medians of seconds per step, without a run's first two:
+#   alone    one rank without communication on each of the two hosts at once, same local batch and accumulation: what
+#            compute takes. Its optimizer updates the whole model instead of half of it, so where that is a visible part
+#            of a step `hidden` comes out too good; keep the batch large.
+#   comm     what communication takes when nothing hides it: a step of two ranks with seq_len 8 at this rate, less such a
+#            step of a rank alone. Same bytes, same messages.
+#   eager, planned    the step
+#   hidden   1 - (step - alone) / comm, of each engine; the step at rate `none` needs no network and says little
+# Then the peak memory of both plans, and what is transient of it: unsharded parameters, their gradients, reduce buffers.
+#
+# Environment: ROUNDS (3) pairs per rate, STEPS (8) a run. Needs root, iproute2, Python and Open MPI. All traffic stays
+# inside the namespaces, which are removed at the end.
 set -euo pipefail
 
 titan=$(realpath "$1")
@@ -19,7 +29,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     shift
 done
 [ $# -gt 0 ] && shift
-[ ${#rates[@]} -gt 0 ] || rates=(200mbit)
+[ ${#rates[@]} -gt 0 ] || rates=(none 200mbit)
 rounds=${ROUNDS:-3}
 steps=${STEPS:-8}
 tag=$$
@@ -67,32 +77,73 @@ throttle() { # RATE, or none
 }
 
 # Median seconds of a step, without the first two.
-run() { # ENGINE, options
-    local engine=$1 out=$dir/run
-    shift
-    rm -rf "$out"
-    ip netns exec "$a" unshare -u bash -c "hostname host-$a; exec \"\$@\"" bash \
-        mpirun --allow-run-as-root -np 2 --hostfile "$dir/hosts" --mca plm_rsh_agent "$dir/agent" \
-        --mca oob_tcp_if_include 192.168.78.0/24 --mca pml ob1 --mca btl self,tcp \
-        --mca btl_tcp_if_include 192.168.78.0/24 \
-        "$titan" train --job.dump_folder="$out" --parallelism.fsdp_engine="$engine" --training.steps="$steps" \
-        --metrics.log_freq=1 --checkpoint.enable=false --validation.enable=false "$@" >"$dir/log" 2>&1 ||
-        { cat "$dir/log" >&2; exit 1; }
-    python3 - "$out/metrics.jsonl" <<'PY'
+median() { # FOLDER
+    python3 - "$1/metrics.jsonl" <<'PY'
 import json, statistics, sys
 steps = [r for r in map(json.loads, open(sys.argv[1])) if r.get("type") == "step"]
 print(statistics.median(r["step_time_s"] for r in steps[2:]))
 PY
 }
 
+options() { # FOLDER ENGINE, options
+    printf '%s\n' --job.dump_folder="$1" --parallelism.fsdp_engine="$2" --training.steps="$steps" --metrics.log_freq=1 \
+        --checkpoint.enable=false --validation.enable=false "${@:3}"
+}
+
+# Two ranks, one on each host.
+pair() { # ENGINE, options
+    local out=$dir/pair line
+    mapfile -t line < <(options "$out" "$@")
+    rm -rf "$out"
+    ip netns exec "$a" unshare -u bash -c "hostname host-$a; exec \"\$@\"" bash \
+        mpirun --allow-run-as-root -np 2 --hostfile "$dir/hosts" --mca plm_rsh_agent "$dir/agent" \
+        --mca oob_tcp_if_include 192.168.78.0/24 --mca pml ob1 --mca btl self,tcp \
+        --mca btl_tcp_if_include 192.168.78.0/24 \
+        "$titan" train "${line[@]}" >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
+    median "$out"
+}
+
+# Two jobs of one rank at once; the slower counts.
+alone() { # options
+    local job line jobs=()
+    for job in 1 2; do
+        mapfile -t line < <(options "$dir/alone$job" eager "$@")
+        rm -rf "$dir/alone$job"
+        "$titan" train "${line[@]}" >"$dir/log$job" 2>&1 &
+        jobs+=($!)
+    done
+    for job in 1 2; do
+        wait "${jobs[job - 1]}" || { cat "$dir/log$job" >&2; exit 1; }
+    done
+    { median "$dir/alone1"; median "$dir/alone2"; } | sort -g | tail -1
+}
+
+memory() { # ENGINE, options
+    "$titan" plan --ranks 2 --json --parallelism.fsdp_engine="$@" 2>/dev/null | python3 -c '
+import json, sys
+m = json.load(sys.stdin)["memory"]
+print(m["peak_bytes"], sum(m["by_kind"][k] for k in ("unsharded", "unsharded_grads", "reduce")))'
+}
+
 grep -m1 'model name' /proc/cpuinfo
 make_hosts
-printf '%-10s %10s %10s %14s\n' rate "eager s" "planned s" "eager/planned"
-for rate in none "${rates[@]}"; do
+set -- --parallelism.threads_per_rank=1 --training.global_batch_size=-1 "$@"
+read -r eager_peak eager_transient < <(memory eager "$@")
+read -r planned_peak planned_transient < <(memory planned "$@")
+awk -v e="$eager_peak" -v p="$planned_peak" -v et="$eager_transient" -v pt="$planned_transient" 'BEGIN {
+    printf "peak bytes: eager %d, planned %d (%.3f); transient at the peak: %d, %d (%.3f)\n", e, p, p / e, et, pt, pt / et }'
+tiny_alone=$(alone "$@" --training.seq_len=8)
+printf '%-8s %8s %8s %8s %8s %8s %8s %8s %10s\n' rate alone comm eager planned comm/al. hidden "hidden p" "eager/pl."
+for rate in "${rates[@]}"; do
     throttle "$rate"
+    tiny=$(pair eager "$@" --training.seq_len=8)
     for ((i = 0; i < rounds; i++)); do
-        eager=$(run eager "$@")
-        planned=$(run planned "$@")
-        awk -v r="$rate" -v e="$eager" -v p="$planned" 'BEGIN { printf "%-10s %10.4f %10.4f %14.3f\n", r, e, p, e / p }'
+        compute=$(alone "$@")
+        eager=$(pair eager "$@")
+        planned=$(pair planned "$@")
+        awk -v r="$rate" -v a="$compute" -v t="$tiny" -v u="$tiny_alone" -v e="$eager" -v p="$planned" 'BEGIN {
+            c = t - u
+            printf "%-8s %8.4f %8.4f %8.4f %8.4f %8.2f %8.3f %8.3f %10.3f\n",
+                   r, a, c, e, p, c / a, 1 - (e - a) / c, 1 - (p - a) / c, e / p }'
     done
 done

@@ -173,7 +173,8 @@ static void killed_between_two_renames(void **state)
 
 static void killed_or_failed_behind_training(void **state)
 {
-    static const char *const at[] = {"gather", "stage", "staged", "open", "write", "fsync", "written", "collect", "publish"};
+    static const char *const at[] = {"gather", "stage",   "staged",  "open",   "write",
+                                     "fsync",  "written", "collect", "publish"};
 
     (void)state;
     for (int i = 0; i < 2 * 9; i++) {

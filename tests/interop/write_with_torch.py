@@ -3,12 +3,14 @@
 """Writes shards with PyTorch's HuggingFaceStorageWriter, for titan to read.
 
     write_with_torch.py FOLDER [--ranks N]
+    write_with_torch.py --compare FOLDER      whether the tensors there (one file each) have the values
 
 FOLDER gets the shard files of N processes (default 2, gloo): row shards of uneven height, a shard without rows, and a
 replicated tensor. Values follow from name and index (see value_of), so that a reader needs no second file. The files in
 tests/interop/torch_shards were made by this, with PyTorch 2.15 and two ranks. PyTorch's files differ from run to run in
 the order of their metadata. Exit code 77 when torch cannot be imported.
 """
+import glob
 import os
 import sys
 import tempfile
@@ -18,6 +20,7 @@ try:
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
     import torch.multiprocessing as mp
+    from safetensors.torch import load_file
     from torch.distributed.checkpoint import HuggingFaceStorageWriter
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -53,7 +56,19 @@ def write(rank, ranks, folder, store):
     dist.destroy_process_group()
 
 
+def compare(folder):
+    found = {}
+    for path in glob.glob(os.path.join(folder, "*.safetensors")):
+        found.update(load_file(path))
+    assert set(found) == set(SHAPES), set(found) ^ set(SHAPES)
+    for name, tensor in found.items():
+        assert torch.equal(tensor, value_of(name)), name
+
+
 def main():
+    if sys.argv[1] == "--compare":
+        compare(sys.argv[2])
+        return
     ranks = int(sys.argv[sys.argv.index("--ranks") + 1]) if "--ranks" in sys.argv else 2
     os.makedirs(sys.argv[1], exist_ok=True)
     with tempfile.TemporaryDirectory() as top:

@@ -166,64 +166,8 @@ static void check_backward(struct check *check)
     }
 }
 
-struct bench {
-    const struct tt_kernels *table;
-    struct tt_attention_shape shape;
-    struct arrays a;
-    float *grads[3], *scratch;
-};
-
-static void run_forward(void *arg)
-{
-    struct bench *b = arg;
-
-    forward(b->table, &b->shape, &b->a, b->a.o, b->a.lse, b->scratch);
-}
-
-static void run_backward(void *arg)
-{
-    struct bench *b = arg;
-
-    backward(b->table, &b->shape, &b->a, b->grads, b->scratch);
-}
-
-/* GF/s of the products that the mask leaves. */
-static void bench(struct check *check, void (*fn)(void *), double products)
-{
-    static const struct tt_attention_shape sizes[] = {
-        {2048, 4, 4, 16}, {1024, 6, 2, 64}, {2048, 4, 1, 64}, {2048, 2, 1, 128}};
-
-    for (int k = 0; k < 4; k++) {
-        struct bench b = {.table = check->table, .shape = sizes[k]};
-        double pairs = (double)sizes[k].seq_len * (double)(sizes[k].seq_len + 1) / 2.0, time;
-
-        b.a = make_arrays(check, &b.shape, FILL_NORMAL);
-        b.grads[0] = check_filled(check, b.a.nq, FILL_ZERO);
-        b.grads[1] = check_filled(check, b.a.nk, FILL_ZERO);
-        b.grads[2] = check_filled(check, b.a.nk, FILL_ZERO);
-        b.scratch = check_array(check, tt_attention_bwd_scratch(&b.shape, b.shape.seq_len));
-        run_forward(&b);
-        time = check_time(fn, &b);
-        printf("%-18s %-8s %8.3f ms  %6.2f GF/s  T=%lld H=%lld K=%lld E=%lld\n", check->kernel, check->table->name,
-               1e3 * time, products * 2.0 * pairs * (double)(sizes[k].heads * sizes[k].head_dim) / time * 1e-9,
-               (long long)sizes[k].seq_len, (long long)sizes[k].heads, (long long)sizes[k].kv_heads,
-               (long long)sizes[k].head_dim);
-        check_reset(check, "bench");
-    }
-}
-
-static void bench_forward(struct check *check)
-{
-    bench(check, run_forward, 2.0);
-}
-
-static void bench_backward(struct check *check)
-{
-    bench(check, run_backward, 5.0);
-}
-
 const struct check_case attention_cases[] = {
-    {"attention_fwd", check_forward, bench_forward},
-    {"attention_bwd", check_backward, bench_backward},
+    {"attention_fwd", check_forward},
+    {"attention_bwd", check_backward},
 };
 const int n_attention_cases = sizeof attention_cases / sizeof *attention_cases;

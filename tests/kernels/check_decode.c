@@ -73,77 +73,8 @@ static void check_attention_row(struct check *check)
     }
 }
 
-struct bench {
-    const struct tt_kernels *table;
-    struct tt_attention_shape shape;
-    int64_t rows, width;
-    float *y, *w, *x, *v, *scratch;
-};
-
-static void run_gemv(void *arg)
-{
-    struct bench *b = arg;
-
-    b->table->gemv(b->y, b->w, b->x, b->rows, b->width);
-}
-
-static void run_attention_row(void *arg)
-{
-    struct bench *b = arg;
-
-    b->table->attention_row(b->y, b->x, b->w, b->v, &b->shape, b->rows, b->scratch);
-}
-
-/* GB/s of what is read once. */
-static void report(struct check *check, double bytes, double time, const char *text)
-{
-    printf("%-18s %-8s %8.3f ms  %6.2f GB/s  %s\n", check->kernel, check->table->name, 1e3 * time, bytes / time * 1e-9,
-           text);
-}
-
-static void bench_gemv(struct check *check)
-{
-    static const int64_t sizes[][2] = {{256, 256}, {2048, 768}, {8192, 2048}};
-
-    for (int k = 0; k < 3; k++) {
-        struct bench b = {.table = check->table, .rows = sizes[k][0], .width = sizes[k][1]};
-        char text[64];
-
-        b.w = check_filled(check, b.rows * b.width, FILL_NORMAL);
-        b.x = check_filled(check, b.width, FILL_NORMAL);
-        b.y = check_array(check, b.rows);
-        (void)snprintf(text, sizeof text, "%lld x %lld", (long long)b.rows, (long long)b.width);
-        report(check, (double)(b.rows * b.width) * sizeof(float), check_time(run_gemv, &b), text);
-        check_reset(check, "bench");
-    }
-}
-
-static void bench_attention_row(struct check *check)
-{
-    static const struct row sizes[] = {{12, 4, 64, 1024}, {8, 1, 128, 4096}};
-
-    for (int k = 0; k < 2; k++) {
-        const struct row *row = &sizes[k];
-        int64_t n = row->heads / row->kv_heads * row->head_dim, cached = row->keys * row->head_dim;
-        struct bench b = {
-            .table = check->table, .shape = {row->keys, row->heads, row->kv_heads, row->head_dim}, .rows = row->keys};
-        char text[80];
-
-        b.w = check_filled(check, cached, FILL_NORMAL);
-        b.v = check_filled(check, cached, FILL_NORMAL);
-        b.x = check_filled(check, n, FILL_NORMAL);
-        b.y = check_array(check, n);
-        b.scratch = check_array(check, tt_attention_row_scratch(&b.shape, row->keys));
-        (void)snprintf(text, sizeof text, "H=%lld K=%lld E=%lld keys %lld", (long long)row->heads,
-                       (long long)row->kv_heads, (long long)row->head_dim, (long long)row->keys);
-        report(check, 2.0 * (double)(row->keys * row->head_dim) * sizeof(float), check_time(run_attention_row, &b),
-               text);
-        check_reset(check, "bench");
-    }
-}
-
 const struct check_case decode_cases[] = {
-    {"gemv", check_gemv, bench_gemv},
-    {"attention_row", check_attention_row, bench_attention_row},
+    {"gemv", check_gemv},
+    {"attention_row", check_attention_row},
 };
 const int n_decode_cases = sizeof decode_cases / sizeof *decode_cases;

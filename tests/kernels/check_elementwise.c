@@ -134,92 +134,10 @@ static void check_rope(struct check *check)
     }
 }
 
-struct bench {
-    struct check *check;
-    float *a, *b, *c, *d, *e;
-    int64_t n;
-};
-
-static void report(struct bench *bench, void (*fn)(void *), double arrays)
-{
-    double time = check_time(fn, bench);
-
-    printf("%-18s %-8s %8.3f ms  %6.2f GB/s  %6.3f ns/element\n", bench->check->kernel, bench->check->table->name,
-           1e3 * time, arrays * 4.0 * (double)bench->n / time * 1e-9, 1e9 * time / (double)bench->n);
-}
-
-static struct bench make_bench(struct check *check, int64_t n)
-{
-    return (struct bench){check,
-                          check_filled(check, n, FILL_NORMAL),
-                          check_filled(check, n, FILL_NORMAL),
-                          check_filled(check, n, FILL_NORMAL),
-                          check_filled(check, n, FILL_ZERO),
-                          check_filled(check, n, FILL_ZERO),
-                          n};
-}
-
-static void run_add(void *arg)
-{
-    struct bench *b = arg;
-
-    b->check->table->add(b->d, b->a, b->b, b->n);
-}
-
-static void bench_add(struct check *check)
-{
-    struct bench bench = make_bench(check, INT64_C(2048) * 256);
-
-    report(&bench, run_add, 3.0);
-}
-
-static void run_swiglu(void *arg)
-{
-    struct bench *b = arg;
-
-    b->check->table->swiglu_fwd(b->d, b->a, b->b, b->n);
-}
-
-static void bench_swiglu(struct check *check)
-{
-    struct bench bench = make_bench(check, INT64_C(2048) * 768);
-
-    report(&bench, run_swiglu, 3.0);
-}
-
-static void run_swiglu_bwd(void *arg)
-{
-    struct bench *b = arg;
-
-    b->check->table->swiglu_bwd(b->d, b->e, b->c, b->a, b->b, b->n);
-}
-
-static void bench_swiglu_bwd(struct check *check)
-{
-    struct bench bench = make_bench(check, INT64_C(2048) * 768);
-
-    report(&bench, run_swiglu_bwd, 5.0);
-}
-
-static void run_rope(void *arg)
-{
-    struct bench *b = arg;
-    struct tt_rope_shape shape = {256, 16, 16, false, false};
-
-    b->check->table->rope(b->d, b->a, b->b, &shape, 0, b->n / 256);
-}
-
-static void bench_rope(struct check *check)
-{
-    struct bench bench = make_bench(check, INT64_C(2048) * 256);
-
-    report(&bench, run_rope, 2.0);
-}
-
 const struct check_case elementwise_cases[] = {
-    {"add", check_add, bench_add},
-    {"rope", check_rope, bench_rope},
-    {"swiglu_fwd", check_swiglu, bench_swiglu},
-    {"swiglu_bwd", check_swiglu_bwd, bench_swiglu_bwd},
+    {"add", check_add},
+    {"rope", check_rope},
+    {"swiglu_fwd", check_swiglu},
+    {"swiglu_bwd", check_swiglu_bwd},
 };
 const int n_elementwise_cases = sizeof elementwise_cases / sizeof *elementwise_cases;

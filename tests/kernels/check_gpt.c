@@ -186,82 +186,10 @@ static void check_layernorm_bwd(struct check *check)
     }
 }
 
-struct bench {
-    struct check *check;
-    float *x, *y, *z, *w, *stats;
-};
-
-enum { ROWS = 2048, WIDTH = 768 };
-
-static void report(struct check *check, void (*fn)(void *), double arrays)
-{
-    struct bench bench = {check,
-                          check_filled(check, ROWS * WIDTH, FILL_NORMAL),
-                          check_filled(check, ROWS * WIDTH, FILL_ZERO),
-                          check_filled(check, ROWS * WIDTH, FILL_NORMAL),
-                          check_filled(check, 3 * WIDTH, FILL_NORMAL),
-                          check_filled(check, 2 * ROWS, FILL_NORMAL)};
-    double time = check_time(fn, &bench), n = (double)ROWS * WIDTH;
-
-    printf("%-18s %-8s %8.3f ms  %6.2f GB/s  %6.3f ns/element\n", check->kernel, check->table->name, 1e3 * time,
-           arrays * 4.0 * n / time * 1e-9, 1e9 * time / n);
-}
-
-static void run_gelu(void *arg)
-{
-    struct bench *b = arg;
-
-    b->check->table->gelu_fwd(b->y, b->x, (int64_t)ROWS * WIDTH);
-}
-
-static void bench_gelu(struct check *check)
-{
-    report(check, run_gelu, 2.0);
-}
-
-static void run_gelu_bwd(void *arg)
-{
-    struct bench *b = arg;
-
-    b->check->table->gelu_bwd(b->y, b->z, b->x, (int64_t)ROWS * WIDTH);
-}
-
-static void bench_gelu_bwd(struct check *check)
-{
-    report(check, run_gelu_bwd, 3.0);
-}
-
-static void run_layernorm(void *arg)
-{
-    struct bench *b = arg;
-
-    b->check->table->layernorm_fwd(b->y, b->stats, b->stats + ROWS, b->x, b->w, b->w + WIDTH, ROWS, WIDTH, 1e-5F);
-}
-
-static void bench_layernorm(struct check *check)
-{
-    report(check, run_layernorm, 2.0);
-}
-
-static void run_layernorm_bwd(void *arg)
-{
-    struct bench *b = arg;
-
-    struct tt_layernorm_grads of = {b->y,     b->w + WIDTH,   b->w + INT64_C(2) * WIDTH, b->y, b->z, b->x, b->w,
-                                    b->stats, b->stats + ROWS};
-
-    b->check->table->layernorm_bwd(&of, ROWS, WIDTH);
-}
-
-static void bench_layernorm_bwd(struct check *check)
-{
-    report(check, run_layernorm_bwd, 4.0);
-}
-
 const struct check_case gpt_cases[] = {
-    {"gelu_fwd", check_gelu, bench_gelu},
-    {"gelu_bwd", check_gelu_bwd, bench_gelu_bwd},
-    {"layernorm_fwd", check_layernorm, bench_layernorm},
-    {"layernorm_bwd", check_layernorm_bwd, bench_layernorm_bwd},
+    {"gelu_fwd", check_gelu},
+    {"gelu_bwd", check_gelu_bwd},
+    {"layernorm_fwd", check_layernorm},
+    {"layernorm_bwd", check_layernorm_bwd},
 };
 const int n_gpt_cases = sizeof gpt_cases / sizeof *gpt_cases;

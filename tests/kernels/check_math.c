@@ -49,27 +49,6 @@ static void check_exp(struct check *check)
     }
 }
 
-struct bench {
-    const struct tt_kernels *table;
-    float *x, *y;
-    int64_t n;
-};
-
-static void run_exp(void *arg)
-{
-    struct bench *b = arg;
-
-    b->table->exp(b->y, b->x, b->n);
-}
-
-static void bench_exp(struct check *check)
-{
-    struct bench b = {check->table, check_filled(check, 8192, FILL_NORMAL), check_filled(check, 8192, FILL_ZERO), 8192};
-    double time = check_time(run_exp, &b);
-
-    printf("%-18s %-8s %8.3f us  %6.3f ns/element\n", check->kernel, check->table->name, 1e6 * time, 1e9 * time / 8192);
-}
-
 /* Element (i, j) of the product, and the sum of the sizes of its terms. */
 static double element(const struct tt_gemm *g, int64_t i, int64_t j, double *ret_size)
 {
@@ -158,29 +137,8 @@ static void check_gemm(struct check *check)
     }
 }
 
-static void run_gemm(void *arg)
-{
-    tt_gemm_serial(arg);
-}
-
-/* What one core's sgemm reaches: the measure of the attention kernels. */
-static void bench_gemm(struct check *check)
-{
-    struct tt_gemm g = {.m = 1024, .n = 1024, .k = 1024, .lda = 1024, .ldb = 1024, .ldc = 1024};
-    double time;
-
-    if (check->table != tt_kernels_variant(1)) /* the same for all */
-        return;
-    g.a = check_filled(check, g.m * g.k, FILL_NORMAL);
-    g.b = check_filled(check, g.k * g.n, FILL_NORMAL);
-    g.c = check_filled(check, g.m * g.n, FILL_ZERO);
-    time = check_time(run_gemm, &g);
-    printf("%-18s %-8s %8.3f ms  %6.2f GF/s  1024 x 1024 x 1024, one core\n", check->kernel, "blas", 1e3 * time,
-           2.0 * 1024.0 * 1024.0 * 1024.0 / time * 1e-9);
-}
-
 const struct check_case math_cases[] = {
-    {"exp", check_exp, bench_exp},
-    {"gemm", check_gemm, bench_gemm},
+    {"exp", check_exp},
+    {"gemm", check_gemm},
 };
 const int n_math_cases = sizeof math_cases / sizeof *math_cases;

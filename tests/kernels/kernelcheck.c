@@ -5,7 +5,7 @@
  *
  * Runs the cases of the check_*.c files over all variants of kernels that this processor runs, the reference included
  * (its guards count too). Prints a line for each kernel and variant: the number of values compared, the largest error
- * as a part of the tolerance, and in units of the last place. --bench: GB/s or GF/s at the shapes of the debug model.
+ * as a part of the tolerance, and in units of the last place. --bench: GB/s or GF/s of every variant, by the cases of core/ops/kernel_bench.c.
  */
 #include "tests/kernels/kernelcheck.h"
 
@@ -14,9 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/base/mem.h"
+#include "core/ops/kernel_bench.h"
 
 enum { MAX_ARRAYS = 64, MESSAGES = 5 };
 static const int64_t GUARD = 64; /* floats on each side */
@@ -161,48 +161,38 @@ void check_reset(struct check *check, const char *shape)
     n_arrays = 0;
 }
 
-static double seconds(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-double check_time(void (*fn)(void *arg), void *arg)
-{
-    double best = INFINITY, begin = seconds(), last = begin;
-
-    while (last - begin < 0.2) {
-        double now;
-
-        fn(arg);
-        now = seconds();
-        best = fmin(best, now - last);
-        last = now;
-    }
-    return best;
-}
-
 static const struct {
     const struct check_case *cases;
     const int *n;
 } groups[] = {
-    {math_cases, &n_math_cases}, {elementwise_cases, &n_elementwise_cases}, {gpt_cases, &n_gpt_cases},
-    {row_cases, &n_row_cases},   {attention_cases, &n_attention_cases},     {decode_cases, &n_decode_cases},
+    {math_cases, &n_math_cases},   {elementwise_cases, &n_elementwise_cases}, {gpt_cases, &n_gpt_cases},
+    {row_cases, &n_row_cases},     {attention_cases, &n_attention_cases},     {decode_cases, &n_decode_cases},
+    {shard_cases, &n_shard_cases},
 };
 
+/* Times a kernel at the size of the debug model's activations, which stay in the caches: what a variant gains. */
+static void bench_kernels(const char *only)
+{
+    for (int i = 0; i < tt_kernel_bench_count(); i++) {
+        for (int v = 1; tt_kernels_variant(v); v++) {
+            struct tt_kernel_time time;
+
+            if ((only && strcmp(only, tt_kernel_bench_name(i)) != 0) ||
+                !tt_kernel_bench_is_own(i, tt_kernels_variant(v)))
+                continue;
+            tt_kernel_bench_run(i, tt_kernels_variant(v), INT64_C(1) << 19, 0.2, 3, &time);
+            printf("%-18s %-8s %8.3f ms  %6.2f %s  %s\n", time.kernel, time.variant, 1e3 * time.sec,
+                   1e-9 * (time.flops > 0.0 ? time.flops : time.bytes) / time.sec, time.flops > 0.0 ? "GF/s" : "GB/s",
+                   time.shape);
+        }
+    }
+}
+
 /* Returns whether the case held. */
-static bool run_case(const struct check_case *one, const struct tt_kernels *table, uint64_t seed, bool bench)
+static bool run_case(const struct check_case *one, const struct tt_kernels *table, uint64_t seed)
 {
     struct check check = {.kernel = one->kernel, .table = table, .rng = tt_rng_make(seed, one->kernel)};
 
-    if (bench) {
-        if (one->bench)
-            one->bench(&check);
-        check_reset(&check, "bench");
-        return true;
-    }
     one->check(&check);
     printf("%s - %-18s %-8s %9lld values, worst %4.2f of the tolerance, %5.2f ulp\n",
            check.failures || !check.compared ? "not ok" : "ok", one->kernel, table->name, (long long)check.compared,
@@ -260,11 +250,15 @@ int main(int argc, char **argv)
             only = argv[i];
         }
     }
+    if (bench) {
+        bench_kernels(only);
+        return 0;
+    }
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
         for (int i = 0; i < *groups[g].n; i++) {
             for (int v = 0; tt_kernels_variant(v); v++) {
-                if ((!only || strcmp(only, groups[g].cases[i].kernel) == 0) && !(bench && v == 0))
-                    good = run_case(&groups[g].cases[i], tt_kernels_variant(v), seed, bench) && good;
+                if (!only || strcmp(only, groups[g].cases[i].kernel) == 0)
+                    good = run_case(&groups[g].cases[i], tt_kernels_variant(v), seed) && good;
             }
         }
     }

@@ -49,21 +49,19 @@ void check_reset(struct check *check, const char *shape);
 /** Scratch that check_reset frees. */
 double *check_doubles(struct check *check, int64_t n);
 
-/** Runs fn until 0.2 s have passed, several times; the shortest time of one call in seconds. */
-double check_time(void (*fn)(void *arg), void *arg);
-
 /** A random integer in [0, n). */
 int64_t check_draw(struct check *check, int64_t n);
 
-/** The cases: what is checked and timed. */
+/** The cases: what is checked. */
 struct check_case {
     const char *kernel;
     void (*check)(struct check *check);
-    void (*bench)(struct check *check); /* prints a line */
 };
 
-extern const struct check_case elementwise_cases[], gpt_cases[], row_cases[], attention_cases[], decode_cases[], math_cases[];
-extern const int n_elementwise_cases, n_gpt_cases, n_row_cases, n_attention_cases, n_decode_cases, n_math_cases;
+extern const struct check_case elementwise_cases[], gpt_cases[], row_cases[], attention_cases[], decode_cases[],
+    math_cases[], shard_cases[];
+extern const int n_elementwise_cases, n_gpt_cases, n_row_cases, n_attention_cases, n_decode_cases, n_math_cases,
+    n_shard_cases;
 
 /** One unit in the last place of a float of size x. */
 double check_ulp(double x);

@@ -2,10 +2,14 @@
  *
  * The communicator cases over MPI, and how a job ends when ranks fail. Run by mpirun; prints one line on rank 0.
  *
- *   test_mpi_comm cases       all cases of tests/par/comm_cases.c
+ *   test_mpi_comm cases       all cases of tests/par/comm_cases.c: large transfers read from the other's memory, if the
+ *                             kernel lets us, then all of them, then none
+ *   test_mpi_comm reads       fails unless every rank can read every other one's memory
  *   test_mpi_comm large       one message of more than 2^31 bytes
  *   test_mpi_comm size        a message shorter than its buffer
  *   test_mpi_comm silent      the last rank goes silent; the others abort with exit code 4
+ *   test_mpi_comm stopped     the last rank stops in the middle of gathers that the others read from it; they abort
+ *   test_mpi_comm killed      the last rank is killed there; mpirun, or they, end the job
  *   test_mpi_comm launched    says whether a launcher is seen, without MPI
  */
 #include <signal.h>
@@ -16,16 +20,31 @@
 #include <unistd.h>
 
 #include "core/base/mem.h"
+#include "parallel/collectives.h"
 #include "parallel/comm_mpi.h"
 #include "tests/par/comm_cases.h"
 
 static int run_cases(struct tt_comm *comm)
 {
+    const int64_t from[] = {comm->read_bytes, 1, 0};
     int rc = 0;
 
-    for (int i = 0; i < comm_n_cases; i++)
-        if ((rc = comm_cases[i].run(comm)) < 0)
-            return tt_wrap(rc, "%s", comm_cases[i].name);
+    for (size_t k = 0; k < sizeof from / sizeof *from; k++) {
+        comm->read_bytes = from[k];
+        for (int i = 0; i < comm_n_cases; i++)
+            if ((rc = comm_cases[i].run(comm)) < 0)
+                return tt_wrap(rc, "%s, read from %lld bytes on", comm_cases[i].name, (long long)from[k]);
+    }
+    return rc;
+}
+
+static int run_reads(struct tt_comm *comm)
+{
+    int rc = 0;
+
+    for (int rank = 0; rank < comm->size; rank++)
+        COMM_EXPECT(comm->reachable[rank] == (rank != comm->rank));
+out:
     return rc;
 }
 
@@ -83,10 +102,55 @@ static int run_silent(struct tt_comm *comm)
     return tt_comm_barrier(comm);
 }
 
+/* Gathers 1 MiB again and again; after some, the last rank sends itself a signal. */
+static int gather_until(struct tt_comm *comm, int signal)
+{
+    enum { SHARD = 1 << 20 };
+    struct tt_group group = {comm->size, comm->rank, tt_calloc((size_t)comm->size, sizeof(int))};
+    struct tt_segment *items = tt_calloc((size_t)comm->size, sizeof *items);
+    struct tt_segment_list *lists = tt_calloc((size_t)comm->size, sizeof *lists);
+    char *whole = tt_calloc((size_t)comm->size, SHARD);
+    struct tt_collective *gather = NULL;
+    int rc = 0;
+
+    comm->timeout_sec = signal == SIGSTOP ? 1.0 : 100.0; /* of one that is killed the launcher knows */
+    comm->waiting_for = "unshard layers.3";
+    for (int member = 0; member < comm->size; member++) {
+        group.ranks[member] = member;
+        items[member] = (struct tt_segment){whole + (size_t)member * SHARD, SHARD};
+        lists[member] = (struct tt_segment_list){&items[member], 1};
+    }
+    TT_TRY(tt_all_gather_new(comm, &group, TT_COLLECTIVE_TAG, lists[comm->rank], lists, &gather));
+    for (int round = 0;; round++) {
+        TT_TRY(tt_collective_begin(gather));
+        if (round == 10 && comm->rank == comm->size - 1)
+            (void)kill(getpid(), signal);
+        TT_TRY(tt_collective_wait(gather));
+    }
+out:
+    tt_collective_free(gather);
+    tt_group_release(&group);
+    tt_free(items);
+    tt_free(lists);
+    tt_free(whole);
+    return rc;
+}
+
+static int run_stopped(struct tt_comm *comm)
+{
+    return gather_until(comm, SIGSTOP);
+}
+
+static int run_killed(struct tt_comm *comm)
+{
+    return gather_until(comm, SIGKILL);
+}
+
 static const struct {
     const char *name;
     int (*run)(struct tt_comm *comm);
-} modes[] = {{"cases", run_cases}, {"large", run_large}, {"size", run_size}, {"silent", run_silent}};
+} modes[] = {{"cases", run_cases}, {"large", run_large},     {"size", run_size},    {"silent", run_silent},
+             {"reads", run_reads}, {"stopped", run_stopped}, {"killed", run_killed}};
 
 int main(int argc, char **argv)
 {

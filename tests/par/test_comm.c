@@ -4,6 +4,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -18,11 +19,12 @@
 #include "parallel/comm_threads.h"
 #include "tests/par/comm_cases.h"
 
+/* arg: from how many bytes on collectives read instead of sending, an int64_t. */
 static int run_cases(struct tt_comm *comm, void *arg)
 {
     int rc = 0;
 
-    (void)arg;
+    comm->read_bytes = *(int64_t *)arg;
     for (int i = 0; i < comm_n_cases; i++)
         TT_TRY(comm_cases[i].run(comm));
 out:
@@ -31,20 +33,28 @@ out:
 
 static void cases_hold_for_any_number_of_ranks(void **state)
 {
-    static const int ranks[] = {1, 2, 3, 4, 5, 8};
+    /* all sent; all read; both, in one collective or another */
+    static const struct {
+        int ranks;
+        int64_t read_bytes;
+    } runs[] = {{1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}, {8, 0}, {2, 1}, {3, 1}, {8, 1}, {4, 3000}};
 
     (void)state;
-    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
-        if (tt_comm_threads_run(ranks[i], run_cases, NULL) < 0)
-            fail_msg("%d ranks: %s", ranks[i], tt_error_message());
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        int64_t read_bytes = runs[i].read_bytes;
+
+        if (tt_comm_threads_run(runs[i].ranks, run_cases, &read_bytes) < 0)
+            fail_msg("%d ranks, read from %lld bytes on: %s", runs[i].ranks, (long long)read_bytes, tt_error_message());
+    }
 }
 
 static void cases_hold_for_a_rank_alone(void **state)
 {
     struct tt_comm *comm = tt_comm_self_new();
+    int64_t never = 0;
 
     (void)state;
-    if (run_cases(comm, NULL) < 0)
+    if (run_cases(comm, &never) < 0)
         fail_msg("%s", tt_error_message());
     tt_comm_free(comm);
 }
@@ -96,10 +106,58 @@ static int gather_with_silent_rank_2(struct tt_comm *comm, void *arg)
     return gather_from(comm, 2);
 }
 
+static int read_from_silent_rank_2(struct tt_comm *comm, void *arg)
+{
+    (void)arg;
+    comm->read_bytes = 1;
+    return gather_from(comm, 2);
+}
+
 static void a_silent_rank_is_named_after_the_timeout(void **state)
 {
     (void)state;
     expect_run(4, gather_with_silent_rank_2, TT_ECOMM, "for rank 2 in 'unshard layers.3'");
+    expect_run(4, read_from_silent_rank_2, TT_ECOMM, "for rank 2 in 'unshard layers.3'");
+}
+
+/* Rank 1 takes what rank 0 offers, offers its own shard and leaves; only then rank 0 looks. */
+static int read_from_one_that_left(struct tt_comm *comm, void *arg)
+{
+    static float values[2][2]; /* outlive rank 1 */
+    atomic_bool *rank_0_began = arg;
+    int ranks[2] = {0, 1};
+    struct tt_group group = {2, comm->rank, ranks};
+    struct tt_segment items[2] = {{&values[comm->rank][0], 4}, {&values[comm->rank][1], 4}};
+    struct tt_segment_list lists[2] = {{&items[0], 1}, {&items[1], 1}};
+    struct tt_collective *gather = NULL;
+    char byte;
+    int rc = 0;
+
+    comm->read_bytes = 1;
+    comm->timeout_sec = 0.3;
+    TT_TRY(tt_all_gather_new(comm, &group, TT_COLLECTIVE_TAG, lists[comm->rank], lists, &gather));
+    while (comm->rank == 1 && !atomic_load(rank_0_began))
+        (void)sched_yield();
+    TT_TRY(tt_collective_begin(gather));
+    if (comm->rank == 1)
+        goto out;
+    atomic_store(rank_0_began, true);
+    while (comm->ops->read(comm, 1, (uint64_t)(uintptr_t)&values[1][1], &byte, 1) == 0)
+        (void)sched_yield();
+    rc = tt_collective_wait(gather);
+out:
+    tt_collective_free(gather);
+    return rc;
+}
+
+static void the_memory_of_one_that_left_is_not_read(void **state)
+{
+    atomic_bool rank_0_began = false;
+
+    (void)state;
+    assert_int_equal(tt_comm_threads_run(2, read_from_one_that_left, &rank_0_began), TT_ECOMM);
+    if (!strstr(tt_error_message(), "rank 0 cannot read the memory of rank 1"))
+        fail_msg("%s", tt_error_message());
 }
 
 /* In the tree of a barrier of 4, rank 0 waits for 2, 1 for 0, and only 2 for 3. */
@@ -253,6 +311,7 @@ int main(void)
         cmocka_unit_test(cases_hold_for_a_rank_alone),
         cmocka_unit_test(cases_hold_for_any_number_of_ranks),
         cmocka_unit_test(a_silent_rank_is_named_after_the_timeout),
+        cmocka_unit_test(the_memory_of_one_that_left_is_not_read),
         cmocka_unit_test(ranks_that_are_held_up_are_not_blamed),
         cmocka_unit_test(abort_ends_all_ranks_with_its_code),
         cmocka_unit_test(abort_is_seen_by_waiting_ranks),

@@ -233,8 +233,8 @@ static void run(const struct train_job *job, struct policies p, struct train_res
     if (ret_result->payload != wanted)
         fail_msg("%s: %lld bytes of payload, the formula gives %lld", name_of(job, p), (long long)ret_result->payload,
                  (long long)wanted);
-    /* 1.05, and some lines of the cache more: these models are smaller than what is wasted at their edges */
-    if ((double)ret_result->step_bytes > 1.05 * (double)ret_result->live_bytes + 1024.0)
+    /* 1.05, and some KiB more: with so few buffers a single one, a kernel's scratch, decides what is wasted around it */
+    if ((double)ret_result->step_bytes > 1.05 * (double)ret_result->live_bytes + 4096.0)
         fail_msg("%s: the arena has %lld bytes for %lld live ones", name_of(job, p), (long long)ret_result->step_bytes,
                  (long long)ret_result->live_bytes);
 }
@@ -419,7 +419,8 @@ static void policies_order_the_memory(void **state)
     print_message("# never %lld, last_layer %lld, default %lld, always %lld, 2 %lld, model %lld, deferred %lld\n",
                   (long long)never, (long long)last_layer, (long long)defaults, (long long)always, (long long)half,
                   (long long)model, (long long)deferred);
-    assert_true(never > last_layer && last_layer >= defaults && defaults >= always);
+    /* what default keeps, and of a model this small what last_layer keeps, backward needs at once: equal but for placement */
+    assert_true(never > last_layer && last_layer + last_layer / 100 >= defaults && defaults + defaults / 100 >= always);
     assert_true(never > half && half > always);
     assert_true(model > never);
     assert_true(deferred > always);

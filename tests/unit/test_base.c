@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <unistd.h>
+
 #include <cmocka.h>
 
 #include "core/base/error.h"
@@ -145,18 +147,32 @@ static void count_tile(void *arg, int64_t tile, int worker)
     ((int *)arg)[tile]++;
 }
 
+/* Long runs and short ones, awake and asleep, with a worker for each core and with more of them. */
 static void team_runs_every_tile_once(void **state)
 {
-    static int count[1000];
-    struct tt_team *team = NULL;
+    enum { RUNS = 2000, MOST = 300 };
+    static int count[MOST];
 
     (void)state;
-    assert_int_equal(tt_team_new(4, &team), 0);
-    for (int run = 0; run < 200; run++)
-        tt_team_run(team, 1000, count_tile, count);
-    for (int i = 0; i < 1000; i++)
-        assert_int_equal(count[i], 200);
-    tt_team_free(team);
+    for (int ranks = 1; ranks <= 1000; ranks *= 1000) {
+        struct tt_team *team = NULL;
+        int want[MOST] = {0};
+
+        assert_int_equal(tt_team_new(4, &team), 0);
+        tt_team_share(team, ranks);
+        memset(count, 0, sizeof count);
+        for (int run = 0; run < RUNS; run++) {
+            int n = 1 + (run * 7919) % MOST;
+
+            for (int i = 0; i < n; i++)
+                want[i]++;
+            tt_team_run(team, n, count_tile, count);
+            if (run % 500 == 0)
+                (void)usleep(2000); /* they fall asleep */
+            assert_memory_equal(count, want, sizeof want);
+        }
+        tt_team_free(team);
+    }
 }
 
 static void file_replace_and_missing_file(void **state)

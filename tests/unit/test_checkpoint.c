@@ -351,6 +351,62 @@ static void loads_a_path_of_any_kind(void **state)
     tt_free(folder);
 }
 
+/* --- shards that PyTorch wrote --- */
+
+static const struct tt_ckpt_chunk torch_tensors[] = {
+    {"tok_embeddings.weight", TT_F32, 2, {13, 6}, 0, 0, NULL},
+    {"layers.0.attention.wq.weight", TT_F32, 2, {8, 6}, 0, 0, NULL},
+    {"layers.0.few.weight", TT_F32, 2, {1, 4}, 0, 0, NULL},
+    {"norm.weight", TT_F32, 1, {6}, 0, 0, NULL},
+};
+enum { TORCH_TENSORS = sizeof torch_tensors / sizeof torch_tensors[0] };
+
+/* Every element is its index and 1000 per letter of the name: see write_with_torch.py. */
+static int64_t count_wrong(const struct tt_ckpt_chunk *c)
+{
+    int64_t width = tt_ckpt_row_bytes(c) / 4, wrong = 0;
+
+    for (int64_t i = 0; i < c->row_count * width; i++)
+        wrong += ((float *)c->data)[i] != (float)(c->row_begin * width + i) + 1000.0f * (float)strlen(c->name);
+    return wrong;
+}
+
+static int load_torch_shards(struct tt_comm *comm, void *arg)
+{
+    struct tt_ckpt_layout layout = {comm->size, 1, comm->rank, 0};
+    struct tt_ckpt_chunk chunk[TORCH_TENSORS];
+    struct tt_ckpt_state state = {TORCH_TENSORS, chunk, 0, NULL};
+    int64_t wrong = 0;
+    json_t *meta = NULL;
+    int rc = 0;
+
+    for (int i = 0; i < TORCH_TENSORS; i++) {
+        chunk[i] = torch_tensors[i];
+        tt_ckpt_rows(tt_ckpt_row_number(&chunk[i]), comm->size, comm->rank, &chunk[i].row_begin, &chunk[i].row_count);
+        chunk[i].data = tt_calloc((size_t)chunk[i].row_count + 1, (size_t)tt_ckpt_row_bytes(&chunk[i]));
+    }
+    TT_TRY(tt_ckpt_load(comm, &layout, arg, TT_SKIP_OPTIMIZER, &state, &meta));
+    for (int i = 0; i < TORCH_TENSORS; i++)
+        wrong += count_wrong(&chunk[i]);
+    TT_TRY(tt_comm_sum_i64(comm, &wrong, 1));
+    rc = wrong ? tt_fail(TT_EDATA, "%d values are wrong", (int)wrong) : 0;
+out:
+    for (int i = 0; i < TORCH_TENSORS; i++)
+        tt_free(chunk[i].data);
+    json_decref(meta);
+    return rc;
+}
+
+static void shards_of_pytorch_load_on_any_number_of_ranks(void **state)
+{
+    char folder[] = TT_SOURCE_DIR "/tests/interop/torch_shards";
+
+    (void)state;
+    for (int ranks = 1; ranks <= 5; ranks++)
+        if (tt_comm_threads_run(ranks, load_torch_shards, folder) != 0)
+            fail_msg("on %d ranks: %s", ranks, tt_error_message());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +422,7 @@ int main(void)
         cmocka_unit_test(resume_passes_over_damage_loudly),
         cmocka_unit_test(another_model_is_an_error_that_lists),
         cmocka_unit_test(loads_a_path_of_any_kind),
+        cmocka_unit_test(shards_of_pytorch_load_on_any_number_of_ranks),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

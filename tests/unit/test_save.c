@@ -223,9 +223,8 @@ static void staging_is_what_the_files_need(void **state)
                 if (plan.piece[i].writer == rank) {
                     int n = 0;
 
-                    bytes += plan.piece[i].row_count *
-                             tt_ckpt_row_bytes(
-                                 &tt_ckpt_state_group(&t.state, plan.piece[i].group, &n)[plan.piece[i].tensor]);
+                    bytes += plan.piece[i].row_count * tt_ckpt_row_bytes(&tt_ckpt_state_group(
+                                                           &t.state, plan.piece[i].group, &n)[plan.piece[i].tensor]);
                 }
             most = bytes > most ? bytes : most;
         }
@@ -253,8 +252,8 @@ static void values_that_are_not_finite_are_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_policy_saves_the_same),     cmocka_unit_test(a_thread_writes_the_same_bytes),
-        cmocka_unit_test(the_model_in_another_type),       cmocka_unit_test(what_is_not_finite_is_not_saved),
+        cmocka_unit_test(every_policy_saves_the_same),    cmocka_unit_test(a_thread_writes_the_same_bytes),
+        cmocka_unit_test(the_model_in_another_type),      cmocka_unit_test(what_is_not_finite_is_not_saved),
         cmocka_unit_test(staging_is_what_the_files_need), cmocka_unit_test(values_that_are_not_finite_are_counted),
     };
 

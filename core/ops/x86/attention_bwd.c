@@ -17,8 +17,7 @@
 #include "core/ops/x86/x86.h"
 
 enum { STRIP = TT_ATTENTION_STRIP, BLOCK = TT_ATTENTION_BLOCK };
-_Static_assert((int)PANEL <= (int)TT_ATTENTION_PANEL && (int)STRIP % (int)PANEL == 0,
-               "scratch, and a panel's diagonal");
+_Static_assert(PANEL <= TT_ATTENTION_PANEL && STRIP % PANEL == 0, "scratch, and a panel's diagonal");
 
 static const float LOG2_E = 0x1.715476p+0F;
 
@@ -101,7 +100,7 @@ static void softmax(struct work *work, int64_t first, int64_t n, int nv, bool di
         vf lse = vf_set(work->lse[first + r]), delta = vf_set(work->delta[first + r]);
         float *p = work->p + r * PANEL, *ds = work->ds + r * PANEL;
 
-        for (int v = 0; v < nv; v++, p += VF_LANES, ds += VF_LANES) {
+        for (int64_t v = 0; v < nv; v++, p += VF_LANES, ds += VF_LANES) {
             vf weight = vf_exp2_low(vf_sub(vf_load(p), lse)), slope = vf_mul(weight, vf_sub(vf_load(ds), delta));
 
             if (diagonal && v == nv - 1) {
@@ -140,10 +139,10 @@ static void strip_panel(struct work *work, int64_t panel, int64_t key)
     int64_t first = key > work->row ? key - work->row : 0;
 
     if (key >= work->row) {
-        for (int g = 0; g < PRODUCT_VECTORS && first < work->rows; g++) {
+        for (int64_t g = 0; g < PRODUCT_VECTORS && first < work->rows; g++) {
             int64_t left = work->rows - first, n = left < VF_LANES ? left : VF_LANES;
 
-            block(work, panel, first, n, g + 1, true);
+            block(work, panel, first, n, (int)g + 1, true);
             first += n;
         }
     }

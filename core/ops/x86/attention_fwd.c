@@ -13,7 +13,7 @@
 #include "core/ops/x86/x86.h"
 
 enum { KEYS = TT_ATTENTION_BLOCK };
-_Static_assert((int)PANEL <= (int)TT_ATTENTION_PANEL && (int)TT_ATTENTION_ROWS % (int)PANEL == 0, "scratch, tiles");
+_Static_assert(PANEL <= TT_ATTENTION_PANEL && TT_ATTENTION_ROWS % PANEL == 0, "scratch, tiles");
 
 static const float LOG2_E = 0x1.715476p+0F, LN_2 = 0x1.62e430p-1F;
 
@@ -41,7 +41,7 @@ static void load_queries(struct panel *panel, const float *q, int64_t q_stride, 
         vf_store(panel->qt + i, vf_mul(factor, vf_load(panel->qt + i)));
         vf_store(panel->ot + i, vf_zero());
     }
-    for (int v = 0; v < PANEL; v += VF_LANES) {
+    for (int64_t v = 0; v < PANEL; v += VF_LANES) {
         vf_store(panel->largest + v, vf_set(-INFINITY));
         vf_store(panel->sum + v, vf_zero());
     }
@@ -86,9 +86,9 @@ static vf column_weights(float *s, int64_t n, vf largest)
 }
 
 /* Vector v of the panel sees the first n keys of the block. Where the maximum grows, what has been summed shrinks. */
-static void softmax(struct panel *panel, int v, int64_t n)
+static void softmax(struct panel *panel, int64_t v, int64_t n)
 {
-    int at = v * VF_LANES;
+    int64_t at = v * VF_LANES;
     vf before = vf_load(panel->largest + at), largest = column_max(panel->weights + at, n, before);
     vf shrink = vf_exp2_low(vf_sub(before, largest)), sum = column_weights(panel->weights + at, n, largest);
 
@@ -101,10 +101,10 @@ static void rescale(struct panel *panel)
 {
     vf shrink[PRODUCT_VECTORS];
 
-    for (int v = 0; v < PRODUCT_VECTORS; v++)
+    for (int64_t v = 0; v < PRODUCT_VECTORS; v++)
         shrink[v] = vf_load(panel->shrink + v * VF_LANES);
     for (int64_t e = 0; e < panel->dim; e++) {
-        for (int v = 0; v < PRODUCT_VECTORS; v++) {
+        for (int64_t v = 0; v < PRODUCT_VECTORS; v++) {
             float *o = panel->ot + e * PANEL + v * VF_LANES;
 
             vf_store(o, vf_mul(shrink[v], vf_load(o)));
@@ -118,7 +118,7 @@ static void block_below(struct panel *panel, int64_t key, int64_t keys)
     int64_t dim = panel->dim;
 
     product_rows(panel->weights, PANEL, panel->k + key * dim, dim, panel->qt, PANEL, keys, PRODUCT_VECTORS, dim);
-    for (int v = 0; v < PRODUCT_VECTORS; v++)
+    for (int64_t v = 0; v < PRODUCT_VECTORS; v++)
         softmax(panel, v, keys);
     if (key > 0)
         rescale(panel);
@@ -126,7 +126,7 @@ static void block_below(struct panel *panel, int64_t key, int64_t keys)
 }
 
 /* In the square on the diagonal, the scores that vector v must not see. */
-static void mask(struct panel *panel, int v, int64_t n)
+static void mask(struct panel *panel, int64_t v, int64_t n)
 {
     float *s = panel->weights + (v * VF_LANES) * PANEL + v * VF_LANES;
 
@@ -140,31 +140,31 @@ static void block_diagonal(struct panel *panel)
     int64_t dim = panel->dim;
     const float *k = panel->k + panel->row * dim, *v = panel->v + panel->row * dim;
 
-    for (int g = 0; g * VF_LANES < panel->rows; g++) {
+    for (int64_t g = 0; g * VF_LANES < panel->rows; g++) {
         int64_t at = g * VF_LANES, left = panel->rows - at, n = left < VF_LANES ? left : VF_LANES;
 
         product_rows(panel->weights + at * PANEL + at, PANEL, k + at * dim, dim, panel->qt + at, PANEL, n,
-                     PRODUCT_VECTORS - g, dim);
+                     (int)(PRODUCT_VECTORS - g), dim);
         mask(panel, g, n);
     }
-    for (int g = 0; g < PRODUCT_VECTORS; g++) {
+    for (int64_t g = 0; g < PRODUCT_VECTORS; g++) {
         int64_t seen = (g + 1) * VF_LANES;
 
         softmax(panel, g, seen < panel->rows ? seen : panel->rows);
     }
     if (panel->row > 0)
         rescale(panel);
-    for (int g = 0; g * VF_LANES < panel->rows; g++) {
+    for (int64_t g = 0; g * VF_LANES < panel->rows; g++) {
         int64_t at = g * VF_LANES, left = panel->rows - at, n = left < VF_LANES ? left : VF_LANES;
 
         product_columns_add(panel->ot + at, PANEL, v + at * dim, dim, panel->weights + at * PANEL + at, PANEL, dim,
-                            PRODUCT_VECTORS - g, n);
+                            (int)(PRODUCT_VECTORS - g), n);
     }
 }
 
 static void store_rows(struct panel *panel, float *o, int64_t o_stride, float *lse, int64_t lse_stride)
 {
-    for (int v = 0; v < PRODUCT_VECTORS; v++) {
+    for (int64_t v = 0; v < PRODUCT_VECTORS; v++) {
         vf share = vf_div(vf_set(1.0F), vf_load(panel->sum + v * VF_LANES));
 
         vf_store(panel->shrink + v * VF_LANES, share);

@@ -17,10 +17,10 @@ static float row_max(const float *x, int64_t n)
     vf largest[AT_ONCE];
     int64_t i = 0;
 
-    for (int k = 0; k < AT_ONCE; k++)
+    for (int64_t k = 0; k < AT_ONCE; k++)
         largest[k] = vf_set(-INFINITY);
     for (; i + AT_ONCE * VF_LANES <= n; i += AT_ONCE * VF_LANES) {
-        for (int k = 0; k < AT_ONCE; k++)
+        for (int64_t k = 0; k < AT_ONCE; k++)
             largest[k] = vf_max(vf_load(x + i + k * VF_LANES), largest[k]); /* in this order NaNs are left out */
     }
     for (; i + VF_LANES <= n; i += VF_LANES)

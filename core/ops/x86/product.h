@@ -24,7 +24,8 @@ enum { PRODUCT_ROWS = 8 };
 #else
 enum { PRODUCT_ROWS = 4 };
 #endif
-enum { PRODUCT_VECTORS = 3, PANEL = PRODUCT_VECTORS * VF_LANES };
+enum { PRODUCT_VECTORS = 3 };
+#define PANEL (PRODUCT_VECTORS * VF_LANES)
 
 struct product {
     float *c;
@@ -42,30 +43,30 @@ VF_INLINE void product_registers(const struct product *x, int64_t row, int n, in
     int64_t a_row = x->a_row, a_step = x->a_step, b_step = x->b_step;
 
     VF_UNROLL
-    for (int r = 0; r < n; r++) {
+    for (int64_t r = 0; r < n; r++) {
         VF_UNROLL
-        for (int v = 0; v < nv; v++)
+        for (int64_t v = 0; v < nv; v++)
             sum[r][v] = add ? vf_load(c + r * x->c_row + v * VF_LANES) : vf_zero();
     }
     for (int64_t p = x->k; p > 0; p--, a += a_step, b += b_step) {
         vf right[PRODUCT_VECTORS];
 
         VF_UNROLL
-        for (int v = 0; v < nv; v++)
+        for (int64_t v = 0; v < nv; v++)
             right[v] = vf_load(b + v * VF_LANES);
         VF_UNROLL
-        for (int r = 0; r < n; r++) {
+        for (int64_t r = 0; r < n; r++) {
             vf left = vf_set(a[r * a_row]);
 
             VF_UNROLL
-            for (int v = 0; v < nv; v++)
+            for (int64_t v = 0; v < nv; v++)
                 sum[r][v] = vf_fma(left, right[v], sum[r][v]);
         }
     }
     VF_UNROLL
-    for (int r = 0; r < n; r++) {
+    for (int64_t r = 0; r < n; r++) {
         VF_UNROLL
-        for (int v = 0; v < nv; v++)
+        for (int64_t v = 0; v < nv; v++)
             vf_store(c + r * x->c_row + v * VF_LANES, sum[r][v]);
     }
 }

@@ -10,7 +10,7 @@
  * and could then bring instructions that the processor lacks. For the same reason these sources include no header with
  * functions that are not static, and nothing outside core/ops/x86 includes this one.
  *
- * Tails: vf_load_n and vf_store_n touch n < VF_LANES elements only; the other lanes read as 0.
+ * Tails: vf_load_n and vf_store_n touch the first n elements only, all from n = VF_LANES on; other lanes read as 0.
  * Sums: vf_sum folds the lanes in halves, a fixed order for each width; sums differ between instruction sets in the last
  * bits, never between runs.
  */
@@ -31,7 +31,7 @@
 
 #if defined(__AVX512F__)
 
-enum { VF_LANES = 16 };
+#define VF_LANES INT64_C(16) /* 64 bits, as the indices it is multiplied with */
 typedef __m512 vf;
 typedef __mmask16 vmask; /* of the lanes */
 
@@ -63,12 +63,16 @@ VF_INLINE vmask vf_first(int64_t n)
 
 VF_INLINE vf vf_load_n(const float *x, int64_t n)
 {
-    return _mm512_maskz_loadu_ps(vf_first(n), x);
+    return n >= VF_LANES ? vf_load(x) : _mm512_maskz_loadu_ps(vf_first(n), x);
 }
 
 VF_INLINE void vf_store_n(float *x, vf a, int64_t n)
 {
-    _mm512_mask_storeu_ps(x, vf_first(n), a);
+    if (n >= VF_LANES) {
+        vf_store(x, a);
+    } else {
+        _mm512_mask_storeu_ps(x, vf_first(n), a);
+    }
 }
 
 /* a in the lanes of the mask, b in the others. */
@@ -157,7 +161,7 @@ VF_INLINE __m256 vf_half_max(vf a)
 
 #else
 
-enum { VF_LANES = 8 };
+#define VF_LANES INT64_C(8)
 typedef __m256 vf;
 typedef __m256i vmask; /* all bits of a lane */
 
@@ -190,12 +194,16 @@ VF_INLINE vmask vf_first(int64_t n)
 
 VF_INLINE vf vf_load_n(const float *x, int64_t n)
 {
-    return _mm256_maskload_ps(x, vf_first(n));
+    return n >= VF_LANES ? vf_load(x) : _mm256_maskload_ps(x, vf_first(n));
 }
 
 VF_INLINE void vf_store_n(float *x, vf a, int64_t n)
 {
-    _mm256_maskstore_ps(x, vf_first(n), a);
+    if (n >= VF_LANES) { /* masked stores take dozens of cycles on some processors */
+        vf_store(x, a);
+    } else {
+        _mm256_maskstore_ps(x, vf_first(n), a);
+    }
 }
 
 VF_INLINE vf vf_select(vmask mask, vf a, vf b)
@@ -350,19 +358,19 @@ VF_INLINE void transpose_eight(float *to, int64_t to_row, const float *from, int
 {
     __m256 a[8], b[8];
 
-    for (int i = 0; i < 8; i++)
+    for (int64_t i = 0; i < 8; i++)
         a[i] = _mm256_loadu_ps(from + i * from_row);
-    for (int i = 0; i < 8; i += 2) {
+    for (int64_t i = 0; i < 8; i += 2) {
         b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
         b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
     }
-    for (int i = 0; i < 8; i += 4) {
+    for (int64_t i = 0; i < 8; i += 4) {
         a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
         a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
         a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
         a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
     }
-    for (int i = 0; i < 4; i++) {
+    for (int64_t i = 0; i < 4; i++) {
         _mm256_storeu_ps(to + i * to_row, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
         _mm256_storeu_ps(to + (i + 4) * to_row, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
     }

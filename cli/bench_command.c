@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * titan bench: command line, communicator, output.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/bench.h"
+#include "cli/cli.h"
+#include "core/base/mem.h"
+#include "parallel/comm_mpi.h"
+#include "parallel/comm_self.h"
+
+static const struct tt_option options[] = {
+    TT_OPTION_CONFIG,
+    {"only", NULL, "PART,...", "measure only sgemm, memory, kernels, step, collectives, storage; all of them"},
+    {"seconds", NULL, "S", "about how long to measure; 20"},
+    {"save", NULL, "FILE", "write the machine file that plan, estimate, tune and the planned engine read"},
+    {"json", NULL, NULL, "print JSON"},
+    TT_OPTION_HELP,
+    {0},
+};
+
+static int print_help(void)
+{
+    struct tt_text text = {0};
+
+    tt_text_add(&text,
+                "usage: [mpirun -n N] titan bench [--only PART,...] [--save machine.json] [--config FILE]...\n"
+                "                                 [--section.key=value]...\n\n"
+                "Measures this machine: matrix products, memory, every kernel, one step of the configured model\n"
+                "with its time by parts, under mpirun the collectives, and the storage of dump_folder.\n"
+                "Without --config: the model of the built-in quick run. Leaves no files but --save's.\n\n");
+    tt_args_help(options, &text);
+    (void)fputs(text.text, stdout);
+    tt_text_release(&text);
+    return tt_cli_finish();
+}
+
+static int read_only(const char *text, bool wanted[TT_BENCH_SECTIONS])
+{
+    const char *at = text;
+
+    for (int s = 0; s < TT_BENCH_SECTIONS; s++)
+        wanted[s] = !text;
+    while (at && *at) {
+        size_t size = strcspn(at, ",");
+        int found = TT_NONE;
+
+        for (int s = 0; s < TT_BENCH_SECTIONS; s++) {
+            const char *name = tt_bench_section_name((enum tt_bench_section)s);
+
+            if (strlen(name) == size && strncmp(name, at, size) == 0)
+                found = s;
+        }
+        if (found == TT_NONE)
+            return tt_fail(TT_EUSAGE,
+                           "bench: --only '%.*s' cannot be measured\nhelp: a list of sgemm, memory, kernels, step, "
+                           "collectives, storage",
+                           (int)size, at);
+        wanted[found] = true;
+        at += size + (at[size] == ',');
+    }
+    return 0;
+}
+
+static int read_seconds(const struct tt_args *args, double *seconds)
+{
+    const char *text = tt_args_last(args, "seconds");
+    char *end = NULL;
+
+    *seconds = 20.0;
+    if (!text)
+        return 0;
+    *seconds = strtod(text, &end);
+    if (end == text || *end || !(*seconds > 0.0) || *seconds > 86400.0)
+        return tt_fail(TT_EUSAGE, "bench: --seconds '%s' is not a number of seconds, above 0 and at most a day", text);
+    return 0;
+}
+
+static int read_command(const struct tt_args *args, struct tt_bench *bench)
+{
+    int rc = 0;
+
+    TT_TRY(read_only(tt_args_last(args, "only"), bench->wanted));
+    TT_TRY(read_seconds(args, &bench->seconds));
+    bench->fewest = bench->seconds < 1.0 ? 1 : 3;
+    if (tt_args_has(args, "save") && !(bench->wanted[TT_BENCH_SGEMM] && bench->wanted[TT_BENCH_MEMORY]))
+        rc = tt_fail(TT_EUSAGE, "bench: --save needs sgemm and memory\nhelp: name them in --only too");
+    if (rc == 0)
+        rc = tt_kernels_check();
+out:
+    return rc;
+}
+
+static int report(const struct tt_bench *bench)
+{
+    const char *save = tt_args_last(bench->args, "save");
+    json_t *machine;
+    int rc = 0;
+
+    if (save) {
+        machine = tt_bench_machine_json(bench);
+        rc = tt_json_save(save, machine);
+        json_decref(machine);
+        if (rc < 0)
+            return rc;
+    }
+    if (tt_args_has(bench->args, "json"))
+        return tt_cli_print_json(tt_bench_json(bench));
+    tt_bench_print(bench);
+    if (save)
+        (void)printf("\n%s: use it with --parallelism.machine_file=%s\n", save, save);
+    return tt_cli_finish();
+}
+
+/* Everything between having a communicator and giving it up; the same code on every rank. */
+static int bench(struct tt_comm *comm, const struct tt_args *args)
+{
+    struct tt_bench b = {.args = args};
+    int rc = read_command(args, &b);
+
+    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_bench_run(&b, comm));
+    if (comm->rank == 0)
+        rc = report(&b);
+out:
+    tt_bench_release(&b);
+    return rc;
+}
+
+int tt_command_bench(int argc, char **argv)
+{
+    struct tt_args *args = NULL;
+    struct tt_comm *comm = NULL;
+    int rc = tt_args_parse(argc, argv, options, &args), code;
+
+    if (rc == 0 && tt_args_has(args, "help")) {
+        code = print_help();
+        tt_args_free(args);
+        return code;
+    }
+    if (tt_comm_mpi_launched()) {
+        int args_rc = rc;
+
+        if ((rc = tt_comm_mpi_new(&comm)) < 0)
+            return tt_cli_fail(rc);
+        rc = tt_comm_agree(comm, args_rc);
+    } else {
+        comm = tt_comm_self_new();
+    }
+    if (comm->rank == 0)
+        tt_cli_install_log();
+    if (rc == 0)
+        rc = bench(comm, args);
+    code = rc > 0 ? rc : tt_error_exit_code(rc);
+    if (rc == TT_ECOMM) /* a rank is gone or silent: agreeing is over */
+        comm->ops->abort(comm, code, tt_error_message());
+    if (rc < 0 && comm->rank == 0)
+        (void)tt_cli_fail(rc);
+    tt_comm_free(comm);
+    tt_args_free(args);
+    return code;
+}

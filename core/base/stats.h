@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_BASE_STATS_H
+#define TT_BASE_STATS_H
+
+/** The median of n > 0 values, the mean of the middle two when n is even; sorts them. */
+double tt_median(double *values, int n);
+
+#endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reading in pieces: a batch of pieces is cut where the sender's segments, the sinks or the piece size end, then run by
+ * the team. The sender's list is read a few items at a time, so nothing is allocated for it.
+ */
+#include "parallel/pull.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/file.h"
+#include "core/base/team.h"
+#include "core/base/tree.h"
+
+/* A piece that is added stays in the second-level cache between its reading and its addition. */
+enum { PIECE_BYTES = 256 << 10, MOST_PIECES = 64, MOST_SEGMENTS = 32 };
+
+#define PATIENCE_SEC 3.0
+
+struct piece {
+    uint64_t from;
+    char *into, *through; /* through NULL: a copy */
+    const char *a;
+    int64_t bytes;
+};
+
+struct batch {
+    struct tt_comm *comm;
+    int peer, n;
+    atomic_int error; /* an errno */
+    struct piece pieces[MOST_PIECES];
+};
+
+static void run_piece(void *arg, int64_t tile, int worker)
+{
+    struct batch *batch = arg;
+    const struct piece *p = &batch->pieces[tile];
+    int error =
+        batch->comm->ops->read(batch->comm, batch->peer, p->from, p->through ? p->through : p->into, (size_t)p->bytes);
+
+    (void)worker;
+    if (error)
+        atomic_store_explicit(&batch->error, error, memory_order_relaxed);
+    else if (p->through)
+        tt_tree_add((float *)(void *)p->into, (const float *)(const void *)p->a,
+                    (const float *)(const void *)p->through, p->bytes / (int64_t)sizeof(float));
+}
+
+static int64_t least(int64_t a, int64_t b, int64_t c)
+{
+    int64_t smaller = a < b ? a : b;
+
+    return smaller < c ? smaller : c;
+}
+
+/* Cuts up to `budget` bytes from where the pull is into pieces, moving it on; `segments` holds the sender's next n. */
+static void cut_pieces(struct batch *batch, struct tt_pull *pull, const struct tt_sink *sinks,
+                       const struct tt_segment *segments, int64_t n, int64_t budget)
+{
+    int64_t first = pull->segment, cut = 0;
+
+    while (batch->n < MOST_PIECES && cut < budget && pull->left > 0 && pull->segment < first + n) {
+        const struct tt_segment *segment = &segments[pull->segment - first];
+        const struct tt_sink *sink = &sinks[pull->sink];
+        int64_t bytes = least(PIECE_BYTES, (int64_t)segment->bytes - pull->segment_done, sink->bytes - pull->sink_done);
+
+        if (bytes > 0) {
+            batch->pieces[batch->n++] = (struct piece){
+                .from = (uint64_t)(uintptr_t)segment->data + (uint64_t)pull->segment_done,
+                .into = sink->into + pull->sink_done,
+                .through = sink->a ? pull->through + cut : NULL,
+                .a = sink->a ? sink->a + pull->sink_done : NULL,
+                .bytes = bytes,
+            };
+            cut += bytes;
+            pull->left -= bytes;
+            pull->segment_done += bytes;
+            pull->sink_done += bytes;
+        }
+        if (pull->segment_done == (int64_t)segment->bytes) {
+            pull->segment++;
+            pull->segment_done = 0;
+        }
+        if (pull->sink_done == sink->bytes) {
+            pull->sink++;
+            pull->sink_done = 0;
+        }
+    }
+}
+
+/*
+ * A rank whose memory is gone is ending, as a launcher notices before long, which then ends the job with a message of its
+ * own; so this rank speaks only after a while.
+ */
+static int lost(const struct tt_comm *comm, struct tt_pull *pull, int error)
+{
+    double now = tt_clock_sec();
+    double patience = comm->timeout_sec > 0.0 && comm->timeout_sec < PATIENCE_SEC ? comm->timeout_sec : PATIENCE_SEC;
+
+    if (pull->lost_sec == 0.0)
+        pull->lost_sec = now;
+    if (now - pull->lost_sec < patience)
+        return 0;
+    return tt_fail(TT_ECOMM,
+                   "rank %d cannot read the memory of rank %d in '%s' (%s): that rank is dead\n"
+                   "help: look at its log",
+                   comm->rank, pull->peer, comm->waiting_for ? comm->waiting_for : "start", strerror(error));
+}
+
+int tt_pull_begin(const struct tt_comm *comm, struct tt_pull *pull, int tag)
+{
+    if (pull->offer.bytes != pull->bytes)
+        return tt_fail(TT_EINTERNAL, "rank %d: offer from rank %d, tag %d: %lld bytes sent, %lld expected", comm->rank,
+                       pull->peer, tag, (long long)pull->offer.bytes, (long long)pull->bytes);
+    pull->left = pull->bytes;
+    pull->lost_sec = 0.0;
+    pull->sink = 0;
+    pull->sink_done = pull->segment = pull->segment_done = 0;
+    return 0;
+}
+
+int tt_pull_some(struct tt_comm *comm, struct tt_pull *pull, const struct tt_sink *sinks)
+{
+    struct batch batch = {.comm = comm, .peer = pull->peer};
+    struct tt_pull before = *pull;
+    struct tt_segment segments[MOST_SEGMENTS];
+    struct tt_team *team = comm->team && !tt_team_busy(comm->team) ? comm->team : NULL;
+    int64_t n = pull->offer.n_segments - pull->segment;
+    int error;
+
+    n = n < MOST_SEGMENTS ? n : MOST_SEGMENTS;
+    error = comm->ops->read(comm, pull->peer, pull->offer.segments + (uint64_t)pull->segment * sizeof *segments,
+                            segments, (size_t)n * sizeof *segments);
+    if (error)
+        return lost(comm, pull, error);
+    cut_pieces(&batch, pull, sinks, segments, n, (int64_t)PIECE_BYTES * (team ? tt_team_threads(team) : 1));
+    if (team)
+        tt_team_run(team, batch.n, run_piece, &batch);
+    else
+        for (int i = 0; i < batch.n; i++)
+            run_piece(&batch, i, 0);
+    error = atomic_load_explicit(&batch.error, memory_order_relaxed);
+    if (!error)
+        return 0;
+    *pull = before;
+    return lost(comm, pull, error);
+}

@@ -1,0 +1,114 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# titan bench: what it prints, never how fast.
+. "$(dirname "$0")/lib.sh"
+
+quick="--seconds 0.01 --model.dim=64 --model.n_layers=2 --model.n_heads=4 --model.n_kv_heads=2 --model.ffn_dim=128
+    --training.seq_len=32 --training.local_batch_size=2 --training.global_batch_size=4 --job.dump_folder=run"
+
+# check WHAT: runs the Python program on standard input; its output is the problem.
+check() {
+    python3 - "$TITAN_SOURCE" >problem.txt 2>&1 || not_as "$1: $(tail -5 problem.txt)"
+}
+
+case_a_step_with_its_split() {
+    run bench $quick --only step --json
+    expect_ok
+    check "bench --json" <<'EOF'
+import json
+o = json.load(open("out"))
+assert o["type"] == "bench" and o["schema"] == 1 and o["ranks"] == 1 and o["cpu"] and o["isa"] and o["blas"]
+assert set(o["split"]) == {"gemm", "attention", "norms", "head", "optimizer", "communication", "other", "idle"}
+assert abs(sum(o["split"].values()) - 100) < 1e-6, o["split"]
+assert all(v >= 0 for v in o["split"].values()) and o["split"]["gemm"] > 0, o["split"]
+assert o["split"]["communication"] < 50
+assert o["step_time_s"] > 0 and len(o["step_times_s"]) >= 1
+assert min(o["step_times_s"]) <= o["step_time_s"] <= max(o["step_times_s"])
+assert abs(o["tokens_per_s"] * o["step_time_s"] - 4 * 32) < 1e-6
+assert 0 < o["mfu_causal"] < o["mfu"], (o["mfu_causal"], o["mfu"])
+assert o["sgemm_gflops"] > 0 and all(r["sgemm_gflops"] > 0 for r in o["sgemm"])
+assert o["model"]["seq_len"] == 32 and o["model"]["microbatches"] == 2
+assert "kernels" not in o and "storage" not in o
+EOF
+    refuse_file run
+    [ "$(ls -A | grep -vE '^(out|err|command|problem.txt)$')" = "" ] || not_as "files were left: $(ls -A)"
+}
+
+case_every_kernel_has_a_row() {
+    run bench --seconds 0.01 --only kernels --json
+    expect_ok
+    check "kernels" <<'EOF'
+import json, re, sys
+o = json.load(open("out"))
+kernels = re.findall(r"^TT_KERNEL\((\w+),", open(sys.argv[1] + "/core/ops/kernels.def").read(), re.M)
+missing = set(kernels) - {r["kernel"] for r in o["kernels"]}
+assert not missing, f"no case in core/ops/kernel_bench.c: {missing}"
+for kernel in kernels:
+    rows = [r for r in o["kernels"] if r["kernel"] == kernel]
+    assert rows[0]["variant"] == "ref" and rows[0]["of_reference"] == 1, rows
+    assert [r["fastest"] for r in rows] == [False] * (len(rows) - 1) + [True], rows
+    assert all(("gflops" in r) != ("gbytes_per_s" in r) and r["of_bound"] > 0 for r in rows), rows
+EOF
+}
+
+case_a_machine_file_is_read_by_plan() {
+    run bench --seconds 0.01 --only sgemm,memory --save machine.json
+    expect_ok
+    expect_out "^peak of a rank: [0-9.]+ GF/s"
+    expect_out "parallelism.machine_file=machine.json"
+    run plan --ranks 2 --parallelism.machine_file=machine.json --json
+    expect_ok
+    check "machine file" <<'EOF'
+import json
+machine, plan = json.load(open("machine.json")), json.load(open("out"))
+assert machine["type"] == "machine" and machine["schema"] == 1
+assert machine["link_bytes_per_sec"] == 2.5e9, "with one rank the built-in one"
+assert machine["name"] in json.dumps(plan), "plan does not name the machine"
+EOF
+}
+
+case_ranks_measure_collectives() {
+    run_ranks 2 bench $quick --only sgemm,memory,step,collectives --save machine.json --json
+    expect_ok
+    check "collectives" <<'EOF'
+import json
+o, machine = json.load(open("out")), json.load(open("machine.json"))
+assert o["ranks"] == 2 and o["split"]["communication"] > 0
+assert {r["collective"] for r in o["collectives"]} == {"copy", "all-gather", "reduce-scatter", "all-reduce"}
+assert all(r["time_s"] > 0 and r["gbytes_per_s"] > 0 for r in o["collectives"])
+assert all(r["of_copy"] == 1 for r in o["collectives"] if r["collective"] == "copy")
+assert {k: o["machine"][k] for k in machine} == machine
+assert machine["link_bytes_per_sec"] != 2.5e9 and machine["ranks"] == 2
+assert [c["collective"] for c in machine["collectives"]] == ["all-gather", "reduce-scatter", "all-reduce"]
+EOF
+    run plan --ranks 2 --parallelism.machine_file=machine.json
+    expect_ok
+}
+
+case_tables_for_people() {
+    mkdir folder
+    run bench $quick --only step,storage --job.dump_folder=folder/deep/er
+    expect_ok
+    expect_out "^512 x 512 x 512 +1 +[0-9.]+"
+    expect_out "mfu [0-9.]+%, causal [0-9.]+% of the sgemm peak"
+    expect_out "^  attention +[0-9.]+%"
+    expect_out "^storage: [0-9.]+ GB/s written and synced in folder$"
+    [ -z "$(ls -A folder)" ] || not_as "left behind: $(ls -A folder)"
+}
+
+case_wrong_command_lines() {
+    run bench --only sgem
+    expect_error 2 "--only 'sgem' cannot be measured" "help: a list of sgemm, memory"
+    run bench --seconds soon
+    expect_error 2 "--seconds 'soon' is not a number of seconds"
+    run bench --only step --save machine.json
+    expect_error 2 "--save needs sgemm and memory"
+    run bench --model.flavor=7T
+    expect_error 2 "7T"
+    run bench --only step --parallelism.memory_limit=1MiB
+    expect_error 6 "a rank needs"
+    TITAN_CPU=z80 run bench --only sgemm
+    expect_error 2 "TITAN_CPU=z80"
+}
+
+run_cases

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What runs over flat shards: the optimizer, sums of squares, bfloat16. Beside the reference they have to agree with the
+ * portable kernel bit for bit, and with themselves on the same elements cut elsewhere: losses must not depend on the
+ * layout.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/kernels/kernelcheck.h"
+
+static const int64_t lengths[] = {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 97, 257, 1000, 4099};
+enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
+
+static bool is_reference(const struct check *check)
+{
+    return strcmp(check->table->name, "ref") == 0;
+}
+
+struct moments {
+    float *param, *exp_avg, *exp_avg_sq;
+};
+
+static struct moments copy_of(struct check *check, const struct moments *from, int64_t n)
+{
+    return (struct moments){check_copy(check, from->param, n), check_copy(check, from->exp_avg, n),
+                            check_copy(check, from->exp_avg_sq, n)};
+}
+
+static void compare_moments(struct check *check, const char *shape, const struct moments *got,
+                            const struct moments *want, const double *near, int64_t n)
+{
+    check_compare(check, "param", shape, got->param, want->param, n, near, 0.0);
+    check_compare(check, "exp_avg", shape, got->exp_avg, want->exp_avg, n, near, 0.0);
+    check_compare(check, "exp_avg_sq", shape, got->exp_avg_sq, want->exp_avg_sq, n, near, 0.0);
+}
+
+static void check_adamw(struct check *check)
+{
+    for (int k = 0; k < 2 * N_LENGTHS * N_FILLS; k++) {
+        int64_t n = lengths[k / 2 / N_FILLS], cut = check_draw(check, n);
+        struct tt_adamw_numbers numbers = {k % 2, 0.75F, 0.9999F, 0.1F, 0.1F, 0.95F, 0.05F, 1e-3F, 0.5F, 1e-8F};
+        float *grad = check_filled(check, n, k / 2 % N_FILLS);
+        struct moments given = {check_filled(check, n, FILL_NORMAL), check_filled(check, n, FILL_NORMAL),
+                                check_filled(check, n, FILL_NORMAL)};
+        struct moments want, got, parts, portable;
+        double *near = check_doubles(check, n);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "n=%lld fill %d decoupled %d", (long long)n, k / 2 % N_FILLS, k % 2);
+        for (int64_t i = 0; i < n; i++) {
+            given.exp_avg_sq[i] = fabsf(given.exp_avg_sq[i]);
+            near[i] = 8.0 * (double)FLT_EPSILON *
+                      (1.0 + fabs((double)given.param[i]) + fabs((double)given.exp_avg[i]) +
+                       (double)given.exp_avg_sq[i] + fabs((double)grad[i]) + (double)grad[i] * (double)grad[i]);
+        }
+        want = copy_of(check, &given, n);
+        got = copy_of(check, &given, n);
+        parts = copy_of(check, &given, n);
+        portable = copy_of(check, &given, n);
+        tt_adamw_ref(&numbers, want.param, grad, want.exp_avg, want.exp_avg_sq, n);
+        check->table->adamw(&numbers, got.param, grad, got.exp_avg, got.exp_avg_sq, n);
+        compare_moments(check, shape, &got, &want, near, n);
+        check->table->adamw(&numbers, parts.param, grad, parts.exp_avg, parts.exp_avg_sq, cut);
+        check->table->adamw(&numbers, parts.param + cut, grad + cut, parts.exp_avg + cut, parts.exp_avg_sq + cut,
+                            n - cut);
+        compare_moments(check, shape, &parts, &got, NULL, n);
+        tt_adamw_generic(&numbers, portable.param, grad, portable.exp_avg, portable.exp_avg_sq, n);
+        if (!is_reference(check))
+            compare_moments(check, shape, &got, &portable, NULL, n);
+        check_reset(check, shape);
+    }
+}
+
+static void check_squares(struct check *check)
+{
+    for (int k = 0; k < N_LENGTHS * N_FILLS; k++) {
+        int64_t n = lengths[k / N_FILLS];
+        float *x = check_filled(check, n, k % N_FILLS), got_float, want_float;
+        double got, want, portable;
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "n=%lld fill %d", (long long)n, k % N_FILLS);
+        tt_squares_ref(&want, x, n);
+        check->table->squares(&got, x, n);
+        tt_squares_generic(&portable, x, n);
+        got_float = (float)(got * (k % N_FILLS == FILL_TINY ? 0x1p200 : 1.0)); /* denormals' squares are no floats */
+        want_float = (float)(want * (k % N_FILLS == FILL_TINY ? 0x1p200 : 1.0));
+        check_compare(check, "sum", shape, &got_float, &want_float, 1, NULL, 1.0);
+        if (!is_reference(check) && isfinite(want) && got != portable) {
+            check->failures++;
+            printf("# squares (%s) %s: %.17g, the portable kernel's is %.17g\n", check->table->name, shape, got,
+                   portable);
+        }
+        check_reset(check, shape);
+    }
+}
+
+static uint16_t *check_halves(struct check *check, int64_t n)
+{
+    return (uint16_t *)(void *)check_array(check, (n + 1) / 2);
+}
+
+static void compare_halves(struct check *check, const float *from, const uint16_t *got, const uint16_t *want, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++, check->compared++) {
+        if (got[i] != want[i] && check->failures++ < 5)
+            printf("# bf16_round (%s) of %a is %#x, wanted %#x\n", check->table->name, (double)from[i], got[i],
+                   want[i]);
+    }
+}
+
+/* All that a float's upper half may be, with lower halves around the tie, in pieces of awkward length. */
+static void check_bf16_round(struct check *check)
+{
+    static const uint32_t lower[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+
+    for (uint32_t high = 0, l = 0; l < sizeof lower / sizeof *lower; l += high == 0) {
+        int64_t n = 1 + check_draw(check, 300);
+        float *from = check_array(check, n);
+        uint16_t *got = check_halves(check, n), *want = check_halves(check, n);
+
+        for (int64_t i = 0; i < n; i++) {
+            uint32_t bits = ((high + (uint32_t)i) & 0xffffU) << 16 | lower[l];
+
+            memcpy(&from[i], &bits, sizeof bits);
+        }
+        tt_bf16_round_ref(want, from, n);
+        check->table->bf16_round(got, from, n);
+        compare_halves(check, from, got, want, n);
+        high = high + (uint32_t)n > 0xffffU ? 0 : high + (uint32_t)n;
+        check_reset(check, "bf16_round");
+    }
+}
+
+static void check_bf16_widen(struct check *check)
+{
+    for (uint32_t high = 0; high <= 0xffffU;) {
+        int64_t n = 1 + check_draw(check, 300);
+        float *got = check_array(check, n), *want = check_array(check, n);
+        uint16_t *from = check_halves(check, n);
+
+        for (int64_t i = 0; i < n; i++, high++)
+            from[i] = (uint16_t)high;
+        tt_bf16_widen_ref(want, from, n);
+        check->table->bf16_widen(got, from, n);
+        check_compare(check, "float", "bf16_widen", got, want, n, NULL, 0.0);
+        check_reset(check, "bf16_widen");
+    }
+}
+
+const struct check_case shard_cases[] = {
+    {"adamw", check_adamw},
+    {"squares", check_squares},
+    {"bf16_round", check_bf16_round},
+    {"bf16_widen", check_bf16_widen},
+};
+const int n_shard_cases = sizeof shard_cases / sizeof *shard_cases;
