@@ -19,7 +19,7 @@
  *   add                 y = a + b; y may be a or b
  *   adamw               one step of AdamW or Adam (core/optim/adamw.c); all but the reference have the same bits,
  *                       wherever an element lies
- *   attention_fwd       rows [first_row, first_row + rows) of one head of one sequence, any first_row, rows <=
+ *   attention_fwd       rows [first_row, first_row + rows) of one head of one sequence, from any row, rows <=
  *                       TT_ATTENTION_ROWS:
  *                       o = softmax(q k^T / sqrt(E)) v with causal mask, lse = log of the row's sum of exp. Pointers
  *                       to the sequence's first row and the head's first column; row strides: q, o heads * E, lse heads,
