@@ -14,7 +14,9 @@
 #   comm     what communication takes when nothing hides it: a step of two ranks with seq_len 8 at this rate, less such a
 #            step of a rank alone. Same bytes, same messages.
 #   eager, planned    the step
+#   waits    the part of it that rank 0 spent waiting for transfers, as it counts itself
 #   hidden   1 - (step - alone) / comm, of each engine; the step at rate `none` needs no network and says little
+# On a machine that does other work too, trust the waits more than differences of steps.
 # Then the peak memory of both plans, and what is transient of it: unsharded parameters, their gradients, reduce buffers.
 #
 # Environment: ROUNDS (3) pairs per rate, STEPS (8) a run. Needs root, iproute2, Python and Open MPI. All traffic stays
@@ -76,12 +78,12 @@ throttle() { # RATE, or none
     done
 }
 
-# Median seconds of a step, without the first two.
+# Median seconds of a step and of its waits, without the first two.
 median() { # FOLDER
     python3 - "$1/metrics.jsonl" <<'PY'
 import json, statistics, sys
-steps = [r for r in map(json.loads, open(sys.argv[1])) if r.get("type") == "step"]
-print(statistics.median(r["step_time_s"] for r in steps[2:]))
+steps = [r for r in map(json.loads, open(sys.argv[1])) if r.get("type") == "step"][2:]
+print(*(statistics.median(r[k] for r in steps) for k in ("step_time_s", "comm_exposed_s")))
 PY
 }
 
@@ -132,18 +134,19 @@ read -r eager_peak eager_transient < <(memory eager "$@")
 read -r planned_peak planned_transient < <(memory planned "$@")
 awk -v e="$eager_peak" -v p="$planned_peak" -v et="$eager_transient" -v pt="$planned_transient" 'BEGIN {
     printf "peak bytes: eager %d, planned %d (%.3f); transient at the peak: %d, %d (%.3f)\n", e, p, p / e, et, pt, pt / et }'
-tiny_alone=$(alone "$@" --training.seq_len=8)
-printf '%-8s %8s %8s %8s %8s %8s %8s %8s %10s\n' rate alone comm eager planned comm/al. hidden "hidden p" "eager/pl."
+read -r tiny_alone _ < <(alone "$@" --training.seq_len=8)
+printf '%-8s %8s %8s %8s %8s %8s %8s %8s %8s %8s %10s\n' rate alone comm eager waits planned waits comm/al. hidden "hidden p" "eager/pl."
 for rate in "${rates[@]}"; do
     throttle "$rate"
-    tiny=$(pair eager "$@" --training.seq_len=8)
+    read -r tiny _ < <(pair eager "$@" --training.seq_len=8)
     for ((i = 0; i < rounds; i++)); do
-        compute=$(alone "$@")
-        eager=$(pair eager "$@")
-        planned=$(pair planned "$@")
-        awk -v r="$rate" -v a="$compute" -v t="$tiny" -v u="$tiny_alone" -v e="$eager" -v p="$planned" 'BEGIN {
+        read -r compute _ < <(alone "$@")
+        read -r eager waits < <(pair eager "$@")
+        read -r planned waits_p < <(pair planned "$@")
+        awk -v r="$rate" -v a="$compute" -v t="$tiny" -v u="$tiny_alone" -v e="$eager" -v p="$planned" -v w="$waits" \
+            -v wp="$waits_p" 'BEGIN {
             c = t - u
-            printf "%-8s %8.4f %8.4f %8.4f %8.4f %8.2f %8.3f %8.3f %10.3f\n",
-                   r, a, c, e, p, c / a, 1 - (e - a) / c, 1 - (p - a) / c, e / p }'
+            printf "%-8s %8.4f %8.4f %8.4f %8.4f %8.4f %8.4f %8.2f %8.3f %8.3f %10.3f\n",
+                   r, a, c, e, w, p, wp, c / a, 1 - (e - a) / c, 1 - (p - a) / c, e / p }'
     done
 done
