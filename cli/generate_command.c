@@ -117,16 +117,16 @@ out:
 
 /* --- what will happen --- */
 
-/* The longest context: what was asked for, else what the weights were trained with, else what the model allows. */
+/*
+ * The longest context: what was asked for, else what the weights were trained with, else what the model allows. Positions
+ * that a model has learned end where they end, whatever was asked for.
+ */
 static int64_t longest(const struct settings *s, const struct tt_pretrained *w)
 {
-    int64_t positions = w->model->dims.max_positions;
+    int64_t positions = w->model->dims.max_positions ? w->model->dims.max_positions : INT32_MAX;
+    int64_t wanted = s->max_seq_len ? s->max_seq_len : w->trained_seq_len ? w->trained_seq_len : positions;
 
-    if (s->max_seq_len)
-        return s->max_seq_len;
-    if (w->trained_seq_len)
-        return w->trained_seq_len;
-    return positions ? positions : INT32_MAX;
+    return w->model->row->learned_positions && wanted > positions ? positions : wanted;
 }
 
 /* The last token is never fed, so it needs no room. */

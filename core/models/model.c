@@ -307,8 +307,12 @@ out:
 
 int tt_model_decode_graph(const struct tt_model *model, int64_t rows, int64_t cache_len, struct tt_graph **ret_graph)
 {
-    struct tt_graph *graph = tt_graph_new();
+    struct tt_graph *graph;
+    int rc = tt_model_check_seq_len(model, cache_len);
 
+    if (rc < 0)
+        return rc;
+    graph = tt_graph_new();
     graph->cache_len = cache_len;
     model->row->build(model, 1, rows, graph);
     *ret_graph = graph;

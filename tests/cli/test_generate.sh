@@ -138,6 +138,11 @@ assert found['context'] == 32 and found['finish'] == 'context'
 assert len(found['tokens']) + len(found['prompt_tokens']) == 33"
     run generate run --prompt "And the" --max-new-tokens 100 --ignore-eos --max-seq-len 64 --json
     expect_json "assert len(found['tokens']) + len(found['prompt_tokens']) == 65"
+    run generate "$golden/gpt2" --prompt-tokens 1 --max-new-tokens 1000 --max-seq-len 500 --ignore-eos --json
+    expect_ok # it has learned no more positions than these
+    expect_json "
+limit = json.load(open('$golden/gpt2/config.json'))['n_positions']
+assert found['context'] == limit and found['finish'] == 'context', found['context']"
     run generate run --prompt-file corpus.txt
     expect_error 2 "the prompt has [0-9]+ tokens, the context of this model 32" "max-seq-len"
 }
