@@ -4,7 +4,7 @@
  * tried and the best result kept:
  *   in time order, each buffer into the tightest free gap (a malloc that knows the future only by its past);
  *   in an order of importance, each at the lowest offset that is free during its whole life (better, but quadratic);
- *   the same again with what stuck out put first, while that is cheap.
+ *   the same again with what stuck out put first, for one order of importance after the other, while that is cheap.
  * All of it is a function of the lifetimes, so every rank and every run gets the same plan.
  */
 #include <stdlib.h>
@@ -327,32 +327,33 @@ static void keep_if_better(struct search *s, int64_t high)
 }
 
 /*
- * Every order of importance, then the best one again and again with whatever reached highest put first, until the
- * plan is within one part in `CLOSE` of the bound or has cost enough.
+ * Every order of importance; then each again and again with whatever reached highest put first, until the plan is within
+ * one part in `CLOSE` of the bound or has cost enough.
  */
 static void search(struct search *s, int64_t live_bytes)
 {
-    int64_t enough = live_bytes + live_bytes / CLOSE, high = 0, best = INT64_MAX;
+    int64_t enough = live_bytes + live_bytes / CLOSE, high[IMPORTANCES];
     int64_t rounds = MOST_WORK / ((int64_t)s->n_roots * s->n_roots + 1);
-    enum importance best_by = BY_LIFE;
+    enum importance best = BY_LIFE;
 
     for (enum importance by = BY_LIFE; by < IMPORTANCES && s->best_high > enough; by++) {
         rank(s->buffers, s->n, by, s->order);
-        high = plan_in_order(s->buffers, s->order, s->n_roots, &s->placed);
-        keep_if_better(s, high);
-        if (high < best) {
-            best = high;
-            best_by = by;
-        }
+        high[by] = plan_in_order(s->buffers, s->order, s->n_roots, &s->placed);
+        keep_if_better(s, high[by]);
+        if (high[by] < high[best])
+            best = by;
     }
-    if (s->best_high <= enough)
-        return;
-    rank(s->buffers, s->n, best_by, s->order);
-    high = plan_in_order(s->buffers, s->order, s->n_roots, &s->placed);
-    for (int64_t r = 0; r < rounds && r < MOST_ROUNDS && s->best_high > enough; r++) {
-        promote_highest(s->buffers, s->order, s->n_roots, high);
-        high = plan_in_order(s->buffers, s->order, s->n_roots, &s->placed);
-        keep_if_better(s, high);
+    for (int k = 0; k < IMPORTANCES && rounds > 0 && s->best_high > enough; k++) { /* the best one first */
+        enum importance by = (best + (enum importance)k) % IMPORTANCES;
+        int64_t top;
+
+        rank(s->buffers, s->n, by, s->order);
+        top = plan_in_order(s->buffers, s->order, s->n_roots, &s->placed);
+        for (int r = 0; r < MOST_ROUNDS && rounds > 0 && s->best_high > enough; r++, rounds--) {
+            promote_highest(s->buffers, s->order, s->n_roots, top);
+            top = plan_in_order(s->buffers, s->order, s->n_roots, &s->placed);
+            keep_if_better(s, top);
+        }
     }
 }
 
