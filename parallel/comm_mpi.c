@@ -3,7 +3,7 @@
  * The communicator over MPI; the only file that includes mpi.h.
  *
  * A request of titan's is an index into a table of slots that is allocated once and grows only if more transfers are
- * under way than ever before. Segments become one MPI datatype of byte blocks at absolute addresses, which also lifts
+ * under way than ever before. All of them are tested in one call of MPI's, since each call looks at every socket. Segments become one MPI datatype of byte blocks at absolute addresses, which also lifts
  * the limit of 2^31-1 on MPI's counts. What MPI returns as an error becomes TT_ECOMM with MPI's own words.
  */
 #include "parallel/comm_mpi.h"
@@ -25,10 +25,11 @@ enum { FIRST_SLOTS = 256, FIRST_BLOCKS = 256, READ_BYTES = 64 << 10, EAGER_BYTES
 static const size_t MOST_BLOCK_BYTES = (size_t)1 << 30;
 
 struct slot {
-    MPI_Request request;
     size_t bytes;
     int peer, tag;
     bool send;
+    bool complete; /* found so by advance, with status */
+    MPI_Status status;
     int next_unused; /* index + 1; 0 ends the list */
 };
 
@@ -36,9 +37,14 @@ struct mpi_comm {
     struct tt_comm base;
     MPI_Comm comm;
     struct slot *slots;
+    MPI_Request *requests; /* [n_slots]; MPI_REQUEST_NULL: nothing under way */
+    int *completed;        /* [n_slots] what MPI_Testsome found, with statuses */
+    MPI_Status *statuses;
     int n_slots;
-    int unused;   /* index + 1 of the first unused slot */
-    int *lengths; /* scratch for building a datatype */
+    int n_used;      /* slots from here on have never been used */
+    int n_under_way; /* requests that are not null */
+    int unused;      /* index + 1 of the first unused slot */
+    int *lengths;    /* scratch for building a datatype */
     MPI_Aint *addresses;
     int cap_blocks;
     struct tt_peer_memory *memory; /* of the ranks on this host */
@@ -56,8 +62,12 @@ static int fail_mpi(int error, const char *what)
 static void slots_grow(struct mpi_comm *me, int n)
 {
     me->slots = tt_realloc(me->slots, (size_t)n, sizeof *me->slots);
+    me->requests = tt_realloc(me->requests, (size_t)n, sizeof *me->requests);
+    me->completed = tt_realloc(me->completed, (size_t)n, sizeof *me->completed);
+    me->statuses = tt_realloc(me->statuses, (size_t)n, sizeof *me->statuses);
     for (int i = n - 1; i >= me->n_slots; i--) {
-        me->slots[i] = (struct slot){.request = MPI_REQUEST_NULL, .next_unused = me->unused};
+        me->slots[i] = (struct slot){.next_unused = me->unused};
+        me->requests[i] = MPI_REQUEST_NULL;
         me->unused = i + 1;
     }
     me->n_slots = n;
@@ -97,10 +107,11 @@ static int make_type(struct mpi_comm *me, const struct tt_segment *segments, int
     return 0;
 }
 
-static int start(struct mpi_comm *me, struct slot *slot, void *data, int count, MPI_Datatype type)
+static int start(struct mpi_comm *me, const struct slot *slot, void *data, int count, MPI_Datatype type)
 {
-    int error = slot->send ? MPI_Isend(data, count, type, slot->peer, slot->tag, me->comm, &slot->request)
-                           : MPI_Irecv(data, count, type, slot->peer, slot->tag, me->comm, &slot->request);
+    MPI_Request *request = &me->requests[slot - me->slots];
+    int error = slot->send ? MPI_Isend(data, count, type, slot->peer, slot->tag, me->comm, request)
+                           : MPI_Irecv(data, count, type, slot->peer, slot->tag, me->comm, request);
 
     return error == MPI_SUCCESS ? 0 : fail_mpi(error, slot->send ? "MPI_Isend" : "MPI_Irecv");
 }
@@ -118,7 +129,6 @@ static int begin(struct mpi_comm *me, const struct tt_segment *segments, int n, 
         slots_grow(me, 2 * me->n_slots);
     index = me->unused;
     slot = &me->slots[index - 1];
-    wanted.request = MPI_REQUEST_NULL;
     wanted.next_unused = slot->next_unused;
     *slot = wanted;
     if (n == 1 && wanted.bytes <= INT_MAX) {
@@ -131,6 +141,8 @@ static int begin(struct mpi_comm *me, const struct tt_segment *segments, int n, 
             goto out;
     }
     me->unused = slot->next_unused;
+    me->n_used = index > me->n_used ? index : me->n_used;
+    me->n_under_way++;
     ret_request->state[0] = (uintptr_t)index;
 out:
     return rc;
@@ -151,18 +163,40 @@ static int recv_begin(struct tt_comm *comm, const struct tt_segment *segments, i
 }
 
 /* A message longer than its buffer is an error of MPI's; a shorter one is found here. */
-static int check_received(const struct mpi_comm *me, const struct slot *slot, const MPI_Status *status)
+static int check_received(const struct mpi_comm *me, const struct slot *slot)
 {
     MPI_Count received = 0;
     int error;
 
     if (slot->send)
         return 0;
-    if ((error = MPI_Get_elements_x(status, MPI_BYTE, &received)) != MPI_SUCCESS)
+    if ((error = MPI_Get_elements_x(&slot->status, MPI_BYTE, &received)) != MPI_SUCCESS)
         return fail_mpi(error, "MPI_Get_elements_x");
     if (received != (MPI_Count)slot->bytes)
         return tt_fail(TT_EINTERNAL, "rank %d: message from rank %d, tag %d: %lld bytes sent, %zu expected",
                        me->base.rank, slot->peer, slot->tag, (long long)received, slot->bytes);
+    return 0;
+}
+
+static int advance(struct tt_comm *comm)
+{
+    struct mpi_comm *me = (struct mpi_comm *)comm;
+    int n = 0, error;
+
+    if (me->n_under_way == 0)
+        return 0;
+    error = MPI_Testsome(me->n_used, me->requests, &n, me->completed, me->statuses);
+    if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS)
+        return fail_mpi(error, "MPI_Testsome");
+    for (int i = 0; i < n; i++) { /* n is MPI_UNDEFINED, which is negative, where nothing was under way */
+        struct slot *slot = &me->slots[me->completed[i]];
+
+        slot->complete = true;
+        slot->status = me->statuses[i];
+        if (error == MPI_SUCCESS)
+            slot->status.MPI_ERROR = MPI_SUCCESS; /* not set then */
+        me->n_under_way--;
+    }
     return 0;
 }
 
@@ -171,23 +205,17 @@ static int test(struct tt_comm *comm, struct tt_request *request, bool *ret_done
     struct mpi_comm *me = (struct mpi_comm *)comm;
     int index = (int)request->state[0];
     struct slot *slot;
-    MPI_Status status;
-    int rc = 0, done = 0, error;
+    int rc = 0;
 
-    *ret_done = true;
-    if (index == 0)
+    *ret_done = index == 0 || me->slots[index - 1].complete;
+    if (index == 0 || !*ret_done)
         return 0;
     slot = &me->slots[index - 1];
-    error = MPI_Test(&slot->request, &done, &status);
-    if (error == MPI_SUCCESS && !done) {
-        *ret_done = false;
-        return 0;
-    }
-    if (error == MPI_SUCCESS)
-        rc = check_received(me, slot, &status);
+    if (slot->status.MPI_ERROR == MPI_SUCCESS)
+        rc = check_received(me, slot);
     else
-        rc = tt_wrap(fail_mpi(error, slot->send ? "sending" : "receiving"), "rank %d, rank %d, tag %d, %zu bytes",
-                     comm->rank, slot->peer, slot->tag, slot->bytes);
+        rc = tt_wrap(fail_mpi(slot->status.MPI_ERROR, slot->send ? "sending" : "receiving"),
+                     "rank %d, rank %d, tag %d, %zu bytes", comm->rank, slot->peer, slot->tag, slot->bytes);
     slot->next_unused = me->unused;
     me->unused = index;
     request->state[0] = 0;
@@ -217,6 +245,9 @@ static void release(struct tt_comm *comm)
     (void)MPI_Finalize();
     tt_peer_memory_free(me->memory);
     tt_free(me->slots);
+    tt_free(me->requests);
+    tt_free(me->completed);
+    tt_free(me->statuses);
     tt_free(me->lengths);
     tt_free(me->addresses);
     tt_free(me);
@@ -226,6 +257,7 @@ static const struct tt_comm_ops mpi_ops = {
     .name = "mpi",
     .send_begin = send_begin,
     .recv_begin = recv_begin,
+    .advance = advance,
     .test = test,
     .read = read_peer,
     .abort = stop,

@@ -4,6 +4,7 @@
  */
 #include "parallel/planner.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,9 @@ enum {
     LOWERED_A_ROUND = 2, /* lowering is what costs */
     KEEP_TRIALS = 16,    /* numbers of kept units that auto tries */
 };
+
+/* Of the most memory: where less is needed, more of it may be exchanged than at the peak without making another peak. */
+static const double OFF_PEAK = 0.97;
 
 struct candidate {
     struct tt_plan_choice choice;
@@ -30,7 +34,8 @@ struct planner {
     int64_t *other_bytes;
     int64_t step_bytes;      /* the promise */
     bool out_of_reach;       /* not even the frugal schedule would hold it */
-    int64_t exchanged_bytes; /* likewise */
+    int64_t exchanged_bytes; /* the promise of what of it is exchanged */
+    bool off_peak;           /* more may be, where less memory is needed than at the peak */
     struct tt_program *best; /* of the lowered ones */
     bool best_kept;          /* it holds both */
 };
@@ -59,32 +64,14 @@ static int64_t *live_bytes(const struct tt_program *p, bool exchanged)
 
 int64_t tt_planner_exchanged_bytes(const struct tt_program *program)
 {
-    int64_t *live = live_bytes(program, true), most = 0;
+    int64_t *live = live_bytes(program, true), bytes = live[program->peak_instr];
 
-    for (int i = 0; i < program->n_instrs; i++)
-        if (live[i] > most)
-            most = live[i];
     tt_free(live);
-    return most;
+    return bytes;
 }
 
 /* Lets go of everything as soon as possible and fetches it as late as possible. */
 static const struct tt_plan_choice frugal = {.near = TT_NEAR_NONE};
-
-/* What exchange may take: the promised part of eager's, or all of it where that part is out of reach. */
-static void promise_exchanged(struct planner *p)
-{
-    int64_t eager = tt_planner_exchanged_bytes(p->in->eager);
-    struct tt_schedule schedule = {0};
-    struct tt_plan_outcome least;
-
-    tt_simple_fsdp_schedule(&p->fsdp, &frugal, &schedule, &least);
-    tt_schedule_release(&schedule);
-    p->out_of_reach = least.step_bytes > p->step_bytes;
-    p->exchanged_bytes = (int64_t)(0.85 * (double)eager);
-    if (least.exchanged_bytes > p->exchanged_bytes)
-        p->exchanged_bytes = eager;
-}
 
 static void measure_eager(struct planner *p)
 {
@@ -125,30 +112,29 @@ static int bucket_sizes(const struct planner *p, int64_t sizes[4])
     return n;
 }
 
-static bool within_limits(const struct candidate *c)
-{
-    return c->outcome.step_bytes <= c->choice.step_bytes && c->outcome.exchanged_bytes <= c->choice.exchanged_bytes;
-}
-
 static int compare_candidates(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
 
-    if (within_limits(x) != within_limits(y))
-        return within_limits(x) ? -1 : 1;
+    if (x->outcome.fits != y->outcome.fits)
+        return x->outcome.fits ? -1 : 1;
     if (x->outcome.step_sec != y->outcome.step_sec)
         return x->outcome.step_sec < y->outcome.step_sec ? -1 : 1;
     return x->outcome.calls != y->outcome.calls ? x->outcome.calls - y->outcome.calls : x->index - y->index;
 }
 
-/* The table is not exact: among those within a thousandth of the best, the fewest collectives win. */
+/*
+ * The table is not exact: among those that are nearly the best, the fewest collectives win. Nearly: as seen from what can
+ * be gained, which is communication. A hundredth of a long step may be all of it, and ten times as much on another link.
+ */
 static void sort_candidates(struct candidate *list, int n)
 {
-    double best;
+    double best, near;
 
     qsort(list, (size_t)n, sizeof *list, compare_candidates);
     best = list[0].outcome.step_sec;
-    for (int i = 0; i < n && within_limits(&list[i]) && list[i].outcome.step_sec <= 1.001 * best; i++)
+    near = best + fmin(0.001 * best, 0.01 * list[0].outcome.comm_sec);
+    for (int i = 0; i < n && list[i].outcome.fits && list[i].outcome.step_sec <= near; i++)
         list[i].outcome.step_sec = best;
     qsort(list, (size_t)n, sizeof *list, compare_candidates);
 }
@@ -182,6 +168,7 @@ static int make_candidates(const struct planner *p, double tightness, struct can
                 .near = (enum tt_near)(variant / 4),
                 .step_bytes = part_of(p->step_bytes, tightness),
                 .exchanged_bytes = p->exchanged_bytes,
+                .slack_bytes = p->off_peak ? part_of(p->step_bytes, OFF_PEAK * tightness) : 0,
             };
             tt_simple_fsdp_schedule(&p->fsdp, &c->choice, &schedule, &c->outcome);
             tt_schedule_release(&schedule);
@@ -326,7 +313,7 @@ static int best_number_to_keep(struct planner *p, const struct worth *worth)
     for (int n = 0; n <= n_units; n += stride) {
         keep(p, worth, n);
         (void)make_candidates(p, 1.0, list);
-        if (n && !within_limits(&list[0]))
+        if (n && !list[0].outcome.fits)
             continue;
         if (n == 0 || list[0].outcome.step_sec < 0.999 * best_sec) {
             best = n;
@@ -376,18 +363,34 @@ static double simulated_sec(const struct planner *p, const struct tt_program *pr
     return sec;
 }
 
+/* What may be exchanged, as a part of what the eager engine exchanges at its peak: the best promise first. */
+static const struct {
+    double part;
+    bool off_peak;
+} promises[] = {{0.85, true}, {0.85, false}, {1.0, true}, {1.0, false}};
+
+enum { N_PROMISES = sizeof promises / sizeof *promises };
+
 /* With the units' policies as given. A plan that saves memory by being slower than eager is not what was asked for. */
 static int plan_as_given(struct planner *p)
 {
-    int64_t eager_exchanged = tt_planner_exchanged_bytes(p->in->eager);
+    double eager_bytes = (double)tt_planner_exchanged_bytes(p->in->eager);
     double eager_sec = simulated_sec(p, p->in->eager);
+    struct tt_schedule schedule = {0};
+    struct tt_plan_outcome least;
     int rc = 0;
 
-    promise_exchanged(p);
-    TT_TRY(search(p));
-    if (!p->out_of_reach && p->exchanged_bytes < eager_exchanged && simulated_sec(p, p->best) > 1.01 * eager_sec) {
-        p->exchanged_bytes = eager_exchanged;
+    tt_simple_fsdp_schedule(&p->fsdp, &frugal, &schedule, &least);
+    tt_schedule_release(&schedule);
+    p->out_of_reach = least.step_bytes > p->step_bytes;
+    for (int i = 0; i < N_PROMISES; i++) {
+        p->exchanged_bytes = (int64_t)(promises[i].part * eager_bytes);
+        p->off_peak = promises[i].off_peak;
+        if (i + 1 < N_PROMISES && least.exchanged_bytes > p->exchanged_bytes)
+            continue;
         TT_TRY(search(p));
+        if (p->out_of_reach || (p->best_kept && simulated_sec(p, p->best) <= 1.01 * eager_sec))
+            break;
     }
 out:
     return rc;

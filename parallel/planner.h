@@ -28,7 +28,7 @@ struct tt_planner {
 
 int tt_planner_run(const struct tt_planner *in, struct tt_program **ret_program) TT_MUST_CHECK;
 
-/** Most bytes of a program that are live at once for the sake of exchange: gathered parameters, whole gradients, staging. */
+/** Bytes for the sake of exchange where a program needs most memory: gathered parameters, whole gradients, staging. */
 int64_t tt_planner_exchanged_bytes(const struct tt_program *program);
 
 #endif

@@ -96,6 +96,7 @@ static double transfer(struct builder *b, enum tt_instr_kind kind, const int *un
     double sec = transfer_sec(b, kind, units, n);
 
     b->outcome.calls += sec > 0.0;
+    b->outcome.comm_sec += sec;
     return b->link_free = begin + sec;
 }
 
@@ -108,18 +109,23 @@ static int64_t other_bytes(const struct builder *b, int pos)
 
 static bool fits(const struct builder *b, int pos, int64_t exchanged)
 {
-    return exchanged <= b->choice->exchanged_bytes && other_bytes(b, pos) + exchanged <= b->choice->step_bytes;
+    int64_t all = other_bytes(b, pos) + exchanged;
+
+    return all <= b->choice->slack_bytes || (all <= b->choice->step_bytes && exchanged <= b->choice->exchanged_bytes);
 }
 
 static void occupy(struct builder *b, int pos, int64_t bytes)
 {
     struct tt_plan_outcome *o = &b->outcome;
+    int64_t all;
 
     b->live += bytes;
-    if (b->live > o->exchanged_bytes)
+    all = other_bytes(b, pos) + b->live;
+    o->fits = o->fits && fits(b, pos, b->live);
+    if (all > o->step_bytes) {
+        o->step_bytes = all;
         o->exchanged_bytes = b->live;
-    if (other_bytes(b, pos) + b->live > o->step_bytes)
-        o->step_bytes = other_bytes(b, pos) + b->live;
+    }
 }
 
 /* --- writing the schedule --- */
@@ -472,6 +478,7 @@ void tt_simple_fsdp_schedule(const struct tt_simple_fsdp *fsdp, const struct tt_
     size_t n_units = (size_t)fsdp->usage->layout->n_units;
     struct builder b = {.in = fsdp, .u = fsdp->usage, .choice = choice, .schedule = schedule};
 
+    b.outcome.fits = true;
     b.gathers = tt_usage_gathers(b.u, fsdp->reshard, choice->near);
     b.pending = tt_calloc(n_units + 1, sizeof *b.pending);
     b.scratch = tt_calloc(n_units + 1, sizeof *b.scratch);

@@ -21,7 +21,8 @@ struct tt_plan_choice {
     bool patient;            /* expect to wait for reduces that are not done rather than to begin gathers later */
     enum tt_near near;       /* what stays gathered although its policy would reshard it */
     int64_t step_bytes;      /* do not exceed: all transient memory */
-    int64_t exchanged_bytes; /* do not exceed: of that, what exchange needs (tt_simple_fsdp_exchanged) */
+    int64_t exchanged_bytes; /* nor this where that much is needed: what exchange takes (tt_simple_fsdp_exchanged) */
+    int64_t slack_bytes;     /* where no more than this is needed, exchange may take what is left of it */
 };
 
 struct tt_simple_fsdp {
@@ -35,9 +36,11 @@ struct tt_simple_fsdp {
 
 struct tt_plan_outcome {
     double step_sec; /* predicted, up to the optimizer */
+    double comm_sec; /* of it, transfers by themselves */
     int calls;       /* collectives */
-    /* most bytes at once, as counted while scheduling: above the choice's limits where nothing smaller was possible */
+    /* as counted while scheduling: most bytes at once, and what of them is exchanged */
     int64_t step_bytes, exchanged_bytes;
+    bool fits; /* the choice's limits; not where nothing smaller was possible */
 };
 
 /** Appends the schedule of one optimizer step. Lower it with free_early. */

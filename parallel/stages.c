@@ -165,25 +165,19 @@ out:
     return rc;
 }
 
-/*
- * The first message of the current stage that is not complete, or NULL. A test moves every transfer of the communicator,
- * and costs a look at all its sockets: behind a message that has not arrived no others are tested, but for those that
- * are read, which move only in their own test.
- */
+/* The first message of the current stage that is not complete, or NULL. Tests them all: reading happens in its test. */
 static int pending_message(struct tt_collective *c, struct message **ret_pending)
 {
     const struct stage *stage = &c->stages[c->current];
     struct message *pending = NULL;
-    bool has_read = false, has_moved = false;
+    bool has_read = false;
     int rc = 0;
 
     for (int i = stage->first_message; i < stage->first_message + stage->n_messages; i++) {
         struct message *m = &c->messages[i];
         bool done = false;
 
-        if (m->read || !has_moved)
-            TT_TRY(test_message(c, m, &has_read, &done));
-        has_moved = has_moved || (!m->read && !done);
+        TT_TRY(test_message(c, m, &has_read, &done));
         if (!done && !pending)
             pending = m;
     }
@@ -249,10 +243,9 @@ int tt_collective_begin(struct tt_collective *c)
 
 int tt_collective_test(struct tt_collective *c, bool *ret_done)
 {
-    struct message *pending;
     int rc = 0;
 
-    TT_TRY(advance(c, &pending));
+    TT_TRY(tt_comm_progress(c->comm));
     *ret_done = !c->under_way;
 out:
     return rc;

@@ -43,11 +43,17 @@ void tt_comm_unlink(struct tt_activity *activity)
     activity->end_sec = tt_clock_sec();
 }
 
+static int advance(struct tt_comm *comm)
+{
+    return comm->ops->advance ? comm->ops->advance(comm) : 0;
+}
+
 int tt_comm_progress(struct tt_comm *comm)
 {
     struct tt_activity *next;
     int rc = 0;
 
+    TT_TRY(advance(comm));
     for (struct tt_activity *activity = comm->active; activity; activity = next) {
         next = activity->next; /* advance may take itself out of the list */
         TT_TRY(activity->advance(activity));
@@ -96,7 +102,7 @@ static void exchange_stalls(struct tt_comm *comm, int peer)
             comm->ops->send_begin(comm, &mine, 1, rank, STALL_TAG, &stall->sends[rank]) < 0)
             return;
     }
-    while (tt_clock_sec() < end) {
+    while (tt_clock_sec() < end && advance(comm) == 0) {
         for (int rank = 0; rank < comm->size; rank++)
             (void)(comm->ops->test(comm, &stall->sends[rank], &done) |
                    comm->ops->test(comm, &stall->receives[rank], &done));

@@ -39,8 +39,9 @@ struct tt_comm_ops {
                       struct tt_request *ret_request);
     int (*recv_begin)(struct tt_comm *comm, const struct tt_segment *segments, int n, int peer, int tag,
                       struct tt_request *ret_request);
-    /* Advances all transfers; ret_done says whether this one completed, its request is then zero. A zero request is
-     * done. Never blocks. */
+    /* Moves all transfers; never blocks. NULL where they need no help. */
+    int (*advance)(struct tt_comm *comm);
+    /* Says whether a transfer completed, as of the last advance; its request is then zero. A zero request is done. */
     int (*test)(struct tt_comm *comm, struct tt_request *request, bool *ret_done);
     /* Copies bytes from an address in the memory of a `reachable` rank. Any thread may call it, several at once. Returns
      * 0 or an errno, and sets no message. NULL: nobody is reachable. */

@@ -18,7 +18,7 @@
 #            of a step `hidden` comes out too good; keep the batch large.
 #   comm     what communication takes when nothing hides it: a step of two ranks with seq_len 8 at this rate, less such a
 #            step of a rank alone. Same bytes, same messages.
-#   eager, planned    the step
+#   eager, planned    the step; planned with a machine file that `titan bench` wrote at that rate
 #   waits    the part of it that rank 0 spent waiting for transfers, as it counts itself
 #   hidden   1 - (step - alone) / comm, of each engine; the step at rate `none` needs no network and says little
 # Then the peak memory of both plans, and what is transient of it: unsharded parameters, their gradients, reduce buffers.
@@ -98,17 +98,20 @@ options() { # FOLDER ENGINE, options
         --checkpoint.enable=false --validation.enable=false "${@:3}"
 }
 
-# Two ranks, one on each host.
-pair() { # ENGINE, options
-    local out=$dir/pair line
-    mapfile -t line < <(options "$out" "$@")
-    rm -rf "$out"
+# A command on two ranks, one on each host.
+on_both() {
     taskset -c 0 ip netns exec "$a" unshare -u bash -c "hostname host-$a; exec \"\$@\"" bash \
         mpirun --allow-run-as-root -np 2 --bind-to none --hostfile "$dir/hosts" --mca plm_rsh_agent "$dir/agent" \
         --mca oob_tcp_if_include 192.168.78.0/24 --mca pml ob1 --mca btl self,tcp \
-        --mca btl_tcp_if_include 192.168.78.0/24 \
-        "$titan" train "${line[@]}" >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
-    median "$out"
+        --mca btl_tcp_if_include 192.168.78.0/24 "$@" >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
+}
+
+pair() { # ENGINE, options
+    local line
+    mapfile -t line < <(options "$dir/pair" "$@")
+    rm -rf "$dir/pair"
+    on_both "$titan" train "${line[@]}"
+    median "$dir/pair"
 }
 
 # Two jobs of one rank at once; the slower counts.
@@ -144,11 +147,13 @@ read -r tiny_alone _ < <(alone "$@" --training.seq_len=8)
 printf '%-8s %8s %8s %8s %8s %8s %8s %8s %8s %8s %10s\n' rate alone comm eager waits planned waits comm/al. hidden "hidden p" "eager/pl."
 for rate in "${rates[@]}"; do
     throttle "$rate"
+    on_both "$titan" bench --only sgemm,memory,collectives --save "$dir/machine.json" \
+        --parallelism.threads_per_rank=1 --job.dump_folder="$dir"
     read -r tiny _ < <(pair eager "$@" --training.seq_len=8)
     for ((i = 0; i < rounds; i++)); do
         read -r compute _ < <(alone "$@")
         read -r eager waits < <(pair eager "$@")
-        read -r planned waits_p < <(pair planned "$@")
+        read -r planned waits_p < <(pair planned --parallelism.machine_file="$dir/machine.json" "$@")
         awk -v r="$rate" -v a="$compute" -v t="$tiny" -v u="$tiny_alone" -v e="$eager" -v p="$planned" -v w="$waits" \
             -v wp="$waits_p" 'BEGIN {
             c = t - u

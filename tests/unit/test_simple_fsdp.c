@@ -141,7 +141,7 @@ static void gathers_come_one_bucket_ahead_and_only_for_readers(void **state)
 {
     (void)state;
     schedules((struct tt_engine_options){.mesh = mesh_of(1, 2), .machine = calm, .bucket_bytes = 1},
-              "+e +0 e? e -e +1 0? 0 -0 +h 1? 1 +0 h? h -h >h 1 -1 >1 0? 0 -0 h! >0 1! e >e 0! e!");
+              "+e +0 e? e -e +1 0? 0 -0 +h 1? 1 +0 h? h -h >h 1 -1 >1 0? 0 h! -0 >0 e >e 1! 0! e!");
 }
 
 static void latency_makes_buckets(void **state)
@@ -149,8 +149,8 @@ static void latency_makes_buckets(void **state)
     (void)state;
     schedules(
         (struct tt_engine_options){.mesh = mesh_of(1, 2), .model = head_heavy, .machine = latent},
-        "+e +012 e? e -e +3 012? 0 -0 1 -1 2 -2 +h 3? 3 h? h +210 -h >h 3 h! -3 210? 2 -2 1 -1 >321 0 -0 >0 e 321! >e "
-        "0! e!");
+        "+e +012 e? e -e +3 012? 0 -0 1 -1 2 -2 +h 3? 3 -3 h? h +321 -h >h h! +0 321? 3 -3 2 -2 1 -1 >321 0? 0 -0 >0 "
+        "321! e >e 0! e!");
 }
 
 static void all_reduces_start_when_a_sum_is_there(void **state)
@@ -158,7 +158,7 @@ static void all_reduces_start_when_a_sum_is_there(void **state)
     (void)state;
     schedules(
         (struct tt_engine_options){.mesh = mesh_of(2, 2), .machine = calm, .bucket_bytes = 1},
-        "+e +0 e? e -e +1 0? 0 -0 +h 1? 1 +0 h? h -h >h 1 -1 >1 0? 0 -0 h! all h >0 1! all 1 e >e 0! all 0 e! all e");
+        "+e +0 e? e -e +1 0? 0 -0 +h 1? 1 +0 h? h -h >h 1 -1 >1 0? 0 h! all h -0 >0 e >e 1! all 1 0! all 0 e! all e");
 }
 
 /* --- reshard auto --- */
