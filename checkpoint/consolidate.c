@@ -150,7 +150,7 @@ out:
 
 int tt_ckpt_consolidate(const struct tt_consolidate *options, struct tt_consolidated *ret_result)
 {
-    struct job job = {.options = options};
+    struct job job = {.options = options, .output.lock_fd = -1};
     enum tt_path_kind kind;
     char *path = NULL;
     int rc = 0;

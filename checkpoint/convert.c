@@ -117,7 +117,7 @@ static void choose_dtypes(struct job *job)
 
 static int import(const struct tt_consolidate *options, struct tt_source *source, struct tt_consolidated *ret_result)
 {
-    struct job job = {.options = options, .source = source};
+    struct job job = {.options = options, .source = source, .output.lock_fd = -1};
     char *assets = tt_source_assets(source);
     int rc = 0;
 
