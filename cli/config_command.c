@@ -89,8 +89,11 @@ static int show(const struct tt_args *args)
 static int check(const struct tt_args *args)
 {
     struct tt_config *cfg = NULL;
-    int rc = load(args, 1, "builtin:quick", &cfg);
     bool is_json = tt_args_has(args, "json");
+    int rc;
+
+    tt_cli_install_log(); /* what has no effect is said here too */
+    rc = load(args, 1, "builtin:quick", &cfg);
 
     tt_config_free(cfg);
     if (rc < 0 && is_json) {

@@ -12,6 +12,7 @@
 
 enum {
     MOST_CANDIDATES = 64,
+    ROUNDS = 5,
     LOWERED_A_ROUND = 2, /* lowering is what costs */
     KEEP_TRIALS = 16,    /* numbers of kept units that auto tries */
 };
@@ -28,6 +29,7 @@ struct planner {
     struct tt_usage usage;
     int64_t *other_bytes;
     int64_t step_bytes;      /* the promise */
+    bool out_of_reach;       /* not even the frugal schedule would hold it */
     int64_t exchanged_bytes; /* likewise */
     struct tt_program *best; /* of the lowered ones */
     bool best_kept;          /* it holds both */
@@ -78,6 +80,7 @@ static void promise_exchanged(struct planner *p)
 
     tt_simple_fsdp_schedule(&p->fsdp, &frugal, &schedule, &least);
     tt_schedule_release(&schedule);
+    p->out_of_reach = least.step_bytes > p->step_bytes;
     p->exchanged_bytes = (int64_t)(0.85 * (double)eager);
     if (least.exchanged_bytes > p->exchanged_bytes)
         p->exchanged_bytes = eager;
@@ -228,25 +231,35 @@ out:
     return rc;
 }
 
+static bool is_among(const struct candidate *c, const struct candidate *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (is_same(c, &list[i]))
+            return true;
+    return false;
+}
+
 static int search(struct planner *p)
 {
     /* Live bytes are known exactly, what the memory plan makes of them is not. */
-    static const double tightness[] = {1.0, 0.97, 0.94, 0.91, 0.85};
-    const int n_rounds = sizeof tightness / sizeof *tightness;
-    struct candidate list[MOST_CANDIDATES];
-    int rc = 0;
+    static const double tightness[ROUNDS] = {1.0, 0.97, 0.94, 0.91, 0.85};
+    struct candidate list[MOST_CANDIDATES], judged[ROUNDS * LOWERED_A_ROUND];
+    int rc = 0, n_judged = 0;
 
     p->best_kept = false;
     tt_program_free(p->best);
     p->best = NULL;
-    for (int round = 0; round < n_rounds && !p->best_kept; round++) {
+    for (int round = 0; round < ROUNDS && !p->best_kept && !p->out_of_reach; round++) {
         int n = make_candidates(p, tightness[round], list);
 
-        for (int i = 0, lowered = 0; i < n && lowered < LOWERED_A_ROUND && !p->best_kept; i++) {
+        for (int i = 0, turn = 0; i < n && turn < LOWERED_A_ROUND && !p->best_kept; i++) {
             if (i && is_same(&list[i], &list[i - 1]))
                 continue;
+            turn++;
+            if (is_among(&list[i], judged, n_judged)) /* a tighter limit that changed nothing */
+                continue;
+            judged[n_judged++] = list[i];
             TT_TRY(judge(p, &list[i].choice));
-            lowered++;
         }
     }
     if (!p->best_kept)
@@ -332,6 +345,8 @@ static int choose_what_to_keep(struct planner *p)
     for (int u = 0; u < p->usage.layout->n_units; u++)
         p->in->reshard[u] = true;
     TT_TRY(search(p));
+    if (!p->best_kept) /* there is no room for more */
+        goto out;
     worth = rank_units(p);
     for (n = best_number_to_keep(p, worth); n > 0; n--) {
         keep(p, worth, n);
@@ -370,7 +385,7 @@ static int plan_as_given(struct planner *p)
 
     promise_exchanged(p);
     TT_TRY(search(p));
-    if (p->exchanged_bytes < eager_exchanged && simulated_sec(p, p->best) > 1.01 * eager_sec) {
+    if (!p->out_of_reach && p->exchanged_bytes < eager_exchanged && simulated_sec(p, p->best) > 1.01 * eager_sec) {
         p->exchanged_bytes = eager_exchanged;
         TT_TRY(search(p));
     }

@@ -36,10 +36,7 @@ static int tag_of(const struct tt_instr *instr)
 /* The part of each of n_members of the units' whole parameters: operands of the instruction, one per parameter. */
 static const struct tt_segment_list *members(struct tt_transfers *t, int i, const int *units, int n, int n_members)
 {
-    enum tt_instr_kind kind = t->program->instrs[i].kind;
-    enum tt_dtype dtype = kind == TT_UNSHARD  ? t->program->param_dtype
-                          : kind == TT_REDUCE ? t->program->reduce_dtype
-                                              : TT_F32;
+    enum tt_dtype dtype = tt_wire_dtype(t->program->instrs[i].kind, t->program->param_dtype, t->program->reduce_dtype);
     struct tt_segment *part = t->segments;
     size_t chunks = (size_t)(t->shard->n / n_members);
 
@@ -71,9 +68,12 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i, cons
 static struct tt_segment_list flat_shards(struct tt_transfers *t, int i, const int *units, int n, float *const *arrays,
                                           int first, int chunks)
 {
+    bool is_kept = t->program->instrs[i].kind == TT_UNSHARD_KEPT;
+    size_t size = is_kept ? tt_dtype_size(t->program->param_dtype) : sizeof(float);
+
     for (int u = 0; u < n; u++) {
         t->flat[u].data = arrays ? arrays[units[u]] : tt_executor_operand(t->executor, i, first + u);
-        t->flat[u].bytes = (size_t)(chunks * t->program->layout->units[units[u]].shard_elements) * sizeof(float);
+        t->flat[u].bytes = (size_t)(chunks * t->program->layout->units[units[u]].shard_elements) * size;
     }
     return (struct tt_segment_list){t->flat, n};
 }

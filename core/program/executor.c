@@ -243,7 +243,7 @@ static void run_fold(struct tt_executor *ex, const struct tt_instr *instr)
     tt_team_run(ex->team, (fold.elements + FOLD_TILE - 1) / FOLD_TILE, fold_tile, &fold);
 }
 
-/* Copies this rank's part of the gathered parameters: of S chunks those of its place among n neighbours. */
+/* Copies this rank's part of the gathered parameters: of S chunks those of its place among n neighbours, as it travels. */
 static void run_keep(struct tt_executor *ex, const struct tt_instr *instr)
 {
     const struct tt_layout *layout = ex->program->layout;
@@ -254,8 +254,8 @@ static void run_keep(struct tt_executor *ex, const struct tt_instr *instr)
     for (int i = 0; i < unit->n_params; i++) {
         int64_t bytes = ex->program->buffers[ex->program->operands[instr->operands + i]].bytes / unit->keep_degree;
 
-        memcpy(kept, (const char *)ex->address[instr->operands + i] + part * bytes, (size_t)bytes);
-        kept += bytes;
+        kept += tt_mixed_keep(ex->program, (const char *)ex->address[instr->operands + i] + part * bytes, bytes, kept,
+                              ex->team);
     }
 }
 
@@ -302,7 +302,7 @@ static int wait_for_exchange(struct tt_executor *ex, int i)
     void *const *address = &ex->address[instr->operands];
     int rc = ex->exchange.wait ? ex->exchange.wait(ex->exchange.ctx, i) : 0;
 
-    if (rc == 0 && instr->kind == TT_UNSHARD)
+    if (rc == 0 && (instr->kind == TT_UNSHARD || instr->kind == TT_UNSHARD_KEPT))
         tt_mixed_unshard_end(ex->program, instr, address, ex->team);
     if (rc == 0 && instr->kind == TT_REDUCE)
         tt_mixed_reduce_end(ex->program, instr, address, ex->team);

@@ -314,6 +314,7 @@ static void lower_keep(struct lowering *w, const struct tt_instr *from)
     for (int i = 0; i < unit->n_params; i++)
         bytes += w->program->buffers[w->unsharded[unit->params[i].param]].bytes;
     lower_reshard(w, from);
+    bytes = bytes / (int64_t)sizeof(float) * (int64_t)tt_dtype_size(w->in.param_dtype); /* as it travels */
     w->kept[from->unit] = made_here(w, TT_MEMORY_KEPT, bytes / unit->keep_degree);
     w->program->buffers[w->kept[from->unit]].unit = from->unit;
     operand(w, w->kept[from->unit]);
@@ -349,7 +350,7 @@ static void lower_round(struct lowering *w, const struct tt_instr *from)
 
     begin_instr(w, from);
     for (int i = 0; i < n; i++)
-        operand(w, w->unit_grad[from->microbatch * w->in.layout->n_units + units[i]]);
+        operand(w, w->unit_grad[grad_owner(w, from->microbatch) * w->in.layout->n_units + units[i]]);
 }
 
 /* Puts a microbatch's gradient of a unit into the tree; emits a fold when levels close. */

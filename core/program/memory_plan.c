@@ -4,7 +4,7 @@
  * tried and the best result kept:
  *   in time order, each buffer into the tightest free gap (a malloc that knows the future only by its past);
  *   in an order of importance, each at the lowest offset that is free during its whole life (better, but quadratic);
- *   the same again with what stuck out put first, while that is cheap.
+ *   the same again with what stuck out put first, for one order of importance after the other, while that is cheap.
  * All of it is a function of the lifetimes, so every rank and every run gets the same plan.
  */
 #include <stdlib.h>
@@ -18,6 +18,7 @@ enum {
     QUADRATIC_LIMIT = 20000, /* buffers; beyond, only the time-ordered plan */
     CLOSE = 100,             /* a plan within 1 % of the bound is good enough */
     MOST_ROUNDS = 64,
+    AT_A_TIME = 32,        /* placed buffers that are looked at in one go */
     MOST_WORK = 200000000, /* pairs of buffers looked at, some tenths of a second */
 };
 
@@ -89,28 +90,66 @@ static void rank(const struct tt_buffer *buffers, int n, enum importance by, str
         qsort(order, (size_t)k, sizeof *order, compare_ranked);
 }
 
-/* A placed buffer, with what the search for gaps reads side by side: it passes over very many of them. */
+/* The placed buffers, by offset; beside each other what the search for gaps reads: it passes over very many of them. */
 struct placed {
-    int64_t offset, end;
-    int first, last;
+    int *first, *last; /* their lives */
+    int64_t *offset, *end;
 };
 
-/* Lowest offset at which b fits beside the placed buffers (sorted by offset) that live at the same time. */
+static struct placed new_placed(int n)
+{
+    size_t most = (size_t)n + AT_A_TIME;
+
+    return (struct placed){tt_calloc(most, sizeof(int)), tt_calloc(most, sizeof(int)), tt_calloc(most, sizeof(int64_t)),
+                           tt_calloc(most, sizeof(int64_t))};
+}
+
+static void release_placed(struct placed *p)
+{
+    tt_free(p->first);
+    tt_free(p->last);
+    tt_free(p->offset);
+    tt_free(p->end);
+}
+
+/*
+ * Lowest offset at which b fits beside those that live at the same time. Planning a large model is mostly this loop, and
+ * few of many do: they are looked for without a branch, so that the compiler makes vectors of it.
+ */
 static int64_t lowest_fit(const struct placed *placed, int n_placed, const struct tt_buffer *b)
 {
     int64_t end = 0, bytes = rounded(b->bytes);
+    int first = b->first, last = b->last, meets[AT_A_TIME];
 
-    for (int k = 0; k < n_placed; k++) {
-        const struct placed *other = &placed[k];
+    for (int from = 0; from < n_placed; from += AT_A_TIME) {
+        int any = 0;
 
-        if (other->last < b->first || other->first > b->last)
-            continue;
-        if (other->offset - end >= bytes)
-            break;
-        if (other->end > end)
-            end = other->end;
+        for (int k = 0; k < AT_A_TIME; k++) { /* what is there behind the last one does not count */
+            meets[k] = (placed->last[from + k] >= first) & (placed->first[from + k] <= last);
+            any |= meets[k];
+        }
+        for (int k = 0; any && k < AT_A_TIME && from + k < n_placed; k++) {
+            if (!meets[k])
+                continue;
+            if (placed->offset[from + k] - end >= bytes)
+                return end;
+            if (placed->end[from + k] > end)
+                end = placed->end[from + k];
+        }
     }
     return end;
+}
+
+static void insert_int(int *list, int n, int at, int value)
+{
+    memmove(&list[at + 1], &list[at], (size_t)(n - at) * sizeof *list);
+    list[at] = value;
+}
+
+static void insert_offset(int64_t *list, int n, int at, int64_t value)
+{
+    memmove(&list[at + 1], &list[at], (size_t)(n - at) * sizeof *list);
+    list[at] = value;
 }
 
 /* Each buffer at the lowest offset that is free during its whole life; quadratic. placed has room for n. */
@@ -128,13 +167,15 @@ static int64_t plan_in_order(struct tt_buffer *buffers, const struct ranked *ord
         while (low < at) { /* behind those of the same offset */
             int middle = low + (at - low) / 2;
 
-            if (placed[middle].offset > b->offset)
+            if (placed->offset[middle] > b->offset)
                 at = middle;
             else
                 low = middle + 1;
         }
-        memmove(&placed[at + 1], &placed[at], (size_t)(k - at) * sizeof *placed);
-        placed[at] = (struct placed){b->offset, b->offset + rounded(b->bytes), b->first, b->last};
+        insert_int(placed->first, k, at, b->first);
+        insert_int(placed->last, k, at, b->last);
+        insert_offset(placed->offset, k, at, b->offset);
+        insert_offset(placed->end, k, at, b->offset + rounded(b->bytes));
     }
     return high;
 }
@@ -271,7 +312,7 @@ struct search {
     int n;       /* buffers */
     int n_roots; /* that have memory of their own */
     struct ranked *order;
-    struct placed *placed;
+    struct placed placed;
     int64_t *best; /* offsets of the best plan so far */
     int64_t best_high;
 };
@@ -286,32 +327,33 @@ static void keep_if_better(struct search *s, int64_t high)
 }
 
 /*
- * Every order of importance, then the best one again and again with whatever reached highest put first, until the
- * plan is within one part in `CLOSE` of the bound or has cost enough.
+ * Every order of importance; then each again and again with whatever reached highest put first, until the plan is within
+ * one part in `CLOSE` of the bound or has cost enough.
  */
 static void search(struct search *s, int64_t live_bytes)
 {
-    int64_t enough = live_bytes + live_bytes / CLOSE, high = 0, best = INT64_MAX;
+    int64_t enough = live_bytes + live_bytes / CLOSE, high[IMPORTANCES];
     int64_t rounds = MOST_WORK / ((int64_t)s->n_roots * s->n_roots + 1);
-    enum importance best_by = BY_LIFE;
+    enum importance best = BY_LIFE;
 
     for (enum importance by = BY_LIFE; by < IMPORTANCES && s->best_high > enough; by++) {
         rank(s->buffers, s->n, by, s->order);
-        high = plan_in_order(s->buffers, s->order, s->n_roots, s->placed);
-        keep_if_better(s, high);
-        if (high < best) {
-            best = high;
-            best_by = by;
-        }
+        high[by] = plan_in_order(s->buffers, s->order, s->n_roots, &s->placed);
+        keep_if_better(s, high[by]);
+        if (high[by] < high[best])
+            best = by;
     }
-    if (s->best_high <= enough)
-        return;
-    rank(s->buffers, s->n, best_by, s->order);
-    high = plan_in_order(s->buffers, s->order, s->n_roots, s->placed);
-    for (int64_t r = 0; r < rounds && r < MOST_ROUNDS && s->best_high > enough; r++) {
-        promote_highest(s->buffers, s->order, s->n_roots, high);
-        high = plan_in_order(s->buffers, s->order, s->n_roots, s->placed);
-        keep_if_better(s, high);
+    for (int k = 0; k < IMPORTANCES && rounds > 0 && s->best_high > enough; k++) { /* the best one first */
+        enum importance by = (best + (enum importance)k) % IMPORTANCES;
+        int64_t top;
+
+        rank(s->buffers, s->n, by, s->order);
+        top = plan_in_order(s->buffers, s->order, s->n_roots, &s->placed);
+        for (int r = 0; r < MOST_ROUNDS && rounds > 0 && s->best_high > enough; r++, rounds--) {
+            promote_highest(s->buffers, s->order, s->n_roots, top);
+            top = plan_in_order(s->buffers, s->order, s->n_roots, &s->placed);
+            keep_if_better(s, top);
+        }
     }
 }
 
@@ -320,7 +362,7 @@ int64_t tt_memory_plan(struct tt_buffer *buffers, int n, int n_instrs, int64_t *
     struct search s = {.buffers = buffers, .n = n, .best_high = INT64_MAX};
 
     s.order = tt_calloc((size_t)n + 1, sizeof *s.order);
-    s.placed = tt_calloc((size_t)n + 1, sizeof *s.placed);
+    s.placed = new_placed(n);
     s.best = tt_calloc((size_t)n + 1, sizeof *s.best);
     for (int b = 0; b < n; b++)
         s.n_roots += buffers[b].root == b;
@@ -332,7 +374,7 @@ int64_t tt_memory_plan(struct tt_buffer *buffers, int n, int n_instrs, int64_t *
         if (buffers[b].root == b)
             buffers[b].offset = s.best[b];
     tt_free(s.order);
-    tt_free(s.placed);
+    release_placed(&s.placed);
     tt_free(s.best);
     return s.best_high;
 }

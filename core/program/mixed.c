@@ -192,6 +192,18 @@ void tt_mixed_unshard_end(const struct tt_program *p, const struct tt_instr *ins
         each_whole(p, instr, address, team, tt_mixed_widen);
 }
 
+int64_t tt_mixed_keep(const struct tt_program *p, const void *whole, int64_t bytes, void *kept, struct tt_team *team)
+{
+    int64_t n = bytes / (int64_t)sizeof(float);
+
+    if (p->param_dtype == TT_BF16) {
+        tt_mixed_round(team, whole, n, kept);
+        return n * (int64_t)sizeof(uint16_t);
+    }
+    memcpy(kept, whole, (size_t)bytes);
+    return bytes;
+}
+
 void tt_mixed_reduce_begin(const struct tt_program *p, const struct tt_instr *instr, void *const *address,
                            struct tt_team *team)
 {

@@ -20,11 +20,18 @@
  * it is: no memory beyond that of float32.
  */
 
-/** Before and after the exchange of a TT_UNSHARD; `address` are the operands of instruction `instr`. */
+/** Before the exchange of a TT_UNSHARD, and after that of any unshard; `address` are the operands of `instr`. */
 void tt_mixed_unshard_begin(const struct tt_program *program, const struct tt_instr *instr, void *const *address,
                             const struct tt_state *state, struct tt_team *team);
 void tt_mixed_unshard_end(const struct tt_program *program, const struct tt_instr *instr, void *const *address,
                           struct tt_team *team);
+
+/**
+ * Copies gathered parameters, `bytes` of float32, to where they wait for backward, in the program's type: what was
+ * gathered in bfloat16 loses nothing. Returns the bytes written.
+ */
+int64_t tt_mixed_keep(const struct tt_program *program, const void *whole, int64_t bytes, void *kept,
+                      struct tt_team *team);
 
 /** Before and after the exchange of a TT_REDUCE. With one shard there is none, and no end. */
 void tt_mixed_reduce_begin(const struct tt_program *program, const struct tt_instr *instr, void *const *address,

@@ -148,11 +148,11 @@ void tt_schedule_release(struct tt_schedule *schedule);
 /** The units of a collective instruction: ret_n of them, valid as long as the buckets and the instruction are. */
 const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr, int *ret_n);
 
-/** What a collective carries, given what gathers and reduce-scatters carry. Kept parts and sums travel as they are. */
+/** What a collective carries, given what gathers and reduce-scatters carry. Sums over replicas travel as they are. */
 static inline enum tt_dtype tt_wire_dtype(enum tt_instr_kind kind, enum tt_dtype param_dtype,
                                           enum tt_dtype reduce_dtype)
 {
-    return kind == TT_UNSHARD ? param_dtype : kind == TT_REDUCE ? reduce_dtype : TT_F32;
+    return kind == TT_UNSHARD || kind == TT_UNSHARD_KEPT ? param_dtype : kind == TT_REDUCE ? reduce_dtype : TT_F32;
 }
 
 /**

@@ -16,6 +16,15 @@ case_ready_files_load() {
     [ $found = 1 ] || not_as "no configs/*.yaml"
 }
 
+case_check_notes_what_has_no_effect() {
+    printf 'compile:\n  enable: true\noptimizer:\n  implementation: foreach\n' >my.yaml
+    run config check my.yaml
+    expect_ok
+    expect_out "^ok$"
+    expect_err "my.yaml:2:11: compile.enable has no effect"
+    expect_err "my.yaml:4:19: optimizer.implementation has no effect"
+}
+
 case_unknown_key_has_a_place_and_the_nearest_key() {
     printf 'training:\n  seqlen: 256\n' >my.yaml
     run config check my.yaml

@@ -285,9 +285,51 @@ static void plans_keep_their_promises(void **state)
     }
 }
 
+static struct tt_program *plan_within(struct tt_engine *eager, int64_t step_limit, bool *reshard)
+{
+    const struct tt_program *program = tt_engine_program(eager);
+    const struct tt_lowering lowering = {.graph = program->graph,
+                                         .layout = program->layout,
+                                         .microbatches = program->microbatches,
+                                         .threads = 1,
+                                         .reduce_staging = tt_fsdp_reduce_staging,
+                                         .all_reduce_staging = tt_fsdp_all_reduce_staging};
+    const struct tt_planner planner = {.lowering = &lowering,
+                                       .eager = program,
+                                       .machine = &machines[0],
+                                       .prefetch = 1,
+                                       .step_limit = step_limit,
+                                       .reshard = reshard};
+    struct tt_program *planned = NULL;
+
+    assert_int_equal(fixture_check(tt_planner_run(&planner, &planned)), 0);
+    return planned;
+}
+
+/* Where the state alone is more than a rank may use, the answer is the plan that needs least, not the last one tried. */
+static void a_limit_out_of_reach_gives_the_least_memory(void **state)
+{
+    struct tt_model *model = make_model("llama3", "8B", &(struct tt_model_dims){.tied = -1});
+    struct tt_engine *eager = plan(&shapes[0], model, 1, 0, TT_SCHEDULER_EAGER);
+    bool reshard[64];
+    struct tt_program *free, *bound;
+
+    (void)state;
+    memset(reshard, true, sizeof reshard);
+    free = plan_within(eager, INT64_MAX, reshard);
+    bound = plan_within(eager, -1, reshard);
+    assert_true(bound->step_bytes < free->step_bytes);
+    assert_true(tt_planner_exchanged_bytes(bound) < tt_planner_exchanged_bytes(free));
+    tt_program_free(free);
+    tt_program_free(bound);
+    tt_engine_free(eager);
+    tt_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_limit_out_of_reach_gives_the_least_memory),
         cmocka_unit_test(plans_keep_their_promises),
         cmocka_unit_test(same_bits_on_every_layout_and_machine),
         cmocka_unit_test(every_policy_gives_the_bits_of_eager),

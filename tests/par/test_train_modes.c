@@ -260,6 +260,67 @@ static void bfloat16_gives_the_same_bits_on_every_layout(void **state)
     }
 }
 
+/* Kept parts, and both engines. */
+static void bfloat16_gives_the_same_bits_from_kept_parts(void **state)
+{
+    static const int meshes[][3] = {{2, 1, 2}, {4, 1, 2}, {4, 1, 4}, {8, 1, 4}, {8, 2, 2}}; /* ranks, replicas, n */
+
+    (void)state;
+    for (int wire = 1; wire < WIRES; wire++) {
+        struct train_job job = job_of(world.odd, 8, 1, 8);
+        struct train_result reference;
+
+        set_wire(&job, wire);
+        run(&job, &reference);
+        job.reshard = TT_RESHARD_AFTER_FORWARD_PART;
+        for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+            struct train_result found;
+            const char *difference;
+
+            job.ranks = meshes[m][0];
+            job.replicate = meshes[m][1];
+            job.reshard_part = meshes[m][2];
+            job.scheduler = m % 2 ? TT_SCHEDULER_EAGER : TT_SCHEDULER_PLANNED;
+            run(&job, &found);
+            difference = train_result_difference(&job, &reference, &found);
+            if (difference)
+                fail_msg("%s, %d ranks, %d replicas, %d keep: %s", wire_names[wire], job.ranks, job.replicate,
+                         job.reshard_part, difference);
+            train_result_release(&found);
+        }
+        train_result_release(&reference);
+    }
+}
+
+/* One reduction a step adds in an order of its own on every mesh, and the same one for every policy and engine. */
+static void bfloat16_defers_its_reduction(void **state)
+{
+    static const int meshes[][2] = {{1, 1}, {2, 1}, {2, 2}, {3, 1}, {4, 2}};
+
+    (void)state;
+    for (int wire = 1; wire < WIRES; wire++)
+        for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+            struct train_job job = job_of(world.tied, 12, 1, 8);
+            struct train_result every, eager, planned;
+
+            set_wire(&job, wire);
+            job.ranks = meshes[m][0];
+            job.replicate = meshes[m][1];
+            run(&job, &every);
+            job.last_microbatch = true;
+            run(&job, &eager);
+            job.reshard = TT_RESHARD_AFTER_FORWARD_NEVER;
+            job.scheduler = TT_SCHEDULER_PLANNED;
+            run(&job, &planned);
+            if (train_result_difference(&job, &eager, &planned) || loss_distance(&job, &every, &eager) > 1e-2)
+                fail_msg("%s, %d ranks, %d replicas: engines differ, or %g from every microbatch's", wire_names[wire],
+                         job.ranks, job.replicate, loss_distance(&job, &every, &eager));
+            train_result_release(&every);
+            train_result_release(&eager);
+            train_result_release(&planned);
+        }
+}
+
 static void other_rank_counts_are_close_in_bfloat16(void **state)
 {
     static const int meshes[][2] = {{3, 1}, {6, 2}, {6, 1}, {5, 1}};
@@ -310,6 +371,32 @@ static void bfloat16_halves_its_part_of_the_traffic(void **state)
         assert_int_equal(payload[2], payload[0] / 6 * 5);
         assert_int_equal(payload[3], payload[0] / 2);
     }
+}
+
+/* Two of four ranks keep halves: gathers of three shards and of two from what was kept, a reduce-scatter of three. */
+static void bfloat16_halves_what_neighbours_kept(void **state)
+{
+    struct train_job job = job_of(world.odd, 4, 1, 8);
+    int64_t payload[WIRES], kept[WIRES];
+
+    (void)state;
+    job.ranks = 4;
+    job.reshard = TT_RESHARD_AFTER_FORWARD_PART;
+    job.reshard_part = 2;
+    for (int wire = 0; wire < WIRES; wire++) {
+        struct train_result found;
+
+        set_wire(&job, wire);
+        run(&job, &found);
+        payload[wire] = found.payload;
+        kept[wire] = found.step_bytes;
+        train_result_release(&found);
+    }
+    assert_true(payload[0] > 0 && payload[0] % 16 == 0);
+    assert_int_equal(payload[1], payload[0] / 16 * 11);
+    assert_int_equal(payload[2], payload[0] / 16 * 13);
+    assert_int_equal(payload[3], payload[0] / 2);
+    assert_true(kept[1] < kept[0]);
 }
 
 /* Gathered parameters need what they need in float32, on one rank too; gradients fewer bytes than the halving. */
@@ -423,8 +510,11 @@ int main(void)
         cmocka_unit_test(recomputing_changes_no_bit_and_no_traffic),
         cmocka_unit_test(the_more_is_recomputed_the_less_memory_it_takes),
         cmocka_unit_test(bfloat16_gives_the_same_bits_on_every_layout),
+        cmocka_unit_test(bfloat16_gives_the_same_bits_from_kept_parts),
+        cmocka_unit_test(bfloat16_defers_its_reduction),
         cmocka_unit_test(other_rank_counts_are_close_in_bfloat16),
         cmocka_unit_test(bfloat16_halves_its_part_of_the_traffic),
+        cmocka_unit_test(bfloat16_halves_what_neighbours_kept),
         cmocka_unit_test(bfloat16_takes_no_more_memory),
         cmocka_unit_test(every_way_to_initialise_gives_the_same_bits),
         cmocka_unit_test(initialising_needs_what_is_said),
