@@ -79,7 +79,8 @@ static int compare(const char *path, const char *text, size_t size, const json_t
     *ret_kind = "crc";
     (void)snprintf(crc, sizeof crc, "%08x", tt_crc32c(0, text, size));
     if (!wanted || strcmp(crc, wanted) != 0)
-        return tt_fail(TT_EDATA, "'%s' is damaged: it has checksum %s, %s expected", path, crc, wanted ? wanted : "none");
+        return tt_fail(TT_EDATA, "'%s' is damaged: it has checksum %s, %s expected", path, crc,
+                       wanted ? wanted : "none");
     return 0;
 }
 
@@ -93,7 +94,8 @@ int tt_asset_check(const char *step_path, const json_t *entry, const char **ret_
 
     *kind = "manifest";
     if (!relative || strncmp(relative, prefix, n) != 0 || strchr(relative + n, '/'))
-        return tt_fail(TT_EDATA, "'%s': an asset '%s' is not one of a checkpoint", step_path, relative ? relative : "?");
+        return tt_fail(TT_EDATA, "'%s': an asset '%s' is not one of a checkpoint", step_path,
+                       relative ? relative : "?");
     path = tt_format("%s/%s", step_path, relative);
     *kind = "missing";
     if (!tt_path_exists(path)) {
