@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/assets.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/output.h"
 #include "checkpoint/source.h"
@@ -136,6 +137,7 @@ static int open_weights(struct job *job)
 {
     int rc = 0;
 
+    TT_TRY(tt_assets_check(job->source->path, &job->source->manifest)); /* they travel along */
     if (job->options->format == TT_FORMAT_HF) {
         TT_TRY(tt_source_model(job->source, &job->model));
         TT_TRY(tt_weights_to_hf(job->source, job->model, &job->weights));
@@ -150,7 +152,7 @@ out:
 
 int tt_ckpt_consolidate(const struct tt_consolidate *options, struct tt_consolidated *ret_result)
 {
-    struct job job = {.options = options};
+    struct job job = {.options = options, .output.lock_fd = -1};
     enum tt_path_kind kind;
     char *path = NULL;
     int rc = 0;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "checkpoint/assets.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/output.h"
@@ -44,9 +45,12 @@ static int write_manifest(const struct job *job, const char *shard)
     const struct tt_weights_written *w = &job->written;
     struct tt_manifest manifest = {.meta = describe(job)};
     struct tt_manifest_file *file = tt_manifest_add_file(&manifest, shard, w->bytes);
-    char *text;
-    int rc;
+    json_t *assets = NULL;
+    char *text = NULL;
+    int rc = 0;
 
+    TT_TRY(tt_assets_scan(job->output.folder, &assets));
+    (void)json_object_set(manifest.meta, "assets", assets);
     file->has_crc = true;
     file->crc = w->crc;
     for (int i = 0; i < w->n; i++) {
@@ -62,6 +66,8 @@ static int write_manifest(const struct job *job, const char *shard)
     tt_manifest_sort(&manifest);
     text = tt_manifest_text(&manifest);
     rc = tt_output_put(&job->output, "manifest.json", text, strlen(text));
+out:
+    json_decref(assets);
     tt_free(text);
     tt_manifest_release(&manifest);
     return rc;
@@ -117,7 +123,7 @@ static void choose_dtypes(struct job *job)
 
 static int import(const struct tt_consolidate *options, struct tt_source *source, struct tt_consolidated *ret_result)
 {
-    struct job job = {.options = options, .source = source};
+    struct job job = {.options = options, .source = source, .output.lock_fd = -1};
     char *assets = tt_source_assets(source);
     int rc = 0;
 

@@ -6,9 +6,12 @@
 
 #include <string.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "checkpoint/commit.h"
+#include "checkpoint/safetensors.h"
 #include "core/base/file.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
@@ -33,18 +36,35 @@ static bool is_converted(const char *path)
     return found;
 }
 
+/* Whether titan wrote it: the tensors' checksums are in its metadata. */
+static bool is_own_file(const char *path)
+{
+    struct tt_safetensors file = {0};
+    bool own = tt_safetensors_open(path, &file) == 0 && tt_safetensors_metadata(&file, "titan.crc") != NULL;
+
+    tt_safetensors_release(&file);
+    return own;
+}
+
+/* What lies beside the weights of an export; anything else was put there by somebody. */
+static bool is_companion(const char *name)
+{
+    return ends_with(name, ".json") || ends_with(name, ".jinja") || strcmp(name, "merges.txt") == 0;
+}
+
 static bool is_weights(const char *path, char *const *names, int n)
 {
     bool any = false;
 
     for (int i = 0; i < n; i++) {
+        bool weights = ends_with(names[i], ".safetensors"), fine;
         char *child = tt_format("%s/%s", path, names[i]);
-        bool folder = tt_path_is_folder(child);
 
+        fine = !tt_path_is_folder(child) && (weights ? is_own_file(child) : is_companion(names[i]));
         tt_free(child);
-        if (folder)
+        if (!fine)
             return false;
-        any = any || ends_with(names[i], ".safetensors");
+        any = any || weights;
     }
     return any;
 }
@@ -75,7 +95,9 @@ static void release(struct tt_output *output)
     tt_free(output->temporary);
     tt_free(output->aside);
     tt_free(output->folder);
-    *output = (struct tt_output){0};
+    if (output->lock_fd >= 0)
+        (void)close(output->lock_fd);
+    *output = (struct tt_output){.lock_fd = -1};
 }
 
 static void name_output(const char *given, struct tt_output *output)
@@ -93,16 +115,65 @@ static void name_output(const char *given, struct tt_output *output)
     tt_free(path);
 }
 
+/* Locks a folder for as long as it is being made; -1 when somebody holds it, or the file system has no such locks. */
+static int lock_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        (void)close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* ".tmp-NAME-123" with the prefix ".tmp-NAME-". */
+static bool is_numbered(const char *name, const char *prefix)
+{
+    size_t n = strlen(prefix);
+
+    return strncmp(name, prefix, n) == 0 && name[n] && strspn(name + n, "0123456789") == strlen(name + n);
+}
+
+/* What a killed command left of the same output. A folder that is being made is locked by who makes it; the older output is
+ * put aside only when the new one is to take its place at once, so it is of no use while that place is taken. */
+static int sweep(const struct tt_output *output)
+{
+    char *temporary = tt_format(".tmp-%s-", output->name), *aside = tt_format(".old-%s-", output->name);
+    char *home = tt_format("%s/%s", output->parent, output->name), **names = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list(output->parent, &names, &n));
+    for (int i = 0; i < n && rc == 0; i++) {
+        char *path = tt_format("%s/%s", output->parent, names[i]);
+        int lock = is_numbered(names[i], temporary) ? lock_folder(path) : -1;
+
+        if (lock >= 0 || (is_numbered(names[i], aside) && tt_path_exists(home)))
+            rc = tt_folder_remove(path);
+        if (lock >= 0)
+            (void)close(lock);
+        tt_free(path);
+    }
+out:
+    tt_names_free(names, n);
+    tt_free(temporary);
+    tt_free(aside);
+    tt_free(home);
+    return rc;
+}
+
 int tt_output_begin(const char *path, int64_t bytes, struct tt_output *ret_output)
 {
-    struct tt_output output = {0};
+    struct tt_output output = {.lock_fd = -1};
     int rc = 0;
 
     name_output(path, &output);
     TT_TRY(tt_folder_make(output.parent));
+    TT_TRY(sweep(&output));
     TT_TRY(tt_commit_check_space(output.parent, bytes + bytes / 100 + ((int64_t)1 << 20)));
     TT_TRY(tt_folder_remove(output.folder));
     TT_TRY(tt_folder_make(output.folder));
+    output.lock_fd = lock_folder(output.folder);
     *ret_output = output;
 out:
     if (rc < 0)

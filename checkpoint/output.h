@@ -15,15 +15,20 @@
 struct tt_output {
     char *parent, *name, *temporary, *aside;
     char *folder; /* where the files go meanwhile */
+    int lock_fd;  /* of that folder: who finds it unlocked may sweep it; -1: none */
 };
 
 /**
- * Whether `path` may be made: it is not there, or empty, or with force an earlier output (a flat folder of safetensors, or
- * a converted step), which is replaced. Anything else is TT_EUSAGE.
+ * Whether `path` may be made: it is not there, or empty, or with force an earlier output (a flat folder of safetensors
+ * that titan wrote and what lies beside them, or a converted step), which is replaced. Anything else, a downloaded folder
+ * too, is TT_EUSAGE.
  */
 int tt_output_check(const char *path, bool force) TT_MUST_CHECK;
 
-/** Begins; there must be room for `bytes` in the folder that will hold it, which is made if it is missing. */
+/**
+ * Begins; there must be room for `bytes` in the folder that will hold it, which is made if it is missing. What a killed
+ * command left of the same output is removed.
+ */
 int tt_output_begin(const char *path, int64_t bytes, struct tt_output *ret_output) TT_MUST_CHECK;
 
 /** Makes everything durable and publishes; releases. On failure call tt_output_abandon. */

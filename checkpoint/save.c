@@ -49,11 +49,11 @@ static int check_chunks(const struct tt_ckpt_saving *s)
 /* What this rank can say alone; makes the plan. */
 static int check_local(struct tt_ckpt_saving *s, const struct tt_ckpt_save *save)
 {
-    static const char *const reserved[] = {"titan_ckpt", "files", "tensors", "self_crc32c"};
+    static const char *const reserved[] = {"titan_ckpt", "files", "tensors", "assets", "self_crc32c"};
     int rc = 0;
 
     TT_TRY(tt_json_get_int(s->meta, "step", "checkpoint meta", &s->step));
-    for (int i = 0; i < 4; i++)
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         if (json_object_get(s->meta, reserved[i]))
             return tt_fail(TT_EINTERNAL, "checkpoint meta may not have the key '%s'", reserved[i]);
     TT_TRY(tt_ckpt_policy_find(save->policy, save->filter, &s->policy));

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "checkpoint/assets.h"
 #include "checkpoint/fault.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/saving.h"
@@ -73,6 +74,8 @@ static json_t *manifest_meta(const struct tt_ckpt_saving *s)
     (void)json_object_set_new(meta, "policy", json_string(s->policy->name));
     if (s->policy->filter)
         (void)json_object_set_new(meta, "filter", json_string(s->policy->filter));
+    if (s->n_assets)
+        (void)json_object_set_new(meta, "assets", tt_assets_json(s->asset, s->n_assets));
     (void)json_object_set_new(meta, "run_id", json_string(s->store->run_id));
     (void)json_object_set_new(meta, "time", json_real(tt_clock_wall_sec()));
     return meta;

@@ -9,6 +9,7 @@
 
 #include <sys/stat.h>
 
+#include "checkpoint/assets.h"
 #include "checkpoint/cast.h"
 #include "checkpoint/digest.h"
 #include "checkpoint/inspect.h"
@@ -232,6 +233,19 @@ static void forget_file(struct report *report, const struct tt_source *source, i
     report->done += source->manifest.file[file].bytes;
 }
 
+/* Small, and read whole whatever the depth. */
+static void check_assets(struct report *report, const struct tt_source *source)
+{
+    const json_t *list = tt_assets_of(&source->manifest);
+
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *kind = NULL;
+
+        if (tt_asset_check(source->path, json_array_get(list, i), &kind) < 0)
+            add_problem(report, kind);
+    }
+}
+
 static int verify_source(struct report *report, struct tt_source *source)
 {
     const struct tt_manifest *m = &source->manifest;
@@ -244,6 +258,7 @@ static int verify_source(struct report *report, struct tt_source *source)
     check_cover(report, source);
     if (source->kind == TT_PATH_STEP)
         TT_TRY(find_strangers(report, source));
+    check_assets(report, source);
     for (int i = 0; i < m->n_files; i++) {
         const char *kind = "header";
 

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "checkpoint/assets.h"
 #include "checkpoint/hf_load.h"
 #include "checkpoint/load.h"
 #include "checkpoint/steps.h"
@@ -78,6 +79,7 @@ static int open_step(struct tt_pretrained *w)
 
     w->assets = tt_format("%s/assets", w->path);
     TT_TRY(tt_step_check(w->path, &manifest));
+    TT_TRY(tt_assets_check(w->path, &manifest));
     w->trained_seq_len =
         (int64_t)json_integer_value(json_object_get(json_object_get(manifest.meta, "data"), "seq_len"));
     TT_TRY(read_titan_model(w));

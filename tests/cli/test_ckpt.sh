@@ -63,6 +63,33 @@ case_verify_finds_a_missing_file() {
     expect_bad "optim"
 }
 
+case_verify_reads_the_assets_too() {
+    make_run
+    assets=run/checkpoint/step-4/assets
+    cp -r $assets kept
+    printf 'x' | dd of=$assets/tokenizer.json bs=1 seek=5000 conv=notrunc 2>/dev/null
+    run ckpt verify run
+    expect_bad "^BAD crc: .*assets/tokenizer.json' is damaged"
+    for command in "ckpt consolidate run weights" "ckpt consolidate run weights --format hf" "generate run --prompt a" \
+        "eval run --dataset text --dataset_path corpus.txt"; do
+        run $command
+        expect_error 3 "assets/tokenizer.json' is damaged"
+    done
+    refuse_file weights
+    run train $tiny --checkpoint.enable --training.steps=5 # needs its weights only
+    expect_ok
+    cp kept/* $assets/
+    truncate -s -1 $assets/model.json
+    run ckpt verify run/checkpoint/step-4 --quick
+    expect_bad "^BAD truncated: .*assets/model.json"
+    rm $assets/model.json
+    run ckpt verify run/checkpoint/step-4
+    expect_bad "^BAD missing: .*assets/model.json"
+    cp kept/* $assets/
+    run ckpt verify run/checkpoint/step-4
+    expect_ok
+}
+
 case_verify_finds_a_damaged_manifest() {
     make_run
     sed -i 's/"step": 4/"step": 5/' run/checkpoint/step-4/manifest.json

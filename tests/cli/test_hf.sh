@@ -129,6 +129,39 @@ case_convert_replaces_only_what_it_made() {
     expect_ok
 }
 
+case_force_spares_what_titan_did_not_write() {
+    import_folder llama3
+    run ckpt convert hf step
+    for target in hf hf/; do
+        run ckpt consolidate step $target --format hf --force
+        expect_error 2 "not the output of an earlier run"
+    done
+    run ckpt consolidate step exported --format hf
+    expect_ok
+    run ckpt consolidate step exported --format hf --force
+    expect_ok
+    echo precious >exported/notes.txt
+    run ckpt consolidate step exported --format hf --force
+    expect_error 2 "not the output of an earlier run"
+    expect_file exported/notes.txt
+}
+
+case_what_a_killed_conversion_left_is_swept() {
+    import_folder llama3
+    mkdir .tmp-step-123 .tmp-steps-123 .tmp-step-1x .tmp-step-77 .old-step-5
+    exec 7<.tmp-step-77
+    flock -n 7 || not_as "nobody holds that lock"
+    run ckpt convert hf step
+    expect_ok
+    [ "$(ls -Ad .tmp-* .old-* | tr '\n' ' ')" = ".old-step-5 .tmp-step-1x .tmp-step-77 .tmp-steps-123 " ] ||
+        not_as "left: $(ls -Ad .tmp-* .old-*)"
+    exec 7<&-
+    run ckpt convert hf step --force
+    expect_ok
+    [ "$(ls -Ad .tmp-* .old-* 2>/dev/null | tr '\n' ' ')" = ".tmp-step-1x .tmp-steps-123 " ] ||
+        not_as "left: $(ls -Ad .tmp-* .old-*)"
+}
+
 case_last_save_in_hf_is_a_folder_beside_the_state() {
     make_corpus
     run_ranks 2 train $tiny --checkpoint.enable --checkpoint.interval=2 --checkpoint.last_save_in_hf \

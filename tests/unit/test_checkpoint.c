@@ -25,9 +25,11 @@
 #include "core/base/mem.h"
 #include "parallel/comm_threads.h"
 
+/* Every mesh of at most 8 ranks: FSDP, replicas alone, and both. */
 static const struct {
     int shard, replicate;
-} meshes[] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}, {6, 1}, {7, 1}, {8, 1}, {1, 2}, {2, 2}, {3, 2}, {1, 3}, {2, 4}};
+} meshes[] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}, {6, 1}, {7, 1}, {8, 1}, {1, 2}, {1, 3},
+              {1, 4}, {1, 5}, {1, 6}, {1, 7}, {1, 8}, {2, 2}, {3, 2}, {4, 2}, {2, 3}, {2, 4}};
 enum { MESHES = sizeof meshes / sizeof meshes[0] };
 
 static struct tt_manifest load_manifest(const char *folder, int64_t step)
