@@ -83,6 +83,20 @@ case_plan_is_what_a_run_counts() {
     done
 }
 
+# Validation and saves between the steps, gathered on rank 0: nothing of what they send is a step's.
+case_only_steps_are_counted() {
+    make_corpus
+    run plan $tiny --ranks 2 --json
+    mv out plan.json
+    run_ranks 2 train $tiny --checkpoint.enable --checkpoint.interval=1 --checkpoint.save_policy=filtered \
+        --checkpoint.filter=rank0 --validation.enable --validation.freq=1 --validation.dataset=text \
+        --validation.dataset_path=corpus.txt --validation.local_batch_size=2 --validation.seq_len=16
+    expect_ok
+    for step in 1 2 3; do
+        check_json plan.json "o['payload_bytes_per_step'] == step('run/metrics.jsonl', $step)['comm_bytes']"
+    done
+}
+
 case_plan_draws() {
     make_corpus
     run plan $tiny --ranks 2 --svg plan.svg
