@@ -166,7 +166,7 @@ int tt_all_gather_new(struct tt_comm *comm, const struct tt_group *group, int ta
     int rc = 0;
 
     TT_TRY(check_lists(group, receive, tt_segment_list_bytes(send), "all-gather"));
-    c = tt_stages_new(comm, group, tag);
+    c = tt_stages_new(comm, group, tag, tt_all_gather_payload(group->n, tt_segment_list_bytes(send)));
     build_all_gather(c, group, send, receive);
     *ret_collective = c;
 out:
@@ -185,7 +185,7 @@ int tt_reduce_scatter_new(struct tt_comm *comm, const struct tt_group *group, in
     TT_TRY(check_floats(out, "reduce-scatter, out"));
     for (int member = 0; member < group->n; member++)
         TT_TRY(check_floats(blocks[member], "reduce-scatter, block"));
-    c = tt_stages_new(comm, group, tag);
+    c = tt_stages_new(comm, group, tag, tt_reduce_scatter_payload(group->n, shard_bytes));
     build_reduce_scatter(c, group, blocks, out, scratch, shard_bytes);
     *ret_collective = c;
 out:
@@ -206,7 +206,7 @@ int tt_all_to_all_new(struct tt_comm *comm, const struct tt_group *group, int ta
         places[member] = (struct tt_segment){(char *)receive + member * block_bytes, (size_t)block_bytes};
         lists[member] = (struct tt_segment_list){&places[member], 1};
     }
-    c = tt_stages_new(comm, group, tag);
+    c = tt_stages_new(comm, group, tag, tt_all_gather_payload(n, block_bytes));
     *ret_collective = c;
     if (block_bytes > 0) {
         tt_stages_add(c);
@@ -269,7 +269,7 @@ int tt_all_reduce_new(struct tt_comm *comm, const struct tt_group *group, int ta
     int rc = 0;
 
     TT_TRY(check_floats(values, "all-reduce"));
-    c = tt_stages_new(comm, group, tag);
+    c = tt_stages_new(comm, group, tag, tt_all_reduce_payload(group->n, bytes));
     *ret_collective = c;
     if (group->n == 1 || bytes == 0)
         goto out;

@@ -19,7 +19,7 @@
 #include "parallel/peer_memory.h"
 
 /* READ_BYTES: below, the two messages that go with reading cost more than the copy through MPI's own buffers. */
-enum { FIRST_SLOTS = 256, FIRST_BLOCKS = 256, READ_BYTES = 64 << 10 };
+enum { FIRST_SLOTS = 256, FIRST_BLOCKS = 256, READ_BYTES = 64 << 10, EAGER_BYTES = 1 << 20 };
 
 /* Longest block of a datatype: block lengths are int. */
 static const size_t MOST_BLOCK_BYTES = (size_t)1 << 30;
@@ -281,6 +281,20 @@ static int connect_ranks(struct mpi_comm *me)
     return rc;
 }
 
+/*
+ * Longer messages than Open MPI's TCP sends eagerly wait for the receiver's answer, and that answer queues behind whatever
+ * goes the other way: links that are busy both ways, as they are in a backward pass, then carry half of what they could.
+ * The receives of a collective are posted when it begins, so there is little to ask. What the user has set stays; the
+ * room beyond EAGER_BYTES is for Open MPI's header.
+ */
+static void prefer_eager_messages(void)
+{
+    char limit[16];
+
+    (void)snprintf(limit, sizeof limit, "%d", EAGER_BYTES + 512);
+    (void)setenv("OMPI_MCA_btl_tcp_eager_limit", limit, 0);
+}
+
 int tt_comm_mpi_new(struct tt_comm **ret_comm)
 {
     struct mpi_comm *me;
@@ -289,6 +303,7 @@ int tt_comm_mpi_new(struct tt_comm **ret_comm)
     (void)MPI_Initialized(&initialized);
     if (initialized)
         return tt_fail(TT_EINTERNAL, "MPI is initialised twice");
+    prefer_eager_messages();
     if ((error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level)) != MPI_SUCCESS)
         return fail_mpi(error, "MPI_Init_thread");
     (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -306,6 +321,7 @@ int tt_comm_mpi_new(struct tt_comm **ret_comm)
     TT_TRY(tt_peer_memory_new(&me->base, &me->memory));
     me->base.reachable = tt_peer_memory_reachable(me->memory);
     me->base.read_bytes = READ_BYTES;
+    me->base.eager_bytes = EAGER_BYTES;
     me->base.control_bytes = 0;
     *ret_comm = &me->base;
     me = NULL;

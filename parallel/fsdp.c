@@ -124,6 +124,20 @@ static void reshard(struct walk *w, enum tt_instr_kind kind, int unit)
     w->gathering[unit] = false;
 }
 
+/*
+ * Two visits of one unit in a row count as one: where forward turns into backward, FSDP2 prefetches for the last block
+ * while the head runs backward, and here the head runs forward and backward in one node.
+ */
+static void prefetch(struct walk *w, int at)
+{
+    for (int next = at + 1, ahead = 0; next < w->n && ahead < w->fsdp->prefetch; next++) {
+        if (w->visits[next].unit == w->visits[next - 1].unit)
+            continue;
+        unshard(w, w->visits[next].unit);
+        ahead++;
+    }
+}
+
 static void begin_visit(struct walk *w, int at)
 {
     int unit = w->visits[at].unit;
@@ -133,8 +147,7 @@ static void begin_visit(struct walk *w, int at)
         tt_schedule_add(w->schedule, TT_WAIT_UNSHARD, 0, TT_NONE, unit);
         w->ready[unit] = true;
     }
-    for (int ahead = 1; ahead <= w->fsdp->prefetch && at + ahead < w->n; ahead++)
-        unshard(w, w->visits[at + ahead].unit);
+    prefetch(w, at);
 }
 
 static void wait_for_reduce(struct walk *w)

@@ -10,8 +10,11 @@
 #include "core/base/tree.h"
 #include "parallel/pull.h"
 
-/* Pieces from this size on are messages of their own. */
-enum { LARGE_PIECE_BYTES = 16384 };
+/*
+ * Pieces from this size on are messages of their own. Of a collective a member may be sent so many full messages
+ * (tt_comm.eager_bytes) without being asked: where it is late, it has to keep them beside the arena.
+ */
+enum { LARGE_PIECE_BYTES = 16384, MOST_EAGER = 16 };
 
 /* How far a message has come that the receiver reads (pull.h). A sender stays in OFFERED until the receipt is there. */
 enum read_state { OFFERED, READING, RECEIVED };
@@ -46,7 +49,8 @@ struct tt_collective {
     struct tt_activity activity; /* first member: the activity is the collective */
     struct tt_comm *comm;
     int tag;
-    int *ranks; /* of the group, own copy */
+    int *ranks;                         /* of the group, own copy */
+    int64_t large_bytes, message_bytes; /* pieces from here on travel alone; the longest message of them */
     struct tt_segment *segments;
     int n_segments, cap_segments;
     struct message *messages;
@@ -161,19 +165,25 @@ out:
     return rc;
 }
 
-/* The first message of the current stage that is not complete, or NULL. Tests them all: each test makes progress. */
+/*
+ * The first message of the current stage that is not complete, or NULL. A test moves every transfer of the communicator,
+ * and costs a look at all its sockets: behind a message that has not arrived no others are tested, but for those that
+ * are read, which move only in their own test.
+ */
 static int pending_message(struct tt_collective *c, struct message **ret_pending)
 {
     const struct stage *stage = &c->stages[c->current];
     struct message *pending = NULL;
-    bool has_read = false;
+    bool has_read = false, has_moved = false;
     int rc = 0;
 
     for (int i = stage->first_message; i < stage->first_message + stage->n_messages; i++) {
         struct message *m = &c->messages[i];
         bool done = false;
 
-        TT_TRY(test_message(c, m, &has_read, &done));
+        if (m->read || !has_moved)
+            TT_TRY(test_message(c, m, &has_read, &done));
+        has_moved = has_moved || (!m->read && !done);
         if (!done && !pending)
             pending = m;
     }
@@ -287,7 +297,18 @@ void tt_collective_free(struct tt_collective *c)
     tt_free(c);
 }
 
-struct tt_collective *tt_stages_new(struct tt_comm *comm, const struct tt_group *group, int tag)
+/* A collective of moderate size is cut into messages that need no handshake, a large one into ones that do. */
+static void choose_cuts(struct tt_collective *c, int64_t eager_bytes, int64_t incoming)
+{
+    c->large_bytes = LARGE_PIECE_BYTES;
+    c->message_bytes = INT64_MAX;
+    if (eager_bytes && incoming <= MOST_EAGER * eager_bytes)
+        c->message_bytes = eager_bytes;
+    else if (eager_bytes)
+        c->large_bytes = eager_bytes + 1;
+}
+
+struct tt_collective *tt_stages_new(struct tt_comm *comm, const struct tt_group *group, int tag, int64_t incoming)
 {
     struct tt_collective *c = tt_calloc(1, sizeof *c);
 
@@ -296,6 +317,7 @@ struct tt_collective *tt_stages_new(struct tt_comm *comm, const struct tt_group 
     c->tag = tag;
     c->ranks = tt_calloc((size_t)group->n, sizeof *c->ranks);
     memcpy(c->ranks, group->ranks, (size_t)group->n * sizeof *c->ranks);
+    choose_cuts(c, comm->eager_bytes, incoming);
     return c;
 }
 
@@ -400,6 +422,7 @@ static void add_read(struct tt_wire *wire, struct tt_segment_list data, struct t
 
 void tt_wire_add(struct tt_wire *wire, struct tt_segment_list data, struct tt_segment_list cut)
 {
+    struct tt_collective *c = wire->collective;
     struct tt_cursor from = {.list = data};
 
     if (wire->read) {
@@ -407,14 +430,15 @@ void tt_wire_add(struct tt_wire *wire, struct tt_segment_list data, struct tt_se
         return;
     }
     for (int i = 0; i < cut.n; i++) {
-        size_t bytes = cut.items[i].bytes;
+        int64_t bytes = (int64_t)cut.items[i].bytes;
 
-        if (bytes == 0)
-            continue;
-        if (bytes >= LARGE_PIECE_BYTES || !wire->open)
-            add_message(wire->collective, wire);
-        wire->open = bytes < LARGE_PIECE_BYTES;
-        add_list(wire->collective, &from, bytes);
+        for (int64_t left = bytes, part; left > 0; left -= part) {
+            part = left < c->message_bytes ? left : c->message_bytes;
+            if (bytes >= c->large_bytes || !wire->open)
+                add_message(c, wire);
+            wire->open = bytes < c->large_bytes;
+            add_list(c, &from, (size_t)part);
+        }
     }
 }
 

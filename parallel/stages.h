@@ -12,8 +12,8 @@
  * Everything is added to the last stage, in the order of the calls. Addresses are kept, lists are not.
  */
 
-/** A collective without stages. The caller's (tt_collective_free). */
-struct tt_collective *tt_stages_new(struct tt_comm *comm, const struct tt_group *group, int tag);
+/** A collective without stages, in which each member receives `incoming` bytes. The caller's (tt_collective_free). */
+struct tt_collective *tt_stages_new(struct tt_comm *comm, const struct tt_group *group, int tag, int64_t incoming);
 
 void tt_stages_add(struct tt_collective *collective);
 
@@ -36,7 +36,8 @@ struct tt_wire tt_wire_make(struct tt_collective *collective, bool send, int mem
 /**
  * Adds data to be sent or received. What is sent is cut into messages at the segments of `cut`, which are the same on
  * both sides: a large piece travels alone, since MPI moves contiguous memory several times faster than a datatype of
- * blocks; small ones in a row share a message. What is read needs no cut.
+ * blocks, in several messages where that spares handshakes (tt_comm.eager_bytes); small ones in a row share a message.
+ * What is read needs no cut.
  */
 void tt_wire_add(struct tt_wire *wire, struct tt_segment_list data, struct tt_segment_list cut);
 

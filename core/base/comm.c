@@ -122,6 +122,23 @@ static int fail_timeout(struct tt_comm *comm, int peer, double waited)
                    comm->rank, waited, missing, what);
 }
 
+/*
+ * Between two looks at what has not come. Who waits for a rank of this host looks again at once, unless another thread
+ * wants the core. What crosses a network is slower than a short sleep, and needs the core itself: the kernel's share of a
+ * transfer is done on some core's time, and ranks may share one.
+ */
+static void rest(const struct tt_comm *comm, int peer, double waited_sec)
+{
+    static const double patience_sec = 100e-6;
+    static const struct timespec nap = {0, 50000};
+    bool near = comm->reachable && peer >= 0 && comm->reachable[peer];
+
+    if (near || waited_sec < patience_sec)
+        (void)sched_yield();
+    else
+        (void)nanosleep(&nap, NULL);
+}
+
 int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg)
 {
     double start, now;
@@ -143,7 +160,7 @@ int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg)
             rc = fail_timeout(comm, peer, now - start);
             goto out;
         }
-        (void)sched_yield();
+        rest(comm, peer, now - start);
     }
     comm->wait_sec += now - start;
 out:

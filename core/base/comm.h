@@ -74,6 +74,7 @@ struct tt_comm {
     double wait_sec;            /* time spent in waits that had not completed at once: exposed communication */
     const bool *reachable;      /* [size] ranks whose memory ops->read can read and that can read ours; NULL: none */
     int64_t read_bytes;         /* collectives read transfers of this size on from a reachable rank; 0: none */
+    int64_t eager_bytes;        /* messages up to here are sent without asking the receiver first; 0: as if all were */
     struct tt_team *team;       /* helps with large copies when it has nothing else to do; NULL: this thread alone */
     struct tt_activity *active; /* in the order they began */
     struct tt_stall *stall;     /* after a timeout: what the other ranks said they wait for; freed with comm */

@@ -7,8 +7,13 @@
 #
 #   overlap.sh TITAN [RATE …] -- [titan train options]      e.g. overlap.sh build/titan none 200mbit -- --model.flavor=debugmodel
 #
+# Each host has one core of this machine for its rank, so needs two. What a network card does with one packet of up to 64
+# KiB, cutting it into frames and checking them, the kernel does on these cores too if it must: the links let packets of
+# GSO_BYTES pass whole. GSO_BYTES=0 leaves them as they are (frames of 1500 bytes; then moving 60 MB/s both ways takes two
+# thirds of both cores, which no program can hide).
+#
 # Medians of seconds per step, without a run's first two:
-#   alone    one rank without communication on each of the two hosts at once, same local batch and accumulation: what
+#   alone    one rank without communication on each of the two cores at once, same local batch and accumulation: what
 #            compute takes. Its optimizer updates the whole model instead of half of it, so where that is a visible part
 #            of a step `hidden` comes out too good; keep the batch large.
 #   comm     what communication takes when nothing hides it: a step of two ranks with seq_len 8 at this rate, less such a
@@ -16,11 +21,10 @@
 #   eager, planned    the step
 #   waits    the part of it that rank 0 spent waiting for transfers, as it counts itself
 #   hidden   1 - (step - alone) / comm, of each engine; the step at rate `none` needs no network and says little
-# On a machine that does other work too, trust the waits more than differences of steps.
 # Then the peak memory of both plans, and what is transient of it: unsharded parameters, their gradients, reduce buffers.
 #
-# Environment: ROUNDS (3) pairs per rate, STEPS (8) a run. Needs root, iproute2, Python and Open MPI. All traffic stays
-# inside the namespaces, which are removed at the end.
+# Environment: ROUNDS (3) pairs per rate, STEPS (8) a run, GSO_BYTES (32768). Needs root, iproute2, Python and Open MPI.
+# All traffic stays inside the namespaces, which are removed at the end.
 set -euo pipefail
 
 titan=$(realpath "$1")
@@ -34,6 +38,7 @@ done
 [ ${#rates[@]} -gt 0 ] || rates=(none 200mbit)
 rounds=${ROUNDS:-3}
 steps=${STEPS:-8}
+gso=${GSO_BYTES:-32768}
 tag=$$
 a=ta$tag
 b=tb$tag
@@ -58,14 +63,15 @@ make_hosts() {
         ns=${!side}
         ip -n "$ns" link set lo up
         ip -n "$ns" link set "v$side$tag" up
+        [ "$gso" = 0 ] || ip -n "$ns" link set dev "v$side$tag" gso_max_size "$gso"
     done
     printf '192.168.78.1 slots=1\n192.168.78.2 slots=1\n' >"$dir/hosts"
     cat >"$dir/agent" <<AGENT
 #!/usr/bin/env bash
 host=\$1
 shift
-case \$host in 192.168.78.1) ns=$a ;; *) ns=$b ;; esac
-exec ip netns exec \$ns unshare -u bash -c "hostname host-\$ns; \$*"
+case \$host in 192.168.78.1) ns=$a core=0 ;; *) ns=$b core=1 ;; esac
+exec taskset -c \$core ip netns exec \$ns unshare -u bash -c "hostname host-\$ns; \$*"
 AGENT
     chmod +x "$dir/agent"
 }
@@ -97,8 +103,8 @@ pair() { # ENGINE, options
     local out=$dir/pair line
     mapfile -t line < <(options "$out" "$@")
     rm -rf "$out"
-    ip netns exec "$a" unshare -u bash -c "hostname host-$a; exec \"\$@\"" bash \
-        mpirun --allow-run-as-root -np 2 --hostfile "$dir/hosts" --mca plm_rsh_agent "$dir/agent" \
+    taskset -c 0 ip netns exec "$a" unshare -u bash -c "hostname host-$a; exec \"\$@\"" bash \
+        mpirun --allow-run-as-root -np 2 --bind-to none --hostfile "$dir/hosts" --mca plm_rsh_agent "$dir/agent" \
         --mca oob_tcp_if_include 192.168.78.0/24 --mca pml ob1 --mca btl self,tcp \
         --mca btl_tcp_if_include 192.168.78.0/24 \
         "$titan" train "${line[@]}" >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
@@ -111,7 +117,7 @@ alone() { # options
     for job in 1 2; do
         mapfile -t line < <(options "$dir/alone$job" eager "$@")
         rm -rf "$dir/alone$job"
-        "$titan" train "${line[@]}" >"$dir/log$job" 2>&1 &
+        taskset -c $((job - 1)) "$titan" train "${line[@]}" >"$dir/log$job" 2>&1 &
         jobs+=($!)
     done
     for job in 1 2; do

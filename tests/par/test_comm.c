@@ -19,12 +19,18 @@
 #include "parallel/comm_threads.h"
 #include "tests/par/comm_cases.h"
 
-/* arg: from how many bytes on collectives read instead of sending, an int64_t. */
+struct transport {
+    int ranks;
+    int64_t read_bytes, eager_bytes; /* as in tt_comm */
+};
+
 static int run_cases(struct tt_comm *comm, void *arg)
 {
+    const struct transport *transport = arg;
     int rc = 0;
 
-    comm->read_bytes = *(int64_t *)arg;
+    comm->read_bytes = transport->read_bytes;
+    comm->eager_bytes = transport->eager_bytes;
     for (int i = 0; i < comm_n_cases; i++)
         TT_TRY(comm_cases[i].run(comm));
 out:
@@ -33,28 +39,28 @@ out:
 
 static void cases_hold_for_any_number_of_ranks(void **state)
 {
-    /* all sent; all read; both, in one collective or another */
-    static const struct {
-        int ranks;
-        int64_t read_bytes;
-    } runs[] = {{1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}, {8, 0}, {2, 1}, {3, 1}, {8, 1}, {4, 3000}};
+    /* all sent; all read; both, in one collective or another; sent in short messages, and with small pieces together */
+    static const struct transport runs[] = {{1, 0, 0},     {2, 0, 0},     {3, 0, 0},    {4, 0, 0}, {5, 0, 0},
+                                            {8, 0, 0},     {2, 1, 0},     {3, 1, 0},    {8, 1, 0}, {4, 3000, 0},
+                                            {2, 0, 20000}, {3, 0, 20000}, {8, 0, 20000}};
 
     (void)state;
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-        int64_t read_bytes = runs[i].read_bytes;
+        struct transport transport = runs[i];
 
-        if (tt_comm_threads_run(runs[i].ranks, run_cases, &read_bytes) < 0)
-            fail_msg("%d ranks, read from %lld bytes on: %s", runs[i].ranks, (long long)read_bytes, tt_error_message());
+        if (tt_comm_threads_run(runs[i].ranks, run_cases, &transport) < 0)
+            fail_msg("%d ranks, read from %lld bytes on, %lld bytes a message: %s", runs[i].ranks,
+                     (long long)runs[i].read_bytes, (long long)runs[i].eager_bytes, tt_error_message());
     }
 }
 
 static void cases_hold_for_a_rank_alone(void **state)
 {
     struct tt_comm *comm = tt_comm_self_new();
-    int64_t never = 0;
+    struct transport transport = {.ranks = 1};
 
     (void)state;
-    if (run_cases(comm, &never) < 0)
+    if (run_cases(comm, &transport) < 0)
         fail_msg("%s", tt_error_message());
     tt_comm_free(comm);
 }
