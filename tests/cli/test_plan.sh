@@ -140,6 +140,20 @@ case_estimate_has_a_row_per_policy() {
     refuse_err .
 }
 
+# The planned engine heeds what a rank may use: of a job that is not here, not this host's memory cut into all its ranks.
+case_plan_and_estimate_make_the_same_plan() {
+    options="--config $TITAN_SOURCE/configs/llama3_8b.yaml --ranks 64 --parallelism.fsdp_engine=planned
+        --parallelism.threads_per_rank=1 --model.n_layers=2 --model.dim=512 --model.vocab_size=8192 --json"
+    run plan $options --parallelism.fsdp_reshard_after_forward=never
+    expect_ok
+    mv out plan.json
+    run estimate $options
+    expect_ok
+    check_json out \
+        'json.load(open("plan.json"))["payload_bytes_per_step"] == rows(64)["never"]["payload_bytes_per_step"]' \
+        'json.load(open("plan.json"))["memory"]["peak_bytes"] == rows(64)["never"]["peak_bytes"]'
+}
+
 case_estimate_orders_the_policies() {
     run estimate --config "$TITAN_SOURCE/configs/debug.yaml" --ranks 2 --model.dim=512 --json
     expect_ok
