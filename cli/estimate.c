@@ -8,8 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-#include <unistd.h>
-
 #include "cli/cli.h"
 #include "cli/job.h"
 #include "core/base/log.h"
@@ -118,15 +116,6 @@ static char *first_line_of_error(void)
     return tt_strndup(message, strcspn(message, "\n"));
 }
 
-/* Ranks that would share this host: as many as have cores. */
-static int ranks_on_host(int n_ranks, int threads)
-{
-    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), room = threads > 0 ? cores / threads : cores;
-
-    room = room < 1 ? 1 : room;
-    return n_ranks < room ? n_ranks : room;
-}
-
 static void fill(struct tt_estimate_row *row, const struct tt_config *cfg, const struct tt_job *job,
                  const struct tt_engine *engine)
 {
@@ -174,7 +163,7 @@ static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, cons
         goto out;
     threads = tt_job_threads(cfg, n_ranks);
     row.policy = strcmp(sync, e->sync) == 0 ? tt_strdup(reshard) : tt_format("%s, %s", reshard, sync);
-    row.limit = e->memory ? e->memory : tt_job_memory_limit(cfg, ranks_on_host(n_ranks, threads));
+    row.limit = e->memory ? e->memory : tt_job_memory_limit(cfg, tt_job_ranks_on_host(n_ranks, threads));
     rc = tt_job_init(cfg, n_ranks, threads, row.limit, &job);
     if (rc == 0) {
         set_head(e, cfg, &job);

@@ -119,6 +119,14 @@ int tt_job_threads(const struct tt_config *cfg, int local_size)
     return cores < 1 ? 1 : cores;
 }
 
+int tt_job_ranks_on_host(int n_ranks, int threads)
+{
+    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), room = threads > 0 ? cores / threads : cores;
+
+    room = room < 1 ? 1 : room;
+    return n_ranks < room ? n_ranks : room;
+}
+
 int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size)
 {
     if (cfg->parallelism.memory_limit != TT_NULL_INT)

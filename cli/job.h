@@ -53,6 +53,9 @@ int tt_job_engine_alone(const struct tt_config *cfg, struct tt_job *job, int ran
  */
 int tt_job_threads(const struct tt_config *cfg, int local_size);
 
+/** Of a job that is not started here: how many of its ranks would share this host, as many as have cores. */
+int tt_job_ranks_on_host(int n_ranks, int threads);
+
 /** Bytes that each of local_size ranks on this host may use: parallelism.memory_limit, else a fair part of 0.9 of it. */
 int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size);
 

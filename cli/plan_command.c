@@ -41,7 +41,7 @@ static int plan(const struct tt_args *args, struct tt_config *cfg)
 {
     struct tt_plan_view view = {.cfg = cfg, .instructions = tt_args_has(args, "instructions")};
     int64_t ranks = 1, rank = 0;
-    int rc = 0;
+    int threads, rc = 0;
 
     TT_TRY(tt_cli_count("plan", args, "ranks", 1, TT_MOST_RANKS, &ranks));
     TT_TRY(tt_cli_count("plan", args, "rank", 0, TT_MOST_RANKS, &rank));
@@ -52,8 +52,9 @@ static int plan(const struct tt_args *args, struct tt_config *cfg)
         goto out;
     }
     view.rank = (int)rank;
-    TT_TRY(
-        tt_job_init(cfg, (int)ranks, tt_job_threads(cfg, (int)ranks), tt_job_memory_limit(cfg, (int)ranks), &view.job));
+    threads = tt_job_threads(cfg, (int)ranks);
+    TT_TRY(tt_job_init(cfg, (int)ranks, threads, tt_job_memory_limit(cfg, tt_job_ranks_on_host((int)ranks, threads)),
+                       &view.job));
     TT_TRY(tt_job_engine_alone(cfg, &view.job, view.rank, &view.engine));
     tt_summary_init(view.engine, &view.summary);
     view.machine = view.job.engine.machine;

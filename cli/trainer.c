@@ -142,6 +142,24 @@ static void begin_report(struct tt_trainer *t)
     tt_executor_reset_times(tt_engine_executor(t->engine));
 }
 
+/* What is not training (saving, validating) is not in the records of steps: neither its time nor what it sends. */
+struct pause {
+    double begin, wait_sec;
+    int64_t payload_bytes;
+};
+
+static struct pause begin_pause(const struct tt_trainer *t)
+{
+    return (struct pause){tt_clock_sec(), t->comm->wait_sec, t->comm->payload_bytes};
+}
+
+static void end_pause(struct tt_trainer *t, const struct pause *pause)
+{
+    t->report_start += tt_clock_sec() - pause->begin;
+    t->comm->wait_sec = pause->wait_sec;
+    t->comm->payload_bytes = pause->payload_bytes;
+}
+
 int tt_trainer_step(struct tt_trainer *t, struct tt_trainer_step *ret_step)
 {
     struct tt_trainer_step did = {0};
@@ -187,16 +205,17 @@ out:
  */
 static int end_step(struct tt_trainer *t, int *ret_code)
 {
-    double most[2] = {-(double)tt_signals_asked(), !tt_trainer_save_is_written(t)}, begin;
+    double most[2] = {-(double)tt_signals_asked(), !tt_trainer_save_is_written(t)};
+    struct pause pause;
     int rc = 0;
 
     t->comm->waiting_for = "end of step";
     TT_TRY(tt_comm_max_f64(t->comm, most, 2));
     *ret_code = -(int)most[0];
-    begin = tt_clock_sec();
+    pause = begin_pause(t);
     if (most[1] == 0.0)
         TT_TRY(tt_trainer_save_end(t));
-    t->report_start += tt_clock_sec() - begin;
+    end_pause(t, &pause);
 out:
     return rc;
 }
@@ -211,28 +230,20 @@ static bool save_is_due(const struct tt_trainer *t, bool last)
            (t->at.step == 1 && cfg->checkpoint.enable_first_step_checkpoint);
 }
 
-/* Traces, validation and checkpoints take their own time; the step times that follow must not include them. */
 static int after_step(struct tt_trainer *t, int stop)
 {
     const struct tt_config *cfg = t->cfg;
-    bool last = t->at.step == cfg->training.steps, paused = false;
-    double start = tt_clock_sec();
+    struct pause pause = begin_pause(t);
+    bool last = t->at.step == cfg->training.steps;
     int rc = 0;
 
-    if (tt_trainer_trace_is_due(t)) {
-        TT_TRY(tt_trainer_trace(t, start));
-        paused = true;
-    }
-    if (save_is_due(t, last || stop)) {
+    if (tt_trainer_trace_is_due(t))
+        TT_TRY(tt_trainer_trace(t, pause.begin));
+    if (save_is_due(t, last || stop))
         TT_TRY(tt_trainer_save(t, last, stop != 0));
-        paused = true;
-    }
-    if (cfg->validation.enable && !stop && (t->at.step == 1 || last || t->at.step % cfg->validation.freq == 0)) {
+    if (cfg->validation.enable && !stop && (t->at.step == 1 || last || t->at.step % cfg->validation.freq == 0))
         TT_TRY(tt_trainer_validate(t));
-        paused = true;
-    }
-    if (paused)
-        t->report_start += tt_clock_sec() - start;
+    end_pause(t, &pause);
 out:
     return rc;
 }

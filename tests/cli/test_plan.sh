@@ -83,6 +83,20 @@ case_plan_is_what_a_run_counts() {
     done
 }
 
+# Validation and saves between the steps, gathered on rank 0: nothing of what they send is a step's.
+case_only_steps_are_counted() {
+    make_corpus
+    run plan $tiny --ranks 2 --json
+    mv out plan.json
+    run_ranks 2 train $tiny --checkpoint.enable --checkpoint.interval=1 --checkpoint.save_policy=filtered \
+        --checkpoint.filter=rank0 --validation.enable --validation.freq=1 --validation.dataset=text \
+        --validation.dataset_path=corpus.txt --validation.local_batch_size=2 --validation.seq_len=16
+    expect_ok
+    for step in 1 2 3; do
+        check_json plan.json "o['payload_bytes_per_step'] == step('run/metrics.jsonl', $step)['comm_bytes']"
+    done
+}
+
 case_plan_draws() {
     make_corpus
     run plan $tiny --ranks 2 --svg plan.svg
@@ -124,6 +138,20 @@ case_estimate_has_a_row_per_policy() {
     done
     expect_out "not modelled: tensor"
     refuse_err .
+}
+
+# The planned engine heeds what a rank may use: of a job that is not here, not this host's memory cut into all its ranks.
+case_plan_and_estimate_make_the_same_plan() {
+    options="--config $TITAN_SOURCE/configs/llama3_8b.yaml --ranks 64 --parallelism.fsdp_engine=planned
+        --parallelism.threads_per_rank=1 --model.n_layers=2 --model.dim=512 --model.vocab_size=8192 --json"
+    run plan $options --parallelism.fsdp_reshard_after_forward=never
+    expect_ok
+    mv out plan.json
+    run estimate $options
+    expect_ok
+    check_json out \
+        'json.load(open("plan.json"))["payload_bytes_per_step"] == rows(64)["never"]["payload_bytes_per_step"]' \
+        'json.load(open("plan.json"))["memory"]["peak_bytes"] == rows(64)["never"]["peak_bytes"]'
 }
 
 case_estimate_orders_the_policies() {

@@ -40,6 +40,39 @@ case_reshard() {
     done
 }
 
+# Ranks, mesh, wrap, reshard, engine, sync, recomputation and accumulation together: losses as one rank has them, to the bit
+# where that is promised, and the payload of `titan plan`.
+case_matrix() {
+    train 1 one --training.global_batch_size=24
+    while read -r ranks replicas wrap reshard engine sync ac bits; do
+        options="--training.global_batch_size=24 --parallelism.data_parallel_replicate_degree=$replicas
+            --parallelism.fsdp_wrap_policy=$wrap --parallelism.fsdp_reshard_after_forward=$reshard
+            --parallelism.fsdp_engine=$engine --training.gradient_sync=$sync --activation_checkpoint.mode=$ac"
+        train "$ranks" other --overwrite --debug.check_plan $options
+        curve one | tr ':' ' ' >wanted
+        curve other | tr ':' ' ' >found
+        paste wanted found | awk '{ d = $2 - $4; if ((d < 0 ? -d : d) > 1e-5 * $2) bad = 1 } END { exit bad || NR != 24 }' ||
+            not_as "the losses of $ranks ranks ($replicas replicas), $wrap, $reshard, $engine, $sync, $ac are not those of one"
+        [ "$bits" = close ] || must_equal one other
+        run plan $base $options --ranks "$ranks" --json
+        sent=$(sed -n 's/.*"payload_bytes_per_step": *\([0-9]*\).*/\1/p' out)
+        [ "$(grep '"type":"step"' other/metrics.jsonl | grep -c "\"comm_bytes\":$sent,")" = 8 ] ||
+            not_as "a step of $ranks ranks, $wrap, $reshard, $engine, $sync does not send the $sent bytes of the plan"
+    done <<'EOF_MATRIX'
+1 1 param never planned every_microbatch full exact
+2 1 block always planned every_microbatch selective exact
+2 2 model default eager last_microbatch none close
+3 1 size:4k never planned every_microbatch full close
+3 3 param always eager last_microbatch selective close
+4 1 block 2 planned every_microbatch none exact
+4 2 [attention,w[13]] last_layer planned last_microbatch full close
+4 4 size:4k default planned last_microbatch none close
+8 1 block auto planned every_microbatch selective exact
+8 2 param 2 eager every_microbatch full close
+8 8 model never planned last_microbatch selective close
+EOF_MATRIX
+}
+
 case_errors() {
     run_ranks 2 train $base --parallelism.fsdp_reshard_after_forward=3
     expect_error 2 '^titan: error: flag --parallelism.fsdp_reshard_after_forward: 3 does not divide the 2 shard ranks$'

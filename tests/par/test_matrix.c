@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The matrix of layouts and policies: every value of every axis meets every value of every other axis in some run. All
+ * pairs, not all combinations: what breaks is nearly always two features that do not know of each other, and a few
+ * hundred runs hold all pairs of millions of combinations. Each run is compared with one rank.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/rng.h"
+#include "parallel/fsdp.h"
+#include "tests/par/fixture.h"
+#include "tests/par/train_job.h"
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+enum { N_TOKENS = 4096, MOST_BATCH = 24, CANDIDATES = 64, ROUNDS = 4 };
+
+/* --- the axes --- */
+
+/* FSDP, HSDP, DDP */
+static const struct {
+    int ranks, replicate;
+} meshes[] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {8, 1}, {4, 2}, {8, 2}, {8, 4}, {2, 2}, {3, 3}, {4, 4}, {8, 8}};
+
+static char *some[] = {"attention\\.w", "feed_forward"}, *kept[] = {"\\.wq\\."};
+static const char *const wraps[] = {"block", "model", "param", "size:1k", "[attention\\.w, feed_forward]"};
+static const struct tt_words wrap_patterns = {2, true, some}, keep_patterns = {1, true, kept};
+
+static const enum tt_reshard reshards[] = {TT_RESHARD_AFTER_FORWARD_ALWAYS,  TT_RESHARD_AFTER_FORWARD_NEVER,
+                                           TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_LAST_LAYER,
+                                           TT_RESHARD_AFTER_FORWARD_PART,    TT_RESHARD_AFTER_FORWARD_PATTERNS};
+static const char *const reshard_names[] = {"always", "never", "default", "last_layer", "2", "[\\.wq\\.]"};
+
+static const struct tt_recompute recomputes[] = {
+    {TT_RECOMPUTE_NONE, 0}, {TT_RECOMPUTE_FULL, 0}, {TT_RECOMPUTE_SELECTIVE, 2}, {TT_RECOMPUTE_OP, 0}};
+
+enum axis { MODEL, MESH, WRAP, RESHARD, ENGINE, SYNC, RECOMPUTE, ACCUMULATION, PREFETCH, AXES };
+enum { MOST_VALUES = 12 };
+static const int n_values[AXES] = {2, COUNT(meshes), COUNT(wraps), COUNT(reshards), 2, 2, COUNT(recomputes), 3, 3};
+
+struct point {
+    int value[AXES];
+};
+
+/* --- models, data, what one rank gives --- */
+
+static struct {
+    struct tt_model
+        *model[2]; /* prime widths: no dimension divides by a number of ranks; tied, with fewer rows than ranks */
+    struct tt_dataset data;
+    uint16_t tokens[N_TOKENS];
+    struct train_result reference[2][MOST_BATCH + 1];
+    bool has_reference[2][MOST_BATCH + 1];
+    bool met[AXES][MOST_VALUES][AXES][MOST_VALUES];
+} world;
+
+static int set_up(void **state)
+{
+    (void)state;
+    world.model[0] = fixture_model(&(struct tt_model_dims){
+        .dim = 14, .n_layers = 2, .n_heads = 3, .n_kv_heads = 1, .head_dim = 6, .ffn_dim = 17, .vocab_size = 23});
+    world.model[1] = fixture_model(&(struct tt_model_dims){.dim = 6,
+                                                           .n_layers = 3,
+                                                           .n_heads = 3,
+                                                           .n_kv_heads = 1,
+                                                           .head_dim = 2,
+                                                           .ffn_dim = 7,
+                                                           .vocab_size = 13,
+                                                           .tied = 1});
+    fixture_tokens(world.tokens, N_TOKENS, &world.data);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    for (int m = 0; m < 2; m++) {
+        for (int b = 0; b <= MOST_BATCH; b++)
+            train_result_release(&world.reference[m][b]);
+        tt_model_free(world.model[m]);
+    }
+    return 0;
+}
+
+/* --- a run --- */
+
+static struct train_job job_of(const struct point *p)
+{
+    const int *v = p->value;
+    struct train_job job = {
+        .model = world.model[v[MODEL]],
+        .dataset = &world.data,
+        .ranks = meshes[v[MESH]].ranks,
+        .replicate = meshes[v[MESH]].replicate,
+        .wrap = wraps[v[WRAP]],
+        .reshard = reshards[v[RESHARD]],
+        .reshard_part = 2,
+        .scheduler = v[ENGINE] ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER,
+        .last_microbatch = v[SYNC],
+        .recompute = recomputes[v[RECOMPUTE]],
+        .prefetch = v[PREFETCH],
+        .threads = 1,
+        .local_batch = 1,
+        .global_batch = (int64_t)meshes[v[MESH]].ranks * (v[ACCUMULATION] + 1),
+        .seq_len = 8,
+        .steps = 2,
+        .schedule = {.base = 0.02, .warmup_steps = 1, .total_steps = 8, .decay_ratio = (double)NAN},
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .eps = 1e-6,
+        .weight_decay = 0.1,
+        .max_norm = 0.5,
+        .seed = 3,
+    };
+
+    if (v[WRAP] == COUNT(wraps) - 1) {
+        job.wrap = NULL;
+        job.wrap_patterns = wrap_patterns;
+    }
+    if (job.reshard == TT_RESHARD_AFTER_FORWARD_PATTERNS)
+        job.keep = keep_patterns;
+    return job;
+}
+
+static const char *name_of(const struct point *p)
+{
+    static const char *const recompute_names[] = {"none", "full", "every second block", "op"};
+    static char text[240];
+    const int *v = p->value;
+
+    (void)snprintf(
+        text, sizeof text,
+        "%s model, %d ranks, %d replicas, wrap %s, reshard %s, %s, %s, recompute %s, %d microbatches, prefetch "
+        "%d",
+        v[MODEL] ? "tied" : "odd", meshes[v[MESH]].ranks, meshes[v[MESH]].replicate, wraps[v[WRAP]],
+        reshard_names[v[RESHARD]], v[ENGINE] ? "planned" : "eager", v[SYNC] ? "last_microbatch" : "every_microbatch",
+        recompute_names[v[RECOMPUTE]], v[ACCUMULATION] + 1, v[PREFETCH]);
+    return text;
+}
+
+/* The design's formula, over the units that the engine made. */
+static int64_t payload_formula(const struct train_job *job)
+{
+    struct tt_engine_options options;
+    struct tt_engine *engine = NULL;
+    const struct tt_layout *layout;
+    int64_t S = job->ranks / job->replicate, R = job->replicate, A = job->global_batch / job->ranks, bytes = 0;
+
+    assert_int_equal(fixture_check(train_job_options(job, &options)), 0);
+    options.scheduler = TT_SCHEDULER_EAGER;
+    assert_int_equal(fixture_check(tt_engine_new(&options, NULL, 0, &engine)), 0);
+    layout = tt_engine_layout(engine);
+    for (int u = 0; u < layout->n_units; u++) {
+        const struct tt_unit *unit = &layout->units[u];
+        int64_t shard = 4 * unit->shard_elements, n = unit->keep_degree;
+        int64_t again = !unit->reshard_after_forward ? 0 : n ? (n - 1) * (S / n) * shard : (S - 1) * shard;
+
+        bytes += A * ((S - 1) * shard + again) + (job->last_microbatch ? 1 : A) * (S - 1) * shard +
+                 2 * (R - 1) * ((unit->shard_elements + R - 1) / R) * 4;
+    }
+    tt_engine_free(engine);
+    return bytes;
+}
+
+static const struct train_result *reference_of(const struct point *p)
+{
+    static const struct point one = {{0}};
+    struct train_job job = job_of(&one), same = job_of(p);
+    int model = p->value[MODEL], batch = (int)same.global_batch;
+
+    job.model = same.model;
+    job.global_batch = same.global_batch;
+    if (!world.has_reference[model][batch])
+        assert_int_equal(fixture_check(train_job_run(&job, &world.reference[model][batch])), 0);
+    world.has_reference[model][batch] = true;
+    return &world.reference[model][batch];
+}
+
+static bool is_power_of_two(int64_t n)
+{
+    return (n & (n - 1)) == 0;
+}
+
+/* What the design says about equal bits; with one microbatch a rank there is nothing to defer. */
+static bool is_exact(const struct train_job *job)
+{
+    int S = job->ranks / job->replicate;
+    int64_t A = job->global_batch / job->ranks;
+
+    return (!job->last_microbatch || A == 1) && is_power_of_two(S) && (job->replicate == 1 || is_power_of_two(A * S));
+}
+
+static void run(const struct point *p)
+{
+    struct train_job job = job_of(p);
+    const struct train_result *reference = reference_of(p);
+    struct train_result found;
+    const char *difference = NULL;
+    int64_t formula = payload_formula(&job);
+    double distance;
+
+    if (fixture_check(train_job_run(&job, &found)) < 0)
+        fail_msg("%s", name_of(p));
+    if (job.scheduler == TT_SCHEDULER_EAGER ? found.payload != formula : found.payload > formula)
+        fail_msg("%s: %lld bytes of payload, the formula gives %lld", name_of(p), (long long)found.payload,
+                 (long long)formula);
+    if (is_exact(&job))
+        difference = train_result_difference(&job, reference, &found);
+    if (difference)
+        fail_msg("%s: %s", name_of(p), difference);
+    distance = train_result_distance(&job, reference, &found);
+    if (!(distance <= 1e-5))
+        fail_msg("%s: off by %g", name_of(p), distance);
+    train_result_release(&found);
+}
+
+/* --- all pairs --- */
+
+/* Two ranks keep halves of an even number of shards. */
+static bool can_be(const struct point *p)
+{
+    int mesh = p->value[MESH];
+
+    return reshards[p->value[RESHARD]] != TT_RESHARD_AFTER_FORWARD_PART ||
+           meshes[mesh].ranks / meshes[mesh].replicate % 2 == 0;
+}
+
+/* How many pairs of values meet here for the first time; remembers them if it is to. */
+static int new_pairs(const struct point *p, bool remember)
+{
+    int n = 0;
+
+    for (int a = 0; a < AXES; a++)
+        for (int b = a + 1; b < AXES; b++) {
+            bool *met = &world.met[a][p->value[a]][b][p->value[b]];
+
+            n += !*met;
+            *met = *met || remember;
+        }
+    return n;
+}
+
+/* Of some points drawn with this pair of values, the one at which most pairs are new. */
+static struct point best_with(struct tt_rng *rng, uint64_t *draw, int a, int x, int b, int y)
+{
+    struct point best = {{0}};
+    int most = -1;
+
+    for (int c = 0; c < CANDIDATES; c++) {
+        struct point p;
+        int n;
+
+        for (int axis = 0; axis < AXES; axis++)
+            p.value[axis] = (int)(tt_rng_bits(rng, (*draw)++) % (uint64_t)n_values[axis]);
+        p.value[a] = x;
+        p.value[b] = y;
+        n = can_be(&p) ? new_pairs(&p, false) : -1;
+        if (n > most) {
+            most = n;
+            best = p;
+        }
+    }
+    return best;
+}
+
+/* Returns the number of runs. */
+static int meet_all(struct tt_rng *rng, uint64_t *draw)
+{
+    int runs = 0;
+
+    memset(world.met, 0, sizeof world.met);
+    for (int a = 0; a < AXES; a++)
+        for (int b = a + 1; b < AXES; b++)
+            for (int pair = 0; pair < n_values[a] * n_values[b]; pair++) {
+                int x = pair / n_values[b], y = pair % n_values[b];
+                struct point p;
+
+                if (world.met[a][x][b][y])
+                    continue;
+                p = best_with(rng, draw, a, x, b, y);
+                if (!can_be(&p)) /* and so no point with this pair */
+                    continue;
+                (void)new_pairs(&p, true);
+                run(&p);
+                runs++;
+            }
+    return runs;
+}
+
+static void every_value_meets_every_other(void **state)
+{
+    struct tt_rng rng = tt_rng_make(11, "matrix");
+    uint64_t draw = 0;
+    int runs = 0;
+
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++)
+        runs += meet_all(&rng, &draw);
+    print_message("# %d runs\n", runs);
+    assert_true(runs >= ROUNDS * (COUNT(meshes) * COUNT(reshards) - 6)); /* 6 meshes whose shards have no halves */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_value_meets_every_other),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("matrix", tests, set_up, tear_down);
+}
