@@ -125,15 +125,17 @@ static void reshard(struct walk *w, enum tt_instr_kind kind, int unit)
 }
 
 /*
- * Two visits of one unit in a row count as one: where forward turns into backward, FSDP2 prefetches for the last block
- * while the head runs backward, and here the head runs forward and backward in one node.
+ * The two visits of the unit where forward turns into backward count as one: FSDP2 prefetches for the last block while
+ * the head runs backward, and here the head runs forward and backward in one node.
  */
 static void prefetch(struct walk *w, int at)
 {
     for (int next = at + 1, ahead = 0; next < w->n && ahead < w->fsdp->prefetch; next++) {
-        if (w->visits[next].unit == w->visits[next - 1].unit)
+        const struct visit *visit = &w->visits[next];
+
+        if (visit->unit == visit[-1].unit && visit->microbatch == visit[-1].microbatch)
             continue;
-        unshard(w, w->visits[next].unit);
+        unshard(w, visit->unit);
         ahead++;
     }
 }

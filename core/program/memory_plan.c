@@ -18,8 +18,9 @@ enum {
     QUADRATIC_LIMIT = 20000, /* buffers; beyond, only the time-ordered plan */
     CLOSE = 100,             /* a plan within 1 % of the bound is good enough */
     MOST_ROUNDS = 64,
-    AT_A_TIME = 32,        /* placed buffers that are looked at in one go */
-    MOST_WORK = 200000000, /* pairs of buffers looked at, some tenths of a second */
+    LONGEST_LIFE = 1 << 20, /* that is told from longer ones where lives are compared second */
+    AT_A_TIME = 32,         /* placed buffers that are looked at in one go */
+    MOST_WORK = 200000000,  /* pairs of buffers looked at, some tenths of a second */
 };
 
 static int64_t rounded(int64_t bytes)
@@ -27,26 +28,32 @@ static int64_t rounded(int64_t bytes)
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static int64_t largest_live_sum(const struct tt_buffer *buffers, int n, int n_instrs, int *ret_peak)
+/* Bytes that live at each instruction. The caller's. */
+static int64_t *live_sums(const struct tt_buffer *buffers, int n, int n_instrs)
 {
-    int64_t *change = tt_calloc((size_t)n_instrs + 1, sizeof *change);
-    int64_t live = 0, most = 0;
+    int64_t *live = tt_calloc((size_t)n_instrs + 1, sizeof *live);
 
-    *ret_peak = 0;
     for (int b = 0; b < n; b++) {
         if (buffers[b].root != b)
             continue;
-        change[buffers[b].first] += rounded(buffers[b].bytes);
-        change[buffers[b].last + 1] -= rounded(buffers[b].bytes);
+        live[buffers[b].first] += rounded(buffers[b].bytes);
+        live[buffers[b].last + 1] -= rounded(buffers[b].bytes);
     }
-    for (int i = 0; i < n_instrs; i++) {
-        live += change[i];
-        if (live > most) {
-            most = live;
-            *ret_peak = i;
+    for (int i = 1; i < n_instrs; i++)
+        live[i] += live[i - 1];
+    return live;
+}
+
+static int64_t most_of(const int64_t *live, int first, int last, int *ret_at)
+{
+    int64_t most = 0;
+
+    *ret_at = first;
+    for (int i = first; i <= last; i++)
+        if (live[i] > most) {
+            most = live[i];
+            *ret_at = i;
         }
-    }
-    tt_free(change);
     return most;
 }
 
@@ -69,23 +76,30 @@ static int compare_ranked(const void *a, const void *b)
     return x->index < y->index ? -1 : 1;
 }
 
-/* What makes a buffer hard to place, so that it should come early: a long life, size, or both. */
-enum importance { BY_LIFE, BY_SIZE, BY_AREA, IMPORTANCES };
+/*
+ * What makes a buffer hard to place, so that it should come early: a long life, size, both, or much that lives beside it
+ * and then a long life.
+ */
+enum importance { BY_LIFE, BY_SIZE, BY_AREA, BY_CROWD, IMPORTANCES };
 
-static int64_t importance_of(const struct tt_buffer *b, enum importance by)
+static int64_t importance_of(const struct tt_buffer *b, enum importance by, const int64_t *live)
 {
     int64_t life = b->last - b->first + 1;
+    int at;
 
+    if (by == BY_CROWD)
+        return most_of(live, b->first, b->last, &at) / ALIGNMENT * LONGEST_LIFE +
+               (life < LONGEST_LIFE ? life : LONGEST_LIFE - 1);
     return by == BY_LIFE ? life : by == BY_SIZE ? rounded(b->bytes) : rounded(b->bytes) * life;
 }
 
-static void rank(const struct tt_buffer *buffers, int n, enum importance by, struct ranked *order)
+static void rank(const struct tt_buffer *buffers, int n, enum importance by, const int64_t *live, struct ranked *order)
 {
     int k = 0;
 
     for (int b = 0; b < n; b++)
         if (buffers[b].root == b)
-            order[k++] = (struct ranked){importance_of(&buffers[b], by), rounded(buffers[b].bytes), b};
+            order[k++] = (struct ranked){importance_of(&buffers[b], by, live), rounded(buffers[b].bytes), b};
     if (k)
         qsort(order, (size_t)k, sizeof *order, compare_ranked);
 }
@@ -311,6 +325,7 @@ struct search {
     struct tt_buffer *buffers;
     int n;       /* buffers */
     int n_roots; /* that have memory of their own */
+    const int64_t *live;
     struct ranked *order;
     struct placed placed;
     int64_t *best; /* offsets of the best plan so far */
@@ -337,7 +352,7 @@ static void search(struct search *s, int64_t live_bytes)
     enum importance best = BY_LIFE;
 
     for (enum importance by = BY_LIFE; by < IMPORTANCES && s->best_high > enough; by++) {
-        rank(s->buffers, s->n, by, s->order);
+        rank(s->buffers, s->n, by, s->live, s->order);
         high[by] = plan_in_order(s->buffers, s->order, s->n_roots, &s->placed);
         keep_if_better(s, high[by]);
         if (high[by] < high[best])
@@ -347,7 +362,7 @@ static void search(struct search *s, int64_t live_bytes)
         enum importance by = (best + (enum importance)k) % IMPORTANCES;
         int64_t top;
 
-        rank(s->buffers, s->n, by, s->order);
+        rank(s->buffers, s->n, by, s->live, s->order);
         top = plan_in_order(s->buffers, s->order, s->n_roots, &s->placed);
         for (int r = 0; r < MOST_ROUNDS && rounds > 0 && s->best_high > enough; r++, rounds--) {
             promote_highest(s->buffers, s->order, s->n_roots, top);
@@ -359,14 +374,15 @@ static void search(struct search *s, int64_t live_bytes)
 
 int64_t tt_memory_plan(struct tt_buffer *buffers, int n, int n_instrs, int64_t *ret_live_bytes, int *ret_peak)
 {
-    struct search s = {.buffers = buffers, .n = n, .best_high = INT64_MAX};
+    int64_t *live = live_sums(buffers, n, n_instrs);
+    struct search s = {.buffers = buffers, .n = n, .live = live, .best_high = INT64_MAX};
 
     s.order = tt_calloc((size_t)n + 1, sizeof *s.order);
     s.placed = new_placed(n);
     s.best = tt_calloc((size_t)n + 1, sizeof *s.best);
     for (int b = 0; b < n; b++)
         s.n_roots += buffers[b].root == b;
-    *ret_live_bytes = largest_live_sum(buffers, n, n_instrs, ret_peak);
+    *ret_live_bytes = most_of(live, 0, n_instrs - 1, ret_peak);
     keep_if_better(&s, plan_in_time_order(buffers, n, n_instrs));
     if (s.n_roots <= QUADRATIC_LIMIT)
         search(&s, *ret_live_bytes);
@@ -376,5 +392,6 @@ int64_t tt_memory_plan(struct tt_buffer *buffers, int n, int n_instrs, int64_t *
     tt_free(s.order);
     release_placed(&s.placed);
     tt_free(s.best);
+    tt_free(live);
     return s.best_high;
 }
