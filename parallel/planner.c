@@ -91,10 +91,13 @@ static void measure_eager(struct planner *p)
 
 /* --- candidates --- */
 
-/* The sizes of buckets to try: single units, then multiples of what saturates the link; never more than a fifth of all. */
+/*
+ * The sizes of buckets to try: single units, and some up to a multiple of what saturates the link, never more than a fifth
+ * of all.
+ */
 static int bucket_sizes(const struct planner *p, int64_t sizes[4])
 {
-    int64_t all = 0, saturating = tt_cost_saturating_bytes(p->in->machine, p->usage.layout->shard_degree);
+    int64_t most = 16 * tt_cost_saturating_bytes(p->in->machine, p->usage.layout->shard_degree), all = 0;
     int n = 0;
 
     if (p->in->bucket_bytes) {
@@ -103,12 +106,12 @@ static int bucket_sizes(const struct planner *p, int64_t sizes[4])
     }
     for (int u = 0; u < p->usage.layout->n_units; u++)
         all += p->usage.unit_bytes[u];
+    if (most > all / 5)
+        most = all / 5;
     sizes[n++] = 0;
-    for (int64_t times = 1; times <= 16 && n < 4; times *= 4) {
-        sizes[n] = times * saturating < all / 5 ? times * saturating : all / 5;
-        if (sizes[n] > sizes[n - 1])
-            n++;
-    }
+    for (int64_t part = 16; part >= 1; part /= 4)
+        if (most / part > sizes[n - 1])
+            sizes[n++] = most / part;
     return n;
 }
 

@@ -57,8 +57,9 @@ struct train_result {
 
 /**
  * Runs the job. Every rank checks: the program by tt_program_check; payload bytes of each step = tt_fsdp_payload_bytes;
- * loss and norm the same bits on all ranks; parameters and moments the same bits on all replicas; the arena at most 1.05 of
- * its lower bound, and 16 KiB: around the few buffers of a tiny model a single one decides what is wasted.
+ * loss and norm the same bits on all ranks; parameters and moments the same bits on all replicas; the eager engine's
+ * arena at most 1.05 of its lower bound, and 16 KiB: around the few buffers of a tiny model a single one decides what is
+ * wasted. (The planned engine's is at most eager's.)
  * The result is the caller's (train_result_release), also after a failure.
  */
 int train_job_run(const struct train_job *job, struct train_result *ret_result) TT_MUST_CHECK;
