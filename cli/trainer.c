@@ -110,7 +110,8 @@ static int report(struct tt_trainer *t, const struct tt_step *step, int64_t vali
         .tokens_per_rank = t->global_batch * t->cfg->training.seq_len / tt_mesh_dp(&t->mesh),
         .step_time = (now - t->report_start) / n,
         .data_time = t->data_sec / n,
-        .comm_time = communication_sec(t->engine) / n,
+        /* ranks also wait for each other between programs, to agree on how to go on */
+        .comm_time = fmax(communication_sec(t->engine), t->comm->wait_sec) / n,
         .comm_exposed = t->comm->wait_sec / n,
         .comm_bytes = t->comm->payload_bytes / t->report_steps,
         .memory_bytes = tt_metrics_resident_bytes(),
