@@ -9,9 +9,8 @@
 
 #include "cli/bench.h"
 #include "cli/cli.h"
+#include "cli/ranks.h"
 #include "core/base/mem.h"
-#include "parallel/comm_mpi.h"
-#include "parallel/comm_self.h"
 
 static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
@@ -116,8 +115,7 @@ static int report(const struct tt_bench *bench)
     return tt_cli_finish();
 }
 
-/* Everything between having a communicator and giving it up; the same code on every rank. */
-static int bench(struct tt_comm *comm, const struct tt_args *args)
+static int bench(struct tt_comm *comm, void *args)
 {
     struct tt_bench b = {.args = args};
     int rc = read_command(args, &b);
@@ -134,33 +132,9 @@ out:
 int tt_command_bench(int argc, char **argv)
 {
     struct tt_args *args = NULL;
-    struct tt_comm *comm = NULL;
     int rc = tt_args_parse(argc, argv, options, &args), code;
 
-    if (rc == 0 && tt_args_has(args, "help")) {
-        code = print_help();
-        tt_args_free(args);
-        return code;
-    }
-    if (tt_comm_mpi_launched()) {
-        int args_rc = rc;
-
-        if ((rc = tt_comm_mpi_new(&comm)) < 0)
-            return tt_cli_fail(rc);
-        rc = tt_comm_agree(comm, args_rc);
-    } else {
-        comm = tt_comm_self_new();
-    }
-    if (comm->rank == 0)
-        tt_cli_install_log();
-    if (rc == 0)
-        rc = bench(comm, args);
-    code = rc > 0 ? rc : tt_error_exit_code(rc);
-    if (rc == TT_ECOMM) /* a rank is gone or silent: agreeing is over */
-        comm->ops->abort(comm, code, tt_error_message());
-    if (rc < 0 && comm->rank == 0)
-        (void)tt_cli_fail(rc);
-    tt_comm_free(comm);
+    code = rc == 0 && tt_args_has(args, "help") ? print_help() : tt_cli_run_ranks(rc, bench, args);
     tt_args_free(args);
     return code;
 }

@@ -53,32 +53,9 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* One rank, one thread. A large rate and strong clipping, so that every rounding shows in the next step. */
 static struct train_job job_of(const struct tt_model *model, int64_t global_batch, int64_t local_batch, int64_t seq_len)
 {
-    return (struct train_job){.model = model,
-                              .dataset = &world.data,
-                              .ranks = 1,
-                              .replicate = 1,
-                              .reshard = TT_RESHARD_AFTER_FORWARD_DEFAULT,
-                              .prefetch = 1,
-                              .threads = 1,
-                              .local_batch = local_batch,
-                              .global_batch = global_batch,
-                              .seq_len = seq_len,
-                              .steps = 3,
-                              .validation_batches = 5,
-                              .schedule = {.base = 0.02,
-                                           .warmup_steps = 1,
-                                           .total_steps = 8,
-                                           .decay_ratio = (double)NAN,
-                                           .decay = TT_LR_LINEAR},
-                              .beta1 = 0.9,
-                              .beta2 = 0.95,
-                              .eps = 1e-6,
-                              .weight_decay = 0.1,
-                              .max_norm = 0.5,
-                              .seed = 3};
+    return train_job_make(model, &world.data, global_batch, local_batch, seq_len);
 }
 
 static void run(const struct train_job *job, struct train_result *ret_result)

@@ -30,6 +30,34 @@ struct shared {
     struct train_result *result;
 };
 
+struct train_job train_job_make(const struct tt_model *model, const struct tt_dataset *dataset, int64_t global_batch,
+                                int64_t local_batch, int64_t seq_len)
+{
+    return (struct train_job){.model = model,
+                              .dataset = dataset,
+                              .ranks = 1,
+                              .replicate = 1,
+                              .reshard = TT_RESHARD_AFTER_FORWARD_DEFAULT,
+                              .prefetch = 1,
+                              .threads = 1,
+                              .local_batch = local_batch,
+                              .global_batch = global_batch,
+                              .seq_len = seq_len,
+                              .steps = 3,
+                              .validation_batches = 5,
+                              .schedule = {.base = 0.02,
+                                           .warmup_steps = 1,
+                                           .total_steps = 8,
+                                           .decay_ratio = (double)NAN,
+                                           .decay = TT_LR_LINEAR},
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .eps = 1e-6,
+                              .weight_decay = 0.1,
+                              .max_norm = 0.5,
+                              .seed = 3};
+}
+
 int train_job_options(const struct train_job *job, struct tt_engine_options *ret_options)
 {
     const int degrees[TT_MESH_DIMS] = {1, job->replicate, -1, 1, 1};

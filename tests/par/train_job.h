@@ -55,6 +55,10 @@ struct train_result {
     int64_t step_bytes, live_bytes; /* most of all ranks: arena of the step, lower bound */
 };
 
+/** On one rank and thread: three steps, with a large rate and strong clipping, so that every rounding shows in the next. */
+struct train_job train_job_make(const struct tt_model *model, const struct tt_dataset *dataset, int64_t global_batch,
+                                int64_t local_batch, int64_t seq_len);
+
 /**
  * Runs the job. Every rank checks: the program by tt_program_check; payload bytes of each step = tt_fsdp_payload_bytes;
  * loss and norm the same bits on all ranks; parameters and moments the same bits on all replicas; the eager engine's
