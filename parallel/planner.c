@@ -14,6 +14,7 @@
 enum {
     MOST_CANDIDATES = 64,
     ROUNDS = 5,
+    FIRST_ROUNDS = 2,    /* for a promise that another one stands behind */
     LOWERED_A_ROUND = 2, /* lowering is what costs */
     KEEP_TRIALS = 16,    /* numbers of kept units that auto tries */
 };
@@ -229,7 +230,7 @@ static bool is_among(const struct candidate *c, const struct candidate *list, in
     return false;
 }
 
-static int search(struct planner *p)
+static int search(struct planner *p, int rounds)
 {
     /* Live bytes are known exactly, what the memory plan makes of them is not. */
     static const double tightness[ROUNDS] = {1.0, 0.97, 0.94, 0.91, 0.85};
@@ -239,7 +240,7 @@ static int search(struct planner *p)
     p->best_kept = false;
     tt_program_free(p->best);
     p->best = NULL;
-    for (int round = 0; round < ROUNDS && !p->best_kept && !p->out_of_reach; round++) {
+    for (int round = 0; round < rounds && !p->best_kept && !p->out_of_reach; round++) {
         int n = make_candidates(p, tightness[round], list);
 
         for (int i = 0, turn = 0; i < n && turn < LOWERED_A_ROUND && !p->best_kept; i++) {
@@ -334,19 +335,19 @@ static int choose_what_to_keep(struct planner *p)
 
     for (int u = 0; u < p->usage.layout->n_units; u++)
         p->in->reshard[u] = true;
-    TT_TRY(search(p));
+    TT_TRY(search(p, ROUNDS));
     if (!p->best_kept) /* there is no room for more */
         goto out;
     worth = rank_units(p);
     for (n = best_number_to_keep(p, worth); n > 0; n--) {
         keep(p, worth, n);
-        TT_TRY(search(p));
+        TT_TRY(search(p, ROUNDS));
         if (p->best_kept)
             break;
     }
     if (n == 0) {
         keep(p, worth, 0);
-        TT_TRY(search(p));
+        TT_TRY(search(p, ROUNDS));
     }
 out:
     tt_free(worth);
@@ -391,7 +392,7 @@ static int plan_as_given(struct planner *p)
         p->off_peak = promises[i].off_peak;
         if (i + 1 < N_PROMISES && least.exchanged_bytes > p->exchanged_bytes)
             continue;
-        TT_TRY(search(p));
+        TT_TRY(search(p, i + 1 < N_PROMISES ? FIRST_ROUNDS : ROUNDS));
         if (p->out_of_reach || (p->best_kept && simulated_sec(p, p->best) <= 1.01 * eager_sec))
             break;
     }

@@ -18,6 +18,7 @@ enum {
     QUADRATIC_LIMIT = 20000, /* buffers; beyond, only the time-ordered plan */
     CLOSE = 100,             /* a plan within 1 % of the bound is good enough */
     MOST_ROUNDS = 64,
+    PATIENCE = 12,          /* rounds without a better plan */
     LONGEST_LIFE = 1 << 20, /* that is told from longer ones where lives are compared second */
     AT_A_TIME = 32,         /* placed buffers that are looked at in one go */
     MOST_WORK = 200000000,  /* pairs of buffers looked at, some tenths of a second */
@@ -361,12 +362,14 @@ static void search(struct search *s, int64_t live_bytes)
     for (int k = 0; k < IMPORTANCES && rounds > 0 && s->best_high > enough; k++) { /* the best one first */
         enum importance by = (best + (enum importance)k) % IMPORTANCES;
         int64_t top;
+        int since = 0;
 
         rank(s->buffers, s->n, by, s->live, s->order);
         top = plan_in_order(s->buffers, s->order, s->n_roots, &s->placed);
-        for (int r = 0; r < MOST_ROUNDS && rounds > 0 && s->best_high > enough; r++, rounds--) {
+        for (int r = 0; r < MOST_ROUNDS && since < PATIENCE && rounds > 0 && s->best_high > enough; r++, rounds--) {
             promote_highest(s->buffers, s->order, s->n_roots, top);
             top = plan_in_order(s->buffers, s->order, s->n_roots, &s->placed);
+            since = top < s->best_high ? 0 : since + 1;
             keep_if_better(s, top);
         }
     }
