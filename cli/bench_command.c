@@ -22,21 +22,12 @@ static const struct tt_option options[] = {
     {0},
 };
 
-static int print_help(void)
-{
-    struct tt_text text = {0};
-
-    tt_text_add(&text,
-                "usage: [mpirun -n N] titan bench [--only PART,...] [--save machine.json] [--config FILE]...\n"
-                "                                 [--section.key=value]...\n\n"
-                "Measures this machine: matrix products, memory, every kernel, one step of the configured model\n"
-                "with its time by parts, under mpirun the collectives, and the storage of dump_folder.\n"
-                "Without --config: the model of the built-in quick run. Leaves no files but --save's.\n\n");
-    tt_args_help(options, &text);
-    (void)fputs(text.text, stdout);
-    tt_text_release(&text);
-    return tt_cli_finish();
-}
+static const char usage[] =
+    "usage: [mpirun -n N] titan bench [--only PART,...] [--save machine.json] [--config FILE]...\n"
+    "                                 [--section.key=value]...\n\n"
+    "Measures this machine: matrix products, memory, every kernel, one step of the configured model\n"
+    "with its time by parts, under mpirun the collectives, and the storage of dump_folder.\n"
+    "Without --config: the model of the built-in quick run. Leaves no files but --save's.\n\n";
 
 static int read_only(const char *text, bool wanted[TT_BENCH_SECTIONS])
 {
@@ -134,7 +125,7 @@ int tt_command_bench(int argc, char **argv)
     struct tt_args *args = NULL;
     int rc = tt_args_parse(argc, argv, options, &args), code;
 
-    code = rc == 0 && tt_args_has(args, "help") ? print_help() : tt_cli_run_ranks(rc, bench, args);
+    code = rc == 0 && tt_args_has(args, "help") ? tt_cli_print_help(usage, options) : tt_cli_run_ranks(rc, bench, args);
     tt_args_free(args);
     return code;
 }

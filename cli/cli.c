@@ -40,6 +40,17 @@ int tt_cli_print_json(json_t *json)
     return tt_cli_finish();
 }
 
+int tt_cli_print_help(const char *usage, const struct tt_option *options)
+{
+    struct tt_text text = {0};
+
+    tt_text_add(&text, "%s", usage);
+    tt_args_help(options, &text);
+    (void)fputs(text.text, stdout);
+    tt_text_release(&text);
+    return tt_cli_finish();
+}
+
 int tt_cli_load_config(const char *command, const struct tt_args *args, struct tt_config **ret_cfg)
 {
     return tt_cli_load_variant(command, args, &(struct tt_cli_variant){0}, ret_cfg);

@@ -22,6 +22,12 @@ int tt_cli_print_json(json_t *json);
 /** Flushes stdout; 0, or the exit code of a failed write (a full disk), said on stderr. */
 int tt_cli_finish(void);
 
+/**
+ * The --help of a command, on stdout: usage, which ends with an empty line, then a line for each of options; 0, or the exit
+ * code of a failed write.
+ */
+int tt_cli_print_help(const char *usage, const struct tt_option *options);
+
 /** Notes, warnings and progress of library code go to stderr from now on. */
 void tt_cli_install_log(void);
 

@@ -25,20 +25,10 @@ static const struct tt_option options[] = {
     {0},
 };
 
-static int print_help(void)
-{
-    struct tt_text text = {0};
-
-    tt_text_add(
-        &text,
-        "usage: titan estimate [--config FILE]... --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n\n"
-        "Estimates memory, traffic and time of a step for each number of ranks and each reshard policy. Starts no\n"
-        "ranks. Without --config: the built-in quick run.\n\n");
-    tt_args_help(options, &text);
-    (void)fputs(text.text, stdout);
-    tt_text_release(&text);
-    return tt_cli_finish();
-}
+static const char usage[] =
+    "usage: titan estimate [--config FILE]... --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n\n"
+    "Estimates memory, traffic and time of a step for each number of ranks and each reshard policy. Starts no\n"
+    "ranks. Without --config: the built-in quick run.\n\n";
 
 /* --- options --- */
 
@@ -270,7 +260,7 @@ int tt_command_estimate(int argc, char **argv)
     int rc = 0;
 
     TT_TRY(tt_args_parse(argc, argv, options, &args));
-    rc = tt_args_has(args, "help") ? print_help() : estimate(args);
+    rc = tt_args_has(args, "help") ? tt_cli_print_help(usage, options) : estimate(args);
 out:
     tt_args_free(args);
     return rc < 0 ? tt_cli_fail(rc) : rc > 0 ? rc : tt_cli_finish();

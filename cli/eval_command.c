@@ -37,20 +37,10 @@ static const char *const keys[][2] = {
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
-static int help(void)
-{
-    struct tt_text text = {0};
-
-    tt_text_add(
-        &text,
-        "usage: titan eval PATH [--dataset NAME] [options] [--section.key=value]...\n\n"
-        "Loss and perplexity of PATH on a dataset. PATH is a run, a checkpoint folder (newest good step), a\n"
-        "step, a consolidated folder, or a folder from Hugging Face. Under mpirun the ranks share the work.\n\n");
-    tt_args_help(options, &text);
-    (void)fputs(text.text, stdout);
-    tt_text_release(&text);
-    return tt_cli_finish();
-}
+static const char usage[] =
+    "usage: titan eval PATH [--dataset NAME] [options] [--section.key=value]...\n\n"
+    "Loss and perplexity of PATH on a dataset. PATH is a run, a checkpoint folder (newest good step), a\n"
+    "step, a consolidated folder, or a folder from Hugging Face. Under mpirun the ranks share the work.\n\n";
 
 struct run {
     struct tt_args *args;
@@ -250,7 +240,7 @@ int tt_command_eval(int argc, char **argv)
     int rc = tt_args_parse(argc, argv, options, &r.args), code;
 
     if (rc == 0 && tt_args_has(r.args, "help"))
-        code = help();
+        code = tt_cli_print_help(usage, options);
     else
         code = tt_cli_run_ranks(rc, eval, &r);
     tt_train_data_release(&r.data);

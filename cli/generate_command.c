@@ -40,6 +40,11 @@ static const struct tt_option options[] = {
     {0},
 };
 
+static const char usage[] =
+    "usage: titan generate PATH --prompt TEXT [options]\n\n"
+    "Continues TEXT and prints what comes, as it comes. PATH is a run, a checkpoint folder (newest good\n"
+    "step), a step, a consolidated folder, or a folder from Hugging Face.\n\n";
+
 /* Tokens of one run of a long prompt: enough rows for matrix products to be fast, and little memory. */
 enum { PROMPT_ROWS = 5 * TT_ATTENTION_ROWS }; /* blocks of attention that are full */
 
@@ -48,20 +53,6 @@ struct settings {
     int64_t max_new_tokens, seed, samples, max_seq_len, threads, memory;
     bool json, echo, ignore_eos;
 };
-
-static int help(void)
-{
-    struct tt_text text = {0};
-
-    tt_text_add(&text,
-                "usage: titan generate PATH --prompt TEXT [options]\n\n"
-                "Continues TEXT and prints what comes, as it comes. PATH is a run, a checkpoint folder (newest good\n"
-                "step), a step, a consolidated folder, or a folder from Hugging Face.\n\n");
-    tt_args_help(options, &text);
-    (void)fputs(text.text, stdout);
-    tt_text_release(&text);
-    return tt_cli_finish();
-}
 
 /* --- options --- */
 
@@ -339,7 +330,7 @@ int tt_command_generate(int argc, char **argv)
     int rc = tt_args_parse(argc, argv, options, &r.args), code;
 
     if (rc == 0 && tt_args_has(r.args, "help"))
-        code = help();
+        code = tt_cli_print_help(usage, options);
     else
         code = tt_cli_run_ranks(rc, generate, &r);
     json_decref(r.samples);

@@ -22,19 +22,10 @@ static const struct tt_option options[] = {
     {0},
 };
 
-static int print_help(void)
-{
-    struct tt_text text = {0};
-
-    tt_text_add(&text,
-                "usage: titan launch -n N [--print] -- train [ARGUMENT]...\n\n"
-                "Runs a titan command on N ranks: with srun inside a Slurm job, else with mpirun on this host. Each\n"
-                "rank is bound to its share of the cores.\n\n");
-    tt_args_help(options, &text);
-    (void)fputs(text.text, stdout);
-    tt_text_release(&text);
-    return tt_cli_finish();
-}
+static const char usage[] =
+    "usage: titan launch -n N [--print] -- train [ARGUMENT]...\n\n"
+    "Runs a titan command on N ranks: with srun inside a Slurm job, else with mpirun on this host. Each\n"
+    "rank is bound to its share of the cores.\n\n";
 
 /* --- the line --- */
 
@@ -224,7 +215,7 @@ int tt_command_launch(int argc, char **argv)
     spell_out(n_own, argv, own);
     TT_TRY(tt_args_parse(n_own, own, options, &args));
     if (tt_args_has(args, "help"))
-        rc = print_help();
+        rc = tt_cli_print_help(usage, options);
     else
         rc = launch(args, n_run < 0 ? 0 : n_run, argv + (n_own < argc ? n_own + 1 : argc));
 out:

@@ -24,6 +24,8 @@ static const struct tt_option options[] = {
     {0},
 };
 
+static const char usage[] = "usage: titan models [--json] [--seq_len N]\n\nLists the models and their flavors.\n\n";
+
 static int read_seq_len(const char *text, int64_t *ret_seq_len)
 {
     char *end = NULL;
@@ -35,17 +37,6 @@ static int read_seq_len(const char *text, int64_t *ret_seq_len)
         return tt_fail(TT_EUSAGE, "models: --seq_len '%s' is not a number of tokens (1..%d)", text, INT32_MAX);
     *ret_seq_len = value;
     return 0;
-}
-
-static int print_help(void)
-{
-    struct tt_text text = {0};
-
-    tt_text_add(&text, "usage: titan models [--json] [--seq_len N]\n\nLists the models and their flavors.\n\n");
-    tt_args_help(options, &text);
-    (void)fputs(text.text, stdout);
-    tt_text_release(&text);
-    return tt_cli_finish();
 }
 
 static json_t *describe(const struct tt_model *model, int64_t seq_len)
@@ -127,7 +118,7 @@ int tt_command_models(int argc, char **argv)
 
     TT_TRY(tt_args_parse(argc, argv, options, &args));
     if (tt_args_has(args, "help")) {
-        rc = print_help();
+        rc = tt_cli_print_help(usage, options);
         tt_args_free(args);
         return rc;
     }

@@ -23,19 +23,10 @@ static const struct tt_option options[] = {
     {0},
 };
 
-static int print_help(void)
-{
-    struct tt_text text = {0};
-
-    tt_text_add(&text,
-                "usage: titan plan [--config FILE]... --ranks N [--rank R] [--section.key=value]...\n\n"
-                "Shows the training step of one rank of a job: units, collectives, memory, predicted time. Starts\n"
-                "no ranks. Without --config: the built-in quick run.\n\n");
-    tt_args_help(options, &text);
-    (void)fputs(text.text, stdout);
-    tt_text_release(&text);
-    return tt_cli_finish();
-}
+static const char usage[] =
+    "usage: titan plan [--config FILE]... --ranks N [--rank R] [--section.key=value]...\n\n"
+    "Shows the training step of one rank of a job: units, collectives, memory, predicted time. Starts\n"
+    "no ranks. Without --config: the built-in quick run.\n\n";
 
 static int plan(const struct tt_args *args, struct tt_config *cfg)
 {
@@ -81,7 +72,7 @@ int tt_command_plan(int argc, char **argv)
 
     TT_TRY(tt_args_parse(argc, argv, options, &args));
     if (tt_args_has(args, "help")) {
-        rc = print_help();
+        rc = tt_cli_print_help(usage, options);
         goto out;
     }
     TT_TRY(tt_cli_load_config("plan", args, &cfg));

@@ -16,20 +16,11 @@ static const struct tt_option options[] = {
     {0},
 };
 
-static int print_help(void)
-{
-    struct tt_text text = {0};
-
-    tt_text_add(&text,
-                "usage: titan trace summary DIR [--iteration N] [--json]\n\n"
-                "Says where the time of a traced step went. DIR is a run's folder, its folder of traces or one\n"
-                "iteration_N. `titan train --profiling.enable_profiling` writes traces; look at single ones with\n"
-                "chrome://tracing or ui.perfetto.dev.\n\n");
-    tt_args_help(options, &text);
-    (void)fputs(text.text, stdout);
-    tt_text_release(&text);
-    return tt_cli_finish();
-}
+static const char usage[] =
+    "usage: titan trace summary DIR [--iteration N] [--json]\n\n"
+    "Says where the time of a traced step went. DIR is a run's folder, its folder of traces or one\n"
+    "iteration_N. `titan train --profiling.enable_profiling` writes traces; look at single ones with\n"
+    "chrome://tracing or ui.perfetto.dev.\n\n";
 
 /* --- text --- */
 
@@ -153,7 +144,7 @@ int tt_command_trace(int argc, char **argv)
     int rc = tt_args_parse(argc, argv, options, &args), code;
 
     if (rc == 0 && tt_args_has(args, "help"))
-        code = print_help();
+        code = tt_cli_print_help(usage, options);
     else if (rc < 0 || (rc = summarise(args)) < 0)
         code = tt_cli_fail(rc);
     else

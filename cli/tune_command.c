@@ -24,19 +24,10 @@ static const struct tt_option options[] = {
     {0},
 };
 
-static int print_help(void)
-{
-    struct tt_text text = {0};
-
-    tt_text_add(&text,
-                "usage: mpirun -n N titan tune [--config FILE]... [--over KEY,...] [--section.key=value]...\n\n"
-                "Trains a few steps under each combination of policies, on the same data and weights, and names the\n"
-                "fastest. Writes nothing but the token cache. Without --config: the built-in quick run.\n\n");
-    tt_args_help(options, &text);
-    (void)fputs(text.text, stdout);
-    tt_text_release(&text);
-    return tt_cli_finish();
-}
+static const char usage[] =
+    "usage: mpirun -n N titan tune [--config FILE]... [--over KEY,...] [--section.key=value]...\n\n"
+    "Trains a few steps under each combination of policies, on the same data and weights, and names the\n"
+    "fastest. Writes nothing but the token cache. Without --config: the built-in quick run.\n\n";
 
 /* --- combinations --- */
 
@@ -240,7 +231,7 @@ int tt_command_tune(int argc, char **argv)
     int rc = tt_args_parse(argc, argv, options, &args), code;
 
     if (rc == 0 && tt_args_has(args, "help"))
-        code = print_help();
+        code = tt_cli_print_help(usage, options);
     else
         code = tt_cli_run_ranks(rc, tune, args);
     tt_args_free(args);
