@@ -39,6 +39,7 @@ done
 rounds=${ROUNDS:-3}
 steps=${STEPS:-8}
 gso=${GSO_BYTES:-32768}
+engine=--parallelism.fsdp_engine
 tag=$$
 a=ta$tag
 b=tb$tag
@@ -84,53 +85,22 @@ throttle() { # RATE, or none
     done
 }
 
-# Median seconds of a step and of its waits, without the first two.
-median() { # FOLDER
-    python3 - "$1/metrics.jsonl" <<'PY'
-import json, statistics, sys
-steps = [r for r in map(json.loads, open(sys.argv[1])) if r.get("type") == "step"][2:]
-print(*(statistics.median(r[k] for r in steps) for k in ("step_time_s", "comm_exposed_s")))
-PY
-}
-
-options() { # FOLDER ENGINE, options
-    printf '%s\n' --job.dump_folder="$1" --parallelism.fsdp_engine="$2" --training.steps="$steps" --metrics.log_freq=1 \
-        --checkpoint.enable=false --validation.enable=false "${@:3}"
-}
-
 # A command on two ranks, one on each host.
-on_both() {
+on_both() { # command
     taskset -c 0 ip netns exec "$a" unshare -u bash -c "hostname host-$a; exec \"\$@\"" bash \
         mpirun --allow-run-as-root -np 2 --bind-to none --hostfile "$dir/hosts" --mca plm_rsh_agent "$dir/agent" \
         --mca oob_tcp_if_include 192.168.78.0/24 --mca pml ob1 --mca btl self,tcp \
         --mca btl_tcp_if_include 192.168.78.0/24 "$@" >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
 }
 
-pair() { # ENGINE, options
-    local line
-    mapfile -t line < <(options "$dir/pair" "$@")
-    rm -rf "$dir/pair"
-    on_both "$titan" train "${line[@]}"
-    median "$dir/pair"
+on_one() { # JOB, command
+    taskset -c $(($1 - 1)) "${@:2}"
 }
 
-# Two jobs of one rank at once; the slower counts.
-alone() { # options
-    local job line jobs=()
-    for job in 1 2; do
-        mapfile -t line < <(options "$dir/alone$job" eager "$@")
-        rm -rf "$dir/alone$job"
-        taskset -c $((job - 1)) "$titan" train "${line[@]}" >"$dir/log$job" 2>&1 &
-        jobs+=($!)
-    done
-    for job in 1 2; do
-        wait "${jobs[job - 1]}" || { cat "$dir/log$job" >&2; exit 1; }
-    done
-    { median "$dir/alone1"; median "$dir/alone2"; } | sort -g | tail -1
-}
+. "$(dirname "$0")/runs.sh"
 
-memory() { # ENGINE, options
-    "$titan" plan --ranks 2 --json --parallelism.fsdp_engine="$@" 2>/dev/null | python3 -c '
+memory() { # options
+    "$titan" plan --ranks 2 --json "$@" 2>/dev/null | python3 -c '
 import json, sys
 m = json.load(sys.stdin)["memory"]
 print(m["peak_bytes"], sum(m["by_kind"][k] for k in ("unsharded", "unsharded_grads", "reduce")))'
@@ -139,21 +109,21 @@ print(m["peak_bytes"], sum(m["by_kind"][k] for k in ("unsharded", "unsharded_gra
 grep -m1 'model name' /proc/cpuinfo
 make_hosts
 set -- --parallelism.threads_per_rank=1 --training.global_batch_size=-1 "$@"
-read -r eager_peak eager_transient < <(memory eager "$@")
-read -r planned_peak planned_transient < <(memory planned "$@")
+read -r eager_peak eager_transient < <(memory "$engine=eager" "$@")
+read -r planned_peak planned_transient < <(memory "$engine=planned" "$@")
 awk -v e="$eager_peak" -v p="$planned_peak" -v et="$eager_transient" -v pt="$planned_transient" 'BEGIN {
     printf "peak bytes: eager %d, planned %d (%.3f); transient at the peak: %d, %d (%.3f)\n", e, p, p / e, et, pt, pt / et }'
-read -r tiny_alone _ < <(alone "$@" --training.seq_len=8)
+read -r tiny_alone _ < <(alone "$engine=eager" "$@" --training.seq_len=8)
 printf '%-8s %8s %8s %8s %8s %8s %8s %8s %8s %8s %10s\n' rate alone comm eager waits planned waits comm/al. hidden "hidden p" "eager/pl."
 for rate in "${rates[@]}"; do
     throttle "$rate"
     on_both "$titan" bench --only sgemm,memory,collectives --save "$dir/machine.json" \
         --parallelism.threads_per_rank=1 --job.dump_folder="$dir"
-    read -r tiny _ < <(pair eager "$@" --training.seq_len=8)
+    read -r tiny _ < <(pair "$engine=eager" "$@" --training.seq_len=8)
     for ((i = 0; i < rounds; i++)); do
-        read -r compute _ < <(alone "$@")
-        read -r eager waits < <(pair eager "$@")
-        read -r planned waits_p < <(pair planned --parallelism.machine_file="$dir/machine.json" "$@")
+        read -r compute _ < <(alone "$engine=eager" "$@")
+        read -r eager waits < <(pair "$engine=eager" "$@")
+        read -r planned waits_p < <(pair "$engine=planned" --parallelism.machine_file="$dir/machine.json" "$@")
         awk -v r="$rate" -v a="$compute" -v t="$tiny" -v u="$tiny_alone" -v e="$eager" -v p="$planned" -v w="$waits" \
             -v wp="$waits_p" 'BEGIN {
             c = t - u
