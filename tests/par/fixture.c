@@ -29,6 +29,18 @@ struct tt_model *fixture_model(const struct tt_model_dims *dims)
     return model;
 }
 
+struct tt_model *fixture_tied_model(int64_t n_layers)
+{
+    return fixture_model(&(struct tt_model_dims){.dim = 6,
+                                                 .n_layers = n_layers,
+                                                 .n_heads = 3,
+                                                 .n_kv_heads = 1,
+                                                 .head_dim = 2,
+                                                 .ffn_dim = 7,
+                                                 .vocab_size = 13,
+                                                 .tied = 1});
+}
+
 void fixture_tokens(uint16_t *tokens, int n, struct tt_dataset *data)
 {
     struct tt_rng rng = tt_rng_make(5, "tokens");

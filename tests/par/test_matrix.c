@@ -4,7 +4,6 @@
  * pairs, not all combinations: what breaks is nearly always two features that do not know of each other, and a few
  * hundred runs hold all pairs of millions of combinations. Each run is compared with one rank.
  */
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,14 +66,7 @@ static int set_up(void **state)
     (void)state;
     world.model[0] = fixture_model(&(struct tt_model_dims){
         .dim = 14, .n_layers = 2, .n_heads = 3, .n_kv_heads = 1, .head_dim = 6, .ffn_dim = 17, .vocab_size = 23});
-    world.model[1] = fixture_model(&(struct tt_model_dims){.dim = 6,
-                                                           .n_layers = 3,
-                                                           .n_heads = 3,
-                                                           .n_kv_heads = 1,
-                                                           .head_dim = 2,
-                                                           .ffn_dim = 7,
-                                                           .vocab_size = 13,
-                                                           .tied = 1});
+    world.model[1] = fixture_tied_model(3);
     fixture_tokens(world.tokens, N_TOKENS, &world.data);
     return 0;
 }
@@ -95,32 +87,20 @@ static int tear_down(void **state)
 static struct train_job job_of(const struct point *p)
 {
     const int *v = p->value;
-    struct train_job job = {
-        .model = world.model[v[MODEL]],
-        .dataset = &world.data,
-        .ranks = meshes[v[MESH]].ranks,
-        .replicate = meshes[v[MESH]].replicate,
-        .wrap = wraps[v[WRAP]],
-        .reshard = reshards[v[RESHARD]],
-        .reshard_part = 2,
-        .scheduler = v[ENGINE] ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER,
-        .last_microbatch = v[SYNC],
-        .recompute = recomputes[v[RECOMPUTE]],
-        .prefetch = v[PREFETCH],
-        .threads = 1,
-        .local_batch = 1,
-        .global_batch = (int64_t)meshes[v[MESH]].ranks * (v[ACCUMULATION] + 1),
-        .seq_len = 8,
-        .steps = 2,
-        .schedule = {.base = 0.02, .warmup_steps = 1, .total_steps = 8, .decay_ratio = (double)NAN},
-        .beta1 = 0.9,
-        .beta2 = 0.95,
-        .eps = 1e-6,
-        .weight_decay = 0.1,
-        .max_norm = 0.5,
-        .seed = 3,
-    };
+    int64_t global_batch = (int64_t)meshes[v[MESH]].ranks * (v[ACCUMULATION] + 1);
+    struct train_job job = train_job_make(world.model[v[MODEL]], &world.data, global_batch, 1, 8);
 
+    job.ranks = meshes[v[MESH]].ranks;
+    job.replicate = meshes[v[MESH]].replicate;
+    job.wrap = wraps[v[WRAP]];
+    job.reshard = reshards[v[RESHARD]];
+    job.reshard_part = 2;
+    job.scheduler = v[ENGINE] ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+    job.last_microbatch = v[SYNC];
+    job.recompute = recomputes[v[RECOMPUTE]];
+    job.prefetch = v[PREFETCH];
+    job.steps = 2;
+    job.validation_batches = 0;
     if (v[WRAP] == COUNT(wraps) - 1) {
         job.wrap = NULL;
         job.wrap_patterns = wrap_patterns;

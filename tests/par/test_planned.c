@@ -41,32 +41,14 @@ struct fixture {
 
 static struct fixture world;
 
-static struct tt_model *make_model(const char *name, const char *flavor, const struct tt_model_dims *dims)
-{
-    struct tt_model *model = NULL;
-
-    assert_int_equal(fixture_check(tt_model_new(name, flavor, dims, NULL, &model)), 0);
-    return model;
-}
-
 static int set_up(void **state)
 {
     struct tt_rng rng = tt_rng_make(5, "tokens");
 
     (void)state;
-    world.odd = make_model(
-        "llama3", "debugmodel",
-        &(struct tt_model_dims){
-            .dim = 34, .n_layers = 3, .n_heads = 3, .n_kv_heads = 1, .head_dim = 10, .ffn_dim = 37, .vocab_size = 101});
-    world.tied = make_model("llama3", "debugmodel",
-                            &(struct tt_model_dims){.dim = 6,
-                                                    .n_layers = 5,
-                                                    .n_heads = 3,
-                                                    .n_kv_heads = 1,
-                                                    .head_dim = 2,
-                                                    .ffn_dim = 7,
-                                                    .vocab_size = 13,
-                                                    .tied = 1});
+    world.odd = fixture_model(&(struct tt_model_dims){
+        .dim = 34, .n_layers = 3, .n_heads = 3, .n_kv_heads = 1, .head_dim = 10, .ffn_dim = 37, .vocab_size = 101});
+    world.tied = fixture_tied_model(5);
     for (int i = 0; i < N_TOKENS; i++)
         world.tokens[i] = (uint16_t)(tt_rng_bits(&rng, (uint64_t)i) % 13);
     world.data.tokens = world.tokens;
@@ -84,23 +66,12 @@ static int tear_down(void **state)
 
 static struct train_job job_of(const struct tt_model *model, int64_t global_batch)
 {
-    return (struct train_job){.model = model,
-                              .dataset = &world.data,
-                              .ranks = 1,
-                              .replicate = 1,
-                              .prefetch = 1,
-                              .threads = 1,
-                              .local_batch = 1,
-                              .global_batch = global_batch,
-                              .seq_len = 12,
-                              .steps = 2,
-                              .schedule = {.base = 0.02, .total_steps = 8},
-                              .beta1 = 0.9,
-                              .beta2 = 0.95,
-                              .eps = 1e-6,
-                              .weight_decay = 0.1,
-                              .max_norm = 0.5,
-                              .seed = 3};
+    struct train_job job = train_job_make(model, &world.data, global_batch, 1, 12);
+
+    job.steps = 2;
+    job.validation_batches = 0;
+    job.schedule = (struct tt_lr_schedule){.base = 0.02, .total_steps = 8};
+    return job;
 }
 
 static const char *name_of(const struct train_job *job)
@@ -228,6 +199,15 @@ static const struct shape shapes[] = {
     {"llama3", "debugmodel", 8, 8, 2, 128}, {"llama3", "debugmodel", 16, 2, 2, 256},
 };
 
+static struct tt_model *model_of(const struct shape *shape)
+{
+    struct tt_model *model = NULL;
+
+    assert_int_equal(
+        fixture_check(tt_model_new(shape->model, shape->flavor, &(struct tt_model_dims){.tied = -1}, NULL, &model)), 0);
+    return model;
+}
+
 static struct tt_engine *plan(const struct shape *shape, const struct tt_model *model, int policy, int machine,
                               enum tt_scheduler scheduler)
 {
@@ -276,7 +256,7 @@ static void plans_keep_their_promises(void **state)
 {
     (void)state;
     for (int s = 0; s < (int)(sizeof shapes / sizeof *shapes); s++) {
-        struct tt_model *model = make_model(shapes[s].model, shapes[s].flavor, &(struct tt_model_dims){.tied = -1});
+        struct tt_model *model = model_of(&shapes[s]);
 
         for (int p = 0; p < 3; p++)
             compare_plans(&shapes[s], model, p, (s + p) % N_MACHINES);
@@ -308,7 +288,7 @@ static struct tt_program *plan_within(struct tt_engine *eager, int64_t step_limi
 /* Where the state alone is more than a rank may use, the answer is the plan that needs least, not the last one tried. */
 static void a_limit_out_of_reach_gives_the_least_memory(void **state)
 {
-    struct tt_model *model = make_model("llama3", "8B", &(struct tt_model_dims){.tied = -1});
+    struct tt_model *model = model_of(&shapes[0]);
     struct tt_engine *eager = plan(&shapes[0], model, 1, 0, TT_SCHEDULER_EAGER);
     bool reshard[64];
     struct tt_program *free, *bound;

@@ -3,7 +3,6 @@
  * Every wrap, reshard and gradient-sync policy on thread ranks: the bits that the design promises, the bytes of a formula
  * written here from shapes alone, and the order of memory.
  */
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,14 +35,7 @@ static int set_up(void **state)
     (void)state;
     world.odd = fixture_model(&(struct tt_model_dims){
         .dim = 14, .n_layers = 2, .n_heads = 3, .n_kv_heads = 1, .head_dim = 6, .ffn_dim = 17, .vocab_size = 23});
-    world.tied = fixture_model(&(struct tt_model_dims){.dim = 6,
-                                                       .n_layers = 3,
-                                                       .n_heads = 3,
-                                                       .n_kv_heads = 1,
-                                                       .head_dim = 2,
-                                                       .ffn_dim = 7,
-                                                       .vocab_size = 13,
-                                                       .tied = 1});
+    world.tied = fixture_tied_model(3);
     world.deep = fixture_model(&(struct tt_model_dims){
         .dim = 32, .n_layers = 9, .n_heads = 4, .n_kv_heads = 2, .ffn_dim = 96, .vocab_size = 64});
     fixture_tokens(world.tokens, N_TOKENS, &world.data);
@@ -103,31 +95,18 @@ struct policies {
 static struct train_job job_of(const struct tt_model *model, int64_t global_batch, int ranks, int replicate,
                                struct policies p)
 {
-    return (struct train_job){
-        .model = model,
-        .dataset = &world.data,
-        .ranks = ranks,
-        .replicate = replicate,
-        .wrap = p.wrap->name,
-        .wrap_patterns = p.wrap->patterns,
-        .reshard = p.reshard->reshard,
-        .keep = p.reshard->keep,
-        .reshard_part = p.reshard->part < 0 ? ranks / replicate : p.reshard->part,
-        .prefetch = 1,
-        .threads = 1,
-        .local_batch = 1,
-        .global_batch = global_batch,
-        .seq_len = 8,
-        .steps = 2,
-        .validation_batches = 3,
-        .schedule = {.base = 0.02, .warmup_steps = 1, .total_steps = 8, .decay_ratio = (double)NAN},
-        .beta1 = 0.9,
-        .beta2 = 0.95,
-        .eps = 1e-6,
-        .weight_decay = 0.1,
-        .max_norm = 0.5,
-        .seed = 3,
-    };
+    struct train_job job = train_job_make(model, &world.data, global_batch, 1, 8);
+
+    job.ranks = ranks;
+    job.replicate = replicate;
+    job.wrap = p.wrap->name;
+    job.wrap_patterns = p.wrap->patterns;
+    job.reshard = p.reshard->reshard;
+    job.keep = p.reshard->keep;
+    job.reshard_part = p.reshard->part < 0 ? ranks / replicate : p.reshard->part;
+    job.steps = 2;
+    job.validation_batches = 3;
+    return job;
 }
 
 static const char *name_of(const struct train_job *job, struct policies p)

@@ -44,14 +44,7 @@ static int set_up(void **state)
     (void)state;
     world.odd = fixture_model(&(struct tt_model_dims){
         .dim = 34, .n_layers = 2, .n_heads = 3, .n_kv_heads = 1, .head_dim = 10, .ffn_dim = 37, .vocab_size = 101});
-    world.tied = fixture_model(&(struct tt_model_dims){.dim = 6,
-                                                       .n_layers = 3,
-                                                       .n_heads = 3,
-                                                       .n_kv_heads = 1,
-                                                       .head_dim = 2,
-                                                       .ffn_dim = 7,
-                                                       .vocab_size = 13,
-                                                       .tied = 1});
+    world.tied = fixture_tied_model(3);
     fixture_tokens(world.tokens, N_TOKENS, &world.data);
     return 0;
 }
