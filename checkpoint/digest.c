@@ -4,19 +4,59 @@
  */
 #include "checkpoint/digest.h"
 
+#include "core/base/cpu.h"
+
+static const uint64_t step = 0x9e3779b97f4a7c15u, factor = 0x85ebca77u;
+
 /* Multiplying by an index is adding once per element. */
-#define SUM(type)                                                 \
-    do {                                                          \
-        const type *element = data;                               \
-        for (int64_t i = 0; i < n; i++, key += step) {            \
-            uint64_t z = key ^ element[i] * UINT64_C(0x85ebca77); \
-            sum += (z & 0xffffffffu) * (z >> 32) + z;             \
-        }                                                         \
+#define SUM(type)                                      \
+    do {                                               \
+        const type *element = data;                    \
+        for (int64_t i = 0; i < n; i++, key += step) { \
+            uint64_t z = key ^ element[i] * factor;    \
+            sum += (z & 0xffffffffu) * (z >> 32) + z;  \
+        }                                              \
     } while (0)
+
+#if defined(__x86_64__)
+/* The same for four elements at once, n being a multiple of 4; a plain compiler does not find the 32-bit products. */
+__attribute__((target("avx2"))) static uint64_t sum_words_avx2(const uint32_t *element, int64_t n, uint64_t key)
+{
+    typedef uint64_t words __attribute__((vector_size(32)));
+    typedef int halves __attribute__((vector_size(32)));
+    words keys = {key, key + step, key + 2 * step, key + 3 * step}, sum = {0};
+    const words steps = {4 * step, 4 * step, 4 * step, 4 * step}, factors = {factor, factor, factor, factor};
+
+    for (int64_t i = 0; i < n; i += 4, keys += steps) {
+        words z = {element[i], element[i + 1], element[i + 2], element[i + 3]};
+
+        z = keys ^ (words)__builtin_ia32_pmuludq256((halves)z, (halves)factors);
+        sum += (words)__builtin_ia32_pmuludq256((halves)z, (halves)(z >> 32)) + z;
+    }
+    return sum[0] + sum[1] + sum[2] + sum[3];
+}
+#endif
+
+static uint64_t sum_words(const uint32_t *data, int64_t n, uint64_t key)
+{
+    uint64_t sum = 0;
+
+#if defined(__x86_64__)
+    if (tt_cpu_has_avx2()) {
+        int64_t whole = n / 4 * 4;
+
+        sum = sum_words_avx2(data, whole, key);
+        data += whole;
+        key += (uint64_t)whole * step;
+        n -= whole;
+    }
+#endif
+    SUM(uint32_t);
+    return sum;
+}
 
 uint64_t tt_digest_part(enum tt_dtype dtype, const void *data, int64_t first, int64_t n)
 {
-    static const uint64_t step = 0x9e3779b97f4a7c15u;
     size_t size = tt_dtype_size(dtype);
     uint64_t sum = 0, key;
 
@@ -26,7 +66,7 @@ uint64_t tt_digest_part(enum tt_dtype dtype, const void *data, int64_t first, in
     }
     key = (uint64_t)first * step;
     if (size >= 4)
-        SUM(uint32_t);
+        sum = sum_words(data, n, key);
     else if (size == 2)
         SUM(uint16_t);
     else

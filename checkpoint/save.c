@@ -11,6 +11,7 @@
 #include "checkpoint/cast.h"
 #include "checkpoint/fault.h"
 #include "checkpoint/patience.h"
+#include "checkpoint/retain.h"
 #include "checkpoint/saving.h"
 #include "core/base/file.h"
 #include "core/base/hash.h"
@@ -136,7 +137,7 @@ out:
 
 /* --- prepare --- */
 
-/* Rank 0: room for everything and the folder to write into. */
+/* Rank 0: room for everything, also what an older step still takes, and the folder to write into. */
 static int make_folder(const struct tt_ckpt_saving *s)
 {
     static const char *const below[] = {"model", "optim", "assets"};
@@ -146,6 +147,7 @@ static int make_folder(const struct tt_ckpt_saving *s)
 
     for (int i = 0; i < s->n_assets; i++)
         need += (int64_t)s->asset[i].size;
+    TT_TRY(tt_ckpt_retain_wait(s->store));
     TT_TRY(tt_commit_check_space(s->store->folder, need));
     TT_TRY(tt_folder_remove(s->folder)); /* an attempt of ours that failed and could not be removed then */
     for (int i = 0; i < 3 && rc == 0; i++) {
@@ -337,7 +339,7 @@ int tt_ckpt_saving_end(struct tt_ckpt_saving *s, struct tt_ckpt_saved *ret_saved
     TT_TRY(tt_comm_agree(
         comm, first ? tt_commit_publish(s->store->folder, s->temporary, s->name, s->aside, true, s->rank) : 0));
     if (first)
-        tt_ckpt_store_retain(s->store, s->step, s->keep_latest_k);
+        tt_ckpt_retain(s->store, s->step, s->keep_latest_k, s->writer);
     TT_TRY(tt_comm_agree(comm, tt_fault("end", s->rank)));
     saved = sum_up(s, end_begin);
     free_saving(s);

@@ -24,7 +24,7 @@
  *   write    the files, durable; no communication; in the caller, or in the thread            writers
  *   collect  checksums and digests, summed over the ranks                                     all ranks
  *   finish   the manifest; everything durable under the temporary name                        rank 0
- *   publish  one rename; then retention                                                       rank 0
+ *   publish  one rename; then retention, with a writer in its thread                          rank 0
  *
  * Ranks agree after every phase. A failure in any of them ends the save on all ranks, and rank 0 removes the folder.
  */

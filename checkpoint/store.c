@@ -297,30 +297,3 @@ void tt_ckpt_store_close(struct tt_ckpt_store *store)
     tt_free(store->folder);
     tt_free(store);
 }
-
-void tt_ckpt_store_retain(const struct tt_ckpt_store *store, int64_t just_saved, int keep)
-{
-    int64_t *steps = NULL;
-    int n = 0, kept = 1, rc = 0;
-
-    if (keep <= 0)
-        return;
-    TT_TRY(tt_step_list(store->folder, &steps, &n));
-    for (int i = n - 1; i >= 0; i--) {
-        char *path = tt_step_path(store->folder, steps[i]);
-        bool good = steps[i] != just_saved && tt_step_check(path, NULL) == 0;
-        char *name = tt_format("step-%" PRId64, steps[i]), *aside = tt_ckpt_store_aside(store, "trash", steps[i]);
-
-        if (good && ++kept > keep)
-            rc = tt_commit_remove(store->folder, name, aside, store->comm->rank);
-        tt_free(path);
-        tt_free(name);
-        tt_free(aside);
-        if (rc < 0)
-            goto out;
-    }
-out:
-    if (rc < 0)
-        tt_warn("old checkpoints could not be removed: %s", tt_error_message());
-    tt_free(steps);
-}

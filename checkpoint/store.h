@@ -18,12 +18,15 @@
  */
 enum { TT_RUN_ID_BYTES = 64 };
 
+struct tt_ckpt_writer;
+
 struct tt_ckpt_store {
     struct tt_comm *comm; /* borrowed */
     struct tt_ckpt_layout layout;
     char *folder;
-    char run_id[TT_RUN_ID_BYTES]; /* rank 0's */
-    int lock_fd;                  /* rank 0; -1 elsewhere */
+    char run_id[TT_RUN_ID_BYTES];    /* rank 0's */
+    int lock_fd;                     /* rank 0; -1 elsewhere */
+    struct tt_ckpt_writer *retiring; /* whose thread removes older steps; NULL: none does */
 };
 
 /**
@@ -44,11 +47,5 @@ int tt_ckpt_folder_lock(const char *folder, int *ret_fd) TT_MUST_CHECK;
 
 /** Name of a folder on its way in or out, ".KIND-step-N-RUNID"; kind "tmp", "old" or "trash". The caller frees. */
 char *tt_ckpt_store_aside(const struct tt_ckpt_store *store, const char *kind, int64_t step);
-
-/**
- * Removes old steps (rank 0, after a commit): keeps `just_saved` and the newest good others, `keep` in all; 0 keeps all.
- * Damaged steps are neither counted nor removed. Failures are warnings.
- */
-void tt_ckpt_store_retain(const struct tt_ckpt_store *store, int64_t just_saved, int keep);
 
 #endif

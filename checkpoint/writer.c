@@ -155,6 +155,7 @@ int tt_ckpt_writer_wait(struct tt_ckpt_writer *w)
     while (w->work)
         (void)pthread_cond_wait(&w->changed, &w->lock);
     rc = w->rc;
+    w->rc = 0;
     if (rc < 0)
         (void)tt_fail(rc, "%s", w->message);
     (void)pthread_mutex_unlock(&w->lock);

@@ -31,7 +31,7 @@ void tt_ckpt_writer_start(struct tt_ckpt_writer *writer, int (*work)(void *arg),
 /** Whether there is no work under way. */
 bool tt_ckpt_writer_is_idle(struct tt_ckpt_writer *writer);
 
-/** Waits until there is none; returns the code of the last work, whose message becomes the caller's. */
+/** Waits until there is none; returns, once, the code of the last work, whose message becomes the caller's. */
 int tt_ckpt_writer_wait(struct tt_ckpt_writer *writer) TT_MUST_CHECK;
 
 #endif

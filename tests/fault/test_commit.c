@@ -201,6 +201,47 @@ static void killed_or_failed_behind_training(void **state)
     }
 }
 
+/* The step that retention leaves, with the thread that writes checkpoints; 0 if there are several. */
+static int64_t only_step(const char *folder)
+{
+    int64_t *steps = NULL, step;
+    int n = 0;
+
+    assert_int_equal(tt_step_list(folder, &steps, &n), 0);
+    step = n == 1 ? steps[0] : 0;
+    tt_free(steps);
+    return step;
+}
+
+static void older_steps_go_behind_training(void **state)
+{
+    static const char *const faults[] = {"retention:0:kill", "retention_remove:0:kill", "retention:0:eio",
+                                         "retention_remove:0:eio"};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        char *folder = test_folder();
+        struct test_job save = {folder, "run", 2, 1, .keep = 1, .async = true};
+        int status;
+
+        for (save.step = 1; save.step <= 2; save.step++) {
+            assert_int_equal(test_save(&save), 0);
+            assert_int_equal(only_step(folder), save.step);
+        }
+        status = save_in_child(&save, faults[i]);
+        assert_int_equal(WIFSIGNALED(status) != 0, i < 2);
+        if (i >= 2) /* the new one is there: what is left of the old one is a nuisance */
+            assert_int_equal(status, 0);
+        assert_int_equal(restart(folder, 3, 3), 3);
+        save.step = 4;
+        assert_int_equal(test_save(&save), 0);
+        assert_int_equal(only_step(folder), 4);
+        assert_int_equal(count_leftovers(folder), 0);
+        assert_int_equal(tt_folder_remove(folder), 0);
+        tt_free(folder);
+    }
+}
+
 static void a_failed_save_is_undone_on_all_ranks(void **state)
 {
     (void)state;
@@ -332,15 +373,11 @@ static void temporaries_of_others_stay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed_anywhere_leaves_old_or_new),
-        cmocka_unit_test(killed_while_replacing_a_step),
-        cmocka_unit_test(killed_between_two_renames),
-        cmocka_unit_test(killed_or_failed_behind_training),
-        cmocka_unit_test(a_failed_save_is_undone_on_all_ranks),
-        cmocka_unit_test(a_full_disk_loses_nothing),
-        cmocka_unit_test(a_second_job_is_kept_out),
-        cmocka_unit_test(ranks_must_see_one_folder),
-        cmocka_unit_test(temporaries_of_others_stay),
+        cmocka_unit_test(killed_anywhere_leaves_old_or_new), cmocka_unit_test(killed_while_replacing_a_step),
+        cmocka_unit_test(killed_between_two_renames),        cmocka_unit_test(killed_or_failed_behind_training),
+        cmocka_unit_test(older_steps_go_behind_training),    cmocka_unit_test(a_failed_save_is_undone_on_all_ranks),
+        cmocka_unit_test(a_full_disk_loses_nothing),         cmocka_unit_test(a_second_job_is_kept_out),
+        cmocka_unit_test(ranks_must_see_one_folder),         cmocka_unit_test(temporaries_of_others_stay),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

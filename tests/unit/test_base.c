@@ -116,6 +116,23 @@ static void crc32c_matches_the_standard(void **state)
     assert_int_equal(tt_crc32c(tt_crc32c(0, "1234", 4), "56789", 5), 0xe3069283u);
 }
 
+/* Long stretches take another way than short ones. */
+static void crc32c_of_long_texts(void **state)
+{
+    enum { SIZE = 40000 };
+    static uint8_t bytes[SIZE];
+    struct tt_rng rng = tt_rng_make(1, "bytes");
+    uint32_t crc = 0;
+
+    (void)state;
+    for (int i = 0; i < SIZE; i++)
+        bytes[i] = (uint8_t)tt_rng_bits(&rng, (uint64_t)i);
+    for (int size = 1, at = 1; at <= SIZE; size = size % 100 + 1, at += size) {
+        crc = tt_crc32c(crc, bytes + at - size, (size_t)size);
+        assert_int_equal(tt_crc32c(0, bytes, (size_t)at), crc);
+    }
+}
+
 static void nearest_word_is_found(void **state)
 {
     static const char *const keys[] = {"steps", "seq_len", "max_norm"};
@@ -201,11 +218,17 @@ static void file_replace_and_missing_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(error_codes_map_to_exit_codes),         cmocka_unit_test(wrapping_puts_context_in_front),
-        cmocka_unit_test(exact_sum_does_not_depend_on_order),    cmocka_unit_test(exact_sum_cancels_exactly),
-        cmocka_unit_test(normal_numbers_have_the_right_moments), cmocka_unit_test(permutation_is_one),
-        cmocka_unit_test(crc32c_matches_the_standard),           cmocka_unit_test(nearest_word_is_found),
-        cmocka_unit_test(numbers_are_written_for_people),        cmocka_unit_test(team_runs_every_tile_once),
+        cmocka_unit_test(error_codes_map_to_exit_codes),
+        cmocka_unit_test(wrapping_puts_context_in_front),
+        cmocka_unit_test(exact_sum_does_not_depend_on_order),
+        cmocka_unit_test(exact_sum_cancels_exactly),
+        cmocka_unit_test(normal_numbers_have_the_right_moments),
+        cmocka_unit_test(permutation_is_one),
+        cmocka_unit_test(crc32c_matches_the_standard),
+        cmocka_unit_test(crc32c_of_long_texts),
+        cmocka_unit_test(nearest_word_is_found),
+        cmocka_unit_test(numbers_are_written_for_people),
+        cmocka_unit_test(team_runs_every_tile_once),
         cmocka_unit_test(file_replace_and_missing_file),
     };
 

@@ -201,6 +201,23 @@ static void digest_sees_every_change(void **state)
     assert_true(tt_digest_part(TT_F32, data, 0, 8) != digest);
 }
 
+/* The definition, element by element, at every length around the vectors. */
+static void digest_is_as_defined(void **state)
+{
+    uint32_t data[67];
+    uint64_t sum = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < 67; i++)
+        data[i] = i * 2654435761u;
+    for (int64_t i = 0; i < 67; i++) {
+        uint64_t z = (uint64_t)(1000000007 + i) * 0x9e3779b97f4a7c15u ^ data[i] * UINT64_C(0x85ebca77);
+
+        sum += (z & 0xffffffffu) * (z >> 32) + z;
+        assert_true(tt_digest_part(TT_F32, data, 1000000007, i + 1) == sum);
+    }
+}
+
 static void casts_round_to_nearest_even(void **state)
 {
     const float values[] = {1.0f, 1.00390625f, 1.01171875f, -2.5f, 65504.0f, 65520.0f, 0x1p-24f, 0x1.8p-25f, 3.0e38f};
@@ -419,6 +436,7 @@ int main(void)
         cmocka_unit_test(rows_are_cut_as_torch_chunk),
         cmocka_unit_test(crc_of_joined_parts),
         cmocka_unit_test(digest_sees_every_change),
+        cmocka_unit_test(digest_is_as_defined),
         cmocka_unit_test(casts_round_to_nearest_even),
         cmocka_unit_test(retention_keeps_the_newest_good),
         cmocka_unit_test(resume_passes_over_damage_loudly),
