@@ -27,20 +27,11 @@ static const struct tt_option options[] = {
     {NULL, NULL, NULL, NULL},
 };
 
-static int help(void)
-{
-    struct tt_text text = {0};
-
-    tt_args_help(options, &text);
-    (void)printf(
-        "usage: titan data pack --dataset NAME [--dataset_path PATH] [--tokenizer DIR] --out FILE [--json]\n"
-        "       titan data inspect FILE [--dataset tokens_u16] [--tokenizer DIR] [--json]\n\n"
-        "pack tokenizes documents into one file that training.dataset=tokens maps; inspect checks such a file\n"
-        "(or one of llm.c, or headerless uint16 tokens) and says what is in it.\n\n%s",
-        text.text ? text.text : "");
-    tt_text_release(&text);
-    return 0;
-}
+static const char usage[] =
+    "usage: titan data pack --dataset NAME [--dataset_path PATH] [--tokenizer DIR] --out FILE [--json]\n"
+    "       titan data inspect FILE [--dataset tokens_u16] [--tokenizer DIR] [--json]\n\n"
+    "pack tokenizes documents into one file that training.dataset=tokens maps; inspect checks such a file\n"
+    "(or one of llm.c, or headerless uint16 tokens) and says what is in it.\n\n";
 
 static const char *format_name(const struct tt_token_info *info)
 {
@@ -209,7 +200,7 @@ static int run(int argc, char **argv, struct tt_args **ret_args)
     TT_TRY(tt_args_parse(argc, argv, options, ret_args));
     args = *ret_args;
     if (tt_args_has(args, "help"))
-        return help();
+        return tt_cli_print_help(usage, options);
     if (args->n_overrides)
         return tt_fail(TT_EUSAGE, "data: unknown option '%s'\nhelp: titan data --help", args->override[0]);
     if (args->n_words && strcmp(args->word[0], "pack") == 0)
@@ -234,5 +225,5 @@ int tt_command_data(int argc, char **argv)
     int rc = run(argc, argv, &args);
 
     tt_args_free(args);
-    return rc < 0 ? tt_cli_fail(rc) : 0;
+    return rc < 0 ? tt_cli_fail(rc) : rc > 0 ? rc : tt_cli_finish();
 }

@@ -26,7 +26,7 @@ static uint32_t crc32c_portable(uint32_t crc, const uint8_t *p, size_t size)
 }
 
 #if defined(__x86_64__)
-enum { LANE = 4096 }; /* bytes */
+#define LANE ((size_t)4096) /* bytes */
 
 /* a * b modulo the polynomial, bit 31 being x^0. With x^(8 n) it moves a checksum past n bytes. */
 static uint32_t multiply(uint32_t a, uint32_t b)
@@ -54,10 +54,10 @@ __attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, con
     static const uint32_t past_one = 0x35d73a62u, past_two = 0x28461564u; /* x^(8 LANE), x^(16 LANE) */
     uint64_t a = crc;
 
-    for (; size >= 3 * (size_t)LANE; p += 3 * LANE, size -= 3 * (size_t)LANE) {
+    for (; size >= 3 * LANE; p += 3 * LANE, size -= 3 * LANE) {
         uint64_t b = 0, c = 0;
 
-        for (int i = 0; i < LANE; i += 8) {
+        for (size_t i = 0; i < LANE; i += 8) {
             a = __builtin_ia32_crc32di(a, word_at(p + i));
             b = __builtin_ia32_crc32di(b, word_at(p + i + LANE));
             c = __builtin_ia32_crc32di(c, word_at(p + i + 2 * LANE));

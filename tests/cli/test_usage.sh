@@ -145,7 +145,8 @@ case_models_refuses_a_bad_length() {
 
 case_output_that_cannot_be_written_is_an_error() {
     [ -c /dev/full ] || skip "no /dev/full"
-    for arguments in help version models "models --json" "config show" "config show --json" "config init" "train --help"; do
+    for arguments in help version models "models --json" "config show" "config show --json" "config init" "train --help" \
+        "data --help" "plan --help"; do
         code=0
         echo "titan $arguments >/dev/full" >command
         : >out
