@@ -85,25 +85,27 @@ out:
     return rc;
 }
 
+/* What was measured is printed also if it cannot be saved. */
 static int report(const struct tt_bench *bench)
 {
     const char *save = tt_args_last(bench->args, "save");
     json_t *machine;
-    int rc = 0;
+    int rc = 0, code;
 
     if (save) {
         machine = tt_bench_machine_json(bench);
         rc = tt_json_save(save, machine);
         json_decref(machine);
-        if (rc < 0)
-            return rc;
     }
-    if (tt_args_has(bench->args, "json"))
-        return tt_cli_print_json(tt_bench_json(bench));
-    tt_bench_print(bench);
-    if (save)
-        (void)printf("\n%s: use it with --parallelism.machine_file=%s\n", save, save);
-    return tt_cli_finish();
+    if (tt_args_has(bench->args, "json")) {
+        code = tt_cli_print_json(tt_bench_json(bench));
+    } else {
+        tt_bench_print(bench);
+        if (save && rc == 0)
+            (void)printf("\n%s: use it with --parallelism.machine_file=%s\n", save, save);
+        code = tt_cli_finish();
+    }
+    return rc < 0 ? rc : code;
 }
 
 static int bench(struct tt_comm *comm, void *args)

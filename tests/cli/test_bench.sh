@@ -96,6 +96,12 @@ case_tables_for_people() {
     [ -z "$(ls -A folder)" ] || not_as "left behind: $(ls -A folder)"
 }
 
+case_what_was_measured_is_printed_also_if_it_cannot_be_saved() {
+    run bench --seconds 0.01 --only sgemm,memory --save nowhere/machine.json --json
+    expect_error 3 "nowhere/machine.json"
+    expect_json 'assert found["sgemm_gflops"] > 0'
+}
+
 case_wrong_command_lines() {
     run bench --only sgem
     expect_error 2 "--only 'sgem' cannot be measured" "help: a list of sgemm, memory"
