@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli/ckpt.h"
+#include "cli/ranks.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
@@ -116,11 +117,18 @@ static int check_use(const struct verb *verb, const struct tt_args *args)
     return 0;
 }
 
-static int run(const struct tt_args *args)
+/* Several processes would write the same files. */
+static int run(struct tt_comm *comm, void *arg)
 {
+    const struct tt_args *args = arg;
     const char *word = args->n_words ? args->word[0] : NULL;
     int rc = 0;
 
+    if (comm->size > 1)
+        return tt_fail(TT_EUSAGE, "ckpt runs as one process, %d were started\nhelp: start it without mpirun", comm->size);
+    if (args->n_overrides)
+        return tt_fail(TT_EUSAGE, "'%s' is not an option of titan ckpt\nhelp: titan ckpt --help lists them",
+                       args->override[0]);
     for (int i = 0; word && i < N_VERBS; i++) {
         if (strcmp(word, verbs[i].name) != 0)
             continue;
@@ -129,25 +137,15 @@ static int run(const struct tt_args *args)
     }
     rc = fail_verb(word);
 out:
-    return tt_cli_fail(rc);
+    return rc;
 }
 
 int tt_command_ckpt(int argc, char **argv)
 {
     struct tt_args *args = NULL;
-    int rc = tt_args_parse(argc, argv, options, &args);
+    int rc = tt_args_parse(argc, argv, options, &args), code;
 
-    if (rc < 0)
-        return tt_cli_fail(rc);
-    if (tt_args_has(args, "help")) {
-        rc = print_help();
-    } else if (args->n_overrides) {
-        rc = tt_cli_fail(tt_fail(TT_EUSAGE, "'%s' is not an option of titan ckpt\nhelp: titan ckpt --help lists them",
-                                 args->override[0]));
-    } else {
-        tt_cli_install_log();
-        rc = run(args);
-    }
+    code = rc == 0 && tt_args_has(args, "help") ? print_help() : tt_cli_run_ranks(rc, run, args);
     tt_args_free(args);
-    return rc;
+    return code;
 }

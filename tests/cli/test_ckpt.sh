@@ -328,11 +328,24 @@ case_gc_leaves_a_folder_in_use_alone() {
 case_options_belong_to_their_command() {
     run ckpt list . --force
     expect_error 2 "list" "--force"
+    run ckpt verify . --deep --quick
+    expect_error 2 "one of --deep and --quick"
+    run ckpt verify . --bogus
+    expect_error 2 "unknown option '--bogus'" "help: --help lists the options"
     run ckpt diff one
     expect_error 2 "diff. needs two paths, 1 given"
     mkdir one two
     run ckpt diff one two --atol=-1
     expect_error 2 "atol"
+}
+
+case_ranks_do_not_write_one_output_together() {
+    make_run
+    run_ranks 2 ckpt consolidate run weights
+    expect_error 2 "ckpt runs as one process, 2 were started"
+    refuse_file weights
+    run_ranks 1 ckpt verify run
+    expect_ok
 }
 
 run_cases
