@@ -102,6 +102,21 @@ case_what_was_measured_is_printed_also_if_it_cannot_be_saved() {
     expect_json 'assert found["sgemm_gflops"] > 0'
 }
 
+case_scripts_say_what_is_missing() {
+    for script in copies overlap checkpoint; do
+        bash "$TITAN_SOURCE/tests/bench/$script.sh" nowhere/titan >out 2>err && code=0 || code=$?
+        expect_code 2
+        expect_err "usage: $script.sh"
+        expect_err "no program at 'nowhere/titan'"
+    done
+    python3 "$TITAN_SOURCE/tests/bench/against_llmc.py" --help >out 2>err && code=0 || code=$?
+    expect_ok
+    python3 "$TITAN_SOURCE/tests/bench/against_pytorch.py" --titan "$TITAN" --python nowhere/python >out 2>err && code=0 || code=$?
+    expect_code 2
+    expect_err "nowhere/python has no PyTorch"
+    refuse_err "Traceback"
+}
+
 case_wrong_command_lines() {
     run bench --only sgem
     expect_error 2 "--only 'sgem' cannot be measured" "help: a list of sgemm, memory"
