@@ -125,7 +125,8 @@ static int run(struct tt_comm *comm, void *arg)
     int rc = 0;
 
     if (comm->size > 1)
-        return tt_fail(TT_EUSAGE, "ckpt runs as one process, %d were started\nhelp: start it without mpirun", comm->size);
+        return tt_fail(TT_EUSAGE, "ckpt runs as one process, %d were started\nhelp: start it without mpirun",
+                       comm->size);
     if (args->n_overrides)
         return tt_fail(TT_EUSAGE, "'%s' is not an option of titan ckpt\nhelp: titan ckpt --help lists them",
                        args->override[0]);
