@@ -29,12 +29,16 @@ static const char usage[] =
     "with its time by parts, under mpirun the collectives, and the storage of dump_folder.\n"
     "Without --config: the model of the built-in quick run. Leaves no files but --save's.\n\n";
 
+static const char sections[] = "a list of sgemm, memory, kernels, step, collectives, storage";
+
 static int read_only(const char *text, bool wanted[TT_BENCH_SECTIONS])
 {
     const char *at = text;
 
     for (int s = 0; s < TT_BENCH_SECTIONS; s++)
         wanted[s] = !text;
+    if (text && !*text)
+        return tt_fail(TT_EUSAGE, "bench: --only names nothing\nhelp: %s", sections);
     while (at && *at) {
         size_t size = strcspn(at, ",");
         int found = TT_NONE;
@@ -46,10 +50,7 @@ static int read_only(const char *text, bool wanted[TT_BENCH_SECTIONS])
                 found = s;
         }
         if (found == TT_NONE)
-            return tt_fail(TT_EUSAGE,
-                           "bench: --only '%.*s' cannot be measured\nhelp: a list of sgemm, memory, kernels, step, "
-                           "collectives, storage",
-                           (int)size, at);
+            return tt_fail(TT_EUSAGE, "bench: --only '%.*s' cannot be measured\nhelp: %s", (int)size, at, sections);
         wanted[found] = true;
         at += size + (at[size] == ',');
     }

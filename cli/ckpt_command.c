@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "cli/ckpt.h"
-#include "cli/ranks.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
@@ -117,19 +116,11 @@ static int check_use(const struct verb *verb, const struct tt_args *args)
     return 0;
 }
 
-/* Several processes would write the same files. */
-static int run(struct tt_comm *comm, void *arg)
+static int run(const struct tt_args *args)
 {
-    const struct tt_args *args = arg;
     const char *word = args->n_words ? args->word[0] : NULL;
     int rc = 0;
 
-    if (comm->size > 1)
-        return tt_fail(TT_EUSAGE, "ckpt runs as one process, %d were started\nhelp: start it without mpirun",
-                       comm->size);
-    if (args->n_overrides)
-        return tt_fail(TT_EUSAGE, "'%s' is not an option of titan ckpt\nhelp: titan ckpt --help lists them",
-                       args->override[0]);
     for (int i = 0; word && i < N_VERBS; i++) {
         if (strcmp(word, verbs[i].name) != 0)
             continue;
@@ -138,15 +129,25 @@ static int run(struct tt_comm *comm, void *arg)
     }
     rc = fail_verb(word);
 out:
-    return rc;
+    return tt_cli_fail(rc);
 }
 
 int tt_command_ckpt(int argc, char **argv)
 {
     struct tt_args *args = NULL;
-    int rc = tt_args_parse(argc, argv, options, &args), code;
+    int rc = tt_args_parse(argc, argv, options, &args);
 
-    code = rc == 0 && tt_args_has(args, "help") ? print_help() : tt_cli_run_ranks(rc, run, args);
+    if (rc < 0)
+        return tt_cli_fail(rc);
+    if (tt_args_has(args, "help")) {
+        rc = print_help();
+    } else if (args->n_overrides) {
+        rc = tt_cli_fail(tt_fail(TT_EUSAGE, "'%s' is not an option of titan ckpt\nhelp: titan ckpt --help lists them",
+                                 args->override[0]));
+    } else {
+        tt_cli_install_log();
+        rc = run(args);
+    }
     tt_args_free(args);
-    return code;
+    return rc;
 }

@@ -122,10 +122,13 @@ case_wrong_command_lines() {
     expect_error 2 "--only 'sgem' cannot be measured" "help: a list of sgemm, memory"
     run bench --seconds soon
     expect_error 2 "--seconds 'soon' is not a number of seconds"
+    run bench --only ""
+    expect_error 2 "--only names nothing" "help: a list of sgemm, memory"
     run bench --only step --save machine.json
     expect_error 2 "--save needs sgemm and memory"
     run bench --model.flavor=7T
     expect_error 2 "7T"
+    refuse_err "kernels" # before anything is measured
     run bench --only step --parallelism.memory_limit=1MiB
     expect_error 6 "a rank needs"
     TITAN_CPU=z80 run bench --only sgemm

@@ -339,13 +339,5 @@ case_options_belong_to_their_command() {
     expect_error 2 "atol"
 }
 
-case_ranks_do_not_write_one_output_together() {
-    make_run
-    run_ranks 2 ckpt consolidate run weights
-    expect_error 2 "ckpt runs as one process, 2 were started"
-    refuse_file weights
-    run_ranks 1 ckpt verify run
-    expect_ok
-}
 
 run_cases
