@@ -45,6 +45,7 @@ done
 awk '{ print $NF }' "$folder/ratios" | sort -n | awk '{ r[NR] = $1 } END { print "median ratio " r[int((NR + 1) / 2)] }'
 rm -f "$folder/ratios"
 
+rm -rf "$folder/async"
 "$titan" train "${common[@]}" --training.seq_len=64 --training.steps=36 --checkpoint.interval=9 --checkpoint.keep_latest_k=1 \
     --checkpoint.async_mode=async --job.dump_folder="$folder/async" >/dev/null 2>&1
 python3 - "$folder/async/metrics.jsonl" <<'EOF'
@@ -61,7 +62,8 @@ for r in records:
         if inside or apart:
             (behind if inside else alone).append(r["step_time_s"])
 for r in saves:
-    print(f"async save of step {r['step']}: training waited {r['blocked_s']:.3f} s ({r['staged_s']:.3f} s for the copy), "
+    print(f"async save of step {r['step']}: training waited {r['blocked_s']:.3f} s ({r['staged_s']:.3f} s for the copy, "
+          f"{r['blocked_s'] - r['staged_s']:.3f} s before and at completion), "
           f"written in {r['written_s']:.2f} s")
 if behind and alone:
     print(f"steps: {statistics.median(alone):.4f} s without a save ({len(alone)}), "
