@@ -227,7 +227,7 @@ int tt_estimate_ranks(struct tt_estimate *e, int n_ranks)
         if (!reshard)
             continue;
         TT_TRY(add_row(e, n_ranks, reshard, e->sync, &stop));
-        at = e->n - 1; /* the row of the configured sync, or of what `auto` became */
+        at = e->n - 1;                       /* the row of the configured sync, or of what `auto` became */
         for (int s = 0; s < 2 && !stop; s++) /* with one microbatch there is nothing to defer */
             if (at >= first && e->rows[at].microbatches > 1 && strcmp(sync_words[s], e->rows[at].sync) != 0)
                 TT_TRY(add_row(e, n_ranks, reshard, sync_words[s], &stop));
