@@ -154,6 +154,22 @@ case_plan_and_estimate_make_the_same_plan() {
         'json.load(open("plan.json"))["memory"]["peak_bytes"] == rows(64)["never"]["peak_bytes"]'
 }
 
+# Whatever the limit, `auto` is within it where `default` is, and not predicted to be slower.
+case_auto_reshard_is_no_worse_than_default() {
+    options="--config $TITAN_SOURCE/configs/debug.yaml --ranks 2 --parallelism.fsdp_engine=planned --json
+        --training.local_batch_size=1 --training.seq_len=64 --validation.enable=false"
+    run plan $options --parallelism.memory_limit=1
+    expect_ok
+    least=$(python3 -c 'import json; print(json.load(open("out"))["memory"]["peak_bytes"])')
+    for limit in $least $((least + 3000000)) $((least + 9500000)) $((least + 20000000)); do
+        run plan $options --parallelism.memory_limit=$limit
+        mv out default.json
+        run plan $options --parallelism.memory_limit=$limit --parallelism.fsdp_reshard_after_forward=auto
+        check_json out "o['memory']['peak_bytes'] <= $limit" \
+            'o["predicted"]["step_s"] <= 1.001 * json.load(open("default.json"))["predicted"]["step_s"]'
+    done
+}
+
 # What `auto` becomes is said, and has no second row.
 case_auto_sync_is_said() {
     make_corpus
