@@ -159,6 +159,7 @@ int tt_ckpt_consolidate(const struct tt_consolidate *options, struct tt_consolid
 
     TT_TRY(tt_output_check(options->destination, options->force));
     TT_TRY(tt_path_resolve(options->source, true, &kind, &path));
+    TT_TRY(tt_output_check_apart(options->destination, path));
     TT_TRY(tt_source_open(path, kind, &job.source));
     TT_TRY(open_weights(&job));
     assign_files(&job);

@@ -128,6 +128,7 @@ static int import(const struct tt_consolidate *options, struct tt_source *source
     int rc = 0;
 
     TT_TRY(tt_output_check(options->destination, options->force));
+    TT_TRY(tt_output_check_apart(options->destination, source->path));
     TT_TRY(tt_model_from_hf(assets, &job.model));
     TT_TRY(tt_weights_from_hf(job.source, job.model, true, &job.weights));
     choose_dtypes(&job);

@@ -4,6 +4,7 @@
  */
 #include "checkpoint/output.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include <fcntl.h>
@@ -72,6 +73,7 @@ static bool is_weights(const char *path, char *const *names, int n)
 int tt_output_check(const char *path, bool force)
 {
     char **names = NULL;
+    bool own;
     int n = 0, rc = 0;
 
     if (!tt_path_exists(path))
@@ -79,12 +81,28 @@ int tt_output_check(const char *path, bool force)
     if (!tt_path_is_folder(path))
         return tt_fail(TT_EUSAGE, "'%s' exists and is not a folder", path);
     TT_TRY(tt_folder_list(path, &names, &n));
+    own = is_weights(path, names, n) || is_converted(path);
     if (n && !force)
-        rc = tt_fail(TT_EUSAGE, "'%s' exists and is not empty\nhelp: --force replaces it", path);
-    else if (n && !is_weights(path, names, n) && !is_converted(path))
+        rc = tt_fail(TT_EUSAGE, "'%s' exists and is not empty\nhelp: %s", path,
+                     own ? "--force replaces it" : "choose another folder");
+    else if (n && !own)
         rc = tt_fail(TT_EUSAGE, "'%s' is not the output of an earlier run: --force will not replace it", path);
 out:
     tt_names_free(names, n);
+    return rc;
+}
+
+int tt_output_check_apart(const char *path, const char *source)
+{
+    char *target = realpath(path, NULL), *from = realpath(source, NULL);
+    size_t n = target ? strlen(target) : 0;
+    int rc = 0;
+
+    if (target && from && strncmp(from, target, n) == 0 && (from[n] == '/' || !from[n]))
+        rc = tt_fail(TT_EUSAGE, "'%s' would take the place of '%s', which it is made from\nhelp: choose another folder",
+                     path, source);
+    free(target);
+    free(from);
     return rc;
 }
 

@@ -25,6 +25,9 @@ struct tt_output {
  */
 int tt_output_check(const char *path, bool force) TT_MUST_CHECK;
 
+/** Of an output that may be made: TT_EUSAGE if it would replace what it is made from, a file or folder. */
+int tt_output_check_apart(const char *path, const char *source) TT_MUST_CHECK;
+
 /**
  * Begins; there must be room for `bytes` in the folder that will hold it, which is made if it is missing. What a killed
  * command left of the same output is removed.

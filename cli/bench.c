@@ -406,6 +406,21 @@ static void read_cpu(char *name, size_t size)
 
 /* --- all of it --- */
 
+/* Whether the step's model and mesh can be, before minutes go into all else. */
+static int check_step(const struct tt_bench *b, int local_size)
+{
+    struct tt_config *cfg = NULL;
+    struct tt_job job = {0};
+    int rc = 0;
+
+    TT_TRY(tt_cli_load_config("bench", b->args, &cfg));
+    TT_TRY(tt_job_init(cfg, b->ranks, b->threads, tt_job_memory_limit(cfg, local_size), &job));
+    tt_job_release(&job);
+out:
+    tt_config_free(cfg);
+    return rc;
+}
+
 static int prepare(struct tt_bench *b, struct tt_comm *comm)
 {
     int local_rank, local_size, rc = 0;
@@ -417,6 +432,10 @@ static int prepare(struct tt_bench *b, struct tt_comm *comm)
     b->ranks = comm->size;
     b->threads = tt_job_threads(b->cfg, local_size);
     read_cpu(b->cpu, sizeof b->cpu);
+    if (b->wanted[TT_BENCH_STEP])
+        TT_TRY(tt_comm_agree(comm, check_step(b, local_size)));
+    if (b->wanted[TT_BENCH_COLLECTIVES] && comm->size == 1 && tt_args_has(b->args, "only"))
+        tt_note("bench: one rank has no collectives to measure; mpirun -n 2 titan bench starts two");
 out:
     return rc;
 }

@@ -29,12 +29,16 @@ static const char usage[] =
     "with its time by parts, under mpirun the collectives, and the storage of dump_folder.\n"
     "Without --config: the model of the built-in quick run. Leaves no files but --save's.\n\n";
 
+static const char sections[] = "a list of sgemm, memory, kernels, step, collectives, storage";
+
 static int read_only(const char *text, bool wanted[TT_BENCH_SECTIONS])
 {
     const char *at = text;
 
     for (int s = 0; s < TT_BENCH_SECTIONS; s++)
         wanted[s] = !text;
+    if (text && !*text)
+        return tt_fail(TT_EUSAGE, "bench: --only names nothing\nhelp: %s", sections);
     while (at && *at) {
         size_t size = strcspn(at, ",");
         int found = TT_NONE;
@@ -46,10 +50,7 @@ static int read_only(const char *text, bool wanted[TT_BENCH_SECTIONS])
                 found = s;
         }
         if (found == TT_NONE)
-            return tt_fail(TT_EUSAGE,
-                           "bench: --only '%.*s' cannot be measured\nhelp: a list of sgemm, memory, kernels, step, "
-                           "collectives, storage",
-                           (int)size, at);
+            return tt_fail(TT_EUSAGE, "bench: --only '%.*s' cannot be measured\nhelp: %s", (int)size, at, sections);
         wanted[found] = true;
         at += size + (at[size] == ',');
     }
@@ -85,25 +86,27 @@ out:
     return rc;
 }
 
+/* What was measured is printed also if it cannot be saved. */
 static int report(const struct tt_bench *bench)
 {
     const char *save = tt_args_last(bench->args, "save");
     json_t *machine;
-    int rc = 0;
+    int rc = 0, code;
 
     if (save) {
         machine = tt_bench_machine_json(bench);
         rc = tt_json_save(save, machine);
         json_decref(machine);
-        if (rc < 0)
-            return rc;
     }
-    if (tt_args_has(bench->args, "json"))
-        return tt_cli_print_json(tt_bench_json(bench));
-    tt_bench_print(bench);
-    if (save)
-        (void)printf("\n%s: use it with --parallelism.machine_file=%s\n", save, save);
-    return tt_cli_finish();
+    if (tt_args_has(bench->args, "json")) {
+        code = tt_cli_print_json(tt_bench_json(bench));
+    } else {
+        tt_bench_print(bench);
+        if (save && rc == 0)
+            (void)printf("\n%s: use it with --parallelism.machine_file=%s\n", save, save);
+        code = tt_cli_finish();
+    }
+    return rc < 0 ? rc : code;
 }
 
 static int bench(struct tt_comm *comm, void *args)

@@ -305,7 +305,11 @@ int tt_ckpt_verb_inspect(const struct tt_args *args)
 int tt_ckpt_verb_verify(const struct tt_args *args)
 {
     bool ok;
-    int rc = describe(args, make_verify, print_verify, &ok);
+    int rc;
 
+    if (tt_args_has(args, "deep") && tt_args_has(args, "quick"))
+        return tt_cli_fail(tt_fail(TT_EUSAGE, "'titan ckpt verify' takes one of --deep and --quick, both were given\n"
+                                              "help: --deep reads every byte, --quick none"));
+    rc = describe(args, make_verify, print_verify, &ok);
     return rc == 0 && !ok ? tt_cli_fail(TT_EDATA) : rc;
 }

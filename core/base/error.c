@@ -10,13 +10,16 @@
 
 static _Thread_local char message[TT_ERROR_MESSAGE_BYTES];
 
+/* The arguments may be the message itself, so it is made beside its place. */
 int tt_fail(int code, const char *fmt, ...)
 {
+    static _Thread_local char next[TT_ERROR_MESSAGE_BYTES];
     va_list args;
 
     va_start(args, fmt);
-    (void)vsnprintf(message, sizeof message, fmt, args);
+    (void)vsnprintf(next, sizeof next, fmt, args);
     va_end(args);
+    memcpy(message, next, strlen(next) + 1);
     return code;
 }
 

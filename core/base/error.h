@@ -52,7 +52,7 @@ enum { TT_ERROR_MESSAGE_BYTES = 16384 };
 
 /**
  * Sets this thread's error message and returns code, so that `return tt_fail(TT_EDATA, ...)` reads naturally.
- * A second line beginning with "help: " says what to do.
+ * A second line beginning with "help: " says what to do. tt_error_message() may be among the arguments.
  */
 int tt_fail(int code, const char *fmt, ...) TT_PRINTF(2, 3);
 

@@ -131,11 +131,12 @@ static void report_unknown(const struct tt_option *options, const char *token, c
     for (const struct tt_option *o = options; o->name && n < 64; o++)
         names[n++] = o->name;
     near = tt_text_nearest(name, names, n);
-    if (near) {
+    if (near)
         tt_text_add(&help, "\nhelp: did you mean '--%s'?", near);
-    } else {
+    else if (find_option(options, "config"))
         tt_config_suggest(name, &help);
-    }
+    else
+        tt_text_add(&help, "\nhelp: --help lists the options");
     tt_config_report_add(report, "command line", "unknown option '%.*s'%s", (int)strcspn(token, "="), token, help.text);
     tt_text_release(&help);
 }

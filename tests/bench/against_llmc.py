@@ -18,7 +18,10 @@ import subprocess
 import sys
 import tempfile
 
-import numpy as np
+try:
+    import numpy as np
+except ModuleNotFoundError:
+    np = None
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LAYERS, HEADS, DIM, CONTEXT, VOCAB, PADDED = 12, 12, 768, 1024, 50257, 50304
@@ -134,6 +137,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     a = parser.parse_args()
+    if np is None:
+        parser.error(f"{sys.executable} has no numpy: run this with a Python that has it")
+    for program in (a.titan, a.llmc):
+        if not os.access(program, os.X_OK):
+            parser.error(f"no program at '{program}'")
 
     rates = []
     with tempfile.TemporaryDirectory() as folder:

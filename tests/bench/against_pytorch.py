@@ -13,6 +13,7 @@ A benchmark, never a test.
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -107,6 +108,11 @@ def main():
     parser.add_argument("--out")
     parser.add_argument("titan_options", nargs="*", help="behind --: more options of titan train")
     a = parser.parse_args()
+    needed = [a.python, "-c", "import torch, safetensors, numpy"]
+    if not shutil.which(a.python) or subprocess.run(needed, stderr=subprocess.DEVNULL).returncode:
+        parser.error(f"{a.python} has no PyTorch, safetensors or numpy: name one that has them with --python")
+    if not os.access(a.titan, os.X_OK):
+        parser.error(f"no program at '{a.titan}'")
 
     config = FLAVORS[a.flavor] | {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "rms_norm_eps": 1e-5,
                                   "rope_theta": 10000.0, "tie_word_embeddings": False, "max_position_embeddings": 8192}

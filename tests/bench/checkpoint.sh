@@ -11,7 +11,8 @@
 #
 # Nothing passes or fails here: numbers depend on the disk and on what else the machine does.
 set -eu
-titan=${1:-build/titan}
+. "$(dirname "$0")/runs.sh"
+program "checkpoint.sh [TITAN] [PAIRS] [FOLDER]" "${1:-build/titan}"
 pairs=${2:-5}
 folder=${3:-$(mktemp -d)}
 mkdir -p "$folder"

@@ -11,7 +11,8 @@
 # communication costs nothing. A copy updates the whole model, a rank half of it: with a small batch FSDP gains from that.
 set -euo pipefail
 
-titan=$(realpath "$1")
+. "$(dirname "$0")/runs.sh"
+program "copies.sh TITAN [titan train options]" "${1-}"
 shift
 rounds=${ROUNDS:-3}
 steps=${STEPS:-6}
@@ -25,8 +26,6 @@ on_both() { # command
 on_one() { # JOB, command
     "${@:2}"
 }
-
-. "$(dirname "$0")/runs.sh"
 
 grep -m1 'model name' /proc/cpuinfo
 set -- --parallelism.threads_per_rank=1 --training.global_batch_size=-1 "$@"

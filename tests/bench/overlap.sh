@@ -27,7 +27,8 @@
 # All traffic stays inside the namespaces, which are removed at the end.
 set -euo pipefail
 
-titan=$(realpath "$1")
+. "$(dirname "$0")/runs.sh"
+program "overlap.sh TITAN [RATE ...] -- [titan train options]" "${1-}"
 shift
 rates=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
@@ -97,7 +98,6 @@ on_one() { # JOB, command
     taskset -c $(($1 - 1)) "${@:2}"
 }
 
-. "$(dirname "$0")/runs.sh"
 
 memory() { # options
     "$titan" plan --ranks 2 --json "$@" 2>/dev/null | python3 -c '

@@ -2,13 +2,26 @@
 # Runs of titan side by side on two processes, with sharding and without, and what their steps took: sourced by copies.sh
 # and overlap.sh.
 #
-# The script that sources it sets
-#   titan    the program
+# The script that sources it calls `program` and sets
 #   steps    steps of a run
 #   dir      a folder for runs and logs, which it removes
 # and defines
 #   on_both COMMAND...       the command as two ranks; its output goes to $dir/log, and comes out if it fails
 #   on_one JOB COMMAND...    the command as job 1 or 2 of two that run at once and know nothing of each other
+
+# program USAGE PATH: sets titan, or says how the script is used.
+program() {
+    if [ "${2-}" = --help ]; then
+        echo "usage: $1"
+        exit 0
+    fi
+    if [ ! -f "${2-}" ] || [ ! -x "${2-}" ]; then
+        echo "usage: $1" >&2
+        echo "no program at '${2-}'" >&2
+        exit 2
+    fi
+    titan=$(realpath "$2")
+}
 
 # Median seconds of a step and of what of it a rank waited, without the first two.
 median() { # FOLDER

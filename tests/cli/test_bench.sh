@@ -96,15 +96,39 @@ case_tables_for_people() {
     [ -z "$(ls -A folder)" ] || not_as "left behind: $(ls -A folder)"
 }
 
+case_what_was_measured_is_printed_also_if_it_cannot_be_saved() {
+    run bench --seconds 0.01 --only sgemm,memory --save nowhere/machine.json --json
+    expect_error 3 "nowhere/machine.json"
+    expect_json 'assert found["sgemm_gflops"] > 0'
+}
+
+case_scripts_say_what_is_missing() {
+    for script in copies overlap checkpoint; do
+        bash "$TITAN_SOURCE/tests/bench/$script.sh" nowhere/titan >out 2>err && code=0 || code=$?
+        expect_code 2
+        expect_err "usage: $script.sh"
+        expect_err "no program at 'nowhere/titan'"
+    done
+    python3 "$TITAN_SOURCE/tests/bench/against_llmc.py" --help >out 2>err && code=0 || code=$?
+    expect_ok
+    python3 "$TITAN_SOURCE/tests/bench/against_pytorch.py" --titan "$TITAN" --python nowhere/python >out 2>err && code=0 || code=$?
+    expect_code 2
+    expect_err "nowhere/python has no PyTorch"
+    refuse_err "Traceback"
+}
+
 case_wrong_command_lines() {
     run bench --only sgem
     expect_error 2 "--only 'sgem' cannot be measured" "help: a list of sgemm, memory"
     run bench --seconds soon
     expect_error 2 "--seconds 'soon' is not a number of seconds"
+    run bench --only ""
+    expect_error 2 "--only names nothing" "help: a list of sgemm, memory"
     run bench --only step --save machine.json
     expect_error 2 "--save needs sgemm and memory"
     run bench --model.flavor=7T
     expect_error 2 "7T"
+    refuse_err "kernels" # before anything is measured
     run bench --only step --parallelism.memory_limit=1MiB
     expect_error 6 "a rank needs"
     TITAN_CPU=z80 run bench --only sgemm

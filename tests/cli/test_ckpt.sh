@@ -150,6 +150,45 @@ case_consolidate_does_not_overwrite() {
     [ "$(cat weights/file)" = precious ] || not_as "the target was changed"
 }
 
+case_nothing_replaces_what_it_is_made_from() {
+    make_run
+    run ckpt consolidate run hf --format hf
+    expect_ok
+    cp -r hf before
+    for source in hf ./hf/../hf/ hf/model.safetensors; do
+        for verb in "convert --dtype bfloat16" "consolidate --dtype bfloat16"; do
+            run ckpt $verb $source hf --force
+            expect_error 2 "'hf' would take the place of" "help: choose another folder"
+            diff -r before hf >diff.txt || not_as "the source was changed: $(cat diff.txt)"
+        done
+    done
+    run ckpt convert hf step
+    expect_ok
+    run ckpt convert step step --force
+    expect_error 2 "'step' would take the place of"
+    run ckpt verify step
+    expect_ok
+}
+
+case_force_is_advised_where_it_helps() {
+    make_run
+    run ckpt consolidate run weights
+    expect_ok
+    run ckpt consolidate run weights
+    expect_error 2 "help: --force replaces it"
+    for target in run run/checkpoint/step-2; do
+        run ckpt consolidate run $target
+        expect_error 2 "'$target' exists and is not empty" "help: choose another folder"
+    done
+}
+
+case_damage_everywhere_is_said_once() {
+    make_run
+    truncate -s -1 run/checkpoint/step-*/optim/*
+    run ckpt inspect run
+    expect_error 3 "none of the 2 checkpoints in 'run/checkpoint' is intact; the oldest: 'run/checkpoint/step-2/optim/.* expected"
+}
+
 case_consolidate_of_a_damaged_step_writes_nothing() {
     make_run
     truncate -s -100 run/checkpoint/step-4/model/*.safetensors
@@ -289,11 +328,16 @@ case_gc_leaves_a_folder_in_use_alone() {
 case_options_belong_to_their_command() {
     run ckpt list . --force
     expect_error 2 "list" "--force"
+    run ckpt verify . --deep --quick
+    expect_error 2 "one of --deep and --quick"
+    run ckpt verify . --bogus
+    expect_error 2 "unknown option '--bogus'" "help: --help lists the options"
     run ckpt diff one
     expect_error 2 "diff. needs two paths, 1 given"
     mkdir one two
     run ckpt diff one two --atol=-1
     expect_error 2 "atol"
 }
+
 
 run_cases

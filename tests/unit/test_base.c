@@ -37,6 +37,14 @@ static void wrapping_puts_context_in_front(void **state)
     assert_string_equal(tt_error_message(), "loading shard 3: cannot open 'x'");
 }
 
+static void a_message_may_quote_the_one_before(void **state)
+{
+    (void)state;
+    (void)tt_fail(TT_EDATA, "'%s' is missing", "x");
+    (void)tt_fail(TT_EDATA, "none of %d is intact: %s", 2, tt_error_message());
+    assert_string_equal(tt_error_message(), "none of 2 is intact: 'x' is missing");
+}
+
 static void exact_sum_does_not_depend_on_order(void **state)
 {
     static double terms[1000];
@@ -220,6 +228,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(error_codes_map_to_exit_codes),
         cmocka_unit_test(wrapping_puts_context_in_front),
+        cmocka_unit_test(a_message_may_quote_the_one_before),
         cmocka_unit_test(exact_sum_does_not_depend_on_order),
         cmocka_unit_test(exact_sum_cancels_exactly),
         cmocka_unit_test(normal_numbers_have_the_right_moments),
