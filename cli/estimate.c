@@ -213,7 +213,7 @@ static void mark_best(struct tt_estimate_row *rows, int n)
 int tt_estimate_ranks(struct tt_estimate *e, int n_ranks)
 {
     static const char *const sync_words[] = {"every_microbatch", "last_microbatch"};
-    int first = e->n, rc = 0;
+    int first = e->n, at, rc = 0;
     bool stop = false;
 
     if (e->not_modelled) {
@@ -227,8 +227,9 @@ int tt_estimate_ranks(struct tt_estimate *e, int n_ranks)
         if (!reshard)
             continue;
         TT_TRY(add_row(e, n_ranks, reshard, e->sync, &stop));
+        at = e->n - 1;                       /* the row of the configured sync, or of what `auto` became */
         for (int s = 0; s < 2 && !stop; s++) /* with one microbatch there is nothing to defer */
-            if (e->n > first && e->rows[e->n - 1].microbatches > 1 && strcmp(sync_words[s], e->sync) != 0)
+            if (at >= first && e->rows[at].microbatches > 1 && strcmp(sync_words[s], e->rows[at].sync) != 0)
                 TT_TRY(add_row(e, n_ranks, reshard, sync_words[s], &stop));
     }
     mark_best(&e->rows[first], e->n - first);

@@ -305,7 +305,7 @@ int tt_job_engine(const struct tt_config *cfg, const struct tt_job *job, struct 
     return say_where(cfg, tt_engine_new(&job->engine, comm, rank, ret_engine));
 }
 
-int tt_job_engine_alone(const struct tt_config *cfg, struct tt_job *job, int rank, struct tt_engine **ret_engine)
+int tt_job_engine_alone(struct tt_config *cfg, struct tt_job *job, int rank, struct tt_engine **ret_engine)
 {
     struct tt_engine *engine = NULL;
     int rc = 0;
@@ -318,6 +318,7 @@ int tt_job_engine_alone(const struct tt_config *cfg, struct tt_job *job, int ran
         job->engine.reduce_last = false;
         TT_TRY(tt_job_engine(cfg, job, NULL, rank, &engine));
     }
+    cfg->training.gradient_sync = job->engine.reduce_last ? TT_SYNC_LAST_MICROBATCH : TT_SYNC_EVERY_MICROBATCH;
     *ret_engine = engine;
 out:
     return rc;

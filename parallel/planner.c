@@ -39,6 +39,7 @@ struct planner {
     bool off_peak;           /* more may be, where less memory is needed than at the peak */
     struct tt_program *best; /* of the lowered ones */
     bool best_kept;          /* it holds both */
+    bool gave_way;           /* a search found nothing that does but, at most, the frugal schedule */
 };
 
 /* --- memory of a program, by instruction --- */
@@ -184,6 +185,17 @@ static int make_candidates(const struct planner *p, double tightness, struct can
 
 /* --- lowering and judging --- */
 
+static double simulated_sec(const struct planner *p, const struct tt_program *program)
+{
+    struct tt_timeline t;
+    double sec;
+
+    tt_cost_simulate(p->in->machine, program, &t);
+    sec = t.step_sec;
+    tt_timeline_release(&t);
+    return sec;
+}
+
 static bool keeps_promises(const struct planner *p, const struct tt_program *program)
 {
     return program->step_bytes <= p->step_bytes && tt_planner_exchanged_bytes(program) <= p->exchanged_bytes;
@@ -253,8 +265,53 @@ static int search(struct planner *p, int rounds)
             TT_TRY(judge(p, &list[i].choice));
         }
     }
-    if (!p->best_kept)
+    if (!p->best_kept) {
+        p->gave_way = true;
         TT_TRY(judge(p, &frugal));
+    }
+out:
+    return rc;
+}
+
+/* --- with the units' policies as given --- */
+
+/* What may be exchanged, as a part of what the eager engine exchanges at its peak: the best promise first. */
+static const struct {
+    double part;
+    bool off_peak;
+} promises[] = {{0.85, true}, {0.85, false}, {1.0, true}, {1.0, false}};
+
+enum { N_PROMISES = sizeof promises / sizeof *promises };
+
+/* The frugal schedule; what it needs tells whether the limit is out of reach. */
+static struct tt_plan_outcome need_least(struct planner *p)
+{
+    struct tt_schedule schedule = {0};
+    struct tt_plan_outcome least;
+
+    tt_simple_fsdp_schedule(&p->fsdp, &frugal, &schedule, &least);
+    tt_schedule_release(&schedule);
+    p->out_of_reach = least.step_bytes > p->step_bytes;
+    return least;
+}
+
+/* A plan that saves memory by being slower than eager is not what was asked for. */
+static int plan_as_given(struct planner *p)
+{
+    double eager_bytes = (double)tt_planner_exchanged_bytes(p->in->eager);
+    double eager_sec = simulated_sec(p, p->in->eager);
+    struct tt_plan_outcome least = need_least(p);
+    int rc = 0;
+
+    for (int i = 0; i < N_PROMISES; i++) {
+        p->exchanged_bytes = (int64_t)(promises[i].part * eager_bytes);
+        p->off_peak = promises[i].off_peak;
+        if (i + 1 < N_PROMISES && least.exchanged_bytes > p->exchanged_bytes)
+            continue;
+        TT_TRY(search(p, i + 1 < N_PROMISES ? FIRST_ROUNDS : ROUNDS));
+        if (p->out_of_reach || (p->best_kept && simulated_sec(p, p->best) <= 1.01 * eager_sec))
+            break;
+    }
 out:
     return rc;
 }
@@ -328,13 +385,14 @@ static int best_number_to_keep(struct planner *p, const struct worth *worth)
 }
 
 /* Lowering may find that the prediction of memory was a little too good: then one unit less, until it fits. */
-static int choose_what_to_keep(struct planner *p)
+static int keep_what_fits(struct planner *p)
 {
     struct worth *worth = NULL;
     int rc = 0, n;
 
     for (int u = 0; u < p->usage.layout->n_units; u++)
         p->in->reshard[u] = true;
+    (void)need_least(p);
     TT_TRY(search(p, ROUNDS));
     if (!p->best_kept) /* there is no room for more */
         goto out;
@@ -354,51 +412,86 @@ out:
     return rc;
 }
 
-/* --- all of it --- */
-
-static double simulated_sec(const struct planner *p, const struct tt_program *program)
+/* What may be exchanged at every moment, because everything else leaves it at every moment. */
+static int64_t always_left(const struct planner *p)
 {
-    struct tt_timeline t;
-    double sec;
+    int64_t most = 0;
 
-    tt_cost_simulate(p->in->machine, program, &t);
-    sec = t.step_sec;
-    tt_timeline_release(&t);
-    return sec;
+    for (int i = 0; i < p->usage.microbatches * p->usage.n_nodes; i++)
+        if (p->other_bytes[i] > most)
+            most = p->other_bytes[i];
+    return p->step_bytes > most ? p->step_bytes - most : 0;
 }
 
-/* What may be exchanged, as a part of what the eager engine exchanges at its peak: the best promise first. */
-static const struct {
-    double part;
-    bool off_peak;
-} promises[] = {{0.85, true}, {0.85, false}, {1.0, true}, {1.0, false}};
-
-enum { N_PROMISES = sizeof promises / sizeof *promises };
-
-/* With the units' policies as given. A plan that saves memory by being slower than eager is not what was asked for. */
-static int plan_as_given(struct planner *p)
+static bool is_faster(const struct planner *p, const struct tt_program *a, const struct tt_program *b)
 {
-    double eager_bytes = (double)tt_planner_exchanged_bytes(p->in->eager);
-    double eager_sec = simulated_sec(p, p->in->eager);
-    struct tt_schedule schedule = {0};
-    struct tt_plan_outcome least;
-    int rc = 0;
+    bool a_fits = a->step_bytes <= p->step_bytes, b_fits = b->step_bytes <= p->step_bytes;
 
-    tt_simple_fsdp_schedule(&p->fsdp, &frugal, &schedule, &least);
-    tt_schedule_release(&schedule);
-    p->out_of_reach = least.step_bytes > p->step_bytes;
-    for (int i = 0; i < N_PROMISES; i++) {
-        p->exchanged_bytes = (int64_t)(promises[i].part * eager_bytes);
-        p->off_peak = promises[i].off_peak;
-        if (i + 1 < N_PROMISES && least.exchanged_bytes > p->exchanged_bytes)
-            continue;
-        TT_TRY(search(p, i + 1 < N_PROMISES ? FIRST_ROUNDS : ROUNDS));
-        if (p->out_of_reach || (p->best_kept && simulated_sec(p, p->best) <= 1.01 * eager_sec))
-            break;
-    }
-out:
+    if (a_fits && b_fits)
+        return simulated_sec(p, a) < simulated_sec(p, b);
+    return a_fits || (!b_fits && a->step_bytes < b->step_bytes);
+}
+
+/* In place of the best plan of an earlier search if it is faster; one that fits before one that does not. */
+static void keep_faster(struct planner *p, struct tt_program **best, bool *best_reshard)
+{
+    if (*best && !is_faster(p, p->best, *best))
+        return;
+    tt_program_free(*best);
+    *best = p->best;
+    p->best = NULL;
+    memcpy(best_reshard, p->in->reshard, (size_t)p->usage.layout->n_units * sizeof *best_reshard);
+}
+
+/* As if the policy were not auto, which in->reshard says then. */
+static int plan_default(struct planner *p, const bool *reshard)
+{
+    const int64_t limit = p->step_bytes;
+    int rc;
+
+    memcpy(p->in->reshard, reshard, (size_t)p->usage.layout->n_units * sizeof *reshard);
+    if (p->in->eager->step_bytes < limit)
+        p->step_bytes = p->in->eager->step_bytes;
+    rc = plan_as_given(p);
+    p->step_bytes = limit;
     return rc;
 }
+
+/*
+ * Exchange may fill whatever is free at a moment. That leaves holes of all sizes, of which the memory plan cannot make use
+ * as well; where it could not, plans are also made that give exchange a fixed part of memory. The fastest is taken, which
+ * is never slower than the default policy where that fits.
+ */
+static int choose_what_to_keep(struct planner *p)
+{
+    size_t n_units = (size_t)p->usage.layout->n_units;
+    const double parts[] = {1.0, 0.85};
+    bool *given = tt_calloc(n_units + 1, sizeof *given), *chosen = tt_calloc(n_units + 1, sizeof *chosen);
+    struct tt_program *best = NULL;
+    int rc = 0;
+
+    memcpy(given, p->in->reshard, n_units * sizeof *given);
+    TT_TRY(keep_what_fits(p));
+    keep_faster(p, &best, chosen);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && p->gave_way && !p->out_of_reach; i++) {
+        p->exchanged_bytes = part_of(always_left(p), parts[i]);
+        TT_TRY(keep_what_fits(p));
+        keep_faster(p, &best, chosen);
+    }
+    TT_TRY(plan_default(p, given));
+    keep_faster(p, &best, chosen);
+    memcpy(p->in->reshard, chosen, n_units * sizeof *chosen);
+    tt_program_free(p->best);
+    p->best = best;
+    best = NULL;
+out:
+    tt_program_free(best);
+    tt_free(given);
+    tt_free(chosen);
+    return rc;
+}
+
+/* --- all of it --- */
 
 int tt_planner_run(const struct tt_planner *in, struct tt_program **ret_program)
 {

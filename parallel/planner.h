@@ -20,7 +20,8 @@ struct tt_planner {
     int64_t step_limit;   /* bytes that the transient memory of a step may take; INT64_MAX: no limit */
     /*
      * [n_units] in: free the unit between forward and backward. With choose_reshard also out: what to keep, so that the
-     * step fits step_limit and exchange holds up compute least; then step_limit is the only limit.
+     * step fits step_limit and exchange holds up compute least; then step_limit is the only limit. Never slower than what
+     * is made of in's flags without choose_reshard, where that fits.
      */
     bool *reshard;
     bool choose_reshard;

@@ -154,6 +154,65 @@ case_plan_and_estimate_make_the_same_plan() {
         'json.load(open("plan.json"))["memory"]["peak_bytes"] == rows(64)["never"]["peak_bytes"]'
 }
 
+# Whatever the limit, `auto` is within it where `default` is, and not predicted to be slower.
+case_auto_reshard_is_no_worse_than_default() {
+    options="--config $TITAN_SOURCE/configs/debug.yaml --ranks 2 --parallelism.fsdp_engine=planned --json
+        --training.local_batch_size=1 --training.seq_len=64 --validation.enable=false"
+    run plan $options --parallelism.memory_limit=1
+    expect_ok
+    least=$(python3 -c 'import json; print(json.load(open("out"))["memory"]["peak_bytes"])')
+    for limit in $least $((least + 3000000)) $((least + 9500000)) $((least + 20000000)); do
+        run plan $options --parallelism.memory_limit=$limit
+        mv out default.json
+        run plan $options --parallelism.memory_limit=$limit --parallelism.fsdp_reshard_after_forward=auto
+        check_json out "o['memory']['peak_bytes'] <= $limit" \
+            'o["predicted"]["step_s"] <= 1.001 * json.load(open("default.json"))["predicted"]["step_s"]'
+    done
+}
+
+# What `auto` becomes is said, and has no second row.
+case_auto_sync_is_said() {
+    make_corpus
+    run plan $tiny --ranks 2 --training.gradient_sync=auto
+    expect_out "gradient sync every_microbatch"
+    run plan $tiny --ranks 2 --training.gradient_sync=auto --parallelism.reduction_order=fast --json
+    check_json out '"gradient sync last_microbatch" in o["policies"]'
+    run estimate $tiny --ranks 2 --training.gradient_sync=auto --training.global_batch_size=16 --json
+    check_json out 'sorted(rows(2)) == sorted(p + s for p in ["always", "default", "never"] for s in ["", ", last_microbatch"])' \
+        'rows(2)["never"]["gradient_sync"] == "every_microbatch"' 'rows(2)["never"]["microbatches"] > 1'
+    run estimate $tiny --ranks 2 --training.gradient_sync=auto --training.global_batch_size=16 \
+        --parallelism.reduction_order=fast --json
+    check_json out 'rows(2)["never"]["gradient_sync"] == "last_microbatch"' '"never, every_microbatch" in rows(2)'
+}
+
+# must_name PAGE...: the manual pages name every key of the JSON in `out`.
+must_name() {
+    python3 - "$@" <<'EOF_PYTHON' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+import json, sys
+def keys(value):
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from keys(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from keys(inner)
+pages = "".join(open(path).read().replace("\\", "") for path in sys.argv[1:])
+missing = sorted({key for key in keys(json.load(open("out"))) if f"_{key}_" not in pages})
+assert not missing, f"{sys.argv[1:]} do not name {missing}"
+EOF_PYTHON
+}
+
+case_pages_name_every_key() {
+    make_corpus
+    run plan $tiny --ranks 2 --parallelism.data_parallel_replicate_degree=2 --instructions --json
+    must_name "$TITAN_SOURCE/man/titan-plan.1.scd"
+    run estimate $tiny --ranks 2,3 --json
+    must_name "$TITAN_SOURCE/man/titan-estimate.1.scd" "$TITAN_SOURCE/man/titan-plan.1.scd"
+    run tune $tiny --over engine,reshard --steps 1 --rounds 1 --json
+    must_name "$TITAN_SOURCE/man/titan-tune.1.scd"
+}
+
 case_estimate_orders_the_policies() {
     run estimate --config "$TITAN_SOURCE/configs/debug.yaml" --ranks 2 --model.dim=512 --json
     expect_ok
