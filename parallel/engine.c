@@ -83,7 +83,8 @@ static int plan_ahead(struct tt_engine *e, const struct tt_lowering *lowering, s
     int rc = 0;
 
     if (o->memory_limit)
-        planner.step_limit = o->memory_limit - state_bytes(e) - aligned((*program)->const_bytes);
+        planner.step_limit = o->memory_limit - state_bytes(e) - aligned((*program)->const_bytes) -
+                             (e->validate.program ? aligned(e->validate.program->const_bytes) : 0);
     for (int u = 0; u < e->layout->n_units; u++)
         reshard[u] = e->layout->units[u].reshard_after_forward;
     TT_TRY(tt_planner_run(&planner, &planned));
@@ -155,11 +156,11 @@ int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm,
     e->shard = tt_mesh_group(&e->options.mesh, rank, TT_MESH_DP_SHARD);
     e->replicate = tt_mesh_group(&e->options.mesh, rank, TT_MESH_DP_REPLICATE);
     TT_TRY(tt_layout_new(options->model, &options->mesh, rank, &options->sharding, &e->layout));
-    if (options->local_batch)
-        TT_TRY(plan_track(e, TT_GRAPH_TRAIN, options->local_batch, options->seq_len, options->microbatches, &e->train));
-    if (options->validation_batch)
+    if (options->validation_batch) /* first, since a memory limit leaves training what is left */
         TT_TRY(
             plan_track(e, TT_GRAPH_VALIDATE, options->validation_batch, options->validation_seq_len, 1, &e->validate));
+    if (options->local_batch)
+        TT_TRY(plan_track(e, TT_GRAPH_TRAIN, options->local_batch, options->seq_len, options->microbatches, &e->train));
     *ret_engine = e;
     e = NULL;
 out:

@@ -34,7 +34,8 @@ static int fail_missing(const char *path)
     if (tt_path_is_folder(folder) && tt_folder_list(folder, &names, &n) == 0)
         near = tt_text_nearest(wanted, (const char *const *)names, n);
     if (near)
-        rc = tt_fail(TT_EDATA, "cannot open '%s': no such file\nhelp: did you mean '%s/%s'?", path, folder, near);
+        rc = tt_fail(TT_EDATA, "cannot open '%s': no such file\nhelp: did you mean '%s%s%s'?", path, folder,
+                     strcmp(folder, "/") == 0 ? "" : "/", near);
     else
         rc = tt_fail(TT_EDATA, "cannot open '%s': no such file", path);
     tt_names_free(names, n);

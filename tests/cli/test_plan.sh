@@ -157,11 +157,11 @@ case_plan_and_estimate_make_the_same_plan() {
 # Whatever the limit, `auto` is within it where `default` is, and not predicted to be slower.
 case_auto_reshard_is_no_worse_than_default() {
     options="--config $TITAN_SOURCE/configs/debug.yaml --ranks 2 --parallelism.fsdp_engine=planned --json
-        --training.local_batch_size=1 --training.seq_len=64 --validation.enable=false"
+        --training.local_batch_size=1 --training.seq_len=64"
     run plan $options --parallelism.memory_limit=1
     expect_ok
     least=$(python3 -c 'import json; print(json.load(open("out"))["memory"]["peak_bytes"])')
-    for limit in $least $((least + 3000000)) $((least + 9500000)) $((least + 20000000)); do
+    for limit in $least $((least + 3000000)) $((least + 5241168)) $((least + 9500000)) $((least + 20000000)); do
         run plan $options --parallelism.memory_limit=$limit
         mv out default.json
         run plan $options --parallelism.memory_limit=$limit --parallelism.fsdp_reshard_after_forward=auto
