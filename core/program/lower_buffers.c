@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Lowering: the program as it grows, and the buffers of values. Reading a buffer extends its life to the reader.
+ */
+#include "core/base/mem.h"
+#include "core/ops/op.h"
+#include "core/program/lowering.h"
+
+/* --- the program as it grows --- */
+
+int tt_lower_buffer(struct tt_walk *w, enum tt_memory_kind kind, int64_t bytes)
+{
+    struct tt_program *p = w->program;
+    int id = p->n_buffers;
+
+    TT_PUSH(p->buffers, p->n_buffers, p->cap_buffers) = (struct tt_buffer){.kind = kind,
+                                                                           .bytes = bytes,
+                                                                           .first = p->n_instrs,
+                                                                           .last = p->n_instrs,
+                                                                           .root = id,
+                                                                           .value = TT_NONE,
+                                                                           .microbatch = TT_NONE,
+                                                                           .unit = TT_NONE};
+    return id;
+}
+
+int tt_lower_part(struct tt_walk *w, int root, int64_t offset, int64_t bytes)
+{
+    int id = tt_lower_buffer(w, w->program->buffers[root].kind, bytes);
+
+    w->program->buffers[id].root = root;
+    w->program->buffers[id].offset = offset;
+    return id;
+}
+
+void tt_lower_begin(struct tt_walk *w, const struct tt_instr *from)
+{
+    struct tt_program *p = w->program;
+    struct tt_instr *instr = &TT_PUSH(p->instrs, p->n_instrs, p->cap_instrs);
+
+    *instr = *from;
+    instr->operands = p->n_operands;
+    instr->n_operands = 0;
+}
+
+void tt_lower_operand(struct tt_walk *w, int buffer)
+{
+    struct tt_program *p = w->program;
+
+    TT_PUSH(p->operands, p->n_operands, p->cap_operands) = buffer;
+    p->instrs[p->n_instrs - 1].n_operands++;
+    if (buffer != TT_NONE)
+        p->buffers[p->buffers[buffer].root].last = p->n_instrs - 1;
+}
+
+int tt_lower_made(struct tt_walk *w, enum tt_memory_kind kind, int64_t bytes)
+{
+    int id = tt_lower_buffer(w, kind, bytes);
+
+    w->program->buffers[id].first = w->program->buffers[id].last = w->program->n_instrs - 1;
+    return id;
+}
+
+/* --- values --- */
+
+static int param_buffer(struct tt_walk *w, int value)
+{
+    const struct tt_layout *layout = w->in.layout;
+    int param = w->in.graph->values[value].param;
+    const struct tt_unit_param *place = tt_layout_param(layout, param);
+
+    if (w->gathers)
+        return w->unsharded[param];
+    if (w->unsharded[param] == TT_NONE)
+        w->unsharded[param] =
+            tt_lower_part(w, w->param_shard[layout->unit_of[param]], place->offset * (int64_t)sizeof(float),
+                          place->chunk * (int64_t)sizeof(float));
+    return w->unsharded[param];
+}
+
+int64_t tt_lower_grad_owner(const struct tt_walk *w, int mb)
+{
+    return w->in.graph->carries ? 0 : mb;
+}
+
+int tt_lower_grad(struct tt_walk *w, int mb, int param)
+{
+    const struct tt_layout *layout = w->in.layout;
+    const struct tt_unit_param *place = tt_layout_param(layout, param);
+    int *slot = &w->grad_buffer[tt_lower_grad_owner(w, mb) * layout->n_params + param];
+    int unit = layout->unit_of[param];
+    int *flat = &w->unit_grad[tt_lower_grad_owner(w, mb) * layout->n_units + unit];
+
+    if (*slot != TT_NONE)
+        return *slot;
+    if (w->sharded) {
+        *slot = tt_lower_made(w, TT_MEMORY_PARAM_GRAD, place->chunk * layout->shard_degree * (int64_t)sizeof(float));
+    } else {
+        if (*flat == TT_NONE) {
+            *flat = tt_lower_made(w, TT_MEMORY_GRAD, layout->units[unit].shard_elements * (int64_t)sizeof(float));
+            w->program->buffers[*flat].unit = unit;
+        }
+        *slot = tt_lower_part(w, *flat, place->offset * (int64_t)sizeof(float), place->chunk * (int64_t)sizeof(float));
+    }
+    w->program->buffers[*slot].unit = unit;
+    return *slot;
+}
+
+int tt_lower_input(struct tt_walk *w, int mb, int value)
+{
+    switch (w->in.graph->values[value].kind) {
+    case TT_VALUE_PARAM:
+        return param_buffer(w, value);
+    case TT_VALUE_PARAM_GRAD:
+        return tt_lower_grad(w, mb, w->in.graph->values[value].param);
+    case TT_VALUE_CONST:
+    case TT_VALUE_CACHE:
+        return w->value_buffer[value]; /* shared by all microbatches */
+    default:
+        return w->value_buffer[(int64_t)mb * w->in.graph->n_values + value];
+    }
+}
+
+/* The input whose memory output k of a node may take over, or TT_NONE. */
+static int overwritable_input(const struct tt_walk *w, int node, int k)
+{
+    const struct tt_graph *graph = w->in.graph;
+    const struct tt_node *n = &graph->nodes[node];
+    int i = tt_op_row(n->op)->alias[k] - 1, uses = 0;
+    const struct tt_value *in, *out = &graph->values[n->out[k]];
+
+    if (i < 0 || n->in[i] == TT_NONE || w->last_reader[n->in[i]] != node)
+        return TT_NONE;
+    in = &graph->values[n->in[i]];
+    for (int j = 0; j < n->n_in; j++)
+        uses += n->in[j] == n->in[i];
+    if (uses != 1 || (in->kind != TT_VALUE_ACTIVATION && in->kind != TT_VALUE_GRAD) ||
+        tt_value_bytes(in) != tt_value_bytes(out))
+        return TT_NONE;
+    return n->in[i];
+}
+
+int tt_lower_output(struct tt_walk *w, int mb, int node, int k)
+{
+    const struct tt_graph *graph = w->in.graph;
+    int value = graph->nodes[node].out[k];
+    const struct tt_value *v = &graph->values[value];
+    int *slot = &w->value_buffer[(int64_t)mb * graph->n_values + value];
+    int over;
+
+    if (v->kind == TT_VALUE_PARAM_GRAD)
+        return tt_lower_grad(w, mb, v->param);
+    over = overwritable_input(w, node, k);
+    if (over != TT_NONE) {
+        *slot = w->value_buffer[(int64_t)mb * graph->n_values + over];
+    } else {
+        *slot = tt_lower_made(w, v->kind == TT_VALUE_GRAD ? TT_MEMORY_ACTIVATION_GRAD : TT_MEMORY_ACTIVATION,
+                              tt_value_bytes(v));
+        w->program->buffers[*slot].value = value;
+        w->program->buffers[*slot].microbatch = mb;
+    }
+    return *slot;
+}
