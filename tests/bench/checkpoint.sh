@@ -6,8 +6,8 @@
 #
 # 1. PAIRS times in turn: a run of one step that saves, and `dd conv=fsync` of as many bytes into the same folder. Prints
 #    both rates and their ratio for each pair, and the median of the ratios.
-# 2. A run with async saves. Prints how long training waited, of that for the copy, and the median time of the steps that
-#    ended while a save was under way against the others'.
+# 2. A run of STEPS steps (100) that saves in a thread every 10. Prints how long training waited, of that for the copy,
+#    and for each save the median time of the steps that it ran behind against that of the few before and after them.
 #
 # Nothing passes or fails here: numbers depend on the disk and on what else the machine does.
 set -eu
@@ -46,27 +46,40 @@ awk '{ print $NF }' "$folder/ratios" | sort -n | awk '{ r[NR] = $1 } END { print
 rm -f "$folder/ratios"
 
 rm -rf "$folder/async"
-"$titan" train "${common[@]}" --training.seq_len=64 --training.steps=36 --checkpoint.interval=9 --checkpoint.keep_latest_k=1 \
+"$titan" train "${common[@]}" --training.seq_len=64 --training.steps="${STEPS:-100}" --checkpoint.interval=10 --checkpoint.keep_latest_k=1 \
     --checkpoint.async_mode=async --job.dump_folder="$folder/async" >/dev/null 2>&1
 python3 - "$folder/async/metrics.jsonl" <<'EOF'
 import json, statistics, sys
 records = [json.loads(line) for line in open(sys.argv[1])]
 saves = [r for r in records if r["type"] == "checkpoint" and r.get("async")]
 spans = [(r["time"] - r["total_s"], r["time"]) for r in saves]
-behind, alone = [], []
-for r in records:
-    if r["type"] == "step" and r["step"] > 2:
-        begin = r["time"] - r["step_time_s"]
-        inside = any(a <= begin and r["time"] <= b for a, b in spans)
-        apart = all(r["time"] <= a or begin >= b for a, b in spans)
-        if inside or apart:
-            (behind if inside else alone).append(r["step_time_s"])
-for r in saves:
-    print(f"async save of step {r['step']}: training waited {r['blocked_s']:.3f} s ({r['staged_s']:.3f} s for the copy, "
-          f"{r['blocked_s'] - r['staged_s']:.3f} s before and at completion), "
-          f"written in {r['written_s']:.2f} s")
-if behind and alone:
-    print(f"steps: {statistics.median(alone):.4f} s without a save ({len(alone)}), "
-          f"{statistics.median(behind):.4f} s behind one ({len(behind)}): "
-          f"{100 * (statistics.median(behind) / statistics.median(alone) - 1):+.1f} %")
+steps = [(r["step"], r["time"] - r["step_time_s"], r["time"], r["step_time_s"])
+         for r in records if r["type"] == "step" and r["step"] > 2]
+
+
+def cost(begin, end):
+    """How much longer the steps within took than those beside them, in per cent; None if there is nothing to compare."""
+    behind = [s for s in steps if begin <= s[1] and s[2] <= end]
+    apart = [s for s in steps if all(s[2] < a or s[1] > b for a, b in spans)]
+    near = [s for s in apart if behind and behind[0][0] - 5 <= s[0] <= behind[-1][0] + 5]
+    if not near:
+        return None
+    return 100 * (statistics.median(s[3] for s in behind) / statistics.median(s[3] for s in near) - 1)
+
+
+def spread(values, unit, digits):
+    print(f"median {statistics.median(values):.{digits}f} {unit} ({min(values):.{digits}f} to {max(values):.{digits}f})")
+
+
+costs = [c for c in (cost(*span) for span in spans) if c is not None]
+print(f"{len(saves)} async saves, steps of {statistics.median(s[3] for s in steps):.2f} s")
+print("written in             ", end="")
+spread([r["written_s"] for r in saves], "s", 2)
+print("training waits, copy   ", end="")
+spread([r["staged_s"] for r in saves], "s", 3)
+print("training waits, else   ", end="")
+spread([r["blocked_s"] - r["staged_s"] for r in saves], "s", 3)
+if costs:
+    print("steps behind a save    ", end="")
+    spread(costs, "% longer", 1)
 EOF
