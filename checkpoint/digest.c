@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Digests of tensors and joined checksums.
+ * Digests of tensors.
  */
 #include "checkpoint/digest.h"
 
@@ -127,30 +127,4 @@ int64_t tt_digest_nonfinite(enum tt_dtype dtype, const void *data, int64_t n)
     else if (dtype == TT_F16)
         COUNT(uint16_t, 0x7c00u);
     return count;
-}
-
-/* a * b modulo the Castagnoli polynomial; bit 31 is x^0, as in the checksum itself. */
-static uint32_t multiply(uint32_t a, uint32_t b)
-{
-    uint32_t product = 0;
-
-    for (uint32_t bit = 1u << 31; bit; bit >>= 1) {
-        if (a & bit)
-            product ^= b;
-        b = b & 1 ? (b >> 1) ^ 0x82f63b78u : b >> 1;
-    }
-    return product;
-}
-
-uint32_t tt_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b)
-{
-    uint32_t power = 1u << 23; /* x^8: one byte */
-    uint32_t shift = 1u << 31; /* x^0 */
-
-    for (; size_b; size_b >>= 1) {
-        if (size_b & 1)
-            shift = multiply(shift, power);
-        power = multiply(power, power);
-    }
-    return multiply(shift, crc_a) ^ crc_b;
 }

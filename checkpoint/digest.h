@@ -35,7 +35,4 @@ uint64_t tt_digest_box(enum tt_dtype dtype, const int64_t *shape, const struct t
 /** How many of n packed F32, BF16 or F16 elements are NaN or infinite; 0 for other types. */
 int64_t tt_digest_nonfinite(enum tt_dtype dtype, const void *data, int64_t n);
 
-/** The CRC32C of A followed by B, from the CRCs of both and the size of B: no second pass over the bytes. */
-uint32_t tt_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);
-
 #endif

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "checkpoint/digest.h"
+#include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
 

@@ -9,12 +9,26 @@
 
 #include <xxhash.h>
 
+#define POLYNOMIAL 0x82f63b78u /* Castagnoli's; bit 31 is x^0, as in the checksum itself */
+
+/* a * b modulo the polynomial, bit 31 being x^0. With x^(8 n) it moves a checksum past n bytes. */
+static uint32_t multiply(uint32_t a, uint32_t b)
+{
+    uint32_t product = 0;
+
+    for (uint32_t bit = 1u << 31; bit; bit >>= 1) {
+        product ^= a & bit ? b : 0;
+        b = (b >> 1) ^ (b & 1 ? POLYNOMIAL : 0);
+    }
+    return product;
+}
+
 static uint32_t crc_table_entry(uint32_t byte)
 {
     uint32_t c = byte;
 
     for (int k = 0; k < 8; k++)
-        c = c & 1 ? 0x82f63b78u ^ (c >> 1) : c >> 1;
+        c = c & 1 ? POLYNOMIAL ^ (c >> 1) : c >> 1;
     return c;
 }
 
@@ -27,18 +41,6 @@ static uint32_t crc32c_portable(uint32_t crc, const uint8_t *p, size_t size)
 
 #if defined(__x86_64__)
 #define LANE ((size_t)4096) /* bytes */
-
-/* a * b modulo the polynomial, bit 31 being x^0. With x^(8 n) it moves a checksum past n bytes. */
-static uint32_t multiply(uint32_t a, uint32_t b)
-{
-    uint32_t product = 0;
-
-    for (uint32_t bit = 1u << 31; bit; bit >>= 1) {
-        product ^= a & bit ? b : 0;
-        b = (b >> 1) ^ (b & 1 ? 0x82f63b78u : 0);
-    }
-    return product;
-}
 
 static uint64_t word_at(const uint8_t *p)
 {
@@ -79,6 +81,19 @@ uint32_t tt_crc32c(uint32_t crc, const void *bytes, size_t size)
         return ~crc32c_sse42(~crc, bytes, size);
 #endif
     return ~crc32c_portable(~crc, bytes, size);
+}
+
+uint32_t tt_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b)
+{
+    uint32_t power = 1u << 23; /* x^8: one byte */
+    uint32_t shift = 1u << 31; /* x^0 */
+
+    for (; size_b; size_b >>= 1) {
+        if (size_b & 1)
+            shift = multiply(shift, power);
+        power = multiply(power, power);
+    }
+    return multiply(shift, crc_a) ^ crc_b;
 }
 
 uint64_t tt_hash64(const void *bytes, size_t size, uint64_t seed)
