@@ -45,9 +45,9 @@ struct tt_ckpt_saved {
 struct tt_ckpt_saving;
 
 /**
- * Begins to save folder/step-N (collective). With a writer, the state may change once this returned; names and
- * assets must stay until the save ended, and another save may not begin before; store and writer until the writer is freed. Without one all is written by now.
- * On failure every rank gets the same code, there is nothing to end, and the folder is as before.
+ * Begins to save folder/step-N (collective). With a writer, the state may change once this returned; names and assets
+ * must stay until the save ended, and another save may not begin before; the store must outlive the writer. Without one
+ * all is written by now. On failure every rank gets the same code, there is nothing to end, and the folder is as before.
  */
 int tt_ckpt_save_begin(struct tt_ckpt_store *store, const struct tt_ckpt_save *save,
                        struct tt_ckpt_saving **ret_saving) TT_MUST_CHECK;
@@ -57,10 +57,11 @@ bool tt_ckpt_saving_is_written(const struct tt_ckpt_saving *saving);
 
 /**
  * Waits for the files, publishes, retires older checkpoints (with a writer its thread goes on with that; the next save
- * and freeing the writer wait for it), and frees (collective). On return 0 the checkpoint is committed and durable. On failure every rank gets the same code, the folder is as before, the temporary files are gone,
- * and training may go on: TT_EIO (disk full, with need and have), TT_EINTERNAL (ranks disagree on the tensors),
- * TT_ENONFINITE (a tensor holds NaN or infinity; such a state never becomes a checkpoint); TT_ECOMM. Only a failed fsync
- * after the final rename leaves a new step that may not survive a power cut.
+ * and freeing the writer wait for it), and frees (collective). On return 0 the checkpoint is committed and durable. On
+ * failure every rank gets the same code, the folder is as before, the temporary files are gone, and training may go on:
+ * TT_EIO (disk full, with need and have), TT_EINTERNAL (ranks disagree on the tensors), TT_ENONFINITE (a tensor holds NaN
+ * or infinity; such a state never becomes a checkpoint); TT_ECOMM. Only a failed fsync after the final rename leaves a
+ * new step that may not survive a power cut.
  */
 int tt_ckpt_saving_end(struct tt_ckpt_saving *saving, struct tt_ckpt_saved *ret_saved) TT_MUST_CHECK;
 

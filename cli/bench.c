@@ -406,7 +406,7 @@ static void read_cpu(char *name, size_t size)
 
 /* --- all of it --- */
 
-/* Whether the step's model and mesh can be, before minutes go into all else. */
+/* Whether the step's model and mesh can be, before minutes go into all else. A job fills in keys, so it has its own. */
 static int check_step(const struct tt_bench *b, int local_size)
 {
     struct tt_config *cfg = NULL;

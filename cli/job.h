@@ -43,8 +43,10 @@ void tt_job_release(struct tt_job *job);
 int tt_job_engine(const struct tt_config *cfg, const struct tt_job *job, struct tt_comm *comm, int rank,
                   struct tt_engine **ret_engine) TT_MUST_CHECK;
 
-/** The same without other ranks, only to be asked for numbers; resolves gradient_sync auto as a new run would, afterwards
- *  the configuration says which it is. */
+/**
+ * The same without other ranks, only to be asked for numbers; resolves gradient_sync auto as a new run would, and afterwards
+ * the configuration says which it is.
+ */
 int tt_job_engine_alone(struct tt_config *cfg, struct tt_job *job, int rank,
                         struct tt_engine **ret_engine) TT_MUST_CHECK;
 

@@ -31,7 +31,10 @@ int tt_plan_search_begin(const struct tt_planner *in, struct tt_plan_search *ret
 /** Also frees best, unless it was taken; also after a failed begin. */
 void tt_plan_search_end(struct tt_plan_search *s);
 
-/** Up to `rounds` (at most TT_PLAN_ROUNDS) rounds of candidates; best becomes the first that keeps both promises, else the best. */
+/**
+ * Up to `rounds` (at most TT_PLAN_ROUNDS) rounds of candidates; best becomes the first that keeps both promises, else the
+ * one that comes closest, the frugal schedule among them.
+ */
 int tt_plan_search_run(struct tt_plan_search *s, int rounds) TT_MUST_CHECK;
 
 /** What the frugal schedule needs, which lets go of everything at once and fetches late; sets out_of_reach by it. */
