@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The shard files of one rank: from rows in memory to durable files, with checksums and digests on the way. Every byte is
- * taken once: copied (or converted), summed while it is in the cache, and written. The header, which holds the checksums,
- * comes last; its size is known before.
+ * taken once: copied (or converted), summed while it is in the cache, and written; to a thread behind training only the
+ * writing is left. The header, which holds the checksums, comes last; its size is known before.
  */
 #include <stdio.h>
 #include <string.h>
@@ -121,23 +121,25 @@ int tt_saving_put(struct tt_ckpt_saving *s, enum tt_ckpt_group group, int b, cha
     return tt_durable_write(&s->out[group], bytes, (size_t)padded, file->data_start + (int64_t)b * TT_SHARD_BLOCK);
 }
 
+static void fetch_block(const struct tt_ckpt_saving *s, struct tt_shard_file *file, int b, char *to)
+{
+    for (int i = file->block[b]; i < file->block[b + 1]; i++) {
+        fetch_and_sum(s, file, &file->segment[i], to);
+        to += file->segment[i].size;
+    }
+}
+
 /* Block b from the staging memory, or through `room` from the live state. */
 static int write_block(struct tt_ckpt_saving *s, enum tt_ckpt_group group, int b, char *room)
 {
     struct tt_shard_file *file = &s->file[group];
     char *bytes = s->staged[group] ? s->staged[group] + (int64_t)b * TT_SHARD_BLOCK : room;
-    int64_t at = 0;
     int rc = 0;
 
     if (b == file->n_blocks / 2)
         TT_TRY(tt_fault("write", s->rank));
-    for (int i = file->block[b]; i < file->block[b + 1]; i++) {
-        if (s->staged[group])
-            tt_saving_sum(s, file, &file->segment[i], bytes + at);
-        else
-            fetch_and_sum(s, file, &file->segment[i], bytes + at);
-        at += file->segment[i].size;
-    }
+    if (!s->staged[group])
+        fetch_block(s, file, b, room);
     rc = tt_saving_put(s, group, b, bytes);
 out:
     return rc;
@@ -215,15 +217,10 @@ static void stage_tile(void *arg, int64_t tile, int worker)
 {
     const struct tiles *t = arg;
     enum tt_ckpt_group group = group_of(t, tile);
-    const struct tt_shard_file *file = &t->s->file[group];
     int b = (int)tile - t->first[group];
-    char *to = t->s->staged[group] + (int64_t)b * TT_SHARD_BLOCK;
 
     (void)worker;
-    for (int i = file->block[b]; i < file->block[b + 1]; i++) {
-        tt_saving_fetch(t->s, file, &file->segment[i], 0, file->segment[i].size, to);
-        to += file->segment[i].size;
-    }
+    fetch_block(t->s, &t->s->file[group], b, t->s->staged[group] + (int64_t)b * TT_SHARD_BLOCK);
 }
 
 int tt_saving_stage(struct tt_ckpt_saving *s)

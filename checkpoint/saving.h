@@ -20,7 +20,7 @@
  *   prepare  room on the disk, temporary folder                                               rank 0
  *   open     files created, their space reserved                                              writers
  *   gather   rows that their writer does not hold are sent to it and written as they come     all ranks
- *   stage    with a writer thread: the rest is copied, and training may go on
+ *   stage    with a writer thread: the rest is copied and summed up; training may go on       writers
  *   write    the files, durable; no communication; in the caller, or in the thread            writers
  *   collect  checksums and digests, summed over the ranks                                     all ranks
  *   finish   the manifest; everything durable under the temporary name                        rank 0
