@@ -10,7 +10,7 @@
 
 double tt_peak_measure(struct tt_team *team)
 {
-    enum { ROWS_PER_THREAD = 512, COLUMNS = 512, DEPTH = 512, MOST_RUNS = 20 };
+    enum { ROWS_PER_THREAD = 512, COLUMNS = 512, DEPTH = 512, MOST_RUNS = 15 };
     int64_t rows = (int64_t)ROWS_PER_THREAD * tt_team_threads(team);
     float *a = tt_calloc((size_t)(rows * DEPTH), sizeof *a), *b = tt_calloc((size_t)DEPTH * COLUMNS, sizeof *b);
     float *c = tt_calloc((size_t)(rows * COLUMNS), sizeof *c);

@@ -189,9 +189,13 @@ out:
 static int train_step(struct tt_trainer *t)
 {
     struct tt_trainer_step did;
+    struct pause pause;
     int rc = 0;
 
     TT_TRY(tt_trainer_step(t, &did));
+    pause = begin_pause(t);
+    TT_TRY(tt_trainer_measure_peak(t));
+    end_pause(t, &pause);
     if (t->at.step == 1 || t->at.step % t->cfg->metrics.log_freq == 0) {
         TT_TRY(report(t, &did.step, did.valid, did.local_valid));
         begin_report(t);

@@ -83,6 +83,7 @@ struct tt_trainer {
     struct tt_ckpt_saving *saving; /* under way; only with a writer */
     int64_t saving_step;
     struct tt_metrics metrics; /* rank 0 */
+    int peaks;                 /* times that the peak was measured */
     struct tt_progress_state at;
     char run_id[TT_RUN_ID_BYTES];
     char weights_from[512]; /* for the banner: "random init (seed 42)", "step-30", "PATH" */
@@ -120,6 +121,13 @@ int tt_trainer_open_trial(struct tt_trainer *trainer) TT_MUST_CHECK;
 
 /** Writes the end record with the exit code and releases everything; NULL is allowed. */
 void tt_trainer_close(struct tt_trainer *trainer, int code);
+
+/**
+ * Measures the matrix-multiply peak of this rank while all ranks compute, a few times in a run, and keeps the largest:
+ * where the host was busy for a moment, steps would look better than they are. Nothing if metrics.peak_flops gives it.
+ * Collective.
+ */
+int tt_trainer_measure_peak(struct tt_trainer *trainer) TT_MUST_CHECK;
 
 /* trainer_checkpoint.c */
 
