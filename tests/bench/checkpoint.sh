@@ -7,7 +7,8 @@
 # 1. PAIRS times in turn: a run of one step that saves, and `dd conv=fsync` of as many bytes into the same folder. Prints
 #    both rates and their ratio for each pair, and the median of the ratios.
 # 2. A run of STEPS steps (100) that saves in a thread every 10. Prints how long training waited, of that for the copy,
-#    and for each save the median time of the steps that it ran behind against that of the few before and after them.
+#    and for each save how much longer the steps took that it ran behind, together, than those beside them; and the same
+#    for spans as long halfway between two saves, which says how much of that is noise.
 #
 # Nothing passes or fails here: numbers depend on the disk and on what else the machine does.
 set -eu
@@ -55,31 +56,31 @@ saves = [r for r in records if r["type"] == "checkpoint" and r.get("async")]
 spans = [(r["time"] - r["total_s"], r["time"]) for r in saves]
 steps = [(r["step"], r["time"] - r["step_time_s"], r["time"], r["step_time_s"])
          for r in records if r["type"] == "step" and r["step"] > 2]
+usual = statistics.median(s[3] for s in steps)
+half = statistics.median(b[0] - a[0] for a, b in zip(spans, spans[1:])) / 2
 
 
 def cost(begin, end):
-    """How much longer the steps within took than those beside them, in per cent; None if there is nothing to compare."""
-    behind = [s for s in steps if begin <= s[1] and s[2] <= end]
+    """How much longer the steps that [begin, end] touches took, together, than those beside them: in per cent of a step."""
+    behind = [s for s in steps if begin < s[2] and s[1] < end]
     apart = [s for s in steps if all(s[2] < a or s[1] > b for a, b in spans)]
-    near = [s for s in apart if behind and behind[0][0] - 5 <= s[0] <= behind[-1][0] + 5]
-    if not near:
-        return None
-    return 100 * (statistics.median(s[3] for s in behind) / statistics.median(s[3] for s in near) - 1)
+    near = [s[3] for s in apart if behind and behind[0][0] - 5 <= s[0] <= behind[-1][0] + 5 and s not in behind]
+    return [100 * sum(s[3] - statistics.median(near) for s in behind) / usual] if near else []
 
 
 def spread(values, unit, digits):
     print(f"median {statistics.median(values):.{digits}f} {unit} ({min(values):.{digits}f} to {max(values):.{digits}f})")
 
 
-costs = [c for c in (cost(*span) for span in spans) if c is not None]
-print(f"{len(saves)} async saves, steps of {statistics.median(s[3] for s in steps):.2f} s")
+print(f"{len(saves)} async saves, steps of {usual:.2f} s")
 print("written in             ", end="")
 spread([r["written_s"] for r in saves], "s", 2)
 print("training waits, copy   ", end="")
 spread([r["staged_s"] for r in saves], "s", 3)
 print("training waits, else   ", end="")
 spread([r["blocked_s"] - r["staged_s"] for r in saves], "s", 3)
-if costs:
-    print("steps behind a save    ", end="")
-    spread(costs, "% longer", 1)
+print("steps behind a save    ", end="")
+spread(sum((cost(*span) for span in spans), []), "% of a step longer, together", 1)
+print("where no save is       ", end="")
+spread(sum((cost(a + half, b + half) for a, b in spans), []), "% of a step longer, together", 1)
 EOF
