@@ -19,4 +19,14 @@ struct tt_model *fixture_tied_model(int64_t n_layers);
 /** Fills n tokens below 13, small ones more often, and makes data the dataset of them, one document. */
 void fixture_tokens(uint16_t *tokens, int n, struct tt_dataset *data);
 
+/**
+ * A sanitizer looks for mistakes that do not depend on every number, at ten times the cost: where a sweep turns through
+ * values, it takes one in FIXTURE_STRIDE.
+ */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define FIXTURE_STRIDE 3
+#else
+#define FIXTURE_STRIDE 1
+#endif
+
 #endif
