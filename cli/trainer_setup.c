@@ -231,6 +231,7 @@ static json_t *run_record(const struct tt_trainer *t)
 
 int tt_trainer_measure_peak(struct tt_trainer *t)
 {
+    const char *before = t->comm->waiting_for;
     int rc = 0;
 
     if (!isnan(t->cfg->metrics.peak_flops)) {
@@ -239,7 +240,9 @@ int tt_trainer_measure_peak(struct tt_trainer *t)
     }
     if (t->peaks == PEAKS)
         return 0;
+    t->comm->waiting_for = "measurement of the peak";
     TT_TRY(tt_comm_barrier(t->comm));
+    t->comm->waiting_for = before;
     t->metrics.peak_flops = fmax(t->metrics.peak_flops, tt_peak_measure(tt_engine_team(t->engine)));
     t->peaks++;
 out:

@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: MIT
 """titan and llm.c's CPU program train_gpt2 on the same 124M GPT-2, weights and tokens, in turn.
 
-    tests/bench/against_llmc.py --titan build/titan --llmc LLM.C/train_gpt2 [--steps 4] [--rounds 3] [--threads 2]
+    tests/bench/against_llmc.py --titan build/titan --llmc LLM.C/train_gpt2 [--batch 4] [--seq 64] [--steps 4] [--rounds 3]
+                                [--threads 2]
 
-train_gpt2 is built by its own Makefile (`make train_gpt2`) and runs as it comes: batch 4, 64 tokens. Both sides get random
-weights of the same bits and a text of one batch over and over (llm.c shuffles batches). Losses are compared first. The
-first step of each run does not count. Needs numpy. A benchmark, never a test.
+train_gpt2 is built by its own Makefile (`make train_gpt2`). As it comes it trains on batch 4, 64 tokens; for others, change
+`int B` and `int T` in its main() before it is built, and say so here. Both sides get random weights of the same bits and a
+text of one batch over and over (llm.c shuffles batches). Losses are compared first. The first step of each run does not
+count. Needs numpy. A benchmark, never a test.
 """
 import argparse
 import json
@@ -25,7 +27,6 @@ except ModuleNotFoundError:
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LAYERS, HEADS, DIM, CONTEXT, VOCAB, PADDED = 12, 12, 768, 1024, 50257, 50304
-BATCH, SEQ = 4, 64
 
 
 def make_weights():
@@ -84,8 +85,8 @@ def write_llmc(weights, folder):
         f.write(weights["ln_f.weight"].tobytes() + weights["ln_f.bias"].tobytes())
 
 
-def write_tokens(folder):
-    tokens = np.tile(np.random.default_rng(8).integers(0, VOCAB, BATCH * SEQ, dtype=np.uint16), 64)
+def write_tokens(a, folder):
+    tokens = np.tile(np.random.default_rng(8).integers(0, VOCAB, a.batch * a.seq, dtype=np.uint16), 64)
     header = np.zeros(256, np.int32)
     header[:3] = 20240520, 1, tokens.size
     data = folder + "/dev/data/tinyshakespeare"
@@ -101,8 +102,8 @@ def run_titan(a, folder, tokens):
     subprocess.run(["rm", "-rf", out], check=True)
     command = [a.titan, "train", "--model.name=gpt2", "--model.flavor=hf", f"--model.hf_assets_path={folder}",
                "--checkpoint.initial_load_in_hf=true", "--checkpoint.enable=false", "--training.dataset=tokens",
-               f"--training.dataset_path={tokens}", "--dataloader.shuffle=false", f"--training.seq_len={SEQ}",
-               f"--training.local_batch_size={BATCH}", f"--training.global_batch_size={BATCH}",
+               f"--training.dataset_path={tokens}", "--dataloader.shuffle=false", f"--training.seq_len={a.seq}",
+               f"--training.local_batch_size={a.batch}", f"--training.global_batch_size={a.batch}",
                f"--training.steps={a.steps}", "--training.max_norm=1e9",
                "--optimizer.lr=1e-4", "--optimizer.beta2=0.999", "--optimizer.weight_decay=0",
                "--lr_scheduler.warmup_steps=0", "--lr_scheduler.decay_ratio=0", "--metrics.log_freq=1",
@@ -133,6 +134,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--titan", required=True)
     parser.add_argument("--llmc", required=True)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--seq", type=int, default=64)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
@@ -148,17 +151,17 @@ def main():
         weights = make_weights()
         write_hf(weights, folder)
         write_llmc(weights, folder)
-        tokens = write_tokens(folder)
+        tokens = write_tokens(a, folder)
         for _ in range(a.rounds):
             ours, our_seconds = run_titan(a, folder, tokens)
             theirs, their_seconds = run_llmc(a, folder)
             off = max(abs(x - y) for x, y in zip(ours, theirs))
             if len(theirs) != a.steps or off > 1e-3:
                 sys.exit(f"losses differ: {ours} {theirs}")
-            rates.append([BATCH * SEQ / statistics.median(s[1:]) for s in (our_seconds, their_seconds)])
+            rates.append([a.batch * a.seq / statistics.median(s[1:]) for s in (our_seconds, their_seconds)])
     cpu = next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
     ratios = sorted(x / y for x, y in rates)
-    print(f"{cpu}; GPT-2 124M, batch {BATCH}, {SEQ} tokens, {a.threads} threads, {a.rounds} rounds of {a.steps} steps")
+    print(f"{cpu}; GPT-2 124M, batch {a.batch}, {a.seq} tokens, {a.threads} threads, {a.rounds} rounds of {a.steps} steps")
     print(f"titan {statistics.median(r[0] for r in rates):.1f} tok/s, llm.c {statistics.median(r[1] for r in rates):.1f} "
           f"tok/s, ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}), losses within {off:.0e}")
 
