@@ -21,7 +21,7 @@ void fixture_tokens(uint16_t *tokens, int n, struct tt_dataset *data);
 
 /**
  * A sanitizer looks for mistakes that do not depend on every number, at ten times the cost: where a sweep turns through
- * values, it takes one in FIXTURE_STRIDE.
+ * values it takes one in FIXTURE_STRIDE, starting at another each time.
  */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define FIXTURE_STRIDE 3
