@@ -12,7 +12,7 @@
 # GSO_BYTES pass whole. GSO_BYTES=0 leaves them as they are (frames of 1500 bytes; then moving 60 MB/s both ways takes two
 # thirds of both cores, which no program can hide).
 #
-# Medians of seconds per step, without a run's first two:
+# A row for each round and one of their medians. Medians of seconds per step, without a run's first two:
 #   alone    one rank without communication on each of the two cores at once, same local batch and accumulation: what
 #            compute takes. Its optimizer updates the whole model instead of half of it, so where that is a visible part
 #            of a step `hidden` comes out too good; keep the batch large.
@@ -20,7 +20,8 @@
 #            step of a rank alone. Same bytes, same messages.
 #   eager, planned    the step; planned with a machine file that `titan bench` wrote at that rate
 #   waits    the part of it that rank 0 spent waiting for transfers, as it counts itself
-#   hidden   1 - (step - alone) / comm, of each engine; the step at rate `none` needs no network and says little
+#   hidden   1 - (step - alone) / comm, of each engine; the step at rate `none` needs no network and says little. Between
+#            runs that are a quarter of a minute apart the machine drifts: 3 % of a step is 0.06 of this, so take rounds
 # Then the peak memory of both plans, and what is transient of it: unsharded parameters, their gradients, reduce buffers.
 #
 # Environment: ROUNDS (3) pairs per rate, STEPS (8) a run, GSO_BYTES (32768). Needs root, iproute2, Python and Open MPI.
@@ -120,6 +121,7 @@ for rate in "${rates[@]}"; do
     on_both "$titan" bench --only sgemm,memory,collectives --save "$dir/machine.json" \
         --parallelism.threads_per_rank=1 --job.dump_folder="$dir"
     read -r tiny _ < <(pair "$engine=eager" "$@" --training.seq_len=8)
+    : >"$dir/rows"
     for ((i = 0; i < rounds; i++)); do
         read -r compute _ < <(alone "$engine=eager" "$@")
         read -r eager waits < <(pair "$engine=eager" "$@")
@@ -128,6 +130,12 @@ for rate in "${rates[@]}"; do
             -v wp="$waits_p" 'BEGIN {
             c = t - u
             printf "%-8s %8.4f %8.4f %8.4f %8.4f %8.4f %8.4f %8.2f %8.3f %8.3f %10.3f\n",
-                   r, a, c, e, w, p, wp, c / a, 1 - (e - a) / c, 1 - (p - a) / c, e / p }'
+                   r, a, c, e, w, p, wp, c / a, 1 - (e - a) / c, 1 - (p - a) / c, e / p }' |
+            tee -a "$dir/rows"
     done
+    python3 - "$dir/rows" <<'EOF'
+import statistics, sys
+rows = [list(map(float, line.split()[1:])) for line in open(sys.argv[1])]
+print(("%-8s" + " %8.4f" * 6 + " %8.2f %8.3f %8.3f %10.3f") % ("median", *map(statistics.median, zip(*rows))))
+EOF
 done
