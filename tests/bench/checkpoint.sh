@@ -57,7 +57,7 @@ spans = [(r["time"] - r["total_s"], r["time"]) for r in saves]
 steps = [(r["step"], r["time"] - r["step_time_s"], r["time"], r["step_time_s"])
          for r in records if r["type"] == "step" and r["step"] > 2]
 usual = statistics.median(s[3] for s in steps)
-half = statistics.median(b[0] - a[0] for a, b in zip(spans, spans[1:])) / 2
+gaps = [b[0] - a[0] for a, b in zip(spans, spans[1:])]
 
 
 def cost(begin, end):
@@ -69,6 +69,8 @@ def cost(begin, end):
 
 
 def spread(values, unit, digits):
+    if not values:
+        return print("no steps to compare: take more STEPS, or a faster disk")
     print(f"median {statistics.median(values):.{digits}f} {unit} ({min(values):.{digits}f} to {max(values):.{digits}f})")
 
 
@@ -82,5 +84,6 @@ spread([r["blocked_s"] - r["staged_s"] for r in saves], "s", 3)
 print("steps behind a save    ", end="")
 spread(sum((cost(*span) for span in spans), []), "% of a step longer, together", 1)
 print("where no save is       ", end="")
-spread(sum((cost(a + half, b + half) for a, b in spans), []), "% of a step longer, together", 1)
+half = statistics.median(gaps) / 2 if gaps else 0
+spread(sum((cost(a + half, b + half) for a, b in spans if b - a < half), []), "% of a step longer, together", 1)
 EOF
