@@ -1,0 +1,93 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# quickstart on systems that lack something: what it says, and that it never harms what is there. Nothing is installed.
+. "$(dirname "$0")/lib.sh"
+
+# system TOOL...: a copy of quickstart in a system that has these tools and nothing else.
+system() {
+    mkdir -p tree/bin
+    cp "$TITAN_SOURCE/quickstart" tree/
+    for tool in bash awk cat cut date dirname head id mkdir rm sed sh sleep sort tail touch tr uname "$@"; do
+        ln -sf "$(command -v "$tool")" tree/bin/
+    done
+}
+
+# fake TOOL TEXT: a program that prints TEXT, notes its arguments in the file called, and fails after that if TEXT is "fails".
+fake() {
+    printf '#!/bin/sh\necho "%s $*" >>"%s/called"\n%s[ "%s" != fails ]\n' "$1" "$PWD" "${2:+echo $2; }" "$2" >"tree/bin/$1"
+    chmod +x "tree/bin/$1"
+}
+
+quickstart() {
+    echo "quickstart $*" >command
+    code=0
+    PATH=$PWD/tree/bin tree/quickstart "$@" >out 2>err </dev/null || code=$?
+}
+
+case_without_apt_it_names_the_packages() {
+    system
+    quickstart
+    expect_code 1
+    expect_err "this system has no apt-get"
+    expect_err "libopenmpi-dev .*libyaml-dev"
+}
+
+case_other_package_managers_get_their_own_names() {
+    system
+    for manager in dnf:openmpi-devel zypper:libjansson-devel brew:open-mpi; do
+        fake "${manager%:*}" ""
+        quickstart test
+        expect_code 1
+        expect_err "${manager%:*} install .*${manager#*:}"
+        rm "tree/bin/${manager%:*}"
+    done
+    refuse_file called
+}
+
+# present: every tool and library that the table asks for.
+present() {
+    for tool in cc ninja pkg-config python3 mpirun scdoc; do
+        fake $tool ""
+    done
+}
+
+case_an_old_meson_is_replaced_for_this_folder_only() {
+    system
+    present
+    fake meson 0.53.2
+    fake python3 fails
+    quickstart
+    expect_code 1
+    expect_out "meson 0.53.2 is older than 0.61"
+    expect_err "pip could not install one in build/venv"
+    grep -q "python3 -m venv build/venv" called || not_as "no environment was tried: $(cat called)"
+}
+
+case_the_meson_of_ubuntu_22_04_is_new_enough() {
+    system
+    present
+    fake meson 0.61.2
+    fake python3 fails
+    fake ninja fails
+    quickstart
+    expect_code 1
+    refuse_out "is older"
+    expect_err "the build failed"
+    grep -q "meson setup build" called || not_as "meson was not asked to configure: $(cat called)"
+}
+
+case_a_build_that_cannot_be_configured_keeps_its_files() {
+    system
+    present
+    fake meson fails
+    printf '#!/bin/sh\n[ "$1" = --version ] && echo 1.0.1\n' >tree/bin/meson
+    mkdir -p tree/build/outputs
+    touch tree/build/build.ninja tree/build/outputs/mine
+    quickstart
+    expect_code 1
+    expect_err "meson could not configure the build"
+    refuse_err "rm -r"
+    expect_file tree/build/outputs/mine
+}
+
+run_cases
