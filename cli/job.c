@@ -109,14 +109,9 @@ static int say_where(const struct tt_config *cfg, int rc)
 
 int tt_job_threads(const struct tt_config *cfg, int local_size)
 {
-    int cores = tt_team_cores();
-    int host = (int)sysconf(_SC_NPROCESSORS_ONLN);
-
     if (cfg->parallelism.threads_per_rank > 0)
         return (int)cfg->parallelism.threads_per_rank;
-    if (local_size > 1 && cores >= host)
-        cores /= local_size;
-    return cores < 1 ? 1 : cores;
+    return tt_team_fair_cores(local_size);
 }
 
 int tt_job_ranks_on_host(int n_ranks, int threads)

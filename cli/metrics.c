@@ -6,13 +6,13 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/base/file.h"
+#include "core/base/limits.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
@@ -23,21 +23,9 @@ double tt_metrics_resident_bytes(void)
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss * 1024.0 : 0.0;
 }
 
-/* The smaller of the machine's memory and the limit of the cgroup that a container runs in. */
 double tt_metrics_machine_bytes(void)
 {
-    double bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    char *text = NULL;
-    size_t size = 0;
-
-    if (tt_path_exists("/sys/fs/cgroup/memory.max") && tt_file_read("/sys/fs/cgroup/memory.max", &text, &size) == 0) {
-        double limit = strtod(text, NULL); /* "max" reads as 0 */
-
-        if (limit > 0.0 && limit < bytes)
-            bytes = limit;
-    }
-    tt_free(text);
-    return bytes;
+    return fmin((double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE), tt_limits_read("").memory_bytes);
 }
 
 void tt_metrics_record(struct tt_metrics *metrics, json_t *record)

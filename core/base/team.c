@@ -23,6 +23,7 @@
 #include <linux/futex.h>
 
 #include "core/base/file.h"
+#include "core/base/limits.h"
 #include "core/base/mem.h"
 
 enum {
@@ -185,12 +186,37 @@ int tt_team_threads(const struct tt_team *team)
     return team->threads;
 }
 
+/* Processors that the affinity mask leaves. */
+static int bound_cores(void)
+{
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+/* Processors of which the ranks of this host can be given each its own. */
+static int host_cores(const struct tt_limits *limits)
+{
+    int online = (int)sysconf(_SC_NPROCESSORS_ONLN);
+
+    return limits->cpuset > 0 && limits->cpuset < online ? limits->cpuset : online;
+}
+
+/* 0: there are more ranks than cores. */
+static int fair_cores(int ranks)
+{
+    struct tt_limits limits = tt_limits_read("");
+    int cores = bound_cores();
+
+    if (cores >= host_cores(&limits)) /* the launcher bound none */
+        cores /= ranks;
+    return limits.cpus / ranks < cores ? (int)(limits.cpus / ranks) : cores;
+}
+
 void tt_team_share(struct tt_team *team, int ranks)
 {
-    int cores = tt_team_cores();
-    bool bound = cores < (int)sysconf(_SC_NPROCESSORS_ONLN);
-
-    if (team->threads > cores || (!bound && (int64_t)ranks * team->threads > cores))
+    if (team->threads > fair_cores(ranks))
         team->spins = 0;
 }
 
@@ -239,29 +265,14 @@ void tt_team_set_poll(struct tt_team *team, void (*poll)(void *arg), void *arg)
     team->poll_arg = arg;
 }
 
-/* The CPU quota of the cgroup (version 2) that a container runs in, or 0 when there is none. */
-static int quota_cores(void)
+int tt_team_fair_cores(int ranks)
 {
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
-    double quota = 0.0, period = 0.0;
-    int found;
+    int cores = fair_cores(ranks);
 
-    if (!f)
-        return 0;
-    found = fscanf(f, "%lf %lf", &quota, &period); // NOLINT(cert-err34-c): "max" leaves found at 0
-    (void)fclose(f);
-    return found == 2 && period > 0.0 ? (int)(quota / period + 0.5) : 0;
+    return cores < 1 ? 1 : cores;
 }
 
 int tt_team_cores(void)
 {
-    cpu_set_t set;
-    int cores = 1, quota = quota_cores();
-
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        cores = CPU_COUNT(&set);
-    if (quota > 0 && quota < cores)
-        cores = quota;
-    return cores < 1 ? 1 : cores;
+    return tt_team_fair_cores(1);
 }

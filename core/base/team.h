@@ -39,7 +39,11 @@ bool tt_team_busy(const struct tt_team *team);
  */
 void tt_team_set_poll(struct tt_team *team, void (*poll)(void *arg), void *arg);
 
-/** Cores this process may run on (affinity mask, cgroup quota). */
+/**
+ * Cores this process may run on (affinity mask, quota of the control groups); and those of a rank that shares its host
+ * with ranks - 1 others: the cores bound to it, or where the launcher bound none a fair part, and of a quota a fair part.
+ */
 int tt_team_cores(void);
+int tt_team_fair_cores(int ranks);
 
 #endif
