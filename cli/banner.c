@@ -9,6 +9,7 @@
 
 #include "cli/advice.h"
 #include "cli/trainer.h"
+#include "core/base/file.h"
 #include "parallel/cost.h"
 
 static bool is_power_of_two(int64_t n)
@@ -23,6 +24,11 @@ bool tt_trainer_layout_exact(const struct tt_trainer *t)
     return t->cfg->parallelism.reduction_order == TT_ORDER_TREE &&
            (t->cfg->training.gradient_sync == TT_SYNC_EVERY_MICROBATCH || t->microbatches == 1) &&
            is_power_of_two(shards) && (replicas == 1 || is_power_of_two(t->microbatches * shards));
+}
+
+static const char *plural(int64_t n)
+{
+    return n == 1 ? "" : "s";
 }
 
 /* By the cost table; the built-in one at the matrix-multiply rate that this rank was measured to have. */
@@ -45,7 +51,7 @@ static void print_cores(const struct tt_trainer *t)
     int host = (int)sysconf(_SC_NPROCESSORS_ONLN), used = t->local_size * t->threads;
 
     (void)fprintf(stderr, "titan %s: %d rank%s x %d thread%s, %d core%s on this host", TITAN_VERSION, t->comm->size,
-                  t->comm->size == 1 ? "" : "s", t->threads, t->threads == 1 ? "" : "s", host, host == 1 ? "" : "s");
+                  plural(t->comm->size), t->threads, plural(t->threads), host, plural(host));
     if (used < host)
         (void)fprintf(stderr,
                       ", %d idle: mpirun -n %d --map-by slot:PE=%d --bind-to core titan train ... would use them",
@@ -55,16 +61,35 @@ static void print_cores(const struct tt_trainer *t)
     (void)fprintf(stderr, "\n");
 }
 
-static void print_data(const struct tt_trainer *t)
+/* "kjv: 1,130 documents, 1,068,459 tokens, 4,173 samples of 256" and the file that they come from, if any. */
+static void print_dataset(const char *label, const struct tt_train_data *data, const char *path)
 {
-    const struct tt_dataset_ref *ref = &t->data.dataset->ref;
+    const struct tt_dataset_ref *ref = &data->dataset->ref;
+    int64_t n = tt_sampler_epoch_samples(data->sampler);
     char documents[32], tokens[32], samples[32];
 
-    (void)fprintf(stderr, "  data     %s: %s documents, %s tokens, %s samples of %" PRId64 " an epoch\n", ref->name,
-                  tt_text_count(documents, sizeof documents, ref->info.n_documents),
-                  tt_text_count(tokens, sizeof tokens, ref->info.n_tokens),
-                  tt_text_count(samples, sizeof samples, tt_sampler_epoch_samples(t->data.sampler)),
-                  t->cfg->training.seq_len);
+    (void)fprintf(stderr, "  %-8s %s%s%s: %s document%s, %s token%s, %s sample%s of %" PRId64, label, ref->name,
+                  path ? " " : "", path ? path : "", tt_text_count(documents, sizeof documents, ref->info.n_documents),
+                  plural(ref->info.n_documents), tt_text_count(tokens, sizeof tokens, ref->info.n_tokens),
+                  plural(ref->info.n_tokens), tt_text_count(samples, sizeof samples, n), plural(n), data->seq_len);
+}
+
+static void print_data(const struct tt_trainer *t)
+{
+    const struct tt_config *cfg = t->cfg;
+
+    print_dataset("data", &t->data, cfg->training.dataset_path);
+    (void)fprintf(stderr, " an epoch\n");
+    if (!cfg->validation.enable) {
+        (void)fprintf(stderr, "  validate never (validation.enable is false)\n");
+        return;
+    }
+    print_dataset("validate", &t->validation, cfg->validation.dataset_path);
+    if (cfg->validation.steps > 0)
+        (void)fprintf(stderr, ", at most %" PRId64 " batch%s a rank", cfg->validation.steps,
+                      cfg->validation.steps == 1 ? "" : "es");
+    (void)fprintf(stderr, ", at step 1, every %" PRId64 " step%s, and at the end\n", cfg->validation.freq,
+                  plural(cfg->validation.freq));
 }
 
 /* The value of a key as a flag takes it. */
@@ -84,9 +109,10 @@ static void print_policies(const struct tt_trainer *t)
     add_value(t, "engine", "parallelism.fsdp_engine", &policies);
     add_value(t, "sync", "training.gradient_sync", &policies);
     (void)fprintf(stderr,
-                  "  batch    %" PRId64 " sequences a step = %d ranks x %" PRId64 " microbatches of %" PRId64 "\n"
+                  "  batch    %" PRId64 " sequence%s a step = %d rank%s x %" PRId64 " microbatch%s of %" PRId64 "\n"
                   "  sharding dp_replicate %d x dp_shard %d%s\n",
-                  t->global_batch, tt_mesh_dp(&t->mesh), t->microbatches, t->cfg->training.local_batch_size,
+                  t->global_batch, plural(t->global_batch), tt_mesh_dp(&t->mesh), plural(tt_mesh_dp(&t->mesh)),
+                  t->microbatches, t->microbatches == 1 ? "" : "es", t->cfg->training.local_batch_size,
                   t->mesh.size[TT_MESH_DP_REPLICATE], t->mesh.size[TT_MESH_DP_SHARD], policies.text);
     tt_text_release(&policies);
 }
@@ -114,9 +140,37 @@ static void print_precision(const struct tt_trainer *t)
                       params ? "gathered and used as bfloat16" : "in float32", gradients ? "bfloat16" : "float32");
 }
 
+/* Longer than this is more often a mistake in the configuration than what somebody meant. */
+static const double long_step_sec = 60.0, long_run_sec = 30.0 * 86400.0;
+
+static void print_prediction(const struct tt_trainer *t)
+{
+    int64_t left = t->cfg->training.steps - t->at.step;
+    double step = predict_step_sec(t), run = step * (double)left;
+    char predicted[32], limit[32], one[32], all[32];
+
+    (void)fprintf(stderr, "  predicts %s a rank at its peak (limit %s), about %s a step at %.0f GF/s a rank",
+                  tt_text_bytes(predicted, sizeof predicted, (double)t->memory.total),
+                  tt_text_bytes(limit, sizeof limit, (double)t->memory_limit), tt_text_duration(one, sizeof one, step),
+                  t->metrics.peak_flops / 1e9);
+    if (left > 0)
+        (void)fprintf(stderr, ", %s for %" PRId64 " step%s", tt_text_duration(all, sizeof all, run), left,
+                      plural(left));
+    (void)fprintf(stderr, "\n");
+    if (left <= 0 || (step < long_step_sec && run < long_run_sec))
+        return;
+    (void)fprintf(stderr,
+                  "titan: warning: a step of %s %s on %d rank%s is predicted to take %s, %" PRId64
+                  " step%s %s\n  help: a step is %" PRId64 " sequence%s of %" PRId64
+                  " tokens; set a smaller training.global_batch_size or training.seq_len, a smaller model.flavor, or "
+                  "fewer training.steps, or use more ranks; `titan estimate --ranks N` predicts them\n",
+                  t->model->row->name, t->model->flavor, t->comm->size, plural(t->comm->size), one, left, plural(left),
+                  all, t->global_batch, plural(t->global_batch), t->cfg->training.seq_len);
+}
+
 void tt_trainer_banner(const struct tt_trainer *t)
 {
-    char count[32], predicted[32], limit[32];
+    char count[32];
 
     print_cores(t);
     (void)fprintf(stderr, "  model    %s %s, %s parameters\n", t->model->row->name, t->model->flavor,
@@ -126,13 +180,10 @@ void tt_trainer_banner(const struct tt_trainer *t)
     print_recompute(t);
     print_precision(t);
     (void)fprintf(stderr, "  weights  %s\n", t->weights_from);
-    (void)fprintf(stderr, "  predicts %s a rank at its peak (limit %s), about %.2f s a step at %.0f GF/s a rank\n",
-                  tt_text_bytes(predicted, sizeof predicted, (double)t->memory.total),
-                  tt_text_bytes(limit, sizeof limit, (double)t->memory_limit), predict_step_sec(t),
-                  t->metrics.peak_flops / 1e9);
     (void)fprintf(stderr, "  curve    %s\n",
                   tt_trainer_layout_exact(t) ? "layout-exact: the same bits for every power-of-two split of this batch"
                                              : "deterministic, but equal to other layouts only up to rounding");
+    print_prediction(t);
     if (t->cfg->job.print_config) {
         struct tt_text text = {0};
 
@@ -152,10 +203,12 @@ void tt_trainer_banner(const struct tt_trainer *t)
 void tt_trainer_farewell(const struct tt_trainer *t)
 {
     struct tt_text advice = {0};
+    char elapsed[32];
 
-    (void)fprintf(stderr, "titan: training completed: step %" PRId64 ", %s\n", t->at.step, t->cfg->job.dump_folder);
     tt_advice(t, &t->spent, &advice);
     if (advice.text)
         (void)fputs(advice.text, stderr);
     tt_text_release(&advice);
+    (void)fprintf(stderr, "titan: training completed: step %" PRId64 ", %s, in %s\n", t->at.step,
+                  tt_text_duration(elapsed, sizeof elapsed, tt_clock_sec() - t->started_sec), t->cfg->job.dump_folder);
 }

@@ -60,6 +60,12 @@ static struct derived derive(const struct tt_metrics *m, const struct tt_step_re
     return d;
 }
 
+/* Of the steps that are left, at the pace of the last ones; saves and validations come on top. */
+static double eta_sec(const struct tt_step_report *r)
+{
+    return (double)(r->total_steps - r->step) * r->step_time;
+}
+
 static json_t *step_record(const struct tt_step_report *r, const struct derived *d)
 {
     json_t *o = json_object();
@@ -79,7 +85,7 @@ static json_t *step_record(const struct tt_step_report *r, const struct derived 
         {"data_time_s", r->data_time},
         {"comm_time_s", r->comm_time},
         {"comm_exposed_s", r->comm_exposed},
-        {"eta_s", (double)(r->total_steps - r->step) * r->step_time},
+        {"eta_s", eta_sec(r)},
     };
 
     (void)json_object_set_new(o, "type", json_string("step"));
@@ -147,22 +153,28 @@ static const char *paint(const struct tt_metrics *m, const char *code)
 void tt_metrics_step(struct tt_metrics *m, const struct tt_step_report *r)
 {
     struct derived d = derive(m, r);
-    char tps[32];
+    char tps[32], tokens[32], eta[32];
+    int width = snprintf(NULL, 0, "%" PRId64, r->total_steps);
 
     if (!m->json_stdout) {
         const char *end = paint(m, "\033[39m");
 
-        (void)printf("%sstep: %2" PRId64 "  %sloss: %8.5f  %sgrad_norm: %7.4f  %smemory: %5.2fGiB(%.2f%%)  %stps: %s  "
+        (void)printf("%sstep: %*" PRId64 "/%" PRId64
+                     "  %sloss: %8.5f  %sgrad_norm: %7.4f  %smemory: %5.2fGiB(%.2f%%)  %stps: %s  "
                      "%stflops: %.2f  %smfu: ",
-                     paint(m, "\033[31m"), r->step, paint(m, "\033[32m"), r->loss, paint(m, "\033[38;2;180;60;0m"),
-                     r->grad_norm, paint(m, "\033[38;2;54;234;195m"), r->memory_bytes / 0x1p30,
-                     100.0 * r->memory_bytes / m->memory_total_bytes, paint(m, "\033[34m"),
+                     paint(m, "\033[31m"), width < 2 ? 2 : width, r->step, r->total_steps, paint(m, "\033[32m"),
+                     r->loss, paint(m, "\033[38;2;180;60;0m"), r->grad_norm, paint(m, "\033[38;2;54;234;195m"),
+                     r->memory_bytes / 0x1p30, 100.0 * r->memory_bytes / m->memory_total_bytes, paint(m, "\033[34m"),
                      tt_text_count(tps, sizeof tps, (int64_t)llround(d.tps)), paint(m, "\033[36m"), d.tflops,
                      paint(m, "\033[35m"));
         if (isfinite(d.mfu))
-            (void)printf("%.2f%%%s\n", d.mfu, end);
+            (void)printf("%.2f%%%s", d.mfu, end);
         else
-            (void)printf("N/A%s\n", end);
+            (void)printf("N/A%s", end);
+        (void)printf("  lr: %.2e  tokens: %s", r->lr, tt_text_count(tokens, sizeof tokens, r->ntokens_seen));
+        if (r->step < r->total_steps)
+            (void)printf("  eta: %s", tt_text_duration(eta, sizeof eta, eta_sec(r)));
+        (void)printf("\n");
         (void)fflush(stdout);
     }
     board_step(m, r, &d);

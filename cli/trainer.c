@@ -258,6 +258,7 @@ int tt_trainer_run(struct tt_trainer *t)
     int stop = 0, rc = 0;
 
     begin_report(t);
+    t->started_sec = t->report_start;
     while (t->at.step < t->cfg->training.steps && !stop) {
         TT_TRY(train_step(t));
         TT_TRY(end_step(t, &stop));

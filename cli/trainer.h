@@ -95,6 +95,7 @@ struct tt_trainer {
     struct tt_span load; /* when the last step loaded its batch */
     int64_t report_steps;
     struct tt_spent spent; /* at the last report */
+    double started_sec;    /* when the first step of this process began (tt_clock_sec) */
 };
 
 int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt_trainer_options *options,

@@ -122,6 +122,27 @@ char *tt_text_bytes(char *buf, size_t buf_size, double bytes)
     return buf;
 }
 
+char *tt_text_duration(char *buf, size_t buf_size, double sec)
+{
+    long long whole = sec < 1e15 ? (long long)(sec + 0.5) : 0;
+
+    if (!(sec >= 0.0))
+        (void)snprintf(buf, buf_size, "unknown");
+    else if (sec < 0.9995)
+        (void)snprintf(buf, buf_size, sec < 0.00095 ? "%.2g ms" : "%.3g ms", 1e3 * sec);
+    else if (sec < 59.95)
+        (void)snprintf(buf, buf_size, "%.3g s", sec);
+    else if (sec < 3599.5)
+        (void)snprintf(buf, buf_size, "%lld min %lld s", whole / 60, whole % 60);
+    else if (sec < 172800.0)
+        (void)snprintf(buf, buf_size, "%lld h %lld min", whole / 3600, whole % 3600 / 60);
+    else if (sec < 2.0 * 365.25 * 86400.0)
+        (void)snprintf(buf, buf_size, sec < 1e6 ? "%.1f days" : "%.0f days", sec / 86400.0);
+    else
+        (void)snprintf(buf, buf_size, "%.3g years", sec / (365.25 * 86400.0));
+    return buf;
+}
+
 char *tt_text_count(char *buf, size_t buf_size, int64_t n)
 {
     char plain[24];

@@ -29,6 +29,9 @@ const char *tt_text_nearest(const char *word, const char *const *choices, int n)
 /** "1.50 GiB", "12 B": bytes for people, into buf of at least 24 bytes; returns buf. */
 char *tt_text_bytes(char *buf, size_t buf_size, double bytes);
 
+/** "410 ms", "25.1 s", "4 min 10 s", "3 h 12 min", "5.2 days", "12 years": a time for people, into buf of at least 24 bytes. */
+char *tt_text_duration(char *buf, size_t buf_size, double sec);
+
 /** "12,345,678" into buf of at least 28 bytes; returns buf. */
 char *tt_text_count(char *buf, size_t buf_size, int64_t n);
 

@@ -70,8 +70,8 @@ case_resume_continues_with_the_same_bits() {
         rm -rf run/checkpoint/step-4
         run train $(options $model) $saving
         expect_ok
-        expect_out "^step: +3 "
-        refuse_out "^step: +2 "
+        expect_out "^step: +3/"
+        refuse_out "^step: +2/"
         curve whole/metrics.jsonl >whole.txt
         curve run/metrics.jsonl >resumed.txt
         expect_same whole.txt resumed.txt

@@ -359,7 +359,7 @@ case_launch_runs() {
     run launch -n 2 -- train $tiny
     expect_ok
     expect_err "2 ranks x"
-    expect_out "^step: +3 "
+    expect_out "^step: +3/"
 }
 
 case_launch_wrong_usage() {

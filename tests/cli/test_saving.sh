@@ -79,7 +79,7 @@ case_a_failed_save_is_loud_and_training_goes_on() {
         run train $tiny --training.steps=5 --checkpoint.enable --checkpoint.interval=2 --checkpoint.async_mode=$mode
         unset TITAN_FAULT
         expect_error 3 "checkpoint of step 5: .*No space left" "warning: checkpoint of step 2 FAILED" "checkpoint of step 4 FAILED"
-        expect_out "^step: +5 "
+        expect_out "^step: +5/"
         [ -z "$(ls -A run/checkpoint | grep step)" ] || not_as "something was left: $(ls -A run/checkpoint)"
         grep '"type":"checkpoint"' run/metrics.jsonl | grep -q '"error"' || not_as "no record of the failure"
     done
@@ -121,7 +121,7 @@ case_the_last_save_can_be_the_model_alone() {
     expect_error 3 "holds no optimizer state" "exclude_from_loading"
     run train $tiny --training.steps=5 --checkpoint.enable --checkpoint.load_step=2
     expect_ok
-    expect_out "^step: +3 "
+    expect_out "^step: +3/"
 }
 
 case_load_step_and_load_only() {
@@ -130,8 +130,8 @@ case_load_step_and_load_only() {
     expect_ok
     run train $tiny --training.steps=6 --checkpoint.enable --checkpoint.load_step=2 --checkpoint.load_only
     expect_ok
-    expect_out "^step: +3 "
-    refuse_out "^step: +2 "
+    expect_out "^step: +3/"
+    refuse_out "^step: +2/"
     refuse_file run/checkpoint/step-6
     refuse_err "checkpoint step-"
 }
@@ -154,11 +154,11 @@ case_parts_that_are_not_loaded() {
     cp -r run saved
     run train $tiny --training.steps=6 --checkpoint.enable --checkpoint.exclude_from_loading=train_state,lr_scheduler
     expect_ok
-    expect_out "^step: +1 "
+    expect_out "^step: +1/"
     rm -rf run && cp -r saved run
     run train $tiny --training.steps=6 --checkpoint.enable --checkpoint.exclude_from_loading=dataloader
     expect_ok
-    expect_out "^step: +5 "
+    expect_out "^step: +5/"
     python3 - <<'EOF' || not_as "the data did not start over"
 import json
 meta = json.load(open("run/checkpoint/step-6/manifest.json"))
@@ -178,16 +178,16 @@ case_initial_load_takes_all_or_the_weights() {
     expect_ok
     run train $tiny --training.steps=6 --job.dump_folder=weights --checkpoint.initial_load_path=run/checkpoint/step-4
     expect_ok
-    expect_out "^step: +1 "
+    expect_out "^step: +1/"
     run train $tiny --training.steps=6 --job.dump_folder=whole --checkpoint.initial_load_path=run \
         --checkpoint.initial_load_model_only=false
     expect_ok
-    expect_out "^step: +5 "
-    refuse_out "^step: +1 "
+    expect_out "^step: +5/"
+    refuse_out "^step: +1/"
     # a checkpoint of the run's own comes first
     run train $tiny --training.steps=5 --checkpoint.enable --checkpoint.initial_load_path=nosuch
     expect_ok
-    expect_out "^step: +5 "
+    expect_out "^step: +5/"
 }
 
 run_cases

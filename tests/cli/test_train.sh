@@ -23,7 +23,7 @@ case_console_lines_have_torchtitans_shape() {
     expect_ok
     [ "$(wc -l <out)" = 3 ] || not_as "expected three lines on stdout"
     number='[0-9]+\.[0-9]+'
-    grep -Evq "^step: [ 0-9]{2,}  loss: +$number  grad_norm: +$number  memory: +${number}GiB\($number%\)  tps: [0-9,]+  tflops: $number  mfu: $number%$" out &&
+    grep -Evq "^step: [ 0-9]{2,}/[0-9]+  loss: +$number  grad_norm: +$number  memory: +${number}GiB\($number%\)  tps: [0-9,]+  tflops: $number  mfu: $number%  lr: [0-9.e-]+  tokens: [0-9,]+(  eta: [0-9].*)?$" out &&
         not_as "a line of another shape"
     refuse_err "error|warning"
 }
@@ -84,7 +84,7 @@ case_log_freq_is_kept() {
     run train $tiny --training.steps=7 --metrics.log_freq=3
     expect_ok
     [ "$(grep -c '^step:' out)" = 3 ] || not_as "expected lines at steps 1, 3, 6"
-    expect_out "^step: +6 "
+    expect_out "^step: +6/"
 }
 
 case_run_yaml_repeats_the_run() {
@@ -119,8 +119,8 @@ case_resume_continues_with_the_same_bits() {
     run train $tiny --training.steps=6 --checkpoint.enable --checkpoint.interval=4
     expect_ok
     expect_err "step-4"
-    expect_out "^step: +5 "
-    refuse_out "^step: +4 "
+    expect_out "^step: +5/"
+    refuse_out "^step: +4/"
     losses whole/metrics.jsonl >whole.txt
     losses run/metrics.jsonl >resumed.txt
     expect_same whole.txt resumed.txt
@@ -210,7 +210,7 @@ case_quick_run_is_what_runs_without_a_file() {
     expect_out "flavor: debugmodel .*builtin:quick"
     run train --training.steps=1 --job.dump_folder=run --dataloader.cache_dir=cache
     expect_ok
-    expect_out "^step: +1 +loss: +[78]\."
+    expect_out "^step: +1/[0-9]+ +loss: +[78]\."
     expect_file run/run.yaml
     expect_file run/metrics.jsonl
     expect_file run/checkpoint/step-1/manifest.json
@@ -223,6 +223,41 @@ case_nothing_is_written_outside_the_run_folder() {
     [ "$(ls -A here | tr '\n' ' ')" = "run run.cache " ] || not_as "unexpected: $(ls -A here)"
     rm -rf here
     [ "$(ls -A | tr '\n' ' ')" = "command corpus.txt err out " ] || not_as "unexpected: $(ls -A)"
+}
+
+case_a_long_run_can_be_watched() {
+    make_corpus
+    run train $tiny --training.steps=12 --metrics.log_freq=4
+    expect_ok
+    expect_out "^step:  1/12  loss: .*  lr: [0-9.e-]+  tokens: 128  eta: [0-9.]+ (m?s|min)"
+    expect_out "^step: 12/12  loss: .*  tokens: 1,536$"
+    expect_err "^  predicts .* for 12 steps$"
+    [ "$(tail -n 1 err)" = "$(grep -E '^titan: training completed: step 12, [0-9.]+ m?s, in run$' err)" ] ||
+        not_as "the last line is 'training completed' with the time it took"
+}
+
+case_an_absurd_prediction_is_pointed_out_before_the_start() {
+    make_corpus
+    run train $tiny --metrics.peak_flops=1e4
+    expect_ok
+    expect_err "^titan: warning: a step of llama3 debugmodel on 1 rank is predicted to take [0-9.]+ h"
+    expect_err "^  help: a step is 4 sequences of 32 tokens; set a smaller training.global_batch_size or training.seq_len"
+    [ "$(grep -n 'titan: warning' err | cut -d: -f1)" -lt "$(grep -n 'training starts' err | cut -d: -f1)" ] ||
+        not_as "said before training starts"
+    run train $tiny --overwrite
+    expect_ok
+    refuse_err "warning"
+}
+
+case_the_banner_says_what_is_validated_on() {
+    make_corpus
+    run train $tiny
+    expect_ok
+    expect_err "^  data     text corpus.txt: 1 document, "
+    expect_err "^  validate never \(validation.enable is false\)$"
+    run train $tiny --overwrite --validation.enable --validation.dataset=text --validation.dataset_path=corpus.txt --validation.freq=2
+    expect_ok
+    expect_err "^  validate text corpus.txt: 1 document, .* samples of 32, at step 1, every 2 steps, and at the end$"
 }
 
 run_cases

@@ -161,6 +161,17 @@ static void numbers_are_written_for_people(void **state)
     assert_string_equal(tt_text_count(buf, sizeof buf, 1234567), "1,234,567");
     assert_string_equal(tt_text_count(buf, sizeof buf, -12), "-12");
     assert_string_equal(tt_text_bytes(buf, sizeof buf, 1536.0), "1.50 KiB");
+    assert_string_equal(tt_text_duration(buf, sizeof buf, 0.0), "0 ms");
+    assert_string_equal(tt_text_duration(buf, sizeof buf, 0.00012), "0.12 ms");
+    assert_string_equal(tt_text_duration(buf, sizeof buf, 0.41), "410 ms");
+    assert_string_equal(tt_text_duration(buf, sizeof buf, 25.14), "25.1 s");
+    assert_string_equal(tt_text_duration(buf, sizeof buf, 59.96), "1 min 0 s");
+    assert_string_equal(tt_text_duration(buf, sizeof buf, 3599.4), "59 min 59 s");
+    assert_string_equal(tt_text_duration(buf, sizeof buf, 15367.0), "4 h 16 min");
+    assert_string_equal(tt_text_duration(buf, sizeof buf, 3.0 * 86400.0), "3.0 days");
+    assert_string_equal(tt_text_duration(buf, sizeof buf, 1e9), "31.7 years");
+    assert_string_equal(tt_text_duration(buf, sizeof buf, 1.0 / 0.0), "inf years");
+    assert_string_equal(tt_text_duration(buf, sizeof buf, -1.0), "unknown");
     assert_true(tt_text_to_bytes("80GiB", &bytes) && bytes == (int64_t)80 << 30);
     assert_true(tt_text_to_bytes("1.5k", &bytes) && bytes == 1536);
     assert_false(tt_text_to_bytes("12 parsecs", &bytes));
