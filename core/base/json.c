@@ -10,14 +10,63 @@
 
 #include "core/base/file.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 
-enum { EXACT_DOUBLE = JSON_REAL_PRECISION(17) };
+enum { EXACT_DOUBLE = JSON_REAL_PRECISION(17), STRICT = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY };
+
+/* Whether the digits, which follow a minus or not, are a number beyond 64 bits. */
+static bool is_oversize(const char *digits, size_t n, bool is_negative)
+{
+    const char *most = is_negative ? "9223372036854775808" : "9223372036854775807";
+
+    return n > 19 || (n == 19 && memcmp(digits, most, 19) > 0);
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* The text with an exponent of 0 after every integer beyond 64 bits, which makes it a real. Strings stay as they are. */
+static void widen_integers(const char *text, size_t size, struct tt_text *out)
+{
+    size_t done = 0, i = 0;
+    bool in_string = false;
+
+    while (i < size) {
+        size_t begin = i;
+
+        if (in_string || !is_digit(text[i])) {
+            in_string = in_string != (text[i] == '"');
+            i += in_string && text[i] == '\\' && i + 1 < size ? 2 : 1;
+            continue;
+        }
+        while (i < size && is_digit(text[i]))
+            i++;
+        if (i < size && strchr(".eE", text[i]) && text[i]) { /* a real already: its other digits are no integers */
+            while (i < size && text[i] && (is_digit(text[i]) || strchr(".eE+-", text[i])))
+                i++;
+        } else if (is_oversize(text + begin, i - begin, begin > 0 && text[begin - 1] == '-')) {
+            tt_text_add_bytes(out, text + done, i - done);
+            tt_text_add_bytes(out, "e0", 2);
+            done = i;
+        }
+    }
+    tt_text_add_bytes(out, text + done, size - done);
+}
 
 int tt_json_parse(const char *text, size_t size, const char *where, json_t **ret_json)
 {
     json_error_t error;
-    json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);
+    json_t *json = json_loadb(text, size, STRICT, &error);
 
+    if (!json && json_error_code(&error) == json_error_numeric_overflow) {
+        struct tt_text wide = {0};
+
+        widen_integers(text, size, &wide);
+        json = json_loadb(wide.text, wide.size, STRICT, &error);
+        tt_text_release(&wide);
+    }
     if (!json)
         return tt_fail(TT_EDATA, "%s:%d:%d: invalid JSON: %s", where, error.line, error.column, error.text);
     *ret_json = json;

@@ -3,8 +3,9 @@
 #define TT_BASE_JSON_H
 
 /**
- * JSON, by jansson: this header is the one place that includes it (integers are exact to 64 bits, duplicate keys are
- * refused, positions are known). Use jansson's json_t API directly for building and walking; these add our errors.
+ * JSON, by jansson: this header is the one place that includes it (integers are exact to 64 bits, larger ones become
+ * reals, duplicate keys are refused, positions are known). Use jansson's json_t API directly for building and walking;
+ * these add our errors.
  */
 #include <stddef.h>
 
@@ -12,7 +13,10 @@
 
 #include "core/base/error.h"
 
-/** Parses text; where names the source in messages. Refuses duplicate keys and trailing text. Caller: json_decref. */
+/**
+ * Parses text; where names the source in messages. Refuses duplicate keys and trailing text. An integer beyond 64 bits,
+ * as Python writes them, is read as a real. Caller: json_decref.
+ */
 int tt_json_parse(const char *text, size_t size, const char *where, json_t **ret_json) TT_MUST_CHECK;
 
 /** Reads and parses a file. */

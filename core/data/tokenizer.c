@@ -10,6 +10,7 @@
 #include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/json.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/data/builtin.h"
 #include "core/data/tokenizer_struct.h"
@@ -130,6 +131,32 @@ out:
     return rc;
 }
 
+/*
+ * tokenizer_config.json, or NULL. It only says what BOS and EOS are, so one that is not JSON stops nothing if the template
+ * of tokenizer.json names both.
+ */
+static void parse_config(struct tt_tokenizer *t, const char *where, json_t **ret_config, char **ret_problem)
+{
+    char *config_where = tt_format("%s: tokenizer_config.json", where);
+
+    if (t->config && tt_json_parse(t->config, t->config_size, config_where, ret_config) < 0) {
+        *ret_problem = tt_strdup(tt_error_message());
+        tt_free(t->config);
+        t->config = NULL;
+        t->config_size = 0;
+    }
+    tt_free(config_where);
+}
+
+static int check_ends(const struct tt_tokenizer *t, const char *problem)
+{
+    if (t->bos < 0 || t->eos < 0)
+        return tt_fail(TT_EDATA, "%s\nhelp: it says which tokens begin and end a document; save the tokenizer again",
+                       problem);
+    tt_note("%s; BOS and EOS are those of the template of tokenizer.json", problem);
+    return 0;
+}
+
 static bool is_lfs_pointer(const char *text, size_t size)
 {
     static const char begin[] = "version https://git-lfs";
@@ -140,7 +167,7 @@ static bool is_lfs_pointer(const char *text, size_t size)
 static int read_all(struct tt_tokenizer *t, const char *where)
 {
     json_t *root = NULL, *config = NULL;
-    char *config_where = tt_format("%s: tokenizer_config.json", where);
+    char *problem = NULL;
     int rc = 0;
 
     if (is_lfs_pointer(t->json, t->json_size)) {
@@ -149,20 +176,21 @@ static int read_all(struct tt_tokenizer *t, const char *where)
         goto out;
     }
     TT_TRY(tt_json_parse(t->json, t->json_size, where, &root));
-    if (t->config)
-        TT_TRY(tt_json_parse(t->config, t->config_size, config_where, &config));
+    parse_config(t, where, &config, &problem);
     TT_TRY(tt_tokenizer_read_model(t, json_object_get(root, "model"), where));
     TT_TRY(read_added(t, json_object_get(root, "added_tokens"), json_object_get(root, "normalizer"), where));
     TT_TRY(tt_pretokenizer_init(&t->pretokenizer, json_object_get(root, "pre_tokenizer"), where));
     TT_TRY(check_decoder(json_object_get(root, "decoder"), where, 0));
     TT_TRY(read_ends(t, json_object_get(root, "post_processor"), config, where));
+    if (problem)
+        TT_TRY(check_ends(t, problem));
     t->hash = tt_hash64(t->json, t->json_size, 0);
     t->hash = tt_hash64(&t->bos, sizeof t->bos, t->hash);
     t->hash = tt_hash64(&t->eos, sizeof t->eos, t->hash);
 out:
     json_decref(root);
     json_decref(config);
-    tt_free(config_where);
+    tt_free(problem);
     return rc;
 }
 
@@ -234,9 +262,51 @@ static int load_builtin(struct tt_tokenizer **ret_tokenizer)
     return tt_tokenizer_parse(json.bytes, json.size, config.bytes, config.size, json.name, ret_tokenizer);
 }
 
+/* A file beside tokenizer.json; NULL when there is none. */
+static int read_beside(const char *json_path, const char *name, char **ret_text, size_t *ret_size)
+{
+    const char *slash = strrchr(json_path, '/');
+    char *path = tt_format("%.*s/%s", slash ? (int)(slash - json_path) : 1, slash ? json_path : ".", name);
+    int rc = tt_path_exists(path) ? tt_file_read(path, ret_text, ret_size) : 0;
+
+    tt_free(path);
+    return rc;
+}
+
+/*
+ * The file that names BOS and EOS: tokenizer_config.json, or special_tokens_map.json, which says the same, in the place of
+ * one that is not JSON.
+ */
+static int read_config(const char *json_path, char **ret_text, size_t *ret_size)
+{
+    json_t *json = NULL, *map_json = NULL;
+    char *map = NULL, *problem = NULL;
+    size_t map_size = 0;
+    int rc = 0;
+
+    TT_TRY(read_beside(json_path, "tokenizer_config.json", ret_text, ret_size));
+    if (!*ret_text || tt_json_parse(*ret_text, *ret_size, "tokenizer_config.json", &json) == 0)
+        goto out;
+    problem = tt_strdup(tt_error_message());
+    TT_TRY(read_beside(json_path, "special_tokens_map.json", &map, &map_size));
+    if (!map || tt_json_parse(map, map_size, "special_tokens_map.json", &map_json) < 0)
+        goto out; /* whoever parses the config says what is wrong with it */
+    tt_note("%s: %s; BOS and EOS are those of special_tokens_map.json", json_path, problem);
+    tt_free(*ret_text);
+    *ret_text = map;
+    *ret_size = map_size;
+    map = NULL;
+out:
+    json_decref(json);
+    json_decref(map_json);
+    tt_free(map);
+    tt_free(problem);
+    return rc;
+}
+
 int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer)
 {
-    char *json_path = NULL, *config_path = NULL, *json = NULL, *config = NULL, *slash;
+    char *json_path = NULL, *json = NULL, *config = NULL;
     size_t json_size = 0, config_size = 0;
     int rc = 0;
 
@@ -254,15 +324,10 @@ int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer)
         goto out;
     }
     TT_TRY(tt_file_read(json_path, &json, &json_size));
-    slash = strrchr(json_path, '/');
-    config_path =
-        tt_format("%.*s/tokenizer_config.json", slash ? (int)(slash - json_path) : 1, slash ? json_path : ".");
-    if (tt_path_exists(config_path))
-        TT_TRY(tt_file_read(config_path, &config, &config_size));
+    TT_TRY(read_config(json_path, &config, &config_size));
     TT_TRY(tt_tokenizer_parse(json, json_size, config, config_size, json_path, ret_tokenizer));
 out:
     tt_free(json_path);
-    tt_free(config_path);
     tt_free(json);
     tt_free(config);
     return rc;
