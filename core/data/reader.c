@@ -18,7 +18,11 @@
 
 enum packing { PLAIN, GZIP, ZSTD };
 
-enum { CHUNK_BYTES = 1 << 18 };
+/*
+ * What unpacking may hold in memory at once: a line, or the rest of a file as one document. A few KB of zstd unpack to
+ * gigabytes, so a bound on what is on the disk is none.
+ */
+enum { CHUNK_BYTES = 1 << 18, LINE_MOST = 128 << 20, REST_MOST = 1 << 30 };
 
 struct tt_reader {
     char *name;
@@ -32,6 +36,7 @@ struct tt_reader {
     struct tt_text buffer; /* unpacked text; bytes before buffer_used were handed out */
     size_t buffer_used;
     int64_t offset; /* of the next byte, unpacked */
+    int64_t lines;  /* handed out */
     bool is_open;   /* the decompressor exists */
 };
 
@@ -242,6 +247,17 @@ static void hand_out(struct tt_reader *r, const char *text, size_t size, size_t 
     }
 }
 
+static int fail_line(const struct tt_reader *r)
+{
+    char most[32];
+
+    return tt_fail(
+        TT_EDATA,
+        "%s:%lld: the line is longer than %s when it is unpacked\nhelp: is it JSON lines, one object a line? "
+        "If so, unpack the file: lines of plain files have no limit",
+        r->name, (long long)r->lines + 1, tt_text_bytes(most, sizeof most, LINE_MOST));
+}
+
 int tt_reader_line(struct tt_reader *r, const char **ret_line, size_t *ret_size, int64_t *ret_offset)
 {
     size_t seen = 0;
@@ -255,8 +271,11 @@ int tt_reader_line(struct tt_reader *r, const char **ret_line, size_t *ret_size,
 
         if (end) {
             hand_out(r, text, (size_t)(end - text), 1, ret_line, ret_size, ret_offset);
+            r->lines++;
             return 0;
         }
+        if (r->packing != PLAIN && left > LINE_MOST)
+            return fail_line(r);
         if (r->packing == PLAIN || !more) {
             hand_out(r, left ? text : NULL, left, 0, ret_line, ret_size, ret_offset);
             return 0;
@@ -272,10 +291,16 @@ out:
 int tt_reader_rest(struct tt_reader *r, const char **ret_text, size_t *ret_size, int64_t *ret_offset)
 {
     bool more = r->packing != PLAIN;
+    char most[32];
     int rc = 0;
 
-    while (more)
+    while (more) {
         TT_TRY(unpack(r, &more));
+        if (r->buffer.size > REST_MOST) {
+            return tt_fail(TT_EDATA, "%s: the text is longer than %s when it is unpacked\nhelp: unpack the file",
+                           r->name, tt_text_bytes(most, sizeof most, REST_MOST));
+        }
+    }
     if (r->packing == PLAIN) {
         hand_out(r, (const char *)r->raw + r->raw_used, r->raw_size - r->raw_used, 0, ret_text, ret_size, ret_offset);
     } else {

@@ -24,11 +24,12 @@ void tt_reader_free(struct tt_reader *reader);
 /**
  * The next line, without its end; a byte order mark at the start of the file is left out. ret_line is valid until the
  * next call and NULL at the end of the file. ret_offset is where the line begins, in bytes of the (unpacked) file.
+ * TT_EDATA naming the line if more than 128 MiB of a packed file are one line, since unpacked lines are held in memory.
  */
 int tt_reader_line(struct tt_reader *reader, const char **ret_line, size_t *ret_size,
                    int64_t *ret_offset) TT_MUST_CHECK;
 
-/** The whole rest of the file, valid until the reader is freed. */
+/** The whole rest of the file, valid until the reader is freed. TT_EDATA beyond 1 GiB of a packed file. */
 int tt_reader_rest(struct tt_reader *reader, const char **ret_text, size_t *ret_size,
                    int64_t *ret_offset) TT_MUST_CHECK;
 

@@ -10,10 +10,10 @@
 
 #include "core/base/file.h"
 #include "core/base/hash.h"
-#include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/data/jsonline.h"
 #include "core/data/reader.h"
 #include "core/data/utf8.h"
 
@@ -160,6 +160,7 @@ struct walk {
     int64_t shown_bytes;
     int64_t text_bytes; /* of all documents */
     int64_t documents;
+    struct tt_text text; /* of a line */
 };
 
 static void show_progress(struct walk *w)
@@ -216,73 +217,78 @@ out:
     return rc;
 }
 
-static const char *type_name(const json_t *json)
+/* What a line has of the text field: the last one counts, as in Python's dictionaries. */
+struct field {
+    const char *name;
+    size_t name_size;
+    const char *value;
+    size_t value_size;
+    enum tt_json_kind kind;
+};
+
+static void take_member(void *arg, const struct tt_json_member *member)
 {
-    switch (json_typeof(json)) {
-    case JSON_OBJECT:
-        return "an object";
-    case JSON_ARRAY:
-        return "an array";
-    case JSON_STRING:
-        return "a string";
-    case JSON_INTEGER:
-    case JSON_REAL:
-        return "a number";
-    case JSON_NULL:
-        return "null";
-    default:
-        return "a boolean";
-    }
+    struct field *f = arg;
+
+    if (member->key_size != f->name_size || memcmp(member->key, f->name, f->name_size) != 0)
+        return;
+    f->value = member->value;
+    f->value_size = member->value_size;
+    f->kind = member->kind;
+}
+
+struct names {
+    struct tt_text text, first; /* all names, and that of the first string */
+};
+
+static void list_member(void *arg, const struct tt_json_member *member)
+{
+    struct names *n = arg;
+
+    if (n->text.size < 400)
+        tt_text_add(&n->text, "%s%.100s", n->text.size ? ", " : "", member->key);
+    if (!n->first.size && member->kind == TT_JSON_STRING)
+        tt_text_add(&n->first, "%.100s", member->key);
 }
 
 /* No text field: names the fields that there are, and the one that may be meant. */
-static int fail_field(const struct walk *w, json_t *object)
+static int fail_field(const struct walk *w, const struct field *f, const char *line, size_t size)
 {
-    const char *field = w->source->text_field, *first = NULL, *key;
-    const json_t *found = json_object_get(object, field);
-    struct tt_text names = {0};
-    json_t *value;
+    struct tt_json_problem problem;
+    enum tt_json_kind kind;
+    struct names names = {0};
     int rc;
 
-    json_object_foreach(object, key, value)
-    {
-        if (names.size < 400)
-            tt_text_add(&names, "%s%s", names.size ? ", " : "", key);
-        if (!first && json_is_string(value))
-            first = key;
-    }
-    if (found) {
-        rc = tt_fail(TT_EDATA, "%s:%lld: field '%s' is %s, wanted a string", w->file, (long long)w->line, field,
-                     type_name(found));
-    } else {
-        rc = tt_fail(TT_EDATA, "%s:%lld: no string field '%s' (fields: %s)%s%s", w->file, (long long)w->line, field,
-                     names.text ? names.text : "none", first ? "\nhelp: set training.text_field=" : "",
-                     first ? first : "");
-    }
-    tt_text_release(&names);
+    if (f->value)
+        return tt_fail(TT_EDATA, "%s:%lld: field '%s' is %s, wanted a string", w->file, (long long)w->line, f->name,
+                       tt_json_kind_name(f->kind));
+    (void)tt_jsonline_members(line, size, list_member, &names, &kind, &problem);
+    rc = tt_fail(TT_EDATA, "%s:%lld: no string field '%s' (fields: %s)%s%s", w->file, (long long)w->line, f->name,
+                 names.text.size ? names.text.text : "none", names.first.size ? "\nhelp: set training.text_field=" : "",
+                 names.first.size ? names.first.text : "");
+    tt_text_release(&names.text);
+    tt_text_release(&names.first);
     return rc;
 }
 
 static int take_line(struct walk *w, const char *line, size_t size)
 {
-    json_error_t error;
-    json_t *object = json_loadb(line, size, JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);
-    const json_t *text;
-    int rc = 0;
+    struct field f = {.name = w->source->text_field, .name_size = strlen(w->source->text_field)};
+    struct tt_json_problem problem;
+    enum tt_json_kind kind;
 
-    if (!object)
-        return tt_fail(TT_EDATA, "%s:%lld:%d: invalid JSON: %s", w->file, (long long)w->line, error.column, error.text);
-    text = json_object_get(object, w->source->text_field);
-    if (!json_is_object(object)) {
-        rc = tt_fail(TT_EDATA, "%s:%lld: the line is %s, wanted an object with a field '%s'", w->file,
-                     (long long)w->line, type_name(object), w->source->text_field);
-    } else if (!json_is_string(text)) {
-        rc = fail_field(w, object);
-    } else {
-        rc = take_document(w, json_string_value(text), json_string_length(text));
-    }
-    json_decref(object);
-    return rc;
+    if (!tt_jsonline_members(line, size, take_member, &f, &kind, &problem))
+        return tt_fail(TT_EDATA, "%s:%lld:%zu: invalid JSON: %s", w->file, (long long)w->line, problem.column,
+                       problem.what);
+    if (kind != TT_JSON_OBJECT)
+        return tt_fail(TT_EDATA, "%s:%lld: the line is %s, wanted an object with a field '%s'", w->file,
+                       (long long)w->line, tt_json_kind_name(kind), f.name);
+    if (!f.value || f.kind != TT_JSON_STRING)
+        return fail_field(w, &f, line, size);
+    w->text.size = 0;
+    tt_text_add_bytes(&w->text, "", 0);
+    tt_jsonline_text(f.value, f.value_size, &w->text);
+    return take_document(w, w->text.text, w->text.size);
 }
 
 static bool is_blank(const char *line, size_t size)
@@ -344,6 +350,7 @@ int tt_source_each(const struct tt_source *source, const char *what, tt_document
                      n_files(source) == 1 ? "" : "s", (long long)w.documents);
     }
 out:
+    tt_text_release(&w.text);
     tt_reader_free(w.reader);
     return rc;
 }

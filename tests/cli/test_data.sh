@@ -104,6 +104,13 @@ case_inspect_of_what_is_no_token_file() {
     expect_error 2 "inspect"
 }
 
+case_a_packed_line_without_end_is_refused() {
+    { echo '{"text": "one"}'; printf '{"text": "'; head -c 200M /dev/zero | tr '\0' a; echo '"}'; } | gzip -1 >long.jsonl.gz
+    run data pack --dataset jsonl --dataset_path long.jsonl.gz --out long.tokens
+    expect_error 3 "long.jsonl.gz:2: the line is longer than 128.00 MiB when it is unpacked"
+    refuse_file long.tokens
+}
+
 case_pack_says_what_is_missing() {
     run data pack --dataset text --out x.tokens
     expect_error 2 "dataset_path|path"

@@ -213,6 +213,72 @@ static void broken_text_is_named_with_its_place(void **state)
     expect_failure(prepare("jsonl_sft", "x", NULL), TT_EUSAGE, "not built yet");
 }
 
+static void fields_that_nobody_reads_may_hold_any_value(void **state)
+{
+    static const char *const texts[] = {"one", "two", "three", "four", "five", "last"};
+    struct tt_dataset *d;
+
+    (void)state;
+    (void)put_text("wild.jsonl", "{\"hash\": 18446744073709551615, \"text\": \"one\"}\n"
+                                 "{\"text\": \"two\", \"n\": -1000000000000000019884624838656, \"e\": 1e999}\n"
+                                 "{\"score\": [NaN, -Infinity, {\"a\": [], \"b\": {}}], \"text\": \"three\"}\n"
+                                 "{\"cut\": \"\\ud83d\", \"\\udc00\": 0, \"text\": \"four\"}\n"
+                                 " { \"te\\u0078t\" :\t\"five\" , \"nul\": \"\\u0000\" } \r\n"
+                                 "{\"text\": \"first\", \"text\": \"last\"}\n");
+    d = open_dataset("jsonl", at("wild.jsonl"), NULL);
+    expect_documents(d, 6, texts);
+    tt_dataset_free(d);
+}
+
+static void escapes_become_characters(void **state)
+{
+    static const char *const texts[] = {"\xf0\x9f\x98\x80", "cut \xef\xbf\xbd", "\xef\xbf\xbd\xef\xbf\xbd",
+                                        "\xef\xbf\xbd\xf0\x9f\x98\x80", "\b\f\n\r\t\"\\/ \xc3\xa9"};
+    struct tt_dataset *d;
+
+    (void)state;
+    (void)put_text("escapes.jsonl", "{\"text\": \"\\ud83d\\ude00\"}\n{\"text\": \"cut \\ud83d\"}\n"
+                                    "{\"text\": \"\\ude00\\ud83d\"}\n{\"text\": \"\\ud83d\\ud83d\\uDE00\"}\n"
+                                    "{\"text\": \"\\b\\f\\n\\r\\t\\\"\\\\\\/ \\u00e9\"}\n");
+    d = open_dataset("jsonl", at("escapes.jsonl"), NULL);
+    expect_documents(d, 5, texts);
+    tt_dataset_free(d);
+}
+
+static void what_is_not_json_is_named_with_its_column(void **state)
+{
+    static const struct {
+        const char *line, *message;
+    } bad[] = {
+        {"{\"text\": \"a\", \"n\": 01}", "bad:1:21: invalid JSON: ',' or '}' was expected"},
+        {"{\"text\": \"a\", \"n\": -}", "bad:1:21: invalid JSON: invalid number"},
+        {"{\"text\": \"a\", \"n\": 1.}", "bad:1:22: invalid JSON: invalid number"},
+        {"{\"text\": \"a\", \"n\": 1e+}", "bad:1:23: invalid JSON: invalid number"},
+        {"{\"text\": \"a\", \"n\": tru}", "bad:1:20: invalid JSON: a value was expected"},
+        {"{\"text\": \"a\", \"n\": [1, 2}", "bad:1:25: invalid JSON: ',' or the closing bracket was expected"},
+        {"{\"text\": \"a\", \"n\": [1,]}", "bad:1:23: invalid JSON: a value was expected"},
+        {"{\"text\": \"a\", \"n\": {\"b\" 1}}", "bad:1:25: invalid JSON: ':' was expected"},
+        {"{\"text\": \"a\",}", "bad:1:14: invalid JSON: a key in quotes was expected"},
+        {"{\"text\": \"a\\x\"}", "bad:1:13: invalid JSON: invalid escape"},
+        {"{\"text\": \"a\\u12g4\"}", "bad:1:16: invalid JSON: invalid \\u escape"},
+        {"{\"text\": \"a\tb\"}", "bad:1:12: invalid JSON: control character in a string"},
+        {"{\"text\": \"a", "bad:1:12: invalid JSON: the string has no end"},
+        {"{\"text\": \"a\", \"n\": [{", "invalid JSON: the line ends early"},
+        {"{\"text\": ", "invalid JSON: the line ends early"},
+        {"{", "the file is one JSON document over many lines"},
+        {" ]", "bad:1:2: invalid JSON: a value was expected"},
+    };
+    char *deep = tt_calloc(5000, 1);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        expect_failure(prepare("jsonl", put_text("bad", bad[i].line), NULL), TT_EDATA, bad[i].message);
+    memcpy(deep, "{\"a\":", 5);
+    memset(deep + 5, '[', 4000);
+    expect_failure(prepare("jsonl", put_text("bad", deep), NULL), TT_EDATA, "values are nested too deeply");
+    tt_free(deep);
+}
+
 static void truncated_packed_text_is_refused(void **state)
 {
     static const char *const names[] = {DATA "docs.jsonl.gz", DATA "docs.jsonl.zst"};
@@ -454,6 +520,9 @@ int main(void)
         cmocka_unit_test(json_lines_are_read_plain_and_packed),
         cmocka_unit_test(folders_are_read_in_the_order_of_names),
         cmocka_unit_test(broken_text_is_named_with_its_place),
+        cmocka_unit_test(fields_that_nobody_reads_may_hold_any_value),
+        cmocka_unit_test(escapes_become_characters),
+        cmocka_unit_test(what_is_not_json_is_named_with_its_column),
         cmocka_unit_test(truncated_packed_text_is_refused),
         cmocka_unit_test(gzip_members_follow_one_another),
         cmocka_unit_test(caches_are_kept_and_damaged_ones_made_again),

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A scanner of JSON (RFC 8259) for the lines of a corpus.
+ */
+#include "core/data/jsonline.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "core/data/utf8.h"
+
+enum { DEEPEST = 2048, REPLACEMENT = 0xfffd };
+
+struct scan {
+    const char *line;
+    size_t size, at;
+    struct tt_json_problem problem; /* what is NULL: none yet */
+};
+
+const char *tt_json_kind_name(enum tt_json_kind kind)
+{
+    static const char *const names[] = {
+        [TT_JSON_OBJECT] = "an object", [TT_JSON_ARRAY] = "an array",    [TT_JSON_STRING] = "a string",
+        [TT_JSON_NUMBER] = "a number",  [TT_JSON_BOOLEAN] = "a boolean", [TT_JSON_NULL] = "null"};
+
+    return names[kind];
+}
+
+static bool fail(struct scan *s, const char *what)
+{
+    s->problem = (struct tt_json_problem){what, s->at + 1};
+    return false;
+}
+
+/* The next byte, or 0 at the end; a 0 byte within the line fits nowhere either. */
+static char peek(const struct scan *s)
+{
+    return s->at < s->size ? s->line[s->at] : 0;
+}
+
+static void skip_space(struct scan *s)
+{
+    while (s->at < s->size && strchr(" \t\r\n", s->line[s->at]) && s->line[s->at])
+        s->at++;
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static int hex_digit(char c)
+{
+    return is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+static bool skip_escape(struct scan *s)
+{
+    s->at++;
+    if (peek(s) == 'u') {
+        for (int i = 0; i < 4; i++) {
+            s->at++;
+            if (hex_digit(peek(s)) < 0)
+                return fail(s, "invalid \\u escape");
+        }
+    } else if (!peek(s) || !strchr("\"\\/bfnrt", peek(s))) {
+        return fail(s, "invalid escape");
+    }
+    s->at++;
+    return true;
+}
+
+static bool skip_string(struct scan *s)
+{
+    s->at++;
+    for (;;) {
+        char c = peek(s);
+
+        if (c == '"')
+            break;
+        if (s->at == s->size)
+            return fail(s, "the string has no end");
+        if ((unsigned char)c < 0x20)
+            return fail(s, "control character in a string");
+        if (c != '\\')
+            s->at++;
+        else if (!skip_escape(s))
+            return false;
+    }
+    s->at++;
+    return true;
+}
+
+static bool skip_digits(struct scan *s)
+{
+    if (!is_digit(peek(s)))
+        return fail(s, "invalid number");
+    while (is_digit(peek(s)))
+        s->at++;
+    return true;
+}
+
+static bool skip_number(struct scan *s)
+{
+    if (peek(s) == '-')
+        s->at++;
+    if (peek(s) == '0')
+        s->at++;
+    else if (!skip_digits(s))
+        return false;
+    if (peek(s) == '.') {
+        s->at++;
+        if (!skip_digits(s))
+            return false;
+    }
+    if (peek(s) == 'e' || peek(s) == 'E') {
+        s->at++;
+        if (peek(s) == '+' || peek(s) == '-')
+            s->at++;
+        return skip_digits(s);
+    }
+    return true;
+}
+
+static bool skip_word(struct scan *s, enum tt_json_kind *ret_kind)
+{
+    static const struct {
+        const char *word;
+        enum tt_json_kind kind;
+    } words[] = {{"true", TT_JSON_BOOLEAN}, {"false", TT_JSON_BOOLEAN},   {"null", TT_JSON_NULL},
+                 {"NaN", TT_JSON_NUMBER},   {"Infinity", TT_JSON_NUMBER}, {"-Infinity", TT_JSON_NUMBER}};
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t n = strlen(words[i].word);
+
+        if (s->size - s->at >= n && memcmp(s->line + s->at, words[i].word, n) == 0) {
+            s->at += n;
+            *ret_kind = words[i].kind;
+            return true;
+        }
+    }
+    return fail(s, s->at == s->size ? "the line ends early" : "a value was expected");
+}
+
+/* A value that is neither object nor array. */
+static bool skip_scalar(struct scan *s, enum tt_json_kind *ret_kind)
+{
+    char c = peek(s);
+
+    if (c == '"') {
+        *ret_kind = TT_JSON_STRING;
+        return skip_string(s);
+    }
+    if (is_digit(c) || (c == '-' && s->at + 1 < s->size && s->line[s->at + 1] != 'I')) {
+        *ret_kind = TT_JSON_NUMBER;
+        return skip_number(s);
+    }
+    return skip_word(s, ret_kind);
+}
+
+/* A key and its colon, with the space around. */
+static bool skip_key(struct scan *s)
+{
+    skip_space(s);
+    if (peek(s) != '"')
+        return fail(s, s->at == s->size ? "the line ends early" : "a key in quotes was expected");
+    if (!skip_string(s))
+        return false;
+    skip_space(s);
+    if (peek(s) != ':')
+        return fail(s, s->at == s->size ? "the line ends early" : "':' was expected");
+    s->at++;
+    return true;
+}
+
+/* After a value at some depth: closes what ends here, up to the next value's place. */
+static bool skip_ends(struct scan *s, const char *open, int *depth)
+{
+    while (*depth > 0) {
+        char kind = open[*depth - 1];
+
+        skip_space(s);
+        if (peek(s) == ',') {
+            s->at++;
+            return kind == '[' || skip_key(s);
+        }
+        if (peek(s) != (kind == '[' ? ']' : '}'))
+            return fail(s, s->at == s->size ? "the line ends early" : "',' or the closing bracket was expected");
+        s->at++;
+        (*depth)--;
+    }
+    return true;
+}
+
+static bool skip_value(struct scan *s, enum tt_json_kind *ret_kind)
+{
+    char open[DEEPEST];
+    enum tt_json_kind kind;
+    int depth = 0;
+    bool is_first = true;
+
+    do {
+        char c;
+
+        skip_space(s);
+        c = peek(s);
+        kind = c == '{' ? TT_JSON_OBJECT : TT_JSON_ARRAY;
+        if (c != '{' && c != '[') {
+            if (!skip_scalar(s, &kind) || !skip_ends(s, open, &depth))
+                return false;
+        } else {
+            if (depth == DEEPEST)
+                return fail(s, "values are nested too deeply");
+            open[depth++] = c;
+            s->at++;
+            skip_space(s);
+            if (peek(s) == (c == '[' ? ']' : '}')) {
+                s->at++;
+                depth--;
+                if (!skip_ends(s, open, &depth))
+                    return false;
+            } else if (c == '{' && !skip_key(s)) {
+                return false;
+            }
+        }
+        if (is_first)
+            *ret_kind = kind;
+        is_first = false;
+    } while (depth > 0);
+    return true;
+}
+
+/* The members of the object that begins here. */
+static bool read_members(struct scan *s, tt_json_member_fn fn, void *arg)
+{
+    struct tt_text key = {0};
+    bool good = true;
+
+    s->at++;
+    skip_space(s);
+    if (peek(s) == '}') {
+        s->at++;
+        return true;
+    }
+    while (good) {
+        struct tt_json_member m = {0};
+        size_t begin;
+
+        skip_space(s);
+        begin = s->at;
+        if (!(good = skip_key(s)))
+            break;
+        key.size = 0;
+        tt_text_add_bytes(&key, "", 0);
+        tt_jsonline_text(s->line + begin, s->at - begin, &key);
+        skip_space(s);
+        begin = s->at;
+        if (!(good = skip_value(s, &m.kind)))
+            break;
+        m.key = key.text;
+        m.key_size = key.size;
+        m.value = s->line + begin;
+        m.value_size = s->at - begin;
+        fn(arg, &m);
+        skip_space(s);
+        if (peek(s) == '}')
+            break;
+        if (peek(s) != ',')
+            good = fail(s, s->at == s->size ? "the line ends early" : "',' or '}' was expected");
+        s->at++;
+    }
+    s->at += good;
+    tt_text_release(&key);
+    return good;
+}
+
+bool tt_jsonline_members(const char *line, size_t size, tt_json_member_fn fn, void *arg, enum tt_json_kind *ret_kind,
+                         struct tt_json_problem *ret_problem)
+{
+    struct scan s = {.line = line, .size = size};
+    bool good;
+
+    skip_space(&s);
+    *ret_kind = TT_JSON_OBJECT;
+    good = peek(&s) == '{' ? read_members(&s, fn, arg) : skip_value(&s, ret_kind);
+    if (good) {
+        skip_space(&s);
+        good = s.at == s.size || fail(&s, "end of file expected");
+    }
+    *ret_problem = s.problem;
+    return good;
+}
+
+/* The code of \uXXXX at p, which was checked. */
+static uint32_t unit_at(const char *p)
+{
+    uint32_t code = 0;
+
+    for (int i = 2; i < 6; i++)
+        code = code << 4 | (uint32_t)hex_digit(p[i]);
+    return code;
+}
+
+/* Appends the character of the escape at p; returns the bytes of the line that it takes. */
+static size_t add_escape(const char *p, size_t size, struct tt_text *out)
+{
+    static const char names[] = "bfnrt", bytes[] = "\b\f\n\r\t";
+    const char *found = strchr(names, p[1]);
+    uint32_t code, low;
+    size_t used = 6;
+    char buf[4];
+
+    if (p[1] != 'u') {
+        tt_text_add_bytes(out, found ? &bytes[found - names] : &p[1], 1);
+        return 2;
+    }
+    code = unit_at(p);
+    if (code >= 0xd800 && code < 0xe000) {
+        low = code < 0xdc00 && size >= 12 && p[6] == '\\' && p[7] == 'u' ? unit_at(p + 6) : 0;
+        if (low >= 0xdc00 && low < 0xe000) {
+            code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+            used = 12;
+        } else {
+            code = REPLACEMENT;
+        }
+    }
+    tt_text_add_bytes(out, buf, (size_t)tt_utf8_encode(code, buf));
+    return used;
+}
+
+void tt_jsonline_text(const char *value, size_t size, struct tt_text *out)
+{
+    size_t done = 1, i = 1; /* after the quote */
+
+    while (i < size && value[i] != '"') {
+        if (value[i] != '\\') {
+            i++;
+            continue;
+        }
+        tt_text_add_bytes(out, value + done, i - done);
+        i += add_escape(value + i, size - i, out);
+        done = i;
+    }
+    tt_text_add_bytes(out, value + done, i - done);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_DATA_JSONLINE_H
+#define TT_DATA_JSONLINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/base/text.h"
+
+/**
+ * The members of an object on one line of JSON, without a tree of it: only the field that is wanted is decoded, and
+ * numbers are checked by their form but never converted, so that no value of a field that nobody reads can be too large.
+ * NaN and Infinity, which Python writes, count as numbers.
+ */
+enum tt_json_kind {
+    TT_JSON_OBJECT,
+    TT_JSON_ARRAY,
+    TT_JSON_STRING,
+    TT_JSON_NUMBER,
+    TT_JSON_BOOLEAN,
+    TT_JSON_NULL,
+};
+
+/** "an object", "a string", ... */
+const char *tt_json_kind_name(enum tt_json_kind kind);
+
+struct tt_json_member {
+    const char *key; /* decoded, ends with a 0 that key_size does not count */
+    size_t key_size;
+    enum tt_json_kind kind;
+    const char *value; /* as it is in the line; a string with its quotes */
+    size_t value_size;
+};
+
+/** What is wrong with a line, and where (counted from 1). */
+struct tt_json_problem {
+    const char *what;
+    size_t column;
+};
+
+/** Takes one member; its key is valid during the call, its value as long as the line is. */
+typedef void (*tt_json_member_fn)(void *arg, const struct tt_json_member *member);
+
+/**
+ * Checks a line of valid UTF-8 and calls fn for every member of its object, in order, equal keys included. A line that is
+ * another value is valid too, without members. False with ret_problem when the line is not JSON; some members may have
+ * been handed out by then.
+ */
+bool tt_jsonline_members(const char *line, size_t size, tt_json_member_fn fn, void *arg, enum tt_json_kind *ret_kind,
+                         struct tt_json_problem *ret_problem);
+
+/** Appends the text of a string value that was checked; half a surrogate pair becomes U+FFFD. */
+void tt_jsonline_text(const char *value, size_t size, struct tt_text *out);
+
+#endif
