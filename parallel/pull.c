@@ -28,23 +28,32 @@ struct piece {
 struct batch {
     struct tt_comm *comm;
     int peer, n;
-    atomic_int error; /* an errno */
+    atomic_int error;       /* an errno */
+    _Atomic(uint64_t) done; /* a bit per piece */
     struct piece pieces[MOST_PIECES];
 };
 
+/* A piece is added once, after all of it was read. A piece whose reading failed was not touched. */
 static void run_piece(void *arg, int64_t tile, int worker)
 {
     struct batch *batch = arg;
     const struct piece *p = &batch->pieces[tile];
-    int error =
-        batch->comm->ops->read(batch->comm, batch->peer, p->from, p->through ? p->through : p->into, (size_t)p->bytes);
+    uint64_t bit = (uint64_t)1 << tile;
+    int error;
 
     (void)worker;
-    if (error)
+    if (atomic_load_explicit(&batch->done, memory_order_relaxed) & bit)
+        return;
+    error =
+        batch->comm->ops->read(batch->comm, batch->peer, p->from, p->through ? p->through : p->into, (size_t)p->bytes);
+    if (error) {
         atomic_store_explicit(&batch->error, error, memory_order_relaxed);
-    else if (p->through)
+        return;
+    }
+    if (p->through)
         tt_tree_add((float *)(void *)p->into, (const float *)(const void *)p->a,
                     (const float *)(const void *)p->through, p->bytes / (int64_t)sizeof(float));
+    (void)atomic_fetch_or_explicit(&batch->done, bit, memory_order_relaxed);
 }
 
 static int64_t least(int64_t a, int64_t b, int64_t c)
@@ -115,18 +124,25 @@ int tt_pull_begin(const struct tt_comm *comm, struct tt_pull *pull, int tag)
                        pull->peer, tag, (long long)pull->offer.bytes, (long long)pull->bytes);
     pull->left = pull->bytes;
     pull->lost_sec = 0.0;
+    pull->budget = 0;
+    pull->done = 0;
     pull->sink = 0;
     pull->sink_done = pull->segment = pull->segment_done = 0;
     return 0;
 }
 
+/*
+ * A batch in which a piece failed is cut again in the same way, from the same place and with the same budget, and only the
+ * pieces that are not done run again: sums may be in place, so a piece that was added must never be added again.
+ */
 int tt_pull_some(struct tt_comm *comm, struct tt_pull *pull, const struct tt_sink *sinks)
 {
-    struct batch batch = {.comm = comm, .peer = pull->peer};
+    struct batch batch = {.comm = comm, .peer = pull->peer, .done = pull->done};
     struct tt_pull before = *pull;
     struct tt_segment segments[MOST_SEGMENTS];
     struct tt_team *team = comm->team && !tt_team_busy(comm->team) ? comm->team : NULL;
     int64_t n = pull->offer.n_segments - pull->segment;
+    int64_t budget = pull->budget ? pull->budget : (int64_t)PIECE_BYTES * (team ? tt_team_threads(team) : 1);
     int error;
 
     n = n < MOST_SEGMENTS ? n : MOST_SEGMENTS;
@@ -134,15 +150,22 @@ int tt_pull_some(struct tt_comm *comm, struct tt_pull *pull, const struct tt_sin
                             segments, (size_t)n * sizeof *segments);
     if (error)
         return lost(comm, pull, error);
-    cut_pieces(&batch, pull, sinks, segments, n, (int64_t)PIECE_BYTES * (team ? tt_team_threads(team) : 1));
+    cut_pieces(&batch, pull, sinks, segments, n, budget);
     if (team)
         tt_team_run(team, batch.n, run_piece, &batch);
     else
         for (int i = 0; i < batch.n; i++)
             run_piece(&batch, i, 0);
+    pull->lost_sec = 0.0;
+    pull->budget = 0;
+    pull->done = 0;
     error = atomic_load_explicit(&batch.error, memory_order_relaxed);
     if (!error)
         return 0;
     *pull = before;
+    pull->budget = budget;
+    pull->done = atomic_load_explicit(&batch.done, memory_order_relaxed);
+    if (pull->done != before.done)
+        pull->lost_sec = 0.0; /* some of it could be read */
     return lost(comm, pull, error);
 }

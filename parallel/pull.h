@@ -34,7 +34,9 @@ struct tt_pull {
     int64_t sink_done; /* so far into it */
     int64_t segment;   /* and at this segment of the sender */
     int64_t segment_done;
-    double lost_sec; /* when reading first failed; 0: it has not */
+    int64_t budget;  /* of the batch in which a piece failed, which is run again; 0: none */
+    uint64_t done;   /* a bit per piece of that batch: what must not be added twice */
+    double lost_sec; /* since when nothing could be read; 0: the last reading succeeded */
 };
 
 /** The offer has arrived: checks it. Errors: TT_EINTERNAL when it has not the bytes that are expected. */
@@ -42,8 +44,8 @@ int tt_pull_begin(const struct tt_comm *comm, struct tt_pull *pull, int tag) TT_
 
 /**
  * Reads some more: a bounded piece per thread of comm's team, or one on this thread while the team has work of its own.
- * pull->left is 0 when all is there. Errors: TT_ECOMM when the sender's memory could not
- * be read for some seconds: it is dead.
+ * pull->left is 0 when all is there. A failed reading is repeated by the next call, without what was added already.
+ * Errors: TT_ECOMM when nothing of the sender's memory could be read for some seconds: it is dead.
  */
 int tt_pull_some(struct tt_comm *comm, struct tt_pull *pull, const struct tt_sink *sinks) TT_MUST_CHECK;
 

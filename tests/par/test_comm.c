@@ -2,6 +2,7 @@
  *
  * Communicators and collectives with threads as ranks; clean under the thread sanitizer.
  */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -14,9 +15,11 @@
 #include <cmocka.h>
 
 #include "core/base/file.h"
+#include "core/base/team.h"
 #include "parallel/collectives.h"
 #include "parallel/comm_self.h"
 #include "parallel/comm_threads.h"
+#include "parallel/peer_memory.h"
 #include "tests/par/comm_cases.h"
 
 struct transport {
@@ -63,6 +66,73 @@ static void cases_hold_for_a_rank_alone(void **state)
     if (run_cases(comm, &transport) < 0)
         fail_msg("%s", tt_error_message());
     tt_comm_free(comm);
+}
+
+/* --- reading that fails now and then --- */
+
+static const int read_errors[] = {EINTR, EAGAIN, EFAULT, EPERM, ESRCH};
+
+/* Reads as `real` does, but about one in `period` calls of the process fails after a half of its bytes. */
+static struct {
+    struct tt_comm_ops ops;
+    const struct tt_comm_ops *real;
+    unsigned period;
+    atomic_int calls, failures;
+} flaky;
+
+static int flaky_read(struct tt_comm *comm, int peer, uint64_t address, void *into, size_t bytes)
+{
+    unsigned call = (unsigned)atomic_fetch_add(&flaky.calls, 1);
+
+    if ((call * 2654435761u >> 16) % flaky.period)
+        return flaky.real->read(comm, peer, address, into, bytes);
+    (void)flaky.real->read(comm, peer, address, into, bytes / 2);
+    return read_errors[atomic_fetch_add(&flaky.failures, 1) % (int)(sizeof read_errors / sizeof *read_errors)];
+}
+
+static int run_cases_flaky(struct tt_comm *comm, void *arg)
+{
+    struct tt_team *team = NULL;
+    int rc = 0;
+
+    (void)arg;
+    comm->ops = &flaky.ops;
+    comm->read_bytes = 1;
+    for (int i = 0; i < comm_n_cases; i++)
+        TT_TRY(comm_cases[i].run(comm));
+    TT_TRY(tt_team_new(2, &team)); /* pieces of a batch fail one by one */
+    comm->team = team;
+    for (int i = 0; i < comm_n_cases; i++)
+        TT_TRY(comm_cases[i].run(comm));
+out:
+    comm->team = NULL;
+    tt_team_free(team);
+    return rc;
+}
+
+static int take_ops(struct tt_comm *comm, void *arg)
+{
+    (void)arg;
+    flaky.real = comm->ops;
+    return 0;
+}
+
+static void a_failed_reading_is_repeated_and_nothing_is_added_twice(void **state)
+{
+    static const unsigned periods[] = {7, 2};
+
+    (void)state;
+    assert_int_equal(tt_comm_threads_run(1, take_ops, NULL), 0);
+    flaky.ops = *flaky.real;
+    flaky.ops.read = flaky_read;
+    for (size_t i = 0; i < sizeof periods / sizeof *periods; i++) {
+        flaky.period = periods[i];
+        atomic_store(&flaky.failures, 0);
+        for (int ranks = 2; ranks <= 3; ranks++)
+            if (tt_comm_threads_run(ranks, run_cases_flaky, NULL) < 0)
+                fail_msg("%d ranks, one in %u readings fails: %s", ranks, periods[i], tt_error_message());
+        assert_true(atomic_load(&flaky.failures) > 100);
+    }
 }
 
 static void expect_run(int size, int (*fn)(struct tt_comm *comm, void *arg), int code, const char *part)
@@ -257,6 +327,59 @@ static void sides_must_agree_on_the_bytes(void **state)
     expect_run(2, send_other_size, TT_EINTERNAL, "8 bytes sent, 7 expected");
 }
 
+/* --- the ranks of a large job: a communicator whose other ranks are all on another host and take what they are sent --- */
+
+static int64_t sent_bytes;
+
+static int count_send(struct tt_comm *comm, const struct tt_segment *segments, int n, int peer, int tag,
+                      struct tt_request *ret_request)
+{
+    (void)comm;
+    (void)peer;
+    (void)tag;
+    (void)ret_request;
+    for (int i = 0; i < n; i++)
+        sent_bytes += (int64_t)segments[i].bytes;
+    return 0;
+}
+
+static int receive_nothing(struct tt_comm *comm, const struct tt_segment *segments, int n, int peer, int tag,
+                           struct tt_request *ret_request)
+{
+    (void)comm;
+    (void)segments;
+    (void)n;
+    (void)peer;
+    (void)tag;
+    (void)ret_request;
+    return 0;
+}
+
+static int done_at_once(struct tt_comm *comm, struct tt_request *request, bool *ret_done)
+{
+    (void)comm;
+    (void)request;
+    *ret_done = true;
+    return 0;
+}
+
+static void what_ranks_say_of_their_memory_grows_with_the_ranks_only(void **state)
+{
+    static const struct tt_comm_ops ops = {
+        .name = "large", .send_begin = count_send, .recv_begin = receive_nothing, .test = done_at_once};
+    enum { RANKS = 20000, MOST_EACH = 8192 }; /* 15 messages of the table of all ranks, of some hundred bytes each */
+    struct tt_comm comm = {.ops = &ops, .rank = 0, .size = RANKS};
+    struct tt_peer_memory *memory = NULL;
+
+    (void)state;
+    sent_bytes = 0;
+    assert_int_equal(tt_peer_memory_new(&comm, &memory), 0);
+    if (sent_bytes > (int64_t)RANKS * MOST_EACH)
+        fail_msg("rank 0 of %d sent %lld bytes", RANKS, (long long)sent_bytes);
+    assert_false(tt_peer_memory_reachable(memory)[RANKS - 1]);
+    tt_peer_memory_free(memory);
+}
+
 static int unequal_lists(struct tt_comm *comm, void *arg)
 {
     int ranks[2] = {0, 1};
@@ -316,6 +439,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cases_hold_for_a_rank_alone),
         cmocka_unit_test(cases_hold_for_any_number_of_ranks),
+        cmocka_unit_test(a_failed_reading_is_repeated_and_nothing_is_added_twice),
         cmocka_unit_test(a_silent_rank_is_named_after_the_timeout),
         cmocka_unit_test(the_memory_of_one_that_left_is_not_read),
         cmocka_unit_test(ranks_that_are_held_up_are_not_blamed),
@@ -323,6 +447,7 @@ int main(void)
         cmocka_unit_test(abort_is_seen_by_waiting_ranks),
         cmocka_unit_test(a_rank_that_left_is_an_error_at_once),
         cmocka_unit_test(sides_must_agree_on_the_bytes),
+        cmocka_unit_test(what_ranks_say_of_their_memory_grows_with_the_ranks_only),
         cmocka_unit_test(wrong_use_is_an_internal_error),
     };
 
