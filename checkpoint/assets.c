@@ -90,6 +90,7 @@ int tt_asset_check(const char *step_path, const json_t *entry, const char **ret_
     const char **kind = ret_kind ? ret_kind : &unused;
     size_t n = sizeof prefix - 1, size = 0;
     char *path = NULL, *text = NULL;
+    bool exists = false;
     int rc = 0;
 
     *kind = "manifest";
@@ -98,7 +99,8 @@ int tt_asset_check(const char *step_path, const json_t *entry, const char **ret_
                        relative ? relative : "?");
     path = tt_format("%s/%s", step_path, relative);
     *kind = "missing";
-    if (!tt_path_exists(path)) {
+    TT_TRY(tt_path_exists(path, &exists));
+    if (!exists) {
         rc = tt_fail(TT_EDATA, "missing file '%s'", path);
         goto out;
     }

@@ -35,26 +35,29 @@ static int fault(const char *point, int rank)
     return rank < 0 ? 0 : tt_fault(point, rank);
 }
 
+/* Some file systems cannot reserve; there a full disk shows at the write. (posix_fallocate would write every page there.) */
+static int reserve(const struct tt_durable *file, int64_t bytes)
+{
+    int tries = 0;
+
+    while (fallocate(file->fd, 0, 0, (off_t)bytes) < 0) {
+        if (errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS)
+            break;
+        if (!tt_path_again(errno, &tries))
+            return fail_write("reserve space for", file->temporary, errno);
+    }
+    return 0;
+}
+
 int tt_durable_begin(const char *path, int64_t bytes, int rank, struct tt_durable *ret_file)
 {
-    struct tt_durable file = {-1, tt_strdup(path), tt_format("%s.tmp", path), rank, false};
+    struct tt_durable file = {.fd = -1, .path = tt_strdup(path), .rank = rank};
     int rc = 0;
 
-    file.fd = open(file.temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (file.fd < 0) {
-        rc = fail_write("create", file.temporary, errno);
-        goto out;
-    }
+    TT_TRY(tt_file_temporary(path, &file.temporary, &file.fd));
     TT_TRY(fault("open", rank));
-    if (bytes > 0) {
-        int error = posix_fallocate(file.fd, 0, (off_t)bytes);
-
-        /* Some file systems cannot reserve; there a full disk shows at the write. */
-        if (error && error != EOPNOTSUPP && error != EINVAL && error != ENOSYS) {
-            rc = fail_write("reserve space for", file.temporary, error);
-            goto out;
-        }
-    }
+    if (bytes > 0)
+        TT_TRY(reserve(&file, bytes));
     TT_TRY(fault("allocate", rank));
     *ret_file = file;
 out:
@@ -122,10 +125,12 @@ void tt_durable_cancel(struct tt_durable *file)
 
 int tt_durable_end(struct tt_durable *file)
 {
-    int rc = 0, fd = file->fd;
+    int rc = 0, fd = file->fd, tries = 0;
 
     TT_TRY(fault("fsync", file->rank));
-    if (fsync(fd) < 0) {
+    while (fsync(fd) < 0) {
+        if (tt_path_again(errno, &tries))
+            continue;
         rc = fail_write("make durable", file->temporary, errno);
         goto out;
     }
@@ -179,8 +184,10 @@ int tt_commit_sync_tree(const char *folder)
     TT_TRY(tt_folder_list(folder, &names, &n));
     for (int i = 0; i < n; i++) {
         char *child = tt_format("%s/%s", folder, names[i]);
+        bool is_folder = false;
 
-        if (tt_path_is_folder(child))
+        rc = tt_path_is_folder(child, &is_folder);
+        if (rc == 0 && is_folder)
             rc = tt_folder_sync(child);
         tt_free(child);
         if (rc < 0)
@@ -233,9 +240,10 @@ int tt_commit_publish(const char *parent, const char *temporary, const char *nam
 {
     char *from = tt_format("%s/%s", parent, temporary), *to = tt_format("%s/%s", parent, name);
     char *old = tt_format("%s/%s", parent, aside);
-    bool exists = tt_path_exists(to);
+    bool exists = false;
     int rc = 0;
 
+    TT_TRY(tt_path_exists(to, &exists));
     TT_TRY(fault("publish", rank));
     if (exists && replace) {
         TT_TRY(exchange(from, to, old, rank));

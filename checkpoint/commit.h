@@ -11,11 +11,11 @@
 /**
  * Durable files and the atomic publication of a folder. Everything here is local; the ranks' agreement is in save.c.
  *
- * Order, each step durable before the next: file under a name ending in .tmp, fsync, rename, fsync of its folder; last
+ * Order, each step durable before the next: file under a temporary name, fsync, rename, fsync of its folder; last
  * the manifest the same way; then the folder's rename, which is the commit, and fsync of the folder that holds it.
  */
 
-/** A file on its way: bytes go to `path`.tmp until tt_durable_end gives it its name. */
+/** A file on its way: bytes go to `path`.tmp-RANDOM until tt_durable_end gives it its name. */
 struct tt_durable {
     int fd;
     char *path;
@@ -24,7 +24,7 @@ struct tt_durable {
     bool direct;
 };
 
-/** Creates path.tmp, which must not exist, and reserves `bytes` for it, so that a full disk shows now. */
+/** Creates path.tmp-RANDOM and reserves `bytes` for it, so that a full disk shows now. */
 int tt_durable_begin(const char *path, int64_t bytes, int rank, struct tt_durable *ret_file) TT_MUST_CHECK;
 
 /** Writes at offset; threads may write different parts at once. Long parts start on their way to the disk now. */
@@ -42,7 +42,7 @@ int tt_durable_cut(const struct tt_durable *file, int64_t bytes) TT_MUST_CHECK;
 /** fsync, close, rename to path. An fsync that failed is final: the file is given up. Always releases `file`. */
 int tt_durable_end(struct tt_durable *file) TT_MUST_CHECK;
 
-/** Gives up: closes and removes path.tmp. */
+/** Gives up: closes and removes the temporary file. */
 void tt_durable_cancel(struct tt_durable *file);
 
 /** A small file at once. */

@@ -153,11 +153,13 @@ int tt_ckpt_convert(const struct tt_consolidate *options, struct tt_consolidated
     struct tt_source *source = NULL;
     enum tt_path_kind kind;
     char *path = NULL;
+    bool is_hf = false;
     int rc = 0;
 
     TT_TRY(tt_path_resolve(options->source, true, &kind, &path));
     TT_TRY(tt_source_open(path, kind, &source));
-    if (tt_source_is_hf(source)) {
+    TT_TRY(tt_source_is_hf(source, &is_hf));
+    if (is_hf) {
         rc = import(options, source, ret_result);
     } else {
         export.format = TT_FORMAT_HF;

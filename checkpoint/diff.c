@@ -275,17 +275,19 @@ out:
 /* Two Hugging Face folders are compared as they are; against a checkpoint, one is read under titan's names. */
 static int choose_names(struct diff *d)
 {
+    bool is_hf[2] = {false};
     int rc = 0;
 
-    for (int s = 0; s < 2; s++) {
+    for (int s = 0; s < 2; s++)
+        TT_TRY(tt_source_is_hf(d->side[s].source, &is_hf[s]));
+    for (int s = 0; s < 2 && rc == 0; s++) {
         char *folder = tt_source_assets(d->side[s].source);
 
-        if (tt_source_is_hf(d->side[s].source) && !tt_source_is_hf(d->side[1 - s].source))
+        if (is_hf[s] && !is_hf[1 - s])
             rc = tt_model_from_hf(folder, &d->side[s].model);
         tt_free(folder);
-        if (rc < 0)
-            break;
     }
+out:
     return rc;
 }
 

@@ -40,14 +40,18 @@ static void add_removed(struct gc *gc, const char *name, const char *kind, int64
 static int clear_leftover(struct gc *gc, const char *parent, const char *name)
 {
     char *path = tt_format("%s/%s", parent, name), *home = tt_leftover_home(parent, name);
-    bool restore = home && !tt_path_exists(home);
+    bool taken = true, restore;
     int rc = 0;
 
+    if (home)
+        TT_TRY(tt_path_exists(home, &taken));
+    restore = !taken;
     add_removed(gc, path + strlen(gc->folder) + 1, restore ? "restored" : "leftover", tt_leftover_bytes(path));
     if (!gc->dry_run && restore && rename(path, home) < 0)
         rc = tt_fail(TT_EIO, "cannot put '%s' back as '%s': %s", path, home, strerror(errno));
     else if (!gc->dry_run && !restore)
         rc = tt_folder_remove(path);
+out:
     tt_free(path);
     tt_free(home);
     return rc;
@@ -97,6 +101,7 @@ static int clear_steps(struct gc *gc)
     for (int i = n - 1; i >= 0; i--) {
         char *path = tt_step_path(gc->folder, steps[i]);
         struct tt_manifest manifest = {0};
+        bool is_folder = false;
         bool is_good = tt_step_check(path, &manifest) == 0;
 
         if (is_good && ++good == 1 && gc->keep < 0)
@@ -107,7 +112,9 @@ static int clear_steps(struct gc *gc)
             rc = clear_step(gc, path, steps[i]);
         else
             (void)json_array_append_new(gc->kept, json_integer(steps[i]));
-        if (rc == 0 && tt_path_is_folder(path))
+        if (rc == 0)
+            rc = tt_path_is_folder(path, &is_folder);
+        if (rc == 0 && is_folder)
             rc = clear_leftovers(gc, path); /* of an export that was killed */
         tt_manifest_release(&manifest);
         tt_free(path);
@@ -124,12 +131,15 @@ static int find_folder(const char *path, char **ret_folder)
 {
     char *run = tt_format("%s/checkpoint", path), *run_lock = tt_format("%s/.lock", run);
     enum tt_path_kind kind;
+    bool has_lock = false;
     int rc = 0;
 
-    if (tt_path_exists(run_lock))
+    TT_TRY(tt_path_exists(run_lock, &has_lock));
+    if (has_lock)
         *ret_folder = tt_strdup(run);
     else if ((rc = tt_path_find(path, &kind, ret_folder)) == 0 && kind != TT_PATH_FOLDER)
         rc = tt_fail(TT_EUSAGE, "'%s' is not a folder of steps\nhelp: gc takes a run or its checkpoint folder", path);
+out:
     tt_free(run_lock);
     tt_free(run);
     return rc;

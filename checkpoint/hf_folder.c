@@ -22,53 +22,68 @@ char *tt_source_assets(const struct tt_source *source)
 
     if (source->kind == TT_PATH_STEP)
         return tt_format("%s/assets", source->path);
-    if (tt_path_is_folder(source->path))
+    if (source->is_folder)
         return tt_strdup(source->path);
     return slash ? tt_strndup(source->path, (size_t)(slash - source->path)) : tt_strdup(".");
 }
 
-bool tt_source_is_hf(const struct tt_source *source)
+int tt_source_is_hf(const struct tt_source *source, bool *ret_is_hf)
 {
     char *assets = tt_source_assets(source), *config = tt_format("%s/config.json", assets);
     char *ours = tt_format("%s/model.json", assets);
-    bool hf = source->kind == TT_PATH_PLAIN && tt_path_exists(config) && !tt_path_exists(ours);
+    bool has_config = false, has_ours = false;
+    int rc = 0;
 
+    TT_TRY(tt_path_exists(config, &has_config));
+    TT_TRY(tt_path_exists(ours, &has_ours));
+out:
+    *ret_is_hf = source->kind == TT_PATH_PLAIN && has_config && !has_ours;
     tt_free(assets);
     tt_free(config);
     tt_free(ours);
-    return hf;
+    return rc;
 }
 
 int tt_source_model(const struct tt_source *source, struct tt_model **ret_model)
 {
     char *assets = tt_source_assets(source), *path = tt_format("%s/model.json", assets);
+    bool is_hf = false, exists = false;
     int rc = 0;
 
-    if (tt_source_is_hf(source))
+    TT_TRY(tt_source_is_hf(source, &is_hf));
+    TT_TRY(tt_path_exists(path, &exists));
+    if (is_hf)
         rc = tt_fail(TT_EUSAGE,
                      "'%s' is a Hugging Face folder already\nhelp: titan ckpt convert makes a titan checkpoint of it",
                      source->path);
-    else if (!tt_path_exists(path))
+    else if (!exists)
         rc = tt_fail(TT_EDATA, "'%s' does not say which model it is: there is no '%s'", source->path, path);
     else
         rc = tt_model_json_load(path, ret_model);
+out:
     tt_free(assets);
     tt_free(path);
     return rc;
 }
 
-/* A JSON object of the assets, or NULL when there is none that can be read: it only adds to what is known. */
-static json_t *kept_object(const char *assets, const char *name)
+/* A JSON object of the assets, or NULL when there is none or it is not JSON: it only adds to what is known. */
+static int kept_object(const char *assets, const char *name, json_t **ret_json)
 {
     char *path = tt_format("%s/%s", assets, name);
-    json_t *json = NULL;
+    bool exists = false;
+    int rc = 0;
 
-    if (tt_path_exists(path) && tt_json_load(path, &json) == 0 && !json_is_object(json)) {
-        json_decref(json);
-        json = NULL;
+    *ret_json = NULL;
+    TT_TRY(tt_path_exists(path, &exists));
+    rc = exists ? tt_json_load(path, ret_json) : 0;
+    rc = rc == TT_EDATA ? 0 : rc;
+    if (!json_is_object(*ret_json)) {
+        json_decref(*ret_json);
+        *ret_json = NULL;
     }
+out:
     tt_free(path);
-    return json;
+    return rc;
 }
 
 /* Keys that speak of another dtype, place or version, or in the other spelling of what is written. */
@@ -126,10 +141,12 @@ static int token_ids(const char *assets, int32_t *ret_bos, int32_t *ret_eos)
 {
     char *path = tt_format("%s/tokenizer.json", assets);
     struct tt_tokenizer *tokenizer = NULL;
+    bool exists = false;
     int rc = 0;
 
     *ret_bos = *ret_eos = -1;
-    if (tt_path_exists(path)) {
+    TT_TRY(tt_path_exists(path, &exists));
+    if (exists) {
         TT_TRY(tt_tokenizer_load(assets, &tokenizer));
         *ret_bos = tt_tokenizer_bos(tokenizer);
         *ret_eos = tt_tokenizer_eos(tokenizer);
@@ -153,10 +170,11 @@ static bool travels_to_hf(const char *name)
     return !(n > 12 && strcmp(name + n - 12, ".safetensors") == 0);
 }
 
-static json_t *make_config(const struct tt_source *source, const struct tt_model *model, const char *assets,
+/* kept: what an imported model said; may be NULL. */
+static json_t *make_config(const struct tt_source *source, const struct tt_model *model, const json_t *kept,
                            enum tt_dtype dtype)
 {
-    json_t *config = model->row->write_hf_config(model), *kept = kept_object(assets, "hf_config.json");
+    json_t *config = model->row->write_hf_config(model);
     json_t *training = json_object_get(json_object_get(source->manifest.meta, "config"), "training");
     json_t *seq_len = json_object_get(training, "seq_len");
 
@@ -166,7 +184,6 @@ static json_t *make_config(const struct tt_source *source, const struct tt_model
     if (!json_object_get(config, "max_position_embeddings") && json_is_integer(seq_len) &&
         !json_object_get(config, "n_positions"))
         (void)json_object_set(config, "max_position_embeddings", seq_len);
-    json_decref(kept);
     return config;
 }
 
@@ -174,11 +191,13 @@ int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *
                         enum tt_dtype dtype)
 {
     char *assets = tt_source_assets(source);
-    json_t *config = make_config(source, model, assets, dtype);
-    json_t *generation = kept_object(assets, "hf_generation_config.json");
+    json_t *config = NULL, *kept = NULL, *generation = NULL;
     int32_t bos = -1, eos = -1;
     int rc = 0;
 
+    TT_TRY(kept_object(assets, "hf_config.json", &kept));
+    TT_TRY(kept_object(assets, "hf_generation_config.json", &generation));
+    config = make_config(source, model, kept, dtype);
     TT_TRY(token_ids(assets, &bos, &eos));
     if (!json_is_integer(json_object_get(config, "bos_token_id")))
         set_id(config, "bos_token_id", bos);
@@ -194,6 +213,7 @@ int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *
     TT_TRY(tt_output_copy(output, assets, "", travels_to_hf));
 out:
     json_decref(config);
+    json_decref(kept);
     json_decref(generation);
     tt_free(assets);
     return rc;
@@ -217,9 +237,11 @@ static int keep_config(const struct tt_output *output, const char *folder, const
 {
     char *from = tt_format("%s/%s", folder, name), *to = tt_format("assets/hf_%s", name), *text = NULL;
     size_t size = 0;
+    bool exists = false;
     int rc = 0;
 
-    if (tt_path_exists(from)) {
+    TT_TRY(tt_path_exists(from, &exists));
+    if (exists) {
         TT_TRY(tt_file_read(from, &text, &size));
         TT_TRY(tt_output_put(output, to, text, size));
     }

@@ -13,7 +13,7 @@
 char *tt_source_assets(const struct tt_source *source);
 
 /** Whether it is a folder of Hugging Face's: it has a config.json, and no model.json of titan's. */
-bool tt_source_is_hf(const struct tt_source *source);
+int tt_source_is_hf(const struct tt_source *source, bool *ret_is_hf) TT_MUST_CHECK;
 
 /** Builds the model of an open titan checkpoint from its model.json; TT_EDATA says that it has none. */
 int tt_source_model(const struct tt_source *source, struct tt_model **ret_model) TT_MUST_CHECK;

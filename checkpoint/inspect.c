@@ -100,18 +100,22 @@ static json_t *group_json(const struct tt_manifest *manifest, enum tt_ckpt_group
     return json_pack("{s:i,s:I}", "tensors", n, "bytes", (json_int_t)bytes);
 }
 
-static json_t *assets_json(const char *path)
+static int add_assets(const char *path, enum tt_path_kind kind, json_t *json)
 {
     char *folder = tt_format("%s/assets", path), **names = NULL;
     json_t *list = json_array();
-    int n = 0;
+    int n = 0, rc = 0;
 
-    if (tt_path_is_folder(folder) && tt_folder_list(folder, &names, &n) == 0)
-        for (int i = 0; i < n; i++)
-            (void)json_array_append_new(list, json_string(names[i]));
+    if (kind == TT_PATH_STEP)
+        TT_TRY(tt_folder_list_found(folder, &names, &n));
+    for (int i = 0; i < n; i++)
+        (void)json_array_append_new(list, json_string(names[i]));
+    (void)json_object_set(json, "assets", list);
+out:
+    json_decref(list);
     tt_names_free(names, n);
     tt_free(folder);
-    return list;
+    return rc;
 }
 
 static int64_t parameters(const struct tt_manifest *manifest)
@@ -138,18 +142,26 @@ static json_t *files_json(const struct tt_manifest *manifest)
 }
 
 /* The Hugging Face folder that a last save may have put beside the state: {"files", "bytes"}, or null. */
-static json_t *export_json(const char *path, enum tt_path_kind kind)
+static int add_export(const char *path, enum tt_path_kind kind, json_t *json)
 {
     char *folder = tt_format("%s/hf", path);
     struct tt_manifest manifest = {0};
-    json_t *json = json_null();
+    bool exported = false;
+    int rc = 0;
 
-    if (kind == TT_PATH_STEP && tt_path_is_folder(folder) && tt_manifest_scan(folder, &manifest) == 0)
-        json = json_pack("{s:o, s:I, s:i}", "files", files_json(&manifest), "bytes",
-                         (json_int_t)tt_ckpt_file_bytes(&manifest), "tensors", manifest.n_tensors);
+    (void)json_object_set_new(json, "hf", json_null());
+    if (kind == TT_PATH_STEP)
+        TT_TRY(tt_path_is_folder(folder, &exported));
+    rc = exported ? tt_manifest_scan(folder, &manifest) : 0;
+    if (exported && rc == 0)
+        (void)json_object_set_new(json, "hf",
+                                  json_pack("{s:o, s:I, s:i}", "files", files_json(&manifest), "bytes",
+                                            (json_int_t)tt_ckpt_file_bytes(&manifest), "tensors", manifest.n_tensors));
+    rc = rc == TT_EDATA ? 0 : rc; /* a damaged export: verify says so */
+out:
     tt_manifest_release(&manifest);
     tt_free(folder);
-    return json;
+    return rc;
 }
 
 int tt_ckpt_inspect(const char *given, bool stats, json_t **ret_json)
@@ -173,8 +185,8 @@ int tt_ckpt_inspect(const char *given, bool stats, json_t **ret_json)
     (void)json_object_set_new(json, "optimizer", group_json(&manifest, TT_GROUP_OPTIM));
     (void)json_object_set_new(json, "files", files_json(&manifest));
     (void)json_object_set_new(json, "tensors", tensors_json(&manifest));
-    (void)json_object_set_new(json, "assets", assets_json(path));
-    (void)json_object_set_new(json, "hf", export_json(path, kind));
+    TT_TRY(add_assets(path, kind, json));
+    TT_TRY(add_export(path, kind, json));
     (void)json_object_set_new(json, "meta", manifest.meta ? json_incref(manifest.meta) : json_null());
     if (stats)
         TT_TRY(add_stats(path, kind, json_object_get(json, "tensors")));

@@ -34,7 +34,7 @@ static const char *behind(const char *name, int *ret_kind)
         *ret_kind = i;
         name += n;
         if ((strncmp(name, "step-", 5) == 0 && isdigit((unsigned char)name[5])) ||
-            (strncmp(name, "hf-", 3) == 0 && isdigit((unsigned char)name[3])))
+            (strncmp(name, "hf-", 3) == 0 && (isdigit((unsigned char)name[3]) || tt_random_is_word(name + 3))))
             return name;
         return NULL;
     }

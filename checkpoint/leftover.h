@@ -7,7 +7,7 @@
 
 /**
  * Hidden folders of a checkpoint folder: .tmp-step-N-RUN (being written), .old-step-N-RUN (being replaced),
- * .trash-step-N-RUN (being removed), and in a step .tmp-hf-PID, .old-hf-PID. Without a job that holds the lock they are
+ * .trash-step-N-RUN (being removed), and in a step .tmp-hf-RANDOM, .old-hf-RANDOM. Without a job that holds the lock they are
  * what a killed one left.
  */
 bool tt_leftover_is(const char *name);

@@ -281,13 +281,16 @@ static int weight_names(const char *folder, char ***ret_names, int *ret_n)
 {
     char *single = tt_format("%s/model.safetensors", folder), *index = tt_format("%s.index.json", single);
     char **names = NULL;
+    bool has_single = false, has_index = false;
     int n = 0, kept = 0, rc = 0;
 
-    if (tt_path_exists(single)) {
+    TT_TRY(tt_path_exists(single, &has_single));
+    TT_TRY(tt_path_exists(index, &has_index));
+    if (has_single) {
         names = tt_calloc(1, sizeof *names);
         names[n++] = tt_strdup("model.safetensors");
         kept = 1;
-    } else if (tt_path_exists(index)) {
+    } else if (has_index) {
         TT_TRY(index_names(index, &names, &n));
         kept = n;
     } else {
@@ -316,9 +319,11 @@ int tt_manifest_scan(const char *path, struct tt_manifest *ret_manifest)
 {
     struct tt_manifest manifest = {0};
     char **names = NULL, *folder = tt_strdup(path), *slash;
+    bool is_folder = false;
     int n = 0, rc = 0;
 
-    if (tt_path_is_folder(path)) {
+    TT_TRY(tt_path_is_folder(path, &is_folder));
+    if (is_folder) {
         TT_TRY(weight_names(path, &names, &n));
     } else {
         names = tt_calloc(1, sizeof *names);

@@ -281,9 +281,11 @@ int tt_manifest_load(const char *folder, struct tt_manifest *ret_manifest)
 {
     char *path = tt_format("%s/manifest.json", folder), *text = NULL;
     size_t size = 0;
+    bool exists = false;
     int rc = 0;
 
-    if (!tt_path_exists(path)) {
+    TT_TRY(tt_path_exists(path, &exists));
+    if (!exists) {
         rc = tt_fail(TT_EDATA, "'%s' has no manifest.json: it is not a complete checkpoint", folder);
         goto out;
     }

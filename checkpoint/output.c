@@ -25,26 +25,33 @@ static bool ends_with(const char *name, const char *end)
 }
 
 /* A step that a conversion made says so; one that training made is never replaced. */
-static bool is_converted(const char *path)
+static int is_converted(const char *path, bool *ret_own)
 {
     char *manifest = tt_format("%s/manifest.json", path);
     json_t *json = NULL;
-    bool found = tt_path_exists(manifest) && tt_json_load(manifest, &json) == 0 &&
-                 json_object_get(json, "converted_from") != NULL;
+    bool exists = false;
+    int rc = 0;
 
+    TT_TRY(tt_path_exists(manifest, &exists));
+    rc = exists ? tt_json_load(manifest, &json) : 0;
+    *ret_own = json_object_get(json, "converted_from") != NULL;
+    rc = rc == TT_EDATA ? 0 : rc; /* what is damaged is not known to be ours */
+out:
     json_decref(json);
     tt_free(manifest);
-    return found;
+    return rc;
 }
 
 /* Whether titan wrote it: the tensors' checksums are in its metadata. */
-static bool is_own_file(const char *path)
+static int is_own_file(const char *path, bool *ret_own)
 {
     struct tt_safetensors file = {0};
-    bool own = tt_safetensors_open(path, &file) == 0 && tt_safetensors_metadata(&file, "titan.crc") != NULL;
+    int rc = tt_safetensors_open(path, &file);
 
-    tt_safetensors_release(&file);
-    return own;
+    *ret_own = rc == 0 && tt_safetensors_metadata(&file, "titan.crc") != NULL;
+    if (rc == 0)
+        tt_safetensors_release(&file);
+    return rc == TT_EDATA ? 0 : rc;
 }
 
 /* What lies beside the weights of an export; anything else was put there by somebody. */
@@ -53,35 +60,43 @@ static bool is_companion(const char *name)
     return ends_with(name, ".json") || ends_with(name, ".jinja") || strcmp(name, "merges.txt") == 0;
 }
 
-static bool is_weights(const char *path, char *const *names, int n)
+static int is_weights(const char *path, char *const *names, int n, bool *ret_own)
 {
-    bool any = false;
+    bool any = false, fine = true;
+    int rc = 0;
 
-    for (int i = 0; i < n; i++) {
-        bool weights = ends_with(names[i], ".safetensors"), fine;
+    for (int i = 0; i < n && fine && rc == 0; i++) {
+        bool weights = ends_with(names[i], ".safetensors");
         char *child = tt_format("%s/%s", path, names[i]);
+        struct tt_path_info info = {0};
 
-        fine = !tt_path_is_folder(child) && (weights ? is_own_file(child) : is_companion(names[i]));
+        rc = tt_path_look(child, &info);
+        fine = info.kind != TT_FILE_FOLDER && (weights || is_companion(names[i]));
+        if (rc == 0 && fine && weights)
+            rc = is_own_file(child, &fine);
         tt_free(child);
-        if (!fine)
-            return false;
         any = any || weights;
     }
-    return any;
+    *ret_own = any && fine;
+    return rc;
 }
 
 int tt_output_check(const char *path, bool force)
 {
+    struct tt_path_info info;
     char **names = NULL;
-    bool own;
+    bool own = false;
     int n = 0, rc = 0;
 
-    if (!tt_path_exists(path))
+    TT_TRY(tt_path_look(path, &info));
+    if (info.kind == TT_FILE_NONE)
         return 0;
-    if (!tt_path_is_folder(path))
+    if (info.kind != TT_FILE_FOLDER)
         return tt_fail(TT_EUSAGE, "'%s' exists and is not a folder", path);
     TT_TRY(tt_folder_list(path, &names, &n));
-    own = is_weights(path, names, n) || is_converted(path);
+    TT_TRY(is_weights(path, names, n, &own));
+    if (!own)
+        TT_TRY(is_converted(path, &own));
     if (n && !force)
         rc = tt_fail(TT_EUSAGE, "'%s' exists and is not empty\nhelp: %s", path,
                      own ? "--force replaces it" : "choose another folder");
@@ -127,10 +142,21 @@ static void name_output(const char *given, struct tt_output *output)
     slash = strrchr(path, '/');
     output->name = tt_strdup(slash ? slash + 1 : path);
     output->parent = slash == path ? tt_strdup("/") : slash ? tt_strndup(path, (size_t)(slash - path)) : tt_strdup(".");
-    output->temporary = tt_format(".tmp-%s-%d", output->name, (int)getpid());
-    output->aside = tt_format(".old-%s-%d", output->name, (int)getpid());
-    output->folder = tt_format("%s/%s", output->parent, output->temporary);
     tt_free(path);
+}
+
+/* The folder that is built, and the name that an older output has while it is replaced. */
+static int make_folder(struct tt_output *output)
+{
+    char *prefix = tt_format("%s/.tmp-%s", output->parent, output->name);
+    int rc = 0;
+
+    TT_TRY(tt_folder_temporary(prefix, &output->folder));
+    output->temporary = tt_strdup(output->folder + strlen(output->parent) + 1);
+    output->aside = tt_format(".old%s", output->temporary + strlen(".tmp"));
+out:
+    tt_free(prefix);
+    return rc;
 }
 
 /* Locks a folder for as long as it is being made; -1 when somebody holds it, or the file system has no such locks. */
@@ -145,12 +171,13 @@ static int lock_folder(const char *path)
     return fd;
 }
 
-/* ".tmp-NAME-123" with the prefix ".tmp-NAME-". */
-static bool is_numbered(const char *name, const char *prefix)
+/* ".tmp-NAME-0123456789abcdef" with the prefix ".tmp-NAME-"; older releases put the process's number there. */
+static bool is_made(const char *name, const char *prefix)
 {
     size_t n = strlen(prefix);
 
-    return strncmp(name, prefix, n) == 0 && name[n] && strspn(name + n, "0123456789") == strlen(name + n);
+    return strncmp(name, prefix, n) == 0 && name[n] &&
+           (tt_random_is_word(name + n) || strspn(name + n, "0123456789") == strlen(name + n));
 }
 
 /* What a killed command left of the same output. A folder that is being made is locked by who makes it; the older output is
@@ -159,14 +186,16 @@ static int sweep(const struct tt_output *output)
 {
     char *temporary = tt_format(".tmp-%s-", output->name), *aside = tt_format(".old-%s-", output->name);
     char *home = tt_format("%s/%s", output->parent, output->name), **names = NULL;
+    bool taken = false;
     int n = 0, rc = 0;
 
+    TT_TRY(tt_path_exists(home, &taken));
     TT_TRY(tt_folder_list(output->parent, &names, &n));
     for (int i = 0; i < n && rc == 0; i++) {
         char *path = tt_format("%s/%s", output->parent, names[i]);
-        int lock = is_numbered(names[i], temporary) ? lock_folder(path) : -1;
+        int lock = is_made(names[i], temporary) ? lock_folder(path) : -1;
 
-        if (lock >= 0 || (is_numbered(names[i], aside) && tt_path_exists(home)))
+        if (lock >= 0 || (is_made(names[i], aside) && taken))
             rc = tt_folder_remove(path);
         if (lock >= 0)
             (void)close(lock);
@@ -189,8 +218,7 @@ int tt_output_begin(const char *path, int64_t bytes, struct tt_output *ret_outpu
     TT_TRY(tt_folder_make(output.parent));
     TT_TRY(sweep(&output));
     TT_TRY(tt_commit_check_space(output.parent, bytes + bytes / 100 + ((int64_t)1 << 20)));
-    TT_TRY(tt_folder_remove(output.folder));
-    TT_TRY(tt_folder_make(output.folder));
+    TT_TRY(make_folder(&output));
     output.lock_fd = lock_folder(output.folder);
     *ret_output = output;
 out:
@@ -250,13 +278,14 @@ int tt_output_copy(const struct tt_output *output, const char *from_folder, cons
     char **names = NULL;
     int n = 0, rc = 0;
 
-    if (tt_path_is_folder(from_folder))
-        TT_TRY(tt_folder_list(from_folder, &names, &n));
+    TT_TRY(tt_folder_list_found(from_folder, &names, &n));
     for (int i = 0; i < n && rc == 0; i++) {
+        struct tt_path_info info = {0};
         char *from = tt_format("%s/%s", from_folder, names[i]);
         char *to = tt_format("%s/%s%s%s", output->folder, to_folder, to_folder[0] ? "/" : "", names[i]);
 
-        if (want(names[i]) && !tt_path_is_folder(from))
+        rc = want(names[i]) ? tt_path_look(from, &info) : 0;
+        if (rc == 0 && info.kind != TT_FILE_NONE && info.kind != TT_FILE_FOLDER)
             rc = copy_file(from, to);
         tt_free(from);
         tt_free(to);

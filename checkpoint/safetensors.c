@@ -271,23 +271,20 @@ out:
 int tt_safetensors_open(const char *path, struct tt_safetensors *ret_file)
 {
     uint8_t first[64] = {0}, *bytes = NULL;
-    struct stat st;
+    int64_t file_bytes = 0;
     size_t size = 0, have;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    int rc = 0;
+    int fd = -1, rc = 0;
 
-    if (fd < 0)
-        return tt_fail(errno == ENOENT ? TT_EDATA : TT_EIO, "cannot open '%s': %s", path, strerror(errno));
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-        rc = tt_fail(TT_EIO, "cannot read '%s': it is not a file", path);
+    TT_TRY(tt_file_open(path, &fd, &file_bytes));
+    have = file_bytes < (int64_t)sizeof first ? (size_t)file_bytes : sizeof first;
+    TT_TRY(tt_file_pread(fd, path, first, have, 0));
+    TT_TRY(header_size(path, first, have, file_bytes, &size));
+    if (!(bytes = tt_try_calloc(size + LENGTH_BYTES, 1))) {
+        rc = tt_fail(TT_ENOMEM, "'%s': no memory for its header of %zu bytes", path, size);
         goto out;
     }
-    have = (size_t)st.st_size < sizeof first ? (size_t)st.st_size : sizeof first;
-    TT_TRY(tt_file_pread(fd, path, first, have, 0));
-    TT_TRY(header_size(path, first, have, st.st_size, &size));
-    bytes = tt_calloc(size + LENGTH_BYTES, 1);
     TT_TRY(tt_file_pread(fd, path, bytes, size + LENGTH_BYTES, 0));
-    TT_TRY(tt_safetensors_parse(path, bytes, size + LENGTH_BYTES, st.st_size, ret_file));
+    TT_TRY(tt_safetensors_parse(path, bytes, size + LENGTH_BYTES, file_bytes, ret_file));
     ret_file->fd = fd;
     fd = -1;
 out:

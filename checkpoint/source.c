@@ -27,6 +27,7 @@ int tt_source_open(const char *path, enum tt_path_kind kind, struct tt_source **
 
     source->path = tt_strdup(path);
     source->kind = kind;
+    TT_TRY(tt_path_is_folder(path, &source->is_folder));
     if (kind == TT_PATH_STEP) {
         TT_TRY(tt_step_check(path, &source->manifest));
     } else {
@@ -62,8 +63,8 @@ void tt_source_free(struct tt_source *source)
 
 char *tt_source_file_path(const struct tt_source *source, int file)
 {
-    return tt_path_is_folder(source->path) ? tt_format("%s/%s", source->path, source->manifest.file[file].path)
-                                           : tt_strdup(source->path);
+    return source->is_folder ? tt_format("%s/%s", source->path, source->manifest.file[file].path)
+                             : tt_strdup(source->path);
 }
 
 static int check_size(const char *path, int64_t wanted, const char **ret_kind)

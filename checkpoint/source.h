@@ -18,6 +18,7 @@
  */
 struct tt_source {
     char *path;
+    bool is_folder;         /* else path is one file */
     enum tt_path_kind kind; /* TT_PATH_STEP or TT_PATH_PLAIN */
     struct tt_manifest manifest;
     struct tt_safetensors *open; /* per file; path NULL when not open */

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <sys/stat.h>
-
 #include <ctype.h>
 
 #include "core/base/file.h"
@@ -50,8 +48,7 @@ int tt_step_list(const char *folder, int64_t **ret_steps, int *ret_n)
     int64_t *steps = NULL;
     int n_names = 0, n = 0, cap = 0, rc = 0;
 
-    if (tt_path_exists(folder))
-        TT_TRY(tt_folder_list(folder, &names, &n_names));
+    TT_TRY(tt_folder_list_found(folder, &names, &n_names));
     for (int i = 0; i < n_names; i++)
         if (tt_step_number(names[i]) >= 0)
             TT_PUSH(steps, n, cap) = tt_step_number(names[i]);
@@ -71,13 +68,15 @@ static int check_sizes(const char *step_path, const struct tt_manifest *manifest
     for (int i = 0; i < manifest->n_files && rc == 0; i++) {
         const struct tt_manifest_file *file = &manifest->file[i];
         char *path = tt_format("%s/%s", step_path, file->path);
-        struct stat st;
+        struct tt_path_info info;
 
-        if (stat(path, &st) < 0)
+        rc = tt_path_look(path, &info);
+        if (rc == 0 && info.kind == TT_FILE_NONE)
             rc = tt_fail(TT_EDATA, "missing file '%s'", path);
-        else if ((int64_t)st.st_size != file->bytes)
-            rc = tt_fail(TT_EDATA, "'%s' has %" PRId64 " bytes, %" PRId64 " expected", path, (int64_t)st.st_size,
-                         file->bytes);
+        else if (rc == 0 && info.kind != TT_FILE_REGULAR)
+            rc = tt_fail(TT_EDATA, "'%s' is not a regular file", path);
+        else if (rc == 0 && info.bytes != file->bytes)
+            rc = tt_fail(TT_EDATA, "'%s' has %" PRId64 " bytes, %" PRId64 " expected", path, info.bytes, file->bytes);
         tt_free(path);
     }
     return rc;
@@ -100,14 +99,21 @@ out:
     return rc;
 }
 
-static bool has_steps(const char *folder)
+/* Nothing and a file have none. */
+static int has_steps(const char *folder, bool *ret_has)
 {
     int64_t *steps = NULL;
-    int n = 0;
-    bool found = tt_path_is_folder(folder) && tt_step_list(folder, &steps, &n) == 0 && n > 0;
+    bool is_folder = false;
+    int n = 0, rc = 0;
 
+    *ret_has = false;
+    TT_TRY(tt_path_is_folder(folder, &is_folder));
+    if (is_folder)
+        TT_TRY(tt_step_list(folder, &steps, &n));
+    *ret_has = n > 0;
+out:
     tt_free(steps);
-    return found;
+    return rc;
 }
 
 /* Looks into a folder: for steps in a folder below it (a run), for weights in it. */
@@ -127,13 +133,17 @@ static int look_into(const char *path, enum tt_path_kind *ret_kind, char **ret_f
         }
     }
     for (int i = 0; i < n; i++) {
+        bool found = false;
+
         child = tt_format("%s/%s", path, names[i]);
-        if (has_steps(child)) {
+        rc = has_steps(child, &found);
+        if (rc == 0 && found) {
             *ret_kind = TT_PATH_FOLDER;
             *ret_folder = child;
             goto out;
         }
         tt_free(child);
+        TT_TRY(rc);
     }
     rc = tt_fail(TT_EDATA, "no checkpoint in '%s': neither step-N folders nor .safetensors files", path);
 out:
@@ -151,6 +161,8 @@ static const char *base_name(const char *path)
 int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_folder)
 {
     char *path = tt_strdup(given), *manifest, *run;
+    bool has_manifest = false, here = false, below = false;
+    struct tt_path_info info = {0};
     int rc = 0;
 
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
@@ -158,20 +170,27 @@ int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_fold
     manifest = tt_format("%s/manifest.json", path);
     run = tt_format("%s/checkpoint", path);
     *ret_folder = NULL;
-    if (!tt_path_exists(path)) {
+    TT_TRY(tt_path_look(path, &info));
+    if (info.kind == TT_FILE_FOLDER) {
+        TT_TRY(tt_path_exists(manifest, &has_manifest));
+        TT_TRY(has_steps(path, &here));
+        TT_TRY(has_steps(run, &below));
+    }
+    if (info.kind == TT_FILE_NONE) {
         rc = tt_fail(TT_EDATA, "no checkpoint at '%s': no such file or folder", path);
-    } else if (!tt_path_is_folder(path)) {
+    } else if (info.kind != TT_FILE_FOLDER) {
         *ret_kind = TT_PATH_PLAIN;
         *ret_folder = tt_strdup(path);
-    } else if (tt_path_exists(manifest) || tt_step_number(base_name(path)) >= 0) {
+    } else if (has_manifest || tt_step_number(base_name(path)) >= 0) {
         *ret_kind = TT_PATH_STEP;
         *ret_folder = tt_strdup(path);
-    } else if (has_steps(path) || has_steps(run)) {
+    } else if (here || below) {
         *ret_kind = TT_PATH_FOLDER;
-        *ret_folder = tt_strdup(has_steps(path) ? path : run);
+        *ret_folder = tt_strdup(here ? path : run);
     } else {
         rc = look_into(path, ret_kind, ret_folder);
     }
+out:
     tt_free(path);
     tt_free(manifest);
     tt_free(run);
@@ -195,8 +214,13 @@ int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kin
     for (int i = n - 1; i >= 0; i--) {
         char *step = tt_step_path(folder, steps[i]);
 
-        if (!good_only || tt_step_check(step, NULL) == 0) {
+        rc = good_only ? tt_step_check(step, NULL) : 0;
+        if (rc == 0) {
             *ret_path = step;
+            goto out;
+        }
+        if (rc != TT_EDATA) { /* it may be good: an older one must not take its place */
+            tt_free(step);
             goto out;
         }
         tt_warn("passing over damaged checkpoint '%s': %s", step, tt_error_message());

@@ -63,12 +63,12 @@ static int check_seen(const char *folder, const char *nonce, int rank)
     bool seen = false;
     int rc = 0;
 
-    for (int i = 0; i < SEEN_TRIES && !seen; i++) { /* network file systems may show a new file late */
+    for (int i = 0; i < SEEN_TRIES && !seen && rc == 0; i++) { /* network file systems may show a new file late */
         if (i)
             pause_ms(SEEN_PAUSE_MS);
-        seen = tt_path_exists(path);
+        rc = tt_path_exists(path, &seen);
     }
-    if (!seen) {
+    if (rc == 0 && !seen) {
         (void)gethostname(host, sizeof host - 1);
         rc = tt_fail(TT_EDATA,
                      "rank %d on host '%s' does not see the checkpoint folder '%s' of rank 0\n"
@@ -140,9 +140,11 @@ static int sweep_one(const char *folder, const char *name, const char *kind)
 {
     char *path = tt_format("%s/%s", folder, name);
     char *to = tt_step_path(folder, strtoll(strstr(name, "step-") + 5, NULL, 10));
+    bool taken = false;
     int rc = 0;
 
-    if (strcmp(kind, "old") == 0 && !tt_path_exists(to)) {
+    TT_TRY(tt_path_exists(to, &taken));
+    if (strcmp(kind, "old") == 0 && !taken) {
         if (rename(path, to) < 0)
             rc = tt_fail(TT_EIO, "cannot put '%s' back as '%s': %s", path, to, strerror(errno));
         else
@@ -150,6 +152,7 @@ static int sweep_one(const char *folder, const char *name, const char *kind)
     } else {
         rc = tt_folder_remove(path);
     }
+out:
     tt_free(path);
     tt_free(to);
     return rc;

@@ -169,8 +169,7 @@ static int find_strangers(struct report *report, const struct tt_source *source)
         char *folder = tt_format("%s/%s", source->path, name), **names = NULL;
         int n = 0;
 
-        if (tt_path_is_folder(folder))
-            rc = tt_folder_list(folder, &names, &n);
+        rc = tt_folder_list_found(folder, &names, &n);
         for (int i = 0; i < n; i++) {
             char *relative = tt_format("%s/%s", name, names[i]);
             bool known = false;
@@ -296,10 +295,12 @@ static int verify_path(struct report *report, char *path, enum tt_path_kind kind
 
     source->path = path;
     source->kind = kind;
+    TT_TRY(tt_path_is_folder(path, &source->is_folder));
     if (open_unchecked(source) < 0)
         add_problem(report, kind == TT_PATH_STEP ? "manifest" : "header");
     else
         rc = verify_source(report, source);
+out:
     tt_source_free(source);
     return rc;
 }
@@ -310,12 +311,15 @@ int tt_ckpt_verify(const char *path, enum tt_ckpt_depth depth, json_t **ret_json
     double start = tt_clock_sec();
     enum tt_path_kind kind;
     char *resolved = NULL, *export = NULL;
+    bool exported = false;
     int rc = 0;
 
     TT_TRY(tt_path_resolve(path, false, &kind, &resolved));
     export = tt_format("%s/hf", resolved);
     TT_TRY(verify_path(&report, tt_strdup(resolved), kind));
-    if (kind == TT_PATH_STEP && tt_path_is_folder(export))
+    if (kind == TT_PATH_STEP)
+        TT_TRY(tt_path_is_folder(export, &exported));
+    if (exported)
         TT_TRY(verify_path(&report, tt_strdup(export), TT_PATH_PLAIN));
     *ret_json = json_pack("{s:s,s:b,s:i,s:i,s:I,s:I,s:I,s:f,s:O}", "path", resolved, "ok",
                           json_array_size(report.problems) == 0, "files", report.files, "tensors", report.tensors,

@@ -286,20 +286,30 @@ out:
 /* --- storage --- */
 
 /* The dump folder, or the nearest folder above it that exists: the same file system, and nothing is left there. */
-static char *storage_folder(const char *dump_folder)
+static int storage_folder(const char *dump_folder, char **ret_folder)
 {
     char *folder = tt_strdup(dump_folder);
+    bool is_folder = false;
+    int rc = 0;
 
-    while (!tt_path_is_folder(folder)) {
+    for (;;) {
         char *slash = strrchr(folder, '/');
 
+        TT_TRY(tt_path_is_folder(folder, &is_folder));
+        if (is_folder)
+            break;
         if (!slash || slash == folder) {
             tt_free(folder);
-            return tt_strdup(slash ? "/" : ".");
+            folder = tt_strdup(slash ? "/" : ".");
+            break;
         }
         *slash = 0;
     }
-    return folder;
+    *ret_folder = folder;
+    folder = NULL;
+out:
+    tt_free(folder);
+    return rc;
 }
 
 static int time_file(int fd, const char *path, double seconds, double *ret_rate)
@@ -332,10 +342,10 @@ out:
 
 static int measure_storage(struct tt_bench *b, double seconds)
 {
-    char *path;
+    char *path = NULL;
     int fd, rc = 0;
 
-    b->storage_folder = storage_folder(b->cfg->job.dump_folder);
+    TT_TRY(storage_folder(b->cfg->job.dump_folder, &b->storage_folder));
     path = tt_format("%s/.titan-bench-XXXXXX", b->storage_folder);
     fd = mkostemp(path, O_CLOEXEC);
     if (fd < 0) {

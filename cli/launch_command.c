@@ -60,8 +60,8 @@ static int physical_cores(void)
         char *path = tt_format("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", c), *text = NULL;
         size_t size = 0;
 
-        if (tt_path_exists(path) && tt_file_read(path, &text, &size) == 0)
-            n += strtol(text, NULL, 10) == c; /* the first thread of its core */
+        if (tt_file_read(path, &text, &size) == 0) /* a machine that does not say counts what is allowed */
+            n += strtol(text, NULL, 10) == c;      /* the first thread of its core */
         tt_free(text);
         tt_free(path);
     }

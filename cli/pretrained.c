@@ -45,13 +45,13 @@ out:
     return rc;
 }
 
-static bool has(const char *folder, const char *name)
+static int has(const char *folder, const char *name, bool *ret_has)
 {
     char *path = tt_format("%s/%s", folder, name);
-    bool there = tt_path_exists(path);
+    int rc = tt_path_exists(path, ret_has);
 
     tt_free(path);
-    return there;
+    return rc;
 }
 
 /* The folder that a path lies in. */
@@ -90,18 +90,24 @@ out:
 
 static int open_plain(struct tt_pretrained *w)
 {
-    w->assets = tt_path_is_folder(w->path) ? tt_strdup(w->path) : folder_of(w->path);
-    w->is_hf = has(w->assets, "config.json");
+    bool is_folder = false, is_titan = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_is_folder(w->path, &is_folder));
+    w->assets = is_folder ? tt_strdup(w->path) : folder_of(w->path);
+    TT_TRY(has(w->assets, "config.json", &w->is_hf));
+    TT_TRY(has(w->assets, "model.json", &is_titan));
     if (w->is_hf)
         return tt_model_from_hf(w->assets, &w->model);
-    if (has(w->assets, "model.json"))
+    if (is_titan)
         return read_titan_model(w);
-    return tt_fail(
-        TT_EDATA,
-        "'%s' has weights but does not say of which model: neither config.json (Hugging Face) nor model.json "
-        "(titan)\nhelp: name a run, a checkpoint, the output of titan ckpt consolidate, or a folder from "
-        "Hugging Face",
-        w->assets);
+    rc = tt_fail(TT_EDATA,
+                 "'%s' has weights but does not say of which model: neither config.json (Hugging Face) nor model.json "
+                 "(titan)\nhelp: name a run, a checkpoint, the output of titan ckpt consolidate, or a folder from "
+                 "Hugging Face",
+                 w->assets);
+out:
+    return rc;
 }
 
 int tt_pretrained_open(struct tt_comm *comm, const char *path, struct tt_pretrained *ret_weights)
@@ -132,7 +138,12 @@ void tt_pretrained_release(struct tt_pretrained *w)
 
 int tt_pretrained_tokenizer(const struct tt_pretrained *w, const char *folder, struct tt_tokenizer **ret_tokenizer)
 {
-    if (!folder && !has(w->assets, "tokenizer.json"))
+    bool found = true;
+    int rc = folder ? 0 : has(w->assets, "tokenizer.json", &found);
+
+    if (rc < 0)
+        return rc;
+    if (!found)
         return tt_fail(TT_EDATA, "'%s' has no tokenizer.json\nhelp: name a folder that has one with --tokenizer",
                        w->assets);
     return tt_tokenizer_load(folder ? folder : w->assets, ret_tokenizer);

@@ -41,7 +41,7 @@ static int read_text(const struct tt_args *args, char **ret_text, size_t *ret_si
     if ((prompt && strcmp(prompt, "-") == 0) || (file && strcmp(file, "-") == 0))
         return read_stdin(ret_text, ret_size);
     if (file)
-        return tt_file_read(file, ret_text, ret_size);
+        return tt_file_read_any(file, TT_FILE_MOST, ret_text, ret_size);
     if (prompt) {
         *ret_text = tt_strdup(prompt);
         *ret_size = strlen(prompt);
@@ -124,9 +124,11 @@ static int add_stops(const char *folder, const char *name, struct tt_ids *stop)
 {
     char *path = tt_format("%s/%s", folder, name);
     json_t *json = NULL, *value;
+    bool exists = false;
     int rc = 0;
 
-    if (!tt_path_exists(path))
+    TT_TRY(tt_path_exists(path, &exists));
+    if (!exists)
         goto out;
     TT_TRY(tt_json_load(path, &json));
     value = json_object_get(json, "eos_token_id");

@@ -66,31 +66,35 @@ static int take_lock(const struct tt_config *cfg, int *ret_lock)
     return rc;
 }
 
-static bool holds_a_run(const struct tt_config *cfg)
+static int holds_a_run(const struct tt_config *cfg, bool *ret_holds)
 {
-    bool found = false;
+    int rc = 0;
 
-    for (size_t i = 0; i < 2; i++) {
+    *ret_holds = false;
+    for (size_t i = 0; i < 2 && rc == 0 && !*ret_holds; i++) {
         char *path = in_folder(cfg, run_files[i]);
 
-        found = found || tt_path_exists(path);
+        rc = tt_path_exists(path, ret_holds);
         tt_free(path);
     }
-    return found;
+    return rc;
 }
 
 /*
  * Whether the run in the folder was killed or failed: its last record is not that of a good end. With nothing saved it
  * can only begin again, and a scheduler that restarts jobs must be able to do that with the same command.
  */
-static bool was_cut_short(const struct tt_config *cfg)
+static int was_cut_short(const struct tt_config *cfg, bool *ret_cut)
 {
     char *path = in_folder(cfg, "metrics.jsonl"), *text = NULL, *last;
     json_t *record = NULL;
     size_t size = 0;
-    bool ended = false;
+    bool exists = false, ended = false;
+    int rc = 0;
 
-    if (tt_path_exists(path) && tt_file_read(path, &text, &size) == 0) {
+    TT_TRY(tt_path_exists(path, &exists));
+    if (exists) {
+        TT_TRY(tt_file_read(path, &text, &size));
         while (size && text[size - 1] == '\n')
             text[--size] = 0;
         last = strrchr(text, '\n');
@@ -98,10 +102,12 @@ static bool was_cut_short(const struct tt_config *cfg)
         ended = tt_json_parse(last, strlen(last), path, &record) == 0 &&
                 json_integer_value(json_object_get(record, "exit")) == 0 && json_object_get(record, "exit");
     }
+out:
+    *ret_cut = !ended;
     json_decref(record);
     tt_free(text);
     tt_free(path);
-    return !ended;
+    return rc;
 }
 
 static int remove_run(const struct tt_config *cfg)
@@ -120,15 +126,19 @@ static int remove_run(const struct tt_config *cfg)
 
 int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite, int *ret_lock)
 {
+    bool holds = false, cut_short = false;
     int lock = -1, rc = 0;
 
     TT_TRY(tt_folder_make(cfg->job.dump_folder));
     TT_TRY(take_lock(cfg, &lock));
+    TT_TRY(holds_a_run(cfg, &holds));
+    if (!overwrite && !resumes && holds && cfg->checkpoint.enable)
+        TT_TRY(was_cut_short(cfg, &cut_short));
     if (overwrite) {
         TT_TRY(remove_run(cfg));
-    } else if (!resumes && holds_a_run(cfg) && cfg->checkpoint.enable && was_cut_short(cfg)) {
+    } else if (!resumes && holds && cut_short) {
         tt_note("the run in '%s' ended before its first checkpoint; it begins again", cfg->job.dump_folder);
-    } else if (!resumes && holds_a_run(cfg)) {
+    } else if (!resumes && holds) {
         rc = tt_fail(TT_EUSAGE,
                      "'%s' holds another run\nhelp: resume it with --checkpoint.enable if it saved checkpoints, "
                      "replace it with --overwrite, or choose another --job.dump_folder",
@@ -171,14 +181,14 @@ static void git_revision(char *revision, size_t size)
     size_t bytes = 0;
 
     revision[0] = 0;
-    if (!tt_path_exists(".git/HEAD") || tt_file_read(".git/HEAD", &text, &bytes) < 0)
+    if (tt_file_read(".git/HEAD", &text, &bytes) < 0)
         return;
     text[strcspn(text, "\r\n")] = 0;
     if (strncmp(text, "ref: ", 5) == 0) {
         path = tt_format(".git/%s", text + 5);
         tt_free(text);
         text = NULL;
-        if (!tt_path_exists(path) || tt_file_read(path, &text, &bytes) < 0)
+        if (tt_file_read(path, &text, &bytes) < 0)
             text = NULL;
     }
     if (text) {

@@ -27,29 +27,24 @@ static int64_t number_in(const char *name, const char *prefix, const char *suffi
     return strcmp(end, suffix) == 0 ? number : -1;
 }
 
-static bool is_iteration(const char *folder)
+static int is_iteration(const char *folder, bool *ret_is)
 {
     char **names = NULL;
-    int n = 0;
-    bool found = false;
+    int n = 0, rc = tt_folder_list(folder, &names, &n);
 
-    if (tt_folder_list(folder, &names, &n) < 0)
-        return false;
     for (int i = 0; i < n; i++)
-        found = found || number_in(names[i], "rank", "_trace.json") >= 0;
+        *ret_is = *ret_is || number_in(names[i], "rank", "_trace.json") >= 0;
     tt_names_free(names, n);
-    return found;
+    return rc;
 }
 
 /* The wanted or the newest iteration_N in a folder; NULL if there is none. */
-static char *find_iteration(const char *folder, int64_t wanted)
+static int find_iteration(const char *folder, int64_t wanted, char **ret_path)
 {
     char **names = NULL;
-    int n = 0;
+    int n = 0, rc = tt_folder_list_found(folder, &names, &n);
     int64_t best = -1;
 
-    if (!tt_path_is_folder(folder) || tt_folder_list(folder, &names, &n) < 0)
-        return NULL;
     for (int i = 0; i < n; i++) {
         int64_t number = number_in(names[i], "iteration_", "");
 
@@ -57,30 +52,39 @@ static char *find_iteration(const char *folder, int64_t wanted)
             best = number;
     }
     tt_names_free(names, n);
-    return best >= 0 ? tt_format("%s/iteration_%" PRId64, folder, best) : NULL;
+    *ret_path = best >= 0 ? tt_format("%s/iteration_%" PRId64, folder, best) : NULL;
+    return rc;
 }
 
 static int find_folder(const char *path, int64_t iteration, char **ret_folder)
 {
     char *in_run = tt_format("%s/profiling/traces", path);
     char *folder = NULL;
+    bool is_folder = false, is_one = false;
     int rc = 0;
 
-    if (!tt_path_is_folder(path))
+    TT_TRY(tt_path_is_folder(path, &is_folder));
+    if (!is_folder) {
         rc = tt_fail(TT_EDATA, "no folder '%s'", path);
-    else if (iteration == 0 && is_iteration(path))
+        goto out;
+    }
+    if (iteration == 0)
+        TT_TRY(is_iteration(path, &is_one));
+    if (is_one)
         folder = tt_strdup(path);
-    else if (!(folder = find_iteration(path, iteration)))
-        folder = find_iteration(in_run, iteration);
-    if (rc == 0 && !folder && iteration)
+    else
+        TT_TRY(find_iteration(path, iteration, &folder));
+    if (!folder)
+        TT_TRY(find_iteration(in_run, iteration, &folder));
+    if (!folder && iteration)
         rc = tt_fail(TT_EDATA, "'%s' has no trace of step %" PRId64, path, iteration);
-    else if (rc == 0 && !folder)
+    else if (!folder)
         rc = tt_fail(TT_EDATA,
                      "'%s' has no traces; wanted a run, its folder of traces, or one iteration_N\nhelp: train with "
                      "--profiling.enable_profiling",
                      path);
-    if (rc == 0)
-        *ret_folder = folder;
+    *ret_folder = folder;
+out:
     tt_free(in_run);
     return rc;
 }

@@ -47,6 +47,24 @@ void *tt_realloc(void *p, size_t n, size_t size)
     return check(realloc(p, bytes ? bytes : 1), bytes);
 }
 
+void *tt_try_calloc(size_t n, size_t size)
+{
+    void *p = calloc(n ? n : 1, size ? size : 1); /* checks the product itself */
+
+    atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
+    return p;
+}
+
+void *tt_try_realloc(void *p, size_t n, size_t size)
+{
+    size_t bytes;
+
+    if (__builtin_mul_overflow(n, size, &bytes))
+        return NULL;
+    atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
+    return realloc(p, bytes ? bytes : 1);
+}
+
 char *tt_strndup(const char *text, size_t n)
 {
     char *copy = tt_calloc(n + 1, 1);

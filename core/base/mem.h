@@ -8,7 +8,7 @@
 /**
  * All heap memory of titan's own comes from here, so that a test can assert that the step loop allocates nothing.
  * Running out of address space is the one failure without a way back: these functions never return NULL for a non-zero
- * size, they stop the process with a message. (Large arrays are planned and checked against memory_limit beforehand.)
+ * size, they stop the process with a message. Where a file says the size, tt_try_calloc and tt_try_realloc are used. (Large arrays are planned and checked against memory_limit beforehand.)
  */
 
 /** n * size zeroed bytes; the product is checked. */
@@ -16,6 +16,13 @@ void *tt_calloc(size_t n, size_t size);
 
 /** Grows or shrinks p (may be NULL) to n * size bytes; new bytes are not initialised. */
 void *tt_realloc(void *p, size_t n, size_t size);
+
+/**
+ * The same for sizes that come from a file: NULL when there is no such memory or the product does not fit. p stays as it is
+ * then. The caller fails with TT_ENOMEM or TT_EDATA, never by abort.
+ */
+void *tt_try_calloc(size_t n, size_t size);
+void *tt_try_realloc(void *p, size_t n, size_t size);
 
 char *tt_strdup(const char *text);
 char *tt_strndup(const char *text, size_t n);

@@ -253,38 +253,6 @@ static void read_text(struct tt_config *cfg, const char *name, bool is_builtin, 
     tt_text_release(&why);
 }
 
-/* Reads at most one byte more than a configuration may have, also from a pipe or a device. */
-static int read_bounded(const char *path, char **ret_text, size_t *ret_size)
-{
-    FILE *file = NULL;
-    char *text = NULL;
-    size_t size = 0;
-    int rc = 0;
-
-    if (!tt_path_exists(path) || tt_path_is_folder(path)) {
-        rc = tt_file_read(path, &text, &size); /* for its message, which names a similar file */
-        goto out;
-    }
-    if (!(file = fopen(path, "rbe"))) {
-        rc = tt_fail(TT_EUSAGE, "cannot open '%s': %s", path, strerror(errno));
-        goto out;
-    }
-    text = tt_calloc(TT_YAML_MAX_BYTES + 2, 1);
-    size = fread(text, 1, TT_YAML_MAX_BYTES + 1, file);
-    if (ferror(file)) {
-        rc = tt_fail(TT_EUSAGE, "cannot read '%s': %s", path, strerror(errno));
-        goto out;
-    }
-    *ret_text = text;
-    *ret_size = size;
-    text = NULL;
-out:
-    if (file)
-        (void)fclose(file);
-    tt_free(text);
-    return rc;
-}
-
 static void read_file(struct tt_config *cfg, const char *path, struct tt_config_report *report)
 {
     char *text = NULL;
@@ -296,7 +264,7 @@ static void read_file(struct tt_config *cfg, const char *path, struct tt_config_
             return;
         }
     }
-    if (read_bounded(path, &text, &size) < 0) {
+    if (tt_file_read_any(path, TT_YAML_MAX_BYTES, &text, &size) < 0) {
         tt_config_report_add(report, "--config", "%s", tt_error_message());
         report->is_partial = true;
         return;

@@ -191,16 +191,24 @@ out:
     return rc;
 }
 
-/* Whether an intact cache of this source and tokenizer is at path. */
-static bool find_cache(const char *path, uint64_t source_hash, uint64_t tokenizer_hash, struct tt_token_info *ret_info)
+/* Whether an intact cache of this source and tokenizer is at path. Only a damaged one is made again. */
+static int find_cache(const char *path, uint64_t source_hash, uint64_t tokenizer_hash, struct tt_token_info *ret_info,
+                      bool *ret_found)
 {
-    if (!tt_path_exists(path))
-        return false;
-    if (tt_tokenfile_check(path, false, ret_info) < 0) {
+    bool exists = false;
+    int rc = 0;
+
+    *ret_found = false;
+    TT_TRY(tt_path_exists(path, &exists));
+    if (!exists)
+        goto out;
+    rc = tt_tokenfile_check(path, false, ret_info);
+    if (rc == TT_EDATA)
         tt_note("making the token cache again: %s", tt_error_message());
-        return false;
-    }
-    return ret_info->source_hash == source_hash && ret_info->tokenizer_hash == tokenizer_hash;
+    *ret_found = rc == 0 && ret_info->source_hash == source_hash && ret_info->tokenizer_hash == tokenizer_hash;
+    rc = rc == TT_EDATA ? 0 : rc;
+out:
+    return rc;
 }
 
 static int prepare_text(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec,
@@ -209,6 +217,7 @@ static int prepare_text(const struct tt_dataset_kind *kind, const struct tt_data
     struct tt_source source = {0};
     uint64_t tokenizer_hash = tt_tokenizer_hash(spec->tokenizer), key[4];
     char *path = NULL;
+    bool found = false;
     int rc = 0;
 
     if (!spec->cache_dir || !*spec->cache_dir)
@@ -224,7 +233,8 @@ static int prepare_text(const struct tt_dataset_kind *kind, const struct tt_data
         TT_TRY(
             tt_fail(TT_EUSAGE, "the path of the cache is longer than %d bytes: %s", TT_DATASET_PATH_BYTES - 1, path));
     }
-    if (!find_cache(path, key[0], tokenizer_hash, &ret_ref->info))
+    TT_TRY(find_cache(path, key[0], tokenizer_hash, &ret_ref->info, &found));
+    if (!found)
         TT_TRY(pack_source(&source, key[0], spec, path, &ret_ref->info));
     (void)snprintf(ret_ref->path, sizeof ret_ref->path, "%s", path);
 out:

@@ -48,13 +48,15 @@ static int add_folder(struct tt_source *s, const char *folder, int depth, int *n
         return tt_fail(TT_EDATA, "'%s': folders are nested deeper than %d", folder, DEEPEST_FOLDER);
     TT_TRY(tt_folder_list(folder, &names, &n));
     for (int i = 0; i < n; i++) {
+        bool is_folder = false;
         char *path;
 
         if (names[i][0] == '.')
             continue;
         path = tt_format("%s/%s", folder, names[i]);
-        if (tt_path_is_folder(path)) {
-            rc = add_folder(s, path, depth + 1, n_cap);
+        rc = tt_path_is_folder(path, &is_folder);
+        if (rc < 0 || is_folder) {
+            rc = rc < 0 ? rc : add_folder(s, path, depth + 1, n_cap);
             tt_free(path);
             if (rc < 0)
                 goto out;
@@ -71,11 +73,13 @@ out:
 
 int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const char *path, const char *text_field)
 {
+    bool is_folder = false;
     int cap = 0, rc = 0;
 
     source->kind = kind;
     source->text_field = tt_strdup(text_field && *text_field ? text_field : "text");
-    if (tt_path_is_folder(path)) {
+    TT_TRY(tt_path_is_folder(path, &is_folder));
+    if (is_folder) {
         TT_TRY(add_folder(source, path, 0, &cap));
     } else {
         TT_PUSH(source->path, source->n_paths, cap) = tt_strdup(path);
@@ -85,10 +89,10 @@ int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const cha
                        kind == TT_SOURCE_TEXT ? "files" : "files named .jsonl, .json or .ndjson (plain, .gz or .zst)");
     }
     for (int i = 0; i < source->n_paths; i++) {
-        struct stat st;
+        struct tt_path_info info;
 
-        if (stat(source->path[i], &st) == 0)
-            source->bytes += st.st_size;
+        TT_TRY(tt_path_look(source->path[i], &info));
+        source->bytes += info.bytes;
     }
 out:
     return rc;

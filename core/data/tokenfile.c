@@ -240,25 +240,22 @@ struct tt_token_writer {
 
 int tt_token_writer_new(const char *path, int64_t vocab_size, struct tt_token_writer **ret_writer)
 {
-    struct tt_token_writer *w;
-    struct stat st;
+    struct tt_token_writer *w = NULL;
+    struct tt_path_info info;
     int rc = 0;
 
+    TT_TRY(tt_path_look(path, &info));
     /* the rename would put a file in the place of a device or a pipe */
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+    if (info.kind != TT_FILE_NONE && info.kind != TT_FILE_REGULAR)
         return tt_fail(TT_EUSAGE, "cannot write tokens to '%s': it exists and is not a file", path);
     w = tt_calloc(1, sizeof *w);
+    w->fd = -1;
     w->path = tt_strdup(path);
-    w->temporary = tt_format("%s.tmp.%ld", path, (long)getpid());
     w->item_size = vocab_size <= 65536 ? 2 : 4;
     w->vocab_size = vocab_size;
     w->block = tt_calloc(BLOCK, 1);
     w->position = (int64_t)sizeof(struct header);
-    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (w->fd < 0) {
-        rc = tt_fail(TT_EIO, "cannot create '%s': %s", w->temporary, strerror(errno));
-        goto out;
-    }
+    TT_TRY(tt_file_temporary(path, &w->temporary, &w->fd));
     *ret_writer = w;
     return 0;
 out:

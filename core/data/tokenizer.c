@@ -233,9 +233,12 @@ static int fail_kind(const char *folder)
 
     for (size_t i = 0; i < sizeof other / sizeof other[0]; i++) {
         char *path = tt_format("%s/%s", folder, other[i].file);
-        bool exists = tt_path_exists(path);
+        bool exists = false;
+        int rc = tt_path_exists(path, &exists);
 
         tt_free(path);
+        if (rc < 0)
+            return rc;
         if (exists) {
             return tt_fail(TT_EDATA, "'%s' has no tokenizer.json but %s (%s), which titan does not read\nhelp: %s",
                            folder, other[i].file, other[i].kind, other[i].help);
@@ -267,8 +270,11 @@ static int read_beside(const char *json_path, const char *name, char **ret_text,
 {
     const char *slash = strrchr(json_path, '/');
     char *path = tt_format("%.*s/%s", slash ? (int)(slash - json_path) : 1, slash ? json_path : ".", name);
-    int rc = tt_path_exists(path) ? tt_file_read(path, ret_text, ret_size) : 0;
+    bool exists = false;
+    int rc = tt_path_exists(path, &exists);
 
+    if (rc == 0 && exists)
+        rc = tt_file_read(path, ret_text, ret_size);
     tt_free(path);
     return rc;
 }
@@ -308,6 +314,7 @@ int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer)
 {
     char *json_path = NULL, *json = NULL, *config = NULL;
     size_t json_size = 0, config_size = 0;
+    bool is_folder = false, exists = false;
     int rc = 0;
 
     if (!path || !*path)
@@ -318,8 +325,10 @@ int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer)
                        "tokenizer as tokenizer.json with transformers",
                        path);
     }
-    json_path = tt_path_is_folder(path) ? tt_format("%s/tokenizer.json", path) : tt_strdup(path);
-    if (tt_path_is_folder(path) && !tt_path_exists(json_path)) {
+    TT_TRY(tt_path_is_folder(path, &is_folder));
+    json_path = is_folder ? tt_format("%s/tokenizer.json", path) : tt_strdup(path);
+    TT_TRY(tt_path_exists(json_path, &exists));
+    if (is_folder && !exists) {
         rc = fail_kind(path);
         goto out;
     }

@@ -137,7 +137,7 @@ static enum verdict judge_fd(const char *call, int fd)
 
 typedef ssize_t (*pwrite_fn)(int, const void *, size_t, off_t);
 typedef int (*fd_fn)(int);
-typedef int (*allocate_fn)(int, off_t, off_t);
+typedef int (*allocate_fn)(int, int, off_t, off_t);
 typedef int (*rename_fn)(const char *, const char *);
 typedef int (*renameat2_fn)(int, const char *, int, const char *, unsigned);
 typedef int (*path_fn)(const char *);
@@ -167,16 +167,16 @@ EXPORT int fsync(int fd)
     FINISH(rc);
 }
 
-EXPORT int posix_fallocate(int fd, off_t offset, off_t size)
+EXPORT int fallocate(int fd, int mode, off_t offset, off_t size)
 {
-    NEXT(allocate_fn, "posix_fallocate");
-    enum verdict verdict = judge_fd("posix_fallocate", fd);
-    int rc = verdict == FAIL ? errno : next(fd, offset, size);
+    NEXT(allocate_fn, "fallocate");
+    enum verdict verdict = judge_fd("fallocate", fd);
+    int rc = verdict == FAIL ? -1 : next(fd, mode, offset, size);
 
     FINISH(rc);
 }
 
-EXPORT int posix_fallocate64(int fd, off_t offset, off_t size) __attribute__((alias("posix_fallocate")));
+EXPORT int fallocate64(int fd, int mode, off_t offset, off_t size) __attribute__((alias("fallocate")));
 
 EXPORT int rename(const char *from, const char *to)
 {

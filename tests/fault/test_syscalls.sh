@@ -109,7 +109,7 @@ case_killed_while_one_rank_writes_for_all() {
 case_disk_full_and_broken() {
     undisturbed 1
     for error in ENOSPC EDQUOT EIO; do
-        for call in pwrite:1 pwrite:4 fsync:2 fsync:5 posix_fallocate:1 rename:3; do
+        for call in pwrite:1 pwrite:4 fsync:2 fsync:5 fallocate:1 rename:3; do
             survives 1 "$call:$error"
             [ "$failed_with" -eq 3 ] || not_as "expected exit code 3, got $failed_with"
         done

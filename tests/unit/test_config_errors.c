@@ -296,7 +296,7 @@ static void endless_files_are_refused(void **state)
     (void)state;
     assert_int_equal(tt_config_new(&cfg), 0);
     assert_int_equal(tt_config_load(cfg, 1, files, 0, NULL), TT_EUSAGE);
-    assert_contains(tt_error_message(), "larger than 1 MiB");
+    assert_contains(tt_error_message(), "is too large: it has more than 1.00 MiB");
     assert_int_equal(tt_config_load(cfg, 1, (const char *const[]){"/tmp"}, 0, NULL), TT_EUSAGE);
     assert_contains(tt_error_message(), "it is a folder");
     tt_config_free(cfg);
