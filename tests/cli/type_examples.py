@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Types the commands of the README and of the manual pages' EXAMPLES, as written, and compares what must appear.
+
+    type_examples.py [PAGE...]      PAGE: README.md, titan.1, titan-train.1, ...; default: all
+
+The commands of one page run one after the other in one fresh folder that holds what a clone holds (configs, tools, the program)
+and the reader's own files that the examples name. In the README the blocks marked `sh` are typed; other blocks are output or
+scripts for a cluster. Every command must end with exit code 0, and EXPECT must say what it prints: an example without a row
+there fails, so that a new one is not forgotten. The environment gives TITAN, TITAN_SOURCE and TITAN_BUILD. Prints TAP.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SOURCE = pathlib.Path(os.environ["TITAN_SOURCE"])
+TITAN = pathlib.Path(os.environ["TITAN"])
+
+# What a command prints: the first row whose first expression is found in the command counts; all of its others must be found in the output.
+EXPECT = [
+    (r"config init", []),
+    (r"config show", [r"training", r"default"]),
+    (r"config check", [r"ok"]),
+    (r"config diff", [r"training"]),
+    (r"launch .*--print", [r"mpirun .*train"]),
+    (r"\btune\b", [r"fastest"]),
+    (r"\bbench\b", [r"tokens/s|sgemm|step"]),
+    (r"\bplan\b", [r"peak"]),
+    (r"\bestimate\b", [r"fits|yes|no"]),
+    (r"\btrace summary\b", [r"gemm"]),
+    (r"\bmodels\b", [r"debugmodel"]),
+    (r"data pack", [r"tokens"]),
+    (r"data inspect", [r"tokens"]),
+    (r"ckpt list", [r"step-"]),
+    (r"ckpt inspect", [r"tensors"]),
+    (r"ckpt verify", [r"good|ok|verified"]),
+    (r"ckpt diff", [r"differ|equal|same"]),
+    (r"ckpt consolidate", [r"written|tensors|wrote"]),
+    (r"ckpt convert", [r"written|tensors|wrote"]),
+    (r"ckpt gc", []),
+    (r"\beval\b.*jq", [r"^\d+\.\d+$"]),
+    (r"\beval\b", [r"perplexity"]),
+    (r"\bgenerate\b.*jq", [r"\w"]),
+    (r"\bgenerate\b", [r"tokens/s|tokens a second"]),
+    (r"\btrain\b", [r"step: +\d+/\d+  loss: +\d\.\d+", r"training completed"]),
+]
+
+# Commands before a page's own, and pages whose examples continue what another page's reader already has.
+TRAIN = "titan train --training.steps=4 --training.local_batch_size=2 --training.global_batch_size=2 --checkpoint.interval=2"
+BEFORE = {
+    "titan-ckpt.1": [TRAIN, TRAIN + " --job.dump_folder=other"],
+    "titan-generate.1": [TRAIN + " --training.steps=60", "titan ckpt consolidate outputs llama-folder --format hf"],
+    "titan-eval.1": [TRAIN, "titan ckpt consolidate outputs llama-folder --format hf"],
+}
+
+
+def words(n):
+    return "".join(f"And the evening and the morning were day {i} of {i * 7}.\n" for i in range(n))
+
+
+def make_folder(root):
+    """A clone's files and the reader's own."""
+    (root / "build").mkdir()
+    (root / "build" / "titan").symlink_to(TITAN)
+    for name in ("configs", "tools"):
+        shutil.copytree(SOURCE / name, root / name)
+    (root / "books").mkdir()
+    for name in ("genesis.txt", "exodus.txt"):
+        (root / "books" / name).write_text(words(900))
+    (root / "book.txt").write_text(words(1200))
+    lines = "".join('{"text": "%s"}\n' % line for line in words(1500).splitlines())
+    for name in ("corpus.jsonl", "held-out.jsonl"):
+        (root / name).write_text(lines)
+    subprocess.run(["zstd", "-q", str(root / "corpus.jsonl")], check=True)
+    tokenizer = root / "my-tokenizer"
+    tokenizer.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(SOURCE / "assets" / name, tokenizer / name)
+
+
+def joined(lines):
+    """Lines that end in a backslash continue on the next."""
+    text = ""
+    for line in lines:
+        text += line
+        if text.endswith("\\"):
+            text = text[:-1]
+            continue
+        if text.strip() and not text.lstrip().startswith("#"):
+            yield re.sub(r"\s+", " ", text.strip())
+        text = ""
+
+
+def commands_of(page):
+    if page == "README.md":
+        blocks = re.findall(r"^```sh\n(.*?)^```", (SOURCE / page).read_text(), re.M | re.S)
+    else:
+        section = re.search(r"^# EXAMPLES\n(.*?)(?=^# |\Z)", (SOURCE / "man" / (page + ".scd")).read_text(), re.M | re.S)
+        blocks = re.findall(r"^```\n(.*?)^```", section.group(1), re.M | re.S) if section else []
+        blocks = [block.replace("\\\\", "\\") for block in blocks]
+    return [command for block in blocks for command in joined(block.split("\n"))]
+
+
+def lacks(command):
+    """A tool that the command needs and this machine does not have, or None."""
+    tools = re.findall(r"(?:^|[|;&]\s*)([a-z]+)\b", command)
+    return next((tool for tool in tools if tool not in ("titan", "build", "cat", "echo") and not shutil.which(tool)), None)
+
+
+def type_command(root, command):
+    """None, or what is wrong."""
+    row = next((row for row in EXPECT if re.search(row[0], command)), None)
+    if row is None:
+        return "no row of EXPECT says what this command prints"
+    environment = dict(os.environ, PATH=f"{root}/bin:" + os.environ["PATH"], LC_ALL="C.UTF-8", COLUMNS="100")
+    done = subprocess.run(["bash", "-c", ". tools/mpi-env\n" + command], cwd=root, env=environment, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    if done.returncode != 0:
+        return f"exit code {done.returncode}:\n{done.stdout[-3000:]}"
+    for pattern in row[1]:
+        if not re.search(pattern, done.stdout, re.M):
+            return f"the output does not show {pattern}:\n{done.stdout[-3000:]}"
+    if "titan: error" in done.stdout or "titan: warning" in done.stdout:
+        return f"the output has an error or a warning:\n{done.stdout[-3000:]}"
+    return None
+
+
+def type_page(page):
+    """Yields (command, problem, skip) for every command of the page."""
+    with tempfile.TemporaryDirectory(prefix="titan-examples.") as folder:
+        root = pathlib.Path(folder)
+        make_folder(root)
+        (root / "bin").mkdir()
+        (root / "bin" / "titan").symlink_to(TITAN)
+        for command in BEFORE.get(page, []):
+            problem = type_command(root, command)
+            if problem:
+                yield command, problem, None
+                return
+        for command in commands_of(page):
+            missing = lacks(command)
+            problem = None if missing else type_command(root, command)
+            yield command, problem, missing and f"no {missing}"
+            if problem:
+                return  # what follows may need it
+
+
+def main():
+    pages = sys.argv[1:] or ["README.md"] + sorted(path.name[:-4] for path in (SOURCE / "man").glob("*.1.scd"))
+    number = failed = 0
+    for page in pages:
+        for command, problem, skipped in type_page(page):
+            number += 1
+            failed += problem is not None
+            note = f" # SKIP {skipped}" if skipped else ""
+            print(f"{'not ' if problem else ''}ok {number} - {page}: {command}".replace("#", "\\#") + note, flush=True)
+            for line in (problem or "").splitlines():
+                print("# " + line)
+    print(f"1..{number}")
+    return 1 if failed or number == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
