@@ -50,22 +50,24 @@ static json_t *units(const struct tt_plan_view *v)
 static json_t *buckets(const struct tt_plan_view *v)
 {
     const struct tt_summary *s = &v->summary;
-    json_t *list = json_array();
+    json_t *list = json_array(), *known = json_object(); /* sets by the text of their numbers */
 
     for (int i = 0; i < s->n_collectives; i++) {
         const struct tt_summary_collective *c = &s->collectives[i];
-        json_t *names = unit_names(s->program->layout, c->units, c->n_units);
-        bool known = false;
+        struct tt_text key = {0};
 
-        for (size_t b = 0; b < json_array_size(list) && !known; b++)
-            known = json_equal(json_object_get(json_array_get(list, b), "units"), names);
-        if (known) {
-            json_decref(names);
-            continue;
+        for (int u = 0; u < c->n_units; u++)
+            tt_text_add(&key, "%d ", c->units[u]);
+        if (!json_object_get(known, key.text)) {
+            json_t *names = unit_names(s->program->layout, c->units, c->n_units);
+
+            (void)json_object_set_new(known, key.text, json_true());
+            (void)json_array_append_new(
+                list, json_pack("{s:o, s:I}", "units", names, "shard_bytes", (json_int_t)c->shard_bytes));
         }
-        (void)json_array_append_new(list,
-                                    json_pack("{s:o, s:I}", "units", names, "shard_bytes", (json_int_t)c->shard_bytes));
+        tt_text_release(&key);
     }
+    json_decref(known);
     return list;
 }
 

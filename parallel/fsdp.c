@@ -32,26 +32,51 @@ struct walk {
     int next;        /* first visit that has not begun */
     bool *gathering; /* unit -> unshard issued and not resharded since */
     bool *ready;     /* unit -> unshard waited for */
+    int *ends_at;    /* node -> first visit of this microbatch that ends after it, TT_NONE if none */
+    int *next_end;   /* visit -> the next one that ends after the same node */
     int reducing;    /* visit whose reduce-scatter is under way, TT_NONE if none */
 };
 
 /* --- visits --- */
 
-static bool touches(const struct tt_graph *graph, const struct tt_layout *layout, const struct tt_node *node, int unit)
+/* The nodes of a unit in forward and in backward, of any microbatch. */
+struct phases {
+    struct visit phase[2];
+};
+
+static void touch(struct phases *units, int unit, bool backward, int node)
 {
-    for (int i = 0; i < node->n_in; i++) {
-        const struct tt_value *in = node->in[i] == TT_NONE ? NULL : &graph->values[node->in[i]];
+    struct visit *v = &units[unit].phase[backward];
 
-        if (in && in->kind == TT_VALUE_PARAM && layout->unit_of[in->param] == unit)
-            return true;
-    }
-    for (int k = 0; k < node->n_out && node->backward; k++) {
-        const struct tt_value *out = &graph->values[node->out[k]];
+    if (v->first == TT_NONE)
+        v->first = node;
+    v->last = node;
+}
 
-        if (out->kind == TT_VALUE_PARAM_GRAD && layout->unit_of[out->param] == unit)
-            return true;
+/* One pass over the graph: who reads a parameter, and in backward who writes a gradient. */
+static struct phases *find_phases(const struct tt_graph *graph, const struct tt_layout *layout)
+{
+    struct phases *units = tt_calloc((size_t)layout->n_units + 1, sizeof *units);
+
+    for (int u = 0; u < layout->n_units; u++)
+        units[u] = (struct phases){{{.unit = u, .first = TT_NONE}, {.unit = u, .backward = true, .first = TT_NONE}}};
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const struct tt_node *node = &graph->nodes[n];
+
+        for (int i = 0; i < node->n_in; i++) {
+            const struct tt_value *in = node->in[i] == TT_NONE ? NULL : &graph->values[node->in[i]];
+
+            if (in && in->kind == TT_VALUE_PARAM)
+                touch(units, layout->unit_of[in->param], node->backward, n);
+        }
+        for (int k = 0; k < node->n_out && node->backward; k++) {
+            const struct tt_value *out = &graph->values[node->out[k]];
+
+            if (out->kind == TT_VALUE_PARAM_GRAD)
+                touch(units, layout->unit_of[out->param], true, n);
+        }
     }
-    return false;
+    return units;
 }
 
 static int compare_visits(const void *a, const void *b)
@@ -77,25 +102,20 @@ static int find_visits(struct walk *w, bool with_backward)
 {
     const struct tt_graph *graph = w->fsdp->graph;
     const struct tt_layout *layout = w->fsdp->layout;
+    struct phases *units = find_phases(graph, layout);
+    int rc = 0;
 
     for (int u = 0; u < layout->n_units; u++) {
-        struct visit visit[2] = {{.unit = u, .first = TT_NONE}, {.unit = u, .backward = true, .first = TT_NONE}};
+        struct visit *visit = units[u].phase;
 
-        for (int n = 0; n < graph->n_nodes; n++) {
-            struct visit *v = &visit[graph->nodes[n].backward];
-
-            if (!touches(graph, layout, &graph->nodes[n], u))
-                continue;
-            if (v->first == TT_NONE)
-                v->first = n;
-            v->last = n;
-        }
         if (with_backward && visit[1].first == TT_NONE && visit[0].last == head_node(graph)) {
             visit[1].first = visit[1].last = visit[0].last;
             visit[1].empty = true;
         }
-        if (visit[0].first == TT_NONE || (with_backward && visit[1].first == TT_NONE))
-            return tt_fail(TT_EINTERNAL, "nothing in the graph uses unit %s", layout->units[u].name);
+        if (visit[0].first == TT_NONE || (with_backward && visit[1].first == TT_NONE)) {
+            rc = tt_fail(TT_EINTERNAL, "nothing in the graph uses unit %s", layout->units[u].name);
+            goto out;
+        }
         for (int mb = 0; mb < w->fsdp->microbatches; mb++)
             for (int phase = 0; phase <= (int)with_backward; phase++) {
                 visit[phase].microbatch = mb;
@@ -103,7 +123,9 @@ static int find_visits(struct walk *w, bool with_backward)
             }
     }
     qsort(w->visits, (size_t)w->n, sizeof *w->visits, compare_visits);
-    return 0;
+out:
+    tt_free(units);
+    return rc;
 }
 
 /* --- what happens at the edges of a visit --- */
@@ -183,14 +205,27 @@ static void end_visit(struct walk *w, int at, bool with_backward)
 
 /* --- the walk --- */
 
+/* A list of visits per node: those that end after it, in order. Only visits that are not empty are in a list. */
+static void chain_by_last(const struct walk *w, int begin, int end)
+{
+    for (int n = 0; n < w->fsdp->graph->n_nodes; n++)
+        w->ends_at[n] = TT_NONE;
+    for (int v = end - 1; v >= begin; v--) {
+        if (w->visits[v].empty)
+            continue;
+        w->next_end[v] = w->ends_at[w->visits[v].last];
+        w->ends_at[w->visits[v].last] = v;
+    }
+}
+
 static void walk_microbatch(struct walk *w, int mb, bool with_backward)
 {
     const struct tt_graph *graph = w->fsdp->graph;
-    int begin = w->next; /* this microbatch's visits are [begin, end) */
-    int end = begin;
+    int end = w->next; /* this microbatch's visits are [next, end) */
 
     while (end < w->n && w->visits[end].microbatch == mb)
         end++;
+    chain_by_last(w, w->next, end);
     for (int n = 0; n < graph->n_nodes; n++) {
         const struct tt_node *node = &graph->nodes[n];
 
@@ -199,9 +234,8 @@ static void walk_microbatch(struct walk *w, int mb, bool with_backward)
         tt_schedule_add(w->schedule, TT_RUN, mb, n, TT_NONE);
         if (node->out[0] == graph->token_loss)
             tt_schedule_add(w->schedule, TT_LOSS, mb, TT_NONE, TT_NONE);
-        for (int v = begin; v < w->next; v++)
-            if (w->visits[v].last == n)
-                end_visit(w, v, with_backward);
+        for (int v = w->ends_at[n]; v != TT_NONE && v < w->next; v = w->next_end[v])
+            end_visit(w, v, with_backward);
         for (; w->next < end && w->visits[w->next].first == n; w->next++) {
             begin_visit(w, w->next);
             end_visit(w, w->next, with_backward);
@@ -218,6 +252,8 @@ static int walk_all(const struct tt_fsdp *fsdp, bool with_backward, struct tt_sc
     w.gathering = tt_calloc(n_units, sizeof *w.gathering);
     w.ready = tt_calloc(n_units, sizeof *w.ready);
     TT_TRY(find_visits(&w, with_backward));
+    w.ends_at = tt_calloc((size_t)fsdp->graph->n_nodes + 1, sizeof *w.ends_at);
+    w.next_end = tt_calloc((size_t)w.n + 1, sizeof *w.next_end);
     for (int mb = 0; mb < fsdp->microbatches; mb++)
         walk_microbatch(&w, mb, with_backward);
     wait_for_reduce(&w);
@@ -225,6 +261,8 @@ out:
     tt_free(w.visits);
     tt_free(w.gathering);
     tt_free(w.ready);
+    tt_free(w.ends_at);
+    tt_free(w.next_end);
     return rc;
 }
 

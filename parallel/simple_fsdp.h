@@ -40,7 +40,8 @@ struct tt_plan_outcome {
     int calls;       /* collectives */
     /* as counted while scheduling: most bytes at once, and what of them is exchanged */
     int64_t step_bytes, exchanged_bytes;
-    bool fits; /* the choice's limits; not where nothing smaller was possible */
+    bool fits;      /* the choice's limits; not where nothing smaller was possible */
+    int64_t looked; /* positions that were walked over to look ahead: what planning takes beside the step itself */
 };
 
 /** Appends the schedule of one optimizer step. Lower it with free_early. */

@@ -28,26 +28,38 @@ static void add_short_name(struct tt_text *name, const struct tt_model *model, i
     tt_text_add(name, "%.*s", (int)size, full);
 }
 
-/* Does the unit hold all parameters of one block and nothing else? */
-static bool is_block(const struct tt_model *model, const struct tt_unit *unit, int block)
+/* Does the unit hold all parameters of one block and nothing else? block_params: how many each block has. */
+static bool is_block(const struct tt_model *model, const struct tt_unit *unit, int block, const int *block_params)
 {
-    int in_model = 0, in_unit = 0;
+    if (block < 0 || unit->n_params != block_params[block])
+        return false;
+    for (int i = 0; i < unit->n_params; i++)
+        if (model->params[unit->params[i].param].block != block)
+            return false;
+    return true;
+}
+
+static int *count_block_params(const struct tt_model *model)
+{
+    int *count, n = 0;
 
     for (int p = 0; p < model->n_params; p++)
-        in_model += model->params[p].block == block;
-    for (int i = 0; i < unit->n_params; i++)
-        in_unit += model->params[unit->params[i].param].block == block;
-    return block >= 0 && in_unit == in_model && in_unit == unit->n_params;
+        n = model->params[p].block >= n ? model->params[p].block + 1 : n;
+    count = tt_calloc((size_t)n + 1, sizeof *count);
+    for (int p = 0; p < model->n_params; p++)
+        if (model->params[p].block >= 0)
+            count[model->params[p].block]++;
+    return count;
 }
 
 /* "layers.3", "model", "norm+output", "layers.0.attention.wq..layers.1.attention.wk": what one recognises a unit by. */
-static char *unit_name(const struct tt_model *model, const struct tt_unit *unit)
+static char *unit_name(const struct tt_model *model, const struct tt_unit *unit, const int *block_params)
 {
     enum { MOST_NAMES = 3 };
     int block = model->params[unit->params[0].param].block;
     struct tt_text name = {0};
 
-    if (is_block(model, unit, block))
+    if (is_block(model, unit, block, block_params))
         return tt_format("layers.%d", block);
     if (unit->n_params == model->n_params)
         return tt_strdup("model");
@@ -86,28 +98,55 @@ static void add_param(struct tt_layout *layout, struct tt_unit *unit, const stru
     unit->shard_elements += unit->params[unit->n_params - 1].chunk;
 }
 
+struct keyed {
+    int64_t key;
+    int param;
+};
+
+static int compare_keyed(const void *a, const void *b)
+{
+    const struct keyed *x = a, *y = b;
+
+    return x->key != y->key ? (x->key < y->key ? -1 : 1) : x->param - y->param;
+}
+
+/* For every parameter the first one that has the same key. The caller's. */
+static int *find_leaders(const int64_t *keys, int n)
+{
+    struct keyed *sorted = tt_calloc((size_t)n + 1, sizeof *sorted);
+    int *leader = tt_calloc((size_t)n + 1, sizeof *leader);
+
+    for (int p = 0; p < n; p++)
+        sorted[p] = (struct keyed){keys[p], p};
+    qsort(sorted, (size_t)n, sizeof *sorted, compare_keyed);
+    for (int i = 0; i < n; i++)
+        leader[sorted[i].param] =
+            i > 0 && sorted[i].key == sorted[i - 1].key ? leader[sorted[i - 1].param] : sorted[i].param;
+    tt_free(sorted);
+    return leader;
+}
+
+/* Units are numbered in the order of their first parameters. */
 static int make_units(struct tt_layout *layout, const struct tt_model *model, const struct tt_sharding *sharding)
 {
     int64_t *keys = tt_calloc((size_t)model->n_params, sizeof *keys);
-    int64_t *units = tt_calloc((size_t)model->n_params, sizeof *units); /* keys of the units so far */
+    int *leader = NULL, *block_params = count_block_params(model);
     int rc = 0;
 
     TT_TRY(tt_wrap_keys(model, sharding->wrap, sharding->wrap_patterns, keys));
+    leader = find_leaders(keys, model->n_params);
     layout->units = tt_calloc((size_t)model->n_params, sizeof *layout->units);
     for (int p = 0; p < model->n_params; p++) {
-        int u = 0;
+        int u = leader[p] == p ? layout->n_units++ : layout->unit_of[leader[p]];
 
-        while (u < layout->n_units && units[u] != keys[p])
-            u++;
-        if (u == layout->n_units)
-            units[layout->n_units++] = keys[p];
         layout->unit_of[p] = u;
         add_param(layout, &layout->units[u], model, p);
     }
     for (int u = 0; u < layout->n_units; u++)
-        layout->units[u].name = unit_name(model, &layout->units[u]);
+        layout->units[u].name = unit_name(model, &layout->units[u], block_params);
 out:
-    tt_free(units);
+    tt_free(leader);
+    tt_free(block_params);
     tt_free(keys);
     return rc;
 }

@@ -63,16 +63,17 @@ static int list_ready(struct tt_usage *u, const int *ready)
         if (ready[unit] == TT_NONE)
             return tt_fail(TT_EINTERNAL, "nothing in the graph makes a gradient of unit %s",
                            u->layout->units[unit].name);
+    for (int unit = 0; unit < u->layout->n_units; unit++) /* a counting sort: equal nodes keep the order of units */
+        u->ready_from[ready[unit] + 1]++;
+    for (int node = 0; node < u->n_nodes; node++)
+        u->ready_from[node + 1] += u->ready_from[node];
     for (int unit = 0; unit < u->layout->n_units; unit++) {
-        int at = u->n_ready++;
+        int at = u->ready_from[ready[unit]]++;
 
-        for (; at > 0 && u->ready_nodes[at - 1] > ready[unit]; at--) {
-            u->ready_nodes[at] = u->ready_nodes[at - 1];
-            u->ready_units[at] = u->ready_units[at - 1];
-        }
         u->ready_nodes[at] = ready[unit];
         u->ready_units[at] = unit;
     }
+    u->n_ready = u->layout->n_units;
     for (int node = 0, r = 0; node <= u->n_nodes; node++) {
         while (r < u->n_ready && u->ready_nodes[r] < node)
             r++;

@@ -40,9 +40,14 @@ static int param_of(struct tt_build *b, const char *layer, const char *which)
     char *name = tt_format("%s%s.%s", b->prefix, layer, which);
     int value = TT_NONE;
 
-    for (int i = 0; i < model->n_params && value == TT_NONE; i++) {
-        if (strcmp(model->params[i].name, name) == 0)
-            value = tt_graph_param(b->graph, i, name, model->params[i].ndim, model->params[i].shape);
+    /* Layers ask for their parameters in the order in which models list them, give or take a few. */
+    for (int k = 0; k < model->n_params && value == TT_NONE; k++) {
+        int i = (b->next_param + k) % model->n_params;
+
+        if (strcmp(model->params[i].name, name) != 0)
+            continue;
+        value = tt_graph_param(b->graph, i, name, model->params[i].ndim, model->params[i].shape);
+        b->next_param = i;
     }
     if (value == TT_NONE) {
         (void)fprintf(stderr, "titan: bug in the builder of %s: no parameter '%s'\n", model->row->name, name);

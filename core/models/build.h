@@ -14,6 +14,7 @@ struct tt_build {
     struct tt_graph *graph;
     int64_t seq_len; /* of the context: T, or cache_len */
     char prefix[32];
+    int next_param; /* where the search for a parameter by name begins: the one found last */
 };
 
 /**

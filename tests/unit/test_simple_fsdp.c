@@ -16,6 +16,7 @@
 #include "parallel/engine.h"
 #include "parallel/fsdp.h"
 #include "parallel/planner.h"
+#include "parallel/simple_fsdp.h"
 
 /* Compute takes long, bytes and messages nothing: all is hidden. */
 static const struct tt_machine calm = {"calm", 1e6, 1e6, 1e-9, 1e-9, 1e12};
@@ -222,6 +223,72 @@ static int tear_down(void **state)
     return 0;
 }
 
+/* --- what planning takes --- */
+
+/* Positions walked over to look ahead, for a model of so many layers in which every parameter is a unit. */
+static int64_t looked_ahead(int64_t layers, int64_t limit)
+{
+    struct tt_model *deep = NULL;
+    struct tt_engine *engine = NULL;
+    struct tt_usage usage = {0};
+    struct tt_schedule schedule = {0};
+    struct tt_plan_outcome outcome;
+    const struct tt_machine machine = tt_machine_builtin();
+    const struct tt_plan_choice choice = {
+        .bucket_bytes = 1 << 20, .step_bytes = limit, .exchanged_bytes = limit, .patient = true};
+    struct tt_engine_options o = {.mesh = mesh_of(1, 2),
+                                  .machine = machine,
+                                  .sharding = {.wrap = "param", .reshard = TT_RESHARD_AFTER_FORWARD_ALWAYS},
+                                  .prefetch = 1,
+                                  .threads = 1,
+                                  .local_batch = 1,
+                                  .seq_len = 8,
+                                  .microbatches = 2};
+    struct tt_lowering lowering = {.microbatches = 2,
+                                   .threads = 1,
+                                   .param_dtype = TT_F32,
+                                   .reduce_dtype = TT_F32,
+                                   .reduce_staging = tt_fsdp_reduce_staging,
+                                   .all_reduce_staging = tt_fsdp_all_reduce_staging};
+    struct tt_simple_fsdp fsdp = {.lowering = &lowering, .usage = &usage, .machine = &machine, .prefetch = 1};
+    int64_t *other;
+    bool *reshard;
+
+    assert_int_equal(make_model(layers, 64, &deep), 0);
+    o.model = deep;
+    assert_int_equal(tt_engine_new(&o, NULL, 0, &engine), 0);
+    lowering.graph = tt_engine_program(engine)->graph;
+    lowering.layout = tt_engine_layout(engine);
+    assert_int_equal(tt_usage_make(lowering.graph, lowering.layout, 2, 1, &machine, &usage), 0);
+    fsdp.reshard = reshard = tt_calloc((size_t)lowering.layout->n_units, sizeof *reshard);
+    memset(reshard, true, (size_t)lowering.layout->n_units * sizeof *reshard);
+    fsdp.other_bytes = other = tt_calloc(2 * (size_t)lowering.graph->n_nodes, sizeof *other);
+    tt_simple_fsdp_schedule(&fsdp, &choice, &schedule, &outcome);
+    assert_true(schedule.n > 0);
+    tt_schedule_release(&schedule);
+    tt_free(other);
+    tt_free(reshard);
+    tt_usage_release(&usage);
+    tt_engine_free(engine);
+    tt_model_free(deep);
+    return outcome.looked;
+}
+
+static void four_times_the_layers_take_four_times_as_long_to_plan(void **state)
+{
+    int64_t few, many;
+
+    (void)state;
+    /* Where memory is no matter the walks ahead need not be made: a bucket holds a hundred layers here. */
+    assert_int_equal(looked_ahead(200, INT64_MAX), 0);
+    /* Where it is, a walk ends where memory does. */
+    few = looked_ahead(50, 64 << 10);
+    many = looked_ahead(200, 64 << 10);
+    assert_true(few > 0);
+    if (many > 5 * few)
+        fail_msg("50 layers: %lld positions, 200 layers: %lld", (long long)few, (long long)many);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +296,7 @@ int main(void)
         cmocka_unit_test(latency_makes_buckets),
         cmocka_unit_test(all_reduces_start_when_a_sum_is_there),
         cmocka_unit_test(auto_keeps_what_the_limit_allows),
+        cmocka_unit_test(four_times_the_layers_take_four_times_as_long_to_plan),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
