@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <unistd.h>
-
 #include "checkpoint/commit.h"
 #include "checkpoint/leftover.h"
 #include "checkpoint/steps.h"
@@ -149,7 +147,8 @@ int tt_ckpt_gc(const char *path, int64_t keep, bool dry_run, json_t **ret_json)
 {
     struct gc gc = {
         .dry_run = dry_run, .keep = keep, .removed = json_array(), .kept = json_array(), .damaged = json_array()};
-    int lock = -1, rc = 0;
+    struct tt_lock lock = TT_LOCK_NONE;
+    int rc = 0;
 
     TT_TRY(find_folder(path, &gc.folder));
     TT_TRY(tt_ckpt_folder_lock(gc.folder, &lock));
@@ -159,8 +158,7 @@ int tt_ckpt_gc(const char *path, int64_t keep, bool dry_run, json_t **ret_json)
                           (json_int_t)(gc.keep < 0 ? 0 : gc.keep), "removed", gc.removed, "bytes", (json_int_t)gc.bytes,
                           "kept", gc.kept, "damaged", gc.damaged);
 out:
-    if (lock >= 0)
-        (void)close(lock);
+    tt_lock_release(&lock);
     json_decref(gc.removed);
     json_decref(gc.kept);
     json_decref(gc.damaged);

@@ -48,6 +48,14 @@ bool tt_leftover_is(const char *name)
     return behind(name, &kind) != NULL;
 }
 
+bool tt_leftover_is_step(const char *name)
+{
+    int kind = 0;
+    const char *rest = behind(name, &kind);
+
+    return rest && strncmp(rest, "step-", 5) == 0;
+}
+
 const char *tt_leftover_kind(const char *name)
 {
     int kind = 0;

@@ -12,6 +12,9 @@
  */
 bool tt_leftover_is(const char *name);
 
+/** The same, of a step and not of an export. */
+bool tt_leftover_is_step(const char *name);
+
 /** "temporary", "replaced" or "trash"; static. */
 const char *tt_leftover_kind(const char *name);
 

@@ -148,6 +148,7 @@ static int make_folder(const struct tt_ckpt_saving *s)
     for (int i = 0; i < s->n_assets; i++)
         need += (int64_t)s->asset[i].size;
     TT_TRY(tt_ckpt_retain_wait(s->store));
+    TT_TRY(tt_lock_check(&s->store->lock)); /* a folder that was removed is not made again: it would be nobody's */
     TT_TRY(tt_commit_check_space(s->store->folder, need));
     TT_TRY(tt_folder_remove(s->folder)); /* an attempt of ours that failed and could not be removed then */
     for (int i = 0; i < 3 && rc == 0; i++) {
@@ -322,6 +323,16 @@ static struct tt_ckpt_saved sum_up(const struct tt_ckpt_saving *s, double end_be
     return saved;
 }
 
+static int publish(const struct tt_ckpt_saving *s)
+{
+    int rc = 0;
+
+    TT_TRY(tt_lock_check(&s->store->lock));
+    rc = tt_commit_publish(s->store->folder, s->temporary, s->name, s->aside, true, s->rank);
+out:
+    return rc;
+}
+
 int tt_ckpt_saving_end(struct tt_ckpt_saving *s, struct tt_ckpt_saved *ret_saved)
 {
     struct tt_comm *comm = s->store->comm;
@@ -336,8 +347,7 @@ int tt_ckpt_saving_end(struct tt_ckpt_saving *s, struct tt_ckpt_saved *ret_saved
     TT_TRY(collect(s));
     TT_TRY(tt_saving_check_finite(s));
     TT_TRY(tt_comm_agree(comm, first ? tt_saving_finish(s) : 0));
-    TT_TRY(tt_comm_agree(
-        comm, first ? tt_commit_publish(s->store->folder, s->temporary, s->name, s->aside, true, s->rank) : 0));
+    TT_TRY(tt_comm_agree(comm, first ? publish(s) : 0));
     if (first)
         tt_ckpt_retain(s->store, s->step, s->keep_latest_k, s->writer);
     TT_TRY(tt_comm_agree(comm, tt_fault("end", s->rank)));

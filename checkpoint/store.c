@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The checkpoint folder of a job: shared view, lock, sweeping, retention.
+ * The checkpoint folder of a job: shared view, lock, sweeping.
  */
 #include "checkpoint/store.h"
 
@@ -11,13 +11,12 @@
 #include <string.h>
 #include <time.h>
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <ctype.h>
 
 #include "checkpoint/commit.h"
+#include "checkpoint/leftover.h"
 #include "checkpoint/patience.h"
 #include "checkpoint/steps.h"
 #include "core/base/file.h"
@@ -29,8 +28,6 @@ enum { NONCE_BYTES = 48, HOST_BYTES = 256, SEEN_TRIES = 50, SEEN_PAUSE_MS = 100 
 
 /* How the file begins that shows whether all ranks see one folder. */
 static const char nonce_prefix[] = ".nonce-";
-
-static const char *const aside_kinds[] = {"tmp", "old", "trash"};
 
 char *tt_ckpt_store_aside(const struct tt_ckpt_store *store, const char *kind, int64_t step)
 {
@@ -126,76 +123,39 @@ static int fail_locked(const char *folder, int fd)
     return rc;
 }
 
-static bool ends_with_id(const char *name, size_t prefix, const char *run_id)
+/*
+ * What a save or a retention left unfinished, of whichever run: only the holder of the lock makes such folders. A step that
+ * stepped aside while it was replaced is put back if its place is still empty. What cannot be removed only takes room.
+ */
+static int sweep_one(const char *folder, const char *name)
 {
-    const char *p = name + prefix;
-
-    while (isdigit((unsigned char)*p))
-        p++;
-    return p > name + prefix && *p == '-' && strcmp(p + 1, run_id) == 0;
-}
-
-/* A folder that stepped aside while it was replaced is put back if its place is still empty. */
-static int sweep_one(const char *folder, const char *name, const char *kind)
-{
-    char *path = tt_format("%s/%s", folder, name);
-    char *to = tt_step_path(folder, strtoll(strstr(name, "step-") + 5, NULL, 10));
-    bool taken = false;
+    char *path = tt_format("%s/%s", folder, name), *home = tt_leftover_home(folder, name);
+    bool taken = true;
     int rc = 0;
 
-    TT_TRY(tt_path_exists(to, &taken));
-    if (strcmp(kind, "old") == 0 && !taken) {
-        if (rename(path, to) < 0)
-            rc = tt_fail(TT_EIO, "cannot put '%s' back as '%s': %s", path, to, strerror(errno));
-        else
-            tt_warn("a save was interrupted while it replaced '%s'; the older one is back in its place", to);
-    } else {
-        rc = tt_folder_remove(path);
-    }
+    if (home)
+        TT_TRY(tt_path_exists(home, &taken));
+    if (!taken && rename(path, home) < 0)
+        rc = tt_fail(TT_EIO, "cannot put '%s' back as '%s': %s", path, home, strerror(errno));
+    else if (!taken)
+        tt_warn("a save was interrupted while it replaced '%s'; the older one is back in its place", home);
+    else if (tt_folder_remove(path) < 0)
+        tt_warn("what an earlier job left could not be removed: %s", tt_error_message());
 out:
     tt_free(path);
-    tt_free(to);
+    tt_free(home);
     return rc;
 }
 
-/* Only the holder of the lock makes nonces, so those that are there are dead. */
-static int sweep_nonces(const char *folder)
+static int sweep(const char *folder)
 {
     char **names = NULL;
     int n = 0, rc = 0;
 
     TT_TRY(tt_folder_list(folder, &names, &n));
-    for (int i = 0; i < n; i++) {
-        char *path = tt_format("%s/%s", folder, names[i]);
-
-        if (strncmp(names[i], nonce_prefix, sizeof nonce_prefix - 1) == 0)
-            rc = tt_folder_remove(path);
-        tt_free(path);
-        if (rc < 0)
-            goto out;
-    }
-out:
-    tt_names_free(names, n);
-    return rc;
-}
-
-/* Removes what a save or a retention of run_id left unfinished. */
-static int sweep(const char *folder, const char *run_id)
-{
-    enum { KINDS = sizeof aside_kinds / sizeof aside_kinds[0] };
-    char **names = NULL;
-    int n = 0, rc = 0;
-
-    TT_TRY(tt_folder_list(folder, &names, &n));
-    for (int i = 0; i < n; i++) {
-        for (int kind = 0; kind < KINDS; kind++) {
-            char prefix[32];
-            int length = snprintf(prefix, sizeof prefix, ".%s-step-", aside_kinds[kind]);
-
-            if (strncmp(names[i], prefix, (size_t)length) == 0 && ends_with_id(names[i], (size_t)length, run_id))
-                TT_TRY(sweep_one(folder, names[i], aside_kinds[kind]));
-        }
-    }
+    for (int i = 0; i < n; i++)
+        if (tt_leftover_is_step(names[i]) || strncmp(names[i], nonce_prefix, sizeof nonce_prefix - 1) == 0)
+            TT_TRY(sweep_one(folder, names[i]));
 out:
     tt_names_free(names, n);
     return rc;
@@ -217,46 +177,36 @@ static int write_holder(int fd, const char *folder, const char *run_id)
     return rc;
 }
 
-int tt_ckpt_folder_lock(const char *folder, int *ret_fd)
+int tt_ckpt_folder_lock(const char *folder, struct tt_lock *ret_lock)
 {
     char *path = tt_format("%s/.lock", folder);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644), rc = 0;
+    struct tt_lock lock = TT_LOCK_NONE;
+    bool taken = false;
+    int rc = 0;
 
-    if (fd < 0)
-        rc = tt_fail(TT_EIO, "cannot open '%s': %s", path, strerror(errno));
-    else if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-        rc = errno == EWOULDBLOCK ? fail_locked(folder, fd)
-                                  : tt_fail(TT_EIO, "cannot lock '%s': %s", path, strerror(errno));
-    if (rc < 0 && fd >= 0)
-        (void)close(fd);
-    else
-        *ret_fd = fd;
+    TT_TRY(tt_lock_take(path, &lock, &taken));
+    if (taken) {
+        rc = fail_locked(folder, lock.fd);
+        goto out;
+    }
+    *ret_lock = lock;
+    lock = TT_LOCK_NONE;
+out:
+    tt_lock_release(&lock);
     tt_free(path);
     return rc;
 }
 
-/* Rank 0: the lock, then the sweep that it permits. The kernel drops the lock when the process dies. */
+/* Rank 0: the lock, then the sweep that it permits. */
 static int lock_and_sweep(struct tt_ckpt_store *store)
 {
-    json_t *holder = NULL;
-    const char *last;
     int rc = 0;
 
     TT_TRY(tt_folder_make(store->folder));
-    TT_TRY(tt_ckpt_folder_lock(store->folder, &store->lock_fd));
-    holder = read_holder(store->lock_fd);
-    last = json_string_value(json_object_get(holder, "run_id"));
-    if (last && check_run_id(last) == 0)
-        TT_TRY(sweep(store->folder, last));
-    TT_TRY(sweep(store->folder, store->run_id));
-    TT_TRY(sweep_nonces(store->folder));
-    TT_TRY(write_holder(store->lock_fd, store->folder, store->run_id));
+    TT_TRY(tt_ckpt_folder_lock(store->folder, &store->lock));
+    TT_TRY(sweep(store->folder));
+    TT_TRY(write_holder(store->lock.fd, store->folder, store->run_id));
 out:
-    if (rc < 0 && store->lock_fd >= 0) {
-        (void)close(store->lock_fd);
-        store->lock_fd = -1;
-    }
-    json_decref(holder);
     return rc;
 }
 
@@ -270,7 +220,7 @@ int tt_ckpt_store_open(struct tt_comm *comm, const struct tt_ckpt_layout *layout
     store->comm = comm;
     store->layout = *layout;
     store->folder = tt_strdup(folder);
-    store->lock_fd = -1;
+    store->lock = TT_LOCK_NONE;
     if (layout->dp_shard * layout->dp_replicate != comm->size ||
         layout->replica * layout->dp_shard + layout->shard != comm->rank)
         rc = tt_fail(TT_EINTERNAL, "checkpoint layout %d x %d, replica %d, shard %d does not fit rank %d of %d",
@@ -293,10 +243,9 @@ void tt_ckpt_store_close(struct tt_ckpt_store *store)
 {
     if (!store)
         return;
-    if (store->lock_fd >= 0) {
-        (void)!ftruncate(store->lock_fd, 0); /* closed properly: nothing to sweep after us */
-        (void)close(store->lock_fd);
-    }
+    if (store->lock.fd >= 0)
+        (void)!ftruncate(store->lock.fd, 0); /* closed properly: nobody holds it */
+    tt_lock_release(&store->lock);
     tt_free(store->folder);
     tt_free(store);
 }

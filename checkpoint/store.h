@@ -8,13 +8,14 @@
 #include "checkpoint/state.h"
 #include "core/base/comm.h"
 #include "core/base/error.h"
+#include "core/base/lock.h"
 
 /**
  * A checkpoint folder opened for saving by the ranks of a job.
  *
  * Opening it (collective) creates it, proves that every rank sees the same folder, takes the lock that keeps a second
- * job out, and sweeps what a killed job left: temporary folders of this run, or of the last holder of the lock, who
- * cannot be alive since the lock was free. Nothing else is ever removed without being asked for.
+ * job out, and sweeps what earlier jobs left: steps on their way in or out, whosever they are, since only the holder of
+ * the lock makes any. Nothing else is ever removed without being asked for.
  */
 enum { TT_RUN_ID_BYTES = 64 };
 
@@ -25,7 +26,7 @@ struct tt_ckpt_store {
     struct tt_ckpt_layout layout;
     char *folder;
     char run_id[TT_RUN_ID_BYTES];    /* rank 0's */
-    int lock_fd;                     /* rank 0; -1 elsewhere */
+    struct tt_lock lock;             /* rank 0's; none elsewhere */
     struct tt_ckpt_writer *retiring; /* whose thread removes older steps; NULL: none does */
 };
 
@@ -40,10 +41,10 @@ int tt_ckpt_store_open(struct tt_comm *comm, const struct tt_ckpt_layout *layout
 void tt_ckpt_store_close(struct tt_ckpt_store *store);
 
 /**
- * Takes the folder's lock for a command (local); closing ret_fd gives it back. TT_EUSAGE when a job holds it: its run,
+ * Takes the folder's lock for a command (local); tt_lock_release gives it back. TT_EUSAGE when a job holds it: its run,
  * process and host are named.
  */
-int tt_ckpt_folder_lock(const char *folder, int *ret_fd) TT_MUST_CHECK;
+int tt_ckpt_folder_lock(const char *folder, struct tt_lock *ret_lock) TT_MUST_CHECK;
 
 /** Name of a folder on its way in or out, ".KIND-step-N-RUNID"; kind "tmp", "old" or "trash". The caller frees. */
 char *tt_ckpt_store_aside(const struct tt_ckpt_store *store, const char *kind, int64_t step);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The folder of a run. Two jobs must not share one, and a run must not bury another: the lock is an flock, which the
- * system releases when the process dies, however it dies.
+ * The folder of a run. Two jobs must not share one, and a run must not bury another: the lock goes when the
+ * process dies, however it dies.
  */
 #include "cli/run_folder.h"
 
@@ -11,8 +11,6 @@
 #include <string.h>
 #include <time.h>
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -46,22 +44,17 @@ char *tt_run_folder_cache(const struct tt_config *cfg)
     return tt_format("%.*s.cache", (int)size, cfg->job.dump_folder);
 }
 
-static int take_lock(const struct tt_config *cfg, int *ret_lock)
+static int take_lock(const struct tt_config *cfg, struct tt_lock *lock)
 {
     char *path = in_folder(cfg, ".lock");
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644), rc = 0;
+    bool taken = false;
+    int rc = tt_lock_take(path, lock, &taken);
 
-    if (fd < 0)
-        rc = tt_fail(TT_EIO, "cannot create '%s': %s", path, strerror(errno));
-    else if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+    if (rc == 0 && taken)
         rc = tt_fail(TT_EUSAGE,
                      "another job is running in '%s'\nhelp: wait for it, or give this one its own folder "
                      "with --job.dump_folder",
                      cfg->job.dump_folder);
-    if (rc < 0 && fd >= 0)
-        (void)close(fd);
-    if (rc == 0)
-        *ret_lock = fd;
     tt_free(path);
     return rc;
 }
@@ -124,10 +117,11 @@ static int remove_run(const struct tt_config *cfg)
     return rc;
 }
 
-int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite, int *ret_lock)
+int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite, struct tt_lock *ret_lock)
 {
     bool holds = false, cut_short = false;
-    int lock = -1, rc = 0;
+    struct tt_lock lock = TT_LOCK_NONE;
+    int rc = 0;
 
     TT_TRY(tt_folder_make(cfg->job.dump_folder));
     TT_TRY(take_lock(cfg, &lock));
@@ -146,10 +140,9 @@ int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite
         goto out;
     }
     *ret_lock = lock;
-    lock = -1;
+    lock = TT_LOCK_NONE;
 out:
-    if (lock >= 0)
-        (void)close(lock);
+    tt_lock_release(&lock);
     return rc;
 }
 

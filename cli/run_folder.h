@@ -8,6 +8,7 @@
 
 #include "cli/tensorboard.h"
 #include "core/base/error.h"
+#include "core/base/lock.h"
 #include "core/config/config.h"
 #include "parallel/cost.h"
 
@@ -16,12 +17,13 @@
  */
 
 /**
- * Takes the folder for this run: creates it, locks it against a second job (the lock is the returned descriptor, held
- * until the process ends), and refuses a folder that holds another run, unless that run can be resumed (`resumes`), was
+ * Takes the folder for this run: creates it, locks it against a second job (until ret_lock is released or the process
+ * ends), and refuses a folder that holds another run, unless that run can be resumed (`resumes`), was
  * killed or failed before its first checkpoint and this one saves checkpoints too, or overwrite asks for its removal.
  * Errors: TT_EUSAGE (another run, another job), TT_EIO.
  */
-int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite, int *ret_lock) TT_MUST_CHECK;
+int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite,
+                       struct tt_lock *ret_lock) TT_MUST_CHECK;
 
 /** The checkpoint folder of the run; the caller frees. */
 char *tt_run_folder_checkpoints(const struct tt_config *cfg);

@@ -12,6 +12,7 @@
 #include "cli/metrics.h"
 #include "cli/trainer_data.h"
 #include "core/base/comm.h"
+#include "core/base/lock.h"
 #include "core/config/config.h"
 #include "parallel/engine.h"
 
@@ -89,7 +90,7 @@ struct tt_trainer {
     char weights_from[512]; /* for the banner: "random init (seed 42)", "step-30", "PATH" */
     int64_t resumed_from;   /* step, or -1 */
     json_t *changed;        /* keys changed since that step: {path: [before, now]}; NULL: not resumed */
-    int lock;               /* rank 0's lock of the run folder, -1 */
+    struct tt_lock lock;    /* rank 0's, of the run folder */
     /* since the last report */
     double report_start, data_sec;
     struct tt_span load; /* when the last step loaded its batch */

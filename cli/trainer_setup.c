@@ -127,7 +127,7 @@ int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt
     struct tt_trainer *t = tt_calloc(1, sizeof *t);
     int rc = 0;
 
-    *t = (struct tt_trainer){.cfg = cfg, .comm = comm, .options = *options, .resumed_from = -1, .lock = -1};
+    *t = (struct tt_trainer){.cfg = cfg, .comm = comm, .options = *options, .resumed_from = -1, .lock = TT_LOCK_NONE};
     comm->timeout_sec = (double)cfg->comm.init_timeout_seconds;
     comm->waiting_for = "setup";
     TT_TRY(tt_comm_node(comm, &t->local_rank, &t->local_size));
@@ -328,7 +328,6 @@ void tt_trainer_close(struct tt_trainer *t, int code)
     tt_train_data_release(&t->validation);
     tt_engine_free(t->engine);
     tt_job_release(&t->job);
-    if (t->lock >= 0)
-        (void)close(t->lock);
+    tt_lock_release(&t->lock);
     tt_free(t);
 }

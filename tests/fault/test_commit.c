@@ -356,17 +356,31 @@ static void ranks_must_see_one_folder(void **state)
     tt_free(b);
 }
 
-static void temporaries_of_others_stay(void **state)
+/* Only the holder of the lock makes them, so whosever they are, he is gone; what is not a step's is nobody's business. */
+static void temporaries_of_every_job_are_swept(void **state)
 {
-    char *folder = test_folder(), *other = tt_format("%s/.tmp-step-9-someone", folder);
+    static const char *const swept[] = {".tmp-step-9-someone", ".trash-step-3-gc", ".old-step-1-someone"};
+    static const char *const kept[] = {".tmp-notes", ".snapshots", "step-1.mine"};
+    char *folder = test_folder();
     struct test_job save = {folder, "run", 2, 1, .step = 1};
 
     (void)state;
-    assert_int_equal(tt_folder_make(other), 0);
     assert_int_equal(test_save(&save), 0);
-    assert_int_equal(access(other, F_OK), 0);
+    for (int i = 0; i < 6; i++) {
+        char *path = tt_format("%s/%s", folder, i < 3 ? swept[i] : kept[i - 3]);
+
+        assert_int_equal(tt_folder_make(path), 0);
+        tt_free(path);
+    }
+    save.step = 2;
+    assert_int_equal(test_save(&save), 0);
+    for (int i = 0; i < 6; i++) {
+        char *path = tt_format("%s/%s", folder, i < 3 ? swept[i] : kept[i - 3]);
+
+        assert_int_equal(access(path, F_OK) == 0, i >= 3);
+        tt_free(path);
+    }
     assert_int_equal(tt_folder_remove(folder), 0);
-    tt_free(other);
     tt_free(folder);
 }
 
@@ -377,7 +391,7 @@ int main(void)
         cmocka_unit_test(killed_between_two_renames),        cmocka_unit_test(killed_or_failed_behind_training),
         cmocka_unit_test(older_steps_go_behind_training),    cmocka_unit_test(a_failed_save_is_undone_on_all_ranks),
         cmocka_unit_test(a_full_disk_loses_nothing),         cmocka_unit_test(a_second_job_is_kept_out),
-        cmocka_unit_test(ranks_must_see_one_folder),         cmocka_unit_test(temporaries_of_others_stay),
+        cmocka_unit_test(ranks_must_see_one_folder),         cmocka_unit_test(temporaries_of_every_job_are_swept),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

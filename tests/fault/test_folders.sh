@@ -1,0 +1,136 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# The run folder when the file system is not what one expects: no locks, calls that are refused (refuse.c), a folder that
+# is removed while a run uses it, leftovers of jobs that died.
+. "$TITAN_SOURCE/tests/cli/lib.sh"
+refuse=$TITAN_BUILD/tests/fault/librefuse.so
+
+# refused SPEC ARG...: titan with system calls that fail.
+refused() {
+    echo "TITAN_REFUSE=$1 titan ${*:2}" >command
+    code=0
+    TITAN_REFUSE=$1 LD_PRELOAD=$refuse "$TITAN" "${@:2}" >out 2>err </dev/null || code=$?
+}
+
+# start_run OPTION...: a run in the background that has saved checkpoints; the process is in $job.
+start_run() {
+    make_corpus
+    echo "titan train (in the background)" >command
+    LD_PRELOAD=${TITAN_REFUSE+$refuse} "$TITAN" train $tiny --training.steps=500000 --checkpoint.enable --checkpoint.interval=1 \
+        --checkpoint.keep_latest_k=2 "$@" >first.out 2>first.err </dev/null &
+    job=$!
+    for _ in $(seq 600); do
+        grep -q 'checkpoint step-2' first.err && return
+        kill -0 $job 2>/dev/null || break
+        sleep 0.1
+    done
+    kill $job 2>/dev/null
+    not_as "no checkpoint within a minute: $(cat first.err)"
+}
+
+end_run() {
+    kill -TERM $job 2>/dev/null
+    wait $job || true
+}
+
+no_flock=flock:ENOLCK:/run/
+no_locks=flock:EOPNOTSUPP:/run/,setlk:ENOSYS:/run/
+
+case_record_locks_where_flock_is_missing() {
+    TITAN_REFUSE=$no_flock start_run
+    refused $no_flock train $tiny --checkpoint.enable
+    expect_error 2 "another job is running in 'run'"
+    refused $no_flock ckpt gc run
+    expect_error 2 "another titan job is writing checkpoints"
+    end_run
+    refused $no_flock ckpt gc run
+    expect_ok
+}
+
+case_an_owner_file_where_there_are_no_locks() {
+    TITAN_REFUSE=$no_locks start_run
+    grep -q "'run/.lock.owner' keeps other jobs out" first.err || not_as "nothing says what guards the folder"
+    refused $no_locks train $tiny --checkpoint.enable
+    expect_error 2 "another job is running in 'run'"
+    # a host that has locks respects the owner file
+    run ckpt gc run
+    expect_error 2 "another titan job is writing checkpoints"
+    kill -KILL $job
+    wait $job || true
+    expect_file run/.lock.owner
+    # the owner is dead: the run goes on
+    refused $no_locks train $tiny --checkpoint.enable --training.steps=1
+    expect_ok
+    refuse_file run/.lock.owner
+    refuse_file run/checkpoint/.lock.owner
+}
+
+case_an_owner_on_another_host_is_believed() {
+    make_corpus
+    run train $tiny --checkpoint.enable
+    expect_ok
+    echo '{"host":"elsewhere","boot":"b","pid_namespace":"n","pid":1,"start":1}' >run/.lock.owner
+    refused $no_locks train $tiny --checkpoint.enable
+    expect_error 2 "another job is running in 'run'"
+    expect_file run/.lock.owner
+}
+
+case_a_run_whose_folder_is_removed_ends_and_makes_nothing() {
+    start_run --training.steps=2000
+    mv run gone
+    code=0
+    wait $job || code=$?
+    cp first.err err
+    : >out
+    expect_error 3 "run/checkpoint/.lock' is not the file that this run locked: .* removed or replaced"
+    refuse_file run
+}
+
+case_a_run_whose_folder_is_replaced_leaves_the_other_alone() {
+    start_run --training.steps=2000
+    cp -r run other
+    mv run gone
+    mv other run
+    find run | sort >before
+    code=0
+    wait $job || code=$?
+    cp first.err err
+    : >out
+    expect_error 3 "not the file that this run locked"
+    find run | sort >after
+    expect_same before after
+}
+
+case_leftovers_of_every_job_are_swept() {
+    make_corpus
+    run train $tiny --checkpoint.enable --checkpoint.interval=1 --training.steps=2
+    expect_ok
+    for name in .tmp-step-9-a1 .tmp-step-3-b2 .trash-step-1-c3 .trash-step-1-gc; do
+        cp -r run/checkpoint/step-1 run/checkpoint/$name
+    done
+    mv run/checkpoint/step-1 run/checkpoint/.old-step-1-d4
+    run train $tiny --checkpoint.enable --training.steps=3
+    expect_ok
+    expect_err "the older one is back in its place"
+    [ "$(ls -A run/checkpoint | tr '\n' ' ')" = ".lock step-1 step-2 step-3 " ] || not_as "left: $(ls -A run/checkpoint)"
+}
+
+case_a_removal_that_failed_is_made_good() {
+    make_corpus
+    refused rmdir:EIO:.trash- train $tiny --checkpoint.enable --checkpoint.interval=1 --checkpoint.keep_latest_k=1
+    expect_ok
+    expect_err "old checkpoints could not be removed"
+    ls -A run/checkpoint | grep -q '^.trash-step-1-' || not_as "nothing was left to sweep: $(ls -A run/checkpoint)"
+    refused rmdir:EIO:.trash- train $tiny --checkpoint.enable --training.steps=4
+    expect_ok
+    expect_err "what an earlier job left could not be removed"
+    run train $tiny --checkpoint.enable --training.steps=5
+    expect_ok
+    ! ls -A run/checkpoint | grep '^\.[a-z]*-step' || not_as "left: $(ls -A run/checkpoint)"
+}
+
+if ldd "$TITAN" | grep -qE 'lib(asan|tsan)'; then
+    echo "1..0 # SKIP a sanitizer's own preloading comes first"
+    exit 0
+fi
+run_cases
