@@ -167,6 +167,7 @@ int tt_encoder_encode(struct tt_encoder *encoder, const char *text, size_t size,
                        (unsigned char)text[bad]);
     }
     encoder->out = ids;
+    tt_matcher_begin(encoder->matcher, size);
     rc = tt_added_split(&encoder->tokenizer->added, encoder->matcher, encoder->find_special, text, size, encode_piece,
                         encoder);
     encoder->out = NULL;

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The owner of PCRE2. Expressions are compiled with the JIT; matching is bounded (matches, heap, JIT stack), so that a
- * hostile tokenizer file ends in an error and not in a hang.
+ * The owner of PCRE2. Expressions are compiled with the JIT; matching is bounded (steps, heap, JIT stack), so that a
+ * hostile tokenizer file ends in an error and not in a hang. PCRE2 bounds the steps from one place of the text only. So a
+ * search has few steps from every place, which good patterns keep to; a place that needs more takes them from a budget for the
+ * whole text.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "core/data/regex.h"
+
+#include <stdint.h>
 
 #include <pcre2.h>
 
@@ -12,7 +16,11 @@
 #include "core/base/text.h"
 
 enum {
-    MATCH_LIMIT = 100000000,
+    FREE_STEPS = 1000,
+    MOST_STEPS = 100000000, /* from one place */
+    BUDGET = 1000000000,    /* and BUDGET_BYTE for every byte of the text */
+    BUDGET_BYTE = 16,
+    RAISE = 8,
     HEAP_LIMIT_KIB = 65536,
     JIT_STACK_MIN = 32 * 1024,
     JIT_STACK_MAX = 8 * 1024 * 1024,
@@ -30,6 +38,7 @@ struct tt_matcher {
     pcre2_match_data *data;
     pcre2_match_context *context;
     pcre2_jit_stack *stack;
+    int64_t budget; /* steps left for this text */
 };
 
 static int refuse(const char *where, const char *what, size_t at)
@@ -136,7 +145,8 @@ static int compile(const char *pattern, size_t size, uint32_t options, const cha
 
     if (context) {
         (void)pcre2_set_newline(context, PCRE2_NEWLINE_LF); /* Ruby's: only \n ends a line */
-        code = pcre2_compile((PCRE2_SPTR)pattern, size, PCRE2_UTF | options, &error, &at, context);
+        code = pcre2_compile((PCRE2_SPTR)pattern, size, PCRE2_UTF | PCRE2_USE_OFFSET_LIMIT | options, &error, &at,
+                             context);
     }
     pcre2_compile_context_free(context);
     if (!code) {
@@ -189,10 +199,10 @@ int tt_matcher_new(struct tt_matcher **ret_matcher)
         tt_matcher_free(m);
         return tt_fail(TT_ENOMEM, "cannot allocate a regular expression matcher");
     }
-    (void)pcre2_set_match_limit(m->context, MATCH_LIMIT);
     (void)pcre2_set_heap_limit(m->context, HEAP_LIMIT_KIB);
     if (m->stack)
         pcre2_jit_stack_assign(m->context, NULL, m->stack);
+    tt_matcher_begin(m, 0);
     *ret_matcher = m;
     return 0;
 }
@@ -207,11 +217,55 @@ void tt_matcher_free(struct tt_matcher *matcher)
     tt_free(matcher);
 }
 
+void tt_matcher_begin(struct tt_matcher *matcher, size_t size)
+{
+    matcher->budget = BUDGET + BUDGET_BYTE * (int64_t)size;
+}
+
+struct search {
+    const struct tt_regex *regex;
+    const char *text;
+    size_t size;
+};
+
+/* A match that begins in [from, last]: PCRE2's code, with so many steps from every place. */
+static int match_within(struct tt_matcher *m, const struct search *s, size_t from, size_t last, int64_t steps)
+{
+    (void)pcre2_set_match_limit(m->context, (uint32_t)steps);
+    (void)pcre2_set_offset_limit(m->context, last);
+    return pcre2_match(s->regex->code, (PCRE2_SPTR)s->text, s->size, from, PCRE2_NO_UTF_CHECK, m->data, m->context);
+}
+
+/* The same, place by place: those that need more steps than are free get them from the budget. */
+static int match_slowly(struct tt_matcher *m, const struct search *s, size_t from)
+{
+    size_t at = from;
+    int n;
+
+    for (;;) {
+        n = match_within(m, s, at, at, FREE_STEPS);
+        for (int64_t steps = FREE_STEPS; n == PCRE2_ERROR_MATCHLIMIT && steps < MOST_STEPS && m->budget > 0;) {
+            steps = steps * RAISE < MOST_STEPS ? steps * RAISE : MOST_STEPS;
+            steps = steps < m->budget ? steps : m->budget;
+            m->budget -= steps;
+            n = match_within(m, s, at, at, steps);
+        }
+        if (n != PCRE2_ERROR_NOMATCH || at >= s->size)
+            return n;
+        do {
+            at++;
+        } while (at < s->size && ((unsigned char)s->text[at] & 0xc0) == 0x80);
+    }
+}
+
 int tt_matcher_find(struct tt_matcher *matcher, const struct tt_regex *regex, const char *text, size_t size,
                     size_t from, bool *ret_found, size_t *ret_begin, size_t *ret_end)
 {
-    int n = pcre2_match(regex->code, (PCRE2_SPTR)text, size, from, PCRE2_NO_UTF_CHECK, matcher->data, matcher->context);
+    const struct search s = {regex, text, size};
+    int n = match_within(matcher, &s, from, PCRE2_UNSET, FREE_STEPS);
 
+    if (n == PCRE2_ERROR_MATCHLIMIT)
+        n = match_slowly(matcher, &s, from);
     if (n < 0 && n != PCRE2_ERROR_NOMATCH) {
         PCRE2_UCHAR message[160] = "";
 

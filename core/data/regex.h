@@ -27,12 +27,15 @@ void tt_regex_free(struct tt_regex *regex);
 int tt_matcher_new(struct tt_matcher **ret_matcher) TT_MUST_CHECK;
 void tt_matcher_free(struct tt_matcher *matcher);
 
+/** Begins a text of so many bytes: the steps that its matches may take together depend on its size. */
+void tt_matcher_begin(struct tt_matcher *matcher, size_t size);
+
 /**
  * The first match at or after offset from.
  *   text           size bytes of valid UTF-8; the expression sees nothing outside them
  *   ret_begin/end  the match
  *   ret_found      false: no match
- * TT_EDATA when matching ran into a limit.
+ * TT_EDATA when matching ran into a limit: memory, or the steps of all matches since tt_matcher_begin.
  */
 int tt_matcher_find(struct tt_matcher *matcher, const struct tt_regex *regex, const char *text, size_t size,
                     size_t from, bool *ret_found, size_t *ret_begin, size_t *ret_end) TT_MUST_CHECK;

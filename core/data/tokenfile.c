@@ -111,7 +111,7 @@ static int check_titan(const char *path, const struct tt_mapping *file, struct t
                        VERSION);
     }
     if (h.header_hash != hash_header(&h) || (h.item_size != 2 && h.item_size != 4) || h.n_tokens < 0 ||
-        h.n_tokens > INT64_MAX / 16 || h.n_documents < 0 || h.n_documents > h.n_tokens)
+        h.n_tokens > INT64_MAX / 16 || h.n_documents < 0 || h.n_documents > INT64_MAX / 16)
         return tt_fail(TT_EDATA, "'%s' is damaged: its header does not have the checksum it says", path);
     *info = (struct tt_token_info){.format = TT_TOKENS_TITAN,
                                    .item_size = (int32_t)h.item_size,

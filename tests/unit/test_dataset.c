@@ -438,6 +438,27 @@ static void packed_files_train_as_their_text_does(void **state)
     tt_free(bytes);
 }
 
+/* A tokenizer without BOS and EOS makes no tokens of an empty document. */
+static void empty_documents_may_outnumber_the_tokens(void **state)
+{
+    struct tt_dataset_spec spec = {.name = "jsonl"};
+    struct tt_tokenizer *plain = NULL;
+    struct tt_token_info info;
+    struct tt_dataset *d;
+
+    (void)state;
+    assert_int_equal(tt_tokenizer_load(DATA "gpt2_small.json", &plain), 0);
+    spec.tokenizer = plain;
+    spec.path = put_text("hollow.jsonl", "{\"text\": \"\"}\n{\"text\": \"\"}\n{\"text\": \"a\"}\n{\"text\": \"\"}\n");
+    assert_int_equal(tt_dataset_pack(&spec, at("hollow.tokens"), &info), 0);
+    assert_int_equal(info.n_documents, 4);
+    assert_int_equal(info.n_tokens, 1);
+    d = open_dataset("tokens", at("hollow.tokens"), NULL);
+    assert_memory_equal(&d->ref.info, &info, sizeof info);
+    tt_dataset_free(d);
+    tt_tokenizer_free(plain);
+}
+
 static void foreign_token_files_are_read(void **state)
 {
     int32_t llmc[256 + 2] = {20240520, 1, 4};
@@ -529,6 +550,7 @@ int main(void)
         cmocka_unit_test(tokenizers_have_caches_of_their_own),
         cmocka_unit_test(failed_packing_leaves_nothing),
         cmocka_unit_test(packed_files_train_as_their_text_does),
+        cmocka_unit_test(empty_documents_may_outnumber_the_tokens),
         cmocka_unit_test(foreign_token_files_are_read),
         cmocka_unit_test(wrong_token_files_are_refused),
         cmocka_unit_test(a_file_that_changed_is_not_mapped),

@@ -363,6 +363,36 @@ static void a_caret_matches_at_every_line(void **state)
     tt_tokenizer_free(t);
 }
 
+/* Every match of this pattern takes some millions of steps, which is little; the text has hundreds of them. */
+static void a_hostile_pattern_is_given_up_in_a_text_of_many_matches(void **state)
+{
+    static const char json[] =
+        "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}, \"pre_tokenizer\": {\"type\": "
+        "\"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": "
+        "\"(?:a?){22}a{22}b\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", "
+        "\"use_regex\": false}]}}";
+    enum { MATCHES = 300, MATCH = 23 };
+    struct tt_encoder *encoder = NULL;
+    struct tt_tokenizer *t = NULL;
+    struct tt_ids ids = {0};
+    char *text = tt_calloc(MATCHES * MATCH + 1, 1);
+
+    (void)state;
+    memset(text, 'a', (size_t)MATCHES * MATCH);
+    for (int i = 1; i <= MATCHES; i++)
+        text[i * MATCH - 1] = 'b';
+    assert_int_equal(parse(json, NULL, &t), 0);
+    assert_int_equal(tt_encoder_new(t, &encoder), 0);
+    assert_int_equal(tt_encoder_encode(encoder, text, (size_t)MATCHES * MATCH, &ids), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "the tokenizer's pattern gave up at byte "));
+    assert_int_equal(tt_encoder_encode(encoder, text, MATCH, &ids), 0); /* the next text has a budget of its own */
+    assert_int_equal(ids.n, MATCH);
+    tt_ids_release(&ids);
+    tt_encoder_free(encoder);
+    tt_tokenizer_free(t);
+    tt_free(text);
+}
+
 static void added_tokens_do_not_overlap(void **state)
 {
     struct tt_tokenizer *t =
@@ -741,6 +771,7 @@ int main(void)
         cmocka_unit_test(equal_pairs_merge_from_the_left),
         cmocka_unit_test(unknown_bytes_become_the_unknown_token),
         cmocka_unit_test(a_caret_matches_at_every_line),
+        cmocka_unit_test(a_hostile_pattern_is_given_up_in_a_text_of_many_matches),
         cmocka_unit_test(added_tokens_do_not_overlap),
         cmocka_unit_test(merges_with_spaces_split_where_both_halves_are_tokens),
         cmocka_unit_test(ends_of_documents_come_from_config_or_template),
