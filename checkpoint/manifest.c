@@ -275,9 +275,34 @@ out:
     return rc;
 }
 
+/* Every tensor of an index must be in the files that were read: transformers would take one that is not as random. */
+static int check_index(const char *folder, const struct tt_manifest *manifest)
+{
+    char *path = tt_format("%s/model.safetensors.index.json", folder);
+    json_t *index = NULL, *file;
+    const char *tensor;
+    int rc = 0;
+
+    TT_TRY(tt_json_load(path, &index));
+    json_object_foreach(json_object_get(index, "weight_map"), tensor, file)
+    {
+        if (tt_manifest_find(manifest, TT_GROUP_MODEL, tensor))
+            continue;
+        rc = tt_fail(TT_EDATA,
+                     "'%s': tensor '%s' is to be in '%s', but no file of the index holds it\nhelp: is a file "
+                     "of another download among them?",
+                     path, tensor, json_string_value(file));
+        goto out;
+    }
+out:
+    json_decref(index);
+    tt_free(path);
+    return rc;
+}
+
 /* Which files of a folder are its weights, as Hugging Face loads them: model.safetensors, else those of the index; a
  * folder without either is sharded, and all its files count. */
-static int weight_names(const char *folder, char ***ret_names, int *ret_n)
+static int weight_names(const char *folder, char ***ret_names, int *ret_n, bool *ret_by_index)
 {
     char *single = tt_format("%s/model.safetensors", folder), *index = tt_format("%s.index.json", single);
     char **names = NULL;
@@ -293,6 +318,7 @@ static int weight_names(const char *folder, char ***ret_names, int *ret_n)
     } else if (has_index) {
         TT_TRY(index_names(index, &names, &n));
         kept = n;
+        *ret_by_index = true;
     } else {
         TT_TRY(tt_folder_list(folder, &names, &n));
         for (int i = 0; i < n; i++) {
@@ -319,12 +345,12 @@ int tt_manifest_scan(const char *path, struct tt_manifest *ret_manifest)
 {
     struct tt_manifest manifest = {0};
     char **names = NULL, *folder = tt_strdup(path), *slash;
-    bool is_folder = false;
+    bool is_folder = false, by_index = false;
     int n = 0, rc = 0;
 
     TT_TRY(tt_path_is_folder(path, &is_folder));
     if (is_folder) {
-        TT_TRY(weight_names(path, &names, &n));
+        TT_TRY(weight_names(path, &names, &n, &by_index));
     } else {
         names = tt_calloc(1, sizeof *names);
         if ((slash = strrchr(folder, '/')))
@@ -335,6 +361,8 @@ int tt_manifest_scan(const char *path, struct tt_manifest *ret_manifest)
     }
     TT_TRY(scan_names(folder, names, n, &manifest));
     tt_manifest_sort(&manifest);
+    if (by_index)
+        TT_TRY(check_index(folder, &manifest));
     *ret_manifest = manifest;
 out:
     if (rc < 0)

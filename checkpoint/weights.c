@@ -152,7 +152,53 @@ static void note_unused(const struct tt_source *source, const struct tt_model *m
         tt_note("%d tensors of '%s' are not used, for instance '%s'", n, source->path, first);
 }
 
-int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, bool note_extra,
+static int fail_tied(const struct tt_weights *w, const char *embedding, const char *how)
+{
+    return tt_fail(TT_EDATA,
+                   "'%s': the output of the model is tied to its embedding, but tensor 'lm_head.weight' %s '%s'\n"
+                   "help: to use both, set tie_word_embeddings to false in config.json (in training also "
+                   "model.tie_embeddings=false); else remove lm_head.weight from the weights",
+                   w->source->path, how, embedding);
+}
+
+/* A tied model may come with a copy of its embedding as lm_head.weight, but not with another matrix: who is to be used? */
+static int check_tied(const struct tt_weights *w)
+{
+    const struct tt_manifest_tensor *head = tt_manifest_find(&w->source->manifest, TT_GROUP_MODEL, "lm_head.weight");
+    const struct tt_manifest_tensor *embedding = NULL;
+    struct tt_box a, b;
+    float *x = NULL, *y = NULL;
+    int64_t width, step;
+    int rc = 0;
+
+    for (int p = 0; p < w->model->n_params; p++)
+        if (strcmp(w->model->params[p].name, "tok_embeddings.weight") == 0)
+            embedding = w->stored[p];
+    if (w->model->dims.tied != 1 || !head || !embedding || head == embedding)
+        return 0;
+    a = tt_box_whole(head->ndim, head->shape);
+    b = tt_box_whole(embedding->ndim, embedding->shape);
+    if (!tt_box_equal(&a, &b) || !tt_cast_known(TT_F32, head->dtype))
+        return fail_tied(w, embedding->name, "has not the shape of");
+    width = embedding->shape[1];
+    step = BLOCK_BYTES / (int64_t)sizeof *x / width + 1;
+    x = tt_calloc((size_t)(step * width), sizeof *x);
+    y = tt_calloc((size_t)(step * width), sizeof *y);
+    for (int64_t row = 0; row < embedding->shape[0]; row += step) {
+        int64_t n = embedding->shape[0] - row < step ? embedding->shape[0] - row : step;
+
+        TT_TRY(tt_source_read(w->source, head, row, n, TT_F32, x));
+        TT_TRY(tt_source_read(w->source, embedding, row, n, TT_F32, y));
+        if (memcmp(x, y, (size_t)(n * width) * sizeof *x) != 0)
+            TT_TRY(fail_tied(w, embedding->name, "differs from"));
+    }
+out:
+    tt_free(x);
+    tt_free(y);
+    return rc;
+}
+
+int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, bool check_extra,
                        struct tt_weights *ret_weights)
 {
     struct tt_weights w = begin(TT_WEIGHTS_FROM_HF, source, model);
@@ -165,8 +211,10 @@ int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, b
         TT_TRY(find(&w, param, theirs.name, theirs.ndim, theirs.shape));
         add(&w, p, param->name, w.stored[p]->dtype, param->ndim, param->shape);
     }
-    if (note_extra)
+    if (check_extra) {
+        TT_TRY(check_tied(&w));
         note_unused(source, model);
+    }
     *ret_weights = w;
 out:
     if (rc < 0)

@@ -47,10 +47,11 @@ int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model,
                      struct tt_weights *ret_weights) TT_MUST_CHECK;
 
 /**
- * In titan's names, in the model's order: the source has Hugging Face's. TT_EDATA as above; tensors that the model does
- * not have are noted (tt_note) when note_extra (a tied model's lm_head and masks that follow from the sizes are not).
+ * In titan's names, in the model's order: the source has Hugging Face's. TT_EDATA as above. With check_extra, which one rank
+ * is enough for, tensors that the model does not have are noted (tt_note; masks that follow from the sizes are not), and the
+ * lm_head.weight of a tied model must be a copy of the embedding (TT_EDATA).
  */
-int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, bool note_extra,
+int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, bool check_extra,
                        struct tt_weights *ret_weights) TT_MUST_CHECK;
 
 void tt_weights_release(struct tt_weights *weights);

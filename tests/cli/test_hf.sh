@@ -113,6 +113,57 @@ case_a_missing_tensor_writes_nothing() {
     [ -z "$(ls -d .tmp-* 2>/dev/null)" ] || not_as "a temporary folder is left"
 }
 
+# put_head CHANGE: hf/model.safetensors with an lm_head.weight, the embedding with CHANGE added to its last element.
+put_head() {
+    python3 - "$1" <<'EOF2' || not_as "no lm_head"
+import json, struct, sys
+with open("hf/model.safetensors", "rb") as file:
+    data = file.read()
+size = struct.unpack("<Q", data[:8])[0]
+header, data = json.loads(data[8 : 8 + size]), data[8 + size :]
+entry = header["model.embed_tokens.weight"]
+begin, end = entry["data_offsets"]
+(last,) = struct.unpack("<f", data[end - 4 : end])
+header["lm_head.weight"] = {**entry, "data_offsets": [len(data), len(data) + end - begin]}
+header = json.dumps(header).encode()
+with open("hf/model.safetensors", "wb") as file:
+    file.write(struct.pack("<Q", len(header)) + header + data + data[begin : end - 4])
+    file.write(struct.pack("<f", last + float(sys.argv[1])))
+EOF2
+}
+
+case_a_tied_head_of_its_own_is_refused() {
+    import_folder llama3_tied_scaled
+    put_head 0
+    run ckpt convert hf same
+    expect_ok
+    rm -rf hf
+    import_folder llama3_tied_scaled
+    put_head 0.5
+    run ckpt convert hf step
+    expect_error 3 "lm_head.weight' differs from 'model.embed_tokens.weight'" "tie_word_embeddings"
+    refuse_file step
+    run_ranks 2 train --model.name=llama3 --model.flavor=hf --model.hf_assets_path=hf --training.dataset=tokens \
+        --training.dataset_path="$golden/llama3_tied_scaled/tokens.bin" --checkpoint.enable --checkpoint.initial_load_in_hf \
+        --training.seq_len=16 --training.steps=1
+    expect_error 3 "lm_head.weight' differs"
+    sed -i 's/"tie_word_embeddings": true/"tie_word_embeddings": false/' hf/config.json
+    run ckpt convert hf step
+    expect_ok
+}
+
+case_an_index_entry_that_no_file_holds_is_an_error() {
+    import_folder llama3
+    run ckpt convert hf step
+    run ckpt convert step exported --max-shard-size 100k
+    expect_ok
+    sed -i 's/"weight_map": *{/&"lm_head.bias": "model-00001-of-00002.safetensors", /' exported/model.safetensors.index.json
+    sed -i "s/model-00001-of-00002/$(basename "$(ls exported/model-00001-*)" .safetensors)/" exported/model.safetensors.index.json
+    run ckpt convert exported again
+    expect_error 3 "index.json': tensor 'lm_head.bias' is to be in 'model-00001-of-.*no file of the index holds it"
+    refuse_file again
+}
+
 case_convert_replaces_only_what_it_made() {
     import_folder llama3
     run ckpt convert hf step
