@@ -4,6 +4,8 @@
  * division and product safe. Messages name the configuration keys.
  */
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 #include "core/models/rows.h"
 
@@ -43,102 +45,140 @@ void tt_model_dims_override(struct tt_model_dims *dims, const struct tt_model_di
         dims->tied = with->tied;
 }
 
-static int check_range(const char *key, int64_t value, int64_t low, int64_t high)
+/* --- what is wrong with sizes --- */
+
+/* Where faults go, and whether there were any. */
+struct check {
+    tt_model_fault_fn fault;
+    void *arg;
+    bool failed;
+};
+
+static void TT_PRINTF(3, 4) fault(struct check *c, const char *keys, const char *fmt, ...)
 {
-    if (value >= low && value <= high)
-        return 0;
-    (void)tt_fail(TT_EUSAGE, "model.%s is %lld; it must lie in %lld..%lld", key, (long long)value, (long long)low,
-                  (long long)high);
-    return TT_EUSAGE;
+    char message[512];
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    c->failed = true;
+    c->fault(c->arg, keys, message);
 }
 
-static int check_rope(const struct tt_rope *rope)
+static bool check_range(struct check *c, const char *key, int64_t value, int64_t low, int64_t high)
 {
-    if (!(rope->theta > 0.0) || !isfinite(rope->theta))
-        return tt_fail(TT_EUSAGE, "model.rope_theta is %g; it must be positive", rope->theta);
+    if (value >= low && value <= high)
+        return true;
+    fault(c, key, "%s is %lld; it must lie in %lld..%lld", key, (long long)value, (long long)low, (long long)high);
+    return false;
+}
+
+static void check_scaling(struct check *c, const struct tt_rope *rope)
+{
     if (rope->factor == 0.0 || rope->factor == 1.0)
-        return 0;
-    if (!(rope->factor >= 1.0) || !isfinite(rope->factor)) {
-        return tt_fail(TT_EUSAGE, "model.rope_scaling.factor is %g; it must be at least 1 (1: no scaling)",
-                       rope->factor);
-    }
+        return;
+    if (!(rope->factor >= 1.0) || !isfinite(rope->factor))
+        fault(c, "model.rope_scaling.factor", "model.rope_scaling.factor is %g; it must be at least 1 (1: no scaling)",
+              rope->factor);
     if (!(rope->low_freq_factor > 0.0) || !(rope->high_freq_factor > rope->low_freq_factor) ||
-        !isfinite(rope->high_freq_factor)) {
-        return tt_fail(TT_EUSAGE,
-                       "model.rope_scaling: low_freq_factor %g and high_freq_factor %g must be positive, low below "
-                       "high\nhelp: Llama 3.1 has low_freq_factor 1, high_freq_factor 4",
-                       rope->low_freq_factor, rope->high_freq_factor);
-    }
-    if (!(rope->original_max >= 1.0) || !isfinite(rope->original_max)) {
-        return tt_fail(TT_EUSAGE,
-                       "model.rope_scaling.original_max is %g; it must be the sequence length of the first training\n"
-                       "help: Llama 3.1 has 8192",
-                       rope->original_max);
-    }
-    return 0;
+        !isfinite(rope->high_freq_factor))
+        fault(c, "model.rope_scaling.low_freq_factor model.rope_scaling.high_freq_factor model.rope_scaling.factor",
+              "model.rope_scaling: low_freq_factor %g and high_freq_factor %g must be positive, low below high\nhelp: "
+              "Llama 3.1 has low_freq_factor 1, high_freq_factor 4",
+              rope->low_freq_factor, rope->high_freq_factor);
+    if (!(rope->original_max >= 1.0) || !isfinite(rope->original_max))
+        fault(c, "model.rope_scaling.original_max model.rope_scaling.factor",
+              "model.rope_scaling.original_max is %g; it must be the sequence length of the first training\nhelp: "
+              "Llama 3.1 has 8192",
+              rope->original_max);
 }
 
 /* GPT-2's attention: one key and value head for each query head, heads that fill the width, no RoPE. */
-static int check_learned(const struct tt_model_row *row, const struct tt_model_dims *d)
+static void check_learned(struct check *c, const struct tt_model_row *row, const struct tt_model_dims *d)
 {
     if (d->rope.theta != 0.0 || d->rope.factor != 0.0)
-        return tt_fail(TT_EUSAGE,
-                       "model.rope_theta and model.rope_scaling have no meaning for %s: its positions are learned",
-                       row->name);
+        fault(c, "model.rope_theta model.rope_scaling.factor",
+              "model.rope_theta and model.rope_scaling have no meaning for %s: its positions are learned", row->name);
     if (d->n_kv_heads != d->n_heads)
-        return tt_fail(TT_EUSAGE, "model.n_kv_heads is %lld; %s has as many as query heads (%lld)",
-                       (long long)d->n_kv_heads, row->name, (long long)d->n_heads);
-    if (d->head_dim * d->n_heads != d->dim)
-        return tt_fail(TT_EUSAGE, "model.head_dim is %lld; %s has model.dim %lld / model.n_heads %lld",
-                       (long long)d->head_dim, row->name, (long long)d->dim, (long long)d->n_heads);
-    return check_range("max_position_embeddings", d->max_positions, 1, INT32_MAX);
+        fault(c, "model.n_kv_heads model.n_heads", "model.n_kv_heads is %lld; %s has as many as query heads (%lld)",
+              (long long)d->n_kv_heads, row->name, (long long)d->n_heads);
+    if (d->head_dim > 0 && d->head_dim * d->n_heads != d->dim)
+        fault(c, "model.head_dim model.dim model.n_heads",
+              "model.head_dim is %lld; %s has model.dim %lld / model.n_heads %lld", (long long)d->head_dim, row->name,
+              (long long)d->dim, (long long)d->n_heads);
+    (void)check_range(c, "model.max_position_embeddings", d->max_positions, 1, INT32_MAX);
 }
 
-static int check_rotated(struct tt_model_dims *d)
+static void check_rotated(struct check *c, struct tt_model_dims *d)
 {
-    int rc = 0;
-
-    if (d->head_dim % 2 != 0) {
-        return tt_fail(TT_EUSAGE,
-                       "the head dimension %lld is odd; RoPE rotates pairs\nhelp: change model.head_dim, "
-                       "or model.dim %lld / model.n_heads %lld",
-                       (long long)d->head_dim, (long long)d->dim, (long long)d->n_heads);
-    }
-    TT_TRY(check_range("max_position_embeddings", d->max_positions, 0, INT32_MAX));
-    TT_TRY(check_rope(&d->rope));
+    if (d->head_dim % 2 != 0)
+        fault(c, "model.head_dim model.dim model.n_heads",
+              "the head dimension %lld is odd; RoPE rotates pairs\nhelp: change model.head_dim, or model.dim %lld / "
+              "model.n_heads %lld",
+              (long long)d->head_dim, (long long)d->dim, (long long)d->n_heads);
+    (void)check_range(c, "model.max_position_embeddings", d->max_positions, 0, INT32_MAX);
+    if (!(d->rope.theta > 0.0) || !isfinite(d->rope.theta))
+        fault(c, "model.rope_theta", "model.rope_theta is %g; it must be positive", d->rope.theta);
+    check_scaling(c, &d->rope);
     if (d->rope.factor == 1.0)
         d->rope = (struct tt_rope){.theta = d->rope.theta};
-out:
-    return rc;
+}
+
+/* Heads that divide, and the sizes that follow from them; all that it divides by is known to be positive. */
+static void check_heads(struct check *c, struct tt_model_dims *d)
+{
+    if (d->n_kv_heads == 0)
+        d->n_kv_heads = d->n_heads;
+    if (check_range(c, "model.n_kv_heads", d->n_kv_heads, 1, d->n_heads) && d->n_heads % d->n_kv_heads != 0)
+        fault(c, "model.n_heads model.n_kv_heads", "model.n_heads %lld is not a multiple of model.n_kv_heads %lld",
+              (long long)d->n_heads, (long long)d->n_kv_heads);
+    if (d->head_dim == 0 && d->dim % d->n_heads != 0) {
+        fault(c, "model.n_heads model.dim",
+              "model.dim %lld is not a multiple of model.n_heads %lld\nhelp: set model.head_dim", (long long)d->dim,
+              (long long)d->n_heads);
+        return;
+    }
+    if (d->head_dim == 0)
+        d->head_dim = d->dim / d->n_heads;
+    if (check_range(c, "model.head_dim", d->head_dim, 1, MAX_DIM) && d->n_heads * d->head_dim > MAX_DIM)
+        fault(c, "model.n_heads model.head_dim", "model.n_heads * head_dim is %lld; it must lie in 1..%d",
+              (long long)(d->n_heads * d->head_dim), MAX_DIM);
+}
+
+int tt_model_dims_check(const struct tt_model_row *row, struct tt_model_dims *d, tt_model_fault_fn fn, void *arg)
+{
+    struct check c = {fn, arg, false};
+    bool has_dim = check_range(&c, "model.dim", d->dim, 1, MAX_DIM);
+    bool has_heads = check_range(&c, "model.n_heads", d->n_heads, 1, MAX_DIM);
+
+    (void)check_range(&c, "model.n_layers", d->n_layers, 1, MAX_LAYERS);
+    (void)check_range(&c, "model.ffn_dim", d->ffn_dim, 1, MAX_DIM);
+    (void)check_range(&c, "model.vocab_size", d->vocab_size, 1, INT32_MAX);
+    if (has_dim && has_heads)
+        check_heads(&c, d);
+    if (!(d->norm_eps > 0.0F) || !isfinite(d->norm_eps))
+        fault(&c, "model.norm_eps", "model.norm_eps is %g; it must be positive", (double)d->norm_eps);
+    if (has_dim && has_heads && row->learned_positions)
+        check_learned(&c, row, d);
+    else if (!row->learned_positions)
+        check_rotated(&c, d);
+    return c.failed ? TT_EUSAGE : 0;
+}
+
+void tt_model_first_fault(void *arg, const char *keys, const char *message)
+{
+    bool *has_one = arg;
+
+    (void)keys;
+    if (!*has_one)
+        (void)tt_fail(TT_EUSAGE, "%s", message);
+    *has_one = true;
 }
 
 int tt_model_dims_settle(const struct tt_model_row *row, struct tt_model_dims *d)
 {
-    int rc = 0;
+    bool has_one = false;
 
-    TT_TRY(check_range("dim", d->dim, 1, MAX_DIM));
-    TT_TRY(check_range("n_layers", d->n_layers, 1, MAX_LAYERS));
-    TT_TRY(check_range("n_heads", d->n_heads, 1, MAX_DIM));
-    TT_TRY(check_range("ffn_dim", d->ffn_dim, 1, MAX_DIM));
-    TT_TRY(check_range("vocab_size", d->vocab_size, 1, INT32_MAX));
-    if (d->n_kv_heads == 0)
-        d->n_kv_heads = d->n_heads;
-    TT_TRY(check_range("n_kv_heads", d->n_kv_heads, 1, d->n_heads));
-    if (d->n_heads % d->n_kv_heads != 0) {
-        return tt_fail(TT_EUSAGE, "model.n_heads %lld is not a multiple of model.n_kv_heads %lld",
-                       (long long)d->n_heads, (long long)d->n_kv_heads);
-    }
-    if (d->head_dim == 0 && d->dim % d->n_heads != 0) {
-        return tt_fail(TT_EUSAGE, "model.dim %lld is not a multiple of model.n_heads %lld\nhelp: set model.head_dim",
-                       (long long)d->dim, (long long)d->n_heads);
-    }
-    if (d->head_dim == 0)
-        d->head_dim = d->dim / d->n_heads;
-    TT_TRY(check_range("head_dim", d->head_dim, 1, MAX_DIM));
-    TT_TRY(check_range("n_heads * head_dim", d->n_heads * d->head_dim, 1, MAX_DIM));
-    if (!(d->norm_eps > 0.0F) || !isfinite(d->norm_eps))
-        return tt_fail(TT_EUSAGE, "model.norm_eps is %g; it must be positive", (double)d->norm_eps);
-    TT_TRY(row->learned_positions ? check_learned(row, d) : check_rotated(d));
-out:
-    return rc;
+    return tt_model_dims_check(row, d, tt_model_first_fault, &has_one);
 }

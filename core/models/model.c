@@ -161,19 +161,49 @@ out:
     return rc;
 }
 
-int tt_model_new(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
-                 struct tt_model **ret_model)
+/* The dims as name, flavor and folder give them; a fault's key is told to fn, with the message that is set. */
+static int find_dims(const char *name, const char *flavor, const char *hf_folder, tt_model_fault_fn fn, void *arg,
+                     const struct tt_model_row **ret_row, struct tt_model_dims *ret_dims)
+{
+    bool is_hf = strcmp(flavor, "hf") == 0;
+    int rc = find_row(name, ret_row);
+
+    if (rc < 0) {
+        fn(arg, "model.name", tt_error_message());
+        return rc;
+    }
+    rc = is_hf ? read_hf_dims(*ret_row, hf_folder, ret_dims) : find_flavor(*ret_row, flavor, ret_dims);
+    if (rc < 0)
+        fn(arg, is_hf ? "model.hf_assets_path model.flavor" : "model.flavor model.name", tt_error_message());
+    return rc;
+}
+
+int tt_model_check(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
+                   tt_model_fault_fn fn, void *arg, struct tt_model **ret_model)
 {
     const struct tt_model_row *row = NULL;
     struct tt_model_dims dims = {0};
     int rc = 0;
 
-    TT_TRY(find_row(name, &row));
-    if (strcmp(flavor, "hf") == 0) {
-        TT_TRY(read_hf_dims(row, hf_folder, &dims));
-    } else {
-        TT_TRY(find_flavor(row, flavor, &dims));
-    }
+    TT_TRY(find_dims(name, flavor, hf_folder, fn, arg, &row, &dims));
+    if (overrides)
+        tt_model_dims_override(&dims, overrides);
+    TT_TRY(tt_model_dims_check(row, &dims, fn, arg));
+    if (ret_model)
+        rc = make_model(row, flavor, dims, ret_model);
+out:
+    return rc;
+}
+
+int tt_model_new(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
+                 struct tt_model **ret_model)
+{
+    bool has_one = true; /* find_dims has set the message; of the sizes the first fault does */
+    const struct tt_model_row *row = NULL;
+    struct tt_model_dims dims = {0};
+    int rc = 0;
+
+    TT_TRY(find_dims(name, flavor, hf_folder, tt_model_first_fault, &has_one, &row, &dims));
     if (overrides)
         tt_model_dims_override(&dims, overrides);
     TT_TRY(make_model(row, flavor, dims, ret_model));

@@ -90,6 +90,16 @@ struct tt_flavor {
 extern const struct tt_model_row *const tt_model_rows[];
 extern const int tt_model_n_rows;
 
+/** Receives one fault: the configuration keys whose values it is about ("model.n_heads model.dim"), and the message. */
+typedef void (*tt_model_fault_fn)(void *arg, const char *keys, const char *message);
+
+/**
+ * Tells fn everything that is wrong with a model as tt_model_new takes it; ret_model (may be NULL) is the model when nothing
+ * is. 0, or the code of a fault.
+ */
+int tt_model_check(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
+                   tt_model_fault_fn fn, void *arg, struct tt_model **ret_model) TT_MUST_CHECK;
+
 /**
  * The model `name` of flavor `flavor`, with the members of overrides that are not 0 (tied: not -1) replacing the flavor's.
  * flavor "hf": dims from hf_folder/config.json. Unknown names, impossible dims (heads that do not divide, odd head_dim):
