@@ -126,7 +126,7 @@ out:
 int tt_command_bench(int argc, char **argv)
 {
     struct tt_args *args = NULL;
-    int rc = tt_args_parse(argc, argv, options, &args), code;
+    int rc = tt_cli_parse(argc, argv, options, &args), code;
 
     code = rc == 0 && tt_args_has(args, "help") ? tt_cli_print_help(usage, options) : tt_cli_run_ranks(rc, bench, args);
     tt_args_free(args);

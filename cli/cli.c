@@ -12,6 +12,7 @@
 
 #include <unistd.h>
 
+#include "cli/job_check.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -56,13 +57,14 @@ int tt_cli_load_config(const char *command, const struct tt_args *args, struct t
     return tt_cli_load_variant(command, args, &(struct tt_cli_variant){0}, ret_cfg);
 }
 
-int tt_cli_load_variant(const char *command, const struct tt_args *args, const struct tt_cli_variant *variant,
-                        struct tt_config **ret_cfg)
+/* Reads what the command line names, with its errors and a variation, which may be NULL. */
+static int read_config(const struct tt_args *args, const struct tt_cli_variant *variant, struct tt_config *cfg)
 {
+    int n_more = variant ? variant->n : 0, n = 0, rc;
     const char **files = tt_calloc((size_t)args->n_options + 1, sizeof *files);
-    const char **flags = tt_calloc((size_t)(args->n_overrides + variant->n) + 1, sizeof *flags);
-    struct tt_config *cfg = NULL;
-    int n = 0, n_flags = 0, rc = 0;
+    const char **flags = tt_calloc((size_t)(args->n_overrides + n_more) + 1, sizeof *flags);
+    struct tt_config_input input = {
+        .files = files, .args = flags, .n_errors = args->n_errors, .errors = args->errors, .check = tt_job_check};
 
     while (tt_args_value(args, "config", n)) {
         files[n] = tt_args_value(args, "config", n);
@@ -70,10 +72,39 @@ int tt_cli_load_variant(const char *command, const struct tt_args *args, const s
     }
     if (n == 0)
         files[n++] = "builtin:quick";
+    input.n_files = n;
     for (int i = 0; i < args->n_overrides; i++)
-        flags[n_flags++] = args->override[i];
-    for (int i = 0; i < variant->n; i++)
-        flags[n_flags++] = variant->flag[i];
+        flags[input.n_args++] = args->override[i];
+    for (int i = 0; i < n_more; i++)
+        flags[input.n_args++] = variant->flag[i];
+    rc = tt_config_read(cfg, &input);
+    tt_free((void *)files);
+    tt_free((void *)flags);
+    return rc;
+}
+
+int tt_cli_parse(int argc, char **argv, const struct tt_option *options, struct tt_args **ret_args)
+{
+    struct tt_args *args = NULL;
+    struct tt_config *cfg = NULL;
+    int rc = tt_args_parse(argc, argv, options, &args);
+
+    *ret_args = args;
+    if (rc == 0 || !args)
+        return rc;
+    rc = tt_config_new(&cfg);
+    if (rc == 0)
+        rc = read_config(args, NULL, cfg); /* fails with the command line's errors and its own */
+    tt_config_free(cfg);
+    return rc;
+}
+
+int tt_cli_load_variant(const char *command, const struct tt_args *args, const struct tt_cli_variant *variant,
+                        struct tt_config **ret_cfg)
+{
+    struct tt_config *cfg = NULL;
+    int rc = 0;
+
     if (args->n_words) {
         rc = tt_fail(TT_EUSAGE, "%s: unexpected argument '%s'\nhelp: titan %s [--config FILE] [--section.key=value]",
                      command, args->word[0], command);
@@ -82,13 +113,11 @@ int tt_cli_load_variant(const char *command, const struct tt_args *args, const s
     TT_TRY(tt_config_new(&cfg));
     if (variant->unbuilt)
         tt_config_tolerate_unbuilt(cfg, variant->unbuilt);
-    TT_TRY(tt_config_load(cfg, n, files, n_flags, flags));
+    TT_TRY(read_config(args, variant, cfg));
     *ret_cfg = cfg;
     cfg = NULL;
 out:
     tt_config_free(cfg);
-    tt_free((void *)files);
-    tt_free((void *)flags);
     return rc;
 }
 

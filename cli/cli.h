@@ -34,6 +34,12 @@ void tt_cli_install_log(void);
 /** Version, libraries and instruction sets, on stdout. */
 void tt_cli_print_version(void);
 
+/**
+ * tt_args_parse for a command with --config: when an option is wrong, the configuration's faults are in the same message.
+ * The caller frees *ret_args also after an error.
+ */
+int tt_cli_parse(int argc, char **argv, const struct tt_option *options, struct tt_args **ret_args) TT_MUST_CHECK;
+
 /** The most ranks that a command plans for. */
 enum { TT_MOST_RANKS = 1 << 20 };
 

@@ -7,6 +7,9 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/job.h"
+#include "cli/job_check.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/config/args.h"
 #include "core/config/config.h"
@@ -14,6 +17,7 @@
 static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
     {"origin", NULL, NULL, "show where each value came from"},
+    {"no_files", NULL, NULL, "check: do not look for the files that the configuration names"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
     {NULL, NULL, NULL, NULL},
@@ -24,6 +28,13 @@ static int load(const struct tt_args *args, int first_word, const char *fallback
 {
     struct tt_config *cfg = NULL;
     const char **files = tt_calloc((size_t)args->n_options + (size_t)args->n_words + 1, sizeof *files);
+    bool with_files = first_word && strcmp(args->word[0], "check") == 0 && !tt_args_has(args, "no_files");
+    struct tt_config_input input = {.files = files,
+                                    .n_args = args->n_overrides,
+                                    .args = args->override,
+                                    .n_errors = args->n_errors,
+                                    .errors = args->errors,
+                                    .check = with_files ? tt_job_check_files : tt_job_check};
     const char *file;
     int n = 0, rc;
 
@@ -34,7 +45,8 @@ static int load(const struct tt_args *args, int first_word, const char *fallback
     if (n == 0)
         files[n++] = fallback;
     TT_TRY(tt_config_new(&cfg));
-    TT_TRY(tt_config_load(cfg, n, files, args->n_overrides, args->override));
+    input.n_files = n;
+    TT_TRY(tt_config_read(cfg, &input));
     *ret_config = cfg;
     cfg = NULL;
 out:
@@ -64,14 +76,36 @@ static int print_text(struct tt_text *text)
     return tt_cli_finish();
 }
 
+/* The sizes that the flavor decides; where they are in a config.json that cannot be read they stay null, and a note says so. */
+static int resolve_model(struct tt_config *cfg)
+{
+    struct tt_model_dims over = tt_job_model_overrides(cfg);
+    struct tt_model *model = NULL;
+    int rc = 0;
+
+    if (tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model) < 0) {
+        tt_note("the sizes of the model are not known: %s", tt_error_message());
+        return 0;
+    }
+    rc = tt_job_resolve_model(cfg, model);
+    tt_model_free(model);
+    return rc;
+}
+
 static int show(const struct tt_args *args)
 {
     struct tt_config *cfg = NULL;
     struct tt_text text = {0};
-    int rc = load(args, 1, "builtin:quick", &cfg);
+    int rc;
 
-    if (rc < 0)
+    tt_cli_install_log();
+    rc = load(args, 1, "builtin:quick", &cfg);
+    if (rc == 0)
+        rc = resolve_model(cfg);
+    if (rc < 0) {
+        tt_config_free(cfg);
         return tt_cli_fail(rc);
+    }
     if (tt_args_has(args, "json")) {
         rc = tt_cli_print_json(tt_config_to_json(cfg, tt_args_has(args, "origin")));
     } else {
@@ -226,8 +260,14 @@ int tt_command_config(int argc, char **argv)
     struct tt_args *args = NULL;
     int rc = tt_args_parse(argc, argv, options, &args);
 
-    if (rc < 0)
+    if (rc < 0) {
+        struct tt_config *cfg = NULL;
+
+        rc = load(args, args->n_words > 0, "builtin:quick", &cfg); /* says the faults of both */
+        tt_config_free(cfg);
+        tt_args_free(args);
         return tt_cli_fail(rc);
+    }
     if (tt_args_has(args, "help")) {
         rc = print_help();
         goto out;

@@ -259,7 +259,7 @@ int tt_command_estimate(int argc, char **argv)
     struct tt_args *args = NULL;
     int rc = 0;
 
-    TT_TRY(tt_args_parse(argc, argv, options, &args));
+    TT_TRY(tt_cli_parse(argc, argv, options, &args));
     rc = tt_args_has(args, "help") ? tt_cli_print_help(usage, options) : estimate(args);
 out:
     tt_args_free(args);

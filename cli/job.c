@@ -25,9 +25,9 @@ static double or_zero_real(double nullable)
     return isnan(nullable) ? 0.0 : nullable;
 }
 
-static int make_model(struct tt_config *cfg, struct tt_model **ret_model)
+struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
 {
-    struct tt_model_dims over = {
+    return (struct tt_model_dims){
         .dim = or_zero(cfg->model.dim),
         .n_layers = or_zero(cfg->model.n_layers),
         .n_heads = or_zero(cfg->model.n_heads),
@@ -43,12 +43,17 @@ static int make_model(struct tt_config *cfg, struct tt_model **ret_model)
                  .original_max = (double)or_zero(cfg->model.rope_scaling.original_max)},
         .tied = cfg->model.tie_embeddings == TT_NULL_BOOL ? -1 : cfg->model.tie_embeddings,
     };
+}
+
+static int make_model(const struct tt_config *cfg, struct tt_model **ret_model)
+{
+    struct tt_model_dims over = tt_job_model_overrides(cfg);
 
     return tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, ret_model);
 }
 
 /* The dims that the flavor gave, so that run.yaml and the manifest say all of them. */
-static int resolve_model_keys(struct tt_config *cfg, const struct tt_model *model)
+int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model)
 {
     const struct tt_model_dims *d = &model->dims;
     const struct {
@@ -284,7 +289,7 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     TT_TRY(tt_model_check_seq_len(job.model, cfg->training.seq_len));
     if (cfg->validation.enable)
         TT_TRY(tt_model_check_seq_len(job.model, cfg->validation.seq_len));
-    TT_TRY(resolve_model_keys(cfg, job.model));
+    TT_TRY(tt_job_resolve_model(cfg, job.model));
     TT_TRY(staging_bytes(cfg, &job, &job.staging_bytes));
     TT_TRY(engine_options(cfg, &job, threads, memory_limit - job.staging_bytes, &job.engine));
     *ret_job = job;

@@ -39,6 +39,12 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
                 struct tt_job *ret_job) TT_MUST_CHECK;
 void tt_job_release(struct tt_job *job);
 
+/** The sizes that the configuration sets itself, as tt_model_new takes them; the rest is the flavor's. */
+struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg);
+
+/** Fills the model keys that the flavor decides, as tt_job_init does; the configuration then says all sizes of the model. */
+int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model) TT_MUST_CHECK;
+
 /** The engine of a rank of the job, job->engine as it is; an error about a policy says where it was set. */
 int tt_job_engine(const struct tt_config *cfg, const struct tt_job *job, struct tt_comm *comm, int rank,
                   struct tt_engine **ret_engine) TT_MUST_CHECK;

@@ -70,7 +70,7 @@ int tt_command_plan(int argc, char **argv)
     struct tt_config *cfg = NULL;
     int rc = 0;
 
-    TT_TRY(tt_args_parse(argc, argv, options, &args));
+    TT_TRY(tt_cli_parse(argc, argv, options, &args));
     if (tt_args_has(args, "help")) {
         rc = tt_cli_print_help(usage, options);
         goto out;

@@ -68,7 +68,7 @@ out:
 int tt_command_train(int argc, char **argv)
 {
     struct command command = {.argc = argc, .argv = argv};
-    int rc = tt_args_parse(argc, argv, options, &command.args), code;
+    int rc = tt_cli_parse(argc, argv, options, &command.args), code;
 
     if (rc == 0 && tt_args_has(command.args, "help")) {
         code = print_help();

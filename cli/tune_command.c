@@ -228,7 +228,7 @@ out:
 int tt_command_tune(int argc, char **argv)
 {
     struct tt_args *args = NULL;
-    int rc = tt_args_parse(argc, argv, options, &args), code;
+    int rc = tt_cli_parse(argc, argv, options, &args), code;
 
     if (rc == 0 && tt_args_has(args, "help"))
         code = tt_cli_print_help(usage, options);

@@ -62,6 +62,11 @@ static int min3(int a, int b, int c)
     return m < c ? m : c;
 }
 
+static bool is_same_letter(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
 int tt_text_distance(const char *a, const char *b)
 {
     enum { LONGEST = 64 };
@@ -78,10 +83,11 @@ int tt_text_distance(const char *a, const char *b)
 
         now[0] = i;
         for (int j = 1; j <= m; j++) {
-            int replace = last[j - 1] + (a[i - 1] != b[j - 1]);
+            int replace = last[j - 1] + !is_same_letter(a[i - 1], b[j - 1]);
 
             now[j] = min3(last[j] + 1, now[j - 1] + 1, replace);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < now[j])
+            if (i > 1 && j > 1 && is_same_letter(a[i - 1], b[j - 2]) && is_same_letter(a[i - 2], b[j - 1]) &&
+                before[j - 2] + 1 < now[j])
                 now[j] = before[j - 2] + 1;
         }
         before = last;

@@ -199,7 +199,6 @@ int tt_args_parse(int argc, char **argv, const struct tt_option *options, struct
     struct tt_args *args = tt_calloc(1, sizeof *args);
     struct tt_config_report report = {.subject = "command line"};
     bool is_rest = false;
-    int rc;
 
     for (int i = 0; i < argc;) {
         const char *token = tokens[i];
@@ -220,13 +219,14 @@ int tt_args_parse(int argc, char **argv, const struct tt_option *options, struct
             i++;
         }
     }
-    rc = tt_config_report_finish(&report);
-    if (rc < 0) {
+    if (report.n && !find_option(options, "config")) {
         tt_args_free(args);
-    } else {
-        *ret_args = args;
+        return tt_config_report_finish(&report);
     }
-    return rc;
+    args->n_errors = report.n;
+    args->errors = report.n ? tt_strdup(report.text.text) : NULL;
+    *ret_args = args;
+    return tt_config_report_finish(&report);
 }
 
 void tt_args_free(struct tt_args *args)
@@ -236,6 +236,7 @@ void tt_args_free(struct tt_args *args)
     tt_free(args->option);
     tt_free((void *)args->override);
     tt_free((void *)args->word);
+    tt_free(args->errors);
     tt_free(args);
 }
 

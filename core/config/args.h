@@ -43,11 +43,14 @@ struct tt_args {
     const char **override;        /* tokens for tt_config_load, as they were given */
     const char **word;            /* everything else */
     int cap_options, cap_overrides, cap_words;
+    int n_errors; /* of the command line; tt_args_parse has failed */
+    char *errors; /* their text, for struct tt_config_input */
 };
 
 /**
  * Separates argv[0..argc), which must outlive the result. `--` makes everything after it a plain word, -h is --help.
- * An option that nobody knows, or that lacks its value, is TT_EUSAGE with the nearest one. Caller: tt_args_free.
+ * An option that nobody knows, or that lacks its value, is TT_EUSAGE with the nearest one; of a command with an option
+ * "config" the rest is in *ret_args all the same, so that its faults can be said with these. Caller: tt_args_free.
  */
 int tt_args_parse(int argc, char **argv, const struct tt_option *options, struct tt_args **ret_args) TT_MUST_CHECK;
 void tt_args_free(struct tt_args *args);

@@ -28,7 +28,6 @@ static const char quick[] = "job:\n"
                             "metrics:\n"
                             "  log_freq: 1\n"
                             "validation:\n"
-                            "  seq_len: 256\n"
                             "  local_batch_size: 4\n";
 
 const struct tt_config_builtin tt_config_builtins[] = {

@@ -20,7 +20,7 @@ static struct tt_config_origin *origin_of(const struct tt_config *cfg, const str
     return &cfg->origins->of[row - tt_config_rows];
 }
 
-static void set_origin(struct tt_config *cfg, const struct tt_config_row *row, char *origin, char *where)
+void tt_config_set_origin(struct tt_config *cfg, const struct tt_config_row *row, char *origin, char *where)
 {
     struct tt_config_origin *o = origin_of(cfg, row);
 
@@ -28,6 +28,7 @@ static void set_origin(struct tt_config *cfg, const struct tt_config_row *row, c
     tt_free(o->where);
     o->origin = origin;
     o->where = where;
+    o->is_derived = false;
 }
 
 static void set_default(struct tt_config *cfg, const struct tt_config_row *row)
@@ -38,7 +39,7 @@ static void set_default(struct tt_config *cfg, const struct tt_config_row *row)
 
     if (!tt_config_value_set(cfg, row, node, false, &why, NULL))
         abort(); /* schema.def itself is wrong; the unit test walks every row */
-    set_origin(cfg, row, tt_strdup("default"), tt_strdup("default"));
+    tt_config_set_origin(cfg, row, tt_strdup("default"), tt_strdup("default"));
     tt_yaml_release(&doc);
     tt_text_release(&why);
 }
@@ -112,6 +113,14 @@ static void report_at(const struct source *s, const struct tt_yaml *node, const 
     tt_free(where);
 }
 
+/* Null where torchtitan would draw a value: what titan does instead is said. */
+static void note_null(struct tt_config_report *report, const struct tt_config_row *row, const struct tt_yaml *value)
+{
+    if ((row->flags & TT_FLAG_NULL_DEFAULT) && tt_yaml_is_null(value))
+        tt_text_add(&report->notes, "%s: null means the default, %s: a run can always be repeated\n", row->path,
+                    row->preset);
+}
+
 static void read_value(const struct source *s, const struct tt_config_row *row, const char *path,
                        const struct tt_yaml *key, const struct tt_yaml *value)
 {
@@ -126,9 +135,10 @@ static void read_value(const struct source *s, const struct tt_config_row *row, 
         return;
     }
     o->line = key->line;
+    note_null(s->report, row, value);
     if (tt_config_value_set(s->cfg, row, value, false, &message, &fault)) {
-        set_origin(s->cfg, row, s->is_builtin ? tt_strdup(s->name) : tt_format("%s:%d", s->name, key->line),
-                   place(s, value));
+        tt_config_set_origin(s->cfg, row, s->is_builtin ? tt_strdup(s->name) : tt_format("%s:%d", s->name, key->line),
+                             place(s, value));
     } else {
         char *where = place(s, spot(key, fault));
 
@@ -280,9 +290,11 @@ static void read_flag_value(struct tt_config *cfg, const struct tt_config_row *r
 {
     struct tt_yaml_doc doc = {0};
     struct tt_text why = {0};
+    struct tt_yaml *node = tt_config_flag_node(&doc, row, override->value);
 
-    if (tt_config_value_set(cfg, row, tt_config_flag_node(&doc, row, override->value), true, &why, NULL)) {
-        set_origin(cfg, row, tt_strdup(where), tt_strdup(where));
+    note_null(report, row, node);
+    if (tt_config_value_set(cfg, row, node, true, &why, NULL)) {
+        tt_config_set_origin(cfg, row, tt_strdup(where), tt_strdup(where));
     } else {
         origin_of(cfg, row)->is_bad = true;
         tt_config_report_add(report, where, "%s", why.text);
@@ -357,16 +369,34 @@ static void read_args(struct tt_config *cfg, int n_args, const char *const *args
     }
 }
 
+/* What every load ends with: keys that follow others, rules, and the check of who loads. */
+static int finish(struct tt_config *cfg, const struct tt_config_input *input, struct tt_config_report *report)
+{
+    tt_config_follow(cfg);
+    if (!report->is_partial)
+        tt_config_check_rules(cfg, report);
+    if (!report->is_partial && input->check)
+        input->check(cfg, report, input->check_arg);
+    return tt_config_report_finish(report);
+}
+
+int tt_config_read(struct tt_config *cfg, const struct tt_config_input *input)
+{
+    struct tt_config_report report = {.n = input->n_errors};
+
+    if (input->n_errors)
+        tt_text_add(&report.text, "%s", input->errors);
+    for (int i = 0; i < input->n_files; i++)
+        read_file(cfg, input->files[i], &report);
+    read_args(cfg, input->n_args, input->args, &report);
+    return finish(cfg, input, &report);
+}
+
 int tt_config_load(struct tt_config *cfg, int n_files, const char *const *files, int n_args, const char *const *args)
 {
-    struct tt_config_report report = {0};
+    const struct tt_config_input input = {.n_files = n_files, .files = files, .n_args = n_args, .args = args};
 
-    for (int i = 0; i < n_files; i++)
-        read_file(cfg, files[i], &report);
-    read_args(cfg, n_args, args, &report);
-    if (!report.is_partial)
-        tt_config_check_rules(cfg, &report);
-    return tt_config_report_finish(&report);
+    return tt_config_read(cfg, &input);
 }
 
 int tt_config_load_text(struct tt_config *cfg, const char *name, const char *text, size_t size)
@@ -374,9 +404,7 @@ int tt_config_load_text(struct tt_config *cfg, const char *name, const char *tex
     struct tt_config_report report = {0};
 
     read_text(cfg, name, strncmp(name, "builtin:", 8) == 0, text, size, &report);
-    if (!report.is_partial)
-        tt_config_check_rules(cfg, &report);
-    return tt_config_report_finish(&report);
+    return finish(cfg, &(struct tt_config_input){0}, &report);
 }
 
 /* ---- the flavor ---- */
@@ -418,7 +446,8 @@ int tt_config_set_flavor_int(struct tt_config *cfg, const char *path, int64_t va
     } else {
         *(int *)tt_config_member(cfg, row) = value != 0;
     }
-    set_origin(cfg, row, tt_strdup("flavor"), tt_strdup("flavor"));
+    tt_config_set_origin(cfg, row, tt_strdup("flavor"), tt_strdup("flavor"));
+    origin_of(cfg, row)->is_derived = true;
     return 0;
 }
 
@@ -431,6 +460,7 @@ int tt_config_set_flavor_real(struct tt_config *cfg, const char *path, double va
     if (!is_left_to_flavor(cfg, row))
         return 0;
     *(double *)tt_config_member(cfg, row) = value;
-    set_origin(cfg, row, tt_strdup("flavor"), tt_strdup("flavor"));
+    tt_config_set_origin(cfg, row, tt_strdup("flavor"), tt_strdup("flavor"));
+    origin_of(cfg, row)->is_derived = true;
     return 0;
 }

@@ -36,6 +36,7 @@ struct tt_words {
 };
 
 struct tt_config_origins;
+struct tt_config_report;
 
 /** One member struct per section: cfg->training.seq_len. Strings and lists belong to the config. */
 struct tt_config {
@@ -73,6 +74,32 @@ void tt_config_free(struct tt_config *cfg);
 int tt_config_load(struct tt_config *cfg, int n_files, const char *const *files, int n_args,
                    const char *const *args) TT_MUST_CHECK;
 
+/** What a configuration is read from. */
+struct tt_config_input {
+    int n_files;
+    const char *const *files; /* in order */
+    int n_args;
+    const char *const *args; /* overrides, in order, after the files */
+    int n_errors;            /* found on the command line before, and said together with those found here */
+    const char *errors;      /* their text; NULL: none */
+    /* Looks at the values for faults that core/config cannot know (tt_config_fault); NULL: nothing more is checked. */
+    void (*check)(struct tt_config *cfg, struct tt_config_report *report, void *arg);
+    void *check_arg;
+};
+
+/** The same with more to say: errors from before, and a check of the values whose faults come in the same message. */
+int tt_config_read(struct tt_config *cfg, const struct tt_config_input *input) TT_MUST_CHECK;
+
+/**
+ * For a check: adds an error about the values of keys ("model.n_heads model.dim"), at the place where the first of them that
+ * was set was set. Silent when one of them has an error already. The message may end in a line "\nhelp: ...".
+ */
+void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, const char *keys, const char *fmt, ...)
+    TT_PRINTF(4, 5);
+
+/** For a check: whether an error about the key was reported. */
+bool tt_config_is_bad(const struct tt_config *cfg, const char *path);
+
 /**
  * Before loading: values whose feature is not built yet are then accepted and appended to `unbuilt`, "key=value" each,
  * one a line, instead of being errors. For commands that calculate and do not train; unbuilt must outlive the loading.
@@ -90,8 +117,8 @@ int tt_config_set_flavor_int(struct tt_config *cfg, const char *path, int64_t va
 int tt_config_set_flavor_real(struct tt_config *cfg, const char *path, double value) TT_MUST_CHECK;
 
 /**
- * Where a value came from: "default", "flavor", "builtin:quick", "my.yaml:14", "flag --optimizer.lr"; NULL when there is
- * no such key. The second adds the column, for messages: "my.yaml:14:7". Valid until the key is set again.
+ * Where a value came from: "default", "flavor", "training.seq_len" (the key that it follows), "builtin:quick",
+ * "my.yaml:14", "flag --optimizer.lr"; NULL when there is no such key. The second adds the column, for messages: "my.yaml:14:7". Valid until the key is set again.
  */
 const char *tt_config_origin(const struct tt_config *cfg, const char *path);
 const char *tt_config_where(const struct tt_config *cfg, const char *path);
@@ -119,6 +146,7 @@ enum tt_config_flag {
     TT_FLAG_LIST = 64,
     TT_FLAG_INTEGER = 128,
     TT_FLAG_SIZED = 256,
+    TT_FLAG_NULL_DEFAULT = 512, /* null is accepted and means the default */
 };
 
 /** The largest integer; one less than what too large a number saturates to. */
@@ -166,7 +194,7 @@ const struct tt_config_row *tt_config_row_find(const char *path);
 /** Appends the value as a flag takes it ("null", "8e-4", "[a,b]"). */
 void tt_config_value_text(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out);
 
-/** Appends what the key accepts: "at least 1", "0 to 1", "linear|sqrt|cosine". */
+/** Appends what the key accepts, without what is not built yet: "at least 1", "0 to 1", "linear|sqrt|cosine". */
 void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out);
 
 /* ---- output ---- */

@@ -99,7 +99,10 @@ static void write_row(const struct tt_config *cfg, const struct tt_config_row *r
     }
     start = out->size;
     tt_text_add(out, "%*s%s: ", indent, "", row->key);
-    yaml_value(cfg, row, out);
+    if (style == WITH_DOCS && cfg->origins->of[row - tt_config_rows].is_derived)
+        tt_text_add(out, "null"); /* it follows another key, also after that one is edited */
+    else
+        yaml_value(cfg, row, out);
     if (style == WITH_ORIGINS) {
         tt_text_add(out, "%*s # %s", out->size - start < 48 ? 48 - (int)(out->size - start) : 1, "",
                     tt_config_origin(cfg, row->path));

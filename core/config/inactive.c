@@ -18,6 +18,14 @@ const struct tt_config_inactive tt_config_inactives[] = {
 #define TT_INACTIVE(kind, path, neutral, why) {path, kind, neutral, why},
 #include "core/config/inactive.def"
 };
+
+static const struct {
+    const char *path, *word, *why;
+} refused_words[] = {
+#define TT_REFUSED_WORD(path, word, why) {path, word, why},
+#include "core/config/inactive.def"
+};
+
 const int tt_config_n_inactives = sizeof tt_config_inactives / sizeof *tt_config_inactives;
 
 static bool fits(const char *pattern, const char *path)
@@ -41,6 +49,15 @@ const struct tt_config_inactive *tt_config_inactive_find(const char *path)
 bool tt_config_inactive_is_bool(const struct tt_config_inactive *row)
 {
     return row->neutral && (strcmp(row->neutral, "false") == 0 || strcmp(row->neutral, "true") == 0);
+}
+
+const char *tt_config_refused_word(const char *path, const char *word)
+{
+    for (size_t i = 0; i < sizeof refused_words / sizeof *refused_words; i++) {
+        if (strcmp(refused_words[i].path, path) == 0 && strcasecmp(refused_words[i].word, word) == 0)
+            return refused_words[i].why;
+    }
+    return NULL;
 }
 
 static bool is_among(const char *word, const char *list)

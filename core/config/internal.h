@@ -9,10 +9,11 @@
 
 /** Where one value came from. */
 struct tt_config_origin {
-    char *origin; /* "my.yaml:14" */
-    char *where;  /* "my.yaml:14:7" */
-    int line;     /* of the key, in the file being read; 0: not in this file */
-    bool is_bad;  /* an error was reported: rules that read the key stay silent */
+    char *origin;    /* "my.yaml:14" */
+    char *where;     /* "my.yaml:14:7" */
+    int line;        /* of the key, in the file being read; 0: not in this file */
+    bool is_bad;     /* an error was reported: rules that read the key stay silent */
+    bool is_derived; /* not set by anybody: it follows another key or the flavor */
 };
 
 struct tt_config_origins {
@@ -56,8 +57,8 @@ bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row,
 /** A node for the value of a flag: lists as [a,b] or a,b where the row takes a list, otherwise the text as it is. */
 struct tt_yaml *tt_config_flag_node(struct tt_yaml_doc *doc, const struct tt_config_row *row, const char *text);
 
-/** Appends the words of a set, without aliases. */
-void tt_config_choices_text(const struct tt_choices *choices, const char *between, struct tt_text *out);
+/** Appends the words that a key chooses from, without aliases and without what is not built yet. */
+void tt_config_choices_text(const struct tt_config_row *row, const char *between, struct tt_text *out);
 
 /** The word of a constant; an alias resolves to it. */
 const char *tt_config_choice_word(const struct tt_choices *choices, int value);
@@ -93,7 +94,25 @@ bool tt_config_inactive_is_bool(const struct tt_config_inactive *row);
 void tt_config_inactive_use(const struct tt_config_inactive *row, const char *where, const char *path,
                             const struct tt_yaml *node, struct tt_config_report *report);
 
+/**
+ * The values of a key that work today, "a|b", when the others need a feature that is not built yet; else NULL. *ret_needs (if
+ * asked for) is that feature, in words.
+ */
+const char *tt_config_built_values(const struct tt_config_row *row, const char **ret_needs);
+
+/** Whether word is one of "a|b|c". */
+bool tt_config_is_among(const char *word, const char *list);
+
+/** Why a word of torchtitan's that the key does not have is refused; NULL: nothing is known about it. */
+const char *tt_config_refused_word(const char *path, const char *word);
+
+/** Gives keys that follow others when nobody set them (validation's data and length) their values. */
+void tt_config_follow(struct tt_config *cfg);
+
+/** Sets what is said about where a value came from; takes both texts. */
+void tt_config_set_origin(struct tt_config *cfg, const struct tt_config_row *row, char *origin, char *where);
+
 /** Rules between keys, and values whose feature does not exist yet. */
-void tt_config_check_rules(const struct tt_config *cfg, struct tt_config_report *report);
+void tt_config_check_rules(struct tt_config *cfg, struct tt_config_report *report);
 
 #endif

@@ -5,6 +5,8 @@
  */
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/mem.h"
@@ -13,7 +15,7 @@
 /** Writes why the configuration is refused, or nothing. */
 typedef void (*rule_fn)(const struct tt_config *cfg, struct tt_text *why);
 
-static bool is_one_of(const char *word, const char *list)
+bool tt_config_is_among(const char *word, const char *list)
 {
     size_t n = strlen(word);
 
@@ -26,7 +28,7 @@ static bool is_one_of(const char *word, const char *list)
 
 static void need_path(const char *section, const char *dataset, const char *path, struct tt_text *why)
 {
-    bool is_built_in = is_one_of(dataset, "kjv|kjv_validation");
+    bool is_built_in = tt_config_is_among(dataset, "kjv|kjv_validation");
 
     if (!is_built_in && !path) {
         tt_text_add(
@@ -144,29 +146,70 @@ static const struct {
 #include "core/config/pending.def"
 };
 
-static const struct tt_config_origin *origin_of(const struct tt_config *cfg, const char *path)
+const char *tt_config_built_values(const struct tt_config_row *row, const char **ret_needs)
+{
+    for (size_t b = 0; b < sizeof built / sizeof *built; b++) {
+        if (strcmp(built[b].path, row->path) != 0)
+            continue;
+        if (ret_needs)
+            *ret_needs = built[b].needs;
+        return built[b].values;
+    }
+    return NULL;
+}
+
+static struct tt_config_origin *origin_of(const struct tt_config *cfg, const char *path)
 {
     return &cfg->origins->of[tt_config_row_find(path) - tt_config_rows];
 }
 
-static void check_rule(const struct tt_config *cfg, int r, struct tt_config_report *report)
+bool tt_config_is_bad(const struct tt_config *cfg, const char *path)
 {
-    const char *where = NULL, *path = rules[r].key[0];
+    return origin_of(cfg, path)->is_bad;
+}
+
+void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, const char *keys, const char *fmt, ...)
+{
+    char *copy = tt_strdup(keys), *rest = NULL, message[1500];
+    const char *where = NULL, *path = NULL;
+    va_list args;
+
+    for (char *key = strtok_r(copy, " ", &rest); key; key = strtok_r(NULL, " ", &rest)) {
+        const struct tt_config_origin *o = origin_of(cfg, key);
+
+        if (o->is_bad)
+            goto out;
+        if (!path || (!where && !o->is_derived && strcmp(o->origin, "default") != 0))
+            path = key;
+        if (!where && !o->is_derived && strcmp(o->origin, "default") != 0)
+            where = o->where;
+    }
+    va_start(args, fmt);
+    (void)vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    origin_of(cfg, path)->is_bad = true;
+    tt_config_report_key(report, where ? where : "default", path, message);
+out:
+    tt_free(copy);
+}
+
+static void check_rule(struct tt_config *cfg, int r, struct tt_config_report *report)
+{
     struct tt_text why = {0};
 
     for (int k = 0; k < 3 && rules[r].key[k]; k++) {
-        const struct tt_config_origin *o = origin_of(cfg, rules[r].key[k]);
-
-        if (o->is_bad)
+        if (origin_of(cfg, rules[r].key[k])->is_bad)
             return;
-        if (!where && strcmp(o->origin, "default") != 0) {
-            where = o->where;
-            path = rules[r].key[k];
-        }
     }
     rules[r].check(cfg, &why);
-    if (why.size)
-        tt_config_report_key(report, where ? where : "default", path, why.text);
+    if (why.size) {
+        struct tt_text keys = {0};
+
+        for (int k = 0; k < 3 && rules[r].key[k]; k++)
+            tt_text_add(&keys, "%s%s", k ? " " : "", rules[r].key[k]);
+        tt_config_fault(cfg, report, keys.text, "%s", why.text);
+        tt_text_release(&keys);
+    }
     tt_text_release(&why);
 }
 
@@ -177,9 +220,9 @@ static void check_built(const struct tt_config *cfg, int b, struct tt_config_rep
     struct tt_text value = {0}, message = {0};
 
     tt_config_value_text(cfg, row, &value);
-    if (!o->is_bad && !is_one_of(value.text, built[b].values) && cfg->origins->unbuilt) {
+    if (!o->is_bad && !tt_config_is_among(value.text, built[b].values) && cfg->origins->unbuilt) {
         tt_text_add(cfg->origins->unbuilt, "%s=%s\n", row->path, value.text);
-    } else if (!o->is_bad && !is_one_of(value.text, built[b].values)) {
+    } else if (!o->is_bad && !tt_config_is_among(value.text, built[b].values)) {
         tt_text_add(&message, "'%s' needs %s, which is not built yet\nhelp: what works now: ", value.text,
                     built[b].needs);
         for (const char *c = built[b].values; *c; c++)
@@ -190,12 +233,49 @@ static void check_built(const struct tt_config *cfg, int b, struct tt_config_rep
     tt_text_release(&message);
 }
 
+/* Whether nobody set the key, or it was set to null. */
+static bool is_open(const struct tt_config *cfg, const char *path)
+{
+    struct tt_text value = {0};
+    bool open;
+
+    tt_config_value_text(cfg, tt_config_row_find(path), &value);
+    open = strcmp(value.text, "null") == 0;
+    tt_text_release(&value);
+    return open;
+}
+
+static void follow(struct tt_config *cfg, const char *path, const char *leader)
+{
+    tt_config_set_origin(cfg, tt_config_row_find(path), tt_strdup(leader), tt_strdup(leader));
+    origin_of(cfg, path)->is_derived = true;
+}
+
+void tt_config_follow(struct tt_config *cfg)
+{
+    bool is_builtin = strcmp(cfg->training.dataset, "kjv") == 0;
+
+    if (is_open(cfg, "validation.seq_len")) {
+        cfg->validation.seq_len = cfg->training.seq_len;
+        follow(cfg, "validation.seq_len", "training.seq_len");
+    }
+    if (is_open(cfg, "validation.dataset")) {
+        cfg->validation.dataset = tt_strdup(is_builtin ? "kjv_validation" : cfg->training.dataset);
+        follow(cfg, "validation.dataset", "training.dataset");
+    }
+    if (!cfg->validation.dataset_path && cfg->training.dataset_path &&
+        strcmp(cfg->validation.dataset, cfg->training.dataset) == 0) {
+        cfg->validation.dataset_path = tt_strdup(cfg->training.dataset_path);
+        follow(cfg, "validation.dataset_path", "training.dataset_path");
+    }
+}
+
 void tt_config_tolerate_unbuilt(struct tt_config *cfg, struct tt_text *unbuilt)
 {
     cfg->origins->unbuilt = unbuilt;
 }
 
-void tt_config_check_rules(const struct tt_config *cfg, struct tt_config_report *report)
+void tt_config_check_rules(struct tt_config *cfg, struct tt_config_report *report)
 {
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++)
         check_rule(cfg, (int)r, report);

@@ -26,6 +26,7 @@ TT_CHOICE_SETS(S)
 #define LIST TT_FLAG_LIST
 #define INTEGER TT_FLAG_INTEGER
 #define SIZED TT_FLAG_SIZED
+#define NULL_DEFAULT TT_FLAG_NULL_DEFAULT
 
 #define ROW(section_, key_, kind_, flags_, doc_, ...) \
     {.section = #section_, .key = #key_, .path = #section_ "." #key_, .kind = (kind_), .flags = (flags_), \

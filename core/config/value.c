@@ -197,10 +197,11 @@ static bool set_text(const struct tt_config_row *row, const char **member, const
     return true;
 }
 
+/* Capitals do not matter: True, Never and adamw are what they look like. */
 static const struct tt_choice *find_choice(const struct tt_choices *choices, const char *word)
 {
     for (int i = 0; i < choices->n; i++) {
-        if (strcmp(choices->choice[i].word, word) == 0)
+        if (strcasecmp(choices->choice[i].word, word) == 0)
             return &choices->choice[i];
     }
     return NULL;
@@ -215,7 +216,7 @@ static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *nod
         struct tt_text wanted = {0};
 
         tt_text_add(&wanted, "one of ");
-        tt_config_choices_text(row->choices, ", ", &wanted);
+        tt_config_choices_text(row, ", ", &wanted);
         (void)expected(why, wanted.text, node);
         tt_text_release(&wanted);
         return false;
@@ -223,13 +224,14 @@ static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *nod
     for (int i = 0; i < n; i++)
         words[i] = row->choices->choice[i].word;
     near = tt_text_nearest(node->text, words, n);
-    for (int i = 0; i < n; i++) {
-        if (strcasecmp(node->text, words[i]) == 0)
-            near = words[i];
-    }
     describe(node, why);
+    if (tt_config_refused_word(row->path, node->text)) {
+        tt_text_add(why, " is torchtitan's, and titan does not have it: %s",
+                    tt_config_refused_word(row->path, node->text));
+        return false;
+    }
     tt_text_add(why, " is not one of ");
-    tt_config_choices_text(row->choices, ", ", why);
+    tt_config_choices_text(row, ", ", why);
     tt_text_add(why, "%s%s%s", row->flags & TT_FLAG_INTEGER ? ", an integer" : "",
                 row->flags & TT_FLAG_SIZED ? ", size:<bytes>" : "",
                 row->flags & TT_FLAG_PATTERNS ? ", [regular expressions]" : "");
@@ -314,13 +316,15 @@ static bool set_words(const struct tt_config_row *row, struct tt_words *member, 
 
 static void set_null(const struct tt_config_row *row, void *member)
 {
-    if (row->kind == TT_KIND_INT) {
+    if (row->flags & TT_FLAG_NULL_DEFAULT) {
+        *(int64_t *)member = strtoll(row->preset, NULL, 10); /* integers alone have the flag */
+    } else if (row->kind == TT_KIND_INT) {
         *(int64_t *)member = TT_NULL_INT;
     } else if (row->kind == TT_KIND_REAL) {
         *(double *)member = (double)NAN;
     } else if (row->kind == TT_KIND_MAYBE) {
         *(int *)member = TT_NULL_BOOL;
-    } else if (row->kind == TT_KIND_TEXT) {
+    } else if (row->kind == TT_KIND_TEXT || row->kind == TT_KIND_WORD) {
         tt_free(*(char **)member);
         *(char **)member = NULL;
     }
@@ -331,7 +335,7 @@ bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row,
 {
     void *member = tt_config_member(cfg, row);
 
-    if ((row->flags & TT_FLAG_NULLABLE) && tt_yaml_is_null(node)) {
+    if ((row->flags & (TT_FLAG_NULLABLE | TT_FLAG_NULL_DEFAULT)) && tt_yaml_is_null(node)) {
         set_null(row, member);
         return true;
     }

@@ -60,20 +60,28 @@ static void int_text(const struct tt_config_row *row, int64_t value, struct tt_t
     }
 }
 
-void tt_config_choices_text(const struct tt_choices *choices, const char *between, struct tt_text *out)
+void tt_config_choices_text(const struct tt_config_row *row, const char *between, struct tt_text *out)
 {
-    const char *separator = "";
+    const char *separator = "", *built = tt_config_built_values(row, NULL);
 
-    for (int i = 0; i < choices->n; i++) {
-        if (choices->choice[i].is_alias)
+    for (int i = 0; i < row->choices->n; i++) {
+        const struct tt_choice *choice = &row->choices->choice[i];
+
+        if (choice->is_alias || (built && !tt_config_is_among(choice->word, built)))
             continue;
-        tt_text_add(out, "%s%s", separator, choices->choice[i].word);
+        tt_text_add(out, "%s%s", separator, choice->word);
         separator = between;
     }
 }
 
 static void int_range_text(const struct tt_config_row *row, struct tt_text *out)
 {
+    const char *needs = NULL, *built = tt_config_built_values(row, &needs);
+
+    if (built) {
+        tt_text_add(out, "%s; %s is not built yet", built, needs);
+        return;
+    }
     if (row->zero_word)
         tt_text_add(out, "%s, or ", row->zero_word);
     if (row->flags & TT_FLAG_NOT_ZERO) {
@@ -103,17 +111,17 @@ void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out)
         break;
     case TT_KIND_ENUM:
     case TT_KIND_WORD:
-        tt_config_choices_text(row->choices, "|", out);
+        tt_config_choices_text(row, "|", out);
         break;
     case TT_KIND_WORDS:
         tt_text_add(out, row->flags & TT_FLAG_LIST ? "list of " : "");
-        tt_config_choices_text(row->choices, "|", out);
+        tt_config_choices_text(row, "|", out);
         tt_text_add(out, "%s%s%s", row->flags & TT_FLAG_INTEGER ? "|integer" : "",
                     row->flags & TT_FLAG_SIZED ? "|size:<bytes>" : "",
                     row->flags & TT_FLAG_PATTERNS ? "|[regex, ...]" : "");
         break;
     }
-    if (row->flags & TT_FLAG_NULLABLE)
+    if (row->flags & (TT_FLAG_NULLABLE | TT_FLAG_NULL_DEFAULT))
         tt_text_add(out, ", or null");
 }
 

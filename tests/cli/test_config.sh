@@ -9,7 +9,7 @@ case_ready_files_load() {
     for file in "$TITAN_SOURCE"/configs/*.yaml; do
         [ -e "$file" ] || continue
         found=1
-        run config check "$file"
+        run config check --no-files "$file"
         expect_ok
         expect_out "^ok$"
     done
@@ -183,6 +183,86 @@ case_show_json_is_json() {
     run config show --json
     expect_ok
     python3 -c 'import json; assert json.load(open("out"))["training"]["seq_len"] == 256' || not_as "valid JSON with training.seq_len"
+}
+
+case_check_finds_models_that_cannot_be() {
+    printf 'model:\n  name: lama3\n' >my.yaml
+    run config check my.yaml
+    expect_error 2 "my.yaml:2:9: model.name: unknown model.name 'lama3'" "did you mean llama3"
+    printf 'model:\n  flavor: 9B\n' >my.yaml
+    run config check my.yaml
+    expect_error 2 "my.yaml:2:11: model.flavor: .*'9B'" "the choices are"
+    run config check --model.name=gpt2 --model.flavor=124M --training.seq_len=1025
+    expect_error 2 "flag --training.seq_len: seq_len 1025 is longer than the 1024 positions"
+    for command in "plan --ranks 2" "estimate --ranks 2" train; do
+        run $command --model.flavor=9B
+        expect_error 2 "flag --model.flavor: .*'9B'"
+    done
+}
+
+case_check_finds_everything_at_once() {
+    cat >my.yaml <<'END'
+model:
+  n_heads: 7
+  n_layers: 20000
+  rope_scaling: {factor: 0.5}
+training:
+  stepz: 3
+  dataset: text
+  dataset_path: nosuch.txt
+parallelism:
+  fsdp_wrap_policy: ["layers.(", "norm"]
+END
+    run config check my.yaml --checkpoint.interval=0 --bogus
+    expect_error 2 "^titan: error: 8 errors in the configuration" "unknown option '--bogus'" \
+        "my.yaml:2:12: model.n_heads: model.dim 256 is not a multiple of model.n_heads 7" \
+        "my.yaml:3:13: model.n_layers: .*must lie in" \
+        "my.yaml:4:26: model.rope_scaling.factor: 0.5 is out of range" \
+        "my.yaml:6:3: unknown key 'training.stepz'" \
+        "my.yaml:8:17: training.dataset_path: 'nosuch.txt' does not exist" \
+        "my.yaml:10:21: parallelism.fsdp_wrap_policy: .*layers" "flag --checkpoint.interval: 0 is out of range"
+    run train --config my.yaml --bogus
+    expect_error 2 "unknown option '--bogus'" "my.yaml:2:12" "my.yaml:6:3" "my.yaml:10:21"
+    refuse_file outputs
+}
+
+case_check_finds_expressions_that_select_nothing() {
+    run config check --parallelism.fsdp_wrap_policy='[nosuchlayer]'
+    expect_error 2 "flag --parallelism.fsdp_wrap_policy: 'nosuchlayer' matches no parameter"
+    run config check --parallelism.fsdp_reshard_after_forward='[nosuchlayer]'
+    expect_error 2 "flag --parallelism.fsdp_reshard_after_forward: 'nosuchlayer' matches no unit"
+    run config check --parallelism.fsdp_reshard_after_forward=4
+    expect_ok
+}
+
+case_check_looks_for_files_and_can_leave_them_out() {
+    echo "In the beginning" >corpus.txt
+    text="--training.dataset=text --training.dataset_path=corpus.txt"
+    run config check $text
+    expect_ok
+    run config check $text --model.hf_assets_path=nosuch
+    expect_error 2 "flag --model.hf_assets_path: 'nosuch' does not exist" "built-in tokenizer"
+    mkdir empty
+    run config check $text --model.hf_assets_path=empty
+    expect_error 2 "flag --model.hf_assets_path: .*'empty' has no tokenizer.json"
+    run config check $text --model.vocab_size=100
+    expect_error 2 "flag --model.vocab_size: the tokenizer has 2,?048 tokens"
+    run config check --checkpoint.initial_load_path=nosuch --parallelism.machine_file=nofile
+    expect_error 2 "2 errors" "checkpoint.initial_load_path: 'nosuch' does not exist" "machine_file: 'nofile' does not exist"
+    run config check --no-files $text --model.hf_assets_path=nosuch --checkpoint.initial_load_path=nosuch
+    expect_ok
+    run config check --model.flavor=hf --model.hf_assets_path=empty
+    expect_error 2 "flag --model.hf_assets_path: .*empty/config.json"
+}
+
+case_show_tells_what_the_flavor_gives() {
+    run config show --origin --model.flavor=125M --model.dim=384
+    expect_ok
+    expect_out "^  dim: 384 +# flag --model.dim$"
+    expect_out "^  n_layers: 12 +# flavor$"
+    expect_out "^  n_kv_heads: 4 +# flavor$"
+    expect_out "^    factor: 8.0 +# flavor$"
+    expect_out "^  seq_len: 256 +# training.seq_len$"
 }
 
 run_cases

@@ -111,13 +111,11 @@ case_plan_and_estimate_know_every_model() {
 }
 
 case_a_sequence_longer_than_the_learned_positions_is_refused() {
-    for command in train "plan --ranks 2"; do
+    for command in train "plan --ranks 2" "estimate --ranks 2"; do
         run $command --model.name=gpt2 --model.flavor=124M --training.seq_len=1025
         expect_error 2 "seq_len 1025 is longer than the 1024 positions that gpt2 124M has learned" "training.seq_len"
         refuse_file outputs/run.yaml
     done
-    run estimate --ranks 2 --model.name=gpt2 --model.flavor=124M --training.seq_len=1025
-    expect_out "seq_len 1025 is longer than the 1024 positions"
     run train $(options gpt2_eight) --validation.enable --validation.dataset=kjv_validation --validation.seq_len=64 --job.dump_folder=run
     expect_error 2 "seq_len 64 is longer than the 41 positions" "validation.seq_len"
 }

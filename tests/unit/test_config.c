@@ -29,9 +29,85 @@ static void defaults_are_torchtitans(void **state)
     assert_true(cfg->checkpoint.exclude_from_loading.is_list);
     assert_int_equal(cfg->checkpoint.exclude_from_loading.n, 0);
     assert_int_equal(cfg->debug.seed, 42);
-    for (int i = 0; i < tt_config_n_rows; i++)
-        assert_string_equal(tt_config_origin(cfg, tt_config_rows[i].path), "default");
+    for (int i = 0; i < tt_config_n_rows; i++) {
+        if (tt_config_row_find("validation.dataset") != &tt_config_rows[i] &&
+            tt_config_row_find("validation.seq_len") != &tt_config_rows[i])
+            assert_string_equal(tt_config_origin(cfg, tt_config_rows[i].path), "default");
+    }
     tt_config_free(cfg);
+}
+
+/* What nobody set for validation is what training has, and the template leaves it open. */
+static void validation_follows_training(void **state)
+{
+    struct tt_config *cfg = good_text("training: {dataset: text, dataset_path: a.txt, seq_len: 128}\n");
+    struct tt_text template = {0};
+
+    (void)state;
+    assert_string_equal(cfg->validation.dataset, "text");
+    assert_string_equal(cfg->validation.dataset_path, "a.txt");
+    assert_int_equal(cfg->validation.seq_len, 128);
+    assert_string_equal(tt_config_origin(cfg, "validation.seq_len"), "training.seq_len");
+    assert_string_equal(tt_config_origin(cfg, "validation.dataset_path"), "training.dataset_path");
+    tt_config_to_template(cfg, &template);
+    assert_non_null(strstr(template.text, "  seq_len: null\n"));
+    tt_text_release(&template);
+    tt_config_free(cfg);
+
+    cfg = good_text("training: {seq_len: 64}\nvalidation: {seq_len: null}\n");
+    assert_string_equal(cfg->validation.dataset, "kjv_validation");
+    assert_null(cfg->validation.dataset_path);
+    assert_int_equal(cfg->validation.seq_len, 64);
+    tt_config_free(cfg);
+
+    cfg = good_text(
+        "training: {dataset: jsonl, dataset_path: a}\nvalidation: {dataset: text, dataset_path: b, seq_len: 7}\n");
+    assert_string_equal(cfg->validation.dataset, "text");
+    assert_string_equal(cfg->validation.dataset_path, "b");
+    assert_int_equal(cfg->validation.seq_len, 7);
+    tt_config_free(cfg);
+}
+
+static void capitals_of_words_do_not_matter(void **state)
+{
+    static const char *const words[][2] = {
+        {"Always", "always"}, {"NEVER", "never"}, {"True", "always"}, {"FALSE", "never"}};
+    struct tt_config *cfg;
+
+    (void)state;
+    for (int i = 0; i < COUNT(words); i++) {
+        char *text = tt_format("parallelism: {fsdp_reshard_after_forward: %s}\n", words[i][0]);
+
+        cfg = good_text(text);
+        assert_string_equal(cfg->parallelism.fsdp_reshard_after_forward.word[0], words[i][1]);
+        tt_config_free(cfg);
+        tt_free(text);
+    }
+    cfg = good_flags(1, (const char *const[]){"--optimizer.name=adamw"});
+    assert_int_equal(cfg->optimizer.name, TT_OPTIM_ADAMW);
+    tt_config_free(cfg);
+}
+
+/* What is accepted is what works: nothing that is not built is offered. */
+static void ranges_leave_out_what_is_not_built(void **state)
+{
+    static const char *const wanted[][2] = {
+        {"training.dataset", "kjv|kjv_validation|text|jsonl|tokens|tokens_u16"},
+        {"validation.dataset", "kjv|kjv_validation|text|jsonl|tokens|tokens_u16, or null"},
+        {"training.dtype", "float32"},
+        {"checkpoint.filter", "replica0|rank0"},
+        {"parallelism.tensor_parallel_degree", "1; tensor parallelism is not built yet"},
+        {"training.mixed_precision_param", "float32|bfloat16"},
+    };
+
+    (void)state;
+    for (int i = 0; i < COUNT(wanted); i++) {
+        struct tt_text range = {0};
+
+        tt_config_range_text(tt_config_row_find(wanted[i][0]), &range);
+        assert_string_equal(range.text, wanted[i][1]);
+        tt_text_release(&range);
+    }
 }
 
 /* Every key of the contract, in order: a key that comes or goes shows up here. */
@@ -134,7 +210,7 @@ static void every_row_takes_its_limits_and_nothing_outside(void **state)
 
         if (row->preset && *row->preset)
             assert_true(takes(row, row->preset));
-        if (takes(row, "null") != ((row->flags & TT_FLAG_NULLABLE) != 0))
+        if (takes(row, "null") != ((row->flags & (TT_FLAG_NULLABLE | TT_FLAG_NULL_DEFAULT)) != 0))
             fail_msg("%s=null", row->path);
         if (row->kind == TT_KIND_INT)
             integers_hold_their_range(row);
@@ -341,6 +417,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_torchtitans),
+        cmocka_unit_test(validation_follows_training),
+        cmocka_unit_test(capitals_of_words_do_not_matter),
+        cmocka_unit_test(ranges_leave_out_what_is_not_built),
         cmocka_unit_test(keys_are_the_listed_ones),
         cmocka_unit_test(rows_are_well_formed),
         cmocka_unit_test(every_row_takes_its_limits_and_nothing_outside),

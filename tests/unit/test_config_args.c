@@ -115,8 +115,12 @@ static const struct {
     {{"--checkpoint.enable=maybe"}, "flag --checkpoint.enable: expected true or false, found 'maybe'"},
     {{"--lr_scheduler.decay_type=cosin"},
      "flag --lr_scheduler.decay_type: 'cosin' is not one of linear, sqrt, cosine\nhelp: did you mean 'cosine'?"},
-    {{"--optimizer.name=adamw"},
-     "flag --optimizer.name: 'adamw' is not one of AdamW, Adam\nhelp: did you mean 'AdamW'?"},
+    {{"--optimizer.name=adamww"},
+     "flag --optimizer.name: 'adamww' is not one of AdamW, Adam\nhelp: did you mean 'AdamW'?"},
+    {{"--activation_checkpoint.mode=memory_budget"},
+     "flag --activation_checkpoint.mode: 'memory_budget' is torchtitan's, and titan does not have it: torch.compile "
+     "chooses what to keep there, and titan has no compiler\nhelp: use selective with selective_ac_option 'op', or full; "
+     "`titan estimate` prints what each needs"},
     {{"--parallelism.reshard_after_forward_mode=nevr"},
      "flag --parallelism.reshard_after_forward_mode: 'nevr' is not one of default, always, never, last_layer, auto, an "
      "integer, [regular expressions]\nhelp: did you mean 'never'?"},
@@ -147,7 +151,12 @@ static struct tt_args *parse(int n, const char *const *tokens, int *rc)
     struct tt_args *args = NULL;
 
     *rc = tt_args_parse(n, (char **)(uintptr_t)tokens, options, &args);
-    return *rc == 0 ? args : NULL;
+    if (*rc < 0) {
+        assert_true(args && args->n_errors > 0);
+        tt_args_free(args);
+        return NULL;
+    }
+    return args;
 }
 
 static void options_words_and_overrides_are_told_apart(void **state)

@@ -224,7 +224,8 @@ static void inactive_keys_are_accepted_at_their_neutral_value(void **state)
         "model: {converters: [], print_after_conversion: false}\n"
         "training: {enable_cpu_offload: false, gc_freq: 50}\n"
         "parallelism: {enable_async_tensor_parallel: false, pipeline_parallel_schedule: 1F1B}\n"
-        "optimizer: {early_step_in_backward: false}\n"
+        "optimizer: {early_step_in_backward: false, implementation: fused}\n"
+        "dataloader: {num_prefetch_batches: 2, streaming_shuffle_buffer_size: 1000}\n"
         "compile: {enable: False, components: [model, loss]}\n"
         "quantize: {linear: {float8: {filter_fqns: [output]}}}\n"
         "metrics: {enable_wandb: false}\n"
@@ -243,6 +244,14 @@ static void inactive_keys_are_accepted_at_their_neutral_value(void **state)
                         "one pass over the shards");
     tt_config_free(good_flags(1, (const char *const[]){"--compile.enable"}));
     assert_int_equal(n_notes, 3);
+    tt_config_free(good_text("metrics: {enable_wandb: true}\n"));
+    assert_int_equal(n_notes, 4);
+    tt_config_free(good_text("debug: {seed: null}\n"));
+    assert_int_equal(n_notes, 5);
+    assert_string_equal(last_note, "debug.seed: null means the default, 42: a run can always be repeated");
+    tt_config_free(good_flags(1, (const char *const[]){"--training.seed=null"}));
+    assert_int_equal(n_notes, 6);
+    n_notes = 3;
     (void)bad_text("compile: {enable: true}\njob: {x: 1}\n");
     assert_int_equal(n_notes, 3);
     tt_log_set_sink(NULL, NULL);
