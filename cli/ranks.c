@@ -4,10 +4,30 @@
  */
 #include "cli/ranks.h"
 
+#include <stdio.h>
+
 #include "cli/cli.h"
+#include "core/base/mem.h"
 #include "core/ops/kernels.h"
 #include "parallel/comm_mpi.h"
 #include "parallel/comm_self.h"
+
+/* Seconds of waiting after which a person is told, again and again. */
+enum { REPORT_SEC = 30 };
+
+/* Any rank may be the one that speaks, so not through the log, which only rank 0 shows. */
+static void say(const char *text)
+{
+    (void)fprintf(stderr, "titan: %s\n", text);
+}
+
+static void abort_job(struct tt_comm *comm, int code)
+{
+    char *message = tt_format("titan: error: %s", tt_error_message());
+
+    tt_comm_abort(comm, code, message);
+    tt_free(message);
+}
 
 int tt_cli_run_ranks(int rc, tt_cli_ranks_fn fn, void *arg)
 {
@@ -25,13 +45,15 @@ int tt_cli_run_ranks(int rc, tt_cli_ranks_fn fn, void *arg)
     } else {
         comm = tt_comm_self_new();
     }
+    comm->say = say;
+    comm->report_sec = REPORT_SEC;
     if (comm->rank == 0)
         tt_cli_install_log();
     if (rc == 0)
         rc = fn(comm, arg);
     code = rc > 0 ? rc : tt_error_exit_code(rc);
     if (rc == TT_ECOMM) /* a rank is gone or silent: agreeing is over */
-        comm->ops->abort(comm, code, tt_error_message());
+        abort_job(comm, code);
     if (rc < 0 && comm->rank == 0)
         (void)tt_cli_fail(rc);
     tt_comm_free(comm);

@@ -3,8 +3,11 @@
  * The communicator over MPI; the only file that includes mpi.h.
  *
  * A request of titan's is an index into a table of slots that is allocated once and grows only if more transfers are
- * under way than ever before. All of them are tested in one call of MPI's, since each call looks at every socket. Segments become one MPI datatype of byte blocks at absolute addresses, which also lifts
- * the limit of 2^31-1 on MPI's counts. What MPI returns as an error becomes TT_ECOMM with MPI's own words.
+ * under way than ever before. All of them are tested in one call of MPI's, since each call looks at every socket.
+ * Segments become one MPI datatype of byte blocks at absolute addresses, which also lifts the limit of 2^31-1 on MPI's
+ * counts. What MPI returns as an error becomes TT_ECOMM with MPI's own words.
+ *
+ * MPI says nothing about a message until all of it has arrived, so long transfers travel in parts (parts.h).
  */
 #include "parallel/comm_mpi.h"
 
@@ -16,6 +19,8 @@
 #include <mpi.h>
 
 #include "core/base/mem.h"
+#include "core/base/pulse.h"
+#include "parallel/parts.h"
 #include "parallel/peer_memory.h"
 
 /* READ_BYTES: below, the two messages that go with reading cost more than the copy through MPI's own buffers. */
@@ -30,7 +35,8 @@ struct slot {
     bool send;
     bool complete; /* found so by advance, with status */
     MPI_Status status;
-    int next_unused; /* index + 1; 0 ends the list */
+    struct tt_parted *whole; /* it is a part of; NULL: it is all there is */
+    int next_unused;         /* index + 1; 0 ends the list */
 };
 
 struct mpi_comm {
@@ -43,10 +49,12 @@ struct mpi_comm {
     int n_slots;
     int n_used;      /* slots from here on have never been used */
     int n_under_way; /* requests that are not null */
+    int n_pulses;    /* of these, signs of life, which wait most of the time */
     int unused;      /* index + 1 of the first unused slot */
     int *lengths;    /* scratch for building a datatype */
     MPI_Aint *addresses;
     int cap_blocks;
+    struct tt_parts parts;
     struct tt_peer_memory *memory; /* of the ranks on this host */
 };
 
@@ -116,8 +124,9 @@ static int start(struct mpi_comm *me, const struct slot *slot, void *data, int c
     return error == MPI_SUCCESS ? 0 : fail_mpi(error, slot->send ? "MPI_Isend" : "MPI_Irecv");
 }
 
-static int begin(struct mpi_comm *me, const struct tt_segment *segments, int n, struct slot wanted,
-                 struct tt_request *ret_request)
+/* One message; ret_index is its slot's index + 1. */
+static int begin_message(struct mpi_comm *me, const struct tt_segment *segments, int n, struct slot wanted,
+                         int *ret_index)
 {
     MPI_Datatype type = MPI_BYTE;
     struct slot *slot;
@@ -143,8 +152,36 @@ static int begin(struct mpi_comm *me, const struct tt_segment *segments, int n, 
     me->unused = slot->next_unused;
     me->n_used = index > me->n_used ? index : me->n_used;
     me->n_under_way++;
-    ret_request->state[0] = (uintptr_t)index;
+    me->n_pulses += slot->tag == TT_PULSE_TAG;
+    *ret_index = index;
 out:
+    return rc;
+}
+
+static int post_part(void *ctx, const struct tt_segment *segments, int n, struct tt_parted *whole)
+{
+    int index;
+
+    return begin_message(ctx, segments, n,
+                         (struct slot){.peer = whole->peer, .tag = whole->tag, .send = whole->send, .whole = whole},
+                         &index);
+}
+
+static int begin(struct mpi_comm *me, const struct tt_segment *segments, int n, struct slot wanted,
+                 struct tt_request *ret_request)
+{
+    struct tt_parted *whole = NULL;
+    size_t bytes = 0;
+    int rc = 0, index = 0;
+
+    for (int i = 0; i < n; i++)
+        bytes += segments[i].bytes;
+    if (tt_parts_takes(&me->parts, bytes, wanted.peer, wanted.tag, wanted.send))
+        rc = tt_parts_begin(&me->parts, segments, n, wanted.peer, wanted.tag, wanted.send, &whole);
+    else
+        rc = begin_message(me, segments, n, wanted, &index);
+    ret_request->state[0] = (uintptr_t)index;
+    ret_request->state[1] = (uintptr_t)whole;
     return rc;
 }
 
@@ -178,12 +215,27 @@ static int check_received(const struct mpi_comm *me, const struct slot *slot)
     return 0;
 }
 
+/* What became of a message. */
+static int check_message(const struct mpi_comm *me, const struct slot *slot)
+{
+    if (slot->status.MPI_ERROR == MPI_SUCCESS)
+        return check_received(me, slot);
+    return tt_wrap(fail_mpi(slot->status.MPI_ERROR, slot->send ? "sending" : "receiving"),
+                   "rank %d, rank %d, tag %d, %zu bytes", me->base.rank, slot->peer, slot->tag, slot->bytes);
+}
+
+static void free_slot(struct mpi_comm *me, int index)
+{
+    me->slots[index - 1].next_unused = me->unused;
+    me->unused = index;
+}
+
 static int advance(struct tt_comm *comm)
 {
     struct mpi_comm *me = (struct mpi_comm *)comm;
     int n = 0, error;
 
-    if (me->n_under_way == 0)
+    if (me->n_under_way == me->n_pulses && !comm->looks)
         return 0;
     error = MPI_Testsome(me->n_used, me->requests, &n, me->completed, me->statuses);
     if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS)
@@ -196,28 +248,36 @@ static int advance(struct tt_comm *comm)
         if (error == MPI_SUCCESS)
             slot->status.MPI_ERROR = MPI_SUCCESS; /* not set then */
         me->n_under_way--;
+        if (slot->tag == TT_PULSE_TAG)
+            me->n_pulses--;
+        else
+            comm->progress++;
+        if (slot->whole) {
+            tt_parts_end(slot->whole, check_message(me, slot));
+            free_slot(me, me->completed[i] + 1);
+        }
     }
-    return 0;
+    return tt_parts_feed(&me->parts);
 }
 
 static int test(struct tt_comm *comm, struct tt_request *request, bool *ret_done)
 {
     struct mpi_comm *me = (struct mpi_comm *)comm;
     int index = (int)request->state[0];
-    struct slot *slot;
+    struct tt_parted *whole;
     int rc = 0;
 
+    memcpy(&whole, &request->state[1], sizeof whole);
+    if (whole) {
+        rc = tt_parts_test(&me->parts, whole, ret_done);
+        request->state[1] = *ret_done ? 0 : request->state[1];
+        return rc;
+    }
     *ret_done = index == 0 || me->slots[index - 1].complete;
     if (index == 0 || !*ret_done)
         return 0;
-    slot = &me->slots[index - 1];
-    if (slot->status.MPI_ERROR == MPI_SUCCESS)
-        rc = check_received(me, slot);
-    else
-        rc = tt_wrap(fail_mpi(slot->status.MPI_ERROR, slot->send ? "sending" : "receiving"),
-                     "rank %d, rank %d, tag %d, %zu bytes", comm->rank, slot->peer, slot->tag, slot->bytes);
-    slot->next_unused = me->unused;
-    me->unused = index;
+    rc = check_message(me, &me->slots[index - 1]);
+    free_slot(me, index);
     request->state[0] = 0;
     return rc;
 }
@@ -237,12 +297,26 @@ static void stop(struct tt_comm *comm, int exit_code, const char *message)
     abort(); /* MPI_Abort does not return from a working library */
 }
 
+/* Nothing else is under way at the end of a job. */
+static void end_pulses(struct mpi_comm *me)
+{
+    for (int i = 0; i < me->n_used; i++) {
+        if (me->requests[i] == MPI_REQUEST_NULL)
+            continue;
+        if (!me->slots[i].send)
+            (void)MPI_Cancel(&me->requests[i]);
+        (void)MPI_Request_free(&me->requests[i]);
+    }
+}
+
 static void release(struct tt_comm *comm)
 {
     struct mpi_comm *me = (struct mpi_comm *)comm;
 
+    end_pulses(me);
     (void)MPI_Comm_free(&me->comm);
     (void)MPI_Finalize();
+    tt_parts_release(&me->parts);
     tt_peer_memory_free(me->memory);
     tt_free(me->slots);
     tt_free(me->requests);
@@ -348,10 +422,12 @@ int tt_comm_mpi_new(struct tt_comm **ret_comm)
         goto out;
     }
     TT_TRY(connect_ranks(me));
+    me->parts = (struct tt_parts){.post = post_part, .ctx = me};
     slots_grow(me, FIRST_SLOTS);
     blocks_grow(me, FIRST_BLOCKS);
     TT_TRY(tt_peer_memory_new(&me->base, &me->memory));
     me->base.reachable = tt_peer_memory_reachable(me->memory);
+    me->base.hosts = tt_peer_memory_hosts(me->memory);
     me->base.read_bytes = READ_BYTES;
     me->base.eager_bytes = EAGER_BYTES;
     me->base.control_bytes = 0;

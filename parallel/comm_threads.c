@@ -18,6 +18,7 @@
 #include <sched.h>
 
 #include "core/base/mem.h"
+#include "core/base/pulse.h"
 
 enum transfer_state { POSTED, COPYING, DONE };
 
@@ -204,6 +205,7 @@ static int test(struct tt_comm *comm, struct tt_request *request, bool *ret_done
     if (sent != received)
         rc = tt_fail(TT_EINTERNAL, "rank %d: message %s rank %d, tag %d: %zu bytes sent, %zu expected", comm->rank,
                      t->send ? "to" : "from", t->peer, t->tag, sent, received);
+    comm->progress += t->tag != TT_PULSE_TAG;
     request->state[0] = 0;
     transfer_drop(me, t);
     return rc;
@@ -319,7 +321,8 @@ static void world_release(struct world *world)
             tt_free(me->pool[i]);
         }
         tt_free(me->pool);
-        tt_free(me->comm.stall);
+        tt_pulse_free(me->comm.pulse);
+        tt_free(me->comm.failure);
         (void)pthread_rwlock_destroy(&me->memory);
     }
     tt_free(world->ranks);

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/file.h"
 #include "core/base/team.h"
 #include "core/base/tree.h"
 
@@ -102,19 +101,21 @@ static void cut_pieces(struct batch *batch, struct tt_pull *pull, const struct t
  * A rank whose memory is gone is ending, as a launcher notices before long, which then ends the job with a message of its
  * own; so this rank speaks only after a while.
  */
-static int lost(const struct tt_comm *comm, struct tt_pull *pull, int error)
+static int lost(struct tt_comm *comm, struct tt_pull *pull, int error)
 {
-    double now = tt_clock_sec();
+    double now = tt_comm_clock(comm);
     double patience = comm->timeout_sec > 0.0 && comm->timeout_sec < PATIENCE_SEC ? comm->timeout_sec : PATIENCE_SEC;
 
-    if (pull->lost_sec == 0.0)
+    if (!pull->is_lost)
         pull->lost_sec = now;
+    pull->is_lost = true;
     if (now - pull->lost_sec < patience)
         return 0;
     return tt_fail(TT_ECOMM,
-                   "rank %d cannot read the memory of rank %d in '%s' (%s): that rank is dead\n"
+                   "rank %d cannot read the memory of rank %d on %s in '%s' (%s): that rank is dead\n"
                    "help: look at its log",
-                   comm->rank, pull->peer, comm->waiting_for ? comm->waiting_for : "start", strerror(error));
+                   comm->rank, pull->peer, tt_comm_host(comm, pull->peer),
+                   comm->waiting_for ? comm->waiting_for : "start", strerror(error));
 }
 
 int tt_pull_begin(const struct tt_comm *comm, struct tt_pull *pull, int tag)
@@ -123,7 +124,7 @@ int tt_pull_begin(const struct tt_comm *comm, struct tt_pull *pull, int tag)
         return tt_fail(TT_EINTERNAL, "rank %d: offer from rank %d, tag %d: %lld bytes sent, %lld expected", comm->rank,
                        pull->peer, tag, (long long)pull->offer.bytes, (long long)pull->bytes);
     pull->left = pull->bytes;
-    pull->lost_sec = 0.0;
+    pull->is_lost = false;
     pull->budget = 0;
     pull->done = 0;
     pull->sink = 0;
@@ -156,16 +157,19 @@ int tt_pull_some(struct tt_comm *comm, struct tt_pull *pull, const struct tt_sin
     else
         for (int i = 0; i < batch.n; i++)
             run_piece(&batch, i, 0);
-    pull->lost_sec = 0.0;
+    pull->is_lost = false;
     pull->budget = 0;
     pull->done = 0;
     error = atomic_load_explicit(&batch.error, memory_order_relaxed);
+    if (!error || atomic_load_explicit(&batch.done, memory_order_relaxed) != before.done)
+        comm->progress++;
     if (!error)
         return 0;
     *pull = before;
     pull->budget = budget;
     pull->done = atomic_load_explicit(&batch.done, memory_order_relaxed);
     if (pull->done != before.done)
-        pull->lost_sec = 0.0; /* some of it could be read */
+        pull->is_lost = false; /* some of it could be read */
+
     return lost(comm, pull, error);
 }

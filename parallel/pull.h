@@ -34,9 +34,10 @@ struct tt_pull {
     int64_t sink_done; /* so far into it */
     int64_t segment;   /* and at this segment of the sender */
     int64_t segment_done;
-    int64_t budget;  /* of the batch in which a piece failed, which is run again; 0: none */
-    uint64_t done;   /* a bit per piece of that batch: what must not be added twice */
-    double lost_sec; /* since when nothing could be read; 0: the last reading succeeded */
+    int64_t budget; /* of the batch in which a piece failed, which is run again; 0: none */
+    uint64_t done;  /* a bit per piece of that batch: what must not be added twice */
+    bool is_lost;   /* the last reading failed, and all since lost_sec (tt_comm_clock) */
+    double lost_sec;
 };
 
 /** The offer has arrived: checks it. Errors: TT_EINTERNAL when it has not the bytes that are expected. */

@@ -16,8 +16,12 @@
 
 #include "core/base/file.h"
 #include "core/base/mem.h"
+#include "core/base/pulse.h"
 
-enum { CONTROL_TAG = 1, STALL_TAG = 2 };
+enum { CONTROL_TAG = 1 };
+
+/* What counts of the time between two looks at the communicator. */
+static const double most_gap_sec = 0.5;
 
 void tt_comm_link(struct tt_comm *comm, struct tt_activity *activity)
 {
@@ -48,7 +52,26 @@ static int advance(struct tt_comm *comm)
     return comm->ops->advance ? comm->ops->advance(comm) : 0;
 }
 
-int tt_comm_progress(struct tt_comm *comm)
+double tt_comm_clock(struct tt_comm *comm)
+{
+    double now = tt_clock_sec(), gap = comm->seen_sec > 0.0 ? now - comm->seen_sec : 0.0;
+
+    comm->seen_sec = now;
+    comm->clock_sec += gap < most_gap_sec ? gap : most_gap_sec;
+    return comm->clock_sec;
+}
+
+/* The signs of life are wanted even where no transfer is under way; a transport may otherwise spare itself the look. */
+static void beat(struct tt_comm *comm, double now)
+{
+    if (comm->size == 1)
+        return;
+    if (!comm->pulse)
+        comm->pulse = tt_pulse_new(comm);
+    tt_pulse_beat(comm, now);
+}
+
+static int advance_all(struct tt_comm *comm)
 {
     struct tt_activity *next;
     int rc = 0;
@@ -58,74 +81,108 @@ int tt_comm_progress(struct tt_comm *comm)
         next = activity->next; /* advance may take itself out of the list */
         TT_TRY(activity->advance(activity));
     }
+    beat(comm, tt_comm_clock(comm));
 out:
     return rc;
 }
 
-/* What ranks that timed out tell each other. Outlives the wait, since some of its transfers never complete. */
-struct tt_stall {
-    int64_t mine;                        /* the rank this one waits for */
-    int64_t *waits_for;                  /* [size] what each rank said; -1: nothing, so it is missing or still busy */
-    struct tt_request *sends, *receives; /* [size] */
+int tt_comm_progress(struct tt_comm *comm)
+{
+    comm->progress++;
+    return advance_all(comm);
+}
+
+const char *tt_comm_host(const struct tt_comm *comm, int rank)
+{
+    return comm->hosts ? comm->hosts[rank] : "this host";
+}
+
+static const char *purpose(const struct tt_comm *comm)
+{
+    return comm->waiting_for ? comm->waiting_for : "start";
+}
+
+/* --- waiting --- */
+
+struct wait {
+    double start, reported; /* tt_comm_clock */
+    double quiet;           /* since when the job has made no progress */
+    int64_t mark;           /* its progress then */
 };
 
-static struct tt_stall *stall_new(int size)
+static void begin_wait(struct tt_comm *comm, struct wait *w)
 {
-    struct tt_stall *stall =
-        tt_calloc(1, sizeof *stall + (size_t)size * (sizeof(int64_t) + 2 * sizeof(struct tt_request)));
+    double now = tt_comm_clock(comm);
 
-    stall->sends = (struct tt_request *)(stall + 1);
-    stall->receives = stall->sends + size;
-    stall->waits_for = (int64_t *)(stall->receives + size);
-    for (int rank = 0; rank < size; rank++)
-        stall->waits_for[rank] = -1;
-    return stall;
+    *w = (struct wait){now, now, now, tt_pulse_progress(comm)};
 }
 
-/* Exchanges with all ranks what each waits for, as far as they answer in time. What fails here counts as no answer. */
-static void exchange_stalls(struct tt_comm *comm, int peer)
+/* Whether the job has got anything done since the last call that said so. */
+static bool gets_on(const struct tt_comm *comm, struct wait *w, double now)
 {
-    double wait_sec = comm->timeout_sec / 4.0;
-    double end = tt_clock_sec() + (wait_sec < 0.5 ? 0.5 : wait_sec > 10.0 ? 10.0 : wait_sec);
-    struct tt_stall *stall = stall_new(comm->size);
-    struct tt_segment mine = {&stall->mine, sizeof stall->mine};
-    bool done;
+    int64_t progress = tt_pulse_progress(comm);
 
-    comm->stall = stall;
-    stall->mine = stall->waits_for[comm->rank] = peer;
-    for (int rank = 0; rank < comm->size; rank++) {
-        struct tt_segment theirs = {&stall->waits_for[rank], sizeof(int64_t)};
+    if (progress == w->mark)
+        return false;
+    w->mark = progress;
+    w->quiet = now;
+    return true;
+}
 
-        if (rank == comm->rank)
-            continue;
-        if (comm->ops->recv_begin(comm, &theirs, 1, rank, STALL_TAG, &stall->receives[rank]) < 0 ||
-            comm->ops->send_begin(comm, &mine, 1, rank, STALL_TAG, &stall->sends[rank]) < 0)
-            return;
-    }
-    while (tt_clock_sec() < end && advance(comm) == 0) {
-        for (int rank = 0; rank < comm->size; rank++)
-            (void)(comm->ops->test(comm, &stall->sends[rank], &done) |
-                   comm->ops->test(comm, &stall->receives[rank], &done));
+/*
+ * Tells a person, now and then, whom a long wait is for: a rank that is silent, else one that is at work (it reads or
+ * writes files), else the one that has not sent.
+ */
+static void report(struct tt_comm *comm, struct wait *w, int peer, double now)
+{
+    int silent = tt_pulse_silent(comm, now), working = tt_pulse_working(comm);
+    int rank = silent >= 0 ? silent : working >= 0 ? working : peer;
+    char text[512];
+
+    comm->waits_long = comm->report_sec > 0.0 && now - w->start >= comm->report_sec / 2.0;
+    if (comm->report_sec <= 0.0 || now - w->reported < comm->report_sec || rank < 0)
+        return;
+    w->reported = now;
+    if (!comm->say || !tt_pulse_speaks(comm, now))
+        return;
+    (void)snprintf(text, sizeof text, "rank %d has waited %.0f s for rank %d on %s in '%s': %s", comm->rank,
+                   now - w->start, rank, tt_comm_host(comm, rank), purpose(comm),
+                   silent >= 0    ? "it does not answer"
+                   : working >= 0 ? "it reads or writes files"
+                                  : "it has not got so far");
+    comm->say(text);
+}
+
+/* Stays for a while after a timeout, answering, so that the others do not find this rank missing. */
+static bool still_nothing(struct tt_comm *comm, struct wait *w)
+{
+    double wait_sec = comm->timeout_sec / 4.0, now = tt_comm_clock(comm);
+    double end = now + (wait_sec < 0.5 ? 0.5 : wait_sec > 10.0 ? 10.0 : wait_sec);
+
+    while (now < end && advance(comm) == 0) {
+        now = tt_comm_clock(comm);
+        beat(comm, now);
+        if (gets_on(comm, w, now))
+            return false;
         (void)sched_yield();
     }
+    return true;
 }
 
-static int fail_timeout(struct tt_comm *comm, int peer, double waited)
+static int fail_timeout(struct tt_comm *comm, const struct wait *w, int peer, int missing)
 {
-    const char *what = comm->waiting_for ? comm->waiting_for : "start";
-    int missing = peer;
+    double waited = comm->clock_sec - w->start;
 
-    if (!comm->stall)
-        exchange_stalls(comm, peer);
-    for (int hops = 0; hops < comm->size && comm->stall->waits_for[missing] >= 0; hops++)
-        missing = (int)comm->stall->waits_for[missing];
-    if (comm->stall->waits_for[missing] >= 0)
-        return tt_fail(TT_ECOMM, "rank %d waited %.0f s for rank %d in '%s': ranks wait for each other", comm->rank,
-                       waited, peer, what);
+    if (missing < 0)
+        return tt_fail(TT_ECOMM,
+                       "rank %d waited %.0f s for rank %d on %s in '%s': all ranks answer, but none gets on: they wait "
+                       "for each other",
+                       comm->rank, waited, peer, tt_comm_host(comm, peer), purpose(comm));
     return tt_fail(TT_ECOMM,
-                   "rank %d waited %.0f s for rank %d in '%s': that rank is dead, stopped or far behind\n"
-                   "help: look at its log; comm.train_timeout_seconds sets how long to wait",
-                   comm->rank, waited, missing, what);
+                   "rank %d waited %.0f s for rank %d on %s in '%s': that rank is dead or stopped\n"
+                   "help: look at its log and at its host; comm.train_timeout_seconds (at the start "
+                   "comm.init_timeout_seconds) sets how long ranks wait without progress",
+                   comm->rank, waited, missing, tt_comm_host(comm, missing), purpose(comm));
 }
 
 /*
@@ -145,31 +202,55 @@ static void rest(const struct tt_comm *comm, int peer, double waited_sec)
         (void)nanosleep(&nap, NULL);
 }
 
-int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg)
+static int wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg)
 {
-    double start, now;
+    struct wait w;
     bool done = false;
-    int peer = -1;
+    int peer = -1, silent = -1;
+    double now;
     int rc = 0;
 
     TT_TRY(poll(arg, &done, &peer));
     if (done)
         goto out;
-    start = tt_clock_sec();
+    begin_wait(comm, &w);
     for (;;) {
-        TT_TRY(tt_comm_progress(comm));
+        TT_TRY(advance_all(comm));
         TT_TRY(poll(arg, &done, &peer));
-        now = tt_clock_sec();
+        now = comm->clock_sec;
         if (done)
             break;
-        if (comm->timeout_sec > 0.0 && now - start > comm->timeout_sec) {
-            rc = fail_timeout(comm, peer, now - start);
-            goto out;
+        (void)gets_on(comm, &w, now);
+        if (comm->timeout_sec > 0.0 && now - w.quiet > comm->timeout_sec) {
+            silent = tt_pulse_silent(comm, now);
+            if (still_nothing(comm, &w)) {
+                rc = fail_timeout(comm, &w, peer, silent);
+                goto out;
+            }
         }
-        rest(comm, peer, now - start);
+        report(comm, &w, peer, now);
+        rest(comm, peer, now - w.start);
     }
-    comm->wait_sec += now - start;
+    comm->wait_sec += now - w.start;
 out:
+    comm->waits_long = false;
+    return rc;
+}
+
+static void keep_failure(struct tt_comm *comm)
+{
+    if (!comm->failure)
+        comm->failure = tt_strdup(tt_error_message());
+}
+
+int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg)
+{
+    int rc;
+
+    if (comm->failure)
+        return tt_fail(TT_ECOMM, "%s", comm->failure);
+    if ((rc = wait_until(comm, poll, arg)) == TT_ECOMM)
+        keep_failure(comm);
     return rc;
 }
 
@@ -196,24 +277,33 @@ int tt_comm_wait(struct tt_comm *comm, struct tt_request *request, int peer)
 
 void tt_comm_free(struct tt_comm *comm)
 {
-    struct tt_stall *stall;
+    struct tt_pulse *pulse;
+    char *failure;
 
     if (!comm)
         return;
-    stall = comm->stall;
+    pulse = comm->pulse; /* transfers of the pulse end with the transport */
+    failure = comm->failure;
     comm->ops->free(comm);
-    tt_free(stall);
+    tt_pulse_free(pulse);
+    tt_free(failure);
 }
 
 void tt_comm_abort(struct tt_comm *comm, int exit_code, const char *message)
 {
-    const struct timespec others_first = {.tv_sec = 3};
-    int speaker = 0;
+    enum { MOST_BEFORE = 5 };
+    static const double each_sec = 3.0; /* for a rank to print and for the launcher to end the others */
+    double now = tt_comm_clock(comm);
+    int before = comm->rank < MOST_BEFORE ? comm->rank : MOST_BEFORE;
 
-    while (comm->stall && speaker < comm->rank && comm->stall->waits_for[speaker] < 0)
-        speaker++;
-    if (comm->stall && speaker < comm->rank)
-        (void)nanosleep(&others_first, NULL);
+    if (before > 0 && tt_pulse_silent(comm, now) >= 0 && tt_pulse_silent(comm, now) < comm->rank)
+        before--; /* that one will not speak */
+    for (double end = now + before * each_sec; comm->failure && now < end; now = tt_comm_clock(comm)) {
+        if (advance(comm) < 0)
+            break;
+        beat(comm, now);
+        (void)sched_yield();
+    }
     comm->ops->abort(comm, exit_code, message);
 }
 
@@ -363,6 +453,10 @@ int tt_comm_agree(struct tt_comm *comm, int code)
     int64_t fault[2] = {code, 0};
     int rc = 0, failed;
 
+    if (code == TT_ECOMM) {
+        keep_failure(comm);
+        return code;
+    }
     TT_TRY(tt_comm_max_f64(comm, &urgency, 1));
     if (urgency == 0)
         goto out;

@@ -41,7 +41,8 @@ struct tt_comm_ops {
                       struct tt_request *ret_request);
     /* Moves all transfers; never blocks. NULL where they need no help. */
     int (*advance)(struct tt_comm *comm);
-    /* Says whether a transfer completed, as of the last advance; its request is then zero. A zero request is done. */
+    /* Says whether a transfer completed, as of the last advance; its request is then zero. A zero request is done. What
+     * completes, a part of a long transfer too, counts in comm->progress, except under TT_PULSE_TAG (pulse.h). */
     int (*test)(struct tt_comm *comm, struct tt_request *request, bool *ret_done);
     /* Copies bytes from an address in the memory of a `reachable` rank. Any thread may call it, several at once. Returns
      * 0 or an errno, and sets no message. NULL: nobody is reachable. */
@@ -68,25 +69,43 @@ struct tt_comm {
     const struct tt_comm_ops *ops;
     int rank;
     int size;
-    double timeout_sec;         /* a wait longer than this is TT_ECOMM, naming the peer and `waiting_for` */
-    const char *waiting_for;    /* what the executor is doing, for that message; may be NULL */
-    int64_t payload_bytes;      /* sent by this rank in collectives of parameters and gradients; reset by the trainer */
-    int64_t control_bytes;      /* sent by this rank for agreement, norms, losses */
-    double wait_sec;            /* time spent in waits that had not completed at once: exposed communication */
-    const bool *reachable;      /* [size] ranks whose memory ops->read can read and that can read ours; NULL: none */
-    int64_t read_bytes;         /* collectives read transfers of this size on from a reachable rank; 0: none */
-    int64_t eager_bytes;        /* messages up to here are sent without asking the receiver first; 0: as if all were */
-    struct tt_team *team;       /* helps with large copies when it has nothing else to do; NULL: this thread alone */
+    double timeout_sec;            /* without progress of the job for so long, a wait is TT_ECOMM; 0: it never is */
+    const char *waiting_for;       /* what this rank is doing, for that message; may be NULL */
+    const char *const *hosts;      /* [size] the name of each rank's host; NULL: all are on this one */
+    double report_sec;             /* a wait is reported each time it has lasted so long again; 0: never */
+    void (*say)(const char *text); /* reports a long wait, on one of the ranks that wait; NULL: nobody is told */
+    int64_t progress;      /* of this rank: counts messages and parts of messages that arrived or left, and own work */
+    int64_t payload_bytes; /* sent by this rank in collectives of parameters and gradients; reset by the trainer */
+    int64_t control_bytes; /* sent by this rank for agreement, norms, losses */
+    double wait_sec;       /* time spent in waits that had not completed at once: exposed communication */
+    const bool *reachable; /* [size] ranks whose memory ops->read can read and that can read ours; NULL: none */
+    int64_t read_bytes;    /* collectives read transfers of this size on from a reachable rank; 0: none */
+    int64_t eager_bytes;   /* messages up to here are sent without asking the receiver first; 0: as if all were */
+    struct tt_team *team;  /* helps with large copies when it has nothing else to do; NULL: this thread alone */
     struct tt_activity *active; /* in the order they began */
-    struct tt_stall *stall;     /* after a timeout: what the other ranks said they wait for; freed with comm */
+    struct tt_pulse *pulse;     /* signs of life of all ranks (pulse.h); freed with comm */
+    double clock_sec, seen_sec; /* see tt_comm_clock */
+    bool waits_long, works;     /* this rank has waited for half of report_sec; it is in tt_comm_work */
+    bool looks;                 /* a transport that spares itself looks while nothing is under way must look now */
+    char *failure;              /* the message of the first TT_ECOMM: every wait after it fails at once */
 };
 
 /** Links an activity behind those under way; takes it out again (allowed when it is not linked). */
 void tt_comm_link(struct tt_comm *comm, struct tt_activity *activity);
 void tt_comm_unlink(struct tt_activity *activity);
 
-/** Advances every activity under way, without blocking; called between instructions and tiles. */
+/**
+ * Advances every activity under way, without blocking; called between instructions and tiles. It tells the other ranks
+ * that this one is at work, so who calls it in a loop must get something done between the calls.
+ */
 int tt_comm_progress(struct tt_comm *comm) TT_MUST_CHECK;
+
+/**
+ * Seconds that this rank has looked at the communicator. Where two looks are far apart, because the process was stopped or
+ * was busy, only half a second counts. Every timeout is in these seconds, so that a job which is suspended as a whole
+ * goes on afterwards.
+ */
+double tt_comm_clock(struct tt_comm *comm);
 
 /** Waits for a request with the timeout above; peer is for the message. */
 int tt_comm_wait(struct tt_comm *comm, struct tt_request *request, int peer) TT_MUST_CHECK;
@@ -95,17 +114,29 @@ int tt_comm_wait(struct tt_comm *comm, struct tt_request *request, int peer) TT_
 typedef int (*tt_comm_poll_fn)(void *arg, bool *ret_done, int *ret_peer);
 
 /**
- * Waits, advancing the activities, until poll is done. The timeout is TT_ECOMM, naming the missing rank and
- * `waiting_for`: ranks that time out tell each other whom they wait for, so that one that is merely held up itself is
- * not blamed. That takes a quarter of the timeout more, between 0.5 s and 10 s.
+ * Waits, advancing the activities, until poll is done. It is TT_ECOMM, naming the missing rank, its host and
+ * `waiting_for`, when the job has made no progress for timeout_sec (and a quarter more, between 0.5 s and 10 s, so that all
+ * ranks find the same rank missing): no rank completed a message or a part of a long one, and none was at work. After a
+ * TT_ECOMM ranks can no longer agree, so every later wait is TT_ECOMM at once, with the same message.
  */
 int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg) TT_MUST_CHECK;
+
+/**
+ * Does work(arg) that takes long without communicating, as reading and writing files does: in another thread, while this
+ * one tells the other ranks that it lives, so that they wait however long it takes. work must not use comm. Returns
+ * what work returned, with its message. A rank alone does the work in this thread.
+ */
+int tt_comm_work(struct tt_comm *comm, int (*work)(void *arg), void *arg) TT_MUST_CHECK;
+
+/** The name of a rank's host, for messages. */
+const char *tt_comm_host(const struct tt_comm *comm, int rank);
 
 void tt_comm_free(struct tt_comm *comm);
 
 /**
- * Ends the job after printing message, see tt_comm_ops. After a timeout that several ranks saw, the lowest of them
- * prints and ends the job; the others only do so if that has not ended them within a few seconds.
+ * Ends the job after printing message, see tt_comm_ops. After a TT_ECOMM, which several ranks see at about the same time,
+ * the lowest rank that lives prints and ends the job; the others only do so if that has not ended them within some
+ * seconds.
  */
 void tt_comm_abort(struct tt_comm *comm, int exit_code, const char *message);
 
@@ -125,6 +156,7 @@ int tt_comm_gather_all(struct tt_comm *comm, const void *bytes, size_t size, voi
 /**
  * Agreement on errors, before ranks communicate about what they made: every rank passes its own code (0 or negative);
  * every rank gets the code of the lowest failing rank, and that rank's message as its own. 0 when all passed 0.
+ * TT_ECOMM comes back at once: a rank that could not reach the others cannot agree with them either.
  * Allocates nothing.
  */
 int tt_comm_agree(struct tt_comm *comm, int code) TT_MUST_CHECK;

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Runs a command and checks its exit code and that its output (both streams) has a line with the given text.
+# Runs a command and checks its exit code and that its output (both streams) has a line with the given text. A job whose
+# ranks miss one of them says so once.
 #   expect.sh CODE TEXT COMMAND...
 code=$1
 text=$2
@@ -14,5 +15,9 @@ if [ "$found" -ne "$code" ]; then
 fi
 if ! printf '%s\n' "$output" | grep -qF -- "$text"; then
     echo "expected '$text' in the output"
+    exit 1
+fi
+if [ "$(printf '%s\n' "$output" | grep -c 'error: rank [0-9]* waited')" -gt 1 ]; then
+    echo "expected one message about the missing rank"
     exit 1
 fi

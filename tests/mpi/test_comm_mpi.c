@@ -10,6 +10,8 @@
  *   test_mpi_comm silent      the last rank goes silent; the others abort with exit code 4
  *   test_mpi_comm stopped     the last rank stops in the middle of gathers that the others read from it; they abort
  *   test_mpi_comm killed      the last rank is killed there; mpirun, or they, end the job
+ *   test_mpi_comm suspended   the last rank stops all others for longer than their timeout, while they wait
+ *   test_mpi_comm flows       a long message shows progress before it is complete, and keeps its place in the order
  *   test_mpi_comm launched    says whether a launcher is seen, without MPI
  */
 #include <signal.h>
@@ -146,11 +148,73 @@ static int run_killed(struct tt_comm *comm)
     return gather_until(comm, SIGKILL);
 }
 
+static int run_suspended(struct tt_comm *comm)
+{
+    enum { TIMEOUT_SEC = 3 };
+    int64_t pid = getpid(), *pids = tt_calloc((size_t)comm->size, sizeof *pids);
+    bool all_stopped = true;
+    int rc = 0;
+
+    comm->timeout_sec = 100.0;
+    TT_TRY(tt_comm_gather_all(comm, &pid, sizeof pid, pids));
+    comm->timeout_sec = TIMEOUT_SEC;
+    if (comm->rank == comm->size - 1) {
+        (void)usleep(200000); /* so that the others wait; it would do no harm if they did not */
+        for (int rank = 0; rank < comm->size - 1; rank++)
+            all_stopped = kill((pid_t)pids[rank], SIGSTOP) == 0 && all_stopped;
+        (void)sleep(TIMEOUT_SEC + 2);
+        for (int rank = 0; rank < comm->size - 1; rank++)
+            (void)kill((pid_t)pids[rank], SIGCONT);
+    }
+    COMM_EXPECT(all_stopped);
+    rc = tt_comm_barrier(comm);
+out:
+    tt_free(pids);
+    return rc;
+}
+
+/* A long message, then a short one under the same tag. The receiver counts how often it sees something arrive. */
+static int run_flows(struct tt_comm *comm)
+{
+    enum { LONG = 64 << 20, TAG = 20 };
+    char *bytes = tt_calloc(LONG, 1), byte = 0;
+    struct tt_segment segments[2] = {{bytes, LONG / 3}, {bytes + LONG / 3, LONG - LONG / 3}}, last = {&byte, 1};
+    struct tt_request requests[2] = {{{0}}, {{0}}};
+    int64_t seen = comm->progress, changes = 0;
+    bool done = false;
+    int rc = 0;
+
+    comm->timeout_sec = 100.0;
+    if (comm->rank == 0) {
+        memset(bytes, 7, LONG);
+        byte = 9;
+        TT_TRY(comm->ops->send_begin(comm, segments, 2, 1, TAG, &requests[0]));
+        TT_TRY(comm->ops->send_begin(comm, &last, 1, 1, TAG, &requests[1]));
+    } else {
+        TT_TRY(comm->ops->recv_begin(comm, segments, 2, 0, TAG, &requests[0]));
+        TT_TRY(comm->ops->recv_begin(comm, &last, 1, 0, TAG, &requests[1]));
+        while (!done) {
+            TT_TRY(comm->ops->advance(comm));
+            TT_TRY(comm->ops->test(comm, &requests[0], &done));
+            changes += comm->progress != seen && !done;
+            seen = comm->progress;
+        }
+        COMM_EXPECT(changes >= 4);
+    }
+    TT_TRY(tt_comm_wait(comm, &requests[0], 1 - comm->rank));
+    TT_TRY(tt_comm_wait(comm, &requests[1], 1 - comm->rank));
+    COMM_EXPECT(bytes[0] == 7 && bytes[LONG / 2] == 7 && bytes[LONG - 1] == 7 && byte == 9);
+out:
+    tt_free(bytes);
+    return rc;
+}
+
 static const struct {
     const char *name;
     int (*run)(struct tt_comm *comm);
-} modes[] = {{"cases", run_cases}, {"large", run_large},     {"size", run_size},    {"silent", run_silent},
-             {"reads", run_reads}, {"stopped", run_stopped}, {"killed", run_killed}};
+} modes[] = {{"cases", run_cases},   {"large", run_large},         {"size", run_size},
+             {"silent", run_silent}, {"reads", run_reads},         {"stopped", run_stopped},
+             {"killed", run_killed}, {"suspended", run_suspended}, {"flows", run_flows}};
 
 int main(int argc, char **argv)
 {

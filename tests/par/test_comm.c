@@ -8,9 +8,11 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -192,8 +194,8 @@ static int read_from_silent_rank_2(struct tt_comm *comm, void *arg)
 static void a_silent_rank_is_named_after_the_timeout(void **state)
 {
     (void)state;
-    expect_run(4, gather_with_silent_rank_2, TT_ECOMM, "for rank 2 in 'unshard layers.3'");
-    expect_run(4, read_from_silent_rank_2, TT_ECOMM, "for rank 2 in 'unshard layers.3'");
+    expect_run(4, gather_with_silent_rank_2, TT_ECOMM, "for rank 2 on this host in 'unshard layers.3'");
+    expect_run(4, read_from_silent_rank_2, TT_ECOMM, "for rank 2 on this host in 'unshard layers.3'");
 }
 
 /* Rank 1 takes what rank 0 offers, offers its own shard and leaves; only then rank 0 looks. */
@@ -246,7 +248,7 @@ static int barrier_with_silent_rank_3(struct tt_comm *comm, void *arg)
     if (comm->rank == 3)
         while (tt_clock_sec() < start + 2.0)
             (void)sched_yield();
-    else if (tt_comm_barrier(comm) != TT_ECOMM || !strstr(tt_error_message(), "for rank 3 in 'start'"))
+    else if (tt_comm_barrier(comm) != TT_ECOMM || !strstr(tt_error_message(), "for rank 3 on this host in 'start'"))
         return tt_fail(TT_EINTERNAL, "rank %d: %s", comm->rank, tt_error_message());
     return 0;
 }
@@ -255,6 +257,135 @@ static void ranks_that_are_held_up_are_not_blamed(void **state)
 {
     (void)state;
     if (tt_comm_threads_run(4, barrier_with_silent_rank_3, NULL) < 0)
+        fail_msg("%s", tt_error_message());
+}
+
+/* Ranks 1 and 2 exchange messages, with pauses, for much longer than rank 0 may wait without progress of the job. */
+static int wait_while_others_get_on(struct tt_comm *comm, void *arg)
+{
+    enum { ROUNDS = 60 };
+    char in = 0, out = 0;
+    struct tt_segment to = {&in, 1}, from = {&out, 1};
+    int other = 3 - comm->rank, rc = 0;
+
+    (void)arg;
+    comm->timeout_sec = 2.0;
+    for (int round = 0; comm->rank > 0 && round < ROUNDS; round++) {
+        struct tt_request send = {{0}}, receive = {{0}};
+
+        (void)usleep(100000);
+        TT_TRY(comm->ops->send_begin(comm, &from, 1, other, 20, &send));
+        TT_TRY(comm->ops->recv_begin(comm, &to, 1, other, 20, &receive));
+        TT_TRY(tt_comm_wait(comm, &receive, other));
+        TT_TRY(tt_comm_wait(comm, &send, other));
+    }
+    rc = tt_comm_barrier(comm);
+out:
+    return rc;
+}
+
+static atomic_int long_works;
+
+static int sleep_long(void *arg)
+{
+    (void)arg;
+    (void)sleep(4);
+    return tt_fail(TT_EDATA, "work %d failed", atomic_fetch_add(&long_works, 1));
+}
+
+/* Rank 1 works for longer than the others may wait; so does rank 2 afterwards, and its work fails. */
+static int wait_for_work(struct tt_comm *comm, void *arg)
+{
+    int rc = 0;
+
+    (void)arg;
+    comm->timeout_sec = 1.0;
+    if (comm->rank == 1)
+        rc = tt_comm_work(comm, sleep_long, NULL) == TT_EDATA ? 0 : TT_EINTERNAL;
+    TT_TRY(tt_comm_agree(comm, rc));
+    if (comm->rank == 2)
+        rc = tt_comm_work(comm, sleep_long, NULL);
+    rc = tt_comm_agree(comm, rc);
+out:
+    return rc;
+}
+
+static void a_wait_lasts_while_the_job_gets_on(void **state)
+{
+    (void)state;
+    if (tt_comm_threads_run(3, wait_while_others_get_on, NULL) < 0)
+        fail_msg("%s", tt_error_message());
+    expect_run(3, wait_for_work, TT_EDATA, "rank 2: work 1 failed");
+}
+
+/* --- a long wait is reported, by one rank --- */
+
+static atomic_int said;
+static atomic_bool heard;
+static char report_text[256];
+
+static void note_report(const char *text)
+{
+    if (atomic_fetch_add(&said, 1) == 0)
+        (void)snprintf(report_text, sizeof report_text, "%s", text);
+    atomic_store(&heard, true);
+}
+
+/* The last rank answers nobody until somebody has said so. */
+static int barrier_with_reports(struct tt_comm *comm, void *arg)
+{
+    (void)arg;
+    comm->timeout_sec = 100.0;
+    comm->report_sec = 6.0; /* one that does not answer is noticed after 5 s */
+    comm->say = note_report;
+    comm->waiting_for = "saving a checkpoint";
+    while (comm->rank == comm->size - 1 && !atomic_load(&heard))
+        (void)usleep(1000);
+    return tt_comm_barrier(comm);
+}
+
+static void a_long_wait_is_reported_by_one_rank(void **state)
+{
+    (void)state;
+    if (tt_comm_threads_run(4, barrier_with_reports, NULL) < 0)
+        fail_msg("%s", tt_error_message());
+    if (!strstr(report_text,
+                "rank 0 has waited 6 s for rank 3 on this host in 'saving a checkpoint': it does not answer"))
+        fail_msg("%s", report_text);
+    assert_int_equal(atomic_load(&said), 1);
+}
+
+/* Rank 1 cannot reach rank 0; it passes that on instead of waiting for rank 0 once more. */
+static int agree_on_a_timeout(struct tt_comm *comm, void *arg)
+{
+    atomic_bool *ended = arg;
+    int64_t sent;
+    int rc = 0;
+
+    comm->timeout_sec = 0.5;
+    if (comm->rank == 0) {
+        while (!atomic_load(ended))
+            (void)usleep(1000);
+        return 0;
+    }
+    rc = tt_comm_barrier(comm);
+    sent = comm->control_bytes;
+    rc = tt_comm_agree(comm, rc);
+    if (rc == TT_ECOMM && strstr(tt_error_message(), "for rank 0 on this host in 'start'"))
+        rc = tt_comm_barrier(comm);
+    atomic_store(ended, true);
+    if (rc != TT_ECOMM || comm->control_bytes - sent > (int64_t)sizeof(int64_t))
+        return tt_fail(TT_EINTERNAL, "%lld bytes sent, code %d: %s", (long long)(comm->control_bytes - sent), rc,
+                       tt_error_message());
+    return 0;
+}
+
+static void a_failure_to_reach_others_is_waited_for_once(void **state)
+{
+    atomic_bool ended = false;
+
+    (void)state;
+    if (tt_comm_threads_run(2, agree_on_a_timeout, &ended) < 0)
         fail_msg("%s", tt_error_message());
 }
 
@@ -443,6 +574,9 @@ int main(void)
         cmocka_unit_test(a_silent_rank_is_named_after_the_timeout),
         cmocka_unit_test(the_memory_of_one_that_left_is_not_read),
         cmocka_unit_test(ranks_that_are_held_up_are_not_blamed),
+        cmocka_unit_test(a_wait_lasts_while_the_job_gets_on),
+        cmocka_unit_test(a_long_wait_is_reported_by_one_rank),
+        cmocka_unit_test(a_failure_to_reach_others_is_waited_for_once),
         cmocka_unit_test(abort_ends_all_ranks_with_its_code),
         cmocka_unit_test(abort_is_seen_by_waiting_ranks),
         cmocka_unit_test(a_rank_that_left_is_an_error_at_once),
