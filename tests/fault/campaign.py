@@ -104,7 +104,7 @@ class Campaign:
             if os.path.exists(log):
                 with open(log, encoding="utf-8", errors="replace") as file:
                     paths = [line.rstrip("\n").partition(f" fired {call} ")[2] for line in file]
-            fault = scenarios.Fault(call, action, paths[0] if paths else "")
+            fault = scenarios.Fault(call, action, paths)
             problems = list(scenario.problems(self.place, folder, result, fault)) if paths else []
         finally:
             with self.lock:

@@ -20,8 +20,9 @@ OPTIONAL = re.compile(r"/run/(tb|profiling)(/|$)")  # a trace or event file that
 
 
 class Fault:
-    def __init__(self, call, action, path):
-        self.call, self.action, self.path = call, action, path
+    def __init__(self, call, action, paths):
+        self.call, self.action, self.paths = call, action, paths
+        self.path = paths[0] if paths else ""
         self.error = action.rstrip("+")
 
     def must_be_made_good(self):
@@ -125,7 +126,7 @@ class Training:
             yield "starts from random weights over an existing run"
         if called_damaged(result):
             yield f"calls it damaged: {called_damaged(result)}"
-        records = "metrics.jsonl" not in fault.path
+        records = not any("metrics.jsonl" in path for path in fault.paths)
         if result.code == 0 and job.STEPS in self.wanted.steps and "warning" not in result.err:
             for wrong in self.wanted.wrong_end(run, records):
                 yield f"exit 0, but {wrong}"
