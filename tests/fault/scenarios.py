@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What campaign.py runs while system calls fail, and what must hold after it."""
+import errno
 import os
 import re
 import shutil
@@ -7,14 +8,9 @@ import shutil
 import job
 
 # An error of a call is told by its text. Where a call has none (short, EINTR), the run has to make it good.
-TEXTS = {
-    "EACCES": "Permission denied", "EBUSY": "Device or resource busy", "EDQUOT": "Disk quota exceeded",
-    "EFAULT": "Bad address", "EIO": "Input/output error", "EMFILE": "Too many open files",
-    "ENFILE": "Too many open files in system", "ENODEV": "No such device", "ENOLCK": "No locks available",
-    "ENOMEM": "Cannot allocate memory", "ENOSPC": "No space left on device", "ENOSYS": "Function not implemented",
-    "EOPNOTSUPP": "Operation not supported", "EPERM": "Operation not permitted", "EROFS": "Read-only file system",
-    "ESRCH": "No such process", "ESTALE": "Stale file handle",
-}
+TEXTS = {name: os.strerror(getattr(errno, name)) for name in (
+    "EACCES", "EBUSY", "EDQUOT", "EFAULT", "EIO", "EMFILE", "ENFILE", "ENODEV", "ENOLCK", "ENOMEM", "ENOSPC", "ENOSYS",
+    "EOPNOTSUPP", "EPERM", "EROFS", "ESRCH", "ESTALE")}
 
 OPTIONAL = re.compile(r"/run/(tb|profiling)(/|$)")  # a trace or event file that cannot be written is a warning
 
