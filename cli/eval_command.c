@@ -18,9 +18,9 @@
 
 static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
-    {"dataset", NULL, "NAME", "validation.dataset: what to look at; kjv_validation"},
+    {"dataset", NULL, "NAME", "validation.dataset: what to look at; the run's validation set"},
     {"dataset_path", NULL, "PATH", "validation.dataset_path: its file or folder"},
-    {"seq_len", NULL, "N", "validation.seq_len: tokens of a sequence; as trained, at most 2048"},
+    {"seq_len", NULL, "N", "validation.seq_len: tokens of a sequence; as the run has it"},
     {"batch", NULL, "N", "validation.local_batch_size: sequences of a batch; 8"},
     {"steps", NULL, "N", "validation.steps: batches to look at, of all ranks together; all"},
     {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of the one beside the weights"},
@@ -39,8 +39,9 @@ enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 static const char usage[] =
     "usage: titan eval PATH [--dataset NAME] [options] [--section.key=value]...\n\n"
-    "Loss and perplexity of PATH on a dataset. PATH is a run, a checkpoint folder (newest good step), a\n"
-    "step, a consolidated folder, or a folder from Hugging Face. Under mpirun the ranks share the work.\n\n";
+    "Loss and perplexity of PATH on a dataset: the one that the run validates on, or another one. PATH is\n"
+    "a run, a checkpoint folder (newest good step), a step, a consolidated folder, or a folder from\n"
+    "Hugging Face. Under mpirun the ranks share the work.\n\n";
 
 struct run {
     struct tt_args *args;
@@ -89,21 +90,77 @@ static int check_command_line(struct run *r)
 {
     if (r->args->n_words != 1)
         return tt_fail(TT_EUSAGE,
-                       "eval takes one checkpoint or folder, %d were given\nhelp: titan eval PATH --dataset "
-                       "kjv_validation",
+                       "eval takes one checkpoint or folder, %d were given\nhelp: titan eval PATH "
+                       "[--dataset NAME]",
                        r->args->n_words);
     return load_config(r);
 }
 
-/* What was asked for; else what the weights were trained with, up to the key's default. */
-static int64_t choose_seq_len(const struct run *r)
-{
-    int64_t trained = r->weights.trained_seq_len ? r->weights.trained_seq_len : r->weights.model->dims.max_positions;
-    bool is_default = strcmp(tt_config_origin(r->cfg, "validation.seq_len"), "default") == 0;
+/* --- the data: what was asked for, else what the run validates on --- */
 
-    if (is_default && trained && trained < r->cfg->validation.seq_len)
-        return trained;
-    return r->cfg->validation.seq_len;
+static const json_t *run_value(const struct run *r, const char *section, const char *key)
+{
+    return json_object_get(json_object_get(r->weights.config, section), key);
+}
+
+static int adopt(struct run *r, const char *path, const json_t *value)
+{
+    char *number = json_is_integer(value) ? tt_format("%" JSON_INTEGER_FORMAT, json_integer_value(value)) : NULL;
+    const char *text = json_is_string(value) ? json_string_value(value) : number ? number : "null";
+    int rc = 0;
+
+    if (value && !tt_config_is_set(r->cfg, path))
+        rc = tt_config_adopt(r->cfg, path, text, r->weights.path);
+    tt_free(number);
+    return rc;
+}
+
+/* The data of the run: its validation set, or without one what it trains on (for kjv its held-back part). */
+static int adopt_data(struct run *r)
+{
+    bool validates = json_is_true(run_value(r, "validation", "enable"));
+    const char *section = validates ? "validation" : "training";
+    const json_t *dataset = run_value(r, section, "dataset");
+    json_t *held_back = json_string("kjv_validation");
+    int rc = 0;
+
+    if (!validates && json_is_string(dataset) && strcmp(json_string_value(dataset), "kjv") == 0)
+        dataset = held_back;
+    TT_TRY(adopt(r, "validation.dataset", dataset));
+    TT_TRY(adopt(r, "validation.dataset_path", run_value(r, section, "dataset_path")));
+    TT_TRY(adopt(r, "training.text_field", run_value(r, "training", "text_field")));
+out:
+    json_decref(held_back);
+    return rc;
+}
+
+static int choose_data(struct run *r)
+{
+    const char *const data_keys[] = {"validation.dataset", "validation.dataset_path"};
+    int64_t positions = r->weights.model->dims.max_positions;
+    bool validates = json_is_true(run_value(r, "validation", "enable"));
+    int rc = 0;
+
+    if (r->weights.config && !tt_config_is_set(r->cfg, data_keys[0]) && !tt_config_is_set(r->cfg, data_keys[1]))
+        TT_TRY(adopt_data(r));
+    if (r->weights.config)
+        TT_TRY(adopt(r, "validation.seq_len", run_value(r, validates ? "validation" : "training", "seq_len")));
+    r->seq_len = r->cfg->validation.seq_len;
+    if (!r->weights.config && !tt_config_is_set(r->cfg, "validation.seq_len") && positions && positions < r->seq_len)
+        r->seq_len = positions;
+out:
+    return rc;
+}
+
+/* Whether the data is what the weights were trained on, as far as the run's configuration tells. */
+static bool is_training_data(const struct run *r)
+{
+    const char *path = r->cfg->validation.dataset_path;
+    const char *trained = json_string_value(run_value(r, "training", "dataset_path"));
+    const char *dataset = json_string_value(run_value(r, "training", "dataset"));
+
+    return dataset && strcmp(dataset, r->cfg->validation.dataset) == 0 &&
+           (path && trained ? strcmp(path, trained) == 0 : !path && !trained);
 }
 
 static int make_engine(struct run *r, struct tt_comm *comm, int threads)
@@ -181,7 +238,7 @@ static int evaluate(struct run *r, struct tt_comm *comm)
     comm->waiting_for = "setup";
     TT_TRY(tt_comm_node(comm, &local_rank, &local_size));
     TT_TRY(tt_pretrained_open(comm, r->args->word[0], &r->weights));
-    r->seq_len = choose_seq_len(r);
+    TT_TRY(tt_comm_agree(comm, choose_data(r)));
     TT_TRY(tt_comm_agree(comm, make_engine(r, comm, tt_job_threads(r->cfg, local_size))));
     TT_TRY(tt_comm_agree(comm, check_memory(r, local_size)));
     TT_TRY(open_data(r, comm));
@@ -203,21 +260,24 @@ static int print(const struct run *r, const struct tt_comm *comm)
 {
     const struct tt_validation_result *f = &r->found;
     double perplexity = exp(f->loss), speed = f->seconds > 0.0 ? (double)f->tokens / f->seconds : 0.0;
+    const char *path = r->cfg->validation.dataset_path;
     char count[32];
     json_t *o;
 
     if (!tt_args_has(r->args, "json")) {
-        (void)printf("%s on %s\n  loss        %.6f\n  perplexity  %.4f\n  tokens      %s in %" PRId64
+        (void)printf("%s on %s%s%s%s\n  loss        %.6f\n  perplexity  %.4f\n  tokens      %s in %" PRId64
                      " sequences of %" PRId64 "\n  time        %.2f s, %.0f tokens/s\n",
-                     r->weights.path, r->cfg->validation.dataset, f->loss, perplexity,
+                     r->weights.path, r->cfg->validation.dataset, path ? " " : "", path ? path : "",
+                     is_training_data(r) ? ", which it was trained on" : "", f->loss, perplexity,
                      tt_text_count(count, sizeof count, f->tokens), f->samples, r->seq_len, f->seconds, speed);
         return tt_cli_finish();
     }
-    o = json_pack("{s:s, s:o, s:s, s:o, s:o, s:I, s:I, s:I, s:i, s:f, s:f}", "path", r->weights.path, "model",
-                  json_sprintf("%s/%s", r->weights.model->row->name, r->weights.model->flavor), "dataset",
-                  r->cfg->validation.dataset, "loss", tt_json_number(f->loss), "perplexity", tt_json_number(perplexity),
-                  "tokens", (json_int_t)f->tokens, "samples", (json_int_t)f->samples, "seq_len", (json_int_t)r->seq_len,
-                  "ranks", comm->size, "seconds", f->seconds, "tokens_per_second", speed);
+    o = json_pack("{s:s, s:o, s:s, s:s?, s:b, s:o, s:o, s:I, s:I, s:I, s:i, s:f, s:f}", "path", r->weights.path,
+                  "model", json_sprintf("%s/%s", r->weights.model->row->name, r->weights.model->flavor), "dataset",
+                  r->cfg->validation.dataset, "dataset_path", path, "trained_on", (int)is_training_data(r), "loss",
+                  tt_json_number(f->loss), "perplexity", tt_json_number(perplexity), "tokens", (json_int_t)f->tokens,
+                  "samples", (json_int_t)f->samples, "seq_len", (json_int_t)r->seq_len, "ranks", comm->size, "seconds",
+                  f->seconds, "tokens_per_second", speed);
     return tt_cli_print_json(o);
 }
 
@@ -237,7 +297,7 @@ static int eval(struct tt_comm *comm, void *arg)
 int tt_command_eval(int argc, char **argv)
 {
     struct run r = {0};
-    int rc = tt_args_parse(argc, argv, options, &r.args), code;
+    int rc = tt_cli_parse(argc, argv, options, &r.args), code;
 
     if (rc == 0 && tt_args_has(r.args, "help"))
         code = tt_cli_print_help(usage, options);

@@ -82,6 +82,7 @@ static int open_step(struct tt_pretrained *w)
     TT_TRY(tt_assets_check(w->path, &manifest));
     w->trained_seq_len =
         (int64_t)json_integer_value(json_object_get(json_object_get(manifest.meta, "data"), "seq_len"));
+    w->config = json_incref(json_object_get(manifest.meta, "config"));
     TT_TRY(read_titan_model(w));
 out:
     tt_manifest_release(&manifest);
@@ -133,6 +134,7 @@ void tt_pretrained_release(struct tt_pretrained *w)
     tt_free(w->path);
     tt_free(w->assets);
     tt_model_free(w->model);
+    json_decref(w->config);
     *w = (struct tt_pretrained){0};
 }
 

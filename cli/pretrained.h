@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "core/base/comm.h"
+#include "core/base/json.h"
 #include "core/data/tokenizer.h"
 #include "core/models/model.h"
 #include "core/program/executor.h"
@@ -24,6 +25,7 @@ struct tt_pretrained {
     char *assets; /* where model.json or config.json, and tokenizer.json lie */
     struct tt_model *model;
     int64_t trained_seq_len; /* of the run that made them; 0: not known */
+    json_t *config;          /* of the run that made them, as tt_config_to_json; NULL: not known */
 };
 
 /**

@@ -116,6 +116,13 @@ int tt_config_load_text(struct tt_config *cfg, const char *name, const char *tex
 int tt_config_set_flavor_int(struct tt_config *cfg, const char *path, int64_t value) TT_MUST_CHECK;
 int tt_config_set_flavor_real(struct tt_config *cfg, const char *path, double value) TT_MUST_CHECK;
 
+/** Whether a file or a flag set the key; not so for defaults, for the flavor's values and for keys that follow others. */
+bool tt_config_is_set(const struct tt_config *cfg, const char *path);
+
+/** Gives a key the value that something else than files and flags has for it (as a flag says it), with that origin. TT_EDATA
+ *  when the key does not take it. */
+int tt_config_adopt(struct tt_config *cfg, const char *path, const char *value, const char *origin) TT_MUST_CHECK;
+
 /**
  * Where a value came from: "default", "flavor", "training.seq_len" (the key that it follows), "builtin:quick",
  * "my.yaml:14", "flag --optimizer.lr"; NULL when there is no such key. The second adds the column, for messages: "my.yaml:14:7". Valid until the key is set again.

@@ -40,6 +40,11 @@ void tt_config_report_key(struct tt_config_report *report, const char *where, co
 /** The one message of all errors: 0, or TT_EUSAGE; releases the report either way. */
 int tt_config_report_finish(struct tt_config_report *report);
 
+static inline struct tt_config_origin *tt_config_origin_of(const struct tt_config *cfg, const struct tt_config_row *row)
+{
+    return &cfg->origins->of[row - tt_config_rows];
+}
+
 /** The member of cfg that row describes. */
 static inline void *tt_config_member(const struct tt_config *cfg, const struct tt_config_row *row)
 {

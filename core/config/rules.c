@@ -233,43 +233,6 @@ static void check_built(const struct tt_config *cfg, int b, struct tt_config_rep
     tt_text_release(&message);
 }
 
-/* Whether nobody set the key, or it was set to null. */
-static bool is_open(const struct tt_config *cfg, const char *path)
-{
-    struct tt_text value = {0};
-    bool open;
-
-    tt_config_value_text(cfg, tt_config_row_find(path), &value);
-    open = strcmp(value.text, "null") == 0;
-    tt_text_release(&value);
-    return open;
-}
-
-static void follow(struct tt_config *cfg, const char *path, const char *leader)
-{
-    tt_config_set_origin(cfg, tt_config_row_find(path), tt_strdup(leader), tt_strdup(leader));
-    origin_of(cfg, path)->is_derived = true;
-}
-
-void tt_config_follow(struct tt_config *cfg)
-{
-    bool is_builtin = strcmp(cfg->training.dataset, "kjv") == 0;
-
-    if (is_open(cfg, "validation.seq_len")) {
-        cfg->validation.seq_len = cfg->training.seq_len;
-        follow(cfg, "validation.seq_len", "training.seq_len");
-    }
-    if (is_open(cfg, "validation.dataset")) {
-        cfg->validation.dataset = tt_strdup(is_builtin ? "kjv_validation" : cfg->training.dataset);
-        follow(cfg, "validation.dataset", "training.dataset");
-    }
-    if (!cfg->validation.dataset_path && cfg->training.dataset_path &&
-        strcmp(cfg->validation.dataset, cfg->training.dataset) == 0) {
-        cfg->validation.dataset_path = tt_strdup(cfg->training.dataset_path);
-        follow(cfg, "validation.dataset_path", "training.dataset_path");
-    }
-}
-
 void tt_config_tolerate_unbuilt(struct tt_config *cfg, struct tt_text *unbuilt)
 {
     cfg->origins->unbuilt = unbuilt;

@@ -58,6 +58,30 @@ assert found['ranks'] == $ranks"
     done
 }
 
+case_a_run_is_evaluated_on_its_own_validation_set() {
+    awk 'BEGIN { for (i = 0; i < 200; i++) printf "held back %d of %d.\\n", i, i * 3 }' >held.txt
+    make_run --validation.enable --validation.dataset=text --validation.dataset_path=held.txt --validation.freq=3
+    run eval run --dataloader.cache-dir cache --json
+    expect_ok
+    expect_json "
+wanted = [r for r in map(json.loads, open('run/metrics.jsonl')) if r['type'] == 'validate'][-1]
+assert found['loss'] == wanted['loss'] and found['seq_len'] == 32, (found, wanted)
+assert found['dataset'] == 'text' and found['dataset_path'] == 'held.txt' and found['trained_on'] is False, found"
+    run eval run --dataloader.cache-dir cache
+    expect_out "step-3 on text held.txt$"
+    run eval run --dataset-path corpus.txt --dataset text --dataloader.cache-dir cache
+    expect_out "step-3 on text corpus.txt, which it was trained on$"
+}
+
+case_a_run_without_validation_is_evaluated_on_what_it_read() {
+    make_run
+    run eval run --dataloader.cache-dir cache --json
+    expect_ok
+    expect_json "
+assert found['dataset'] == 'text' and found['dataset_path'] == 'corpus.txt' and found['trained_on'] is True, found
+assert found['seq_len'] == 32"
+}
+
 case_for_people() {
     make_run
     run eval run --dataset text --dataset-path corpus.txt --dataloader.cache-dir cache --steps 3 --batch 2
