@@ -194,6 +194,11 @@ int tt_ckpt_policy_find(const char *name, const char *filter, const struct tt_ck
     return rc;
 }
 
+const struct tt_ckpt_policy *tt_ckpt_policy_row(int i)
+{
+    return i < (int)(sizeof policies / sizeof policies[0]) ? &policies[i] : NULL;
+}
+
 int tt_ckpt_holder(const struct tt_ckpt_chunk *tensor, const struct tt_ckpt_layout *layout, int writer, int64_t row)
 {
     int64_t each = (tt_ckpt_row_number(tensor) + layout->dp_shard - 1) / layout->dp_shard;
@@ -241,6 +246,24 @@ void tt_ckpt_plan_release(struct tt_ckpt_plan *plan)
 {
     tt_free(plan->piece);
     *plan = (struct tt_ckpt_plan){0};
+}
+
+/* A counting sort, since a large job has millions of pieces and thousands of files. */
+void tt_ckpt_plan_files(const struct tt_ckpt_plan *plan, int n_ranks, int **ret_begin, int **ret_piece)
+{
+    size_t n_files = (size_t)TT_GROUPS * (size_t)n_ranks;
+    int *begin = tt_calloc(n_files + 1, sizeof *begin), *next = tt_calloc(n_files + 1, sizeof *next);
+    int *piece = tt_calloc((size_t)plan->n + 1, sizeof *piece);
+
+    for (int i = 0; i < plan->n; i++)
+        begin[(size_t)plan->piece[i].group * (size_t)n_ranks + (size_t)plan->piece[i].writer + 1]++;
+    for (size_t f = 0; f < n_files; f++)
+        next[f + 1] = begin[f + 1] += begin[f];
+    for (int i = 0; i < plan->n; i++)
+        piece[next[(size_t)plan->piece[i].group * (size_t)n_ranks + (size_t)plan->piece[i].writer]++] = i;
+    tt_free(next);
+    *ret_begin = begin;
+    *ret_piece = piece;
 }
 
 uint64_t tt_ckpt_plan_hash(const struct tt_ckpt_state *state, const struct tt_ckpt_plan *plan)

@@ -56,6 +56,9 @@ struct tt_ckpt_policy {
 /** The policy of that name and filter, or TT_EUSAGE naming those there are. filter may be NULL for one without. */
 int tt_ckpt_policy_find(const char *name, const char *filter, const struct tt_ckpt_policy **ret_policy) TT_MUST_CHECK;
 
+/** Policy i of the table; NULL after the last. */
+const struct tt_ckpt_policy *tt_ckpt_policy_row(int i);
+
 /** The rank of the writer's replica that holds a row of a tensor. */
 int tt_ckpt_holder(const struct tt_ckpt_chunk *tensor, const struct tt_ckpt_layout *layout, int writer, int64_t row);
 
@@ -67,6 +70,13 @@ bool tt_ckpt_piece_is_local(const struct tt_ckpt_piece *piece, const struct tt_c
 void tt_ckpt_plan_make(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
                        const struct tt_ckpt_policy *policy, struct tt_ckpt_plan *ret_plan);
 void tt_ckpt_plan_release(struct tt_ckpt_plan *plan);
+
+/**
+ * The pieces of each file of n_ranks ranks, in the plan's order: those of group g and writer w are the indices
+ *   ret_piece[ret_begin[g * n_ranks + w]] .. ret_piece[ret_begin[g * n_ranks + w + 1] - 1]
+ * Both arrays are the caller's (tt_free).
+ */
+void tt_ckpt_plan_files(const struct tt_ckpt_plan *plan, int n_ranks, int **ret_begin, int **ret_piece);
 
 /** 64 bits that differ when plans, names, dtypes or shapes differ: ranks compare them before they write. */
 uint64_t tt_ckpt_plan_hash(const struct tt_ckpt_state *state, const struct tt_ckpt_plan *plan);

@@ -86,23 +86,6 @@ out:
 
 /* --- what the phases share --- */
 
-/* The pieces of each file (a counting sort, since a large job has millions of pieces and thousands of files). */
-static void index_files(struct tt_ckpt_saving *s)
-{
-    int64_t n_files = (int64_t)TT_GROUPS * s->store->comm->size;
-    int *next = tt_calloc((size_t)n_files + 1, sizeof *next);
-
-    s->file_begin = tt_calloc((size_t)n_files + 1, sizeof *s->file_begin);
-    s->piece_of_file = tt_calloc((size_t)s->plan.n, sizeof *s->piece_of_file);
-    for (int i = 0; i < s->plan.n; i++)
-        s->file_begin[tt_saving_slot(s, s->plan.piece[i].group, s->plan.piece[i].writer) + 1]++;
-    for (int64_t f = 0; f < n_files; f++)
-        next[f + 1] = s->file_begin[f + 1] += s->file_begin[f];
-    for (int i = 0; i < s->plan.n; i++)
-        s->piece_of_file[next[tt_saving_slot(s, s->plan.piece[i].group, s->plan.piece[i].writer)]++] = i;
-    tt_free(next);
-}
-
 static void share_space(struct tt_ckpt_saving *s)
 {
     int64_t n_crc = (s->plan.n + 1) / 2, n_tensors = (int64_t)s->stored.n_model + s->stored.n_optim;
@@ -123,7 +106,7 @@ static int lay_out(struct tt_ckpt_saving *s)
 {
     int rc = 0;
 
-    index_files(s);
+    tt_ckpt_plan_files(&s->plan, s->store->comm->size, &s->file_begin, &s->piece_of_file);
     share_space(s);
     s->name = tt_format("step-%" PRId64, s->step);
     s->temporary = tt_ckpt_store_aside(s->store, "tmp", s->step);

@@ -75,9 +75,8 @@ static void cut_blocks(struct tt_shard_file *file)
     file->block[file->n_blocks] = file->n_segments;
 }
 
-int tt_shard_file_init(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
-                       const struct tt_ckpt_plan *plan, const int *piece, int n, int64_t step,
-                       struct tt_shard_file *ret_file)
+int tt_shard_file_measure(const struct tt_ckpt_state *state, const struct tt_ckpt_plan *plan, const int *piece, int n,
+                          int64_t step, struct tt_shard_file *ret_file)
 {
     struct tt_shard_file file = {.step = step, .n = n, .local = true};
     struct tt_text header = {0};
@@ -100,6 +99,22 @@ int tt_shard_file_init(const struct tt_ckpt_state *state, const struct tt_ckpt_l
     }
     if (n)
         TT_TRY(tt_shard_file_header(&file, &header));
+    *ret_file = file;
+    file = (struct tt_shard_file){0};
+out:
+    tt_text_release(&header);
+    tt_shard_file_release(&file);
+    return rc;
+}
+
+int tt_shard_file_init(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
+                       const struct tt_ckpt_plan *plan, const int *piece, int n, int64_t step,
+                       struct tt_shard_file *ret_file)
+{
+    struct tt_shard_file file = {0};
+    int rc = 0;
+
+    TT_TRY(tt_shard_file_measure(state, plan, piece, n, step, &file));
     for (int i = 0; i < n; i++) {
         const struct tt_ckpt_piece *p = &plan->piece[file.entry[i].index];
 
@@ -107,10 +122,7 @@ int tt_shard_file_init(const struct tt_ckpt_state *state, const struct tt_ckpt_l
     }
     cut_blocks(&file);
     *ret_file = file;
-    file = (struct tt_shard_file){0};
 out:
-    tt_text_release(&header);
-    tt_shard_file_release(&file);
     return rc;
 }
 

@@ -9,6 +9,8 @@
 
 #include <unistd.h>
 
+#include "checkpoint/save.h"
+#include "cli/job_tensors.h"
 #include "cli/metrics.h"
 #include "core/base/mem.h"
 #include "core/base/team.h"
@@ -244,26 +246,17 @@ static int staging_bytes(const struct tt_config *cfg, const struct tt_job *job, 
 {
     const struct tt_ckpt_layout layout = {job->mesh.size[TT_MESH_DP_SHARD], job->mesh.size[TT_MESH_DP_REPLICATE], 0, 0};
     const struct tt_ckpt_policy *policy = NULL;
-    struct tt_ckpt_state state = {0};
-    int n = job->model->n_params, rc = 0;
+    struct tt_job_tensors tensors = {0};
+    int rc = 0;
 
     *ret_bytes = 0;
     if (!cfg->checkpoint.enable || cfg->checkpoint.load_only || cfg->checkpoint.async_mode != TT_ASYNC_ASYNC)
         return 0;
     TT_TRY(tt_job_policy(cfg, &policy));
-    state = (struct tt_ckpt_state){n, tt_calloc((size_t)n, sizeof *state.model), 2 * n,
-                                   tt_calloc(2 * (size_t)n, sizeof *state.optim)};
-    for (int p = 0; p < n; p++) {
-        const struct tt_param *param = &job->model->params[p];
-        struct tt_ckpt_chunk chunk = {.name = param->name, .dtype = TT_F32, .ndim = param->ndim};
-
-        memcpy(chunk.shape, param->shape, sizeof chunk.shape);
-        state.model[p] = state.optim[2 * (size_t)p] = state.optim[2 * (size_t)p + 1] = chunk;
-    }
-    *ret_bytes = tt_ckpt_staging_bytes(&state, &layout, policy);
+    tt_job_tensors_init(job->model, &tensors);
+    *ret_bytes = tt_ckpt_staging_bytes(&tensors.state, &layout, policy);
 out:
-    tt_free(state.model);
-    tt_free(state.optim);
+    tt_job_tensors_release(&tensors);
     return rc;
 }
 

@@ -17,6 +17,7 @@ static const struct tt_option options[] = {
     {"ranks", NULL, "N", "ranks of the job; 1"},
     {"rank", NULL, "R", "the rank whose program is shown; 0"},
     {"instructions", NULL, NULL, "list every instruction"},
+    {"checkpoint", NULL, NULL, "list the files that a checkpoint writes, for every save policy"},
     {"svg", NULL, "FILE", "write a picture: memory over instructions, compute against communication over time"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
@@ -30,7 +31,8 @@ static const char usage[] =
 
 static int plan(const struct tt_args *args, struct tt_config *cfg)
 {
-    struct tt_plan_view view = {.cfg = cfg, .instructions = tt_args_has(args, "instructions")};
+    struct tt_plan_view view = {
+        .cfg = cfg, .instructions = tt_args_has(args, "instructions"), .checkpoint = tt_args_has(args, "checkpoint")};
     int64_t ranks = 1, rank = 0;
     int threads, rc = 0;
 
@@ -50,6 +52,8 @@ static int plan(const struct tt_args *args, struct tt_config *cfg)
     tt_summary_init(view.engine, &view.summary);
     view.machine = view.job.engine.machine;
     tt_cost_simulate(&view.machine, tt_engine_program(view.engine), &view.time);
+    if (view.checkpoint || tt_args_has(args, "json"))
+        TT_TRY(tt_plan_checkpoint_make(&view));
     if (tt_args_last(args, "svg"))
         TT_TRY(tt_plan_svg(&view, tt_args_last(args, "svg")));
     if (tt_args_has(args, "json"))
@@ -57,6 +61,7 @@ static int plan(const struct tt_args *args, struct tt_config *cfg)
     else
         tt_plan_print(&view);
 out:
+    tt_plan_checkpoint_release(&view);
     tt_timeline_release(&view.time);
     tt_summary_release(&view.summary);
     tt_engine_free(view.engine);

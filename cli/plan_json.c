@@ -168,6 +168,7 @@ json_t *tt_plan_json(const struct tt_plan_view *v)
     put(o, "payload_bytes_per_step", json_integer(tt_fsdp_payload_bytes(v->summary.program)));
     put(o, "memory", memory(v));
     put(o, "predicted", predicted(v));
+    put(o, "checkpoint", tt_plan_checkpoint_json(v));
     put(o, "n_instructions", json_integer(v->summary.program->n_instrs));
     if (v->instructions)
         put(o, "instructions", instructions(v));

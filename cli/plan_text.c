@@ -239,6 +239,8 @@ void tt_plan_print(const struct tt_plan_view *v)
     print_collectives(v);
     print_memory(v);
     print_time(v);
+    if (v->checkpoint)
+        tt_plan_print_checkpoint(v);
     if (v->instructions)
         print_instructions(v);
 }

@@ -2,9 +2,24 @@
 #ifndef TT_CLI_PLAN_VIEW_H
 #define TT_CLI_PLAN_VIEW_H
 
+#include "checkpoint/preview.h"
 #include "cli/job.h"
 #include "cli/summary.h"
 #include "parallel/cost.h"
+
+struct tt_plan_policy {
+    const struct tt_ckpt_policy *policy;
+    struct tt_ckpt_preview preview;
+};
+
+/* A save as it will be: under the configured policy, or with --checkpoint under each of the table in checkpoint/plan.c. */
+struct tt_plan_save {
+    int64_t step;
+    bool model_only;
+    const struct tt_ckpt_policy *configured;
+    int n, cap;
+    struct tt_plan_policy *policies;
+};
 
 /**
  * A planned rank, shown: as text, as JSON, as a picture.
@@ -14,10 +29,12 @@ struct tt_plan_view {
     struct tt_job job;
     int rank;
     bool instructions; /* list them too */
+    bool checkpoint;   /* list the files of a save too */
     struct tt_engine *engine;
     struct tt_summary summary;
     struct tt_machine machine; /* what times are predicted for */
     struct tt_timeline time;
+    struct tt_plan_save save, last_save; /* the last: n is 0 unless it is another than the others */
 };
 
 /** On stdout. */
@@ -25,6 +42,12 @@ void tt_plan_print(const struct tt_plan_view *view);
 
 /** titan-plan(1) lists the keys; json_decref. */
 json_t *tt_plan_json(const struct tt_plan_view *view);
+
+/** What saves write (plan_checkpoint.c): filled in, printed on stdout, as JSON. */
+int tt_plan_checkpoint_make(struct tt_plan_view *view) TT_MUST_CHECK;
+void tt_plan_checkpoint_release(struct tt_plan_view *view);
+void tt_plan_print_checkpoint(const struct tt_plan_view *view);
+json_t *tt_plan_checkpoint_json(const struct tt_plan_view *view);
 
 /** Writes an SVG file (replaced atomically). */
 int tt_plan_svg(const struct tt_plan_view *view, const char *path) TT_MUST_CHECK;

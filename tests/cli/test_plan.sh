@@ -52,6 +52,50 @@ case_plan_of_one_rank_exchanges_nothing() {
         'o["units"][0]["after_forward"] == "whole"'
 }
 
+# Every file and its bytes, for meshes and policies, of a regular save and of one with the model alone.
+case_plan_of_a_checkpoint_is_what_a_save_writes() {
+    make_corpus
+    # 1 MiB and more are cut over replicas, less is dealt out whole: the embeddings are large here
+    options="$tiny --model.dim=256 --model.ffn_dim=1024 --training.local_batch_size=1 --training.global_batch_size=12 --training.steps=2
+        --checkpoint.interval=1 --checkpoint.last_save_model_only --checkpoint.export_dtype=bfloat16"
+    while read -r ranks replicas policy filter; do
+        flags="$options --parallelism.data_parallel_replicate_degree=$replicas --checkpoint.save_policy=$policy
+            --checkpoint.filter=$filter"
+        run plan $flags --ranks "$ranks" --json
+        expect_ok
+        python3 - "$policy" "$filter" <<'EOF_PYTHON' >wanted
+import json, sys
+o = json.load(open("out"))["checkpoint"]
+for save in [o, o["last"]]:
+    chosen = [p for p in save["policies"] if p["configured"]]
+    assert len(chosen) == 1 and chosen[0]["save_policy"] == sys.argv[1], chosen
+    assert chosen[0]["filter"] == (sys.argv[2] if sys.argv[1] == "filtered" else None), chosen
+    files = [f for w in chosen[0]["per_writer"] for f in w["files"]]
+    assert len(files) == chosen[0]["files"] and len(chosen[0]["per_writer"]) == chosen[0]["writers"]
+    assert sum(f["bytes"] for f in files) == chosen[0]["bytes"]
+    for f in sorted(files, key=lambda f: f["path"]):
+        print("step-%d/%s" % (save["step"], f["path"]), f["bytes"])
+EOF_PYTHON
+        [ -s wanted ] || not_as "plan --json lists no files"
+        run_ranks "$ranks" train $flags --checkpoint.enable --job.dump_folder=run --overwrite
+        expect_ok
+        (cd run/checkpoint && find . -name '*.safetensors' -printf '%P %s\n') | LC_ALL=C sort >found
+        expect_same wanted found
+    done <<'EOF_MATRIX'
+1 1 all replica0
+3 1 filtered rank0
+2 2 all replica0
+4 2 all replica0
+4 2 filtered replica0
+4 2 filtered rank0
+EOF_MATRIX
+    run plan $options --ranks 2 --parallelism.data_parallel_replicate_degree=2 --checkpoint
+    expect_ok
+    expect_out "^a checkpoint of step 1, besides manifest.json and assets$"
+    expect_out "^  all +2 +4 .*\(configured\)$"
+    expect_out "^a checkpoint of step 2 \(the last one, the model only\)"
+}
+
 case_plan_json_adds_up() {
     make_corpus
     run plan $tiny --ranks 4 --training.global_batch_size=16 --json
