@@ -90,7 +90,8 @@ int tt_asset_check(const char *step_path, const json_t *entry, const char **ret_
     const char **kind = ret_kind ? ret_kind : &unused;
     size_t n = sizeof prefix - 1, size = 0;
     char *path = NULL, *text = NULL;
-    bool exists = false;
+    struct tt_path_info info = {0};
+    int64_t bytes = (int64_t)json_integer_value(json_object_get(entry, "bytes"));
     int rc = 0;
 
     *kind = "manifest";
@@ -99,9 +100,15 @@ int tt_asset_check(const char *step_path, const json_t *entry, const char **ret_
                        relative ? relative : "?");
     path = tt_format("%s/%s", step_path, relative);
     *kind = "missing";
-    TT_TRY(tt_path_exists(path, &exists));
-    if (!exists) {
-        rc = tt_fail(TT_EDATA, "missing file '%s'", path);
+    TT_TRY(tt_path_look(path, &info));
+    if (info.kind != TT_FILE_REGULAR) {
+        rc = info.kind == TT_FILE_NONE ? tt_fail(TT_EDATA, "missing file '%s'", path)
+                                       : tt_fail(TT_EDATA, "'%s' is not a regular file", path);
+        goto out;
+    }
+    *kind = info.bytes < bytes ? "truncated" : "trailing";
+    if (info.bytes != bytes) {
+        rc = tt_fail(TT_EDATA, "'%s' has %" PRId64 " bytes, %" PRId64 " expected", path, info.bytes, bytes);
         goto out;
     }
     TT_TRY(tt_file_read(path, &text, &size));

@@ -171,13 +171,12 @@ static struct tt_box missing_part(int ndim, const int64_t *shape, const struct t
     return row < shape[0] ? tt_box_rows(ndim, shape, row, shape[0] - row) : tt_box_whole(ndim, shape);
 }
 
-enum tt_cover tt_box_cover(int ndim, const int64_t *shape, const struct tt_box *box, int n, struct tt_box *ret_a,
+enum tt_cover tt_box_cover(int ndim, const int64_t *shape, struct tt_box *box, int n, struct tt_box *ret_a,
                            struct tt_box *ret_b)
 {
     struct tt_box whole = tt_box_whole(ndim, shape);
-    struct tt_box *sorted = tt_calloc((size_t)n, sizeof *sorted);
-    enum tt_cover cover = TT_COVER_EXACT;
     int64_t volume = 0;
+    bool fits = true;
 
     for (int i = 0; i < n; i++) {
         for (int d = 0; d < ndim; d++) {
@@ -186,32 +185,27 @@ enum tt_cover tt_box_cover(int ndim, const int64_t *shape, const struct tt_box *
                 continue;
             *ret_a = box[i];
             *ret_b = whole;
-            cover = TT_COVER_OUTSIDE;
-            goto out;
+            return TT_COVER_OUTSIDE;
         }
-        sorted[i] = box[i];
-        volume += tt_box_volume(&box[i]);
+        fits = fits && !__builtin_add_overflow(volume, tt_box_volume(&box[i]), &volume);
     }
     if (n)
-        qsort(sorted, (size_t)n, sizeof *sorted, compare_offsets);
+        qsort(box, (size_t)n, sizeof *box, compare_offsets);
     for (int i = 0; i < n; i++) {
         for (int j = i + 1; j < n; j++) {
-            if (ndim && sorted[j].offset[0] >= sorted[i].offset[0] + sorted[i].shape[0])
+            if (ndim && box[j].offset[0] >= box[i].offset[0] + box[i].shape[0])
                 break; /* sorted by row: nothing further can touch box i */
-            if (!tt_box_intersect(&sorted[i], &sorted[j], NULL))
+            if (!tt_box_intersect(&box[i], &box[j], NULL))
                 continue;
-            *ret_a = sorted[i];
-            *ret_b = sorted[j];
-            cover = TT_COVER_OVERLAP;
-            goto out;
+            *ret_a = box[i];
+            *ret_b = box[j];
+            return TT_COVER_OVERLAP;
         }
     }
-    if (volume != tt_box_volume(&whole)) {
-        *ret_a = missing_part(ndim, shape, sorted, n);
+    if (!fits || volume != tt_box_volume(&whole)) {
+        *ret_a = missing_part(ndim, shape, box, n);
         *ret_b = whole;
-        cover = TT_COVER_MISSING;
+        return TT_COVER_MISSING;
     }
-out:
-    tt_free(sorted);
-    return cover;
+    return TT_COVER_EXACT;
 }

@@ -49,10 +49,10 @@ int tt_box_read(int fd, const char *path, int64_t begin, const struct tt_box *st
 
 /**
  * Whether boxes tile the tensor of that shape: each in bounds, pairwise disjoint, no element missing. n may be 0 for a
- * tensor without elements. On failure the two boxes at fault (or the missing part) are in ret_a, ret_b.
+ * tensor without elements. Sorts the boxes. On failure the two boxes at fault (or the missing part) are in ret_a, ret_b.
  */
 enum tt_cover { TT_COVER_EXACT, TT_COVER_OUTSIDE, TT_COVER_OVERLAP, TT_COVER_MISSING };
-enum tt_cover tt_box_cover(int ndim, const int64_t *shape, const struct tt_box *box, int n, struct tt_box *ret_a,
+enum tt_cover tt_box_cover(int ndim, const int64_t *shape, struct tt_box *box, int n, struct tt_box *ret_a,
                            struct tt_box *ret_b);
 
 #endif

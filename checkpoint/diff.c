@@ -93,10 +93,11 @@ static int compare_values(struct diff *d, const struct tt_weight *a, const struc
     struct tt_box one = tt_box_rows(a->ndim, a->shape, 0, 1);
     int64_t width = tt_box_volume(&one), rows = a->ndim ? a->shape[0] : 1;
     int64_t step = width > 0 && width < BLOCK_ELEMENTS ? BLOCK_ELEMENTS / width : 1;
-    void *x = tt_calloc((size_t)((step < rows ? step : rows) * width), tt_dtype_size(a->dtype));
-    void *y = tt_calloc((size_t)((step < rows ? step : rows) * width), tt_dtype_size(b->dtype));
-    int rc = 0;
+    void *x = tt_calloc_for((size_t)((step < rows ? step : rows) * width), tt_dtype_size(a->dtype), a->name);
+    void *y = tt_calloc_for((size_t)((step < rows ? step : rows) * width), tt_dtype_size(b->dtype), b->name);
+    int rc = x && y ? 0 : TT_ENOMEM;
 
+    TT_TRY(rc);
     for (int64_t row = 0; row < rows && width > 0; row += step) {
         int64_t n = rows - row < step ? rows - row : step;
 

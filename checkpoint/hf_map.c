@@ -79,9 +79,10 @@ static int copy_heads(const struct tt_param *p, int param, tt_hf_read_fn read, v
                       bool import, float *data)
 {
     int64_t width = width_of(p), head_dim = p->shape[0] / p->hf_heads, end = row + n;
-    float *head = tt_calloc((size_t)(head_dim * width), sizeof *head);
-    int rc = 0;
+    float *head = tt_calloc_for((size_t)(head_dim * width), sizeof *head, p->name);
+    int rc = head ? 0 : TT_ENOMEM;
 
+    TT_TRY(rc);
     for (int64_t h = row / head_dim; h * head_dim < end; h++) {
         TT_TRY(read(arg, param, h * head_dim, head_dim, head));
         for (int64_t i = 0; i < head_dim; i++) {
@@ -102,9 +103,10 @@ static int copy_columns(int param, tt_hf_read_fn read, void *arg, int64_t rows, 
                         int64_t n, int64_t stride, float *data)
 {
     int64_t step = width < BLOCK_ELEMENTS ? BLOCK_ELEMENTS / width : 1;
-    float *block = tt_calloc((size_t)((step < rows ? step : rows) * width), sizeof *block);
-    int rc = 0;
+    float *block = tt_calloc_for((size_t)((step < rows ? step : rows) * width), sizeof *block, "a transposed tensor");
+    int rc = block ? 0 : TT_ENOMEM;
 
+    TT_TRY(rc);
     for (int64_t first = 0; first < rows; first += step) {
         int64_t have = rows - first < step ? rows - first : step;
 

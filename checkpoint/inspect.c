@@ -173,7 +173,7 @@ int tt_ckpt_inspect(const char *given, bool stats, json_t **ret_json)
     int rc = 0;
 
     TT_TRY(tt_path_resolve(given, true, &kind, &path));
-    TT_TRY(kind == TT_PATH_STEP ? tt_manifest_load(path, &manifest) : tt_manifest_scan(path, &manifest));
+    TT_TRY(kind == TT_PATH_STEP ? tt_step_manifest(path, &manifest) : tt_manifest_scan(path, &manifest));
     json = json_pack("{s:s,s:s,s:o}", "path", path, "kind", kind == TT_PATH_STEP ? "step" : "safetensors", "step",
                      meta_value(&manifest, "step"));
     tt_ckpt_set_summary(json, &manifest);

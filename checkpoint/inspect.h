@@ -42,7 +42,8 @@ enum tt_ckpt_depth {
  * Compares a checkpoint with its manifest (in verify.c), and a Hugging Face folder beside it with its own checksums.
  * {"path", "ok", "files", "tensors", "bytes", "checksums": chunks compared, "digests": tensors compared, "seconds",
  *  "problems": [{"kind", "text"}]}
- * kind: manifest, missing, truncated, trailing, header, stale, swapped, overlap, uncovered, crc, digest, nonfinite.
+ * kind: manifest, missing, truncated, trailing, header, stale, swapped, overlap, uncovered, crc, digest, nonfinite,
+ * unreadable (the system could not read it just now; it may be good).
  * Of a folder: its newest step, good or not. A damaged checkpoint is a result (ok false), not an error.
  */
 int tt_ckpt_verify(const char *path, enum tt_ckpt_depth depth, json_t **ret_json) TT_MUST_CHECK;

@@ -106,11 +106,13 @@ static const char *file_of(const struct tt_manifest *manifest, const struct tt_m
 int tt_manifest_check_tensor(const struct tt_manifest *manifest, const struct tt_manifest_tensor *tensor,
                              const char **ret_kind)
 {
-    struct tt_box *box = tt_calloc((size_t)tensor->n_chunks, sizeof *box), a, b;
+    struct tt_box *box = tt_calloc_for((size_t)tensor->n_chunks, sizeof *box, tensor->name), a, b;
     char text_a[256], text_b[256];
     const char *kind = NULL;
     int rc = 0;
 
+    if (!box)
+        return TT_ENOMEM;
     for (int i = 0; i < tensor->n_chunks; i++)
         box[i] = tensor->chunk[i].box;
     switch (tt_box_cover(tensor->ndim, tensor->shape, box, tensor->n_chunks, &a, &b)) {
@@ -197,10 +199,12 @@ static int join_chunks(struct tt_manifest *manifest, const struct found *found, 
 
 static int scan_names(const char *folder, char *const *names, int n_names, struct tt_manifest *manifest)
 {
-    struct tt_safetensors *file = tt_calloc((size_t)n_names, sizeof *file);
+    struct tt_safetensors *file = tt_calloc_for((size_t)n_names, sizeof *file, folder);
     struct found *found = NULL;
     int n_found = 0, cap = 0, n = 0, rc = 0;
 
+    if (!file)
+        return TT_ENOMEM;
     for (int i = 0; i < n_names; i++) {
         char *path = tt_format("%s/%s", folder, names[i]);
 
@@ -360,6 +364,7 @@ int tt_manifest_scan(const char *path, struct tt_manifest *ret_manifest)
             (void)snprintf(folder, strlen(folder) + 1, ".");
     }
     TT_TRY(scan_names(folder, names, n, &manifest));
+    TT_TRY(tt_manifest_check_totals(&manifest, path));
     tt_manifest_sort(&manifest);
     if (by_index)
         TT_TRY(check_index(folder, &manifest));

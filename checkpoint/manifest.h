@@ -88,6 +88,18 @@ int tt_manifest_check_cover(const struct tt_manifest *manifest) TT_MUST_CHECK;
 int tt_manifest_check_tensor(const struct tt_manifest *manifest, const struct tt_manifest_tensor *tensor,
                              const char **ret_kind) TT_MUST_CHECK;
 
+/** Most bytes of a checkpoint, so that sizes can be added up without care. */
+#define TT_MANIFEST_BYTES_MOST (INT64_MAX / 64)
+
+/** Checks every other value: counters, sizes, types, files listed twice. TT_EDATA names the key, what it is, what is wanted. */
+int tt_manifest_check_values(const struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
+
+/** Of these only that the sizes of all tensors can be added up; for folders without a manifest too. */
+int tt_manifest_check_totals(const struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
+
+/** A member of 8 hexadecimal digits. */
+bool tt_manifest_read_hex(const json_t *object, const char *key, uint32_t *ret_crc);
+
 /** The text of manifest.json, checksum included; the caller frees. */
 char *tt_manifest_text(const struct tt_manifest *manifest);
 

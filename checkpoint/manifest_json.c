@@ -116,15 +116,34 @@ static int check_self(const char *text, size_t size, const char *where)
     return 0;
 }
 
-static bool read_hex(const json_t *object, const char *key, uint32_t *ret_crc)
+static bool is_hex(const char *text, size_t digits)
+{
+    return strlen(text) == digits && strspn(text, "0123456789abcdef") == digits;
+}
+
+bool tt_manifest_read_hex(const json_t *object, const char *key, uint32_t *ret_crc)
 {
     const char *hex = json_string_value(json_object_get(object, key));
-    char *end = NULL;
 
-    if (!hex || strlen(hex) != HEX_DIGITS)
+    if (!hex || !is_hex(hex, HEX_DIGITS))
         return false;
-    *ret_crc = (uint32_t)strtoul(hex, &end, 16);
-    return *end == 0;
+    *ret_crc = (uint32_t)strtoul(hex, NULL, 16);
+    return true;
+}
+
+/* The digest of a tensor: none is unknown, which verify says; another text than a digest is damage. */
+static bool read_digest(const json_t *entry, struct tt_manifest_tensor *tensor)
+{
+    const json_t *value = json_object_get(entry, "digest");
+    const char *digest = json_string_value(value);
+
+    if (!value || json_is_null(value))
+        return true;
+    if (!digest || strncmp(digest, "sum64:", 6) != 0 || !is_hex(digest + 6, 16))
+        return false;
+    tensor->digest = strtoull(digest + 6, NULL, 16);
+    tensor->has_digest = true;
+    return true;
 }
 
 static bool read_sizes(const json_t *array, int64_t *sizes, int *ret_n)
@@ -175,7 +194,7 @@ static int parse_files(struct tt_manifest *manifest, const json_t *files, const 
             goto out;
         }
         file = tt_manifest_add_file(manifest, path, bytes);
-        file->has_crc = read_hex(entry, "crc32c", &file->crc);
+        file->has_crc = tt_manifest_read_hex(entry, "crc32c", &file->crc);
         if (!file->has_crc || bytes < 0) {
             rc = tt_fail(TT_EDATA, "'%s': file '%s' has no valid size or checksum", where, path);
             goto out;
@@ -183,6 +202,15 @@ static int parse_files(struct tt_manifest *manifest, const json_t *files, const 
     }
 out:
     return rc;
+}
+
+/* Where a box ends is computed without care later. */
+static bool ends_fit(const struct tt_box *box, int n)
+{
+    for (int d = 0; d < n; d++)
+        if (box->offset[d] > INT64_MAX - box->shape[d])
+            return false;
+    return true;
 }
 
 static int parse_chunk(const struct tt_manifest *manifest, const struct tt_manifest_tensor *tensor, const json_t *entry,
@@ -195,13 +223,14 @@ static int parse_chunk(const struct tt_manifest *manifest, const struct tt_manif
     TT_TRY(tt_json_get_int(entry, "file", where, &file));
     TT_TRY(tt_json_get_int(entry, "begin", where, &chunk.begin));
     TT_TRY(tt_json_get_int(entry, "end", where, &chunk.end));
-    chunk.has_crc = read_hex(entry, "crc32c", &chunk.crc);
+    chunk.has_crc = tt_manifest_read_hex(entry, "crc32c", &chunk.crc);
     if (!read_sizes(json_object_get(entry, "offset"), chunk.box.offset, &n_offset) ||
         !read_sizes(json_object_get(entry, "shape"), chunk.box.shape, &n_shape) || n_offset != tensor->ndim ||
         n_shape != tensor->ndim || !chunk.has_crc || file < 0 || file >= manifest->n_files || chunk.begin < 0 ||
         chunk.end < chunk.begin || chunk.end > manifest->file[file].bytes ||
         !tt_box_checked_volume(chunk.box.shape, n_shape, &volume) ||
-        __builtin_mul_overflow(volume, tt_dtype_bits(tensor->dtype), &bits) || bits / 8 != chunk.end - chunk.begin)
+        __builtin_mul_overflow(volume, tt_dtype_bits(tensor->dtype), &bits) || bits / 8 != chunk.end - chunk.begin ||
+        !ends_fit(&chunk.box, n_shape))
         return tt_fail(TT_EDATA, "'%s': tensor '%s': a chunk's numbers do not fit together", where, tensor->name);
     chunk.file = (int)file;
     chunk.box.ndim = n_shape;
@@ -212,13 +241,12 @@ out:
 
 static int parse_tensor(struct tt_manifest *manifest, const char *key, const json_t *entry, const char *where)
 {
-    const char *slash = strchr(key, '/'), *dtype_name, *digest;
+    const char *slash = strchr(key, '/'), *dtype_name;
     struct tt_manifest_tensor *tensor;
     const json_t *chunks = json_object_get(entry, "chunks");
     int64_t shape[TT_BOX_DIMS], volume;
     enum tt_dtype dtype;
     int group = 0, ndim = 0, rc = 0;
-    char *end = NULL;
 
     while (group < TT_GROUPS && slash &&
            (strlen(tt_ckpt_group_name((enum tt_ckpt_group)group)) != (size_t)(slash - key) ||
@@ -230,11 +258,8 @@ static int parse_tensor(struct tt_manifest *manifest, const char *key, const jso
         !tt_box_checked_volume(shape, ndim, &volume) || volume > INT64_MAX / 64 || !json_is_array(chunks))
         return tt_fail(TT_EDATA, "'%s': tensor '%s' is not described as it should be", where, key);
     tensor = tt_manifest_add_tensor(manifest, (enum tt_ckpt_group)group, slash + 1, dtype, ndim, shape);
-    digest = json_string_value(json_object_get(entry, "digest"));
-    if (digest && strncmp(digest, "sum64:", 6) == 0 && strlen(digest) == 22) {
-        tensor->digest = strtoull(digest + 6, &end, 16);
-        tensor->has_digest = *end == 0;
-    }
+    if (!read_digest(entry, tensor))
+        return tt_fail(TT_EDATA, "'%s': the digest of tensor '%s' is not 'sum64:' and 16 digits", where, key);
     for (size_t i = 0; i < json_array_size(chunks); i++) {
         struct tt_manifest_chunk chunk;
 
@@ -264,12 +289,17 @@ int tt_manifest_parse(const char *text, size_t size, const char *where, struct t
     TT_TRY(tt_json_get_int(manifest.meta, "step", where, &step));
     TT_TRY(parse_files(&manifest, json_object_get(manifest.meta, "files"), where));
     tensors = json_object_get(manifest.meta, "tensors");
+    if (!json_is_object(tensors)) {
+        rc = tt_fail(TT_EDATA, "'%s': no tensors", where);
+        goto out;
+    }
     json_object_foreach(tensors, key, entry) TT_TRY(parse_tensor(&manifest, key, entry, where));
     (void)json_object_del(manifest.meta, "files");
     (void)json_object_del(manifest.meta, "tensors");
     (void)json_object_del(manifest.meta, "titan_ckpt");
     (void)json_object_del(manifest.meta, "self_crc32c");
     tt_manifest_sort(&manifest);
+    TT_TRY(tt_manifest_check_values(&manifest, where));
     *ret_manifest = manifest;
 out:
     if (rc < 0)

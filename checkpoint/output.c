@@ -4,6 +4,7 @@
  */
 #include "checkpoint/output.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,15 +108,30 @@ out:
     return rc;
 }
 
+/* NULL where nothing is; a path that cannot be looked at just now must not pass as such. */
+static int find_real(const char *path, char **ret_real)
+{
+    int tries = 0;
+
+    while (!(*ret_real = realpath(path, NULL)))
+        if (!tt_path_again(errno, &tries))
+            return errno == ENOENT ? 0 : tt_path_fail("look at", path, errno);
+    return 0;
+}
+
 int tt_output_check_apart(const char *path, const char *source)
 {
-    char *target = realpath(path, NULL), *from = realpath(source, NULL);
-    size_t n = target ? strlen(target) : 0;
+    char *target = NULL, *from = NULL;
+    size_t n;
     int rc = 0;
 
+    TT_TRY(find_real(path, &target));
+    TT_TRY(find_real(source, &from));
+    n = target ? strlen(target) : 0;
     if (target && from && strncmp(from, target, n) == 0 && (from[n] == '/' || !from[n]))
         rc = tt_fail(TT_EUSAGE, "'%s' would take the place of '%s', which it is made from\nhelp: choose another folder",
                      path, source);
+out:
     free(target);
     free(from);
     return rc;

@@ -5,14 +5,11 @@
  */
 #include "checkpoint/safetensors.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/file.h"
@@ -179,14 +176,13 @@ static int parse_checksums(struct tt_safetensors *file, const char *text)
     TT_TRY(tt_json_parse(text, strlen(text), file->path, &crcs));
     for (int i = 0; i < file->n; i++) {
         const char *hex = json_string_value(json_object_get(crcs, file->tensor[i].name));
-        char *end = NULL;
 
-        if (!hex || strlen(hex) != 8) {
+        if (!hex || strlen(hex) != 8 || strspn(hex, "0123456789abcdef") != 8) {
             rc = fail_tensor(file, file->tensor[i].name, "no checksum in titan.crc");
             goto out;
         }
-        file->tensor[i].crc = (uint32_t)strtoul(hex, &end, 16);
-        file->tensor[i].has_crc = *end == 0;
+        file->tensor[i].crc = (uint32_t)strtoul(hex, NULL, 16);
+        file->tensor[i].has_crc = true;
     }
 out:
     json_decref(crcs);
@@ -229,7 +225,10 @@ static int parse_header(struct tt_safetensors *file, const char *text, size_t si
         rc = tt_fail(TT_EDATA, "'%s': damaged header: it does not begin with '{'", file->path);
         goto out;
     }
-    file->tensor = tt_calloc(json_object_size(header), sizeof *file->tensor);
+    if (!(file->tensor = tt_calloc_for(json_object_size(header), sizeof *file->tensor, file->path))) {
+        rc = TT_ENOMEM;
+        goto out;
+    }
     json_object_foreach(header, name, entry)
     {
         if (strcmp(name, "__metadata__") == 0)
@@ -279,8 +278,8 @@ int tt_safetensors_open(const char *path, struct tt_safetensors *ret_file)
     have = file_bytes < (int64_t)sizeof first ? (size_t)file_bytes : sizeof first;
     TT_TRY(tt_file_pread(fd, path, first, have, 0));
     TT_TRY(header_size(path, first, have, file_bytes, &size));
-    if (!(bytes = tt_try_calloc(size + LENGTH_BYTES, 1))) {
-        rc = tt_fail(TT_ENOMEM, "'%s': no memory for its header of %zu bytes", path, size);
+    if (!(bytes = tt_calloc_for(size + LENGTH_BYTES, 1, path))) {
+        rc = TT_ENOMEM;
         goto out;
     }
     TT_TRY(tt_file_pread(fd, path, bytes, size + LENGTH_BYTES, 0));

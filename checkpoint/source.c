@@ -5,13 +5,10 @@
  */
 #include "checkpoint/source.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <sys/stat.h>
 
 #include "checkpoint/cast.h"
 #include "core/base/file.h"
@@ -34,7 +31,8 @@ int tt_source_open(const char *path, enum tt_path_kind kind, struct tt_source **
         TT_TRY(tt_manifest_scan(path, &source->manifest));
         TT_TRY(tt_manifest_check_cover(&source->manifest));
     }
-    source->open = tt_calloc((size_t)source->manifest.n_files, sizeof *source->open);
+    source->open = tt_calloc_for((size_t)source->manifest.n_files, sizeof *source->open, path);
+    TT_TRY(source->open ? 0 : TT_ENOMEM);
     *ret_source = source;
     source = NULL;
 out:
@@ -69,21 +67,28 @@ char *tt_source_file_path(const struct tt_source *source, int file)
 
 static int check_size(const char *path, int64_t wanted, const char **ret_kind)
 {
-    struct stat st;
+    struct tt_path_info info;
+    int rc = tt_path_look(path, &info);
 
-    if (stat(path, &st) < 0) {
+    if (rc < 0)
+        return rc;
+    if (info.kind == TT_FILE_NONE) {
         *ret_kind = "missing";
-        return tt_fail(TT_EDATA, "missing file '%s': %s", path, strerror(errno));
+        return tt_fail(TT_EDATA, "missing file '%s'", path);
     }
-    if ((int64_t)st.st_size < wanted) {
+    if (info.kind != TT_FILE_REGULAR) {
+        *ret_kind = "header";
+        return tt_fail(TT_EDATA, "'%s' is not a regular file", path);
+    }
+    if (info.bytes < wanted) {
         *ret_kind = "truncated";
-        return tt_fail(TT_EDATA, "'%s' is truncated: it has %" PRId64 " bytes, %" PRId64 " expected", path,
-                       (int64_t)st.st_size, wanted);
+        return tt_fail(TT_EDATA, "'%s' is truncated: it has %" PRId64 " bytes, %" PRId64 " expected", path, info.bytes,
+                       wanted);
     }
-    if ((int64_t)st.st_size > wanted) {
+    if (info.bytes > wanted) {
         *ret_kind = "trailing";
         return tt_fail(TT_EDATA, "'%s' has %" PRId64 " bytes too many: it has %" PRId64 ", %" PRId64 " expected", path,
-                       (int64_t)st.st_size - wanted, (int64_t)st.st_size, wanted);
+                       info.bytes - wanted, info.bytes, wanted);
     }
     return 0;
 }
@@ -159,9 +164,9 @@ int tt_source_check_file(struct tt_source *source, int file, const char **ret_ki
      * file itself is broken. */
     if ((rc = tt_safetensors_open(path, open)) < 0) {
         *kind = "header";
-        if (check_size(path, source->manifest.file[file].bytes, &size_kind) < 0)
+        if (rc == TT_EDATA && check_size(path, source->manifest.file[file].bytes, &size_kind) < 0)
             *kind = size_kind;
-        else
+        else if (rc == TT_EDATA)
             rc = tt_safetensors_open(path, open); /* its own message again */
         goto out;
     }
@@ -227,7 +232,9 @@ int tt_source_read(struct tt_source *source, const struct tt_manifest_tensor *te
                        tt_dtype_name(tensor->dtype), tt_dtype_name(dtype));
     if (dtype == tensor->dtype)
         return read_rows(source, tensor, row_begin, rows, data);
-    block = tt_calloc((size_t)(step < rows ? step : rows), (size_t)row_bytes);
+    block = tt_calloc_for((size_t)(step < rows ? step : rows), (size_t)row_bytes, tensor->name);
+    if (!block)
+        return TT_ENOMEM;
     for (int64_t at = 0; at < rows; at += step) {
         int64_t n = rows - at < step ? rows - at : step;
 

@@ -54,7 +54,8 @@ int tt_ckpt_stats(struct tt_source *source, const struct tt_manifest_tensor *ten
         *ret_json = json_null();
         return 0;
     }
-    block = tt_calloc((size_t)((step < rows ? step : rows) * width), tt_dtype_size(tensor->dtype));
+    block = tt_calloc_for((size_t)((step < rows ? step : rows) * width), tt_dtype_size(tensor->dtype), tensor->name);
+    TT_TRY(block ? 0 : TT_ENOMEM);
     for (int64_t row = 0; row < rows && width > 0; row += step) {
         int64_t have = rows - row < step ? rows - row : step;
 

@@ -82,12 +82,50 @@ static int check_sizes(const char *step_path, const struct tt_manifest *manifest
     return rc;
 }
 
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+int tt_step_manifest(const char *step_path, struct tt_manifest *ret_manifest)
+{
+    char *path = tt_strdup(step_path);
+    struct tt_manifest manifest = {0};
+    struct tt_path_info info;
+    int64_t number, step;
+    int rc = 0;
+
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+        path[n - 1] = 0; /* with a slash at its end a link reads as what it leads to */
+    number = tt_step_number(base_name(path));
+    TT_TRY(tt_path_look(path, &info));
+    if (number >= 0 && info.is_link) {
+        rc = tt_fail(TT_EDATA, "'%s' is a link; a step is a folder of its own\nhelp: name the folder that it leads to",
+                     path);
+        goto out;
+    }
+    TT_TRY(tt_manifest_load(path, &manifest));
+    step = (int64_t)json_integer_value(json_object_get(manifest.meta, "step"));
+    if (number >= 0 && step != number) {
+        rc = tt_fail(TT_EDATA, "'%s' holds step %" PRId64 ": its folder was renamed or copied", path, step);
+        goto out;
+    }
+    *ret_manifest = manifest;
+    manifest = (struct tt_manifest){0};
+out:
+    tt_manifest_release(&manifest);
+    tt_free(path);
+    return rc;
+}
+
 int tt_step_check(const char *step_path, struct tt_manifest *ret_manifest)
 {
     struct tt_manifest manifest = {0};
     int rc = 0;
 
-    TT_TRY(tt_manifest_load(step_path, &manifest));
+    TT_TRY(tt_step_manifest(step_path, &manifest));
     TT_TRY(tt_manifest_check_cover(&manifest));
     TT_TRY(check_sizes(step_path, &manifest));
     if (ret_manifest) {
@@ -149,13 +187,6 @@ static int look_into(const char *path, enum tt_path_kind *ret_kind, char **ret_f
 out:
     tt_names_free(names, n);
     return rc;
-}
-
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
 }
 
 int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_folder)

@@ -20,8 +20,15 @@ char *tt_step_path(const char *folder, int64_t step);
 int tt_step_list(const char *folder, int64_t **ret_steps, int *ret_n) TT_MUST_CHECK;
 
 /**
+ * The manifest of a step, which must be that of its name: a folder step-N that is a link or holds another step is TT_EDATA.
+ * ret_manifest is the caller's to release.
+ */
+int tt_step_manifest(const char *step_path, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
+
+/**
  * Whether a step is good as far as can be said without reading its data: manifest intact, coverage exact, every file
- * there with its size. TT_EDATA says what is wrong. ret_manifest (may be NULL) is the caller's to release.
+ * there with its size. TT_EDATA is damage, proven, and says what is wrong; any other code says that it could not be read
+ * just now and may be good. ret_manifest (may be NULL) is the caller's to release.
  */
 int tt_step_check(const char *step_path, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
 

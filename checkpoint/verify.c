@@ -44,6 +44,14 @@ static void add_problem(struct report *report, const char *kind)
     (void)json_array_append_new(report->problems, json_pack("{s:s,s:s}", "kind", kind, "text", tt_error_message()));
 }
 
+/* A failure with this kind of damage; one that proves nothing about the bytes is said to be one. Out of memory ends it all. */
+static int note(struct report *report, int rc, const char *kind)
+{
+    if (rc == TT_EDATA || rc == TT_EIO)
+        add_problem(report, rc == TT_EIO ? "unreadable" : kind);
+    return rc == TT_EDATA || rc == TT_EIO ? 0 : rc;
+}
+
 /* The part of a file that holds a chunk, or its header (tensor NULL). */
 struct piece {
     int64_t begin, end;
@@ -196,6 +204,10 @@ static void check_values(struct report *report, const struct tt_source *source)
         const struct seen *seen = &report->seen[i];
 
         report->digests += seen->whole && t->has_digest;
+        if (!t->has_digest && source->kind == TT_PATH_STEP) {
+            (void)tt_fail(TT_EDATA, "'%s': tensor '%s' has no digest in the manifest", source->path, t->name);
+            add_problem(report, "digest");
+        }
         if (seen->whole && t->has_digest && seen->digest != t->digest) {
             (void)tt_fail(TT_EDATA, "'%s': tensor '%s' has digest %016" PRIx64 ", %016" PRIx64 " expected",
                           source->path, t->name, seen->digest, t->digest);
@@ -233,16 +245,18 @@ static void forget_file(struct report *report, const struct tt_source *source, i
 }
 
 /* Small, and read whole whatever the depth. */
-static void check_assets(struct report *report, const struct tt_source *source)
+static int check_assets(struct report *report, const struct tt_source *source)
 {
     const json_t *list = tt_assets_of(&source->manifest);
 
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *kind = NULL;
+        int rc = tt_asset_check(source->path, json_array_get(list, i), &kind);
 
-        if (tt_asset_check(source->path, json_array_get(list, i), &kind) < 0)
-            add_problem(report, kind);
+        if (rc < 0 && (rc = note(report, rc, kind)) < 0)
+            return rc;
     }
+    return 0;
 }
 
 static int verify_source(struct report *report, struct tt_source *source)
@@ -253,19 +267,23 @@ static int verify_source(struct report *report, struct tt_source *source)
     report->files += m->n_files;
     report->tensors += m->n_tensors;
     report->bytes += tt_ckpt_file_bytes(m);
-    report->seen = tt_calloc((size_t)m->n_tensors + 1, sizeof *report->seen);
+    report->seen = tt_calloc_for((size_t)m->n_tensors + 1, sizeof *report->seen, source->path);
+    if (!report->seen)
+        return TT_ENOMEM;
     check_cover(report, source);
     if (source->kind == TT_PATH_STEP)
         TT_TRY(find_strangers(report, source));
-    check_assets(report, source);
+    TT_TRY(check_assets(report, source));
     for (int i = 0; i < m->n_files; i++) {
         const char *kind = "header";
 
-        if (tt_source_check_file(source, i, &kind) < 0) {
-            add_problem(report, kind);
+        if ((rc = tt_source_check_file(source, i, &kind)) == 0 && report->depth > TT_VERIFY_QUICK) {
+            kind = "truncated";
+            rc = verify_file(report, source, i);
+        }
+        if (rc < 0) {
+            TT_TRY(note(report, rc, kind));
             forget_file(report, source, i);
-        } else if (report->depth > TT_VERIFY_QUICK) {
-            TT_TRY(verify_file(report, source, i));
         }
     }
     if (report->depth == TT_VERIFY_DEEP)
@@ -279,11 +297,13 @@ out:
 /* The source without the checks of tt_source_open, which stop at the first problem. */
 static int open_unchecked(struct tt_source *source)
 {
-    int rc = source->kind == TT_PATH_STEP ? tt_manifest_load(source->path, &source->manifest)
+    int rc = source->kind == TT_PATH_STEP ? tt_step_manifest(source->path, &source->manifest)
                                           : tt_manifest_scan(source->path, &source->manifest);
 
-    if (rc == 0)
-        source->open = tt_calloc((size_t)source->manifest.n_files, sizeof *source->open);
+    if (rc == 0) {
+        source->open = tt_calloc_for((size_t)source->manifest.n_files, sizeof *source->open, source->path);
+        rc = source->open ? 0 : TT_ENOMEM;
+    }
     return rc;
 }
 
@@ -296,10 +316,11 @@ static int verify_path(struct report *report, char *path, enum tt_path_kind kind
     source->path = path;
     source->kind = kind;
     TT_TRY(tt_path_is_folder(path, &source->is_folder));
-    if (open_unchecked(source) < 0)
-        add_problem(report, kind == TT_PATH_STEP ? "manifest" : "header");
-    else
+    rc = open_unchecked(source);
+    if (rc == 0)
         rc = verify_source(report, source);
+    else
+        rc = note(report, rc, kind == TT_PATH_STEP ? "manifest" : "header");
 out:
     tt_source_free(source);
     return rc;

@@ -271,9 +271,11 @@ static int read_stored(struct tt_weights *w, const struct tt_manifest_tensor *t,
 {
     int64_t width = width_of(t->ndim, t->shape), row_bytes = width * (int64_t)tt_dtype_size(t->dtype);
     int64_t step = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
-    char *block = dtype == t->dtype ? NULL : tt_calloc((size_t)(step < n ? step : n), (size_t)row_bytes);
+    char *block = NULL;
     int rc = 0;
 
+    if (dtype != t->dtype && !(block = tt_calloc_for((size_t)(step < n ? step : n), (size_t)row_bytes, t->name)))
+        return TT_ENOMEM;
     for (int64_t at = 0; at < n; at += step) {
         int64_t have = n - at < step ? n - at : step;
         char *to = data + (size_t)(at * width) * tt_dtype_size(dtype);
@@ -318,7 +320,8 @@ int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, 
         return read_stored(weights, &weights->source->manifest.tensor[weight->number], row_begin, rows, dtype, data);
     if (dtype == TT_F32)
         return read_mapped(weights, weight, row_begin, rows, data);
-    block = tt_calloc((size_t)rows, (size_t)width * sizeof *block);
+    if (!(block = tt_calloc_for((size_t)rows, (size_t)width * sizeof *block, weight->name)))
+        return TT_ENOMEM;
     TT_TRY(read_mapped(weights, weight, row_begin, rows, block));
     tt_cast(dtype, data, TT_F32, block, rows * width);
 out:

@@ -41,9 +41,10 @@ static int write_weight(struct tt_weights_file *f, struct tt_durable *to, int nu
     int64_t row_bytes = width * (int64_t)tt_dtype_size(dtype);
     int64_t most = f->weights->kind == TT_WEIGHTS_STORED ? BLOCK_BYTES : EXPORT_BLOCK_BYTES;
     int64_t step = row_bytes > 0 && row_bytes < most ? most / row_bytes : 1;
-    char *block = tt_calloc((size_t)(step < rows ? step : rows), (size_t)row_bytes);
-    int rc = 0;
+    char *block = tt_calloc_for((size_t)(step < rows ? step : rows), (size_t)row_bytes, weight->name);
+    int rc = block ? 0 : TT_ENOMEM;
 
+    TT_TRY(rc);
     for (int64_t row = 0; row < rows && width > 0; row += step) {
         int64_t n = rows - row < step ? rows - row : step, bytes = n * row_bytes;
 

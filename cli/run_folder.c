@@ -149,11 +149,17 @@ out:
 int tt_run_folder_metrics(const struct tt_config *cfg, FILE **ret_file)
 {
     char *path = in_folder(cfg, "metrics.jsonl");
-    FILE *file = fopen(path, "ae");
-    int rc = file ? 0 : tt_fail(TT_EIO, "cannot open '%s': %s", path, strerror(errno));
+    FILE *file;
+    int fd = -1, rc = 0;
 
-    if (file)
-        *ret_file = file;
+    TT_TRY(tt_file_append(path, &fd));
+    if (!(file = fdopen(fd, "a"))) {
+        rc = tt_fail(TT_EIO, "cannot open '%s': %s", path, strerror(errno));
+        (void)close(fd);
+        goto out;
+    }
+    *ret_file = file;
+out:
     tt_free(path);
     return rc;
 }

@@ -16,6 +16,7 @@
 #include "cli/trainer.h"
 #include "core/base/file.h"
 #include "core/base/hash.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 
 enum { PEAKS = 3 }; /* at the start, and beside the first two steps */
@@ -265,8 +266,8 @@ static int open_metrics(struct tt_trainer *t)
     m->memory_total_bytes = tt_metrics_machine_bytes();
     if (t->cfg->metrics.enable_jsonl)
         TT_TRY(tt_run_folder_metrics(t->cfg, &m->jsonl));
-    if (t->cfg->metrics.enable_tensorboard)
-        TT_TRY(tt_run_folder_board(t->cfg, &m->board));
+    if (t->cfg->metrics.enable_tensorboard && tt_run_folder_board(t->cfg, &m->board) < 0)
+        tt_warn("training goes on without TensorBoard: %s", tt_error_message());
     TT_TRY(tt_run_folder_record(t->cfg, t->options.argc, t->options.argv, t->comm->size, t->threads, &t->machine));
     tt_metrics_record(m, run_record(t));
     tt_trainer_banner(t);

@@ -4,6 +4,7 @@
  */
 #include "cli/trace.h"
 #include "cli/trainer.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 
 bool tt_trainer_trace_is_due(const struct tt_trainer *t)
@@ -25,7 +26,12 @@ int tt_trainer_trace(struct tt_trainer *t, double end_sec)
 
     t->comm->waiting_for = "trace";
     TT_TRY(tt_comm_max_f64(t->comm, &step.lead, 1));
-    TT_TRY(tt_comm_agree(t->comm, tt_trace_write(t->engine, &step, folder)));
+    rc = tt_comm_agree(t->comm, tt_trace_write(t->engine, &step, folder));
+    if (rc != TT_EIO && rc != TT_EDATA)
+        goto out;
+    if (t->comm->rank == 0)
+        tt_warn("no trace of step %lld, training goes on: %s", (long long)step.step, tt_error_message());
+    rc = 0;
 out:
     tt_free(folder);
     return rc;

@@ -97,6 +97,29 @@ out:
     return rc;
 }
 
+int tt_file_append(const char *path, int *ret_fd)
+{
+    struct stat st;
+    int fd, tries = 0, rc = 0;
+
+    /* O_NONBLOCK: a pipe that nobody reads would keep the process */
+    while ((fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644)) < 0) {
+        if (errno == ENXIO || errno == ENODEV || errno == EISDIR)
+            return tt_fail(TT_EDATA, "cannot write '%s': it is not a regular file", path);
+        if (!tt_path_again(errno, &tries))
+            return tt_fail(TT_EIO, "cannot open '%s': %s", path, strerror(errno));
+    }
+    if (fstat(fd, &st) < 0)
+        rc = tt_fail(TT_EIO, "cannot look at '%s': %s", path, strerror(errno));
+    else if (!S_ISREG(st.st_mode))
+        rc = tt_fail(TT_EDATA, "cannot write '%s': it is not a regular file", path);
+    if (rc < 0)
+        (void)close(fd);
+    else
+        *ret_fd = fd;
+    return rc;
+}
+
 static int fail_large(const char *path, int64_t bytes, int64_t most)
 {
     char found[24], wanted[24];

@@ -31,6 +31,9 @@ int tt_file_read_any(const char *path, int64_t most, char **ret_text, size_t *re
 /** Opens a stored file for reading: TT_EDATA with what it is, if it is not a regular file. ret_fd is the caller's. */
 int tt_file_open(const char *path, int *ret_fd, int64_t *ret_bytes) TT_MUST_CHECK;
 
+/** Opens a regular file for writing at its end, new if it is missing. TT_EDATA if there is something else at path. */
+int tt_file_append(const char *path, int *ret_fd) TT_MUST_CHECK;
+
 /** A regular file mapped read-only. Zero-initialise; release when done. An empty file has data NULL and size 0. */
 struct tt_mapping {
     const uint8_t *data;

@@ -12,6 +12,8 @@
 
 #include <sys/mman.h>
 
+#include "core/base/error.h"
+
 static atomic_uint_fast64_t allocations;
 
 static void *check(void *p, size_t bytes)
@@ -52,6 +54,15 @@ void *tt_try_calloc(size_t n, size_t size)
     void *p = calloc(n ? n : 1, size ? size : 1); /* checks the product itself */
 
     atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
+    return p;
+}
+
+void *tt_calloc_for(size_t n, size_t size, const char *what)
+{
+    void *p = tt_try_calloc(n, size);
+
+    if (!p)
+        (void)tt_fail(TT_ENOMEM, "no memory for %zu x %zu bytes, which '%s' needs", n, size, what);
     return p;
 }
 

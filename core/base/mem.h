@@ -24,6 +24,9 @@ void *tt_realloc(void *p, size_t n, size_t size);
 void *tt_try_calloc(size_t n, size_t size);
 void *tt_try_realloc(void *p, size_t n, size_t size);
 
+/** tt_try_calloc; on failure sets this thread's message, which names `what` needs it: `if (!p) return TT_ENOMEM;` */
+void *tt_calloc_for(size_t n, size_t size, const char *what);
+
 char *tt_strdup(const char *text);
 char *tt_strndup(const char *text, size_t n);
 

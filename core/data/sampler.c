@@ -49,8 +49,12 @@ int tt_sampler_new(const struct tt_dataset *dataset, const struct tt_sampler_opt
     s->n_documents = options->shuffle && dataset->offsets && n > 1 ? n : 0;
     for (int i = 0; i < 2 && s->n_documents; i++) {
         s->epoch[i].number = -1;
-        s->epoch[i].order = tt_calloc((size_t)n, sizeof *s->epoch[i].order);
-        s->epoch[i].begin = tt_calloc((size_t)n + 1, sizeof *s->epoch[i].begin);
+        s->epoch[i].order = tt_calloc_for((size_t)n, sizeof *s->epoch[i].order, dataset->ref.name);
+        s->epoch[i].begin = tt_calloc_for((size_t)n + 1, sizeof *s->epoch[i].begin, dataset->ref.name);
+        if (!s->epoch[i].order || !s->epoch[i].begin) {
+            tt_sampler_free(s);
+            return TT_ENOMEM;
+        }
     }
     *ret_sampler = s;
     return 0;

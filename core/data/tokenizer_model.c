@@ -21,7 +21,11 @@ int tt_tokenizer_set_token(struct tt_tokenizer *t, const char *where, int64_t id
     if (id < 0 || id >= MOST_TOKENS)
         return tt_fail(TT_EDATA, "%s: token '%.80s' has the id %lld", where, text, (long long)id);
     if (id >= t->vocab_size) {
-        t->token = tt_realloc(t->token, (size_t)id + 1, sizeof *t->token);
+        void *more = tt_try_realloc(t->token, (size_t)id + 1, sizeof *t->token);
+
+        if (!more)
+            return tt_fail(TT_ENOMEM, "%s: no memory for %lld tokens", where, (long long)id + 1);
+        t->token = more;
         memset(t->token + t->vocab_size, 0, (size_t)(id + 1 - t->vocab_size) * sizeof *t->token);
         t->vocab_size = id + 1;
     }
@@ -60,7 +64,9 @@ static int read_vocab(struct tt_tokenizer *t, json_t *vocab, const char *where)
                        json_is_object(vocab) ? "empty" : "missing or of another type");
     }
     if (largest >= 0 && largest < MOST_TOKENS) /* once, instead of at every id */
-        t->token = tt_calloc((size_t)largest + 1, sizeof *t->token);
+        t->token = tt_calloc_for((size_t)largest + 1, sizeof *t->token, where);
+    if (largest >= 0 && largest < MOST_TOKENS && !t->token)
+        return TT_ENOMEM;
     t->vocab_size = largest >= 0 && largest < MOST_TOKENS ? largest + 1 : 0;
     json_object_foreach(vocab, key, value)
     {

@@ -21,10 +21,11 @@
 #include "checkpoint/steps.h"
 #include "ckpt_support.h"
 #include "core/base/file.h"
+#include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 
-static char *example(void)
+static char *example_of(enum tt_ckpt_group group)
 {
     struct tt_manifest m = {0};
     struct tt_manifest_tensor *t;
@@ -32,13 +33,18 @@ static char *example(void)
 
     m.meta = json_pack("{s:i,s:f,s:s}", "step", 12, "lr", 0.1, "note", "caf\xc3\xa9");
     tt_manifest_add_file(&m, "model/shard-00001-model-00001-of-00001.safetensors", 4196)->crc = 0xdeadbeef;
-    t = tt_manifest_add_tensor(&m, TT_GROUP_MODEL, "norm.weight", TT_F32, 1, (int64_t[]){25});
+    t = tt_manifest_add_tensor(&m, group, "norm.weight", TT_F32, 1, (int64_t[]){25});
     t->digest = UINT64_MAX - 1;
     TT_PUSH(t->chunk, t->n_chunks, t->cap_chunks) =
         (struct tt_manifest_chunk){0, {1, {0}, {25}}, 4096, 4196, 0x01020304, true};
     text = tt_manifest_text(&m);
     tt_manifest_release(&m);
     return text;
+}
+
+static char *example(void)
+{
+    return example_of(TT_GROUP_MODEL);
 }
 
 static void what_is_written_is_read(void **state)
@@ -82,6 +88,113 @@ static void nothing_else_is_read(void **state)
         assert_int_equal(tt_manifest_parse(text, n, "m", &m), TT_EDATA);
     assert_int_equal(tt_manifest_parse(text, size + 1, "m", &m), TT_EDATA);
     tt_free(text);
+}
+
+/* A text with a checksum that is right for it: its own, whatever was written into it. */
+static char *seal(const char *text)
+{
+    static const char key[] = ",\n\"self_crc32c\": \"";
+    size_t size = (size_t)(strstr(text, key) - text);
+
+    return tt_format("%.*s%s%08x\"\n}\n", (int)size, text, key, tt_crc32c(0, text, size));
+}
+
+/* Replaces the first `from` of the example. */
+static int parse_edited_of(enum tt_ckpt_group group, const char *from, const char *to)
+{
+    char *text = example_of(group), *at = strstr(text, from), *edited, *sealed;
+    struct tt_manifest m = {0};
+    int rc;
+
+    assert_non_null(at);
+    edited = tt_format("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    sealed = seal(edited);
+    rc = tt_manifest_parse(sealed, strlen(sealed), "m", &m);
+    if (rc == 0)
+        tt_manifest_release(&m);
+    tt_free(sealed);
+    tt_free(edited);
+    tt_free(text);
+    return rc;
+}
+
+static int parse_edited(const char *from, const char *to)
+{
+    return parse_edited_of(TT_GROUP_MODEL, from, to);
+}
+
+static void values_that_no_save_writes_are_refused(void **state)
+{
+    static const char *const meta[] = {
+        "\"step\": -1",
+        "\"step\": 9223372036854775807",
+        "\"step\": 1.5",
+        "\"step\": null",
+        "\"step\": \"12\"",
+        "\"step\": 1, \"sample_cursor\": -1",
+        "\"step\": 1, \"sample_cursor\": 9223372036854775807",
+        "\"step\": 1, \"ntokens_seen\": -5",
+        "\"step\": 1, \"ntokens_seen\": 9223372036854775807",
+        "\"step\": 1, \"optimizer_step\": -1",
+        "\"step\": 1, \"optimizer_step\": 9223372036854775807",
+        "\"step\": 1, \"lr_step\": -100",
+        "\"step\": 1, \"lr_step\": \"7\"",
+        "\"step\": 1, \"tokens\": -1",
+        "\"step\": 1, \"world\": 0",
+        "\"step\": 1, \"world\": -8",
+        "\"step\": 1, \"mesh\": []",
+        "\"step\": 1, \"mesh\": {\"dp_shard\": 0}",
+        "\"step\": 1, \"mesh\": {\"dp_shard\": 9223372036854775807}",
+        "\"step\": 1, \"run_id\": 3",
+        "\"step\": 1, \"policy\": null",
+        "\"step\": 1, \"time\": \"now\"",
+        "\"step\": 1, \"config\": 1",
+        "\"step\": 1, \"data\": []",
+        "\"step\": 1, \"data\": {\"seq_len\": 0}",
+        "\"step\": 1, \"data\": {\"seq_len\": 9223372036854775807}",
+        "\"step\": 1, \"assets\": {}",
+        "\"step\": 1, \"assets\": [{\"path\": \"assets/a\", \"bytes\": -1, \"crc32c\": \"00000000\"}]",
+        "\"step\": 1, \"assets\": [{\"path\": \"assets/a\", \"bytes\": 1}]",
+        "\"step\": 1, \"assets\": [{\"path\": \"assets/a\", \"bytes\": 1, \"crc32c\": \"0x123456\"}]",
+    };
+    static const struct {
+        const char *from, *to;
+    } edits[] = {
+        {"\"bytes\":4196", "\"bytes\":9223372036854775807"},
+        {"\"bytes\":4196", "\"bytes\":-1"},
+        {"deadbeef", "0xadbeef"},
+        {"deadbeef", " eadbeef"},
+        {"sum64:ffff", "sum64:0x12"},
+        {"sum64:ffff", "sum64:zzzz"},
+        {"sum64:ffff", "md5:ffff"},
+        {"\"digest\":\"sum64:fffffffffffffffe\"", "\"digest\":7"},
+        {"\"shape\":[25]", "\"shape\":[9223372036854775807]"},
+        {"\"shape\":[25]", "\"shape\":[-25]"},
+        {"\"offset\":[0]", "\"offset\":[9223372036854775807]"},
+        {"\"offset\":[0]", "\"offset\":[-1]"},
+        {"\"begin\":4096", "\"begin\":-9223372036854775807"},
+        {"\"end\":4196", "\"end\":9223372036854775807"},
+        {"\"file\":0", "\"file\":1"},
+        {"\"file\":0", "\"file\":-1"},
+        {"01020304", "+1020304"},
+        {"\"tensors\"", "\"others\""},
+    };
+
+    (void)state;
+    assert_int_equal(parse_edited("\"step\": 12", "\"step\": 13"), 0);
+    assert_int_equal(parse_edited("\"step\": 12", "\"step\": 0"), 0); /* weights before training */
+    for (size_t i = 0; i < sizeof meta / sizeof meta[0]; i++) {
+        if (parse_edited("\"step\": 12", meta[i]) != TT_EDATA)
+            fail_msg("accepted: %s", meta[i]);
+        assert_non_null(strstr(tt_error_message(), "wanted"));
+    }
+    for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++)
+        if (parse_edited(edits[i].from, edits[i].to) != TT_EDATA)
+            fail_msg("accepted: %s", edits[i].to);
+    /* moments were saved, so there was a step */
+    assert_int_equal(parse_edited("\"step\": 12", "\"step\": 12, \"optimizer_step\": 0"), 0);
+    assert_int_equal(parse_edited_of(TT_GROUP_OPTIM, "\"step\": 12", "\"step\": 12, \"optimizer_step\": 0"), TT_EDATA);
+    assert_int_equal(parse_edited_of(TT_GROUP_OPTIM, "\"step\": 12", "\"step\": 12, \"optimizer_step\": 12"), 0);
 }
 
 static void names_of_steps(void **state)
@@ -222,6 +335,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(nothing_else_is_read),
+        cmocka_unit_test(values_that_no_save_writes_are_refused),
         cmocka_unit_test(names_of_steps),
         cmocka_unit_test(consolidated_models_are_equal),
         cmocka_unit_test(a_damaged_source_is_not_consolidated),
