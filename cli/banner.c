@@ -3,7 +3,9 @@
  * What a run says about itself before it starts and after it ends, on stderr.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <unistd.h>
 
@@ -140,6 +142,20 @@ static void print_precision(const struct tt_trainer *t)
                       params ? "gathered and used as bfloat16" : "in float32", gradients ? "bfloat16" : "float32");
 }
 
+static void print_weights(const struct tt_trainer *t)
+{
+    const struct tt_config *cfg = t->cfg;
+    bool is_random = strncmp(t->weights_from, "random init", strlen("random init")) == 0;
+    int64_t rules = cfg->model.init_rules.n;
+
+    (void)fprintf(stderr, "  weights  %s", t->weights_from);
+    if (is_random && !isnan(cfg->model.init_std))
+        (void)fprintf(stderr, ", init_std %g", cfg->model.init_std);
+    if (is_random && rules)
+        (void)fprintf(stderr, ", %" PRId64 " init rule%s", rules, plural(rules));
+    (void)fprintf(stderr, "\n");
+}
+
 /* Longer than this is more often a mistake in the configuration than what somebody meant. */
 static const double long_step_sec = 60.0, long_run_sec = 30.0 * 86400.0;
 
@@ -179,7 +195,7 @@ void tt_trainer_banner(const struct tt_trainer *t)
     print_policies(t);
     print_recompute(t);
     print_precision(t);
-    (void)fprintf(stderr, "  weights  %s\n", t->weights_from);
+    print_weights(t);
     (void)fprintf(stderr, "  curve    %s\n",
                   tt_trainer_layout_exact(t) ? "layout-exact: the same bits for every power-of-two split of this batch"
                                              : "deterministic, but equal to other layouts only up to rounding");

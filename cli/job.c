@@ -14,6 +14,7 @@
 #include "cli/metrics.h"
 #include "core/base/mem.h"
 #include "core/base/team.h"
+#include "parallel/init_rules.h"
 
 /* --- the model --- */
 
@@ -50,8 +51,16 @@ struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
 static int make_model(const struct tt_config *cfg, struct tt_model **ret_model)
 {
     struct tt_model_dims over = tt_job_model_overrides(cfg);
+    struct tt_model *model = NULL;
+    int rc = 0;
 
-    return tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, ret_model);
+    TT_TRY(tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model));
+    TT_TRY(tt_init_rules_apply(model, cfg->model.init_std, cfg->model.init_rules));
+    *ret_model = model;
+    model = NULL;
+out:
+    tt_model_free(model);
+    return rc;
 }
 
 /* The dims that the flavor gave, so that run.yaml and the manifest say all of them. */

@@ -14,6 +14,7 @@
 #include "core/base/mem.h"
 #include "core/data/dataset.h"
 #include "core/data/tokenizer.h"
+#include "parallel/init_rules.h"
 #include "parallel/patterns.h"
 #include "parallel/units.h"
 
@@ -122,6 +123,14 @@ static void check_policies(struct checking *c)
     tt_layout_free(layout);
 }
 
+static void check_init(struct checking *c)
+{
+    static const char key[] = "model.init_rules";
+
+    if (c->model && tt_init_rules_apply(c->model, c->cfg->model.init_std, c->cfg->model.init_rules) < 0)
+        policy_fault(c, key);
+}
+
 /* --- files --- */
 
 static bool is_there(struct checking *c, const char *key, const char *path, const char *remedy)
@@ -199,6 +208,7 @@ static void check(struct checking *c, bool with_files)
     if (c->cfg->validation.enable && c->cfg->validation.seq_len != c->cfg->training.seq_len)
         check_seq_len(c, "validation.seq_len", c->cfg->validation.seq_len);
     check_policies(c);
+    check_init(c);
     if (with_files)
         check_files(c);
     tt_model_free(c->model);

@@ -48,13 +48,17 @@
     ALIAS(TT_RESHARD_ALWAYS, "true") ALIAS(TT_RESHARD_NEVER, "false")
 #define TT_WRAP_CHOICES(X, ALIAS) \
     X(TT_WRAP_BLOCK, "block") X(TT_WRAP_MODEL, "model") X(TT_WRAP_PARAM, "param")
+#define TT_RULE_CHOICES(X, ALIAS) \
+    X(TT_RULE_NORMAL, "normal(STD)") X(TT_RULE_NORMAL_CUT, "normal(STD,CUT)") X(TT_RULE_UNIFORM, "uniform(LOW,HIGH)") \
+    X(TT_RULE_CONSTANT, "constant(VALUE)") X(TT_RULE_ZEROS, "zeros") X(TT_RULE_ONES, "ones")
 
 /* S(set, list) of all sets. */
 #define TT_CHOICE_SETS(S) \
     S(dataset, TT_DATASET_CHOICES) S(dtype, TT_DTYPE_CHOICES) S(export, TT_EXPORT_CHOICES) S(sync, TT_SYNC_CHOICES) \
     S(init, TT_INIT_CHOICES) S(optim, TT_OPTIM_CHOICES) S(decay, TT_DECAY_CHOICES) S(engine, TT_ENGINE_CHOICES) \
     S(order, TT_ORDER_CHOICES) S(ac, TT_AC_CHOICES) S(async, TT_ASYNC_CHOICES) S(save, TT_SAVE_CHOICES) \
-    S(filter, TT_FILTER_CHOICES) S(exclude, TT_EXCLUDE_CHOICES) S(reshard, TT_RESHARD_CHOICES) S(wrap, TT_WRAP_CHOICES)
+    S(filter, TT_FILTER_CHOICES) S(exclude, TT_EXCLUDE_CHOICES) S(reshard, TT_RESHARD_CHOICES) S(wrap, TT_WRAP_CHOICES) \
+    S(rule, TT_RULE_CHOICES)
 
 #define TT_CHOICE_CONSTANT(constant, word) constant,
 #define TT_CHOICE_SKIP(constant, word)

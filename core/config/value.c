@@ -298,7 +298,14 @@ static bool set_words(const struct tt_config_row *row, struct tt_words *member, 
     for (int i = 0; i < n; i++) {
         const struct tt_yaml *item = words.is_list ? node->item[i] : node;
         bool is_pattern = words.is_list && (row->flags & TT_FLAG_PATTERNS);
+        bool is_rule = is_pattern && (row->flags & TT_FLAG_LIST);
 
+        if (is_rule && (item->kind != TT_YAML_SCALAR || !strchr(item->text, '='))) {
+            words_release(&words);
+            if (ret_fault)
+                *ret_fault = item;
+            return expected(why, "regex=what in the list", item);
+        }
         if (item->kind == TT_YAML_SCALAR && *item->text && tt_yaml_is_utf8(item->text))
             words.word[i] = is_pattern ? tt_strdup(item->text) : to_word(row, item->text);
         if (!words.word[i]) {

@@ -115,6 +115,11 @@ void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out)
         break;
     case TT_KIND_WORDS:
         tt_text_add(out, row->flags & TT_FLAG_LIST ? "list of " : "");
+        if ((row->flags & TT_FLAG_LIST) && (row->flags & TT_FLAG_PATTERNS)) {
+            tt_text_add(out, "regex=");
+            tt_config_choices_text(row, "|regex=", out);
+            break;
+        }
         tt_config_choices_text(row, "|", out);
         tt_text_add(out, "%s%s%s", row->flags & TT_FLAG_INTEGER ? "|integer" : "",
                     row->flags & TT_FLAG_SIZED ? "|size:<bytes>" : "",

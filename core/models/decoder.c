@@ -50,8 +50,8 @@ static void add_norm(struct tt_model *m, int block, const char *name, const char
 static void add_rotated(struct tt_model *m, const struct tt_decoder *decoder, int block, const char *name,
                         const char *hf_name, int64_t heads)
 {
-    struct tt_param *p =
-        tt_params_matrix(m, block, name, hf_name, heads * m->dims.head_dim, m->dims.dim, (struct tt_normal){0.02, 2.0});
+    struct tt_param *p = tt_params_matrix(m, block, name, hf_name, heads * m->dims.head_dim, m->dims.dim,
+                                          (struct tt_normal){.cut = 2.0, .depth = 1.0});
 
     if (decoder->rotate_half)
         return;
@@ -70,7 +70,7 @@ static void add_attention(struct tt_model *m, const struct tt_decoder *decoder, 
         add_norm(m, l, "attention.k_norm.weight", "self_attn.k_norm.weight", d->head_dim);
     }
     (void)tt_params_matrix(m, l, "attention.wv.weight", "self_attn.v_proj.weight", d->n_kv_heads * d->head_dim, d->dim,
-                           (struct tt_normal){0.02, 2.0});
+                           (struct tt_normal){.cut = 2.0, .depth = 1.0});
     (void)tt_params_matrix(m, l, "attention.wo.weight", "self_attn.o_proj.weight", d->dim, d->n_heads * d->head_dim,
                            deep);
 }
@@ -78,8 +78,8 @@ static void add_attention(struct tt_model *m, const struct tt_decoder *decoder, 
 static void add_block(struct tt_model *m, const struct tt_decoder *decoder, int l)
 {
     const struct tt_model_dims *d = &m->dims;
-    struct tt_normal plain = {.std = 0.02, .cut = 2.0}; /* the cut is absolute, so it never acts */
-    struct tt_normal deep = {.std = 0.02 / sqrt(2.0 * (l + 1.0)), .cut = 2.0}; /* the residual's share, by depth */
+    struct tt_normal plain = {.cut = 2.0, .depth = 1.0};                  /* the cut is absolute, so it never acts */
+    struct tt_normal deep = {.cut = 2.0, .depth = sqrt(2.0 * (l + 1.0))}; /* the residual's share, by depth */
 
     add_norm(m, l, "attention_norm.weight", "input_layernorm.weight", d->dim);
     add_attention(m, decoder, l, deep);

@@ -100,11 +100,11 @@ struct place {
 
 /* A layer `name` with weight (rows, columns) and bias (rows). */
 static void add_affine(struct tt_model *m, int l, const char *name, struct place place, int64_t rows, int64_t columns,
-                       double std)
+                       double depth)
 {
     char *weight = tt_format("%s.weight", name), *bias = tt_format("%s.bias", name);
     char *hf_weight = tt_format("%s.weight", place.hf_name), *hf_bias = tt_format("%s.bias", place.hf_name);
-    struct tt_param *p = tt_params_matrix(m, l, weight, hf_weight, rows, columns, (struct tt_normal){.std = std});
+    struct tt_param *p = tt_params_matrix(m, l, weight, hf_weight, rows, columns, (struct tt_normal){.depth = depth});
 
     p->hf_transform = TT_HF_TRANSPOSE;
     p->hf_part = place.part;
@@ -121,17 +121,17 @@ static void add_affine(struct tt_model *m, int l, const char *name, struct place
 static void add_block(struct tt_model *m, int l)
 {
     const struct tt_model_dims *d = &m->dims;
-    double std = 0.02, deep = std / sqrt(2.0 * (double)d->n_layers);
+    double deep = sqrt(2.0 * (double)d->n_layers); /* what is added to the residual is divided by it */
 
     (void)tt_params_vector(m, l, "attention_norm.weight", "ln_1.weight", d->dim, TT_PARAM_ONES);
     (void)tt_params_vector(m, l, "attention_norm.bias", "ln_1.bias", d->dim, TT_PARAM_ZEROS);
-    add_affine(m, l, "attention.wq", (struct place){"attn.c_attn", 0, 3}, d->dim, d->dim, std);
-    add_affine(m, l, "attention.wk", (struct place){"attn.c_attn", 1, 3}, d->dim, d->dim, std);
-    add_affine(m, l, "attention.wv", (struct place){"attn.c_attn", 2, 3}, d->dim, d->dim, std);
+    add_affine(m, l, "attention.wq", (struct place){"attn.c_attn", 0, 3}, d->dim, d->dim, 1.0);
+    add_affine(m, l, "attention.wk", (struct place){"attn.c_attn", 1, 3}, d->dim, d->dim, 1.0);
+    add_affine(m, l, "attention.wv", (struct place){"attn.c_attn", 2, 3}, d->dim, d->dim, 1.0);
     add_affine(m, l, "attention.wo", (struct place){"attn.c_proj", 0, 1}, d->dim, d->dim, deep);
     (void)tt_params_vector(m, l, "ffn_norm.weight", "ln_2.weight", d->dim, TT_PARAM_ONES);
     (void)tt_params_vector(m, l, "ffn_norm.bias", "ln_2.bias", d->dim, TT_PARAM_ZEROS);
-    add_affine(m, l, "feed_forward.w1", (struct place){"mlp.c_fc", 0, 1}, d->ffn_dim, d->dim, std);
+    add_affine(m, l, "feed_forward.w1", (struct place){"mlp.c_fc", 0, 1}, d->ffn_dim, d->dim, 1.0);
     add_affine(m, l, "feed_forward.w2", (struct place){"mlp.c_proj", 0, 1}, d->dim, d->ffn_dim, deep);
 }
 
@@ -139,7 +139,7 @@ static void add_params(struct tt_model *m)
 {
     enum { PER_BLOCK = 16, OUTSIDE = 5 };
     const struct tt_model_dims *d = &m->dims;
-    struct tt_normal normal = {.std = 0.02}, positions = {.std = 0.01};
+    struct tt_normal normal = {.depth = 1.0}, positions = {.std = 0.01};
 
     m->params = tt_calloc((size_t)(PER_BLOCK * d->n_layers + OUTSIDE), sizeof *m->params);
     (void)tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", "transformer.wte.weight", d->vocab_size,

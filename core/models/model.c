@@ -366,6 +366,14 @@ static void fill_normal(const struct tt_param *param, uint64_t seed, int64_t fir
         data[i] = (float)(param->std * tt_rng_normal(&rng, (uint64_t)(first + i), cut));
 }
 
+static void fill_uniform(const struct tt_param *param, uint64_t seed, int64_t first, int64_t n, float *data)
+{
+    struct tt_rng rng = tt_rng_make(seed, param->name);
+
+    for (int64_t i = 0; i < n; i++)
+        data[i] = (float)(param->low + (param->high - param->low) * tt_rng_uniform(&rng, (uint64_t)(first + i)));
+}
+
 void tt_param_fill(const struct tt_param *param, uint64_t seed, int64_t row_begin, int64_t rows, float *data)
 {
     int64_t width = param_elements(param) / param->shape[0], n = rows * width;
@@ -381,6 +389,12 @@ void tt_param_fill(const struct tt_param *param, uint64_t seed, int64_t row_begi
         break;
     case TT_PARAM_NORMAL:
         fill_normal(param, seed, row_begin * width, n, data);
+        break;
+    case TT_PARAM_UNIFORM:
+        fill_uniform(param, seed, row_begin * width, n, data);
+        break;
+    case TT_PARAM_CONSTANT:
+        fill_constant((float)param->low, n, data);
         break;
     }
 }

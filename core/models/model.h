@@ -25,7 +25,17 @@ struct tt_model_dims {
 };
 
 /* How a parameter begins; a row that forgets to say is found out (parallel/init.h). */
-enum tt_param_init { TT_PARAM_NONE, TT_PARAM_ONES, TT_PARAM_ZEROS, TT_PARAM_NORMAL };
+enum tt_param_init {
+    TT_PARAM_NONE,
+    TT_PARAM_ONES,
+    TT_PARAM_ZEROS,
+    TT_PARAM_NORMAL,
+    TT_PARAM_UNIFORM,
+    TT_PARAM_CONSTANT,
+};
+
+/* The standard deviation that the families' own rules begin with; model.init_std replaces it. */
+#define TT_INIT_STD 0.02
 
 /* Where in the model a parameter lives; the wrap policy `block` makes its units from this. */
 enum { TT_BLOCK_EMBEDDINGS = -1, TT_BLOCK_HEAD = -2 };
@@ -43,7 +53,9 @@ struct tt_param {
     int64_t shape[TT_MAX_DIMS]; /* sharded on dimension 0 */
     int block;                  /* transformer block, or TT_BLOCK_* */
     enum tt_param_init init;
-    double std, cut; /* TT_PARAM_NORMAL; cut is absolute, 0: none */
+    double std, cut;  /* TT_PARAM_NORMAL; cut is absolute, 0: none */
+    double depth;     /* std is TT_INIT_STD / depth; 0: it has nothing to do with it */
+    double low, high; /* TT_PARAM_UNIFORM; TT_PARAM_CONSTANT is low */
     char *hf_name;
     enum tt_hf_transform hf_transform;
     int hf_heads;          /* heads along dimension 0, for TT_HF_ROPE_PAIRS */

@@ -30,8 +30,9 @@ struct tt_param *tt_params_matrix(struct tt_model *model, int block, const char 
     p->shape[0] = rows;
     p->shape[1] = columns;
     p->init = TT_PARAM_NORMAL;
-    p->std = normal.std;
+    p->std = normal.depth > 0.0 ? TT_INIT_STD / normal.depth : normal.std;
     p->cut = normal.cut;
+    p->depth = normal.depth;
     return p;
 }
 

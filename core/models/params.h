@@ -10,7 +10,7 @@
  * theirs; outside of the blocks (TT_BLOCK_*) they are whole.
  */
 struct tt_normal {
-    double std, cut; /* as in struct tt_param */
+    double std, cut, depth; /* as in struct tt_param; where depth is given, std follows from it */
 };
 
 struct tt_param *tt_params_matrix(struct tt_model *model, int block, const char *name, const char *hf_name,

@@ -249,6 +249,34 @@ case_an_absurd_prediction_is_pointed_out_before_the_start() {
     refuse_err "warning"
 }
 
+case_first_values_by_rules_are_the_same_on_any_mesh() {
+    make_corpus
+    rules="--model.init_std=0.01 --model.init_rules=[attention.wo=normal(0.03,0.05),w3=uniform(-0.02,0.02),^norm=constant(0.5)]"
+    for ranks in 1 2; do
+        run_ranks $ranks train $tiny $rules --training.local_batch_size=1 --job.dump_folder=run$ranks
+        expect_ok
+        expect_err "^  weights  random init \\(seed 42\\), init_std 0.01, 3 init rules$"
+        sed -n 's/.*"loss": *\([0-9.]*\).*/\1/p' run$ranks/metrics.jsonl >losses$ranks
+    done
+    [ -s losses1 ] || not_as "losses in metrics.jsonl"
+    expect_same losses1 losses2
+    run train $tiny --job.dump_folder=plain
+    expect_ok
+    sed -n 's/.*"loss": *\([0-9.]*\).*/\1/p' plain/metrics.jsonl >losses
+    ! cmp -s losses1 losses || not_as "other losses than without rules"
+    grep -q 'init_rules: \["attention.wo=normal(0.03,0.05)"' run1/run.yaml || not_as "the rules in run.yaml"
+    run train --config run1/run.yaml --job.dump_folder=again
+    expect_ok
+    sed -n 's/.*"loss": *\([0-9.]*\).*/\1/p' again/metrics.jsonl >again.losses
+    expect_same losses1 again.losses
+    run train $tiny --model.init_rules=[wo=kaiming] --job.dump_folder=none
+    expect_error 2 "flag --model.init_rules: 'wo=kaiming' is not a rule"
+    run train $tiny --model.init_rules=[wo] --job.dump_folder=none
+    expect_error 2 "flag --model.init_rules: expected regex=what in the list, found 'wo'"
+    run estimate --ranks 2 --model.init_rules=[nosuch=zeros]
+    expect_error 2 "flag --model.init_rules: 'nosuch' matches no parameter"
+}
+
 case_the_banner_says_what_is_validated_on() {
     make_corpus
     run train $tiny
