@@ -46,6 +46,36 @@ static void put_section(const struct tt_config_section *section)
     }
 }
 
+static const struct tt_config_difference *difference_of(const struct tt_config_row *row)
+{
+    for (int i = 0; i < tt_config_n_differences; i++)
+        if (strcmp(tt_config_differences[i].path, row->path) == 0)
+            return &tt_config_differences[i];
+    return NULL;
+}
+
+static void put_differences(void)
+{
+    (void)printf("# DEFAULTS THAT DIFFER FROM TORCHTITAN'S\n\n");
+    for (int i = 0; i < tt_config_n_rows; i++) {
+        const struct tt_config_row *row = &tt_config_rows[i];
+        const struct tt_config_difference *d = difference_of(row);
+
+        if (!d)
+            continue;
+        (void)printf("- *");
+        put(row->path);
+        (void)printf("*: ");
+        put(row->preset ? *row->preset ? row->preset : "\"\"" : "null");
+        (void)printf("; torchtitan's is ");
+        put(d->theirs);
+        (void)printf(" (");
+        put(d->why);
+        (void)printf(")\n");
+    }
+    (void)printf("\n");
+}
+
 static void put_inactive(enum tt_inactive_kind kind, const char *intro)
 {
     (void)printf("%s\n\n", intro);
@@ -84,12 +114,13 @@ int main(void)
         "--checkpoint.exclude-from-loading=optimizer,lr\\_scheduler\n"
         "```\n\n"
         "A dash equals an underscore. A list is x,y or [x,y]. The word null stands for no value. Numbers may be written "
-        "as 1e-4, sizes as 80GiB.\n\n"
+        "as 1e-4, sizes as 80GiB. Capitals do not matter in words that a key chooses from: Always, True.\n\n"
         "Later wins: default, flavor, files in the order of *--config*, flags. *titan config show --origin* tells where "
         "each value came from. All errors of all files and flags are reported at once, and the exit status is 2.\n\n"
         "# KEYS\n\n");
     for (int i = 0; i < tt_config_n_sections; i++)
         put_section(&tt_config_sections[i]);
+    put_differences();
     (void)printf("# KEYS OF TORCHTITAN THAT TITAN DOES NOT HAVE\n\n");
     put_inactive(TT_INACTIVE_REFUSED, "Refused, unless they have their neutral value:");
     put_inactive(TT_INACTIVE_NOTE, "Accepted with a note that they have no effect:");

@@ -234,6 +234,16 @@ struct tt_config_builtin {
 extern const struct tt_config_builtin tt_config_builtins[];
 extern const int tt_config_n_builtins;
 
+/** A default that differs from torchtitan's. */
+struct tt_config_difference {
+    const char *path;
+    const char *theirs; /* as a flag would say it */
+    const char *why;
+};
+
+extern const struct tt_config_difference tt_config_differences[];
+extern const int tt_config_n_differences;
+
 /** What happens when an inactive torchtitan key has another value than its neutral one; see inactive.def. */
 enum tt_inactive_kind { TT_INACTIVE_REFUSED, TT_INACTIVE_NOTE, TT_INACTIVE_IDLE };
 

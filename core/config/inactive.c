@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * torchtitan keys that titan does not have: found by path, accepted at their neutral value, otherwise noted or refused.
+ * What is other than in torchtitan: its words and defaults, and keys that titan does not have: found by path, accepted at their neutral value, otherwise noted or refused.
  */
 #include <string.h>
 #include <strings.h>
@@ -50,6 +50,12 @@ bool tt_config_inactive_is_bool(const struct tt_config_inactive *row)
 {
     return row->neutral && (strcmp(row->neutral, "false") == 0 || strcmp(row->neutral, "true") == 0);
 }
+
+const struct tt_config_difference tt_config_differences[] = {
+#define TT_DIFFERS(path, theirs, why) {path, theirs, why},
+#include "core/config/differs.def"
+};
+const int tt_config_n_differences = sizeof tt_config_differences / sizeof *tt_config_differences;
 
 const char *tt_config_refused_word(const char *path, const char *word)
 {

@@ -58,6 +58,14 @@ case_keys_agree() {
     done
 }
 
+case_readme_and_page_name_the_defaults_that_differ() {
+    tr -d '\\' <"$TITAN_BUILD/man/titan-config.5.scd" >page
+    for key in training.mixed_precision_param activation_checkpoint.mode checkpoint.last_save_model_only debug.seed; do
+        grep -q "$key.*torchtitan's is" page || not_as "titan-config(5) does not say how the default of $key differs"
+        grep -q "^| \`$key\` | " "$TITAN_SOURCE/README.md" || not_as "README does not say how the default of $key differs"
+    done
+}
+
 case_pages_are_clean() {
     command -v groff >/dev/null || skip "no groff"
     for page in "$TITAN_BUILD"/man/titan*.[15]; do

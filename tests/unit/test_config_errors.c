@@ -268,6 +268,17 @@ static void every_inactive_key_is_consistent(void **state)
     }
 }
 
+static void differences_from_torchtitan_are_differences(void **state)
+{
+    (void)state;
+    for (int i = 0; i < tt_config_n_differences; i++) {
+        const struct tt_config_row *row = tt_config_row_find(tt_config_differences[i].path);
+
+        assert_non_null(row);
+        assert_string_not_equal(row->preset ? row->preset : "null", tt_config_differences[i].theirs);
+    }
+}
+
 static void hostile_files_are_refused(void **state)
 {
     struct tt_text text = {0};
@@ -366,6 +377,7 @@ int main(void)
         cmocka_unit_test(values_not_built_yet_say_so),
         cmocka_unit_test(inactive_keys_are_accepted_at_their_neutral_value),
         cmocka_unit_test(every_inactive_key_is_consistent),
+        cmocka_unit_test(differences_from_torchtitan_are_differences),
         cmocka_unit_test(hostile_files_are_refused),
         cmocka_unit_test(endless_files_are_refused),
         cmocka_unit_test(aliases_within_limits_work),
