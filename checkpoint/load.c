@@ -194,6 +194,47 @@ out:
     return rc;
 }
 
+/* What reads files, as work beside the answers to other ranks (tt_patience_work). */
+
+struct opening {
+    const char *path;
+    enum tt_path_kind kind;
+    struct tt_source **source;
+};
+
+static int open_source(void *arg)
+{
+    const struct opening *o = arg;
+
+    return tt_source_open(o->path, o->kind, o->source);
+}
+
+struct reading {
+    struct tt_source *source;
+    const struct tt_ckpt_layout *layout;
+    const struct tt_ckpt_state *state;
+    unsigned skip;
+};
+
+static int read_all(void *arg)
+{
+    const struct reading *r = arg;
+
+    return read_state(r->source, r->layout, r->state, r->skip);
+}
+
+struct checking {
+    const char *path;
+    struct tt_manifest *manifest;
+};
+
+static int check_step(void *arg)
+{
+    const struct checking *c = arg;
+
+    return tt_step_check(c->path, c->manifest);
+}
+
 /* Loads one checkpoint. ret_damaged says whether a failure was damage, which an older checkpoint may not have. */
 static int load_one(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *path, enum tt_path_kind kind,
                     unsigned skip, const struct tt_ckpt_state *state, json_t **ret_meta, bool *ret_damaged)
@@ -202,13 +243,13 @@ static int load_one(struct tt_comm *comm, const struct tt_ckpt_layout *layout, c
     int rc = 0;
 
     *ret_damaged = true;
-    TT_TRY(tt_comm_agree(comm, tt_source_open(path, kind, &source)));
+    TT_TRY(tt_patience_work(comm, true, open_source, &(struct opening){path, kind, &source}));
     if (kind == TT_PATH_PLAIN)
         skip |= TT_SKIP_OPTIMIZER;
     *ret_damaged = false;
     TT_TRY(tt_comm_agree(comm, check_fit(source, state, skip)));
     *ret_damaged = true;
-    TT_TRY(tt_comm_agree(comm, read_state(source, layout, state, skip)));
+    TT_TRY(tt_patience_work(comm, true, read_all, &(struct reading){source, layout, state, skip}));
     *ret_damaged = false;
     *ret_meta = json_incref(source->manifest.meta);
 out:
@@ -280,7 +321,7 @@ static int try_step(struct tt_comm *comm, const char *path, const struct attempt
         return load_one(comm, attempt->layout, path, TT_PATH_STEP, attempt->skip, attempt->state, ret_meta,
                         ret_damaged);
     *ret_damaged = true;
-    TT_TRY(tt_comm_agree(comm, tt_step_check(path, &manifest)));
+    TT_TRY(tt_patience_work(comm, true, check_step, &(struct checking){path, &manifest}));
     *ret_meta = json_incref(manifest.meta);
 out:
     tt_manifest_release(&manifest);

@@ -121,8 +121,9 @@ out:
 /* --- prepare --- */
 
 /* Rank 0: room for everything, also what an older step still takes, and the folder to write into. */
-static int make_folder(const struct tt_ckpt_saving *s)
+static int make_folder(void *arg)
 {
+    const struct tt_ckpt_saving *s = arg;
     static const char *const below[] = {"model", "optim", "assets"};
     const bool wanted[] = {s->stored.n_model > 0, s->stored.n_optim > 0, s->n_assets > 0};
     int64_t need = s->plan.bytes + s->plan.bytes / 50 + ((int64_t)1 << 20);
@@ -247,7 +248,7 @@ static void write_or_start(struct tt_ckpt_saving *s)
         tt_ckpt_writer_start(s->writer, tt_saving_write, s);
         return;
     }
-    s->rc = tt_saving_write(s);
+    s->rc = tt_comm_work(s->store->comm, tt_saving_write, s);
     if (s->rc < 0)
         s->message = tt_strdup(tt_error_message());
 }
@@ -262,8 +263,8 @@ int tt_ckpt_save_begin(struct tt_ckpt_store *store, const struct tt_ckpt_save *s
 
     TT_TRY(check(s, save));
     TT_TRY(tt_comm_agree(comm, lay_out(s)));
-    TT_TRY(tt_comm_agree(comm, comm->rank == 0 ? make_folder(s) : 0));
-    TT_TRY(tt_comm_agree(comm, tt_saving_open(s)));
+    TT_TRY(tt_patience_work(comm, comm->rank == 0, make_folder, s));
+    TT_TRY(tt_patience_work(comm, true, tt_saving_open, s));
     stage_begin = tt_clock_sec();
     TT_TRY(tt_comm_agree(comm, tt_saving_gather(s)));
     if (s->writer)
@@ -285,11 +286,21 @@ bool tt_ckpt_saving_is_written(const struct tt_ckpt_saving *s)
     return !s->writer || tt_ckpt_writer_is_idle(s->writer);
 }
 
-static int wait_for_files(struct tt_ckpt_saving *s)
+static int wait_for_files(void *arg)
 {
+    const struct tt_ckpt_saving *s = arg;
+
     if (s->writer)
         return tt_ckpt_writer_wait(s->writer);
     return s->rc < 0 ? tt_fail(s->rc, "%s", s->message) : 0;
+}
+
+static int retain(void *arg)
+{
+    const struct tt_ckpt_saving *s = arg;
+
+    tt_ckpt_retain(s->store, s->step, s->keep_latest_k, s->writer);
+    return 0;
 }
 
 static struct tt_ckpt_saved sum_up(const struct tt_ckpt_saving *s, double end_begin)
@@ -306,8 +317,9 @@ static struct tt_ckpt_saved sum_up(const struct tt_ckpt_saving *s, double end_be
     return saved;
 }
 
-static int publish(const struct tt_ckpt_saving *s)
+static int publish(void *arg)
 {
+    const struct tt_ckpt_saving *s = arg;
     int rc = 0;
 
     TT_TRY(tt_lock_check(&s->store->lock));
@@ -325,14 +337,13 @@ int tt_ckpt_saving_end(struct tt_ckpt_saving *s, struct tt_ckpt_saved *ret_saved
     struct tt_ckpt_saved saved;
     int rc = 0;
 
-    TT_TRY(tt_comm_agree(comm, wait_for_files(s)));
+    TT_TRY(tt_patience_work(comm, true, wait_for_files, s));
     TT_TRY(tt_comm_agree(comm, tt_fault("collect", s->rank)));
     TT_TRY(collect(s));
     TT_TRY(tt_saving_check_finite(s));
-    TT_TRY(tt_comm_agree(comm, first ? tt_saving_finish(s) : 0));
-    TT_TRY(tt_comm_agree(comm, first ? publish(s) : 0));
-    if (first)
-        tt_ckpt_retain(s->store, s->step, s->keep_latest_k, s->writer);
+    TT_TRY(tt_patience_work(comm, first, tt_saving_finish, s));
+    TT_TRY(tt_patience_work(comm, first, publish, s));
+    TT_TRY(tt_patience_work(comm, first, retain, s));
     TT_TRY(tt_comm_agree(comm, tt_fault("end", s->rank)));
     saved = sum_up(s, end_begin);
     free_saving(s);

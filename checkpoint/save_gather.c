@@ -50,6 +50,20 @@ out:
     return rc;
 }
 
+struct put {
+    struct tt_ckpt_saving *s;
+    const struct tt_shard_file *file;
+    int block;
+    char *bytes;
+};
+
+static int put_block(void *arg)
+{
+    const struct put *put = arg;
+
+    return tt_saving_put(put->s, put->file->group, put->block, put->bytes);
+}
+
 /* The rows of block b are here: sums them up and writes them, unless the disk has failed before. */
 static int end_block(struct tt_ckpt_saving *s, struct tt_shard_file *file, int b, struct inbox *in, int *disk)
 {
@@ -67,7 +81,7 @@ static int end_block(struct tt_ckpt_saving *s, struct tt_shard_file *file, int b
     if (*disk == 0 && b == file->n_blocks / 2)
         *disk = tt_fault("gather", s->rank);
     if (*disk == 0)
-        *disk = tt_saving_put(s, file->group, b, in->bytes);
+        *disk = tt_comm_work(s->store->comm, put_block, &(struct put){s, file, b, in->bytes});
 out:
     return rc;
 }

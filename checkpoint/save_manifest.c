@@ -101,8 +101,9 @@ out:
     return rc;
 }
 
-int tt_saving_finish(const struct tt_ckpt_saving *s)
+int tt_saving_finish(void *arg)
 {
+    const struct tt_ckpt_saving *s = arg;
     struct tt_manifest manifest = {0};
     char *text = NULL, *path = tt_format("%s/manifest.json", s->folder);
     int rc = 0;

@@ -20,8 +20,9 @@ enum {
     WAITING_THREADS = 2, /* that wait for the disk while the others have work */
 };
 
-int tt_saving_open(struct tt_ckpt_saving *s)
+int tt_saving_open(void *arg)
 {
+    struct tt_ckpt_saving *s = arg;
     int rc = 0;
 
     for (int group = 0; group < TT_GROUPS; group++) {

@@ -83,8 +83,8 @@ int tt_saving_file(const struct tt_ckpt_saving *saving, enum tt_ckpt_group group
 
 /* save_write.c */
 
-/** Creates this rank's files. */
-int tt_saving_open(struct tt_ckpt_saving *saving) TT_MUST_CHECK;
+/** Creates this rank's files. arg: the saving; as all that only reads and writes files it runs in tt_comm_work. */
+int tt_saving_open(void *arg) TT_MUST_CHECK;
 
 /** `size` bytes of a segment from its byte `at` on, as the file has them, from this rank's rows. */
 void tt_saving_fetch(const struct tt_ckpt_saving *saving, const struct tt_shard_file *file,
@@ -116,7 +116,7 @@ int tt_saving_gather(struct tt_ckpt_saving *saving) TT_MUST_CHECK;
 /** TT_ENONFINITE naming the first tensor that has values which are not finite. After collect. */
 int tt_saving_check_finite(const struct tt_ckpt_saving *saving) TT_MUST_CHECK;
 
-/** Rank 0: the manifest, the last file; everything durable before it and after it. */
-int tt_saving_finish(const struct tt_ckpt_saving *saving) TT_MUST_CHECK;
+/** Rank 0: the manifest, the last file; everything durable before it and after it. arg: the saving. */
+int tt_saving_finish(void *arg) TT_MUST_CHECK;
 
 #endif

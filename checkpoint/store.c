@@ -198,8 +198,9 @@ out:
 }
 
 /* Rank 0: the lock, then the sweep that it permits. */
-static int lock_and_sweep(struct tt_ckpt_store *store)
+static int lock_and_sweep(void *arg)
 {
+    struct tt_ckpt_store *store = arg;
     int rc = 0;
 
     TT_TRY(tt_folder_make(store->folder));
@@ -229,7 +230,7 @@ int tt_ckpt_store_open(struct tt_comm *comm, const struct tt_ckpt_layout *layout
         (void)snprintf(store->run_id, sizeof store->run_id, "%s", run_id);
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_broadcast(comm, store->run_id, sizeof store->run_id, 0));
-    TT_TRY(tt_comm_agree(comm, comm->rank == 0 ? lock_and_sweep(store) : 0));
+    TT_TRY(tt_patience_work(comm, comm->rank == 0, lock_and_sweep, store));
     TT_TRY(check_shared(comm, folder));
     *ret_store = store;
     store = NULL;

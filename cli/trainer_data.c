@@ -6,6 +6,18 @@
 
 #include <string.h>
 
+struct preparation {
+    const struct tt_dataset_spec *spec;
+    struct tt_dataset_ref *ref;
+};
+
+static int prepare(void *arg)
+{
+    const struct preparation *p = arg;
+
+    return tt_dataset_prepare(p->spec, p->ref);
+}
+
 int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options *o, struct tt_train_data *ret_data)
 {
     struct tt_train_data data = {.seq_len = o->seq_len};
@@ -13,7 +25,6 @@ int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options 
         .seq_len = o->seq_len, .shuffle = o->shuffle, .repeat = o->repeat, .seed = o->seed};
     const struct tt_dataset_kind *kind = NULL;
     struct tt_dataset_ref ref;
-    double timeout_sec = comm->timeout_sec;
     int rc = 0;
 
     memset(&ref, 0, sizeof ref);
@@ -29,13 +40,9 @@ int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options 
                                        .vocab_size = o->vocab_size,
                                        .cache_dir = o->cache_folder};
 
-        rc = tt_dataset_prepare(&spec, &ref);
+        rc = tt_comm_work(comm, prepare, &(struct preparation){&spec, &ref}); /* tokenizing takes as long as it takes */
     }
-    comm->timeout_sec = 0.0; /* tokenizing takes as long as it takes; rank 0 shows progress */
-    rc = tt_comm_agree(comm, rc);
-    comm->timeout_sec = timeout_sec;
-    if (rc < 0)
-        goto out;
+    TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_broadcast(comm, &ref, sizeof ref, 0));
     rc = tt_dataset_open(&ref, &data.dataset);
     if (rc == 0)

@@ -12,8 +12,9 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
-static int export_step(const struct tt_trainer *t)
+static int export_step(void *arg)
 {
+    const struct tt_trainer *t = arg;
     char *step = tt_step_path(t->store->folder, t->at.step), *folder = tt_format("%s/hf", step), size[32];
     struct tt_consolidate what = {.source = step,
                                   .destination = folder,
@@ -36,7 +37,7 @@ int tt_trainer_export(struct tt_trainer *t)
 {
     static const char what[] = "writing Hugging Face weights";
     struct tt_patience patience = tt_patience_begin(t->comm, what);
-    int rc = tt_comm_agree(t->comm, t->comm->rank == 0 ? export_step(t) : 0);
+    int rc = tt_patience_work(t->comm, t->comm->rank == 0, export_step, t);
 
     tt_patience_end(t->comm, &patience);
     return rc < 0 ? tt_wrap(rc, "step %" PRId64 " is saved, but not its Hugging Face weights", t->at.step) : 0;

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A rank that is held up in the middle of its files, preloaded into the program as it is shipped:
+ *
+ *     TITAN_HOLD=CALL:PART:RANK:SECONDS LD_PRELOAD=libhold.so titan train ...
+ *
+ * The first CALL (pread, fsync) of rank RANK on a file whose path has PART in it takes so many seconds; with 0 the process
+ * stops itself there, as SIGSTOP does. A line on stderr says that it came to that.
+ */
+#include <limits.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <dlfcn.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static atomic_bool held;
+
+static void hold(const char *call, int fd)
+{
+    const char *text = getenv("TITAN_HOLD"), *rank = getenv("OMPI_COMM_WORLD_RANK");
+    char wanted[32], part[64], link[64], path[PATH_MAX] = "";
+    unsigned seconds;
+    long holder;
+    ssize_t n;
+
+    if (!text || sscanf(text, "%31[^:]:%63[^:]:%ld:%u", wanted, part, &holder, &seconds) != 4)
+        return;
+    if (strcmp(call, wanted) != 0 || holder != (rank ? strtol(rank, NULL, 10) : 0))
+        return;
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = 0;
+    if (!strstr(path, part) || atomic_exchange(&held, true))
+        return;
+    (void)fprintf(stderr, "held up: %s of %s\n", call, path);
+    if (seconds > 0)
+        (void)sleep(seconds);
+    else
+        (void)kill(getpid(), SIGSTOP);
+}
+
+/* dlsym gives an object pointer; POSIX says that it may be a function. */
+#define NEXT(type, name)                   \
+    type next;                             \
+    void *symbol = dlsym(RTLD_NEXT, name); \
+    memcpy(&next, &symbol, sizeof next)
+
+typedef ssize_t (*pread_fn)(int, void *, size_t, off_t);
+typedef int (*fd_fn)(int);
+
+EXPORT ssize_t pread(int fd, void *bytes, size_t size, off_t offset)
+{
+    NEXT(pread_fn, "pread");
+
+    hold("pread", fd);
+    return next(fd, bytes, size, offset);
+}
+
+/* The name that a program compiled with 64-bit offsets calls. */
+EXPORT ssize_t pread64(int fd, void *bytes, size_t size, off_t offset) __attribute__((alias("pread")));
+
+EXPORT int fsync(int fd)
+{
+    NEXT(fd_fn, "fsync");
+
+    hold("fsync", fd);
+    return next(fd);
+}
