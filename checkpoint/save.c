@@ -226,6 +226,7 @@ static void free_saving(struct tt_ckpt_saving *s)
     tt_free(s->aside);
     tt_free(s->folder);
     tt_free(s->message);
+    tt_free(s->own_digest);
     tt_free(s);
 }
 
@@ -269,6 +270,7 @@ int tt_ckpt_save_begin(struct tt_ckpt_store *store, const struct tt_ckpt_save *s
     TT_TRY(tt_comm_agree(comm, tt_saving_gather(s)));
     if (s->writer)
         TT_TRY(tt_comm_agree(comm, tt_saving_stage(s)));
+    tt_saving_sum_rest(s);
     s->stage_sec = tt_clock_sec() - stage_begin;
     write_or_start(s);
     s->blocked_sec = tt_clock_sec() - s->begin_sec;
@@ -340,6 +342,7 @@ int tt_ckpt_saving_end(struct tt_ckpt_saving *s, struct tt_ckpt_saved *ret_saved
     TT_TRY(tt_patience_work(comm, true, wait_for_files, s));
     TT_TRY(tt_comm_agree(comm, tt_fault("collect", s->rank)));
     TT_TRY(collect(s));
+    TT_TRY(tt_saving_check_replicas(s));
     TT_TRY(tt_saving_check_finite(s));
     TT_TRY(tt_patience_work(comm, first, tt_saving_finish, s));
     TT_TRY(tt_patience_work(comm, first, publish, s));

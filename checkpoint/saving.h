@@ -21,8 +21,10 @@
  *   open     files created, their space reserved                                              writers
  *   gather   rows that their writer does not hold are sent to it and written as they come     all ranks
  *   stage    with a writer thread: the rest is copied and summed up; training may go on       writers
+ *   sum      of rows that are written elsewhere, to compare replicas                          all ranks
  *   write    the files, durable; no communication; in the caller, or in the thread            writers
  *   collect  checksums and digests, summed over the ranks                                     all ranks
+ *   compare  the digests of replicas                                                          all ranks
  *   finish   the manifest; everything durable under the temporary name                        rank 0
  *   publish  one rename; then retention, with a writer in its thread                          rank 0
  *
@@ -61,6 +63,7 @@ struct tt_ckpt_saving {
     struct tt_shard_file file[TT_GROUPS]; /* this rank's */
     struct tt_durable out[TT_GROUPS];
     char *staged[TT_GROUPS]; /* the data of a file, in the staging memory; NULL: read from live */
+    uint64_t *own_digest;    /* of each tensor's rows that this rank holds; NULL with one replica */
     atomic_bool stop;        /* the writer should give up */
     int rc;                  /* of the write phase when there is no thread, with its message */
     char *message;
@@ -110,6 +113,14 @@ int tt_saving_write(void *arg) TT_MUST_CHECK;
 
 /** The gather phase (collective). A rank whose disk fails still takes what it is sent. */
 int tt_saving_gather(struct tt_ckpt_saving *saving) TT_MUST_CHECK;
+
+/* save_replicas.c */
+
+/** Sums up what this rank holds and does not write, while training waits; with several replicas. */
+void tt_saving_sum_rest(struct tt_ckpt_saving *saving);
+
+/** Compares replicas (collective), after the files were written: TT_EINTERNAL as tt_replicas_compare. */
+int tt_saving_check_replicas(struct tt_ckpt_saving *saving) TT_MUST_CHECK;
 
 /* save_manifest.c */
 

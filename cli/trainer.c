@@ -246,6 +246,8 @@ static int after_step(struct tt_trainer *t, int stop)
         TT_TRY(tt_trainer_trace(t, pause.begin));
     if (save_is_due(t, last || stop))
         TT_TRY(tt_trainer_save(t, last, stop != 0));
+    else if (!t->store && (last || t->at.step % cfg->checkpoint.interval == 0))
+        TT_TRY(tt_trainer_check_replicas(t)); /* a save does that itself */
     if (cfg->validation.enable && !stop && (t->at.step == 1 || last || t->at.step % cfg->validation.freq == 0))
         TT_TRY(tt_trainer_validate(t));
     end_pause(t, &pause);

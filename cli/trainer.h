@@ -161,8 +161,11 @@ bool tt_trainer_save_is_written(const struct tt_trainer *trainer);
 /** Waits for the save under way, if any, and publishes it. Collective; at once when all ranks' files are written. */
 int tt_trainer_save_end(struct tt_trainer *trainer) TT_MUST_CHECK;
 
+/** Compares the replicas' weights and moments, with several replicas (collective): what a save does, without saving. */
+int tt_trainer_check_replicas(struct tt_trainer *trainer) TT_MUST_CHECK;
+
 /**
- * The same when training ends with `code`, which it returns with its message unless it is 0 and the save failed. Does
+ * tt_trainer_save_end when training ends with `code`, which it returns with its message unless it is 0 and the save failed. Does
  * nothing when ranks cannot be reached.
  */
 int tt_trainer_save_drain(struct tt_trainer *trainer, int code) TT_MUST_CHECK;

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "checkpoint/replicas.h"
 #include "checkpoint/save.h"
 #include "cli/trainer.h"
 #include "core/base/log.h"
@@ -189,6 +190,15 @@ int tt_trainer_save(struct tt_trainer *t, bool last, bool stop)
 out:
     json_decref(save.meta);
     return rc;
+}
+
+int tt_trainer_check_replicas(struct tt_trainer *t)
+{
+    int rc;
+
+    t->comm->waiting_for = "comparison of replicas";
+    rc = tt_replicas_check(t->comm, &t->view.layout, &t->view.state, tt_engine_team(t->engine));
+    return rc < 0 ? tt_wrap(rc, "step %" PRId64, t->at.step) : 0;
 }
 
 int tt_trainer_save_drain(struct tt_trainer *t, int code)

@@ -134,6 +134,15 @@ static void spoil(struct test_state *t)
     }
 }
 
+/* The lowest bit of the last element that this rank holds of a tensor, if it holds any. */
+static void flip_last(struct test_state *t, int i)
+{
+    struct tt_ckpt_chunk *c = i < t->state.n_model ? &t->state.model[i] : &t->state.optim[i - t->state.n_model];
+
+    if (c->row_count)
+        ((uint8_t *)c->data)[c->row_count * tt_ckpt_row_bytes(c) - (int64_t)tt_dtype_size(c->dtype)] ^= 1;
+}
+
 static int save_async(struct tt_ckpt_store *store, struct tt_ckpt_save *save, struct test_state *t,
                       struct tt_ckpt_saved *ret_saved)
 {
@@ -173,6 +182,8 @@ static int save_rank(struct tt_comm *comm, void *arg)
     test_state_init(&t, job->dp_shard, job->dp_replicate, comm->rank, job->step);
     if (job->nonfinite && comm->rank % job->dp_shard == 0) /* the first tensor's first value, in all replicas */
         memcpy(t.state.model[0].data, &(uint32_t){0x7f800000u}, 4);
+    if (job->flip_rank == comm->rank && job->flip_rank)
+        flip_last(&t, job->flip_tensor);
     if (job->threads)
         TT_TRY(tt_team_new(job->threads, &save.team));
     TT_TRY(tt_ckpt_store_open(comm, &t.layout, job->folder, job->run_id, &store));

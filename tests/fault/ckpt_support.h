@@ -38,6 +38,8 @@ struct test_job {
     bool cast_model;
     enum tt_dtype model_dtype;
     bool nonfinite; /* one value is infinite */
+    int flip_rank; /* a rank (from 1) of whose tensor flip_tensor (model, then optimizer) the last bit is flipped; 0: none */
+    int flip_tensor;
     int64_t load_step;
     unsigned skip;
     const char *path; /* for test_load */

@@ -249,12 +249,62 @@ static void values_that_are_not_finite_are_counted(void **state)
     assert_int_equal(tt_digest_nonfinite(TT_U32, f32, 6), 0);
 }
 
+/* What a replica holds otherwise is found whoever writes it, by name; nothing is saved. */
+static void replicas_that_differ_are_not_saved(void **state)
+{
+    static const struct {
+        int shard, replicate, rank;
+        const char *says;
+    } flips[] = {
+        {1, 3, 2, "rank 2 differs from most replicas"}, {1, 3, 1, "rank 1 differs from most replicas"},
+        {2, 3, 4, "rank 4 differs from most replicas"}, {2, 2, 2, "ranks 0, 2 differ from each other"},
+        {3, 2, 3, "ranks 0, 3 differ from each other"},
+    };
+    struct test_state names;
+
+    (void)state;
+    test_state_init(&names, 1, 1, 0, 5);
+    for (size_t f = 0; f < sizeof flips / sizeof *flips; f++)
+        for (int policy = 0; policy < POLICIES; policy++)
+            for (int tensor = policy; tensor < names.state.n_model + names.state.n_optim; tensor += 5) {
+                const struct tt_ckpt_chunk *c = tensor < names.state.n_model
+                                                    ? &names.state.model[tensor]
+                                                    : &names.state.optim[tensor - names.state.n_model];
+                char *folder = test_folder(), *where = tt_format("first in tensor '%s'", c->name);
+                struct test_job job = {.folder = folder,
+                                       .run_id = "run",
+                                       .dp_shard = flips[f].shard,
+                                       .dp_replicate = flips[f].replicate,
+                                       .step = 5,
+                                       .policy = policies[policy].policy,
+                                       .filter = policies[policy].filter,
+                                       .async = tensor % 2 == 1,
+                                       .threads = tensor % 3 == 2 ? 2 : 0,
+                                       .flip_rank = flips[f].rank,
+                                       .flip_tensor = tensor};
+                int64_t *steps = NULL;
+                int n = 0;
+
+                if (test_save(&job) != TT_EINTERNAL || !strstr(tt_error_message(), flips[f].says) ||
+                    !strstr(tt_error_message(), where))
+                    fail_msg("%s, %dx%d, %s: wanted '%s', '%s', found: %s", job.policy, job.dp_replicate, job.dp_shard,
+                             c->name, flips[f].says, where, tt_error_message());
+                assert_int_equal(tt_step_list(folder, &steps, &n), 0);
+                assert_int_equal(n, 0);
+                tt_free(steps);
+                tt_free(where);
+                remove_folder(folder);
+            }
+    test_state_release(&names);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_policy_saves_the_same),    cmocka_unit_test(a_thread_writes_the_same_bytes),
-        cmocka_unit_test(the_model_in_another_type),      cmocka_unit_test(what_is_not_finite_is_not_saved),
-        cmocka_unit_test(staging_is_what_the_files_need), cmocka_unit_test(values_that_are_not_finite_are_counted),
+        cmocka_unit_test(every_policy_saves_the_same),        cmocka_unit_test(a_thread_writes_the_same_bytes),
+        cmocka_unit_test(the_model_in_another_type),          cmocka_unit_test(what_is_not_finite_is_not_saved),
+        cmocka_unit_test(staging_is_what_the_files_need),     cmocka_unit_test(values_that_are_not_finite_are_counted),
+        cmocka_unit_test(replicas_that_differ_are_not_saved),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
