@@ -1,0 +1,358 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Training jobs that are killed at random moments, and started again.
+
+    tests/fault/storm.py [--build build] [--count 1000] [--seed 1] [--jobs N] [--report FILE]
+    tests/fault/storm.py --only 1:17         trial 17 of seed 1, with all that it printed
+
+A trial is a job of ten steps on one to four ranks with random policies, modes and engine. Once to three times a signal hits
+a rank, mpirun, or all of them at a random moment: SIGKILL, SIGTERM, SIGINT, SIGUSR1, or SIGSTOP and a while later SIGCONT.
+After each the job must end, every published step must be good, and the newest must not be older than before; then it starts
+again, often at once and often on another number of ranks. The last start is left alone: it must end with the bits of an
+undisturbed run and leave nothing behind. What a trial does depends on the seed and its number only; at which instruction
+a signal hits depends on the machine. Python's standard library only.
+"""
+import argparse
+import collections
+import concurrent.futures
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import job
+from campaign import fast_folder, kind_of
+
+STEPS = 10
+SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "INT": signal.SIGINT, "USR1": signal.SIGUSR1,
+           "STOP": signal.SIGSTOP}
+SEGMENTS = "/dev/shm"
+
+
+def name_of(pid):
+    try:
+        with open(f"/proc/{pid}/comm", encoding="latin-1") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="latin-1") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def send(pid, number):
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass
+
+
+def segments():
+    """Segments of Open MPI that no process has mapped: name -> time of its making."""
+    names = [name for name in os.listdir(SEGMENTS) if name.startswith(("vader_segment", "sm_segment"))] \
+        if os.path.isdir(SEGMENTS) else []
+    mapped = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/maps", encoding="latin-1") as file:
+                text = file.read()
+        except OSError:
+            continue
+        mapped |= {name for name in names if SEGMENTS + "/" + name in text}
+    found = {}
+    for name in set(names) - mapped:
+        try:
+            found[name] = os.stat(SEGMENTS + "/" + name).st_mtime
+        except OSError:
+            pass
+    return found
+
+
+class Job:
+    """One start of a trial: ranks and the rest of the command line."""
+
+    def __init__(self, draw, ranks):
+        self.ranks = ranks
+        pick = draw.choice
+        self.options = ["--parallelism.fsdp_engine=" + pick(["eager", "planned"]),
+                        "--parallelism.fsdp_reshard_after_forward=" + pick(["always", "never", "default"]),
+                        "--parallelism.fsdp_wrap_policy=" + pick(["block", "param", "model"]),
+                        "--checkpoint.async_mode=" + pick(["disabled", "async"])]
+        self.options += pick([["--checkpoint.save_policy=all"],
+                              ["--checkpoint.save_policy=filtered", "--checkpoint.filter=replica0"],
+                              ["--checkpoint.save_policy=filtered", "--checkpoint.filter=rank0"]])
+        if ranks in (2, 4) and pick([True, False]):
+            self.options += ["--parallelism.data_parallel_replicate_degree=2",
+                             f"--parallelism.data_parallel_shard_degree={ranks // 2}"]
+
+    def arguments(self):
+        batch = 12 if self.ranks == 3 else 16  # a power of two gives the same bits on one, two and four ranks
+        return ["train", "--config", "../inputs/config.yaml", f"--training.steps={STEPS}",
+                f"--lr_scheduler.total_steps={STEPS}", f"--training.global_batch_size={batch}", *self.options]
+
+
+class Trial:
+    """What one number of a seed means."""
+
+    def __init__(self, seed, number):
+        draw = random.Random(f"{seed}:{number}")
+        self.number, self.seed = number, seed
+        self.three = draw.random() < 0.15  # other bits than a power of two, so three ranks from start to end
+        self.keep = draw.choice([1, 2, 3, 0])
+        self.interval = draw.choice([1, 1, 2, 3])
+        self.blows = []
+        for _ in range(draw.choice([1, 1, 2, 3])):
+            self.blows.append((self.job(draw), draw.choice(sorted(SIGNALS)), draw.choice(["rank", "mpirun", "all"]),
+                               draw.random() * 1.1, draw.random(), draw.random() < 0.5))
+        self.last = self.job(draw)
+
+    def job(self, draw):
+        return Job(draw, 3 if self.three else draw.choice([1, 1, 2, 2, 4]))
+
+    def __str__(self):
+        return f"{self.seed}:{self.number}"
+
+
+class Storm:
+    def __init__(self, options):
+        self.options = options
+        self.titan = os.path.abspath(options.build) + "/titan"
+        self.top = tempfile.mkdtemp(prefix="titan-storm.", dir=options.folder)
+        self.environment = job.settings()
+        self.lock = threading.Lock()
+        self.took = {}  # ranks -> seconds of the last whole run, to choose a moment in it
+        self.wanted = {}  # three ranks or not -> (step -> digests, losses)
+        self.ended = collections.Counter()
+        self.starts = self.killed = 0
+        self.problems = {}
+        job.make_inputs(self.top + "/inputs")
+
+    def references(self):
+        for three, rank_counts in ((False, (1, 2, 4)), (True, (3,))):
+            for ranks in rank_counts:
+                folder = f"{self.top}/reference"
+                job.clear(folder)
+                arguments = Job(random.Random(0), ranks).arguments()
+                result = job.run(job.command(self.titan, ranks, [*arguments, "--checkpoint.keep_latest_k=0"]), folder,
+                                 self.environment)
+                if result.code != 0:
+                    raise SystemExit(f"an undisturbed run fails: {result.shown()}")
+                found = ({n: digests(path) for n, path in job.steps_in(folder + "/run").items()},
+                         job.losses_of(folder + "/run")[0])
+                if self.wanted.setdefault(three, found) != found:
+                    raise SystemExit(f"undisturbed runs differ on {ranks} ranks")
+                self.took[ranks] = result.seconds
+
+    def hit(self, trial, folder, blow):
+        """Starts a job and sends it a signal. Its exit code (None: it hangs) and standard error."""
+        start, name, target, moment, which, _ = blow
+        with tempfile.TemporaryFile() as err:
+            child = subprocess.Popen(self.command(trial, start), cwd=folder, env=self.environment, stdin=subprocess.DEVNULL,
+                                     stdout=subprocess.DEVNULL, stderr=err, start_new_session=True)
+            try:
+                child.wait(self.took[start.ranks] * moment)
+            except subprocess.TimeoutExpired:
+                pass
+            family = job.descendants(child.pid)
+            ranks = [pid for pid in family if name_of(pid) == "titan"] or [child.pid]
+            victims = {"rank": [ranks[int(which * len(ranks))]], "mpirun": [child.pid], "all": family}[target]
+            for pid in victims:
+                send(pid, SIGNALS[name])
+            if name == "STOP":
+                time.sleep(which)
+                for pid in victims:
+                    send(pid, signal.SIGCONT)
+            try:
+                code = child.wait(job.HANG_SECONDS)
+            except subprocess.TimeoutExpired:
+                code = None
+                job.kill_tree(child.pid)
+                child.wait()
+            err.seek(0)
+            return code, err.read().decode(errors="replace"), family
+
+    def command(self, trial, start):
+        return job.command(self.titan, start.ranks,
+                           [*start.arguments(), f"--checkpoint.keep_latest_k={trial.keep}",
+                            f"--checkpoint.interval={trial.interval}"])
+
+    def wrong_steps(self, folder, trial):
+        """Published steps that are not good."""
+        steps = job.steps_in(folder + "/run")
+        for number, path in sorted(steps.items()):
+            if digests(path) != self.wanted[trial.three][0].get(number):
+                yield f"step-{number} has other bits"
+        if steps:
+            result = job.run([self.titan, "ckpt", "verify", *(steps[n] for n in sorted(steps))], folder, self.environment)
+            if result.code != 0:
+                yield f"what is left does not verify: {result.out.strip().splitlines()[:2]}"
+
+    def survive(self, trial, folder, printed):
+        """The whole trial: yields its problems."""
+        newest = 0
+        for blow in trial.blows:
+            start, name, target, moment, which, at_once = blow
+            code, err, family = self.hit(trial, folder, blow)
+            what = f"SIG{name} to {target} of {start.ranks}"
+            printed.append(f"{what} at {moment:.3f} of a run: exit {code}\n{err[-2000:]}")
+            with self.lock:
+                self.killed += 1
+                self.ended[name, target, code] += 1
+            if code is None:
+                yield f"hangs after {what}"
+            if name == "STOP" and code != 0:
+                yield f"exit code {code} after {what}: {last_line(err)}"
+            if "another job is running" in err:
+                yield f"a restart is refused: {last_line(err)}"
+            if not at_once:
+                self.wait_for(family)
+            left = [pid for pid in family if alive(pid)]
+            if left and not at_once:
+                yield f"ranks live on after {what}"
+                for pid in left:
+                    send(pid, signal.SIGKILL)
+            if left:  # the next start has to cope with them; its steps are looked at when it has
+                continue
+            yield from (f"after {what} {wrong}" for wrong in self.wrong_steps(folder, trial))
+            found = max(job.steps_in(folder + "/run"), default=0)
+            if found < newest:
+                yield f"after {what} step-{newest} is gone"
+            newest = found
+        result = job.run(self.command(trial, trial.last), folder, self.environment)
+        printed.append("the last start: " + result.shown())
+        yield from self.wrong_end(folder, trial, result)
+        if result.code == 0:
+            with self.lock:
+                self.took[trial.last.ranks] = (self.took[trial.last.ranks] + result.seconds) / 2
+
+    def wait_for(self, family):
+        until = time.monotonic() + job.HANG_SECONDS
+        while any(alive(pid) for pid in family) and time.monotonic() < until:
+            time.sleep(0.01)
+
+    def wrong_end(self, folder, trial, result):
+        if result.hung:
+            yield "the last start hangs"
+            return
+        if result.code != 0:
+            yield f"the last start ends with exit code {result.code}: {last_line(result.err)}"
+            return
+        steps, losses = self.wanted[trial.three]
+        found = job.steps_in(folder + "/run")
+        if STEPS not in found or digests(found[STEPS]) != steps[STEPS]:
+            yield "the end has other bits"
+        yield from (f"at the end {wrong}" for wrong in self.wrong_steps(folder, trial))
+        if trial.keep and len(found) > trial.keep:
+            yield f"at the end {len(found)} steps are kept"
+        seen, torn = job.losses_of(folder + "/run")
+        if torn:
+            yield f"metrics.jsonl has a torn line: {torn[0]}"
+        for step, values in losses.items():
+            if seen.get(step) != values:
+                yield f"metrics.jsonl: step {step} has {'other values' if step in seen else 'no record'}"
+        for name in job.leftovers(folder):
+            yield f"left over: {name}"
+
+    def trial(self, number):
+        trial = Trial(self.options.seed, number)
+        folder, printed = f"{self.top}/trial{number}", []
+        os.makedirs(folder)
+        try:
+            problems = list(self.survive(trial, folder, printed))
+        finally:
+            if not self.options.keep:
+                shutil.rmtree(folder, ignore_errors=True)
+        with self.lock:
+            self.starts += len(trial.blows) + 1
+            for problem in problems:
+                kind = self.problems.setdefault(kind_of(problem), [0, []])
+                kind[0] += 1
+                kind[1].append((str(trial), problem, "\n".join(printed)))
+            if self.options.only:
+                print("\n".join(printed), *problems, sep="\n")
+
+    def run(self):
+        began, wall = time.monotonic(), time.time()
+        numbers = [int(text.split(":")[1]) for text in self.options.only] or range(self.options.count)
+        try:
+            self.references()
+            with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
+                for future in [pool.submit(self.trial, number) for number in numbers]:
+                    future.result()
+            left = [name for name, made in segments().items() if made >= wall]
+            if left:
+                self.problems["segments of Open MPI stay in " + SEGMENTS] = [len(left), [("", left[0], "")]]
+        finally:
+            shutil.rmtree(self.top, ignore_errors=True)
+        return time.monotonic() - began
+
+    def report(self, seconds):
+        lines = [f"{self.killed} signals in {self.starts} starts, seed {self.options.seed}, {seconds:.0f} s: "
+                 f"{sum(p[0] for p in self.problems.values())} problems of {len(self.problems)} kinds"]
+        for (name, target), codes in sorted(by_signal(self.ended).items()):
+            lines.append(f"SIG{name} to {target}: " + ", ".join(f"exit {code}: {n}" for code, n in codes))
+        for kind, (count, cases) in sorted(self.problems.items(), key=lambda item: -item[1][0]):
+            lines.append(f"\n{count} x {kind}")
+            for trial, problem, printed in cases[:3]:
+                lines.append(f"  tests/fault/storm.py --only {trial}\n    {problem}")
+                lines.extend("    | " + line for line in printed.splitlines()[-25:])
+        return "\n".join(lines) + "\n"
+
+
+def by_signal(ended):
+    found = collections.defaultdict(list)
+    for (name, target, code), n in sorted(ended.items(), key=str):
+        found[name, target].append((code, n))
+    return found
+
+
+def digests(step):
+    """What of a step does not depend on the layout: its manifest's digests, which `ckpt verify` compares with the bytes."""
+    return job.step_of(step).get("manifest.json")
+
+
+def last_line(err):
+    errors = [line for line in err.splitlines() if line.startswith("titan: error:")]
+    return (errors or err.strip().splitlines()[-1:] or ["no message"])[0]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    parser.add_argument("--build", default=os.environ.get("TITAN_BUILD", "build"), help="the build folder")
+    parser.add_argument("--count", type=int, default=1000, help="trials")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="trials at a time")
+    parser.add_argument("--only", action="append", default=[], metavar="SEED:NUMBER", help="this trial; may be repeated")
+    parser.add_argument("--folder", default=fast_folder(), help="where the jobs run")
+    parser.add_argument("--keep", action="store_true", help="keep the folders until the end")
+    parser.add_argument("--report", help="write the report to this file too")
+    parser.add_argument("--tap", action="store_true", help="print the Test Anything Protocol")
+    options = parser.parse_args()
+    os.environ.setdefault("TITAN_SOURCE", source)
+    if options.only:
+        options.seed = int(options.only[0].split(":")[0])
+    storm = Storm(options)
+    text = storm.report(storm.run())
+    if options.report:
+        with open(options.report, "w", encoding="utf-8") as file:
+            file.write(text)
+    if options.tap:
+        text = f"1..1\n{'not ok' if storm.problems else 'ok'} 1 - kill storm\n" + \
+            "".join(f"# {line}\n" for line in text.splitlines())
+    print(text, end="")
+    return 1 if storm.problems or not storm.killed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
