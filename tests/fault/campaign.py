@@ -19,6 +19,7 @@ import concurrent.futures
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -59,8 +60,8 @@ class Campaign:
         self.options = options
         self.top = tempfile.mkdtemp(prefix="titan-fault.", dir=options.folder)
         self.watched = self.top + "/watched"
-        self.place = scenarios.Place(os.path.abspath(options.build) + "/titan", self.watched)
-        self.shim = os.path.abspath(options.build) + "/tests/fault/libshim.so"
+        self.place = scenarios.Place(job.copy_program(options.build, self.top), self.watched)
+        self.shim = shutil.copy(options.build + "/tests/fault/libshim.so", self.top)
         self.lock = threading.Lock()
         self.workers = []
         self.made = 0
@@ -68,7 +69,7 @@ class Campaign:
         self.fired = collections.Counter()  # (scenario, call) -> injections
         self.ended = collections.Counter()  # exit code of the injected run -> how often
         self.problems = {}  # kind -> [count, the first cases]
-        self.stopped = False
+        self.stopped = self.interrupted = False
 
     def worker(self):
         """A folder of its own for the thread that asks."""
@@ -162,8 +163,14 @@ class Campaign:
                 else:
                     yield scenario, call, action, int(rank), int(k), 1 << 40
 
+    def stop(self, *_):
+        """Cases that run end, no other begins, and what was found is reported."""
+        self.stopped = self.interrupted = True
+
     def run(self):
         began = time.monotonic()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.stop)
         streams = list(self.only() if self.options.only else self.plan())
         try:
             for scenario in dict.fromkeys(stream[0] for stream in streams):
@@ -187,7 +194,7 @@ class Campaign:
             calls[call] += n
             by_scenario[scenario] += n
         lines = [f"{total} injected failures in {seconds:.0f} s, {sum(p[0] for p in self.problems.values())} problems of "
-                 f"{len(self.problems)} kinds"]
+                 f"{len(self.problems)} kinds{', stopped early' if self.interrupted else ''}"]
         lines.append("scenarios  " + ", ".join(f"{name} {n}" for name, n in by_scenario.items()))
         lines.append("calls      " + ", ".join(f"{name} {n}" for name, n in sorted(calls.items())))
         lines.append("exit codes " + ", ".join(f"{code}: {n}" for code, n in sorted(self.ended.items(), key=str)))
@@ -207,14 +214,6 @@ def kind_of(problem):
     return re.sub(r"differs? in .*", "differs", re.sub(r"[0-9a-f]{8,}|\d+", "#", problem))
 
 
-def fast_folder():
-    """A file system in memory makes a case ten times as fast: nothing waits for a disk."""
-    try:
-        return "/dev/shm" if shutil.disk_usage("/dev/shm").free > 1 << 30 else None
-    except OSError:
-        return None
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -223,7 +222,7 @@ def main():
     parser.add_argument("--stride", type=int, default=1, help="only every n-th k")
     parser.add_argument("--scenario", action="append", help="only this one; may be repeated")
     parser.add_argument("--only", action="append", help="SCENARIO:CALL:K:ERROR[:RANK]; K and ERROR may be *")
-    parser.add_argument("--folder", default=fast_folder(), help="where the jobs run")
+    parser.add_argument("--folder", default=job.fast_folder(), help="where the jobs run")
     parser.add_argument("--examples", type=int, default=3, help="cases shown of each kind of problem")
     parser.add_argument("--keep", action="store_true", help="leave the folder of the jobs")
     parser.add_argument("--report", help="write the report to this file too")
@@ -233,15 +232,12 @@ def main():
     if not os.path.exists(options.build + "/tests/fault/libshim.so"):
         parser.error(f"no libshim.so in {options.build}/tests/fault: build first")
     campaign = Campaign(options)
+    if not campaign.place.titan:
+        shutil.rmtree(campaign.top)
+        print("1..0 # SKIP a sanitizer's own preloading comes first")
+        return 0
     text = campaign.report(campaign.run())
-    if options.report:
-        with open(options.report, "w", encoding="utf-8") as file:
-            file.write(text)
-    if options.tap:
-        text = f"1..1\n{'not ok' if campaign.problems else 'ok'} 1 - failing calls\n" + \
-            "".join(f"# {line}\n" for line in text.splitlines())
-    print(text, end="")
-    return 1 if campaign.problems or not campaign.fired else 0
+    return job.print_report("failing calls", text, bool(campaign.problems) or not campaign.fired, options)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import threading
 import time
 
 import job
-from campaign import fast_folder, kind_of
+from campaign import kind_of
 
 STEPS = 10
 SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "INT": signal.SIGINT, "USR1": signal.SIGUSR1,
@@ -57,25 +57,20 @@ def send(pid, number):
         pass
 
 
-def segments():
-    """Segments of Open MPI that no process has mapped: name -> time of its making."""
-    names = [name for name in os.listdir(SEGMENTS) if name.startswith(("vader_segment", "sm_segment"))] \
-        if os.path.isdir(SEGMENTS) else []
-    mapped = set()
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/maps", encoding="latin-1") as file:
-                text = file.read()
-        except OSError:
-            continue
-        mapped |= {name for name in names if SEGMENTS + "/" + name in text}
-    found = {}
-    for name in set(names) - mapped:
-        try:
-            found[name] = os.stat(SEGMENTS + "/" + name).st_mtime
-        except OSError:
-            pass
-    return found
+def job_of(pid):
+    """Open MPI's number of the job of a rank, as it is part of its segments' names; None: not a rank."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            number = dict(entry.partition(b"=")[::2] for entry in file.read().split(b"\0")).get(b"PMIX_NAMESPACE")
+    except OSError:
+        return None
+    return f"{int(number):x}" if number and number.isdigit() else None
+
+
+def segments(jobs):
+    """Segments that ranks of these jobs made for Open MPI and that are still there."""
+    names = os.listdir(SEGMENTS) if os.path.isdir(SEGMENTS) else []
+    return [name for name in names if "_segment" in name and jobs & set(name.split("."))]
 
 
 class Job:
@@ -117,7 +112,7 @@ class Trial:
         self.last = self.job(draw)
 
     def job(self, draw):
-        return Job(draw, 3 if self.three else draw.choice([1, 1, 2, 2, 4]))
+        return Job(draw, 3 if self.three else draw.choice([1, 2, 2, 4]))
 
     def __str__(self):
         return f"{self.seed}:{self.number}"
@@ -126,14 +121,16 @@ class Trial:
 class Storm:
     def __init__(self, options):
         self.options = options
-        self.titan = os.path.abspath(options.build) + "/titan"
         self.top = tempfile.mkdtemp(prefix="titan-storm.", dir=options.folder)
+        self.titan = job.copy_program(options.build, self.top)
         self.environment = job.settings()
         self.lock = threading.Lock()
         self.took = {}  # ranks -> seconds of the last whole run, to choose a moment in it
         self.wanted = {}  # three ranks or not -> (step -> digests, losses)
         self.ended = collections.Counter()
         self.starts = self.killed = 0
+        self.stopped = False
+        self.jobs = set()  # Open MPI's numbers of the jobs that were hit
         self.problems = {}
         job.make_inputs(self.top + "/inputs")
 
@@ -165,6 +162,8 @@ class Storm:
                 pass
             family = job.descendants(child.pid)
             ranks = [pid for pid in family if name_of(pid) == "titan"] or [child.pid]
+            with self.lock:
+                self.jobs |= {job_of(pid) for pid in ranks} - {None}
             victims = {"rank": [ranks[int(which * len(ranks))]], "mpirun": [child.pid], "all": family}[target]
             for pid in victims:
                 send(pid, SIGNALS[name])
@@ -264,6 +263,8 @@ class Storm:
             yield f"left over: {name}"
 
     def trial(self, number):
+        if self.stopped:
+            return
         trial = Trial(self.options.seed, number)
         folder, printed = f"{self.top}/trial{number}", []
         os.makedirs(folder)
@@ -281,15 +282,22 @@ class Storm:
             if self.options.only:
                 print("\n".join(printed), *problems, sep="\n")
 
+    def stop(self, *_):
+        """Trials that run end, no other begins, and what was found is reported."""
+        self.stopped = True
+
     def run(self):
-        began, wall = time.monotonic(), time.time()
+        began = time.monotonic()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.stop)
         numbers = [int(text.split(":")[1]) for text in self.options.only] or range(self.options.count)
         try:
             self.references()
             with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
                 for future in [pool.submit(self.trial, number) for number in numbers]:
                     future.result()
-            left = [name for name, made in segments().items() if made >= wall]
+            self.references()  # starts of jobs that sweep what the killed ones left in shared memory
+            left = segments(self.jobs)
             if left:
                 self.problems["segments of Open MPI stay in " + SEGMENTS] = [len(left), [("", left[0], "")]]
         finally:
@@ -298,7 +306,8 @@ class Storm:
 
     def report(self, seconds):
         lines = [f"{self.killed} signals in {self.starts} starts, seed {self.options.seed}, {seconds:.0f} s: "
-                 f"{sum(p[0] for p in self.problems.values())} problems of {len(self.problems)} kinds"]
+                 f"{sum(p[0] for p in self.problems.values())} problems of {len(self.problems)} kinds"
+                 f"{', stopped early' if self.stopped else ''}"]
         for (name, target), codes in sorted(by_signal(self.ended).items()):
             lines.append(f"SIG{name} to {target}: " + ", ".join(f"exit {code}: {n}" for code, n in codes))
         for kind, (count, cases) in sorted(self.problems.items(), key=lambda item: -item[1][0]):
@@ -334,7 +343,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="trials at a time")
     parser.add_argument("--only", action="append", default=[], metavar="SEED:NUMBER", help="this trial; may be repeated")
-    parser.add_argument("--folder", default=fast_folder(), help="where the jobs run")
+    parser.add_argument("--folder", default=job.fast_folder(), help="where the jobs run")
     parser.add_argument("--keep", action="store_true", help="keep the folders until the end")
     parser.add_argument("--report", help="write the report to this file too")
     parser.add_argument("--tap", action="store_true", help="print the Test Anything Protocol")
@@ -343,15 +352,12 @@ def main():
     if options.only:
         options.seed = int(options.only[0].split(":")[0])
     storm = Storm(options)
+    if not storm.titan:
+        shutil.rmtree(storm.top)
+        print("1..0 # SKIP times of a sanitizer build are too long")
+        return 0
     text = storm.report(storm.run())
-    if options.report:
-        with open(options.report, "w", encoding="utf-8") as file:
-            file.write(text)
-    if options.tap:
-        text = f"1..1\n{'not ok' if storm.problems else 'ok'} 1 - kill storm\n" + \
-            "".join(f"# {line}\n" for line in text.splitlines())
-    print(text, end="")
-    return 1 if storm.problems or not storm.killed else 0
+    return job.print_report("kill storm", text, bool(storm.problems) or not storm.killed, options)
 
 
 if __name__ == "__main__":
