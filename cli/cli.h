@@ -85,7 +85,7 @@ int tt_command_trace(int argc, char **argv);
 /** `titan bench`: see titan-bench(1). */
 int tt_command_bench(int argc, char **argv);
 
-/** `titan config show|check|diff|init`: see titan-config(1). */
+/** `titan config show|check|diff|init|import`: see titan-config(1). */
 int tt_command_config(int argc, char **argv);
 
 /** `titan models [--json] [--seq_len N]`: the registry. */

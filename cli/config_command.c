@@ -198,6 +198,33 @@ out:
     return rc < 0 ? tt_cli_fail(rc) : rc;
 }
 
+/* Without a check of the model: the file may name one that titan does not have, which is for `config check` to say. */
+static int import(const struct tt_args *args)
+{
+    struct tt_config *cfg = NULL;
+    struct tt_text text = {0};
+    const char *file = args->n_words == 2 ? args->word[1] : NULL;
+    struct tt_config_input input = {
+        .n_files = 1, .files = &file, .is_toml = true, .n_args = args->n_overrides, .args = args->override};
+    int rc = 0;
+
+    if (!file || tt_args_has(args, "config")) {
+        rc = tt_fail(TT_EUSAGE, "config import takes one file\nhelp: titan config import X.toml > X.yaml");
+        goto out;
+    }
+    tt_cli_install_log(); /* keys that have no effect are said */
+    TT_TRY(tt_config_new(&cfg));
+    TT_TRY(tt_config_read(cfg, &input));
+    tt_text_add(&text,
+                "# Made from %s by `titan config import`. Keys that are not here have titan's defaults, some of\n"
+                "# which differ from torchtitan's: see titan-config(5).\n",
+                file);
+    tt_config_to_yaml_set(cfg, &text);
+out:
+    tt_config_free(cfg);
+    return rc < 0 ? (tt_text_release(&text), tt_cli_fail(rc)) : print_text(&text);
+}
+
 static int init(const struct tt_args *args)
 {
     struct tt_config *cfg = NULL;
@@ -220,6 +247,7 @@ static const struct {
     {"check", check, "print ok, or every error at once"},
     {"diff", diff, "compare two files, or a configuration with the defaults"},
     {"init", init, "print a documented file with every key"},
+    {"import", import, "print a TOML file of torchtitan's as YAML"},
 };
 
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
@@ -228,9 +256,10 @@ static int print_help(void)
 {
     struct tt_text text = {0};
 
-    tt_text_add(&text, "usage: titan config show|check|diff|init [FILE...] [--section.key=value...]\n\n"
+    tt_text_add(&text, "usage: titan config show|check|diff|init|import [FILE...] [--section.key=value...]\n\n"
                        "  titan config show --config my.yaml --origin\n"
-                       "  titan config init > my.yaml\n\n");
+                       "  titan config init > my.yaml\n"
+                       "  titan config import debug_model.toml > my.yaml\n\n");
     for (int i = 0; i < N_VERBS; i++)
         tt_text_add(&text, "  %-24s %s\n", verbs[i].name, verbs[i].doc);
     tt_text_add(&text, "\n");
@@ -250,7 +279,7 @@ static int fail_verb(const char *word)
         return tt_cli_fail(
             tt_fail(TT_EUSAGE, "unknown command 'config %s'\nhelp: did you mean 'config %s'?", word, near));
     }
-    return tt_cli_fail(tt_fail(TT_EUSAGE, "%s%s%s\nhelp: use one of config show, check, diff, init",
+    return tt_cli_fail(tt_fail(TT_EUSAGE, "%s%s%s\nhelp: use one of config show, check, diff, init, import",
                                word ? "unknown command 'config " : "'titan config' needs to know what to do",
                                word ? word : "", word ? "'" : ""));
 }

@@ -34,7 +34,7 @@ static const struct command commands[] = {
     {"trace", "summary DIR", "where the time of a traced step went", tt_command_trace},
     {"bench", "[--only PART,...] [--save FILE] [overrides]", "measure this machine and one step of a model",
      tt_command_bench},
-    {"config", "show|check|diff|init [--config FILE]... [overrides]", "look at, check or write a configuration",
+    {"config", "show|check|diff|init|import [--config FILE]... [overrides]", "look at, check or write a configuration",
      tt_command_config},
     {"models", "[--json]", "the models and their flavors", tt_command_models},
     {"ckpt", "list|inspect|verify|diff|consolidate|convert|gc PATH...",

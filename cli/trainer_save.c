@@ -96,7 +96,8 @@ void tt_trainer_save_close(struct tt_trainer *t)
 
 static void report(struct tt_trainer *t, const struct tt_ckpt_saved *saved, bool async)
 {
-    double rate = saved->write_sec > 0.0 ? (double)saved->bytes / saved->write_sec / 1e9 : 0.0;
+    double sec = async ? saved->write_sec : saved->seconds; /* the time that is printed beside it */
+    double rate = sec > 0.0 ? (double)saved->bytes / sec / 1e9 : 0.0;
     char size[32];
 
     if (t->comm->rank != 0)

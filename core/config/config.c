@@ -12,6 +12,7 @@
 #include "core/base/file.h"
 #include "core/base/mem.h"
 #include "core/config/internal.h"
+#include "core/config/toml.h"
 
 enum { MOST_SUGGESTIONS = 200 }; /* a file of nothing but unknown keys must not take seconds */
 
@@ -92,6 +93,7 @@ struct source {
     struct tt_config_report *report;
     const char *name; /* "my.yaml", "builtin:quick" */
     bool is_builtin;  /* lines of built-in text mean nothing to a reader */
+    bool is_toml;
 };
 
 static char *place(const struct source *s, const struct tt_yaml *node)
@@ -236,15 +238,34 @@ static void read_map(const struct source *s, const char *prefix, const struct tt
     }
 }
 
-static void read_text(struct tt_config *cfg, const char *name, bool is_builtin, const char *text, size_t size,
-                      struct tt_config_report *report)
+/* What `titan config import` is for, given to another command. */
+static bool is_misplaced_toml(const char *name, const char *text, size_t size)
 {
-    struct source s = {.cfg = cfg, .report = report, .name = name, .is_builtin = is_builtin};
+    size_t n = strlen(name);
+
+    return (n > 5 && strcmp(name + n - 5, ".toml") == 0) || tt_toml_is_likely(text, size);
+}
+
+/* Reads the source from text. */
+static void read_text(const struct source *s, const char *text, size_t size)
+{
+    struct tt_config *cfg = s->cfg;
+    struct tt_config_report *report = s->report;
+    const char *name = s->name;
     struct tt_yaml_doc doc = {0};
     struct tt_text why = {0};
     int line = 0, column = 0;
-    bool ok = tt_yaml_parse(text, size, &doc, &line, &column, &why);
+    bool ok;
 
+    if (!s->is_toml && !s->is_builtin && is_misplaced_toml(name, text, size)) {
+        tt_config_report_add(report, name,
+                             "this is TOML, titan reads YAML\nhelp: `titan config import %s > FILE.yaml` makes YAML of "
+                             "a file of torchtitan's",
+                             name);
+        report->is_partial = true;
+        return;
+    }
+    ok = (s->is_toml ? tt_toml_parse : tt_yaml_parse)(text, size, &doc, &line, &column, &why);
     for (int i = 0; i < tt_config_n_rows; i++)
         cfg->origins->of[i].line = 0;
     if (!ok) {
@@ -255,22 +276,25 @@ static void read_text(struct tt_config *cfg, const char *name, bool is_builtin, 
         tt_free(where);
     }
     if (doc.root && doc.root->kind == TT_YAML_MAP) {
-        read_map(&s, "", doc.root);
+        read_map(s, "", doc.root);
     } else if (ok && doc.root && !tt_yaml_is_null(doc.root)) {
-        report_at(&s, doc.root, "expected a mapping of sections, such as 'training:'");
+        report_at(s, doc.root, "expected a mapping of sections, such as 'training:'");
     }
     tt_yaml_release(&doc);
     tt_text_release(&why);
 }
 
-static void read_file(struct tt_config *cfg, const char *path, struct tt_config_report *report)
+static void read_file(struct tt_config *cfg, const char *path, bool is_toml, struct tt_config_report *report)
 {
+    struct source s = {.cfg = cfg, .report = report, .name = path, .is_toml = is_toml};
     char *text = NULL;
     size_t size = 0;
 
     for (int i = 0; i < tt_config_n_builtins; i++) {
         if (strcmp(path, tt_config_builtins[i].name) == 0) {
-            read_text(cfg, path, true, tt_config_builtins[i].text, strlen(tt_config_builtins[i].text), report);
+            s.is_builtin = true;
+            s.is_toml = false;
+            read_text(&s, tt_config_builtins[i].text, strlen(tt_config_builtins[i].text));
             return;
         }
     }
@@ -279,7 +303,7 @@ static void read_file(struct tt_config *cfg, const char *path, struct tt_config_
         report->is_partial = true;
         return;
     }
-    read_text(cfg, path, false, text, size, report);
+    read_text(&s, text, size);
     tt_free(text);
 }
 
@@ -387,7 +411,7 @@ int tt_config_read(struct tt_config *cfg, const struct tt_config_input *input)
     if (input->n_errors)
         tt_text_add(&report.text, "%s", input->errors);
     for (int i = 0; i < input->n_files; i++)
-        read_file(cfg, input->files[i], &report);
+        read_file(cfg, input->files[i], input->is_toml, &report);
     read_args(cfg, input->n_args, input->args, &report);
     return finish(cfg, input, &report);
 }
@@ -402,7 +426,9 @@ int tt_config_load(struct tt_config *cfg, int n_files, const char *const *files,
 int tt_config_load_text(struct tt_config *cfg, const char *name, const char *text, size_t size)
 {
     struct tt_config_report report = {0};
+    const struct source s = {
+        .cfg = cfg, .report = &report, .name = name, .is_builtin = strncmp(name, "builtin:", 8) == 0};
 
-    read_text(cfg, name, strncmp(name, "builtin:", 8) == 0, text, size, &report);
+    read_text(&s, text, size);
     return finish(cfg, &(struct tt_config_input){0}, &report);
 }

@@ -8,7 +8,7 @@
 #include "core/base/mem.h"
 #include "core/config/internal.h"
 
-enum style { PLAIN, WITH_ORIGINS, WITH_DOCS };
+enum style { PLAIN, WITH_ORIGINS, WITH_DOCS, ONLY_SET };
 
 static int depth_of(const char *section)
 {
@@ -120,6 +120,16 @@ static void write_yaml(const struct tt_config *cfg, enum style style, struct tt_
         bool is_back =
             strncmp(section, row->section, strlen(row->section)) == 0 && section[strlen(row->section)] == '.';
 
+        if (style == ONLY_SET && !tt_config_is_set(cfg, row->path))
+            continue;
+        if (style == ONLY_SET && strchr(row->section, '.') &&
+            strncmp(section, row->section, strcspn(row->section, ".")) != 0) {
+            char *outer = tt_strndup(row->section, strcspn(row->section, "."));
+
+            begin_section(outer, style, out); /* none of its own keys was set */
+            tt_free(outer);
+        }
+
         if (strcmp(section, row->section) != 0 && !is_back)
             begin_section(row->section, style, out);
         section = row->section;
@@ -135,6 +145,11 @@ void tt_config_to_yaml(const struct tt_config *cfg, struct tt_text *out)
 void tt_config_to_yaml_origins(const struct tt_config *cfg, struct tt_text *out)
 {
     write_yaml(cfg, WITH_ORIGINS, out);
+}
+
+void tt_config_to_yaml_set(const struct tt_config *cfg, struct tt_text *out)
+{
+    write_yaml(cfg, ONLY_SET, out);
 }
 
 void tt_config_to_template(const struct tt_config *cfg, struct tt_text *out)

@@ -265,4 +265,87 @@ case_show_tells_what_the_flavor_gives() {
     expect_out "^  seq_len: 256 +# training.seq_len$"
 }
 
+case_toml_is_told_from_yaml_and_imported() {
+    cat >debug_model.toml <<'END'
+# torchtitan Config.toml
+[job]
+dump_folder = "./outputs"
+description = "Llama 3 debug \"training\""
+print_config = false
+
+[profiling]
+enable_profiling = false
+save_traces_folder = "profile_trace"
+
+[model]
+name = "llama3"
+flavor = "debugmodel"
+# test folder with tokenizer.json, for debug purpose only
+hf_assets_path = './tests/assets/tokenizer'
+converters = []
+
+[optimizer]
+name = "AdamW"
+lr = 8e-4
+eps = 1e-8
+
+[lr_scheduler]
+warmup_steps = 2  # lr scheduler warm up, normally 20% of the train steps
+decay_ratio = 0.8
+
+[training]
+local_batch_size = 8
+steps = 1_0
+dataset = "c4_test"
+dataset_path = "c4.json"
+
+[parallelism]
+data_parallel_shard_degree = -1
+fsdp_reshard_after_forward = "default" # default / never / always
+context_parallel_rotate_method = "allgather"
+[checkpoint]
+exclude_from_loading = [
+  "lr_scheduler", # one a line
+  "dataloader",
+]
+
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = '2'
+
+[compile]
+enable = true
+components = ["model", "loss"]
+
+[quantize.linear.float8]
+filter_fqns = ["output"]
+END
+    run config check debug_model.toml
+    expect_error 2 "debug_model.toml: this is TOML, titan reads YAML" "titan config import debug_model.toml"
+    cp debug_model.toml renamed.yaml
+    run train --config renamed.yaml
+    expect_error 2 "renamed.yaml: this is TOML" "titan config import renamed.yaml"
+    run config import debug_model.toml --training.seq_len=128
+    expect_ok
+    expect_err "debug_model.toml:[0-9]+:10: compile.enable has no effect"
+    refuse_err "implementation|quantize"
+    mv out imported.yaml
+    run config show imported.yaml --origin
+    expect_ok
+    expect_out "^  description: \"Llama 3 debug .*training"
+    expect_out "^  steps: 10 .*# imported.yaml"
+    expect_out "^  seq_len: 128 .*# imported.yaml"
+    expect_out "^  exclude_from_loading: \\[lr_scheduler, dataloader\\] "
+    expect_out "^  selective_ac_option: 2 "
+    expect_out "^  beta1: 0.9 .*# default"
+    printf '[training]\nsteps = "many"\nlr = 1\n[model]\nconverters = ["float8"]\n' >wrong.toml
+    run config import wrong.toml
+    expect_error 2 "wrong.toml:2:9: training.steps" "wrong.toml:3:1: unknown key 'training.lr'" "wrong.toml:5:14: model.converters"
+    for broken in '[training' 'a = ' 'a = "x' 'a = [1, 2' 'a = 1 2' 'a = {b = 1' '= 3' '[[a]]' 'a = "\q"'; do
+        printf '[job]\n%s\n' "$broken" >broken.toml
+        run config import broken.toml
+        expect_error 2 "broken.toml:[23]:[0-9]+: TOML syntax: "
+    done
+}
+
 run_cases
