@@ -176,7 +176,7 @@ static int inspect(const struct tt_args *args)
     TT_TRY(tt_dataset_prepare(&spec, ref));
     TT_TRY(tt_dataset_open(ref, &d));
     n = ref->info.n_tokens < SHOWN_TOKENS ? ref->info.n_tokens : SHOWN_TOKENS;
-    tt_dataset_copy(d, 0, n, ids);
+    TT_TRY(tt_dataset_copy(d, 0, n, ids));
     json = describe(ref->path, &ref->info);
     list = json_array();
     for (int64_t i = 0; i < n; i++)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Datasets of a run: one rank prepares, all map.
+ * Datasets of a run: one rank prepares, all open.
  */
 #include "cli/trainer_data.h"
 
 #include <string.h>
+
+#include "cli/trainer_tokens.h"
 
 struct preparation {
     const struct tt_dataset_spec *spec;
@@ -24,6 +26,11 @@ int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options 
     struct tt_sampler_options sampling = {
         .seq_len = o->seq_len, .shuffle = o->shuffle, .repeat = o->repeat, .seed = o->seed};
     const struct tt_dataset_kind *kind = NULL;
+    struct tt_dataset_spec spec = {.name = o->dataset,
+                                   .path = o->path,
+                                   .text_field = o->text_field,
+                                   .vocab_size = o->vocab_size,
+                                   .cache_dir = o->cache_folder};
     struct tt_dataset_ref ref;
     int rc = 0;
 
@@ -32,21 +39,13 @@ int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options 
     if (rc == 0 && kind->is_text)
         rc = tt_tokenizer_load(o->tokenizer_folder, &data.tokenizer);
     TT_TRY(tt_comm_agree(comm, rc));
-    if (comm->rank == 0) {
-        struct tt_dataset_spec spec = {.name = o->dataset,
-                                       .path = o->path,
-                                       .text_field = o->text_field,
-                                       .tokenizer = data.tokenizer,
-                                       .vocab_size = o->vocab_size,
-                                       .cache_dir = o->cache_folder};
-
-        rc = tt_comm_work(comm, prepare, &(struct preparation){&spec, &ref}); /* tokenizing takes as long as it takes */
-    }
+    spec.tokenizer = data.tokenizer;
+    if (comm->rank == 0) /* tokenizing takes as long as it takes */
+        rc = tt_comm_work(comm, prepare, &(struct preparation){&spec, &ref});
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_broadcast(comm, &ref, sizeof ref, 0));
-    rc = tt_dataset_open(&ref, &data.dataset);
-    if (rc == 0)
-        rc = tt_sampler_new(data.dataset, &sampling, &data.sampler);
+    TT_TRY(tt_train_tokens_open(comm, &spec, kind->is_text, &ref, &data.dataset));
+    rc = tt_sampler_new(data.dataset, &sampling, &data.sampler);
     TT_TRY(tt_comm_agree(comm, rc));
     *ret_data = data;
     memset(&data, 0, sizeof data);
@@ -69,6 +68,7 @@ int tt_train_data_batch(struct tt_train_data *data, int64_t first, int64_t n, in
     int64_t T = data->seq_len;
     int rc = 0;
 
+    TT_TRY(tt_dataset_recheck(data->dataset));
     for (int64_t i = 0; i < n; i++)
         TT_TRY(tt_sampler_get(data->sampler, first + i, tokens + i * T, labels + i * T));
     for (int64_t i = 0; i < n * T; i++)

@@ -29,14 +29,14 @@ struct tt_train_data_options {
     uint64_t seed;
 };
 
-/** Collective: rank 0 tokenizes into the cache if need be, then every rank maps it. */
+/** Collective: rank 0 tokenizes into the cache if need be, then every rank opens it (cli/trainer_tokens.h). */
 int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options *options,
                        struct tt_train_data *ret_data) TT_MUST_CHECK;
 void tt_train_data_release(struct tt_train_data *data);
 
 /**
  * Samples first .. first + n - 1 into (n, seq_len) tokens and labels; adds the labels that count to *valid.
- * Errors: TT_EDATA at the end of data that does not repeat.
+ * Errors: TT_EDATA at the end of data that does not repeat, and when the file is not what was prepared any more.
  */
 int tt_train_data_batch(struct tt_train_data *data, int64_t first, int64_t n, int32_t *tokens, int32_t *labels,
                         int64_t *valid) TT_MUST_CHECK;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -228,6 +229,7 @@ static int prepare_text(const struct tt_dataset_kind *kind, const struct tt_data
     key[2] = tt_hash64(source.text_field, strlen(source.text_field), (uint64_t)source.kind);
     key[3] = CACHE_FORMAT;
     TT_TRY(tt_folder_make(spec->cache_dir));
+    tt_token_sweep(spec->cache_dir, ".tokens");
     path = tt_format("%s/%s-%016" PRIx64 ".tokens", spec->cache_dir, spec->name, tt_hash64(key, sizeof key, 0));
     if (strlen(path) >= TT_DATASET_PATH_BYTES) {
         TT_TRY(
@@ -243,28 +245,27 @@ out:
     return rc;
 }
 
-static int64_t token_at(const struct tt_dataset *d, int64_t i)
-{
-    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): tt_fail's codes are negative
-    return d->ref.info.item_size == 2 ? ((const uint16_t *)d->tokens)[i] : (int64_t)((const uint32_t *)d->tokens)[i];
-}
-
 /* Finds the first token beyond the vocabulary, for the message. */
 static int fail_vocabulary(const struct tt_dataset_ref *ref, int64_t vocab_size)
 {
+    enum { BLOCK = 4096 };
     struct tt_dataset *d = NULL;
-    int64_t i = 0, id;
+    int32_t ids[BLOCK] = {0};
+    int64_t at = 0, i = 0, n = 0;
     int rc = 0;
 
     TT_TRY(tt_dataset_open(ref, &d));
-    while (i < ref->info.n_tokens - 1 && token_at(d, i) < vocab_size)
-        i++;
-    id = token_at(d, i);
+    for (at = 0; at < ref->info.n_tokens && i == n; at += n) {
+        n = ref->info.n_tokens - at < BLOCK ? ref->info.n_tokens - at : BLOCK;
+        TT_TRY(tt_dataset_copy(d, at, n, ids));
+        for (i = 0; i < n && ids[i] < vocab_size;)
+            i++;
+    }
     rc = tt_fail(TT_EDATA,
                  "%s: token id %lld at position %lld, but model.vocab_size is %lld (largest id in the file: "
                  "%lld)\nhelp: set model.vocab_size to at least %lld, or use the model this file was made for",
-                 ref->path, (long long)id, (long long)i, (long long)vocab_size, (long long)ref->info.max_id,
-                 (long long)ref->info.max_id + 1);
+                 ref->path, (long long)ids[i < n ? i : n - 1], (long long)(at - n + i), (long long)vocab_size,
+                 (long long)ref->info.max_id, (long long)ref->info.max_id + 1);
 out:
     tt_dataset_free(d);
     return rc;
@@ -301,48 +302,4 @@ int tt_dataset_prepare(const struct tt_dataset_spec *spec, struct tt_dataset_ref
 out:
     tt_free(ref);
     return rc;
-}
-
-int tt_dataset_open(const struct tt_dataset_ref *ref, struct tt_dataset **ret_dataset)
-{
-    struct tt_dataset *d = tt_calloc(1, sizeof *d);
-    int rc = 0;
-
-    d->ref = *ref;
-    TT_TRY(tt_mapping_open(ref->path, &d->mapping));
-    if ((int64_t)d->mapping.size != ref->info.file_size) {
-        rc = tt_fail(TT_EDATA,
-                     "'%s' has %zu bytes here, %lld were prepared\nhelp: the file changed, or this host sees "
-                     "another one: the folder must be shared",
-                     ref->path, d->mapping.size, (long long)ref->info.file_size);
-        goto out;
-    }
-    d->tokens = d->mapping.data + ref->info.tokens_at;
-    if (ref->info.offsets_at)
-        d->offsets = (const int64_t *)(const void *)(d->mapping.data + ref->info.offsets_at);
-    *ret_dataset = d;
-    return 0;
-out:
-    tt_dataset_free(d);
-    return rc;
-}
-
-void tt_dataset_free(struct tt_dataset *dataset)
-{
-    if (!dataset)
-        return;
-    tt_mapping_release(&dataset->mapping);
-    tt_free(dataset);
-}
-
-void tt_dataset_copy(const struct tt_dataset *dataset, int64_t begin, int64_t n, int32_t *ids)
-{
-    if (dataset->ref.info.item_size == 2) {
-        const uint16_t *t = (const uint16_t *)dataset->tokens + begin;
-
-        for (int64_t i = 0; i < n; i++)
-            ids[i] = t[i];
-    } else if (n) {
-        memcpy(ids, (const uint32_t *)dataset->tokens + begin, (size_t)n * sizeof *ids);
-    }
 }

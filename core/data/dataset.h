@@ -12,8 +12,8 @@
 #include "core/data/tokenizer.h"
 
 /**
- * Datasets: a stream of tokens in documents, mapped from a packed file. Text is tokenized once, by one rank
- * (tt_dataset_prepare), into a packed file in the cache folder; then every rank maps that file (tt_dataset_open). The
+ * Datasets: a stream of tokens in documents, read from a packed file. Text is tokenized once, by one rank
+ * (tt_dataset_prepare), into a packed file in the cache folder; then every rank opens that file (tt_dataset_open). The
  * row that prepare fills in is plain data, to be broadcast.
  */
 struct tt_dataset_spec;
@@ -55,8 +55,8 @@ struct tt_dataset_ref {
 };
 
 /**
- * Makes a dataset ready: tokenizes into the cache unless an intact cache of the same content and tokenizer is there,
- * checks packed files. Called by one rank (not collective); reports progress.
+ * Makes a dataset ready: tokenizes into the cache unless an intact cache of the same content and tokenizer is there (what
+ * killed runs left in the folder is swept), checks packed files. Called by one rank (not collective); reports progress.
  *   TT_EUSAGE  unknown name, missing path, a tokenizer larger than the model's vocabulary
  *   TT_EDATA   whatever is wrong with the data, with file and line; a token beyond the vocabulary
  */
@@ -65,19 +65,32 @@ int tt_dataset_prepare(const struct tt_dataset_spec *spec, struct tt_dataset_ref
 /** Tokenizes text into a packed file at path (`titan data pack`); spec->cache_dir is not used. */
 int tt_dataset_pack(const struct tt_dataset_spec *spec, const char *path, struct tt_token_info *ret_info) TT_MUST_CHECK;
 
-/** A mapped dataset; read-only, shared by samplers. */
+/**
+ * An open dataset; read-only, shared by samplers of one thread. The file is read, not mapped: one that is cut off or
+ * replaced while a run reads it is an error with a name.
+ */
 struct tt_dataset {
     struct tt_dataset_ref ref;
-    struct tt_mapping mapping;
-    const void *tokens;     /* uint16 or uint32, by ref.info.item_size */
-    const int64_t *offsets; /* n_documents + 1, or NULL: one document */
+    int fd;
+    uint64_t device, inode; /* of the file that was opened, whatever its path leads to later */
+    double modified_sec;    /* when it was written last, as far as its content was checked */
+    int64_t *offsets;       /* n_documents + 1, or NULL: one document */
 };
 
-/** Maps what prepare made, on any rank. */
+/** Opens what prepare made, on any rank. TT_EDATA if it has another size; tt_dataset_verify compares the content. */
 int tt_dataset_open(const struct tt_dataset_ref *ref, struct tt_dataset **ret_dataset) TT_MUST_CHECK;
 void tt_dataset_free(struct tt_dataset *dataset);
 
-/** Copies tokens [begin, begin + n) of the stream in file order; the range must lie in it. */
-void tt_dataset_copy(const struct tt_dataset *dataset, int64_t begin, int64_t n, int32_t *ids);
+/** Reads the whole file and compares its digest with that of ref: TT_EDATA naming host and file if they differ. */
+int tt_dataset_verify(struct tt_dataset *dataset) TT_MUST_CHECK;
+
+/** The same if the file was written to since it was opened or verified last; else costs next to nothing. */
+int tt_dataset_recheck(struct tt_dataset *dataset) TT_MUST_CHECK;
+
+/**
+ * Copies tokens [begin, begin + n) of the stream in file order; the range must lie in it. TT_EDATA naming host and file
+ * when the file ends early or has an id beyond ref.info.max_id, so that no id leads outside of the model's embedding.
+ */
+int tt_dataset_copy(const struct tt_dataset *dataset, int64_t begin, int64_t n, int32_t *ids) TT_MUST_CHECK;
 
 #endif

@@ -125,30 +125,32 @@ static int64_t find_place(const struct epoch *e, int64_t n, int64_t position)
 }
 
 /* Tokens [begin, begin + n) of an epoch's stream. */
-static void copy_stream(struct tt_sampler *s, int64_t number, int64_t begin, int64_t n, int32_t *ids)
+static int copy_stream(struct tt_sampler *s, int64_t number, int64_t begin, int64_t n, int32_t *ids)
 {
     const struct epoch *e;
     int64_t place;
+    int rc = 0;
 
-    if (!s->n_documents) {
-        tt_dataset_copy(s->dataset, begin, n, ids);
-        return;
-    }
+    if (!s->n_documents)
+        return tt_dataset_copy(s->dataset, begin, n, ids);
     e = find_epoch(s, number);
     for (place = find_place(e, s->n_documents, begin); n > 0; place++) {
         int64_t left = e->begin[place + 1] - begin, take = left < n ? left : n;
 
-        tt_dataset_copy(s->dataset, s->dataset->offsets[e->order[place]] + begin - e->begin[place], take, ids);
+        TT_TRY(tt_dataset_copy(s->dataset, s->dataset->offsets[e->order[place]] + begin - e->begin[place], take, ids));
         ids += take;
         begin += take;
         n -= take;
     }
+out:
+    return rc;
 }
 
 int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, int32_t *labels)
 {
     int64_t n = sampler->n_samples, length = sampler->options.seq_len;
     int64_t epoch = sample / n, begin = sample % n * length;
+    int rc = 0;
 
     if (sample < 0)
         return tt_fail(TT_EINTERNAL, "sample %lld", (long long)sample);
@@ -158,9 +160,10 @@ int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, 
                        "help: set dataloader.repeat=true, fewer training.steps, or use more data",
                        sampler->dataset->ref.name, (long long)n, (long long)length, (long long)sample);
     }
-    copy_stream(sampler, epoch, begin, length, inputs);
+    TT_TRY(copy_stream(sampler, epoch, begin, length, inputs));
     for (int64_t i = 0; i + 1 < length; i++)
         labels[i] = inputs[i + 1];
-    copy_stream(sampler, epoch, begin + length, 1, labels + length - 1);
-    return 0;
+    TT_TRY(copy_stream(sampler, epoch, begin + length, 1, labels + length - 1));
+out:
+    return rc;
 }

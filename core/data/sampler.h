@@ -32,7 +32,7 @@ void tt_sampler_free(struct tt_sampler *sampler);
 int64_t tt_sampler_epoch_samples(const struct tt_sampler *sampler);
 
 /**
- * One sample, any in any order; allocates nothing. Samples of one epoch and of the one used before are quick, another
+ * One sample, any in any order; allocates nothing. Fails as tt_dataset_copy does. Samples of one epoch and of the one used before are quick, another
  * epoch costs a new permutation of the documents.
  *   sample          global index >= 0
  *   inputs, labels  T ids each

@@ -42,6 +42,20 @@ struct tt_token_info {
  */
 int tt_tokenfile_check(const char *path, bool is_raw, struct tt_token_info *ret_info) TT_MUST_CHECK;
 
+/**
+ * Of an open file that was prepared before, on this host or another: its digest, read anew, and its document offsets, checked
+ * (n_documents + 1; the caller frees). path is for messages.
+ */
+int tt_tokenfile_digest(int fd, const char *path, const struct tt_token_info *info, uint64_t *ret_digest) TT_MUST_CHECK;
+int tt_tokenfile_offsets(int fd, const char *path, const struct tt_token_info *info,
+                         int64_t **ret_offsets) TT_MUST_CHECK;
+
+/**
+ * Removes what killed writers left in a folder of the files whose names end in stem. A writer that lives holds a lock on
+ * its file, which stays. What cannot be removed stays too: it only takes room.
+ */
+void tt_token_sweep(const char *folder, const char *stem);
+
 /** Writes a file of titan's format; the file appears under its name when it is complete. */
 struct tt_token_writer;
 int tt_token_writer_new(const char *path, int64_t vocab_size, struct tt_token_writer **ret_writer) TT_MUST_CHECK;

@@ -94,6 +94,103 @@ case_damaged_cache_is_made_again() {
     expect_same a.txt b.txt
 }
 
+# start_training: a run without end in the background, $pid, which has done its first steps.
+start_training() {
+    make_corpus
+    echo "titan train, in the background" >command
+    "$TITAN" train $tiny --training.steps=10000000 --metrics.log_freq=10 >out 2>err </dev/null &
+    pid=$!
+    trap 'kill -9 $pid 2>/dev/null' EXIT
+    wait_for_step 10
+    tokens=$(ls cache/*.tokens)
+}
+
+wait_for_step() {
+    until grep -q "\"step\": *$1[,}]" run/metrics.jsonl 2>/dev/null; do
+        kill -0 $pid 2>/dev/null || not_as "the run ended early"
+        sleep 0.05
+    done
+}
+
+# end_training: waits for it; its exit code is in $code.
+end_training() {
+    code=0
+    wait $pid || code=$?
+}
+
+case_a_cache_that_is_cut_off_in_a_run_is_an_error() {
+    start_training
+    truncate -s 1000 "$tokens"
+    end_training
+    expect_error 3 "$tokens' does not hold the tokens that were prepared: it has 1000 bytes here"
+}
+
+case_a_cache_that_is_overwritten_in_a_run_is_an_error() {
+    start_training
+    printf '\1\2\1\3\1\4\1\5' | dd of="$tokens" bs=1 seek=131 conv=notrunc 2>/dev/null
+    end_training
+    expect_error 3 "$tokens' does not hold the tokens that were prepared: its digest is"
+}
+
+case_a_cache_that_is_touched_or_replaced_in_a_run_stays_in_use() {
+    start_training
+    touch "$tokens"
+    last=$(grep -o '"step": *[0-9]*' run/metrics.jsonl | tail -1 | tr -dc 0-9)
+    wait_for_step $((last + 20))
+    echo other >other
+    mv other "$tokens"
+    last=$(grep -o '"step": *[0-9]*' run/metrics.jsonl | tail -1 | tr -dc 0-9)
+    wait_for_step $((last + 20))
+    kill -TERM $pid
+    end_training
+    expect_code 75
+}
+
+case_what_killed_tokenizing_left_is_swept() {
+    make_corpus
+    mkdir cache
+    dead=x.tokens.tmp-0123456789abcdef
+    touch cache/$dead cache/y.tokens.tmp.1234 cache/notes.tokens.tmp-0123 cache/z.tmp-0123456789abcdef cache/live.tokens.tmp-0123456789abcdef
+    exec 7<cache/live.tokens.tmp-0123456789abcdef
+    flock -n 7 || not_as "nobody holds that lock"
+    run train $tiny
+    expect_ok
+    refuse_file cache/$dead
+    refuse_file cache/y.tokens.tmp.1234
+    expect_file cache/live.tokens.tmp-0123456789abcdef
+    expect_file cache/notes.tokens.tmp-0123
+    expect_file cache/z.tmp-0123456789abcdef
+    exec 7<&-
+    touch out.tokens.tmp-0123456789abcdef other.tokens.tmp-0123456789abcdef
+    run data pack --dataset text --dataset_path corpus.txt --out out.tokens
+    expect_ok
+    refuse_file out.tokens.tmp-0123456789abcdef
+    expect_file other.tokens.tmp-0123456789abcdef
+}
+
+# A stopped writer keeps its file, a killed one does not.
+case_a_living_writer_is_not_swept() {
+    make_corpus
+    awk '{ printf "{\"text\": \"%s\"}\n", $0 }' corpus.txt >corpus.jsonl
+    for i in $(seq 300); do cat corpus.jsonl; done >long.jsonl
+    echo "titan data pack, in the background" >command
+    "$TITAN" data pack --dataset jsonl --dataset_path long.jsonl --out long.tokens >out 2>err </dev/null &
+    pid=$!
+    trap 'kill -9 $pid 2>/dev/null' EXIT
+    until ls long.tokens.tmp-* 2>/dev/null >found; do
+        kill -0 $pid 2>/dev/null || skip "the writer was too quick"
+    done
+    kill -STOP $pid
+    if ls long.tokens.tmp-* 2>/dev/null >found; then
+        "$TITAN" data pack --dataset text --dataset_path corpus.txt --out long.tokens >out2 2>err2 || not_as "$(cat err2)"
+        expect_file "$(cat found)"
+    fi
+    kill -KILL $pid
+    wait $pid
+    "$TITAN" data pack --dataset text --dataset_path corpus.txt --out long.tokens >out2 2>err2 || not_as "$(cat err2)"
+    ! ls long.tokens.tmp-* 2>/dev/null >found || not_as "left: $(cat found)"
+}
+
 case_inspect_of_what_is_no_token_file() {
     make_corpus
     run data inspect corpus.txt

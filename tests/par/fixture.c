@@ -10,8 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <sys/mman.h>
+
 #include <cmocka.h>
 
+#include "core/base/file.h"
 #include "core/base/rng.h"
 
 int fixture_check(int rc)
@@ -41,12 +44,19 @@ struct tt_model *fixture_tied_model(int64_t n_layers)
                                                  .tied = 1});
 }
 
+void fixture_dataset(const uint16_t *tokens, int n, struct tt_dataset *data)
+{
+    data->fd = memfd_create("tokens", MFD_CLOEXEC);
+    assert_true(data->fd >= 0);
+    assert_int_equal(fixture_check(tt_file_pwrite(data->fd, "tokens", tokens, (size_t)n * sizeof *tokens, 0)), 0);
+    data->ref.info = (struct tt_token_info){.item_size = 2, .n_tokens = n, .n_documents = 1, .max_id = UINT16_MAX};
+}
+
 void fixture_tokens(uint16_t *tokens, int n, struct tt_dataset *data)
 {
     struct tt_rng rng = tt_rng_make(5, "tokens");
 
     for (int i = 0; i < n; i++)
         tokens[i] = (uint16_t)((int)(fabs(tt_rng_normal(&rng, (uint64_t)i, 0.0)) * 5.0) % 13);
-    data->tokens = tokens;
-    data->ref.info = (struct tt_token_info){.item_size = 2, .n_tokens = n, .n_documents = 1};
+    fixture_dataset(tokens, n, data);
 }

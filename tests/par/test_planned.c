@@ -51,8 +51,7 @@ static int set_up(void **state)
     world.tied = fixture_tied_model(5);
     for (int i = 0; i < N_TOKENS; i++)
         world.tokens[i] = (uint16_t)(tt_rng_bits(&rng, (uint64_t)i) % 13);
-    world.data.tokens = world.tokens;
-    world.data.ref.info = (struct tt_token_info){.item_size = 2, .n_tokens = N_TOKENS, .n_documents = 1};
+    fixture_dataset(world.tokens, N_TOKENS, &world.data);
     return 0;
 }
 

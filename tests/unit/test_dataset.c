@@ -86,7 +86,7 @@ static void expect_documents(const struct tt_dataset *d, int n, const char *cons
         int32_t *ids = tt_calloc((size_t)size, sizeof *ids);
         struct tt_text text = {0};
 
-        tt_dataset_copy(d, begin, size, ids);
+        assert_int_equal(tt_dataset_copy(d, begin, size, ids), 0);
         assert_int_equal(ids[0], tt_tokenizer_bos(tokenizer));
         assert_int_equal(ids[size - 1], tt_tokenizer_eos(tokenizer));
         tt_text_add_bytes(&text, "", 0);
@@ -476,7 +476,7 @@ static void foreign_token_files_are_read(void **state)
         assert_int_equal(d->ref.info.n_documents, 1);
         assert_null(d->offsets);
         assert_int_equal(d->ref.info.max_id, 2047);
-        tt_dataset_copy(d, 1, 3, ids);
+        assert_int_equal(tt_dataset_copy(d, 1, 3, ids), 0);
         assert_int_equal(ids[0], 2047);
         assert_int_equal(ids[2], 9);
         tt_dataset_free(d);
@@ -510,7 +510,7 @@ static void wrong_token_files_are_refused(void **state)
                    "model.vocab_size is 2000");
 }
 
-static void a_file_that_changed_is_not_mapped(void **state)
+static void a_file_that_changed_is_not_opened(void **state)
 {
     const uint16_t tokens[4] = {5, 2047, 0, 9};
     struct tt_dataset *d = NULL;
@@ -518,7 +518,31 @@ static void a_file_that_changed_is_not_mapped(void **state)
     (void)state;
     assert_int_equal(prepare("tokens_u16", put("moving.bin", tokens, sizeof tokens), NULL), 0);
     (void)put("moving.bin", tokens, 6);
-    expect_failure(tt_dataset_open(&ref, &d), TT_EDATA, "moving.bin' has 6 bytes here, 8 were prepared");
+    expect_failure(tt_dataset_open(&ref, &d), TT_EDATA,
+                   "moving.bin' does not hold the tokens that were prepared: it has 6 bytes here, 8 were prepared");
+}
+
+/* What a copy on another host may hold: as many bytes, other tokens. */
+static void ids_that_were_not_prepared_are_refused(void **state)
+{
+    const uint16_t tokens[4] = {5, 2047, 0, 9}, others[4] = {5, 2047, 2048, 9};
+    struct tt_dataset *d = NULL;
+    int32_t ids[4];
+
+    (void)state;
+    assert_int_equal(prepare("tokens_u16", put("copy.bin", tokens, sizeof tokens), NULL), 0);
+    (void)put("copy.bin", others, sizeof others);
+    assert_int_equal(tt_dataset_open(&ref, &d), 0);
+    assert_int_equal(tt_dataset_copy(d, 0, 2, ids), 0);
+    expect_failure(
+        tt_dataset_copy(d, 1, 3, ids), TT_EDATA,
+        "copy.bin' does not hold the tokens that were prepared: id 2048 at position 2, the largest was 2047");
+    expect_failure(tt_dataset_verify(d), TT_EDATA, "copy.bin' does not hold the tokens that were prepared: its digest");
+    assert_int_equal(truncate(at("copy.bin"), 6), 0);
+    expect_failure(tt_dataset_copy(d, 2, 2, ids), TT_EDATA, "copy.bin' is truncated");
+    expect_failure(tt_dataset_recheck(d), TT_EDATA, "it has 6 bytes here, 8 were prepared");
+    assert_int_equal(tt_dataset_copy(d, 3, 2, ids), TT_EINTERNAL);
+    tt_dataset_free(d);
 }
 
 static int start(void **state)
@@ -553,7 +577,8 @@ int main(void)
         cmocka_unit_test(empty_documents_may_outnumber_the_tokens),
         cmocka_unit_test(foreign_token_files_are_read),
         cmocka_unit_test(wrong_token_files_are_refused),
-        cmocka_unit_test(a_file_that_changed_is_not_mapped),
+        cmocka_unit_test(a_file_that_changed_is_not_opened),
+        cmocka_unit_test(ids_that_were_not_prepared_are_refused),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

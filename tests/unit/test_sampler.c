@@ -84,7 +84,7 @@ static void golden_samples_are_in_file_order(void **state)
         for (int64_t k = 0; k < 64; k++) {
             int32_t want[2];
 
-            tt_dataset_copy(d, i * 64 + k, 2, want);
+            assert_int_equal(tt_dataset_copy(d, i * 64 + k, 2, want), 0);
             assert_int_equal(inputs[k], want[0]);
             assert_int_equal(labels[k], want[1]);
         }
@@ -106,7 +106,7 @@ static int64_t stream_of(const struct tt_dataset *d, uint64_t seed, int64_t epoc
     tt_rng_permutation(&rng, N_DOCUMENTS, order);
     for (int i = 0; i < N_DOCUMENTS; i++) {
         for (int64_t at = d->offsets[order[i]]; at < d->offsets[order[i] + 1]; at++)
-            tt_dataset_copy(d, at, 1, &stream[n++]);
+            assert_int_equal(tt_dataset_copy(d, at, 1, &stream[n++]), 0);
     }
     tt_free(name);
     return n;

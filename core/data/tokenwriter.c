@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The writer of packed token files. Order of the calls: new, add..., finish, free.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <libgen.h>
+
+#include "core/base/file.h"
+#include "core/base/mem.h"
+#include "core/data/tokenfile.h"
+#include "core/data/tokenfile_struct.h"
+
+struct tt_token_writer {
+    char *path, *temporary; /* temporary NULL: finished */
+    int fd;
+    int item_size;
+    int64_t vocab_size;
+    int64_t n_tokens;
+    int64_t max_id;
+    int64_t *offset; /* where each document begins */
+    int64_t n_documents, cap_documents;
+    uint8_t *block;
+    size_t used;
+    int64_t position; /* in the file, of the block */
+    uint64_t hash;
+};
+
+/*
+ * The writer holds a lock on its file, so that a file without one is known to be a dead writer's. A file system that has no
+ * locks is none of a writer's business: nobody can sweep there.
+ */
+static int lock_file(int fd, int operation)
+{
+    int found;
+
+    do {
+        found = flock(fd, operation) < 0 ? errno : 0;
+    } while (found == EINTR);
+    return found;
+}
+
+/* Whether a sweep came between making and locking. */
+static bool was_swept(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && st.st_nlink == 0;
+}
+
+static int make_temporary(struct tt_token_writer *w)
+{
+    int rc = 0;
+
+    for (;;) {
+        TT_TRY(tt_file_temporary(w->path, &w->temporary, &w->fd));
+        (void)lock_file(w->fd, LOCK_EX);
+        if (!was_swept(w->fd))
+            break;
+        (void)close(w->fd);
+        tt_free(w->temporary);
+        w->temporary = NULL;
+        w->fd = -1;
+    }
+out:
+    return rc;
+}
+
+static bool has_suffix(const char *name, size_t n, const char *suffix)
+{
+    size_t m = strlen(suffix);
+
+    return n >= m && memcmp(name + n - m, suffix, m) == 0;
+}
+
+/* STEM.tmp.NUMBER, as earlier versions called them. */
+static bool is_old_temporary(const char *name, const char *stem)
+{
+    size_t n = strlen(name);
+
+    while (n && name[n - 1] >= '0' && name[n - 1] <= '9')
+        n--;
+    return name[n] && has_suffix(name, n, ".tmp.") && has_suffix(name, n - strlen(".tmp."), stem);
+}
+
+static void sweep_file(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct stat st;
+
+    if (fd < 0)
+        return;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && lock_file(fd, LOCK_EX | LOCK_NB) == 0)
+        (void)unlink(path);
+    (void)close(fd);
+}
+
+void tt_token_sweep(const char *folder, const char *stem)
+{
+    char **names = NULL;
+    int n = 0;
+
+    if (tt_folder_list(folder, &names, &n) < 0)
+        return;
+    for (int i = 0; i < n; i++) {
+        char *path;
+
+        if (!tt_file_is_temporary(names[i], stem) && !is_old_temporary(names[i], stem))
+            continue;
+        path = tt_format("%s/%s", folder, names[i]);
+        sweep_file(path);
+        tt_free(path);
+    }
+    tt_names_free(names, n);
+}
+
+int tt_token_writer_new(const char *path, int64_t vocab_size, struct tt_token_writer **ret_writer)
+{
+    char *copy_dir = tt_strdup(path), *copy_base = tt_strdup(path);
+    struct tt_token_writer *w = NULL;
+    struct tt_path_info info;
+    int rc = 0;
+
+    TT_TRY(tt_path_look(path, &info));
+    /* the rename would put a file in the place of a device or a pipe */
+    if (info.kind != TT_FILE_NONE && info.kind != TT_FILE_REGULAR) {
+        rc = tt_fail(TT_EUSAGE, "cannot write tokens to '%s': it exists and is not a file", path);
+        goto out;
+    }
+    tt_token_sweep(dirname(copy_dir), basename(copy_base));
+    w = tt_calloc(1, sizeof *w);
+    w->fd = -1;
+    w->path = tt_strdup(path);
+    w->item_size = vocab_size <= 65536 ? 2 : 4;
+    w->vocab_size = vocab_size;
+    w->block = tt_calloc(TT_TOKEN_BLOCK, 1);
+    w->position = (int64_t)sizeof(struct tt_token_header);
+    TT_TRY(make_temporary(w));
+    *ret_writer = w;
+    w = NULL;
+out:
+    tt_token_writer_free(w);
+    tt_free(copy_dir);
+    tt_free(copy_base);
+    return rc;
+}
+
+static int flush_block(struct tt_token_writer *w)
+{
+    int rc = tt_file_pwrite(w->fd, w->temporary, w->block, w->used, w->position);
+
+    if (w->used)
+        w->hash = tt_hash64(w->block, w->used, w->hash);
+    w->position += (int64_t)w->used;
+    w->used = 0;
+    return rc;
+}
+
+static int put(struct tt_token_writer *w, const void *bytes, size_t size)
+{
+    const uint8_t *p = bytes;
+    int rc = 0;
+
+    while (size) {
+        size_t n = TT_TOKEN_BLOCK - w->used < size ? TT_TOKEN_BLOCK - w->used : size;
+
+        memcpy(w->block + w->used, p, n);
+        w->used += n;
+        p += n;
+        size -= n;
+        if (w->used == TT_TOKEN_BLOCK)
+            TT_TRY(flush_block(w));
+    }
+out:
+    return rc;
+}
+
+int tt_token_writer_add(struct tt_token_writer *w, const int32_t *ids, size_t n)
+{
+    int rc = 0;
+
+    TT_PUSH(w->offset, w->n_documents, w->cap_documents) = w->n_tokens;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t small = (uint16_t)ids[i];
+
+        if (ids[i] < 0 || ids[i] >= w->vocab_size)
+            return tt_fail(TT_EINTERNAL, "token %d is not in a vocabulary of %lld", ids[i], (long long)w->vocab_size);
+        w->max_id = ids[i] > w->max_id ? ids[i] : w->max_id;
+        TT_TRY(w->item_size == 2 ? put(w, &small, 2) : put(w, &ids[i], 4));
+    }
+    w->n_tokens += (int64_t)n;
+out:
+    return rc;
+}
+
+/* The lock is kept up to the rename: what has none is swept. */
+static int make_durable(struct tt_token_writer *w)
+{
+    char *copy = tt_strdup(w->path);
+    int rc = 0;
+
+    if (fsync(w->fd) < 0) {
+        rc = tt_fail(TT_EIO, "cannot fsync '%s': %s", w->temporary, strerror(errno));
+        goto out;
+    }
+    if (rename(w->temporary, w->path) < 0) {
+        rc = tt_fail(TT_EIO, "cannot rename '%s' to '%s': %s", w->temporary, w->path, strerror(errno));
+        goto out;
+    }
+    tt_free(w->temporary);
+    w->temporary = NULL;
+    rc = close(w->fd);
+    w->fd = -1;
+    if (rc < 0) {
+        rc = tt_fail(TT_EIO, "cannot close '%s': %s", w->path, strerror(errno));
+        goto out;
+    }
+    TT_TRY(tt_folder_sync(dirname(copy)));
+out:
+    tt_free(copy);
+    return rc;
+}
+
+int tt_token_writer_finish(struct tt_token_writer *w, const struct tt_token_info *about, struct tt_token_info *ret_info)
+{
+    static const uint8_t zeros[8];
+    struct tt_token_header h = {.version = TT_TOKEN_VERSION,
+                                .item_size = (uint32_t)w->item_size,
+                                .n_tokens = w->n_tokens,
+                                .n_documents = w->n_documents,
+                                .vocab_size = w->vocab_size,
+                                .max_id = w->max_id,
+                                .bos = about->bos,
+                                .eos = about->eos,
+                                .tokenizer_hash = about->tokenizer_hash,
+                                .source_hash = about->source_hash};
+    int64_t begin = tt_token_offsets_at(w->n_tokens, w->item_size);
+    int rc = 0;
+
+    TT_TRY(put(w, zeros, (size_t)(begin - (int64_t)sizeof h - w->n_tokens * w->item_size)));
+    TT_TRY(put(w, w->offset, (size_t)w->n_documents * sizeof *w->offset));
+    TT_TRY(put(w, &w->n_tokens, sizeof w->n_tokens));
+    TT_TRY(flush_block(w));
+    memcpy(h.magic, TT_TOKEN_MAGIC, sizeof h.magic);
+    h.content_hash = w->hash;
+    h.header_hash = tt_token_header_hash(&h);
+    TT_TRY(tt_file_pwrite(w->fd, w->temporary, &h, sizeof h, 0));
+    TT_TRY(make_durable(w));
+    *ret_info = *about;
+    ret_info->format = TT_TOKENS_TITAN;
+    ret_info->item_size = w->item_size;
+    ret_info->n_tokens = w->n_tokens;
+    ret_info->n_documents = w->n_documents;
+    ret_info->tokens_at = (int64_t)sizeof h;
+    ret_info->offsets_at = begin;
+    ret_info->file_size = begin + 8 * (w->n_documents + 1);
+    ret_info->vocab_size = w->vocab_size;
+    ret_info->max_id = w->max_id;
+    ret_info->digest = h.content_hash;
+out:
+    return rc;
+}
+
+void tt_token_writer_free(struct tt_token_writer *writer)
+{
+    if (!writer)
+        return;
+    if (writer->fd >= 0)
+        (void)close(writer->fd);
+    if (writer->temporary)
+        (void)unlink(writer->temporary);
+    tt_free(writer->path);
+    tt_free(writer->temporary);
+    tt_free(writer->offset);
+    tt_free(writer->block);
+    tt_free(writer);
+}

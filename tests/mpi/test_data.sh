@@ -1,0 +1,83 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Ranks that do not see the same files: each has a folder of its own, which stands for the disk of another host.
+. "$TITAN_SOURCE/tests/cli/lib.sh"
+
+# apart ARGUMENT...: two ranks of titan, one in folder a, one in folder b.
+apart() {
+    printf 'mpirun -n 1 --wdir a titan ... : -n 1 --wdir b titan' >command
+    printf " '%s'" "$@" >>command
+    mkdir -p a b
+    code=0
+    timeout 120 "$TITAN_SOURCE/tools/run-ranks" 1 --wdir "$PWD/a" "$TITAN" "$@" : -n 1 --wdir "$PWD/b" "$TITAN" "$@" \
+        >out 2>err </dev/null || code=$?
+}
+
+losses_of() {
+    grep -o '"loss": *[0-9.e-]*' "$1/metrics.jsonl"
+}
+
+# The corpus is shared, cache folders are not.
+here_and_there() {
+    make_corpus
+    run_ranks 2 train $tiny --job.dump_folder=together
+    expect_ok
+    losses_of together >together.txt
+    [ -s together.txt ] || not_as "no losses"
+}
+
+case_every_host_makes_its_own_cache() {
+    here_and_there
+    apart train $tiny --training.dataset_path="$PWD/corpus.txt" --dataloader.cache_dir=cache
+    expect_ok
+    cmp -s a/cache/*.tokens b/cache/*.tokens || not_as "the caches differ"
+    losses_of a/run >apart.txt
+    expect_same together.txt apart.txt
+}
+
+case_a_damaged_cache_of_another_host_is_made_again() {
+    here_and_there
+    mkdir -p a/cache b/cache
+    for damage in content size; do
+        cp cache/*.tokens a/cache/
+        cp cache/*.tokens b/cache/
+        [ $damage = content ] && printf 'xy' | dd of="$(ls b/cache/*.tokens)" bs=1 seek=300 conv=notrunc 2>/dev/null
+        [ $damage = size ] && truncate -s -8 b/cache/*.tokens
+        apart train $tiny --training.dataset_path="$PWD/corpus.txt" --job.dump_folder=$damage
+        expect_ok
+        cmp -s a/cache/*.tokens b/cache/*.tokens || not_as "the caches differ"
+        losses_of a/$damage >apart.txt
+        expect_same together.txt apart.txt
+    done
+}
+
+case_another_token_file_on_another_host_is_refused() {
+    make_corpus
+    run data pack --dataset text --dataset_path corpus.txt --out tokens
+    expect_ok
+    mkdir a b
+    cp tokens a/
+    cp tokens b/
+    apart train $tiny --training.dataset=tokens --training.dataset_path=tokens --job.dump_folder=same
+    expect_ok
+    printf 'xy' | dd of=b/tokens bs=1 seek=300 conv=notrunc 2>/dev/null
+    apart train $tiny --training.dataset=tokens --training.dataset_path=tokens
+    expect_error 3 "host '$(hostname)': 'tokens' does not hold the tokens that were prepared: its digest is"
+    truncate -s -8 b/tokens
+    apart train $tiny --training.dataset=tokens --training.dataset_path=tokens
+    expect_error 3 "host '$(hostname)': 'tokens' does not hold the tokens that were prepared: it has"
+    rm b/tokens
+    apart train $tiny --training.dataset=tokens --training.dataset_path=tokens
+    expect_error 3 "host '$(hostname)': cannot open 'tokens': no such file"
+}
+
+case_other_text_on_another_host_is_refused() {
+    make_corpus
+    mkdir a b
+    cp corpus.txt a/
+    sed 's/evening/dawning/' corpus.txt >b/corpus.txt
+    apart train $tiny
+    expect_error 3 "host '$(hostname)': '.*tokens' holds other tokens than rank 0's file"
+}
+
+run_cases
