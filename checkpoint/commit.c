@@ -266,6 +266,47 @@ out:
     return rc;
 }
 
+/* The new one takes the name that the old one is to have, then both change places. */
+static int exchange_keeping(const char *from, const char *to, const char *kept, int rank)
+{
+    if (fault("exchange", rank) < 0)
+        return replace_in_two_steps(from, to, kept, rank);
+    if (rename(from, kept) < 0)
+        return fail_publish(from, kept, errno);
+    if (renameat2(AT_FDCWD, kept, AT_FDCWD, to, RENAME_EXCHANGE) < 0) {
+        int error = errno;
+
+        if (rename(kept, from) < 0)
+            return fail_publish(kept, from, errno);
+        return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP ? replace_in_two_steps(from, to, kept, rank)
+                                                                         : fail_publish(from, to, error);
+    }
+    return 0;
+}
+
+int tt_commit_publish_keeping(const char *parent, const char *temporary, const char *name, const char *keep, int rank)
+{
+    char *from = tt_format("%s/%s", parent, temporary), *to = tt_format("%s/%s", parent, name);
+    char *kept = tt_format("%s/%s", parent, keep);
+    bool exists = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(kept, &exists));
+    if (exists) {
+        rc = fail_publish(to, kept, EEXIST);
+        goto out;
+    }
+    TT_TRY(fault("publish", rank));
+    TT_TRY(exchange_keeping(from, to, kept, rank));
+    TT_TRY(fault("published", rank));
+    TT_TRY(tt_folder_sync(parent));
+out:
+    tt_free(from);
+    tt_free(to);
+    tt_free(kept);
+    return rc;
+}
+
 int tt_commit_remove(const char *parent, const char *name, const char *aside, int rank)
 {
     char *from = tt_format("%s/%s", parent, name), *to = tt_format("%s/%s", parent, aside);

@@ -61,6 +61,13 @@ int tt_commit_sync_tree(const char *folder) TT_MUST_CHECK;
 int tt_commit_publish(const char *parent, const char *temporary, const char *name, const char *aside, bool replace,
                       int rank) TT_MUST_CHECK;
 
+/**
+ * The same where an existing `name` is not ours to remove: it is exchanged with the new one and stays as `keep`, a name that
+ * is free. At every instant both are there, and one of them is `name`, where the file system can exchange folders.
+ */
+int tt_commit_publish_keeping(const char *parent, const char *temporary, const char *name, const char *keep,
+                              int rank) TT_MUST_CHECK;
+
 /** Removes parent/name so that it is never seen half removed: renamed to parent/aside first. */
 int tt_commit_remove(const char *parent, const char *name, const char *aside, int rank) TT_MUST_CHECK;
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/aside.h"
 #include "checkpoint/commit.h"
 #include "checkpoint/leftover.h"
 #include "checkpoint/steps.h"
@@ -99,8 +100,15 @@ static int clear_steps(struct gc *gc)
     for (int i = n - 1; i >= 0; i--) {
         char *path = tt_step_path(gc->folder, steps[i]);
         struct tt_manifest manifest = {0};
-        bool is_folder = false;
-        bool is_good = tt_step_check(path, &manifest) == 0;
+        bool is_folder = false, is_good;
+
+        rc = tt_step_check(path, &manifest);
+        is_good = rc == 0;
+        if (rc < 0 && rc != TT_EDATA) { /* it may be good */
+            tt_free(path);
+            break;
+        }
+        rc = 0;
 
         if (is_good && ++good == 1 && gc->keep < 0)
             gc->keep = wanted_by(&manifest);
@@ -124,36 +132,44 @@ out:
     return rc;
 }
 
-/* A folder whose first save was killed holds no step yet, only what is to be cleared; its lock tells what it is. */
-static int find_folder(const char *path, char **ret_folder)
+/* Steps that were set aside, when that is asked for. */
+static int clear_aside(struct gc *gc)
 {
-    char *run = tt_format("%s/checkpoint", path), *run_lock = tt_format("%s/.lock", run);
-    enum tt_path_kind kind;
-    bool has_lock = false;
-    int rc = 0;
+    char **names = NULL;
+    int n = 0, rc = 0;
 
-    TT_TRY(tt_path_exists(run_lock, &has_lock));
-    if (has_lock)
-        *ret_folder = tt_strdup(run);
-    else if ((rc = tt_path_find(path, &kind, ret_folder)) == 0 && kind != TT_PATH_FOLDER)
-        rc = tt_fail(TT_EUSAGE, "'%s' is not a folder of steps\nhelp: gc takes a run or its checkpoint folder", path);
+    TT_TRY(tt_folder_list(gc->folder, &names, &n));
+    for (int i = 0; i < n && rc == 0; i++) {
+        char *path = tt_format("%s/%s", gc->folder, names[i]), *trash;
+        struct tt_aside aside;
+
+        if (tt_aside_parse(names[i], &aside)) {
+            trash = tt_format(".trash-step-%" PRId64 "-gc", aside.step);
+            add_removed(gc, names[i], tt_aside_word(aside.kind), tt_leftover_bytes(path));
+            if (!gc->dry_run)
+                rc = tt_commit_remove(gc->folder, names[i], trash, -1);
+            tt_free(trash);
+        }
+        tt_free(path);
+    }
 out:
-    tt_free(run_lock);
-    tt_free(run);
+    tt_names_free(names, n);
     return rc;
 }
 
-int tt_ckpt_gc(const char *path, int64_t keep, bool dry_run, json_t **ret_json)
+int tt_ckpt_gc(const char *path, int64_t keep, bool abandoned, bool dry_run, json_t **ret_json)
 {
     struct gc gc = {
         .dry_run = dry_run, .keep = keep, .removed = json_array(), .kept = json_array(), .damaged = json_array()};
     struct tt_lock lock = TT_LOCK_NONE;
     int rc = 0;
 
-    TT_TRY(find_folder(path, &gc.folder));
+    TT_TRY(tt_step_folder_find(path, "gc", &gc.folder));
     TT_TRY(tt_ckpt_folder_lock(gc.folder, &lock));
     TT_TRY(clear_leftovers(&gc, gc.folder)); /* first: a step may come back */
     TT_TRY(clear_steps(&gc));
+    if (abandoned)
+        TT_TRY(clear_aside(&gc));
     *ret_json = json_pack("{s:s, s:b, s:I, s:O, s:I, s:O, s:O}", "folder", gc.folder, "dry_run", dry_run, "keep",
                           (json_int_t)(gc.keep < 0 ? 0 : gc.keep), "removed", gc.removed, "bytes", (json_int_t)gc.bytes,
                           "kept", gc.kept, "damaged", gc.damaged);

@@ -16,8 +16,10 @@
  */
 
 /**
- * {"folder", "steps": [{"step", "state": "committed" | "damaged", "tokens", "time", "age_s", "files", "bytes", "world", "mesh",
+ * {"folder", "steps": [{"step", "state": "committed" | "damaged" | "unreadable", "tokens", "time", "age_s", "files", "bytes", "world", "mesh",
  *   "policy", "good": true, "problem": null | "…"}],
+ *  "set_aside": [{"name": "step-60.abandoned-RUN", "step", "state": "abandoned" | "damaged", "run_id": who saved it | null,
+ *   "set_aside_by": "RUN", "bytes", "age_s"}],
  *  "leftovers": [{"name": ".tmp-step-20-…", "state": "temporary" | "replaced" | "trash", "bytes", "age_s"}]}
  */
 int tt_ckpt_list(const char *path, json_t **ret_json) TT_MUST_CHECK;

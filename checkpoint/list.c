@@ -7,6 +7,7 @@
 
 #include <sys/stat.h>
 
+#include "checkpoint/aside.h"
 #include "checkpoint/inspect.h"
 #include "checkpoint/leftover.h"
 #include "checkpoint/steps.h"
@@ -18,13 +19,17 @@ static json_t *list_step(const char *folder, int64_t step)
     char *path = tt_step_path(folder, step);
     struct tt_manifest manifest = {0};
     json_t *json = json_object(), *time;
-    bool good = tt_step_check(path, &manifest) == 0;
+    int rc = tt_step_check(path, &manifest);
+    bool good = rc == 0;
     char *problem = good ? NULL : tt_strdup(tt_error_message());
 
     if (!good) /* what can still be said of it */
         (void)!tt_manifest_load(path, &manifest);
     (void)json_object_set_new(json, "step", json_integer(step));
-    (void)json_object_set_new(json, "state", json_string(good ? "committed" : "damaged"));
+    (void)json_object_set_new(json, "state",
+                              json_string(good             ? "committed"
+                                          : rc == TT_EDATA ? "damaged"
+                                                           : "unreadable"));
     tt_ckpt_set_summary(json, &manifest);
     time = json_object_get(json, "time");
     (void)json_object_set_new(
@@ -52,6 +57,29 @@ static json_t *list_leftover(const char *folder, const char *name)
     return json;
 }
 
+/* A step that was set aside: what happened to it, who saved it, who set it aside. */
+static json_t *list_aside(const char *folder, const char *name, const struct tt_aside *aside)
+{
+    char *path = tt_format("%s/%s", folder, name);
+    struct tt_manifest manifest = {0};
+    json_t *json = json_object(), *run_id = NULL;
+    struct stat st;
+    bool seen = lstat(path, &st) == 0;
+
+    if (tt_manifest_load(path, &manifest) == 0)
+        run_id = json_object_get(manifest.meta, "run_id");
+    (void)json_object_set_new(json, "name", json_string(name));
+    (void)json_object_set_new(json, "step", json_integer(aside->step));
+    (void)json_object_set_new(json, "state", json_string(tt_aside_word(aside->kind)));
+    (void)json_object_set_new(json, "run_id", json_is_string(run_id) ? json_incref(run_id) : json_null());
+    (void)json_object_set_new(json, "set_aside_by", json_string(aside->run_id));
+    (void)json_object_set_new(json, "bytes", json_integer(tt_leftover_bytes(path)));
+    (void)json_object_set_new(json, "age_s", seen ? json_real(tt_clock_wall_sec() - (double)st.st_mtime) : json_null());
+    tt_manifest_release(&manifest);
+    tt_free(path);
+    return json;
+}
+
 /* A step given by itself is listed alone. ret_steps: the caller's. */
 static int find_steps(const char *given, char **ret_folder, int64_t **ret_steps, int *ret_n)
 {
@@ -59,7 +87,11 @@ static int find_steps(const char *given, char **ret_folder, int64_t **ret_steps,
     char *folder = NULL, *slash;
     int cap = 0, rc = 0;
 
-    TT_TRY(tt_path_find(given, &kind, &folder));
+    if ((rc = tt_path_find(given, &kind, &folder)) == TT_EDATA && tt_step_folder_find(given, "list", &folder) == 0) {
+        kind = TT_PATH_FOLDER; /* all its steps were set aside */
+        rc = 0;
+    }
+    TT_TRY(rc);
     slash = strrchr(folder, '/');
     if (kind == TT_PATH_FOLDER) {
         TT_TRY(tt_step_list(folder, ret_steps, ret_n));
@@ -82,19 +114,26 @@ int tt_ckpt_list(const char *path, json_t **ret_json)
 {
     int64_t *steps = NULL;
     char *folder = NULL, **names = NULL;
-    json_t *list = json_array(), *leftovers = json_array();
+    json_t *list = json_array(), *aside = json_array(), *leftovers = json_array();
     int n = 0, n_names = 0, rc = 0;
 
     TT_TRY(find_steps(path, &folder, &steps, &n));
     for (int i = 0; i < n; i++)
         (void)json_array_append_new(list, list_step(folder, steps[i]));
     TT_TRY(tt_folder_list(folder, &names, &n_names));
-    for (int i = 0; i < n_names; i++)
+    for (int i = 0; i < n_names; i++) {
+        struct tt_aside what;
+
         if (tt_leftover_is(names[i]))
             (void)json_array_append_new(leftovers, list_leftover(folder, names[i]));
-    *ret_json = json_pack("{s:s,s:O,s:O}", "folder", folder, "steps", list, "leftovers", leftovers);
+        else if (tt_aside_parse(names[i], &what))
+            (void)json_array_append_new(aside, list_aside(folder, names[i], &what));
+    }
+    *ret_json =
+        json_pack("{s:s,s:O,s:O,s:O}", "folder", folder, "steps", list, "set_aside", aside, "leftovers", leftovers);
 out:
     json_decref(list);
+    json_decref(aside);
     json_decref(leftovers);
     tt_names_free(names, n_names);
     tt_free(steps);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loading a checkpoint. Rank 0 decides which one, so that ranks never act on their own view of the folder; then, each
- * ended by an agreement: open and check (a failure is damage), fit (a failure is the wrong model), read and verify
- * (a failure is damage). Damage sends a resume on to the next older step.
+ * Loading one checkpoint, in phases that each end by an agreement: open and check (a failure may be damage), ask and fit (a
+ * failure is the wrong model), read and verify (a failure may be damage). resume.c decides which checkpoint.
  */
 #include "checkpoint/load.h"
 
@@ -10,12 +9,12 @@
 #include <string.h>
 
 #include "checkpoint/cast.h"
+#include "checkpoint/loading.h"
 #include "checkpoint/patience.h"
 #include "checkpoint/plan.h"
 #include "checkpoint/source.h"
 #include "checkpoint/steps.h"
 #include "core/base/hash.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
@@ -211,33 +210,25 @@ static int open_source(void *arg)
 
 struct reading {
     struct tt_source *source;
-    const struct tt_ckpt_layout *layout;
-    const struct tt_ckpt_state *state;
-    unsigned skip;
+    const struct tt_ckpt_attempt *attempt;
 };
 
 static int read_all(void *arg)
 {
     const struct reading *r = arg;
 
-    return read_state(r->source, r->layout, r->state, r->skip);
+    return read_state(r->source, r->attempt->layout, r->attempt->state, r->attempt->skip);
 }
 
-struct checking {
-    const char *path;
-    struct tt_manifest *manifest;
-};
-
-static int check_step(void *arg)
+static int ask(struct tt_ckpt_attempt *attempt, const struct tt_manifest *manifest)
 {
-    const struct checking *c = arg;
+    const struct tt_ckpt_request *request = attempt->request;
 
-    return tt_step_check(c->path, c->manifest);
+    return request && request->accept ? request->accept(request->arg, manifest, &attempt->skip) : 0;
 }
 
-/* Loads one checkpoint. ret_damaged says whether a failure was damage, which an older checkpoint may not have. */
-static int load_one(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *path, enum tt_path_kind kind,
-                    unsigned skip, const struct tt_ckpt_state *state, json_t **ret_meta, bool *ret_damaged)
+int tt_ckpt_load_one(struct tt_comm *comm, const char *path, enum tt_path_kind kind, struct tt_ckpt_attempt *attempt,
+                     json_t **ret_meta, bool *ret_damaged)
 {
     struct tt_source *source = NULL;
     int rc = 0;
@@ -245,143 +236,18 @@ static int load_one(struct tt_comm *comm, const struct tt_ckpt_layout *layout, c
     *ret_damaged = true;
     TT_TRY(tt_patience_work(comm, true, open_source, &(struct opening){path, kind, &source}));
     if (kind == TT_PATH_PLAIN)
-        skip |= TT_SKIP_OPTIMIZER;
+        attempt->skip |= TT_SKIP_OPTIMIZER;
     *ret_damaged = false;
-    TT_TRY(tt_comm_agree(comm, check_fit(source, state, skip)));
+    TT_TRY(tt_comm_agree(comm, ask(attempt, &source->manifest)));
+    TT_TRY(tt_comm_agree(comm, check_fit(source, attempt->state, attempt->skip)));
     *ret_damaged = true;
-    TT_TRY(tt_patience_work(comm, true, read_all, &(struct reading){source, layout, state, skip}));
+    TT_TRY(tt_patience_work(comm, true, read_all, &(struct reading){source, attempt}));
     *ret_damaged = false;
     *ret_meta = json_incref(source->manifest.meta);
 out:
     tt_source_free(source);
-    if (rc == TT_ECOMM)
-        *ret_damaged = false;
+    *ret_damaged = *ret_damaged && rc == TT_EDATA;
     return rc;
-}
-
-/* Rank 0's list of steps, newest first. */
-static int share_steps(struct tt_comm *comm, const char *folder, int64_t **ret_steps, int *ret_n)
-{
-    int64_t *steps = NULL, number = 0;
-    int n = 0, rc = 0;
-
-    if (comm->rank == 0)
-        rc = tt_step_list(folder, &steps, &n);
-    TT_TRY(tt_comm_agree(comm, rc));
-    number = n;
-    TT_TRY(tt_comm_broadcast(comm, &number, sizeof number, 0));
-    n = (int)number;
-    if (comm->rank != 0)
-        steps = tt_calloc((size_t)n, sizeof *steps);
-    if (n)
-        TT_TRY(tt_comm_broadcast(comm, steps, (size_t)n * sizeof *steps, 0));
-    if (!steps)
-        n = 0;
-    for (int i = 0; i < n / 2; i++) {
-        int64_t step = steps[i];
-
-        steps[i] = steps[n - 1 - i];
-        steps[n - 1 - i] = step;
-    }
-    *ret_steps = steps;
-    *ret_n = n;
-    steps = NULL;
-out:
-    tt_free(steps);
-    return rc;
-}
-
-static int fail_no_step(const char *folder, int64_t load_step, const int64_t *steps, int n)
-{
-    struct tt_text text = {0};
-    int rc;
-
-    for (int i = 0; steps && i < n && i < 10; i++)
-        tt_text_add(&text, "%s%" PRId64, i ? ", " : "", steps[i]);
-    rc = tt_fail(TT_EDATA, "no checkpoint of step %" PRId64 " in '%s'\nhelp: it holds %s%s", load_step, folder,
-                 n ? "steps " : "none", n ? text.text : "");
-    tt_text_release(&text);
-    return rc;
-}
-
-/* What is tried on one step of a folder; damage moves on to the next older one. */
-struct attempt {
-    const struct tt_ckpt_layout *layout;
-    const struct tt_ckpt_state *state; /* NULL: look only */
-    unsigned skip;
-};
-
-static int try_step(struct tt_comm *comm, const char *path, const struct attempt *attempt, json_t **ret_meta,
-                    bool *ret_damaged)
-{
-    struct tt_manifest manifest = {0};
-    int rc = 0;
-
-    if (attempt->state)
-        return load_one(comm, attempt->layout, path, TT_PATH_STEP, attempt->skip, attempt->state, ret_meta,
-                        ret_damaged);
-    *ret_damaged = true;
-    TT_TRY(tt_patience_work(comm, true, check_step, &(struct checking){path, &manifest}));
-    *ret_meta = json_incref(manifest.meta);
-out:
-    tt_manifest_release(&manifest);
-    if (rc == TT_ECOMM)
-        *ret_damaged = false;
-    return rc;
-}
-
-static int find_and_try(struct tt_comm *comm, const char *folder, int64_t load_step, const struct attempt *attempt,
-                        int64_t *ret_step, json_t **ret_meta)
-{
-    struct tt_patience patience = tt_patience_begin(comm, "loading a checkpoint");
-    int64_t *steps = NULL;
-    bool damaged = false, found = false;
-    int n = 0, rc = 0;
-
-    *ret_step = -1;
-    *ret_meta = NULL;
-    TT_TRY(share_steps(comm, folder, &steps, &n));
-    for (int i = 0; steps && i < n; i++) {
-        char *path;
-
-        if (load_step >= 0 && steps[i] != load_step)
-            continue;
-        found = true;
-        path = tt_step_path(folder, steps[i]);
-        rc = try_step(comm, path, attempt, ret_meta, &damaged);
-        tt_free(path);
-        if (rc == 0) {
-            *ret_step = steps[i];
-            goto out;
-        }
-        if (!damaged || load_step >= 0)
-            goto out;
-        if (comm->rank == 0)
-            tt_warn("checkpoint step-%" PRId64 " is damaged and passed over: %s", steps[i], tt_error_message());
-    }
-    if (load_step >= 0 && !found)
-        rc = fail_no_step(folder, load_step, steps, n);
-    else if (n)
-        rc = tt_wrap(rc, "none of the %d checkpoints in '%s' is intact; the oldest", n, folder);
-out:
-    tt_free(steps);
-    tt_patience_end(comm, &patience);
-    return rc;
-}
-
-int tt_ckpt_peek(struct tt_comm *comm, const char *folder, int64_t load_step, int64_t *ret_step, json_t **ret_meta)
-{
-    const struct attempt look = {NULL, NULL, 0};
-
-    return find_and_try(comm, folder, load_step, &look, ret_step, ret_meta);
-}
-
-int tt_ckpt_resume(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *folder, int64_t load_step,
-                   unsigned skip, const struct tt_ckpt_state *state, int64_t *ret_step, json_t **ret_meta)
-{
-    const struct attempt load = {layout, state, skip};
-
-    return find_and_try(comm, folder, load_step, &load, ret_step, ret_meta);
 }
 
 int tt_ckpt_load(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *path, unsigned skip,
@@ -390,6 +256,7 @@ int tt_ckpt_load(struct tt_comm *comm, const struct tt_ckpt_layout *layout, cons
     struct tt_patience patience = tt_patience_begin(comm, "loading a checkpoint");
     enum tt_path_kind kind = TT_PATH_PLAIN;
     char *found = NULL, shared[PATH_BYTES] = {0};
+    struct tt_ckpt_attempt attempt = {.layout = layout, .state = state, .skip = skip};
     int64_t decision = 0;
     bool damaged;
     int rc = 0;
@@ -405,7 +272,7 @@ int tt_ckpt_load(struct tt_comm *comm, const struct tt_ckpt_layout *layout, cons
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_broadcast(comm, shared, sizeof shared, 0));
     TT_TRY(tt_comm_broadcast(comm, &decision, sizeof decision, 0));
-    TT_TRY(load_one(comm, layout, shared, (enum tt_path_kind)decision, skip, state, ret_meta, &damaged));
+    TT_TRY(tt_ckpt_load_one(comm, shared, (enum tt_path_kind)decision, &attempt, ret_meta, &damaged));
 out:
     tt_free(found);
     tt_patience_end(comm, &patience);

@@ -2,8 +2,11 @@
 #ifndef TT_CHECKPOINT_LOAD_H
 #define TT_CHECKPOINT_LOAD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "checkpoint/line.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/state.h"
 #include "core/base/comm.h"
 #include "core/base/error.h"
@@ -25,23 +28,46 @@ enum {
 /** The flag of a name, or TT_EUSAGE naming the ones there are. */
 int tt_ckpt_skip_flag(const char *name, unsigned *ret_flag) TT_MUST_CHECK;
 
-/**
- * Finds what a resume would load, without loading: the newest good step (load_step < 0) or that step.
- *   ret_step  -1 when the folder holds no step
- *   ret_meta  the manifest's other keys (step, ntokens_seen, mesh, config, …), the caller's; NULL when there is none
- * TT_EDATA when load_step is missing or damaged, or when there are steps and all are damaged.
- */
-int tt_ckpt_peek(struct tt_comm *comm, const char *folder, int64_t load_step, int64_t *ret_step,
-                 json_t **ret_meta) TT_MUST_CHECK;
+/** What a resume is to load. */
+struct tt_ckpt_request {
+    struct tt_line_request line;
+    bool as_asked; /* also when the line of the newest step began with this very request; for who saves nothing */
+    /* May refuse a step that was found, before its tensors are looked at, and add to what is skipped; NULL: takes all. Local,
+     * on every rank. A refusal is final: no older step is tried. */
+    int (*accept)(void *arg, const struct tt_manifest *manifest, unsigned *skip);
+    void *arg;
+};
+
+/** What was found. Zero-initialise; release. */
+struct tt_ckpt_found {
+    int64_t step;     /* -1: the folder holds none */
+    json_t *meta;     /* the manifest's other keys (step, ntokens_seen, mesh, config, …); NULL when there is none */
+    bool applied;     /* the step's line began with this request: nothing was left out, and load_step did not count */
+    unsigned skip;    /* what was left out */
+    int64_t *damaged; /* newer steps that were passed over */
+    int n_damaged;
+};
+void tt_ckpt_found_release(struct tt_ckpt_found *found);
 
 /**
- * Resumes: fills state from the newest step whose checksums hold, as above. Damaged newer ones are reported (tt_warn on
- * rank 0) and passed over, unless load_step names one. A checkpoint that is intact but does not fit the model (tensors
- * missing, extra, of another shape) is TT_EDATA listing them, never passed over. On failure state is undefined.
+ * Finds what a resume would load, without loading: the newest good step, or load_step, unless the newest good step is of a
+ * line that began with the same request. Nothing in the folder is changed.
+ *
+ * Newer steps that are proved to be damaged (TT_EDATA) are reported (tt_warn on rank 0) and passed over; one that cannot be
+ * read just now is TT_EIO, never passed over. TT_EDATA: load_step is missing or damaged; there are steps and all are
+ * damaged; there are only steps that were set aside.
  */
-int tt_ckpt_resume(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *folder, int64_t load_step,
-                   unsigned skip, const struct tt_ckpt_state *state, int64_t *ret_step,
-                   json_t **ret_meta) TT_MUST_CHECK;
+int tt_ckpt_peek(struct tt_comm *comm, const char *folder, const struct tt_ckpt_request *request,
+                 struct tt_ckpt_found *ret_found) TT_MUST_CHECK;
+
+/**
+ * Resumes: fills state from that step. Checksums are verified; a mismatch is damage as above. A checkpoint that is intact but
+ * does not fit the model (tensors missing, extra, of another shape) is TT_EDATA listing them, never passed over. On failure
+ * state is undefined.
+ */
+int tt_ckpt_resume(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *folder,
+                   const struct tt_ckpt_request *request, const struct tt_ckpt_state *state,
+                   struct tt_ckpt_found *ret_found) TT_MUST_CHECK;
 
 /**
  * Loads from a path given by a person: a step, a run or checkpoint folder (newest good step), or safetensors files with

@@ -36,7 +36,7 @@ static int remove_older(const struct retention *r)
     TT_TRY(tt_step_list(r->store->folder, &steps, &n));
     for (int i = n - 1; i >= 0; i--) {
         char *path = tt_step_path(r->store->folder, steps[i]);
-        bool good = steps[i] != r->just_saved && tt_step_check(path, NULL) == 0;
+        bool good = steps[i] < r->just_saved && tt_step_check(path, NULL) == 0;
 
         tt_free(path);
         if (good && ++kept > r->keep)

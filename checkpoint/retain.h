@@ -9,8 +9,9 @@
 #include "core/base/error.h"
 
 /**
- * Removes old steps (rank 0, after a commit): keeps `just_saved` and the newest good others, `keep` in all; 0 keeps all.
- * Damaged steps are neither counted nor removed. Failures are warnings. With a writer, which must be idle, its thread
+ * Removes old steps (rank 0, after a commit): keeps `just_saved` and the newest good ones before it, `keep` in all; 0 keeps
+ * all. Damaged steps, steps that cannot be read just now, newer ones (somebody put them there) and those that were set aside
+ * are neither counted nor removed. Failures are warnings. With a writer, which must be idle, its thread
  * does it while training goes on: giving back the blocks of a large checkpoint takes the disk a while.
  */
 void tt_ckpt_retain(struct tt_ckpt_store *store, int64_t just_saved, int keep, struct tt_ckpt_writer *writer);

@@ -8,8 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/aside.h"
 #include "checkpoint/cast.h"
 #include "checkpoint/fault.h"
+#include "checkpoint/line.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/patience.h"
 #include "checkpoint/retain.h"
 #include "checkpoint/saving.h"
@@ -319,14 +322,48 @@ static struct tt_ckpt_saved sum_up(const struct tt_ckpt_saving *s, double end_be
     return saved;
 }
 
+/* Whether a step of this number is in the place already that another run saved: it is kept. One that cannot be read as a
+ * checkpoint is kept too; one that cannot be read just now fails the save. */
+static int is_another_runs(const struct tt_ckpt_saving *s, enum tt_aside_kind *ret_kind, bool *ret_is)
+{
+    char *path = tt_format("%s/%s", s->store->folder, s->name);
+    struct tt_manifest manifest = {0};
+    const char *run_id;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(path, ret_is));
+    if (!*ret_is)
+        goto out;
+    if ((rc = tt_manifest_load(path, &manifest)) == TT_EDATA)
+        rc = 0;
+    run_id = json_string_value(json_object_get(manifest.meta, "run_id"));
+    *ret_kind = manifest.meta ? TT_ASIDE_ABANDONED : TT_ASIDE_DAMAGED;
+    *ret_is = !run_id || strcmp(run_id, s->store->run_id) != 0;
+out:
+    tt_manifest_release(&manifest);
+    tt_free(path);
+    return rc;
+}
+
 static int publish(void *arg)
 {
     const struct tt_ckpt_saving *s = arg;
+    enum tt_aside_kind kind = TT_ASIDE_ABANDONED;
+    char *keep = NULL;
+    bool another = false;
     int rc = 0;
 
     TT_TRY(tt_lock_check(&s->store->lock));
-    rc = tt_commit_publish(s->store->folder, s->temporary, s->name, s->aside, true, s->rank);
+    TT_TRY(is_another_runs(s, &kind, &another));
+    keep = tt_aside_name(s->step, kind, s->store->run_id);
+    if (another)
+        rc = tt_commit_publish_keeping(s->store->folder, s->temporary, s->name, keep, s->rank);
+    else
+        rc = tt_commit_publish(s->store->folder, s->temporary, s->name, s->aside, true, s->rank);
+    TT_TRY(rc);
+    tt_line_committed(s->store, s->step);
 out:
+    tt_free(keep);
     return rc;
 }
 

@@ -10,6 +10,7 @@
 
 #include <ctype.h>
 
+#include "checkpoint/aside.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -30,6 +31,13 @@ int64_t tt_step_number(const char *name)
     return number;
 }
 
+int64_t tt_step_number_aside(const char *name)
+{
+    struct tt_aside aside;
+
+    return tt_aside_parse(name, &aside) ? aside.step : tt_step_number(name);
+}
+
 char *tt_step_path(const char *folder, int64_t step)
 {
     return tt_format("%s/step-%" PRId64, folder, step);
@@ -42,21 +50,85 @@ static int compare_steps(const void *pa, const void *pb)
     return *a < *b ? -1 : *a > *b;
 }
 
-int tt_step_list(const char *folder, int64_t **ret_steps, int *ret_n)
+/* Whether run_id saved the step; a damaged one is nobody's. */
+static int is_step_of(const char *folder, int64_t step, const char *run_id, bool *ret_is)
 {
-    char **names = NULL;
-    int64_t *steps = NULL;
-    int n_names = 0, n = 0, cap = 0, rc = 0;
+    char *path = tt_step_path(folder, step);
+    struct tt_manifest manifest = {0};
+    const char *found;
+    int rc = tt_manifest_load(path, &manifest);
 
-    TT_TRY(tt_folder_list_found(folder, &names, &n_names));
+    found = json_string_value(json_object_get(manifest.meta, "run_id"));
+    *ret_is = rc == 0 && found && strcmp(found, run_id) == 0;
+    tt_manifest_release(&manifest);
+    tt_free(path);
+    return rc == TT_EDATA ? 0 : rc;
+}
+
+/* All of them, in the order of their names. */
+static int64_t *numbers(char *const *names, int n_names, int *ret_n)
+{
+    int64_t *steps = NULL;
+    int n = 0, cap = 0;
+
     for (int i = 0; i < n_names; i++)
         if (tt_step_number(names[i]) >= 0)
             TT_PUSH(steps, n, cap) = tt_step_number(names[i]);
+    *ret_n = n;
+    return steps;
+}
+
+int tt_step_gives_way(const char *folder, int64_t step, const char *run_id, bool *ret_gives_way)
+{
+    char **names = NULL;
+    int64_t *steps = NULL;
+    bool exists = false, own = false, child = false;
+    int n_names = 0, n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list(folder, &names, &n_names));
+    steps = numbers(names, n_names, &n);
+    for (int i = 0; i < n; i++)
+        exists = exists || steps[i] == step;
+    if (exists)
+        TT_TRY(is_step_of(folder, step, run_id, &own));
+    for (int i = 0; i < n && exists && !own && !child; i++)
+        if (steps[i] != step)
+            TT_TRY(is_step_of(folder, steps[i], run_id, &child));
+    *ret_gives_way = child;
+out:
+    tt_free(steps);
+    tt_names_free(names, n_names);
+    return rc;
+}
+
+int tt_step_list(const char *folder, int64_t **ret_steps, int *ret_n)
+{
+    char **names = NULL;
+    const char *run_id;
+    int64_t *steps = NULL, parent;
+    int n_names = 0, n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list_found(folder, &names, &n_names));
+    steps = numbers(names, n_names, &n);
+    for (int i = 0; i < n_names; i++) {
+        bool gives_way = false;
+        int kept = 0;
+
+        if (!tt_parent_parse(names[i], &parent, &run_id))
+            continue;
+        TT_TRY(tt_step_gives_way(folder, parent, run_id, &gives_way));
+        for (int k = 0; k < n; k++)
+            if (!gives_way || steps[k] != parent)
+                steps[kept++] = steps[k];
+        n = kept;
+    }
     if (n)
         qsort(steps, (size_t)n, sizeof *steps, compare_steps);
     *ret_steps = steps;
     *ret_n = n;
+    steps = NULL;
 out:
+    tt_free(steps);
     tt_names_free(names, n_names);
     return rc;
 }
@@ -212,7 +284,7 @@ int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_fold
     } else if (info.kind != TT_FILE_FOLDER) {
         *ret_kind = TT_PATH_PLAIN;
         *ret_folder = tt_strdup(path);
-    } else if (has_manifest || tt_step_number(base_name(path)) >= 0) {
+    } else if (has_manifest || tt_step_number_aside(base_name(path)) >= 0) {
         *ret_kind = TT_PATH_STEP;
         *ret_folder = tt_strdup(path);
     } else if (here || below) {
@@ -224,6 +296,26 @@ int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_fold
 out:
     tt_free(path);
     tt_free(manifest);
+    tt_free(run);
+    return rc;
+}
+
+/* A folder whose first save was killed holds no step yet, or only steps that were set aside; its lock tells what it is. */
+int tt_step_folder_find(const char *path, const char *verb, char **ret_folder)
+{
+    char *run = tt_format("%s/checkpoint", path), *run_lock = tt_format("%s/.lock", run);
+    enum tt_path_kind kind;
+    bool has_lock = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(run_lock, &has_lock));
+    if (has_lock)
+        *ret_folder = tt_strdup(run);
+    else if ((rc = tt_path_find(path, &kind, ret_folder)) == 0 && kind != TT_PATH_FOLDER)
+        rc = tt_fail(TT_EUSAGE, "'%s' is not a folder of steps\nhelp: %s takes a run or its checkpoint folder", path,
+                     verb);
+out:
+    tt_free(run_lock);
     tt_free(run);
     return rc;
 }

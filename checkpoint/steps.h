@@ -13,11 +13,20 @@
 /** The number in "step-120"; -1 when the name is not one (leading zeros, anything behind it). */
 int64_t tt_step_number(const char *name);
 
+/** The same of a step that was set aside too (checkpoint/aside.h). */
+int64_t tt_step_number_aside(const char *name);
+
 /** folder/step-N; the caller frees. */
 char *tt_step_path(const char *folder, int64_t step);
 
-/** The committed or half-broken steps in a folder, ascending; a folder that does not exist has none. Caller: tt_free. */
+/**
+ * The committed or half-broken steps in a folder, ascending; a folder that does not exist has none. Not listed is one that a
+ * newer line has replaced (tt_step_gives_way). Caller: tt_free.
+ */
 int tt_step_list(const char *folder, int64_t **ret_steps, int *ret_n) TT_MUST_CHECK;
+
+/** Whether step-N, marked as what run_id began from, has given way: run_id has saved a step of its own. */
+int tt_step_gives_way(const char *folder, int64_t step, const char *run_id, bool *ret_gives_way) TT_MUST_CHECK;
 
 /**
  * The manifest of a step, which must be that of its name: a folder step-N that is a link or holds another step is TT_EDATA.
@@ -42,8 +51,14 @@ enum tt_path_kind {
 int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_folder) TT_MUST_CHECK;
 
 /**
+ * The checkpoint folder of a run or the folder itself, also when it holds no step (any more); verb: which command takes it,
+ * for the message. The caller frees ret_folder.
+ */
+int tt_step_folder_find(const char *path, const char *verb, char **ret_folder) TT_MUST_CHECK;
+
+/**
  * The one checkpoint that path means: a step, a plain folder, or the newest step of a run or checkpoint folder. With
- * good_only newer damaged steps are passed over with a warning. ret_path is the caller's to free.
+ * good_only newer damaged steps are passed over with a warning; one that cannot be read just now is an error. ret_path is the caller's to free.
  */
 int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kind, char **ret_path) TT_MUST_CHECK;
 

@@ -17,6 +17,7 @@
 
 #include "checkpoint/commit.h"
 #include "checkpoint/leftover.h"
+#include "checkpoint/line.h"
 #include "checkpoint/patience.h"
 #include "checkpoint/steps.h"
 #include "core/base/file.h"
@@ -206,6 +207,7 @@ static int lock_and_sweep(void *arg)
     TT_TRY(tt_folder_make(store->folder));
     TT_TRY(tt_ckpt_folder_lock(store->folder, &store->lock));
     TT_TRY(sweep(store->folder));
+    TT_TRY(tt_line_sweep(store->folder));
     TT_TRY(write_holder(store->lock.fd, store->folder, store->run_id));
 out:
     return rc;
@@ -222,6 +224,7 @@ int tt_ckpt_store_open(struct tt_comm *comm, const struct tt_ckpt_layout *layout
     store->layout = *layout;
     store->folder = tt_strdup(folder);
     store->lock = TT_LOCK_NONE;
+    store->parent_step = -1;
     if (layout->dp_shard * layout->dp_replicate != comm->size ||
         layout->replica * layout->dp_shard + layout->shard != comm->rank)
         rc = tt_fail(TT_EINTERNAL, "checkpoint layout %d x %d, replica %d, shard %d does not fit rank %d of %d",

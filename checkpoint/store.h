@@ -27,6 +27,7 @@ struct tt_ckpt_store {
     char *folder;
     char run_id[TT_RUN_ID_BYTES];    /* rank 0's */
     struct tt_lock lock;             /* rank 0's; none elsewhere */
+    int64_t parent_step;             /* that gives way to this run's first step (checkpoint/line.h); -1: none */
     struct tt_ckpt_writer *retiring; /* whose thread removes older steps; NULL: none does */
 };
 

@@ -14,6 +14,7 @@ int tt_ckpt_verb_diff(const struct tt_args *args);
 int tt_ckpt_verb_consolidate(const struct tt_args *args);
 int tt_ckpt_verb_convert(const struct tt_args *args);
 int tt_ckpt_verb_gc(const struct tt_args *args);
+int tt_ckpt_verb_rollback(const struct tt_args *args);
 
 /** Reading what the library says: integers (0), strings ("-"), and for tables counts, sizes and ages ("-" for null). */
 int64_t tt_ckpt_int(const json_t *json, const char *key);

@@ -22,7 +22,8 @@ static const struct tt_option options[] = {
     {"max_shard_size", NULL, "SIZE", "consolidate, convert: bytes per file at most, such as 2GiB (default: 5 GB)"},
     {"force", NULL, NULL, "consolidate, convert: replace an earlier output"},
     {"keep", NULL, "K", "gc: good steps to keep (default: the run's checkpoint.keep_latest_k; 0: all)"},
-    {"dry_run", NULL, NULL, "gc: only say what would be removed"},
+    {"abandoned", NULL, NULL, "gc: remove steps that were set aside too (abandoned, damaged)"},
+    {"dry_run", NULL, NULL, "gc, rollback: only say what would be removed or set aside"},
     TT_OPTION_HELP,
     {NULL, NULL, NULL, NULL},
 };
@@ -49,8 +50,10 @@ static const struct verb verbs[] = {
      "the model as one plain safetensors folder, titan's or Hugging Face's"},
     {"convert", tt_ckpt_verb_convert, 2, 2, "SRC DST", "|dtype|max_shard_size|force|",
      "a Hugging Face folder to a titan checkpoint, or the other way"},
-    {"gc", tt_ckpt_verb_gc, 1, MANY, "PATH...", "|keep|dry_run|",
+    {"gc", tt_ckpt_verb_gc, 1, MANY, "PATH...", "|keep|abandoned|dry_run|",
      "remove what killed jobs left and good steps beyond the newest K"},
+    {"rollback", tt_ckpt_verb_rollback, 2, 2, "RUN STEP", "|dry_run|",
+     "set aside the steps after STEP, so that the next start resumes from it"},
 };
 
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
@@ -61,7 +64,8 @@ static int print_help(void)
 
     tt_text_add(&text, "usage: titan ckpt list|inspect|verify|gc PATH... [options]\n"
                        "       titan ckpt diff A B [--atol X]\n"
-                       "       titan ckpt consolidate|convert SRC DST [options]\n\n"
+                       "       titan ckpt consolidate|convert SRC DST [options]\n"
+                       "       titan ckpt rollback RUN STEP [--dry-run]\n\n"
                        "  titan ckpt list outputs\n"
                        "  titan ckpt consolidate outputs/checkpoint/step-60 model --format hf\n"
                        "  titan ckpt convert Llama-3.2-1B base\n\n");
@@ -112,7 +116,10 @@ static int check_use(const struct verb *verb, const struct tt_args *args)
     }
     if (n < verb->low || n > verb->high)
         return tt_fail(TT_EUSAGE, "'titan ckpt %s' needs %s, %d given\nhelp: titan ckpt %s %s", verb->name,
-                       verb->low == 2 ? "two paths" : "a path", n, verb->name, verb->arguments);
+                       strcmp(verb->name, "rollback") == 0 ? "a run and a step"
+                       : verb->low == 2                    ? "two paths"
+                                                           : "a path",
+                       n, verb->name, verb->arguments);
     return 0;
 }
 

@@ -86,14 +86,19 @@ static const char *mesh_text(char *buf, size_t buf_size, const json_t *json)
 
 static void print_list(const json_t *json)
 {
-    const json_t *steps = json_object_get(json, "steps"), *leftovers = json_object_get(json, "leftovers");
+    static const char *const others[] = {"set_aside", "leftovers"};
+    const json_t *steps = json_object_get(json, "steps");
     char tokens[32], bytes[32], mesh[128], age[32], world[32];
     int width = 12;
 
-    for (size_t i = 0; i < json_array_size(leftovers); i++) {
-        int n = (int)strlen(tt_ckpt_text(json_array_get(leftovers, i), "name"));
+    for (int list = 0; list < 2; list++) {
+        const json_t *names = json_object_get(json, others[list]);
 
-        width = n > width ? n : width;
+        for (size_t i = 0; i < json_array_size(names); i++) {
+            int n = (int)strlen(tt_ckpt_text(json_array_get(names, i), "name"));
+
+            width = n > width ? n : width;
+        }
     }
     (void)printf("%s\n%-*s  %-10s %8s %12s %16s %6s  %-9s %s\n", tt_ckpt_text(json, "folder"), width, "step", "state",
                  "age", "size", "tokens", "world", "policy", "mesh");
@@ -108,11 +113,18 @@ static void print_list(const json_t *json)
         if (json_is_false(json_object_get(s, "good")))
             (void)printf("%*s  %s\n", width, "", tt_ckpt_text(s, "problem"));
     }
-    for (size_t i = 0; i < json_array_size(leftovers); i++) {
-        const json_t *l = json_array_get(leftovers, i);
+    for (int list = 0; list < 2; list++) {
+        const json_t *names = json_object_get(json, others[list]);
 
-        (void)printf("%-*s  %-10s %8s %12s\n", width, tt_ckpt_text(l, "name"), tt_ckpt_text(l, "state"),
-                     tt_ckpt_age(age, sizeof age, l, "age_s"), tt_ckpt_bytes(bytes, sizeof bytes, l, "bytes"));
+        for (size_t i = 0; i < json_array_size(names); i++) {
+            const json_t *l = json_array_get(names, i);
+
+            (void)printf("%-*s  %-10s %8s %12s", width, tt_ckpt_text(l, "name"), tt_ckpt_text(l, "state"),
+                         tt_ckpt_age(age, sizeof age, l, "age_s"), tt_ckpt_bytes(bytes, sizeof bytes, l, "bytes"));
+            if (json_is_string(json_object_get(l, "run_id")))
+                (void)printf("  saved by run %s", tt_ckpt_text(l, "run_id"));
+            (void)printf("\n");
+        }
     }
 }
 

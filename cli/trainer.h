@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "checkpoint/store.h"
 #include "checkpoint/writer.h"
@@ -89,6 +90,7 @@ struct tt_trainer {
     char run_id[TT_RUN_ID_BYTES];
     char weights_from[512]; /* for the banner: "random init (seed 42)", "step-30", "PATH" */
     int64_t resumed_from;   /* step, or -1 */
+    json_t *line;           /* of the steps that this process saves (checkpoint/line.h) */
     json_t *changed;        /* keys changed since that step: {path: [before, now]}; NULL: not resumed */
     struct tt_lock lock;    /* rank 0's, of the run folder */
     /* since the last report */
@@ -136,10 +138,25 @@ int tt_trainer_measure_peak(struct tt_trainer *trainer) TT_MUST_CHECK;
 /** Opens the checkpoint folder and loads: own folder first, else initial_load_*, else random init. Collective. */
 int tt_trainer_load(struct tt_trainer *trainer) TT_MUST_CHECK;
 
-/** Whether the run's checkpoint folder holds a step to resume from (rank 0's view; not collective). */
-bool tt_trainer_can_resume(const struct tt_trainer *trainer);
-
 void tt_trainer_view_release(struct tt_trainer_view *view);
+
+/* trainer_resume.c */
+
+/** Whether the run's checkpoint folder holds a step, in use or set aside (rank 0's view; not collective). */
+int tt_trainer_can_resume(const struct tt_trainer *trainer, bool *ret_can) TT_MUST_CHECK;
+
+/** What the configuration asks of a resume; the parts that it leaves out. */
+int tt_trainer_request(const struct tt_trainer *trainer, struct tt_ckpt_request *ret_request) TT_MUST_CHECK;
+int tt_trainer_skip_flags(const struct tt_trainer *trainer, unsigned *ret_skip) TT_MUST_CHECK;
+
+/**
+ * Loads the step that the run goes on from, if its folder holds one, and settles the line that its steps belong to: what is
+ * not of it is set aside once everything is loaded. Collective.
+ */
+int tt_trainer_resume(struct tt_trainer *trainer, const char *folder, bool *ret_resumed) TT_MUST_CHECK;
+
+/** Takes step, samples and schedule from a manifest, but not what is skipped. */
+int tt_trainer_restore_progress(struct tt_trainer *trainer, const json_t *meta, unsigned skip) TT_MUST_CHECK;
 
 /* trainer_save.c */
 

@@ -69,126 +69,6 @@ void tt_trainer_view_release(struct tt_trainer_view *v)
 
 /* --- loading --- */
 
-static int skip_flags(const struct tt_trainer *t, unsigned *ret_skip)
-{
-    const struct tt_words *words = &t->cfg->checkpoint.exclude_from_loading;
-    unsigned flag = 0;
-    int rc = 0;
-
-    *ret_skip = 0;
-    for (int i = 0; i < words->n; i++) {
-        TT_TRY(tt_ckpt_skip_flag(words->word[i], &flag));
-        *ret_skip |= flag;
-    }
-out:
-    return rc;
-}
-
-/* A run can only go on where it stopped if its samples are the same ones. */
-static int check_data(const struct tt_trainer *t, const json_t *meta)
-{
-    const json_t *data = json_object_get(meta, "data");
-    const char *digest = json_string_value(json_object_get(data, "digest"));
-    int64_t seq_len = (int64_t)json_integer_value(json_object_get(data, "seq_len"));
-    char now[32];
-
-    (void)snprintf(now, sizeof now, "%016" PRIx64, t->data.dataset->ref.info.digest);
-    if (seq_len != t->cfg->training.seq_len)
-        return tt_fail(TT_EDATA,
-                       "the checkpoint was trained with training.seq_len %" PRId64 ", this run has %" PRId64
-                       ": the position in the data would mean other samples\nhelp: to start the data over, "
-                       "--checkpoint.exclude_from_loading=dataloader",
-                       seq_len, t->cfg->training.seq_len);
-    if (!digest || strcmp(digest, now) != 0)
-        return tt_fail(TT_EDATA,
-                       "the checkpoint was trained on other data or with another tokenizer (token digest %s, now "
-                       "%s)\nhelp: to start the data over, --checkpoint.exclude_from_loading=dataloader",
-                       digest ? digest : "none", now);
-    return 0;
-}
-
-static int restore_progress(struct tt_trainer *t, const json_t *meta, unsigned skip)
-{
-    static const char where[] = "manifest.json";
-    struct tt_progress_state at = {0};
-    int rc = 0;
-
-    if (!(skip & TT_SKIP_DATALOADER)) {
-        TT_TRY(check_data(t, meta));
-        TT_TRY(tt_json_get_int(meta, "sample_cursor", where, &at.sample_cursor));
-    }
-    if (!(skip & TT_SKIP_TRAIN_STATE)) {
-        TT_TRY(tt_json_get_int(meta, "step", where, &at.step));
-        TT_TRY(tt_json_get_int(meta, "ntokens_seen", where, &at.ntokens_seen));
-    }
-    if (!(skip & TT_SKIP_OPTIMIZER))
-        TT_TRY(tt_json_get_int(meta, "optimizer_step", where, &at.optimizer_step));
-    if (!(skip & TT_SKIP_LR_SCHEDULER))
-        TT_TRY(tt_json_get_int(meta, "lr_step", where, &at.lr_step));
-    t->at = at;
-out:
-    return rc;
-}
-
-bool tt_trainer_can_resume(const struct tt_trainer *t)
-{
-    char *folder = tt_run_folder_checkpoints(t->cfg);
-    int64_t *steps = NULL;
-    int n = 0;
-    bool any = t->cfg->checkpoint.enable && tt_step_list(folder, &steps, &n) == 0 && n > 0;
-
-    tt_free(steps);
-    tt_free(folder);
-    return any;
-}
-
-/* The keys whose values differ from those that the checkpoint was made with: {"training.steps": [60, 90], …}. */
-static json_t *changed_keys(const struct tt_trainer *t, const json_t *before)
-{
-    json_t *now = tt_config_to_json(t->cfg, false), *changed = json_object(), *section, *value;
-    const char *section_name, *key;
-
-    json_object_foreach(now, section_name, section)
-    {
-        json_object_foreach(section, key, value)
-        {
-            json_t *old = json_object_get(json_object_get(before, section_name), key);
-            char path[256];
-
-            if (json_equal(old, value))
-                continue;
-            (void)snprintf(path, sizeof path, "%s.%s", section_name, key);
-            (void)json_object_set_new(changed, path, json_pack("[O?, O]", old, value));
-        }
-    }
-    json_decref(now);
-    return changed;
-}
-
-/* The run's own newest good step, if there is one. */
-static int resume(struct tt_trainer *t, const struct tt_trainer_view *v, const char *folder, bool *ret_resumed)
-{
-    int64_t step = -1;
-    json_t *meta = NULL;
-    unsigned skip = 0;
-    int rc = 0;
-
-    TT_TRY(skip_flags(t, &skip));
-    TT_TRY(tt_ckpt_resume(t->comm, &v->layout, folder, t->cfg->checkpoint.load_step, skip, &v->state, &step, &meta));
-    *ret_resumed = step >= 0;
-    if (step >= 0) {
-        rc = restore_progress(t, meta, skip);
-        TT_TRY(tt_comm_agree(t->comm, rc));
-        tt_trainer_sync_note_change(t, meta);
-        t->resumed_from = step;
-        t->changed = changed_keys(t, json_object_get(meta, "config"));
-        (void)snprintf(t->weights_from, sizeof t->weights_from, "step-%" PRId64 " of %s", step, folder);
-    }
-out:
-    json_decref(meta);
-    return rc;
-}
-
 static int load_initial(struct tt_trainer *t, const struct tt_trainer_view *v)
 {
     const struct tt_config *cfg = t->cfg;
@@ -202,12 +82,12 @@ static int load_initial(struct tt_trainer *t, const struct tt_trainer_view *v)
         path = path ? path : cfg->model.hf_assets_path;
         TT_TRY(tt_hf_load(t->comm, path, t->model, &v->state));
     } else {
-        TT_TRY(skip_flags(t, &skip));
+        TT_TRY(tt_trainer_skip_flags(t, &skip));
         if (model_only)
             skip |= TT_SKIP_OPTIMIZER | TT_SKIP_LR_SCHEDULER | TT_SKIP_DATALOADER | TT_SKIP_TRAIN_STATE;
         TT_TRY(tt_ckpt_load(t->comm, &v->layout, path, skip, &v->state, &meta));
         if (meta && !model_only) {
-            rc = restore_progress(t, meta, skip);
+            rc = tt_trainer_restore_progress(t, meta, skip);
             TT_TRY(tt_comm_agree(t->comm, rc));
         }
     }
@@ -227,7 +107,7 @@ int tt_trainer_load(struct tt_trainer *t)
     if (t->cfg->checkpoint.enable && !t->cfg->checkpoint.load_only)
         TT_TRY(tt_trainer_save_open(t, folder));
     if (t->cfg->checkpoint.enable)
-        TT_TRY(resume(t, &t->view, folder, &loaded));
+        TT_TRY(tt_trainer_resume(t, folder, &loaded));
     if (!loaded && (t->cfg->checkpoint.initial_load_path || t->cfg->checkpoint.initial_load_in_hf)) {
         TT_TRY(load_initial(t, &t->view));
         loaded = true;

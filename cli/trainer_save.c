@@ -43,6 +43,7 @@ static json_t *describe(const struct tt_trainer *t)
     (void)json_object_set_new(meta, "model", json_sprintf("%s/%s", t->model->row->name, t->model->flavor));
     (void)json_object_set_new(meta, "mesh", mesh);
     (void)json_object_set_new(meta, "data", data);
+    (void)json_object_set(meta, "line", t->line);
     (void)json_object_set_new(meta, "config", tt_config_to_json(t->cfg, false));
     return meta;
 }

@@ -277,10 +277,11 @@ out:
 
 int tt_trainer_open(struct tt_trainer *t)
 {
+    bool resumes = false;
     int rc = 0;
 
-    if (t->comm->rank == 0)
-        rc = tt_run_folder_take(t->cfg, tt_trainer_can_resume(t), t->options.overwrite, &t->lock);
+    if (t->comm->rank == 0 && (rc = tt_trainer_can_resume(t, &resumes)) == 0)
+        rc = tt_run_folder_take(t->cfg, resumes, t->options.overwrite, &t->lock);
     TT_TRY(tt_comm_agree(t->comm, rc));
     TT_TRY(make_run_id(t));
     TT_TRY(open_data(t));
@@ -323,6 +324,7 @@ void tt_trainer_close(struct tt_trainer *t, int code)
     }
     tt_tensorboard_close(t->metrics.board);
     json_decref(t->changed);
+    json_decref(t->line);
     tt_trainer_save_close(t);
     tt_trainer_view_release(&t->view);
     tt_train_data_release(&t->data);

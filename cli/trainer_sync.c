@@ -26,17 +26,18 @@ int tt_trainer_sync_first_choice(const struct tt_trainer *t, enum tt_sync_choice
 {
     const struct tt_config *cfg = t->cfg;
     char *folder = tt_run_folder_checkpoints(cfg);
+    struct tt_ckpt_found found = {.step = -1};
+    struct tt_ckpt_request request;
     const char *word = NULL;
-    json_t *meta = NULL;
-    int64_t step = -1;
     int rc = 0;
 
     *ret_sync = cfg->training.gradient_sync;
     if (*ret_sync != TT_SYNC_AUTO)
         goto out;
     if (cfg->checkpoint.enable && !t->options.overwrite) {
-        TT_TRY(tt_ckpt_peek(t->comm, folder, cfg->checkpoint.load_step, &step, &meta));
-        word = recorded(meta);
+        TT_TRY(tt_trainer_request(t, &request));
+        TT_TRY(tt_ckpt_peek(t->comm, folder, &request, &found));
+        word = recorded(found.meta);
     }
     if (!word)
         *ret_sync =
@@ -45,7 +46,7 @@ int tt_trainer_sync_first_choice(const struct tt_trainer *t, enum tt_sync_choice
         *ret_sync =
             strcmp(word, word_of(TT_SYNC_LAST_MICROBATCH)) == 0 ? TT_SYNC_LAST_MICROBATCH : TT_SYNC_EVERY_MICROBATCH;
 out:
-    json_decref(meta);
+    tt_ckpt_found_release(&found);
     tt_free(folder);
     return rc;
 }

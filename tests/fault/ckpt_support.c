@@ -201,22 +201,25 @@ out:
 static int load_rank(struct tt_comm *comm, struct test_job *job, bool resume)
 {
     struct test_state t;
+    struct tt_ckpt_request request = {.line = {job->load_step, job->skip}};
+    struct tt_ckpt_found found = {.step = -1};
     json_t *meta = NULL;
-    int64_t step = -1, wrong = 0;
+    int64_t wrong = 0;
     int rc = 0;
 
     test_state_init(&t, job->dp_shard, job->dp_replicate, comm->rank, -1);
     if (resume)
-        TT_TRY(tt_ckpt_resume(comm, &t.layout, job->folder, job->load_step, job->skip, &t.state, &step, &meta));
+        TT_TRY(tt_ckpt_resume(comm, &t.layout, job->folder, &request, &t.state, &found));
     else
         TT_TRY(tt_ckpt_load(comm, &t.layout, job->path, job->skip, &t.state, &meta));
     wrong = !test_state_is(&t, job->expect, (job->skip & TT_SKIP_OPTIMIZER) != 0);
     TT_TRY(tt_comm_sum_i64(comm, &wrong, 1));
     if (comm->rank == 0) {
-        job->found = step;
+        job->found = found.step;
         job->wrong = (int)wrong;
     }
 out:
+    tt_ckpt_found_release(&found);
     json_decref(meta);
     test_state_release(&t);
     return rc;

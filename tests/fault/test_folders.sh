@@ -129,6 +129,43 @@ case_a_removal_that_failed_is_made_good() {
     ! ls -A run/checkpoint | grep '^\.[a-z]*-step' || not_as "left: $(ls -A run/checkpoint)"
 }
 
+# A good step that cannot be read just now is not damaged: the run stops, changes nothing, and goes on later.
+case_what_cannot_be_read_is_not_damaged() {
+    make_corpus
+    save="--checkpoint.enable --checkpoint.interval=2"
+    run train $tiny $save --training.steps=4
+    expect_ok
+    find run/checkpoint | sort >before
+    for what in open:EMFILE:step-4/manifest.json open:EACCES:step-4/model open:EIO:step-4/optim stat:ESTALE:step-4/model \
+        stat:EIO:step-4/manifest.json; do
+        refused $what train $tiny $save --training.steps=6
+        expect_error 3 "checkpoint step-4 in 'run/checkpoint' cannot be read just now, nothing was changed" "rollback"
+        find run/checkpoint | sort >after
+        expect_same before after
+    done
+    # and it may be of the line that the request began
+    for what in open:EMFILE:step-4/manifest.json stat:ESTALE:step-4/model; do
+        refused $what train $tiny $save --training.steps=6 --checkpoint.load_step=2
+        expect_error 3 "cannot be read just now"
+        refused $what ckpt list run
+        expect_out "^4 +unreadable"
+        refused $what ckpt gc run --keep 1
+        expect_error 3 "step-4"
+        find run/checkpoint | sort >after
+        expect_same before after
+    done
+    for what in opendir:EIO:run/checkpoint readdir:EIO:run/checkpoint opendir:EACCES:run/checkpoint; do
+        refused $what train $tiny $save --training.steps=6
+        expect_error 3 "run/checkpoint"
+        find run/checkpoint | sort >after
+        expect_same before after
+    done
+    run train $tiny $save --training.steps=6
+    expect_ok
+    expect_out "^step: +5"
+    refuse_out "^step: +4"
+}
+
 if ldd "$TITAN" | grep -qE 'lib(asan|tsan)'; then
     echo "1..0 # SKIP a sanitizer's own preloading comes first"
     exit 0

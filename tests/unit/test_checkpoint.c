@@ -318,14 +318,15 @@ static int load_other_model(struct tt_comm *comm, void *arg)
 {
     struct test_job *job = arg;
     struct test_state t;
-    json_t *meta = NULL;
-    int64_t step;
+    struct tt_ckpt_request request = {.line = {-1, TT_SKIP_OPTIMIZER}};
+    struct tt_ckpt_found found = {.step = -1};
     int rc;
 
     test_state_init(&t, comm->size, 1, comm->rank, -1);
     t.state.model[0].name = "tok_embedding.weight";
     t.state.model[1].shape[1] = 4;
-    rc = tt_ckpt_resume(comm, &t.layout, job->folder, -1, TT_SKIP_OPTIMIZER, &t.state, &step, &meta);
+    rc = tt_ckpt_resume(comm, &t.layout, job->folder, &request, &t.state, &found);
+    tt_ckpt_found_release(&found);
     test_state_release(&t);
     return rc;
 }

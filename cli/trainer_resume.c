@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Going on with a run: which step, whether it is one of this run as it is configured now, and what of it counts.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/line.h"
+#include "checkpoint/load.h"
+#include "checkpoint/steps.h"
+#include "cli/run_folder.h"
+#include "cli/trainer.h"
+#include "core/base/file.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+
+int tt_trainer_skip_flags(const struct tt_trainer *t, unsigned *ret_skip)
+{
+    const struct tt_words *words = &t->cfg->checkpoint.exclude_from_loading;
+    unsigned flag = 0;
+    int rc = 0;
+
+    *ret_skip = 0;
+    for (int i = 0; i < words->n; i++) {
+        TT_TRY(tt_ckpt_skip_flag(words->word[i], &flag));
+        *ret_skip |= flag;
+    }
+out:
+    return rc;
+}
+
+int tt_trainer_request(const struct tt_trainer *t, struct tt_ckpt_request *ret_request)
+{
+    *ret_request = (struct tt_ckpt_request){.line.load_step = t->cfg->checkpoint.load_step,
+                                            .as_asked = t->cfg->checkpoint.load_only};
+    return tt_trainer_skip_flags(t, &ret_request->line.skip);
+}
+
+/* Steps that were set aside, or that a killed save had put aside, count: what is to become of them is decided with the lock
+ * held, not by beginning again. */
+int tt_trainer_can_resume(const struct tt_trainer *t, bool *ret_can)
+{
+    char *folder = tt_run_folder_checkpoints(t->cfg), **names = NULL;
+    int n = 0, rc = 0;
+
+    *ret_can = false;
+    if (t->cfg->checkpoint.enable)
+        TT_TRY(tt_folder_list_found(folder, &names, &n));
+    for (int i = 0; i < n; i++)
+        *ret_can = *ret_can || tt_step_number_aside(names[i]) >= 0 || strncmp(names[i], ".old-step-", 10) == 0;
+out:
+    tt_names_free(names, n);
+    tt_free(folder);
+    return rc;
+}
+
+/* A run can only go on where it stopped if its samples are the same ones. */
+static int check_data(const struct tt_trainer *t, const json_t *meta)
+{
+    const json_t *data = json_object_get(meta, "data");
+    const char *digest = json_string_value(json_object_get(data, "digest"));
+    int64_t seq_len = (int64_t)json_integer_value(json_object_get(data, "seq_len"));
+    char now[32];
+
+    (void)snprintf(now, sizeof now, "%016" PRIx64, t->data.dataset->ref.info.digest);
+    if (seq_len != t->cfg->training.seq_len)
+        return tt_fail(TT_EDATA,
+                       "the checkpoint was trained with training.seq_len %" PRId64 ", this run has %" PRId64
+                       ": the position in the data would mean other samples\nhelp: to start the data over, "
+                       "--checkpoint.exclude_from_loading=dataloader",
+                       seq_len, t->cfg->training.seq_len);
+    if (!digest || strcmp(digest, now) != 0)
+        return tt_fail(TT_EDATA,
+                       "the checkpoint was trained on other data or with another tokenizer (token digest %s, now "
+                       "%s)\nhelp: to start the data over, --checkpoint.exclude_from_loading=dataloader",
+                       digest ? digest : "none", now);
+    return 0;
+}
+
+int tt_trainer_restore_progress(struct tt_trainer *t, const json_t *meta, unsigned skip)
+{
+    static const char where[] = "manifest.json";
+    struct tt_progress_state at = {0};
+    int rc = 0;
+
+    if (!(skip & TT_SKIP_DATALOADER)) {
+        TT_TRY(check_data(t, meta));
+        TT_TRY(tt_json_get_int(meta, "sample_cursor", where, &at.sample_cursor));
+    }
+    if (!(skip & TT_SKIP_TRAIN_STATE)) {
+        TT_TRY(tt_json_get_int(meta, "step", where, &at.step));
+        TT_TRY(tt_json_get_int(meta, "ntokens_seen", where, &at.ntokens_seen));
+    }
+    if (!(skip & TT_SKIP_OPTIMIZER))
+        TT_TRY(tt_json_get_int(meta, "optimizer_step", where, &at.optimizer_step));
+    if (!(skip & TT_SKIP_LR_SCHEDULER))
+        TT_TRY(tt_json_get_int(meta, "lr_step", where, &at.lr_step));
+    t->at = at;
+out:
+    return rc;
+}
+
+/* The keys whose values differ from those that the checkpoint was made with: {"training.steps": [60, 90], …}. */
+static json_t *changed_keys(const struct tt_trainer *t, const json_t *before)
+{
+    json_t *now = tt_config_to_json(t->cfg, false), *changed = json_object(), *section, *value;
+    const char *section_name, *key;
+
+    json_object_foreach(now, section_name, section)
+    {
+        json_object_foreach(section, key, value)
+        {
+            json_t *old = json_object_get(json_object_get(before, section_name), key);
+            char path[256];
+
+            if (json_equal(old, value))
+                continue;
+            (void)snprintf(path, sizeof path, "%s.%s", section_name, key);
+            (void)json_object_set_new(changed, path, json_pack("[O?, O]", old, value));
+        }
+    }
+    json_decref(now);
+    return changed;
+}
+
+/* What the newest step was passed over for, and how to ask again. */
+static void note_applied(const struct tt_trainer *t, const struct tt_ckpt_found *found)
+{
+    if (t->comm->rank == 0)
+        tt_note(
+            "checkpoint.load_step and exclude_from_loading were applied when this line of steps began; it goes on from "
+            "step-%" PRId64 " (titan ckpt rollback %s STEP goes back again)",
+            found->step, t->cfg->job.dump_folder);
+}
+
+/* The line that the steps of this process will belong to; rank 0 sets aside what is not of it. */
+static int settle_line(struct tt_trainer *t, const struct tt_ckpt_request *request, const struct tt_ckpt_found *found)
+{
+    bool asks = request->line.load_step >= 0 || request->line.skip;
+    struct tt_line_start start = {.step = found->step,
+                                  .begins = asks && !found->applied,
+                                  .restarts = (request->line.skip & TT_SKIP_TRAIN_STATE) && !found->applied,
+                                  .damaged = found->damaged,
+                                  .n_damaged = found->n_damaged};
+    int rc = 0;
+
+    t->line = start.begins ? tt_line_new(t->run_id, found->meta, &request->line) : tt_line_of(found->meta);
+    if (!t->store || t->at.step >= t->cfg->training.steps)
+        goto out; /* nothing will be saved */
+    rc = t->comm->rank == 0 ? tt_line_start(t->store, &start) : 0;
+    TT_TRY(tt_comm_agree(t->comm, rc));
+out:
+    return rc;
+}
+
+int tt_trainer_resume(struct tt_trainer *t, const char *folder, bool *ret_resumed)
+{
+    const struct tt_trainer_view *v = &t->view;
+    struct tt_ckpt_request request;
+    struct tt_ckpt_found found = {.step = -1};
+    int rc = 0;
+
+    TT_TRY(tt_trainer_request(t, &request));
+    TT_TRY(tt_ckpt_resume(t->comm, &v->layout, folder, &request, &v->state, &found));
+    *ret_resumed = found.step >= 0;
+    if (found.step < 0) {
+        t->line = tt_line_new(t->run_id, NULL, &request.line);
+        goto out;
+    }
+    TT_TRY(tt_comm_agree(t->comm, tt_trainer_restore_progress(t, found.meta, found.skip)));
+    TT_TRY(settle_line(t, &request, &found));
+    if (found.applied)
+        note_applied(t, &found);
+    tt_trainer_sync_note_change(t, found.meta);
+    t->resumed_from = found.step;
+    t->changed = changed_keys(t, json_object_get(found.meta, "config"));
+    (void)snprintf(t->weights_from, sizeof t->weights_from, "step-%" PRId64 " of %s", found.step, folder);
+out:
+    tt_ckpt_found_release(&found);
+    return rc;
+}
