@@ -139,6 +139,7 @@ out:
 
 static void release(struct tt_output *output)
 {
+    tt_mem_on_end(NULL, NULL);
     tt_free(output->parent);
     tt_free(output->name);
     tt_free(output->temporary);
@@ -161,6 +162,12 @@ static void name_output(const char *given, struct tt_output *output)
     tt_free(path);
 }
 
+/* For want of memory the process ends; what it was making does not stay. */
+static void remove_folder(void *folder)
+{
+    (void)!tt_folder_remove(folder);
+}
+
 /* The folder that is built, and the name that an older output has while it is replaced. */
 static int make_folder(struct tt_output *output)
 {
@@ -168,6 +175,7 @@ static int make_folder(struct tt_output *output)
     int rc = 0;
 
     TT_TRY(tt_folder_temporary(prefix, &output->folder));
+    tt_mem_on_end(remove_folder, output->folder);
     output->temporary = tt_strdup(output->folder + strlen(output->parent) + 1);
     output->aside = tt_format(".old%s", output->temporary + strlen(".tmp"));
 out:

@@ -12,6 +12,12 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
+/* Values are made in many places, none of which has a use for half of one. jansson asks for memory through this. */
+__attribute__((constructor)) static void take_over_memory(void)
+{
+    json_set_alloc_funcs(tt_mem_malloc, tt_free);
+}
+
 enum { EXACT_DOUBLE = JSON_REAL_PRECISION(17), STRICT = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY };
 
 /* Whether the digits, which follow a minus or not, are a number beyond 64 bits. */

@@ -11,17 +11,40 @@
 #include <string.h>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "core/base/error.h"
 
 static atomic_uint_fast64_t allocations;
 
+static struct {
+    void (*fn)(void *arg);
+    void *arg;
+} on_end;
+
+void tt_mem_on_end(void (*fn)(void *arg), void *arg)
+{
+    on_end.arg = arg;
+    on_end.fn = fn;
+}
+
+/* Not by exit(): other threads may hold what its handlers need. */
+static void end(size_t bytes)
+{
+    static atomic_flag ending = ATOMIC_FLAG_INIT;
+
+    if (!atomic_flag_test_and_set(&ending)) {
+        (void)fprintf(stderr, "titan: error: out of memory: cannot allocate %zu bytes\n", bytes);
+        if (on_end.fn)
+            on_end.fn(on_end.arg);
+    }
+    _exit(tt_error_exit_code(TT_ENOMEM));
+}
+
 static void *check(void *p, size_t bytes)
 {
-    if (!p && bytes) {
-        (void)fprintf(stderr, "titan: error: cannot allocate %zu bytes\n", bytes);
-        abort();
-    }
+    if (!p && bytes)
+        end(bytes);
     atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
     return p;
 }
@@ -74,6 +97,11 @@ void *tt_try_realloc(void *p, size_t n, size_t size)
         return NULL;
     atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
     return realloc(p, bytes ? bytes : 1);
+}
+
+void *tt_mem_malloc(size_t bytes)
+{
+    return check(malloc(bytes ? bytes : 1), bytes ? bytes : 1);
 }
 
 char *tt_strndup(const char *text, size_t n)

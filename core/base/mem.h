@@ -8,7 +8,8 @@
 /**
  * All heap memory of titan's own comes from here, so that a test can assert that the step loop allocates nothing.
  * Running out of address space is the one failure without a way back: these functions never return NULL for a non-zero
- * size, they stop the process with a message. Where a file says the size, tt_try_calloc and tt_try_realloc are used. (Large arrays are planned and checked against memory_limit beforehand.)
+ * size, they end the process with a message and the exit code of TT_ENOMEM. Where a file says the size, tt_try_calloc and
+ * tt_try_realloc are used. (Large arrays are planned and checked against memory_limit beforehand.)
  */
 
 /** n * size zeroed bytes; the product is checked. */
@@ -35,6 +36,15 @@ char *tt_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /** Releases what the functions above returned; NULL is allowed. */
 void tt_free(void *p);
+
+/**
+ * Before the process ends for want of memory, fn(arg) is called once, to remove what is half made; NULL: nothing is. The one
+ * place of the process that needs it sets it and clears it. fn may allocate.
+ */
+void tt_mem_on_end(void (*fn)(void *arg), void *arg);
+
+/** malloc for a library that does not look whether it got memory: ends the process like the functions above. */
+void *tt_mem_malloc(size_t bytes);
 
 /** How many allocations this process has made so far; for the test of the step loop. */
 uint64_t tt_mem_allocations(void);
