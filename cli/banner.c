@@ -76,12 +76,22 @@ static void print_dataset(const char *label, const struct tt_train_data *data, c
                   plural(ref->info.n_tokens), tt_text_count(samples, sizeof samples, n), plural(n), data->seq_len);
 }
 
+/* Whether the data ends before training.steps does. */
+static bool data_ends(const struct tt_trainer *t)
+{
+    return tt_trainer_last_step(t) < t->cfg->training.steps;
+}
+
 static void print_data(const struct tt_trainer *t)
 {
     const struct tt_config *cfg = t->cfg;
 
     print_dataset("data", &t->data, cfg->training.dataset_path);
-    (void)fprintf(stderr, " an epoch\n");
+    (void)fprintf(stderr, " an epoch");
+    if (data_ends(t))
+        (void)fprintf(stderr, ", which end after step %" PRId64 " (dataloader.repeat is false)",
+                      tt_trainer_last_step(t));
+    (void)fprintf(stderr, "\n");
     if (!cfg->validation.enable) {
         (void)fprintf(stderr, "  validate never (validation.enable is false)\n");
         return;
@@ -161,7 +171,7 @@ static const double long_step_sec = 60.0, long_run_sec = 30.0 * 86400.0;
 
 static void print_prediction(const struct tt_trainer *t)
 {
-    int64_t left = t->cfg->training.steps - t->at.step;
+    int64_t left = tt_trainer_last_step(t) - t->at.step;
     double step = predict_step_sec(t), run = step * (double)left;
     char predicted[32], limit[32], one[32], all[32];
 
@@ -212,6 +222,11 @@ void tt_trainer_banner(const struct tt_trainer *t)
                       "titan: the run is complete: step %" PRId64 " of %" PRId64
                       "; --training.steps=N goes on, --overwrite starts again\n",
                       t->at.step, t->cfg->training.steps);
+    else if (t->at.step > 0 && t->at.step >= tt_trainer_last_step(t))
+        (void)fprintf(stderr,
+                      "titan: the run is complete: its data ended after step %" PRId64
+                      "; --dataloader.repeat=true goes on, --overwrite starts again\n",
+                      t->at.step);
     else
         (void)fprintf(stderr, "titan: training starts at step %" PRId64 "\n", t->at.step + 1);
 }
@@ -225,6 +240,10 @@ void tt_trainer_farewell(const struct tt_trainer *t)
     if (advice.text)
         (void)fputs(advice.text, stderr);
     tt_text_release(&advice);
+    if (data_ends(t))
+        (void)fprintf(
+            stderr, "titan: the data has ended (dataloader.repeat is false): there is no batch for step %" PRId64 "\n",
+            t->at.step + 1);
     (void)fprintf(stderr, "titan: training completed: step %" PRId64 ", %s, in %s\n", t->at.step,
                   tt_text_duration(elapsed, sizeof elapsed, tt_clock_sec() - t->started_sec), t->cfg->job.dump_folder);
 }

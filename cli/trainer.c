@@ -102,7 +102,7 @@ static int report(struct tt_trainer *t, const struct tt_step *step, int64_t vali
     double local_mean = local_valid ? step->local_loss_sum / (double)local_valid : 0.0;
     struct tt_step_report r = {
         .step = t->at.step,
-        .total_steps = t->cfg->training.steps,
+        .total_steps = tt_trainer_last_step(t),
         .loss = step->loss,
         .grad_norm = step->grad_norm,
         .lr = step->scalars.lr,
@@ -239,7 +239,7 @@ static int after_step(struct tt_trainer *t, int stop)
 {
     const struct tt_config *cfg = t->cfg;
     struct pause pause = begin_pause(t);
-    bool last = t->at.step == cfg->training.steps;
+    bool last = t->at.step >= tt_trainer_last_step(t);
     int rc = 0;
 
     if (tt_trainer_trace_is_due(t))
@@ -255,13 +255,38 @@ out:
     return rc;
 }
 
+int64_t tt_trainer_last_step(const struct tt_trainer *t)
+{
+    int64_t left = tt_sampler_epoch_samples(t->data.sampler) - t->at.sample_cursor, last;
+
+    if (t->cfg->dataloader.repeat)
+        return t->cfg->training.steps;
+    last = t->at.step + (left > 0 ? left / t->global_batch : 0); /* a rest that makes no batch is left out */
+    return last < t->cfg->training.steps ? last : t->cfg->training.steps;
+}
+
+/* Data that ends is the end of training, but there must be a beginning. */
+static int check_data(const struct tt_trainer *t)
+{
+    if (t->at.step > 0 || tt_trainer_last_step(t) > 0)
+        return 0;
+    return tt_fail(
+        TT_EDATA,
+        "the data has ended before the first step: dataset '%s' has %lld samples of training.seq_len %lld, "
+        "%lld are used, one step takes %lld\nhelp: set dataloader.repeat=true, a smaller batch, or use more data",
+        t->data.dataset->ref.name, (long long)tt_sampler_epoch_samples(t->data.sampler),
+        (long long)t->cfg->training.seq_len, (long long)t->at.sample_cursor, (long long)t->global_batch);
+}
+
 int tt_trainer_run(struct tt_trainer *t)
 {
     int stop = 0, rc = 0;
 
+    TT_TRY(check_data(t));
+
     begin_report(t);
     t->started_sec = t->report_start;
-    while (t->at.step < t->cfg->training.steps && !stop) {
+    while (t->at.step < tt_trainer_last_step(t) && !stop) {
         TT_TRY(train_step(t));
         TT_TRY(end_step(t, &stop));
         TT_TRY(after_step(t, stop));

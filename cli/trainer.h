@@ -105,6 +105,9 @@ int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt
                     struct tt_trainer **ret_trainer) TT_MUST_CHECK;
 int tt_trainer_open(struct tt_trainer *trainer) TT_MUST_CHECK;
 
+/** The step that training ends after: training.steps, or where data that does not repeat has no further batch. */
+int64_t tt_trainer_last_step(const struct tt_trainer *trainer);
+
 /** Trains to the last step. TT_ESTOPPED or TT_EINTERRUPTED after a signal, with everything saved. */
 int tt_trainer_run(struct tt_trainer *trainer) TT_MUST_CHECK;
 

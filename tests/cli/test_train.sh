@@ -87,6 +87,30 @@ case_log_freq_is_kept() {
     expect_out "^step: +6/"
 }
 
+case_data_that_ends_ends_the_run() {
+    make_corpus
+    all="$tiny --training.steps=100000 --training.global_batch_size=64 --dataloader.repeat=false --checkpoint.enable"
+    run train $all --checkpoint.interval=1000 --checkpoint.last_save_model_only=true
+    expect_ok
+    expect_err "which end after step [0-9]+ \(dataloader.repeat is false\)"
+    expect_err "the data has ended"
+    last=$(sed -n 's/.*training completed: step \([0-9]*\).*/\1/p' err)
+    [ "$last" -gt 1 ] && [ "$last" -lt 100000 ] || not_as "the last step"
+    expect_file run/checkpoint/step-$last
+    expect_file run/checkpoint/step-$last/assets
+    run_ranks 2 train $all --job.dump_folder=two
+    expect_ok
+    expect_err "training completed: step $last"
+    run train $all --job.dump_folder=two
+    expect_ok
+    expect_err "its data ended after step $last"
+    run train $all --job.dump_folder=two --dataloader.repeat=true --training.steps=$((last + 1))
+    expect_ok
+    expect_err "training completed: step $((last + 1))"
+    run train $all --job.dump_folder=none --training.global_batch_size=100000
+    expect_error 3 "the data has ended before the first step: dataset 'text' has [0-9]+ samples of training.seq_len 32"
+}
+
 case_run_yaml_repeats_the_run() {
     make_corpus
     run train $tiny
