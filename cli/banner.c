@@ -23,7 +23,7 @@ bool tt_trainer_layout_exact(const struct tt_trainer *t)
 {
     int64_t shards = t->mesh.size[TT_MESH_DP_SHARD], replicas = t->mesh.size[TT_MESH_DP_REPLICATE];
 
-    return t->cfg->parallelism.reduction_order == TT_ORDER_TREE &&
+    return !t->kernels_differ && t->cfg->parallelism.reduction_order == TT_ORDER_TREE &&
            (t->cfg->training.gradient_sync == TT_SYNC_EVERY_MICROBATCH || t->microbatches == 1) &&
            is_power_of_two(shards) && (replicas == 1 || is_power_of_two(t->microbatches * shards));
 }
@@ -206,6 +206,8 @@ void tt_trainer_banner(const struct tt_trainer *t)
     print_recompute(t);
     print_precision(t);
     print_weights(t);
+    if (t->kernels_differ)
+        (void)fprintf(stderr, "  kernels  not the same on all ranks, which changes bits: %s\n", t->kernels_differ);
     (void)fprintf(stderr, "  curve    %s\n",
                   tt_trainer_layout_exact(t) ? "layout-exact: the same bits for every power-of-two split of this batch"
                                              : "deterministic, but equal to other layouts only up to rounding");

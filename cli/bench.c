@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/facts.h"
 #include "cli/job.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
@@ -436,6 +437,7 @@ static int prepare(struct tt_bench *b, struct tt_comm *comm)
     int local_rank, local_size, rc = 0;
 
     TT_TRY(tt_comm_agree(comm, tt_cli_load_config("bench", b->args, &b->cfg)));
+    TT_TRY(tt_facts_agree_on_config(comm, b->cfg, b->args));
     comm->timeout_sec = (double)b->cfg->comm.init_timeout_seconds;
     comm->waiting_for = "benchmark";
     TT_TRY(tt_comm_node(comm, &local_rank, &local_size));

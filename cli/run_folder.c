@@ -19,6 +19,8 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/ops/blas.h"
+#include "core/ops/kernels.h"
 
 /* What a run leaves in its folder, and --overwrite removes. */
 static const char *const run_files[] = {"metrics.jsonl", "run.yaml", "tb", "profiling"};
@@ -216,6 +218,8 @@ int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int
                 when, host, ranks, threads, revision[0] ? ", git " : "", revision);
     for (int i = 0; i < argc; i++)
         tt_text_add(&text, " %s", argv[i]);
+    tt_text_add(&text, "\n# computed by the kernels %s of %s and titan's %s", tt_blas_kernel(), tt_blas_library(),
+                tt_kernels()->name);
     if (cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED)
         tt_text_add(&text, "\n# planned by the cost table '%s', hash %016" PRIx64, machine->name,
                     tt_machine_hash(machine));

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/facts.h"
 #include "cli/ranks.h"
 #include "cli/signals.h"
 #include "cli/trainer.h"
@@ -56,6 +57,7 @@ static int train(struct tt_comm *comm, void *arg)
 
     rc = tt_cli_load_config("train", args, &cfg);
     TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_facts_agree_on_config(comm, cfg, args));
     TT_TRY(tt_trainer_plan(cfg, comm, &trainer_options, &trainer));
     TT_TRY(tt_trainer_open(trainer));
     rc = tt_trainer_run(trainer);

@@ -87,6 +87,7 @@ struct tt_trainer {
     struct tt_metrics metrics; /* rank 0 */
     int peaks;                 /* times that the peak was measured */
     struct tt_progress_state at;
+    char *kernels_differ; /* which ranks compute with other kernels than rank 0, for the banner; NULL: none */
     char run_id[TT_RUN_ID_BYTES];
     char weights_from[512]; /* for the banner: "random init (seed 42)", "step-30", "PATH" */
     int64_t resumed_from;   /* step, or -1 */
@@ -221,6 +222,17 @@ int tt_trainer_trace(struct tt_trainer *trainer, double end_sec) TT_MUST_CHECK;
 
 /** Loss over the validation data; reports it. Collective. */
 int tt_trainer_validate(struct tt_trainer *trainer) TT_MUST_CHECK;
+
+/* trainer_kernels.c */
+
+/**
+ * Ranks compare what their bits depend on: the kernels of the BLAS library and titan's own. Another choice on some rank is
+ * no error, but the curve is then not layout-exact. Collective.
+ */
+int tt_trainer_kernels_compare(struct tt_trainer *trainer) TT_MUST_CHECK;
+
+/** {"blas": "Haswell", "titan": "avx2"}, of this rank, with "differ" where ranks do; json_decref. */
+json_t *tt_trainer_kernels_json(const struct tt_trainer *trainer);
 
 /* banner.c */
 

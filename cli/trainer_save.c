@@ -44,6 +44,7 @@ static json_t *describe(const struct tt_trainer *t)
     (void)json_object_set_new(meta, "mesh", mesh);
     (void)json_object_set_new(meta, "data", data);
     (void)json_object_set(meta, "line", t->line);
+    (void)json_object_set_new(meta, "kernels", tt_trainer_kernels_json(t));
     (void)json_object_set_new(meta, "config", tt_config_to_json(t->cfg, false));
     return meta;
 }

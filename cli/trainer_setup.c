@@ -11,6 +11,7 @@
 
 #include <unistd.h>
 
+#include "cli/facts.h"
 #include "cli/peak.h"
 #include "cli/run_folder.h"
 #include "cli/trainer.h"
@@ -18,6 +19,7 @@
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/models/model_json.h"
 
 enum { PEAKS = 3 }; /* at the start, and beside the first two steps */
 
@@ -84,6 +86,28 @@ out:
     return rc;
 }
 
+/* Dimensions may come from config.json of a folder that each host has a copy of. */
+static int agree_on_model(const struct tt_trainer *t)
+{
+    char *text = tt_model_json_text(t->model);
+    const struct tt_fact fact = {"the model", text};
+    struct tt_text difference = {0};
+    int rc = 0;
+
+    for (char *p = text; *p; p++)
+        *p = *p == '\n' ? ' ' : *p;
+    TT_TRY(tt_facts_compare(t->comm, &fact, 1, &difference));
+    if (difference.text)
+        rc = tt_fail(TT_EUSAGE,
+                     "ranks have different models: %s\nhelp: the copies of config.json in model.hf_assets_path must be "
+                     "the same on all hosts",
+                     difference.text);
+out:
+    tt_text_release(&difference);
+    tt_free(text);
+    return rc;
+}
+
 static int make_engine(struct tt_trainer *t)
 {
     int rc = 0;
@@ -134,7 +158,9 @@ int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt
     TT_TRY(tt_comm_node(comm, &t->local_rank, &t->local_size));
     t->threads = tt_job_threads(cfg, t->local_size);
     TT_TRY(agree_on_limits(t));
+    TT_TRY(tt_trainer_kernels_compare(t));
     TT_TRY(tt_comm_agree(comm, prepare(t)));
+    TT_TRY(agree_on_model(t));
     TT_TRY(plan(t));
     *ret_trainer = t;
     t = NULL;
@@ -218,6 +244,7 @@ static json_t *run_record(const struct tt_trainer *t)
     (void)json_object_set_new(o, "parameters", json_integer(tt_model_n_elements(t->model)));
     (void)json_object_set_new(o, "weights", json_string(t->weights_from));
     (void)json_object_set_new(o, "layout_exact", json_boolean(tt_trainer_layout_exact(t)));
+    (void)json_object_set_new(o, "kernels", tt_trainer_kernels_json(t));
     (void)json_object_set_new(o, "peak_flops", tt_json_number(t->metrics.peak_flops));
     (void)json_object_set_new(o, "memory_predicted_bytes", json_integer(t->memory.total + t->job.staging_bytes));
     (void)json_object_set_new(o, "staging_bytes", json_integer(t->job.staging_bytes));
@@ -326,6 +353,7 @@ void tt_trainer_close(struct tt_trainer *t, int code)
     json_decref(t->changed);
     json_decref(t->line);
     tt_trainer_save_close(t);
+    tt_free(t->kernels_differ);
     tt_trainer_view_release(&t->view);
     tt_train_data_release(&t->data);
     tt_train_data_release(&t->validation);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/facts.h"
 #include "cli/job.h"
 #include "cli/peak.h"
 #include "cli/trainer.h"
@@ -120,6 +121,7 @@ static int try_row(struct tt_tune *tune, struct tt_comm *comm, int round, struct
     TT_TRY(tt_comm_agree(comm, rc));
     if (row->is_absent)
         goto out;
+    TT_TRY(tt_facts_agree_on_config(comm, cfg, tune->args));
     rc = tt_trainer_plan(cfg, comm, &options, &t);
     if (rc == TT_EFIT) {
         row->problem = tt_strndup(tt_error_message(), strcspn(tt_error_message(), "\n"));

@@ -94,3 +94,8 @@ const char *tt_blas_library(void)
 {
     return openblas_get_config();
 }
+
+const char *tt_blas_kernel(void)
+{
+    return openblas_get_corename();
+}

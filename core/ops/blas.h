@@ -39,4 +39,7 @@ void tt_gemm_tile(const struct tt_gemm *gemm, int64_t tile, int64_t tiles);
 /** Name and version of the BLAS library, with the kernels it chose for this CPU. */
 const char *tt_blas_library(void);
 
+/** The name of the processor's kernels that the library has chosen. Bits depend on it. */
+const char *tt_blas_kernel(void);
+
 #endif
