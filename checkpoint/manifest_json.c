@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "checkpoint/manifest.h"
+#include "checkpoint/manifest_split.h"
 #include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
@@ -175,31 +176,30 @@ static bool is_shard_path(const char *path)
     return false;
 }
 
-static int parse_files(struct tt_manifest *manifest, const json_t *files, const char *where)
+/* What is being read: for the functions that get its parts. */
+struct reading {
+    struct tt_manifest *manifest;
+    const char *where;
+};
+
+static int parse_file(void *arg, const json_t *entry)
 {
+    const struct reading *r = arg;
+    struct tt_manifest_file *file;
     const char *path;
     int64_t bytes;
     int rc = 0;
 
-    if (!json_is_array(files))
-        return tt_fail(TT_EDATA, "'%s': no list of files", where);
-    for (size_t i = 0; i < json_array_size(files); i++) {
-        const json_t *entry = json_array_get(files, i);
-        struct tt_manifest_file *file;
-
-        TT_TRY(tt_json_get_string(entry, "path", where, &path));
-        TT_TRY(tt_json_get_int(entry, "bytes", where, &bytes));
-        if (!is_shard_path(path)) {
-            rc = tt_fail(TT_EDATA, "'%s': file path '%s' is not one of a checkpoint", where, path);
-            goto out;
-        }
-        file = tt_manifest_add_file(manifest, path, bytes);
-        file->has_crc = tt_manifest_read_hex(entry, "crc32c", &file->crc);
-        if (!file->has_crc || bytes < 0) {
-            rc = tt_fail(TT_EDATA, "'%s': file '%s' has no valid size or checksum", where, path);
-            goto out;
-        }
+    TT_TRY(tt_json_get_string(entry, "path", r->where, &path));
+    TT_TRY(tt_json_get_int(entry, "bytes", r->where, &bytes));
+    if (!is_shard_path(path)) {
+        rc = tt_fail(TT_EDATA, "'%s': file path '%s' is not one of a checkpoint", r->where, path);
+        goto out;
     }
+    file = tt_manifest_add_file(r->manifest, path, bytes);
+    file->has_crc = tt_manifest_read_hex(entry, "crc32c", &file->crc);
+    if (!file->has_crc || bytes < 0)
+        rc = tt_fail(TT_EDATA, "'%s': file '%s' has no valid size or checksum", r->where, path);
 out:
     return rc;
 }
@@ -270,35 +270,59 @@ out:
     return rc;
 }
 
-int tt_manifest_parse(const char *text, size_t size, const char *where, struct tt_manifest *ret_manifest)
+/* {name: tensor} */
+static int parse_named_tensor(void *arg, const json_t *named)
 {
-    struct tt_manifest manifest = {0};
-    json_t *tensors, *entry;
+    const struct reading *r = arg;
     const char *key;
+    json_t *entry;
+    int rc = 0;
+
+    json_object_foreach((json_t *)(uintptr_t)named, key, entry) TT_TRY(parse_tensor(r->manifest, key, entry, r->where));
+out:
+    return rc;
+}
+
+static int check_version(const json_t *meta, const char *where)
+{
     int64_t version = 0, step = 0;
     int rc = 0;
 
+    TT_TRY(tt_json_get_int(meta, "titan_ckpt", where, &version));
+    if (version != FORMAT_VERSION)
+        return tt_fail(TT_EDATA, "'%s' has format version %" PRId64 ", this titan reads version %d", where, version,
+                       FORMAT_VERSION);
+    rc = tt_json_get_int(meta, "step", where, &step);
+out:
+    return rc;
+}
+
+/* Names are compared once they are sorted; one JSON value would refuse equal keys. */
+static int check_names(const struct tt_manifest *manifest, const char *where)
+{
+    for (int i = 1; i < manifest->n_tensors; i++) {
+        const struct tt_manifest_tensor *a = &manifest->tensor[i - 1], *b = &manifest->tensor[i];
+
+        if (a->group == b->group && strcmp(a->name, b->name) == 0)
+            return tt_fail(TT_EDATA, "'%s': tensor '%s' is described twice", where, b->name);
+    }
+    return 0;
+}
+
+int tt_manifest_parse(const char *text, size_t size, const char *where, struct tt_manifest *ret_manifest)
+{
+    static const char *const ours[] = {"files", "tensors", "titan_ckpt", "self_crc32c"};
+    struct tt_manifest manifest = {0};
+    struct reading reading = {&manifest, where};
+    int rc = 0;
+
     TT_TRY(check_self(text, size, where));
-    TT_TRY(tt_json_parse(text, size, where, &manifest.meta));
-    TT_TRY(tt_json_get_int(manifest.meta, "titan_ckpt", where, &version));
-    if (version != FORMAT_VERSION) {
-        rc = tt_fail(TT_EDATA, "'%s' has format version %" PRId64 ", this titan reads version %d", where, version,
-                     FORMAT_VERSION);
-        goto out;
-    }
-    TT_TRY(tt_json_get_int(manifest.meta, "step", where, &step));
-    TT_TRY(parse_files(&manifest, json_object_get(manifest.meta, "files"), where));
-    tensors = json_object_get(manifest.meta, "tensors");
-    if (!json_is_object(tensors)) {
-        rc = tt_fail(TT_EDATA, "'%s': no tensors", where);
-        goto out;
-    }
-    json_object_foreach(tensors, key, entry) TT_TRY(parse_tensor(&manifest, key, entry, where));
-    (void)json_object_del(manifest.meta, "files");
-    (void)json_object_del(manifest.meta, "tensors");
-    (void)json_object_del(manifest.meta, "titan_ckpt");
-    (void)json_object_del(manifest.meta, "self_crc32c");
+    TT_TRY(
+        tt_manifest_split(text, size, where, check_version, parse_file, parse_named_tensor, &reading, &manifest.meta));
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+        (void)json_object_del(manifest.meta, ours[i]);
     tt_manifest_sort(&manifest);
+    TT_TRY(check_names(&manifest, where));
     TT_TRY(tt_manifest_check_values(&manifest, where));
     *ret_manifest = manifest;
 out:

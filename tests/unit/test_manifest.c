@@ -10,9 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <malloc.h>
 
 #include "checkpoint/consolidate.h"
 #include "checkpoint/inspect.h"
@@ -178,6 +180,16 @@ static void values_that_no_save_writes_are_refused(void **state)
         {"\"file\":0", "\"file\":-1"},
         {"01020304", "+1020304"},
         {"\"tensors\"", "\"others\""},
+        {"\"files\"", "\"others\""},
+        {"],\n\"tensors\"", "]\n\"tensors\""},
+        {"\"files\": [", "\"files\": [,"},
+        {"\"files\": [", "\"files\": [[],"},
+        {"\"files\": [", "\"files\": {},\"files\": ["},
+        {"\"tensors\": {", "\"tensors\": {},\"tensors\": {"},
+        {"\"tensors\": {", "\"tensors\": {\"model/norm.weight\": {\"dtype\":\"F32\",\"shape\":[25],\"chunks\":[],"
+                           "\"digest\":\"sum64:0000000000000000\"},"},
+        {"\"chunks\":[", "\"chunks\":[}"},
+        {"\"dtype\"", "dtype"},
     };
 
     (void)state;
@@ -330,9 +342,60 @@ static void inspect_says_what_a_checkpoint_is(void **state)
     tt_free(folder);
 }
 
+/* --- large ones --- */
+
+static int64_t resident_most(void)
+{
+    struct rusage usage;
+
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    return (int64_t)usage.ru_maxrss << 10;
+}
+
+/* As one JSON value the text takes fourteen times its size. Chunks in memory take less than twice that of their text. */
+static void reading_takes_little_more_than_the_text(void **state)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    (void)state;
+    skip();
+#else
+    enum { TENSORS = 200, CHUNKS = 400 };
+    struct tt_manifest m = {0};
+    char *text;
+    int64_t before, size;
+
+    (void)state;
+    m.meta = json_pack("{s:i}", "step", 12);
+    tt_manifest_add_file(&m, "model/shard-00001-model-00001-of-00001.safetensors", 1 << 20);
+    for (int i = 0; i < TENSORS; i++) {
+        char name[32];
+        struct tt_manifest_tensor *t;
+
+        (void)snprintf(name, sizeof name, "layers.%d.weight", i);
+        t = tt_manifest_add_tensor(&m, TT_GROUP_MODEL, name, TT_F32, 1, (int64_t[]){CHUNKS});
+        for (int k = 0; k < CHUNKS; k++)
+            TT_PUSH(t->chunk, t->n_chunks, t->cap_chunks) =
+                (struct tt_manifest_chunk){0, {1, {k}, {1}}, 4096 + 4 * k, 4100 + 4 * k, (uint32_t)k, true};
+    }
+    text = tt_manifest_text(&m);
+    tt_manifest_release(&m);
+    size = (int64_t)strlen(text);
+    assert_true(size > 6 << 20);
+    (void)malloc_trim(0);
+    before = resident_most();
+    assert_int_equal(tt_manifest_parse(text, (size_t)size, "m", &m), 0);
+    assert_int_equal(m.n_tensors, TENSORS);
+    if (resident_most() - before > 5 * size / 2)
+        fail_msg("reading %lld bytes took %lld", (long long)size, (long long)(resident_most() - before));
+    tt_manifest_release(&m);
+    tt_free(text);
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reading_takes_little_more_than_the_text), /* first: it looks at the most memory so far */
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(nothing_else_is_read),
         cmocka_unit_test(values_that_no_save_writes_are_refused),
