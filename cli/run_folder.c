@@ -22,8 +22,8 @@
 #include "core/ops/blas.h"
 #include "core/ops/kernels.h"
 
-/* What a run leaves in its folder, and --overwrite removes. */
-static const char *const run_files[] = {"metrics.jsonl", "run.yaml", "tb", "profiling"};
+/* What tells that a folder holds a run. */
+static const char *const run_files[] = {"metrics.jsonl", "run.yaml"};
 
 static char *in_folder(const struct tt_config *cfg, const char *name)
 {
@@ -105,20 +105,6 @@ out:
     return rc;
 }
 
-static int remove_run(const struct tt_config *cfg)
-{
-    char *path = tt_run_folder_checkpoints(cfg);
-    int rc = tt_folder_remove(path);
-
-    tt_free(path);
-    for (size_t i = 0; i < sizeof run_files / sizeof run_files[0] && rc == 0; i++) {
-        path = in_folder(cfg, run_files[i]);
-        rc = tt_folder_remove(path);
-        tt_free(path);
-    }
-    return rc;
-}
-
 int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite, struct tt_lock *ret_lock)
 {
     bool holds = false, cut_short = false;
@@ -130,11 +116,18 @@ int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite
     TT_TRY(holds_a_run(cfg, &holds));
     if (!overwrite && !resumes && holds && cfg->checkpoint.enable)
         TT_TRY(was_cut_short(cfg, &cut_short));
-    if (overwrite) {
-        TT_TRY(remove_run(cfg));
-    } else if (!resumes && holds && cut_short) {
+    if (overwrite && holds) {
+        TT_TRY(tt_run_folder_remove(cfg));
+    } else if (overwrite && resumes) {
+        rc = tt_fail(
+            TT_EUSAGE,
+            "'%s' holds checkpoints but neither metrics.jsonl nor run.yaml: --overwrite removes only what a run "
+            "left\nhelp: remove the checkpoints by hand, or choose another --job.dump_folder",
+            cfg->job.dump_folder);
+        goto out;
+    } else if (!overwrite && !resumes && holds && cut_short) {
         tt_note("the run in '%s' ended before its first checkpoint; it begins again", cfg->job.dump_folder);
-    } else if (!resumes && holds) {
+    } else if (!overwrite && !resumes && holds) {
         rc = tt_fail(TT_EUSAGE,
                      "'%s' holds another run\nhelp: resume it with --checkpoint.enable if it saved checkpoints, "
                      "replace it with --overwrite, or choose another --job.dump_folder",

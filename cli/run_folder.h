@@ -25,6 +25,12 @@
 int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite,
                        struct tt_lock *ret_lock) TT_MUST_CHECK;
 
+/**
+ * Removes what a run left in its folder: steps and what became of them, event files, traces, metrics.jsonl, run.yaml. Files of
+ * others stay, wherever they are. TT_EUSAGE when a command is at work in the checkpoint folder. In run_remove.c.
+ */
+int tt_run_folder_remove(const struct tt_config *cfg) TT_MUST_CHECK;
+
 /** The checkpoint folder of the run; the caller frees. */
 char *tt_run_folder_checkpoints(const struct tt_config *cfg);
 

@@ -90,6 +90,39 @@ static void hf_model_only(const struct tt_config *cfg, struct tt_text *why)
     }
 }
 
+/* A folder of the run is below dump_folder: what --overwrite removes must be the run's. */
+static void need_inside(const char *path, struct tt_text *why)
+{
+    bool up = false, named = false;
+
+    for (const char *p = path; *p;) {
+        size_t n = strcspn(p, "/");
+
+        up = up || (n == 2 && strncmp(p, "..", 2) == 0);
+        named = named || (n > 0 && !(n == 1 && *p == '.'));
+        p += n + (p[n] == '/');
+    }
+    if (path[0] == '/' || up || !named)
+        tt_text_add(why,
+                    "'%s' is not a folder inside job.dump_folder\nhelp: name it relative to dump_folder, without '..'",
+                    path);
+}
+
+static void checkpoint_inside(const struct tt_config *cfg, struct tt_text *why)
+{
+    need_inside(cfg->checkpoint.folder, why);
+}
+
+static void board_inside(const struct tt_config *cfg, struct tt_text *why)
+{
+    need_inside(cfg->metrics.save_tb_folder, why);
+}
+
+static void traces_inside(const struct tt_config *cfg, struct tt_text *why)
+{
+    need_inside(cfg->profiling.save_traces_folder, why);
+}
+
 static void load_step_needs_enable(const struct tt_config *cfg, struct tt_text *why)
 {
     if (cfg->checkpoint.load_step >= 0 && !cfg->checkpoint.enable)
@@ -133,6 +166,9 @@ static const struct {
     {hf_flavor, {"model.flavor", "model.hf_assets_path"}},
     {hf_weights, {"checkpoint.initial_load_in_hf", "checkpoint.initial_load_path", "model.hf_assets_path"}},
     {hf_model_only, {"checkpoint.initial_load_model_only", "checkpoint.initial_load_in_hf"}},
+    {checkpoint_inside, {"checkpoint.folder"}},
+    {board_inside, {"metrics.save_tb_folder"}},
+    {traces_inside, {"profiling.save_traces_folder"}},
     {load_step_needs_enable, {"checkpoint.load_step", "checkpoint.enable"}},
     {auto_needs_planned, {"parallelism.fsdp_reshard_after_forward", "parallelism.fsdp_engine"}},
     {rope_order, {"model.rope_scaling.low_freq_factor", "model.rope_scaling.high_freq_factor"}},

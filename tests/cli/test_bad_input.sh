@@ -332,4 +332,70 @@ case_loss_that_is_not_finite_stops_and_keeps_the_checkpoint() {
     done
 }
 
+case_folders_of_a_run_are_inside_it() {
+    make_corpus
+    for key in checkpoint.folder metrics.save_tb_folder profiling.save_traces_folder; do
+        for folder in ../elsewhere a/../../elsewhere /elsewhere . ./; do
+            run train $tiny --$key=$folder
+            expect_error 2 "$key" "'$folder' is not a folder inside job.dump_folder" "help: name it relative"
+        done
+        run config check --config /dev/null --$key=deep/inside
+        expect_ok
+    done
+}
+
+case_overwrite_removes_the_run_alone() {
+    make_corpus
+    run train $tiny --checkpoint.enable --checkpoint.interval=1 --metrics.enable_tensorboard --profiling.enable_profiling \
+        --profiling.profile_freq=1
+    expect_ok
+    run ckpt rollback run 2
+    expect_ok
+    mkdir run/checkpoint/notes run/checkpoint/.tmp-step-9-x
+    for file in run/mine run/tb/mine run/profiling/mine run/profiling/traces/mine run/checkpoint/notes/mine \
+        "$(echo run/tb/*-*)/mine" run/profiling/traces/iteration_1/mine; do
+        echo mine >"$file"
+    done
+    (cd run && find . -name mine -o -name .lock) | sort >wanted
+    run train $tiny --checkpoint.enable --overwrite --training.steps=1
+    expect_ok
+    expect_out "^step: +1"
+    (cd run && find . -name mine -o -name .lock) | sort >found
+    expect_same wanted found
+    [ "$(cd run/checkpoint && echo *)" = "notes step-1" ] || not_as "checkpoint: $(ls -A run/checkpoint)"
+    [ -z "$(find run -name 'events*' -o -name '*_trace.json')" ] || not_as "left: $(find run)"
+    refuse_file run/profiling/traces/iteration_2
+}
+
+case_overwrite_of_what_is_no_run() {
+    make_corpus
+    mkdir -p run/tb/20240101-0101 run/profiling run/checkpoint/step-5
+    for file in run/tb/20240101-0101/events.out.tfevents.1 run/profiling/p run/checkpoint/step-5/weights; do
+        echo mine >$file
+    done
+    run train $tiny --overwrite
+    expect_ok
+    expect_file run/tb/20240101-0101/events.out.tfevents.1
+    expect_file run/checkpoint/step-5/weights
+    rm run/run.yaml run/metrics.jsonl
+    run train $tiny --overwrite --checkpoint.enable
+    expect_error 2 "'run' holds checkpoints but neither metrics.jsonl nor run.yaml"
+    expect_file run/checkpoint/step-5/weights
+}
+
+case_overwrite_looks_at_the_lock() {
+    make_corpus
+    run train $tiny --checkpoint.enable
+    expect_ok
+    for lock in run/.lock run/checkpoint/.lock; do
+        exec 7>>$lock
+        flock -n 7 || not_as "the lock of a finished run is taken"
+        run train $tiny --checkpoint.enable --overwrite
+        expect_error 2 "another .*job"
+        exec 7>&-
+        expect_file run/checkpoint/step-3
+        expect_file run/metrics.jsonl
+    done
+}
+
 run_cases
