@@ -194,6 +194,21 @@ static void print_prediction(const struct tt_trainer *t)
                   all, t->global_batch, plural(t->global_batch), t->cfg->training.seq_len);
 }
 
+/* The learning rate is still rising when the run ends. */
+static void print_short_run(const struct tt_trainer *t)
+{
+    const struct tt_config *cfg = t->cfg;
+
+    if (cfg->lr_scheduler.warmup_steps > cfg->training.steps)
+        (void)fprintf(
+            stderr,
+            "titan: warning: the warm-up of %" PRId64 " steps is longer than the run of %" PRId64
+            ", which ends before the learning rate is optimizer.lr\n  help: set lr_scheduler.warmup_steps, for "
+            "instance to %" PRId64 "\n",
+            cfg->lr_scheduler.warmup_steps, cfg->training.steps,
+            cfg->training.steps < 20 ? 1 : cfg->training.steps / 10);
+}
+
 void tt_trainer_banner(const struct tt_trainer *t)
 {
     char count[32];
@@ -212,6 +227,7 @@ void tt_trainer_banner(const struct tt_trainer *t)
                   tt_trainer_layout_exact(t) ? "layout-exact: the same bits for every power-of-two split of this batch"
                                              : "deterministic, but equal to other layouts only up to rounding");
     print_prediction(t);
+    print_short_run(t);
     if (t->cfg->job.print_config) {
         struct tt_text text = {0};
 

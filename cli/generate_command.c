@@ -23,10 +23,13 @@ static const struct tt_option options[] = {
     {"prompt", NULL, "TEXT", "what to continue; - reads standard input"},
     {"prompt_file", NULL, "FILE", "the same, from a file"},
     {"prompt_tokens", NULL, "N,N...", "the same, as token ids"},
-    {"max_new_tokens", NULL, "N", "tokens to generate at most; 128"},
-    {"temperature", NULL, "X", "0 takes the most likely token, higher is bolder; 0, or 1 with top_k or top_p"},
+    {"max_new_tokens", "max_tokens", "N", "tokens to generate at most; 128"},
+    {"greedy", NULL, NULL, "take the most likely token each time, as --temperature 0 does"},
+    {"temperature", "temp", "X", "higher is bolder; 0.8, or 1 with --top-k or --top-p"},
     {"top_k", NULL, "N", "draw from the N most likely tokens; 0: all"},
-    {"top_p", NULL, "X", "draw from the most likely tokens that make up this much probability; 1"},
+    {"top_p", NULL, "X",
+     "draw from the most likely tokens that make up this much probability; 0.95, or 1 with\n"
+     "                           --temperature or --top-k"},
     {"seed", NULL, "N", "the same seed draws the same text; 42"},
     {"num_samples", NULL, "N", "texts to generate; 1"},
     {"max_seq_len", NULL, "N", "longest context, prompt included; the model's"},
@@ -74,9 +77,14 @@ static int read_real(const struct tt_args *args, const char *option, double low,
 static int read_settings(const struct tt_args *args, struct settings *s)
 {
     const char *memory = tt_args_last(args, "memory");
+    bool is_greedy = tt_args_has(args, "greedy"), has_temperature = tt_args_has(args, "temperature");
+    bool says_how = has_temperature || tt_args_has(args, "top_k") || tt_args_has(args, "top_p");
     int rc = 0;
 
-    *s = (struct settings){.sampling = {.top_p = 1.0},
+    *s = (struct settings){.sampling = {.temperature = is_greedy  ? 0.0
+                                                       : says_how ? 1.0
+                                                                  : 0.8,
+                                        .top_p = is_greedy || says_how ? 1.0 : 0.95},
                            .max_new_tokens = 128,
                            .seed = 42,
                            .samples = 1,
@@ -92,8 +100,10 @@ static int read_settings(const struct tt_args *args, struct settings *s)
     TT_TRY(tt_cli_count("generate", args, "max_seq_len", 1, INT32_MAX, &s->max_seq_len));
     TT_TRY(tt_cli_count("generate", args, "threads", 1, 4096, &s->threads));
     TT_TRY(read_real(args, "top_p", 1e-6, 1.0, &s->sampling.top_p));
-    if (s->sampling.top_k > 0 || s->sampling.top_p < 1.0)
-        s->sampling.temperature = 1.0;
+    if (is_greedy && says_how)
+        return tt_fail(TT_EUSAGE,
+                       "generate: --greedy takes the most likely token; --temperature, --top-k and --top-p draw "
+                       "one\nhelp: leave out either");
     TT_TRY(read_real(args, "temperature", 0.0, 1e6, &s->sampling.temperature));
     if (s->samples > 1 && s->sampling.temperature == 0.0)
         rc = tt_fail(TT_EUSAGE,

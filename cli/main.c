@@ -44,7 +44,7 @@ static const struct command commands[] = {
     {"eval", "PATH [--dataset NAME]", "loss and perplexity of a checkpoint or a Hugging Face folder on a dataset",
      tt_command_eval},
     {"data", "pack|inspect ...", "turn text into a token file; look into one", tt_command_data},
-    {"version", "", "the version, and what it was built with", command_version},
+    {"version", "[--json]", "the version, and what it was built with", command_version},
     {"help", "[COMMAND]", "this list, or the help of a command", command_help},
 };
 
@@ -104,10 +104,11 @@ static int command_help(int argc, char **argv)
 
 static int command_version(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
-    tt_cli_print_version();
-    return tt_cli_finish();
+    bool is_json = argc == 1 && strcmp(argv[0], "--json") == 0;
+
+    if (argc && !is_json && strcmp(argv[0], "--help") != 0)
+        return tt_cli_fail(tt_fail(TT_EUSAGE, "version: unknown argument '%s'\nhelp: titan version [--json]", argv[0]));
+    return tt_cli_print_version(is_json);
 }
 
 int main(int argc, char **argv)
@@ -124,7 +125,10 @@ int main(int argc, char **argv)
         return tt_cli_finish();
     }
     if (strcmp(argv[1], "--version") == 0)
-        return command_version(argc, argv);
+        return command_version(argc - 2, argv + 2);
+    if (strncmp(argv[1], "--", 2) == 0)
+        return tt_cli_fail(
+            tt_fail(TT_EUSAGE, "'%s' comes before a command\nhelp: did you mean `titan train %s`?", argv[1], argv[1]));
     command = find(argv[1]);
     return command ? command->run(argc - 2, argv + 2) : fail_unknown(argv[1]);
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -35,12 +36,32 @@ char *tt_run_folder_checkpoints(const struct tt_config *cfg)
     return in_folder(cfg, cfg->checkpoint.folder);
 }
 
+/* The place that the user's programs have for what can be made again; made if need be. NULL: there is none. */
+static char *user_cache(void)
+{
+    const char *xdg = getenv("XDG_CACHE_HOME"); // NOLINT(concurrency-mt-unsafe): before the team has work
+    const char *home = getenv("HOME");          // NOLINT(concurrency-mt-unsafe)
+    char *path = NULL;
+
+    if (xdg && xdg[0] == '/')
+        path = tt_format("%s/titan", xdg);
+    else if (home && home[0] == '/')
+        path = tt_format("%s/.cache/titan", home);
+    if (path && tt_folder_make(path) == 0)
+        return path;
+    tt_free(path);
+    return NULL;
+}
+
 char *tt_run_folder_cache(const struct tt_config *cfg)
 {
     size_t size = strlen(cfg->job.dump_folder);
+    char *path;
 
     if (cfg->dataloader.cache_dir)
         return tt_strdup(cfg->dataloader.cache_dir);
+    if ((path = user_cache()))
+        return path;
     while (size > 1 && cfg->job.dump_folder[size - 1] == '/')
         size--;
     return tt_format("%.*s.cache", (int)size, cfg->job.dump_folder);

@@ -34,7 +34,11 @@ int tt_run_folder_remove(const struct tt_config *cfg) TT_MUST_CHECK;
 /** The checkpoint folder of the run; the caller frees. */
 char *tt_run_folder_checkpoints(const struct tt_config *cfg);
 
-/** The folder of packed tokens: dataloader.cache_dir, or dump_folder with ".cache" appended. The caller frees. */
+/**
+ * The folder of packed tokens: dataloader.cache_dir; else titan's in the user's cache (XDG_CACHE_HOME, or .cache in HOME), so that
+ * a text is tokenized once whatever the dump_folder; where that cannot be written, dump_folder with ".cache" appended. The
+ * caller frees.
+ */
 char *tt_run_folder_cache(const struct tt_config *cfg);
 
 /** Opens a TensorBoard event file in metrics.save_tb_folder. */

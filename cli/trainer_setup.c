@@ -172,6 +172,36 @@ out:
 
 /* --- open --- */
 
+/*
+ * A data file or tokenizer that is not there: the message names the file, this adds the key, where it was set, and what to
+ * do. Other faults of data lie in the data.
+ */
+static int say_key(const struct tt_config *cfg, int rc, const char *key, const char *path, const char *remedy)
+{
+    const char *where = tt_config_where(cfg, key);
+    char *message;
+
+    if (rc >= 0 || !path || !strstr(tt_error_message(), path) || strstr(tt_error_message(), key) ||
+        !strstr(tt_error_message(), "no such file"))
+        return rc;
+    message = tt_strdup(tt_error_message());
+    rc = tt_fail(rc, "%s%s%s: %s%s%s", strstr(where, key) ? "" : where, strstr(where, key) ? "" : ": ",
+                 strstr(where, key) ? where : key, message,
+                 strstr(message, "\nhelp: ") ? "" : "\nhelp: ", strstr(message, "\nhelp: ") ? "" : remedy);
+    tt_free(message);
+    return rc;
+}
+
+static int open_one(struct tt_trainer *t, const struct tt_train_data_options *o, const char *key,
+                    struct tt_train_data *ret_data)
+{
+    int rc = tt_train_data_open(t->comm, o, ret_data);
+
+    rc = say_key(t->cfg, rc, key, o->path, "titan downloads nothing; name the file or folder that holds the data");
+    return say_key(t->cfg, rc, "model.hf_assets_path", o->tokenizer_folder,
+                   "name the folder that holds tokenizer.json, or leave the key out for the built-in tokenizer");
+}
+
 static int open_data(struct tt_trainer *t)
 {
     const struct tt_config *cfg = t->cfg;
@@ -188,14 +218,14 @@ static int open_data(struct tt_trainer *t)
                                       .seed = (uint64_t)cfg->dataloader.seed};
     int rc = 0;
 
-    TT_TRY(tt_train_data_open(t->comm, &o, &t->data));
+    TT_TRY(open_one(t, &o, "training.dataset_path", &t->data));
     if (cfg->validation.enable) {
         o.dataset = cfg->validation.dataset;
         o.path = cfg->validation.dataset_path;
         o.seq_len = cfg->validation.seq_len;
         o.shuffle = false;
         o.repeat = false;
-        TT_TRY(tt_train_data_open(t->comm, &o, &t->validation));
+        TT_TRY(open_one(t, &o, "validation.dataset_path", &t->validation));
     }
 out:
     tt_free(cache);

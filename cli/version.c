@@ -15,8 +15,13 @@ static const char *instruction_set(void)
     return tt_cpu_has_avx512() ? "AVX-512" : tt_cpu_has_avx2() ? "AVX2" : "generic";
 }
 
-void tt_cli_print_version(void)
+int tt_cli_print_version(bool is_json)
 {
+    if (is_json)
+        return tt_cli_print_json(json_pack("{s:s, s:s, s:s, s:s, s:s}", "version", TITAN_VERSION, "mpi",
+                                           tt_comm_mpi_library(), "blas", tt_blas_library(), "cpu", instruction_set(),
+                                           "kernels", tt_kernels()->name));
     (void)printf("titan %s\nMPI  %s\nBLAS %s\nCPU  %s, kernels %s\n", TITAN_VERSION, tt_comm_mpi_library(),
                  tt_blas_library(), instruction_set(), tt_kernels()->name);
+    return tt_cli_finish();
 }

@@ -121,6 +121,26 @@ static const struct tt_option *find_option(const struct tt_option *options, cons
     return NULL;
 }
 
+/* An option that begins with what was given, or holds all its words: --temp, --max-tokens of max_new_tokens. */
+static const char *longer_name(const struct tt_option *options, const char *name)
+{
+    for (const struct tt_option *o = options; o->name; o++) {
+        const char *at = o->name;
+        char *copy = tt_strdup(name), *rest = NULL;
+        bool holds_all = strlen(name) >= 3;
+
+        for (char *word = strtok_r(copy, "_", &rest); word && holds_all; word = strtok_r(NULL, "_", &rest)) {
+            at = strstr(at, word);
+            holds_all = at != NULL;
+            at = at ? at + strlen(word) : NULL;
+        }
+        tt_free(copy);
+        if (holds_all)
+            return o->name;
+    }
+    return NULL;
+}
+
 static void report_unknown(const struct tt_option *options, const char *token, const char *name,
                            struct tt_config_report *report)
 {
@@ -131,9 +151,13 @@ static void report_unknown(const struct tt_option *options, const char *token, c
     for (const struct tt_option *o = options; o->name && n < 64; o++)
         names[n++] = o->name;
     near = tt_text_nearest(name, names, n);
-    if (near)
+    if (!near)
+        near = longer_name(options, name);
+    if (near) {
         tt_text_add(&help, "\nhelp: did you mean '--%s'?", near);
-    else if (find_option(options, "config"))
+        for (char *c = strstr(help.text, "--"); *c && *c != '?'; c++)
+            *c = *c == '_' ? '-' : *c;
+    } else if (find_option(options, "config"))
         tt_config_suggest(name, &help);
     else
         tt_text_add(&help, "\nhelp: --help lists the options");
@@ -209,8 +233,13 @@ int tt_args_parse(int argc, char **argv, const struct tt_option *options, struct
         } else if (!is_rest && (strncmp(token, "--", 2) == 0 || strcmp(token, "-h") == 0)) {
             take_dashed(argc, tokens, &i, options, args, &report);
         } else if (!is_rest && token[0] == '-' && isalpha((unsigned char)token[1])) {
-            tt_config_report_add(&report, "command line", "unknown option '%s'\nhelp: options begin with two dashes",
-                                 token);
+            bool is_ranks = find_option(options, "config") && (strcmp(token, "-n") == 0 || strcmp(token, "-np") == 0);
+
+            tt_config_report_add(
+                &report, "command line", "unknown option '%s'\nhelp: %s", token,
+                is_ranks ? "the number of ranks is the launcher's: titan launch -n 2 -- train ..., or mpirun "
+                           "-n 2 titan train ..."
+                         : "options begin with two dashes; --help lists them");
             i++;
         } else if (!is_rest && is_assignment(token)) {
             take_override(argc, tokens, &i, args);

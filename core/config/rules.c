@@ -44,6 +44,48 @@ static void need_path(const char *section, const char *dataset, const char *path
     }
 }
 
+static bool ends_in(const char *path, const char *end)
+{
+    size_t n = strlen(path), m = strlen(end);
+
+    return n >= m && strcmp(path + n - m, end) == 0;
+}
+
+/* Files whose name says that the dataset would not read what is in them. */
+static void fit_format(const char *section, const char *dataset, const char *path, struct tt_text *why)
+{
+    static const char *const tables[] = {".parquet", ".arrow", ".feather"};
+    static const char *const lines[] = {".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson"};
+
+    for (size_t i = 0; path && i < sizeof tables / sizeof *tables; i++) {
+        if (ends_in(path, tables[i]) && strncmp(dataset, "tokens", 6) != 0)
+            tt_text_add(
+                why,
+                "'%s' is a table in a binary format, which titan does not read\nhelp: write JSON lines from it, for "
+                "instance with pandas: read_parquet(A).to_json(B, orient='records', lines=True); then set "
+                "%s.dataset=jsonl",
+                path, section);
+    }
+    for (size_t i = 0; path && strcmp(dataset, "text") == 0 && i < sizeof lines / sizeof *lines; i++) {
+        if (ends_in(path, lines[i]))
+            tt_text_add(why,
+                        "'%s' holds JSON lines, and dataset 'text' would train on their braces and quotes\nhelp: set "
+                        "%s.dataset=jsonl, and training.text_field if the text is not in \"text\"",
+                        path, section);
+    }
+}
+
+static void training_format(const struct tt_config *cfg, struct tt_text *why)
+{
+    fit_format("training", cfg->training.dataset, cfg->training.dataset_path, why);
+}
+
+static void validation_format(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->validation.enable)
+        fit_format("validation", cfg->validation.dataset, cfg->validation.dataset_path, why);
+}
+
 static void training_path(const struct tt_config *cfg, struct tt_text *why)
 {
     need_path("training", cfg->training.dataset, cfg->training.dataset_path, why);
@@ -162,6 +204,8 @@ static const struct {
 } rules[] = {
     {training_path, {"training.dataset", "training.dataset_path"}},
     {validation_path, {"validation.dataset", "validation.dataset_path", "validation.enable"}},
+    {training_format, {"training.dataset_path", "training.dataset"}},
+    {validation_format, {"validation.dataset_path", "validation.dataset"}},
     {batch_multiple, {"training.global_batch_size", "training.local_batch_size"}},
     {hf_flavor, {"model.flavor", "model.hf_assets_path"}},
     {hf_weights, {"checkpoint.initial_load_in_hf", "checkpoint.initial_load_path", "model.hf_assets_path"}},

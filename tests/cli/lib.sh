@@ -16,6 +16,7 @@ export LC_ALL=C.UTF-8
 . "$TITAN_SOURCE/tools/mpi-env"
 
 top=$(mktemp -d "${TMPDIR:-/tmp}/titan-cli.XXXXXX")
+export XDG_CACHE_HOME=$top/user-cache
 clean_up() {
     for mounted in "$top"/*/disk; do
         mountpoint -q "$mounted" 2>/dev/null && umount "$mounted"

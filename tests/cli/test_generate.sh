@@ -23,7 +23,7 @@ case_greedy_tokens_are_those_of_transformers() {
         cp "$folder/generate.json" expected.json
         for i in 0 1 2 3 4; do
             prompt=$(python3 -c "import json; print(*json.load(open('expected.json'))['cases'][$i]['prompt'], sep=',')")
-            run generate "$folder" --prompt_tokens "$prompt" --max_new_tokens 40 --ignore_eos --json --threads $((1 + i % 2))
+            run generate "$folder" --greedy --prompt_tokens "$prompt" --max_new_tokens 40 --ignore_eos --json --threads $((1 + i % 2))
             expect_ok
             expect_json "
 wanted = json.load(open('expected.json'))['cases'][$i]
@@ -35,7 +35,7 @@ assert found['finish'] == 'length' and found['text'] is None"
 }
 
 case_tokens_are_printed_where_there_is_no_tokenizer() {
-    run generate "$golden/llama3" --prompt-tokens 343 --max-new-tokens 3
+    run generate "$golden/llama3" --greedy --prompt-tokens 343 --max-new-tokens 3
     expect_ok
     expect_out "^84 273 273$"
     expect_err "prompt of 1 tokens .* 3 tokens .* tokens/s"
@@ -46,21 +46,21 @@ case_generation_ends_at_eos() {
     cp "$golden"/llama3/{config.json,model.safetensors} hf
     chmod u+w hf/*
     echo '{"eos_token_id": [500, 197]}' >hf/generation_config.json
-    run generate hf --prompt_tokens 343 --json
+    run generate hf --greedy --prompt_tokens 343 --json
     expect_ok
     expect_json "assert found['tokens'] == [84, 273, 273, 273] and found['finish'] == 'eos', found"
     rm hf/generation_config.json
     sed -i 's/"eos_token_id": 2/"eos_token_id": 273/' hf/config.json
-    run generate hf --prompt_tokens 343 --json
+    run generate hf --greedy --prompt_tokens 343 --json
     expect_json "assert found['tokens'] == [84] and found['finish'] == 'eos', found"
 }
 
 case_text_is_streamed_and_the_same_in_json() {
     make_run
-    run generate run --prompt "And the" --max-new-tokens 20
+    run generate run --greedy --prompt "And the" --max-new-tokens 20
     expect_ok
     cp out text
-    run generate run --prompt "And the" --max-new-tokens 20 --json
+    run generate run --greedy --prompt "And the" --max-new-tokens 20 --json
     expect_ok
     expect_json "
 text = open('text', newline='').read()
@@ -69,22 +69,22 @@ assert found['text'] == found['samples'][0]['text'] and len(found['samples']) ==
 assert found['prompt'] == 'And the' and found['path'] == 'run/checkpoint/step-4'
 assert found['temperature'] == 0 and 0 < len(found['tokens']) <= 20
 assert found['memory_bytes'] > 0 and found['tokens_per_second'] > 0"
-    run generate run --prompt "And the" --max-new-tokens 20 --echo
+    run generate run --greedy --prompt "And the" --max-new-tokens 20 --echo
     (printf 'And the' && cat text) >echoed
     expect_same out echoed
 }
 
 case_prompts_come_from_files_and_standard_input() {
     make_run
-    run generate run --prompt "And the" --max-new-tokens 8
+    run generate run --greedy --prompt "And the" --max-new-tokens 8
     expect_ok
     cp out text
     printf 'And the' >prompt
-    run generate run --prompt-file prompt --max-new-tokens 8
+    run generate run --greedy --prompt-file prompt --max-new-tokens 8
     expect_same out text
-    "$TITAN" generate run --prompt - --max-new-tokens 8 <prompt >out 2>err
+    "$TITAN" generate run --greedy --prompt - --max-new-tokens 8 <prompt >out 2>err
     expect_same out text
-    "$TITAN" generate run --prompt-file - --max-new-tokens 8 <prompt >out 2>err
+    "$TITAN" generate run --greedy --prompt-file - --max-new-tokens 8 <prompt >out 2>err
     expect_same out text
 }
 
@@ -106,44 +106,44 @@ case_a_seed_gives_the_same_text_on_any_number_of_threads() {
     run generate run --prompt And --max-new-tokens 25 --top-k 1 --json
     expect_json "assert found['temperature'] == 1 and found['top_k'] == 1"
     cp out drawn
-    run generate run --prompt And --max-new-tokens 25 --json
+    run generate run --greedy --prompt And --max-new-tokens 25 --json
     expect_json "assert found['tokens'] == json.load(open('drawn'))['tokens']"
 }
 
 case_every_kind_of_path_gives_the_same_text() {
     make_run
-    run generate run --prompt "And the" --max-new-tokens 20
+    run generate run --greedy --prompt "And the" --max-new-tokens 20
     cp out text
     run ckpt consolidate run weights
     expect_ok
     for path in run/checkpoint run/checkpoint/step-4 weights weights/model.safetensors; do
-        run generate $path --prompt "And the" --max-new-tokens 20
+        run generate $path --greedy --prompt "And the" --max-new-tokens 20
         expect_ok
         expect_same out text
     done
     mv run/checkpoint/step-4 moved # a checkpoint alone is enough
     rm -r run cache
-    run generate moved --prompt "And the" --max-new-tokens 20
+    run generate moved --greedy --prompt "And the" --max-new-tokens 20
     expect_ok
     expect_same out text
 }
 
 case_the_context_is_a_limit() {
     make_run
-    run generate run --prompt "And the" --max-new-tokens 200 --ignore-eos --json
+    run generate run --greedy --prompt "And the" --max-new-tokens 200 --ignore-eos --json
     expect_ok
     expect_err "stopped behind [0-9]+ tokens: the context of 32 is full"
     expect_json "
 assert found['context'] == 32 and found['finish'] == 'context'
 assert len(found['tokens']) + len(found['prompt_tokens']) == 33"
-    run generate run --prompt "And the" --max-new-tokens 100 --ignore-eos --max-seq-len 64 --json
+    run generate run --greedy --prompt "And the" --max-new-tokens 100 --ignore-eos --max-seq-len 64 --json
     expect_json "assert len(found['tokens']) + len(found['prompt_tokens']) == 65"
-    run generate "$golden/gpt2" --prompt-tokens 1 --max-new-tokens 1000 --max-seq-len 500 --ignore-eos --json
+    run generate "$golden/gpt2" --greedy --prompt-tokens 1 --max-new-tokens 1000 --max-seq-len 500 --ignore-eos --json
     expect_ok # it has learned no more positions than these
     expect_json "
 limit = json.load(open('$golden/gpt2/config.json'))['n_positions']
 assert found['context'] == limit and found['finish'] == 'context', found['context']"
-    run generate run --prompt-file corpus.txt
+    run generate run --greedy --prompt-file corpus.txt
     expect_error 2 "the prompt has [0-9]+ tokens, the context of this model 32" "max-seq-len"
 }
 
@@ -184,7 +184,7 @@ case_options_that_make_no_sense() {
     expect_error 2 "temperature '-1' is not a number from 0"
     run generate run --prompt a --top_p 1.5
     expect_error 2 "top_p '1.5'"
-    run generate run --prompt a --num_samples 3
+    run generate run --prompt a --num_samples 3 --greedy
     expect_error 2 "temperature 0 would be the same text"
     run generate run --prompt a --temprature 1
     expect_error 2 "did you mean '--temperature'"
@@ -231,6 +231,26 @@ case_damaged_checkpoints() {
     rm run/checkpoint/step-2/assets/model.json
     run generate run/checkpoint/step-2 --prompt a
     expect_error 3 "model.json"
+}
+
+case_texts_are_drawn_unless_asked_otherwise() {
+    make_run
+    run generate run --prompt And --max-tokens 30 --json
+    expect_ok
+    expect_json "assert found['temperature'] == 0.8 and found['top_p'] == 0.95 and found['top_k'] == 0, found"
+    cp out drawn
+    run generate run --prompt And --max-new-tokens 30 --temp 0.8 --top-p 0.95 --json
+    expect_json "assert found['tokens'] == json.load(open('drawn'))['tokens']"
+    run generate run --prompt And --max-new-tokens 30 --greedy --json
+    expect_ok
+    expect_json "assert found['temperature'] == 0, found"
+    cp out greedy
+    run generate run --prompt And --max-new-tokens 30 --temperature 0 --json
+    expect_json "
+assert found['tokens'] == json.load(open('greedy'))['tokens']
+assert found['tokens'] != json.load(open('drawn'))['tokens']"
+    run generate run --prompt And --greedy --top-k 5
+    expect_error 2 "greedy"
 }
 
 run_cases

@@ -244,9 +244,36 @@ case_nothing_is_written_outside_the_run_folder() {
     make_corpus
     run train $tiny --dataloader.cache_dir=null --job.dump_folder=here/run
     expect_ok
-    [ "$(ls -A here | tr '\n' ' ')" = "run run.cache " ] || not_as "unexpected: $(ls -A here)"
+    [ "$(ls -A here | tr '\n' ' ')" = "run " ] || not_as "unexpected: $(ls -A here)"
     rm -rf here
     [ "$(ls -A | tr '\n' ' ')" = "command corpus.txt err out " ] || not_as "unexpected: $(ls -A)"
+}
+
+case_one_cache_of_tokens_for_all_runs() {
+    make_corpus
+    export XDG_CACHE_HOME=$PWD/users
+    run train $tiny --dataloader.cache_dir=null --job.dump_folder=one/run
+    expect_ok
+    ls -i users/titan/* >first
+    [ "$(wc -l <first)" = 1 ] || not_as "one file of tokens: $(cat first)"
+    run train $tiny --dataloader.cache_dir=null --job.dump_folder=two/run
+    expect_ok
+    ls -i users/titan/* >second
+    expect_same first second
+    unset XDG_CACHE_HOME
+    HOME=/proc run train $tiny --dataloader.cache_dir=null --job.dump_folder=three/run
+    expect_ok
+    expect_file three/run.cache
+}
+
+case_a_warm_up_longer_than_the_run_is_pointed_out() {
+    make_corpus
+    run train $tiny --lr_scheduler.warmup_steps=4
+    expect_ok
+    expect_err "^titan: warning: the warm-up of 4 steps is longer than the run of 3"
+    run train $tiny --lr_scheduler.warmup_steps=3 --overwrite
+    expect_ok
+    refuse_err "warm-up"
 }
 
 case_a_long_run_can_be_watched() {
@@ -270,7 +297,7 @@ case_an_absurd_prediction_is_pointed_out_before_the_start() {
         not_as "said before training starts"
     run train $tiny --overwrite
     expect_ok
-    refuse_err "warning"
+    refuse_err "predicted to take"
 }
 
 case_first_values_by_rules_are_the_same_on_any_mesh() {

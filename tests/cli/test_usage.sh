@@ -155,4 +155,32 @@ case_output_that_cannot_be_written_is_an_error() {
     done
 }
 
+case_version_as_json() {
+    run version --json
+    expect_ok
+    expect_json "assert sorted(found)[:2] == ['blas', 'cpu'] and found['version'][0].isdigit() and 'Open MPI' in found['mpi'], found"
+    run version --jsn
+    expect_error 2 "version: unknown argument '--jsn'"
+}
+
+case_what_people_type_first_gets_a_hint() {
+    run --config x.yaml
+    expect_error 2 "titan train --config"
+    run train -n 2
+    expect_error 2 "unknown option '-n'" "titan launch -n 2"
+    run eval --data x
+    expect_error 2 "did you mean '--dataset'"
+    run generate --samples 3
+    expect_error 2 "did you mean '--num-samples'"
+    run train --training.dataset=jsonl --training.dataset_path=data/x.parquet
+    expect_error 2 "x.parquet' is a table" "to_json"
+    run train --training.dataset=text --training.dataset_path=data/x.jsonl.gz
+    expect_error 2 "x.jsonl.gz' holds JSON lines" "training.dataset=jsonl"
+    run train --training.dataset=text --training.dataset_path=nosuch.txt --job.dump_folder=run
+    expect_error 3 "flag --training.dataset_path: cannot open 'nosuch.txt'" "titan downloads nothing"
+    printf 'model:\n  hf_assets_path: nowhere\n' >my.yaml
+    run train --config my.yaml --job.dump_folder=run
+    expect_error 3 "my.yaml:2:19: model.hf_assets_path: cannot open 'nowhere" "built-in tokenizer"
+}
+
 run_cases
