@@ -33,8 +33,7 @@ static const char *plural(int64_t n)
     return n == 1 ? "" : "s";
 }
 
-/* By the cost table; the built-in one at the matrix-multiply rate that this rank was measured to have. */
-static double predict_step_sec(const struct tt_trainer *t)
+double tt_trainer_predict_step_sec(const struct tt_trainer *t)
 {
     struct tt_machine machine = t->machine;
     struct tt_timeline time;
@@ -172,7 +171,7 @@ static const double long_step_sec = 60.0, long_run_sec = 30.0 * 86400.0;
 static void print_prediction(const struct tt_trainer *t)
 {
     int64_t left = tt_trainer_last_step(t) - t->at.step;
-    double step = predict_step_sec(t), run = step * (double)left;
+    double step = t->predicted_step_sec, run = step * (double)left;
     char predicted[32], limit[32], one[32], all[32];
 
     (void)fprintf(stderr, "  predicts %s a rank at its peak (limit %s), about %s a step at %.0f GF/s a rank",

@@ -28,10 +28,27 @@ double tt_metrics_machine_bytes(void)
     return fmin((double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE), tt_limits_read("").memory_bytes);
 }
 
+/* A terminal or a pipe that is gone does not end training; the file says why nothing more was printed. */
+static void note_lost_output(struct tt_metrics *m)
+{
+    bool out = ferror(stdout), err = ferror(stderr);
+    json_t *o;
+
+    if (m->output_lost || (!out && !err))
+        return;
+    m->output_lost = true;
+    o = json_object();
+    (void)json_object_set_new(o, "type", json_string("note"));
+    (void)json_object_set_new(
+        o, "text", json_sprintf("standard %s can no longer be written; training continues", out ? "output" : "error"));
+    tt_metrics_record(m, o);
+}
+
 void tt_metrics_record(struct tt_metrics *metrics, json_t *record)
 {
     char *text;
 
+    note_lost_output(metrics);
     (void)json_object_set_new(record, "time", tt_json_number(tt_clock_wall_sec()));
     text = tt_json_text(record);
     if (metrics->jsonl) {

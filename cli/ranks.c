@@ -54,7 +54,9 @@ int tt_cli_run_ranks(int rc, tt_cli_ranks_fn fn, void *arg)
     code = rc > 0 ? rc : tt_error_exit_code(rc);
     if (rc == TT_ECOMM) /* a rank is gone or silent: agreeing is over */
         abort_job(comm, code);
-    if (rc < 0 && comm->rank == 0)
+    if (comm->rank == 0 && (rc == TT_ESTOPPED || rc == TT_EINTERRUPTED)) /* as it was asked to: no error */
+        say(tt_error_message());
+    else if (rc < 0 && comm->rank == 0)
         (void)tt_cli_fail(rc);
     tt_comm_free(comm);
     return code;

@@ -1,41 +1,122 @@
 /* SPDX-License-Identifier: MIT
  *
- * The handler only sets a flag; the loop looks at it between steps, when all ranks agree.
+ * The handler answers and sets a flag; the loop looks at it where all ranks agree. The handler may interrupt anything, so
+ * it writes a line that was made beforehand, with write(2).
  */
 #include "cli/signals.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <unistd.h>
 
 #include "core/base/error.h"
 
-static volatile sig_atomic_t asked;
+enum { ANSWER_BYTES = 256 };
 
-static void handle(int signal_number)
+static const int64_t same_request_ns = 1000000000;
+
+/* A handler runs on any thread, so on two at once. */
+static atomic_int asked;
+static atomic_int_fast64_t asked_ns; /* when the first signal came; 0: none did */
+static atomic_bool killing;          /* mpirun said that it is about to kill this rank */
+static bool under_mpirun;
+static char answers[2][ANSWER_BYTES]; /* one is shown while the other is written */
+static _Atomic(const char *) answer;
+
+/* Nothing can be done when it fails. */
+static void say(const char *text)
 {
-    int code = signal_number == SIGINT ? TT_EINTERRUPTED : TT_ESTOPPED;
+    if (write(STDERR_FILENO, text, strlen(text)) < 0)
+        return;
+}
 
-    if (asked)
-        _exit(tt_error_exit_code(code));
-    asked = code;
+/*
+ * mpirun ends its ranks with SIGCONT, after a second SIGTERM, and after another second SIGKILL. The first of them is
+ * already the request: it doubles the time for a save. A shell that continues a stopped job is not the parent.
+ */
+static bool from_mpirun(const siginfo_t *info)
+{
+    return under_mpirun && info->si_code <= 0 && info->si_pid == getppid();
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void handle(int signal_number, siginfo_t *info, void *context)
+{
+    bool kills = (signal_number == SIGCONT || signal_number == SIGTERM) && from_mpirun(info);
+    const char *text = atomic_load(&answer);
+    int_fast64_t first = 0, now = now_ns();
+    int before = errno;
+
+    (void)context;
+    if (signal_number == SIGCONT && !kills)
+        return;
+    if (atomic_compare_exchange_strong(&asked_ns, &first, now)) {
+        atomic_store(&asked, signal_number == SIGINT || signal_number == SIGUSR2 ? TT_EINTERRUPTED : TT_ESTOPPED);
+        if (text && kills)
+            say("titan: mpirun is ending the job and leaves its ranks two seconds\n");
+        if (text)
+            say(text);
+    } else if (!kills && !atomic_load(&killing) && now - first >= same_request_ns) {
+        if (text)
+            say("titan: stopped without saving\n");
+        _exit(tt_error_exit_code(TT_EINTERRUPTED));
+    }
+    if (kills)
+        atomic_store(&killing, true);
+    errno = before;
+}
+
+/* Whether the parent process wants this signal to do nothing. */
+static bool is_ignored(int signal_number)
+{
+    struct sigaction action;
+
+    return sigaction(signal_number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 void tt_signals_install(void)
 {
-    static const int signals[] = {SIGTERM, SIGUSR1, SIGINT};
+    static const int signals[] = {SIGTERM, SIGUSR1, SIGUSR2, SIGCONT, SIGHUP, SIGINT};
+    const char *forwards = getenv("OMPI_MCA_orte_forward_job_control"); // NOLINT(concurrency-mt-unsafe): at the start
     struct sigaction action;
 
+    /* with that setting mpirun passes on the user's own SIGCONT */
+    under_mpirun = getenv("OMPI_COMM_WORLD_SIZE") && !forwards; // NOLINT(concurrency-mt-unsafe): at the start
     memset(&action, 0, sizeof action);
-    action.sa_handler = handle;
-    action.sa_flags = SA_RESTART;
+    action.sa_sigaction = handle;
+    action.sa_flags = SA_RESTART | SA_SIGINFO;
     (void)sigemptyset(&action.sa_mask);
-    for (int i = 0; i < 3; i++)
-        (void)sigaction(signals[i], &action, NULL);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        if (!((signals[i] == SIGHUP || signals[i] == SIGINT) && is_ignored(signals[i])))
+            (void)sigaction(signals[i], &action, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
 }
 
 int tt_signals_asked(void)
 {
-    return asked;
+    return atomic_load(&asked);
+}
+
+void tt_signals_answer(const char *text)
+{
+    char *next = atomic_load(&answer) == answers[0] ? answers[1] : answers[0];
+
+    if (text)
+        (void)snprintf(next, ANSWER_BYTES, "%s\n", text);
+    atomic_store(&answer, text ? next : NULL);
 }

@@ -55,6 +55,8 @@ static int train(struct tt_comm *comm, void *arg)
     struct tt_config *cfg = NULL;
     int rc;
 
+    if (comm->rank == 0)
+        tt_signals_answer("titan: stopping before the first step; again: stop at once");
     rc = tt_cli_load_config("train", args, &cfg);
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_facts_agree_on_config(comm, cfg, args));

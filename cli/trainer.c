@@ -4,8 +4,10 @@
  */
 #include "cli/trainer.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "cli/signals.h"
 #include "core/base/file.h"
@@ -161,6 +163,84 @@ static void end_pause(struct tt_trainer *t, const struct pause *pause)
     t->comm->payload_bytes = pause->payload_bytes;
 }
 
+/* --- stops --- */
+
+/* A step that takes longer than this, in seconds, may be given up in its middle. */
+static double long_step_sec(void)
+{
+    const char *text = getenv("TITAN_LONG_STEP"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    char *end = NULL;
+    double sec = text ? strtod(text, &end) : 0.0;
+
+    return text && end != text && sec >= 0.0 ? sec : 20.0;
+}
+
+/* What ranks must know of each other at the end of every step, in one message. */
+struct news {
+    int stop;          /* 0, or the code to end with because a signal asked for it */
+    bool long_step;    /* on some rank the last step, or the predicted one, takes long */
+    bool save_written; /* the save under way is written everywhere */
+};
+
+static int exchange_news(struct tt_trainer *t, struct news *ret_news)
+{
+    double most[3] = {-(double)tt_signals_asked(), !tt_trainer_save_is_written(t), t->step_sec > long_step_sec()};
+    int rc = 0;
+
+    TT_TRY(tt_comm_max_f64(t->comm, most, 3));
+    *ret_news = (struct news){-(int)most[0], most[2] > 0.0, most[1] == 0.0};
+out:
+    return rc;
+}
+
+/* In the middle of a long step, on all ranks at the same places. */
+static int may_go_on(void *arg)
+{
+    struct tt_trainer *t = arg;
+    struct news news;
+    int rc = 0;
+
+    t->comm->waiting_for = "signals in a long step";
+    TT_TRY(exchange_news(t, &news));
+    rc = news.stop;
+out:
+    return rc;
+}
+
+/* What the first signal is answered during the step that begins. */
+static void prepare_answer(const struct tt_trainer *t)
+{
+    char text[200];
+
+    if (t->comm->rank != 0)
+        return;
+    if (t->long_steps && t->at.step > 0 && t->store)
+        (void)snprintf(text, sizeof text,
+                       "titan: stopping within step %" PRId64 ", keeping step %" PRId64 "; again: stop without saving",
+                       t->at.step + 1, t->at.step);
+    else if (t->long_steps)
+        (void)snprintf(text, sizeof text, "titan: stopping within step %" PRId64 "; again: stop at once",
+                       t->at.step + 1);
+    else
+        (void)snprintf(text, sizeof text, "titan: stopping after step %" PRId64 "%s", t->at.step + 1,
+                       t->store ? " and saving; again: stop without saving"
+                                : ", nothing is saved (checkpoint.enable is off); again: stop at once");
+    tt_signals_answer(text);
+}
+
+static void answer_during(const struct tt_trainer *t, const char *what)
+{
+    char text[200];
+
+    if (t->comm->rank != 0)
+        return;
+    (void)snprintf(text, sizeof text, "titan: stopping after the %s of step %" PRId64 "; again: stop without it", what,
+                   t->at.step);
+    tt_signals_answer(text);
+}
+
+/* --- the step --- */
+
 int tt_trainer_step(struct tt_trainer *t, struct tt_trainer_step *ret_step)
 {
     struct tt_trainer_step did = {0};
@@ -168,6 +248,10 @@ int tt_trainer_step(struct tt_trainer *t, struct tt_trainer_step *ret_step)
 
     TT_TRY(load_step(t, &did.valid, &did.local_valid));
     did.step = prepare_step(t, did.valid);
+    if (t->long_steps) {
+        did.step.may_go_on = may_go_on;
+        did.step.may_go_on_arg = t;
+    }
     rc = tt_engine_step(t->engine, &did.step);
     if (rc == TT_ENONFINITE) {
         rc = tt_engine_explain(t->engine, &did.step);
@@ -186,13 +270,22 @@ out:
     return rc;
 }
 
-static int train_step(struct tt_trainer *t)
+/* A step that is given up changes nothing; ret_stop is then why, else 0. */
+static int train_step(struct tt_trainer *t, int *ret_stop)
 {
     struct tt_trainer_step did;
     struct pause pause;
     int rc = 0;
 
-    TT_TRY(tt_trainer_step(t, &did));
+    *ret_stop = 0;
+    prepare_answer(t);
+    rc = tt_trainer_step(t, &did);
+    if (rc == TT_ESTOPPED || rc == TT_EINTERRUPTED) {
+        *ret_stop = rc;
+        return 0;
+    }
+    if (rc < 0)
+        goto out;
     pause = begin_pause(t);
     TT_TRY(tt_trainer_measure_peak(t));
     end_pause(t, &pause);
@@ -204,21 +297,19 @@ out:
     return rc;
 }
 
-/*
- * What ranks must know of each other after every step, in one message: whether a signal asks them to stop (ret_code is 0
- * or the code to end with), and whether a save under way is written everywhere, which then ends here.
- */
-static int end_step(struct tt_trainer *t, int *ret_code)
+/* Whether a signal asks to stop, and the end of a save that is written everywhere. */
+static int end_step(struct tt_trainer *t, int *ret_stop)
 {
-    double most[2] = {-(double)tt_signals_asked(), !tt_trainer_save_is_written(t)};
+    struct news news;
     struct pause pause;
     int rc = 0;
 
     t->comm->waiting_for = "end of step";
-    TT_TRY(tt_comm_max_f64(t->comm, most, 2));
-    *ret_code = -(int)most[0];
+    TT_TRY(exchange_news(t, &news));
+    *ret_stop = news.stop;
+    t->long_steps = news.long_step;
     pause = begin_pause(t);
-    if (most[1] == 0.0)
+    if (news.save_written)
         TT_TRY(tt_trainer_save_end(t));
     end_pause(t, &pause);
 out:
@@ -235,21 +326,35 @@ static bool save_is_due(const struct tt_trainer *t, bool last)
            (t->at.step == 1 && cfg->checkpoint.enable_first_step_checkpoint);
 }
 
-static int after_step(struct tt_trainer *t, int stop)
+static bool validation_is_due(const struct tt_trainer *t, bool last)
 {
     const struct tt_config *cfg = t->cfg;
+
+    return cfg->validation.enable && (last || t->at.step == 1 || t->at.step % cfg->validation.freq == 0);
+}
+
+/* What comes after a step that was done; ret_stop becomes what a signal asked meanwhile. */
+static int after_step(struct tt_trainer *t, int *ret_stop)
+{
     struct pause pause = begin_pause(t);
-    bool last = t->at.step >= tt_trainer_last_step(t);
+    bool last = t->at.step >= tt_trainer_last_step(t), stop = *ret_stop != 0;
+    bool saves = save_is_due(t, last || stop), validates = validation_is_due(t, last) && !stop;
     int rc = 0;
 
     if (tt_trainer_trace_is_due(t))
         TT_TRY(tt_trainer_trace(t, pause.begin));
-    if (save_is_due(t, last || stop))
-        TT_TRY(tt_trainer_save(t, last, stop != 0));
-    else if (!t->store && (last || t->at.step % cfg->checkpoint.interval == 0))
+    if (saves) {
+        answer_during(t, "checkpoint");
+        TT_TRY(tt_trainer_save(t, last, stop));
+    } else if (!t->store && (last || t->at.step % t->cfg->checkpoint.interval == 0)) {
         TT_TRY(tt_trainer_check_replicas(t)); /* a save does that itself */
-    if (cfg->validation.enable && !stop && (t->at.step == 1 || last || t->at.step % cfg->validation.freq == 0))
+    }
+    if (validates) {
+        answer_during(t, "validation");
         TT_TRY(tt_trainer_validate(t));
+    }
+    if ((saves || validates) && !stop && !last)
+        TT_TRY(end_step(t, ret_stop));
     end_pause(t, &pause);
 out:
     return rc;
@@ -278,26 +383,62 @@ static int check_data(const struct tt_trainer *t)
         (long long)t->cfg->training.seq_len, (long long)t->at.sample_cursor, (long long)t->global_batch);
 }
 
+/* Saves where training stands, unless that is what was saved last. Nothing is lost before the first step. */
+static int save_at_stop(struct tt_trainer *t)
+{
+    int rc = 0;
+
+    if (!t->store || t->at.step == 0)
+        return 0;
+    TT_TRY(tt_trainer_save_end(t));
+    if (t->saved_step == t->at.step)
+        return 0;
+    answer_during(t, "checkpoint");
+    rc = tt_trainer_save(t, false, true);
+out:
+    return rc;
+}
+
+/* The sentence that a stopped run ends with. */
+static int stopped(const struct tt_trainer *t, int stop)
+{
+    if (t->at.step == 0)
+        return tt_fail(stop, "stopped by a signal before step 1 was done; there is nothing to save");
+    return tt_fail(stop, "stopped by a signal after step %" PRId64 "%s", t->at.step,
+                   t->store ? "; everything is saved" : " (checkpoint.enable is off: nothing was saved)");
+}
+
 int tt_trainer_run(struct tt_trainer *t)
 {
     int stop = 0, rc = 0;
 
     TT_TRY(check_data(t));
 
+    t->step_sec = t->predicted_step_sec;
     begin_report(t);
     t->started_sec = t->report_start;
+    TT_TRY(end_step(t, &stop));
     while (t->at.step < tt_trainer_last_step(t) && !stop) {
-        TT_TRY(train_step(t));
+        double start = tt_clock_sec();
+
+        TT_TRY(train_step(t, &stop));
+        if (stop)
+            break;
+        t->step_sec = tt_clock_sec() - start;
         TT_TRY(end_step(t, &stop));
-        TT_TRY(after_step(t, stop));
+        TT_TRY(after_step(t, &stop));
     }
+    stop = t->at.step < tt_trainer_last_step(t) ? stop : 0; /* what is complete was not stopped */
+    if (stop)
+        TT_TRY(save_at_stop(t));
 out:
+    if (t->comm->rank == 0)
+        tt_signals_answer("titan: the run is ending");
     rc = tt_trainer_save_drain(t, rc);
     if (rc < 0)
         return rc;
     if (stop)
-        rc = tt_fail(stop, "stopped by a signal after step %lld%s", (long long)t->at.step,
-                     t->store ? "; everything is saved" : " (checkpoint.enable is off: nothing was saved)");
+        rc = stopped(t, stop);
     else if (t->comm->rank == 0)
         tt_trainer_farewell(t);
     return rc;

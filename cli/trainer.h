@@ -84,8 +84,11 @@ struct tt_trainer {
     struct tt_ckpt_writer *writer; /* NULL: saves block */
     struct tt_ckpt_saving *saving; /* under way; only with a writer */
     int64_t saving_step;
-    struct tt_metrics metrics; /* rank 0 */
-    int peaks;                 /* times that the peak was measured */
+    int64_t saved_step;                  /* the last one that this run published or resumed from, or -1 */
+    struct tt_metrics metrics;           /* rank 0 */
+    int peaks;                           /* times that the peak was measured */
+    double predicted_step_sec, step_sec; /* the latter of the last step; at the start the prediction */
+    bool long_steps; /* steps take so long that they are given up in the middle when a signal asks for a stop */
     struct tt_progress_state at;
     char *kernels_differ; /* which ranks compute with other kernels than rank 0, for the banner; NULL: none */
     char run_id[TT_RUN_ID_BYTES];
@@ -241,6 +244,9 @@ void tt_trainer_banner(const struct tt_trainer *trainer);
 
 /** What the run gave and what one might do next, on stderr. Rank 0 only. */
 void tt_trainer_farewell(const struct tt_trainer *trainer);
+
+/** Seconds of a step by the cost table; by the built-in one at the matrix-multiply rate that this rank was measured to have. */
+double tt_trainer_predict_step_sec(const struct tt_trainer *trainer);
 
 /** Whether the losses of this run do not depend on how it is laid out over ranks. */
 bool tt_trainer_layout_exact(const struct tt_trainer *trainer);

@@ -102,6 +102,7 @@ static void report(struct tt_trainer *t, const struct tt_ckpt_saved *saved, bool
     double rate = sec > 0.0 ? (double)saved->bytes / sec / 1e9 : 0.0;
     char size[32];
 
+    t->saved_step = saved->step;
     if (t->comm->rank != 0)
         return;
     tt_metrics_checkpoint(&t->metrics, saved, async);

@@ -152,7 +152,8 @@ int tt_trainer_plan(struct tt_config *cfg, struct tt_comm *comm, const struct tt
     struct tt_trainer *t = tt_calloc(1, sizeof *t);
     int rc = 0;
 
-    *t = (struct tt_trainer){.cfg = cfg, .comm = comm, .options = *options, .resumed_from = -1, .lock = TT_LOCK_NONE};
+    *t = (struct tt_trainer){
+        .cfg = cfg, .comm = comm, .options = *options, .resumed_from = -1, .saved_step = -1, .lock = TT_LOCK_NONE};
     comm->timeout_sec = (double)cfg->comm.init_timeout_seconds;
     comm->waiting_for = "setup";
     TT_TRY(tt_comm_node(comm, &t->local_rank, &t->local_size));
@@ -346,6 +347,8 @@ int tt_trainer_open(struct tt_trainer *t)
     TT_TRY(tt_comm_agree(t->comm, rc));
     TT_TRY(tt_trainer_load(t));
     TT_TRY(tt_trainer_measure_peak(t));
+    t->saved_step = t->resumed_from;
+    t->predicted_step_sec = tt_trainer_predict_step_sec(t);
     rc = open_metrics(t);
     TT_TRY(tt_comm_agree(t->comm, rc));
     t->comm->timeout_sec = (double)t->cfg->comm.train_timeout_seconds;

@@ -352,8 +352,44 @@ static int run_instr(struct tt_executor *ex, int i, struct tt_step *step)
     }
 }
 
+/* Ends what is under way at instruction i, so that nothing is written to memory any more. */
+static int finish_exchanges(struct tt_executor *ex, int i)
+{
+    const struct tt_program *p = ex->program;
+    int rc = 0;
+
+    for (int w = i; w < p->n_instrs && rc == 0; w++) {
+        enum tt_instr_kind kind = p->instrs[w].kind;
+
+        if ((kind == TT_WAIT_UNSHARD || kind == TT_WAIT_REDUCE || kind == TT_WAIT_ALL_REDUCE) && p->instrs[w].begin < i)
+            rc = wait_for_exchange(ex, p->instrs[w].begin);
+    }
+    return rc;
+}
+
+/*
+ * Asks whether the step is to be given up, at ASKED places of it. Ranks that run the same list ask at the same ones. After
+ * the clip parameters change, so there is no way back.
+ */
+static int ask(struct tt_executor *ex, const struct tt_step *step, int i, bool *clipped)
+{
+    enum { ASKED = 16 };
+    const struct tt_program *p = ex->program;
+    int every = p->n_instrs / ASKED, rc, before;
+
+    *clipped |= p->instrs[i].kind == TT_CLIP;
+    if (!step->may_go_on || ex->bad || *clipped || i == 0 || (every > 1 && i % every != 0))
+        return 0;
+    if ((rc = step->may_go_on(step->may_go_on_arg)) == 0 || rc == TT_ECOMM)
+        return rc;
+    before = rc;
+    rc = finish_exchanges(ex, i);
+    return rc < 0 ? rc : before;
+}
+
 static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_clip)
 {
+    bool clipped = false;
     const struct tt_program *p = ex->program;
     double last = tt_clock_sec();
     int rc = 0;
@@ -365,6 +401,7 @@ static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_clip)
 
         if (stop_at_clip && p->instrs[i].kind == TT_CLIP)
             break;
+        TT_TRY(ask(ex, step, i, &clipped));
         ex->spans[i].begin = last;
         TT_TRY(run_instr(ex, i, step));
         ex->spans[i].end = now = tt_clock_sec();

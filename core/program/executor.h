@@ -60,10 +60,14 @@ struct tt_step {
     double max_norm;           /* in: 0 = no clipping */
     bool decoupled;            /* in: AdamW, not Adam */
     bool adds_norm;            /* in: this rank's gradient shards count in the norm (the first replica's do) */
-    double loss;               /* out: sum of the token losses of the global batch * inv_valid_tokens */
-    struct tt_exact loss_sum;  /* out: the global sum of token losses, exact */
-    double local_loss_sum;     /* out: this rank's sum of token losses */
-    double grad_norm;          /* out: L2 norm before clipping; 0 in a forward-only program */
+    /* in: asked at some places of the step before anything that is kept changes, the same ones on all ranks (so it may
+     * communicate). A negative code gives the step up: it is returned, and the state is that before the step. NULL: never */
+    int (*may_go_on)(void *arg);
+    void *may_go_on_arg;
+    double loss;              /* out: sum of the token losses of the global batch * inv_valid_tokens */
+    struct tt_exact loss_sum; /* out: the global sum of token losses, exact */
+    double local_loss_sum;    /* out: this rank's sum of token losses */
+    double grad_norm;         /* out: L2 norm before clipping; 0 in a forward-only program */
 };
 
 /**
