@@ -3,7 +3,6 @@
  * `titan launch`: the mpirun or srun line with the right binding for this host, printed or run. Written because the
  * defaults of launchers bind each rank to one core, or to none, and leave the others idle.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/supervise.h"
 #include "core/base/file.h"
 #include "core/base/mem.h"
 #include "core/base/team.h"
@@ -143,11 +143,7 @@ static int run(struct line *line)
 {
     TT_PUSH(line->word, line->n, line->cap) = NULL;
     line->n--;
-    (void)execvp(line->word[0], line->word);
-    return tt_fail(TT_EUSAGE, "launch: cannot run %s: %s\nhelp: %s; `titan launch --print` shows the line",
-                   line->word[0], strerror(errno),
-                   strcmp(line->word[0], "srun") == 0 ? "Slurm's srun must be in PATH"
-                                                      : "install Open MPI (openmpi-bin), or put mpirun in PATH");
+    return tt_supervise(line->word);
 }
 
 /* --- the command --- */
@@ -193,7 +189,8 @@ static int launch(const struct tt_args *args, int argc, char **argv)
     for (int i = strcmp(argv[0], "titan") == 0; i < argc; i++)
         add(&line, argv[i]);
     if (!tt_args_has(args, "print")) {
-        TT_TRY(run(&line));
+        rc = run(&line);
+        goto out;
     }
     for (int i = 0; i < line.n; i++) {
         if (i)

@@ -1,0 +1,337 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Signals, as a table: which one, to whom, during what; then what is saved, what is said, and the exit code.
+. "$(dirname "$0")/lib.sh"
+
+# start HOW OPTION...: a run without an end in the background; its process is $job. HOW is alone, launch or mpirun.
+start() {
+    make_corpus
+    how=$1
+    shift
+    case $how in
+    alone) set -- "$TITAN" train $tiny "$@" ;;
+    launch) set -- "$TITAN" launch -n 2 -- train $tiny "$@" ;;
+    mpirun) set -- "$TITAN_SOURCE/tools/run-ranks" 2 "$TITAN" train $tiny "$@" ;;
+    esac
+    echo "$*" >command
+    # a script's background jobs ignore SIGINT unless told otherwise
+    env --default-signal=INT,HUP,PIPE "$@" >out 2>err </dev/null &
+    job=$!
+}
+
+long="--training.steps=1000000 --checkpoint.enable --checkpoint.interval=1000000"
+
+# until WHAT...: waits for a command to succeed, as long as the job runs.
+until_true() {
+    for ((i = 0; i < 1200; i++)); do
+        "$@" && return
+        kill -0 $job 2>/dev/null || not_as "the job ended before: $*"
+        sleep 0.05
+    done
+    kill -9 $job
+    not_as "a minute passed without: $*"
+}
+
+# A step of some ten seconds and more, in 2000 microbatches.
+slow="--training.global_batch_size=4000 --training.seq_len=128 --model.dim=128 --parallelism.threads_per_rank=1"
+
+steps_are_done() {
+    grep -q '^step: ' out
+}
+
+a_save_is_under_way() {
+    ls -d run/checkpoint/.tmp-step-* >/dev/null 2>&1
+}
+
+ended() {
+    code=0
+    wait $job || code=$?
+}
+
+last_saved() {
+    ls run/checkpoint 2>/dev/null | sed -n 's/^step-//p' | sort -n | tail -1
+}
+
+# expect_stop CODE RECORDED: the exit code, that of the end record, and that where training ended is saved and said.
+expect_stop() {
+    ended
+    expect_code "$1"
+    at=$(last_saved)
+    [ -n "$at" ] || not_as "nothing was saved"
+    grep '"end"' run/metrics.jsonl | tail -1 | grep -q "\"step\": *$at, *\"exit\": *$2" || not_as "expected an end record of step $at with exit $2"
+    expect_err "^titan: stopped by a signal after step $at; everything is saved$"
+    refuse_err "error:"
+}
+
+# row HOW SIGNAL CODE RECORDED: during a step.
+row() {
+    start "$1" $long
+    until_true steps_are_done
+    kill "-$2" $job
+    expect_stop "$3" "$4"
+    expect_err "^titan: stopping after step $at and saving; again: stop without saving$"
+}
+
+case_alone_sigint() { row alone INT 130 130; }
+case_alone_sigterm() { row alone TERM 75 75; }
+case_alone_sighup() { row alone HUP 75 75; }
+case_alone_sigusr1() { row alone USR1 75 75; }
+case_alone_sigusr2() { row alone USR2 130 130; }
+
+case_launch_sigint() { row launch INT 130 130; }
+case_launch_sigterm() { row launch TERM 75 75; }
+case_launch_sighup() { row launch HUP 75 75; }
+case_launch_sigusr1() { row launch USR1 75 75; }
+
+# mpirun forwards SIGUSR1 and SIGUSR2. Any other signal makes it kill the ranks within two seconds and return 1; a run as
+# small as this one saves in that time.
+case_mpirun_sigusr1() { row mpirun USR1 75 75; }
+case_mpirun_sigint() { row mpirun INT 1 75; }
+case_mpirun_sigterm() { row mpirun TERM 1 75; }
+case_mpirun_sighup() { row mpirun HUP 1 75; }
+
+# What is sent to a single rank stops all of them.
+case_one_rank_sigterm() {
+    start mpirun $long
+    until_true steps_are_done
+    set -- $(cat "/proc/$job/task/$job/children")
+    kill -TERM "${!#}"
+    expect_stop 75 75
+}
+
+# Ctrl-C typed at a terminal reaches every process of the foreground group, launch and what it started.
+case_terminal_ctrl_c() {
+    make_corpus
+    echo "titan launch -n 2 -- train, on a terminal" >command
+    cat >terminal.py <<'END'
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+seen, typed = b"", False
+while True:
+    try:
+        part = os.read(terminal, 4096)
+    except OSError:
+        break
+    if not part:
+        break
+    seen += part
+    if not typed and b"step: " in seen:
+        os.write(terminal, b"\x03")
+        typed = True
+open("err", "wb").write(seen.replace(b"\r\n", b"\n"))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 255)
+END
+    python3 terminal.py "$TITAN" launch -n 2 -- train $tiny $long >out &
+    job=$!
+    expect_stop 130 130
+    expect_err "stopping after step $at and saving"
+}
+
+# The terminal is closed: SIGHUP, and nothing can be written any more.
+case_terminal_closed() {
+    make_corpus
+    echo "titan train, on a terminal that is closed" >command
+    cat >terminal.py <<'END'
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+seen = b""
+while b"step: " not in seen:
+    seen += os.read(terminal, 4096)
+os.close(terminal)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 255)
+END
+    python3 terminal.py "$TITAN" train $tiny $long >out 2>err &
+    job=$!
+    ended
+    expect_code 75
+    [ -n "$(last_saved)" ] || not_as "nothing was saved"
+    grep -q '"end".*"exit": *75' run/metrics.jsonl || not_as "no end record with exit 75"
+}
+
+# A terminal and a launcher may both pass on one Ctrl-C.
+case_two_at_once_are_one() {
+    start alone $long
+    until_true steps_are_done
+    kill -INT $job
+    kill -TERM $job 2>/dev/null
+    kill -INT $job 2>/dev/null
+    ended
+    [ "$code" = 130 ] || [ "$code" = 75 ] || not_as "expected exit code 130 or 75" # a signal may overtake another one
+    [ -n "$(last_saved)" ] || not_as "nothing was saved"
+    expect_err "everything is saved"
+}
+
+# The second one ends a run at once: here one whose step takes long.
+case_second_ends_without_saving() {
+    start alone $long $slow
+    until_true grep -q "training starts" err
+    kill -TERM $job
+    sleep 1.2
+    kill -TERM $job
+    ended
+    expect_code 130
+    expect_err "^titan: stopping "
+    expect_err "^titan: stopped without saving$"
+    [ -z "$(last_saved)" ] || not_as "something was saved"
+}
+
+case_second_through_launch() {
+    start launch $long $slow
+    until_true grep -q "training starts" err
+    kill -INT $job
+    sleep 1.2
+    kill -INT $job
+    ended
+    expect_code 130
+    expect_err "^titan: stopped without saving$"
+}
+
+# Before the first step there is nothing to lose.
+case_during_the_start() {
+    start alone $long
+    kill -0 $job
+    until_true test -e run/.lock
+    kill -TERM $job
+    ended
+    expect_code 75
+    expect_err "^titan: stopping "
+    expect_err "^titan: stopped by a signal (before|after) step "
+    refuse_err "error:"
+}
+
+case_during_the_start_of_launch() {
+    start launch $long
+    kill -INT $job
+    ended
+    # a moment before launch listens, a signal ends it as any process
+    [ "$code" = 130 ] || not_as "expected exit code 130"
+    refuse_err "error:"
+}
+
+case_during_a_save() {
+    start alone --training.steps=1000000 --checkpoint.enable --checkpoint.interval=1 --model.dim=256
+    until_true a_save_is_under_way
+    kill -TERM $job
+    expect_stop 75 75
+    run ckpt verify run
+    expect_ok
+    [ -z "$(ls -d run/checkpoint/.tmp-step-* 2>/dev/null)" ] || not_as "left: $(ls -A run/checkpoint)"
+}
+
+case_during_an_async_save() {
+    start alone --training.steps=1000000 --checkpoint.enable --checkpoint.interval=1 --model.dim=256 --checkpoint.async_mode=async
+    until_true a_save_is_under_way
+    kill -INT $job
+    expect_stop 130 130
+    run ckpt verify run
+    expect_ok
+}
+
+# A run that is complete when the signal comes is complete.
+case_at_the_end() {
+    start alone --training.steps=3 --checkpoint.enable
+    until_true test -e run/checkpoint/step-3/manifest.json
+    kill -TERM $job 2>/dev/null
+    ended
+    expect_ok
+    expect_err "training completed: step 3"
+}
+
+case_nothing_to_save_with() {
+    start alone --training.steps=1000000
+    until_true steps_are_done
+    kill -TERM $job
+    ended
+    expect_code 75
+    expect_err "stopping after step [0-9]+, nothing is saved \(checkpoint.enable is off\); again: stop at once"
+    expect_err "^titan: stopped by a signal after step [0-9]+ \(checkpoint.enable is off: nothing was saved\)$"
+    refuse_err "error:"
+}
+
+# The reader of the output goes away; training does not.
+case_sigpipe_does_not_end_training() {
+    make_corpus
+    echo "titan train | head -1" >command
+    "$TITAN" train $tiny --training.steps=20 2>err | head -1 >out
+    code=${PIPESTATUS[0]}
+    expect_ok
+    expect_err "training completed: step 20"
+    grep -q '"note".*standard output can no longer be written' run/metrics.jsonl || not_as "no note in metrics.jsonl"
+    [ "$(grep -c '"type": *"step"' run/metrics.jsonl)" = 20 ] || not_as "expected 20 step records"
+}
+
+# mpirun ends a job whose output it cannot pass on; launch reads it all the same.
+case_closed_pipe_does_not_end_launch() {
+    make_corpus
+    echo "titan launch -n 2 -- train 2>&1 | true" >command
+    "$TITAN" launch -n 2 -- train $tiny --training.steps=20 2>&1 </dev/null | true
+    code=${PIPESTATUS[0]}
+    expect_ok
+    [ "$(grep -c '"type": *"step"' run/metrics.jsonl)" = 20 ] || not_as "expected 20 step records"
+}
+
+case_launch_passes_output_on() {
+    make_corpus
+    run launch -n 2 -- train $tiny --training.steps=20
+    expect_ok
+    [ "$(grep -c '^step: ' out)" = 20 ] || not_as "expected 20 lines on stdout"
+    expect_err "training completed: step 20"
+    run launch -n 2 -- train $tiny --training.stepz=20
+    expect_error 2 "did you mean"
+}
+
+# nohup: who ignored SIGHUP before titan began is not stopped by it.
+case_nohup_is_kept() {
+    make_corpus
+    echo "titan train under nohup" >command
+    (trap '' HUP && exec "$TITAN" train $tiny --training.steps=200 >out 2>err </dev/null) &
+    job=$!
+    until_true steps_are_done
+    kill -HUP $job
+    ended
+    expect_ok
+}
+
+# A step that takes long is given up in its middle; the state before it is what is kept.
+case_long_steps_stop_in_the_middle() {
+    make_corpus
+    run train $tiny $slow --training.global_batch_size=4 --training.steps=2 --checkpoint.enable --checkpoint.interval=1
+    expect_ok
+    cp -r run/checkpoint/step-2 before
+    export TITAN_LONG_STEP=0
+    for how in alone launch; do
+        start $how $long $slow
+        until_true grep -q "training starts" err
+        kill -TERM $job
+        expect_stop 75 75
+        [ "$at" = 2 ] || not_as "expected step 2 to be kept, found step $at"
+        expect_err "^titan: stopping (within step 3, keeping step 2; again: stop without saving|before the first step; again: .*)$"
+        diff -r before run/checkpoint/step-2 >problem || not_as "step 2 was changed: $(cat problem)"
+    done
+}
+
+# The step before is saved when it was not yet.
+case_long_steps_save_the_one_before() {
+    export TITAN_LONG_STEP=0
+    start mpirun $long --training.global_batch_size=256
+    until_true steps_are_done
+    kill -USR1 $job
+    expect_stop 75 75
+    unset TITAN_LONG_STEP
+    run train $tiny --training.steps=$((at + 1)) --training.global_batch_size=256 --checkpoint.enable
+    expect_ok
+    run train $tiny --training.steps=$((at + 1)) --training.global_batch_size=256 --checkpoint.enable --job.dump_folder=whole
+    expect_ok
+    python3 - >problem.txt 2>&1 <<'END' || not_as "a resumed run: $(cat problem.txt)"
+import json
+found = [{r["step"]: r["loss"] for r in map(json.loads, open(f"{run}/metrics.jsonl")) if r["type"] == "step"}
+         for run in ("run", "whole")]
+assert found[0] == found[1], found
+END
+}
+
+run_cases
