@@ -222,6 +222,8 @@ void tt_trainer_banner(const struct tt_trainer *t)
     print_weights(t);
     if (t->kernels_differ)
         (void)fprintf(stderr, "  kernels  not the same on all ranks, which changes bits: %s\n", t->kernels_differ);
+    (void)fprintf(stderr, "  mfu      share of %.0f GF/s a rank; masked positions of the attention do not count\n",
+                  t->metrics.peak_flops / 1e9);
     (void)fprintf(stderr, "  curve    %s\n",
                   tt_trainer_layout_exact(t) ? "layout-exact: the same bits for every power-of-two split of this batch"
                                              : "deterministic, but equal to other layouts only up to rounding");

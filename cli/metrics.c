@@ -63,8 +63,11 @@ void tt_metrics_record(struct tt_metrics *metrics, json_t *record)
     json_decref(record);
 }
 
+/* Of one rank; shares of the peak in percent, NaN when it is unknown. */
 struct derived {
-    double tps, tflops, mfu; /* per rank; mfu in percent, NaN when the peak is unknown */
+    double tps, tflops;
+    double mfu;        /* torchtitan's, which counts masked positions too: above 100 for long sequences */
+    double mfu_causal; /* 100 at most, also where the peak was measured too low */
 };
 
 static struct derived derive(const struct tt_metrics *m, const struct tt_step_report *r)
@@ -74,6 +77,8 @@ static struct derived derive(const struct tt_metrics *m, const struct tt_step_re
     d.tps = r->step_time > 0.0 ? (double)r->tokens_per_rank / r->step_time : 0.0;
     d.tflops = d.tps * m->flops_per_token / 1e12;
     d.mfu = m->peak_flops > 0.0 ? 100.0 * d.tps * m->flops_per_token / m->peak_flops : (double)NAN;
+    d.mfu_causal =
+        m->peak_flops > 0.0 ? fmin(100.0, 100.0 * d.tps * m->flops_per_token_causal / m->peak_flops) : (double)NAN;
     return d;
 }
 
@@ -97,6 +102,7 @@ static json_t *step_record(const struct tt_step_report *r, const struct derived 
         {"tps", d->tps},
         {"tflops", d->tflops},
         {"mfu", d->mfu},
+        {"mfu_causal", d->mfu_causal},
         {"memory_gib", r->memory_bytes / 0x1p30},
         {"step_time_s", r->step_time},
         {"data_time_s", r->data_time},
@@ -184,8 +190,8 @@ void tt_metrics_step(struct tt_metrics *m, const struct tt_step_report *r)
                      r->memory_bytes / 0x1p30, 100.0 * r->memory_bytes / m->memory_total_bytes, paint(m, "\033[34m"),
                      tt_text_count(tps, sizeof tps, (int64_t)llround(d.tps)), paint(m, "\033[36m"), d.tflops,
                      paint(m, "\033[35m"));
-        if (isfinite(d.mfu))
-            (void)printf("%.2f%%%s", d.mfu, end);
+        if (isfinite(d.mfu_causal))
+            (void)printf("%.2f%%%s", d.mfu_causal, end);
         else
             (void)printf("N/A%s", end);
         (void)printf("  lr: %.2e  tokens: %s", r->lr, tt_text_count(tokens, sizeof tokens, r->ntokens_seen));

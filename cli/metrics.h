@@ -20,9 +20,10 @@ struct tt_metrics {
     struct tt_tensorboard *board; /* NULL: none */
     bool json_stdout;             /* `train --json`: records instead of lines */
     bool color;
-    bool output_lost; /* standard output or error could not be written; said once, in metrics.jsonl */
-    double flops_per_token;
-    double peak_flops; /* of one rank; 0: unknown */
+    bool output_lost;              /* standard output or error could not be written; said once, in metrics.jsonl */
+    double flops_per_token;        /* torchtitan's formula */
+    double flops_per_token_causal; /* the same without masked positions of the attention, which are not computed */
+    double peak_flops;             /* of one rank; 0: unknown */
     double memory_total_bytes;
 };
 

@@ -321,6 +321,7 @@ static int open_metrics(struct tt_trainer *t)
     m->color = isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1 && !(no_color && no_color[0]) &&
                !t->cfg->metrics.disable_color_printing;
     m->flops_per_token = tt_model_flops_per_token(t->model, t->cfg->training.seq_len);
+    m->flops_per_token_causal = tt_model_flops_per_token_causal(t->model, t->cfg->training.seq_len);
     m->memory_total_bytes = tt_metrics_machine_bytes();
     if (t->cfg->metrics.enable_jsonl)
         TT_TRY(tt_run_folder_metrics(t->cfg, &m->jsonl));

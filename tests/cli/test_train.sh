@@ -28,6 +28,25 @@ case_console_lines_have_torchtitans_shape() {
     refuse_err "error|warning"
 }
 
+# The peak is set far too low: torchtitan's figure says so, the printed share stays a share.
+case_mfu_is_at_most_100() {
+    make_corpus
+    run train $tiny --metrics.peak_flops=1e3
+    expect_ok
+    expect_out "mfu: 100\.00%$"
+    expect_err "mfu +share of .* masked positions"
+    run train $tiny --metrics.peak_flops=1e15 --overwrite --training.seq_len=64
+    python3 - <<'EOF' >problem.txt 2>&1 || not_as "metrics.jsonl: $(cat problem.txt)"
+import json
+steps = [r for r in map(json.loads, open("run/metrics.jsonl")) if r["type"] == "step"]
+for r in steps:
+    # torchtitan's formula has 6 L H (2 E) T of attention; causal attention sees (T + 1) / 2 keys a query
+    masked = 100 * r["tps"] * 6 * 2 * 64 * 2 * (64 - 65 / 2) / 1e15
+    assert 0 < r["mfu_causal"] < r["mfu"] <= 100, r
+    assert abs(r["mfu"] - r["mfu_causal"] - masked) < 1e-6 * masked, (r, masked)
+EOF
+}
+
 case_a_file_gets_no_colours() {
     make_corpus
     run train $tiny
@@ -61,7 +80,7 @@ assert records[-1]["type"] == "end" and records[-1]["exit"] == 0, records[-1]
 assert all("time" in record for record in records)
 steps = [record for record in records if record["type"] == "step"]
 assert [record["step"] for record in steps] == [1, 2, 3]
-for field in ("loss max_loss grad_norm lr ntokens_seen tps tflops mfu memory_gib step_time_s data_time_s comm_time_s "
+for field in ("loss max_loss grad_norm lr ntokens_seen tps tflops mfu mfu_causal memory_gib step_time_s data_time_s comm_time_s "
               "comm_exposed_s comm_bytes eta_s").split():
     assert all(isinstance(record[field], (int, float)) for record in steps), field
 assert [record["ntokens_seen"] for record in steps] == [128, 256, 384], "ntokens_seen"
