@@ -193,20 +193,6 @@ out:
     return rc;
 }
 
-/* In the middle of a long step, on all ranks at the same places. */
-static int may_go_on(void *arg)
-{
-    struct tt_trainer *t = arg;
-    struct news news;
-    int rc = 0;
-
-    t->comm->waiting_for = "signals in a long step";
-    TT_TRY(exchange_news(t, &news));
-    rc = news.stop;
-out:
-    return rc;
-}
-
 /* What the first signal is answered during the step that begins. */
 static void prepare_answer(const struct tt_trainer *t)
 {
@@ -248,10 +234,8 @@ int tt_trainer_step(struct tt_trainer *t, struct tt_trainer_step *ret_step)
 
     TT_TRY(load_step(t, &did.valid, &did.local_valid));
     did.step = prepare_step(t, did.valid);
-    if (t->long_steps) {
-        did.step.may_go_on = may_go_on;
-        did.step.may_go_on_arg = t;
-    }
+    if (t->long_steps)
+        did.step.asked_to_stop = tt_signals_asked;
     rc = tt_engine_step(t->engine, &did.step);
     if (rc == TT_ENONFINITE) {
         rc = tt_engine_explain(t->engine, &did.step);

@@ -190,6 +190,18 @@ static int sum(void *ctx, struct tt_exact *sums, int n)
     return rc;
 }
 
+static int most(void *ctx, double *value)
+{
+    struct tt_transfers *t = ctx;
+    int rc;
+
+    t->comm->waiting_for = "requests to stop";
+    t->inside = true;
+    rc = tt_comm_max_f64(t->comm, value, 1);
+    t->inside = false;
+    return rc;
+}
+
 static void release_building(struct tt_transfers *t)
 {
     tt_free(t->segments);
@@ -216,7 +228,7 @@ int tt_transfers_new(struct tt_comm *comm, const struct tt_group *shard, const s
                      struct tt_transfers **ret_transfers)
 {
     struct tt_transfers *t = tt_calloc(1, sizeof *t);
-    const struct tt_exchange exchange = {t, begin, wait, progress, poll, sum};
+    const struct tt_exchange exchange = {t, begin, wait, progress, poll, sum, most};
     int rc = 0;
 
     *t = (struct tt_transfers){.comm = comm,

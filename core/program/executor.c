@@ -375,16 +375,21 @@ static int ask(struct tt_executor *ex, const struct tt_step *step, int i, bool *
 {
     enum { ASKED = 16 };
     const struct tt_program *p = ex->program;
-    int every = p->n_instrs / ASKED, rc, before;
+    int every = p->n_instrs / ASKED, rc = 0;
+    double most;
 
     *clipped |= p->instrs[i].kind == TT_CLIP;
-    if (!step->may_go_on || ex->bad || *clipped || i == 0 || (every > 1 && i % every != 0))
+    if (!step->asked_to_stop || ex->bad || *clipped || i == 0 || (every > 1 && i % every != 0))
         return 0;
-    if ((rc = step->may_go_on(step->may_go_on_arg)) == 0 || rc == TT_ECOMM)
-        return rc;
-    before = rc;
-    rc = finish_exchanges(ex, i);
-    return rc < 0 ? rc : before;
+    most = -(double)step->asked_to_stop();
+    if (ex->exchange.most)
+        TT_TRY(ex->exchange.most(ex->exchange.ctx, &most));
+    if (most > 0.0) {
+        TT_TRY(finish_exchanges(ex, i));
+        rc = -(int)most;
+    }
+out:
+    return rc;
 }
 
 static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_clip)

@@ -30,6 +30,7 @@ struct tt_exchange {
     int (*progress)(void *ctx);                          /* advances what is under way; never blocks */
     void (*poll)(void *ctx);                             /* the same between tiles; keeps a failure for progress */
     int (*sum)(void *ctx, struct tt_exact *sums, int n); /* over all ranks; sums already hold each term once */
+    int (*most)(void *ctx, double *value);               /* the largest over all ranks */
 };
 
 struct tt_executor;
@@ -60,10 +61,9 @@ struct tt_step {
     double max_norm;           /* in: 0 = no clipping */
     bool decoupled;            /* in: AdamW, not Adam */
     bool adds_norm;            /* in: this rank's gradient shards count in the norm (the first replica's do) */
-    /* in: asked at some places of the step before anything that is kept changes, the same ones on all ranks (so it may
-     * communicate). A negative code gives the step up: it is returned, and the state is that before the step. NULL: never */
-    int (*may_go_on)(void *arg);
-    void *may_go_on_arg;
+    /* in: asked on every rank at the same few places of the step, before anything that is kept changes. Where one rank's
+     * answer is not 0 but a negative code, the step is given up on all, with that code and the state before it. NULL: never */
+    int (*asked_to_stop)(void);
     double loss;              /* out: sum of the token losses of the global batch * inv_valid_tokens */
     struct tt_exact loss_sum; /* out: the global sum of token losses, exact */
     double local_loss_sum;    /* out: this rank's sum of token losses */

@@ -292,6 +292,38 @@ static void other_rank_counts_are_close_and_deterministic(void **state)
     train_result_release(&reference);
 }
 
+/* --- steps that are given up --- */
+
+static void a_step_that_is_given_up_changes_nothing(void **state)
+{
+    static const struct ranks meshes[] = {{1, 1}, {2, 1}, {4, 2}, {4, 1}};
+    struct train_job job = job_of(world.odd, 8, 1, 8);
+    struct train_result reference;
+
+    (void)state;
+    job.steps = 8;
+    run(&job, &reference);
+    job.gives_up = true;
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
+        for (int planned = 0; planned <= 1; planned++) {
+            struct train_result found;
+            const char *difference;
+
+            job.ranks = meshes[m].ranks;
+            job.replicate = meshes[m].replicate;
+            job.reshard = policies[m % 3];
+            job.prefetch = 1 + (int)m % 2;
+            job.threads = 1 + (int)m % 2;
+            job.scheduler = planned ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+            assert_int_equal(fixture_check(train_job_run(&job, &found)), 0);
+            difference = train_result_difference(&job, &reference, &found);
+            if (difference)
+                fail_msg("%s: %s", name_of(&job), difference);
+            train_result_release(&found);
+        }
+    train_result_release(&reference);
+}
+
 /* --- memory --- */
 
 static void policies_order_the_memory(void **state)
@@ -482,6 +514,7 @@ int main(void)
         cmocka_unit_test(adam_gives_the_same_bits_too),
         cmocka_unit_test(validation_gives_the_same_bits_too),
         cmocka_unit_test(other_rank_counts_are_close_and_deterministic),
+        cmocka_unit_test(a_step_that_is_given_up_changes_nothing),
         cmocka_unit_test(policies_order_the_memory),
         cmocka_unit_test(more_ranks_need_less_memory),
         cmocka_unit_test(the_step_loop_allocates_nothing),

@@ -5,6 +5,7 @@
 #include "tests/par/train_job.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -132,15 +133,51 @@ static int check_same(struct tt_comm *comm, double value, const char *what)
     return tt_comm_agree(comm, rc);
 }
 
+static int load_microbatches(struct at_work *w)
+{
+    int rc = 0;
+
+    for (int a = 0; a < w->microbatches; a++)
+        TT_TRY(load_samples(w, w->cursor + tt_engine_microbatch(w->engine, a) * w->job->local_batch,
+                            tt_engine_tokens(w->engine, a), tt_engine_labels(w->engine, a)));
+out:
+    return rc;
+}
+
+/* How often this rank is asked until it wants to stop. */
+static _Thread_local int asks_left;
+
+static int asked_to_stop(void)
+{
+    return --asks_left == 0 ? TT_ESTOPPED : 0;
+}
+
+/* One rank wants to stop at one of the places where all are asked, so all do. */
+static int give_up_step(struct at_work *w, int s)
+{
+    enum { PLACES = 13 };
+    struct tt_step step = step_of(w->job, s);
+    int rc;
+
+    asks_left = w->comm->rank == s % w->comm->size ? 1 + 5 * s % PLACES : INT_MAX;
+    step.asked_to_stop = asked_to_stop;
+    rc = tt_engine_step(w->engine, &step);
+    if (rc == TT_ESTOPPED)
+        return 0;
+    return rc < 0 ? rc : tt_fail(TT_EINTERNAL, "rank %d: step %d was not given up", w->comm->rank, s + 1);
+}
+
 static int one_step(struct at_work *w, int s)
 {
     struct tt_step step = step_of(w->job, s);
     int64_t formula = tt_fsdp_payload_bytes(tt_engine_program(w->engine)), payload, control;
     int rc = 0;
 
-    for (int a = 0; a < w->microbatches; a++)
-        TT_TRY(load_samples(w, w->cursor + tt_engine_microbatch(w->engine, a) * w->job->local_batch,
-                            tt_engine_tokens(w->engine, a), tt_engine_labels(w->engine, a)));
+    if (w->job->gives_up) {
+        TT_TRY(load_microbatches(w));
+        TT_TRY(give_up_step(w, s));
+    }
+    TT_TRY(load_microbatches(w));
     w->cursor += w->job->global_batch;
     w->comm->payload_bytes = w->comm->control_bytes = 0;
     TT_TRY(tt_engine_step(w->engine, &step));

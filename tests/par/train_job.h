@@ -32,6 +32,7 @@ struct train_job {
     int steps;
     int64_t validation_batches; /* of local_batch samples, from the start of the data; 0: none */
     struct tt_lr_schedule schedule;
+    bool gives_up; /* each step is first given up somewhere in the middle, which must change nothing */
     double beta1, beta2, eps, weight_decay, max_norm;
     bool adam; /* not decoupled */
     /* Weights before the first step: load, or the init rules with seed when it is NULL. Collective. */
