@@ -397,7 +397,6 @@ int tt_trainer_run(struct tt_trainer *t)
     int stop = 0, rc = 0;
 
     TT_TRY(check_data(t));
-
     t->step_sec = t->predicted_step_sec;
     begin_report(t);
     t->started_sec = t->report_start;
