@@ -14,17 +14,18 @@
 #include "core/base/file.h"
 #include "core/base/mem.h"
 
-static json_t *list_step(const char *folder, int64_t step)
+/* What cannot be read just now is listed as such; for want of memory nothing can be said. */
+static int list_step(const char *folder, int64_t step, json_t *list)
 {
     char *path = tt_step_path(folder, step);
     struct tt_manifest manifest = {0};
     json_t *json = json_object(), *time;
-    int rc = tt_step_check(path, &manifest);
+    int rc = tt_step_check(path, &manifest), more = 0;
     bool good = rc == 0;
     char *problem = good ? NULL : tt_strdup(tt_error_message());
 
     if (!good) /* what can still be said of it */
-        (void)!tt_manifest_load(path, &manifest);
+        more = tt_manifest_load(path, &manifest);
     (void)json_object_set_new(json, "step", json_integer(step));
     (void)json_object_set_new(json, "state",
                               json_string(good             ? "committed"
@@ -39,9 +40,10 @@ static json_t *list_step(const char *folder, int64_t step)
     (void)json_object_set_new(json, "good", json_boolean(good));
     (void)json_object_set_new(json, "problem", problem ? json_string(problem) : json_null());
     tt_manifest_release(&manifest);
+    (void)json_array_append_new(list, json);
     tt_free(problem);
     tt_free(path);
-    return json;
+    return rc == TT_ENOMEM || more == TT_ENOMEM ? TT_ENOMEM : 0;
 }
 
 static json_t *list_leftover(const char *folder, const char *name)
@@ -119,7 +121,7 @@ int tt_ckpt_list(const char *path, json_t **ret_json)
 
     TT_TRY(find_steps(path, &folder, &steps, &n));
     for (int i = 0; i < n; i++)
-        (void)json_array_append_new(list, list_step(folder, steps[i]));
+        TT_TRY(list_step(folder, steps[i], list));
     TT_TRY(tt_folder_list(folder, &names, &n_names));
     for (int i = 0; i < n_names; i++) {
         struct tt_aside what;

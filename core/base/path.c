@@ -38,7 +38,9 @@ int tt_path_fail(const char *verb, const char *path, int error)
 {
     bool never = error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG;
 
-    return tt_fail(never ? TT_EDATA : TT_EIO, "cannot %s '%s': %s", verb, path, strerror(error));
+    int code = never ? TT_EDATA : error == ENOMEM ? TT_ENOMEM : TT_EIO;
+
+    return tt_fail(code, "cannot %s '%s': %s", verb, path, strerror(error));
 }
 
 /* 0, or the errno. */

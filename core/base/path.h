@@ -10,7 +10,8 @@
 /**
  * Paths and folders. An error is not an absence: only ENOENT means "not there". What leads nowhere however often it is
  * tried (a file in the place of a folder, a loop of links, a name that is too long) is TT_EDATA; any other failure of the
- * system is TT_EIO. Both carry the path and the reason. Interrupted and stale calls are tried again a few times.
+ * system is TT_EIO (TT_ENOMEM for want of memory). All carry the path and the reason. Interrupted and stale calls are tried
+ * again a few times.
  */
 enum tt_file_kind {
     TT_FILE_NONE, /* not there; with is_link: a link that leads to nothing */
@@ -35,7 +36,7 @@ int tt_path_exists(const char *path, bool *ret_exists) TT_MUST_CHECK;
 /** Whether path is a folder or a link to one; false where nothing is. */
 int tt_path_is_folder(const char *path, bool *ret_is_folder) TT_MUST_CHECK;
 
-/** The failure of a system call on a path: `cannot VERB 'PATH': REASON`, TT_EDATA or TT_EIO by the rule above. */
+/** The failure of a system call on a path: `cannot VERB 'PATH': REASON`, with a code by the rule above. */
 int tt_path_fail(const char *verb, const char *path, int error);
 
 /**

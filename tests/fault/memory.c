@@ -53,10 +53,10 @@ static bool fails(void)
     return true;
 }
 
-/* dlsym gives an object pointer; POSIX says that it may be a function. */
+/* dlsym gives an object pointer; POSIX says that it may be a function. It asks for memory itself, which its header denies. */
 #define NEXT(type, name)                     \
     static type next;                        \
-    static bool asking;                      \
+    static volatile bool asking;             \
     if (!next && !asking) {                  \
         void *symbol;                        \
                                              \

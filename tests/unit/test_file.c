@@ -83,7 +83,7 @@ static char *at(const char *name)
 
 static void only_enoent_is_absence(void **state)
 {
-    static const int errors[] = {EIO, EACCES, EMFILE, ENOMEM, EPERM};
+    static const int errors[] = {EIO, EACCES, EMFILE, EPERM};
     bool exists = true;
 
     (void)state;
@@ -99,6 +99,8 @@ static void only_enoent_is_absence(void **state)
         fail_next("stat", errors[i], 1);
         assert_int_equal(tt_path_is_folder(folder, &exists), TT_EIO);
     }
+    fail_next("stat", ENOMEM, 1);
+    assert_int_equal(tt_path_exists(folder, &exists), TT_ENOMEM);
     fail_next("", 0, 0);
 }
 
