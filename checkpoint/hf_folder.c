@@ -9,6 +9,7 @@
 
 #include "core/base/file.h"
 #include "core/base/json.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/data/tokenizer.h"
 #include "core/models/model_json.h"
@@ -76,7 +77,10 @@ static int kept_object(const char *assets, const char *name, json_t **ret_json)
     *ret_json = NULL;
     TT_TRY(tt_path_exists(path, &exists));
     rc = exists ? tt_json_load(path, ret_json) : 0;
-    rc = rc == TT_EDATA ? 0 : rc;
+    if (rc == TT_EDATA) {
+        tt_note("not used for the export: %s", tt_error_message());
+        rc = 0;
+    }
     if (!json_is_object(*ret_json)) {
         json_decref(*ret_json);
         *ret_json = NULL;
@@ -220,48 +224,76 @@ out:
 }
 
 /* The small files that transformers knows; a downloaded folder also holds pictures and other copies of the weights. */
-static bool travels_to_titan(const char *name)
-{
-    static const char *const known[] = {"tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json",
-                                        "added_tokens.json", "chat_template.jinja",   "vocab.json",
-                                        "merges.txt"};
+static const char *const side_files[] = {"tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "special_tokens_map.json",
+                                         "added_tokens.json",
+                                         "chat_template.jinja",
+                                         "chat_template.json",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         "tokenizer.model",
+                                         "config.json",
+                                         "generation_config.json"};
 
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(known[i], name) == 0)
-            return true;
-    return false;
+enum { N_SIDE_FILES = sizeof side_files / sizeof *side_files, N_TOKENIZER_FILES = N_SIDE_FILES - 2 };
+
+int tt_hf_files_read(const char *folder, bool with_config, struct tt_hf_file **ret_files, int *ret_n)
+{
+    struct tt_hf_file *files = tt_calloc(N_SIDE_FILES, sizeof *files);
+    int n = 0, rc = 0;
+
+    for (int i = 0; i < (with_config ? N_SIDE_FILES : N_TOKENIZER_FILES) && rc == 0; i++) {
+        char *path = tt_format("%s/%s", folder, side_files[i]);
+        struct tt_hf_file file = {0};
+        bool exists = false;
+
+        rc = tt_path_exists(path, &exists);
+        if (rc == 0 && exists)
+            rc = tt_file_read(path, &file.text, &file.size);
+        tt_free(path);
+        if (rc < 0 || !exists)
+            continue;
+        /* a folder with config.json is one that transformers would load, so ours has another name */
+        file.name = tt_format("%s%s", i < N_TOKENIZER_FILES ? "" : "hf_", side_files[i]);
+        files[n++] = file;
+    }
+    if (rc < 0) {
+        tt_hf_files_free(files, n);
+        return rc;
+    }
+    *ret_files = files;
+    *ret_n = n;
+    return 0;
 }
 
-/* Under a name of our own, since a folder with config.json is one that transformers would load. */
-static int keep_config(const struct tt_output *output, const char *folder, const char *name)
+void tt_hf_files_free(struct tt_hf_file *files, int n)
 {
-    char *from = tt_format("%s/%s", folder, name), *to = tt_format("assets/hf_%s", name), *text = NULL;
-    size_t size = 0;
-    bool exists = false;
-    int rc = 0;
-
-    TT_TRY(tt_path_exists(from, &exists));
-    if (exists) {
-        TT_TRY(tt_file_read(from, &text, &size));
-        TT_TRY(tt_output_put(output, to, text, size));
+    for (int i = 0; i < n; i++) {
+        tt_free(files[i].name);
+        tt_free(files[i].text);
     }
-out:
-    tt_free(text);
-    tt_free(from);
-    tt_free(to);
-    return rc;
+    tt_free(files);
 }
 
 int tt_hf_folder_keep(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model)
 {
     char *folder = tt_source_assets(source), *text = tt_model_json_text(model);
-    int rc = 0;
+    struct tt_hf_file *files = NULL;
+    int n = 0, rc = 0;
 
-    TT_TRY(tt_output_copy(output, folder, "assets", travels_to_titan));
-    TT_TRY(keep_config(output, folder, "config.json"));
-    TT_TRY(keep_config(output, folder, "generation_config.json"));
+    TT_TRY(tt_hf_files_read(folder, true, &files, &n));
+    for (int i = 0; i < n; i++) {
+        char *name = tt_format("assets/%s", files[i].name);
+
+        rc = tt_output_put(output, name, files[i].text, files[i].size);
+        tt_free(name);
+        if (rc < 0)
+            goto out;
+    }
     TT_TRY(tt_output_put(output, "assets/model.json", text, strlen(text)));
 out:
+    tt_hf_files_free(files, n);
     tt_free(folder);
     tt_free(text);
     return rc;

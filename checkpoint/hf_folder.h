@@ -28,6 +28,19 @@ int tt_source_model(const struct tt_source *source, struct tt_model **ret_model)
 int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
                         enum tt_dtype dtype) TT_MUST_CHECK;
 
+/** A small file of a Hugging Face folder, under the name that it has in assets/. */
+struct tt_hf_file {
+    char *name, *text;
+    size_t size;
+};
+
+/**
+ * The files around a tokenizer (tokenizer.json, chat template, special tokens, merges, …) of a folder, which a checkpoint keeps
+ * for the export; with_config: config.json and generation_config.json too, as hf_config.json and so on. The caller frees.
+ */
+int tt_hf_files_read(const char *folder, bool with_config, struct tt_hf_file **ret_files, int *ret_n) TT_MUST_CHECK;
+void tt_hf_files_free(struct tt_hf_file *files, int n);
+
 /** The reverse: model.json, the tokenizer's files, and a Hugging Face folder's own config.json, into output's assets/. */
 int tt_hf_folder_keep(const struct tt_output *output, const struct tt_source *source,
                       const struct tt_model *model) TT_MUST_CHECK;

@@ -83,7 +83,8 @@ static int resolve_model(struct tt_config *cfg)
     struct tt_model *model = NULL;
     int rc = 0;
 
-    if (tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model) < 0) {
+    if (tt_job_adopt_family(cfg) < 0 ||
+        tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model) < 0) {
         tt_note("the sizes of the model are not known: %s", tt_error_message());
         return 0;
     }

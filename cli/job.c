@@ -48,6 +48,28 @@ struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
     };
 }
 
+/* A default, or what the built-in run has, is nobody's wish. */
+static bool is_default(const char *origin)
+{
+    return strcmp(origin, "default") == 0 || strncmp(origin, "builtin:", strlen("builtin:")) == 0;
+}
+
+int tt_job_adopt_family(struct tt_config *cfg)
+{
+    const char *folder = cfg->model.hf_assets_path, *name = NULL;
+    char *origin;
+    int rc;
+
+    if (strcmp(cfg->model.flavor, "hf") != 0 || !folder || !is_default(tt_config_origin(cfg, "model.name")))
+        return 0;
+    if ((rc = tt_model_hf_name(folder, &name)) < 0)
+        return rc;
+    origin = tt_format("%s/config.json", folder);
+    rc = tt_config_adopt(cfg, "model.name", name, origin);
+    tt_free(origin);
+    return rc;
+}
+
 static int make_model(const struct tt_config *cfg, struct tt_model **ret_model)
 {
     struct tt_model_dims over = tt_job_model_overrides(cfg);
@@ -287,6 +309,7 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     TT_TRY(tt_mesh_microbatches(&job.mesh, cfg->training.local_batch_size, cfg->training.global_batch_size,
                                 &job.microbatches));
     job.global_batch = job.microbatches * cfg->training.local_batch_size * tt_mesh_dp(&job.mesh);
+    TT_TRY(tt_job_adopt_family(cfg));
     TT_TRY(make_model(cfg, &job.model));
     TT_TRY(tt_model_check_seq_len(job.model, cfg->training.seq_len));
     if (cfg->validation.enable)

@@ -39,6 +39,12 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
                 struct tt_job *ret_job) TT_MUST_CHECK;
 void tt_job_release(struct tt_job *job);
 
+/**
+ * With flavor hf the family is that of the folder's config.json, unless somebody set model.name: then it must be the same
+ * (tt_model_new says so). TT_EDATA where config.json cannot be read or is of no known model.
+ */
+int tt_job_adopt_family(struct tt_config *cfg) TT_MUST_CHECK;
+
 /** The sizes that the configuration sets itself, as tt_model_new takes them; the rest is the flavor's. */
 struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg);
 

@@ -59,6 +59,8 @@ static void check_model(struct checking *c, bool with_files)
 
     if (tt_config_is_bad(cfg, "model.name") || tt_config_is_bad(cfg, "model.flavor"))
         return;
+    if (with_files && tt_job_adopt_family(c->cfg) < 0)
+        is_silent = false; /* the check says what is wrong with config.json */
     if (tt_model_check(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path,
                        is_silent ? drop_fault : model_fault, c, &c->model) < 0)
         c->model = NULL;

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "checkpoint/hf_folder.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "checkpoint/store.h"
@@ -55,11 +56,13 @@ struct tt_trainer_view {
     char **names; /* of optimizer tensors */
 };
 
-/* Files that go into every checkpoint. */
+/* Files that go into every checkpoint; rank 0's are written. */
 struct tt_trainer_assets {
-    struct tt_ckpt_asset asset[3];
-    int n;
-    char *model_config; /* the bytes of one of them; the others' are the tokenizer's */
+    struct tt_ckpt_asset *asset;
+    int n, cap;
+    char *model_config;      /* the bytes of one of them; those of the others are the tokenizer's */
+    struct tt_hf_file *file; /* and of model.hf_assets_path, for an export; rank 0 only */
+    int n_files;
 };
 
 struct tt_trainer {

@@ -97,6 +97,29 @@ out:
     return rc;
 }
 
+/* Weights beside the config.json that the model comes from are most likely meant to be used. Rank 0 only. */
+static int warn_random(const struct tt_trainer *t)
+{
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    const char *folder = t->cfg->model.hf_assets_path;
+    bool has_weights = false;
+    int rc = 0;
+
+    if (strcmp(t->cfg->model.flavor, "hf") != 0 || !folder)
+        return 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names && rc == 0 && !has_weights; i++) {
+        char *path = tt_format("%s/%s", folder, names[i]);
+
+        rc = tt_path_exists(path, &has_weights);
+        tt_free(path);
+    }
+    if (rc == 0 && has_weights)
+        tt_warn("training starts from random weights: those in '%s' are not used\n"
+                "help: --checkpoint.initial_load_in_hf loads them",
+                folder);
+    return rc;
+}
+
 int tt_trainer_load(struct tt_trainer *t)
 {
     char *folder = tt_run_folder_checkpoints(t->cfg);
@@ -114,6 +137,8 @@ int tt_trainer_load(struct tt_trainer *t)
     }
     if (!loaded) {
         rc = tt_engine_init_params(t->engine, (uint64_t)t->cfg->debug.seed);
+        if (rc == 0 && t->comm->rank == 0)
+            rc = warn_random(t);
         TT_TRY(tt_comm_agree(t->comm, rc));
         (void)snprintf(t->weights_from, sizeof t->weights_from, "random init (seed %" PRId64 ")", t->cfg->debug.seed);
     }

@@ -9,6 +9,7 @@
 #include "checkpoint/replicas.h"
 #include "checkpoint/save.h"
 #include "cli/trainer.h"
+#include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/models/model_json.h"
@@ -51,19 +52,39 @@ static json_t *describe(const struct tt_trainer *t)
 
 /* --- what travels along --- */
 
-static void list_assets(struct tt_trainer *t)
+static void add_asset(struct tt_trainer_assets *a, const char *name, const void *bytes, size_t size)
 {
+    for (int i = 0; i < a->n; i++)
+        if (strcmp(a->asset[i].name, name) == 0)
+            return;
+    TT_PUSH(a->asset, a->n, a->cap) = (struct tt_ckpt_asset){name, bytes, size};
+}
+
+static int list_assets(struct tt_trainer *t)
+{
+    const char *folder = t->cfg->model.hf_assets_path;
     struct tt_trainer_assets *a = &t->assets;
+    bool is_folder = false;
+    int rc = 0;
 
     a->model_config = tt_model_json_text(t->model);
-    a->asset[a->n++] = (struct tt_ckpt_asset){"model.json", a->model_config, strlen(a->model_config)};
+    add_asset(a, "model.json", a->model_config, strlen(a->model_config));
     if (t->data.tokenizer) {
         struct tt_tokenizer_files files = tt_tokenizer_files(t->data.tokenizer);
 
-        a->asset[a->n++] = (struct tt_ckpt_asset){"tokenizer.json", files.json, files.json_size};
+        add_asset(a, "tokenizer.json", files.json, files.json_size);
         if (files.config)
-            a->asset[a->n++] = (struct tt_ckpt_asset){"tokenizer_config.json", files.config, files.config_size};
+            add_asset(a, "tokenizer_config.json", files.config, files.config_size);
     }
+    if (!folder || t->comm->rank > 0)
+        goto out;
+    TT_TRY(tt_path_is_folder(folder, &is_folder));
+    if (is_folder) /* config.json is the model's only where the model is config.json's */
+        TT_TRY(tt_hf_files_read(folder, strcmp(t->cfg->model.flavor, "hf") == 0, &a->file, &a->n_files));
+    for (int i = 0; i < a->n_files; i++)
+        add_asset(a, a->file[i].name, a->file[i].text, a->file[i].size);
+out:
+    return rc;
 }
 
 /* --- opening --- */
@@ -74,7 +95,7 @@ int tt_trainer_save_open(struct tt_trainer *t, const char *folder)
     int rc = 0;
 
     TT_TRY(tt_ckpt_store_open(t->comm, &t->view.layout, folder, t->run_id, &t->store));
-    list_assets(t);
+    TT_TRY(tt_comm_agree(t->comm, list_assets(t)));
     if (t->cfg->checkpoint.async_mode != TT_ASYNC_ASYNC)
         goto out;
     rc = tt_job_policy(t->cfg, &policy);
@@ -91,6 +112,8 @@ void tt_trainer_save_close(struct tt_trainer *t)
     t->saving = NULL;
     tt_ckpt_writer_free(t->writer);
     tt_ckpt_store_close(t->store);
+    tt_hf_files_free(t->assets.file, t->assets.n_files);
+    tt_free(t->assets.asset);
     tt_free(t->assets.model_config);
 }
 

@@ -220,29 +220,36 @@ int tt_model_from_dims(const char *name, const char *flavor, const struct tt_mod
     return rc < 0 ? rc : make_model(row, flavor, *dims, ret_model);
 }
 
-int tt_model_from_hf(const char *folder, struct tt_model **ret_model)
+int tt_model_hf_name(const char *folder, const char **ret_name)
 {
     char *path = tt_format("%s/config.json", folder), *known;
-    const char *type = NULL, *name = NULL;
+    const char *type = NULL;
     json_t *json = NULL;
     int rc = 0;
 
+    *ret_name = NULL;
     TT_TRY(tt_json_load(path, &json));
     TT_TRY(tt_json_get_string(json, "model_type", path, &type));
-    for (int i = 0; i < tt_model_n_rows && !name; i++)
+    for (int i = 0; i < tt_model_n_rows && !*ret_name; i++)
         if (strcmp(tt_model_rows[i]->hf_model_type, type) == 0)
-            name = tt_model_rows[i]->name;
-    if (!name) {
+            *ret_name = tt_model_rows[i]->name;
+    if (!*ret_name) {
         known = list_model_types();
         rc = tt_fail(TT_EDATA, "%s: model_type '%s' is not supported\nhelp: supported are %s", path, type, known);
         tt_free(known);
-        goto out;
     }
-    TT_TRY(tt_model_new(name, "hf", NULL, folder, ret_model));
 out:
     json_decref(json);
     tt_free(path);
     return rc;
+}
+
+int tt_model_from_hf(const char *folder, struct tt_model **ret_model)
+{
+    const char *name = NULL;
+    int rc = tt_model_hf_name(folder, &name);
+
+    return rc < 0 ? rc : tt_model_new(name, "hf", NULL, folder, ret_model);
 }
 
 void tt_model_free(struct tt_model *model)

@@ -125,6 +125,9 @@ void tt_model_free(struct tt_model *model);
 int tt_model_from_dims(const char *name, const char *flavor, const struct tt_model_dims *dims,
                        struct tt_model **ret_model) TT_MUST_CHECK;
 
+/** The model.name of a Hugging Face folder, by the model_type of its config.json; TT_EDATA lists the known ones. */
+int tt_model_hf_name(const char *folder, const char **ret_name) TT_MUST_CHECK;
+
 /** The model of a Hugging Face folder, by the model_type of its config.json; TT_EDATA lists the known ones. */
 int tt_model_from_hf(const char *folder, struct tt_model **ret_model) TT_MUST_CHECK;
 

@@ -132,6 +132,80 @@ with open("hf/model.safetensors", "wb") as file:
 EOF2
 }
 
+# from_folder FLAGS...: training of the model of ./hf, whose name nobody gives.
+from_folder() {
+    run train --model.flavor=hf --model.hf_assets_path=hf --training.dataset=tokens --training.dataset_path="$golden/$name/tokens.bin" \
+        --training.seq_len=16 --training.local_batch_size=1 --training.global_batch_size=1 --training.steps=1 --checkpoint.enable \
+        --metrics.peak_flops=1e9 --job.dump_folder=run "$@"
+}
+
+case_the_family_is_that_of_config_json() {
+    for name in llama3 qwen3 gpt2; do
+        rm -rf hf run
+        import_folder $name
+        from_folder
+        expect_ok
+        expect_err "model +$name hf"
+        grep -q "^  name: $name" run/run.yaml || not_as "run.yaml does not say $name"
+        run config check --model.flavor=hf --model.hf_assets_path=hf --training.seq_len=16 --training.dataset=tokens \
+            --training.dataset_path="$golden/$name/tokens.bin"
+        expect_ok
+        from_folder --overwrite --model.name=$name
+        expect_ok
+    done
+    from_folder --overwrite --model.name=llama3
+    expect_error 3 "model_type 'gpt2' is not a llama3" "set model.name to gpt2"
+}
+
+case_random_weights_beside_stored_ones_are_said() {
+    name=llama3
+    import_folder llama3
+    from_folder
+    expect_ok
+    expect_err "warning: training starts from random weights: those in 'hf' are not used"
+    expect_err "help: --checkpoint.initial_load_in_hf loads them"
+    expect_err "weights +random init"
+    from_folder --overwrite --checkpoint.initial_load_in_hf
+    expect_ok
+    refuse_err "random weights"
+    rm hf/model.safetensors
+    from_folder --overwrite
+    expect_ok
+    refuse_err "random weights"
+}
+
+case_files_beside_the_weights_come_out_again() {
+    name=llama3
+    import_folder llama3
+    echo '{"eos_token": "<|end_of_text|>"}' >hf/special_tokens_map.json
+    echo '{{ messages }}' >hf/chat_template.jinja
+    echo '{"<|end_of_text|>": 1}' >hf/added_tokens.json
+    echo '{}' >hf/vocab.json
+    echo '#version: 0.2' >hf/merges.txt
+    echo '{"eos_token_id": [1, 7], "temperature": 0.6}' >hf/generation_config.json
+    cp "$TITAN_SOURCE"/assets/tokenizer*.json hf/
+    echo 'a picture' >hf/figure.png
+    from_folder --checkpoint.initial_load_in_hf --checkpoint.last_save_in_hf
+    expect_ok
+    run ckpt verify run
+    expect_ok
+    run ckpt consolidate run exported --format hf
+    expect_ok
+    for folder in exported run/checkpoint/step-1/hf; do
+        for file in special_tokens_map.json chat_template.jinja added_tokens.json vocab.json merges.txt tokenizer.json \
+            tokenizer_config.json; do
+            expect_same hf/$file $folder/$file
+        done
+        refuse_file $folder/figure.png
+        python3 -c "
+import json
+assert json.load(open('$folder/generation_config.json')) == json.load(open('hf/generation_config.json'))
+config = json.load(open('$folder/config.json'))
+assert config['initializer_range'] == json.load(open('hf/config.json'))['initializer_range']" >problem.txt 2>&1 ||
+            not_as "$folder: $(cat problem.txt)"
+    done
+}
+
 case_a_tied_head_of_its_own_is_refused() {
     import_folder llama3_tied_scaled
     put_head 0
