@@ -128,7 +128,8 @@ int tt_command_bench(int argc, char **argv)
     struct tt_args *args = NULL;
     int rc = tt_cli_parse(argc, argv, options, &args), code;
 
-    code = rc == 0 && tt_args_has(args, "help") ? tt_cli_print_help(usage, options) : tt_cli_run_ranks(rc, bench, args);
+    code = rc == 0 && tt_args_has(args, "help") ? tt_cli_print_help(usage, options)
+                                                : tt_cli_run_ranks(rc, args, bench, args);
     tt_args_free(args);
     return code;
 }

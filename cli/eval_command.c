@@ -302,7 +302,7 @@ int tt_command_eval(int argc, char **argv)
     if (rc == 0 && tt_args_has(r.args, "help"))
         code = tt_cli_print_help(usage, options);
     else
-        code = tt_cli_run_ranks(rc, eval, &r);
+        code = tt_cli_run_ranks(rc, r.args, eval, &r);
     tt_train_data_release(&r.data);
     tt_pretrained_release(&r.weights);
     tt_config_free(r.cfg);

@@ -342,7 +342,7 @@ int tt_command_generate(int argc, char **argv)
     if (rc == 0 && tt_args_has(r.args, "help"))
         code = tt_cli_print_help(usage, options);
     else
-        code = tt_cli_run_ranks(rc, generate, &r);
+        code = tt_cli_run_ranks(rc, r.args, generate, &r);
     json_decref(r.samples);
     tt_generator_free(r.generator);
     tt_prompt_release(&r.prompt);

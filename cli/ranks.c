@@ -13,7 +13,7 @@
 #include "parallel/comm_self.h"
 
 /* Seconds of waiting after which a person is told, again and again. */
-enum { REPORT_SEC = 30 };
+enum { REPORT_SEC = 30, START_TIMEOUT_SEC = 300 };
 
 /* Any rank may be the one that speaks, so not through the log, which only rank 0 shows. */
 static void say(const char *text)
@@ -29,7 +29,22 @@ static void abort_job(struct tt_comm *comm, int code)
     tt_free(message);
 }
 
-int tt_cli_run_ranks(int rc, tt_cli_ranks_fn fn, void *arg)
+/*
+ * How long MPI may take to start. The configuration is read again when there are ranks, who then agree on its errors; here
+ * one that cannot be read only means the default.
+ */
+static double start_timeout(const struct tt_args *args)
+{
+    struct tt_config *cfg = NULL;
+    double timeout_sec = START_TIMEOUT_SEC;
+
+    if (args && tt_cli_load_config("", args, &cfg) == 0)
+        timeout_sec = (double)cfg->comm.init_timeout_seconds;
+    tt_config_free(cfg);
+    return timeout_sec;
+}
+
+int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, void *arg)
 {
     struct tt_comm *comm = NULL;
     int code;
@@ -39,7 +54,7 @@ int tt_cli_run_ranks(int rc, tt_cli_ranks_fn fn, void *arg)
     if (tt_comm_mpi_launched()) {
         int before = rc;
 
-        if ((rc = tt_comm_mpi_new(&comm)) < 0)
+        if ((rc = tt_comm_mpi_new(start_timeout(args), &comm)) < 0)
             return tt_cli_fail(rc);
         rc = tt_comm_agree(comm, before);
     } else {

@@ -3,6 +3,7 @@
 #define TT_CLI_RANKS_H
 
 #include "core/base/comm.h"
+#include "core/config/args.h"
 
 /** What a command does on each rank: 0, a negative code with its message, or an exit code that has been explained. */
 typedef int (*tt_cli_ranks_fn)(struct tt_comm *comm, void *arg);
@@ -10,8 +11,9 @@ typedef int (*tt_cli_ranks_fn)(struct tt_comm *comm, void *arg);
 /**
  * Runs fn with a communicator of all ranks: MPI's under a launcher, else of one rank. Rank 0 shows notes and says the error,
  * once. Returns the process's exit code, the same on every rank.
+ *   args of the command line, for comm.init_timeout_seconds; may be NULL
  *   rc   of what came before (reading the command line): if it failed on any rank, fn does not run
  */
-int tt_cli_run_ranks(int rc, tt_cli_ranks_fn fn, void *arg);
+int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, void *arg);
 
 #endif

@@ -78,7 +78,7 @@ int tt_command_train(int argc, char **argv)
         code = print_help();
     } else {
         tt_signals_install();
-        code = tt_cli_run_ranks(rc, train, &command);
+        code = tt_cli_run_ranks(rc, command.args, train, &command);
     }
     tt_args_free(command.args);
     return code;

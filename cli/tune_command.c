@@ -233,7 +233,7 @@ int tt_command_tune(int argc, char **argv)
     if (rc == 0 && tt_args_has(args, "help"))
         code = tt_cli_print_help(usage, options);
     else
-        code = tt_cli_run_ranks(rc, tune, args);
+        code = tt_cli_run_ranks(rc, args, tune, args);
     tt_args_free(args);
     return code;
 }

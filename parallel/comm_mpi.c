@@ -16,12 +16,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <unistd.h>
+
 #include <mpi.h>
 
 #include "core/base/mem.h"
 #include "core/base/pulse.h"
 #include "parallel/parts.h"
 #include "parallel/peer_memory.h"
+#include "parallel/start_watch.h"
 
 /* READ_BYTES: below, the two messages that go with reading cost more than the copy through MPI's own buffers. */
 enum { FIRST_SLOTS = 256, FIRST_BLOCKS = 256, READ_BYTES = 64 << 10, EAGER_BYTES = 1 << 20 };
@@ -401,27 +404,58 @@ static void prefer_eager_messages(void)
     (void)setenv("OMPI_MCA_btl_tcp_eager_limit", limit, 0);
 }
 
-int tt_comm_mpi_new(struct tt_comm **ret_comm)
+/* The launchers' ways to tell a process its rank; 0 where they did not. */
+static int launched_rank(void)
 {
-    struct mpi_comm *me;
+    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
+
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        if (getenv(variables[i]))
+            return (int)strtol(getenv(variables[i]), NULL, 10);
+    return 0;
+}
+
+/* Until the ranks are connected, MPI's own calls may not come back. */
+static void watch_start(double timeout_sec)
+{
+    char message[1024], host[256] = "";
+
+    (void)gethostname(host, sizeof host - 1);
+    (void)snprintf(message, sizeof message,
+                   "titan: error: rank %d on %s: MPI has not started within %.0f s (comm.init_timeout_seconds)\n"
+                   "help: look at the logs of the other ranks and hosts; Open MPI also waits for ever where memory is "
+                   "limited (ulimit -v, a control group)",
+                   launched_rank(), host, timeout_sec);
+    tt_start_watch_begin(timeout_sec, launched_rank(), tt_error_exit_code(TT_ECOMM), message);
+}
+
+int tt_comm_mpi_new(double timeout_sec, struct tt_comm **ret_comm)
+{
+    struct mpi_comm *me = NULL;
     int rc = 0, error, initialized = 0, level = 0;
+    bool is_initialized = false;
 
     (void)MPI_Initialized(&initialized);
     if (initialized)
         return tt_fail(TT_EINTERNAL, "MPI is initialised twice");
     prefer_eager_messages();
-    if ((error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level)) != MPI_SUCCESS)
-        return fail_mpi(error, "MPI_Init_thread");
+    watch_start(timeout_sec);
+    if ((error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level)) != MPI_SUCCESS) {
+        rc = fail_mpi(error, "MPI_Init_thread");
+        goto out;
+    }
+    is_initialized = true;
     (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     me = tt_calloc(1, sizeof *me);
     me->base.ops = &mpi_ops;
-    me->base.timeout_sec = 300.0;
+    me->base.timeout_sec = timeout_sec;
     if (level < MPI_THREAD_FUNNELED) {
         rc = tt_fail(TT_ECOMM, "this MPI library does not allow threads beside the one that communicates\n"
                                "help: use an MPI library with MPI_THREAD_FUNNELED or better");
         goto out;
     }
     TT_TRY(connect_ranks(me));
+    tt_start_watch_end(); /* from here on the communicator's own timeout counts */
     me->parts = (struct tt_parts){.post = post_part, .ctx = me};
     slots_grow(me, FIRST_SLOTS);
     blocks_grow(me, FIRST_BLOCKS);
@@ -434,10 +468,11 @@ int tt_comm_mpi_new(struct tt_comm **ret_comm)
     *ret_comm = &me->base;
     me = NULL;
 out:
-    if (me) {
+    if (rc < 0)
+        tt_start_watch_end();
+    if (rc < 0 && is_initialized)
         (void)MPI_Finalize();
-        tt_free(me);
-    }
+    tt_free(me);
     return rc;
 }
 

@@ -38,7 +38,7 @@ int main(int argc, char **argv)
     struct tt_comm *comm = NULL;
     int rc = 0;
 
-    TT_TRY(tt_comm_mpi_new(&comm));
+    TT_TRY(tt_comm_mpi_new(300.0, &comm));
     for (int64_t bytes = 64 << 10; bytes <= 64 << 20; bytes *= 4)
         TT_TRY(measure_size(comm, bytes, rounds));
     tt_comm_free(comm);

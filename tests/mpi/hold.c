@@ -6,6 +6,7 @@
  *
  * The first CALL (pread, fsync) of rank RANK on a file whose path has PART in it takes so many seconds; with 0 the process
  * stops itself there, as SIGSTOP does. A line on stderr says that it came to that.
+ * start:-:RANK:0 is a start of MPI that never comes back.
  */
 #include <limits.h>
 #include <signal.h>
@@ -53,6 +54,24 @@ static void hold(const char *call, int fd)
     type next;                             \
     void *symbol = dlsym(RTLD_NEXT, name); \
     memcpy(&next, &symbol, sizeof next)
+
+/* MPI's start, which then never comes back; under MPI's name, with its pointers. */
+EXPORT int never_dup(void *comm, void **ret_comm) __asm__("MPI_Comm_dup");
+
+EXPORT int never_dup(void *comm, void **ret_comm)
+{
+    typedef int (*dup_fn)(void *, void **);
+    NEXT(dup_fn, "MPI_Comm_dup");
+    const char *text = getenv("TITAN_HOLD"), *rank = getenv("OMPI_COMM_WORLD_RANK");
+    long holder;
+
+    if (text && sscanf(text, "start:-:%ld:0", &holder) == 1 && rank && strtol(rank, NULL, 10) == holder) {
+        (void)fprintf(stderr, "held up: the start of MPI\n");
+        for (;;)
+            (void)pause();
+    }
+    return next(comm, ret_comm);
+}
 
 typedef ssize_t (*pread_fn)(int, void *, size_t, off_t);
 typedef int (*fd_fn)(int);

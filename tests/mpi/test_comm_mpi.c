@@ -227,7 +227,7 @@ int main(int argc, char **argv)
         (void)printf("launched: %s\n", tt_comm_mpi_launched() ? "yes" : "no");
         return 0;
     }
-    if ((rc = tt_comm_mpi_new(&comm)) < 0) {
+    if ((rc = tt_comm_mpi_new(300.0, &comm)) < 0) {
         (void)fprintf(stderr, "error: %s\n", tt_error_message());
         return tt_error_exit_code(rc);
     }

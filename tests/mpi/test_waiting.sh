@@ -40,6 +40,11 @@ case_slow_files_are_waited_for() {
     expect_ok
 }
 
+case_a_start_that_does_not_come_back_ends() {
+    held start:-:1:0 2 run --comm.init_timeout_seconds=3
+    one_error "^titan: error: rank [01] on $(uname -n): MPI has not started within 3 s"
+}
+
 # begin RANKS OPTION...: a long run in the background, which has done some steps; its ranks are in $ranks.
 begin() {
     printf 'mpirun -n %s titan train %s' "$1" "${*:2}" >command
