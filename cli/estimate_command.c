@@ -27,8 +27,8 @@ static const struct tt_option options[] = {
 
 static const char usage[] =
     "usage: titan estimate [--config FILE]... --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n\n"
-    "Estimates memory, traffic and time of a step for each number of ranks and each reshard policy. Starts no\n"
-    "ranks. Without --config: the built-in quick run.\n\n";
+    "Estimates memory, traffic and time of a step for each number of ranks and each reshard policy.\n"
+    "Starts no ranks. Without --config: the built-in quick run.\n\n";
 
 /* --- options --- */
 
@@ -89,24 +89,47 @@ static void print_bytes(double bytes)
 {
     char buf[32];
 
-    (void)printf(" %9s", brief(buf, sizeof buf, bytes));
+    (void)printf(" %6s", brief(buf, sizeof buf, bytes));
 }
 
 static void print_seconds(double sec)
 {
-    if (sec < 1.0)
-        (void)printf(" %7.1f ms", 1e3 * sec);
-    else
-        (void)printf(" %8.4g s", sec);
+    char buf[32];
+
+    (void)printf(" %11s", tt_text_duration(buf, sizeof buf, sec));
+}
+
+/* A reason, in lines of at most WIDTH columns, the first of which has begun. */
+static void print_problem(const char *text)
+{
+    enum { WIDTH = 120, INDENT = 33 };
+
+    while (*text) {
+        size_t n = strlen(text), line = strcspn(text, "\n");
+
+        n = line < n ? line : n;
+        if (n > WIDTH - INDENT) {
+            for (n = WIDTH - INDENT; n > 1 && text[n] != ' '; n--)
+                ;
+            n = n == 1 ? WIDTH - INDENT : n;
+        }
+        (void)printf("%.*s\n", (int)n, text);
+        text += n;
+        while (*text == ' ' || *text == '\n')
+            text++;
+        if (*text)
+            (void)printf("%*s", INDENT, "");
+    }
 }
 
 static void print_row(const struct tt_estimate_row *r)
 {
     const int64_t *k = r->memory.by_kind;
 
-    (void)printf("%7d %-26s", r->ranks, r->policy);
+    (void)printf("%6d %-24s", r->ranks, r->policy);
     if (r->problem) {
-        (void)printf("  %s\n", r->problem);
+        (void)printf("  ");
+        print_problem(r->problem);
         return;
     }
     print_bytes((double)k[TT_MEMORY_PARAM]);
@@ -121,8 +144,8 @@ static void print_row(const struct tt_estimate_row *r)
     print_bytes((double)r->resident);
     print_bytes((double)r->payload_bytes);
     print_seconds(r->step_sec);
-    (void)printf("  %s%s%s%s\n", r->fits ? "yes" : "no", r->least_memory || r->fastest ? "  <- " : "",
-                 r->least_memory ? "least memory" : "", r->fastest ? (r->least_memory ? ", fastest" : "fastest") : "");
+    (void)printf(" %s%s%s%s\n", r->fits ? "yes" : "no", r->least_memory || r->fastest ? " " : "",
+                 r->least_memory ? "m" : "", r->fastest ? "f" : "");
 }
 
 static const char *const init_words[TT_INIT_MODES] = {
@@ -155,15 +178,32 @@ static void print_init(const struct tt_estimate *e)
     }
 }
 
+/* "wrap block, reshard default, ...", on a second line from where it is too long for one. */
+static void print_policies(const char *text)
+{
+    enum { WIDTH = 120, INDENT = 10 };
+    size_t n = strlen(text);
+
+    if (n > WIDTH - INDENT - strlen("configured: "))
+        for (n = WIDTH - INDENT - strlen("configured: "); n > 1 && text[n - 1] != ','; n--)
+            ;
+    (void)printf("policies  configured: %.*s\n", (int)n, text);
+    while (text[n] == ' ')
+        n++;
+    if (text[n])
+        (void)printf("%*s%s\n", INDENT, "", text + n);
+    (void)printf("\n");
+}
+
 static void print_table(const struct tt_estimate *e)
 {
     int last = 0;
     char limit[32];
 
-    (void)printf("%spolicies  configured: %s\n\n", e->head ? e->head : "", e->policies.text);
-    (void)printf("%7s %-26s %9s %9s %9s %9s %9s %9s %9s %9s %9s %9s %10s  fits\n", "ranks", "policy", "params",
-                 "optimizer", "grads", "activat.", "unsharded", "other", "staging", "libraries", "resident", "sent",
-                 "step");
+    (void)printf("%s", e->head ? e->head : "");
+    print_policies(e->policies.text);
+    (void)printf("%6s %-24s %6s %6s %6s %6s %6s %6s %6s %6s %6s %6s %11s fits\n", "ranks", "policy", "params", "optim",
+                 "grads", "activ", "gather", "other", "stage", "libs", "total", "sent", "step");
     for (int i = 0; i < e->n; i++) {
         if (last && e->rows[i].ranks != last)
             (void)printf("\n");
@@ -171,12 +211,14 @@ static void print_table(const struct tt_estimate *e)
         print_row(&e->rows[i]);
     }
     print_init(e);
+    (void)printf(
+        "\nm: least memory; f: fastest of those that fit; total: what a rank needs; sent: bytes of a rank in a step\n");
     if (e->memory)
-        (void)printf("\nfits: at most %s a rank", tt_text_bytes(limit, sizeof limit, (double)e->memory));
+        (void)printf("fits: at most %s a rank\n", tt_text_bytes(limit, sizeof limit, (double)e->memory));
     else
-        (void)printf("\nfits: at most parallelism.memory_limit, or else this machine's share of a rank (--memory SIZE "
-                     "says otherwise)");
-    (void)printf("; step: predicted for %s\nnot modelled: tensor, pipeline, context and expert parallelism\n",
+        (void)printf(
+            "fits: at most parallelism.memory_limit, or else this machine's share of a rank (or --memory SIZE)\n");
+    (void)printf("step: predicted for %s\nnot modelled: tensor, pipeline, context and expert parallelism\n",
                  e->machine);
 }
 

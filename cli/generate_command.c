@@ -28,8 +28,7 @@ static const struct tt_option options[] = {
     {"temperature", "temp", "X", "higher is bolder; 0.8, or 1 with --top-k or --top-p"},
     {"top_k", NULL, "N", "draw from the N most likely tokens; 0: all"},
     {"top_p", NULL, "X",
-     "draw from the most likely tokens that make up this much probability; 0.95, or 1 with\n"
-     "                           --temperature or --top-k"},
+     "draw from the most likely tokens that make up this much probability; 0.95, or 1 with --temperature or --top-k"},
     {"seed", NULL, "N", "the same seed draws the same text; 42"},
     {"num_samples", NULL, "N", "texts to generate; 1"},
     {"max_seq_len", NULL, "N", "longest context, prompt included; the model's"},

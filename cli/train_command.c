@@ -3,6 +3,7 @@
  * titan train: command line, communicator, trainer, exit code.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include <unistd.h>
 
@@ -22,15 +23,28 @@ static const struct tt_option options[] = {
     {0},
 };
 
-static int print_help(void)
+static int print_help(const struct tt_args *args)
 {
+    bool all_keys = args->n_words && strcmp(args->word[0], "keys") == 0;
     struct tt_text text = {0};
 
-    tt_text_add(&text, "usage: titan train [--config FILE]... [--section.key=value]...\n\n"
-                       "Trains. Without --config: the built-in quick run. Under mpirun every process is one rank.\n\n");
-    tt_args_help(options, &text);
-    tt_text_add(&text, "\nConfiguration keys, as flags (titan-config(5) has more):\n");
-    tt_config_help(&text);
+    if (args->n_words && !all_keys)
+        return tt_cli_fail(tt_fail(TT_EUSAGE,
+                                   "train: there is no help on '%s'\nhelp: titan train --help, or titan train "
+                                   "--help keys",
+                                   args->word[0]));
+    if (all_keys) {
+        tt_config_help(&text);
+    } else {
+        tt_text_add(&text,
+                    "usage: titan train [--config FILE]... [--section.key=value]...\n\n"
+                    "Trains. Without --config: the built-in quick run. Under mpirun every process is one rank.\n\n");
+        tt_args_help(options, &text);
+        tt_text_add(&text,
+                    "\nConfiguration keys, as flags --section.key=value (`titan train --help keys` explains each, as\n"
+                    "titan-config(5) does):\n\n");
+        tt_config_help_sections(&text);
+    }
     (void)fputs(text.text, stdout);
     tt_text_release(&text);
     return tt_cli_finish();
@@ -75,7 +89,7 @@ int tt_command_train(int argc, char **argv)
     int rc = tt_cli_parse(argc, argv, options, &command.args), code;
 
     if (rc == 0 && tt_args_has(command.args, "help")) {
-        code = print_help();
+        code = print_help(command.args);
     } else {
         tt_signals_install();
         code = tt_cli_run_ranks(rc, command.args, train, &command);

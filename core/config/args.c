@@ -299,11 +299,17 @@ const char *tt_args_last(const struct tt_args *args, const char *name)
 void tt_args_help(const struct tt_option *options, struct tt_text *out)
 {
     for (const struct tt_option *o = options; o->name; o++) {
+        enum { LEFT = 27 };
+        size_t start;
         char *left = tt_format("--%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
 
         for (char *c = left; *c && *c != ' '; c++)
             *c = *c == '_' ? '-' : *c;
-        tt_text_add(out, "  %-24s %s\n", left, o->doc);
+        start = out->size;
+        tt_config_wrap(out, LEFT, "", o->doc);
+        if (strlen(left) + 2 < LEFT)
+            memcpy(out->text + start + 2, left, strlen(left)); /* in front of the first line */
+
         tt_free(left);
     }
 }

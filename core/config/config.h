@@ -225,8 +225,11 @@ json_t *tt_config_to_json(const struct tt_config *cfg, bool with_origins);
 /** One value in JSON; json_decref. */
 json_t *tt_config_value_json(const struct tt_config *cfg, const struct tt_config_row *row);
 
-/** Appends the list of all flags, for --help. */
+/** Appends all keys as flags with default, meaning and range, in lines of at most 100 columns. */
 void tt_config_help(struct tt_text *out);
+
+/** Appends the sections with the names of their keys, for --help. */
+void tt_config_help_sections(struct tt_text *out);
 
 /* ---- built-in configurations ---- */
 

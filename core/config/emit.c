@@ -46,17 +46,20 @@ static void yaml_value(const struct tt_config *cfg, const struct tt_config_row *
     }
 }
 
-/* Text as comment lines of at most 100 columns. */
-static void comment(struct tt_text *out, int indent, const char *text)
+void tt_config_wrap(struct tt_text *out, int indent, const char *lead, const char *text)
 {
+    size_t room = 100 - (size_t)indent - strlen(lead);
+
     while (*text) {
         size_t n = strlen(text);
 
-        if (n > 100) {
-            for (n = 100; n > 1 && text[n] != ' '; n--)
+        if (n > room) {
+            for (n = room; n > 1 && text[n] != ' '; n--)
                 ;
+            if (n == 1) /* one long word */
+                n = strcspn(text, " ");
         }
-        tt_text_add(out, "%*s# %.*s\n", indent, "", (int)n, text);
+        tt_text_add(out, "%*s%s%.*s\n", indent, "", lead, (int)n, text);
         text += n;
         while (*text == ' ')
             text++;
@@ -80,7 +83,7 @@ static void begin_section(const char *name, enum style style, struct tt_text *ou
     if (style == WITH_DOCS && out->size && indent == 0)
         tt_text_add(out, "\n");
     if (style == WITH_DOCS && section)
-        comment(out, indent, section->doc);
+        tt_config_wrap(out, indent, "# ", section->doc);
     tt_text_add(out, "%*s%s:\n", indent, "", leaf_of(name));
 }
 
@@ -95,7 +98,7 @@ static void write_row(const struct tt_config *cfg, const struct tt_config_row *r
         tt_text_add(&range, "%s (", row->doc);
         tt_config_range_text(row, &range);
         tt_text_add(&range, "%s)", row->flags & TT_FLAG_OWN ? "; titan's own" : "");
-        comment(out, indent, range.text);
+        tt_config_wrap(out, indent, "# ", range.text);
     }
     start = out->size;
     tt_text_add(out, "%*s%s: ", indent, "", row->key);
@@ -231,7 +234,7 @@ void tt_config_help(struct tt_text *out)
 
     for (int i = 0; i < tt_config_n_rows; i++) {
         const struct tt_config_row *row = &tt_config_rows[i];
-        struct tt_text range = {0};
+        struct tt_text range = {0}, about = {0};
 
         if (strcmp(section, row->section) != 0) {
             const struct tt_config_section *s = section_of(row->section);
@@ -240,8 +243,24 @@ void tt_config_help(struct tt_text *out)
             section = row->section;
         }
         tt_config_range_text(row, &range);
-        tt_text_add(out, "  --%s  [%s]  (%s)\n      %s\n", row->path,
-                    row->preset ? *row->preset ? row->preset : "\"\"" : "null", range.text, row->doc);
+        tt_text_add(&about, "%s (%s)", row->doc, range.text);
+        tt_text_add(out, "  --%s  [%s]\n", row->path, row->preset ? *row->preset ? row->preset : "\"\"" : "null");
+        tt_config_wrap(out, 6, "", about.text);
         tt_text_release(&range);
+        tt_text_release(&about);
+    }
+}
+
+void tt_config_help_sections(struct tt_text *out)
+{
+    for (int s = 0; s < tt_config_n_sections; s++) {
+        struct tt_text keys = {0};
+
+        for (int i = 0; i < tt_config_n_rows; i++)
+            if (strcmp(tt_config_rows[i].section, tt_config_sections[s].name) == 0)
+                tt_text_add(&keys, "%s%s", keys.size ? " " : "", tt_config_rows[i].key);
+        tt_text_add(out, "%s: %s\n", tt_config_sections[s].name, tt_config_sections[s].doc);
+        tt_config_wrap(out, 6, "", keys.text ? keys.text : "");
+        tt_text_release(&keys);
     }
 }

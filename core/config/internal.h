@@ -62,6 +62,9 @@ bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row,
 /** A node for the value of a flag: lists as [a,b] or a,b where the row takes a list, otherwise the text as it is. */
 struct tt_yaml *tt_config_flag_node(struct tt_yaml_doc *doc, const struct tt_config_row *row, const char *text);
 
+/** Appends text in lines that begin with `indent` spaces and lead, and hold at most 100 columns. */
+void tt_config_wrap(struct tt_text *out, int indent, const char *lead, const char *text);
+
 /** Appends the words that a key chooses from, without aliases and without what is not built yet. */
 void tt_config_choices_text(const struct tt_config_row *row, const char *between, struct tt_text *out);
 

@@ -163,6 +163,23 @@ case_version_as_json() {
     expect_error 2 "version: unknown argument '--jsn'"
 }
 
+case_help_and_tables_fit_a_terminal() {
+    for command in train plan estimate tune launch trace bench config models ckpt generate eval data "train --help keys"; do
+        run $command --help
+        expect_ok
+        [ -z "$(awk 'length > 100' out)" ] || not_as "lines of $command --help longer than 100: $(awk 'length > 100' out)"
+    done
+    [ "$(wc -l <out)" -gt 200 ] || not_as "train --help keys explains every key"
+    run train --help
+    [ "$(wc -l <out)" -lt 60 ] || not_as "train --help fits a screen or two"
+    run train --help nothing
+    expect_error 2 "no help on 'nothing'"
+    run estimate --ranks 1,3,512 --model.flavor=405B --training.global_batch_size=64 --activation_checkpoint.mode=full
+    expect_ok
+    [ -z "$(awk 'length > 120' out)" ] || not_as "lines of estimate longer than 120: $(awk 'length > 120' out)"
+    expect_out "global_batch_size|shard"
+}
+
 case_what_people_type_first_gets_a_hint() {
     run --config x.yaml
     expect_error 2 "titan train --config"

@@ -399,20 +399,43 @@ static void shipped_files_load(void **state)
     tt_names_free(names, n);
 }
 
+/* The text with every run of blanks and ends of lines as one space. */
+static char *unwrapped(const char *text)
+{
+    struct tt_text out = {0};
+
+    for (const char *c = text; *c; c++) {
+        if (*c != ' ' && *c != '\n')
+            tt_text_add_bytes(&out, c, 1);
+        else if (out.size && out.text[out.size - 1] != ' ')
+            tt_text_add(&out, " ");
+    }
+    return out.text;
+}
+
 static void help_names_every_key(void **state)
 {
-    struct tt_text help = {0};
+    struct tt_text help = {0}, sections = {0};
+    char *flat;
 
     (void)state;
     tt_config_help(&help);
+    tt_config_help_sections(&sections);
+    flat = unwrapped(help.text);
     for (int i = 0; i < tt_config_n_rows; i++) {
         char *flag = tt_format("  --%s  [", tt_config_rows[i].path);
 
         assert_contains(help.text, flag);
-        assert_contains(help.text, tt_config_rows[i].doc);
+        assert_contains(flat, tt_config_rows[i].doc);
+        assert_contains(sections.text, tt_config_rows[i].key);
         tt_free(flag);
     }
+    for (const char *line = help.text, *end; (end = strchr(line, '\n')); line = end + 1)
+        if (end - line > 100)
+            fail_msg("longer than 100 columns: %.*s", (int)(end - line), line);
+    tt_free(flat);
     tt_text_release(&help);
+    tt_text_release(&sections);
 }
 
 int main(void)

@@ -209,13 +209,15 @@ static void bad_options_are_refused_together(void **state)
     (void)state;
     assert_null(parse(COUNT(tokens), tokens, &rc));
     assert_int_equal(rc, TT_EUSAGE);
-    assert_string_equal(tt_error_message(), "5 errors in the command line\n"
-                                            "command line: unknown option '--confg'\n  help: did you mean '--config'?\n"
-                                            "command line: unknown option '--steps'\n"
-                                            "  help: did you mean 'training.steps' or 'validation.steps'?\n"
-                                            "command line: unknown option '-x'\n  help: options begin with two dashes\n"
-                                            "command line: --origin takes no value\n"
-                                            "command line: --max_size needs a value: --max_size BYTES");
+    assert_string_equal(tt_error_message(),
+                        "5 errors in the command line\n"
+                        "command line: unknown option '--confg'\n  help: did you mean '--config'?\n"
+                        "command line: unknown option '--steps'\n"
+                        "  help: did you mean 'training.steps' or 'validation.steps'?\n"
+                        "command line: unknown option '-x'\n  help: options begin with two dashes; --help lists "
+                        "them\n"
+                        "command line: --origin takes no value\n"
+                        "command line: --max_size needs a value: --max_size BYTES");
 }
 
 static void help_is_an_option_of_two_names(void **state)
