@@ -220,6 +220,7 @@ void tt_trainer_banner(const struct tt_trainer *t)
     print_recompute(t);
     print_precision(t);
     print_weights(t);
+    tt_trainer_print_changes(t);
     if (t->kernels_differ)
         (void)fprintf(stderr, "  kernels  not the same on all ranks, which changes bits: %s\n", t->kernels_differ);
     (void)fprintf(stderr, "  mfu      share of %.0f GF/s a rank; masked positions of the attention do not count\n",

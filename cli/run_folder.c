@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/revision.h"
 #include "core/base/file.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
@@ -189,47 +190,21 @@ int tt_run_folder_board(const struct tt_config *cfg, struct tt_tensorboard **ret
     return rc;
 }
 
-/* The revision of the git repository in the working folder, read without running git; empty if there is none. */
-static void git_revision(char *revision, size_t size)
-{
-    char *text = NULL, *path = NULL;
-    size_t bytes = 0;
-
-    revision[0] = 0;
-    if (tt_file_read(".git/HEAD", &text, &bytes) < 0)
-        return;
-    text[strcspn(text, "\r\n")] = 0;
-    if (strncmp(text, "ref: ", 5) == 0) {
-        path = tt_format(".git/%s", text + 5);
-        tt_free(text);
-        text = NULL;
-        if (tt_file_read(path, &text, &bytes) < 0)
-            text = NULL;
-    }
-    if (text) {
-        text[strcspn(text, "\r\n")] = 0;
-        (void)snprintf(revision, size, "%s", text);
-    }
-    tt_free(text);
-    tt_free(path);
-}
-
 int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int ranks, int threads,
                          const struct tt_machine *machine)
 {
     struct tt_text text = {0};
-    char host[256] = "", revision[64], when[64] = "";
+    char host[256] = "", when[64] = "";
     char *path = in_folder(cfg, "run.yaml");
     time_t now = time(NULL);
     struct tm utc;
     int rc;
 
     (void)gethostname(host, sizeof host - 1);
-    git_revision(revision, sizeof revision);
     if (gmtime_r(&now, &utc))
         (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
     tt_text_add(&text, "# titan %s, %s, host %s, %d ranks x %d threads%s%s\n# command: titan train", TITAN_VERSION,
-                when, host, ranks, threads, revision[0] ? ", git " : "", revision);
+                when, host, ranks, threads, tt_cli_revision()[0] ? ", git " : "", tt_cli_revision());
     for (int i = 0; i < argc; i++)
         tt_text_add(&text, " %s", argv[i]);
     tt_text_add(&text, "\n# computed by the kernels %s of %s and titan's %s", tt_blas_kernel(), tt_blas_library(),

@@ -49,7 +49,7 @@ int tt_run_folder_metrics(const struct tt_config *cfg, FILE **ret_file) TT_MUST_
 
 /**
  * Writes run.yaml: the resolved configuration, which `titan train --config` reads again, under comments with the command
- * line, the git revision of the working folder, host, world size and versions, and the cost table when a plan was made by it.
+ * line, the git revision that titan was built from, host, world size and versions, and the cost table when a plan was made by it.
  */
 int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int ranks, int threads,
                          const struct tt_machine *machine) TT_MUST_CHECK;

@@ -98,6 +98,7 @@ struct tt_trainer {
     char weights_from[512]; /* for the banner: "random init (seed 42)", "step-30", "PATH" */
     int64_t resumed_from;   /* step, or -1 */
     json_t *line;           /* of the steps that this process saves (checkpoint/line.h) */
+    int64_t batch_before;   /* sequences of a step when that step was saved; 0: not known */
     json_t *changed;        /* keys changed since that step: {path: [before, now]}; NULL: not resumed */
     struct tt_lock lock;    /* rank 0's, of the run folder */
     /* since the last report */
@@ -167,6 +168,20 @@ int tt_trainer_resume(struct tt_trainer *trainer, const char *folder, bool *ret_
 
 /** Takes step, samples and schedule from a manifest, but not what is skipped. */
 int tt_trainer_restore_progress(struct tt_trainer *trainer, const json_t *meta, unsigned skip) TT_MUST_CHECK;
+
+/* trainer_changed.c */
+
+/**
+ * TT_EDATA, with the values, when a checkpoint is of another model than this run: other shapes, or the same shapes with
+ * another meaning (heads, rotary frequencies, epsilon). Local.
+ */
+int tt_trainer_check_model(const struct tt_trainer *trainer, const json_t *meta) TT_MUST_CHECK;
+
+/** The keys whose values differ from those of an earlier configuration: {"training.steps": [60, 90], …}. */
+json_t *tt_trainer_changed_keys(const struct tt_trainer *trainer, const json_t *before);
+
+/** What changed since the step that the run goes on from, and whether its losses do; on stderr. Rank 0 only. */
+void tt_trainer_print_changes(const struct tt_trainer *trainer);
 
 /* trainer_save.c */
 

@@ -55,6 +55,28 @@ out:
     return rc;
 }
 
+/* The same samples in another order would be read twice, or never. An older titan does not say which order it was. */
+static int check_order(const struct tt_trainer *t, const json_t *data)
+{
+    const json_t *seed = json_object_get(data, "seed"), *shuffle = json_object_get(data, "shuffle");
+
+    if (json_is_integer(seed) && json_is_true(shuffle) && t->cfg->dataloader.shuffle &&
+        (int64_t)json_integer_value(seed) != t->cfg->dataloader.seed)
+        return tt_fail(TT_EDATA,
+                       "the checkpoint was trained with dataloader.seed %" PRId64 ", this run has %" PRId64
+                       ": the position in the data would mean other samples\nhelp: to start the data over, "
+                       "--checkpoint.exclude_from_loading=dataloader",
+                       (int64_t)json_integer_value(seed), t->cfg->dataloader.seed);
+    if (json_is_boolean(shuffle) && json_is_true(shuffle) != t->cfg->dataloader.shuffle)
+        return tt_fail(
+            TT_EDATA,
+            "the checkpoint was trained with dataloader.shuffle %s, this run has %s: the position in the data "
+            "would mean other samples\nhelp: to start the data over, "
+            "--checkpoint.exclude_from_loading=dataloader",
+            json_is_true(shuffle) ? "true" : "false", t->cfg->dataloader.shuffle ? "true" : "false");
+    return 0;
+}
+
 /* A run can only go on where it stopped if its samples are the same ones. */
 static int check_data(const struct tt_trainer *t, const json_t *meta)
 {
@@ -75,7 +97,7 @@ static int check_data(const struct tt_trainer *t, const json_t *meta)
                        "the checkpoint was trained on other data or with another tokenizer (token digest %s, now "
                        "%s)\nhelp: to start the data over, --checkpoint.exclude_from_loading=dataloader",
                        digest ? digest : "none", now);
-    return 0;
+    return check_order(t, data);
 }
 
 int tt_trainer_restore_progress(struct tt_trainer *t, const json_t *meta, unsigned skip)
@@ -101,27 +123,30 @@ out:
     return rc;
 }
 
-/* The keys whose values differ from those that the checkpoint was made with: {"training.steps": [60, 90], …}. */
-static json_t *changed_keys(const struct tt_trainer *t, const json_t *before)
+/* Sequences of a step when the checkpoint was saved; 0 if it does not say. */
+static int64_t batch_of(const json_t *meta)
 {
-    json_t *now = tt_config_to_json(t->cfg, false), *changed = json_object(), *section, *value;
-    const char *section_name, *key;
+    const json_t *training = json_object_get(json_object_get(meta, "config"), "training");
+    const json_t *mesh = json_object_get(meta, "mesh");
+    int64_t global = (int64_t)json_integer_value(json_object_get(training, "global_batch_size"));
+    int64_t local = (int64_t)json_integer_value(json_object_get(training, "local_batch_size"));
 
-    json_object_foreach(now, section_name, section)
-    {
-        json_object_foreach(section, key, value)
-        {
-            json_t *old = json_object_get(json_object_get(before, section_name), key);
-            char path[256];
+    return global > 0 ? global
+                      : local * (int64_t)json_integer_value(json_object_get(mesh, "dp_replicate")) *
+                            (int64_t)json_integer_value(json_object_get(mesh, "dp_shard"));
+}
 
-            if (json_equal(old, value))
-                continue;
-            (void)snprintf(path, sizeof path, "%s.%s", section_name, key);
-            (void)json_object_set_new(changed, path, json_pack("[O?, O]", old, value));
-        }
-    }
-    json_decref(now);
-    return changed;
+/* Whether a step that was found is one of this run as it is configured now (tt_ckpt_request). The last step of a run may hold
+ * the weights alone: where nothing is left to train, they are enough. */
+static int accept(void *arg, const struct tt_manifest *manifest, unsigned *skip)
+{
+    const struct tt_trainer *t = arg;
+    int64_t step = (int64_t)json_integer_value(json_object_get(manifest->meta, "step"));
+
+    if (step >= t->cfg->training.steps && !(*skip & TT_SKIP_TRAIN_STATE) &&
+        tt_manifest_group_size(manifest, TT_GROUP_OPTIM, NULL) == 0)
+        *skip |= TT_SKIP_OPTIMIZER;
+    return tt_trainer_check_model(t, manifest->meta);
 }
 
 /* What the newest step was passed over for, and how to ask again. */
@@ -162,6 +187,8 @@ int tt_trainer_resume(struct tt_trainer *t, const char *folder, bool *ret_resume
     int rc = 0;
 
     TT_TRY(tt_trainer_request(t, &request));
+    request.accept = accept;
+    request.arg = t;
     TT_TRY(tt_ckpt_resume(t->comm, &v->layout, folder, &request, &v->state, &found));
     *ret_resumed = found.step >= 0;
     if (found.step < 0) {
@@ -174,7 +201,8 @@ int tt_trainer_resume(struct tt_trainer *t, const char *folder, bool *ret_resume
         note_applied(t, &found);
     tt_trainer_sync_note_change(t, found.meta);
     t->resumed_from = found.step;
-    t->changed = changed_keys(t, json_object_get(found.meta, "config"));
+    t->changed = tt_trainer_changed_keys(t, json_object_get(found.meta, "config"));
+    t->batch_before = batch_of(found.meta);
     (void)snprintf(t->weights_from, sizeof t->weights_from, "step-%" PRId64 " of %s", found.step, folder);
 out:
     tt_ckpt_found_release(&found);

@@ -327,7 +327,8 @@ static int open_metrics(struct tt_trainer *t)
         TT_TRY(tt_run_folder_metrics(t->cfg, &m->jsonl));
     if (t->cfg->metrics.enable_tensorboard && tt_run_folder_board(t->cfg, &m->board) < 0)
         tt_warn("training goes on without TensorBoard: %s", tt_error_message());
-    TT_TRY(tt_run_folder_record(t->cfg, t->options.argc, t->options.argv, t->comm->size, t->threads, &t->machine));
+    if (t->at.step < t->cfg->training.steps) /* run.yaml is of the run that did the steps */
+        TT_TRY(tt_run_folder_record(t->cfg, t->options.argc, t->options.argv, t->comm->size, t->threads, &t->machine));
     tt_metrics_record(m, run_record(t));
     tt_trainer_banner(t);
 out:

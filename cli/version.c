@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "cli/revision.h"
 #include "core/base/cpu.h"
 #include "core/ops/blas.h"
 #include "core/ops/kernels.h"
@@ -17,11 +18,14 @@ static const char *instruction_set(void)
 
 int tt_cli_print_version(bool is_json)
 {
+    const char *revision = tt_cli_revision();
+
     if (is_json)
-        return tt_cli_print_json(json_pack("{s:s, s:s, s:s, s:s, s:s}", "version", TITAN_VERSION, "mpi",
-                                           tt_comm_mpi_library(), "blas", tt_blas_library(), "cpu", instruction_set(),
-                                           "kernels", tt_kernels()->name));
-    (void)printf("titan %s\nMPI  %s\nBLAS %s\nCPU  %s, kernels %s\n", TITAN_VERSION, tt_comm_mpi_library(),
-                 tt_blas_library(), instruction_set(), tt_kernels()->name);
+        return tt_cli_print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "version", TITAN_VERSION, "git", revision,
+                                           "mpi", tt_comm_mpi_library(), "blas", tt_blas_library(), "cpu",
+                                           instruction_set(), "kernels", tt_kernels()->name));
+    (void)printf("titan %s%s%s%s\nMPI  %s\nBLAS %s\nCPU  %s, kernels %s\n", TITAN_VERSION, revision[0] ? " (git " : "",
+                 revision, revision[0] ? ")" : "", tt_comm_mpi_library(), tt_blas_library(), instruction_set(),
+                 tt_kernels()->name);
     return tt_cli_finish();
 }

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_REVISION_H
+#define TT_CLI_REVISION_H
+
+/** The commit that titan was built from, with "-dirty" when files had changed; empty outside of a git repository. Static. */
+const char *tt_cli_revision(void);
+
+#endif
