@@ -11,6 +11,7 @@
 
 #include "core/base/file.h"
 #include "core/base/json.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 
 enum { BLOCK = 65536 };
@@ -119,7 +120,8 @@ static int check_ids(const struct tt_pretrained *weights, const struct tt_prompt
     return 0;
 }
 
-/* eos_token_id of a file of Hugging Face's: a number or a list of them. A file that is not there says nothing. */
+/* eos_token_id of a file of Hugging Face's: a number or a list of them. A file that is not there says nothing, and
+ * one that is not JSON neither, which is noted. */
 static int add_stops(const char *folder, const char *name, struct tt_ids *stop)
 {
     char *path = tt_format("%s/%s", folder, name);
@@ -130,7 +132,13 @@ static int add_stops(const char *folder, const char *name, struct tt_ids *stop)
     TT_TRY(tt_path_exists(path, &exists));
     if (!exists)
         goto out;
-    TT_TRY(tt_json_load(path, &json));
+    rc = tt_json_load(path, &json);
+    if (rc == TT_EDATA) {
+        tt_note("not used: %s", tt_error_message());
+        rc = 0;
+    }
+    if (rc < 0)
+        goto out;
     value = json_object_get(json, "eos_token_id");
     if (json_is_integer(value))
         tt_ids_add(stop, (int32_t)json_integer_value(value));

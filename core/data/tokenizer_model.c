@@ -161,6 +161,15 @@ static int refuse_option(const json_t *model, const char *key, const char *where
         (json_is_string(value) && !json_string_length(value)) ||
         (json_is_number(value) && json_number_value(value) == 0.0))
         return 0;
+    if (strcmp(key, "byte_fallback") == 0) {
+        return tt_fail(
+            TT_EDATA,
+            "%s: model.byte_fallback is not supported: this is a tokenizer of SentencePiece's kind, as those of "
+            "Llama 2 and Mistral 7B are; titan reads byte-level BPE (Llama 3, Qwen, GPT-2, Mistral NeMo)\n"
+            "help: tokenize with transformers, store the ids as uint16, and train with "
+            "training.dataset=tokens_u16",
+            where);
+    }
     return tt_fail(TT_EDATA, "%s: model.%s is not supported (byte-level BPE only)", where, key);
 }
 

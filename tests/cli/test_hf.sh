@@ -206,6 +206,67 @@ assert config['initializer_range'] == json.load(open('hf/config.json'))['initial
     done
 }
 
+case_a_generation_config_that_is_no_json_is_noted() {
+    name=llama3
+    import_folder llama3
+    echo '{"eos_token_id": ' >hf/generation_config.json
+    run generate hf --prompt-tokens 1,5,9 --max-new-tokens 3 --greedy
+    expect_ok
+    expect_err "not used: hf/generation_config.json:[0-9]+:[0-9]+: invalid JSON"
+    from_folder --checkpoint.initial_load_in_hf
+    expect_ok
+    run ckpt consolidate run exported --format hf
+    expect_ok
+    expect_err "not used for the export: .*hf_generation_config.json:"
+    expect_file exported/generation_config.json
+}
+
+# What transformers itself says of an exported folder; with PyTorch also what its model says.
+case_transformers_reads_the_export() {
+    python3 -c "import transformers" 2>/dev/null || skip "no transformers here"
+    mkdir llama
+    cp "$golden/llama3"/{config.json,model.safetensors} llama/
+    cp "$TITAN_SOURCE"/tests/unit/data/transformers/v4/llama3/* llama/
+    rm llama/golden.json
+    echo '{"bos_token_id": 320, "eos_token_id": [321, 322], "do_sample": true, "temperature": 0.6}' >llama/generation_config.json
+    make_corpus
+    run train --model.flavor=hf --model.hf_assets_path=llama --checkpoint.initial_load_in_hf --checkpoint.enable \
+        --training.dataset=text --training.dataset_path=corpus.txt --training.seq_len=32 --training.steps=2 \
+        --training.local_batch_size=1 --training.global_batch_size=2 --checkpoint.last_save_in_hf --job.dump_folder=run
+    expect_ok
+    for source in run/checkpoint/step-2/hf run; do
+        run generate $source --prompt "And the evening" --max-new-tokens 8 --greedy --json
+        expect_ok
+        python3 -c 'import json; print(json.load(open("out"))["samples"][0]["tokens"])' >"tokens-${source%%/*}-${#source}" ||
+            not_as "no tokens"
+    done
+    cat tokens-* | uniq | wc -l | grep -q "^1$" || not_as "the export gives other tokens: $(cat tokens-*)"
+    python3 - <<'EOF2' >problem.txt 2>&1 || not_as "transformers: $(cat problem.txt)"
+import json
+import transformers
+before, after = (transformers.AutoTokenizer.from_pretrained(folder) for folder in ("llama", "run/checkpoint/step-2/hf"))
+messages = [{"role": "user", "content": "Who are you?"}, {"role": "assistant", "content": "naïve"}]
+assert before.chat_template
+assert before.apply_chat_template(messages, tokenize=False) == after.apply_chat_template(messages, tokenize=False)
+for text in ("And the evening and the morning", " 12345\n\n naïve 日本"):
+    assert before(text)["input_ids"] == after(text)["input_ids"], text
+assert before.special_tokens_map == after.special_tokens_map
+a, b = (transformers.GenerationConfig.from_pretrained(folder) for folder in ("llama", "run/checkpoint/step-2/hf"))
+assert a.to_dict() == b.to_dict(), (a, b)
+config = transformers.AutoConfig.from_pretrained("run/checkpoint/step-2/hf")
+assert config.model_type == "llama" and config.num_hidden_layers == 3, config
+try:
+    import torch
+except ImportError:
+    raise SystemExit(0)
+model = transformers.AutoModelForCausalLM.from_pretrained("run/checkpoint/step-2/hf")
+ids = torch.tensor([after("And the evening")["input_ids"]])
+mine = json.load(open("out"))["samples"][0]["tokens"]
+theirs = model.generate(ids, do_sample=False, max_new_tokens=8)[0, ids.shape[1]:].tolist()
+assert theirs[: len(mine)] == mine, (mine, theirs)
+EOF2
+}
+
 case_a_tied_head_of_its_own_is_refused() {
     import_folder llama3_tied_scaled
     put_head 0

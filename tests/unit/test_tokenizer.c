@@ -13,7 +13,6 @@
 
 #include "core/base/file.h"
 #include "core/base/json.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "core/data/builtin.h"
@@ -454,76 +453,6 @@ static void ends_of_documents_come_from_config_or_template(void **state)
     tt_tokenizer_free(builtin);
 }
 
-static char noted[512];
-
-static void take_note(void *arg, enum tt_log_level level, const char *text)
-{
-    (void)arg;
-    (void)level;
-    (void)snprintf(noted, sizeof noted, "%s", text);
-}
-
-static void put(const char *folder, const char *name, const char *text, size_t size)
-{
-    char *path = tt_format("%s/%s", folder, name);
-
-    if (tt_file_replace(path, text, size) < 0)
-        fail_msg("%s", tt_error_message());
-    tt_free(path);
-}
-
-/* What transformers writes for a tokenizer without a length. */
-static void numbers_beyond_64_bits_are_read(void **state)
-{
-    static const char config[] = "{\"model_max_length\": 1000000000000000019884624838656, \"n\": "
-                                 "[-99999999999999999999, 9223372036854775807, 1e3, \"\\\"99999999999999999999\\\\\"], "
-                                 "\"bos_token\": null, \"eos_token\": \"<|end_of_text|>\"}";
-    struct tt_tokenizer *t = NULL, *builtin = load(NULL);
-    const json_t *list;
-    json_t *json = NULL;
-
-    (void)state;
-    assert_int_equal(parse(tt_tokenizer_files(builtin).json, config, &t), 0);
-    assert_int_equal(tt_tokenizer_eos(t), 1);
-    tt_tokenizer_free(t);
-    tt_tokenizer_free(builtin);
-    assert_int_equal(tt_json_parse(config, strlen(config), "config", &json), 0);
-    assert_true(json_real_value(json_object_get(json, "model_max_length")) == 1000000000000000019884624838656.0);
-    list = json_object_get(json, "n");
-    assert_true(json_real_value(json_array_get(list, 0)) == -99999999999999999999.0);
-    assert_true(json_integer_value(json_array_get(list, 1)) == INT64_MAX);
-    assert_true(json_real_value(json_array_get(list, 2)) == 1000.0);
-    assert_string_equal(json_string_value(json_array_get(list, 3)), "\"99999999999999999999\\");
-    json_decref(json);
-}
-
-static void a_config_that_is_no_json_stops_only_where_it_is_needed(void **state)
-{
-    static const char map[] = "{\"bos_token\": \"<|end_of_text|>\", \"eos_token\": {\"content\": \"<|end_of_text|>\"}}";
-    char folder[] = "/tmp/titan_tokenizer_XXXXXX";
-    struct tt_tokenizer *t = NULL, *builtin = load(NULL);
-    struct tt_tokenizer_files files = tt_tokenizer_files(builtin);
-
-    (void)state;
-    assert_non_null(mkdtemp(folder));
-    tt_log_set_sink(take_note, NULL);
-    put(folder, "tokenizer.json", files.json, files.json_size);
-    put(folder, "tokenizer_config.json", "{\"eos_token\": ", 14);
-    /* the template names neither */
-    assert_int_equal(tt_tokenizer_load(folder, &t), TT_EDATA);
-    assert_non_null(strstr(tt_error_message(), "tokenizer_config.json:1:14: invalid JSON"));
-    assert_non_null(strstr(tt_error_message(), "help: it says which tokens begin and end a document"));
-    put(folder, "special_tokens_map.json", map, strlen(map));
-    assert_int_equal(tt_tokenizer_load(folder, &t), 0);
-    assert_non_null(strstr(noted, "BOS and EOS are those of special_tokens_map.json"));
-    assert_int_equal(tt_tokenizer_bos(t), 1);
-    assert_int_equal(tt_tokenizer_eos(t), 1);
-    tt_tokenizer_free(t);
-    tt_log_set_sink(NULL, NULL);
-    tt_tokenizer_free(builtin);
-    assert_int_equal(tt_folder_remove(folder), 0);
-}
-
 static void documents_have_both_ends_and_special_tokens_can_be_text(void **state)
 {
     static const char text[] = "a<|end_of_text|>";
@@ -560,7 +489,8 @@ static void other_kinds_are_refused_by_name(void **state)
     } bad[] = {
         {"{\"model\": {\"type\": \"WordPiece\"}}", "model 'WordPiece' is not supported"},
         {"{\"model\": {\"type\": \"Unigram\"}}", "model 'Unigram' is not supported"},
-        {"{\"model\": {\"byte_fallback\": true}}", "model.byte_fallback is not supported"},
+        {"{\"model\": {\"byte_fallback\": true}}",
+         "model.byte_fallback is not supported: this is a tokenizer of SentencePiece's kind"},
         {"{\"model\": {\"end_of_word_suffix\": \"</w>\"}}", "model.end_of_word_suffix is not supported"},
         {"{\"model\": {\"dropout\": 0.1}}", "model.dropout is not supported"},
         {"{\"model\": {\"merges\": null}}", "model.merges is missing"},
@@ -775,8 +705,6 @@ int main(void)
         cmocka_unit_test(added_tokens_do_not_overlap),
         cmocka_unit_test(merges_with_spaces_split_where_both_halves_are_tokens),
         cmocka_unit_test(ends_of_documents_come_from_config_or_template),
-        cmocka_unit_test(numbers_beyond_64_bits_are_read),
-        cmocka_unit_test(a_config_that_is_no_json_stops_only_where_it_is_needed),
         cmocka_unit_test(documents_have_both_ends_and_special_tokens_can_be_text),
         cmocka_unit_test(other_kinds_are_refused_by_name),
         cmocka_unit_test(files_of_other_kinds_are_named),
