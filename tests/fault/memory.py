@@ -15,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 
-TITAN = os.environ["TITAN"]
-LIBRARY = os.environ["TITAN_MEMORY_LIB"]
+TITAN = os.path.abspath(os.environ["TITAN"])
+LIBRARY = os.path.abspath(os.environ["TITAN_MEMORY_LIB"])
 TINY = """--model.dim=64 --model.n_layers=2 --model.n_heads=4 --model.n_kv_heads=2 --model.ffn_dim=128 --training.seq_len=32
     --training.local_batch_size=2 --training.global_batch_size=4 --training.steps=4 --validation.seq_len=32
     --dataloader.cache_dir=cache --training.dataset=text --training.dataset_path=corpus.txt --job.dump_folder=run
