@@ -3,8 +3,12 @@
  * titan: the command table.
  */
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+#include <pthread.h>
+#include <sys/resource.h>
 
 #include "cli/cli.h"
 #include "core/base/error.h"
@@ -111,6 +115,42 @@ static int command_version(int argc, char **argv)
     return tt_cli_print_version(is_json);
 }
 
+struct call {
+    const struct command *command;
+    int argc;
+    char **argv;
+    int code;
+};
+
+static void *run_call(void *arg)
+{
+    struct call *call = arg;
+
+    call->code = call->command->run(call->argc, call->argv);
+    return NULL;
+}
+
+/* Runs a command; where `ulimit -s` leaves threads little stack, on a thread with enough, as all later ones then have. */
+static int run_with_stack(struct call *call)
+{
+    static const size_t enough = (size_t)8 << 20;
+    struct rlimit limit;
+    pthread_attr_t attr;
+    pthread_t thread;
+    bool runs = false;
+
+    if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < enough / 2 && pthread_attr_init(&attr) == 0) {
+        runs = pthread_attr_setstacksize(&attr, enough) == 0 && pthread_setattr_default_np(&attr) == 0 &&
+               pthread_create(&thread, &attr, run_call, call) == 0;
+        (void)pthread_attr_destroy(&attr);
+    }
+    if (runs)
+        (void)pthread_join(thread, NULL);
+    else
+        (void)run_call(call);
+    return call->code;
+}
+
 int main(int argc, char **argv)
 {
     const struct command *command;
@@ -130,5 +170,7 @@ int main(int argc, char **argv)
         return tt_cli_fail(
             tt_fail(TT_EUSAGE, "'%s' comes before a command\nhelp: did you mean `titan train %s`?", argv[1], argv[1]));
     command = find(argv[1]);
-    return command ? command->run(argc - 2, argv + 2) : fail_unknown(argv[1]);
+    if (!command)
+        return fail_unknown(argv[1]);
+    return run_with_stack(&(struct call){.command = command, .argc = argc - 2, .argv = argv + 2});
 }

@@ -68,12 +68,23 @@ char *tt_run_folder_cache(const struct tt_config *cfg)
     return tt_format("%.*s.cache", (int)size, cfg->job.dump_folder);
 }
 
+/*
+ * A job that is started again at once after its launcher was killed finds the lock held by ranks that have not noticed yet.
+ * They do within seconds, so the lock is tried for that long.
+ */
 static int take_lock(const struct tt_config *cfg, struct tt_lock *lock)
 {
+    enum { TRIES = 50 };
+    const struct timespec between = {0, 100000000};
     char *path = in_folder(cfg, ".lock");
     bool taken = false;
     int rc = tt_lock_take(path, lock, &taken);
 
+    for (int i = 0; i < TRIES && rc == 0 && taken; i++) {
+        tt_lock_release(lock);
+        (void)nanosleep(&between, NULL);
+        rc = tt_lock_take(path, lock, &taken);
+    }
     if (rc == 0 && taken)
         rc = tt_fail(TT_EUSAGE,
                      "another job is running in '%s'\nhelp: wait for it, or give this one its own folder "

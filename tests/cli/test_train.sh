@@ -47,6 +47,26 @@ for r in steps:
 EOF
 }
 
+# What titan keeps on the stack has room whatever the shell allows.
+case_little_stack_is_enough() {
+    make_corpus
+    (
+        ulimit -s 64
+        run train $tiny --training.steps=2 --checkpoint.enable --checkpoint.async_mode=async --checkpoint.interval=1
+        expect_ok
+    ) || exit 1
+}
+
+# The ranks of a job whose launcher was killed hold the lock for a moment longer.
+case_a_lock_that_is_about_to_go_is_waited_for() {
+    make_corpus
+    mkdir run
+    flock run/.lock sleep 1 &
+    until [ -e run/.lock ] && ! flock -n run/.lock true; do sleep 0.01; done
+    run train $tiny
+    expect_ok
+}
+
 case_a_file_gets_no_colours() {
     make_corpus
     run train $tiny
