@@ -12,6 +12,7 @@
 #include "checkpoint/loading.h"
 #include "checkpoint/patience.h"
 #include "checkpoint/plan.h"
+#include "checkpoint/share.h"
 #include "checkpoint/source.h"
 #include "checkpoint/steps.h"
 #include "core/base/hash.h"
@@ -195,19 +196,6 @@ out:
 
 /* What reads files, as work beside the answers to other ranks (tt_patience_work). */
 
-struct opening {
-    const char *path;
-    enum tt_path_kind kind;
-    struct tt_source **source;
-};
-
-static int open_source(void *arg)
-{
-    const struct opening *o = arg;
-
-    return tt_source_open(o->path, o->kind, o->source);
-}
-
 struct reading {
     struct tt_source *source;
     const struct tt_ckpt_attempt *attempt;
@@ -216,8 +204,11 @@ struct reading {
 static int read_all(void *arg)
 {
     const struct reading *r = arg;
+    struct tt_ckpt_layout layout = *r->attempt->layout;
 
-    return read_state(r->source, r->attempt->layout, r->attempt->state, r->attempt->skip);
+    if (r->attempt->reading == TT_READ_ONCE) /* as if there were no others */
+        layout.dp_replicate = 1;
+    return read_state(r->source, &layout, r->attempt->state, r->attempt->skip);
 }
 
 static int ask(struct tt_ckpt_attempt *attempt, const struct tt_manifest *manifest)
@@ -234,15 +225,18 @@ int tt_ckpt_load_one(struct tt_comm *comm, const char *path, enum tt_path_kind k
     int rc = 0;
 
     *ret_damaged = true;
-    TT_TRY(tt_patience_work(comm, true, open_source, &(struct opening){path, kind, &source}));
+    TT_TRY(tt_source_open_shared(comm, path, kind, &source));
     if (kind == TT_PATH_PLAIN)
         attempt->skip |= TT_SKIP_OPTIMIZER;
     *ret_damaged = false;
     TT_TRY(tt_comm_agree(comm, ask(attempt, &source->manifest)));
     TT_TRY(tt_comm_agree(comm, check_fit(source, attempt->state, attempt->skip)));
     *ret_damaged = true;
-    TT_TRY(tt_patience_work(comm, true, read_all, &(struct reading){source, attempt}));
+    TT_TRY(tt_patience_work(comm, attempt->reading == TT_READ_ALL || attempt->layout->replica == 0, read_all,
+                            &(struct reading){source, attempt}));
     *ret_damaged = false;
+    if (attempt->reading == TT_READ_ONCE)
+        TT_TRY(tt_rows_share(comm, attempt->layout, attempt->state, (attempt->skip & TT_SKIP_OPTIMIZER) != 0));
     *ret_meta = json_incref(source->manifest.meta);
 out:
     tt_source_free(source);
@@ -250,13 +244,13 @@ out:
     return rc;
 }
 
-int tt_ckpt_load(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *path, unsigned skip,
-                 const struct tt_ckpt_state *state, json_t **ret_meta)
+int tt_ckpt_load(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *path,
+                 enum tt_ckpt_reading reading, unsigned skip, const struct tt_ckpt_state *state, json_t **ret_meta)
 {
     struct tt_patience patience = tt_patience_begin(comm, "loading a checkpoint");
     enum tt_path_kind kind = TT_PATH_PLAIN;
     char *found = NULL, shared[PATH_BYTES] = {0};
-    struct tt_ckpt_attempt attempt = {.layout = layout, .state = state, .skip = skip};
+    struct tt_ckpt_attempt attempt = {.layout = layout, .state = state, .skip = skip, .reading = reading};
     int64_t decision = 0;
     bool damaged;
     int rc = 0;

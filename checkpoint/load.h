@@ -13,9 +13,15 @@
 #include "core/base/json.h"
 
 /**
- * Loading into any number of ranks and any sharding. Every rank reads the rows that it holds; each stored chunk's
+ * Loading into any number of ranks and any sharding. Rank 0 reads the manifest and passes it on. Each stored chunk's
  * checksum is verified by exactly one rank. All functions are collective: every rank gets the same result.
  */
+
+/** Who reads rows that several replicas hold (checkpoint.load_policy). */
+enum tt_ckpt_reading {
+    TT_READ_ONCE, /* the first replica, which passes them on */
+    TT_READ_ALL,  /* every replica */
+};
 
 /** What a load leaves out, by the names of checkpoint.exclude_from_loading. */
 enum {
@@ -31,6 +37,7 @@ int tt_ckpt_skip_flag(const char *name, unsigned *ret_flag) TT_MUST_CHECK;
 /** What a resume is to load. */
 struct tt_ckpt_request {
     struct tt_line_request line;
+    enum tt_ckpt_reading reading;
     bool as_asked; /* also when the line of the newest step began with this very request; for who saves nothing */
     /* May refuse a step that was found, before its tensors are looked at, and add to what is skipped; NULL: takes all. Local,
      * on every rank. A refusal is final: no older step is tried. */
@@ -73,7 +80,8 @@ int tt_ckpt_resume(struct tt_comm *comm, const struct tt_ckpt_layout *layout, co
  * Loads from a path given by a person: a step, a run or checkpoint folder (newest good step), or safetensors files with
  * titan's names and no manifest (then with TT_SKIP_OPTIMIZER). ret_meta as above; NULL without a manifest.
  */
-int tt_ckpt_load(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *path, unsigned skip,
-                 const struct tt_ckpt_state *state, json_t **ret_meta) TT_MUST_CHECK;
+int tt_ckpt_load(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *path,
+                 enum tt_ckpt_reading reading, unsigned skip, const struct tt_ckpt_state *state,
+                 json_t **ret_meta) TT_MUST_CHECK;
 
 #endif

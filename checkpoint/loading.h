@@ -14,6 +14,7 @@ struct tt_ckpt_attempt {
     const struct tt_ckpt_layout *layout;
     const struct tt_ckpt_state *state; /* NULL: look only */
     unsigned skip;
+    enum tt_ckpt_reading reading;
     const struct tt_ckpt_request *request; /* whose accept is asked; NULL: nobody's */
 };
 

@@ -10,6 +10,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/loading.h"
 #include "checkpoint/patience.h"
+#include "checkpoint/share.h"
 #include "checkpoint/steps.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
@@ -134,8 +135,9 @@ static int try_step(struct tt_comm *comm, const char *folder, int64_t step, stru
 
     if (attempt->state) {
         rc = tt_ckpt_load_one(comm, path, TT_PATH_STEP, attempt, ret_meta, ret_damaged);
-    } else if ((rc = tt_patience_work(comm, true, check_step, &(struct checking){path, &manifest})) == 0) {
-        *ret_meta = json_incref(manifest.meta);
+    } else if ((rc = tt_patience_work(comm, comm->rank == 0, check_step, &(struct checking){path, &manifest})) == 0) {
+        rc = tt_manifest_share(comm, &manifest);
+        *ret_meta = rc == 0 ? json_incref(manifest.meta) : NULL;
     } else {
         *ret_damaged = rc == TT_EDATA;
     }
@@ -253,7 +255,7 @@ int tt_ckpt_resume(struct tt_comm *comm, const struct tt_ckpt_layout *layout, co
                    const struct tt_ckpt_request *request, const struct tt_ckpt_state *state,
                    struct tt_ckpt_found *ret_found)
 {
-    struct tt_ckpt_attempt load = {.layout = layout, .state = state, .request = request};
+    struct tt_ckpt_attempt load = {.layout = layout, .state = state, .reading = request->reading, .request = request};
 
     return find_and_try(comm, folder, request, &load, ret_found);
 }

@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "checkpoint/cast.h"
+#include "checkpoint/patience.h"
+#include "checkpoint/share.h"
 #include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
@@ -33,6 +35,56 @@ int tt_source_open(const char *path, enum tt_path_kind kind, struct tt_source **
     }
     source->open = tt_calloc_for((size_t)source->manifest.n_files, sizeof *source->open, path);
     TT_TRY(source->open ? 0 : TT_ENOMEM);
+    *ret_source = source;
+    source = NULL;
+out:
+    tt_source_free(source);
+    return rc;
+}
+
+struct opening {
+    const char *path;
+    enum tt_path_kind kind;
+    struct tt_source **source;
+};
+
+static int open_source(void *arg)
+{
+    const struct opening *o = arg;
+
+    return tt_source_open(o->path, o->kind, o->source);
+}
+
+/* What rank 0 found, without files of this rank's own yet. */
+static int share_source(struct tt_comm *comm, const char *path, enum tt_path_kind kind, struct tt_source **source)
+{
+    int64_t is_folder = 0;
+    int rc = 0;
+
+    if (comm->rank == 0) {
+        is_folder = (*source)->is_folder;
+    } else {
+        *source = tt_calloc(1, sizeof **source);
+        (*source)->path = tt_strdup(path);
+        (*source)->kind = kind;
+    }
+    TT_TRY(tt_comm_broadcast(comm, &is_folder, sizeof is_folder, 0));
+    TT_TRY(tt_manifest_share(comm, &(*source)->manifest));
+    if (comm->rank != 0) {
+        (*source)->is_folder = is_folder != 0;
+        (*source)->open = tt_calloc((size_t)(*source)->manifest.n_files, sizeof *(*source)->open);
+    }
+out:
+    return rc;
+}
+
+int tt_source_open_shared(struct tt_comm *comm, const char *path, enum tt_path_kind kind, struct tt_source **ret_source)
+{
+    struct tt_source *source = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_patience_work(comm, comm->rank == 0, open_source, &(struct opening){path, kind, &source}));
+    TT_TRY(share_source(comm, path, kind, &source));
     *ret_source = source;
     source = NULL;
 out:

@@ -8,6 +8,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/steps.h"
+#include "core/base/comm.h"
 #include "core/base/error.h"
 
 /**
@@ -27,6 +28,10 @@ struct tt_source {
 
 /** Opens path, which is what tt_path_resolve returns. Coverage and file sizes are checked. */
 int tt_source_open(const char *path, enum tt_path_kind kind, struct tt_source **ret_source) TT_MUST_CHECK;
+
+/** The same on all ranks (collective): rank 0 reads the manifest, or the headers, and looks at the files. */
+int tt_source_open_shared(struct tt_comm *comm, const char *path, enum tt_path_kind kind,
+                          struct tt_source **ret_source) TT_MUST_CHECK;
 void tt_source_free(struct tt_source *source);
 
 /** The path of file i; the caller frees. */

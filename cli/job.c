@@ -264,6 +264,11 @@ int tt_job_policy(const struct tt_config *cfg, const struct tt_ckpt_policy **ret
     return tt_ckpt_policy_find(tt_job_policy_name(cfg), tt_job_filter_name(cfg), ret_policy);
 }
 
+enum tt_ckpt_reading tt_job_reading(const struct tt_config *cfg)
+{
+    return cfg->checkpoint.load_policy == TT_LOAD_ALL ? TT_READ_ALL : TT_READ_ONCE;
+}
+
 enum tt_dtype tt_job_export_dtype(const struct tt_config *cfg)
 {
     static const enum tt_dtype types[] = {

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "checkpoint/load.h"
 #include "checkpoint/plan.h"
 #include "core/base/error.h"
 #include "core/config/config.h"
@@ -81,6 +82,9 @@ int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine) 
 const char *tt_job_policy_name(const struct tt_config *cfg);
 const char *tt_job_filter_name(const struct tt_config *cfg);
 int tt_job_policy(const struct tt_config *cfg, const struct tt_ckpt_policy **ret_policy) TT_MUST_CHECK;
+
+/** checkpoint.load_policy. */
+enum tt_ckpt_reading tt_job_reading(const struct tt_config *cfg);
 
 /** checkpoint.export_dtype. */
 enum tt_dtype tt_job_export_dtype(const struct tt_config *cfg);

@@ -85,7 +85,7 @@ static int load_initial(struct tt_trainer *t, const struct tt_trainer_view *v)
         TT_TRY(tt_trainer_skip_flags(t, &skip));
         if (model_only)
             skip |= TT_SKIP_OPTIMIZER | TT_SKIP_LR_SCHEDULER | TT_SKIP_DATALOADER | TT_SKIP_TRAIN_STATE;
-        TT_TRY(tt_ckpt_load(t->comm, &v->layout, path, skip, &v->state, &meta));
+        TT_TRY(tt_ckpt_load(t->comm, &v->layout, path, tt_job_reading(cfg), skip, &v->state, &meta));
         if (meta && !model_only) {
             rc = tt_trainer_restore_progress(t, meta, skip);
             TT_TRY(tt_comm_agree(t->comm, rc));

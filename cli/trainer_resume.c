@@ -33,6 +33,7 @@ out:
 int tt_trainer_request(const struct tt_trainer *t, struct tt_ckpt_request *ret_request)
 {
     *ret_request = (struct tt_ckpt_request){.line.load_step = t->cfg->checkpoint.load_step,
+                                            .reading = tt_job_reading(t->cfg),
                                             .as_asked = t->cfg->checkpoint.load_only};
     return tt_trainer_skip_flags(t, &ret_request->line.skip);
 }

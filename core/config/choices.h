@@ -39,6 +39,8 @@
     X(TT_SAVE_ALL, "all") X(TT_SAVE_FILTERED, "filtered")
 #define TT_FILTER_CHOICES(X, ALIAS) \
     X(TT_FILTER_REPLICA0, "replica0") X(TT_FILTER_RANK0, "rank0") X(TT_FILTER_NODE_LEADER, "node_leader")
+#define TT_LOAD_CHOICES(X, ALIAS) \
+    X(TT_LOAD_ONCE, "once") X(TT_LOAD_ALL, "all")
 #define TT_EXCLUDE_CHOICES(X, ALIAS) \
     X(TT_EXCLUDE_OPTIMIZER, "optimizer") X(TT_EXCLUDE_LR_SCHEDULER, "lr_scheduler") \
     X(TT_EXCLUDE_DATALOADER, "dataloader") X(TT_EXCLUDE_TRAIN_STATE, "train_state")
@@ -57,6 +59,7 @@
     S(dataset, TT_DATASET_CHOICES) S(dtype, TT_DTYPE_CHOICES) S(export, TT_EXPORT_CHOICES) S(sync, TT_SYNC_CHOICES) \
     S(init, TT_INIT_CHOICES) S(optim, TT_OPTIM_CHOICES) S(decay, TT_DECAY_CHOICES) S(engine, TT_ENGINE_CHOICES) \
     S(order, TT_ORDER_CHOICES) S(ac, TT_AC_CHOICES) S(async, TT_ASYNC_CHOICES) S(save, TT_SAVE_CHOICES) \
+    S(load, TT_LOAD_CHOICES) \
     S(filter, TT_FILTER_CHOICES) S(exclude, TT_EXCLUDE_CHOICES) S(reshard, TT_RESHARD_CHOICES) S(wrap, TT_WRAP_CHOICES) \
     S(rule, TT_RULE_CHOICES)
 

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "checkpoint/state.h"
 #include "core/base/comm.h"
@@ -42,6 +43,7 @@ struct test_job {
     int flip_tensor;
     int64_t load_step;
     unsigned skip;
+    enum tt_ckpt_reading reading;
     const char *path; /* for test_load */
     int64_t found;    /* test_resume: the step */
     int wrong;        /* ranks whose state was not that of `expect` after a load */

@@ -1,8 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# A rank whose weights are no longer those of its replicas stops the run, by name, and is not saved (flip.c).
+# A rank whose weights are no longer those of its replicas stops the run, by name, and is not saved (flip.c). What one rank
+# reads, others need not (refuse.c).
 . "$TITAN_SOURCE/tests/cli/lib.sh"
 flip=$TITAN_BUILD/tests/fault/libflip.so
+refuse=$TITAN_BUILD/tests/fault/librefuse.so
 
 # Large enough that ranks read each other's memory.
 large="$tiny --model.dim=256 --model.ffn_dim=1024 --training.local_batch_size=1 --training.global_batch_size=6
@@ -44,6 +46,37 @@ case_two_replicas_cannot_tell_which() {
     make_corpus
     flipped 2 1
     expect_error 1 "step 2: the replicas do not hold the same weights: ranks 0, 1 differ from each other"
+}
+
+# resume_where_others_cannot SPEC RANKS OPTION...: goes on for a step; all ranks but 0 are refused the calls of SPEC.
+resume_where_others_cannot() {
+    cat >elsewhere <<EOF_WRAPPER
+#!/bin/bash
+[ "\$OMPI_COMM_WORLD_RANK" = 0 ] || export TITAN_REFUSE=$1 LD_PRELOAD=$refuse
+exec $TITAN "\$@"
+EOF_WRAPPER
+    chmod +x elsewhere
+    TITAN=$PWD/elsewhere run_ranks "$2" train $large --checkpoint.enable --training.steps=5 "${@:3}"
+}
+
+case_rank_0_reads_the_manifest_for_all() {
+    make_corpus
+    run_ranks 2 train $large --checkpoint.enable
+    expect_ok
+    resume_where_others_cannot open:EACCES:manifest.json 2
+    expect_ok
+    expect_err "weights +step-4 of run/checkpoint"
+}
+
+case_replicas_load_what_the_first_one_reads() {
+    make_corpus
+    replicas=--parallelism.data_parallel_replicate_degree=3
+    run_ranks 3 train $large $replicas --checkpoint.enable
+    expect_ok
+    resume_where_others_cannot open:EACCES:.safetensors 3 $replicas --checkpoint.load_policy=all
+    expect_code 3
+    resume_where_others_cannot open:EACCES:.safetensors 3 $replicas
+    expect_ok
 }
 
 run_cases

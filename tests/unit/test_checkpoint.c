@@ -57,12 +57,17 @@ static void saved_on_p_ranks_loads_on_q(void **state)
         manifest = load_manifest(folder, p + 1);
         assert_int_equal(manifest.n_files, save.saved.files);
         tt_manifest_release(&manifest);
-        for (int q = 0; q < MESHES; q++) {
-            struct test_job load = {folder,          "run",          meshes[q].shard, meshes[q].replicate,
-                                    .load_step = -1, .expect = p + 1};
+        for (int q = 0; q < 2 * MESHES; q++) {
+            struct test_job load = {folder,
+                                    "run",
+                                    meshes[q / 2].shard,
+                                    meshes[q / 2].replicate,
+                                    .load_step = -1,
+                                    .expect = p + 1,
+                                    .reading = q % 2 ? TT_READ_ALL : TT_READ_ONCE};
 
             if (test_resume(&load) != 0)
-                fail_msg("saved on %d, loaded on %d: %s", p, q, tt_error_message());
+                fail_msg("saved on %d, loaded on %d: %s", p, q / 2, tt_error_message());
             assert_int_equal(load.found, p + 1);
             assert_int_equal(load.wrong, 0);
         }
@@ -406,7 +411,7 @@ static int load_torch_shards(struct tt_comm *comm, void *arg)
         tt_ckpt_rows(tt_ckpt_row_number(&chunk[i]), comm->size, comm->rank, &chunk[i].row_begin, &chunk[i].row_count);
         chunk[i].data = tt_calloc((size_t)chunk[i].row_count + 1, (size_t)tt_ckpt_row_bytes(&chunk[i]));
     }
-    TT_TRY(tt_ckpt_load(comm, &layout, arg, TT_SKIP_OPTIMIZER, &state, &meta));
+    TT_TRY(tt_ckpt_load(comm, &layout, arg, TT_READ_ALL, TT_SKIP_OPTIMIZER, &state, &meta));
     for (int i = 0; i < TORCH_TENSORS; i++)
         wrong += count_wrong(&chunk[i]);
     TT_TRY(tt_comm_sum_i64(comm, &wrong, 1));

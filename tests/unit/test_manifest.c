@@ -19,6 +19,7 @@
 #include "checkpoint/consolidate.h"
 #include "checkpoint/inspect.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/share.h"
 #include "checkpoint/source.h"
 #include "checkpoint/steps.h"
 #include "ckpt_support.h"
@@ -74,6 +75,34 @@ static void what_is_written_is_read(void **state)
 }
 
 /* One flipped bit anywhere, one byte less, one more. */
+static void what_is_packed_is_unpacked(void **state)
+{
+    char *text = example(), *again, *bytes;
+    struct tt_manifest m;
+    size_t size;
+
+    (void)state;
+    assert_int_equal(tt_manifest_parse(text, strlen(text), "m", &m), 0);
+    bytes = tt_manifest_pack(&m, &size);
+    tt_manifest_release(&m);
+    assert_true(size < strlen(text) / 2);
+    assert_int_equal(tt_manifest_unpack(bytes, size, &m), 0);
+    again = tt_manifest_text(&m);
+    assert_string_equal(text, again);
+    assert_true(m.tensor[0].has_digest && m.tensor[0].chunk[0].has_crc && m.file[0].has_crc);
+    tt_manifest_release(&m);
+    for (size_t n = 0; n < size; n++) {
+        char *part = tt_calloc(n + 1, 1); /* of this size, so that reading beyond it is found */
+
+        memcpy(part, bytes, n);
+        assert_true(tt_manifest_unpack(part, n, &m) < 0);
+        tt_free(part);
+    }
+    tt_free(bytes);
+    tt_free(again);
+    tt_free(text);
+}
+
 static void nothing_else_is_read(void **state)
 {
     char *text = example();
@@ -397,6 +426,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reading_takes_little_more_than_the_text), /* first: it looks at the most memory so far */
         cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(what_is_packed_is_unpacked),
         cmocka_unit_test(nothing_else_is_read),
         cmocka_unit_test(values_that_no_save_writes_are_refused),
         cmocka_unit_test(names_of_steps),
