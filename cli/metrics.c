@@ -51,10 +51,8 @@ void tt_metrics_record(struct tt_metrics *metrics, json_t *record)
     note_lost_output(metrics);
     (void)json_object_set_new(record, "time", tt_json_number(tt_clock_wall_sec()));
     text = tt_json_text(record);
-    if (metrics->jsonl) {
-        (void)fprintf(metrics->jsonl, "%s\n", text);
-        (void)fflush(metrics->jsonl);
-    }
+    if (metrics->records)
+        tt_records_add(metrics->records, text);
     if (metrics->json_stdout) {
         (void)printf("%s\n", text);
         (void)fflush(stdout);

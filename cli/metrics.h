@@ -4,9 +4,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "checkpoint/save.h"
+#include "cli/records.h"
 #include "cli/tensorboard.h"
 #include "core/base/json.h"
 
@@ -16,7 +16,7 @@
  * Rank 0 only. Averages are over the steps since the last report.
  */
 struct tt_metrics {
-    FILE *jsonl;                  /* NULL: none */
+    struct tt_records *records;   /* metrics.jsonl; NULL: none */
     struct tt_tensorboard *board; /* NULL: none */
     bool json_stdout;             /* `train --json`: records instead of lines */
     bool color;

@@ -174,20 +174,11 @@ out:
     return rc;
 }
 
-int tt_run_folder_metrics(const struct tt_config *cfg, FILE **ret_file)
+int tt_run_folder_metrics(const struct tt_config *cfg, struct tt_records **ret_records)
 {
     char *path = in_folder(cfg, "metrics.jsonl");
-    FILE *file;
-    int fd = -1, rc = 0;
+    int rc = tt_records_open(path, ret_records);
 
-    TT_TRY(tt_file_append(path, &fd));
-    if (!(file = fdopen(fd, "a"))) {
-        rc = tt_fail(TT_EIO, "cannot open '%s': %s", path, strerror(errno));
-        (void)close(fd);
-        goto out;
-    }
-    *ret_file = file;
-out:
     tt_free(path);
     return rc;
 }

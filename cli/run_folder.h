@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
+#include "cli/records.h"
 #include "cli/tensorboard.h"
 #include "core/base/error.h"
 #include "core/base/lock.h"
@@ -44,8 +44,8 @@ char *tt_run_folder_cache(const struct tt_config *cfg);
 /** Opens a TensorBoard event file in metrics.save_tb_folder. */
 int tt_run_folder_board(const struct tt_config *cfg, struct tt_tensorboard **ret_board) TT_MUST_CHECK;
 
-/** Opens metrics.jsonl for appending. */
-int tt_run_folder_metrics(const struct tt_config *cfg, FILE **ret_file) TT_MUST_CHECK;
+/** Opens metrics.jsonl for appending; a line that was torn is mended. */
+int tt_run_folder_metrics(const struct tt_config *cfg, struct tt_records **ret_records) TT_MUST_CHECK;
 
 /**
  * Writes run.yaml: the resolved configuration, which `titan train --config` reads again, under comments with the command

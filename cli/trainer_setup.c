@@ -324,7 +324,7 @@ static int open_metrics(struct tt_trainer *t)
     m->flops_per_token_causal = tt_model_flops_per_token_causal(t->model, t->cfg->training.seq_len);
     m->memory_total_bytes = tt_metrics_machine_bytes();
     if (t->cfg->metrics.enable_jsonl)
-        TT_TRY(tt_run_folder_metrics(t->cfg, &m->jsonl));
+        TT_TRY(tt_run_folder_metrics(t->cfg, &m->records));
     if (t->cfg->metrics.enable_tensorboard && tt_run_folder_board(t->cfg, &m->board) < 0)
         tt_warn("training goes on without TensorBoard: %s", tt_error_message());
     if (t->at.step < t->cfg->training.steps) /* run.yaml is of the run that did the steps */
@@ -375,14 +375,14 @@ void tt_trainer_close(struct tt_trainer *t, int code)
 {
     if (!t)
         return;
-    if (t->metrics.jsonl) {
+    if (t->metrics.records) {
         json_t *end = json_object();
 
         (void)json_object_set_new(end, "type", json_string("end"));
         (void)json_object_set_new(end, "step", json_integer(t->at.step));
         (void)json_object_set_new(end, "exit", json_integer(code));
         tt_metrics_record(&t->metrics, end);
-        (void)fclose(t->metrics.jsonl);
+        tt_records_close(t->metrics.records);
     }
     tt_tensorboard_close(t->metrics.board);
     json_decref(t->changed);

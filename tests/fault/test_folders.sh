@@ -166,6 +166,23 @@ case_what_cannot_be_read_is_not_damaged() {
     refuse_out "^step: +4"
 }
 
+case_records_that_cannot_be_written_are_said_once() {
+    make_corpus
+    refused write:ENOSPC:run/metrics.jsonl train $tiny
+    expect_ok
+    [ "$(grep -c "cannot write 'run/metrics.jsonl': No space left on device; training goes on" err)" = 1 ] ||
+        not_as "expected one warning"
+    expect_out "^step: +3"
+    # and a record that was torn does not swallow the next one
+    run train $tiny --checkpoint.enable --job.dump_folder=torn
+    expect_ok
+    truncate -s -20 torn/metrics.jsonl
+    run train $tiny --checkpoint.enable --job.dump_folder=torn --training.steps=4
+    expect_ok
+    expect_err "'torn/metrics.jsonl' ended within a record, which was cut off"
+    python3 -c 'import json; [json.loads(line) for line in open("torn/metrics.jsonl")]' || not_as "a line that is no JSON"
+}
+
 if ldd "$TITAN" | grep -qE 'lib(asan|tsan)'; then
     echo "1..0 # SKIP a sanitizer's own preloading comes first"
     exit 0
