@@ -190,7 +190,7 @@ static bool is_local(const char *path)
     return false;
 }
 
-/* The command's own options; the files are not compared, their values are. */
+/* The command's own options and words; the files are not compared, their values are. */
 static void add_options(const struct tt_args *args, struct tt_text *out)
 {
     tt_text_add(out, "%s", "");
@@ -201,6 +201,8 @@ static void add_options(const struct tt_args *args, struct tt_text *out)
             tt_text_add(out, "%s--%s%s%s", out->size ? " " : "", use->option->name, use->value ? "=" : "",
                         use->value ? use->value : "");
     }
+    for (int i = 0; i < args->n_words; i++)
+        tt_text_add(out, "%s%s", out->size ? " " : "", args->word[i]);
 }
 
 int tt_facts_agree_on_config(struct tt_comm *comm, const struct tt_config *cfg, const struct tt_args *args)
@@ -210,7 +212,7 @@ int tt_facts_agree_on_config(struct tt_comm *comm, const struct tt_config *cfg, 
     int n = 0, rc = 0;
 
     add_options(args, &texts[n]);
-    facts[n] = (struct tt_fact){"the command's options", texts[n].text ? texts[n].text : ""};
+    facts[n] = (struct tt_fact){"the list of options", texts[n].text ? texts[n].text : ""};
     n++;
     for (int i = 0; i < tt_config_n_rows; i++) {
         const struct tt_config_row *row = &tt_config_rows[i];

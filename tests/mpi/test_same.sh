@@ -37,7 +37,7 @@ case_other_flags_are_named() {
 --debug.seed=7 debug.seed 42 7
 --lr_scheduler.warmup_steps=3 lr_scheduler.warmup_steps 2 3
 --model.rope_theta=7 model.rope_theta null 7.0
---overwrite the.command's.options empty --overwrite
+--overwrite the.list.of.options empty --overwrite
 EOF_FLAGS
 }
 
@@ -71,6 +71,12 @@ case_a_rank_has_its_own_threads() {
 case_bench_too() {
     LAST_ARGS="--training.local_batch_size=2" with_last 2 bench --only collectives --training.local_batch_size=1
     expect_error 2 'training.local_batch_size is 1 on rank 0'
+}
+
+case_eval_too() {
+    LAST_ARGS="--batch 2" with_last 2 eval "$TITAN_SOURCE/tests/golden/data/llama3" --dataset tokens --dataset-path "$tokens" \
+        --seq-len 24 --batch 1
+    expect_error 2 "the.list.of.options is .*--batch=1 .*on rank 0 .*--batch=2 .*on rank 1"
 }
 
 case_other_kernels_are_said() {
