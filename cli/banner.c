@@ -96,6 +96,8 @@ static void print_data(const struct tt_trainer *t)
         return;
     }
     print_dataset("validate", &t->validation, cfg->validation.dataset_path);
+    if (t->validation.dataset->ref.info.digest == t->data.dataset->ref.info.digest)
+        (void)fprintf(stderr, ", the training data itself");
     if (cfg->validation.steps > 0)
         (void)fprintf(stderr, ", at most %" PRId64 " batch%s a rank", cfg->validation.steps,
                       cfg->validation.steps == 1 ? "" : "es");

@@ -23,7 +23,7 @@ static const struct tt_option options[] = {
 };
 
 static const char usage[] =
-    "usage: titan launch -n N [--print] -- train [ARGUMENT]...\n\n"
+    "usage: titan launch -n N [--print] [--] train [ARGUMENT]...\n\n"
     "Runs a titan command on N ranks: with srun inside a Slurm job, else with mpirun on this host. Each\n"
     "rank is bound to its share of the cores.\n\n";
 
@@ -148,13 +148,27 @@ static int run(struct line *line)
 
 /* --- the command --- */
 
-/* Splits at "--": options are before it, what runs is behind it. */
-static int split(int argc, char **argv)
+static bool takes_value(const char *token)
+{
+    if (strcmp(token, "-n") == 0 || strcmp(token, "-np") == 0)
+        return true;
+    for (const struct tt_option *o = options; o->name; o++)
+        if (o->value && strncmp(token, "--", 2) == 0 && strcmp(token + 2, o->name) == 0)
+            return true;
+    return false;
+}
+
+/*
+ * Where the options end: at "--" (*ret_run is behind it), or at the first word that is neither an option nor the value of one,
+ * which then is the command that runs.
+ */
+static int split(int argc, char **argv, int *ret_run)
 {
     int at = 0;
 
-    while (at < argc && strcmp(argv[at], "--") != 0)
-        at++;
+    while (at < argc && argv[at][0] == '-' && strcmp(argv[at], "--") != 0)
+        at += takes_value(argv[at]) && at + 1 < argc ? 2 : 1;
+    *ret_run = at < argc && strcmp(argv[at], "--") == 0 ? at + 1 : at;
     return at;
 }
 
@@ -205,7 +219,7 @@ out:
 
 int tt_command_launch(int argc, char **argv)
 {
-    int n_own = split(argc, argv), n_run = argc - n_own - 1, rc = 0;
+    int run = 0, n_own = split(argc, argv, &run), rc = 0;
     char **own = tt_calloc((size_t)n_own + 1, sizeof *own);
     struct tt_args *args = NULL;
 
@@ -214,7 +228,7 @@ int tt_command_launch(int argc, char **argv)
     if (tt_args_has(args, "help"))
         rc = tt_cli_print_help(usage, options);
     else
-        rc = launch(args, n_run < 0 ? 0 : n_run, argv + (n_own < argc ? n_own + 1 : argc));
+        rc = launch(args, argc - run, argv + run);
 out:
     tt_args_free(args);
     tt_free(own);

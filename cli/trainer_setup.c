@@ -42,33 +42,68 @@ out:
     return rc;
 }
 
+/* "parallelism.memory_limit allows 1 GiB", or what the machine has, where nobody set a limit. */
+static void say_limit(const struct tt_trainer *t, struct tt_text *out)
+{
+    char limit[32];
+
+    tt_text_bytes(limit, sizeof limit, (double)t->memory_limit);
+    if (t->cfg->parallelism.memory_limit != TT_NULL_INT)
+        tt_text_add(out, "parallelism.memory_limit allows %s", limit);
+    else
+        tt_text_add(out, "this machine allows %s (0.9 of the memory that it or its container has, for %d rank%s)",
+                    limit, t->local_size, t->local_size == 1 ? "" : "s");
+}
+
+/* What would need less here; more ranks only where each of them would have as much as now. */
+static void say_remedies(const struct tt_trainer *t, struct tt_text *out)
+{
+    const struct tt_config *cfg = t->cfg;
+    bool keeps =
+        t->mesh.size[TT_MESH_DP_SHARD] > 1 && t->job.engine.sharding.reshard != TT_RESHARD_AFTER_FORWARD_ALWAYS;
+
+    tt_text_add(out, "\nhelp: use ");
+    if (cfg->training.local_batch_size > 1)
+        tt_text_add(out, "a training.local_batch_size smaller than %" PRId64 ", ", cfg->training.local_batch_size);
+    if (cfg->activation_checkpoint.mode != TT_AC_FULL)
+        tt_text_add(out, "activation_checkpoint.mode=full, ");
+    if (keeps)
+        tt_text_add(out, "parallelism.fsdp_reshard_after_forward=always, ");
+    tt_text_add(out,
+                "a training.seq_len smaller than %" PRId64 ", or more ranks%s; `titan estimate` prints what each needs",
+                cfg->training.seq_len, cfg->parallelism.memory_limit == TT_NULL_INT ? " on more hosts" : "");
+}
+
 static int check_memory(const struct tt_trainer *t)
 {
-    int64_t total = t->memory.total + t->job.staging_bytes;
-    char need[32], limit[32], meta[32];
-    int64_t start = tt_engine_init_bytes(t->engine, t->job.engine.init);
+    int64_t total = t->memory.total + t->job.staging_bytes, start = tt_engine_init_bytes(t->engine, t->job.engine.init);
+    struct tt_text limit = {0}, remedies = {0};
+    char need[32], less[32];
+    int rc = 0;
 
-    if (total <= t->memory_limit && start > t->memory_limit)
-        return tt_fail(TT_EFIT,
-                       "a rank needs %s to initialise the weights, parallelism.memory_limit allows %s\nhelp: use "
-                       "training.init=meta, which gives the same weights and needs %s",
-                       tt_text_bytes(need, sizeof need, (double)start),
-                       tt_text_bytes(limit, sizeof limit, (double)t->memory_limit),
-                       tt_text_bytes(meta, sizeof meta, (double)tt_engine_init_bytes(t->engine, TT_INIT_SHARDS)));
-    if (total <= t->memory_limit)
+    if (total <= t->memory_limit && start <= t->memory_limit)
         return 0;
+    say_limit(t, &limit);
+    say_remedies(t, &remedies);
     tt_text_bytes(need, sizeof need, (double)total);
-    tt_text_bytes(limit, sizeof limit, (double)t->memory_limit);
-    if (t->memory.total <= t->memory_limit)
-        return tt_fail(
+    if (total <= t->memory_limit)
+        rc =
+            tt_fail(TT_EFIT,
+                    "a rank needs %s to initialise the weights, %s\nhelp: use training.init=meta, which gives the same "
+                    "weights and needs %s",
+                    tt_text_bytes(need, sizeof need, (double)start), limit.text,
+                    tt_text_bytes(less, sizeof less, (double)tt_engine_init_bytes(t->engine, TT_INIT_SHARDS)));
+    else if (t->memory.total <= t->memory_limit)
+        rc = tt_fail(
             TT_EFIT,
-            "a rank needs %s with the staging copy of checkpoints, parallelism.memory_limit allows %s\nhelp: "
-            "use checkpoint.async_mode=disabled, which needs %s",
-            need, limit, tt_text_bytes(meta, sizeof meta, (double)t->memory.total));
-    return tt_fail(TT_EFIT,
-                   "a rank needs %s, parallelism.memory_limit allows %s\nhelp: use more ranks, a smaller "
-                   "training.local_batch_size or training.seq_len, or fsdp_reshard_after_forward=always",
-                   need, limit);
+            "a rank needs %s with the staging copy of checkpoints, %s\nhelp: use checkpoint.async_mode=disabled, "
+            "which needs %s",
+            need, limit.text, tt_text_bytes(less, sizeof less, (double)t->memory.total));
+    else
+        rc = tt_fail(TT_EFIT, "a rank needs %s, %s%s", need, limit.text, remedies.text);
+    tt_text_release(&limit);
+    tt_text_release(&remedies);
+    return rc;
 }
 
 /* What the configuration means on these ranks. */

@@ -406,13 +406,32 @@ case_launch_runs() {
     expect_out "^step: +3/"
 }
 
+case_launch_without_two_dashes() {
+    for option in -n --ranks; do
+        run launch $option 1 --print -- train --config x.yaml
+        mv out with
+        run launch $option 1 --print train --config x.yaml
+        expect_ok
+        expect_same out with
+    done
+}
+
+case_what_does_not_fit_says_what_applies_here() {
+    make_corpus
+    run train $tiny --parallelism.memory_limit=1MiB
+    expect_error 6 "parallelism.memory_limit allows 1.00 MiB" "a training.local_batch_size smaller than 2" \
+        "activation_checkpoint.mode=full" "or more ranks; "
+    refuse_err "reshard_after_forward"
+    run train $tiny --model.flavor=405B --model.dim=16384 --model.n_layers=126 --training.local_batch_size=1
+    expect_error 6 "this machine allows .* for 1 rank\\)" "or more ranks on more hosts"
+    refuse_err "smaller than 1"
+}
+
 case_launch_wrong_usage() {
     run launch -- train
     expect_error 2 "-n N is missing"
     run launch -n 2
     expect_error 2 "what is to run is missing"
-    run launch -n 2 train
-    expect_error 2 "what is to run"
     run launch -n none -- train
     expect_error 2 "--ranks 'none'"
     PATH=/nowhere run launch -n 2 -- train

@@ -33,7 +33,7 @@ case_mfu_is_at_most_100() {
     make_corpus
     run train $tiny --metrics.peak_flops=1e3
     expect_ok
-    expect_out "mfu: 100\.00%$"
+    expect_out "mfu: 100\.00%  lr"
     expect_err "mfu +share of .* masked positions"
     run train $tiny --metrics.peak_flops=1e15 --overwrite --training.seq_len=64
     python3 - <<'EOF' >problem.txt 2>&1 || not_as "metrics.jsonl: $(cat problem.txt)"
@@ -375,7 +375,11 @@ case_the_banner_says_what_is_validated_on() {
     expect_err "^  validate never \(validation.enable is false\)$"
     run train $tiny --overwrite --validation.enable --validation.dataset=text --validation.dataset_path=corpus.txt --validation.freq=2
     expect_ok
-    expect_err "^  validate text corpus.txt: 1 document, .* samples of 32, at step 1, every 2 steps, and at the end$"
+    expect_err "^  validate text corpus.txt: 1 document, .* samples of 32, the training data itself, at step 1, every 2 steps, and at"
+    echo "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness." >held.txt
+    run train $tiny --overwrite --validation.enable --validation.dataset_path=held.txt --validation.freq=1 --validation.seq_len=null
+    expect_ok
+    expect_err "^  validate text held.txt: 1 document, .* samples? of 32, at step 1, every 1 step, and at the end$"
 }
 
 run_cases
