@@ -72,7 +72,7 @@ def first_error(result):
 def called_damaged(result):
     """Nothing was damaged, so nothing may be called that."""
     for line in (result.out + result.err).splitlines():
-        if re.search(r"\bdamaged\b|^BAD |corrupt|does not match|differ", line) and not line.startswith("  hint"):
+        if re.search(r"\bdamaged\b|^BAD (?!unreadable)|corrupt|does not match|differ", line) and not line.startswith("  hint"):
             return line
     return None
 
@@ -116,7 +116,7 @@ class Training:
         yield from ended_badly(result, fault, allowed)
         if result.hung:
             return
-        if result.code != 0 and OPTIONAL.search(fault.path):
+        if result.code != 0 and all(OPTIONAL.search(path) for path in fault.paths):
             yield f"ends for a file that training can do without: {first_error(result)}"
         if self.before and "random init" in result.err:
             yield "starts from random weights over an existing run"
