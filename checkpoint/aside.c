@@ -108,8 +108,11 @@ bool tt_parent_parse(const char *name, int64_t *ret_step, const char **ret_run_i
 int tt_parent_mark(const char *folder, int64_t step, const char *run_id)
 {
     char *path = mark_path(folder, step, run_id);
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644), rc;
+    int fd, tries = 0, rc;
 
+    do
+        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    while (fd < 0 && tt_path_again(errno, &tries));
     rc = fd < 0 ? tt_path_fail("create", path, errno) : tt_folder_sync(folder);
     if (fd >= 0)
         (void)close(fd);

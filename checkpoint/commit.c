@@ -109,7 +109,13 @@ int tt_durable_write(const struct tt_durable *file, const void *bytes, size_t si
 
 int tt_durable_cut(const struct tt_durable *file, int64_t bytes)
 {
-    return ftruncate(file->fd, (off_t)bytes) < 0 ? fail_write("cut", file->temporary, errno) : 0;
+    int tries = 0;
+
+    while (ftruncate(file->fd, (off_t)bytes) < 0) {
+        if (!tt_path_again(errno, &tries))
+            return fail_write("cut", file->temporary, errno);
+    }
+    return 0;
 }
 
 void tt_durable_cancel(struct tt_durable *file)

@@ -166,13 +166,15 @@ static int write_holder(int fd, const char *folder, const char *run_id)
 {
     char host[HOST_BYTES] = "?", *text;
     json_t *holder;
-    int rc;
+    int rc, tries = 0;
 
     (void)gethostname(host, sizeof host - 1);
     holder = json_pack("{s:s,s:s,s:I}", "run_id", run_id, "host", host, "pid", (json_int_t)getpid());
     text = tt_json_text(holder);
-    rc = ftruncate(fd, 0) < 0 ? tt_fail(TT_EIO, "cannot write '%s/.lock': %s", folder, strerror(errno))
-                              : tt_file_pwrite(fd, folder, text, strlen(text), 0);
+    while ((rc = ftruncate(fd, 0)) < 0 && tt_path_again(errno, &tries))
+        ;
+    rc = rc < 0 ? tt_fail(TT_EIO, "cannot write '%s/.lock': %s", folder, strerror(errno))
+                : tt_file_pwrite(fd, folder, text, strlen(text), 0);
     tt_free(text);
     json_decref(holder);
     return rc;

@@ -260,12 +260,15 @@ int tt_lock_take(const char *path, struct tt_lock *ret_lock, bool *ret_taken)
 {
     struct tt_lock lock = {.fd = -1, .path = tt_strdup(path)};
     bool same = false;
-    int rc = 0;
+    int rc = 0, tries = 0;
 
     *ret_taken = false;
     for (int i = 0; i < TRIES && !same && !*ret_taken; i++) { /* the file may be removed before it is locked */
         tt_lock_release(&lock);
-        lock = (struct tt_lock){.fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644), .path = tt_strdup(path)};
+        lock = (struct tt_lock){.fd = -1, .path = tt_strdup(path)};
+        do
+            lock.fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+        while (lock.fd < 0 && tt_path_again(errno, &tries));
         if (lock.fd < 0) {
             rc = tt_path_fail("open", path, errno);
             goto out;

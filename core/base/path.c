@@ -230,11 +230,12 @@ int tt_folder_remove(const char *path)
 
 int tt_folder_sync(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), tries = 0;
-    int rc = 0;
+    int fd, tries = 0, rc = 0;
 
-    if (fd < 0)
-        return tt_fail(TT_EIO, "cannot open folder '%s': %s", path, strerror(errno));
+    while ((fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0) {
+        if (!tt_path_again(errno, &tries))
+            return tt_fail(TT_EIO, "cannot open folder '%s': %s", path, strerror(errno));
+    }
     while (rc == 0 && fsync(fd) < 0) {
         if (errno == EINVAL || errno == EOPNOTSUPP) /* the file system has nothing to sync for folders */
             break;

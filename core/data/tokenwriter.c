@@ -204,9 +204,11 @@ out:
 static int make_durable(struct tt_token_writer *w)
 {
     char *copy = tt_strdup(w->path);
-    int rc = 0;
+    int rc = 0, tries = 0;
 
-    if (fsync(w->fd) < 0) {
+    while (fsync(w->fd) < 0) {
+        if (tt_path_again(errno, &tries))
+            continue;
         rc = tt_fail(TT_EIO, "cannot fsync '%s': %s", w->temporary, strerror(errno));
         goto out;
     }
