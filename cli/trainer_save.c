@@ -140,14 +140,15 @@ static void report(struct tt_trainer *t, const struct tt_ckpt_saved *saved, bool
 }
 
 /*
- * A save that failed for want of space or a broken disk left the older checkpoints as they were: training goes on to the
- * next one, loudly. The last save of a run is what it was for, and a state that is not finite is not worth going on with.
+ * A save that failed for want of space or memory, or because of a broken disk, left the older checkpoints as they were:
+ * training goes on to the next one, loudly. The last save of a run is what it was for, and a state that is not finite is
+ * not worth going on with.
  */
 static int settle(struct tt_trainer *t, int rc, int64_t step, bool last)
 {
     if (rc == 0)
         return 0;
-    if (rc != TT_EIO || last)
+    if ((rc != TT_EIO && rc != TT_ENOMEM) || last)
         return tt_wrap(rc, "checkpoint of step %" PRId64, step);
     if (t->comm->rank == 0) {
         tt_metrics_checkpoint_failed(&t->metrics, step, tt_error_message());
