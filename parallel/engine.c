@@ -8,6 +8,7 @@
 
 #include "core/base/hash.h"
 #include "core/base/mem.h"
+#include "core/ops/blas.h"
 #include "parallel/fsdp.h"
 #include "parallel/planner.h"
 #include "parallel/transfer.h"
@@ -293,6 +294,7 @@ int tt_engine_allocate(struct tt_engine *e)
                      (long long)memory.total);
         goto out;
     }
+    TT_TRY(tt_blas_check_room(e->options.threads));
     lay_out_state(e, &at);
     TT_TRY(bind_track(e, &e->train, &at, e->arena + memory.state + memory.constants));
     TT_TRY(bind_track(e, &e->validate, &at, e->arena + memory.state + memory.constants));

@@ -11,10 +11,14 @@
 #include <string.h>
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include <cblas.h>
 
+#include "core/base/text.h"
+
 enum {
+    BUFFER_BYTES = 128 << 20,  /* of OpenBLAS for x86_64 and arm64; untouched parts of it cost nothing */
     TILE_MIN = 384,            /* of the dimension that is cut */
     HALF_MIN = 256,            /* a dimension of this size is cut in two although the halves are below TILE_MIN */
     SERIAL_FLOPS = 2 * 1000000 /* a product below this is cheaper than waking the team */
@@ -37,6 +41,24 @@ void tt_gemm_serial(const struct tt_gemm *gemm)
     cblas_sgemm(CblasRowMajor, gemm->trans_a ? CblasTrans : CblasNoTrans, gemm->trans_b ? CblasTrans : CblasNoTrans,
                 (blasint)gemm->m, (blasint)gemm->n, (blasint)gemm->k, 1.0F, gemm->a, (blasint)gemm->lda, gemm->b,
                 (blasint)gemm->ldb, gemm->acc ? 1.0F : 0.0F, gemm->c, (blasint)gemm->ldc);
+}
+
+int tt_blas_check_room(int threads)
+{
+    size_t bytes = (size_t)threads * BUFFER_BYTES;
+    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char text[32];
+
+    if (room != MAP_FAILED) {
+        (void)munmap(room, bytes);
+        return 0;
+    }
+    return tt_fail(
+        TT_EFIT,
+        "no room for the buffers of matrix products: OpenBLAS maps 128 MiB of address space for each of %d "
+        "thread%s of this rank, and the system refuses %s\nhelp: raise the limit on virtual memory (ulimit -v; "
+        "a job's limit on address space), or use fewer parallelism.threads_per_rank",
+        threads, threads == 1 ? "" : "s", tt_text_bytes(text, sizeof text, (double)bytes));
 }
 
 int64_t tt_gemm_tiles(int64_t m, int64_t n, int64_t k)

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/base/error.h"
 #include "core/base/team.h"
 
 /**
@@ -35,6 +36,12 @@ int64_t tt_gemm_tiles(int64_t m, int64_t n, int64_t k);
 
 /** Tile `tile` of `tiles` on the calling thread: an op can hand out the tiles of several products in one run of a team. */
 void tt_gemm_tile(const struct tt_gemm *gemm, int64_t tile, int64_t tiles);
+
+/**
+ * Whether the address space has room for the buffers of products on that many threads at once: OpenBLAS maps 128 MiB for
+ * each when it first computes, and tries for ever where a limit (`ulimit -v`, strict overcommit) refuses. TT_EFIT if not.
+ */
+int tt_blas_check_room(int threads) TT_MUST_CHECK;
 
 /** Name and version of the BLAS library, with the kernels it chose for this CPU. */
 const char *tt_blas_library(void);

@@ -49,10 +49,27 @@ EOF
 
 # What titan keeps on the stack has room whatever the shell allows.
 case_little_stack_is_enough() {
-    make_corpus
     (
         ulimit -s 64
-        run train $tiny --training.steps=2 --checkpoint.enable --checkpoint.async_mode=async --checkpoint.interval=1
+        run train --training.steps=1 --job.dump_folder=run --dataloader.cache_dir=cache
+        expect_ok
+    ) || exit 1
+}
+
+# OpenBLAS would try for ever to map its buffers. The limit is found by looking where titan begins to refuse.
+case_little_address_space_is_refused() {
+    make_corpus
+    export OPENBLAS_NUM_THREADS=1 # else it maps a buffer for every core when it is loaded
+    for mib in 384 512; do
+        (
+            ulimit -v $((mib * 1024))
+            run train $tiny --parallelism.threads_per_rank=4 --overwrite
+            expect_error 6 "OpenBLAS maps 128 MiB of address space for each of 4 threads" "ulimit -v"
+        ) || exit 1
+    done
+    (
+        ulimit -v $((8 * 1024 * 1024))
+        run train $tiny --parallelism.threads_per_rank=4 --overwrite
         expect_ok
     ) || exit 1
 }
