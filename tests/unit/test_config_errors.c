@@ -8,6 +8,7 @@
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/rng.h"
+#include "core/config/toml.h"
 
 /* One fault each: the file and the whole message. */
 static const struct {
@@ -366,6 +367,36 @@ static void random_bytes_do_no_harm(void **state)
     tt_text_release(&text);
 }
 
+/* Torchtitan's kind of file, damaged at random: a tree or a reason, never harm. */
+static void random_toml_does_no_harm(void **state)
+{
+    static const char good[] =
+        "# a file\n[job]\ndescription = \"a \\u00e9 \\n b\"\n[model]\nname = 'llama3'\nconverters = [\n  "
+        "\"a\", # one\n  'b',\n]\n[a.b.\"c d\"]\nx = {y = 1, z = [1, [2, 3]], w.v = true}\n[training]\nsteps "
+        "= 1_000\ntext = \"\"\"\nlong \\\n   line\"\"\"\n";
+    struct tt_rng rng = tt_rng_make(5, "toml fuzz");
+
+    (void)state;
+    for (uint64_t round = 0; round < 20000; round++) {
+        size_t size = round % 4 || !round ? sizeof good - 1 : 1 + below(&rng, round * 32, sizeof good - 1);
+        char *copy = tt_strndup(good, size);
+        struct tt_yaml_doc doc = {0};
+        struct tt_text why = {0};
+        int line = 0, column = 0;
+
+        for (uint64_t i = 1; round && i < 1 + round % 8; i++)
+            copy[below(&rng, round * 32 + i, size)] = (char)below(&rng, round * 32 + 16 + i, round % 2 ? 256 : 128);
+        if (tt_toml_parse(copy, size, &doc, &line, &column, &why))
+            assert_true(doc.root && doc.root->kind == TT_YAML_MAP);
+        else
+            assert_true(round > 0 && why.size && line >= 1 && column >= 1);
+        (void)tt_toml_is_likely(copy, size);
+        tt_yaml_release(&doc);
+        tt_text_release(&why);
+        tt_free(copy);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -382,6 +413,7 @@ int main(void)
         cmocka_unit_test(endless_files_are_refused),
         cmocka_unit_test(aliases_within_limits_work),
         cmocka_unit_test(random_bytes_do_no_harm),
+        cmocka_unit_test(random_toml_does_no_harm),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
