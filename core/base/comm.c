@@ -292,7 +292,7 @@ void tt_comm_free(struct tt_comm *comm)
 void tt_comm_abort(struct tt_comm *comm, int exit_code, const char *message)
 {
     enum { MOST_BEFORE = 5 };
-    static const double each_sec = 3.0; /* for a rank to print and for the launcher to end the others */
+    static const double each_sec = 10.0; /* to print, and for the launcher of a busy host to end the others */
     double now = tt_comm_clock(comm);
     int before = comm->rank < MOST_BEFORE ? comm->rank : MOST_BEFORE;
 
