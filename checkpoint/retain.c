@@ -13,7 +13,7 @@
 #include "core/base/text.h"
 
 struct retention {
-    const struct tt_ckpt_store *store;
+    struct tt_ckpt_store *store;
     int64_t just_saved;
     int keep;
 };
@@ -34,11 +34,10 @@ static int remove_older(const struct retention *r)
     int n = 0, kept = 1, rc = 0;
 
     TT_TRY(tt_step_list(r->store->folder, &steps, &n));
+    tt_known_keep(&r->store->known, steps, n);
     for (int i = n - 1; i >= 0; i--) {
-        char *path = tt_step_path(r->store->folder, steps[i]);
-        bool good = steps[i] < r->just_saved && tt_step_check(path, NULL) == 0;
+        bool good = steps[i] < r->just_saved && tt_known_check(&r->store->known, r->store->folder, steps[i]) == 0;
 
-        tt_free(path);
         if (good && ++kept > r->keep)
             TT_TRY(remove_step(r->store, steps[i]));
     }

@@ -115,6 +115,7 @@ int tt_saving_finish(void *arg)
     text = tt_manifest_text(&manifest);
     TT_TRY(tt_durable_put(path, text, strlen(text)));
     TT_TRY(tt_folder_sync(s->folder));
+    tt_known_note(&s->store->known, s->step, path, &manifest);
 out:
     tt_manifest_release(&manifest);
     tt_free(text);

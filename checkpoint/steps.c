@@ -133,7 +133,7 @@ out:
     return rc;
 }
 
-static int check_sizes(const char *step_path, const struct tt_manifest *manifest)
+int tt_step_check_sizes(const char *step_path, const struct tt_manifest *manifest)
 {
     int rc = 0;
 
@@ -199,7 +199,7 @@ int tt_step_check(const char *step_path, struct tt_manifest *ret_manifest)
 
     TT_TRY(tt_step_manifest(step_path, &manifest));
     TT_TRY(tt_manifest_check_cover(&manifest));
-    TT_TRY(check_sizes(step_path, &manifest));
+    TT_TRY(tt_step_check_sizes(step_path, &manifest));
     if (ret_manifest) {
         *ret_manifest = manifest;
         manifest = (struct tt_manifest){0};

@@ -41,6 +41,9 @@ int tt_step_manifest(const char *step_path, struct tt_manifest *ret_manifest) TT
  */
 int tt_step_check(const char *step_path, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
 
+/** Of that, whether every file of the manifest is there with its size. */
+int tt_step_check_sizes(const char *step_path, const struct tt_manifest *manifest) TT_MUST_CHECK;
+
 enum tt_path_kind {
     TT_PATH_STEP,   /* a folder step-N with a manifest */
     TT_PATH_PLAIN,  /* a folder of safetensors files without one, or one such file */

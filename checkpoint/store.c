@@ -252,6 +252,7 @@ void tt_ckpt_store_close(struct tt_ckpt_store *store)
     if (store->lock.fd >= 0)
         (void)!ftruncate(store->lock.fd, 0); /* closed properly: nobody holds it */
     tt_lock_release(&store->lock);
+    tt_known_release(&store->known);
     tt_free(store->folder);
     tt_free(store);
 }

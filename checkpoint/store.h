@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "checkpoint/known.h"
 #include "checkpoint/state.h"
 #include "core/base/comm.h"
 #include "core/base/error.h"
@@ -28,6 +29,7 @@ struct tt_ckpt_store {
     char run_id[TT_RUN_ID_BYTES];    /* rank 0's */
     struct tt_lock lock;             /* rank 0's; none elsewhere */
     int64_t parent_step;             /* that gives way to this run's first step (checkpoint/line.h); -1: none */
+    struct tt_known_steps known;     /* rank 0's, with the thread below while it removes steps */
     struct tt_ckpt_writer *retiring; /* whose thread removes older steps; NULL: none does */
 };
 

@@ -284,6 +284,48 @@ static void count_warning(void *arg, enum tt_log_level level, const char *text)
     warnings += level == TT_LOG_WARNING;
 }
 
+/* A step's manifest is read once, unless it is another file; its files are looked at each time. */
+static void a_known_manifest_is_not_read_again(void **state)
+{
+    char *folder = test_folder(), *manifest = tt_format("%s/step-2/manifest.json", folder),
+         *shard = tt_format("%s/step-3/model/shard-00001-model-00001-of-00001.safetensors", folder), *text = NULL;
+    struct tt_known_steps known = {0};
+    struct tt_manifest noted;
+    size_t size;
+
+    (void)state;
+    for (int step = 1; step <= 3; step++)
+        assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = step, .keep = 0}), 0);
+    noted = load_manifest(folder, 1);
+    text = tt_format("%s/step-1/manifest.json", folder);
+    tt_known_note(&known, 1, text, &noted);
+    tt_manifest_release(&noted);
+    tt_free(text);
+    for (int round = 0; round < 3; round++)
+        for (int step = 1; step <= 3; step++)
+            assert_int_equal(tt_known_check(&known, folder, step), 0);
+    assert_int_equal(known.n_read, 2);
+    /* written again, as it was: another file */
+    assert_int_equal(tt_file_read(manifest, &text, &size), 0);
+    assert_int_equal(tt_file_replace(manifest, text, size), 0);
+    assert_int_equal(tt_known_check(&known, folder, 2), 0);
+    assert_int_equal(known.n_read, 3);
+    text[size / 2] ^= 1;
+    assert_int_equal(tt_file_replace(manifest, text, size), 0);
+    assert_int_equal(tt_known_check(&known, folder, 2), TT_EDATA);
+    test_resize(shard, -1);
+    assert_int_equal(tt_known_check(&known, folder, 3), TT_EDATA);
+    assert_int_equal(known.n_read, 4);
+    tt_known_keep(&known, (int64_t[]){1}, 1);
+    assert_int_equal(known.n, 1);
+    tt_known_release(&known);
+    tt_free(text);
+    tt_free(manifest);
+    tt_free(shard);
+    assert_int_equal(tt_folder_remove(folder), 0);
+    tt_free(folder);
+}
+
 static void resume_passes_over_damage_loudly(void **state)
 {
     char *folder = test_folder(),
@@ -446,6 +488,7 @@ int main(void)
         cmocka_unit_test(digest_is_as_defined),
         cmocka_unit_test(casts_round_to_nearest_even),
         cmocka_unit_test(retention_keeps_the_newest_good),
+        cmocka_unit_test(a_known_manifest_is_not_read_again),
         cmocka_unit_test(resume_passes_over_damage_loudly),
         cmocka_unit_test(another_model_is_an_error_that_lists),
         cmocka_unit_test(loads_a_path_of_any_kind),
