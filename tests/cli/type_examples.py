@@ -35,13 +35,16 @@ EXPECT = [
     (r"\bmodels\b", [r"debugmodel"]),
     (r"data pack", [r"tokens"]),
     (r"data inspect", [r"tokens"]),
-    (r"ckpt list", [r"step-"]),
+    (r"ckpt list", [r"committed"]),
+    (r"ckpt inspect.*jq", [r"dp_shard"]),
+    (r"ckpt convert.*inspect", [r"tensors", r"rms"]),
     (r"ckpt inspect", [r"tensors"]),
-    (r"ckpt verify", [r"good|ok|verified"]),
-    (r"ckpt diff", [r"differ|equal|same"]),
+    (r"ckpt verify", [r"^OK "]),
+    (r"ckpt diff", [r"^EQUAL"]),
     (r"ckpt consolidate", [r"written|tensors|wrote"]),
     (r"ckpt convert", [r"written|tensors|wrote"]),
     (r"ckpt gc", []),
+    (r"ckpt rollback", [r"resumes from step-"]),
     (r"\beval\b.*jq", [r"^\d+\.\d+$"]),
     (r"\beval\b", [r"perplexity"]),
     (r"\bgenerate\b.*jq", [r"\w"]),
@@ -51,8 +54,10 @@ EXPECT = [
 
 # Commands before a page's own, and pages whose examples continue what another page's reader already has.
 TRAIN = "titan train --training.steps=4 --training.local_batch_size=2 --training.global_batch_size=2 --checkpoint.interval=2"
+TRAIN60 = TRAIN.replace("steps=4", "steps=60").replace("interval=2", "interval=20")
 BEFORE = {
-    "titan-ckpt.1": [TRAIN, TRAIN + " --job.dump_folder=other"],
+    "titan-ckpt.1": [TRAIN60, TRAIN60 + " --job.dump_folder=other",
+                     "titan ckpt consolidate outputs Llama-3.2-1B --format hf"],
     "titan-generate.1": [TRAIN + " --training.steps=60", "titan ckpt consolidate outputs llama-folder --format hf"],
     "titan-eval.1": [TRAIN, "titan ckpt consolidate outputs llama-folder --format hf"],
 }
