@@ -17,15 +17,16 @@
 
 static const struct tt_option options[] = {
     {"ranks", NULL, "N", "ranks of the job; -n N is the same"},
+    {"hostfile", NULL, "FILE", "hosts to run on, one `NAME slots=N` a line (mpirun)"},
     {"print", NULL, NULL, "print the command line and do not run it"},
     TT_OPTION_HELP,
     {0},
 };
 
 static const char usage[] =
-    "usage: titan launch -n N [--print] [--] train [ARGUMENT]...\n\n"
-    "Runs a titan command on N ranks: with srun inside a Slurm job, else with mpirun on this host. Each\n"
-    "rank is bound to its share of the cores.\n\n";
+    "usage: titan launch -n N [--hostfile FILE] [--print] [--] train [ARGUMENT]...\n\n"
+    "Runs a titan command on N ranks: with srun inside a Slurm job, else with mpirun on this host or on those\n"
+    "of a hostfile. Each rank is bound to its share of the cores.\n\n";
 
 /* --- the line --- */
 
@@ -93,18 +94,57 @@ static void add_srun(struct line *line, int ranks)
     }
 }
 
-static void add_mpirun(struct line *line, int ranks)
+/*
+ * Ranks on the fullest host of a hostfile: mpirun fills a host's slots before it takes the next one. Without a file, all of
+ * them are here. A line without slots leaves the number to mpirun, which counts the host's cores.
+ */
+static int ranks_of_a_host(const char *hostfile, int ranks, int cores, int *ret_local)
 {
-    int cores = physical_cores();
+    char *text = NULL, *rest = NULL;
+    size_t size = 0;
+    int most = 0, hosts = 0, rc = 0;
 
+    if (!hostfile) {
+        *ret_local = ranks;
+        return 0;
+    }
+    TT_TRY(tt_file_read(hostfile, &text, &size));
+    for (char *row = strtok_r(text, "\n", &rest); row; row = strtok_r(NULL, "\n", &rest)) {
+        const char *slots = strstr(row, "slots=");
+        int n;
+
+        row += strspn(row, " \t\r");
+        if (!*row || *row == '#')
+            continue;
+        n = slots ? (int)strtol(slots + strlen("slots="), NULL, 10) : cores;
+        most = n > most ? n : most;
+        hosts++;
+    }
+    if (hosts == 0 || most < 1)
+        rc = tt_fail(TT_EUSAGE, "launch: '%s' names no hosts\nhelp: a line each: NAME slots=N", hostfile);
+    *ret_local = most < ranks ? most : ranks;
+out:
+    tt_free(text);
+    return rc;
+}
+
+static int add_mpirun(struct line *line, int ranks, const char *hostfile)
+{
+    int cores = physical_cores(), local = 0, rc = 0;
+
+    TT_TRY(ranks_of_a_host(hostfile, ranks, cores, &local));
     add(line, "mpirun");
     if (geteuid() == 0) /* mpirun refuses root unless told so */
         add(line, "--allow-run-as-root");
     add(line, "-n");
     add_count(line, "", ranks);
-    if (ranks <= cores) {
+    if (hostfile) {
+        add(line, "--hostfile");
+        add(line, hostfile);
+    }
+    if (local <= cores) {
         add(line, "--map-by");
-        add_count(line, "slot:PE=", cores / ranks);
+        add_count(line, "slot:PE=", cores / local);
         add(line, "--bind-to");
         add(line, "core");
     } else {
@@ -112,6 +152,8 @@ static void add_mpirun(struct line *line, int ranks)
         add(line, "--bind-to");
         add(line, "none");
     }
+out:
+    return rc;
 }
 
 static void add_program(struct line *line)
@@ -191,14 +233,14 @@ static int launch(const struct tt_args *args, int argc, char **argv)
     if (ranks == 0 || argc == 0 || args->n_words || args->n_overrides) {
         rc = tt_fail(TT_EUSAGE, "launch: %s\nhelp: titan launch -n N [--print] -- train [--config FILE] ...",
                      ranks == 0  ? "how many ranks? -n N is missing"
-                     : argc == 0 ? "what is to run is missing"
-                                 : "what is to run comes behind '--'");
+                     : argc == 0 ? "the command to run is missing"
+                                 : "the command to run comes after '--'");
         goto out;
     }
     if (getenv("SLURM_JOB_ID")) // NOLINT(concurrency-mt-unsafe): one thread
         add_srun(&line, (int)ranks);
     else
-        add_mpirun(&line, (int)ranks);
+        TT_TRY(add_mpirun(&line, (int)ranks, tt_args_value(args, "hostfile", 0)));
     add_program(&line);
     for (int i = strcmp(argv[0], "titan") == 0; i < argc; i++)
         add(&line, argv[i]);

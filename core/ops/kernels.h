@@ -122,7 +122,7 @@ struct tt_kernels {
 /** The kernels in use: those that TITAN_CPU names, otherwise of each slot the fastest that this processor runs. */
 const struct tt_kernels *tt_kernels(void);
 
-/** 0, or TT_EUSAGE when TITAN_CPU is set to what is no variant or does not run here; for the start of a command. */
+/** 0, or TT_EUSAGE when TITAN_CPU names no variant, or one that does not run here; for the start of a command. */
 int tt_kernels_check(void) TT_MUST_CHECK;
 
 /** The i-th variant, the reference first; a variant has all slots. NULL: no more. Only those this processor runs. */

@@ -132,7 +132,7 @@ case_the_context_is_a_limit() {
     make_run
     run generate run --greedy --prompt "And the" --max-new-tokens 200 --ignore-eos --json
     expect_ok
-    expect_err "stopped behind [0-9]+ tokens: the context of 32 is full"
+    expect_err "stopped after [0-9]+ tokens: the context of 32 is full"
     expect_json "
 assert found['context'] == 32 and found['finish'] == 'context'
 assert len(found['tokens']) + len(found['prompt_tokens']) == 33"

@@ -406,6 +406,22 @@ case_launch_runs() {
     expect_out "^step: +3/"
 }
 
+case_launch_on_the_hosts_of_a_file() {
+    unset SLURM_JOB_ID
+    printf '# two hosts\n%s slots=2\nother slots=1\n' "$(hostname)" >hosts
+    run launch -n 3 --hostfile hosts --print -- train
+    expect_ok
+    expect_out "-n 3 --hostfile hosts (--map-by slot:PE=[0-9]+ --bind-to core|--oversubscribe --bind-to none) /.*titan train$"
+    run launch -n 2 --hostfile hosts -- version
+    expect_ok
+    expect_out "^titan "
+    printf '# none\n' >empty
+    run launch -n 2 --hostfile empty -- train
+    expect_error 2 "'empty' names no hosts"
+    run launch -n 2 --hostfile missing -- train
+    expect_error 3 "'missing': no such file"
+}
+
 case_launch_without_two_dashes() {
     for option in -n --ranks; do
         run launch $option 1 --print -- train --config x.yaml
@@ -431,7 +447,7 @@ case_launch_wrong_usage() {
     run launch -- train
     expect_error 2 "-n N is missing"
     run launch -n 2
-    expect_error 2 "what is to run is missing"
+    expect_error 2 "the command to run is missing"
     run launch -n none -- train
     expect_error 2 "--ranks 'none'"
     PATH=/nowhere run launch -n 2 -- train
