@@ -138,7 +138,8 @@ static void print_recompute(const struct tt_trainer *t)
     if (cfg->activation_checkpoint.mode == TT_AC_FULL)
         (void)fprintf(stderr, "  memory   every block runs again in backward (activation_checkpoint full)\n");
     else if (cfg->activation_checkpoint.mode == TT_AC_SELECTIVE && every > 0)
-        (void)fprintf(stderr, "  memory   1 of %" PRId64 " blocks is computed again in backward, except attention\n", every);
+        (void)fprintf(stderr, "  memory   1 of %" PRId64 " blocks is computed again in backward, except attention\n",
+                      every);
     else if (cfg->activation_checkpoint.mode == TT_AC_SELECTIVE)
         (void)fprintf(stderr, "  memory   light operations run again in backward (selective_ac_option op)\n");
 }

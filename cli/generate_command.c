@@ -231,8 +231,7 @@ static int make_sample(struct run *r, const struct tt_generation *generation, in
     if (to && (c.stream.text.size == 0 || c.stream.text.text[c.stream.text.size - 1] != '\n'))
         (void)fputc('\n', to);
     if (c.finish == TT_FINISH_CONTEXT)
-        tt_note("stopped after %zu tokens: the context of %" PRId64 " is full (--max-seq-len)", c.tokens.n,
-                r->context);
+        tt_note("stopped after %zu tokens: the context of %" PRId64 " is full (--max-seq-len)", c.tokens.n, r->context);
     r->sample_sec += c.seconds;
     r->sampled += (int64_t)c.tokens.n;
     (void)json_array_append_new(r->samples, sample_json(r, &c));
