@@ -10,8 +10,10 @@
 #include "cli/cli.h"
 #include "cli/facts.h"
 #include "cli/ranks.h"
+#include "cli/segments.h"
 #include "cli/signals.h"
 #include "cli/trainer.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/config/args.h"
 
@@ -50,6 +52,9 @@ static int print_help(const struct tt_args *args)
     return tt_cli_finish();
 }
 
+/* Between making a segment and mapping it a process needs no more than a moment. */
+enum { SEGMENT_AGE_SEC = 60 };
+
 struct command {
     struct tt_args *args;
     int argc;
@@ -67,7 +72,7 @@ static int train(struct tt_comm *comm, void *arg)
                                                  .argv = command->argv};
     struct tt_trainer *trainer = NULL;
     struct tt_config *cfg = NULL;
-    int rc;
+    int rc, swept;
 
     if (comm->rank == 0)
         tt_signals_answer("titan: stopping before the first step; again: stop at once");
@@ -75,6 +80,9 @@ static int train(struct tt_comm *comm, void *arg)
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_facts_agree_on_config(comm, cfg, args));
     TT_TRY(tt_trainer_plan(cfg, comm, &trainer_options, &trainer));
+    if (trainer->local_rank == 0 && (swept = tt_segments_sweep("/dev/shm", "/proc", SEGMENT_AGE_SEC)) > 0)
+        tt_note("removed %d shared-memory segment%s that killed MPI processes left in /dev/shm", swept,
+                swept == 1 ? "" : "s");
     TT_TRY(tt_trainer_open(trainer));
     rc = tt_trainer_run(trainer);
 out:

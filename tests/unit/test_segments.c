@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which of Open MPI's segments are swept: those of this host and user, old enough, that no process has mapped.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cli/segments.h"
+#include "core/base/file.h"
+#include "core/base/mem.h"
+
+struct place {
+    char *root, *shm, *proc;
+};
+
+static struct place place_make(void)
+{
+    const char *tmp = getenv("TMPDIR");
+    struct place p = {.root = tt_format("%s/titan-segments.XXXXXX", tmp ? tmp : "/tmp")};
+
+    assert_non_null(mkdtemp(p.root));
+    p.shm = tt_format("%s/shm", p.root);
+    p.proc = tt_format("%s/proc", p.root);
+    assert_int_equal(tt_folder_make(p.shm), 0);
+    assert_int_equal(tt_folder_make(p.proc), 0);
+    return p;
+}
+
+static void place_release(struct place *p)
+{
+    assert_int_equal(tt_folder_remove(p->root), 0);
+    tt_free(p->root);
+    tt_free(p->shm);
+    tt_free(p->proc);
+}
+
+/* A segment of a job and rank, named by `host` for `user`, that was written an hour ago; its name is the caller's. */
+static char *segment(const struct place *p, const char *host, unsigned user, const char *job)
+{
+    char *name = tt_format("vader_segment.%s.%u.%s", host, user, job), *path = tt_format("%s/%s", p->shm, name);
+    struct timespec times[2] = {{.tv_sec = time(NULL) - 3600}, {.tv_sec = time(NULL) - 3600}};
+
+    assert_int_equal(tt_file_replace(path, "x", 1), 0);
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    tt_free(path);
+    return name;
+}
+
+static void process(const struct place *p, const char *pid, const char *mapped)
+{
+    char *folder = tt_format("%s/%s", p->proc, pid), *path = tt_format("%s/maps", folder);
+    char *text = tt_format("7f00-7f01 r-xp 0 00:19 7 /usr/lib/libmpi.so\n7f10-7f20 rw-s 0 00:19 5 %s\n", mapped);
+
+    assert_int_equal(tt_folder_make(folder), 0);
+    assert_int_equal(tt_file_replace(path, text, strlen(text)), 0);
+    tt_free(folder);
+    tt_free(path);
+    tt_free(text);
+}
+
+static bool is_there(const struct place *p, const char *name)
+{
+    char *path = tt_format("%s/%s", p->shm, name);
+    bool found = access(path, F_OK) == 0;
+
+    tt_free(path);
+    return found;
+}
+
+static void only_what_is_nobodys_is_removed(void **state)
+{
+    struct place p = place_make();
+    char host[256] = "", *mapped, *dead, *longer, *foreign_host, *foreign_user, *other, *maps;
+
+    (void)state;
+    (void)gethostname(host, sizeof host - 1);
+    mapped = segment(&p, host, geteuid(), "4d300001.1");
+    longer = segment(&p, host, geteuid(), "4d300001.11"); /* whose name begins as that of one that is mapped */
+    dead = segment(&p, host, geteuid(), "4d300001.0");
+    foreign_host = segment(&p, "elsewhere", geteuid(), "4d300001.0");
+    foreign_user = segment(&p, host, geteuid() + 1, "4d300001.0");
+    other = segment(&p, "", 0, "");
+    maps = tt_format("/dev/shm/%s", mapped);
+    process(&p, "17", "/dev/shm/other");
+    process(&p, "18", maps);
+    assert_int_equal(tt_segments_sweep(p.shm, p.proc, 60.0), 2);
+    assert_true(is_there(&p, mapped) && is_there(&p, foreign_host) && is_there(&p, foreign_user) &&
+                is_there(&p, other));
+    assert_false(is_there(&p, dead) || is_there(&p, longer));
+    tt_free(mapped);
+    tt_free(longer);
+    tt_free(dead);
+    tt_free(foreign_host);
+    tt_free(foreign_user);
+    tt_free(other);
+    tt_free(maps);
+    place_release(&p);
+}
+
+static void what_is_new_stays(void **state)
+{
+    struct place p = place_make();
+    char host[256] = "", *name;
+
+    (void)state;
+    (void)gethostname(host, sizeof host - 1);
+    name = segment(&p, host, geteuid(), "4d300001.0");
+    assert_int_equal(tt_segments_sweep(p.shm, p.proc, 7200.0), 0);
+    assert_true(is_there(&p, name));
+    tt_free(name);
+    place_release(&p);
+}
+
+/* A process whose mappings cannot be read (here: its maps is a folder) may have any of them. */
+static void doubt_removes_nothing(void **state)
+{
+    struct place p = place_make();
+    char host[256] = "", *name, *maps = tt_format("%s/17/maps", p.proc);
+
+    (void)state;
+    (void)gethostname(host, sizeof host - 1);
+    name = segment(&p, host, geteuid(), "4d300001.0");
+    assert_int_equal(tt_folder_make(maps), 0);
+    assert_int_equal(tt_segments_sweep(p.shm, p.proc, 60.0), 0);
+    assert_int_equal(tt_segments_sweep(p.shm, "/nonexistent", 60.0), 0);
+    assert_true(is_there(&p, name));
+    tt_free(maps);
+    tt_free(name);
+    place_release(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_what_is_nobodys_is_removed),
+        cmocka_unit_test(what_is_new_stays),
+        cmocka_unit_test(doubt_removes_nothing),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
