@@ -230,7 +230,7 @@ static int init(const struct tt_args *args)
 {
     struct tt_config *cfg = NULL;
     struct tt_text text = {0};
-    int rc = load(args, 1, "builtin:defaults", &cfg);
+    int rc = load(args, 1, "builtin:quick", &cfg); /* a run that shows something within a minute, to be changed */
 
     if (rc < 0)
         return tt_cli_fail(rc);
@@ -265,7 +265,7 @@ static int print_help(void)
         tt_text_add(&text, "  %-24s %s\n", verbs[i].name, verbs[i].doc);
     tt_text_add(&text, "\n");
     tt_args_help(options, &text);
-    tt_text_add(&text, "\nWithout a file: the built-in quick run (init: the defaults). Keys: titan-config(5).\n");
+    tt_text_add(&text, "\nWithout a file: the built-in quick run. Keys: titan-config(5).\n");
     return print_text(&text);
 }
 

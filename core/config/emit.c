@@ -3,6 +3,7 @@
  * The configuration in writing: YAML (plain, with origins, as a commented template), JSON, and the list of flags.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/mem.h"
@@ -87,6 +88,20 @@ static void begin_section(const char *name, enum style style, struct tt_text *ou
     tt_text_add(out, "%*s%s:\n", indent, "", leaf_of(name));
 }
 
+/* The default, where the value is another one: a reader who deletes the line gets it. */
+static void add_default(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
+{
+    struct tt_text value = {0};
+    const char *preset = row->preset ? *row->preset ? row->preset : "\"\"" : "null";
+
+    tt_config_value_text(cfg, row, &value);
+    if (!cfg->origins->of[row - tt_config_rows].is_derived && tt_config_is_set(cfg, row->path) &&
+        strcmp(value.size ? value.text : "", preset) != 0 &&
+        !(row->kind == TT_KIND_REAL && value.size && strtod(value.text, NULL) == strtod(preset, NULL)))
+        tt_text_add(out, "; default %s", preset);
+    tt_text_release(&value);
+}
+
 static void write_row(const struct tt_config *cfg, const struct tt_config_row *row, enum style style,
                       struct tt_text *out)
 {
@@ -97,6 +112,7 @@ static void write_row(const struct tt_config *cfg, const struct tt_config_row *r
     if (style == WITH_DOCS) {
         tt_text_add(&range, "%s (", row->doc);
         tt_config_range_text(row, &range);
+        add_default(cfg, row, &range);
         tt_text_add(&range, "%s)", row->flags & TT_FLAG_OWN ? "; titan's own" : "");
         tt_config_wrap(out, indent, "# ", range.text);
     }
@@ -157,8 +173,10 @@ void tt_config_to_yaml_set(const struct tt_config *cfg, struct tt_text *out)
 
 void tt_config_to_template(const struct tt_config *cfg, struct tt_text *out)
 {
-    tt_text_add(out, "# Configuration of titan. Every key is here; keep those that you change.\n"
-                     "# `titan config check --config FILE` checks it, titan-config(5) explains it.\n");
+    tt_text_add(
+        out,
+        "# A configuration of titan with every key. Keep the keys that you change; the others have their defaults.\n"
+        "# `titan config check --config FILE` checks it, titan-config(5) explains it.\n");
     write_yaml(cfg, WITH_DOCS, out);
 }
 

@@ -165,9 +165,13 @@ case_init_is_a_valid_file() {
     mv out my.yaml
     run config check my.yaml
     expect_ok
-    run config diff my.yaml
+    run config show --json
+    mv out quick.json
+    run config show my.yaml --json
     expect_ok
-    refuse_out .
+    expect_same out quick.json
+    grep -q "Tokens of one sequence. (1 to 16777216; default 2048)" my.yaml || not_as "my.yaml does not name the default of seq_len"
+    grep -q "^  seq_len: 256$" my.yaml || not_as "my.yaml does not have the quick run's seq_len"
 }
 
 case_diff_shows_what_differs() {
