@@ -206,17 +206,17 @@ static bool is_made(const char *name, const char *prefix)
 
 /* What a killed command left of the same output. A folder that is being made is locked by who makes it; the older output is
  * put aside only when the new one is to take its place at once, so it is of no use while that place is taken. */
-static int sweep(const struct tt_output *output)
+int tt_output_sweep(const char *parent, const char *name)
 {
-    char *temporary = tt_format(".tmp-%s-", output->name), *aside = tt_format(".old-%s-", output->name);
-    char *home = tt_format("%s/%s", output->parent, output->name), **names = NULL;
+    char *temporary = tt_format(".tmp-%s-", name), *aside = tt_format(".old-%s-", name);
+    char *home = tt_format("%s/%s", parent, name), **names = NULL;
     bool taken = false;
     int n = 0, rc = 0;
 
     TT_TRY(tt_path_exists(home, &taken));
-    TT_TRY(tt_folder_list(output->parent, &names, &n));
+    TT_TRY(tt_folder_list(parent, &names, &n));
     for (int i = 0; i < n && rc == 0; i++) {
-        char *path = tt_format("%s/%s", output->parent, names[i]);
+        char *path = tt_format("%s/%s", parent, names[i]);
         int lock = is_made(names[i], temporary) ? lock_folder(path) : -1;
 
         if (lock >= 0 || (is_made(names[i], aside) && taken))
@@ -240,7 +240,7 @@ int tt_output_begin(const char *path, int64_t bytes, struct tt_output *ret_outpu
 
     name_output(path, &output);
     TT_TRY(tt_folder_make(output.parent));
-    TT_TRY(sweep(&output));
+    TT_TRY(tt_output_sweep(output.parent, output.name));
     TT_TRY(tt_commit_check_space(output.parent, bytes + bytes / 100 + ((int64_t)1 << 20)));
     TT_TRY(make_folder(&output));
     output.lock_fd = lock_folder(output.folder);

@@ -34,6 +34,12 @@ int tt_output_check_apart(const char *path, const char *source) TT_MUST_CHECK;
  */
 int tt_output_begin(const char *path, int64_t bytes, struct tt_output *ret_output) TT_MUST_CHECK;
 
+/**
+ * Removes what killed or failed commands left of the output `name` in the folder `parent`. One that is being made is locked by
+ * who makes it, and stays. tt_output_begin does this too.
+ */
+int tt_output_sweep(const char *parent, const char *name) TT_MUST_CHECK;
+
 /** Makes everything durable and publishes; releases. On failure call tt_output_abandon. */
 int tt_output_publish(struct tt_output *output) TT_MUST_CHECK;
 

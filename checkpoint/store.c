@@ -18,6 +18,7 @@
 #include "checkpoint/commit.h"
 #include "checkpoint/leftover.h"
 #include "checkpoint/line.h"
+#include "checkpoint/output.h"
 #include "checkpoint/patience.h"
 #include "checkpoint/steps.h"
 #include "core/base/file.h"
@@ -148,6 +149,16 @@ out:
     return rc;
 }
 
+/* What an export into a step left: it only takes room. */
+static void sweep_exports(const char *folder, const char *step)
+{
+    char *path = tt_format("%s/%s", folder, step);
+
+    if (tt_output_sweep(path, "hf") < 0)
+        tt_warn("what an earlier export left could not be removed: %s", tt_error_message());
+    tt_free(path);
+}
+
 static int sweep(const char *folder)
 {
     char **names = NULL;
@@ -157,6 +168,8 @@ static int sweep(const char *folder)
     for (int i = 0; i < n; i++)
         if (tt_leftover_is_step(names[i]) || strncmp(names[i], nonce_prefix, sizeof nonce_prefix - 1) == 0)
             TT_TRY(sweep_one(folder, names[i]));
+        else if (tt_step_number(names[i]) >= 0)
+            sweep_exports(folder, names[i]);
 out:
     tt_names_free(names, n);
     return rc;

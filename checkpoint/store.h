@@ -16,7 +16,7 @@
  *
  * Opening it (collective) creates it, proves that every rank sees the same folder, takes the lock that keeps a second
  * job out, and sweeps what earlier jobs left: steps on their way in or out, whosever they are, since only the holder of
- * the lock makes any. Nothing else is ever removed without being asked for.
+ * the lock makes any, and exports into steps that nobody works on any more. Nothing else is ever removed without being asked for.
  */
 enum { TT_RUN_ID_BYTES = 64 };
 

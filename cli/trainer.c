@@ -401,6 +401,8 @@ int tt_trainer_run(struct tt_trainer *t)
     begin_report(t);
     t->started_sec = t->report_start;
     TT_TRY(end_step(t, &stop));
+    if (t->at.step >= tt_trainer_last_step(t))
+        TT_TRY(tt_trainer_save_complete(t));
     while (t->at.step < tt_trainer_last_step(t) && !stop) {
         double start = tt_clock_sec();
 

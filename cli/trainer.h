@@ -203,6 +203,13 @@ bool tt_trainer_save_is_written(const struct tt_trainer *trainer);
 /** Waits for the save under way, if any, and publishes it. Collective; at once when all ranks' files are written. */
 int tt_trainer_save_end(struct tt_trainer *trainer) TT_MUST_CHECK;
 
+/**
+ * For a run that was complete when it started: does what its last save left undone because the process was killed or the disk
+ * failed. Older steps go as keep_latest_k says, unless that key changed since the step was saved; then nothing is due. With
+ * last_save_in_hf a missing export is made. Collective.
+ */
+int tt_trainer_save_complete(struct tt_trainer *trainer) TT_MUST_CHECK;
+
 /** Compares the replicas' weights and moments, with several replicas (collective): what a save does, without saving. */
 int tt_trainer_check_replicas(struct tt_trainer *trainer) TT_MUST_CHECK;
 
@@ -216,7 +223,7 @@ int tt_trainer_save_drain(struct tt_trainer *trainer, int code) TT_MUST_CHECK;
 
 /**
  * Writes the step that was just saved as a Hugging Face folder too, step-N/hf: rank 0 streams it out of the committed step
- * and publishes it by a rename, the others wait. Collective.
+ * and publishes it by a rename, the others wait. One that the step has already stays. Collective.
  */
 int tt_trainer_export(struct tt_trainer *trainer) TT_MUST_CHECK;
 

@@ -9,6 +9,7 @@
 #include "checkpoint/patience.h"
 #include "checkpoint/steps.h"
 #include "cli/trainer.h"
+#include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
@@ -22,14 +23,29 @@ static int export_step(void *arg)
                                   .has_dtype = true,
                                   .dtype = tt_job_export_dtype(t->cfg)};
     struct tt_consolidated done;
+    bool exists = false;
     int rc = 0;
 
+    TT_TRY(tt_path_exists(folder, &exists)); /* it appears whole or not at all */
+    if (exists)
+        goto out;
     TT_TRY(tt_ckpt_consolidate(&what, &done));
     tt_note("Hugging Face weights %s: %s in %d file%s", folder, tt_text_bytes(size, sizeof size, (double)done.bytes),
             done.files, done.files == 1 ? "" : "s");
 out:
     tt_free(step);
     tt_free(folder);
+    return rc;
+}
+
+static int fail_export(const struct tt_trainer *t, int rc)
+{
+    char *cause = tt_strdup(tt_error_message());
+
+    rc = tt_fail(
+        rc, "step %" PRId64 " is saved, but not its Hugging Face weights: %s%s", t->at.step, cause,
+        strstr(cause, "\nhelp: ") ? "" : "\nhelp: start the run again: it makes what is missing, and trains nothing");
+    tt_free(cause);
     return rc;
 }
 
@@ -40,5 +56,5 @@ int tt_trainer_export(struct tt_trainer *t)
     int rc = tt_patience_work(t->comm, t->comm->rank == 0, export_step, t);
 
     tt_patience_end(t->comm, &patience);
-    return rc < 0 ? tt_wrap(rc, "step %" PRId64 " is saved, but not its Hugging Face weights", t->at.step) : 0;
+    return rc < 0 ? fail_export(t, rc) : 0;
 }

@@ -6,7 +6,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "checkpoint/patience.h"
 #include "checkpoint/replicas.h"
+#include "checkpoint/retain.h"
 #include "checkpoint/save.h"
 #include "cli/trainer.h"
 #include "core/base/file.h"
@@ -217,6 +219,31 @@ int tt_trainer_save(struct tt_trainer *t, bool last, bool stop)
         rc = tt_trainer_export(t);
 out:
     json_decref(save.meta);
+    return rc;
+}
+
+static int retain(void *arg)
+{
+    const struct tt_trainer *t = arg;
+
+    tt_ckpt_retain(t->store, t->at.step, (int)t->cfg->checkpoint.keep_latest_k, NULL);
+    return 0;
+}
+
+int tt_trainer_save_complete(struct tt_trainer *t)
+{
+    const struct tt_config *cfg = t->cfg;
+    struct tt_patience patience;
+    bool retains = cfg->checkpoint.load_step < 0 && !json_object_get(t->changed, "checkpoint.keep_latest_k");
+    int rc = 0;
+
+    if (!t->store || t->resumed_from < 0) /* the step is not in this run's folder */
+        return 0;
+    patience = tt_patience_begin(t->comm, "removal of old checkpoints");
+    rc = tt_patience_work(t->comm, t->comm->rank == 0 && retains, retain, t);
+    tt_patience_end(t->comm, &patience);
+    if (rc == 0 && cfg->checkpoint.last_save_in_hf)
+        rc = tt_trainer_export(t);
     return rc;
 }
 

@@ -129,6 +129,34 @@ case_a_removal_that_failed_is_made_good() {
     ! ls -A run/checkpoint | grep '^\.[a-z]*-step' || not_as "left: $(ls -A run/checkpoint)"
 }
 
+# An export that failed is made when the complete run is started again, on any number of ranks; what it left goes.
+case_a_failed_export_is_made_good() {
+    make_corpus
+    save="--checkpoint.enable --checkpoint.last_save_in_hf"
+    for ranks in 1 2; do
+        rm -rf run
+        refused open:EIO:.tmp-hf-,rmdir:EIO:.tmp-hf- train $tiny $save
+        expect_error 3 "step 3 is saved, but not its Hugging Face weights: cannot open folder" "help: start the run again"
+        refuse_file run/checkpoint/step-3/hf
+        ls -A run/checkpoint/step-3 | grep -q '^.tmp-hf-' || not_as "nothing was left to sweep"
+        cp -r run other
+        # without the key the export is not made, but what is left of it goes
+        run train $tiny --checkpoint.enable --job.dump_folder=other
+        expect_ok
+        [ -z "$(ls -A other/checkpoint/step-3 | grep hf)" ] || not_as "left: $(ls -A other/checkpoint/step-3)"
+        run_ranks $ranks train $tiny $save
+        expect_ok
+        expect_err "the run is complete"
+        [ "$(ls -A run/checkpoint/step-3 | grep hf)" = hf ] || not_as "left: $(ls -A run/checkpoint/step-3)"
+        run ckpt diff run/checkpoint/step-3 run/checkpoint/step-3/hf
+        expect_ok
+        run train $tiny $save
+        expect_ok
+        refuse_err "Hugging Face weights"
+        rm -r other
+    done
+}
+
 # A good step that cannot be read just now is not damaged: the run stops, changes nothing, and goes on later.
 case_what_cannot_be_read_is_not_damaged() {
     make_corpus
