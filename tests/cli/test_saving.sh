@@ -124,6 +124,25 @@ case_the_last_save_can_be_the_model_alone() {
     expect_out "^step: +3/"
 }
 
+case_a_complete_run_still_removes_old_steps() {
+    make_corpus
+    save="--checkpoint.enable --checkpoint.interval=1"
+    export TITAN_FAULT=retention:0:kill
+    run train $tiny $save --checkpoint.keep_latest_k=2
+    unset TITAN_FAULT
+    expect_code 137
+    steps="step-1 step-2 step-3 "
+    [ "$(ls run/checkpoint | tr '\n' ' ')" = "$steps" ] || not_as "left: $(ls run/checkpoint)"
+    # a start that trains nothing does not apply a new keep_latest_k
+    run train $tiny $save --checkpoint.keep_latest_k=1
+    expect_ok
+    [ "$(ls run/checkpoint | tr '\n' ' ')" = "$steps" ] || not_as "left: $(ls run/checkpoint)"
+    run_ranks 2 train $tiny $save --checkpoint.keep_latest_k=2
+    expect_ok
+    expect_err "the run is complete"
+    [ "$(ls run/checkpoint | tr '\n' ' ')" = "step-2 step-3 " ] || not_as "left: $(ls run/checkpoint)"
+}
+
 case_load_step_and_load_only() {
     make_corpus
     run train $tiny --training.steps=4 --checkpoint.enable --checkpoint.interval=2
