@@ -25,8 +25,9 @@ static const int64_t same_request_ns = 1000000000;
 
 /* A handler runs on any thread, so on two at once. */
 static atomic_int asked;
-static atomic_int_fast64_t asked_ns; /* when the first signal came; 0: none did */
-static atomic_bool killing;          /* mpirun said that it is about to kill this rank */
+static atomic_int_fast64_t asked_ns;  /* when the first signal came; 0: none did */
+static atomic_int_fast64_t warned_ns; /* when mpirun sent SIGCONT; 0: it did not, or that was settled */
+static atomic_bool killing;           /* mpirun said that it is about to kill this rank */
 static bool under_mpirun;
 static char answers[2][ANSWER_BYTES]; /* one is shown while the other is written */
 static _Atomic(const char *) answer;
@@ -39,8 +40,8 @@ static void say(const char *text)
 }
 
 /*
- * mpirun ends its ranks with SIGCONT, after a second SIGTERM, and after another second SIGKILL. The first of them is
- * already the request: it doubles the time for a save. A shell that continues a stopped job is not the parent.
+ * mpirun ends its ranks with SIGCONT, a second later SIGTERM, and another second later SIGKILL. The SIGCONT is a warning: a
+ * save that begins with it has twice the time. It is no request, since a job that was suspended is continued in the same way.
  */
 static bool from_mpirun(const siginfo_t *info)
 {
@@ -57,18 +58,21 @@ static int64_t now_ns(void)
 
 static void handle(int signal_number, siginfo_t *info, void *context)
 {
-    bool kills = (signal_number == SIGCONT || signal_number == SIGTERM) && from_mpirun(info);
+    bool kills = signal_number == SIGTERM && from_mpirun(info);
     const char *text = atomic_load(&answer);
     int_fast64_t first = 0, now = now_ns();
     int before = errno;
 
     (void)context;
-    if (signal_number == SIGCONT && !kills)
+    if (signal_number == SIGCONT) {
+        if (from_mpirun(info))
+            atomic_store(&warned_ns, now);
         return;
+    }
     if (atomic_compare_exchange_strong(&asked_ns, &first, now)) {
         atomic_store(&asked, signal_number == SIGINT || signal_number == SIGUSR2 ? TT_EINTERRUPTED : TT_ESTOPPED);
         if (text && kills)
-            say("titan: mpirun is ending the job and leaves its ranks two seconds\n");
+            say("titan: mpirun is ending the job and kills its ranks within a second\n");
         if (text)
             say(text);
     } else if (!kills && !atomic_load(&killing) && now - first >= same_request_ns) {
@@ -110,6 +114,18 @@ void tt_signals_install(void)
 int tt_signals_asked(void)
 {
     return atomic_load(&asked);
+}
+
+double tt_signals_warned_sec(void)
+{
+    int_fast64_t warned = atomic_load(&warned_ns);
+
+    return warned ? (double)(now_ns() - warned) * 1e-9 : -1.0;
+}
+
+void tt_signals_settle_warning(void)
+{
+    atomic_store(&warned_ns, 0);
 }
 
 void tt_signals_answer(const char *text)

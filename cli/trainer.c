@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "cli/signals.h"
 #include "core/base/file.h"
@@ -180,15 +181,17 @@ struct news {
     int stop;          /* 0, or the code to end with because a signal asked for it */
     bool long_step;    /* on some rank the last step, or the predicted one, takes long */
     bool save_written; /* the save under way is written everywhere */
+    bool warned;       /* mpirun may be about to kill some rank */
 };
 
 static int exchange_news(struct tt_trainer *t, struct news *ret_news)
 {
-    double most[3] = {-(double)tt_signals_asked(), !tt_trainer_save_is_written(t), t->step_sec > long_step_sec()};
+    double most[4] = {-(double)tt_signals_asked(), !tt_trainer_save_is_written(t), t->step_sec > long_step_sec(),
+                      tt_signals_warned_sec() >= 0.0};
     int rc = 0;
 
-    TT_TRY(tt_comm_max_f64(t->comm, most, 3));
-    *ret_news = (struct news){-(int)most[0], most[2] > 0.0, most[1] == 0.0};
+    TT_TRY(tt_comm_max_f64(t->comm, most, 4));
+    *ret_news = (struct news){-(int)most[0], most[2] > 0.0, most[1] == 0.0, most[3] > 0.0};
 out:
     return rc;
 }
@@ -281,6 +284,43 @@ out:
     return rc;
 }
 
+/* Saves where training stands, unless that is what was saved last. Nothing is lost before the first step. */
+static int save_at_stop(struct tt_trainer *t)
+{
+    int rc = 0;
+
+    if (!t->store || t->at.step == 0)
+        return 0;
+    TT_TRY(tt_trainer_save_end(t));
+    if (t->saved_step == t->at.step)
+        return 0;
+    answer_during(t, "checkpoint");
+    rc = tt_trainer_save(t, false, true);
+out:
+    return rc;
+}
+
+/*
+ * mpirun may be about to kill the ranks, or only continued them after a pause: saves where training stands, and waits until
+ * the SIGTERM is due that tells which. ret_stop is then what it asks for.
+ */
+static int heed_warning(struct tt_trainer *t, int *ret_stop)
+{
+    static const struct timespec nap = {0, 20000000};
+    static const double due_sec = 1.5;
+    struct news news;
+    int rc = 0;
+
+    TT_TRY(save_at_stop(t));
+    while (!tt_signals_asked() && tt_signals_warned_sec() >= 0.0 && tt_signals_warned_sec() < due_sec)
+        (void)nanosleep(&nap, NULL);
+    tt_signals_settle_warning();
+    TT_TRY(exchange_news(t, &news));
+    *ret_stop = news.stop;
+out:
+    return rc;
+}
+
 /* Whether a signal asks to stop, and the end of a save that is written everywhere. */
 static int end_step(struct tt_trainer *t, int *ret_stop)
 {
@@ -295,6 +335,8 @@ static int end_step(struct tt_trainer *t, int *ret_stop)
     pause = begin_pause(t);
     if (news.save_written)
         TT_TRY(tt_trainer_save_end(t));
+    if (news.warned && t->store && !news.stop)
+        TT_TRY(heed_warning(t, ret_stop));
     end_pause(t, &pause);
 out:
     return rc;
@@ -304,7 +346,7 @@ static bool save_is_due(const struct tt_trainer *t, bool last)
 {
     const struct tt_config *cfg = t->cfg;
 
-    if (!t->store)
+    if (!t->store || (t->saved_step == t->at.step && !last))
         return false;
     return last || t->at.step % cfg->checkpoint.interval == 0 ||
            (t->at.step == 1 && cfg->checkpoint.enable_first_step_checkpoint);
@@ -365,22 +407,6 @@ static int check_data(const struct tt_trainer *t)
         "%lld are used, one step takes %lld\nhelp: set dataloader.repeat=true, a smaller batch, or use more data",
         t->data.dataset->ref.name, (long long)tt_sampler_epoch_samples(t->data.sampler),
         (long long)t->cfg->training.seq_len, (long long)t->at.sample_cursor, (long long)t->global_batch);
-}
-
-/* Saves where training stands, unless that is what was saved last. Nothing is lost before the first step. */
-static int save_at_stop(struct tt_trainer *t)
-{
-    int rc = 0;
-
-    if (!t->store || t->at.step == 0)
-        return 0;
-    TT_TRY(tt_trainer_save_end(t));
-    if (t->saved_step == t->at.step)
-        return 0;
-    answer_during(t, "checkpoint");
-    rc = tt_trainer_save(t, false, true);
-out:
-    return rc;
 }
 
 /* The sentence that a stopped run ends with. */

@@ -69,8 +69,9 @@ row() {
     until_true steps_are_done
     kill "-$2" $job
     expect_stop "$3" "$4"
-    # where another rank was told first, the stop may be under way when the rank that speaks hears of it
-    expect_err "^titan: (stopping after step $at and saving; again: stop without saving|stopping after the checkpoint .*|the run is ending)$"
+    # where another rank was told first, the stop may be under way when the rank that speaks hears of it; a signal between two
+    # steps is answered with the one that just ended
+    expect_err "^titan: (stopping after step ($at|$((at - 1))) and saving; again: stop without saving|stopping after the checkpoint .*|the run is ending)$"
 }
 
 case_alone_sigint() { row alone INT 130 130; }
@@ -90,6 +91,19 @@ case_mpirun_sigusr1() { row mpirun USR1 75 75; }
 case_mpirun_sigint() { row mpirun INT 1 75; }
 case_mpirun_sigterm() { row mpirun TERM 1 75; }
 case_mpirun_sighup() { row mpirun HUP 1 75; }
+
+# mpirun passes SIGCONT on to its ranks when it is continued itself: a job that was suspended runs on.
+case_mpirun_suspended_and_continued() {
+    start mpirun --training.steps=400 --checkpoint.enable --checkpoint.interval=1000000
+    until_true steps_are_done
+    kill -STOP $job
+    sleep 0.3
+    kill -CONT $job
+    ended
+    expect_code 0
+    refuse_err "stopp"
+    grep '"end"' run/metrics.jsonl | tail -1 | grep -q '"step": *400, *"exit": *0' || not_as "the run did not end with step 400"
+}
 
 # What is sent to a single rank stops all of them.
 case_one_rank_sigterm() {
