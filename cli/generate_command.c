@@ -247,6 +247,7 @@ static int make_samples(struct run *r)
     struct tt_generation generation = {.generator = r->generator,
                                        .tokenizer = r->prompt.tokenizer,
                                        .prompt_logits = behind_prompt,
+                                       .prompt = r->prompt.ids.id,
                                        .prompt_tokens = (int64_t)r->prompt.ids.n,
                                        .max_new_tokens = r->settings.max_new_tokens,
                                        .seed = (uint64_t)r->settings.seed,

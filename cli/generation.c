@@ -68,6 +68,39 @@ static bool is_stop(const struct tt_generation *g, int32_t token)
 }
 
 /* A model may have more rows than its tokenizer has tokens: those stand for no text, as special tokens do. */
+static int decode(const struct tt_generation *g, struct tt_decoding *decoding, int32_t token, struct tt_text *text)
+{
+    if (!tt_tokenizer_has(g->tokenizer, token) || tt_tokenizer_is_special(g->tokenizer, token))
+        return 0;
+    return tt_tokenizer_decode_part(g->tokenizer, decoding, &token, 1, text);
+}
+
+/* What the first token of a text loses, the first of a continuation loses only where the prompt has no text. */
+static int begin_text(const struct tt_generation *g, struct tt_continuation *c)
+{
+    struct tt_text prompt = {0};
+    int rc = 0;
+
+    for (int64_t i = 0; g->tokenizer && i < g->prompt_tokens; i++)
+        TT_TRY(decode(g, &c->decoding, g->prompt[i], &prompt));
+    if (g->tokenizer)
+        tt_tokenizer_decode_end(g->tokenizer, &c->decoding, &prompt);
+out:
+    tt_text_release(&prompt);
+    return rc;
+}
+
+static void end_text(const struct tt_generation *g, struct tt_continuation *c)
+{
+    struct tt_text text = {0};
+
+    if (g->tokenizer)
+        tt_tokenizer_decode_end(g->tokenizer, &c->decoding, &text);
+    tt_stream_add(&c->stream, text.text, text.size);
+    tt_text_release(&text);
+    tt_stream_end(&c->stream);
+}
+
 static int write_token(const struct tt_generation *g, int32_t token, struct tt_continuation *c)
 {
     struct tt_text text = {0};
@@ -75,8 +108,8 @@ static int write_token(const struct tt_generation *g, int32_t token, struct tt_c
 
     if (!g->tokenizer)
         tt_text_add(&text, "%s%d", c->tokens.n > 1 ? " " : "", token);
-    else if (tt_tokenizer_has(g->tokenizer, token) && !tt_tokenizer_is_special(g->tokenizer, token))
-        rc = tt_tokenizer_decode(g->tokenizer, &token, 1, &text);
+    else
+        rc = decode(g, &c->decoding, token, &text);
     if (rc == 0)
         tt_stream_add(&c->stream, text.text, text.size);
     tt_text_release(&text);
@@ -92,6 +125,7 @@ int tt_generation_run(const struct tt_generation *g, int64_t s, struct tt_contin
 
     c->finish = TT_FINISH_LENGTH;
     tt_generator_rewind(g->generator, g->prompt_tokens);
+    TT_TRY(begin_text(g, c));
     for (int64_t i = 0; i < g->max_new_tokens; i++) {
         double uniform = tt_rng_uniform(&rng, ((uint64_t)s << 40) + (uint64_t)i);
         int32_t token = tt_picker_pick(g->picker, logits, uniform);
@@ -110,7 +144,7 @@ int tt_generation_run(const struct tt_generation *g, int64_t s, struct tt_contin
         }
         TT_TRY(tt_generator_feed(g->generator, &token, 1, &logits));
     }
-    tt_stream_end(&c->stream);
+    end_text(g, c);
     c->seconds = tt_clock_sec() - start;
 out:
     return rc;
@@ -119,5 +153,6 @@ out:
 void tt_continuation_release(struct tt_continuation *c)
 {
     tt_ids_release(&c->tokens);
+    tt_decoding_release(&c->decoding);
     tt_stream_release(&c->stream);
 }

@@ -42,6 +42,7 @@ struct tt_generation {
     struct tt_picker *picker;
     const struct tt_tokenizer *tokenizer; /* NULL: tokens are written as numbers */
     const float *prompt_logits;           /* (V) behind the prompt, the caller's copy */
+    const int32_t *prompt;                /* the tokens that the generator was fed */
     int64_t prompt_tokens;
     int64_t max_new_tokens;
     uint64_t seed;
@@ -51,6 +52,7 @@ struct tt_generation {
 
 struct tt_continuation {
     struct tt_ids tokens; /* without the one that ended it */
+    struct tt_decoding decoding;
     struct tt_stream stream;
     enum tt_finish finish;
     double seconds;

@@ -49,6 +49,26 @@ void tt_text_add_bytes(struct tt_text *t, const void *bytes, size_t size)
     t->text[t->size] = 0;
 }
 
+void tt_text_add_replaced(struct tt_text *t, const char *bytes, size_t size, const char *from, const char *to)
+{
+    size_t from_size = strlen(from), to_size = strlen(to);
+    const char *end = bytes + size, *found = bytes;
+
+    while (found && (size_t)(end - found) >= from_size) {
+        found = memchr(found, from[0], (size_t)(end - found));
+        if (!found || (size_t)(end - found) < from_size)
+            break;
+        if (memcmp(found, from, from_size) != 0) {
+            found++;
+            continue;
+        }
+        tt_text_add_bytes(t, bytes, (size_t)(found - bytes));
+        tt_text_add_bytes(t, to, to_size);
+        bytes = found += from_size;
+    }
+    tt_text_add_bytes(t, bytes, (size_t)(end - bytes));
+}
+
 void tt_text_release(struct tt_text *t)
 {
     tt_free(t->text);

@@ -17,6 +17,9 @@ void tt_text_add(struct tt_text *t, const char *fmt, ...) __attribute__((format(
 void tt_text_add_bytes(struct tt_text *t, const void *bytes, size_t size);
 void tt_text_release(struct tt_text *t);
 
+/** Adds bytes with every `from` in them (not empty; leftmost first) replaced by `to`. */
+void tt_text_add_replaced(struct tt_text *t, const char *bytes, size_t size, const char *from, const char *to);
+
 /** Edits (insert, delete, replace, swap of neighbours) that turn a into b, capitals aside; for "did you mean". */
 int tt_text_distance(const char *a, const char *b);
 

@@ -76,7 +76,7 @@ out:
 /* A word character as Rust's regular expressions have it, which is not what PCRE2's or Oniguruma's \w is. */
 #define WORD "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]"
 
-int tt_added_init(struct tt_added *added, const json_t *json, const struct tt_normalizer *normalizer, const char *where)
+int tt_added_init(struct tt_added *added, const json_t *json, const json_t *normalizer, const char *where)
 {
     const struct {
         const char *pattern;
@@ -87,7 +87,7 @@ int tt_added_init(struct tt_added *added, const json_t *json, const struct tt_no
                    {"\\s+\\z", &added->space_end}};
     int rc = 0;
 
-    added->normalizer = *normalizer;
+    TT_TRY(tt_normalizer_init(&added->normalizer, normalizer, where));
     if (json && !json_is_null(json) && !json_is_array(json))
         return tt_fail(TT_EDATA, "%s: added_tokens is not an array", where);
     for (size_t i = 0; i < json_array_size(json); i++)
@@ -111,6 +111,7 @@ void tt_added_release(struct tt_added *added)
     tt_regex_free(added->word_end);
     tt_regex_free(added->space_begin);
     tt_regex_free(added->space_end);
+    tt_normalizer_release(&added->normalizer);
     *added = (struct tt_added){0};
 }
 
@@ -118,6 +119,7 @@ struct search {
     const struct tt_added *added;
     struct tt_matcher *matcher;
     bool find_special;
+    bool is_first; /* the text of the pass begins where the whole text does */
     tt_added_fn fn;
     void *arg;
 };
@@ -181,17 +183,19 @@ out:
 
 static int search_pass(const struct search *s, int pass, const char *text, size_t size);
 
-static int emit_text(const struct search *s, int pass, const char *text, size_t size)
+static int emit_text(const struct search *s, int pass, const char *text, size_t size, bool is_first)
 {
+    struct search inner = *s;
     struct tt_text scratch = {0};
     int rc = 0;
 
     if (!size)
         return 0;
     if (pass == 1)
-        return s->fn(s->arg, -1, text, size);
+        return s->fn(s->arg, -1, text, size, is_first);
+    inner.is_first = is_first;
     TT_TRY(tt_normalizer_apply(&s->added->normalizer, &scratch, text, size, &text, &size));
-    TT_TRY(search_pass(s, 1, text, size));
+    TT_TRY(search_pass(&inner, 1, text, size));
 out:
     tt_text_release(&scratch);
     return rc;
@@ -203,7 +207,7 @@ static int search_pass(const struct search *s, int pass, const char *text, size_
     int rc = 0;
 
     if (!s->added->n_lengths[pass])
-        return emit_text(s, pass, text, size);
+        return emit_text(s, pass, text, size, s->is_first);
     for (size_t i = 0; i < size;) {
         size_t begin = i, end, length = 0;
         const struct tt_added_token *t = token_at(s->added, pass, text + i, size - i, &length);
@@ -219,12 +223,12 @@ static int search_pass(const struct search *s, int pass, const char *text, size_
         if (!taken)
             continue;
         if (done < begin)
-            TT_TRY(emit_text(s, pass, text + done, begin - done));
-        TT_TRY(s->fn(s->arg, t->id, text + begin, end - begin));
+            TT_TRY(emit_text(s, pass, text + done, begin - done, s->is_first && done == 0));
+        TT_TRY(s->fn(s->arg, t->id, text + begin, end - begin, s->is_first && begin == 0));
         done = end;
     }
     if (done < size)
-        TT_TRY(emit_text(s, pass, text + done, size - done));
+        TT_TRY(emit_text(s, pass, text + done, size - done, s->is_first && done == 0));
 out:
     return rc;
 }
@@ -232,7 +236,7 @@ out:
 int tt_added_split(const struct tt_added *added, struct tt_matcher *matcher, bool find_special, const char *text,
                    size_t size, tt_added_fn fn, void *arg)
 {
-    struct search s = {added, matcher, find_special, fn, arg};
+    struct search s = {added, matcher, find_special, true, fn, arg};
 
     return search_pass(&s, 0, text, size);
 }

@@ -31,15 +31,18 @@ struct tt_added {
 };
 
 /**
- * Reads "added_tokens" (an array or absent); the normalizer is applied between the passes. Zero-initialise before;
- * release also after an error.
+ * Reads "added_tokens" (an array or absent) and "normalizer", which is applied between the passes. Zero-initialise
+ * before; release also after an error.
  */
-int tt_added_init(struct tt_added *added, const json_t *json, const struct tt_normalizer *normalizer,
+int tt_added_init(struct tt_added *added, const json_t *json, const json_t *normalizer,
                   const char *where) TT_MUST_CHECK;
 void tt_added_release(struct tt_added *added);
 
-/** Takes a piece of text: an added token's id, or -1 for text between tokens. Returns 0 or an error that ends. */
-typedef int (*tt_added_fn)(void *arg, int32_t id, const char *text, size_t size);
+/**
+ * Takes a piece of text: an added token's id, or -1 for text between tokens; is_first: the whole text begins with it.
+ * Returns 0 or an error that ends.
+ */
+typedef int (*tt_added_fn)(void *arg, int32_t id, const char *text, size_t size, bool is_first);
 
 /** Calls fn for the pieces of text in order, text between tokens normalised; with find_special false, special tokens are plain text. */
 int tt_added_split(const struct tt_added *added, struct tt_matcher *matcher, bool find_special, const char *text,

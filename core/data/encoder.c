@@ -98,6 +98,45 @@ static size_t put_bytes(const struct tt_tokenizer *t, const char *word, size_t s
     return n;
 }
 
+/*
+ * The word's characters as ids into out, at most as many as bytes. A character that is no token becomes the tokens of
+ * its bytes, if all are tokens, else the unknown token, which comes out before the next character that is a token, as
+ * in the `tokenizers` library.
+ */
+static size_t put_chars(const struct tt_tokenizer *t, const char *word, size_t size, int32_t *ids)
+{
+    size_t n = 0, length;
+    bool is_unknown = false; /* one is still to come out */
+
+    for (size_t i = 0; i < size; i += length) {
+        uint32_t code;
+        bool has_bytes = true;
+        int64_t id;
+
+        length = (size_t)tt_utf8_decode(word + i, size - i, &code);
+        id = tt_strmap_get(&t->chars, word + i, length, -1);
+        if (id >= 0) {
+            if (is_unknown)
+                ids[n++] = t->unknown;
+            is_unknown = false;
+            ids[n++] = (int32_t)id;
+            continue;
+        }
+        for (size_t k = 0; k < length; k++)
+            has_bytes = has_bytes && t->byte_id[(uint8_t)word[i + k]] >= 0;
+        for (size_t k = 0; has_bytes && k < length; k++)
+            ids[n++] = t->byte_id[(uint8_t)word[i + k]];
+        if (has_bytes || t->unknown < 0)
+            continue;
+        if (is_unknown && !t->fuse_unknown)
+            ids[n++] = t->unknown;
+        is_unknown = true;
+    }
+    if (is_unknown)
+        ids[n++] = t->unknown;
+    return n;
+}
+
 static void remember(struct tt_encoder *e, const char *word, size_t size, const int32_t *ids, size_t n)
 {
     if (e->cache.n >= CACHED_WORDS || e->cached.n + n > CACHED_BYTES) {
@@ -136,7 +175,7 @@ static int encode_word(void *arg, const char *word, size_t size)
         out->id[out->n] = (int32_t)known;
         n = 1;
     } else {
-        n = put_bytes(t, word, size, out->id + out->n);
+        n = t->is_byte_level ? put_bytes(t, word, size, out->id + out->n) : put_chars(t, word, size, out->id + out->n);
         n = tt_bpe_encode(&t->bpe, &e->bpe, out->id + out->n, n);
     }
     if (size <= LONGEST_CACHED)
@@ -145,7 +184,7 @@ static int encode_word(void *arg, const char *word, size_t size)
     return 0;
 }
 
-static int encode_piece(void *arg, int32_t id, const char *text, size_t size)
+static int encode_piece(void *arg, int32_t id, const char *text, size_t size, bool is_first)
 {
     struct tt_encoder *e = arg;
 
@@ -153,7 +192,8 @@ static int encode_piece(void *arg, int32_t id, const char *text, size_t size)
         tt_ids_add(e->out, id);
         return 0;
     }
-    return tt_pretokenizer_split(&e->tokenizer->pretokenizer, e->matcher, &e->scratch, text, size, encode_word, e);
+    return tt_pretokenizer_split(&e->tokenizer->pretokenizer, e->matcher, &e->scratch, text, size, is_first,
+                                 encode_word, e);
 }
 
 int tt_encoder_encode(struct tt_encoder *encoder, const char *text, size_t size, struct tt_ids *ids)

@@ -8,20 +8,28 @@
 #include "core/base/text.h"
 
 /**
- * The normalizer of a tokenizer.json: Unicode's normal forms (NFC for Qwen), alone or in a Sequence, or none. Text that a
- * tokenizer has never seen composed another way gives other tokens, so what is not built is refused by name.
+ * The normalizer of a tokenizer.json: Unicode's normal forms (NFC for Qwen), Prepend and Replace of plain strings
+ * (Llama 2), alone or in a Sequence, or none. Text that a tokenizer has never seen composed another way gives other tokens, so
+ * what is not built is refused by name.
  */
 enum { TT_NORMALIZER_STEPS = 4 };
 
 struct tt_normal_form;
 
+struct tt_normalizer_step {
+    const struct tt_normal_form *form; /* NULL: replaces `from` by `to` */
+    char *from;                        /* NULL: `to` goes in front of the text */
+    char *to;
+};
+
 struct tt_normalizer {
-    const struct tt_normal_form *step[TT_NORMALIZER_STEPS];
+    struct tt_normalizer_step step[TT_NORMALIZER_STEPS];
     int n_steps;
 };
 
-/** Reads the JSON value of "normalizer" (null and absent: none); where (a file) is for messages. */
+/** Reads the JSON value of "normalizer" (null and absent: none); where is for messages. Release also after an error. */
 int tt_normalizer_init(struct tt_normalizer *n, const json_t *json, const char *where) TT_MUST_CHECK;
+void tt_normalizer_release(struct tt_normalizer *n);
 
 /**
  * Normalises text (valid UTF-8). ret_text and ret_size are `text` itself where nothing changes, which for plain text is

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pre-tokenizers of byte-level BPE: Split, Digits, ByteLevel and sequences of them. Others are refused by name, since
+ * Pre-tokenizers of BPE: Split, Digits, ByteLevel, Metaspace and sequences of them. Others are refused by name, since
  * another cut gives other tokens without any sign of it.
  */
 #include "core/data/pretokenizer.h"
 
 #include <string.h>
+
+#include "core/data/utf8.h"
 
 #define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
@@ -56,6 +58,42 @@ static int add_byte_level(struct tt_pretokenizer *p, const json_t *json, const c
     return json_is_false(use_regex) ? 0 : add_pattern(p, GPT2_PATTERN, strlen(GPT2_PATTERN), false, where);
 }
 
+int tt_metaspace_init(struct tt_metaspace *m, const json_t *json, const char *what, const char *where)
+{
+    static const char *const names[] = {
+        [TT_PREPEND_ALWAYS] = "always", [TT_PREPEND_FIRST] = "first", [TT_PREPEND_NEVER] = "never"};
+    const char *mark = json_string_value(json_object_get(json, "replacement"));
+    const json_t *scheme = json_object_get(json, "prepend_scheme"); /* absent in old files */
+    bool is_known = !scheme, never = json_is_false(json_object_get(json, "add_prefix_space"));
+    uint32_t code;
+
+    *m = (struct tt_metaspace){.prepend = never ? TT_PREPEND_NEVER : TT_PREPEND_ALWAYS,
+                               .splits = !json_is_false(json_object_get(json, "split"))};
+    if (!mark || !*mark || tt_utf8_decode(mark, strlen(mark), &code) != (int)strlen(mark))
+        return tt_fail(TT_EDATA, "%s: the replacement of %s Metaspace is not one character", where, what);
+    memcpy(m->mark, mark, strlen(mark));
+    for (int i = 0; json_is_string(scheme) && i <= TT_PREPEND_NEVER; i++) {
+        if (strcmp(json_string_value(scheme), names[i]) == 0) {
+            m->prepend = (enum tt_prepend)i;
+            is_known = true;
+        }
+    }
+    if (!is_known || (never && m->prepend != TT_PREPEND_NEVER)) {
+        return tt_fail(TT_EDATA, "%s: %s Metaspace with prepend_scheme '%s'%s is not supported", where, what,
+                       json_is_string(scheme) ? json_string_value(scheme) : "(not a string)",
+                       is_known ? " and add_prefix_space false" : "");
+    }
+    return 0;
+}
+
+static int add_metaspace(struct tt_pretokenizer *p, const json_t *json, const char *where)
+{
+    if (p->metaspace_step >= 0)
+        return tt_fail(TT_EDATA, "%s: more than one pre_tokenizer Metaspace is not supported", where);
+    p->metaspace_step = p->n_steps;
+    return tt_metaspace_init(&p->metaspace, json, "pre_tokenizer", where);
+}
+
 static int add_steps(struct tt_pretokenizer *p, const json_t *json, const char *where, int depth)
 {
     const char *type = json_string_value(json_object_get(json, "type"));
@@ -80,12 +118,14 @@ static int add_steps(struct tt_pretokenizer *p, const json_t *json, const char *
         const char *pattern = json_is_true(json_object_get(json, "individual_digits")) ? "\\p{N}" : "\\p{N}+";
 
         TT_TRY(add_pattern(p, pattern, strlen(pattern), false, where));
-    } else if (strcmp(type, "ByteLevel") == 0) {
+    } else if (strcmp(type, "ByteLevel") == 0 && p->metaspace_step < 0) {
         TT_TRY(add_byte_level(p, json, where));
+    } else if (strcmp(type, "Metaspace") == 0) {
+        TT_TRY(add_metaspace(p, json, where));
     } else {
         return tt_fail(TT_EDATA,
-                       "%s: pre_tokenizer '%s' is not supported (byte-level BPE only: Split, Digits, ByteLevel)", where,
-                       type);
+                       "%s: pre_tokenizer '%s'%s is not supported (Split, Digits, ByteLevel and Metaspace are)", where,
+                       type, p->metaspace_step >= 0 ? " after Metaspace" : "");
     }
 out:
     return rc;
@@ -95,14 +135,9 @@ int tt_pretokenizer_init(struct tt_pretokenizer *p, const json_t *json, const ch
 {
     int rc = 0;
 
-    *p = (struct tt_pretokenizer){.prefix_step = -1};
-    if (!json_is_object(json))
-        return tt_fail(TT_EDATA, "%s: no pre_tokenizer, so this is not a byte-level BPE tokenizer", where);
-    TT_TRY(add_steps(p, json, where, 0));
-    if (p->prefix_step < 0) {
-        return tt_fail(TT_EDATA, "%s: pre_tokenizer has no ByteLevel, so this is not a byte-level BPE tokenizer",
-                       where);
-    }
+    *p = (struct tt_pretokenizer){.prefix_step = -1, .metaspace_step = -1};
+    if (json && !json_is_null(json))
+        TT_TRY(add_steps(p, json, where, 0));
 out:
     return rc;
 }
@@ -111,16 +146,43 @@ void tt_pretokenizer_release(struct tt_pretokenizer *p)
 {
     for (int i = 0; i < TT_PRETOKENIZER_STEPS; i++)
         tt_regex_free(p->step[i]);
-    *p = (struct tt_pretokenizer){.prefix_step = -1};
+    *p = (struct tt_pretokenizer){.prefix_step = -1, .metaspace_step = -1};
 }
 
 struct split {
     const struct tt_pretokenizer *p;
     struct tt_matcher *matcher;
     struct tt_text *scratch;
+    const char *first; /* a piece that begins here begins the document; NULL: none does */
     tt_word_fn fn;
     void *arg;
 };
+
+static int run_steps(const struct split *s, int step, bool has_prefix, const char *text, size_t size);
+
+static int run_metaspace(const struct split *s, const char *text, size_t size)
+{
+    const struct tt_metaspace *m = &s->p->metaspace;
+    bool prepends = m->prepend == TT_PREPEND_ALWAYS || (m->prepend == TT_PREPEND_FIRST && text == s->first);
+    size_t mark_size = strlen(m->mark), done = 0;
+    int rc = 0;
+
+    s->scratch->size = 0;
+    if (prepends && text[0] != ' ' && (size < mark_size || memcmp(text, m->mark, mark_size) != 0))
+        tt_text_add_bytes(s->scratch, m->mark, mark_size);
+    tt_text_add_replaced(s->scratch, text, size, " ", m->mark);
+    text = s->scratch->text;
+    size = s->scratch->size;
+    for (size_t i = 1; m->splits && i + mark_size <= size; i++) {
+        if (text[i] != m->mark[0] || memcmp(text + i, m->mark, mark_size) != 0)
+            continue;
+        TT_TRY(run_steps(s, s->p->metaspace_step, true, text + done, i - done));
+        done = i;
+    }
+    TT_TRY(run_steps(s, s->p->metaspace_step, true, text + done, size - done));
+out:
+    return rc;
+}
 
 /* Runs the steps from `step` on one piece. Depth is bounded by the number of steps (and one for the space). */
 static int run_steps(const struct split *s, int step, bool has_prefix, const char *text, size_t size)
@@ -137,6 +199,8 @@ static int run_steps(const struct split *s, int step, bool has_prefix, const cha
         tt_text_add_bytes(s->scratch, text, size);
         return run_steps(s, step, true, s->scratch->text, s->scratch->size);
     }
+    if (step == s->p->metaspace_step && !has_prefix)
+        return run_metaspace(s, text, size);
     if (step == s->p->n_steps)
         return s->fn(s->arg, text, size);
     while (from <= size) {
@@ -159,9 +223,9 @@ out:
 }
 
 int tt_pretokenizer_split(const struct tt_pretokenizer *p, struct tt_matcher *matcher, struct tt_text *scratch,
-                          const char *text, size_t size, tt_word_fn fn, void *arg)
+                          const char *text, size_t size, bool is_first, tt_word_fn fn, void *arg)
 {
-    struct split s = {p, matcher, scratch, fn, arg};
+    struct split s = {p, matcher, scratch, is_first ? text : NULL, fn, arg};
 
     return run_steps(&s, 0, false, text, size);
 }

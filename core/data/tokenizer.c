@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The reader of tokenizer.json and tokenizer_config.json. Reading goes: model (tokenizer_model.c), normalizer,
- * added tokens, pre_tokenizer, decoder, post_processor, then BOS and EOS.
+ * The reader of tokenizer.json and tokenizer_config.json. Reading goes: pre_tokenizer, which says whether words are
+ * spelt in bytes, model (tokenizer_model.c), normalizer, added tokens, decoder, post_processor, then BOS and EOS.
  */
 #include "core/data/tokenizer.h"
 
@@ -24,13 +24,11 @@ static const char *type_of(const json_t *json)
     return type ? type : "(no type)";
 }
 
-static int read_added(struct tt_tokenizer *t, const json_t *json, const json_t *normalizer_json, const char *where)
+static int read_added(struct tt_tokenizer *t, const json_t *json, const json_t *normalizer, const char *where)
 {
-    struct tt_normalizer normalizer;
     int rc = 0;
 
-    TT_TRY(tt_normalizer_init(&normalizer, normalizer_json, where));
-    TT_TRY(tt_added_init(&t->added, json, &normalizer, where));
+    TT_TRY(tt_added_init(&t->added, json, normalizer, where));
     for (int i = 0; i < t->added.n; i++) {
         const struct tt_added_token *a = &t->added.token[i];
         int64_t known = tt_strmap_get(&t->vocab, a->content, a->size, a->id);
@@ -47,21 +45,16 @@ out:
     return rc;
 }
 
-static int check_decoder(const json_t *json, const char *where, int depth)
+/* A normalizer may move the place where the library sees the beginning of the text. */
+static int check_first(const struct tt_tokenizer *t, const char *where)
 {
-    const json_t *list = json_object_get(json, "decoders");
-    int rc = 0;
+    const struct tt_pretokenizer *p = &t->pretokenizer;
 
-    if (!json || json_is_null(json) || strcmp(type_of(json), "ByteLevel") == 0)
+    if (p->metaspace_step < 0 || p->metaspace.prepend != TT_PREPEND_FIRST || t->added.normalizer.n_steps == 0)
         return 0;
-    if (strcmp(type_of(json), "Sequence") != 0 || depth > DEEPEST_SEQUENCE) {
-        return tt_fail(TT_EDATA, "%s: decoder '%s' is not supported (byte-level BPE only: ByteLevel)", where,
-                       type_of(json));
-    }
-    for (size_t i = 0; i < json_array_size(list); i++)
-        TT_TRY(check_decoder(json_array_get(list, i), where, depth + 1));
-out:
-    return rc;
+    return tt_fail(
+        TT_EDATA, "%s: pre_tokenizer Metaspace with prepend_scheme 'first' is not supported together with a normalizer",
+        where);
 }
 
 /* ret_begin/end: the special tokens that the post-processor puts around a single text, -1 for none. */
@@ -177,10 +170,12 @@ static int read_all(struct tt_tokenizer *t, const char *where)
     }
     TT_TRY(tt_json_parse(t->json, t->json_size, where, &root));
     parse_config(t, where, &config, &problem);
+    TT_TRY(tt_pretokenizer_init(&t->pretokenizer, json_object_get(root, "pre_tokenizer"), where));
+    t->is_byte_level = t->pretokenizer.prefix_step >= 0;
     TT_TRY(tt_tokenizer_read_model(t, json_object_get(root, "model"), where));
     TT_TRY(read_added(t, json_object_get(root, "added_tokens"), json_object_get(root, "normalizer"), where));
-    TT_TRY(tt_pretokenizer_init(&t->pretokenizer, json_object_get(root, "pre_tokenizer"), where));
-    TT_TRY(check_decoder(json_object_get(root, "decoder"), where, 0));
+    TT_TRY(check_first(t, where));
+    TT_TRY(tt_decoder_init(&t->decoder, json_object_get(root, "decoder"), t->is_byte_level, where));
     TT_TRY(read_ends(t, json_object_get(root, "post_processor"), config, where));
     if (problem)
         TT_TRY(check_ends(t, problem));
@@ -226,7 +221,7 @@ static int fail_kind(const char *folder)
     } other[] = {
         {"tokenizer.model", "a SentencePiece or tiktoken model",
          "save the tokenizer as tokenizer.json with transformers"},
-        {"vocab.txt", "a WordPiece vocabulary", "use a model with a byte-level BPE tokenizer"},
+        {"vocab.txt", "a WordPiece vocabulary", "use a model with a BPE tokenizer"},
         {"vocab.json", "vocab.json and merges.txt", "save the tokenizer as tokenizer.json with transformers"},
         {"tekken.json", "Mistral's tekken", "save the tokenizer as tokenizer.json with transformers"},
     };
@@ -351,9 +346,11 @@ void tt_tokenizer_free(struct tt_tokenizer *t)
     tt_free(t->config);
     tt_strmap_release(&t->vocab);
     tt_strmap_release(&t->words);
+    tt_strmap_release(&t->chars);
     tt_bpe_release(&t->bpe);
     tt_pretokenizer_release(&t->pretokenizer);
     tt_added_release(&t->added);
+    tt_decoder_release(&t->decoder);
     tt_free(t->token);
     tt_text_release(&t->bytes);
     tt_free(t);
@@ -409,14 +406,31 @@ bool tt_tokenizer_has(const struct tt_tokenizer *t, int32_t id)
     return id >= 0 && id < t->vocab_size && t->token[id].is_used;
 }
 
-int tt_tokenizer_decode(const struct tt_tokenizer *t, const int32_t *ids, int64_t n, struct tt_text *text)
+int tt_tokenizer_decode_part(const struct tt_tokenizer *t, struct tt_decoding *decoding, const int32_t *ids, int64_t n,
+                             struct tt_text *text)
 {
     for (int64_t i = 0; i < n; i++) {
         if (!tt_tokenizer_has(t, ids[i])) {
             return tt_fail(TT_EDATA, "%s: %d is not the id of a token (the vocabulary has %lld)", t->where, ids[i],
                            (long long)t->vocab_size);
         }
-        tt_text_add_bytes(text, t->bytes.text + t->token[ids[i]].at, t->token[ids[i]].size);
+        tt_decoder_add(&t->decoder, decoding, t->bytes.text + t->token[ids[i]].at, t->token[ids[i]].size, text);
     }
     return 0;
+}
+
+void tt_tokenizer_decode_end(const struct tt_tokenizer *t, struct tt_decoding *decoding, struct tt_text *text)
+{
+    tt_decoder_end(&t->decoder, decoding, text);
+}
+
+int tt_tokenizer_decode(const struct tt_tokenizer *t, const int32_t *ids, int64_t n, struct tt_text *text)
+{
+    struct tt_decoding decoding = {0};
+    int rc = tt_tokenizer_decode_part(t, &decoding, ids, n, text);
+
+    if (rc == 0)
+        tt_tokenizer_decode_end(t, &decoding, text);
+    tt_decoding_release(&decoding);
+    return rc;
 }

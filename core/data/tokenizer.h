@@ -8,10 +8,12 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/data/decoder.h"
 
 /**
- * Byte-level BPE tokenizers in Hugging Face's format (tokenizer.json and, beside it, tokenizer_config.json). Tokens
- * equal those of the `tokenizers` library; what would not be equal is refused when the file is read (TT_EDATA).
+ * BPE tokenizers in Hugging Face's format (tokenizer.json and, beside it, tokenizer_config.json): byte-level ones, and
+ * those of SentencePiece's kind, which spell words in characters and what is no token in bytes. Tokens and texts equal
+ * those of the `tokenizers` library; what would not be equal is refused when the file is read (TT_EDATA).
  * A loaded tokenizer never changes: any number of threads may use it.
  */
 struct tt_tokenizer;
@@ -57,11 +59,19 @@ struct tt_tokenizer_files {
 struct tt_tokenizer_files tt_tokenizer_files(const struct tt_tokenizer *tokenizer);
 
 /**
- * Appends the bytes of n ids to text, special tokens included. A piece of a stream may end within a UTF-8 character.
- * TT_EDATA for an id that is not a token.
+ * Appends the text of n ids, special tokens included. Of a byte-level tokenizer these are bytes, which may end within
+ * a UTF-8 character. TT_EDATA for an id that is not a token.
  */
 int tt_tokenizer_decode(const struct tt_tokenizer *tokenizer, const int32_t *ids, int64_t n,
                         struct tt_text *text) TT_MUST_CHECK;
+
+/**
+ * The same in parts: all parts and the end together give the text of all ids. The caller zero-initialises decoding, and
+ * releases it with tt_decoding_release.
+ */
+int tt_tokenizer_decode_part(const struct tt_tokenizer *tokenizer, struct tt_decoding *decoding, const int32_t *ids,
+                             int64_t n, struct tt_text *text) TT_MUST_CHECK;
+void tt_tokenizer_decode_end(const struct tt_tokenizer *tokenizer, struct tt_decoding *decoding, struct tt_text *text);
 
 /** A growing array of ids. Zero-initialise; release when done. */
 struct tt_ids {

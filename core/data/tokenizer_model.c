@@ -2,6 +2,7 @@
  *
  * The model of a tokenizer.json: the kind, the vocabulary, the merges in both formats.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/log.h"
@@ -77,7 +78,7 @@ static int read_vocab(struct tt_tokenizer *t, json_t *vocab, const char *where)
             return tt_fail(TT_EDATA, "%s: two tokens of model.vocab have the id %lld ('%.80s' is one)", where,
                            (long long)id, key);
         }
-        TT_TRY(tt_tokenizer_set_token(t, where, id, key, size, true));
+        TT_TRY(tt_tokenizer_set_token(t, where, id, key, size, t->is_byte_level));
         tt_strmap_set(&t->vocab, key, size, id);
     }
 out:
@@ -161,52 +162,93 @@ static int refuse_option(const json_t *model, const char *key, const char *where
         (json_is_string(value) && !json_string_length(value)) ||
         (json_is_number(value) && json_number_value(value) == 0.0))
         return 0;
-    if (strcmp(key, "byte_fallback") == 0) {
-        return tt_fail(
-            TT_EDATA,
-            "%s: model.byte_fallback is not supported: this is a tokenizer of SentencePiece's kind, as those of "
-            "Llama 2 and Mistral 7B are; titan reads byte-level BPE (Llama 3, Qwen, GPT-2, Mistral NeMo)\n"
-            "help: tokenize with transformers, store the ids as uint16, and train with "
-            "training.dataset=tokens_u16",
-            where);
-    }
-    return tt_fail(TT_EDATA, "%s: model.%s is not supported (byte-level BPE only)", where, key);
+    return tt_fail(TT_EDATA, "%s: model.%s is not supported", where, key);
 }
 
-static void index_bytes(struct tt_tokenizer *t)
+/* Returns how many bytes have no token. The vocabulary is the model's here, added tokens come later. */
+static int index_bytes(struct tt_tokenizer *t, bool falls_back, int *ret_first)
 {
-    int missing = 0, first = 0;
+    int missing = 0;
 
     for (int byte = 0; byte < 256; byte++) {
-        char code[4];
-        int n = tt_utf8_encode(tt_bytelevel_code((uint8_t)byte), code);
+        char code[8];
+        int n = t->is_byte_level ? tt_utf8_encode(tt_bytelevel_code((uint8_t)byte), code)
+                                 : snprintf(code, sizeof code, "<0x%02X>", (unsigned)byte);
         bool is_utf8 = byte < 0xc0 || (byte > 0xc1 && byte < 0xf5);
 
-        t->byte_id[byte] = (int32_t)tt_strmap_get(&t->vocab, code, (size_t)n, -1);
+        t->byte_id[byte] = t->is_byte_level || falls_back ? (int32_t)tt_strmap_get(&t->vocab, code, (size_t)n, -1) : -1;
         if (t->byte_id[byte] < 0 && is_utf8 && missing++ == 0)
-            first = byte;
+            *ret_first = byte;
     }
-    if (missing) {
-        tt_warn("%s: %d of 256 bytes are not in the vocabulary (0x%02x is the first); in text they become %s", t->where,
+    return missing;
+}
+
+/* What text may become that is not in the vocabulary. */
+static int read_unknown(struct tt_tokenizer *t, const json_t *model, bool falls_back, const char *where)
+{
+    const json_t *unknown = json_object_get(model, "unk_token");
+    int first = 0, missing = index_bytes(t, falls_back, &first);
+
+    if (json_is_string(unknown))
+        t->unknown = (int32_t)tt_strmap_get(&t->vocab, json_string_value(unknown), json_string_length(unknown), -1);
+    if (!missing)
+        return 0;
+    if (t->is_byte_level && falls_back)
+        return tt_fail(TT_EDATA, "%s: model.byte_fallback with ByteLevel is not supported", where);
+    if (!t->is_byte_level && json_is_string(unknown) && t->unknown < 0) {
+        return tt_fail(TT_EDATA, "%s: model.unk_token '%.80s' is not in model.vocab", where,
+                       json_string_value(unknown));
+    }
+    if (t->is_byte_level || falls_back) {
+        tt_warn("%s: %d of 256 bytes are not in the vocabulary (0x%02x is the first); in text they become %s", where,
                 missing, first, t->unknown >= 0 ? "the unknown token" : "nothing");
     }
+    return 0;
+}
+
+static void index_chars(struct tt_tokenizer *t, json_t *vocab)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(vocab, key, value)
+    {
+        size_t size = strlen(key);
+        uint32_t code;
+
+        if (size && tt_utf8_decode(key, size, &code) == (int)size)
+            tt_strmap_set(&t->chars, key, size, (int64_t)json_integer_value(value));
+    }
+}
+
+/* Words of characters are those of a tokenizer of SentencePiece's kind; such a file has one of these. */
+static int check_kind(const struct tt_tokenizer *t, bool falls_back, const char *where)
+{
+    const struct tt_pretokenizer *p = &t->pretokenizer;
+
+    if (t->is_byte_level || p->metaspace_step >= 0 || falls_back)
+        return 0;
+    return tt_fail(TT_EDATA,
+                   "%s: %s, and model.byte_fallback is not set, so this is neither a byte-level BPE "
+                   "tokenizer nor one of SentencePiece's kind",
+                   where, p->n_steps ? "pre_tokenizer has no ByteLevel and no Metaspace" : "no pre_tokenizer");
 }
 
 int tt_tokenizer_read_model(struct tt_tokenizer *t, json_t *model, const char *where)
 {
-    static const char *const refused[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
-                                          "byte_fallback"};
+    static const char *const refused[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix"};
+    bool falls_back = json_is_true(json_object_get(model, "byte_fallback"));
     const char *type = json_string_value(json_object_get(model, "type"));
-    const json_t *merges = json_object_get(model, "merges"), *unknown = json_object_get(model, "unk_token");
+    const json_t *merges = json_object_get(model, "merges");
     int rc = 0;
 
     if (!json_is_object(model))
         return tt_fail(TT_EDATA, "%s: no model in it, so this is not a tokenizer.json", where);
     /* files of the first versions have no type; they were all BPE */
     if (json_object_get(model, "type") && (!type || strcmp(type, "BPE") != 0)) {
-        return tt_fail(TT_EDATA, "%s: model '%s' is not supported (byte-level BPE only)", where,
-                       type ? type : "(no type)");
+        return tt_fail(TT_EDATA, "%s: model '%s' is not supported (BPE is)", where, type ? type : "(no type)");
     }
+    TT_TRY(check_kind(t, falls_back, where));
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
         TT_TRY(refuse_option(model, refused[i], where));
     TT_TRY(read_vocab(t, json_object_get(model, "vocab"), where));
@@ -214,15 +256,14 @@ int tt_tokenizer_read_model(struct tt_tokenizer *t, json_t *model, const char *w
         return tt_fail(TT_EDATA, "%s: model.merges is missing or not an array", where);
     for (size_t i = 0; i < json_array_size(merges); i++)
         TT_TRY(read_merge(t, json_array_get(merges, i), i, where));
-    t->unknown = json_is_string(unknown)
-                     ? (int32_t)tt_strmap_get(&t->vocab, json_string_value(unknown), json_string_length(unknown), -1)
-                     : -1;
+    TT_TRY(read_unknown(t, model, falls_back, where));
     t->fuse_unknown = json_is_true(json_object_get(model, "fuse_unk"));
     t->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
-    index_bytes(t);
+    if (!t->is_byte_level)
+        index_chars(t, json_object_get(model, "vocab"));
     if (t->ignore_merges) {
         for (int64_t id = 0; id < t->vocab_size; id++) {
-            if (t->token[id].is_byte_level)
+            if (t->token[id].is_used && t->token[id].is_byte_level == t->is_byte_level)
                 tt_strmap_set(&t->words, t->bytes.text + t->token[id].at, t->token[id].size, id);
         }
     }

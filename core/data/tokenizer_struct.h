@@ -4,6 +4,7 @@
 
 #include "core/data/added.h"
 #include "core/data/bpe.h"
+#include "core/data/decoder.h"
 #include "core/data/pretokenizer.h"
 #include "core/data/strmap.h"
 
@@ -21,11 +22,14 @@ struct tt_tokenizer {
     size_t json_size, config_size;
     struct tt_strmap vocab; /* token as written -> id */
     struct tt_strmap words; /* bytes -> id, only with ignore_merges */
+    struct tt_strmap chars; /* character -> id, only without byte-level */
     struct tt_bpe bpe;
     struct tt_pretokenizer pretokenizer;
     struct tt_added added;
+    struct tt_decoder decoder;
+    bool is_byte_level;   /* words are spelt in bytes; else in characters, and byte_id is for those that are no token */
     int32_t byte_id[256]; /* -1: not in the vocabulary, unknown takes its place */
-    int32_t unknown;      /* -1: bytes that are not in the vocabulary are dropped */
+    int32_t unknown;      /* -1: what is not in the vocabulary is dropped */
     bool fuse_unknown;
     bool ignore_merges;
     bool adds_bos;
@@ -36,7 +40,7 @@ struct tt_tokenizer {
     uint64_t hash;
 };
 
-/** Reads "model"; fills vocab, words, bpe, byte_id, token. where (a file) is for messages. */
+/** Reads "model" after the pre_tokenizer; fills vocab, words, chars, bpe, byte_id, token. where is for messages. */
 int tt_tokenizer_read_model(struct tt_tokenizer *t, json_t *model, const char *where) TT_MUST_CHECK;
 
 /** Records the bytes that an id stands for; is_byte_level: text may be in the byte-level alphabet. */

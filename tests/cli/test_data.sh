@@ -25,6 +25,56 @@ assert "And the evening" in inspected["first_text"]
 EOF
 }
 
+# A tokenizer that spells words in characters: what it packs, trains and generates is read back with Python.
+case_a_tokenizer_of_sentencepiece_goes_the_whole_way() {
+    folder=$TITAN_SOURCE/tests/unit/data/transformers/v4/mistral7b
+    make_corpus
+    run data pack --dataset text --dataset_path corpus.txt --tokenizer "$folder" --out corpus.tokens
+    expect_ok
+    run data inspect corpus.tokens --tokenizer "$folder" --json
+    expect_ok
+    mv out inspected.json
+    run train $tiny --model.hf_assets_path="$folder" --checkpoint.enable
+    expect_ok
+    run train $tiny --model.hf_assets_path="$folder" --job.dump_folder=tokens --training.dataset=tokens \
+        --training.dataset_path=corpus.tokens
+    expect_ok
+    losses_of run >a
+    losses_of tokens >b
+    expect_same a b
+    run ckpt consolidate run exported --format hf
+    expect_ok
+    for file in tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json; do
+        expect_same "$folder/$file" exported/$file
+    done
+    run generate exported --prompt "And the" --max-new-tokens 40 --seed 3 --ignore-eos --json
+    expect_ok
+    python3 - "$folder/tokenizer.json" <<'EOF' >problem.txt 2>&1 || not_as "the texts: $(cat problem.txt)"
+import json, re, sys
+tokenizer, inspected, made = (json.load(open(path)) for path in (sys.argv[1], "inspected.json", "out"))
+special = [token["id"] for token in tokenizer["added_tokens"] if token["special"]]
+tokens = {id: token for token, id in tokenizer["model"]["vocab"].items()}
+tokens.update({token["id"]: token["content"] for token in tokenizer["added_tokens"]})
+def bytes_text(match):
+    data = bytes.fromhex(match.group().replace("<0x", "").replace(">", ""))
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return len(data) * "\ufffd"
+def text(ids):
+    joined = "".join(tokens[id] for id in ids if id not in special).replace("\u2581", " ")
+    joined = re.sub("(<0x[0-9A-F]{2}>)+", bytes_text, joined)
+    return joined[1:] if joined[:1] == " " else joined
+corpus = open("corpus.txt").read()
+assert inspected["first_tokens"][0] == 1, inspected
+first = text(inspected["first_tokens"])
+assert len(first) > 10 and corpus.startswith(first) and inspected["first_text"].endswith(first), inspected
+assert made["prompt_tokens"][0] == 1 and text(made["prompt_tokens"]) == "And the", made
+assert len(made["tokens"]) == 40
+assert "And the" + made["text"] == text([id for id in made["prompt_tokens"] + made["tokens"] if id in tokens]), made
+EOF
+}
+
 case_packed_tokens_train_as_the_text_does() {
     make_corpus
     run data pack --dataset text --dataset_path corpus.txt --out corpus.tokens

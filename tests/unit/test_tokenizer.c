@@ -489,8 +489,6 @@ static void other_kinds_are_refused_by_name(void **state)
     } bad[] = {
         {"{\"model\": {\"type\": \"WordPiece\"}}", "model 'WordPiece' is not supported"},
         {"{\"model\": {\"type\": \"Unigram\"}}", "model 'Unigram' is not supported"},
-        {"{\"model\": {\"byte_fallback\": true}}",
-         "model.byte_fallback is not supported: this is a tokenizer of SentencePiece's kind"},
         {"{\"model\": {\"end_of_word_suffix\": \"</w>\"}}", "model.end_of_word_suffix is not supported"},
         {"{\"model\": {\"dropout\": 0.1}}", "model.dropout is not supported"},
         {"{\"model\": {\"merges\": null}}", "model.merges is missing"},
@@ -502,8 +500,25 @@ static void other_kinds_are_refused_by_name(void **state)
         {"{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Lowercase\"}]}}",
          "normalizer 'Lowercase'"},
         {"{\"pre_tokenizer\": null}", "no pre_tokenizer"},
-        {"{\"pre_tokenizer\": {\"type\": \"Metaspace\"}}", "pre_tokenizer 'Metaspace' is not supported"},
-        {"{\"pre_tokenizer\": {\"type\": \"Digits\"}}", "pre_tokenizer has no ByteLevel"},
+        {"{\"pre_tokenizer\": {\"type\": \"Metaspace\"}}",
+         "the replacement of pre_tokenizer Metaspace is not one character"},
+        {"{\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"last\"}}",
+         "pre_tokenizer Metaspace with prepend_scheme 'last' is not supported"},
+        {"{\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"first\"}, "
+         "\"normalizer\": {\"type\": \"NFC\"}}",
+         "prepend_scheme 'first' is not supported together with a normalizer"},
+        {"{\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"_\"}}",
+         "decoder 'ByteLevel' is not supported"},
+        {"{\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"_\"}, \"decoder\": null}", "no decoder"},
+        {"{\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"_\"}, \"decoder\": {\"type\": \"Sequence\", "
+         "\"decoders\": [{\"type\": \"Fuse\"}, {\"type\": \"ByteFallback\"}]}}",
+         "decoder 'ByteFallback' is not supported at its place"},
+        {"{\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"_\"}, \"model\": {\"unk_token\": \"<u>\"}}",
+         "model.unk_token '<u>' is not in model.vocab"},
+        {"{\"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a\"}, \"content\": \"b\"}}",
+         "normalizer Replace is supported with a string"},
+
+        {"{\"pre_tokenizer\": {\"type\": \"Digits\"}}", "pre_tokenizer has no ByteLevel and no Metaspace"},
         {"{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"String\": \"a\"}, \"behavior\": \"Removed\"}}",
          "Split with behavior 'Removed'"},
         {"{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"(a\"}, \"behavior\": \"Isolated\"}}",
@@ -511,6 +526,9 @@ static void other_kinds_are_refused_by_name(void **state)
         {"{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}, {\"type\": "
          "\"Digits\"}]}}",
          "pre_tokenizer 'Digits' after ByteLevel"},
+        {"{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Metaspace\", \"replacement\": "
+         "\"_\"}, {\"type\": \"ByteLevel\"}]}}",
+         "pre_tokenizer 'ByteLevel' after Metaspace"},
         {"{\"decoder\": {\"type\": \"WordPiece\"}}", "decoder 'WordPiece' is not supported"},
         {"{\"post_processor\": {\"type\": \"BertProcessing\"}}", "post_processor 'BertProcessing' is not supported"},
         {"{\"added_tokens\": [{\"id\": 9, \"content\": \"<|end_of_text|>\"}]}",

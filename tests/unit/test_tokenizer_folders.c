@@ -92,6 +92,90 @@ static void folders_of_transformers_give_the_golden_ids(void **state)
     }
 }
 
+/* The text of the ids, in one part and in parts of one. */
+static void expect_text(const struct tt_tokenizer *t, const json_t *list, const json_t *want)
+{
+    size_t n = json_array_size(list);
+    struct tt_decoding decoding = {0};
+    struct tt_text text = {0}, parts = {0};
+    struct tt_ids ids = {0};
+
+    for (size_t i = 0; i < n; i++)
+        tt_ids_add(&ids, (int32_t)json_integer_value(json_array_get(list, i)));
+    tt_text_add_bytes(&text, "", 0);
+    tt_text_add_bytes(&parts, "", 0);
+    if (tt_tokenizer_decode(t, ids.id, (int64_t)n, &text) < 0)
+        fail_msg("%s", tt_error_message());
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(tt_tokenizer_decode_part(t, &decoding, ids.id + i, 1, &parts), 0);
+    tt_tokenizer_decode_end(t, &decoding, &parts);
+    if (text.size != json_string_length(want) || memcmp(text.text, json_string_value(want), text.size) != 0)
+        fail_msg("'%s', wanted '%s'", text.text, json_string_value(want));
+    assert_int_equal(parts.size, text.size);
+    assert_memory_equal(parts.text, text.text, text.size);
+    tt_decoding_release(&decoding);
+    tt_text_release(&text);
+    tt_text_release(&parts);
+    tt_ids_release(&ids);
+}
+
+/* Folders of SentencePiece's kind: ids and texts. The last case of a file is ids only, with bytes that are no text. */
+static void folders_of_sentencepiece_give_the_golden_ids_and_texts(void **state)
+{
+    static const char *const names[] = {"v4/llama2", "v4/mistral7b", "v5/llama2", "v5/mistral7b"};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        char *folder = tt_format(DATA "transformers/%s", names[i]), *golden = tt_format("%s/golden.json", folder);
+        struct tt_tokenizer *t = load(folder);
+        json_t *cases = NULL;
+
+        assert_int_equal(tt_tokenizer_bos(t), 1);
+        assert_int_equal(tt_tokenizer_eos(t), 2);
+        assert_true(tt_tokenizer_adds_bos(t));
+        if (tt_json_load(golden, &cases) < 0)
+            fail_msg("%s", tt_error_message());
+        assert_int_equal(json_array_size(cases), 13);
+        for (size_t k = 0; k < 13; k++) {
+            const json_t *one = json_array_get(cases, k), *text = json_object_get(one, "text");
+
+            if (k < 12)
+                expect_ids(t, json_string_value(text), json_string_length(text), json_object_get(one, "ids"));
+            expect_text(t, json_object_get(one, "ids"), json_object_get(one, "decoded"));
+        }
+        json_decref(cases);
+        tt_tokenizer_free(t);
+        tt_free(golden);
+        tt_free(folder);
+    }
+}
+
+/* Without a pre-tokenizer the text is one word. */
+static void a_word_of_a_mebibyte_has_the_ids_of_its_parts(void **state)
+{
+    static const char part[] = " In the beginning God created the heaven";
+    struct tt_tokenizer *t = load(DATA "transformers/v4/llama2");
+    struct tt_encoder *encoder = NULL;
+    struct tt_ids one = {0}, all = {0};
+    struct tt_text text = {0};
+    size_t times = (1 << 20) / (sizeof part - 1);
+
+    (void)state;
+    assert_int_equal(tt_encoder_new(t, &encoder), 0);
+    assert_int_equal(tt_encoder_encode(encoder, part + 1, sizeof part - 2, &one), 0);
+    for (size_t i = 0; i < times; i++)
+        tt_text_add_bytes(&text, part, sizeof part - 1);
+    assert_int_equal(tt_encoder_encode(encoder, text.text + 1, text.size - 1, &all), 0);
+    assert_int_equal(all.n, times * one.n);
+    for (size_t i = 0; i < all.n; i++)
+        assert_int_equal(all.id[i], one.id[i % one.n]);
+    tt_ids_release(&one);
+    tt_ids_release(&all);
+    tt_text_release(&text);
+    tt_encoder_free(encoder);
+    tt_tokenizer_free(t);
+}
+
 static char noted[512];
 
 static void take_note(void *arg, enum tt_log_level level, const char *text)
@@ -99,6 +183,54 @@ static void take_note(void *arg, enum tt_log_level level, const char *text)
     (void)arg;
     (void)level;
     (void)snprintf(noted, sizeof noted, "%s", text);
+}
+
+/* Llama 2's without a token for the byte 0xC2. */
+static struct tt_tokenizer *load_without_byte(bool fuses)
+{
+    struct tt_tokenizer *t = NULL;
+    struct tt_text less = {0}, changed = {0};
+    char *json = NULL;
+    size_t size = 0;
+
+    assert_int_equal(tt_file_read(DATA "transformers/v4/llama2/tokenizer.json", &json, &size), 0);
+    tt_text_add_replaced(&less, json, size, "\"<0xC2>\"", "\"<no byte>\"");
+    tt_text_add_replaced(&changed, less.text, less.size, "\"fuse_unk\": true",
+                         fuses ? "\"fuse_unk\": true" : "\"fuse_unk\": false");
+    assert_int_equal(changed.size, size + 3 + !fuses);
+    tt_log_set_sink(take_note, NULL);
+    if (parse(changed.text, NULL, &t) < 0)
+        fail_msg("%s", tt_error_message());
+    tt_log_set_sink(NULL, NULL);
+    assert_non_null(strstr(noted, "1 of 256 bytes are not in the vocabulary (0xc2 is the first)"));
+    tt_text_release(&less);
+    tt_text_release(&changed);
+    tt_free(json);
+    return t;
+}
+
+/* What `tokenizers` gives: the unknown token comes out before the next character that is a token, so after bytes. */
+static void characters_without_bytes_are_unknown(void **state)
+{
+    static const struct {
+        bool fuses;
+        const char *text, *ids;
+    } cases[] = {
+        {true, "\u00a0\u00ff\u65e5th\u00a0", "[422, 198, 194, 233, 154, 168, 0, 259, 0]"},
+        {true, "\u00a0\u00a1th\u00a0\u00a2", "[422, 0, 259, 0]"},
+        {false, "\u00a0\u00a1th\u00a0\u00a2", "[422, 0, 0, 259, 0, 0]"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tt_tokenizer *t = load_without_byte(cases[i].fuses);
+        json_t *want = NULL;
+
+        assert_int_equal(tt_json_parse(cases[i].ids, strlen(cases[i].ids), "ids", &want), 0);
+        expect_ids(t, cases[i].text, strlen(cases[i].text), want);
+        json_decref(want);
+        tt_tokenizer_free(t);
+    }
 }
 
 static void put(const char *folder, const char *name, const char *text, size_t size)
@@ -166,6 +298,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folders_of_transformers_give_the_golden_ids),
+        cmocka_unit_test(folders_of_sentencepiece_give_the_golden_ids_and_texts),
+        cmocka_unit_test(a_word_of_a_mebibyte_has_the_ids_of_its_parts),
+        cmocka_unit_test(characters_without_bytes_are_unknown),
         cmocka_unit_test(numbers_beyond_64_bits_are_read),
         cmocka_unit_test(a_config_that_is_no_json_stops_only_where_it_is_needed),
     };

@@ -49,3 +49,33 @@ for name, f in made.items():
     f.save_pretrained(folder)
     json.dump([{"text": x, "ids": f(x, add_special_tokens=False)["input_ids"]} for x in texts], open(folder + "/golden.json", "w"))
 shutil.rmtree(raw)
+# SentencePiece's kind: a model of it, which is converted as Llama 2's (legacy) and as Mistral 7B's is
+import sentencepiece
+sentences = [l[:4000] for t in corpus for l in t.split("\n")] + ["naïve café  x = 1"] * 20
+raw = tempfile.mkdtemp()
+sentencepiece.SentencePieceTrainer.train(
+    sentence_iterator=iter(sentences), model_prefix=raw + "/tokenizer", vocab_size=480, model_type="bpe", byte_fallback=True,
+    character_coverage=0.9995, split_digits=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
+    num_threads=1)
+json.dump({"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>",
+           "add_bos_token": True, "add_eos_token": False}, open(raw + "/tokenizer_config.json", "w"))
+texts = ["", " ", "  two  spaces ", "In the beginning God created the heaven and the earth.", "line\n\n line\t\r\n", "naïve café",
+         "日本 🙂 e\u0301 \u00a0x", "a</s> b<s>  c<unk>", "▁▁x <0x0A>", "x\x00y", "12345 " * 20]
+for name, legacy in (("llama2", True), ("mistral7b", False)):
+    f = transformers.AutoTokenizer.from_pretrained(raw, legacy=legacy)
+    if name == "mistral7b": # an added token that is found in normalised text, and one beside it
+        f.add_tokens(["[INST]"])
+        f.add_special_tokens({"additional_special_tokens": ["<|call|>"]} if version.startswith("4") else {"extra_special_tokens": ["<|call|>"]})
+    folder = f"{out}/{name}"
+    f.save_pretrained(folder)
+    if os.path.exists(folder + "/tokenizer.model"):
+        os.remove(folder + "/tokenizer.model")
+    t = Tokenizer.from_file(folder + "/tokenizer.json")
+    cases = []
+    for x in texts + ["[INST] a [INST]<|call|> b"]:
+        ids = t.encode(x, add_special_tokens=False).ids
+        cases.append({"text": x, "ids": ids, "decoded": t.decode(ids, skip_special_tokens=False)})
+    half = [t.token_to_id(b) for b in ("<0xF0>", "<0x9F>", "<0x41>", "▁the", "<0xE6>", "<0x97>", "<0xA5>", "<s>", "<0x0A>")]
+    cases.append({"ids": half, "decoded": t.decode(half, skip_special_tokens=False)})
+    json.dump(cases, open(folder + "/golden.json", "w"))
+shutil.rmtree(raw)
