@@ -5,14 +5,18 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <unistd.h>
 
 #include "cli/advice.h"
+#include "cli/screen.h"
 #include "cli/trainer.h"
 #include "core/base/file.h"
 #include "parallel/cost.h"
+
+enum { LABEL_COLUMNS = 11 }; /* "  sharding " */
 
 static bool is_power_of_two(int64_t n)
 {
@@ -47,29 +51,28 @@ double tt_trainer_predict_step_sec(const struct tt_trainer *t)
     return sec;
 }
 
-static void print_cores(const struct tt_trainer *t)
+static void print_cores(FILE *out, const struct tt_trainer *t)
 {
     int host = (int)sysconf(_SC_NPROCESSORS_ONLN), used = t->local_size * t->threads;
 
-    (void)fprintf(stderr, "titan %s: %d rank%s x %d thread%s, %d core%s on this host", TITAN_VERSION, t->comm->size,
+    (void)fprintf(out, "titan %s: %d rank%s x %d thread%s, %d core%s on this host", TITAN_VERSION, t->comm->size,
                   plural(t->comm->size), t->threads, plural(t->threads), host, plural(host));
     if (used < host)
-        (void)fprintf(stderr,
-                      ", %d idle: mpirun -n %d --map-by slot:PE=%d --bind-to core titan train ... would use them",
+        (void)fprintf(out, ", %d idle: mpirun -n %d --map-by slot:PE=%d --bind-to core titan train ... would use them",
                       host - used, t->local_size, host / t->local_size);
     else if (used > host)
-        (void)fprintf(stderr, ", oversubscribed: results are the same, times are not");
-    (void)fprintf(stderr, "\n");
+        (void)fprintf(out, ", oversubscribed: results are the same, times are not");
+    (void)fprintf(out, "\n");
 }
 
 /* "kjv: 1,130 documents, 1,068,459 tokens, 4,173 samples of 256" and the file that they come from, if any. */
-static void print_dataset(const char *label, const struct tt_train_data *data, const char *path)
+static void print_dataset(FILE *out, const char *label, const struct tt_train_data *data, const char *path)
 {
     const struct tt_dataset_ref *ref = &data->dataset->ref;
     int64_t n = tt_sampler_epoch_samples(data->sampler);
     char documents[32], tokens[32], samples[32];
 
-    (void)fprintf(stderr, "  %-8s %s%s%s: %s document%s, %s token%s, %s sample%s of %" PRId64, label, ref->name,
+    (void)fprintf(out, "  %-8s %s%s%s: %s document%s, %s token%s, %s sample%s of %" PRId64, label, ref->name,
                   path ? " " : "", path ? path : "", tt_text_count(documents, sizeof documents, ref->info.n_documents),
                   plural(ref->info.n_documents), tt_text_count(tokens, sizeof tokens, ref->info.n_tokens),
                   plural(ref->info.n_tokens), tt_text_count(samples, sizeof samples, n), plural(n), data->seq_len);
@@ -81,27 +84,26 @@ static bool data_ends(const struct tt_trainer *t)
     return tt_trainer_last_step(t) < t->cfg->training.steps;
 }
 
-static void print_data(const struct tt_trainer *t)
+static void print_data(FILE *out, const struct tt_trainer *t)
 {
     const struct tt_config *cfg = t->cfg;
 
-    print_dataset("data", &t->data, cfg->training.dataset_path);
-    (void)fprintf(stderr, " an epoch");
+    print_dataset(out, "data", &t->data, cfg->training.dataset_path);
+    (void)fprintf(out, " an epoch");
     if (data_ends(t))
-        (void)fprintf(stderr, ", which end after step %" PRId64 " (dataloader.repeat is false)",
-                      tt_trainer_last_step(t));
-    (void)fprintf(stderr, "\n");
+        (void)fprintf(out, ", which end after step %" PRId64 " (dataloader.repeat is false)", tt_trainer_last_step(t));
+    (void)fprintf(out, "\n");
     if (!cfg->validation.enable) {
-        (void)fprintf(stderr, "  validate never (validation.enable is false)\n");
+        (void)fprintf(out, "  validate never (validation.enable is false)\n");
         return;
     }
-    print_dataset("validate", &t->validation, cfg->validation.dataset_path);
+    print_dataset(out, "validate", &t->validation, cfg->validation.dataset_path);
     if (t->validation.dataset->ref.info.digest == t->data.dataset->ref.info.digest)
-        (void)fprintf(stderr, ", the training data itself");
+        (void)fprintf(out, ", the training data itself");
     if (cfg->validation.steps > 0)
-        (void)fprintf(stderr, ", at most %" PRId64 " batch%s a rank", cfg->validation.steps,
+        (void)fprintf(out, ", at most %" PRId64 " batch%s a rank", cfg->validation.steps,
                       cfg->validation.steps == 1 ? "" : "es");
-    (void)fprintf(stderr, ", at step 1, every %" PRId64 " step%s, and at the end\n", cfg->validation.freq,
+    (void)fprintf(out, ", at step 1, every %" PRId64 " step%s, and at the end\n", cfg->validation.freq,
                   plural(cfg->validation.freq));
 }
 
@@ -112,7 +114,7 @@ static void add_value(const struct tt_trainer *t, const char *label, const char 
     tt_config_value_text(t->cfg, tt_config_row_find(path), out);
 }
 
-static void print_policies(const struct tt_trainer *t)
+static void print_policies(FILE *out, const struct tt_trainer *t)
 {
     struct tt_text policies = {0};
 
@@ -121,7 +123,7 @@ static void print_policies(const struct tt_trainer *t)
     add_value(t, "prefetch", "parallelism.fsdp_prefetch", &policies);
     add_value(t, "engine", "parallelism.fsdp_engine", &policies);
     add_value(t, "sync", "training.gradient_sync", &policies);
-    (void)fprintf(stderr,
+    (void)fprintf(out,
                   "  batch    %" PRId64 " sequence%s a step = %d rank%s x %" PRId64 " microbatch%s of %" PRId64 "\n"
                   "  sharding dp_replicate %d x dp_shard %d%s\n",
                   t->global_batch, plural(t->global_batch), tt_mesh_dp(&t->mesh), plural(tt_mesh_dp(&t->mesh)),
@@ -130,64 +132,63 @@ static void print_policies(const struct tt_trainer *t)
     tt_text_release(&policies);
 }
 
-static void print_recompute(const struct tt_trainer *t)
+static void print_recompute(FILE *out, const struct tt_trainer *t)
 {
     const struct tt_config *cfg = t->cfg;
     int64_t every = cfg->activation_checkpoint.selective_ac_option;
 
     if (cfg->activation_checkpoint.mode == TT_AC_FULL)
-        (void)fprintf(stderr, "  memory   every block runs again in backward (activation_checkpoint full)\n");
+        (void)fprintf(out, "  memory   every block is computed again in backward (activation_checkpoint full)\n");
     else if (cfg->activation_checkpoint.mode == TT_AC_SELECTIVE && every > 0)
-        (void)fprintf(stderr, "  memory   1 of %" PRId64 " blocks is computed again in backward, except attention\n",
+        (void)fprintf(out, "  memory   1 of %" PRId64 " blocks is computed again in backward, except attention\n",
                       every);
     else if (cfg->activation_checkpoint.mode == TT_AC_SELECTIVE)
-        (void)fprintf(stderr, "  memory   light operations run again in backward (selective_ac_option op)\n");
+        (void)fprintf(out, "  memory   light operations are computed again in backward (selective_ac_option op)\n");
 }
 
-static void print_precision(const struct tt_trainer *t)
+static void print_precision(FILE *out, const struct tt_trainer *t)
 {
     bool params = t->cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;
     bool gradients = t->cfg->training.mixed_precision_reduce == TT_DTYPE_BFLOAT16;
 
     if (params || gradients)
-        (void)fprintf(stderr, "  numbers  parameters %s, gradients reduced in %s, arithmetic and shards in float32\n",
+        (void)fprintf(out, "  numbers  parameters %s, gradients reduced in %s, arithmetic and shards in float32\n",
                       params ? "gathered and used as bfloat16" : "in float32", gradients ? "bfloat16" : "float32");
 }
 
-static void print_weights(const struct tt_trainer *t)
+static void print_weights(FILE *out, const struct tt_trainer *t)
 {
     const struct tt_config *cfg = t->cfg;
     bool is_random = strncmp(t->weights_from, "random init", strlen("random init")) == 0;
     int64_t rules = cfg->model.init_rules.n;
 
-    (void)fprintf(stderr, "  weights  %s", t->weights_from);
+    (void)fprintf(out, "  weights  %s", t->weights_from);
     if (is_random && !isnan(cfg->model.init_std))
-        (void)fprintf(stderr, ", init_std %g", cfg->model.init_std);
+        (void)fprintf(out, ", init_std %g", cfg->model.init_std);
     if (is_random && rules)
-        (void)fprintf(stderr, ", %" PRId64 " init rule%s", rules, plural(rules));
-    (void)fprintf(stderr, "\n");
+        (void)fprintf(out, ", %" PRId64 " init rule%s", rules, plural(rules));
+    (void)fprintf(out, "\n");
 }
 
 /* Longer than this is more often a mistake in the configuration than what somebody meant. */
 static const double long_step_sec = 60.0, long_run_sec = 30.0 * 86400.0;
 
-static void print_prediction(const struct tt_trainer *t)
+static void print_prediction(FILE *out, const struct tt_trainer *t)
 {
     int64_t left = tt_trainer_last_step(t) - t->at.step;
     double step = t->predicted_step_sec, run = step * (double)left;
     char predicted[32], limit[32], one[32], all[32];
 
-    (void)fprintf(stderr, "  predicts %s a rank at its peak (limit %s), about %s a step at %.0f GF/s a rank",
+    (void)fprintf(out, "  predicts %s a rank at its peak (limit %s), about %s a step at %.0f GF/s a rank",
                   tt_text_bytes(predicted, sizeof predicted, (double)t->memory.total),
                   tt_text_bytes(limit, sizeof limit, (double)t->memory_limit), tt_text_duration(one, sizeof one, step),
                   t->metrics.peak_flops / 1e9);
     if (left > 0)
-        (void)fprintf(stderr, ", %s for %" PRId64 " step%s", tt_text_duration(all, sizeof all, run), left,
-                      plural(left));
-    (void)fprintf(stderr, "\n");
+        (void)fprintf(out, ", %s for %" PRId64 " step%s", tt_text_duration(all, sizeof all, run), left, plural(left));
+    (void)fprintf(out, "\n");
     if (left <= 0 || (step < long_step_sec && run < long_run_sec))
         return;
-    (void)fprintf(stderr,
+    (void)fprintf(out,
                   "titan: warning: a step of %s %s on %d rank%s is predicted to take %s, %" PRId64
                   " step%s %s\n  help: a step is %" PRId64 " sequence%s of %" PRId64
                   " tokens; set a smaller training.global_batch_size or training.seq_len, a smaller model.flavor, or "
@@ -197,13 +198,13 @@ static void print_prediction(const struct tt_trainer *t)
 }
 
 /* The learning rate is still rising when the run ends. */
-static void print_short_run(const struct tt_trainer *t)
+static void print_short_run(FILE *out, const struct tt_trainer *t)
 {
     const struct tt_config *cfg = t->cfg;
 
     if (cfg->lr_scheduler.warmup_steps > cfg->training.steps)
         (void)fprintf(
-            stderr,
+            out,
             "titan: warning: the warm-up of %" PRId64 " steps is longer than the run of %" PRId64
             ", which ends before the learning rate is optimizer.lr\n  help: set lr_scheduler.warmup_steps, for "
             "instance to %" PRId64 "\n",
@@ -211,47 +212,60 @@ static void print_short_run(const struct tt_trainer *t)
             cfg->training.steps < 20 ? 1 : cfg->training.steps / 10);
 }
 
-void tt_trainer_banner(const struct tt_trainer *t)
+static void print_all(FILE *out, const struct tt_trainer *t)
 {
     char count[32];
 
-    print_cores(t);
-    (void)fprintf(stderr, "  model    %s %s, %s parameters\n", t->model->row->name, t->model->flavor,
+    print_cores(out, t);
+    (void)fprintf(out, "  model    %s %s, %s parameters\n", t->model->row->name, t->model->flavor,
                   tt_text_count(count, sizeof count, tt_model_n_elements(t->model)));
-    print_data(t);
-    print_policies(t);
-    print_recompute(t);
-    print_precision(t);
-    print_weights(t);
-    tt_trainer_print_changes(t);
+    print_data(out, t);
+    print_policies(out, t);
+    print_recompute(out, t);
+    print_precision(out, t);
+    print_weights(out, t);
+    tt_trainer_print_changes(out, t);
     if (t->kernels_differ)
-        (void)fprintf(stderr, "  kernels  not the same on all ranks, which changes bits: %s\n", t->kernels_differ);
-    (void)fprintf(stderr, "  mfu      share of %.0f GF/s a rank; masked positions of the attention do not count\n",
+        (void)fprintf(out, "  kernels  not the same on all ranks, which changes bits: %s\n", t->kernels_differ);
+    (void)fprintf(out, "  mfu      share of %.0f GF/s a rank; masked positions of the attention do not count\n",
                   t->metrics.peak_flops / 1e9);
-    (void)fprintf(stderr, "  curve    %s\n",
+    (void)fprintf(out, "  curve    %s\n",
                   tt_trainer_layout_exact(t) ? "layout-exact: the same bits for every power-of-two split of this batch"
                                              : "deterministic, but equal to other layouts only up to rounding");
-    print_prediction(t);
-    print_short_run(t);
+    print_prediction(out, t);
+    print_short_run(out, t);
     if (t->cfg->job.print_config) {
         struct tt_text text = {0};
 
         tt_config_to_yaml(t->cfg, &text);
-        (void)fputs(text.text, stderr);
+        (void)fputs(text.text, out);
         tt_text_release(&text);
     }
     if (t->at.step >= t->cfg->training.steps)
-        (void)fprintf(stderr,
+        (void)fprintf(out,
                       "titan: the run is complete: step %" PRId64 " of %" PRId64
                       "; --training.steps=N goes on, --overwrite starts again\n",
                       t->at.step, t->cfg->training.steps);
     else if (t->at.step > 0 && t->at.step >= tt_trainer_last_step(t))
-        (void)fprintf(stderr,
+        (void)fprintf(out,
                       "titan: the run is complete: its data ended after step %" PRId64
                       "; --dataloader.repeat=true goes on, --overwrite starts again\n",
                       t->at.step);
     else
-        (void)fprintf(stderr, "titan: training starts at step %" PRId64 "\n", t->at.step + 1);
+        (void)fprintf(out, "titan: training starts at step %" PRId64 "\n", t->at.step + 1);
+}
+
+void tt_trainer_banner(const struct tt_trainer *t)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    print_all(out ? out : stderr, t);
+    if (!out || fclose(out) != 0)
+        return;
+    tt_screen_put(stderr, text, tt_screen_columns(), LABEL_COLUMNS);
+    free(text); // NOLINT: it is the C library's
 }
 
 void tt_trainer_farewell(const struct tt_trainer *t)
@@ -261,7 +275,7 @@ void tt_trainer_farewell(const struct tt_trainer *t)
 
     tt_advice(t, &t->spent, &advice);
     if (advice.text)
-        (void)fputs(advice.text, stderr);
+        tt_screen_put(stderr, advice.text, tt_screen_columns(), LABEL_COLUMNS);
     tt_text_release(&advice);
     if (data_ends(t))
         (void)fprintf(

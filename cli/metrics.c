@@ -171,33 +171,74 @@ static const char *paint(const struct tt_metrics *m, const char *code)
     return m->color ? code : "";
 }
 
+/* A field of the step line, such as "loss:  8.07324". */
+struct field {
+    const char *color; /* as torchtitan paints it; "": not */
+    int rank;          /* where the terminal is too narrow, fields of the highest rank are left out first */
+    char text[64];
+};
+
+/* What the fields up to a rank take, with two spaces between two of them. The last one, eta, counts as it is at its longest. */
+static int columns_of(const struct field *field, int n, int rank)
+{
+    int columns = (int)strlen("eta: 10 min 10 s");
+
+    for (int i = 0; i < n - 1; i++)
+        columns += field[i].rank <= rank ? (int)strlen(field[i].text) + 2 : 0;
+    return columns;
+}
+
+static void print_fields(const struct tt_metrics *m, const struct field *field, int n, int most_rank)
+{
+    int rank = most_rank;
+
+    while (m->columns && rank > 0 && columns_of(field, n, rank) > m->columns)
+        rank--;
+    for (int i = 0, printed = 0; i < n; i++)
+        if (field[i].rank <= rank && field[i].text[0])
+            (void)printf("%s%s%s", printed++ ? "  " : "", paint(m, field[i].color), field[i].text);
+    (void)printf("%s\n", paint(m, "\033[39m"));
+    (void)fflush(stdout);
+}
+
+static void print_step(const struct tt_metrics *m, const struct tt_step_report *r, const struct derived *d)
+{
+    enum { FIELDS = 10, MOST_RANK = 5 };
+    struct field f[FIELDS] = {{"\033[31m", 0, ""},
+                              {"\033[32m", 0, ""},
+                              {"\033[38;2;180;60;0m", 2, ""},
+                              {"\033[38;2;54;234;195m", 3, ""},
+                              {"\033[34m", 0, ""},
+                              {"\033[36m", 5, ""},
+                              {"\033[35m", 1, ""},
+                              {"\033[39m", 4, ""},
+                              {"\033[39m", 5, ""},
+                              {"\033[39m", 1, ""}};
+    int width = snprintf(NULL, 0, "%" PRId64, r->total_steps);
+    char count[32];
+
+    (void)snprintf(f[0].text, sizeof f->text, "step: %*" PRId64 "/%" PRId64, width < 2 ? 2 : width, r->step,
+                   r->total_steps);
+    (void)snprintf(f[1].text, sizeof f->text, "loss: %8.5f", r->loss);
+    (void)snprintf(f[2].text, sizeof f->text, "grad_norm: %7.4f", r->grad_norm);
+    (void)snprintf(f[3].text, sizeof f->text, "memory: %5.2fGiB(%.2f%%)", r->memory_bytes / 0x1p30,
+                   100.0 * r->memory_bytes / m->memory_total_bytes);
+    (void)snprintf(f[4].text, sizeof f->text, "tps: %s", tt_text_count(count, sizeof count, (int64_t)llround(d->tps)));
+    (void)snprintf(f[5].text, sizeof f->text, "tflops: %.2f", d->tflops);
+    (void)snprintf(f[6].text, sizeof f->text, isfinite(d->mfu_causal) ? "mfu: %.2f%%" : "mfu: N/A", d->mfu_causal);
+    (void)snprintf(f[7].text, sizeof f->text, "lr: %.2e", r->lr);
+    (void)snprintf(f[8].text, sizeof f->text, "tokens: %s", tt_text_count(count, sizeof count, r->ntokens_seen));
+    if (r->step < r->total_steps)
+        (void)snprintf(f[9].text, sizeof f->text, "eta: %s", tt_text_duration(count, sizeof count, eta_sec(r)));
+    print_fields(m, f, FIELDS, MOST_RANK);
+}
+
 void tt_metrics_step(struct tt_metrics *m, const struct tt_step_report *r)
 {
     struct derived d = derive(m, r);
-    char tps[32], tokens[32], eta[32];
-    int width = snprintf(NULL, 0, "%" PRId64, r->total_steps);
 
-    if (!m->json_stdout) {
-        const char *end = paint(m, "\033[39m");
-
-        (void)printf("%sstep: %*" PRId64 "/%" PRId64
-                     "  %sloss: %8.5f  %sgrad_norm: %7.4f  %smemory: %5.2fGiB(%.2f%%)  %stps: %s  "
-                     "%stflops: %.2f  %smfu: ",
-                     paint(m, "\033[31m"), width < 2 ? 2 : width, r->step, r->total_steps, paint(m, "\033[32m"),
-                     r->loss, paint(m, "\033[38;2;180;60;0m"), r->grad_norm, paint(m, "\033[38;2;54;234;195m"),
-                     r->memory_bytes / 0x1p30, 100.0 * r->memory_bytes / m->memory_total_bytes, paint(m, "\033[34m"),
-                     tt_text_count(tps, sizeof tps, (int64_t)llround(d.tps)), paint(m, "\033[36m"), d.tflops,
-                     paint(m, "\033[35m"));
-        if (isfinite(d.mfu_causal))
-            (void)printf("%.2f%%%s", d.mfu_causal, end);
-        else
-            (void)printf("N/A%s", end);
-        (void)printf("  lr: %.2e  tokens: %s", r->lr, tt_text_count(tokens, sizeof tokens, r->ntokens_seen));
-        if (r->step < r->total_steps)
-            (void)printf("  eta: %s", tt_text_duration(eta, sizeof eta, eta_sec(r)));
-        (void)printf("\n");
-        (void)fflush(stdout);
-    }
+    if (!m->json_stdout)
+        print_step(m, r, &d);
     board_step(m, r, &d);
     tt_metrics_record(m, step_record(r, &d));
 }

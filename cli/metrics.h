@@ -20,6 +20,7 @@ struct tt_metrics {
     struct tt_tensorboard *board; /* NULL: none */
     bool json_stdout;             /* `train --json`: records instead of lines */
     bool color;
+    int columns;                   /* of the terminal; 0: lines of any length */
     bool output_lost;              /* standard output or error could not be written; said once, in metrics.jsonl */
     double flops_per_token;        /* torchtitan's formula */
     double flops_per_token_causal; /* the same without masked positions of the attention, which are not computed */

@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/screen.h"
 #include "core/base/file.h"
 #include "core/base/mem.h"
 
@@ -206,6 +207,15 @@ static void watch(struct supervised *s, int signals)
     forward(s);
 }
 
+/* The ranks write into pipes; the width of the terminal behind them comes with the environment. */
+static void tell_columns(void)
+{
+    char columns[16];
+
+    (void)snprintf(columns, sizeof columns, "%d", tt_screen_columns());
+    (void)setenv("TITAN_COLUMNS", columns, 1); // NOLINT(concurrency-mt-unsafe): one thread
+}
+
 int tt_supervise(char *const *argv)
 {
     static const int taken[] = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGINT, SIGCHLD};
@@ -223,6 +233,7 @@ int tt_supervise(char *const *argv)
         rc = tt_fail(TT_EIO, "launch: cannot wait for signals: %s", strerror(errno));
         goto out;
     }
+    tell_columns();
     TT_TRY(start(s, argv, &before));
     while (waitpid(s->pid, &status, WNOHANG) != s->pid)
         watch(s, signals);

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/load.h"
@@ -181,7 +182,7 @@ int tt_trainer_check_model(const struct tt_trainer *trainer, const json_t *meta)
 json_t *tt_trainer_changed_keys(const struct tt_trainer *trainer, const json_t *before);
 
 /** What changed since the step that the run goes on from, and whether its losses do; on stderr. Rank 0 only. */
-void tt_trainer_print_changes(const struct tt_trainer *trainer);
+void tt_trainer_print_changes(FILE *out, const struct tt_trainer *trainer);
 
 /* trainer_save.c */
 

@@ -174,7 +174,7 @@ static void add_change(struct tt_text *text, const char *path, const json_t *pai
     tt_free(is);
 }
 
-void tt_trainer_print_changes(const struct tt_trainer *t)
+void tt_trainer_print_changes(FILE *out, const struct tt_trainer *t)
 {
     struct tt_text all = {0}, curve = {0};
     const char *path;
@@ -196,14 +196,13 @@ void tt_trainer_print_changes(const struct tt_trainer *t)
         tt_text_add(&curve, "%ssequences a step", curve.size ? ", " : "");
     }
     if (all.size)
-        (void)fprintf(stderr, "  changed  since step-%" PRId64 ": %s", t->resumed_from, all.text);
+        (void)fprintf(out, "  changed  since step-%" PRId64 ": %s", t->resumed_from, all.text);
     if (n > SHOWN)
-        (void)fprintf(stderr, " and %d more", n - SHOWN);
+        (void)fprintf(out, " and %d more", n - SHOWN);
     if (all.size)
-        (void)fprintf(stderr, "\n");
+        (void)fprintf(out, "\n");
     if (curve.size)
-        (void)fprintf(stderr, "           from here on the losses are not those of the run as it was: %s\n",
-                      curve.text);
+        (void)fprintf(out, "           from here on the losses are not those of the run as it was: %s\n", curve.text);
     tt_text_release(&all);
     tt_text_release(&curve);
 }

@@ -14,6 +14,7 @@
 #include "cli/facts.h"
 #include "cli/peak.h"
 #include "cli/run_folder.h"
+#include "cli/screen.h"
 #include "cli/trainer.h"
 #include "core/base/file.h"
 #include "core/base/hash.h"
@@ -355,6 +356,7 @@ static int open_metrics(struct tt_trainer *t)
     /* mpirun gives its ranks a pseudo terminal as stdout, whatever it writes to itself; stderr tells the truth */
     m->color = isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1 && !(no_color && no_color[0]) &&
                !t->cfg->metrics.disable_color_printing;
+    m->columns = tt_screen_columns();
     m->flops_per_token = tt_model_flops_per_token(t->model, t->cfg->training.seq_len);
     m->flops_per_token_causal = tt_model_flops_per_token_causal(t->model, t->cfg->training.seq_len);
     m->memory_total_bytes = tt_metrics_machine_bytes();
