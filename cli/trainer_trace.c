@@ -26,7 +26,10 @@ int tt_trainer_trace(struct tt_trainer *t, double end_sec)
 
     t->comm->waiting_for = "trace";
     TT_TRY(tt_comm_max_f64(t->comm, &step.lead, 1));
-    rc = tt_comm_agree(t->comm, tt_trace_write(t->engine, &step, folder));
+    /* a run folder that was removed is not made again: it would be nobody's */
+    rc = tt_comm_agree(t->comm, tt_lock_check(&t->lock));
+    if (rc == 0)
+        rc = tt_comm_agree(t->comm, tt_trace_write(t->engine, &step, folder));
     if (rc != TT_EIO && rc != TT_EDATA)
         goto out;
     if (t->comm->rank == 0)

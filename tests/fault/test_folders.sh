@@ -86,6 +86,31 @@ case_a_run_whose_folder_is_removed_ends_and_makes_nothing() {
     refuse_file run
 }
 
+# wait_until COMMAND: until it prints something, while the run in the background goes on.
+wait_until() {
+    for _ in $(seq 600); do
+        [ -z "$(eval "$1" 2>/dev/null)" ] || return 0
+        kill -0 $job 2>/dev/null || break
+        sleep 0.1
+    done
+    kill $job 2>/dev/null
+    not_as "not within a minute: $1; $(tail -5 first.err)"
+}
+
+case_traces_do_not_make_a_removed_folder_again() {
+    make_corpus
+    "$TITAN" train $tiny --training.steps=500000 --profiling.enable_profiling --profiling.profile_freq=50 \
+        --metrics.log_freq=50 >first.out 2>first.err </dev/null &
+    job=$!
+    wait_until 'ls -d run/profiling/traces/iteration_*'
+    mv run gone
+    wait_until 'grep "no trace of step" first.err; ls -d run'
+    end_run
+    cp first.err err
+    expect_err "no trace of step [0-9]+, training goes on: 'run/.lock' is not the file that this run locked"
+    refuse_file run
+}
+
 case_a_run_whose_folder_is_replaced_leaves_the_other_alone() {
     start_run --training.steps=2000
     cp -r run other
