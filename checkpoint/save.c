@@ -123,17 +123,37 @@ out:
 
 /* --- prepare --- */
 
+/* With headers, the manifest, and what the file system adds. */
+static int64_t room(const struct tt_ckpt_plan *plan, const struct tt_ckpt_asset *asset, int n_assets)
+{
+    int64_t bytes = plan->bytes + plan->bytes / 50 + ((int64_t)1 << 20);
+
+    for (int i = 0; i < n_assets; i++)
+        bytes += (int64_t)asset[i].size;
+    return bytes;
+}
+
+int64_t tt_ckpt_save_room(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
+                          const struct tt_ckpt_policy *policy, const struct tt_ckpt_asset *asset, int n_assets)
+{
+    struct tt_ckpt_plan plan = {0};
+    int64_t bytes;
+
+    tt_ckpt_plan_make(state, layout, policy, &plan);
+    bytes = room(&plan, asset, n_assets);
+    tt_ckpt_plan_release(&plan);
+    return bytes;
+}
+
 /* Rank 0: room for everything, also what an older step still takes, and the folder to write into. */
 static int make_folder(void *arg)
 {
     const struct tt_ckpt_saving *s = arg;
     static const char *const below[] = {"model", "optim", "assets"};
     const bool wanted[] = {s->stored.n_model > 0, s->stored.n_optim > 0, s->n_assets > 0};
-    int64_t need = s->plan.bytes + s->plan.bytes / 50 + ((int64_t)1 << 20);
+    int64_t need = room(&s->plan, s->asset, s->n_assets);
     int rc = 0;
 
-    for (int i = 0; i < s->n_assets; i++)
-        need += (int64_t)s->asset[i].size;
     TT_TRY(tt_ckpt_retain_wait(s->store));
     TT_TRY(tt_lock_check(&s->store->lock)); /* a folder that was removed is not made again: it would be nobody's */
     TT_TRY(tt_commit_check_space(s->store->folder, need));

@@ -73,6 +73,13 @@ int tt_ckpt_save(struct tt_ckpt_store *store, const struct tt_ckpt_save *save,
                  struct tt_ckpt_saved *ret_saved) TT_MUST_CHECK;
 
 /**
+ * Free bytes that a save of these tensors asks for in its folder before it begins. Of the state, stored dtypes and shapes are
+ * read, neither rows nor data.
+ */
+int64_t tt_ckpt_save_room(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
+                          const struct tt_ckpt_policy *policy, const struct tt_ckpt_asset *asset, int n_assets);
+
+/**
  * Staging memory that a save of these tensors needs: the most of any rank of the layout's shard. The tensors' names,
  * dtypes and shapes are read from state, not its rows or data.
  */

@@ -220,6 +220,14 @@ int tt_trainer_check_replicas(struct tt_trainer *trainer) TT_MUST_CHECK;
  */
 int tt_trainer_save_drain(struct tt_trainer *trainer, int code) TT_MUST_CHECK;
 
+/* trainer_space.c */
+
+/**
+ * Whether the checkpoints to come fit where they will be saved. TT_EIO, with need and have, when there is no room for one save
+ * and the one that is kept meanwhile; a warning when there is none for checkpoint.keep_latest_k. Unknown room passes. Collective.
+ */
+int tt_trainer_check_space(struct tt_trainer *trainer) TT_MUST_CHECK;
+
 /* trainer_export.c */
 
 /**

@@ -385,6 +385,7 @@ int tt_trainer_open(struct tt_trainer *t)
     rc = tt_engine_allocate(t->engine);
     TT_TRY(tt_comm_agree(t->comm, rc));
     TT_TRY(tt_trainer_load(t));
+    TT_TRY(tt_trainer_check_space(t));
     TT_TRY(tt_trainer_measure_peak(t));
     t->saved_step = t->resumed_from;
     t->predicted_step_sec = tt_trainer_predict_step_sec(t);

@@ -4,7 +4,9 @@
  *
  *     TITAN_REFUSE=CALL:ERROR:PATTERN[,…] LD_PRELOAD=librefuse.so titan …
  *
- * Every CALL on a path that holds PATTERN fails with ERROR, a name such as EACCES. Calls: open (for reading), stat, opendir,
+ * TITAN_FREE=BYTES:PATTERN: file systems on whose path PATTERN is have that much room left.
+ *
+ * Every CALL on a path that holds PATTERN fails with ERROR, a name such as EACCES. Calls: open (for reading), stat, statvfs, opendir,
  * readdir, unlink, rmdir, write, flock, setlk (record locks). Compiled with 64-bit offsets, as the program is, so that
  * these are the functions which it calls (open64 and so on).
  */
@@ -20,6 +22,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <dlfcn.h>
@@ -77,6 +80,7 @@ typedef int (*open_fn)(const char *, int, ...);
 typedef int (*stat_fn)(const char *, struct stat *);
 typedef DIR *(*opendir_fn)(const char *);
 typedef struct dirent *(*readdir_fn)(DIR *);
+typedef int (*statvfs_fn)(const char *, struct statvfs *);
 typedef int (*path_fn)(const char *);
 typedef int (*flock_fn)(int, int);
 typedef int (*fcntl_fn)(int, int, ...);
@@ -104,6 +108,20 @@ EXPORT int lstat(const char *path, struct stat *st)
 {
     NEXT(stat_fn, "lstat");
     return is_refused("stat", path) ? -1 : next(path, st);
+}
+
+EXPORT int statvfs(const char *path, struct statvfs *fs)
+{
+    NEXT(statvfs_fn, "statvfs");
+    const char *spec = getenv("TITAN_FREE"), *pattern = spec ? strchr(spec, ':') : NULL;
+
+    if (is_refused("statvfs", path) || next(path, fs) < 0)
+        return -1;
+    if (pattern && strstr(path, pattern + 1)) {
+        fs->f_frsize = 1;
+        fs->f_bavail = strtoull(spec, NULL, 10);
+    }
+    return 0;
 }
 
 EXPORT DIR *opendir(const char *path)

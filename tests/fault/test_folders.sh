@@ -182,6 +182,52 @@ case_a_failed_export_is_made_good() {
     done
 }
 
+# with_room BYTES ARGUMENT...: titan on a disk with that much room for checkpoints.
+with_room() {
+    echo "TITAN_FREE=$1 titan ${*:2}" >command
+    code=0
+    TITAN_FREE=$1:/checkpoint LD_PRELOAD=$refuse "$TITAN" "${@:2}" >out 2>err </dev/null || code=$?
+}
+
+# A save of this model asks for about 5 MiB.
+case_room_for_checkpoints_is_looked_at_first() {
+    make_corpus
+    MiB=1048576
+    save="--checkpoint.enable --checkpoint.interval=1 --training.steps=5"
+    with_room $((3 * MiB)) train $tiny $save
+    expect_error 3 "not enough space for checkpoints in 'run/checkpoint': need [0-9.]+ MiB for one and for the next, which is \
+written while that one is kept, have 3.00 MiB" "help: free space there, choose a job.dump_folder"
+    refuse_out "^step"
+    # the same command goes on when there is room, though not for all
+    with_room $((21 * MiB)) train $tiny $save --checkpoint.keep_latest_k=10
+    expect_ok
+    expect_err "warning: not enough space in 'run/checkpoint' for all checkpoints that checkpoint.keep_latest_k=10 keeps: need \
+2[0-9.]+ MiB, have 21.00 MiB"
+    expect_err "help: free space there, or set checkpoint.keep_latest_k=3"
+    with_room $((21 * MiB)) train $tiny $save --checkpoint.keep_latest_k=3 --job.dump_folder=three
+    expect_ok
+    refuse_err "not enough space"
+    # what the folder holds gives way; one save needs room
+    with_room $((3 * MiB)) train $tiny $save --checkpoint.keep_latest_k=1 --training.steps=8
+    expect_error 3 "need [45].[0-9]+ MiB for one, have 3.00 MiB"
+    with_room $((6 * MiB)) train $tiny $save --checkpoint.keep_latest_k=1 --training.steps=8
+    expect_ok
+    refuse_err "not enough space"
+    # nothing will be saved
+    with_room 1 train $tiny $save --checkpoint.keep_latest_k=1 --training.steps=8
+    expect_ok
+    expect_err "the run is complete"
+    with_room 1 train $tiny $save --checkpoint.load_only --training.steps=9
+    expect_ok
+    # the last save alone, of the model only
+    last="--checkpoint.enable --checkpoint.last_save_model_only --checkpoint.export_dtype=bfloat16 --job.dump_folder=last"
+    with_room $((3 * MiB)) train $tiny $last
+    expect_ok
+    # a file system that does not say
+    TITAN_REFUSE=statvfs:ENOSYS:/checkpoint with_room 1 train $tiny $save --job.dump_folder=unknown
+    expect_ok
+}
+
 # A good step that cannot be read just now is not damaged: the run stops, changes nothing, and goes on later.
 case_what_cannot_be_read_is_not_damaged() {
     make_corpus
