@@ -62,5 +62,6 @@ int main(void)
         cmocka_unit_test(a_run_that_keeps_everything_does_not_overflow),
     };
 
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
