@@ -47,7 +47,7 @@ case_a_tokenizer_of_sentencepiece_goes_the_whole_way() {
     for file in tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json; do
         expect_same "$folder/$file" exported/$file
     done
-    run generate exported --prompt "And the" --max-new-tokens 40 --seed 3 --ignore-eos --json
+    run generate exported --prompt "And the" --max-new-tokens 8 --num-samples 20 --ignore-eos --json
     expect_ok
     python3 - "$folder/tokenizer.json" <<'EOF' >problem.txt 2>&1 || not_as "the texts: $(cat problem.txt)"
 import json, re, sys
@@ -70,8 +70,10 @@ assert inspected["first_tokens"][0] == 1, inspected
 first = text(inspected["first_tokens"])
 assert len(first) > 10 and corpus.startswith(first) and inspected["first_text"].endswith(first), inspected
 assert made["prompt_tokens"][0] == 1 and text(made["prompt_tokens"]) == "And the", made
-assert len(made["tokens"]) == 40
-assert "And the" + made["text"] == text([id for id in made["prompt_tokens"] + made["tokens"] if id in tokens]), made
+assert len(made["samples"]) == 20
+for sample in made["samples"]:
+    assert "And the" + sample["text"] == text([id for id in made["prompt_tokens"] + sample["tokens"] if id in tokens]), sample
+assert any(sample["text"].startswith(" ") for sample in made["samples"]), made # what the beginning of a text would lose
 EOF
 }
 
