@@ -60,7 +60,7 @@ sentencepiece.SentencePieceTrainer.train(
 json.dump({"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>",
            "add_bos_token": True, "add_eos_token": False}, open(raw + "/tokenizer_config.json", "w"))
 texts = ["", " ", "  two  spaces ", "In the beginning God created the heaven and the earth.", "line\n\n line\t\r\n", "naïve café",
-         "日本 🙂 e\u0301 \u00a0x", "a</s> b<s>  c<unk>", "▁▁x <0x0A>", "x\x00y", "12345 " * 20]
+         "日本 🙂 e\u0301 \u00a0x", "a</s> b<s>  c<unk>d<s>e", "▁▁x <0x0A>", "x\x00y", "12345 " * 20]
 for name, legacy in (("llama2", True), ("mistral7b", False)):
     f = transformers.AutoTokenizer.from_pretrained(raw, legacy=legacy)
     if name == "mistral7b": # an added token that is found in normalised text, and one beside it
