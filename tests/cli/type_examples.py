@@ -25,6 +25,7 @@ EXPECT = [
     (r"config init", []),
     (r"config show", [r"training", r"default"]),
     (r"config check", [r"ok"]),
+    (r"config import", []),
     (r"config diff", [r"training"]),
     (r"launch .*--print", [r"mpirun .*train"]),
     (r"\btune\b", [r"fastest"]),
@@ -58,8 +59,9 @@ TRAIN60 = TRAIN.replace("steps=4", "steps=60").replace("interval=2", "interval=2
 BEFORE = {
     "titan-ckpt.1": [TRAIN60, TRAIN60 + " --job.dump_folder=other",
                      "titan ckpt consolidate outputs Llama-3.2-1B --format hf"],
-    "titan-generate.1": [TRAIN + " --training.steps=60", "titan ckpt consolidate outputs llama-folder --format hf"],
-    "titan-eval.1": [TRAIN, "titan ckpt consolidate outputs llama-folder --format hf"],
+    "titan-generate.1": [TRAIN60, "titan ckpt consolidate outputs llama-folder --format hf"],
+    "titan-config.1": [TRAIN],
+    "titan-eval.1": [TRAIN60, "titan ckpt consolidate outputs llama-folder --format hf"],
 }
 
 
@@ -78,6 +80,7 @@ def make_folder(root):
         (root / "books" / name).write_text(words(900))
     (root / "book.txt").write_text(words(1200))
     lines = "".join('{"text": "%s"}\n' % line for line in words(1500).splitlines())
+    (root / "debug_model.toml").write_text('[model]\nname = "llama3"\nflavor = "debugmodel"\n\n[training]\nsteps = 10\n')
     for name in ("corpus.jsonl", "held-out.jsonl"):
         (root / name).write_text(lines)
     subprocess.run(["zstd", "-q", str(root / "corpus.jsonl")], check=True)
@@ -122,7 +125,7 @@ def type_command(root, command):
     if row is None:
         return "no row of EXPECT says what this command prints"
     environment = dict(os.environ, PATH=f"{root}/bin:" + os.environ["PATH"], LC_ALL="C.UTF-8", COLUMNS="100")
-    done = subprocess.run(["bash", "-c", ". tools/mpi-env\n" + command], cwd=root, env=environment, stdin=subprocess.DEVNULL,
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", ". tools/mpi-env\n" + command], cwd=root, env=environment, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     if done.returncode != 0:
         return f"exit code {done.returncode}:\n{done.stdout[-3000:]}"
