@@ -51,7 +51,7 @@ ERRORS = {
     "statvfs": ["EIO", "EACCES", "ENOSYS", "EIO+"],
     "flock": ["EIO", "EINTR", "ENOLCK", "EOPNOTSUPP", "EOPNOTSUPP+"],
     "setlk": ["EIO", "EINTR", "ENOLCK", "ENOSYS"],
-    "process_vm_readv": ["EPERM", "EFAULT", "ENOMEM", "ESRCH", "short", "EPERM+"],
+    "process_vm_readv": ["EPERM", "EINTR", "EFAULT", "ENOMEM", "ESRCH", "short", "EPERM+"],
 }
 
 
@@ -148,7 +148,8 @@ class Campaign:
                         continue
                     for action in actions:
                         number += 1
-                        stride = self.options.stride * (scenario.stride if rank == 0 else 1)
+                        stride = self.options.stride
+                        stride *= scenario.stride if rank == 0 and call != "process_vm_readv" else 1
                         first = 1 + number * 7 % stride if stride > 1 else 1
                         yield scenario, call, action, rank, first, stride
 

@@ -296,6 +296,8 @@ class Storm:
             with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
                 for future in [pool.submit(self.trial, number) for number in numbers]:
                     future.result()
+            for name in segments(self.jobs):
+                os.utime(SEGMENTS + "/" + name, (0, 0))  # young ones are spared: they may be about to be mapped
             self.references()  # starts of jobs that sweep what the killed ones left in shared memory
             left = segments(self.jobs)
             if left:
