@@ -225,18 +225,36 @@ static void print_inspect(const json_t *json)
     print_tensors(json);
 }
 
+static bool is_unreadable(const json_t *problem)
+{
+    return strcmp(tt_ckpt_text(problem, "kind"), "unreadable") == 0;
+}
+
+/* The first problem that is damage: nothing else shows that a checkpoint is bad. NULL: what was not read may be good. */
+static const json_t *find_damage(const json_t *problems)
+{
+    for (size_t i = 0; i < json_array_size(problems); i++) {
+        if (!is_unreadable(json_array_get(problems, i)))
+            return json_array_get(problems, i);
+    }
+    return NULL;
+}
+
 static void print_verify(const json_t *json)
 {
     const json_t *problems = json_object_get(json, "problems");
     int64_t checksums = tt_ckpt_int(json, "checksums"), digests = tt_ckpt_int(json, "digests");
     char b[32];
 
-    for (size_t i = 0; i < json_array_size(problems); i++)
-        (void)printf("BAD %s: %s\n", tt_ckpt_text(json_array_get(problems, i), "kind"),
-                     tt_ckpt_text(json_array_get(problems, i), "text"));
+    for (size_t i = 0; i < json_array_size(problems); i++) {
+        const json_t *problem = json_array_get(problems, i);
+
+        (void)printf("%s%s: %s\n", is_unreadable(problem) ? "" : "BAD ", tt_ckpt_text(problem, "kind"),
+                     tt_ckpt_text(problem, "text"));
+    }
     if (json_array_size(problems)) {
-        (void)printf("BAD %s: %zu problem%s\n", tt_ckpt_text(json, "path"), json_array_size(problems),
-                     json_array_size(problems) == 1 ? "" : "s");
+        (void)printf("%s %s: %zu problem%s\n", find_damage(problems) ? "BAD" : "UNKNOWN", tt_ckpt_text(json, "path"),
+                     json_array_size(problems), json_array_size(problems) == 1 ? "" : "s");
         return;
     }
     (void)printf("OK %s: %" PRId64 " tensors, %" PRId64 " files, %s, coverage exact, ", tt_ckpt_text(json, "path"),
@@ -248,6 +266,17 @@ static void print_verify(const json_t *json)
     if (digests)
         (void)printf(", %" PRId64 " digests match", digests);
     (void)printf(" (%.1f s)\n", json_real_value(json_object_get(json, "seconds")));
+}
+
+static void fail_verify(const char *path, const json_t *problems)
+{
+    const json_t *damage = find_damage(problems);
+
+    if (damage)
+        (void)tt_fail(TT_EDATA, "'%s' is damaged: %s", path, tt_ckpt_text(damage, "text"));
+    else
+        (void)tt_fail(TT_EIO, "'%s' could not be verified: %s\nhelp: it may be good; try again when it can be read",
+                      path, tt_ckpt_text(json_array_get(problems, 0), "text"));
 }
 
 typedef int (*describe_fn)(const struct tt_args *args, const char *path, json_t **ret_json);
@@ -267,8 +296,7 @@ static int describe(const struct tt_args *args, describe_fn make, void (*print)(
         (void)json_array_append_new(all, json);
         if (*ret_ok && json_is_false(json_object_get(json, "ok"))) {
             *ret_ok = false; /* the first problem is what the command fails with */
-            (void)tt_fail(TT_EDATA, "'%s' is damaged: %s", args->word[i],
-                          tt_ckpt_text(json_array_get(json_object_get(json, "problems"), 0), "text"));
+            fail_verify(args->word[i], json_object_get(json, "problems"));
         }
         if (!is_json)
             print(json);

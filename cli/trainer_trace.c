@@ -30,7 +30,7 @@ int tt_trainer_trace(struct tt_trainer *t, double end_sec)
     rc = tt_comm_agree(t->comm, tt_lock_check(&t->lock));
     if (rc == 0)
         rc = tt_comm_agree(t->comm, tt_trace_write(t->engine, &step, folder));
-    if (rc != TT_EIO && rc != TT_EDATA)
+    if (rc != TT_EIO && rc != TT_EDATA && rc != TT_ENOMEM)
         goto out;
     if (t->comm->rank == 0)
         tt_warn("no trace of step %lld, training goes on: %s", (long long)step.step, tt_error_message());
