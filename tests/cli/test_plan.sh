@@ -412,7 +412,8 @@ case_launch_on_the_hosts_of_a_file() {
     run launch -n 3 --hostfile hosts --print -- train
     expect_ok
     expect_out "-n 3 --hostfile hosts (--map-by slot:PE=[0-9]+ --bind-to core|--oversubscribe --bind-to none) /.*titan train$"
-    run launch -n 2 --hostfile hosts -- version
+    printf 'localhost slots=2\n' >here
+    run launch -n 2 --hostfile here -- version
     expect_ok
     expect_out "^titan "
     printf '# none\n' >empty
