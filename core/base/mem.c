@@ -6,6 +6,7 @@
 
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +75,8 @@ void *tt_realloc(void *p, size_t n, size_t size)
 
 void *tt_try_calloc(size_t n, size_t size)
 {
-    void *p = calloc(n ? n : 1, size ? size : 1); /* checks the product itself */
+    bool impossible = size && n > (size_t)PTRDIFF_MAX / size;
+    void *p = impossible ? NULL : calloc(n ? n : 1, size ? size : 1);
 
     atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
     return p;

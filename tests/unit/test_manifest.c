@@ -385,8 +385,7 @@ static int64_t resident_most(void)
 static void reading_takes_little_more_than_the_text(void **state)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    (void)state;
-    skip();
+    (void)state; /* the sanitizer's own memory would be counted */
 #else
     enum { TENSORS = 200, CHUNKS = 400 };
     struct tt_manifest m = {0};
