@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Signals, as a table: which one, to whom, during what; then what is saved, what is said, and the exit code.
 . "$(dirname "$0")/lib.sh"
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI keeps what it allocates
 
 # start HOW OPTION...: a run without an end in the background; its process is $job. HOW is alone, launch or mpirun.
 start() {

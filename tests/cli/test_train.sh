@@ -58,6 +58,7 @@ case_little_stack_is_enough() {
 
 # OpenBLAS would try for ever to map its buffers. The limit is found by looking where titan begins to refuse.
 case_little_address_space_is_refused() {
+    ! ldd "$TITAN" | grep -qE "lib(asan|tsan)" || skip "a sanitizer maps more than that itself"
     make_corpus
     export OPENBLAS_NUM_THREADS=1 # else it maps a buffer for every core when it is loaded
     for mib in 384 512; do
