@@ -26,7 +26,7 @@ struct tt_ceiling *tt_ceiling_new(const int64_t *values, int n)
     c->node = tt_calloc(2 * (size_t)n, sizeof *c->node);
     memcpy(c->node + n, values, (size_t)n * sizeof *values);
     for (int i = n - 1; i > 0; i--)
-        c->node[i] = larger(c->node[2 * i], c->node[2 * i + 1]);
+        c->node[i] = larger(c->node[2 * (size_t)i], c->node[2 * (size_t)i + 1]);
     return c;
 }
 

@@ -54,13 +54,13 @@ int tt_parts_begin(struct tt_parts *parts, const struct tt_segment *segments, in
                    struct tt_parted **ret_parted) TT_MUST_CHECK;
 
 /** A part is complete, with the code rc and its message. */
-void tt_parts_end(struct tt_parted *parted, int rc);
+void tt_parts_end(struct tt_parted *t, int rc);
 
 /** Posts the parts that may be posted now. */
 int tt_parts_feed(struct tt_parts *parts) TT_MUST_CHECK;
 
 /** Whether the whole transfer is done, or what failed. */
-int tt_parts_test(struct tt_parts *parts, struct tt_parted *parted, bool *ret_done) TT_MUST_CHECK;
+int tt_parts_test(struct tt_parts *parts, struct tt_parted *t, bool *ret_done) TT_MUST_CHECK;
 
 /** Nothing is under way. */
 void tt_parts_release(struct tt_parts *parts);

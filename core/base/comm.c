@@ -298,11 +298,13 @@ void tt_comm_abort(struct tt_comm *comm, int exit_code, const char *message)
 
     if (before > 0 && tt_pulse_silent(comm, now) >= 0 && tt_pulse_silent(comm, now) < comm->rank)
         before--; /* that one will not speak */
-    for (double end = now + before * each_sec; comm->failure && now < end; now = tt_comm_clock(comm)) {
+    const double end = now + before * each_sec;
+    while (comm->failure && now < end) {
         if (advance(comm) < 0)
             break;
         beat(comm, now);
         (void)sched_yield();
+        now = tt_comm_clock(comm);
     }
     comm->ops->abort(comm, exit_code, message);
 }

@@ -15,6 +15,8 @@ start() {
     mpirun) set -- "$TITAN_SOURCE/tools/run-ranks" 2 "$TITAN" train $tiny "$@" ;;
     esac
     echo "$*" >command
+    rm -f out err # what an earlier run printed is not this one's
+    touch out err
     # a script's background jobs ignore SIGINT unless told otherwise
     env --default-signal=INT,HUP,PIPE "$@" >out 2>err </dev/null &
     job=$!
