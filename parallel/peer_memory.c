@@ -149,7 +149,7 @@ static int compare(struct tt_comm *comm, const struct card *cards, char *can, bo
         TT_TRY(comm->ops->send_begin(comm, &out, 1, rank, COMPARE_TAG, &requests[2 * (size_t)rank + 1]));
     }
     for (int rank = 0; rank < comm->size; rank++) {
-        TT_TRY(tt_comm_wait(comm, &requests[2 * rank], rank));
+        TT_TRY(tt_comm_wait(comm, &requests[2 * (size_t)rank], rank));
         TT_TRY(tt_comm_wait(comm, &requests[2 * (size_t)rank + 1], rank));
         reachable[rank] = can[rank] && theirs[rank];
     }
