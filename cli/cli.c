@@ -12,10 +12,10 @@
 
 #include <unistd.h>
 
-#include "cli/job_check.h"
-#include "core/base/file.h"
+#include "cli/job/check.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/os/file.h"
 
 int tt_cli_fail(int rc)
 {

@@ -8,9 +8,9 @@
 
 #include "cli/cli.h"
 #include "core/base/mem.h"
-#include "core/ops/kernels.h"
-#include "parallel/comm_mpi.h"
-#include "parallel/comm_self.h"
+#include "core/kernels/kernels.h"
+#include "parallel/comm/mpi.h"
+#include "parallel/comm/self.h"
 
 /* Seconds of waiting after which a person is told, again and again. */
 enum { REPORT_SEC = 30, START_TIMEOUT_SEC = 300 };

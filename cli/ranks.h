@@ -2,7 +2,7 @@
 #ifndef TT_CLI_RANKS_H
 #define TT_CLI_RANKS_H
 
-#include "core/base/comm.h"
+#include "core/comm/comm.h"
 #include "core/config/args.h"
 
 /** What a command does on each rank: 0, a negative code with its message, or an exit code that has been explained. */

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/file.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/os/file.h"
 
 /* Values are made in many places, none of which has a use for half of one. jansson asks for memory through this. */
 __attribute__((constructor)) static void take_over_memory(void)

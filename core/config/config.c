@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/file.h"
 #include "core/base/mem.h"
 #include "core/config/internal.h"
 #include "core/config/toml.h"
+#include "core/os/file.h"
 
 enum { MOST_SUGGESTIONS = 200 }; /* a file of nothing but unknown keys must not take seconds */
 

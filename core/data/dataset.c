@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/data/builtin.h"
 #include "core/data/source.h"
+#include "core/os/file.h"
 
 enum { CACHE_FORMAT = 1 };
 

@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
 #include "core/data/tokenfile.h"
-#include "core/data/tokenizer.h"
+#include "core/os/file.h"
+#include "core/tokenizer/tokenizer.h"
 
 /**
  * Datasets: a stream of tokens in documents, read from a packed file. Text is tokenized once, by one rank

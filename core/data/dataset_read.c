@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/file.h"
 #include "core/base/mem.h"
 #include "core/data/dataset.h"
+#include "core/os/file.h"
 
 /* Puts the host in front of the message: ranks of other hosts may see another file under the same path. */
 static int say_host(int rc)

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/data/utf8.h"
+#include "core/tokenizer/utf8.h"
 
 enum { DEEPEST = 2048, REPLACEMENT = 0xfffd };
 

@@ -12,9 +12,9 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include "core/base/file.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/os/file.h"
 
 enum packing { PLAIN, GZIP, ZSTD };
 

@@ -8,14 +8,14 @@
 
 #include <sys/stat.h>
 
-#include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/data/jsonline.h"
 #include "core/data/reader.h"
-#include "core/data/utf8.h"
+#include "core/os/file.h"
+#include "core/tokenizer/utf8.h"
 
 enum { DEEPEST_FOLDER = 16, HASH_BLOCK = 1 << 20, PROGRESS_BYTES = 1 << 17 };
 

@@ -8,11 +8,11 @@
 
 #include <unistd.h>
 
-#include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/data/reader.h"
 #include "core/data/tokenfile_struct.h"
+#include "core/os/file.h"
 
 enum { LLMC_HEADER = 1024, BEGINNING = 4096, PROGRESS_FROM = 256 << 20 };
 

@@ -13,10 +13,10 @@
 
 #include <libgen.h>
 
-#include "core/base/file.h"
 #include "core/base/mem.h"
 #include "core/data/tokenfile.h"
 #include "core/data/tokenfile_struct.h"
+#include "core/os/file.h"
 
 struct tt_token_writer {
     char *path, *temporary; /* temporary NULL: finished */

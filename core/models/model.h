@@ -24,7 +24,7 @@ struct tt_model_dims {
     int tied;          /* output shares tok_embeddings: 0, 1, or -1 in overrides */
 };
 
-/* How a parameter begins; a row that forgets to say is found out (parallel/init.h). */
+/* How a parameter begins; a row that forgets to say is found out (parallel/layout/init.h). */
 enum tt_param_init {
     TT_PARAM_NONE,
     TT_PARAM_ONES,

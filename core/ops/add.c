@@ -3,7 +3,7 @@
  * ADD: out = a + b, the residual connection and the sum of two gradients.
  *   in   a, b  of one shape      out  of that shape, may take a's memory
  */
-#include "core/ops/kernels.h"
+#include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
 enum { TILE = 16384 };

@@ -7,11 +7,11 @@
  *
  * A tile is TT_ATTENTION_ROWS rows of a head. The backward op is attention_bwd.c.
  */
-#include "core/ops/attention.h"
+#include "core/kernels/attention.h"
 
 #include <string.h>
 
-#include "core/ops/kernels.h"
+#include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
 enum { GATHER_ROWS = 128 };

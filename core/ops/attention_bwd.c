@@ -9,8 +9,8 @@
  */
 #include <math.h>
 
-#include "core/ops/attention.h"
-#include "core/ops/kernels.h"
+#include "core/kernels/attention.h"
+#include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
 enum {

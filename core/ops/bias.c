@@ -7,7 +7,7 @@
  *   in   dy (N, D), acc (D) or none      out  db (D) = [acc +] the sum of dy's rows, may take acc's memory
  *   Summed over blocks of SUM_ROWS rows, then over the blocks in order.
  */
-#include "core/ops/kernels.h"
+#include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
 enum { TILE_ROWS = 64, SUM_ROWS = 64, SUM_COLUMNS = 64 };

@@ -11,10 +11,10 @@
  */
 #include <string.h>
 
-#include "core/ops/attention.h"
-#include "core/ops/kernels.h"
+#include "core/kernels/attention.h"
+#include "core/kernels/kernels.h"
+#include "core/kernels/vector_math.h"
 #include "core/ops/rule.h"
-#include "core/ops/vector_math.h"
 
 // NOLINTBEGIN(readability-non-const-parameter): the type of the slot
 void tt_attention_row_ref(float *o, const float *q, const float *k, const float *v,

@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "core/ops/kernels.h"
+#include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
 enum { TILE_ROWS = 64, TILE_COLUMNS = 64 };

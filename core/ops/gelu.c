@@ -9,7 +9,7 @@
  */
 #include <math.h>
 
-#include "core/ops/kernels.h"
+#include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
 enum { TILE = 8192 };

@@ -15,8 +15,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/ops/blas.h"
-#include "core/ops/kernels.h"
+#include "core/kernels/blas.h"
+#include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
 enum {

@@ -10,7 +10,7 @@
  */
 #include <math.h>
 
-#include "core/ops/kernels.h"
+#include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
 enum { SUM_ROWS = 64, SUM_COLUMNS = 64 };

@@ -6,8 +6,8 @@
  * LINEAR_BWD_X: in  dy (N, M), w, acc (N, K) or none      out  dx = [acc +] dy w, may take acc's memory
  * LINEAR_BWD_W: in  dy, x, acc (M, K) or none             out  dw = [acc +] dy^T x, may take acc's memory
  */
-#include "core/ops/blas.h"
-#include "core/ops/gemv.h"
+#include "core/kernels/blas.h"
+#include "core/kernels/gemv.h"
 #include "core/ops/rule.h"
 
 /* The two matrices of in[0] and in[1]; a is any shape with N rows, b has two dimensions. */

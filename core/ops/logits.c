@@ -5,7 +5,7 @@
  *
  * No backward: training has HEAD_LOSS.
  */
-#include "core/ops/gemv.h"
+#include "core/kernels/gemv.h"
 #include "core/ops/rule.h"
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)

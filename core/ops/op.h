@@ -2,8 +2,8 @@
 #ifndef TT_OPS_OP_H
 #define TT_OPS_OP_H
 
-#include "core/base/team.h"
 #include "core/graph/graph.h"
+#include "core/os/team.h"
 
 /**
  * The op table: one row per op says everything that titan knows about it. To add an op: a line in ops.def, a file with

@@ -12,7 +12,7 @@
  */
 #include <string.h>
 
-#include "core/ops/kernels.h"
+#include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
 enum { TILE = 4096 };

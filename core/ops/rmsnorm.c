@@ -12,7 +12,7 @@
  */
 #include <math.h>
 
-#include "core/ops/kernels.h"
+#include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
 enum { DW_ROWS = 64, DW_COLUMNS = 64 };

@@ -7,7 +7,7 @@
  *
  * The backward of a rotation is the rotation back: the same op with inverse flipped.
  */
-#include "core/ops/kernels.h"
+#include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
 enum { TILE_ROWS = 64 };

@@ -7,7 +7,7 @@
  */
 #include <math.h>
 
-#include "core/ops/kernels.h"
+#include "core/kernels/kernels.h"
 #include "core/optim/optim.h"
 
 enum { CHUNK = 1 << 14 }; /* elements a tile */

@@ -6,7 +6,7 @@
  */
 #include <pthread.h>
 
-#include "core/ops/kernels.h"
+#include "core/kernels/kernels.h"
 #include "core/optim/optim.h"
 
 enum {

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 #include "core/base/exact.h"
-#include "core/base/team.h"
 #include "core/ops/op.h"
+#include "core/os/team.h"
 
 /**
  * The optimizer works on flat shards: segments of rows of parameters. Every element is updated by the same operations

@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/file.h"
 #include "core/base/mem.h"
+#include "core/kernels/kernels.h"
 #include "core/models/model.h"
-#include "core/ops/kernels.h"
 #include "core/optim/optim.h"
+#include "core/os/file.h"
 #include "core/program/mixed.h"
 
 struct tt_executor {

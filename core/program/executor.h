@@ -3,8 +3,8 @@
 #define TT_PROGRAM_EXECUTOR_H
 
 #include "core/base/exact.h"
-#include "core/base/team.h"
 #include "core/ops/op.h"
+#include "core/os/team.h"
 #include "core/program/program.h"
 
 /**
@@ -22,7 +22,7 @@ struct tt_state {
     int n_units;
 };
 
-/* How collectives happen; parallel/transfer.c implements it over a tt_comm. NULL members on one rank. */
+/* How collectives happen; parallel/engine/transfer.c implements it over a tt_comm. NULL members on one rank. */
 struct tt_exchange {
     void *ctx;
     int (*begin)(void *ctx, int instr);                  /* TT_UNSHARD, TT_UNSHARD_KEPT, TT_REDUCE, TT_ALL_REDUCE */

@@ -11,7 +11,7 @@
  * after the other. Chunks are cut on dimension 0 as torch.chunk does: ceil(rows / S) rows each, later ranks short or
  * empty; on the wire and in memory every chunk has the padded size, on disk it has not.
  *
- * Built by parallel/units.c from the wrap policy; core only reads it.
+ * Built by parallel/layout/units.c from the wrap policy; core only reads it.
  */
 struct tt_unit_param {
     int param;          /* index in the model */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "core/base/tree.h"
-#include "core/ops/kernels.h"
+#include "core/kernels/kernels.h"
 
 enum { TILE = 4096, TAIL = 1024 };
 

@@ -2,7 +2,7 @@
 #ifndef TT_PROGRAM_MIXED_H
 #define TT_PROGRAM_MIXED_H
 
-#include "core/base/team.h"
+#include "core/os/team.h"
 #include "core/program/executor.h"
 
 /**

@@ -12,7 +12,7 @@
  * A program: one optimizer step (or one validation batch) of one rank, as a linear list of instructions on buffers whose
  * addresses in one arena are known before anything runs.
  *
- * A scheduler (parallel/fsdp.c) writes the schedule: which node or collective comes when, for all microbatches.
+ * A scheduler (parallel/fsdp/fsdp.c) writes the schedule: which node or collective comes when, for all microbatches.
  * tt_program_new lowers it: every value of every microbatch becomes a buffer with a first and a last instruction,
  * gradients become sums in the order of the balanced tree over microbatches, and the memory plan gives offsets. The
  * executor walks the result and decides nothing; `titan plan` prints it.

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "parallel/comm_mpi.h"
-#include "parallel/measure.h"
+#include "parallel/comm/mpi.h"
+#include "parallel/engine/measure.h"
 
 static int measure_size(struct tt_comm *comm, int64_t bytes, int rounds)
 {

@@ -42,7 +42,7 @@ import json, re, sys
 o = json.load(open("out"))
 kernels = re.findall(r"^TT_KERNEL\((\w+),", open(sys.argv[1] + "/core/ops/kernels.def").read(), re.M)
 missing = set(kernels) - {r["kernel"] for r in o["kernels"]}
-assert not missing, f"no case in core/ops/kernel_bench.c: {missing}"
+assert not missing, f"no case in core/kernels/kernel_bench.c: {missing}"
 for kernel in kernels:
     rows = [r for r in o["kernels"] if r["kernel"] == kernel]
     assert rows[0]["variant"] == "ref" and rows[0]["of_reference"] == 1, rows

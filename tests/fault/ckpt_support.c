@@ -13,12 +13,12 @@
 
 #include <cmocka.h>
 
-#include "checkpoint/load.h"
-#include "checkpoint/plan.h"
-#include "core/base/file.h"
+#include "checkpoint/load/load.h"
+#include "checkpoint/save/plan.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
-#include "parallel/comm_threads.h"
+#include "core/os/file.h"
+#include "parallel/comm/threads.h"
 
 static const struct tt_ckpt_chunk tensors[] = {
     {"tok_embeddings.weight", TT_F32, 2, {613, 1001}, 0, 0, NULL},

@@ -5,10 +5,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "checkpoint/load.h"
-#include "checkpoint/save.h"
-#include "checkpoint/state.h"
-#include "core/base/comm.h"
+#include "checkpoint/format/state.h"
+#include "checkpoint/load/load.h"
+#include "checkpoint/save/save.h"
+#include "core/comm/comm.h"
 
 /**
  * A small model for checkpoint tests: shapes that do not divide, fewer rows than ranks, one row, a scalar, other dtypes,

@@ -18,13 +18,13 @@
 
 #include <cmocka.h>
 
-#include "checkpoint/fault.h"
-#include "checkpoint/inspect.h"
-#include "checkpoint/steps.h"
+#include "checkpoint/save/fault.h"
+#include "checkpoint/steps/steps.h"
+#include "checkpoint/tools/inspect.h"
 #include "ckpt_support.h"
-#include "core/base/file.h"
 #include "core/base/mem.h"
-#include "parallel/comm_threads.h"
+#include "core/os/file.h"
+#include "parallel/comm/threads.h"
 
 static const char *const points[] = {
 #define X(name) #name,

@@ -16,13 +16,13 @@
 
 #include <cmocka.h>
 
-#include "checkpoint/inspect.h"
-#include "checkpoint/manifest.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/tools/inspect.h"
 #include "ckpt_support.h"
-#include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
+#include "core/os/file.h"
 
 #define SHARD(n) "model/shard-0000" #n "-model-00001-of-00001.safetensors"
 

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "checkpoint/manifest.h"
+#include "checkpoint/format/manifest.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"

@@ -2,7 +2,7 @@
  *
  * A safetensors file from anywhere: header length, header, tensor table.
  */
-#include "checkpoint/safetensors.h"
+#include "checkpoint/format/safetensors.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

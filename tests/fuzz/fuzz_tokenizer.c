@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "core/data/tokenizer.h"
+#include "core/tokenizer/tokenizer.h"
 #include "fuzz.h"
 
 static void encode(const struct tt_tokenizer *tokenizer, const char *text, size_t size)

@@ -6,8 +6,8 @@
 
 #include <dirent.h>
 
-#include "core/base/file.h"
 #include "core/base/mem.h"
+#include "core/os/file.h"
 #include "fuzz.h"
 
 static int run_file(const char *path)

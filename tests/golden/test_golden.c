@@ -13,10 +13,10 @@
 
 #include <cmocka.h>
 
-#include "checkpoint/hf_load.h"
+#include "checkpoint/hf/load.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
-#include "parallel/comm_self.h"
+#include "parallel/comm/self.h"
 #include "tests/par/train_job.h"
 
 #define LOSS_TOLERANCE 2e-5

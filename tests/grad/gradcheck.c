@@ -15,7 +15,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
-#include "core/ops/kernels.h"
+#include "core/kernels/kernels.h"
 #include "tests/grad/cases.h"
 #include "tests/grad/interp.h"
 

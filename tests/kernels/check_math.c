@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/ops/blas.h"
+#include "core/kernels/blas.h"
 #include "tests/kernels/kernelcheck.h"
 
 /* Every 61st float pattern where e^x is neither 0 nor inf nor 1, in pieces of awkward length; then the ends. */

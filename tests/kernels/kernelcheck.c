@@ -5,7 +5,7 @@
  *
  * Runs the cases of the check_*.c files over all variants of kernels that this processor runs, the reference included
  * (its guards count too). Prints a line for each kernel and variant: the number of values compared, the largest error
- * as a part of the tolerance, and in units of the last place. --bench: GB/s or GF/s of every variant, by the cases of core/ops/kernel_bench.c.
+ * as a part of the tolerance, and in units of the last place. --bench: GB/s or GF/s of every variant, by the cases of core/kernels/kernel_bench.c.
  */
 #include "tests/kernels/kernelcheck.h"
 
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/ops/kernel_bench.h"
+#include "core/kernels/kernel_bench.h"
 
 enum { MAX_ARRAYS = 64, MESSAGES = 5 };
 static const int64_t GUARD = 64; /* floats on each side */
@@ -205,7 +205,7 @@ static bool all_covered(void)
 {
     static const char *const names[] = {
 #define TT_KERNEL(name, args) #name,
-#include "core/ops/kernels.def"
+#include "core/kernels/kernels.def"
 #undef TT_KERNEL
     };
     bool all = true;

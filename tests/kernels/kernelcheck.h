@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "core/base/rng.h"
-#include "core/ops/kernels.h"
+#include "core/kernels/kernels.h"
 
 /**
  * kernelcheck: every variant of every kernel against its double-precision reference, on awkward shapes and values, with

@@ -13,7 +13,7 @@ FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Wno-unuse
 
 
 # A folder's own flags, and the machine that its headers are for.
-X86 = "core/ops/x86/"
+X86 = "core/kernels/x86/"
 X86_FLAGS = ["-mavx2", "-mfma"]
 
 

@@ -16,12 +16,12 @@ LAYERS = ["core", "parallel", "checkpoint", "cli"]
 
 # External headers, each with the one file that may include it (None: any one file, as long as it is one).
 OWNERS = {
-    "mpi.h": "parallel/comm_mpi.c",
-    "cblas.h": "core/ops/blas.c",
+    "mpi.h": "parallel/comm/mpi.c",
+    "cblas.h": "core/kernels/blas.c",
     "yaml.h": "core/config/yaml.c",
     "jansson.h": "core/base/json.h",
-    "utf8proc.h": "core/data/normalizer.c",
-    "pcre2.h": "core/data/regex.c",
+    "utf8proc.h": "core/tokenizer/normalizer.c",
+    "pcre2.h": "core/tokenizer/regex.c",
     "xxhash.h": "core/base/hash.c",
     "zlib.h": None,
     "zstd.h": None,
@@ -33,10 +33,10 @@ MAY_STOP = {
     "core/config/config.c",
     "core/graph/graph.c",
     "core/models/build.c",
-    "parallel/comm_mpi.c",
-    "parallel/comm_self.c",
-    "parallel/start_watch.c",
-    "parallel/comm_threads.c",
+    "parallel/comm/mpi.c",
+    "parallel/comm/self.c",
+    "parallel/comm/start_watch.c",
+    "parallel/comm/threads.c",
 }
 
 # Memory comes from core/base/mem.c, so that a test can count it.

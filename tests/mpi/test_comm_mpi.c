@@ -22,8 +22,8 @@
 #include <unistd.h>
 
 #include "core/base/mem.h"
-#include "parallel/collectives.h"
-#include "parallel/comm_mpi.h"
+#include "parallel/comm/collectives.h"
+#include "parallel/comm/mpi.h"
 #include "tests/par/comm_cases.h"
 
 static int run_cases(struct tt_comm *comm)

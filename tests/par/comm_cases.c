@@ -10,7 +10,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/tree.h"
-#include "parallel/collectives.h"
+#include "parallel/comm/collectives.h"
 #include "tests/par/layout.h"
 
 /* All ranks as one group. */

@@ -2,7 +2,7 @@
 #ifndef TT_TESTS_PAR_COMM_CASES_H
 #define TT_TESTS_PAR_COMM_CASES_H
 
-#include "core/base/comm.h"
+#include "core/comm/comm.h"
 
 /**
  * What every communicator must do, for the threads and the MPI programs: collectives give the expected bits and count

@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "core/base/file.h"
 #include "core/base/rng.h"
+#include "core/os/file.h"
 
 int fixture_check(int rc)
 {

@@ -2,7 +2,7 @@
 #ifndef TT_TESTS_PAR_LAYOUT_H
 #define TT_TESTS_PAR_LAYOUT_H
 
-#include "parallel/collectives.h"
+#include "parallel/comm/collectives.h"
 
 /** Floats scattered over memory in random segments, with guards between them; for tests of segment lists. */
 struct layout {

@@ -16,12 +16,12 @@
 
 #include <cmocka.h>
 
-#include "core/base/file.h"
-#include "core/base/team.h"
-#include "parallel/collectives.h"
-#include "parallel/comm_self.h"
-#include "parallel/comm_threads.h"
-#include "parallel/peer_memory.h"
+#include "core/os/file.h"
+#include "core/os/team.h"
+#include "parallel/comm/collectives.h"
+#include "parallel/comm/peer_memory.h"
+#include "parallel/comm/self.h"
+#include "parallel/comm/threads.h"
 #include "tests/par/comm_cases.h"
 
 struct transport {

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "core/base/rng.h"
-#include "parallel/fsdp.h"
+#include "parallel/fsdp/fsdp.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 

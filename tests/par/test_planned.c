@@ -12,10 +12,10 @@
 
 #include <cmocka.h>
 
-#include "core/base/file.h"
 #include "core/base/rng.h"
-#include "parallel/fsdp.h"
-#include "parallel/planner.h"
+#include "core/os/file.h"
+#include "parallel/fsdp/fsdp.h"
+#include "parallel/planner/planner.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "parallel/comm_threads.h"
-#include "parallel/fsdp.h"
+#include "parallel/comm/threads.h"
+#include "parallel/fsdp/fsdp.h"
 
 /* One rank at work. */
 struct at_work {

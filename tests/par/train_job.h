@@ -4,7 +4,7 @@
 
 #include "core/data/sampler.h"
 #include "core/optim/optim.h"
-#include "parallel/engine.h"
+#include "parallel/engine/engine.h"
 
 /**
  * A short training run on ranks that are threads, for tests: what `titan train` does around the engine, without files

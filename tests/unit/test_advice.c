@@ -2,7 +2,7 @@
  *
  * The hint at the end of a run: what held the run up decides, and a policy is only named with what it needs and sends.
  */
-#include "cli/advice.h"
+#include "cli/train/advice.h"
 #include "config_help.h"
 
 struct run {

@@ -13,12 +13,12 @@
 
 #include "core/base/error.h"
 #include "core/base/exact.h"
-#include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
-#include "core/base/team.h"
 #include "core/base/text.h"
+#include "core/os/file.h"
+#include "core/os/team.h"
 
 static void error_codes_map_to_exit_codes(void **state)
 {

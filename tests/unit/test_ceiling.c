@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "parallel/ceiling.h"
+#include "parallel/planner/ceiling.h"
 
 /* Every run of arrays of every small size, against a loop. */
 static void every_run_has_its_largest(void **state)

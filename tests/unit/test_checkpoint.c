@@ -12,18 +12,18 @@
 
 #include <cmocka.h>
 
-#include "checkpoint/cast.h"
-#include "checkpoint/digest.h"
-#include "checkpoint/load.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/plan.h"
-#include "checkpoint/steps.h"
+#include "checkpoint/format/cast.h"
+#include "checkpoint/format/digest.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/load/load.h"
+#include "checkpoint/save/plan.h"
+#include "checkpoint/steps/steps.h"
 #include "ckpt_support.h"
-#include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "parallel/comm_threads.h"
+#include "core/os/file.h"
+#include "parallel/comm/threads.h"
 
 /* Every mesh of at most 8 ranks: FSDP, replicas alone, and both. */
 static const struct {

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "config_help.h"
-#include "core/base/file.h"
+#include "core/os/file.h"
 
 static void defaults_are_torchtitans(void **state)
 {

@@ -8,7 +8,7 @@
 
 #include "cli/cli.h"
 #include "config_help.h"
-#include "core/base/file.h"
+#include "core/os/file.h"
 
 struct run {
     int exit_code;

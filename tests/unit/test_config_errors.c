@@ -5,10 +5,10 @@
 #include <stdio.h>
 
 #include "config_help.h"
-#include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/rng.h"
 #include "core/config/toml.h"
+#include "core/os/file.h"
 
 /* One fault each: the file and the whole message. */
 static const struct {

@@ -14,9 +14,9 @@
 
 #include <cmocka.h>
 
-#include "core/base/file.h"
 #include "core/base/mem.h"
-#include "parallel/cost.h"
+#include "core/os/file.h"
+#include "parallel/planner/cost.h"
 
 /* 10 s a call, 1 s a message, 1 byte/s on the link, an addition of a byte takes 3/12 s */
 static const struct tt_machine toy = {"toy", 2.0, 12.0, 10.0, 1.0, 1.0};

@@ -12,11 +12,11 @@
 
 #include <cmocka.h>
 
-#include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/data/dataset.h"
+#include "core/os/file.h"
 
 #define DATA TT_SOURCE_DIR "/tests/unit/data/"
 

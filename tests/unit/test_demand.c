@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "checkpoint/demand.h"
+#include "checkpoint/save/demand.h"
 
 /* The most bytes that are in use at any time, beside what was there. Removed first is what was there, then regular saves. */
 static double simulate(const struct tt_ckpt_demand *d, int64_t keep)

@@ -21,9 +21,9 @@
 #include <cmocka.h>
 #include <dlfcn.h>
 
-#include "core/base/file.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/os/file.h"
 
 /* The next `times` calls of that name fail with `error`. */
 static struct {

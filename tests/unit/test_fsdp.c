@@ -16,8 +16,8 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "parallel/fsdp.h"
-#include "parallel/units.h"
+#include "parallel/fsdp/fsdp.h"
+#include "parallel/layout/units.h"
 
 #define DEFAULT TT_RESHARD_AFTER_FORWARD_DEFAULT
 #define ALWAYS  TT_RESHARD_AFTER_FORWARD_ALWAYS

@@ -13,10 +13,10 @@
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
-#include "core/ops/kernels.h"
+#include "core/kernels/kernels.h"
 #include "core/ops/op.h"
-#include "parallel/generator.h"
-#include "parallel/init.h"
+#include "parallel/engine/generator.h"
+#include "parallel/layout/init.h"
 
 enum { CONTEXT = 600, VOCAB = 61, SEED = 5 };
 

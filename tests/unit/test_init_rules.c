@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
-#include "parallel/init_rules.h"
+#include "parallel/layout/init_rules.h"
 
 static struct tt_model *make(const char *name)
 {

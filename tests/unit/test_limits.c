@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "core/base/file.h"
-#include "core/base/limits.h"
 #include "core/base/mem.h"
+#include "core/os/file.h"
+#include "core/os/limits.h"
 
 struct file {
     const char *path, *text;

@@ -7,10 +7,10 @@
 
 #include <cmocka.h>
 
-#include "checkpoint/aside.h"
-#include "checkpoint/line.h"
-#include "checkpoint/load.h"
-#include "checkpoint/steps.h"
+#include "checkpoint/load/load.h"
+#include "checkpoint/steps/aside.h"
+#include "checkpoint/steps/line.h"
+#include "checkpoint/steps/steps.h"
 #include "core/base/mem.h"
 
 static void names_of_steps_that_were_set_aside(void **state)

@@ -12,10 +12,10 @@
 
 #include <cmocka.h>
 
-#include "core/base/file.h"
-#include "core/base/lock.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/os/file.h"
+#include "core/os/lock.h"
 
 static char *new_folder(void)
 {

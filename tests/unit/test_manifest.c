@@ -16,17 +16,17 @@
 #include <cmocka.h>
 #include <malloc.h>
 
-#include "checkpoint/consolidate.h"
-#include "checkpoint/inspect.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/share.h"
-#include "checkpoint/source.h"
-#include "checkpoint/steps.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/load/share.h"
+#include "checkpoint/load/source.h"
+#include "checkpoint/steps/steps.h"
+#include "checkpoint/tools/consolidate.h"
+#include "checkpoint/tools/inspect.h"
 #include "ckpt_support.h"
-#include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
+#include "core/os/file.h"
 
 static char *example_of(enum tt_ckpt_group group)
 {

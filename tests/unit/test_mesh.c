@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "parallel/mesh.h"
-#include "parallel/shard.h"
+#include "parallel/layout/mesh.h"
+#include "parallel/layout/shard.h"
 
 static struct tt_mesh mesh_of(int replicate, int shard)
 {

@@ -14,11 +14,11 @@
 #include <cmocka.h>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/models/model.h"
 #include "core/ops/op.h"
+#include "core/os/file.h"
 
 static int count_nodes(const struct tt_graph *graph, enum tt_op_id op)
 {

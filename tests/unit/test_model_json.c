@@ -11,9 +11,9 @@
 #include <cmocka.h>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
 #include "core/base/mem.h"
 #include "core/models/model_json.h"
+#include "core/os/file.h"
 
 /* Every flavor, and one with sizes of its own, is the same model after model.json. */
 static void check_model_json(const struct tt_model *model)

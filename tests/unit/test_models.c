@@ -10,10 +10,10 @@
 #include <cmocka.h>
 
 #include "core/base/error.h"
-#include "core/base/file.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/models/model.h"
+#include "core/os/file.h"
 
 static const struct tt_model_dims no_overrides = {.tied = -1};
 
@@ -319,7 +319,7 @@ static void init_of_gpt2_and_qwen3(void **state)
     tt_model_free(model);
 }
 
-/* A forgotten rule would train on whatever memory held; parallel/init.c refuses TT_PARAM_NONE. */
+/* A forgotten rule would train on whatever memory held; parallel/layout/init.c refuses TT_PARAM_NONE. */
 static void every_parameter_has_an_init_rule(void **state)
 {
     (void)state;

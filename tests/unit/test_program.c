@@ -17,8 +17,8 @@
 
 #include "core/base/mem.h"
 #include "core/ops/op.h"
-#include "parallel/engine.h"
-#include "parallel/fsdp.h"
+#include "parallel/engine/engine.h"
+#include "parallel/fsdp/fsdp.h"
 
 #define DEFAULT TT_RESHARD_AFTER_FORWARD_DEFAULT
 #define ALWAYS  TT_RESHARD_AFTER_FORWARD_ALWAYS

@@ -12,10 +12,10 @@
 
 #include <cmocka.h>
 
-#include "cli/records.h"
-#include "core/base/file.h"
+#include "cli/run/records.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/os/file.h"
 
 static int warnings;
 

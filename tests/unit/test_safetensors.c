@@ -14,12 +14,12 @@
 
 #include <cmocka.h>
 
-#include "checkpoint/manifest.h"
-#include "checkpoint/safetensors.h"
-#include "core/base/file.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/safetensors.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "core/base/text.h"
+#include "core/os/file.h"
 
 /* The bytes of a file with that header and data_bytes zeros behind it. */
 static struct tt_text make(const char *header, size_t data_bytes)

@@ -8,11 +8,11 @@
 
 #include <cmocka.h>
 
-#include "core/base/file.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "core/data/dataset.h"
 #include "core/data/sampler.h"
+#include "core/os/file.h"
 
 enum { N_DOCUMENTS = 40 };
 

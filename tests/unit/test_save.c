@@ -12,13 +12,13 @@
 
 #include <cmocka.h>
 
-#include "checkpoint/digest.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/shard_file.h"
-#include "checkpoint/steps.h"
+#include "checkpoint/format/digest.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/shard_file.h"
+#include "checkpoint/steps/steps.h"
 #include "ckpt_support.h"
-#include "core/base/file.h"
 #include "core/base/mem.h"
+#include "core/os/file.h"
 
 static const struct {
     const char *policy, *filter;

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "cli/screen.h"
+#include "cli/run/screen.h"
 
 static void put(const char *text, int columns, int indent, const char *expect)
 {

@@ -16,9 +16,9 @@
 
 #include <cmocka.h>
 
-#include "cli/segments.h"
-#include "core/base/file.h"
+#include "cli/run/segments.h"
 #include "core/base/mem.h"
+#include "core/os/file.h"
 
 struct place {
     char *root, *shm, *proc;

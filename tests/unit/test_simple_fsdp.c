@@ -13,10 +13,10 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "parallel/engine.h"
-#include "parallel/fsdp.h"
-#include "parallel/planner.h"
-#include "parallel/simple_fsdp.h"
+#include "parallel/engine/engine.h"
+#include "parallel/fsdp/fsdp.h"
+#include "parallel/planner/planner.h"
+#include "parallel/planner/simple_fsdp.h"
 
 /* Compute takes long, bytes and messages nothing: all is hidden. */
 static const struct tt_machine calm = {"calm", 1e6, 1e6, 1e-9, 1e-9, 1e12};

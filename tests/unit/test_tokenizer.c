@@ -11,15 +11,15 @@
 
 #include <cmocka.h>
 
-#include "core/base/file.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "core/data/builtin.h"
-#include "core/data/regex.h"
-#include "core/data/strmap.h"
-#include "core/data/tokenizer.h"
-#include "core/data/utf8.h"
+#include "core/os/file.h"
+#include "core/tokenizer/regex.h"
+#include "core/tokenizer/strmap.h"
+#include "core/tokenizer/tokenizer.h"
+#include "core/tokenizer/utf8.h"
 
 #define DATA TT_SOURCE_DIR "/tests/unit/data/"
 

@@ -12,11 +12,11 @@
 
 #include <cmocka.h>
 
-#include "core/base/file.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/data/tokenizer.h"
+#include "core/os/file.h"
+#include "core/tokenizer/tokenizer.h"
 
 #define DATA TT_SOURCE_DIR "/tests/unit/data/"
 

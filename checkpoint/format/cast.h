@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CHECKPOINT_FORMAT_CAST_H
+#define TT_CHECKPOINT_FORMAT_CAST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/graph/dtype.h"
+
+/** Whether tt_cast knows how to turn one type into the other (equal types; F32, BF16 and F16 among each other). */
+bool tt_cast_known(enum tt_dtype to, enum tt_dtype from);
+
+/** n elements, rounded to nearest even; NaN stays NaN. The types must be known to tt_cast_known; no overlap. */
+void tt_cast(enum tt_dtype to, void *to_data, enum tt_dtype from, const void *from_data, int64_t n);
+
+/** Whether tt_cast_value knows the type: all of whole bytes but complex and 8-bit floating-point ones. */
+bool tt_cast_has_value(enum tt_dtype dtype);
+
+/** Element i as a double (64-bit integers rounded). */
+double tt_cast_value(enum tt_dtype dtype, const void *data, int64_t i);
+
+#endif

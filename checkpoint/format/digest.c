@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Digests of tensors.
+ */
+#include "checkpoint/format/digest.h"
+
+#include "core/os/cpu.h"
+
+static const uint64_t step = 0x9e3779b97f4a7c15u, factor = 0x85ebca77u;
+
+/* Multiplying by an index is adding once per element. */
+#define SUM(type)                                      \
+    do {                                               \
+        const type *element = data;                    \
+        for (int64_t i = 0; i < n; i++, key += step) { \
+            uint64_t z = key ^ element[i] * factor;    \
+            sum += (z & 0xffffffffu) * (z >> 32) + z;  \
+        }                                              \
+    } while (0)
+
+#if defined(__x86_64__)
+/* The same for four elements at once, n being a multiple of 4; a plain compiler does not find the 32-bit products. */
+__attribute__((target("avx2"))) static uint64_t sum_words_avx2(const uint32_t *element, int64_t n, uint64_t key)
+{
+    typedef uint64_t words __attribute__((vector_size(32)));
+    typedef int halves __attribute__((vector_size(32)));
+    words keys = {key, key + step, key + 2 * step, key + 3 * step}, sum = {0};
+    const words steps = {4 * step, 4 * step, 4 * step, 4 * step}, factors = {factor, factor, factor, factor};
+
+    for (int64_t i = 0; i < n; i += 4, keys += steps) {
+        words z = {element[i], element[i + 1], element[i + 2], element[i + 3]};
+
+        z = keys ^ (words)__builtin_ia32_pmuludq256((halves)z, (halves)factors);
+        sum += (words)__builtin_ia32_pmuludq256((halves)z, (halves)(z >> 32)) + z;
+    }
+    return sum[0] + sum[1] + sum[2] + sum[3];
+}
+#endif
+
+static uint64_t sum_words(const uint32_t *data, int64_t n, uint64_t key)
+{
+    uint64_t sum = 0;
+
+#if defined(__x86_64__)
+    if (tt_cpu_has_avx2()) {
+        int64_t whole = n / 4 * 4;
+
+        sum = sum_words_avx2(data, whole, key);
+        data += whole;
+        key += (uint64_t)whole * step;
+        n -= whole;
+    }
+#endif
+    SUM(uint32_t);
+    return sum;
+}
+
+uint64_t tt_digest_part(enum tt_dtype dtype, const void *data, int64_t first, int64_t n)
+{
+    size_t size = tt_dtype_size(dtype);
+    uint64_t sum = 0, key;
+
+    if (size == 8) {
+        first *= 2;
+        n *= 2;
+    }
+    key = (uint64_t)first * step;
+    if (size >= 4)
+        sum = sum_words(data, n, key);
+    else if (size == 2)
+        SUM(uint16_t);
+    else
+        SUM(uint8_t);
+    return sum;
+}
+
+/* The index, in the whole tensor, of element `at` of the packed box. */
+static int64_t index_in_tensor(const int64_t *shape, const struct tt_box *box, int64_t at)
+{
+    int64_t index = 0, stride = 1;
+
+    for (int d = box->ndim - 1; d >= 0; d--) {
+        index += (box->offset[d] + at % box->shape[d]) * stride;
+        at /= box->shape[d];
+        stride *= shape[d];
+    }
+    return index;
+}
+
+uint64_t tt_digest_box(enum tt_dtype dtype, const int64_t *shape, const struct tt_box *box, int64_t at, int64_t n,
+                       const void *data)
+{
+    int64_t run = 1, done = 0; /* elements of the box that are neighbours in the tensor too */
+    uint64_t sum = 0;
+
+    for (int d = box->ndim - 1; d >= 0; d--) {
+        run *= box->shape[d];
+        if (box->shape[d] != shape[d])
+            break;
+    }
+    while (done < n) {
+        int64_t left = run - (at + done) % run, part = left < n - done ? left : n - done;
+
+        sum += tt_digest_part(dtype, (const char *)data + (size_t)done * tt_dtype_size(dtype),
+                              index_in_tensor(shape, box, at + done), part);
+        done += part;
+    }
+    return sum;
+}
+
+/* A float is not finite when all bits of its exponent are set. */
+#define COUNT(type, exponent)                                           \
+    do {                                                                \
+        const type *element = data;                                     \
+        for (int64_t i = 0; i < n; i++)                                 \
+            count += ((uint32_t)element[i] & (exponent)) == (exponent); \
+    } while (0)
+
+int64_t tt_digest_nonfinite(enum tt_dtype dtype, const void *data, int64_t n)
+{
+    int64_t count = 0;
+
+    if (dtype == TT_F32)
+        COUNT(uint32_t, 0x7f800000u);
+    else if (dtype == TT_BF16)
+        COUNT(uint16_t, 0x7f80u);
+    else if (dtype == TT_F16)
+        COUNT(uint16_t, 0x7c00u);
+    return count;
+}

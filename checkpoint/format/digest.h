@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CHECKPOINT_FORMAT_DIGEST_H
+#define TT_CHECKPOINT_FORMAT_DIGEST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "checkpoint/format/box.h"
+#include "core/graph/dtype.h"
+
+/**
+ * The layout-free digest of a tensor: the sum, modulo 2^64, over its elements of
+ *
+ *     lo(z) * hi(z) + z     where z = (index in the whole tensor) * 0x9e3779b97f4a7c15 ^ bits * 0x85ebca77
+ *
+ * (lo, hi: the halves of 32 bits; an element of 64 bits counts as two of 32). A sum does not depend on who holds which
+ * rows, so the digest is equal for every world size and save policy, while a lost, doubled, moved or changed element
+ * changes it. Two multiplications an element, so that it costs less than the copy it is taken from. Not a defence
+ * against an attacker.
+ *
+ *   data   n packed elements of dtype (of at least a byte)
+ *   first  index, in the whole tensor, of data's first element
+ *
+ * The digests of a tensor's parts add up to the tensor's.
+ */
+uint64_t tt_digest_part(enum tt_dtype dtype, const void *data, int64_t first, int64_t n);
+
+/**
+ * The digest of part of a box of a tensor of that shape: n packed elements, the first of which is element `at` of the
+ * packed box. The same sum, whatever boxes the tensor was cut into.
+ */
+uint64_t tt_digest_box(enum tt_dtype dtype, const int64_t *shape, const struct tt_box *box, int64_t at, int64_t n,
+                       const void *data);
+
+/** How many of n packed F32, BF16 or F16 elements are NaN or infinite; 0 for other types. */
+int64_t tt_digest_nonfinite(enum tt_dtype dtype, const void *data, int64_t n);
+
+#endif

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The manifest in memory: building, finding, coverage. manifest_json.c reads and writes it.
+ */
+#include "checkpoint/format/manifest.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/format/safetensors.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+void tt_manifest_release(struct tt_manifest *manifest)
+{
+    for (int i = 0; i < manifest->n_files; i++)
+        tt_free(manifest->file[i].path);
+    for (int i = 0; i < manifest->n_tensors; i++) {
+        tt_free(manifest->tensor[i].name);
+        tt_free(manifest->tensor[i].chunk);
+    }
+    tt_free(manifest->file);
+    tt_free(manifest->tensor);
+    json_decref(manifest->meta);
+    *manifest = (struct tt_manifest){0};
+}
+
+struct tt_manifest_file *tt_manifest_add_file(struct tt_manifest *manifest, const char *path, int64_t bytes)
+{
+    TT_PUSH(manifest->file, manifest->n_files, manifest->cap_files) =
+        (struct tt_manifest_file){.path = tt_strdup(path), .bytes = bytes};
+    return &manifest->file[manifest->n_files - 1];
+}
+
+struct tt_manifest_tensor *tt_manifest_add_tensor(struct tt_manifest *manifest, enum tt_ckpt_group group,
+                                                  const char *name, enum tt_dtype dtype, int ndim, const int64_t *shape)
+{
+    struct tt_manifest_tensor tensor = {.name = tt_strdup(name), .group = group, .dtype = dtype, .ndim = ndim};
+
+    for (int d = 0; d < ndim; d++)
+        tensor.shape[d] = shape[d];
+    TT_PUSH(manifest->tensor, manifest->n_tensors, manifest->cap_tensors) = tensor;
+    return &manifest->tensor[manifest->n_tensors - 1];
+}
+
+static int compare_tensors(const void *pa, const void *pb)
+{
+    const struct tt_manifest_tensor *a = pa, *b = pb;
+
+    return a->group != b->group ? (int)a->group - (int)b->group : strcmp(a->name, b->name);
+}
+
+void tt_manifest_sort(struct tt_manifest *manifest)
+{
+    if (manifest->n_tensors)
+        qsort(manifest->tensor, (size_t)manifest->n_tensors, sizeof *manifest->tensor, compare_tensors);
+}
+
+struct tt_manifest_tensor *tt_manifest_find(const struct tt_manifest *manifest, enum tt_ckpt_group group,
+                                            const char *name)
+{
+    struct tt_manifest_tensor key = {.name = (char *)(uintptr_t)name, .group = group};
+
+    if (!manifest->n_tensors)
+        return NULL;
+    return bsearch(&key, manifest->tensor, (size_t)manifest->n_tensors, sizeof key, compare_tensors);
+}
+
+int tt_manifest_group_size(const struct tt_manifest *manifest, enum tt_ckpt_group group, int64_t *ret_bytes)
+{
+    int64_t bytes = 0;
+    int n = 0;
+
+    for (int i = 0; i < manifest->n_tensors; i++) {
+        const struct tt_manifest_tensor *t = &manifest->tensor[i];
+        struct tt_box whole = tt_box_whole(t->ndim, t->shape);
+
+        if (t->group != group)
+            continue;
+        bytes += tt_box_volume(&whole) * tt_dtype_bits(t->dtype) / 8;
+        n++;
+    }
+    if (ret_bytes)
+        *ret_bytes = bytes;
+    return n;
+}
+
+/* The file that holds a chunk with that box; for messages. */
+static const char *file_of(const struct tt_manifest *manifest, const struct tt_manifest_tensor *tensor,
+                           const struct tt_box *box, bool last)
+{
+    const char *path = "?";
+
+    for (int i = 0; i < tensor->n_chunks; i++) {
+        if (!tt_box_equal(&tensor->chunk[i].box, box))
+            continue;
+        path = manifest->file[tensor->chunk[i].file].path;
+        if (!last)
+            break;
+    }
+    return path;
+}
+
+int tt_manifest_check_tensor(const struct tt_manifest *manifest, const struct tt_manifest_tensor *tensor,
+                             const char **ret_kind)
+{
+    struct tt_box *box = tt_calloc_for((size_t)tensor->n_chunks, sizeof *box, tensor->name), a, b;
+    char text_a[256], text_b[256];
+    const char *kind = NULL;
+    int rc = 0;
+
+    if (!box)
+        return TT_ENOMEM;
+    for (int i = 0; i < tensor->n_chunks; i++)
+        box[i] = tensor->chunk[i].box;
+    switch (tt_box_cover(tensor->ndim, tensor->shape, box, tensor->n_chunks, &a, &b)) {
+    case TT_COVER_EXACT:
+        break;
+    case TT_COVER_OUTSIDE:
+        kind = "manifest";
+        rc = tt_fail(TT_EDATA, "tensor '%s': chunk %s in '%s' lies outside of %s", tensor->name,
+                     tt_box_text(text_a, sizeof text_a, &a), file_of(manifest, tensor, &a, false),
+                     tt_box_text(text_b, sizeof text_b, &b));
+        break;
+    case TT_COVER_OVERLAP:
+        kind = "overlap";
+        rc = tt_fail(TT_EDATA, "tensor '%s': chunks overlap: %s in '%s' and %s in '%s'", tensor->name,
+                     tt_box_text(text_a, sizeof text_a, &a), file_of(manifest, tensor, &a, false),
+                     tt_box_text(text_b, sizeof text_b, &b), file_of(manifest, tensor, &b, true));
+        break;
+    case TT_COVER_MISSING:
+        kind = "uncovered";
+        rc = tt_fail(TT_EDATA, "tensor '%s': no file holds %s of %s", tensor->name,
+                     tt_box_text(text_a, sizeof text_a, &a), tt_box_text(text_b, sizeof text_b, &b));
+        break;
+    }
+    tt_free(box);
+    if (ret_kind && kind)
+        *ret_kind = kind;
+    return rc;
+}
+
+int tt_manifest_check_cover(const struct tt_manifest *manifest)
+{
+    int rc = 0;
+
+    for (int i = 0; i < manifest->n_tensors; i++)
+        TT_TRY(tt_manifest_check_tensor(manifest, &manifest->tensor[i], NULL));
+out:
+    return rc;
+}
+
+struct found {
+    struct tt_safetensors file;
+    const struct tt_st_tensor *tensor;
+    int number;
+};
+
+static int compare_found(const void *pa, const void *pb)
+{
+    const struct found *a = pa, *b = pb;
+    int by_name = strcmp(a->tensor->name, b->tensor->name);
+
+    return by_name ? by_name : a->number - b->number;
+}
+
+/* One tensor per name; its shape is as far as its boxes reach, as PyTorch's reader infers it. */
+static int join_chunks(struct tt_manifest *manifest, const struct found *found, int n)
+{
+    struct tt_manifest_tensor *t = NULL;
+
+    for (int i = 0; i < n; i++) {
+        const struct tt_st_tensor *s = found[i].tensor;
+        int64_t data_start = found[i].file.data_start;
+
+        if (!t || strcmp(t->name, s->name) != 0)
+            t = tt_manifest_add_tensor(manifest, TT_GROUP_MODEL, s->name, s->dtype, s->box.ndim, s->box.shape);
+        if (t->dtype != s->dtype || t->ndim != s->box.ndim)
+            return tt_fail(TT_EDATA, "tensor '%s' has another dtype or number of dimensions in '%s' than in '%s'",
+                           s->name, found[i].file.path, manifest->file[t->chunk[0].file].path);
+        for (int d = 0; d < t->ndim; d++)
+            if (s->box.offset[d] + s->box.shape[d] > t->shape[d])
+                t->shape[d] = s->box.offset[d] + s->box.shape[d];
+        if (tt_box_volume(&s->box) > 0 || t->ndim == 0)
+            TT_PUSH(t->chunk, t->n_chunks, t->cap_chunks) = (struct tt_manifest_chunk){
+                found[i].number, s->box, data_start + s->begin, data_start + s->end, s->crc, s->has_crc};
+    }
+    for (int i = 0; i < manifest->n_tensors; i++) {
+        int64_t volume;
+
+        t = &manifest->tensor[i];
+        if (!tt_box_checked_volume(t->shape, t->ndim, &volume) || volume > INT64_MAX / 64)
+            return tt_fail(TT_EDATA, "tensor '%s': its chunks reach further than any tensor can", t->name);
+    }
+    return 0;
+}
+
+static int scan_names(const char *folder, char *const *names, int n_names, struct tt_manifest *manifest)
+{
+    struct tt_safetensors *file = tt_calloc_for((size_t)n_names, sizeof *file, folder);
+    struct found *found = NULL;
+    int n_found = 0, cap = 0, n = 0, rc = 0;
+
+    if (!file)
+        return TT_ENOMEM;
+    for (int i = 0; i < n_names; i++) {
+        char *path = tt_format("%s/%s", folder, names[i]);
+
+        rc = tt_safetensors_open(path, &file[n]);
+        tt_free(path);
+        if (rc < 0)
+            goto out;
+        (void)tt_manifest_add_file(manifest, names[i], file[n].file_bytes);
+        for (int t = 0; t < file[n].n; t++)
+            TT_PUSH(found, n_found, cap) = (struct found){file[n], &file[n].tensor[t], n};
+        n++;
+    }
+    if (n_found)
+        qsort(found, (size_t)n_found, sizeof *found, compare_found);
+    TT_TRY(join_chunks(manifest, found, n_found));
+out:
+    for (int i = 0; i < n; i++)
+        tt_safetensors_release(&file[i]);
+    tt_free(file);
+    tt_free(found);
+    return rc;
+}
+
+static bool is_safetensors(const char *name)
+{
+    size_t length = strlen(name);
+
+    return length > 12 && strcmp(name + length - 12, ".safetensors") == 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The files that an index names, each once. */
+static int index_names(const char *path, char ***ret_names, int *ret_n)
+{
+    json_t *index = NULL, *map, *file;
+    const char *tensor;
+    char **names = NULL;
+    int n = 0, cap = 0, kept = 0, rc = 0;
+
+    TT_TRY(tt_json_load(path, &index));
+    map = json_object_get(index, "weight_map");
+    json_object_foreach(map, tensor, file)
+    {
+        const char *name = json_string_value(file);
+
+        if (!name || !is_safetensors(name) || strchr(name, '/')) {
+            rc = tt_fail(TT_EDATA, "'%s': tensor '%s' is not mapped to a safetensors file", path, tensor);
+            goto out;
+        }
+        TT_PUSH(names, n, cap) = tt_strdup(name);
+    }
+    if (n)
+        qsort(names, (size_t)n, sizeof *names, compare_names);
+    for (int i = 0; i < n; i++) {
+        if (kept && strcmp(names[kept - 1], names[i]) == 0)
+            tt_free(names[i]);
+        else
+            names[kept++] = names[i];
+    }
+    n = kept;
+    *ret_names = names;
+    *ret_n = n;
+    names = NULL;
+    n = 0;
+out:
+    tt_names_free(names, n);
+    json_decref(index);
+    return rc;
+}
+
+/* Every tensor of an index must be in the files that were read: transformers would take one that is not as random. */
+static int check_index(const char *folder, const struct tt_manifest *manifest)
+{
+    char *path = tt_format("%s/model.safetensors.index.json", folder);
+    json_t *index = NULL, *file;
+    const char *tensor;
+    int rc = 0;
+
+    TT_TRY(tt_json_load(path, &index));
+    json_object_foreach(json_object_get(index, "weight_map"), tensor, file)
+    {
+        if (tt_manifest_find(manifest, TT_GROUP_MODEL, tensor))
+            continue;
+        rc = tt_fail(TT_EDATA,
+                     "'%s': tensor '%s' is to be in '%s', but no file of the index holds it\nhelp: is a file "
+                     "of another download among them?",
+                     path, tensor, json_string_value(file));
+        goto out;
+    }
+out:
+    json_decref(index);
+    tt_free(path);
+    return rc;
+}
+
+/* Which files of a folder are its weights, as Hugging Face loads them: model.safetensors, else those of the index; a
+ * folder without either is sharded, and all its files count. */
+static int weight_names(const char *folder, char ***ret_names, int *ret_n, bool *ret_by_index)
+{
+    char *single = tt_format("%s/model.safetensors", folder), *index = tt_format("%s.index.json", single);
+    char **names = NULL;
+    bool has_single = false, has_index = false;
+    int n = 0, kept = 0, rc = 0;
+
+    TT_TRY(tt_path_exists(single, &has_single));
+    TT_TRY(tt_path_exists(index, &has_index));
+    if (has_single) {
+        names = tt_calloc(1, sizeof *names);
+        names[n++] = tt_strdup("model.safetensors");
+        kept = 1;
+    } else if (has_index) {
+        TT_TRY(index_names(index, &names, &n));
+        kept = n;
+        *ret_by_index = true;
+    } else {
+        TT_TRY(tt_folder_list(folder, &names, &n));
+        for (int i = 0; i < n; i++) {
+            if (is_safetensors(names[i]))
+                names[kept++] = names[i];
+            else
+                tt_free(names[i]);
+        }
+    }
+    if (kept == 0) {
+        tt_names_free(names, 0);
+        rc = tt_fail(TT_EDATA, "'%s' holds no .safetensors files", folder);
+        goto out;
+    }
+    *ret_names = names;
+    *ret_n = kept;
+out:
+    tt_free(single);
+    tt_free(index);
+    return rc;
+}
+
+int tt_manifest_scan(const char *path, struct tt_manifest *ret_manifest)
+{
+    struct tt_manifest manifest = {0};
+    char **names = NULL, *folder = tt_strdup(path), *slash;
+    bool is_folder = false, by_index = false;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_path_is_folder(path, &is_folder));
+    if (is_folder) {
+        TT_TRY(weight_names(path, &names, &n, &by_index));
+    } else {
+        names = tt_calloc(1, sizeof *names);
+        if ((slash = strrchr(folder, '/')))
+            *slash = 0;
+        names[n++] = tt_strdup(slash ? slash + 1 : path);
+        if (!slash)
+            (void)snprintf(folder, strlen(folder) + 1, ".");
+    }
+    TT_TRY(scan_names(folder, names, n, &manifest));
+    TT_TRY(tt_manifest_check_totals(&manifest, path));
+    tt_manifest_sort(&manifest);
+    if (by_index)
+        TT_TRY(check_index(folder, &manifest));
+    *ret_manifest = manifest;
+out:
+    if (rc < 0)
+        tt_manifest_release(&manifest);
+    tt_names_free(names, n);
+    tt_free(folder);
+    return rc;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CHECKPOINT_FORMAT_MANIFEST_H
+#define TT_CHECKPOINT_FORMAT_MANIFEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "checkpoint/format/box.h"
+#include "checkpoint/save/plan.h"
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/graph/dtype.h"
+
+/**
+ * step-N/manifest.json, the record that makes a folder of shards a checkpoint; the last file written.
+ *
+ *     {"titan_ckpt": 1,                          version of this format
+ *      "step", "ntokens_seen", "sample_cursor",  what training needs to go on
+ *      "mesh": {"pp", "dp_replicate", "dp_shard", "cp", "tp"}, "world", "policy", "run_id", "time",
+ *      "config": {…}, …                          whatever else the trainer passed
+ *      "assets": [{"path": "assets/tokenizer.json", "bytes", "crc32c"}, …],  see checkpoint/format/assets.h
+ *      "files": [{"path": "model/….safetensors", "bytes": 528384, "crc32c": "1a2b3c4d"}, …],
+ *      "tensors": {"model/norm.weight":
+ *        {"dtype": "F32", "shape": [256], "digest": "sum64:…",
+ *         "chunks": [{"file": 0, "offset": [0], "shape": [128], "begin": 4096, "end": 4608, "crc32c": "…"}]}, …},
+ *      "self_crc32c": "…"}
+ *
+ * begin and end are bytes of the file. offset and shape are the chunk's box. self_crc32c is over every byte before its
+ * own key. The same struct describes a folder without a manifest (read from the headers of its files).
+ */
+struct tt_manifest_file {
+    char *path; /* below the folder */
+    int64_t bytes;
+    uint32_t crc;
+    bool has_crc;
+};
+
+struct tt_manifest_chunk {
+    int file;
+    struct tt_box box;
+    int64_t begin, end;
+    uint32_t crc;
+    bool has_crc;
+};
+
+struct tt_manifest_tensor {
+    char *name; /* without the group */
+    enum tt_ckpt_group group;
+    enum tt_dtype dtype;
+    int ndim;
+    int64_t shape[TT_BOX_DIMS];
+    uint64_t digest;
+    bool has_digest;
+    int n_chunks, cap_chunks;
+    struct tt_manifest_chunk *chunk;
+};
+
+struct tt_manifest {
+    json_t *meta; /* everything but files, tensors and the checksum; NULL without a manifest */
+    int n_files, cap_files;
+    struct tt_manifest_file *file;
+    int n_tensors, cap_tensors;
+    struct tt_manifest_tensor *tensor; /* by group, then name, once sorted */
+};
+
+void tt_manifest_release(struct tt_manifest *manifest);
+
+/** Appends; names are copied. The chunk array of a tensor grows with TT_PUSH(t->chunk, t->n_chunks, t->cap_chunks). */
+struct tt_manifest_file *tt_manifest_add_file(struct tt_manifest *manifest, const char *path, int64_t bytes);
+struct tt_manifest_tensor *tt_manifest_add_tensor(struct tt_manifest *manifest, enum tt_ckpt_group group,
+                                                  const char *name, enum tt_dtype dtype, int ndim,
+                                                  const int64_t *shape);
+
+/** Sorts the tensors; needed before find. */
+void tt_manifest_sort(struct tt_manifest *manifest);
+
+/** The tensor or NULL. */
+struct tt_manifest_tensor *tt_manifest_find(const struct tt_manifest *manifest, enum tt_ckpt_group group,
+                                            const char *name);
+
+/** Tensors of a group, their bytes and, if ret_bytes is given, their sum. */
+int tt_manifest_group_size(const struct tt_manifest *manifest, enum tt_ckpt_group group, int64_t *ret_bytes);
+
+/** Checks that the chunks of every tensor tile it exactly: TT_EDATA naming the tensor and rows that overlap or miss. */
+int tt_manifest_check_cover(const struct tt_manifest *manifest) TT_MUST_CHECK;
+
+/** The same for one tensor; ret_kind (may be NULL) gets "overlap", "uncovered" or "manifest". */
+int tt_manifest_check_tensor(const struct tt_manifest *manifest, const struct tt_manifest_tensor *tensor,
+                             const char **ret_kind) TT_MUST_CHECK;
+
+/** Most bytes of a checkpoint, so that sizes can be added up without care. */
+#define TT_MANIFEST_BYTES_MOST (INT64_MAX / 64)
+
+/** Checks every other value: counters, sizes, types, files listed twice. TT_EDATA names the key, what it is, what is wanted. */
+int tt_manifest_check_values(const struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
+
+/** Of these only that the sizes of all tensors can be added up; for folders without a manifest too. */
+int tt_manifest_check_totals(const struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
+
+/** A member of 8 hexadecimal digits. */
+bool tt_manifest_read_hex(const json_t *object, const char *key, uint32_t *ret_crc);
+
+/** The text of manifest.json, checksum included; the caller frees. */
+char *tt_manifest_text(const struct tt_manifest *manifest);
+
+/** Reads folder/manifest.json and checks its form, its own checksum and every number in it (coverage apart). */
+int tt_manifest_load(const char *folder, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
+
+/** The same from text; where is for messages. */
+int tt_manifest_parse(const char *text, size_t size, const char *where, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
+
+/**
+ * Describes the *.safetensors files of a folder that has no manifest, by their headers: a consolidated checkpoint, a
+ * model/ folder copied alone, a Hugging Face or PyTorch folder. All tensors are in group model. path may be one file.
+ */
+int tt_manifest_scan(const char *path, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CHECKPOINT_FORMAT_SAFETENSORS_H
+#define TT_CHECKPOINT_FORMAT_SAFETENSORS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "checkpoint/format/box.h"
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/base/text.h"
+#include "core/graph/dtype.h"
+
+/**
+ * safetensors files: a strict reader and a writer of headers that are a function of the content alone.
+ *
+ * A file is: u64 little-endian N | N bytes of JSON, padded with spaces | tensors, packed, contiguous to the end.
+ * In a sharded folder a file holds boxes of tensors; the metadata entry DCP_SHARDING_INFO says where each box begins
+ * (the convention of PyTorch's HuggingFaceStorageWriter and Reader).
+ */
+struct tt_st_tensor {
+    char *name;
+    enum tt_dtype dtype;
+    struct tt_box box;  /* offset is zero in files that are not sharded */
+    int64_t begin, end; /* bytes from the start of the data */
+    uint32_t crc;       /* CRC32C of the bytes, when has_crc (titan's own files say it in titan.crc) */
+    bool has_crc;
+    int index; /* the caller's: which of its tensors this is; not in the file */
+};
+
+/** An open file, its header read and checked. */
+struct tt_safetensors {
+    char *path;
+    int fd;
+    int64_t file_bytes;
+    int64_t data_start;
+    int n;
+    struct tt_st_tensor *tensor; /* in the order of their bytes */
+    json_t *metadata;            /* strings by name; NULL when the file has none */
+    bool sharded;                /* has DCP_SHARDING_INFO */
+};
+
+/**
+ * Opens a file and checks its whole header: bounds, types, sizes, no name twice, contiguous data that fills the file
+ * exactly. TT_EDATA with what was wanted and found; a Git LFS pointer is named as such.
+ */
+int tt_safetensors_open(const char *path, struct tt_safetensors *ret_file) TT_MUST_CHECK;
+void tt_safetensors_release(struct tt_safetensors *file);
+
+/** The same on bytes in memory, which are the whole file or at least its header; path is for messages, fd becomes -1. */
+int tt_safetensors_parse(const char *path, const void *bytes, size_t size, int64_t file_bytes,
+                         struct tt_safetensors *ret_file) TT_MUST_CHECK;
+
+/** The tensor of that name or NULL. */
+const struct tt_st_tensor *tt_safetensors_find(const struct tt_safetensors *file, const char *name);
+
+/** A metadata string or NULL. */
+const char *tt_safetensors_metadata(const struct tt_safetensors *file, const char *key);
+
+/**
+ * Lays a file out: sorts tensors (wider types first, then by name), sets begin and end, and writes the first bytes of
+ * the file, up to where data begins (a multiple of 4096), into header. The result depends on the arguments only.
+ *
+ *   tensor   names borrowed; box and dtype given; crc put into titan.crc when has_crc
+ *   extra    strings by name for the metadata, after format; may be NULL
+ *   sharded  add DCP_SHARDING_INFO and DCP_VERSION
+ */
+int tt_safetensors_layout(struct tt_st_tensor *tensor, int n, const json_t *extra, bool sharded, struct tt_text *header,
+                          int64_t *ret_file_bytes) TT_MUST_CHECK;
+
+#endif

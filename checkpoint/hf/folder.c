@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * config.json, generation_config.json and tokenizer files of an exported folder, and what an imported one leaves for them.
+ */
+#include "checkpoint/hf/folder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/models/model_json.h"
+#include "core/os/file.h"
+#include "core/tokenizer/tokenizer.h"
+
+/* Enough for what people write into a config.json, and 1e-05 stays 1e-05. */
+enum { REAL_DIGITS = 15 };
+
+char *tt_source_assets(const struct tt_source *source)
+{
+    const char *slash = strrchr(source->path, '/');
+
+    if (source->kind == TT_PATH_STEP)
+        return tt_format("%s/assets", source->path);
+    if (source->is_folder)
+        return tt_strdup(source->path);
+    return slash ? tt_strndup(source->path, (size_t)(slash - source->path)) : tt_strdup(".");
+}
+
+int tt_source_is_hf(const struct tt_source *source, bool *ret_is_hf)
+{
+    char *assets = tt_source_assets(source), *config = tt_format("%s/config.json", assets);
+    char *ours = tt_format("%s/model.json", assets);
+    bool has_config = false, has_ours = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(config, &has_config));
+    TT_TRY(tt_path_exists(ours, &has_ours));
+out:
+    *ret_is_hf = source->kind == TT_PATH_PLAIN && has_config && !has_ours;
+    tt_free(assets);
+    tt_free(config);
+    tt_free(ours);
+    return rc;
+}
+
+int tt_source_model(const struct tt_source *source, struct tt_model **ret_model)
+{
+    char *assets = tt_source_assets(source), *path = tt_format("%s/model.json", assets);
+    bool is_hf = false, exists = false;
+    int rc = 0;
+
+    TT_TRY(tt_source_is_hf(source, &is_hf));
+    TT_TRY(tt_path_exists(path, &exists));
+    if (is_hf)
+        rc = tt_fail(TT_EUSAGE,
+                     "'%s' is a Hugging Face folder already\nhelp: titan ckpt convert makes a titan checkpoint of it",
+                     source->path);
+    else if (!exists)
+        rc = tt_fail(TT_EDATA, "'%s' does not say which model it is: there is no '%s'", source->path, path);
+    else
+        rc = tt_model_json_load(path, ret_model);
+out:
+    tt_free(assets);
+    tt_free(path);
+    return rc;
+}
+
+/* A JSON object of the assets, or NULL when there is none or it is not JSON: it only adds to what is known. */
+static int kept_object(const char *assets, const char *name, json_t **ret_json)
+{
+    char *path = tt_format("%s/%s", assets, name);
+    bool exists = false;
+    int rc = 0;
+
+    *ret_json = NULL;
+    TT_TRY(tt_path_exists(path, &exists));
+    rc = exists ? tt_json_load(path, ret_json) : 0;
+    if (rc == TT_EDATA) {
+        tt_note("not used for the export: %s", tt_error_message());
+        rc = 0;
+    }
+    if (!json_is_object(*ret_json)) {
+        json_decref(*ret_json);
+        *ret_json = NULL;
+    }
+out:
+    tt_free(path);
+    return rc;
+}
+
+/* Keys that speak of another dtype, place or version, or in the other spelling of what is written. */
+static bool is_stale(const char *key)
+{
+    static const char *const stale[] = {"dtype", "torch_dtype", "rope_parameters", "transformers_version",
+                                        "_name_or_path"};
+
+    for (size_t i = 0; i < sizeof stale / sizeof *stale; i++)
+        if (strcmp(stale[i], key) == 0)
+            return true;
+    return false;
+}
+
+/* Adds what an imported config.json has and ours lacks. */
+static void add_kept(json_t *config, const json_t *kept)
+{
+    const char *type = json_string_value(json_object_get(config, "model_type")), *key;
+    const char *kept_type = json_string_value(json_object_get(kept, "model_type"));
+    json_t *value;
+
+    if (!type || !kept_type || strcmp(type, kept_type) != 0)
+        return;
+    json_object_foreach((json_t *)(uintptr_t)kept, key, value)
+    {
+        json_t *ours = json_object_get(config, key);
+
+        if ((!ours || json_is_null(ours)) && !is_stale(key))
+            (void)json_object_set(config, key, value);
+    }
+}
+
+static const char *hf_dtype(enum tt_dtype dtype)
+{
+    return dtype == TT_BF16 ? "bfloat16" : dtype == TT_F16 ? "float16" : "float32";
+}
+
+static void set_id(json_t *config, const char *key, int32_t id)
+{
+    if (id >= 0)
+        (void)json_object_set_new(config, key, json_integer(id));
+}
+
+static int put_json(const struct tt_output *output, const char *name, json_t *json)
+{
+    char *text = json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(REAL_DIGITS));
+    int rc = tt_output_put(output, name, text, strlen(text));
+
+    free(text);
+    return rc;
+}
+
+/* -1 twice when there is no tokenizer. */
+static int token_ids(const char *assets, int32_t *ret_bos, int32_t *ret_eos)
+{
+    char *path = tt_format("%s/tokenizer.json", assets);
+    struct tt_tokenizer *tokenizer = NULL;
+    bool exists = false;
+    int rc = 0;
+
+    *ret_bos = *ret_eos = -1;
+    TT_TRY(tt_path_exists(path, &exists));
+    if (exists) {
+        TT_TRY(tt_tokenizer_load(assets, &tokenizer));
+        *ret_bos = tt_tokenizer_bos(tokenizer);
+        *ret_eos = tt_tokenizer_eos(tokenizer);
+    }
+out:
+    tt_tokenizer_free(tokenizer);
+    tt_free(path);
+    return rc;
+}
+
+/* Not the files that belong to titan or are written here. */
+static bool travels_to_hf(const char *name)
+{
+    static const char *const ours[] = {"model.json",  "hf_config.json",         "hf_generation_config.json",
+                                       "config.json", "generation_config.json", "model.safetensors.index.json"};
+    size_t n = strlen(name);
+
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (strcmp(ours[i], name) == 0)
+            return false;
+    return !(n > 12 && strcmp(name + n - 12, ".safetensors") == 0);
+}
+
+/* kept: what an imported model said; may be NULL. */
+static json_t *make_config(const struct tt_source *source, const struct tt_model *model, const json_t *kept,
+                           enum tt_dtype dtype)
+{
+    json_t *config = model->row->write_hf_config(model);
+    json_t *training = json_object_get(json_object_get(source->manifest.meta, "config"), "training");
+    json_t *seq_len = json_object_get(training, "seq_len");
+
+    (void)json_object_set_new(config, "torch_dtype", json_string(hf_dtype(dtype)));
+    if (kept)
+        add_kept(config, kept);
+    if (!json_object_get(config, "max_position_embeddings") && json_is_integer(seq_len) &&
+        !json_object_get(config, "n_positions"))
+        (void)json_object_set(config, "max_position_embeddings", seq_len);
+    return config;
+}
+
+int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
+                        enum tt_dtype dtype)
+{
+    char *assets = tt_source_assets(source);
+    json_t *config = NULL, *kept = NULL, *generation = NULL;
+    int32_t bos = -1, eos = -1;
+    int rc = 0;
+
+    TT_TRY(kept_object(assets, "hf_config.json", &kept));
+    TT_TRY(kept_object(assets, "hf_generation_config.json", &generation));
+    config = make_config(source, model, kept, dtype);
+    TT_TRY(token_ids(assets, &bos, &eos));
+    if (!json_is_integer(json_object_get(config, "bos_token_id")))
+        set_id(config, "bos_token_id", bos);
+    if (json_is_null(json_object_get(config, "eos_token_id")))
+        set_id(config, "eos_token_id", eos);
+    if (!generation) {
+        generation = json_pack("{s:b}", "_from_model_config", true);
+        set_id(generation, "bos_token_id", bos);
+        set_id(generation, "eos_token_id", eos);
+    }
+    TT_TRY(put_json(output, "config.json", config));
+    TT_TRY(put_json(output, "generation_config.json", generation));
+    TT_TRY(tt_output_copy(output, assets, "", travels_to_hf));
+out:
+    json_decref(config);
+    json_decref(kept);
+    json_decref(generation);
+    tt_free(assets);
+    return rc;
+}
+
+/* The small files that transformers knows; a downloaded folder also holds pictures and other copies of the weights. */
+static const char *const side_files[] = {"tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "special_tokens_map.json",
+                                         "added_tokens.json",
+                                         "chat_template.jinja",
+                                         "chat_template.json",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         "tokenizer.model",
+                                         "config.json",
+                                         "generation_config.json"};
+
+enum { N_SIDE_FILES = sizeof side_files / sizeof *side_files, N_TOKENIZER_FILES = N_SIDE_FILES - 2 };
+
+int tt_hf_files_read(const char *folder, bool with_config, struct tt_hf_file **ret_files, int *ret_n)
+{
+    struct tt_hf_file *files = tt_calloc(N_SIDE_FILES, sizeof *files);
+    int n = 0, rc = 0;
+
+    for (int i = 0; i < (with_config ? N_SIDE_FILES : N_TOKENIZER_FILES) && rc == 0; i++) {
+        char *path = tt_format("%s/%s", folder, side_files[i]);
+        struct tt_hf_file file = {0};
+        bool exists = false;
+
+        rc = tt_path_exists(path, &exists);
+        if (rc == 0 && exists)
+            rc = tt_file_read(path, &file.text, &file.size);
+        tt_free(path);
+        if (rc < 0 || !exists)
+            continue;
+        /* a folder with config.json is one that transformers would load, so ours has another name */
+        file.name = tt_format("%s%s", i < N_TOKENIZER_FILES ? "" : "hf_", side_files[i]);
+        files[n++] = file;
+    }
+    if (rc < 0) {
+        tt_hf_files_free(files, n);
+        return rc;
+    }
+    *ret_files = files;
+    *ret_n = n;
+    return 0;
+}
+
+void tt_hf_files_free(struct tt_hf_file *files, int n)
+{
+    for (int i = 0; i < n; i++) {
+        tt_free(files[i].name);
+        tt_free(files[i].text);
+    }
+    tt_free(files);
+}
+
+int tt_hf_folder_keep(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model)
+{
+    char *folder = tt_source_assets(source), *text = tt_model_json_text(model);
+    struct tt_hf_file *files = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_hf_files_read(folder, true, &files, &n));
+    for (int i = 0; i < n; i++) {
+        char *name = tt_format("assets/%s", files[i].name);
+
+        rc = tt_output_put(output, name, files[i].text, files[i].size);
+        tt_free(name);
+        if (rc < 0)
+            goto out;
+    }
+    TT_TRY(tt_output_put(output, "assets/model.json", text, strlen(text)));
+out:
+    tt_hf_files_free(files, n);
+    tt_free(folder);
+    tt_free(text);
+    return rc;
+}

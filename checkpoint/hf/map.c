@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Our rows from theirs and theirs from ours. With llama, the rows of q and k differ inside every head: RoPE pairs are
+ * (2i, 2i+1) with us and (i, i + E/2) with them, so whole heads are read and their rows put in order. With gpt2, matrices
+ * are stored [in, out], so blocks of rows are read and columns taken from them.
+ *
+ * A parameter is part hf_part of hf_parts equal ones, which stand one after the other along our first dimension.
+ */
+#include "checkpoint/hf/map.h"
+
+#include <string.h>
+
+#include "core/base/mem.h"
+
+enum { BLOCK_ELEMENTS = 1 << 18 };
+
+static int64_t n_parts(const struct tt_param *param)
+{
+    return param->hf_parts > 1 ? param->hf_parts : 1;
+}
+
+static int64_t width_of(const struct tt_param *param)
+{
+    return param->ndim == 2 ? param->shape[1] : 1;
+}
+
+struct tt_hf_tensor tt_hf_tensor_of(const struct tt_model *model, int param)
+{
+    const struct tt_param *p = &model->params[param];
+    struct tt_hf_tensor t = {.name = p->hf_name, .ndim = p->ndim, .n_params = 1, .param = {param}};
+
+    memcpy(t.shape, p->shape, sizeof t.shape);
+    t.shape[0] *= n_parts(p);
+    if (p->hf_transform == TT_HF_TRANSPOSE) {
+        t.shape[1] = t.shape[0];
+        t.shape[0] = p->shape[1];
+    }
+    return t;
+}
+
+/* The parameter that holds part `part` of the tensor `name`. */
+static int find_part(const struct tt_model *model, const char *name, int part)
+{
+    for (int p = 0; p < model->n_params; p++)
+        if (model->params[p].hf_part == part && strcmp(model->params[p].hf_name, name) == 0)
+            return p;
+    return TT_NONE;
+}
+
+struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, int *ret_n)
+{
+    struct tt_hf_tensor *list = tt_calloc((size_t)model->n_params, sizeof *list);
+    int n = 0;
+
+    for (int p = 0; p < model->n_params; p++) {
+        struct tt_hf_tensor *t = &list[n];
+
+        if (model->params[p].hf_part > 0)
+            continue; /* listed with its first part */
+        *t = tt_hf_tensor_of(model, p);
+        t->n_params = (int)n_parts(&model->params[p]);
+        for (int part = 0; part < t->n_params; part++)
+            t->param[part] = find_part(model, t->name, part);
+        n++;
+    }
+    *ret_n = n;
+    return list;
+}
+
+/* Row of a head in the layout that is read, for `row` of the layout that is made. */
+static int64_t head_row(int64_t row, int64_t head_dim, bool import)
+{
+    int64_t half = head_dim / 2;
+
+    return import ? row % 2 * half + row / 2 : row % half * 2 + row / half;
+}
+
+static int copy_heads(const struct tt_param *p, int param, tt_hf_read_fn read, void *arg, int64_t row, int64_t n,
+                      bool import, float *data)
+{
+    int64_t width = width_of(p), head_dim = p->shape[0] / p->hf_heads, end = row + n;
+    float *head = tt_calloc_for((size_t)(head_dim * width), sizeof *head, p->name);
+    int rc = head ? 0 : TT_ENOMEM;
+
+    TT_TRY(rc);
+    for (int64_t h = row / head_dim; h * head_dim < end; h++) {
+        TT_TRY(read(arg, param, h * head_dim, head_dim, head));
+        for (int64_t i = 0; i < head_dim; i++) {
+            int64_t at = h * head_dim + i;
+
+            if (at >= row && at < end)
+                memcpy(data + (at - row) * width, head + head_row(i, head_dim, import) * width,
+                       (size_t)width * sizeof *head);
+        }
+    }
+out:
+    tt_free(head);
+    return rc;
+}
+
+/* Columns [column, column + n) of a stored (rows, width) matrix, each written as a row of data, `stride` apart. */
+static int copy_columns(int param, tt_hf_read_fn read, void *arg, int64_t rows, int64_t width, int64_t column,
+                        int64_t n, int64_t stride, float *data)
+{
+    int64_t step = width < BLOCK_ELEMENTS ? BLOCK_ELEMENTS / width : 1;
+    float *block = tt_calloc_for((size_t)((step < rows ? step : rows) * width), sizeof *block, "a transposed tensor");
+    int rc = block ? 0 : TT_ENOMEM;
+
+    TT_TRY(rc);
+    for (int64_t first = 0; first < rows; first += step) {
+        int64_t have = rows - first < step ? rows - first : step;
+
+        TT_TRY(read(arg, param, first, have, block));
+        for (int64_t c = 0; c < n; c++)
+            for (int64_t r = 0; r < have; r++)
+                data[c * stride + first + r] = block[r * width + column + c];
+    }
+out:
+    tt_free(block);
+    return rc;
+}
+
+int tt_hf_import(const struct tt_model *model, int param, tt_hf_read_fn read, void *arg, int64_t row, int64_t n,
+                 float *data)
+{
+    const struct tt_param *p = &model->params[param];
+    int64_t first = p->hf_part * p->shape[0] + row; /* as if all parts were one parameter */
+
+    if (n == 0)
+        return 0;
+    switch (p->hf_transform) {
+    case TT_HF_SAME:
+        return read(arg, param, first, n, data);
+    case TT_HF_ROPE_PAIRS:
+        return copy_heads(p, param, read, arg, row, n, true, data);
+    case TT_HF_TRANSPOSE:
+        return copy_columns(param, read, arg, p->shape[1], n_parts(p) * p->shape[0], first, n, p->shape[1], data);
+    }
+    return tt_fail(TT_EINTERNAL, "parameter %s has a layout that cannot be read", p->name);
+}
+
+/* The rows of each part that lie in [row, row + n). */
+static int export_rows(const struct tt_model *model, const struct tt_hf_tensor *t, tt_hf_read_fn read, void *arg,
+                       int64_t row, int64_t n, float *data)
+{
+    int rc = 0;
+
+    for (int k = 0; k < t->n_params; k++) {
+        const struct tt_param *p = &model->params[t->param[k]];
+        int64_t base = k * p->shape[0], from = row > base ? row - base : 0;
+        int64_t to = row + n - base < p->shape[0] ? row + n - base : p->shape[0];
+
+        if (from < to)
+            TT_TRY(read(arg, t->param[k], from, to - from, data + (base + from - row) * width_of(p)));
+    }
+out:
+    return rc;
+}
+
+int tt_hf_export(const struct tt_model *model, const struct tt_hf_tensor *t, tt_hf_read_fn read, void *arg, int64_t row,
+                 int64_t n, float *data)
+{
+    const struct tt_param *p = &model->params[t->param[0]];
+    int rc = 0;
+
+    switch (p->hf_transform) {
+    case TT_HF_SAME:
+        return export_rows(model, t, read, arg, row, n, data);
+    case TT_HF_ROPE_PAIRS:
+        return copy_heads(p, t->param[0], read, arg, row, n, false, data);
+    case TT_HF_TRANSPOSE:
+        for (int k = 0; k < t->n_params; k++)
+            TT_TRY(copy_columns(t->param[k], read, arg, p->shape[0], p->shape[1], row, n, t->shape[1],
+                                data + k * p->shape[0]));
+        return 0;
+    }
+    rc = tt_fail(TT_EINTERNAL, "parameter %s has a layout that cannot be written", p->name);
+out:
+    return rc;
+}

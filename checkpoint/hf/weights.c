@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The tensors of a checkpoint under the names that are asked for, and a digest of what was read of them.
+ */
+#include "checkpoint/hf/weights.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/format/cast.h"
+#include "checkpoint/format/digest.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+
+enum { BLOCK_BYTES = 4 << 20 };
+
+static void add(struct tt_weights *w, int number, const char *name, enum tt_dtype dtype, int ndim, const int64_t *shape)
+{
+    struct tt_weight weight = {.name = name, .dtype = dtype, .ndim = ndim, .number = number};
+
+    for (int d = 0; d < ndim; d++)
+        weight.shape[d] = shape[d];
+    TT_PUSH(w->weight, w->n, w->cap) = weight;
+}
+
+static struct tt_weights begin(enum tt_weights_kind kind, struct tt_source *source, const struct tt_model *model)
+{
+    size_t n = (size_t)source->manifest.n_tensors + 1;
+
+    return (struct tt_weights){.kind = kind,
+                               .source = source,
+                               .model = model,
+                               .stored = tt_calloc(model ? (size_t)model->n_params : 1, sizeof(void *)),
+                               .seen = tt_calloc(n, sizeof(int64_t)),
+                               .digest = tt_calloc(n, sizeof(uint64_t))};
+}
+
+void tt_weights_release(struct tt_weights *weights)
+{
+    tt_free(weights->weight);
+    tt_free(weights->stored);
+    tt_free(weights->hf);
+    tt_free(weights->seen);
+    tt_free(weights->digest);
+    *weights = (struct tt_weights){0};
+}
+
+void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struct tt_weights *ret_weights)
+{
+    struct tt_weights w = begin(TT_WEIGHTS_STORED, source, NULL);
+
+    for (int i = 0; i < source->manifest.n_tensors; i++) {
+        const struct tt_manifest_tensor *t = &source->manifest.tensor[i];
+
+        if (t->group == group)
+            add(&w, i, t->name, t->dtype, t->ndim, t->shape);
+    }
+    *ret_weights = w;
+}
+
+bool tt_weights_digest(const struct tt_weights *weights, const struct tt_weight *weight, uint64_t *ret_digest)
+{
+    const struct tt_manifest_tensor *t = &weights->source->manifest.tensor[weight->number];
+
+    if (weights->kind != TT_WEIGHTS_STORED || !t->has_digest)
+        return false;
+    *ret_digest = t->digest;
+    return true;
+}
+
+/* The published gpt2 files are of the model without its head: their names lack the prefix. */
+static const struct tt_manifest_tensor *find_tensor(const struct tt_weights *w, const char *name)
+{
+    const struct tt_manifest *manifest = &w->source->manifest;
+    const struct tt_manifest_tensor *found = tt_manifest_find(manifest, TT_GROUP_MODEL, name);
+    const char *prefix = w->model->row->hf_prefix;
+
+    if (!found && prefix && strncmp(name, prefix, strlen(prefix)) == 0)
+        found = tt_manifest_find(manifest, TT_GROUP_MODEL, name + strlen(prefix));
+    return found;
+}
+
+/* Finds the tensor `name`, which holds a parameter, and checks its shape. */
+static int find(struct tt_weights *w, const struct tt_param *param, const char *name, int ndim, const int64_t *shape)
+{
+    const struct tt_manifest_tensor *t = find_tensor(w, name);
+    struct tt_box wanted = tt_box_whole(ndim, shape), found;
+    char a[128], b[128];
+
+    if (!t)
+        return tt_fail(TT_EDATA, "the weights in '%s' lack tensor '%s' (the model's %s)", w->source->path, name,
+                       param->name);
+    found = tt_box_whole(t->ndim, t->shape);
+    if (!tt_box_equal(&wanted, &found))
+        return tt_fail(TT_EDATA,
+                       "tensor '%s' is %s, wanted %s for the model's %s\nhelp: are the dims those of the weights' "
+                       "config.json?",
+                       t->name, tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted), param->name);
+    if (!tt_cast_known(TT_F32, t->dtype))
+        return tt_fail(TT_EDATA, "tensor '%s' is %s; weights are F32, BF16 or F16", name, tt_dtype_name(t->dtype));
+    w->stored[param - w->model->params] = t;
+    return 0;
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+/* Constants that older files carry: derived from the configuration, or the causal mask. */
+static bool is_derived(const char *name)
+{
+    static const char *const ends[] = {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_with(name, ends[i]))
+            return true;
+    return false;
+}
+
+static bool is_known(const struct tt_model *model, const char *name)
+{
+    const char *prefix = model->row->hf_prefix ? model->row->hf_prefix : "";
+    size_t skip = strlen(prefix);
+
+    if (is_derived(name) || (model->dims.tied == 1 && strcmp(name, "lm_head.weight") == 0))
+        return true;
+    for (int p = 0; p < model->n_params; p++) {
+        const char *known = model->params[p].hf_name;
+
+        if (strcmp(known, name) == 0 || (strncmp(known, prefix, skip) == 0 && strcmp(known + skip, name) == 0))
+            return true;
+    }
+    return false;
+}
+
+static void note_unused(const struct tt_source *source, const struct tt_model *model)
+{
+    const char *first = NULL;
+    int n = 0;
+
+    for (int i = 0; i < source->manifest.n_tensors; i++) {
+        if (is_known(model, source->manifest.tensor[i].name))
+            continue;
+        first = first ? first : source->manifest.tensor[i].name;
+        n++;
+    }
+    if (n)
+        tt_note("%d tensors of '%s' are not used, for instance '%s'", n, source->path, first);
+}
+
+static int fail_tied(const struct tt_weights *w, const char *embedding, const char *how)
+{
+    return tt_fail(TT_EDATA,
+                   "'%s': the output of the model is tied to its embedding, but tensor 'lm_head.weight' %s '%s'\n"
+                   "help: to use both, set tie_word_embeddings to false in config.json (in training also "
+                   "model.tie_embeddings=false); else remove lm_head.weight from the weights",
+                   w->source->path, how, embedding);
+}
+
+/* A tied model may come with a copy of its embedding as lm_head.weight, but not with another matrix: who is to be used? */
+static int check_tied(const struct tt_weights *w)
+{
+    const struct tt_manifest_tensor *head = tt_manifest_find(&w->source->manifest, TT_GROUP_MODEL, "lm_head.weight");
+    const struct tt_manifest_tensor *embedding = NULL;
+    struct tt_box a, b;
+    float *x = NULL, *y = NULL;
+    int64_t width, step;
+    int rc = 0;
+
+    for (int p = 0; p < w->model->n_params; p++)
+        if (strcmp(w->model->params[p].name, "tok_embeddings.weight") == 0)
+            embedding = w->stored[p];
+    if (w->model->dims.tied != 1 || !head || !embedding || head == embedding)
+        return 0;
+    a = tt_box_whole(head->ndim, head->shape);
+    b = tt_box_whole(embedding->ndim, embedding->shape);
+    if (!tt_box_equal(&a, &b) || !tt_cast_known(TT_F32, head->dtype))
+        return fail_tied(w, embedding->name, "has not the shape of");
+    width = embedding->shape[1];
+    step = BLOCK_BYTES / (int64_t)sizeof *x / width + 1;
+    x = tt_calloc((size_t)(step * width), sizeof *x);
+    y = tt_calloc((size_t)(step * width), sizeof *y);
+    for (int64_t row = 0; row < embedding->shape[0]; row += step) {
+        int64_t n = embedding->shape[0] - row < step ? embedding->shape[0] - row : step;
+
+        TT_TRY(tt_source_read(w->source, head, row, n, TT_F32, x));
+        TT_TRY(tt_source_read(w->source, embedding, row, n, TT_F32, y));
+        if (memcmp(x, y, (size_t)(n * width) * sizeof *x) != 0)
+            TT_TRY(fail_tied(w, embedding->name, "differs from"));
+    }
+out:
+    tt_free(x);
+    tt_free(y);
+    return rc;
+}
+
+int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, bool check_extra,
+                       struct tt_weights *ret_weights)
+{
+    struct tt_weights w = begin(TT_WEIGHTS_FROM_HF, source, model);
+    int rc = 0;
+
+    for (int p = 0; p < model->n_params; p++) {
+        const struct tt_param *param = &model->params[p];
+        struct tt_hf_tensor theirs = tt_hf_tensor_of(model, p);
+
+        TT_TRY(find(&w, param, theirs.name, theirs.ndim, theirs.shape));
+        add(&w, p, param->name, w.stored[p]->dtype, param->ndim, param->shape);
+    }
+    if (check_extra) {
+        TT_TRY(check_tied(&w));
+        note_unused(source, model);
+    }
+    *ret_weights = w;
+out:
+    if (rc < 0)
+        tt_weights_release(&w);
+    return rc;
+}
+
+int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
+{
+    struct tt_weights w = begin(TT_WEIGHTS_TO_HF, source, model);
+    int n = 0, rc = 0;
+
+    for (int p = 0; p < model->n_params; p++) {
+        const struct tt_param *param = &model->params[p];
+
+        TT_TRY(find(&w, param, param->name, param->ndim, param->shape));
+    }
+    w.hf = tt_hf_tensors(model, &n);
+    for (int i = 0; i < n; i++)
+        add(&w, i, w.hf[i].name, w.stored[w.hf[i].param[0]]->dtype, w.hf[i].ndim, w.hf[i].shape);
+    *ret_weights = w;
+out:
+    if (rc < 0)
+        tt_weights_release(&w);
+    return rc;
+}
+
+/* --- reading --- */
+
+static int64_t width_of(int ndim, const int64_t *shape)
+{
+    struct tt_box one = tt_box_rows(ndim, shape, 0, 1);
+
+    return tt_box_volume(&one);
+}
+
+/* Adds rows to the digest of their tensor, those that were not read before: rows rise. */
+static void count_rows(struct tt_weights *w, const struct tt_manifest_tensor *t, int64_t row, int64_t n,
+                       const void *data)
+{
+    int64_t *seen = &w->seen[t - w->source->manifest.tensor], skip = *seen - row, width = width_of(t->ndim, t->shape);
+
+    if (skip < 0 || skip >= n)
+        return;
+    w->digest[t - w->source->manifest.tensor] +=
+        tt_digest_part(t->dtype, (const char *)data + (size_t)(skip * width) * tt_dtype_size(t->dtype), *seen * width,
+                       (n - skip) * width);
+    *seen = row + n;
+}
+
+/* Rows of a stored tensor, which are counted on the way. */
+static int read_stored(struct tt_weights *w, const struct tt_manifest_tensor *t, int64_t row, int64_t n,
+                       enum tt_dtype dtype, char *data)
+{
+    int64_t width = width_of(t->ndim, t->shape), row_bytes = width * (int64_t)tt_dtype_size(t->dtype);
+    int64_t step = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
+    char *block = NULL;
+    int rc = 0;
+
+    if (dtype != t->dtype && !(block = tt_calloc_for((size_t)(step < n ? step : n), (size_t)row_bytes, t->name)))
+        return TT_ENOMEM;
+    for (int64_t at = 0; at < n; at += step) {
+        int64_t have = n - at < step ? n - at : step;
+        char *to = data + (size_t)(at * width) * tt_dtype_size(dtype);
+
+        TT_TRY(tt_source_read(w->source, t, row + at, have, t->dtype, block ? block : to));
+        count_rows(w, t, row + at, have, block ? block : to);
+        if (block)
+            tt_cast(dtype, to, t->dtype, block, have * width);
+    }
+out:
+    tt_free(block);
+    return rc;
+}
+
+static int read_counterpart(void *arg, int param, int64_t row, int64_t n, float *data)
+{
+    struct tt_weights *w = arg;
+
+    return read_stored(w, w->stored[param], row, n, TT_F32, (char *)data);
+}
+
+static int read_mapped(struct tt_weights *w, const struct tt_weight *weight, int64_t row, int64_t n, float *data)
+{
+    if (w->kind == TT_WEIGHTS_TO_HF)
+        return tt_hf_export(w->model, &w->hf[weight->number], read_counterpart, w, row, n, data);
+    return tt_hf_import(w->model, weight->number, read_counterpart, w, row, n, data);
+}
+
+int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, int64_t row_begin, int64_t rows,
+                    enum tt_dtype dtype, void *data)
+{
+    int64_t width = width_of(weight->ndim, weight->shape);
+    float *block = NULL;
+    int rc = 0;
+
+    if (!tt_cast_known(dtype, weight->dtype))
+        return tt_fail(TT_EDATA, "tensor '%s' is %s and cannot be read as %s", weight->name,
+                       tt_dtype_name(weight->dtype), tt_dtype_name(dtype));
+    if (rows == 0 || width == 0)
+        return 0;
+    if (weights->kind == TT_WEIGHTS_STORED)
+        return read_stored(weights, &weights->source->manifest.tensor[weight->number], row_begin, rows, dtype, data);
+    if (dtype == TT_F32)
+        return read_mapped(weights, weight, row_begin, rows, data);
+    if (!(block = tt_calloc_for((size_t)rows, (size_t)width * sizeof *block, weight->name)))
+        return TT_ENOMEM;
+    TT_TRY(read_mapped(weights, weight, row_begin, rows, block));
+    tt_cast(dtype, data, TT_F32, block, rows * width);
+out:
+    tt_free(block);
+    return rc;
+}
+
+/* --- the digests --- */
+
+/* The digest did not match: the checksums say where the damage is. */
+static int fail_digest(struct tt_source *source, const struct tt_manifest_tensor *t)
+{
+    int rc = 0;
+
+    for (int i = 0; i < t->n_chunks; i++)
+        TT_TRY(tt_source_verify_chunk(source, t, &t->chunk[i]));
+    rc = tt_fail(TT_EDATA, "'%s': tensor '%s' does not have the digest of the manifest", source->path, t->name);
+out:
+    return rc;
+}
+
+int tt_weights_check(struct tt_weights *weights)
+{
+    const struct tt_manifest *m = &weights->source->manifest;
+    int rc = 0;
+
+    for (int i = 0; i < m->n_tensors; i++) {
+        const struct tt_manifest_tensor *t = &m->tensor[i];
+        int64_t rows = t->ndim ? t->shape[0] : 1;
+
+        if (t->has_digest && weights->seen[i] == rows && weights->digest[i] != t->digest)
+            TT_TRY(fail_digest(weights->source, t));
+    }
+out:
+    return rc;
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Loading one checkpoint, in phases that each end by an agreement: open and check (a failure may be damage), ask and fit (a
+ * failure is the wrong model), read and verify (a failure may be damage). resume.c decides which checkpoint.
+ */
+#include "checkpoint/load/load.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "checkpoint/format/cast.h"
+#include "checkpoint/load/loading.h"
+#include "checkpoint/load/patience.h"
+#include "checkpoint/load/share.h"
+#include "checkpoint/load/source.h"
+#include "checkpoint/save/plan.h"
+#include "checkpoint/steps/steps.h"
+#include "core/base/hash.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+
+enum { PATH_BYTES = 4096, NAMES_SHOWN = 4 };
+
+int tt_ckpt_skip_flag(const char *name, unsigned *ret_flag)
+{
+    static const struct {
+        const char *name;
+        unsigned flag;
+    } row[] = {
+        {"optimizer", TT_SKIP_OPTIMIZER},
+        {"lr_scheduler", TT_SKIP_LR_SCHEDULER},
+        {"dataloader", TT_SKIP_DATALOADER},
+        {"train_state", TT_SKIP_TRAIN_STATE},
+    };
+
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        if (strcmp(row[i].name, name) == 0) {
+            *ret_flag = row[i].flag;
+            return 0;
+        }
+    }
+    return tt_fail(TT_EUSAGE,
+                   "checkpoint.exclude_from_loading has no '%s'\n"
+                   "help: it takes optimizer, lr_scheduler, dataloader, train_state",
+                   name);
+}
+
+/* A list of names for a message: how many, and the first few. */
+struct name_list {
+    struct tt_text text;
+    int n;
+};
+
+static void add_name(struct name_list *list, const char *name)
+{
+    if (list->n < NAMES_SHOWN)
+        tt_text_add(&list->text, "%s'%s'", list->n ? ", " : "", name);
+    else if (list->n == NAMES_SHOWN)
+        tt_text_add(&list->text, ", …");
+    list->n++;
+}
+
+static void fit_tensor(const struct tt_ckpt_chunk *c, const struct tt_manifest_tensor *t, struct name_list *missing,
+                       struct name_list *other)
+{
+    char wanted[128], found[128], text[512];
+    struct tt_box a = tt_box_whole(c->ndim, c->shape), b;
+
+    if (!t) {
+        add_name(missing, c->name);
+        return;
+    }
+    b = tt_box_whole(t->ndim, t->shape);
+    if (tt_box_equal(&a, &b) && tt_cast_known(c->dtype, t->dtype))
+        return;
+    (void)snprintf(text, sizeof text, "%s %s%s, wanted %s%s", c->name, tt_dtype_name(t->dtype),
+                   tt_box_text(found, sizeof found, &b), tt_dtype_name(c->dtype),
+                   tt_box_text(wanted, sizeof wanted, &a));
+    add_name(other, text);
+}
+
+/* Whether the tensors of the checkpoint are those of the model: all of them, no others, same shapes. */
+static int check_fit(const struct tt_source *source, const struct tt_ckpt_state *state, unsigned skip)
+{
+    struct name_list missing = {{0}, 0}, extra = {{0}, 0}, other = {{0}, 0};
+    const char *help = "";
+    int rc = 0;
+
+    for (int group = 0; group < TT_GROUPS; group++) {
+        int n = 0, matched = 0;
+        const struct tt_ckpt_chunk *c = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
+
+        if (group == TT_GROUP_OPTIM && (skip & TT_SKIP_OPTIMIZER))
+            continue;
+        for (int i = 0; i < n; i++) {
+            struct tt_manifest_tensor *t = tt_manifest_find(&source->manifest, (enum tt_ckpt_group)group, c[i].name);
+
+            fit_tensor(&c[i], t, &missing, &other);
+            matched += t != NULL;
+        }
+        if (matched == tt_manifest_group_size(&source->manifest, (enum tt_ckpt_group)group, NULL))
+            continue;
+        for (int i = 0; i < source->manifest.n_tensors; i++) {
+            const struct tt_manifest_tensor *t = &source->manifest.tensor[i];
+            bool known = (int)t->group != group;
+
+            for (int k = 0; k < n && !known; k++)
+                known = strcmp(c[k].name, t->name) == 0;
+            if (!known)
+                add_name(&extra, t->name);
+        }
+    }
+    if (tt_manifest_find(&source->manifest, TT_GROUP_MODEL, "model.embed_tokens.weight"))
+        help = "\nhelp: its tensors have Hugging Face names: checkpoint.initial_load_in_hf=true";
+    else if (missing.n && !(skip & TT_SKIP_OPTIMIZER) &&
+             tt_manifest_group_size(&source->manifest, TT_GROUP_OPTIM, NULL) == 0)
+        help = "\nhelp: it holds no optimizer state; checkpoint.exclude_from_loading: [optimizer]";
+    if (missing.n || extra.n || other.n)
+        rc = tt_fail(TT_EDATA,
+                     "checkpoint '%s' is not of this model: %d tensors missing%s%s, %d too many%s%s, %d of another "
+                     "shape or dtype%s%s%s",
+                     source->path, missing.n, missing.n ? ": " : "", missing.n ? missing.text.text : "", extra.n,
+                     extra.n ? ": " : "", extra.n ? extra.text.text : "", other.n, other.n ? ": " : "",
+                     other.n ? other.text.text : "", help);
+    tt_text_release(&missing.text);
+    tt_text_release(&extra.text);
+    tt_text_release(&other.text);
+    return rc;
+}
+
+/* The one rank that verifies a chunk: one of those that hold rows of it, taking turns. */
+static int owner_of(const struct tt_ckpt_layout *layout, int64_t rows, const struct tt_manifest_chunk *chunk, int turn)
+{
+    int64_t each = (rows + layout->dp_shard - 1) / layout->dp_shard;
+    int64_t first = chunk->box.ndim ? chunk->box.offset[0] : 0, n = chunk->box.ndim ? chunk->box.shape[0] : 1;
+    int from = each > 0 ? (int)(first / each) : 0, to = each > 0 && n > 0 ? (int)((first + n - 1) / each) : from;
+
+    return turn % layout->dp_replicate * layout->dp_shard + from + turn / layout->dp_replicate % (to - from + 1);
+}
+
+/* Reads one chunk's part of this rank's rows. When the chunk lies within them, its checksum is taken from what was
+ * read; else the owner reads the chunk once more as a whole. */
+static int load_chunk(struct tt_source *source, const struct tt_manifest_tensor *t,
+                      const struct tt_manifest_chunk *chunk, const struct tt_ckpt_chunk *c, bool owner)
+{
+    struct tt_box want = tt_box_rows(c->ndim, c->shape, c->row_begin, c->row_count), common;
+    bool touches = c->row_count > 0 && tt_box_intersect(&want, &chunk->box, &common);
+    int64_t size = chunk->end - chunk->begin;
+    bool full_rows = true;
+    int rc = 0;
+
+    if (touches && c->dtype == t->dtype)
+        TT_TRY(tt_source_read_chunk(source, chunk, &want, tt_dtype_size(t->dtype), c->data));
+    if (!owner || !chunk->has_crc)
+        goto out;
+    for (int d = 1; d < c->ndim; d++)
+        full_rows = full_rows && chunk->box.shape[d] == c->shape[d];
+    if (touches && c->dtype == t->dtype && full_rows && tt_box_equal(&common, &chunk->box)) {
+        int64_t row = c->ndim ? chunk->box.offset[0] - c->row_begin : 0;
+        uint32_t crc = tt_crc32c(0, (const char *)c->data + row * tt_ckpt_row_bytes(c), (size_t)size);
+
+        if (crc != chunk->crc)
+            rc = tt_source_fail_crc(source, t, chunk, crc);
+    } else {
+        rc = tt_source_verify_chunk(source, t, chunk);
+    }
+out:
+    return rc;
+}
+
+static int read_state(struct tt_source *source, const struct tt_ckpt_layout *layout, const struct tt_ckpt_state *state,
+                      unsigned skip)
+{
+    int rank = layout->replica * layout->dp_shard + layout->shard, rc = 0;
+
+    for (int group = 0; group < TT_GROUPS; group++) {
+        int n = 0;
+        const struct tt_ckpt_chunk *c = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
+
+        if (group == TT_GROUP_OPTIM && (skip & TT_SKIP_OPTIMIZER))
+            continue;
+        for (int i = 0; i < n; i++) {
+            const struct tt_manifest_tensor *t =
+                tt_manifest_find(&source->manifest, (enum tt_ckpt_group)group, c[i].name);
+
+            for (int k = 0; k < t->n_chunks; k++)
+                TT_TRY(load_chunk(source, t, &t->chunk[k], &c[i],
+                                  owner_of(layout, tt_ckpt_row_number(&c[i]), &t->chunk[k], i + k) == rank));
+            if (c[i].dtype != t->dtype && c[i].row_count > 0)
+                TT_TRY(tt_source_read(source, t, c[i].row_begin, c[i].row_count, c[i].dtype, c[i].data));
+        }
+    }
+out:
+    return rc;
+}
+
+/* What reads files, as work beside the answers to other ranks (tt_patience_work). */
+
+struct reading {
+    struct tt_source *source;
+    const struct tt_ckpt_attempt *attempt;
+};
+
+static int read_all(void *arg)
+{
+    const struct reading *r = arg;
+    struct tt_ckpt_layout layout = *r->attempt->layout;
+
+    if (r->attempt->reading == TT_READ_ONCE) /* as if there were no others */
+        layout.dp_replicate = 1;
+    return read_state(r->source, &layout, r->attempt->state, r->attempt->skip);
+}
+
+static int ask(struct tt_ckpt_attempt *attempt, const struct tt_manifest *manifest)
+{
+    const struct tt_ckpt_request *request = attempt->request;
+
+    return request && request->accept ? request->accept(request->arg, manifest, &attempt->skip) : 0;
+}
+
+int tt_ckpt_load_one(struct tt_comm *comm, const char *path, enum tt_path_kind kind, struct tt_ckpt_attempt *attempt,
+                     json_t **ret_meta, bool *ret_damaged)
+{
+    struct tt_source *source = NULL;
+    int rc = 0;
+
+    *ret_damaged = true;
+    TT_TRY(tt_source_open_shared(comm, path, kind, &source));
+    if (kind == TT_PATH_PLAIN)
+        attempt->skip |= TT_SKIP_OPTIMIZER;
+    *ret_damaged = false;
+    TT_TRY(tt_comm_agree(comm, ask(attempt, &source->manifest)));
+    TT_TRY(tt_comm_agree(comm, check_fit(source, attempt->state, attempt->skip)));
+    *ret_damaged = true;
+    TT_TRY(tt_patience_work(comm, attempt->reading == TT_READ_ALL || attempt->layout->replica == 0, read_all,
+                            &(struct reading){source, attempt}));
+    *ret_damaged = false;
+    if (attempt->reading == TT_READ_ONCE)
+        TT_TRY(tt_rows_share(comm, attempt->layout, attempt->state, (attempt->skip & TT_SKIP_OPTIMIZER) != 0));
+    *ret_meta = json_incref(source->manifest.meta);
+out:
+    tt_source_free(source);
+    *ret_damaged = *ret_damaged && rc == TT_EDATA;
+    return rc;
+}
+
+int tt_ckpt_load(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *path,
+                 enum tt_ckpt_reading reading, unsigned skip, const struct tt_ckpt_state *state, json_t **ret_meta)
+{
+    struct tt_patience patience = tt_patience_begin(comm, "loading a checkpoint");
+    enum tt_path_kind kind = TT_PATH_PLAIN;
+    char *found = NULL, shared[PATH_BYTES] = {0};
+    struct tt_ckpt_attempt attempt = {.layout = layout, .state = state, .skip = skip, .reading = reading};
+    int64_t decision = 0;
+    bool damaged;
+    int rc = 0;
+
+    *ret_meta = NULL;
+    if (comm->rank == 0 && (rc = tt_path_resolve(path, true, &kind, &found)) == 0) {
+        if (strlen(found) >= sizeof shared)
+            rc = tt_fail(TT_EUSAGE, "the path '%s' is too long", found);
+        else
+            memcpy(shared, found, strlen(found));
+        decision = (int64_t)kind;
+    }
+    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_comm_broadcast(comm, shared, sizeof shared, 0));
+    TT_TRY(tt_comm_broadcast(comm, &decision, sizeof decision, 0));
+    TT_TRY(tt_ckpt_load_one(comm, shared, (enum tt_path_kind)decision, &attempt, ret_meta, &damaged));
+out:
+    tt_free(found);
+    tt_patience_end(comm, &patience);
+    return rc;
+}

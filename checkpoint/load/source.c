@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reading checkpoints: files are opened late, checked against the manifest, and read by rows of tensors, whoever wrote
+ * which rows.
+ */
+#include "checkpoint/load/source.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/format/cast.h"
+#include "checkpoint/load/patience.h"
+#include "checkpoint/load/share.h"
+#include "core/base/hash.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+enum { OPEN_MOST = 64, BLOCK_BYTES = 4 << 20 };
+
+int tt_source_open(const char *path, enum tt_path_kind kind, struct tt_source **ret_source)
+{
+    struct tt_source *source = tt_calloc(1, sizeof *source);
+    int rc = 0;
+
+    source->path = tt_strdup(path);
+    source->kind = kind;
+    TT_TRY(tt_path_is_folder(path, &source->is_folder));
+    if (kind == TT_PATH_STEP) {
+        TT_TRY(tt_step_check(path, &source->manifest));
+    } else {
+        TT_TRY(tt_manifest_scan(path, &source->manifest));
+        TT_TRY(tt_manifest_check_cover(&source->manifest));
+    }
+    source->open = tt_calloc_for((size_t)source->manifest.n_files, sizeof *source->open, path);
+    TT_TRY(source->open ? 0 : TT_ENOMEM);
+    *ret_source = source;
+    source = NULL;
+out:
+    tt_source_free(source);
+    return rc;
+}
+
+struct opening {
+    const char *path;
+    enum tt_path_kind kind;
+    struct tt_source **source;
+};
+
+static int open_source(void *arg)
+{
+    const struct opening *o = arg;
+
+    return tt_source_open(o->path, o->kind, o->source);
+}
+
+/* What rank 0 found, without files of this rank's own yet. */
+static int share_source(struct tt_comm *comm, const char *path, enum tt_path_kind kind, struct tt_source **source)
+{
+    int64_t is_folder = 0;
+    int rc = 0;
+
+    if (comm->rank == 0) {
+        is_folder = (*source)->is_folder;
+    } else {
+        *source = tt_calloc(1, sizeof **source);
+        (*source)->path = tt_strdup(path);
+        (*source)->kind = kind;
+    }
+    TT_TRY(tt_comm_broadcast(comm, &is_folder, sizeof is_folder, 0));
+    TT_TRY(tt_manifest_share(comm, &(*source)->manifest));
+    if (comm->rank != 0) {
+        (*source)->is_folder = is_folder != 0;
+        (*source)->open = tt_calloc((size_t)(*source)->manifest.n_files, sizeof *(*source)->open);
+    }
+out:
+    return rc;
+}
+
+int tt_source_open_shared(struct tt_comm *comm, const char *path, enum tt_path_kind kind, struct tt_source **ret_source)
+{
+    struct tt_source *source = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_patience_work(comm, comm->rank == 0, open_source, &(struct opening){path, kind, &source}));
+    TT_TRY(share_source(comm, path, kind, &source));
+    *ret_source = source;
+    source = NULL;
+out:
+    tt_source_free(source);
+    return rc;
+}
+
+static void close_files(struct tt_source *source)
+{
+    for (int i = 0; source->open && i < source->manifest.n_files; i++)
+        if (source->open[i].path)
+            tt_safetensors_release(&source->open[i]);
+    source->n_open = 0;
+}
+
+void tt_source_free(struct tt_source *source)
+{
+    if (!source)
+        return;
+    close_files(source);
+    tt_manifest_release(&source->manifest);
+    tt_free(source->open);
+    tt_free(source->path);
+    tt_free(source);
+}
+
+char *tt_source_file_path(const struct tt_source *source, int file)
+{
+    return source->is_folder ? tt_format("%s/%s", source->path, source->manifest.file[file].path)
+                             : tt_strdup(source->path);
+}
+
+static int check_size(const char *path, int64_t wanted, const char **ret_kind)
+{
+    struct tt_path_info info;
+    int rc = tt_path_look(path, &info);
+
+    if (rc < 0)
+        return rc;
+    if (info.kind == TT_FILE_NONE) {
+        *ret_kind = "missing";
+        return tt_fail(TT_EDATA, "missing file '%s'", path);
+    }
+    if (info.kind != TT_FILE_REGULAR) {
+        *ret_kind = "header";
+        return tt_fail(TT_EDATA, "'%s' is not a regular file", path);
+    }
+    if (info.bytes < wanted) {
+        *ret_kind = "truncated";
+        return tt_fail(TT_EDATA, "'%s' is truncated: it has %" PRId64 " bytes, %" PRId64 " expected", path, info.bytes,
+                       wanted);
+    }
+    if (info.bytes > wanted) {
+        *ret_kind = "trailing";
+        return tt_fail(TT_EDATA, "'%s' has %" PRId64 " bytes too many: it has %" PRId64 ", %" PRId64 " expected", path,
+                       info.bytes - wanted, info.bytes, wanted);
+    }
+    return 0;
+}
+
+/* The step and rank that a file says it is from, against its place. */
+static int check_origin(const struct tt_source *source, const struct tt_safetensors *file, const char *relative,
+                        const char **ret_kind)
+{
+    const char *step = tt_safetensors_metadata(file, "titan.step"), *rank = tt_safetensors_metadata(file, "titan.rank");
+    int64_t wanted = (int64_t)json_integer_value(json_object_get(source->manifest.meta, "step"));
+    const char *number = strstr(relative, "/shard-");
+
+    if (step && strtoll(step, NULL, 10) != wanted) {
+        *ret_kind = "stale";
+        return tt_fail(TT_EDATA, "'%s' is stale: it is from step %s, the checkpoint is step %" PRId64, file->path, step,
+                       wanted);
+    }
+    if (rank && number && strtoll(rank, NULL, 10) + 1 != strtoll(number + 7, NULL, 10)) {
+        *ret_kind = "swapped";
+        return tt_fail(TT_EDATA,
+                       "'%s' is in the wrong place: it is the file of rank %s (files were swapped or renamed)",
+                       file->path, rank);
+    }
+    return 0;
+}
+
+/* Tensor by tensor, the header against the manifest. */
+static int check_tensors(const struct tt_source *source, const struct tt_safetensors *file, int number,
+                         const char **ret_kind)
+{
+    const struct tt_manifest *m = &source->manifest;
+    int expected = 0;
+
+    *ret_kind = "swapped";
+    for (int i = 0; i < m->n_tensors; i++) {
+        for (int k = 0; k < m->tensor[i].n_chunks; k++) {
+            const struct tt_manifest_chunk *chunk = &m->tensor[i].chunk[k];
+            const struct tt_st_tensor *t;
+
+            if (chunk->file != number)
+                continue;
+            expected++;
+            t = tt_safetensors_find(file, m->tensor[i].name);
+            if (!t)
+                return tt_fail(TT_EDATA, "'%s' is not the file of the manifest: it has no tensor '%s'", file->path,
+                               m->tensor[i].name);
+            if (t->dtype != m->tensor[i].dtype || !tt_box_equal(&t->box, &chunk->box) ||
+                file->data_start + t->begin != chunk->begin)
+                return tt_fail(TT_EDATA, "'%s' is not the file of the manifest: its tensor '%s' is another part",
+                               file->path, t->name);
+        }
+    }
+    if (expected != file->n)
+        return tt_fail(TT_EDATA, "'%s' is not the file of the manifest: it has %d tensors, %d expected", file->path,
+                       file->n, expected);
+    return 0;
+}
+
+int tt_source_check_file(struct tt_source *source, int file, const char **ret_kind)
+{
+    struct tt_safetensors *open = &source->open[file];
+    const char *unused = NULL, **kind = ret_kind ? ret_kind : &unused, *size_kind = NULL;
+    char *path = tt_source_file_path(source, file);
+    int rc = 0;
+
+    if (open->path) {
+        tt_safetensors_release(open);
+        source->n_open--;
+    }
+    if (source->n_open >= OPEN_MOST)
+        close_files(source);
+    /* A whole file in the wrong place should be called that, so the size is looked at after the origin, unless the
+     * file itself is broken. */
+    if ((rc = tt_safetensors_open(path, open)) < 0) {
+        *kind = "header";
+        if (rc == TT_EDATA && check_size(path, source->manifest.file[file].bytes, &size_kind) < 0)
+            *kind = size_kind;
+        else if (rc == TT_EDATA)
+            rc = tt_safetensors_open(path, open); /* its own message again */
+        goto out;
+    }
+    source->n_open++;
+    if (source->kind == TT_PATH_STEP)
+        TT_TRY(check_origin(source, open, source->manifest.file[file].path, kind));
+    TT_TRY(check_size(path, source->manifest.file[file].bytes, kind));
+    if (source->kind == TT_PATH_STEP)
+        TT_TRY(check_tensors(source, open, file, kind));
+out:
+    if (rc < 0 && open->path) {
+        tt_safetensors_release(open);
+        source->n_open--;
+    }
+    tt_free(path);
+    return rc;
+}
+
+static int use_file(struct tt_source *source, int file, const struct tt_safetensors **ret_open)
+{
+    int rc = source->open[file].path ? 0 : tt_source_check_file(source, file, NULL);
+
+    *ret_open = &source->open[file];
+    return rc;
+}
+
+int tt_source_read_chunk(struct tt_source *source, const struct tt_manifest_chunk *chunk, const struct tt_box *want,
+                         size_t item, void *data)
+{
+    const struct tt_safetensors *file = NULL;
+    int rc = 0;
+
+    TT_TRY(use_file(source, chunk->file, &file));
+    TT_TRY(tt_box_read(file->fd, file->path, chunk->begin, &chunk->box, want, item, data));
+out:
+    return rc;
+}
+
+static int read_rows(struct tt_source *source, const struct tt_manifest_tensor *tensor, int64_t row_begin, int64_t rows,
+                     void *data)
+{
+    struct tt_box want = tt_box_rows(tensor->ndim, tensor->shape, row_begin, rows);
+    int rc = 0;
+
+    for (int i = 0; i < tensor->n_chunks; i++)
+        if (tt_box_intersect(&tensor->chunk[i].box, &want, NULL))
+            TT_TRY(tt_source_read_chunk(source, &tensor->chunk[i], &want, tt_dtype_size(tensor->dtype), data));
+out:
+    return rc;
+}
+
+int tt_source_read(struct tt_source *source, const struct tt_manifest_tensor *tensor, int64_t row_begin, int64_t rows,
+                   enum tt_dtype dtype, void *data)
+{
+    struct tt_box row = tt_box_rows(tensor->ndim, tensor->shape, 0, 1);
+    int64_t width = tt_box_volume(&row), row_bytes = width * (int64_t)tt_dtype_size(tensor->dtype);
+    int64_t step = row_bytes > 0 && row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
+    void *block = NULL;
+    int rc = 0;
+
+    if (!tt_cast_known(dtype, tensor->dtype))
+        return tt_fail(TT_EDATA, "tensor '%s' is %s and cannot be read as %s", tensor->name,
+                       tt_dtype_name(tensor->dtype), tt_dtype_name(dtype));
+    if (dtype == tensor->dtype)
+        return read_rows(source, tensor, row_begin, rows, data);
+    block = tt_calloc_for((size_t)(step < rows ? step : rows), (size_t)row_bytes, tensor->name);
+    if (!block)
+        return TT_ENOMEM;
+    for (int64_t at = 0; at < rows; at += step) {
+        int64_t n = rows - at < step ? rows - at : step;
+
+        TT_TRY(read_rows(source, tensor, row_begin + at, n, block));
+        tt_cast(dtype, (char *)data + at * width * (int64_t)tt_dtype_size(dtype), tensor->dtype, block, n * width);
+    }
+out:
+    tt_free(block);
+    return rc;
+}
+
+int tt_source_fail_crc(const struct tt_source *source, const struct tt_manifest_tensor *tensor,
+                       const struct tt_manifest_chunk *chunk, uint32_t found)
+{
+    char *path = tt_source_file_path(source, chunk->file), text[256];
+    int rc = tt_fail(TT_EDATA, "'%s' is damaged: tensor '%s' %s has checksum %08x, %08x expected", path, tensor->name,
+                     tt_box_text(text, sizeof text, &chunk->box), found, chunk->crc);
+
+    tt_free(path);
+    return rc;
+}
+
+int tt_source_verify_chunk(struct tt_source *source, const struct tt_manifest_tensor *tensor,
+                           const struct tt_manifest_chunk *chunk)
+{
+    const struct tt_safetensors *file = NULL;
+    char *block = NULL;
+    uint32_t crc = 0;
+    int rc = 0;
+
+    if (!chunk->has_crc)
+        return 0;
+    TT_TRY(use_file(source, chunk->file, &file));
+    block = tt_calloc(1, BLOCK_BYTES);
+    for (int64_t at = chunk->begin; at < chunk->end; at += BLOCK_BYTES) {
+        int64_t n = chunk->end - at < BLOCK_BYTES ? chunk->end - at : BLOCK_BYTES;
+
+        TT_TRY(tt_file_pread(file->fd, file->path, block, (size_t)n, at));
+        crc = tt_crc32c(crc, block, (size_t)n);
+    }
+    if (crc != chunk->crc)
+        rc = tt_source_fail_crc(source, tensor, chunk, crc);
+out:
+    tt_free(block);
+    return rc;
+}

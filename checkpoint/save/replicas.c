@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Comparing replicas.
+ */
+#include "checkpoint/save/replicas.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "checkpoint/format/digest.h"
+#include "core/base/hash.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+
+enum { SPAN_BYTES = 1 << 20, RANKS_NAMED = 8 };
+
+/* --- sums --- */
+
+struct span {
+    const struct tt_ckpt_chunk *tensor;
+    int number;       /* of the tensor */
+    int64_t first, n; /* elements, in the whole tensor */
+    const char *data;
+    uint64_t digest;
+};
+
+struct spans {
+    struct span *span;
+    int n, cap;
+};
+
+static const struct tt_ckpt_chunk *tensor_number(const struct tt_ckpt_state *state, int i)
+{
+    return i < state->n_model ? &state->model[i] : &state->optim[i - state->n_model];
+}
+
+static void add_rows(struct spans *spans, const struct tt_ckpt_chunk *c, int number, int64_t row_begin, int64_t rows)
+{
+    int64_t item = (int64_t)tt_dtype_size(c->dtype), width = tt_ckpt_row_bytes(c) / item;
+    int64_t first = row_begin * width, end = first + rows * width, most = SPAN_BYTES / item;
+
+    for (int64_t at = first; at < end; at += most)
+        TT_PUSH(spans->span, spans->n, spans->cap) = (struct span){
+            .tensor = c,
+            .number = number,
+            .first = at,
+            .n = end - at < most ? end - at : most,
+            .data = (const char *)c->data + (at - c->row_begin * width) * item,
+        };
+}
+
+static void sum_span(void *arg, int64_t tile, int worker)
+{
+    struct span *s = &((struct span *)arg)[tile];
+
+    (void)worker;
+    s->digest = tt_digest_part(s->tensor->dtype, s->data, s->first, s->n);
+}
+
+void tt_replicas_sum(const struct tt_ckpt_state *state, const struct tt_summed_rows *without, struct tt_team *team,
+                     uint64_t *digest)
+{
+    struct spans spans = {0};
+
+    for (int i = 0; i < state->n_model + state->n_optim; i++) {
+        const struct tt_ckpt_chunk *c = tensor_number(state, i);
+        int64_t begin = c->row_begin, end = begin + c->row_count;
+        int64_t gap = without && without[i].row_count ? without[i].row_begin : end;
+        int64_t behind = without && without[i].row_count ? gap + without[i].row_count : end;
+
+        add_rows(&spans, c, i, begin, gap - begin);
+        add_rows(&spans, c, i, behind, end - behind);
+    }
+    if (team && spans.n)
+        tt_team_run(team, spans.n, sum_span, spans.span);
+    for (int k = 0; k < spans.n; k++) {
+        if (!team)
+            sum_span(spans.span, k, 0);
+        digest[spans.span[k].number] += spans.span[k].digest;
+    }
+    tt_free(spans.span);
+}
+
+/* --- comparing --- */
+
+/* The word that most replicas of a shard have; false when no word is that of more than half. */
+static bool most_common(const uint64_t *words, const struct tt_ckpt_layout *layout, int shard, uint64_t *ret_word)
+{
+    for (int r = 0; r < layout->dp_replicate; r++) {
+        int same = 0;
+
+        *ret_word = words[r * layout->dp_shard + shard];
+        for (int k = 0; k < layout->dp_replicate; k++)
+            same += words[k * layout->dp_shard + shard] == *ret_word;
+        if (2 * same > layout->dp_replicate)
+            return true;
+    }
+    return false;
+}
+
+static bool agrees(const uint64_t *words, const struct tt_ckpt_layout *layout, int shard)
+{
+    for (int r = 1; r < layout->dp_replicate; r++)
+        if (words[r * layout->dp_shard + shard] != words[shard])
+            return false;
+    return true;
+}
+
+/* A rank of the shard that has, or has not, the word; -1 if there is none. */
+static int rank_with(const uint64_t *words, const struct tt_ckpt_layout *layout, int shard, uint64_t word, bool has)
+{
+    for (int r = 0; r < layout->dp_replicate; r++)
+        if ((words[r * layout->dp_shard + shard] == word) == has)
+            return r * layout->dp_shard + shard;
+    return -1;
+}
+
+/* The first tensor of which two ranks hold different bits; every rank learns both lists. */
+static int find_tensor(struct tt_comm *comm, const struct tt_ckpt_state *state, const uint64_t *digest, int a, int b,
+                       const char **ret_name)
+{
+    size_t n = (size_t)(state->n_model + state->n_optim);
+    uint64_t *lists = tt_calloc(2 * n + 1, sizeof *lists);
+    int rc = 0;
+
+    *ret_name = "?";
+    for (size_t i = 0; i < n; i++)
+        lists[comm->rank == b ? n + i : i] = digest[i];
+    TT_TRY(tt_comm_broadcast(comm, lists, n * sizeof *lists, a));
+    TT_TRY(tt_comm_broadcast(comm, lists + n, n * sizeof *lists, b));
+    for (size_t i = n; i-- > 0;)
+        if (lists[i] != lists[n + i])
+            *ret_name = tensor_number(state, (int)i)->name;
+out:
+    tt_free(lists);
+    return rc;
+}
+
+static void add_rank(struct tt_text *text, int *n, int rank)
+{
+    if (*n < RANKS_NAMED)
+        tt_text_add(text, "%s%d", *n ? ", " : "", rank);
+    else if (*n == RANKS_NAMED)
+        tt_text_add(text, ", …");
+    (*n)++;
+}
+
+/* Names the ranks that differ; where no word is that of most replicas, all replicas of the shard. */
+static int fail_differ(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const struct tt_ckpt_state *state,
+                       const uint64_t *digest, const uint64_t *words)
+{
+    struct tt_text ranks = {0};
+    const char *tensor = NULL;
+    int n = 0, good = -1, bad = -1, rc = 0;
+    bool sure = true;
+
+    for (int shard = 0; shard < layout->dp_shard; shard++) {
+        uint64_t word;
+        bool most = most_common(words, layout, shard, &word);
+
+        if (agrees(words, layout, shard))
+            continue;
+        sure = sure && most;
+        if (bad == -1) {
+            good = rank_with(words, layout, shard, word, true);
+            bad = rank_with(words, layout, shard, word, false);
+        }
+        for (int r = 0; r < layout->dp_replicate; r++)
+            if (!most || words[r * layout->dp_shard + shard] != word)
+                add_rank(&ranks, &n, r * layout->dp_shard + shard);
+    }
+    TT_TRY(find_tensor(comm, state, digest, good, bad, &tensor));
+    if (sure)
+        rc = tt_fail(
+            TT_EINTERNAL,
+            "the replicas do not hold the same weights: rank%s %s differ%s from most replicas, first in tensor "
+            "'%s'\nhelp: memory or a link of that host may be faulty; the last checkpoint is from before: start "
+            "again without the host",
+            n == 1 ? "" : "s", ranks.text, n == 1 ? "s" : "", tensor);
+    else
+        rc =
+            tt_fail(TT_EINTERNAL,
+                    "the replicas do not hold the same weights: ranks %s differ from each other, first in tensor '%s'\n"
+                    "help: memory or a link of one of these hosts may be faulty; three replicas or more would tell "
+                    "which; the last checkpoint is from before",
+                    ranks.text, tensor);
+out:
+    tt_text_release(&ranks);
+    return rc;
+}
+
+int tt_replicas_compare(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const struct tt_ckpt_state *state,
+                        const uint64_t *digest)
+{
+    size_t n = (size_t)(state->n_model + state->n_optim);
+    uint64_t *words = tt_calloc((size_t)comm->size, sizeof *words);
+    uint64_t mine = tt_hash64(digest, n * sizeof *digest, 0);
+    int rc = 0;
+
+    TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, words));
+    for (int shard = 0; shard < layout->dp_shard && rc == 0; shard++)
+        if (!agrees(words, layout, shard))
+            rc = fail_differ(comm, layout, state, digest, words);
+out:
+    tt_free(words);
+    return rc;
+}
+
+int tt_replicas_check(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const struct tt_ckpt_state *state,
+                      struct tt_team *team)
+{
+    size_t n = (size_t)(state->n_model + state->n_optim);
+    uint64_t *digest;
+    int rc;
+
+    if (layout->dp_replicate == 1)
+        return 0;
+    digest = tt_calloc(n + 1, sizeof *digest);
+    tt_replicas_sum(state, NULL, team, digest);
+    rc = tt_replicas_compare(comm, layout, state, digest);
+    tt_free(digest);
+    return rc;
+}

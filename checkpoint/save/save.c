@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Saving a checkpoint: the order of the phases (saving.h says what each does), the same with and without a thread.
+ */
+#include "checkpoint/save/save.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/format/cast.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/load/patience.h"
+#include "checkpoint/save/fault.h"
+#include "checkpoint/save/saving.h"
+#include "checkpoint/steps/aside.h"
+#include "checkpoint/steps/line.h"
+#include "checkpoint/steps/retain.h"
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/os/file.h"
+
+/* --- check --- */
+
+static int check_chunks(const struct tt_ckpt_saving *s)
+{
+    const struct tt_ckpt_layout *layout = &s->store->layout;
+
+    for (int group = 0; group < TT_GROUPS; group++) {
+        int n = 0;
+        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(&s->live, (enum tt_ckpt_group)group, &n);
+
+        for (int i = 0; i < n; i++) {
+            const struct tt_ckpt_chunk *c = &tensor[i];
+            int64_t begin, count, volume;
+
+            if (c->ndim < 0 || c->ndim > TT_CKPT_DIMS || !tt_box_checked_volume(c->shape, c->ndim, &volume) ||
+                !tt_dtype_size(c->dtype))
+                return tt_fail(TT_EINTERNAL, "tensor '%s' cannot be saved: impossible shape or dtype", c->name);
+            tt_ckpt_rows(tt_ckpt_row_number(c), layout->dp_shard, layout->shard, &begin, &count);
+            if (count != c->row_count || (count && begin != c->row_begin) || (count && !c->data))
+                return tt_fail(TT_EINTERNAL,
+                               "tensor '%s': rank %d holds rows %" PRId64 "+%" PRId64 ", the layout says %" PRId64
+                               "+%" PRId64,
+                               c->name, s->rank, c->row_begin, c->row_count, begin, count);
+        }
+    }
+    return 0;
+}
+
+/* What this rank can say alone; makes the plan. */
+static int check_local(struct tt_ckpt_saving *s, const struct tt_ckpt_save *save)
+{
+    static const char *const reserved[] = {"titan_ckpt", "files", "tensors", "assets", "self_crc32c"};
+    int rc = 0;
+
+    TT_TRY(tt_json_get_int(s->meta, "step", "checkpoint meta", &s->step));
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+        if (json_object_get(s->meta, reserved[i]))
+            return tt_fail(TT_EINTERNAL, "checkpoint meta may not have the key '%s'", reserved[i]);
+    TT_TRY(tt_ckpt_policy_find(save->policy, save->filter, &s->policy));
+    TT_TRY(check_chunks(s));
+    for (int i = 0; save->cast_model && i < s->stored.n_model; i++)
+        if (tt_cast_known(save->model_dtype, s->stored.model[i].dtype))
+            s->stored.model[i].dtype = save->model_dtype;
+    tt_ckpt_plan_make(&s->stored, &s->store->layout, s->policy, &s->plan);
+    rc = tt_fault("begin", s->rank);
+out:
+    return rc;
+}
+
+static int check(struct tt_ckpt_saving *s, const struct tt_ckpt_save *save)
+{
+    struct tt_comm *comm = s->store->comm;
+    uint64_t mine, first;
+    int rc = 0;
+
+    TT_TRY(tt_comm_agree(comm, check_local(s, save)));
+    first = mine = tt_mix64(tt_ckpt_plan_hash(&s->stored, &s->plan) ^ (uint64_t)s->step);
+    TT_TRY(tt_comm_broadcast(comm, &first, sizeof first, 0));
+    if (first != mine)
+        rc = tt_fail(TT_EINTERNAL, "rank %d would save other tensors or another step than rank 0", s->rank);
+    rc = tt_comm_agree(comm, rc);
+out:
+    return rc;
+}
+
+/* --- what the phases share --- */
+
+static void share_space(struct tt_ckpt_saving *s)
+{
+    int64_t n_crc = (s->plan.n + 1) / 2, n_tensors = (int64_t)s->stored.n_model + s->stored.n_optim;
+    int64_t n_file = (int64_t)TT_GROUPS * s->store->comm->size;
+    struct tt_saving_shared *shared = &s->shared;
+
+    shared->n = n_crc + 2 * n_tensors + 2 * n_file;
+    shared->words = tt_calloc((size_t)shared->n, sizeof *shared->words);
+    shared->crc = shared->words;
+    shared->digest = shared->crc + n_crc;
+    shared->nonfinite = shared->digest + n_tensors;
+    shared->file_bytes = shared->nonfinite + n_tensors;
+    shared->file_crc = shared->file_bytes + n_file;
+}
+
+/* This rank's files, and the names of everything. */
+static int lay_out(struct tt_ckpt_saving *s)
+{
+    int rc = 0;
+
+    tt_ckpt_plan_files(&s->plan, s->store->comm->size, &s->file_begin, &s->piece_of_file);
+    share_space(s);
+    s->name = tt_format("step-%" PRId64, s->step);
+    s->temporary = tt_ckpt_store_aside(s->store, "tmp", s->step);
+    s->aside = tt_ckpt_store_aside(s->store, "old", s->step);
+    s->folder = tt_format("%s/%s", s->store->folder, s->temporary);
+    for (int group = 0; group < TT_GROUPS; group++)
+        TT_TRY(tt_saving_file(s, (enum tt_ckpt_group)group, s->rank, &s->file[group]));
+out:
+    return rc;
+}
+
+/* --- prepare --- */
+
+/* With headers, the manifest, and what the file system adds. */
+static int64_t room(const struct tt_ckpt_plan *plan, const struct tt_ckpt_asset *asset, int n_assets)
+{
+    int64_t bytes = plan->bytes + plan->bytes / 50 + ((int64_t)1 << 20);
+
+    for (int i = 0; i < n_assets; i++)
+        bytes += (int64_t)asset[i].size;
+    return bytes;
+}
+
+int64_t tt_ckpt_save_room(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
+                          const struct tt_ckpt_policy *policy, const struct tt_ckpt_asset *asset, int n_assets)
+{
+    struct tt_ckpt_plan plan = {0};
+    int64_t bytes;
+
+    tt_ckpt_plan_make(state, layout, policy, &plan);
+    bytes = room(&plan, asset, n_assets);
+    tt_ckpt_plan_release(&plan);
+    return bytes;
+}
+
+/* Rank 0: room for everything, also what an older step still takes, and the folder to write into. */
+static int make_folder(void *arg)
+{
+    const struct tt_ckpt_saving *s = arg;
+    static const char *const below[] = {"model", "optim", "assets"};
+    const bool wanted[] = {s->stored.n_model > 0, s->stored.n_optim > 0, s->n_assets > 0};
+    int64_t need = room(&s->plan, s->asset, s->n_assets);
+    int rc = 0;
+
+    TT_TRY(tt_ckpt_retain_wait(s->store));
+    TT_TRY(tt_lock_check(&s->store->lock)); /* a folder that was removed is not made again: it would be nobody's */
+    TT_TRY(tt_commit_check_space(s->store->folder, need));
+    TT_TRY(tt_folder_remove(s->folder)); /* an attempt of ours that failed and could not be removed then */
+    for (int i = 0; i < 3 && rc == 0; i++) {
+        char *path = tt_format("%s/%s", s->folder, below[i]);
+
+        rc = wanted[i] ? tt_folder_make(path) : 0;
+        tt_free(path);
+    }
+    TT_TRY(rc);
+    rc = tt_fault("mkdir", s->rank);
+out:
+    return rc;
+}
+
+/* --- collect --- */
+
+static int collect(struct tt_ckpt_saving *s)
+{
+    enum { BATCH = 256 }; /* words that one small reduction carries */
+    struct tt_comm *comm = s->store->comm;
+    double sec[] = {s->stage_sec, s->write_sec};
+    int rc = 0;
+
+    for (int64_t at = 0; at < s->shared.n; at += BATCH) {
+        int64_t n = s->shared.n - at < BATCH ? s->shared.n - at : BATCH;
+
+        TT_TRY(tt_comm_sum_i64(comm, s->shared.words + at, (int)n));
+    }
+    TT_TRY(tt_comm_max_f64(comm, sec, 2));
+    s->stage_sec = sec[0];
+    s->write_sec = sec[1];
+out:
+    return rc;
+}
+
+/* --- the life of a save --- */
+
+static struct tt_ckpt_chunk *copy_chunks(const struct tt_ckpt_chunk *chunk, int n)
+{
+    struct tt_ckpt_chunk *copy = tt_calloc((size_t)n, sizeof *copy);
+
+    if (n)
+        memcpy(copy, chunk, (size_t)n * sizeof *copy);
+    return copy;
+}
+
+static struct tt_ckpt_state copy_state(const struct tt_ckpt_state *state)
+{
+    return (struct tt_ckpt_state){state->n_model, copy_chunks(state->model, state->n_model), state->n_optim,
+                                  copy_chunks(state->optim, state->n_optim)};
+}
+
+static struct tt_ckpt_saving *new_saving(struct tt_ckpt_store *store, const struct tt_ckpt_save *save)
+{
+    struct tt_ckpt_saving *s = tt_calloc(1, sizeof *s);
+
+    s->store = store;
+    s->writer = save->writer;
+    s->team = save->team;
+    s->live = copy_state(save->state);
+    s->stored = copy_state(save->state);
+    s->meta = json_incref(save->meta);
+    s->asset = save->asset;
+    s->n_assets = save->n_assets;
+    s->keep_latest_k = save->keep_latest_k;
+    s->rank = store->comm->rank;
+    s->begin_sec = tt_clock_sec();
+    for (int group = 0; group < TT_GROUPS; group++)
+        s->out[group].fd = -1;
+    return s;
+}
+
+static void free_saving(struct tt_ckpt_saving *s)
+{
+    for (int group = 0; group < TT_GROUPS; group++) {
+        if (s->out[group].fd >= 0)
+            tt_durable_cancel(&s->out[group]);
+        tt_shard_file_release(&s->file[group]);
+    }
+    tt_free(s->live.model);
+    tt_free(s->live.optim);
+    tt_free(s->stored.model);
+    tt_free(s->stored.optim);
+    json_decref(s->meta);
+    tt_ckpt_plan_release(&s->plan);
+    tt_free(s->piece_of_file);
+    tt_free(s->file_begin);
+    tt_free(s->shared.words);
+    tt_free(s->name);
+    tt_free(s->temporary);
+    tt_free(s->aside);
+    tt_free(s->folder);
+    tt_free(s->message);
+    tt_free(s->own_digest);
+    tt_free(s);
+}
+
+/* Every rank must get here after a failure, all writing ended. The message of the failure stays. */
+static void abandon(struct tt_ckpt_saving *s)
+{
+    char *message = tt_strdup(tt_error_message());
+
+    if (s->rank == 0 && s->folder && tt_folder_remove(s->folder) < 0)
+        tt_warn("the unfinished checkpoint could not be removed: %s", tt_error_message());
+    (void)tt_fail(0, "%s", message);
+    tt_free(message);
+    free_saving(s);
+}
+
+/* Hands the files to the thread, or writes them now; how that went is said at the end, when ranks agree. */
+static void write_or_start(struct tt_ckpt_saving *s)
+{
+    if (s->writer) {
+        tt_ckpt_writer_start(s->writer, tt_saving_write, s);
+        return;
+    }
+    s->rc = tt_comm_work(s->store->comm, tt_saving_write, s);
+    if (s->rc < 0)
+        s->message = tt_strdup(tt_error_message());
+}
+
+int tt_ckpt_save_begin(struct tt_ckpt_store *store, const struct tt_ckpt_save *save, struct tt_ckpt_saving **ret_saving)
+{
+    struct tt_patience patience = tt_patience_begin(store->comm, "saving a checkpoint");
+    struct tt_ckpt_saving *s = new_saving(store, save);
+    struct tt_comm *comm = store->comm;
+    double stage_begin;
+    int rc = 0;
+
+    TT_TRY(check(s, save));
+    TT_TRY(tt_comm_agree(comm, lay_out(s)));
+    TT_TRY(tt_patience_work(comm, comm->rank == 0, make_folder, s));
+    TT_TRY(tt_patience_work(comm, true, tt_saving_open, s));
+    stage_begin = tt_clock_sec();
+    TT_TRY(tt_comm_agree(comm, tt_saving_gather(s)));
+    if (s->writer)
+        TT_TRY(tt_comm_agree(comm, tt_saving_stage(s)));
+    tt_saving_sum_rest(s);
+    s->stage_sec = tt_clock_sec() - stage_begin;
+    write_or_start(s);
+    s->blocked_sec = tt_clock_sec() - s->begin_sec;
+    *ret_saving = s;
+    s = NULL;
+out:
+    if (s)
+        abandon(s);
+    tt_patience_end(comm, &patience);
+    return rc;
+}
+
+bool tt_ckpt_saving_is_written(const struct tt_ckpt_saving *s)
+{
+    return !s->writer || tt_ckpt_writer_is_idle(s->writer);
+}
+
+static int wait_for_files(void *arg)
+{
+    const struct tt_ckpt_saving *s = arg;
+
+    if (s->writer)
+        return tt_ckpt_writer_wait(s->writer);
+    return s->rc < 0 ? tt_fail(s->rc, "%s", s->message) : 0;
+}
+
+static int retain(void *arg)
+{
+    const struct tt_ckpt_saving *s = arg;
+
+    tt_ckpt_retain(s->store, s->step, s->keep_latest_k, s->writer);
+    return 0;
+}
+
+static struct tt_ckpt_saved sum_up(const struct tt_ckpt_saving *s, double end_begin)
+{
+    struct tt_ckpt_saved saved = {.step = s->step, .stage_sec = s->stage_sec, .write_sec = s->write_sec};
+    double now = tt_clock_sec();
+
+    for (int64_t i = 0; i < (int64_t)TT_GROUPS * s->store->comm->size; i++) {
+        saved.bytes += s->shared.file_bytes[i];
+        saved.files += s->shared.file_bytes[i] > 0;
+    }
+    saved.seconds = now - s->begin_sec;
+    saved.blocked_sec = s->blocked_sec + (now - end_begin);
+    return saved;
+}
+
+/* Whether a step of this number is in the place already that another run saved: it is kept. One that cannot be read as a
+ * checkpoint is kept too; one that cannot be read just now fails the save. */
+static int is_another_runs(const struct tt_ckpt_saving *s, enum tt_aside_kind *ret_kind, bool *ret_is)
+{
+    char *path = tt_format("%s/%s", s->store->folder, s->name);
+    struct tt_manifest manifest = {0};
+    const char *run_id;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(path, ret_is));
+    if (!*ret_is)
+        goto out;
+    if ((rc = tt_manifest_load(path, &manifest)) == TT_EDATA)
+        rc = 0;
+    run_id = json_string_value(json_object_get(manifest.meta, "run_id"));
+    *ret_kind = manifest.meta ? TT_ASIDE_ABANDONED : TT_ASIDE_DAMAGED;
+    *ret_is = !run_id || strcmp(run_id, s->store->run_id) != 0;
+out:
+    tt_manifest_release(&manifest);
+    tt_free(path);
+    return rc;
+}
+
+static int publish(void *arg)
+{
+    const struct tt_ckpt_saving *s = arg;
+    enum tt_aside_kind kind = TT_ASIDE_ABANDONED;
+    char *keep = NULL;
+    bool another = false;
+    int rc = 0;
+
+    TT_TRY(tt_lock_check(&s->store->lock));
+    TT_TRY(is_another_runs(s, &kind, &another));
+    keep = tt_aside_name(s->step, kind, s->store->run_id);
+    if (another)
+        rc = tt_commit_publish_keeping(s->store->folder, s->temporary, s->name, keep, s->rank);
+    else
+        rc = tt_commit_publish(s->store->folder, s->temporary, s->name, s->aside, true, s->rank);
+    TT_TRY(rc);
+    tt_line_committed(s->store, s->step);
+out:
+    tt_free(keep);
+    return rc;
+}
+
+int tt_ckpt_saving_end(struct tt_ckpt_saving *s, struct tt_ckpt_saved *ret_saved)
+{
+    struct tt_comm *comm = s->store->comm;
+    struct tt_patience patience = tt_patience_begin(comm, "saving a checkpoint");
+    double end_begin = tt_clock_sec();
+    bool first = comm->rank == 0;
+    struct tt_ckpt_saved saved;
+    int rc = 0;
+
+    TT_TRY(tt_patience_work(comm, true, wait_for_files, s));
+    TT_TRY(tt_comm_agree(comm, tt_fault("collect", s->rank)));
+    TT_TRY(collect(s));
+    TT_TRY(tt_saving_check_replicas(s));
+    TT_TRY(tt_saving_check_finite(s));
+    TT_TRY(tt_patience_work(comm, first, tt_saving_finish, s));
+    TT_TRY(tt_patience_work(comm, first, publish, s));
+    TT_TRY(tt_patience_work(comm, first, retain, s));
+    TT_TRY(tt_comm_agree(comm, tt_fault("end", s->rank)));
+    saved = sum_up(s, end_begin);
+    free_saving(s);
+    s = NULL;
+    *ret_saved = saved;
+out:
+    if (s)
+        abandon(s);
+    tt_patience_end(comm, &patience);
+    return rc;
+}
+
+void tt_ckpt_saving_drop(struct tt_ckpt_saving *s)
+{
+    if (!s)
+        return;
+    atomic_store(&s->stop, true);
+    if (s->writer && tt_ckpt_writer_wait(s->writer) < 0)
+        tt_warn("the checkpoint of step %" PRId64 " is given up: %s", s->step, tt_error_message());
+    free_saving(s);
+}
+
+int tt_ckpt_save(struct tt_ckpt_store *store, const struct tt_ckpt_save *save, struct tt_ckpt_saved *ret_saved)
+{
+    struct tt_ckpt_saving *saving = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_ckpt_save_begin(store, save, &saving));
+    TT_TRY(tt_ckpt_saving_end(saving, ret_saved));
+out:
+    return rc;
+}
+
+int64_t tt_ckpt_staging_bytes(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
+                              const struct tt_ckpt_policy *policy)
+{
+    int n_ranks = layout->dp_shard * layout->dp_replicate;
+    int64_t *bytes = tt_calloc((size_t)TT_GROUPS * (size_t)n_ranks, sizeof *bytes), most = 0;
+    bool *gathered = tt_calloc((size_t)TT_GROUPS * (size_t)n_ranks, sizeof *gathered);
+    struct tt_ckpt_plan plan = {0};
+
+    policy->assign(state, layout, layout->shard, &plan);
+    for (int i = 0; i < plan.n; i++) {
+        const struct tt_ckpt_piece *p = &plan.piece[i];
+        int n = 0, slot = (int)p->group * n_ranks + p->writer;
+        const struct tt_ckpt_chunk *tensor = &tt_ckpt_state_group(state, p->group, &n)[p->tensor];
+
+        bytes[slot] += p->row_count * tt_ckpt_row_bytes(tensor);
+        gathered[slot] = gathered[slot] || !tt_ckpt_piece_is_local(p, tensor, layout);
+    }
+    for (int rank = 0; rank < n_ranks; rank++) {
+        int64_t sum = 0;
+
+        for (int group = 0; group < TT_GROUPS; group++)
+            if (!gathered[group * n_ranks + rank])
+                sum += (bytes[group * n_ranks + rank] + TT_SHARD_ALIGN - 1) / TT_SHARD_ALIGN * TT_SHARD_ALIGN;
+        most = sum > most ? sum : most;
+    }
+    tt_ckpt_plan_release(&plan);
+    tt_free(bytes);
+    tt_free(gathered);
+    return most;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CHECKPOINT_SAVE_SAVING_H
+#define TT_CHECKPOINT_SAVE_SAVING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "checkpoint/format/shard_file.h"
+#include "checkpoint/save/plan.h"
+#include "checkpoint/save/save.h"
+#include "checkpoint/steps/commit.h"
+#include "checkpoint/steps/store.h"
+#include "core/base/json.h"
+
+/**
+ * One save under way, and its phases; only save.c, save_write.c, save_gather.c and save_manifest.c look inside.
+ *
+ *   check    ranks list the same tensors and hence made the same plan                         all ranks
+ *   prepare  room on the disk, temporary folder                                               rank 0
+ *   open     files created, their space reserved                                              writers
+ *   gather   rows that their writer does not hold are sent to it and written as they come     all ranks
+ *   stage    with a writer thread: the rest is copied and summed up; training may go on       writers
+ *   sum      of rows that are written elsewhere, to compare replicas                          all ranks
+ *   write    the files, durable; no communication; in the caller, or in the thread            writers
+ *   collect  checksums and digests, summed over the ranks                                     all ranks
+ *   compare  the digests of replicas                                                          all ranks
+ *   finish   the manifest; everything durable under the temporary name                        rank 0
+ *   publish  one rename; then retention, with a writer in its thread                          rank 0
+ *
+ * Ranks agree after every phase. A failure in any of them ends the save on all ranks, and rank 0 removes the folder.
+ */
+
+/* Numbers that ranks put together: every word is set by one rank and zero elsewhere, or is a sum. */
+struct tt_saving_shared {
+    int64_t *words;
+    int64_t n;
+    int64_t *crc;        /* of piece i, two to a word: the low half for even i */
+    int64_t *digest;     /* of tensor i of the model, then of the optimizer */
+    int64_t *nonfinite;  /* the same: elements that are NaN or infinite */
+    int64_t *file_bytes; /* of group * ranks + rank */
+    int64_t *file_crc;
+};
+
+struct tt_ckpt_saving {
+    struct tt_ckpt_store *store;
+    const struct tt_ckpt_policy *policy;
+    struct tt_ckpt_writer *writer; /* NULL: what training waits for */
+    struct tt_team *team;          /* may be NULL */
+    struct tt_ckpt_state live;     /* rows and data, as the trainer has them; the data not once staged */
+    struct tt_ckpt_state stored;   /* the same tensors, as the files have them: other dtypes */
+    json_t *meta;
+    const struct tt_ckpt_asset *asset;
+    int n_assets;
+    int keep_latest_k;
+    int64_t step;
+    int rank;
+    struct tt_ckpt_plan plan;
+    int *piece_of_file, *file_begin; /* pieces by file (group * ranks + rank): piece_of_file[file_begin[f] ..] */
+    struct tt_saving_shared shared;
+    char *name, *temporary, *aside;       /* step-N and its names on the way in and out */
+    char *folder;                         /* the temporary folder's path */
+    struct tt_shard_file file[TT_GROUPS]; /* this rank's */
+    struct tt_durable out[TT_GROUPS];
+    char *staged[TT_GROUPS]; /* the data of a file, in the staging memory; NULL: read from live */
+    uint64_t *own_digest;    /* of each tensor's rows that this rank holds; NULL with one replica */
+    atomic_bool stop;        /* the writer should give up */
+    int rc;                  /* of the write phase when there is no thread, with its message */
+    char *message;
+    double begin_sec, blocked_sec, stage_sec, write_sec;
+};
+
+static inline int64_t tt_saving_slot(const struct tt_ckpt_saving *s, enum tt_ckpt_group group, int writer)
+{
+    return (int64_t)group * s->store->comm->size + writer;
+}
+
+static inline uint32_t tt_saving_crc(const struct tt_saving_shared *shared, int piece)
+{
+    return (uint32_t)((uint64_t)shared->crc[piece / 2] >> (piece % 2 * 32));
+}
+
+/** The file of a slot, laid out; n is 0 when there is none. Release it. */
+int tt_saving_file(const struct tt_ckpt_saving *saving, enum tt_ckpt_group group, int writer,
+                   struct tt_shard_file *ret_file) TT_MUST_CHECK;
+
+/* save_write.c */
+
+/** Creates this rank's files. arg: the saving; as all that only reads and writes files it runs in tt_comm_work. */
+int tt_saving_open(void *arg) TT_MUST_CHECK;
+
+/** `size` bytes of a segment from its byte `at` on, as the file has them, from this rank's rows. */
+void tt_saving_fetch(const struct tt_ckpt_saving *saving, const struct tt_shard_file *file,
+                     const struct tt_shard_segment *segment, int64_t at, int64_t size, void *to);
+
+/** Sums up a segment whose bytes are there already. */
+void tt_saving_sum(const struct tt_ckpt_saving *saving, const struct tt_shard_file *file,
+                   struct tt_shard_segment *segment, const char *bytes);
+
+/** Writes block b, whose bytes have room up to a multiple of TT_SHARD_ALIGN. */
+int tt_saving_put(struct tt_ckpt_saving *saving, enum tt_ckpt_group group, int b, char *bytes) TT_MUST_CHECK;
+
+/** Memory for n blocks, aligned for tt_saving_put; ret_blocks is the first, free what is returned. */
+void *tt_saving_blocks(int n, char **ret_blocks);
+
+/** Copies this rank's rows into the staging memory. */
+int tt_saving_stage(struct tt_ckpt_saving *saving) TT_MUST_CHECK;
+
+/** The write phase; runs in the caller with its team, or in the writer's thread. arg: the saving. */
+int tt_saving_write(void *arg) TT_MUST_CHECK;
+
+/* save_gather.c */
+
+/** The gather phase (collective). A rank whose disk fails still takes what it is sent. */
+int tt_saving_gather(struct tt_ckpt_saving *saving) TT_MUST_CHECK;
+
+/* save_replicas.c */
+
+/** Sums up what this rank holds and does not write, while training waits; with several replicas. */
+void tt_saving_sum_rest(struct tt_ckpt_saving *saving);
+
+/** Compares replicas (collective), after the files were written: TT_EINTERNAL as tt_replicas_compare. */
+int tt_saving_check_replicas(struct tt_ckpt_saving *saving) TT_MUST_CHECK;
+
+/* save_manifest.c */
+
+/** TT_ENONFINITE naming the first tensor that has values which are not finite. After collect. */
+int tt_saving_check_finite(const struct tt_ckpt_saving *saving) TT_MUST_CHECK;
+
+/** Rank 0: the manifest, the last file; everything durable before it and after it. arg: the saving. */
+int tt_saving_finish(void *arg) TT_MUST_CHECK;
+
+#endif

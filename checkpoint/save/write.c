@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The shard files of one rank: from rows in memory to durable files, with checksums and digests on the way. Every byte is
+ * taken once: copied (or converted), summed while it is in the cache, and written; to a thread behind training only the
+ * writing is left. The header, which holds the checksums, comes last; its size is known before.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/format/cast.h"
+#include "checkpoint/format/digest.h"
+#include "checkpoint/save/fault.h"
+#include "checkpoint/save/saving.h"
+#include "core/base/hash.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+enum {
+    SPAN = 256 << 10,    /* bytes that stay in the cache from copy to checksum */
+    WAITING_THREADS = 2, /* that wait for the disk while the others have work */
+};
+
+int tt_saving_open(void *arg)
+{
+    struct tt_ckpt_saving *s = arg;
+    int rc = 0;
+
+    for (int group = 0; group < TT_GROUPS; group++) {
+        struct tt_shard_file *file = &s->file[group];
+        char *relative = tt_ckpt_shard_path((enum tt_ckpt_group)group, s->rank);
+        char *path = tt_format("%s/%s", s->folder, relative);
+
+        if (file->n > 0)
+            rc = tt_durable_begin(path, tt_shard_file_bytes(file), s->rank, &s->out[group]);
+        /* What is gathered while training waits for a thread to make it durable goes through the cache: it is faster. */
+        if (file->n > 0 && rc == 0 && (file->local || !s->writer))
+            tt_durable_direct(&s->out[group], true);
+        tt_free(relative);
+        tt_free(path);
+        if (rc < 0)
+            break;
+    }
+    return rc;
+}
+
+/* --- bytes --- */
+
+static const struct tt_ckpt_chunk *tensor_of(const struct tt_ckpt_state *state, const struct tt_ckpt_piece *piece)
+{
+    int n = 0;
+
+    return &tt_ckpt_state_group(state, piece->group, &n)[piece->tensor];
+}
+
+void tt_saving_fetch(const struct tt_ckpt_saving *s, const struct tt_shard_file *file,
+                     const struct tt_shard_segment *segment, int64_t at, int64_t size, void *to)
+{
+    const struct tt_ckpt_piece *piece = &s->plan.piece[file->entry[segment->entry].index];
+    const struct tt_ckpt_chunk *live = tensor_of(&s->live, piece), *stored = tensor_of(&s->stored, piece);
+    int64_t item = (int64_t)tt_dtype_size(stored->dtype), first = (segment->offset + at) / item;
+    const char *from = (const char *)live->data + (piece->row_begin - live->row_begin) * tt_ckpt_row_bytes(live) +
+                       first * (int64_t)tt_dtype_size(live->dtype);
+
+    if (live->dtype == stored->dtype)
+        memcpy(to, from, (size_t)size);
+    else
+        tt_cast(stored->dtype, to, live->dtype, from, size / item);
+}
+
+static void sum_span(const struct tt_ckpt_saving *s, const struct tt_shard_file *file, struct tt_shard_segment *segment,
+                     int64_t at, int64_t size, const char *bytes)
+{
+    const struct tt_ckpt_piece *piece = &s->plan.piece[file->entry[segment->entry].index];
+    const struct tt_ckpt_chunk *stored = tensor_of(&s->stored, piece);
+    int64_t item = (int64_t)tt_dtype_size(stored->dtype);
+    int64_t first = (piece->row_begin * tt_ckpt_row_bytes(stored) + segment->offset + at) / item;
+
+    segment->crc = tt_crc32c(segment->crc, bytes, (size_t)size);
+    segment->digest += tt_digest_part(stored->dtype, bytes, first, size / item);
+    segment->nonfinite += tt_digest_nonfinite(stored->dtype, bytes, size / item);
+}
+
+void tt_saving_sum(const struct tt_ckpt_saving *s, const struct tt_shard_file *file, struct tt_shard_segment *segment,
+                   const char *bytes)
+{
+    for (int64_t at = 0; at < segment->size; at += SPAN)
+        sum_span(s, file, segment, at, segment->size - at < SPAN ? segment->size - at : SPAN, bytes + at);
+}
+
+static void fetch_and_sum(const struct tt_ckpt_saving *s, const struct tt_shard_file *file,
+                          struct tt_shard_segment *segment, char *to)
+{
+    for (int64_t at = 0; at < segment->size; at += SPAN) {
+        int64_t size = segment->size - at < SPAN ? segment->size - at : SPAN;
+
+        tt_saving_fetch(s, file, segment, at, size, to + at);
+        sum_span(s, file, segment, at, size, to + at);
+    }
+}
+
+/* --- blocks --- */
+
+void *tt_saving_blocks(int n, char **ret_blocks)
+{
+    char *memory = tt_calloc((size_t)n * TT_SHARD_BLOCK + TT_SHARD_ALIGN, 1);
+
+    *ret_blocks = memory + (TT_SHARD_ALIGN - (uintptr_t)memory % TT_SHARD_ALIGN) % TT_SHARD_ALIGN;
+    return memory;
+}
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + TT_SHARD_ALIGN - 1) / TT_SHARD_ALIGN * TT_SHARD_ALIGN;
+}
+
+int tt_saving_put(struct tt_ckpt_saving *s, enum tt_ckpt_group group, int b, char *bytes)
+{
+    const struct tt_shard_file *file = &s->file[group];
+    int64_t size = tt_shard_block_bytes(file, b), padded = s->out[group].direct ? aligned(size) : size;
+
+    memset(bytes + size, 0, (size_t)(padded - size));
+    return tt_durable_write(&s->out[group], bytes, (size_t)padded, file->data_start + (int64_t)b * TT_SHARD_BLOCK);
+}
+
+static void fetch_block(const struct tt_ckpt_saving *s, struct tt_shard_file *file, int b, char *to)
+{
+    for (int i = file->block[b]; i < file->block[b + 1]; i++) {
+        fetch_and_sum(s, file, &file->segment[i], to);
+        to += file->segment[i].size;
+    }
+}
+
+/* Block b from the staging memory, or through `room` from the live state. */
+static int write_block(struct tt_ckpt_saving *s, enum tt_ckpt_group group, int b, char *room)
+{
+    struct tt_shard_file *file = &s->file[group];
+    char *bytes = s->staged[group] ? s->staged[group] + (int64_t)b * TT_SHARD_BLOCK : room;
+    int rc = 0;
+
+    if (b == file->n_blocks / 2)
+        TT_TRY(tt_fault("write", s->rank));
+    if (!s->staged[group])
+        fetch_block(s, file, b, room);
+    rc = tt_saving_put(s, group, b, bytes);
+out:
+    return rc;
+}
+
+/* The blocks of all local files as tiles of a team. The first failure is kept: its message is the thread's own. */
+struct tiles {
+    struct tt_ckpt_saving *s;
+    char *room; /* a block per thread */
+    int first[TT_GROUPS + 1];
+    atomic_int rc;
+    char *message;
+};
+
+static int count_tiles(struct tiles *t)
+{
+    for (int group = 0; group < TT_GROUPS; group++)
+        t->first[group + 1] = t->first[group] + (t->s->file[group].local ? t->s->file[group].n_blocks : 0);
+    return t->first[TT_GROUPS];
+}
+
+static enum tt_ckpt_group group_of(const struct tiles *t, int64_t tile)
+{
+    return tile < t->first[1] ? TT_GROUP_MODEL : TT_GROUP_OPTIM;
+}
+
+static void write_tile(void *arg, int64_t tile, int worker)
+{
+    struct tiles *t = arg;
+    enum tt_ckpt_group group = group_of(t, tile);
+    int expected = 0, rc;
+
+    if (atomic_load(&t->rc) < 0 || atomic_load(&t->s->stop))
+        return;
+    rc = write_block(t->s, group, (int)tile - t->first[group], t->room + (int64_t)worker * TT_SHARD_BLOCK);
+    if (rc < 0 && atomic_compare_exchange_strong(&t->rc, &expected, rc))
+        t->message = tt_strdup(tt_error_message());
+}
+
+/*
+ * While training waits, more threads than cores write: each waits for the disk most of the time, and the others sum up
+ * meanwhile. The thread of an async save is alone.
+ */
+static int write_blocks(struct tt_ckpt_saving *s)
+{
+    int threads = s->writer ? 1 : (s->team ? tt_team_threads(s->team) : 1) + WAITING_THREADS, n, rc = 0;
+    struct tt_team *team = NULL;
+    struct tiles t = {.s = s};
+    void *memory = NULL;
+
+    n = count_tiles(&t);
+    threads = threads < n ? threads : n;
+    if (!s->writer)
+        memory = tt_saving_blocks(threads, &t.room);
+    if (threads > 1)
+        TT_TRY(tt_team_new(threads, &team));
+    if (team)
+        tt_team_run(team, n, write_tile, &t);
+    else
+        for (int tile = 0; tile < n; tile++)
+            write_tile(&t, tile, 0);
+    rc = atomic_load(&t.rc);
+    if (rc < 0)
+        (void)tt_fail(rc, "%s", t.message);
+    else if (atomic_load(&s->stop))
+        rc = tt_fail(TT_EIO, "the save was given up");
+out:
+    tt_team_free(team);
+    tt_free(t.message);
+    tt_free(memory);
+    return rc;
+}
+
+static void stage_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tiles *t = arg;
+    enum tt_ckpt_group group = group_of(t, tile);
+    int b = (int)tile - t->first[group];
+
+    (void)worker;
+    fetch_block(t->s, &t->s->file[group], b, t->s->staged[group] + (int64_t)b * TT_SHARD_BLOCK);
+}
+
+int tt_saving_stage(struct tt_ckpt_saving *s)
+{
+    char *to = tt_ckpt_writer_staging(s->writer), *end = to + tt_ckpt_writer_staging_bytes(s->writer);
+    struct tiles t = {.s = s};
+    int n = count_tiles(&t), rc = 0;
+
+    TT_TRY(tt_fault("stage", s->rank));
+    for (int group = 0; group < TT_GROUPS; group++) {
+        if (!s->file[group].local || s->file[group].n == 0)
+            continue;
+        s->staged[group] = to;
+        to += aligned(s->file[group].data_bytes);
+    }
+    if (to > end) {
+        rc = tt_fail(TT_EINTERNAL, "the staging memory is too small by %lld bytes", (long long)(to - end));
+        goto out;
+    }
+    if (s->team)
+        tt_team_run(s->team, n, stage_tile, &t);
+    else
+        for (int tile = 0; tile < n; tile++)
+            stage_tile(&t, tile, 0);
+    rc = tt_fault("staged", s->rank);
+out:
+    return rc;
+}
+
+/* --- whole files --- */
+
+/* What is summed up in the file's segments goes to where ranks share it. */
+static void report(struct tt_ckpt_saving *s, const struct tt_shard_file *file, uint32_t crc)
+{
+    int64_t slot = tt_saving_slot(s, file->group, s->rank);
+    int first = file->group == TT_GROUP_OPTIM ? s->stored.n_model : 0;
+
+    for (int i = 0; i < file->n; i++) {
+        int piece = file->entry[i].index;
+
+        s->shared.crc[piece / 2] |= (int64_t)((uint64_t)file->entry[i].crc << (piece % 2 * 32));
+    }
+    for (int i = 0; i < file->n_segments; i++) {
+        const struct tt_shard_segment *segment = &file->segment[i];
+        int tensor = first + s->plan.piece[file->entry[segment->entry].index].tensor;
+
+        s->shared.digest[tensor] = (int64_t)((uint64_t)s->shared.digest[tensor] + segment->digest);
+        s->shared.nonfinite[tensor] += segment->nonfinite;
+    }
+    s->shared.file_bytes[slot] = tt_shard_file_bytes(file);
+    s->shared.file_crc[slot] = crc;
+}
+
+static int end_file(struct tt_ckpt_saving *s, enum tt_ckpt_group group)
+{
+    struct tt_shard_file *file = &s->file[group];
+    struct tt_durable *out = &s->out[group];
+    char *folder = tt_format("%s/%s", s->folder, tt_ckpt_group_name(group));
+    struct tt_text header = {0};
+    uint32_t data_crc = tt_shard_file_join(file), crc;
+    int rc = 0;
+
+    TT_TRY(tt_shard_file_header(file, &header));
+    tt_durable_direct(out, false);
+    TT_TRY(tt_durable_write(out, header.text, header.size, 0));
+    TT_TRY(tt_durable_cut(out, tt_shard_file_bytes(file)));
+    TT_TRY(tt_durable_end(out));
+    TT_TRY(tt_folder_sync(folder));
+    crc = tt_crc32c_combine(tt_crc32c(0, header.text, header.size), data_crc, (uint64_t)file->data_bytes);
+    report(s, file, crc);
+out:
+    tt_text_release(&header);
+    tt_free(folder);
+    return rc;
+}
+
+static int write_assets(const struct tt_ckpt_saving *s)
+{
+    int rc = 0;
+
+    TT_TRY(tt_fault("assets", s->rank));
+    for (int i = 0; i < s->n_assets && rc == 0; i++) {
+        char *path = tt_format("%s/assets/%s", s->folder, s->asset[i].name);
+
+        rc = tt_durable_put(path, s->asset[i].bytes, s->asset[i].size);
+        tt_free(path);
+    }
+out:
+    return rc;
+}
+
+int tt_saving_write(void *arg)
+{
+    struct tt_ckpt_saving *s = arg;
+    double begin = tt_clock_sec();
+    int rc = 0;
+
+    TT_TRY(write_blocks(s));
+    for (int group = 0; group < TT_GROUPS; group++)
+        if (s->file[group].n > 0)
+            TT_TRY(end_file(s, (enum tt_ckpt_group)group));
+    if (s->rank == 0)
+        TT_TRY(write_assets(s));
+    rc = tt_fault("written", s->rank);
+out:
+    s->write_sec = tt_clock_sec() - begin;
+    return rc;
+}

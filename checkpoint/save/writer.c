@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The thread that writes checkpoints behind training's back. Everything shared is under one lock; the staging memory
+ * belongs to whoever has the work.
+ */
+#include "checkpoint/save/writer.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
+
+struct tt_ckpt_writer {
+    char *staging;
+    int64_t bytes;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int (*work)(void *arg); /* NULL: idle */
+    void *arg;
+    bool leave;
+    int rc; /* of the last work, with its message */
+    char *message;
+};
+
+/* Linux keeps a priority per thread; where that fails the thread merely competes with training. */
+static void step_back(void)
+{
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
+}
+
+static void *run(void *arg)
+{
+    struct tt_ckpt_writer *w = arg;
+
+    step_back();
+    (void)pthread_mutex_lock(&w->lock);
+    while (!w->leave) {
+        if (!w->work) {
+            (void)pthread_cond_wait(&w->changed, &w->lock);
+            continue;
+        }
+        (void)pthread_mutex_unlock(&w->lock);
+        w->rc = w->work(w->arg);
+        (void)pthread_mutex_lock(&w->lock);
+        tt_free(w->message);
+        w->message = w->rc < 0 ? tt_strdup(tt_error_message()) : NULL;
+        w->work = NULL;
+        (void)pthread_cond_broadcast(&w->changed);
+    }
+    (void)pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* Signals ask the main thread to stop; this one gets none. */
+static int start_thread(struct tt_ckpt_writer *w)
+{
+    sigset_t all, before;
+    int error;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&w->thread, NULL, run, w);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error ? tt_fail(TT_EINTERNAL, "cannot start the thread that writes checkpoints: %s", strerror(error)) : 0;
+}
+
+int tt_ckpt_writer_new(int64_t bytes, struct tt_ckpt_writer **ret_writer)
+{
+    struct tt_ckpt_writer *w = tt_calloc(1, sizeof *w);
+    char text[32];
+    int rc = 0;
+
+    w->bytes = bytes;
+    if (bytes > 0 && !(w->staging = tt_map((size_t)bytes))) {
+        rc = tt_fail(TT_EFIT,
+                     "no memory for the staging copy of a checkpoint, %s\nhelp: set checkpoint.async_mode=disabled",
+                     tt_text_bytes(text, sizeof text, (double)bytes));
+        goto out;
+    }
+    if (bytes > 0)
+        memset(w->staging, 1, (size_t)bytes); /* not 0: every page must become one of its own */
+    (void)pthread_mutex_init(&w->lock, NULL);
+    (void)pthread_cond_init(&w->changed, NULL);
+    TT_TRY(start_thread(w));
+    *ret_writer = w;
+    w = NULL;
+out:
+    if (w) {
+        if (w->staging)
+            tt_unmap(w->staging, (size_t)bytes);
+        tt_free(w);
+    }
+    return rc;
+}
+
+void tt_ckpt_writer_free(struct tt_ckpt_writer *w)
+{
+    if (!w)
+        return;
+    (void)pthread_mutex_lock(&w->lock);
+    while (w->work)
+        (void)pthread_cond_wait(&w->changed, &w->lock);
+    w->leave = true;
+    (void)pthread_cond_broadcast(&w->changed);
+    (void)pthread_mutex_unlock(&w->lock);
+    (void)pthread_join(w->thread, NULL);
+    (void)pthread_cond_destroy(&w->changed);
+    (void)pthread_mutex_destroy(&w->lock);
+    if (w->staging)
+        tt_unmap(w->staging, (size_t)w->bytes);
+    tt_free(w->message);
+    tt_free(w);
+}
+
+char *tt_ckpt_writer_staging(struct tt_ckpt_writer *w)
+{
+    return w->staging;
+}
+
+int64_t tt_ckpt_writer_staging_bytes(const struct tt_ckpt_writer *w)
+{
+    return w->bytes;
+}
+
+void tt_ckpt_writer_start(struct tt_ckpt_writer *w, int (*work)(void *arg), void *arg)
+{
+    (void)pthread_mutex_lock(&w->lock);
+    w->work = work;
+    w->arg = arg;
+    (void)pthread_cond_broadcast(&w->changed);
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+bool tt_ckpt_writer_is_idle(struct tt_ckpt_writer *w)
+{
+    bool idle;
+
+    (void)pthread_mutex_lock(&w->lock);
+    idle = !w->work;
+    (void)pthread_mutex_unlock(&w->lock);
+    return idle;
+}
+
+int tt_ckpt_writer_wait(struct tt_ckpt_writer *w)
+{
+    int rc;
+
+    (void)pthread_mutex_lock(&w->lock);
+    while (w->work)
+        (void)pthread_cond_wait(&w->changed, &w->lock);
+    rc = w->rc;
+    w->rc = 0;
+    if (rc < 0)
+        (void)tt_fail(rc, "%s", w->message);
+    (void)pthread_mutex_unlock(&w->lock);
+    return rc;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CHECKPOINT_SAVE_WRITER_H
+#define TT_CHECKPOINT_SAVE_WRITER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+
+/**
+ * A thread that writes while training goes on, and the memory it writes from. Made once, before training: the memory is
+ * touched then, since first touches cost ten times the copy. One piece of work at a time; the thread never communicates.
+ *
+ * It runs at the lowest priority, so that it takes what cores the step leaves idle; whoever waits for it leaves it all.
+ */
+struct tt_ckpt_writer;
+
+/** bytes: of the staging memory; may be 0. TT_EFIT when the system has not got them. */
+int tt_ckpt_writer_new(int64_t bytes, struct tt_ckpt_writer **ret_writer) TT_MUST_CHECK;
+
+/** Waits for work under way. NULL is allowed. */
+void tt_ckpt_writer_free(struct tt_ckpt_writer *writer);
+
+/** The staging memory, aligned to pages; untouched by the writer itself. */
+char *tt_ckpt_writer_staging(struct tt_ckpt_writer *writer);
+int64_t tt_ckpt_writer_staging_bytes(const struct tt_ckpt_writer *writer);
+
+/** Hands over work, which returns 0 or a negative code with its message. Nothing may be under way. */
+void tt_ckpt_writer_start(struct tt_ckpt_writer *writer, int (*work)(void *arg), void *arg);
+
+/** Whether there is no work under way. */
+bool tt_ckpt_writer_is_idle(struct tt_ckpt_writer *writer);
+
+/** Waits until there is none; returns, once, the code of the last work, whose message becomes the caller's. */
+int tt_ckpt_writer_wait(struct tt_ckpt_writer *writer) TT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Removing what a checkpoint folder need not hold.
+ */
+#include "checkpoint/steps/gc.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/steps/aside.h"
+#include "checkpoint/steps/commit.h"
+#include "checkpoint/steps/leftover.h"
+#include "checkpoint/steps/steps.h"
+#include "checkpoint/steps/store.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+struct gc {
+    char *folder;
+    bool dry_run;
+    int64_t keep;
+    json_t *removed, *kept, *damaged;
+    int64_t bytes;
+};
+
+static void add_removed(struct gc *gc, const char *name, const char *kind, int64_t bytes)
+{
+    (void)json_array_append_new(gc->removed,
+                                json_pack("{s:s, s:s, s:I}", "name", name, "kind", kind, "bytes", (json_int_t)bytes));
+    if (strcmp(kind, "restored") != 0)
+        gc->bytes += bytes;
+}
+
+/* parent is gc's folder or a step in it. */
+static int clear_leftover(struct gc *gc, const char *parent, const char *name)
+{
+    char *path = tt_format("%s/%s", parent, name), *home = tt_leftover_home(parent, name);
+    bool taken = true, restore;
+    int rc = 0;
+
+    if (home)
+        TT_TRY(tt_path_exists(home, &taken));
+    restore = !taken;
+    add_removed(gc, path + strlen(gc->folder) + 1, restore ? "restored" : "leftover", tt_leftover_bytes(path));
+    if (!gc->dry_run && restore && rename(path, home) < 0)
+        rc = tt_fail(TT_EIO, "cannot put '%s' back as '%s': %s", path, home, strerror(errno));
+    else if (!gc->dry_run && !restore)
+        rc = tt_folder_remove(path);
+out:
+    tt_free(path);
+    tt_free(home);
+    return rc;
+}
+
+static int clear_leftovers(struct gc *gc, const char *parent)
+{
+    char **names = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list(parent, &names, &n));
+    for (int i = 0; i < n; i++)
+        if (tt_leftover_is(names[i]))
+            TT_TRY(clear_leftover(gc, parent, names[i]));
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
+/* What the run that saved the step wanted to keep. */
+static int64_t wanted_by(const struct tt_manifest *manifest)
+{
+    json_t *config = json_object_get(json_object_get(manifest->meta, "config"), "checkpoint");
+
+    return (int64_t)json_integer_value(json_object_get(config, "keep_latest_k"));
+}
+
+static int clear_step(struct gc *gc, const char *path, int64_t step)
+{
+    char *name = tt_format("step-%" PRId64, step), *aside = tt_format(".trash-step-%" PRId64 "-gc", step);
+    int rc = 0;
+
+    add_removed(gc, name, "step", tt_leftover_bytes(path));
+    if (!gc->dry_run)
+        rc = tt_commit_remove(gc->folder, name, aside, -1);
+    tt_free(name);
+    tt_free(aside);
+    return rc;
+}
+
+static int clear_steps(struct gc *gc)
+{
+    int64_t *steps = NULL;
+    int n = 0, good = 0, rc = 0;
+
+    TT_TRY(tt_step_list(gc->folder, &steps, &n));
+    for (int i = n - 1; i >= 0; i--) {
+        char *path = tt_step_path(gc->folder, steps[i]);
+        struct tt_manifest manifest = {0};
+        bool is_folder = false, is_good;
+
+        rc = tt_step_check(path, &manifest);
+        is_good = rc == 0;
+        if (rc < 0 && rc != TT_EDATA) { /* it may be good */
+            tt_free(path);
+            break;
+        }
+        rc = 0;
+
+        if (is_good && ++good == 1 && gc->keep < 0)
+            gc->keep = wanted_by(&manifest);
+        if (!is_good)
+            (void)json_array_append_new(gc->damaged, json_integer(steps[i]));
+        else if (gc->keep > 0 && good > gc->keep)
+            rc = clear_step(gc, path, steps[i]);
+        else
+            (void)json_array_append_new(gc->kept, json_integer(steps[i]));
+        if (rc == 0)
+            rc = tt_path_is_folder(path, &is_folder);
+        if (rc == 0 && is_folder)
+            rc = clear_leftovers(gc, path); /* of an export that was killed */
+        tt_manifest_release(&manifest);
+        tt_free(path);
+        if (rc < 0)
+            break;
+    }
+out:
+    tt_free(steps);
+    return rc;
+}
+
+/* Steps that were set aside, when that is asked for. */
+static int clear_aside(struct gc *gc)
+{
+    char **names = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list(gc->folder, &names, &n));
+    for (int i = 0; i < n && rc == 0; i++) {
+        char *path = tt_format("%s/%s", gc->folder, names[i]), *trash;
+        struct tt_aside aside;
+
+        if (tt_aside_parse(names[i], &aside)) {
+            trash = tt_format(".trash-step-%" PRId64 "-gc", aside.step);
+            add_removed(gc, names[i], tt_aside_word(aside.kind), tt_leftover_bytes(path));
+            if (!gc->dry_run)
+                rc = tt_commit_remove(gc->folder, names[i], trash, -1);
+            tt_free(trash);
+        }
+        tt_free(path);
+    }
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
+int tt_ckpt_gc(const char *path, int64_t keep, bool abandoned, bool dry_run, json_t **ret_json)
+{
+    struct gc gc = {
+        .dry_run = dry_run, .keep = keep, .removed = json_array(), .kept = json_array(), .damaged = json_array()};
+    struct tt_lock lock = TT_LOCK_NONE;
+    int rc = 0;
+
+    TT_TRY(tt_step_folder_find(path, "gc", &gc.folder));
+    TT_TRY(tt_ckpt_folder_lock(gc.folder, &lock));
+    TT_TRY(clear_leftovers(&gc, gc.folder)); /* first: a step may come back */
+    TT_TRY(clear_steps(&gc));
+    if (abandoned)
+        TT_TRY(clear_aside(&gc));
+    *ret_json = json_pack("{s:s, s:b, s:I, s:O, s:I, s:O, s:O}", "folder", gc.folder, "dry_run", dry_run, "keep",
+                          (json_int_t)(gc.keep < 0 ? 0 : gc.keep), "removed", gc.removed, "bytes", (json_int_t)gc.bytes,
+                          "kept", gc.kept, "damaged", gc.damaged);
+out:
+    tt_lock_release(&lock);
+    json_decref(gc.removed);
+    json_decref(gc.kept);
+    json_decref(gc.damaged);
+    tt_free(gc.folder);
+    return rc;
+}

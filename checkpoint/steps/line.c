@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Lines of steps: which steps of a folder belong to the run that is going on.
+ */
+#include "checkpoint/steps/line.h"
+
+#include "checkpoint/load/load.h"
+#include "checkpoint/steps/aside.h"
+#include "checkpoint/steps/steps.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+/* --- the line in the manifest --- */
+
+static json_t *request_json(const struct tt_line_request *request)
+{
+    static const char *const names[] = {"optimizer", "lr_scheduler", "dataloader", "train_state"};
+    json_t *exclude = json_array();
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        unsigned flag = 0;
+
+        if (tt_ckpt_skip_flag(names[i], &flag) == 0 && (request->skip & flag))
+            (void)json_array_append_new(exclude, json_string(names[i]));
+    }
+    return json_pack("{s:I, s:o}", "load_step", (json_int_t)request->load_step, "exclude", exclude);
+}
+
+json_t *tt_line_of(const json_t *meta)
+{
+    static const struct tt_line_request none = {-1, 0};
+    json_t *line = json_object_get(meta, "line");
+    const char *run_id = json_string_value(json_object_get(meta, "run_id"));
+
+    if (json_is_object(line))
+        return json_incref(line);
+    return json_pack("{s:s, s:n, s:o}", "id", run_id ? run_id : "", "parent", "begun_with", request_json(&none));
+}
+
+json_t *tt_line_new(const char *run_id, const json_t *parent_meta, const struct tt_line_request *request)
+{
+    json_t *parent = json_null();
+
+    if (parent_meta)
+        parent = json_pack("{s:O?, s:O?}", "run_id", json_object_get(parent_meta, "run_id"), "step",
+                           json_object_get(parent_meta, "step"));
+    return json_pack("{s:s, s:o, s:o}", "id", run_id, "parent", parent, "begun_with", request_json(request));
+}
+
+bool tt_line_is_begun_with(const json_t *meta, const struct tt_line_request *request)
+{
+    json_t *line = tt_line_of(meta), *wanted = request_json(request);
+    bool same = json_equal(json_object_get(line, "begun_with"), wanted) == 1;
+
+    json_decref(line);
+    json_decref(wanted);
+    return same;
+}
+
+/* --- the steps of the folder --- */
+
+static bool is_damaged(const struct tt_line_start *start, int64_t step)
+{
+    for (int i = 0; i < start->n_damaged; i++)
+        if (start->damaged[i] == step)
+            return true;
+    return false;
+}
+
+int tt_line_start(struct tt_ckpt_store *store, const struct tt_line_start *start)
+{
+    int64_t *steps = NULL;
+    int n = 0, aside = 0, rc = 0;
+
+    TT_TRY(tt_step_list(store->folder, &steps, &n));
+    for (int i = n - 1; i >= 0; i--) {
+        bool damaged = is_damaged(start, steps[i]);
+
+        if (steps[i] == start->step)
+            continue;
+        if (!damaged && !(start->begins && (steps[i] > start->step || start->restarts)))
+            continue;
+        TT_TRY(tt_aside_step(store->folder, steps[i], damaged ? TT_ASIDE_DAMAGED : TT_ASIDE_ABANDONED, store->run_id));
+        aside++;
+    }
+    if (start->begins && start->restarts) {
+        TT_TRY(tt_parent_mark(store->folder, start->step, store->run_id));
+        store->parent_step = start->step;
+    }
+    if (aside)
+        tt_note("titan ckpt list shows what was set aside, titan ckpt gc --abandoned removes it");
+out:
+    tt_free(steps);
+    return rc;
+}
+
+/* step is the one just published; where it has the parent's number, publishing set the parent aside. */
+static int give_way(struct tt_ckpt_store *store, int64_t step)
+{
+    int64_t parent = store->parent_step;
+    int rc = 0;
+
+    if (parent != step)
+        TT_TRY(tt_aside_step(store->folder, parent, TT_ASIDE_ABANDONED, store->run_id));
+    store->parent_step = -1;
+    TT_TRY(tt_parent_unmark(store->folder, parent, store->run_id));
+out:
+    return rc;
+}
+
+void tt_line_committed(struct tt_ckpt_store *store, int64_t step)
+{
+    if (store->parent_step >= 0 && give_way(store, step) < 0)
+        tt_warn("the step that this run began from could not be set aside: %s", tt_error_message());
+}
+
+int tt_line_sweep(const char *folder)
+{
+    char **names = NULL;
+    const char *run_id;
+    int64_t step;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list(folder, &names, &n));
+    for (int i = 0; i < n; i++) {
+        bool gives_way = false;
+
+        if (!tt_parent_parse(names[i], &step, &run_id))
+            continue;
+        TT_TRY(tt_step_gives_way(folder, step, run_id, &gives_way));
+        if (gives_way)
+            TT_TRY(tt_aside_step(folder, step, TT_ASIDE_ABANDONED, run_id));
+        TT_TRY(tt_parent_unmark(folder, step, run_id));
+    }
+out:
+    tt_names_free(names, n);
+    return rc;
+}

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Finding checkpoints: run folder, checkpoint folder, step, plain safetensors folder.
+ */
+#include "checkpoint/steps/steps.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ctype.h>
+
+#include "checkpoint/steps/aside.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+int64_t tt_step_number(const char *name)
+{
+    int64_t number = 0;
+
+    if (strncmp(name, "step-", 5) != 0 || !isdigit((unsigned char)name[5]) || strlen(name) > 5 + 18)
+        return -1;
+    if (name[5] == '0' && name[6])
+        return -1;
+    for (const char *p = name + 5; *p; p++) {
+        if (!isdigit((unsigned char)*p))
+            return -1;
+        number = 10 * number + (*p - '0');
+    }
+    return number;
+}
+
+int64_t tt_step_number_aside(const char *name)
+{
+    struct tt_aside aside;
+
+    return tt_aside_parse(name, &aside) ? aside.step : tt_step_number(name);
+}
+
+char *tt_step_path(const char *folder, int64_t step)
+{
+    return tt_format("%s/step-%" PRId64, folder, step);
+}
+
+static int compare_steps(const void *pa, const void *pb)
+{
+    const int64_t *a = pa, *b = pb;
+
+    return *a < *b ? -1 : *a > *b;
+}
+
+/* Whether run_id saved the step; a damaged one is nobody's. */
+static int is_step_of(const char *folder, int64_t step, const char *run_id, bool *ret_is)
+{
+    char *path = tt_step_path(folder, step);
+    struct tt_manifest manifest = {0};
+    const char *found;
+    int rc = tt_manifest_load(path, &manifest);
+
+    found = json_string_value(json_object_get(manifest.meta, "run_id"));
+    *ret_is = rc == 0 && found && strcmp(found, run_id) == 0;
+    tt_manifest_release(&manifest);
+    tt_free(path);
+    return rc == TT_EDATA ? 0 : rc;
+}
+
+/* All of them, in the order of their names. */
+static int64_t *numbers(char *const *names, int n_names, int *ret_n)
+{
+    int64_t *steps = NULL;
+    int n = 0, cap = 0;
+
+    for (int i = 0; i < n_names; i++)
+        if (tt_step_number(names[i]) >= 0)
+            TT_PUSH(steps, n, cap) = tt_step_number(names[i]);
+    *ret_n = n;
+    return steps;
+}
+
+int tt_step_gives_way(const char *folder, int64_t step, const char *run_id, bool *ret_gives_way)
+{
+    char **names = NULL;
+    int64_t *steps = NULL;
+    bool exists = false, own = false, child = false;
+    int n_names = 0, n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list(folder, &names, &n_names));
+    steps = numbers(names, n_names, &n);
+    for (int i = 0; i < n; i++)
+        exists = exists || steps[i] == step;
+    if (exists)
+        TT_TRY(is_step_of(folder, step, run_id, &own));
+    for (int i = 0; i < n && exists && !own && !child; i++)
+        if (steps[i] != step)
+            TT_TRY(is_step_of(folder, steps[i], run_id, &child));
+    *ret_gives_way = child;
+out:
+    tt_free(steps);
+    tt_names_free(names, n_names);
+    return rc;
+}
+
+int tt_step_list(const char *folder, int64_t **ret_steps, int *ret_n)
+{
+    char **names = NULL;
+    const char *run_id;
+    int64_t *steps = NULL, parent;
+    int n_names = 0, n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list_found(folder, &names, &n_names));
+    steps = numbers(names, n_names, &n);
+    for (int i = 0; i < n_names; i++) {
+        bool gives_way = false;
+        int kept = 0;
+
+        if (!tt_parent_parse(names[i], &parent, &run_id))
+            continue;
+        TT_TRY(tt_step_gives_way(folder, parent, run_id, &gives_way));
+        for (int k = 0; k < n; k++)
+            if (!gives_way || steps[k] != parent)
+                steps[kept++] = steps[k];
+        n = kept;
+    }
+    if (n)
+        qsort(steps, (size_t)n, sizeof *steps, compare_steps);
+    *ret_steps = steps;
+    *ret_n = n;
+    steps = NULL;
+out:
+    tt_free(steps);
+    tt_names_free(names, n_names);
+    return rc;
+}
+
+int tt_step_check_sizes(const char *step_path, const struct tt_manifest *manifest)
+{
+    int rc = 0;
+
+    for (int i = 0; i < manifest->n_files && rc == 0; i++) {
+        const struct tt_manifest_file *file = &manifest->file[i];
+        char *path = tt_format("%s/%s", step_path, file->path);
+        struct tt_path_info info;
+
+        rc = tt_path_look(path, &info);
+        if (rc == 0 && info.kind == TT_FILE_NONE)
+            rc = tt_fail(TT_EDATA, "missing file '%s'", path);
+        else if (rc == 0 && info.kind != TT_FILE_REGULAR)
+            rc = tt_fail(TT_EDATA, "'%s' is not a regular file", path);
+        else if (rc == 0 && info.bytes != file->bytes)
+            rc = tt_fail(TT_EDATA, "'%s' has %" PRId64 " bytes, %" PRId64 " expected", path, info.bytes, file->bytes);
+        tt_free(path);
+    }
+    return rc;
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+int tt_step_manifest(const char *step_path, struct tt_manifest *ret_manifest)
+{
+    char *path = tt_strdup(step_path);
+    struct tt_manifest manifest = {0};
+    struct tt_path_info info;
+    int64_t number, step;
+    int rc = 0;
+
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+        path[n - 1] = 0; /* with a slash at its end a link reads as what it leads to */
+    number = tt_step_number(base_name(path));
+    TT_TRY(tt_path_look(path, &info));
+    if (number >= 0 && info.is_link) {
+        rc = tt_fail(TT_EDATA, "'%s' is a link; a step is a folder of its own\nhelp: name the folder that it leads to",
+                     path);
+        goto out;
+    }
+    TT_TRY(tt_manifest_load(path, &manifest));
+    step = (int64_t)json_integer_value(json_object_get(manifest.meta, "step"));
+    if (number >= 0 && step != number) {
+        rc = tt_fail(TT_EDATA, "'%s' holds step %" PRId64 ": its folder was renamed or copied", path, step);
+        goto out;
+    }
+    *ret_manifest = manifest;
+    manifest = (struct tt_manifest){0};
+out:
+    tt_manifest_release(&manifest);
+    tt_free(path);
+    return rc;
+}
+
+int tt_step_check(const char *step_path, struct tt_manifest *ret_manifest)
+{
+    struct tt_manifest manifest = {0};
+    int rc = 0;
+
+    TT_TRY(tt_step_manifest(step_path, &manifest));
+    TT_TRY(tt_manifest_check_cover(&manifest));
+    TT_TRY(tt_step_check_sizes(step_path, &manifest));
+    if (ret_manifest) {
+        *ret_manifest = manifest;
+        manifest = (struct tt_manifest){0};
+    }
+out:
+    tt_manifest_release(&manifest);
+    return rc;
+}
+
+/* Nothing and a file have none. */
+static int has_steps(const char *folder, bool *ret_has)
+{
+    int64_t *steps = NULL;
+    bool is_folder = false;
+    int n = 0, rc = 0;
+
+    *ret_has = false;
+    TT_TRY(tt_path_is_folder(folder, &is_folder));
+    if (is_folder)
+        TT_TRY(tt_step_list(folder, &steps, &n));
+    *ret_has = n > 0;
+out:
+    tt_free(steps);
+    return rc;
+}
+
+/* Looks into a folder: for steps in a folder below it (a run), for weights in it. */
+static int look_into(const char *path, enum tt_path_kind *ret_kind, char **ret_folder)
+{
+    char **names = NULL, *child;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list(path, &names, &n));
+    for (int i = 0; i < n; i++) {
+        size_t length = strlen(names[i]);
+
+        if (length > 12 && strcmp(names[i] + length - 12, ".safetensors") == 0) {
+            *ret_kind = TT_PATH_PLAIN;
+            *ret_folder = tt_strdup(path);
+            goto out;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        bool found = false;
+
+        child = tt_format("%s/%s", path, names[i]);
+        rc = has_steps(child, &found);
+        if (rc == 0 && found) {
+            *ret_kind = TT_PATH_FOLDER;
+            *ret_folder = child;
+            goto out;
+        }
+        tt_free(child);
+        TT_TRY(rc);
+    }
+    rc = tt_fail(TT_EDATA, "no checkpoint in '%s': neither step-N folders nor .safetensors files", path);
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
+int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_folder)
+{
+    char *path = tt_strdup(given), *manifest, *run;
+    bool has_manifest = false, here = false, below = false;
+    struct tt_path_info info = {0};
+    int rc = 0;
+
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+        path[n - 1] = 0;
+    manifest = tt_format("%s/manifest.json", path);
+    run = tt_format("%s/checkpoint", path);
+    *ret_folder = NULL;
+    TT_TRY(tt_path_look(path, &info));
+    if (info.kind == TT_FILE_FOLDER) {
+        TT_TRY(tt_path_exists(manifest, &has_manifest));
+        TT_TRY(has_steps(path, &here));
+        TT_TRY(has_steps(run, &below));
+    }
+    if (info.kind == TT_FILE_NONE) {
+        rc = tt_fail(TT_EDATA, "no checkpoint at '%s': no such file or folder", path);
+    } else if (info.kind != TT_FILE_FOLDER) {
+        *ret_kind = TT_PATH_PLAIN;
+        *ret_folder = tt_strdup(path);
+    } else if (has_manifest || tt_step_number_aside(base_name(path)) >= 0) {
+        *ret_kind = TT_PATH_STEP;
+        *ret_folder = tt_strdup(path);
+    } else if (here || below) {
+        *ret_kind = TT_PATH_FOLDER;
+        *ret_folder = tt_strdup(here ? path : run);
+    } else {
+        rc = look_into(path, ret_kind, ret_folder);
+    }
+out:
+    tt_free(path);
+    tt_free(manifest);
+    tt_free(run);
+    return rc;
+}
+
+/* A folder whose first save was killed holds no step yet, or only steps that were set aside; its lock tells what it is. */
+int tt_step_folder_find(const char *path, const char *verb, char **ret_folder)
+{
+    char *run = tt_format("%s/checkpoint", path), *run_lock = tt_format("%s/.lock", run);
+    enum tt_path_kind kind;
+    bool has_lock = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(run_lock, &has_lock));
+    if (has_lock)
+        *ret_folder = tt_strdup(run);
+    else if ((rc = tt_path_find(path, &kind, ret_folder)) == 0 && kind != TT_PATH_FOLDER)
+        rc = tt_fail(TT_EUSAGE, "'%s' is not a folder of steps\nhelp: %s takes a run or its checkpoint folder", path,
+                     verb);
+out:
+    tt_free(run_lock);
+    tt_free(run);
+    return rc;
+}
+
+int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kind, char **ret_path)
+{
+    int64_t *steps = NULL;
+    char *folder = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_path_find(path, ret_kind, &folder));
+    if (*ret_kind != TT_PATH_FOLDER) {
+        *ret_path = folder;
+        folder = NULL;
+        goto out;
+    }
+    TT_TRY(tt_step_list(folder, &steps, &n));
+    *ret_kind = TT_PATH_STEP;
+    for (int i = n - 1; i >= 0; i--) {
+        char *step = tt_step_path(folder, steps[i]);
+
+        rc = good_only ? tt_step_check(step, NULL) : 0;
+        if (rc == 0) {
+            *ret_path = step;
+            goto out;
+        }
+        if (rc != TT_EDATA) { /* it may be good: an older one must not take its place */
+            tt_free(step);
+            goto out;
+        }
+        tt_warn("passing over damaged checkpoint '%s': %s", step, tt_error_message());
+        tt_free(step);
+    }
+    rc = tt_fail(TT_EDATA, "none of the %d checkpoints in '%s' is intact; the oldest: %s", n, folder,
+                 n ? tt_error_message() : "");
+out:
+    tt_free(steps);
+    tt_free(folder);
+    return rc;
+}

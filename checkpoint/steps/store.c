@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The checkpoint folder of a job: shared view, lock, sweeping.
+ */
+#include "checkpoint/steps/store.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <unistd.h>
+
+#include <ctype.h>
+
+#include "checkpoint/load/patience.h"
+#include "checkpoint/steps/commit.h"
+#include "checkpoint/steps/leftover.h"
+#include "checkpoint/steps/line.h"
+#include "checkpoint/steps/steps.h"
+#include "checkpoint/tools/output.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+enum { NONCE_BYTES = 48, HOST_BYTES = 256, SEEN_TRIES = 50, SEEN_PAUSE_MS = 100 };
+
+/* How the file begins that shows whether all ranks see one folder. */
+static const char nonce_prefix[] = ".nonce-";
+
+char *tt_ckpt_store_aside(const struct tt_ckpt_store *store, const char *kind, int64_t step)
+{
+    return tt_format(".%s-step-%" PRId64 "-%s", kind, step, store->run_id);
+}
+
+static int check_run_id(const char *run_id)
+{
+    size_t n = strlen(run_id);
+
+    for (size_t i = 0; i < n; i++)
+        if (!isalnum((unsigned char)run_id[i]) && !strchr("-_.", run_id[i]))
+            n = 0;
+    if (n == 0 || n >= TT_RUN_ID_BYTES)
+        return tt_fail(TT_EINTERNAL, "run id '%s' is not a plain word of less than %d bytes", run_id, TT_RUN_ID_BYTES);
+    return 0;
+}
+
+static void pause_ms(int ms)
+{
+    struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000L};
+
+    (void)nanosleep(&t, NULL);
+}
+
+/* Every rank must see the file that rank 0 just wrote, or ranks would write into folders of their own. */
+static int check_seen(const char *folder, const char *nonce, int rank)
+{
+    char *path = tt_format("%s/%s%s", folder, nonce_prefix, nonce), host[HOST_BYTES] = "?";
+    bool seen = false;
+    int rc = 0;
+
+    for (int i = 0; i < SEEN_TRIES && !seen && rc == 0; i++) { /* network file systems may show a new file late */
+        if (i)
+            pause_ms(SEEN_PAUSE_MS);
+        rc = tt_path_exists(path, &seen);
+    }
+    if (rc == 0 && !seen) {
+        (void)gethostname(host, sizeof host - 1);
+        rc = tt_fail(TT_EDATA,
+                     "rank %d on host '%s' does not see the checkpoint folder '%s' of rank 0\n"
+                     "help: job.dump_folder must be on a file system that all hosts share",
+                     rank, host, folder);
+    }
+    tt_free(path);
+    return rc;
+}
+
+static int check_shared(struct tt_comm *comm, const char *folder)
+{
+    char nonce[NONCE_BYTES] = {0}, *path = NULL;
+    int rc = 0;
+
+    if (comm->rank == 0) {
+        (void)snprintf(nonce, sizeof nonce, "%d-%.0f", (int)getpid(), tt_clock_wall_sec() * 1e6);
+        path = tt_format("%s/%s%s", folder, nonce_prefix, nonce);
+        rc = tt_file_replace(path, nonce, strlen(nonce));
+    }
+    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_comm_broadcast(comm, nonce, sizeof nonce, 0));
+    TT_TRY(tt_comm_agree(comm, check_seen(folder, nonce, comm->rank)));
+out:
+    if (path)
+        (void)unlink(path);
+    tt_free(path);
+    return rc;
+}
+
+/* Who held the lock last, as JSON; NULL when nobody or he closed it properly. */
+static json_t *read_holder(int fd)
+{
+    char text[1024];
+    ssize_t n = pread(fd, text, sizeof text, 0);
+    json_t *holder = NULL;
+
+    if (n <= 0 || tt_json_parse(text, (size_t)n, ".lock", &holder) < 0)
+        return NULL;
+    return holder;
+}
+
+static int fail_locked(const char *folder, int fd)
+{
+    json_t *holder = read_holder(fd);
+    const char *host = json_string_value(json_object_get(holder, "host"));
+    const char *run_id = json_string_value(json_object_get(holder, "run_id"));
+    int rc = tt_fail(TT_EUSAGE,
+                     "another titan job is writing checkpoints into '%s' (run %s, process %" PRId64 " on %s)\n"
+                     "help: wait for it or stop it, or give this run another job.dump_folder",
+                     folder, run_id ? run_id : "?", (int64_t)json_integer_value(json_object_get(holder, "pid")),
+                     host ? host : "?");
+
+    json_decref(holder);
+    return rc;
+}
+
+/*
+ * What a save or a retention left unfinished, of whichever run: only the holder of the lock makes such folders. A step that
+ * stepped aside while it was replaced is put back if its place is still empty. What cannot be removed only takes room.
+ */
+static int sweep_one(const char *folder, const char *name)
+{
+    char *path = tt_format("%s/%s", folder, name), *home = tt_leftover_home(folder, name);
+    bool taken = true;
+    int rc = 0;
+
+    if (home)
+        TT_TRY(tt_path_exists(home, &taken));
+    if (!taken && rename(path, home) < 0)
+        rc = tt_fail(TT_EIO, "cannot put '%s' back as '%s': %s", path, home, strerror(errno));
+    else if (!taken)
+        tt_warn("a save was interrupted while it replaced '%s'; the older one is back in its place", home);
+    else if (tt_folder_remove(path) < 0)
+        tt_warn("what an earlier job left could not be removed: %s", tt_error_message());
+out:
+    tt_free(path);
+    tt_free(home);
+    return rc;
+}
+
+/* What an export into a step left: it only takes room. */
+static void sweep_exports(const char *folder, const char *step)
+{
+    char *path = tt_format("%s/%s", folder, step);
+
+    if (tt_output_sweep(path, "hf") < 0)
+        tt_warn("what an earlier export left could not be removed: %s", tt_error_message());
+    tt_free(path);
+}
+
+static int sweep(const char *folder)
+{
+    char **names = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list(folder, &names, &n));
+    for (int i = 0; i < n; i++)
+        if (tt_leftover_is_step(names[i]) || strncmp(names[i], nonce_prefix, sizeof nonce_prefix - 1) == 0)
+            TT_TRY(sweep_one(folder, names[i]));
+        else if (tt_step_number(names[i]) >= 0)
+            sweep_exports(folder, names[i]);
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
+static int write_holder(int fd, const char *folder, const char *run_id)
+{
+    char host[HOST_BYTES] = "?", *text;
+    json_t *holder;
+    int rc, tries = 0;
+
+    (void)gethostname(host, sizeof host - 1);
+    holder = json_pack("{s:s,s:s,s:I}", "run_id", run_id, "host", host, "pid", (json_int_t)getpid());
+    text = tt_json_text(holder);
+    while ((rc = ftruncate(fd, 0)) < 0 && tt_path_again(errno, &tries))
+        ;
+    rc = rc < 0 ? tt_fail(TT_EIO, "cannot write '%s/.lock': %s", folder, strerror(errno))
+                : tt_file_pwrite(fd, folder, text, strlen(text), 0);
+    tt_free(text);
+    json_decref(holder);
+    return rc;
+}
+
+int tt_ckpt_folder_lock(const char *folder, struct tt_lock *ret_lock)
+{
+    char *path = tt_format("%s/.lock", folder);
+    struct tt_lock lock = TT_LOCK_NONE;
+    bool taken = false;
+    int rc = 0;
+
+    TT_TRY(tt_lock_take(path, &lock, &taken));
+    if (taken) {
+        rc = fail_locked(folder, lock.fd);
+        goto out;
+    }
+    *ret_lock = lock;
+    lock = TT_LOCK_NONE;
+out:
+    tt_lock_release(&lock);
+    tt_free(path);
+    return rc;
+}
+
+/* Rank 0: the lock, then the sweep that it permits. */
+static int lock_and_sweep(void *arg)
+{
+    struct tt_ckpt_store *store = arg;
+    int rc = 0;
+
+    TT_TRY(tt_folder_make(store->folder));
+    TT_TRY(tt_ckpt_folder_lock(store->folder, &store->lock));
+    TT_TRY(sweep(store->folder));
+    TT_TRY(tt_line_sweep(store->folder));
+    TT_TRY(write_holder(store->lock.fd, store->folder, store->run_id));
+out:
+    return rc;
+}
+
+int tt_ckpt_store_open(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *folder,
+                       const char *run_id, struct tt_ckpt_store **ret_store)
+{
+    struct tt_patience patience = tt_patience_begin(comm, "opening the checkpoint folder");
+    struct tt_ckpt_store *store = tt_calloc(1, sizeof *store);
+    int rc = 0;
+
+    store->comm = comm;
+    store->layout = *layout;
+    store->folder = tt_strdup(folder);
+    store->lock = TT_LOCK_NONE;
+    store->parent_step = -1;
+    if (layout->dp_shard * layout->dp_replicate != comm->size ||
+        layout->replica * layout->dp_shard + layout->shard != comm->rank)
+        rc = tt_fail(TT_EINTERNAL, "checkpoint layout %d x %d, replica %d, shard %d does not fit rank %d of %d",
+                     layout->dp_replicate, layout->dp_shard, layout->replica, layout->shard, comm->rank, comm->size);
+    else if (comm->rank == 0 && (rc = check_run_id(run_id)) == 0)
+        (void)snprintf(store->run_id, sizeof store->run_id, "%s", run_id);
+    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_comm_broadcast(comm, store->run_id, sizeof store->run_id, 0));
+    TT_TRY(tt_patience_work(comm, comm->rank == 0, lock_and_sweep, store));
+    TT_TRY(check_shared(comm, folder));
+    *ret_store = store;
+    store = NULL;
+out:
+    tt_ckpt_store_close(store);
+    tt_patience_end(comm, &patience);
+    return rc;
+}
+
+void tt_ckpt_store_close(struct tt_ckpt_store *store)
+{
+    if (!store)
+        return;
+    if (store->lock.fd >= 0)
+        (void)!ftruncate(store->lock.fd, 0); /* closed properly: nobody holds it */
+    tt_lock_release(&store->lock);
+    tt_known_release(&store->known);
+    tt_free(store->folder);
+    tt_free(store);
+}

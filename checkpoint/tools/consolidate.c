@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Consolidation and export: whole tensors stream, a block of rows at a time, from the shards into files that are dealt out
+ * beforehand.
+ */
+#include "checkpoint/tools/consolidate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/format/assets.h"
+#include "checkpoint/hf/folder.h"
+#include "checkpoint/hf/weights.h"
+#include "checkpoint/hf/weights_file.h"
+#include "checkpoint/load/source.h"
+#include "checkpoint/steps/steps.h"
+#include "checkpoint/tools/output.h"
+#include "core/base/json.h"
+#include "core/base/mem.h"
+
+static const int64_t shard_bytes_default = 5000000000;
+
+struct job {
+    const struct tt_consolidate *options;
+    struct tt_source *source;
+    struct tt_model *model; /* NULL for titan's format */
+    struct tt_weights weights;
+    struct tt_weights_file file;
+    int n_files;
+    struct tt_output output;
+    int64_t bytes; /* of the files */
+};
+
+/* Deals the tensors out, in their order, into files of at most the given size (or one tensor). */
+static void assign_files(struct job *job)
+{
+    int64_t most = job->options->max_shard_bytes > 0 ? job->options->max_shard_bytes : shard_bytes_default, used = 0;
+    int n = job->weights.n;
+
+    job->file = (struct tt_weights_file){.weights = &job->weights,
+                                         .dtype = tt_calloc((size_t)n, sizeof(enum tt_dtype)),
+                                         .of_file = tt_calloc((size_t)n, sizeof(int)),
+                                         .what = job->model ? "exporting" : "consolidating"};
+    for (int i = 0; i < n; i++) {
+        const struct tt_weight *w = &job->weights.weight[i];
+        int64_t bytes;
+
+        job->file.dtype[i] = tt_weight_dtype(w, job->options->has_dtype, job->options->dtype);
+        bytes = tt_weight_bytes(w, job->file.dtype[i]);
+        if (job->n_files == 0 || (used > 0 && used + bytes > most)) {
+            job->n_files++;
+            used = 0;
+        }
+        job->file.of_file[i] = job->n_files - 1;
+        used += bytes;
+        job->file.total += bytes;
+    }
+}
+
+static char *file_name(const struct job *job, int file)
+{
+    return job->n_files == 1 ? tt_strdup("model.safetensors")
+                             : tt_format("model-%05d-of-%05d.safetensors", file + 1, job->n_files);
+}
+
+static int write_file(struct job *job, int number)
+{
+    char *name = file_name(job, number), *path = tt_format("%s/%s", job->output.folder, name);
+    struct tt_weights_written written = {0};
+    int rc = tt_weights_write(&job->file, number, path, NULL, false, &written);
+
+    job->bytes += written.bytes;
+    tt_weights_written_release(&written);
+    tt_free(name);
+    tt_free(path);
+    return rc;
+}
+
+/* model.safetensors.index.json, which says where each tensor is when there are several files. */
+static int write_index(const struct job *job)
+{
+    json_t *map = json_object(), *index;
+    char *text;
+    int rc;
+
+    for (int i = 0; i < job->weights.n; i++) {
+        char *name = file_name(job, job->file.of_file[i]);
+
+        (void)json_object_set_new(map, job->weights.weight[i].name, json_string(name));
+        tt_free(name);
+    }
+    index = json_pack("{s:{s:I},s:o}", "metadata", "total_size", (json_int_t)job->file.total, "weight_map", map);
+    text = json_dumps(index, JSON_INDENT(2) | JSON_SORT_KEYS);
+    rc = tt_output_put(&job->output, "model.safetensors.index.json", text, strlen(text));
+    free(text);
+    json_decref(index);
+    return rc;
+}
+
+/* Of a step, whose assets are small; a folder of somebody's may hold anything. */
+static bool any_name(const char *name)
+{
+    (void)name;
+    return true;
+}
+
+static int write_around(struct job *job)
+{
+    char *assets = tt_source_assets(job->source);
+    int rc = 0;
+
+    if (job->model)
+        rc = tt_hf_folder_finish(&job->output, job->source, job->model, job->file.dtype[0]);
+    else if (job->source->kind == TT_PATH_STEP)
+        rc = tt_output_copy(&job->output, assets, "", any_name);
+    tt_free(assets);
+    return rc;
+}
+
+static int write_all(struct job *job)
+{
+    int rc = 0;
+
+    for (int i = 0; i < job->n_files; i++)
+        TT_TRY(write_file(job, i));
+    TT_TRY(tt_weights_check(&job->weights));
+    if (job->n_files > 1)
+        TT_TRY(write_index(job));
+    TT_TRY(write_around(job));
+    TT_TRY(tt_output_publish(&job->output));
+out:
+    return rc;
+}
+
+static int open_weights(struct job *job)
+{
+    int rc = 0;
+
+    TT_TRY(tt_assets_check(job->source->path, &job->source->manifest)); /* they travel along */
+    if (job->options->format == TT_FORMAT_HF) {
+        TT_TRY(tt_source_model(job->source, &job->model));
+        TT_TRY(tt_weights_to_hf(job->source, job->model, &job->weights));
+    } else {
+        tt_weights_stored(job->source, TT_GROUP_MODEL, &job->weights);
+    }
+    if (job->weights.n == 0)
+        rc = tt_fail(TT_EDATA, "'%s' holds no model tensors", job->source->path);
+out:
+    return rc;
+}
+
+int tt_ckpt_consolidate(const struct tt_consolidate *options, struct tt_consolidated *ret_result)
+{
+    struct job job = {.options = options, .output.lock_fd = -1};
+    enum tt_path_kind kind;
+    char *path = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_output_check(options->destination, options->force));
+    TT_TRY(tt_path_resolve(options->source, true, &kind, &path));
+    TT_TRY(tt_output_check_apart(options->destination, path));
+    TT_TRY(tt_source_open(path, kind, &job.source));
+    TT_TRY(open_weights(&job));
+    assign_files(&job);
+    TT_TRY(tt_output_begin(options->destination, job.file.total, &job.output));
+    TT_TRY(write_all(&job));
+    *ret_result = (struct tt_consolidated){.bytes = job.bytes, .files = job.n_files, .tensors = job.weights.n};
+    (void)snprintf(ret_result->source, sizeof ret_result->source, "%s", path);
+out:
+    tt_output_abandon(&job.output); /* does nothing once it is published */
+    tt_weights_release(&job.weights);
+    tt_free(job.file.dtype);
+    tt_free(job.file.of_file);
+    tt_model_free(job.model);
+    tt_source_free(job.source);
+    tt_free(path);
+    return rc;
+}

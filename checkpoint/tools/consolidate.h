@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CHECKPOINT_TOOLS_CONSOLIDATE_H
+#define TT_CHECKPOINT_TOOLS_CONSOLIDATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/graph/dtype.h"
+
+/**
+ * Writes the model of a checkpoint as one plain folder: model.safetensors, or model-0000K-of-0000N.safetensors with
+ * model.safetensors.index.json, and the files around it.
+ */
+enum tt_weights_format {
+    TT_FORMAT_TITAN, /* titan's names; the assets beside them */
+    TT_FORMAT_HF,    /* Hugging Face's names and layout; config.json, generation_config.json, tokenizer */
+};
+
+struct tt_consolidate {
+    const char *source;      /* a step, a run or checkpoint folder (newest good step), or safetensors files */
+    const char *destination; /* a folder that appears whole or not at all */
+    enum tt_weights_format format;
+    int64_t max_shard_bytes; /* 0: 5 GB, as Hugging Face does */
+    bool has_dtype;
+    enum tt_dtype dtype; /* TT_F32, TT_BF16 or TT_F16, for the floating-point tensors; else they keep theirs */
+    bool force;          /* replace an existing destination, if it holds nothing but an earlier output */
+};
+
+struct tt_consolidated {
+    char source[4096]; /* the step that was read */
+    int64_t bytes;
+    int files, tensors;
+};
+
+/**
+ * Local. Memory is bounded (under 128 MiB, or a row of a tensor if that is more). What was read is compared with the
+ * manifest's digests on the way. Errors: TT_EUSAGE when the destination exists, TT_EDATA when the source is damaged or, for
+ * Hugging Face, does not say which model it is.
+ */
+int tt_ckpt_consolidate(const struct tt_consolidate *options, struct tt_consolidated *ret_result) TT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Comparing two checkpoints, digests first.
+ */
+#include "checkpoint/tools/diff.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/format/cast.h"
+#include "checkpoint/hf/folder.h"
+#include "checkpoint/hf/weights.h"
+#include "checkpoint/load/source.h"
+#include "checkpoint/steps/steps.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+
+enum { BLOCK_ELEMENTS = 1 << 20 };
+
+struct side {
+    struct tt_source *source;
+    struct tt_model *model; /* set when Hugging Face's names are read as titan's */
+    struct tt_weights weights;
+    int *order; /* the weights by name */
+};
+
+struct diff {
+    struct side side[2];
+    double atol;
+    json_t *different, *only[2], *notes;
+    int tensors, by_digest;
+    double done, total; /* elements, for progress */
+};
+
+static int open_side(struct side *side, const char *path)
+{
+    enum tt_path_kind kind;
+    char *resolved = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_path_resolve(path, true, &kind, &resolved));
+    TT_TRY(tt_source_open(resolved, kind, &side->source));
+out:
+    tt_free(resolved);
+    return rc;
+}
+
+static void close_side(struct side *side)
+{
+    tt_weights_release(&side->weights);
+    tt_free(side->order);
+    tt_model_free(side->model);
+    tt_source_free(side->source);
+}
+
+/* --- one tensor --- */
+
+struct found {
+    double max_abs;
+    int64_t count, first; /* first: index in the packed tensor; -1: none */
+};
+
+static bool differs(double a, double b, double atol)
+{
+    return !(fabs(a - b) <= atol) && !(isnan(a) && isnan(b)) && a != b;
+}
+
+/* Equal numbers of different bits (0 and -0, two NaNs) differ only when every bit counts. */
+static void compare_block(struct found *found, double atol, enum tt_dtype type_a, const void *a, enum tt_dtype type_b,
+                          const void *b, int64_t at, int64_t n)
+{
+    size_t item = tt_dtype_size(type_a);
+
+    if (type_a == type_b && memcmp(a, b, (size_t)n * item) == 0)
+        return;
+    for (int64_t i = 0; i < n; i++) {
+        double x = tt_cast_value(type_a, a, i), y = tt_cast_value(type_b, b, i), delta = fabs(x - y);
+        bool bits = atol < 0.0 && type_a == type_b &&
+                    memcmp((const char *)a + (size_t)i * item, (const char *)b + (size_t)i * item, item) != 0;
+
+        if (!bits && !differs(x, y, atol < 0.0 ? 0.0 : atol))
+            continue;
+        if (found->count++ == 0)
+            found->first = at + i;
+        if (delta > found->max_abs || isnan(delta))
+            found->max_abs = delta;
+    }
+}
+
+static int compare_values(struct diff *d, const struct tt_weight *a, const struct tt_weight *b, struct found *found)
+{
+    struct tt_box one = tt_box_rows(a->ndim, a->shape, 0, 1);
+    int64_t width = tt_box_volume(&one), rows = a->ndim ? a->shape[0] : 1;
+    int64_t step = width > 0 && width < BLOCK_ELEMENTS ? BLOCK_ELEMENTS / width : 1;
+    void *x = tt_calloc_for((size_t)((step < rows ? step : rows) * width), tt_dtype_size(a->dtype), a->name);
+    void *y = tt_calloc_for((size_t)((step < rows ? step : rows) * width), tt_dtype_size(b->dtype), b->name);
+    int rc = x && y ? 0 : TT_ENOMEM;
+
+    TT_TRY(rc);
+    for (int64_t row = 0; row < rows && width > 0; row += step) {
+        int64_t n = rows - row < step ? rows - row : step;
+
+        TT_TRY(tt_weights_read(&d->side[0].weights, a, row, n, a->dtype, x));
+        TT_TRY(tt_weights_read(&d->side[1].weights, b, row, n, b->dtype, y));
+        compare_block(found, d->atol, a->dtype, x, b->dtype, y, row * width, n * width);
+        d->done += (double)(n * width);
+        tt_progress("comparing", d->done, d->total);
+    }
+out:
+    tt_free(x);
+    tt_free(y);
+    return rc;
+}
+
+static json_t *index_json(const struct tt_weight *weight, int64_t at)
+{
+    json_t *list = json_array();
+
+    for (int dim = weight->ndim - 1; dim >= 0 && at >= 0; dim--) {
+        (void)json_array_insert_new(list, 0, json_integer(at % weight->shape[dim]));
+        at /= weight->shape[dim];
+    }
+    return list;
+}
+
+static void add_different(struct diff *d, enum tt_ckpt_group group, const struct tt_weight *a, const char *why,
+                          const struct found *found)
+{
+    struct tt_box whole = tt_box_whole(a->ndim, a->shape);
+    bool values = found->first >= 0;
+
+    (void)json_array_append_new(
+        d->different,
+        json_pack("{s:s, s:s, s:s, s:o, s:o, s:I, s:o}", "group", tt_ckpt_group_name(group), "name", a->name, "why",
+                  why, "max_abs", values ? tt_json_number(found->max_abs) : json_null(), "count",
+                  values ? json_integer(found->count) : json_null(), "elements", (json_int_t)tt_box_volume(&whole),
+                  "first", values ? index_json(a, found->first) : json_null()));
+}
+
+static int compare_tensor(struct diff *d, enum tt_ckpt_group group, const struct tt_weight *a,
+                          const struct tt_weight *b)
+{
+    struct tt_box box_a = tt_box_whole(a->ndim, a->shape), box_b = tt_box_whole(b->ndim, b->shape);
+    struct found found = {.first = -1};
+    uint64_t digest_a = 0, digest_b = 0;
+    int rc = 0;
+
+    d->tensors++;
+    if (!tt_box_equal(&box_a, &box_b)) {
+        add_different(d, group, a, "shape", &found);
+        return 0;
+    }
+    if (a->dtype == b->dtype && tt_weights_digest(&d->side[0].weights, a, &digest_a) &&
+        tt_weights_digest(&d->side[1].weights, b, &digest_b) && digest_a == digest_b) {
+        d->by_digest++;
+        return 0;
+    }
+    if (!tt_cast_has_value(a->dtype) || !tt_cast_has_value(b->dtype))
+        return tt_fail(TT_EDATA, "tensor '%s': values of type %s and %s cannot be compared", a->name,
+                       tt_dtype_name(a->dtype), tt_dtype_name(b->dtype));
+    TT_TRY(compare_values(d, a, b, &found));
+    if (found.count || (a->dtype != b->dtype && d->atol < 0.0))
+        add_different(d, group, a, found.count ? "values" : "dtype", &found);
+out:
+    return rc;
+}
+
+/* --- all of them --- */
+
+static int *sorted(const struct tt_weights *w)
+{
+    int *order = tt_calloc((size_t)w->n + 1, sizeof *order);
+
+    for (int i = 0; i < w->n; i++) { /* nearly sorted, or as many as a model has parameters */
+        int k = i;
+
+        for (; k > 0 && strcmp(w->weight[order[k - 1]].name, w->weight[i].name) > 0; k--)
+            order[k] = order[k - 1];
+        order[k] = i;
+    }
+    return order;
+}
+
+static void add_only(struct diff *d, int side, enum tt_ckpt_group group, const char *name)
+{
+    (void)json_array_append_new(d->only[side], json_sprintf("%s/%s", tt_ckpt_group_name(group), name));
+}
+
+/* Merges the two lists of names. */
+static int compare_weights(struct diff *d, enum tt_ckpt_group group)
+{
+    const struct tt_weights *a = &d->side[0].weights, *b = &d->side[1].weights;
+    int i = 0, k = 0, rc = 0;
+
+    while (i < a->n || k < b->n) {
+        const struct tt_weight *x = i < a->n ? &a->weight[d->side[0].order[i]] : NULL;
+        const struct tt_weight *y = k < b->n ? &b->weight[d->side[1].order[k]] : NULL;
+        int order = !x ? 1 : !y ? -1 : strcmp(x->name, y->name);
+
+        if (order < 0)
+            add_only(d, 0, group, x->name);
+        else if (order > 0)
+            add_only(d, 1, group, y->name);
+        else
+            TT_TRY(compare_tensor(d, group, x, y));
+        i += order <= 0;
+        k += order >= 0;
+    }
+out:
+    return rc;
+}
+
+static void add_note(struct diff *d, const char *key, json_t *a, json_t *b)
+{
+    if (!json_equal(a, b))
+        (void)json_array_append_new(d->notes, json_pack("{s:s, s:O?, s:O?}", "key", key, "a", a, "b", b));
+}
+
+static void note_meta(struct diff *d)
+{
+    static const char *const keys[] = {"step", "ntokens_seen", "world", "mesh", "policy"};
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        json_t *a = json_object_get(d->side[0].source->manifest.meta, keys[i]);
+        json_t *b = json_object_get(d->side[1].source->manifest.meta, keys[i]);
+
+        if (a && b)
+            add_note(d, keys[i], a, b);
+    }
+}
+
+static double elements(const struct tt_manifest *m)
+{
+    double n = 0.0;
+
+    for (int i = 0; i < m->n_tensors; i++) {
+        struct tt_box whole = tt_box_whole(m->tensor[i].ndim, m->tensor[i].shape);
+
+        n += (double)tt_box_volume(&whole);
+    }
+    return n;
+}
+
+static int compare_group(struct diff *d, enum tt_ckpt_group group)
+{
+    int n[2], rc = 0;
+
+    for (int s = 0; s < 2; s++)
+        n[s] = tt_manifest_group_size(&d->side[s].source->manifest, group, NULL);
+    if (group != TT_GROUP_MODEL && (n[0] == 0 || n[1] == 0)) {
+        json_t *a = json_integer(n[0]), *b = json_integer(n[1]);
+
+        add_note(d, tt_ckpt_group_name(group), a, b);
+        json_decref(a);
+        json_decref(b);
+        return 0;
+    }
+    for (int s = 0; s < 2; s++) {
+        struct side *side = &d->side[s];
+
+        tt_weights_release(&side->weights);
+        tt_free(side->order);
+        side->order = NULL;
+        if (group == TT_GROUP_MODEL && side->model)
+            TT_TRY(tt_weights_from_hf(side->source, side->model, true, &side->weights));
+        else
+            tt_weights_stored(side->source, group, &side->weights);
+        side->order = sorted(&side->weights);
+    }
+    TT_TRY(compare_weights(d, group));
+out:
+    return rc;
+}
+
+/* Two Hugging Face folders are compared as they are; against a checkpoint, one is read under titan's names. */
+static int choose_names(struct diff *d)
+{
+    bool is_hf[2] = {false};
+    int rc = 0;
+
+    for (int s = 0; s < 2; s++)
+        TT_TRY(tt_source_is_hf(d->side[s].source, &is_hf[s]));
+    for (int s = 0; s < 2 && rc == 0; s++) {
+        char *folder = tt_source_assets(d->side[s].source);
+
+        if (is_hf[s] && !is_hf[1 - s])
+            rc = tt_model_from_hf(folder, &d->side[s].model);
+        tt_free(folder);
+    }
+out:
+    return rc;
+}
+
+int tt_ckpt_diff(const char *a, const char *b, double atol, json_t **ret_json)
+{
+    struct diff d = {
+        .atol = atol, .different = json_array(), .only = {json_array(), json_array()}, .notes = json_array()};
+    bool equal;
+    int rc = 0;
+
+    TT_TRY(open_side(&d.side[0], a));
+    TT_TRY(open_side(&d.side[1], b));
+    TT_TRY(choose_names(&d));
+    note_meta(&d);
+    d.total = elements(&d.side[0].source->manifest);
+    for (int group = 0; group < TT_GROUPS; group++)
+        TT_TRY(compare_group(&d, (enum tt_ckpt_group)group));
+    tt_progress("comparing", d.total, d.total);
+    equal = json_array_size(d.different) + json_array_size(d.only[0]) + json_array_size(d.only[1]) == 0;
+    *ret_json = json_pack("{s:s, s:s, s:b, s:i, s:i, s:O, s:O, s:O, s:O}", "a", d.side[0].source->path, "b",
+                          d.side[1].source->path, "equal", equal, "tensors", d.tensors, "by_digest", d.by_digest,
+                          "different", d.different, "only_a", d.only[0], "only_b", d.only[1], "notes", d.notes);
+out:
+    close_side(&d.side[0]);
+    close_side(&d.side[1]);
+    json_decref(d.different);
+    json_decref(d.only[0]);
+    json_decref(d.only[1]);
+    json_decref(d.notes);
+    return rc;
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Describing checkpoints: from their manifest and headers, and on request from every value.
+ */
+#include "checkpoint/tools/inspect.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/stats.h"
+#include "checkpoint/load/source.h"
+#include "checkpoint/steps/steps.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+/* A key of the manifest, or null. */
+static json_t *meta_value(const struct tt_manifest *manifest, const char *key)
+{
+    json_t *value = json_object_get(manifest->meta, key);
+
+    return value ? json_incref(value) : json_null();
+}
+
+int64_t tt_ckpt_file_bytes(const struct tt_manifest *manifest)
+{
+    int64_t bytes = 0;
+
+    for (int i = 0; i < manifest->n_files; i++)
+        bytes += manifest->file[i].bytes;
+    return bytes;
+}
+
+void tt_ckpt_set_summary(json_t *json, const struct tt_manifest *manifest)
+{
+    static const struct {
+        const char *key, *meta;
+    } row[] = {
+        {"tokens", "ntokens_seen"}, {"time", "time"}, {"world", "world"}, {"mesh", "mesh"}, {"policy", "policy"}};
+
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++)
+        (void)json_object_set_new(json, row[i].key, meta_value(manifest, row[i].meta));
+}
+
+static json_t *tensor_json(const struct tt_manifest *manifest, const struct tt_manifest_tensor *t)
+{
+    json_t *shape = json_array();
+    char digest[32];
+
+    for (int d = 0; d < t->ndim; d++)
+        (void)json_array_append_new(shape, json_integer(t->shape[d]));
+    (void)snprintf(digest, sizeof digest, "sum64:%016" PRIx64, t->digest);
+    return json_pack("{s:s,s:s,s:s,s:o,s:i,s:o}", "name", t->name, "group",
+                     manifest->meta ? tt_ckpt_group_name(t->group) : "model", "dtype", tt_dtype_name(t->dtype), "shape",
+                     shape, "chunks", t->n_chunks, "digest", t->has_digest ? json_string(digest) : json_null());
+}
+
+static json_t *tensors_json(const struct tt_manifest *manifest)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < manifest->n_tensors; i++)
+        (void)json_array_append_new(list, tensor_json(manifest, &manifest->tensor[i]));
+    return list;
+}
+
+/* Reads every tensor and adds "stats" to its object. */
+static int add_stats(const char *path, enum tt_path_kind kind, json_t *tensors)
+{
+    struct tt_source *source = NULL;
+    double done = 0.0, total = 0.0;
+    int rc = 0;
+
+    TT_TRY(tt_source_open(path, kind, &source));
+    for (int i = 0; i < source->manifest.n_tensors; i++) {
+        struct tt_box whole = tt_box_whole(source->manifest.tensor[i].ndim, source->manifest.tensor[i].shape);
+
+        total += (double)tt_box_volume(&whole);
+    }
+    for (int i = 0; i < source->manifest.n_tensors; i++) {
+        json_t *stats = NULL;
+
+        TT_TRY(tt_ckpt_stats(source, &source->manifest.tensor[i], &done, total, &stats));
+        (void)json_object_set_new(json_array_get(tensors, (size_t)i), "stats", stats);
+    }
+    tt_progress("reading", total, total);
+out:
+    tt_source_free(source);
+    return rc;
+}
+
+static json_t *group_json(const struct tt_manifest *manifest, enum tt_ckpt_group group)
+{
+    int64_t bytes = 0;
+    int n = tt_manifest_group_size(manifest, group, &bytes);
+
+    return json_pack("{s:i,s:I}", "tensors", n, "bytes", (json_int_t)bytes);
+}
+
+static int add_assets(const char *path, enum tt_path_kind kind, json_t *json)
+{
+    char *folder = tt_format("%s/assets", path), **names = NULL;
+    json_t *list = json_array();
+    int n = 0, rc = 0;
+
+    if (kind == TT_PATH_STEP)
+        TT_TRY(tt_folder_list_found(folder, &names, &n));
+    for (int i = 0; i < n; i++)
+        (void)json_array_append_new(list, json_string(names[i]));
+    (void)json_object_set(json, "assets", list);
+out:
+    json_decref(list);
+    tt_names_free(names, n);
+    tt_free(folder);
+    return rc;
+}
+
+static int64_t parameters(const struct tt_manifest *manifest)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < manifest->n_tensors; i++) {
+        struct tt_box whole = tt_box_whole(manifest->tensor[i].ndim, manifest->tensor[i].shape);
+
+        if (manifest->tensor[i].group == TT_GROUP_MODEL)
+            n += tt_box_volume(&whole);
+    }
+    return n;
+}
+
+static json_t *files_json(const struct tt_manifest *manifest)
+{
+    json_t *files = json_array();
+
+    for (int i = 0; i < manifest->n_files; i++)
+        (void)json_array_append_new(files, json_pack("{s:s,s:I}", "path", manifest->file[i].path, "bytes",
+                                                     (json_int_t)manifest->file[i].bytes));
+    return files;
+}
+
+/* The Hugging Face folder that a last save may have put beside the state: {"files", "bytes"}, or null. */
+static int add_export(const char *path, enum tt_path_kind kind, json_t *json)
+{
+    char *folder = tt_format("%s/hf", path);
+    struct tt_manifest manifest = {0};
+    bool exported = false;
+    int rc = 0;
+
+    (void)json_object_set_new(json, "hf", json_null());
+    if (kind == TT_PATH_STEP)
+        TT_TRY(tt_path_is_folder(folder, &exported));
+    rc = exported ? tt_manifest_scan(folder, &manifest) : 0;
+    if (exported && rc == 0)
+        (void)json_object_set_new(json, "hf",
+                                  json_pack("{s:o, s:I, s:i}", "files", files_json(&manifest), "bytes",
+                                            (json_int_t)tt_ckpt_file_bytes(&manifest), "tensors", manifest.n_tensors));
+    rc = rc == TT_EDATA ? 0 : rc; /* a damaged export: verify says so */
+out:
+    tt_manifest_release(&manifest);
+    tt_free(folder);
+    return rc;
+}
+
+int tt_ckpt_inspect(const char *given, bool stats, json_t **ret_json)
+{
+    struct tt_manifest manifest = {0};
+    enum tt_path_kind kind;
+    char *path = NULL;
+    json_t *json = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_path_resolve(given, true, &kind, &path));
+    TT_TRY(kind == TT_PATH_STEP ? tt_step_manifest(path, &manifest) : tt_manifest_scan(path, &manifest));
+    json = json_pack("{s:s,s:s,s:o}", "path", path, "kind", kind == TT_PATH_STEP ? "step" : "safetensors", "step",
+                     meta_value(&manifest, "step"));
+    tt_ckpt_set_summary(json, &manifest);
+    (void)json_object_set_new(json, "sample_cursor", meta_value(&manifest, "sample_cursor"));
+    (void)json_object_set_new(json, "run_id", meta_value(&manifest, "run_id"));
+    (void)json_object_set_new(json, "bytes", json_integer(tt_ckpt_file_bytes(&manifest)));
+    (void)json_object_set_new(json, "parameters", json_integer(parameters(&manifest)));
+    (void)json_object_set_new(json, "model", group_json(&manifest, TT_GROUP_MODEL));
+    (void)json_object_set_new(json, "optimizer", group_json(&manifest, TT_GROUP_OPTIM));
+    (void)json_object_set_new(json, "files", files_json(&manifest));
+    (void)json_object_set_new(json, "tensors", tensors_json(&manifest));
+    TT_TRY(add_assets(path, kind, json));
+    TT_TRY(add_export(path, kind, json));
+    (void)json_object_set_new(json, "meta", manifest.meta ? json_incref(manifest.meta) : json_null());
+    if (stats)
+        TT_TRY(add_stats(path, kind, json_object_get(json, "tensors")));
+    *ret_json = json;
+    json = NULL;
+out:
+    json_decref(json);
+    tt_manifest_release(&manifest);
+    tt_free(path);
+    return rc;
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Verifying a checkpoint: everything that is wrong with it, in one pass over its bytes.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sys/stat.h>
+
+#include "checkpoint/format/assets.h"
+#include "checkpoint/format/cast.h"
+#include "checkpoint/format/digest.h"
+#include "checkpoint/load/source.h"
+#include "checkpoint/steps/steps.h"
+#include "checkpoint/tools/inspect.h"
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+enum { BLOCK_BYTES = 4 << 20 };
+
+/* What was found out about a tensor of the manifest. */
+struct seen {
+    uint64_t digest;
+    int64_t nonfinite;
+    bool whole; /* every chunk was read, and no checksum was wrong */
+};
+
+struct report {
+    enum tt_ckpt_depth depth;
+    json_t *problems;
+    int files, tensors;
+    int64_t bytes, done; /* of all files */
+    int64_t checksums, digests;
+    char *block;
+    struct seen *seen; /* per tensor of the manifest at hand */
+};
+
+static void add_problem(struct report *report, const char *kind)
+{
+    (void)json_array_append_new(report->problems, json_pack("{s:s,s:s}", "kind", kind, "text", tt_error_message()));
+}
+
+/* A failure with this kind of damage; one that proves nothing about the bytes is said to be one. Out of memory ends it all. */
+static int note(struct report *report, int rc, const char *kind)
+{
+    if (rc == TT_EDATA || rc == TT_EIO)
+        add_problem(report, rc == TT_EIO ? "unreadable" : kind);
+    return rc == TT_EDATA || rc == TT_EIO ? 0 : rc;
+}
+
+/* The part of a file that holds a chunk, or its header (tensor NULL). */
+struct piece {
+    int64_t begin, end;
+    const struct tt_manifest_tensor *tensor;
+    const struct tt_box *box;
+    struct seen *seen;
+};
+
+static bool has_nonfinite(enum tt_dtype dtype)
+{
+    return dtype == TT_F32 || dtype == TT_BF16 || dtype == TT_F16 || dtype == TT_F64;
+}
+
+/* Blocks are a whole number of elements of any type. */
+static void look_at_values(struct report *report, const struct piece *piece, int64_t at, int64_t bytes)
+{
+    enum tt_dtype dtype = piece->tensor->dtype;
+    int64_t item = (int64_t)tt_dtype_size(dtype), n = item ? bytes / item : 0;
+
+    if (n == 0)
+        return;
+    piece->seen->digest +=
+        tt_digest_box(dtype, piece->tensor->shape, piece->box, (at - piece->begin) / item, n, report->block);
+    for (int64_t i = 0; has_nonfinite(dtype) && i < n; i++)
+        piece->seen->nonfinite += !isfinite(tt_cast_value(dtype, report->block, i));
+}
+
+static int read_piece(struct report *report, const struct tt_safetensors *file, const struct piece *piece,
+                      uint32_t *ret_crc)
+{
+    uint32_t crc = 0;
+    int rc = 0;
+
+    for (int64_t at = piece->begin; at < piece->end; at += BLOCK_BYTES) {
+        int64_t n = piece->end - at < BLOCK_BYTES ? piece->end - at : BLOCK_BYTES;
+
+        TT_TRY(tt_file_pread(file->fd, file->path, report->block, (size_t)n, at));
+        crc = tt_crc32c(crc, report->block, (size_t)n);
+        if (piece->seen && report->depth == TT_VERIFY_DEEP)
+            look_at_values(report, piece, at, n);
+        report->done += n;
+        tt_progress("verifying", (double)report->done, (double)report->bytes);
+    }
+    *ret_crc = crc;
+out:
+    return rc;
+}
+
+/* The manifest's chunk of that name in a file. */
+static const struct tt_manifest_chunk *find_chunk(const struct tt_source *source, int file, const char *name,
+                                                  const struct tt_manifest_tensor **ret_tensor)
+{
+    for (int i = 0; i < source->manifest.n_tensors; i++) {
+        const struct tt_manifest_tensor *t = &source->manifest.tensor[i];
+
+        for (int k = 0; strcmp(t->name, name) == 0 && k < t->n_chunks; k++) {
+            if (t->chunk[k].file != file)
+                continue;
+            *ret_tensor = t;
+            return &t->chunk[k];
+        }
+    }
+    return NULL;
+}
+
+/* Reads a tensor's bytes in a file; false in ret_good when their checksum is wrong, which is reported. */
+static int verify_piece(struct report *report, struct tt_source *source, int number, const struct tt_st_tensor *t,
+                        uint32_t *ret_crc, bool *ret_good)
+{
+    const struct tt_safetensors *file = &source->open[number];
+    const struct tt_manifest_tensor *tensor = NULL;
+    const struct tt_manifest_chunk *chunk = find_chunk(source, number, t->name, &tensor);
+    struct piece piece = {file->data_start + t->begin, file->data_start + t->end, tensor, chunk ? &chunk->box : NULL,
+                          chunk ? &report->seen[tensor - source->manifest.tensor] : NULL};
+    int rc = 0;
+
+    TT_TRY(read_piece(report, file, &piece, ret_crc));
+    if (!chunk || !chunk->has_crc)
+        goto out;
+    report->checksums++;
+    if (*ret_crc != chunk->crc) {
+        *ret_good = piece.seen->whole = false;
+        (void)tt_source_fail_crc(source, tensor, chunk, *ret_crc);
+        add_problem(report, "crc");
+    }
+out:
+    return rc;
+}
+
+/* One pass over a file: a checksum per chunk, and the file's own joined from them. */
+static int verify_file(struct report *report, struct tt_source *source, int number)
+{
+    const struct tt_safetensors *file = &source->open[number];
+    const struct tt_manifest_file *expected = &source->manifest.file[number];
+    struct piece header = {.end = file->data_start};
+    uint32_t crc = 0, part = 0;
+    bool good = true;
+    int rc = 0;
+
+    TT_TRY(read_piece(report, file, &header, &crc));
+    for (int i = 0; i < file->n; i++) {
+        const struct tt_st_tensor *t = &file->tensor[i];
+
+        TT_TRY(verify_piece(report, source, number, t, &part, &good));
+        crc = tt_crc32c_combine(crc, part, (uint64_t)(t->end - t->begin));
+    }
+    if (expected->has_crc && crc != expected->crc && good) {
+        (void)tt_fail(TT_EDATA, "'%s' is damaged in its header: the file has checksum %08x, %08x expected", file->path,
+                      crc, expected->crc);
+        add_problem(report, "header");
+    }
+out:
+    return rc;
+}
+
+/* Shard files that the manifest does not know would be mixed in by readers that go by the folder. */
+static int find_strangers(struct report *report, const struct tt_source *source)
+{
+    int rc = 0;
+
+    for (int group = 0; group < TT_GROUPS && rc == 0; group++) {
+        const char *name = tt_ckpt_group_name((enum tt_ckpt_group)group);
+        char *folder = tt_format("%s/%s", source->path, name), **names = NULL;
+        int n = 0;
+
+        rc = tt_folder_list_found(folder, &names, &n);
+        for (int i = 0; i < n; i++) {
+            char *relative = tt_format("%s/%s", name, names[i]);
+            bool known = false;
+
+            for (int f = 0; f < source->manifest.n_files && !known; f++)
+                known = strcmp(source->manifest.file[f].path, relative) == 0;
+            if (!known) {
+                (void)tt_fail(TT_EDATA, "stale file '%s/%s': it is not part of the checkpoint", folder, names[i]);
+                add_problem(report, "stale");
+            }
+            tt_free(relative);
+        }
+        tt_names_free(names, n);
+        tt_free(folder);
+    }
+    return rc;
+}
+
+/* What every value of a tensor adds up to, once all files were read. */
+static void check_values(struct report *report, const struct tt_source *source)
+{
+    for (int i = 0; i < source->manifest.n_tensors; i++) {
+        const struct tt_manifest_tensor *t = &source->manifest.tensor[i];
+        const struct seen *seen = &report->seen[i];
+
+        report->digests += seen->whole && t->has_digest;
+        if (!t->has_digest && source->kind == TT_PATH_STEP) {
+            (void)tt_fail(TT_EDATA, "'%s': tensor '%s' has no digest in the manifest", source->path, t->name);
+            add_problem(report, "digest");
+        }
+        if (seen->whole && t->has_digest && seen->digest != t->digest) {
+            (void)tt_fail(TT_EDATA, "'%s': tensor '%s' has digest %016" PRIx64 ", %016" PRIx64 " expected",
+                          source->path, t->name, seen->digest, t->digest);
+            add_problem(report, "digest");
+        }
+        if (seen->nonfinite && source->kind == TT_PATH_STEP) {
+            (void)tt_fail(TT_EDATA, "'%s': tensor '%s' has %" PRId64 " values that are not finite", source->path,
+                          t->name, seen->nonfinite);
+            add_problem(report, "nonfinite");
+        }
+    }
+}
+
+static void check_cover(struct report *report, const struct tt_source *source)
+{
+    for (int i = 0; i < source->manifest.n_tensors; i++) {
+        const char *kind = "manifest";
+
+        report->seen[i].whole = true;
+        if (tt_manifest_check_tensor(&source->manifest, &source->manifest.tensor[i], &kind) == 0)
+            continue;
+        report->seen[i].whole = false;
+        add_problem(report, kind);
+    }
+}
+
+/* The tensors that a file, which cannot be read, has a part of. */
+static void forget_file(struct report *report, const struct tt_source *source, int file)
+{
+    for (int i = 0; i < source->manifest.n_tensors; i++)
+        for (int k = 0; k < source->manifest.tensor[i].n_chunks; k++)
+            if (source->manifest.tensor[i].chunk[k].file == file)
+                report->seen[i].whole = false;
+    report->done += source->manifest.file[file].bytes;
+}
+
+/* Small, and read whole whatever the depth. */
+static int check_assets(struct report *report, const struct tt_source *source)
+{
+    const json_t *list = tt_assets_of(&source->manifest);
+
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *kind = NULL;
+        int rc = tt_asset_check(source->path, json_array_get(list, i), &kind);
+
+        if (rc < 0 && (rc = note(report, rc, kind)) < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int verify_source(struct report *report, struct tt_source *source)
+{
+    const struct tt_manifest *m = &source->manifest;
+    int rc = 0;
+
+    report->files += m->n_files;
+    report->tensors += m->n_tensors;
+    report->bytes += tt_ckpt_file_bytes(m);
+    report->seen = tt_calloc_for((size_t)m->n_tensors + 1, sizeof *report->seen, source->path);
+    if (!report->seen)
+        return TT_ENOMEM;
+    check_cover(report, source);
+    if (source->kind == TT_PATH_STEP)
+        TT_TRY(find_strangers(report, source));
+    TT_TRY(check_assets(report, source));
+    for (int i = 0; i < m->n_files; i++) {
+        const char *kind = "header";
+
+        if ((rc = tt_source_check_file(source, i, &kind)) == 0 && report->depth > TT_VERIFY_QUICK) {
+            kind = "truncated";
+            rc = verify_file(report, source, i);
+        }
+        if (rc < 0) {
+            TT_TRY(note(report, rc, kind));
+            forget_file(report, source, i);
+        }
+    }
+    if (report->depth == TT_VERIFY_DEEP)
+        check_values(report, source);
+out:
+    tt_free(report->seen);
+    report->seen = NULL;
+    return rc;
+}
+
+/* The source without the checks of tt_source_open, which stop at the first problem. */
+static int open_unchecked(struct tt_source *source)
+{
+    int rc = source->kind == TT_PATH_STEP ? tt_step_manifest(source->path, &source->manifest)
+                                          : tt_manifest_scan(source->path, &source->manifest);
+
+    if (rc == 0) {
+        source->open = tt_calloc_for((size_t)source->manifest.n_files, sizeof *source->open, source->path);
+        rc = source->open ? 0 : TT_ENOMEM;
+    }
+    return rc;
+}
+
+/* path is the source's, and is taken over. */
+static int verify_path(struct report *report, char *path, enum tt_path_kind kind)
+{
+    struct tt_source *source = tt_calloc(1, sizeof *source);
+    int rc = 0;
+
+    source->path = path;
+    source->kind = kind;
+    TT_TRY(tt_path_is_folder(path, &source->is_folder));
+    rc = open_unchecked(source);
+    if (rc == 0)
+        rc = verify_source(report, source);
+    else
+        rc = note(report, rc, kind == TT_PATH_STEP ? "manifest" : "header");
+out:
+    tt_source_free(source);
+    return rc;
+}
+
+int tt_ckpt_verify(const char *path, enum tt_ckpt_depth depth, json_t **ret_json)
+{
+    struct report report = {.depth = depth, .problems = json_array(), .block = tt_calloc(1, BLOCK_BYTES)};
+    double start = tt_clock_sec();
+    enum tt_path_kind kind;
+    char *resolved = NULL, *export = NULL;
+    bool exported = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_resolve(path, false, &kind, &resolved));
+    export = tt_format("%s/hf", resolved);
+    TT_TRY(verify_path(&report, tt_strdup(resolved), kind));
+    if (kind == TT_PATH_STEP)
+        TT_TRY(tt_path_is_folder(export, &exported));
+    if (exported)
+        TT_TRY(verify_path(&report, tt_strdup(export), TT_PATH_PLAIN));
+    *ret_json = json_pack("{s:s,s:b,s:i,s:i,s:I,s:I,s:I,s:f,s:O}", "path", resolved, "ok",
+                          json_array_size(report.problems) == 0, "files", report.files, "tensors", report.tensors,
+                          "bytes", (json_int_t)report.bytes, "checksums", (json_int_t)report.checksums, "digests",
+                          (json_int_t)report.digests, "seconds", tt_clock_sec() - start, "problems", report.problems);
+out:
+    json_decref(report.problems);
+    tt_free(report.block);
+    tt_free(resolved);
+    tt_free(export);
+    return rc;
+}

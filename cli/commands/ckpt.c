@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `titan ckpt`: its subcommands and their options. The library says everything as JSON; without --json it is laid out for
+ * people in the files of the subcommands.
+ */
+#include "cli/commands/ckpt.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
+
+static const struct tt_option options[] = {
+    {"json", NULL, NULL, "print JSON"},
+    {"stats", NULL, NULL, "inspect: read every tensor; min, max, mean, rms, values that are not finite"},
+    {"deep", NULL, NULL, "verify: digests of whole tensors and their values too"},
+    {"quick", NULL, NULL, "verify: manifest, sizes, headers and coverage only"},
+    {"atol", NULL, "X", "diff: differences up to X do not count"},
+    {"format", NULL, "titan|hf", "consolidate: whose names and layout the tensors get"},
+    {"dtype", NULL, "TYPE", "consolidate, convert: float32, bfloat16 or float16 (default: as stored)"},
+    {"max_shard_size", NULL, "SIZE", "consolidate, convert: bytes per file at most, such as 2GiB (default: 5 GB)"},
+    {"force", NULL, NULL, "consolidate, convert: replace an earlier output"},
+    {"keep", NULL, "K", "gc: good steps to keep (default: the run's checkpoint.keep_latest_k; 0: all)"},
+    {"abandoned", NULL, NULL, "gc: remove steps that were set aside too (abandoned, damaged)"},
+    {"dry_run", NULL, NULL, "gc, rollback: only say what would be removed or set aside"},
+    TT_OPTION_HELP,
+    {NULL, NULL, NULL, NULL},
+};
+
+struct verb {
+    const char *name;
+    tt_ckpt_verb_fn run;
+    int low, high; /* how many paths */
+    const char *arguments;
+    const char *takes; /* its options, apart from json and help, between bars */
+    const char *doc;
+};
+
+enum { MANY = 1 << 20 };
+
+static const struct verb verbs[] = {
+    {"list", tt_ckpt_verb_list, 1, MANY, "PATH...", "|", "the steps of a run: state, age, size, tokens, ranks, policy"},
+    {"inspect", tt_ckpt_verb_inspect, 1, MANY, "PATH...", "|stats|",
+     "one checkpoint, or any safetensors folder: files, tensors, shapes"},
+    {"verify", tt_ckpt_verb_verify, 1, MANY, "PATH...", "|deep|quick|",
+     "read every byte and compare checksums; exit code 3 when something is wrong"},
+    {"diff", tt_ckpt_verb_diff, 2, 2, "A B", "|atol|", "which tensors differ, digests first; exit code 1 when some do"},
+    {"consolidate", tt_ckpt_verb_consolidate, 2, 2, "SRC DST", "|format|dtype|max_shard_size|force|",
+     "the model as one plain safetensors folder, titan's or Hugging Face's"},
+    {"convert", tt_ckpt_verb_convert, 2, 2, "SRC DST", "|dtype|max_shard_size|force|",
+     "a Hugging Face folder to a titan checkpoint, or the other way"},
+    {"gc", tt_ckpt_verb_gc, 1, MANY, "PATH...", "|keep|abandoned|dry_run|",
+     "remove what killed jobs left and good steps beyond the newest K"},
+    {"rollback", tt_ckpt_verb_rollback, 2, 2, "RUN STEP", "|dry_run|",
+     "set aside the steps after STEP, so that the next start resumes from it"},
+};
+
+enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
+
+static int print_help(void)
+{
+    struct tt_text text = {0};
+
+    tt_text_add(&text, "usage: titan ckpt list|inspect|verify|gc PATH... [options]\n"
+                       "       titan ckpt diff A B [--atol X]\n"
+                       "       titan ckpt consolidate|convert SRC DST [options]\n"
+                       "       titan ckpt rollback RUN STEP [--dry-run]\n\n"
+                       "  titan ckpt list outputs\n"
+                       "  titan ckpt consolidate outputs/checkpoint/step-60 model --format hf\n"
+                       "  titan ckpt convert Llama-3.2-1B base\n\n");
+    for (int i = 0; i < N_VERBS; i++)
+        tt_text_add(&text, "  %-12s %-8s %s\n", verbs[i].name, verbs[i].arguments, verbs[i].doc);
+    tt_text_add(&text, "\n");
+    tt_args_help(options, &text);
+    tt_text_add(&text, "\nPATH: a run folder, a checkpoint folder or a step; of the first two the newest good step.\n"
+                       "More in titan-ckpt(1).\n");
+    (void)fwrite(text.text, 1, text.size, stdout);
+    tt_text_release(&text);
+    return tt_cli_finish();
+}
+
+static int fail_verb(const char *word)
+{
+    const char *names[N_VERBS], *near;
+    struct tt_text all = {0};
+    int rc;
+
+    for (int i = 0; i < N_VERBS; i++) {
+        names[i] = verbs[i].name;
+        tt_text_add(&all, "%s%s", i ? ", " : "", verbs[i].name);
+    }
+    near = word ? tt_text_nearest(word, names, N_VERBS) : NULL;
+    if (near)
+        rc = tt_fail(TT_EUSAGE, "unknown command 'ckpt %s'\nhelp: did you mean 'ckpt %s'?", word, near);
+    else
+        rc = tt_fail(TT_EUSAGE, "%s%s%s\nhelp: use one of ckpt %s",
+                     word ? "unknown command 'ckpt " : "'titan ckpt' needs to know what to do", word ? word : "",
+                     word ? "'" : "", all.text);
+    tt_text_release(&all);
+    return rc;
+}
+
+static int check_use(const struct verb *verb, const struct tt_args *args)
+{
+    int n = args->n_words - 1;
+
+    for (int i = 0; i < args->n_options; i++) {
+        const char *name = args->option[i].option->name;
+        char word[64];
+
+        (void)snprintf(word, sizeof word, "|%s|", name);
+        if (strcmp(name, "json") != 0 && !strstr(verb->takes, word))
+            return tt_fail(TT_EUSAGE, "'titan ckpt %s' takes no --%s\nhelp: titan ckpt --help lists who does",
+                           verb->name, name);
+    }
+    if (n < verb->low || n > verb->high)
+        return tt_fail(TT_EUSAGE, "'titan ckpt %s' needs %s, %d given\nhelp: titan ckpt %s %s", verb->name,
+                       strcmp(verb->name, "rollback") == 0 ? "a run and a step"
+                       : verb->low == 2                    ? "two paths"
+                                                           : "a path",
+                       n, verb->name, verb->arguments);
+    return 0;
+}
+
+static int run(const struct tt_args *args)
+{
+    const char *word = args->n_words ? args->word[0] : NULL;
+    int rc = 0;
+
+    for (int i = 0; word && i < N_VERBS; i++) {
+        if (strcmp(word, verbs[i].name) != 0)
+            continue;
+        TT_TRY(check_use(&verbs[i], args));
+        return verbs[i].run(args);
+    }
+    rc = fail_verb(word);
+out:
+    return tt_cli_fail(rc);
+}
+
+int tt_command_ckpt(int argc, char **argv)
+{
+    struct tt_args *args = NULL;
+    int rc = tt_args_parse(argc, argv, options, &args);
+
+    if (rc < 0)
+        return tt_cli_fail(rc);
+    if (tt_args_has(args, "help")) {
+        rc = print_help();
+    } else if (args->n_overrides) {
+        rc = tt_cli_fail(tt_fail(TT_EUSAGE, "'%s' is not an option of titan ckpt\nhelp: titan ckpt --help lists them",
+                                 args->override[0]));
+    } else {
+        tt_cli_install_log();
+        rc = run(args);
+    }
+    tt_args_free(args);
+    return rc;
+}

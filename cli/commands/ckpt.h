@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_COMMANDS_CKPT_H
+#define TT_CLI_COMMANDS_CKPT_H
+
+#include "cli/cli.h"
+
+/** The subcommands of `titan ckpt`, one row each in ckpt_command.c; args->word[0] is the subcommand's name. */
+typedef int (*tt_ckpt_verb_fn)(const struct tt_args *args);
+
+int tt_ckpt_verb_list(const struct tt_args *args);
+int tt_ckpt_verb_inspect(const struct tt_args *args);
+int tt_ckpt_verb_verify(const struct tt_args *args);
+int tt_ckpt_verb_diff(const struct tt_args *args);
+int tt_ckpt_verb_consolidate(const struct tt_args *args);
+int tt_ckpt_verb_convert(const struct tt_args *args);
+int tt_ckpt_verb_gc(const struct tt_args *args);
+int tt_ckpt_verb_rollback(const struct tt_args *args);
+
+/** Reading what the library says: integers (0), strings ("-"), and for tables counts, sizes and ages ("-" for null). */
+int64_t tt_ckpt_int(const json_t *json, const char *key);
+const char *tt_ckpt_text(const json_t *json, const char *key);
+const char *tt_ckpt_count(char *buf, size_t buf_size, const json_t *json, const char *key);
+const char *tt_ckpt_bytes(char *buf, size_t buf_size, const json_t *json, const char *key);
+const char *tt_ckpt_age(char *buf, size_t buf_size, const json_t *json, const char *key);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `titan ckpt consolidate, convert`: checkpoints in other shapes.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/tools/consolidate.h"
+#include "checkpoint/tools/convert.h"
+#include "cli/commands/ckpt.h"
+#include "core/base/text.h"
+
+static int read_options(const struct tt_args *args, struct tt_consolidate *options_out)
+{
+    static const struct {
+        const char *name;
+        enum tt_dtype dtype;
+    } dtypes[] = {{"float32", TT_F32}, {"bfloat16", TT_BF16}, {"float16", TT_F16}};
+    const char *format = tt_args_last(args, "format"), *dtype = tt_args_last(args, "dtype");
+    const char *size = tt_args_last(args, "max_shard_size");
+
+    if (format && strcmp(format, "hf") == 0)
+        options_out->format = TT_FORMAT_HF;
+    else if (format && strcmp(format, "titan") != 0)
+        return tt_fail(TT_EUSAGE, "no format '%s'\nhelp: --format takes titan or hf", format);
+    for (size_t i = 0; dtype && i < sizeof dtypes / sizeof dtypes[0]; i++) {
+        if (strcmp(dtypes[i].name, dtype) != 0)
+            continue;
+        options_out->has_dtype = true;
+        options_out->dtype = dtypes[i].dtype;
+    }
+    if (dtype && !options_out->has_dtype)
+        return tt_fail(TT_EUSAGE, "no dtype '%s'\nhelp: --dtype takes float32, bfloat16 or float16", dtype);
+    if (size && (!tt_text_to_bytes(size, &options_out->max_shard_bytes) || options_out->max_shard_bytes < 1))
+        return tt_fail(TT_EUSAGE, "--max-shard-size '%s' is not a size\nhelp: such as 500MiB or 5GiB", size);
+    options_out->force = tt_args_has(args, "force");
+    return 0;
+}
+
+static int make(const struct tt_args *args,
+                int (*write)(const struct tt_consolidate *options, struct tt_consolidated *ret_result))
+{
+    struct tt_consolidate what = {.source = args->word[1], .destination = args->word[2]};
+    struct tt_consolidated done;
+    char bytes[32];
+    int rc = 0;
+
+    TT_TRY(read_options(args, &what));
+    TT_TRY(write(&what, &done));
+    if (tt_args_has(args, "json"))
+        return tt_cli_print_json(json_pack("{s:s,s:s,s:i,s:i,s:I}", "source", done.source, "destination",
+                                           what.destination, "files", done.files, "tensors", done.tensors, "bytes",
+                                           (json_int_t)done.bytes));
+    (void)printf("%s -> %s: %d tensors, %d file%s, %s\n", done.source, what.destination, done.tensors, done.files,
+                 done.files == 1 ? "" : "s", tt_text_bytes(bytes, sizeof bytes, (double)done.bytes));
+    return tt_cli_finish();
+out:
+    return tt_cli_fail(rc);
+}
+
+int tt_ckpt_verb_consolidate(const struct tt_args *args)
+{
+    return make(args, tt_ckpt_consolidate);
+}
+
+int tt_ckpt_verb_convert(const struct tt_args *args)
+{
+    return make(args, tt_ckpt_convert);
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `titan ckpt list, inspect, verify`: what the library says about a checkpoint, as tables.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "checkpoint/tools/inspect.h"
+#include "cli/commands/ckpt.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+
+int64_t tt_ckpt_int(const json_t *json, const char *key)
+{
+    return (int64_t)json_integer_value(json_object_get(json, key));
+}
+
+const char *tt_ckpt_text(const json_t *json, const char *key)
+{
+    const char *text = json_string_value(json_object_get(json, key));
+
+    return text ? text : "-";
+}
+
+const char *tt_ckpt_count(char *buf, size_t buf_size, const json_t *json, const char *key)
+{
+    const json_t *value = json_object_get(json, key);
+
+    return json_is_integer(value) ? tt_text_count(buf, buf_size, (int64_t)json_integer_value(value)) : "-";
+}
+
+const char *tt_ckpt_bytes(char *buf, size_t buf_size, const json_t *json, const char *key)
+{
+    const json_t *value = json_object_get(json, key);
+
+    return json_is_integer(value) ? tt_text_bytes(buf, buf_size, (double)json_integer_value(value)) : "-";
+}
+
+/* "2 min", "5 h", "12 d". */
+const char *tt_ckpt_age(char *buf, size_t buf_size, const json_t *json, const char *key)
+{
+    enum { MINUTE = 60, HOUR = 3600, DAY = 86400 };
+    const json_t *value = json_object_get(json, key);
+    double s = json_number_value(value);
+
+    if (!json_is_number(value))
+        return "-";
+    if (s < 2 * MINUTE)
+        (void)snprintf(buf, buf_size, "%.0f s", s < 0.0 ? 0.0 : s);
+    else if (s < 2 * HOUR)
+        (void)snprintf(buf, buf_size, "%.0f min", s / MINUTE);
+    else if (s < 2 * DAY)
+        (void)snprintf(buf, buf_size, "%.0f h", s / HOUR);
+    else
+        (void)snprintf(buf, buf_size, "%.0f d", s / DAY);
+    return buf;
+}
+
+static const char *time_text(char *buf, size_t buf_size, const json_t *json)
+{
+    time_t seconds = (time_t)json_number_value(json_object_get(json, "time"));
+    struct tm t;
+
+    if (!seconds || !localtime_r(&seconds, &t) || !strftime(buf, buf_size, "%Y-%m-%d %H:%M:%S", &t))
+        return "-";
+    return buf;
+}
+
+/* "dp_replicate 2, dp_shard 4": the dimensions that are more than one rank. */
+static const char *mesh_text(char *buf, size_t buf_size, const json_t *json)
+{
+    json_t *mesh = json_object_get(json, "mesh"), *size;
+    const char *name;
+    size_t used = 0;
+
+    if (!json_is_object(mesh))
+        return "-";
+    (void)snprintf(buf, buf_size, "1 rank");
+    json_object_foreach(mesh, name, size) if (json_integer_value(size) > 1 && used < buf_size) used += (size_t)snprintf(
+        buf + used, buf_size - used, "%s%s %" JSON_INTEGER_FORMAT, used ? ", " : "", name, json_integer_value(size));
+    return buf;
+}
+
+static void print_list(const json_t *json)
+{
+    static const char *const others[] = {"set_aside", "leftovers"};
+    const json_t *steps = json_object_get(json, "steps");
+    char tokens[32], bytes[32], mesh[128], age[32], world[32];
+    int width = 12;
+
+    for (int list = 0; list < 2; list++) {
+        const json_t *names = json_object_get(json, others[list]);
+
+        for (size_t i = 0; i < json_array_size(names); i++) {
+            int n = (int)strlen(tt_ckpt_text(json_array_get(names, i), "name"));
+
+            width = n > width ? n : width;
+        }
+    }
+    (void)printf("%s\n%-*s  %-10s %8s %12s %16s %6s  %-9s %s\n", tt_ckpt_text(json, "folder"), width, "step", "state",
+                 "age", "size", "tokens", "world", "policy", "mesh");
+    for (size_t i = 0; i < json_array_size(steps); i++) {
+        const json_t *s = json_array_get(steps, i);
+
+        (void)printf("%-*" PRId64 "  %-10s %8s %12s %16s %6s  %-9s %s\n", width, tt_ckpt_int(s, "step"),
+                     tt_ckpt_text(s, "state"), tt_ckpt_age(age, sizeof age, s, "age_s"),
+                     tt_ckpt_bytes(bytes, sizeof bytes, s, "bytes"), tt_ckpt_count(tokens, sizeof tokens, s, "tokens"),
+                     tt_ckpt_count(world, sizeof world, s, "world"), tt_ckpt_text(s, "policy"),
+                     mesh_text(mesh, sizeof mesh, s));
+        if (json_is_false(json_object_get(s, "good")))
+            (void)printf("%*s  %s\n", width, "", tt_ckpt_text(s, "problem"));
+    }
+    for (int list = 0; list < 2; list++) {
+        const json_t *names = json_object_get(json, others[list]);
+
+        for (size_t i = 0; i < json_array_size(names); i++) {
+            const json_t *l = json_array_get(names, i);
+
+            (void)printf("%-*s  %-10s %8s %12s", width, tt_ckpt_text(l, "name"), tt_ckpt_text(l, "state"),
+                         tt_ckpt_age(age, sizeof age, l, "age_s"), tt_ckpt_bytes(bytes, sizeof bytes, l, "bytes"));
+            if (json_is_string(json_object_get(l, "run_id")))
+                (void)printf("  saved by run %s", tt_ckpt_text(l, "run_id"));
+            (void)printf("\n");
+        }
+    }
+}
+
+static const char *shape_text(char *buf, size_t buf_size, const json_t *tensor)
+{
+    const json_t *shape = json_object_get(tensor, "shape");
+    size_t used = (size_t)snprintf(buf, buf_size, "[");
+
+    for (size_t d = 0; d < json_array_size(shape) && used < buf_size; d++)
+        used += (size_t)snprintf(buf + used, buf_size - used, "%s%" JSON_INTEGER_FORMAT, d ? ", " : "",
+                                 json_integer_value(json_array_get(shape, d)));
+    if (used < buf_size)
+        (void)snprintf(buf + used, buf_size - used, "]");
+    return buf;
+}
+
+static const char *number_text(char *buf, size_t buf_size, const json_t *json, const char *key)
+{
+    const json_t *value = json_object_get(json, key);
+
+    if (!json_is_number(value))
+        return "-";
+    (void)snprintf(buf, buf_size, "%.4g", json_number_value(value));
+    return buf;
+}
+
+static void print_stats(const json_t *stats)
+{
+    static const char *const keys[] = {"min", "max", "mean", "rms"};
+    char number[32];
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        (void)printf(" %10s", number_text(number, sizeof number, stats, keys[i]));
+    (void)printf(" %10s", tt_ckpt_count(number, sizeof number, stats, "nonfinite"));
+}
+
+static void print_tensors(const json_t *json)
+{
+    const json_t *tensors = json_object_get(json, "tensors");
+    bool stats = json_object_get(json_array_get(tensors, 0), "stats") != NULL;
+    char shape[128];
+
+    (void)printf("\n%-6s %-52s %-6s %-20s %6s", "group", "tensor", "dtype", "shape", "chunks");
+    if (stats)
+        (void)printf(" %10s %10s %10s %10s %10s", "min", "max", "mean", "rms", "nonfinite");
+    (void)printf("\n");
+    for (size_t i = 0; i < json_array_size(tensors); i++) {
+        const json_t *t = json_array_get(tensors, i);
+
+        (void)printf("%-6s %-52s %-6s %-20s %6" PRId64, tt_ckpt_text(t, "group"), tt_ckpt_text(t, "name"),
+                     tt_ckpt_text(t, "dtype"), shape_text(shape, sizeof shape, t), tt_ckpt_int(t, "chunks"));
+        if (stats)
+            print_stats(json_object_get(t, "stats"));
+        (void)printf("\n");
+    }
+}
+
+static void print_files(const char *title, const json_t *json)
+{
+    const json_t *files = json_object_get(json, "files");
+    char b[32];
+
+    (void)printf("  %-11s %zu, %s\n", title, json_array_size(files), tt_ckpt_bytes(b, sizeof b, json, "bytes"));
+    for (size_t i = 0; i < json_array_size(files); i++)
+        (void)printf("    %-60s %12s\n", tt_ckpt_text(json_array_get(files, i), "path"),
+                     tt_ckpt_bytes(b, sizeof b, json_array_get(files, i), "bytes"));
+}
+
+static void print_inspect(const json_t *json)
+{
+    static const char *const groups[] = {"model", "optimizer"};
+    const json_t *assets = json_object_get(json, "assets");
+    char a[160], b[32];
+
+    (void)printf("%s\n", tt_ckpt_text(json, "path"));
+    if (strcmp(tt_ckpt_text(json, "kind"), "step") == 0) {
+        (void)printf("  step        %s\n", tt_ckpt_count(b, sizeof b, json, "step"));
+        (void)printf("  tokens      %s\n", tt_ckpt_count(b, sizeof b, json, "tokens"));
+        (void)printf("  saved       %s by run %s\n", time_text(a, sizeof a, json), tt_ckpt_text(json, "run_id"));
+        (void)printf("  mesh        %s, policy %s\n", mesh_text(a, sizeof a, json), tt_ckpt_text(json, "policy"));
+    } else {
+        (void)printf("  safetensors without a manifest of titan's\n");
+    }
+    (void)printf("  parameters  %s\n", tt_ckpt_count(b, sizeof b, json, "parameters"));
+    for (int i = 0; i < 2; i++) {
+        const json_t *group = json_object_get(json, groups[i]);
+
+        if (tt_ckpt_int(group, "tensors"))
+            (void)printf("  %-11s %" PRId64 " tensors, %s\n", groups[i], tt_ckpt_int(group, "tensors"),
+                         tt_ckpt_bytes(b, sizeof b, group, "bytes"));
+    }
+    print_files("files", json);
+    if (json_is_object(json_object_get(json, "hf")))
+        print_files("hf", json_object_get(json, "hf"));
+    for (size_t i = 0; i < json_array_size(assets); i++)
+        (void)printf("%s%s%s", i ? ", " : "  assets      ", json_string_value(json_array_get(assets, i)),
+                     i + 1 == json_array_size(assets) ? "\n" : "");
+    print_tensors(json);
+}
+
+static bool is_unreadable(const json_t *problem)
+{
+    return strcmp(tt_ckpt_text(problem, "kind"), "unreadable") == 0;
+}
+
+/* The first problem that is damage: nothing else shows that a checkpoint is bad. NULL: what was not read may be good. */
+static const json_t *find_damage(const json_t *problems)
+{
+    for (size_t i = 0; i < json_array_size(problems); i++) {
+        if (!is_unreadable(json_array_get(problems, i)))
+            return json_array_get(problems, i);
+    }
+    return NULL;
+}
+
+static void print_verify(const json_t *json)
+{
+    const json_t *problems = json_object_get(json, "problems");
+    int64_t checksums = tt_ckpt_int(json, "checksums"), digests = tt_ckpt_int(json, "digests");
+    char b[32];
+
+    for (size_t i = 0; i < json_array_size(problems); i++) {
+        const json_t *problem = json_array_get(problems, i);
+
+        (void)printf("%s%s: %s\n", is_unreadable(problem) ? "" : "BAD ", tt_ckpt_text(problem, "kind"),
+                     tt_ckpt_text(problem, "text"));
+    }
+    if (json_array_size(problems)) {
+        (void)printf("%s %s: %zu problem%s\n", find_damage(problems) ? "BAD" : "UNKNOWN", tt_ckpt_text(json, "path"),
+                     json_array_size(problems), json_array_size(problems) == 1 ? "" : "s");
+        return;
+    }
+    (void)printf("OK %s: %" PRId64 " tensors, %" PRId64 " files, %s, coverage exact, ", tt_ckpt_text(json, "path"),
+                 tt_ckpt_int(json, "tensors"), tt_ckpt_int(json, "files"), tt_ckpt_bytes(b, sizeof b, json, "bytes"));
+    if (checksums)
+        (void)printf("%" PRId64 " checksums match", checksums);
+    else
+        (void)printf("checksums not compared");
+    if (digests)
+        (void)printf(", %" PRId64 " digests match", digests);
+    (void)printf(" (%.1f s)\n", json_real_value(json_object_get(json, "seconds")));
+}
+
+static void fail_verify(const char *path, const json_t *problems)
+{
+    const json_t *damage = find_damage(problems);
+
+    if (damage)
+        (void)tt_fail(TT_EDATA, "'%s' is damaged: %s", path, tt_ckpt_text(damage, "text"));
+    else
+        (void)tt_fail(TT_EIO, "'%s' could not be verified: %s\nhelp: it may be good; try again when it can be read",
+                      path, tt_ckpt_text(json_array_get(problems, 0), "text"));
+}
+
+typedef int (*describe_fn)(const struct tt_args *args, const char *path, json_t **ret_json);
+
+/* Says something about every PATH; with --json an object for one path, a list for more. */
+static int describe(const struct tt_args *args, describe_fn make, void (*print)(const json_t *json), bool *ret_ok)
+{
+    json_t *all = json_array();
+    bool is_json = tt_args_has(args, "json");
+    int rc = 0;
+
+    *ret_ok = true;
+    for (int i = 1; i < args->n_words; i++) {
+        json_t *json = NULL;
+
+        TT_TRY(make(args, args->word[i], &json));
+        (void)json_array_append_new(all, json);
+        if (*ret_ok && json_is_false(json_object_get(json, "ok"))) {
+            *ret_ok = false; /* the first problem is what the command fails with */
+            fail_verify(args->word[i], json_object_get(json, "problems"));
+        }
+        if (!is_json)
+            print(json);
+    }
+    rc = is_json ? tt_cli_print_json(args->n_words == 2 ? json_incref(json_array_get(all, 0)) : json_incref(all))
+                 : tt_cli_finish();
+out:
+    json_decref(all);
+    return rc < 0 ? tt_cli_fail(rc) : rc;
+}
+
+static int make_list(const struct tt_args *args, const char *path, json_t **ret_json)
+{
+    (void)args;
+    return tt_ckpt_list(path, ret_json);
+}
+
+static int make_inspect(const struct tt_args *args, const char *path, json_t **ret_json)
+{
+    return tt_ckpt_inspect(path, tt_args_has(args, "stats"), ret_json);
+}
+
+static int make_verify(const struct tt_args *args, const char *path, json_t **ret_json)
+{
+    enum tt_ckpt_depth depth = tt_args_has(args, "deep")    ? TT_VERIFY_DEEP
+                               : tt_args_has(args, "quick") ? TT_VERIFY_QUICK
+                                                            : TT_VERIFY_BYTES;
+
+    return tt_ckpt_verify(path, depth, ret_json);
+}
+
+int tt_ckpt_verb_list(const struct tt_args *args)
+{
+    bool ok;
+
+    return describe(args, make_list, print_list, &ok);
+}
+
+int tt_ckpt_verb_inspect(const struct tt_args *args)
+{
+    bool ok;
+
+    return describe(args, make_inspect, print_inspect, &ok);
+}
+
+int tt_ckpt_verb_verify(const struct tt_args *args)
+{
+    bool ok;
+    int rc;
+
+    if (tt_args_has(args, "deep") && tt_args_has(args, "quick"))
+        return tt_cli_fail(tt_fail(TT_EUSAGE, "'titan ckpt verify' takes one of --deep and --quick, both were given\n"
+                                              "help: --deep reads every byte, --quick none"));
+    rc = describe(args, make_verify, print_verify, &ok);
+    return rc == 0 && !ok ? tt_cli_fail(TT_EDATA) : rc;
+}

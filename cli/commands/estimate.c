@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `titan estimate`: what a configuration would need on any number of ranks, under each policy. Every row is planned by the
+ * code that trains; nothing large is allocated and no rank is started.
+ */
+#include "cli/plan/estimate.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+
+static const struct tt_option options[] = {
+    TT_OPTION_CONFIG,
+    {"ranks", NULL, "N,N...", "numbers of ranks; 1"},
+    {"memory", NULL, "SIZE", "what a rank may use, such as 80GiB; parallelism.memory_limit, or this machine's share"},
+    {"json", NULL, NULL, "print JSON"},
+    TT_OPTION_HELP,
+    {0},
+};
+
+static const char usage[] =
+    "usage: titan estimate [--config FILE]... --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n\n"
+    "Estimates memory, traffic and time of a step for each number of ranks and each reshard policy.\n"
+    "Starts no ranks. Without --config: the built-in quick run.\n\n";
+
+/* --- options --- */
+
+struct ranks {
+    int *count;
+    int n, cap;
+};
+
+static int read_ranks(const char *text, struct ranks *ranks)
+{
+    const char *at = text;
+
+    while (*at) {
+        char *end = NULL;
+        long value = strtol(at, &end, 10);
+
+        if (end == at || value < 1 || value > TT_MOST_RANKS || (*end && (*end != ',' || !end[1])))
+            return tt_fail(TT_EUSAGE,
+                           "estimate: --ranks '%s' is not a list of numbers of ranks, each from 1 to %d\nhelp: for "
+                           "instance --ranks 8,64,512",
+                           text, TT_MOST_RANKS);
+        TT_PUSH(ranks->count, ranks->n, ranks->cap) = (int)value;
+        at = *end ? end + 1 : end;
+    }
+    if (ranks->n == 0)
+        return tt_fail(TT_EUSAGE, "estimate: --ranks is empty\nhelp: for instance --ranks 8,64,512");
+    return 0;
+}
+
+static int read_memory(const char *text, int64_t *ret_bytes)
+{
+    if (!text) {
+        *ret_bytes = 0;
+        return 0;
+    }
+    if (!tt_text_to_bytes(text, ret_bytes) || *ret_bytes < 1)
+        return tt_fail(TT_EUSAGE, "estimate: --memory '%s' is not a size\nhelp: for instance --memory 80GiB", text);
+    return 0;
+}
+
+/* --- output as text --- */
+
+/* "12.3G", "840M": columns are narrow. */
+static const char *brief(char *buf, size_t size, double bytes)
+{
+    static const char unit[] = "BKMGTP";
+    int u = 0;
+
+    while (bytes >= 1000.0 && unit[u + 1]) {
+        bytes /= 1024.0;
+        u++;
+    }
+    (void)snprintf(buf, size, bytes < 10.0 && u ? "%.2f%c" : bytes < 100.0 && u ? "%.1f%c" : "%.0f%c", bytes, unit[u]);
+    return buf;
+}
+
+static void print_bytes(double bytes)
+{
+    char buf[32];
+
+    (void)printf(" %6s", brief(buf, sizeof buf, bytes));
+}
+
+static void print_seconds(double sec)
+{
+    char buf[32];
+
+    (void)printf(" %11s", tt_text_duration(buf, sizeof buf, sec));
+}
+
+/* A reason, in lines of at most WIDTH columns, the first of which has begun. */
+static void print_problem(const char *text)
+{
+    enum { WIDTH = 120, INDENT = 33 };
+
+    while (*text) {
+        size_t n = strlen(text), line = strcspn(text, "\n");
+
+        n = line < n ? line : n;
+        if (n > WIDTH - INDENT) {
+            for (n = WIDTH - INDENT; n > 1 && text[n] != ' '; n--)
+                ;
+            n = n == 1 ? WIDTH - INDENT : n;
+        }
+        (void)printf("%.*s\n", (int)n, text);
+        text += n;
+        while (*text == ' ' || *text == '\n')
+            text++;
+        if (*text)
+            (void)printf("%*s", INDENT, "");
+    }
+}
+
+static void print_row(const struct tt_estimate_row *r)
+{
+    const int64_t *k = r->memory.by_kind;
+
+    (void)printf("%6d %-24s", r->ranks, r->policy);
+    if (r->problem) {
+        (void)printf("  ");
+        print_problem(r->problem);
+        return;
+    }
+    print_bytes((double)k[TT_MEMORY_PARAM]);
+    print_bytes((double)k[TT_MEMORY_OPTIMIZER]);
+    print_bytes((double)k[TT_MEMORY_GRAD]);
+    print_bytes((double)(k[TT_MEMORY_ACTIVATION] + k[TT_MEMORY_ACTIVATION_GRAD] + k[TT_MEMORY_INPUT]));
+    print_bytes((double)(k[TT_MEMORY_UNSHARDED] + k[TT_MEMORY_KEPT] + k[TT_MEMORY_PARAM_GRAD]));
+    print_bytes(
+        (double)(k[TT_MEMORY_STAGING] + k[TT_MEMORY_SCRATCH] + k[TT_MEMORY_CONST] + tt_summary_padding(&r->memory)));
+    print_bytes((double)r->staging);
+    print_bytes((double)r->libraries);
+    print_bytes((double)r->resident);
+    print_bytes((double)r->payload_bytes);
+    print_seconds(r->step_sec);
+    (void)printf(" %s%s%s%s\n", r->fits ? "yes" : "no", r->least_memory || r->fastest ? " " : "",
+                 r->least_memory ? "m" : "", r->fastest ? "f" : "");
+}
+
+static const char *const init_words[TT_INIT_MODES] = {
+    [TT_INIT_SHARDS] = "meta", [TT_INIT_WHOLE] = "full", [TT_INIT_UNITS] = "layerwise"};
+
+static void print_init_head(void)
+{
+    (void)printf("\nwhile the weights are made, a rank holds\n%7s", "ranks");
+    for (int i = 0; i < TT_INIT_MODES; i++)
+        (void)printf(" %14s", init_words[i]);
+    (void)printf("  (training.init)\n");
+}
+
+/* What a rank holds while the weights are made; the policies do not matter there, so once for a number of ranks. */
+static void print_init(const struct tt_estimate *e)
+{
+    char buf[32];
+    int last = 0;
+
+    for (int i = 0; i < e->n; i++) {
+        if (e->rows[i].problem || e->rows[i].ranks == last)
+            continue;
+        if (!last)
+            print_init_head();
+        last = e->rows[i].ranks;
+        (void)printf("%7d", last);
+        for (int k = 0; k < TT_INIT_MODES; k++)
+            (void)printf(" %14s", brief(buf, sizeof buf, (double)(e->rows[i].init_bytes[k] + e->rows[i].libraries)));
+        (void)printf("\n");
+    }
+}
+
+/* "wrap block, reshard default, ...", on a second line from where it is too long for one. */
+static void print_policies(const char *text)
+{
+    enum { WIDTH = 120, INDENT = 10 };
+    size_t n = strlen(text);
+
+    if (n > WIDTH - INDENT - strlen("configured: "))
+        for (n = WIDTH - INDENT - strlen("configured: "); n > 1 && text[n - 1] != ','; n--)
+            ;
+    (void)printf("policies  configured: %.*s\n", (int)n, text);
+    while (text[n] == ' ')
+        n++;
+    if (text[n])
+        (void)printf("%*s%s\n", INDENT, "", text + n);
+    (void)printf("\n");
+}
+
+static void print_table(const struct tt_estimate *e)
+{
+    int last = 0;
+    char limit[32];
+
+    (void)printf("%s", e->head ? e->head : "");
+    print_policies(e->policies.text);
+    (void)printf("%6s %-24s %6s %6s %6s %6s %6s %6s %6s %6s %6s %6s %11s fits\n", "ranks", "policy", "params", "optim",
+                 "grads", "activ", "gather", "other", "stage", "libs", "total", "sent", "step");
+    for (int i = 0; i < e->n; i++) {
+        if (last && e->rows[i].ranks != last)
+            (void)printf("\n");
+        last = e->rows[i].ranks;
+        print_row(&e->rows[i]);
+    }
+    print_init(e);
+    (void)printf(
+        "\nm: least memory; f: fastest of those that fit; total: what a rank needs; sent: bytes of a rank in a step\n");
+    if (e->memory)
+        (void)printf("fits: at most %s a rank\n", tt_text_bytes(limit, sizeof limit, (double)e->memory));
+    else
+        (void)printf(
+            "fits: at most parallelism.memory_limit, or else this machine's share of a rank (or --memory SIZE)\n");
+    (void)printf("step: predicted for %s\nnot modelled: tensor, pipeline, context and expert parallelism\n",
+                 e->machine);
+}
+
+/* --- output as JSON --- */
+
+static json_t *row_json(const struct tt_estimate_row *r)
+{
+    json_t *o = json_object(), *init, *kinds;
+
+    (void)json_object_set_new(o, "ranks", json_integer(r->ranks));
+    (void)json_object_set_new(o, "policy", json_string(r->policy));
+    if (r->problem) {
+        (void)json_object_set_new(o, "problem", json_string(r->problem));
+        (void)json_object_set_new(o, "fits", json_null());
+        return o;
+    }
+    init = json_object();
+    for (int i = 0; i < TT_INIT_MODES; i++)
+        (void)json_object_set_new(init, init_words[i], json_integer(r->init_bytes[i]));
+    kinds = tt_summary_by_kind(&r->memory);
+    (void)json_object_set_new(kinds, "libraries", json_integer(r->libraries));
+    (void)json_object_set_new(kinds, "staging", json_integer(r->staging));
+    (void)json_object_set_new(o, "reshard", json_string(r->reshard));
+    (void)json_object_set_new(o, "gradient_sync", json_string(r->sync));
+    (void)json_object_set_new(o, "engine", json_string(r->engine));
+    (void)json_object_set_new(o, "microbatches", json_integer(r->microbatches));
+    (void)json_object_set_new(o, "peak_bytes", json_integer(r->memory.total));
+    (void)json_object_set_new(o, "libraries_bytes", json_integer(r->libraries));
+    (void)json_object_set_new(o, "staging_bytes", json_integer(r->staging));
+    (void)json_object_set_new(o, "resident_bytes", json_integer(r->resident));
+    (void)json_object_set_new(o, "by_kind", kinds);
+    (void)json_object_set_new(o, "init_peak_bytes", init);
+    (void)json_object_set_new(o, "payload_bytes_per_step", json_integer(r->payload_bytes));
+    (void)json_object_set_new(o, "step_s", tt_json_number(r->step_sec));
+    (void)json_object_set_new(o, "exposed_s", tt_json_number(r->exposed_sec));
+    (void)json_object_set_new(o, "memory_bytes", json_integer(r->limit));
+    (void)json_object_set_new(o, "fits", json_boolean(r->fits));
+    (void)json_object_set_new(o, "least_memory", json_boolean(r->least_memory));
+    (void)json_object_set_new(o, "fastest", json_boolean(r->fastest));
+    return o;
+}
+
+static json_t *to_json(const struct tt_estimate *e)
+{
+    json_t *rows = json_array();
+
+    for (int i = 0; i < e->n; i++)
+        (void)json_array_append_new(rows, row_json(&e->rows[i]));
+    return json_pack("{s:s, s:i, s:o, s:s, s:[ssss]}", "type", "estimate", "schema", 1, "rows", rows, "machine",
+                     e->machine, "not_modelled", "tensor_parallel", "pipeline_parallel", "context_parallel",
+                     "expert_parallel");
+}
+
+/* --- the command --- */
+
+static int estimate(const struct tt_args *args)
+{
+    const char *list = tt_args_last(args, "ranks");
+    struct ranks ranks = {0};
+    struct tt_estimate e = {.args = args};
+    int rc = 0;
+
+    TT_TRY(read_ranks(list ? list : "1", &ranks));
+    TT_TRY(read_memory(tt_args_last(args, "memory"), &e.memory));
+    TT_TRY(tt_estimate_begin(&e));
+    for (int i = 0; i < ranks.n; i++)
+        TT_TRY(tt_estimate_ranks(&e, ranks.count[i]));
+    if (tt_args_has(args, "json"))
+        rc = tt_cli_print_json(to_json(&e));
+    else
+        print_table(&e);
+out:
+    tt_estimate_release(&e);
+    tt_free(ranks.count);
+    return rc;
+}
+
+int tt_command_estimate(int argc, char **argv)
+{
+    struct tt_args *args = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_cli_parse(argc, argv, options, &args));
+    rc = tt_args_has(args, "help") ? tt_cli_print_help(usage, options) : estimate(args);
+out:
+    tt_args_free(args);
+    return rc < 0 ? tt_cli_fail(rc) : rc > 0 ? rc : tt_cli_finish();
+}

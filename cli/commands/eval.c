@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `titan eval`: loss and perplexity of weights on a dataset, by the program that validates while training; on any number
+ * of ranks, which share the batches and the parameters.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/generate/pretrained.h"
+#include "cli/job/job.h"
+#include "cli/ranks.h"
+#include "cli/run/folder.h"
+#include "cli/run/validation.h"
+#include "cli/train/facts.h"
+#include "core/base/mem.h"
+
+static const struct tt_option options[] = {
+    TT_OPTION_CONFIG,
+    {"dataset", NULL, "NAME", "validation.dataset: what to look at; the run's validation set"},
+    {"dataset_path", NULL, "PATH", "validation.dataset_path: its file or folder"},
+    {"seq_len", NULL, "N", "validation.seq_len: tokens of a sequence; as the run has it"},
+    {"batch", NULL, "N", "validation.local_batch_size: sequences of a batch; 8"},
+    {"steps", NULL, "N", "validation.steps: batches to look at, of all ranks together; all"},
+    {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of the one beside the weights"},
+    {"json", NULL, NULL, "print JSON"},
+    TT_OPTION_HELP,
+    {0},
+};
+
+/* Options that are another word for a key. */
+static const char *const keys[][2] = {
+    {"dataset", "validation.dataset"}, {"dataset_path", "validation.dataset_path"},
+    {"seq_len", "validation.seq_len"}, {"batch", "validation.local_batch_size"},
+    {"steps", "validation.steps"},
+};
+enum { N_KEYS = sizeof keys / sizeof keys[0] };
+
+static const char usage[] =
+    "usage: titan eval PATH [--dataset NAME] [options] [--section.key=value]...\n\n"
+    "Loss and perplexity of PATH on a dataset: the one that the run validates on, or another one. PATH is\n"
+    "a run, a checkpoint folder (newest good step), a step, a consolidated folder, or a folder from\n"
+    "Hugging Face. Under mpirun the ranks share the work.\n\n";
+
+struct run {
+    struct tt_args *args;
+    struct tt_config *cfg;
+    struct tt_pretrained weights;
+    struct tt_engine *engine;
+    struct tt_train_data data;
+    int64_t seq_len;
+    struct tt_validation_result found;
+};
+
+/* The configuration: files, then overrides, then this command's own words for keys. */
+static int load_config(struct run *r)
+{
+    const struct tt_args *args = r->args;
+    const char **files = tt_calloc((size_t)args->n_options + 1, sizeof *files);
+    const char **flags = tt_calloc((size_t)args->n_overrides + N_KEYS, sizeof *flags);
+    char *own[N_KEYS] = {NULL};
+    int n_files = 0, n_flags = 0, rc = 0;
+
+    while (tt_args_value(args, "config", n_files)) {
+        files[n_files] = tt_args_value(args, "config", n_files);
+        n_files++;
+    }
+    if (n_files == 0)
+        files[n_files++] = "builtin:defaults";
+    for (int i = 0; i < args->n_overrides; i++)
+        flags[n_flags++] = args->override[i];
+    for (int k = 0; k < N_KEYS; k++) {
+        const char *value = tt_args_last(args, keys[k][0]);
+
+        if (value)
+            flags[n_flags++] = own[k] = tt_format("--%s=%s", keys[k][1], value);
+    }
+    TT_TRY(tt_config_new(&r->cfg));
+    TT_TRY(tt_config_load(r->cfg, n_files, files, n_flags, flags));
+out:
+    for (int k = 0; k < N_KEYS; k++)
+        tt_free(own[k]);
+    tt_free((void *)files);
+    tt_free((void *)flags);
+    return rc;
+}
+
+static int check_command_line(struct run *r)
+{
+    if (r->args->n_words != 1)
+        return tt_fail(TT_EUSAGE,
+                       "eval takes one checkpoint or folder, %d were given\nhelp: titan eval PATH "
+                       "[--dataset NAME]",
+                       r->args->n_words);
+    return load_config(r);
+}
+
+/* --- the data: what was asked for, else what the run validates on --- */
+
+static const json_t *run_value(const struct run *r, const char *section, const char *key)
+{
+    return json_object_get(json_object_get(r->weights.config, section), key);
+}
+
+static int adopt(struct run *r, const char *path, const json_t *value)
+{
+    char *number = json_is_integer(value) ? tt_format("%" JSON_INTEGER_FORMAT, json_integer_value(value)) : NULL;
+    const char *text = json_is_string(value) ? json_string_value(value) : number ? number : "null";
+    int rc = 0;
+
+    if (value && !tt_config_is_set(r->cfg, path))
+        rc = tt_config_adopt(r->cfg, path, text, r->weights.path);
+    tt_free(number);
+    return rc;
+}
+
+/* The data of the run: its validation set, or without one what it trains on (for kjv its held-back part). */
+static int adopt_data(struct run *r)
+{
+    bool validates = json_is_true(run_value(r, "validation", "enable"));
+    const char *section = validates ? "validation" : "training";
+    const json_t *dataset = run_value(r, section, "dataset");
+    json_t *held_back = json_string("kjv_validation");
+    int rc = 0;
+
+    if (!validates && json_is_string(dataset) && strcmp(json_string_value(dataset), "kjv") == 0)
+        dataset = held_back;
+    TT_TRY(adopt(r, "validation.dataset", dataset));
+    TT_TRY(adopt(r, "validation.dataset_path", run_value(r, section, "dataset_path")));
+    TT_TRY(adopt(r, "training.text_field", run_value(r, "training", "text_field")));
+out:
+    json_decref(held_back);
+    return rc;
+}
+
+static int choose_data(struct run *r)
+{
+    const char *const data_keys[] = {"validation.dataset", "validation.dataset_path"};
+    int64_t positions = r->weights.model->dims.max_positions;
+    bool validates = json_is_true(run_value(r, "validation", "enable"));
+    int rc = 0;
+
+    if (r->weights.config && !tt_config_is_set(r->cfg, data_keys[0]) && !tt_config_is_set(r->cfg, data_keys[1]))
+        TT_TRY(adopt_data(r));
+    if (r->weights.config)
+        TT_TRY(adopt(r, "validation.seq_len", run_value(r, validates ? "validation" : "training", "seq_len")));
+    r->seq_len = r->cfg->validation.seq_len;
+    if (!r->weights.config && !tt_config_is_set(r->cfg, "validation.seq_len") && positions && positions < r->seq_len)
+        r->seq_len = positions;
+out:
+    return rc;
+}
+
+/* Whether the data is what the weights were trained on, as far as the run's configuration tells. */
+static bool is_training_data(const struct run *r)
+{
+    const char *path = r->cfg->validation.dataset_path;
+    const char *trained = json_string_value(run_value(r, "training", "dataset_path"));
+    const char *dataset = json_string_value(run_value(r, "training", "dataset"));
+
+    return dataset && strcmp(dataset, r->cfg->validation.dataset) == 0 &&
+           (path && trained ? strcmp(path, trained) == 0 : !path && !trained);
+}
+
+static int make_engine(struct run *r, struct tt_comm *comm, int threads)
+{
+    const struct tt_config *cfg = r->cfg;
+    const int degrees[TT_MESH_DIMS] = {
+        [TT_MESH_PP] = 1,
+        [TT_MESH_DP_REPLICATE] = (int)cfg->parallelism.data_parallel_replicate_degree,
+        [TT_MESH_DP_SHARD] = (int)cfg->parallelism.data_parallel_shard_degree,
+        [TT_MESH_CP] = 1,
+        [TT_MESH_TP] = 1,
+    };
+    struct tt_engine_options o = {
+        .model = r->weights.model,
+        .sharding = tt_sharding_of(cfg->parallelism.fsdp_wrap_policy, cfg->parallelism.fsdp_reshard_after_forward),
+        .prefetch = (int)cfg->parallelism.fsdp_prefetch,
+        .threads = threads,
+        .validation_batch = cfg->validation.local_batch_size,
+        .validation_seq_len = r->seq_len,
+    };
+    int rc = 0;
+
+    TT_TRY(tt_mesh_init(degrees, comm->size, &o.mesh));
+    TT_TRY(tt_engine_new(&o, comm, comm->rank, &r->engine));
+out:
+    return rc;
+}
+
+static int check_memory(const struct run *r, int local_size)
+{
+    int64_t need = tt_engine_memory(r->engine).total, limit = tt_job_memory_limit(r->cfg, local_size);
+    char a[32], b[32];
+
+    if (need <= limit)
+        return 0;
+    return tt_fail(TT_EFIT,
+                   "a rank needs %s, parallelism.memory_limit allows %s\nhelp: use more ranks, or a smaller --batch or "
+                   "--seq-len",
+                   tt_text_bytes(a, sizeof a, (double)need), tt_text_bytes(b, sizeof b, (double)limit));
+}
+
+static int open_data(struct run *r, struct tt_comm *comm)
+{
+    const struct tt_config *cfg = r->cfg;
+    const char *tokenizer = tt_args_last(r->args, "tokenizer");
+    char *cache = tt_run_folder_cache(cfg);
+    struct tt_train_data_options o = {.dataset = cfg->validation.dataset,
+                                      .path = cfg->validation.dataset_path,
+                                      .text_field = cfg->training.text_field,
+                                      .tokenizer_folder = tokenizer ? tokenizer : r->weights.assets,
+                                      .cache_folder = cache,
+                                      .vocab_size = r->weights.model->dims.vocab_size,
+                                      .seq_len = r->seq_len};
+    int rc = tt_train_data_open(comm, &o, &r->data);
+
+    tt_free(cache);
+    return rc;
+}
+
+/* Steps are of all ranks together, so that their number does not depend on the ranks. */
+static int64_t samples_wanted(const struct run *r)
+{
+    int64_t all = tt_sampler_epoch_samples(r->data.sampler), steps = r->cfg->validation.steps;
+    int64_t batch = r->cfg->validation.local_batch_size;
+
+    return steps < 0 || steps > all / batch ? all : steps * batch;
+}
+
+static int evaluate(struct run *r, struct tt_comm *comm)
+{
+    struct tt_validation v = {.batch = r->cfg->validation.local_batch_size, .progress = "evaluating"};
+    int local_rank = 0, local_size = 1, rc = 0;
+
+    comm->timeout_sec = (double)r->cfg->comm.init_timeout_seconds;
+    comm->waiting_for = "setup";
+    TT_TRY(tt_facts_agree_on_config(comm, r->cfg, r->args));
+    TT_TRY(tt_comm_node(comm, &local_rank, &local_size));
+    TT_TRY(tt_pretrained_open(comm, r->args->word[0], &r->weights));
+    TT_TRY(tt_comm_agree(comm, choose_data(r)));
+    TT_TRY(tt_comm_agree(comm, make_engine(r, comm, tt_job_threads(r->cfg, local_size))));
+    TT_TRY(tt_comm_agree(comm, check_memory(r, local_size)));
+    TT_TRY(open_data(r, comm));
+    TT_TRY(tt_comm_agree(comm, tt_engine_allocate(r->engine)));
+    TT_TRY(tt_pretrained_load(comm, &r->weights, tt_engine_layout(r->engine), tt_engine_state(r->engine)));
+    comm->timeout_sec = (double)r->cfg->comm.train_timeout_seconds;
+    comm->waiting_for = "evaluation";
+    v.engine = r->engine;
+    v.data = &r->data;
+    v.samples = samples_wanted(r);
+    TT_TRY(tt_validation_run(comm, &v, &r->found));
+    if (r->found.tokens == 0)
+        rc = tt_fail(TT_EDATA, "%s has no token whose label counts", r->cfg->validation.dataset);
+out:
+    return rc;
+}
+
+static int print(const struct run *r, const struct tt_comm *comm)
+{
+    const struct tt_validation_result *f = &r->found;
+    double perplexity = exp(f->loss), speed = f->seconds > 0.0 ? (double)f->tokens / f->seconds : 0.0;
+    const char *path = r->cfg->validation.dataset_path;
+    char count[32];
+    json_t *o;
+
+    if (!tt_args_has(r->args, "json")) {
+        (void)printf("%s on %s%s%s%s\n  loss        %.6f\n  perplexity  %.4f\n  tokens      %s in %" PRId64
+                     " sequences of %" PRId64 "\n  time        %.2f s, %.0f tokens/s\n",
+                     r->weights.path, r->cfg->validation.dataset, path ? " " : "", path ? path : "",
+                     is_training_data(r) ? ", which it was trained on" : "", f->loss, perplexity,
+                     tt_text_count(count, sizeof count, f->tokens), f->samples, r->seq_len, f->seconds, speed);
+        return tt_cli_finish();
+    }
+    o = json_pack("{s:s, s:o, s:s, s:s?, s:b, s:o, s:o, s:I, s:I, s:I, s:i, s:f, s:f}", "path", r->weights.path,
+                  "model", json_sprintf("%s/%s", r->weights.model->row->name, r->weights.model->flavor), "dataset",
+                  r->cfg->validation.dataset, "dataset_path", path, "trained_on", (int)is_training_data(r), "loss",
+                  tt_json_number(f->loss), "perplexity", tt_json_number(perplexity), "tokens", (json_int_t)f->tokens,
+                  "samples", (json_int_t)f->samples, "seq_len", (json_int_t)r->seq_len, "ranks", comm->size, "seconds",
+                  f->seconds, "tokens_per_second", speed);
+    return tt_cli_print_json(o);
+}
+
+static int eval(struct tt_comm *comm, void *arg)
+{
+    struct run *r = arg;
+    int rc = tt_comm_agree(comm, check_command_line(r));
+
+    if (rc == 0)
+        rc = evaluate(r, comm);
+    if (rc == 0 && comm->rank == 0)
+        rc = print(r, comm);
+    tt_engine_free(r->engine); /* its collectives need the communicator */
+    return rc;
+}
+
+int tt_command_eval(int argc, char **argv)
+{
+    struct run r = {0};
+    int rc = tt_cli_parse(argc, argv, options, &r.args), code;
+
+    if (rc == 0 && tt_args_has(r.args, "help"))
+        code = tt_cli_print_help(usage, options);
+    else
+        code = tt_cli_run_ranks(rc, r.args, eval, &r);
+    tt_train_data_release(&r.data);
+    tt_pretrained_release(&r.weights);
+    tt_config_free(r.cfg);
+    tt_args_free(r.args);
+    return code;
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `titan generate`: continues a prompt with the weights of a checkpoint or a Hugging Face folder. One process.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/generate/generation.h"
+#include "cli/generate/pretrained.h"
+#include "cli/generate/prompt.h"
+#include "cli/ranks.h"
+#include "cli/run/metrics.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/kernels/kernels.h"
+#include "core/os/file.h"
+
+static const struct tt_option options[] = {
+    {"prompt", NULL, "TEXT", "what to continue; - reads standard input"},
+    {"prompt_file", NULL, "FILE", "the same, from a file"},
+    {"prompt_tokens", NULL, "N,N...", "the same, as token ids"},
+    {"max_new_tokens", "max_tokens", "N", "tokens to generate at most; 128"},
+    {"greedy", NULL, NULL, "take the most likely token each time, as --temperature 0 does"},
+    {"temperature", "temp", "X", "higher is bolder; 0.8, or 1 with --top-k or --top-p"},
+    {"top_k", NULL, "N", "draw from the N most likely tokens; 0: all"},
+    {"top_p", NULL, "X",
+     "draw from the most likely tokens that make up this much probability; 0.95, or 1 with --temperature or --top-k"},
+    {"seed", NULL, "N", "the same seed draws the same text; 42"},
+    {"num_samples", NULL, "N", "texts to generate; 1"},
+    {"max_seq_len", NULL, "N", "longest context, prompt included; the model's"},
+    {"ignore_eos", NULL, NULL, "go on behind the end of a text"},
+    {"echo", NULL, NULL, "print the prompt in front of the text"},
+    {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of the one beside the weights"},
+    {"threads", NULL, "N", "threads; all cores"},
+    {"memory", NULL, "SIZE", "what may be used, such as 8GiB; 0.9 of this machine's"},
+    {"json", NULL, NULL, "print JSON when all is done"},
+    TT_OPTION_HELP,
+    {0},
+};
+
+static const char usage[] =
+    "usage: titan generate PATH --prompt TEXT [options]\n\n"
+    "Continues TEXT and prints what comes, as it comes. PATH is a run, a checkpoint folder (newest good\n"
+    "step), a step, a consolidated folder, or a folder from Hugging Face.\n\n";
+
+/* Tokens of one run of a long prompt: enough rows for matrix products to be fast, and little memory. */
+enum { PROMPT_ROWS = 5 * TT_ATTENTION_ROWS }; /* blocks of attention that are full */
+
+struct settings {
+    struct tt_sampling sampling;
+    int64_t max_new_tokens, seed, samples, max_seq_len, threads, memory;
+    bool json, echo, ignore_eos;
+};
+
+/* --- options --- */
+
+static int read_real(const struct tt_args *args, const char *option, double low, double high, double *value)
+{
+    const char *text = tt_args_last(args, option);
+    char *end = NULL;
+    double read;
+
+    if (!text)
+        return 0;
+    read = strtod(text, &end);
+    if (end == text || *end || !(read >= low) || !(read <= high))
+        return tt_fail(TT_EUSAGE, "generate: --%s '%s' is not a number from %g to %g", option, text, low, high);
+    *value = read;
+    return 0;
+}
+
+static int read_settings(const struct tt_args *args, struct settings *s)
+{
+    const char *memory = tt_args_last(args, "memory");
+    bool is_greedy = tt_args_has(args, "greedy"), has_temperature = tt_args_has(args, "temperature");
+    bool says_how = has_temperature || tt_args_has(args, "top_k") || tt_args_has(args, "top_p");
+    int rc = 0;
+
+    *s = (struct settings){.sampling = {.temperature = is_greedy  ? 0.0
+                                                       : says_how ? 1.0
+                                                                  : 0.8,
+                                        .top_p = is_greedy || says_how ? 1.0 : 0.95},
+                           .max_new_tokens = 128,
+                           .seed = 42,
+                           .samples = 1,
+                           .threads = tt_team_cores(),
+                           .memory = (int64_t)(0.9 * tt_metrics_machine_bytes()),
+                           .json = tt_args_has(args, "json"),
+                           .echo = tt_args_has(args, "echo"),
+                           .ignore_eos = tt_args_has(args, "ignore_eos")};
+    TT_TRY(tt_cli_count("generate", args, "max_new_tokens", 1, INT32_MAX, &s->max_new_tokens));
+    TT_TRY(tt_cli_count("generate", args, "top_k", 0, INT32_MAX, &s->sampling.top_k));
+    TT_TRY(tt_cli_count("generate", args, "seed", 0, INT64_MAX, &s->seed));
+    TT_TRY(tt_cli_count("generate", args, "num_samples", 1, 1000000, &s->samples));
+    TT_TRY(tt_cli_count("generate", args, "max_seq_len", 1, INT32_MAX, &s->max_seq_len));
+    TT_TRY(tt_cli_count("generate", args, "threads", 1, 4096, &s->threads));
+    TT_TRY(read_real(args, "top_p", 1e-6, 1.0, &s->sampling.top_p));
+    if (is_greedy && says_how)
+        return tt_fail(TT_EUSAGE,
+                       "generate: --greedy takes the most likely token; --temperature, --top-k and --top-p draw "
+                       "one\nhelp: leave out either");
+    TT_TRY(read_real(args, "temperature", 0.0, 1e6, &s->sampling.temperature));
+    if (s->samples > 1 && s->sampling.temperature == 0.0)
+        rc = tt_fail(TT_EUSAGE,
+                     "generate: --num-samples %" PRId64 " at temperature 0 would be the same text over and "
+                     "over\nhelp: set --temperature, for instance 0.8",
+                     s->samples);
+    else if (memory && (!tt_text_to_bytes(memory, &s->memory) || s->memory < 1))
+        rc = tt_fail(TT_EUSAGE, "generate: --memory '%s' is not a size\nhelp: for instance --memory 8GiB", memory);
+out:
+    return rc;
+}
+
+/* --- what will happen --- */
+
+/*
+ * The longest context: what was asked for, else what the weights were trained with, else what the model allows. Positions
+ * that a model has learned end where they end, whatever was asked for.
+ */
+static int64_t longest(const struct settings *s, const struct tt_pretrained *w)
+{
+    int64_t positions = w->model->dims.max_positions ? w->model->dims.max_positions : INT32_MAX;
+    int64_t wanted = s->max_seq_len ? s->max_seq_len : w->trained_seq_len ? w->trained_seq_len : positions;
+
+    return w->model->row->learned_positions && wanted > positions ? positions : wanted;
+}
+
+/* The last token is never fed, so it needs no room. */
+static int choose_context(const struct settings *s, const struct tt_pretrained *w, int64_t prompt, int64_t *ret_context)
+{
+    int64_t most = longest(s, w), wanted = prompt + s->max_new_tokens - 1;
+
+    if (prompt > most)
+        return tt_fail(TT_EUSAGE,
+                       "the prompt has %" PRId64 " tokens, the context %s %" PRId64
+                       "\nhelp: shorten the prompt, or set --max-seq-len",
+                       prompt, s->max_seq_len ? "is limited to" : "of this model", most);
+    *ret_context = wanted < most ? wanted : most;
+    return 0;
+}
+
+static int check_memory(const struct settings *s, const struct tt_generator *g, int64_t context)
+{
+    struct tt_generator_memory m = tt_generator_memory(g);
+    char total[32], weights[32], cache[32], limit[32];
+
+    if (m.total <= s->memory)
+        return 0;
+    return tt_fail(
+        TT_EFIT,
+        "this needs %s (weights %s, cache of %" PRId64 " tokens %s), --memory allows %s\nhelp: ask for fewer "
+        "tokens with --max-new-tokens or --max-seq-len, or use a smaller model",
+        tt_text_bytes(total, sizeof total, (double)m.total), tt_text_bytes(weights, sizeof weights, (double)m.weights),
+        context, tt_text_bytes(cache, sizeof cache, (double)m.cache),
+        tt_text_bytes(limit, sizeof limit, (double)s->memory));
+}
+
+/* --- the run --- */
+
+struct run {
+    struct tt_args *args;
+    struct settings settings;
+    struct tt_pretrained weights;
+    struct tt_prompt prompt;
+    struct tt_generator *generator;
+    int64_t context;
+    double load_sec, prompt_sec, sample_sec;
+    int64_t sampled; /* tokens of all samples */
+    json_t *samples;
+};
+
+static int prepare(struct run *r, struct tt_comm *comm)
+{
+    const struct tt_args *args = r->args;
+    struct tt_generator_options o = {.prompt_rows = PROMPT_ROWS, .threads = (int)r->settings.threads};
+    double start = tt_clock_sec();
+    int rc = 0;
+
+    TT_TRY(tt_pretrained_open(comm, args->word[0], &r->weights));
+    TT_TRY(tt_prompt_read(args, &r->weights, &r->prompt));
+    TT_TRY(choose_context(&r->settings, &r->weights, (int64_t)r->prompt.ids.n, &r->context));
+    o.model = r->weights.model;
+    o.context = r->context;
+    if (o.prompt_rows > (int64_t)r->prompt.ids.n)
+        o.prompt_rows = (int64_t)r->prompt.ids.n;
+    TT_TRY(tt_generator_new(&o, &r->generator));
+    TT_TRY(check_memory(&r->settings, r->generator, r->context));
+    TT_TRY(tt_generator_allocate(r->generator));
+    TT_TRY(tt_pretrained_load(comm, &r->weights, tt_generator_layout(r->generator), tt_generator_state(r->generator)));
+    r->load_sec = tt_clock_sec() - start;
+out:
+    return rc;
+}
+
+static json_t *ids_json(const struct tt_ids *ids)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < ids->n; i++)
+        (void)json_array_append_new(list, json_integer(ids->id[i]));
+    return list;
+}
+
+static json_t *sample_json(const struct run *r, const struct tt_continuation *c)
+{
+    const char *text = c->stream.text.text ? c->stream.text.text : "";
+    json_t *o = json_object();
+
+    (void)json_object_set_new(o, "text", r->prompt.tokenizer ? json_stringn(text, c->stream.text.size) : json_null());
+    (void)json_object_set_new(o, "tokens", ids_json(&c->tokens));
+    (void)json_object_set_new(o, "finish", json_string(tt_finish_name(c->finish)));
+    return o;
+}
+
+/* One text, streamed; with several, a line of dashes between them. */
+static int make_sample(struct run *r, const struct tt_generation *generation, int64_t s)
+{
+    FILE *to = r->settings.json ? NULL : stdout;
+    struct tt_continuation c = {.stream = {.to = to}};
+    int rc = 0;
+
+    if (to && s > 0)
+        (void)fputs("----\n", to);
+    if (to && r->settings.echo && r->prompt.text)
+        (void)fputs(r->prompt.text, to);
+    TT_TRY(tt_generation_run(generation, s, &c));
+    if (to && (c.stream.text.size == 0 || c.stream.text.text[c.stream.text.size - 1] != '\n'))
+        (void)fputc('\n', to);
+    if (c.finish == TT_FINISH_CONTEXT)
+        tt_note("stopped after %zu tokens: the context of %" PRId64 " is full (--max-seq-len)", c.tokens.n, r->context);
+    r->sample_sec += c.seconds;
+    r->sampled += (int64_t)c.tokens.n;
+    (void)json_array_append_new(r->samples, sample_json(r, &c));
+out:
+    tt_continuation_release(&c);
+    return rc;
+}
+
+static int make_samples(struct run *r)
+{
+    int64_t vocab = r->weights.model->dims.vocab_size;
+    float *behind_prompt = tt_calloc((size_t)vocab, sizeof *behind_prompt);
+    struct tt_generation generation = {.generator = r->generator,
+                                       .tokenizer = r->prompt.tokenizer,
+                                       .prompt_logits = behind_prompt,
+                                       .prompt = r->prompt.ids.id,
+                                       .prompt_tokens = (int64_t)r->prompt.ids.n,
+                                       .max_new_tokens = r->settings.max_new_tokens,
+                                       .seed = (uint64_t)r->settings.seed,
+                                       .stop = r->prompt.stop.id,
+                                       .n_stop = r->settings.ignore_eos ? 0 : (int)r->prompt.stop.n};
+    const float *logits = NULL;
+    double start = tt_clock_sec();
+    int rc = 0;
+
+    generation.picker = tt_picker_new(&r->settings.sampling, vocab);
+    TT_TRY(tt_generator_feed(r->generator, r->prompt.ids.id, (int64_t)r->prompt.ids.n, &logits));
+    memcpy(behind_prompt, logits, (size_t)vocab * sizeof *behind_prompt);
+    r->prompt_sec = tt_clock_sec() - start;
+    for (int64_t s = 0; s < r->settings.samples; s++)
+        TT_TRY(make_sample(r, &generation, s));
+out:
+    tt_picker_free(generation.picker);
+    tt_free(behind_prompt);
+    return rc;
+}
+
+static double rate(int64_t n, double seconds)
+{
+    return seconds > 0.0 ? (double)n / seconds : 0.0;
+}
+
+static int print_json(const struct run *r)
+{
+    const struct settings *s = &r->settings;
+    struct tt_generator_memory m = tt_generator_memory(r->generator);
+    json_t *first = json_array_get(r->samples, 0);
+    json_t *o = json_pack("{s:s, s:o, s:o?, s:O, s:O, s:O, s:O}", "path", r->weights.path, "model",
+                          json_sprintf("%s/%s", r->weights.model->row->name, r->weights.model->flavor), "prompt",
+                          r->prompt.text ? json_string(r->prompt.text) : json_null(), "text",
+                          json_object_get(first, "text"), "tokens", json_object_get(first, "tokens"), "finish",
+                          json_object_get(first, "finish"), "samples", r->samples);
+
+    (void)json_object_set_new(o, "prompt_tokens", ids_json(&r->prompt.ids));
+    (void)json_object_set_new(o, "temperature", json_real(s->sampling.temperature));
+    (void)json_object_set_new(o, "top_k", json_integer(s->sampling.top_k));
+    (void)json_object_set_new(o, "top_p", json_real(s->sampling.top_p));
+    (void)json_object_set_new(o, "seed", json_integer(s->seed));
+    (void)json_object_set_new(o, "context", json_integer(r->context));
+    (void)json_object_set_new(o, "memory_bytes", json_integer(m.total));
+    (void)json_object_set_new(o, "load_seconds", json_real(r->load_sec));
+    (void)json_object_set_new(o, "prompt_seconds", json_real(r->prompt_sec));
+    (void)json_object_set_new(o, "seconds", json_real(r->sample_sec));
+    (void)json_object_set_new(o, "tokens_per_second", json_real(rate(r->sampled, r->sample_sec)));
+    return tt_cli_print_json(o);
+}
+
+static void print_rates(const struct run *r)
+{
+    (void)fprintf(stderr, "titan: prompt of %zu tokens in %.3f s, %" PRId64 " tokens in %.2f s: %.1f tokens/s\n",
+                  r->prompt.ids.n, r->prompt_sec, r->sampled, r->sample_sec, rate(r->sampled, r->sample_sec));
+}
+
+static int generate(struct tt_comm *comm, void *arg)
+{
+    struct run *r = arg;
+    const struct tt_args *args = r->args;
+    int rc = 0;
+
+    if (comm->size > 1)
+        return tt_fail(TT_EUSAGE,
+                       "generate runs as one process, %d were started\nhelp: start it without mpirun; it "
+                       "uses all cores",
+                       comm->size);
+    if (args->n_overrides)
+        return tt_fail(TT_EUSAGE, "generate: unknown option '%s'\nhelp: titan generate --help", args->override[0]);
+    if (args->n_words != 1)
+        return tt_fail(
+            TT_EUSAGE,
+            "generate takes one checkpoint or folder, %d were given\nhelp: titan generate PATH --prompt TEXT",
+            args->n_words);
+    TT_TRY(read_settings(args, &r->settings));
+    TT_TRY(prepare(r, comm));
+    TT_TRY(make_samples(r));
+    rc = r->settings.json ? print_json(r) : tt_cli_finish();
+    if (rc == 0 && !r->settings.json)
+        print_rates(r);
+out:
+    return rc;
+}
+
+int tt_command_generate(int argc, char **argv)
+{
+    struct run r = {.samples = json_array()};
+    int rc = tt_args_parse(argc, argv, options, &r.args), code;
+
+    if (rc == 0 && tt_args_has(r.args, "help"))
+        code = tt_cli_print_help(usage, options);
+    else
+        code = tt_cli_run_ranks(rc, r.args, generate, &r);
+    json_decref(r.samples);
+    tt_generator_free(r.generator);
+    tt_prompt_release(&r.prompt);
+    tt_pretrained_release(&r.weights);
+    tt_args_free(r.args);
+    return code;
+}

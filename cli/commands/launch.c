@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `titan launch`: the mpirun or srun line with the right binding for this host, printed or run. Written because the
+ * defaults of launchers bind each rank to one core, or to none, and leave the others idle.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/run/supervise.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+#include "core/os/team.h"
+
+static const struct tt_option options[] = {
+    {"ranks", NULL, "N", "ranks of the job; -n N is the same"},
+    {"hostfile", NULL, "FILE", "hosts to run on, one `NAME slots=N` a line (mpirun)"},
+    {"print", NULL, NULL, "print the command line and do not run it"},
+    TT_OPTION_HELP,
+    {0},
+};
+
+static const char usage[] =
+    "usage: titan launch -n N [--hostfile FILE] [--print] [--] train [ARGUMENT]...\n\n"
+    "Runs a titan command on N ranks: with srun inside a Slurm job, else with mpirun on this host or on\n"
+    "those of a hostfile. Each rank is bound to its share of the cores.\n\n";
+
+/* --- the line --- */
+
+struct line {
+    char **word;
+    int n, cap;
+};
+
+static void add(struct line *line, const char *word)
+{
+    TT_PUSH(line->word, line->n, line->cap) = tt_strdup(word);
+}
+
+static void add_count(struct line *line, const char *option, int count)
+{
+    TT_PUSH(line->word, line->n, line->cap) = tt_format("%s%d", option, count);
+}
+
+static void release(struct line *line)
+{
+    for (int i = 0; i < line->n; i++)
+        tt_free(line->word[i]);
+    tt_free(line->word);
+}
+
+/* Cores, not hardware threads: launchers bind to cores, and two threads of one core gain nothing in matrix products. */
+static int physical_cores(void)
+{
+    int n = 0, cpus = (int)sysconf(_SC_NPROCESSORS_ONLN), allowed = tt_team_cores();
+
+    for (int c = 0; c < cpus; c++) {
+        char *path = tt_format("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", c), *text = NULL;
+        size_t size = 0;
+
+        if (tt_file_read(path, &text, &size) == 0) /* a machine that does not say counts what is allowed */
+            n += strtol(text, NULL, 10) == c;      /* the first thread of its core */
+        tt_free(text);
+        tt_free(path);
+    }
+    return n < 1 || n > allowed ? allowed : n;
+}
+
+static int slurm_number(const char *name, int fallback)
+{
+    const char *text = getenv(name); // NOLINT(concurrency-mt-unsafe): one thread
+    int value = text ? (int)strtol(text, NULL, 10) : 0;
+
+    return value > 0 ? value : fallback;
+}
+
+static void add_srun(struct line *line, int ranks)
+{
+    int nodes = slurm_number("SLURM_JOB_NUM_NODES", 1), cores = slurm_number("SLURM_CPUS_ON_NODE", tt_team_cores());
+    int local = (ranks + nodes - 1) / nodes;
+
+    add(line, "srun");
+    add(line, "--mpi=pmix");
+    add_count(line, "--ntasks=", ranks);
+    if (local <= cores) {
+        add_count(line, "--cpus-per-task=", cores / local);
+        add(line, "--cpu-bind=cores");
+    } else {
+        add(line, "--overcommit");
+        add(line, "--cpu-bind=none");
+    }
+}
+
+/*
+ * Ranks on the fullest host of a hostfile: mpirun fills a host's slots before it takes the next one. Without a file, all of
+ * them are here. A line without slots leaves the number to mpirun, which counts the host's cores.
+ */
+static int ranks_of_a_host(const char *hostfile, int ranks, int cores, int *ret_local)
+{
+    char *text = NULL, *rest = NULL;
+    size_t size = 0;
+    int most = 0, hosts = 0, rc = 0;
+
+    if (!hostfile) {
+        *ret_local = ranks;
+        return 0;
+    }
+    TT_TRY(tt_file_read(hostfile, &text, &size));
+    for (char *row = strtok_r(text, "\n", &rest); row; row = strtok_r(NULL, "\n", &rest)) {
+        const char *slots = strstr(row, "slots=");
+        int n;
+
+        row += strspn(row, " \t\r");
+        if (!*row || *row == '#')
+            continue;
+        n = slots ? (int)strtol(slots + strlen("slots="), NULL, 10) : cores;
+        most = n > most ? n : most;
+        hosts++;
+    }
+    if (hosts == 0 || most < 1)
+        rc = tt_fail(TT_EUSAGE, "launch: '%s' names no hosts\nhelp: a line each: NAME slots=N", hostfile);
+    *ret_local = most < ranks ? most : ranks;
+out:
+    tt_free(text);
+    return rc;
+}
+
+static int add_mpirun(struct line *line, int ranks, const char *hostfile)
+{
+    int cores = physical_cores(), local = 0, rc = 0;
+
+    TT_TRY(ranks_of_a_host(hostfile, ranks, cores, &local));
+    add(line, "mpirun");
+    if (geteuid() == 0) /* mpirun refuses root unless told so */
+        add(line, "--allow-run-as-root");
+    add(line, "-n");
+    add_count(line, "", ranks);
+    if (hostfile) {
+        add(line, "--hostfile");
+        add(line, hostfile);
+    }
+    if (local <= cores) {
+        add(line, "--map-by");
+        add_count(line, "slot:PE=", cores / local);
+        add(line, "--bind-to");
+        add(line, "core");
+    } else {
+        add(line, "--oversubscribe");
+        add(line, "--bind-to");
+        add(line, "none");
+    }
+out:
+    return rc;
+}
+
+static void add_program(struct line *line)
+{
+    char path[4096];
+    ssize_t size = readlink("/proc/self/exe", path, sizeof path - 1);
+
+    if (size > 0)
+        path[size] = 0;
+    add(line, size > 0 ? path : "titan");
+}
+
+/* As a shell reads it. */
+static void print_word(const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-=./:,+@%";
+
+    if (*word && strspn(word, plain) == strlen(word)) {
+        (void)fputs(word, stdout);
+        return;
+    }
+    (void)putchar('\'');
+    for (const char *c = word; *c; c++)
+        (void)fputs(*c == '\'' ? "'\\''" : (char[]){*c, 0}, stdout);
+    (void)putchar('\'');
+}
+
+static int run(struct line *line)
+{
+    TT_PUSH(line->word, line->n, line->cap) = NULL;
+    line->n--;
+    return tt_supervise(line->word);
+}
+
+/* --- the command --- */
+
+static bool takes_value(const char *token)
+{
+    if (strcmp(token, "-n") == 0 || strcmp(token, "-np") == 0)
+        return true;
+    for (const struct tt_option *o = options; o->name; o++)
+        if (o->value && strncmp(token, "--", 2) == 0 && strcmp(token + 2, o->name) == 0)
+            return true;
+    return false;
+}
+
+/*
+ * Where the options end: at "--" (*ret_run is behind it), or at the first word that is neither an option nor the value of one,
+ * which then is the command that runs.
+ */
+static int split(int argc, char **argv, int *ret_run)
+{
+    int at = 0;
+
+    while (at < argc && argv[at][0] == '-' && strcmp(argv[at], "--") != 0)
+        at += takes_value(argv[at]) && at + 1 < argc ? 2 : 1;
+    *ret_run = at < argc && strcmp(argv[at], "--") == 0 ? at + 1 : at;
+    return at;
+}
+
+/* A short option that everyone knows from mpirun. */
+static void spell_out(int argc, char **argv, char **ret_argv)
+{
+    static char long_name[] = "--ranks";
+
+    for (int i = 0; i < argc; i++)
+        ret_argv[i] = strcmp(argv[i], "-n") == 0 || strcmp(argv[i], "-np") == 0 ? long_name : argv[i];
+}
+
+static int launch(const struct tt_args *args, int argc, char **argv)
+{
+    struct line line = {0};
+    int64_t ranks = 0;
+    int rc = 0;
+
+    TT_TRY(tt_cli_count("launch", args, "ranks", 1, TT_MOST_RANKS, &ranks));
+    if (ranks == 0 || argc == 0 || args->n_words || args->n_overrides) {
+        rc = tt_fail(TT_EUSAGE, "launch: %s\nhelp: titan launch -n N [--print] -- train [--config FILE] ...",
+                     ranks == 0  ? "how many ranks? -n N is missing"
+                     : argc == 0 ? "the command to run is missing"
+                                 : "the command to run comes after '--'");
+        goto out;
+    }
+    if (getenv("SLURM_JOB_ID")) // NOLINT(concurrency-mt-unsafe): one thread
+        add_srun(&line, (int)ranks);
+    else
+        TT_TRY(add_mpirun(&line, (int)ranks, tt_args_value(args, "hostfile", 0)));
+    add_program(&line);
+    for (int i = strcmp(argv[0], "titan") == 0; i < argc; i++)
+        add(&line, argv[i]);
+    if (!tt_args_has(args, "print")) {
+        rc = run(&line);
+        goto out;
+    }
+    for (int i = 0; i < line.n; i++) {
+        if (i)
+            (void)putchar(' ');
+        print_word(line.word[i]);
+    }
+    (void)putchar('\n');
+out:
+    release(&line);
+    return rc;
+}
+
+int tt_command_launch(int argc, char **argv)
+{
+    int run = 0, n_own = split(argc, argv, &run), rc = 0;
+    char **own = tt_calloc((size_t)n_own + 1, sizeof *own);
+    struct tt_args *args = NULL;
+
+    spell_out(n_own, argv, own);
+    TT_TRY(tt_args_parse(n_own, own, options, &args));
+    if (tt_args_has(args, "help"))
+        rc = tt_cli_print_help(usage, options);
+    else
+        rc = launch(args, argc - run, argv + run);
+out:
+    tt_args_free(args);
+    tt_free(own);
+    return rc < 0 ? tt_cli_fail(rc) : rc > 0 ? rc : tt_cli_finish();
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `titan plan`: the program that a rank of a job of any size would run, without starting a rank.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/job/job.h"
+#include "cli/plan/view.h"
+#include "core/base/mem.h"
+#include "core/config/args.h"
+
+static const struct tt_option options[] = {
+    TT_OPTION_CONFIG,
+    {"ranks", NULL, "N", "ranks of the job; 1"},
+    {"rank", NULL, "R", "the rank whose program is shown; 0"},
+    {"instructions", NULL, NULL, "list every instruction"},
+    {"checkpoint", NULL, NULL, "list the files that a checkpoint writes, for every save policy"},
+    {"svg", NULL, "FILE", "write a picture: memory over instructions, compute against communication over time"},
+    {"json", NULL, NULL, "print JSON"},
+    TT_OPTION_HELP,
+    {0},
+};
+
+static const char usage[] =
+    "usage: titan plan [--config FILE]... --ranks N [--rank R] [--section.key=value]...\n\n"
+    "Shows the training step of one rank of a job: units, collectives, memory, predicted time. Starts\n"
+    "no ranks. Without --config: the built-in quick run.\n\n";
+
+static int plan(const struct tt_args *args, struct tt_config *cfg)
+{
+    struct tt_plan_view view = {
+        .cfg = cfg, .instructions = tt_args_has(args, "instructions"), .checkpoint = tt_args_has(args, "checkpoint")};
+    int64_t ranks = 1, rank = 0;
+    int threads, rc = 0;
+
+    TT_TRY(tt_cli_count("plan", args, "ranks", 1, TT_MOST_RANKS, &ranks));
+    TT_TRY(tt_cli_count("plan", args, "rank", 0, TT_MOST_RANKS, &rank));
+    if (rank >= ranks) {
+        rc = tt_fail(TT_EUSAGE,
+                     "plan: --rank %" PRId64 " of %" PRId64 " ranks\nhelp: ranks count from 0: at most %" PRId64, rank,
+                     ranks, ranks - 1);
+        goto out;
+    }
+    view.rank = (int)rank;
+    threads = tt_job_threads(cfg, (int)ranks);
+    TT_TRY(tt_job_init(cfg, (int)ranks, threads, tt_job_memory_limit(cfg, tt_job_ranks_on_host((int)ranks, threads)),
+                       &view.job));
+    TT_TRY(tt_job_engine_alone(cfg, &view.job, view.rank, &view.engine));
+    tt_summary_init(view.engine, &view.summary);
+    view.machine = view.job.engine.machine;
+    tt_cost_simulate(&view.machine, tt_engine_program(view.engine), &view.time);
+    if (view.checkpoint || tt_args_has(args, "json"))
+        TT_TRY(tt_plan_checkpoint_make(&view));
+    if (tt_args_last(args, "svg"))
+        TT_TRY(tt_plan_svg(&view, tt_args_last(args, "svg")));
+    if (tt_args_has(args, "json"))
+        rc = tt_cli_print_json(tt_plan_json(&view));
+    else
+        tt_plan_print(&view);
+out:
+    tt_plan_checkpoint_release(&view);
+    tt_timeline_release(&view.time);
+    tt_summary_release(&view.summary);
+    tt_engine_free(view.engine);
+    tt_job_release(&view.job);
+    return rc;
+}
+
+int tt_command_plan(int argc, char **argv)
+{
+    struct tt_args *args = NULL;
+    struct tt_config *cfg = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_cli_parse(argc, argv, options, &args));
+    if (tt_args_has(args, "help")) {
+        rc = tt_cli_print_help(usage, options);
+        goto out;
+    }
+    TT_TRY(tt_cli_load_config("plan", args, &cfg));
+    TT_TRY(plan(args, cfg));
+out:
+    tt_config_free(cfg);
+    tt_args_free(args);
+    return rc < 0 ? tt_cli_fail(rc) : rc > 0 ? rc : tt_cli_finish();
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * titan train: command line, communicator, trainer, exit code.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/ranks.h"
+#include "cli/run/segments.h"
+#include "cli/run/signals.h"
+#include "cli/train/facts.h"
+#include "cli/train/trainer.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/config/args.h"
+
+static const struct tt_option options[] = {
+    TT_OPTION_CONFIG,
+    {"json", NULL, NULL, "print the records of metrics.jsonl instead of console lines"},
+    {"overwrite", NULL, NULL, "replace the run that dump_folder holds"},
+    TT_OPTION_HELP,
+    {0},
+};
+
+static int print_help(const struct tt_args *args)
+{
+    bool all_keys = args->n_words && strcmp(args->word[0], "keys") == 0;
+    struct tt_text text = {0};
+
+    if (args->n_words && !all_keys)
+        return tt_cli_fail(tt_fail(TT_EUSAGE,
+                                   "train: there is no help on '%s'\nhelp: titan train --help, or titan train "
+                                   "--help keys",
+                                   args->word[0]));
+    if (all_keys) {
+        tt_config_help(&text);
+    } else {
+        tt_text_add(&text,
+                    "usage: titan train [--config FILE]... [--section.key=value]...\n\n"
+                    "Trains. Without --config: the built-in quick run. Under mpirun every process is one rank.\n\n");
+        tt_args_help(options, &text);
+        tt_text_add(&text,
+                    "\nConfiguration keys, as flags --section.key=value (`titan train --help keys` explains each, as\n"
+                    "titan-config(5) does):\n\n");
+        tt_config_help_sections(&text);
+    }
+    (void)fputs(text.text, stdout);
+    tt_text_release(&text);
+    return tt_cli_finish();
+}
+
+/* Between making a segment and mapping it a process needs no more than a moment. */
+enum { SEGMENT_AGE_SEC = 60 };
+
+struct command {
+    struct tt_args *args;
+    int argc;
+    char **argv;
+};
+
+/* Everything between having a communicator and giving it up; the same code on every rank. */
+static int train(struct tt_comm *comm, void *arg)
+{
+    const struct command *command = arg;
+    const struct tt_args *args = command->args;
+    struct tt_trainer_options trainer_options = {.json = tt_args_has(args, "json"),
+                                                 .overwrite = tt_args_has(args, "overwrite"),
+                                                 .argc = command->argc,
+                                                 .argv = command->argv};
+    struct tt_trainer *trainer = NULL;
+    struct tt_config *cfg = NULL;
+    int rc, swept;
+
+    if (comm->rank == 0)
+        tt_signals_answer("titan: stopping before the first step; again: stop at once");
+    rc = tt_cli_load_config("train", args, &cfg);
+    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_facts_agree_on_config(comm, cfg, args));
+    TT_TRY(tt_trainer_plan(cfg, comm, &trainer_options, &trainer));
+    if (trainer->local_rank == 0 && (swept = tt_segments_sweep("/dev/shm", "/proc", SEGMENT_AGE_SEC)) > 0)
+        tt_note("removed %d shared-memory segment%s that killed MPI processes left in /dev/shm", swept,
+                swept == 1 ? "" : "s");
+    TT_TRY(tt_trainer_open(trainer));
+    rc = tt_trainer_run(trainer);
+out:
+    tt_trainer_close(trainer, tt_error_exit_code(rc));
+    tt_config_free(cfg);
+    return rc;
+}
+
+int tt_command_train(int argc, char **argv)
+{
+    struct command command = {.argc = argc, .argv = argv};
+    int rc = tt_cli_parse(argc, argv, options, &command.args), code;
+
+    if (rc == 0 && tt_args_has(command.args, "help")) {
+        code = print_help(command.args);
+    } else {
+        tt_signals_install();
+        code = tt_cli_run_ranks(rc, command.args, train, &command);
+    }
+    tt_args_free(command.args);
+    return code;
+}

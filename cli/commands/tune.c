@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `titan tune`: command line, combinations, and the table. The trials themselves are tune.c.
+ */
+#include "cli/measure/tune.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/ranks.h"
+#include "cli/run/signals.h"
+#include "core/base/mem.h"
+#include "core/graph/graph.h"
+
+static const struct tt_option options[] = {
+    TT_OPTION_CONFIG,
+    {"over", NULL, "KEY,...", "what to vary: engine, reshard, gradient_sync, prefetch; all of them"},
+    {"steps", NULL, "K", "steps of a trial that are timed, behind one that is not; 3"},
+    {"rounds", NULL, "R", "trials of each combination, interleaved; 2"},
+    {"json", NULL, NULL, "print JSON"},
+    TT_OPTION_HELP,
+    {0},
+};
+
+static const char usage[] =
+    "usage: mpirun -n N titan tune [--config FILE]... [--over KEY,...] [--section.key=value]...\n\n"
+    "Trains a few steps under each combination of policies, on the same data and weights, and names the\n"
+    "fastest. Writes nothing but the token cache. Without --config: the built-in quick run.\n\n";
+
+/* --- combinations --- */
+
+static const struct dimension {
+    const char *name, *key;
+    const char *values[4];
+    int n;
+} dimensions[] = {
+    {"engine", "parallelism.fsdp_engine", {"eager", "planned"}, 2},
+    {"reshard", "parallelism.fsdp_reshard_after_forward", {"default", "always", "never"}, 3},
+    {"gradient_sync", "training.gradient_sync", {"every_microbatch", "last_microbatch"}, 2},
+    {"prefetch", "parallelism.fsdp_prefetch", {"1", "0", "2"}, 3},
+};
+enum { ENGINE, RESHARD, SYNC, PREFETCH, N_DIMENSIONS };
+_Static_assert((int)N_DIMENSIONS == (int)TT_TUNE_KEYS, "a flag per dimension");
+
+/* Which dimensions --over names; all if it is not given. */
+static int read_over(const char *text, bool over[N_DIMENSIONS])
+{
+    const char *at = text;
+
+    for (int d = 0; d < N_DIMENSIONS; d++)
+        over[d] = !text;
+    while (at && *at) {
+        size_t size = strcspn(at, ",");
+        int found = TT_NONE;
+
+        for (int d = 0; d < N_DIMENSIONS; d++)
+            if ((strlen(dimensions[d].name) == size && strncmp(dimensions[d].name, at, size) == 0) ||
+                (strlen(dimensions[d].key) == size && strncmp(dimensions[d].key, at, size) == 0))
+                found = d;
+        if (found == TT_NONE)
+            return tt_fail(TT_EUSAGE,
+                           "tune: --over '%.*s' cannot be varied\nhelp: a list of engine, reshard, gradient_sync, "
+                           "prefetch",
+                           (int)size, at);
+        over[found] = true;
+        at += size + (at[size] == ',');
+    }
+    return 0;
+}
+
+static bool is_value(const struct dimension *d, int value, const char *word)
+{
+    return strcmp(d->values[value], word) == 0;
+}
+
+/* Combinations that differ from another one by a key that has no effect are left out. */
+static bool is_idle(const int choice[N_DIMENSIONS], const bool over[N_DIMENSIONS])
+{
+    return over[PREFETCH] && choice[PREFETCH] > 0 && over[ENGINE] &&
+           is_value(&dimensions[ENGINE], choice[ENGINE], "planned");
+}
+
+static void add_combination(struct tt_tune *tune, const int choice[N_DIMENSIONS], const bool over[N_DIMENSIONS])
+{
+    struct tt_tune_row row = {0};
+    struct tt_text label = {0};
+
+    for (int d = 0; d < N_DIMENSIONS; d++) {
+        if (!over[d])
+            continue;
+        row.flag[row.n_flags++] = tt_format("--%s=%s", dimensions[d].key, dimensions[d].values[choice[d]]);
+        tt_text_add(&label, "%s%s", label.size ? ", " : "", d == PREFETCH ? "prefetch " : "");
+        tt_text_add(&label, "%s", dimensions[d].values[choice[d]]);
+    }
+    row.label = label.text ? label.text : tt_strdup("as configured");
+    TT_PUSH(tune->rows, tune->n, tune->cap) = row;
+}
+
+static void make_combinations(struct tt_tune *tune, const bool over[N_DIMENSIONS])
+{
+    int choice[N_DIMENSIONS] = {0};
+
+    for (;;) {
+        int d = N_DIMENSIONS - 1;
+
+        if (!is_idle(choice, over))
+            add_combination(tune, choice, over);
+        while (d >= 0 && (!over[d] || choice[d] == dimensions[d].n - 1))
+            choice[d--] = 0;
+        if (d < 0)
+            return;
+        choice[d]++;
+    }
+}
+
+/* --- output --- */
+
+static void print_table(const struct tt_tune *t)
+{
+    char bytes[32];
+
+    (void)printf("%-48s %10s %10s %10s %10s %12s %12s  %s\n", "combination", "step", "predicted", "exposed",
+                 "predicted", "sent", "peak memory", "same bits");
+    for (int i = 0; i < t->n; i++) {
+        const struct tt_tune_row *r = &t->rows[i];
+
+        if (r->problem) {
+            (void)printf("%-48s %s\n", r->label, r->problem);
+            continue;
+        }
+        (void)printf("%-48s %7.1f ms %7.1f ms %7.1f ms %7.1f ms", r->label, 1e3 * r->step_sec,
+                     1e3 * r->predicted_step_sec, 1e3 * r->exposed_sec, 1e3 * r->predicted_exposed_sec);
+        (void)printf(" %12s", tt_text_bytes(bytes, sizeof bytes, (double)r->payload_bytes));
+        (void)printf(" %12s  %s%s\n", tt_text_bytes(bytes, sizeof bytes, (double)r->peak_bytes),
+                     r->same_bits ? "yes" : "no", i == t->best ? "  <- fastest" : "");
+    }
+    (void)printf("\nmedian of %d steps on %d ranks; predicted for %s\n", t->steps * t->rounds, t->ranks, t->machine);
+    (void)printf("same bits: losses and gradient norms of the first combination with the same gradient_sync\n");
+    if (t->best == TT_NONE) {
+        (void)printf("nothing fits\n");
+        return;
+    }
+    (void)printf("fastest that fits:");
+    for (int f = 0; f < t->rows[t->best].n_flags; f++)
+        (void)printf(" %s", t->rows[t->best].flag[f]);
+    (void)printf("\n");
+}
+
+static json_t *flags_json(const struct tt_tune_row *r)
+{
+    json_t *list = json_array();
+
+    for (int f = 0; f < r->n_flags; f++)
+        (void)json_array_append_new(list, json_string(r->flag[f]));
+    return list;
+}
+
+static json_t *row_json(const struct tt_tune_row *r)
+{
+    json_t *o = json_pack("{s:s, s:o}", "combination", r->label, "flags", flags_json(r));
+
+    if (r->problem) {
+        (void)json_object_set_new(o, "problem", json_string(r->problem));
+        (void)json_object_set_new(o, "fits", json_boolean(r->fits));
+        return o;
+    }
+    (void)json_object_set_new(o, "step_s", tt_json_number(r->step_sec));
+    (void)json_object_set_new(o, "exposed_s", tt_json_number(r->exposed_sec));
+    (void)json_object_set_new(o, "predicted_step_s", tt_json_number(r->predicted_step_sec));
+    (void)json_object_set_new(o, "predicted_exposed_s", tt_json_number(r->predicted_exposed_sec));
+    (void)json_object_set_new(o, "payload_bytes_per_step", json_integer(r->payload_bytes));
+    (void)json_object_set_new(o, "peak_bytes", json_integer(r->peak_bytes));
+    (void)json_object_set_new(o, "loss", tt_json_number(r->n_losses ? r->losses[r->n_losses - 1] : (double)NAN));
+    (void)json_object_set_new(o, "same_bits", json_boolean(r->same_bits));
+    (void)json_object_set_new(o, "fits", json_boolean(r->fits));
+    return o;
+}
+
+static json_t *to_json(const struct tt_tune *t)
+{
+    json_t *rows = json_array();
+
+    for (int i = 0; i < t->n; i++)
+        (void)json_array_append_new(rows, row_json(&t->rows[i]));
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:s, s:o, s:o}", "type", "tune", "schema", 1, "ranks", t->ranks,
+                     "steps", t->steps, "rounds", t->rounds, "machine", t->machine, "rows", rows, "fastest",
+                     t->best == TT_NONE ? json_null() : flags_json(&t->rows[t->best]));
+}
+
+/* --- the command --- */
+
+static int read_command(const struct tt_args *args, struct tt_tune *tune)
+{
+    bool over[N_DIMENSIONS];
+    int64_t steps = 3, rounds = 2;
+    int rc = 0;
+
+    TT_TRY(read_over(tt_args_last(args, "over"), over));
+    TT_TRY(tt_cli_count("tune", args, "steps", 1, 10000, &steps));
+    TT_TRY(tt_cli_count("tune", args, "rounds", 1, 1000, &rounds));
+    tune->steps = (int)steps;
+    tune->rounds = (int)rounds;
+    make_combinations(tune, over);
+out:
+    return rc;
+}
+
+/* Everything between having a communicator and giving it up; the same code on every rank. */
+static int tune(struct tt_comm *comm, void *arg)
+{
+    const struct tt_args *args = arg;
+    struct tt_tune t = {.args = args, .ranks = comm->size};
+    int rc = read_command(args, &t);
+
+    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_tune_run(&t, comm));
+    if (comm->rank == 0 && tt_args_has(args, "json"))
+        rc = tt_cli_print_json(to_json(&t));
+    else if (comm->rank == 0)
+        print_table(&t);
+out:
+    tt_tune_release(&t);
+    return rc;
+}
+
+int tt_command_tune(int argc, char **argv)
+{
+    struct tt_args *args = NULL;
+    int rc = tt_cli_parse(argc, argv, options, &args), code;
+
+    if (rc == 0 && tt_args_has(args, "help"))
+        code = tt_cli_print_help(usage, options);
+    else
+        code = tt_cli_run_ranks(rc, args, tune, args);
+    tt_args_free(args);
+    return code;
+}

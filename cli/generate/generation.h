@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_GENERATE_GENERATION_H
+#define TT_CLI_GENERATE_GENERATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "core/base/text.h"
+#include "core/models/sampling.h"
+#include "core/tokenizer/tokenizer.h"
+#include "parallel/engine/generator.h"
+
+/**
+ * Text as tokens come: bytes of tokens go in, whole characters come out. Zero-initialise with `to`; release when done.
+ */
+struct tt_stream {
+    FILE *to;            /* NULL: the text is only collected */
+    struct tt_text text; /* all that came out */
+    struct tt_text held; /* the beginning of a character */
+};
+
+/** Adds bytes and writes what is complete; bytes that are no UTF-8 become U+FFFD. */
+void tt_stream_add(struct tt_stream *stream, const char *bytes, size_t size);
+
+/** What is held was not completed: writes it as U+FFFD. */
+void tt_stream_end(struct tt_stream *stream);
+void tt_stream_release(struct tt_stream *stream);
+
+/* Why a continuation ended. */
+enum tt_finish { TT_FINISH_LENGTH, TT_FINISH_EOS, TT_FINISH_CONTEXT };
+
+/** "length", "eos", "context". */
+const char *tt_finish_name(enum tt_finish finish);
+
+/**
+ * Continuations of one prompt. The generator has been fed the prompt, and every continuation begins from there: continuation
+ * s of a seed is always the same text.
+ */
+struct tt_generation {
+    struct tt_generator *generator;
+    struct tt_picker *picker;
+    const struct tt_tokenizer *tokenizer; /* NULL: tokens are written as numbers */
+    const float *prompt_logits;           /* (V) behind the prompt, the caller's copy */
+    const int32_t *prompt;                /* the tokens that the generator was fed */
+    int64_t prompt_tokens;
+    int64_t max_new_tokens;
+    uint64_t seed;
+    const int32_t *stop; /* tokens that end a text */
+    int n_stop;
+};
+
+struct tt_continuation {
+    struct tt_ids tokens; /* without the one that ended it */
+    struct tt_decoding decoding;
+    struct tt_stream stream;
+    enum tt_finish finish;
+    double seconds;
+};
+
+/** Makes continuation number s; stream.to is where it is written while it is made. The caller releases it. */
+int tt_generation_run(const struct tt_generation *generation, int64_t s,
+                      struct tt_continuation *continuation) TT_MUST_CHECK;
+void tt_continuation_release(struct tt_continuation *continuation);
+
+#endif

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Weights from wherever they lie. A step of titan's keeps model and tokenizer in assets/, the other kinds beside the
+ * weights; config.json says that names and layout are Hugging Face's, model.json alone that they are titan's.
+ */
+#include "cli/generate/pretrained.h"
+
+#include <string.h>
+
+#include "checkpoint/format/assets.h"
+#include "checkpoint/hf/load.h"
+#include "checkpoint/load/load.h"
+#include "checkpoint/steps/steps.h"
+#include "core/base/json.h"
+#include "core/base/mem.h"
+#include "core/models/model_json.h"
+#include "core/os/file.h"
+
+enum { PATH_BYTES = 4096 };
+
+/* What rank 0 found, as bytes that can be sent. */
+struct found {
+    char path[PATH_BYTES];
+    int kind; /* enum tt_path_kind */
+};
+
+static int find(struct tt_comm *comm, const char *path, struct found *found)
+{
+    enum tt_path_kind kind = TT_PATH_PLAIN;
+    char *resolved = NULL;
+    int rc = 0;
+
+    memset(found, 0, sizeof *found);
+    if (comm->rank == 0 && (rc = tt_path_resolve(path, true, &kind, &resolved)) == 0) {
+        if (strlen(resolved) >= sizeof found->path)
+            rc = tt_fail(TT_EUSAGE, "the path '%s' is too long", resolved);
+        else
+            memcpy(found->path, resolved, strlen(resolved));
+        found->kind = (int)kind;
+    }
+    tt_free(resolved);
+    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_comm_broadcast(comm, found, sizeof *found, 0));
+out:
+    return rc;
+}
+
+static int has(const char *folder, const char *name, bool *ret_has)
+{
+    char *path = tt_format("%s/%s", folder, name);
+    int rc = tt_path_exists(path, ret_has);
+
+    tt_free(path);
+    return rc;
+}
+
+/* The folder that a path lies in. */
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? tt_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : tt_strdup(".");
+}
+
+static int read_titan_model(struct tt_pretrained *w)
+{
+    char *path = tt_format("%s/model.json", w->assets);
+    int rc = tt_model_json_load(path, &w->model);
+
+    tt_free(path);
+    return rc;
+}
+
+/* A manifest says what the run trained with. */
+static int open_step(struct tt_pretrained *w)
+{
+    struct tt_manifest manifest = {0};
+    int rc = 0;
+
+    w->assets = tt_format("%s/assets", w->path);
+    TT_TRY(tt_step_check(w->path, &manifest));
+    TT_TRY(tt_assets_check(w->path, &manifest));
+    w->trained_seq_len =
+        (int64_t)json_integer_value(json_object_get(json_object_get(manifest.meta, "data"), "seq_len"));
+    w->config = json_incref(json_object_get(manifest.meta, "config"));
+    TT_TRY(read_titan_model(w));
+out:
+    tt_manifest_release(&manifest);
+    return rc;
+}
+
+static int open_plain(struct tt_pretrained *w)
+{
+    bool is_folder = false, is_titan = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_is_folder(w->path, &is_folder));
+    w->assets = is_folder ? tt_strdup(w->path) : folder_of(w->path);
+    TT_TRY(has(w->assets, "config.json", &w->is_hf));
+    TT_TRY(has(w->assets, "model.json", &is_titan));
+    if (w->is_hf)
+        return tt_model_from_hf(w->assets, &w->model);
+    if (is_titan)
+        return read_titan_model(w);
+    rc = tt_fail(TT_EDATA,
+                 "'%s' has weights but does not say of which model: neither config.json (Hugging Face) nor model.json "
+                 "(titan)\nhelp: name a run, a checkpoint, the output of titan ckpt consolidate, or a folder from "
+                 "Hugging Face",
+                 w->assets);
+out:
+    return rc;
+}
+
+int tt_pretrained_open(struct tt_comm *comm, const char *path, struct tt_pretrained *ret_weights)
+{
+    struct tt_pretrained w = {0};
+    struct found *found = tt_calloc(1, sizeof *found);
+    int rc = 0;
+
+    TT_TRY(find(comm, path, found));
+    w.path = tt_strdup(found->path);
+    rc = found->kind == TT_PATH_STEP ? open_step(&w) : open_plain(&w);
+    TT_TRY(tt_comm_agree(comm, rc));
+    *ret_weights = w;
+    w = (struct tt_pretrained){0};
+out:
+    tt_free(found);
+    tt_pretrained_release(&w);
+    return rc;
+}
+
+void tt_pretrained_release(struct tt_pretrained *w)
+{
+    tt_free(w->path);
+    tt_free(w->assets);
+    tt_model_free(w->model);
+    json_decref(w->config);
+    *w = (struct tt_pretrained){0};
+}
+
+int tt_pretrained_tokenizer(const struct tt_pretrained *w, const char *folder, struct tt_tokenizer **ret_tokenizer)
+{
+    bool found = true;
+    int rc = folder ? 0 : has(w->assets, "tokenizer.json", &found);
+
+    if (rc < 0)
+        return rc;
+    if (!found)
+        return tt_fail(TT_EDATA, "'%s' has no tokenizer.json\nhelp: name a folder that has one with --tokenizer",
+                       w->assets);
+    return tt_tokenizer_load(folder ? folder : w->assets, ret_tokenizer);
+}
+
+static struct tt_ckpt_chunk *chunks_of(const struct tt_model *model, const struct tt_layout *layout,
+                                       const struct tt_state *state)
+{
+    struct tt_ckpt_chunk *chunks = tt_calloc((size_t)model->n_params, sizeof *chunks);
+
+    for (int p = 0; p < model->n_params; p++) {
+        const struct tt_param *param = &model->params[p];
+        const struct tt_unit_param *place = tt_layout_param(layout, p);
+
+        chunks[p] = (struct tt_ckpt_chunk){.name = param->name,
+                                           .dtype = TT_F32,
+                                           .ndim = param->ndim,
+                                           .row_begin = place->row_begin,
+                                           .row_count = place->valid_rows,
+                                           .data = state->param[layout->unit_of[p]] + place->offset};
+        memcpy(chunks[p].shape, param->shape, sizeof chunks[p].shape);
+    }
+    return chunks;
+}
+
+int tt_pretrained_load(struct tt_comm *comm, const struct tt_pretrained *w, const struct tt_layout *layout,
+                       struct tt_state *state)
+{
+    const struct tt_ckpt_layout places = {layout->shard_degree, layout->replicate_degree, layout->shard_index,
+                                          layout->replicate_index};
+    struct tt_ckpt_state model = {.n_model = w->model->n_params, .model = chunks_of(w->model, layout, state)};
+    json_t *meta = NULL;
+    int rc = 0;
+
+    if (w->is_hf)
+        rc = tt_hf_load(comm, w->path, w->model, &model);
+    else
+        rc = tt_ckpt_load(comm, &places, w->path, TT_READ_ONCE, TT_SKIP_OPTIMIZER, &model, &meta);
+    json_decref(meta);
+    tt_free(model.model);
+    return rc;
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The prompt of `titan generate`: from an option, a file, standard input, or as token ids.
+ */
+#include "cli/generate/prompt.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+enum { BLOCK = 65536 };
+
+static int read_stdin(char **ret_text, size_t *ret_size)
+{
+    struct tt_text text = {0};
+    char *block = tt_calloc(1, BLOCK);
+    size_t n;
+
+    while ((n = fread(block, 1, BLOCK, stdin)) > 0)
+        tt_text_add_bytes(&text, block, n);
+    tt_free(block);
+    if (ferror(stdin)) {
+        tt_text_release(&text);
+        return tt_fail(TT_EIO, "cannot read the prompt from standard input: %s", strerror(errno));
+    }
+    *ret_size = text.size;
+    *ret_text = text.text ? text.text : tt_strdup("");
+    return 0;
+}
+
+/* The text that was asked for, with its size; NULL when none was. */
+static int read_text(const struct tt_args *args, char **ret_text, size_t *ret_size)
+{
+    const char *prompt = tt_args_last(args, "prompt"), *file = tt_args_last(args, "prompt_file");
+
+    if ((prompt && strcmp(prompt, "-") == 0) || (file && strcmp(file, "-") == 0))
+        return read_stdin(ret_text, ret_size);
+    if (file)
+        return tt_file_read_any(file, TT_FILE_MOST, ret_text, ret_size);
+    if (prompt) {
+        *ret_text = tt_strdup(prompt);
+        *ret_size = strlen(prompt);
+    }
+    return 0;
+}
+
+static int read_tokens(const char *text, struct tt_ids *ids)
+{
+    const char *at = text;
+
+    while (*at) {
+        char *end = NULL;
+        long value;
+
+        errno = 0;
+        value = strtol(at, &end, 10);
+        if (errno || end == at || value < 0 || value > INT32_MAX || (*end && (*end != ',' || !end[1])))
+            return tt_fail(TT_EUSAGE,
+                           "generate: --prompt-tokens '%s' is not a list of token ids\nhelp: for instance "
+                           "--prompt-tokens 1,306,42",
+                           text);
+        tt_ids_add(ids, (int32_t)value);
+        at = *end ? end + 1 : end;
+    }
+    return 0;
+}
+
+static int check_given(const struct tt_args *args)
+{
+    static const char *const ways[] = {"prompt", "prompt_file", "prompt_tokens"};
+    int given = 0;
+
+    for (int i = 0; i < 3; i++)
+        given += tt_args_has(args, ways[i]);
+    if (given == 1)
+        return 0;
+    if (given)
+        return tt_fail(TT_EUSAGE, "generate takes one of --prompt, --prompt-file and --prompt-tokens, %d were given",
+                       given);
+    return tt_fail(TT_EUSAGE, "generate needs a prompt\nhelp: titan generate PATH --prompt \"In the beginning\"; "
+                              "--prompt - reads standard input");
+}
+
+static int encode(const struct tt_pretrained *weights, size_t size, struct tt_prompt *prompt)
+{
+    bool begins = weights->is_hf ? tt_tokenizer_adds_bos(prompt->tokenizer) : true;
+    int32_t bos = tt_tokenizer_bos(prompt->tokenizer);
+    struct tt_encoder *encoder = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_encoder_new(prompt->tokenizer, &encoder));
+    if (begins && bos >= 0)
+        tt_ids_add(&prompt->ids, bos);
+    rc = tt_encoder_encode(encoder, prompt->text, size, &prompt->ids);
+    rc = rc < 0 ? tt_wrap(rc, "the prompt") : 0;
+out:
+    tt_encoder_free(encoder);
+    return rc;
+}
+
+static int check_ids(const struct tt_pretrained *weights, const struct tt_prompt *prompt)
+{
+    int64_t vocab = weights->model->dims.vocab_size;
+
+    for (size_t i = 0; i < prompt->ids.n; i++) {
+        if (prompt->ids.id[i] < vocab)
+            continue;
+        if (!prompt->text)
+            return tt_fail(TT_EUSAGE, "generate: token %d is not in the model's vocabulary of %lld", prompt->ids.id[i],
+                           (long long)vocab);
+        return tt_fail(TT_EDATA, "the tokenizer %s makes token %d of the prompt, the model has a vocabulary of %lld",
+                       tt_tokenizer_where(prompt->tokenizer), prompt->ids.id[i], (long long)vocab);
+    }
+    return 0;
+}
+
+/* eos_token_id of a file of Hugging Face's: a number or a list of them. A file that is not there says nothing, and
+ * one that is not JSON neither, which is noted. */
+static int add_stops(const char *folder, const char *name, struct tt_ids *stop)
+{
+    char *path = tt_format("%s/%s", folder, name);
+    json_t *json = NULL, *value;
+    bool exists = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(path, &exists));
+    if (!exists)
+        goto out;
+    rc = tt_json_load(path, &json);
+    if (rc == TT_EDATA) {
+        tt_note("not used: %s", tt_error_message());
+        rc = 0;
+    }
+    if (rc < 0)
+        goto out;
+    value = json_object_get(json, "eos_token_id");
+    if (json_is_integer(value))
+        tt_ids_add(stop, (int32_t)json_integer_value(value));
+    for (size_t i = 0; i < json_array_size(value); i++)
+        tt_ids_add(stop, (int32_t)json_integer_value(json_array_get(value, i)));
+out:
+    json_decref(json);
+    tt_free(path);
+    return rc;
+}
+
+/* As transformers does: what generation_config.json says, else config.json, else the tokenizer. */
+static int find_stops(const struct tt_pretrained *weights, struct tt_prompt *prompt)
+{
+    int rc = 0;
+
+    if (weights->is_hf)
+        TT_TRY(add_stops(weights->assets, "generation_config.json", &prompt->stop));
+    if (weights->is_hf && prompt->stop.n == 0)
+        TT_TRY(add_stops(weights->assets, "config.json", &prompt->stop));
+    if (prompt->stop.n == 0 && prompt->tokenizer && tt_tokenizer_eos(prompt->tokenizer) >= 0)
+        tt_ids_add(&prompt->stop, tt_tokenizer_eos(prompt->tokenizer));
+out:
+    return rc;
+}
+
+/* Tokens need no tokenizer, but one that is there turns the answer into text. */
+static int find_tokenizer(const struct tt_args *args, const struct tt_pretrained *weights, struct tt_prompt *prompt)
+{
+    const char *folder = tt_args_last(args, "tokenizer");
+    int rc = tt_pretrained_tokenizer(weights, folder, &prompt->tokenizer);
+
+    return rc < 0 && !folder && tt_args_has(args, "prompt_tokens") ? 0 : rc;
+}
+
+int tt_prompt_read(const struct tt_args *args, const struct tt_pretrained *weights, struct tt_prompt *ret_prompt)
+{
+    struct tt_prompt prompt = {0};
+    size_t size = 0;
+    int rc = 0;
+
+    TT_TRY(check_given(args));
+    TT_TRY(read_text(args, &prompt.text, &size));
+    if (prompt.text && size == 0) {
+        rc = tt_fail(TT_EUSAGE, "generate: the prompt is empty");
+        goto out;
+    }
+    TT_TRY(find_tokenizer(args, weights, &prompt));
+    if (prompt.text)
+        TT_TRY(encode(weights, size, &prompt));
+    else
+        TT_TRY(read_tokens(tt_args_last(args, "prompt_tokens"), &prompt.ids));
+    if (prompt.ids.n == 0) {
+        rc = tt_fail(TT_EUSAGE, "generate: the prompt is empty");
+        goto out;
+    }
+    TT_TRY(check_ids(weights, &prompt));
+    TT_TRY(find_stops(weights, &prompt));
+    *ret_prompt = prompt;
+    prompt = (struct tt_prompt){0};
+out:
+    tt_prompt_release(&prompt);
+    return rc;
+}
+
+void tt_prompt_release(struct tt_prompt *prompt)
+{
+    tt_free(prompt->text);
+    tt_ids_release(&prompt->ids);
+    tt_ids_release(&prompt->stop);
+    tt_tokenizer_free(prompt->tokenizer);
+    *prompt = (struct tt_prompt){0};
+}

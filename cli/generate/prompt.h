@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_GENERATE_PROMPT_H
+#define TT_CLI_GENERATE_PROMPT_H
+
+#include "cli/generate/pretrained.h"
+#include "core/config/args.h"
+
+/**
+ * What a continuation is to follow: text or token ids, and the tokens that end a text.
+ */
+struct tt_prompt {
+    char *text; /* NULL when it was given as tokens */
+    struct tt_ids ids;
+    struct tt_ids stop;
+    struct tt_tokenizer *tokenizer; /* NULL: tokens only */
+};
+
+/**
+ * Reads --prompt, --prompt_file or --prompt_tokens, one of them, and --tokenizer. Text gets BOS in front as the model knows
+ * it: after training with titan always (if the tokenizer has one), else as the tokenizer itself says.
+ *   TT_EUSAGE  no prompt, an empty one, more than one, a token beyond the vocabulary
+ *   TT_EDATA   no tokenizer for a text, a file that cannot be read, text that is no UTF-8
+ */
+int tt_prompt_read(const struct tt_args *args, const struct tt_pretrained *weights,
+                   struct tt_prompt *ret_prompt) TT_MUST_CHECK;
+void tt_prompt_release(struct tt_prompt *prompt);
+
+#endif

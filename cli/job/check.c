@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Faults of a configuration that need no ranks; see job_check.h. What is checked here is checked again, by the code that uses
+ * it, when a run starts: this file only says it earlier, all at once, and where.
+ */
+#include "cli/job/check.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <sys/stat.h>
+
+#include "cli/job/job.h"
+#include "core/base/mem.h"
+#include "core/data/dataset.h"
+#include "core/tokenizer/tokenizer.h"
+#include "parallel/layout/init_rules.h"
+#include "parallel/layout/patterns.h"
+#include "parallel/layout/units.h"
+
+static const char wrap_key[] = "parallelism.fsdp_wrap_policy", reshard_key[] = "parallelism.fsdp_reshard_after_forward";
+
+struct checking {
+    struct tt_config *cfg;
+    struct tt_config_report *report;
+    struct tt_model *model; /* NULL: it cannot be made */
+};
+
+/* --- the model --- */
+
+static void model_fault(void *arg, const char *keys, const char *message)
+{
+    struct checking *c = arg;
+
+    tt_config_fault(c->cfg, c->report, keys, "%s", message);
+}
+
+/* A config.json that cannot be read is a matter of files: commands that need it say so themselves. */
+static void drop_fault(void *arg, const char *keys, const char *message)
+{
+    (void)arg;
+    (void)keys;
+    (void)message;
+}
+
+static bool model_keys_are_good(const struct tt_config *cfg)
+{
+    for (int i = 0; i < tt_config_n_rows; i++)
+        if (strncmp(tt_config_rows[i].path, "model.", 6) == 0 && tt_config_is_bad(cfg, tt_config_rows[i].path))
+            return false;
+    return true;
+}
+
+static void check_model(struct checking *c, bool with_files)
+{
+    const struct tt_config *cfg = c->cfg;
+    struct tt_model_dims over = tt_job_model_overrides(cfg);
+    bool is_silent = strcmp(cfg->model.flavor, "hf") == 0 && !with_files;
+
+    if (tt_config_is_bad(cfg, "model.name") || tt_config_is_bad(cfg, "model.flavor"))
+        return;
+    if (with_files && tt_job_adopt_family(c->cfg) < 0)
+        is_silent = false; /* the check says what is wrong with config.json */
+    if (tt_model_check(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path,
+                       is_silent ? drop_fault : model_fault, c, &c->model) < 0)
+        c->model = NULL;
+    if (c->model && !model_keys_are_good(cfg)) {
+        tt_model_free(c->model);
+        c->model = NULL;
+    }
+}
+
+static void check_seq_len(struct checking *c, const char *key, int64_t seq_len)
+{
+    if (c->model && tt_model_check_seq_len(c->model, seq_len) < 0)
+        tt_config_fault(c->cfg, c->report, key, "%s", tt_error_message());
+}
+
+/* --- policies --- */
+
+/* The message behind the key that it begins with. */
+static void policy_fault(struct checking *c, const char *key)
+{
+    const char *text = tt_error_message();
+    size_t n = strlen(key);
+
+    if (strncmp(text, key, n) == 0 && strncmp(text + n, ": ", 2) == 0)
+        text += n + 2;
+    tt_config_fault(c->cfg, c->report, key, "%s", text);
+}
+
+/* Without a model it is only known whether expressions are expressions. */
+static void check_expressions(struct checking *c, const char *key, const struct tt_words *words)
+{
+    struct tt_patterns patterns = {0};
+
+    if (words->is_list && tt_patterns_init(key, *words, &patterns) < 0)
+        policy_fault(c, key);
+    tt_patterns_release(&patterns);
+}
+
+/* An integer divides the shard ranks, which nobody knows yet; expressions are the same on any mesh. */
+static void check_policies(struct checking *c)
+{
+    const struct tt_config *cfg = c->cfg;
+    const struct tt_words *wrap = &cfg->parallelism.fsdp_wrap_policy,
+                          *reshard = &cfg->parallelism.fsdp_reshard_after_forward;
+    struct tt_sharding sharding = tt_sharding_of(*wrap, *reshard);
+    const int degrees[TT_MESH_DIMS] = {1, 1, 1, 1, 1};
+    struct tt_layout *layout = NULL;
+    struct tt_mesh mesh;
+
+    if (tt_config_is_bad(cfg, wrap_key) || tt_config_is_bad(cfg, reshard_key))
+        return;
+    check_expressions(c, wrap_key, wrap);
+    check_expressions(c, reshard_key, reshard);
+    if (!c->model || tt_config_is_bad(cfg, wrap_key) || tt_config_is_bad(cfg, reshard_key))
+        return;
+    if (sharding.reshard == TT_RESHARD_AFTER_FORWARD_PART)
+        sharding.reshard = TT_RESHARD_AFTER_FORWARD_ALWAYS;
+    if (tt_mesh_init(degrees, 1, &mesh) < 0)
+        return;
+    if (tt_layout_new(c->model, &mesh, 0, &sharding, &layout) < 0)
+        policy_fault(c, strncmp(tt_error_message(), reshard_key, strlen(reshard_key)) == 0 ? reshard_key : wrap_key);
+    tt_layout_free(layout);
+}
+
+static void check_init(struct checking *c)
+{
+    static const char key[] = "model.init_rules";
+
+    if (c->model && tt_init_rules_apply(c->model, c->cfg->model.init_std, c->cfg->model.init_rules) < 0)
+        policy_fault(c, key);
+}
+
+/* --- files --- */
+
+static bool is_there(struct checking *c, const char *key, const char *path, const char *remedy)
+{
+    struct stat st;
+
+    if (!path || tt_config_is_bad(c->cfg, key))
+        return false;
+    if (stat(path, &st) == 0)
+        return true;
+    if (errno == ENOENT)
+        tt_config_fault(c->cfg, c->report, key, "'%s' does not exist\nhelp: %s", path, remedy);
+    else
+        tt_config_fault(c->cfg, c->report, key, "cannot look at '%s': %s", path, strerror(errno));
+    return false;
+}
+
+static const char data_remedy[] = "titan downloads nothing; name the file or folder that holds the data";
+
+static bool reads_text(const char *dataset)
+{
+    const struct tt_dataset_kind *kind = NULL;
+
+    return tt_dataset_find(dataset, &kind) == 0 && kind->is_text;
+}
+
+static void check_tokenizer(struct checking *c)
+{
+    const struct tt_config *cfg = c->cfg;
+    const char *folder = cfg->model.hf_assets_path;
+    struct tt_tokenizer *tokenizer = NULL;
+
+    if (!reads_text(cfg->training.dataset) && !(cfg->validation.enable && reads_text(cfg->validation.dataset)))
+        return;
+    if (tt_config_is_bad(cfg, "model.hf_assets_path") ||
+        (folder && !is_there(c, "model.hf_assets_path", folder,
+                             "name the folder that holds tokenizer.json and config.json, or leave the key out for the "
+                             "built-in tokenizer")))
+        return;
+    if (tt_tokenizer_load(folder, &tokenizer) < 0)
+        tt_config_fault(c->cfg, c->report, "model.hf_assets_path", "%s", tt_error_message());
+    else if (c->model && tt_tokenizer_vocab_size(tokenizer) > c->model->dims.vocab_size)
+        tt_config_fault(
+            c->cfg, c->report, "model.vocab_size model.hf_assets_path model.flavor",
+            "the tokenizer has %lld tokens (%s), the model has rows for %lld\nhelp: set model.vocab_size to "
+            "at least %lld, or model.hf_assets_path to the tokenizer of the model",
+            (long long)tt_tokenizer_vocab_size(tokenizer), tt_tokenizer_where(tokenizer),
+            (long long)c->model->dims.vocab_size, (long long)tt_tokenizer_vocab_size(tokenizer));
+    tt_tokenizer_free(tokenizer);
+}
+
+static void check_files(struct checking *c)
+{
+    const struct tt_config *cfg = c->cfg;
+    struct tt_machine machine;
+
+    (void)is_there(c, "training.dataset_path", cfg->training.dataset_path, data_remedy);
+    if (cfg->validation.enable)
+        (void)is_there(c, "validation.dataset_path", cfg->validation.dataset_path, data_remedy);
+    check_tokenizer(c);
+    (void)is_there(c, "checkpoint.initial_load_path", cfg->checkpoint.initial_load_path,
+                   "name a checkpoint, or leave the key out to start from random weights");
+    if (is_there(c, "parallelism.machine_file", cfg->parallelism.machine_file,
+                 "`titan bench --save FILE` writes one; without the key there is a built-in table") &&
+        tt_job_machine(cfg, &machine) < 0)
+        policy_fault(c, "parallelism.machine_file");
+}
+
+/* --- all of it --- */
+
+static void check(struct checking *c, bool with_files)
+{
+    check_model(c, with_files);
+    check_seq_len(c, "training.seq_len", c->cfg->training.seq_len);
+    if (c->cfg->validation.enable && c->cfg->validation.seq_len != c->cfg->training.seq_len)
+        check_seq_len(c, "validation.seq_len", c->cfg->validation.seq_len);
+    check_policies(c);
+    check_init(c);
+    if (with_files)
+        check_files(c);
+    tt_model_free(c->model);
+}
+
+void tt_job_check(struct tt_config *cfg, struct tt_config_report *report, void *arg)
+{
+    struct checking c = {.cfg = cfg, .report = report};
+
+    (void)arg;
+    check(&c, false);
+}
+
+void tt_job_check_files(struct tt_config *cfg, struct tt_config_report *report, void *arg)
+{
+    struct checking c = {.cfg = cfg, .report = report};
+
+    (void)arg;
+    check(&c, true);
+}

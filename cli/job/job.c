@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * From configuration and number of ranks to the options of the engine.
+ */
+#include "cli/job/job.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "checkpoint/save/save.h"
+#include "cli/job/tensors.h"
+#include "cli/run/metrics.h"
+#include "core/base/mem.h"
+#include "core/os/team.h"
+#include "parallel/layout/init_rules.h"
+
+/* --- the model --- */
+
+static int64_t or_zero(int64_t nullable)
+{
+    return nullable == TT_NULL_INT ? 0 : nullable;
+}
+
+static double or_zero_real(double nullable)
+{
+    return isnan(nullable) ? 0.0 : nullable;
+}
+
+struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
+{
+    return (struct tt_model_dims){
+        .dim = or_zero(cfg->model.dim),
+        .n_layers = or_zero(cfg->model.n_layers),
+        .n_heads = or_zero(cfg->model.n_heads),
+        .n_kv_heads = or_zero(cfg->model.n_kv_heads),
+        .head_dim = or_zero(cfg->model.head_dim),
+        .ffn_dim = or_zero(cfg->model.ffn_dim),
+        .vocab_size = or_zero(cfg->model.vocab_size),
+        .norm_eps = (float)or_zero_real(cfg->model.norm_eps),
+        .rope = {.theta = or_zero_real(cfg->model.rope_theta),
+                 .factor = or_zero_real(cfg->model.rope_scaling.factor),
+                 .low_freq_factor = or_zero_real(cfg->model.rope_scaling.low_freq_factor),
+                 .high_freq_factor = or_zero_real(cfg->model.rope_scaling.high_freq_factor),
+                 .original_max = (double)or_zero(cfg->model.rope_scaling.original_max)},
+        .tied = cfg->model.tie_embeddings == TT_NULL_BOOL ? -1 : cfg->model.tie_embeddings,
+    };
+}
+
+/* A default, or what the built-in run has, is nobody's wish. */
+static bool is_default(const char *origin)
+{
+    return strcmp(origin, "default") == 0 || strncmp(origin, "builtin:", strlen("builtin:")) == 0;
+}
+
+int tt_job_adopt_family(struct tt_config *cfg)
+{
+    const char *folder = cfg->model.hf_assets_path, *name = NULL;
+    char *origin;
+    int rc;
+
+    if (strcmp(cfg->model.flavor, "hf") != 0 || !folder || !is_default(tt_config_origin(cfg, "model.name")))
+        return 0;
+    if ((rc = tt_model_hf_name(folder, &name)) < 0)
+        return rc;
+    origin = tt_format("%s/config.json", folder);
+    rc = tt_config_adopt(cfg, "model.name", name, origin);
+    tt_free(origin);
+    return rc;
+}
+
+static int make_model(const struct tt_config *cfg, struct tt_model **ret_model)
+{
+    struct tt_model_dims over = tt_job_model_overrides(cfg);
+    struct tt_model *model = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model));
+    TT_TRY(tt_init_rules_apply(model, cfg->model.init_std, cfg->model.init_rules));
+    *ret_model = model;
+    model = NULL;
+out:
+    tt_model_free(model);
+    return rc;
+}
+
+/* The dims that the flavor gave, so that run.yaml and the manifest say all of them. */
+int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+    const struct {
+        const char *key;
+        int64_t value;
+    } ints[] = {
+        {"model.dim", d->dim},
+        {"model.n_layers", d->n_layers},
+        {"model.n_heads", d->n_heads},
+        {"model.n_kv_heads", d->n_kv_heads},
+        {"model.head_dim", d->head_dim},
+        {"model.ffn_dim", d->ffn_dim},
+        {"model.vocab_size", d->vocab_size},
+        {"model.tie_embeddings", d->tied == 1},
+    };
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)
+        TT_TRY(tt_config_set_flavor_int(cfg, ints[i].key, ints[i].value));
+    TT_TRY(tt_config_set_flavor_real(cfg, "model.norm_eps", (double)d->norm_eps));
+    if (model->row->learned_positions)
+        goto out; /* the RoPE keys stay null */
+    TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_theta", d->rope.theta));
+    TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.factor", d->rope.factor > 0.0 ? d->rope.factor : 1.0));
+    if (d->rope.factor > 0.0) {
+        TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.low_freq_factor", d->rope.low_freq_factor));
+        TT_TRY(tt_config_set_flavor_real(cfg, "model.rope_scaling.high_freq_factor", d->rope.high_freq_factor));
+        TT_TRY(tt_config_set_flavor_int(cfg, "model.rope_scaling.original_max", (int64_t)d->rope.original_max));
+    }
+out:
+    return rc;
+}
+
+/* --- the engine --- */
+
+/*
+ * The policies meet the model and the mesh in the engine, which names the key but does not know where it was set. A flag
+ * says the key already.
+ */
+static int say_where(const struct tt_config *cfg, int rc)
+{
+    static const char *const keys[] = {"parallelism.fsdp_wrap_policy", "parallelism.fsdp_reshard_after_forward"};
+
+    for (size_t i = 0; rc == TT_EUSAGE && i < sizeof keys / sizeof *keys; i++) {
+        size_t n = strlen(keys[i]);
+        const char *where = tt_config_where(cfg, keys[i]);
+        char *rest;
+
+        if (strncmp(tt_error_message(), keys[i], n) != 0)
+            continue;
+        rest = tt_strdup(tt_error_message() + n);
+        rc = strstr(where, keys[i]) ? tt_fail(rc, "%s%s", where, rest) : tt_fail(rc, "%s: %s%s", where, keys[i], rest);
+        tt_free(rest);
+        break;
+    }
+    return rc;
+}
+
+int tt_job_threads(const struct tt_config *cfg, int local_size)
+{
+    if (cfg->parallelism.threads_per_rank > 0)
+        return (int)cfg->parallelism.threads_per_rank;
+    return tt_team_fair_cores(local_size);
+}
+
+int tt_job_ranks_on_host(int n_ranks, int threads)
+{
+    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), room = threads > 0 ? cores / threads : cores;
+
+    room = room < 1 ? 1 : room;
+    return n_ranks < room ? n_ranks : room;
+}
+
+int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size)
+{
+    if (cfg->parallelism.memory_limit != TT_NULL_INT)
+        return cfg->parallelism.memory_limit;
+    return (int64_t)(0.9 * tt_metrics_machine_bytes() / local_size);
+}
+
+/* Whether gradients may be reduced once a step; for `auto` that is also a question of memory. */
+static bool may_defer(const struct tt_config *cfg)
+{
+    if (cfg->training.gradient_sync == TT_SYNC_AUTO)
+        return cfg->parallelism.reduction_order == TT_ORDER_FAST;
+    return cfg->training.gradient_sync == TT_SYNC_LAST_MICROBATCH;
+}
+
+static struct tt_recompute recompute_of(const struct tt_config *cfg)
+{
+    static const enum tt_recompute_mode modes[] = {
+        [TT_AC_NONE] = TT_RECOMPUTE_NONE, [TT_AC_FULL] = TT_RECOMPUTE_FULL, [TT_AC_SELECTIVE] = TT_RECOMPUTE_SELECTIVE};
+    struct tt_recompute recompute = {.mode = modes[cfg->activation_checkpoint.mode]};
+
+    if (recompute.mode != TT_RECOMPUTE_SELECTIVE)
+        return recompute;
+    recompute.every = (int)cfg->activation_checkpoint.selective_ac_option;
+    if (recompute.every < 1) /* "op" */
+        recompute.mode = TT_RECOMPUTE_OP;
+    return recompute;
+}
+
+static enum tt_dtype dtype_of(int choice)
+{
+    return choice == TT_DTYPE_BFLOAT16 ? TT_BF16 : TT_F32;
+}
+
+static enum tt_init init_of(const struct tt_config *cfg)
+{
+    static const enum tt_init ways[] = {
+        [TT_INIT_META] = TT_INIT_SHARDS, [TT_INIT_FULL] = TT_INIT_WHOLE, [TT_INIT_LAYERWISE] = TT_INIT_UNITS};
+
+    return ways[cfg->training.init];
+}
+
+int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine)
+{
+    const char *path = cfg->parallelism.machine_file;
+    int rc = 0;
+
+    *ret_machine = tt_machine_builtin();
+    if (path && (rc = tt_machine_load(path, ret_machine)) < 0)
+        return tt_wrap(rc, "parallelism.machine_file");
+    return 0;
+}
+
+static int engine_options(const struct tt_config *cfg, const struct tt_job *job, int threads, int64_t memory_limit,
+                          struct tt_engine_options *ret_options)
+{
+    const char *reshard = cfg->parallelism.fsdp_reshard_after_forward.word[0];
+    struct tt_engine_options o = {
+        .model = job->model,
+        .mesh = job->mesh,
+        .sharding = tt_sharding_of(cfg->parallelism.fsdp_wrap_policy, cfg->parallelism.fsdp_reshard_after_forward),
+        .reduce_last = may_defer(cfg),
+        .prefetch = (int)cfg->parallelism.fsdp_prefetch,
+        .threads = threads,
+        .recompute = recompute_of(cfg),
+        .init = init_of(cfg),
+        .param_dtype = dtype_of((int)cfg->training.mixed_precision_param),
+        .reduce_dtype = dtype_of((int)cfg->training.mixed_precision_reduce),
+        .local_batch = cfg->training.local_batch_size,
+        .seq_len = cfg->training.seq_len,
+        .microbatches = (int)job->microbatches,
+        .scheduler = cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER,
+        .bucket_bytes = cfg->parallelism.fsdp_bucket_bytes,
+        .memory_limit = memory_limit,
+        .choose_reshard_by_limit = strcmp(reshard, "auto") == 0};
+    int rc = 0;
+
+    if (cfg->validation.enable) {
+        o.validation_batch = cfg->validation.local_batch_size;
+        o.validation_seq_len = cfg->validation.seq_len;
+    }
+    TT_TRY(tt_job_machine(cfg, &o.machine));
+    *ret_options = o;
+out:
+    return rc;
+}
+
+/* --- checkpoints --- */
+
+const char *tt_job_policy_name(const struct tt_config *cfg)
+{
+    return cfg->checkpoint.save_policy == TT_SAVE_FILTERED ? "filtered" : "all";
+}
+
+const char *tt_job_filter_name(const struct tt_config *cfg)
+{
+    return cfg->checkpoint.filter == TT_FILTER_RANK0 ? "rank0" : "replica0";
+}
+
+int tt_job_policy(const struct tt_config *cfg, const struct tt_ckpt_policy **ret_policy)
+{
+    return tt_ckpt_policy_find(tt_job_policy_name(cfg), tt_job_filter_name(cfg), ret_policy);
+}
+
+enum tt_ckpt_reading tt_job_reading(const struct tt_config *cfg)
+{
+    return cfg->checkpoint.load_policy == TT_LOAD_ALL ? TT_READ_ALL : TT_READ_ONCE;
+}
+
+enum tt_dtype tt_job_export_dtype(const struct tt_config *cfg)
+{
+    static const enum tt_dtype types[] = {
+        [TT_EXPORT_FLOAT32] = TT_F32, [TT_EXPORT_FLOAT16] = TT_F16, [TT_EXPORT_BFLOAT16] = TT_BF16};
+
+    return types[cfg->checkpoint.export_dtype];
+}
+
+/* What a rank needs to stage its part of a checkpoint: weights and both moments, by the model and the mesh alone. */
+static int staging_bytes(const struct tt_config *cfg, const struct tt_job *job, int64_t *ret_bytes)
+{
+    const struct tt_ckpt_layout layout = {job->mesh.size[TT_MESH_DP_SHARD], job->mesh.size[TT_MESH_DP_REPLICATE], 0, 0};
+    const struct tt_ckpt_policy *policy = NULL;
+    struct tt_job_tensors tensors = {0};
+    int rc = 0;
+
+    *ret_bytes = 0;
+    if (!cfg->checkpoint.enable || cfg->checkpoint.load_only || cfg->checkpoint.async_mode != TT_ASYNC_ASYNC)
+        return 0;
+    TT_TRY(tt_job_policy(cfg, &policy));
+    tt_job_tensors_init(job->model, &tensors);
+    *ret_bytes = tt_ckpt_staging_bytes(&tensors.state, &layout, policy);
+out:
+    tt_job_tensors_release(&tensors);
+    return rc;
+}
+
+/* --- the job --- */
+
+int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_limit, struct tt_job *ret_job)
+{
+    const int degrees[TT_MESH_DIMS] = {
+        [TT_MESH_PP] = (int)cfg->parallelism.pipeline_parallel_degree,
+        [TT_MESH_DP_REPLICATE] = (int)cfg->parallelism.data_parallel_replicate_degree,
+        [TT_MESH_DP_SHARD] = (int)cfg->parallelism.data_parallel_shard_degree,
+        [TT_MESH_CP] = (int)cfg->parallelism.context_parallel_degree,
+        [TT_MESH_TP] = (int)cfg->parallelism.tensor_parallel_degree,
+    };
+    struct tt_job job = {0};
+    int rc = 0;
+
+    TT_TRY(tt_mesh_init(degrees, n_ranks, &job.mesh));
+    TT_TRY(tt_mesh_microbatches(&job.mesh, cfg->training.local_batch_size, cfg->training.global_batch_size,
+                                &job.microbatches));
+    job.global_batch = job.microbatches * cfg->training.local_batch_size * tt_mesh_dp(&job.mesh);
+    TT_TRY(tt_job_adopt_family(cfg));
+    TT_TRY(make_model(cfg, &job.model));
+    TT_TRY(tt_model_check_seq_len(job.model, cfg->training.seq_len));
+    if (cfg->validation.enable)
+        TT_TRY(tt_model_check_seq_len(job.model, cfg->validation.seq_len));
+    TT_TRY(tt_job_resolve_model(cfg, job.model));
+    TT_TRY(staging_bytes(cfg, &job, &job.staging_bytes));
+    TT_TRY(engine_options(cfg, &job, threads, memory_limit - job.staging_bytes, &job.engine));
+    *ret_job = job;
+    job = (struct tt_job){0};
+out:
+    tt_job_release(&job);
+    return rc;
+}
+
+int tt_job_engine(const struct tt_config *cfg, const struct tt_job *job, struct tt_comm *comm, int rank,
+                  struct tt_engine **ret_engine)
+{
+    return say_where(cfg, tt_engine_new(&job->engine, comm, rank, ret_engine));
+}
+
+int tt_job_engine_alone(struct tt_config *cfg, struct tt_job *job, int rank, struct tt_engine **ret_engine)
+{
+    struct tt_engine *engine = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_job_engine(cfg, job, NULL, rank, &engine));
+    if (cfg->training.gradient_sync == TT_SYNC_AUTO && job->engine.reduce_last &&
+        tt_engine_memory(engine).total > job->engine.memory_limit) {
+        tt_engine_free(engine);
+        engine = NULL;
+        job->engine.reduce_last = false;
+        TT_TRY(tt_job_engine(cfg, job, NULL, rank, &engine));
+    }
+    cfg->training.gradient_sync = job->engine.reduce_last ? TT_SYNC_LAST_MICROBATCH : TT_SYNC_EVERY_MICROBATCH;
+    *ret_engine = engine;
+out:
+    return rc;
+}
+
+void tt_job_release(struct tt_job *job)
+{
+    tt_model_free(job->model);
+    *job = (struct tt_job){0};
+}
+
+void tt_job_policies_text(const struct tt_config *cfg, struct tt_text *out)
+{
+    static const struct {
+        const char *name, *path;
+    } policies[] = {
+        {"wrap", "parallelism.fsdp_wrap_policy"},
+        {"reshard", "parallelism.fsdp_reshard_after_forward"},
+        {"engine", "parallelism.fsdp_engine"},
+        {"prefetch", "parallelism.fsdp_prefetch"},
+        {"gradient sync", "training.gradient_sync"},
+        {"recompute", "activation_checkpoint.mode"},
+        {"parameters", "training.mixed_precision_param"},
+    };
+
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        tt_text_add(out, "%s%s ", i ? ", " : "", policies[i].name);
+        tt_config_value_text(cfg, tt_config_row_find(policies[i].path), out);
+    }
+}

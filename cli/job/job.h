@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_JOB_JOB_H
+#define TT_CLI_JOB_JOB_H
+
+#include <stdint.h>
+
+#include "checkpoint/load/load.h"
+#include "checkpoint/save/plan.h"
+#include "core/base/error.h"
+#include "core/config/config.h"
+#include "parallel/engine/engine.h"
+#include "parallel/planner/cost.h"
+
+/**
+ * What a configuration means on a number of ranks: model, mesh, batch, and the options of the engine. The one place that
+ * says so: train, plan, estimate and tune all ask here, so that what is predicted is what runs.
+ *
+ *     struct tt_job job = {0};
+ *     TT_TRY(tt_job_init(cfg, n_ranks, threads, limit, &job));
+ *     TT_TRY(tt_job_engine(cfg, &job, comm, rank, &engine));
+ *     ...
+ *     tt_job_release(&job);
+ *
+ * Pure: touches no files but those that dimensions come from (model.hf_assets_path), starts and allocates nothing large.
+ */
+struct tt_job {
+    struct tt_model *model;
+    struct tt_mesh mesh;
+    int64_t microbatches;  /* per rank and step */
+    int64_t global_batch;  /* sequences a step */
+    int64_t staging_bytes; /* of a rank, beside the engine: where async saves are copied to; 0: none */
+    struct tt_engine_options engine;
+};
+
+/**
+ * The job of n_ranks ranks with `threads` threads and at most memory_limit bytes each. Fills the model keys of cfg that came from the flavor.
+ * Errors: TT_EUSAGE for a mesh, batch or model that cannot be; ret_job is then left released.
+ */
+int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_limit,
+                struct tt_job *ret_job) TT_MUST_CHECK;
+void tt_job_release(struct tt_job *job);
+
+/**
+ * With flavor hf the family is that of the folder's config.json, unless somebody set model.name: then it must be the same
+ * (tt_model_new says so). TT_EDATA where config.json cannot be read or is of no known model.
+ */
+int tt_job_adopt_family(struct tt_config *cfg) TT_MUST_CHECK;
+
+/** The sizes that the configuration sets itself, as tt_model_new takes them; the rest is the flavor's. */
+struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg);
+
+/** Fills the model keys that the flavor decides, as tt_job_init does; the configuration then says all sizes of the model. */
+int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model) TT_MUST_CHECK;
+
+/** The engine of a rank of the job, job->engine as it is; an error about a policy says where it was set. */
+int tt_job_engine(const struct tt_config *cfg, const struct tt_job *job, struct tt_comm *comm, int rank,
+                  struct tt_engine **ret_engine) TT_MUST_CHECK;
+
+/**
+ * The same without other ranks, only to be asked for numbers; resolves gradient_sync auto as a new run would, and afterwards
+ * the configuration says which it is.
+ */
+int tt_job_engine_alone(struct tt_config *cfg, struct tt_job *job, int rank,
+                        struct tt_engine **ret_engine) TT_MUST_CHECK;
+
+/**
+ * Threads of a rank that shares its host with local_size - 1 others: parallelism.threads_per_rank, else the cores bound to
+ * the rank, else, when the launcher bound none, a fair part of the host's.
+ */
+int tt_job_threads(const struct tt_config *cfg, int local_size);
+
+/** Of a job that is not started here: how many of its ranks would share this host, as many as have cores. */
+int tt_job_ranks_on_host(int n_ranks, int threads);
+
+/** Bytes that each of local_size ranks on this host may use: parallelism.memory_limit, else a fair part of 0.9 of it. */
+int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size);
+
+/** The cost table: parallelism.machine_file, or the built-in one. Errors: as tt_machine_load, beginning with the key. */
+int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine) TT_MUST_CHECK;
+
+/** checkpoint.save_policy and filter, as words and as a row of the table in checkpoint/save/plan.c. */
+const char *tt_job_policy_name(const struct tt_config *cfg);
+const char *tt_job_filter_name(const struct tt_config *cfg);
+int tt_job_policy(const struct tt_config *cfg, const struct tt_ckpt_policy **ret_policy) TT_MUST_CHECK;
+
+/** checkpoint.load_policy. */
+enum tt_ckpt_reading tt_job_reading(const struct tt_config *cfg);
+
+/** checkpoint.export_dtype. */
+enum tt_dtype tt_job_export_dtype(const struct tt_config *cfg);
+
+/** Appends the policies in words: "wrap block, reshard default, …". */
+void tt_job_policies_text(const struct tt_config *cfg, struct tt_text *out);
+
+#endif

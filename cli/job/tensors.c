@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The tensors of a checkpoint before there are any.
+ */
+#include "cli/job/tensors.h"
+
+#include <string.h>
+
+#include "core/base/mem.h"
+
+void tt_job_tensors_init(const struct tt_model *model, struct tt_job_tensors *ret_tensors)
+{
+    static const char *const moments[] = {"exp_avg", "exp_avg_sq"};
+    int n = model->n_params;
+    struct tt_job_tensors t = {.state = {.n_model = n, .n_optim = 2 * n}};
+
+    t.state.model = tt_calloc((size_t)n, sizeof *t.state.model);
+    t.state.optim = tt_calloc(2 * (size_t)n, sizeof *t.state.optim);
+    t.names = tt_calloc(2 * (size_t)n, sizeof *t.names);
+    for (int p = 0; p < n; p++) {
+        const struct tt_param *param = &model->params[p];
+        struct tt_ckpt_chunk chunk = {.name = param->name, .dtype = TT_F32, .ndim = param->ndim};
+
+        memcpy(chunk.shape, param->shape, sizeof chunk.shape);
+        t.state.model[p] = chunk;
+        for (int k = 0; k < 2; k++) {
+            chunk.name = t.names[2 * p + k] = tt_format("state.%s.%s", param->name, moments[k]);
+            t.state.optim[2 * p + k] = chunk;
+        }
+    }
+    *ret_tensors = t;
+}
+
+void tt_job_tensors_release(struct tt_job_tensors *t)
+{
+    for (int i = 0; i < t->state.n_optim; i++)
+        tt_free(t->names[i]);
+    tt_free(t->names);
+    tt_free(t->state.model);
+    tt_free(t->state.optim);
+    *t = (struct tt_job_tensors){0};
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_JOB_TENSORS_H
+#define TT_CLI_JOB_TENSORS_H
+
+#include "checkpoint/format/state.h"
+#include "core/models/model.h"
+
+/** The tensors of a checkpoint of a model, by name, dtype and shape, without rows or data: what plans are made of. */
+struct tt_job_tensors {
+    struct tt_ckpt_state state;
+    char **names; /* [n_optim] of the moments */
+};
+
+void tt_job_tensors_init(const struct tt_model *model, struct tt_job_tensors *ret_tensors);
+void tt_job_tensors_release(struct tt_job_tensors *tensors);
+
+#endif

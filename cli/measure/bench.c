@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What `titan bench` measures of the machine: matrix products, memory, kernels, collectives, storage. The model's step is
+ * in bench_step.c.
+ */
+#include "cli/measure/bench.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/job/job.h"
+#include "cli/train/facts.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/stats.h"
+#include "core/kernels/blas.h"
+#include "core/os/file.h"
+
+const char *tt_bench_section_name(enum tt_bench_section section)
+{
+    static const char *const names[TT_BENCH_SECTIONS] = {"sgemm", "memory",      "kernels",
+                                                         "step",  "collectives", "storage"};
+
+    return names[section];
+}
+
+/* --- repetitions --- */
+
+/* The times of a measurement, each the slowest rank's. */
+struct repeats {
+    double secs[200];
+    int n;
+};
+
+/* Calls fn for about `seconds`, on all ranks at once. Collective. */
+static int repeat(const struct tt_bench *b, struct tt_comm *comm, double seconds, void (*fn)(void *), void *arg,
+                  struct repeats *ret_repeats)
+{
+    enum { MOST = 200 };
+    struct repeats r = {.n = 0};
+    double spent = 0.0;
+    int rc = 0;
+
+    if (b->fewest > 1)
+        fn(arg); /* faults pages in, wakes threads */
+    while (r.n < b->fewest || (r.n < MOST && spent < seconds)) {
+        double sec;
+
+        TT_TRY(tt_comm_barrier(comm));
+        sec = tt_clock_sec();
+        fn(arg);
+        sec = tt_clock_sec() - sec;
+        TT_TRY(tt_comm_max_f64(comm, &sec, 1)); /* so that all ranks stop together */
+        r.secs[r.n++] = sec;
+        spent += sec;
+    }
+    *ret_repeats = r;
+out:
+    return rc;
+}
+
+static double best(const struct repeats *r)
+{
+    double least = INFINITY;
+
+    for (int i = 0; i < r->n; i++)
+        least = fmin(least, r->secs[i]);
+    return least;
+}
+
+/* --- matrix products --- */
+
+struct product {
+    struct tt_team *team;
+    struct tt_gemm gemm;
+};
+
+static void run_product(void *arg)
+{
+    struct product *p = arg;
+
+    tt_gemm(p->team, &p->gemm);
+}
+
+static float *some_numbers(int64_t n)
+{
+    float *x = tt_calloc((size_t)n, sizeof *x);
+
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)(i % 7) * 0.25F - 0.75F;
+    return x;
+}
+
+static int time_product(struct tt_bench *b, struct tt_comm *comm, const int64_t shape[3], int threads, double seconds)
+{
+    int64_t m = shape[0], n = shape[1], k = shape[2];
+    float *a = some_numbers(m * k), *w = some_numbers(k * n), *c = some_numbers(m * n);
+    struct product p = {
+        .gemm = {.m = m, .n = n, .k = k, .a = a, .b = w, .c = c, .lda = k, .ldb = k, .ldc = n, .trans_b = true}};
+    struct tt_bench_sgemm row = {.m = m, .n = n, .k = k, .threads = threads};
+    struct repeats r;
+    int rc = 0;
+
+    TT_TRY(tt_comm_agree(comm, tt_team_new(threads, &p.team)));
+    TT_TRY(repeat(b, comm, seconds, run_product, &p, &r));
+    row.flops_per_sec = 2.0 * (double)m * (double)n * (double)k / best(&r);
+    TT_PUSH(b->sgemm, b->n_sgemm, b->cap_sgemm) = row;
+    if (threads == b->threads)
+        b->sgemm_flops = fmax(b->sgemm_flops, row.flops_per_sec);
+    if (threads == 1)
+        b->sgemm_flops_thread = fmax(b->sgemm_flops_thread, row.flops_per_sec);
+out:
+    tt_team_free(p.team);
+    tt_free(a);
+    tt_free(w);
+    tt_free(c);
+    return rc;
+}
+
+/* Squares that any BLAS is measured with, and the layers of a small and of a medium model. */
+static int measure_sgemm(struct tt_bench *b, struct tt_comm *comm, double seconds)
+{
+    static const int64_t shapes[][3] = {{512, 512, 512},  {1024, 1024, 1024}, {2048, 256, 256}, {2048, 768, 256},
+                                        {2048, 768, 768}, {2048, 2048, 768},  {2048, 768, 2048}};
+    enum { N = sizeof shapes / sizeof *shapes };
+    int counts = (int)ceil(log2(b->threads)) + 1, rc = 0; /* 1, 2, 4, ... and all threads */
+
+    for (int c = 0; c < counts; c++)
+        for (int s = 0; s < N; s++)
+            TT_TRY(time_product(b, comm, shapes[s], 1 << c < b->threads ? 1 << c : b->threads, seconds / counts / N));
+out:
+    return rc;
+}
+
+/* --- memory --- */
+
+struct stream {
+    struct tt_team *team;
+    float *y, *a, *b;
+    int64_t n; /* of a tile */
+};
+
+static void copy_tile(void *arg, int64_t tile, int worker)
+{
+    const struct stream *s = arg;
+
+    (void)worker;
+    memcpy(s->y + tile * s->n, s->a + tile * s->n, (size_t)s->n * sizeof(float));
+}
+
+static void add_tile(void *arg, int64_t tile, int worker)
+{
+    const struct stream *s = arg;
+
+    (void)worker;
+    tt_kernels()->add(s->y + tile * s->n, s->a + tile * s->n, s->b + tile * s->n, s->n);
+}
+
+enum { STREAM_TILES = 64, STREAM_TILE = 1 << 18 }; /* 64 MiB an array */
+
+static void run_copy(void *arg)
+{
+    struct stream *s = arg;
+
+    tt_team_run(s->team, STREAM_TILES, copy_tile, s);
+}
+
+static void run_add(void *arg)
+{
+    struct stream *s = arg;
+
+    tt_team_run(s->team, STREAM_TILES, add_tile, s);
+}
+
+static int time_streams(const struct tt_bench *b, struct tt_comm *comm, int threads, double seconds,
+                        struct tt_bench_memory *ret_memory)
+{
+    static const int64_t n = (int64_t)STREAM_TILES * STREAM_TILE;
+    struct stream s = {.y = some_numbers(n), .a = some_numbers(n), .b = some_numbers(n), .n = STREAM_TILE};
+    struct repeats r;
+    int rc = 0;
+
+    ret_memory->threads = threads;
+    TT_TRY(tt_comm_agree(comm, tt_team_new(threads, &s.team)));
+    TT_TRY(repeat(b, comm, seconds / 2.0, run_copy, &s, &r));
+    ret_memory->copy = 2.0 * sizeof(float) * (double)n / tt_median(r.secs, r.n);
+    TT_TRY(repeat(b, comm, seconds / 2.0, run_add, &s, &r));
+    ret_memory->add = 3.0 * sizeof(float) * (double)n / tt_median(r.secs, r.n);
+out:
+    tt_team_free(s.team);
+    tt_free(s.y);
+    tt_free(s.a);
+    tt_free(s.b);
+    return rc;
+}
+
+static int measure_memory(struct tt_bench *b, struct tt_comm *comm, double seconds)
+{
+    int rc = 0;
+
+    TT_TRY(time_streams(b, comm, 1, seconds / 2.0, &b->memory[0]));
+    b->memory[1] = b->memory[0];
+    if (b->threads > 1)
+        TT_TRY(time_streams(b, comm, b->threads, seconds / 2.0, &b->memory[1]));
+out:
+    return rc;
+}
+
+/* --- kernels --- */
+
+enum { KERNEL_ELEMENTS = 1 << 22 }; /* 16 MiB an array: as in training, nothing of it is in the caches */
+
+/* Ranks are not in step here: one thread each, all busy with the same. */
+static void measure_kernels(struct tt_bench *b, double seconds)
+{
+    int n = 0, n_cases = tt_kernel_bench_count(), done = 0;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < n_cases; i++)
+            for (int v = 0; tt_kernels_variant(v); v++) {
+                if (!tt_kernel_bench_is_own(i, tt_kernels_variant(v)))
+                    continue;
+                if (pass == 0) {
+                    n++;
+                    continue;
+                }
+                TT_PUSH(b->kernels, b->n_kernels, b->cap_kernels) = (struct tt_kernel_time){0};
+                tt_kernel_bench_run(i, tt_kernels_variant(v), KERNEL_ELEMENTS, seconds / n, b->fewest,
+                                    &b->kernels[b->n_kernels - 1]);
+                tt_progress("kernels", ++done, n);
+            }
+}
+
+/* --- collectives --- */
+
+static int time_message(struct tt_bench *b, struct tt_comm *comm)
+{
+    enum { ROUNDS = 101 };
+    double secs[ROUNDS];
+    int rc = 0;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        secs[i] = tt_clock_sec();
+        TT_TRY(tt_comm_barrier(comm));
+        secs[i] = tt_clock_sec() - secs[i];
+    }
+    b->message_sec = tt_median(secs, ROUNDS) / (2.0 * ceil(log2(comm->size))); /* up and down a tree */
+    TT_TRY(tt_comm_max_f64(comm, &b->message_sec, 1));
+out:
+    return rc;
+}
+
+static int measure_collectives(struct tt_bench *b, struct tt_comm *comm, double seconds)
+{
+    static const int64_t sizes[] = {16 << 10, 256 << 10, 4 << 20, 64 << 20};
+    enum { N_SIZES = sizeof sizes / sizeof *sizes };
+    int rc = 0;
+
+    if (comm->size == 1)
+        return 0;
+    TT_TRY(time_message(b, comm));
+    for (int s = 0; s < N_SIZES; s++)
+        for (int kind = 0; kind < TT_MEASURED_KINDS; kind++) {
+            struct tt_bench_collective row = {.kind = (enum tt_measured)kind, .bytes = sizes[s]};
+            /* a guess at the time of a round, cache flushing included, that is the same on all ranks */
+            double round_sec = 0.03 + (double)sizes[s] * 1e-9;
+            int rounds = (int)(seconds / (N_SIZES * TT_MEASURED_KINDS) / round_sec);
+
+            TT_TRY(tt_measure(comm, row.kind, row.bytes,
+                              rounds < b->fewest ? b->fewest
+                              : rounds > 30      ? 30
+                                                 : rounds,
+                              &row.sec));
+            TT_PUSH(b->collectives, b->n_collectives, b->cap_collectives) = row;
+        }
+out:
+    return rc;
+}
+
+/* --- storage --- */
+
+/* The dump folder, or the nearest folder above it that exists: the same file system, and nothing is left there. */
+static int storage_folder(const char *dump_folder, char **ret_folder)
+{
+    char *folder = tt_strdup(dump_folder);
+    bool is_folder = false;
+    int rc = 0;
+
+    for (;;) {
+        char *slash = strrchr(folder, '/');
+
+        TT_TRY(tt_path_is_folder(folder, &is_folder));
+        if (is_folder)
+            break;
+        if (!slash || slash == folder) {
+            tt_free(folder);
+            folder = tt_strdup(slash ? "/" : ".");
+            break;
+        }
+        *slash = 0;
+    }
+    *ret_folder = folder;
+    folder = NULL;
+out:
+    tt_free(folder);
+    return rc;
+}
+
+static int time_file(int fd, const char *path, double seconds, double *ret_rate)
+{
+    enum { PIECE = 8 << 20, MOST_PIECES = 128, ROUNDS = 3 };
+    char *piece = tt_calloc(PIECE, 1);
+    double rates[ROUNDS];
+    int rc = 0;
+
+    memset(piece, 0x5a, PIECE);
+    for (int r = 0; r < ROUNDS; r++) {
+        double start = tt_clock_sec();
+        int64_t written = 0;
+
+        while (written < (int64_t)MOST_PIECES * PIECE && tt_clock_sec() - start < seconds / ROUNDS) {
+            TT_TRY(tt_file_pwrite(fd, path, piece, PIECE, written));
+            written += PIECE;
+        }
+        if (fsync(fd) != 0) {
+            rc = tt_fail(TT_EIO, "cannot sync '%s': %s", path, strerror(errno));
+            goto out;
+        }
+        rates[r] = (double)written / (tt_clock_sec() - start);
+    }
+    *ret_rate = tt_median(rates, ROUNDS);
+out:
+    tt_free(piece);
+    return rc;
+}
+
+static int measure_storage(struct tt_bench *b, double seconds)
+{
+    char *path = NULL;
+    int fd, rc = 0;
+
+    TT_TRY(storage_folder(b->cfg->job.dump_folder, &b->storage_folder));
+    path = tt_format("%s/.titan-bench-XXXXXX", b->storage_folder);
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0) {
+        rc = tt_fail(TT_EIO, "cannot create a file in '%s': %s", b->storage_folder, strerror(errno));
+        goto out;
+    }
+    (void)unlink(path); /* whatever happens, nothing stays */
+    rc = time_file(fd, path, seconds, &b->storage_bytes_per_sec);
+    (void)close(fd);
+out:
+    tt_free(path);
+    return rc;
+}
+
+/* --- the machine --- */
+
+static double collective_sec(const struct tt_bench *b, enum tt_measured kind, bool largest)
+{
+    double sec = 0.0;
+
+    for (int i = 0; i < b->n_collectives; i++)
+        if (b->collectives[i].kind == kind && (largest || sec == 0.0))
+            sec = b->collectives[i].sec;
+    return sec;
+}
+
+/* The numbers of the cost table (parallel/planner/cost.h), inverted: two sizes of an all-gather give latency and rate. */
+static void conclude_machine(struct tt_bench *b, const char *cpu)
+{
+    struct tt_machine *m = &b->machine;
+    int n = b->ranks;
+
+    *m = tt_machine_builtin();
+    if (b->sgemm_flops_thread > 0.0)
+        m->sgemm_flops = b->sgemm_flops / b->threads; /* all threads busy, as in training */
+    if (b->memory[1].add > 0.0)
+        m->memory_bytes_per_sec = b->memory[1].add;
+    if (b->n_collectives) {
+        int64_t small = b->collectives[0].bytes, large = b->collectives[b->n_collectives - 1].bytes;
+        double t_small = collective_sec(b, TT_MEASURE_ALL_GATHER, false);
+        double t_large = collective_sec(b, TT_MEASURE_ALL_GATHER, true);
+
+        m->message_sec = b->message_sec;
+        m->call_sec = fmax(1e-7, t_small - (n - 1) * b->message_sec);
+        m->link_bytes_per_sec = (double)(large - small) * (n - 1) / n / fmax(t_large - t_small, 1e-9);
+    }
+    (void)snprintf(m->name, sizeof m->name, "%.40s, %d x %d threads", cpu, b->ranks, b->threads);
+}
+
+static void read_cpu(char *name, size_t size)
+{
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    char line[256];
+
+    (void)snprintf(name, size, "unknown processor");
+    while (file && fgets(line, sizeof line, file)) {
+        const char *colon = strchr(line, ':');
+
+        if (strncmp(line, "model name", 10) != 0 || !colon)
+            continue;
+        line[strcspn(line, "\n")] = 0;
+        (void)snprintf(name, size, "%s", colon + 1 + strspn(colon + 1, " "));
+        break;
+    }
+    if (file)
+        (void)fclose(file);
+}
+
+/* --- all of it --- */
+
+/* Whether the step's model and mesh can be, before minutes go into all else. A job fills in keys, so it has its own. */
+static int check_step(const struct tt_bench *b, int local_size)
+{
+    struct tt_config *cfg = NULL;
+    struct tt_job job = {0};
+    int rc = 0;
+
+    TT_TRY(tt_cli_load_config("bench", b->args, &cfg));
+    TT_TRY(tt_job_init(cfg, b->ranks, b->threads, tt_job_memory_limit(cfg, local_size), &job));
+    tt_job_release(&job);
+out:
+    tt_config_free(cfg);
+    return rc;
+}
+
+static int prepare(struct tt_bench *b, struct tt_comm *comm)
+{
+    int local_rank, local_size, rc = 0;
+
+    TT_TRY(tt_comm_agree(comm, tt_cli_load_config("bench", b->args, &b->cfg)));
+    TT_TRY(tt_facts_agree_on_config(comm, b->cfg, b->args));
+    comm->timeout_sec = (double)b->cfg->comm.init_timeout_seconds;
+    comm->waiting_for = "benchmark";
+    TT_TRY(tt_comm_node(comm, &local_rank, &local_size));
+    b->ranks = comm->size;
+    b->threads = tt_job_threads(b->cfg, local_size);
+    read_cpu(b->cpu, sizeof b->cpu);
+    if (b->wanted[TT_BENCH_STEP])
+        TT_TRY(tt_comm_agree(comm, check_step(b, local_size)));
+    if (b->wanted[TT_BENCH_COLLECTIVES] && comm->size == 1 && tt_args_has(b->args, "only"))
+        tt_note("bench: one rank has no collectives to measure; mpirun -n 2 titan bench starts two");
+out:
+    return rc;
+}
+
+int tt_bench_run(struct tt_bench *b, struct tt_comm *comm)
+{
+    static const double share[TT_BENCH_SECTIONS] = {0.15, 0.05, 0.35, 0.35, 0.05, 0.05};
+    double sum = 0.0, unit;
+    int rc = 0;
+
+    TT_TRY(prepare(b, comm));
+    for (int s = 0; s < TT_BENCH_SECTIONS; s++)
+        sum += b->wanted[s] ? share[s] : 0.0;
+    unit = b->seconds / sum;
+    if (b->wanted[TT_BENCH_SGEMM] || b->wanted[TT_BENCH_STEP] || b->wanted[TT_BENCH_KERNELS])
+        TT_TRY(measure_sgemm(b, comm, unit * share[TT_BENCH_SGEMM]));
+    if (b->wanted[TT_BENCH_MEMORY] || b->wanted[TT_BENCH_KERNELS])
+        TT_TRY(measure_memory(b, comm, unit * share[TT_BENCH_MEMORY]));
+    if (b->wanted[TT_BENCH_KERNELS])
+        measure_kernels(b, unit * share[TT_BENCH_KERNELS]);
+    if (b->wanted[TT_BENCH_STEP])
+        TT_TRY(tt_bench_step_run(b, comm, unit * share[TT_BENCH_STEP]));
+    if (b->wanted[TT_BENCH_COLLECTIVES])
+        TT_TRY(measure_collectives(b, comm, unit * share[TT_BENCH_COLLECTIVES]));
+    if (b->wanted[TT_BENCH_STORAGE] && comm->rank == 0)
+        rc = measure_storage(b, unit * share[TT_BENCH_STORAGE]);
+    TT_TRY(tt_comm_agree(comm, rc));
+    conclude_machine(b, b->cpu);
+out:
+    return rc;
+}
+
+void tt_bench_release(struct tt_bench *b)
+{
+    tt_config_free(b->cfg);
+    tt_free(b->sgemm);
+    tt_free(b->kernels);
+    tt_free(b->step.secs);
+    tt_free(b->collectives);
+    tt_free(b->storage_folder);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_MEASURE_BENCH_H
+#define TT_CLI_MEASURE_BENCH_H
+
+#include "core/comm/comm.h"
+#include "core/config/args.h"
+#include "core/kernels/kernel_bench.h"
+#include "core/program/split.h"
+#include "parallel/engine/measure.h"
+#include "parallel/planner/cost.h"
+
+/**
+ * What `titan bench` measures. Everything is measured by all ranks at once, since they share memory and caches when they
+ * train, and what counts is the slowest of them.
+ */
+enum tt_bench_section {
+    TT_BENCH_SGEMM,
+    TT_BENCH_MEMORY,
+    TT_BENCH_KERNELS,
+    TT_BENCH_STEP,
+    TT_BENCH_COLLECTIVES,
+    TT_BENCH_STORAGE,
+    TT_BENCH_SECTIONS
+};
+
+/** "sgemm", "memory", … */
+const char *tt_bench_section_name(enum tt_bench_section section);
+
+struct tt_bench_sgemm {
+    int64_t m, n, k;
+    int threads;
+    double flops_per_sec; /* the best of the repetitions */
+};
+
+struct tt_bench_memory {
+    int threads;
+    double copy, add; /* bytes read and written a second, medians: memcpy, and y = a + b */
+};
+
+struct tt_bench_step {
+    int64_t microbatches;
+    double *secs; /* of each timed step: of the slowest rank */
+    int n, cap;
+    double step_sec, exposed_sec;     /* medians */
+    double tokens_per_sec;            /* of all ranks */
+    double flops_per_sec_rank;        /* torchtitan's model flops of one rank, in every step_sec */
+    double causal_flops_per_sec_rank; /* the same, with the attention that the mask leaves only */
+    struct tt_split split;            /* of rank 0 */
+    int64_t peak_bytes;               /* arena of rank 0 */
+    int64_t parameters;
+    char policies[160];
+};
+
+struct tt_bench_collective {
+    enum tt_measured kind;
+    int64_t bytes; /* of the whole array */
+    double sec;
+};
+
+struct tt_bench {
+    const struct tt_args *args; /* the command line: files and overrides */
+    bool wanted[TT_BENCH_SECTIONS];
+    double seconds; /* about what all of it may take */
+    int fewest;     /* repetitions of each measurement */
+    int ranks, threads;
+    char cpu[96];
+    struct tt_bench_sgemm *sgemm;
+    int n_sgemm, cap_sgemm;
+    double sgemm_flops; /* the peak of one rank: the best shape on all its threads, also between the steps */
+    double sgemm_flops_thread;
+    struct tt_bench_memory memory[2]; /* on one thread, on all of a rank's */
+    struct tt_kernel_time *kernels;   /* of rank 0; a kernel's reference first */
+    int n_kernels, cap_kernels;
+    struct tt_bench_step step;
+    struct tt_bench_collective *collectives;
+    int n_collectives, cap_collectives;
+    double message_sec; /* of one small message; 0: one rank */
+    char *storage_folder;
+    double storage_bytes_per_sec; /* written and synced */
+    struct tt_machine machine;
+    struct tt_config *cfg;
+};
+
+/** Measures what is wanted (collective). */
+int tt_bench_run(struct tt_bench *bench, struct tt_comm *comm) TT_MUST_CHECK;
+void tt_bench_release(struct tt_bench *bench);
+
+/* bench_step.c */
+
+/** Trains steps of the configured model on random tokens for about `seconds` (collective). Writes nothing. */
+int tt_bench_step_run(struct tt_bench *bench, struct tt_comm *comm, double seconds) TT_MUST_CHECK;
+
+/* bench_report.c */
+
+/** Tables, on stdout. */
+void tt_bench_print(const struct tt_bench *bench);
+
+/** titan-bench(1) lists the keys; json_decref. */
+json_t *tt_bench_json(const struct tt_bench *bench);
+
+/** What plan, estimate, tune and the planned engine read (parallel/planner/cost.h), with the collectives beside it; json_decref. */
+json_t *tt_bench_machine_json(const struct tt_bench *bench);
+
+#endif

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What `titan bench` says: tables, JSON, the machine file.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "cli/measure/bench.h"
+#include "core/base/text.h"
+#include "core/config/config.h"
+#include "core/kernels/blas.h"
+#include "core/os/team.h"
+
+/* --- what both show --- */
+
+/* The reference's row of a kernel stands in front of its other rows. */
+static const struct tt_kernel_time *reference_of(const struct tt_bench *b, int i)
+{
+    while (i > 0 && strcmp(b->kernels[i - 1].kernel, b->kernels[i].kernel) == 0)
+        i--;
+    return &b->kernels[i];
+}
+
+static bool is_last_of_kernel(const struct tt_bench *b, int i)
+{
+    return i + 1 == b->n_kernels || strcmp(b->kernels[i + 1].kernel, b->kernels[i].kernel) != 0;
+}
+
+/* Work a second: flops, or bytes of a kernel that is bound by memory. */
+static double rate_of(const struct tt_kernel_time *k)
+{
+    return (k->flops > 0.0 ? k->flops : k->bytes) / k->sec;
+}
+
+static double bound_of(const struct tt_bench *b, const struct tt_kernel_time *k)
+{
+    return k->flops > 0.0 ? b->sgemm_flops_thread : b->memory[0].add;
+}
+
+static double copy_sec(const struct tt_bench *b, int64_t bytes)
+{
+    for (int i = 0; i < b->n_collectives; i++)
+        if (b->collectives[i].kind == TT_MEASURE_COPY && b->collectives[i].bytes == bytes)
+            return b->collectives[i].sec;
+    return 0.0;
+}
+
+static double collective_rate(const struct tt_bench *b, const struct tt_bench_collective *c)
+{
+    return (double)tt_measured_bytes(c->kind, b->ranks, c->bytes) / c->sec;
+}
+
+/* Rate over the rate of plain copies of as many bytes. */
+static double of_copy(const struct tt_bench *b, const struct tt_bench_collective *c)
+{
+    const struct tt_bench_collective copy = {TT_MEASURE_COPY, c->bytes, copy_sec(b, c->bytes)};
+
+    return collective_rate(b, c) / collective_rate(b, &copy);
+}
+
+static double mfu(const struct tt_bench *b, double flops_per_sec)
+{
+    return flops_per_sec / b->sgemm_flops;
+}
+
+/* --- tables --- */
+
+static void print_sgemm(const struct tt_bench *b)
+{
+    (void)printf("\n%-24s %8s %12s\n", "sgemm (m x n x k)", "threads", "GF/s");
+    for (int i = 0; i < b->n_sgemm; i++) {
+        const struct tt_bench_sgemm *s = &b->sgemm[i];
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%" PRId64 " x %" PRId64 " x %" PRId64, s->m, s->n, s->k);
+        (void)printf("%-24s %8d %12.1f\n", shape, s->threads, s->flops_per_sec * 1e-9);
+    }
+    (void)printf("peak of a rank: %.1f GF/s\n", b->sgemm_flops * 1e-9);
+}
+
+static void print_memory(const struct tt_bench *b)
+{
+    (void)printf("\n%-24s %8s %12s %12s\n", "memory", "threads", "copy GB/s", "add GB/s");
+    for (int i = 0; i < (b->threads > 1 ? 2 : 1); i++)
+        (void)printf("%-24s %8d %12.1f %12.1f\n", "", b->memory[i].threads, b->memory[i].copy * 1e-9,
+                     b->memory[i].add * 1e-9);
+}
+
+static void print_kernels(const struct tt_bench *b)
+{
+    (void)printf("\n%-20s %-10s %12s %14s %10s %10s\n", "kernel (one thread)", "variant", "time", "rate", "x ref",
+                 "of bound");
+    for (int i = 0; i < b->n_kernels; i++) {
+        const struct tt_kernel_time *k = &b->kernels[i];
+
+        (void)printf("%-20s %-10s %9.3f ms %9.2f %s %10.1f %9.0f%%\n", k->kernel, k->variant, 1e3 * k->sec,
+                     rate_of(k) * 1e-9, k->flops > 0.0 ? "GF/s" : "GB/s", rate_of(k) / rate_of(reference_of(b, i)),
+                     100.0 * rate_of(k) / bound_of(b, k));
+    }
+    (void)printf("bound: sgemm for GF/s, y = a + b from memory for GB/s, both on one thread\n");
+}
+
+static void print_step(const struct tt_bench *b)
+{
+    const struct tt_bench_step *s = &b->step;
+    double percent[TT_SPLIT_PARTS];
+    char tokens[32], parameters[32];
+
+    (void)printf("\nstep of %s %s: %s parameters, seq_len %" PRId64 ", %" PRId64 " x %" PRId64 " sequences a rank\n",
+                 b->cfg->model.name, b->cfg->model.flavor, tt_text_count(parameters, sizeof parameters, s->parameters),
+                 b->cfg->training.seq_len, s->microbatches, b->cfg->training.local_batch_size);
+    (void)printf("  %s\n", s->policies);
+    (void)printf("  %.2f ms (median of %d), %s tokens/s, mfu %.1f%%, causal %.1f%% of the sgemm peak\n",
+                 1e3 * s->step_sec, s->n, tt_text_count(tokens, sizeof tokens, (int64_t)llround(s->tokens_per_sec)),
+                 100.0 * mfu(b, s->flops_per_sec_rank), 100.0 * mfu(b, s->causal_flops_per_sec_rank));
+    tt_split_percent(&s->split, percent);
+    for (int p = 0; p < TT_SPLIT_PARTS; p++)
+        (void)printf("  %-14s %6.2f%%\n", tt_split_name((enum tt_split_part)p), percent[p]);
+}
+
+static void print_collectives(const struct tt_bench *b)
+{
+    char bytes[32];
+
+    if (b->n_collectives == 0)
+        return;
+    (void)printf("\n%-16s %14s %12s %12s %10s\n", "collective", "of", "time", "GB/s", "of copy");
+    for (int i = 0; i < b->n_collectives; i++) {
+        const struct tt_bench_collective *c = &b->collectives[i];
+
+        (void)printf("%-16s %14s %9.1f us %12.2f %10.2f\n", tt_measured_name(c->kind),
+                     tt_text_bytes(bytes, sizeof bytes, (double)c->bytes), 1e6 * c->sec, collective_rate(b, c) * 1e-9,
+                     of_copy(b, c));
+    }
+    (void)printf("GB/s that each rank receives; one small message takes %.1f us\n", 1e6 * b->message_sec);
+}
+
+void tt_bench_print(const struct tt_bench *b)
+{
+    (void)printf("%s, %d cores, %d rank%s x %d thread%s, kernels %s, %s\n", b->cpu, (int)sysconf(_SC_NPROCESSORS_ONLN),
+                 b->ranks, b->ranks == 1 ? "" : "s", b->threads, b->threads == 1 ? "" : "s", tt_kernels()->name,
+                 tt_blas_library());
+    if (b->n_sgemm)
+        print_sgemm(b);
+    if (b->memory[0].threads)
+        print_memory(b);
+    if (b->n_kernels)
+        print_kernels(b);
+    if (b->step.n)
+        print_step(b);
+    print_collectives(b);
+    if (b->storage_folder)
+        (void)printf("\nstorage: %.2f GB/s written and synced in %s\n", b->storage_bytes_per_sec * 1e-9,
+                     b->storage_folder);
+}
+
+/* --- JSON --- */
+
+static json_t *sgemm_json(const struct tt_bench *b)
+{
+    json_t *rows = json_array();
+
+    for (int i = 0; i < b->n_sgemm; i++) {
+        const struct tt_bench_sgemm *s = &b->sgemm[i];
+
+        (void)json_array_append_new(rows, json_pack("{s:I, s:I, s:I, s:i, s:f}", "m", (json_int_t)s->m, "n",
+                                                    (json_int_t)s->n, "k", (json_int_t)s->k, "threads", s->threads,
+                                                    "sgemm_gflops", s->flops_per_sec * 1e-9));
+    }
+    return rows;
+}
+
+static json_t *memory_json(const struct tt_bench *b)
+{
+    json_t *rows = json_array();
+
+    for (int i = 0; i < (b->threads > 1 ? 2 : 1); i++)
+        (void)json_array_append_new(rows,
+                                    json_pack("{s:i, s:f, s:f}", "threads", b->memory[i].threads, "copy_gbytes_per_s",
+                                              b->memory[i].copy * 1e-9, "add_gbytes_per_s", b->memory[i].add * 1e-9));
+    return rows;
+}
+
+static json_t *kernels_json(const struct tt_bench *b)
+{
+    json_t *rows = json_array();
+
+    for (int i = 0; i < b->n_kernels; i++) {
+        const struct tt_kernel_time *k = &b->kernels[i];
+        json_t *row = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f}", "kernel", k->kernel, "variant", k->variant,
+                                "shape", k->shape, "time_s", k->sec, k->flops > 0.0 ? "gflops" : "gbytes_per_s",
+                                rate_of(k) * 1e-9, "of_reference", rate_of(k) / rate_of(reference_of(b, i)), "of_bound",
+                                rate_of(k) / bound_of(b, k));
+
+        (void)json_object_set_new(row, "fastest", json_boolean(is_last_of_kernel(b, i)));
+        (void)json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
+static json_t *split_json(const struct tt_split *split)
+{
+    double percent[TT_SPLIT_PARTS];
+    json_t *o = json_object();
+
+    tt_split_percent(split, percent);
+    for (int p = 0; p < TT_SPLIT_PARTS; p++)
+        (void)json_object_set_new(o, tt_split_name((enum tt_split_part)p), json_real(percent[p]));
+    return o;
+}
+
+static void add_step(const struct tt_bench *b, json_t *o)
+{
+    const struct tt_bench_step *s = &b->step;
+    json_t *secs = json_array();
+
+    for (int i = 0; i < s->n; i++)
+        (void)json_array_append_new(secs, json_real(s->secs[i]));
+    (void)json_object_set_new(o, "step_time_s", json_real(s->step_sec));
+    (void)json_object_set_new(o, "step_times_s", secs);
+    (void)json_object_set_new(o, "tokens_per_s", json_real(s->tokens_per_sec));
+    (void)json_object_set_new(o, "mfu", json_real(mfu(b, s->flops_per_sec_rank)));
+    (void)json_object_set_new(o, "mfu_causal", json_real(mfu(b, s->causal_flops_per_sec_rank)));
+    (void)json_object_set_new(o, "comm_exposed_s", json_real(s->exposed_sec));
+    (void)json_object_set_new(o, "split", split_json(&s->split));
+    (void)json_object_set_new(o, "peak_bytes", json_integer(s->peak_bytes));
+    (void)json_object_set_new(o, "model",
+                              json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "name", b->cfg->model.name, "flavor",
+                                        b->cfg->model.flavor, "parameters", (json_int_t)s->parameters, "seq_len",
+                                        (json_int_t)b->cfg->training.seq_len, "local_batch_size",
+                                        (json_int_t)b->cfg->training.local_batch_size, "microbatches",
+                                        (json_int_t)s->microbatches, "policies", s->policies));
+}
+
+static json_t *collectives_json(const struct tt_bench *b)
+{
+    json_t *rows = json_array();
+
+    for (int i = 0; i < b->n_collectives; i++) {
+        const struct tt_bench_collective *c = &b->collectives[i];
+
+        (void)json_array_append_new(rows,
+                                    json_pack("{s:s, s:I, s:f, s:f, s:f}", "collective", tt_measured_name(c->kind),
+                                              "bytes", (json_int_t)c->bytes, "time_s", c->sec, "gbytes_per_s",
+                                              collective_rate(b, c) * 1e-9, "of_copy", of_copy(b, c)));
+    }
+    return rows;
+}
+
+json_t *tt_bench_machine_json(const struct tt_bench *b)
+{
+    json_t *o = tt_machine_to_json(&b->machine), *fits = json_array();
+
+    for (int kind = TT_MEASURE_COPY + 1; kind < TT_MEASURED_KINDS && b->n_collectives; kind++) {
+        const struct tt_bench_collective *small = &b->collectives[kind];
+        const struct tt_bench_collective *large = &b->collectives[b->n_collectives - TT_MEASURED_KINDS + kind];
+        double bytes = (double)(tt_measured_bytes(large->kind, b->ranks, large->bytes) -
+                                tt_measured_bytes(small->kind, b->ranks, small->bytes));
+
+        (void)json_array_append_new(fits, json_pack("{s:s, s:i, s:f, s:f}", "collective", tt_measured_name(small->kind),
+                                                    "ranks", b->ranks, "alpha_s", small->sec, "beta_s_per_byte",
+                                                    fmax(large->sec - small->sec, 0.0) / bytes));
+    }
+    (void)json_object_set_new(o, "cpu", json_string(b->cpu));
+    (void)json_object_set_new(o, "ranks", json_integer(b->ranks));
+    (void)json_object_set_new(o, "threads_per_rank", json_integer(b->threads));
+    (void)json_object_set_new(o, "collectives", fits);
+    if (b->storage_folder)
+        (void)json_object_set_new(o, "storage_bytes_per_sec", json_real(b->storage_bytes_per_sec));
+    return o;
+}
+
+json_t *tt_bench_json(const struct tt_bench *b)
+{
+    char host[256] = "";
+    json_t *o;
+
+    (void)gethostname(host, sizeof host - 1);
+    o = json_pack("{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i}", "type", "bench", "schema", 1, "version",
+                  TITAN_VERSION, "host", host, "cpu", b->cpu, "isa", tt_kernels()->name, "blas", tt_blas_library(),
+                  "cores", (int)sysconf(_SC_NPROCESSORS_ONLN), "ranks", b->ranks, "threads_per_rank", b->threads);
+    if (b->n_sgemm) {
+        (void)json_object_set_new(o, "sgemm_gflops", json_real(b->sgemm_flops * 1e-9));
+        (void)json_object_set_new(o, "sgemm", sgemm_json(b));
+    }
+    if (b->memory[0].threads)
+        (void)json_object_set_new(o, "memory", memory_json(b));
+    if (b->n_kernels)
+        (void)json_object_set_new(o, "kernels", kernels_json(b));
+    if (b->step.n)
+        add_step(b, o);
+    if (b->n_collectives)
+        (void)json_object_set_new(o, "collectives", collectives_json(b));
+    if (b->storage_folder)
+        (void)json_object_set_new(o, "storage",
+                                  json_pack("{s:s, s:f}", "folder", b->storage_folder, "fsync_gbytes_per_s",
+                                            b->storage_bytes_per_sec * 1e-9));
+    (void)json_object_set_new(o, "machine", tt_bench_machine_json(b));
+    return o;
+}

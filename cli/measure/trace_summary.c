@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reading traces: find the iteration, read one file per rank, add up the events, draw one conclusion.
+ */
+#include "cli/measure/trace_summary.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+/* --- which folder --- */
+
+/* The number behind `prefix` in a name, up to `suffix`; -1 if the name is of another kind. */
+static int64_t number_in(const char *name, const char *prefix, const char *suffix)
+{
+    size_t n = strlen(prefix);
+    char *end;
+    int64_t number;
+
+    if (strncmp(name, prefix, n) != 0 || name[n] < '0' || name[n] > '9')
+        return -1;
+    number = strtoll(name + n, &end, 10);
+    return strcmp(end, suffix) == 0 ? number : -1;
+}
+
+static int is_iteration(const char *folder, bool *ret_is)
+{
+    char **names = NULL;
+    int n = 0, rc = tt_folder_list(folder, &names, &n);
+
+    for (int i = 0; i < n; i++)
+        *ret_is = *ret_is || number_in(names[i], "rank", "_trace.json") >= 0;
+    tt_names_free(names, n);
+    return rc;
+}
+
+/* The wanted or the newest iteration_N in a folder; NULL if there is none. */
+static int find_iteration(const char *folder, int64_t wanted, char **ret_path)
+{
+    char **names = NULL;
+    int n = 0, rc = tt_folder_list_found(folder, &names, &n);
+    int64_t best = -1;
+
+    for (int i = 0; i < n; i++) {
+        int64_t number = number_in(names[i], "iteration_", "");
+
+        if (number > best && (wanted == 0 || number == wanted))
+            best = number;
+    }
+    tt_names_free(names, n);
+    *ret_path = best >= 0 ? tt_format("%s/iteration_%" PRId64, folder, best) : NULL;
+    return rc;
+}
+
+static int find_folder(const char *path, int64_t iteration, char **ret_folder)
+{
+    char *in_run = tt_format("%s/profiling/traces", path);
+    char *folder = NULL;
+    bool is_folder = false, is_one = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_is_folder(path, &is_folder));
+    if (!is_folder) {
+        rc = tt_fail(TT_EDATA, "no folder '%s'", path);
+        goto out;
+    }
+    if (iteration == 0)
+        TT_TRY(is_iteration(path, &is_one));
+    if (is_one)
+        folder = tt_strdup(path);
+    else
+        TT_TRY(find_iteration(path, iteration, &folder));
+    if (!folder)
+        TT_TRY(find_iteration(in_run, iteration, &folder));
+    if (!folder && iteration)
+        rc = tt_fail(TT_EDATA, "'%s' has no trace of step %" PRId64, path, iteration);
+    else if (!folder)
+        rc = tt_fail(TT_EDATA,
+                     "'%s' has no traces; wanted a run, its folder of traces, or one iteration_N\nhelp: train with "
+                     "--profiling.enable_profiling",
+                     path);
+    *ret_folder = folder;
+out:
+    tt_free(in_run);
+    return rc;
+}
+
+/* --- the files --- */
+
+struct rows {
+    struct tt_trace_row *row;
+    int n, cap;
+};
+
+struct reader {
+    struct tt_trace_summary *s;
+    struct rows ops, collectives;
+    int cap_ranks;
+    const char *path; /* of the file being read */
+};
+
+static struct tt_trace_row *row_of(struct rows *rows, const char *name, const char *part)
+{
+    for (int i = 0; i < rows->n; i++)
+        if (strcmp(rows->row[i].name, name) == 0)
+            return &rows->row[i];
+    TT_PUSH(rows->row, rows->n, rows->cap) =
+        (struct tt_trace_row){.name = tt_strdup(name), .part = part ? tt_strdup(part) : NULL};
+    return &rows->row[rows->n - 1];
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    return text ? text : "?";
+}
+
+static bool is_computing(const char *part)
+{
+    return strcmp(part, tt_split_name(TT_SPLIT_COMMUNICATION)) != 0 && strcmp(part, tt_split_name(TT_SPLIT_IDLE)) != 0;
+}
+
+static void add_event(struct reader *r, struct tt_trace_rank *rank, const json_t *event)
+{
+    const json_t *args = json_object_get(event, "args");
+    const char *category = text_of(event, "cat"), *part = text_of(args, "part");
+    double sec = json_number_value(json_object_get(event, "dur")) * 1e-6;
+    char *name = tt_format("%s %s", text_of(args, "collective"), text_of(args, "units"));
+    struct tt_trace_row *row;
+
+    if (strcmp(category, "compute") == 0 && is_computing(part)) {
+        row = row_of(&r->ops, text_of(args, "op"), part);
+        row->count++;
+        row->sec += sec;
+        rank->compute_sec += sec;
+    } else if (strcmp(category, "wait") == 0) {
+        row_of(&r->collectives, name, NULL)->exposed_sec += sec;
+    } else if (strcmp(category, "communication") == 0) {
+        row = row_of(&r->collectives, name, NULL);
+        row->count++;
+        row->sec += sec;
+        row->bytes += json_integer_value(json_object_get(args, "bytes"));
+    }
+    tt_free(name);
+}
+
+static int read_about(struct reader *r, const json_t *about, struct tt_trace_rank *rank)
+{
+    const json_t *split = json_object_get(about, "split_s");
+    int64_t step, world, number;
+    double sec;
+    int rc = 0;
+
+    if (strcmp(text_of(about, "type"), "trace") != 0 || !json_is_object(split))
+        return tt_fail(TT_EDATA, "%s is no trace of titan's", r->path);
+    TT_TRY(tt_json_get_int(about, "step", r->path, &step));
+    TT_TRY(tt_json_get_int(about, "world", r->path, &world));
+    TT_TRY(tt_json_get_int(about, "rank", r->path, &number));
+    TT_TRY(tt_json_get_real(about, "step_time_s", r->path, &rank->step_sec));
+    for (int p = 0; p < TT_SPLIT_PARTS; p++) {
+        TT_TRY(tt_json_get_real(split, tt_split_name((enum tt_split_part)p), r->path, &sec));
+        r->s->split.sec[p] += sec;
+        if (p == TT_SPLIT_COMMUNICATION)
+            rank->exposed_sec = sec;
+    }
+    r->s->step = step;
+    r->s->world = (int)world;
+    rank->rank = (int)number;
+out:
+    return rc;
+}
+
+static int read_file(struct reader *r)
+{
+    struct tt_trace_rank rank = {0};
+    json_t *file = NULL, *events, *event;
+    size_t i;
+    int rc = 0;
+
+    TT_TRY(tt_json_load(r->path, &file));
+    TT_TRY(read_about(r, json_object_get(file, "otherData"), &rank));
+    events = json_object_get(file, "traceEvents");
+    json_array_foreach(events, i, event) add_event(r, &rank, event);
+    TT_PUSH(r->s->ranks, r->s->n_ranks, r->cap_ranks) = rank;
+out:
+    json_decref(file);
+    return rc;
+}
+
+static int read_files(struct reader *r)
+{
+    char **names = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list(r->s->folder, &names, &n));
+    for (int i = 0; i < n && rc == 0; i++) {
+        char *path = tt_format("%s/%s", r->s->folder, names[i]);
+
+        r->path = path;
+        if (number_in(names[i], "rank", "_trace.json") >= 0)
+            rc = read_file(r);
+        tt_free(path);
+    }
+    if (rc == 0 && r->s->n_ranks == 0)
+        rc = tt_fail(TT_EDATA, "'%s' has no rankR_trace.json", r->s->folder);
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
+/* --- the conclusion --- */
+
+static void mean_over_ranks(struct rows *rows, int n_ranks)
+{
+    for (int i = 0; i < rows->n; i++) {
+        rows->row[i].sec /= n_ranks;
+        rows->row[i].exposed_sec /= n_ranks;
+        rows->row[i].count = (rows->row[i].count + n_ranks - 1) / n_ranks;
+        rows->row[i].bytes /= n_ranks;
+    }
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct tt_trace_row *x = a, *y = b;
+    double more = y->exposed_sec != x->exposed_sec ? y->exposed_sec - x->exposed_sec : y->sec - x->sec;
+
+    return more > 0.0 ? 1 : more < 0.0 ? -1 : strcmp(x->name, y->name);
+}
+
+static int by_compute(const void *a, const void *b)
+{
+    const struct tt_trace_rank *x = a, *y = b;
+
+    return (x->compute_sec > y->compute_sec) - (x->compute_sec < y->compute_sec);
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    return ((const struct tt_trace_rank *)a)->rank - ((const struct tt_trace_rank *)b)->rank;
+}
+
+static void find_slowest(struct tt_trace_summary *s)
+{
+    int n = s->n_ranks;
+
+    qsort(s->ranks, (size_t)n, sizeof *s->ranks, by_compute);
+    s->median_compute_sec = 0.5 * (s->ranks[(n - 1) / 2].compute_sec + s->ranks[n / 2].compute_sec);
+    qsort(s->ranks, (size_t)n, sizeof *s->ranks, by_rank);
+    for (int i = 0; i < n; i++) {
+        if (s->ranks[i].compute_sec > s->ranks[s->slowest].compute_sec)
+            s->slowest = i;
+        if (s->ranks[i].step_sec > s->step_sec)
+            s->step_sec = s->ranks[i].step_sec;
+    }
+}
+
+static bool is_of(const struct tt_trace_row *row, const char *collective)
+{
+    return strncmp(row->name, collective, strlen(collective)) == 0;
+}
+
+/* Of collectives whose name begins so; "": of all. */
+static double exposed_of(const struct tt_trace_summary *s, const char *collective)
+{
+    double sec = 0.0;
+
+    for (int i = 0; i < s->n_collectives; i++)
+        if (is_of(&s->collectives[i], collective))
+            sec += s->collectives[i].exposed_sec;
+    return sec;
+}
+
+/* The one thing to look at first: what costs most among what can be changed. */
+static char *make_hint(const struct tt_trace_summary *s)
+{
+    static const double much = 10.0; /* percent */
+    double percent[TT_SPLIT_PARTS], slowest = s->ranks[s->slowest].compute_sec;
+
+    tt_split_percent(&s->split, percent);
+    if (s->n_ranks < s->world)
+        return tt_format("only %d of %d ranks have a trace here: is the folder shared by all hosts?", s->n_ranks,
+                         s->world);
+    if (percent[TT_SPLIT_IDLE] > much)
+        return tt_format("%.0f%% of the step is outside of the program: loading the batch, reporting; is the token "
+                         "cache on a slow disk?",
+                         percent[TT_SPLIT_IDLE]);
+    if (s->world > 1 && slowest > 1.1 * s->median_compute_sec)
+        return tt_format("rank %d computes %.0f%% longer than the median and all others wait for it: do ranks share "
+                         "its cores? `titan launch` binds each to its own",
+                         s->ranks[s->slowest].rank, 100.0 * (slowest / s->median_compute_sec - 1.0));
+    if (percent[TT_SPLIT_COMMUNICATION] > much && 2.0 * exposed_of(s, "unshard") >= exposed_of(s, ""))
+        return tt_format("%.0f%% of the step waits for communication, most of it gathering: try "
+                         "parallelism.fsdp_engine=planned, fsdp_prefetch=2, or fsdp_reshard_after_forward=never",
+                         percent[TT_SPLIT_COMMUNICATION]);
+    if (percent[TT_SPLIT_COMMUNICATION] > much)
+        return tt_format("%.0f%% of the step waits for communication, most of it reducing gradients: try "
+                         "training.gradient_sync=last_microbatch, or a larger global batch",
+                         percent[TT_SPLIT_COMMUNICATION]);
+    if (percent[TT_SPLIT_GEMM] >= 50.0)
+        return tt_format("%.0f%% of the step is matrix products: `titan bench` says how near they are to the peak",
+                         percent[TT_SPLIT_GEMM]);
+    return tt_format(
+        "matrix products are only %.0f%% of the step; %s is the largest op: small models and long sequences "
+        "look like this",
+        percent[TT_SPLIT_GEMM], s->n_ops ? s->ops[0].name : "none");
+}
+
+int tt_trace_summary_read(const char *path, int64_t iteration, struct tt_trace_summary *ret_summary)
+{
+    struct tt_trace_summary s = {0};
+    struct reader r = {.s = &s};
+    int rc = 0;
+
+    rc = find_folder(path, iteration, &s.folder);
+    if (rc == 0)
+        rc = read_files(&r);
+    s.ops = r.ops.row;
+    s.n_ops = r.ops.n;
+    s.collectives = r.collectives.row;
+    s.n_collectives = r.collectives.n;
+    TT_TRY(rc);
+    mean_over_ranks(&r.ops, s.n_ranks);
+    mean_over_ranks(&r.collectives, s.n_ranks);
+    for (int p = 0; p < TT_SPLIT_PARTS; p++)
+        s.split.sec[p] /= s.n_ranks;
+    if (s.n_ops)
+        qsort(s.ops, (size_t)s.n_ops, sizeof *s.ops, by_time);
+    if (s.n_collectives)
+        qsort(s.collectives, (size_t)s.n_collectives, sizeof *s.collectives, by_time);
+    find_slowest(&s);
+    s.hint = make_hint(&s);
+    *ret_summary = s;
+    s = (struct tt_trace_summary){0};
+out:
+    tt_trace_summary_release(&s);
+    return rc;
+}
+
+static void release_rows(struct tt_trace_row *rows, int n)
+{
+    for (int i = 0; i < n; i++) {
+        tt_free(rows[i].name);
+        tt_free(rows[i].part);
+    }
+    tt_free(rows);
+}
+
+void tt_trace_summary_release(struct tt_trace_summary *s)
+{
+    release_rows(s->ops, s->n_ops);
+    release_rows(s->collectives, s->n_collectives);
+    tt_free(s->ranks);
+    tt_free(s->folder);
+    tt_free(s->hint);
+    *s = (struct tt_trace_summary){0};
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a checkpoint of a planned job writes, as text and as JSON: the files and bytes of each writer, for the configured save policy or for
+ * all of them.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/job/tensors.h"
+#include "cli/plan/view.h"
+#include "core/base/mem.h"
+
+/* The step of the first regular save; its number is in the files' headers. */
+static int64_t first_step(const struct tt_config *cfg, bool last)
+{
+    return last || cfg->checkpoint.interval > cfg->training.steps ? cfg->training.steps : cfg->checkpoint.interval;
+}
+
+static int make(const struct tt_plan_view *v, bool last, struct tt_plan_save *save)
+{
+    const struct tt_config *cfg = v->cfg;
+    const struct tt_mesh *mesh = &v->job.mesh;
+    const struct tt_ckpt_layout layout = {mesh->size[TT_MESH_DP_SHARD], mesh->size[TT_MESH_DP_REPLICATE], 0, 0};
+    struct tt_job_tensors tensors = {0};
+    struct tt_ckpt_state state;
+    int rc = 0;
+
+    tt_job_tensors_init(v->job.model, &tensors);
+    state = tensors.state;
+    save->step = first_step(cfg, last);
+    save->model_only = last;
+    if (last)
+        state.n_optim = 0;
+    for (int i = 0; i < state.n_model && last; i++)
+        state.model[i].dtype = tt_job_export_dtype(cfg);
+    TT_TRY(tt_job_policy(cfg, &save->configured));
+    for (int i = 0; tt_ckpt_policy_row(i); i++) {
+        struct tt_plan_policy policy = {tt_ckpt_policy_row(i), {0}};
+
+        if (!v->checkpoint && policy.policy != save->configured)
+            continue;
+        TT_TRY(tt_ckpt_preview_make(&state, &layout, policy.policy, save->step, &policy.preview));
+        TT_PUSH(save->policies, save->n, save->cap) = policy;
+    }
+out:
+    tt_job_tensors_release(&tensors);
+    return rc;
+}
+
+int tt_plan_checkpoint_make(struct tt_plan_view *v)
+{
+    int rc = 0;
+
+    TT_TRY(make(v, false, &v->save));
+    if (v->cfg->checkpoint.last_save_model_only)
+        TT_TRY(make(v, true, &v->last_save));
+out:
+    return rc;
+}
+
+static void release(struct tt_plan_save *save)
+{
+    for (int i = 0; i < save->n; i++)
+        tt_ckpt_preview_release(&save->policies[i].preview);
+    tt_free(save->policies);
+    *save = (struct tt_plan_save){0};
+}
+
+void tt_plan_checkpoint_release(struct tt_plan_view *v)
+{
+    release(&v->save);
+    release(&v->last_save);
+}
+
+/* --- JSON --- */
+
+static json_t *writers_json(const struct tt_ckpt_preview *p)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < p->n;) {
+        json_t *files = json_array();
+        int64_t bytes = 0;
+        int rank = p->file[i].writer;
+
+        for (; i < p->n && p->file[i].writer == rank; i++) {
+            char *path = tt_ckpt_shard_path(p->file[i].group, rank);
+
+            bytes += p->file[i].bytes;
+            (void)json_array_append_new(files, json_pack("{s:s, s:i, s:I}", "path", path, "tensors", p->file[i].tensors,
+                                                         "bytes", (json_int_t)p->file[i].bytes));
+            tt_free(path);
+        }
+        (void)json_array_append_new(
+            list, json_pack("{s:i, s:I, s:o}", "rank", rank, "bytes", (json_int_t)bytes, "files", files));
+    }
+    return list;
+}
+
+static json_t *save_json(const struct tt_plan_save *save)
+{
+    json_t *policies = json_array();
+
+    for (int i = 0; i < save->n; i++) {
+        const struct tt_ckpt_policy *policy = save->policies[i].policy;
+        const struct tt_ckpt_preview *p = &save->policies[i].preview;
+
+        (void)json_array_append_new(policies,
+                                    json_pack("{s:s, s:s?, s:b, s:i, s:i, s:I, s:I, s:o}", "save_policy", policy->name,
+                                              "filter", policy->filter, "configured", policy == save->configured,
+                                              "writers", p->writers, "files", p->n, "bytes", (json_int_t)p->bytes,
+                                              "most_bytes", (json_int_t)p->most_bytes, "per_writer", writers_json(p)));
+    }
+    return json_pack("{s:I, s:b, s:o}", "step", (json_int_t)save->step, "model_only", save->model_only, "policies",
+                     policies);
+}
+
+json_t *tt_plan_checkpoint_json(const struct tt_plan_view *v)
+{
+    json_t *json = save_json(&v->save);
+
+    (void)json_object_set_new(json, "enabled",
+                              json_boolean(v->cfg->checkpoint.enable && !v->cfg->checkpoint.load_only));
+    (void)json_object_set_new(json, "last", v->last_save.n ? save_json(&v->last_save) : json_null());
+    return json;
+}
+
+/* --- text --- */
+
+static void policy_text(const struct tt_ckpt_policy *policy, char *buf, size_t size)
+{
+    (void)snprintf(buf, size, "%s%s%s", policy->name, policy->filter ? ", filter " : "",
+                   policy->filter ? policy->filter : "");
+}
+
+static void print_policies(const struct tt_plan_save *save)
+{
+    char name[64], bytes[32], most[32];
+
+    (void)printf("  %-28s %8s %8s %14s %20s\n", "save policy", "writers", "files", "together", "most of one writer");
+    for (int i = 0; i < save->n; i++) {
+        const struct tt_ckpt_preview *p = &save->policies[i].preview;
+
+        policy_text(save->policies[i].policy, name, sizeof name);
+        (void)printf("  %-28s %8d %8d %14s %20s%s\n", name, p->writers, p->n,
+                     tt_text_bytes(bytes, sizeof bytes, (double)p->bytes),
+                     tt_text_bytes(most, sizeof most, (double)p->most_bytes),
+                     save->policies[i].policy == save->configured ? "  (configured)" : "");
+    }
+}
+
+static void print_files(const struct tt_ckpt_policy *policy, const struct tt_ckpt_preview *p)
+{
+    char text[64];
+
+    policy_text(policy, text, sizeof text);
+    (void)printf("\n  %s\n", text);
+    for (int i = 0; i < p->n; i++) {
+        char *path = tt_ckpt_shard_path(p->file[i].group, p->file[i].writer);
+
+        (void)printf("  rank %6d  %-50s %6d tensors %20s bytes\n", p->file[i].writer, path, p->file[i].tensors,
+                     tt_text_count(text, sizeof text, p->file[i].bytes));
+        tt_free(path);
+    }
+}
+
+static void print_save(const struct tt_plan_save *save)
+{
+    (void)printf("\na checkpoint of step %" PRId64 "%s, besides manifest.json and assets\n", save->step,
+                 save->model_only ? " (the last one, the model only)" : "");
+    print_policies(save);
+    for (int i = 0; i < save->n; i++)
+        print_files(save->policies[i].policy, &save->policies[i].preview);
+}
+
+void tt_plan_print_checkpoint(const struct tt_plan_view *v)
+{
+    print_save(&v->save);
+    if (v->last_save.n)
+        print_save(&v->last_save);
+}

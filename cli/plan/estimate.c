@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The rows of `titan estimate`. A policy is a variation of the command line by flags, so that what is estimated is
+ * exactly what `titan train` does with these flags; a policy that is not built yet gives no row.
+ */
+#include "cli/plan/estimate.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/job/job.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "parallel/fsdp/fsdp.h"
+
+/*
+ * Resident bytes of a rank beside its arena: program, OpenBLAS, MPI and its buffers, the loader. Measured on x86-64 with
+ * Open MPI 4.1 and OpenBLAS 0.3.21, one host, two models (6M and 15M parameters), largest of the ranks' resident sizes less
+ * the arena: 18.5 and 18.6 MiB alone with 2 threads, 28.0 to 29.0 MiB on 2 and 4 ranks of one thread. More threads, more
+ * hosts and longer runs were not measured.
+ */
+static const int64_t libraries_alone = 19LL << 20, libraries_with_mpi = 29LL << 20;
+
+static const char reshard_key[] = "parallelism.fsdp_reshard_after_forward", sync_key[] = "training.gradient_sync";
+
+/* --- what cannot be modelled --- */
+
+/* The part of a list of "key=value" lines that changes memory, traffic or time; NULL if none does. */
+static char *relevant(const char *lines)
+{
+    static const char *const matter[] = {"parallelism.",   "training.gradient_sync",
+                                         "training.dtype", "training.mixed_precision",
+                                         "training.init",  "activation_checkpoint."};
+    struct tt_text found = {0};
+
+    for (const char *line = lines; line && *line; line = strchr(line, '\n') + 1) {
+        for (size_t i = 0; i < sizeof matter / sizeof matter[0]; i++)
+            if (strncmp(line, matter[i], strlen(matter[i])) == 0)
+                tt_text_add(&found, "%s%.*s", found.size ? ", " : "", (int)strcspn(line, "\n"), line);
+    }
+    return found.text;
+}
+
+/* The configuration with policy flags; *ret_cfg stays NULL when a flag asks for what is not built. */
+static int load(const struct tt_estimate *e, const char *reshard, const char *sync, struct tt_config **ret_cfg)
+{
+    char *reshard_flag = tt_format("--%s=%s", reshard_key, reshard), *sync_flag = tt_format("--%s=%s", sync_key, sync);
+    struct tt_text unbuilt = {0};
+    struct tt_cli_variant variant = {.flag = {reshard_flag, sync_flag}, .n = 2, .unbuilt = &unbuilt};
+    int rc = 0;
+
+    TT_TRY(tt_cli_load_variant("estimate", e->args, &variant, ret_cfg));
+    if (unbuilt.text && (strstr(unbuilt.text, reshard_key) || strstr(unbuilt.text, sync_key))) {
+        tt_config_free(*ret_cfg);
+        *ret_cfg = NULL;
+    }
+out:
+    tt_text_release(&unbuilt);
+    tt_free(reshard_flag);
+    tt_free(sync_flag);
+    return rc;
+}
+
+static char *value_of(const struct tt_config *cfg, const char *path)
+{
+    struct tt_text text = {0};
+
+    tt_config_value_text(cfg, tt_config_row_find(path), &text);
+    return text.text;
+}
+
+static const char *const reshard_words[] = {"always", "default", "never"};
+enum { N_RESHARD = sizeof reshard_words / sizeof reshard_words[0] };
+
+static bool is_common(const char *reshard)
+{
+    for (int i = 0; i < N_RESHARD; i++)
+        if (strcmp(reshard, reshard_words[i]) == 0)
+            return true;
+    return strcmp(reshard, "true") == 0 || strcmp(reshard, "false") == 0;
+}
+
+int tt_estimate_begin(struct tt_estimate *e)
+{
+    struct tt_text unbuilt = {0};
+    struct tt_cli_variant variant = {.unbuilt = &unbuilt};
+    struct tt_machine machine;
+    struct tt_config *cfg = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_cli_load_variant("estimate", e->args, &variant, &cfg));
+    TT_TRY(tt_job_machine(cfg, &machine));
+    memcpy(e->machine, machine.name, sizeof e->machine);
+    tt_job_policies_text(cfg, &e->policies);
+    e->not_modelled = relevant(unbuilt.text);
+    e->sync = value_of(cfg, sync_key);
+    e->configured = value_of(cfg, reshard_key);
+    if (is_common(e->configured)) {
+        tt_free(e->configured);
+        e->configured = NULL;
+    }
+out:
+    tt_text_release(&unbuilt);
+    tt_config_free(cfg);
+    return rc;
+}
+
+/* --- one row --- */
+
+/* The first line of this thread's error, without where it came from. */
+static char *first_line_of_error(void)
+{
+    const char *message = tt_error_message();
+
+    return tt_strndup(message, strcspn(message, "\n"));
+}
+
+static void fill(struct tt_estimate_row *row, const struct tt_config *cfg, const struct tt_job *job,
+                 const struct tt_engine *engine)
+{
+    const struct tt_program *program = tt_engine_program(engine);
+    struct tt_timeline time;
+
+    row->memory = tt_engine_memory(engine);
+    for (int i = 0; i < TT_INIT_MODES; i++)
+        row->init_bytes[i] = tt_engine_init_bytes(engine, (enum tt_init)i);
+    row->libraries = row->ranks > 1 ? libraries_with_mpi : libraries_alone;
+    row->staging = job->staging_bytes;
+    row->resident = row->memory.total + row->libraries + row->staging;
+    row->payload_bytes = tt_fsdp_payload_bytes(program);
+    row->reshard = value_of(cfg, reshard_key);
+    row->sync = value_of(cfg, sync_key);
+    row->engine = value_of(cfg, "parallelism.fsdp_engine");
+    tt_cost_simulate(&job->engine.machine, program, &time);
+    row->step_sec = time.step_sec;
+    row->exposed_sec = time.exposed_sec;
+    tt_timeline_release(&time);
+}
+
+static void set_head(struct tt_estimate *e, const struct tt_config *cfg, const struct tt_job *job)
+{
+    char count[32];
+
+    if (e->head)
+        return;
+    e->head = tt_format("model     %s %s, %s parameters, local batch %lld x %lld tokens\n", job->model->row->name,
+                        job->model->flavor, tt_text_count(count, sizeof count, tt_model_n_elements(job->model)),
+                        (long long)cfg->training.local_batch_size, (long long)cfg->training.seq_len);
+}
+
+/* A number of ranks that cannot be is a row that says so; only what is wrong for every number is an error. */
+static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, const char *sync, bool *ret_stop)
+{
+    struct tt_estimate_row row = {.ranks = n_ranks, .step_sec = (double)NAN, .exposed_sec = (double)NAN};
+    struct tt_config *cfg = NULL;
+    struct tt_job job = {0};
+    struct tt_engine *engine = NULL;
+    int threads, rc = 0;
+
+    TT_TRY(load(e, reshard, sync, &cfg));
+    if (!cfg)
+        goto out;
+    threads = tt_job_threads(cfg, n_ranks);
+    row.policy = strcmp(sync, e->sync) == 0 ? tt_strdup(reshard) : tt_format("%s, %s", reshard, sync);
+    row.limit = e->memory ? e->memory : tt_job_memory_limit(cfg, tt_job_ranks_on_host(n_ranks, threads));
+    rc = tt_job_init(cfg, n_ranks, threads, row.limit, &job);
+    if (rc == 0) {
+        set_head(e, cfg, &job);
+        row.microbatches = job.microbatches;
+        rc = tt_job_engine_alone(cfg, &job, 0, &engine);
+    }
+    if (rc == TT_EUSAGE) {
+        row.problem = first_line_of_error();
+        *ret_stop = true;
+        rc = 0;
+    }
+    TT_TRY(rc);
+    if (!row.problem)
+        fill(&row, cfg, &job, engine);
+    row.fits = !row.problem && row.resident <= row.limit &&
+               row.init_bytes[job.engine.init] + row.libraries + row.staging <= row.limit;
+    TT_PUSH(e->rows, e->n, e->cap) = row;
+    row = (struct tt_estimate_row){0};
+out:
+    tt_free(row.policy);
+    tt_engine_free(engine);
+    tt_job_release(&job);
+    tt_config_free(cfg);
+    return rc;
+}
+
+/* --- all rows of a number of ranks --- */
+
+static void mark_best(struct tt_estimate_row *rows, int n)
+{
+    int least = TT_NONE, fastest = TT_NONE;
+
+    for (int i = 0; i < n; i++) {
+        if (rows[i].problem)
+            continue;
+        if (least == TT_NONE || rows[i].memory.total < rows[least].memory.total)
+            least = i;
+        if (rows[i].fits && (fastest == TT_NONE || rows[i].step_sec < rows[fastest].step_sec))
+            fastest = i;
+    }
+    if (least != TT_NONE)
+        rows[least].least_memory = true;
+    if (fastest != TT_NONE)
+        rows[fastest].fastest = true;
+}
+
+int tt_estimate_ranks(struct tt_estimate *e, int n_ranks)
+{
+    static const char *const sync_words[] = {"every_microbatch", "last_microbatch"};
+    int first = e->n, at, rc = 0;
+    bool stop = false;
+
+    if (e->not_modelled) {
+        TT_PUSH(e->rows, e->n, e->cap) = (struct tt_estimate_row){
+            .ranks = n_ranks, .policy = tt_strdup("-"), .problem = tt_format("not modelled: %s", e->not_modelled)};
+        return 0;
+    }
+    for (int r = 0; r <= N_RESHARD && !stop; r++) {
+        const char *reshard = r < N_RESHARD ? reshard_words[r] : e->configured;
+
+        if (!reshard)
+            continue;
+        TT_TRY(add_row(e, n_ranks, reshard, e->sync, &stop));
+        at = e->n - 1;                       /* the row of the configured sync, or of what `auto` became */
+        for (int s = 0; s < 2 && !stop; s++) /* with one microbatch there is nothing to defer */
+            if (at >= first && e->rows[at].microbatches > 1 && strcmp(sync_words[s], e->rows[at].sync) != 0)
+                TT_TRY(add_row(e, n_ranks, reshard, sync_words[s], &stop));
+    }
+    mark_best(&e->rows[first], e->n - first);
+out:
+    return rc;
+}
+
+void tt_estimate_release(struct tt_estimate *e)
+{
+    for (int i = 0; i < e->n; i++) {
+        tt_free(e->rows[i].policy);
+        tt_free(e->rows[i].problem);
+        tt_free(e->rows[i].reshard);
+        tt_free(e->rows[i].sync);
+        tt_free(e->rows[i].engine);
+    }
+    tt_free(e->rows);
+    tt_free(e->head);
+    tt_text_release(&e->policies);
+    tt_free(e->configured);
+    tt_free(e->sync);
+    tt_free(e->not_modelled);
+}

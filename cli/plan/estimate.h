@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_PLAN_ESTIMATE_H
+#define TT_CLI_PLAN_ESTIMATE_H
+
+#include "cli/plan/summary.h"
+#include "core/config/args.h"
+#include "core/config/config.h"
+
+/**
+ * Estimates: one row per number of ranks and policy, each planned by the code that trains.
+ *
+ *     struct tt_estimate e = {.args = args, .memory = limit or 0};
+ *     TT_TRY(tt_estimate_begin(&e));
+ *     TT_TRY(tt_estimate_ranks(&e, 8));   as often as wanted
+ *     tt_estimate_release(&e);
+ */
+struct tt_estimate_row {
+    int ranks;
+    char *policy;  /* "default"; "never, last_microbatch" */
+    char *problem; /* why there are no numbers: the ranks do not divide, a feature is not modelled; or NULL */
+    char *reshard, *sync, *engine;
+    int64_t microbatches;
+    struct tt_engine_memory memory;    /* of rank 0, which has no less than others */
+    int64_t init_bytes[TT_INIT_MODES]; /* while the weights are made, by training.init */
+    int64_t libraries;                 /* bytes of the process that are not the arena */
+    int64_t staging;                   /* where async checkpoints are copied to */
+    int64_t resident;                  /* the arena and both */
+    int64_t payload_bytes;             /* one rank sends in a step */
+    double step_sec, exposed_sec;      /* predicted */
+    int64_t limit;                     /* bytes a rank may use */
+    bool fits;                         /* the step, and making the weights as training.init says */
+    bool least_memory, fastest;        /* of the rows of this number of ranks; fastest of those that fit */
+};
+
+struct tt_estimate {
+    const struct tt_args *args; /* the command line: files and overrides */
+    int64_t memory;             /* bytes a rank may use; 0: parallelism.memory_limit or this machine */
+    char *head;                 /* a line about the model, NULL until a number of ranks could be planned */
+    struct tt_text policies;    /* of the configuration, in words */
+    char machine[64];           /* what times are predicted for */
+    char *configured;           /* the reshard policy of the configuration, if it is a word of its own */
+    char *sync;                 /* the gradient_sync of the configuration */
+    char *not_modelled;         /* "parallelism.tensor_parallel_degree=2", or NULL */
+    struct tt_estimate_row *rows;
+    int n, cap;
+};
+
+/** Reads the configuration; TT_EUSAGE when it is wrong. */
+int tt_estimate_begin(struct tt_estimate *estimate) TT_MUST_CHECK;
+
+/** Appends the rows of a number of ranks. */
+int tt_estimate_ranks(struct tt_estimate *estimate, int n_ranks) TT_MUST_CHECK;
+
+void tt_estimate_release(struct tt_estimate *estimate);
+
+#endif

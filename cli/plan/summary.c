@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sums over the instructions and buffers of a program, for plan, estimate and tune.
+ */
+#include "cli/plan/summary.h"
+
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/ops/op.h"
+#include "parallel/fsdp/fsdp.h"
+
+/* --- collectives --- */
+
+/* The row of an instruction, found by the chain of rows that begin with the same unit; TT_NONE if it is a new one. */
+static int find_row(const struct tt_summary *s, const int *chain, int head, const struct tt_instr *instr)
+{
+    int n;
+    const int *units = tt_instr_units(s->program->buckets, instr, &n);
+
+    for (int r = head; r != TT_NONE; r = chain[r]) {
+        const struct tt_summary_collective *row = &s->collectives[r];
+
+        if (row->kind == instr->kind && row->n_units == n && memcmp(row->units, units, (size_t)n * sizeof *units) == 0)
+            return r;
+    }
+    return TT_NONE;
+}
+
+static void add_collective(struct tt_summary *s, int *head, int **chain, int *cap_chain, int i)
+{
+    const struct tt_instr *instr = &s->program->instrs[i];
+    struct tt_summary_total *total = &s->totals[instr->kind];
+    int n, row, n_chain = s->n_collectives;
+    const int *units = tt_instr_units(s->program->buckets, instr, &n);
+
+    row = find_row(s, *chain, head[units[0]], instr);
+    if (row == TT_NONE) {
+        row = s->n_collectives;
+        TT_PUSH(s->collectives, s->n_collectives, s->cap_collectives) =
+            (struct tt_summary_collective){.kind = instr->kind,
+                                           .units = units,
+                                           .n_units = n,
+                                           .first = i,
+                                           .shard_bytes = tt_instr_shard_bytes(s->program, instr),
+                                           .payload_bytes = tt_fsdp_instr_payload_bytes(s->program, instr)};
+        TT_PUSH(*chain, n_chain, *cap_chain) = head[units[0]];
+        head[units[0]] = row;
+    }
+    s->collectives[row].count++;
+    total->count++;
+    total->shard_bytes += s->collectives[row].shard_bytes;
+    total->payload_bytes += s->collectives[row].payload_bytes;
+}
+
+static void find_collectives(struct tt_summary *s)
+{
+    int n_units = s->program->layout->n_units, cap_chain = 0;
+    int *head = tt_calloc((size_t)n_units, sizeof *head), *chain = NULL;
+
+    for (int u = 0; u < n_units; u++)
+        head[u] = TT_NONE;
+    for (int i = 0; i < s->program->n_instrs; i++) {
+        enum tt_instr_kind kind = s->program->instrs[i].kind;
+
+        if (kind == TT_UNSHARD || kind == TT_UNSHARD_KEPT || kind == TT_REDUCE || kind == TT_ALL_REDUCE)
+            add_collective(s, head, &chain, &cap_chain, i);
+    }
+    tt_free(head);
+    tt_free(chain);
+}
+
+/* --- memory --- */
+
+static void find_live(struct tt_summary *s)
+{
+    const struct tt_program *p = s->program;
+
+    s->live = tt_calloc((size_t)p->n_instrs + 1, sizeof *s->live);
+    for (int b = 0; b < p->n_buffers; b++) {
+        const struct tt_buffer *buffer = &p->buffers[b];
+
+        if (buffer->root != b || buffer->kind == TT_MEMORY_PARAM || buffer->kind == TT_MEMORY_CONST)
+            continue;
+        s->live[buffer->first][buffer->kind] += buffer->bytes;
+        s->live[buffer->last + 1][buffer->kind] -= buffer->bytes;
+    }
+    for (int i = 1; i < p->n_instrs; i++)
+        for (int k = 0; k < TT_MEMORY_KINDS; k++)
+            s->live[i][k] += s->live[i - 1][k];
+    for (int i = 0; i < p->n_instrs; i++) {
+        s->live[i][TT_MEMORY_PARAM] = s->memory.by_kind[TT_MEMORY_PARAM];
+        s->live[i][TT_MEMORY_OPTIMIZER] = s->memory.by_kind[TT_MEMORY_OPTIMIZER];
+        s->live[i][TT_MEMORY_CONST] = s->memory.by_kind[TT_MEMORY_CONST];
+    }
+}
+
+int64_t tt_summary_live_bytes(const struct tt_summary *s, int instr)
+{
+    int64_t bytes = 0;
+
+    for (int k = 0; k < TT_MEMORY_KINDS; k++)
+        bytes += s->live[instr][k];
+    return bytes;
+}
+
+int64_t tt_summary_padding(const struct tt_engine_memory *memory)
+{
+    int64_t bytes = memory->total;
+
+    for (int k = 0; k < TT_MEMORY_KINDS; k++)
+        bytes -= memory->by_kind[k];
+    return bytes;
+}
+
+void tt_summary_init(const struct tt_engine *engine, struct tt_summary *ret_summary)
+{
+    *ret_summary = (struct tt_summary){.program = tt_engine_program(engine), .memory = tt_engine_memory(engine)};
+    find_collectives(ret_summary);
+    find_live(ret_summary);
+}
+
+void tt_summary_release(struct tt_summary *s)
+{
+    tt_free(s->collectives);
+    tt_free(s->live);
+    *s = (struct tt_summary){0};
+}
+
+/* --- words --- */
+
+int64_t tt_summary_unit_elements(const struct tt_model *model, const struct tt_unit *unit)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < unit->n_params; i++) {
+        const struct tt_param *param = &model->params[unit->params[i].param];
+        int64_t elements = 1;
+
+        for (int d = 0; d < param->ndim; d++)
+            elements *= param->shape[d];
+        sum += elements;
+    }
+    return sum;
+}
+
+void tt_summary_units_text(const struct tt_program *program, const int *units, int n, struct tt_text *out)
+{
+    enum { SHOWN = 3 };
+
+    for (int i = 0; i < n; i++) {
+        if (n > SHOWN && i == SHOWN - 1) {
+            tt_text_add(out, "+..+%s (%d units)", program->layout->units[units[n - 1]].name, n);
+            return;
+        }
+        tt_text_add(out, "%s%s", i ? "+" : "", program->layout->units[units[i]].name);
+    }
+}
+
+void tt_summary_instr_text(const struct tt_program *program, int i, struct tt_text *out)
+{
+    const struct tt_instr *instr = &program->instrs[i];
+    bool of_microbatch = false;
+
+    tt_text_add(out, "%s", tt_instr_name(instr->kind));
+    if (instr->kind == TT_RUN) {
+        const struct tt_node *node = &program->graph->nodes[instr->node];
+
+        tt_text_add(out, " %s (%s)", program->graph->values[node->out[0]].name, tt_op_row(node->op)->name);
+        of_microbatch = true;
+    } else if (instr->kind != TT_LOSS && instr->kind != TT_CLIP) {
+        int n;
+        const int *units = tt_instr_units(program->buckets, instr, &n);
+
+        tt_text_add(out, " ");
+        tt_summary_units_text(program, units, n, out);
+    }
+    of_microbatch |=
+        instr->kind == TT_LOSS || instr->kind == TT_REDUCE || instr->kind == TT_WAIT_REDUCE || instr->kind == TT_FOLD;
+    if (of_microbatch && program->microbatches > 1)
+        tt_text_add(out, " of microbatch %d", instr->microbatch);
+}
+
+const char *tt_summary_kind_key(enum tt_memory_kind kind)
+{
+    static const char *const keys[TT_MEMORY_KINDS] = {
+        [TT_MEMORY_PARAM] = "params",
+        [TT_MEMORY_OPTIMIZER] = "optimizer",
+        [TT_MEMORY_CONST] = "constants",
+        [TT_MEMORY_CACHE] = "cache",
+        [TT_MEMORY_INPUT] = "inputs",
+        [TT_MEMORY_UNSHARDED] = "unsharded",
+        [TT_MEMORY_KEPT] = "kept",
+        [TT_MEMORY_ACTIVATION] = "activations",
+        [TT_MEMORY_ACTIVATION_GRAD] = "activation_grads",
+        [TT_MEMORY_PARAM_GRAD] = "unsharded_grads",
+        [TT_MEMORY_GRAD] = "grads",
+        [TT_MEMORY_STAGING] = "reduce",
+        [TT_MEMORY_SCRATCH] = "scratch",
+    };
+
+    return keys[kind] ? keys[kind] : tt_memory_name(kind);
+}
+
+json_t *tt_summary_by_kind(const struct tt_engine_memory *memory)
+{
+    json_t *o = json_object();
+
+    for (int k = 0; k < TT_MEMORY_KINDS; k++)
+        (void)json_object_set_new(o, tt_summary_kind_key((enum tt_memory_kind)k), json_integer(memory->by_kind[k]));
+    (void)json_object_set_new(o, "padding", json_integer(tt_summary_padding(memory)));
+    return o;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_PLAN_SUMMARY_H
+#define TT_CLI_PLAN_SUMMARY_H
+
+#include "core/base/json.h"
+#include "core/base/text.h"
+#include "parallel/engine/engine.h"
+
+/**
+ * What people want to know about a program: which collectives it issues how often and with how many bytes, what lives in
+ * memory when. Computed from the instructions that run; no numbers of its own.
+ */
+
+/* A collective that the program issues `count` times a step: the same operation on the same units. */
+struct tt_summary_collective {
+    enum tt_instr_kind kind; /* TT_UNSHARD, TT_REDUCE, TT_ALL_REDUCE */
+    const int *units;        /* belongs to the program */
+    int n_units;
+    int first; /* the first instruction that issues it */
+    int count;
+    int64_t shard_bytes;   /* one rank's shards of the units */
+    int64_t payload_bytes; /* that one rank sends each time */
+};
+
+/* All collectives of one kind. */
+struct tt_summary_total {
+    int64_t count;
+    int64_t shard_bytes; /* summed over the issues */
+    int64_t payload_bytes;
+};
+
+struct tt_summary {
+    const struct tt_program *program;
+    struct tt_summary_collective *collectives; /* in order of their first issue */
+    int n_collectives, cap_collectives;
+    struct tt_summary_total totals[TT_INSTR_KINDS];
+    struct tt_engine_memory memory;
+    /* [n_instrs][TT_MEMORY_KINDS] live bytes at every instruction, state and constants included */
+    int64_t (*live)[TT_MEMORY_KINDS];
+};
+
+/** The program must outlive the summary; release when done. */
+void tt_summary_init(const struct tt_engine *engine, struct tt_summary *ret_summary);
+void tt_summary_release(struct tt_summary *summary);
+
+/** Sum of the kinds at one instruction. */
+int64_t tt_summary_live_bytes(const struct tt_summary *summary, int instr);
+
+/** Appends "run layers.3.attention.o (linear) of microbatch 1". */
+void tt_summary_instr_text(const struct tt_program *program, int instr, struct tt_text *out);
+
+/** Appends "layers.0+layers.1"; long lists are cut in the middle. */
+void tt_summary_units_text(const struct tt_program *program, const int *units, int n, struct tt_text *out);
+
+/** Parameters of a unit, whole. */
+int64_t tt_summary_unit_elements(const struct tt_model *model, const struct tt_unit *unit);
+
+/** "params", "unsharded", …: the keys of by_kind in --json; and the key of what no buffer uses between others. */
+const char *tt_summary_kind_key(enum tt_memory_kind kind);
+
+/** Bytes of the arena by kind at its peak, and "padding": what lies unused between them. They add up to memory.total. */
+json_t *tt_summary_by_kind(const struct tt_engine_memory *memory);
+
+/** What lies unused in the arena at the peak: total less the kinds. */
+int64_t tt_summary_padding(const struct tt_engine_memory *memory);
+
+#endif

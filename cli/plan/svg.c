@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A planned rank as a picture: memory by kind over the instructions, and below it what computes and what travels over
+ * predicted time. Plain SVG on a light ground; readable without colours by its labels.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/plan/view.h"
+#include "core/os/file.h"
+
+enum {
+    WIDTH = 1120,
+    LEFT = 150, /* of the plots; labels stand left of it */
+    PLOT = 930,
+    TOP = 92, /* of the memory plot */
+    MEMORY = 300,
+    LANES = TOP + MEMORY + 150, /* top of the lanes */
+    LANE = 34,
+    GAP = 10,
+    MIDDLE = LANE / 2 + 4, /* of a lane, for its label */
+    MOST_COLUMNS = PLOT,   /* of the memory plot: no more than one a pixel */
+};
+
+/* --- memory --- */
+
+struct column {
+    int from, to; /* instructions */
+    int most;     /* of them, the one with most memory */
+};
+
+static struct column column_of(const struct tt_summary *s, int columns, int c)
+{
+    int n = s->program->n_instrs;
+    struct column column = {(int)((int64_t)c * n / columns), (int)((int64_t)(c + 1) * n / columns), 0};
+
+    column.most = column.from;
+    for (int i = column.from; i < column.to; i++)
+        if (tt_summary_live_bytes(s, i) > tt_summary_live_bytes(s, column.most))
+            column.most = i;
+    return column;
+}
+
+static void layer_path(const struct tt_summary *s, int layer, int columns, double top, struct tt_text *out)
+{
+    tt_text_add(out, "<path fill=\"%s\" d=\"", tt_plan_layers[layer].color);
+    for (int pass = 0; pass < 2; pass++) { /* the upper edge from left to right, then the lower one back */
+        for (int k = 0; k < columns; k++) {
+            int c = pass == 0 ? k : columns - 1 - k;
+            int most = column_of(s, columns, c).most;
+            double x0 = LEFT + (double)PLOT * c / columns, x1 = LEFT + (double)PLOT * (c + 1) / columns, y;
+            int64_t sum = 0;
+
+            for (int l = 0; l < layer + (pass == 0); l++)
+                sum += tt_plan_layer_bytes(s, l, most);
+            y = TOP + MEMORY * (1.0 - (double)sum / top);
+            tt_text_add(out, "%s%.1f %.1f L%.1f %.1f", pass == 0 && k == 0 ? "M" : "L", pass == 0 ? x0 : x1, y,
+                        pass == 0 ? x1 : x0, y);
+        }
+    }
+    tt_text_add(out, "Z\"><title>%s</title></path>\n", tt_plan_layers[layer].name);
+}
+
+static void text_at(struct tt_text *out, double x, double y, const char *anchor, const char *attributes,
+                    const char *text)
+{
+    tt_text_add(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" %s>", x, y, anchor, attributes);
+    for (const char *c = text; *c; c++) {
+        if (*c == '<')
+            tt_text_add(out, "&lt;");
+        else if (*c == '&')
+            tt_text_add(out, "&amp;");
+        else
+            tt_text_add_bytes(out, c, 1);
+    }
+    tt_text_add(out, "</text>\n");
+}
+
+static double nice_step(double range)
+{
+    double power = pow(10.0, floor(log10(range / 5.0)));
+
+    static const double factors[] = {1.0, 2.0, 5.0};
+
+    for (int i = 0; i < 3; i++)
+        if (range / (factors[i] * power) <= 6.0)
+            return factors[i] * power;
+    return 10.0 * power;
+}
+
+/* A round step in binary units: 50 MiB, 2 GiB. */
+static double memory_step(double top)
+{
+    double unit = 1.0;
+
+    while (top / unit >= 1024.0)
+        unit *= 1024.0;
+    return nice_step(top / unit) * unit;
+}
+
+static void memory_axis(const struct tt_summary *s, double top, struct tt_text *out)
+{
+    char label[32];
+
+    for (int i = 0; i * memory_step(top) <= top; i++) {
+        double bytes = i * memory_step(top), y = TOP + MEMORY * (1.0 - bytes / top);
+
+        tt_text_add(out, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#dddddd\"/>\n", LEFT, LEFT + PLOT,
+                    y, y);
+        text_at(out, LEFT - 8, y + 4, "end", "", bytes > 0.0 ? tt_text_bytes(label, sizeof label, bytes) : "0");
+    }
+    for (int tick = 0; tick <= 4; tick++) {
+        int i = (int)((int64_t)s->program->n_instrs * tick / 4);
+
+        (void)snprintf(label, sizeof label, "%d", i);
+        text_at(out, LEFT + PLOT * tick / 4.0, TOP + MEMORY + 16, tick == 4 ? "end" : "middle", "", label);
+    }
+    text_at(out, LEFT + PLOT / 2.0, TOP + MEMORY + 34, "middle", "fill=\"#555555\"", "instruction of the step");
+}
+
+static void mark_peak(const struct tt_plan_view *v, double top, struct tt_text *out)
+{
+    const struct tt_program *p = v->summary.program;
+    double x = LEFT + (double)PLOT * (p->peak_instr + 0.5) / p->n_instrs;
+    double y = TOP + MEMORY * (1.0 - (double)tt_summary_live_bytes(&v->summary, p->peak_instr) / top);
+    struct tt_text what = {0};
+    char bytes[32];
+
+    tt_text_add(&what, "peak %s: ",
+                tt_text_bytes(bytes, sizeof bytes, (double)tt_summary_live_bytes(&v->summary, p->peak_instr)));
+    tt_summary_instr_text(p, p->peak_instr, &what);
+    tt_text_add(out, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#222222\"/>\n", x, x, y, y - 12.0);
+    text_at(out, x, y - 16.0,
+            x > LEFT + PLOT * 0.7   ? "end"
+            : x < LEFT + PLOT * 0.3 ? "start"
+                                    : "middle",
+            "", what.text);
+    tt_text_release(&what);
+}
+
+static void memory_legend(struct tt_text *out)
+{
+    double x = LEFT, y = TOP + MEMORY + 58.0;
+
+    for (int l = 0; l < tt_plan_n_layers; l++) {
+        double width = 34.0 + 7.0 * (double)strlen(tt_plan_layers[l].name);
+
+        if (x + width > LEFT + PLOT) {
+            x = LEFT;
+            y += 20.0;
+        }
+        tt_text_add(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, y - 10.0,
+                    tt_plan_layers[l].color);
+        text_at(out, x + 17.0, y, "start", "", tt_plan_layers[l].name);
+        x += width;
+    }
+}
+
+static void memory_plot(const struct tt_plan_view *v, struct tt_text *out)
+{
+    const struct tt_summary *s = &v->summary;
+    int columns = s->program->n_instrs < MOST_COLUMNS ? s->program->n_instrs : MOST_COLUMNS;
+    double top = 1.15 * (double)tt_summary_live_bytes(s, s->program->peak_instr);
+
+    text_at(out, LEFT, TOP - 14, "start", "font-weight=\"bold\"", "Memory of the rank");
+    memory_axis(s, top, out);
+    for (int l = 0; l < tt_plan_n_layers; l++)
+        layer_path(s, l, columns, top, out);
+    mark_peak(v, top, out);
+    memory_legend(out);
+}
+
+/* --- lanes --- */
+
+enum block { FORWARD, BACKWARD, UPDATE, WAITING, GATHERING, REDUCING, ALL_REDUCING, BLOCKS };
+enum lane { COMPUTE, UNSHARDS, REDUCES, ALL_REDUCES, N_LANES };
+
+static const struct {
+    const char *name, *color;
+    enum lane lane;
+} blocks[BLOCKS] = {
+    [FORWARD] = {"forward", "#4477aa", COMPUTE},
+    [BACKWARD] = {"backward", "#ccbb44", COMPUTE},
+    [UPDATE] = {"sums, norm, update", "#228833", COMPUTE},
+    [WAITING] = {"waiting for a collective", "#ee6677", COMPUTE},
+    [GATHERING] = {"unshard (all-gather)", "#66ccee", UNSHARDS},
+    [REDUCING] = {"reduce-scatter", "#aa3377", REDUCES},
+    [ALL_REDUCING] = {"all-reduce", "#777777", ALL_REDUCES},
+};
+
+static enum block block_of(const struct tt_program *program, int i)
+{
+    const struct tt_instr *instr = &program->instrs[i];
+
+    switch (instr->kind) {
+    case TT_RUN:
+        return program->graph->nodes[instr->node].backward ? BACKWARD : FORWARD;
+    case TT_WAIT_UNSHARD:
+    case TT_WAIT_REDUCE:
+    case TT_WAIT_ALL_REDUCE:
+        return WAITING;
+    case TT_UNSHARD:
+    case TT_UNSHARD_KEPT:
+        return GATHERING;
+    case TT_REDUCE:
+        return REDUCING;
+    case TT_ALL_REDUCE:
+        return ALL_REDUCING;
+    default:
+        return UPDATE;
+    }
+}
+
+/* A stretch of one lane that is drawn as one rectangle. */
+struct stretch {
+    enum block block;
+    double begin, end;
+    int first, last; /* instructions */
+};
+
+static void draw_stretch(const struct tt_plan_view *v, const struct stretch *s, double scale, struct tt_text *out)
+{
+    enum lane lane = blocks[s->block].lane;
+    double width = (s->end - s->begin) * scale;
+
+    if (s->end <= s->begin)
+        return;
+    tt_text_add(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\"%s><title>",
+                LEFT + s->begin * scale, LANES + (int)lane * (LANE + GAP), width < 0.3 ? 0.3 : width, LANE,
+                blocks[s->block].color,
+                lane != COMPUTE && width > 3.0 ? " stroke=\"#ffffff\" stroke-width=\"0.8\"" : "");
+    tt_summary_instr_text(v->summary.program, s->first, out);
+    if (s->last != s->first) {
+        tt_text_add(out, " … ");
+        tt_summary_instr_text(v->summary.program, s->last, out);
+    }
+    tt_text_add(out, ": %.3f ms</title></rect>\n", 1e3 * (s->end - s->begin));
+}
+
+/* Neighbours of one kind without a gap become one rectangle; of collectives only those too thin to be told apart. */
+static void draw_lane(const struct tt_plan_view *v, enum lane lane, double scale, struct tt_text *out)
+{
+    const struct tt_program *p = v->summary.program;
+    struct stretch open = {.first = TT_NONE};
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        enum block block = block_of(p, i);
+        struct tt_span span = lane == COMPUTE ? v->time.compute[i] : v->time.transfer[i];
+        double narrow = lane == COMPUTE ? 0.3 / scale : -1.0 / scale; /* collectives stay apart unless they overlap */
+
+        if (block == GATHERING || block == REDUCING || block == ALL_REDUCING ? lane != blocks[block].lane
+                                                                             : lane != COMPUTE)
+            continue;
+        if (span.end <= span.begin)
+            continue;
+        if (lane != COMPUTE && (span.end - span.begin) * scale < 1.0)
+            narrow = 0.5 / scale;
+        if (open.first != TT_NONE && open.block == block && span.begin - open.end <= narrow) {
+            open.end = span.end;
+            open.last = i;
+            continue;
+        }
+        if (open.first != TT_NONE)
+            draw_stretch(v, &open, scale, out);
+        open = (struct stretch){block, span.begin, span.end, i, i};
+    }
+    if (open.first != TT_NONE)
+        draw_stretch(v, &open, scale, out);
+}
+
+static int lanes_used(const struct tt_plan_view *v)
+{
+    return v->summary.totals[TT_ALL_REDUCE].count ? N_LANES
+           : v->summary.totals[TT_UNSHARD].count  ? ALL_REDUCES
+                                                  : UNSHARDS;
+}
+
+static void time_axis(const struct tt_plan_view *v, double scale, int bottom, struct tt_text *out)
+{
+    double step = nice_step(v->time.step_sec);
+    char label[32];
+
+    for (int i = 0; i * step <= v->time.step_sec * 1.0001; i++) {
+        double t = i * step, x = LEFT + t * scale;
+
+        tt_text_add(out, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" stroke=\"#dddddd\"/>\n", x, x, LANES,
+                    bottom);
+        if (v->time.step_sec < 1.0)
+            (void)snprintf(label, sizeof label, "%.4g ms", 1e3 * t);
+        else
+            (void)snprintf(label, sizeof label, "%.4g s", t);
+        text_at(out, x, bottom + 16, "middle", "", t == 0.0 ? "0" : label);
+    }
+}
+
+static void lane_legend(const struct tt_plan_view *v, int y, struct tt_text *out)
+{
+    double x = LEFT;
+
+    for (int b = 0; b < BLOCKS; b++) {
+        if ((int)blocks[b].lane >= lanes_used(v) || (b == WAITING && lanes_used(v) == UNSHARDS))
+            continue;
+        tt_text_add(out, "<rect x=\"%.1f\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, y - 10,
+                    blocks[b].color);
+        text_at(out, x + 17.0, y, "start", "", blocks[b].name);
+        x += 34.0 + 7.0 * (double)strlen(blocks[b].name);
+    }
+}
+
+static void lanes_plot(const struct tt_plan_view *v, struct tt_text *out)
+{
+    static const char *const names[N_LANES] = {"compute", "unshard", "reduce-scatter", "all-reduce"};
+    double scale = v->time.step_sec > 0.0 ? PLOT / v->time.step_sec : 1.0;
+    int used = lanes_used(v), bottom = LANES + used * (LANE + GAP);
+    char title[200];
+
+    (void)snprintf(title, sizeof title, "Compute and communication, predicted for %s: step %.4g s, exposed %.4g s",
+                   v->machine.name, v->time.step_sec, v->time.exposed_sec);
+    text_at(out, LEFT, LANES - 14, "start", "font-weight=\"bold\"", title);
+    time_axis(v, scale, bottom, out);
+    for (int lane = 0; lane < used; lane++) {
+        text_at(out, LEFT - 8, LANES + lane * (LANE + GAP) + MIDDLE, "end", "", names[lane]);
+        draw_lane(v, (enum lane)lane, scale, out);
+    }
+    lane_legend(v, bottom + 42, out);
+}
+
+int tt_plan_svg(const struct tt_plan_view *v, const char *path)
+{
+    struct tt_text out = {0}, words = {0};
+    int height = LANES + lanes_used(v) * (LANE + GAP) + 64, rc;
+    char title[256];
+
+    tt_text_add(&out,
+                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+                "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#222222\">\n"
+                "<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n",
+                WIDTH, height, WIDTH, height, WIDTH, height);
+    (void)snprintf(title, sizeof title, "%s %s, rank %d of %d: dp_replicate %d x dp_shard %d", v->job.model->row->name,
+                   v->job.model->flavor, v->rank, v->job.mesh.n_ranks, v->job.mesh.size[TT_MESH_DP_REPLICATE],
+                   v->job.mesh.size[TT_MESH_DP_SHARD]);
+    tt_job_policies_text(v->cfg, &words);
+    text_at(&out, 20, 28, "start", "font-size=\"16\" font-weight=\"bold\"", title);
+    text_at(&out, 20, 48, "start", "fill=\"#555555\"", words.text);
+    memory_plot(v, &out);
+    lanes_plot(v, &out);
+    tt_text_add(&out, "</svg>\n");
+    rc = tt_file_replace(path, out.text, out.size);
+    tt_text_release(&out);
+    tt_text_release(&words);
+    return rc;
+}

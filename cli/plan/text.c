@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A planned rank as text: what people read before they start a job.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/plan/view.h"
+#include "core/base/mem.h"
+#include "parallel/fsdp/fsdp.h"
+
+/* Names as a table shows them: the first and the last of a run of neighbours that are alike. */
+static void add_run(struct tt_text *out, const char *first, const char *last, int n)
+{
+    if (n > 1)
+        tt_text_add(out, "%s .. %s (%d alike)", first, last, n);
+    else
+        tt_text_add(out, "%s", first);
+}
+
+static void print_head(const struct tt_plan_view *v)
+{
+    const struct tt_layout *l = tt_engine_layout(v->engine);
+    const struct tt_config *cfg = v->cfg;
+    struct tt_text words = {0};
+    char count[32];
+
+    (void)printf("model     %s %s, %s parameters\n", v->job.model->row->name, v->job.model->flavor,
+                 tt_text_count(count, sizeof count, tt_model_n_elements(v->job.model)));
+    (void)printf("mesh      %d ranks = dp_replicate %d x dp_shard %d; rank %d is shard %d of replica %d, %d thread%s\n",
+                 v->job.mesh.n_ranks, l->replicate_degree, l->shard_degree, v->rank, l->shard_index, l->replicate_index,
+                 v->job.engine.threads, v->job.engine.threads == 1 ? "" : "s");
+    (void)printf("batch     %" PRId64 " sequences a step = %d ranks x %" PRId64 " microbatches of %" PRId64
+                 " x %" PRId64 " tokens\n",
+                 v->job.global_batch, tt_mesh_dp(&v->job.mesh), v->job.microbatches, cfg->training.local_batch_size,
+                 cfg->training.seq_len);
+    tt_job_policies_text(cfg, &words);
+    (void)printf("policies  %s\n", words.text);
+    tt_text_release(&words);
+}
+
+/* --- units --- */
+
+static bool alike(const struct tt_model *model, const struct tt_unit *a, const struct tt_unit *b)
+{
+    return a->shard_elements == b->shard_elements && a->n_params == b->n_params &&
+           a->reshard_after_forward == b->reshard_after_forward &&
+           tt_summary_unit_elements(model, a) == tt_summary_unit_elements(model, b);
+}
+
+const char *tt_plan_unit_fate(const struct tt_layout *layout, const struct tt_unit *unit)
+{
+    return layout->shard_degree == 1     ? "whole"
+           : unit->keep_degree > 1       ? "kept in part"
+           : unit->reshard_after_forward ? "resharded"
+                                         : "kept";
+}
+
+static void print_units(const struct tt_plan_view *v)
+{
+    const struct tt_layout *l = tt_engine_layout(v->engine);
+
+    (void)printf("\n%-44s %16s %12s %12s  %s\n", "units", "parameters", "gathered", "shard", "after forward");
+    for (int u = 0, next; u < l->n_units; u = next) {
+        const struct tt_unit *unit = &l->units[u];
+        int64_t shard = unit->shard_elements * (int64_t)sizeof(float);
+        char count[32], whole[32], part[32];
+        struct tt_text name = {0};
+
+        for (next = u + 1; next < l->n_units && alike(v->job.model, unit, &l->units[next]); next++)
+            ;
+        add_run(&name, unit->name, l->units[next - 1].name, next - u);
+        (void)printf("  %-42s %16s %12s %12s  %s\n", name.text,
+                     tt_text_count(count, sizeof count, tt_summary_unit_elements(v->job.model, unit)),
+                     tt_text_bytes(whole, sizeof whole, (double)shard * l->shard_degree),
+                     tt_text_bytes(part, sizeof part, (double)shard), tt_plan_unit_fate(l, unit));
+        tt_text_release(&name);
+    }
+}
+
+/* --- collectives --- */
+
+static const enum tt_instr_kind kinds[] = {TT_UNSHARD, TT_UNSHARD_KEPT, TT_REDUCE, TT_ALL_REDUCE};
+
+static bool same_cost(const struct tt_summary_collective *a, const struct tt_summary_collective *b)
+{
+    return a->kind == b->kind && a->count == b->count && a->n_units == 1 && b->n_units == 1 &&
+           a->shard_bytes == b->shard_bytes;
+}
+
+static void print_run(const struct tt_plan_view *v, const struct tt_summary_collective *first,
+                      const struct tt_summary_collective *last, int n)
+{
+    const struct tt_program *p = v->summary.program;
+    struct tt_text from = {0}, to = {0}, name = {0};
+    char shard[32], sent[32];
+
+    tt_summary_units_text(p, first->units, first->n_units, &from);
+    tt_summary_units_text(p, last->units, last->n_units, &to);
+    add_run(&name, from.text, to.text, n);
+    (void)printf("  %-15s %-42s %6d %12s %12s %9.3f ms\n", tt_instr_name(first->kind), name.text, first->count * n,
+                 tt_text_bytes(shard, sizeof shard, (double)first->shard_bytes),
+                 tt_text_bytes(sent, sizeof sent, (double)first->payload_bytes),
+                 1e3 * tt_cost_transfer_sec(&v->machine, v->summary.program, first->first));
+    tt_text_release(&from);
+    tt_text_release(&to);
+    tt_text_release(&name);
+}
+
+static void print_kind(const struct tt_plan_view *v, enum tt_instr_kind kind)
+{
+    const struct tt_summary *s = &v->summary;
+    const struct tt_summary_collective *first = NULL, *last = NULL;
+    int n = 0;
+
+    for (int i = 0; i < s->n_collectives; i++) {
+        const struct tt_summary_collective *c = &s->collectives[i];
+
+        if (c->kind != kind)
+            continue;
+        if (first && !same_cost(first, c)) {
+            print_run(v, first, last, n);
+            first = NULL;
+        }
+        if (!first) {
+            first = c;
+            n = 0;
+        }
+        last = c;
+        n++;
+    }
+    if (first)
+        print_run(v, first, last, n);
+}
+
+/* The payload as a sum that can be checked by hand. */
+static void print_payload(const struct tt_plan_view *v)
+{
+    const struct tt_layout *l = tt_engine_layout(v->engine);
+    const struct tt_summary_total *t = v->summary.totals;
+    char shards[32], sent[32];
+
+    (void)printf("\npayload of a step and rank = unshards (S-1) x shard + reduce-scatters (S-1) x shard + all-reduces "
+                 "2 (R-1) x ceil(shard / R), S = %d, R = %d\n",
+                 l->shard_degree, l->replicate_degree);
+    if (t[TT_UNSHARD_KEPT].count)
+        (void)printf("an unshard from the parts that n neighbours kept sends (n-1) x S / n x shard\n");
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+        if (t[kinds[k]].count || kinds[k] != TT_UNSHARD_KEPT)
+            (void)printf("  %-15s %6" PRId64 " times, shards of %20s bytes in all: %20s bytes sent\n",
+                         tt_instr_name(kinds[k]), t[kinds[k]].count,
+                         tt_text_count(shards, sizeof shards, t[kinds[k]].shard_bytes),
+                         tt_text_count(sent, sizeof sent, t[kinds[k]].payload_bytes));
+    (void)printf("  %-15s %64s bytes sent\n", "together",
+                 tt_text_count(sent, sizeof sent, tt_fsdp_payload_bytes(v->summary.program)));
+}
+
+static void print_collectives(const struct tt_plan_view *v)
+{
+    if (v->summary.n_collectives == 0) {
+        (void)printf("\ncollectives: none, nothing is exchanged\n");
+        return;
+    }
+    (void)printf("\n%-60s %6s %12s %12s %12s\n", "collectives of a step", "times", "shard", "sent each", "predicted");
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+        print_kind(v, kinds[k]);
+    print_payload(v);
+}
+
+/* --- memory and time --- */
+
+static void print_memory(const struct tt_plan_view *v)
+{
+    const struct tt_engine_memory *m = &v->summary.memory;
+    struct tt_text where = {0};
+    char bytes[32];
+
+    tt_plan_peak_text(v, &where);
+    (void)printf("\nmemory of the rank at its peak, %s\n", where.text);
+    for (int k = 0; k < TT_MEMORY_KINDS; k++)
+        if (m->by_kind[k])
+            (void)printf("  %-22s %12s\n", tt_memory_name((enum tt_memory_kind)k),
+                         tt_text_bytes(bytes, sizeof bytes, (double)m->by_kind[k]));
+    (void)printf("  %-22s %12s\n", "between buffers",
+                 tt_text_bytes(bytes, sizeof bytes, (double)tt_summary_padding(m)));
+    (void)printf("  %-22s %12s\n\n", "the arena", tt_text_bytes(bytes, sizeof bytes, (double)m->total));
+    tt_plan_print_timeline(&v->summary);
+    tt_text_release(&where);
+}
+
+static void print_time(const struct tt_plan_view *v)
+{
+    const struct tt_timeline *t = &v->time;
+    int n = v->summary.n_collectives ? 1 : 0;
+
+    (void)printf("\npredicted for %s\n", v->machine.name);
+    (void)printf("  step           %10.3f s\n  compute        %10.3f s\n", t->step_sec, t->compute_sec);
+    if (n)
+        (void)printf("  communication  %10.3f s, of which %.3f s exposed (%.0f %%)\n", t->transfer_sec, t->exposed_sec,
+                     t->transfer_sec > 0.0 ? 100.0 * t->exposed_sec / t->transfer_sec : 0.0);
+}
+
+static void print_instructions(const struct tt_plan_view *v)
+{
+    const struct tt_program *p = v->summary.program;
+
+    (void)printf("\n%6s %12s %12s  %s\n", "", "begins", "memory", "instruction");
+    for (int i = 0; i < p->n_instrs; i++) {
+        struct tt_text text = {0};
+        int64_t sent = tt_fsdp_instr_payload_bytes(p, &p->instrs[i]);
+        char bytes[32];
+
+        tt_summary_instr_text(p, i, &text);
+        (void)printf("%6d %9.3f ms %12s  %s", i, 1e3 * v->time.compute[i].begin,
+                     tt_text_bytes(bytes, sizeof bytes, (double)tt_summary_live_bytes(&v->summary, i)), text.text);
+        if (sent)
+            (void)printf(", sends %s", tt_text_bytes(bytes, sizeof bytes, (double)sent));
+        (void)printf("\n");
+        tt_text_release(&text);
+    }
+}
+
+void tt_plan_peak_text(const struct tt_plan_view *v, struct tt_text *out)
+{
+    const struct tt_program *p = v->summary.program;
+
+    if (v->summary.memory.step > p->step_bytes) {
+        tt_text_add(out, "validation");
+        return;
+    }
+    tt_summary_instr_text(p, p->peak_instr, out);
+}
+
+void tt_plan_print(const struct tt_plan_view *v)
+{
+    print_head(v);
+    print_units(v);
+    print_collectives(v);
+    print_memory(v);
+    print_time(v);
+    if (v->checkpoint)
+        tt_plan_print_checkpoint(v);
+    if (v->instructions)
+        print_instructions(v);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_PLAN_VIEW_H
+#define TT_CLI_PLAN_VIEW_H
+
+#include "checkpoint/save/preview.h"
+#include "cli/job/job.h"
+#include "cli/plan/summary.h"
+#include "parallel/planner/cost.h"
+
+struct tt_plan_policy {
+    const struct tt_ckpt_policy *policy;
+    struct tt_ckpt_preview preview;
+};
+
+/* A save as it will be: under the configured policy, or with --checkpoint under each of the table in checkpoint/save/plan.c. */
+struct tt_plan_save {
+    int64_t step;
+    bool model_only;
+    const struct tt_ckpt_policy *configured;
+    int n, cap;
+    struct tt_plan_policy *policies;
+};
+
+/**
+ * A planned rank, shown: as text, as JSON, as a picture.
+ */
+struct tt_plan_view {
+    struct tt_config *cfg;
+    struct tt_job job;
+    int rank;
+    bool instructions; /* list them too */
+    bool checkpoint;   /* list the files of a save too */
+    struct tt_engine *engine;
+    struct tt_summary summary;
+    struct tt_machine machine; /* what times are predicted for */
+    struct tt_timeline time;
+    struct tt_plan_save save, last_save; /* the last: n is 0 unless it is another than the others */
+};
+
+/** On stdout. */
+void tt_plan_print(const struct tt_plan_view *view);
+
+/** titan-plan(1) lists the keys; json_decref. */
+json_t *tt_plan_json(const struct tt_plan_view *view);
+
+/** What saves write (plan_checkpoint.c): filled in, printed on stdout, as JSON. */
+int tt_plan_checkpoint_make(struct tt_plan_view *view) TT_MUST_CHECK;
+void tt_plan_checkpoint_release(struct tt_plan_view *view);
+void tt_plan_print_checkpoint(const struct tt_plan_view *view);
+json_t *tt_plan_checkpoint_json(const struct tt_plan_view *view);
+
+/** Writes an SVG file (replaced atomically). */
+int tt_plan_svg(const struct tt_plan_view *view, const char *path) TT_MUST_CHECK;
+
+/** "whole" (nothing is gathered), "resharded" or "kept": what becomes of a unit after its forward. */
+const char *tt_plan_unit_fate(const struct tt_layout *layout, const struct tt_unit *unit);
+
+/** Appends the instruction at which most memory is in use, or "validation". */
+void tt_plan_peak_text(const struct tt_plan_view *view, struct tt_text *out);
+
+/* What the pictures stack: kinds of memory that people tell apart, from the bottom up. */
+struct tt_plan_layer {
+    const char *name;
+    const char *color; /* in SVG */
+    char letter;       /* in text */
+    unsigned kinds;    /* bits of enum tt_memory_kind */
+};
+
+extern const struct tt_plan_layer tt_plan_layers[];
+extern const int tt_plan_n_layers;
+
+/** Bytes of a layer at an instruction. */
+int64_t tt_plan_layer_bytes(const struct tt_summary *summary, int layer, int instr);
+
+/** The memory timeline as lines of text, on stdout. */
+void tt_plan_print_timeline(const struct tt_summary *summary);
+
+#endif

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The folder of a run. Two jobs must not share one, and a run must not bury another: the lock goes when the
+ * process dies, however it dies.
+ */
+#include "cli/run/folder.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/revision.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/kernels/blas.h"
+#include "core/kernels/kernels.h"
+#include "core/os/file.h"
+
+/* What tells that a folder holds a run. */
+static const char *const run_files[] = {"metrics.jsonl", "run.yaml"};
+
+static char *in_folder(const struct tt_config *cfg, const char *name)
+{
+    return tt_format("%s/%s", cfg->job.dump_folder, name);
+}
+
+char *tt_run_folder_checkpoints(const struct tt_config *cfg)
+{
+    return in_folder(cfg, cfg->checkpoint.folder);
+}
+
+/* The place that the user's programs have for what can be made again; made if need be. NULL: there is none. */
+static char *user_cache(void)
+{
+    const char *xdg = getenv("XDG_CACHE_HOME"); // NOLINT(concurrency-mt-unsafe): before the team has work
+    const char *home = getenv("HOME");          // NOLINT(concurrency-mt-unsafe)
+    char *path = NULL;
+
+    if (xdg && xdg[0] == '/')
+        path = tt_format("%s/titan", xdg);
+    else if (home && home[0] == '/')
+        path = tt_format("%s/.cache/titan", home);
+    if (path && tt_folder_make(path) == 0)
+        return path;
+    tt_free(path);
+    return NULL;
+}
+
+char *tt_run_folder_cache(const struct tt_config *cfg)
+{
+    size_t size = strlen(cfg->job.dump_folder);
+    char *path;
+
+    if (cfg->dataloader.cache_dir)
+        return tt_strdup(cfg->dataloader.cache_dir);
+    if ((path = user_cache()))
+        return path;
+    while (size > 1 && cfg->job.dump_folder[size - 1] == '/')
+        size--;
+    return tt_format("%.*s.cache", (int)size, cfg->job.dump_folder);
+}
+
+/*
+ * A job that is started again at once after its launcher was killed finds the lock held by ranks that have not noticed yet.
+ * They do within seconds, so the lock is tried for that long.
+ */
+static int take_lock(const struct tt_config *cfg, struct tt_lock *lock)
+{
+    enum { TRIES = 50 };
+    const struct timespec between = {0, 100000000};
+    char *path = in_folder(cfg, ".lock");
+    bool taken = false;
+    int rc = tt_lock_take(path, lock, &taken);
+
+    for (int i = 0; i < TRIES && rc == 0 && taken; i++) {
+        tt_lock_release(lock);
+        (void)nanosleep(&between, NULL);
+        rc = tt_lock_take(path, lock, &taken);
+    }
+    if (rc == 0 && taken)
+        rc = tt_fail(TT_EUSAGE,
+                     "another job is running in '%s'\nhelp: wait for it, or give this one its own folder "
+                     "with --job.dump_folder",
+                     cfg->job.dump_folder);
+    tt_free(path);
+    return rc;
+}
+
+static int holds_a_run(const struct tt_config *cfg, bool *ret_holds)
+{
+    int rc = 0;
+
+    *ret_holds = false;
+    for (size_t i = 0; i < 2 && rc == 0 && !*ret_holds; i++) {
+        char *path = in_folder(cfg, run_files[i]);
+
+        rc = tt_path_exists(path, ret_holds);
+        tt_free(path);
+    }
+    return rc;
+}
+
+/*
+ * Whether the run in the folder was killed or failed: its last record is not that of a good end. With nothing saved it
+ * can only begin again, and a scheduler that restarts jobs must be able to do that with the same command.
+ */
+static int was_cut_short(const struct tt_config *cfg, bool *ret_cut)
+{
+    char *path = in_folder(cfg, "metrics.jsonl"), *text = NULL, *last;
+    json_t *record = NULL;
+    size_t size = 0;
+    bool exists = false, ended = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(path, &exists));
+    if (exists) {
+        TT_TRY(tt_file_read(path, &text, &size));
+        while (size && text[size - 1] == '\n')
+            text[--size] = 0;
+        last = strrchr(text, '\n');
+        last = last ? last + 1 : text;
+        ended = tt_json_parse(last, strlen(last), path, &record) == 0 &&
+                json_integer_value(json_object_get(record, "exit")) == 0 && json_object_get(record, "exit");
+    }
+out:
+    *ret_cut = !ended;
+    json_decref(record);
+    tt_free(text);
+    tt_free(path);
+    return rc;
+}
+
+int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite, struct tt_lock *ret_lock)
+{
+    bool holds = false, cut_short = false;
+    struct tt_lock lock = TT_LOCK_NONE;
+    int rc = 0;
+
+    TT_TRY(tt_folder_make(cfg->job.dump_folder));
+    TT_TRY(take_lock(cfg, &lock));
+    TT_TRY(holds_a_run(cfg, &holds));
+    if (!overwrite && !resumes && holds && cfg->checkpoint.enable)
+        TT_TRY(was_cut_short(cfg, &cut_short));
+    if (overwrite && holds) {
+        TT_TRY(tt_run_folder_remove(cfg));
+    } else if (overwrite && resumes) {
+        rc = tt_fail(
+            TT_EUSAGE,
+            "'%s' holds checkpoints but neither metrics.jsonl nor run.yaml: --overwrite removes only what a run "
+            "left\nhelp: remove the checkpoints by hand, or choose another --job.dump_folder",
+            cfg->job.dump_folder);
+        goto out;
+    } else if (!overwrite && !resumes && holds && cut_short) {
+        tt_note("the run in '%s' ended before its first checkpoint; it begins again", cfg->job.dump_folder);
+    } else if (!overwrite && !resumes && holds) {
+        rc = tt_fail(TT_EUSAGE,
+                     "'%s' holds another run\nhelp: resume it with --checkpoint.enable if it saved checkpoints, "
+                     "replace it with --overwrite, or choose another --job.dump_folder",
+                     cfg->job.dump_folder);
+        goto out;
+    }
+    *ret_lock = lock;
+    lock = TT_LOCK_NONE;
+out:
+    tt_lock_release(&lock);
+    return rc;
+}
+
+int tt_run_folder_metrics(const struct tt_config *cfg, struct tt_records **ret_records)
+{
+    char *path = in_folder(cfg, "metrics.jsonl");
+    int rc = tt_records_open(path, ret_records);
+
+    tt_free(path);
+    return rc;
+}
+
+int tt_run_folder_board(const struct tt_config *cfg, struct tt_tensorboard **ret_board)
+{
+    char *folder = in_folder(cfg, cfg->metrics.save_tb_folder);
+    int rc = tt_tensorboard_open(folder, ret_board);
+
+    tt_free(folder);
+    return rc;
+}
+
+int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int ranks, int threads,
+                         const struct tt_machine *machine)
+{
+    struct tt_text text = {0};
+    char host[256] = "", when[64] = "";
+    char *path = in_folder(cfg, "run.yaml");
+    time_t now = time(NULL);
+    struct tm utc;
+    int rc;
+
+    (void)gethostname(host, sizeof host - 1);
+    if (gmtime_r(&now, &utc))
+        (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    tt_text_add(&text, "# titan %s, %s, host %s, %d ranks x %d threads%s%s\n# command: titan train", TITAN_VERSION,
+                when, host, ranks, threads, tt_cli_revision()[0] ? ", git " : "", tt_cli_revision());
+    for (int i = 0; i < argc; i++)
+        tt_text_add(&text, " %s", argv[i]);
+    tt_text_add(&text, "\n# computed by the kernels %s of %s and titan's %s", tt_blas_kernel(), tt_blas_library(),
+                tt_kernels()->name);
+    if (cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED)
+        tt_text_add(&text, "\n# planned by the cost table '%s', hash %016" PRIx64, machine->name,
+                    tt_machine_hash(machine));
+    tt_text_add(&text, "\n# Run it again with: titan train --config run.yaml --job.dump_folder=ANOTHER\n");
+    tt_config_to_yaml(cfg, &text);
+    rc = tt_file_replace(path, text.text, text.size);
+    tt_text_release(&text);
+    tt_free(path);
+    return rc;
+}

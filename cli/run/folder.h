@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_RUN_FOLDER_H
+#define TT_CLI_RUN_FOLDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cli/run/records.h"
+#include "cli/run/tensorboard.h"
+#include "core/base/error.h"
+#include "core/config/config.h"
+#include "core/os/lock.h"
+#include "parallel/planner/cost.h"
+
+/**
+ * The folder of a run (job.dump_folder): run.yaml, metrics.jsonl, checkpoint/. Rank 0 only, not collective.
+ */
+
+/**
+ * Takes the folder for this run: creates it, locks it against a second job (until ret_lock is released or the process
+ * ends), and refuses a folder that holds another run, unless that run can be resumed (`resumes`), was
+ * killed or failed before its first checkpoint and this one saves checkpoints too, or overwrite asks for its removal.
+ * Errors: TT_EUSAGE (another run, another job), TT_EIO.
+ */
+int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite,
+                       struct tt_lock *ret_lock) TT_MUST_CHECK;
+
+/**
+ * Removes what a run left in its folder: steps and what became of them, event files, traces, metrics.jsonl, run.yaml. Files of
+ * others stay, wherever they are. TT_EUSAGE when a command is at work in the checkpoint folder. In run_remove.c.
+ */
+int tt_run_folder_remove(const struct tt_config *cfg) TT_MUST_CHECK;
+
+/** The checkpoint folder of the run; the caller frees. */
+char *tt_run_folder_checkpoints(const struct tt_config *cfg);
+
+/**
+ * The folder of packed tokens: dataloader.cache_dir; else titan's in the user's cache (XDG_CACHE_HOME, or .cache in HOME), so that
+ * a text is tokenized once whatever the dump_folder; where that cannot be written, dump_folder with ".cache" appended. The
+ * caller frees.
+ */
+char *tt_run_folder_cache(const struct tt_config *cfg);
+
+/** Opens a TensorBoard event file in metrics.save_tb_folder. */
+int tt_run_folder_board(const struct tt_config *cfg, struct tt_tensorboard **ret_board) TT_MUST_CHECK;
+
+/** Opens metrics.jsonl for appending; a line that was torn is mended. */
+int tt_run_folder_metrics(const struct tt_config *cfg, struct tt_records **ret_records) TT_MUST_CHECK;
+
+/**
+ * Writes run.yaml: the resolved configuration, which `titan train --config` reads again, under comments with the command
+ * line, the git revision that titan was built from, host, world size and versions, and the cost table when a plan was made by it.
+ */
+int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int ranks, int threads,
+                         const struct tt_machine *machine) TT_MUST_CHECK;
+
+#endif

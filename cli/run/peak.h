@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_RUN_PEAK_H
+#define TT_CLI_RUN_PEAK_H
+
+#include "core/os/team.h"
+
+/**
+ * The matrix-multiply peak of a team, in flop/s: the best of a few large products within about a tenth of a second.
+ * All ranks measure at the same time, since they share the machine when they train.
+ */
+double tt_peak_measure(struct tt_team *team);
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * --overwrite: what a run left in its folder goes, and nothing else. A folder inside it may hold the files of others, or be
+ * a link to where there is more room; only what titan names that way is removed, and folders that are empty then.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include <fnmatch.h>
+
+#include "checkpoint/steps/aside.h"
+#include "checkpoint/steps/leftover.h"
+#include "checkpoint/steps/steps.h"
+#include "checkpoint/steps/store.h"
+#include "cli/run/folder.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+static bool is_of_a_checkpoint_folder(const char *name)
+{
+    const char *run_id;
+    int64_t step;
+
+    return tt_step_number_aside(name) >= 0 || tt_leftover_is_step(name) || tt_parent_parse(name, &step, &run_id);
+}
+
+/* Removes what `is_ours` names in a folder, newest name last; a folder that is not there holds nothing. */
+static int remove_names(const char *folder, bool (*is_ours)(const char *name))
+{
+    char **names = NULL;
+    int n = 0, rc = 0;
+
+    TT_TRY(tt_folder_list_found(folder, &names, &n));
+    for (int i = 0; i < n && rc == 0; i++) {
+        char *path = tt_format("%s/%s", folder, names[i]);
+
+        if (is_ours(names[i]))
+            rc = tt_folder_remove(path);
+        tt_free(path);
+    }
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
+static int remove_checkpoints(const struct tt_config *cfg)
+{
+    char *folder = tt_run_folder_checkpoints(cfg);
+    struct tt_lock lock = TT_LOCK_NONE;
+    bool exists = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(folder, &exists));
+    if (!exists)
+        goto out;
+    TT_TRY(tt_ckpt_folder_lock(folder, &lock)); /* a command may be at work there */
+    TT_TRY(remove_names(folder, is_of_a_checkpoint_folder));
+out:
+    tt_lock_release(&lock);
+    tt_free(folder);
+    return rc;
+}
+
+/* Folders that are empty now go, from path up to the run folder; what is not empty stays. */
+static int remove_empty(const char *top, const char *path)
+{
+    char *at = tt_strdup(path), *slash;
+    int rc = 0;
+
+    while (strlen(at) > strlen(top) + 1) {
+        if (rmdir(at) < 0) {
+            if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT && errno != ENOTDIR)
+                rc = tt_path_fail("remove", at, errno);
+            break;
+        }
+        slash = strrchr(at, '/');
+        *slash = 0;
+    }
+    tt_free(at);
+    return rc;
+}
+
+/* Files below folder/INSIDE/, by patterns of both names. */
+static int remove_records(const char *top, const char *folder, const char *inside, const char *file)
+{
+    char **names = NULL, **files = NULL;
+    int n = 0, n_files = 0, rc = 0;
+
+    TT_TRY(tt_folder_list_found(folder, &names, &n));
+    for (int i = 0; i < n && rc == 0; i++) {
+        char *path = tt_format("%s/%s", folder, names[i]);
+        bool is_folder = false;
+
+        if (fnmatch(inside, names[i], 0) == 0)
+            rc = tt_path_is_folder(path, &is_folder);
+        if (rc == 0 && is_folder)
+            rc = tt_folder_list_found(path, &files, &n_files);
+        for (int k = 0; k < n_files && rc == 0; k++) {
+            char *victim = tt_format("%s/%s", path, files[k]);
+
+            if (fnmatch(file, files[k], 0) == 0)
+                rc = tt_folder_remove(victim);
+            tt_free(victim);
+        }
+        if (rc == 0 && is_folder)
+            rc = remove_empty(top, path);
+        tt_names_free(files, n_files);
+        files = NULL;
+        n_files = 0;
+        tt_free(path);
+    }
+out:
+    tt_names_free(names, n);
+    return rc;
+}
+
+static bool is_of_a_run_folder(const char *name)
+{
+    return strcmp(name, "metrics.jsonl") == 0 || strcmp(name, "run.yaml") == 0 ||
+           tt_file_is_temporary(name, "run.yaml");
+}
+
+int tt_run_folder_remove(const struct tt_config *cfg)
+{
+    const char *top = cfg->job.dump_folder;
+    char *board = tt_format("%s/%s", top, cfg->metrics.save_tb_folder);
+    char *traces = tt_format("%s/%s", top, cfg->profiling.save_traces_folder);
+    int rc = 0;
+
+    TT_TRY(remove_checkpoints(cfg));
+    TT_TRY(remove_records(top, board, "[0-9]*-[0-9]*", "events.out.tfevents.*"));
+    TT_TRY(remove_records(top, traces, "iteration_[0-9]*", "rank[0-9]*_trace.json*"));
+    TT_TRY(remove_names(top, is_of_a_run_folder)); /* last: until then the folder holds a run */
+out:
+    tt_free(board);
+    tt_free(traces);
+    return rc;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Segments are named vader_segment.HOST.UID.JOB.RANK, without a process. A live rank has its own mapped from the moment
+ * that it is made, so what nobody maps is nobody's. The age covers that moment.
+ */
+#include "cli/run/segments.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <ctype.h>
+
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+struct segments {
+    char **names; /* files of the folder */
+    bool *left;   /* [n] may be removed */
+    int n;
+};
+
+static bool is_leftover(const char *folder, const char *name, const char *prefix, double min_age_sec)
+{
+    char *path = tt_format("%s/%s", folder, name);
+    struct stat st;
+    bool found = strncmp(name, prefix, strlen(prefix)) == 0 && lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+                 st.st_uid == geteuid() && tt_clock_wall_sec() - (double)st.st_mtime >= min_age_sec;
+
+    tt_free(path);
+    return found;
+}
+
+static int list_leftovers(const char *folder, double min_age_sec, struct segments *s)
+{
+    char host[256] = "", *prefix;
+    int found = 0;
+
+    (void)gethostname(host, sizeof host - 1);
+    if (tt_folder_list(folder, &s->names, &s->n) < 0)
+        return 0;
+    prefix = tt_format("vader_segment.%s.%u.", host, (unsigned)geteuid());
+    s->left = tt_calloc((size_t)s->n + 1, sizeof *s->left);
+    for (int i = 0; i < s->n; i++) {
+        s->left[i] = is_leftover(folder, s->names[i], prefix, min_age_sec);
+        found += s->left[i];
+    }
+    tt_free(prefix);
+    return found;
+}
+
+/* Takes out what one process has mapped. False: that could not be read. */
+static bool spare_mapped(const char *maps, struct segments *s)
+{
+    FILE *f = fopen(maps, "re");
+    char *line = NULL;
+    size_t cap = 0;
+    bool read;
+
+    if (!f)
+        return errno == ENOENT || errno == ESRCH; /* it has ended */
+    while (getline(&line, &cap, f) > 0) {
+        const char *at = strstr(line, "/vader_segment.");
+
+        for (int i = 0; at && i < s->n; i++) {
+            size_t size = strlen(s->names[i]);
+
+            if (strncmp(at + 1, s->names[i], size) == 0 && isspace((unsigned char)at[1 + size]))
+                s->left[i] = false;
+        }
+    }
+    read = !ferror(f) || errno == ESRCH;
+    free(line); // NOLINT(cppcoreguidelines-no-malloc): getline's
+    (void)fclose(f);
+    return read;
+}
+
+/* Takes out what any process of this user has mapped. */
+static bool spare_all_mapped(const char *proc, struct segments *s)
+{
+    char **names = NULL;
+    bool all = true;
+    int n = 0;
+
+    if (tt_folder_list(proc, &names, &n) < 0)
+        return false;
+    for (int i = 0; i < n && all; i++) {
+        char *process = tt_format("%s/%s", proc, names[i]), *maps = tt_format("%s/maps", process);
+        struct stat st;
+
+        /* init is no rank, and for root it may be one that nobody can look into */
+        if (isdigit((unsigned char)names[i][0]) && strcmp(names[i], "1") != 0 && stat(process, &st) == 0 &&
+            st.st_uid == geteuid())
+            all = spare_mapped(maps, s);
+        tt_free(process);
+        tt_free(maps);
+    }
+    tt_names_free(names, n);
+    return all;
+}
+
+int tt_segments_sweep(const char *shm, const char *proc, double min_age_sec)
+{
+    struct segments s = {0};
+    int removed = 0;
+
+    if (list_leftovers(shm, min_age_sec, &s) > 0 && spare_all_mapped(proc, &s))
+        for (int i = 0; i < s.n; i++) {
+            char *path = tt_format("%s/%s", shm, s.names[i]);
+
+            removed += s.left[i] && unlink(path) == 0;
+            tt_free(path);
+        }
+    tt_names_free(s.names, s.n);
+    tt_free(s.left);
+    return removed;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The handler answers and sets a flag; the loop looks at it where all ranks agree. The handler may interrupt anything, so
+ * it writes a line that was made beforehand, with write(2).
+ */
+#include "cli/run/signals.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <unistd.h>
+
+#include "core/base/error.h"
+
+enum { ANSWER_BYTES = 256 };
+
+static const int64_t same_request_ns = 1000000000;
+
+/* A handler runs on any thread, so on two at once. */
+static atomic_int asked;
+static atomic_int_fast64_t asked_ns;  /* when the first signal came; 0: none did */
+static atomic_int_fast64_t warned_ns; /* when mpirun sent SIGCONT; 0: it did not, or that was settled */
+static atomic_bool killing;           /* mpirun said that it is about to kill this rank */
+static bool under_mpirun;
+static char answers[2][ANSWER_BYTES]; /* one is shown while the other is written */
+static _Atomic(const char *) answer;
+
+/* Nothing can be done when it fails. */
+static void say(const char *text)
+{
+    if (write(STDERR_FILENO, text, strlen(text)) < 0)
+        return;
+}
+
+/*
+ * mpirun ends its ranks with SIGCONT, a second later SIGTERM, and another second later SIGKILL. The SIGCONT is a warning: a
+ * save that begins with it has twice the time. It is no request, since a job that was suspended is continued in the same way.
+ */
+static bool from_mpirun(const siginfo_t *info)
+{
+    return under_mpirun && info->si_code <= 0 && info->si_pid == getppid();
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void handle(int signal_number, siginfo_t *info, void *context)
+{
+    bool kills = signal_number == SIGTERM && from_mpirun(info);
+    const char *text = atomic_load(&answer);
+    int_fast64_t first = 0, now = now_ns();
+    int before = errno;
+
+    (void)context;
+    if (signal_number == SIGCONT) {
+        if (from_mpirun(info))
+            atomic_store(&warned_ns, now);
+        return;
+    }
+    if (atomic_compare_exchange_strong(&asked_ns, &first, now)) {
+        atomic_store(&asked, signal_number == SIGINT || signal_number == SIGUSR2 ? TT_EINTERRUPTED : TT_ESTOPPED);
+        if (text && kills)
+            say("titan: mpirun is ending the job and kills its ranks within a second\n");
+        if (text)
+            say(text);
+    } else if (!kills && !atomic_load(&killing) && now - first >= same_request_ns) {
+        if (text)
+            say("titan: stopped without saving\n");
+        _exit(tt_error_exit_code(TT_EINTERRUPTED));
+    }
+    if (kills)
+        atomic_store(&killing, true);
+    errno = before;
+}
+
+/* Whether the parent process wants this signal to do nothing. */
+static bool is_ignored(int signal_number)
+{
+    struct sigaction action;
+
+    return sigaction(signal_number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+void tt_signals_install(void)
+{
+    static const int signals[] = {SIGTERM, SIGUSR1, SIGUSR2, SIGCONT, SIGHUP, SIGINT};
+    const char *forwards = getenv("OMPI_MCA_orte_forward_job_control"); // NOLINT(concurrency-mt-unsafe): at the start
+    struct sigaction action;
+
+    /* with that setting mpirun passes on the user's own SIGCONT */
+    under_mpirun = getenv("OMPI_COMM_WORLD_SIZE") && !forwards; // NOLINT(concurrency-mt-unsafe): at the start
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = handle;
+    action.sa_flags = SA_RESTART | SA_SIGINFO;
+    (void)sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        if (!((signals[i] == SIGHUP || signals[i] == SIGINT) && is_ignored(signals[i])))
+            (void)sigaction(signals[i], &action, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+}
+
+int tt_signals_asked(void)
+{
+    return atomic_load(&asked);
+}
+
+double tt_signals_warned_sec(void)
+{
+    int_fast64_t warned = atomic_load(&warned_ns);
+
+    return warned ? (double)(now_ns() - warned) * 1e-9 : -1.0;
+}
+
+void tt_signals_settle_warning(void)
+{
+    atomic_store(&warned_ns, 0);
+}
+
+void tt_signals_answer(const char *text)
+{
+    char *next = atomic_load(&answer) == answers[0] ? answers[1] : answers[0];
+
+    if (text)
+        (void)snprintf(next, ANSWER_BYTES, "%s\n", text);
+    atomic_store(&answer, text ? next : NULL);
+}

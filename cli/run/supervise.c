@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A launcher under supervision: its requests to stop and its output. Signals are blocked and read from a descriptor, so
+ * nothing here runs in a handler.
+ */
+#include "cli/run/supervise.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/run/screen.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+static const double same_request_sec = 1.0;
+
+/* Output on its way. What a pipe is ready for, this many bytes, it takes without making the writer wait. */
+enum { COPIED_BYTES = 4096 };
+
+struct copy {
+    int from, to; /* from: -1 after its end */
+    bool lost;    /* to can no longer be written: what comes is dropped */
+    size_t begin, end;
+    char bytes[COPIED_BYTES];
+};
+
+struct supervised {
+    pid_t pid;
+    struct copy copy[2]; /* standard output and error */
+    int requests;        /* to stop, so far */
+    double requested_sec;
+    int forward; /* the signal that is still to be forwarded, 0: none */
+    int code;    /* that a stop was asked to end with */
+};
+
+/* --- the child --- */
+
+/* What goes wrong comes back through the pipe. */
+static void become(char *const *argv, const sigset_t *mask, const int *output, int to_parent)
+{
+    int error;
+
+    (void)setpgid(0, 0);
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* ranks whose launcher command is killed would train on unseen */
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)sigprocmask(SIG_SETMASK, mask, NULL);
+    if (dup2(output[0], STDOUT_FILENO) >= 0 && dup2(output[1], STDERR_FILENO) >= 0)
+        (void)execvp(argv[0], argv);
+    error = errno;
+    if (write(to_parent, &error, sizeof error) < 0)
+        _exit(126);
+    _exit(127);
+}
+
+static int start(struct supervised *s, char *const *argv, const sigset_t *mask)
+{
+    int pipes[3][2], output[2], error = 0;
+
+    for (int i = 0; i < 3; i++)
+        if (pipe2(pipes[i], O_CLOEXEC) < 0)
+            return tt_fail(TT_EIO, "launch: cannot make a pipe: %s", strerror(errno));
+    (void)fflush(NULL);
+    for (int i = 0; i < 2; i++) {
+        s->copy[i] = (struct copy){.from = pipes[i][0], .to = i == 0 ? STDOUT_FILENO : STDERR_FILENO};
+        output[i] = pipes[i][1];
+    }
+    s->pid = fork();
+    if (s->pid == 0)
+        become(argv, mask, output, pipes[2][1]);
+    for (int i = 0; i < 3; i++)
+        (void)close(pipes[i][1]);
+    if (s->pid < 0)
+        error = errno;
+    else if (read(pipes[2][0], &error, sizeof error) < (ssize_t)sizeof error)
+        error = 0;
+    (void)close(pipes[2][0]);
+    if (error == 0)
+        return 0;
+    if (s->pid > 0)
+        (void)waitpid(s->pid, NULL, 0);
+    return tt_fail(TT_EUSAGE, "launch: cannot run %s: %s\nhelp: %s; `titan launch --print` shows the line", argv[0],
+                   strerror(error),
+                   strcmp(argv[0], "srun") == 0 ? "Slurm's srun must be in PATH"
+                                                : "install Open MPI (openmpi-bin), or put mpirun in PATH");
+}
+
+/* --- output --- */
+
+/* What poll should wait for. */
+static struct pollfd wants(const struct copy *c)
+{
+    if (c->begin < c->end)
+        return (struct pollfd){.fd = c->to, .events = POLLOUT};
+    return (struct pollfd){.fd = c->from, .events = POLLIN};
+}
+
+static void move(struct copy *c)
+{
+    ssize_t n;
+
+    if (c->begin == c->end) {
+        n = read(c->from, c->bytes, sizeof c->bytes);
+        if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) {
+            (void)close(c->from);
+            c->from = -1;
+        }
+        c->begin = 0;
+        c->end = n > 0 ? (size_t)n : 0;
+    } else {
+        n = write(c->to, c->bytes + c->begin, c->end - c->begin);
+        c->lost |= n < 0 && errno != EINTR && errno != EAGAIN;
+        c->begin += n > 0 ? (size_t)n : 0;
+    }
+    if (c->lost) /* mpirun would end the job if nobody read on */
+        c->begin = c->end;
+}
+
+/* After the launcher has ended: what it left in the pipes. */
+static void drain(struct copy *c)
+{
+    while (c->from >= 0 || c->begin < c->end) {
+        struct pollfd poll_for = wants(c);
+
+        if (poll(&poll_for, 1, c->begin < c->end ? -1 : 0) <= 0)
+            return;
+        move(c);
+    }
+}
+
+/* --- requests to stop --- */
+
+/* A launcher that has not started anything would lose what it is to forward. */
+static bool has_children(pid_t pid)
+{
+    char *path = tt_format("/proc/%d/task/%d/children", (int)pid, (int)pid);
+    FILE *f = fopen(path, "re");
+    bool found = !f || fgetc(f) != EOF; /* a kernel that does not say: assume so */
+
+    if (f)
+        (void)fclose(f);
+    tt_free(path);
+    return found;
+}
+
+static void request(struct supervised *s, int signal_number)
+{
+    bool interrupt = signal_number == SIGINT || signal_number == SIGUSR2;
+    double now = tt_clock_sec();
+
+    if (s->requests > 0 && now - s->requested_sec < same_request_sec)
+        return;
+    s->requests++;
+    s->requested_sec = now;
+    if (s->requests == 1)
+        s->code = tt_error_exit_code(interrupt ? TT_EINTERRUPTED : TT_ESTOPPED);
+    if (s->requests <= 2)
+        s->forward = interrupt ? SIGUSR2 : SIGUSR1;
+    else
+        (void)kill(s->pid, s->requests == 3 ? SIGTERM : SIGKILL);
+}
+
+static void forward(struct supervised *s)
+{
+    if (!s->forward || !has_children(s->pid))
+        return;
+    (void)kill(s->pid, s->forward);
+    s->forward = 0;
+}
+
+/* The exit code of the launcher; one that says that a rank was killed by what was forwarded came before ranks listened. */
+static int code_of(const struct supervised *s, int status)
+{
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+
+    if (s->requests && (code == 128 + SIGUSR1 || code == 128 + SIGUSR2)) {
+        (void)fprintf(stderr, "titan: stopped before training began; there is nothing to save\n");
+        return s->code;
+    }
+    return code;
+}
+
+/* --- both --- */
+
+static void watch(struct supervised *s, int signals)
+{
+    struct pollfd poll_for[] = {{.fd = signals, .events = POLLIN}, wants(&s->copy[0]), wants(&s->copy[1])};
+    struct signalfd_siginfo info;
+
+    if (poll(poll_for, 3, s->forward ? 50 : -1) < 0)
+        return;
+    if (poll_for[0].revents && read(signals, &info, sizeof info) == (ssize_t)sizeof info && info.ssi_signo != SIGCHLD)
+        request(s, (int)info.ssi_signo);
+    for (int i = 0; i < 2; i++)
+        if (poll_for[i + 1].revents)
+            move(&s->copy[i]);
+    forward(s);
+}
+
+/* The ranks write into pipes; the width of the terminal behind them comes with the environment. */
+static void tell_columns(void)
+{
+    char columns[16];
+
+    (void)snprintf(columns, sizeof columns, "%d", tt_screen_columns());
+    (void)setenv("TITAN_COLUMNS", columns, 1); // NOLINT(concurrency-mt-unsafe): one thread
+}
+
+int tt_supervise(char *const *argv)
+{
+    static const int taken[] = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGINT, SIGCHLD};
+    struct supervised *s = tt_calloc(1, sizeof *s);
+    int rc = 0, status = 0, signals = -1;
+    sigset_t set, before;
+
+    (void)sigemptyset(&set);
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        (void)sigaddset(&set, taken[i]);
+    (void)sigprocmask(SIG_BLOCK, &set, &before);
+    (void)signal(SIGPIPE, SIG_IGN);
+    signals = signalfd(-1, &set, SFD_CLOEXEC);
+    if (signals < 0) {
+        rc = tt_fail(TT_EIO, "launch: cannot wait for signals: %s", strerror(errno));
+        goto out;
+    }
+    tell_columns();
+    TT_TRY(start(s, argv, &before));
+    while (waitpid(s->pid, &status, WNOHANG) != s->pid)
+        watch(s, signals);
+    for (int i = 0; i < 2; i++)
+        drain(&s->copy[i]);
+    rc = code_of(s, status);
+out:
+    if (signals >= 0)
+        (void)close(signals);
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+    tt_free(s);
+    return rc;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Validation: whole rounds of one batch per rank; what is missing to a full round is masked, so that every rank runs the
+ * same program.
+ */
+#include "cli/run/validation.h"
+
+#include "core/base/log.h"
+#include "core/os/file.h"
+
+static int load_batch(const struct tt_validation *v, int64_t first, int64_t *valid)
+{
+    int64_t left = v->samples - first, T = v->data->seq_len;
+    int64_t there = left < 0 ? 0 : left < v->batch ? left : v->batch;
+    int32_t *tokens = tt_engine_validation_tokens(v->engine), *labels = tt_engine_validation_labels(v->engine);
+
+    for (int64_t i = there * T; i < v->batch * T; i++) {
+        tokens[i] = 0;
+        labels[i] = -100;
+    }
+    return tt_train_data_batch(v->data, first, there, tokens, labels, valid);
+}
+
+int tt_validation_run(struct tt_comm *comm, const struct tt_validation *v, struct tt_validation_result *ret_result)
+{
+    int64_t per_round = v->batch * comm->size, rounds = (v->samples + per_round - 1) / per_round, valid = 0;
+    struct tt_step step = {.scalars = {.inv_valid_tokens = 1.0f}};
+    struct tt_exact sum = {{0}, 0};
+    double start = tt_clock_sec();
+    int rc = 0;
+
+    for (int64_t round = 0; round < rounds; round++) {
+        rc = load_batch(v, (round * comm->size + comm->rank) * v->batch, &valid);
+        TT_TRY(tt_comm_agree(comm, rc));
+        TT_TRY(tt_engine_validate(v->engine, &step));
+        tt_exact_merge(&sum, &step.loss_sum); /* exact, so that rounds of other rank counts add up to the same */
+        if (v->progress && comm->rank == 0)
+            tt_progress(v->progress, (double)round + 1.0, (double)rounds);
+    }
+    TT_TRY(tt_comm_sum_i64(comm, &valid, 1));
+    *ret_result = (struct tt_validation_result){.loss = valid ? tt_exact_value(&sum) / (double)valid : 0.0,
+                                                .tokens = valid,
+                                                .samples = v->samples,
+                                                .seconds = tt_clock_sec() - start};
+out:
+    return rc;
+}

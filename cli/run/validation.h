@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_RUN_VALIDATION_H
+#define TT_CLI_RUN_VALIDATION_H
+
+#include "cli/train/data.h"
+#include "core/comm/comm.h"
+#include "parallel/engine/engine.h"
+
+/**
+ * The mean loss over the first samples of a dataset, in file order, by the engine's validation program: what training does
+ * now and then and `titan eval` does alone. Batch k goes to rank k mod size.
+ */
+struct tt_validation {
+    struct tt_engine *engine; /* with a validation program of this batch and data's seq_len */
+    struct tt_train_data *data;
+    int64_t batch;
+    int64_t samples;      /* how many to look at; at most those of an epoch */
+    const char *progress; /* said while it goes on, on rank 0; NULL: nothing */
+};
+
+struct tt_validation_result {
+    double loss; /* mean over the tokens whose label counts; 0 when there are none */
+    int64_t tokens, samples;
+    double seconds;
+};
+
+/** Collective. The sum is exact, so neither the ranks nor their number show in the loss. */
+int tt_validation_run(struct tt_comm *comm, const struct tt_validation *validation,
+                      struct tt_validation_result *ret_result) TT_MUST_CHECK;
+
+#endif

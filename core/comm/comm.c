@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Waiting and the small collectives, written once over the point-to-point functions of struct tt_comm_ops.
+ *
+ * The small collectives run along a binomial tree: counted from the root, rank r receives from r without its lowest set
+ * bit. They carry a few hundred bytes once a step, so latency (2 log2 size messages in a row) is all that matters.
+ */
+#include "core/comm/comm.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <sched.h>
+#include <unistd.h>
+
+#include "core/base/mem.h"
+#include "core/comm/pulse.h"
+#include "core/os/file.h"
+
+enum { CONTROL_TAG = 1 };
+
+/* What counts of the time between two looks at the communicator. */
+static const double most_gap_sec = 0.5;
+
+void tt_comm_link(struct tt_comm *comm, struct tt_activity *activity)
+{
+    struct tt_activity **link = &comm->active;
+
+    while (*link)
+        link = &(*link)->next;
+    *link = activity;
+    activity->link = link;
+    activity->next = NULL;
+    activity->begin_sec = activity->end_sec = tt_clock_sec();
+}
+
+void tt_comm_unlink(struct tt_activity *activity)
+{
+    if (!activity->link)
+        return;
+    *activity->link = activity->next;
+    if (activity->next)
+        activity->next->link = activity->link;
+    activity->link = NULL;
+    activity->next = NULL;
+    activity->end_sec = tt_clock_sec();
+}
+
+static int advance(struct tt_comm *comm)
+{
+    return comm->ops->advance ? comm->ops->advance(comm) : 0;
+}
+
+double tt_comm_clock(struct tt_comm *comm)
+{
+    double now = tt_clock_sec(), gap = comm->seen_sec > 0.0 ? now - comm->seen_sec : 0.0;
+
+    comm->seen_sec = now;
+    comm->clock_sec += gap < most_gap_sec ? gap : most_gap_sec;
+    return comm->clock_sec;
+}
+
+/* The signs of life are wanted even where no transfer is under way; a transport may otherwise spare itself the look. */
+static void beat(struct tt_comm *comm, double now)
+{
+    if (comm->size == 1)
+        return;
+    if (!comm->pulse)
+        comm->pulse = tt_pulse_new(comm);
+    tt_pulse_beat(comm, now);
+}
+
+static int advance_all(struct tt_comm *comm)
+{
+    struct tt_activity *next;
+    int rc = 0;
+
+    TT_TRY(advance(comm));
+    for (struct tt_activity *activity = comm->active; activity; activity = next) {
+        next = activity->next; /* advance may take itself out of the list */
+        TT_TRY(activity->advance(activity));
+    }
+    beat(comm, tt_comm_clock(comm));
+out:
+    return rc;
+}
+
+int tt_comm_progress(struct tt_comm *comm)
+{
+    comm->progress++;
+    return advance_all(comm);
+}
+
+const char *tt_comm_host(const struct tt_comm *comm, int rank)
+{
+    return comm->hosts ? comm->hosts[rank] : "this host";
+}
+
+static const char *purpose(const struct tt_comm *comm)
+{
+    return comm->waiting_for ? comm->waiting_for : "start";
+}
+
+/* --- waiting --- */
+
+struct wait {
+    double start, reported; /* tt_comm_clock */
+    double quiet;           /* since when the job has made no progress */
+    int64_t mark;           /* its progress then */
+};
+
+static void begin_wait(struct tt_comm *comm, struct wait *w)
+{
+    double now = tt_comm_clock(comm);
+
+    *w = (struct wait){now, now, now, tt_pulse_progress(comm)};
+}
+
+/* Whether the job has got anything done since the last call that said so. */
+static bool gets_on(const struct tt_comm *comm, struct wait *w, double now)
+{
+    int64_t progress = tt_pulse_progress(comm);
+
+    if (progress == w->mark)
+        return false;
+    w->mark = progress;
+    w->quiet = now;
+    return true;
+}
+
+/*
+ * Tells a person, now and then, whom a long wait is for: a rank that is silent, else one that is at work (it reads or
+ * writes files), else the one that has not sent.
+ */
+static void report(struct tt_comm *comm, struct wait *w, int peer, double now)
+{
+    int silent = tt_pulse_silent(comm, now), working = tt_pulse_working(comm);
+    int rank = silent >= 0 ? silent : working >= 0 ? working : peer;
+    char text[512];
+
+    comm->waits_long = comm->report_sec > 0.0 && now - w->start >= comm->report_sec / 2.0;
+    if (comm->report_sec <= 0.0 || now - w->reported < comm->report_sec || rank < 0)
+        return;
+    w->reported = now;
+    if (!comm->say || !tt_pulse_speaks(comm, now))
+        return;
+    (void)snprintf(text, sizeof text, "rank %d has waited %.0f s for rank %d on %s in '%s': %s", comm->rank,
+                   now - w->start, rank, tt_comm_host(comm, rank), purpose(comm),
+                   silent >= 0    ? "it does not answer"
+                   : working >= 0 ? "it reads or writes files"
+                                  : "it has not got so far");
+    comm->say(text);
+}
+
+/* Stays for a while after a timeout, answering, so that the others do not find this rank missing. */
+static bool still_nothing(struct tt_comm *comm, struct wait *w)
+{
+    double wait_sec = comm->timeout_sec / 4.0, now = tt_comm_clock(comm);
+    double end = now + (wait_sec < 0.5 ? 0.5 : wait_sec > 10.0 ? 10.0 : wait_sec);
+
+    while (now < end && advance(comm) == 0) {
+        now = tt_comm_clock(comm);
+        beat(comm, now);
+        if (gets_on(comm, w, now))
+            return false;
+        (void)sched_yield();
+    }
+    return true;
+}
+
+static int fail_timeout(struct tt_comm *comm, const struct wait *w, int peer, int missing)
+{
+    double waited = comm->clock_sec - w->start;
+
+    if (missing < 0)
+        return tt_fail(TT_ECOMM,
+                       "rank %d waited %.0f s for rank %d on %s in '%s': all ranks answer, but none gets on: they wait "
+                       "for each other",
+                       comm->rank, waited, peer, tt_comm_host(comm, peer), purpose(comm));
+    return tt_fail(TT_ECOMM,
+                   "rank %d waited %.0f s for rank %d on %s in '%s': that rank is dead or stopped\n"
+                   "help: look at its log and at its host; comm.train_timeout_seconds (at the start "
+                   "comm.init_timeout_seconds) sets how long ranks wait without progress",
+                   comm->rank, waited, missing, tt_comm_host(comm, missing), purpose(comm));
+}
+
+/*
+ * Between two looks at what has not come. Who waits for a rank of this host looks again at once, unless another thread
+ * wants the core. What crosses a network is slower than a short sleep, and needs the core itself: the kernel's share of a
+ * transfer is done on some core's time, and ranks may share one.
+ */
+static void rest(const struct tt_comm *comm, int peer, double waited_sec)
+{
+    static const double patience_sec = 100e-6;
+    static const struct timespec nap = {0, 50000};
+    bool near = comm->reachable && peer >= 0 && comm->reachable[peer];
+
+    if (near || waited_sec < patience_sec)
+        (void)sched_yield();
+    else
+        (void)nanosleep(&nap, NULL);
+}
+
+static int wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg)
+{
+    struct wait w;
+    bool done = false;
+    int peer = -1, silent = -1;
+    double now;
+    int rc = 0;
+
+    TT_TRY(poll(arg, &done, &peer));
+    if (done)
+        goto out;
+    begin_wait(comm, &w);
+    for (;;) {
+        TT_TRY(advance_all(comm));
+        TT_TRY(poll(arg, &done, &peer));
+        now = comm->clock_sec;
+        if (done)
+            break;
+        (void)gets_on(comm, &w, now);
+        if (comm->timeout_sec > 0.0 && now - w.quiet > comm->timeout_sec) {
+            silent = tt_pulse_silent(comm, now);
+            if (still_nothing(comm, &w)) {
+                rc = fail_timeout(comm, &w, peer, silent);
+                goto out;
+            }
+        }
+        report(comm, &w, peer, now);
+        rest(comm, peer, now - w.start);
+    }
+    comm->wait_sec += now - w.start;
+out:
+    comm->waits_long = false;
+    return rc;
+}
+
+static void keep_failure(struct tt_comm *comm)
+{
+    if (!comm->failure)
+        comm->failure = tt_strdup(tt_error_message());
+}
+
+int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg)
+{
+    int rc;
+
+    if (comm->failure)
+        return tt_fail(TT_ECOMM, "%s", comm->failure);
+    if ((rc = wait_until(comm, poll, arg)) == TT_ECOMM)
+        keep_failure(comm);
+    return rc;
+}
+
+struct request_poll {
+    struct tt_comm *comm;
+    struct tt_request *request;
+    int peer;
+};
+
+static int poll_request(void *arg, bool *ret_done, int *ret_peer)
+{
+    struct request_poll *poll = arg;
+
+    *ret_peer = poll->peer;
+    return poll->comm->ops->test(poll->comm, poll->request, ret_done);
+}
+
+int tt_comm_wait(struct tt_comm *comm, struct tt_request *request, int peer)
+{
+    struct request_poll poll = {comm, request, peer};
+
+    return tt_comm_wait_until(comm, poll_request, &poll);
+}
+
+void tt_comm_free(struct tt_comm *comm)
+{
+    struct tt_pulse *pulse;
+    char *failure;
+
+    if (!comm)
+        return;
+    pulse = comm->pulse; /* transfers of the pulse end with the transport */
+    failure = comm->failure;
+    comm->ops->free(comm);
+    tt_pulse_free(pulse);
+    tt_free(failure);
+}
+
+void tt_comm_abort(struct tt_comm *comm, int exit_code, const char *message)
+{
+    enum { MOST_BEFORE = 5 };
+    static const double each_sec = 10.0; /* to print, and for the launcher of a busy host to end the others */
+    double now = tt_comm_clock(comm);
+    int before = comm->rank < MOST_BEFORE ? comm->rank : MOST_BEFORE;
+
+    if (before > 0 && tt_pulse_silent(comm, now) >= 0 && tt_pulse_silent(comm, now) < comm->rank)
+        before--; /* that one will not speak */
+    const double end = now + before * each_sec;
+    while (comm->failure && now < end) {
+        if (advance(comm) < 0)
+            break;
+        beat(comm, now);
+        (void)sched_yield();
+        now = tt_comm_clock(comm);
+    }
+    comm->ops->abort(comm, exit_code, message);
+}
+
+static int send_control(struct tt_comm *comm, const void *bytes, size_t size, int peer)
+{
+    struct tt_segment segment = {NULL, size};
+    struct tt_request request = {{0}};
+    int rc = 0;
+
+    memcpy(&segment.data, &bytes, sizeof bytes); /* a segment has no const; sending only reads */
+    TT_TRY(comm->ops->send_begin(comm, &segment, 1, peer, CONTROL_TAG, &request));
+    comm->control_bytes += (int64_t)size;
+    rc = tt_comm_wait(comm, &request, peer);
+out:
+    return rc;
+}
+
+static int receive_control(struct tt_comm *comm, void *bytes, size_t size, int peer)
+{
+    struct tt_segment segment = {bytes, size};
+    struct tt_request request = {{0}};
+    int rc = 0;
+
+    TT_TRY(comm->ops->recv_begin(comm, &segment, 1, peer, CONTROL_TAG, &request));
+    rc = tt_comm_wait(comm, &request, peer);
+out:
+    return rc;
+}
+
+int tt_comm_broadcast(struct tt_comm *comm, void *bytes, size_t size, int root)
+{
+    int place = (comm->rank - root + comm->size) % comm->size; /* counted from the root */
+    int bit = 1;
+    int rc = 0;
+
+    while (bit < comm->size && !(place & bit))
+        bit <<= 1;
+    if (place > 0)
+        TT_TRY(receive_control(comm, bytes, size, (place - bit + root) % comm->size));
+    for (bit >>= 1; bit > 0; bit >>= 1)
+        if (place + bit < comm->size)
+            TT_TRY(send_control(comm, bytes, size, (place + bit + root) % comm->size));
+out:
+    return rc;
+}
+
+int tt_comm_gather_all(struct tt_comm *comm, const void *bytes, size_t size, void *all)
+{
+    char *table = all;
+    int rank = comm->rank;
+    int rc = 0;
+
+    memmove(table + (size_t)rank * size, bytes, size);
+    /* Each rank collects the rows of the `bit` ranks from itself on, which are neighbours in the table. */
+    for (int bit = 1; bit < comm->size; bit <<= 1) {
+        if (rank & bit) {
+            int rows = comm->size - rank < bit ? comm->size - rank : bit;
+
+            TT_TRY(send_control(comm, table + (size_t)rank * size, (size_t)rows * size, rank - bit));
+            break;
+        }
+        if (rank + bit < comm->size) {
+            int left = comm->size - rank - bit;
+            int rows = left < bit ? left : bit;
+
+            TT_TRY(receive_control(comm, table + (size_t)(rank + bit) * size, (size_t)rows * size, rank + bit));
+        }
+    }
+    rc = tt_comm_broadcast(comm, all, size * (size_t)comm->size, 0);
+out:
+    return rc;
+}
+
+enum { MOST_WORDS = 128 };
+
+/* Folds every rank's n 8-byte words on rank 0 with `fold` and sends the result back. */
+static int all_reduce_words(struct tt_comm *comm, void *words, int n, void (*fold)(void *into, const void *from, int n))
+{
+    int64_t received[MOST_WORDS];
+    int rank = comm->rank;
+    int rc = 0;
+
+    for (int bit = 1; bit < comm->size; bit <<= 1) {
+        if (rank & bit) {
+            TT_TRY(send_control(comm, words, (size_t)n * 8, rank - bit));
+            break;
+        }
+        if (rank + bit < comm->size) {
+            TT_TRY(receive_control(comm, received, (size_t)n * 8, rank + bit));
+            fold(words, received, n);
+        }
+    }
+    rc = tt_comm_broadcast(comm, words, (size_t)n * 8, 0);
+out:
+    return rc;
+}
+
+static void fold_sum(void *into, const void *from, int n)
+{
+    uint64_t *a = into; /* unsigned: a sum that overflows wraps, the same on every rank */
+    const uint64_t *b = from;
+
+    for (int i = 0; i < n; i++)
+        a[i] += b[i];
+}
+
+static void fold_max(void *into, const void *from, int n)
+{
+    double *a = into;
+    const double *b = from;
+
+    for (int i = 0; i < n; i++)
+        a[i] = b[i] > a[i] || b[i] != b[i] ? b[i] : a[i];
+}
+
+int tt_comm_sum_i64(struct tt_comm *comm, int64_t *values, int n)
+{
+    int rc = 0;
+
+    for (int i = 0; i < n; i += MOST_WORDS)
+        TT_TRY(all_reduce_words(comm, values + i, n - i < MOST_WORDS ? n - i : MOST_WORDS, fold_sum));
+out:
+    return rc;
+}
+
+int tt_comm_max_f64(struct tt_comm *comm, double *values, int n)
+{
+    int rc = 0;
+
+    for (int i = 0; i < n; i += MOST_WORDS)
+        TT_TRY(all_reduce_words(comm, values + i, n - i < MOST_WORDS ? n - i : MOST_WORDS, fold_max));
+out:
+    return rc;
+}
+
+int tt_comm_barrier(struct tt_comm *comm)
+{
+    int64_t nothing = 0;
+
+    return tt_comm_sum_i64(comm, &nothing, 1);
+}
+
+int tt_comm_agree(struct tt_comm *comm, int code)
+{
+    static _Thread_local char message[TT_ERROR_MESSAGE_BYTES];
+    double urgency = code < 0 ? comm->size - comm->rank : 0; /* the lowest failing rank has the most */
+    int64_t fault[2] = {code, 0};
+    int rc = 0, failed;
+
+    if (code == TT_ECOMM) {
+        keep_failure(comm);
+        return code;
+    }
+    TT_TRY(tt_comm_max_f64(comm, &urgency, 1));
+    if (urgency == 0)
+        goto out;
+    failed = comm->size - (int)urgency;
+    (void)snprintf(message, sizeof message, "%s", tt_error_message());
+    fault[1] = (int64_t)strlen(message) + 1;
+    TT_TRY(tt_comm_broadcast(comm, fault, sizeof fault, failed));
+    TT_TRY(tt_comm_broadcast(comm, message, (size_t)fault[1], failed));
+    rc = failed == 0 ? tt_fail((int)fault[0], "%s", message) : tt_fail((int)fault[0], "rank %d: %s", failed, message);
+out:
+    return rc;
+}
+
+int tt_comm_node(struct tt_comm *comm, int *ret_local_rank, int *ret_local_size)
+{
+    enum { HOST_BYTES = 256 };
+    char host[HOST_BYTES] = {0};
+    char *hosts = tt_calloc((size_t)comm->size, HOST_BYTES);
+    int rc = 0, before = 0, together = 0;
+
+    (void)gethostname(host, HOST_BYTES - 1);
+    TT_TRY(tt_comm_gather_all(comm, host, HOST_BYTES, hosts));
+    for (int rank = 0; rank < comm->size; rank++) {
+        if (memcmp(hosts + (size_t)rank * HOST_BYTES, host, HOST_BYTES) != 0)
+            continue;
+        before += rank < comm->rank;
+        together++;
+    }
+    *ret_local_rank = before;
+    *ret_local_size = together;
+out:
+    tt_free(hosts);
+    return rc;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CORE_KERNELS_BLAS_H
+#define TT_CORE_KERNELS_BLAS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/os/team.h"
+
+/**
+ * c (m, n) = [acc +] A B in row-major order, where A is a (m, k), or a^T of a stored (k, m) when trans_a, and B likewise
+ * (k, n) or a stored (n, k). Row strides lda, ldb, ldc in elements; acc has c's strides and may be c itself.
+ * Dimensions and strides are below 2^31.
+ */
+struct tt_gemm {
+    bool trans_a, trans_b;
+    int64_t m, n, k;
+    const float *a, *b;
+    const float *acc; /* NULL: nothing is added */
+    float *c;
+    int64_t lda, ldb, ldc;
+};
+
+/** One product on the calling thread; tiles of a team run call it. */
+void tt_gemm_serial(const struct tt_gemm *gemm);
+
+/**
+ * One product on the team. The larger of m and n is cut into a power of two of tiles that depends on the shape only, k
+ * never; so the bits depend neither on the number of threads nor on who ran what.
+ */
+void tt_gemm(struct tt_team *team, const struct tt_gemm *gemm);
+
+/** The tiles that tt_gemm cuts a product into. */
+int64_t tt_gemm_tiles(int64_t m, int64_t n, int64_t k);
+
+/** Tile `tile` of `tiles` on the calling thread: an op can hand out the tiles of several products in one run of a team. */
+void tt_gemm_tile(const struct tt_gemm *gemm, int64_t tile, int64_t tiles);
+
+/**
+ * Whether the address space has room for the buffers of products on that many threads at once: OpenBLAS maps 128 MiB for
+ * each when it first computes, and tries for ever where a limit (`ulimit -v`, strict overcommit) refuses. TT_EFIT if not.
+ */
+int tt_blas_check_room(int threads) TT_MUST_CHECK;
+
+/** Name and version of the BLAS library, with the kernels it chose for this CPU. */
+const char *tt_blas_library(void);
+
+/** The name of the processor's kernels that the library has chosen. Bits depend on it. */
+const char *tt_blas_kernel(void);
+
+#endif

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One case per kernel: its arrays, what it moves or computes, and one call of it.
+ */
+#include "core/kernels/kernel_bench.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/base/rng.h"
+#include "core/base/stats.h"
+#include "core/os/file.h"
+
+enum { N_ARRAYS = 6 };
+
+struct work {
+    const struct tt_kernels *table;
+    int64_t rows, width, n; /* n = rows * width */
+    struct tt_attention_shape attention;
+    float *x[N_ARRAYS];
+    float *scratch;
+    int32_t *labels; /* [n] in [0, width) */
+};
+
+/* --- one call each --- */
+
+static void run_add(const struct work *w)
+{
+    w->table->add(w->x[2], w->x[0], w->x[1], w->n);
+}
+
+/* A step in the middle of a run. */
+static void run_adamw(const struct work *w)
+{
+    static const struct tt_adamw_numbers numbers = {.decoupled = true,
+                                                    .clip = 0.5F,
+                                                    .decay = 0.99F,
+                                                    .mix1 = 0.1F,
+                                                    .beta2 = 0.95F,
+                                                    .mix2 = 0.05F,
+                                                    .step_size = 1e-5F,
+                                                    .root_correction2 = 1.0F,
+                                                    .eps = 1e-8F};
+
+    w->table->adamw(&numbers, w->x[0], w->x[1], w->x[2], w->x[3], w->n);
+}
+
+static void run_bf16_round(const struct work *w)
+{
+    w->table->bf16_round((uint16_t *)(void *)w->x[1], w->x[0], w->n);
+}
+
+static void run_bf16_widen(const struct work *w)
+{
+    w->table->bf16_widen(w->x[1], (const uint16_t *)(const void *)w->x[0], w->n);
+}
+
+static void run_squares(const struct work *w)
+{
+    double sum = 0.0;
+
+    w->table->squares(&sum, w->x[0], w->n);
+}
+
+static void run_exp(const struct work *w)
+{
+    w->table->exp(w->x[1], w->x[0], w->n);
+}
+
+static void run_cross_entropy(const struct work *w)
+{
+    w->table->cross_entropy(w->x[1], w->x[0], w->labels, w->rows, w->width);
+}
+
+static void run_cross_entropy_grad(const struct work *w)
+{
+    w->table->cross_entropy_grad(w->x[1], w->x[0], w->labels, w->rows, w->width, 1e-3F);
+}
+
+static void run_gelu_fwd(const struct work *w)
+{
+    w->table->gelu_fwd(w->x[1], w->x[0], w->n);
+}
+
+static void run_gelu_bwd(const struct work *w)
+{
+    w->table->gelu_bwd(w->x[2], w->x[1], w->x[0], w->n);
+}
+
+static void run_gemv(const struct work *w)
+{
+    w->table->gemv(w->x[2], w->x[0], w->x[1], w->rows, w->width);
+}
+
+static void run_layernorm_fwd(const struct work *w)
+{
+    w->table->layernorm_fwd(w->x[2], w->x[4], w->x[3], w->x[0], w->x[1], w->x[5], w->rows, w->width, 1e-5F);
+}
+
+static void run_layernorm_bwd(const struct work *w)
+{
+    const struct tt_layernorm_grads of = {.dx = w->x[2],
+                                          .dw = w->x[4],
+                                          .db = w->x[4] + w->width,
+                                          .dy = w->x[5],
+                                          .x = w->x[0],
+                                          .w = w->x[1],
+                                          .mean = w->x[3],
+                                          .rstd = w->x[3] + w->rows};
+
+    w->table->layernorm_bwd(&of, w->rows, w->width);
+}
+
+static void run_rmsnorm_fwd(const struct work *w)
+{
+    w->table->rmsnorm_fwd(w->x[2], w->x[3], w->x[0], w->x[1], w->rows, w->width, 1e-5F);
+}
+
+static void run_rmsnorm_bwd(const struct work *w)
+{
+    w->table->rmsnorm_bwd(w->x[2], w->x[4], NULL, w->x[5], w->x[0], w->x[1], w->x[3], w->rows, w->width);
+}
+
+enum { ROPE_HEAD = 64, ROPE_LENGTH = 1024 };
+
+static void run_rope(const struct work *w)
+{
+    struct tt_rope_shape shape = {
+        .seq_len = ROPE_LENGTH, .heads = w->width / ROPE_HEAD, .head_dim = ROPE_HEAD, .inverse = false};
+
+    w->table->rope(w->x[2], w->x[0], w->x[1], &shape, 0, w->rows);
+}
+
+static void run_scatter_add(const struct work *w)
+{
+    w->table->scatter_add(w->x[1], w->x[0], w->labels, w->rows, w->width, w->width);
+}
+
+static void run_sum_rows(const struct work *w)
+{
+    w->table->sum_rows(w->x[1], NULL, w->x[0], w->rows, w->width, w->width);
+}
+
+static void run_swiglu_fwd(const struct work *w)
+{
+    w->table->swiglu_fwd(w->x[2], w->x[0], w->x[1], w->n);
+}
+
+static void run_swiglu_bwd(const struct work *w)
+{
+    w->table->swiglu_bwd(w->x[3], w->x[4], w->x[2], w->x[0], w->x[1], w->n);
+}
+
+/* The query heads of one key/value head. q, k, v, o, dout and lse are the arrays 0 to 4 and 5. */
+static void run_attention_fwd(const struct work *w)
+{
+    const struct tt_attention_shape *s = &w->attention;
+
+    for (int64_t h = 0; h < s->heads; h++)
+        for (int64_t row = 0; row < s->seq_len; row += TT_ATTENTION_ROWS) {
+            int64_t left = s->seq_len - row, q = h * s->head_dim;
+
+            w->table->attention_fwd(w->x[3] + q, w->x[5] + h, w->x[0] + q, w->x[1], w->x[2], s, row,
+                                    left < TT_ATTENTION_ROWS ? left : TT_ATTENTION_ROWS, w->scratch);
+        }
+}
+
+static void run_attention_bwd(const struct work *w)
+{
+    int64_t half = w->n / 2; /* the gradients lie behind what they are gradients of */
+    struct tt_attention_grads head = {.dq = w->x[0] + half,
+                                      .dk = w->x[1] + half,
+                                      .dv = w->x[2] + half,
+                                      .dout = w->x[4],
+                                      .q = w->x[0],
+                                      .k = w->x[1],
+                                      .v = w->x[2],
+                                      .o = w->x[3],
+                                      .lse = w->x[5]};
+
+    w->table->attention_bwd(&head, &w->attention, w->attention.heads, 0, w->attention.seq_len, w->scratch);
+}
+
+/* One token's query heads over all keys. */
+static void run_attention_row(const struct work *w)
+{
+    w->table->attention_row(w->x[3], w->x[0], w->x[1], w->x[2], &w->attention, w->attention.seq_len, w->scratch);
+}
+
+/* --- the cases --- */
+
+static const struct bench_case {
+    const char *kernel;
+    void (*run)(const struct work *work);
+    double arrays;   /* of n floats that are read and written; of attention: 0 */
+    double products; /* of attention: matrix products over the pairs that the mask leaves */
+    int64_t width;
+} cases[] = {
+    {"add", run_add, 3.0, 0.0, 512},
+    {"adamw", run_adamw, 7.0, 0.0, 512},
+    {"attention_fwd", run_attention_fwd, 0.0, 2.0, 0},
+    {"attention_bwd", run_attention_bwd, 0.0, 5.0, 0},
+    {"attention_row", run_attention_row, 1.0 / 3.0, 0.0, 0}, /* reads k and v, one head each; n is of three heads */
+    {"bf16_round", run_bf16_round, 1.5, 0.0, 512},
+    {"bf16_widen", run_bf16_widen, 1.5, 0.0, 512},
+    {"cross_entropy", run_cross_entropy, 1.0, 0.0, 4096},
+    {"cross_entropy_grad", run_cross_entropy_grad, 2.0, 0.0, 4096},
+    {"exp", run_exp, 2.0, 0.0, 512},
+    {"gelu_fwd", run_gelu_fwd, 2.0, 0.0, 512},
+    {"gelu_bwd", run_gelu_bwd, 3.0, 0.0, 512},
+    {"gemv", run_gemv, 1.0, 0.0, 512},
+    {"layernorm_fwd", run_layernorm_fwd, 2.0, 0.0, 512},
+    {"layernorm_bwd", run_layernorm_bwd, 3.0, 0.0, 512},
+    {"rmsnorm_fwd", run_rmsnorm_fwd, 2.0, 0.0, 512},
+    {"rmsnorm_bwd", run_rmsnorm_bwd, 3.0, 0.0, 512},
+    {"rope", run_rope, 2.0, 0.0, 512},
+    {"scatter_add", run_scatter_add, 1.0, 0.0, 512},
+    {"squares", run_squares, 1.0, 0.0, 512},
+    {"sum_rows", run_sum_rows, 1.0, 0.0, 512},
+    {"swiglu_fwd", run_swiglu_fwd, 3.0, 0.0, 512},
+    {"swiglu_bwd", run_swiglu_bwd, 5.0, 0.0, 512},
+};
+enum { N_CASES = sizeof cases / sizeof *cases };
+
+int tt_kernel_bench_count(void)
+{
+    return N_CASES;
+}
+
+const char *tt_kernel_bench_name(int i)
+{
+    return cases[i].kernel;
+}
+
+static bool same_code(const char *kernel, const struct tt_kernels *a, const struct tt_kernels *b)
+{
+#define TT_KERNEL(name, args)       \
+    if (strcmp(kernel, #name) == 0) \
+        return a->name == b->name;
+#include "core/kernels/kernels.def"
+#undef TT_KERNEL
+    return false;
+}
+
+bool tt_kernel_bench_is_own(int i, const struct tt_kernels *variant)
+{
+    for (int v = 0; tt_kernels_variant(v) != variant; v++)
+        if (same_code(cases[i].kernel, variant, tt_kernels_variant(v)))
+            return false;
+    return true;
+}
+
+/* The reference of attention makes every pair anew for every element: it gets a shorter sequence. */
+static void choose_shape(const struct bench_case *c, const struct tt_kernels *variant, struct work *w, char *shape,
+                         size_t shape_size)
+{
+    if (c->width) {
+        w->width = c->width;
+        w->rows = w->n / w->width;
+        (void)snprintf(shape, shape_size, "%" PRId64 " x %" PRId64, w->rows, w->width);
+        return;
+    }
+    w->attention = (struct tt_attention_shape){
+        .seq_len = variant == tt_kernels_variant(0) ? 64 : 1024, .heads = 3, .kv_heads = 1, .head_dim = 64};
+    w->n = 2 * w->attention.seq_len * w->attention.heads * w->attention.head_dim;
+    (void)snprintf(shape, shape_size, "seq_len %" PRId64 ", 3 heads of 64 on one kv head", w->attention.seq_len);
+}
+
+static void fill(struct work *w)
+{
+    enum { PERIOD = 4096 }; /* divides every n */
+    const struct tt_rng rng = tt_rng_make(1, "kernel bench");
+    float pattern[PERIOD];
+    int32_t label[PERIOD];
+
+    for (int i = 0; i < PERIOD; i++) {
+        pattern[i] = (float)(tt_rng_uniform(&rng, (uint64_t)i) * 2.0 - 1.0);
+        label[i] = w->width ? (int32_t)(tt_rng_bits(&rng, (uint64_t)i) % (uint64_t)w->width) : 0;
+    }
+    w->labels = tt_calloc((size_t)w->n, sizeof *w->labels);
+    for (int64_t i = 0; i < w->n; i += PERIOD)
+        memcpy(w->labels + i, label, sizeof label);
+    for (int a = 0; a < N_ARRAYS; a++) {
+        w->x[a] = tt_calloc((size_t)w->n, sizeof(float));
+        for (int64_t i = 0; i < w->n; i += PERIOD)
+            memcpy(w->x[a] + i, pattern, sizeof pattern);
+    }
+    for (int64_t i = 0; i < w->n; i++) /* a second moment is not negative */
+        w->x[3][i] = fabsf(w->x[3][i]);
+    if (w->attention.seq_len) {
+        int64_t forward = tt_attention_fwd_scratch(&w->attention);
+        int64_t backward = tt_attention_bwd_scratch(&w->attention, w->attention.seq_len);
+
+        w->scratch = tt_calloc((size_t)(forward > backward ? forward : backward) + 16, sizeof(float));
+    }
+}
+
+static void release(struct work *w)
+{
+    for (int a = 0; a < N_ARRAYS; a++)
+        tt_free(w->x[a]);
+    tt_free(w->labels);
+    tt_free(w->scratch);
+}
+
+static double time_calls(const struct bench_case *c, const struct work *w, double seconds, int fewest)
+{
+    enum { MOST = 1000 };
+    double times[MOST], start, last;
+    int n = 0;
+
+    c->run(w); /* faults the pages of the outputs in */
+    start = last = tt_clock_sec();
+    while (n < fewest || (n < MOST && last - start < seconds)) {
+        double now;
+
+        c->run(w);
+        now = tt_clock_sec();
+        times[n++] = now - last;
+        last = now;
+    }
+    return tt_median(times, n);
+}
+
+void tt_kernel_bench_run(int i, const struct tt_kernels *variant, int64_t elements, double seconds, int fewest,
+                         struct tt_kernel_time *ret_time)
+{
+    const struct bench_case *c = &cases[i];
+    struct tt_kernel_time time = {.kernel = c->kernel, .variant = variant->name};
+    struct work w = {.table = variant, .n = elements};
+    double pairs;
+
+    choose_shape(c, variant, &w, time.shape, sizeof time.shape);
+    fill(&w);
+    if (c->products > 0.0)
+        run_attention_fwd(&w); /* the backward reads what it leaves */
+    time.sec = time_calls(c, &w, seconds, fewest);
+    pairs = 0.5 * (double)w.attention.seq_len * (double)(w.attention.seq_len + 1);
+    time.bytes = c->arrays * sizeof(float) * (double)w.n;
+    time.flops = c->products * 2.0 * pairs * (double)(w.attention.heads * w.attention.head_dim);
+    release(&w);
+    *ret_time = time;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The tables of kernel variants and the choice among them: once per process, at the first use.
+ */
+#include "core/kernels/kernels.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <pthread.h>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/os/cpu.h"
+#if defined(__x86_64__)
+#include "core/kernels/x86/x86.h"
+#endif
+
+static const struct tt_kernels reference = {
+    .name = "ref",
+#define TT_KERNEL(name, args) .name = tt_##name##_ref,
+#include "core/kernels/kernels.def"
+#undef TT_KERNEL
+};
+
+static const struct tt_kernels generic = {
+    .name = "generic",
+#define TT_KERNEL(name, args) .name = tt_##name##_generic,
+#include "core/kernels/kernels.def"
+#undef TT_KERNEL
+};
+
+static bool always(void)
+{
+    return true;
+}
+
+/* From the slowest to the fastest. */
+static const struct source {
+    const struct tt_kernels *own; /* a NULL slot: the portable kernel's */
+    bool (*runs_here)(void);
+    const char *needs;
+} sources[] = {
+    {&reference, always, ""},
+    {&generic, always, ""},
+#if defined(__x86_64__)
+    {&tt_kernels_avx2, tt_cpu_has_avx2, "AVX2 and FMA"},
+    {&tt_kernels_avx512, tt_cpu_has_avx512, "AVX-512 F, BW, VL and DQ"},
+#endif
+};
+enum { N_SOURCES = sizeof sources / sizeof *sources };
+
+static struct tt_kernels variants[N_SOURCES]; /* those that this processor runs */
+static int n_variants;
+static const struct tt_kernels *chosen; /* by TITAN_CPU, else the fastest */
+static const struct tt_kernels *in_use;
+static const char *wanted; /* TITAN_CPU, where it names none of the variants */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static struct tt_kernels complete(const struct tt_kernels *own)
+{
+    struct tt_kernels table = *own;
+
+#define TT_KERNEL(name, args) table.name = table.name ? table.name : generic.name;
+#include "core/kernels/kernels.def"
+#undef TT_KERNEL
+    return table;
+}
+
+static void choose(void)
+{
+    const char *name = getenv("TITAN_CPU"); // NOLINT(concurrency-mt-unsafe): nobody sets variables
+
+    for (int i = 0; i < N_SOURCES; i++) {
+        if (!sources[i].runs_here())
+            continue;
+        variants[n_variants++] = complete(sources[i].own);
+        if (name && strcmp(name, sources[i].own->name) == 0)
+            chosen = &variants[n_variants - 1];
+    }
+    if (name && *name && !chosen)
+        wanted = name;
+    if (!chosen)
+        chosen = &variants[n_variants - 1];
+    in_use = chosen;
+}
+
+int tt_kernels_check(void)
+{
+    struct tt_text names = {0};
+    int rc;
+
+    (void)pthread_once(&once, choose);
+    if (!wanted)
+        return 0;
+    for (int i = n_variants - 1; i >= 0; i--)
+        tt_text_add(&names, "%s%s", variants[i].name, i ? ", " : "");
+    for (int i = 0; i < N_SOURCES; i++) {
+        if (strcmp(sources[i].own->name, wanted) == 0) {
+            rc = tt_fail(TT_EUSAGE, "TITAN_CPU=%s: this processor lacks %s\nhelp: unset it, or one of %s", wanted,
+                         sources[i].needs, names.text);
+            goto out;
+        }
+    }
+    rc = tt_fail(TT_EUSAGE, "TITAN_CPU=%s is none of the kernel variants\nhelp: unset it, or one of %s", wanted,
+                 names.text);
+out:
+    tt_text_release(&names);
+    return rc;
+}
+
+const struct tt_kernels *tt_kernels(void)
+{
+    (void)pthread_once(&once, choose);
+    return in_use;
+}
+
+const struct tt_kernels *tt_kernels_variant(int i)
+{
+    (void)pthread_once(&once, choose);
+    return i < n_variants ? &variants[i] : NULL;
+}
+
+void tt_kernels_use(const struct tt_kernels *kernels)
+{
+    (void)pthread_once(&once, choose);
+    in_use = kernels ? kernels : chosen;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CORE_KERNELS_VECTOR_MATH_H
+#define TT_CORE_KERNELS_VECTOR_MATH_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* The next loop carries nothing from one iteration to another, although its pointers may be equal (in-place use). */
+#if defined(__clang__)
+#define TT_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define TT_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+/**
+ * Sums run in this many lanes: element i goes to lane i % TT_LANES and the lanes are folded in halves. The order is a
+ * property of the source, not of the instruction set, so that every build and every tile gives the same bits.
+ */
+enum { TT_LANES = 16 };
+
+static inline float tt_lanes_sum(float *lane)
+{
+    for (int l = 0; l < 8; l++)
+        lane[l] += lane[l + 8];
+    for (int l = 0; l < 4; l++)
+        lane[l] += lane[l + 4];
+    return (lane[0] + lane[2]) + (lane[1] + lane[3]);
+}
+
+/**
+ * e^x, at most 1 ulp off; 0 for -inf and wherever the result would be denormal (such numbers cost hundreds of cycles in
+ * everything that follows), inf where it overflows, NaN for NaN. No branches and no calls: loops over it vectorise.
+ *
+ * Method: x = n ln2 + r with |r| <= ln2 / 2, e^r = 1 + r + r^2 q(r), where q is the polynomial of degree 4 with the
+ * smallest largest relative error of the sum (3.1e-9; fitted by Lawson's weighted least squares). 2^n is applied in two
+ * factors, because 2^128 is no float although e^88.7 is.
+ */
+static inline float tt_expf(float given)
+{
+    const float shift = 0x1.8p23f; /* adding it rounds to an integer that stands in the low mantissa bits */
+    const uint32_t shift_bits = UINT32_C(0x4b400000);
+    const float lowest = -0x1.5d589ep+6f; /* its exponential is the smallest that is not denormal */
+    float x, rounded, n, r, q, scale_low, scale_high, result;
+    int32_t e, low;
+    uint32_t bits_low, bits_high;
+
+    x = 89.0f < given ? 89.0f : given; /* in this order a NaN stays */
+    x = lowest > x ? lowest : x;
+    rounded = x * 0x1.715476p+0f + shift;
+    n = rounded - shift;
+    r = x - n * 0x1.63p-1f; /* ln2 in two parts; the product with the first is exact */
+    r = r + n * 0x1.bd0106p-13f;
+    q = 0x1.6a2252p-10f;
+    q = q * r + 0x1.123b04p-7f;
+    q = q * r + 0x1.5558f8p-5f;
+    q = q * r + 0x1.555490p-3f;
+    q = q * r + 0x1.fffffcp-2f;
+    memcpy(&e, &rounded, sizeof e);
+    e = (int32_t)((uint32_t)e - shift_bits);
+    low = e >> 1;
+    bits_low = ((uint32_t)low + 127U) << 23;
+    bits_high = ((uint32_t)(e - low) + 127U) << 23;
+    memcpy(&scale_low, &bits_low, sizeof scale_low);
+    memcpy(&scale_high, &bits_high, sizeof scale_high);
+    result = (1.0f + (r + r * r * q)) * scale_low * scale_high;
+    return given < lowest ? 0.0f : result;
+}
+
+/** The largest of x[0..n-1], NaNs left out; -inf for none. */
+static inline float tt_row_max(const float *x, int64_t n)
+{
+    float lane[TT_LANES], largest = -INFINITY;
+    int64_t i = 0;
+
+    for (int l = 0; l < TT_LANES; l++)
+        lane[l] = -INFINITY;
+    for (; i + TT_LANES <= n; i += TT_LANES) {
+        for (int l = 0; l < TT_LANES; l++)
+            lane[l] = lane[l] < x[i + l] ? x[i + l] : lane[l];
+    }
+    for (int l = 0; l < TT_LANES; l++)
+        largest = largest < lane[l] ? lane[l] : largest;
+    for (; i < n; i++)
+        largest = largest < x[i] ? x[i] : largest;
+    return largest;
+}
+
+/** x = exp(scale x - shift) in place; returns the sum. */
+static inline float tt_row_exp(float *x, int64_t n, float scale, float shift)
+{
+    float lane[TT_LANES] = {0.0F};
+    int64_t i = 0;
+
+    for (; i + TT_LANES <= n; i += TT_LANES) {
+        for (int l = 0; l < TT_LANES; l++) {
+            float e = tt_expf(scale * x[i + l] - shift);
+
+            x[i + l] = e;
+            lane[l] += e;
+        }
+    }
+    for (int l = 0; i + l < n; l++) {
+        x[i + l] = tt_expf(scale * x[i + l] - shift);
+        lane[l] += x[i + l];
+    }
+    return tt_lanes_sum(lane);
+}
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Cross-entropy of rows of logits in AVX2 or AVX-512: the maximum, the exponentials with their sum, and for the gradient
+ * one multiplication, each a pass over a row that stays in the second-level cache.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "core/kernels/x86/simd.h"
+#include "core/kernels/x86/x86.h"
+
+/* Long rows: the lanes of each block are folded into a double, so that the error does not grow with the vocabulary. */
+enum { SUM_BLOCK = 1024, AT_ONCE = 4 };
+
+static float row_max(const float *x, int64_t n)
+{
+    vf largest[AT_ONCE];
+    int64_t i = 0;
+
+    for (int64_t k = 0; k < AT_ONCE; k++)
+        largest[k] = vf_set(-INFINITY);
+    for (; i + AT_ONCE * VF_LANES <= n; i += AT_ONCE * VF_LANES) {
+        for (int64_t k = 0; k < AT_ONCE; k++)
+            largest[k] = vf_max(vf_load(x + i + k * VF_LANES), largest[k]); /* in this order NaNs are left out */
+    }
+    for (; i + VF_LANES <= n; i += VF_LANES)
+        largest[0] = vf_max(vf_load(x + i), largest[0]);
+    if (i < n)
+        largest[1] = vf_select(vf_first(n - i), vf_max(vf_load_n(x + i, n - i), largest[1]), largest[1]);
+    return vf_largest(vf_max(vf_max(largest[0], largest[1]), vf_max(largest[2], largest[3])));
+}
+
+/* The sum of exp(x - largest), which also go to y unless that is NULL; y may be x. */
+VF_INLINE double row_exp(const float *x, float *y, int64_t n, float largest)
+{
+    const vf shift = vf_set(largest);
+    double sum = 0.0;
+
+    for (int64_t first = 0; first < n; first += SUM_BLOCK) {
+        int64_t end = n - first < SUM_BLOCK ? n : first + SUM_BLOCK, i = first;
+        vf a = vf_zero(), b = vf_zero();
+
+        for (; i + 2 * VF_LANES <= end; i += 2 * VF_LANES) {
+            vf p = vf_exp(vf_sub(vf_load(x + i), shift)), q = vf_exp(vf_sub(vf_load(x + i + VF_LANES), shift));
+
+            a = vf_add(a, p);
+            b = vf_add(b, q);
+            if (y) {
+                vf_store(y + i, p);
+                vf_store(y + i + VF_LANES, q);
+            }
+        }
+        for (; i < end; i += VF_LANES) {
+            vf p = vf_exp(vf_sub(vf_load_n(x + i, end - i), shift));
+
+            a = vf_add(a, vf_select(vf_first(end - i), p, vf_zero()));
+            if (y)
+                vf_store_n(y + i, p, end - i);
+        }
+        sum += (double)vf_sum(vf_add(a, b));
+    }
+    return sum;
+}
+
+void TT_ISA(tt_cross_entropy)(float *loss, const float *logits, const int32_t *labels, int64_t rows, int64_t vocab)
+{
+    for (int64_t r = 0; r < rows; r++, logits += vocab) {
+        float largest;
+
+        if (labels[r] == TT_LABEL_IGNORED) {
+            loss[r] = 0.0F;
+            continue;
+        }
+        largest = row_max(logits, vocab);
+        loss[r] = (float)(log(row_exp(logits, NULL, vocab, largest)) + ((double)largest - (double)logits[labels[r]]));
+    }
+}
+
+void TT_ISA(tt_cross_entropy_grad)(float *loss, float *logits, const int32_t *labels, int64_t rows, int64_t vocab,
+                                   float scale)
+{
+    for (int64_t r = 0; r < rows; r++, logits += vocab) {
+        float largest, target;
+        double sum;
+        vf factor;
+
+        if (labels[r] == TT_LABEL_IGNORED) {
+            memset(logits, 0, (size_t)vocab * sizeof *logits);
+            loss[r] = 0.0F;
+            continue;
+        }
+        largest = row_max(logits, vocab);
+        target = logits[labels[r]];
+        sum = row_exp(logits, logits, vocab, largest);
+        factor = vf_set((float)((double)scale / sum));
+        for (int64_t v = 0; v + VF_LANES <= vocab; v += VF_LANES)
+            vf_store(logits + v, vf_mul(factor, vf_load(logits + v)));
+        if (vocab % VF_LANES) {
+            int64_t v = vocab - vocab % VF_LANES;
+
+            vf_store_n(logits + v, vf_mul(factor, vf_load_n(logits + v, vocab - v)), vocab - v);
+        }
+        logits[labels[r]] -= scale;
+        loss[r] = (float)(log(sum) + ((double)largest - (double)target));
+    }
+}

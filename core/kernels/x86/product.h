@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CORE_KERNELS_X86_PRODUCT_H
+#define TT_CORE_KERNELS_X86_PRODUCT_H
+
+/**
+ * The matrix product of attention's tiles. A library's sgemm packs its operands and is called through several layers;
+ * these products are too small for that, and their operands stand packed already.
+ *
+ *     c[r][v] = [c[r][v] +] sum over p < k of a[r a_row + p a_step] * b[p b_step + v]      r < n, v < nv vectors
+ *
+ * An element of a is broadcast, b and c are vectors along v. In registers: PRODUCT_ROWS rows of c of up to PRODUCT_VECTORS
+ * vectors, which hides the latency of fma and loads less than an operand per fma. k is summed in order, by fma.
+ */
+#include "core/kernels/x86/simd.h"
+
+#if defined(__clang__)
+#define VF_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define VF_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+#if defined(__AVX512F__)
+enum { PRODUCT_ROWS = 8 };
+#else
+enum { PRODUCT_ROWS = 4 };
+#endif
+enum { PRODUCT_VECTORS = 3 };
+#define PANEL (PRODUCT_VECTORS * VF_LANES)
+
+struct product {
+    float *c;
+    const float *a, *b;
+    int64_t c_row, a_row, a_step, b_step; /* floats */
+    int64_t k;
+};
+
+/* n and nv are constants where this is called. */
+VF_INLINE void product_registers(const struct product *x, int64_t row, int n, int nv, bool add)
+{
+    vf sum[PRODUCT_ROWS][PRODUCT_VECTORS];
+    const float *a = x->a + row * x->a_row, *b = x->b;
+    float *c = x->c + row * x->c_row;
+    int64_t a_row = x->a_row, a_step = x->a_step, b_step = x->b_step;
+
+    VF_UNROLL
+    for (int64_t r = 0; r < n; r++) {
+        VF_UNROLL
+        for (int64_t v = 0; v < nv; v++)
+            sum[r][v] = add ? vf_load(c + r * x->c_row + v * VF_LANES) : vf_zero();
+    }
+    for (int64_t p = x->k; p > 0; p--, a += a_step, b += b_step) {
+        vf right[PRODUCT_VECTORS];
+
+        VF_UNROLL
+        for (int64_t v = 0; v < nv; v++)
+            right[v] = vf_load(b + v * VF_LANES);
+        VF_UNROLL
+        for (int64_t r = 0; r < n; r++) {
+            vf left = vf_set(a[r * a_row]);
+
+            VF_UNROLL
+            for (int64_t v = 0; v < nv; v++)
+                sum[r][v] = vf_fma(left, right[v], sum[r][v]);
+        }
+    }
+    VF_UNROLL
+    for (int64_t r = 0; r < n; r++) {
+        VF_UNROLL
+        for (int64_t v = 0; v < nv; v++)
+            vf_store(c + r * x->c_row + v * VF_LANES, sum[r][v]);
+    }
+}
+
+VF_INLINE void product_all_rows(const struct product *x, int64_t n, int nv, bool add)
+{
+    int64_t row = 0;
+
+    for (; row + PRODUCT_ROWS <= n; row += PRODUCT_ROWS)
+        product_registers(x, row, PRODUCT_ROWS, nv, add);
+#if defined(__AVX512F__)
+    if (row + 4 <= n) {
+        product_registers(x, row, 4, nv, add);
+        row += 4;
+    }
+#endif
+    if (row + 2 <= n) {
+        product_registers(x, row, 2, nv, add);
+        row += 2;
+    }
+    if (row < n)
+        product_registers(x, row, 1, nv, add);
+}
+
+VF_INLINE void product_any(const struct product *x, int64_t n, int nv, bool add)
+{
+    if (nv == 3) {
+        product_all_rows(x, n, 3, add);
+    } else if (nv == 2) {
+        product_all_rows(x, n, 2, add);
+    } else {
+        product_all_rows(x, n, 1, add);
+    }
+}
+
+/* a's rows are contiguous: c = a b, c (n, nv vectors), a (n, k), b (k, nv vectors). */
+static __attribute__((noinline, unused)) void product_rows(float *c, int64_t c_row, const float *a, int64_t a_row,
+                                                           const float *b, int64_t b_step, int64_t n, int nv, int64_t k)
+{
+    struct product x = {c, a, b, c_row, a_row, 1, b_step, k};
+
+    product_any(&x, n, nv, false);
+}
+
+/* c += a b. */
+static __attribute__((noinline, unused)) void product_rows_add(float *c, int64_t c_row, const float *a, int64_t a_row,
+                                                               const float *b, int64_t b_step, int64_t n, int nv,
+                                                               int64_t k)
+{
+    struct product x = {c, a, b, c_row, a_row, 1, b_step, k};
+
+    product_any(&x, n, nv, true);
+}
+
+/* a's columns are contiguous: c += a^T b, a stored (k, n) with rows of a_step. */
+static __attribute__((noinline, unused)) void product_columns_add(float *c, int64_t c_row, const float *a,
+                                                                  int64_t a_step, const float *b, int64_t b_step,
+                                                                  int64_t n, int nv, int64_t k)
+{
+    struct product x = {c, a, b, c_row, 1, a_step, b_step, k};
+
+    product_any(&x, n, nv, true);
+}
+
+#endif

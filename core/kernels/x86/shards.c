@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What runs over flat shards, in AVX2 or AVX-512: the optimizer, sums of squares, bfloat16. The bits are those of the
+ * portable kernels: no products are fused here but those that double holds exactly.
+ */
+#include "core/kernels/x86/simd.h"
+#include "core/kernels/x86/x86.h"
+
+/* The numbers of a step in vectors. */
+struct numbers {
+    vf clip, decay, weight_decay, mix1, beta2, mix2, step_size, root_correction2, eps;
+};
+
+VF_INLINE struct numbers spread(const struct tt_adamw_numbers *n)
+{
+    return (struct numbers){vf_set(n->clip),  vf_set(n->decay), vf_set(n->weight_decay), vf_set(n->mix1),
+                            vf_set(n->beta2), vf_set(n->mix2),  vf_set(n->step_size),    vf_set(n->root_correction2),
+                            vf_set(n->eps)};
+}
+
+/* n elements, VF_LANES or fewer. */
+VF_INLINE void update(const struct numbers *k, bool decoupled, float *param, const float *grad, float *exp_avg,
+                      float *exp_avg_sq, int64_t n)
+{
+    vf p = vf_load_n(param, n), g = vf_mul(vf_load_n(grad, n), k->clip);
+    vf m = vf_load_n(exp_avg, n), v = vf_load_n(exp_avg_sq, n);
+
+    if (decoupled) {
+        p = vf_mul(p, k->decay);
+    } else {
+        g = vf_add(g, vf_mul(k->weight_decay, p));
+    }
+    m = vf_add(m, vf_mul(k->mix1, vf_sub(g, m)));
+    v = vf_add(vf_mul(v, k->beta2), vf_mul(vf_mul(k->mix2, g), g));
+    vf_store_n(exp_avg, m, n);
+    vf_store_n(exp_avg_sq, v, n);
+    v = vf_add(vf_div(vf_sqrt(v), k->root_correction2), k->eps);
+    vf_store_n(param, vf_sub(p, vf_div(vf_mul(k->step_size, m), v)), n);
+}
+
+VF_INLINE void update_range(const struct tt_adamw_numbers *numbers, bool decoupled, float *param, const float *grad,
+                            float *exp_avg, float *exp_avg_sq, int64_t n)
+{
+    const struct numbers k = spread(numbers);
+    int64_t i = 0;
+
+    for (; i + VF_LANES <= n; i += VF_LANES)
+        update(&k, decoupled, param + i, grad + i, exp_avg + i, exp_avg_sq + i, VF_LANES);
+    if (i < n)
+        update(&k, decoupled, param + i, grad + i, exp_avg + i, exp_avg_sq + i, n - i);
+}
+
+void TT_ISA(tt_adamw)(const struct tt_adamw_numbers *numbers, float *param, const float *grad, float *exp_avg,
+                      float *exp_avg_sq, int64_t n)
+{
+    if (numbers->decoupled) {
+        update_range(numbers, true, param, grad, exp_avg, exp_avg_sq, n);
+    } else {
+        update_range(numbers, false, param, grad, exp_avg, exp_avg_sq, n);
+    }
+}
+
+/* Element i belongs to lane i % 8. The square of a float is exact in double, so fusing changes nothing. */
+void TT_ISA(tt_squares)(double *sum, const float *x, int64_t n)
+{
+    __m256d low = _mm256_setzero_pd(), high = _mm256_setzero_pd();
+    __m128d two;
+
+    for (int64_t i = 0; i < n; i += 8) {
+        int64_t left = n - i;
+        __m128 first = _mm_setzero_ps(), second = _mm_setzero_ps();
+        __m256d a, b;
+
+        if (left >= 8) {
+            first = _mm_loadu_ps(x + i);
+            second = _mm_loadu_ps(x + i + 4);
+        } else {
+            __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)left), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+            __m256 eight = _mm256_maskload_ps(x + i, mask);
+
+            first = _mm256_castps256_ps128(eight);
+            second = _mm256_extractf128_ps(eight, 1);
+        }
+        a = _mm256_cvtps_pd(first);
+        b = _mm256_cvtps_pd(second);
+        low = _mm256_fmadd_pd(a, a, low);
+        high = _mm256_fmadd_pd(b, b, high);
+    }
+    low = _mm256_add_pd(low, high);
+    two = _mm_add_pd(_mm256_castpd256_pd128(low), _mm256_extractf128_pd(low, 1));
+    *sum = _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+/* Eight floats' bits to the upper halves of the nearest, in 32 bits each. */
+VF_INLINE __m256i rounded(__m256 x)
+{
+    __m256i bits = _mm256_castps_si256(x), high = _mm256_srli_epi32(bits, 16);
+    __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+    __m256i up = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+
+    return _mm256_blendv_epi8(up, _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
+}
+
+void TT_ISA(tt_bf16_round)(uint16_t *to, const float *from, int64_t n)
+{
+    int64_t i = 0;
+
+    for (; i + 16 <= n; i += 16) {
+        __m256i packed =
+            _mm256_packus_epi32(rounded(_mm256_loadu_ps(from + i)), rounded(_mm256_loadu_ps(from + i + 8)));
+
+        _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm256_permute4x64_epi64(packed, 0xd8));
+    }
+    if (i < n)
+        tt_bf16_round_generic(to + i, from + i, n - i); /* integers: no bits to differ in */
+}
+
+void TT_ISA(tt_bf16_widen)(float *to, const uint16_t *from, int64_t n)
+{
+    int64_t i = 0;
+
+    for (; i + 8 <= n; i += 8) {
+        __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)(from + i));
+
+        _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+    }
+    if (i < n)
+        tt_bf16_widen_generic(to + i, from + i, n - i);
+}

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Files and clocks. Durability rule: a name counts as written after the file was fsynced, renamed into place,
+ * and its folder fsynced; tt_file_replace does the three in that order.
+ */
+#include "core/os/file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <libgen.h>
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
+
+/* "No such file" with the nearest name in the same folder, which is what a typing error needs. */
+static int fail_missing(const char *path)
+{
+    char *copy_dir = tt_strdup(path), *copy_base = tt_strdup(path);
+    const char *folder = dirname(copy_dir), *wanted = basename(copy_base), *near = NULL;
+    char **names = NULL;
+    int n = 0, rc;
+
+    if (tt_folder_list(folder, &names, &n) == 0)
+        near = tt_text_nearest(wanted, (const char *const *)names, n);
+    if (near)
+        rc = tt_fail(TT_EDATA, "cannot open '%s': no such file\nhelp: did you mean '%s%s%s'?", path, folder,
+                     strcmp(folder, "/") == 0 ? "" : "/", near);
+    else
+        rc = tt_fail(TT_EDATA, "cannot open '%s': no such file", path);
+    tt_names_free(names, n);
+    tt_free(copy_dir);
+    tt_free(copy_base);
+    return rc;
+}
+
+static int fail_kind(const char *path, mode_t mode)
+{
+    const char *what = S_ISDIR(mode)    ? "a folder"
+                       : S_ISFIFO(mode) ? "a pipe"
+                       : S_ISCHR(mode)  ? "a device"
+                       : S_ISBLK(mode)  ? "a device"
+                                        : "not a file";
+
+    return tt_fail(TT_EDATA, "cannot read '%s': it is %s, wanted a regular file", path, what);
+}
+
+/* flags: O_NONBLOCK where a pipe or a device must not keep the process. */
+static int open_for_reading(const char *path, int flags, int *ret_fd, struct stat *ret_stat)
+{
+    int fd, tries = 0, error;
+
+    while ((fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | flags)) < 0) {
+        if (errno == ENOENT)
+            return fail_missing(path);
+        if (errno == ENXIO || errno == ENODEV) /* a socket, a device without a driver */
+            return tt_fail(TT_EDATA, "cannot read '%s': it is not a file", path);
+        if (!tt_path_again(errno, &tries))
+            return tt_path_fail("open", path, errno);
+    }
+    if (fstat(fd, ret_stat) < 0) {
+        error = errno;
+        (void)close(fd);
+        return tt_fail(TT_EIO, "cannot look at '%s': %s", path, strerror(error));
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+int tt_file_open(const char *path, int *ret_fd, int64_t *ret_bytes)
+{
+    struct stat st;
+    int fd = -1, rc = 0;
+
+    TT_TRY(open_for_reading(path, O_NONBLOCK, &fd, &st));
+    if (!S_ISREG(st.st_mode)) {
+        rc = fail_kind(path, st.st_mode);
+        goto out;
+    }
+    *ret_fd = fd;
+    *ret_bytes = (int64_t)st.st_size;
+    fd = -1;
+out:
+    if (fd >= 0)
+        (void)close(fd);
+    return rc;
+}
+
+int tt_file_append(const char *path, int *ret_fd)
+{
+    struct stat st;
+    int fd, tries = 0, rc = 0;
+
+    /* O_NONBLOCK: a pipe that nobody reads would keep the process */
+    while ((fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644)) < 0) {
+        if (errno == ENXIO || errno == ENODEV || errno == EISDIR)
+            return tt_fail(TT_EDATA, "cannot write '%s': it is not a regular file", path);
+        if (!tt_path_again(errno, &tries))
+            return tt_fail(TT_EIO, "cannot open '%s': %s", path, strerror(errno));
+    }
+    if (fstat(fd, &st) < 0)
+        rc = tt_fail(TT_EIO, "cannot look at '%s': %s", path, strerror(errno));
+    else if (!S_ISREG(st.st_mode))
+        rc = tt_fail(TT_EDATA, "cannot write '%s': it is not a regular file", path);
+    if (rc < 0)
+        (void)close(fd);
+    else
+        *ret_fd = fd;
+    return rc;
+}
+
+static int fail_large(const char *path, int64_t bytes, int64_t most)
+{
+    char found[24], wanted[24];
+
+    return tt_fail(TT_EDATA, "'%s' is too large: it has %s%s, at most %s are read", path,
+                   bytes > most ? "" : "more than ",
+                   tt_text_bytes(found, sizeof found, (double)(bytes > most ? bytes : most)),
+                   tt_text_bytes(wanted, sizeof wanted, (double)most));
+}
+
+/* Reads to the end; `expected` bytes are likely. A file of /proc says 0 and still has content. */
+static int read_all(int fd, const char *path, int64_t expected, int64_t most, char **ret_text, size_t *ret_size)
+{
+    size_t used = 0, cap = (size_t)expected + 1;
+    char *text, *more;
+    int tries = 0, rc = 0;
+
+    if (expected > most)
+        return fail_large(path, expected, most);
+    text = tt_try_calloc(cap + 1, 1);
+    while (text) {
+        ssize_t n = read(fd, text + used, cap - used);
+
+        if (n < 0 && tt_path_again(errno, &tries))
+            continue;
+        if (n < 0) {
+            rc = errno == EISDIR ? fail_kind(path, S_IFDIR)
+                                 : tt_fail(TT_EIO, "cannot read '%s': %s", path, strerror(errno));
+            goto out;
+        }
+        if (n == 0)
+            break;
+        used += (size_t)n;
+        if ((int64_t)used > most) {
+            rc = fail_large(path, 0, most);
+            goto out;
+        }
+        if (used < cap)
+            continue;
+        cap = cap < 4096 ? 4096 : 2 * cap;
+        if (!(more = tt_try_realloc(text, cap + 1, 1)))
+            tt_free(text);
+        text = more;
+    }
+    if (!text)
+        return tt_fail(TT_ENOMEM, "cannot read '%s': no memory for its %zu bytes", path, cap);
+    text[used] = 0;
+    *ret_text = text;
+    *ret_size = used;
+    text = NULL;
+out:
+    tt_free(text);
+    return rc;
+}
+
+int tt_file_read_most(const char *path, int64_t most, char **ret_text, size_t *ret_size)
+{
+    int64_t bytes = 0;
+    int fd = -1, rc = 0;
+
+    TT_TRY(tt_file_open(path, &fd, &bytes));
+    TT_TRY(read_all(fd, path, bytes, most, ret_text, ret_size));
+out:
+    if (fd >= 0)
+        (void)close(fd);
+    return rc;
+}
+
+int tt_file_read(const char *path, char **ret_text, size_t *ret_size)
+{
+    return tt_file_read_most(path, TT_FILE_MOST, ret_text, ret_size);
+}
+
+int tt_file_read_any(const char *path, int64_t most, char **ret_text, size_t *ret_size)
+{
+    struct stat st;
+    int fd = -1, rc = 0;
+
+    TT_TRY(open_for_reading(path, 0, &fd, &st));
+    TT_TRY(read_all(fd, path, S_ISREG(st.st_mode) ? (int64_t)st.st_size : 0, most, ret_text, ret_size));
+out:
+    if (fd >= 0)
+        (void)close(fd);
+    return rc;
+}
+
+int tt_mapping_open(const char *path, struct tt_mapping *ret_mapping)
+{
+    struct tt_mapping mapping = {0};
+    int64_t size = 0;
+    int fd = -1, rc = 0;
+
+    TT_TRY(tt_file_open(path, &fd, &size));
+    if (size) {
+        void *p = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
+
+        if (p == MAP_FAILED) {
+            rc = tt_fail(TT_EIO, "cannot map '%s': %s", path, strerror(errno));
+            goto out;
+        }
+        mapping.data = p;
+        mapping.size = (size_t)size;
+    }
+    *ret_mapping = mapping;
+out:
+    if (fd >= 0)
+        (void)close(fd);
+    return rc;
+}
+
+void tt_mapping_release(struct tt_mapping *mapping)
+{
+    if (mapping->data)
+        (void)munmap((void *)(uintptr_t)mapping->data, mapping->size);
+    *mapping = (struct tt_mapping){0};
+}
+
+int tt_file_pwrite(int fd, const char *path, const void *bytes, size_t size, int64_t offset)
+{
+    const char *p = bytes;
+
+    while (size) {
+        ssize_t n = pwrite(fd, p, size, (off_t)offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return tt_fail(TT_EIO, "cannot write '%s': %s", path, strerror(errno));
+        if (n == 0)
+            return tt_fail(TT_EIO, "cannot write '%s': the system wrote nothing", path);
+        p += n;
+        offset += n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+int tt_file_pread(int fd, const char *path, void *bytes, size_t size, int64_t offset)
+{
+    char *p = bytes;
+
+    while (size) {
+        ssize_t n = pread(fd, p, size, (off_t)offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return tt_fail(TT_EIO, "cannot read '%s': %s", path, strerror(errno));
+        if (n == 0)
+            return tt_fail(TT_EDATA, "'%s' is truncated: it ends at byte %lld, %zu bytes early", path,
+                           (long long)offset, size);
+        p += n;
+        offset += n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+void tt_random_word(char ret_word[TT_RANDOM_WORD_BYTES])
+{
+    static atomic_uint_fast64_t made;
+    uint64_t word = 0;
+    struct timespec now;
+
+    /* Without the system's random numbers (a very old kernel) time and process do: O_EXCL still tells names apart. */
+    if (getrandom(&word, sizeof word, 0) != (ssize_t)sizeof word) {
+        (void)clock_gettime(CLOCK_REALTIME, &now);
+        word = ((uint64_t)now.tv_sec << 32 ^ (uint64_t)now.tv_nsec ^ (uint64_t)getpid() << 20) +
+               atomic_fetch_add_explicit(&made, 1, memory_order_relaxed);
+    }
+    (void)snprintf(ret_word, TT_RANDOM_WORD_BYTES, "%016" PRIx64, word);
+}
+
+bool tt_random_is_word(const char *text)
+{
+    return strlen(text) == TT_RANDOM_WORD_BYTES - 1 && strspn(text, "0123456789abcdef") == TT_RANDOM_WORD_BYTES - 1;
+}
+
+enum { NAME_TRIES = 100 };
+
+/* PREFIX-RANDOM, a new file (ret_fd) or folder (ret_fd NULL). */
+static int make_temporary(const char *prefix, char **ret_name, int *ret_fd)
+{
+    char word[TT_RANDOM_WORD_BYTES], *name = NULL;
+    int tries = 0, made = -1;
+
+    for (int i = 0; i < NAME_TRIES && made < 0; i++) {
+        tt_free(name);
+        tt_random_word(word);
+        name = tt_format("%s-%s", prefix, word);
+        do
+            made = ret_fd ? open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644) : mkdir(name, 0755);
+        while (made < 0 && tt_path_again(errno, &tries));
+        if (made < 0 && errno != EEXIST)
+            break;
+    }
+    if (made < 0) {
+        bool full = errno == ENOSPC || errno == EDQUOT;
+        int rc =
+            tt_fail(TT_EIO, "cannot create '%s': %s%s", name, strerror(errno), full ? "\nhelp: free space there" : "");
+
+        tt_free(name);
+        return rc;
+    }
+    if (ret_fd)
+        *ret_fd = made;
+    *ret_name = name;
+    return 0;
+}
+
+int tt_file_temporary(const char *path, char **ret_name, int *ret_fd)
+{
+    char *prefix = tt_format("%s.tmp", path);
+    int rc = make_temporary(prefix, ret_name, ret_fd);
+
+    tt_free(prefix);
+    return rc;
+}
+
+int tt_folder_temporary(const char *prefix, char **ret_name)
+{
+    return make_temporary(prefix, ret_name, NULL);
+}
+
+bool tt_file_is_temporary(const char *name, const char *stem)
+{
+    size_t word = TT_RANDOM_WORD_BYTES - 1, n = strlen(name), m = strlen(stem), tail = word + strlen(".tmp-");
+
+    return n >= m + tail && strncmp(name + n - tail - m, stem, m) == 0 && strncmp(name + n - tail, ".tmp-", 5) == 0 &&
+           tt_random_is_word(name + n - word);
+}
+
+int tt_file_replace(const char *path, const void *bytes, size_t size)
+{
+    char *temporary = NULL, *copy = tt_strdup(path);
+    int fd = -1, tries = 0, rc = 0;
+
+    TT_TRY(tt_file_temporary(path, &temporary, &fd));
+    TT_TRY(tt_file_pwrite(fd, temporary, bytes, size, 0));
+    while (fsync(fd) < 0) {
+        if (tt_path_again(errno, &tries))
+            continue;
+        rc = tt_fail(TT_EIO, "cannot fsync '%s': %s", temporary, strerror(errno));
+        goto out;
+    }
+    rc = close(fd);
+    fd = -1;
+    if (rc < 0) {
+        rc = tt_fail(TT_EIO, "cannot close '%s': %s", temporary, strerror(errno));
+        goto out;
+    }
+    if (rename(temporary, path) < 0) {
+        rc = tt_fail(TT_EIO, "cannot rename '%s' to '%s': %s", temporary, path, strerror(errno));
+        goto out;
+    }
+    tt_free(temporary);
+    temporary = NULL;
+    TT_TRY(tt_folder_sync(dirname(copy)));
+out:
+    if (fd >= 0)
+        (void)close(fd);
+    if (temporary)
+        (void)unlink(temporary);
+    tt_free(temporary);
+    tt_free(copy);
+    return rc;
+}
+
+static double seconds(clockid_t clock)
+{
+    struct timespec t;
+
+    (void)clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double tt_clock_sec(void)
+{
+    return seconds(CLOCK_MONOTONIC);
+}
+
+double tt_clock_wall_sec(void)
+{
+    return seconds(CLOCK_REALTIME);
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Limits of control groups. /proc/self/cgroup names this process's group in each hierarchy, /proc/self/mountinfo says
+ * where the hierarchy is mounted and which group is the root of that mount: in a container that is often the group itself.
+ */
+#include "core/os/limits.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+
+/* The text of a file of the kernel's, whose size is not known before it is read; NULL if there is none. */
+static char *read_text(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    struct tt_text text = {0};
+    char part[4096];
+    size_t n;
+
+    if (!f) {
+        if (errno != ENOENT && errno != ENOTDIR)
+            tt_warn("cannot read '%s': %s; a limit in it is not respected", path, strerror(errno));
+        return NULL;
+    }
+    while ((n = fread(part, 1, sizeof part, f)) > 0)
+        tt_text_add_bytes(&text, part, n);
+    if (ferror(f)) {
+        tt_warn("cannot read '%s': %s; a limit in it is not respected", path, strerror(errno));
+        tt_text_release(&text);
+    }
+    (void)fclose(f);
+    return text.text;
+}
+
+/* Whether a list "cpu,cpuacct" has the word. */
+static bool has_word(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+
+    for (const char *at = list; (at = strstr(at, word)); at += n)
+        if ((at == list || at[-1] == ',') && (at[n] == 0 || at[n] == ','))
+            return true;
+    return false;
+}
+
+/* This process's group: in the hierarchy of a controller of version 1, or with NULL in the one of version 2. */
+static bool find_group(char *cgroups, const char *controller, char **ret_group)
+{
+    char *save = NULL;
+
+    for (char *line = strtok_r(cgroups, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
+
+        if (!path)
+            continue;
+        *controllers++ = 0;
+        *path++ = 0;
+        if (controller ? has_word(controllers, controller) : !*controllers && strcmp(line, "0") == 0) {
+            *ret_group = tt_strdup(path);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Where that hierarchy is mounted, and the group that is the root of the mount. */
+static bool find_mount(char *mounts, const char *controller, char **ret_point, char **ret_root)
+{
+    char *save = NULL;
+
+    for (char *line = strtok_r(mounts, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        char *rest = strstr(line, " - "), root[4096], point[4096], type[64], options[4096] = "";
+
+        /* the width keeps each within its array: mount ID, parent ID, device, root, mount point */
+        if (!rest || sscanf(line, "%*s %*s %*s %4095s %4095s", root, point) != 2 ||
+            sscanf(rest, " - %63s %*s %4095s", type, options) < 1)
+            continue;
+        if (controller ? strcmp(type, "cgroup") == 0 && has_word(options, controller) : strcmp(type, "cgroup2") == 0) {
+            *ret_point = tt_strdup(point);
+            *ret_root = tt_strdup(root);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Reads a group's limits from its folder. */
+typedef void (*group_fn)(const char *folder, struct tt_limits *limits);
+
+/* The text of a file of a group. */
+static char *group_text(const char *folder, const char *name)
+{
+    char *path = tt_format("%s/%s", folder, name), *text = read_text(path);
+
+    tt_free(path);
+    return text;
+}
+
+/* A number of a group, negative where there is none: no such file, "max", or -1. */
+static double group_number(const char *folder, const char *name)
+{
+    char *text = group_text(folder, name), *end = NULL;
+    double number = text ? strtod(text, &end) : -1.0;
+
+    if (end == text)
+        number = -1.0;
+    tt_free(text);
+    return number;
+}
+
+static void lower_memory(const char *folder, const char *name, struct tt_limits *limits)
+{
+    double bytes = group_number(folder, name);
+
+    if (bytes >= 0.0)
+        limits->memory_bytes = fmin(limits->memory_bytes, bytes);
+}
+
+/* "0-3,8,10-11" */
+static int count_cpus(const char *list)
+{
+    int n = 0;
+
+    while (list && *list) {
+        char *end;
+        long first = strtol(list, &end, 10), last = first;
+
+        if (end == list)
+            break;
+        if (*end == '-')
+            last = strtol(end + 1, &end, 10);
+        n += last >= first ? (int)(last - first + 1) : 0;
+        list = *end == ',' ? end + 1 : NULL;
+    }
+    return n;
+}
+
+/* The nearest group that says it; those above it have the same processors or more. */
+static void find_cpuset(const char *folder, const char *name, struct tt_limits *limits)
+{
+    char *text;
+
+    if (limits->cpuset)
+        return;
+    text = group_text(folder, name);
+    limits->cpuset = count_cpus(text);
+    tt_free(text);
+}
+
+static void read_v2(const char *folder, struct tt_limits *limits)
+{
+    char *text = group_text(folder, "cpu.max"), *end;
+    double quota, period;
+
+    if (text) {
+        quota = strtod(text, &end); /* "max 100000" has none */
+        period = strtod(end, NULL);
+        if (end != text && period > 0.0)
+            limits->cpus = fmin(limits->cpus, quota / period);
+    }
+    tt_free(text);
+    lower_memory(folder, "memory.max", limits);
+    lower_memory(folder, "memory.high", limits);
+    find_cpuset(folder, "cpuset.cpus.effective", limits);
+}
+
+static void read_memory_v1(const char *folder, struct tt_limits *limits)
+{
+    lower_memory(folder, "memory.limit_in_bytes", limits); /* without a limit it is 2^63 - 4096 */
+}
+
+static void read_cpu_v1(const char *folder, struct tt_limits *limits)
+{
+    double quota = group_number(folder, "cpu.cfs_quota_us"), period = group_number(folder, "cpu.cfs_period_us");
+
+    if (quota > 0.0 && period > 0.0)
+        limits->cpus = fmin(limits->cpus, quota / period);
+}
+
+static void read_cpuset_v1(const char *folder, struct tt_limits *limits)
+{
+    find_cpuset(folder, "cpuset.effective_cpus", limits);
+    find_cpuset(folder, "cpuset.cpus", limits);
+}
+
+/* From the group up to the root of the mount. A group outside of the mount (a container sees its own) begins at the root. */
+static void walk(const char *root, const char *point, const char *mount_root, const char *group, group_fn read,
+                 struct tt_limits *limits)
+{
+    size_t n = strcmp(mount_root, "/") == 0 ? 0 : strlen(mount_root);
+    bool inside = strncmp(group, mount_root, n) == 0 && (group[n] == '/' || !group[n]) && !strstr(group, "/..");
+    char *folder = tt_format("%s%s%s", root, point, inside ? group + n : "");
+    size_t top = strlen(root) + strlen(point);
+
+    for (;;) {
+        size_t size = strlen(folder);
+
+        while (size > top && folder[size - 1] == '/')
+            folder[--size] = 0;
+        read(folder, limits);
+        if (size <= top)
+            break;
+        *strrchr(folder, '/') = 0;
+    }
+    tt_free(folder);
+}
+
+static void read_hierarchy(const char *root, const char *controller, group_fn read, struct tt_limits *limits)
+{
+    char *files[] = {tt_format("%s/proc/self/cgroup", root), tt_format("%s/proc/self/mountinfo", root)};
+    char *cgroups = read_text(files[0]), *mounts = read_text(files[1]);
+    char *group = NULL, *point = NULL, *mount_root = NULL;
+
+    if (cgroups && mounts && find_group(cgroups, controller, &group) &&
+        find_mount(mounts, controller, &point, &mount_root))
+        walk(root, point, mount_root, group, read, limits);
+    tt_free(group);
+    tt_free(point);
+    tt_free(mount_root);
+    tt_free(cgroups);
+    tt_free(mounts);
+    tt_free(files[0]);
+    tt_free(files[1]);
+}
+
+struct tt_limits tt_limits_read(const char *root)
+{
+    struct tt_limits limits = {.memory_bytes = HUGE_VAL, .cpus = HUGE_VAL};
+
+    read_hierarchy(root, NULL, read_v2, &limits);
+    read_hierarchy(root, "memory", read_memory_v1, &limits);
+    read_hierarchy(root, "cpu", read_cpu_v1, &limits);
+    read_hierarchy(root, "cpuset", read_cpuset_v1, &limits);
+    return limits;
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Added tokens: the longest leftmost match over raw text, with the flags of Hugging Face's format. A token whose
+ * content is not "normalized" is looked for first, the others in the text that is left, after the normalizer.
+ */
+#include "core/tokenizer/added.h"
+
+#include <string.h>
+
+#include "core/base/mem.h"
+
+static void index_token(struct tt_added *a, int i, int pass, const char *text, size_t size)
+{
+    int at = 0;
+
+    tt_strmap_set(&a->index[pass], text, size, i);
+    a->begins[pass][(uint8_t)text[0]] = true;
+    while (at < a->n_lengths[pass] && a->length[pass][at] > size)
+        at++;
+    if (at < a->n_lengths[pass] && a->length[pass][at] == size)
+        return;
+    TT_PUSH(a->length[pass], a->n_lengths[pass], a->cap_lengths[pass]) = 0;
+    memmove(&a->length[pass][at + 1], &a->length[pass][at],
+            (size_t)(a->n_lengths[pass] - 1 - at) * sizeof *a->length[pass]);
+    a->length[pass][at] = size;
+}
+
+/* What the token is found by: its content, normalised where the text is. */
+static int index_content(struct tt_added *a, int i)
+{
+    const struct tt_added_token *t = &a->token[i];
+    const char *text = t->content;
+    struct tt_text scratch = {0};
+    size_t size = t->size;
+    int rc = 0;
+
+    if (t->is_normalized)
+        TT_TRY(tt_normalizer_apply(&a->normalizer, &scratch, text, size, &text, &size));
+    if (size)
+        index_token(a, i, t->is_normalized ? 1 : 0, text, size);
+out:
+    tt_text_release(&scratch);
+    return rc;
+}
+
+static int read_token(struct tt_added *a, const json_t *json, const char *where)
+{
+    const json_t *content = json_object_get(json, "content");
+    struct tt_added_token t = {0};
+    int64_t id = 0;
+    int rc = 0;
+
+    TT_TRY(tt_json_get_int(json, "id", where, &id));
+    if (!json_is_string(content))
+        return tt_fail(TT_EDATA, "%s: added token %lld has no content", where, (long long)id);
+    if (id < 0 || id >= INT32_MAX) {
+        return tt_fail(TT_EDATA, "%s: added token '%s' has the id %lld", where, json_string_value(content),
+                       (long long)id);
+    }
+    t.size = json_string_length(content);
+    if (!t.size)
+        return 0;
+    t.content = tt_strndup(json_string_value(content), t.size);
+    t.id = (int32_t)id;
+    t.is_special = json_is_true(json_object_get(json, "special"));
+    t.is_single_word = json_is_true(json_object_get(json, "single_word"));
+    t.strips_left = json_is_true(json_object_get(json, "lstrip"));
+    t.strips_right = json_is_true(json_object_get(json, "rstrip"));
+    t.is_normalized = json_is_true(json_object_get(json, "normalized"));
+    TT_PUSH(a->token, a->n, a->cap) = t;
+    TT_TRY(index_content(a, a->n - 1));
+out:
+    return rc;
+}
+
+/* A word character as Rust's regular expressions have it, which is not what PCRE2's or Oniguruma's \w is. */
+#define WORD "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]"
+
+int tt_added_init(struct tt_added *added, const json_t *json, const json_t *normalizer, const char *where)
+{
+    const struct {
+        const char *pattern;
+        struct tt_regex **regex;
+    } pattern[] = {{"\\A" WORD, &added->word_begin},
+                   {WORD "\\z", &added->word_end},
+                   {"\\A\\s+", &added->space_begin},
+                   {"\\s+\\z", &added->space_end}};
+    int rc = 0;
+
+    TT_TRY(tt_normalizer_init(&added->normalizer, normalizer, where));
+    if (json && !json_is_null(json) && !json_is_array(json))
+        return tt_fail(TT_EDATA, "%s: added_tokens is not an array", where);
+    for (size_t i = 0; i < json_array_size(json); i++)
+        TT_TRY(read_token(added, json_array_get(json, i), where));
+    for (size_t i = 0; i < sizeof pattern / sizeof pattern[0]; i++)
+        TT_TRY(tt_regex_new(pattern[i].pattern, strlen(pattern[i].pattern), where, pattern[i].regex));
+out:
+    return rc;
+}
+
+void tt_added_release(struct tt_added *added)
+{
+    for (int i = 0; i < added->n; i++)
+        tt_free(added->token[i].content);
+    tt_free(added->token);
+    for (int pass = 0; pass < 2; pass++) {
+        tt_strmap_release(&added->index[pass]);
+        tt_free(added->length[pass]);
+    }
+    tt_regex_free(added->word_begin);
+    tt_regex_free(added->word_end);
+    tt_regex_free(added->space_begin);
+    tt_regex_free(added->space_end);
+    tt_normalizer_release(&added->normalizer);
+    *added = (struct tt_added){0};
+}
+
+struct search {
+    const struct tt_added *added;
+    struct tt_matcher *matcher;
+    bool find_special;
+    bool is_first; /* the text of the pass begins where the whole text does */
+    tt_added_fn fn;
+    void *arg;
+};
+
+/* The longest token of the pass that begins at p, or NULL; ret_size: the bytes of text that it is. */
+static const struct tt_added_token *token_at(const struct tt_added *a, int pass, const char *p, size_t size,
+                                             size_t *ret_size)
+{
+    if (!a->begins[pass][(uint8_t)*p])
+        return NULL;
+    for (int i = 0; i < a->n_lengths[pass]; i++) {
+        size_t length = a->length[pass][i];
+        int64_t found = length <= size ? tt_strmap_get(&a->index[pass], p, length, -1) : -1;
+
+        *ret_size = length;
+        if (found >= 0)
+            return &a->token[found];
+    }
+    return NULL;
+}
+
+/* Whether a token at [begin, end) is a word by itself, and the white space that it takes with it. */
+static int apply_flags(const struct search *s, const struct tt_added_token *t, const char *text, size_t size,
+                       size_t done, size_t *begin, size_t *end, bool *ret_taken)
+{
+    const struct tt_added *a = s->added;
+    size_t token_end = *end, from, to;
+    bool found = false;
+    int rc = 0;
+
+    *ret_taken = false;
+    if (t->is_special && !s->find_special)
+        return 0;
+    if (t->is_single_word) {
+        size_t last = *begin; /* look at the last character before: \z matching from there */
+
+        while (last > 0 && *begin - last < 4 && ((unsigned char)text[--last] & 0xc0) == 0x80)
+            ;
+        TT_TRY(tt_matcher_find(s->matcher, a->word_end, text, *begin, last, &found, &from, &to));
+        if (found)
+            return 0;
+        TT_TRY(tt_matcher_find(s->matcher, a->word_begin, text + token_end, size - token_end, 0, &found, &from, &to));
+        if (found)
+            return 0;
+    }
+    if (t->strips_left) {
+        TT_TRY(
+            tt_matcher_find(s->matcher, a->space_end, text, *begin, done < *begin ? done : *begin, &found, &from, &to));
+        if (found)
+            *begin = from;
+    }
+    if (t->strips_right) {
+        TT_TRY(tt_matcher_find(s->matcher, a->space_begin, text + token_end, size - token_end, 0, &found, &from, &to));
+        if (found)
+            *end = token_end + to;
+    }
+    *ret_taken = true;
+out:
+    return rc;
+}
+
+static int search_pass(const struct search *s, int pass, const char *text, size_t size);
+
+static int emit_text(const struct search *s, int pass, const char *text, size_t size, bool is_first)
+{
+    struct search inner = *s;
+    struct tt_text scratch = {0};
+    int rc = 0;
+
+    if (!size)
+        return 0;
+    if (pass == 1)
+        return s->fn(s->arg, -1, text, size, is_first);
+    inner.is_first = is_first;
+    TT_TRY(tt_normalizer_apply(&s->added->normalizer, &scratch, text, size, &text, &size));
+    TT_TRY(search_pass(&inner, 1, text, size));
+out:
+    tt_text_release(&scratch);
+    return rc;
+}
+
+static int search_pass(const struct search *s, int pass, const char *text, size_t size)
+{
+    size_t done = 0;
+    int rc = 0;
+
+    if (!s->added->n_lengths[pass])
+        return emit_text(s, pass, text, size, s->is_first);
+    for (size_t i = 0; i < size;) {
+        size_t begin = i, end, length = 0;
+        const struct tt_added_token *t = token_at(s->added, pass, text + i, size - i, &length);
+        bool taken = false;
+
+        if (!t) {
+            i++;
+            continue;
+        }
+        end = i + length;
+        i = end; /* matches never overlap, also when this one is not taken */
+        TT_TRY(apply_flags(s, t, text, size, done, &begin, &end, &taken));
+        if (!taken)
+            continue;
+        if (done < begin)
+            TT_TRY(emit_text(s, pass, text + done, begin - done, s->is_first && done == 0));
+        TT_TRY(s->fn(s->arg, t->id, text + begin, end - begin, s->is_first && begin == 0));
+        done = end;
+    }
+    if (done < size)
+        TT_TRY(emit_text(s, pass, text + done, size - done, s->is_first && done == 0));
+out:
+    return rc;
+}
+
+int tt_added_split(const struct tt_added *added, struct tt_matcher *matcher, bool find_special, const char *text,
+                   size_t size, tt_added_fn fn, void *arg)
+{
+    struct search s = {added, matcher, find_special, true, fn, arg};
+
+    return search_pass(&s, 0, text, size);
+}

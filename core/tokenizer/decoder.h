@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CORE_TOKENIZER_DECODER_H
+#define TT_CORE_TOKENIZER_DECODER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/json.h"
+#include "core/base/text.h"
+#include "core/tokenizer/pretokenizer.h"
+
+/**
+ * The decoder of a tokenizer.json: tokens to text. Either ByteLevel, where a token is bytes, or what tokenizers of
+ * SentencePiece's kind have: Replace or Metaspace (marks become spaces), ByteFallback (tokens <0x00> to <0xFF> become
+ * bytes), Fuse and Strip (of the beginning of the text), in this order.
+ */
+struct tt_decoder {
+    bool is_byte_level;
+    bool has_metaspace;
+    bool has_byte_fallback;
+    char *from, *to; /* of Replace, or NULL */
+    struct tt_metaspace metaspace;
+    char *strip; /* of Strip: one character, or NULL */
+    int64_t strip_most;
+};
+
+/**
+ * Reads the JSON value of "decoder". Without one a byte-level tokenizer has ByteLevel, any other is refused.
+ *   is_byte_level  whether the pre_tokenizer is; where (a file) is for messages. Release also after an error.
+ */
+int tt_decoder_init(struct tt_decoder *d, const json_t *json, bool is_byte_level, const char *where) TT_MUST_CHECK;
+void tt_decoder_release(struct tt_decoder *d);
+
+/** The byte that a token as <0x0A> stands for, or -1. */
+int tt_decoder_byte(const char *token, size_t size);
+
+/** A text that is being decoded, token after token. Zero-initialise; release when done. */
+struct tt_decoding {
+    struct tt_text held; /* bytes of byte tokens: whether they are text is known at the next other token */
+    int64_t stripped;    /* characters of the beginning, -1: the beginning is over */
+    bool has_begun;      /* there was a token */
+};
+
+/**
+ * Appends what a token adds to the text.
+ *   token  the token as written, or, with ByteLevel, its bytes
+ */
+void tt_decoder_add(const struct tt_decoder *d, struct tt_decoding *state, const char *token, size_t size,
+                    struct tt_text *text);
+
+/** Appends what is held: no token of this text follows. */
+void tt_decoder_end(const struct tt_decoder *d, struct tt_decoding *state, struct tt_text *text);
+void tt_decoding_release(struct tt_decoding *state);
+
+#endif

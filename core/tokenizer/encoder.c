@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Text to token ids: added tokens, words, then byte pair encoding of each word, with a cache of words since text
+ * repeats them.
+ */
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/tokenizer/tokenizer.h"
+#include "core/tokenizer/tokenizer_struct.h"
+#include "core/tokenizer/utf8.h"
+
+enum {
+    CACHED_WORDS = 1 << 17,
+    CACHED_BYTES = 1 << 22,
+    LONGEST_CACHED = 64, /* longer words hardly come back */
+};
+
+struct tt_encoder {
+    const struct tt_tokenizer *tokenizer;
+    struct tt_matcher *matcher;
+    struct tt_bpe_scratch bpe;
+    struct tt_text scratch;
+    struct tt_strmap cache; /* word -> offset in cached << 16 | number of ids */
+    struct tt_ids cached;
+    struct tt_ids *out; /* of the call in progress */
+    bool find_special;
+};
+
+static void reserve_ids(struct tt_ids *ids, size_t more)
+{
+    if (ids->n + more <= ids->cap)
+        return;
+    ids->cap = 2 * (ids->n + more);
+    ids->id = tt_realloc(ids->id, ids->cap, sizeof *ids->id);
+}
+
+void tt_ids_add(struct tt_ids *ids, int32_t id)
+{
+    reserve_ids(ids, 1);
+    ids->id[ids->n++] = id;
+}
+
+void tt_ids_release(struct tt_ids *ids)
+{
+    tt_free(ids->id);
+    *ids = (struct tt_ids){0};
+}
+
+int tt_encoder_new(const struct tt_tokenizer *tokenizer, struct tt_encoder **ret_encoder)
+{
+    struct tt_encoder *e = tt_calloc(1, sizeof *e);
+    int rc = tt_matcher_new(&e->matcher);
+
+    if (rc < 0) {
+        tt_free(e);
+        return rc;
+    }
+    e->tokenizer = tokenizer;
+    e->find_special = true;
+    *ret_encoder = e;
+    return 0;
+}
+
+void tt_encoder_free(struct tt_encoder *encoder)
+{
+    if (!encoder)
+        return;
+    tt_matcher_free(encoder->matcher);
+    tt_bpe_scratch_release(&encoder->bpe);
+    tt_text_release(&encoder->scratch);
+    tt_strmap_release(&encoder->cache);
+    tt_ids_release(&encoder->cached);
+    tt_free(encoder);
+}
+
+void tt_encoder_find_special(struct tt_encoder *encoder, bool find_special)
+{
+    encoder->find_special = find_special;
+}
+
+/* The word's bytes as ids into out; a byte that is no token becomes the unknown token, or nothing. */
+static size_t put_bytes(const struct tt_tokenizer *t, const char *word, size_t size, int32_t *ids)
+{
+    bool was_unknown = false;
+    size_t n = 0;
+
+    for (size_t i = 0; i < size; i++) {
+        int32_t id = t->byte_id[(uint8_t)word[i]];
+
+        if (id >= 0) {
+            ids[n++] = id;
+        } else if (t->unknown >= 0 && !(was_unknown && t->fuse_unknown)) {
+            ids[n++] = t->unknown;
+        }
+        was_unknown = id < 0;
+    }
+    return n;
+}
+
+/*
+ * The word's characters as ids into out, at most as many as bytes. A character that is no token becomes the tokens of
+ * its bytes, if all are tokens, else the unknown token, which comes out before the next character that is a token, as
+ * in the `tokenizers` library.
+ */
+static size_t put_chars(const struct tt_tokenizer *t, const char *word, size_t size, int32_t *ids)
+{
+    size_t n = 0, length;
+    bool is_unknown = false; /* one is still to come out */
+
+    for (size_t i = 0; i < size; i += length) {
+        uint32_t code;
+        bool has_bytes = true;
+        int64_t id;
+
+        length = (size_t)tt_utf8_decode(word + i, size - i, &code);
+        id = tt_strmap_get(&t->chars, word + i, length, -1);
+        if (id >= 0) {
+            if (is_unknown)
+                ids[n++] = t->unknown;
+            is_unknown = false;
+            ids[n++] = (int32_t)id;
+            continue;
+        }
+        for (size_t k = 0; k < length; k++)
+            has_bytes = has_bytes && t->byte_id[(uint8_t)word[i + k]] >= 0;
+        for (size_t k = 0; has_bytes && k < length; k++)
+            ids[n++] = t->byte_id[(uint8_t)word[i + k]];
+        if (has_bytes || t->unknown < 0)
+            continue;
+        if (is_unknown && !t->fuse_unknown)
+            ids[n++] = t->unknown;
+        is_unknown = true;
+    }
+    if (is_unknown)
+        ids[n++] = t->unknown;
+    return n;
+}
+
+static void remember(struct tt_encoder *e, const char *word, size_t size, const int32_t *ids, size_t n)
+{
+    if (e->cache.n >= CACHED_WORDS || e->cached.n + n > CACHED_BYTES) {
+        tt_strmap_clear(&e->cache);
+        e->cached.n = 0;
+    }
+    tt_strmap_set(&e->cache, word, size, (int64_t)(e->cached.n << 16 | n));
+    reserve_ids(&e->cached, n);
+    if (n)
+        memcpy(e->cached.id + e->cached.n, ids, n * sizeof *ids);
+    e->cached.n += n;
+}
+
+static int encode_word(void *arg, const char *word, size_t size)
+{
+    struct tt_encoder *e = arg;
+    const struct tt_tokenizer *t = e->tokenizer;
+    struct tt_ids *out = e->out;
+    int64_t known = -1;
+    size_t n;
+
+    if (size > INT32_MAX / 4)
+        return tt_fail(TT_EDATA, "a word of %zu bytes is too long to tokenize", size);
+    reserve_ids(out, size);
+    if (size <= LONGEST_CACHED)
+        known = tt_strmap_get(&e->cache, word, size, -1);
+    if (known >= 0) {
+        n = (size_t)(known & 0xffff);
+        memcpy(out->id + out->n, e->cached.id + (known >> 16), n * sizeof *out->id);
+        out->n += n;
+        return 0;
+    }
+    if (t->ignore_merges)
+        known = tt_strmap_get(&t->words, word, size, -1);
+    if (known >= 0) {
+        out->id[out->n] = (int32_t)known;
+        n = 1;
+    } else {
+        n = t->is_byte_level ? put_bytes(t, word, size, out->id + out->n) : put_chars(t, word, size, out->id + out->n);
+        n = tt_bpe_encode(&t->bpe, &e->bpe, out->id + out->n, n);
+    }
+    if (size <= LONGEST_CACHED)
+        remember(e, word, size, out->id + out->n, n);
+    out->n += n;
+    return 0;
+}
+
+static int encode_piece(void *arg, int32_t id, const char *text, size_t size, bool is_first)
+{
+    struct tt_encoder *e = arg;
+
+    if (id >= 0) {
+        tt_ids_add(e->out, id);
+        return 0;
+    }
+    return tt_pretokenizer_split(&e->tokenizer->pretokenizer, e->matcher, &e->scratch, text, size, is_first,
+                                 encode_word, e);
+}
+
+int tt_encoder_encode(struct tt_encoder *encoder, const char *text, size_t size, struct tt_ids *ids)
+{
+    size_t before = ids->n;
+    int64_t bad = tt_utf8_invalid(text, size);
+    int rc;
+
+    if (bad >= 0) {
+        return tt_fail(TT_EDATA, "invalid UTF-8 at byte %lld of the text (0x%02x)", (long long)bad,
+                       (unsigned char)text[bad]);
+    }
+    encoder->out = ids;
+    tt_matcher_begin(encoder->matcher, size);
+    rc = tt_added_split(&encoder->tokenizer->added, encoder->matcher, encoder->find_special, text, size, encode_piece,
+                        encoder);
+    encoder->out = NULL;
+    if (rc < 0)
+        ids->n = before;
+    return rc;
+}
+
+int tt_encoder_encode_document(struct tt_encoder *encoder, const char *text, size_t size, struct tt_ids *ids)
+{
+    const struct tt_tokenizer *t = encoder->tokenizer;
+    size_t before = ids->n;
+    int rc;
+
+    if (t->bos >= 0)
+        tt_ids_add(ids, t->bos);
+    rc = tt_encoder_encode(encoder, text, size, ids);
+    if (rc < 0) {
+        ids->n = before;
+        return rc;
+    }
+    if (t->eos >= 0)
+        tt_ids_add(ids, t->eos);
+    return 0;
+}

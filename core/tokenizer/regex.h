@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CORE_TOKENIZER_REGEX_H
+#define TT_CORE_TOKENIZER_REGEX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/base/error.h"
+
+/**
+ * The regular expressions of tokenizer files, by PCRE2 (this module is the one place that includes it). Such files are
+ * written for Oniguruma with Ruby's syntax; the pattern is rewritten where the two would match differently (\s, \w), and
+ * refused where a construct would silently mean something else. A compiled expression is shared by threads, each with
+ * a matcher of its own.
+ */
+struct tt_regex;
+struct tt_matcher;
+
+/** Compiles an expression; where (a file) is for messages. */
+int tt_regex_new(const char *pattern, size_t size, const char *where, struct tt_regex **ret_regex) TT_MUST_CHECK;
+
+/** An expression that matches exactly these bytes. */
+int tt_regex_new_literal(const char *text, size_t size, const char *where, struct tt_regex **ret_regex) TT_MUST_CHECK;
+
+void tt_regex_free(struct tt_regex *regex);
+
+int tt_matcher_new(struct tt_matcher **ret_matcher) TT_MUST_CHECK;
+void tt_matcher_free(struct tt_matcher *matcher);
+
+/** Begins a text of so many bytes: the steps that its matches may take together depend on its size. */
+void tt_matcher_begin(struct tt_matcher *matcher, size_t size);
+
+/**
+ * The first match at or after offset from.
+ *   text           size bytes of valid UTF-8; the expression sees nothing outside them
+ *   ret_begin/end  the match
+ *   ret_found      false: no match
+ * TT_EDATA when matching ran into a limit: memory, or the steps of all matches since tt_matcher_begin.
+ */
+int tt_matcher_find(struct tt_matcher *matcher, const struct tt_regex *regex, const char *text, size_t size,
+                    size_t from, bool *ret_found, size_t *ret_begin, size_t *ret_end) TT_MUST_CHECK;
+
+/** The rewritten pattern, for tests; the caller frees with tt_free. */
+int tt_regex_rewrite(const char *pattern, size_t size, const char *where, char **ret_pattern) TT_MUST_CHECK;
+
+#endif

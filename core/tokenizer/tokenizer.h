@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CORE_TOKENIZER_TOKENIZER_H
+#define TT_CORE_TOKENIZER_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/tokenizer/decoder.h"
+
+/**
+ * BPE tokenizers in Hugging Face's format (tokenizer.json and, beside it, tokenizer_config.json): byte-level ones, and
+ * those of SentencePiece's kind, which spell words in characters and what is no token in bytes. Tokens and texts equal
+ * those of the `tokenizers` library; what would not be equal is refused when the file is read (TT_EDATA).
+ * A loaded tokenizer never changes: any number of threads may use it.
+ */
+struct tt_tokenizer;
+
+/** Loads the tokenizer of a folder (or the tokenizer.json itself); NULL or "" is the built-in one. */
+int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
+
+/** The same from bytes; config may be NULL, where names the source in messages. */
+int tt_tokenizer_parse(const char *json, size_t json_size, const char *config, size_t config_size, const char *where,
+                       struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
+
+void tt_tokenizer_free(struct tt_tokenizer *tokenizer);
+
+/** The largest id + 1, added tokens included. */
+int64_t tt_tokenizer_vocab_size(const struct tt_tokenizer *tokenizer);
+
+/** The tokens that begin and end a document; -1 if the tokenizer names none. */
+int32_t tt_tokenizer_bos(const struct tt_tokenizer *tokenizer);
+int32_t tt_tokenizer_eos(const struct tt_tokenizer *tokenizer);
+
+/** Whether the `tokenizers` library would put BOS in front by itself (its post_processor says so). */
+bool tt_tokenizer_adds_bos(const struct tt_tokenizer *tokenizer);
+
+/** The id of a token as tokenizer.json writes it, or -1. */
+int32_t tt_tokenizer_token_to_id(const struct tt_tokenizer *tokenizer, const char *token);
+
+/** Whether id is a token; a model may have more rows than there are tokens. */
+bool tt_tokenizer_has(const struct tt_tokenizer *tokenizer, int32_t id);
+
+bool tt_tokenizer_is_special(const struct tt_tokenizer *tokenizer, int32_t id);
+
+/** A hash of tokenizer.json, BOS and EOS: equal hashes make equal documents. */
+uint64_t tt_tokenizer_hash(const struct tt_tokenizer *tokenizer);
+
+/** Where it came from: a path or "built-in tokenizer.json". */
+const char *tt_tokenizer_where(const struct tt_tokenizer *tokenizer);
+
+/** The bytes of the two files, for copies of them; config is NULL if there was none. They live as the tokenizer does. */
+struct tt_tokenizer_files {
+    const char *json, *config;
+    size_t json_size, config_size;
+};
+struct tt_tokenizer_files tt_tokenizer_files(const struct tt_tokenizer *tokenizer);
+
+/**
+ * Appends the text of n ids, special tokens included. Of a byte-level tokenizer these are bytes, which may end within
+ * a UTF-8 character. TT_EDATA for an id that is not a token.
+ */
+int tt_tokenizer_decode(const struct tt_tokenizer *tokenizer, const int32_t *ids, int64_t n,
+                        struct tt_text *text) TT_MUST_CHECK;
+
+/**
+ * The same in parts: all parts and the end together give the text of all ids. The caller zero-initialises decoding, and
+ * releases it with tt_decoding_release.
+ */
+int tt_tokenizer_decode_part(const struct tt_tokenizer *tokenizer, struct tt_decoding *decoding, const int32_t *ids,
+                             int64_t n, struct tt_text *text) TT_MUST_CHECK;
+void tt_tokenizer_decode_end(const struct tt_tokenizer *tokenizer, struct tt_decoding *decoding, struct tt_text *text);
+
+/** A growing array of ids. Zero-initialise; release when done. */
+struct tt_ids {
+    int32_t *id;
+    size_t n;
+    size_t cap;
+};
+void tt_ids_add(struct tt_ids *ids, int32_t id);
+void tt_ids_release(struct tt_ids *ids);
+
+/** Encodes for one thread; holds scratch memory and a cache of words. The tokenizer must outlive it. */
+struct tt_encoder;
+int tt_encoder_new(const struct tt_tokenizer *tokenizer, struct tt_encoder **ret_encoder) TT_MUST_CHECK;
+void tt_encoder_free(struct tt_encoder *encoder);
+
+/** Whether special tokens written out in the text become those tokens (the default, as in `tokenizers`) or text. */
+void tt_encoder_find_special(struct tt_encoder *encoder, bool find_special);
+
+/** Appends the ids of text, without BOS and EOS. TT_EDATA for invalid UTF-8, with its byte offset. */
+int tt_encoder_encode(struct tt_encoder *encoder, const char *text, size_t size, struct tt_ids *ids) TT_MUST_CHECK;
+
+/** Appends a document: BOS, the ids of text, EOS (those that the tokenizer has). */
+int tt_encoder_encode_document(struct tt_encoder *encoder, const char *text, size_t size,
+                               struct tt_ids *ids) TT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CORE_TOKENIZER_UTF8_H
+#define TT_CORE_TOKENIZER_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/text.h"
+
+/** The offset of the first byte that is not part of a valid UTF-8 sequence (RFC 3629), or -1 if text is valid. */
+int64_t tt_utf8_invalid(const char *text, size_t size);
+
+/**
+ * Bytes at the end of text (0..3) that begin a character but do not complete it: what comes next in a stream may. Whatever
+ * else is wrong with text is not looked at.
+ */
+size_t tt_utf8_unfinished(const char *text, size_t size);
+
+/** Appends text with U+FFFD for every byte sequence that is not UTF-8, as decoders of tokens do. */
+void tt_utf8_repair(const char *text, size_t size, struct tt_text *out);
+
+/** Decodes the character at p; returns its length in bytes, 0 when p does not begin a valid character. */
+int tt_utf8_decode(const char *p, size_t size, uint32_t *ret_code);
+
+/** Writes code (a valid scalar value) into buf of at least 4 bytes; returns the length. */
+int tt_utf8_encode(uint32_t code, char *buf);
+
+/**
+ * The byte-level alphabet of GPT-2: a token's text has one printable character per byte. Bytes 33-126, 161-172 and
+ * 174-255 are written as themselves, the other 68 as U+0100 and on, in order.
+ */
+uint32_t tt_bytelevel_code(uint8_t byte);
+
+/** The byte of a character of that alphabet, or -1. */
+int tt_bytelevel_byte(uint32_t code);
+
+/** Appends the bytes that text in that alphabet stands for; false, and nothing appended, if text is not in it. */
+bool tt_bytelevel_decode(const char *text, size_t size, struct tt_text *out);
+
+#endif

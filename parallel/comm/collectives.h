@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_PARALLEL_COMM_COLLECTIVES_H
+#define TT_PARALLEL_COMM_COLLECTIVES_H
+
+#include "core/comm/comm.h"
+#include "core/program/program.h"
+#include "parallel/layout/mesh.h"
+
+/**
+ * Collectives over a group of ranks, written once over point-to-point, non-blocking, with a fixed order of sums.
+ *
+ * A collective is an object made once, with the memory that it reads and writes, and then begun as often as wanted:
+ *
+ *     tt_reduce_scatter_new(comm, &group, tag, blocks, out, scratch, &rs);     every rank of the group
+ *     tt_collective_begin(rs);     ... tt_comm_progress(comm) ...     tt_collective_wait(rs);
+ *     tt_collective_free(rs);
+ *
+ * Only new allocates. From begin to the end of wait the memory belongs to the collective. While it is under way it
+ * moves on whenever anything of this communicator is tested, waited for or tt_comm_progress is called.
+ *
+ * All ranks of a group begin their collectives in the same order and give one collective one tag; two that are under
+ * way at once must not share a tag within a group (tags from TT_COLLECTIVE_TAG on, at most 32767).
+ *
+ * What belongs to member m (the shard it sends in an all-gather, its block in a reduce-scatter) travels in messages that
+ * are cut at the segments of `receive[m]` or `blocks[m]`, so those segments have the same sizes on every member; where
+ * they lie is each member's own affair. Large contiguous segments (parameters) are fastest.
+ *
+ * Payload bytes are added to comm->payload_bytes as they are sent; the formulas below give them exactly.
+ */
+enum { TT_COLLECTIVE_TAG = 16 };
+
+struct tt_collective;
+
+/** A segment list with its length; the list is read by new only. */
+struct tt_segment_list {
+    const struct tt_segment *items;
+    int n;
+};
+
+/**
+ * All-gather: every member's shard arrives on every member.
+ *   send     this member's (padded) shard: shard_bytes in all, the same on every member, in any segments
+ *   receive  [group->n] where each member's shard lands, shard_bytes each; the own entry may be the memory of send
+ * Errors: TT_EINTERNAL when sizes disagree.
+ */
+int tt_all_gather_new(struct tt_comm *comm, const struct tt_group *group, int tag, struct tt_segment_list send,
+                      const struct tt_segment_list *receive, struct tt_collective **ret_collective) TT_MUST_CHECK;
+
+/**
+ * Reduce-scatter of float32: member b gets the sum over all members of their block b, added in the order of
+ * core/base/tree.h over the member index (the same bits for every way of cutting the sum).
+ *   blocks   [group->n] this member's values for each member, shard_bytes each; used up: their content is undefined
+ *            afterwards (of the padding too, whose sums are computed and ignored)
+ *   out      where the sum goes, shard_bytes, in any segments; may be the memory of the own block, segment by segment
+ *   scratch  tt_reduce_scatter_scratch() bytes, 4-byte aligned
+ */
+int tt_reduce_scatter_new(struct tt_comm *comm, const struct tt_group *group, int tag,
+                          const struct tt_segment_list *blocks, struct tt_segment_list out, void *scratch,
+                          struct tt_collective **ret_collective) TT_MUST_CHECK;
+
+/**
+ * All-to-all: member b gets every member's block b, of any type.
+ *   blocks   [group->n] this member's values for each member, block_bytes each; cut at their segments
+ *   receive  group->n * block_bytes: what came from member m is at m * block_bytes, the own block too
+ */
+int tt_all_to_all_new(struct tt_comm *comm, const struct tt_group *group, int tag, const struct tt_segment_list *blocks,
+                      int64_t block_bytes, void *receive, struct tt_collective **ret_collective) TT_MUST_CHECK;
+
+/**
+ * All-reduce (sum of float32) in place: a reduce-scatter over group->n equal slices, then an all-gather, so that all
+ * members have the same bits.
+ *   values   any number of floats, in segments of the same sizes on every member
+ *   scratch  tt_all_reduce_scratch() bytes, 4-byte aligned
+ */
+int tt_all_reduce_new(struct tt_comm *comm, const struct tt_group *group, int tag, struct tt_segment_list values,
+                      void *scratch, struct tt_collective **ret_collective) TT_MUST_CHECK;
+
+/** Bytes of scratch that a member needs; for a group of n. */
+int64_t tt_reduce_scatter_scratch(int n, int64_t shard_bytes);
+int64_t tt_all_reduce_scratch(int n, int64_t bytes);
+
+/** Payload bytes that every member sends: (n - 1) shards, or 2 (n - 1) slices of ceil(floats / n) floats. */
+int64_t tt_all_gather_payload(int n, int64_t shard_bytes);
+int64_t tt_reduce_scatter_payload(int n, int64_t shard_bytes);
+int64_t tt_all_reduce_payload(int n, int64_t bytes);
+
+/** Starts; TT_EINTERNAL when it is still under way. */
+int tt_collective_begin(struct tt_collective *collective) TT_MUST_CHECK;
+
+/** Moves on without blocking; ret_done is true when nothing is under way. */
+int tt_collective_test(struct tt_collective *collective, bool *ret_done) TT_MUST_CHECK;
+
+/** Waits as tt_comm_wait does: bounded, naming the rank that is missing. */
+int tt_collective_wait(struct tt_collective *collective) TT_MUST_CHECK;
+
+/** When it was begun last and when it was complete (tt_clock_sec); {0, 0} when there was nothing to do. Not while under way. */
+struct tt_span tt_collective_span(const struct tt_collective *collective);
+
+/** NULL is allowed. The collective must not be under way, unless the job is about to end. */
+void tt_collective_free(struct tt_collective *collective);
+
+#endif

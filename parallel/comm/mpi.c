@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The communicator over MPI; the only file that includes mpi.h.
+ *
+ * A request of titan's is an index into a table of slots that is allocated once and grows only if more transfers are
+ * under way than ever before. All of them are tested in one call of MPI's, since each call looks at every socket.
+ * Segments become one MPI datatype of byte blocks at absolute addresses, which also lifts the limit of 2^31-1 on MPI's
+ * counts. What MPI returns as an error becomes TT_ECOMM with MPI's own words.
+ *
+ * MPI says nothing about a message until all of it has arrived, so long transfers travel in parts (parts.h).
+ */
+#include "parallel/comm/mpi.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include <mpi.h>
+
+#include "core/base/mem.h"
+#include "core/comm/pulse.h"
+#include "parallel/comm/parts.h"
+#include "parallel/comm/peer_memory.h"
+#include "parallel/comm/start_watch.h"
+
+/* READ_BYTES: below, the two messages that go with reading cost more than the copy through MPI's own buffers. */
+enum { FIRST_SLOTS = 256, FIRST_BLOCKS = 256, READ_BYTES = 64 << 10, EAGER_BYTES = 1 << 20 };
+
+/* Longest block of a datatype: block lengths are int. */
+static const size_t MOST_BLOCK_BYTES = (size_t)1 << 30;
+
+struct slot {
+    size_t bytes;
+    int peer, tag;
+    bool send;
+    bool complete; /* found so by advance, with status */
+    MPI_Status status;
+    struct tt_parted *whole; /* it is a part of; NULL: it is all there is */
+    int next_unused;         /* index + 1; 0 ends the list */
+};
+
+struct mpi_comm {
+    struct tt_comm base;
+    MPI_Comm comm;
+    struct slot *slots;
+    MPI_Request *requests; /* [n_slots]; MPI_REQUEST_NULL: nothing under way */
+    int *completed;        /* [n_slots] what MPI_Testsome found, with statuses */
+    MPI_Status *statuses;
+    int n_slots;
+    int n_used;      /* slots from here on have never been used */
+    int n_under_way; /* requests that are not null */
+    int n_pulses;    /* of these, signs of life, which wait most of the time */
+    int unused;      /* index + 1 of the first unused slot */
+    int *lengths;    /* scratch for building a datatype */
+    MPI_Aint *addresses;
+    int cap_blocks;
+    struct tt_parts parts;
+    struct tt_peer_memory *memory; /* of the ranks on this host */
+};
+
+static int fail_mpi(int error, const char *what)
+{
+    char text[MPI_MAX_ERROR_STRING + 1] = "";
+    int length = 0;
+
+    (void)MPI_Error_string(error, text, &length);
+    return tt_fail(TT_ECOMM, "MPI: %s: %s", what, text);
+}
+
+static void slots_grow(struct mpi_comm *me, int n)
+{
+    me->slots = tt_realloc(me->slots, (size_t)n, sizeof *me->slots);
+    me->requests = tt_realloc(me->requests, (size_t)n, sizeof *me->requests);
+    me->completed = tt_realloc(me->completed, (size_t)n, sizeof *me->completed);
+    me->statuses = tt_realloc(me->statuses, (size_t)n, sizeof *me->statuses);
+    for (int i = n - 1; i >= me->n_slots; i--) {
+        me->slots[i] = (struct slot){.next_unused = me->unused};
+        me->requests[i] = MPI_REQUEST_NULL;
+        me->unused = i + 1;
+    }
+    me->n_slots = n;
+}
+
+static void blocks_grow(struct mpi_comm *me, int n)
+{
+    me->lengths = tt_realloc(me->lengths, (size_t)n, sizeof *me->lengths);
+    me->addresses = tt_realloc(me->addresses, (size_t)n, sizeof *me->addresses);
+    me->cap_blocks = n;
+}
+
+/* The segments as one datatype at MPI_BOTTOM. */
+static int make_type(struct mpi_comm *me, const struct tt_segment *segments, int n, MPI_Datatype *ret_type)
+{
+    MPI_Datatype type;
+    int blocks = 0, error;
+
+    for (int i = 0; i < n; i++) {
+        char *data = segments[i].data;
+
+        for (size_t left = segments[i].bytes, bytes; left > 0; left -= bytes, data += bytes, blocks++) {
+            bytes = left < MOST_BLOCK_BYTES ? left : MOST_BLOCK_BYTES;
+            if (blocks == me->cap_blocks)
+                blocks_grow(me, 2 * me->cap_blocks);
+            me->lengths[blocks] = (int)bytes;
+            if ((error = MPI_Get_address(data, &me->addresses[blocks])) != MPI_SUCCESS)
+                return fail_mpi(error, "MPI_Get_address");
+        }
+    }
+    error = MPI_Type_create_hindexed(blocks, me->lengths, me->addresses, MPI_BYTE, &type);
+    if (error != MPI_SUCCESS)
+        return fail_mpi(error, "MPI_Type_create_hindexed");
+    if ((error = MPI_Type_commit(&type)) != MPI_SUCCESS)
+        return fail_mpi(error, "MPI_Type_commit");
+    *ret_type = type;
+    return 0;
+}
+
+static int start(struct mpi_comm *me, const struct slot *slot, void *data, int count, MPI_Datatype type)
+{
+    MPI_Request *request = &me->requests[slot - me->slots];
+    int error = slot->send ? MPI_Isend(data, count, type, slot->peer, slot->tag, me->comm, request)
+                           : MPI_Irecv(data, count, type, slot->peer, slot->tag, me->comm, request);
+
+    return error == MPI_SUCCESS ? 0 : fail_mpi(error, slot->send ? "MPI_Isend" : "MPI_Irecv");
+}
+
+/* One message; ret_index is its slot's index + 1. */
+static int begin_message(struct mpi_comm *me, const struct tt_segment *segments, int n, struct slot wanted,
+                         int *ret_index)
+{
+    MPI_Datatype type = MPI_BYTE;
+    struct slot *slot;
+    int rc = 0, index;
+
+    for (int i = 0; i < n; i++)
+        wanted.bytes += segments[i].bytes;
+    if (!me->unused)
+        slots_grow(me, 2 * me->n_slots);
+    index = me->unused;
+    slot = &me->slots[index - 1];
+    wanted.next_unused = slot->next_unused;
+    *slot = wanted;
+    if (n == 1 && wanted.bytes <= INT_MAX) {
+        TT_TRY(start(me, slot, segments[0].data, (int)wanted.bytes, MPI_BYTE));
+    } else {
+        TT_TRY(make_type(me, segments, n, &type));
+        rc = start(me, slot, MPI_BOTTOM, 1, type);
+        (void)MPI_Type_free(&type); /* MPI keeps it until the transfer completes */
+        if (rc < 0)
+            goto out;
+    }
+    me->unused = slot->next_unused;
+    me->n_used = index > me->n_used ? index : me->n_used;
+    me->n_under_way++;
+    me->n_pulses += slot->tag == TT_PULSE_TAG;
+    *ret_index = index;
+out:
+    return rc;
+}
+
+static int post_part(void *ctx, const struct tt_segment *segments, int n, struct tt_parted *whole)
+{
+    int index;
+
+    return begin_message(ctx, segments, n,
+                         (struct slot){.peer = whole->peer, .tag = whole->tag, .send = whole->send, .whole = whole},
+                         &index);
+}
+
+static int begin(struct mpi_comm *me, const struct tt_segment *segments, int n, struct slot wanted,
+                 struct tt_request *ret_request)
+{
+    struct tt_parted *whole = NULL;
+    size_t bytes = 0;
+    int rc = 0, index = 0;
+
+    for (int i = 0; i < n; i++)
+        bytes += segments[i].bytes;
+    if (tt_parts_takes(&me->parts, bytes, wanted.peer, wanted.tag, wanted.send))
+        rc = tt_parts_begin(&me->parts, segments, n, wanted.peer, wanted.tag, wanted.send, &whole);
+    else
+        rc = begin_message(me, segments, n, wanted, &index);
+    ret_request->state[0] = (uintptr_t)index;
+    ret_request->state[1] = (uintptr_t)whole;
+    return rc;
+}
+
+static int send_begin(struct tt_comm *comm, const struct tt_segment *segments, int n, int peer, int tag,
+                      struct tt_request *ret_request)
+{
+    return begin((struct mpi_comm *)comm, segments, n, (struct slot){.peer = peer, .tag = tag, .send = true},
+                 ret_request);
+}
+
+static int recv_begin(struct tt_comm *comm, const struct tt_segment *segments, int n, int peer, int tag,
+                      struct tt_request *ret_request)
+{
+    return begin((struct mpi_comm *)comm, segments, n, (struct slot){.peer = peer, .tag = tag, .send = false},
+                 ret_request);
+}
+
+/* A message longer than its buffer is an error of MPI's; a shorter one is found here. */
+static int check_received(const struct mpi_comm *me, const struct slot *slot)
+{
+    MPI_Count received = 0;
+    int error;
+
+    if (slot->send)
+        return 0;
+    if ((error = MPI_Get_elements_x(&slot->status, MPI_BYTE, &received)) != MPI_SUCCESS)
+        return fail_mpi(error, "MPI_Get_elements_x");
+    if (received != (MPI_Count)slot->bytes)
+        return tt_fail(TT_EINTERNAL, "rank %d: message from rank %d, tag %d: %lld bytes sent, %zu expected",
+                       me->base.rank, slot->peer, slot->tag, (long long)received, slot->bytes);
+    return 0;
+}
+
+/* What became of a message. */
+static int check_message(const struct mpi_comm *me, const struct slot *slot)
+{
+    if (slot->status.MPI_ERROR == MPI_SUCCESS)
+        return check_received(me, slot);
+    return tt_wrap(fail_mpi(slot->status.MPI_ERROR, slot->send ? "sending" : "receiving"),
+                   "rank %d, rank %d, tag %d, %zu bytes", me->base.rank, slot->peer, slot->tag, slot->bytes);
+}
+
+static void free_slot(struct mpi_comm *me, int index)
+{
+    me->slots[index - 1].next_unused = me->unused;
+    me->unused = index;
+}
+
+static int advance(struct tt_comm *comm)
+{
+    struct mpi_comm *me = (struct mpi_comm *)comm;
+    int n = 0, error;
+
+    if (me->n_under_way == me->n_pulses && !comm->looks)
+        return 0;
+    error = MPI_Testsome(me->n_used, me->requests, &n, me->completed, me->statuses);
+    if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS)
+        return fail_mpi(error, "MPI_Testsome");
+    for (int i = 0; i < n; i++) { /* n is MPI_UNDEFINED, which is negative, where nothing was under way */
+        struct slot *slot = &me->slots[me->completed[i]];
+
+        slot->complete = true;
+        slot->status = me->statuses[i];
+        if (error == MPI_SUCCESS)
+            slot->status.MPI_ERROR = MPI_SUCCESS; /* not set then */
+        me->n_under_way--;
+        if (slot->tag == TT_PULSE_TAG)
+            me->n_pulses--;
+        else
+            comm->progress++;
+        if (slot->whole) {
+            tt_parts_end(slot->whole, check_message(me, slot));
+            free_slot(me, me->completed[i] + 1);
+        }
+    }
+    return tt_parts_feed(&me->parts);
+}
+
+static int test(struct tt_comm *comm, struct tt_request *request, bool *ret_done)
+{
+    struct mpi_comm *me = (struct mpi_comm *)comm;
+    int index = (int)request->state[0];
+    struct tt_parted *whole;
+    int rc = 0;
+
+    memcpy(&whole, &request->state[1], sizeof whole);
+    if (whole) {
+        rc = tt_parts_test(&me->parts, whole, ret_done);
+        request->state[1] = *ret_done ? 0 : request->state[1];
+        return rc;
+    }
+    *ret_done = index == 0 || me->slots[index - 1].complete;
+    if (index == 0 || !*ret_done)
+        return 0;
+    rc = check_message(me, &me->slots[index - 1]);
+    free_slot(me, index);
+    request->state[0] = 0;
+    return rc;
+}
+
+static int read_peer(struct tt_comm *comm, int peer, uint64_t address, void *into, size_t bytes)
+{
+    return tt_peer_memory_read(((struct mpi_comm *)comm)->memory, peer, address, into, bytes);
+}
+
+static void stop(struct tt_comm *comm, int exit_code, const char *message)
+{
+    struct mpi_comm *me = (struct mpi_comm *)comm;
+
+    (void)fprintf(stderr, "%s\n", message);
+    (void)fflush(NULL);
+    (void)MPI_Abort(me->comm, exit_code);
+    abort(); /* MPI_Abort does not return from a working library */
+}
+
+/* Nothing else is under way at the end of a job. */
+static void end_pulses(struct mpi_comm *me)
+{
+    for (int i = 0; i < me->n_used; i++) {
+        if (me->requests[i] == MPI_REQUEST_NULL)
+            continue;
+        if (!me->slots[i].send)
+            (void)MPI_Cancel(&me->requests[i]);
+        (void)MPI_Request_free(&me->requests[i]);
+    }
+}
+
+static void release(struct tt_comm *comm)
+{
+    struct mpi_comm *me = (struct mpi_comm *)comm;
+
+    end_pulses(me);
+    (void)MPI_Comm_free(&me->comm);
+    (void)MPI_Finalize();
+    tt_parts_release(&me->parts);
+    tt_peer_memory_free(me->memory);
+    tt_free(me->slots);
+    tt_free(me->requests);
+    tt_free(me->completed);
+    tt_free(me->statuses);
+    tt_free(me->lengths);
+    tt_free(me->addresses);
+    tt_free(me);
+}
+
+static const struct tt_comm_ops mpi_ops = {
+    .name = "mpi",
+    .send_begin = send_begin,
+    .recv_begin = recv_begin,
+    .advance = advance,
+    .test = test,
+    .read = read_peer,
+    .abort = stop,
+    .free = release,
+};
+
+/* The launchers' ways to tell a process how many ranks there are. */
+static const char *const size_variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+
+/* Ranks that the launcher started, or 0 if it did not say; ret_variable is what said so. */
+static int launched_ranks(const char **ret_variable)
+{
+    for (size_t i = 0; i < sizeof size_variables / sizeof *size_variables; i++) {
+        const char *text = getenv(size_variables[i]);
+        long n = text ? strtol(text, NULL, 10) : 0;
+
+        /* Slurm sets its variable in interactive shells too, as a step of one task. */
+        if (n > 1 || (n == 1 && i + 1 < sizeof size_variables / sizeof *size_variables)) {
+            *ret_variable = size_variables[i];
+            return n < INT_MAX ? (int)n : INT_MAX;
+        }
+    }
+    return 0;
+}
+
+bool tt_comm_mpi_launched(void)
+{
+    const char *variable;
+
+    return launched_ranks(&variable) > 0 || getenv("PMIX_RANK");
+}
+
+/* MPI is initialised; fills in the rest. */
+static int connect_ranks(struct mpi_comm *me)
+{
+    const char *variable = NULL;
+    int wanted = launched_ranks(&variable);
+    int rc = 0, error;
+
+    if ((error = MPI_Comm_dup(MPI_COMM_WORLD, &me->comm)) != MPI_SUCCESS)
+        return fail_mpi(error, "MPI_Comm_dup");
+    (void)MPI_Comm_set_errhandler(me->comm, MPI_ERRORS_RETURN);
+    (void)MPI_Comm_rank(me->comm, &me->base.rank);
+    (void)MPI_Comm_size(me->comm, &me->base.size);
+    if (wanted > 0 && wanted != me->base.size) {
+        rc = tt_fail(TT_ECOMM,
+                     "the launcher started %d ranks (%s) but MPI sees %d: the launcher belongs to another MPI library\n"
+                     "help: start titan with the mpirun of the Open MPI it was built with (under Slurm: srun "
+                     "--mpi=pmix, or mpirun inside the allocation)",
+                     wanted, variable, me->base.size);
+        (void)MPI_Comm_free(&me->comm);
+    }
+    return rc;
+}
+
+/*
+ * Longer messages than Open MPI's TCP sends eagerly wait for the receiver's answer, and that answer queues behind whatever
+ * goes the other way: links that are busy both ways, as they are in a backward pass, then carry half of what they could.
+ * The receives of a collective are posted when it begins, so there is little to ask. What the user has set stays; the
+ * room beyond EAGER_BYTES is for Open MPI's header.
+ */
+static void prefer_eager_messages(void)
+{
+    char limit[16];
+
+    (void)snprintf(limit, sizeof limit, "%d", EAGER_BYTES + 512);
+    (void)setenv("OMPI_MCA_btl_tcp_eager_limit", limit, 0);
+}
+
+/* The launchers' ways to tell a process its rank; 0 where they did not. */
+static int launched_rank(void)
+{
+    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
+
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        if (getenv(variables[i]))
+            return (int)strtol(getenv(variables[i]), NULL, 10);
+    return 0;
+}
+
+/* Until the ranks are connected, MPI's own calls may not come back. */
+static void watch_start(double timeout_sec)
+{
+    char message[1024], host[256] = "";
+
+    (void)gethostname(host, sizeof host - 1);
+    (void)snprintf(message, sizeof message,
+                   "titan: error: rank %d on %s: MPI has not started within %.0f s (comm.init_timeout_seconds)\n"
+                   "help: look at the logs of the other ranks and hosts; Open MPI also waits for ever where memory is "
+                   "limited (ulimit -v, a control group)",
+                   launched_rank(), host, timeout_sec);
+    tt_start_watch_begin(timeout_sec, launched_rank(), tt_error_exit_code(TT_ECOMM), message);
+}
+
+int tt_comm_mpi_new(double timeout_sec, struct tt_comm **ret_comm)
+{
+    struct mpi_comm *me = NULL;
+    int rc = 0, error, initialized = 0, level = 0;
+    bool is_initialized = false;
+
+    (void)MPI_Initialized(&initialized);
+    if (initialized)
+        return tt_fail(TT_EINTERNAL, "MPI is initialised twice");
+    prefer_eager_messages();
+    watch_start(timeout_sec);
+    if ((error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level)) != MPI_SUCCESS) {
+        rc = fail_mpi(error, "MPI_Init_thread");
+        goto out;
+    }
+    is_initialized = true;
+    (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    me = tt_calloc(1, sizeof *me);
+    me->base.ops = &mpi_ops;
+    me->base.timeout_sec = timeout_sec;
+    if (level < MPI_THREAD_FUNNELED) {
+        rc = tt_fail(TT_ECOMM, "this MPI library does not allow threads beside the one that communicates\n"
+                               "help: use an MPI library with MPI_THREAD_FUNNELED or better");
+        goto out;
+    }
+    TT_TRY(connect_ranks(me));
+    tt_start_watch_end(); /* from here on the communicator's own timeout counts */
+    me->parts = (struct tt_parts){.post = post_part, .ctx = me};
+    slots_grow(me, FIRST_SLOTS);
+    blocks_grow(me, FIRST_BLOCKS);
+    TT_TRY(tt_peer_memory_new(&me->base, &me->memory));
+    me->base.reachable = tt_peer_memory_reachable(me->memory);
+    me->base.hosts = tt_peer_memory_hosts(me->memory);
+    me->base.read_bytes = READ_BYTES;
+    me->base.eager_bytes = EAGER_BYTES;
+    me->base.control_bytes = 0;
+    *ret_comm = &me->base;
+    me = NULL;
+out:
+    if (rc < 0)
+        tt_start_watch_end();
+    if (rc < 0 && is_initialized)
+        (void)MPI_Finalize();
+    tt_free(me);
+    return rc;
+}
+
+const char *tt_comm_mpi_library(void)
+{
+    static char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+
+    (void)MPI_Get_library_version(text, &length);
+    text[strcspn(text, ",\n")] = 0;
+    return text;
+}

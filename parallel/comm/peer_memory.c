@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Whose memory this process can read, and reading it.
+ */
+#include "parallel/comm/peer_memory.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "core/base/mem.h"
+
+enum { HOST_BYTES = 256, COMPARE_TAG = 3 };
+
+/* What a rank tells the others. */
+struct card {
+    char host[HOST_BYTES];
+    int64_t pid;
+    uint64_t address; /* of its own `number` */
+    uint64_t number;  /* random: a process of another namespace with the same pid is found out */
+};
+
+struct tt_peer_memory {
+    uint64_t number;
+    int64_t *pids;
+    bool *reachable;
+    const char **hosts; /* [ranks] into names */
+    char **names;       /* each host once */
+    int n_names, cap_names;
+};
+
+int tt_peer_memory_read(const struct tt_peer_memory *memory, int peer, uint64_t address, void *into, size_t bytes)
+{
+    char *to = into;
+
+    while (bytes > 0) {
+        struct iovec here = {to, bytes};
+        struct iovec there = {NULL, bytes};
+        ssize_t n;
+
+        memcpy(&there.iov_base, &address, sizeof address); /* an address of the peer, never used in this process */
+        n = process_vm_readv((pid_t)memory->pids[peer], &here, 1, &there, 1, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? errno : EFAULT;
+        to += n;
+        address += (uint64_t)n;
+        bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+const bool *tt_peer_memory_reachable(const struct tt_peer_memory *memory)
+{
+    return memory->reachable;
+}
+
+const char *const *tt_peer_memory_hosts(const struct tt_peer_memory *memory)
+{
+    return memory->hosts;
+}
+
+void tt_peer_memory_free(struct tt_peer_memory *memory)
+{
+    if (!memory)
+        return;
+    for (int i = 0; i < memory->n_names; i++)
+        tt_free(memory->names[i]);
+    tt_free(memory->names);
+    tt_free((void *)memory->hosts);
+    tt_free(memory->pids);
+    tt_free(memory->reachable);
+    tt_free(memory);
+}
+
+/* Launchers give the ranks of a host neighbouring numbers, so a name is mostly that of the rank before. */
+static void intern_hosts(struct tt_peer_memory *memory, const struct card *cards, int n)
+{
+    memory->hosts = tt_calloc((size_t)n, sizeof *memory->hosts);
+    for (int rank = 0; rank < n; rank++) {
+        int i = memory->n_names - 1;
+
+        while (i >= 0 && strcmp(memory->names[i], cards[rank].host) != 0)
+            i--;
+        if (i < 0) {
+            TT_PUSH(memory->names, memory->n_names, memory->cap_names) = tt_strdup(cards[rank].host);
+            i = memory->n_names - 1;
+        }
+        memory->hosts[rank] = memory->names[i];
+    }
+}
+
+static bool wanted(void)
+{
+    const char *text = getenv("TITAN_PEER_MEMORY");
+
+    return !text || strcmp(text, "off") != 0;
+}
+
+static void write_card(struct tt_peer_memory *memory, struct card *card)
+{
+    if (getrandom(&memory->number, sizeof memory->number, 0) != (ssize_t)sizeof memory->number)
+        memory->number = (uint64_t)getpid() << 32 ^ (uint64_t)(uintptr_t)memory;
+    (void)gethostname(card->host, HOST_BYTES - 1);
+    card->pid = getpid();
+    card->address = (uint64_t)(uintptr_t)&memory->number;
+    card->number = memory->number;
+}
+
+static bool same_host(const struct card *a, const struct card *b)
+{
+    return memcmp(a->host, b->host, HOST_BYTES) == 0;
+}
+
+/* Fills in pids and, as bytes 0 and 1, whose memory this rank can read. */
+static void try_peers(struct tt_peer_memory *memory, const struct tt_comm *comm, const struct card *cards, char *can)
+{
+    const struct card *mine = &cards[comm->rank];
+
+    for (int rank = 0; rank < comm->size; rank++) {
+        uint64_t number = 0;
+
+        memory->pids[rank] = cards[rank].pid;
+        can[rank] = rank != comm->rank && wanted() && same_host(&cards[rank], mine) &&
+                    tt_peer_memory_read(memory, rank, cards[rank].address, &number, sizeof number) == 0 &&
+                    number == cards[rank].number;
+    }
+}
+
+/* Every two ranks of a host tell each other whether they can. Ranks of other hosts have nothing to say to this one. */
+static int compare(struct tt_comm *comm, const struct card *cards, char *can, bool *reachable)
+{
+    struct tt_request *requests = tt_calloc(2 * (size_t)comm->size, sizeof *requests);
+    char *theirs = tt_calloc((size_t)comm->size, 1);
+    int rc = 0;
+
+    for (int rank = 0; rank < comm->size; rank++) {
+        struct tt_segment in = {&theirs[rank], 1}, out = {&can[rank], 1};
+
+        if (rank == comm->rank || !same_host(&cards[rank], &cards[comm->rank]))
+            continue;
+        TT_TRY(comm->ops->recv_begin(comm, &in, 1, rank, COMPARE_TAG, &requests[2 * (size_t)rank]));
+        TT_TRY(comm->ops->send_begin(comm, &out, 1, rank, COMPARE_TAG, &requests[2 * (size_t)rank + 1]));
+    }
+    for (int rank = 0; rank < comm->size; rank++) {
+        TT_TRY(tt_comm_wait(comm, &requests[2 * (size_t)rank], rank));
+        TT_TRY(tt_comm_wait(comm, &requests[2 * (size_t)rank + 1], rank));
+        reachable[rank] = can[rank] && theirs[rank];
+    }
+out:
+    tt_free(requests);
+    tt_free(theirs);
+    return rc;
+}
+
+int tt_peer_memory_new(struct tt_comm *comm, struct tt_peer_memory **ret_memory)
+{
+    size_t size = (size_t)comm->size;
+    struct tt_peer_memory *memory = tt_calloc(1, sizeof *memory);
+    struct card mine = {{0}, 0, 0, 0}, *cards = tt_calloc(size, sizeof *cards);
+    char *can = tt_calloc(size, 1);
+    int rc = 0;
+
+    memory->pids = tt_calloc(size, sizeof *memory->pids);
+    memory->reachable = tt_calloc(size, sizeof *memory->reachable);
+    /* Where Yama guards processes (ptrace_scope 1): those that our own launcher started on this host may read us. */
+    (void)prctl(PR_SET_PTRACER, (unsigned long)getppid(), 0, 0, 0);
+    write_card(memory, &mine);
+    TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, cards)); /* so all have called prctl before anyone reads */
+    try_peers(memory, comm, cards, can);
+    TT_TRY(compare(comm, cards, can, memory->reachable));
+    intern_hosts(memory, cards, comm->size);
+    *ret_memory = memory;
+    memory = NULL;
+out:
+    tt_peer_memory_free(memory);
+    tt_free(cards);
+    tt_free(can);
+    return rc;
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reading in pieces: a batch of pieces is cut where the sender's segments, the sinks or the piece size end, then run by
+ * the team. The sender's list is read a few items at a time, so nothing is allocated for it.
+ */
+#include "parallel/comm/pull.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/tree.h"
+#include "core/os/team.h"
+
+/* A piece that is added stays in the second-level cache between its reading and its addition. */
+enum { PIECE_BYTES = 256 << 10, MOST_PIECES = 64, MOST_SEGMENTS = 32 };
+
+#define PATIENCE_SEC 3.0
+
+struct piece {
+    uint64_t from;
+    char *into, *through; /* through NULL: a copy */
+    const char *a;
+    int64_t bytes;
+};
+
+struct batch {
+    struct tt_comm *comm;
+    int peer, n;
+    atomic_int error;       /* an errno */
+    _Atomic(uint64_t) done; /* a bit per piece */
+    struct piece pieces[MOST_PIECES];
+};
+
+/* A piece is added once, after all of it was read. A piece whose reading failed was not touched. */
+static void run_piece(void *arg, int64_t tile, int worker)
+{
+    struct batch *batch = arg;
+    const struct piece *p = &batch->pieces[tile];
+    uint64_t bit = (uint64_t)1 << tile;
+    int error;
+
+    (void)worker;
+    if (atomic_load_explicit(&batch->done, memory_order_relaxed) & bit)
+        return;
+    error =
+        batch->comm->ops->read(batch->comm, batch->peer, p->from, p->through ? p->through : p->into, (size_t)p->bytes);
+    if (error) {
+        atomic_store_explicit(&batch->error, error, memory_order_relaxed);
+        return;
+    }
+    if (p->through)
+        tt_tree_add((float *)(void *)p->into, (const float *)(const void *)p->a,
+                    (const float *)(const void *)p->through, p->bytes / (int64_t)sizeof(float));
+    (void)atomic_fetch_or_explicit(&batch->done, bit, memory_order_relaxed);
+}
+
+static int64_t least(int64_t a, int64_t b, int64_t c)
+{
+    int64_t smaller = a < b ? a : b;
+
+    return smaller < c ? smaller : c;
+}
+
+/* Cuts up to `budget` bytes from where the pull is into pieces, moving it on; `segments` holds the sender's next n. */
+static void cut_pieces(struct batch *batch, struct tt_pull *pull, const struct tt_sink *sinks,
+                       const struct tt_segment *segments, int64_t n, int64_t budget)
+{
+    int64_t first = pull->segment, cut = 0;
+
+    while (batch->n < MOST_PIECES && cut < budget && pull->left > 0 && pull->segment < first + n) {
+        const struct tt_segment *segment = &segments[pull->segment - first];
+        const struct tt_sink *sink = &sinks[pull->sink];
+        int64_t bytes = least(PIECE_BYTES, (int64_t)segment->bytes - pull->segment_done, sink->bytes - pull->sink_done);
+
+        if (bytes > 0) {
+            batch->pieces[batch->n++] = (struct piece){
+                .from = (uint64_t)(uintptr_t)segment->data + (uint64_t)pull->segment_done,
+                .into = sink->into + pull->sink_done,
+                .through = sink->a ? pull->through + cut : NULL,
+                .a = sink->a ? sink->a + pull->sink_done : NULL,
+                .bytes = bytes,
+            };
+            cut += bytes;
+            pull->left -= bytes;
+            pull->segment_done += bytes;
+            pull->sink_done += bytes;
+        }
+        if (pull->segment_done == (int64_t)segment->bytes) {
+            pull->segment++;
+            pull->segment_done = 0;
+        }
+        if (pull->sink_done == sink->bytes) {
+            pull->sink++;
+            pull->sink_done = 0;
+        }
+    }
+}
+
+/*
+ * A rank whose memory is gone is ending, as a launcher notices before long, which then ends the job with a message of its
+ * own; so this rank speaks only after a while.
+ */
+static int lost(struct tt_comm *comm, struct tt_pull *pull, int error)
+{
+    double now = tt_comm_clock(comm);
+    double patience = comm->timeout_sec > 0.0 && comm->timeout_sec < PATIENCE_SEC ? comm->timeout_sec : PATIENCE_SEC;
+
+    if (!pull->is_lost)
+        pull->lost_sec = now;
+    pull->is_lost = true;
+    if (now - pull->lost_sec < patience)
+        return 0;
+    return tt_fail(TT_ECOMM,
+                   "rank %d cannot read the memory of rank %d on %s in '%s' (%s): that rank is dead\n"
+                   "help: look at its log",
+                   comm->rank, pull->peer, tt_comm_host(comm, pull->peer),
+                   comm->waiting_for ? comm->waiting_for : "start", strerror(error));
+}
+
+int tt_pull_begin(const struct tt_comm *comm, struct tt_pull *pull, int tag)
+{
+    if (pull->offer.bytes != pull->bytes)
+        return tt_fail(TT_EINTERNAL, "rank %d: offer from rank %d, tag %d: %lld bytes sent, %lld expected", comm->rank,
+                       pull->peer, tag, (long long)pull->offer.bytes, (long long)pull->bytes);
+    pull->left = pull->bytes;
+    pull->is_lost = false;
+    pull->budget = 0;
+    pull->done = 0;
+    pull->sink = 0;
+    pull->sink_done = pull->segment = pull->segment_done = 0;
+    return 0;
+}
+
+/*
+ * A batch in which a piece failed is cut again in the same way, from the same place and with the same budget, and only the
+ * pieces that are not done run again: sums may be in place, so a piece that was added must never be added again.
+ */
+int tt_pull_some(struct tt_comm *comm, struct tt_pull *pull, const struct tt_sink *sinks)
+{
+    struct batch batch = {.comm = comm, .peer = pull->peer, .done = pull->done};
+    struct tt_pull before = *pull;
+    struct tt_segment segments[MOST_SEGMENTS];
+    struct tt_team *team = comm->team && !tt_team_busy(comm->team) ? comm->team : NULL;
+    int64_t n = pull->offer.n_segments - pull->segment;
+    int64_t budget = pull->budget ? pull->budget : (int64_t)PIECE_BYTES * (team ? tt_team_threads(team) : 1);
+    int error;
+
+    n = n < MOST_SEGMENTS ? n : MOST_SEGMENTS;
+    error = comm->ops->read(comm, pull->peer, pull->offer.segments + (uint64_t)pull->segment * sizeof *segments,
+                            segments, (size_t)n * sizeof *segments);
+    if (error)
+        return lost(comm, pull, error);
+    cut_pieces(&batch, pull, sinks, segments, n, budget);
+    if (team)
+        tt_team_run(team, batch.n, run_piece, &batch);
+    else
+        for (int i = 0; i < batch.n; i++)
+            run_piece(&batch, i, 0);
+    pull->is_lost = false;
+    pull->budget = 0;
+    pull->done = 0;
+    error = atomic_load_explicit(&batch.error, memory_order_relaxed);
+    if (!error || atomic_load_explicit(&batch.done, memory_order_relaxed) != before.done)
+        comm->progress++;
+    if (!error)
+        return 0;
+    *pull = before;
+    pull->budget = budget;
+    pull->done = atomic_load_explicit(&batch.done, memory_order_relaxed);
+    if (pull->done != before.done)
+        pull->is_lost = false; /* some of it could be read */
+
+    return lost(comm, pull, error);
+}

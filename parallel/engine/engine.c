@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The engine: graph → layout → schedule → program → arena → executor and transfers, for training and for validation.
+ */
+#include "parallel/engine/engine.h"
+
+#include <stdio.h>
+
+#include "core/base/hash.h"
+#include "core/base/mem.h"
+#include "core/kernels/blas.h"
+#include "parallel/engine/transfer.h"
+#include "parallel/fsdp/fsdp.h"
+#include "parallel/planner/planner.h"
+
+/* A program with what it needs to run. */
+struct track {
+    struct tt_graph *graph;
+    struct tt_program *program;
+    struct tt_executor *executor;
+    struct tt_transfers *transfers;
+};
+
+struct tt_engine {
+    struct tt_engine_options options;
+    struct tt_comm *comm;
+    struct tt_layout *layout;
+    struct tt_group shard, replicate;
+    struct track train, validate;
+    struct tt_state state;
+    struct tt_team *team;
+    char *arena;
+    size_t arena_bytes;
+};
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static int check_gradients(const struct tt_model *model, const int *param_grad)
+{
+    for (int p = 0; p < model->n_params; p++)
+        if (param_grad[p] == TT_NONE)
+            return tt_fail(TT_EINTERNAL, "parameter %s has no gradient", model->params[p].name);
+    return 0;
+}
+
+/* Parameters, and the two moments of training. */
+static int state_arrays(const struct tt_engine *e)
+{
+    return e->options.local_batch ? 3 : 1;
+}
+
+static int64_t state_bytes(const struct tt_engine *e)
+{
+    int64_t bytes = 0;
+
+    for (int u = 0; u < e->layout->n_units; u++)
+        bytes += state_arrays(e) * aligned(e->layout->units[u].shard_elements * (int64_t)sizeof(float));
+    return bytes;
+}
+
+/* What the engine is for: training if it trains, else validation. */
+static const struct track *main_track(const struct tt_engine *e)
+{
+    return e->train.program ? &e->train : &e->validate;
+}
+
+/* Replaces the eager program by the planned one of the same step. */
+static int plan_ahead(struct tt_engine *e, const struct tt_lowering *lowering, struct tt_program **program)
+{
+    const struct tt_engine_options *o = &e->options;
+    bool *reshard = tt_calloc((size_t)e->layout->n_units, sizeof *reshard);
+    struct tt_program *planned = NULL;
+    struct tt_planner planner = {.lowering = lowering,
+                                 .eager = *program,
+                                 .machine = &o->machine,
+                                 .prefetch = o->prefetch,
+                                 .bucket_bytes = o->bucket_bytes,
+                                 .step_limit = INT64_MAX,
+                                 .reshard = reshard,
+                                 .choose_reshard = o->choose_reshard_by_limit};
+    int rc = 0;
+
+    if (o->memory_limit)
+        planner.step_limit = o->memory_limit - state_bytes(e) - aligned((*program)->const_bytes) -
+                             (e->validate.program ? aligned(e->validate.program->const_bytes) : 0);
+    for (int u = 0; u < e->layout->n_units; u++)
+        reshard[u] = e->layout->units[u].reshard_after_forward;
+    TT_TRY(tt_planner_run(&planner, &planned));
+    for (int u = 0; u < e->layout->n_units; u++)
+        e->layout->units[u].reshard_after_forward = reshard[u];
+    /* a plan that happens to lie in the arena worse than the eager one would break the promise: rare, and no loss */
+    if (planned->step_bytes <= (*program)->step_bytes || o->choose_reshard_by_limit) {
+        struct tt_program *eager = *program;
+
+        *program = planned;
+        planned = eager;
+    }
+out:
+    tt_program_free(planned);
+    tt_free(reshard);
+    return rc;
+}
+
+static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batch, int64_t seq_len, int microbatches,
+                      struct track *track)
+{
+    const struct tt_model *model = e->options.model;
+    int *param_grad = tt_calloc((size_t)model->n_params, sizeof *param_grad);
+    struct tt_schedule schedule = {0};
+    struct tt_fsdp fsdp = {.layout = e->layout,
+                           .microbatches = microbatches,
+                           .prefetch = e->options.prefetch,
+                           .reduce_last = e->options.reduce_last};
+    struct tt_lowering lowering = {.layout = e->layout,
+                                   .microbatches = microbatches,
+                                   .threads = e->options.threads,
+                                   .param_dtype = e->options.param_dtype,
+                                   .reduce_dtype = e->options.reduce_dtype,
+                                   .reduce_staging = tt_fsdp_reduce_staging,
+                                   .all_reduce_staging = tt_fsdp_all_reduce_staging};
+    int rc = 0;
+
+    TT_TRY(tt_model_graph(model, mode, batch, seq_len, &track->graph, mode == TT_GRAPH_TRAIN ? param_grad : NULL));
+    if (mode == TT_GRAPH_TRAIN)
+        tt_graph_recompute(track->graph, &e->options.recompute);
+    fsdp.graph = lowering.graph = track->graph;
+    if (mode == TT_GRAPH_TRAIN) {
+        TT_TRY(check_gradients(model, param_grad));
+        if (e->options.reduce_last)
+            TT_TRY(tt_graph_carry_gradients(track->graph));
+        TT_TRY(tt_fsdp_schedule_step(&fsdp, &schedule));
+    } else {
+        TT_TRY(tt_fsdp_schedule_forward(&fsdp, &schedule));
+    }
+    TT_TRY(tt_program_new(&lowering, &schedule, &track->program));
+    if (mode == TT_GRAPH_TRAIN && e->options.scheduler == TT_SCHEDULER_PLANNED)
+        TT_TRY(plan_ahead(e, &lowering, &track->program));
+out:
+    tt_schedule_release(&schedule);
+    tt_free(param_grad);
+    return rc;
+}
+
+int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm, int rank,
+                  struct tt_engine **ret_engine)
+{
+    struct tt_engine *e = tt_calloc(1, sizeof *e);
+    int rc = 0;
+
+    e->options = *options;
+    if (e->options.machine.sgemm_flops == 0.0)
+        e->options.machine = tt_machine_builtin();
+    e->comm = comm;
+    e->shard = tt_mesh_group(&e->options.mesh, rank, TT_MESH_DP_SHARD);
+    e->replicate = tt_mesh_group(&e->options.mesh, rank, TT_MESH_DP_REPLICATE);
+    TT_TRY(tt_layout_new(options->model, &options->mesh, rank, &options->sharding, &e->layout));
+    if (options->validation_batch) /* first, since a memory limit leaves training what is left */
+        TT_TRY(
+            plan_track(e, TT_GRAPH_VALIDATE, options->validation_batch, options->validation_seq_len, 1, &e->validate));
+    if (options->local_batch)
+        TT_TRY(plan_track(e, TT_GRAPH_TRAIN, options->local_batch, options->seq_len, options->microbatches, &e->train));
+    *ret_engine = e;
+    e = NULL;
+out:
+    tt_engine_free(e);
+    return rc;
+}
+
+static void release_track(struct track *track)
+{
+    tt_transfers_free(track->transfers);
+    tt_executor_free(track->executor);
+    tt_program_free(track->program);
+    tt_graph_free(track->graph);
+}
+
+void tt_engine_free(struct tt_engine *e)
+{
+    if (!e)
+        return;
+    release_track(&e->train);
+    release_track(&e->validate);
+    if (e->team)
+        e->comm->team = NULL;
+    tt_team_free(e->team);
+    tt_free(e->state.param);
+    tt_free(e->state.exp_avg);
+    tt_free(e->state.exp_avg_sq);
+    tt_unmap(e->arena, e->arena_bytes);
+    tt_layout_free(e->layout);
+    tt_group_release(&e->shard);
+    tt_group_release(&e->replicate);
+    tt_free(e);
+}
+
+struct tt_engine_memory tt_engine_memory(const struct tt_engine *e)
+{
+    const struct tt_program *programs[] = {e->train.program, e->validate.program}, *first = main_track(e)->program;
+    struct tt_engine_memory m = {0};
+
+    m.state = state_bytes(e);
+    for (int i = 0; i < 2; i++) {
+        m.constants += programs[i] ? aligned(programs[i]->const_bytes) : 0;
+        if (programs[i] && programs[i]->step_bytes > m.step)
+            m.step = programs[i]->step_bytes;
+    }
+    m.total = m.state + m.constants + aligned(m.step);
+    tt_program_memory_at(first, first->peak_instr, m.by_kind);
+    m.by_kind[TT_MEMORY_PARAM] = m.state / state_arrays(e);
+    m.by_kind[TT_MEMORY_OPTIMIZER] = m.state - m.by_kind[TT_MEMORY_PARAM];
+    m.by_kind[TT_MEMORY_CONST] = m.constants;
+    return m;
+}
+
+/* State first, then constants, then the step region that all programs share. */
+static void lay_out_state(struct tt_engine *e, char **at)
+{
+    size_t n = (size_t)e->layout->n_units;
+    float ***arrays[] = {&e->state.param, &e->state.exp_avg, &e->state.exp_avg_sq};
+
+    e->state.n_units = e->layout->n_units;
+    for (int k = 0; k < state_arrays(e); k++) {
+        *arrays[k] = tt_calloc(n, sizeof(float *));
+        for (size_t u = 0; u < n; u++) {
+            (*arrays[k])[u] = (float *)(void *)*at;
+            *at += aligned(e->layout->units[u].shard_elements * (int64_t)sizeof(float));
+        }
+    }
+}
+
+static int bind_track(struct tt_engine *e, struct track *track, char **at, char *step_region)
+{
+    int rc = 0;
+
+    if (!track->program)
+        return 0;
+    TT_TRY(tt_executor_new(track->program, &e->state, *at, step_region, e->team, &track->executor));
+    *at += aligned(track->program->const_bytes);
+    if (e->comm->size > 1)
+        TT_TRY(tt_transfers_new(e->comm, &e->shard, &e->replicate, track->program, &e->state, track->executor,
+                                &track->transfers));
+out:
+    return rc;
+}
+
+/* Ranks with different programs would wait for each other for ever; machine files are read by each of them. */
+static int agree_on_program(struct tt_engine *e)
+{
+    const struct tt_program *p = main_track(e)->program;
+    uint64_t hash = 0, first;
+    int rc = 0;
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct tt_instr *instr = &p->instrs[i];
+        int n;
+        const int *units = tt_instr_units(p->buckets, instr, &n);
+        const int what[] = {(int)instr->kind, instr->microbatch, instr->node};
+
+        hash = tt_hash64(what, sizeof what, hash);
+        hash = tt_hash64(units, (size_t)n * sizeof *units, hash);
+    }
+    first = hash;
+    TT_TRY(tt_comm_broadcast(e->comm, &first, sizeof first, 0));
+    if (first != hash)
+        rc = tt_fail(TT_EUSAGE,
+                     "rank %d plans the step differently from rank 0\nhelp: every rank must read the same "
+                     "parallelism.machine_file and be the same titan",
+                     e->comm->rank);
+    rc = tt_comm_agree(e->comm, rc);
+out:
+    return rc;
+}
+
+int tt_engine_allocate(struct tt_engine *e)
+{
+    struct tt_engine_memory memory = tt_engine_memory(e);
+    char *at;
+    int rc = 0, local_rank, local_size;
+
+    TT_TRY(agree_on_program(e));
+    TT_TRY(tt_comm_node(e->comm, &local_rank, &local_size));
+    TT_TRY(tt_team_new(e->options.threads, &e->team));
+    tt_team_share(e->team, local_size);
+    e->comm->team = e->team;
+    e->arena_bytes = (size_t)memory.total + 64;
+    e->arena = at = tt_map(e->arena_bytes);
+    if (!at) {
+        rc = tt_fail(TT_EFIT,
+                     "the system refused %lld bytes for this rank's arena\nhelp: use more ranks or a smaller "
+                     "training.local_batch_size",
+                     (long long)memory.total);
+        goto out;
+    }
+    TT_TRY(tt_blas_check_room(e->options.threads));
+    lay_out_state(e, &at);
+    TT_TRY(bind_track(e, &e->train, &at, e->arena + memory.state + memory.constants));
+    TT_TRY(bind_track(e, &e->validate, &at, e->arena + memory.state + memory.constants));
+out:
+    return rc;
+}
+
+int tt_engine_init_params(struct tt_engine *e, uint64_t seed)
+{
+    return tt_init_params(e->layout, e->options.model, e->options.init, seed, e->state.param);
+}
+
+int64_t tt_engine_init_bytes(const struct tt_engine *e, enum tt_init how)
+{
+    struct tt_engine_memory memory = tt_engine_memory(e);
+
+    return memory.state + memory.constants + tt_init_buffer_bytes(e->layout, e->options.model, how);
+}
+
+int64_t tt_engine_microbatch(const struct tt_engine *e, int a)
+{
+    const struct tt_layout *l = e->layout;
+
+    if (e->options.reduce_last)
+        return ((int64_t)l->replicate_index * l->shard_degree + l->shard_index) * e->options.microbatches + a;
+    return ((int64_t)l->replicate_index * e->options.microbatches + a) * l->shard_degree + l->shard_index;
+}
+
+int32_t *tt_engine_tokens(const struct tt_engine *e, int a)
+{
+    return tt_executor_tokens(e->train.executor, a);
+}
+
+int32_t *tt_engine_labels(const struct tt_engine *e, int a)
+{
+    return tt_executor_labels(e->train.executor, a);
+}
+
+int32_t *tt_engine_validation_tokens(const struct tt_engine *e)
+{
+    return tt_executor_tokens(e->validate.executor, 0);
+}
+
+int32_t *tt_engine_validation_labels(const struct tt_engine *e)
+{
+    return tt_executor_labels(e->validate.executor, 0);
+}
+
+int tt_engine_step(struct tt_engine *e, struct tt_step *step)
+{
+    step->adds_norm = e->layout->replicate_index == 0;
+    return tt_executor_run(e->train.executor, step);
+}
+
+int tt_engine_validate(struct tt_engine *e, struct tt_step *step)
+{
+    step->adds_norm = false;
+    return tt_executor_run(e->validate.executor, step);
+}
+
+/* What this rank found becomes the message of all, if it is the lowest that found anything. */
+static int agree_on_culprit(struct tt_engine *e, const char *first, const char *found)
+{
+    int rc = 0;
+
+    if (found[0])
+        rc = tt_fail(TT_ENONFINITE, "%s; the first value that is not finite is %s", first, found);
+    return tt_comm_agree(e->comm, rc);
+}
+
+int tt_engine_explain(struct tt_engine *e, struct tt_step *step)
+{
+    char first[512], found[256];
+    int rc = 0;
+
+    (void)snprintf(first, sizeof first, "%s", tt_error_message());
+    /* parameters of all ranks first: a rank that only gathered a bad one would name what it computed with it */
+    tt_executor_bad_parameter(e->train.executor, found, sizeof found);
+    TT_TRY(agree_on_culprit(e, first, found));
+    TT_TRY(tt_executor_explain(e->train.executor, step, found, sizeof found));
+    TT_TRY(agree_on_culprit(e, first, found));
+    rc = tt_fail(TT_ENONFINITE, "%s; every single value is finite, their sum is not", first);
+out:
+    return rc;
+}
+
+struct tt_state *tt_engine_state(struct tt_engine *e)
+{
+    return &e->state;
+}
+
+const struct tt_layout *tt_engine_layout(const struct tt_engine *e)
+{
+    return e->layout;
+}
+
+const struct tt_program *tt_engine_program(const struct tt_engine *e)
+{
+    return main_track(e)->program;
+}
+
+struct tt_executor *tt_engine_executor(const struct tt_engine *e)
+{
+    return main_track(e)->executor;
+}
+
+struct tt_span tt_engine_transfer_span(const struct tt_engine *e, int instr)
+{
+    return e->train.transfers ? tt_transfers_span(e->train.transfers, instr) : (struct tt_span){0.0, 0.0};
+}
+
+struct tt_team *tt_engine_team(const struct tt_engine *e)
+{
+    return e->team;
+}

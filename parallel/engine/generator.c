@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Generation in one process: two decode graphs over the same weights and the same cache.
+ */
+#include "parallel/engine/generator.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "parallel/fsdp/fsdp.h"
+#include "parallel/layout/units.h"
+
+/* A program with what it needs to run. */
+struct track {
+    struct tt_graph *graph;
+    struct tt_program *program;
+    struct tt_executor *executor;
+    int64_t rows;
+};
+
+struct tt_generator {
+    struct tt_generator_options options;
+    struct tt_layout *layout;
+    struct track prompt, token;
+    struct tt_state state;
+    struct tt_team *team;
+    char *arena;
+    size_t arena_bytes;
+    int64_t position;
+};
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static int plan_track(struct tt_generator *g, int64_t rows, struct track *track)
+{
+    struct tt_schedule schedule = {0};
+    struct tt_lowering lowering = {.layout = g->layout,
+                                   .microbatches = 1,
+                                   .threads = g->options.threads,
+                                   .reduce_staging = tt_fsdp_reduce_staging,
+                                   .all_reduce_staging = tt_fsdp_all_reduce_staging};
+    struct tt_fsdp fsdp = {.layout = g->layout, .microbatches = 1};
+    int rc = 0;
+
+    track->rows = rows;
+    TT_TRY(tt_model_decode_graph(g->options.model, rows, g->options.context, &track->graph));
+    fsdp.graph = lowering.graph = track->graph;
+    TT_TRY(tt_fsdp_schedule_forward(&fsdp, &schedule));
+    TT_TRY(tt_program_new(&lowering, &schedule, &track->program));
+out:
+    tt_schedule_release(&schedule);
+    return rc;
+}
+
+int tt_generator_new(const struct tt_generator_options *options, struct tt_generator **ret_generator)
+{
+    static const int degrees[TT_MESH_DIMS] = {1, 1, 1, 1, 1};
+    const struct tt_sharding sharding = {.wrap = "model"};
+    struct tt_generator *g = tt_calloc(1, sizeof *g);
+    struct tt_mesh mesh;
+    int rc = 0;
+
+    g->options = *options;
+    if (g->options.prompt_rows > options->context)
+        g->options.prompt_rows = options->context;
+    TT_TRY(tt_mesh_init(degrees, 1, &mesh));
+    TT_TRY(tt_layout_new(options->model, &mesh, 0, &sharding, &g->layout));
+    if (g->options.prompt_rows > 1)
+        TT_TRY(plan_track(g, g->options.prompt_rows, &g->prompt));
+    TT_TRY(plan_track(g, 1, &g->token));
+    *ret_generator = g;
+    g = NULL;
+out:
+    tt_generator_free(g);
+    return rc;
+}
+
+static void release_track(struct track *track)
+{
+    tt_executor_free(track->executor);
+    tt_program_free(track->program);
+    tt_graph_free(track->graph);
+}
+
+void tt_generator_free(struct tt_generator *g)
+{
+    if (!g)
+        return;
+    release_track(&g->prompt);
+    release_track(&g->token);
+    tt_team_free(g->team);
+    tt_free(g->state.param);
+    tt_unmap(g->arena, g->arena_bytes);
+    tt_layout_free(g->layout);
+    tt_free(g);
+}
+
+/* Constants and cache are the same in both programs, and at the same places. */
+struct tt_generator_memory tt_generator_memory(const struct tt_generator *g)
+{
+    const struct tt_program *token = g->token.program, *prompt = g->prompt.program;
+    struct tt_generator_memory m = {.cache = aligned(token->cache_bytes),
+                                    .constants = aligned(token->const_bytes),
+                                    .step = aligned(token->step_bytes)};
+
+    for (int u = 0; u < g->layout->n_units; u++)
+        m.weights += aligned(g->layout->units[u].shard_elements * (int64_t)sizeof(float));
+    if (prompt && prompt->step_bytes > m.step)
+        m.step = aligned(prompt->step_bytes);
+    m.total = m.weights + m.cache + m.constants + m.step;
+    return m;
+}
+
+int tt_generator_allocate(struct tt_generator *g)
+{
+    struct tt_generator_memory m = tt_generator_memory(g);
+    char *at, *constants;
+    int rc = 0;
+
+    TT_TRY(tt_team_new(g->options.threads, &g->team));
+    g->arena_bytes = (size_t)m.total + 64;
+    g->arena = at = tt_map(g->arena_bytes);
+    if (!at)
+        return tt_fail(TT_EFIT, "the system refused %lld bytes for weights and cache\nhelp: use a shorter context",
+                       (long long)m.total);
+    g->state.n_units = g->layout->n_units;
+    g->state.param = tt_calloc((size_t)g->layout->n_units, sizeof *g->state.param);
+    for (int u = 0; u < g->layout->n_units; u++) {
+        g->state.param[u] = (float *)(void *)at;
+        at += aligned(g->layout->units[u].shard_elements * (int64_t)sizeof(float));
+    }
+    g->state.cache = at;
+    constants = at + m.cache;
+    at = constants + m.constants;
+    if (g->prompt.program)
+        TT_TRY(tt_executor_new(g->prompt.program, &g->state, constants, at, g->team, &g->prompt.executor));
+    TT_TRY(tt_executor_new(g->token.program, &g->state, constants, at, g->team, &g->token.executor));
+out:
+    return rc;
+}
+
+struct tt_state *tt_generator_state(struct tt_generator *g)
+{
+    return &g->state;
+}
+
+const struct tt_layout *tt_generator_layout(const struct tt_generator *g)
+{
+    return g->layout;
+}
+
+const struct tt_program *tt_generator_prompt_program(const struct tt_generator *g)
+{
+    return g->prompt.program;
+}
+
+const struct tt_program *tt_generator_token_program(const struct tt_generator *g)
+{
+    return g->token.program;
+}
+
+int64_t tt_generator_position(const struct tt_generator *g)
+{
+    return g->position;
+}
+
+int64_t tt_generator_room(const struct tt_generator *g)
+{
+    return g->options.context - g->position;
+}
+
+void tt_generator_rewind(struct tt_generator *g, int64_t position)
+{
+    g->position = position;
+}
+
+/* One run; what is left of the fixed shape is filled with token 0. */
+static int feed_some(struct tt_generator *g, const struct track *track, const int32_t *tokens, int64_t n)
+{
+    struct tt_step step = {.scalars = {.position = g->position, .rows = n}};
+    int32_t *input = tt_executor_tokens(track->executor, 0);
+
+    memcpy(input, tokens, (size_t)n * sizeof *input);
+    memset(input + n, 0, (size_t)(track->rows - n) * sizeof *input);
+    g->position += n;
+    return tt_executor_run(track->executor, &step);
+}
+
+static int check_finite(const struct tt_generator *g, const float *logits)
+{
+    for (int64_t v = 0; v < g->options.model->dims.vocab_size; v++)
+        if (!isfinite(logits[v]))
+            return tt_fail(TT_ENONFINITE, "the logits behind token %lld are not finite: are the weights?",
+                           (long long)g->position);
+    return 0;
+}
+
+int tt_generator_feed(struct tt_generator *g, const int32_t *tokens, int64_t n, const float **ret_logits)
+{
+    const struct track *track = NULL;
+    int rc = 0;
+
+    if (n < 1 || n > g->options.context - g->position)
+        return tt_fail(TT_EUSAGE, "no room for %lld tokens: the context has %lld, of which %lld are taken",
+                       (long long)n, (long long)g->options.context, (long long)g->position);
+    for (int64_t i = 0, some; i < n; i += some) {
+        track = n - i > 1 && g->prompt.program ? &g->prompt : &g->token;
+        some = n - i < track->rows ? n - i : track->rows;
+        TT_TRY(feed_some(g, track, tokens + i, some));
+    }
+    TT_TRY(check_finite(g, tt_executor_logits(track->executor)));
+    *ret_logits = tt_executor_logits(track->executor);
+out:
+    return rc;
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * From instructions to collectives. A unit's flat shard is one segment; a member's part of the whole parameters (or of
+ * their gradients) is one segment per parameter: its chunk of padded rows.
+ */
+#include "parallel/engine/transfer.h"
+
+#include "core/base/mem.h"
+#include "core/program/mixed.h"
+#include "parallel/comm/collectives.h"
+
+struct tt_transfers {
+    struct tt_comm *comm;
+    const struct tt_program *program;
+    struct tt_state *state;
+    struct tt_executor *executor;
+    const struct tt_group *shard, *replicate;
+    struct tt_group neighbours;      /* that keep a unit between them; part of shard, n 0 when no unit is kept */
+    struct tt_collective **of_instr; /* per instruction, NULL where nothing is exchanged */
+    struct tt_segment *segments;     /* while building: group size * parameters of the model */
+    struct tt_segment *flat;         /* while building: one per unit */
+    struct tt_segment_list *lists;   /* while building: one per member */
+    bool inside;                     /* of the communicator, which may run the team: no poll now */
+    int poll_rc;                     /* the failure of a poll, with its message */
+};
+
+/* Two collectives of one kind and unit are never under way at once (a gather from kept parts is the gather of its unit
+ * too), so this tag is theirs alone. */
+static int tag_of(const struct tt_instr *instr)
+{
+    int kind = instr->kind == TT_UNSHARD || instr->kind == TT_UNSHARD_KEPT ? 0 : instr->kind == TT_REDUCE ? 1 : 2;
+
+    return TT_COLLECTIVE_TAG + 3 * instr->unit + kind;
+}
+
+/* The part of each of n_members of the units' whole parameters: operands of the instruction, one per parameter. */
+static const struct tt_segment_list *members(struct tt_transfers *t, int i, const int *units, int n, int n_members)
+{
+    enum tt_dtype dtype = tt_wire_dtype(t->program->instrs[i].kind, t->program->param_dtype, t->program->reduce_dtype);
+    struct tt_segment *part = t->segments;
+    size_t chunks = (size_t)(t->shard->n / n_members);
+
+    for (int m = 0; m < n_members; m++) {
+        int operand = 0;
+
+        t->lists[m].items = part;
+        for (int u = 0; u < n; u++) {
+            const struct tt_unit *unit = &t->program->layout->units[units[u]];
+
+            for (int p = 0; p < unit->n_params; p++, operand++) {
+                size_t bytes = chunks * (size_t)unit->params[p].chunk * tt_dtype_size(dtype);
+                char *whole = tt_executor_operand(t->executor, i, operand);
+
+                if (dtype == TT_BF16)
+                    whole = tt_mixed_half(whole, unit->params[p].chunk * t->shard->n);
+                *part++ = (struct tt_segment){whole + (size_t)m * bytes, bytes};
+            }
+        }
+        t->lists[m].n = operand;
+    }
+    return t->lists;
+}
+
+/*
+ * This rank's flat shards of the units, or kept parts of `chunks` shards' size: at given addresses, or operands first,
+ * first + 1, … of the instruction.
+ */
+static struct tt_segment_list flat_shards(struct tt_transfers *t, int i, const int *units, int n, float *const *arrays,
+                                          int first, int chunks)
+{
+    bool is_kept = t->program->instrs[i].kind == TT_UNSHARD_KEPT;
+    size_t size = is_kept ? tt_dtype_size(t->program->param_dtype) : sizeof(float);
+
+    for (int u = 0; u < n; u++) {
+        t->flat[u].data = arrays ? arrays[units[u]] : tt_executor_operand(t->executor, i, first + u);
+        t->flat[u].bytes = (size_t)(chunks * t->program->layout->units[units[u]].shard_elements) * size;
+    }
+    return (struct tt_segment_list){t->flat, n};
+}
+
+/* bfloat16 parameters are rounded into their own place (mixed.h) and sent from there. */
+static int new_gather(struct tt_transfers *t, int i, const int *units, int n)
+{
+    const struct tt_segment_list *receive = members(t, i, units, n, t->shard->n);
+    struct tt_segment_list send = t->program->param_dtype == TT_BF16
+                                      ? receive[t->shard->index]
+                                      : flat_shards(t, i, units, n, t->state->param, TT_NONE, 1);
+
+    return tt_all_gather_new(t->comm, t->shard, tag_of(&t->program->instrs[i]), send, receive, &t->of_instr[i]);
+}
+
+/* Gradients in bfloat16 arrive as they are, one member's after another's; the executor adds them. */
+static int new_scatter(struct tt_transfers *t, int i, const int *units, int n)
+{
+    const struct tt_instr *instr = &t->program->instrs[i];
+    int64_t bytes = tt_instr_shard_bytes(t->program, instr);
+    int staging = instr->n_operands - 1;
+
+    if (t->shard->n == 1)
+        return 0; /* only rounded */
+    if (t->program->reduce_dtype == TT_BF16)
+        return tt_all_to_all_new(t->comm, t->shard, tag_of(instr), members(t, i, units, n, t->shard->n), bytes,
+                                 tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
+    return tt_reduce_scatter_new(t->comm, t->shard, tag_of(instr), members(t, i, units, n, t->shard->n),
+                                 flat_shards(t, i, units, n, NULL, staging - n, 1),
+                                 tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
+}
+
+static int new_collective(struct tt_transfers *t, int i)
+{
+    const struct tt_instr *instr = &t->program->instrs[i];
+    int n, staging = instr->n_operands - 1;
+    const int *units = tt_instr_units(t->program->buckets, instr, &n);
+
+    switch (instr->kind) {
+    case TT_UNSHARD:
+        return new_gather(t, i, units, n);
+    case TT_UNSHARD_KEPT:
+        return tt_all_gather_new(
+            t->comm, &t->neighbours, tag_of(instr),
+            flat_shards(t, i, units, n, NULL, instr->n_operands - n, t->shard->n / t->neighbours.n),
+            members(t, i, units, n, t->neighbours.n), &t->of_instr[i]);
+    case TT_REDUCE:
+        return new_scatter(t, i, units, n);
+    case TT_ALL_REDUCE:
+        return tt_all_reduce_new(t->comm, t->replicate, tag_of(instr), flat_shards(t, i, units, n, NULL, 0, 1),
+                                 tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
+    default:
+        return 0;
+    }
+}
+
+static int begin(void *ctx, int instr)
+{
+    struct tt_transfers *t = ctx;
+    int rc = t->poll_rc;
+
+    t->inside = true;
+    if (rc == 0 && t->of_instr[instr])
+        rc = tt_collective_begin(t->of_instr[instr]);
+    t->inside = false;
+    return rc;
+}
+
+static int wait(void *ctx, int instr)
+{
+    struct tt_transfers *t = ctx;
+    const struct tt_instr *i = &t->program->instrs[instr];
+    int rc = t->poll_rc;
+
+    t->comm->waiting_for = tt_instr_name(i->kind);
+    t->inside = true;
+    if (rc == 0 && t->of_instr[instr])
+        rc = tt_collective_wait(t->of_instr[instr]);
+    t->inside = false;
+    if (rc < 0)
+        rc = tt_wrap(rc, "%s of %s", tt_instr_name(i->kind), t->program->layout->units[i->unit].name);
+    return rc;
+}
+
+static int progress(void *ctx)
+{
+    struct tt_transfers *t = ctx;
+    int rc = t->poll_rc;
+
+    t->inside = true;
+    if (rc == 0)
+        rc = tt_comm_progress(t->comm);
+    t->inside = false;
+    return rc;
+}
+
+static void poll(void *ctx)
+{
+    struct tt_transfers *t = ctx;
+
+    if (!t->inside && t->poll_rc == 0)
+        t->poll_rc = tt_comm_progress(t->comm);
+}
+
+static int sum(void *ctx, struct tt_exact *sums, int n)
+{
+    struct tt_transfers *t = ctx;
+    int rc;
+
+    t->comm->waiting_for = "sum of loss and gradient norm";
+    t->inside = true;
+    rc = tt_comm_sum_i64(t->comm, (int64_t *)(void *)sums, n * TT_EXACT_WORDS);
+    t->inside = false;
+    return rc;
+}
+
+static int most(void *ctx, double *value)
+{
+    struct tt_transfers *t = ctx;
+    int rc;
+
+    t->comm->waiting_for = "requests to stop";
+    t->inside = true;
+    rc = tt_comm_max_f64(t->comm, value, 1);
+    t->inside = false;
+    return rc;
+}
+
+static void release_building(struct tt_transfers *t)
+{
+    tt_free(t->segments);
+    tt_free(t->flat);
+    tt_free(t->lists);
+    t->segments = t->flat = NULL;
+    t->lists = NULL;
+}
+
+/* A policy has one n for all units. */
+static struct tt_group neighbours_of(const struct tt_layout *layout, const struct tt_group *shard)
+{
+    for (int u = 0; u < layout->n_units; u++) {
+        int n = layout->units[u].keep_degree;
+
+        if (n)
+            return (struct tt_group){n, shard->index % n, &shard->ranks[(size_t)(shard->index / n) * (size_t)n]};
+    }
+    return (struct tt_group){0};
+}
+
+int tt_transfers_new(struct tt_comm *comm, const struct tt_group *shard, const struct tt_group *replicate,
+                     const struct tt_program *program, struct tt_state *state, struct tt_executor *executor,
+                     struct tt_transfers **ret_transfers)
+{
+    struct tt_transfers *t = tt_calloc(1, sizeof *t);
+    const struct tt_exchange exchange = {t, begin, wait, progress, poll, sum, most};
+    int rc = 0;
+
+    *t = (struct tt_transfers){.comm = comm,
+                               .program = program,
+                               .state = state,
+                               .executor = executor,
+                               .shard = shard,
+                               .replicate = replicate,
+                               .neighbours = neighbours_of(program->layout, shard)};
+    t->of_instr = tt_calloc((size_t)program->n_instrs, sizeof(struct tt_collective *));
+    t->segments = tt_calloc((size_t)shard->n * (size_t)program->layout->n_params, sizeof *t->segments);
+    t->flat = tt_calloc((size_t)program->layout->n_units, sizeof *t->flat);
+    t->lists = tt_calloc((size_t)shard->n, sizeof *t->lists);
+    for (int i = 0; i < program->n_instrs; i++)
+        TT_TRY(new_collective(t, i));
+    tt_executor_set_exchange(executor, &exchange);
+    release_building(t);
+    *ret_transfers = t;
+    t = NULL;
+out:
+    tt_transfers_free(t);
+    return rc;
+}
+
+struct tt_span tt_transfers_span(const struct tt_transfers *t, int instr)
+{
+    return t->of_instr[instr] ? tt_collective_span(t->of_instr[instr]) : (struct tt_span){0.0, 0.0};
+}
+
+void tt_transfers_free(struct tt_transfers *t)
+{
+    if (!t)
+        return;
+    for (int i = 0; i < t->program->n_instrs; i++)
+        tt_collective_free(t->of_instr[i]);
+    tt_free(t->of_instr);
+    release_building(t);
+    tt_free(t);
+}

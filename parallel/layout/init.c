@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * First values of the parameters; see init.h.
+ */
+#include "parallel/layout/init.h"
+
+#include <string.h>
+
+#include "core/base/mem.h"
+
+static int64_t elements(const struct tt_model *model, const struct tt_unit_param *place)
+{
+    return model->params[place->param].shape[0] * place->width;
+}
+
+static int64_t unit_bytes(const struct tt_model *model, const struct tt_unit *unit)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < unit->n_params; i++)
+        n += elements(model, &unit->params[i]);
+    return n * (int64_t)sizeof(float);
+}
+
+int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_model *model, enum tt_init how)
+{
+    int64_t bytes = 0;
+
+    for (int u = 0; u < layout->n_units && how != TT_INIT_SHARDS; u++) {
+        int64_t unit = unit_bytes(model, &layout->units[u]);
+
+        if (how == TT_INIT_WHOLE)
+            bytes += unit;
+        else if (unit > bytes)
+            bytes = unit;
+    }
+    return bytes;
+}
+
+/* Writes a unit whole, one parameter after another. */
+static void fill_unit(const struct tt_model *model, const struct tt_unit *unit, uint64_t seed, float *whole)
+{
+    for (int i = 0; i < unit->n_params; i++) {
+        const struct tt_param *param = &model->params[unit->params[i].param];
+
+        tt_param_fill(param, seed, 0, param->shape[0], whole);
+        whole += elements(model, &unit->params[i]);
+    }
+}
+
+static void copy_own_rows(const struct tt_model *model, const struct tt_unit *unit, const float *whole, float *shard)
+{
+    for (int i = 0; i < unit->n_params; i++) {
+        const struct tt_unit_param *place = &unit->params[i];
+
+        memcpy(shard + place->offset, whole + place->row_begin * place->width,
+               (size_t)(place->valid_rows * place->width) * sizeof *shard);
+        whole += elements(model, place);
+    }
+}
+
+static void fill_shards(const struct tt_layout *layout, const struct tt_model *model, uint64_t seed,
+                        float *const *param)
+{
+    for (int p = 0; p < layout->n_params; p++) {
+        const struct tt_unit_param *place = tt_layout_param(layout, p);
+
+        tt_param_fill(&model->params[p], seed, place->row_begin, place->valid_rows,
+                      param[layout->unit_of[p]] + place->offset);
+    }
+}
+
+static void fill_units(const struct tt_layout *layout, const struct tt_model *model, uint64_t seed, float *buffer,
+                       float *const *param)
+{
+    for (int u = 0; u < layout->n_units; u++) {
+        fill_unit(model, &layout->units[u], seed, buffer);
+        copy_own_rows(model, &layout->units[u], buffer, param[u]);
+    }
+}
+
+/* All units are written before the first is copied: the whole model is there at once. */
+static void fill_whole(const struct tt_layout *layout, const struct tt_model *model, uint64_t seed, float *buffer,
+                       float *const *param)
+{
+    float *whole = buffer;
+
+    for (int u = 0; u < layout->n_units; u++) {
+        fill_unit(model, &layout->units[u], seed, whole);
+        whole += unit_bytes(model, &layout->units[u]) / (int64_t)sizeof *whole;
+    }
+    whole = buffer;
+    for (int u = 0; u < layout->n_units; u++) {
+        copy_own_rows(model, &layout->units[u], whole, param[u]);
+        whole += unit_bytes(model, &layout->units[u]) / (int64_t)sizeof *whole;
+    }
+}
+
+static int check_rules(const struct tt_model *model)
+{
+    for (int p = 0; p < model->n_params; p++)
+        if (model->params[p].init == TT_PARAM_NONE)
+            return tt_fail(TT_EINTERNAL,
+                           "parameter %s of %s has no rule for its first value\nhelp: give it one in the model's "
+                           "add_params, or load the weights from a checkpoint",
+                           model->params[p].name, model->row->name);
+    return 0;
+}
+
+int tt_init_params(const struct tt_layout *layout, const struct tt_model *model, enum tt_init how, uint64_t seed,
+                   float *const *param)
+{
+    size_t bytes = (size_t)tt_init_buffer_bytes(layout, model, how);
+    float *buffer = NULL;
+    int rc = 0;
+
+    TT_TRY(check_rules(model));
+    if (how == TT_INIT_SHARDS) {
+        fill_shards(layout, model, seed, param);
+        goto out;
+    }
+    buffer = tt_map(bytes);
+    if (!buffer) {
+        rc =
+            tt_fail(TT_EFIT, "the system refused %zu bytes for the first weights\nhelp: use training.init=meta", bytes);
+        goto out;
+    }
+    if (how == TT_INIT_WHOLE)
+        fill_whole(layout, model, seed, buffer, param);
+    else
+        fill_units(layout, model, seed, buffer, param);
+out:
+    tt_unmap(buffer, bytes);
+    return rc;
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ranks as a grid: degrees to sizes, coordinates, groups, and which rank counts fit a batch.
+ */
+#include "parallel/layout/mesh.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
+
+static const struct {
+    const char *name;
+    const char *key;
+} dims[TT_MESH_DIMS] = {
+    [TT_MESH_PP] = {"pp", "pipeline_parallel_degree"},
+    [TT_MESH_DP_REPLICATE] = {"dp_replicate", "data_parallel_replicate_degree"},
+    [TT_MESH_DP_SHARD] = {"dp_shard", "data_parallel_shard_degree"},
+    [TT_MESH_CP] = {"cp", "context_parallel_degree"},
+    [TT_MESH_TP] = {"tp", "tensor_parallel_degree"},
+};
+
+const char *tt_mesh_dim_name(enum tt_mesh_dim dim)
+{
+    return dims[dim].name;
+}
+
+/* "dp_replicate 2 x dp_shard 3": what was configured, without the ones. */
+static void describe_degrees(const int degrees[TT_MESH_DIMS], struct tt_text *text)
+{
+    for (int dim = 0; dim < TT_MESH_DIMS; dim++)
+        if (degrees[dim] != 1)
+            tt_text_add(text, "%s%s %d", text->size ? " x " : "", dims[dim].key, degrees[dim]);
+    if (!text->size)
+        tt_text_add(text, "all degrees 1");
+}
+
+static int fail_product(const int degrees[TT_MESH_DIMS], int64_t others, int n_ranks)
+{
+    struct tt_text text = {0};
+    int shard = degrees[TT_MESH_DP_SHARD];
+    int rc;
+
+    describe_degrees(degrees, &text);
+    if (shard == -1)
+        rc = tt_fail(TT_EUSAGE,
+                     "parallelism: %d ranks cannot be shared out over %s: %" PRId64 " does not divide %d\n"
+                     "help: start a multiple of %" PRId64 " ranks, or change the other degree",
+                     n_ranks, text.text, others, n_ranks, others);
+    else if (n_ranks % others == 0)
+        rc = tt_fail(TT_EUSAGE,
+                     "parallelism: the degrees multiply to %" PRId64 " (%s) but there are %d ranks\n"
+                     "help: start %" PRId64 " ranks, or set data_parallel_shard_degree to %" PRId64
+                     " (-1: whatever the other degrees leave)",
+                     others * shard, text.text, n_ranks, others * shard, n_ranks / others);
+    else
+        rc = tt_fail(TT_EUSAGE,
+                     "parallelism: the degrees multiply to %" PRId64 " (%s) but there are %d ranks\n"
+                     "help: start %" PRId64 " ranks",
+                     others * shard, text.text, n_ranks, others * shard);
+    tt_text_release(&text);
+    return rc;
+}
+
+int tt_mesh_init(const int degrees[TT_MESH_DIMS], int n_ranks, struct tt_mesh *ret_mesh)
+{
+    struct tt_mesh mesh = {.n_ranks = n_ranks};
+    int64_t others = 1; /* the product without dp_shard */
+
+    for (int dim = 0; dim < TT_MESH_DIMS; dim++) {
+        if (degrees[dim] < 1 && !(dim == TT_MESH_DP_SHARD && degrees[dim] == -1))
+            return tt_fail(TT_EUSAGE, "parallelism.%s is %d, wanted %s\nhelp: 1 turns this dimension off",
+                           dims[dim].key, degrees[dim],
+                           dim == TT_MESH_DP_SHARD ? "a positive number, or -1 for all ranks that remain"
+                                                   : "a positive number");
+        mesh.size[dim] = degrees[dim];
+        if (dim == TT_MESH_DP_SHARD)
+            continue;
+        others *= degrees[dim];
+        if (others > INT_MAX)
+            return tt_fail(TT_EUSAGE, "parallelism: the degrees multiply to more than %d ranks", INT_MAX);
+    }
+    if (mesh.size[TT_MESH_DP_SHARD] == -1 && n_ranks % others == 0)
+        mesh.size[TT_MESH_DP_SHARD] = (int)(n_ranks / others);
+    if (others * mesh.size[TT_MESH_DP_SHARD] != n_ranks)
+        return fail_product(degrees, others, n_ranks);
+    *ret_mesh = mesh;
+    return 0;
+}
+
+int tt_mesh_dp(const struct tt_mesh *mesh)
+{
+    return mesh->size[TT_MESH_DP_REPLICATE] * mesh->size[TT_MESH_DP_SHARD];
+}
+
+/* Distance in ranks of two neighbours along a dimension. */
+static int stride_of(const struct tt_mesh *mesh, enum tt_mesh_dim dim)
+{
+    int stride = 1;
+
+    for (int inner = (int)dim + 1; inner < TT_MESH_DIMS; inner++)
+        stride *= mesh->size[inner];
+    return stride;
+}
+
+int tt_mesh_coordinate(const struct tt_mesh *mesh, int rank, enum tt_mesh_dim dim)
+{
+    return rank / stride_of(mesh, dim) % mesh->size[dim];
+}
+
+int tt_mesh_rank(const struct tt_mesh *mesh, const int coordinates[TT_MESH_DIMS])
+{
+    int rank = 0;
+
+    for (int dim = 0; dim < TT_MESH_DIMS; dim++)
+        rank = rank * mesh->size[dim] + coordinates[dim];
+    return rank;
+}
+
+struct tt_group tt_mesh_group(const struct tt_mesh *mesh, int rank, enum tt_mesh_dim dim)
+{
+    struct tt_group group = {.n = mesh->size[dim], .index = tt_mesh_coordinate(mesh, rank, dim)};
+    int stride = stride_of(mesh, dim);
+
+    group.ranks = tt_calloc((size_t)group.n, sizeof *group.ranks);
+    for (int i = 0; i < group.n; i++)
+        group.ranks[i] = rank + (i - group.index) * stride;
+    return group;
+}
+
+void tt_group_release(struct tt_group *group)
+{
+    tt_free(group->ranks);
+    *group = (struct tt_group){0};
+}
+
+static int by_value(const void *a, const void *b)
+{
+    int x = *(const int *)a, y = *(const int *)b;
+
+    return (x > y) - (x < y);
+}
+
+int tt_mesh_rank_counts(int64_t local_batch, int64_t global_batch, int near, int most, int *ret_counts)
+{
+    int64_t microbatches = local_batch > 0 ? global_batch / local_batch : 0;
+    int n = 0;
+
+    if (microbatches < 1 || global_batch % local_batch != 0)
+        return 0;
+    /* Outwards from `near`, so that the ones found first are the ones to propose. */
+    for (int64_t distance = 0; n < most && (near - distance > 0 || near + distance <= microbatches); distance++) {
+        int64_t below = near - distance, above = near + distance;
+
+        if (below > 0 && microbatches % below == 0)
+            ret_counts[n++] = (int)below;
+        if (distance > 0 && n < most && above <= microbatches && above <= INT_MAX && microbatches % above == 0)
+            ret_counts[n++] = (int)above;
+    }
+    qsort(ret_counts, (size_t)n, sizeof *ret_counts, by_value);
+    return n;
+}
+
+static int fail_batch(const struct tt_mesh *mesh, int64_t local_batch, int64_t global_batch)
+{
+    enum { MOST_COUNTS = 5 };
+    struct tt_text text = {0};
+    int counts[MOST_COUNTS];
+    int dp = tt_mesh_dp(mesh);
+    int n = tt_mesh_rank_counts(local_batch, global_batch, dp, MOST_COUNTS, counts);
+    int rc;
+
+    for (int i = 0; i < n; i++)
+        tt_text_add(&text, "%s%d", i == 0 ? "" : i == n - 1 ? " or " : ", ", counts[i] * (mesh->n_ranks / dp));
+    if (n == 0)
+        rc = tt_fail(TT_EUSAGE,
+                     "training.global_batch_size %" PRId64 " is not a multiple of training.local_batch_size %" PRId64
+                     "\nhelp: set the global batch to a multiple of local batch x data-parallel ranks = %" PRId64,
+                     global_batch, local_batch, local_batch * dp);
+    else
+        rc = tt_fail(
+            TT_EUSAGE,
+            "training.global_batch_size %" PRId64 " is not a multiple of local_batch_size %" PRId64
+            " x %d data-parallel ranks\nhelp: start %s ranks, or set the global batch to a multiple of %" PRId64,
+            global_batch, local_batch, dp, text.text, local_batch * dp);
+    tt_text_release(&text);
+    return rc;
+}
+
+int tt_mesh_microbatches(const struct tt_mesh *mesh, int64_t local_batch, int64_t global_batch,
+                         int64_t *ret_microbatches)
+{
+    int dp = tt_mesh_dp(mesh);
+
+    if (local_batch < 1)
+        return tt_fail(TT_EUSAGE, "training.local_batch_size is %" PRId64 ", wanted at least 1", local_batch);
+    if (global_batch < 1 && global_batch != -1)
+        return tt_fail(TT_EUSAGE,
+                       "training.global_batch_size is %" PRId64 ", wanted at least 1, or -1 for local batch x ranks",
+                       global_batch);
+    if (global_batch == -1)
+        global_batch = local_batch * dp;
+    if (global_batch % local_batch != 0 || global_batch / local_batch % dp != 0)
+        return fail_batch(mesh, local_batch, global_batch);
+    *ret_microbatches = global_batch / local_batch / dp;
+    return 0;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Regular expressions of policies: compiled once, searched in names, an error that names the one that selects nothing.
+ */
+#include "parallel/layout/patterns.h"
+
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/graph/graph.h"
+#include "core/tokenizer/regex.h"
+
+int tt_patterns_init(const char *key, struct tt_words words, struct tt_patterns *ret_patterns)
+{
+    struct tt_patterns p = {.key = key, .words = words};
+    int rc = 0;
+
+    p.regex = tt_calloc((size_t)words.n, sizeof(struct tt_regex *));
+    TT_TRY(tt_matcher_new(&p.matcher));
+    for (int i = 0; i < words.n; i++)
+        TT_TRY(tt_regex_new(words.word[i], strlen(words.word[i]), key, &p.regex[i]));
+    *ret_patterns = p;
+    return 0;
+out:
+    tt_patterns_release(&p);
+    return rc == TT_EDATA ? TT_EUSAGE : rc; /* the expression is the user's, not a file's */
+}
+
+void tt_patterns_release(struct tt_patterns *p)
+{
+    for (int i = 0; p->regex && i < p->words.n; i++)
+        tt_regex_free(p->regex[i]);
+    tt_free(p->regex);
+    tt_matcher_free(p->matcher);
+    *p = (struct tt_patterns){0};
+}
+
+int tt_patterns_find(struct tt_patterns *p, int first, const char *name, int *ret_index)
+{
+    size_t begin, end;
+    bool found = false;
+    int rc = 0;
+
+    *ret_index = TT_NONE;
+    for (int i = first; i < p->words.n && !found; i++) {
+        TT_TRY(tt_matcher_find(p->matcher, p->regex[i], name, strlen(name), 0, &found, &begin, &end));
+        if (found)
+            *ret_index = i;
+    }
+out:
+    return rc;
+}
+
+int tt_patterns_fail_unused(const struct tt_patterns *p, int i, const char *what, const char *example)
+{
+    return tt_fail(TT_EUSAGE, "%s: '%s' matches no %s\nhelp: names look like %s", p->key, p->words.word[i], what,
+                   example);
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Units and the layout they give: the wrap policy's keys become units, the reshard policy marks those that stay.
+ */
+#include "parallel/layout/units.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "parallel/layout/patterns.h"
+#include "parallel/layout/shard.h"
+#include "parallel/layout/wrap.h"
+
+static const char reshard_key[] = "parallelism.fsdp_reshard_after_forward";
+
+/* --- names --- */
+
+/* Without ".weight". */
+static void add_short_name(struct tt_text *name, const struct tt_model *model, int param)
+{
+    const char *full = model->params[param].name;
+    size_t size = strlen(full);
+
+    if (size > 7 && strcmp(full + size - 7, ".weight") == 0)
+        size -= 7;
+    tt_text_add(name, "%.*s", (int)size, full);
+}
+
+/* Does the unit hold all parameters of one block and nothing else? block_params: how many each block has. */
+static bool is_block(const struct tt_model *model, const struct tt_unit *unit, int block, const int *block_params)
+{
+    if (block < 0 || unit->n_params != block_params[block])
+        return false;
+    for (int i = 0; i < unit->n_params; i++)
+        if (model->params[unit->params[i].param].block != block)
+            return false;
+    return true;
+}
+
+static int *count_block_params(const struct tt_model *model)
+{
+    int *count, n = 0;
+
+    for (int p = 0; p < model->n_params; p++)
+        n = model->params[p].block >= n ? model->params[p].block + 1 : n;
+    count = tt_calloc((size_t)n + 1, sizeof *count);
+    for (int p = 0; p < model->n_params; p++)
+        if (model->params[p].block >= 0)
+            count[model->params[p].block]++;
+    return count;
+}
+
+/* "layers.3", "model", "norm+output", "layers.0.attention.wq..layers.1.attention.wk": what one recognises a unit by. */
+static char *unit_name(const struct tt_model *model, const struct tt_unit *unit, const int *block_params)
+{
+    enum { MOST_NAMES = 3 };
+    int block = model->params[unit->params[0].param].block;
+    struct tt_text name = {0};
+
+    if (is_block(model, unit, block, block_params))
+        return tt_format("layers.%d", block);
+    if (unit->n_params == model->n_params)
+        return tt_strdup("model");
+    add_short_name(&name, model, unit->params[0].param);
+    for (int i = 1; i < unit->n_params && unit->n_params <= MOST_NAMES; i++) {
+        tt_text_add(&name, "+");
+        add_short_name(&name, model, unit->params[i].param);
+    }
+    if (unit->n_params > MOST_NAMES) {
+        tt_text_add(&name, "..");
+        add_short_name(&name, model, unit->params[unit->n_params - 1].param);
+    }
+    return name.text;
+}
+
+/* --- the cut --- */
+
+static void add_param(struct tt_layout *layout, struct tt_unit *unit, const struct tt_model *model, int param)
+{
+    const struct tt_param *p = &model->params[param];
+    int S = layout->shard_degree, i = layout->shard_index;
+    int64_t width = 1;
+
+    for (int d = 1; d < p->ndim; d++)
+        width *= p->shape[d];
+    layout->slot_of[param] = unit->n_params;
+    unit->params = tt_realloc(unit->params, (size_t)unit->n_params + 1, sizeof *unit->params);
+    unit->params[unit->n_params++] = (struct tt_unit_param){
+        .param = param,
+        .offset = unit->shard_elements,
+        .chunk = tt_shard_padded_elements(p->shape[0], width, S),
+        .row_begin = tt_shard_row_begin(p->shape[0], S, i),
+        .valid_rows = tt_shard_rows(p->shape[0], S, i),
+        .width = width,
+    };
+    unit->shard_elements += unit->params[unit->n_params - 1].chunk;
+}
+
+struct keyed {
+    int64_t key;
+    int param;
+};
+
+static int compare_keyed(const void *a, const void *b)
+{
+    const struct keyed *x = a, *y = b;
+
+    return x->key != y->key ? (x->key < y->key ? -1 : 1) : x->param - y->param;
+}
+
+/* For every parameter the first one that has the same key. The caller's. */
+static int *find_leaders(const int64_t *keys, int n)
+{
+    struct keyed *sorted = tt_calloc((size_t)n + 1, sizeof *sorted);
+    int *leader = tt_calloc((size_t)n + 1, sizeof *leader);
+
+    for (int p = 0; p < n; p++)
+        sorted[p] = (struct keyed){keys[p], p};
+    qsort(sorted, (size_t)n, sizeof *sorted, compare_keyed);
+    for (int i = 0; i < n; i++)
+        leader[sorted[i].param] =
+            i > 0 && sorted[i].key == sorted[i - 1].key ? leader[sorted[i - 1].param] : sorted[i].param;
+    tt_free(sorted);
+    return leader;
+}
+
+/* Units are numbered in the order of their first parameters. */
+static int make_units(struct tt_layout *layout, const struct tt_model *model, const struct tt_sharding *sharding)
+{
+    int64_t *keys = tt_calloc((size_t)model->n_params, sizeof *keys);
+    int *leader = NULL, *block_params = count_block_params(model);
+    int rc = 0;
+
+    TT_TRY(tt_wrap_keys(model, sharding->wrap, sharding->wrap_patterns, keys));
+    leader = find_leaders(keys, model->n_params);
+    layout->units = tt_calloc((size_t)model->n_params, sizeof *layout->units);
+    for (int p = 0; p < model->n_params; p++) {
+        int u = leader[p] == p ? layout->n_units++ : layout->unit_of[leader[p]];
+
+        layout->unit_of[p] = u;
+        add_param(layout, &layout->units[u], model, p);
+    }
+    for (int u = 0; u < layout->n_units; u++)
+        layout->units[u].name = unit_name(model, &layout->units[u], block_params);
+out:
+    tt_free(leader);
+    tt_free(block_params);
+    tt_free(keys);
+    return rc;
+}
+
+/* --- what stays gathered --- */
+
+static bool holds_head(const struct tt_model *model, const struct tt_unit *unit)
+{
+    for (int i = 0; i < unit->n_params; i++)
+        if (tt_wrap_is_head(model, unit->params[i].param))
+            return true;
+    return false;
+}
+
+static bool holds_last_layer(const struct tt_model *model, const struct tt_unit *unit)
+{
+    for (int i = 0; i < unit->n_params; i++)
+        if (model->params[unit->params[i].param].block == (int)model->dims.n_layers - 1)
+            return true;
+    return holds_head(model, unit);
+}
+
+/* Every expression counts, not only the first that matches, so that one which selects nothing is noticed. */
+static int keep_selected(struct tt_layout *layout, const struct tt_model *model, struct tt_words words)
+{
+    struct tt_patterns patterns = {0};
+    bool *used = tt_calloc((size_t)words.n, sizeof *used);
+    int rc = 0;
+
+    TT_TRY(tt_patterns_init(reshard_key, words, &patterns));
+    for (int u = 0; u < layout->n_units; u++) {
+        struct tt_unit *unit = &layout->units[u];
+
+        unit->reshard_after_forward = true;
+        for (int k = -1; k < unit->n_params; k++) {
+            const char *name = k < 0 ? unit->name : model->params[unit->params[k].param].name;
+
+            for (int i = TT_NONE;;) {
+                TT_TRY(tt_patterns_find(&patterns, i + 1, name, &i));
+                if (i == TT_NONE)
+                    break;
+                used[i] = true;
+                unit->reshard_after_forward = false;
+            }
+        }
+    }
+    for (int i = 0; i < words.n; i++)
+        if (!used[i])
+            TT_TRY(tt_patterns_fail_unused(&patterns, i, "unit and none of its parameters", layout->units[0].name));
+out:
+    tt_patterns_release(&patterns);
+    tt_free(used);
+    return rc;
+}
+
+static int keep_part(struct tt_layout *layout, int n)
+{
+    int S = layout->shard_degree;
+    struct tt_text divisors = {0};
+    int rc;
+
+    if (n >= 1 && S % n == 0) {
+        for (int u = 0; u < layout->n_units; u++) {
+            layout->units[u].reshard_after_forward = n > 1;
+            layout->units[u].keep_degree = n > 1 && n < S ? n : 0;
+        }
+        return 0;
+    }
+    for (int d = 1; d <= S; d++)
+        if (S % d == 0)
+            tt_text_add(&divisors, "%s%d", d > 1 ? ", " : "", d);
+    rc = tt_fail(TT_EUSAGE, "%s: %d does not divide the %d shard rank%s\nhelp: use %s", reshard_key, n, S,
+                 S == 1 ? "" : "s", divisors.text);
+    tt_text_release(&divisors);
+    return rc;
+}
+
+static int choose_kept(struct tt_layout *layout, const struct tt_model *model, const struct tt_sharding *sharding)
+{
+    for (int u = 0; u < layout->n_units; u++) {
+        struct tt_unit *unit = &layout->units[u];
+
+        unit->reshard_after_forward =
+            sharding->reshard == TT_RESHARD_AFTER_FORWARD_ALWAYS ||
+            (sharding->reshard == TT_RESHARD_AFTER_FORWARD_DEFAULT && !holds_head(model, unit)) ||
+            (sharding->reshard == TT_RESHARD_AFTER_FORWARD_LAST_LAYER && !holds_last_layer(model, unit));
+    }
+    if (sharding->reshard == TT_RESHARD_AFTER_FORWARD_PATTERNS)
+        return keep_selected(layout, model, sharding->keep);
+    if (sharding->reshard == TT_RESHARD_AFTER_FORWARD_PART)
+        return keep_part(layout, sharding->reshard_part);
+    return 0;
+}
+
+struct tt_sharding tt_sharding_of(struct tt_words wrap, struct tt_words reshard)
+{
+    static const struct {
+        const char *word;
+        enum tt_reshard reshard;
+    } words[] = {
+        {"always", TT_RESHARD_AFTER_FORWARD_ALWAYS},         {"true", TT_RESHARD_AFTER_FORWARD_ALWAYS},
+        {"never", TT_RESHARD_AFTER_FORWARD_NEVER},           {"false", TT_RESHARD_AFTER_FORWARD_NEVER},
+        {"last_layer", TT_RESHARD_AFTER_FORWARD_LAST_LAYER},
+    };
+    struct tt_sharding sharding = {.wrap = wrap.word[0]};
+
+    if (wrap.is_list)
+        sharding.wrap_patterns = wrap;
+    if (reshard.is_list) {
+        sharding.reshard = TT_RESHARD_AFTER_FORWARD_PATTERNS;
+        sharding.keep = reshard;
+    } else if (strspn(reshard.word[0], "0123456789") == strlen(reshard.word[0])) {
+        sharding.reshard = TT_RESHARD_AFTER_FORWARD_PART;
+        sharding.reshard_part = (int)strtol(reshard.word[0], NULL, 10);
+    }
+    for (size_t i = 0; !reshard.is_list && i < sizeof words / sizeof *words; i++)
+        if (strcmp(words[i].word, reshard.word[0]) == 0)
+            sharding.reshard = words[i].reshard;
+    return sharding;
+}
+
+int tt_layout_new(const struct tt_model *model, const struct tt_mesh *mesh, int rank,
+                  const struct tt_sharding *sharding, struct tt_layout **ret_layout)
+{
+    struct tt_layout *layout = tt_calloc(1, sizeof *layout);
+    int rc = 0;
+
+    layout->shard_degree = mesh->size[TT_MESH_DP_SHARD];
+    layout->shard_index = tt_mesh_coordinate(mesh, rank, TT_MESH_DP_SHARD);
+    layout->replicate_degree = mesh->size[TT_MESH_DP_REPLICATE];
+    layout->replicate_index = tt_mesh_coordinate(mesh, rank, TT_MESH_DP_REPLICATE);
+    layout->n_params = model->n_params;
+    layout->unit_of = tt_calloc((size_t)model->n_params, sizeof *layout->unit_of);
+    layout->slot_of = tt_calloc((size_t)model->n_params, sizeof *layout->slot_of);
+    TT_TRY(make_units(layout, model, sharding));
+    TT_TRY(choose_kept(layout, model, sharding));
+    *ret_layout = layout;
+    layout = NULL;
+out:
+    tt_layout_free(layout);
+    return rc;
+}
+
+void tt_layout_free(struct tt_layout *layout)
+{
+    if (!layout)
+        return;
+    for (int u = 0; u < layout->n_units; u++) {
+        tt_free(layout->units[u].name);
+        tt_free(layout->units[u].params);
+    }
+    tt_free(layout->units);
+    tt_free(layout->unit_of);
+    tt_free(layout->slot_of);
+    tt_free(layout);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_PARALLEL_LAYOUT_UNITS_H
+#define TT_PARALLEL_LAYOUT_UNITS_H
+
+#include "core/config/config.h"
+#include "core/models/model.h"
+#include "core/program/layout.h"
+#include "parallel/layout/mesh.h"
+
+/**
+ * Units: which parameters are sharded and gathered together (the wrap policy, parallel/layout/wrap.h), and which units stay
+ * gathered between forward and backward (the reshard policy). Pure functions of the model and the mesh; the same on every rank.
+ */
+
+/* When a unit's gathered parameters are freed after its forward. */
+enum tt_reshard {
+    TT_RESHARD_AFTER_FORWARD_DEFAULT, /* reshard all but the unit of norm and output, where backward begins */
+    TT_RESHARD_AFTER_FORWARD_ALWAYS,
+    TT_RESHARD_AFTER_FORWARD_NEVER,
+    TT_RESHARD_AFTER_FORWARD_LAST_LAYER, /* reshard all but the units of the last block and of norm and output */
+    TT_RESHARD_AFTER_FORWARD_PATTERNS,   /* reshard all but the units that regular expressions select */
+    TT_RESHARD_AFTER_FORWARD_PART,       /* reshard so that each group of n neighbouring ranks still has the whole */
+};
+
+/* The policies of sharding, with what they need. */
+struct tt_sharding {
+    const char *wrap;              /* see parallel/layout/wrap.h; not read when there are wrap_patterns */
+    struct tt_words wrap_patterns; /* on names of parameters; n 0: none */
+    enum tt_reshard reshard;
+    struct tt_words keep; /* TT_RESHARD_AFTER_FORWARD_PATTERNS: on names of units or of one of their parameters */
+    int reshard_part;     /* TT_RESHARD_AFTER_FORWARD_PART: n, which divides the shard ranks; each keeps 1/n.
+                             1 is the same as never, all the shard ranks the same as always, as in FSDP2 */
+};
+
+/**
+ * The policies as the configuration has them: fsdp_wrap_policy and fsdp_reshard_after_forward, which the result points
+ * into. 'auto' is TT_RESHARD_AFTER_FORWARD_DEFAULT here: what it chooses is the planned engine's business.
+ */
+struct tt_sharding tt_sharding_of(struct tt_words wrap, struct tt_words reshard);
+
+/**
+ * The layout of `rank` on the mesh. TT_EUSAGE for a policy that does not exist or does not fit model or mesh; the
+ * message begins with the key of the configuration. The layout is the caller's (tt_layout_free).
+ */
+int tt_layout_new(const struct tt_model *model, const struct tt_mesh *mesh, int rank,
+                  const struct tt_sharding *sharding, struct tt_layout **ret_layout) TT_MUST_CHECK;
+void tt_layout_free(struct tt_layout *layout);
+
+#endif

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The cost table, the formulas over it, and a simulator that walks a program with two lanes.
+ */
+#include "parallel/planner/cost.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/hash.h"
+#include "core/base/mem.h"
+#include "core/ops/op.h"
+
+/* --- the table --- */
+
+static const struct number {
+    const char *key;
+    size_t offset;
+} numbers[] = {
+    {"sgemm_flops", offsetof(struct tt_machine, sgemm_flops)},
+    {"memory_bytes_per_sec", offsetof(struct tt_machine, memory_bytes_per_sec)},
+    {"call_sec", offsetof(struct tt_machine, call_sec)},
+    {"message_sec", offsetof(struct tt_machine, message_sec)},
+    {"link_bytes_per_sec", offsetof(struct tt_machine, link_bytes_per_sec)},
+};
+enum { N_NUMBERS = sizeof numbers / sizeof numbers[0] };
+
+static double number_of(const struct tt_machine *machine, int i)
+{
+    double value;
+
+    memcpy(&value, (const char *)machine + numbers[i].offset, sizeof value);
+    return value;
+}
+
+struct tt_machine tt_machine_builtin(void)
+{
+    return (struct tt_machine){.name = "built-in: a plain server core",
+                               .sgemm_flops = 80e9,
+                               .memory_bytes_per_sec = 10e9,
+                               .call_sec = 20e-6,
+                               .message_sec = 10e-6,
+                               .link_bytes_per_sec = 2.5e9};
+}
+
+static int read_numbers(const json_t *json, const char *path, struct tt_machine *machine)
+{
+    for (int i = 0; i < N_NUMBERS; i++) {
+        double value;
+        int rc = tt_json_get_real(json, numbers[i].key, path, &value);
+
+        if (rc < 0)
+            return rc;
+        if (!(value > 0.0) || !isfinite(value))
+            return tt_fail(TT_EDATA, "%s: %s is %g, wanted a number above 0", path, numbers[i].key, value);
+        memcpy((char *)machine + numbers[i].offset, &value, sizeof value);
+    }
+    return 0;
+}
+
+int tt_machine_load(const char *path, struct tt_machine *ret_machine)
+{
+    struct tt_machine machine = {.name = ""};
+    const char *type, *name;
+    json_t *json = NULL;
+    int64_t schema;
+    int rc = 0;
+
+    TT_TRY(tt_json_load(path, &json));
+    TT_TRY(tt_json_get_string(json, "type", path, &type));
+    TT_TRY(tt_json_get_int(json, "schema", path, &schema));
+    if (strcmp(type, "machine") != 0 || schema != 1) {
+        rc = tt_fail(TT_EDATA,
+                     "%s is of type \"%s\", schema %lld; wanted a machine file of schema 1\nhelp: `titan bench --save "
+                     "FILE` writes one",
+                     path, type, (long long)schema);
+        goto out;
+    }
+    TT_TRY(tt_json_get_string(json, "name", path, &name));
+    (void)snprintf(machine.name, sizeof machine.name, "%s", name);
+    TT_TRY(read_numbers(json, path, &machine));
+    *ret_machine = machine;
+out:
+    json_decref(json);
+    return rc;
+}
+
+json_t *tt_machine_to_json(const struct tt_machine *machine)
+{
+    json_t *json = json_object();
+
+    (void)json_object_set_new(json, "type", json_string("machine"));
+    (void)json_object_set_new(json, "schema", json_integer(1));
+    (void)json_object_set_new(json, "name", json_string(machine->name));
+    for (int i = 0; i < N_NUMBERS; i++)
+        (void)json_object_set_new(json, numbers[i].key, json_real(number_of(machine, i)));
+    return json;
+}
+
+uint64_t tt_machine_hash(const struct tt_machine *machine)
+{
+    uint64_t hash = 1;
+
+    for (int i = 0; i < N_NUMBERS; i++) {
+        double value = number_of(machine, i);
+
+        hash = tt_hash64(&value, sizeof value, hash);
+    }
+    return hash;
+}
+
+/* --- formulas --- */
+
+double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads)
+{
+    struct tt_cost cost = {0};
+    double compute, memory;
+
+    tt_op_row(graph->nodes[node].op)->cost(graph, &graph->nodes[node], &cost);
+    compute = cost.flops / (machine->sgemm_flops * threads);
+    memory = cost.bytes / machine->memory_bytes_per_sec;
+    return compute > memory ? compute : memory;
+}
+
+/* Messages that follow each other in a reduce-scatter. */
+static int reduce_messages(int n)
+{
+    int log2 = 0;
+
+    if (n & (n - 1))
+        return n - 1;
+    while (1 << log2 < n)
+        log2++;
+    return log2;
+}
+
+static double gather_sec(const struct tt_machine *m, int n, double shard)
+{
+    return (n - 1) * (m->message_sec + shard / m->link_bytes_per_sec);
+}
+
+static double reduce_sec(const struct tt_machine *m, int n, double shard)
+{
+    return reduce_messages(n) * m->message_sec +
+           (n - 1) * shard * (1.0 / m->link_bytes_per_sec + 3.0 / m->memory_bytes_per_sec);
+}
+
+double tt_cost_collective_sec(const struct tt_machine *machine, enum tt_instr_kind kind, int n, int64_t bytes)
+{
+    double slice = ceil((double)bytes / n);
+
+    if (n == 1)
+        return 0.0;
+    if (kind == TT_UNSHARD)
+        return machine->call_sec + gather_sec(machine, n, (double)bytes);
+    if (kind == TT_REDUCE)
+        return machine->call_sec + reduce_sec(machine, n, (double)bytes);
+    return machine->call_sec + reduce_sec(machine, n, slice) + gather_sec(machine, n, slice);
+}
+
+double tt_cost_of_units_sec(const struct tt_machine *machine, const struct tt_layout *layout, enum tt_instr_kind kind,
+                            int unit, int64_t shard_bytes)
+{
+    int n = layout->units[unit].keep_degree; /* who each keep 1/n: S / n shards */
+
+    if (kind == TT_UNSHARD_KEPT)
+        return tt_cost_collective_sec(machine, TT_UNSHARD, n, layout->shard_degree / n * shard_bytes);
+    return tt_cost_collective_sec(machine, kind,
+                                  kind == TT_ALL_REDUCE ? layout->replicate_degree : layout->shard_degree, shard_bytes);
+}
+
+int64_t tt_cost_saturating_bytes(const struct tt_machine *machine, int n)
+{
+    double latency = machine->call_sec + (n - 1) * machine->message_sec;
+
+    if (n == 1)
+        return 0;
+    return (int64_t)(9.0 * latency * machine->link_bytes_per_sec * n / (n - 1));
+}
+
+static double stream_sec(const struct tt_machine *machine, double bytes)
+{
+    return bytes / machine->memory_bytes_per_sec;
+}
+
+double tt_cost_instr_sec(const struct tt_machine *machine, const struct tt_program *program, int i)
+{
+    const struct tt_instr *instr = &program->instrs[i];
+    const struct tt_layout *layout = program->layout;
+    int ranks = layout->shard_degree * layout->replicate_degree;
+
+    switch (instr->kind) {
+    case TT_RUN:
+        return tt_cost_node_sec(machine, program->graph, instr->node, program->threads);
+    case TT_LOSS:
+        return stream_sec(machine, (double)tt_value_bytes(&program->graph->values[program->graph->token_loss]));
+    case TT_FOLD: /* reads every source, writes one */
+        return stream_sec(machine, (instr->n_operands + 1.0) * (double)tt_instr_shard_bytes(program, instr));
+    case TT_NORM:
+        return stream_sec(machine, (double)tt_instr_shard_bytes(program, instr));
+    case TT_OPTIMIZER: /* reads parameter, gradient and two moments, writes three */
+        return stream_sec(machine, 7.0 * (double)tt_instr_shard_bytes(program, instr));
+    case TT_CLIP: /* two sums of a few words over all ranks: up and down a tree */
+        return ranks == 1 ? 0.0 : machine->call_sec + 2.0 * ceil(log2(ranks)) * machine->message_sec;
+    default:
+        return 0.0;
+    }
+}
+
+/* --- the simulator --- */
+
+static bool begins_transfer(enum tt_instr_kind kind)
+{
+    return kind == TT_UNSHARD || kind == TT_UNSHARD_KEPT || kind == TT_REDUCE || kind == TT_ALL_REDUCE;
+}
+
+static bool waits(enum tt_instr_kind kind)
+{
+    return kind == TT_WAIT_UNSHARD || kind == TT_WAIT_REDUCE || kind == TT_WAIT_ALL_REDUCE;
+}
+
+double tt_cost_transfer_sec(const struct tt_machine *machine, const struct tt_program *program, int i)
+{
+    const struct tt_instr *instr = &program->instrs[i];
+
+    switch (instr->kind) {
+    case TT_UNSHARD:
+    case TT_UNSHARD_KEPT:
+    case TT_REDUCE:
+    case TT_ALL_REDUCE:
+        return tt_cost_of_units_sec(machine, program->layout, instr->kind, instr->unit,
+                                    tt_instr_shard_bytes(program, instr));
+    default:
+        return 0.0;
+    }
+}
+
+static void simulate_transfer(const struct tt_machine *machine, const struct tt_program *program, int i, double now,
+                              double *free_at, struct tt_timeline *t)
+{
+    double sec = tt_cost_transfer_sec(machine, program, i);
+
+    t->transfer[i].begin = now > *free_at ? now : *free_at;
+    t->transfer[i].end = *free_at = t->transfer[i].begin + sec;
+    t->transfer_sec += sec;
+}
+
+void tt_cost_simulate(const struct tt_machine *machine, const struct tt_program *program,
+                      struct tt_timeline *ret_timeline)
+{
+    size_t n = (size_t)program->n_instrs;
+    struct tt_timeline t = {.n = program->n_instrs};
+    double now = 0.0, free_at = 0.0; /* of the two lanes */
+
+    t.compute = tt_calloc(n + 1, sizeof *t.compute);
+    t.transfer = tt_calloc(n + 1, sizeof *t.transfer);
+    t.exposed = tt_calloc(n + 1, sizeof *t.exposed);
+    for (int i = 0; i < t.n; i++) {
+        const struct tt_instr *instr = &program->instrs[i];
+        double sec = tt_cost_instr_sec(machine, program, i);
+
+        t.compute[i].begin = now;
+        if (begins_transfer(instr->kind))
+            simulate_transfer(machine, program, i, now, &free_at, &t);
+        if (waits(instr->kind) && t.transfer[instr->begin].end > now) {
+            t.exposed[instr->begin] = t.transfer[instr->begin].end - now;
+            t.exposed_sec += t.exposed[instr->begin];
+            now = t.transfer[instr->begin].end;
+        }
+        now += sec;
+        t.compute_sec += sec;
+        t.compute[i].end = now;
+    }
+    t.step_sec = now;
+    *ret_timeline = t;
+}
+
+void tt_timeline_release(struct tt_timeline *timeline)
+{
+    tt_free(timeline->compute);
+    tt_free(timeline->transfer);
+    tt_free(timeline->exposed);
+    *timeline = (struct tt_timeline){0};
+}

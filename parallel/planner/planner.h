@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_PARALLEL_PLANNER_PLANNER_H
+#define TT_PARALLEL_PLANNER_PLANNER_H
+
+#include "parallel/planner/cost.h"
+
+/**
+ * Chooses the schedule of the planned engine: makes candidates (parallel/planner/simple_fsdp.h), ranks them by predicted time,
+ * and takes the first that holds the promises when it is lowered:
+ *   its memory is never above the eager engine's, and within step_limit;
+ *   what exists for the sake of exchange is at most 0.85 of the eager engine's, where a schedule manages that without
+ *   being predicted to be slower than the eager engine's.
+ */
+struct tt_planner {
+    const struct tt_lowering *lowering; /* of the step; graph and layout in it */
+    const struct tt_program *eager;     /* the eager engine's program of the same step */
+    const struct tt_machine *machine;
+    int prefetch;         /* buckets ahead of the one in use */
+    int64_t bucket_bytes; /* of whole parameters; 0: from the cost table */
+    int64_t step_limit;   /* bytes that the transient memory of a step may take; INT64_MAX: no limit */
+    /*
+     * [n_units] in: free the unit between forward and backward. With choose_reshard also out: what to keep, so that the
+     * step fits step_limit and exchange holds up compute least; then step_limit is the only limit. Never slower than what
+     * is made of in's flags without choose_reshard, where that fits.
+     */
+    bool *reshard;
+    bool choose_reshard;
+};
+
+int tt_planner_run(const struct tt_planner *in, struct tt_program **ret_program) TT_MUST_CHECK;
+
+/** Bytes for the sake of exchange where a program needs most memory: gathered parameters, whole gradients, staging. */
+int64_t tt_planner_exchanged_bytes(const struct tt_program *program);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the planned scheduler knows about a step before it walks over it, and what fits until when.
+ */
+#include "core/base/mem.h"
+#include "parallel/planner/simple_walk.h"
+
+/* --- sizes and times --- */
+
+int64_t tt_simple_shard_bytes(const struct tt_simple_walk *b, enum tt_instr_kind kind, const int *units, int n)
+{
+    return tt_lowering_shard_bytes(b->in->lowering, kind, units, n);
+}
+
+int64_t tt_simple_staging_bytes(const struct tt_simple_walk *b, int64_t shard)
+{
+    return b->u->layout->shard_degree == 1 ? 0 : tt_lowering_reduce_staging(b->in->lowering, shard);
+}
+
+double tt_simple_transfer_sec(const struct tt_simple_walk *b, enum tt_instr_kind kind, int unit, int64_t shard)
+{
+    return tt_cost_of_units_sec(b->in->machine, b->u->layout, kind, unit, shard);
+}
+
+void tt_simple_clear_units(struct tt_simple_units *units, enum tt_instr_kind kind)
+{
+    *units = (struct tt_simple_units){.kind = kind, .unit = units->unit};
+}
+
+int64_t tt_simple_other_bytes(const struct tt_simple_walk *b, int pos)
+{
+    int positions = b->u->microbatches * b->u->n_nodes;
+
+    return b->in->other_bytes[pos < positions ? pos : positions - 1];
+}
+
+static bool fits_beside(const struct tt_simple_walk *b, int64_t other, int64_t exchanged)
+{
+    int64_t all = other + exchanged;
+
+    return all <= b->choice->slack_bytes || (all <= b->choice->step_bytes && exchanged <= b->choice->exchanged_bytes);
+}
+
+bool tt_simple_fits(const struct tt_simple_walk *b, int pos, int64_t exchanged)
+{
+    return fits_beside(b, tt_simple_other_bytes(b, pos), exchanged);
+}
+
+int64_t tt_simple_new_gradients(const struct tt_simple_walk *b, int pos)
+{
+    return b->u->reduce_last && pos >= b->u->n_nodes ? 0 : b->u->grad_bytes[pos % b->u->n_nodes];
+}
+
+bool tt_simple_reduces_at(const struct tt_simple_walk *b, int pos)
+{
+    return !b->u->reduce_last || pos / b->u->n_nodes == b->u->microbatches - 1;
+}
+
+/* --- looking ahead --- */
+
+/* What the walk of fits_until changes: a copy of the clock and of what is under way. */
+struct outlook {
+    int64_t live;
+    double now, link_free;
+    int head, release, n_ahead, next_ahead;
+};
+
+static void free_what_is_done(const struct tt_simple_walk *b, struct outlook *o, int pos)
+{
+    while (!tt_simple_fits(b, pos, o->live)) {
+        if (o->head < b->n_flights) {
+            if (!b->choice->patient && b->flights[o->head].end > o->now)
+                return;
+            o->live -= b->flights[o->head++].bytes;
+        } else if (o->next_ahead < o->n_ahead) {
+            if (!b->choice->patient && b->ahead_end[o->next_ahead] > o->now)
+                return;
+            o->live -= b->ahead[o->next_ahead++];
+        } else {
+            return;
+        }
+    }
+}
+
+/* After a node: the gradients that it completed go under way. */
+static void expect_reduces(const struct tt_simple_walk *b, struct outlook *o, int node)
+{
+    for (int r = b->u->ready_from[node]; r < b->u->ready_from[node + 1]; r++) {
+        int unit = b->u->ready_units[r];
+
+        if (o->n_ahead == b->u->layout->n_units)
+            return;
+        if (o->now > o->link_free)
+            o->link_free = o->now;
+        o->link_free += b->reduce_sec[unit];
+        b->ahead[o->n_ahead] = b->u->unit_bytes[unit] + b->staging[unit];
+        b->ahead_end[o->n_ahead++] = o->link_free;
+        o->live += b->staging[unit];
+    }
+}
+
+/* The bytes of exchange that are added from pos until just before `until`, if nothing is freed. */
+static int64_t growth(const struct tt_simple_walk *b, int pos, int until)
+{
+    return b->grows[until] - b->grows[pos];
+}
+
+bool tt_simple_fits_until(struct tt_simple_walk *b, int pos, int until, int64_t bytes, int gathers)
+{
+    const struct tt_gather_list *list = &b->gathers;
+    struct outlook o = {b->live + bytes, b->now, b->link_free, b->head, b->next_release, 0, 0};
+
+    if (pos >= until || fits_beside(b, tt_ceiling_most(b->other, pos, until), o.live + growth(b, pos, until)))
+        return true; /* even if nothing were freed meanwhile; else the walk tells */
+    for (int q = pos; q < until; q++) {
+        int node = q % b->u->n_nodes;
+
+        b->outcome.looked++;
+        o.live += tt_simple_new_gradients(b, q);
+        free_what_is_done(b, &o, q);
+        if (!tt_simple_fits(b, q, o.live))
+            return false;
+        o.now += b->u->node_sec[node];
+        for (; o.release < list->n_releases && list->releases[o.release].pos <= q; o.release++)
+            if (list->releases[o.release].gather < gathers)
+                o.live -= list->releases[o.release].bytes;
+        if (tt_simple_reduces_at(b, q))
+            expect_reduces(b, &o, node);
+    }
+    return true;
+}
+
+/* --- its life --- */
+
+void tt_simple_begin(struct tt_simple_walk *b)
+{
+    size_t n_units = (size_t)b->u->layout->n_units;
+    int positions = b->u->microbatches * b->u->n_nodes;
+
+    b->pending.unit = tt_calloc(n_units + 1, sizeof *b->pending.unit);
+    b->joined.unit = tt_calloc(n_units + 1, sizeof *b->joined.unit);
+    b->in_joined = tt_calloc(n_units + 1, sizeof *b->in_joined);
+    b->flying = tt_calloc(n_units + 1, sizeof *b->flying);
+    b->staging = tt_calloc(n_units + 1, sizeof *b->staging);
+    b->reduce_sec = tt_calloc(n_units + 1, sizeof *b->reduce_sec);
+    b->ahead = tt_calloc(n_units + 1, sizeof *b->ahead);
+    b->ahead_end = tt_calloc(n_units + 1, sizeof *b->ahead_end);
+    tt_simple_clear_units(&b->pending, TT_REDUCE);
+    for (int u = 0; u < b->u->layout->n_units; u++) {
+        int64_t shard = tt_simple_shard_bytes(b, TT_REDUCE, &u, 1);
+
+        b->staging[u] = tt_simple_staging_bytes(b, shard);
+        b->reduce_sec[u] = tt_simple_transfer_sec(b, TT_REDUCE, u, shard);
+    }
+    b->other = tt_ceiling_new(b->in->other_bytes, positions);
+    b->grows = tt_calloc((size_t)positions + 1, sizeof *b->grows);
+    for (int pos = 0; pos < positions; pos++) {
+        int node = pos % b->u->n_nodes;
+
+        b->grows[pos + 1] = b->grows[pos] + tt_simple_new_gradients(b, pos);
+        for (int r = b->u->ready_from[node]; r < b->u->ready_from[node + 1] && tt_simple_reduces_at(b, pos); r++)
+            b->grows[pos + 1] += b->staging[b->u->ready_units[r]];
+    }
+}
+
+void tt_simple_end(struct tt_simple_walk *b)
+{
+    tt_gather_list_release(&b->gathers);
+    tt_free(b->buckets);
+    tt_free(b->flights);
+    tt_free(b->pending.unit);
+    tt_free(b->joined.unit);
+    tt_free(b->in_joined);
+    tt_free(b->flying);
+    tt_free(b->staging);
+    tt_free(b->reduce_sec);
+    tt_free(b->ahead);
+    tt_free(b->ahead_end);
+    tt_ceiling_free(b->other);
+    tt_free(b->grows);
+}

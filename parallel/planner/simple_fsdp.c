@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The planned scheduler: one walk over the positions of a step with a clock of its own. The clock has a lane that
+ * computes and a lane that transfers, by the cost table; memory is counted as the memory plan will. Before each node:
+ *   gather what it reads and nothing has gathered; begin the next bucket if it fits until it is needed; wait for what the
+ *   node reads; wait for reduces, oldest first, until its gradients fit
+ * and after it: free what was read for the last time; begin the reduce-scatters of gradients that are complete, several
+ * as one while the link is busy and memory allows.
+ */
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "parallel/planner/simple_walk.h"
+
+bool tt_simple_fsdp_exchanged(enum tt_memory_kind kind)
+{
+    return kind == TT_MEMORY_UNSHARDED || kind == TT_MEMORY_PARAM_GRAD || kind == TT_MEMORY_STAGING;
+}
+
+/* --- sizes and times --- */
+
+/* Puts a transfer into its lane; returns when it ends. */
+static double transfer(struct tt_simple_walk *b, enum tt_instr_kind kind, int unit, int64_t shard)
+{
+    double begin = b->link_free > b->now ? b->link_free : b->now;
+    double sec = tt_simple_transfer_sec(b, kind, unit, shard);
+
+    b->outcome.calls += sec > 0.0;
+    b->outcome.comm_sec += sec;
+    return b->link_free = begin + sec;
+}
+
+static void add_unit(const struct tt_simple_walk *b, struct tt_simple_units *to, int unit)
+{
+    to->unit[to->n++] = unit;
+    to->whole += b->u->unit_bytes[unit];
+    to->shard += tt_simple_shard_bytes(b, to->kind, &unit, 1);
+}
+
+static void occupy(struct tt_simple_walk *b, int pos, int64_t bytes)
+{
+    struct tt_plan_outcome *o = &b->outcome;
+    int64_t all;
+
+    b->live += bytes;
+    all = tt_simple_other_bytes(b, pos) + b->live;
+    o->fits = o->fits && tt_simple_fits(b, pos, b->live);
+    if (all > o->step_bytes) {
+        o->step_bytes = all;
+        o->exchanged_bytes = b->live;
+    }
+}
+
+/* --- writing the schedule --- */
+
+static struct tt_simple_handle handle_of(struct tt_simple_walk *b, const int *units, int n)
+{
+    return (struct tt_simple_handle){units[0], n == 1 ? TT_NONE : tt_schedule_bucket(b->schedule, units, n)};
+}
+
+static void emit(struct tt_simple_walk *b, enum tt_instr_kind kind, int mb, struct tt_simple_handle units)
+{
+    if (units.bucket == TT_NONE)
+        tt_schedule_add(b->schedule, kind, mb, TT_NONE, units.unit);
+    else
+        tt_schedule_add_bucket(b->schedule, kind, mb, units.bucket);
+}
+
+static const int *units_of(const struct tt_simple_walk *b, const struct tt_simple_handle *units, int *ret_n)
+{
+    *ret_n = units->bucket == TT_NONE ? 1 : b->schedule->buckets[units->bucket].n;
+    return units->bucket == TT_NONE ? &units->unit : b->schedule->buckets[units->bucket].units;
+}
+
+static void fly(struct tt_simple_walk *b, int pos, struct tt_simple_flight flight)
+{
+    TT_PUSH(b->flights, b->n_flights, b->cap_flights) = flight;
+    occupy(b, pos, flight.bytes);
+}
+
+/* The units' sums are complete on this rank: over to the replicas, or to the norm. */
+static void finish_sum(struct tt_simple_walk *b, int pos, struct tt_simple_handle handle)
+{
+    int n;
+    const int *units = units_of(b, &handle, &n);
+
+    if (b->u->layout->replicate_degree > 1) {
+        int64_t shard = tt_simple_shard_bytes(b, TT_ALL_REDUCE, units, n);
+
+        emit(b, TT_ALL_REDUCE, 0, handle);
+        fly(b, pos,
+            (struct tt_simple_flight){.units = handle,
+                                      .all_reduce = true,
+                                      .bytes = b->in->lowering->all_reduce_staging(b->u->layout, shard),
+                                      .end = transfer(b, TT_ALL_REDUCE, units[0], shard)});
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        tt_schedule_add(b->schedule, TT_NORM, 0, TT_NONE, units[i]);
+}
+
+static void wait_oldest(struct tt_simple_walk *b, int pos)
+{
+    const struct tt_simple_flight flight = b->flights[b->head++];
+    int n;
+    const int *units = units_of(b, &flight.units, &n);
+
+    emit(b, flight.all_reduce ? TT_WAIT_ALL_REDUCE : TT_WAIT_REDUCE, flight.microbatch, flight.units);
+    if (flight.end > b->now)
+        b->now = flight.end;
+    b->live -= flight.bytes;
+    for (int i = 0; i < n && !flight.all_reduce; i++)
+        b->flying[units[i]]--;
+    if (flight.all_reduce)
+        for (int i = 0; i < n; i++)
+            tt_schedule_add(b->schedule, TT_NORM, 0, TT_NONE, units[i]);
+    else if (flight.microbatch == b->u->microbatches - 1)
+        finish_sum(b, pos, flight.units);
+}
+
+/* Waits for reduces until this much more fits at pos, or none is left. */
+static void make_room(struct tt_simple_walk *b, int pos, int64_t bytes)
+{
+    while (!tt_simple_fits(b, pos, b->live + bytes) && b->head < b->n_flights)
+        wait_oldest(b, pos);
+}
+
+/* Seconds of compute between two positions. */
+static double compute_between(const struct tt_simple_walk *b, int pos, int until)
+{
+    const struct tt_usage *u = b->u;
+
+    int whole_microbatches = until / u->n_nodes - pos / u->n_nodes;
+
+    return whole_microbatches * u->begin_sec[u->n_nodes] + u->begin_sec[until % u->n_nodes] -
+           u->begin_sec[pos % u->n_nodes];
+}
+
+/* --- gathers --- */
+
+static enum tt_instr_kind gather_kind(const struct tt_gather *gather)
+{
+    return gather->from_kept ? TT_UNSHARD_KEPT : TT_UNSHARD;
+}
+
+/* Whether the gather that follows those in b->joined may be one with them. */
+static bool may_join(struct tt_simple_walk *b, int pos, bool needed_now)
+{
+    const struct tt_simple_units *joined = &b->joined;
+    int at = b->next_gather + joined->n;
+    const struct tt_gather *g = &b->gathers.items[at];
+    int64_t bytes = joined->whole + b->u->unit_bytes[g->unit];
+
+    if (b->in_joined[g->unit])
+        return false;
+    if (g->previous != TT_NONE && b->gathers.items[g->previous].last >= pos)
+        return false;
+    if (joined->n > 0 &&
+        (bytes > b->choice->bucket_bytes || g->from_kept != b->gathers.items[b->next_gather].from_kept))
+        return false;
+    if (joined->n > 0 && b->choice->within_compute) {
+        double busy = b->link_free > b->now ? b->link_free - b->now : 0.0;
+        enum tt_instr_kind kind = gather_kind(g);
+        double sec = tt_simple_transfer_sec(b, kind, joined->unit[0], joined->shard) +
+                     tt_simple_transfer_sec(b, kind, g->unit, tt_simple_shard_bytes(b, kind, &g->unit, 1));
+
+        if (busy + sec > compute_between(b, pos, b->gathers.items[b->next_gather].first))
+            return false;
+    }
+    return (needed_now && joined->n == 0) || tt_simple_fits_until(b, pos, g->first, bytes, at + 1);
+}
+
+/* Begins the next bucket of gathers, as large as rules and memory allow; false when not even one unit fits. */
+static bool begin_gather(struct tt_simple_walk *b, int pos, bool needed_now)
+{
+    const struct tt_gather *next = &b->gathers.items[b->next_gather];
+    struct tt_simple_units *joined = &b->joined;
+    struct tt_simple_handle handle;
+
+    tt_simple_clear_units(joined, b->next_gather < b->gathers.n ? gather_kind(next) : TT_UNSHARD);
+    while (b->next_gather + joined->n < b->gathers.n && may_join(b, pos, needed_now)) {
+        b->in_joined[next[joined->n].unit] = true;
+        add_unit(b, joined, next[joined->n].unit);
+    }
+    for (int i = 0; i < joined->n; i++)
+        b->in_joined[joined->unit[i]] = false;
+    if (joined->n == 0)
+        return false;
+    make_room(b, pos, joined->whole);
+    handle = handle_of(b, joined->unit, joined->n);
+    emit(b, TT_UNSHARD, 0, handle);
+    TT_PUSH(b->buckets, b->n_buckets, b->cap_buckets) = (struct tt_simple_bucket){
+        handle, b->next_gather, joined->n, transfer(b, joined->kind, joined->unit[0], joined->shard)};
+    b->next_gather += joined->n;
+    occupy(b, pos, joined->whole);
+    return true;
+}
+
+static bool needs_at(const struct tt_simple_walk *b, int gather, int pos)
+{
+    return gather < b->gathers.n && b->gathers.items[gather].first == pos;
+}
+
+static void gather_for(struct tt_simple_walk *b, int pos)
+{
+    int begun = b->waited; /* buckets whose use has begun once pos has */
+
+    while (needs_at(b, b->next_gather, pos))
+        (void)begin_gather(b, pos, true);
+    while (begun < b->n_buckets && b->gathers.items[b->buckets[begun].first].first <= pos)
+        begun++;
+    while (b->n_buckets - begun < b->in->prefetch && begin_gather(b, pos, false))
+        ;
+    for (; b->waited < begun; b->waited++) {
+        emit(b, TT_WAIT_UNSHARD, 0, b->buckets[b->waited].units);
+        if (b->buckets[b->waited].end > b->now)
+            b->now = b->buckets[b->waited].end;
+    }
+}
+
+static void release_after(struct tt_simple_walk *b, int pos)
+{
+    const struct tt_gather_list *list = &b->gathers;
+
+    for (; b->next_release < list->n_releases && list->releases[b->next_release].pos <= pos; b->next_release++) {
+        const struct tt_release *r = &list->releases[b->next_release];
+        bool last = b->next_release + 1 == list->n_releases || r[1].pos != r->pos || r[1].gather != r->gather;
+
+        b->live -= r->bytes;
+        if (last && r->pos == list->items[r->gather].last)
+            tt_schedule_add(b->schedule, list->items[r->gather].keeps ? TT_KEEP : TT_RESHARD, 0, TT_NONE,
+                            list->items[r->gather].unit);
+    }
+}
+
+/* --- reduces --- */
+
+static void reduce_pending(struct tt_simple_walk *b, int pos)
+{
+    struct tt_simple_units *pending = &b->pending;
+    int mb = pos / b->u->n_nodes;
+    int64_t staging = tt_simple_staging_bytes(b, pending->shard);
+    struct tt_simple_handle handle;
+
+    if (pending->n == 0)
+        return;
+    for (int i = 0; i < pending->n; i++)
+        while (b->flying[pending->unit[i]])
+            wait_oldest(b, pos);
+    make_room(b, pos + 1, staging);
+    handle = handle_of(b, pending->unit, pending->n);
+    emit(b, TT_REDUCE, mb, handle);
+    fly(b, pos + 1,
+        (struct tt_simple_flight){.units = handle,
+                                  .microbatch = mb,
+                                  .bytes = staging,
+                                  .end = transfer(b, TT_REDUCE, pending->unit[0], pending->shard)});
+    b->flights[b->n_flights - 1].bytes += pending->whole; /* these live already */
+    for (int i = 0; i < pending->n; i++)
+        b->flying[pending->unit[i]]++;
+    tt_simple_clear_units(pending, TT_REDUCE);
+    while (b->u->layout->shard_degree == 1 && b->head < b->n_flights && !b->flights[b->head].all_reduce)
+        wait_oldest(b, pos); /* nothing is under way: the gradients are the sums */
+}
+
+/* Whether complete gradients should stay and be reduced together with the next unit's, which are complete later. */
+static bool worth_holding(struct tt_simple_walk *b, int pos, int ready)
+{
+    int mb = pos / b->u->n_nodes, next;
+
+    if (ready + 1 == b->u->n_ready || b->u->layout->shard_degree == 1)
+        return false;
+    next = b->u->ready_units[ready + 1];
+    if (b->pending.whole + b->u->unit_bytes[next] > b->choice->bucket_bytes)
+        return false;
+    if (b->choice->within_compute && b->link_free <= b->now)
+        return false;
+    return tt_simple_fits_until(
+        b, pos + 1, mb * b->u->n_nodes + b->u->ready_nodes[ready + 1] + 1,
+        tt_simple_staging_bytes(b, b->pending.shard + tt_simple_shard_bytes(b, TT_REDUCE, &next, 1)), b->next_gather);
+}
+
+static void reduce_after(struct tt_simple_walk *b, int pos)
+{
+    int node = pos % b->u->n_nodes;
+
+    for (int r = b->u->ready_from[node]; r < b->u->ready_from[node + 1]; r++) {
+        add_unit(b, &b->pending, b->u->ready_units[r]);
+        if (!worth_holding(b, pos, r))
+            reduce_pending(b, pos);
+    }
+}
+
+/* --- the walk --- */
+
+static void walk(struct tt_simple_walk *b)
+{
+    const struct tt_graph *graph = b->u->graph;
+
+    for (int pos = 0; pos < b->u->microbatches * b->u->n_nodes; pos++) {
+        int node = pos % b->u->n_nodes, mb = pos / b->u->n_nodes;
+
+        gather_for(b, pos);
+        make_room(b, pos, tt_simple_new_gradients(b, pos));
+        occupy(b, pos, tt_simple_new_gradients(b, pos));
+        tt_schedule_add(b->schedule, TT_RUN, mb, node, TT_NONE);
+        b->now += b->u->node_sec[node];
+        if (graph->nodes[node].out[0] == graph->token_loss)
+            tt_schedule_add(b->schedule, TT_LOSS, mb, TT_NONE, TT_NONE);
+        release_after(b, pos);
+        if (tt_simple_reduces_at(b, pos))
+            reduce_after(b, pos);
+    }
+    while (b->head < b->n_flights)
+        wait_oldest(b, b->u->microbatches * b->u->n_nodes);
+    tt_schedule_add(b->schedule, TT_CLIP, 0, TT_NONE, TT_NONE);
+    for (int u = 0; u < b->u->layout->n_units; u++)
+        tt_schedule_add(b->schedule, TT_OPTIMIZER, 0, TT_NONE, u);
+}
+
+void tt_simple_fsdp_schedule(const struct tt_simple_fsdp *fsdp, const struct tt_plan_choice *choice,
+                             struct tt_schedule *schedule, struct tt_plan_outcome *ret_outcome)
+{
+    struct tt_simple_walk b = {.in = fsdp, .u = fsdp->usage, .choice = choice, .schedule = schedule};
+
+    b.outcome.fits = true;
+    b.gathers = tt_usage_gathers(b.u, fsdp->reshard, choice->near);
+    tt_simple_begin(&b);
+    walk(&b);
+    b.outcome.step_sec = b.now;
+    *ret_outcome = b.outcome;
+    tt_simple_end(&b);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_PARALLEL_PLANNER_SIMPLE_FSDP_H
+#define TT_PARALLEL_PLANNER_SIMPLE_FSDP_H
+
+#include "parallel/fsdp/usage.h"
+
+/**
+ * The planned FSDP engine (SimpleFSDP): sees the whole step before it runs and schedules it statically. Collectives of
+ * neighbouring units are issued as one (buckets); the next bucket's gather is begun before the present one is waited
+ * for, at the first moment at which its memory is free until it is needed; reduce-scatters are waited for when memory
+ * is wanted, not before; all-reduces over replicas start as soon as a unit's sum is there; what nobody reads is not
+ * gathered. Which sums are added in which order does not change, so losses are those of the eager engine, bit for bit.
+ *
+ * A pure function of graph, layout, machine table and options: every rank makes the same schedule.
+ */
+
+/* One way to schedule; the planner tries several. */
+struct tt_plan_choice {
+    int64_t bucket_bytes;    /* whole bytes of a bucket; a unit that is larger is a bucket of its own */
+    bool within_compute;     /* a bucket must not take longer than the compute that hides it */
+    bool patient;            /* expect to wait for reduces that are not done rather than to begin gathers later */
+    enum tt_near near;       /* what stays gathered although its policy would reshard it */
+    int64_t step_bytes;      /* do not exceed: all transient memory */
+    int64_t exchanged_bytes; /* nor this where that much is needed: what exchange takes (tt_simple_fsdp_exchanged) */
+    int64_t slack_bytes;     /* where no more than this is needed, exchange may take what is left of it */
+};
+
+struct tt_simple_fsdp {
+    const struct tt_lowering *lowering; /* what travels, and what receiving it takes */
+    const struct tt_usage *usage;
+    const struct tt_machine *machine;
+    const int64_t *other_bytes; /* [microbatches * n_nodes] transient memory at a position beside what is exchanged */
+    const bool *reshard;        /* [unit] free it between forward and backward */
+    int prefetch;               /* buckets gathered ahead of the one in use */
+};
+
+struct tt_plan_outcome {
+    double step_sec; /* predicted, up to the optimizer */
+    double comm_sec; /* of it, transfers by themselves */
+    int calls;       /* collectives */
+    /* as counted while scheduling: most bytes at once, and what of them is exchanged */
+    int64_t step_bytes, exchanged_bytes;
+    bool fits;      /* the choice's limits; not where nothing smaller was possible */
+    int64_t looked; /* positions that were walked over to look ahead: what planning takes beside the step itself */
+};
+
+/** Appends the schedule of one optimizer step. Lower it with free_early. */
+void tt_simple_fsdp_schedule(const struct tt_simple_fsdp *fsdp, const struct tt_plan_choice *choice,
+                             struct tt_schedule *ret_schedule, struct tt_plan_outcome *ret_outcome);
+
+/** Memory that exists for the sake of exchange: gathered parameters, whole gradients, staging. */
+bool tt_simple_fsdp_exchanged(enum tt_memory_kind kind);
+
+#endif
