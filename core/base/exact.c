@@ -26,7 +26,7 @@ void tt_exact_add(struct tt_exact *sum, double term)
     sign = m < 0 ? -1 : 1;
     magnitude = (uint64_t)(m < 0 ? -m : m);
     exponent = exponent - 53 - LOWEST_EXPONENT;
-    if (exponent < 0) { /* a subnormal: as many of its low bits are 0 */
+    if (exponent < 0) { /* a subnormal: the bits shifted out are 0 */
         magnitude >>= -exponent;
         exponent = 0;
     }

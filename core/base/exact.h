@@ -6,10 +6,10 @@
 
 /**
  * Exact sums of doubles: a fixed-point number wide enough for every finite double, so that the result does not depend
- * on the order of the terms, hence not on ranks, shards, threads or accumulation. Used for the loss and the gradient
- * norm. (Kulisch's long accumulator, in 32-bit digits that are held in 64 bits so that carries can wait.)
+ * on the order of the terms, and therefore not on ranks, shards, threads or accumulation. Used for the loss and the
+ * gradient norm. (Kulisch's long accumulator, in 32-bit digits that are held in 64 bits so that carries can wait.)
  *
- * digits are plain integers: sums over ranks add them element by element (after tt_exact_normalize).
+ * The digits are plain integers: a sum over ranks adds them element by element (after tt_exact_normalize).
  */
 enum { TT_EXACT_DIGITS = 68, TT_EXACT_WORDS = TT_EXACT_DIGITS + 1 };
 
@@ -24,7 +24,7 @@ void tt_exact_add(struct tt_exact *sum, double term);
 /** sum += other. */
 void tt_exact_merge(struct tt_exact *sum, const struct tt_exact *other);
 
-/** Carries, so that all digits but the top one lie in [0, 2^32). Do it before sums over ranks. */
+/** Propagates the carries, so that all digits but the top one lie in [0, 2^32). Call it before summing over ranks. */
 void tt_exact_normalize(struct tt_exact *sum);
 
 /** The nearest double (within one unit in the last place, the same for equal sums); NaN if a term was not finite. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checksums and hashes. CRC32C is computed by the SSE4.2 instruction, else by a byte table; both give the same value
- * (RFC 3720 appendix B.4: "123456789" is e3069283).
+ * Checksums and hashes. CRC32C uses the SSE4.2 instruction where the processor has it, and a portable loop over the
+ * bits elsewhere. Both give the same value (RFC 3720 appendix B.4: "123456789" is e3069283).
  */
 #include "core/base/hash.h"
 
@@ -11,7 +11,7 @@
 
 #define POLYNOMIAL 0x82f63b78u /* Castagnoli's; bit 31 is x^0, as in the checksum itself */
 
-/* a * b modulo the polynomial, bit 31 being x^0. With x^(8 n) it moves a checksum past n bytes. */
+/* a * b modulo the polynomial, where bit 31 is x^0. Multiplying a checksum by x^(8 n) moves it past n bytes. */
 static uint32_t multiply(uint32_t a, uint32_t b)
 {
     uint32_t product = 0;
@@ -50,7 +50,7 @@ static uint64_t word_at(const uint8_t *p)
     return word;
 }
 
-/* The instruction takes one word a cycle, but each result three: long stretches are summed up in three lanes at once. */
+/* The instruction accepts one word a cycle, but a result takes three. So long stretches run in three lanes at once. */
 __attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, const uint8_t *p, size_t size)
 {
     static const uint32_t past_one = 0x35d73a62u, past_two = 0x28461564u; /* x^(8 LANE), x^(16 LANE) */

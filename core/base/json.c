@@ -12,7 +12,7 @@
 #include "core/base/text.h"
 #include "core/os/file.h"
 
-/* Values are made in many places, none of which has a use for half of one. jansson asks for memory through this. */
+/* Gives jansson an allocator that never fails, so that no caller has to deal with a half-built value. */
 __attribute__((constructor)) static void take_over_memory(void)
 {
     json_set_alloc_funcs(tt_mem_malloc, tt_free);
@@ -20,7 +20,7 @@ __attribute__((constructor)) static void take_over_memory(void)
 
 enum { EXACT_DOUBLE = JSON_REAL_PRECISION(17), STRICT = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY };
 
-/* Whether the digits, which follow a minus or not, are a number beyond 64 bits. */
+/* Whether the digits are a number that needs more than 64 bits; is_negative: a minus sign precedes them. */
 static bool is_oversize(const char *digits, size_t n, bool is_negative)
 {
     const char *most = is_negative ? "9223372036854775808" : "9223372036854775807";
@@ -33,7 +33,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* The text with an exponent of 0 after every integer beyond 64 bits, which makes it a real. Strings stay as they are. */
+/* Copies the text and adds an exponent of 0 to every integer beyond 64 bits, which makes it a real; strings stay. */
 static void widen_integers(const char *text, size_t size, struct tt_text *out)
 {
     size_t done = 0, i = 0;
@@ -49,7 +49,7 @@ static void widen_integers(const char *text, size_t size, struct tt_text *out)
         }
         while (i < size && is_digit(text[i]))
             i++;
-        if (i < size && strchr(".eE", text[i]) && text[i]) { /* a real already: its other digits are no integers */
+        if (i < size && strchr(".eE", text[i]) && text[i]) { /* a real: its digits are no integers */
             while (i < size && text[i] && (is_digit(text[i]) || strchr(".eE+-", text[i])))
                 i++;
         } else if (is_oversize(text + begin, i - begin, begin > 0 && text[begin - 1] == '-')) {

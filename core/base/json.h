@@ -3,9 +3,9 @@
 #define TT_BASE_JSON_H
 
 /**
- * JSON, by jansson: this header is the one place that includes it (integers are exact to 64 bits, larger ones become
- * reals, duplicate keys are refused, positions are known). Use jansson's json_t API directly for building and walking;
- * these add our errors.
+ * JSON, by jansson; only this header includes it. Integers are exact to 64 bits, larger ones become reals, duplicate
+ * keys are refused, and errors have positions. Use jansson's json_t API directly to build and to walk values; the
+ * functions here add titan's errors.
  */
 #include <stddef.h>
 
@@ -14,8 +14,8 @@
 #include "core/base/error.h"
 
 /**
- * Parses text; where names the source in messages. Refuses duplicate keys and trailing text. An integer beyond 64 bits,
- * as Python writes them, is read as a real. Caller: json_decref.
+ * Parses text; `where` names the source in messages. Refuses duplicate keys and trailing text. An integer beyond 64
+ * bits, as Python writes them, is read as a real. The caller calls json_decref.
  */
 int tt_json_parse(const char *text, size_t size, const char *where, json_t **ret_json) TT_MUST_CHECK;
 
@@ -33,7 +33,7 @@ int tt_json_get_int(const json_t *object, const char *key, const char *where, in
 int tt_json_get_real(const json_t *object, const char *key, const char *where, double *ret_value) TT_MUST_CHECK;
 int tt_json_get_string(const json_t *object, const char *key, const char *where, const char **ret_value) TT_MUST_CHECK;
 
-/** A finite double, or null where JSON has no word for it (NaN, infinity). */
+/** A finite double, or null for NaN and infinity, which JSON cannot express. */
 json_t *tt_json_number(double value);
 
 #endif

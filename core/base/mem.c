@@ -29,7 +29,7 @@ void tt_mem_on_end(void (*fn)(void *arg), void *arg)
     on_end.fn = fn;
 }
 
-/* Not by exit(): other threads may hold what its handlers need. */
+/* Calls _exit, not exit(): other threads may hold locks that exit's handlers need. */
 static void end(size_t bytes)
 {
     static atomic_flag ending = ATOMIC_FLAG_INIT;

@@ -6,10 +6,10 @@
 #include <stdint.h>
 
 /**
- * All heap memory of titan's own comes from here, so that a test can assert that the step loop allocates nothing.
- * Running out of address space is the one failure without a way back: these functions never return NULL for a non-zero
- * size, they end the process with a message and the exit code of TT_ENOMEM. Where a file says the size, tt_try_calloc and
- * tt_try_realloc are used. (Large arrays are planned and checked against memory_limit beforehand.)
+ * All of titan's own heap memory comes from here, so that a test can assert that the step loop allocates nothing.
+ * Callers need not check for NULL: when memory runs out, these functions end the process with a message and the exit
+ * code of TT_ENOMEM. For sizes that a file gives, use tt_try_calloc and tt_try_realloc. (Large arrays are planned and
+ * checked against memory_limit beforehand.)
  */
 
 /** n * size zeroed bytes; the product is checked. */
@@ -19,13 +19,13 @@ void *tt_calloc(size_t n, size_t size);
 void *tt_realloc(void *p, size_t n, size_t size);
 
 /**
- * The same for sizes that come from a file: NULL when there is no such memory or the product does not fit. p stays as it is
- * then. The caller fails with TT_ENOMEM or TT_EDATA, never by abort.
+ * The same for sizes that come from a file: they return NULL when there is not enough memory or the product overflows;
+ * p then stays as it is. The caller returns TT_ENOMEM or TT_EDATA.
  */
 void *tt_try_calloc(size_t n, size_t size);
 void *tt_try_realloc(void *p, size_t n, size_t size);
 
-/** tt_try_calloc; on failure sets this thread's message, which names `what` needs it: `if (!p) return TT_ENOMEM;` */
+/** tt_try_calloc; on failure it sets a message that says that `what` needs the memory: `if (!p) return TT_ENOMEM;` */
 void *tt_calloc_for(size_t n, size_t size, const char *what);
 
 char *tt_strdup(const char *text);
@@ -38,15 +38,15 @@ char *tt_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void tt_free(void *p);
 
 /**
- * Before the process ends for want of memory, fn(arg) is called once, to remove what is half made; NULL: nothing is. The one
- * place of the process that needs it sets it and clears it. fn may allocate.
+ * Registers fn(arg) to be called once before the process ends because memory ran out, so that it can remove what is
+ * half made; NULL clears it. A process has one such function at a time. fn may allocate.
  */
 void tt_mem_on_end(void (*fn)(void *arg), void *arg);
 
-/** malloc for a library that does not look whether it got memory: ends the process like the functions above. */
+/** malloc for a library that does not check whether it got memory: ends the process like the functions above. */
 void *tt_mem_malloc(size_t bytes);
 
-/** How many allocations this process has made so far; for the test of the step loop. */
+/** The number of allocations that this process has made so far; for the test of the step loop. */
 uint64_t tt_mem_allocations(void);
 
 /** Room for one more item in a growing array: `TT_PUSH(list->item, list->n, list->cap) = x;` */

@@ -6,7 +6,7 @@
 
 /**
  * Counter-based random numbers (Philox4x32-10, Salmon et al. 2011): the i-th number of a stream is a pure function of
- * (seed, stream, i), so a parameter element has the same value on every mesh, whoever computes it.
+ * (seed, stream, i), so a parameter element has the same value on every mesh, whichever rank computes it.
  */
 struct tt_rng {
     uint64_t seed;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What benchmarks say about repeated measurements.
+ * Statistics of repeated measurements.
  */
 #include "core/base/stats.h"
 

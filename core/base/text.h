@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** A growing string. Zero-initialise; `text` is NULL until something was added; release when done. */
+/** A growing string. Zero-initialise it and release it when done. `text` is NULL until something is added. */
 struct tt_text {
     char *text;
     size_t size; /* bytes used, without the final 0 */
@@ -20,7 +20,7 @@ void tt_text_release(struct tt_text *t);
 /** Adds bytes with every `from` in them (not empty; leftmost first) replaced by `to`. */
 void tt_text_add_replaced(struct tt_text *t, const char *bytes, size_t size, const char *from, const char *to);
 
-/** Edits (insert, delete, replace, swap of neighbours) that turn a into b, capitals aside; for "did you mean". */
+/** The number of edits (insert, delete, replace, swap neighbours) that turn a into b, ignoring case; "did you mean". */
 int tt_text_distance(const char *a, const char *b);
 
 /**
@@ -32,7 +32,7 @@ const char *tt_text_nearest(const char *word, const char *const *choices, int n)
 /** "1.50 GiB", "12 B": bytes for people, into buf of at least 24 bytes; returns buf. */
 char *tt_text_bytes(char *buf, size_t buf_size, double bytes);
 
-/** "410 ms", "25.1 s", "4 min 10 s", "3 h 12 min", "5.2 days", "12 years": a time for people, into buf of at least 24 bytes. */
+/** "410 ms", "25.1 s", "4 min 10 s", "3 h 12 min", "5.2 days": a time for people, into buf of at least 24 bytes. */
 char *tt_text_duration(char *buf, size_t buf_size, double sec);
 
 /** "12,345,678" into buf of at least 28 bytes; returns buf. */

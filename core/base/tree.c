@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The fixed order of gradient sums. Everything that adds gradients of different microbatches asks here for the order,
- * so that it is written down once.
+ * The fixed order of gradient sums. All code that adds gradients of different microbatches takes the order from here.
  */
 #include "core/base/tree.h"
 

@@ -6,15 +6,18 @@
 #include <stdint.h>
 
 /**
- * The order in which gradients are added: the balanced binary tree over the leaves' index, neighbours first. Blocks of
- * equal size are added as soon as both exist, as a carry runs through a binary counter; at the end the smaller block is
- * added into the larger. So for 7 leaves ((0+1)+(2+3))+((4+5)+6).
+ * The order in which gradients are added: a balanced binary tree over the leaves' indices, neighbours first. Two blocks
+ * of equal size are added as soon as both exist, the way a carry runs through a binary counter. At the end the smaller
+ * block is added to the larger. For 7 leaves that is ((0+1)+(2+3))+((4+5)+6).
  *
- * A tree over groups of 2^k leaves whose groups were summed by this tree is the tree over all leaves. That is why the
- * ranks of a shard group, then accumulation, then replicas give one result for every split of the global batch.
+ * If groups of 2^k leaves are each summed by this tree, the tree over the groups' sums equals the tree over all leaves.
+ * So summing over the ranks of a shard group, then over accumulation steps, then over replicas gives one result for
+ * every split of the global batch.
  */
 
-/** A walk over the n - 1 additions of a tree in place: leaf `from` is added into leaf `into`, the sum ends in leaf 0. */
+/**
+ * Iterates over the n - 1 additions of a tree in place: leaf `from` is added to leaf `into`. The sum ends in leaf 0.
+ */
 struct tt_tree_walk {
     int64_t n;
     int64_t stride; /* distance of the two leaves of the current level */
@@ -23,20 +26,20 @@ struct tt_tree_walk {
 
 struct tt_tree_walk tt_tree_walk_make(int64_t n);
 
-/** The next addition; false when there is none left. */
+/** The next addition; false when none is left. */
 bool tt_tree_walk_next(struct tt_tree_walk *walk, int64_t *ret_into, int64_t *ret_from);
 
 /** Sums n arrays of count floats in this order, in place; the sum is in leaves[0], the others are used up. */
 void tt_tree_fold(float *const *leaves, int64_t n, int64_t count);
 
 /**
- * The same tree as a stack, for leaves that come one after the other (accumulation over microbatches): push leaf
- * `index` (from 0), then add the top of the stack into the one below it this many times. After the last leaf add down
- * until one is left. Sums are the same as tt_tree_fold's.
+ * The same tree as a stack, for leaves that come one after the other (accumulation over microbatches). Push leaf
+ * `index` (from 0), then add the top of the stack to the entry below it this many times. After the last leaf, add down
+ * until one entry is left. The sums are the same as tt_tree_fold's.
  */
 int tt_tree_carries(int64_t index);
 
-/** Most entries the stack ever holds for n leaves, the leaf just pushed included. */
+/** The most entries that the stack ever holds for n leaves, including the leaf just pushed. */
 int tt_tree_stack_depth(int64_t n);
 
 /** into[i] = a[i] + b[i]; into may be a or b. */

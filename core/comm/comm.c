@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Waiting and the small collectives, written once over the point-to-point functions of struct tt_comm_ops.
+ * Waiting and the small collectives, over the point-to-point functions of struct tt_comm_ops.
  *
  * The small collectives run along a binomial tree: counted from the root, rank r receives from r without its lowest set
  * bit. They carry a few hundred bytes once a step, so latency (2 log2 size messages in a row) is all that matters.
@@ -20,7 +20,7 @@
 
 enum { CONTROL_TAG = 1 };
 
-/* What counts of the time between two looks at the communicator. */
+/* The most that counts of the time between two polls. */
 static const double most_gap_sec = 0.5;
 
 void tt_comm_link(struct tt_comm *comm, struct tt_activity *activity)
@@ -61,7 +61,7 @@ double tt_comm_clock(struct tt_comm *comm)
     return comm->clock_sec;
 }
 
-/* The signs of life are wanted even where no transfer is under way; a transport may otherwise spare itself the look. */
+/* Signs of life must arrive even if no transfer is under way, when the transport would otherwise not be polled. */
 static void beat(struct tt_comm *comm, double now)
 {
     if (comm->size == 1)
@@ -78,7 +78,7 @@ static int advance_all(struct tt_comm *comm)
 
     TT_TRY(advance(comm));
     for (struct tt_activity *activity = comm->active; activity; activity = next) {
-        next = activity->next; /* advance may take itself out of the list */
+        next = activity->next; /* advance may unlink the activity */
         TT_TRY(activity->advance(activity));
     }
     beat(comm, tt_comm_clock(comm));
@@ -106,8 +106,8 @@ static const char *purpose(const struct tt_comm *comm)
 
 struct wait {
     double start, reported; /* tt_comm_clock */
-    double quiet;           /* since when the job has made no progress */
-    int64_t mark;           /* its progress then */
+    double quiet;           /* when the job last made progress */
+    int64_t mark;           /* the job's progress then */
 };
 
 static void begin_wait(struct tt_comm *comm, struct wait *w)
@@ -117,7 +117,7 @@ static void begin_wait(struct tt_comm *comm, struct wait *w)
     *w = (struct wait){now, now, now, tt_pulse_progress(comm)};
 }
 
-/* Whether the job has got anything done since the last call that said so. */
+/* Whether the job has made progress since the last call that returned true. */
 static bool gets_on(const struct tt_comm *comm, struct wait *w, double now)
 {
     int64_t progress = tt_pulse_progress(comm);
@@ -130,8 +130,8 @@ static bool gets_on(const struct tt_comm *comm, struct wait *w, double now)
 }
 
 /*
- * Tells a person, now and then, whom a long wait is for: a rank that is silent, else one that is at work (it reads or
- * writes files), else the one that has not sent.
+ * Reports from time to time which rank a long wait is for: a silent rank, else one that is at work (it reads or writes
+ * files), else the one that has not sent.
  */
 static void report(struct tt_comm *comm, struct wait *w, int peer, double now)
 {
@@ -149,11 +149,11 @@ static void report(struct tt_comm *comm, struct wait *w, int peer, double now)
                    now - w->start, rank, tt_comm_host(comm, rank), purpose(comm),
                    silent >= 0    ? "it does not answer"
                    : working >= 0 ? "it reads or writes files"
-                                  : "it has not got so far");
+                                  : "it has not got this far");
     comm->say(text);
 }
 
-/* Stays for a while after a timeout, answering, so that the others do not find this rank missing. */
+/* After a timeout, keeps answering for a while, so that the other ranks do not find this rank missing. */
 static bool still_nothing(struct tt_comm *comm, struct wait *w)
 {
     double wait_sec = comm->timeout_sec / 4.0, now = tt_comm_clock(comm);
@@ -175,20 +175,20 @@ static int fail_timeout(struct tt_comm *comm, const struct wait *w, int peer, in
 
     if (missing < 0)
         return tt_fail(TT_ECOMM,
-                       "rank %d waited %.0f s for rank %d on %s in '%s': all ranks answer, but none gets on: they wait "
-                       "for each other",
+                       "rank %d waited %.0f s for rank %d on %s in '%s': all ranks answer, but none makes progress: "
+                       "they wait for each other",
                        comm->rank, waited, peer, tt_comm_host(comm, peer), purpose(comm));
     return tt_fail(TT_ECOMM,
                    "rank %d waited %.0f s for rank %d on %s in '%s': that rank is dead or stopped\n"
-                   "help: look at its log and at its host; comm.train_timeout_seconds (at the start "
+                   "help: look at its log and its host; comm.train_timeout_seconds (at the start "
                    "comm.init_timeout_seconds) sets how long ranks wait without progress",
                    comm->rank, waited, missing, tt_comm_host(comm, missing), purpose(comm));
 }
 
 /*
- * Between two looks at what has not come. Who waits for a rank of this host looks again at once, unless another thread
- * wants the core. What crosses a network is slower than a short sleep, and needs the core itself: the kernel's share of a
- * transfer is done on some core's time, and ranks may share one.
+ * Pauses between two polls of a wait. A rank that waits for a rank of its own host polls again at once, unless another
+ * thread wants the core. A message over a network takes longer than a short sleep, and the kernel needs a core for its
+ * share of the transfer, so such a wait sleeps.
  */
 static void rest(const struct tt_comm *comm, int peer, double waited_sec)
 {
@@ -282,7 +282,7 @@ void tt_comm_free(struct tt_comm *comm)
 
     if (!comm)
         return;
-    pulse = comm->pulse; /* transfers of the pulse end with the transport */
+    pulse = comm->pulse; /* the transport ends the transfers of the pulse */
     failure = comm->failure;
     comm->ops->free(comm);
     tt_pulse_free(pulse);
@@ -292,12 +292,12 @@ void tt_comm_free(struct tt_comm *comm)
 void tt_comm_abort(struct tt_comm *comm, int exit_code, const char *message)
 {
     enum { MOST_BEFORE = 5 };
-    static const double each_sec = 10.0; /* to print, and for the launcher of a busy host to end the others */
+    static const double each_sec = 10.0; /* for printing, and for the launcher on a busy host to end the other ranks */
     double now = tt_comm_clock(comm);
     int before = comm->rank < MOST_BEFORE ? comm->rank : MOST_BEFORE;
 
     if (before > 0 && tt_pulse_silent(comm, now) >= 0 && tt_pulse_silent(comm, now) < comm->rank)
-        before--; /* that one will not speak */
+        before--; /* that rank will not report */
     const double end = now + before * each_sec;
     while (comm->failure && now < end) {
         if (advance(comm) < 0)
@@ -315,7 +315,7 @@ static int send_control(struct tt_comm *comm, const void *bytes, size_t size, in
     struct tt_request request = {{0}};
     int rc = 0;
 
-    memcpy(&segment.data, &bytes, sizeof bytes); /* a segment has no const; sending only reads */
+    memcpy(&segment.data, &bytes, sizeof bytes); /* segments are not const; sending only reads */
     TT_TRY(comm->ops->send_begin(comm, &segment, 1, peer, CONTROL_TAG, &request));
     comm->control_bytes += (int64_t)size;
     rc = tt_comm_wait(comm, &request, peer);
@@ -337,7 +337,7 @@ out:
 
 int tt_comm_broadcast(struct tt_comm *comm, void *bytes, size_t size, int root)
 {
-    int place = (comm->rank - root + comm->size) % comm->size; /* counted from the root */
+    int place = (comm->rank - root + comm->size) % comm->size; /* relative to the root */
     int bit = 1;
     int rc = 0;
 
@@ -359,7 +359,7 @@ int tt_comm_gather_all(struct tt_comm *comm, const void *bytes, size_t size, voi
     int rc = 0;
 
     memmove(table + (size_t)rank * size, bytes, size);
-    /* Each rank collects the rows of the `bit` ranks from itself on, which are neighbours in the table. */
+    /* Each rank collects the rows of `bit` ranks, beginning with itself; they are adjacent in the table. */
     for (int bit = 1; bit < comm->size; bit <<= 1) {
         if (rank & bit) {
             int rows = comm->size - rank < bit ? comm->size - rank : bit;
@@ -381,7 +381,7 @@ out:
 
 enum { MOST_WORDS = 128 };
 
-/* Folds every rank's n 8-byte words on rank 0 with `fold` and sends the result back. */
+/* Combines every rank's n 8-byte words on rank 0 with `fold` and sends the result back. */
 static int all_reduce_words(struct tt_comm *comm, void *words, int n, void (*fold)(void *into, const void *from, int n))
 {
     int64_t received[MOST_WORDS];
@@ -405,7 +405,7 @@ out:
 
 static void fold_sum(void *into, const void *from, int n)
 {
-    uint64_t *a = into; /* unsigned: a sum that overflows wraps, the same on every rank */
+    uint64_t *a = into; /* unsigned: an overflowing sum wraps, in the same way on every rank */
     const uint64_t *b = from;
 
     for (int i = 0; i < n; i++)
@@ -451,7 +451,7 @@ int tt_comm_barrier(struct tt_comm *comm)
 int tt_comm_agree(struct tt_comm *comm, int code)
 {
     static _Thread_local char message[TT_ERROR_MESSAGE_BYTES];
-    double urgency = code < 0 ? comm->size - comm->rank : 0; /* the lowest failing rank has the most */
+    double urgency = code < 0 ? comm->size - comm->rank : 0; /* greatest for the lowest failing rank */
     int64_t fault[2] = {code, 0};
     int rc = 0, failed;
 

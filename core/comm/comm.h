@@ -9,11 +9,11 @@
 #include "core/base/error.h"
 
 /**
- * A communicator: the ranks of a job and how they exchange messages. Everything above it (collectives, FSDP,
- * checkpoints) is written once over these few functions; the implementations are self (one rank), threads (ranks are
- * threads of one process, for tests) and MPI, all in parallel/.
+ * A communicator: the ranks of a job and how they exchange messages. All code above it (collectives, FSDP, checkpoints)
+ * uses only these few functions. The implementations are self (one rank), threads (ranks are threads of one process,
+ * for tests) and MPI, all in parallel/comm.
  *
- * A message is a list of segments, so that a shard lands in the parameters where it belongs without a staging copy.
+ * A message is a list of segments, so that a shard arrives at its place in the parameters without a staging copy.
  * Messages between two ranks with one tag arrive in the order they were sent.
  *
  * Only the thread that created a communicator calls it (MPI_THREAD_FUNNELED).
@@ -23,7 +23,7 @@ struct tt_segment {
     size_t bytes;
 };
 
-/** A transfer under way; opaque storage of the implementation. Zero = nothing under way. */
+/** A transfer under way: opaque storage of the implementation. All zero: nothing is under way. */
 struct tt_request {
     uintptr_t state[2];
 };
@@ -33,98 +33,99 @@ struct tt_team;
 
 struct tt_comm_ops {
     const char *name; /* "self", "threads", "mpi" */
-    /* Starts a transfer; the segments' memory must stay untouched (send) or unread (receive) until it completes. The
-     * segment list itself is copied or no longer needed on return. peer is a rank of comm. */
+    /* Starts a transfer. Until it completes, memory that is sent must not be written, and memory that receives must not
+     * be read. The list of segments may be released on return. peer is a rank of comm. */
     int (*send_begin)(struct tt_comm *comm, const struct tt_segment *segments, int n, int peer, int tag,
                       struct tt_request *ret_request);
     int (*recv_begin)(struct tt_comm *comm, const struct tt_segment *segments, int n, int peer, int tag,
                       struct tt_request *ret_request);
-    /* Moves all transfers; never blocks. NULL where they need no help. */
+    /* Advances all transfers; never blocks. NULL if transfers advance by themselves. */
     int (*advance)(struct tt_comm *comm);
-    /* Says whether a transfer completed, as of the last advance; its request is then zero. A zero request is done. What
-     * completes, a part of a long transfer too, counts in comm->progress, except under TT_PULSE_TAG (pulse.h). */
+    /* Says whether a transfer had completed at the last advance; its request is then zero. A zero request is done. A
+     * completed transfer, or a part of a long one, counts in comm->progress, except under TT_PULSE_TAG (pulse.h). */
     int (*test)(struct tt_comm *comm, struct tt_request *request, bool *ret_done);
-    /* Copies bytes from an address in the memory of a `reachable` rank. Any thread may call it, several at once. Returns
-     * 0 or an errno, and sets no message. NULL: nobody is reachable. */
+    /* Copies bytes from an address in the memory of a `reachable` rank. Several threads may call it at once. Returns 0
+     * or an errno, and sets no message. NULL: no rank is reachable. */
     int (*read)(struct tt_comm *comm, int peer, uint64_t address, void *into, size_t bytes);
-    /* Ends the whole job now, after printing message once; used when ranks can no longer agree, so after any TT_ECOMM,
-     * where free could wait for a rank that is gone. Does not return. */
+    /* Prints message once and ends the whole job. Used when ranks can no longer agree, which is so after any TT_ECOMM,
+     * since free could then wait for a rank that is gone. Does not return. */
     void (*abort)(struct tt_comm *comm, int exit_code, const char *message);
     void (*free)(struct tt_comm *comm);
 };
 
 /**
- * Something with several steps that moves on when it is polled: a collective under way. While it is linked into its
- * communicator, every wait and every tt_comm_progress advances it, so that no rank holds up another one's collective.
+ * Work in several steps that advances when it is polled, such as a collective under way. While it is linked into its
+ * communicator, every wait and every tt_comm_progress advances it, so that no rank holds up a collective of others.
  */
 struct tt_activity {
-    /* Moves on as far as it can without blocking; unlinks itself when it is complete or has failed. */
+    /* Advances as far as it can without blocking. Unlinks itself when it is complete or has failed. */
     int (*advance)(struct tt_activity *activity);
     struct tt_activity *next;
-    struct tt_activity **link; /* what points here; NULL: not linked */
-    double begin_sec, end_sec; /* when it was linked and unlinked last (tt_clock_sec) */
+    struct tt_activity **link; /* the pointer that points here; NULL: not linked */
+    double begin_sec, end_sec; /* when it was last linked and unlinked (tt_clock_sec) */
 };
 
 struct tt_comm {
     const struct tt_comm_ops *ops;
     int rank;
     int size;
-    double timeout_sec;            /* without progress of the job for so long, a wait is TT_ECOMM; 0: it never is */
-    const char *waiting_for;       /* what this rank is doing, for that message; may be NULL */
-    const char *const *hosts;      /* [size] the name of each rank's host; NULL: all are on this one */
-    double report_sec;             /* a wait is reported each time it has lasted so long again; 0: never */
-    void (*say)(const char *text); /* reports a long wait, on one of the ranks that wait; NULL: nobody is told */
-    int64_t progress;      /* of this rank: counts messages and parts of messages that arrived or left, and own work */
-    int64_t payload_bytes; /* sent by this rank in collectives of parameters and gradients; reset by the trainer */
-    int64_t control_bytes; /* sent by this rank for agreement, norms, losses */
-    double wait_sec;       /* time spent in waits that had not completed at once: exposed communication */
-    const bool *reachable; /* [size] ranks whose memory ops->read can read and that can read ours; NULL: none */
-    int64_t read_bytes;    /* collectives read transfers of this size on from a reachable rank; 0: none */
-    int64_t eager_bytes;   /* messages up to here are sent without asking the receiver first; 0: as if all were */
-    struct tt_team *team;  /* helps with large copies when it has nothing else to do; NULL: this thread alone */
+    double timeout_sec;            /* a wait fails (TT_ECOMM) after this time without progress of the job; 0: never */
+    const char *waiting_for;       /* what this rank is doing, for the message of a failed wait; may be NULL */
+    const char *const *hosts;      /* [size] the name of each rank's host; NULL: all are on this host */
+    double report_sec;             /* a long wait is reported every report_sec; 0: never */
+    void (*say)(const char *text); /* reports a long wait, on one of the waiting ranks; may be NULL */
+    int64_t progress;           /* of this rank: messages and parts of messages sent and received, and its own work */
+    int64_t payload_bytes;      /* sent by this rank in collectives of parameters and gradients; reset by the trainer */
+    int64_t control_bytes;      /* sent by this rank for agreement, norms, losses */
+    double wait_sec;            /* time in waits that did not complete at once: exposed communication */
+    const bool *reachable;      /* [size] ranks whose memory ops->read can read, and that can read ours; NULL: none */
+    int64_t read_bytes;         /* transfers of at least this size are read from reachable ranks; 0: none */
+    int64_t eager_bytes;        /* messages up to this size are sent without asking the receiver; 0: no limit */
+    struct tt_team *team;       /* helps with large copies when it is idle; NULL: this thread copies alone */
     struct tt_activity *active; /* in the order they began */
     struct tt_pulse *pulse;     /* signs of life of all ranks (pulse.h); freed with comm */
     double clock_sec, seen_sec; /* see tt_comm_clock */
-    bool waits_long, works;     /* this rank has waited for half of report_sec; it is in tt_comm_work */
-    bool looks;                 /* a transport that spares itself looks while nothing is under way must look now */
-    char *failure;              /* the message of the first TT_ECOMM: every wait after it fails at once */
+    bool waits_long, works;     /* this rank has waited half of report_sec; it is in tt_comm_work */
+    bool looks;                 /* poll the transport even if no transfer is under way */
+    char *failure;              /* the message of the first TT_ECOMM: every later wait fails at once with it */
 };
 
-/** Links an activity behind those under way; takes it out again (allowed when it is not linked). */
+/** Links an activity after those under way, and unlinks it (allowed when it is not linked). */
 void tt_comm_link(struct tt_comm *comm, struct tt_activity *activity);
 void tt_comm_unlink(struct tt_activity *activity);
 
 /**
  * Advances every activity under way, without blocking; called between instructions and tiles. It tells the other ranks
- * that this one is at work, so who calls it in a loop must get something done between the calls.
+ * that this one is at work, so a loop that calls it must get work done between the calls.
  */
 int tt_comm_progress(struct tt_comm *comm) TT_MUST_CHECK;
 
 /**
- * Seconds that this rank has looked at the communicator. Where two looks are far apart, because the process was stopped or
- * was busy, only half a second counts. Every timeout is in these seconds, so that a job which is suspended as a whole
- * goes on afterwards.
+ * Seconds during which this rank has polled the communicator. If two polls are far apart, because the process was
+ * stopped or busy, only half a second counts. All timeouts are in these seconds, so that a job that is suspended as a
+ * whole continues afterwards.
  */
 double tt_comm_clock(struct tt_comm *comm);
 
-/** Waits for a request with the timeout above; peer is for the message. */
+/** Waits for a request, with the timeout of tt_comm_wait_until; peer is for the message. */
 int tt_comm_wait(struct tt_comm *comm, struct tt_request *request, int peer) TT_MUST_CHECK;
 
-/** Says whether what is waited for is complete, and if not, a rank that it still needs. */
+/** Says whether a wait is over, and if not, names a rank that it still needs. */
 typedef int (*tt_comm_poll_fn)(void *arg, bool *ret_done, int *ret_peer);
 
 /**
- * Waits, advancing the activities, until poll is done. It is TT_ECOMM, naming the missing rank, its host and
- * `waiting_for`, when the job has made no progress for timeout_sec (and a quarter more, between 0.5 s and 10 s, so that all
- * ranks find the same rank missing): no rank completed a message or a part of a long one, and none was at work. After a
- * TT_ECOMM ranks can no longer agree, so every later wait is TT_ECOMM at once, with the same message.
+ * Waits until poll is done, and advances the activities meanwhile. Fails with TT_ECOMM when the job has made no
+ * progress for timeout_sec: no rank completed a message or a part of a long one, and none was at work. The message
+ * names the missing rank, its host and `waiting_for`. The wait is a quarter longer (0.5 s to 10 s), so that all ranks
+ * find the same rank missing. After a TT_ECOMM the ranks can no longer agree, so every later wait fails at once with
+ * the same message.
  */
 int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg) TT_MUST_CHECK;
 
 /**
- * Does work(arg) that takes long without communicating, as reading and writing files does: in another thread, while this
- * one tells the other ranks that it lives, so that they wait however long it takes. work must not use comm. Returns
- * what work returned, with its message. A rank alone does the work in this thread.
+ * Calls work(arg), which may take long and does not communicate, such as reading and writing files. It runs in another
+ * thread, while this thread tells the other ranks that it is alive, so that they wait as long as it takes. work must
+ * not use comm. Returns what work returned, with its message. A single rank does the work in this thread.
  */
 int tt_comm_work(struct tt_comm *comm, int (*work)(void *arg), void *arg) TT_MUST_CHECK;
 
@@ -134,34 +135,32 @@ const char *tt_comm_host(const struct tt_comm *comm, int rank);
 void tt_comm_free(struct tt_comm *comm);
 
 /**
- * Ends the job after printing message, see tt_comm_ops. After a TT_ECOMM, which several ranks see at about the same time,
- * the lowest rank that lives prints and ends the job; the others only do so if that has not ended them within some
- * seconds.
+ * Prints message and ends the job, see tt_comm_ops. Several ranks see a TT_ECOMM at about the same time. Then the
+ * lowest living rank prints and ends the job, and the others do so only if they are still running after some seconds.
  */
 void tt_comm_abort(struct tt_comm *comm, int exit_code, const char *message);
 
-/* Small collectives over all ranks of comm (collective: every rank calls, same arguments but the data). They count as
- * control traffic. Integers, so that the result does not depend on the order of the sums. */
+/* Small collectives over all ranks of comm: every rank calls them, with the same arguments except for the data. They
+ * count as control traffic. Sums are of integers, so that the result does not depend on their order. */
 
 int tt_comm_sum_i64(struct tt_comm *comm, int64_t *values, int n) TT_MUST_CHECK;
 int tt_comm_max_f64(struct tt_comm *comm, double *values, int n) TT_MUST_CHECK;
 int tt_comm_barrier(struct tt_comm *comm) TT_MUST_CHECK;
 
-/** Bytes of root go to every rank. */
+/** Sends root's bytes to every rank. */
 int tt_comm_broadcast(struct tt_comm *comm, void *bytes, size_t size, int root) TT_MUST_CHECK;
 
-/** Every rank's size bytes, in rank order, into all (comm->size * size bytes) on every rank. */
+/** Gathers every rank's `size` bytes, in rank order, into `all` (comm->size * size bytes) on every rank. */
 int tt_comm_gather_all(struct tt_comm *comm, const void *bytes, size_t size, void *all) TT_MUST_CHECK;
 
 /**
- * Agreement on errors, before ranks communicate about what they made: every rank passes its own code (0 or negative);
- * every rank gets the code of the lowest failing rank, and that rank's message as its own. 0 when all passed 0.
- * TT_ECOMM comes back at once: a rank that could not reach the others cannot agree with them either.
- * Allocates nothing.
+ * Agreement on errors, before ranks communicate about what they made. Every rank passes its own code (0 or negative)
+ * and gets the code and the message of the lowest failing rank; 0 when all passed 0. A rank that passes TT_ECOMM gets
+ * it back at once, since it cannot reach the others. Allocates nothing.
  */
 int tt_comm_agree(struct tt_comm *comm, int code) TT_MUST_CHECK;
 
-/** This rank's place among the ranks on its host, and their number, by host name. Collective; allocates, so not in steps. */
+/** This rank's index among the ranks on its host, and their number, by host name. Collective; allocates memory. */
 int tt_comm_node(struct tt_comm *comm, int *ret_local_rank, int *ret_local_size) TT_MUST_CHECK;
 
 #endif

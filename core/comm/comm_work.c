@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Work that does not communicate, in a thread of its own, while the caller answers the other ranks. A thread per call: the
- * work is files, and there are a few calls a save.
+ * Work that does not communicate, in a thread of its own, while the caller answers the other ranks. Each call makes a
+ * thread: the work is reading and writing files, with a few calls per save.
  */
 #include <signal.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Signals ask the main thread to stop; this one gets none. */
+/* The main thread handles the signals; this thread blocks them. */
 static int start(struct job *job, pthread_t *thread)
 {
     sigset_t all, before;
@@ -49,7 +49,7 @@ static int start(struct job *job, pthread_t *thread)
     return error;
 }
 
-/* Waits for the work for a moment, under the lock. */
+/* Waits a moment for the work to end. Call it with the lock held. */
 static void doze(struct job *job)
 {
     enum { NAP_NSEC = 10 * 1000 * 1000, SEC_NSEC = 1000 * 1000 * 1000 };
@@ -75,7 +75,7 @@ int tt_comm_work(struct tt_comm *comm, int (*work)(void *arg), void *arg)
     (void)pthread_mutex_init(&job.lock, NULL);
     (void)pthread_cond_init(&job.changed, NULL);
     if (start(&job, &thread) != 0) {
-        job.rc = work(arg); /* the others do without the signs of life */
+        job.rc = work(arg); /* the other ranks then get no signs of life */
         goto out;
     }
     comm->works = true;
@@ -83,7 +83,7 @@ int tt_comm_work(struct tt_comm *comm, int (*work)(void *arg), void *arg)
     while (!job.done) {
         doze(&job);
         (void)pthread_mutex_unlock(&job.lock);
-        /* A failure here comes back in the next wait; the work must end first. */
+        /* The work must end first. A failure here appears again in the next wait. */
         reachable = reachable && tt_comm_progress(comm) == 0;
         (void)pthread_mutex_lock(&job.lock);
     }

@@ -12,23 +12,23 @@
 /* Seconds between two messages to a neighbour; shorter where the timeout is short. */
 static const double longest_period_sec = 1.0, shortest_period_sec = 0.02;
 
-/* Periods without an answer until a neighbour counts as silent, and looks in a period. */
+/* Periods without an answer after which a neighbour counts as silent, and polls per period. */
 enum { SILENT_PERIODS = 5, LOOKS = 8 };
 
-/* What a rank tells a neighbour: about itself and all ranks on its side of the tree. Ranks: -1 is none. */
+/* What a rank tells a neighbour about itself and all ranks on its side of the tree. A rank of -1: none. */
 struct beat {
     int64_t progress;
-    int32_t waiting, working, silent; /* the lowest of them */
+    int32_t waiting, working, silent; /* the lowest such rank */
     int32_t unused;
 };
 
 struct neighbour {
     int rank;
-    bool my_turn;    /* to send; else its answer is awaited */
+    bool my_turn;    /* to send; else the neighbour's answer is awaited */
     bool is_awaited; /* the receive is posted */
     bool is_gone;    /* a transfer failed */
     double sent, heard;
-    struct beat in, out; /* last received, last sent */
+    struct beat in, out; /* the last received and the last sent */
     struct beat arriving;
     struct tt_request send, receive;
 };
@@ -96,7 +96,7 @@ static int lower(int a, int b)
     return a < 0 ? b : b < 0 || a < b ? a : b;
 }
 
-/* This rank and every side but that of `except`. */
+/* Sums up this rank and every side but that of `except`. */
 static struct beat sum_up(const struct tt_comm *comm, const struct neighbour *except, double now)
 {
     const struct tt_pulse *p = comm->pulse;
@@ -110,7 +110,7 @@ static struct beat sum_up(const struct tt_comm *comm, const struct neighbour *ex
 
         if (b == except)
             continue;
-        sum.progress += b->in.progress; /* what was done stays done, also that of one that is silent now */
+        sum.progress += b->in.progress; /* a silent neighbour's progress still counts */
         if (is_silent(comm, b, now)) {
             sum.silent = lower(sum.silent, b->rank);
             continue;
@@ -130,7 +130,7 @@ static int await(struct tt_comm *comm, struct neighbour *b)
     return comm->ops->recv_begin(comm, &in, 1, b->rank, TT_PULSE_TAG, &b->receive);
 }
 
-/* One round with a neighbour, as far as it goes. */
+/* Advances the exchange with a neighbour as far as it can without blocking. */
 static int exchange(struct tt_comm *comm, struct neighbour *b, double now)
 {
     struct tt_segment out = {&b->out, sizeof b->out};
@@ -150,7 +150,7 @@ static int exchange(struct tt_comm *comm, struct neighbour *b, double now)
     }
     if (now - b->sent < period_of(comm))
         goto out;
-    TT_TRY(comm->ops->test(comm, &b->send, &done)); /* of the message before */
+    TT_TRY(comm->ops->test(comm, &b->send, &done)); /* of the previous message */
     if (!done)
         goto out;
     b->out = sum_up(comm, b, now);
@@ -162,7 +162,7 @@ out:
     return rc;
 }
 
-/* The caller may be about to say what went wrong elsewhere, so its message is kept. */
+/* The caller may be about to report another error, so its message is kept. */
 static int exchange_quietly(struct tt_comm *comm, struct neighbour *b, double now)
 {
     static _Thread_local char kept[TT_ERROR_MESSAGE_BYTES];
@@ -185,7 +185,7 @@ void tt_pulse_beat(struct tt_comm *comm, double now)
     comm->looks = true;
     if (comm->ops->advance && comm->ops->advance(comm) < 0) {
         comm->looks = false;
-        return; /* whoever advances next gets the error again */
+        return; /* the next call that advances the transport gets the error again */
     }
     comm->looks = false;
     for (int i = 0; i < p->n; i++) {

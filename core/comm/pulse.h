@@ -8,15 +8,15 @@
 struct tt_comm;
 
 /**
- * Whether the ranks of a job live and whether the job gets on; for comm.c only.
+ * Signs of life: whether the ranks of a job are alive and whether the job makes progress. For comm.c only.
  *
- * The ranks form a binomial tree. Two neighbours in it pass one small message to and fro, about once a second, whenever
- * either of them polls. It says how much the sender's side of the tree has got done (tt_comm.progress, summed up), and
- * which rank there waits, works or is silent. So a rank has log2(ranks) neighbours, at most one message per neighbour is
- * under way, and after some seconds every rank knows about all of them. A rank that does not answer is silent: it is
- * dead, stopped, or busy with something that does not poll.
+ * The ranks form a binomial tree. Two neighbours pass one small message back and forth, about once a second, whenever
+ * either of them polls. It says how much the sender's side of the tree has done (the sum of tt_comm.progress), and
+ * which rank there waits, works or is silent. So a rank has at most log2(ranks) neighbours, at most one message per
+ * neighbour is under way, and after some seconds every rank knows about all others. A rank that does not answer is
+ * silent: it is dead, stopped, or busy with work that does not poll.
  *
- * Times are tt_comm_clock's. What fails here counts as no answer and leaves no error message.
+ * Times are tt_comm_clock's. A failure here counts as no answer and leaves no error message.
  */
 enum { TT_PULSE_TAG = 2 };
 
@@ -26,19 +26,19 @@ struct tt_pulse;
 struct tt_pulse *tt_pulse_new(const struct tt_comm *comm);
 void tt_pulse_free(struct tt_pulse *pulse);
 
-/** Passes on what is due; cheap when nothing is. Allocates nothing. */
+/** Exchanges the messages that are due; cheap when none is. Allocates nothing. */
 void tt_pulse_beat(struct tt_comm *comm, double now);
 
-/** What the whole job has got done, as far as this rank knows; it never decreases. */
+/** The progress of the whole job, as far as this rank knows; it never decreases. */
 int64_t tt_pulse_progress(const struct tt_comm *comm);
 
-/** The lowest rank that is known to be silent; the lowest that works outside of the communicator; -1: none. */
+/** The lowest rank known to be silent, and the lowest that works outside of the communicator; -1: none. */
 int tt_pulse_silent(const struct tt_comm *comm, double now);
 int tt_pulse_working(const struct tt_comm *comm);
 
 /**
- * Whether this rank, which waits, is the one that speaks for all ranks that wait: no lower rank waits as well. Where the
- * way to the lower ranks leads through a silent one, it is only if there are no others.
+ * Whether this waiting rank reports for all waiting ranks: it does if no lower rank waits as well. If a silent rank
+ * lies on the way to the lower ranks, this rank reports only if that rank is the only lower one.
  */
 bool tt_pulse_speaks(const struct tt_comm *comm, double now);
 

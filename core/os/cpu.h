@@ -5,8 +5,8 @@
 #include <stdbool.h>
 
 /**
- * What this processor can do and the operating system lets programs use (registers that are not saved on a context
- * switch do not count). False on every other architecture.
+ * Instruction sets that this processor has and the operating system supports (it must save their registers on a context
+ * switch). False on every other architecture.
  */
 
 /** AVX2 with FMA. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files and clocks. Durability rule: a name counts as written after the file was fsynced, renamed into place,
- * and its folder fsynced; tt_file_replace does the three in that order.
+ * Files and clocks. Durability rule: a name counts as written once the file has been fsynced and renamed into place and
+ * its folder has been fsynced. tt_file_replace does these three in that order.
  */
 #include "core/os/file.h"
 
@@ -24,7 +24,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
-/* "No such file" with the nearest name in the same folder, which is what a typing error needs. */
+/* "No such file", with the nearest name in the same folder in case the path has a typing error. */
 static int fail_missing(const char *path)
 {
     char *copy_dir = tt_strdup(path), *copy_base = tt_strdup(path);
@@ -56,7 +56,7 @@ static int fail_kind(const char *path, mode_t mode)
     return tt_fail(TT_EDATA, "cannot read '%s': it is %s, wanted a regular file", path, what);
 }
 
-/* flags: O_NONBLOCK where a pipe or a device must not keep the process. */
+/* flags: O_NONBLOCK where a pipe or a device must not block the process. */
 static int open_for_reading(const char *path, int flags, int *ret_fd, struct stat *ret_stat)
 {
     int fd, tries = 0, error;
@@ -102,7 +102,7 @@ int tt_file_append(const char *path, int *ret_fd)
     struct stat st;
     int fd, tries = 0, rc = 0;
 
-    /* O_NONBLOCK: a pipe that nobody reads would keep the process */
+    /* O_NONBLOCK: a pipe without a reader would block the process */
     while ((fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644)) < 0) {
         if (errno == ENXIO || errno == ENODEV || errno == EISDIR)
             return tt_fail(TT_EDATA, "cannot write '%s': it is not a regular file", path);
@@ -130,7 +130,7 @@ static int fail_large(const char *path, int64_t bytes, int64_t most)
                    tt_text_bytes(wanted, sizeof wanted, (double)most));
 }
 
-/* Reads to the end; `expected` bytes are likely. A file of /proc says 0 and still has content. */
+/* Reads to the end; the file probably has `expected` bytes. A file in /proc has size 0 and still has content. */
 static int read_all(int fd, const char *path, int64_t expected, int64_t most, char **ret_text, size_t *ret_size)
 {
     size_t used = 0, cap = (size_t)expected + 1;
@@ -284,7 +284,8 @@ void tt_random_word(char ret_word[TT_RANDOM_WORD_BYTES])
     uint64_t word = 0;
     struct timespec now;
 
-    /* Without the system's random numbers (a very old kernel) time and process do: O_EXCL still tells names apart. */
+    /* Without the system's random numbers (a very old kernel) time and process number do:
+     * O_EXCL prevents collisions. */
     if (getrandom(&word, sizeof word, 0) != (ssize_t)sizeof word) {
         (void)clock_gettime(CLOCK_REALTIME, &now);
         word = ((uint64_t)now.tv_sec << 32 ^ (uint64_t)now.tv_nsec ^ (uint64_t)getpid() << 20) +
@@ -300,7 +301,7 @@ bool tt_random_is_word(const char *text)
 
 enum { NAME_TRIES = 100 };
 
-/* PREFIX-RANDOM, a new file (ret_fd) or folder (ret_fd NULL). */
+/* Creates PREFIX-RANDOM: a file (ret_fd) or a folder (ret_fd NULL). */
 static int make_temporary(const char *prefix, char **ret_name, int *ret_fd)
 {
     char word[TT_RANDOM_WORD_BYTES], *name = NULL;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Limits of control groups. /proc/self/cgroup names this process's group in each hierarchy, /proc/self/mountinfo says
- * where the hierarchy is mounted and which group is the root of that mount: in a container that is often the group itself.
+ * where the hierarchy is mounted and which group is the root of that mount. In a container that
+ * is often the group itself.
  */
 #include "core/os/limits.h"
 
@@ -16,7 +17,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
-/* The text of a file of the kernel's, whose size is not known before it is read; NULL if there is none. */
+/* The text of a kernel file, whose size is not known before it is read; NULL if there is none. */
 static char *read_text(const char *path)
 {
     FILE *f = fopen(path, "re");
@@ -50,7 +51,7 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-/* This process's group: in the hierarchy of a controller of version 1, or with NULL in the one of version 2. */
+/* This process's group in the hierarchy of a version 1 controller, or, if controller is NULL, in that of version 2. */
 static bool find_group(char *cgroups, const char *controller, char **ret_group)
 {
     char *save = NULL;
@@ -103,7 +104,7 @@ static char *group_text(const char *folder, const char *name)
     return text;
 }
 
-/* A number of a group, negative where there is none: no such file, "max", or -1. */
+/* A number of a group; negative if there is none: no such file, "max", or -1. */
 static double group_number(const char *folder, const char *name)
 {
     char *text = group_text(folder, name), *end = NULL;
@@ -142,7 +143,7 @@ static int count_cpus(const char *list)
     return n;
 }
 
-/* The nearest group that says it; those above it have the same processors or more. */
+/* Takes the nearest group that has the file; the groups above it have the same processors or more. */
 static void find_cpuset(const char *folder, const char *name, struct tt_limits *limits)
 {
     char *text;
@@ -173,7 +174,7 @@ static void read_v2(const char *folder, struct tt_limits *limits)
 
 static void read_memory_v1(const char *folder, struct tt_limits *limits)
 {
-    lower_memory(folder, "memory.limit_in_bytes", limits); /* without a limit it is 2^63 - 4096 */
+    lower_memory(folder, "memory.limit_in_bytes", limits); /* 2^63 - 4096 means no limit */
 }
 
 static void read_cpu_v1(const char *folder, struct tt_limits *limits)
@@ -190,7 +191,8 @@ static void read_cpuset_v1(const char *folder, struct tt_limits *limits)
     find_cpuset(folder, "cpuset.cpus", limits);
 }
 
-/* From the group up to the root of the mount. A group outside of the mount (a container sees its own) begins at the root. */
+/* Visits the groups up to the root of the mount. A group outside of the mount, as in a
+ * container, begins at the root. */
 static void walk(const char *root, const char *point, const char *mount_root, const char *group, group_fn read,
                  struct tt_limits *limits)
 {

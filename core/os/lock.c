@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Locks on files, with what to do where a file system has none.
+ * Locks on files, and the substitutes for file systems that have none.
  */
 #include "core/os/lock.h"
 
@@ -44,7 +44,7 @@ static enum verdict lock_whole_file(int fd)
     return rc == 0 ? HELD : errno == EWOULDBLOCK ? TAKEN : has_no_locks(errno) ? NO_LOCKS : BROKEN;
 }
 
-/* Belongs to the open file as an flock does, not to the process. EINVAL: a kernel that does not know it. */
+/* Such a lock belongs to the open file, as an flock does, not to the process. EINVAL: the kernel does not know it. */
 static enum verdict lock_record(int fd)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -60,7 +60,7 @@ static enum verdict lock_record(int fd)
 
 /* --- owner files --- */
 
-/* Field 22 of /proc/PID/stat, when the process began: a number that was given to another process is not its owner. */
+/* Field 22 of /proc/PID/stat: when the process began. It shows whether the number was given to another process. */
 static int64_t start_of(int64_t pid)
 {
     char path[64], text[STAT_BYTES], *at;
@@ -75,13 +75,13 @@ static int64_t start_of(int64_t pid)
     if (n <= 0)
         return -1;
     text[n] = 0;
-    at = strrchr(text, ')'); /* the name of the program may hold anything */
+    at = strrchr(text, ')'); /* the program's name may contain anything */
     for (int field = 2; at && field < 22; field++)
         at = strchr(at + 1, ' ');
     return at ? (int64_t)strtoll(at, NULL, 10) : -1;
 }
 
-/* Who this process is, so that another can tell whether it lives; what is not known is the empty string. */
+/* Identifies this process, so that another can tell whether it is alive. What is not known is the empty string. */
 static json_t *describe_self(void)
 {
     char host[NAME_BYTES] = "", space[NAME_BYTES] = "", boot[64] = "";
@@ -132,7 +132,7 @@ static bool is_dead(const char *text, size_t size, const json_t *self)
     return dead;
 }
 
-/* Takes a dead owner's file away, but not one that another process put there meanwhile. */
+/* Removes a dead owner's file, but not one that another process put there meanwhile. */
 static int remove_dead(const char *owner, const char *text, size_t size)
 {
     char word[TT_RANDOM_WORD_BYTES], *away, *found = NULL;
@@ -155,7 +155,7 @@ out:
     return rc;
 }
 
-/* Writes this process's owner file under a name of its own and links it into place, which one process can. */
+/* Writes this process's owner file under a unique name and links it into place, which only one process can do. */
 static int link_owner(const char *owner, const json_t *self, bool *ret_held)
 {
     char *mine = NULL, *text = tt_json_text(self);
@@ -176,7 +176,7 @@ out:
     return rc;
 }
 
-/* Whether an owner that may be alive has the lock; one that is dead is removed. */
+/* Whether an owner that may be alive has the lock. The file of a dead owner is removed. */
 static int look_for_owner(const char *owner, const json_t *self, bool *ret_taken)
 {
     char *text = NULL;
@@ -249,7 +249,7 @@ static int take_open_file(struct tt_lock *lock, bool *ret_taken)
         rc = tt_path_fail("lock", lock->path, errno);
     else if (verdict == NO_LOCKS)
         rc = take_owner(lock, owner, self, ret_taken);
-    else if (verdict == HELD) /* by a host that mounts the same folder without locks */
+    else if (verdict == HELD) /* by an owner on a host that mounts the same folder without locks */
         rc = look_for_owner(owner, self, ret_taken);
     json_decref(self);
     tt_free(owner);
@@ -263,7 +263,7 @@ int tt_lock_take(const char *path, struct tt_lock *ret_lock, bool *ret_taken)
     int rc = 0, tries = 0;
 
     *ret_taken = false;
-    for (int i = 0; i < TRIES && !same && !*ret_taken; i++) { /* the file may be removed before it is locked */
+    for (int i = 0; i < TRIES && !same && !*ret_taken; i++) { /* another process may remove it first */
         tt_lock_release(&lock);
         lock = (struct tt_lock){.fd = -1, .path = tt_strdup(path)};
         do
@@ -297,8 +297,8 @@ int tt_lock_check(const struct tt_lock *lock)
     TT_TRY(is_in_place(lock, &same));
     if (!same)
         rc = tt_fail(TT_EDATA,
-                     "'%s' is not the file that this run locked: its folder was removed or replaced while the run was "
-                     "going on\nhelp: start the run again, in a folder that nothing else changes",
+                     "'%s' is not the file that this run locked: its folder was removed or replaced during the run\n"
+                     "help: start the run again, in a folder that nothing else changes",
                      lock->path);
 out:
     return rc;

@@ -7,11 +7,13 @@
 #include "core/base/error.h"
 
 /**
- * A lock that keeps a second process out of a folder: one file, one holder, gone when the holder dies, however it dies.
+ * A lock that keeps a second process out of a folder. It is one file with one holder, and it is
+ * released however the holder dies.
  *
- * It is an flock. Where the file system has none (ENOLCK, EOPNOTSUPP, ENOSYS) it is a record lock of the open file, and
- * where there is none of these either an owner file beside it, PATH.owner, which names host, boot, process and its start:
- * an owner that is provably dead is replaced, one on another host is believed. A note says which guards instead.
+ * It is an flock. If the file system has none (ENOLCK, EOPNOTSUPP, ENOSYS), it is a record lock of the open file. If
+ * there are none of these either, it is an owner file beside the lock file, PATH.owner, which names the host, the boot,
+ * the process and when it began. An owner that is provably dead is replaced; an owner on another host is believed. A
+ * note says what guards instead.
  */
 struct tt_lock {
     int fd;      /* of the file, for what the holder writes into it; -1: none */
@@ -22,15 +24,15 @@ struct tt_lock {
 #define TT_LOCK_NONE ((struct tt_lock){.fd = -1})
 
 /**
- * Creates the file if need be and takes the lock without waiting. Returns 0 with ret_taken true when another process (or
- * another lock of this one) has it: then ret_lock->fd can be read, and nothing is held. Release ret_lock in both cases.
- * The folder must exist. Errors: TT_EIO.
+ * Creates the file if need be and takes the lock without waiting. If another process (or another lock of this process)
+ * has it, returns 0 with ret_taken true: nothing is held then, and ret_lock->fd can be read. Release ret_lock in both
+ * cases. The folder must exist. Errors: TT_EIO.
  */
 int tt_lock_take(const char *path, struct tt_lock *ret_lock, bool *ret_taken) TT_MUST_CHECK;
 
 /**
- * Whether the locked file is still the one at its path. TT_EDATA when its folder was removed, replaced or emptied: the
- * lock keeps nobody out any more. TT_EIO when that cannot be seen. Nothing held: 0.
+ * Checks that the locked file is still the one at its path. TT_EDATA when its folder was removed, replaced or emptied,
+ * so that the lock no longer keeps anyone out. TT_EIO when this cannot be determined. 0 when nothing is held.
  */
 int tt_lock_check(const struct tt_lock *lock) TT_MUST_CHECK;
 

@@ -19,7 +19,7 @@
 
 enum { MOST_PAUSES = 5, FIRST_PAUSE_MS = 10, MOST_INTERRUPTS = 1000, PAUSES = 8 };
 
-/* tries holds two counts: pauses, and PAUSES times the interrupts. */
+/* tries holds two counts: the pauses, plus PAUSES times the interrupts. */
 bool tt_path_again(int error, int *tries)
 {
     int pauses = *tries % PAUSES;
@@ -100,7 +100,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* 0, or the errno of a listing, which is then empty: half a listing would read as absence. */
+/* Returns 0 or an errno. After an error the list is empty, since half a list would make files look absent. */
 static int list(const char *path, char ***ret_names, int *ret_n)
 {
     DIR *dir = opendir(path);
@@ -192,7 +192,7 @@ int tt_folder_make(const char *path)
     return rc;
 }
 
-enum { DEEPEST_FOLDER = 32 }; /* checkpoints are three levels deep; deeper trees are not ours */
+enum { DEEPEST_FOLDER = 32 }; /* checkpoints are three levels deep; titan makes no deeper trees */
 
 static int remove_tree(const char *path, int depth)
 {
@@ -237,7 +237,7 @@ int tt_folder_sync(const char *path)
             return tt_fail(TT_EIO, "cannot open folder '%s': %s", path, strerror(errno));
     }
     while (rc == 0 && fsync(fd) < 0) {
-        if (errno == EINVAL || errno == EOPNOTSUPP) /* the file system has nothing to sync for folders */
+        if (errno == EINVAL || errno == EOPNOTSUPP) /* this file system does not sync folders */
             break;
         if (!tt_path_again(errno, &tries))
             rc = tt_fail(TT_EIO, "cannot fsync folder '%s': %s", path, strerror(errno));

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * A team of threads. Tiles are handed out one by one (tiles of causal attention differ in work), and a run ends when its
- * tiles are done: a worker that wakes up late is not waited for.
+ * A team of threads. Tiles are handed out one by one, since the tiles of causal attention differ in work. A run ends
+ * when its tiles are done; it does not wait for a worker that wakes up late.
  *
- * `ticket` holds the number of the run and the next tile; taking a tile is a compare-and-swap on it. What a worker read of
- * the run before (fn, arg, n_tiles) is of that run if the ticket has not changed meanwhile: the owner closes the ticket
- * before it writes them. Who waits spins for a while, since runs follow each other within microseconds, and then sleeps
- * on a futex; where there are more threads than cores nobody spins.
+ * `ticket` holds the number of the run and the next tile; taking a tile is a compare-and-swap on it. The owner closes
+ * the ticket before it writes fn, arg and n_tiles of a new run. So if the compare-and-swap succeeds, what the worker
+ * has read of them belongs to this run. A waiting thread spins for a while, since runs follow each other within
+ * microseconds, and then sleeps on a futex. If there are more threads than cores, no thread spins.
  */
 #include "core/os/team.h"
 
@@ -27,13 +27,14 @@
 #include "core/os/limits.h"
 
 enum {
-    SPINS = 20000, /* some tenths of a millisecond: more than the time between two runs, less than one would notice */
+    SPINS = 20000, /* some tenths of a millisecond: longer than between two runs, too short to be noticed */
     SPINS_BETWEEN_POLLS = 2000
 };
 
-static const uint64_t closed = UINT64_C(0xffffffff); /* in place of a tile */
+static const uint64_t closed = UINT64_C(0xffffffff); /* instead of the next tile */
 
-/* Between two polls; short against the time a network needs to empty its buffers, long against a look at the clock. */
+/* Between two polls. Short compared with the time in which a network empties its buffers, long
+ * compared with reading the clock. */
 static const double poll_every_sec = 100e-6;
 static const struct timespec poll_every = {0, 100000};
 
@@ -43,7 +44,7 @@ struct worker {
     pthread_t thread;
 };
 
-/* A number that somebody waits to change. */
+/* A number; threads wait for it to change. */
 struct signal {
     atomic_uint value;
     atomic_uint sleepers;
@@ -57,17 +58,17 @@ struct tt_team {
     void *_Atomic arg;
     atomic_int_fast64_t n_tiles;
     atomic_uint_fast64_t ticket; /* run << 32 | next tile, or closed */
-    struct signal runs;          /* how many there have been */
-    struct signal done;          /* tiles of this run */
+    struct signal runs;          /* the number of runs so far */
+    struct signal done;          /* finished tiles of this run */
     atomic_bool stop;
-    /* the owning thread's */
+    /* used by the owning thread only */
     bool running;
     void (*poll)(void *arg);
     void *poll_arg;
     double polled_sec;
 };
 
-/* By the owning thread. */
+/* For the owning thread. */
 static void poll_at_times(struct tt_team *team)
 {
     double now;
@@ -85,7 +86,7 @@ static void relax(void)
 #endif
 }
 
-/* Returns when the value is not `old` any more, or earlier. longest: of the sleep, NULL for any. */
+/* Returns when the value is no longer `old`, or earlier. longest: the longest sleep, NULL for no limit. */
 static void wait_for_change(struct signal *signal, unsigned old, int spins, const struct timespec *longest)
 {
     for (int i = 0; i < spins; i++) {
@@ -98,14 +99,14 @@ static void wait_for_change(struct signal *signal, unsigned old, int spins, cons
     (void)atomic_fetch_sub(&signal->sleepers, 1);
 }
 
-/* After a change. The sleeper counts itself before the kernel looks at the value, so one of the two sees the other. */
+/* Call after a change. A sleeper counts itself before the kernel reads the value, so one of the two sees the other. */
 static void wake(struct signal *signal)
 {
     if (atomic_load(&signal->sleepers) > 0)
         (void)syscall(SYS_futex, &signal->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Takes tiles of the run that is under way, if any, until there are none left. */
+/* Takes tiles of the current run, if any, until none are left. */
 static void run_tiles(struct tt_team *team, int worker)
 {
     uint64_t ticket = atomic_load_explicit(&team->ticket, memory_order_acquire);
@@ -186,7 +187,7 @@ int tt_team_threads(const struct tt_team *team)
     return team->threads;
 }
 
-/* Processors that the affinity mask leaves. */
+/* Processors in the affinity mask. */
 static int bound_cores(void)
 {
     cpu_set_t set;
@@ -195,7 +196,7 @@ static int bound_cores(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-/* Processors of which the ranks of this host can be given each its own. */
+/* Processors that can be divided among the ranks of this host. */
 static int host_cores(const struct tt_limits *limits)
 {
     int online = (int)sysconf(_SC_NPROCESSORS_ONLN);
@@ -209,7 +210,7 @@ static int fair_cores(int ranks)
     struct tt_limits limits = tt_limits_read("");
     int cores = bound_cores();
 
-    if (cores >= host_cores(&limits)) /* the launcher bound none */
+    if (cores >= host_cores(&limits)) /* the launcher did not bind this rank */
         cores /= ranks;
     return limits.cpus / ranks < cores ? (int)(limits.cpus / ranks) : cores;
 }

@@ -8,40 +8,45 @@
 #include "core/base/error.h"
 
 /**
- * The threads of one rank. A kernel cuts its work into tiles whose number depends on the shapes only, and the team
- * runs them; which thread ran a tile never shows in the result. Threads are created once and wait between runs.
+ * The threads of one rank. A kernel cuts its work into tiles, whose number depends on the shapes only, and the team
+ * runs them. The result does not depend on which thread ran a tile. Threads are created once and wait between runs.
  */
 struct tt_team;
 
-/** Does tile `tile` of a run; `worker` in [0, threads) is for per-thread scratch. Must not fail or call the team. */
+/**
+ * Computes one tile of a run; `worker` in [0, threads) selects per-thread scratch. It must not fail or call the team.
+ */
 typedef void (*tt_tile_fn)(void *arg, int64_t tile, int worker);
 
-/** threads >= 1, the caller included. */
+/** threads >= 1, including the calling thread. */
 int tt_team_new(int threads, struct tt_team **ret_team) TT_MUST_CHECK;
 void tt_team_free(struct tt_team *team);
 int tt_team_threads(const struct tt_team *team);
 
 /**
- * Says that `ranks` ranks of this host have teams of this size. Where that makes more threads than cores (and the ranks are
- * not bound to cores of their own), those that wait sleep at once instead of spinning first.
+ * Says that `ranks` ranks of this host have teams of this size. If they have more threads than there are cores, and the
+ * ranks are not bound to cores of their own, waiting threads sleep at once instead of spinning first.
  */
 void tt_team_share(struct tt_team *team, int ranks);
 
-/** Runs fn for tiles 0..n-1, n < 2^32 - 1, and returns when all are done. Called by the owning thread only; allocates nothing. */
+/**
+ * Runs fn for tiles 0..n-1, n < 2^32 - 1, and returns when all are done. For the owning thread only; allocates nothing.
+ */
 void tt_team_run(struct tt_team *team, int64_t n_tiles, tt_tile_fn fn, void *arg);
 
-/** True between the tiles of a run, where the owning thread may find itself in the poll function below. */
+/** True during a run; the poll function below can tell with it that it was called between tiles. */
 bool tt_team_busy(const struct tt_team *team);
 
 /**
  * From now on the owning thread calls poll(arg) between tiles, at most every 100 us or so, and while it waits for the
- * others; NULL ends that. poll must not run the team.
+ * other threads. NULL ends this. poll must not run the team.
  */
 void tt_team_set_poll(struct tt_team *team, void (*poll)(void *arg), void *arg);
 
 /**
- * Cores this process may run on (affinity mask, quota of the control groups); and those of a rank that shares its host
- * with ranks - 1 others: the cores bound to it, or where the launcher bound none a fair part, and of a quota a fair part.
+ * Cores that this process may run on (affinity mask, quota of the control groups), and cores of a rank that
+ * shares its host with ranks - 1 others: those bound to it, or a fair part if the launcher bound none, but no
+ * more than a fair part of a quota.
  */
 int tt_team_cores(void);
 int tt_team_fair_cores(int ranks);
