@@ -176,7 +176,7 @@ static int join_chunks(struct tt_manifest *manifest, const struct found *found, 
         int64_t data_start = found[i].file.data_start;
 
         if (!t || strcmp(t->name, s->name) != 0)
-            t = tt_manifest_add_tensor(manifest, TT_GROUP_MODEL, s->name, s->dtype, s->box.ndim, s->box.shape);
+            t = tt_manifest_add_tensor(manifest, TT_CKPT_MODEL, s->name, s->dtype, s->box.ndim, s->box.shape);
         if (t->dtype != s->dtype || t->ndim != s->box.ndim)
             return tt_fail(TT_EDATA, "tensor '%s' has another dtype or number of dimensions in '%s' than in '%s'",
                            s->name, found[i].file.path, manifest->file[t->chunk[0].file].path);
@@ -290,7 +290,7 @@ static int check_index(const char *folder, const struct tt_manifest *manifest)
     TT_TRY(tt_json_load(path, &index));
     json_object_foreach(json_object_get(index, "weight_map"), tensor, file)
     {
-        if (tt_manifest_find(manifest, TT_GROUP_MODEL, tensor))
+        if (tt_manifest_find(manifest, TT_CKPT_MODEL, tensor))
             continue;
         rc = tt_fail(TT_EDATA,
                      "'%s': tensor '%s' is to be in '%s', but no file of the index holds it\nhelp: is a file "

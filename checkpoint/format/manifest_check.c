@@ -46,7 +46,7 @@ static int check_counters(const struct tt_manifest *manifest, const char *where)
         int64_t most;
     } counter[] = {{"step", COUNT_MOST},           {"sample_cursor", COUNT_MOST}, {"ntokens_seen", TOKENS_MOST},
                    {"optimizer_step", COUNT_MOST}, {"lr_step", COUNT_MOST},       {"tokens", TOKENS_MOST}};
-    bool trained = tt_manifest_group_size(manifest, TT_GROUP_OPTIM, NULL) > 0;
+    bool trained = tt_manifest_group_size(manifest, TT_CKPT_OPTIM, NULL) > 0;
     int rc = 0;
 
     for (size_t i = 0; i < sizeof counter / sizeof counter[0]; i++)

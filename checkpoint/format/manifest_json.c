@@ -165,7 +165,7 @@ static bool read_sizes(const json_t *array, int64_t *sizes, int *ret_n)
 /* A path must stay in the checkpoint: "group/name.safetensors". */
 static bool is_shard_path(const char *path)
 {
-    for (int group = 0; group < TT_GROUPS; group++) {
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
         const char *name = tt_ckpt_group_name((enum tt_ckpt_group)group);
         size_t n = strlen(name);
 
@@ -248,12 +248,12 @@ static int parse_tensor(struct tt_manifest *manifest, const char *key, const jso
     enum tt_dtype dtype;
     int group = 0, ndim = 0, rc = 0;
 
-    while (group < TT_GROUPS && slash &&
+    while (group < TT_CKPT_GROUPS && slash &&
            (strlen(tt_ckpt_group_name((enum tt_ckpt_group)group)) != (size_t)(slash - key) ||
             strncmp(key, tt_ckpt_group_name((enum tt_ckpt_group)group), (size_t)(slash - key)) != 0))
         group++;
     dtype_name = json_string_value(json_object_get(entry, "dtype"));
-    if (!slash || group == TT_GROUPS || !dtype_name || !tt_dtype_from_name(dtype_name, &dtype) ||
+    if (!slash || group == TT_CKPT_GROUPS || !dtype_name || !tt_dtype_from_name(dtype_name, &dtype) ||
         !tt_dtype_size(dtype) || !read_sizes(json_object_get(entry, "shape"), shape, &ndim) ||
         !tt_box_checked_volume(shape, ndim, &volume) || volume > INT64_MAX / 64 || !json_is_array(chunks))
         return tt_fail(TT_EDATA, "'%s': tensor '%s' is not described as it should be", where, key);

@@ -73,11 +73,11 @@ bool tt_weights_digest(const struct tt_weights *weights, const struct tt_weight 
 static const struct tt_manifest_tensor *find_tensor(const struct tt_weights *w, const char *name)
 {
     const struct tt_manifest *manifest = &w->source->manifest;
-    const struct tt_manifest_tensor *found = tt_manifest_find(manifest, TT_GROUP_MODEL, name);
+    const struct tt_manifest_tensor *found = tt_manifest_find(manifest, TT_CKPT_MODEL, name);
     const char *prefix = w->model->row->hf_prefix;
 
     if (!found && prefix && strncmp(name, prefix, strlen(prefix)) == 0)
-        found = tt_manifest_find(manifest, TT_GROUP_MODEL, name + strlen(prefix));
+        found = tt_manifest_find(manifest, TT_CKPT_MODEL, name + strlen(prefix));
     return found;
 }
 
@@ -164,7 +164,7 @@ static int fail_tied(const struct tt_weights *w, const char *embedding, const ch
 /* A tied model may come with a copy of its embedding as lm_head.weight, but not with another matrix: who is to be used? */
 static int check_tied(const struct tt_weights *w)
 {
-    const struct tt_manifest_tensor *head = tt_manifest_find(&w->source->manifest, TT_GROUP_MODEL, "lm_head.weight");
+    const struct tt_manifest_tensor *head = tt_manifest_find(&w->source->manifest, TT_CKPT_MODEL, "lm_head.weight");
     const struct tt_manifest_tensor *embedding = NULL;
     struct tt_box a, b;
     float *x = NULL, *y = NULL;

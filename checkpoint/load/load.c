@@ -86,11 +86,11 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
     const char *help = "";
     int rc = 0;
 
-    for (int group = 0; group < TT_GROUPS; group++) {
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
         int n = 0, matched = 0;
         const struct tt_ckpt_chunk *c = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
 
-        if (group == TT_GROUP_OPTIM && (skip & TT_SKIP_OPTIMIZER))
+        if (group == TT_CKPT_OPTIM && (skip & TT_SKIP_OPTIMIZER))
             continue;
         for (int i = 0; i < n; i++) {
             struct tt_manifest_tensor *t = tt_manifest_find(&source->manifest, (enum tt_ckpt_group)group, c[i].name);
@@ -110,10 +110,10 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
                 add_name(&extra, t->name);
         }
     }
-    if (tt_manifest_find(&source->manifest, TT_GROUP_MODEL, "model.embed_tokens.weight"))
+    if (tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "model.embed_tokens.weight"))
         help = "\nhelp: its tensors have Hugging Face names: checkpoint.initial_load_in_hf=true";
     else if (missing.n && !(skip & TT_SKIP_OPTIMIZER) &&
-             tt_manifest_group_size(&source->manifest, TT_GROUP_OPTIM, NULL) == 0)
+             tt_manifest_group_size(&source->manifest, TT_CKPT_OPTIM, NULL) == 0)
         help = "\nhelp: it holds no optimizer state; checkpoint.exclude_from_loading: [optimizer]";
     if (missing.n || extra.n || other.n)
         rc = tt_fail(TT_EDATA,
@@ -173,11 +173,11 @@ static int read_state(struct tt_source *source, const struct tt_ckpt_layout *lay
 {
     int rank = layout->replica * layout->dp_shard + layout->shard, rc = 0;
 
-    for (int group = 0; group < TT_GROUPS; group++) {
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
         int n = 0;
         const struct tt_ckpt_chunk *c = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
 
-        if (group == TT_GROUP_OPTIM && (skip & TT_SKIP_OPTIMIZER))
+        if (group == TT_CKPT_OPTIM && (skip & TT_SKIP_OPTIMIZER))
             continue;
         for (int i = 0; i < n; i++) {
             const struct tt_manifest_tensor *t =

@@ -9,7 +9,7 @@
 
 static int tensor_of(const struct tt_ckpt_saving *s, int piece)
 {
-    return (s->plan.piece[piece].group == TT_GROUP_OPTIM ? s->stored.n_model : 0) + s->plan.piece[piece].tensor;
+    return (s->plan.piece[piece].group == TT_CKPT_OPTIM ? s->stored.n_model : 0) + s->plan.piece[piece].tensor;
 }
 
 static const struct tt_ckpt_chunk *live(const struct tt_ckpt_saving *s, int tensor)
@@ -55,7 +55,7 @@ int tt_saving_check_replicas(struct tt_ckpt_saving *s)
 {
     if (!s->own_digest)
         return 0;
-    for (int group = 0; group < TT_GROUPS; group++) {
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
         const struct tt_shard_file *file = &s->file[group];
 
         for (int i = 0; i < file->n_segments; i++) {

@@ -149,7 +149,7 @@ out:
 /* The files that need rows from elsewhere: a flag per slot. */
 static bool *find_gathered(const struct tt_ckpt_saving *s)
 {
-    bool *gathered = tt_calloc((size_t)TT_GROUPS * (size_t)s->store->comm->size, sizeof *gathered);
+    bool *gathered = tt_calloc((size_t)TT_CKPT_GROUPS * (size_t)s->store->comm->size, sizeof *gathered);
 
     for (int i = 0; i < s->plan.n; i++) {
         const struct tt_ckpt_piece *piece = &s->plan.piece[i];
@@ -167,7 +167,7 @@ int tt_saving_gather(struct tt_ckpt_saving *s)
     bool *gathered = find_gathered(s);
     int disk = 0, rc = 0;
 
-    for (int group = 0; group < TT_GROUPS; group++) {
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
         for (int writer = 0; writer < s->store->comm->size; writer++) {
             struct tt_shard_file file = {0};
 

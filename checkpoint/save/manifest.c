@@ -34,7 +34,7 @@ static int describe_file(const struct tt_ckpt_saving *s, enum tt_ckpt_group grou
                          struct tt_manifest *manifest)
 {
     int64_t slot = tt_saving_slot(s, group, writer), wrote = s->shared.file_bytes[slot];
-    int first = group == TT_GROUP_OPTIM ? s->stored.n_model : 0, rc = 0;
+    int first = group == TT_CKPT_OPTIM ? s->stored.n_model : 0, rc = 0;
     char *path = tt_ckpt_shard_path(group, writer);
     struct tt_shard_file layout = {0};
     struct tt_manifest_file *file;
@@ -89,12 +89,12 @@ static int describe(const struct tt_ckpt_saving *s, struct tt_manifest *manifest
     manifest->meta = manifest_meta(s);
     for (int i = 0; i < n; i++) {
         const struct tt_ckpt_chunk *c = tensor_number(s, i);
-        enum tt_ckpt_group group = i < s->stored.n_model ? TT_GROUP_MODEL : TT_GROUP_OPTIM;
+        enum tt_ckpt_group group = i < s->stored.n_model ? TT_CKPT_MODEL : TT_CKPT_OPTIM;
 
         tt_manifest_add_tensor(manifest, group, c->name, c->dtype, c->ndim, c->shape)->digest =
             (uint64_t)s->shared.digest[i];
     }
-    for (int group = 0; group < TT_GROUPS; group++)
+    for (int group = 0; group < TT_CKPT_GROUPS; group++)
         for (int writer = 0; writer < s->store->comm->size; writer++)
             TT_TRY(describe_file(s, (enum tt_ckpt_group)group, writer, manifest));
     rc = tt_manifest_check_cover(manifest);

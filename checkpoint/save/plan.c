@@ -16,15 +16,15 @@ static const int64_t split_bytes = (int64_t)1 << 20;
 
 const char *tt_ckpt_group_name(enum tt_ckpt_group group)
 {
-    static const char *const names[TT_GROUPS] = {[TT_GROUP_MODEL] = "model", [TT_GROUP_OPTIM] = "optim"};
+    static const char *const names[TT_CKPT_GROUPS] = {[TT_CKPT_MODEL] = "model", [TT_CKPT_OPTIM] = "optim"};
 
     return names[group];
 }
 
 struct tt_ckpt_chunk *tt_ckpt_state_group(const struct tt_ckpt_state *state, enum tt_ckpt_group group, int *ret_n)
 {
-    *ret_n = group == TT_GROUP_MODEL ? state->n_model : state->n_optim;
-    return group == TT_GROUP_MODEL ? state->model : state->optim;
+    *ret_n = group == TT_CKPT_MODEL ? state->n_model : state->n_optim;
+    return group == TT_CKPT_MODEL ? state->model : state->optim;
 }
 
 void tt_ckpt_rows(int64_t rows, int n_shards, int shard, int64_t *ret_begin, int64_t *ret_count)
@@ -90,7 +90,7 @@ static void assign_all(const struct tt_ckpt_state *state, const struct tt_ckpt_l
     struct small *small = NULL;
     int n_small = 0, cap = 0;
 
-    for (int group = 0; group < TT_GROUPS; group++) {
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
         int n = 0;
         const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
 
@@ -133,7 +133,7 @@ static void assign_all(const struct tt_ckpt_state *state, const struct tt_ckpt_l
 static void assign_first_replica(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout, int shard,
                                  struct tt_ckpt_plan *plan)
 {
-    for (int group = 0; group < TT_GROUPS; group++) {
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
         int n = 0;
         const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
 
@@ -151,7 +151,7 @@ static void assign_rank0(const struct tt_ckpt_state *state, const struct tt_ckpt
                          struct tt_ckpt_plan *plan)
 {
     (void)layout;
-    for (int group = 0; group < TT_GROUPS && shard == 0; group++) {
+    for (int group = 0; group < TT_CKPT_GROUPS && shard == 0; group++) {
         int n = 0;
         const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
 
@@ -251,7 +251,7 @@ void tt_ckpt_plan_release(struct tt_ckpt_plan *plan)
 /* A counting sort, since a large job has millions of pieces and thousands of files. */
 void tt_ckpt_plan_files(const struct tt_ckpt_plan *plan, int n_ranks, int **ret_begin, int **ret_piece)
 {
-    size_t n_files = (size_t)TT_GROUPS * (size_t)n_ranks;
+    size_t n_files = (size_t)TT_CKPT_GROUPS * (size_t)n_ranks;
     int *begin = tt_calloc(n_files + 1, sizeof *begin), *next = tt_calloc(n_files + 1, sizeof *next);
     int *piece = tt_calloc((size_t)plan->n + 1, sizeof *piece);
 
@@ -270,7 +270,7 @@ uint64_t tt_ckpt_plan_hash(const struct tt_ckpt_state *state, const struct tt_ck
 {
     uint64_t hash = 0;
 
-    for (int group = 0; group < TT_GROUPS; group++) {
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
         int n = 0;
         const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
 

@@ -14,7 +14,7 @@
  * whole of it and no message is needed. One piece is a run of rows of one tensor, written by one rank; a rank writes one
  * file per group, with at most one piece of a tensor, and none if it has no piece.
  */
-enum tt_ckpt_group { TT_GROUP_MODEL, TT_GROUP_OPTIM, TT_GROUPS };
+enum tt_ckpt_group { TT_CKPT_MODEL, TT_CKPT_OPTIM, TT_CKPT_GROUPS };
 
 /** "model", "optim": the folder in a step, and the word in file names. */
 const char *tt_ckpt_group_name(enum tt_ckpt_group group);

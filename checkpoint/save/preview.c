@@ -14,13 +14,13 @@ int tt_ckpt_preview_make(const struct tt_ckpt_state *state, const struct tt_ckpt
     struct tt_ckpt_preview preview = {0};
     struct tt_ckpt_plan plan = {0};
 
-    preview.file = tt_calloc((size_t)TT_GROUPS * (size_t)n_ranks, sizeof *preview.file);
+    preview.file = tt_calloc((size_t)TT_CKPT_GROUPS * (size_t)n_ranks, sizeof *preview.file);
     tt_ckpt_plan_make(state, layout, policy, &plan);
     tt_ckpt_plan_files(&plan, n_ranks, &begin, &piece);
     for (int rank = 0; rank < n_ranks; rank++) {
         int64_t bytes = 0;
 
-        for (int group = 0; group < TT_GROUPS; group++) {
+        for (int group = 0; group < TT_CKPT_GROUPS; group++) {
             int slot = group * n_ranks + rank, n = begin[slot + 1] - begin[slot];
             struct tt_shard_file file = {0};
 

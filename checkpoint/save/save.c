@@ -28,7 +28,7 @@ static int check_chunks(const struct tt_ckpt_saving *s)
 {
     const struct tt_ckpt_layout *layout = &s->store->layout;
 
-    for (int group = 0; group < TT_GROUPS; group++) {
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
         int n = 0;
         const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(&s->live, (enum tt_ckpt_group)group, &n);
 
@@ -92,7 +92,7 @@ out:
 static void share_space(struct tt_ckpt_saving *s)
 {
     int64_t n_crc = (s->plan.n + 1) / 2, n_tensors = (int64_t)s->stored.n_model + s->stored.n_optim;
-    int64_t n_file = (int64_t)TT_GROUPS * s->store->comm->size;
+    int64_t n_file = (int64_t)TT_CKPT_GROUPS * s->store->comm->size;
     struct tt_saving_shared *shared = &s->shared;
 
     shared->n = n_crc + 2 * n_tensors + 2 * n_file;
@@ -115,7 +115,7 @@ static int lay_out(struct tt_ckpt_saving *s)
     s->temporary = tt_ckpt_store_aside(s->store, "tmp", s->step);
     s->aside = tt_ckpt_store_aside(s->store, "old", s->step);
     s->folder = tt_format("%s/%s", s->store->folder, s->temporary);
-    for (int group = 0; group < TT_GROUPS; group++)
+    for (int group = 0; group < TT_CKPT_GROUPS; group++)
         TT_TRY(tt_saving_file(s, (enum tt_ckpt_group)group, s->rank, &s->file[group]));
 out:
     return rc;
@@ -223,14 +223,14 @@ static struct tt_ckpt_saving *new_saving(struct tt_ckpt_store *store, const stru
     s->keep_latest_k = save->keep_latest_k;
     s->rank = store->comm->rank;
     s->begin_sec = tt_clock_sec();
-    for (int group = 0; group < TT_GROUPS; group++)
+    for (int group = 0; group < TT_CKPT_GROUPS; group++)
         s->out[group].fd = -1;
     return s;
 }
 
 static void free_saving(struct tt_ckpt_saving *s)
 {
-    for (int group = 0; group < TT_GROUPS; group++) {
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
         if (s->out[group].fd >= 0)
             tt_durable_cancel(&s->out[group]);
         tt_shard_file_release(&s->file[group]);
@@ -333,7 +333,7 @@ static struct tt_ckpt_saved sum_up(const struct tt_ckpt_saving *s, double end_be
     struct tt_ckpt_saved saved = {.step = s->step, .stage_sec = s->stage_sec, .write_sec = s->write_sec};
     double now = tt_clock_sec();
 
-    for (int64_t i = 0; i < (int64_t)TT_GROUPS * s->store->comm->size; i++) {
+    for (int64_t i = 0; i < (int64_t)TT_CKPT_GROUPS * s->store->comm->size; i++) {
         saved.bytes += s->shared.file_bytes[i];
         saved.files += s->shared.file_bytes[i] > 0;
     }
@@ -441,8 +441,8 @@ int64_t tt_ckpt_staging_bytes(const struct tt_ckpt_state *state, const struct tt
                               const struct tt_ckpt_policy *policy)
 {
     int n_ranks = layout->dp_shard * layout->dp_replicate;
-    int64_t *bytes = tt_calloc((size_t)TT_GROUPS * (size_t)n_ranks, sizeof *bytes), most = 0;
-    bool *gathered = tt_calloc((size_t)TT_GROUPS * (size_t)n_ranks, sizeof *gathered);
+    int64_t *bytes = tt_calloc((size_t)TT_CKPT_GROUPS * (size_t)n_ranks, sizeof *bytes), most = 0;
+    bool *gathered = tt_calloc((size_t)TT_CKPT_GROUPS * (size_t)n_ranks, sizeof *gathered);
     struct tt_ckpt_plan plan = {0};
 
     policy->assign(state, layout, layout->shard, &plan);
@@ -457,7 +457,7 @@ int64_t tt_ckpt_staging_bytes(const struct tt_ckpt_state *state, const struct tt
     for (int rank = 0; rank < n_ranks; rank++) {
         int64_t sum = 0;
 
-        for (int group = 0; group < TT_GROUPS; group++)
+        for (int group = 0; group < TT_CKPT_GROUPS; group++)
             if (!gathered[group * n_ranks + rank])
                 sum += (bytes[group * n_ranks + rank] + TT_SHARD_ALIGN - 1) / TT_SHARD_ALIGN * TT_SHARD_ALIGN;
         most = sum > most ? sum : most;

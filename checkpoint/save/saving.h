@@ -58,14 +58,14 @@ struct tt_ckpt_saving {
     struct tt_ckpt_plan plan;
     int *piece_of_file, *file_begin; /* pieces by file (group * ranks + rank): piece_of_file[file_begin[f] ..] */
     struct tt_saving_shared shared;
-    char *name, *temporary, *aside;       /* step-N and its names on the way in and out */
-    char *folder;                         /* the temporary folder's path */
-    struct tt_shard_file file[TT_GROUPS]; /* this rank's */
-    struct tt_durable out[TT_GROUPS];
-    char *staged[TT_GROUPS]; /* the data of a file, in the staging memory; NULL: read from live */
-    uint64_t *own_digest;    /* of each tensor's rows that this rank holds; NULL with one replica */
-    atomic_bool stop;        /* the writer should give up */
-    int rc;                  /* of the write phase when there is no thread, with its message */
+    char *name, *temporary, *aside;            /* step-N and its names on the way in and out */
+    char *folder;                              /* the temporary folder's path */
+    struct tt_shard_file file[TT_CKPT_GROUPS]; /* this rank's */
+    struct tt_durable out[TT_CKPT_GROUPS];
+    char *staged[TT_CKPT_GROUPS]; /* the data of a file, in the staging memory; NULL: read from live */
+    uint64_t *own_digest;         /* of each tensor's rows that this rank holds; NULL with one replica */
+    atomic_bool stop;             /* the writer should give up */
+    int rc;                       /* of the write phase when there is no thread, with its message */
     char *message;
     double begin_sec, blocked_sec, stage_sec, write_sec;
 };

@@ -25,7 +25,7 @@ int tt_saving_open(void *arg)
     struct tt_ckpt_saving *s = arg;
     int rc = 0;
 
-    for (int group = 0; group < TT_GROUPS; group++) {
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
         struct tt_shard_file *file = &s->file[group];
         char *relative = tt_ckpt_shard_path((enum tt_ckpt_group)group, s->rank);
         char *path = tt_format("%s/%s", s->folder, relative);
@@ -150,21 +150,21 @@ out:
 struct tiles {
     struct tt_ckpt_saving *s;
     char *room; /* a block per thread */
-    int first[TT_GROUPS + 1];
+    int first[TT_CKPT_GROUPS + 1];
     atomic_int rc;
     char *message;
 };
 
 static int count_tiles(struct tiles *t)
 {
-    for (int group = 0; group < TT_GROUPS; group++)
+    for (int group = 0; group < TT_CKPT_GROUPS; group++)
         t->first[group + 1] = t->first[group] + (t->s->file[group].local ? t->s->file[group].n_blocks : 0);
-    return t->first[TT_GROUPS];
+    return t->first[TT_CKPT_GROUPS];
 }
 
 static enum tt_ckpt_group group_of(const struct tiles *t, int64_t tile)
 {
-    return tile < t->first[1] ? TT_GROUP_MODEL : TT_GROUP_OPTIM;
+    return tile < t->first[1] ? TT_CKPT_MODEL : TT_CKPT_OPTIM;
 }
 
 static void write_tile(void *arg, int64_t tile, int worker)
@@ -231,7 +231,7 @@ int tt_saving_stage(struct tt_ckpt_saving *s)
     int n = count_tiles(&t), rc = 0;
 
     TT_TRY(tt_fault("stage", s->rank));
-    for (int group = 0; group < TT_GROUPS; group++) {
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
         if (!s->file[group].local || s->file[group].n == 0)
             continue;
         s->staged[group] = to;
@@ -257,7 +257,7 @@ out:
 static void report(struct tt_ckpt_saving *s, const struct tt_shard_file *file, uint32_t crc)
 {
     int64_t slot = tt_saving_slot(s, file->group, s->rank);
-    int first = file->group == TT_GROUP_OPTIM ? s->stored.n_model : 0;
+    int first = file->group == TT_CKPT_OPTIM ? s->stored.n_model : 0;
 
     for (int i = 0; i < file->n; i++) {
         int piece = file->entry[i].index;
@@ -320,7 +320,7 @@ int tt_saving_write(void *arg)
     int rc = 0;
 
     TT_TRY(write_blocks(s));
-    for (int group = 0; group < TT_GROUPS; group++)
+    for (int group = 0; group < TT_CKPT_GROUPS; group++)
         if (s->file[group].n > 0)
             TT_TRY(end_file(s, (enum tt_ckpt_group)group));
     if (s->rank == 0)

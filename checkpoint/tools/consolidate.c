@@ -142,7 +142,7 @@ static int open_weights(struct job *job)
         TT_TRY(tt_source_model(job->source, &job->model));
         TT_TRY(tt_weights_to_hf(job->source, job->model, &job->weights));
     } else {
-        tt_weights_stored(job->source, TT_GROUP_MODEL, &job->weights);
+        tt_weights_stored(job->source, TT_CKPT_MODEL, &job->weights);
     }
     if (job->weights.n == 0)
         rc = tt_fail(TT_EDATA, "'%s' holds no model tensors", job->source->path);

@@ -56,7 +56,7 @@ static int write_manifest(const struct job *job, const char *shard)
     for (int i = 0; i < w->n; i++) {
         const struct tt_st_tensor *s = &w->tensor[i];
         struct tt_manifest_tensor *t =
-            tt_manifest_add_tensor(&manifest, TT_GROUP_MODEL, s->name, s->dtype, s->box.ndim, s->box.shape);
+            tt_manifest_add_tensor(&manifest, TT_CKPT_MODEL, s->name, s->dtype, s->box.ndim, s->box.shape);
 
         t->digest = w->digest[i];
         t->has_digest = true;
@@ -89,7 +89,7 @@ static int make_folders(const struct job *job)
 
 static int write_step(struct job *job)
 {
-    char *shard = tt_ckpt_shard_path(TT_GROUP_MODEL, 0), *path = tt_format("%s/%s", job->output.folder, shard);
+    char *shard = tt_ckpt_shard_path(TT_CKPT_MODEL, 0), *path = tt_format("%s/%s", job->output.folder, shard);
     json_t *extra = json_pack("{s:s, s:s, s:s}", "titan.version", "1", "titan.step", "0", "titan.rank", "0");
     int rc = 0;
 

@@ -248,7 +248,7 @@ static int compare_group(struct diff *d, enum tt_ckpt_group group)
 
     for (int s = 0; s < 2; s++)
         n[s] = tt_manifest_group_size(&d->side[s].source->manifest, group, NULL);
-    if (group != TT_GROUP_MODEL && (n[0] == 0 || n[1] == 0)) {
+    if (group != TT_CKPT_MODEL && (n[0] == 0 || n[1] == 0)) {
         json_t *a = json_integer(n[0]), *b = json_integer(n[1]);
 
         add_note(d, tt_ckpt_group_name(group), a, b);
@@ -262,7 +262,7 @@ static int compare_group(struct diff *d, enum tt_ckpt_group group)
         tt_weights_release(&side->weights);
         tt_free(side->order);
         side->order = NULL;
-        if (group == TT_GROUP_MODEL && side->model)
+        if (group == TT_CKPT_MODEL && side->model)
             TT_TRY(tt_weights_from_hf(side->source, side->model, true, &side->weights));
         else
             tt_weights_stored(side->source, group, &side->weights);
@@ -304,7 +304,7 @@ int tt_ckpt_diff(const char *a, const char *b, double atol, json_t **ret_json)
     TT_TRY(choose_names(&d));
     note_meta(&d);
     d.total = elements(&d.side[0].source->manifest);
-    for (int group = 0; group < TT_GROUPS; group++)
+    for (int group = 0; group < TT_CKPT_GROUPS; group++)
         TT_TRY(compare_group(&d, (enum tt_ckpt_group)group));
     tt_progress("comparing", d.total, d.total);
     equal = json_array_size(d.different) + json_array_size(d.only[0]) + json_array_size(d.only[1]) == 0;

@@ -125,7 +125,7 @@ static int64_t parameters(const struct tt_manifest *manifest)
     for (int i = 0; i < manifest->n_tensors; i++) {
         struct tt_box whole = tt_box_whole(manifest->tensor[i].ndim, manifest->tensor[i].shape);
 
-        if (manifest->tensor[i].group == TT_GROUP_MODEL)
+        if (manifest->tensor[i].group == TT_CKPT_MODEL)
             n += tt_box_volume(&whole);
     }
     return n;
@@ -181,8 +181,8 @@ int tt_ckpt_inspect(const char *given, bool stats, json_t **ret_json)
     (void)json_object_set_new(json, "run_id", meta_value(&manifest, "run_id"));
     (void)json_object_set_new(json, "bytes", json_integer(tt_ckpt_file_bytes(&manifest)));
     (void)json_object_set_new(json, "parameters", json_integer(parameters(&manifest)));
-    (void)json_object_set_new(json, "model", group_json(&manifest, TT_GROUP_MODEL));
-    (void)json_object_set_new(json, "optimizer", group_json(&manifest, TT_GROUP_OPTIM));
+    (void)json_object_set_new(json, "model", group_json(&manifest, TT_CKPT_MODEL));
+    (void)json_object_set_new(json, "optimizer", group_json(&manifest, TT_CKPT_OPTIM));
     (void)json_object_set_new(json, "files", files_json(&manifest));
     (void)json_object_set_new(json, "tensors", tensors_json(&manifest));
     TT_TRY(add_assets(path, kind, json));

@@ -172,7 +172,7 @@ static int find_strangers(struct report *report, const struct tt_source *source)
 {
     int rc = 0;
 
-    for (int group = 0; group < TT_GROUPS && rc == 0; group++) {
+    for (int group = 0; group < TT_CKPT_GROUPS && rc == 0; group++) {
         const char *name = tt_ckpt_group_name((enum tt_ckpt_group)group);
         char *folder = tt_format("%s/%s", source->path, name), **names = NULL;
         int n = 0;

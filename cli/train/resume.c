@@ -145,7 +145,7 @@ static int accept(void *arg, const struct tt_manifest *manifest, unsigned *skip)
     int64_t step = (int64_t)json_integer_value(json_object_get(manifest->meta, "step"));
 
     if (step >= t->cfg->training.steps && !(*skip & TT_SKIP_TRAIN_STATE) &&
-        tt_manifest_group_size(manifest, TT_GROUP_OPTIM, NULL) == 0)
+        tt_manifest_group_size(manifest, TT_CKPT_OPTIM, NULL) == 0)
         *skip |= TT_SKIP_OPTIMIZER;
     return tt_trainer_check_model(t, manifest->meta);
 }

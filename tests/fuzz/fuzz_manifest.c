@@ -18,7 +18,7 @@ static void read_manifest(const char *text, size_t size)
     if (tt_manifest_parse(text, size, "fuzz", &manifest) < 0)
         return;
     if (tt_manifest_check_cover(&manifest) == 0)
-        (void)tt_manifest_group_size(&manifest, TT_GROUP_MODEL, NULL);
+        (void)tt_manifest_group_size(&manifest, TT_CKPT_MODEL, NULL);
     tt_manifest_release(&manifest);
 }
 

@@ -47,7 +47,7 @@ static char *example_of(enum tt_ckpt_group group)
 
 static char *example(void)
 {
-    return example_of(TT_GROUP_MODEL);
+    return example_of(TT_CKPT_MODEL);
 }
 
 static void what_is_written_is_read(void **state)
@@ -60,9 +60,9 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(tt_manifest_parse(text, strlen(text), "m", &m), 0);
     assert_int_equal(json_integer_value(json_object_get(m.meta, "step")), 12);
     assert_null(json_object_get(m.meta, "files"));
-    t = tt_manifest_find(&m, TT_GROUP_MODEL, "norm.weight");
+    t = tt_manifest_find(&m, TT_CKPT_MODEL, "norm.weight");
     assert_non_null(t);
-    assert_null(tt_manifest_find(&m, TT_GROUP_OPTIM, "norm.weight"));
+    assert_null(tt_manifest_find(&m, TT_CKPT_OPTIM, "norm.weight"));
     assert_true(t->digest == UINT64_MAX - 1);
     assert_int_equal(t->chunk[0].crc, 0x01020304);
     assert_int_equal(m.file[0].crc, 0xdeadbeef);
@@ -151,7 +151,7 @@ static int parse_edited_of(enum tt_ckpt_group group, const char *from, const cha
 
 static int parse_edited(const char *from, const char *to)
 {
-    return parse_edited_of(TT_GROUP_MODEL, from, to);
+    return parse_edited_of(TT_CKPT_MODEL, from, to);
 }
 
 static void values_that_no_save_writes_are_refused(void **state)
@@ -234,8 +234,8 @@ static void values_that_no_save_writes_are_refused(void **state)
             fail_msg("accepted: %s", edits[i].to);
     /* moments were saved, so there was a step */
     assert_int_equal(parse_edited("\"step\": 12", "\"step\": 12, \"optimizer_step\": 0"), 0);
-    assert_int_equal(parse_edited_of(TT_GROUP_OPTIM, "\"step\": 12", "\"step\": 12, \"optimizer_step\": 0"), TT_EDATA);
-    assert_int_equal(parse_edited_of(TT_GROUP_OPTIM, "\"step\": 12", "\"step\": 12, \"optimizer_step\": 12"), 0);
+    assert_int_equal(parse_edited_of(TT_CKPT_OPTIM, "\"step\": 12", "\"step\": 12, \"optimizer_step\": 0"), TT_EDATA);
+    assert_int_equal(parse_edited_of(TT_CKPT_OPTIM, "\"step\": 12", "\"step\": 12, \"optimizer_step\": 12"), 0);
 }
 
 static void names_of_steps(void **state)
@@ -263,10 +263,10 @@ static void expect_equal_model(const char *a_path, const char *b_path, enum tt_d
     assert_int_equal(tt_path_resolve(b_path, true, &kind, &path), 0);
     assert_int_equal(tt_source_open(path, kind, &b), 0);
     tt_free(path);
-    assert_int_equal(tt_manifest_group_size(&a->manifest, TT_GROUP_MODEL, NULL), b->manifest.n_tensors);
+    assert_int_equal(tt_manifest_group_size(&a->manifest, TT_CKPT_MODEL, NULL), b->manifest.n_tensors);
     for (int i = 0; i < b->manifest.n_tensors; i++) {
         const struct tt_manifest_tensor *u = &b->manifest.tensor[i];
-        const struct tt_manifest_tensor *t = tt_manifest_find(&a->manifest, TT_GROUP_MODEL, u->name);
+        const struct tt_manifest_tensor *t = tt_manifest_find(&a->manifest, TT_CKPT_MODEL, u->name);
         struct tt_box whole = tt_box_whole(u->ndim, u->shape);
         size_t size = (size_t)tt_box_volume(&whole) * tt_dtype_size(dtype);
         int64_t rows = u->ndim ? u->shape[0] : 1;
@@ -400,7 +400,7 @@ static void reading_takes_little_more_than_the_text(void **state)
         struct tt_manifest_tensor *t;
 
         (void)snprintf(name, sizeof name, "layers.%d.weight", i);
-        t = tt_manifest_add_tensor(&m, TT_GROUP_MODEL, name, TT_F32, 1, (int64_t[]){CHUNKS});
+        t = tt_manifest_add_tensor(&m, TT_CKPT_MODEL, name, TT_F32, 1, (int64_t[]){CHUNKS});
         for (int k = 0; k < CHUNKS; k++)
             TT_PUSH(t->chunk, t->n_chunks, t->cap_chunks) =
                 (struct tt_manifest_chunk){0, {1, {k}, {1}}, 4096 + 4 * k, 4100 + 4 * k, (uint32_t)k, true};

@@ -171,8 +171,8 @@ static void the_model_in_another_type(void **state)
             job.async = async;
             save(&job);
             manifest = manifest_of(&job);
-            assert_int_equal(tt_manifest_find(&manifest, TT_GROUP_MODEL, "norm.weight")->dtype, TT_BF16);
-            assert_int_equal(tt_manifest_find(&manifest, TT_GROUP_OPTIM, "state.norm.weight.exp_avg")->dtype, TT_F32);
+            assert_int_equal(tt_manifest_find(&manifest, TT_CKPT_MODEL, "norm.weight")->dtype, TT_BF16);
+            assert_int_equal(tt_manifest_find(&manifest, TT_CKPT_OPTIM, "state.norm.weight.exp_avg")->dtype, TT_F32);
             if (!first.meta) {
                 first = manifest;
             } else {
