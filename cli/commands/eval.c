@@ -167,13 +167,6 @@ static bool is_training_data(const struct run *r)
 static int make_engine(struct run *r, struct tt_comm *comm, int threads)
 {
     const struct tt_config *cfg = r->cfg;
-    const int degrees[TT_MESH_DIMS] = {
-        [TT_MESH_PP] = 1,
-        [TT_MESH_DP_REPLICATE] = (int)cfg->parallelism.data_parallel_replicate_degree,
-        [TT_MESH_DP_SHARD] = (int)cfg->parallelism.data_parallel_shard_degree,
-        [TT_MESH_CP] = 1,
-        [TT_MESH_TP] = 1,
-    };
     struct tt_engine_options o = {
         .model = r->weights.model,
         .sharding = tt_sharding_of(cfg->parallelism.fsdp_wrap_policy, cfg->parallelism.fsdp_reshard_after_forward),
@@ -184,7 +177,7 @@ static int make_engine(struct run *r, struct tt_comm *comm, int threads)
     };
     int rc = 0;
 
-    TT_TRY(tt_mesh_init(degrees, comm->size, &o.mesh));
+    TT_TRY(tt_mesh_configure(cfg, comm->size, &o.mesh));
     TT_TRY(tt_engine_new(&o, comm, comm->rank, &r->engine));
 out:
     return rc;

@@ -106,9 +106,8 @@ static void check_policies(struct checking *c)
     const struct tt_words *wrap = &cfg->parallelism.fsdp_wrap_policy,
                           *reshard = &cfg->parallelism.fsdp_reshard_after_forward;
     struct tt_sharding sharding = tt_sharding_of(*wrap, *reshard);
-    const int degrees[TT_MESH_DIMS] = {1, 1, 1, 1, 1};
     struct tt_layout *layout = NULL;
-    struct tt_mesh mesh;
+    struct tt_mesh mesh = tt_mesh_single();
 
     if (tt_config_is_bad(cfg, wrap_key) || tt_config_is_bad(cfg, reshard_key))
         return;
@@ -118,8 +117,6 @@ static void check_policies(struct checking *c)
         return;
     if (sharding.reshard == TT_RESHARD_AFTER_FORWARD_PART)
         sharding.reshard = TT_RESHARD_AFTER_FORWARD_ALWAYS;
-    if (tt_mesh_init(degrees, 1, &mesh) < 0)
-        return;
     if (tt_layout_new(c->model, &mesh, 0, &sharding, &layout) < 0)
         policy_fault(c, strncmp(tt_error_message(), reshard_key, strlen(reshard_key)) == 0 ? reshard_key : wrap_key);
     tt_layout_free(layout);

@@ -300,17 +300,10 @@ out:
 
 int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_limit, struct tt_job *ret_job)
 {
-    const int degrees[TT_MESH_DIMS] = {
-        [TT_MESH_PP] = (int)cfg->parallelism.pipeline_parallel_degree,
-        [TT_MESH_DP_REPLICATE] = (int)cfg->parallelism.data_parallel_replicate_degree,
-        [TT_MESH_DP_SHARD] = (int)cfg->parallelism.data_parallel_shard_degree,
-        [TT_MESH_CP] = (int)cfg->parallelism.context_parallel_degree,
-        [TT_MESH_TP] = (int)cfg->parallelism.tensor_parallel_degree,
-    };
     struct tt_job job = {0};
     int rc = 0;
 
-    TT_TRY(tt_mesh_init(degrees, n_ranks, &job.mesh));
+    TT_TRY(tt_mesh_configure(cfg, n_ranks, &job.mesh));
     TT_TRY(tt_mesh_microbatches(&job.mesh, cfg->training.local_batch_size, cfg->training.global_batch_size,
                                 &job.microbatches));
     job.global_batch = job.microbatches * cfg->training.local_batch_size * tt_mesh_dp(&job.mesh);

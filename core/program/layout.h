@@ -5,6 +5,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/** Groups of ranks, by what they share. Which ranks these are is the business of parallel/layout/mesh.h. */
+enum tt_group_id {
+#define TT_GROUP(id, name, dims, part) TT_GROUP_##id,
+#include "core/program/groups.def"
+#undef TT_GROUP
+    TT_GROUPS
+};
+
+/** "dp_shard", "dp_replicate", …: for plans and traces. */
+const char *tt_group_name(enum tt_group_id id);
+
+/* A rank's place in a group: it is number `index` of `n`. */
+struct tt_place {
+    int n;
+    int index;
+};
+
 /**
  * How the parameters are cut over the ranks, seen from one rank. A unit is the parameters that are gathered together
  * (one transformer block, say); its shard is one flat array that holds this rank's chunk of each of its parameters, one
@@ -26,12 +43,15 @@ struct tt_unit {
     char *name; /* for people: "layers.0", "norm+output" */
     struct tt_unit_param *params;
     int n_params;
-    int64_t shard_elements;     /* sum of chunks */
-    bool reshard_after_forward; /* free the unsharded parameters between forward and backward */
-    int keep_degree;            /* when they are freed: n > 1 neighbouring shard ranks that keep 1/n each; 0: nobody */
+    enum tt_group_id shard_group;     /* its ranks hold one copy between them */
+    enum tt_group_id replicate_group; /* its ranks hold the same shard */
+    int64_t shard_elements;           /* sum of chunks */
+    bool reshard_after_forward;       /* free the unsharded parameters between forward and backward */
+    int keep_degree; /* when they are freed: n > 1 neighbouring shard ranks that keep 1/n each; 0: nobody */
 };
 
 struct tt_layout {
+    struct tt_place groups[TT_GROUPS];     /* this rank's places */
     int shard_degree, shard_index;         /* S and this rank's place in it */
     int replicate_degree, replicate_index; /* R and this rank's place in it */
     struct tt_unit *units;
@@ -44,6 +64,17 @@ struct tt_layout {
 static inline const struct tt_unit_param *tt_layout_param(const struct tt_layout *layout, int param)
 {
     return &layout->units[layout->unit_of[param]].params[layout->slot_of[param]];
+}
+
+/** This rank's place among those that share a unit, and among those that have the same shard of it. */
+static inline struct tt_place tt_unit_shard(const struct tt_layout *layout, int unit)
+{
+    return layout->groups[layout->units[unit].shard_group];
+}
+
+static inline struct tt_place tt_unit_replica(const struct tt_layout *layout, int unit)
+{
+    return layout->groups[layout->units[unit].replicate_group];
 }
 
 #endif

@@ -52,6 +52,17 @@ const char *tt_memory_name(enum tt_memory_kind kind)
     return names[kind];
 }
 
+const char *tt_group_name(enum tt_group_id id)
+{
+    static const char *const names[TT_GROUPS] = {
+#define TT_GROUP(id, name, dims, part) [TT_GROUP_##id] = name,
+#include "core/program/groups.def"
+#undef TT_GROUP
+    };
+
+    return names[id];
+}
+
 void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int node, int unit)
 {
     TT_PUSH(schedule->instrs, schedule->n, schedule->cap) = (struct tt_instr){

@@ -154,8 +154,8 @@ int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm,
     if (e->options.machine.sgemm_flops == 0.0)
         e->options.machine = tt_machine_builtin();
     e->comm = comm;
-    e->shard = tt_mesh_group(&e->options.mesh, rank, TT_MESH_DP_SHARD);
-    e->replicate = tt_mesh_group(&e->options.mesh, rank, TT_MESH_DP_REPLICATE);
+    e->shard = tt_mesh_group(&e->options.mesh, rank, TT_GROUP_FSDP);
+    e->replicate = tt_mesh_group(&e->options.mesh, rank, TT_GROUP_REPLICATE);
     TT_TRY(tt_layout_new(options->model, &options->mesh, rank, &options->sharding, &e->layout));
     if (options->validation_batch) /* first, since a memory limit leaves training what is left */
         TT_TRY(

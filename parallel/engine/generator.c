@@ -58,16 +58,14 @@ out:
 
 int tt_generator_new(const struct tt_generator_options *options, struct tt_generator **ret_generator)
 {
-    static const int degrees[TT_MESH_DIMS] = {1, 1, 1, 1, 1};
     const struct tt_sharding sharding = {.wrap = "model"};
     struct tt_generator *g = tt_calloc(1, sizeof *g);
-    struct tt_mesh mesh;
+    struct tt_mesh mesh = tt_mesh_single();
     int rc = 0;
 
     g->options = *options;
     if (g->options.prompt_rows > options->context)
         g->options.prompt_rows = options->context;
-    TT_TRY(tt_mesh_init(degrees, 1, &mesh));
     TT_TRY(tt_layout_new(options->model, &mesh, 0, &sharding, &g->layout));
     if (g->options.prompt_rows > 1)
         TT_TRY(plan_track(g, g->options.prompt_rows, &g->prompt));

@@ -15,13 +15,16 @@
 static const struct {
     const char *name;
     const char *key;
-} dims[TT_MESH_DIMS] = {
+} dims[TT_MESH_DEGREES] = {
     [TT_MESH_PP] = {"pp", "pipeline_parallel_degree"},
     [TT_MESH_DP_REPLICATE] = {"dp_replicate", "data_parallel_replicate_degree"},
     [TT_MESH_DP_SHARD] = {"dp_shard", "data_parallel_shard_degree"},
     [TT_MESH_CP] = {"cp", "context_parallel_degree"},
     [TT_MESH_TP] = {"tp", "tensor_parallel_degree"},
+    [TT_MESH_EP] = {"ep", "expert_parallel_degree"},
 };
+
+/* --- the grid --- */
 
 const char *tt_mesh_dim_name(enum tt_mesh_dim dim)
 {
@@ -29,7 +32,7 @@ const char *tt_mesh_dim_name(enum tt_mesh_dim dim)
 }
 
 /* "dp_replicate 2 x dp_shard 3": what was configured, without the ones. */
-static void describe_degrees(const int degrees[TT_MESH_DIMS], struct tt_text *text)
+static void describe_degrees(const int degrees[TT_MESH_DEGREES], struct tt_text *text)
 {
     for (int dim = 0; dim < TT_MESH_DIMS; dim++)
         if (degrees[dim] != 1)
@@ -38,7 +41,7 @@ static void describe_degrees(const int degrees[TT_MESH_DIMS], struct tt_text *te
         tt_text_add(text, "all degrees 1");
 }
 
-static int fail_product(const int degrees[TT_MESH_DIMS], int64_t others, int n_ranks)
+static int fail_product(const int degrees[TT_MESH_DEGREES], int64_t others, int n_ranks)
 {
     struct tt_text text = {0};
     int shard = degrees[TT_MESH_DP_SHARD];
@@ -65,19 +68,34 @@ static int fail_product(const int degrees[TT_MESH_DIMS], int64_t others, int n_r
     return rc;
 }
 
-int tt_mesh_init(const int degrees[TT_MESH_DIMS], int n_ranks, struct tt_mesh *ret_mesh)
+/* Ranks that expert parallelism may be cut out of: a multiple of ep, and ep of tp, so that no tp group is torn. */
+static int check_experts(const struct tt_mesh *mesh)
+{
+    int ep = mesh->size[TT_MESH_EP], tp = mesh->size[TT_MESH_TP];
+    int inner = mesh->size[TT_MESH_DP_SHARD] * mesh->size[TT_MESH_CP] * tp;
+
+    if (ep == 1 || (inner % ep == 0 && ep % tp == 0))
+        return 0;
+    return tt_fail(
+        TT_EUSAGE,
+        "parallelism.%s is %d, wanted 1, or a multiple of the %d tensor-parallel ranks that divides the %d ranks "
+        "of dp_shard x cp x tp",
+        dims[TT_MESH_EP].key, ep, tp, inner);
+}
+
+int tt_mesh_init(const int degrees[TT_MESH_DEGREES], int n_ranks, struct tt_mesh *ret_mesh)
 {
     struct tt_mesh mesh = {.n_ranks = n_ranks};
     int64_t others = 1; /* the product without dp_shard */
 
-    for (int dim = 0; dim < TT_MESH_DIMS; dim++) {
+    for (int dim = 0; dim < TT_MESH_DEGREES; dim++) {
         if (degrees[dim] < 1 && !(dim == TT_MESH_DP_SHARD && degrees[dim] == -1))
             return tt_fail(TT_EUSAGE, "parallelism.%s is %d, wanted %s\nhelp: 1 turns this dimension off",
                            dims[dim].key, degrees[dim],
                            dim == TT_MESH_DP_SHARD ? "a positive number, or -1 for all ranks that remain"
                                                    : "a positive number");
         mesh.size[dim] = degrees[dim];
-        if (dim == TT_MESH_DP_SHARD)
+        if (dim == TT_MESH_DP_SHARD || dim == TT_MESH_EP)
             continue;
         others *= degrees[dim];
         if (others > INT_MAX)
@@ -88,12 +106,30 @@ int tt_mesh_init(const int degrees[TT_MESH_DIMS], int n_ranks, struct tt_mesh *r
     if (others * mesh.size[TT_MESH_DP_SHARD] != n_ranks)
         return fail_product(degrees, others, n_ranks);
     *ret_mesh = mesh;
-    return 0;
+    return check_experts(&mesh);
 }
 
-int tt_mesh_dp(const struct tt_mesh *mesh)
+int tt_mesh_configure(const struct tt_config *cfg, int n_ranks, struct tt_mesh *ret_mesh)
 {
-    return mesh->size[TT_MESH_DP_REPLICATE] * mesh->size[TT_MESH_DP_SHARD];
+    const int degrees[TT_MESH_DEGREES] = {
+        [TT_MESH_PP] = (int)cfg->parallelism.pipeline_parallel_degree,
+        [TT_MESH_DP_REPLICATE] = (int)cfg->parallelism.data_parallel_replicate_degree,
+        [TT_MESH_DP_SHARD] = (int)cfg->parallelism.data_parallel_shard_degree,
+        [TT_MESH_CP] = (int)cfg->parallelism.context_parallel_degree,
+        [TT_MESH_TP] = (int)cfg->parallelism.tensor_parallel_degree,
+        [TT_MESH_EP] = (int)cfg->parallelism.expert_parallel_degree,
+    };
+
+    return tt_mesh_init(degrees, n_ranks, ret_mesh);
+}
+
+struct tt_mesh tt_mesh_single(void)
+{
+    struct tt_mesh mesh = {.n_ranks = 1};
+
+    for (int dim = 0; dim < TT_MESH_DEGREES; dim++)
+        mesh.size[dim] = 1;
+    return mesh;
 }
 
 /* Distance in ranks of two neighbours along a dimension. */
@@ -120,14 +156,96 @@ int tt_mesh_rank(const struct tt_mesh *mesh, const int coordinates[TT_MESH_DIMS]
     return rank;
 }
 
-struct tt_group tt_mesh_group(const struct tt_mesh *mesh, int rank, enum tt_mesh_dim dim)
+/* --- groups --- */
+
+enum part { ALL, INNER, OUTER };
+
+/* Bits of the dimensions, under the names that the table uses. */
+enum {
+    PP = 1 << TT_MESH_PP,
+    DP_REPLICATE = 1 << TT_MESH_DP_REPLICATE,
+    DP_SHARD = 1 << TT_MESH_DP_SHARD,
+    CP = 1 << TT_MESH_CP,
+    TP = 1 << TT_MESH_TP,
+};
+
+static const struct {
+    unsigned dims;
+    enum part part;
+} groups[TT_GROUPS] = {
+#define TT_GROUP(id, name, dims, part) [TT_GROUP_##id] = {dims, part},
+#include "core/program/groups.def"
+#undef TT_GROUP
+};
+
+static bool spans(enum tt_group_id id, int dim)
 {
-    struct tt_group group = {.n = mesh->size[dim], .index = tt_mesh_coordinate(mesh, rank, dim)};
-    int stride = stride_of(mesh, dim);
+    return groups[id].dims & 1U << dim;
+}
+
+/* The place of a rank among all that differ from it in the group's dimensions only. */
+static struct tt_place place_in_dims(const struct tt_mesh *mesh, int rank, enum tt_group_id id)
+{
+    struct tt_place place = {1, 0};
+
+    for (int dim = 0; dim < TT_MESH_DIMS; dim++)
+        if (spans(id, dim)) {
+            place.n *= mesh->size[dim];
+            place.index = place.index * mesh->size[dim] + tt_mesh_coordinate(mesh, rank, (enum tt_mesh_dim)dim);
+        }
+    return place;
+}
+
+/* The rank that has place `index` there. */
+static int rank_in_dims(const struct tt_mesh *mesh, int rank, enum tt_group_id id, int index)
+{
+    int coordinates[TT_MESH_DIMS];
+
+    for (int dim = TT_MESH_DIMS - 1; dim >= 0; dim--) {
+        coordinates[dim] = tt_mesh_coordinate(mesh, rank, (enum tt_mesh_dim)dim);
+        if (!spans(id, dim))
+            continue;
+        coordinates[dim] = index % mesh->size[dim];
+        index /= mesh->size[dim];
+    }
+    return tt_mesh_rank(mesh, coordinates);
+}
+
+struct tt_place tt_mesh_place(const struct tt_mesh *mesh, int rank, enum tt_group_id id)
+{
+    struct tt_place all = place_in_dims(mesh, rank, id);
+    int ep = mesh->size[TT_MESH_EP];
+
+    switch (groups[id].part) {
+    case INNER:
+        return (struct tt_place){ep, all.index % ep};
+    case OUTER:
+        return (struct tt_place){all.n / ep, all.index / ep};
+    case ALL:
+    default:
+        return all;
+    }
+}
+
+int tt_mesh_size(const struct tt_mesh *mesh, enum tt_group_id id)
+{
+    return tt_mesh_place(mesh, 0, id).n;
+}
+
+int tt_mesh_dp(const struct tt_mesh *mesh)
+{
+    return tt_mesh_size(mesh, TT_GROUP_BATCH);
+}
+
+struct tt_group tt_mesh_group(const struct tt_mesh *mesh, int rank, enum tt_group_id id)
+{
+    struct tt_place place = tt_mesh_place(mesh, rank, id);
+    int own = place_in_dims(mesh, rank, id).index, step = groups[id].part == OUTER ? mesh->size[TT_MESH_EP] : 1;
+    struct tt_group group = {.n = place.n, .index = place.index};
 
     group.ranks = tt_calloc((size_t)group.n, sizeof *group.ranks);
     for (int i = 0; i < group.n; i++)
-        group.ranks[i] = rank + (i - group.index) * stride;
+        group.ranks[i] = rank_in_dims(mesh, rank, id, own + (i - group.index) * step);
     return group;
 }
 
@@ -136,6 +254,8 @@ void tt_group_release(struct tt_group *group)
     tt_free(group->ranks);
     *group = (struct tt_group){0};
 }
+
+/* --- batches --- */
 
 static int by_value(const void *a, const void *b)
 {

@@ -5,11 +5,15 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
+#include "core/config/config.h"
+#include "core/program/layout.h"
 
 /**
  * The ranks of a job as a grid of named dimensions, outer to inner: neighbouring ranks (on one host) are neighbours in
- * the last dimension first. Today only dp_replicate and dp_shard may be larger than 1.
+ * the last dimension first. Today only dp_replicate and dp_shard may be larger than 1. Expert parallelism has a degree but no
+ * dimension of the grid: its groups are cut out of the lines of dp_shard, cp and tp, neighbours first.
  *
+ * Who communicates with whom is a table of groups (core/program/groups.def), each a set of dimensions.
  * Pure arithmetic: every rank computes the same, nothing here communicates.
  */
 enum tt_mesh_dim {
@@ -18,15 +22,18 @@ enum tt_mesh_dim {
     TT_MESH_DP_SHARD,
     TT_MESH_CP,
     TT_MESH_TP,
-    TT_MESH_DIMS,
+    TT_MESH_DIMS, /* of the grid */
+    TT_MESH_EP = TT_MESH_DIMS,
+    TT_MESH_DEGREES,
 };
 
 struct tt_mesh {
-    int size[TT_MESH_DIMS]; /* ranks along each dimension, each >= 1 */
-    int n_ranks;            /* their product */
+    int size
+        [TT_MESH_DEGREES]; /* ranks along each dimension, each >= 1; TT_MESH_EP: of those, the ranks that share experts */
+    int n_ranks;           /* the product of the dimensions */
 };
 
-/** "pp", "dp_replicate", "dp_shard", "cp", "tp". */
+/** "pp", "dp_replicate", "dp_shard", "cp", "tp", "ep". */
 const char *tt_mesh_dim_name(enum tt_mesh_dim dim);
 
 /**
@@ -34,9 +41,21 @@ const char *tt_mesh_dim_name(enum tt_mesh_dim dim);
  *   degrees  the degree of each dimension as configured; that of dp_shard may be -1: all the ranks that remain
  * Errors: TT_EUSAGE when the degrees do not multiply to n_ranks, with the change that would make them.
  */
-int tt_mesh_init(const int degrees[TT_MESH_DIMS], int n_ranks, struct tt_mesh *ret_mesh) TT_MUST_CHECK;
+int tt_mesh_init(const int degrees[TT_MESH_DEGREES], int n_ranks, struct tt_mesh *ret_mesh) TT_MUST_CHECK;
 
-/** Ranks that see different samples: dp_replicate x dp_shard. */
+/** The same with the degrees of the configuration. */
+int tt_mesh_configure(const struct tt_config *cfg, int n_ranks, struct tt_mesh *ret_mesh) TT_MUST_CHECK;
+
+/** The mesh of a job with one rank. */
+struct tt_mesh tt_mesh_single(void);
+
+/** Ranks of a group. */
+int tt_mesh_size(const struct tt_mesh *mesh, enum tt_group_id group);
+
+/** The place of `rank` in its group of that kind. */
+struct tt_place tt_mesh_place(const struct tt_mesh *mesh, int rank, enum tt_group_id group);
+
+/** Ranks that see different samples: the size of TT_GROUP_BATCH. */
 int tt_mesh_dp(const struct tt_mesh *mesh);
 
 /** This rank's coordinate along a dimension. */
@@ -45,15 +64,15 @@ int tt_mesh_coordinate(const struct tt_mesh *mesh, int rank, enum tt_mesh_dim di
 /** The rank at these coordinates. */
 int tt_mesh_rank(const struct tt_mesh *mesh, const int coordinates[TT_MESH_DIMS]);
 
-/** Ranks that communicate with each other in collectives, in the order of their coordinate. */
+/** Ranks that communicate with each other in collectives, in the order of their coordinates, the inner dimension first. */
 struct tt_group {
     int n;
     int index;  /* this rank's place: ranks[index] */
     int *ranks; /* ranks of the job */
 };
 
-/** The ranks that differ from `rank` in this dimension only, itself included. The caller's (tt_group_release). */
-struct tt_group tt_mesh_group(const struct tt_mesh *mesh, int rank, enum tt_mesh_dim dim);
+/** The group of that kind that `rank` is in. The caller's (tt_group_release). */
+struct tt_group tt_mesh_group(const struct tt_mesh *mesh, int rank, enum tt_group_id id);
 void tt_group_release(struct tt_group *group);
 
 /**

@@ -140,6 +140,8 @@ static int make_units(struct tt_layout *layout, const struct tt_model *model, co
         int u = leader[p] == p ? layout->n_units++ : layout->unit_of[leader[p]];
 
         layout->unit_of[p] = u;
+        layout->units[u].shard_group = TT_GROUP_FSDP;
+        layout->units[u].replicate_group = TT_GROUP_REPLICATE;
         add_param(layout, &layout->units[u], model, p);
     }
     for (int u = 0; u < layout->n_units; u++)
@@ -274,6 +276,8 @@ int tt_layout_new(const struct tt_model *model, const struct tt_mesh *mesh, int 
     struct tt_layout *layout = tt_calloc(1, sizeof *layout);
     int rc = 0;
 
+    for (int id = 0; id < TT_GROUPS; id++)
+        layout->groups[id] = tt_mesh_place(mesh, rank, (enum tt_group_id)id);
     layout->shard_degree = mesh->size[TT_MESH_DP_SHARD];
     layout->shard_index = tt_mesh_coordinate(mesh, rank, TT_MESH_DP_SHARD);
     layout->replicate_degree = mesh->size[TT_MESH_DP_REPLICATE];

@@ -16,12 +16,12 @@
 /* All ranks as one group. */
 static struct tt_group world_group(const struct tt_comm *comm)
 {
-    const int degrees[TT_MESH_DIMS] = {1, 1, -1, 1, 1};
+    const int degrees[TT_MESH_DEGREES] = {1, 1, -1, 1, 1, 1};
     struct tt_mesh mesh = {{0}, 0};
     int rc = tt_mesh_init(degrees, comm->size, &mesh);
 
     (void)rc; /* -1 fits any size */
-    return tt_mesh_group(&mesh, comm->rank, TT_MESH_DP_SHARD);
+    return tt_mesh_group(&mesh, comm->rank, TT_GROUP_FSDP);
 }
 
 /* The tree sum over leaves 0..n_leaves-1 of values first..first+n-1. */
@@ -219,8 +219,8 @@ out:
 static int hybrid_on_mesh(struct tt_comm *comm, const struct tt_mesh *mesh)
 {
     const int64_t n_floats = 501;
-    struct tt_group shard = tt_mesh_group(mesh, comm->rank, TT_MESH_DP_SHARD);
-    struct tt_group replicate = tt_mesh_group(mesh, comm->rank, TT_MESH_DP_REPLICATE);
+    struct tt_group shard = tt_mesh_group(mesh, comm->rank, TT_GROUP_FSDP);
+    struct tt_group replicate = tt_mesh_group(mesh, comm->rank, TT_GROUP_REPLICATE);
     float *whole = tt_calloc((size_t)(shard.n * n_floats), sizeof(float)), *wanted = NULL;
     void *scratch = tt_calloc((size_t)tt_reduce_scatter_scratch(shard.n, n_floats * 4), 1);
     void *scratch2 = tt_calloc((size_t)tt_all_reduce_scratch(replicate.n, n_floats * 4), 1);
@@ -266,7 +266,7 @@ static int hybrid(struct tt_comm *comm)
 
     /* Shard groups of a power of two nest in the tree, whatever the number of replicas. */
     for (int shard = 1; shard <= comm->size; shard *= 2) {
-        const int degrees[TT_MESH_DIMS] = {1, comm->size / shard, shard, 1, 1};
+        const int degrees[TT_MESH_DEGREES] = {1, comm->size / shard, shard, 1, 1, 1};
         struct tt_mesh mesh;
 
         if (comm->size % shard != 0)

@@ -146,7 +146,7 @@ static void expect_run(int size, int (*fn)(struct tt_comm *comm, void *arg), int
 
 static int gather_from(struct tt_comm *comm, int silent_rank)
 {
-    const int degrees[TT_MESH_DIMS] = {1, 1, -1, 1, 1};
+    const int degrees[TT_MESH_DEGREES] = {1, 1, -1, 1, 1, 1};
     struct tt_collective *gather = NULL;
     struct tt_mesh mesh;
     struct tt_group group = {0};
@@ -157,7 +157,7 @@ static int gather_from(struct tt_comm *comm, int silent_rank)
     int rc = 0;
 
     TT_TRY(tt_mesh_init(degrees, comm->size, &mesh));
-    group = tt_mesh_group(&mesh, comm->rank, TT_MESH_DP_SHARD);
+    group = tt_mesh_group(&mesh, comm->rank, TT_GROUP_FSDP);
     for (int i = 0; i < comm->size; i++) {
         items[i] = (struct tt_segment){&shards[i], sizeof(float)};
         lists[i] = (struct tt_segment_list){&items[i], 1};

@@ -61,7 +61,7 @@ struct train_job train_job_make(const struct tt_model *model, const struct tt_da
 
 int train_job_options(const struct train_job *job, struct tt_engine_options *ret_options)
 {
-    const int degrees[TT_MESH_DIMS] = {1, job->replicate, -1, 1, 1};
+    const int degrees[TT_MESH_DEGREES] = {1, job->replicate, -1, 1, 1, 1};
     struct tt_engine_options o = {.model = job->model,
                                   .sharding = {.wrap = job->wrap ? job->wrap : "block",
                                                .wrap_patterns = job->wrap_patterns,

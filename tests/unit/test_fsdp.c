@@ -38,7 +38,7 @@ static void scene_make_with(struct scene *s, bool tied, const struct tt_sharding
 {
     const struct tt_model_dims dims = {
         .dim = 8, .n_layers = 2, .n_heads = 2, .n_kv_heads = 1, .ffn_dim = 8, .vocab_size = 16, .tied = tied};
-    const int degrees[TT_MESH_DIMS] = {1, 1, 4, 1, 1};
+    const int degrees[TT_MESH_DEGREES] = {1, 1, 4, 1, 1, 1};
     struct tt_mesh mesh;
     int gradients[64];
 

@@ -12,7 +12,7 @@
 
 static struct tt_mesh mesh_of(int replicate, int shard)
 {
-    const int degrees[TT_MESH_DIMS] = {1, replicate, shard, 1, 1};
+    const int degrees[TT_MESH_DEGREES] = {1, replicate, shard, 1, 1, 1};
     struct tt_mesh mesh;
 
     assert_int_equal(tt_mesh_init(degrees, replicate * shard, &mesh), 0);
@@ -21,7 +21,7 @@ static struct tt_mesh mesh_of(int replicate, int shard)
 
 static void shard_degree_takes_what_is_left(void **state)
 {
-    const int degrees[TT_MESH_DIMS] = {1, 2, -1, 1, 1};
+    const int degrees[TT_MESH_DEGREES] = {1, 2, -1, 1, 1, 1};
     struct tt_mesh mesh;
 
     (void)state;
@@ -42,19 +42,19 @@ static void wrong_degrees_say_how_to_mend_them(void **state)
     struct tt_mesh mesh;
 
     (void)state;
-    expect_message(tt_mesh_init((const int[]){1, 2, 3, 1, 1}, 4, &mesh), "multiply to 6");
-    expect_message(tt_mesh_init((const int[]){1, 2, 3, 1, 1}, 4, &mesh), "set data_parallel_shard_degree to 2");
-    expect_message(tt_mesh_init((const int[]){1, 2, 3, 1, 1}, 5, &mesh), "help: start 6 ranks");
-    expect_message(tt_mesh_init((const int[]){1, 3, -1, 1, 1}, 4, &mesh), "3 does not divide 4");
-    expect_message(tt_mesh_init((const int[]){1, 8, -1, 1, 1}, 4, &mesh), "start a multiple of 8 ranks");
-    expect_message(tt_mesh_init((const int[]){1, 0, -1, 1, 1}, 4, &mesh), "data_parallel_replicate_degree is 0");
-    expect_message(tt_mesh_init((const int[]){1, 1, -2, 1, 1}, 4, &mesh), "data_parallel_shard_degree is -2");
-    expect_message(tt_mesh_init((const int[]){2000000, 2000000, -1, 1, 1}, 4, &mesh), "more than");
+    expect_message(tt_mesh_init((const int[]){1, 2, 3, 1, 1, 1}, 4, &mesh), "multiply to 6");
+    expect_message(tt_mesh_init((const int[]){1, 2, 3, 1, 1, 1}, 4, &mesh), "set data_parallel_shard_degree to 2");
+    expect_message(tt_mesh_init((const int[]){1, 2, 3, 1, 1, 1}, 5, &mesh), "help: start 6 ranks");
+    expect_message(tt_mesh_init((const int[]){1, 3, -1, 1, 1, 1}, 4, &mesh), "3 does not divide 4");
+    expect_message(tt_mesh_init((const int[]){1, 8, -1, 1, 1, 1}, 4, &mesh), "start a multiple of 8 ranks");
+    expect_message(tt_mesh_init((const int[]){1, 0, -1, 1, 1, 1}, 4, &mesh), "data_parallel_replicate_degree is 0");
+    expect_message(tt_mesh_init((const int[]){1, 1, -2, 1, 1, 1}, 4, &mesh), "data_parallel_shard_degree is -2");
+    expect_message(tt_mesh_init((const int[]){2000000, 2000000, -1, 1, 1, 1}, 4, &mesh), "more than");
 }
 
 static void coordinates_are_outer_to_inner(void **state)
 {
-    const int degrees[TT_MESH_DIMS] = {2, 3, 4, 1, 2};
+    const int degrees[TT_MESH_DEGREES] = {2, 3, 4, 1, 2, 1};
     struct tt_mesh mesh;
 
     (void)state;
@@ -75,8 +75,8 @@ static void coordinates_are_outer_to_inner(void **state)
 static void groups_are_lines_through_a_rank(void **state)
 {
     struct tt_mesh mesh = mesh_of(2, 4);
-    struct tt_group shard = tt_mesh_group(&mesh, 6, TT_MESH_DP_SHARD);
-    struct tt_group replicate = tt_mesh_group(&mesh, 6, TT_MESH_DP_REPLICATE);
+    struct tt_group shard = tt_mesh_group(&mesh, 6, TT_GROUP_FSDP);
+    struct tt_group replicate = tt_mesh_group(&mesh, 6, TT_GROUP_REPLICATE);
 
     (void)state;
     assert_int_equal(shard.n, 4);
@@ -87,6 +87,52 @@ static void groups_are_lines_through_a_rank(void **state)
     assert_memory_equal(replicate.ranks, ((const int[]){2, 6}), 2 * sizeof(int));
     tt_group_release(&shard);
     tt_group_release(&replicate);
+}
+
+static void expect_group(const struct tt_mesh *mesh, int rank, enum tt_group_id id, int n, const int *ranks)
+{
+    struct tt_group group = tt_mesh_group(mesh, rank, id);
+    struct tt_place place = tt_mesh_place(mesh, rank, id);
+
+    assert_int_equal(group.n, n);
+    assert_memory_equal(group.ranks, ranks, (size_t)n * sizeof *ranks);
+    assert_int_equal(group.ranks[group.index], rank);
+    assert_int_equal(place.n, group.n);
+    assert_int_equal(place.index, group.index);
+    assert_int_equal(tt_mesh_size(mesh, id), n);
+    tt_group_release(&group);
+}
+
+static void groups_span_sets_of_dimensions(void **state)
+{
+    const int degrees[TT_MESH_DEGREES] = {1, 2, 2, 2, 2, 1};
+    struct tt_mesh mesh;
+
+    (void)state;
+    assert_int_equal(tt_mesh_init(degrees, 16, &mesh), 0);
+    /* rank 13 is replica 1, shard 1, cp 0, tp 1 */
+    expect_group(&mesh, 13, TT_GROUP_FSDP, 4, (const int[]){9, 11, 13, 15});
+    expect_group(&mesh, 13, TT_GROUP_REPLICATE, 2, (const int[]){5, 13});
+    expect_group(&mesh, 13, TT_GROUP_BATCH, 4, (const int[]){1, 5, 9, 13});
+    expect_group(&mesh, 13, TT_GROUP_LOSS, 8, (const int[]){1, 3, 5, 7, 9, 11, 13, 15});
+    expect_group(&mesh, 13, TT_GROUP_CP, 2, (const int[]){13, 15});
+    expect_group(&mesh, 13, TT_GROUP_TP, 2, (const int[]){12, 13});
+    expect_group(&mesh, 13, TT_GROUP_PP, 1, (const int[]){13});
+    assert_int_equal(tt_mesh_size(&mesh, TT_GROUP_WORLD), 16);
+}
+
+static void experts_borrow_the_inner_ranks(void **state)
+{
+    const int degrees[TT_MESH_DEGREES] = {1, 2, 4, 1, 2, 4};
+    struct tt_mesh mesh;
+
+    (void)state;
+    assert_int_equal(tt_mesh_init(degrees, 16, &mesh), 0);
+    expect_group(&mesh, 13, TT_GROUP_EP, 4, (const int[]){12, 13, 14, 15});
+    expect_group(&mesh, 13, TT_GROUP_EFSDP, 2, (const int[]){9, 13});
+    expect_group(&mesh, 13, TT_GROUP_FSDP, 4, (const int[]){9, 11, 13, 15});
+    expect_message(tt_mesh_init((const int[]){1, 2, 4, 1, 2, 3}, 16, &mesh), "expert_parallel_degree is 3");
+    expect_message(tt_mesh_init((const int[]){1, 2, 4, 1, 2, 16}, 16, &mesh), "divides the 8 ranks");
 }
 
 static void batch_errors_list_rank_counts_that_work(void **state)
@@ -143,6 +189,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shard_degree_takes_what_is_left),         cmocka_unit_test(wrong_degrees_say_how_to_mend_them),
         cmocka_unit_test(coordinates_are_outer_to_inner),          cmocka_unit_test(groups_are_lines_through_a_rank),
+        cmocka_unit_test(groups_span_sets_of_dimensions),          cmocka_unit_test(experts_borrow_the_inner_ranks),
         cmocka_unit_test(batch_errors_list_rank_counts_that_work), cmocka_unit_test(shards_are_cut_as_torch_chunk_does),
     };
 

@@ -400,7 +400,7 @@ static struct planned make(const struct plan *plan)
 {
     const struct tt_model_dims dims = {
         .dim = 10, .n_layers = 2, .n_heads = 5, .n_kv_heads = 1, .ffn_dim = 11, .vocab_size = 17, .tied = plan->tied};
-    const int degrees[TT_MESH_DIMS] = {1, plan->replicas, plan->shards, 1, 1};
+    const int degrees[TT_MESH_DEGREES] = {1, plan->replicas, plan->shards, 1, 1, 1};
     struct tt_engine_options options = {.sharding = {.wrap = "block", .reshard = plan->reshard},
                                         .prefetch = plan->prefetch,
                                         .threads = 1,
