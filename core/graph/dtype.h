@@ -6,8 +6,8 @@
 #include <stddef.h>
 
 /**
- * Element types, by the names that safetensors files use. titan computes in F32 (I32 and I64 for token ids and
- * counters); the others exist so that foreign files can be described, checked and copied.
+ * Element types, by the names that safetensors files use. What an op computes in is said by its row (core/ops/op.h),
+ * today F32, with I32 for token ids; the others exist so that foreign files can be described, checked and copied.
  */
 
 /* X(enum, name, bits) */

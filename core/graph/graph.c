@@ -42,14 +42,15 @@ int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtyp
     return graph->n_values - 1;
 }
 
-int tt_graph_param(struct tt_graph *graph, int param, const char *name, int ndim, const int64_t *shape)
+int tt_graph_param(struct tt_graph *graph, int param, enum tt_dtype dtype, const char *name, int ndim,
+                   const int64_t *shape)
 {
     int id;
 
     for (int i = 0; i < graph->n_values; i++)
         if (graph->values[i].kind == TT_VALUE_PARAM && graph->values[i].param == param)
             return i;
-    id = tt_graph_value(graph, TT_VALUE_PARAM, TT_F32, name, ndim, shape);
+    id = tt_graph_value(graph, TT_VALUE_PARAM, dtype, name, ndim, shape);
     graph->values[id].param = param;
     return id;
 }
@@ -63,7 +64,7 @@ int tt_graph_node(struct tt_graph *graph, enum tt_op_id op, const char *name, co
     memcpy(node.in, in, (size_t)n_in * sizeof *in);
     if (attr)
         node.attr = *attr;
-    if (tt_op_row(op)->infer(graph, &node, name) < 0) {
+    if (tt_op_infer(graph, &node, name) < 0) {
         (void)fprintf(stderr, "titan: bug in a graph builder: %s '%s': %s\n", tt_op_row(op)->name, name,
                       tt_error_message());
         abort();
@@ -112,7 +113,8 @@ int tt_graph_grad_value(struct tt_graph *graph, int of)
     const struct tt_value value = graph->values[of]; /* a copy: adding moves the array */
     bool param = value.kind == TT_VALUE_PARAM;
     char *name = tt_format("%s.grad", value.name);
-    int id = tt_graph_value(graph, param ? TT_VALUE_PARAM_GRAD : TT_VALUE_GRAD, TT_F32, name, value.ndim, value.shape);
+    int id = tt_graph_value(graph, param ? TT_VALUE_PARAM_GRAD : TT_VALUE_GRAD, param ? TT_F32 : value.dtype, name,
+                            value.ndim, value.shape);
 
     graph->values[id].param = value.param;
     tt_free(name);

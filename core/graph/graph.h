@@ -100,8 +100,9 @@ void tt_graph_free(struct tt_graph *graph);
 int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtype dtype, const char *name, int ndim,
                    const int64_t *shape);
 
-/** The value of a model parameter, added at the first use; the same id afterwards. */
-int tt_graph_param(struct tt_graph *graph, int param, const char *name, int ndim, const int64_t *shape);
+/** The value of a model parameter in the type that nodes read, added at the first use; the same id afterwards. */
+int tt_graph_param(struct tt_graph *graph, int param, enum tt_dtype dtype, const char *name, int ndim,
+                   const int64_t *shape);
 
 /** Adds a node; the op's row checks the inputs and adds the outputs, named `name` (and name.suffix). Returns the node id. */
 int tt_graph_node(struct tt_graph *graph, enum tt_op_id op, const char *name, const int *in, int n_in,
@@ -134,7 +135,10 @@ int tt_graph_differentiate(struct tt_graph *graph, int n_params, int *ret_param_
  */
 int tt_graph_carry_gradients(struct tt_graph *graph) TT_MUST_CHECK;
 
-/** A value for the gradient of `of`; its kind follows (PARAM_GRAD for a parameter). Used by backward rules. */
+/**
+ * A value for the gradient of `of`: of its type, or for a parameter a TT_VALUE_PARAM_GRAD in F32, since that is the type in
+ * which gradients are summed. Used by backward rules.
+ */
 int tt_graph_grad_value(struct tt_graph *graph, int of);
 
 #endif

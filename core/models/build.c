@@ -16,7 +16,7 @@ void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t ba
     int64_t context = graph->cache_len ? graph->cache_len : seq_len;
     int64_t tokens[2] = {batch, seq_len}, table[3] = {context, model->dims.head_dim / 2, 2};
 
-    *b = (struct tt_build){.model = model, .graph = graph, .seq_len = context};
+    *b = (struct tt_build){.model = model, .graph = graph, .dtype = TT_F32, .seq_len = context};
     graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, tokens);
     if (!graph->cache_len)
         graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, tokens);
@@ -46,7 +46,7 @@ static int param_of(struct tt_build *b, const char *layer, const char *which)
 
         if (strcmp(model->params[i].name, name) != 0)
             continue;
-        value = tt_graph_param(b->graph, i, name, model->params[i].ndim, model->params[i].shape);
+        value = tt_graph_param(b->graph, i, b->dtype, name, model->params[i].ndim, model->params[i].shape);
         b->next_param = i;
     }
     if (value == TT_NONE) {
@@ -137,7 +137,7 @@ static int cache(struct tt_build *b, const char *name, const char *what)
     const struct tt_model_dims *d = &b->model->dims;
     int64_t shape[3] = {d->n_kv_heads, b->graph->cache_len, d->head_dim};
     char *full = tt_format("%s%s.%s", b->prefix, name, what);
-    int value = tt_graph_value(b->graph, TT_VALUE_CACHE, TT_F32, full, 3, shape);
+    int value = tt_graph_value(b->graph, TT_VALUE_CACHE, b->dtype, full, 3, shape);
 
     tt_free(full);
     return value;

@@ -18,7 +18,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value a = graph->values[node->in[0]];
 
-    if (node->n_in != 2 || !tt_op_acc_fits(graph, node, 1, tt_value_rows(&a), tt_value_width(&a)))
+    if (!tt_op_acc_fits(graph, node, 1, tt_value_rows(&a), tt_value_width(&a)))
         return tt_op_mismatch(graph, node, "a, b of one shape");
     return tt_op_output(graph, node, 0, name, NULL, a.ndim, a.shape);
 }
@@ -59,6 +59,9 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
 const struct tt_op_row tt_op_add = {
     .name = "add",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32),
     .infer = infer,
     .backward = backward,
     .run = run,

@@ -33,7 +33,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     int64_t lse[2] = {tt_value_rows(&q), node->attr.heads};
     int rc = 0;
 
-    if (node->n_in != 3 || !tt_attention_fits(graph, node, 0))
+    if (!tt_attention_fits(graph, node, 0))
         return tt_op_mismatch(graph, node, "q (B*T, H*E), k and v (B*T, K*E), H a multiple of K");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, q.ndim, q.shape));
     TT_TRY(tt_op_output(graph, node, 1, name, "lse", 2, lse));
@@ -154,6 +154,9 @@ void tt_attention_cost(const struct tt_graph *graph, const struct tt_node *node,
 
 const struct tt_op_row tt_op_attention = {
     .name = "attention",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_ATTENTION,
     .weight = TT_WEIGHT_ATTENTION,
     .infer = infer,

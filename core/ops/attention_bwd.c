@@ -68,8 +68,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     const struct tt_value q = graph->values[node->in[1]], k = graph->values[node->in[2]];
     int rc = 0;
 
-    if (node->n_in != 6 || !tt_attention_fits(graph, node, 1) ||
-        !tt_op_acc_fits(graph, node, 0, tt_value_rows(&q), tt_value_width(&q)) ||
+    if (!tt_attention_fits(graph, node, 1) || !tt_op_acc_fits(graph, node, 0, tt_value_rows(&q), tt_value_width(&q)) ||
         !tt_op_acc_fits(graph, node, 4, tt_value_rows(&q), tt_value_width(&q)) ||
         !tt_op_acc_fits(graph, node, 5, tt_value_rows(&q), node->attr.heads))
         return tt_op_mismatch(graph, node, "do, q (B*T, H*E), k, v (B*T, K*E), o (B*T, H*E), lse (B*T, H)");
@@ -202,6 +201,9 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
 
 const struct tt_op_row tt_op_attention_bwd = {
     .name = "attention_bwd",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .out = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_ATTENTION,
     .infer = infer,
     .run = run,

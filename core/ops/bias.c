@@ -16,7 +16,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[0]];
 
-    if (node->n_in != 2 || !tt_op_acc_fits(graph, node, 1, 1, tt_value_width(&x)))
+    if (!tt_op_acc_fits(graph, node, 1, 1, tt_value_width(&x)))
         return tt_op_mismatch(graph, node, "x (N, D), b (D)");
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
 }
@@ -61,7 +61,7 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
 {
     int64_t width = tt_value_width(&graph->values[node->in[0]]);
 
-    if (node->n_in != 2 || !tt_op_acc_fits(graph, node, 1, 1, width))
+    if (!tt_op_acc_fits(graph, node, 1, 1, width))
         return tt_op_mismatch(graph, node, "dy (N, D), acc (D)");
     return tt_op_output(graph, node, 0, name, NULL, 1, &width);
 }
@@ -110,6 +110,9 @@ static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *n
 
 const struct tt_op_row tt_op_bias = {
     .name = "bias",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32),
     .infer = infer,
     .backward = backward,
     .run = run,
@@ -120,6 +123,9 @@ const struct tt_op_row tt_op_bias = {
 
 const struct tt_op_row tt_op_bias_bwd = {
     .name = "bias_bwd",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .out = {TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32),
     .infer = infer_bwd,
     .run = run_bwd,
     .cost = cost,

@@ -110,7 +110,7 @@ static bool shapes_fit(const struct tt_graph *graph, const struct tt_node *node)
     int64_t rows = tt_value_rows(&graph->values[node->in[0]]), q = (int64_t)attr->heads * attr->head_dim;
     int64_t kv = (int64_t)attr->kv_heads * attr->head_dim;
 
-    return node->n_in == 5 && attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0 && rows <= attr->seq_len &&
+    return attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0 && rows <= attr->seq_len &&
            tt_op_acc_fits(graph, node, 0, rows, q) && tt_op_acc_fits(graph, node, 1, rows, kv) &&
            tt_op_acc_fits(graph, node, 2, rows, kv) &&
            tt_op_acc_fits(graph, node, 3, attr->kv_heads * attr->seq_len, attr->head_dim) &&
@@ -226,6 +226,9 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
 const struct tt_op_row tt_op_cached_attention = {
     .name = "cached_attention",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32),
     .weight = TT_WEIGHT_ATTENTION,
     .infer = infer,
     .run = run,

@@ -27,7 +27,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     const struct tt_value tokens = graph->values[node->in[0]];
     int64_t shape[2] = {tt_value_elements(&tokens), 0};
 
-    if (node->n_in != 2 || tokens.dtype != TT_I32 || graph->values[node->in[1]].ndim != 2)
+    if (graph->values[node->in[1]].ndim != 2)
         return tt_op_mismatch(graph, node, "tokens (B, T) I32, w (V, D)");
     shape[1] = tt_value_width(&graph->values[node->in[1]]);
     return tt_op_output(graph, node, 0, name, NULL, 2, shape);
@@ -76,7 +76,7 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
     const struct tt_value *dx = &graph->values[node->in[0]];
     int64_t shape[2] = {0, tt_value_width(dx)};
 
-    if (node->n_in != 3 || node->n_out != 1 || tt_value_rows(dx) != tt_value_elements(&graph->values[node->in[1]]))
+    if (node->n_out != 1 || tt_value_rows(dx) != tt_value_elements(&graph->values[node->in[1]]))
         return tt_op_mismatch(graph, node, "dx (N, D), tokens (B, T) and an output made by the backward rule");
     shape[0] = graph->values[node->out[0]].shape[0];
     if (!tt_op_acc_fits(graph, node, 2, shape[0], shape[1]))
@@ -130,6 +130,9 @@ static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, s
 
 const struct tt_op_row tt_op_embedding = {
     .name = "embedding",
+    .in = {TT_TYPE_IDS, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32),
     .infer = infer,
     .backward = backward,
     .run = run,
@@ -139,6 +142,9 @@ const struct tt_op_row tt_op_embedding = {
 
 const struct tt_op_row tt_op_embedding_bwd = {
     .name = "embedding_bwd",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32},
+    .out = {TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32),
     .infer = infer_bwd,
     .run = run_bwd,
     .cost = cost_bwd,

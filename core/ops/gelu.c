@@ -39,8 +39,6 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[0]];
 
-    if (node->n_in != 1)
-        return tt_op_mismatch(graph, node, "x (N, F)");
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
 }
 
@@ -79,7 +77,7 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
 {
     const struct tt_value x = graph->values[node->in[1]];
 
-    if (node->n_in != 2 || !tt_op_acc_fits(graph, node, 0, tt_value_rows(&x), tt_value_width(&x)))
+    if (!tt_op_acc_fits(graph, node, 0, tt_value_rows(&x), tt_value_width(&x)))
         return tt_op_mismatch(graph, node, "dy, x (N, F)");
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
 }
@@ -107,6 +105,9 @@ static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, s
 
 const struct tt_op_row tt_op_gelu = {
     .name = "gelu",
+    .in = {TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32),
     .infer = infer,
     .backward = backward,
     .run = run,
@@ -117,6 +118,9 @@ const struct tt_op_row tt_op_gelu = {
 
 const struct tt_op_row tt_op_gelu_bwd = {
     .name = "gelu_bwd",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32),
     .infer = infer_bwd,
     .run = run_bwd,
     .cost = cost_bwd,

@@ -64,8 +64,7 @@ static int check(const struct tt_graph *graph, const struct tt_node *node)
     const struct tt_value *x = &graph->values[node->in[0]], *w = &graph->values[node->in[1]];
     const struct tt_value *labels = &graph->values[node->in[2]];
 
-    if (node->n_in == (node->op == TT_OP_HEAD_LOSS_GRAD ? 4 : 3) && tt_value_width(x) == tt_value_width(w) &&
-        labels->dtype == TT_I32 && tt_value_elements(labels) == tt_value_rows(x) &&
+    if (tt_value_width(x) == tt_value_width(w) && tt_value_elements(labels) == tt_value_rows(x) &&
         tt_op_acc_fits(graph, node, 3, tt_value_rows(w), tt_value_width(w)))
         return 0;
     return tt_op_mismatch(graph, node, "x (N, D), w (V, D), labels (B, T) I32[, acc (V, D)]");
@@ -283,6 +282,9 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
 const struct tt_op_row tt_op_head_loss = {
     .name = "head_loss",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
+    .out = {TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_HEAD,
     .infer = infer,
     .run = run,
@@ -292,6 +294,9 @@ const struct tt_op_row tt_op_head_loss = {
 
 const struct tt_op_row tt_op_head_loss_grad = {
     .name = "head_loss_grad",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32},
+    .out = {TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_HEAD,
     .infer = infer_grad,
     .run = run,

@@ -77,7 +77,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     int64_t rows = tt_value_rows(&x), width = tt_value_width(&x);
     int rc = 0;
 
-    if (node->n_in != 3 || !tt_op_acc_fits(graph, node, 1, 1, width) || !tt_op_acc_fits(graph, node, 2, 1, width))
+    if (!tt_op_acc_fits(graph, node, 1, 1, width) || !tt_op_acc_fits(graph, node, 2, 1, width))
         return tt_op_mismatch(graph, node, "x (N, D), w (D), b (D)");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
     TT_TRY(tt_op_output(graph, node, 1, name, "mean", 1, &rows));
@@ -131,7 +131,7 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
     int64_t rows = tt_value_rows(&x), width = tt_value_width(&x);
     int rc = 0;
 
-    if (node->n_in != 8 || !tt_op_acc_fits(graph, node, 0, rows, width) || !tt_op_acc_fits(graph, node, 2, 1, width) ||
+    if (!tt_op_acc_fits(graph, node, 0, rows, width) || !tt_op_acc_fits(graph, node, 2, 1, width) ||
         !tt_op_acc_fits(graph, node, 3, 1, rows) || !tt_op_acc_fits(graph, node, 4, 1, rows) ||
         !tt_op_acc_fits(graph, node, 5, rows, width) || !tt_op_acc_fits(graph, node, 6, 1, width) ||
         !tt_op_acc_fits(graph, node, 7, 1, width))
@@ -209,6 +209,9 @@ static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, s
 
 const struct tt_op_row tt_op_layernorm = {
     .name = "layernorm",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32),
     .infer = infer,
     .backward = backward,
     .run = run,
@@ -219,6 +222,10 @@ const struct tt_op_row tt_op_layernorm = {
 
 const struct tt_op_row tt_op_layernorm_bwd = {
     .name = "layernorm_bwd",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32,
+           TT_TYPE_F32},
+    .out = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32),
     .infer = infer_bwd,
     .run = run_bwd,
     .cost = cost_bwd,

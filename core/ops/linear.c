@@ -19,7 +19,7 @@ static bool matrices(const struct tt_graph *graph, const struct tt_node *node, i
     ret_a[1] = tt_value_width(a);
     ret_b[0] = tt_value_rows(b);
     ret_b[1] = tt_value_width(b);
-    return node->n_in >= 2 && a->ndim >= 2 && b->ndim >= 2;
+    return a->ndim >= 2 && b->ndim >= 2;
 }
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -139,6 +139,9 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
 const struct tt_op_row tt_op_linear = {
     .name = "linear",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_GEMM,
     .weight = TT_WEIGHT_MATMUL,
     .infer = infer,
@@ -150,6 +153,9 @@ const struct tt_op_row tt_op_linear = {
 
 const struct tt_op_row tt_op_linear_bwd_x = {
     .name = "linear_bwd_x",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_GEMM,
     .infer = infer_bwd_x,
     .run = run_bwd_x,
@@ -160,6 +166,9 @@ const struct tt_op_row tt_op_linear_bwd_x = {
 
 const struct tt_op_row tt_op_linear_bwd_w = {
     .name = "linear_bwd_w",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .out = {TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_GEMM,
     .infer = infer_bwd_w,
     .run = run_bwd_w,

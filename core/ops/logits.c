@@ -13,7 +13,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     const struct tt_value x = graph->values[node->in[0]], w = graph->values[node->in[1]];
     int64_t shape[2] = {1, tt_value_rows(&w)};
 
-    if (node->n_in != 2 || w.ndim != 2 || tt_value_width(&x) != tt_value_width(&w))
+    if (w.ndim != 2 || tt_value_width(&x) != tt_value_width(&w))
         return tt_op_mismatch(graph, node, "x (N, D), w (V, D)");
     return tt_op_output(graph, node, 0, name, NULL, 2, shape);
 }
@@ -37,6 +37,9 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
 const struct tt_op_row tt_op_logits = {
     .name = "logits",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32),
     .weight = TT_WEIGHT_MATMUL,
     .infer = infer,
     .run = run,

@@ -54,13 +54,29 @@ enum tt_op_part {
     TT_PART_HEAD, /* output projection and loss */
 };
 
+/* The element type of an operand. */
+enum tt_op_type {
+    TT_TYPE_NONE,    /* the op has no such operand */
+    TT_TYPE_COMPUTE, /* the type that the node computes in: one for all of these operands, inferred from the inputs */
+    TT_TYPE_F32, /* whatever the node computes in: losses, statistics of rows, tables of angles, sums of gradients */
+    TT_TYPE_IDS, /* I32: tokens and labels */
+};
+
+/* A set of element types, for tt_op_row.computes. */
+#define TT_COMPUTES(dtype) (1U << (dtype))
+
 struct tt_op_row {
     const char *name;
     enum tt_op_weight weight;
     enum tt_op_part part;
+    enum tt_op_type
+        in[TT_MAX_INPUTS]; /* of every input, absent optional ones included: so it says how many there are */
+    enum tt_op_type out[TT_MAX_OUTPUTS];
+    unsigned computes; /* the types that TT_TYPE_COMPUTE may be: those that run has arithmetic for */
     /*
-     * Checks input shapes and adds the outputs to graph (tt_graph_value); 0 or TT_EINTERNAL with the shapes. Outputs that
-     * the node has already (backward rules choose theirs: tt_rule_node in rule.h) are compared instead.
+     * Checks input shapes and adds the outputs to graph (tt_op_output in rule.h); 0 or TT_EINTERNAL with the shapes.
+     * Outputs that the node has already (backward rules choose theirs: tt_rule_node in rule.h) are compared instead.
+     * Called by tt_op_infer only, which has checked the number of inputs and their types.
      */
     int (*infer)(struct tt_graph *graph, struct tt_node *node, const char *name);
     /*
@@ -87,6 +103,12 @@ struct tt_op_row {
 
 /** The row of an op. */
 const struct tt_op_row *tt_op_row(enum tt_op_id op);
+
+/**
+ * Checks a node's inputs against the op's row, number, types and shapes, and adds its outputs to the graph; those that it
+ * has already are compared. 0 or TT_EINTERNAL with what the op wants and what it found.
+ */
+int tt_op_infer(struct tt_graph *graph, struct tt_node *node, const char *name) TT_MUST_CHECK;
 
 /** Shapes of a call. */
 static inline const struct tt_value *tt_call_in(const struct tt_call *call, int i)

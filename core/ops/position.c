@@ -23,8 +23,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     int64_t seq_len = node->attr.seq_len;
     bool rows_fit = node->attr.from_position ? tt_value_rows(&x) <= seq_len : tt_value_rows(&x) % seq_len == 0;
 
-    if (node->n_in != 2 || seq_len < 1 || !rows_fit || w->ndim != 2 || w->shape[0] < seq_len ||
-        w->shape[1] != tt_value_width(&x))
+    if (seq_len < 1 || !rows_fit || w->ndim != 2 || w->shape[0] < seq_len || w->shape[1] != tt_value_width(&x))
         return tt_op_mismatch(graph, node, "x (B*T, D), w (P, D) with P >= T");
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
 }
@@ -104,7 +103,7 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
 {
     int64_t shape[2] = {0, tt_value_width(&graph->values[node->in[0]])};
 
-    if (node->n_in != 2 || node->n_out != 1)
+    if (node->n_out != 1)
         return tt_op_mismatch(graph, node, "dy (N, D) and an output made by the backward rule");
     shape[0] = graph->values[node->out[0]].shape[0];
     if (!tt_op_acc_fits(graph, node, 1, shape[0], shape[1]))
@@ -141,6 +140,9 @@ static void run_bwd(const struct tt_call *call)
 
 const struct tt_op_row tt_op_position = {
     .name = "position",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32),
     .infer = infer,
     .backward = backward,
     .run = run,
@@ -150,6 +152,9 @@ const struct tt_op_row tt_op_position = {
 
 const struct tt_op_row tt_op_position_bwd = {
     .name = "position_bwd",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .out = {TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32),
     .infer = infer_bwd,
     .run = run_bwd,
     .cost = cost,

@@ -71,7 +71,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     int64_t width = tt_value_elements(&graph->values[node->in[1]]), stats[2] = {tt_value_rows(&x), 0};
     int rc = 0;
 
-    if (node->n_in != 2 || tt_value_width(&x) % width != 0)
+    if (tt_value_width(&x) % width != 0)
         return tt_op_mismatch(graph, node, "x (N, G*D), w (D)");
     stats[1] = tt_value_width(&x) / width;
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
@@ -122,7 +122,7 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
     int64_t rows = tt_value_rows(&x), all = tt_value_width(&x), width = tt_value_width(&graph->values[node->in[2]]);
     int rc = 0;
 
-    if (node->n_in != 6 || all % width != 0 || !tt_op_acc_fits(graph, node, 0, rows, all) ||
+    if (all % width != 0 || !tt_op_acc_fits(graph, node, 0, rows, all) ||
         !tt_op_acc_fits(graph, node, 3, rows, all / width) || !tt_op_acc_fits(graph, node, 4, rows, all) ||
         !tt_op_acc_fits(graph, node, 5, 1, width))
         return tt_op_mismatch(graph, node, "dy, x (N, G*D), w (D), rstd (N, G), acc_dx (N, G*D), acc_dw (D)");
@@ -181,6 +181,9 @@ static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, s
 
 const struct tt_op_row tt_op_rmsnorm = {
     .name = "rmsnorm",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_NORM,
     .infer = infer,
     .backward = backward,
@@ -192,6 +195,9 @@ const struct tt_op_row tt_op_rmsnorm = {
 
 const struct tt_op_row tt_op_rmsnorm_bwd = {
     .name = "rmsnorm_bwd",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_NORM,
     .infer = infer_bwd,
     .run = run_bwd,

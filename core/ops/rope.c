@@ -35,8 +35,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     const struct tt_value x = graph->values[node->in[0]];
     const struct tt_attr *attr = &node->attr;
 
-    if (node->n_in != 2 || attr->head_dim % 2 != 0 || attr->seq_len < 1 ||
-        tt_value_width(&x) != (int64_t)attr->heads * attr->head_dim ||
+    if (attr->head_dim % 2 != 0 || attr->seq_len < 1 || tt_value_width(&x) != (int64_t)attr->heads * attr->head_dim ||
         tt_value_elements(&graph->values[node->in[1]]) < attr->seq_len * attr->head_dim)
         return tt_op_mismatch(graph, node, "x (N, H*E), table (T, E/2, 2)");
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
@@ -81,6 +80,9 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
 const struct tt_op_row tt_op_rope = {
     .name = "rope",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32),
     .infer = infer,
     .backward = backward,
     .run = run,

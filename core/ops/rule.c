@@ -32,20 +32,88 @@ int tt_op_mismatch(const struct tt_graph *graph, const struct tt_node *node, con
     return tt_fail(TT_EINTERNAL, "%s wants %s, found%s", tt_op_row(node->op)->name, wanted, found);
 }
 
+/* --- inference --- */
+
+static int inputs_of(const struct tt_op_row *row)
+{
+    int n = 0;
+
+    while (n < TT_MAX_INPUTS && row->in[n] != TT_TYPE_NONE)
+        n++;
+    return n;
+}
+
+/* The type that a node computes in; false if no input tells. */
+static bool compute_type(const struct tt_graph *graph, const struct tt_node *node, enum tt_dtype *ret_dtype)
+{
+    for (int i = 0; i < node->n_in; i++) {
+        if (tt_op_row(node->op)->in[i] != TT_TYPE_COMPUTE || node->in[i] == TT_NONE)
+            continue;
+        *ret_dtype = graph->values[node->in[i]].dtype;
+        return true;
+    }
+    return false;
+}
+
+static enum tt_dtype operand_type(enum tt_op_type type, enum tt_dtype compute)
+{
+    return type == TT_TYPE_COMPUTE ? compute : type == TT_TYPE_IDS ? TT_I32 : TT_F32;
+}
+
+static int check_types(const struct tt_graph *graph, const struct tt_node *node)
+{
+    const struct tt_op_row *row = tt_op_row(node->op);
+    enum tt_dtype compute;
+
+    if (!compute_type(graph, node, &compute))
+        return tt_fail(TT_EINTERNAL, "%s has no input that tells what it computes in", row->name);
+    if (!(row->computes & TT_COMPUTES(compute)))
+        return tt_fail(TT_EINTERNAL, "%s has no arithmetic in %s", row->name, tt_dtype_name(compute));
+    for (int i = 0; i < node->n_in; i++) {
+        enum tt_dtype wanted = operand_type(row->in[i], compute);
+
+        if (node->in[i] != TT_NONE && graph->values[node->in[i]].dtype != wanted)
+            return tt_fail(TT_EINTERNAL, "%s wants input %d ('%s') in %s, found %s", row->name, i,
+                           graph->values[node->in[i]].name, tt_dtype_name(wanted),
+                           tt_dtype_name(graph->values[node->in[i]].dtype));
+    }
+    return 0;
+}
+
+int tt_op_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_op_row *row = tt_op_row(node->op);
+    int wanted = inputs_of(row), rc = 0;
+
+    if (node->n_in != wanted)
+        return tt_fail(TT_EINTERNAL, "%s wants %d input%s, found %d", row->name, wanted, wanted == 1 ? "" : "s",
+                       node->n_in);
+    TT_TRY(check_types(graph, node));
+    TT_TRY(row->infer(graph, node, name));
+out:
+    return rc;
+}
+
 int tt_op_output(struct tt_graph *graph, struct tt_node *node, int k, const char *name, const char *suffix, int ndim,
                  const int64_t *shape)
 {
+    enum tt_dtype dtype = TT_F32;
     char *full;
 
+    (void)compute_type(graph, node, &dtype);
+    dtype = operand_type(tt_op_row(node->op)->out[k], dtype);
     if (k < node->n_out) {
         const struct tt_value *out = &graph->values[node->out[k]];
 
+        if (out->dtype != dtype)
+            return tt_fail(TT_EINTERNAL, "%s yields '%s' in %s, not in %s", tt_op_row(node->op)->name, out->name,
+                           tt_dtype_name(dtype), tt_dtype_name(out->dtype));
         if (out->ndim == ndim && memcmp(out->shape, shape, (size_t)ndim * sizeof *shape) == 0)
             return 0;
         return tt_op_mismatch(graph, node, "inputs that fit its output");
     }
     full = suffix ? tt_format("%s.%s", name, suffix) : tt_strdup(name);
-    node->out[k] = tt_graph_value(graph, TT_VALUE_ACTIVATION, TT_F32, full, ndim, shape);
+    node->out[k] = tt_graph_value(graph, TT_VALUE_ACTIVATION, dtype, full, ndim, shape);
     node->n_out = k + 1;
     tt_free(full);
     return 0;
@@ -73,7 +141,7 @@ int tt_rule_node(struct tt_graph *graph, enum tt_op_id op, const struct tt_node 
         node.out[k] = tt_graph_grad_value(graph, of[k]);
         graph->values[node.out[k]].producer = graph->n_nodes;
     }
-    TT_TRY(tt_op_row(op)->infer(graph, &node, ""));
+    TT_TRY(tt_op_infer(graph, &node, ""));
     TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = node;
     memcpy(ret_out, node.out, (size_t)n_of * sizeof *ret_out);
 out:

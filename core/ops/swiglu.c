@@ -34,7 +34,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value g = graph->values[node->in[0]];
 
-    if (node->n_in != 2 || !tt_op_acc_fits(graph, node, 1, tt_value_rows(&g), tt_value_width(&g)))
+    if (!tt_op_acc_fits(graph, node, 1, tt_value_rows(&g), tt_value_width(&g)))
         return tt_op_mismatch(graph, node, "g, u (N, F)");
     return tt_op_output(graph, node, 0, name, NULL, g.ndim, g.shape);
 }
@@ -79,7 +79,7 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
     int64_t rows = tt_value_rows(&g), width = tt_value_width(&g);
     int rc = 0;
 
-    if (node->n_in != 3 || !tt_op_acc_fits(graph, node, 0, rows, width) || !tt_op_acc_fits(graph, node, 2, rows, width))
+    if (!tt_op_acc_fits(graph, node, 0, rows, width) || !tt_op_acc_fits(graph, node, 2, rows, width))
         return tt_op_mismatch(graph, node, "dh, g, u (N, F)");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, g.ndim, g.shape));
     TT_TRY(tt_op_output(graph, node, 1, name, "up", g.ndim, g.shape));
@@ -111,6 +111,9 @@ static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, s
 
 const struct tt_op_row tt_op_swiglu = {
     .name = "swiglu",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32),
     .infer = infer,
     .backward = backward,
     .run = run,
@@ -121,6 +124,9 @@ const struct tt_op_row tt_op_swiglu = {
 
 const struct tt_op_row tt_op_swiglu_bwd = {
     .name = "swiglu_bwd",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .computes = TT_COMPUTES(TT_F32),
     .infer = infer_bwd,
     .run = run_bwd,
     .cost = cost_bwd,

@@ -298,29 +298,57 @@ static bool check_nonfinite(void)
     return good;
 }
 
-/* Every op refuses inputs of odd shapes, naming itself and what it found, and leaves the graph as it was. */
-static bool check_shapes(void)
+/* A type that operand k of an op takes, where the op computes in `compute`. */
+static enum tt_dtype right_type(enum tt_op_type type, enum tt_dtype compute)
+{
+    return type == TT_TYPE_COMPUTE ? compute : type == TT_TYPE_IDS ? TT_I32 : TT_F32;
+}
+
+/*
+ * Does the op refuse these inputs, naming itself and saying `found`, and leave the graph as it was? Inputs are (4, 6) and
+ * (5, 7) in turn, right in type but for input `wrong`.
+ */
+static bool refuses(enum tt_op_id op, int n_in, enum tt_dtype compute, int wrong, const char *found)
 {
     static const int64_t shapes[2][2] = {{4, 6}, {5, 7}};
+    const struct tt_op_row *row = tt_op_row(op);
+    struct tt_graph *graph = tt_graph_new();
+    struct tt_node node = {.op = op, .n_in = n_in, .attr = {.seq_len = 3, .heads = 2, .kv_heads = 2}};
+    bool good;
+    int rc;
+
+    for (int i = 0; i < n_in; i++)
+        node.in[i] = tt_graph_value(graph, TT_VALUE_ACTIVATION, i == wrong ? TT_F16 : right_type(row->in[i], compute),
+                                    "v", 2, shapes[i % 2]);
+    rc = tt_op_infer(graph, &node, "y");
+    good = rc == TT_EINTERNAL && strncmp(tt_error_message(), row->name, strlen(row->name)) == 0 &&
+           strstr(tt_error_message(), found) && node.n_out == 0 && graph->n_values == n_in;
+    if (!good)
+        printf("# %s takes what it should not (wanted: %s): %d, %s\n", row->name, found, rc, tt_error_message());
+    tt_graph_free(graph);
+    return good;
+}
+
+/* Every op refuses inputs of a wrong number, of odd shapes, and each input in a wrong type. */
+static bool check_inference(void)
+{
     bool good = true;
 
-    for (int op = 0; op < TT_OPS; op++) {
-        struct tt_graph *graph = tt_graph_new();
-        struct tt_node node = {.op = (enum tt_op_id)op, .n_in = 6, .attr = {.seq_len = 3, .heads = 2, .kv_heads = 2}};
-        const char *name = tt_op_row(node.op)->name;
-        int rc;
+    for (int i = 0; i < TT_OPS; i++) {
+        enum tt_op_id op = (enum tt_op_id)i;
+        const struct tt_op_row *row = tt_op_row(op);
+        int n = 0;
 
-        for (int i = 0; i < node.n_in; i++)
-            node.in[i] = tt_graph_value(graph, TT_VALUE_ACTIVATION, TT_F32, "v", 2, shapes[i % 2]);
-        rc = tt_op_row(node.op)->infer(graph, &node, "y");
-        if (rc != TT_EINTERNAL || strncmp(tt_error_message(), name, strlen(name)) != 0 ||
-            !strstr(tt_error_message(), "(4, 6) (5, 7)") || node.n_out != 0 || graph->n_values != node.n_in) {
-            printf("# %s takes shapes that it should not: %d, %s\n", name, rc, tt_error_message());
-            good = false;
-        }
-        tt_graph_free(graph);
+        while (n < TT_MAX_INPUTS && row->in[n] != TT_TYPE_NONE)
+            n++;
+        good = refuses(op, n - 1, TT_F32, TT_NONE, "wants") && good;
+        if (op != TT_OP_GELU && op != TT_OP_EMBEDDING) /* which take any two shapes */
+            good = refuses(op, n, TT_F32, TT_NONE, "(4, 6) (5, 7)") && good;
+        for (int wrong = 0; wrong < n; wrong++)
+            good = refuses(op, n, TT_F32, wrong, "F16") && good;
+        good = refuses(op, n, TT_F64, TT_NONE, "F64") && good;
     }
-    printf("%s - every op refuses wrong shapes\n", good ? "ok" : "not ok");
+    printf("%s - every op refuses a wrong number of inputs, wrong shapes and wrong types\n", good ? "ok" : "not ok");
     return good;
 }
 
@@ -373,6 +401,6 @@ int main(int argc, char **argv)
             good = run_case(&grad_cases[i]) && good;
     }
     good = check_nonfinite() && good;
-    good = check_shapes() && good;
+    good = check_inference() && good;
     return good ? 0 : 1;
 }
