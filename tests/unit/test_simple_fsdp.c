@@ -46,7 +46,7 @@ static struct tt_engine *plan(struct tt_engine_options o)
 
 static struct tt_mesh mesh_of(int replicate, int shard)
 {
-    return (struct tt_mesh){.size = {1, replicate, shard, 1, 1}, .n_ranks = replicate * shard};
+    return (struct tt_mesh){.size = {1, replicate, shard, 1, 1, 1}, .n_ranks = replicate * shard};
 }
 
 /* Unit a node belongs to: whose parameter it reads, or whose gradient it writes; TT_NONE for others. */
