@@ -25,8 +25,8 @@ enum tt_value_kind {
     TT_VALUE_INPUT,      /* tokens, labels: filled by the loader */
     TT_VALUE_CONST,      /* filled once before the first step (RoPE table) */
     TT_VALUE_CACHE,      /* keys and values of the tokens so far, kept between runs; a node adds its rows in place */
-    TT_VALUE_ACTIVATION, /* made by a forward node */
-    TT_VALUE_GRAD,       /* gradient of an activation */
+    TT_VALUE_ACTIVATION, /* made by a forward node; without a producer: by the stage before (stage.h) */
+    TT_VALUE_GRAD,       /* gradient of an activation; without a producer: of the stage after */
     TT_VALUE_PARAM_GRAD, /* gradient of a parameter, whole, of this microbatch; without a producer: of those before */
 };
 
@@ -121,12 +121,22 @@ int64_t tt_value_rows(const struct tt_value *value);
 /** The last dimension. */
 int64_t tt_value_width(const struct tt_value *value);
 
+/* Where a backward pass begins: a value, and the gradient that it has before any node of this graph adds to it. */
+struct tt_seed {
+    int value;
+    int grad; /* a value of the graph, or TT_GRAD_OF_LOSS */
+};
+
+/* `value` is the loss of each token, and what is differentiated is its sum times tt_scalars.inv_valid_tokens. */
+enum { TT_GRAD_OF_LOSS = -2 };
+
 /**
- * Appends the backward nodes (reverse mode). Starts from the head op, whose forward already yields the gradients of its
- * inputs. Afterwards ret_param_grad[p], for p < n_params, is the id of the whole gradient of parameter p, or TT_NONE if
- * nothing reads the parameter. Contributions are summed in the order of the backward pass: for a tied weight head first.
+ * Appends the backward nodes (reverse mode), from the seeds. Afterwards ret_grad[v] is the id of the whole gradient of
+ * value v, for all values that the graph had before, or TT_NONE if no seed depends on it. Contributions are summed in the
+ * order of the backward pass, a seed first.
  */
-int tt_graph_differentiate(struct tt_graph *graph, int n_params, int *ret_param_grad) TT_MUST_CHECK;
+int tt_graph_differentiate(struct tt_graph *graph, const struct tt_seed *seeds, int n_seeds,
+                           int *ret_grad) TT_MUST_CHECK;
 
 /**
  * Makes the gradient of every parameter the sum over this microbatch and those before it (for gradient_sync

@@ -39,9 +39,10 @@ static bool inputs_are_there(const struct pass *p, const struct tt_node *node)
 {
     for (int i = 0; i < node->n_in; i++) {
         const struct tt_value *in = node->in[i] == TT_NONE ? NULL : &p->graph->values[node->in[i]];
+        int producer = in ? p->producer[node->in[i]] : TT_NONE;
 
         if (in && in->kind == TT_VALUE_ACTIVATION && !p->in_backward[node->in[i]] &&
-            !p->again[p->producer[node->in[i]]])
+            (producer == TT_NONE || !p->again[producer]))
             return false;
     }
     return true;

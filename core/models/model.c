@@ -323,6 +323,24 @@ int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len)
                    (long long)seq_len, positions, model->row->name, model->flavor, positions);
 }
 
+/* Appends the backward pass from the loss; ret_param_grad by parameter. */
+static int differentiate(struct tt_graph *graph, int n_params, int *ret_param_grad)
+{
+    const struct tt_seed loss = {graph->token_loss, TT_GRAD_OF_LOSS};
+    int n_values = graph->n_values, rc = 0;
+    int *grad = tt_calloc((size_t)n_values, sizeof *grad);
+
+    TT_TRY(tt_graph_differentiate(graph, &loss, 1, grad));
+    for (int p = 0; p < n_params; p++)
+        ret_param_grad[p] = TT_NONE;
+    for (int v = 0; v < n_values; v++)
+        if (graph->values[v].kind == TT_VALUE_PARAM)
+            ret_param_grad[graph->values[v].param] = grad[v];
+out:
+    tt_free(grad);
+    return rc;
+}
+
 int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, int64_t batch, int64_t seq_len,
                    struct tt_graph **ret_graph, int *ret_param_grad)
 {
@@ -334,7 +352,7 @@ int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, int64_
     graph = tt_graph_new();
     model->row->build(model, batch, seq_len, graph);
     if (mode == TT_GRAPH_TRAIN)
-        TT_TRY(tt_graph_differentiate(graph, model->n_params, ret_param_grad));
+        TT_TRY(differentiate(graph, model->n_params, ret_param_grad));
     *ret_graph = graph;
     graph = NULL;
 out:

@@ -144,8 +144,8 @@ double tt_model_flops_per_token_causal(const struct tt_model *model, int64_t seq
 int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len) TT_MUST_CHECK;
 
 /**
- * A new forward graph (caller frees). TRAIN also differentiates; param_grad as tt_graph_differentiate, else NULL. Fails as
- * tt_model_check_seq_len does.
+ * A new forward graph (caller frees). TRAIN also differentiates the loss: ret_param_grad[p] is the value of parameter p's
+ * whole gradient, TT_NONE if nothing reads the parameter; else it is NULL. Fails as tt_model_check_seq_len does.
  */
 int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, int64_t batch, int64_t seq_len,
                    struct tt_graph **ret_graph, int *ret_param_grad) TT_MUST_CHECK;

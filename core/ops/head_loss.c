@@ -95,6 +95,27 @@ out:
     return rc;
 }
 
+/* Exchanges the evaluating op for the training one, which yields the gradients of x and w too. */
+static int backward_of_loss(struct tt_graph *graph, int node, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    struct tt_node with_grads = forward;
+    int rc = 0;
+
+    with_grads.op = TT_OP_HEAD_LOSS_GRAD;
+    with_grads.in[with_grads.n_in++] = TT_NONE; /* no earlier gradient of w to add to */
+    for (int k = 1; k < 3; k++) {
+        with_grads.out[with_grads.n_out++] = tt_graph_grad_value(graph, forward.in[k - 1]);
+        graph->values[with_grads.out[k]].producer = node;
+    }
+    TT_TRY(tt_op_infer(graph, &with_grads, ""));
+    graph->nodes[node] = with_grads;
+    for (int k = 1; k < 3; k++)
+        TT_TRY(tt_rule_add(graph, &forward, k - 1, with_grads.out[k], grad_in));
+out:
+    return rc;
+}
+
 struct chunk {
     const struct tt_call *call;
     int64_t begin, n;
@@ -287,6 +308,7 @@ const struct tt_op_row tt_op_head_loss = {
     .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_HEAD,
     .infer = infer,
+    .backward_of_loss = backward_of_loss,
     .run = run,
     .cost = cost,
     .scratch_bytes = scratch,

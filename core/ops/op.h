@@ -82,9 +82,14 @@ struct tt_op_row {
     /*
      * Appends the backward nodes of `node`. grad_out[k]: gradient of output k or TT_NONE. grad_in[i]: on entry the sum of
      * the gradients that input i already has, or TT_NONE; on return the new sum (an op that can, takes the old sum as its
-     * accumulate input). NULL: not differentiable (backward ops, or gradients already made by the forward).
+     * accumulate input). NULL: not differentiable (backward ops).
      */
     int (*backward)(struct tt_graph *graph, int node, const int *grad_out, int *grad_in);
+    /*
+     * The same for an op whose output is the loss that is differentiated (TT_GRAD_OF_LOSS): it may exchange the node for
+     * one that yields the gradients of its inputs too. NULL: the op cannot yield the loss.
+     */
+    int (*backward_of_loss)(struct tt_graph *graph, int node, int *grad_in);
     /* Computes the outputs. Splits into tiles that depend on the shapes only. Cannot fail. */
     void (*run)(const struct tt_call *call);
     void (*cost)(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost);

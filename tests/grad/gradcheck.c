@@ -26,46 +26,13 @@ struct test {
     struct tt_graph *graph;
     struct interp *interp;
     struct tt_team *team;
-    struct tt_rng rng;
-    uint64_t drawn;
+    struct interp_draw draw;
     int n_params;
     int param[MAX_PARAMS], grad[MAX_PARAMS];
     int failures;
     double step;  /* of the central differences */
     double worst; /* error as a part of the tolerance */
 };
-
-static double normal(struct test *test)
-{
-    return tt_rng_normal(&test->rng, test->drawn++, 3.0);
-}
-
-static void fill_value(struct test *test, int v)
-{
-    const struct tt_value *value = &test->graph->values[v];
-    int64_t n = tt_value_elements(value);
-    float *data = test->interp->data[v];
-    int32_t *ids = test->interp->data[v];
-
-    double spread = value->name[0] == 'w' ? 1.0 / sqrt((double)tt_value_width(value)) : 0.7;
-
-    for (int64_t i = 0; i < n && value->kind == TT_VALUE_PARAM; i++)
-        data[i] = value->ndim == 1 ? (float)(1.0 + 0.3 * normal(test)) : (float)(spread * normal(test));
-    for (int64_t i = 0; i < n && value->kind == TT_VALUE_CONST; i++) { /* (T, E/2, 2) */
-        int64_t position = i / 2 / value->shape[1], pair = i / 2 % value->shape[1];
-        double angle = (double)position * pow(100.0, -(double)pair / (double)value->shape[1]);
-
-        data[i] = (float)(i % 2 ? sin(angle) : cos(angle));
-    }
-    for (int64_t i = 0; i < n && value->kind == TT_VALUE_INPUT; i++) {
-        const struct tt_node *loss = &test->graph->nodes[test->graph->values[test->graph->token_loss].producer];
-        int64_t vocab = test->graph->values[loss->in[1]].shape[0];
-
-        ids[i] = (int32_t)(tt_rng_bits(&test->rng, test->drawn++) % (uint64_t)vocab);
-        if (v == test->graph->labels && i % 6 == 4)
-            ids[i] = TT_LABEL_IGNORED;
-    }
-}
 
 static void fail(struct test *test, const char *what, double got, double want)
 {
@@ -81,7 +48,7 @@ static double loss_at(struct test *test, float *data, const float *saved, const 
 
     for (int64_t i = 0; i < n; i++)
         data[i] = (float)((double)saved[i] + step * (double)direction[i]);
-    (void)interp_run(test->interp, test->team, true);
+    (void)interp_run(test->interp, test->team, INTERP_FORWARD);
     loss = interp_loss(test->interp);
     memcpy(data, saved, (size_t)n * sizeof *data);
     return loss;
@@ -127,14 +94,14 @@ static void check_param(struct test *test, int p)
     double along = 0.0, size;
     char what[64];
 
-    (void)interp_run(test->interp, test->team, false); /* the head's gradients are of the last run */
+    (void)interp_run(test->interp, test->team, INTERP_ALL); /* the head's gradients are of the last run */
     memcpy(saved, data, (size_t)n * sizeof *data);
     memcpy(grad, test->interp->data[test->grad[p]], (size_t)n * sizeof *grad);
     size = root_mean_square(grad, n);
     if (!(size > 1e-6))
         fail(test, "the gradient is zero or not a number", size, 1.0);
     for (int64_t s = 0; s < samples; s++) {
-        int64_t i = n == samples ? s : (int64_t)(tt_rng_bits(&test->rng, test->drawn++) % (uint64_t)n);
+        int64_t i = n == samples ? s : (int64_t)(tt_rng_bits(&test->draw.rng, test->draw.drawn++) % (uint64_t)n);
 
         (void)snprintf(what, sizeof what, "gradient of %s[%lld]", value->name, (long long)i);
         direction[i] = 1.0F;
@@ -142,7 +109,7 @@ static void check_param(struct test *test, int p)
         direction[i] = 0.0F;
     }
     for (int64_t i = 0; i < n; i++) {
-        direction[i] = (float)(normal(test) / sqrt((double)n));
+        direction[i] = (float)(interp_normal(&test->draw) / sqrt((double)n));
         along += (double)direction[i] * (double)grad[i];
     }
     (void)snprintf(what, sizeof what, "gradient of %s along a direction", value->name);
@@ -163,7 +130,7 @@ static void check_runs(struct test *test)
         if (tt_team_new(1 + run % 3, &team) < 0)
             abort();
         interp_copy_leaves(other, test->interp);
-        if (!interp_run(other, team, false))
+        if (!interp_run(other, team, INTERP_ALL))
             fail(test, "an op wrote outside its scratch; run", run, 0.0);
         if ((differs = interp_first_difference(test->interp, other)) != TT_NONE) {
             fail(test, run < 3 ? "other bits on more threads; threads" : "other bits in shared memory; threads",
@@ -178,7 +145,7 @@ static void check_runs(struct test *test)
 
         tt_kernels_use(tt_kernels_variant(v));
         interp_copy_leaves(other, test->interp);
-        (void)interp_run(other, test->team, false);
+        (void)interp_run(other, test->team, INTERP_ALL);
         for (int p = 0; p < test->n_params; p++) {
             const float *a = test->interp->data[test->grad[p]], *b = other->data[test->grad[p]];
             int64_t n = tt_value_elements(&test->graph->values[test->grad[p]]);
@@ -226,29 +193,36 @@ static void check_costs(struct test *test)
 
 static void prepare(struct test *test, void (*build)(struct tt_graph *))
 {
+    struct tt_seed loss = {.grad = TT_GRAD_OF_LOSS};
+    int *grad;
+
     test->graph = tt_graph_new();
     build(test->graph);
     for (int v = 0; v < test->graph->n_values; v++) {
         if (test->graph->values[v].kind == TT_VALUE_PARAM)
             test->param[test->n_params++] = v;
     }
-    if (tt_graph_differentiate(test->graph, test->n_params, test->grad) < 0) {
+    grad = tt_calloc((size_t)test->graph->n_values, sizeof *grad);
+    loss.value = test->graph->token_loss;
+    if (tt_graph_differentiate(test->graph, &loss, 1, grad) < 0) {
         printf("# %s: %s\n", test->name, tt_error_message());
         abort();
     }
+    for (int p = 0; p < test->n_params; p++)
+        test->grad[p] = grad[test->param[p]];
+    tt_free(grad);
     test->interp = interp_new(test->graph, false);
-    for (int v = 0; v < test->graph->n_values; v++)
-        fill_value(test, v);
+    interp_fill(test->interp, &test->draw);
 }
 
 static bool run_case(const struct grad_case *one)
 {
-    struct test test = {.name = one->name, .step = one->step, .rng = tt_rng_make(3, one->name)};
+    struct test test = {.name = one->name, .step = one->step, .draw.rng = tt_rng_make(3, one->name)};
 
     prepare(&test, one->build);
     if (tt_team_new(1, &test.team) < 0)
         abort();
-    if (!interp_run(test.interp, test.team, false))
+    if (!interp_run(test.interp, test.team, INTERP_ALL))
         fail(&test, "an op wrote outside its scratch", 1.0, 0.0);
     check_runs(&test);
     check_costs(&test);
@@ -272,7 +246,7 @@ static bool check_nonfinite(void)
     bool good = true;
 
     for (int k = 0; k < 2; k++) {
-        struct test test = {.name = "a non-finite weight", .rng = tt_rng_make(4, "nonfinite")};
+        struct test test = {.name = "a non-finite weight", .draw.rng = tt_rng_make(4, "nonfinite")};
 
         prepare(&test, grad_cases[n_grad_cases - 1].build);
         if (tt_team_new(1, &test.team) < 0)
@@ -284,7 +258,7 @@ static bool check_nonfinite(void)
             float saved = data[at];
 
             data[at] = k ? INFINITY : NAN;
-            (void)interp_run(test.interp, test.team, true);
+            (void)interp_run(test.interp, test.team, INTERP_FORWARD);
             if (isfinite(interp_loss(test.interp)))
                 fail(&test, "the loss is finite with a bad value in parameter", p, NAN);
             data[at] = saved;
@@ -360,7 +334,7 @@ static void build_debugmodel(struct tt_graph *graph)
 /* The shortest time of each op over some steps: other work on the machine only ever adds. */
 static void bench(int threads)
 {
-    struct test test = {.name = "bench", .rng = tt_rng_make(5, "bench")};
+    struct test test = {.name = "bench", .draw.rng = tt_rng_make(5, "bench")};
     double best[TT_OPS], total = 0.0;
     enum { STEPS = 8 };
 
@@ -370,7 +344,7 @@ static void bench(int threads)
     for (int step = 0; step < STEPS; step++) {
         memset(test.interp->op_seconds, 0, sizeof test.interp->op_seconds);
         memset(test.interp->op_flops, 0, sizeof test.interp->op_flops);
-        (void)interp_run(test.interp, test.team, false);
+        (void)interp_run(test.interp, test.team, INTERP_ALL);
         for (int op = 0; op < TT_OPS; op++)
             best[op] = step ? fmin(best[op], test.interp->op_seconds[op]) : test.interp->op_seconds[op];
     }

@@ -4,11 +4,13 @@
  */
 #include "tests/grad/interp.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "core/base/mem.h"
+#include "core/kernels/kernels.h"
 
 enum { CACHE_LINE = 64, UNDEFINED = 0xff /* every float a NaN */ };
 static const int64_t GUARD_BYTES = 256;
@@ -99,6 +101,44 @@ void interp_copy_leaves(struct interp *to, const struct interp *from)
     }
 }
 
+double interp_normal(struct interp_draw *draw)
+{
+    return tt_rng_normal(&draw->rng, draw->drawn++, 3.0);
+}
+
+static void fill_value(struct interp *interp, struct interp_draw *draw, int v)
+{
+    const struct tt_graph *graph = interp->graph;
+    const struct tt_value *value = &graph->values[v];
+    int64_t n = tt_value_elements(value);
+    float *data = interp->data[v];
+    int32_t *ids = interp->data[v];
+    double spread = value->name[0] == 'w' ? 1.0 / sqrt((double)tt_value_width(value)) : 0.7;
+
+    for (int64_t i = 0; i < n && value->kind == TT_VALUE_PARAM; i++)
+        data[i] = value->ndim == 1 ? (float)(1.0 + 0.3 * interp_normal(draw)) : (float)(spread * interp_normal(draw));
+    for (int64_t i = 0; i < n && value->kind == TT_VALUE_CONST; i++) { /* (T, E/2, 2) */
+        int64_t position = i / 2 / value->shape[1], pair = i / 2 % value->shape[1];
+        double angle = (double)position * pow(100.0, -(double)pair / (double)value->shape[1]);
+
+        data[i] = (float)(i % 2 ? sin(angle) : cos(angle));
+    }
+    for (int64_t i = 0; i < n && value->kind == TT_VALUE_INPUT; i++) {
+        const struct tt_node *loss = &graph->nodes[graph->values[graph->token_loss].producer];
+        int64_t vocab = graph->values[loss->in[1]].shape[0];
+
+        ids[i] = (int32_t)(tt_rng_bits(&draw->rng, draw->drawn++) % (uint64_t)vocab);
+        if (v == graph->labels && i % 6 == 4)
+            ids[i] = TT_LABEL_IGNORED;
+    }
+}
+
+void interp_fill(struct interp *interp, struct interp_draw *draw)
+{
+    for (int v = 0; v < interp->graph->n_values; v++)
+        fill_value(interp, draw, v);
+}
+
 static double seconds(void)
 {
     struct timespec now;
@@ -149,12 +189,12 @@ static bool run_node(struct interp *interp, struct tt_team *team, const struct t
     return inside;
 }
 
-bool interp_run(struct interp *interp, struct tt_team *team, bool forward_only)
+bool interp_run(struct interp *interp, struct tt_team *team, enum interp_pass pass)
 {
     bool inside = true;
 
     for (int n = 0; n < interp->graph->n_nodes; n++) {
-        if (!forward_only || !interp->graph->nodes[n].backward)
+        if (pass == INTERP_ALL || interp->graph->nodes[n].backward == (pass == INTERP_BACKWARD))
             inside = run_node(interp, team, &interp->graph->nodes[n]) && inside;
     }
     return inside;

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/base/rng.h"
 #include "core/graph/graph.h"
 #include "core/ops/op.h"
 
@@ -29,9 +30,24 @@ void interp_free(struct interp *interp);
 /** Copies the values that nodes do not make (parameters, tokens, tables) from another interpreter of the same graph. */
 void interp_copy_leaves(struct interp *to, const struct interp *from);
 
-/** Runs all nodes, or those before the backward only. Scratch is exactly as large as asked for, guarded, and starts as NaN.
- * Returns false if an op wrote outside its scratch. */
-bool interp_run(struct interp *interp, struct tt_team *team, bool forward_only);
+/* Random numbers, one after the other. */
+struct interp_draw {
+    struct tt_rng rng;
+    uint64_t drawn;
+};
+
+/** A normal deviate within 3 standard deviations. */
+double interp_normal(struct interp_draw *draw);
+
+/** Draws parameters, tokens and labels, and fills the table of angles. Needs the graph's head. */
+void interp_fill(struct interp *interp, struct interp_draw *draw);
+
+/* Which nodes run. */
+enum interp_pass { INTERP_ALL, INTERP_FORWARD, INTERP_BACKWARD };
+
+/** Runs nodes in order. Scratch is exactly as large as asked for, guarded, and starts as NaN. Returns false if an op wrote
+ * outside its scratch. */
+bool interp_run(struct interp *interp, struct tt_team *team, enum interp_pass pass);
 
 /** inv_valid_tokens * the sum of graph->token_loss. */
 double interp_loss(const struct interp *interp);
