@@ -68,12 +68,14 @@ static const struct track *main_track(const struct tt_engine *e)
 }
 
 /* Replaces the eager program by the planned one of the same step. */
-static int plan_ahead(struct tt_engine *e, const struct tt_lowering *lowering, struct tt_program **program)
+static int plan_ahead(struct tt_engine *e, const struct tt_lowering *lowering, const struct tt_usage *usage,
+                      struct tt_program **program)
 {
     const struct tt_engine_options *o = &e->options;
     bool *reshard = tt_calloc((size_t)e->layout->n_units, sizeof *reshard);
     struct tt_program *planned = NULL;
     struct tt_planner planner = {.lowering = lowering,
+                                 .usage = usage,
                                  .eager = *program,
                                  .machine = &o->machine,
                                  .prefetch = o->prefetch,
@@ -110,10 +112,9 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     const struct tt_model *model = e->options.model;
     int *param_grad = tt_calloc((size_t)model->n_params, sizeof *param_grad);
     struct tt_schedule schedule = {0};
-    struct tt_fsdp fsdp = {.layout = e->layout,
-                           .microbatches = microbatches,
-                           .prefetch = e->options.prefetch,
-                           .reduce_last = e->options.reduce_last};
+    struct tt_order order = tt_order_accumulate(microbatches, mode == TT_GRAPH_TRAIN);
+    struct tt_usage usage = {0};
+    struct tt_fsdp fsdp = {.usage = &usage, .prefetch = e->options.prefetch};
     struct tt_lowering lowering = {.layout = e->layout,
                                    .microbatches = microbatches,
                                    .threads = e->options.threads,
@@ -124,22 +125,22 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     int rc = 0;
 
     TT_TRY(tt_model_graph(model, mode, batch, seq_len, &track->graph, mode == TT_GRAPH_TRAIN ? param_grad : NULL));
-    if (mode == TT_GRAPH_TRAIN)
-        tt_graph_recompute(track->graph, &e->options.recompute);
-    fsdp.graph = lowering.graph = track->graph;
     if (mode == TT_GRAPH_TRAIN) {
+        tt_graph_recompute(track->graph, &e->options.recompute);
         TT_TRY(check_gradients(model, param_grad));
         if (e->options.reduce_last)
             TT_TRY(tt_graph_carry_gradients(track->graph));
-        TT_TRY(tt_fsdp_schedule_step(&fsdp, &schedule));
-    } else {
-        TT_TRY(tt_fsdp_schedule_forward(&fsdp, &schedule));
     }
+    lowering.graph = track->graph;
+    TT_TRY(tt_usage_make(&order, track->graph, e->layout, &usage));
+    tt_fsdp_schedule(&fsdp, &schedule);
     TT_TRY(tt_program_new(&lowering, &schedule, &track->program));
     if (mode == TT_GRAPH_TRAIN && e->options.scheduler == TT_SCHEDULER_PLANNED)
-        TT_TRY(plan_ahead(e, &lowering, &track->program));
+        TT_TRY(plan_ahead(e, &lowering, &usage, &track->program));
 out:
     tt_schedule_release(&schedule);
+    tt_usage_release(&usage);
+    tt_order_release(&order);
     tt_free(param_grad);
     return rc;
 }

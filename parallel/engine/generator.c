@@ -43,16 +43,21 @@ static int plan_track(struct tt_generator *g, int64_t rows, struct track *track)
                                    .threads = g->options.threads,
                                    .reduce_staging = tt_fsdp_reduce_staging,
                                    .all_reduce_staging = tt_fsdp_all_reduce_staging};
-    struct tt_fsdp fsdp = {.layout = g->layout, .microbatches = 1};
+    struct tt_order order = tt_order_accumulate(1, false);
+    struct tt_usage usage = {0};
+    struct tt_fsdp fsdp = {.usage = &usage};
     int rc = 0;
 
     track->rows = rows;
     TT_TRY(tt_model_decode_graph(g->options.model, rows, g->options.context, &track->graph));
-    fsdp.graph = lowering.graph = track->graph;
-    TT_TRY(tt_fsdp_schedule_forward(&fsdp, &schedule));
+    lowering.graph = track->graph;
+    TT_TRY(tt_usage_make(&order, track->graph, g->layout, &usage));
+    tt_fsdp_schedule(&fsdp, &schedule);
     TT_TRY(tt_program_new(&lowering, &schedule, &track->program));
 out:
     tt_schedule_release(&schedule);
+    tt_usage_release(&usage);
+    tt_order_release(&order);
     return rc;
 }
 

@@ -1,134 +1,35 @@
 /* SPDX-License-Identifier: MIT
  *
- * The eager scheduler. A visit is one stay of the computation in a unit: from the first node that reads one of the
- * unit's parameters (in backward: or writes one of their gradients) to the last. A unit has a forward visit and a backward
- * visit per microbatch; the visits of all microbatches, in order of their first node, are the sequence that the prefetch
- * looks ahead in. Visits of different units may overlap (a unit that spans the model).
+ * The eager scheduler. Every unit has a use (parallel/fsdp/usage.h) in the forward and in the backward of each microbatch;
+ * the uses, in order of their first node, are the sequence that the prefetch looks ahead in. Uses of different units may
+ * overlap (a unit that spans the model).
  *
- * A unit of which no backward node touches anything is the output's weight alone: the head makes its gradient in forward.
- * FSDP2 knows no such thing, so the unit gets a backward visit all the same, behind the head and empty: gathered again if
- * the policy frees it after forward, freed, reduced. Every unit then has two visits, and traffic is one formula.
+ * Backward gathers a unit whether or not it reads a parameter, as FSDP2 does: traffic is one formula. A weight part of its
+ * own gathers only what it reads.
  */
 #include "parallel/fsdp/fsdp.h"
-
-#include <stdlib.h>
 
 #include "core/base/mem.h"
 #include "parallel/comm/collectives.h"
 
-struct visit {
-    int unit;
-    int microbatch;
-    bool backward;
-    int first, last; /* nodes */
-    bool empty;      /* comes behind node first == last and has no node of its own */
-};
-
 struct walk {
     const struct tt_fsdp *fsdp;
+    const struct tt_usage *u;
     struct tt_schedule *schedule;
-    struct visit *visits; /* of all microbatches, in order */
-    int n, cap;
-    int next;        /* first visit that has not begun */
+    int next;        /* first use that has not begun */
     bool *gathering; /* unit -> unshard issued and not resharded since */
     bool *ready;     /* unit -> unshard waited for */
-    int *ends_at;    /* node -> first visit of this microbatch that ends after it, TT_NONE if none */
-    int *next_end;   /* visit -> the next one that ends after the same node */
-    int reducing;    /* visit whose reduce-scatter is under way, TT_NONE if none */
+    int *ends_at;    /* position -> first use that ends after it, TT_NONE if none */
+    int *next_end;   /* use -> the next one that ends after the same position */
+    int reducing;    /* use whose reduce-scatter is under way, TT_NONE if none */
 };
 
-/* --- visits --- */
+/* --- what happens at the edges of a use --- */
 
-/* The nodes of a unit in forward and in backward, of any microbatch. */
-struct phases {
-    struct visit phase[2];
-};
-
-static void touch(struct phases *units, int unit, bool backward, int node)
+static bool gathers(const struct walk *w, const struct tt_use *use)
 {
-    struct visit *v = &units[unit].phase[backward];
-
-    if (v->first == TT_NONE)
-        v->first = node;
-    v->last = node;
+    return tt_use_pass(w->u, use) != TT_PASS_WEIGHTS || use->first_read != TT_NONE;
 }
-
-/* One pass over the graph: who reads a parameter, and in backward who writes a gradient. */
-static struct phases *find_phases(const struct tt_graph *graph, const struct tt_layout *layout)
-{
-    struct phases *units = tt_calloc((size_t)layout->n_units + 1, sizeof *units);
-
-    for (int u = 0; u < layout->n_units; u++)
-        units[u] = (struct phases){{{.unit = u, .first = TT_NONE}, {.unit = u, .backward = true, .first = TT_NONE}}};
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const struct tt_node *node = &graph->nodes[n];
-
-        for (int i = 0; i < node->n_in; i++) {
-            const struct tt_value *in = node->in[i] == TT_NONE ? NULL : &graph->values[node->in[i]];
-
-            if (in && in->kind == TT_VALUE_PARAM)
-                touch(units, layout->unit_of[in->param], node->backward, n);
-        }
-        for (int k = 0; k < node->n_out && node->backward; k++) {
-            const struct tt_value *out = &graph->values[node->out[k]];
-
-            if (out->kind == TT_VALUE_PARAM_GRAD)
-                touch(units, layout->unit_of[out->param], true, n);
-        }
-    }
-    return units;
-}
-
-static int compare_visits(const void *a, const void *b)
-{
-    const struct visit *x = a, *y = b;
-
-    if (x->microbatch != y->microbatch)
-        return x->microbatch < y->microbatch ? -1 : 1;
-    if (x->backward != y->backward)
-        return x->backward ? 1 : -1;
-    if (x->first != y->first)
-        return x->first < y->first ? -1 : 1;
-    return x->unit < y->unit ? -1 : x->unit > y->unit;
-}
-
-/* The node that makes the token losses, and with them the gradient of the output's weight. */
-static int head_node(const struct tt_graph *graph)
-{
-    return graph->token_loss == TT_NONE ? TT_NONE : graph->values[graph->token_loss].producer;
-}
-
-static int find_visits(struct walk *w, bool with_backward)
-{
-    const struct tt_graph *graph = w->fsdp->graph;
-    const struct tt_layout *layout = w->fsdp->layout;
-    struct phases *units = find_phases(graph, layout);
-    int rc = 0;
-
-    for (int u = 0; u < layout->n_units; u++) {
-        struct visit *visit = units[u].phase;
-
-        if (with_backward && visit[1].first == TT_NONE && visit[0].last == head_node(graph)) {
-            visit[1].first = visit[1].last = visit[0].last;
-            visit[1].empty = true;
-        }
-        if (visit[0].first == TT_NONE || (with_backward && visit[1].first == TT_NONE)) {
-            rc = tt_fail(TT_EINTERNAL, "nothing in the graph uses unit %s", layout->units[u].name);
-            goto out;
-        }
-        for (int mb = 0; mb < w->fsdp->microbatches; mb++)
-            for (int phase = 0; phase <= (int)with_backward; phase++) {
-                visit[phase].microbatch = mb;
-                TT_PUSH(w->visits, w->n, w->cap) = visit[phase];
-            }
-    }
-    qsort(w->visits, (size_t)w->n, sizeof *w->visits, compare_visits);
-out:
-    tt_free(units);
-    return rc;
-}
-
-/* --- what happens at the edges of a visit --- */
 
 static void unshard(struct walk *w, int unit)
 {
@@ -147,25 +48,28 @@ static void reshard(struct walk *w, enum tt_instr_kind kind, int unit)
 }
 
 /*
- * The two visits of the unit where forward turns into backward count as one: FSDP2 prefetches for the last block while
- * the head runs backward, and here the head runs forward and backward in one node.
+ * The two uses of the unit where forward turns into backward count as one: FSDP2 prefetches for the last block while the
+ * head runs backward, and here the head runs forward and backward in one node.
  */
 static void prefetch(struct walk *w, int at)
 {
-    for (int next = at + 1, ahead = 0; next < w->n && ahead < w->fsdp->prefetch; next++) {
-        const struct visit *visit = &w->visits[next];
+    for (int next = at + 1, ahead = 0; next < w->u->n_uses && ahead < w->fsdp->prefetch; next++) {
+        const struct tt_use *use = &w->u->uses[next];
 
-        if (visit->unit == visit[-1].unit && visit->microbatch == visit[-1].microbatch)
+        if (!gathers(w, use) ||
+            (use->unit == use[-1].unit && tt_use_microbatch(w->u, use) == tt_use_microbatch(w->u, &use[-1])))
             continue;
-        unshard(w, visit->unit);
+        unshard(w, use->unit);
         ahead++;
     }
 }
 
-static void begin_visit(struct walk *w, int at)
+static void begin_use(struct walk *w, int at)
 {
-    int unit = w->visits[at].unit;
+    int unit = w->u->uses[at].unit;
 
+    if (!gathers(w, &w->u->uses[at]))
+        return;
     unshard(w, unit);
     if (!w->ready[unit]) {
         tt_schedule_add(w->schedule, TT_WAIT_UNSHARD, 0, TT_NONE, unit);
@@ -176,94 +80,78 @@ static void begin_visit(struct walk *w, int at)
 
 static void wait_for_reduce(struct walk *w)
 {
+    const struct tt_use *use;
+
     if (w->reducing == TT_NONE)
         return;
-    tt_schedule_add(w->schedule, TT_WAIT_REDUCE, w->visits[w->reducing].microbatch, TT_NONE,
-                    w->visits[w->reducing].unit);
+    use = &w->u->uses[w->reducing];
+    tt_schedule_add(w->schedule, TT_WAIT_REDUCE, tt_use_microbatch(w->u, use), TT_NONE, use->unit);
     w->reducing = TT_NONE;
 }
 
-static void end_visit(struct walk *w, int at, bool with_backward)
+static void end_use(struct walk *w, int at)
 {
-    const struct visit *visit = &w->visits[at];
-    const struct tt_unit *unit = &w->fsdp->layout->units[visit->unit];
+    const struct tt_use *use = &w->u->uses[at];
+    const struct tt_unit *unit = &w->u->layout->units[use->unit];
+    bool trains = w->u->order->trains;
 
-    if (visit->backward) {
-        bool reduces = !w->fsdp->reduce_last || visit->microbatch == w->fsdp->microbatches - 1;
-
-        if (reduces)
-            wait_for_reduce(w); /* one reduce-scatter at a time, which bounds what is in flight */
-        reshard(w, TT_RESHARD, visit->unit);
-        if (reduces) {
-            tt_schedule_add(w->schedule, TT_REDUCE, visit->microbatch, TT_NONE, visit->unit);
-            w->reducing = at;
-        }
-    } else if (!with_backward || unit->reshard_after_forward) {
-        reshard(w, with_backward && unit->keep_degree ? TT_KEEP : TT_RESHARD, visit->unit);
+    if (use->completes)
+        wait_for_reduce(w); /* one reduce-scatter at a time, which bounds what is in flight */
+    if (tt_use_pass(w->u, use) == TT_PASS_FORWARD) {
+        if (!trains || unit->reshard_after_forward)
+            reshard(w, trains && unit->keep_degree ? TT_KEEP : TT_RESHARD, use->unit);
+    } else if (gathers(w, use)) {
+        reshard(w, TT_RESHARD, use->unit);
+    }
+    if (use->completes) {
+        tt_schedule_add(w->schedule, TT_REDUCE, tt_use_microbatch(w->u, use), TT_NONE, use->unit);
+        w->reducing = at;
     }
 }
 
 /* --- the walk --- */
 
-/* A list of visits per node: those that end after it, in order. Only visits that are not empty are in a list. */
-static void chain_by_last(const struct walk *w, int begin, int end)
+/* A list of uses per position: those that end after it, in order. Only uses with nodes are in a list. */
+static void chain_by_last(const struct walk *w)
 {
-    for (int n = 0; n < w->fsdp->graph->n_nodes; n++)
-        w->ends_at[n] = TT_NONE;
-    for (int v = end - 1; v >= begin; v--) {
-        if (w->visits[v].empty)
+    for (int pos = 0; pos < w->u->n_positions; pos++)
+        w->ends_at[pos] = TT_NONE;
+    for (int at = w->u->n_uses - 1; at >= 0; at--) {
+        const struct tt_use *use = &w->u->uses[at];
+
+        if (use->after)
             continue;
-        w->next_end[v] = w->ends_at[w->visits[v].last];
-        w->ends_at[w->visits[v].last] = v;
+        w->next_end[at] = w->ends_at[use->last];
+        w->ends_at[use->last] = at;
     }
 }
 
-static void walk_microbatch(struct walk *w, int mb, bool with_backward)
+static bool begins_at(const struct walk *w, int pos, bool after)
 {
-    const struct tt_graph *graph = w->fsdp->graph;
-    int end = w->next; /* this microbatch's visits are [next, end) */
+    return w->next < w->u->n_uses && w->u->uses[w->next].first == pos && w->u->uses[w->next].after == after;
+}
 
-    while (end < w->n && w->visits[end].microbatch == mb)
-        end++;
-    chain_by_last(w, w->next, end);
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const struct tt_node *node = &graph->nodes[n];
+static void walk(struct walk *w)
+{
+    const struct tt_graph *graph = w->u->graph;
 
-        for (; w->next < end && w->visits[w->next].first == n && !w->visits[w->next].empty; w->next++)
-            begin_visit(w, w->next);
-        tt_schedule_add(w->schedule, TT_RUN, mb, n, TT_NONE);
-        if (node->out[0] == graph->token_loss)
-            tt_schedule_add(w->schedule, TT_LOSS, mb, TT_NONE, TT_NONE);
-        for (int v = w->ends_at[n]; v != TT_NONE && v < w->next; v = w->next_end[v])
-            end_visit(w, v, with_backward);
-        for (; w->next < end && w->visits[w->next].first == n; w->next++) {
-            begin_visit(w, w->next);
-            end_visit(w, w->next, with_backward);
+    chain_by_last(w);
+    for (int pos = 0; pos < w->u->n_positions; pos++) {
+        const struct tt_position *at = &w->u->positions[pos];
+
+        for (; begins_at(w, pos, false); w->next++)
+            begin_use(w, w->next);
+        tt_schedule_add(w->schedule, TT_RUN, at->microbatch, at->node, TT_NONE);
+        if (graph->nodes[at->node].out[0] == graph->token_loss)
+            tt_schedule_add(w->schedule, TT_LOSS, at->microbatch, TT_NONE, TT_NONE);
+        for (int use = w->ends_at[pos]; use != TT_NONE; use = w->next_end[use])
+            end_use(w, use);
+        for (; begins_at(w, pos, true); w->next++) {
+            begin_use(w, w->next);
+            end_use(w, w->next);
         }
     }
-}
-
-static int walk_all(const struct tt_fsdp *fsdp, bool with_backward, struct tt_schedule *schedule)
-{
-    size_t n_units = (size_t)fsdp->layout->n_units;
-    struct walk w = {.fsdp = fsdp, .schedule = schedule, .reducing = TT_NONE};
-    int rc = 0;
-
-    w.gathering = tt_calloc(n_units, sizeof *w.gathering);
-    w.ready = tt_calloc(n_units, sizeof *w.ready);
-    TT_TRY(find_visits(&w, with_backward));
-    w.ends_at = tt_calloc((size_t)fsdp->graph->n_nodes + 1, sizeof *w.ends_at);
-    w.next_end = tt_calloc((size_t)w.n + 1, sizeof *w.next_end);
-    for (int mb = 0; mb < fsdp->microbatches; mb++)
-        walk_microbatch(&w, mb, with_backward);
-    wait_for_reduce(&w);
-out:
-    tt_free(w.visits);
-    tt_free(w.gathering);
-    tt_free(w.ready);
-    tt_free(w.ends_at);
-    tt_free(w.next_end);
-    return rc;
+    wait_for_reduce(w);
 }
 
 /* All-reduces over the replicas, each overlapping the norm of the one before; then clip; then the update. */
@@ -282,22 +170,25 @@ static void schedule_update(const struct tt_layout *layout, struct tt_schedule *
         tt_schedule_add(schedule, TT_OPTIMIZER, 0, TT_NONE, u);
 }
 
-int tt_fsdp_schedule_step(const struct tt_fsdp *fsdp, struct tt_schedule *schedule)
+void tt_fsdp_schedule(const struct tt_fsdp *fsdp, struct tt_schedule *schedule)
 {
-    int rc = walk_all(fsdp, true, schedule);
+    const struct tt_usage *u = fsdp->usage;
+    size_t n_units = (size_t)u->layout->n_units;
+    struct walk w = {.fsdp = fsdp, .u = u, .schedule = schedule, .reducing = TT_NONE};
 
-    if (rc == 0)
-        schedule_update(fsdp->layout, schedule);
-    return rc;
-}
-
-int tt_fsdp_schedule_forward(const struct tt_fsdp *fsdp, struct tt_schedule *schedule)
-{
-    int rc = walk_all(fsdp, false, schedule);
-
-    if (rc == 0)
+    w.gathering = tt_calloc(n_units, sizeof *w.gathering);
+    w.ready = tt_calloc(n_units, sizeof *w.ready);
+    w.ends_at = tt_calloc((size_t)u->n_positions + 1, sizeof *w.ends_at);
+    w.next_end = tt_calloc((size_t)u->n_uses + 1, sizeof *w.next_end);
+    walk(&w);
+    if (u->order->trains)
+        schedule_update(u->layout, schedule);
+    else
         tt_schedule_add(schedule, TT_CLIP, 0, TT_NONE, TT_NONE);
-    return rc;
+    tt_free(w.gathering);
+    tt_free(w.ready);
+    tt_free(w.ends_at);
+    tt_free(w.next_end);
 }
 
 /* --- bytes --- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One pass over the graph finds who reads which parameter and who writes which gradient; the rest is sorting.
+ * One pass over the positions of an order finds who reads which parameter and who writes which gradient; the rest is
+ * sorting.
  */
 #include "parallel/fsdp/usage.h"
 
@@ -8,273 +9,228 @@
 
 #include "core/base/mem.h"
 
-static int64_t rounded(int64_t bytes)
+/* What the pass remembers. */
+struct scan {
+    struct tt_usage *u;
+    int n_param_reads, cap_param_reads;
+    int n_begun, cap_begun;
+    int *use_of; /* unit -> its newest use */
+    bool *begun; /* [microbatch * n_params + param] a node has written to the gradient; of the first where it carries */
+    int *last_write; /* [microbatch * n_units + unit] last position that writes a gradient, TT_NONE if none */
+    int *last_use;   /* the same: the use that it is in */
+    bool *read;      /* unit -> a position reads it */
+};
+
+static int *filled(size_t n)
 {
-    return (bytes + 63) / 64 * 64;
+    int *array = tt_calloc(n + 1, sizeof *array);
+
+    for (size_t i = 0; i < n; i++)
+        array[i] = TT_NONE;
+    return array;
 }
 
-int64_t tt_usage_param_bytes(const struct tt_layout *layout, int unit, int k)
+/* --- the pass --- */
+
+static struct tt_use *touch(struct scan *s, int unit, int pos)
 {
-    if (layout->shard_degree == 1)
-        return 0; /* it is the shard */
-    return rounded(layout->units[unit].params[k].chunk * layout->shard_degree * (int64_t)sizeof(float));
+    struct tt_usage *u = s->u;
+    int turn = u->positions[pos].turn;
+
+    if (s->use_of[unit] == TT_NONE || u->uses[s->use_of[unit]].turn != turn) {
+        s->use_of[unit] = u->n_uses;
+        TT_PUSH(u->uses, u->n_uses, u->cap_uses) = (struct tt_use){.unit = unit,
+                                                                   .turn = turn,
+                                                                   .first = pos,
+                                                                   .first_read = TT_NONE,
+                                                                   .last_read = TT_NONE,
+                                                                   .param_reads = s->n_param_reads};
+        for (int k = 0; k < u->layout->units[unit].n_params; k++)
+            TT_PUSH(u->param_last_read, s->n_param_reads, s->cap_param_reads) = TT_NONE;
+    }
+    u->uses[s->use_of[unit]].last = pos;
+    return &u->uses[s->use_of[unit]];
 }
 
-/* --- facts --- */
-
-static void note_reads(struct tt_usage *u, int node)
+static void note_reads(struct scan *s, int pos)
 {
-    const struct tt_node *n = &u->graph->nodes[node];
+    const struct tt_usage *u = s->u;
+    const struct tt_node *node = &u->graph->nodes[u->positions[pos].node];
 
-    for (int i = 0; i < n->n_in; i++) {
-        const struct tt_value *in = n->in[i] == TT_NONE ? NULL : &u->graph->values[n->in[i]];
-        int unit;
+    for (int i = 0; i < node->n_in; i++) {
+        const struct tt_value *in = node->in[i] == TT_NONE ? NULL : &u->graph->values[node->in[i]];
+        struct tt_use *use;
 
         if (!in || in->kind != TT_VALUE_PARAM)
             continue;
-        unit = u->layout->unit_of[in->param];
-        if (u->first[unit][n->backward] == TT_NONE)
-            u->first[unit][n->backward] = node;
-        u->last[unit][n->backward] = node;
-        u->param_last[in->param][n->backward] = node;
+        use = touch(s, u->layout->unit_of[in->param], pos);
+        if (use->first_read == TT_NONE)
+            use->first_read = pos;
+        use->last_read = pos;
+        u->param_last_read[use->param_reads + u->layout->slot_of[in->param]] = pos;
+        s->read[use->unit] = true;
     }
 }
 
-static void note_gradients(struct tt_usage *u, int node, bool *begun, int *ready)
+static void note_gradients(struct scan *s, int pos)
 {
-    const struct tt_node *n = &u->graph->nodes[node];
+    struct tt_usage *u = s->u;
+    const struct tt_node *node = &u->graph->nodes[u->positions[pos].node];
+    int mb = u->positions[pos].microbatch;
 
-    for (int k = 0; k < n->n_out; k++) {
-        const struct tt_value *out = &u->graph->values[n->out[k]];
+    for (int k = 0; k < node->n_out; k++) {
+        const struct tt_value *out = &u->graph->values[node->out[k]];
+        int unit, slot;
+        bool *begun;
 
         if (out->kind != TT_VALUE_PARAM_GRAD)
             continue;
-        if (!begun[out->param])
-            u->grad_bytes[node] +=
-                tt_usage_param_bytes(u->layout, u->layout->unit_of[out->param], u->layout->slot_of[out->param]);
-        begun[out->param] = true;
-        ready[u->layout->unit_of[out->param]] = node;
+        unit = u->layout->unit_of[out->param];
+        slot = mb * u->layout->n_units + unit;
+        begun = &s->begun[(u->graph->carries ? 0 : mb) * u->layout->n_params + out->param];
+        if (!*begun)
+            TT_PUSH(u->begun_params, s->n_begun, s->cap_begun) = out->param;
+        *begun = true;
+        if (node->backward)
+            (void)touch(s, unit, pos);
+        s->last_write[slot] = pos;
+        s->last_use[slot] = s->use_of[unit];
     }
 }
 
-static int list_ready(struct tt_usage *u, const int *ready)
-{
-    for (int unit = 0; unit < u->layout->n_units; unit++)
-        if (ready[unit] == TT_NONE)
-            return tt_fail(TT_EINTERNAL, "nothing in the graph makes a gradient of unit %s",
-                           u->layout->units[unit].name);
-    for (int unit = 0; unit < u->layout->n_units; unit++) /* a counting sort: equal nodes keep the order of units */
-        u->ready_from[ready[unit] + 1]++;
-    for (int node = 0; node < u->n_nodes; node++)
-        u->ready_from[node + 1] += u->ready_from[node];
-    for (int unit = 0; unit < u->layout->n_units; unit++) {
-        int at = u->ready_from[ready[unit]]++;
+/* --- complete gradients --- */
 
-        u->ready_nodes[at] = ready[unit];
-        u->ready_units[at] = unit;
+static int turn_of(const struct tt_order *order, int microbatch, enum tt_pass pass)
+{
+    for (int t = 0; t < order->n; t++)
+        if (order->turns[t].microbatch == microbatch && order->turns[t].pass == pass)
+            return t;
+    return TT_NONE;
+}
+
+static void note_complete(struct scan *s, int mb, int unit)
+{
+    struct tt_usage *u = s->u;
+    int pos = s->last_write[mb * u->layout->n_units + unit], use = s->last_use[mb * u->layout->n_units + unit];
+    bool reduces = !u->graph->carries || mb == u->order->microbatches - 1;
+
+    if (tt_use_pass(u, &u->uses[use]) == TT_PASS_FORWARD) {
+        use = u->n_uses;
+        TT_PUSH(u->uses, u->n_uses, u->cap_uses) = (struct tt_use){.unit = unit,
+                                                                   .turn = turn_of(u->order, mb, TT_PASS_BACKWARD),
+                                                                   .first = pos,
+                                                                   .last = pos,
+                                                                   .first_read = TT_NONE,
+                                                                   .last_read = TT_NONE,
+                                                                   .after = true};
     }
-    u->n_ready = u->layout->n_units;
-    for (int node = 0, r = 0; node <= u->n_nodes; node++) {
-        while (r < u->n_ready && u->ready_nodes[r] < node)
-            r++;
-        u->ready_from[node] = r;
+    u->uses[use].completes = reduces;
+    if (reduces)
+        TT_PUSH(u->complete, u->n_complete, u->cap_complete) = (struct tt_complete){pos, unit};
+}
+
+static int compare_complete(const void *a, const void *b)
+{
+    const struct tt_complete *x = a, *y = b;
+
+    return x->pos != y->pos ? (x->pos < y->pos ? -1 : 1) : x->unit < y->unit ? -1 : x->unit > y->unit;
+}
+
+static int compare_uses(const void *a, const void *b)
+{
+    const struct tt_use *x = a, *y = b;
+
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    if (x->after != y->after)
+        return x->after ? 1 : -1;
+    return x->unit < y->unit ? -1 : x->unit > y->unit;
+}
+
+static void sort(struct tt_usage *u)
+{
+    if (u->n_uses)
+        qsort(u->uses, (size_t)u->n_uses, sizeof *u->uses, compare_uses);
+    if (u->n_complete)
+        qsort(u->complete, (size_t)u->n_complete, sizeof *u->complete, compare_complete);
+    for (int pos = 0, c = 0; pos <= u->n_positions; pos++) {
+        while (c < u->n_complete && u->complete[c].pos < pos)
+            c++;
+        u->complete_from[pos] = c;
     }
+}
+
+/* --- all of it --- */
+
+static int scan_positions(struct scan *s)
+{
+    struct tt_usage *u = s->u;
+
+    for (int pos = 0; pos < u->n_positions; pos++) {
+        u->begins_grad[pos] = s->n_begun;
+        note_reads(s, pos);
+        note_gradients(s, pos);
+    }
+    u->begins_grad[u->n_positions] = s->n_begun;
+    for (int unit = 0; unit < u->layout->n_units; unit++)
+        if (!s->read[unit] || (u->order->trains && s->last_write[unit] == TT_NONE))
+            return tt_fail(TT_EINTERNAL, "nothing in the graph uses unit %s", u->layout->units[unit].name);
+    for (int mb = 0; mb < u->order->microbatches && u->order->trains; mb++)
+        for (int unit = 0; unit < u->layout->n_units; unit++)
+            note_complete(s, mb, unit);
+    sort(u);
     return 0;
 }
 
-static void fill_none(int *array, size_t n)
+static void begin_scan(struct scan *s)
 {
-    for (size_t i = 0; i < n; i++)
-        array[i] = TT_NONE;
+    const struct tt_layout *layout = s->u->layout;
+    size_t n_units = (size_t)layout->n_units, microbatches = (size_t)s->u->order->microbatches;
+
+    s->use_of = filled(n_units);
+    s->begun = tt_calloc(microbatches * (size_t)layout->n_params + 1, sizeof *s->begun);
+    s->last_write = filled(microbatches * n_units);
+    s->last_use = filled(microbatches * n_units);
+    s->read = tt_calloc(n_units + 1, sizeof *s->read);
 }
 
-static void allocate(struct tt_usage *u)
+static void end_scan(struct scan *s)
 {
-    size_t n = (size_t)u->n_nodes, n_units = (size_t)u->layout->n_units, n_params = (size_t)u->layout->n_params;
-
-    u->node_sec = tt_calloc(n, sizeof *u->node_sec);
-    u->begin_sec = tt_calloc(n + 1, sizeof *u->begin_sec);
-    u->grad_bytes = tt_calloc(n, sizeof *u->grad_bytes);
-    u->first = tt_calloc(n_units, sizeof *u->first);
-    u->last = tt_calloc(n_units, sizeof *u->last);
-    u->param_last = tt_calloc(n_params, sizeof *u->param_last);
-    u->ready_units = tt_calloc(n_units, sizeof *u->ready_units);
-    u->ready_nodes = tt_calloc(n_units, sizeof *u->ready_nodes);
-    u->ready_from = tt_calloc(n + 1, sizeof *u->ready_from);
-    u->unit_bytes = tt_calloc(n_units, sizeof *u->unit_bytes);
-    fill_none(&u->first[0][0], 2 * n_units);
-    fill_none(&u->last[0][0], 2 * n_units);
-    fill_none(&u->param_last[0][0], 2 * n_params);
+    tt_free(s->use_of);
+    tt_free(s->begun);
+    tt_free(s->last_write);
+    tt_free(s->last_use);
+    tt_free(s->read);
 }
 
-int tt_usage_make(const struct tt_graph *graph, const struct tt_layout *layout, int microbatches, int threads,
-                  const struct tt_machine *machine, struct tt_usage *ret_usage)
+int tt_usage_make(const struct tt_order *order, const struct tt_graph *graph, const struct tt_layout *layout,
+                  struct tt_usage *ret_usage)
 {
-    struct tt_usage u = {.graph = graph,
-                         .layout = layout,
-                         .microbatches = microbatches,
-                         .n_nodes = graph->n_nodes,
-                         .reduce_last = graph->carries};
-    bool *begun = tt_calloc((size_t)layout->n_params, sizeof *begun);
-    int *ready = tt_calloc((size_t)layout->n_units, sizeof *ready);
+    struct tt_usage u = {.order = order, .graph = graph, .layout = layout};
+    struct scan s = {.u = &u};
     int rc = 0;
 
-    allocate(&u);
-    fill_none(ready, (size_t)layout->n_units);
-    for (int n = 0; n < u.n_nodes; n++) {
-        u.node_sec[n] = tt_cost_node_sec(machine, graph, n, threads);
-        u.begin_sec[n + 1] = u.begin_sec[n] + u.node_sec[n];
-        note_reads(&u, n);
-        note_gradients(&u, n, begun, ready);
-    }
-    for (int unit = 0; unit < layout->n_units; unit++)
-        for (int k = 0; k < layout->units[unit].n_params; k++)
-            u.unit_bytes[unit] += tt_usage_param_bytes(layout, unit, k);
-    TT_TRY(list_ready(&u, ready));
+    TT_TRY(tt_order_positions(order, graph, &u.positions, &u.n_positions));
+    u.complete_from = tt_calloc((size_t)u.n_positions + 1, sizeof *u.complete_from);
+    u.begins_grad = tt_calloc((size_t)u.n_positions + 1, sizeof *u.begins_grad);
+    begin_scan(&s);
+    TT_TRY(scan_positions(&s));
     *ret_usage = u;
     u = (struct tt_usage){0};
 out:
-    tt_free(begun);
-    tt_free(ready);
+    end_scan(&s);
     tt_usage_release(&u);
     return rc;
 }
 
 void tt_usage_release(struct tt_usage *u)
 {
-    tt_free(u->node_sec);
-    tt_free(u->begin_sec);
-    tt_free(u->grad_bytes);
-    tt_free(u->first);
-    tt_free(u->last);
-    tt_free(u->param_last);
-    tt_free(u->ready_units);
-    tt_free(u->ready_nodes);
-    tt_free(u->ready_from);
-    tt_free(u->unit_bytes);
+    tt_free(u->positions);
+    tt_free(u->uses);
+    tt_free(u->param_last_read);
+    tt_free(u->complete);
+    tt_free(u->complete_from);
+    tt_free(u->begins_grad);
+    tt_free(u->begun_params);
     *u = (struct tt_usage){0};
-}
-
-/* --- gathers --- */
-
-/* One unit's reads in the forward or the backward of a microbatch. */
-struct use {
-    int unit;
-    int microbatch;
-    bool backward;
-    int first, last; /* positions */
-};
-
-static int compare_uses(const void *a, const void *b)
-{
-    const struct use *x = a, *y = b;
-
-    return x->first != y->first ? (x->first < y->first ? -1 : 1) : x->unit < y->unit ? -1 : x->unit > y->unit;
-}
-
-static int compare_releases(const void *a, const void *b)
-{
-    const struct tt_release *x = a, *y = b;
-
-    return x->pos != y->pos         ? (x->pos < y->pos ? -1 : 1)
-           : x->gather != y->gather ? (x->gather < y->gather ? -1 : 1)
-           : x->bytes < y->bytes    ? -1
-                                    : x->bytes > y->bytes;
-}
-
-static struct use *sorted_uses(const struct tt_usage *u, int *ret_n)
-{
-    struct use *uses = tt_calloc(2 * (size_t)u->layout->n_units * (size_t)u->microbatches, sizeof *uses);
-    int n = 0;
-
-    for (int mb = 0; mb < u->microbatches; mb++)
-        for (int unit = 0; unit < u->layout->n_units; unit++)
-            for (int phase = 0; phase < 2; phase++)
-                if (u->first[unit][phase] != TT_NONE)
-                    uses[n++] = (struct use){unit, mb, phase == 1, mb * u->n_nodes + u->first[unit][phase],
-                                             mb * u->n_nodes + u->last[unit][phase]};
-    qsort(uses, (size_t)n, sizeof *uses, compare_uses);
-    *ret_n = n;
-    return uses;
-}
-
-static bool stays(const struct tt_usage *u, const struct tt_gather_list *list, int gather, const struct use *use,
-                  const bool *reshard, enum tt_near near)
-{
-    if (use->backward && !reshard[use->unit] && list->items[gather].last / u->n_nodes == use->microbatch)
-        return true;
-    return near != TT_NEAR_NONE && list->n - list->items[gather].after <= (near == TT_NEAR_ONE ? 1 : 0);
-}
-
-/* The last read of each parameter so far in the unit's newest gather; unread ones end where the gather is waited for. */
-static void note_releases(const struct tt_usage *u, const struct use *use, bool fresh, int *param_pos)
-{
-    const struct tt_unit *unit = &u->layout->units[use->unit];
-
-    for (int k = 0; k < unit->n_params; k++) {
-        int p = unit->params[k].param, node = u->param_last[p][use->backward];
-
-        if (fresh)
-            param_pos[p] = use->first;
-        if (node != TT_NONE)
-            param_pos[p] = use->microbatch * u->n_nodes + node;
-    }
-}
-
-static void close_gather(const struct tt_usage *u, struct tt_gather_list *list, int gather, const int *param_pos)
-{
-    int unit = list->items[gather].unit;
-
-    for (int k = 0; k < u->layout->units[unit].n_params; k++)
-        TT_PUSH(list->releases, list->n_releases, list->cap_releases) = (struct tt_release){
-            list->items[gather].keeps ? list->items[gather].last : param_pos[u->layout->units[unit].params[k].param],
-            gather, tt_usage_param_bytes(u->layout, unit, k)};
-}
-
-struct tt_gather_list tt_usage_gathers(const struct tt_usage *u, const bool *reshard, enum tt_near near)
-{
-    struct tt_gather_list list = {0};
-    int *newest = tt_calloc((size_t)u->layout->n_units, sizeof *newest); /* gather of each unit */
-    int *param_pos = tt_calloc((size_t)u->layout->n_params, sizeof *param_pos);
-    int n;
-    struct use *uses = sorted_uses(u, &n);
-
-    fill_none(newest, (size_t)u->layout->n_units);
-    for (int i = 0; i < n; i++) {
-        const struct use *use = &uses[i];
-        int old = newest[use->unit];
-        bool fresh = old == TT_NONE || !stays(u, &list, old, use, reshard, near);
-
-        bool from_kept = fresh && old != TT_NONE && use->backward && u->layout->units[use->unit].keep_degree > 1 &&
-                         list.items[old].last / u->n_nodes == use->microbatch;
-
-        if (from_kept)
-            list.items[old].keeps = true;
-        if (fresh && old != TT_NONE)
-            close_gather(u, &list, old, param_pos);
-        if (fresh) {
-            newest[use->unit] = list.n;
-            TT_PUSH(list.items, list.n, list.cap) = (struct tt_gather){
-                .unit = use->unit, .first = use->first, .last = use->last, .previous = old, .from_kept = from_kept};
-        }
-        list.items[newest[use->unit]].last = use->last;
-        list.items[newest[use->unit]].after = list.n;
-        note_releases(u, use, fresh, param_pos);
-    }
-    for (int unit = 0; unit < u->layout->n_units; unit++)
-        if (newest[unit] != TT_NONE)
-            close_gather(u, &list, newest[unit], param_pos);
-    if (list.n_releases)
-        qsort(list.releases, (size_t)list.n_releases, sizeof *list.releases, compare_releases);
-    tt_free(uses);
-    tt_free(newest);
-    tt_free(param_pos);
-    return list;
-}
-
-void tt_gather_list_release(struct tt_gather_list *list)
-{
-    tt_free(list->items);
-    tt_free(list->releases);
-    *list = (struct tt_gather_list){0};
 }

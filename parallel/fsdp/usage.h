@@ -2,76 +2,69 @@
 #ifndef TT_PARALLEL_FSDP_USAGE_H
 #define TT_PARALLEL_FSDP_USAGE_H
 
-#include "parallel/planner/cost.h"
+#include "core/program/layout.h"
+#include "core/program/order.h"
 
 /**
- * When a step needs what: facts about a graph and a layout that the planned engine schedules by.
+ * Which unit is read where, and where its gradients are complete: what every scheduler inserts collectives by. Computed
+ * once from an order of compute, the graph and the layout.
  *
- * A position is a node of a microbatch in the order of the step: microbatch * n_nodes + node.
+ * A position is a node of a microbatch, numbered in the order of compute.
  */
+
+/* One turn's use of a unit: from the first node that reads a parameter or, in backward, writes a gradient, to the last. */
+struct tt_use {
+    int unit;
+    int turn;
+    int first, last;           /* positions */
+    int first_read, last_read; /* of those that read a parameter; TT_NONE if none does */
+    int param_reads;           /* index into param_last_read of the unit's first parameter */
+    bool after;                /* no node of its own: comes after position `first`, see below */
+    bool completes;            /* the gradients that are reduced are complete after it */
+};
+
+/* A unit's gradients are complete, and it is time to reduce them. */
+struct tt_complete {
+    int pos; /* after it */
+    int unit;
+};
+
 struct tt_usage {
+    const struct tt_order *order; /* not owned, as the next two */
     const struct tt_graph *graph;
     const struct tt_layout *layout;
-    int microbatches;
-    int n_nodes;
-    double *node_sec;     /* [node] predicted */
-    double *begin_sec;    /* [n_nodes + 1] of a microbatch's node when nothing waits */
-    bool reduce_last;     /* gradients stay from the first microbatch to the last and are complete behind that */
-    int64_t *grad_bytes;  /* [node] whole gradients whose first contribution it writes */
-    int (*first)[2];      /* [unit][backward] first node that reads a parameter, TT_NONE if none does */
-    int (*last)[2];       /* [unit][backward] last node that does */
-    int (*param_last)[2]; /* [param][backward] last node that reads it, TT_NONE if none does */
-    int *ready_units;     /* [n_ready] units in the order in which their gradients are complete */
-    int *ready_nodes;     /* [n_ready] the node after which they are */
-    int n_ready;
-    int *ready_from;     /* [n_nodes + 1] first of them at a node or later */
-    int64_t *unit_bytes; /* [unit] gathered; also its whole gradient */
-};
-
-/** The caller's (tt_usage_release). Errors: TT_EINTERNAL when nothing makes a gradient of some unit. */
-int tt_usage_make(const struct tt_graph *graph, const struct tt_layout *layout, int microbatches, int threads,
-                  const struct tt_machine *machine, struct tt_usage *ret_usage) TT_MUST_CHECK;
-void tt_usage_release(struct tt_usage *usage);
-
-/** Bytes of a unit's k-th parameter when it is whole, as the memory plan counts them. */
-int64_t tt_usage_param_bytes(const struct tt_layout *layout, int unit, int k);
-
-/* One stay of a unit's parameters on this rank, from an all-gather to the last read. */
-struct tt_gather {
-    int unit;
-    int first, last; /* positions that read it */
-    int previous;    /* the unit's gather before this one, TT_NONE if none */
-    bool keeps;      /* ends by keeping a part: TT_KEEP */
-    bool from_kept;  /* gathers the parts that the one before kept */
-    int after;       /* gathers that there were at its last use; for deciding what is near */
-};
-
-/* The end of one parameter in a gather. */
-struct tt_release {
-    int pos;
-    int gather;
-    int64_t bytes;
-};
-
-struct tt_gather_list {
-    struct tt_gather *items; /* in the order in which they are needed */
-    int n, cap;
-    struct tt_release *releases; /* in order of position */
-    int n_releases, cap_releases;
-};
-
-/* What a unit that was read and is read again does in between. */
-enum tt_near {
-    TT_NEAR_NONE,     /* reshards, unless its policy keeps it from forward to backward */
-    TT_NEAR_ADJACENT, /* stays when no other gather lies in between */
-    TT_NEAR_ONE,      /* stays when at most one does: it would be prefetched during that one anyway */
+    struct tt_position *positions;
+    int n_positions;
+    /*
+     * By first position. The head makes the gradient of the output's weight in forward. Where no backward node touches that
+     * unit, a use without nodes comes after the head, in the turn of backward: every unit then has one, as in FSDP2.
+     */
+    struct tt_use *uses;
+    int n_uses, cap_uses;
+    int *param_last_read;         /* [tt_use.param_reads + slot] last position of the use that reads it, or TT_NONE */
+    struct tt_complete *complete; /* by position; of units with the same one, in their order */
+    int n_complete, cap_complete;
+    int *complete_from; /* [n_positions + 1] first of them at a position or later */
+    int *begins_grad;   /* [n_positions + 1] index into begun_params: the whole gradients that a position begins */
+    int *begun_params;
 };
 
 /**
- * The gathers of a step. What nothing reads is not gathered.
- *   reshard  [unit] free it between forward and backward
+ * The caller's (tt_usage_release). Errors: TT_EINTERNAL when nothing reads some unit, or nothing makes its gradient in an
+ * order that trains.
  */
-struct tt_gather_list tt_usage_gathers(const struct tt_usage *usage, const bool *reshard, enum tt_near near);
-void tt_gather_list_release(struct tt_gather_list *list);
+int tt_usage_make(const struct tt_order *order, const struct tt_graph *graph, const struct tt_layout *layout,
+                  struct tt_usage *ret_usage) TT_MUST_CHECK;
+void tt_usage_release(struct tt_usage *usage);
+
+static inline enum tt_pass tt_use_pass(const struct tt_usage *usage, const struct tt_use *use)
+{
+    return usage->order->turns[use->turn].pass;
+}
+
+static inline int tt_use_microbatch(const struct tt_usage *usage, const struct tt_use *use)
+{
+    return usage->order->turns[use->turn].microbatch;
+}
 
 #endif

@@ -23,54 +23,8 @@ struct candidate {
     int index;
 };
 
-/* --- memory of a program, by instruction --- */
-
-/* Live bytes at each instruction of buffers that are, or are not, for the sake of exchange; state is neither. */
-static int64_t *live_bytes(const struct tt_program *p, bool exchanged)
-{
-    int64_t *live = tt_calloc((size_t)p->n_instrs + 1, sizeof *live);
-
-    for (int i = 0; i < p->n_buffers; i++) {
-        const struct tt_buffer *b = &p->buffers[i];
-        int64_t bytes = (b->bytes + 63) / 64 * 64;
-
-        if (b->root != i || b->kind == TT_MEMORY_PARAM || b->kind == TT_MEMORY_CONST ||
-            tt_simple_fsdp_exchanged(b->kind) != exchanged)
-            continue;
-        live[b->first] += bytes;
-        live[b->last + 1] -= bytes;
-    }
-    for (int i = 1; i <= p->n_instrs; i++)
-        live[i] += live[i - 1];
-    return live;
-}
-
-int64_t tt_planner_exchanged_bytes(const struct tt_program *program)
-{
-    int64_t *live = live_bytes(program, true), bytes = live[program->peak_instr];
-
-    tt_free(live);
-    return bytes;
-}
-
 /* Lets go of everything as soon as possible and fetches it as late as possible. */
-static const struct tt_plan_choice frugal = {.near = TT_NEAR_NONE};
-
-static void measure_eager(struct tt_plan_search *s)
-{
-    const struct tt_program *eager = s->in->eager;
-    int64_t *live = live_bytes(eager, false);
-    int n_nodes = eager->graph->n_nodes;
-
-    s->other_bytes = tt_calloc((size_t)eager->microbatches * (size_t)n_nodes, sizeof *s->other_bytes);
-    for (int i = 0; i < eager->n_instrs; i++)
-        if (eager->instrs[i].kind == TT_RUN)
-            s->other_bytes[eager->instrs[i].microbatch * n_nodes + eager->instrs[i].node] = live[i];
-    s->step_bytes = s->in->choose_reshard ? s->in->step_limit : eager->step_bytes;
-    if (s->in->step_limit < s->step_bytes)
-        s->step_bytes = s->in->step_limit;
-    tt_free(live);
-}
+static const struct tt_plan_choice frugal = {.near = TT_STAY_BY_POLICY};
 
 /* --- candidates --- */
 
@@ -80,15 +34,15 @@ static void measure_eager(struct tt_plan_search *s)
  */
 static int bucket_sizes(const struct tt_plan_search *s, int64_t sizes[4])
 {
-    int64_t most = 16 * tt_cost_saturating_bytes(s->in->machine, s->usage.layout->shard_degree), all = 0;
+    int64_t most = 16 * tt_cost_saturating_bytes(s->in->machine, s->in->usage->layout->shard_degree), all = 0;
     int n = 0;
 
     if (s->in->bucket_bytes) {
         sizes[0] = s->in->bucket_bytes;
         return 1;
     }
-    for (int u = 0; u < s->usage.layout->n_units; u++)
-        all += s->usage.unit_bytes[u];
+    for (int u = 0; u < s->in->usage->layout->n_units; u++)
+        all += s->facts.unit_bytes[u];
     if (most > all / 5)
         most = all / 5;
     sizes[n++] = 0;
@@ -151,7 +105,7 @@ static int make_candidates(const struct tt_plan_search *s, double tightness, str
                 .bucket_bytes = sizes[size],
                 .within_compute = variant % 2 == 0,
                 .patient = variant / 2 % 2 == 1,
-                .near = (enum tt_near)(variant / 4),
+                .near = (enum tt_stay)(variant / 4),
                 .step_bytes = part_of(s->step_bytes, tightness),
                 .exchanged_bytes = s->exchanged_bytes,
                 .slack_bytes = s->off_peak ? part_of(s->step_bytes, OFF_PEAK * tightness) : 0,
@@ -199,7 +153,7 @@ double tt_plan_search_sec(const struct tt_plan_search *s, const struct tt_progra
 
 static bool keeps_promises(const struct tt_plan_search *s, const struct tt_program *program)
 {
-    return program->step_bytes <= s->step_bytes && tt_planner_exchanged_bytes(program) <= s->exchanged_bytes;
+    return program->step_bytes <= s->step_bytes && tt_program_exchanged_bytes(program) <= s->exchanged_bytes;
 }
 
 /* Of two programs of which neither keeps both promises: memory first, then what is exchanged. */
@@ -209,7 +163,7 @@ static bool is_better(const struct tt_plan_search *s, const struct tt_program *a
 
     if (a_fits != b_fits)
         return a_fits;
-    return a_fits ? tt_planner_exchanged_bytes(a) < tt_planner_exchanged_bytes(b) : a->step_bytes < b->step_bytes;
+    return a_fits ? tt_program_exchanged_bytes(a) < tt_program_exchanged_bytes(b) : a->step_bytes < b->step_bytes;
 }
 
 static int judge(struct tt_plan_search *s, const struct tt_plan_choice *choice)
@@ -276,28 +230,23 @@ out:
 
 /* --- its life --- */
 
-int tt_plan_search_begin(const struct tt_planner *in, struct tt_plan_search *ret_search)
+void tt_plan_search_begin(const struct tt_planner *in, struct tt_plan_search *ret_search)
 {
-    const struct tt_lowering *lowering = in->lowering;
-    int rc = 0;
+    int64_t step_bytes = in->choose_reshard ? in->step_limit : in->eager->step_bytes;
 
-    *ret_search = (struct tt_plan_search){.in = in, .exchanged_bytes = INT64_MAX};
-    TT_TRY(tt_usage_make(lowering->graph, lowering->layout, lowering->microbatches, lowering->threads, in->machine,
-                         &ret_search->usage));
-    measure_eager(ret_search);
-    ret_search->fsdp = (struct tt_simple_fsdp){.lowering = lowering,
-                                               .usage = &ret_search->usage,
+    *ret_search = (struct tt_plan_search){.in = in,
+                                          .step_bytes = in->step_limit < step_bytes ? in->step_limit : step_bytes,
+                                          .exchanged_bytes = INT64_MAX};
+    tt_step_facts_make(in->usage, in->machine, in->eager, &ret_search->facts);
+    ret_search->fsdp = (struct tt_simple_fsdp){.lowering = in->lowering,
+                                               .facts = &ret_search->facts,
                                                .machine = in->machine,
-                                               .other_bytes = ret_search->other_bytes,
                                                .reshard = in->reshard,
                                                .prefetch = in->prefetch};
-out:
-    return rc;
 }
 
 void tt_plan_search_end(struct tt_plan_search *s)
 {
     tt_program_free(s->best);
-    tt_free(s->other_bytes);
-    tt_usage_release(&s->usage);
+    tt_step_facts_release(&s->facts);
 }

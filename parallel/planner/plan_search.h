@@ -14,8 +14,7 @@ enum { TT_PLAN_ROUNDS = 5 }; /* each asks for a little more tightness than the o
 struct tt_plan_search {
     const struct tt_planner *in;
     struct tt_simple_fsdp fsdp;
-    struct tt_usage usage;
-    int64_t *other_bytes;    /* that live beside exchange in the eager program, by node */
+    struct tt_step_facts facts;
     int64_t step_bytes;      /* the promise */
     bool out_of_reach;       /* not even the frugal schedule would hold it */
     int64_t exchanged_bytes; /* the promise of what of it is exchanged */
@@ -26,9 +25,9 @@ struct tt_plan_search {
 };
 
 /** Everything of the step that no promise changes; the promises are step_limit or the eager engine's memory, and none. */
-int tt_plan_search_begin(const struct tt_planner *in, struct tt_plan_search *ret_search) TT_MUST_CHECK;
+void tt_plan_search_begin(const struct tt_planner *in, struct tt_plan_search *ret_search);
 
-/** Also frees best, unless it was taken; also after a failed begin. */
+/** Also frees best, unless it was taken. */
 void tt_plan_search_end(struct tt_plan_search *s);
 
 /**

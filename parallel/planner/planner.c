@@ -28,7 +28,7 @@ enum { N_PROMISES = sizeof promises / sizeof *promises };
 /* A plan that saves memory by being slower than eager is not what was asked for. */
 static int plan_as_given(struct tt_plan_search *s)
 {
-    double eager_bytes = (double)tt_planner_exchanged_bytes(s->in->eager);
+    double eager_bytes = (double)tt_program_exchanged_bytes(s->in->eager);
     double eager_sec = tt_plan_search_sec(s, s->in->eager);
     struct tt_plan_outcome least = tt_plan_search_least(s);
     int rc = 0;
@@ -67,7 +67,7 @@ static int compare_worth(const void *a, const void *b)
 static struct worth *rank_units(const struct tt_plan_search *s)
 {
     const struct tt_program *program = s->best;
-    int n_units = s->usage.layout->n_units;
+    int n_units = s->in->usage->layout->n_units;
     struct worth *worth = tt_calloc((size_t)n_units + 1, sizeof *worth);
     struct tt_timeline t;
 
@@ -89,14 +89,14 @@ static struct worth *rank_units(const struct tt_plan_search *s)
 
 static void keep(const struct tt_plan_search *s, const struct worth *worth, int n)
 {
-    for (int i = 0; i < s->usage.layout->n_units; i++)
+    for (int i = 0; i < s->in->usage->layout->n_units; i++)
         s->in->reshard[worth[i].unit] = i >= n;
 }
 
 /* Of the numbers of units to keep, the one that is predicted to be fastest within the limit; the least of equals. */
 static int best_number_to_keep(struct tt_plan_search *s, const struct worth *worth)
 {
-    int n_units = s->usage.layout->n_units, best = 0;
+    int n_units = s->in->usage->layout->n_units, best = 0;
     int stride = (n_units + KEEP_TRIALS - 1) / KEEP_TRIALS;
     double best_sec = 0.0;
 
@@ -120,7 +120,7 @@ static int keep_what_fits(struct tt_plan_search *s)
     struct worth *worth = NULL;
     int rc = 0, n;
 
-    for (int u = 0; u < s->usage.layout->n_units; u++)
+    for (int u = 0; u < s->in->usage->layout->n_units; u++)
         s->in->reshard[u] = true;
     (void)tt_plan_search_least(s);
     TT_TRY(tt_plan_search_run(s, TT_PLAN_ROUNDS));
@@ -147,9 +147,9 @@ static int64_t always_left(const struct tt_plan_search *s)
 {
     int64_t most = 0;
 
-    for (int i = 0; i < s->usage.microbatches * s->usage.n_nodes; i++)
-        if (s->other_bytes[i] > most)
-            most = s->other_bytes[i];
+    for (int pos = 0; pos < s->in->usage->n_positions; pos++)
+        if (s->facts.other_bytes[pos] > most)
+            most = s->facts.other_bytes[pos];
     return s->step_bytes > most ? s->step_bytes - most : 0;
 }
 
@@ -170,7 +170,7 @@ static void keep_faster(struct tt_plan_search *s, struct tt_program **best, bool
     tt_program_free(*best);
     *best = s->best;
     s->best = NULL;
-    memcpy(best_reshard, s->in->reshard, (size_t)s->usage.layout->n_units * sizeof *best_reshard);
+    memcpy(best_reshard, s->in->reshard, (size_t)s->in->usage->layout->n_units * sizeof *best_reshard);
 }
 
 /* As if the policy were not auto, which in->reshard says then. */
@@ -179,7 +179,7 @@ static int plan_default(struct tt_plan_search *s, const bool *reshard)
     const int64_t limit = s->step_bytes;
     int rc;
 
-    memcpy(s->in->reshard, reshard, (size_t)s->usage.layout->n_units * sizeof *reshard);
+    memcpy(s->in->reshard, reshard, (size_t)s->in->usage->layout->n_units * sizeof *reshard);
     if (s->in->eager->step_bytes < limit)
         s->step_bytes = s->in->eager->step_bytes;
     rc = plan_as_given(s);
@@ -194,7 +194,7 @@ static int plan_default(struct tt_plan_search *s, const bool *reshard)
  */
 static int choose_what_to_keep(struct tt_plan_search *s)
 {
-    size_t n_units = (size_t)s->usage.layout->n_units;
+    size_t n_units = (size_t)s->in->usage->layout->n_units;
     const double parts[] = {1.0, 0.85};
     bool *given = tt_calloc(n_units + 1, sizeof *given), *chosen = tt_calloc(n_units + 1, sizeof *chosen);
     struct tt_program *best = NULL;
@@ -228,7 +228,7 @@ int tt_planner_run(const struct tt_planner *in, struct tt_program **ret_program)
     struct tt_plan_search search;
     int rc = 0;
 
-    TT_TRY(tt_plan_search_begin(in, &search));
+    tt_plan_search_begin(in, &search);
     TT_TRY(in->choose_reshard ? choose_what_to_keep(&search) : plan_as_given(&search));
     *ret_program = search.best;
     search.best = NULL;

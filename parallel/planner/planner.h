@@ -2,6 +2,7 @@
 #ifndef TT_PARALLEL_PLANNER_PLANNER_H
 #define TT_PARALLEL_PLANNER_PLANNER_H
 
+#include "parallel/fsdp/usage.h"
 #include "parallel/planner/cost.h"
 
 /**
@@ -13,7 +14,8 @@
  */
 struct tt_planner {
     const struct tt_lowering *lowering; /* of the step; graph and layout in it */
-    const struct tt_program *eager;     /* the eager engine's program of the same step */
+    const struct tt_usage *usage;
+    const struct tt_program *eager; /* the eager engine's program of the same order */
     const struct tt_machine *machine;
     int prefetch;         /* buckets ahead of the one in use */
     int64_t bucket_bytes; /* of whole parameters; 0: from the cost table */
@@ -28,8 +30,5 @@ struct tt_planner {
 };
 
 int tt_planner_run(const struct tt_planner *in, struct tt_program **ret_program) TT_MUST_CHECK;
-
-/** Bytes for the sake of exchange where a program needs most memory: gathered parameters, whole gradients, staging. */
-int64_t tt_planner_exchanged_bytes(const struct tt_program *program);
 
 #endif

@@ -29,9 +29,9 @@ void tt_simple_clear_units(struct tt_simple_units *units, enum tt_instr_kind kin
 
 int64_t tt_simple_other_bytes(const struct tt_simple_walk *b, int pos)
 {
-    int positions = b->u->microbatches * b->u->n_nodes;
+    int last = b->u->n_positions - 1;
 
-    return b->in->other_bytes[pos < positions ? pos : positions - 1];
+    return b->facts->other_bytes[pos < last ? pos : last];
 }
 
 static bool fits_beside(const struct tt_simple_walk *b, int64_t other, int64_t exchanged)
@@ -44,16 +44,6 @@ static bool fits_beside(const struct tt_simple_walk *b, int64_t other, int64_t e
 bool tt_simple_fits(const struct tt_simple_walk *b, int pos, int64_t exchanged)
 {
     return fits_beside(b, tt_simple_other_bytes(b, pos), exchanged);
-}
-
-int64_t tt_simple_new_gradients(const struct tt_simple_walk *b, int pos)
-{
-    return b->u->reduce_last && pos >= b->u->n_nodes ? 0 : b->u->grad_bytes[pos % b->u->n_nodes];
-}
-
-bool tt_simple_reduces_at(const struct tt_simple_walk *b, int pos)
-{
-    return !b->u->reduce_last || pos / b->u->n_nodes == b->u->microbatches - 1;
 }
 
 /* --- looking ahead --- */
@@ -82,18 +72,18 @@ static void free_what_is_done(const struct tt_simple_walk *b, struct outlook *o,
     }
 }
 
-/* After a node: the gradients that it completed go under way. */
-static void expect_reduces(const struct tt_simple_walk *b, struct outlook *o, int node)
+/* After a position: the gradients that it completed go under way. */
+static void expect_reduces(const struct tt_simple_walk *b, struct outlook *o, int pos)
 {
-    for (int r = b->u->ready_from[node]; r < b->u->ready_from[node + 1]; r++) {
-        int unit = b->u->ready_units[r];
+    for (int c = b->u->complete_from[pos]; c < b->u->complete_from[pos + 1]; c++) {
+        int unit = b->u->complete[c].unit;
 
         if (o->n_ahead == b->u->layout->n_units)
             return;
         if (o->now > o->link_free)
             o->link_free = o->now;
         o->link_free += b->reduce_sec[unit];
-        b->ahead[o->n_ahead] = b->u->unit_bytes[unit] + b->staging[unit];
+        b->ahead[o->n_ahead] = b->facts->unit_bytes[unit] + b->staging[unit];
         b->ahead_end[o->n_ahead++] = o->link_free;
         o->live += b->staging[unit];
     }
@@ -113,19 +103,16 @@ bool tt_simple_fits_until(struct tt_simple_walk *b, int pos, int until, int64_t 
     if (pos >= until || fits_beside(b, tt_ceiling_most(b->other, pos, until), o.live + growth(b, pos, until)))
         return true; /* even if nothing were freed meanwhile; else the walk tells */
     for (int q = pos; q < until; q++) {
-        int node = q % b->u->n_nodes;
-
         b->outcome.looked++;
-        o.live += tt_simple_new_gradients(b, q);
+        o.live += b->facts->grad_bytes[q];
         free_what_is_done(b, &o, q);
         if (!tt_simple_fits(b, q, o.live))
             return false;
-        o.now += b->u->node_sec[node];
+        o.now += b->facts->node_sec[b->u->positions[q].node];
         for (; o.release < list->n_releases && list->releases[o.release].pos <= q; o.release++)
             if (list->releases[o.release].gather < gathers)
                 o.live -= list->releases[o.release].bytes;
-        if (tt_simple_reduces_at(b, q))
-            expect_reduces(b, &o, node);
+        expect_reduces(b, &o, q);
     }
     return true;
 }
@@ -135,7 +122,6 @@ bool tt_simple_fits_until(struct tt_simple_walk *b, int pos, int until, int64_t 
 void tt_simple_begin(struct tt_simple_walk *b)
 {
     size_t n_units = (size_t)b->u->layout->n_units;
-    int positions = b->u->microbatches * b->u->n_nodes;
 
     b->pending.unit = tt_calloc(n_units + 1, sizeof *b->pending.unit);
     b->joined.unit = tt_calloc(n_units + 1, sizeof *b->joined.unit);
@@ -152,14 +138,12 @@ void tt_simple_begin(struct tt_simple_walk *b)
         b->staging[u] = tt_simple_staging_bytes(b, shard);
         b->reduce_sec[u] = tt_simple_transfer_sec(b, TT_REDUCE, u, shard);
     }
-    b->other = tt_ceiling_new(b->in->other_bytes, positions);
-    b->grows = tt_calloc((size_t)positions + 1, sizeof *b->grows);
-    for (int pos = 0; pos < positions; pos++) {
-        int node = pos % b->u->n_nodes;
-
-        b->grows[pos + 1] = b->grows[pos] + tt_simple_new_gradients(b, pos);
-        for (int r = b->u->ready_from[node]; r < b->u->ready_from[node + 1] && tt_simple_reduces_at(b, pos); r++)
-            b->grows[pos + 1] += b->staging[b->u->ready_units[r]];
+    b->other = tt_ceiling_new(b->facts->other_bytes, b->u->n_positions);
+    b->grows = tt_calloc((size_t)b->u->n_positions + 1, sizeof *b->grows);
+    for (int pos = 0; pos < b->u->n_positions; pos++) {
+        b->grows[pos + 1] = b->grows[pos] + b->facts->grad_bytes[pos];
+        for (int c = b->u->complete_from[pos]; c < b->u->complete_from[pos + 1]; c++)
+            b->grows[pos + 1] += b->staging[b->u->complete[c].unit];
     }
 }
 

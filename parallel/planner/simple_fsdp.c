@@ -12,11 +12,6 @@
 #include "core/base/mem.h"
 #include "parallel/planner/simple_walk.h"
 
-bool tt_simple_fsdp_exchanged(enum tt_memory_kind kind)
-{
-    return kind == TT_MEMORY_UNSHARDED || kind == TT_MEMORY_PARAM_GRAD || kind == TT_MEMORY_STAGING;
-}
-
 /* --- sizes and times --- */
 
 /* Puts a transfer into its lane; returns when it ends. */
@@ -33,7 +28,7 @@ static double transfer(struct tt_simple_walk *b, enum tt_instr_kind kind, int un
 static void add_unit(const struct tt_simple_walk *b, struct tt_simple_units *to, int unit)
 {
     to->unit[to->n++] = unit;
-    to->whole += b->u->unit_bytes[unit];
+    to->whole += b->facts->unit_bytes[unit];
     to->shard += tt_simple_shard_bytes(b, to->kind, &unit, 1);
 }
 
@@ -114,7 +109,7 @@ static void wait_oldest(struct tt_simple_walk *b, int pos)
     if (flight.all_reduce)
         for (int i = 0; i < n; i++)
             tt_schedule_add(b->schedule, TT_NORM, 0, TT_NONE, units[i]);
-    else if (flight.microbatch == b->u->microbatches - 1)
+    else if (flight.microbatch == b->u->order->microbatches - 1)
         finish_sum(b, pos, flight.units);
 }
 
@@ -128,12 +123,7 @@ static void make_room(struct tt_simple_walk *b, int pos, int64_t bytes)
 /* Seconds of compute between two positions. */
 static double compute_between(const struct tt_simple_walk *b, int pos, int until)
 {
-    const struct tt_usage *u = b->u;
-
-    int whole_microbatches = until / u->n_nodes - pos / u->n_nodes;
-
-    return whole_microbatches * u->begin_sec[u->n_nodes] + u->begin_sec[until % u->n_nodes] -
-           u->begin_sec[pos % u->n_nodes];
+    return b->facts->begin_sec[until] - b->facts->begin_sec[pos];
 }
 
 /* --- gathers --- */
@@ -149,7 +139,7 @@ static bool may_join(struct tt_simple_walk *b, int pos, bool needed_now)
     const struct tt_simple_units *joined = &b->joined;
     int at = b->next_gather + joined->n;
     const struct tt_gather *g = &b->gathers.items[at];
-    int64_t bytes = joined->whole + b->u->unit_bytes[g->unit];
+    int64_t bytes = joined->whole + b->facts->unit_bytes[g->unit];
 
     if (b->in_joined[g->unit])
         return false;
@@ -238,7 +228,7 @@ static void release_after(struct tt_simple_walk *b, int pos)
 static void reduce_pending(struct tt_simple_walk *b, int pos)
 {
     struct tt_simple_units *pending = &b->pending;
-    int mb = pos / b->u->n_nodes;
+    int mb = b->u->positions[pos].microbatch;
     int64_t staging = tt_simple_staging_bytes(b, pending->shard);
     struct tt_simple_handle handle;
 
@@ -263,30 +253,30 @@ static void reduce_pending(struct tt_simple_walk *b, int pos)
         wait_oldest(b, pos); /* nothing is under way: the gradients are the sums */
 }
 
-/* Whether complete gradients should stay and be reduced together with the next unit's, which are complete later. */
-static bool worth_holding(struct tt_simple_walk *b, int pos, int ready)
+/* Whether complete gradients should stay and be reduced together with the microbatch's next, which are complete later. */
+static bool worth_holding(struct tt_simple_walk *b, int pos, const struct tt_complete *complete)
 {
-    int mb = pos / b->u->n_nodes, next;
+    const struct tt_usage *u = b->u;
+    const struct tt_complete *next = complete + 1;
 
-    if (ready + 1 == b->u->n_ready || b->u->layout->shard_degree == 1)
+    if (next == u->complete + u->n_complete || u->layout->shard_degree == 1 ||
+        u->positions[next->pos].microbatch != u->positions[pos].microbatch)
         return false;
-    next = b->u->ready_units[ready + 1];
-    if (b->pending.whole + b->u->unit_bytes[next] > b->choice->bucket_bytes)
+    if (b->pending.whole + b->facts->unit_bytes[next->unit] > b->choice->bucket_bytes)
         return false;
     if (b->choice->within_compute && b->link_free <= b->now)
         return false;
     return tt_simple_fits_until(
-        b, pos + 1, mb * b->u->n_nodes + b->u->ready_nodes[ready + 1] + 1,
-        tt_simple_staging_bytes(b, b->pending.shard + tt_simple_shard_bytes(b, TT_REDUCE, &next, 1)), b->next_gather);
+        b, pos + 1, next->pos + 1,
+        tt_simple_staging_bytes(b, b->pending.shard + tt_simple_shard_bytes(b, TT_REDUCE, &next->unit, 1)),
+        b->next_gather);
 }
 
 static void reduce_after(struct tt_simple_walk *b, int pos)
 {
-    int node = pos % b->u->n_nodes;
-
-    for (int r = b->u->ready_from[node]; r < b->u->ready_from[node + 1]; r++) {
-        add_unit(b, &b->pending, b->u->ready_units[r]);
-        if (!worth_holding(b, pos, r))
+    for (int c = b->u->complete_from[pos]; c < b->u->complete_from[pos + 1]; c++) {
+        add_unit(b, &b->pending, b->u->complete[c].unit);
+        if (!worth_holding(b, pos, &b->u->complete[c]))
             reduce_pending(b, pos);
     }
 }
@@ -297,22 +287,21 @@ static void walk(struct tt_simple_walk *b)
 {
     const struct tt_graph *graph = b->u->graph;
 
-    for (int pos = 0; pos < b->u->microbatches * b->u->n_nodes; pos++) {
-        int node = pos % b->u->n_nodes, mb = pos / b->u->n_nodes;
+    for (int pos = 0; pos < b->u->n_positions; pos++) {
+        const struct tt_position *at = &b->u->positions[pos];
 
         gather_for(b, pos);
-        make_room(b, pos, tt_simple_new_gradients(b, pos));
-        occupy(b, pos, tt_simple_new_gradients(b, pos));
-        tt_schedule_add(b->schedule, TT_RUN, mb, node, TT_NONE);
-        b->now += b->u->node_sec[node];
-        if (graph->nodes[node].out[0] == graph->token_loss)
-            tt_schedule_add(b->schedule, TT_LOSS, mb, TT_NONE, TT_NONE);
+        make_room(b, pos, b->facts->grad_bytes[pos]);
+        occupy(b, pos, b->facts->grad_bytes[pos]);
+        tt_schedule_add(b->schedule, TT_RUN, at->microbatch, at->node, TT_NONE);
+        b->now += b->facts->node_sec[at->node];
+        if (graph->nodes[at->node].out[0] == graph->token_loss)
+            tt_schedule_add(b->schedule, TT_LOSS, at->microbatch, TT_NONE, TT_NONE);
         release_after(b, pos);
-        if (tt_simple_reduces_at(b, pos))
-            reduce_after(b, pos);
+        reduce_after(b, pos);
     }
     while (b->head < b->n_flights)
-        wait_oldest(b, b->u->microbatches * b->u->n_nodes);
+        wait_oldest(b, b->u->n_positions);
     tt_schedule_add(b->schedule, TT_CLIP, 0, TT_NONE, TT_NONE);
     for (int u = 0; u < b->u->layout->n_units; u++)
         tt_schedule_add(b->schedule, TT_OPTIMIZER, 0, TT_NONE, u);
@@ -321,10 +310,11 @@ static void walk(struct tt_simple_walk *b)
 void tt_simple_fsdp_schedule(const struct tt_simple_fsdp *fsdp, const struct tt_plan_choice *choice,
                              struct tt_schedule *schedule, struct tt_plan_outcome *ret_outcome)
 {
-    struct tt_simple_walk b = {.in = fsdp, .u = fsdp->usage, .choice = choice, .schedule = schedule};
+    struct tt_simple_walk b = {
+        .in = fsdp, .u = fsdp->facts->usage, .facts = fsdp->facts, .choice = choice, .schedule = schedule};
 
     b.outcome.fits = true;
-    b.gathers = tt_usage_gathers(b.u, fsdp->reshard, choice->near);
+    b.gathers = tt_gathers_make(b.u, fsdp->reshard, choice->near);
     tt_simple_begin(&b);
     walk(&b);
     b.outcome.step_sec = b.now;

@@ -2,7 +2,8 @@
 #ifndef TT_PARALLEL_PLANNER_SIMPLE_FSDP_H
 #define TT_PARALLEL_PLANNER_SIMPLE_FSDP_H
 
-#include "parallel/fsdp/usage.h"
+#include "parallel/planner/gathers.h"
+#include "parallel/planner/step_facts.h"
 
 /**
  * The planned FSDP engine (SimpleFSDP): sees the whole step before it runs and schedules it statically. Collectives of
@@ -19,19 +20,18 @@ struct tt_plan_choice {
     int64_t bucket_bytes;    /* whole bytes of a bucket; a unit that is larger is a bucket of its own */
     bool within_compute;     /* a bucket must not take longer than the compute that hides it */
     bool patient;            /* expect to wait for reduces that are not done rather than to begin gathers later */
-    enum tt_near near;       /* what stays gathered although its policy would reshard it */
+    enum tt_stay near;       /* what stays gathered although its policy would reshard it */
     int64_t step_bytes;      /* do not exceed: all transient memory */
-    int64_t exchanged_bytes; /* nor this where that much is needed: what exchange takes (tt_simple_fsdp_exchanged) */
+    int64_t exchanged_bytes; /* nor this where that much is needed: what exchange takes (tt_memory_is_exchanged) */
     int64_t slack_bytes;     /* where no more than this is needed, exchange may take what is left of it */
 };
 
 struct tt_simple_fsdp {
     const struct tt_lowering *lowering; /* what travels, and what receiving it takes */
-    const struct tt_usage *usage;
+    const struct tt_step_facts *facts;
     const struct tt_machine *machine;
-    const int64_t *other_bytes; /* [microbatches * n_nodes] transient memory at a position beside what is exchanged */
-    const bool *reshard;        /* [unit] free it between forward and backward */
-    int prefetch;               /* buckets gathered ahead of the one in use */
+    const bool *reshard; /* [unit] free it between forward and backward */
+    int prefetch;        /* buckets gathered ahead of the one in use */
 };
 
 struct tt_plan_outcome {
@@ -47,8 +47,5 @@ struct tt_plan_outcome {
 /** Appends the schedule of one optimizer step. Lower it with free_early. */
 void tt_simple_fsdp_schedule(const struct tt_simple_fsdp *fsdp, const struct tt_plan_choice *choice,
                              struct tt_schedule *ret_schedule, struct tt_plan_outcome *ret_outcome);
-
-/** Memory that exists for the sake of exchange: gathered parameters, whole gradients, staging. */
-bool tt_simple_fsdp_exchanged(enum tt_memory_kind kind);
 
 #endif

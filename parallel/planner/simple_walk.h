@@ -41,6 +41,7 @@ struct tt_simple_units {
 struct tt_simple_walk {
     const struct tt_simple_fsdp *in;
     const struct tt_usage *u;
+    const struct tt_step_facts *facts;
     const struct tt_plan_choice *choice;
     struct tt_schedule *schedule;
     struct tt_gather_list gathers;
@@ -59,7 +60,7 @@ struct tt_simple_walk {
     double *reduce_sec;             /* [unit] seconds of the same */
     int64_t *ahead;                 /* [n_units + 1] for looking ahead: what virtual reduces would free, and when */
     double *ahead_end;
-    struct tt_ceiling *other; /* of in->other_bytes */
+    struct tt_ceiling *other; /* of facts->other_bytes */
     int64_t *grows; /* [positions + 1] whole gradients and staging of reduces that begin to live before a position */
     int64_t live;   /* exchanged bytes */
     double now, link_free;
@@ -89,12 +90,6 @@ bool tt_simple_fits(const struct tt_simple_walk *b, int pos, int64_t exchanged);
 
 /** Whether this many bytes more, by gathers up to (not with) `gathers`, fit from pos until just before `until`. */
 bool tt_simple_fits_until(struct tt_simple_walk *b, int pos, int until, int64_t bytes, int gathers);
-
-/** Bytes of whole gradients that come into being at a position. */
-int64_t tt_simple_new_gradients(const struct tt_simple_walk *b, int pos);
-
-/** Whether gradients that are complete at a position are reduced there. */
-bool tt_simple_reduces_at(const struct tt_simple_walk *b, int pos);
 
 /** Empties a set, of units whose collective is of that kind. */
 void tt_simple_clear_units(struct tt_simple_units *units, enum tt_instr_kind kind);

@@ -16,6 +16,7 @@
 #include "core/os/file.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/planner/planner.h"
+#include "parallel/planner/step_facts.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 
@@ -233,7 +234,7 @@ static void compare_plans(const struct shape *shape, const struct tt_model *mode
                                     plan(shape, model, policy, machine, TT_SCHEDULER_PLANNED)};
     const struct tt_program *eager = tt_engine_program(engines[0]), *planned = tt_engine_program(engines[1]);
     double most = policies[policy] == TT_RESHARD_AFTER_FORWARD_NEVER ? 1.0 : 0.85; /* what is kept must be there */
-    double exchanged = (double)tt_planner_exchanged_bytes(planned) / (double)tt_planner_exchanged_bytes(eager);
+    double exchanged = (double)tt_program_exchanged_bytes(planned) / (double)tt_program_exchanged_bytes(eager);
     struct tt_timeline times[2];
 
     tt_cost_simulate(&machines[machine], eager, &times[0]);
@@ -272,7 +273,10 @@ static struct tt_program *plan_within(struct tt_engine *eager, int64_t step_limi
                                          .threads = 1,
                                          .reduce_staging = tt_fsdp_reduce_staging,
                                          .all_reduce_staging = tt_fsdp_all_reduce_staging};
+    struct tt_order order = tt_order_accumulate(program->microbatches, true);
+    struct tt_usage usage;
     const struct tt_planner planner = {.lowering = &lowering,
+                                       .usage = &usage,
                                        .eager = program,
                                        .machine = &machines[0],
                                        .prefetch = 1,
@@ -280,7 +284,10 @@ static struct tt_program *plan_within(struct tt_engine *eager, int64_t step_limi
                                        .reshard = reshard};
     struct tt_program *planned = NULL;
 
+    assert_int_equal(fixture_check(tt_usage_make(&order, program->graph, program->layout, &usage)), 0);
     assert_int_equal(fixture_check(tt_planner_run(&planner, &planned)), 0);
+    tt_usage_release(&usage);
+    tt_order_release(&order);
     return planned;
 }
 
@@ -297,7 +304,7 @@ static void a_limit_out_of_reach_gives_the_least_memory(void **state)
     free = plan_within(eager, INT64_MAX, reshard);
     bound = plan_within(eager, -1, reshard);
     assert_true(bound->step_bytes <= free->step_bytes);
-    assert_true(tt_planner_exchanged_bytes(bound) <= tt_planner_exchanged_bytes(free));
+    assert_true(tt_program_exchanged_bytes(bound) <= tt_program_exchanged_bytes(free));
     tt_program_free(free);
     tt_program_free(bound);
     tt_engine_free(eager);

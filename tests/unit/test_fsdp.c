@@ -27,50 +27,50 @@ struct scene {
     struct tt_model *model;
     struct tt_graph *graph;
     struct tt_layout *layout;
+    struct tt_order order;
+    struct tt_usage usage;
     struct tt_schedule schedule;
 };
 
-/* Added to the number of microbatches: one reduction a step. */
-enum { REDUCE_LAST = 100 };
+/* What is scheduled; zeros are an untied model that trains, every microbatch reduced, no prefetch. */
+struct script {
+    bool tied;
+    struct tt_sharding sharding; /* wrap NULL: block, where there are no patterns */
+    enum tt_graph_mode mode;
+    int prefetch, microbatches;
+    bool reduce_last;
+};
 
-static void scene_make_with(struct scene *s, bool tied, const struct tt_sharding *sharding, enum tt_graph_mode mode,
-                            int prefetch, int microbatches)
+static void scene_make(struct scene *s, const struct script *script)
 {
     const struct tt_model_dims dims = {
-        .dim = 8, .n_layers = 2, .n_heads = 2, .n_kv_heads = 1, .ffn_dim = 8, .vocab_size = 16, .tied = tied};
+        .dim = 8, .n_layers = 2, .n_heads = 2, .n_kv_heads = 1, .ffn_dim = 8, .vocab_size = 16, .tied = script->tied};
     const int degrees[TT_MESH_DEGREES] = {1, 1, 4, 1, 1, 1};
+    struct tt_sharding sharding = script->sharding;
+    bool trains = script->mode == TT_GRAPH_TRAIN;
+    struct tt_fsdp fsdp = {.usage = &s->usage, .prefetch = script->prefetch};
     struct tt_mesh mesh;
     int gradients[64];
 
     memset(s, 0, sizeof *s);
+    if (!sharding.wrap && !sharding.wrap_patterns.n)
+        sharding.wrap = "block";
     assert_int_equal(tt_mesh_init(degrees, 4, &mesh), 0);
     assert_int_equal(tt_model_new("llama3", "debugmodel", &dims, NULL, &s->model), 0);
-    assert_int_equal(tt_model_graph(s->model, mode, 1, 4, &s->graph, mode == TT_GRAPH_TRAIN ? gradients : NULL), 0);
-    assert_int_equal(tt_layout_new(s->model, &mesh, 0, sharding, &s->layout), 0);
-    {
-        struct tt_fsdp fsdp = {.graph = s->graph,
-                               .layout = s->layout,
-                               .microbatches = microbatches % REDUCE_LAST,
-                               .prefetch = prefetch,
-                               .reduce_last = microbatches > REDUCE_LAST};
-
-        assert_int_equal(mode == TT_GRAPH_TRAIN ? tt_fsdp_schedule_step(&fsdp, &s->schedule)
-                                                : tt_fsdp_schedule_forward(&fsdp, &s->schedule),
-                         0);
-    }
-}
-
-static void scene_make(struct scene *s, bool tied, enum tt_reshard reshard, enum tt_graph_mode mode, int prefetch,
-                       int microbatches)
-{
-    const struct tt_sharding sharding = {.wrap = "block", .reshard = reshard};
-
-    scene_make_with(s, tied, &sharding, mode, prefetch, microbatches);
+    assert_int_equal(tt_model_graph(s->model, script->mode, 1, 4, &s->graph, trains ? gradients : NULL), 0);
+    if (script->reduce_last)
+        assert_int_equal(tt_graph_carry_gradients(s->graph), 0);
+    assert_int_equal(tt_layout_new(s->model, &mesh, 0, &sharding, &s->layout), 0);
+    s->order = tt_order_accumulate(script->microbatches, trains);
+    assert_int_equal(tt_usage_make(&s->order, s->graph, s->layout, &s->usage), 0);
+    tt_fsdp_schedule(&fsdp, &s->schedule);
 }
 
 static void scene_release(struct scene *s)
 {
     tt_schedule_release(&s->schedule);
+    tt_usage_release(&s->usage);
+    tt_order_release(&s->order);
     tt_layout_free(s->layout);
     tt_graph_free(s->graph);
     tt_model_free(s->model);
@@ -138,13 +138,12 @@ static char *schedule_text(const struct scene *s)
     return text.text;
 }
 
-static void must_read_with(bool tied, const struct tt_sharding *sharding, enum tt_graph_mode mode, int prefetch,
-                           int microbatches, const char *wanted)
+static void must_read_script(const struct script *script, const char *wanted)
 {
     struct scene s;
     char *text, *end;
 
-    scene_make_with(&s, tied, sharding, mode, prefetch, microbatches);
+    scene_make(&s, script);
     text = schedule_text(&s);
     end = strstr(text, "all-reduce"); /* what follows is the update, looked at once */
     if (end)
@@ -154,12 +153,19 @@ static void must_read_with(bool tied, const struct tt_sharding *sharding, enum t
     scene_release(&s);
 }
 
+static void must_read_with(bool tied, const struct tt_sharding *sharding, enum tt_graph_mode mode, int prefetch,
+                           int microbatches, const char *wanted)
+{
+    must_read_script(
+        &(struct script){
+            .tied = tied, .sharding = *sharding, .mode = mode, .prefetch = prefetch, .microbatches = microbatches},
+        wanted);
+}
+
 static void must_read(bool tied, enum tt_reshard reshard, enum tt_graph_mode mode, int prefetch, int microbatches,
                       const char *wanted)
 {
-    const struct tt_sharding sharding = {.wrap = "block", .reshard = reshard};
-
-    must_read_with(tied, &sharding, mode, prefetch, microbatches, wanted);
+    must_read_with(tied, &(struct tt_sharding){.reshard = reshard}, mode, prefetch, microbatches, wanted);
 }
 
 static void default_keeps_the_head(void **state)
@@ -395,24 +401,28 @@ static void one_unit_is_there_from_end_to_end(void **state)
 static void deferred_reductions_come_with_the_last_microbatch(void **state)
 {
     (void)state;
-    must_read(false, DEFAULT, TT_GRAPH_TRAIN, 1, REDUCE_LAST + 2,
-              "gather E, await E, gather 0, forward E\n"
-              "free E, await 0, gather 1, forward 0\n"
-              "free 0, await 1, gather H, forward 1\n"
-              "free 1, await H, gather 1, forward H\n"
-              "loss, backward H\n"
-              "free H, await 1, gather 0, backward 1\n"
-              "free 1, await 0, gather E, backward 0\n"
-              "free 0, await E, backward E\n"
-              "free E, gather E, await E, gather 0, forward E of the next\n"
-              "free E, await 0, gather 1, forward 0 of the next\n"
-              "free 0, await 1, gather H, forward 1 of the next\n"
-              "free 1, await H, gather 1, forward H of the next\n"
-              "loss, backward H of the next\n"
-              "free H, reduce H, await 1, gather 0, backward 1 of the next\n"
-              "sum H, free 1, reduce 1, await 0, gather E, backward 0 of the next\n"
-              "sum 1, free 0, reduce 0, await E, backward E of the next\n"
-              "sum 0, free E, reduce E, sum E, ");
+    must_read_script(&(struct script){.sharding = {.reshard = DEFAULT},
+                                      .mode = TT_GRAPH_TRAIN,
+                                      .prefetch = 1,
+                                      .microbatches = 2,
+                                      .reduce_last = true},
+                     "gather E, await E, gather 0, forward E\n"
+                     "free E, await 0, gather 1, forward 0\n"
+                     "free 0, await 1, gather H, forward 1\n"
+                     "free 1, await H, gather 1, forward H\n"
+                     "loss, backward H\n"
+                     "free H, await 1, gather 0, backward 1\n"
+                     "free 1, await 0, gather E, backward 0\n"
+                     "free 0, await E, backward E\n"
+                     "free E, gather E, await E, gather 0, forward E of the next\n"
+                     "free E, await 0, gather 1, forward 0 of the next\n"
+                     "free 0, await 1, gather H, forward 1 of the next\n"
+                     "free 1, await H, gather 1, forward H of the next\n"
+                     "loss, backward H of the next\n"
+                     "free H, reduce H, await 1, gather 0, backward 1 of the next\n"
+                     "sum H, free 1, reduce 1, await 0, gather E, backward 0 of the next\n"
+                     "sum 1, free 0, reduce 0, await E, backward E of the next\n"
+                     "sum 0, free E, reduce E, sum E, ");
 }
 
 static void the_update_overlaps_all_reduces_with_norms(void **state)
@@ -421,7 +431,7 @@ static void the_update_overlaps_all_reduces_with_norms(void **state)
     char *text;
 
     (void)state;
-    scene_make(&s, false, DEFAULT, TT_GRAPH_TRAIN, 1, 3);
+    scene_make(&s, &(struct script){.mode = TT_GRAPH_TRAIN, .prefetch = 1, .microbatches = 3});
     text = schedule_text(&s);
     assert_string_equal(strstr(text, "all-reduce"),
                         "all-reduce E, all-reduce 0, all-sum E, norm E, all-reduce 1, all-sum 0, norm 0, all-reduce H, "
@@ -434,15 +444,14 @@ static void the_update_overlaps_all_reduces_with_norms(void **state)
 static void a_unit_without_backward_is_an_error(void **state)
 {
     struct scene s;
-    struct tt_schedule schedule = {0};
-    struct tt_fsdp fsdp;
+    struct tt_order order = tt_order_accumulate(1, true);
+    struct tt_usage usage;
 
     (void)state;
-    scene_make(&s, false, DEFAULT, TT_GRAPH_VALIDATE, 1, 1);
-    fsdp = (struct tt_fsdp){.graph = s.graph, .layout = s.layout, .microbatches = 1, .prefetch = 1};
-    assert_int_equal(tt_fsdp_schedule_step(&fsdp, &schedule), TT_EINTERNAL);
+    scene_make(&s, &(struct script){.mode = TT_GRAPH_VALIDATE, .prefetch = 1, .microbatches = 1});
+    assert_int_equal(tt_usage_make(&order, s.graph, s.layout, &usage), TT_EINTERNAL);
     assert_non_null(strstr(tt_error_message(), "nothing in the graph uses unit tok_embeddings"));
-    tt_schedule_release(&schedule);
+    tt_order_release(&order);
     scene_release(&s);
 }
 

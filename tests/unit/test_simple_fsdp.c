@@ -230,7 +230,9 @@ static int64_t looked_ahead(int64_t layers, int64_t limit)
 {
     struct tt_model *deep = NULL;
     struct tt_engine *engine = NULL;
+    struct tt_order order = tt_order_accumulate(2, true);
     struct tt_usage usage = {0};
+    struct tt_step_facts facts = {0};
     struct tt_schedule schedule = {0};
     struct tt_plan_outcome outcome;
     const struct tt_machine machine = tt_machine_builtin();
@@ -250,8 +252,7 @@ static int64_t looked_ahead(int64_t layers, int64_t limit)
                                    .reduce_dtype = TT_F32,
                                    .reduce_staging = tt_fsdp_reduce_staging,
                                    .all_reduce_staging = tt_fsdp_all_reduce_staging};
-    struct tt_simple_fsdp fsdp = {.lowering = &lowering, .usage = &usage, .machine = &machine, .prefetch = 1};
-    int64_t *other;
+    struct tt_simple_fsdp fsdp = {.lowering = &lowering, .facts = &facts, .machine = &machine, .prefetch = 1};
     bool *reshard;
 
     assert_int_equal(make_model(layers, 64, &deep), 0);
@@ -259,16 +260,18 @@ static int64_t looked_ahead(int64_t layers, int64_t limit)
     assert_int_equal(tt_engine_new(&o, NULL, 0, &engine), 0);
     lowering.graph = tt_engine_program(engine)->graph;
     lowering.layout = tt_engine_layout(engine);
-    assert_int_equal(tt_usage_make(lowering.graph, lowering.layout, 2, 1, &machine, &usage), 0);
+    assert_int_equal(tt_usage_make(&order, lowering.graph, lowering.layout, &usage), 0);
+    tt_step_facts_make(&usage, &machine, tt_engine_program(engine), &facts);
+    memset(facts.other_bytes, 0, (size_t)usage.n_positions * sizeof *facts.other_bytes);
     fsdp.reshard = reshard = tt_calloc((size_t)lowering.layout->n_units, sizeof *reshard);
     memset(reshard, true, (size_t)lowering.layout->n_units * sizeof *reshard);
-    fsdp.other_bytes = other = tt_calloc(2 * (size_t)lowering.graph->n_nodes, sizeof *other);
     tt_simple_fsdp_schedule(&fsdp, &choice, &schedule, &outcome);
     assert_true(schedule.n > 0);
     tt_schedule_release(&schedule);
-    tt_free(other);
     tt_free(reshard);
+    tt_step_facts_release(&facts);
     tt_usage_release(&usage);
+    tt_order_release(&order);
     tt_engine_free(engine);
     tt_model_free(deep);
     return outcome.looked;

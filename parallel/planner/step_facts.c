@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sums over the positions of a step.
+ */
+#include "parallel/planner/step_facts.h"
+
+#include "core/base/mem.h"
+#include "parallel/planner/gathers.h"
+
+bool tt_memory_is_exchanged(enum tt_memory_kind kind)
+{
+    return kind == TT_MEMORY_UNSHARDED || kind == TT_MEMORY_PARAM_GRAD || kind == TT_MEMORY_STAGING;
+}
+
+/* Live bytes at each instruction of buffers that are, or are not, for the sake of exchange; state is neither. */
+static int64_t *live_bytes(const struct tt_program *p, bool exchanged)
+{
+    int64_t *live = tt_calloc((size_t)p->n_instrs + 1, sizeof *live);
+
+    for (int i = 0; i < p->n_buffers; i++) {
+        const struct tt_buffer *b = &p->buffers[i];
+        int64_t bytes = (b->bytes + 63) / 64 * 64;
+
+        if (b->root != i || b->kind == TT_MEMORY_PARAM || b->kind == TT_MEMORY_CONST ||
+            tt_memory_is_exchanged(b->kind) != exchanged)
+            continue;
+        live[b->first] += bytes;
+        live[b->last + 1] -= bytes;
+    }
+    for (int i = 1; i <= p->n_instrs; i++)
+        live[i] += live[i - 1];
+    return live;
+}
+
+int64_t tt_program_exchanged_bytes(const struct tt_program *program)
+{
+    int64_t *live = live_bytes(program, true), bytes = live[program->peak_instr];
+
+    tt_free(live);
+    return bytes;
+}
+
+/* A program runs the positions of its order one after another. */
+static void measure_others(const struct tt_program *eager, int64_t *other_bytes)
+{
+    int64_t *live = live_bytes(eager, false);
+
+    for (int i = 0, pos = 0; i < eager->n_instrs; i++)
+        if (eager->instrs[i].kind == TT_RUN)
+            other_bytes[pos++] = live[i];
+    tt_free(live);
+}
+
+void tt_step_facts_make(const struct tt_usage *usage, const struct tt_machine *machine, const struct tt_program *eager,
+                        struct tt_step_facts *ret_facts)
+{
+    const struct tt_layout *layout = usage->layout;
+    size_t n = (size_t)usage->n_positions;
+    struct tt_step_facts f = {.usage = usage};
+
+    f.node_sec = tt_calloc((size_t)usage->graph->n_nodes + 1, sizeof *f.node_sec);
+    f.begin_sec = tt_calloc(n + 1, sizeof *f.begin_sec);
+    f.grad_bytes = tt_calloc(n + 1, sizeof *f.grad_bytes);
+    f.other_bytes = tt_calloc(n + 1, sizeof *f.other_bytes);
+    f.unit_bytes = tt_calloc((size_t)layout->n_units + 1, sizeof *f.unit_bytes);
+    for (int node = 0; node < usage->graph->n_nodes; node++)
+        f.node_sec[node] = tt_cost_node_sec(machine, usage->graph, node, eager->threads);
+    for (int pos = 0; pos < usage->n_positions; pos++) {
+        f.begin_sec[pos + 1] = f.begin_sec[pos] + f.node_sec[usage->positions[pos].node];
+        for (int i = usage->begins_grad[pos]; i < usage->begins_grad[pos + 1]; i++) {
+            int param = usage->begun_params[i];
+
+            f.grad_bytes[pos] += tt_gathered_param_bytes(layout, layout->unit_of[param], layout->slot_of[param]);
+        }
+    }
+    for (int unit = 0; unit < layout->n_units; unit++)
+        for (int k = 0; k < layout->units[unit].n_params; k++)
+            f.unit_bytes[unit] += tt_gathered_param_bytes(layout, unit, k);
+    measure_others(eager, f.other_bytes);
+    *ret_facts = f;
+}
+
+void tt_step_facts_release(struct tt_step_facts *f)
+{
+    tt_free(f->node_sec);
+    tt_free(f->begin_sec);
+    tt_free(f->grad_bytes);
+    tt_free(f->other_bytes);
+    tt_free(f->unit_bytes);
+    *f = (struct tt_step_facts){0};
+}
