@@ -125,7 +125,26 @@ static int *filled(size_t n)
     return array;
 }
 
-static void prepare(struct tt_walk *w)
+/* Who reads a value last, in the order of the schedule: a weight part may read long after the rest of backward. */
+static void find_last_readers(struct tt_walk *w, const struct tt_schedule *schedule)
+{
+    const struct tt_graph *graph = w->in.graph;
+
+    w->last_reader = filled((size_t)w->in.microbatches * (size_t)graph->n_values);
+    for (int i = 0; i < schedule->n; i++) {
+        const struct tt_instr *instr = &schedule->instrs[i];
+        const struct tt_node *node = instr->kind == TT_RUN ? &graph->nodes[instr->node] : NULL;
+        int *last_reader = &w->last_reader[(int64_t)instr->microbatch * graph->n_values];
+
+        for (int k = 0; node && k < node->n_in; k++)
+            if (node->in[k] != TT_NONE)
+                last_reader[node->in[k]] = instr->node;
+        if (instr->kind == TT_LOSS)
+            last_reader[graph->token_loss] = graph->n_nodes; /* no node may take its memory */
+    }
+}
+
+static void prepare(struct tt_walk *w, const struct tt_schedule *schedule)
 {
     const struct tt_graph *graph = w->in.graph;
     const struct tt_layout *layout = w->in.layout;
@@ -133,13 +152,7 @@ static void prepare(struct tt_walk *w)
 
     w->sharded = layout->shard_degree > 1;
     w->gathers = w->sharded || w->in.param_dtype != TT_F32;
-    w->last_reader = filled((size_t)graph->n_values);
-    for (int n = 0; n < graph->n_nodes; n++)
-        for (int i = 0; i < graph->nodes[n].n_in; i++)
-            if (graph->nodes[n].in[i] != TT_NONE)
-                w->last_reader[graph->nodes[n].in[i]] = n;
-    if (graph->token_loss != TT_NONE)
-        w->last_reader[graph->token_loss] = graph->n_nodes; /* TT_LOSS */
+    find_last_readers(w, schedule);
     w->value_buffer = filled((size_t)w->in.microbatches * (size_t)graph->n_values);
     w->grad_buffer = filled((size_t)w->in.microbatches * n_params);
     w->unit_grad = filled((size_t)w->in.microbatches * n_units);
@@ -279,7 +292,7 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
     p->labels = filled((size_t)lowering->microbatches);
     for (int b = 0; b < schedule->n_buckets; b++)
         copy_bucket(p, &schedule->buckets[b]);
-    prepare(&w);
+    prepare(&w, schedule);
     add_given_buffers(&w);
     for (int i = 0; i < schedule->n; i++)
         TT_TRY(lower_instr(&w, &schedule->instrs[i]));

@@ -122,14 +122,14 @@ int tt_lower_input(struct tt_walk *w, int mb, int value)
 }
 
 /* The input whose memory output k of a node may take over, or TT_NONE. */
-static int overwritable_input(const struct tt_walk *w, int node, int k)
+static int overwritable_input(const struct tt_walk *w, int mb, int node, int k)
 {
     const struct tt_graph *graph = w->in.graph;
     const struct tt_node *n = &graph->nodes[node];
     int i = tt_op_row(n->op)->alias[k] - 1, uses = 0;
     const struct tt_value *in, *out = &graph->values[n->out[k]];
 
-    if (i < 0 || n->in[i] == TT_NONE || w->last_reader[n->in[i]] != node)
+    if (i < 0 || n->in[i] == TT_NONE || w->last_reader[(int64_t)mb * graph->n_values + n->in[i]] != node)
         return TT_NONE;
     in = &graph->values[n->in[i]];
     for (int j = 0; j < n->n_in; j++)
@@ -150,7 +150,7 @@ int tt_lower_output(struct tt_walk *w, int mb, int node, int k)
 
     if (v->kind == TT_VALUE_PARAM_GRAD)
         return tt_lower_grad(w, mb, v->param);
-    over = overwritable_input(w, node, k);
+    over = overwritable_input(w, mb, node, k);
     if (over != TT_NONE) {
         *slot = w->value_buffer[(int64_t)mb * graph->n_values + over];
     } else {

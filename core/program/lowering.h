@@ -17,7 +17,7 @@ struct tt_walk {
     struct tt_program *program;
     bool sharded;                 /* more than one shard: collectives are real */
     bool gathers;                 /* parameters are not the shards: several, or of another type */
-    int *last_reader;             /* value -> last node that reads it, TT_NONE if none */
+    int *last_reader;             /* microbatch * n_values + value -> node that reads it last, TT_NONE if none */
     int *value_buffer;            /* microbatch * n_values + value -> buffer */
     int *grad_buffer;             /* microbatch * n_params + param -> whole gradient */
     int *unit_grad;               /* microbatch * n_units + unit -> its flat gradient, when there is one shard */

@@ -19,6 +19,7 @@
 #include "core/ops/op.h"
 #include "parallel/engine/engine.h"
 #include "parallel/fsdp/fsdp.h"
+#include "parallel/planner/simple_fsdp.h"
 
 #define DEFAULT TT_RESHARD_AFTER_FORWARD_DEFAULT
 #define ALWAYS  TT_RESHARD_AFTER_FORWARD_ALWAYS
@@ -209,7 +210,7 @@ static void reshard(struct machine *m, const struct tt_instr *instr)
 {
     const struct tt_unit *unit = &m->p->layout->units[instr->unit];
 
-    for (int i = 0; i < unit->n_params; i++) {
+    for (int i = 0; i < instr->n_operands; i++) { /* none where each was freed after its last read */
         char gathered[NAME_BYTES];
 
         (void)snprintf(gathered, sizeof gathered, "parameter %d", unit->params[i].param);
@@ -510,6 +511,85 @@ static void buckets_move_several_units_at_once(void **state)
     }
 }
 
+/* --- orders of compute --- */
+
+/* Words are a pass and a microbatch: F0 B0 W0. */
+static struct tt_order order_of(const char *text)
+{
+    struct tt_order order = {0};
+
+    for (const char *word = text; *word; word += word[2] ? 3 : 2)
+        tt_order_add(&order, word[1] - '0', 0,
+                     word[0] == 'F'   ? TT_PASS_FORWARD
+                     : word[0] == 'B' ? TT_PASS_BACKWARD
+                                      : TT_PASS_WEIGHTS);
+    return order;
+}
+
+/* Schedules the order with both engines on the layout of `made`, and runs what comes of it. */
+static void schedule_order(const struct planned *made, const char *text, int prefetch, const char *wanted_sum)
+{
+    const struct tt_machine machine = tt_machine_builtin();
+    const struct tt_plan_choice choice = {.bucket_bytes = 4000, .step_bytes = INT64_MAX, .exchanged_bytes = INT64_MAX};
+    struct tt_lowering lowering = {.graph = made->program->graph,
+                                   .layout = made->program->layout,
+                                   .microbatches = made->program->microbatches,
+                                   .threads = 1,
+                                   .reduce_staging = tt_fsdp_reduce_staging,
+                                   .all_reduce_staging = tt_fsdp_all_reduce_staging};
+    struct tt_order order = order_of(text);
+    struct tt_usage usage;
+    struct tt_step_facts facts;
+    struct tt_program *programs[2] = {0};
+    bool reshard[16];
+
+    assert_int_equal(tt_usage_make(&order, lowering.graph, lowering.layout, &usage), 0);
+    for (int planned = 0; planned < 2; planned++) {
+        struct tt_schedule schedule = {0};
+        struct tt_plan_outcome outcome;
+
+        if (!planned) {
+            tt_fsdp_schedule(&(struct tt_fsdp){.usage = &usage, .prefetch = prefetch}, &schedule);
+        } else {
+            tt_step_facts_make(&usage, &machine, programs[0], &facts);
+            for (int u = 0; u < lowering.layout->n_units; u++)
+                reshard[u] = lowering.layout->units[u].reshard_after_forward;
+            tt_simple_fsdp_schedule(&(struct tt_simple_fsdp){&lowering, &facts, &machine, reshard, prefetch}, &choice,
+                                    &schedule, &outcome);
+            tt_step_facts_release(&facts);
+        }
+        lowering.free_early = planned;
+        if (tt_program_new(&lowering, &schedule, &programs[planned]) < 0 || tt_program_check(programs[planned]) < 0)
+            fail_msg("%s: %s", text, tt_error_message());
+        execute(programs[planned], wanted_sum);
+        tt_schedule_release(&schedule);
+    }
+    tt_program_free(programs[0]);
+    tt_program_free(programs[1]);
+    tt_usage_release(&usage);
+    tt_order_release(&order);
+}
+
+/* Schedulers take any order of compute; the sum of the gradients is the same tree. */
+static void any_order_of_compute_can_be_scheduled(void **state)
+{
+    static const char *const orders[] = {"F0 B0 F1 B1 F2 B2",          "F0 F1 F2 B0 B1 B2",
+                                         "F0 F1 B0 F2 B1 B2",          "F0 B0 W0 F1 B1 W1 F2 B2 W2",
+                                         "F0 F1 B0 F2 W0 B1 B2 W1 W2", "F0 F1 F2 B0 B1 B2 W0 W1 W2"};
+    static const enum tt_reshard policies[] = {DEFAULT, ALWAYS, NEVER};
+
+    (void)state;
+    for (int shards = 1; shards <= 2; shards++)
+        for (int policy = 0; policy < 3; policy++)
+            for (int tied = 0; tied <= 1; tied++) {
+                struct planned made = make(&(struct plan){shards, 2, 3, 1, policies[policy], tied});
+
+                for (size_t i = 0; i < sizeof orders / sizeof *orders; i++)
+                    schedule_order(&made, orders[i], 1 + (int)i % 2, "((0+1)+2) over replicas");
+                release(&made);
+            }
+}
+
 static void one_rank_exchanges_nothing(void **state)
 {
     struct planned made = make(&(struct plan){1, 1, 2, 1, ALWAYS, false});
@@ -618,10 +698,14 @@ static void a_node_before_its_input_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_summed_as_a_balanced_tree), cmocka_unit_test(every_read_finds_what_was_written),
-        cmocka_unit_test(buckets_move_several_units_at_once),      cmocka_unit_test(one_rank_exchanges_nothing),
-        cmocka_unit_test(memory_at_an_instruction_adds_up),        cmocka_unit_test(the_check_sees_damage),
+        cmocka_unit_test(gradients_are_summed_as_a_balanced_tree),
+        cmocka_unit_test(every_read_finds_what_was_written),
+        cmocka_unit_test(buckets_move_several_units_at_once),
+        cmocka_unit_test(one_rank_exchanges_nothing),
+        cmocka_unit_test(memory_at_an_instruction_adds_up),
+        cmocka_unit_test(the_check_sees_damage),
         cmocka_unit_test(a_node_before_its_input_is_an_error),
+        cmocka_unit_test(any_order_of_compute_can_be_scheduled),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
