@@ -9,12 +9,12 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/facts.h"
 #include "cli/generate/pretrained.h"
 #include "cli/job/job.h"
 #include "cli/ranks.h"
 #include "cli/run/folder.h"
 #include "cli/run/validation.h"
-#include "cli/train/facts.h"
 #include "core/base/mem.h"
 
 static const struct tt_option options[] = {

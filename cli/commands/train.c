@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * titan train: command line, communicator, trainer, exit code.
+ * titan train: command line, communicator, the loop, exit code.
  */
 #include <stdio.h>
 #include <string.h>
@@ -8,11 +8,11 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/facts.h"
 #include "cli/ranks.h"
 #include "cli/run/segments.h"
 #include "cli/run/signals.h"
-#include "cli/train/facts.h"
-#include "cli/train/trainer.h"
+#include "cli/train/loop.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/config/args.h"
@@ -66,11 +66,12 @@ static int train(struct tt_comm *comm, void *arg)
 {
     const struct command *command = arg;
     const struct tt_args *args = command->args;
-    struct tt_trainer_options trainer_options = {.json = tt_args_has(args, "json"),
+    const struct tt_loop_options loop_options = {.json = tt_args_has(args, "json"),
                                                  .overwrite = tt_args_has(args, "overwrite"),
                                                  .argc = command->argc,
                                                  .argv = command->argv};
-    struct tt_trainer *trainer = NULL;
+    struct tt_setup setup = {.cfg = NULL};
+    struct tt_loop loop = {.setup = NULL};
     struct tt_config *cfg = NULL;
     int rc, swept;
 
@@ -79,14 +80,15 @@ static int train(struct tt_comm *comm, void *arg)
     rc = tt_cli_load_config("train", args, &cfg);
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_facts_agree_on_config(comm, cfg, args));
-    TT_TRY(tt_trainer_plan(cfg, comm, &trainer_options, &trainer));
-    if (trainer->local_rank == 0 && (swept = tt_segments_sweep("/dev/shm", "/proc", SEGMENT_AGE_SEC)) > 0)
+    TT_TRY(tt_setup_init(cfg, comm, loop_options.overwrite, &setup));
+    if (setup.local_rank == 0 && (swept = tt_segments_sweep("/dev/shm", "/proc", SEGMENT_AGE_SEC)) > 0)
         tt_note("removed %d shared-memory segment%s that killed MPI processes left in /dev/shm", swept,
                 swept == 1 ? "" : "s");
-    TT_TRY(tt_trainer_open(trainer));
-    rc = tt_trainer_run(trainer);
+    TT_TRY(tt_loop_open(&setup, &loop_options, &loop));
+    rc = tt_loop_run(&loop);
 out:
-    tt_trainer_close(trainer, tt_error_exit_code(rc));
+    tt_loop_close(&loop, tt_error_exit_code(rc));
+    tt_setup_release(&setup);
     tt_config_free(cfg);
     return rc;
 }

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/facts.h"
 #include "cli/job/job.h"
-#include "cli/train/facts.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/stats.h"

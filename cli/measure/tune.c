@@ -8,10 +8,12 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/facts.h"
 #include "cli/job/job.h"
 #include "cli/run/peak.h"
-#include "cli/train/facts.h"
-#include "cli/train/trainer.h"
+#include "cli/train/datasets.h"
+#include "cli/train/setup.h"
+#include "cli/train/step.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/stats.h"
@@ -45,24 +47,45 @@ out:
     return rc;
 }
 
-static int time_step(struct tt_trainer *t, struct tt_tune_row *row, bool timed, bool keep_loss)
+/* The trainer without folder, checkpoints and reports. */
+struct trial {
+    struct tt_setup setup;
+    struct tt_train_data data;
+    struct tt_train_progress at;
+};
+
+static int open_trial(struct trial *t)
 {
-    struct tt_trainer_step did;
-    double data_sec = t->data_sec, sec[2];
+    struct tt_setup *s = &t->setup;
     int rc = 0;
 
-    TT_TRY(tt_comm_barrier(t->comm));
-    t->comm->wait_sec = 0.0;
-    t->comm->payload_bytes = 0;
+    TT_TRY(tt_datasets_open_training(s, &t->data));
+    TT_TRY(tt_comm_agree(s->comm, tt_engine_allocate(s->engine)));
+    TT_TRY(tt_engine_init_params(s->engine, (uint64_t)s->cfg->debug.seed));
+    s->comm->timeout_sec = (double)s->cfg->comm.train_timeout_seconds;
+out:
+    return rc;
+}
+
+static int time_step(struct trial *t, struct tt_tune_row *row, bool timed, bool keep_loss)
+{
+    struct tt_comm *comm = t->setup.comm;
+    struct tt_train_step done;
+    double sec[2];
+    int rc = 0;
+
+    TT_TRY(tt_comm_barrier(comm));
+    comm->wait_sec = 0.0;
+    comm->payload_bytes = 0;
     sec[0] = tt_clock_sec();
-    TT_TRY(tt_trainer_step(t, &did));
-    sec[0] = tt_clock_sec() - sec[0] - (t->data_sec - data_sec);
-    sec[1] = t->comm->wait_sec;
-    row->payload_bytes = t->comm->payload_bytes;
-    TT_TRY(tt_comm_max_f64(t->comm, sec, 2));
+    TT_TRY(tt_train_step(&t->setup, &t->data, NULL, &t->at, &done));
+    sec[0] = tt_clock_sec() - sec[0] - done.data_sec;
+    sec[1] = comm->wait_sec;
+    row->payload_bytes = comm->payload_bytes;
+    TT_TRY(tt_comm_max_f64(comm, sec, 2));
     if (keep_loss) {
-        TT_PUSH(row->losses, row->n_losses, row->cap_losses) = did.step.loss;
-        TT_PUSH(row->losses, row->n_losses, row->cap_losses) = did.step.grad_norm;
+        TT_PUSH(row->losses, row->n_losses, row->cap_losses) = done.step.loss;
+        TT_PUSH(row->losses, row->n_losses, row->cap_losses) = done.step.grad_norm;
     }
     if (timed) {
         int n = row->n_steps;
@@ -75,33 +98,32 @@ out:
 }
 
 /* The cost table of the prediction: the configured one, else the built-in one at this machine's matrix-multiply rate. */
-static int find_machine(struct tt_tune *tune, struct tt_trainer *t, struct tt_machine *machine)
+static int find_machine(struct tt_tune *tune, const struct tt_setup *s, struct tt_machine *machine)
 {
     double peak = 0.0;
     int rc = 0;
 
-    *machine = t->machine;
+    *machine = s->job.engine.machine;
     (void)snprintf(tune->machine, sizeof tune->machine, "%s", machine->name);
-    if (t->cfg->parallelism.machine_file)
+    if (s->cfg->parallelism.machine_file)
         return 0;
-    TT_TRY(tt_comm_barrier(t->comm));
-    peak = -tt_peak_measure(tt_engine_team(t->engine)); /* the largest of the negative: the slowest rank */
-    TT_TRY(tt_comm_max_f64(t->comm, &peak, 1));
-    machine->sgemm_flops = -peak / t->threads;
+    TT_TRY(tt_comm_barrier(s->comm));
+    TT_TRY(tt_peak_measure_slowest(s->comm, tt_engine_team(s->engine), &peak));
+    machine->sgemm_flops = peak / s->threads;
     (void)snprintf(tune->machine, sizeof tune->machine, "%s, at the measured %.0f GF/s a thread", machine->name,
                    machine->sgemm_flops / 1e9);
 out:
     return rc;
 }
 
-static int predict(struct tt_tune *tune, struct tt_trainer *t, struct tt_machine *machine, struct tt_tune_row *row)
+static int predict(struct tt_tune *tune, const struct tt_setup *s, struct tt_machine *machine, struct tt_tune_row *row)
 {
     struct tt_timeline time;
     int rc = 0;
 
     if (machine->sgemm_flops == 0.0)
-        TT_TRY(find_machine(tune, t, machine));
-    tt_cost_simulate(machine, tt_engine_program(t->engine), &time);
+        TT_TRY(find_machine(tune, s, machine));
+    tt_cost_simulate(machine, tt_engine_program(s->engine), &time);
     row->predicted_step_sec = time.step_sec;
     row->predicted_exposed_sec = time.exposed_sec;
     tt_timeline_release(&time);
@@ -113,8 +135,7 @@ out:
 static int try_row(struct tt_tune *tune, struct tt_comm *comm, int round, struct tt_machine *machine,
                    struct tt_tune_row *row)
 {
-    struct tt_trainer_options options = {0};
-    struct tt_trainer *t = NULL;
+    struct trial t = {.setup = {.cfg = NULL}};
     struct tt_config *cfg = NULL;
     int rc = load(tune, row, &cfg, &row->is_absent);
 
@@ -122,23 +143,24 @@ static int try_row(struct tt_tune *tune, struct tt_comm *comm, int round, struct
     if (row->is_absent)
         goto out;
     TT_TRY(tt_facts_agree_on_config(comm, cfg, tune->args));
-    rc = tt_trainer_plan(cfg, comm, &options, &t);
+    rc = tt_setup_init(cfg, comm, false, &t.setup);
     if (rc == TT_EFIT) {
         row->problem = tt_strndup(tt_error_message(), strcspn(tt_error_message(), "\n"));
         rc = 0;
         goto out;
     }
     TT_TRY(rc);
-    TT_TRY(tt_trainer_open_trial(t));
-    row->peak_bytes = t->memory.total;
-    row->sync = (int64_t)t->cfg->training.gradient_sync;
+    TT_TRY(open_trial(&t));
+    row->peak_bytes = t.setup.memory.total;
+    row->sync = (int64_t)cfg->training.gradient_sync;
     row->fits = true;
     if (round == 0)
-        TT_TRY(predict(tune, t, machine, row));
+        TT_TRY(predict(tune, &t.setup, machine, row));
     for (int s = 0; s <= tune->steps; s++) /* the first one touches the memory for the first time */
-        TT_TRY(time_step(t, row, s > 0, round == 0));
+        TT_TRY(time_step(&t, row, s > 0, round == 0));
 out:
-    tt_trainer_close(t, -1);
+    tt_train_data_release(&t.data);
+    tt_setup_release(&t.setup);
     tt_config_free(cfg);
     return rc;
 }

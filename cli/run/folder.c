@@ -138,7 +138,7 @@ out:
     return rc;
 }
 
-int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite, struct tt_lock *ret_lock)
+int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite, struct tt_run_folder *ret_folder)
 {
     bool holds = false, cut_short = false;
     struct tt_lock lock = TT_LOCK_NONE;
@@ -167,11 +167,21 @@ int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite
                      cfg->job.dump_folder);
         goto out;
     }
-    *ret_lock = lock;
+    ret_folder->lock = lock;
     lock = TT_LOCK_NONE;
 out:
     tt_lock_release(&lock);
     return rc;
+}
+
+void tt_run_folder_release(struct tt_run_folder *folder)
+{
+    tt_lock_release(&folder->lock);
+}
+
+int tt_run_folder_check(const struct tt_run_folder *folder)
+{
+    return tt_lock_check(&folder->lock);
 }
 
 int tt_run_folder_metrics(const struct tt_config *cfg, struct tt_records **ret_records)

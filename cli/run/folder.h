@@ -16,14 +16,25 @@
  * The folder of a run (job.dump_folder): run.yaml, metrics.jsonl, checkpoint/. Rank 0 only, not collective.
  */
 
+/** A folder that is taken for this run; on ranks that took none, TT_RUN_FOLDER_NONE. */
+struct tt_run_folder {
+    struct tt_lock lock;
+};
+
+#define TT_RUN_FOLDER_NONE ((struct tt_run_folder){.lock = TT_LOCK_NONE})
+
 /**
- * Takes the folder for this run: creates it, locks it against a second job (until ret_lock is released or the process
+ * Takes the folder for this run: creates it, locks it against a second job (until ret_folder is released or the process
  * ends), and refuses a folder that holds another run, unless that run can be resumed (`resumes`), was
  * killed or failed before its first checkpoint and this one saves checkpoints too, or overwrite asks for its removal.
  * Errors: TT_EUSAGE (another run, another job), TT_EIO.
  */
 int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite,
-                       struct tt_lock *ret_lock) TT_MUST_CHECK;
+                       struct tt_run_folder *ret_folder) TT_MUST_CHECK;
+void tt_run_folder_release(struct tt_run_folder *folder);
+
+/** TT_EDATA when the folder that was taken was removed or replaced since; 0 where none was taken. */
+int tt_run_folder_check(const struct tt_run_folder *folder) TT_MUST_CHECK;
 
 /**
  * Removes what a run left in its folder: steps and what became of them, event files, traces, metrics.jsonl, run.yaml. Files of

@@ -34,3 +34,14 @@ double tt_peak_measure(struct tt_team *team)
     tt_free(c);
     return best;
 }
+
+int tt_peak_measure_slowest(struct tt_comm *comm, struct tt_team *team, double *ret_flops)
+{
+    double least = -tt_peak_measure(team); /* the largest of the negative: the slowest rank */
+    int rc = 0;
+
+    TT_TRY(tt_comm_max_f64(comm, &least, 1));
+    *ret_flops = -least;
+out:
+    return rc;
+}

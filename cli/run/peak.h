@@ -2,6 +2,7 @@
 #ifndef TT_CLI_RUN_PEAK_H
 #define TT_CLI_RUN_PEAK_H
 
+#include "core/comm/comm.h"
 #include "core/os/team.h"
 
 /**
@@ -9,5 +10,8 @@
  * All ranks measure at the same time, since they share the machine when they train.
  */
 double tt_peak_measure(struct tt_team *team);
+
+/** The peak of the slowest rank, alike on every rank. Collective. */
+int tt_peak_measure_slowest(struct tt_comm *comm, struct tt_team *team, double *ret_flops) TT_MUST_CHECK;
 
 #endif

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * What changed since the step that a run goes on from: what is refused, what is said.
+ * What changed since the step that a run continues from: what is refused, what is said.
  */
+#include "cli/train/changed.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/train/trainer.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
@@ -67,9 +68,9 @@ static void add_key(struct tt_text *text, const char *key, const json_t *value)
     tt_free(word);
 }
 
-int tt_trainer_check_model(const struct tt_trainer *t, const json_t *meta)
+int tt_changed_check_model(const struct tt_config *cfg, const json_t *meta)
 {
-    json_t *config = tt_config_to_json(t->cfg, false);
+    json_t *config = tt_config_to_json(cfg, false);
     const json_t *now = json_object_get(config, "model");
     const json_t *before = json_object_get(json_object_get(meta, "config"), "model");
     struct tt_text was = {0}, is = {0};
@@ -89,7 +90,7 @@ int tt_trainer_check_model(const struct tt_trainer *t, const json_t *meta)
         rc = tt_fail(TT_EDATA,
                      "'%s' holds a run of another model: that run: %s; this one: %s\nhelp: choose another "
                      "--job.dump_folder, or replace that run with --overwrite",
-                     t->cfg->job.dump_folder, was.text, is.text);
+                     cfg->job.dump_folder, was.text, is.text);
     else if (was.size)
         rc = tt_fail(
             TT_EDATA,
@@ -117,9 +118,9 @@ static bool is_of_no_interest(const char *path)
     return false;
 }
 
-json_t *tt_trainer_changed_keys(const struct tt_trainer *t, const json_t *before)
+json_t *tt_changed_keys(const struct tt_config *cfg, const json_t *before)
 {
-    json_t *now = tt_config_to_json(t->cfg, false), *changed = json_object(), *section, *value;
+    json_t *now = tt_config_to_json(cfg, false), *changed = json_object(), *section, *value;
     const char *section_name, *key;
 
     json_object_foreach(now, section_name, section)
@@ -140,7 +141,7 @@ json_t *tt_trainer_changed_keys(const struct tt_trainer *t, const json_t *before
 }
 
 /* Whether the losses from here on are others than those of the run as it was. */
-static bool changes_curve(const struct tt_trainer *t, const char *path)
+static bool changes_curve(const struct tt_config *cfg, const char *path)
 {
     static const char *const prefixes[] = {"training.local_batch_size",
                                            "training.global_batch_size",
@@ -158,7 +159,7 @@ static bool changes_curve(const struct tt_trainer *t, const char *path)
                                            "parallelism.reduction_order"};
 
     if (strcmp(path, "training.steps") == 0) /* the schedule spans them */
-        return t->cfg->lr_scheduler.total_steps == TT_NULL_INT;
+        return cfg->lr_scheduler.total_steps == TT_NULL_INT;
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
         if (strncmp(path, prefixes[i], strlen(prefixes[i])) == 0)
             return true;
@@ -174,35 +175,35 @@ static void add_change(struct tt_text *text, const char *path, const json_t *pai
     tt_free(is);
 }
 
-void tt_trainer_print_changes(FILE *out, const struct tt_trainer *t)
+void tt_changed_text(const struct tt_setup *setup, const struct tt_start *start, struct tt_text *out)
 {
     struct tt_text all = {0}, curve = {0};
     const char *path;
     json_t *pair;
     int n = 0;
 
-    json_object_foreach(t->changed, path, pair)
+    json_object_foreach(start->changed, path, pair)
     {
         if (is_of_no_interest(path))
             continue;
         if (n++ < SHOWN)
             add_change(&all, path, pair);
-        if (changes_curve(t, path))
+        if (changes_curve(setup->cfg, path))
             tt_text_add(&curve, "%s%s", curve.size ? ", " : "", path);
     }
-    if (t->batch_before && t->batch_before != t->global_batch) {
-        tt_text_add(&all, "%ssequences a step %" PRId64 " -> %" PRId64, all.size ? ", " : "", t->batch_before,
-                    t->global_batch);
+    if (start->batch_before && start->batch_before != setup->job.global_batch) {
+        tt_text_add(&all, "%ssequences a step %" PRId64 " -> %" PRId64, all.size ? ", " : "", start->batch_before,
+                    setup->job.global_batch);
         tt_text_add(&curve, "%ssequences a step", curve.size ? ", " : "");
     }
     if (all.size)
-        (void)fprintf(out, "  changed  since step-%" PRId64 ": %s", t->resumed_from, all.text);
+        tt_text_add(out, "  changed  since step-%" PRId64 ": %s", start->resumed_from, all.text);
     if (n > SHOWN)
-        (void)fprintf(out, " and %d more", n - SHOWN);
+        tt_text_add(out, " and %d more", n - SHOWN);
     if (all.size)
-        (void)fprintf(out, "\n");
+        tt_text_add(out, "\n");
     if (curve.size)
-        (void)fprintf(out, "           from here on the losses are not those of the run as it was: %s\n", curve.text);
+        tt_text_add(out, "           from here on the losses are not those of the run as it was: %s\n", curve.text);
     tt_text_release(&all);
     tt_text_release(&curve);
 }

@@ -4,12 +4,12 @@
  */
 #include "core/kernels/kernels.h"
 
-#include "cli/train/facts.h"
-#include "cli/train/trainer.h"
+#include "cli/facts.h"
+#include "cli/train/setup.h"
 #include "core/base/mem.h"
 #include "core/kernels/blas.h"
 
-int tt_trainer_kernels_compare(struct tt_trainer *t)
+int tt_setup_compare_kernels(struct tt_comm *comm, char **ret_differ)
 {
     const struct tt_fact facts[] = {{"the BLAS kernel", tt_blas_kernel()},
                                     {"the BLAS library", tt_blas_library()},
@@ -17,21 +17,22 @@ int tt_trainer_kernels_compare(struct tt_trainer *t)
     struct tt_text difference = {0};
     int rc = 0;
 
-    TT_TRY(tt_facts_compare(t->comm, facts, sizeof facts / sizeof *facts, &difference));
+    *ret_differ = NULL;
+    TT_TRY(tt_facts_compare(comm, facts, sizeof facts / sizeof *facts, &difference));
     if (difference.text)
-        t->kernels_differ = tt_strdup(difference.text);
+        *ret_differ = tt_strdup(difference.text);
 out:
     tt_text_release(&difference);
     return rc;
 }
 
-json_t *tt_trainer_kernels_json(const struct tt_trainer *t)
+json_t *tt_setup_kernels_json(const struct tt_setup *setup)
 {
     json_t *o = json_object();
 
     (void)json_object_set_new(o, "blas", json_string(tt_blas_kernel()));
     (void)json_object_set_new(o, "titan", json_string(tt_kernels()->name));
-    if (t->kernels_differ)
-        (void)json_object_set_new(o, "differ", json_string(t->kernels_differ));
+    if (setup->kernels_differ)
+        (void)json_object_set_new(o, "differ", json_string(setup->kernels_differ));
     return o;
 }

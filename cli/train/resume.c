@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Going on with a run: which step, whether it is one of this run as it is configured now, and what of it counts.
+ * Continuing a run: which step, whether it is one of this run as it is configured now, and what of it counts.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,14 +10,14 @@
 #include "checkpoint/steps/line.h"
 #include "checkpoint/steps/steps.h"
 #include "cli/run/folder.h"
-#include "cli/train/trainer.h"
-#include "core/base/log.h"
+#include "cli/train/changed.h"
+#include "cli/train/start.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
-int tt_trainer_skip_flags(const struct tt_trainer *t, unsigned *ret_skip)
+int tt_start_skip_flags(const struct tt_config *cfg, unsigned *ret_skip)
 {
-    const struct tt_words *words = &t->cfg->checkpoint.exclude_from_loading;
+    const struct tt_words *words = &cfg->checkpoint.exclude_from_loading;
     unsigned flag = 0;
     int rc = 0;
 
@@ -30,23 +30,23 @@ out:
     return rc;
 }
 
-int tt_trainer_request(const struct tt_trainer *t, struct tt_ckpt_request *ret_request)
+int tt_start_request(const struct tt_config *cfg, struct tt_ckpt_request *ret_request)
 {
-    *ret_request = (struct tt_ckpt_request){.line.load_step = t->cfg->checkpoint.load_step,
-                                            .reading = tt_job_reading(t->cfg),
-                                            .as_asked = t->cfg->checkpoint.load_only};
-    return tt_trainer_skip_flags(t, &ret_request->line.skip);
+    *ret_request = (struct tt_ckpt_request){.line.load_step = cfg->checkpoint.load_step,
+                                            .reading = tt_job_reading(cfg),
+                                            .as_asked = cfg->checkpoint.load_only};
+    return tt_start_skip_flags(cfg, &ret_request->line.skip);
 }
 
 /* Steps that were set aside, or that a killed save had put aside, count: what is to become of them is decided with the lock
  * held, not by beginning again. */
-int tt_trainer_can_resume(const struct tt_trainer *t, bool *ret_can)
+int tt_start_can_resume(const struct tt_config *cfg, bool *ret_can)
 {
-    char *folder = tt_run_folder_checkpoints(t->cfg), **names = NULL;
+    char *folder = tt_run_folder_checkpoints(cfg), **names = NULL;
     int n = 0, rc = 0;
 
     *ret_can = false;
-    if (t->cfg->checkpoint.enable)
+    if (cfg->checkpoint.enable)
         TT_TRY(tt_folder_list_found(folder, &names, &n));
     for (int i = 0; i < n; i++)
         *ret_can = *ret_can || tt_step_number_aside(names[i]) >= 0 || strncmp(names[i], ".old-step-", 10) == 0;
@@ -57,69 +57,57 @@ out:
 }
 
 /* The same samples in another order would be read twice, or never. An older titan does not say which order it was. */
-static int check_order(const struct tt_trainer *t, const json_t *data)
+static int check_order(const struct tt_config *cfg, const json_t *data)
 {
     const json_t *seed = json_object_get(data, "seed"), *shuffle = json_object_get(data, "shuffle");
 
-    if (json_is_integer(seed) && json_is_true(shuffle) && t->cfg->dataloader.shuffle &&
-        (int64_t)json_integer_value(seed) != t->cfg->dataloader.seed)
+    if (json_is_integer(seed) && json_is_true(shuffle) && cfg->dataloader.shuffle &&
+        (int64_t)json_integer_value(seed) != cfg->dataloader.seed)
         return tt_fail(TT_EDATA,
                        "the checkpoint was trained with dataloader.seed %" PRId64 ", this run has %" PRId64
                        ": the position in the data would mean other samples\nhelp: to start the data over, "
                        "--checkpoint.exclude_from_loading=dataloader",
-                       (int64_t)json_integer_value(seed), t->cfg->dataloader.seed);
-    if (json_is_boolean(shuffle) && json_is_true(shuffle) != t->cfg->dataloader.shuffle)
+                       (int64_t)json_integer_value(seed), cfg->dataloader.seed);
+    if (json_is_boolean(shuffle) && json_is_true(shuffle) != cfg->dataloader.shuffle)
         return tt_fail(
             TT_EDATA,
             "the checkpoint was trained with dataloader.shuffle %s, this run has %s: the position in the data "
             "would mean other samples\nhelp: to start the data over, "
             "--checkpoint.exclude_from_loading=dataloader",
-            json_is_true(shuffle) ? "true" : "false", t->cfg->dataloader.shuffle ? "true" : "false");
+            json_is_true(shuffle) ? "true" : "false", cfg->dataloader.shuffle ? "true" : "false");
     return 0;
 }
 
 /* A run can only go on where it stopped if its samples are the same ones. */
-static int check_data(const struct tt_trainer *t, const json_t *meta)
+static int check_data(const struct tt_config *cfg, const struct tt_train_data *data_now, const json_t *meta)
 {
     const json_t *data = json_object_get(meta, "data");
     const char *digest = json_string_value(json_object_get(data, "digest"));
     int64_t seq_len = (int64_t)json_integer_value(json_object_get(data, "seq_len"));
     char now[32];
 
-    (void)snprintf(now, sizeof now, "%016" PRIx64, t->data.dataset->ref.info.digest);
-    if (seq_len != t->cfg->training.seq_len)
+    (void)snprintf(now, sizeof now, "%016" PRIx64, data_now->dataset->ref.info.digest);
+    if (seq_len != cfg->training.seq_len)
         return tt_fail(TT_EDATA,
                        "the checkpoint was trained with training.seq_len %" PRId64 ", this run has %" PRId64
                        ": the position in the data would mean other samples\nhelp: to start the data over, "
                        "--checkpoint.exclude_from_loading=dataloader",
-                       seq_len, t->cfg->training.seq_len);
+                       seq_len, cfg->training.seq_len);
     if (!digest || strcmp(digest, now) != 0)
         return tt_fail(TT_EDATA,
                        "the checkpoint was trained on other data or with another tokenizer (token digest %s, now "
                        "%s)\nhelp: to start the data over, --checkpoint.exclude_from_loading=dataloader",
                        digest ? digest : "none", now);
-    return check_order(t, data);
+    return check_order(cfg, data);
 }
 
-int tt_trainer_restore_progress(struct tt_trainer *t, const json_t *meta, unsigned skip)
+int tt_start_restore(const struct tt_saver *saver, const json_t *meta, unsigned skip, struct tt_train_progress *at)
 {
-    static const char where[] = "manifest.json";
-    struct tt_progress_state at = {0};
     int rc = 0;
 
-    if (!(skip & TT_SKIP_DATALOADER)) {
-        TT_TRY(check_data(t, meta));
-        TT_TRY(tt_json_get_int(meta, "sample_cursor", where, &at.sample_cursor));
-    }
-    if (!(skip & TT_SKIP_TRAIN_STATE)) {
-        TT_TRY(tt_json_get_int(meta, "step", where, &at.step));
-        TT_TRY(tt_json_get_int(meta, "ntokens_seen", where, &at.ntokens_seen));
-    }
-    if (!(skip & TT_SKIP_OPTIMIZER))
-        TT_TRY(tt_json_get_int(meta, "optimizer_step", where, &at.optimizer_step));
-    if (!(skip & TT_SKIP_LR_SCHEDULER))
-        TT_TRY(tt_json_get_int(meta, "lr_step", where, &at.lr_step));
-    t->at = at;
+    if (!(skip & TT_SKIP_DATALOADER))
+        TT_TRY(check_data(saver->setup->cfg, saver->data, meta));
+    rc = tt_train_progress_restore(meta, skip, at);
 out:
     return rc;
 }
@@ -141,28 +129,20 @@ static int64_t batch_of(const json_t *meta)
  * the weights alone: where nothing is left to train, they are enough. */
 static int accept(void *arg, const struct tt_manifest *manifest, unsigned *skip)
 {
-    const struct tt_trainer *t = arg;
+    const struct tt_config *cfg = arg;
     int64_t step = (int64_t)json_integer_value(json_object_get(manifest->meta, "step"));
 
-    if (step >= t->cfg->training.steps && !(*skip & TT_SKIP_TRAIN_STATE) &&
+    if (step >= cfg->training.steps && !(*skip & TT_SKIP_TRAIN_STATE) &&
         tt_manifest_group_size(manifest, TT_CKPT_OPTIM, NULL) == 0)
         *skip |= TT_SKIP_OPTIMIZER;
-    return tt_trainer_check_model(t, manifest->meta);
-}
-
-/* What the newest step was passed over for, and how to ask again. */
-static void note_applied(const struct tt_trainer *t, const struct tt_ckpt_found *found)
-{
-    if (t->comm->rank == 0)
-        tt_note(
-            "checkpoint.load_step and exclude_from_loading were applied when this line of steps began; it goes on from "
-            "step-%" PRId64 " (titan ckpt rollback %s STEP goes back again)",
-            found->step, t->cfg->job.dump_folder);
+    return tt_changed_check_model(cfg, manifest->meta);
 }
 
 /* The line that the steps of this process will belong to; rank 0 sets aside what is not of it. */
-static int settle_line(struct tt_trainer *t, const struct tt_ckpt_request *request, const struct tt_ckpt_found *found)
+static int settle_line(struct tt_saver *saver, const char *run_id, int64_t step_done,
+                       const struct tt_ckpt_request *request, const struct tt_ckpt_found *found)
 {
+    const struct tt_setup *s = saver->setup;
     bool asks = request->line.load_step >= 0 || request->line.skip;
     struct tt_line_start start = {.step = found->step,
                                   .begins = asks && !found->applied,
@@ -171,40 +151,41 @@ static int settle_line(struct tt_trainer *t, const struct tt_ckpt_request *reque
                                   .n_damaged = found->n_damaged};
     int rc = 0;
 
-    t->line = start.begins ? tt_line_new(t->run_id, found->meta, &request->line) : tt_line_of(found->meta);
-    if (!t->store || t->at.step >= t->cfg->training.steps)
+    saver->line = start.begins ? tt_line_new(run_id, found->meta, &request->line) : tt_line_of(found->meta);
+    if (!saver->store || step_done >= s->cfg->training.steps)
         goto out; /* nothing will be saved */
-    rc = t->comm->rank == 0 ? tt_line_start(t->store, &start) : 0;
-    TT_TRY(tt_comm_agree(t->comm, rc));
+    rc = s->comm->rank == 0 ? tt_line_start(saver->store, &start) : 0;
+    TT_TRY(tt_comm_agree(s->comm, rc));
 out:
     return rc;
 }
 
-int tt_trainer_resume(struct tt_trainer *t, const char *folder, bool *ret_resumed)
+int tt_start_resume(struct tt_saver *saver, const char *folder, const char *run_id, struct tt_train_progress *at,
+                    struct tt_start *start, bool *ret_resumed)
 {
-    const struct tt_trainer_view *v = &t->view;
+    const struct tt_setup *s = saver->setup;
     struct tt_ckpt_request request;
     struct tt_ckpt_found found = {.step = -1};
     int rc = 0;
 
-    TT_TRY(tt_trainer_request(t, &request));
+    TT_TRY(tt_start_request(s->cfg, &request));
     request.accept = accept;
-    request.arg = t;
-    TT_TRY(tt_ckpt_resume(t->comm, &v->layout, folder, &request, &v->state, &found));
+    request.arg = s->cfg;
+    TT_TRY(tt_ckpt_resume(s->comm, &saver->view.layout, folder, &request, &saver->view.tensors.state, &found));
     *ret_resumed = found.step >= 0;
     if (found.step < 0) {
-        t->line = tt_line_new(t->run_id, NULL, &request.line);
+        saver->line = tt_line_new(run_id, NULL, &request.line);
         goto out;
     }
-    TT_TRY(tt_comm_agree(t->comm, tt_trainer_restore_progress(t, found.meta, found.skip)));
-    TT_TRY(settle_line(t, &request, &found));
+    TT_TRY(tt_comm_agree(s->comm, tt_start_restore(saver, found.meta, found.skip, at)));
+    TT_TRY(settle_line(saver, run_id, at->step, &request, &found));
     if (found.applied)
-        note_applied(t, &found);
-    tt_trainer_sync_note_change(t, found.meta);
-    t->resumed_from = found.step;
-    t->changed = tt_trainer_changed_keys(t, json_object_get(found.meta, "config"));
-    t->batch_before = batch_of(found.meta);
-    (void)snprintf(t->weights_from, sizeof t->weights_from, "step-%" PRId64 " of %s", found.step, folder);
+        tt_reporter_request_was_applied(saver->reporter, found.step);
+    tt_reporter_sync_changed(saver->reporter, tt_setup_recorded_sync(found.meta));
+    saver->saved_step = start->resumed_from = found.step;
+    start->changed = tt_changed_keys(s->cfg, json_object_get(found.meta, "config"));
+    start->batch_before = batch_of(found.meta);
+    (void)snprintf(start->weights_from, sizeof start->weights_from, "step-%" PRId64 " of %s", found.step, folder);
 out:
     tt_ckpt_found_release(&found);
     return rc;

@@ -1,31 +1,45 @@
 /* SPDX-License-Identifier: MIT
  *
- * Validation while training: the mean loss over validation.steps batches per rank, or over all of the data.
+ * Validation while training: which data, when, and how much of it.
  */
-#include "cli/run/validation.h"
-#include "cli/train/trainer.h"
+#include "cli/train/validate.h"
 
-/* Samples to look at: whole batches of all ranks' rounds, or everything. */
-static int64_t samples_wanted(const struct tt_trainer *t)
+#include "cli/train/datasets.h"
+
+int tt_validator_open(const struct tt_setup *setup, struct tt_validator *ret_validator)
 {
-    int64_t all = tt_sampler_epoch_samples(t->validation.sampler);
-    int64_t wanted = t->cfg->validation.steps * t->cfg->validation.local_batch_size * tt_mesh_dp(&t->mesh);
-
-    return t->cfg->validation.steps < 0 || wanted > all ? all : wanted;
+    *ret_validator = (struct tt_validator){.setup = setup};
+    return setup->cfg->validation.enable ? tt_datasets_open_validation(setup, &ret_validator->data) : 0;
 }
 
-int tt_trainer_validate(struct tt_trainer *t)
+void tt_validator_release(struct tt_validator *v)
 {
-    const struct tt_validation validation = {.engine = t->engine,
-                                             .data = &t->validation,
-                                             .batch = t->cfg->validation.local_batch_size,
-                                             .samples = samples_wanted(t)};
-    struct tt_validation_result found;
-    int rc = 0;
+    tt_train_data_release(&v->data);
+}
 
-    TT_TRY(tt_validation_run(t->comm, &validation, &found));
-    if (t->comm->rank == 0)
-        tt_metrics_validate(&t->metrics, t->at.step, found.loss, found.tokens, found.seconds, tt_mesh_dp(&t->mesh));
-out:
-    return rc;
+bool tt_validator_is_due(const struct tt_validator *v, int64_t step, bool last)
+{
+    const struct tt_config *cfg = v->setup->cfg;
+
+    return cfg->validation.enable && (last || step == 1 || step % cfg->validation.freq == 0);
+}
+
+/* Samples to look at: whole batches of all ranks' rounds, or everything. */
+static int64_t samples_wanted(const struct tt_validator *v)
+{
+    const struct tt_config *cfg = v->setup->cfg;
+    int64_t all = tt_sampler_epoch_samples(v->data.sampler);
+    int64_t wanted = cfg->validation.steps * cfg->validation.local_batch_size * tt_mesh_dp(&v->setup->job.mesh);
+
+    return cfg->validation.steps < 0 || wanted > all ? all : wanted;
+}
+
+int tt_validator_run(struct tt_validator *v, struct tt_validation_result *ret_result)
+{
+    const struct tt_validation validation = {.engine = v->setup->engine,
+                                             .data = &v->data,
+                                             .batch = v->setup->cfg->validation.local_batch_size,
+                                             .samples = samples_wanted(v)};
+
+    return tt_validation_run(v->setup->comm, &validation, ret_result);
 }

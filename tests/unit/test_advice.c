@@ -2,37 +2,35 @@
  *
  * The hint at the end of a run: what held the run up decides, and a policy is only named with what it needs and sends.
  */
-#include "cli/train/advice.h"
+#include "cli/train/report/advice.h"
 #include "config_help.h"
 
 struct run {
     struct tt_config *cfg;
-    struct tt_trainer trainer;
+    struct tt_setup setup;
 };
 
-/* A trainer of two ranks as far as advice looks at it. */
+/* The set-up of two ranks as far as advice looks at it. */
 static struct run run_of(const char *reshard, int64_t memory_limit)
 {
     const char *flags[] = {"--training.seq_len=64", "--training.local_batch_size=1", "--training.global_batch_size=4",
                            NULL};
     struct run run = {0};
-    struct tt_trainer *t = &run.trainer;
+    struct tt_setup *s = &run.setup;
 
     flags[3] = reshard;
     run.cfg = good_flags(4, flags);
-    assert_int_equal(tt_job_init(run.cfg, 2, 1, memory_limit, &t->job), 0);
-    assert_int_equal(tt_job_engine_alone(run.cfg, &t->job, 0, &t->engine), 0);
-    t->mesh = t->job.mesh;
-    t->microbatches = t->job.microbatches;
-    t->memory = tt_engine_memory(t->engine);
-    t->memory_limit = memory_limit;
+    assert_int_equal(tt_job_init(run.cfg, 2, 1, memory_limit, &s->job), 0);
+    assert_int_equal(tt_job_engine_alone(run.cfg, &s->job, 0, &s->engine), 0);
+    s->memory = tt_engine_memory(s->engine);
+    s->memory_limit = memory_limit;
     return run;
 }
 
 static void release(struct run *run)
 {
-    tt_engine_free(run->trainer.engine);
-    tt_job_release(&run->trainer.job);
+    tt_engine_free(run->setup.engine);
+    tt_job_release(&run->setup.job);
     tt_config_free(run->cfg);
 }
 
@@ -41,7 +39,7 @@ static char *advice_of(const struct run *run, double data, double exposed)
     struct tt_spent spent = {.step_sec = 100.0, .data_sec = data, .exposed_sec = exposed};
     struct tt_text text = {0};
 
-    tt_advice(&run->trainer, &spent, &text);
+    tt_advice(&run->setup, &spent, &text);
     return text.text;
 }
 
@@ -79,7 +77,7 @@ static void names_no_policy_that_does_not_fit(void **state)
     char *text;
 
     (void)state;
-    run.trainer.memory_limit = run.trainer.memory.total;
+    run.setup.memory_limit = run.setup.memory.total;
     text = advice_of(&run, 0.0, 20.0);
     assert_null(strstr(text, "after_forward=never"));
     tt_free(text);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CLI_TRAIN_FACTS_H
-#define TT_CLI_TRAIN_FACTS_H
+#ifndef TT_CLI_FACTS_H
+#define TT_CLI_FACTS_H
 
 #include "core/base/text.h"
 #include "core/comm/comm.h"

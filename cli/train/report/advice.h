@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CLI_TRAIN_ADVICE_H
-#define TT_CLI_TRAIN_ADVICE_H
+#ifndef TT_CLI_TRAIN_REPORT_ADVICE_H
+#define TT_CLI_TRAIN_REPORT_ADVICE_H
 
-#include "cli/train/trainer.h"
+#include "cli/train/report/reporter.h"
+#include "cli/train/setup.h"
 #include "core/base/text.h"
 
 /**
  * Appends where the time of a run went and, when communication, data or memory is what holds it up, what to change. Rank
  * 0's view; not collective. titan-train(1), CHOOSING POLICIES, has the whole story.
  */
-void tt_advice(const struct tt_trainer *trainer, const struct tt_spent *spent, struct tt_text *out);
+void tt_advice(const struct tt_setup *setup, const struct tt_spent *spent, struct tt_text *out);
 
 #endif

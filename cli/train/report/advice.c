@@ -3,7 +3,7 @@
  * What a finished run says about its own time: where it went, and one thing that would change that most. Advice about a
  * policy is planned first, so that what it needs and sends are numbers, not opinions.
  */
-#include "cli/train/advice.h"
+#include "cli/train/report/advice.h"
 
 #include "core/base/mem.h"
 #include "parallel/fsdp/fsdp.h"
@@ -19,22 +19,22 @@ static double percent(double part, double whole)
 struct remedy {
     const char *flag;
     const char *price; /* beside memory; "" */
-    bool (*apply)(const struct tt_trainer *t, struct tt_engine_options *options);
+    bool (*apply)(const struct tt_setup *s, struct tt_engine_options *options);
 };
 
-static bool keep_gathered(const struct tt_trainer *t, struct tt_engine_options *options)
+static bool keep_gathered(const struct tt_setup *s, struct tt_engine_options *options)
 {
     options->sharding.reshard = TT_RESHARD_AFTER_FORWARD_NEVER;
     options->choose_reshard_by_limit = false;
-    return t->mesh.size[TT_MESH_DP_SHARD] > 1;
+    return s->job.mesh.size[TT_MESH_DP_SHARD] > 1;
 }
 
-static bool defer_gradients(const struct tt_trainer *t, struct tt_engine_options *options)
+static bool defer_gradients(const struct tt_setup *s, struct tt_engine_options *options)
 {
     bool already = options->reduce_last;
 
     options->reduce_last = true;
-    return !already && t->microbatches > 1;
+    return !already && s->job.microbatches > 1;
 }
 
 static const struct remedy remedies[] = {
@@ -43,34 +43,34 @@ static const struct remedy remedies[] = {
 };
 
 /* Says the first remedy that fits and sends less. */
-static bool advise_less_traffic(const struct tt_trainer *t, struct tt_text *out)
+static bool advise_less_traffic(const struct tt_setup *s, struct tt_text *out)
 {
-    int64_t sent = tt_fsdp_payload_bytes(tt_engine_program(t->engine));
+    int64_t sent = tt_fsdp_payload_bytes(tt_engine_program(s->engine));
     char before[32], after[32], need[32], limit[32];
 
     for (size_t i = 0; i < sizeof remedies / sizeof remedies[0]; i++) {
-        struct tt_engine_options options = t->job.engine;
+        struct tt_engine_options options = s->job.engine;
         struct tt_engine *engine = NULL;
         int64_t bytes, memory;
 
-        if (!remedies[i].apply(t, &options) || tt_engine_new(&options, NULL, 0, &engine) < 0)
+        if (!remedies[i].apply(s, &options) || tt_engine_new(&options, NULL, 0, &engine) < 0)
             continue;
         bytes = tt_fsdp_payload_bytes(tt_engine_program(engine));
         memory = tt_engine_memory(engine).total;
         tt_engine_free(engine);
-        if (bytes >= sent || memory > t->memory_limit)
+        if (bytes >= sent || memory > s->memory_limit)
             continue;
         tt_text_add(out, "%s sends %s a step instead of %s and needs %s a rank of %s%s", remedies[i].flag,
                     tt_text_bytes(after, sizeof after, (double)bytes),
                     tt_text_bytes(before, sizeof before, (double)sent),
                     tt_text_bytes(need, sizeof need, (double)memory),
-                    tt_text_bytes(limit, sizeof limit, (double)t->memory_limit), remedies[i].price);
+                    tt_text_bytes(limit, sizeof limit, (double)s->memory_limit), remedies[i].price);
         return true;
     }
     return false;
 }
 
-void tt_advice(const struct tt_trainer *t, const struct tt_spent *spent, struct tt_text *out)
+void tt_advice(const struct tt_setup *s, const struct tt_spent *spent, struct tt_text *out)
 {
     double exposed = percent(spent->exposed_sec, spent->step_sec), data = percent(spent->data_sec, spent->step_sec);
 
@@ -82,11 +82,11 @@ void tt_advice(const struct tt_trainer *t, const struct tt_spent *spent, struct 
         tt_text_add(out, "  hint     loading data takes time: put dataloader.cache_dir on a local disk\n");
     } else if (exposed > WORTH_SAYING_PERCENT) {
         tt_text_add(out, "  hint     ");
-        if (!advise_less_traffic(t, out))
+        if (!advise_less_traffic(s, out))
             tt_text_add(out, "try --parallelism.fsdp_prefetch=2, or over several hosts replicas that shard within one "
                              "(data_parallel_replicate_degree)");
         tt_text_add(out, "; `titan tune` measures the choices\n");
-    } else if (t->memory.total > t->memory_limit / 10 * 9) {
+    } else if (s->memory.total > s->memory_limit / 10 * 9) {
         tt_text_add(out, "  hint     memory is nearly full: fsdp_reshard_after_forward=always, or "
                          "activation_checkpoint.mode=full, makes room\n");
     }

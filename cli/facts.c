@@ -2,7 +2,7 @@
  *
  * What ranks must have in common, and who differs.
  */
-#include "cli/train/facts.h"
+#include "cli/facts.h"
 
 #include <string.h>
 

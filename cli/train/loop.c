@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The training loop.
+ */
+#include "cli/train/loop.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "cli/run/signals.h"
+#include "cli/run/trace.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+static int64_t last_step(const struct tt_loop *l)
+{
+    return tt_train_progress_last_step(&l->at, l->setup, &l->data);
+}
+
+/* --- stops --- */
+
+/* A step that takes longer than this, in seconds, may be given up in its middle. */
+static double long_step_sec(void)
+{
+    const char *text = getenv("TITAN_LONG_STEP"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    char *end = NULL;
+    double sec = text ? strtod(text, &end) : 0.0;
+
+    return text && end != text && sec >= 0.0 ? sec : 20.0;
+}
+
+/* What ranks must know of each other at the end of every step, in one message. */
+struct news {
+    int stop;          /* 0, or the code to end with because a signal asked for it */
+    bool long_step;    /* on some rank the last step, or the predicted one, takes long */
+    bool save_written; /* the save under way is written everywhere */
+    bool warned;       /* mpirun may be about to kill some rank */
+};
+
+static int exchange_news(struct tt_loop *l, struct news *ret_news)
+{
+    double most[4] = {-(double)tt_signals_asked(), !tt_saver_is_written(&l->saver), l->pace.step_sec > long_step_sec(),
+                      tt_signals_warned_sec() >= 0.0};
+    int rc = 0;
+
+    TT_TRY(tt_comm_max_f64(l->setup->comm, most, 4));
+    *ret_news = (struct news){-(int)most[0], most[2] > 0.0, most[1] == 0.0, most[3] > 0.0};
+out:
+    return rc;
+}
+
+/* --- the step --- */
+
+/* A step that is given up changes nothing; ret_stop is then why, else 0. */
+static int train_step(struct tt_loop *l, struct tt_train_step *ret_done, int *ret_stop)
+{
+    struct tt_pause pause;
+    int rc = 0;
+
+    *ret_stop = 0;
+    tt_reporter_answer_in_step(&l->reporter, l->at.step, l->pace.is_long, l->saver.store);
+    rc = tt_train_step(l->setup, &l->data, l->pace.is_long ? tt_signals_asked : NULL, &l->at, ret_done);
+    if (rc == TT_ESTOPPED || rc == TT_EINTERRUPTED) {
+        *ret_stop = rc;
+        return 0;
+    }
+    if (rc < 0)
+        goto out;
+    tt_reporter_count(&l->reporter, ret_done->data_sec);
+    pause = tt_reporter_pause(&l->reporter);
+    TT_TRY(tt_reporter_measure_peak(&l->reporter));
+    tt_reporter_resume(&l->reporter, &pause);
+    if (l->at.step == 1 || l->at.step % l->setup->cfg->metrics.log_freq == 0)
+        rc = tt_reporter_step(&l->reporter, ret_done, &l->at, last_step(l));
+out:
+    return rc;
+}
+
+/* Saves where training stands, unless that is what was saved last. Nothing is lost before the first step. */
+static int save_at_stop(struct tt_loop *l)
+{
+    int rc = 0;
+
+    if (!l->saver.store || l->at.step == 0)
+        return 0;
+    TT_TRY(tt_saver_end(&l->saver));
+    if (l->saver.saved_step == l->at.step)
+        return 0;
+    tt_reporter_answer_in(&l->reporter, "checkpoint", l->at.step);
+    rc = tt_saver_save(&l->saver, &l->at, false, true);
+out:
+    return rc;
+}
+
+/*
+ * mpirun may be about to kill the ranks, or only continued them after a pause: saves where training stands, and waits until
+ * the SIGTERM is due that tells which. ret_stop is then what it asks for.
+ */
+static int heed_warning(struct tt_loop *l, int *ret_stop)
+{
+    static const struct timespec nap = {0, 20000000};
+    static const double due_sec = 1.5;
+    struct news news;
+    int rc = 0;
+
+    TT_TRY(save_at_stop(l));
+    while (!tt_signals_asked() && tt_signals_warned_sec() >= 0.0 && tt_signals_warned_sec() < due_sec)
+        (void)nanosleep(&nap, NULL);
+    tt_signals_settle_warning();
+    TT_TRY(exchange_news(l, &news));
+    *ret_stop = news.stop;
+out:
+    return rc;
+}
+
+/* Whether a signal asks to stop, and the end of a save that is written everywhere. */
+static int end_step(struct tt_loop *l, int *ret_stop)
+{
+    struct news news;
+    struct tt_pause pause;
+    int rc = 0;
+
+    l->setup->comm->waiting_for = "end of step";
+    TT_TRY(exchange_news(l, &news));
+    *ret_stop = news.stop;
+    l->pace.is_long = news.long_step;
+    pause = tt_reporter_pause(&l->reporter);
+    if (news.save_written)
+        TT_TRY(tt_saver_end(&l->saver));
+    if (news.warned && l->saver.store && !news.stop)
+        TT_TRY(heed_warning(l, ret_stop));
+    tt_reporter_resume(&l->reporter, &pause);
+out:
+    return rc;
+}
+
+static bool trace_is_due(const struct tt_config *cfg, int64_t step)
+{
+    return cfg->profiling.enable_profiling && step % cfg->profiling.profile_freq == 0;
+}
+
+/* Writes the trace of the step just done, which ended at end_sec. Training continues without one that cannot be written. */
+static int trace(struct tt_loop *l, const struct tt_train_step *done, double end_sec)
+{
+    const struct tt_setup *s = l->setup;
+    char *folder = tt_format("%s/%s", s->cfg->job.dump_folder, s->cfg->profiling.save_traces_folder);
+    struct tt_trace_step step = {.step = l->at.step,
+                                 .rank = s->comm->rank,
+                                 .world = s->comm->size,
+                                 .threads = s->threads,
+                                 .load = done->load,
+                                 .end = end_sec,
+                                 .lead = done->load.end - done->load.begin};
+    int rc = 0;
+
+    s->comm->waiting_for = "trace";
+    TT_TRY(tt_comm_max_f64(s->comm, &step.lead, 1));
+    /* a run folder that was removed is not made again: it would be nobody's */
+    rc = tt_comm_agree(s->comm, tt_run_folder_check(&l->folder));
+    if (rc == 0)
+        rc = tt_comm_agree(s->comm, tt_trace_write(s->engine, &step, folder));
+    if (rc == TT_EIO || rc == TT_EDATA || rc == TT_ENOMEM) {
+        tt_reporter_trace_failed(&l->reporter, l->at.step);
+        rc = 0;
+    }
+out:
+    tt_free(folder);
+    return rc;
+}
+
+static int validate(struct tt_loop *l)
+{
+    struct tt_validation_result found;
+    int rc = 0;
+
+    TT_TRY(tt_validator_run(&l->validator, &found));
+    tt_reporter_validated(&l->reporter, l->at.step, &found);
+out:
+    return rc;
+}
+
+/* What comes after a step that was done; ret_stop becomes what a signal asked meanwhile. */
+static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *ret_stop)
+{
+    struct tt_pause pause = tt_reporter_pause(&l->reporter);
+    bool last = l->at.step >= last_step(l), stop = *ret_stop != 0;
+    bool saves = tt_saver_is_due(&l->saver, l->at.step, last || stop);
+    bool validates = tt_validator_is_due(&l->validator, l->at.step, last) && !stop;
+    int rc = 0;
+
+    if (trace_is_due(l->setup->cfg, l->at.step))
+        TT_TRY(trace(l, done, pause.begin));
+    if (saves) {
+        tt_reporter_answer_in(&l->reporter, "checkpoint", l->at.step);
+        TT_TRY(tt_saver_save(&l->saver, &l->at, last, stop));
+    } else if (!l->saver.store && (last || l->at.step % l->setup->cfg->checkpoint.interval == 0)) {
+        TT_TRY(tt_saver_check_replicas(&l->saver, l->at.step)); /* a save does that itself */
+    }
+    if (validates) {
+        tt_reporter_answer_in(&l->reporter, "validation", l->at.step);
+        TT_TRY(validate(l));
+    }
+    if ((saves || validates) && !stop && !last)
+        TT_TRY(end_step(l, ret_stop));
+    tt_reporter_resume(&l->reporter, &pause);
+out:
+    return rc;
+}
+
+/* Data that ends is the end of training, but there must be a beginning. */
+static int check_data(const struct tt_loop *l)
+{
+    if (l->at.step > 0 || last_step(l) > 0)
+        return 0;
+    return tt_fail(
+        TT_EDATA,
+        "the data has ended before the first step: dataset '%s' has %lld samples of training.seq_len %lld, "
+        "%lld are used, one step takes %lld\nhelp: set dataloader.repeat=true, a smaller batch, or use more data",
+        l->data.dataset->ref.name, (long long)tt_sampler_epoch_samples(l->data.sampler),
+        (long long)l->setup->cfg->training.seq_len, (long long)l->at.sample_cursor,
+        (long long)l->setup->job.global_batch);
+}
+
+/* The sentence that a stopped run ends with. */
+static int stopped(const struct tt_loop *l, int stop)
+{
+    if (l->at.step == 0)
+        return tt_fail(stop, "stopped by a signal before step 1 was done; there is nothing to save");
+    return tt_fail(stop, "stopped by a signal after step %" PRId64 "%s", l->at.step,
+                   l->saver.store ? "; everything is saved" : " (checkpoint.enable is off: nothing was saved)");
+}
+
+/* A run that was complete when it started. A step of another folder is not this run's to complete. */
+static int complete(struct tt_loop *l)
+{
+    bool retains =
+        l->setup->cfg->checkpoint.load_step < 0 && !json_object_get(l->start.changed, "checkpoint.keep_latest_k");
+
+    return l->start.resumed_from < 0 ? 0 : tt_saver_complete(&l->saver, l->at.step, retains);
+}
+
+static int farewell(const struct tt_loop *l)
+{
+    const struct tt_run_about about = tt_loop_about(l);
+
+    tt_reporter_farewell(&l->reporter, &about);
+    return 0;
+}
+
+int tt_loop_run(struct tt_loop *l)
+{
+    struct tt_train_step done;
+    int stop = 0, rc = 0;
+
+    TT_TRY(check_data(l));
+    l->pace.step_sec = l->reporter.predicted_step_sec;
+    tt_reporter_begin_steps(&l->reporter);
+    TT_TRY(end_step(l, &stop));
+    if (l->at.step >= last_step(l))
+        TT_TRY(complete(l));
+    while (l->at.step < last_step(l) && !stop) {
+        double start = tt_clock_sec();
+
+        TT_TRY(train_step(l, &done, &stop));
+        if (stop)
+            break;
+        l->pace.step_sec = tt_clock_sec() - start;
+        TT_TRY(end_step(l, &stop));
+        TT_TRY(after_step(l, &done, &stop));
+    }
+    stop = l->at.step < last_step(l) ? stop : 0; /* what is complete was not stopped */
+    if (stop)
+        TT_TRY(save_at_stop(l));
+out:
+    tt_reporter_answer_at_end(&l->reporter);
+    rc = tt_saver_drain(&l->saver, rc);
+    if (rc < 0)
+        return rc;
+    return stop ? stopped(l, stop) : farewell(l);
+}

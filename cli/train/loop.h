@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_TRAIN_LOOP_H
+#define TT_CLI_TRAIN_LOOP_H
+
+#include <stdbool.h>
+
+#include "checkpoint/steps/store.h"
+#include "cli/run/folder.h"
+#include "cli/train/data.h"
+#include "cli/train/progress.h"
+#include "cli/train/report/reporter.h"
+#include "cli/train/save/saver.h"
+#include "cli/train/setup.h"
+#include "cli/train/start.h"
+#include "cli/train/validate.h"
+
+/**
+ * The training loop of one rank, made of parts that have one job each. The order of the calls is the order of a run:
+ *
+ *     tt_setup_init      model, mesh, engine: what will happen, before anything is touched
+ *     tt_loop_open       run folder, data, memory, weights or checkpoint
+ *     tt_loop_run        load, step, report, save, validate
+ *     tt_loop_close
+ *     tt_setup_release
+ *
+ * All but closing are collective: every rank returns the same code, with the message of the lowest failing rank.
+ */
+struct tt_loop_options {
+    bool json;      /* records on stdout instead of console lines */
+    bool overwrite; /* replace the run that the folder holds */
+    int argc;       /* the command line, for run.yaml */
+    char **argv;
+};
+
+/* How long steps take, which decides how a signal stops them. */
+struct tt_pace {
+    double step_sec; /* the last step; at the start the prediction */
+    bool is_long;    /* on some rank: steps are given up in their middle when a signal asks for a stop */
+};
+
+struct tt_loop {
+    const struct tt_setup *setup;
+    struct tt_loop_options options;
+    char run_id[TT_RUN_ID_BYTES]; /* of this process's part of the run, the same on all ranks */
+    struct tt_run_folder folder;
+    struct tt_train_data data;
+    struct tt_validator validator;
+    struct tt_train_progress at;
+    struct tt_start start;
+    struct tt_saver saver;
+    struct tt_reporter reporter;
+    struct tt_pace pace;
+};
+
+/** The set-up must outlive the loop, which may be closed after an error too. */
+int tt_loop_open(const struct tt_setup *setup, const struct tt_loop_options *options,
+                 struct tt_loop *ret_loop) TT_MUST_CHECK;
+
+/** What the reporter tells of the loop. */
+struct tt_run_about tt_loop_about(const struct tt_loop *loop);
+
+/** Trains to the last step. TT_ESTOPPED or TT_EINTERRUPTED after a signal, with everything saved. */
+int tt_loop_run(struct tt_loop *loop) TT_MUST_CHECK;
+
+/** Writes the end record with the exit code and releases everything. Nothing for a loop that is all zero. */
+void tt_loop_close(struct tt_loop *loop, int exit_code);
+
+#endif

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The parts of a loop, made in the order in which they need each other, and given up again.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "cli/train/datasets.h"
+#include "cli/train/loop.h"
+#include "core/base/hash.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+/* A name for this process's part of a run that no other has, the same on all ranks. */
+static int make_run_id(struct tt_comm *comm, char ret_id[TT_RUN_ID_BYTES])
+{
+    char host[256] = "";
+    double now = tt_clock_wall_sec();
+    uint64_t hash;
+
+    (void)gethostname(host, sizeof host - 1);
+    hash = tt_hash64(host, strlen(host), (uint64_t)getpid());
+    hash = tt_hash64(&now, sizeof now, hash);
+    (void)snprintf(ret_id, TT_RUN_ID_BYTES, "%016" PRIx64, hash);
+    return tt_comm_broadcast(comm, ret_id, TT_RUN_ID_BYTES, 0);
+}
+
+static int take_folder(struct tt_loop *l)
+{
+    const struct tt_config *cfg = l->setup->cfg;
+    bool resumes = false;
+    int rc = 0;
+
+    if (l->setup->comm->rank == 0 && (rc = tt_start_can_resume(cfg, &resumes)) == 0)
+        rc = tt_run_folder_take(cfg, resumes, l->options.overwrite, &l->folder);
+    return tt_comm_agree(l->setup->comm, rc);
+}
+
+static int open_data(struct tt_loop *l)
+{
+    int rc = 0;
+
+    TT_TRY(tt_datasets_open_training(l->setup, &l->data));
+    TT_TRY(tt_validator_open(l->setup, &l->validator));
+out:
+    return rc;
+}
+
+static int open_saver(struct tt_loop *l)
+{
+    const struct tt_config *cfg = l->setup->cfg;
+    char *folder;
+    int rc;
+
+    tt_saver_init(l->setup, &l->reporter, &l->data, &l->saver);
+    if (!cfg->checkpoint.enable || cfg->checkpoint.load_only)
+        return 0;
+    folder = tt_run_folder_checkpoints(cfg);
+    rc = tt_saver_open(&l->saver, folder, l->run_id);
+    tt_free(folder);
+    return rc;
+}
+
+/* Not collective. */
+static int open_records(struct tt_loop *l)
+{
+    const struct tt_setup *s = l->setup;
+    const struct tt_loop_options *o = &l->options;
+    int rc = 0;
+
+    TT_TRY(tt_reporter_open(&l->reporter, o->json));
+    if (s->comm->rank == 0 && l->at.step < s->cfg->training.steps) /* run.yaml is of the run that did the steps */
+        rc = tt_run_folder_record(s->cfg, o->argc, o->argv, s->comm->size, s->threads, &s->job.engine.machine);
+out:
+    return rc;
+}
+
+int tt_loop_open(const struct tt_setup *s, const struct tt_loop_options *options, struct tt_loop *ret_loop)
+{
+    struct tt_loop *l = ret_loop;
+    struct tt_run_about about;
+    int rc = 0;
+
+    *l = (struct tt_loop){.setup = s, .options = *options, .folder = TT_RUN_FOLDER_NONE};
+    tt_reporter_init(s, &l->reporter);
+    TT_TRY(take_folder(l));
+    TT_TRY(make_run_id(s->comm, l->run_id));
+    TT_TRY(open_data(l));
+    TT_TRY(tt_comm_agree(s->comm, tt_engine_allocate(s->engine)));
+    TT_TRY(open_saver(l));
+    TT_TRY(tt_start_load(&l->saver, l->run_id, &l->at, &l->start));
+    TT_TRY(tt_saver_check_space(&l->saver, &l->at));
+    TT_TRY(tt_reporter_measure_peak(&l->reporter));
+    tt_reporter_predict(&l->reporter);
+    TT_TRY(tt_comm_agree(s->comm, open_records(l)));
+    about = tt_loop_about(l);
+    tt_reporter_begin(&l->reporter, &about);
+    s->comm->timeout_sec = (double)s->cfg->comm.train_timeout_seconds;
+out:
+    return rc;
+}
+
+struct tt_run_about tt_loop_about(const struct tt_loop *l)
+{
+    return (struct tt_run_about){.start = &l->start,
+                                 .at = &l->at,
+                                 .data = &l->data,
+                                 .validation = &l->validator.data,
+                                 .run_id = l->run_id,
+                                 .argc = l->options.argc,
+                                 .argv = l->options.argv};
+}
+
+void tt_loop_close(struct tt_loop *l, int exit_code)
+{
+    if (!l->setup)
+        return;
+    tt_reporter_close(&l->reporter, l->at.step, exit_code);
+    tt_saver_close(&l->saver);
+    tt_start_release(&l->start);
+    tt_validator_release(&l->validator);
+    tt_train_data_release(&l->data);
+    tt_run_folder_release(&l->folder);
+    *l = (struct tt_loop){.setup = NULL};
+}

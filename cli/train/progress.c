@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How far a run has come, its end, and its part of a manifest.
+ */
+#include "cli/train/progress.h"
+
+#include "checkpoint/load/load.h"
+
+void tt_train_progress_advance(struct tt_train_progress *p, int64_t samples, int64_t seq_len)
+{
+    p->step++;
+    p->optimizer_step++;
+    p->lr_step++;
+    p->sample_cursor += samples;
+    p->ntokens_seen += samples * seq_len;
+}
+
+int64_t tt_train_progress_last_step(const struct tt_train_progress *p, const struct tt_setup *setup,
+                                    const struct tt_train_data *data)
+{
+    int64_t steps = setup->cfg->training.steps, left = tt_sampler_epoch_samples(data->sampler) - p->sample_cursor, last;
+
+    if (setup->cfg->dataloader.repeat)
+        return steps;
+    last = p->step + (left > 0 ? left / setup->job.global_batch : 0); /* a rest that makes no batch is left out */
+    return last < steps ? last : steps;
+}
+
+void tt_train_progress_describe(const struct tt_train_progress *p, json_t *meta)
+{
+    (void)json_object_set_new(meta, "step", json_integer(p->step));
+    (void)json_object_set_new(meta, "tokens", json_integer(p->ntokens_seen));
+    (void)json_object_set_new(meta, "ntokens_seen", json_integer(p->ntokens_seen));
+    (void)json_object_set_new(meta, "sample_cursor", json_integer(p->sample_cursor));
+    (void)json_object_set_new(meta, "optimizer_step", json_integer(p->optimizer_step));
+    (void)json_object_set_new(meta, "lr_step", json_integer(p->lr_step));
+}
+
+int tt_train_progress_restore(const json_t *meta, unsigned skip, struct tt_train_progress *ret_progress)
+{
+    static const char where[] = "manifest.json";
+    struct tt_train_progress p = {0};
+    int rc = 0;
+
+    if (!(skip & TT_SKIP_DATALOADER))
+        TT_TRY(tt_json_get_int(meta, "sample_cursor", where, &p.sample_cursor));
+    if (!(skip & TT_SKIP_TRAIN_STATE)) {
+        TT_TRY(tt_json_get_int(meta, "step", where, &p.step));
+        TT_TRY(tt_json_get_int(meta, "ntokens_seen", where, &p.ntokens_seen));
+    }
+    if (!(skip & TT_SKIP_OPTIMIZER))
+        TT_TRY(tt_json_get_int(meta, "optimizer_step", where, &p.optimizer_step));
+    if (!(skip & TT_SKIP_LR_SCHEDULER))
+        TT_TRY(tt_json_get_int(meta, "lr_step", where, &p.lr_step));
+    *ret_progress = p;
+out:
+    return rc;
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a run says about itself before it starts and after it ends, on stderr; and its record.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "cli/run/screen.h"
+#include "cli/train/changed.h"
+#include "cli/train/report/advice.h"
+#include "cli/train/report/reporter.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+enum { LABEL_COLUMNS = 11 }; /* "  sharding " */
+
+static const char *plural(int64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+static void print_cores(FILE *out, const struct tt_setup *s)
+{
+    int host = (int)sysconf(_SC_NPROCESSORS_ONLN), used = s->local_size * s->threads;
+
+    (void)fprintf(out, "titan %s: %d rank%s x %d thread%s, %d core%s on this host", TITAN_VERSION, s->comm->size,
+                  plural(s->comm->size), s->threads, plural(s->threads), host, plural(host));
+    if (used < host)
+        (void)fprintf(out, ", %d idle: mpirun -n %d --map-by slot:PE=%d --bind-to core titan train ... would use them",
+                      host - used, s->local_size, host / s->local_size);
+    else if (used > host)
+        (void)fprintf(out, ", oversubscribed: results are the same, times are not");
+    (void)fprintf(out, "\n");
+}
+
+/* "kjv: 1,130 documents, 1,068,459 tokens, 4,173 samples of 256" and the file that they come from, if any. */
+static void print_dataset(FILE *out, const char *label, const struct tt_train_data *data, const char *path)
+{
+    const struct tt_dataset_ref *ref = &data->dataset->ref;
+    int64_t n = tt_sampler_epoch_samples(data->sampler);
+    char documents[32], tokens[32], samples[32];
+
+    (void)fprintf(out, "  %-8s %s%s%s: %s document%s, %s token%s, %s sample%s of %" PRId64, label, ref->name,
+                  path ? " " : "", path ? path : "", tt_text_count(documents, sizeof documents, ref->info.n_documents),
+                  plural(ref->info.n_documents), tt_text_count(tokens, sizeof tokens, ref->info.n_tokens),
+                  plural(ref->info.n_tokens), tt_text_count(samples, sizeof samples, n), plural(n), data->seq_len);
+}
+
+static int64_t last_step_of(const struct tt_setup *s, const struct tt_run_about *about)
+{
+    return tt_train_progress_last_step(about->at, s, about->data);
+}
+
+/* Whether the data ends before training.steps does. */
+static bool data_ends(const struct tt_setup *s, int64_t last_step)
+{
+    return last_step < s->cfg->training.steps;
+}
+
+static void print_data(FILE *out, const struct tt_setup *s, const struct tt_run_about *about)
+{
+    const struct tt_config *cfg = s->cfg;
+    int64_t last_step = last_step_of(s, about);
+
+    print_dataset(out, "data", about->data, cfg->training.dataset_path);
+    (void)fprintf(out, " an epoch");
+    if (data_ends(s, last_step))
+        (void)fprintf(out, ", which end after step %" PRId64 " (dataloader.repeat is false)", last_step);
+    (void)fprintf(out, "\n");
+    if (!cfg->validation.enable) {
+        (void)fprintf(out, "  validate never (validation.enable is false)\n");
+        return;
+    }
+    print_dataset(out, "validate", about->validation, cfg->validation.dataset_path);
+    if (about->validation->dataset->ref.info.digest == about->data->dataset->ref.info.digest)
+        (void)fprintf(out, ", the training data itself");
+    if (cfg->validation.steps > 0)
+        (void)fprintf(out, ", at most %" PRId64 " batch%s a rank", cfg->validation.steps,
+                      cfg->validation.steps == 1 ? "" : "es");
+    (void)fprintf(out, ", at step 1, every %" PRId64 " step%s, and at the end\n", cfg->validation.freq,
+                  plural(cfg->validation.freq));
+}
+
+/* The value of a key as a flag takes it. */
+static void add_value(const struct tt_setup *s, const char *label, const char *path, struct tt_text *out)
+{
+    tt_text_add(out, ", %s ", label);
+    tt_config_value_text(s->cfg, tt_config_row_find(path), out);
+}
+
+static void print_policies(FILE *out, const struct tt_setup *s)
+{
+    struct tt_text policies = {0};
+
+    add_value(s, "wrap", "parallelism.fsdp_wrap_policy", &policies);
+    add_value(s, "reshard", "parallelism.fsdp_reshard_after_forward", &policies);
+    add_value(s, "prefetch", "parallelism.fsdp_prefetch", &policies);
+    add_value(s, "engine", "parallelism.fsdp_engine", &policies);
+    add_value(s, "sync", "training.gradient_sync", &policies);
+    (void)fprintf(out,
+                  "  batch    %" PRId64 " sequence%s a step = %d rank%s x %" PRId64 " microbatch%s of %" PRId64 "\n"
+                  "  sharding dp_replicate %d x dp_shard %d%s\n",
+                  s->job.global_batch, plural(s->job.global_batch), tt_mesh_dp(&s->job.mesh),
+                  plural(tt_mesh_dp(&s->job.mesh)), s->job.microbatches, s->job.microbatches == 1 ? "" : "es",
+                  s->cfg->training.local_batch_size, s->job.mesh.size[TT_MESH_DP_REPLICATE],
+                  s->job.mesh.size[TT_MESH_DP_SHARD], policies.text);
+    tt_text_release(&policies);
+}
+
+static void print_recompute(FILE *out, const struct tt_setup *s)
+{
+    const struct tt_config *cfg = s->cfg;
+    int64_t every = cfg->activation_checkpoint.selective_ac_option;
+
+    if (cfg->activation_checkpoint.mode == TT_AC_FULL)
+        (void)fprintf(out, "  memory   every block is computed again in backward (activation_checkpoint full)\n");
+    else if (cfg->activation_checkpoint.mode == TT_AC_SELECTIVE && every > 0)
+        (void)fprintf(out, "  memory   1 of %" PRId64 " blocks is computed again in backward, except attention\n",
+                      every);
+    else if (cfg->activation_checkpoint.mode == TT_AC_SELECTIVE)
+        (void)fprintf(out, "  memory   light operations are computed again in backward (selective_ac_option op)\n");
+}
+
+static void print_precision(FILE *out, const struct tt_setup *s)
+{
+    bool params = s->cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;
+    bool gradients = s->cfg->training.mixed_precision_reduce == TT_DTYPE_BFLOAT16;
+
+    if (params || gradients)
+        (void)fprintf(out, "  numbers  parameters %s, gradients reduced in %s, arithmetic and shards in float32\n",
+                      params ? "gathered and used as bfloat16" : "in float32", gradients ? "bfloat16" : "float32");
+}
+
+static void print_weights(FILE *out, const struct tt_config *cfg, const struct tt_start *start)
+{
+    int64_t rules = cfg->model.init_rules.n;
+
+    (void)fprintf(out, "  weights  %s", start->weights_from);
+    if (start->is_random && !isnan(cfg->model.init_std))
+        (void)fprintf(out, ", init_std %g", cfg->model.init_std);
+    if (start->is_random && rules)
+        (void)fprintf(out, ", %" PRId64 " init rule%s", rules, plural(rules));
+    (void)fprintf(out, "\n");
+}
+
+/* Longer than this is more often a mistake in the configuration than what somebody meant. */
+static const double long_step_sec = 60.0, long_run_sec = 30.0 * 86400.0;
+
+static void print_prediction(FILE *out, const struct tt_reporter *r, int64_t left)
+{
+    const struct tt_setup *s = r->setup;
+    double step = r->predicted_step_sec, run = step * (double)left;
+    char predicted[32], limit[32], one[32], all[32];
+
+    (void)fprintf(out, "  predicts %s a rank at its peak (limit %s), about %s a step at %.0f GF/s a rank",
+                  tt_text_bytes(predicted, sizeof predicted, (double)s->memory.total),
+                  tt_text_bytes(limit, sizeof limit, (double)s->memory_limit), tt_text_duration(one, sizeof one, step),
+                  r->metrics.peak_flops / 1e9);
+    if (left > 0)
+        (void)fprintf(out, ", %s for %" PRId64 " step%s", tt_text_duration(all, sizeof all, run), left, plural(left));
+    (void)fprintf(out, "\n");
+    if (left <= 0 || (step < long_step_sec && run < long_run_sec))
+        return;
+    (void)fprintf(out,
+                  "titan: warning: a step of %s %s on %d rank%s is predicted to take %s, %" PRId64
+                  " step%s %s\n  help: a step is %" PRId64 " sequence%s of %" PRId64
+                  " tokens; set a smaller training.global_batch_size or training.seq_len, a smaller model.flavor, or "
+                  "fewer training.steps, or use more ranks; `titan estimate --ranks N` predicts them\n",
+                  s->job.model->row->name, s->job.model->flavor, s->comm->size, plural(s->comm->size), one, left,
+                  plural(left), all, s->job.global_batch, plural(s->job.global_batch), s->cfg->training.seq_len);
+}
+
+/* The learning rate is still rising when the run ends. */
+static void print_short_run(FILE *out, const struct tt_setup *s)
+{
+    const struct tt_config *cfg = s->cfg;
+
+    if (cfg->lr_scheduler.warmup_steps > cfg->training.steps)
+        (void)fprintf(
+            out,
+            "titan: warning: the warm-up of %" PRId64 " steps is longer than the run of %" PRId64
+            ", which ends before the learning rate is optimizer.lr\n  help: set lr_scheduler.warmup_steps, for "
+            "instance to %" PRId64 "\n",
+            cfg->lr_scheduler.warmup_steps, cfg->training.steps,
+            cfg->training.steps < 20 ? 1 : cfg->training.steps / 10);
+}
+
+static void print_all(FILE *out, const struct tt_reporter *r, const struct tt_run_about *about)
+{
+    const struct tt_setup *s = r->setup;
+    int64_t last_step = last_step_of(s, about), step = about->at->step;
+    struct tt_text changes = {0};
+    char count[32];
+
+    print_cores(out, s);
+    (void)fprintf(out, "  model    %s %s, %s parameters\n", s->job.model->row->name, s->job.model->flavor,
+                  tt_text_count(count, sizeof count, tt_model_n_elements(s->job.model)));
+    print_data(out, s, about);
+    print_policies(out, s);
+    print_recompute(out, s);
+    print_precision(out, s);
+    print_weights(out, s->cfg, about->start);
+    tt_changed_text(s, about->start, &changes);
+    (void)fputs(changes.text ? changes.text : "", out);
+    tt_text_release(&changes);
+    if (s->kernels_differ)
+        (void)fprintf(out, "  kernels  not the same on all ranks, which changes bits: %s\n", s->kernels_differ);
+    (void)fprintf(out, "  mfu      share of %.0f GF/s a rank; masked positions of the attention do not count\n",
+                  r->metrics.peak_flops / 1e9);
+    (void)fprintf(out, "  curve    %s\n",
+                  tt_setup_layout_exact(s) ? "layout-exact: the same bits for every power-of-two split of this batch"
+                                           : "deterministic, but equal to other layouts only up to rounding");
+    print_prediction(out, r, last_step - step);
+    print_short_run(out, s);
+    if (s->cfg->job.print_config) {
+        struct tt_text text = {0};
+
+        tt_config_to_yaml(s->cfg, &text);
+        (void)fputs(text.text, out);
+        tt_text_release(&text);
+    }
+    if (step >= s->cfg->training.steps)
+        (void)fprintf(out,
+                      "titan: the run is complete: step %" PRId64 " of %" PRId64
+                      "; --training.steps=N goes on, --overwrite starts again\n",
+                      step, s->cfg->training.steps);
+    else if (step > 0 && step >= last_step)
+        (void)fprintf(out,
+                      "titan: the run is complete: its data ended after step %" PRId64
+                      "; --dataloader.repeat=true goes on, --overwrite starts again\n",
+                      step);
+    else
+        (void)fprintf(out, "titan: training starts at step %" PRId64 "\n", step + 1);
+}
+
+static void print_banner(const struct tt_reporter *r, const struct tt_run_about *about)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    print_all(out ? out : stderr, r, about);
+    if (!out || fclose(out) != 0)
+        return;
+    tt_screen_put(stderr, text, tt_screen_columns(), LABEL_COLUMNS);
+    free(text); // NOLINT: it is the C library's
+}
+
+/* --- the record --- */
+
+/* The cost table decided what a planned step looks like. */
+static void add_machine(const struct tt_setup *s, json_t *o)
+{
+    const struct tt_machine *machine = &s->job.engine.machine;
+
+    if (s->cfg->parallelism.fsdp_engine != TT_ENGINE_PLANNED)
+        return;
+    (void)json_object_set_new(o, "machine", json_string(machine->name));
+    (void)json_object_set_new(o, "machine_hash", json_sprintf("%016" PRIx64, tt_machine_hash(machine)));
+}
+
+static json_t *record_of(const struct tt_reporter *r, const struct tt_run_about *about)
+{
+    const struct tt_setup *s = r->setup;
+    const struct tt_start *start = about->start;
+    json_t *o = json_object(), *argv = json_array();
+
+    for (int i = 0; i < about->argc; i++)
+        (void)json_array_append_new(argv, json_string(about->argv[i]));
+    (void)json_object_set_new(o, "type", json_string("run"));
+    (void)json_object_set_new(o, "schema", json_integer(1));
+    (void)json_object_set_new(o, "version", json_string(TITAN_VERSION));
+    (void)json_object_set_new(o, "run_id", json_string(about->run_id));
+    (void)json_object_set_new(o, "world", json_integer(s->comm->size));
+    (void)json_object_set_new(o, "threads_per_rank", json_integer(s->threads));
+    (void)json_object_set_new(o, "argv", argv);
+    (void)json_object_set_new(o, "parameters", json_integer(tt_model_n_elements(s->job.model)));
+    (void)json_object_set_new(o, "weights", json_string(start->weights_from));
+    (void)json_object_set_new(o, "layout_exact", json_boolean(tt_setup_layout_exact(s)));
+    (void)json_object_set_new(o, "kernels", tt_setup_kernels_json(s));
+    (void)json_object_set_new(o, "peak_flops", tt_json_number(r->metrics.peak_flops));
+    (void)json_object_set_new(o, "memory_predicted_bytes", json_integer(s->memory.total + s->job.staging_bytes));
+    (void)json_object_set_new(o, "staging_bytes", json_integer(s->job.staging_bytes));
+    add_machine(s, o);
+    if (start->resumed_from >= 0)
+        (void)json_object_set_new(o, "resumed_from", json_integer(start->resumed_from));
+    if (start->changed)
+        (void)json_object_set(o, "changed", start->changed);
+    (void)json_object_set_new(o, "config", tt_config_to_json(s->cfg, false));
+    return o;
+}
+
+void tt_reporter_begin(struct tt_reporter *r, const struct tt_run_about *about)
+{
+    if (r->setup->comm->rank != 0)
+        return;
+    tt_metrics_record(&r->metrics, record_of(r, about));
+    print_banner(r, about);
+}
+
+void tt_reporter_farewell(const struct tt_reporter *r, const struct tt_run_about *about)
+{
+    const struct tt_setup *s = r->setup;
+    int64_t step = about->at->step;
+    struct tt_text advice = {0};
+    char elapsed[32];
+
+    if (s->comm->rank != 0)
+        return;
+    tt_advice(s, &r->spent, &advice);
+    if (advice.text)
+        tt_screen_put(stderr, advice.text, tt_screen_columns(), LABEL_COLUMNS);
+    tt_text_release(&advice);
+    if (data_ends(s, last_step_of(s, about)))
+        (void)fprintf(
+            stderr, "titan: the data has ended (dataloader.repeat is false): there is no batch for step %" PRId64 "\n",
+            step + 1);
+    (void)fprintf(stderr, "titan: training completed: step %" PRId64 ", %s, in %s\n", step,
+                  tt_text_duration(elapsed, sizeof elapsed, tt_clock_sec() - r->started_sec), s->cfg->job.dump_folder);
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Notes, warnings and answers of a training run: one function for each thing that may happen.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/run/signals.h"
+#include "cli/train/report/reporter.h"
+#include "core/base/log.h"
+#include "core/base/text.h"
+
+static bool is_silent(const struct tt_reporter *r)
+{
+    return r->setup->comm->rank != 0;
+}
+
+void tt_reporter_validated(struct tt_reporter *r, int64_t step, const struct tt_validation_result *result)
+{
+    if (!is_silent(r))
+        tt_metrics_validate(&r->metrics, step, result->loss, result->tokens, result->seconds,
+                            tt_mesh_dp(&r->setup->job.mesh));
+}
+
+/* --- checkpoints --- */
+
+void tt_reporter_saved(struct tt_reporter *r, const struct tt_ckpt_saved *saved, bool async)
+{
+    double sec = async ? saved->write_sec : saved->seconds; /* the time that is printed beside it */
+    double rate = sec > 0.0 ? (double)saved->bytes / sec / 1e9 : 0.0;
+    char size[32];
+
+    if (is_silent(r))
+        return;
+    tt_metrics_checkpoint(&r->metrics, saved, async);
+    tt_text_bytes(size, sizeof size, (double)saved->bytes);
+    if (async)
+        tt_note("checkpoint step-%" PRId64
+                ": %s in %d files, training waited %.2f s (%.2f s for the copy), written in %.2f s (%.2f GB/s)",
+                saved->step, size, saved->files, saved->blocked_sec, saved->stage_sec, saved->write_sec, rate);
+    else
+        tt_note("checkpoint step-%" PRId64 ": %s in %d files, %.2f s (%.2f GB/s)", saved->step, size, saved->files,
+                saved->seconds, rate);
+}
+
+void tt_reporter_save_failed(struct tt_reporter *r, int64_t step)
+{
+    if (is_silent(r))
+        return;
+    tt_metrics_checkpoint_failed(&r->metrics, step, tt_error_message());
+    tt_warn("checkpoint of step %" PRId64 " FAILED, training goes on, older checkpoints are as they were: %s", step,
+            tt_error_message());
+}
+
+void tt_reporter_save_waits(const struct tt_reporter *r, int64_t due, int64_t writing)
+{
+    if (!is_silent(r))
+        tt_note("checkpoint step-%" PRId64 " is due while step-%" PRId64 " is still being written: waiting for it", due,
+                writing);
+}
+
+void tt_reporter_exported(const struct tt_reporter *r, const char *folder, const struct tt_consolidated *exported)
+{
+    char size[32];
+
+    if (!is_silent(r))
+        tt_note("Hugging Face weights %s: %s in %d file%s", folder,
+                tt_text_bytes(size, sizeof size, (double)exported->bytes), exported->files,
+                exported->files == 1 ? "" : "s");
+}
+
+void tt_reporter_space_is_scarce(const struct tt_reporter *r, const char *folder, double need, double have,
+                                 int64_t fits)
+{
+    char need_text[32], have_text[32];
+
+    if (!is_silent(r))
+        tt_warn("not enough space in '%s' for all checkpoints that checkpoint.keep_latest_k=%" PRId64
+                " keeps: need %s, have %s; saves that do not fit will fail\n"
+                "help: free space there, or set checkpoint.keep_latest_k=%" PRId64,
+                folder, r->setup->cfg->checkpoint.keep_latest_k, tt_text_bytes(need_text, sizeof need_text, need),
+                tt_text_bytes(have_text, sizeof have_text, have), fits);
+}
+
+/* --- the start --- */
+
+void tt_reporter_random_weights(const struct tt_reporter *r, const char *folder)
+{
+    if (!is_silent(r))
+        tt_warn("training starts from random weights: those in '%s' are not used\n"
+                "help: --checkpoint.initial_load_in_hf loads them",
+                folder);
+}
+
+void tt_reporter_request_was_applied(const struct tt_reporter *r, int64_t step)
+{
+    if (!is_silent(r))
+        tt_note(
+            "checkpoint.load_step and exclude_from_loading were applied when this line of steps began; it goes on from "
+            "step-%" PRId64 " (titan ckpt rollback %s STEP goes back again)",
+            step, r->setup->cfg->job.dump_folder);
+}
+
+void tt_reporter_sync_changed(const struct tt_reporter *r, const char *before)
+{
+    const char *now = tt_setup_sync_word(r->setup->cfg->training.gradient_sync);
+
+    if (!is_silent(r) && before && strcmp(before, now) != 0)
+        tt_note("the checkpoint was trained with gradient_sync %s, this run goes on with %s: losses differ in rounding",
+                before, now);
+}
+
+/* --- traces --- */
+
+void tt_reporter_trace_failed(const struct tt_reporter *r, int64_t step)
+{
+    if (!is_silent(r))
+        tt_warn("no trace of step %" PRId64 ", training goes on: %s", step, tt_error_message());
+}
+
+/* --- signals --- */
+
+void tt_reporter_answer_in_step(const struct tt_reporter *r, int64_t steps_done, bool is_long, bool saves)
+{
+    char text[200];
+
+    if (is_silent(r))
+        return;
+    if (is_long && steps_done > 0 && saves)
+        (void)snprintf(text, sizeof text,
+                       "titan: stopping within step %" PRId64 ", keeping step %" PRId64 "; again: stop without saving",
+                       steps_done + 1, steps_done);
+    else if (is_long)
+        (void)snprintf(text, sizeof text, "titan: stopping within step %" PRId64 "; again: stop at once",
+                       steps_done + 1);
+    else
+        (void)snprintf(text, sizeof text, "titan: stopping after step %" PRId64 "%s", steps_done + 1,
+                       saves ? " and saving; again: stop without saving"
+                             : ", nothing is saved (checkpoint.enable is off); again: stop at once");
+    tt_signals_answer(text);
+}
+
+void tt_reporter_answer_in(const struct tt_reporter *r, const char *what, int64_t step)
+{
+    char text[200];
+
+    if (is_silent(r))
+        return;
+    (void)snprintf(text, sizeof text, "titan: stopping after the %s of step %" PRId64 "; again: stop without it", what,
+                   step);
+    tt_signals_answer(text);
+}
+
+void tt_reporter_answer_at_end(const struct tt_reporter *r)
+{
+    if (!is_silent(r))
+        tt_signals_answer("titan: the run is ending");
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The steps of a run as they are reported, and the peak that their speed is compared with.
+ */
+#include "cli/train/report/reporter.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include <unistd.h>
+
+#include "cli/run/folder.h"
+#include "cli/run/peak.h"
+#include "cli/run/screen.h"
+#include "core/base/log.h"
+#include "core/os/file.h"
+#include "parallel/planner/cost.h"
+
+enum { PEAKS = 3 }; /* at the start, and beside the first two steps */
+
+void tt_reporter_init(const struct tt_setup *setup, struct tt_reporter *ret_reporter)
+{
+    *ret_reporter = (struct tt_reporter){.setup = setup};
+}
+
+int tt_reporter_open(struct tt_reporter *r, bool json)
+{
+    const char *no_color = getenv("NO_COLOR"); // NOLINT(concurrency-mt-unsafe): before the team has work
+    const struct tt_model *model = r->setup->job.model;
+    const struct tt_config *cfg = r->setup->cfg;
+    struct tt_metrics *m = &r->metrics;
+    int rc = 0;
+
+    if (r->setup->comm->rank != 0)
+        return 0;
+    m->json_stdout = json;
+    /* mpirun gives its ranks a pseudo terminal as stdout, whatever it writes to itself; stderr tells the truth */
+    m->color = isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1 && !(no_color && no_color[0]) &&
+               !cfg->metrics.disable_color_printing;
+    m->columns = tt_screen_columns();
+    m->flops_per_token = tt_model_flops_per_token(model, cfg->training.seq_len);
+    m->flops_per_token_causal = tt_model_flops_per_token_causal(model, cfg->training.seq_len);
+    m->memory_total_bytes = tt_metrics_machine_bytes();
+    if (cfg->metrics.enable_jsonl)
+        TT_TRY(tt_run_folder_metrics(cfg, &m->records));
+    if (cfg->metrics.enable_tensorboard && tt_run_folder_board(cfg, &m->board) < 0)
+        tt_warn("training goes on without TensorBoard: %s", tt_error_message());
+out:
+    return rc;
+}
+
+void tt_reporter_close(struct tt_reporter *r, int64_t step, int exit_code)
+{
+    struct tt_metrics *m = &r->metrics;
+
+    if (m->records) {
+        tt_metrics_record(m, json_pack("{s:s, s:I, s:i}", "type", "end", "step", (json_int_t)step, "exit", exit_code));
+        tt_records_close(m->records);
+    }
+    tt_tensorboard_close(m->board);
+    *m = (struct tt_metrics){.records = NULL};
+}
+
+int tt_reporter_measure_peak(struct tt_reporter *r)
+{
+    struct tt_comm *comm = r->setup->comm;
+    const char *before = comm->waiting_for;
+    double given = r->setup->cfg->metrics.peak_flops;
+    int rc = 0;
+
+    if (!isnan(given)) {
+        r->metrics.peak_flops = given;
+        return 0;
+    }
+    if (r->peaks == PEAKS)
+        return 0;
+    comm->waiting_for = "measurement of the peak";
+    TT_TRY(tt_comm_barrier(comm));
+    comm->waiting_for = before;
+    r->metrics.peak_flops = fmax(r->metrics.peak_flops, tt_peak_measure(tt_engine_team(r->setup->engine)));
+    r->peaks++;
+out:
+    return rc;
+}
+
+void tt_reporter_predict(struct tt_reporter *r)
+{
+    const struct tt_setup *s = r->setup;
+    struct tt_machine machine = s->job.engine.machine;
+    struct tt_timeline time;
+
+    if (!s->cfg->parallelism.machine_file)
+        machine.sgemm_flops = r->metrics.peak_flops / s->threads;
+    tt_cost_simulate(&machine, tt_engine_program(s->engine), &time);
+    r->predicted_step_sec = time.step_sec;
+    tt_timeline_release(&time);
+}
+
+/* --- steps --- */
+
+static void open_window(struct tt_reporter *r)
+{
+    struct tt_comm *comm = r->setup->comm;
+
+    r->window = (struct tt_report_window){.start = tt_clock_sec()};
+    comm->wait_sec = 0.0;
+    comm->payload_bytes = 0;
+    tt_executor_reset_times(tt_engine_executor(r->setup->engine));
+}
+
+void tt_reporter_begin_steps(struct tt_reporter *r)
+{
+    open_window(r);
+    r->started_sec = r->window.start;
+}
+
+void tt_reporter_count(struct tt_reporter *r, double data_sec)
+{
+    r->window.steps++;
+    r->window.data_sec += data_sec;
+}
+
+static double communication_sec(const struct tt_engine *engine)
+{
+    static const enum tt_instr_kind kinds[] = {TT_UNSHARD,    TT_WAIT_UNSHARD,    TT_REDUCE, TT_WAIT_REDUCE,
+                                               TT_ALL_REDUCE, TT_WAIT_ALL_REDUCE, TT_CLIP};
+    const struct tt_times *times = tt_executor_times(tt_engine_executor(engine));
+    double sec = 0.0;
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        sec += times->sec[kinds[i]];
+    return sec;
+}
+
+int tt_reporter_step(struct tt_reporter *r, const struct tt_train_step *done, const struct tt_train_progress *at,
+                     int64_t last_step)
+{
+    const struct tt_setup *s = r->setup;
+    struct tt_comm *comm = s->comm;
+    double now = tt_clock_sec(), n = (double)r->window.steps;
+    double local_mean = done->local_valid ? done->step.local_loss_sum / (double)done->local_valid : 0.0;
+    struct tt_step_report report = {
+        .step = at->step,
+        .total_steps = last_step,
+        .loss = done->step.loss,
+        .grad_norm = done->step.grad_norm,
+        .lr = done->step.scalars.lr,
+        .ntokens_seen = at->ntokens_seen,
+        .tokens_per_rank = s->job.global_batch * s->cfg->training.seq_len / tt_mesh_dp(&s->job.mesh),
+        .step_time = (now - r->window.start) / n,
+        .data_time = r->window.data_sec / n,
+        /* ranks also wait for each other between programs, to agree on how to go on */
+        .comm_time = fmax(communication_sec(s->engine), comm->wait_sec) / n,
+        .comm_exposed = comm->wait_sec / n,
+        .comm_bytes = comm->payload_bytes / r->window.steps,
+        .memory_bytes = tt_metrics_resident_bytes(),
+    };
+    double most[2] = {local_mean, report.memory_bytes};
+    int rc = 0;
+
+    comm->waiting_for = "report";
+    TT_TRY(tt_comm_max_f64(comm, most, 2));
+    r->spent.step_sec += now - r->window.start;
+    r->spent.data_sec += r->window.data_sec;
+    r->spent.exposed_sec += comm->wait_sec;
+    report.max_loss = most[0];
+    report.memory_bytes = most[1];
+    if (comm->rank == 0)
+        tt_metrics_step(&r->metrics, &report);
+    open_window(r);
+out:
+    return rc;
+}
+
+struct tt_pause tt_reporter_pause(const struct tt_reporter *r)
+{
+    return (struct tt_pause){tt_clock_sec(), r->setup->comm->wait_sec, r->setup->comm->payload_bytes};
+}
+
+void tt_reporter_resume(struct tt_reporter *r, const struct tt_pause *pause)
+{
+    r->window.start += tt_clock_sec() - pause->begin;
+    r->setup->comm->wait_sec = pause->wait_sec;
+    r->setup->comm->payload_bytes = pause->payload_bytes;
+}

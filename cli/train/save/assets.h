@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_TRAIN_SAVE_ASSETS_H
+#define TT_CLI_TRAIN_SAVE_ASSETS_H
+
+#include "checkpoint/hf/folder.h"
+#include "checkpoint/save/save.h"
+#include "cli/train/setup.h"
+#include "core/tokenizer/tokenizer.h"
+
+/** Files that go into every checkpoint; rank 0's are written. */
+struct tt_train_assets {
+    struct tt_ckpt_asset *asset;
+    int n, cap;
+    char *model_config;      /* the bytes of one of them; those of the others are the tokenizer's */
+    struct tt_hf_file *file; /* and of model.hf_assets_path, for an export; rank 0 only */
+    int n_files;
+};
+
+/** The tokenizer may be NULL, and outlives the assets. Not collective. May be released after an error too. */
+int tt_train_assets_init(const struct tt_setup *setup, const struct tt_tokenizer *tokenizer,
+                         struct tt_train_assets *ret_assets) TT_MUST_CHECK;
+void tt_train_assets_release(struct tt_train_assets *assets);
+
+#endif

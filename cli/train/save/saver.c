@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Saving from the training loop: when a checkpoint is due, what goes into it, and how it ends.
+ */
+#include "cli/train/save/saver.h"
+
+#include <inttypes.h>
+
+#include "checkpoint/load/patience.h"
+#include "checkpoint/save/replicas.h"
+#include "checkpoint/steps/retain.h"
+#include "core/base/mem.h"
+
+/* --- what a manifest says of the run --- */
+
+/* The hashes are of the packed tokens, which stand for corpus and tokenizer both; as text, since JSON has no uint64. */
+static void set_hash(json_t *object, const char *key, uint64_t hash)
+{
+    (void)json_object_set_new(object, key, json_sprintf("%016" PRIx64, hash));
+}
+
+static json_t *describe(const struct tt_saver *saver, const struct tt_train_progress *at)
+{
+    const struct tt_setup *s = saver->setup;
+    json_t *meta = json_object(), *mesh = json_object(), *data = json_object();
+
+    tt_train_progress_describe(at, meta);
+    for (int d = 0; d < TT_MESH_DIMS; d++)
+        (void)json_object_set_new(mesh, tt_mesh_dim_name((enum tt_mesh_dim)d), json_integer(s->job.mesh.size[d]));
+    (void)json_object_set_new(data, "dataset", json_string(s->cfg->training.dataset));
+    (void)json_object_set_new(data, "seq_len", json_integer(s->cfg->training.seq_len));
+    (void)json_object_set_new(data, "seed", json_integer(s->cfg->dataloader.seed));
+    (void)json_object_set_new(data, "shuffle", json_boolean(s->cfg->dataloader.shuffle));
+    set_hash(data, "digest", saver->data->dataset->ref.info.digest);
+    set_hash(data, "tokenizer", saver->data->dataset->ref.info.tokenizer_hash);
+    (void)json_object_set_new(meta, "model", json_sprintf("%s/%s", s->job.model->row->name, s->job.model->flavor));
+    (void)json_object_set_new(meta, "mesh", mesh);
+    (void)json_object_set_new(meta, "data", data);
+    (void)json_object_set(meta, "line", saver->line);
+    (void)json_object_set_new(meta, "kernels", tt_setup_kernels_json(s));
+    (void)json_object_set_new(meta, "config", tt_config_to_json(s->cfg, false));
+    return meta;
+}
+
+/* --- opening --- */
+
+void tt_saver_init(const struct tt_setup *setup, struct tt_reporter *reporter, const struct tt_train_data *data,
+                   struct tt_saver *ret_saver)
+{
+    *ret_saver = (struct tt_saver){.setup = setup, .reporter = reporter, .data = data, .saved_step = -1};
+    tt_state_view_init(setup->job.model, setup->engine, &ret_saver->view);
+}
+
+int tt_saver_open(struct tt_saver *saver, const char *folder, const char *run_id)
+{
+    const struct tt_setup *s = saver->setup;
+    const struct tt_ckpt_policy *policy = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_ckpt_store_open(s->comm, &saver->view.layout, folder, run_id, &saver->store));
+    TT_TRY(tt_comm_agree(s->comm, tt_train_assets_init(s, saver->data->tokenizer, &saver->assets)));
+    if (s->cfg->checkpoint.async_mode != TT_ASYNC_ASYNC)
+        goto out;
+    rc = tt_job_policy(s->cfg, &policy);
+    if (rc == 0)
+        rc = tt_ckpt_writer_new(tt_ckpt_staging_bytes(&saver->view.tensors.state, &saver->view.layout, policy),
+                                &saver->writer);
+    rc = tt_comm_agree(s->comm, rc);
+out:
+    return rc;
+}
+
+void tt_saver_close(struct tt_saver *saver)
+{
+    tt_ckpt_saving_drop(saver->saving);
+    tt_ckpt_writer_free(saver->writer);
+    tt_ckpt_store_close(saver->store);
+    tt_train_assets_release(&saver->assets);
+    tt_state_view_release(&saver->view);
+    json_decref(saver->line);
+    *saver = (struct tt_saver){.saved_step = -1};
+}
+
+/* --- one save --- */
+
+bool tt_saver_is_due(const struct tt_saver *saver, int64_t step, bool last)
+{
+    const struct tt_config *cfg = saver->setup->cfg;
+
+    if (!saver->store || (saver->saved_step == step && !last))
+        return false;
+    return last || step % cfg->checkpoint.interval == 0 || (step == 1 && cfg->checkpoint.enable_first_step_checkpoint);
+}
+
+static void note_saved(struct tt_saver *saver, const struct tt_ckpt_saved *saved, bool async)
+{
+    saver->saved_step = saved->step;
+    tt_reporter_saved(saver->reporter, saved, async);
+}
+
+/*
+ * A save that failed for want of space or memory, or because of a broken disk, left the older checkpoints as they were:
+ * training goes on to the next one, loudly. The last save of a run is what it was for, and a state that is not finite is
+ * not worth going on with.
+ */
+static int settle(struct tt_saver *saver, int rc, int64_t step, bool last)
+{
+    if (rc == 0)
+        return 0;
+    if ((rc != TT_EIO && rc != TT_ENOMEM) || last)
+        return tt_wrap(rc, "checkpoint of step %" PRId64, step);
+    tt_reporter_save_failed(saver->reporter, step);
+    return 0;
+}
+
+int tt_saver_end(struct tt_saver *saver)
+{
+    struct tt_ckpt_saving *saving = saver->saving;
+    struct tt_ckpt_saved saved = {0};
+    int rc;
+
+    if (!saving)
+        return 0;
+    saver->saving = NULL;
+    rc = tt_ckpt_saving_end(saving, &saved);
+    if (rc == 0)
+        note_saved(saver, &saved, true);
+    return settle(saver, rc, saver->saving_step, false);
+}
+
+bool tt_saver_is_written(const struct tt_saver *saver)
+{
+    return !saver->saving || tt_ckpt_saving_is_written(saver->saving);
+}
+
+int tt_saver_save(struct tt_saver *saver, const struct tt_train_progress *at, bool last, bool stop)
+{
+    const struct tt_config *cfg = saver->setup->cfg;
+    bool model_only = last && cfg->checkpoint.last_save_model_only, async = saver->writer && !last && !stop;
+    struct tt_ckpt_state state = saver->view.tensors.state;
+    struct tt_ckpt_save save = {.state = &state,
+                                .meta = describe(saver, at),
+                                .asset = saver->assets.asset,
+                                .n_assets = saver->assets.n,
+                                .policy = tt_job_policy_name(cfg),
+                                .filter = tt_job_filter_name(cfg),
+                                .keep_latest_k = (int)cfg->checkpoint.keep_latest_k,
+                                .cast_model = model_only,
+                                .model_dtype = tt_job_export_dtype(cfg),
+                                .team = tt_engine_team(saver->setup->engine),
+                                .writer = async ? saver->writer : NULL};
+    struct tt_ckpt_saved saved = {0};
+    int rc = 0;
+
+    if (model_only)
+        state.n_optim = 0;
+    if (!tt_saver_is_written(saver))
+        tt_reporter_save_waits(saver->reporter, at->step, saver->saving_step);
+    TT_TRY(tt_saver_end(saver));
+    saver->setup->comm->waiting_for = "checkpoint";
+    if (async) {
+        saver->saving_step = at->step;
+        rc = tt_ckpt_save_begin(saver->store, &save, &saver->saving);
+    } else {
+        rc = tt_ckpt_save(saver->store, &save, &saved);
+        if (rc == 0)
+            note_saved(saver, &saved, false);
+    }
+    TT_TRY(settle(saver, rc, at->step, last || stop));
+    if (last && cfg->checkpoint.last_save_in_hf)
+        rc = tt_saver_export(saver, at->step);
+out:
+    json_decref(save.meta);
+    return rc;
+}
+
+struct retention {
+    const struct tt_saver *saver;
+    int64_t step;
+};
+
+static int retain(void *arg)
+{
+    const struct retention *r = arg;
+
+    tt_ckpt_retain(r->saver->store, r->step, (int)r->saver->setup->cfg->checkpoint.keep_latest_k, NULL);
+    return 0;
+}
+
+int tt_saver_complete(struct tt_saver *saver, int64_t step, bool retains)
+{
+    struct tt_comm *comm = saver->setup->comm;
+    struct retention retention = {saver, step};
+    struct tt_patience patience;
+    int rc = 0;
+
+    if (!saver->store)
+        return 0;
+    patience = tt_patience_begin(comm, "removal of old checkpoints");
+    rc = tt_patience_work(comm, comm->rank == 0 && retains, retain, &retention);
+    tt_patience_end(comm, &patience);
+    if (rc == 0 && saver->setup->cfg->checkpoint.last_save_in_hf)
+        rc = tt_saver_export(saver, step);
+    return rc;
+}
+
+int tt_saver_check_replicas(const struct tt_saver *saver, int64_t step)
+{
+    const struct tt_setup *s = saver->setup;
+    int rc;
+
+    s->comm->waiting_for = "comparison of replicas";
+    rc = tt_replicas_check(s->comm, &saver->view.layout, &saver->view.tensors.state, tt_engine_team(s->engine));
+    return rc < 0 ? tt_wrap(rc, "step %" PRId64, step) : 0;
+}
+
+int tt_saver_drain(struct tt_saver *saver, int code)
+{
+    char *message;
+    int rc;
+
+    if (!saver->saving || code == TT_ECOMM)
+        return code;
+    message = tt_strdup(tt_error_message());
+    rc = tt_saver_end(saver);
+    if (code < 0)
+        rc = tt_fail(code, "%s", message);
+    tt_free(message);
+    return rc;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * From the engine's units to the chunks of a checkpoint.
+ */
+#include "cli/train/save/view.h"
+
+/* The rows of parameter p that this rank has, and where they are. */
+static void place(const struct tt_layout *layout, int p, float *const *arrays, struct tt_ckpt_chunk *chunk)
+{
+    const struct tt_unit_param *part = tt_layout_param(layout, p);
+
+    chunk->row_begin = part->row_begin;
+    chunk->row_count = part->valid_rows;
+    chunk->data = arrays[layout->unit_of[p]] + part->offset;
+}
+
+void tt_state_view_init(const struct tt_model *model, struct tt_engine *engine, struct tt_state_view *ret_view)
+{
+    const struct tt_layout *layout = tt_engine_layout(engine);
+    struct tt_state *state = tt_engine_state(engine);
+    struct tt_state_view *v = ret_view;
+
+    v->layout = (struct tt_ckpt_layout){layout->shard_degree, layout->replicate_degree, layout->shard_index,
+                                        layout->replicate_index};
+    tt_job_tensors_init(model, &v->tensors);
+    for (int p = 0; p < model->n_params; p++) {
+        place(layout, p, state->param, &v->tensors.state.model[p]);
+        place(layout, p, state->exp_avg, &v->tensors.state.optim[2 * p]);
+        place(layout, p, state->exp_avg_sq, &v->tensors.state.optim[2 * p + 1]);
+    }
+}
+
+void tt_state_view_release(struct tt_state_view *v)
+{
+    tt_job_tensors_release(&v->tensors);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The batch of a step and the step.
+ */
+#include "cli/train/step.h"
+
+#include <math.h>
+
+#include "core/optim/optim.h"
+#include "core/os/file.h"
+
+static double learning_rate(const struct tt_config *cfg, int64_t step)
+{
+    static const enum tt_decay decays[] = {
+        [TT_DECAY_LINEAR] = TT_LR_LINEAR, [TT_DECAY_SQRT] = TT_LR_SQRT, [TT_DECAY_COSINE] = TT_LR_COSINE};
+    bool own_length = cfg->lr_scheduler.total_steps != TT_NULL_INT;
+    const struct tt_lr_schedule schedule = {
+        .base = cfg->optimizer.lr,
+        .warmup_steps = cfg->lr_scheduler.warmup_steps,
+        .total_steps = own_length ? cfg->lr_scheduler.total_steps : cfg->training.steps,
+        .decay_ratio = cfg->lr_scheduler.decay_ratio,
+        .decay = decays[cfg->lr_scheduler.decay_type],
+        .min_factor = cfg->lr_scheduler.min_lr_factor,
+    };
+
+    return tt_lr_at(&schedule, step);
+}
+
+struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t update, int64_t valid_tokens)
+{
+    double n = (double)update;
+
+    return (struct tt_step){
+        .scalars =
+            {
+                .inv_valid_tokens = (float)(1.0 / (double)valid_tokens),
+                .lr = lr,
+                .beta1 = cfg->optimizer.beta1,
+                .beta2 = cfg->optimizer.beta2,
+                .eps = cfg->optimizer.eps,
+                .weight_decay = cfg->optimizer.weight_decay,
+                .bias_correction1 = 1.0 - pow(cfg->optimizer.beta1, n),
+                .bias_correction2 = 1.0 - pow(cfg->optimizer.beta2, n),
+            },
+        .max_norm = cfg->training.max_norm,
+        .decoupled = cfg->optimizer.name == TT_OPTIM_ADAMW,
+    };
+}
+
+/* Loads this rank's microbatches of the step; ret_valid is the number of tokens of the whole batch that count. */
+static int load(const struct tt_setup *s, struct tt_train_data *data, const struct tt_train_progress *at,
+                struct tt_train_step *step, int64_t *ret_valid)
+{
+    double start = tt_clock_sec();
+    int64_t batch = s->cfg->training.local_batch_size, valid = 0;
+    int rc = 0;
+
+    for (int a = 0; a < s->job.microbatches && rc == 0; a++) {
+        int64_t first = at->sample_cursor + tt_engine_microbatch(s->engine, a) * batch;
+
+        rc = tt_train_data_batch(data, first, batch, tt_engine_tokens(s->engine, a), tt_engine_labels(s->engine, a),
+                                 &valid);
+    }
+    step->data_sec = tt_clock_sec() - start; /* waiting for other ranks is communication */
+    TT_TRY(tt_comm_agree(s->comm, rc));
+    step->local_valid = valid;
+    s->comm->waiting_for = "count of valid tokens";
+    TT_TRY(tt_comm_sum_i64(s->comm, &valid, 1));
+    *ret_valid = valid;
+    if (valid == 0)
+        rc = tt_fail(TT_EDATA, "step %lld has no token whose label counts", (long long)at->step + 1);
+    step->load = (struct tt_span){start, tt_clock_sec()};
+out:
+    return rc;
+}
+
+int tt_train_step(const struct tt_setup *s, struct tt_train_data *data, int (*asked_to_stop)(void),
+                  struct tt_train_progress *at, struct tt_train_step *ret_done)
+{
+    struct tt_train_step done = {.local_valid = 0};
+    int64_t valid = 0;
+    int rc = 0;
+
+    TT_TRY(load(s, data, at, &done, &valid));
+    done.step = tt_train_step_of(s->cfg, learning_rate(s->cfg, at->lr_step + 1), at->optimizer_step + 1, valid);
+    done.step.asked_to_stop = asked_to_stop;
+    rc = tt_engine_step(s->engine, &done.step);
+    if (rc == TT_ENONFINITE) {
+        rc = tt_engine_explain(s->engine, &done.step);
+        rc = tt_wrap(rc, "step %lld", (long long)at->step + 1);
+    }
+    if (rc < 0)
+        goto out;
+    tt_train_progress_advance(at, s->job.global_batch, s->cfg->training.seq_len);
+    *ret_done = done;
+out:
+    return rc;
+}
