@@ -40,7 +40,7 @@ case_every_kernel_has_a_row() {
     check "kernels" <<'EOF'
 import json, re, sys
 o = json.load(open("out"))
-kernels = re.findall(r"^TT_KERNEL\((\w+),", open(sys.argv[1] + "/core/ops/kernels.def").read(), re.M)
+kernels = re.findall(r"^TT_KERNEL\((\w+),", open(sys.argv[1] + "/core/kernels/kernels.def").read(), re.M)
 missing = set(kernels) - {r["kernel"] for r in o["kernels"]}
 assert not missing, f"no case in core/kernels/kernel_bench.c: {missing}"
 for kernel in kernels:
