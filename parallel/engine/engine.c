@@ -73,7 +73,7 @@ static int plan_ahead(struct tt_engine *e, const struct tt_lowering *lowering, c
 {
     const struct tt_engine_options *o = &e->options;
     bool *reshard = tt_calloc((size_t)e->layout->n_units, sizeof *reshard);
-    struct tt_program *planned = NULL;
+    struct tt_planned planned = {0};
     struct tt_planner planner = {.lowering = lowering,
                                  .usage = usage,
                                  .eager = *program,
@@ -92,16 +92,16 @@ static int plan_ahead(struct tt_engine *e, const struct tt_lowering *lowering, c
         reshard[u] = e->layout->units[u].reshard_after_forward;
     TT_TRY(tt_planner_run(&planner, &planned));
     for (int u = 0; u < e->layout->n_units; u++)
-        e->layout->units[u].reshard_after_forward = reshard[u];
-    /* a plan that happens to lie in the arena worse than the eager one would break the promise: rare, and no loss */
-    if (planned->step_bytes <= (*program)->step_bytes || o->choose_reshard_by_limit) {
+        e->layout->units[u].reshard_after_forward = planned.reshard[u];
+    /* a plan that happens to lie in the arena worse than the eager one would take more memory: rare, and no loss */
+    if (planned.program->step_bytes <= (*program)->step_bytes || o->choose_reshard_by_limit) {
         struct tt_program *eager = *program;
 
-        *program = planned;
-        planned = eager;
+        *program = planned.program;
+        planned.program = eager;
     }
 out:
-    tt_program_free(planned);
+    tt_planned_release(&planned);
     tt_free(reshard);
     return rc;
 }

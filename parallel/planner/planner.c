@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The planner: which promises a plan has to keep, and what to keep gathered when the reshard policy is auto.
+ * The planner: which targets a program has to keep, and what to keep gathered when the reshard policy is auto.
  */
 #include "parallel/planner/planner.h"
 
@@ -11,38 +11,57 @@
 #include "parallel/planner/plan_search.h"
 
 enum {
-    FIRST_ROUNDS = 2, /* for a promise that another one stands behind */
+    FIRST_ROUNDS = 2, /* for a target that is followed by an easier one */
     KEEP_TRIALS = 16, /* numbers of kept units that auto tries */
 };
 
+static void replace(struct tt_plan_found *found, struct tt_plan_found *by)
+{
+    tt_program_free(found->program);
+    *found = *by;
+    by->program = NULL;
+}
+
 /* --- with the units' policies as given --- */
 
-/* What may be exchanged, as a part of what the eager engine exchanges at its peak: the best promise first. */
+/* What may be exchanged, as a part of what the eager engine exchanges at its peak: the hardest target first. */
 static const struct {
     double part;
     bool off_peak;
-} promises[] = {{0.85, true}, {0.85, false}, {1.0, true}, {1.0, false}};
+} parts[] = {{0.85, true}, {0.85, false}, {1.0, true}, {1.0, false}};
 
-enum { N_PROMISES = sizeof promises / sizeof *promises };
+enum { N_PARTS = sizeof parts / sizeof *parts };
 
 /* A plan that saves memory by being slower than eager is not what was asked for. */
-static int plan_as_given(struct tt_plan_search *s)
+static int plan_as_given(const struct tt_plan_search *s, struct tt_plan_found *ret_found)
 {
-    double eager_bytes = (double)tt_program_exchanged_bytes(s->in->eager);
-    double eager_sec = tt_plan_search_sec(s, s->in->eager);
-    struct tt_plan_outcome least = tt_plan_search_least(s);
+    const struct tt_planner *in = s->in;
+    double eager_bytes = (double)tt_program_exchanged_bytes(in->eager), eager_sec = tt_plan_search_sec(s, in->eager);
+    struct tt_plan_need least = tt_plan_search_least(s, in->reshard);
+    struct tt_plan_target target = {.reshard = in->reshard, .step_bytes = in->eager->step_bytes};
+    struct tt_plan_found found = {0}, next;
+    bool out_of_reach;
     int rc = 0;
 
-    for (int i = 0; i < N_PROMISES; i++) {
-        s->exchanged_bytes = (int64_t)(promises[i].part * eager_bytes);
-        s->off_peak = promises[i].off_peak;
-        if (i + 1 < N_PROMISES && least.exchanged_bytes > s->exchanged_bytes)
+    if (in->step_limit < target.step_bytes)
+        target.step_bytes = in->step_limit;
+    out_of_reach = least.step_bytes > target.step_bytes;
+    for (int i = 0; i < N_PARTS; i++) {
+        int rounds = i + 1 < N_PARTS ? FIRST_ROUNDS : TT_PLAN_ROUNDS;
+
+        target.exchanged_bytes = (int64_t)(parts[i].part * eager_bytes);
+        target.off_peak = parts[i].off_peak;
+        if (i + 1 < N_PARTS && least.exchanged_bytes > target.exchanged_bytes)
             continue;
-        TT_TRY(tt_plan_search_run(s, i + 1 < N_PROMISES ? FIRST_ROUNDS : TT_PLAN_ROUNDS));
-        if (s->out_of_reach || (s->best_kept && tt_plan_search_sec(s, s->best) <= 1.01 * eager_sec))
+        TT_TRY(tt_plan_search_run(s, target, out_of_reach ? 0 : rounds, &next));
+        replace(&found, &next);
+        if (out_of_reach || (found.keeps && found.step_sec <= 1.01 * eager_sec))
             break;
     }
+    *ret_found = found;
+    found.program = NULL;
 out:
+    tt_program_free(found.program);
     return rc;
 }
 
@@ -63,10 +82,9 @@ static int compare_worth(const void *a, const void *b)
     return y->unit - x->unit;
 }
 
-/* How much every unit's gathers hold up compute in the program found so far; most worth keeping first. */
-static struct worth *rank_units(const struct tt_plan_search *s)
+/* How much every unit's gathers hold up compute in a program that reshards all; most worth keeping first. */
+static struct worth *rank_units(const struct tt_plan_search *s, const struct tt_program *program)
 {
-    const struct tt_program *program = s->best;
     int n_units = s->in->usage->layout->n_units;
     struct worth *worth = tt_calloc((size_t)n_units + 1, sizeof *worth);
     struct tt_timeline t;
@@ -87,57 +105,89 @@ static struct worth *rank_units(const struct tt_plan_search *s)
     return worth;
 }
 
-static void keep(const struct tt_plan_search *s, const struct worth *worth, int n)
+/* Reshards all but the n units that are most worth keeping. */
+static void keep(const struct tt_plan_search *s, const struct worth *worth, int n, bool *reshard)
 {
     for (int i = 0; i < s->in->usage->layout->n_units; i++)
-        s->in->reshard[worth[i].unit] = i >= n;
+        reshard[worth[i].unit] = i >= n;
 }
 
-/* Of the numbers of units to keep, the one that is predicted to be fastest within the limit; the least of equals. */
-static int best_number_to_keep(struct tt_plan_search *s, const struct worth *worth)
+/* Of the numbers of units to keep, the one that is predicted to be fastest within the target; the least of equals. */
+static int best_number_to_keep(const struct tt_plan_search *s, struct tt_plan_target target, const struct worth *worth)
 {
     int n_units = s->in->usage->layout->n_units, best = 0;
     int stride = (n_units + KEEP_TRIALS - 1) / KEEP_TRIALS;
+    bool *reshard = tt_calloc((size_t)n_units + 1, sizeof *reshard);
     double best_sec = 0.0;
 
+    target.reshard = reshard;
     for (int n = 0; n <= n_units; n += stride) {
         double sec;
         bool fits;
 
-        keep(s, worth, n);
-        fits = tt_plan_search_predict(s, &sec);
+        keep(s, worth, n, reshard);
+        fits = tt_plan_search_predict(s, target, &sec);
         if (n == 0 || (fits && sec < 0.999 * best_sec)) {
             best = n;
             best_sec = sec;
         }
     }
+    tt_free(reshard);
     return best;
 }
 
-/* Lowering may find that the prediction of memory was a little too good: then one unit less, until it fits. */
-static int keep_what_fits(struct tt_plan_search *s)
+/* A program, what it reshards, and whether some search on the way to it had to be content with the least memory. */
+struct choice {
+    struct tt_plan_found found;
+    bool *reshard; /* [unit] */
+    bool tight;
+};
+
+static void release_choice(struct choice *choice)
 {
+    tt_program_free(choice->found.program);
+    tt_free(choice->reshard);
+    *choice = (struct choice){0};
+}
+
+static int search_choice(const struct tt_plan_search *s, struct tt_plan_target target, int rounds,
+                         struct choice *choice)
+{
+    struct tt_plan_found found;
+    int rc = 0;
+
+    target.reshard = choice->reshard;
+    TT_TRY(tt_plan_search_run(s, target, rounds, &found));
+    replace(&choice->found, &found);
+    choice->tight = choice->tight || !choice->found.by_search;
+out:
+    return rc;
+}
+
+/* Lowering may find that the prediction of memory was a little too good: then one unit less, until it fits. */
+static int keep_what_fits(const struct tt_plan_search *s, struct tt_plan_target target, int rounds,
+                          struct choice *ret_choice)
+{
+    size_t n_units = (size_t)s->in->usage->layout->n_units;
+    struct choice choice = {.reshard = tt_calloc(n_units + 1, sizeof *choice.reshard)};
     struct worth *worth = NULL;
     int rc = 0, n;
 
-    for (int u = 0; u < s->in->usage->layout->n_units; u++)
-        s->in->reshard[u] = true;
-    (void)tt_plan_search_least(s);
-    TT_TRY(tt_plan_search_run(s, TT_PLAN_ROUNDS));
-    if (!s->best_kept) /* there is no room for more */
-        goto out;
-    worth = rank_units(s);
-    for (n = best_number_to_keep(s, worth); n > 0; n--) {
-        keep(s, worth, n);
-        TT_TRY(tt_plan_search_run(s, TT_PLAN_ROUNDS));
-        if (s->best_kept)
-            break;
+    memset(choice.reshard, true, n_units * sizeof *choice.reshard);
+    TT_TRY(search_choice(s, target, rounds, &choice));
+    if (choice.found.keeps) { /* there is room for more */
+        worth = rank_units(s, choice.found.program);
+        for (n = best_number_to_keep(s, target, worth); n >= 0; n--) {
+            keep(s, worth, n, choice.reshard);
+            TT_TRY(search_choice(s, target, rounds, &choice));
+            if (choice.found.keeps)
+                break;
+        }
     }
-    if (n == 0) {
-        keep(s, worth, 0);
-        TT_TRY(tt_plan_search_run(s, TT_PLAN_ROUNDS));
-    }
+    *ret_choice = choice;
+    choice = (struct choice){0};
 out:
+    release_choice(&choice);
     tt_free(worth);
     return rc;
 }
@@ -150,89 +200,99 @@ static int64_t always_left(const struct tt_plan_search *s)
     for (int pos = 0; pos < s->in->usage->n_positions; pos++)
         if (s->facts.other_bytes[pos] > most)
             most = s->facts.other_bytes[pos];
-    return s->step_bytes > most ? s->step_bytes - most : 0;
+    return s->in->step_limit > most ? s->in->step_limit - most : 0;
 }
 
-static bool is_faster(const struct tt_plan_search *s, const struct tt_program *a, const struct tt_program *b)
+/* One that fits before one that does not; of those that do the faster, else the smaller. */
+static bool is_better(int64_t step_limit, const struct tt_plan_found *a, const struct tt_plan_found *b)
 {
-    bool a_fits = a->step_bytes <= s->step_bytes, b_fits = b->step_bytes <= s->step_bytes;
+    bool a_fits = a->program->step_bytes <= step_limit, b_fits = b->program->step_bytes <= step_limit;
 
     if (a_fits && b_fits)
-        return tt_plan_search_sec(s, a) < tt_plan_search_sec(s, b);
-    return a_fits || (!b_fits && a->step_bytes < b->step_bytes);
+        return a->step_sec < b->step_sec;
+    return a_fits || (!b_fits && a->program->step_bytes < b->program->step_bytes);
 }
 
-/* In place of the best plan of an earlier search if it is faster; one that fits before one that does not. */
-static void keep_faster(struct tt_plan_search *s, struct tt_program **best, bool *best_reshard)
+/* Takes over the next choice if it is better than the best so far, and releases the other. */
+static void take_better(int64_t step_limit, struct choice *best, struct choice *next)
 {
-    if (*best && !is_faster(s, s->best, *best))
-        return;
-    tt_program_free(*best);
-    *best = s->best;
-    s->best = NULL;
-    memcpy(best_reshard, s->in->reshard, (size_t)s->in->usage->layout->n_units * sizeof *best_reshard);
+    struct choice other = *next;
+
+    if (!best->found.program || is_better(step_limit, &next->found, &best->found)) {
+        other = *best;
+        *best = *next;
+    }
+    release_choice(&other);
+    *next = (struct choice){0};
 }
 
-/* As if the policy were not auto, which in->reshard says then. */
-static int plan_default(struct tt_plan_search *s, const bool *reshard)
+static int choose_as_given(const struct tt_plan_search *s, struct choice *ret_choice)
 {
-    const int64_t limit = s->step_bytes;
-    int rc;
+    size_t n_units = (size_t)s->in->usage->layout->n_units;
+    struct choice choice = {0};
+    int rc = 0;
 
-    memcpy(s->in->reshard, reshard, (size_t)s->in->usage->layout->n_units * sizeof *reshard);
-    if (s->in->eager->step_bytes < limit)
-        s->step_bytes = s->in->eager->step_bytes;
-    rc = plan_as_given(s);
-    s->step_bytes = limit;
+    TT_TRY(plan_as_given(s, &choice.found));
+    choice.reshard = tt_calloc(n_units + 1, sizeof *choice.reshard);
+    memcpy(choice.reshard, s->in->reshard, n_units * sizeof *choice.reshard);
+    *ret_choice = choice;
+out:
     return rc;
 }
 
 /*
  * Exchange may fill whatever is free at a moment. That leaves holes of all sizes, of which the memory plan cannot make use
- * as well; where it could not, plans are also made that give exchange a fixed part of memory. The fastest is taken, which
- * is never slower than the default policy where that fits.
+ * as well; where it could not, plans are also made that give exchange a fixed part of memory. The best is taken, which is
+ * never slower than the policy as given where that fits.
  */
-static int choose_what_to_keep(struct tt_plan_search *s)
+static int choose_what_to_keep(const struct tt_plan_search *s, struct choice *ret_choice)
 {
-    size_t n_units = (size_t)s->in->usage->layout->n_units;
-    const double parts[] = {1.0, 0.85};
-    bool *given = tt_calloc(n_units + 1, sizeof *given), *chosen = tt_calloc(n_units + 1, sizeof *chosen);
-    struct tt_program *best = NULL;
+    const double fixed_parts[] = {1.0, 0.85};
+    int64_t limit = s->in->step_limit;
+    struct tt_plan_target target = {.step_bytes = limit, .exchanged_bytes = INT64_MAX};
+    struct choice best = {0}, next;
+    bool tight, out_of_reach, *all = tt_calloc((size_t)s->in->usage->layout->n_units + 1, sizeof *all);
     int rc = 0;
 
-    memcpy(given, s->in->reshard, n_units * sizeof *given);
-    TT_TRY(keep_what_fits(s));
-    keep_faster(s, &best, chosen);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts && s->gave_way && !s->out_of_reach; i++) {
-        s->exchanged_bytes = (int64_t)(parts[i] * (double)always_left(s));
-        TT_TRY(keep_what_fits(s));
-        keep_faster(s, &best, chosen);
+    memset(all, true, (size_t)s->in->usage->layout->n_units * sizeof *all);
+    out_of_reach = tt_plan_search_least(s, all).step_bytes > limit;
+    TT_TRY(keep_what_fits(s, target, out_of_reach ? 0 : TT_PLAN_ROUNDS, &next));
+    tight = next.tight;
+    take_better(limit, &best, &next);
+    for (size_t i = 0; i < sizeof fixed_parts / sizeof *fixed_parts && tight && !out_of_reach; i++) {
+        target.exchanged_bytes = (int64_t)(fixed_parts[i] * (double)always_left(s));
+        TT_TRY(keep_what_fits(s, target, TT_PLAN_ROUNDS, &next));
+        take_better(limit, &best, &next);
     }
-    TT_TRY(plan_default(s, given));
-    keep_faster(s, &best, chosen);
-    memcpy(s->in->reshard, chosen, n_units * sizeof *chosen);
-    tt_program_free(s->best);
-    s->best = best;
-    best = NULL;
+    TT_TRY(choose_as_given(s, &next));
+    take_better(limit, &best, &next);
+    *ret_choice = best;
+    best = (struct choice){0};
 out:
-    tt_program_free(best);
-    tt_free(given);
-    tt_free(chosen);
+    release_choice(&best);
+    tt_free(all);
     return rc;
 }
 
 /* --- all of it --- */
 
-int tt_planner_run(const struct tt_planner *in, struct tt_program **ret_program)
+int tt_planner_run(const struct tt_planner *in, struct tt_planned *ret_planned)
 {
     struct tt_plan_search search;
+    struct choice choice = {0};
     int rc = 0;
 
     tt_plan_search_begin(in, &search);
-    TT_TRY(in->choose_reshard ? choose_what_to_keep(&search) : plan_as_given(&search));
-    *ret_program = search.best;
-    search.best = NULL;
+    TT_TRY(in->choose_reshard ? choose_what_to_keep(&search, &choice) : choose_as_given(&search, &choice));
+    *ret_planned = (struct tt_planned){choice.found.program, choice.reshard};
 out:
     tt_plan_search_end(&search);
     return rc;
+}
+
+void tt_planned_release(struct tt_planned *planned)
+{
+    tt_program_free(planned->program);
+    tt_free(planned->reshard);
+    *planned = (struct tt_planned){0};
 }

@@ -6,8 +6,8 @@
 #include "parallel/planner/cost.h"
 
 /**
- * Chooses the schedule of the planned engine: makes candidates (parallel/planner/simple_fsdp.h), ranks them by predicted time,
- * and takes the first that holds the promises when it is lowered:
+ * Chooses the program of the planned engine: makes candidates (parallel/planner/simple_fsdp.h), ranks them by predicted
+ * time, and takes the first that keeps its target when it is lowered:
  *   its memory is never above the eager engine's, and within step_limit;
  *   what exists for the sake of exchange is at most 0.85 of the eager engine's, where a schedule manages that without
  *   being predicted to be slower than the eager engine's.
@@ -20,15 +20,21 @@ struct tt_planner {
     int prefetch;         /* buckets ahead of the one in use */
     int64_t bucket_bytes; /* of whole parameters; 0: from the cost table */
     int64_t step_limit;   /* bytes that the transient memory of a step may take; INT64_MAX: no limit */
+    const bool *reshard;  /* [n_units] free the unit between forward and backward */
     /*
-     * [n_units] in: free the unit between forward and backward. With choose_reshard also out: what to keep, so that the
-     * step fits step_limit and exchange holds up compute least; then step_limit is the only limit. Never slower than what
-     * is made of in's flags without choose_reshard, where that fits.
+     * Choose what to keep instead, so that the step fits step_limit and exchange holds up compute least; then step_limit is
+     * the only limit. Never slower than what is made of `reshard` without choice, where that fits.
      */
-    bool *reshard;
     bool choose_reshard;
 };
 
-int tt_planner_run(const struct tt_planner *in, struct tt_program **ret_program) TT_MUST_CHECK;
+struct tt_planned {
+    struct tt_program *program;
+    bool *reshard; /* [n_units] what the program does */
+};
+
+/** The result is the caller's (tt_planned_release). */
+int tt_planner_run(const struct tt_planner *in, struct tt_planned *ret_planned) TT_MUST_CHECK;
+void tt_planned_release(struct tt_planned *planned);
 
 #endif

@@ -38,7 +38,8 @@ static bool fits_beside(const struct tt_simple_walk *b, int64_t other, int64_t e
 {
     int64_t all = other + exchanged;
 
-    return all <= b->choice->slack_bytes || (all <= b->choice->step_bytes && exchanged <= b->choice->exchanged_bytes);
+    return all <= b->candidate.limits.slack_bytes ||
+           (all <= b->candidate.limits.step_bytes && exchanged <= b->candidate.limits.exchanged_bytes);
 }
 
 bool tt_simple_fits(const struct tt_simple_walk *b, int pos, int64_t exchanged)
@@ -59,11 +60,11 @@ static void free_what_is_done(const struct tt_simple_walk *b, struct outlook *o,
 {
     while (!tt_simple_fits(b, pos, o->live)) {
         if (o->head < b->n_flights) {
-            if (!b->choice->patient && b->flights[o->head].end > o->now)
+            if (!b->candidate.expects_waits && b->flights[o->head].end > o->now)
                 return;
             o->live -= b->flights[o->head++].bytes;
         } else if (o->next_ahead < o->n_ahead) {
-            if (!b->choice->patient && b->ahead_end[o->next_ahead] > o->now)
+            if (!b->candidate.expects_waits && b->ahead_end[o->next_ahead] > o->now)
                 return;
             o->live -= b->ahead[o->next_ahead++];
         } else {
@@ -103,7 +104,7 @@ bool tt_simple_fits_until(struct tt_simple_walk *b, int pos, int until, int64_t 
     if (pos >= until || fits_beside(b, tt_ceiling_most(b->other, pos, until), o.live + growth(b, pos, until)))
         return true; /* even if nothing were freed meanwhile; else the walk tells */
     for (int q = pos; q < until; q++) {
-        b->outcome.looked++;
+        b->plan.looked++;
         o.live += b->facts->grad_bytes[q];
         free_what_is_done(b, &o, q);
         if (!tt_simple_fits(b, q, o.live))

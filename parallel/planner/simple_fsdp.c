@@ -20,8 +20,8 @@ static double transfer(struct tt_simple_walk *b, enum tt_instr_kind kind, int un
     double begin = b->link_free > b->now ? b->link_free : b->now;
     double sec = tt_simple_transfer_sec(b, kind, unit, shard);
 
-    b->outcome.calls += sec > 0.0;
-    b->outcome.comm_sec += sec;
+    b->plan.calls += sec > 0.0;
+    b->plan.comm_sec += sec;
     return b->link_free = begin + sec;
 }
 
@@ -34,15 +34,15 @@ static void add_unit(const struct tt_simple_walk *b, struct tt_simple_units *to,
 
 static void occupy(struct tt_simple_walk *b, int pos, int64_t bytes)
 {
-    struct tt_plan_outcome *o = &b->outcome;
+    struct tt_plan *plan = &b->plan;
     int64_t all;
 
     b->live += bytes;
     all = tt_simple_other_bytes(b, pos) + b->live;
-    o->fits = o->fits && tt_simple_fits(b, pos, b->live);
-    if (all > o->step_bytes) {
-        o->step_bytes = all;
-        o->exchanged_bytes = b->live;
+    plan->fits = plan->fits && tt_simple_fits(b, pos, b->live);
+    if (all > plan->step_bytes) {
+        plan->step_bytes = all;
+        plan->exchanged_bytes = b->live;
     }
 }
 
@@ -50,21 +50,21 @@ static void occupy(struct tt_simple_walk *b, int pos, int64_t bytes)
 
 static struct tt_simple_handle handle_of(struct tt_simple_walk *b, const int *units, int n)
 {
-    return (struct tt_simple_handle){units[0], n == 1 ? TT_NONE : tt_schedule_bucket(b->schedule, units, n)};
+    return (struct tt_simple_handle){units[0], n == 1 ? TT_NONE : tt_schedule_bucket(&b->plan.schedule, units, n)};
 }
 
 static void emit(struct tt_simple_walk *b, enum tt_instr_kind kind, int mb, struct tt_simple_handle units)
 {
     if (units.bucket == TT_NONE)
-        tt_schedule_add(b->schedule, kind, mb, TT_NONE, units.unit);
+        tt_schedule_add(&b->plan.schedule, kind, mb, TT_NONE, units.unit);
     else
-        tt_schedule_add_bucket(b->schedule, kind, mb, units.bucket);
+        tt_schedule_add_bucket(&b->plan.schedule, kind, mb, units.bucket);
 }
 
 static const int *units_of(const struct tt_simple_walk *b, const struct tt_simple_handle *units, int *ret_n)
 {
-    *ret_n = units->bucket == TT_NONE ? 1 : b->schedule->buckets[units->bucket].n;
-    return units->bucket == TT_NONE ? &units->unit : b->schedule->buckets[units->bucket].units;
+    *ret_n = units->bucket == TT_NONE ? 1 : b->plan.schedule.buckets[units->bucket].n;
+    return units->bucket == TT_NONE ? &units->unit : b->plan.schedule.buckets[units->bucket].units;
 }
 
 static void fly(struct tt_simple_walk *b, int pos, struct tt_simple_flight flight)
@@ -91,7 +91,7 @@ static void finish_sum(struct tt_simple_walk *b, int pos, struct tt_simple_handl
         return;
     }
     for (int i = 0; i < n; i++)
-        tt_schedule_add(b->schedule, TT_NORM, 0, TT_NONE, units[i]);
+        tt_schedule_add(&b->plan.schedule, TT_NORM, 0, TT_NONE, units[i]);
 }
 
 static void wait_oldest(struct tt_simple_walk *b, int pos)
@@ -108,7 +108,7 @@ static void wait_oldest(struct tt_simple_walk *b, int pos)
         b->flying[units[i]]--;
     if (flight.all_reduce)
         for (int i = 0; i < n; i++)
-            tt_schedule_add(b->schedule, TT_NORM, 0, TT_NONE, units[i]);
+            tt_schedule_add(&b->plan.schedule, TT_NORM, 0, TT_NONE, units[i]);
     else if (flight.microbatch == b->u->order->microbatches - 1)
         finish_sum(b, pos, flight.units);
 }
@@ -146,9 +146,9 @@ static bool may_join(struct tt_simple_walk *b, int pos, bool needed_now)
     if (g->previous != TT_NONE && b->gathers.items[g->previous].last >= pos)
         return false;
     if (joined->n > 0 &&
-        (bytes > b->choice->bucket_bytes || g->from_kept != b->gathers.items[b->next_gather].from_kept))
+        (bytes > b->candidate.bucket_bytes || g->from_kept != b->gathers.items[b->next_gather].from_kept))
         return false;
-    if (joined->n > 0 && b->choice->within_compute) {
+    if (joined->n > 0 && b->candidate.within_compute) {
         double busy = b->link_free > b->now ? b->link_free - b->now : 0.0;
         enum tt_instr_kind kind = gather_kind(g);
         double sec = tt_simple_transfer_sec(b, kind, joined->unit[0], joined->shard) +
@@ -218,7 +218,7 @@ static void release_after(struct tt_simple_walk *b, int pos)
 
         b->live -= r->bytes;
         if (last && r->pos == list->items[r->gather].last)
-            tt_schedule_add(b->schedule, list->items[r->gather].keeps ? TT_KEEP : TT_RESHARD, 0, TT_NONE,
+            tt_schedule_add(&b->plan.schedule, list->items[r->gather].keeps ? TT_KEEP : TT_RESHARD, 0, TT_NONE,
                             list->items[r->gather].unit);
     }
 }
@@ -262,9 +262,9 @@ static bool worth_holding(struct tt_simple_walk *b, int pos, const struct tt_com
     if (next == u->complete + u->n_complete || u->layout->shard_degree == 1 ||
         u->positions[next->pos].microbatch != u->positions[pos].microbatch)
         return false;
-    if (b->pending.whole + b->facts->unit_bytes[next->unit] > b->choice->bucket_bytes)
+    if (b->pending.whole + b->facts->unit_bytes[next->unit] > b->candidate.bucket_bytes)
         return false;
-    if (b->choice->within_compute && b->link_free <= b->now)
+    if (b->candidate.within_compute && b->link_free <= b->now)
         return false;
     return tt_simple_fits_until(
         b, pos + 1, next->pos + 1,
@@ -293,31 +293,34 @@ static void walk(struct tt_simple_walk *b)
         gather_for(b, pos);
         make_room(b, pos, b->facts->grad_bytes[pos]);
         occupy(b, pos, b->facts->grad_bytes[pos]);
-        tt_schedule_add(b->schedule, TT_RUN, at->microbatch, at->node, TT_NONE);
+        tt_schedule_add(&b->plan.schedule, TT_RUN, at->microbatch, at->node, TT_NONE);
         b->now += b->facts->node_sec[at->node];
         if (graph->nodes[at->node].out[0] == graph->token_loss)
-            tt_schedule_add(b->schedule, TT_LOSS, at->microbatch, TT_NONE, TT_NONE);
+            tt_schedule_add(&b->plan.schedule, TT_LOSS, at->microbatch, TT_NONE, TT_NONE);
         release_after(b, pos);
         reduce_after(b, pos);
     }
     while (b->head < b->n_flights)
         wait_oldest(b, b->u->n_positions);
-    tt_schedule_add(b->schedule, TT_CLIP, 0, TT_NONE, TT_NONE);
+    tt_schedule_add(&b->plan.schedule, TT_CLIP, 0, TT_NONE, TT_NONE);
     for (int u = 0; u < b->u->layout->n_units; u++)
-        tt_schedule_add(b->schedule, TT_OPTIMIZER, 0, TT_NONE, u);
+        tt_schedule_add(&b->plan.schedule, TT_OPTIMIZER, 0, TT_NONE, u);
 }
 
-void tt_simple_fsdp_schedule(const struct tt_simple_fsdp *fsdp, const struct tt_plan_choice *choice,
-                             struct tt_schedule *schedule, struct tt_plan_outcome *ret_outcome)
+struct tt_plan tt_simple_fsdp_plan(const struct tt_simple_fsdp *fsdp, struct tt_candidate candidate)
 {
-    struct tt_simple_walk b = {
-        .in = fsdp, .u = fsdp->facts->usage, .facts = fsdp->facts, .choice = choice, .schedule = schedule};
+    struct tt_simple_walk b = {.in = fsdp, .u = fsdp->facts->usage, .facts = fsdp->facts, .candidate = candidate};
 
-    b.outcome.fits = true;
-    b.gathers = tt_gathers_make(b.u, fsdp->reshard, choice->near);
+    b.plan.fits = true;
+    b.gathers = tt_gathers_make(b.u, candidate.reshard, candidate.stay);
     tt_simple_begin(&b);
     walk(&b);
-    b.outcome.step_sec = b.now;
-    *ret_outcome = b.outcome;
+    b.plan.step_sec = b.now;
     tt_simple_end(&b);
+    return b.plan;
+}
+
+void tt_plan_release(struct tt_plan *plan)
+{
+    tt_schedule_release(&plan->schedule);
 }

@@ -15,37 +15,45 @@
  * A pure function of graph, layout, machine table and options: every rank makes the same schedule.
  */
 
-/* One way to schedule; the planner tries several. */
-struct tt_plan_choice {
-    int64_t bucket_bytes;    /* whole bytes of a bucket; a unit that is larger is a bucket of its own */
-    bool within_compute;     /* a bucket must not take longer than the compute that hides it */
-    bool patient;            /* expect to wait for reduces that are not done rather than to begin gathers later */
-    enum tt_stay near;       /* what stays gathered although its policy would reshard it */
-    int64_t step_bytes;      /* do not exceed: all transient memory */
-    int64_t exchanged_bytes; /* nor this where that much is needed: what exchange takes (tt_memory_is_exchanged) */
-    int64_t slack_bytes;     /* where no more than this is needed, exchange may take what is left of it */
+/* What a plan must not exceed, in bytes. */
+struct tt_plan_limits {
+    int64_t step_bytes; /* all transient memory */
+    int64_t
+        exchanged_bytes; /* what of it is exchanged (tt_memory_is_exchanged), where more than slack_bytes are needed */
+    int64_t slack_bytes; /* where all memory is within this, exchange may take what is left of it */
 };
 
+/* One way to plan a step; the planner tries several. */
+struct tt_candidate {
+    const bool *reshard;  /* [unit] free it between forward and backward; not owned */
+    int64_t bucket_bytes; /* whole bytes of a bucket; a unit that is larger is a bucket of its own */
+    bool within_compute;  /* a bucket must not take longer than the compute that hides it */
+    bool expects_waits;   /* count on waiting for reduces that are not done, rather than begin gathers later */
+    enum tt_stay stay;    /* what stays gathered although its policy would reshard it */
+    struct tt_plan_limits limits;
+};
+
+/* The step, the same for all candidates. */
 struct tt_simple_fsdp {
     const struct tt_lowering *lowering; /* what travels, and what receiving it takes */
     const struct tt_step_facts *facts;
     const struct tt_machine *machine;
-    const bool *reshard; /* [unit] free it between forward and backward */
-    int prefetch;        /* buckets gathered ahead of the one in use */
+    int prefetch; /* buckets gathered ahead of the one in use */
 };
 
-struct tt_plan_outcome {
-    double step_sec; /* predicted, up to the optimizer */
-    double comm_sec; /* of it, transfers by themselves */
-    int calls;       /* collectives */
+struct tt_plan {
+    struct tt_schedule schedule; /* lower it with free_early */
+    double step_sec;             /* predicted, up to the optimizer */
+    double comm_sec;             /* of it, transfers by themselves */
+    int calls;                   /* collectives */
     /* as counted while scheduling: most bytes at once, and what of them is exchanged */
     int64_t step_bytes, exchanged_bytes;
-    bool fits;      /* the choice's limits; not where nothing smaller was possible */
+    bool fits;      /* the limits; not where nothing smaller was possible */
     int64_t looked; /* positions that were walked over to look ahead: what planning takes beside the step itself */
 };
 
-/** Appends the schedule of one optimizer step. Lower it with free_early. */
-void tt_simple_fsdp_schedule(const struct tt_simple_fsdp *fsdp, const struct tt_plan_choice *choice,
-                             struct tt_schedule *ret_schedule, struct tt_plan_outcome *ret_outcome);
+/** The plan of one optimizer step. The caller's (tt_plan_release). */
+struct tt_plan tt_simple_fsdp_plan(const struct tt_simple_fsdp *fsdp, struct tt_candidate candidate);
+void tt_plan_release(struct tt_plan *plan);
 
 #endif

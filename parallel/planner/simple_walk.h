@@ -42,8 +42,8 @@ struct tt_simple_walk {
     const struct tt_simple_fsdp *in;
     const struct tt_usage *u;
     const struct tt_step_facts *facts;
-    const struct tt_plan_choice *choice;
-    struct tt_schedule *schedule;
+    struct tt_candidate candidate;
+    struct tt_plan plan; /* so far */
     struct tt_gather_list gathers;
     struct tt_simple_bucket *buckets;
     int n_buckets, cap_buckets;
@@ -64,12 +64,11 @@ struct tt_simple_walk {
     int64_t *grows; /* [positions + 1] whole gradients and staging of reduces that begin to live before a position */
     int64_t live;   /* exchanged bytes */
     double now, link_free;
-    struct tt_plan_outcome outcome;
 };
 
 /* simple_ahead.c */
 
-/** Sizes and times that no choice changes; in, u, choice and schedule are set. */
+/** Sizes and times by unit and position; in, u, facts and candidate are set. */
 void tt_simple_begin(struct tt_simple_walk *b);
 void tt_simple_end(struct tt_simple_walk *b);
 
@@ -85,7 +84,7 @@ double tt_simple_transfer_sec(const struct tt_simple_walk *b, enum tt_instr_kind
 /** Transient memory at a position beside what is exchanged. */
 int64_t tt_simple_other_bytes(const struct tt_simple_walk *b, int pos);
 
-/** Whether that many bytes of exchange keep the choice's limits at a position. */
+/** Whether that many bytes of exchange keep the candidate's limits at a position. */
 bool tt_simple_fits(const struct tt_simple_walk *b, int pos, int64_t exchanged);
 
 /** Whether this many bytes more, by gathers up to (not with) `gathers`, fit from pos until just before `until`. */

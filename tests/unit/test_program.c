@@ -530,7 +530,12 @@ static struct tt_order order_of(const char *text)
 static void schedule_order(const struct planned *made, const char *text, int prefetch, const char *wanted_sum)
 {
     const struct tt_machine machine = tt_machine_builtin();
-    const struct tt_plan_choice choice = {.bucket_bytes = 4000, .step_bytes = INT64_MAX, .exchanged_bytes = INT64_MAX};
+    bool reshard[16];
+    const struct tt_candidate candidate = {
+        .reshard = reshard,
+        .bucket_bytes = 4000,
+        .limits = {.step_bytes = INT64_MAX, .exchanged_bytes = INT64_MAX},
+    };
     struct tt_lowering lowering = {.graph = made->program->graph,
                                    .layout = made->program->layout,
                                    .microbatches = made->program->microbatches,
@@ -541,12 +546,10 @@ static void schedule_order(const struct planned *made, const char *text, int pre
     struct tt_usage usage;
     struct tt_step_facts facts;
     struct tt_program *programs[2] = {0};
-    bool reshard[16];
 
     assert_int_equal(tt_usage_make(&order, lowering.graph, lowering.layout, &usage), 0);
     for (int planned = 0; planned < 2; planned++) {
         struct tt_schedule schedule = {0};
-        struct tt_plan_outcome outcome;
 
         if (!planned) {
             tt_fsdp_schedule(&(struct tt_fsdp){.usage = &usage, .prefetch = prefetch}, &schedule);
@@ -554,8 +557,8 @@ static void schedule_order(const struct planned *made, const char *text, int pre
             tt_step_facts_make(&usage, &machine, programs[0], &facts);
             for (int u = 0; u < lowering.layout->n_units; u++)
                 reshard[u] = lowering.layout->units[u].reshard_after_forward;
-            tt_simple_fsdp_schedule(&(struct tt_simple_fsdp){&lowering, &facts, &machine, reshard, prefetch}, &choice,
-                                    &schedule, &outcome);
+            schedule = tt_simple_fsdp_plan(&(struct tt_simple_fsdp){&lowering, &facts, &machine, prefetch}, candidate)
+                           .schedule;
             tt_step_facts_release(&facts);
         }
         lowering.free_early = planned;

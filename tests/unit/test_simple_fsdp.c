@@ -233,11 +233,10 @@ static int64_t looked_ahead(int64_t layers, int64_t limit)
     struct tt_order order = tt_order_accumulate(2, true);
     struct tt_usage usage = {0};
     struct tt_step_facts facts = {0};
-    struct tt_schedule schedule = {0};
-    struct tt_plan_outcome outcome;
+    struct tt_plan plan;
     const struct tt_machine machine = tt_machine_builtin();
-    const struct tt_plan_choice choice = {
-        .bucket_bytes = 1 << 20, .step_bytes = limit, .exchanged_bytes = limit, .patient = true};
+    struct tt_candidate candidate = {
+        .bucket_bytes = 1 << 20, .expects_waits = true, .limits = {.step_bytes = limit, .exchanged_bytes = limit}};
     struct tt_engine_options o = {.mesh = mesh_of(1, 2),
                                   .machine = machine,
                                   .sharding = {.wrap = "param", .reshard = TT_RESHARD_AFTER_FORWARD_ALWAYS},
@@ -263,18 +262,18 @@ static int64_t looked_ahead(int64_t layers, int64_t limit)
     assert_int_equal(tt_usage_make(&order, lowering.graph, lowering.layout, &usage), 0);
     tt_step_facts_make(&usage, &machine, tt_engine_program(engine), &facts);
     memset(facts.other_bytes, 0, (size_t)usage.n_positions * sizeof *facts.other_bytes);
-    fsdp.reshard = reshard = tt_calloc((size_t)lowering.layout->n_units, sizeof *reshard);
+    candidate.reshard = reshard = tt_calloc((size_t)lowering.layout->n_units, sizeof *reshard);
     memset(reshard, true, (size_t)lowering.layout->n_units * sizeof *reshard);
-    tt_simple_fsdp_schedule(&fsdp, &choice, &schedule, &outcome);
-    assert_true(schedule.n > 0);
-    tt_schedule_release(&schedule);
+    plan = tt_simple_fsdp_plan(&fsdp, candidate);
+    assert_true(plan.schedule.n > 0);
+    tt_plan_release(&plan);
     tt_free(reshard);
     tt_step_facts_release(&facts);
     tt_usage_release(&usage);
     tt_order_release(&order);
     tt_engine_free(engine);
     tt_model_free(deep);
-    return outcome.looked;
+    return plan.looked;
 }
 
 static void four_times_the_layers_take_four_times_as_long_to_plan(void **state)
