@@ -74,35 +74,18 @@ uint64_t tt_digest_part(enum tt_dtype dtype, const void *data, int64_t first, in
     return sum;
 }
 
-/* The index, in the whole tensor, of element `at` of the packed box. */
-static int64_t index_in_tensor(const int64_t *shape, const struct tt_box *box, int64_t at)
-{
-    int64_t index = 0, stride = 1;
-
-    for (int d = box->ndim - 1; d >= 0; d--) {
-        index += (box->offset[d] + at % box->shape[d]) * stride;
-        at /= box->shape[d];
-        stride *= shape[d];
-    }
-    return index;
-}
-
 uint64_t tt_digest_box(enum tt_dtype dtype, const int64_t *shape, const struct tt_box *box, int64_t at, int64_t n,
                        const void *data)
 {
-    int64_t run = 1, done = 0; /* elements of the box that are neighbours in the tensor too */
+    const struct tt_box whole = tt_box_whole(box->ndim, shape);
+    int64_t run = tt_box_run(box, &whole), done = 0;
     uint64_t sum = 0;
 
-    for (int d = box->ndim - 1; d >= 0; d--) {
-        run *= box->shape[d];
-        if (box->shape[d] != shape[d])
-            break;
-    }
     while (done < n) {
         int64_t left = run - (at + done) % run, part = left < n - done ? left : n - done;
 
         sum += tt_digest_part(dtype, (const char *)data + (size_t)done * tt_dtype_size(dtype),
-                              index_in_tensor(shape, box, at + done), part);
+                              tt_box_position(box, at + done, &whole), part);
         done += part;
     }
     return sum;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "checkpoint/format/box.h"
+#include "core/base/box.h"
 #include "core/graph/dtype.h"
 
 /**

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "checkpoint/format/box.h"
 #include "checkpoint/save/plan.h"
+#include "core/base/box.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/graph/dtype.h"

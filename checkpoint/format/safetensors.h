@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "checkpoint/format/box.h"
+#include "core/base/box.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/text.h"

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/format/box_read.h"
 #include "checkpoint/format/cast.h"
 #include "checkpoint/load/patience.h"
 #include "checkpoint/load/share.h"

@@ -163,8 +163,8 @@ static struct tt_ckpt_chunk *chunks_of(const struct tt_model *model, const struc
         chunks[p] = (struct tt_ckpt_chunk){.name = param->name,
                                            .dtype = TT_F32,
                                            .ndim = param->ndim,
-                                           .row_begin = place->row_begin,
-                                           .row_count = place->valid_rows,
+                                           .row_begin = place->box.offset[0],
+                                           .row_count = place->box.shape[0],
                                            .data = state->param[layout->unit_of[p]] + place->offset};
         memcpy(chunks[p].shape, param->shape, sizeof chunks[p].shape);
     }

@@ -399,10 +399,9 @@ static void fill_uniform(const struct tt_param *param, uint64_t seed, int64_t fi
         data[i] = (float)(param->low + (param->high - param->low) * tt_rng_uniform(&rng, (uint64_t)(first + i)));
 }
 
-void tt_param_fill(const struct tt_param *param, uint64_t seed, int64_t row_begin, int64_t rows, float *data)
+/* n elements that are neighbours, from element `first` of the whole parameter on. */
+static void fill_run(const struct tt_param *param, uint64_t seed, int64_t first, int64_t n, float *data)
 {
-    int64_t width = param_elements(param) / param->shape[0], n = rows * width;
-
     switch (param->init) {
     case TT_PARAM_NONE:
         break;
@@ -413,13 +412,22 @@ void tt_param_fill(const struct tt_param *param, uint64_t seed, int64_t row_begi
         fill_constant(0.0F, n, data);
         break;
     case TT_PARAM_NORMAL:
-        fill_normal(param, seed, row_begin * width, n, data);
+        fill_normal(param, seed, first, n, data);
         break;
     case TT_PARAM_UNIFORM:
-        fill_uniform(param, seed, row_begin * width, n, data);
+        fill_uniform(param, seed, first, n, data);
         break;
     case TT_PARAM_CONSTANT:
         fill_constant((float)param->low, n, data);
         break;
     }
+}
+
+void tt_param_fill(const struct tt_param *param, uint64_t seed, const struct tt_box *part, float *data)
+{
+    struct tt_box whole = tt_box_whole(param->ndim, param->shape);
+    int64_t run = tt_box_run(part, &whole), n = tt_box_volume(part);
+
+    for (int64_t at = 0; at < n; at += run)
+        fill_run(param, seed, tt_box_position(part, at, &whole), run, data + at);
 }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/base/box.h"
 #include "core/base/error.h"
 #include "core/graph/graph.h"
 
@@ -158,8 +159,8 @@ int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, int64_
 int tt_model_decode_graph(const struct tt_model *model, int64_t rows, int64_t cache_len,
                           struct tt_graph **ret_graph) TT_MUST_CHECK;
 
-/** Fills rows [row_begin, row_begin + rows) of a parameter from its init rule; the same bits whoever calls. */
-void tt_param_fill(const struct tt_param *param, uint64_t seed, int64_t row_begin, int64_t rows, float *data);
+/** Fills a part of a parameter, packed, from its init rule; the same bits whatever the part. */
+void tt_param_fill(const struct tt_param *param, uint64_t seed, const struct tt_box *part, float *data);
 
 /** Fills a graph's constants (RoPE table). data: (T, E/2, 2) cos, sin. */
 void tt_rope_fill(const struct tt_rope *rope, int64_t seq_len, int64_t head_dim, float *data);

@@ -61,8 +61,8 @@ static void bind_rows(struct tt_executor *ex)
         ex->rows[u] = tt_calloc((size_t)unit->n_params, sizeof **ex->rows);
         ex->n_rows[u] = unit->n_params;
         for (int i = 0; i < unit->n_params; i++)
-            ex->rows[u][i] =
-                (struct tt_rows){unit->params[i].offset, unit->params[i].valid_rows, unit->params[i].width};
+            ex->rows[u][i] = (struct tt_rows){unit->params[i].offset, unit->params[i].box.shape[0],
+                                              tt_box_row_elements(&unit->params[i].box)};
     }
 }
 
@@ -176,8 +176,7 @@ void tt_executor_bad_parameter(const struct tt_executor *ex, char *name, size_t 
         if (value->kind != TT_VALUE_PARAM)
             continue;
         place = tt_layout_param(p->layout, value->param);
-        if (!all_finite(ex->state->param[p->layout->unit_of[value->param]] + place->offset,
-                        place->valid_rows * place->width))
+        if (!all_finite(ex->state->param[p->layout->unit_of[value->param]] + place->offset, tt_box_volume(&place->box)))
             (void)snprintf(name, name_size, "parameter %s", value->name);
     }
 }

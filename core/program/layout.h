@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/base/box.h"
+
 /** Groups of ranks, by what they share. Which ranks these are is the business of parallel/layout/mesh.h. */
 enum tt_group_id {
 #define TT_GROUP(id, name, dims, part) TT_GROUP_##id,
@@ -22,21 +24,33 @@ struct tt_place {
     int index;
 };
 
+/*
+ * How a tensor is cut over the ranks: one cut after another, each of what the one before left, over the ranks of a group and
+ * along a dimension. A rank's part is so one box. parallel/layout/placement.h has the arithmetic.
+ */
+enum { TT_PLACEMENT_CUTS = 2 };
+
+struct tt_placement {
+    int n_cuts;
+    struct {
+        enum tt_group_id group;
+        int dim;
+    } cut[TT_PLACEMENT_CUTS];
+    enum tt_group_id copies; /* ranks that hold the same part */
+};
+
 /**
  * How the parameters are cut over the ranks, seen from one rank. A unit is the parameters that are gathered together
- * (one transformer block, say); its shard is one flat array that holds this rank's chunk of each of its parameters, one
- * after the other. Chunks are cut on dimension 0 as torch.chunk does: ceil(rows / S) rows each, later ranks short or
- * empty; on the wire and in memory every chunk has the padded size, on disk it has not.
+ * (one transformer block, say); its shard is one flat array that holds this rank's part of each of its parameters, one
+ * after the other. On the wire and in memory every part of a parameter has the padded size, on disk it has not.
  *
  * Built by parallel/layout/units.c from the wrap policy; core only reads it.
  */
 struct tt_unit_param {
-    int param;          /* index in the model */
-    int64_t offset;     /* of its chunk in the unit's flat shard, in elements */
-    int64_t chunk;      /* elements of a padded chunk: ceil(rows / S) * width */
-    int64_t row_begin;  /* this rank's first row */
-    int64_t valid_rows; /* this rank's rows, may be 0 */
-    int64_t width;      /* elements a row (1 for vectors) */
+    int param;         /* index in the model */
+    int64_t offset;    /* of its part in the unit's flat shard, in elements */
+    int64_t chunk;     /* elements of a padded part */
+    struct tt_box box; /* this rank's part: what of the chunk is valid, packed at its beginning; may be empty */
 };
 
 struct tt_unit {
@@ -66,6 +80,14 @@ static inline const struct tt_unit_param *tt_layout_param(const struct tt_layout
     return &layout->units[layout->unit_of[param]].params[layout->slot_of[param]];
 }
 
+/** How a parameter is cut: along its first dimension over its unit's shard group. */
+static inline struct tt_placement tt_layout_placement(const struct tt_layout *layout, int param)
+{
+    const struct tt_unit *unit = &layout->units[layout->unit_of[param]];
+
+    return (struct tt_placement){1, {{unit->shard_group, 0}}, unit->replicate_group};
+}
+
 /** This rank's place among those that share a unit, and among those that have the same shard of it. */
 static inline struct tt_place tt_unit_shard(const struct tt_layout *layout, int unit)
 {
@@ -75,6 +97,12 @@ static inline struct tt_place tt_unit_shard(const struct tt_layout *layout, int 
 static inline struct tt_place tt_unit_replica(const struct tt_layout *layout, int unit)
 {
     return layout->groups[layout->units[unit].replicate_group];
+}
+
+/** Elements of parameter k of a unit when it is gathered: the padded parts of all ranks. */
+static inline int64_t tt_unit_whole(const struct tt_layout *layout, int unit, int k)
+{
+    return layout->units[unit].params[k].chunk * tt_unit_shard(layout, unit).n;
 }
 
 #endif

@@ -4,13 +4,18 @@
  */
 #include "parallel/layout/init.h"
 
-#include <string.h>
-
 #include "core/base/mem.h"
+
+static struct tt_box whole_of(const struct tt_param *param)
+{
+    return tt_box_whole(param->ndim, param->shape);
+}
 
 static int64_t elements(const struct tt_model *model, const struct tt_unit_param *place)
 {
-    return model->params[place->param].shape[0] * place->width;
+    struct tt_box whole = whole_of(&model->params[place->param]);
+
+    return tt_box_volume(&whole);
 }
 
 static int64_t unit_bytes(const struct tt_model *model, const struct tt_unit *unit)
@@ -42,19 +47,20 @@ static void fill_unit(const struct tt_model *model, const struct tt_unit *unit, 
 {
     for (int i = 0; i < unit->n_params; i++) {
         const struct tt_param *param = &model->params[unit->params[i].param];
+        struct tt_box box = whole_of(param);
 
-        tt_param_fill(param, seed, 0, param->shape[0], whole);
+        tt_param_fill(param, seed, &box, whole);
         whole += elements(model, &unit->params[i]);
     }
 }
 
-static void copy_own_rows(const struct tt_model *model, const struct tt_unit *unit, const float *whole, float *shard)
+static void copy_own_parts(const struct tt_model *model, const struct tt_unit *unit, const float *whole, float *shard)
 {
     for (int i = 0; i < unit->n_params; i++) {
         const struct tt_unit_param *place = &unit->params[i];
+        struct tt_box box = whole_of(&model->params[place->param]);
 
-        memcpy(shard + place->offset, whole + place->row_begin * place->width,
-               (size_t)(place->valid_rows * place->width) * sizeof *shard);
+        tt_box_copy(&place->box, shard + place->offset, &box, whole, sizeof *shard);
         whole += elements(model, place);
     }
 }
@@ -65,8 +71,7 @@ static void fill_shards(const struct tt_layout *layout, const struct tt_model *m
     for (int p = 0; p < layout->n_params; p++) {
         const struct tt_unit_param *place = tt_layout_param(layout, p);
 
-        tt_param_fill(&model->params[p], seed, place->row_begin, place->valid_rows,
-                      param[layout->unit_of[p]] + place->offset);
+        tt_param_fill(&model->params[p], seed, &place->box, param[layout->unit_of[p]] + place->offset);
     }
 }
 
@@ -75,7 +80,7 @@ static void fill_units(const struct tt_layout *layout, const struct tt_model *mo
 {
     for (int u = 0; u < layout->n_units; u++) {
         fill_unit(model, &layout->units[u], seed, buffer);
-        copy_own_rows(model, &layout->units[u], buffer, param[u]);
+        copy_own_parts(model, &layout->units[u], buffer, param[u]);
     }
 }
 
@@ -91,7 +96,7 @@ static void fill_whole(const struct tt_layout *layout, const struct tt_model *mo
     }
     whole = buffer;
     for (int u = 0; u < layout->n_units; u++) {
-        copy_own_rows(model, &layout->units[u], whole, param[u]);
+        copy_own_parts(model, &layout->units[u], whole, param[u]);
         whole += unit_bytes(model, &layout->units[u]) / (int64_t)sizeof *whole;
     }
 }

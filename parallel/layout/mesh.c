@@ -237,15 +237,21 @@ int tt_mesh_dp(const struct tt_mesh *mesh)
     return tt_mesh_size(mesh, TT_GROUP_BATCH);
 }
 
+int tt_mesh_member(const struct tt_mesh *mesh, int rank, enum tt_group_id id, int index)
+{
+    int own = place_in_dims(mesh, rank, id).index, step = groups[id].part == OUTER ? mesh->size[TT_MESH_EP] : 1;
+
+    return rank_in_dims(mesh, rank, id, own + (index - tt_mesh_place(mesh, rank, id).index) * step);
+}
+
 struct tt_group tt_mesh_group(const struct tt_mesh *mesh, int rank, enum tt_group_id id)
 {
     struct tt_place place = tt_mesh_place(mesh, rank, id);
-    int own = place_in_dims(mesh, rank, id).index, step = groups[id].part == OUTER ? mesh->size[TT_MESH_EP] : 1;
     struct tt_group group = {.n = place.n, .index = place.index};
 
     group.ranks = tt_calloc((size_t)group.n, sizeof *group.ranks);
     for (int i = 0; i < group.n; i++)
-        group.ranks[i] = rank_in_dims(mesh, rank, id, own + (i - group.index) * step);
+        group.ranks[i] = tt_mesh_member(mesh, rank, id, i);
     return group;
 }
 

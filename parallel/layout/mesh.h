@@ -55,6 +55,9 @@ int tt_mesh_size(const struct tt_mesh *mesh, enum tt_group_id group);
 /** The place of `rank` in its group of that kind. */
 struct tt_place tt_mesh_place(const struct tt_mesh *mesh, int rank, enum tt_group_id group);
 
+/** The rank that has place `index` in the group of that kind that `rank` is in. */
+int tt_mesh_member(const struct tt_mesh *mesh, int rank, enum tt_group_id group, int index);
+
 /** Ranks that see different samples: the size of TT_GROUP_BATCH. */
 int tt_mesh_dp(const struct tt_mesh *mesh);
 

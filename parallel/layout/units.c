@@ -10,7 +10,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "parallel/layout/patterns.h"
-#include "parallel/layout/shard.h"
+#include "parallel/layout/placement.h"
 #include "parallel/layout/wrap.h"
 
 static const char reshard_key[] = "parallelism.fsdp_reshard_after_forward";
@@ -77,23 +77,24 @@ static char *unit_name(const struct tt_model *model, const struct tt_unit *unit,
 
 /* --- the cut --- */
 
-static void add_param(struct tt_layout *layout, struct tt_unit *unit, const struct tt_model *model, int param)
+static void add_param(struct tt_layout *layout, int u, const struct tt_model *model, const struct tt_mesh *mesh,
+                      int rank, int param)
 {
     const struct tt_param *p = &model->params[param];
-    int S = layout->shard_degree, i = layout->shard_index;
-    int64_t width = 1;
+    struct tt_unit *unit = &layout->units[u];
+    struct tt_placement placement;
+    int part;
 
-    for (int d = 1; d < p->ndim; d++)
-        width *= p->shape[d];
+    layout->unit_of[param] = u;
     layout->slot_of[param] = unit->n_params;
+    placement = tt_layout_placement(layout, param);
+    part = tt_placement_part(mesh, &placement, rank);
     unit->params = tt_realloc(unit->params, (size_t)unit->n_params + 1, sizeof *unit->params);
     unit->params[unit->n_params++] = (struct tt_unit_param){
         .param = param,
         .offset = unit->shard_elements,
-        .chunk = tt_shard_padded_elements(p->shape[0], width, S),
-        .row_begin = tt_shard_row_begin(p->shape[0], S, i),
-        .valid_rows = tt_shard_rows(p->shape[0], S, i),
-        .width = width,
+        .chunk = tt_placement_padded(mesh, &placement, p->ndim, p->shape, part),
+        .box = tt_placement_box(mesh, &placement, p->ndim, p->shape, part),
     };
     unit->shard_elements += unit->params[unit->n_params - 1].chunk;
 }
@@ -127,7 +128,8 @@ static int *find_leaders(const int64_t *keys, int n)
 }
 
 /* Units are numbered in the order of their first parameters. */
-static int make_units(struct tt_layout *layout, const struct tt_model *model, const struct tt_sharding *sharding)
+static int make_units(struct tt_layout *layout, const struct tt_model *model, const struct tt_mesh *mesh, int rank,
+                      const struct tt_sharding *sharding)
 {
     int64_t *keys = tt_calloc((size_t)model->n_params, sizeof *keys);
     int *leader = NULL, *block_params = count_block_params(model);
@@ -139,10 +141,9 @@ static int make_units(struct tt_layout *layout, const struct tt_model *model, co
     for (int p = 0; p < model->n_params; p++) {
         int u = leader[p] == p ? layout->n_units++ : layout->unit_of[leader[p]];
 
-        layout->unit_of[p] = u;
         layout->units[u].shard_group = TT_GROUP_FSDP;
         layout->units[u].replicate_group = TT_GROUP_REPLICATE;
-        add_param(layout, &layout->units[u], model, p);
+        add_param(layout, u, model, mesh, rank, p);
     }
     for (int u = 0; u < layout->n_units; u++)
         layout->units[u].name = unit_name(model, &layout->units[u], block_params);
@@ -206,7 +207,7 @@ out:
 
 static int keep_part(struct tt_layout *layout, int n)
 {
-    int S = layout->shard_degree;
+    int S = layout->groups[TT_GROUP_FSDP].n;
     struct tt_text divisors = {0};
     int rc;
 
@@ -285,7 +286,7 @@ int tt_layout_new(const struct tt_model *model, const struct tt_mesh *mesh, int 
     layout->n_params = model->n_params;
     layout->unit_of = tt_calloc((size_t)model->n_params, sizeof *layout->unit_of);
     layout->slot_of = tt_calloc((size_t)model->n_params, sizeof *layout->slot_of);
-    TT_TRY(make_units(layout, model, sharding));
+    TT_TRY(make_units(layout, model, mesh, rank, sharding));
     TT_TRY(choose_kept(layout, model, sharding));
     *ret_layout = layout;
     layout = NULL;

@@ -191,7 +191,7 @@ static int load_rank(struct tt_comm *comm, struct tt_engine *engine, void *arg)
     for (int p = 0; p < layout->n_params; p++) {
         const struct tt_unit_param *place = tt_layout_param(layout, p);
 
-        chunks[p] = chunk_of(&r->model->params[p], place->row_begin, place->valid_rows,
+        chunks[p] = chunk_of(&r->model->params[p], place->box.offset[0], place->box.shape[0],
                              tt_engine_state(engine)->param[layout->unit_of[p]] + place->offset);
     }
     rc = tt_hf_load(comm, r->folder, r->model, &state);

@@ -229,7 +229,7 @@ static int load_sharp(struct tt_comm *comm, struct tt_engine *engine, void *arg)
     int rc = tt_engine_init_params(engine, job->seed);
 
     (void)comm;
-    for (int64_t i = 0; i < place->valid_rows * place->width; i++)
+    for (int64_t i = 0; i < tt_box_volume(&place->box); i++)
         output[i] *= 60.0F;
     return rc;
 }
@@ -413,10 +413,11 @@ static int put_poison(struct tt_engine *engine, const struct poison *poison)
 {
     const struct tt_layout *layout = tt_engine_layout(engine);
     const struct tt_unit_param *place = tt_layout_param(layout, poison->param);
-    int64_t row = poison->row - place->row_begin;
+    int64_t row = poison->row - place->box.offset[0];
 
-    if (row >= 0 && row < place->valid_rows)
-        tt_engine_state(engine)->param[layout->unit_of[poison->param]][place->offset + row * place->width] =
+    if (row >= 0 && row < place->box.shape[0])
+        tt_engine_state(engine)
+            ->param[layout->unit_of[poison->param]][place->offset + row * tt_box_row_elements(&place->box)] =
             poison->with;
     return 0;
 }

@@ -235,8 +235,8 @@ static int collect(struct at_work *w, float *const *flat, float *whole, const ch
     for (int p = 0; p < layout->n_params; p++) {
         const struct tt_unit_param *place = tt_layout_param(layout, p);
         const float *mine = flat[layout->unit_of[p]] + place->offset;
-        float *there = at + place->row_begin * place->width;
-        size_t bytes = (size_t)(place->valid_rows * place->width) * sizeof(float);
+        float *there = at + place->box.offset[0] * tt_box_row_elements(&place->box);
+        size_t bytes = (size_t)(tt_box_volume(&place->box)) * sizeof(float);
 
         if (layout->replicate_index == 0)
             memcpy(there, mine, bytes);
@@ -244,7 +244,7 @@ static int collect(struct at_work *w, float *const *flat, float *whole, const ch
         if (memcmp(there, mine, bytes) != 0)
             rc = tt_fail(TT_EINTERNAL, "%s of %s differs between replicas", what, w->job->model->params[p].name);
         TT_TRY(tt_comm_agree(w->comm, rc));
-        at += w->job->model->params[p].shape[0] * place->width;
+        at += w->job->model->params[p].shape[0] * tt_box_row_elements(&place->box);
     }
 out:
     return rc;

@@ -77,8 +77,11 @@ static void *storage_of(const struct tt_model *model, const struct tt_graph *gra
     const struct tt_value *value = &graph->values[id];
     void *data = tt_calloc((size_t)tt_value_elements(value) + 1, sizeof(float));
 
-    if (value->kind == TT_VALUE_PARAM)
-        tt_param_fill(&model->params[value->param], SEED, 0, value->shape[0], data);
+    if (value->kind == TT_VALUE_PARAM) {
+        struct tt_box whole = tt_box_whole(value->ndim, value->shape);
+
+        tt_param_fill(&model->params[value->param], SEED, &whole, data);
+    }
     if (value->kind == TT_VALUE_CONST)
         tt_rope_fill(&graph->rope, value->shape[0], 2 * value->shape[1], data);
     for (int64_t i = 0; value->kind == TT_VALUE_INPUT && i < tt_value_elements(value); i++)

@@ -16,6 +16,13 @@
 #include "core/base/mem.h"
 #include "parallel/layout/init_rules.h"
 
+static void fill_rows(const struct tt_param *p, uint64_t seed, int64_t begin, int64_t rows, float *data)
+{
+    struct tt_box part = tt_box_rows(p->ndim, p->shape, begin, rows);
+
+    tt_param_fill(p, seed, &part, data);
+}
+
 static struct tt_model *make(const char *name)
 {
     const struct tt_model_dims dims = {.n_layers = 2, .tied = -1};
@@ -98,9 +105,9 @@ static void values_are_the_rules_whoever_fills_them(void **state)
         float *whole = tt_calloc((size_t)n, sizeof *whole), *parts = tt_calloc((size_t)n, sizeof *parts);
         double low = 1e9, high = -1e9, sum = 0.0;
 
-        tt_param_fill(p, 7, 0, rows, whole);
-        tt_param_fill(p, 7, 0, cut, parts);
-        tt_param_fill(p, 7, cut, rows - cut, parts + cut * p->shape[1]);
+        fill_rows(p, 7, 0, rows, whole);
+        fill_rows(p, 7, 0, cut, parts);
+        fill_rows(p, 7, cut, rows - cut, parts + cut * p->shape[1]);
         assert_memory_equal(whole, parts, (size_t)n * sizeof *whole);
         for (int64_t k = 0; k < n; k++) {
             low = fmin(low, (double)whole[k]);

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "parallel/layout/mesh.h"
-#include "parallel/layout/shard.h"
+#include "parallel/layout/placement.h"
 
 static struct tt_mesh mesh_of(int replicate, int shard)
 {
@@ -157,40 +157,134 @@ static void batch_errors_list_rank_counts_that_work(void **state)
     expect_message(tt_mesh_microbatches(&mesh, 1, 7, &n), "start 1 or 7 ranks");
 }
 
-static void shards_are_cut_as_torch_chunk_does(void **state)
+static int64_t begin_of(int64_t size, int n, int i)
+{
+    int64_t begin, count;
+
+    tt_chunk(size, n, i, &begin, &count);
+    return begin;
+}
+
+static int64_t count_of(int64_t size, int n, int i)
+{
+    int64_t begin, count;
+
+    tt_chunk(size, n, i, &begin, &count);
+    return count;
+}
+
+static void chunks_are_cut_as_torch_chunk_does(void **state)
 {
     (void)state;
     /* 10 rows over 4 ranks: 3 3 3 1 */
-    assert_int_equal(tt_shard_chunk_rows(10, 4), 3);
-    assert_int_equal(tt_shard_rows(10, 4, 2), 3);
-    assert_int_equal(tt_shard_row_begin(10, 4, 3), 9);
-    assert_int_equal(tt_shard_rows(10, 4, 3), 1);
-    assert_int_equal(tt_shard_padded_elements(10, 7, 4), 21);
+    assert_int_equal(count_of(10, 4, 2), 3);
+    assert_int_equal(begin_of(10, 4, 3), 9);
+    assert_int_equal(count_of(10, 4, 3), 1);
     /* 5 rows over 4: 2 2 1 0; 3 rows over 8: 1 1 1 0... */
-    assert_int_equal(tt_shard_rows(5, 4, 2), 1);
-    assert_int_equal(tt_shard_rows(5, 4, 3), 0);
-    assert_int_equal(tt_shard_rows(3, 8, 7), 0);
-    assert_int_equal(tt_shard_row_begin(3, 8, 7), 3);
-    for (int64_t rows = 0; rows < 40; rows++)
+    assert_int_equal(count_of(5, 4, 2), 1);
+    assert_int_equal(count_of(5, 4, 3), 0);
+    assert_int_equal(count_of(3, 8, 7), 0);
+    assert_int_equal(begin_of(3, 8, 7), 3);
+    for (int64_t size = 0; size < 40; size++)
         for (int n = 1; n < 12; n++) {
             int64_t sum = 0;
 
             for (int i = 0; i < n; i++) {
-                assert_int_equal(tt_shard_row_begin(rows, n, i), sum);
-                assert_true(tt_shard_rows(rows, n, i) <= tt_shard_chunk_rows(rows, n));
-                sum += tt_shard_rows(rows, n, i);
+                assert_int_equal(begin_of(size, n, i), sum);
+                assert_true(count_of(size, n, i) <= count_of(size, n, 0));
+                sum += count_of(size, n, i);
             }
-            assert_int_equal(sum, rows);
+            assert_int_equal(sum, size);
         }
+}
+
+static void expect_box(const struct tt_box *box, const struct tt_box *wanted)
+{
+    char text[2][64];
+
+    assert_string_equal(tt_box_text(text[0], sizeof text[0], box), tt_box_text(text[1], sizeof text[1], wanted));
+}
+
+/* A matrix cut by rows over tp, then over the ranks that share a copy: rank (s, i) has part s of block i. */
+static void a_placement_cuts_what_the_cut_before_left(void **state)
+{
+    const struct tt_placement columns = {2, {{TT_GROUP_TP, 0}, {TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE};
+    const struct tt_placement rows = {2, {{TT_GROUP_TP, 1}, {TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE};
+    const int64_t shape[] = {10, 6};
+    struct tt_mesh mesh;
+    struct tt_box box;
+
+    (void)state;
+    assert_int_equal(tt_mesh_init((const int[]){1, 2, 4, 1, 2, 1}, 16, &mesh), 0);
+    /* rank 11: replica 1, shard 1, tp 1. Block 1 of the rows is 5..9, cut into 2 2 1 0 */
+    box = tt_placement_box(&mesh, &columns, 2, shape, tt_placement_part(&mesh, &columns, 11));
+    expect_box(&box, &(struct tt_box){2, {7, 0}, {2, 6}});
+    assert_int_equal(tt_placement_padded(&mesh, &columns, 2, shape, 7), 12);
+    box = tt_placement_box(&mesh, &columns, 2, shape, 7);
+    assert_int_equal(tt_box_volume(&box), 0);
+    box = tt_placement_box(&mesh, &rows, 2, shape, tt_placement_part(&mesh, &rows, 11));
+    expect_box(&box, &(struct tt_box){2, {3, 3}, {3, 3}});
+}
+
+/* Every element has one part, every part as many ranks as copies, and each rank knows which part it has. */
+static void check_placement(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
+                            const int64_t *shape)
+{
+    int parts = tt_placement_parts(mesh, placement), copies = tt_placement_copies(mesh, placement);
+    struct tt_box whole = tt_box_whole(ndim, shape), boxes[16], a, b;
+
+    assert_true(parts <= 16);
+    for (int part = 0; part < parts; part++) {
+        boxes[part] = tt_placement_box(mesh, placement, ndim, shape, part);
+        assert_true(tt_box_volume(&boxes[part]) <= tt_placement_padded(mesh, placement, ndim, shape, part));
+        for (int copy = 0; copy < copies; copy++) {
+            int rank = tt_placement_rank(mesh, placement, part, copy);
+
+            assert_int_equal(tt_placement_part(mesh, placement, rank), part);
+            assert_int_equal(tt_placement_copy(mesh, placement, rank), copy);
+        }
+        for (int64_t at = 0; at < tt_box_volume(&boxes[part]); at++) {
+            int64_t index[TT_BOX_DIMS], position = tt_box_position(&boxes[part], at, &whole);
+
+            for (int d = ndim - 1; d >= 0; position /= shape[d], d--)
+                index[d] = position % shape[d];
+            assert_int_equal(tt_placement_find(mesh, placement, ndim, shape, index), part);
+        }
+    }
+    assert_int_equal(tt_box_cover(ndim, shape, boxes, parts, &a, &b), TT_COVER_EXACT);
+}
+
+static void parts_tile_the_tensor(void **state)
+{
+    const struct tt_placement placements[] = {
+        {1, {{TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE},
+        {2, {{TT_GROUP_TP, 0}, {TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE},
+        {2, {{TT_GROUP_TP, 1}, {TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE},
+        {2, {{TT_GROUP_EP, 0}, {TT_GROUP_EFSDP, 1}}, TT_GROUP_REPLICATE},
+    };
+    const int64_t shapes[][3] = {{10, 6, 3}, {3, 5, 2}, {8, 8, 1}, {1, 1, 1}};
+    struct tt_mesh mesh;
+
+    (void)state;
+    assert_int_equal(tt_mesh_init((const int[]){1, 2, 4, 1, 2, 4}, 16, &mesh), 0);
+    for (size_t i = 0; i < sizeof placements / sizeof *placements; i++)
+        for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
+            check_placement(&mesh, &placements[i], 3, shapes[k]);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shard_degree_takes_what_is_left),         cmocka_unit_test(wrong_degrees_say_how_to_mend_them),
-        cmocka_unit_test(coordinates_are_outer_to_inner),          cmocka_unit_test(groups_are_lines_through_a_rank),
-        cmocka_unit_test(groups_span_sets_of_dimensions),          cmocka_unit_test(experts_borrow_the_inner_ranks),
-        cmocka_unit_test(batch_errors_list_rank_counts_that_work), cmocka_unit_test(shards_are_cut_as_torch_chunk_does),
+        cmocka_unit_test(shard_degree_takes_what_is_left),
+        cmocka_unit_test(wrong_degrees_say_how_to_mend_them),
+        cmocka_unit_test(coordinates_are_outer_to_inner),
+        cmocka_unit_test(groups_are_lines_through_a_rank),
+        cmocka_unit_test(groups_span_sets_of_dimensions),
+        cmocka_unit_test(experts_borrow_the_inner_ranks),
+        cmocka_unit_test(batch_errors_list_rank_counts_that_work),
+        cmocka_unit_test(chunks_are_cut_as_torch_chunk_does),
+        cmocka_unit_test(a_placement_cuts_what_the_cut_before_left),
+        cmocka_unit_test(parts_tile_the_tensor),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

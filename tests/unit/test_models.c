@@ -17,6 +17,13 @@
 
 static const struct tt_model_dims no_overrides = {.tied = -1};
 
+static void fill_rows(const struct tt_param *p, uint64_t seed, int64_t begin, int64_t rows, float *data)
+{
+    struct tt_box part = tt_box_rows(p->ndim, p->shape, begin, rows);
+
+    tt_param_fill(p, seed, &part, data);
+}
+
 static struct tt_model *make_of(const char *name, const char *flavor, const struct tt_model_dims *overrides)
 {
     struct tt_model *model = NULL;
@@ -227,7 +234,7 @@ static float *fill(const struct tt_param *p, uint64_t seed, int64_t *ret_n)
     int64_t n = p->shape[0] * (p->ndim > 1 ? p->shape[1] : 1);
     float *data = tt_calloc((size_t)n, sizeof *data);
 
-    tt_param_fill(p, seed, 0, p->shape[0], data);
+    fill_rows(p, seed, 0, p->shape[0], data);
     *ret_n = n;
     return data;
 }
@@ -346,7 +353,7 @@ static void init_bits_do_not_depend_on_the_split(void **state)
         width = n / p->shape[0];
         for (int64_t row = 0, rows = 1; row < p->shape[0]; row += rows, rows = rows * 3 % 101) {
             rows = row + rows > p->shape[0] ? p->shape[0] - row : rows;
-            tt_param_fill(p, 7, row, rows, part + row * width);
+            fill_rows(p, 7, row, rows, part + row * width);
         }
         assert_memory_equal(whole, part, (size_t)n * sizeof *whole);
         if (p->init == TT_PARAM_NORMAL)
@@ -365,10 +372,10 @@ static void init_differs_between_parameters(void **state)
     float a[256], b[256];
 
     (void)state;
-    tt_param_fill(find(model, "layers.0.attention.wq.weight"), 42, 0, 1, a);
-    tt_param_fill(find(model, "layers.0.attention.wk.weight"), 42, 0, 1, b);
+    fill_rows(find(model, "layers.0.attention.wq.weight"), 42, 0, 1, a);
+    fill_rows(find(model, "layers.0.attention.wk.weight"), 42, 0, 1, b);
     assert_memory_not_equal(a, b, sizeof a);
-    tt_param_fill(find(model, "layers.1.attention.wq.weight"), 42, 0, 1, b);
+    fill_rows(find(model, "layers.1.attention.wq.weight"), 42, 0, 1, b);
     assert_memory_not_equal(a, b, sizeof a);
     tt_model_free(model);
 }

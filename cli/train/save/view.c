@@ -9,8 +9,8 @@ static void place(const struct tt_layout *layout, int p, float *const *arrays, s
 {
     const struct tt_unit_param *part = tt_layout_param(layout, p);
 
-    chunk->row_begin = part->row_begin;
-    chunk->row_count = part->valid_rows;
+    chunk->row_begin = part->box.offset[0];
+    chunk->row_count = part->box.shape[0];
     chunk->data = arrays[layout->unit_of[p]] + part->offset;
 }
 

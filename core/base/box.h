@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CHECKPOINT_FORMAT_BOX_H
-#define TT_CHECKPOINT_FORMAT_BOX_H
+#ifndef TT_BASE_BOX_H
+#define TT_BASE_BOX_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/base/error.h"
-
 /**
- * A box: the part of a tensor that starts at offset and has shape, in elements, per dimension. Checkpoint chunks are
- * boxes; titan writes whole rows, PyTorch may also write tiles. A scalar has ndim 0 and volume 1.
+ * A box: the part of a tensor that starts at offset and has shape, in elements, per dimension. A rank's part of a tensor is a
+ * box, and so is a chunk of a checkpoint. A scalar has ndim 0 and volume 1. A packed box is an array of its elements in row-major
+ * order.
  */
 enum { TT_BOX_DIMS = 8 };
 
@@ -40,12 +39,19 @@ bool tt_box_intersect(const struct tt_box *a, const struct tt_box *b, struct tt_
 /** "[0:3, 0:512]" into buf; returns buf. */
 char *tt_box_text(char *buf, size_t buf_size, const struct tt_box *box);
 
+/** Elements of one row: the volume over all dimensions but the first. */
+int64_t tt_box_row_elements(const struct tt_box *box);
+
 /**
- * Reads what the box `stored` (packed row-major in the file from byte `begin`) has of the box `want` into `bytes`, which
- * is packed as `want`. Parts of `want` outside `stored` stay untouched. item: bytes per element. path is for messages.
+ * Where a packed box `inner` lies in a packed box `outer` that contains it: element number `at` of inner is the element of
+ * outer with the number tt_box_position, and the elements of inner are neighbours in outer too in runs of tt_box_run.
  */
-int tt_box_read(int fd, const char *path, int64_t begin, const struct tt_box *stored, const struct tt_box *want,
-                size_t item, void *bytes) TT_MUST_CHECK;
+int64_t tt_box_position(const struct tt_box *inner, int64_t at, const struct tt_box *outer);
+int64_t tt_box_run(const struct tt_box *inner, const struct tt_box *outer);
+
+/** Copies the elements (of `item` bytes) of `to`, packed, out of the packed box `from` that contains it. */
+void tt_box_copy(const struct tt_box *to, void *to_bytes, const struct tt_box *from, const void *from_bytes,
+                 size_t item);
 
 /**
  * Whether boxes tile the tensor of that shape: each in bounds, pairwise disjoint, no element missing. n may be 0 for a

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Boxes of tensors: intersection, reading one packed box into another, and the check that a set of boxes tiles a tensor.
+ * Boxes of tensors: intersection, where one packed box lies in another, and the check that a set of boxes tiles a tensor.
  */
-#include "checkpoint/format/box.h"
+#include "core/base/box.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "core/base/mem.h"
-#include "core/os/file.h"
 
 struct tt_box tt_box_whole(int ndim, const int64_t *shape)
 {
@@ -100,47 +97,48 @@ char *tt_box_text(char *buf, size_t buf_size, const struct tt_box *box)
     return buf;
 }
 
-/* Position, in elements, of the first element of `part` in the packed box `in`. */
-static int64_t position(const struct tt_box *part, const struct tt_box *in)
+int64_t tt_box_row_elements(const struct tt_box *box)
 {
-    int64_t at = 0;
+    int64_t elements = 1;
 
-    for (int d = 0; d < part->ndim; d++)
-        at = at * in->shape[d] + (part->offset[d] - in->offset[d]);
-    return at;
+    for (int d = 1; d < box->ndim; d++)
+        elements *= box->shape[d];
+    return elements;
 }
 
-int tt_box_read(int fd, const char *path, int64_t begin, const struct tt_box *stored, const struct tt_box *want,
-                size_t item, void *bytes)
+int64_t tt_box_position(const struct tt_box *inner, int64_t at, const struct tt_box *outer)
 {
-    struct tt_box common, run;
-    int64_t length = 1;
-    int outer = stored->ndim, d = 0, rc = 0;
+    int64_t position = 0, stride = 1;
 
-    if (!tt_box_intersect(stored, want, &common))
-        return 0;
-    /* A run may go on into dimension outer - 1 as long as all dimensions behind it are whole on both sides. */
-    while (outer > 0) {
-        outer--;
-        length *= common.shape[outer];
-        if (common.shape[outer] != stored->shape[outer] || common.shape[outer] != want->shape[outer])
+    for (int d = inner->ndim - 1; d >= 0; d--) {
+        position += (inner->offset[d] - outer->offset[d] + at % inner->shape[d]) * stride;
+        at /= inner->shape[d];
+        stride *= outer->shape[d];
+    }
+    return position;
+}
+
+int64_t tt_box_run(const struct tt_box *inner, const struct tt_box *outer)
+{
+    int64_t run = 1;
+
+    /* A run continues into the next dimension as long as inner has all that outer has of the dimensions within. */
+    for (int d = inner->ndim - 1; d >= 0; d--) {
+        run *= inner->shape[d];
+        if (inner->shape[d] != outer->shape[d])
             break;
     }
-    run = common;
-    for (;;) {
-        char *to = (char *)bytes + (size_t)position(&run, want) * item;
+    return run;
+}
 
-        TT_TRY(tt_file_pread(fd, path, to, (size_t)length * item, begin + position(&run, stored) * (int64_t)item));
-        for (d = outer - 1; d >= 0; d--) {
-            if (++run.offset[d] < common.offset[d] + common.shape[d])
-                break;
-            run.offset[d] = common.offset[d];
-        }
-        if (d < 0)
-            break;
-    }
-out:
-    return rc;
+void tt_box_copy(const struct tt_box *to, void *to_bytes, const struct tt_box *from, const void *from_bytes,
+                 size_t item)
+{
+    int64_t run = tt_box_run(to, from), n = tt_box_volume(to);
+
+    for (int64_t at = 0; at < n; at += run)
+        memcpy((char *)to_bytes + (size_t)at * item,
+               (const char *)from_bytes + (size_t)tt_box_position(to, at, from) * item, (size_t)run * item);
 }
 
 static int compare_offsets(const void *pa, const void *pb)

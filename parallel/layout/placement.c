@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Parts of tensors: chunks, boxes, and the ranks that hold them.
+ */
+#include "parallel/layout/placement.h"
+
+static int64_t chunk_size(int64_t size, int n)
+{
+    return (size + n - 1) / n;
+}
+
+void tt_chunk(int64_t size, int n, int i, int64_t *ret_begin, int64_t *ret_count)
+{
+    int64_t each = chunk_size(size, n), begin = each * i < size ? each * i : size;
+
+    *ret_begin = begin;
+    *ret_count = each < size - begin ? each : size - begin;
+}
+
+int tt_placement_parts(const struct tt_mesh *mesh, const struct tt_placement *placement)
+{
+    int parts = 1;
+
+    for (int c = 0; c < placement->n_cuts; c++)
+        parts *= tt_mesh_size(mesh, placement->cut[c].group);
+    return parts;
+}
+
+int tt_placement_copies(const struct tt_mesh *mesh, const struct tt_placement *placement)
+{
+    return tt_mesh_size(mesh, placement->copies);
+}
+
+int tt_placement_part(const struct tt_mesh *mesh, const struct tt_placement *placement, int rank)
+{
+    int part = 0;
+
+    for (int c = 0; c < placement->n_cuts; c++) {
+        struct tt_place place = tt_mesh_place(mesh, rank, placement->cut[c].group);
+
+        part = part * place.n + place.index;
+    }
+    return part;
+}
+
+int tt_placement_copy(const struct tt_mesh *mesh, const struct tt_placement *placement, int rank)
+{
+    return tt_mesh_place(mesh, rank, placement->copies).index;
+}
+
+/* The places of a part in each of the cuts. */
+static void places_of(const struct tt_mesh *mesh, const struct tt_placement *placement, int part,
+                      struct tt_place places[TT_PLACEMENT_CUTS])
+{
+    for (int c = placement->n_cuts - 1; c >= 0; c--) {
+        int n = tt_mesh_size(mesh, placement->cut[c].group);
+
+        places[c] = (struct tt_place){n, part % n};
+        part /= n;
+    }
+}
+
+int tt_placement_rank(const struct tt_mesh *mesh, const struct tt_placement *placement, int part, int copy)
+{
+    struct tt_place places[TT_PLACEMENT_CUTS];
+    int rank = tt_mesh_member(mesh, 0, placement->copies, copy);
+
+    places_of(mesh, placement, part, places);
+    for (int c = 0; c < placement->n_cuts; c++)
+        rank = tt_mesh_member(mesh, rank, placement->cut[c].group, places[c].index);
+    return rank;
+}
+
+static void cut(struct tt_box *box, int dim, struct tt_place place)
+{
+    int64_t begin;
+
+    tt_chunk(box->shape[dim], place.n, place.index, &begin, &box->shape[dim]);
+    box->offset[dim] += begin;
+}
+
+struct tt_box tt_placement_box(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
+                               const int64_t *shape, int part)
+{
+    struct tt_place places[TT_PLACEMENT_CUTS];
+    struct tt_box box = tt_box_whole(ndim, shape);
+
+    if (ndim == 0)
+        return part == 0 ? box : (struct tt_box){.ndim = 1};
+    places_of(mesh, placement, part, places);
+    for (int c = 0; c < placement->n_cuts; c++)
+        cut(&box, placement->cut[c].dim, places[c]);
+    return box;
+}
+
+int64_t tt_placement_padded(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
+                            const int64_t *shape, int part)
+{
+    struct tt_place places[TT_PLACEMENT_CUTS];
+    struct tt_box box = tt_box_whole(ndim, shape);
+
+    places_of(mesh, placement, part, places);
+    for (int c = 0; c < placement->n_cuts && ndim > 0; c++) {
+        if (c == placement->n_cuts - 1)
+            places[c].index = 0;
+        cut(&box, placement->cut[c].dim, places[c]);
+    }
+    return tt_box_volume(&box);
+}
+
+int tt_placement_find(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim, const int64_t *shape,
+                      const int64_t *index)
+{
+    struct tt_box box = tt_box_whole(ndim, shape);
+    int part = 0;
+
+    for (int c = 0; c < placement->n_cuts && ndim > 0; c++) {
+        int dim = placement->cut[c].dim, n = tt_mesh_size(mesh, placement->cut[c].group);
+        int i = (int)((index[dim] - box.offset[dim]) / chunk_size(box.shape[dim], n));
+
+        cut(&box, dim, (struct tt_place){n, i});
+        part = part * n + i;
+    }
+    return part;
+}
