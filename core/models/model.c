@@ -98,8 +98,8 @@ static char *list_model_types(void)
     for (int i = 0; i < tt_model_n_rows; i++) {
         const struct tt_model_row *row = tt_model_rows[i];
 
-        tt_text_add(&text, "%s%s%s%s (model.name %s)", i ? ", " : "", row->hf_model_type, row->hf_same_as ? " and " : "",
-                    row->hf_same_as ? row->hf_same_as : "", row->name);
+        tt_text_add(&text, "%s%s%s%s (model.name %s)", i ? ", " : "", row->hf_model_type,
+                    row->hf_same_as ? " and " : "", row->hf_same_as ? row->hf_same_as : "", row->name);
     }
     return text.text;
 }
