@@ -54,6 +54,7 @@ const struct tt_model_row tt_model_llama3 = {
     .flavors = flavors,
     .n_flavors = (int)(sizeof flavors / sizeof *flavors),
     .hf_model_type = "llama",
+    .hf_same_as = "mistral", /* where config.json has no sliding_window; with one it is refused */
     .hf_blocks = "model.layers.",
     .read_hf_config = tt_decoder_read_hf,
     .write_hf_config = write_hf_config,

@@ -85,6 +85,11 @@ out:
     return rc;
 }
 
+static bool is_of_type(const struct tt_model_row *row, const char *type)
+{
+    return strcmp(row->hf_model_type, type) == 0 || (row->hf_same_as && strcmp(row->hf_same_as, type) == 0);
+}
+
 /* "llama (model.name llama3), ..." */
 static char *list_model_types(void)
 {
@@ -93,7 +98,8 @@ static char *list_model_types(void)
     for (int i = 0; i < tt_model_n_rows; i++) {
         const struct tt_model_row *row = tt_model_rows[i];
 
-        tt_text_add(&text, "%s%s (model.name %s)", i ? ", " : "", row->hf_model_type, row->name);
+        tt_text_add(&text, "%s%s%s%s (model.name %s)", i ? ", " : "", row->hf_model_type,
+                    row->hf_same_as ? " and " : "", row->hf_same_as ? row->hf_same_as : "", row->name);
     }
     return text.text;
 }
@@ -103,10 +109,10 @@ static int check_model_type(const struct tt_model_row *row, const char *type, co
 {
     char *known;
 
-    if (strcmp(type, row->hf_model_type) == 0)
+    if (is_of_type(row, type))
         return 0;
     for (int i = 0; i < tt_model_n_rows; i++) {
-        if (strcmp(tt_model_rows[i]->hf_model_type, type) == 0) {
+        if (is_of_type(tt_model_rows[i], type)) {
             return tt_fail(TT_EDATA, "%s: model_type '%s' is not a %s\nhelp: set model.name to %s", where, type,
                            row->name, tt_model_rows[i]->name);
         }
@@ -231,7 +237,7 @@ int tt_model_hf_name(const char *folder, const char **ret_name)
     TT_TRY(tt_json_load(path, &json));
     TT_TRY(tt_json_get_string(json, "model_type", path, &type));
     for (int i = 0; i < tt_model_n_rows && !*ret_name; i++)
-        if (strcmp(tt_model_rows[i]->hf_model_type, type) == 0)
+        if (is_of_type(tt_model_rows[i], type))
             *ret_name = tt_model_rows[i]->name;
     if (!*ret_name) {
         known = list_model_types();

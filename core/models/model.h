@@ -80,6 +80,7 @@ struct tt_model_row {
     const struct tt_flavor *flavors;
     int n_flavors;
     const char *hf_model_type; /* config.json's model_type */
+    const char *hf_same_as;    /* another one with the same weights and arithmetic; written as hf_model_type. Or NULL */
     const char *hf_blocks;     /* what stands in front of a block's number in Hugging Face's names */
     bool learned_positions;    /* max_positions rows of them; else RoPE */
     const char *hf_prefix;     /* what some files leave out in front of their names (NULL: nothing) */

@@ -16,12 +16,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 SOURCE = pathlib.Path(os.environ["TITAN_SOURCE"])
 TITAN = pathlib.Path(os.environ["TITAN"])
 
 # What a command prints: the first row whose first expression is found in the command counts; all of its others must be found in the output.
 EXPECT = [
+    (r"^cp ", []),
     (r"config init", []),
     (r"config show", [r"training", r"default"]),
     (r"config check", [r"ok"]),
@@ -53,16 +55,11 @@ EXPECT = [
     (r"\btrain\b", [r"step: +\d+/\d+  loss: +\d\.\d+", r"training completed"]),
 ]
 
-# Commands before a page's own, and pages whose examples continue what another page's reader already has.
-TRAIN = "titan train --training.steps=4 --training.local_batch_size=2 --training.global_batch_size=2 --checkpoint.interval=2"
-TRAIN60 = TRAIN.replace("steps=4", "steps=60").replace("interval=2", "interval=20")
-BEFORE = {
-    "titan-ckpt.1": [TRAIN60, TRAIN60 + " --job.dump_folder=other",
-                     "titan ckpt consolidate outputs Llama-3.2-1B --format hf"],
-    "titan-generate.1": [TRAIN60, "titan ckpt consolidate outputs llama-folder --format hf"],
-    "titan-config.1": [TRAIN],
-    "titan-eval.1": [TRAIN60, "titan ckpt consolidate outputs llama-folder --format hf"],
-}
+# Pages whose examples continue what the reader already has: a finished run and folders of weights, made once for all of them.
+READY_PAGES = {"titan-ckpt.1", "titan-config.1", "titan-eval.1", "titan-generate.1"}
+TRAIN = "titan train --training.steps=60 --training.local_batch_size=1 --training.global_batch_size=1 --checkpoint.interval=20"
+READY = [TRAIN, TRAIN + " --job.dump_folder=other", "titan ckpt consolidate outputs llama-folder --format hf",
+         "cp -r llama-folder Llama-3.2-1B"]
 
 
 def words(n):
@@ -71,7 +68,9 @@ def words(n):
 
 def make_folder(root):
     """A clone's files and the reader's own."""
-    (root / "build").mkdir()
+    (root / "build").mkdir(parents=True)
+    (root / "bin").mkdir()
+    (root / "bin" / "titan").symlink_to(TITAN)
     (root / "build" / "titan").symlink_to(TITAN)
     for name in ("configs", "tools"):
         shutil.copytree(SOURCE / name, root / name)
@@ -137,35 +136,45 @@ def type_command(root, command):
     return None
 
 
-def type_page(page):
-    """Yields (command, problem, skip) for every command of the page."""
-    with tempfile.TemporaryDirectory(prefix="titan-examples.") as folder:
-        root = pathlib.Path(folder)
-        make_folder(root)
-        (root / "bin").mkdir()
-        (root / "bin" / "titan").symlink_to(TITAN)
-        for command in BEFORE.get(page, []):
-            problem = type_command(root, command)
-            if problem:
-                yield command, problem, None
-                return
-        for command in commands_of(page):
-            missing = lacks(command)
-            problem = None if missing else type_command(root, command)
-            yield command, problem, missing and f"no {missing}"
-            if problem:
-                return  # what follows may need it
+def type_commands(root, commands):
+    """Types commands in a folder until one has a problem. Yields (command, problem, skip, seconds)."""
+    for command in commands:
+        began = time.monotonic()
+        missing = lacks(command)
+        problem = None if missing else type_command(root, command)
+        yield command, problem, missing and f"no {missing}", time.monotonic() - began
+        if problem:
+            return  # what follows may need it
+
+
+def type_pages(top, pages):
+    """Yields (page, command, problem, skip, seconds) for every command of the pages."""
+    ready = top / "ready"
+    if READY_PAGES & set(pages):
+        make_folder(ready)
+        for outcome in type_commands(ready, READY):
+            yield "before", *outcome
+    for page in pages:
+        root = top / page
+        if page in READY_PAGES:
+            shutil.copytree(ready, root, symlinks=True)
+        else:
+            make_folder(root)
+        for outcome in type_commands(root, commands_of(page)):
+            yield page, *outcome
+        shutil.rmtree(root)
 
 
 def main():
     pages = sys.argv[1:] or ["README.md"] + sorted(path.name[:-4] for path in (SOURCE / "man").glob("*.1.scd"))
     number = failed = 0
-    for page in pages:
-        for command, problem, skipped in type_page(page):
+    with tempfile.TemporaryDirectory(prefix="titan-examples.") as folder:
+        for page, command, problem, skipped, seconds in type_pages(pathlib.Path(folder), pages):
             number += 1
             failed += problem is not None
             note = f" # SKIP {skipped}" if skipped else ""
             print(f"{'not ' if problem else ''}ok {number} - {page}: {command}".replace("#", "\\#") + note, flush=True)
+            print(f"# {seconds:.1f} s", flush=True)
             for line in (problem or "").splitlines():
                 print("# " + line)
     print(f"1..{number}")

@@ -528,8 +528,10 @@ static int model_of_json(const char *name, const char *json, struct tt_model **r
     return rc;
 }
 
-#define LLAMA_CONFIG                                                                                  \
-    "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4," \
+#define LLAMA_CONFIG   CONFIG_OF("llama")
+#define MISTRAL_CONFIG CONFIG_OF("mistral")
+#define CONFIG_OF(type)                                                                                  \
+    "{\"model_type\":\"" type "\",\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4," \
     "\"intermediate_size\":96,\"vocab_size\":300,\"torch_dtype\":\"bfloat16\""
 
 static void hf_config_of_transformers_4(void **state)
@@ -560,6 +562,9 @@ static void hf_config_of_transformers_4(void **state)
                       &model),
         0);
     tt_model_free(model);
+    assert_int_equal(model_of_json("llama3", MISTRAL_CONFIG ",\"sliding_window\":null,\"head_dim\":32}", &model), 0);
+    assert_true(model->dims.head_dim == 32);
+    tt_model_free(model);
 }
 
 static void hf_configs_that_titan_cannot_build_are_refused(void **state)
@@ -568,7 +573,7 @@ static void hf_configs_that_titan_cannot_build_are_refused(void **state)
         const char *json, *message;
     } wanted[] = {
         {"{\"model_type\":\"mamba\"}",
-         "model_type 'mamba' is not supported\nhelp: supported are llama (model.name llama3)"},
+         "model_type 'mamba' is not supported\nhelp: supported are llama and mistral (model.name llama3)"},
         {"{}", "missing key 'model_type'"},
         {"[1]", "not a JSON object"},
         {"{\"model_type\":", "config.json:1:"},
@@ -578,6 +583,7 @@ static void hf_configs_that_titan_cannot_build_are_refused(void **state)
         {LLAMA_CONFIG ",\"mlp_bias\":1}", "mlp_bias must be true or false"},
         {LLAMA_CONFIG ",\"hidden_act\":\"gelu\"}", "hidden_act 'gelu' is not supported; only 'silu' is"},
         {LLAMA_CONFIG ",\"sliding_window\":4096}", "sliding_window"},
+        {MISTRAL_CONFIG ",\"sliding_window\":4096}", "sliding_window attention is not supported"},
         {LLAMA_CONFIG ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}", "layer_types[1]"},
         {LLAMA_CONFIG ",\"attention_dropout\":0.1}", "attention_dropout 0.1 is not supported"},
         {LLAMA_CONFIG ",\"quantization_config\":{\"bits\":4}}", "quantized weights"},

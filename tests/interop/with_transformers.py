@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Folders that transformers writes and titan trains from, and folders that titan writes and transformers reads.
+
+    with_transformers.py make FAMILY TOKENIZER FOLDER    a small model with random weights, saved with the tokenizer
+    with_transformers.py compare SOURCE EXPORT PROMPT    what titan exported, against the folder that training began from
+
+FAMILY is llama, mistral, qwen3 or gpt2. `compare` loads EXPORT with AutoModelForCausalLM and AutoTokenizer, checks that the chat
+template and the generation configuration are those of SOURCE, and prints the ids of 24 greedy tokens after PROMPT.
+Exit code 77 (skipped) when transformers or torch cannot be imported.
+"""
+import sys
+
+try:
+    import torch
+    import transformers
+except ImportError as reason:
+    print(f"skipped: {reason}")
+    sys.exit(77)
+
+MESSAGES = [{"role": "user", "content": "Who made the light?"}]
+
+
+def config_of(family, tokenizer):
+    sizes = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "bos_token_id": tokenizer.bos_token_id}
+    if family == "gpt2":
+        return transformers.GPT2Config(n_embd=64, n_layer=2, n_head=4, n_positions=256, **sizes)
+    sizes.update(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                 max_position_embeddings=256, tie_word_embeddings=False)
+    if family == "qwen3":
+        return transformers.Qwen3Config(head_dim=16, **sizes)
+    if family == "mistral":
+        return transformers.MistralConfig(head_dim=32, sliding_window=None, **sizes)
+    return transformers.LlamaConfig(**sizes)
+
+
+def make(family, tokenizer_folder, folder):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_folder)
+    torch.manual_seed(1)
+    model = transformers.AutoModelForCausalLM.from_config(config_of(family, tokenizer))
+    model.generation_config.top_k = 17
+    model.generation_config.do_sample = True
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def compare(source, export, prompt):
+    before, after = (transformers.AutoTokenizer.from_pretrained(folder) for folder in (source, export))
+    assert before.chat_template == after.chat_template, "the chat template differs"
+    if before.chat_template:
+        assert before.apply_chat_template(MESSAGES, tokenize=False) == after.apply_chat_template(MESSAGES, tokenize=False)
+    for text in (prompt, " It's 12345\n\n\tna\u00efve  x"):
+        assert before(text)["input_ids"] == after(text)["input_ids"], f"the ids of {text!r} differ"
+    wanted, found = (transformers.GenerationConfig.from_pretrained(folder) for folder in (source, export))
+    assert wanted == found, f"the generation configuration differs: {wanted} {found}"
+    model, notes = transformers.AutoModelForCausalLM.from_pretrained(export, output_loading_info=True)
+    assert not notes["missing_keys"] and not notes["unexpected_keys"], notes
+    ids = after(prompt, return_tensors="pt")["input_ids"]
+    model.generation_config = transformers.GenerationConfig(max_new_tokens=24, pad_token_id=0) # nothing ends the text
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False)
+    print(",".join(str(token) for token in out[0, ids.shape[1]:].tolist()))
+
+
+if __name__ == "__main__":
+    {"make": make, "compare": compare}[sys.argv[1]](*sys.argv[2:])
