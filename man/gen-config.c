@@ -113,7 +113,7 @@ int main(void)
         "--checkpoint.enable     --no-checkpoint.enable  --checkpoint.no-enable\n"
         "--checkpoint.exclude-from-loading=optimizer,lr\\_scheduler\n"
         "```\n\n"
-        "A dash equals an underscore. A list is x,y or [x,y]. The word null stands for no value. Numbers may be written "
+        "A dash equals an underscore. A list is x,y or [x,y]. The word null means no value. Numbers may be written "
         "as 1e-4, sizes as 80GiB. Capitals do not matter in words that a key chooses from: Always, True.\n\n"
         "Later wins: default, flavor, files in the order of *--config*, flags. *titan config show --origin* tells where "
         "each value came from. All errors of all files and flags are reported at once, and the exit status is 2.\n\n"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * config.json, generation_config.json and tokenizer files of an exported folder, and what an imported one leaves for them.
+ * config.json, generation_config.json and the tokenizer files of an exported folder, and what is kept of
+ * an imported one.
  */
 #include "checkpoint/hf/folder.h"
 
@@ -14,7 +15,7 @@
 #include "core/os/file.h"
 #include "core/tokenizer/tokenizer.h"
 
-/* Enough for what people write into a config.json, and 1e-05 stays 1e-05. */
+/* Enough for the numbers in a config.json, and 1e-05 stays 1e-05. */
 enum { REAL_DIGITS = 15 };
 
 char *tt_source_assets(const struct tt_source *source)
@@ -55,7 +56,7 @@ int tt_source_model(const struct tt_source *source, struct tt_model **ret_model)
     TT_TRY(tt_path_exists(path, &exists));
     if (is_hf)
         rc = tt_fail(TT_EUSAGE,
-                     "'%s' is a Hugging Face folder already\nhelp: titan ckpt convert makes a titan checkpoint of it",
+                     "'%s' is already a Hugging Face folder\nhelp: titan ckpt convert makes a titan checkpoint of it",
                      source->path);
     else if (!exists)
         rc = tt_fail(TT_EDATA, "'%s' does not say which model it is: there is no '%s'", source->path, path);
@@ -67,7 +68,7 @@ out:
     return rc;
 }
 
-/* A JSON object of the assets, or NULL when there is none or it is not JSON: it only adds to what is known. */
+/* A JSON object of the assets. NULL when it is missing or not JSON, since it is only used in addition. */
 static int kept_object(const char *assets, const char *name, json_t **ret_json)
 {
     char *path = tt_format("%s/%s", assets, name);
@@ -90,7 +91,7 @@ out:
     return rc;
 }
 
-/* Keys that speak of another dtype, place or version, or in the other spelling of what is written. */
+/* Keys that are about another dtype, place or version, or that spell a written key in another way. */
 static bool is_stale(const char *key)
 {
     static const char *const stale[] = {"dtype", "torch_dtype", "rope_parameters", "transformers_version",
@@ -102,7 +103,7 @@ static bool is_stale(const char *key)
     return false;
 }
 
-/* Adds what an imported config.json has and ours lacks. */
+/* Adds the keys of an imported config.json that the new one lacks. */
 static void add_kept(json_t *config, const json_t *kept)
 {
     const char *type = json_string_value(json_object_get(config, "model_type")), *key;
@@ -140,7 +141,7 @@ static int put_json(const struct tt_output *output, const char *name, json_t *js
     return rc;
 }
 
-/* -1 twice when there is no tokenizer. */
+/* The tokenizer's ids; both are -1 when there is no tokenizer. */
 static int token_ids(const char *assets, int32_t *ret_bos, int32_t *ret_eos)
 {
     char *path = tt_format("%s/tokenizer.json", assets);
@@ -161,7 +162,7 @@ out:
     return rc;
 }
 
-/* Not the files that belong to titan or are written here. */
+/* Whether a file of the assets is copied to an export: not those that belong to titan or are written anew. */
 static bool travels_to_hf(const char *name)
 {
     static const char *const ours[] = {"model.json",  "hf_config.json",         "hf_generation_config.json",
@@ -174,7 +175,7 @@ static bool travels_to_hf(const char *name)
     return !(n > 12 && strcmp(name + n - 12, ".safetensors") == 0);
 }
 
-/* kept: what an imported model said; may be NULL. */
+/* kept: config.json of the imported model; may be NULL. */
 static json_t *make_config(const struct tt_source *source, const struct tt_model *model, const json_t *kept,
                            enum tt_dtype dtype)
 {
@@ -254,7 +255,7 @@ int tt_hf_files_read(const char *folder, bool with_config, struct tt_hf_file **r
         tt_free(path);
         if (rc < 0 || !exists)
             continue;
-        /* a folder with config.json is one that transformers would load, so ours has another name */
+        /* renamed, since transformers would try to load a folder that has a config.json */
         file.name = tt_format("%s%s", i < N_TOKENIZER_FILES ? "" : "hf_", side_files[i]);
         files[n++] = file;
     }

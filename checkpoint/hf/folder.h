@@ -7,12 +7,12 @@
 #include "core/base/error.h"
 #include "core/models/model.h"
 
-/** The small files around weights: what makes a folder one that transformers loads, and a checkpoint one that titan does. */
+/** The small files beside weights, which transformers needs to load a folder, and titan to load a checkpoint. */
 
-/** The folder of the small files of an open source: step-N/assets, or the folder of the safetensors. The caller frees. */
+/** The folder of the small files of an open source: step-N/assets, or the folder of the weights. The caller frees. */
 char *tt_source_assets(const struct tt_source *source);
 
-/** Whether it is a folder of Hugging Face's: it has a config.json, and no model.json of titan's. */
+/** Whether the source is a Hugging Face folder: it has a config.json and no model.json. */
 int tt_source_is_hf(const struct tt_source *source, bool *ret_is_hf) TT_MUST_CHECK;
 
 /** Builds the model of an open titan checkpoint from its model.json; TT_EDATA says that it has none. */
@@ -22,8 +22,8 @@ int tt_source_model(const struct tt_source *source, struct tt_model **ret_model)
  * Writes config.json, generation_config.json and the tokenizer's files into an output.
  *   source  the titan checkpoint: its assets, and the sequence length that it was trained with
  *   dtype   of the weights, for config.json
- * What the assets keep of an imported folder's config.json and titan does not know (initializer_range, several
- * eos_token_id, …) goes back into the new ones. Token ids are the tokenizer's, or absent when there is none.
+ * Keys of an imported folder's config.json that titan does not know (initializer_range, several eos_token_id, …) are
+ * kept in the assets and written to the new files. Token ids are the tokenizer's, or absent when there is none.
  */
 int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
                         enum tt_dtype dtype) TT_MUST_CHECK;
@@ -35,13 +35,16 @@ struct tt_hf_file {
 };
 
 /**
- * The files around a tokenizer (tokenizer.json, chat template, special tokens, merges, …) of a folder, which a checkpoint keeps
- * for the export; with_config: config.json and generation_config.json too, as hf_config.json and so on. The caller frees.
+ * The tokenizer files of a folder (tokenizer.json, chat template, special tokens, merges, …), which a checkpoint keeps
+ * for the export. with_config: also config.json and generation_config.json, under the names hf_config.json and
+ * hf_generation_config.json. The caller frees.
  */
 int tt_hf_files_read(const char *folder, bool with_config, struct tt_hf_file **ret_files, int *ret_n) TT_MUST_CHECK;
 void tt_hf_files_free(struct tt_hf_file *files, int n);
 
-/** The reverse: model.json, the tokenizer's files, and a Hugging Face folder's own config.json, into output's assets/. */
+/**
+ * The reverse: writes model.json, the tokenizer's files and a Hugging Face folder's config.json to output's assets/.
+ */
 int tt_hf_folder_keep(const struct tt_output *output, const struct tt_source *source,
                       const struct tt_model *model) TT_MUST_CHECK;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Hugging Face weights into a training run: every rank reads its rows of every parameter.
+ * Loads Hugging Face weights into a training run: every rank reads its rows of every parameter.
  */
 #include "checkpoint/hf/load.h"
 

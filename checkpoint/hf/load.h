@@ -7,11 +7,13 @@
 #include "core/models/model.h"
 
 /**
- * Weights of a Hugging Face folder (model.safetensors, or shards) into this rank's rows of a model (collective).
+ * Loads the weights of a Hugging Face folder (model.safetensors, or shards) into this rank's rows of a
+ * model (collective).
  *   state   its model chunks are the model's parameters, in the model's order
- * Names and layouts are mapped by the model's parameters (hf_name, hf_transform); stored dtypes are converted. Tensors
- * that the model does not have are noted and ignored (a tied model's lm_head in silence, if it is its embedding).
- * Errors: TT_EDATA naming the missing tensor, one of another shape, with both shapes, or a tied lm_head that differs.
+ * Names and layouts are mapped by the model's parameters (hf_name, hf_transform); stored dtypes are converted.
+ * Tensors that the model does not have are ignored with a note (without one for a tied model's lm_head that equals
+ * the embedding). Errors: TT_EDATA naming a missing tensor, a tensor of another shape, with both shapes, or a tied
+ * lm_head that differs.
  */
 int tt_hf_load(struct tt_comm *comm, const char *folder, const struct tt_model *model,
                const struct tt_ckpt_state *state) TT_MUST_CHECK;

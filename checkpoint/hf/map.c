@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Our rows from theirs and theirs from ours. With llama, the rows of q and k differ inside every head: RoPE pairs are
- * (2i, 2i+1) with us and (i, i + E/2) with them, so whole heads are read and their rows put in order. With gpt2, matrices
- * are stored [in, out], so blocks of rows are read and columns taken from them.
+ * Makes rows of titan's parameters from Hugging Face's tensors, and the reverse. With llama, the rows of q and k are
+ * ordered differently in every head: RoPE pairs are (2i, 2i+1) in titan and (i, i + E/2) in Hugging Face's files. So
+ * whole heads are read and their rows reordered. With gpt2, matrices are stored [in, out], so blocks of rows are read
+ * and columns taken from them.
  *
- * A parameter is part hf_part of hf_parts equal ones, which stand one after the other along our first dimension.
+ * A parameter is part hf_part of hf_parts equal parts of a tensor, one after the other along titan's first dimension.
  */
 #include "checkpoint/hf/map.h"
 
@@ -56,7 +57,7 @@ struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, int *ret_n)
         struct tt_hf_tensor *t = &list[n];
 
         if (model->params[p].hf_part > 0)
-            continue; /* listed with its first part */
+            continue; /* the tensor is listed with its first part */
         *t = tt_hf_tensor_of(model, p);
         t->n_params = (int)n_parts(&model->params[p]);
         for (int part = 0; part < t->n_params; part++)
@@ -67,7 +68,7 @@ struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, int *ret_n)
     return list;
 }
 
-/* Row of a head in the layout that is read, for `row` of the layout that is made. */
+/* The row of a head in the layout that is read, for `row` of the layout that is written. */
 static int64_t head_row(int64_t row, int64_t head_dim, bool import)
 {
     int64_t half = head_dim / 2;
@@ -139,7 +140,7 @@ int tt_hf_import(const struct tt_model *model, int param, tt_hf_read_fn read, vo
     return tt_fail(TT_EINTERNAL, "parameter %s has a layout that cannot be read", p->name);
 }
 
-/* The rows of each part that lie in [row, row + n). */
+/* Writes the rows of each part that lie in [row, row + n). */
 static int export_rows(const struct tt_model *model, const struct tt_hf_tensor *t, tt_hf_read_fn read, void *arg,
                        int64_t row, int64_t n, float *data)
 {

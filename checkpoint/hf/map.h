@@ -8,9 +8,9 @@
 #include "core/models/model.h"
 
 /**
- * Between our parameters and the tensors of a Hugging Face folder, both ways, by the model's parameters (hf_name,
- * hf_transform, hf_heads, hf_part). One tensor of theirs is one parameter of ours, or several that it holds side by side
- * (gpt2's c_attn: q, k and v). Rows are copied a block at a time, as float.
+ * Maps titan's parameters to the tensors of a Hugging Face folder and back, as the model's parameters say (hf_name,
+ * hf_transform, hf_heads, hf_part). A Hugging Face tensor is one parameter, or several side by side (gpt2's c_attn: q,
+ * k and v). Rows are copied one block at a time, as float.
  */
 enum { TT_HF_PARTS_MOST = 3 };
 
@@ -22,7 +22,7 @@ struct tt_hf_tensor {
     int param[TT_HF_PARTS_MOST];
 };
 
-/** The tensor of theirs that holds a parameter; n_params and param are those of one. */
+/** The Hugging Face tensor that has a parameter; n_params and param describe that parameter alone. */
 struct tt_hf_tensor tt_hf_tensor_of(const struct tt_model *model, int param);
 
 /** All tensors of an exported model, in the order of the parameters. The caller frees with tt_free. */
@@ -31,13 +31,13 @@ struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, int *ret_n);
 /** Reads rows [row, row + n) of the stored counterpart of `param` into data, packed. */
 typedef int (*tt_hf_read_fn)(void *arg, int param, int64_t row, int64_t n, float *data);
 
-/** Rows [row, row + n) of our parameter; `read` reads the tensor of theirs that holds it. */
+/** Rows [row, row + n) of a parameter; `read` reads the Hugging Face tensor that has it. */
 int tt_hf_import(const struct tt_model *model, int param, tt_hf_read_fn read, void *arg, int64_t row, int64_t n,
                  float *data) TT_MUST_CHECK;
 
 /**
- * Rows [row, row + n) of a tensor of theirs; `read` reads our parameters. A transposed tensor reads all rows of ours at
- * every call, so let n be large.
+ * Rows [row, row + n) of a Hugging Face tensor; `read` reads titan's parameters. For a transposed tensor every call
+ * reads all rows of the parameter, so n should be large.
  */
 int tt_hf_export(const struct tt_model *model, const struct tt_hf_tensor *tensor, tt_hf_read_fn read, void *arg,
                  int64_t row, int64_t n, float *data) TT_MUST_CHECK;

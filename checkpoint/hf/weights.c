@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The tensors of a checkpoint under the names that are asked for, and a digest of what was read of them.
+ * The tensors of a checkpoint under the requested names, and a digest of what was read of them.
  */
 #include "checkpoint/hf/weights.h"
 
@@ -69,7 +69,7 @@ bool tt_weights_digest(const struct tt_weights *weights, const struct tt_weight 
     return true;
 }
 
-/* The published gpt2 files are of the model without its head: their names lack the prefix. */
+/* The published gpt2 files are of the model without its head, so their names lack the prefix. */
 static const struct tt_manifest_tensor *find_tensor(const struct tt_weights *w, const char *name)
 {
     const struct tt_manifest *manifest = &w->source->manifest;
@@ -110,7 +110,7 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-/* Constants that older files carry: derived from the configuration, or the causal mask. */
+/* Constants in older files: they follow from the configuration, or are the causal mask. */
 static bool is_derived(const char *name)
 {
     static const char *const ends[] = {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
@@ -161,7 +161,7 @@ static int fail_tied(const struct tt_weights *w, const char *embedding, const ch
                    w->source->path, how, embedding);
 }
 
-/* A tied model may come with a copy of its embedding as lm_head.weight, but not with another matrix: who is to be used? */
+/* A tied model's files may have a copy of the embedding as lm_head.weight, but not a different matrix. */
 static int check_tied(const struct tt_weights *w)
 {
     const struct tt_manifest_tensor *head = tt_manifest_find(&w->source->manifest, TT_CKPT_MODEL, "lm_head.weight");
@@ -179,7 +179,7 @@ static int check_tied(const struct tt_weights *w)
     a = tt_box_whole(head->ndim, head->shape);
     b = tt_box_whole(embedding->ndim, embedding->shape);
     if (!tt_box_equal(&a, &b) || !tt_cast_known(TT_F32, head->dtype))
-        return fail_tied(w, embedding->name, "has not the shape of");
+        return fail_tied(w, embedding->name, "does not have the shape of");
     width = embedding->shape[1];
     step = BLOCK_BYTES / (int64_t)sizeof *x / width + 1;
     x = tt_calloc((size_t)(step * width), sizeof *x);
@@ -251,7 +251,7 @@ static int64_t width_of(int ndim, const int64_t *shape)
     return tt_box_volume(&one);
 }
 
-/* Adds rows to the digest of their tensor, those that were not read before: rows rise. */
+/* Adds rows to the digest of their tensor unless they were read before. Rows are read in ascending order. */
 static void count_rows(struct tt_weights *w, const struct tt_manifest_tensor *t, int64_t row, int64_t n,
                        const void *data)
 {
@@ -265,7 +265,7 @@ static void count_rows(struct tt_weights *w, const struct tt_manifest_tensor *t,
     *seen = row + n;
 }
 
-/* Rows of a stored tensor, which are counted on the way. */
+/* Reads rows of a stored tensor and counts them. */
 static int read_stored(struct tt_weights *w, const struct tt_manifest_tensor *t, int64_t row, int64_t n,
                        enum tt_dtype dtype, char *data)
 {
@@ -331,7 +331,7 @@ out:
 
 /* --- the digests --- */
 
-/* The digest did not match: the checksums say where the damage is. */
+/* Called when the digest does not match: the checksums locate the damage. */
 static int fail_digest(struct tt_source *source, const struct tt_manifest_tensor *t)
 {
     int rc = 0;

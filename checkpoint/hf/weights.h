@@ -10,8 +10,8 @@
 #include "core/models/model.h"
 
 /**
- * The model tensors of an open checkpoint as somebody wants them: as they are stored, in Hugging Face's names and layout
- * (export), or in titan's from Hugging Face's (import), by checkpoint/hf/map.h. Nothing here holds more than a few MiB, or
+ * The model tensors of an open checkpoint in one of three forms: as stored, in Hugging Face's names and layout
+ * (export), or in titan's from Hugging Face's (import), by checkpoint/hf/map.h. Needs at most a few MiB of memory, or
  * one head's rows of a tensor.
  */
 enum tt_weights_kind { TT_WEIGHTS_STORED, TT_WEIGHTS_TO_HF, TT_WEIGHTS_FROM_HF };
@@ -21,34 +21,34 @@ struct tt_weight {
     enum tt_dtype dtype; /* as stored */
     int ndim;
     int64_t shape[TT_BOX_DIMS];
-    int number; /* of the tensor of the manifest, the parameter, or the tensor of tt_hf_tensors */
+    int number; /* index of the manifest's tensor, of the parameter, or of the tensor in tt_hf_tensors */
 };
 
 struct tt_weights {
     enum tt_weights_kind kind;
     struct tt_source *source;     /* borrowed, as is the model */
-    const struct tt_model *model; /* NULL as stored */
+    const struct tt_model *model; /* NULL for TT_WEIGHTS_STORED */
     int n, cap;
     struct tt_weight *weight;
-    const struct tt_manifest_tensor **stored; /* per parameter: where its bytes are */
+    const struct tt_manifest_tensor **stored; /* per parameter: the tensor that has its bytes */
     struct tt_hf_tensor *hf;                  /* of an export */
-    int64_t *seen;                            /* per tensor of the manifest: rows that were read */
+    int64_t *seen;                            /* per tensor of the manifest: the number of rows read */
     uint64_t *digest;                         /* and their digest */
 };
 
 /** As stored: every tensor of a group, sorted by name. */
 void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struct tt_weights *ret_weights);
 
-/** The digest of the whole of a weight, if the manifest has one and it is stored as it is; else false. */
+/** The digest of a whole weight, if the manifest has one and the weight is used as stored; else false. */
 bool tt_weights_digest(const struct tt_weights *weights, const struct tt_weight *weight, uint64_t *ret_digest);
 
-/** In Hugging Face's names: the source has titan's. TT_EDATA names a parameter that is missing or has another shape. */
+/** In Hugging Face's names, from titan's. TT_EDATA names a parameter that is missing or has another shape. */
 int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model,
                      struct tt_weights *ret_weights) TT_MUST_CHECK;
 
 /**
- * In titan's names, in the model's order: the source has Hugging Face's. TT_EDATA as above. With check_extra, which one rank
- * is enough for, tensors that the model does not have are noted (tt_note; masks that follow from the sizes are not), and the
+ * In titan's names and the model's order, from Hugging Face's. TT_EDATA as above. With check_extra, which only one rank
+ * needs, tensors that the model does not have give a note (except masks that follow from the sizes), and the
  * lm_head.weight of a tied model must be a copy of the embedding (TT_EDATA).
  */
 int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, bool check_extra,
@@ -58,14 +58,14 @@ void tt_weights_release(struct tt_weights *weights);
 
 /**
  * Reads rows [row_begin, row_begin + rows), packed, converted to dtype (tt_cast_known). Exporting a transposed tensor
- * reads the whole of ours at every call: ask for many rows.
+ * reads the whole parameter at every call, so ask for many rows.
  */
 int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, int64_t row_begin, int64_t rows,
                     enum tt_dtype dtype, void *data) TT_MUST_CHECK;
 
 /**
- * When all weights were read whole, with rising rows: compares what was read with the digests of the manifest, if it has
- * some. TT_EDATA names the file, tensor and rows that are damaged.
+ * To be called after all weights were read completely, in ascending order of rows: compares what was read with the
+ * manifest's digests, if it has any. TT_EDATA names the file, tensor and rows that are damaged.
  */
 int tt_weights_check(struct tt_weights *weights) TT_MUST_CHECK;
 

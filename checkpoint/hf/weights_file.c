@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Streams weights into a safetensors file. The header holds the checksums of what follows it; its size does not depend on
- * them, so the data is written first and the header last.
+ * Streams weights into a safetensors file. The header has the checksums of the data. Its size does not depend on them,
+ * so the data is written first and the header last.
  */
 #include "checkpoint/hf/weights_file.h"
 
@@ -16,7 +16,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
-/* A transposed tensor is read whole for every block, so its blocks are large (checkpoint/hf/map.h). */
+/* The blocks of an export are large because each reads the whole of a transposed tensor (checkpoint/hf/map.h). */
 enum { BLOCK_BYTES = 4 << 20, EXPORT_BLOCK_BYTES = 32 << 20 };
 
 enum tt_dtype tt_weight_dtype(const struct tt_weight *weight, bool has_wanted, enum tt_dtype wanted)

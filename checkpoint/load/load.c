@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loading one checkpoint, in phases that each end by an agreement: open and check (a failure may be damage), ask and fit (a
- * failure is the wrong model), read and verify (a failure may be damage). resume.c decides which checkpoint.
+ * Loads one checkpoint. The ranks agree after each phase: open and check (a failure may mean damage), accept and fit (a
+ * failure means the wrong model), read and verify (a failure may mean damage). resume.c chooses the checkpoint.
  */
 #include "checkpoint/load/load.h"
 
@@ -45,7 +45,7 @@ int tt_ckpt_skip_flag(const char *name, unsigned *ret_flag)
                    name);
 }
 
-/* A list of names for a message: how many, and the first few. */
+/* Names for a message: their number, and the first few. */
 struct name_list {
     struct tt_text text;
     int n;
@@ -79,7 +79,7 @@ static void fit_tensor(const struct tt_ckpt_chunk *c, const struct tt_manifest_t
     add_name(other, text);
 }
 
-/* Whether the tensors of the checkpoint are those of the model: all of them, no others, same shapes. */
+/* Checks that the tensors of the checkpoint are those of the model: all of them, no others, with the same shapes. */
 static int check_fit(const struct tt_source *source, const struct tt_ckpt_state *state, unsigned skip)
 {
     struct name_list missing = {{0}, 0}, extra = {{0}, 0}, other = {{0}, 0};
@@ -111,10 +111,10 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
         }
     }
     if (tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "model.embed_tokens.weight"))
-        help = "\nhelp: its tensors have Hugging Face names: checkpoint.initial_load_in_hf=true";
+        help = "\nhelp: its tensors have Hugging Face names; set checkpoint.initial_load_in_hf=true";
     else if (missing.n && !(skip & TT_SKIP_OPTIMIZER) &&
              tt_manifest_group_size(&source->manifest, TT_CKPT_OPTIM, NULL) == 0)
-        help = "\nhelp: it holds no optimizer state; checkpoint.exclude_from_loading: [optimizer]";
+        help = "\nhelp: it has no optimizer state; set checkpoint.exclude_from_loading: [optimizer]";
     if (missing.n || extra.n || other.n)
         rc = tt_fail(TT_EDATA,
                      "checkpoint '%s' is not of this model: %d tensors missing%s%s, %d too many%s%s, %d of another "
@@ -128,7 +128,7 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
     return rc;
 }
 
-/* The one rank that verifies a chunk: one of those that hold rows of it, taking turns. */
+/* The rank that verifies a chunk: the ranks that hold its rows take turns. */
 static int owner_of(const struct tt_ckpt_layout *layout, int64_t rows, const struct tt_manifest_chunk *chunk, int turn)
 {
     int64_t each = (rows + layout->dp_shard - 1) / layout->dp_shard;
@@ -138,8 +138,8 @@ static int owner_of(const struct tt_ckpt_layout *layout, int64_t rows, const str
     return turn % layout->dp_replicate * layout->dp_shard + from + turn / layout->dp_replicate % (to - from + 1);
 }
 
-/* Reads one chunk's part of this rank's rows. When the chunk lies within them, its checksum is taken from what was
- * read; else the owner reads the chunk once more as a whole. */
+/* Reads the part of a chunk that is in this rank's rows. If that is the whole chunk, its checksum is computed from what
+ * was read. Otherwise the chunk's owner reads the whole chunk once more. */
 static int load_chunk(struct tt_source *source, const struct tt_manifest_tensor *t,
                       const struct tt_manifest_chunk *chunk, const struct tt_ckpt_chunk *c, bool owner)
 {
@@ -194,7 +194,7 @@ out:
     return rc;
 }
 
-/* What reads files, as work beside the answers to other ranks (tt_patience_work). */
+/* The functions that read files, for tt_patience_work. */
 
 struct reading {
     struct tt_source *source;
@@ -206,7 +206,7 @@ static int read_all(void *arg)
     const struct reading *r = arg;
     struct tt_ckpt_layout layout = *r->attempt->layout;
 
-    if (r->attempt->reading == TT_READ_ONCE) /* as if there were no others */
+    if (r->attempt->reading == TT_READ_ONCE) /* as if there were no other replicas */
         layout.dp_replicate = 1;
     return read_state(r->source, &layout, r->attempt->state, r->attempt->skip);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks that wait for each other's files.
+ * Work on files, for which other ranks wait.
  */
 #include "checkpoint/load/patience.h"
 

@@ -5,9 +5,9 @@
 #include "core/comm/comm.h"
 
 /**
- * Waiting for storage. A slow disk is no dead rank: what reads or writes files runs in tt_comm_work, so that the others
- * wait for it however long it takes, while a rank that is dead or stopped ends the wait after the communicator's
- * timeout. Messages about the wait say what is going on between begin and end, which belong in the same function.
+ * Waiting for storage. A rank with a slow disk is not dead. Work that reads or writes files runs in tt_comm_work, so
+ * that the other ranks wait for it as long as it takes, while a dead or stopped rank still ends the wait after the
+ * communicator's timeout. Between begin and end, messages about the wait name the work. Call both in the same function.
  */
 struct tt_patience {
     const char *waiting_for;
@@ -16,7 +16,9 @@ struct tt_patience {
 struct tt_patience tt_patience_begin(struct tt_comm *comm, const char *waiting_for);
 void tt_patience_end(struct tt_comm *comm, const struct tt_patience *before);
 
-/** Does work(arg) where `mine` says so, as tt_comm_work; then ranks agree on how it went. Collective. */
+/**
+ * Calls work(arg) by tt_comm_work on the ranks where `mine` is true; then all ranks agree on the result. Collective.
+ */
 int tt_patience_work(struct tt_comm *comm, bool mine, int (*work)(void *arg), void *arg) TT_MUST_CHECK;
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A manifest as bytes, and rows from replica to replica.
+ * Sends a manifest as bytes, and rows from replica to replica.
  */
 #include "checkpoint/load/share.h"
 
@@ -11,10 +11,10 @@
 #include "core/base/text.h"
 #include "parallel/comm/collectives.h"
 
-/* Collectives are at rest while a checkpoint is loaded, so one of their tags is free. */
+/* No collective is under way while a checkpoint is loaded, so one of their tags can be used. */
 enum { ROWS_TAG = TT_COLLECTIVE_TAG, MESSAGE_BYTES = 16 << 20 };
 
-/* --- numbers of as many bytes as they need: seven bits each, the lowest first --- */
+/* --- numbers in as few bytes as possible: seven bits per byte, the lowest first --- */
 
 static void put_number(struct tt_text *to, uint64_t number)
 {
@@ -52,7 +52,7 @@ static uint64_t get_number(struct packed *from)
     return 0;
 }
 
-/* A count of things that take a byte at least, so that no more is allocated than came. */
+/* A count of items of at least one byte each; a count that exceeds the received bytes is refused. */
 static int get_count(struct packed *from)
 {
     uint64_t n = get_number(from);
@@ -176,7 +176,7 @@ int tt_manifest_unpack(const char *bytes, size_t size, struct tt_manifest *ret_m
     for (int i = 0; i < n && !from.short_of; i++)
         unpack_tensor(&from, &manifest);
     if (from.short_of || from.at != from.end) {
-        rc = tt_fail(TT_EINTERNAL, "a manifest from rank 0 has not the form that this rank knows");
+        rc = tt_fail(TT_EINTERNAL, "the manifest from rank 0 does not have the form that this rank expects");
         goto out;
     }
     *ret_manifest = manifest;
@@ -215,7 +215,7 @@ out:
 
 /* --- rows --- */
 
-/* A binomial tree over the replicas of a shard. */
+/* Broadcasts along a binomial tree over the replicas of a shard. */
 static int pass_on(struct tt_comm *comm, const struct tt_ckpt_layout *layout, void *data, size_t bytes)
 {
     const struct tt_segment segment = {data, bytes};

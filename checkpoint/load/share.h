@@ -7,24 +7,24 @@
 #include "core/comm/comm.h"
 
 /**
- * What one rank read, passed to others, so that storage is asked once.
+ * Passes on what one rank has read, so that it is read from storage only once.
  */
 
 /**
- * Rank 0's manifest on all ranks (collective): in on rank 0, out on the others, which release it. It travels as numbers of
- * few bytes, a fifth of its text.
+ * Broadcasts rank 0's manifest (collective): it is input on rank 0 and output on the others, which release it. It is
+ * sent in a compact form, a fifth of the size of its text.
  */
 int tt_manifest_share(struct tt_comm *comm, struct tt_manifest *manifest) TT_MUST_CHECK;
 
-/** The same in memory: bytes that tt_manifest_unpack reads, the caller's (tt_free). */
+/** The compact form in memory, for tt_manifest_unpack. The caller frees it (tt_free). */
 char *tt_manifest_pack(const struct tt_manifest *manifest, size_t *ret_size);
 
 /** Errors: TT_EINTERNAL when the bytes are not what tt_manifest_pack made. */
 int tt_manifest_unpack(const char *bytes, size_t size, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
 
 /**
- * The first replica's rows on all replicas of their shard (collective).
- *   model_only  leave the optimizer's as they are
+ * Copies the first replica's rows to all replicas of their shard (collective).
+ *   model_only  do not copy the optimizer's rows
  */
 int tt_rows_share(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const struct tt_ckpt_state *state,
                   bool model_only) TT_MUST_CHECK;

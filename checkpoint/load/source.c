@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reading checkpoints: files are opened late, checked against the manifest, and read by rows of tensors, whoever wrote
- * which rows.
+ * Reads checkpoints. Files are opened when needed, checked against the manifest, and read by rows of tensors,
+ * independently of which rank wrote which rows.
  */
 #include "checkpoint/load/source.h"
 
@@ -56,7 +56,7 @@ static int open_source(void *arg)
     return tt_source_open(o->path, o->kind, o->source);
 }
 
-/* What rank 0 found, without files of this rank's own yet. */
+/* Receives the source that rank 0 has opened; this rank has no open files yet. */
 static int share_source(struct tt_comm *comm, const char *path, enum tt_path_kind kind, struct tt_source **source)
 {
     int64_t is_folder = 0;
@@ -146,7 +146,7 @@ static int check_size(const char *path, int64_t wanted, const char **ret_kind)
     return 0;
 }
 
-/* The step and rank that a file says it is from, against its place. */
+/* Checks the step and rank in a file's header against its place. */
 static int check_origin(const struct tt_source *source, const struct tt_safetensors *file, const char *relative,
                         const char **ret_kind)
 {
@@ -168,7 +168,7 @@ static int check_origin(const struct tt_source *source, const struct tt_safetens
     return 0;
 }
 
-/* Tensor by tensor, the header against the manifest. */
+/* Compares the header with the manifest, tensor by tensor. */
 static int check_tensors(const struct tt_source *source, const struct tt_safetensors *file, int number,
                          const char **ret_kind)
 {
@@ -213,14 +213,14 @@ int tt_source_check_file(struct tt_source *source, int file, const char **ret_ki
     }
     if (source->n_open >= OPEN_MOST)
         close_files(source);
-    /* A whole file in the wrong place should be called that, so the size is looked at after the origin, unless the
-     * file itself is broken. */
+    /* The origin is checked before the size, so that an intact file in the wrong place is reported as such. The size
+     * comes first only if the file itself is broken. */
     if ((rc = tt_safetensors_open(path, open)) < 0) {
         *kind = "header";
         if (rc == TT_EDATA && check_size(path, source->manifest.file[file].bytes, &size_kind) < 0)
             *kind = size_kind;
         else if (rc == TT_EDATA)
-            rc = tt_safetensors_open(path, open); /* its own message again */
+            rc = tt_safetensors_open(path, open); /* sets its message again */
         goto out;
     }
     source->n_open++;

@@ -15,7 +15,7 @@
  * A checkpoint opened for reading by one rank: a step with its manifest, or plain safetensors files (a consolidated
  * checkpoint, a model/ folder alone, a Hugging Face folder), whose tensors are then all in group model.
  *
- * Files are opened when they are needed and checked against the manifest then.
+ * Files are opened when they are needed, and then checked against the manifest.
  */
 struct tt_source {
     char *path;
@@ -29,7 +29,7 @@ struct tt_source {
 /** Opens path, which is what tt_path_resolve returns. Coverage and file sizes are checked. */
 int tt_source_open(const char *path, enum tt_path_kind kind, struct tt_source **ret_source) TT_MUST_CHECK;
 
-/** The same on all ranks (collective): rank 0 reads the manifest, or the headers, and looks at the files. */
+/** The same on all ranks (collective): rank 0 reads the manifest or the headers and checks the files. */
 int tt_source_open_shared(struct tt_comm *comm, const char *path, enum tt_path_kind kind,
                           struct tt_source **ret_source) TT_MUST_CHECK;
 void tt_source_free(struct tt_source *source);
@@ -38,20 +38,20 @@ void tt_source_free(struct tt_source *source);
 char *tt_source_file_path(const struct tt_source *source, int file);
 
 /**
- * Opens file i (again, if it is open) and checks that it is the file that the manifest means: size, header, step,
- * rank, tensors. ret_kind (may be NULL) gets what is wrong: "missing", "truncated", "trailing", "header", "stale",
+ * Opens file i (again, if it is open) and checks that it is the file that the manifest describes: size, header, step,
+ * rank, tensors. ret_kind (may be NULL) gets the kind of fault: "missing", "truncated", "trailing", "header", "stale",
  * "swapped". The result belongs to the source.
  */
 int tt_source_check_file(struct tt_source *source, int file, const char **ret_kind) TT_MUST_CHECK;
 
 /**
  * Reads rows [row_begin, row_begin + rows) of a tensor, converted to dtype (tt_cast_known), packed, into data.
- * Checksums are not looked at.
+ * Does not check checksums.
  */
 int tt_source_read(struct tt_source *source, const struct tt_manifest_tensor *tensor, int64_t row_begin, int64_t rows,
                    enum tt_dtype dtype, void *data) TT_MUST_CHECK;
 
-/** Reads what one chunk has of the box `want` into data, packed as `want`, in the tensor's dtype. */
+/** Reads the part of the box `want` that a chunk has into data, packed as `want`, in the tensor's dtype. */
 int tt_source_read_chunk(struct tt_source *source, const struct tt_manifest_chunk *chunk, const struct tt_box *want,
                          size_t item, void *data) TT_MUST_CHECK;
 
@@ -59,7 +59,7 @@ int tt_source_read_chunk(struct tt_source *source, const struct tt_manifest_chun
 int tt_source_verify_chunk(struct tt_source *source, const struct tt_manifest_tensor *tensor,
                            const struct tt_manifest_chunk *chunk) TT_MUST_CHECK;
 
-/** The error of a chunk whose bytes have another checksum than they should. */
+/** Sets the error for a chunk with a wrong checksum. */
 int tt_source_fail_crc(const struct tt_source *source, const struct tt_manifest_tensor *tensor,
                        const struct tt_manifest_chunk *chunk, uint32_t found);
 

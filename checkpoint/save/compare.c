@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Replicas compared while a checkpoint is saved. What a rank writes of its own rows is summed up for the manifest; only the
- * rest is read once more, before training goes on.
+ * Compares replicas while a checkpoint is saved. The rows that a rank writes are summed for the manifest anyway; only
+ * the rest is read once more, before training continues.
  */
 #include "checkpoint/save/replicas.h"
 #include "checkpoint/save/saving.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * How much room the checkpoints of a run will take.
+ * How much disk space the checkpoints of a run will need.
  */
 #include "checkpoint/save/demand.h"
 
@@ -10,7 +10,7 @@
 double tt_ckpt_demand_bytes(const struct tt_ckpt_demand *d, int64_t keep)
 {
     bool removes = keep > 0 && (d->held > keep || d->saves > keep - d->held);
-    int64_t together = d->saves; /* new ones at most, before an older one is removed */
+    int64_t together = d->saves; /* the most new steps before an older one is removed */
     double before, saved, exported;
 
     if (d->saves <= 0)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rows that travel to their writer. Both sides walk the same list, the segments of the writer's file, so nothing but rows
- * is sent. Memory is bounded: the writer receives one block while it writes the one before, a holder sends from its rows.
+ * Sends rows to their writer. Both sides go through the same list, the segments of the writer's file, so only rows are
+ * sent. The memory is bounded: the writer receives one block while it writes the previous one, and a holder sends
+ * directly from its rows.
  */
 #include <string.h>
 
@@ -10,7 +11,7 @@
 #include "core/base/mem.h"
 #include "parallel/comm/collectives.h"
 
-/* Collectives are at rest while a checkpoint is saved, so one of their tags is free. */
+/* No collective is under way while rows are gathered, so one of their tags can be used. */
 enum { GATHER_TAG = TT_COLLECTIVE_TAG };
 
 int tt_saving_file(const struct tt_ckpt_saving *s, enum tt_ckpt_group group, int writer, struct tt_shard_file *ret_file)
@@ -24,10 +25,10 @@ int tt_saving_file(const struct tt_ckpt_saving *s, enum tt_ckpt_group group, int
 
 /* --- the writer's side --- */
 
-/* A block on its way in: where its bytes go, and what is still under way. */
+/* A block that is being received: where its bytes go, and the transfers under way. */
 struct inbox {
     char *bytes;
-    struct tt_request *request; /* as many as the file has segments in its fullest block */
+    struct tt_request *request; /* one per segment; enough for the block with the most segments */
 };
 
 static int begin_block(struct tt_ckpt_saving *s, struct tt_shard_file *file, int b, struct inbox *in)
@@ -64,7 +65,7 @@ static int put_block(void *arg)
     return tt_saving_put(put->s, put->file->group, put->block, put->bytes);
 }
 
-/* The rows of block b are here: sums them up and writes them, unless the disk has failed before. */
+/* Called when block b has arrived: sums its rows and writes them, unless the disk has already failed. */
 static int end_block(struct tt_ckpt_saving *s, struct tt_shard_file *file, int b, struct inbox *in, int *disk)
 {
     int64_t at = 0;
@@ -146,7 +147,7 @@ out:
 
 /* --- both --- */
 
-/* The files that need rows from elsewhere: a flag per slot. */
+/* A flag per slot: whether its file needs rows of other ranks. */
 static bool *find_gathered(const struct tt_ckpt_saving *s)
 {
     bool *gathered = tt_calloc((size_t)TT_CKPT_GROUPS * (size_t)s->store->comm->size, sizeof *gathered);

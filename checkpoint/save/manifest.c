@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The end of a save on rank 0: from what the ranks collected to manifest.json.
+ * The end of a save on rank 0: writes manifest.json from what the ranks have collected.
  */
 #include "checkpoint/format/manifest.h"
 
@@ -24,12 +24,12 @@ int tt_saving_check_finite(const struct tt_ckpt_saving *s)
         if (s->shared.nonfinite[i])
             return tt_fail(TT_ENONFINITE,
                            "tensor '%s' has %" PRId64
-                           " values that are not finite: nothing was saved, older checkpoints are as they were",
+                           " values that are not finite: nothing was saved, older checkpoints are unchanged",
                            tensor_number(s, i)->name, s->shared.nonfinite[i]);
     return 0;
 }
 
-/* Adds one file and where its chunks lie. The layout is computed again instead of sent: it is a function of the plan. */
+/* Adds one file and the places of its chunks. The file's layout is computed from the plan, not sent. */
 static int describe_file(const struct tt_ckpt_saving *s, enum tt_ckpt_group group, int writer,
                          struct tt_manifest *manifest)
 {

@@ -11,7 +11,8 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
-/* Chunks from this size on are cut over the replicas; smaller ones go whole to the replica with the least to write. */
+/* Chunks of at least this size are divided among the replicas; a smaller one goes to the replica with the least to
+ * write. */
 static const int64_t split_bytes = (int64_t)1 << 20;
 
 const char *tt_ckpt_group_name(enum tt_ckpt_group group)
@@ -81,8 +82,8 @@ static int least_loaded(const int64_t *load, int n)
     return best;
 }
 
-/* Every replica writes: large chunks are cut by rows into one part per replica, small ones are dealt out largest first
- * to the replica that has the least so far. */
+/* Every replica writes. Large chunks are cut by rows into one part per replica; small ones are dealt out, largest
+ * first, each to the replica that has the least so far. */
 static void assign_all(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout, int shard,
                        struct tt_ckpt_plan *plan)
 {

@@ -10,9 +10,9 @@
 #include "core/base/error.h"
 
 /**
- * Who writes what. A plan is a pure function of the tensors, the layout and the save policy, so every rank computes the
- * whole of it and no message is needed. One piece is a run of rows of one tensor, written by one rank; a rank writes one
- * file per group, with at most one piece of a tensor, and none if it has no piece.
+ * Which rank writes what. A plan is a pure function of the tensors, the layout and the save policy, so every rank
+ * computes all of it and no message is needed. A piece is a run of rows of one tensor that one rank writes. A rank
+ * writes one file per group, with at most one piece per tensor, and no file if it has no piece.
  */
 enum tt_ckpt_group { TT_CKPT_MODEL, TT_CKPT_OPTIM, TT_CKPT_GROUPS };
 
@@ -43,8 +43,8 @@ int64_t tt_ckpt_row_bytes(const struct tt_ckpt_chunk *tensor);
 
 /**
  * A save policy: which rank writes which rows. `assign` adds the pieces for one shard; for all shards they tile every
- * tensor. A writer may be given rows that it does not hold: these are sent to it while it writes, by the ranks of its
- * own replica, so that a policy need not say how the data gets there.
+ * tensor. A writer may be given rows that it does not hold: the ranks of its own replica send them while it writes, so
+ * a policy need not say how the data gets there.
  */
 struct tt_ckpt_policy {
     const char *name;   /* checkpoint.save_policy */
@@ -53,7 +53,7 @@ struct tt_ckpt_policy {
                    struct tt_ckpt_plan *plan);
 };
 
-/** The policy of that name and filter, or TT_EUSAGE naming those there are. filter may be NULL for one without. */
+/** The policy of that name and filter, or TT_EUSAGE with a list of all. filter may be NULL for a policy without one. */
 int tt_ckpt_policy_find(const char *name, const char *filter, const struct tt_ckpt_policy **ret_policy) TT_MUST_CHECK;
 
 /** Policy i of the table; NULL after the last. */
@@ -66,7 +66,9 @@ int tt_ckpt_holder(const struct tt_ckpt_chunk *tensor, const struct tt_ckpt_layo
 bool tt_ckpt_piece_is_local(const struct tt_ckpt_piece *piece, const struct tt_ckpt_chunk *tensor,
                             const struct tt_ckpt_layout *layout);
 
-/** The tensors' names, dtypes and shapes are read from state, not its rows or data. Release with tt_ckpt_plan_release. */
+/**
+ * The tensors' names, dtypes and shapes are read from state, not its rows or data. Release with tt_ckpt_plan_release.
+ */
 void tt_ckpt_plan_make(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
                        const struct tt_ckpt_policy *policy, struct tt_ckpt_plan *ret_plan);
 void tt_ckpt_plan_release(struct tt_ckpt_plan *plan);
@@ -74,17 +76,17 @@ void tt_ckpt_plan_release(struct tt_ckpt_plan *plan);
 /**
  * The pieces of each file of n_ranks ranks, in the plan's order: those of group g and writer w are the indices
  *   ret_piece[ret_begin[g * n_ranks + w]] .. ret_piece[ret_begin[g * n_ranks + w + 1] - 1]
- * Both arrays are the caller's (tt_free).
+ * The caller frees both arrays (tt_free).
  */
 void tt_ckpt_plan_files(const struct tt_ckpt_plan *plan, int n_ranks, int **ret_begin, int **ret_piece);
 
-/** 64 bits that differ when plans, names, dtypes or shapes differ: ranks compare them before they write. */
+/** A hash of the plan, names, dtypes and shapes, which ranks compare before they write. */
 uint64_t tt_ckpt_plan_hash(const struct tt_ckpt_state *state, const struct tt_ckpt_plan *plan);
 
 /** "model/shard-00001-model-00001-of-00001.safetensors" for rank 0; the caller frees. */
 char *tt_ckpt_shard_path(enum tt_ckpt_group group, int rank);
 
-/** The chunks of a group, and how many. */
+/** The chunks of a group, and their number. */
 struct tt_ckpt_chunk *tt_ckpt_state_group(const struct tt_ckpt_state *state, enum tt_ckpt_group group, int *ret_n);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A save without its bytes: the plan, and each of its files laid out.
+ * A save without its data: the plan and the layout of each file.
  */
 #include "checkpoint/save/preview.h"
 

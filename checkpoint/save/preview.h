@@ -5,20 +5,20 @@
 #include "checkpoint/save/plan.h"
 
 /**
- * What a save will write, before anything is there to be saved: a function of tensors, mesh and policy. The save lays its
- * files out with the same code, so the bytes are those of the files.
+ * What a save will write, before there is anything to save: a function of tensors, mesh and policy. The save lays out
+ * its files with the same code, so the bytes are those of the files.
  */
 struct tt_ckpt_preview_file {
     enum tt_ckpt_group group;
     int writer;  /* rank */
-    int tensors; /* of which it holds rows */
+    int tensors; /* of which the file has rows */
     int64_t bytes;
 };
 
 struct tt_ckpt_preview {
     int n;
-    struct tt_ckpt_preview_file *file; /* by writer, then group; only files that there will be */
-    int writers;                       /* ranks that write any */
+    struct tt_ckpt_preview_file *file; /* by writer, then group; only files that will exist */
+    int writers;                       /* ranks that write files */
     int64_t bytes;                     /* of all files */
     int64_t most_bytes;                /* of one writer */
 };

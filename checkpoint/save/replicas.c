@@ -83,7 +83,7 @@ void tt_replicas_sum(const struct tt_ckpt_state *state, const struct tt_summed_r
 
 /* --- comparing --- */
 
-/* The word that most replicas of a shard have; false when no word is that of more than half. */
+/* The word that more than half of a shard's replicas have; false if there is none. */
 static bool most_common(const uint64_t *words, const struct tt_ckpt_layout *layout, int shard, uint64_t *ret_word)
 {
     for (int r = 0; r < layout->dp_replicate; r++) {
@@ -106,7 +106,7 @@ static bool agrees(const uint64_t *words, const struct tt_ckpt_layout *layout, i
     return true;
 }
 
-/* A rank of the shard that has, or has not, the word; -1 if there is none. */
+/* A rank of the shard that has the word, or with has == false one that does not; -1 if there is none. */
 static int rank_with(const uint64_t *words, const struct tt_ckpt_layout *layout, int shard, uint64_t word, bool has)
 {
     for (int r = 0; r < layout->dp_replicate; r++)
@@ -115,7 +115,7 @@ static int rank_with(const uint64_t *words, const struct tt_ckpt_layout *layout,
     return -1;
 }
 
-/* The first tensor of which two ranks hold different bits; every rank learns both lists. */
+/* The first tensor of which two ranks have different bits. Every rank receives both lists. */
 static int find_tensor(struct tt_comm *comm, const struct tt_ckpt_state *state, const uint64_t *digest, int a, int b,
                        const char **ret_name)
 {
@@ -145,7 +145,7 @@ static void add_rank(struct tt_text *text, int *n, int rank)
     (*n)++;
 }
 
-/* Names the ranks that differ; where no word is that of most replicas, all replicas of the shard. */
+/* Names the ranks that differ from the majority; without a majority, all replicas of the shard. */
 static int fail_differ(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const struct tt_ckpt_state *state,
                        const uint64_t *digest, const uint64_t *words)
 {
@@ -171,18 +171,18 @@ static int fail_differ(struct tt_comm *comm, const struct tt_ckpt_layout *layout
     }
     TT_TRY(find_tensor(comm, state, digest, good, bad, &tensor));
     if (sure)
-        rc = tt_fail(
-            TT_EINTERNAL,
-            "the replicas do not hold the same weights: rank%s %s differ%s from most replicas, first in tensor "
-            "'%s'\nhelp: memory or a link of that host may be faulty; the last checkpoint is from before: start "
-            "again without the host",
-            n == 1 ? "" : "s", ranks.text, n == 1 ? "s" : "", tensor);
+        rc =
+            tt_fail(TT_EINTERNAL,
+                    "the replicas do not hold the same weights: rank%s %s differ%s from most replicas, first in tensor "
+                    "'%s'\nhelp: memory or a link of that host may be faulty. The last checkpoint is older: start "
+                    "again without that host",
+                    n == 1 ? "" : "s", ranks.text, n == 1 ? "s" : "", tensor);
     else
         rc =
             tt_fail(TT_EINTERNAL,
                     "the replicas do not hold the same weights: ranks %s differ from each other, first in tensor '%s'\n"
-                    "help: memory or a link of one of these hosts may be faulty; three replicas or more would tell "
-                    "which; the last checkpoint is from before",
+                    "help: memory or a link of one of these hosts may be faulty. Three or more replicas would show "
+                    "which. The last checkpoint is older",
                     ranks.text, tensor);
 out:
     tt_text_release(&ranks);

@@ -10,14 +10,15 @@
 #include "core/os/team.h"
 
 /**
- * Whether replicas hold the same bits. They do the same additions in the same order, so that a difference is a fault of a
- * machine or of titan, and whatever is trained or saved from then on is wrong.
+ * Checks that replicas have the same bits. They do the same additions in the same order, so a difference is a fault of
+ * a machine or of titan, and whatever is trained or saved from then on is wrong.
  *
- * Ranks compare the digests (checkpoint/format/digest.h) of their rows: a word each, and those of all tensors only where the words
- * differ. A digest is a sum over elements, so that rows that were summed up for another purpose need not be read again.
+ * Ranks compare the digests (checkpoint/format/digest.h) of their rows: one word per rank, and the digests of all
+ * tensors only if the words differ. A digest is a sum over elements, so rows that have been summed for another purpose
+ * need not be read again.
  */
 
-/** A part of a tensor's rows that a rank holds, which somebody else sums up. */
+/** A part of a rank's rows of a tensor that has already been summed elsewhere. */
 struct tt_summed_rows {
     int64_t row_begin, row_count;
 };
@@ -31,13 +32,14 @@ void tt_replicas_sum(const struct tt_ckpt_state *state, const struct tt_summed_r
                      uint64_t *digest);
 
 /**
- * Compares (collective). digest: as above, complete. Errors: TT_EINTERNAL on all ranks, naming the ranks that differ from
- * most replicas of their shard, or all replicas where most cannot be said, and the first tensor that differs.
+ * Compares the replicas (collective). digest: as above, complete. Errors: TT_EINTERNAL on all ranks. The message
+ * names the first tensor that differs and the ranks that differ from most replicas of their shard, or all replicas if
+ * there is no majority.
  */
 int tt_replicas_compare(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const struct tt_ckpt_state *state,
                         const uint64_t *digest) TT_MUST_CHECK;
 
-/** Both of them: reads all of this rank's rows. Nothing happens with one replica. */
+/** Sums and compares: reads all of this rank's rows. Does nothing with one replica. */
 int tt_replicas_check(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const struct tt_ckpt_state *state,
                       struct tt_team *team) TT_MUST_CHECK;
 

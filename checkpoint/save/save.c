@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Saving a checkpoint: the order of the phases (saving.h says what each does), the same with and without a thread.
+ * Saving a checkpoint: the order of the phases, the same with and without a thread. saving.h describes each phase.
  */
 #include "checkpoint/save/save.h"
 
@@ -50,7 +50,7 @@ static int check_chunks(const struct tt_ckpt_saving *s)
     return 0;
 }
 
-/* What this rank can say alone; makes the plan. */
+/* The checks that need no communication; makes the plan. */
 static int check_local(struct tt_ckpt_saving *s, const struct tt_ckpt_save *save)
 {
     static const char *const reserved[] = {"titan_ckpt", "files", "tensors", "assets", "self_crc32c"};
@@ -81,7 +81,7 @@ static int check(struct tt_ckpt_saving *s, const struct tt_ckpt_save *save)
     first = mine = tt_mix64(tt_ckpt_plan_hash(&s->stored, &s->plan) ^ (uint64_t)s->step);
     TT_TRY(tt_comm_broadcast(comm, &first, sizeof first, 0));
     if (first != mine)
-        rc = tt_fail(TT_EINTERNAL, "rank %d would save other tensors or another step than rank 0", s->rank);
+        rc = tt_fail(TT_EINTERNAL, "rank %d would save different tensors or another step than rank 0", s->rank);
     rc = tt_comm_agree(comm, rc);
 out:
     return rc;
@@ -123,7 +123,7 @@ out:
 
 /* --- prepare --- */
 
-/* With headers, the manifest, and what the file system adds. */
+/* The bytes of the tensors, headers, manifest and assets, and what the file system adds. */
 static int64_t room(const struct tt_ckpt_plan *plan, const struct tt_ckpt_asset *asset, int n_assets)
 {
     int64_t bytes = plan->bytes + plan->bytes / 50 + ((int64_t)1 << 20);
@@ -145,7 +145,7 @@ int64_t tt_ckpt_save_room(const struct tt_ckpt_state *state, const struct tt_ckp
     return bytes;
 }
 
-/* Rank 0: room for everything, also what an older step still takes, and the folder to write into. */
+/* Rank 0: checks that there is space for everything beside the older steps, and makes the folder to write into. */
 static int make_folder(void *arg)
 {
     const struct tt_ckpt_saving *s = arg;
@@ -155,9 +155,9 @@ static int make_folder(void *arg)
     int rc = 0;
 
     TT_TRY(tt_ckpt_retain_wait(s->store));
-    TT_TRY(tt_lock_check(&s->store->lock)); /* a folder that was removed is not made again: it would be nobody's */
+    TT_TRY(tt_lock_check(&s->store->lock)); /* do not make a removed folder again: no lock would protect it */
     TT_TRY(tt_commit_check_space(s->store->folder, need));
-    TT_TRY(tt_folder_remove(s->folder)); /* an attempt of ours that failed and could not be removed then */
+    TT_TRY(tt_folder_remove(s->folder)); /* of a failed attempt that could not be removed then */
     for (int i = 0; i < 3 && rc == 0; i++) {
         char *path = tt_format("%s/%s", s->folder, below[i]);
 
@@ -174,7 +174,7 @@ out:
 
 static int collect(struct tt_ckpt_saving *s)
 {
-    enum { BATCH = 256 }; /* words that one small reduction carries */
+    enum { BATCH = 256 }; /* words per small reduction */
     struct tt_comm *comm = s->store->comm;
     double sec[] = {s->stage_sec, s->write_sec};
     int rc = 0;
@@ -253,7 +253,7 @@ static void free_saving(struct tt_ckpt_saving *s)
     tt_free(s);
 }
 
-/* Every rank must get here after a failure, all writing ended. The message of the failure stays. */
+/* Ends a failed save. Every rank calls this after all writing has ended. Keeps the message of the failure. */
 static void abandon(struct tt_ckpt_saving *s)
 {
     char *message = tt_strdup(tt_error_message());
@@ -265,7 +265,7 @@ static void abandon(struct tt_ckpt_saving *s)
     free_saving(s);
 }
 
-/* Hands the files to the thread, or writes them now; how that went is said at the end, when ranks agree. */
+/* Hands the files to the thread, or writes them now. Failures are reported at the end, when ranks agree. */
 static void write_or_start(struct tt_ckpt_saving *s)
 {
     if (s->writer) {
@@ -342,8 +342,8 @@ static struct tt_ckpt_saved sum_up(const struct tt_ckpt_saving *s, double end_be
     return saved;
 }
 
-/* Whether a step of this number is in the place already that another run saved: it is kept. One that cannot be read as a
- * checkpoint is kept too; one that cannot be read just now fails the save. */
+/* Whether another run has already saved a step of this number, which must be kept. A damaged one is kept too. One that
+ * cannot be read at the moment fails the save. */
 static int is_another_runs(const struct tt_ckpt_saving *s, enum tt_aside_kind *ret_kind, bool *ret_is)
 {
     char *path = tt_format("%s/%s", s->store->folder, s->name);

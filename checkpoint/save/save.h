@@ -14,13 +14,14 @@
 #include "core/os/team.h"
 
 /**
- * What to save. meta goes into manifest.json as it is; it has at least the integer "step", and should have
- * "ntokens_seen", "sample_cursor", "mesh" {pp, dp_replicate, dp_shard, cp, tp} and "config". The keys "world", "policy",
- * "filter", "run_id" and "time" are set by the save; "titan_ckpt", "files", "tensors" and "self_crc32c" may not be used.
+ * What to save. meta is written to manifest.json unchanged. It must have the integer "step" and should have
+ * "ntokens_seen", "sample_cursor", "mesh" {pp, dp_replicate, dp_shard, cp, tp} and "config". The keys "world",
+ * "policy", "filter", "run_id" and "time" are set by the save; "titan_ckpt", "files", "tensors" and "self_crc32c"
+ * may not be used.
  */
 struct tt_ckpt_save {
     const struct tt_ckpt_state *state;
-    json_t *meta;                      /* read on rank 0; every rank's must have the same step */
+    json_t *meta;                      /* rank 0's is written; the step must be the same on every rank */
     const struct tt_ckpt_asset *asset; /* rank 0's are written */
     int n_assets;
     const char *policy, *filter; /* a row of the table in plan.c; filter may be NULL */
@@ -28,60 +29,63 @@ struct tt_ckpt_save {
     bool cast_model;             /* store the model's floating-point tensors as model_dtype (TT_F32, TT_BF16, TT_F16) */
     enum tt_dtype model_dtype;
     struct tt_team *team;          /* copies and writes; may be NULL */
-    struct tt_ckpt_writer *writer; /* writes while training goes on; NULL: the save blocks */
+    struct tt_ckpt_writer *writer; /* writes during training; NULL: the save blocks */
 };
 
-/* Seconds are those of the slowest rank. */
+/* All times are those of the slowest rank. */
 struct tt_ckpt_saved {
     int64_t step;
     int64_t bytes; /* of the shard files of all ranks */
     int files;
-    double seconds;     /* from beginning to publication */
-    double blocked_sec; /* of which training waited */
-    double stage_sec;   /* of which: for the copy, and for rows sent to their writer */
-    double write_sec;   /* writing until durable */
+    double seconds;     /* from the beginning to the publication */
+    double blocked_sec; /* in which training waited */
+    double stage_sec;   /* of blocked_sec: for the copy, and for rows sent to their writer */
+    double write_sec;   /* writing, until the files are durable */
 };
 
 struct tt_ckpt_saving;
 
 /**
- * Begins to save folder/step-N (collective). With a writer, the state may change once this returned; names and assets
- * must stay until the save ended, and another save may not begin before; the store must outlive the writer. Without one
- * all is written by now. On failure every rank gets the same code, there is nothing to end, and the folder is as before.
+ * Begins to save folder/step-N (collective). With a writer, the state may change after this returns. The names and
+ * assets must stay until the save has ended, and no other save may begin before that. The store must outlive the
+ * writer. Without a writer, the files are written on return. On failure every rank gets the same code, there is nothing
+ * to end, and the folder is as before.
  */
 int tt_ckpt_save_begin(struct tt_ckpt_store *store, const struct tt_ckpt_save *save,
                        struct tt_ckpt_saving **ret_saving) TT_MUST_CHECK;
 
-/** Whether this rank's files are written, or have failed; local. When all ranks' are, ending the save waits for nothing. */
+/**
+ * Whether this rank's files are written or have failed; local. If so on all ranks, tt_ckpt_saving_end does not wait.
+ */
 bool tt_ckpt_saving_is_written(const struct tt_ckpt_saving *saving);
 
 /**
- * Waits for the files, publishes, retires older checkpoints (with a writer its thread goes on with that; the next save
- * and freeing the writer wait for it), and frees (collective). On return 0 the checkpoint is committed and durable. On
- * failure every rank gets the same code, the folder is as before, the temporary files are gone, and training may go on:
- * TT_EIO (disk full, with need and have), TT_EINTERNAL (ranks disagree on the tensors), TT_ENONFINITE (a tensor holds NaN
- * or infinity; such a state never becomes a checkpoint); TT_ECOMM. Only a failed fsync after the final rename leaves a
- * new step that may not survive a power cut.
+ * Waits for the files, publishes the step, removes older checkpoints, and frees `saving` (collective). With a writer,
+ * its thread removes them; the next save and freeing the writer wait for that. If this returns 0, the checkpoint is
+ * committed and durable. On failure every rank gets the same code, the folder is as before, the temporary files are
+ * gone, and training may continue. Errors: TT_EIO (a full disk, with the space needed and available), TT_EINTERNAL
+ * (ranks disagree on the tensors), TT_ENONFINITE (a tensor has NaN or infinity; such a state never becomes a
+ * checkpoint), TT_ECOMM. Only a failed fsync after the final rename leaves a new step that may not survive a power cut.
  */
 int tt_ckpt_saving_end(struct tt_ckpt_saving *saving, struct tt_ckpt_saved *ret_saved) TT_MUST_CHECK;
 
-/** Gives up without the other ranks, when they cannot be reached any more. The next job sweeps up. NULL is allowed. */
+/** Gives up without the other ranks, when they can no longer be reached. The next job cleans up. NULL is allowed. */
 void tt_ckpt_saving_drop(struct tt_ckpt_saving *saving);
 
-/** Both in one: begins and ends. */
+/** Begins and ends a save. */
 int tt_ckpt_save(struct tt_ckpt_store *store, const struct tt_ckpt_save *save,
                  struct tt_ckpt_saved *ret_saved) TT_MUST_CHECK;
 
 /**
- * Free bytes that a save of these tensors asks for in its folder before it begins. Of the state, stored dtypes and shapes are
- * read, neither rows nor data.
+ * Free bytes that a save of these tensors requires in its folder before it begins. Reads the stored dtypes and shapes
+ * from the state, but not its rows or data.
  */
 int64_t tt_ckpt_save_room(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
                           const struct tt_ckpt_policy *policy, const struct tt_ckpt_asset *asset, int n_assets);
 
 /**
- * Staging memory that a save of these tensors needs: the most of any rank of the layout's shard. The tensors' names,
- * dtypes and shapes are read from state, not its rows or data.
+ * Staging memory that a save of these tensors needs: the largest amount of any rank of the layout's shard. Reads the
+ * names, dtypes and shapes from the state, but not its rows or data.
  */
 int64_t tt_ckpt_staging_bytes(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
                               const struct tt_ckpt_policy *policy);

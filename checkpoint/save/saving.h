@@ -14,24 +14,24 @@
 #include "core/base/json.h"
 
 /**
- * One save under way, and its phases; only save.c, save_write.c, save_gather.c and save_manifest.c look inside.
+ * One save under way, and its phases. For save.c, write.c, gather.c, compare.c and manifest.c only.
  *
- *   check    ranks list the same tensors and hence made the same plan                         all ranks
- *   prepare  room on the disk, temporary folder                                               rank 0
- *   open     files created, their space reserved                                              writers
- *   gather   rows that their writer does not hold are sent to it and written as they come     all ranks
- *   stage    with a writer thread: the rest is copied and summed up; training may go on       writers
- *   sum      of rows that are written elsewhere, to compare replicas                          all ranks
- *   write    the files, durable; no communication; in the caller, or in the thread            writers
- *   collect  checksums and digests, summed over the ranks                                     all ranks
- *   compare  the digests of replicas                                                          all ranks
- *   finish   the manifest; everything durable under the temporary name                        rank 0
- *   publish  one rename; then retention, with a writer in its thread                          rank 0
+ *   check    ranks have the same tensors and therefore the same plan                        all ranks
+ *   prepare  space on the disk, temporary folder                                            rank 0
+ *   open     files created, their space reserved                                            writers
+ *   gather   rows that their writer does not hold are sent to it and written as they arrive all ranks
+ *   stage    with a writer thread: the rest is copied and summed; training may continue     writers
+ *   sum      rows that another rank writes are summed, to compare replicas                  all ranks
+ *   write    the files, durable; no communication; in the caller, or in the thread          writers
+ *   collect  checksums and digests, summed over the ranks                                   all ranks
+ *   compare  the digests of replicas                                                        all ranks
+ *   finish   the manifest; everything durable under the temporary name                      rank 0
+ *   publish  one rename; then retention, with a writer in its thread                        rank 0
  *
  * Ranks agree after every phase. A failure in any of them ends the save on all ranks, and rank 0 removes the folder.
  */
 
-/* Numbers that ranks put together: every word is set by one rank and zero elsewhere, or is a sum. */
+/* Numbers that are summed over the ranks: a word is set by one rank and zero elsewhere, or it is a sum. */
 struct tt_saving_shared {
     int64_t *words;
     int64_t n;
@@ -45,10 +45,10 @@ struct tt_saving_shared {
 struct tt_ckpt_saving {
     struct tt_ckpt_store *store;
     const struct tt_ckpt_policy *policy;
-    struct tt_ckpt_writer *writer; /* NULL: what training waits for */
+    struct tt_ckpt_writer *writer; /* NULL: training waits for the save */
     struct tt_team *team;          /* may be NULL */
-    struct tt_ckpt_state live;     /* rows and data, as the trainer has them; the data not once staged */
-    struct tt_ckpt_state stored;   /* the same tensors, as the files have them: other dtypes */
+    struct tt_ckpt_state live;     /* the trainer's rows and data; the data is not used once staged */
+    struct tt_ckpt_state stored;   /* the same tensors as in the files: with other dtypes */
     json_t *meta;
     const struct tt_ckpt_asset *asset;
     int n_assets;
@@ -58,14 +58,14 @@ struct tt_ckpt_saving {
     struct tt_ckpt_plan plan;
     int *piece_of_file, *file_begin; /* pieces by file (group * ranks + rank): piece_of_file[file_begin[f] ..] */
     struct tt_saving_shared shared;
-    char *name, *temporary, *aside;            /* step-N and its names on the way in and out */
+    char *name, *temporary, *aside;            /* step-N, and its names while it is written or replaced */
     char *folder;                              /* the temporary folder's path */
     struct tt_shard_file file[TT_CKPT_GROUPS]; /* this rank's */
     struct tt_durable out[TT_CKPT_GROUPS];
     char *staged[TT_CKPT_GROUPS]; /* the data of a file, in the staging memory; NULL: read from live */
     uint64_t *own_digest;         /* of each tensor's rows that this rank holds; NULL with one replica */
-    atomic_bool stop;             /* the writer should give up */
-    int rc;                       /* of the write phase when there is no thread, with its message */
+    atomic_bool stop;             /* tells the writer to give up */
+    int rc;                       /* of the write phase if there is no thread */
     char *message;
     double begin_sec, blocked_sec, stage_sec, write_sec;
 };
@@ -80,27 +80,27 @@ static inline uint32_t tt_saving_crc(const struct tt_saving_shared *shared, int 
     return (uint32_t)((uint64_t)shared->crc[piece / 2] >> (piece % 2 * 32));
 }
 
-/** The file of a slot, laid out; n is 0 when there is none. Release it. */
+/** Lays out the file of a slot; n is 0 when there is none. The caller releases it. */
 int tt_saving_file(const struct tt_ckpt_saving *saving, enum tt_ckpt_group group, int writer,
                    struct tt_shard_file *ret_file) TT_MUST_CHECK;
 
-/* save_write.c */
+/* write.c */
 
-/** Creates this rank's files. arg: the saving; as all that only reads and writes files it runs in tt_comm_work. */
+/** Creates this rank's files. arg: the saving. Runs in tt_comm_work, like all work that only reads and writes files. */
 int tt_saving_open(void *arg) TT_MUST_CHECK;
 
-/** `size` bytes of a segment from its byte `at` on, as the file has them, from this rank's rows. */
+/** Gets `size` bytes of a segment, from its byte `at` on, in the file's dtype, from this rank's rows. */
 void tt_saving_fetch(const struct tt_ckpt_saving *saving, const struct tt_shard_file *file,
                      const struct tt_shard_segment *segment, int64_t at, int64_t size, void *to);
 
-/** Sums up a segment whose bytes are there already. */
+/** Sums a segment whose bytes are already in memory. */
 void tt_saving_sum(const struct tt_ckpt_saving *saving, const struct tt_shard_file *file,
                    struct tt_shard_segment *segment, const char *bytes);
 
-/** Writes block b, whose bytes have room up to a multiple of TT_SHARD_ALIGN. */
+/** Writes block b; its buffer extends to a multiple of TT_SHARD_ALIGN. */
 int tt_saving_put(struct tt_ckpt_saving *saving, enum tt_ckpt_group group, int b, char *bytes) TT_MUST_CHECK;
 
-/** Memory for n blocks, aligned for tt_saving_put; ret_blocks is the first, free what is returned. */
+/** Allocates n blocks, aligned for tt_saving_put. ret_blocks is the first; the caller frees the returned pointer. */
 void *tt_saving_blocks(int n, char **ret_blocks);
 
 /** Copies this rank's rows into the staging memory. */
@@ -109,25 +109,27 @@ int tt_saving_stage(struct tt_ckpt_saving *saving) TT_MUST_CHECK;
 /** The write phase; runs in the caller with its team, or in the writer's thread. arg: the saving. */
 int tt_saving_write(void *arg) TT_MUST_CHECK;
 
-/* save_gather.c */
+/* gather.c */
 
-/** The gather phase (collective). A rank whose disk fails still takes what it is sent. */
+/** The gather phase (collective). A rank whose disk fails still receives what is sent to it. */
 int tt_saving_gather(struct tt_ckpt_saving *saving) TT_MUST_CHECK;
 
-/* save_replicas.c */
+/* compare.c */
 
-/** Sums up what this rank holds and does not write, while training waits; with several replicas. */
+/** With several replicas: sums the rows that this rank holds but does not write, while training waits. */
 void tt_saving_sum_rest(struct tt_ckpt_saving *saving);
 
-/** Compares replicas (collective), after the files were written: TT_EINTERNAL as tt_replicas_compare. */
+/** Compares replicas (collective), after the files are written: TT_EINTERNAL as tt_replicas_compare. */
 int tt_saving_check_replicas(struct tt_ckpt_saving *saving) TT_MUST_CHECK;
 
-/* save_manifest.c */
+/* manifest.c */
 
-/** TT_ENONFINITE naming the first tensor that has values which are not finite. After collect. */
+/** TT_ENONFINITE if a tensor has values that are not finite; names the first one. After collect. */
 int tt_saving_check_finite(const struct tt_ckpt_saving *saving) TT_MUST_CHECK;
 
-/** Rank 0: the manifest, the last file; everything durable before it and after it. arg: the saving. */
+/**
+ * Rank 0: writes the manifest, the last file, after everything else is durable, and makes it durable. arg: the saving.
+ */
 int tt_saving_finish(void *arg) TT_MUST_CHECK;
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The shard files of one rank: from rows in memory to durable files, with checksums and digests on the way. Every byte is
- * taken once: copied (or converted), summed while it is in the cache, and written; to a thread behind training only the
- * writing is left. The header, which holds the checksums, comes last; its size is known before.
+ * The shard files of one rank: from rows in memory to durable files, with checksums and digests on the way. Every byte
+ * is read once: copied (or converted), summed while it is in the cache, and written. A writer thread only does the
+ * writing. The header, which has the checksums, is written last; its size is known before.
  */
 #include <stdio.h>
 #include <string.h>
@@ -16,8 +16,8 @@
 #include "core/os/file.h"
 
 enum {
-    SPAN = 256 << 10,    /* bytes that stay in the cache from copy to checksum */
-    WAITING_THREADS = 2, /* that wait for the disk while the others have work */
+    SPAN = 256 << 10,    /* bytes that stay in the cache between copy and checksum */
+    WAITING_THREADS = 2, /* extra threads that wait for the disk while the others work */
 };
 
 int tt_saving_open(void *arg)
@@ -32,7 +32,8 @@ int tt_saving_open(void *arg)
 
         if (file->n > 0)
             rc = tt_durable_begin(path, tt_shard_file_bytes(file), s->rank, &s->out[group]);
-        /* What is gathered while training waits for a thread to make it durable goes through the cache: it is faster. */
+        /* Files gathered for a writer thread go through the system's cache: training waits for the gathering,
+         * and this is faster. */
         if (file->n > 0 && rc == 0 && (file->local || !s->writer))
             tt_durable_direct(&s->out[group], true);
         tt_free(relative);
@@ -130,7 +131,7 @@ static void fetch_block(const struct tt_ckpt_saving *s, struct tt_shard_file *fi
     }
 }
 
-/* Block b from the staging memory, or through `room` from the live state. */
+/* Writes block b from the staging memory, or from the live state by way of `room`. */
 static int write_block(struct tt_ckpt_saving *s, enum tt_ckpt_group group, int b, char *room)
 {
     struct tt_shard_file *file = &s->file[group];
@@ -146,7 +147,8 @@ out:
     return rc;
 }
 
-/* The blocks of all local files as tiles of a team. The first failure is kept: its message is the thread's own. */
+/* The blocks of all local files as tiles of a team. The first failure is kept with its message, which
+ * belongs to its thread. */
 struct tiles {
     struct tt_ckpt_saving *s;
     char *room; /* a block per thread */
@@ -181,8 +183,8 @@ static void write_tile(void *arg, int64_t tile, int worker)
 }
 
 /*
- * While training waits, more threads than cores write: each waits for the disk most of the time, and the others sum up
- * meanwhile. The thread of an async save is alone.
+ * While training waits, more threads than cores write: each waits for the disk most of the time, and the others compute
+ * sums meanwhile. An async save uses its one thread.
  */
 static int write_blocks(struct tt_ckpt_saving *s)
 {
@@ -253,7 +255,7 @@ out:
 
 /* --- whole files --- */
 
-/* What is summed up in the file's segments goes to where ranks share it. */
+/* Adds the sums of the file's segments to the numbers that ranks share. */
 static void report(struct tt_ckpt_saving *s, const struct tt_shard_file *file, uint32_t crc)
 {
     int64_t slot = tt_saving_slot(s, file->group, s->rank);

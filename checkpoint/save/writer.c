@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The thread that writes checkpoints behind training's back. Everything shared is under one lock; the staging memory
- * belongs to whoever has the work.
+ * The thread that writes checkpoints during training. One lock protects everything shared. The staging memory belongs
+ * to the thread while it works, and otherwise to the caller.
  */
 #include "checkpoint/save/writer.h"
 
@@ -24,11 +24,11 @@ struct tt_ckpt_writer {
     int (*work)(void *arg); /* NULL: idle */
     void *arg;
     bool leave;
-    int rc; /* of the last work, with its message */
+    int rc; /* the code of the last work */
     char *message;
 };
 
-/* Linux keeps a priority per thread; where that fails the thread merely competes with training. */
+/* Linux has a priority per thread. If this fails, the thread merely competes with training. */
 static void step_back(void)
 {
     (void)setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
@@ -57,7 +57,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Signals ask the main thread to stop; this one gets none. */
+/* The main thread handles the signals; this thread blocks them. */
 static int start_thread(struct tt_ckpt_writer *w)
 {
     sigset_t all, before;
@@ -84,7 +84,7 @@ int tt_ckpt_writer_new(int64_t bytes, struct tt_ckpt_writer **ret_writer)
         goto out;
     }
     if (bytes > 0)
-        memset(w->staging, 1, (size_t)bytes); /* not 0: every page must become one of its own */
+        memset(w->staging, 1, (size_t)bytes); /* not 0, so that every page is really allocated */
     (void)pthread_mutex_init(&w->lock, NULL);
     (void)pthread_cond_init(&w->changed, NULL);
     TT_TRY(start_thread(w));

@@ -8,14 +8,15 @@
 #include "core/base/error.h"
 
 /**
- * A thread that writes while training goes on, and the memory it writes from. Made once, before training: the memory is
- * touched then, since first touches cost ten times the copy. One piece of work at a time; the thread never communicates.
+ * A thread that writes during training, and the memory that it writes from. It is made once, before training, and
+ * then also touches the memory, since a first touch costs ten times the copy. It does one piece of work at a time and
+ * never communicates.
  *
- * It runs at the lowest priority, so that it takes what cores the step leaves idle; whoever waits for it leaves it all.
+ * It runs at the lowest priority, so that it only uses cores that the step leaves idle.
  */
 struct tt_ckpt_writer;
 
-/** bytes: of the staging memory; may be 0. TT_EFIT when the system has not got them. */
+/** bytes: of the staging memory; may be 0. TT_EFIT when the system does not have them. */
 int tt_ckpt_writer_new(int64_t bytes, struct tt_ckpt_writer **ret_writer) TT_MUST_CHECK;
 
 /** Waits for work under way. NULL is allowed. */
@@ -25,13 +26,13 @@ void tt_ckpt_writer_free(struct tt_ckpt_writer *writer);
 char *tt_ckpt_writer_staging(struct tt_ckpt_writer *writer);
 int64_t tt_ckpt_writer_staging_bytes(const struct tt_ckpt_writer *writer);
 
-/** Hands over work, which returns 0 or a negative code with its message. Nothing may be under way. */
+/** Hands over work, which returns 0 or a negative code with its message. No work may be under way. */
 void tt_ckpt_writer_start(struct tt_ckpt_writer *writer, int (*work)(void *arg), void *arg);
 
 /** Whether there is no work under way. */
 bool tt_ckpt_writer_is_idle(struct tt_ckpt_writer *writer);
 
-/** Waits until there is none; returns, once, the code of the last work, whose message becomes the caller's. */
+/** Waits until no work is under way. Returns, once, the code of the last work, whose message becomes the caller's. */
 int tt_ckpt_writer_wait(struct tt_ckpt_writer *writer) TT_MUST_CHECK;
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Steps set aside by name, and the mark of a step that is about to be.
+ * Steps that are set aside by name, and the mark of a step that is about to be set aside.
  */
 #include "checkpoint/steps/aside.h"
 
@@ -66,7 +66,7 @@ int tt_aside_step(const char *folder, int64_t step, enum tt_aside_kind kind, con
     char *to = tt_format("%s/%s", folder, name);
     int rc = 0;
 
-    /* a folder that holds something is not replaced by a plain rename either */
+    /* a plain rename does not replace a folder with content either */
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) < 0 &&
         ((errno != EINVAL && errno != ENOSYS) || rename(from, to) < 0)) {
         rc = tt_path_fail("set aside", from, errno);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Durable files and atomic publication: the places where the order of system calls decides what a crash leaves behind.
+ * Durable files and atomic publication. The order of the system calls here decides what a crash leaves.
  */
 #include "checkpoint/steps/commit.h"
 
@@ -35,7 +35,7 @@ static int fault(const char *point, int rank)
     return rank < 0 ? 0 : tt_fault(point, rank);
 }
 
-/* Some file systems cannot reserve; there a full disk shows at the write. (posix_fallocate would write every page there.) */
+/* Some file systems cannot reserve; there the write fails. (posix_fallocate would write every page instead.) */
 static int reserve(const struct tt_durable *file, int64_t bytes)
 {
     int tries = 0;
@@ -90,7 +90,7 @@ int tt_durable_write(const struct tt_durable *file, const void *bytes, size_t si
 
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0 && errno == EINVAL && direct) { /* it cannot after all, or a short write ended at an odd place */
+        if (n < 0 && errno == EINVAL && direct) { /* not supported after all, or a short write ended unaligned */
             direct = false;
             if (set_direct(file->fd, false))
                 continue;
@@ -101,7 +101,7 @@ int tt_durable_write(const struct tt_durable *file, const void *bytes, size_t si
         at += n;
         left -= (size_t)n;
     }
-    /* Without this the disk idles until fsync. A hint: that it failed shows at fsync. */
+    /* Otherwise the disk would be idle until fsync. This is only a hint; fsync reports failures. */
     if (!direct && size >= WRITE_EARLY)
         (void)sync_file_range(file->fd, (off_t)offset, (off_t)size, SYNC_FILE_RANGE_WRITE);
     return 0;
@@ -212,8 +212,8 @@ static int fail_publish(const char *from, const char *to, int error)
     return tt_fail(TT_EIO, "cannot rename '%s' to '%s': %s", from, to, strerror(error));
 }
 
-/* Where the file system has no exchange (some network ones): the old one steps aside, the new one takes its place. A
- * crash between the two leaves the old one under its `aside` name; tt_ckpt_store_open puts it back. */
+/* For file systems without an exchange (some network ones): renames the old folder, then the new one. A crash between
+ * the two leaves the old one under its `aside` name; tt_ckpt_store_open puts it back. */
 static int replace_in_two_steps(const char *from, const char *to, const char *old, int rank)
 {
     int rc = 0;
@@ -231,13 +231,13 @@ out:
 
 static int exchange(const char *from, const char *to, const char *old, int rank)
 {
-    /* An injected error stands for a file system that cannot. */
+    /* An injected error simulates a file system without an exchange. */
     if (fault("exchange", rank) < 0)
         return replace_in_two_steps(from, to, old, rank);
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) < 0)
         return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP ? replace_in_two_steps(from, to, old, rank)
                                                                          : fail_publish(from, to, errno);
-    /* `from` is now the old one; should this rename fail, it is still ours to remove under that name. */
+    /* `from` is now the old one. If this rename fails, the caller can still remove it under that name. */
     return rename(from, old) < 0 ? fail_publish(from, old, errno) : 0;
 }
 
@@ -254,7 +254,7 @@ int tt_commit_publish(const char *parent, const char *temporary, const char *nam
     if (exists && replace) {
         TT_TRY(exchange(from, to, old, rank));
     } else if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) < 0) {
-        /* Without NOREPLACE a plain rename still refuses a folder that holds something. */
+        /* Without NOREPLACE, a plain rename still refuses to replace a folder with content. */
         if ((errno != EINVAL && errno != ENOSYS) || rename(from, to) < 0) {
             rc = fail_publish(from, to, errno);
             goto out;
@@ -262,7 +262,7 @@ int tt_commit_publish(const char *parent, const char *temporary, const char *nam
     }
     TT_TRY(fault("published", rank));
     TT_TRY(tt_folder_sync(parent));
-    /* From here on the new one is committed; a leftover of the old one is a nuisance, not a failure. */
+    /* The new one is now committed; a remainder of the old one is not a failure. */
     if (exists && replace && (fault("replaced", rank) < 0 || tt_folder_remove(old) < 0))
         tt_warn("the replaced '%s' could not be removed: %s", old, tt_error_message());
 out:
@@ -272,7 +272,7 @@ out:
     return rc;
 }
 
-/* The new one takes the name that the old one is to have, then both change places. */
+/* Gives the new folder the name that the old one is to have, then exchanges the two. */
 static int exchange_keeping(const char *from, const char *to, const char *kept, int rank)
 {
     if (fault("exchange", rank) < 0)

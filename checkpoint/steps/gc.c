@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Removing what a checkpoint folder need not hold.
+ * Removes from a checkpoint folder what it need not keep.
  */
 #include "checkpoint/steps/gc.h"
 
@@ -70,7 +70,7 @@ out:
     return rc;
 }
 
-/* What the run that saved the step wanted to keep. */
+/* checkpoint.keep_latest_k of the run that saved the step. */
 static int64_t wanted_by(const struct tt_manifest *manifest)
 {
     json_t *config = json_object_get(json_object_get(manifest->meta, "config"), "checkpoint");
@@ -104,7 +104,7 @@ static int clear_steps(struct gc *gc)
 
         rc = tt_step_check(path, &manifest);
         is_good = rc == 0;
-        if (rc < 0 && rc != TT_EDATA) { /* it may be good */
+        if (rc < 0 && rc != TT_EDATA) { /* it may be a good step */
             tt_free(path);
             break;
         }
@@ -121,7 +121,7 @@ static int clear_steps(struct gc *gc)
         if (rc == 0)
             rc = tt_path_is_folder(path, &is_folder);
         if (rc == 0 && is_folder)
-            rc = clear_leftovers(gc, path); /* of an export that was killed */
+            rc = clear_leftovers(gc, path); /* of a killed export */
         tt_manifest_release(&manifest);
         tt_free(path);
         if (rc < 0)
@@ -132,7 +132,7 @@ out:
     return rc;
 }
 
-/* Steps that were set aside, when that is asked for. */
+/* Removes steps that were set aside, if asked to. */
 static int clear_aside(struct gc *gc)
 {
     char **names = NULL;
@@ -166,7 +166,7 @@ int tt_ckpt_gc(const char *path, int64_t keep, bool abandoned, bool dry_run, jso
 
     TT_TRY(tt_step_folder_find(path, "gc", &gc.folder));
     TT_TRY(tt_ckpt_folder_lock(gc.folder, &lock));
-    TT_TRY(clear_leftovers(&gc, gc.folder)); /* first: a step may come back */
+    TT_TRY(clear_leftovers(&gc, gc.folder)); /* first, since this may restore a step */
     TT_TRY(clear_steps(&gc));
     if (abandoned)
         TT_TRY(clear_aside(&gc));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Manifests that need not be read again.
+ * Remembers manifests, so that they need not be read again.
  */
 #include "checkpoint/steps/known.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Folders on their way in or out, by their names.
+ * The names of folders that are being written, replaced or removed.
  */
 #include "checkpoint/steps/leftover.h"
 
@@ -23,7 +23,7 @@ static const struct {
 
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* The name behind the prefix, "step-20-RUN" or "hf-1234"; NULL when it is not one of ours. */
+/* The name after the prefix, "step-20-RUN" or "hf-1234"; NULL when it is not one of titan's. */
 static const char *behind(const char *name, int *ret_kind)
 {
     for (int i = 0; i < KINDS; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lines of steps: which steps of a folder belong to the run that is going on.
+ * Lines of steps: which steps of a folder belong to the current run.
  */
 #include "checkpoint/steps/line.h"
 
@@ -95,7 +95,7 @@ out:
     return rc;
 }
 
-/* step is the one just published; where it has the parent's number, publishing set the parent aside. */
+/* step was just published. If it has the parent's number, publishing has set the parent aside. */
 static int give_way(struct tt_ckpt_store *store, int64_t step)
 {
     int64_t parent = store->parent_step;

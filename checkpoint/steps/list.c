@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The steps of a folder, and what lies beside them.
+ * Lists the steps of a folder and what else it contains.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
-/* What cannot be read just now is listed as such; for want of memory nothing can be said. */
+/* A step that cannot be read at the moment is listed as unreadable. Running out of memory is an error. */
 static int list_step(const char *folder, int64_t step, json_t *list)
 {
     char *path = tt_step_path(folder, step);
@@ -24,7 +24,7 @@ static int list_step(const char *folder, int64_t step, json_t *list)
     bool good = rc == 0;
     char *problem = good ? NULL : tt_strdup(tt_error_message());
 
-    if (!good) /* what can still be said of it */
+    if (!good) /* what is still known of it */
         more = tt_manifest_load(path, &manifest);
     (void)json_object_set_new(json, "step", json_integer(step));
     (void)json_object_set_new(json, "state",
@@ -59,7 +59,7 @@ static json_t *list_leftover(const char *folder, const char *name)
     return json;
 }
 
-/* A step that was set aside: what happened to it, who saved it, who set it aside. */
+/* A step that was set aside: why, which run saved it, and which run set it aside. */
 static json_t *list_aside(const char *folder, const char *name, const struct tt_aside *aside)
 {
     char *path = tt_format("%s/%s", folder, name);
@@ -82,7 +82,7 @@ static json_t *list_aside(const char *folder, const char *name, const struct tt_
     return json;
 }
 
-/* A step given by itself is listed alone. ret_steps: the caller's. */
+/* A step that is given by its path is listed alone. The caller frees ret_steps. */
 static int find_steps(const char *given, char **ret_folder, int64_t **ret_steps, int *ret_n)
 {
     enum tt_path_kind kind;

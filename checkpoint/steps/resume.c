@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which step a run goes on from. Rank 0 looks into the folder, so that ranks never act on their own view of it. Damage sends
- * a resume on to the next older step; what cannot be read just now ends it.
+ * Chooses the step from which a run continues. Only rank 0 looks into the folder, so that ranks never act on
+ * different views of it. If a step is damaged, the resume tries the next older one. If a step cannot be read at the
+ * moment, the resume fails.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -21,7 +22,7 @@
 struct view {
     int64_t *steps; /* newest first */
     int n;
-    bool aside; /* steps were set aside there */
+    bool aside; /* the folder has steps that were set aside */
 };
 
 struct looking {
@@ -77,15 +78,14 @@ static int fail_no_step(const char *folder, int64_t load_step, const struct view
 
     for (int i = 0; i < view->n && i < 10; i++)
         tt_text_add(&text, "%s%" PRId64, i ? ", " : "", view->steps[i]);
-    rc = tt_fail(
-        TT_EDATA, "no checkpoint of step %" PRId64 " in '%s'\nhelp: it holds %s%s%s", load_step, folder,
-        view->n ? "steps " : "none", view->n ? text.text : "",
-        view->aside ? "; titan ckpt list shows those that were set aside, which come back when they are renamed" : "");
+    rc = tt_fail(TT_EDATA, "no checkpoint of step %" PRId64 " in '%s'\nhelp: it holds %s%s%s", load_step, folder,
+                 view->n ? "steps " : "none", view->n ? text.text : "",
+                 view->aside ? "; titan ckpt list shows the steps that were set aside, which can be renamed back" : "");
     tt_text_release(&text);
     return rc;
 }
 
-/* A folder without a step: nothing to resume, unless there were steps. Random weights are no substitute for those. */
+/* A folder without steps has nothing to resume. But if steps were set aside, random weights must not replace them. */
 static int check_empty(const char *folder, int64_t load_step, const struct view *view)
 {
     if (load_step >= 0)
@@ -93,22 +93,21 @@ static int check_empty(const char *folder, int64_t load_step, const struct view 
     if (view->aside)
         return tt_fail(
             TT_EDATA,
-            "all checkpoints in '%s' were set aside, so the run cannot go on\nhelp: titan ckpt list shows them; "
-            "rename the one to go on from to step-N, or choose another --job.dump_folder",
+            "all checkpoints in '%s' were set aside, so the run cannot continue\nhelp: titan ckpt list shows them; "
+            "rename the one to continue from to step-N, or choose another --job.dump_folder",
             folder);
     return 0;
 }
 
-/* The message without its advice, which a new one replaces. */
+/* Replaces the advice of the message by another. */
 static int fail_unreadable(int code, const char *folder, int64_t step)
 {
     const char *text = tt_error_message(), *help = strstr(text, "\nhelp: ");
     char *cut = tt_strndup(text, help ? (size_t)(help - text) : strlen(text));
-    int rc =
-        tt_fail(code,
-                "checkpoint step-%" PRId64 " in '%s' cannot be read just now, nothing was changed: %s\nhelp: start the "
-                "run again when it can be read, or give the step up with titan ckpt rollback",
-                step, folder, cut);
+    int rc = tt_fail(code,
+                     "checkpoint step-%" PRId64 " in '%s' cannot be read at the moment, nothing was changed: %s\n"
+                     "help: start the run again when it can be read, or give up the step with titan ckpt rollback",
+                     step, folder, cut);
 
     tt_free(cut);
     return rc;
@@ -148,7 +147,7 @@ static int try_step(struct tt_comm *comm, const char *folder, int64_t step, stru
     return rc;
 }
 
-/* Whether the step's line began with the request (rank 0 looks); ret_damaged: the step is no checkpoint any more. */
+/* Whether the step's line began with the request, as rank 0 sees it. ret_damaged: the step has become unreadable. */
 static int is_applied(struct tt_comm *comm, const char *folder, int64_t step, const struct tt_ckpt_request *request,
                       bool *ret_applied, bool *ret_damaged)
 {
@@ -179,7 +178,7 @@ static bool holds(const struct view *view, int64_t step)
     return false;
 }
 
-/* Tries `step`, which is the newest that is not known to be damaged, or the one that the request names instead. */
+/* Tries `step`, the newest that is not known to be damaged, or instead the step that the request names. */
 static int try_request(struct tt_comm *comm, const char *folder, const struct view *view, int64_t step,
                        const struct tt_ckpt_request *request, struct tt_ckpt_attempt *attempt,
                        struct tt_ckpt_found *found, bool *ret_damaged)

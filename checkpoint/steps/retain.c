@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Retention: which older steps go when a new one is there.
+ * Retention: which older steps are removed after a new one is saved.
  */
 #include "checkpoint/steps/retain.h"
 
@@ -46,7 +46,7 @@ out:
     return rc;
 }
 
-/* Work of a writer; arg is its own. */
+/* The work of the writer's thread; frees arg. */
 static int retire(void *arg)
 {
     struct retention *r = arg;

@@ -9,9 +9,9 @@
 #include "core/base/json.h"
 
 /**
- * Goes back to a step of a run: sets the newer ones aside (checkpoint/steps/aside.h), newest first, so that the next start resumes
- * from it. The step itself must be good as far as its manifest and the sizes of its files tell; the newer ones are not read.
- * The folder's lock is held meanwhile: TT_EUSAGE when a job is writing there. TT_EDATA: no such step, or a damaged one.
+ * Goes back to a step of a run: sets the newer ones aside (checkpoint/steps/aside.h), newest first, so that the next
+ * start resumes from it. The step's manifest and the sizes of its files must be good; the newer steps are not read. The
+ * folder is locked meanwhile: TT_EUSAGE when a job is writing there. TT_EDATA: no such step, or a damaged one.
  *
  * {"folder", "step", "dry_run", "set_aside": [{"step", "name": "step-60.abandoned-…"}]}
  */

@@ -50,7 +50,7 @@ static int compare_steps(const void *pa, const void *pb)
     return *a < *b ? -1 : *a > *b;
 }
 
-/* Whether run_id saved the step; a damaged one is nobody's. */
+/* Whether run_id saved the step; false for a damaged one. */
 static int is_step_of(const char *folder, int64_t step, const char *run_id, bool *ret_is)
 {
     char *path = tt_step_path(folder, step);
@@ -65,7 +65,7 @@ static int is_step_of(const char *folder, int64_t step, const char *run_id, bool
     return rc == TT_EDATA ? 0 : rc;
 }
 
-/* All of them, in the order of their names. */
+/* The numbers of all steps, in the order of their names. */
 static int64_t *numbers(char *const *names, int n_names, int *ret_n)
 {
     int64_t *steps = NULL;
@@ -170,12 +170,11 @@ int tt_step_manifest(const char *step_path, struct tt_manifest *ret_manifest)
     int rc = 0;
 
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
-        path[n - 1] = 0; /* with a slash at its end a link reads as what it leads to */
+        path[n - 1] = 0; /* a trailing slash would make lstat follow a link */
     number = tt_step_number(base_name(path));
     TT_TRY(tt_path_look(path, &info));
     if (number >= 0 && info.is_link) {
-        rc = tt_fail(TT_EDATA, "'%s' is a link; a step is a folder of its own\nhelp: name the folder that it leads to",
-                     path);
+        rc = tt_fail(TT_EDATA, "'%s' is a link, not a step's folder\nhelp: name the folder that it leads to", path);
         goto out;
     }
     TT_TRY(tt_manifest_load(path, &manifest));
@@ -209,7 +208,7 @@ out:
     return rc;
 }
 
-/* Nothing and a file have none. */
+/* Whether a folder has steps; false for a file and for a path that does not exist. */
 static int has_steps(const char *folder, bool *ret_has)
 {
     int64_t *steps = NULL;
@@ -226,7 +225,7 @@ out:
     return rc;
 }
 
-/* Looks into a folder: for steps in a folder below it (a run), for weights in it. */
+/* Searches a folder for a folder with steps (of a run), and for weights. */
 static int look_into(const char *path, enum tt_path_kind *ret_kind, char **ret_folder)
 {
     char **names = NULL, *child;
@@ -300,7 +299,8 @@ out:
     return rc;
 }
 
-/* A folder whose first save was killed holds no step yet, or only steps that were set aside; its lock tells what it is. */
+/* The folder may have no steps yet (its first save was killed), or only steps that were set aside; then the
+ * lock file tells. */
 int tt_step_folder_find(const char *path, const char *verb, char **ret_folder)
 {
     char *run = tt_format("%s/checkpoint", path), *run_lock = tt_format("%s/.lock", run);
@@ -342,11 +342,11 @@ int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kin
             *ret_path = step;
             goto out;
         }
-        if (rc != TT_EDATA) { /* it may be good: an older one must not take its place */
+        if (rc != TT_EDATA) { /* it may be good, so an older one must not replace it */
             tt_free(step);
             goto out;
         }
-        tt_warn("passing over damaged checkpoint '%s': %s", step, tt_error_message());
+        tt_warn("skipping the damaged checkpoint '%s': %s", step, tt_error_message());
         tt_free(step);
     }
     rc = tt_fail(TT_EDATA, "none of the %d checkpoints in '%s' is intact; the oldest: %s", n, folder,

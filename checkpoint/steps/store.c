@@ -28,7 +28,7 @@
 
 enum { NONCE_BYTES = 48, HOST_BYTES = 256, SEEN_TRIES = 50, SEEN_PAUSE_MS = 100 };
 
-/* How the file begins that shows whether all ranks see one folder. */
+/* The prefix of the file that shows whether all ranks see the same folder. */
 static const char nonce_prefix[] = ".nonce-";
 
 char *tt_ckpt_store_aside(const struct tt_ckpt_store *store, const char *kind, int64_t step)
@@ -55,14 +55,14 @@ static void pause_ms(int ms)
     (void)nanosleep(&t, NULL);
 }
 
-/* Every rank must see the file that rank 0 just wrote, or ranks would write into folders of their own. */
+/* Every rank must see the file that rank 0 just wrote. Otherwise ranks would write into different folders. */
 static int check_seen(const char *folder, const char *nonce, int rank)
 {
     char *path = tt_format("%s/%s%s", folder, nonce_prefix, nonce), host[HOST_BYTES] = "?";
     bool seen = false;
     int rc = 0;
 
-    for (int i = 0; i < SEEN_TRIES && !seen && rc == 0; i++) { /* network file systems may show a new file late */
+    for (int i = 0; i < SEEN_TRIES && !seen && rc == 0; i++) { /* a network file system may show a new file late */
         if (i)
             pause_ms(SEEN_PAUSE_MS);
         rc = tt_path_exists(path, &seen);
@@ -98,7 +98,7 @@ out:
     return rc;
 }
 
-/* Who held the lock last, as JSON; NULL when nobody or he closed it properly. */
+/* The last holder of the lock, as JSON; NULL if there was none or it closed the folder properly. */
 static json_t *read_holder(int fd)
 {
     char text[1024];
@@ -126,8 +126,9 @@ static int fail_locked(const char *folder, int fd)
 }
 
 /*
- * What a save or a retention left unfinished, of whichever run: only the holder of the lock makes such folders. A step that
- * stepped aside while it was replaced is put back if its place is still empty. What cannot be removed only takes room.
+ * Removes what a save or a retention of any run left unfinished; only the holder of the lock makes such folders. A
+ * step that was renamed while it was being replaced is put back if its place is still empty. What cannot be removed
+ * only takes space.
  */
 static int sweep_one(const char *folder, const char *name)
 {
@@ -149,7 +150,7 @@ out:
     return rc;
 }
 
-/* What an export into a step left: it only takes room. */
+/* Removes what an export into a step left. */
 static void sweep_exports(const char *folder, const char *step)
 {
     char *path = tt_format("%s/%s", folder, step);
@@ -213,7 +214,7 @@ out:
     return rc;
 }
 
-/* Rank 0: the lock, then the sweep that it permits. */
+/* Rank 0: takes the lock, then removes what earlier jobs left. */
 static int lock_and_sweep(void *arg)
 {
     struct tt_ckpt_store *store = arg;
@@ -263,7 +264,7 @@ void tt_ckpt_store_close(struct tt_ckpt_store *store)
     if (!store)
         return;
     if (store->lock.fd >= 0)
-        (void)!ftruncate(store->lock.fd, 0); /* closed properly: nobody holds it */
+        (void)!ftruncate(store->lock.fd, 0); /* closed properly: there is no holder */
     tt_lock_release(&store->lock);
     tt_known_release(&store->known);
     tt_free(store->folder);

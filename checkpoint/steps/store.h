@@ -14,9 +14,9 @@
 /**
  * A checkpoint folder opened for saving by the ranks of a job.
  *
- * Opening it (collective) creates it, proves that every rank sees the same folder, takes the lock that keeps a second
- * job out, and sweeps what earlier jobs left: steps on their way in or out, whosever they are, since only the holder of
- * the lock makes any, and exports into steps that nobody works on any more. Nothing else is ever removed without being asked for.
+ * Opening it (collective) creates it, checks that every rank sees the same folder, takes the lock that keeps a second
+ * job out, and removes what earlier jobs left: half-written and half-removed steps of any run, since only the holder of
+ * the lock makes them, and unfinished exports into steps. Nothing else is ever removed without a request.
  */
 enum { TT_RUN_ID_BYTES = 64 };
 
@@ -28,28 +28,28 @@ struct tt_ckpt_store {
     char *folder;
     char run_id[TT_RUN_ID_BYTES];    /* rank 0's */
     struct tt_lock lock;             /* rank 0's; none elsewhere */
-    int64_t parent_step;             /* that gives way to this run's first step (checkpoint/steps/line.h); -1: none */
-    struct tt_known_steps known;     /* rank 0's, with the thread below while it removes steps */
-    struct tt_ckpt_writer *retiring; /* whose thread removes older steps; NULL: none does */
+    int64_t parent_step;             /* gives way to this run's first step (checkpoint/steps/line.h); -1: none */
+    struct tt_known_steps known;     /* rank 0's; shared with `retiring` while it removes steps */
+    struct tt_ckpt_writer *retiring; /* its thread removes older steps; NULL: none does */
 };
 
 /**
- * Collective. run_id: letters, digits, '-', '_', '.'; rank 0's counts. Errors: TT_EUSAGE when another job holds the
- * folder, TT_EDATA when a rank does not see rank 0's file (its host is named), TT_EIO.
+ * Collective. run_id: letters, digits, '-', '_', '.'; rank 0's counts. Errors: TT_EUSAGE when another job has the
+ * folder, TT_EDATA when a rank does not see rank 0's file (the message names its host), TT_EIO.
  */
 int tt_ckpt_store_open(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *folder,
                        const char *run_id, struct tt_ckpt_store **ret_store) TT_MUST_CHECK;
 
-/** Gives the lock back. Not collective. NULL is allowed. */
+/** Releases the lock. Not collective. NULL is allowed. */
 void tt_ckpt_store_close(struct tt_ckpt_store *store);
 
 /**
- * Takes the folder's lock for a command (local); tt_lock_release gives it back. TT_EUSAGE when a job holds it: its run,
- * process and host are named.
+ * Takes the folder's lock for a command (local); release it with tt_lock_release. TT_EUSAGE when a job holds it; the
+ * message names its run, process and host.
  */
 int tt_ckpt_folder_lock(const char *folder, struct tt_lock *ret_lock) TT_MUST_CHECK;
 
-/** Name of a folder on its way in or out, ".KIND-step-N-RUNID"; kind "tmp", "old" or "trash". The caller frees. */
+/** The hidden name ".KIND-step-N-RUNID" of a step's folder; kind is "tmp", "old" or "trash". The caller frees. */
 char *tt_ckpt_store_aside(const struct tt_ckpt_store *store, const char *kind, int64_t step);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Consolidation and export: whole tensors stream, a block of rows at a time, from the shards into files that are dealt out
- * beforehand.
+ * Consolidation and export: streams whole tensors from the shards, one block of rows at a time, into files that are
+ * assigned beforehand.
  */
 #include "checkpoint/tools/consolidate.h"
 
@@ -32,7 +32,7 @@ struct job {
     int64_t bytes; /* of the files */
 };
 
-/* Deals the tensors out, in their order, into files of at most the given size (or one tensor). */
+/* Assigns the tensors, in order, to files of at most the given size (or with one larger tensor). */
 static void assign_files(struct job *job)
 {
     int64_t most = job->options->max_shard_bytes > 0 ? job->options->max_shard_bytes : shard_bytes_default, used = 0;
@@ -98,7 +98,7 @@ static int write_index(const struct job *job)
     return rc;
 }
 
-/* Of a step, whose assets are small; a folder of somebody's may hold anything. */
+/* All names, for the assets of a step. Other folders may have any content, so there only known files are copied. */
 static bool any_name(const char *name)
 {
     (void)name;
@@ -137,7 +137,7 @@ static int open_weights(struct job *job)
 {
     int rc = 0;
 
-    TT_TRY(tt_assets_check(job->source->path, &job->source->manifest)); /* they travel along */
+    TT_TRY(tt_assets_check(job->source->path, &job->source->manifest)); /* they are copied too */
     if (job->options->format == TT_FORMAT_HF) {
         TT_TRY(tt_source_model(job->source, &job->model));
         TT_TRY(tt_weights_to_hf(job->source, job->model, &job->weights));
@@ -145,7 +145,7 @@ static int open_weights(struct job *job)
         tt_weights_stored(job->source, TT_CKPT_MODEL, &job->weights);
     }
     if (job->weights.n == 0)
-        rc = tt_fail(TT_EDATA, "'%s' holds no model tensors", job->source->path);
+        rc = tt_fail(TT_EDATA, "'%s' has no model tensors", job->source->path);
 out:
     return rc;
 }

@@ -9,8 +9,8 @@
 #include "core/graph/dtype.h"
 
 /**
- * Writes the model of a checkpoint as one plain folder: model.safetensors, or model-0000K-of-0000N.safetensors with
- * model.safetensors.index.json, and the files around it.
+ * Writes the model of a checkpoint as a plain folder: model.safetensors, or model-0000K-of-0000N.safetensors with
+ * model.safetensors.index.json, and the small files that belong to it.
  */
 enum tt_weights_format {
     TT_FORMAT_TITAN, /* titan's names; the assets beside them */
@@ -23,8 +23,8 @@ struct tt_consolidate {
     enum tt_weights_format format;
     int64_t max_shard_bytes; /* 0: 5 GB, as Hugging Face does */
     bool has_dtype;
-    enum tt_dtype dtype; /* TT_F32, TT_BF16 or TT_F16, for the floating-point tensors; else they keep theirs */
-    bool force;          /* replace an existing destination, if it holds nothing but an earlier output */
+    enum tt_dtype dtype; /* TT_F32, TT_BF16 or TT_F16, for floating-point tensors */
+    bool force;          /* replace an existing destination, if it only has an earlier output */
 };
 
 struct tt_consolidated {
@@ -34,9 +34,9 @@ struct tt_consolidated {
 };
 
 /**
- * Local. Memory is bounded (under 128 MiB, or a row of a tensor if that is more). What was read is compared with the
- * manifest's digests on the way. Errors: TT_EUSAGE when the destination exists, TT_EDATA when the source is damaged or, for
- * Hugging Face, does not say which model it is.
+ * Local. Memory is bounded (less than 128 MiB, or one row of a tensor if that is more). What is read is compared with
+ * the manifest's digests on the way. Errors: TT_EUSAGE when the destination exists; TT_EDATA when the source is damaged
+ * or, for Hugging Face, does not say which model it is.
  */
 int tt_ckpt_consolidate(const struct tt_consolidate *options, struct tt_consolidated *ret_result) TT_MUST_CHECK;
 

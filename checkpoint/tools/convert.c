@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Hugging Face's weights as a checkpoint of titan's: one file, whose checksums and digests are computed on the way.
+ * Converts Hugging Face weights to a titan checkpoint: one file, whose checksums and digests are computed on the way.
  */
 #include "checkpoint/tools/convert.h"
 

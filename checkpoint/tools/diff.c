@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Comparing two checkpoints, digests first.
+ * Compares two checkpoints, by digests first.
  */
 #include "checkpoint/tools/diff.h"
 
@@ -20,7 +20,7 @@ enum { BLOCK_ELEMENTS = 1 << 20 };
 
 struct side {
     struct tt_source *source;
-    struct tt_model *model; /* set when Hugging Face's names are read as titan's */
+    struct tt_model *model; /* set when Hugging Face names are mapped to titan's */
     struct tt_weights weights;
     int *order; /* the weights by name */
 };
@@ -66,7 +66,7 @@ static bool differs(double a, double b, double atol)
     return !(fabs(a - b) <= atol) && !(isnan(a) && isnan(b)) && a != b;
 }
 
-/* Equal numbers of different bits (0 and -0, two NaNs) differ only when every bit counts. */
+/* Equal numbers with different bits (0 and -0, two NaNs) only differ when every bit counts. */
 static void compare_block(struct found *found, double atol, enum tt_dtype type_a, const void *a, enum tt_dtype type_b,
                           const void *b, int64_t at, int64_t n)
 {
@@ -172,7 +172,7 @@ static int *sorted(const struct tt_weights *w)
 {
     int *order = tt_calloc((size_t)w->n + 1, sizeof *order);
 
-    for (int i = 0; i < w->n; i++) { /* nearly sorted, or as many as a model has parameters */
+    for (int i = 0; i < w->n; i++) { /* the names are nearly sorted, or as few as a model's parameters */
         int k = i;
 
         for (; k > 0 && strcmp(w->weight[order[k - 1]].name, w->weight[i].name) > 0; k--)
@@ -273,7 +273,7 @@ out:
     return rc;
 }
 
-/* Two Hugging Face folders are compared as they are; against a checkpoint, one is read under titan's names. */
+/* Two Hugging Face folders are compared as they are. Against a checkpoint, a folder is read under titan's names. */
 static int choose_names(struct diff *d)
 {
     bool is_hf[2] = {false};

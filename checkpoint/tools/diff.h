@@ -6,16 +6,17 @@
 #include "core/base/json.h"
 
 /**
- * Compares the tensors of two checkpoints (paths as tt_ckpt_inspect takes them; a Hugging Face folder is compared under
- * titan's names with a checkpoint that says its model). Where both have digests no data is read; the rest streams.
- *   atol  differences up to it do not count; negative: every bit counts
+ * Compares the tensors of two checkpoints. The paths are as for tt_ckpt_inspect. A Hugging Face folder is
+ * compared under titan's names with a checkpoint that says its model. If both have digests, no data is read; the
+ * rest is streamed.
+ *   atol  differences up to atol do not count; negative: every bit counts
  *
  * {"a", "b", "equal": bool, "tensors": compared, "by_digest": of which without reading, "different":
  *   [{"group", "name", "why": "values" | "shape" | "dtype", "max_abs", "count", "elements", "first": [index, …]}],
  *  "only_a": ["model/…"], "only_b": […], "notes": [{"key", "a", "b"}]}
  *
- * Notes are what is not a difference of content: step, world, mesh, policy, and a group ("optim") that one of them lacks as a
- * whole.
+ * Notes are differences that do not concern the content: step, world, mesh, policy, and a group ("optim") that one
+ * checkpoint lacks entirely.
  */
 int tt_ckpt_diff(const char *a, const char *b, double atol, json_t **ret_json) TT_MUST_CHECK;
 

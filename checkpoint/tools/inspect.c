@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Describing checkpoints: from their manifest and headers, and on request from every value.
+ * Describes checkpoints, from their manifests and headers, and on request from every value.
  */
 #include "checkpoint/tools/inspect.h"
 
@@ -141,7 +141,7 @@ static json_t *files_json(const struct tt_manifest *manifest)
     return files;
 }
 
-/* The Hugging Face folder that a last save may have put beside the state: {"files", "bytes"}, or null. */
+/* The Hugging Face folder that the last save of a run may have added: {"files", "bytes"}, or null. */
 static int add_export(const char *path, enum tt_path_kind kind, json_t *json)
 {
     char *folder = tt_format("%s/hf", path);
@@ -157,7 +157,7 @@ static int add_export(const char *path, enum tt_path_kind kind, json_t *json)
         (void)json_object_set_new(json, "hf",
                                   json_pack("{s:o, s:I, s:i}", "files", files_json(&manifest), "bytes",
                                             (json_int_t)tt_ckpt_file_bytes(&manifest), "tensors", manifest.n_tensors));
-    rc = rc == TT_EDATA ? 0 : rc; /* a damaged export: verify says so */
+    rc = rc == TT_EDATA ? 0 : rc; /* verify reports a damaged export */
 out:
     tt_manifest_release(&manifest);
     tt_free(folder);

@@ -10,16 +10,16 @@
 #include "core/base/json.h"
 
 /**
- * What `titan ckpt list`, `inspect` and `verify` say, as JSON objects (the caller's); the command prints them or makes
- * tables of them. The path: a run, a checkpoint folder or a step; inspect and verify also take safetensors files and
- * folders of any origin.
+ * The results of `titan ckpt list`, `inspect` and `verify`, as JSON objects that the caller releases. The command
+ * prints them, or makes tables of them. The path is a run, a checkpoint folder or a step; inspect and verify also
+ * accept safetensors files and folders of any origin.
  */
 
 /**
- * {"folder", "steps": [{"step", "state": "committed" | "damaged" | "unreadable", "tokens", "time", "age_s", "files", "bytes", "world", "mesh",
- *   "policy", "good": true, "problem": null | "…"}],
- *  "set_aside": [{"name": "step-60.abandoned-RUN", "step", "state": "abandoned" | "damaged", "run_id": who saved it | null,
- *   "set_aside_by": "RUN", "bytes", "age_s"}],
+ * {"folder", "steps": [{"step", "state": "committed" | "damaged" | "unreadable", "tokens", "time", "age_s", "files",
+ *   "bytes", "world", "mesh", "policy", "good": true, "problem": null | "…"}],
+ *  "set_aside": [{"name": "step-60.abandoned-RUN", "step", "state": "abandoned" | "damaged", "run_id": the run that
+ *   saved it | null, "set_aside_by": "RUN", "bytes", "age_s"}],
  *  "leftovers": [{"name": ".tmp-step-20-…", "state": "temporary" | "replaced" | "trash", "bytes", "age_s"}]}
  */
 int tt_ckpt_list(const char *path, json_t **ret_json) TT_MUST_CHECK;
@@ -28,16 +28,16 @@ int tt_ckpt_list(const char *path, json_t **ret_json) TT_MUST_CHECK;
  * {"path", "kind": "step" | "safetensors", "step", "tokens", "sample_cursor", "world", "mesh", "policy", "run_id",
  *  "time", "bytes", "parameters", "model": {"tensors", "bytes"}, "optimizer": {"tensors", "bytes"},
  *  "files": [{"path", "bytes"}], "tensors": [{"name", "group", "dtype", "shape", "chunks", "digest"}],
- *  "assets": ["tokenizer.json", …], "hf": null | {"files", "bytes", "tensors"}, "meta": {…}}; what is not known is null.
- * With stats every tensor has "stats" too (tt_ckpt_stats), which reads it. Of a folder: its newest good step.
+ *  "assets": ["tokenizer.json", …], "hf": null | {"files", "bytes", "tensors"}, "meta": {…}}; unknown values are null.
+ * With stats every tensor has "stats" too (tt_ckpt_stats), for which it is read. For a folder: its newest good step.
  */
 int tt_ckpt_inspect(const char *given, bool stats, json_t **ret_json) TT_MUST_CHECK;
 
 /* How much of a checkpoint tt_ckpt_verify reads. */
 enum tt_ckpt_depth {
     TT_VERIFY_QUICK, /* manifest, sizes, headers, coverage */
-    TT_VERIFY_BYTES, /* and every byte, against the checksums */
-    TT_VERIFY_DEEP,  /* and every value: the digests of whole tensors, none that is not finite */
+    TT_VERIFY_BYTES, /* also every byte, against the checksums */
+    TT_VERIFY_DEEP,  /* also every value: the digests of whole tensors; all values must be finite */
 };
 
 /**
@@ -45,8 +45,8 @@ enum tt_ckpt_depth {
  * {"path", "ok", "files", "tensors", "bytes", "checksums": chunks compared, "digests": tensors compared, "seconds",
  *  "problems": [{"kind", "text"}]}
  * kind: manifest, missing, truncated, trailing, header, stale, swapped, overlap, uncovered, crc, digest, nonfinite,
- * unreadable (the system could not read it just now; it may be good).
- * Of a folder: its newest step, good or not. A damaged checkpoint is a result (ok false), not an error.
+ * unreadable (the system could not read it at the moment; it may be good). For a folder: its newest step, good or not.
+ * A damaged checkpoint is a result (ok false), not an error.
  */
 int tt_ckpt_verify(const char *path, enum tt_ckpt_depth depth, json_t **ret_json) TT_MUST_CHECK;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Folders that appear whole or not at all.
+ * Output folders that appear complete or not at all.
  */
 #include "checkpoint/tools/output.h"
 
@@ -25,7 +25,7 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-/* A step that a conversion made says so; one that training made is never replaced. */
+/* Whether a step was made by a conversion, as its manifest says. A step from training is never replaced. */
 static int is_converted(const char *path, bool *ret_own)
 {
     char *manifest = tt_format("%s/manifest.json", path);
@@ -36,14 +36,14 @@ static int is_converted(const char *path, bool *ret_own)
     TT_TRY(tt_path_exists(manifest, &exists));
     rc = exists ? tt_json_load(manifest, &json) : 0;
     *ret_own = json_object_get(json, "converted_from") != NULL;
-    rc = rc == TT_EDATA ? 0 : rc; /* what is damaged is not known to be ours */
+    rc = rc == TT_EDATA ? 0 : rc; /* a damaged step is not known to be titan's */
 out:
     json_decref(json);
     tt_free(manifest);
     return rc;
 }
 
-/* Whether titan wrote it: the tensors' checksums are in its metadata. */
+/* Whether titan wrote the file: its metadata then has the tensors' checksums. */
 static int is_own_file(const char *path, bool *ret_own)
 {
     struct tt_safetensors file = {0};
@@ -55,7 +55,7 @@ static int is_own_file(const char *path, bool *ret_own)
     return rc == TT_EDATA ? 0 : rc;
 }
 
-/* What lies beside the weights of an export; anything else was put there by somebody. */
+/* A file that an export writes beside the weights. Any other file was put there by the user. */
 static bool is_companion(const char *name)
 {
     return ends_with(name, ".json") || ends_with(name, ".jinja") || strcmp(name, "merges.txt") == 0;
@@ -108,7 +108,7 @@ out:
     return rc;
 }
 
-/* NULL where nothing is; a path that cannot be looked at just now must not pass as such. */
+/* NULL if nothing exists at path. A path that cannot be examined at the moment is an error. */
 static int find_real(const char *path, char **ret_real)
 {
     int tries = 0;
@@ -129,8 +129,8 @@ int tt_output_check_apart(const char *path, const char *source)
     TT_TRY(find_real(source, &from));
     n = target ? strlen(target) : 0;
     if (target && from && strncmp(from, target, n) == 0 && (from[n] == '/' || !from[n]))
-        rc = tt_fail(TT_EUSAGE, "'%s' would take the place of '%s', which it is made from\nhelp: choose another folder",
-                     path, source);
+        rc = tt_fail(TT_EUSAGE, "'%s' would replace '%s', from which it is made\nhelp: choose another folder", path,
+                     source);
 out:
     free(target);
     free(from);
@@ -162,13 +162,13 @@ static void name_output(const char *given, struct tt_output *output)
     tt_free(path);
 }
 
-/* For want of memory the process ends; what it was making does not stay. */
+/* Called when memory runs out, before the process ends: removes what it was making. */
 static void remove_folder(void *folder)
 {
     (void)!tt_folder_remove(folder);
 }
 
-/* The folder that is built, and the name that an older output has while it is replaced. */
+/* Makes the folder to build, and the name that an older output has while it is replaced. */
 static int make_folder(struct tt_output *output)
 {
     char *prefix = tt_format("%s/.tmp-%s", output->parent, output->name);
@@ -183,7 +183,7 @@ out:
     return rc;
 }
 
-/* Locks a folder for as long as it is being made; -1 when somebody holds it, or the file system has no such locks. */
+/* Locks a folder while it is being made; -1 when it is already locked or the file system has no such locks. */
 static int lock_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -195,7 +195,7 @@ static int lock_folder(const char *path)
     return fd;
 }
 
-/* ".tmp-NAME-0123456789abcdef" with the prefix ".tmp-NAME-"; older releases put the process's number there. */
+/* ".tmp-NAME-0123456789abcdef" with the prefix ".tmp-NAME-"; older releases used the process number. */
 static bool is_made(const char *name, const char *prefix)
 {
     size_t n = strlen(prefix);
@@ -204,8 +204,8 @@ static bool is_made(const char *name, const char *prefix)
            (tt_random_is_word(name + n) || strspn(name + n, "0123456789") == strlen(name + n));
 }
 
-/* What a killed command left of the same output. A folder that is being made is locked by who makes it; the older output is
- * put aside only when the new one is to take its place at once, so it is of no use while that place is taken. */
+/* Removes what a killed command left of the same output. A folder that is being made is locked. An older output is only
+ * renamed just before the new one takes its place, so it is useless if that place is taken. */
 int tt_output_sweep(const char *parent, const char *name)
 {
     char *temporary = tt_format(".tmp-%s-", name), *aside = tt_format(".old-%s-", name);

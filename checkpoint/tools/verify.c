@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Verifying a checkpoint: everything that is wrong with it, in one pass over its bytes.
+ * Verifies a checkpoint: finds everything that is wrong with it, in one pass over its bytes.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -22,11 +22,11 @@
 
 enum { BLOCK_BYTES = 4 << 20 };
 
-/* What was found out about a tensor of the manifest. */
+/* What is known about a tensor of the manifest. */
 struct seen {
     uint64_t digest;
     int64_t nonfinite;
-    bool whole; /* every chunk was read, and no checksum was wrong */
+    bool whole; /* all chunks were read, and all checksums are right */
 };
 
 struct report {
@@ -36,7 +36,7 @@ struct report {
     int64_t bytes, done; /* of all files */
     int64_t checksums, digests;
     char *block;
-    struct seen *seen; /* per tensor of the manifest at hand */
+    struct seen *seen; /* per tensor of the current manifest */
 };
 
 static void add_problem(struct report *report, const char *kind)
@@ -44,7 +44,8 @@ static void add_problem(struct report *report, const char *kind)
     (void)json_array_append_new(report->problems, json_pack("{s:s,s:s}", "kind", kind, "text", tt_error_message()));
 }
 
-/* A failure with this kind of damage; one that proves nothing about the bytes is said to be one. Out of memory ends it all. */
+/* Notes a failure with this kind of damage, or as "unreadable" if it proves no damage. Out of memory ends
+ * the verification. */
 static int note(struct report *report, int rc, const char *kind)
 {
     if (rc == TT_EDATA || rc == TT_EIO)
@@ -52,7 +53,7 @@ static int note(struct report *report, int rc, const char *kind)
     return rc == TT_EDATA || rc == TT_EIO ? 0 : rc;
 }
 
-/* The part of a file that holds a chunk, or its header (tensor NULL). */
+/* The part of a file that has a chunk, or its header (tensor NULL). */
 struct piece {
     int64_t begin, end;
     const struct tt_manifest_tensor *tensor;
@@ -117,7 +118,7 @@ static const struct tt_manifest_chunk *find_chunk(const struct tt_source *source
     return NULL;
 }
 
-/* Reads a tensor's bytes in a file; false in ret_good when their checksum is wrong, which is reported. */
+/* Reads a tensor's bytes in a file. ret_good is false when their checksum is wrong, which is also reported. */
 static int verify_piece(struct report *report, struct tt_source *source, int number, const struct tt_st_tensor *t,
                         uint32_t *ret_crc, bool *ret_good)
 {
@@ -141,7 +142,7 @@ out:
     return rc;
 }
 
-/* One pass over a file: a checksum per chunk, and the file's own joined from them. */
+/* Reads a file once: checks the checksum of each chunk, and the file's own, which is combined from them. */
 static int verify_file(struct report *report, struct tt_source *source, int number)
 {
     const struct tt_safetensors *file = &source->open[number];
@@ -167,7 +168,7 @@ out:
     return rc;
 }
 
-/* Shard files that the manifest does not know would be mixed in by readers that go by the folder. */
+/* Finds shard files that are not in the manifest. Readers that use all files of a folder would mix them in. */
 static int find_strangers(struct report *report, const struct tt_source *source)
 {
     int rc = 0;
@@ -196,7 +197,7 @@ static int find_strangers(struct report *report, const struct tt_source *source)
     return rc;
 }
 
-/* What every value of a tensor adds up to, once all files were read. */
+/* Checks the digest of every tensor after all files were read. */
 static void check_values(struct report *report, const struct tt_source *source)
 {
     for (int i = 0; i < source->manifest.n_tensors; i++) {
@@ -234,7 +235,7 @@ static void check_cover(struct report *report, const struct tt_source *source)
     }
 }
 
-/* The tensors that a file, which cannot be read, has a part of. */
+/* Marks the tensors of which an unreadable file has a part. */
 static void forget_file(struct report *report, const struct tt_source *source, int file)
 {
     for (int i = 0; i < source->manifest.n_tensors; i++)
@@ -244,7 +245,7 @@ static void forget_file(struct report *report, const struct tt_source *source, i
     report->done += source->manifest.file[file].bytes;
 }
 
-/* Small, and read whole whatever the depth. */
+/* The assets are small, so they are read whole at every depth. */
 static int check_assets(struct report *report, const struct tt_source *source)
 {
     const json_t *list = tt_assets_of(&source->manifest);
@@ -294,7 +295,7 @@ out:
     return rc;
 }
 
-/* The source without the checks of tt_source_open, which stop at the first problem. */
+/* Opens a source without the checks of tt_source_open, which stop at the first problem. */
 static int open_unchecked(struct tt_source *source)
 {
     int rc = source->kind == TT_PATH_STEP ? tt_step_manifest(source->path, &source->manifest)
@@ -307,7 +308,7 @@ static int open_unchecked(struct tt_source *source)
     return rc;
 }
 
-/* path is the source's, and is taken over. */
+/* Takes ownership of path. */
 static int verify_path(struct report *report, char *path, enum tt_path_kind kind)
 {
     struct tt_source *source = tt_calloc(1, sizeof *source);

@@ -40,7 +40,9 @@ enum tt_error {
 #define TT_MUST_CHECK
 #endif
 
-/** Runs a call that returns 0 or a negative code; on failure jumps to the function's one `out:` label. Needs `int rc`. */
+/**
+ * Runs a call that returns 0 or a negative code; on failure jumps to the function's one `out:` label. Needs `int rc`.
+ */
 #define TT_TRY(call)           \
     do {                       \
         if ((rc = (call)) < 0) \

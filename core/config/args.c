@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Command lines. An override is one token (--a.b=c, a.b=c, --a.b and --no-a.b of a boolean) or two (--a.b c); which one it
- * is depends on the key, so this file asks the schema.
+ * Command lines. An override is one token (--a.b=c, a.b=c, --a.b and --no-a.b of a boolean) or two (--a.b c); which of
+ * the two depends on the key, so this file asks the schema.
  */
 #include "core/config/args.h"
 
@@ -121,7 +121,8 @@ static const struct tt_option *find_option(const struct tt_option *options, cons
     return NULL;
 }
 
-/* An option that begins with what was given, or holds all its words: --temp, --max-tokens of max_new_tokens. */
+/* An option that begins with the given text, or that contains all its words: --temp, --max-tokens for
+ * max_new_tokens. */
 static const char *longer_name(const struct tt_option *options, const char *name)
 {
     for (const struct tt_option *o = options; o->name; o++) {
@@ -165,7 +166,7 @@ static void report_unknown(const struct tt_option *options, const char *token, c
     tt_text_release(&help);
 }
 
-/* An option of the command at argv[*i]: stores it and moves on. */
+/* Stores the command's option at argv[*i] and advances *i. */
 static void take_option(int argc, const char *const *argv, int *i, const struct tt_option *option, struct tt_args *args,
                         struct tt_config_report *report)
 {
@@ -237,7 +238,7 @@ int tt_args_parse(int argc, char **argv, const struct tt_option *options, struct
 
             tt_config_report_add(
                 &report, "command line", "unknown option '%s'\nhelp: %s", token,
-                is_ranks ? "the number of ranks is the launcher's: titan launch -n 2 -- train ..., or mpirun "
+                is_ranks ? "the launcher sets the number of ranks: titan launch -n 2 -- train ..., or mpirun "
                            "-n 2 titan train ..."
                          : "options begin with two dashes; --help lists them");
             i++;
@@ -308,7 +309,7 @@ void tt_args_help(const struct tt_option *options, struct tt_text *out)
         start = out->size;
         tt_config_wrap(out, LEFT, "", o->doc);
         if (strlen(left) + 2 < LEFT)
-            memcpy(out->text + start + 2, left, strlen(left)); /* in front of the first line */
+            memcpy(out->text + start + 2, left, strlen(left)); /* before the first line */
 
         tt_free(left);
     }

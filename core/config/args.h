@@ -8,7 +8,7 @@
 #include "core/base/text.h"
 
 /**
- * Command lines: separates a command's own options from overrides of configuration keys and from plain words.
+ * Command lines: separates a command's own options, overrides of configuration keys, and plain words.
  *
  *     static const struct tt_option options[] = {TT_OPTION_CONFIG, {"json", NULL, NULL, "print JSON"}, {0}};
  *     TT_TRY(tt_args_parse(argc, argv, options, &args));
@@ -19,7 +19,7 @@
 struct tt_option {
     const char *name;  /* without the dashes, '_' for '-' */
     const char *alias; /* another name, or NULL */
-    const char *value; /* what it takes, for help ("FILE"); NULL when it takes nothing */
+    const char *value; /* the name of its value for --help ("FILE"); NULL when it takes none */
     const char *doc;
 };
 
@@ -34,7 +34,7 @@ struct tt_option {
 
 struct tt_option_use {
     const struct tt_option *option;
-    const char *value; /* points into argv; NULL when the option takes nothing */
+    const char *value; /* points into argv; NULL when the option takes no value */
 };
 
 struct tt_args {
@@ -48,16 +48,17 @@ struct tt_args {
 };
 
 /**
- * Separates argv[0..argc), which must outlive the result. `--` makes everything after it a plain word, -h is --help.
- * An option that nobody knows, or that lacks its value, is TT_EUSAGE with the nearest one; of a command with an option
- * "config" the rest is in *ret_args all the same, so that its faults can be said with these. Caller: tt_args_free.
+ * Separates argv[0..argc), which must outlive the result. Everything after `--` is a plain word; -h is --help. An
+ * unknown option, or one without its value, is TT_EUSAGE, and the message suggests the nearest option. If the command
+ * has an option "config", *ret_args then still holds the rest, so that all faults can be reported together. The caller
+ * calls tt_args_free.
  */
 int tt_args_parse(int argc, char **argv, const struct tt_option *options, struct tt_args **ret_args) TT_MUST_CHECK;
 void tt_args_free(struct tt_args *args);
 
 bool tt_args_has(const struct tt_args *args, const char *name);
 
-/** The option's n-th value counted from 0, NULL after the last; tt_args_last: the one that wins. */
+/** The option's n-th value, from 0, or NULL after the last; tt_args_last: the last, which wins. */
 const char *tt_args_value(const struct tt_args *args, const char *name, int n);
 const char *tt_args_last(const struct tt_args *args, const char *name);
 

@@ -4,7 +4,7 @@
  */
 #include "core/config/config.h"
 
-/* What `titan train` runs when it is given no file: a minute of learning on any machine. */
+/* What `titan train` runs when it is given no file: a run of a minute that learns something on any machine. */
 static const char quick[] = "job:\n"
                             "  description: built-in quick run\n"
                             "model:\n"

@@ -4,8 +4,8 @@
 
 /**
  * The words that configuration keys choose from. Each list is one set: X(constant, "word") is a choice, ALIAS(constant,
- * "word") another spelling that resolves to it. A set gives `enum tt_<set>_choice` here and a table in schema.c; keys
- * name their set in schema.def. Keys of kind ENUM store the constant, keys of kind WORD store the word.
+ * "word") is another spelling of it. Each set gives `enum tt_<set>_choice` here and a table in schema.c. Keys name
+ * their set in schema.def. Keys of kind ENUM store the constant, keys of kind WORD store the word.
  */
 
 /* clang-format off */
@@ -19,7 +19,8 @@
 #define TT_EXPORT_CHOICES(X, ALIAS) \
     X(TT_EXPORT_FLOAT32, "float32") X(TT_EXPORT_BFLOAT16, "bfloat16") X(TT_EXPORT_FLOAT16, "float16")
 #define TT_SYNC_CHOICES(X, ALIAS) \
-    X(TT_SYNC_EVERY_MICROBATCH, "every_microbatch") X(TT_SYNC_LAST_MICROBATCH, "last_microbatch") X(TT_SYNC_AUTO, "auto")
+    X(TT_SYNC_EVERY_MICROBATCH, "every_microbatch") X(TT_SYNC_LAST_MICROBATCH, "last_microbatch") \
+    X(TT_SYNC_AUTO, "auto")
 #define TT_INIT_CHOICES(X, ALIAS) \
     X(TT_INIT_META, "meta") X(TT_INIT_FULL, "full") X(TT_INIT_LAYERWISE, "layerwise")
 #define TT_OPTIM_CHOICES(X, ALIAS) \
@@ -54,13 +55,13 @@
     X(TT_RULE_NORMAL, "normal(STD)") X(TT_RULE_NORMAL_CUT, "normal(STD,CUT)") X(TT_RULE_UNIFORM, "uniform(LOW,HIGH)") \
     X(TT_RULE_CONSTANT, "constant(VALUE)") X(TT_RULE_ZEROS, "zeros") X(TT_RULE_ONES, "ones")
 
-/* S(set, list) of all sets. */
+/* All sets: S(set, list). */
 #define TT_CHOICE_SETS(S) \
     S(dataset, TT_DATASET_CHOICES) S(dtype, TT_DTYPE_CHOICES) S(export, TT_EXPORT_CHOICES) S(sync, TT_SYNC_CHOICES) \
     S(init, TT_INIT_CHOICES) S(optim, TT_OPTIM_CHOICES) S(decay, TT_DECAY_CHOICES) S(engine, TT_ENGINE_CHOICES) \
     S(order, TT_ORDER_CHOICES) S(ac, TT_AC_CHOICES) S(async, TT_ASYNC_CHOICES) S(save, TT_SAVE_CHOICES) \
-    S(load, TT_LOAD_CHOICES) \
-    S(filter, TT_FILTER_CHOICES) S(exclude, TT_EXCLUDE_CHOICES) S(reshard, TT_RESHARD_CHOICES) S(wrap, TT_WRAP_CHOICES) \
+    S(load, TT_LOAD_CHOICES) S(filter, TT_FILTER_CHOICES) S(exclude, TT_EXCLUDE_CHOICES) \
+    S(reshard, TT_RESHARD_CHOICES) S(wrap, TT_WRAP_CHOICES) \
     S(rule, TT_RULE_CHOICES)
 
 #define TT_CHOICE_CONSTANT(constant, word) constant,

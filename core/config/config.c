@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The configuration: defaults, then files, then flags, each value remembering where it came from; then the rules between
- * keys. Order of calls: new, load (or load_text), then the flavor's values, then reading; free.
+ * The configuration: defaults, then files, then flags, with the origin of each value; then the rules between keys.
+ * Order of calls: new, load (or load_text), the flavor's values, any number of reads, free.
  */
 #include <errno.h>
 #include <math.h>
@@ -39,7 +39,7 @@ static void set_default(struct tt_config *cfg, const struct tt_config_row *row)
     struct tt_yaml *node = tt_config_flag_node(&doc, row, row->preset ? row->preset : "null");
 
     if (!tt_config_value_set(cfg, row, node, false, &why, NULL))
-        abort(); /* schema.def itself is wrong; the unit test walks every row */
+        abort(); /* schema.def is wrong; a unit test checks every row */
     tt_config_set_origin(cfg, row, tt_strdup("default"), tt_strdup("default"));
     tt_yaml_release(&doc);
     tt_text_release(&why);
@@ -87,12 +87,12 @@ const char *tt_config_where(const struct tt_config *cfg, const char *path)
 
 /* ---- files ---- */
 
-/* What is being read. */
+/* The file that is being read. */
 struct source {
     struct tt_config *cfg;
     struct tt_config_report *report;
     const char *name; /* "my.yaml", "builtin:quick" */
-    bool is_builtin;  /* lines of built-in text mean nothing to a reader */
+    bool is_builtin;  /* its line numbers mean nothing to the user */
     bool is_toml;
 };
 
@@ -101,7 +101,7 @@ static char *place(const struct source *s, const struct tt_yaml *node)
     return s->is_builtin ? tt_strdup(s->name) : tt_format("%s:%d:%d", s->name, node->line, node->column);
 }
 
-/* Where a wrong value is: a value that is not there is told at its key. */
+/* The position of a wrong value; for a missing value, the position of its key. */
 static const struct tt_yaml *spot(const struct tt_yaml *key, const struct tt_yaml *value)
 {
     return tt_yaml_is_null(value) && !*value->text ? key : value;
@@ -115,7 +115,7 @@ static void report_at(const struct source *s, const struct tt_yaml *node, const 
     tt_free(where);
 }
 
-/* Null where torchtitan would draw a value: what titan does instead is said. */
+/* Notes what titan does with null where torchtitan would draw a value. */
 static void note_null(struct tt_config_report *report, const struct tt_config_row *row, const struct tt_yaml *value)
 {
     if ((row->flags & TT_FLAG_NULL_DEFAULT) && tt_yaml_is_null(value))
@@ -180,7 +180,7 @@ static void read_section(const struct source *s, const char *path, const struct 
     }
 }
 
-/* Whether some inactive key lies below path, so that its mapping is walked. */
+/* Whether path has inactive keys below it, so that its mapping must be read. */
 static bool has_inactive_below(const char *path)
 {
     size_t n = strlen(path);
@@ -238,7 +238,7 @@ static void read_map(const struct source *s, const char *prefix, const struct tt
     }
 }
 
-/* What `titan config import` is for, given to another command. */
+/* Whether a TOML file was given to a command that reads YAML. */
 static bool is_misplaced_toml(const char *name, const char *text, size_t size)
 {
     size_t n = strlen(name);
@@ -259,8 +259,8 @@ static void read_text(const struct source *s, const char *text, size_t size)
 
     if (!s->is_toml && !s->is_builtin && is_misplaced_toml(name, text, size)) {
         tt_config_report_add(report, name,
-                             "this is TOML, titan reads YAML\nhelp: `titan config import %s > FILE.yaml` makes YAML of "
-                             "a file of torchtitan's",
+                             "this is TOML, titan reads YAML\nhelp: `titan config import %s > FILE.yaml` converts "
+                             "a torchtitan file",
                              name);
         report->is_partial = true;
         return;
@@ -393,7 +393,7 @@ static void read_args(struct tt_config *cfg, int n_args, const char *const *args
     }
 }
 
-/* What every load ends with: keys that follow others, rules, and the check of who loads. */
+/* Ends every load: sets keys that follow others, then applies the rules and the caller's check. */
 static int finish(struct tt_config *cfg, const struct tt_config_input *input, struct tt_config_report *report)
 {
     tt_config_follow(cfg);

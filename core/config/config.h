@@ -12,7 +12,7 @@
 #include "core/config/choices.h"
 
 /**
- * The configuration: values of every key, where each came from, and the table of keys.
+ * The configuration: the value of every key, the origin of each value, and the table of keys.
  *
  *     struct tt_config *cfg = NULL;
  *     TT_TRY(tt_config_new(&cfg));
@@ -68,8 +68,8 @@ void tt_config_free(struct tt_config *cfg);
 
 /**
  * Reads files in order, then overrides in order (--a.b=c, --a.b c, a.b=c, --a.b, --no-a.b, --a.no-b), then checks the
- * rules between keys. A file named builtin:<name> is one of tt_config_builtins. Every error of all of them is in the one
- * message: TT_EUSAGE. After an error the config may only be freed.
+ * rules between keys. A file named builtin:<name> is one of tt_config_builtins. All errors are reported in one message:
+ * TT_EUSAGE. After an error the config may only be freed.
  */
 int tt_config_load(struct tt_config *cfg, int n_files, const char *const *files, int n_args,
                    const char *const *args) TT_MUST_CHECK;
@@ -81,19 +81,20 @@ struct tt_config_input {
     bool is_toml;             /* the files are torchtitan's TOML; otherwise YAML, and TOML is an error that says so */
     int n_args;
     const char *const *args; /* overrides, in order, after the files */
-    int n_errors;            /* found on the command line before, and said together with those found here */
+    int n_errors;            /* errors already found on the command line, to be reported together with these */
     const char *errors;      /* their text; NULL: none */
-    /* Looks at the values for faults that core/config cannot know (tt_config_fault); NULL: nothing more is checked. */
+    /* Checks the values for faults that core/config cannot know, and reports them (tt_config_fault). May be NULL. */
     void (*check)(struct tt_config *cfg, struct tt_config_report *report, void *arg);
     void *check_arg;
 };
 
-/** The same with more to say: errors from before, and a check of the values whose faults come in the same message. */
+/** The same with earlier errors and an additional check of the values, all reported in one message. */
 int tt_config_read(struct tt_config *cfg, const struct tt_config_input *input) TT_MUST_CHECK;
 
 /**
- * For a check: adds an error about the values of keys ("model.n_heads model.dim"), at the place where the first of them that
- * was set was set. Silent when one of them has an error already. The message may end in a line "\nhelp: ...".
+ * For a check: adds an error about the values of keys ("model.n_heads model.dim"). Its position is that of the
+ * first key that was set. Does nothing when one of the keys already has an error. The message may end in a
+ * line "\nhelp: ...".
  */
 void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, const char *keys, const char *fmt, ...)
     TT_PRINTF(4, 5);
@@ -102,12 +103,13 @@ void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, con
 bool tt_config_is_bad(const struct tt_config *cfg, const char *path);
 
 /**
- * Before loading: values whose feature is not built yet are then accepted and appended to `unbuilt`, "key=value" each,
- * one a line, instead of being errors. For commands that calculate and do not train; unbuilt must outlive the loading.
+ * To be called before loading: accepts values whose feature is not built yet and appends them to `unbuilt`, one line
+ * "key=value" each, instead of reporting errors. For commands that calculate and do not train. `unbuilt` must
+ * outlive the loading.
  */
 void tt_config_tolerate_unbuilt(struct tt_config *cfg, struct tt_text *unbuilt);
 
-/** Like tt_config_load of one file, from text; name stands for the file in origins and messages. */
+/** Like tt_config_load of one file, but from text; `name` is used as the file name in origins and messages. */
 int tt_config_load_text(struct tt_config *cfg, const char *name, const char *text, size_t size) TT_MUST_CHECK;
 
 /**
@@ -117,16 +119,21 @@ int tt_config_load_text(struct tt_config *cfg, const char *name, const char *tex
 int tt_config_set_flavor_int(struct tt_config *cfg, const char *path, int64_t value) TT_MUST_CHECK;
 int tt_config_set_flavor_real(struct tt_config *cfg, const char *path, double value) TT_MUST_CHECK;
 
-/** Whether a file or a flag set the key; not so for defaults, for the flavor's values and for keys that follow others. */
+/**
+ * Whether a file or a flag set the key. False for defaults, for values of the flavor and for keys that follow others.
+ */
 bool tt_config_is_set(const struct tt_config *cfg, const char *path);
 
-/** Gives a key the value that something else than files and flags has for it (as a flag says it), with that origin. TT_EDATA
- *  when the key does not take it. */
+/**
+ * Sets a key from a source other than files and flags. `value` is written as for a flag; `origin` names the source.
+ * TT_EDATA when the key does not accept the value.
+ */
 int tt_config_adopt(struct tt_config *cfg, const char *path, const char *value, const char *origin) TT_MUST_CHECK;
 
 /**
  * Where a value came from: "default", "flavor", "training.seq_len" (the key that it follows), "builtin:quick",
- * "my.yaml:14", "flag --optimizer.lr"; NULL when there is no such key. The second adds the column, for messages: "my.yaml:14:7". Valid until the key is set again.
+ * "my.yaml:14", "flag --optimizer.lr"; NULL when there is no such key. The second adds the column, for messages:
+ * "my.yaml:14:7". Valid until the key is set again.
  */
 const char *tt_config_origin(const struct tt_config *cfg, const char *path);
 const char *tt_config_where(const struct tt_config *cfg, const char *path);
@@ -157,7 +164,7 @@ enum tt_config_flag {
     TT_FLAG_NULL_DEFAULT = 512, /* null is accepted and means the default */
 };
 
-/** The largest integer; one less than what too large a number saturates to. */
+/** The largest integer: one less than the value to which larger numbers saturate. */
 #define TT_NO_LIMIT (INT64_MAX - 1)
 
 struct tt_choice {
@@ -178,10 +185,10 @@ struct tt_config_row {
     enum tt_config_kind kind;
     int flags;          /* enum tt_config_flag */
     size_t offset;      /* of the member in struct tt_config */
-    const char *preset; /* the default as a flag would say it; NULL for null */
+    const char *preset; /* the default as written for a flag; NULL for null */
     int64_t low, high;  /* of TT_KIND_INT */
     double low_real, high_real;
-    const char *zero_word; /* what 0 is called: "auto", "op"; NULL: nothing */
+    const char *zero_word; /* the word that means 0: "auto", "op"; NULL: none */
     const struct tt_choices *choices;
     const char *doc;
 };
@@ -196,13 +203,13 @@ extern const int tt_config_n_rows;
 extern const struct tt_config_section tt_config_sections[];
 extern const int tt_config_n_sections;
 
-/** The row of a path or of an alias, '-' taken as '_'; NULL when there is none. */
+/** The row of a path or of an alias, with '-' taken as '_'; NULL when there is none. */
 const struct tt_config_row *tt_config_row_find(const char *path);
 
 /** Appends the value as a flag takes it ("null", "8e-4", "[a,b]"). */
 void tt_config_value_text(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out);
 
-/** Appends what the key accepts, without what is not built yet: "at least 1", "0 to 1", "linear|sqrt|cosine". */
+/** Appends what the key accepts, except what is not built yet: "at least 1", "0 to 1", "linear|sqrt|cosine". */
 void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out);
 
 /* ---- output ---- */
@@ -213,7 +220,7 @@ void tt_config_to_yaml(const struct tt_config *cfg, struct tt_text *out);
 /** The same with the origin of every value in a comment at the end of its line. */
 void tt_config_to_yaml_origins(const struct tt_config *cfg, struct tt_text *out);
 
-/** Only what files and flags have set. */
+/** The same, but only the keys that files and flags have set. */
 void tt_config_to_yaml_set(const struct tt_config *cfg, struct tt_text *out);
 
 /** The same with the documentation of every key in comments: a file to start from. */
@@ -244,21 +251,21 @@ extern const int tt_config_n_builtins;
 /** A default that differs from torchtitan's. */
 struct tt_config_difference {
     const char *path;
-    const char *theirs; /* as a flag would say it */
+    const char *theirs; /* torchtitan's default, as written for a flag */
     const char *why;
 };
 
 extern const struct tt_config_difference tt_config_differences[];
 extern const int tt_config_n_differences;
 
-/** What happens when an inactive torchtitan key has another value than its neutral one; see inactive.def. */
+/** What happens when an inactive torchtitan key has a value other than its neutral one; see inactive.def. */
 enum tt_inactive_kind { TT_INACTIVE_REFUSED, TT_INACTIVE_NOTE, TT_INACTIVE_IDLE };
 
 /** torchtitan keys that titan does not have. */
 struct tt_config_inactive {
     const char *path; /* or "section.*" */
     enum tt_inactive_kind kind;
-    const char *neutral; /* value that is accepted in silence; "a|b" for several, NULL for none */
+    const char *neutral; /* values that are accepted in silence: "a|b"; NULL: none */
     const char *why;
 };
 

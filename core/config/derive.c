@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Values that nobody set: those that follow another key, those of the flavor, and those of a run that weights come from.
+ * Values that neither files nor flags set: from another key, from the flavor, or from the run whose weights are loaded.
  */
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 /* ---- keys that follow others ---- */
 
-/* Whether nobody set the key, or it was set to null. */
+/* Whether the key was not set, or was set to null. */
 static bool is_open(const struct tt_config *cfg, const char *path)
 {
     struct tt_text value = {0};
@@ -48,19 +48,19 @@ void tt_config_follow(struct tt_config *cfg)
 
 /* ---- the flavor ---- */
 
-/* The row of a model dimension, NULL when a flavor has no say: another kind or section. */
+/* The row of a model dimension; NULL if a flavor cannot set it (another kind or section). */
 static const struct tt_config_row *flavor_row(const char *path, enum tt_config_kind kind, enum tt_config_kind other)
 {
     const struct tt_config_row *row = tt_config_row_find(path);
 
     if (!row || strncmp(row->path, "model.", 6) != 0 || (row->kind != kind && row->kind != other)) {
-        (void)tt_fail(TT_EINTERNAL, "'%s' is no key that a flavor can set to such a value", path);
+        (void)tt_fail(TT_EINTERNAL, "'%s' is not a key that a flavor can set to such a value", path);
         return NULL;
     }
     return row;
 }
 
-/* `dim: null` in a file means from the flavor just as no line does. */
+/* `dim: null` in a file means the same as no line: the value comes from the flavor. */
 static bool is_left_to_flavor(const struct tt_config *cfg, const struct tt_config_row *row)
 {
     struct tt_text value = {0};
@@ -121,7 +121,7 @@ int tt_config_adopt(struct tt_config *cfg, const char *path, const char *value, 
     int rc = 0;
 
     if (!row)
-        return tt_fail(TT_EINTERNAL, "'%s' is no key", path);
+        return tt_fail(TT_EINTERNAL, "'%s' is not a key", path);
     if (tt_config_value_set(cfg, row, tt_config_flag_node(&doc, row, value), true, &why, NULL))
         tt_config_set_origin(cfg, row, tt_strdup(origin), tt_strdup(origin));
     else

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The configuration in writing: YAML (plain, with origins, as a commented template), JSON, and the list of flags.
+ * Writes the configuration: as YAML (plain, with origins, or as a commented template), as JSON, and as the list of
+ * flags.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static const char *leaf_of(const char *path)
     return dot ? dot + 1 : path;
 }
 
-/* The value as YAML: words and texts are quoted where they need it, everything else is as a flag takes it. */
+/* The value as YAML: texts are quoted where necessary; other values are written as for a flag. */
 static void yaml_value(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
 {
     const void *member = tt_config_member(cfg, row);
@@ -88,7 +89,7 @@ static void begin_section(const char *name, enum style style, struct tt_text *ou
     tt_text_add(out, "%*s%s:\n", indent, "", leaf_of(name));
 }
 
-/* The default, where the value is another one: a reader who deletes the line gets it. */
+/* Adds the default if the value differs from it: deleting the line gives the default. */
 static void add_default(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
 {
     struct tt_text value = {0};
@@ -119,7 +120,7 @@ static void write_row(const struct tt_config *cfg, const struct tt_config_row *r
     start = out->size;
     tt_text_add(out, "%*s%s: ", indent, "", row->key);
     if (style == WITH_DOCS && cfg->origins->of[row - tt_config_rows].is_derived)
-        tt_text_add(out, "null"); /* it follows another key, also after that one is edited */
+        tt_text_add(out, "null"); /* so it still follows the other key after that one is edited */
     else
         yaml_value(cfg, row, out);
     if (style == WITH_ORIGINS) {
@@ -211,7 +212,7 @@ json_t *tt_config_value_json(const struct tt_config *cfg, const struct tt_config
     return json;
 }
 
-/* The object of a section, made where it is missing. */
+/* The object of a section; created if it is missing. */
 static json_t *json_section(json_t *root, const char *section)
 {
     char *copy = tt_strdup(section), *rest = NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What is other than in torchtitan: its words and defaults, and keys that titan does not have: found by path, accepted at their neutral value, otherwise noted or refused.
+ * Differences from torchtitan: its words, its defaults, and the keys that titan does not have. These are found by path,
+ * accepted with their neutral value, and otherwise noted or refused.
  */
 #include <string.h>
 #include <strings.h>

@@ -27,14 +27,14 @@ struct tt_config_report {
     int n_hidden; /* beyond what one message can hold */
     struct tt_text text;
     const char *subject;  /* what the errors are in; NULL: the configuration */
-    struct tt_text notes; /* lines for tt_note, given when all is well */
-    bool is_partial;      /* a file could not be read to its end: rules between keys would mislead */
+    struct tt_text notes; /* lines for tt_note, shown if there is no error */
+    bool is_partial;      /* a file could not be read to its end, so rules between keys are not checked */
 };
 
 /** Adds one error, "where: message", message may hold a line "\nhelp: ...". */
 void tt_config_report_add(struct tt_config_report *report, const char *where, const char *fmt, ...) TT_PRINTF(3, 4);
 
-/** The same with "where: path: message"; a flag's name is not said twice. */
+/** The same with "where: path: message"; the name of a flag is not repeated. */
 void tt_config_report_key(struct tt_config_report *report, const char *where, const char *path, const char *message);
 
 /** The one message of all errors: 0, or TT_EUSAGE; releases the report either way. */
@@ -52,9 +52,9 @@ static inline void *tt_config_member(const struct tt_config *cfg, const struct t
 }
 
 /**
- * Converts node to row's kind and stores it. False: why says what was expected and found (and maybe "\nhelp: ..."), the
- * old value stays, and *ret_fault (if asked for) is the item of a list that is wrong. is_flag: words such as yes and 0
- * are booleans too.
+ * Converts node to row's kind and stores it. False: `why` says what was expected and found (and perhaps "\nhelp:
+ * ..."), the old value stays, and *ret_fault (if not NULL) is the wrong item of a list. is_flag: words such as yes and
+ * 0 are booleans too.
  */
 bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row, const struct tt_yaml *node,
                          bool is_flag, struct tt_text *why, const struct tt_yaml **ret_fault);
@@ -65,7 +65,7 @@ struct tt_yaml *tt_config_flag_node(struct tt_yaml_doc *doc, const struct tt_con
 /** Appends text in lines that begin with `indent` spaces and lead, and hold at most 100 columns. */
 void tt_config_wrap(struct tt_text *out, int indent, const char *lead, const char *text);
 
-/** Appends the words that a key chooses from, without aliases and without what is not built yet. */
+/** Appends the words that a key chooses from, except aliases and what is not built yet. */
 void tt_config_choices_text(const struct tt_config_row *row, const char *between, struct tt_text *out);
 
 /** The word of a constant; an alias resolves to it. */
@@ -88,11 +88,12 @@ struct tt_override {
 };
 
 /**
- * Takes the override at args[*i] and moves *i behind it. False when the token is none. Caller: tt_free path and flag.
+ * Takes the override at args[*i] and advances *i past it. False when the token is not an override. The caller frees
+ * path and flag with tt_free.
  */
 bool tt_override_next(int n, const char *const *args, int *i, struct tt_override *ret_override);
 
-/** An inactive torchtitan key: NULL if path is none, otherwise its row. */
+/** The row of an inactive torchtitan key; NULL if path is not one. */
 const struct tt_config_inactive *tt_config_inactive_find(const char *path);
 
 /** Whether bare --path means true for that row. */
@@ -103,24 +104,24 @@ void tt_config_inactive_use(const struct tt_config_inactive *row, const char *wh
                             const struct tt_yaml *node, struct tt_config_report *report);
 
 /**
- * The values of a key that work today, "a|b", when the others need a feature that is not built yet; else NULL. *ret_needs (if
- * asked for) is that feature, in words.
+ * The values of a key that work today, "a|b", when the others need a feature that is not built yet; else NULL.
+ * *ret_needs (if not NULL) is that feature, in words.
  */
 const char *tt_config_built_values(const struct tt_config_row *row, const char **ret_needs);
 
 /** Whether word is one of "a|b|c". */
 bool tt_config_is_among(const char *word, const char *list);
 
-/** Why a word of torchtitan's that the key does not have is refused; NULL: nothing is known about it. */
+/** Why a torchtitan word that the key does not have is refused; NULL: it is not a known word of torchtitan. */
 const char *tt_config_refused_word(const char *path, const char *word);
 
-/** Gives keys that follow others when nobody set them (validation's data and length) their values. */
+/** Sets the keys that follow other keys unless they are set (validation's data and length). */
 void tt_config_follow(struct tt_config *cfg);
 
-/** Sets what is said about where a value came from; takes both texts. */
+/** Sets the origin of a value; takes ownership of both texts. */
 void tt_config_set_origin(struct tt_config *cfg, const struct tt_config_row *row, char *origin, char *where);
 
-/** Rules between keys, and values whose feature does not exist yet. */
+/** Checks the rules between keys, and reports values whose feature is not built yet. */
 void tt_config_check_rules(struct tt_config *cfg, struct tt_config_report *report);
 
 #endif

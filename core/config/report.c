@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Gathers errors, so that a configuration with five mistakes is corrected in one go.
+ * Collects errors, so that all mistakes of a configuration are reported at once.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ void tt_config_report_add(struct tt_config_report *report, const char *where, co
     va_end(args);
     for (char *c = message; *c; c++) {
         if (((unsigned char)*c < 0x20 && *c != '\n') || *c == 0x7f)
-            *c = '?'; /* a quoted escape in a file must not reach the terminal */
+            *c = '?'; /* an escape sequence quoted from a file must not reach the terminal */
     }
     report->n++;
     if (report->text.size + strlen(where) + strlen(message) > REPORT_BYTES) {
@@ -41,7 +41,7 @@ void tt_config_report_key(struct tt_config_report *report, const char *where, co
     }
 }
 
-/* Among several errors each help line belongs to the one above it. */
+/* If there are several errors, each help line is indented below its error. */
 static void add_indented(struct tt_text *out, const char *text)
 {
     const char *help;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What no single key can say: rules between keys (those that need no number of ranks), and values whose feature is not
- * built yet (pending.def). A rule is silent when one of its keys already has an error.
+ * Rules between keys (those that need no number of ranks), and values whose feature is not built yet (pending.def). A
+ * rule is skipped when one of its keys already has an error.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "core/base/mem.h"
 #include "core/config/internal.h"
 
-/** Writes why the configuration is refused, or nothing. */
+/** Writes why the configuration is refused, or writes nothing. */
 typedef void (*rule_fn)(const struct tt_config *cfg, struct tt_text *why);
 
 bool tt_config_is_among(const char *word, const char *list)
@@ -51,7 +51,7 @@ static bool ends_in(const char *path, const char *end)
     return n >= m && strcmp(path + n - m, end) == 0;
 }
 
-/* Files whose name says that the dataset would not read what is in them. */
+/* Refuses files whose name shows that the dataset cannot read their format. */
 static void fit_format(const char *section, const char *dataset, const char *path, struct tt_text *why)
 {
     static const char *const tables[] = {".parquet", ".arrow", ".feather"};
@@ -127,12 +127,11 @@ static void hf_weights(const struct tt_config *cfg, struct tt_text *why)
 static void hf_model_only(const struct tt_config *cfg, struct tt_text *why)
 {
     if (cfg->checkpoint.initial_load_in_hf && !cfg->checkpoint.initial_load_model_only) {
-        tt_text_add(why,
-                    "a Hugging Face folder holds weights alone\nhelp: set checkpoint.initial_load_model_only=true");
+        tt_text_add(why, "a Hugging Face folder holds only weights\nhelp: set checkpoint.initial_load_model_only=true");
     }
 }
 
-/* A folder of the run is below dump_folder: what --overwrite removes must be the run's. */
+/* A folder of the run must be below dump_folder, so that --overwrite removes only what belongs to the run. */
 static void need_inside(const char *path, struct tt_text *why)
 {
     bool up = false, named = false;
@@ -200,7 +199,7 @@ static void head_groups(const struct tt_config *cfg, struct tt_text *why)
 
 static const struct {
     rule_fn check;
-    const char *key[3]; /* the keys it reads; the first that was set is where the error is */
+    const char *key[3]; /* the keys it reads; the error is reported at the first one that was set */
 } rules[] = {
     {training_path, {"training.dataset", "training.dataset_path"}},
     {validation_path, {"validation.dataset", "validation.dataset_path", "validation.enable"}},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The tables that schema.def and choices.h describe: sets of choices, rows, sections, aliases; and looking keys up, also
- * by what somebody may have meant.
+ * The tables that schema.def and choices.h describe (sets of choices, rows, sections, aliases), the lookup of keys, and
+ * suggestions for misspelt keys.
  */
 #include <string.h>
 
@@ -74,7 +74,7 @@ enum {
 const int tt_config_n_rows = N_ROWS;
 const int tt_config_n_sections = N_SECTIONS;
 
-/* Equality with '-' taken as '_'. */
+/* Whether a equals b, with '-' taken as '_'. */
 static bool is_same_key(const char *a, const char *b)
 {
     for (; *a && *b; a++, b++) {
@@ -106,7 +106,7 @@ bool tt_config_is_section(const char *path)
     return false;
 }
 
-/* The text behind the last dot. */
+/* The text after the last dot. */
 static const char *leaf_of(const char *path)
 {
     const char *dot = strrchr(path, '.');
@@ -140,7 +140,7 @@ static const char *nearest_leaf(const char *word, const char *section)
     return tt_text_nearest(word, leaf, n);
 }
 
-/* The last path that ends in leaf, of a section. */
+/* Suggests a path of the section that ends in leaf. */
 static void suggest_path(const char *section, const char *leaf, struct tt_text *out)
 {
     tt_text_add(out, "\nhelp: did you mean '%s.%s'?", section, leaf);

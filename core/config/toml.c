@@ -55,7 +55,7 @@ static bool take(struct reader *r, char c)
     return true;
 }
 
-/* Spaces, and with `lines` also comments and ends of lines. */
+/* Skips spaces, and with `lines` also comments and line ends. */
 static void skip(struct reader *r, bool lines)
 {
     while (r->at < r->end) {
@@ -106,7 +106,7 @@ static void add_code_point(struct tt_text *out, uint32_t c)
     tt_text_add_bytes(out, bytes, n);
 }
 
-/* What follows a backslash. */
+/* Reads an escape sequence after its backslash. */
 static bool escape(struct reader *r, struct tt_text *out)
 {
     static const char letters[] = "btnfr\"\\", meanings[] = "\b\t\n\f\r\"\\";
@@ -136,7 +136,7 @@ static bool escape(struct reader *r, struct tt_text *out)
     return true;
 }
 
-/* A string, at its first quote; three quotes begin one of several lines. */
+/* Reads a string, from its first quote; three quotes begin a multi-line string. */
 static char *string(struct reader *r, bool may_be_long)
 {
     char quote = *r->at;
@@ -171,7 +171,7 @@ static char *string(struct reader *r, bool may_be_long)
         tt_text_add_bytes(&out, r->at, 1);
         next(r);
     }
-    (void)fail(r, "a string that does not end");
+    (void)fail(r, "the string does not end");
     tt_text_release(&out);
     return NULL;
 }
@@ -212,7 +212,7 @@ static struct tt_yaml *one_key(struct reader *r)
     return key;
 }
 
-/* a.b.c: the map that the last word belongs to, made where it is missing, and that word. */
+/* Reads a.b.c: finds or makes the map that the last word belongs to, and returns that word too. */
 static struct tt_yaml *path(struct reader *r, struct tt_yaml *map, struct tt_yaml **ret_key)
 {
     for (int depth = 0; depth < TT_YAML_MAX_DEPTH; depth++) {
@@ -232,10 +232,10 @@ static struct tt_yaml *path(struct reader *r, struct tt_yaml *map, struct tt_yam
             put(map, key, below);
         }
         if (below->kind != TT_YAML_MAP)
-            return fail(r, "a key below something that is no table");
+            return fail(r, "a key below a value that is not a table");
         map = below;
     }
-    return fail(r, "tables lie too deep");
+    return fail(r, "tables are nested too deeply");
 }
 
 /* --- values --- */
@@ -274,7 +274,7 @@ static bool pair(struct reader *r, struct tt_yaml *map)
     skip(r, false);
     if (!(item = value(r)))
         return false;
-    put(owner, key, item); /* a second one is told by who reads the tree */
+    put(owner, key, item); /* the reader of the tree reports duplicates */
     return true;
 }
 
@@ -315,7 +315,7 @@ static struct tt_yaml *value(struct reader *r)
     char c = peek(r);
 
     if (++r->depth > TT_YAML_MAX_DEPTH)
-        return fail(r, "values lie too deep");
+        return fail(r, "values are nested too deeply");
     if (c == '[') {
         node = array(r);
     } else if (c == '{') {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One value of one key: from a YAML node (flags are made into nodes first) into the member of struct tt_config. The key's
- * row decides the type, never the look of the text. The way back is in value_text.c.
+ * One value of one key: from a YAML node (flags are made into nodes first) into the member of struct tt_config. The
+ * key's row decides the type, never the look of the text. value_text.c does the reverse.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -49,7 +49,7 @@ static bool expected(struct tt_text *why, const char *what, const struct tt_yaml
 
 /* ---- text to numbers ---- */
 
-/* Copies text without the '_' that stand between digits; false when it does not fit or holds other than allowed. */
+/* Copies text without the '_' between digits. False when it does not fit or has a character that is not allowed. */
 static bool number_chars(const char *text, const char *allowed, char *buf, size_t buf_size)
 {
     size_t n = 0;
@@ -75,7 +75,7 @@ static bool to_real(const char *text, double *ret_value)
     return *end == 0 && end != buf;
 }
 
-/* A whole number; 1e6 is one too. Beyond int64_t the value saturates, which every range then refuses. */
+/* A whole number; 1e6 is one too. A number beyond int64_t saturates, and every range refuses the result. */
 static bool to_int(const char *text, int64_t *ret_value)
 {
     char buf[64], *end;
@@ -93,7 +93,7 @@ static bool to_int(const char *text, int64_t *ret_value)
     return true;
 }
 
-/* A number with a unit; without one only whole numbers are sizes. */
+/* A number with a unit. Without a unit, only a whole number is a size. */
 static bool to_bytes(const char *text, int64_t *ret_value)
 {
     return strpbrk(text, "kKmMgGtTpPbB") && tt_text_to_bytes(text, ret_value);
@@ -189,7 +189,7 @@ static bool set_text(const struct tt_config_row *row, const char **member, const
         return false;
     }
     if (!*node->text && (row->flags & TT_FLAG_NOT_EMPTY)) {
-        tt_text_add(why, "must not be empty%s", row->flags & TT_FLAG_NULLABLE ? "; null stands for none" : "");
+        tt_text_add(why, "must not be empty%s", row->flags & TT_FLAG_NULLABLE ? "; null means none" : "");
         return false;
     }
     tt_free((void *)*member);
@@ -197,7 +197,7 @@ static bool set_text(const struct tt_config_row *row, const char **member, const
     return true;
 }
 
-/* Capitals do not matter: True, Never and adamw are what they look like. */
+/* Ignores case, so that True, Never and adamw are accepted. */
 static const struct tt_choice *find_choice(const struct tt_choices *choices, const char *word)
 {
     for (int i = 0; i < choices->n; i++) {
@@ -226,7 +226,7 @@ static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *nod
     near = tt_text_nearest(node->text, words, n);
     describe(node, why);
     if (tt_config_refused_word(row->path, node->text)) {
-        tt_text_add(why, " is torchtitan's, and titan does not have it: %s",
+        tt_text_add(why, " is a word of torchtitan's that titan does not have: %s",
                     tt_config_refused_word(row->path, node->text));
         return false;
     }
@@ -324,7 +324,7 @@ static bool set_words(const struct tt_config_row *row, struct tt_words *member, 
 static void set_null(const struct tt_config_row *row, void *member)
 {
     if (row->flags & TT_FLAG_NULL_DEFAULT) {
-        *(int64_t *)member = strtoll(row->preset, NULL, 10); /* integers alone have the flag */
+        *(int64_t *)member = strtoll(row->preset, NULL, 10); /* only integers have this flag */
     } else if (row->kind == TT_KIND_INT) {
         *(int64_t *)member = TT_NULL_INT;
     } else if (row->kind == TT_KIND_REAL) {
@@ -391,7 +391,7 @@ static struct tt_yaml *scalar(struct tt_yaml_doc *doc, const char *text, size_t 
     return node;
 }
 
-/* Splits at commas outside of brackets, quotes and escapes, so that a regular expression may hold {1,3}. */
+/* Splits at commas outside of brackets, quotes and escapes, so that a regular expression may contain {1,3}. */
 static struct tt_yaml *split(struct tt_yaml_doc *doc, const char *text, size_t size)
 {
     struct tt_yaml *list = tt_yaml_add(doc, TT_YAML_LIST, 0, 0);

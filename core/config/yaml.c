@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * YAML text to a tree with positions, by libyaml's events (this is the one file that includes yaml.h). The tree is built
- * with an explicit stack, so depth is a limit and not a crash, and an alias shares the node of its anchor, so that
- * aliases of aliases cost nothing until somebody walks them; their number is limited for those who do.
+ * Parses YAML text into a tree with positions, from libyaml's events. Only this file includes yaml.h. The tree is built
+ * with an explicit stack, so that deep nesting reaches a limit instead of crashing. An alias shares the node of its
+ * anchor. So aliases of aliases cost nothing until the tree is walked; the number of aliases is limited for that.
  */
 #include "core/config/yaml.h"
 
@@ -22,7 +22,7 @@ struct builder {
     struct tt_yaml_doc *doc;
     struct tt_yaml *stack[TT_YAML_MAX_DEPTH];
     int depth;
-    struct tt_yaml *pending_key[TT_YAML_MAX_DEPTH]; /* of the map at each depth: a key that waits for its value */
+    struct tt_yaml *pending_key[TT_YAML_MAX_DEPTH]; /* for the map at each depth: a key without its value yet */
     struct anchor *anchor;
     int n_anchors, cap_anchors;
     int n_aliases, n_documents;
@@ -74,7 +74,7 @@ static bool fault(struct builder *b, const yaml_mark_t *mark, const char *what)
     return false;
 }
 
-/* Puts a finished or just opened node where the stack's top expects one. */
+/* Puts a node, finished or just opened, where the top of the stack expects one. */
 static bool attach(struct builder *b, struct tt_yaml *node, const yaml_mark_t *mark)
 {
     struct tt_yaml *top;
@@ -150,11 +150,11 @@ static bool on_alias(struct builder *b, const yaml_event_t *event)
         if (strcmp(b->anchor[i].name, name) != 0)
             continue;
         if (!b->anchor[i].node->is_closed)
-            return fault(b, &event->start_mark, "an alias inside of what it stands for");
+            return fault(b, &event->start_mark, "an alias inside of its own anchor");
         return attach(b, b->anchor[i].node, &event->start_mark);
     }
     (void)fault(b, &event->start_mark, "");
-    tt_text_add(b->why, "no anchor '&%.60s' before this alias", name);
+    tt_text_add(b->why, "there is no anchor '&%.60s' before this alias", name);
     return false;
 }
 
@@ -175,7 +175,7 @@ static bool on_event(struct builder *b, const yaml_event_t *event)
         return on_open(b, event, TT_YAML_MAP, event->data.mapping_start.anchor);
     case YAML_SEQUENCE_END_EVENT:
     case YAML_MAPPING_END_EVENT:
-        if (b->depth > 0) { /* libyaml ends only what it began */
+        if (b->depth > 0) { /* libyaml only ends what it began */
             b->stack[--b->depth]->is_closed = true;
         }
         return true;
@@ -186,7 +186,7 @@ static bool on_event(struct builder *b, const yaml_event_t *event)
     }
 }
 
-/* Position of a byte offset: libyaml's reader errors (bad UTF-8, control characters) have no mark. */
+/* The position of a byte offset, for libyaml's reader errors (bad UTF-8, control characters), which have no mark. */
 static void position_of(const char *text, size_t offset, int *line, int *column)
 {
     *line = *column = 1;
@@ -248,7 +248,7 @@ bool tt_yaml_parse(const char *text, size_t size, struct tt_yaml_doc *doc, int *
 
     *doc = (struct tt_yaml_doc){0};
     if (size > TT_YAML_MAX_BYTES) {
-        tt_text_add(why, "larger than 1 MiB; this is not a configuration");
+        tt_text_add(why, "the file is larger than 1 MiB; this is not a configuration");
         *ret_line = *ret_column = 1;
         return false;
     }
@@ -280,7 +280,7 @@ bool tt_yaml_parse(const char *text, size_t size, struct tt_yaml_doc *doc, int *
     return ok;
 }
 
-/* Bytes of the UTF-8 character at text and its code point; 0 when it is malformed. */
+/* The number of bytes of the UTF-8 character at text, and its code point; 0 when it is malformed. */
 static int decode(const unsigned char *text, uint32_t *code)
 {
     static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -306,7 +306,7 @@ bool tt_yaml_is_utf8(const char *text)
     return true;
 }
 
-/* YAML's printable characters, less the line separators that folding would eat. */
+/* YAML's printable characters, except the line separators, which folding would remove. */
 static bool is_printable(uint32_t code)
 {
     return code >= 0x20 && !(code >= 0x7f && code < 0xa0) && code != 0x2028 && code != 0x2029 && code != 0xfeff &&

@@ -8,8 +8,8 @@
 #include "core/base/text.h"
 
 /**
- * A YAML document as a tree with positions. Scalars keep their text: what type it should have is for the key to say, so
- * that 1e-4 is a number where a number is due and `no` a word where a word is due.
+ * A YAML document as a tree with positions. Scalars keep their text, and the key decides their type. So 1e-4 is a
+ * number where the key takes a number, and `no` is a word where the key takes a word.
  */
 enum tt_yaml_kind { TT_YAML_SCALAR, TT_YAML_LIST, TT_YAML_MAP };
 
@@ -21,7 +21,7 @@ struct tt_yaml {
     int n, cap;
     int cap_key;
     bool is_closed;
-    struct tt_yaml **key;  /* of a map: n keys beside n items */
+    struct tt_yaml **key;  /* of a map: n keys, one per item */
     struct tt_yaml **item; /* borrowed: aliases may share a node */
 };
 
@@ -39,8 +39,8 @@ enum {
 };
 
 /**
- * Parses text. False: *ret_line, *ret_column and why say what is wrong, and doc holds what came before. In both cases the
- * caller releases doc. Limits on size, depth, nodes and aliases keep hostile input harmless.
+ * Parses text. False: *ret_line, *ret_column and why say what is wrong, and doc holds what precedes it. In both cases
+ * the caller releases doc. Limits on size, depth, nodes and aliases keep hostile input harmless.
  */
 bool tt_yaml_parse(const char *text, size_t size, struct tt_yaml_doc *doc, int *ret_line, int *ret_column,
                    struct tt_text *why);

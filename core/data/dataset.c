@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The datasets, one row each, and the cache of packed tokens. The name of a cache file is the hash of all that decides
- * its content, so a changed corpus or tokenizer makes another file; a damaged one is made again.
+ * The datasets, one row each, and the cache of packed tokens. The name of a cache file is a hash of everything that
+ * determines its content. So a changed corpus or tokenizer gives a new file. A damaged file is made again.
  */
 #include "core/data/dataset.h"
 
@@ -30,15 +30,14 @@ static const struct tt_dataset_kind kinds[] = {
     {"kjv", "King James Bible, 1,130 chapters (built in)", NULL, prepare_text, KJV_TRAIN, false, true},
     {"kjv_validation", "King James Bible, 59 other chapters (built in)", NULL, prepare_text, KJV_VALIDATION, false,
      true},
-    {"text", "a text file, or a folder of them; one document a file", NULL, prepare_text, TEXT, true, true},
+    {"text", "a text file, or a folder of text files; one document per file", NULL, prepare_text, TEXT, true, true},
     {"jsonl", "JSON lines with a text field, plain, .gz or .zst; a file or a folder", NULL, prepare_text, JSONL, true,
      true},
-    {"c4", "JSON lines as C4 has them (dataset_path needed: titan downloads nothing)", NULL, prepare_text, JSONL, true,
-     true},
+    {"c4", "JSON lines as in C4 (needs dataset_path: titan downloads nothing)", NULL, prepare_text, JSONL, true, true},
     {"c4_test", "the same", NULL, prepare_text, JSONL, true, true},
     {"jsonl_sft", "JSON lines with prompt and response", "prompt masking is not built yet", NULL, 0, true, true},
-    {"tokens", "packed tokens: of titan data pack, or llm.c's .bin", NULL, prepare_tokens, TOKENS, true, false},
-    {"tokens_u16", "packed tokens: headerless uint16, as nanoGPT's", NULL, prepare_tokens, TOKENS_U16, true, false},
+    {"tokens", "packed tokens: made by titan data pack, or llm.c's .bin", NULL, prepare_tokens, TOKENS, true, false},
+    {"tokens_u16", "packed tokens: headerless uint16, as in nanoGPT", NULL, prepare_tokens, TOKENS_U16, true, false},
 };
 
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
@@ -49,7 +48,7 @@ const struct tt_dataset_kind *tt_dataset_kinds(int *ret_n)
     return kinds;
 }
 
-/* Names the kinds that there are, and the nearest one. */
+/* Fails with a list of the datasets and the nearest name. */
 static int fail_unknown(const char *name)
 {
     const char *names[N_KINDS], *near;
@@ -181,7 +180,7 @@ int tt_dataset_pack(const struct tt_dataset_spec *spec, const char *path, struct
 
     TT_TRY(check_spec(spec, &kind));
     if (!kind->is_text) {
-        return tt_fail(TT_EUSAGE, "dataset '%s' is packed already\nhelp: train on it with training.dataset=%s",
+        return tt_fail(TT_EUSAGE, "dataset '%s' is already packed\nhelp: train on it with training.dataset=%s",
                        spec->name, spec->name);
     }
     TT_TRY(open_source(kind, spec, &source));
@@ -192,7 +191,7 @@ out:
     return rc;
 }
 
-/* Whether an intact cache of this source and tokenizer is at path. Only a damaged one is made again. */
+/* Whether path has an intact cache of this source and tokenizer. Other errors than damage are returned. */
 static int find_cache(const char *path, uint64_t source_hash, uint64_t tokenizer_hash, struct tt_token_info *ret_info,
                       bool *ret_found)
 {

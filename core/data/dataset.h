@@ -12,9 +12,9 @@
 #include "core/tokenizer/tokenizer.h"
 
 /**
- * Datasets: a stream of tokens in documents, read from a packed file. Text is tokenized once, by one rank
- * (tt_dataset_prepare), into a packed file in the cache folder; then every rank opens that file (tt_dataset_open). The
- * row that prepare fills in is plain data, to be broadcast.
+ * Datasets: documents of tokens, read from a packed file. One rank tokenizes text once (tt_dataset_prepare) into a
+ * packed file in the cache folder; then every rank opens that file (tt_dataset_open). The tt_dataset_ref that prepare
+ * fills in is plain data, to be broadcast.
  */
 struct tt_dataset_spec;
 struct tt_dataset_ref;
@@ -41,13 +41,13 @@ struct tt_dataset_spec {
     const char *path;                     /* training.dataset_path; may be NULL for the built-in ones */
     const char *text_field;               /* of JSON lines; NULL: "text" */
     const struct tt_tokenizer *tokenizer; /* NULL is fine for packed files */
-    int64_t vocab_size;                   /* of the model; 0: any id will do */
+    int64_t vocab_size;                   /* of the model; 0: any id is accepted */
     const char *cache_dir;                /* for text; created if missing */
 };
 
 enum { TT_DATASET_PATH_BYTES = 4096 };
 
-/** What prepare found or made. */
+/** The packed file that prepare found or made. */
 struct tt_dataset_ref {
     char name[32];
     char path[TT_DATASET_PATH_BYTES]; /* of the packed file */
@@ -55,10 +55,11 @@ struct tt_dataset_ref {
 };
 
 /**
- * Makes a dataset ready: tokenizes into the cache unless an intact cache of the same content and tokenizer is there (what
- * killed runs left in the folder is swept), checks packed files. Called by one rank (not collective); reports progress.
+ * Prepares a dataset: checks a packed file, or tokenizes text into the cache unless it has an intact file of the same
+ * content and tokenizer. Removes from the cache folder what killed runs left. Called by one rank (not collective);
+ * reports progress.
  *   TT_EUSAGE  unknown name, missing path, a tokenizer larger than the model's vocabulary
- *   TT_EDATA   whatever is wrong with the data, with file and line; a token beyond the vocabulary
+ *   TT_EDATA a fault of the data, with file and line; a token beyond the vocabulary
  */
 int tt_dataset_prepare(const struct tt_dataset_spec *spec, struct tt_dataset_ref *ret_ref) TT_MUST_CHECK;
 
@@ -66,25 +67,25 @@ int tt_dataset_prepare(const struct tt_dataset_spec *spec, struct tt_dataset_ref
 int tt_dataset_pack(const struct tt_dataset_spec *spec, const char *path, struct tt_token_info *ret_info) TT_MUST_CHECK;
 
 /**
- * An open dataset; read-only, shared by samplers of one thread. The file is read, not mapped: one that is cut off or
- * replaced while a run reads it is an error with a name.
+ * An open dataset: read-only, shared by the samplers of one thread. The file is read, not mapped, so that truncating or
+ * replacing it during a run gives an error that names it.
  */
 struct tt_dataset {
     struct tt_dataset_ref ref;
     int fd;
     uint64_t device, inode; /* of the file that was opened, whatever its path leads to later */
-    double modified_sec;    /* when it was written last, as far as its content was checked */
+    double modified_sec;    /* when it was last written, as of the last check of its content */
     int64_t *offsets;       /* n_documents + 1, or NULL: one document */
 };
 
-/** Opens what prepare made, on any rank. TT_EDATA if it has another size; tt_dataset_verify compares the content. */
+/** Opens what prepare made, on any rank. TT_EDATA if the size differs; tt_dataset_verify compares the content. */
 int tt_dataset_open(const struct tt_dataset_ref *ref, struct tt_dataset **ret_dataset) TT_MUST_CHECK;
 void tt_dataset_free(struct tt_dataset *dataset);
 
 /** Reads the whole file and compares its digest with that of ref: TT_EDATA naming host and file if they differ. */
 int tt_dataset_verify(struct tt_dataset *dataset) TT_MUST_CHECK;
 
-/** The same if the file was written to since it was opened or verified last; else costs next to nothing. */
+/** The same, but only if the file was written to since it was opened or last verified. Otherwise almost free. */
 int tt_dataset_recheck(struct tt_dataset *dataset) TT_MUST_CHECK;
 
 /**

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * An open dataset: what is read of it, and whether it still is what was prepared.
+ * An open dataset: reading its tokens, and checking that the file is still the one that was prepared.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 #include "core/data/dataset.h"
 #include "core/os/file.h"
 
-/* Puts the host in front of the message: ranks of other hosts may see another file under the same path. */
+/* Adds the host to the message: ranks on other hosts may see another file under the same path. */
 static int say_host(int rc)
 {
     char host[256] = "";
@@ -27,7 +27,7 @@ static int fail_changed(const struct tt_dataset *d, const char *how)
 {
     return say_host(tt_fail(TT_EDATA,
                             "'%s' does not hold the tokens that were prepared: %s\nhelp: the file was changed while it "
-                            "was in use, or this host has another one under that name: the folder must be shared, or "
+                            "was in use, or this host has another one under that name. The folder must be shared, or "
                             "every host must have the same file",
                             d->ref.path, how));
 }
@@ -124,7 +124,7 @@ int tt_dataset_recheck(struct tt_dataset *dataset)
     return rc < 0 || modified_sec(&st) == dataset->modified_sec ? rc : tt_dataset_verify(dataset);
 }
 
-/* uint16 at the end of the array becomes int32 from its beginning on. */
+/* Converts the uint16 at the end of the array to int32 from its beginning on. */
 static void widen(int32_t *ids, int64_t n)
 {
     const char *from = (const char *)ids + (size_t)n * sizeof(uint16_t);

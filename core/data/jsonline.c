@@ -14,7 +14,7 @@ enum { DEEPEST = 2048, REPLACEMENT = 0xfffd };
 struct scan {
     const char *line;
     size_t size, at;
-    struct tt_json_problem problem; /* what is NULL: none yet */
+    struct tt_json_problem problem; /* problem.what NULL: none yet */
 };
 
 const char *tt_json_kind_name(enum tt_json_kind kind)
@@ -32,7 +32,7 @@ static bool fail(struct scan *s, const char *what)
     return false;
 }
 
-/* The next byte, or 0 at the end; a 0 byte within the line fits nowhere either. */
+/* The next byte, or 0 at the end. A 0 byte within the line is an error everywhere, too. */
 static char peek(const struct scan *s)
 {
     return s->at < s->size ? s->line[s->at] : 0;
@@ -79,7 +79,7 @@ static bool skip_string(struct scan *s)
         if (c == '"')
             break;
         if (s->at == s->size)
-            return fail(s, "the string has no end");
+            return fail(s, "the string does not end");
         if ((unsigned char)c < 0x20)
             return fail(s, "control character in a string");
         if (c != '\\')
@@ -173,7 +173,7 @@ static bool skip_key(struct scan *s)
     return true;
 }
 
-/* After a value at some depth: closes what ends here, up to the next value's place. */
+/* After a nested value: closes what ends here and goes to the place of the next value. */
 static bool skip_ends(struct scan *s, const char *open, int *depth)
 {
     while (*depth > 0) {
@@ -230,7 +230,7 @@ static bool skip_value(struct scan *s, enum tt_json_kind *ret_kind)
     return true;
 }
 
-/* The members of the object that begins here. */
+/* Reads the members of the object that begins here. */
 static bool read_members(struct scan *s, tt_json_member_fn fn, void *arg)
 {
     struct tt_text key = {0};
@@ -291,7 +291,7 @@ bool tt_jsonline_members(const char *line, size_t size, tt_json_member_fn fn, vo
     return good;
 }
 
-/* The code of \uXXXX at p, which was checked. */
+/* The code of the \uXXXX at p, which has been checked. */
 static uint32_t unit_at(const char *p)
 {
     uint32_t code = 0;
@@ -301,7 +301,7 @@ static uint32_t unit_at(const char *p)
     return code;
 }
 
-/* Appends the character of the escape at p; returns the bytes of the line that it takes. */
+/* Appends the character of the escape sequence at p; returns the length of the sequence. */
 static size_t add_escape(const char *p, size_t size, struct tt_text *out)
 {
     static const char names[] = "bfnrt", bytes[] = "\b\f\n\r\t";

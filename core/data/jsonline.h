@@ -8,9 +8,9 @@
 #include "core/base/text.h"
 
 /**
- * The members of an object on one line of JSON, without a tree of it: only the field that is wanted is decoded, and
- * numbers are checked by their form but never converted, so that no value of a field that nobody reads can be too large.
- * NaN and Infinity, which Python writes, count as numbers.
+ * The members of an object on one line of JSON, without building a tree. Only the wanted field is decoded. The form of
+ * numbers is checked, but they are not converted, so that no unused value can be too large. NaN and Infinity, which
+ * Python writes, count as numbers.
  */
 enum tt_json_kind {
     TT_JSON_OBJECT,
@@ -28,7 +28,7 @@ struct tt_json_member {
     const char *key; /* decoded, ends with a 0 that key_size does not count */
     size_t key_size;
     enum tt_json_kind kind;
-    const char *value; /* as it is in the line; a string with its quotes */
+    const char *value; /* as written in the line; a string with its quotes */
     size_t value_size;
 };
 
@@ -38,18 +38,18 @@ struct tt_json_problem {
     size_t column;
 };
 
-/** Takes one member; its key is valid during the call, its value as long as the line is. */
+/** Receives one member; its key is valid during the call, its value as long as the line. */
 typedef void (*tt_json_member_fn)(void *arg, const struct tt_json_member *member);
 
 /**
- * Checks a line of valid UTF-8 and calls fn for every member of its object, in order, equal keys included. A line that is
- * another value is valid too, without members. False with ret_problem when the line is not JSON; some members may have
- * been handed out by then.
+ * Checks a line of valid UTF-8 and calls fn for every member of its object, in order, including repeated keys. A line
+ * with another kind of value is valid too and has no members. False with ret_problem when the line is not JSON; fn may
+ * have been called for some members by then.
  */
 bool tt_jsonline_members(const char *line, size_t size, tt_json_member_fn fn, void *arg, enum tt_json_kind *ret_kind,
                          struct tt_json_problem *ret_problem);
 
-/** Appends the text of a string value that was checked; half a surrogate pair becomes U+FFFD. */
+/** Appends the text of a checked string value; half a surrogate pair becomes U+FFFD. */
 void tt_jsonline_text(const char *value, size_t size, struct tt_text *out);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The owner of zlib and zstd: files as lines or as a whole, unpacked on the way. The file is mapped; plain text is
- * handed out where it lies, packed text through a buffer.
+ * The owner of zlib and zstd: reads files by lines or as a whole and unpacks them on the way. The file is mapped. Plain
+ * text is handed out in place, packed text through a buffer.
  */
 #include "core/data/reader.h"
 
@@ -19,8 +19,8 @@
 enum packing { PLAIN, GZIP, ZSTD };
 
 /*
- * What unpacking may hold in memory at once: a line, or the rest of a file as one document. A few KB of zstd unpack to
- * gigabytes, so a bound on what is on the disk is none.
+ * Limits of what unpacking holds in memory at once: a line, or the rest of a file as one document. A few KB of zstd can
+ * unpack to gigabytes, so the size of the file sets no limit.
  */
 enum { CHUNK_BYTES = 1 << 18, LINE_MOST = 128 << 20, REST_MOST = 1 << 30 };
 
@@ -32,7 +32,7 @@ struct tt_reader {
     enum packing packing;
     z_stream gzip;
     ZSTD_DStream *zstd;
-    bool in_frame;         /* within a gzip member or a zstd frame: the file may not end here */
+    bool in_frame;         /* within a gzip member or a zstd frame, where the file must not end */
     struct tt_text buffer; /* unpacked text; bytes before buffer_used were handed out */
     size_t buffer_used;
     int64_t offset; /* of the next byte, unpacked */
@@ -161,7 +161,7 @@ static int unpack_gzip(struct tt_reader *r, uint8_t *out, size_t cap, size_t *re
     uInt given = left < (1u << 30) ? (uInt)left : 1u << 30;
     int status;
 
-    if (!r->in_frame) { /* members may follow one another */
+    if (!r->in_frame) { /* a file may have several members */
         (void)inflateReset(&r->gzip);
         r->in_frame = true;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Samples by index: a permutation of the documents per epoch, where each begins in the epoch's stream, and a binary
- * search. The permutations of two epochs are kept, since a batch may lie across the border between two.
+ * Samples by index: each epoch has a permutation of the documents and the position of each in the epoch's stream, which
+ * a binary search uses. The permutations of two epochs are kept, since a batch may span two epochs.
  */
 #include "core/data/sampler.h"
 
@@ -15,7 +15,7 @@ struct epoch {
     int64_t number; /* -1: none yet */
     int64_t *order; /* documents */
     int64_t *begin; /* of each document of the order in the stream; n_documents + 1 */
-    uint64_t used;  /* when it was asked for last */
+    uint64_t used;  /* when it was last used */
 };
 
 struct tt_sampler {
@@ -107,7 +107,7 @@ const int64_t *tt_sampler_order(struct tt_sampler *sampler, int64_t epoch)
     return sampler->n_documents ? find_epoch(sampler, epoch)->order : NULL;
 }
 
-/* The last place of the order whose document begins at or before position. */
+/* The last index of the order whose document begins at or before position. */
 static int64_t find_place(const struct epoch *e, int64_t n, int64_t position)
 {
     int64_t low = 0, high = n;

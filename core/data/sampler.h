@@ -11,15 +11,16 @@
 /**
  * The order of training samples. The documents of an epoch, in file order or shuffled by (seed, epoch), form one stream
  * of N tokens; sample i of the epoch is its tokens [i T, i T + T], inputs all but the last, labels all but the first;
- * floor((N - 1) / T) samples an epoch, the rest is dropped. Global sample g is sample g mod samples of epoch g div
- * samples: the whole state of a loader is that one integer. Every rank makes its own sampler and gets the same samples.
+ * an epoch has S = floor((N - 1) / T) samples, and the rest is dropped. Global sample g is sample g mod S of
+ * epoch g div S. So the whole state of a loader is this one integer. Every rank makes its own sampler and gets
+ * the same samples.
  */
 struct tt_sampler;
 
 struct tt_sampler_options {
     int64_t seq_len; /* T >= 1 */
     bool shuffle;
-    bool repeat; /* epochs without end; else TT_EDATA after the first */
+    bool repeat; /* start over after each epoch; else TT_EDATA after the first */
     uint64_t seed;
 };
 
@@ -32,8 +33,8 @@ void tt_sampler_free(struct tt_sampler *sampler);
 int64_t tt_sampler_epoch_samples(const struct tt_sampler *sampler);
 
 /**
- * One sample, any in any order; allocates nothing. Fails as tt_dataset_copy does. Samples of one epoch and of the one used before are quick, another
- * epoch costs a new permutation of the documents.
+ * Gets one sample; samples may be read in any order. Allocates nothing. Fails as tt_dataset_copy does. The permutations
+ * of the two epochs used last are kept; another epoch needs a new permutation of the documents.
  *   sample          global index >= 0
  *   inputs, labels  T ids each
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Documents of text files and JSON lines, with the place of everything that is wrong with them.
+ * Documents of text files and JSON lines. Errors name the file, the line and the byte.
  */
 #include "core/data/source.h"
 
@@ -38,7 +38,7 @@ static bool is_jsonl_name(const char *name)
     return false;
 }
 
-/* Adds the files below a folder, in the order of their names; depth bounds loops made by links. */
+/* Adds the files below a folder, in the order of their names; the limit on depth stops loops of links. */
 static int add_folder(struct tt_source *s, const char *folder, int depth, int *n_cap)
 {
     char **names = NULL;
@@ -160,7 +160,7 @@ struct walk {
     const char *file; /* being read */
     struct tt_reader *reader;
     int64_t line;
-    int64_t done_bytes; /* of the files before */
+    int64_t done_bytes; /* of the previous files */
     int64_t shown_bytes;
     int64_t text_bytes; /* of all documents */
     int64_t documents;
@@ -214,14 +214,14 @@ static int read_text(struct walk *w)
     TT_TRY(tt_reader_rest(w->reader, &text, &size, &offset));
     w->line = 1;
     TT_TRY(check_utf8(w, text, size, 1, offset));
-    if (size) /* an empty file is no document */
+    if (size) /* an empty file is not a document */
         TT_TRY(take_document(w, text, size));
     show_progress(w);
 out:
     return rc;
 }
 
-/* What a line has of the text field: the last one counts, as in Python's dictionaries. */
+/* The text field of a line; if it is repeated, the last one counts, as in Python's dictionaries. */
 struct field {
     const char *name;
     size_t name_size;
@@ -242,7 +242,7 @@ static void take_member(void *arg, const struct tt_json_member *member)
 }
 
 struct names {
-    struct tt_text text, first; /* all names, and that of the first string */
+    struct tt_text text, first; /* the names of all fields, and the name of the first that is a string */
 };
 
 static void list_member(void *arg, const struct tt_json_member *member)
@@ -255,7 +255,7 @@ static void list_member(void *arg, const struct tt_json_member *member)
         tt_text_add(&n->first, "%.100s", member->key);
 }
 
-/* No text field: names the fields that there are, and the one that may be meant. */
+/* Fails because the text field is missing; names the fields of the line, and the one that may be meant. */
 static int fail_field(const struct walk *w, const struct field *f, const char *line, size_t size)
 {
     struct tt_json_problem problem;

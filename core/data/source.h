@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "core/data/builtin.h"
 
-/** Where the documents of a dataset come from: text files, one document each, or JSON lines, one document a line. */
+/** The source of a dataset's documents: text files, one document each, or JSON lines, one document per line. */
 enum tt_source_kind { TT_SOURCE_TEXT, TT_SOURCE_JSONL };
 
 struct tt_source {
@@ -20,7 +20,9 @@ struct tt_source {
     int64_t bytes;             /* of all files, as they are on disk */
 };
 
-/** The files of a path (a file, or a folder with all that is below it). Zero-initialise; release also after an error. */
+/**
+ * The files of a path (a file, or a folder with all that is below it). Zero-initialise; release also after an error.
+ */
 int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const char *path,
                    const char *text_field) TT_MUST_CHECK;
 void tt_source_init_builtin(struct tt_source *source, struct tt_builtin builtin);
@@ -29,12 +31,12 @@ void tt_source_release(struct tt_source *source);
 /** A hash of the content of all files, their order and their number; reports progress. */
 int tt_source_hash(const struct tt_source *source, uint64_t *ret_hash) TT_MUST_CHECK;
 
-/** Takes one document, valid UTF-8. Returns 0 or an error, which ends the reading and is wrapped with the place. */
+/** Receives one document of valid UTF-8. Returns 0 or an error, which ends the reading and gets the position added. */
 typedef int (*tt_document_fn)(void *arg, const char *text, size_t size);
 
 /**
- * Calls fn for every document in order; what names the work for progress. TT_EDATA, with file and line, for a broken
- * line, a line without the text field, invalid UTF-8, and a source without any text.
+ * Calls fn for every document in order; `what` names the work in progress reports. TT_EDATA, with file and line, for a
+ * broken line, a line without the text field, invalid UTF-8, and a source without any text.
  */
 int tt_source_each(const struct tt_source *source, const char *what, tt_document_fn fn, void *arg) TT_MUST_CHECK;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checking packed token files. They are read, not mapped: a file that is cut off meanwhile is an error and not a signal.
+ * Checking packed token files. They are read, not mapped, so that a file that is truncated meanwhile gives an error
+ * and not a signal.
  */
 #include "core/data/tokenfile.h"
 
@@ -16,7 +17,7 @@
 
 enum { LLMC_HEADER = 1024, BEGINNING = 4096, PROGRESS_FROM = 256 << 20 };
 
-/* A file that is being checked, and how it begins. */
+/* A file that is being checked, and its first bytes. */
 struct file {
     const char *path;
     int fd;
@@ -41,7 +42,7 @@ static uint32_t largest(const uint8_t *tokens, size_t bytes, int item_size, uint
     return max;
 }
 
-/* The hash of all bytes from `begin` on, and the largest of the tokens that they are. */
+/* Hashes all bytes from `begin` on and finds the largest token in them. */
 static int read_content(int fd, const char *path, int64_t begin, int64_t end, int item_size, uint64_t *ret_hash,
                         uint32_t *ret_largest)
 {
@@ -113,7 +114,7 @@ static int check_titan(const struct file *file, struct tt_token_info *info)
     }
     if (h.header_hash != tt_token_header_hash(&h) || (h.item_size != 2 && h.item_size != 4) || h.n_tokens < 0 ||
         h.n_tokens > INT64_MAX / 16 || h.n_documents < 0 || h.n_documents > INT64_MAX / 16)
-        return tt_fail(TT_EDATA, "'%s' is damaged: its header does not have the checksum it says", file->path);
+        return tt_fail(TT_EDATA, "'%s' is damaged: its header does not match its checksum", file->path);
     *info = (struct tt_token_info){.format = TT_TOKENS_TITAN,
                                    .item_size = (int32_t)h.item_size,
                                    .n_tokens = h.n_tokens,
@@ -136,8 +137,7 @@ static int check_titan(const struct file *file, struct tt_token_info *info)
     }
     TT_TRY(tt_tokenfile_digest(file->fd, file->path, info, &hash));
     if (hash != h.content_hash) {
-        return tt_fail(TT_EDATA, "'%s' is damaged: its content does not have the checksum that its header says",
-                       file->path);
+        return tt_fail(TT_EDATA, "'%s' is damaged: its content does not match the checksum in its header", file->path);
     }
     TT_TRY(tt_tokenfile_offsets(file->fd, file->path, info, &offsets));
 out:
@@ -182,7 +182,7 @@ static int check_raw(const struct file *file, struct tt_token_info *info)
     return 0;
 }
 
-/* A foreign file: one document, digest and largest id by reading it once. */
+/* Completes a foreign file, which has one document; its digest and largest id are found by reading it once. */
 static int complete_foreign(const struct file *file, struct tt_token_info *info)
 {
     uint32_t max = 0;
@@ -203,7 +203,7 @@ static int check_content(const struct file *file, bool is_raw, struct tt_token_i
 
     if (!is_raw || memcmp(file->begin, "version https://git-lfs", 23) == 0)
         TT_TRY(tt_reader_refuse(file->path, file->begin, file->n_begin, false));
-    memcpy(&first, file->begin, sizeof first); /* zeros follow what the file has */
+    memcpy(&first, file->begin, sizeof first); /* zeros follow the bytes of a shorter file */
     if (is_raw) {
         TT_TRY(check_raw(file, info));
     } else if (memcmp(file->begin, TT_TOKEN_MAGIC, sizeof(((struct tt_token_header *)0)->magic)) == 0) {

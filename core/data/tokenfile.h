@@ -12,14 +12,13 @@
  * Packed token files, titan's own and foreign ones.
  *
  * titan's: a header of 128 bytes, the tokens (uint16 or uint32), zeros up to a multiple of 8, then n_documents + 1
- * int64 offsets: document d is tokens [offset[d], offset[d+1]). All little-endian. The header holds a hash of itself and
- * of all that follows, so that a truncated or damaged file is known as such.
- * llm.c's: a header of 256 int32 (magic 20240520, version 1, count: uint16; or 20240801, 7: uint32), then the tokens.
- * Headerless: uint16 tokens (nanoGPT).
+ * int64 offsets: document d is tokens [offset[d], offset[d+1]). All little-endian. The header has a hash of itself and
+ * of all that follows, so that a truncated or damaged file is detected. llm.c's: a header of 256 int32 (magic 20240520,
+ * version 1, count: uint16; or 20240801, 7: uint32), then the tokens. Headerless: uint16 tokens (nanoGPT).
  */
 enum tt_token_format { TT_TOKENS_TITAN, TT_TOKENS_LLMC, TT_TOKENS_RAW_U16 };
 
-/** What a packed file holds and where; plain data, the same for every rank. */
+/** What a packed file contains, and where. Plain data, the same on every rank. */
 struct tt_token_info {
     int32_t format;    /* enum tt_token_format */
     int32_t item_size; /* bytes of a token: 2 or 4 */
@@ -37,26 +36,26 @@ struct tt_token_info {
 };
 
 /**
- * Reads and checks a packed file, content included, with progress for large ones. is_raw: take it as headerless
- * uint16. TT_EDATA says what is wrong with it.
+ * Reads and checks a packed file, including its content; reports progress for large files. is_raw: read it as
+ * headerless uint16. TT_EDATA says what is wrong with it.
  */
 int tt_tokenfile_check(const char *path, bool is_raw, struct tt_token_info *ret_info) TT_MUST_CHECK;
 
 /**
- * Of an open file that was prepared before, on this host or another: its digest, read anew, and its document offsets, checked
- * (n_documents + 1; the caller frees). path is for messages.
+ * For an open file that was prepared earlier, on this host or another: reads it again for its digest; reads and checks
+ * its document offsets (n_documents + 1; the caller frees). path is for messages.
  */
 int tt_tokenfile_digest(int fd, const char *path, const struct tt_token_info *info, uint64_t *ret_digest) TT_MUST_CHECK;
 int tt_tokenfile_offsets(int fd, const char *path, const struct tt_token_info *info,
                          int64_t **ret_offsets) TT_MUST_CHECK;
 
 /**
- * Removes what killed writers left in a folder of the files whose names end in stem. A writer that lives holds a lock on
- * its file, which stays. What cannot be removed stays too: it only takes room.
+ * Removes from a folder what killed writers of files whose names end in `stem` left. A living writer holds a lock on
+ * its file, so that file stays. What cannot be removed stays too; it only takes space.
  */
 void tt_token_sweep(const char *folder, const char *stem);
 
-/** Writes a file of titan's format; the file appears under its name when it is complete. */
+/** Writes a file of titan's format; the file gets its name when it is complete. */
 struct tt_token_writer;
 int tt_token_writer_new(const char *path, int64_t vocab_size, struct tt_token_writer **ret_writer) TT_MUST_CHECK;
 

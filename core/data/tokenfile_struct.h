@@ -14,7 +14,7 @@
 /** The header of titan's token files; private to tokenfile.c and tokenwriter.c. */
 #define TT_TOKEN_MAGIC "titanTOK"
 
-/* The content is hashed block by block, so that a writer can do it on the way. */
+/* The content is hashed block by block, so that a writer can hash while it writes. */
 enum { TT_TOKEN_VERSION = 1, TT_TOKEN_BLOCK = 1 << 20 };
 
 struct tt_token_header {
@@ -30,7 +30,7 @@ struct tt_token_header {
     uint64_t source_hash;
     uint64_t content_hash;
     uint64_t reserved[5];
-    uint64_t header_hash; /* of the bytes before */
+    uint64_t header_hash; /* of the preceding bytes */
 };
 
 _Static_assert(sizeof(struct tt_token_header) == 136 - 8, "the header is 128 bytes");

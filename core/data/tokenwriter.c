@@ -34,8 +34,8 @@ struct tt_token_writer {
 };
 
 /*
- * The writer holds a lock on its file, so that a file without one is known to be a dead writer's. A file system that has no
- * locks is none of a writer's business: nobody can sweep there.
+ * The writer holds a lock on its file, so that a file without a lock is known to belong to a dead writer. If the file
+ * system has no locks, the writer continues without one: such a folder is never swept.
  */
 static int lock_file(int fd, int operation)
 {
@@ -47,7 +47,7 @@ static int lock_file(int fd, int operation)
     return found;
 }
 
-/* Whether a sweep came between making and locking. */
+/* Whether a sweep removed the file between its creation and the lock. */
 static bool was_swept(int fd)
 {
     struct stat st;
@@ -80,7 +80,7 @@ static bool has_suffix(const char *name, size_t n, const char *suffix)
     return n >= m && memcmp(name + n - m, suffix, m) == 0;
 }
 
-/* STEM.tmp.NUMBER, as earlier versions called them. */
+/* STEM.tmp.NUMBER, the name that earlier versions used. */
 static bool is_old_temporary(const char *name, const char *stem)
 {
     size_t n = strlen(name);
@@ -129,7 +129,7 @@ int tt_token_writer_new(const char *path, int64_t vocab_size, struct tt_token_wr
     int rc = 0;
 
     TT_TRY(tt_path_look(path, &info));
-    /* the rename would put a file in the place of a device or a pipe */
+    /* the rename would replace a device or a pipe by a file */
     if (info.kind != TT_FILE_NONE && info.kind != TT_FILE_REGULAR) {
         rc = tt_fail(TT_EUSAGE, "cannot write tokens to '%s': it exists and is not a file", path);
         goto out;
@@ -200,7 +200,7 @@ out:
     return rc;
 }
 
-/* The lock is kept up to the rename: what has none is swept. */
+/* The lock is kept until the rename, since files without a lock are swept. */
 static int make_durable(struct tt_token_writer *w)
 {
     char *copy = tt_strdup(w->path);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * AdamW and Adam (Loshchilov and Hutter 2019, Kingma and Ba 2015) in one pass over param, grad and both moments, clipping
- * included, with PyTorch's order of operations in float. Every variant of the kernel does one multiplication, addition,
- * division or root per step of the formula and fuses none, so an element gets the same bits in a vector, in a tail, on
- * every shard and with every instruction set.
+ * AdamW and Adam (Loshchilov and Hutter 2019, Kingma and Ba 2015) in one pass over param, grad and both moments,
+ * including clipping, with PyTorch's order of operations in float. Every variant of the kernel does one multiplication,
+ * addition, division or root per step of the formula and fuses none. So an element gets the same bits in a vector, in a
+ * tail, on every shard and with every instruction set.
  */
 #include <math.h>
 
 #include "core/kernels/kernels.h"
 #include "core/optim/optim.h"
 
-enum { CHUNK = 1 << 14 }; /* elements a tile */
+enum { CHUNK = 1 << 14 }; /* elements per tile */
 
 void tt_adamw_ref(const struct tt_adamw_numbers *numbers, float *param, const float *grad, float *exp_avg,
                   float *exp_avg_sq, int64_t n)
@@ -32,7 +32,7 @@ void tt_adamw_ref(const struct tt_adamw_numbers *numbers, float *param, const fl
     }
 }
 
-/* `decoupled` is a constant where this is called, so that the loops have no branch. */
+/* Callers pass `decoupled` as a constant, so that the loops have no branch. */
 static inline void update_range(const struct tt_adamw_numbers *numbers, bool decoupled, float *restrict param,
                                 const float *restrict grad, float *restrict exp_avg, float *restrict exp_avg_sq,
                                 int64_t n)

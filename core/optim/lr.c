@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The learning rate: linear warm-up, a stable phase, decay. The phases cover one step more than there are, so that the
- * last step still learns; steps beyond the last keep its rate instead of running past the end of the decay.
+ * The learning rate: linear warm-up, a stable phase, decay. The phases span one step more than the run has, so that the
+ * rate of the last step is not 0. Steps beyond the last keep its rate.
  */
 #include <math.h>
 
@@ -12,7 +12,7 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* What is left of the rate at `progress` in (0, 1] of the decay. */
+/* The factor of the rate at `progress` in (0, 1] of the decay. */
 static double decayed(enum tt_decay decay, double progress)
 {
     static const double pi = 3.14159265358979323846;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sums for the gradient norm and the loss that do not depend on who holds which rows: a row is summed in double in an
- * order that its width alone fixes, and row sums are added exactly. Threads add into accumulators of their own, which
- * are integers and merge in any order.
+ * Sums for the gradient norm and the loss that do not depend on which rank holds which rows. A row is summed in double,
+ * in an order that depends on its width only, and the row sums are added exactly. Threads add to their own
+ * accumulators, which are integers and can be merged in any order.
  */
 #include <pthread.h>
 
@@ -19,7 +19,7 @@ struct squares {
     const struct tt_rows *rows;
     const float *grad;
     struct tt_exact *sum;
-    pthread_mutex_t lock; /* of sum; taken once a tile */
+    pthread_mutex_t lock; /* protects sum; taken once per tile */
 };
 
 void tt_squares_ref(double *sum, const float *x, int64_t n)

@@ -10,15 +10,15 @@
 #include "core/os/team.h"
 
 /**
- * The optimizer works on flat shards: segments of rows of parameters. Every element is updated by the same operations
- * wherever it lies, so the result does not depend on the sharding.
+ * The optimizer works on flat shards: segments of rows of parameters. Every element is updated by the same operations,
+ * wherever it is stored, so the result does not depend on the sharding.
  */
 
 /* A run of whole rows of one parameter inside flat arrays. */
 struct tt_rows {
     int64_t begin; /* first element */
     int64_t rows;
-    int64_t width; /* elements a row; 1 for vectors */
+    int64_t width; /* elements per row; 1 for vectors */
 };
 
 /**
@@ -41,7 +41,7 @@ struct tt_lr_schedule {
     double base;
     int64_t warmup_steps;
     int64_t total_steps;
-    double decay_ratio; /* NaN: decay over everything after the warm-up */
+    double decay_ratio; /* NaN: all steps after the warm-up decay */
     enum tt_decay decay;
     double min_factor;
 };

@@ -45,7 +45,9 @@ int tt_path_fail(const char *verb, const char *path, int error);
  */
 bool tt_path_again(int error, int *tries);
 
-/** Names in a folder, sorted, without "." and ".."; the caller frees with tt_names_free. A missing folder is TT_EDATA. */
+/**
+ * Names in a folder, sorted, without "." and ".."; the caller frees with tt_names_free. A missing folder is TT_EDATA.
+ */
 int tt_folder_list(const char *path, char ***ret_names, int *ret_n) TT_MUST_CHECK;
 
 /** The same, but a missing folder has no names. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Added tokens: the longest leftmost match over raw text, with the flags of Hugging Face's format. A token whose
- * content is not "normalized" is looked for first, the others in the text that is left, after the normalizer.
+ * Added tokens: the longest leftmost match over raw text, with the flags of Hugging Face's format. Tokens that are not
+ * "normalized" are searched for first, the others in the remaining text, after the normalizer.
  */
 #include "core/tokenizer/added.h"
 
@@ -25,7 +25,7 @@ static void index_token(struct tt_added *a, int i, int pass, const char *text, s
     a->length[pass][at] = size;
 }
 
-/* What the token is found by: its content, normalised where the text is. */
+/* Indexes a token by its content, which is normalised for the second pass. */
 static int index_content(struct tt_added *a, int i)
 {
     const struct tt_added_token *t = &a->token[i];
@@ -73,7 +73,7 @@ out:
     return rc;
 }
 
-/* A word character as Rust's regular expressions have it, which is not what PCRE2's or Oniguruma's \w is. */
+/* A word character of Rust's regular expressions; \w of PCRE2 and of Oniguruma differ. */
 #define WORD "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]"
 
 int tt_added_init(struct tt_added *added, const json_t *json, const json_t *normalizer, const char *where)
@@ -119,12 +119,12 @@ struct search {
     const struct tt_added *added;
     struct tt_matcher *matcher;
     bool find_special;
-    bool is_first; /* the text of the pass begins where the whole text does */
+    bool is_first; /* the text of the pass begins at the beginning of the whole text */
     tt_added_fn fn;
     void *arg;
 };
 
-/* The longest token of the pass that begins at p, or NULL; ret_size: the bytes of text that it is. */
+/* The longest token of the pass that begins at p, or NULL; ret_size: its length in the text. */
 static const struct tt_added_token *token_at(const struct tt_added *a, int pass, const char *p, size_t size,
                                              size_t *ret_size)
 {
@@ -141,7 +141,7 @@ static const struct tt_added_token *token_at(const struct tt_added *a, int pass,
     return NULL;
 }
 
-/* Whether a token at [begin, end) is a word by itself, and the white space that it takes with it. */
+/* Applies single_word, lstrip and rstrip to a token at [begin, end): extends it by white space, or refuses it. */
 static int apply_flags(const struct search *s, const struct tt_added_token *t, const char *text, size_t size,
                        size_t done, size_t *begin, size_t *end, bool *ret_taken)
 {
@@ -154,7 +154,7 @@ static int apply_flags(const struct search *s, const struct tt_added_token *t, c
     if (t->is_special && !s->find_special)
         return 0;
     if (t->is_single_word) {
-        size_t last = *begin; /* look at the last character before: \z matching from there */
+        size_t last = *begin; /* the last character before the token: \z matches from there */
 
         while (last > 0 && *begin - last < 4 && ((unsigned char)text[--last] & 0xc0) == 0x80)
             ;
@@ -218,7 +218,7 @@ static int search_pass(const struct search *s, int pass, const char *text, size_
             continue;
         }
         end = i + length;
-        i = end; /* matches never overlap, also when this one is not taken */
+        i = end; /* matches never overlap, even if this one is refused */
         TT_TRY(apply_flags(s, t, text, size, done, &begin, &end, &taken));
         if (!taken)
             continue;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Byte pair encoding with a linked list of symbols and a heap of candidate merges. A candidate is stale when its left
- * symbol was swallowed or its pair has changed; stale ones are dropped when they surface.
+ * symbol was swallowed or its pair has changed. Stale ones are dropped when they reach the top of the heap.
  */
 #include "core/tokenizer/bpe.h"
 

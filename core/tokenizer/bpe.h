@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /**
- * Byte pair encoding of one word: symbols begin as single bytes; the neighbouring pair with the lowest merge rank
- * (leftmost first) is replaced by its merged token until no pair is left. n log n for any length.
+ * Byte pair encoding of one word. Symbols begin as single bytes. The adjacent pair with the lowest merge rank (leftmost
+ * first) is replaced by its merged token until no pair has a merge. Takes n log n steps for any length.
  */
 struct tt_bpe_merge {
     uint64_t pair; /* left id << 32 | right id */
@@ -35,7 +35,7 @@ struct tt_bpe_scratch {
 };
 void tt_bpe_scratch_release(struct tt_bpe_scratch *scratch);
 
-/** Merges n ids in place; returns how many are left. */
+/** Merges n ids in place; returns the number of remaining ids. */
 size_t tt_bpe_encode(const struct tt_bpe *bpe, struct tt_bpe_scratch *scratch, int32_t *ids, size_t n);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Decoders of BPE, with the results of the `tokenizers` library, token after token.
+ * Decoders of BPE, one token at a time, with the same results as the `tokenizers` library.
  */
 #include "core/tokenizer/decoder.h"
 
@@ -100,7 +100,7 @@ int tt_decoder_init(struct tt_decoder *d, const json_t *json, bool is_byte_level
     if (is_byte_level)
         return 0;
     return tt_fail(TT_EDATA,
-                   "%s: no decoder, so the spaces of its texts are not known\nhelp: save the tokenizer again "
+                   "%s: there is no decoder, so the spaces of its texts are unknown\nhelp: save the tokenizer again "
                    "with a decoder",
                    where);
 }
@@ -127,12 +127,12 @@ int tt_decoder_byte(const char *token, size_t size)
 
     if (size != 6 || memcmp(token, "<0x", 3) != 0 || token[5] != '>')
         return -1;
-    high = token[3] == '+' ? 0 : hex_digit(token[3]); /* the library reads a number, which may have a sign */
+    high = token[3] == '+' ? 0 : hex_digit(token[3]); /* the library reads a number, so it accepts a sign */
     low = hex_digit(token[4]);
     return high < 0 || low < 0 ? -1 : 16 * high + low;
 }
 
-/* Adds text without the characters of the beginning that Strip takes away. */
+/* Adds text, without the characters that Strip removes from the beginning. */
 static void put(const struct tt_decoder *d, struct tt_decoding *state, const char *piece, size_t size,
                 struct tt_text *text)
 {
@@ -150,7 +150,7 @@ static void put(const struct tt_decoder *d, struct tt_decoding *state, const cha
     tt_text_add_bytes(text, piece, size);
 }
 
-/* Bytes are text if all of them together are; else each is U+FFFD. */
+/* If all held bytes together are valid UTF-8, they are text; otherwise each becomes U+FFFD. */
 static void put_held(const struct tt_decoder *d, struct tt_decoding *state, struct tt_text *text)
 {
     struct tt_text held = state->held;

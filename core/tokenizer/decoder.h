@@ -10,9 +10,9 @@
 #include "core/tokenizer/pretokenizer.h"
 
 /**
- * The decoder of a tokenizer.json: tokens to text. Either ByteLevel, where a token is bytes, or what tokenizers of
- * SentencePiece's kind have: Replace or Metaspace (marks become spaces), ByteFallback (tokens <0x00> to <0xFF> become
- * bytes), Fuse and Strip (of the beginning of the text), in this order.
+ * The decoder of a tokenizer.json, from tokens to text. It is either ByteLevel, where a token is bytes, or the steps of
+ * SentencePiece-style tokenizers: Replace or Metaspace (marks become spaces), ByteFallback (tokens <0x00> to <0xFF>
+ * become bytes), Fuse, and Strip (of the beginning of the text), in this order.
  */
 struct tt_decoder {
     bool is_byte_level;
@@ -25,19 +25,19 @@ struct tt_decoder {
 };
 
 /**
- * Reads the JSON value of "decoder". Without one a byte-level tokenizer has ByteLevel, any other is refused.
+ * Reads the JSON value of "decoder". If it is absent, a byte-level tokenizer gets ByteLevel, and any other is refused.
  *   is_byte_level  whether the pre_tokenizer is; where (a file) is for messages. Release also after an error.
  */
 int tt_decoder_init(struct tt_decoder *d, const json_t *json, bool is_byte_level, const char *where) TT_MUST_CHECK;
 void tt_decoder_release(struct tt_decoder *d);
 
-/** The byte that a token as <0x0A> stands for, or -1. */
+/** The byte that a token such as <0x0A> denotes, or -1. */
 int tt_decoder_byte(const char *token, size_t size);
 
 /** A text that is being decoded, token after token. Zero-initialise; release when done. */
 struct tt_decoding {
-    struct tt_text held; /* bytes of byte tokens: whether they are text is known at the next other token */
-    int64_t stripped;    /* characters of the beginning, -1: the beginning is over */
+    struct tt_text held; /* bytes of byte tokens; the next other token decides whether they are text */
+    int64_t stripped;    /* characters stripped from the beginning; -1: the beginning is over */
     bool has_begun;      /* there was a token */
 };
 
@@ -48,7 +48,7 @@ struct tt_decoding {
 void tt_decoder_add(const struct tt_decoder *d, struct tt_decoding *state, const char *token, size_t size,
                     struct tt_text *text);
 
-/** Appends what is held: no token of this text follows. */
+/** Appends what is held; call it after the last token of the text. */
 void tt_decoder_end(const struct tt_decoder *d, struct tt_decoding *state, struct tt_text *text);
 void tt_decoding_release(struct tt_decoding *state);
 

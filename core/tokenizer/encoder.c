@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text to token ids: added tokens, words, then byte pair encoding of each word, with a cache of words since text
- * repeats them.
+ * From text to token ids: added tokens, words, then byte pair encoding of each word, with a cache of words,
+ * since they repeat.
  */
 #include <string.h>
 
@@ -13,7 +13,7 @@
 enum {
     CACHED_WORDS = 1 << 17,
     CACHED_BYTES = 1 << 22,
-    LONGEST_CACHED = 64, /* longer words hardly come back */
+    LONGEST_CACHED = 64, /* longer words rarely repeat */
 };
 
 struct tt_encoder {
@@ -79,7 +79,7 @@ void tt_encoder_find_special(struct tt_encoder *encoder, bool find_special)
     encoder->find_special = find_special;
 }
 
-/* The word's bytes as ids into out; a byte that is no token becomes the unknown token, or nothing. */
+/* Writes the word's bytes as ids; a byte that is not a token becomes the unknown token, or nothing. */
 static size_t put_bytes(const struct tt_tokenizer *t, const char *word, size_t size, int32_t *ids)
 {
     bool was_unknown = false;
@@ -99,14 +99,14 @@ static size_t put_bytes(const struct tt_tokenizer *t, const char *word, size_t s
 }
 
 /*
- * The word's characters as ids into out, at most as many as bytes. A character that is no token becomes the tokens of
- * its bytes, if all are tokens, else the unknown token, which comes out before the next character that is a token, as
- * in the `tokenizers` library.
+ * Writes the word's characters as ids, at most as many as it has bytes. A character that is not a token becomes the
+ * tokens of its bytes, if all of them are tokens, and otherwise the unknown token. As in the `tokenizers` library, the
+ * unknown token is written before the next character that is a token.
  */
 static size_t put_chars(const struct tt_tokenizer *t, const char *word, size_t size, int32_t *ids)
 {
     size_t n = 0, length;
-    bool is_unknown = false; /* one is still to come out */
+    bool is_unknown = false; /* an unknown token is still to be written */
 
     for (size_t i = 0; i < size; i += length) {
         uint32_t code;

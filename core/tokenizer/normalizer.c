@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The owner of utf8proc: normal forms of Unicode (UAX #15), and plain changes of text. Code points that are unassigned
- * in its tables stay as they are.
+ * The owner of utf8proc: normal forms of Unicode (UAX #15), and plain changes of text. Code points that its tables do
+ * not assign stay as they are.
  */
 #include "core/tokenizer/normalizer.h"
 
@@ -21,7 +21,7 @@ struct tt_normal_form {
 };
 
 static const struct tt_normal_form forms[] = {
-    {"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE, 0xcc},                    /* U+0300, the first that combines */
+    {"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE, 0xcc},                    /* U+0300, the first combining mark */
     {"NFD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, 0xc3},                  /* U+00C0 */
     {"NFKC", UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT, 0xc2}, /* U+00A0 */
     {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, 0xc2},
@@ -126,7 +126,7 @@ static int apply(const struct tt_normal_form *form, struct tt_text *scratch, con
     utf8proc_ssize_t n = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)size, &made, form->options);
 
     if (n < 0)
-        return tt_fail(TT_EDATA, "cannot bring %zu bytes of text into normal form %s: %s", size, form->type,
+        return tt_fail(TT_EDATA, "cannot convert %zu bytes of text to normal form %s: %s", size, form->type,
                        utf8proc_errmsg(n));
     scratch->size = 0;
     tt_text_add_bytes(scratch, made, (size_t)n);
@@ -139,10 +139,10 @@ static void substitute(const struct tt_normalizer_step *step, struct tt_text *sc
 {
     struct tt_text made = {0};
 
-    tt_text_add_bytes(&made, "", 0); /* so that there is a text, also where nothing is left */
+    tt_text_add_bytes(&made, "", 0); /* so that made.text is not NULL even if it stays empty */
     if (step->from) {
         tt_text_add_replaced(&made, text, size, step->from, step->to);
-    } else if (size) { /* text without a character has nothing to put it before */
+    } else if (size) { /* nothing is put before an empty text */
         tt_text_add_bytes(&made, step->to, strlen(step->to));
         tt_text_add_bytes(&made, text, size);
     }

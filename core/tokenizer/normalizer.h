@@ -9,8 +9,8 @@
 
 /**
  * The normalizer of a tokenizer.json: Unicode's normal forms (NFC for Qwen), Prepend and Replace of plain strings
- * (Llama 2), alone or in a Sequence, or none. Text that a tokenizer has never seen composed another way gives other tokens, so
- * what is not built is refused by name.
+ * (Llama 2), alone or in a Sequence, or none. Differently composed text gives other tokens, so a normalizer that is not
+ * supported is refused by name.
  */
 enum { TT_NORMALIZER_STEPS = 4 };
 
@@ -18,7 +18,7 @@ struct tt_normal_form;
 
 struct tt_normalizer_step {
     const struct tt_normal_form *form; /* NULL: replaces `from` by `to` */
-    char *from;                        /* NULL: `to` goes in front of the text */
+    char *from;                        /* NULL: `to` is put before the text */
     char *to;
 };
 
@@ -32,8 +32,8 @@ int tt_normalizer_init(struct tt_normalizer *n, const json_t *json, const char *
 void tt_normalizer_release(struct tt_normalizer *n);
 
 /**
- * Normalises text (valid UTF-8). ret_text and ret_size are `text` itself where nothing changes, which for plain text is
- * seen without looking any character up; otherwise they point into scratch, which is cleared and used.
+ * Normalises text (valid UTF-8). If nothing changes, ret_text is `text` itself; plain text takes this path without a
+ * table lookup. Otherwise ret_text points into scratch, which is cleared and used.
  */
 int tt_normalizer_apply(const struct tt_normalizer *n, struct tt_text *scratch, const char *text, size_t size,
                         const char **ret_text, size_t *ret_size) TT_MUST_CHECK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pre-tokenizers of BPE: Split, Digits, ByteLevel, Metaspace and sequences of them. Others are refused by name, since
- * another cut gives other tokens without any sign of it.
+ * Pre-tokenizers of BPE: Split, Digits, ByteLevel, Metaspace and sequences of them. Others are refused by name, since a
+ * different cut would silently give different tokens.
  */
 #include "core/tokenizer/pretokenizer.h"
 
@@ -153,7 +153,7 @@ struct split {
     const struct tt_pretokenizer *p;
     struct tt_matcher *matcher;
     struct tt_text *scratch;
-    const char *first; /* a piece that begins here begins the document; NULL: none does */
+    const char *first; /* a piece at this address begins the document; NULL: none does */
     tt_word_fn fn;
     void *arg;
 };
@@ -184,7 +184,7 @@ out:
     return rc;
 }
 
-/* Runs the steps from `step` on one piece. Depth is bounded by the number of steps (and one for the space). */
+/* Runs the steps from `step` on one piece. The depth is at most the number of steps, plus one for the space. */
 static int run_steps(const struct split *s, int step, bool has_prefix, const char *text, size_t size)
 {
     size_t from = 0, done = 0, begin = 0, end = 0;
@@ -211,7 +211,7 @@ static int run_steps(const struct split *s, int step, bool has_prefix, const cha
         TT_TRY(run_steps(s, step + 1, false, text + begin, end - begin));
         done = end;
         from = end;
-        if (begin == end) { /* an empty match cuts and moves on by one character */
+        if (begin == end) { /* an empty match cuts here; the search continues one character later */
             do {
                 from++;
             } while (from < size && ((unsigned char)text[from] & 0xc0) == 0x80);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The owner of PCRE2. Expressions are compiled with the JIT; matching is bounded (steps, heap, JIT stack), so that a
- * hostile tokenizer file ends in an error and not in a hang. PCRE2 bounds the steps from one place of the text only. So a
- * search has few steps from every place, which good patterns keep to; a place that needs more takes them from a budget for the
- * whole text.
+ * hostile tokenizer file causes an error and not a hang. PCRE2 only limits the steps of a search from one position of
+ * the text. So each position first gets a small limit, which is enough for good patterns. A position that needs more
+ * steps takes them from a budget for the whole text.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "core/tokenizer/regex.h"
@@ -17,7 +17,7 @@
 
 enum {
     FREE_STEPS = 1000,
-    MOST_STEPS = 100000000, /* from one place */
+    MOST_STEPS = 100000000, /* from one position */
     BUDGET = 1000000000,    /* and BUDGET_BYTE for every byte of the text */
     BUDGET_BYTE = 16,
     RAISE = 8,
@@ -26,7 +26,7 @@ enum {
     JIT_STACK_MAX = 8 * 1024 * 1024,
 };
 
-/* Unicode's White_Space, which is what Oniguruma's \s means; PCRE2's has U+180E besides. */
+/* Unicode's White_Space, which Oniguruma's \s means; PCRE2's \s also has U+180E. */
 #define SPACES "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
 #define WORDS  "\\p{L}\\p{M}\\p{N}\\p{Pc}"
 
@@ -47,7 +47,7 @@ static int refuse(const char *where, const char *what, size_t at)
                    where, what, at);
 }
 
-/* One escape, p[0] being the backslash; size >= 2. Appends its rewritten form. */
+/* Appends the rewritten form of one escape sequence; p[0] is the backslash, size >= 2. */
 static int rewrite_escape(const char *p, bool in_class, const char *where, size_t at, struct tt_text *out)
 {
     switch (p[1]) {
@@ -79,7 +79,7 @@ static int rewrite_escape(const char *p, bool in_class, const char *where, size_
     return 0;
 }
 
-/* {n,m}+ is a repeated repetition in the one syntax and possessive in the other. */
+/* {n,m}+ repeats the repetition in Ruby's syntax and is possessive in PCRE2's. */
 static bool ends_interval(const char *pattern, size_t at)
 {
     size_t i = at;
@@ -112,7 +112,7 @@ int tt_regex_rewrite(const char *pattern, size_t size, const char *where, char *
                 TT_TRY(refuse(where, "a class within a class", i));
             if (c == '&' && next == '&')
                 TT_TRY(refuse(where, "an intersection of classes", i));
-            if (c == '[') { /* [:name:] up to its own bracket */
+            if (c == '[') { /* [:name:], up to its closing bracket */
                 while (i + 1 < size && pattern[i + 1] != ']')
                     tt_text_add_bytes(&out, &pattern[i++], 1);
                 tt_text_add_bytes(&out, &pattern[i++], 1);
@@ -144,7 +144,7 @@ static int compile(const char *pattern, size_t size, uint32_t options, const cha
     int error = 0;
 
     if (context) {
-        (void)pcre2_set_newline(context, PCRE2_NEWLINE_LF); /* Ruby's: only \n ends a line */
+        (void)pcre2_set_newline(context, PCRE2_NEWLINE_LF); /* as in Ruby, only \n ends a line */
         code = pcre2_compile((PCRE2_SPTR)pattern, size, PCRE2_UTF | PCRE2_USE_OFFSET_LIMIT | options, &error, &at,
                              context);
     }
@@ -228,7 +228,7 @@ struct search {
     size_t size;
 };
 
-/* A match that begins in [from, last]: PCRE2's code, with so many steps from every place. */
+/* Searches for a match that begins in [from, last], with at most `steps` from each position; returns PCRE2's code. */
 static int match_within(struct tt_matcher *m, const struct search *s, size_t from, size_t last, int64_t steps)
 {
     (void)pcre2_set_match_limit(m->context, (uint32_t)steps);
@@ -236,7 +236,7 @@ static int match_within(struct tt_matcher *m, const struct search *s, size_t fro
     return pcre2_match(s->regex->code, (PCRE2_SPTR)s->text, s->size, from, PCRE2_NO_UTF_CHECK, m->data, m->context);
 }
 
-/* The same, place by place: those that need more steps than are free get them from the budget. */
+/* The same, one position at a time: a position that needs more than the free steps takes them from the budget. */
 static int match_slowly(struct tt_matcher *m, const struct search *s, size_t from)
 {
     size_t at = from;

@@ -8,10 +8,9 @@
 #include "core/base/error.h"
 
 /**
- * The regular expressions of tokenizer files, by PCRE2 (this module is the one place that includes it). Such files are
- * written for Oniguruma with Ruby's syntax; the pattern is rewritten where the two would match differently (\s, \w), and
- * refused where a construct would silently mean something else. A compiled expression is shared by threads, each with
- * a matcher of its own.
+ * The regular expressions of tokenizer files, by PCRE2, which only this module includes. Such files are written for
+ * Oniguruma with Ruby's syntax. The pattern is rewritten where PCRE2 would match differently (\s, \w), and refused if a
+ * construct would silently mean something else. Threads may share a compiled expression; each needs its own matcher.
  */
 struct tt_regex;
 struct tt_matcher;
@@ -27,7 +26,7 @@ void tt_regex_free(struct tt_regex *regex);
 int tt_matcher_new(struct tt_matcher **ret_matcher) TT_MUST_CHECK;
 void tt_matcher_free(struct tt_matcher *matcher);
 
-/** Begins a text of so many bytes: the steps that its matches may take together depend on its size. */
+/** Begins a text of `size` bytes, which determines how many steps all its matches together may take. */
 void tt_matcher_begin(struct tt_matcher *matcher, size_t size);
 
 /**

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /**
- * A map from byte strings to integers (open addressing, linear probing; keys are copied; nothing is ever removed but by
- * tt_strmap_clear). Zero-initialise; release when done. Lookups of a map that nobody changes are thread-safe.
+ * A map from byte strings to integers (open addressing, linear probing; keys are copied; only tt_strmap_clear removes
+ * anything). Zero-initialise; release when done. Lookups are thread-safe while no thread changes the map.
  */
 struct tt_strmap_entry {
     uint64_t hash; /* 0: the entry is free */
@@ -25,13 +25,13 @@ struct tt_strmap {
     size_t pool_cap;
 };
 
-/** Sets the value of a key, replacing an older one. */
+/** Sets the value of a key, replacing any earlier value. */
 void tt_strmap_set(struct tt_strmap *map, const char *key, size_t size, int64_t value);
 
 /** The value of a key, or missing. */
 int64_t tt_strmap_get(const struct tt_strmap *map, const char *key, size_t size, int64_t missing);
 
-/** Forgets all keys, keeps the memory. */
+/** Removes all keys; keeps the memory. */
 void tt_strmap_clear(struct tt_strmap *map);
 
 void tt_strmap_release(struct tt_strmap *map);

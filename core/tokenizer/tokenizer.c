@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The reader of tokenizer.json and tokenizer_config.json. Reading goes: pre_tokenizer, which says whether words are
- * spelt in bytes, model (tokenizer_model.c), normalizer, added tokens, decoder, post_processor, then BOS and EOS.
+ * The reader of tokenizer.json and tokenizer_config.json. The order of reading is: pre_tokenizer, which says
+ * whether words are spelt in bytes, model (tokenizer_model.c), normalizer, added tokens, decoder, post_processor,
+ * then BOS and EOS.
  */
 #include "core/tokenizer/tokenizer.h"
 
@@ -45,7 +46,7 @@ out:
     return rc;
 }
 
-/* A normalizer may move the place where the library sees the beginning of the text. */
+/* With a normalizer, the library may see the beginning of the text at another position. */
 static int check_first(const struct tt_tokenizer *t, const char *where)
 {
     const struct tt_pretokenizer *p = &t->pretokenizer;
@@ -57,7 +58,7 @@ static int check_first(const struct tt_tokenizer *t, const char *where)
         where);
 }
 
-/* ret_begin/end: the special tokens that the post-processor puts around a single text, -1 for none. */
+/* ret_begin/end: the special tokens that the post-processor puts around a single text; -1: none. */
 static int read_post_processor(const struct tt_tokenizer *t, const json_t *json, const char *where, int depth,
                                int32_t *ret_begin, int32_t *ret_end)
 {
@@ -115,7 +116,7 @@ static int read_ends(struct tt_tokenizer *t, const json_t *post_processor, const
     int rc = 0;
 
     TT_TRY(read_post_processor(t, post_processor, where, 0, &begin, &end));
-    t->bos = begin; /* without a config, the template is all that is known */
+    t->bos = begin; /* without a config, the template is the only source */
     t->eos = end;
     TT_TRY(read_named(t, config, "bos_token", where, &t->bos));
     TT_TRY(read_named(t, config, "eos_token", where, &t->eos));
@@ -125,8 +126,8 @@ out:
 }
 
 /*
- * tokenizer_config.json, or NULL. It only says what BOS and EOS are, so one that is not JSON stops nothing if the template
- * of tokenizer.json names both.
+ * Parses tokenizer_config.json, or gives NULL. The file only says what BOS and EOS are, so it need not be valid JSON if
+ * the template of tokenizer.json names both.
  */
 static void parse_config(struct tt_tokenizer *t, const char *where, json_t **ret_config, char **ret_problem)
 {
@@ -213,7 +214,7 @@ out:
     return rc;
 }
 
-/* No tokenizer.json in the folder: says which other kind is there. */
+/* Fails because the folder has no tokenizer.json; names the other kind of tokenizer that it has. */
 static int fail_kind(const char *folder)
 {
     static const struct {
@@ -275,8 +276,8 @@ static int read_beside(const char *json_path, const char *name, char **ret_text,
 }
 
 /*
- * The file that names BOS and EOS: tokenizer_config.json, or special_tokens_map.json, which says the same, in the place of
- * one that is not JSON.
+ * Reads the file that names BOS and EOS: tokenizer_config.json, or, if that is not JSON, special_tokens_map.json,
+ * which says the same.
  */
 static int read_config(const char *json_path, char **ret_text, size_t *ret_size)
 {
@@ -291,7 +292,7 @@ static int read_config(const char *json_path, char **ret_text, size_t *ret_size)
     problem = tt_strdup(tt_error_message());
     TT_TRY(read_beside(json_path, "special_tokens_map.json", &map, &map_size));
     if (!map || tt_json_parse(map, map_size, "special_tokens_map.json", &map_json) < 0)
-        goto out; /* whoever parses the config says what is wrong with it */
+        goto out; /* parse_config reports what is wrong */
     tt_note("%s: %s; BOS and EOS are those of special_tokens_map.json", json_path, problem);
     tt_free(*ret_text);
     *ret_text = map;

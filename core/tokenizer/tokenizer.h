@@ -12,29 +12,29 @@
 
 /**
  * BPE tokenizers in Hugging Face's format (tokenizer.json and, beside it, tokenizer_config.json): byte-level ones, and
- * those of SentencePiece's kind, which spell words in characters and what is no token in bytes. Tokens and texts equal
- * those of the `tokenizers` library; what would not be equal is refused when the file is read (TT_EDATA).
- * A loaded tokenizer never changes: any number of threads may use it.
+ * SentencePiece-style ones, which spell words in characters, and characters that are not tokens in bytes. Tokens and
+ * texts equal those of the `tokenizers` library; a file for which they would differ is refused when it is read
+ * (TT_EDATA). A loaded tokenizer never changes, so any number of threads may use it.
  */
 struct tt_tokenizer;
 
 /** Loads the tokenizer of a folder (or the tokenizer.json itself); NULL or "" is the built-in one. */
 int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
 
-/** The same from bytes; config may be NULL, where names the source in messages. */
+/** The same from bytes; config may be NULL; `where` names the source in messages. */
 int tt_tokenizer_parse(const char *json, size_t json_size, const char *config, size_t config_size, const char *where,
                        struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
 
 void tt_tokenizer_free(struct tt_tokenizer *tokenizer);
 
-/** The largest id + 1, added tokens included. */
+/** The largest id + 1, including added tokens. */
 int64_t tt_tokenizer_vocab_size(const struct tt_tokenizer *tokenizer);
 
 /** The tokens that begin and end a document; -1 if the tokenizer names none. */
 int32_t tt_tokenizer_bos(const struct tt_tokenizer *tokenizer);
 int32_t tt_tokenizer_eos(const struct tt_tokenizer *tokenizer);
 
-/** Whether the `tokenizers` library would put BOS in front by itself (its post_processor says so). */
+/** Whether the `tokenizers` library would add BOS by itself (post_processor says so). */
 bool tt_tokenizer_adds_bos(const struct tt_tokenizer *tokenizer);
 
 /** The id of a token as tokenizer.json writes it, or -1. */
@@ -51,7 +51,9 @@ uint64_t tt_tokenizer_hash(const struct tt_tokenizer *tokenizer);
 /** Where it came from: a path or "built-in tokenizer.json". */
 const char *tt_tokenizer_where(const struct tt_tokenizer *tokenizer);
 
-/** The bytes of the two files, for copies of them; config is NULL if there was none. They live as the tokenizer does. */
+/**
+ * The bytes of the two files, for copying them; config is NULL if there was none. They live as long as the tokenizer.
+ */
 struct tt_tokenizer_files {
     const char *json, *config;
     size_t json_size, config_size;
@@ -59,15 +61,15 @@ struct tt_tokenizer_files {
 struct tt_tokenizer_files tt_tokenizer_files(const struct tt_tokenizer *tokenizer);
 
 /**
- * Appends the text of n ids, special tokens included. Of a byte-level tokenizer these are bytes, which may end within
- * a UTF-8 character. TT_EDATA for an id that is not a token.
+ * Appends the text of n ids, including special tokens. A byte-level tokenizer gives bytes, which may end within a UTF-8
+ * character. TT_EDATA for an id that is not a token.
  */
 int tt_tokenizer_decode(const struct tt_tokenizer *tokenizer, const int32_t *ids, int64_t n,
                         struct tt_text *text) TT_MUST_CHECK;
 
 /**
- * The same in parts: all parts and the end together give the text of all ids. The caller zero-initialises decoding, and
- * releases it with tt_decoding_release.
+ * The same in parts: all parts and the end together give the text of all ids. The caller zero-initialises `decoding`
+ * and releases it with tt_decoding_release.
  */
 int tt_tokenizer_decode_part(const struct tt_tokenizer *tokenizer, struct tt_decoding *decoding, const int32_t *ids,
                              int64_t n, struct tt_text *text) TT_MUST_CHECK;
@@ -82,12 +84,12 @@ struct tt_ids {
 void tt_ids_add(struct tt_ids *ids, int32_t id);
 void tt_ids_release(struct tt_ids *ids);
 
-/** Encodes for one thread; holds scratch memory and a cache of words. The tokenizer must outlive it. */
+/** Encodes text in one thread; holds scratch memory and a cache of words. The tokenizer must outlive it. */
 struct tt_encoder;
 int tt_encoder_new(const struct tt_tokenizer *tokenizer, struct tt_encoder **ret_encoder) TT_MUST_CHECK;
 void tt_encoder_free(struct tt_encoder *encoder);
 
-/** Whether special tokens written out in the text become those tokens (the default, as in `tokenizers`) or text. */
+/** Whether special tokens that are written out in the text become tokens (the default, as in `tokenizers`) or text. */
 void tt_encoder_find_special(struct tt_encoder *encoder, bool find_special);
 
 /** Appends the ids of text, without BOS and EOS. TT_EDATA for invalid UTF-8, with its byte offset. */

@@ -64,7 +64,7 @@ static int read_vocab(struct tt_tokenizer *t, json_t *vocab, const char *where)
         return tt_fail(TT_EDATA, "%s: model.vocab is %s, wanted an object of token: id", where,
                        json_is_object(vocab) ? "empty" : "missing or of another type");
     }
-    if (largest >= 0 && largest < MOST_TOKENS) /* once, instead of at every id */
+    if (largest >= 0 && largest < MOST_TOKENS) /* allocate once, not at every id */
         t->token = tt_calloc_for((size_t)largest + 1, sizeof *t->token, where);
     if (largest >= 0 && largest < MOST_TOKENS && !t->token)
         return TT_ENOMEM;
@@ -85,7 +85,7 @@ out:
     return rc;
 }
 
-/* The two halves of a merge written as one string: at the only space where both halves and their sum are tokens. */
+/* Splits a merge written as one string: at the only space where both halves and their concatenation are tokens. */
 static int split_merge(const struct tt_tokenizer *t, const char *text, size_t size, size_t index, const char *where,
                        size_t *ret_space)
 {
@@ -110,7 +110,7 @@ static int split_merge(const struct tt_tokenizer *t, const char *text, size_t si
     return tt_fail(TT_EDATA, "%s: model.merges[%zu] '%.80s' %s", where, index, text,
                    found    ? "can be split at more than one space"
                    : spaces ? "names tokens that are not in model.vocab"
-                            : "is not two tokens with a space between");
+                            : "is not two tokens with a space between them");
 }
 
 static int read_merge(struct tt_tokenizer *t, const json_t *merge, size_t index, const char *where)
@@ -153,7 +153,7 @@ out:
     return rc;
 }
 
-/* An option of the model that must be absent, null, false, "" or 0, since titan's BPE has no such thing. */
+/* Refuses an option of the model that titan's BPE does not have, unless it is absent, null, false, "" or 0. */
 static int refuse_option(const json_t *model, const char *key, const char *where)
 {
     const json_t *value = json_object_get(model, key);
@@ -165,7 +165,7 @@ static int refuse_option(const json_t *model, const char *key, const char *where
     return tt_fail(TT_EDATA, "%s: model.%s is not supported", where, key);
 }
 
-/* Returns how many bytes have no token. The vocabulary is the model's here, added tokens come later. */
+/* Returns how many bytes have no token. Only the model's vocabulary counts; added tokens are read later. */
 static int index_bytes(struct tt_tokenizer *t, bool falls_back, int *ret_first)
 {
     int missing = 0;
@@ -183,7 +183,7 @@ static int index_bytes(struct tt_tokenizer *t, bool falls_back, int *ret_first)
     return missing;
 }
 
-/* What text may become that is not in the vocabulary. */
+/* Reads what text outside of the vocabulary becomes. */
 static int read_unknown(struct tt_tokenizer *t, const json_t *model, bool falls_back, const char *where)
 {
     const json_t *unknown = json_object_get(model, "unk_token");
@@ -221,7 +221,7 @@ static void index_chars(struct tt_tokenizer *t, json_t *vocab)
     }
 }
 
-/* Words of characters are those of a tokenizer of SentencePiece's kind; such a file has one of these. */
+/* A SentencePiece-style tokenizer, which spells words in characters, has Metaspace or byte_fallback. */
 static int check_kind(const struct tt_tokenizer *t, bool falls_back, const char *where)
 {
     const struct tt_pretokenizer *p = &t->pretokenizer;
@@ -230,7 +230,7 @@ static int check_kind(const struct tt_tokenizer *t, bool falls_back, const char 
         return 0;
     return tt_fail(TT_EDATA,
                    "%s: %s, and model.byte_fallback is not set, so this is neither a byte-level BPE "
-                   "tokenizer nor one of SentencePiece's kind",
+                   "tokenizer nor a SentencePiece-style one",
                    where, p->n_steps ? "pre_tokenizer has no ByteLevel and no Metaspace" : "no pre_tokenizer");
 }
 
@@ -243,7 +243,7 @@ int tt_tokenizer_read_model(struct tt_tokenizer *t, json_t *model, const char *w
     int rc = 0;
 
     if (!json_is_object(model))
-        return tt_fail(TT_EDATA, "%s: no model in it, so this is not a tokenizer.json", where);
+        return tt_fail(TT_EDATA, "%s: it has no model, so this is not a tokenizer.json", where);
     /* files of the first versions have no type; they were all BPE */
     if (json_object_get(model, "type") && (!type || strcmp(type, "BPE") != 0)) {
         return tt_fail(TT_EDATA, "%s: model '%s' is not supported (BPE is)", where, type ? type : "(no type)");

@@ -27,9 +27,9 @@ struct tt_tokenizer {
     struct tt_pretokenizer pretokenizer;
     struct tt_added added;
     struct tt_decoder decoder;
-    bool is_byte_level;   /* words are spelt in bytes; else in characters, and byte_id is for those that are no token */
-    int32_t byte_id[256]; /* -1: not in the vocabulary, unknown takes its place */
-    int32_t unknown;      /* -1: what is not in the vocabulary is dropped */
+    bool is_byte_level;   /* words are spelt in bytes; else in characters, with byte_id for those that are not tokens */
+    int32_t byte_id[256]; /* -1: not in the vocabulary; `unknown` replaces it */
+    int32_t unknown;      /* -1: bytes and characters outside of the vocabulary are dropped */
     bool fuse_unknown;
     bool ignore_merges;
     bool adds_bos;

@@ -58,7 +58,7 @@ int64_t tt_utf8_invalid(const char *text, size_t size)
     return -1;
 }
 
-/* Whether n bytes begin a valid character that is longer. */
+/* Whether the n bytes are the beginning of a longer valid character. */
 static bool may_become_valid(const char *p, size_t n)
 {
     static const char low[] = "\x80\x80\x80", high[] = "\xbf\xbf\xbf";
@@ -98,7 +98,7 @@ void tt_utf8_repair(const char *text, size_t size, struct tt_text *out)
         size -= good;
         if (!size)
             break;
-        /* the longest beginning of a character stands for one mark, any other byte for itself */
+        /* the longest incomplete character gives one mark, and so does any other bad byte */
         for (skip = 3; skip > 1 && (skip > size || !may_become_valid(text, skip)); skip--) {
         }
         tt_text_add_bytes(out, "\xef\xbf\xbd", 3);

@@ -12,8 +12,8 @@
 int64_t tt_utf8_invalid(const char *text, size_t size);
 
 /**
- * Bytes at the end of text (0..3) that begin a character but do not complete it: what comes next in a stream may. Whatever
- * else is wrong with text is not looked at.
+ * The number of bytes (0..3) at the end of text that begin a character without completing it, as at the end of a part
+ * of a stream. Other faults of the text are ignored.
  */
 size_t tt_utf8_unfinished(const char *text, size_t size);
 
@@ -28,14 +28,16 @@ int tt_utf8_encode(uint32_t code, char *buf);
 
 /**
  * The byte-level alphabet of GPT-2: a token's text has one printable character per byte. Bytes 33-126, 161-172 and
- * 174-255 are written as themselves, the other 68 as U+0100 and on, in order.
+ * 174-255 are written as themselves, the other 68 as U+0100 and up, in order.
  */
 uint32_t tt_bytelevel_code(uint8_t byte);
 
 /** The byte of a character of that alphabet, or -1. */
 int tt_bytelevel_byte(uint32_t code);
 
-/** Appends the bytes that text in that alphabet stands for; false, and nothing appended, if text is not in it. */
+/**
+ * Appends the bytes that a text in this alphabet encodes. Returns false and appends nothing if it has other characters.
+ */
 bool tt_bytelevel_decode(const char *text, size_t size, struct tt_text *out);
 
 #endif

@@ -158,14 +158,14 @@ case_nothing_replaces_what_it_is_made_from() {
     for source in hf ./hf/../hf/ hf/model.safetensors; do
         for verb in "convert --dtype bfloat16" "consolidate --dtype bfloat16"; do
             run ckpt $verb $source hf --force
-            expect_error 2 "'hf' would take the place of" "help: choose another folder"
+            expect_error 2 "'hf' would replace" "help: choose another folder"
             diff -r before hf >diff.txt || not_as "the source was changed: $(cat diff.txt)"
         done
     done
     run ckpt convert hf step
     expect_ok
     run ckpt convert step step --force
-    expect_error 2 "'step' would take the place of"
+    expect_error 2 "'step' would replace"
     run ckpt verify step
     expect_ok
 }

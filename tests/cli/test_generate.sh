@@ -226,7 +226,7 @@ case_damaged_checkpoints() {
     expect_error 3 "bytes"
     run generate run --prompt a --json --max-new-tokens 2 # the newest good one
     expect_ok
-    expect_err "passing over damaged checkpoint"
+    expect_err "skipping the damaged checkpoint"
     expect_json "assert found['path'] == 'run/checkpoint/step-2'"
     rm run/checkpoint/step-2/assets/model.json
     run generate run/checkpoint/step-2 --prompt a

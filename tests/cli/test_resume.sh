@@ -84,7 +84,7 @@ case_a_finished_run_of_weights_alone_is_complete() {
     find run/checkpoint | sort >after
     expect_same before after
     run train $tiny $save --training.steps=4
-    expect_error 3 "holds no optimizer state"
+    expect_error 3 "has no optimizer state"
 }
 
 case_the_revision_is_that_of_the_build() {

@@ -118,7 +118,7 @@ case_the_last_save_can_be_the_model_alone() {
     run train $tiny --job.dump_folder=second --checkpoint.initial_load_path=run/checkpoint/step-3
     expect_ok
     run train $tiny --training.steps=5 --checkpoint.enable
-    expect_error 3 "holds no optimizer state" "exclude_from_loading"
+    expect_error 3 "has no optimizer state" "exclude_from_loading"
     run train $tiny --training.steps=5 --checkpoint.enable --checkpoint.load_step=2
     expect_ok
     expect_out "^step: +3/"

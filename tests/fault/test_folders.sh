@@ -228,7 +228,7 @@ written while that one is kept, have 3.00 MiB" "help: free space there, choose a
     expect_ok
 }
 
-# A good step that cannot be read just now is not damaged: the run stops, changes nothing, and goes on later.
+# A good step that cannot be read at the moment is not damaged: the run stops, changes nothing, and continues later.
 case_what_cannot_be_read_is_not_damaged() {
     make_corpus
     save="--checkpoint.enable --checkpoint.interval=2"
@@ -238,14 +238,14 @@ case_what_cannot_be_read_is_not_damaged() {
     for what in open:EMFILE:step-4/manifest.json open:EACCES:step-4/model open:EIO:step-4/optim stat:ESTALE:step-4/model \
         stat:EIO:step-4/manifest.json; do
         refused $what train $tiny $save --training.steps=6
-        expect_error 3 "checkpoint step-4 in 'run/checkpoint' cannot be read just now, nothing was changed" "rollback"
+        expect_error 3 "checkpoint step-4 in 'run/checkpoint' cannot be read at the moment, nothing was changed" "rollback"
         find run/checkpoint | sort >after
         expect_same before after
     done
     # and it may be of the line that the request began
     for what in open:EMFILE:step-4/manifest.json stat:ESTALE:step-4/model; do
         refused $what train $tiny $save --training.steps=6 --checkpoint.load_step=2
-        expect_error 3 "cannot be read just now"
+        expect_error 3 "cannot be read at the moment"
         refused $what ckpt list run
         expect_out "^4 +unreadable"
         refused $what ckpt gc run --keep 1

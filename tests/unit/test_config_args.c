@@ -118,16 +118,16 @@ static const struct {
     {{"--optimizer.name=adamww"},
      "flag --optimizer.name: 'adamww' is not one of AdamW, Adam\nhelp: did you mean 'AdamW'?"},
     {{"--activation_checkpoint.mode=memory_budget"},
-     "flag --activation_checkpoint.mode: 'memory_budget' is torchtitan's, and titan does not have it: torch.compile "
-     "chooses what to keep there, and titan has no compiler\nhelp: use selective with selective_ac_option 'op', or full; "
-     "`titan estimate` prints what each needs"},
+     "flag --activation_checkpoint.mode: 'memory_budget' is a word of torchtitan's that titan does not have: "
+     "torch.compile chooses what to keep there, and titan has no compiler\n"
+     "help: use selective with selective_ac_option 'op', or full; `titan estimate` prints what each needs"},
     {{"--parallelism.reshard_after_forward_mode=nevr"},
      "flag --parallelism.reshard_after_forward_mode: 'nevr' is not one of default, always, never, last_layer, auto, an "
      "integer, [regular expressions]\nhelp: did you mean 'never'?"},
     {{"--parallelism.memory_limit=lots"},
      "flag --parallelism.memory_limit: expected a size such as 80GiB, found 'lots'"},
     {{"--job.description=\xff"}, "flag --job.description: the text is not valid UTF-8"},
-    {{"--model.hf_assets_path="}, "flag --model.hf_assets_path: must not be empty; null stands for none"},
+    {{"--model.hf_assets_path="}, "flag --model.hf_assets_path: must not be empty; null means none"},
     {{"word"}, "command line: 'word' is not an override such as --training.steps=100"},
 };
 

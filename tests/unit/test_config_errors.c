@@ -68,8 +68,8 @@ static const struct {
     {"training: {steps: 3\n",
      "t.yaml:2:1: YAML syntax: did not find expected ',' or '}' (while parsing a flow mapping that began at line 1)"},
     {"training:\n  steps: 3\n---\ntraining:\n", "t.yaml:3:1: a second document begins here; one is expected"},
-    {"training:\n  steps: *x\n", "t.yaml:2:10: no anchor '&x' before this alias"},
-    {"training: &a\n  steps: *a\n", "t.yaml:2:10: an alias inside of what it stands for"},
+    {"training:\n  steps: *x\n", "t.yaml:2:10: there is no anchor '&x' before this alias"},
+    {"training: &a\n  steps: *a\n", "t.yaml:2:10: an alias inside of its own anchor"},
     {"[1]: 2\n", "t.yaml:1:1: a key must be a word, not a list or a mapping"},
     {"job: {description: \"a\\0b\"}\n", "t.yaml:1:20: a value must not contain a 0 byte"},
     {"job:\n  description: \x01\n", "t.yaml:2:16: YAML syntax: control characters are not allowed"},
@@ -107,8 +107,8 @@ static const struct {
      "t.yaml:2:27: optimizer.early_step_in_backward is a torchtitan key that titan does not have: the gradient norm is "
      "clipped over all parameters before the update\nhelp: leave it out"},
     {"memory_estimation: {enable: true}\n",
-     "t.yaml:1:29: memory_estimation.enable is a torchtitan key that titan does not have: estimating is a command of its "
-     "own\nhelp: `titan estimate --config FILE --ranks N`"},
+     "t.yaml:1:29: memory_estimation.enable is a torchtitan key that titan does not have: estimating is a separate "
+     "command\nhelp: `titan estimate --config FILE --ranks N`"},
 };
 
 static void every_fault_is_told_at_its_place(void **state)
@@ -305,7 +305,7 @@ static void hostile_files_are_refused(void **state)
 
     while (text.size <= (1u << 20))
         tt_text_add(&text, "# a comment of some length that says nothing at all\n");
-    assert_string_equal(bad_text(text.text), "t.yaml:1:1: larger than 1 MiB; this is not a configuration");
+    assert_string_equal(bad_text(text.text), "t.yaml:1:1: the file is larger than 1 MiB; this is not a configuration");
     tt_text_release(&text);
 }
 

@@ -262,7 +262,7 @@ static void what_is_not_json_is_named_with_its_column(void **state)
         {"{\"text\": \"a\\x\"}", "bad:1:13: invalid JSON: invalid escape"},
         {"{\"text\": \"a\\u12g4\"}", "bad:1:16: invalid JSON: invalid \\u escape"},
         {"{\"text\": \"a\tb\"}", "bad:1:12: invalid JSON: control character in a string"},
-        {"{\"text\": \"a", "bad:1:12: invalid JSON: the string has no end"},
+        {"{\"text\": \"a", "bad:1:12: invalid JSON: the string does not end"},
         {"{\"text\": \"a\", \"n\": [{", "invalid JSON: the line ends early"},
         {"{\"text\": ", "invalid JSON: the line ends early"},
         {"{", "the file is one JSON document over many lines"},
@@ -408,7 +408,7 @@ static void failed_packing_leaves_nothing(void **state)
     expect_failure(tt_dataset_pack(&spec, at("out/pipe"), &info), TT_EUSAGE, "out/pipe': it exists and is not a file");
     expect_failure(tt_dataset_pack(&spec, at("out"), &info), TT_EUSAGE, "out': it exists and is not a file");
     spec.name = "tokens";
-    expect_failure(tt_dataset_pack(&spec, at("out/x.tokens"), &info), TT_EUSAGE, "is packed already");
+    expect_failure(tt_dataset_pack(&spec, at("out/x.tokens"), &info), TT_EUSAGE, "is already packed");
 }
 
 static void packed_files_train_as_their_text_does(void **state)
@@ -434,7 +434,7 @@ static void packed_files_train_as_their_text_does(void **state)
     expect_failure(prepare("tokens", at("cut.tokens"), NULL), TT_EDATA, "less than its header");
     bytes[200] ^= 1;
     (void)put("bent.tokens", bytes, size);
-    expect_failure(prepare("tokens", at("bent.tokens"), NULL), TT_EDATA, "does not have the checksum");
+    expect_failure(prepare("tokens", at("bent.tokens"), NULL), TT_EDATA, "does not match the checksum");
     tt_free(bytes);
 }
 

@@ -410,7 +410,7 @@ static void merges_with_spaces_split_where_both_halves_are_tokens(void **state)
     assert_int_equal(parse(TINY("[\"x y c\"]", ""), NULL, &t), 0); /* "x y" + "c", since "xy c" is no token */
     tt_tokenizer_free(t);
     assert_int_equal(parse(TINY("[\"ab\"]", ""), NULL, &t), TT_EDATA);
-    assert_string_equal(tt_error_message(), "t.json: model.merges[0] 'ab' is not two tokens with a space between");
+    assert_string_equal(tt_error_message(), "t.json: model.merges[0] 'ab' is not two tokens with a space between them");
     assert_int_equal(parse(TINY("[\"a q\"]", ""), NULL, &t), TT_EDATA);
     assert_string_equal(tt_error_message(), "t.json: model.merges[0] 'a q' names tokens that are not in model.vocab");
     assert_int_equal(parse(TINY("[[\"c\", \"a\"]]", ""), NULL, &t), TT_EDATA);
@@ -495,7 +495,7 @@ static void other_kinds_are_refused_by_name(void **state)
         {"{\"model\": {\"vocab\": {}}}", "model.vocab is empty"},
         {"{\"model\": {\"vocab\": {\"a\": 3, \"b\": 3}}}", "two tokens of model.vocab have the id 3"},
         {"{\"model\": {\"vocab\": {\"a\": \"x\"}}}", "token 'a' has the id -1"},
-        {"{\"model\": null}", "no model in it"},
+        {"{\"model\": null}", "it has no model"},
         {"{\"normalizer\": {\"type\": \"Strip\"}}", "normalizer 'Strip' is not supported"},
         {"{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Lowercase\"}]}}",
          "normalizer 'Lowercase'"},
