@@ -12,7 +12,7 @@
 #include "cli/job/job.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "parallel/fsdp/fsdp.h"
+#include "parallel/comm/collectives.h"
 
 /*
  * Resident bytes of a rank beside its arena: program, OpenBLAS, MPI and its buffers, the loader. Measured on x86-64 with
@@ -128,7 +128,7 @@ static void fill(struct tt_estimate_row *row, const struct tt_config *cfg, const
     row->libraries = row->ranks > 1 ? libraries_with_mpi : libraries_alone;
     row->staging = job->staging_bytes;
     row->resident = row->memory.total + row->libraries + row->staging;
-    row->payload_bytes = tt_fsdp_payload_bytes(program);
+    row->payload_bytes = tt_program_payload(program);
     row->reshard = value_of(cfg, reshard_key);
     row->sync = value_of(cfg, sync_key);
     row->engine = value_of(cfg, "parallelism.fsdp_engine");

@@ -4,7 +4,8 @@
  */
 #include "cli/plan/view.h"
 #include "core/base/mem.h"
-#include "parallel/fsdp/fsdp.h"
+#include "core/program/instr.h"
+#include "parallel/comm/collectives.h"
 
 static void put(json_t *object, const char *key, json_t *value)
 {
@@ -81,7 +82,7 @@ static json_t *collectives(const struct tt_plan_view *v)
         const struct tt_summary_collective *c = &s->collectives[i];
         json_t *o = json_object();
 
-        put(o, "op", json_string(tt_instr_name(c->kind)));
+        put(o, "op", json_string(tt_purpose_row(c->purpose)->name));
         put(o, "units", unit_names(l, c->units, c->n_units));
         put(o, "count", json_integer(c->count));
         put(o, "shard_bytes", json_integer(c->shard_bytes));
@@ -120,7 +121,7 @@ static json_t *instructions(const struct tt_plan_view *v)
     for (int i = 0; i < p->n_instrs; i++) {
         struct tt_text text = {0};
 
-        tt_summary_instr_text(p, i, &text);
+        tt_instr_text(p, i, &text);
         (void)json_array_append_new(list, json_string(text.text));
         tt_text_release(&text);
     }
@@ -142,7 +143,6 @@ static json_t *predicted(const struct tt_plan_view *v)
 json_t *tt_plan_json(const struct tt_plan_view *v)
 {
     const struct tt_layout *l = tt_engine_layout(v->engine);
-    const struct tt_summary_total *t = v->summary.totals;
     struct tt_text policies = {0};
     json_t *o = json_object();
 
@@ -162,10 +162,10 @@ json_t *tt_plan_json(const struct tt_plan_view *v)
     put(o, "units", units(v));
     put(o, "buckets", buckets(v));
     put(o, "collectives", collectives(v));
-    put(o, "gathers", json_integer(t[TT_UNSHARD].count + t[TT_UNSHARD_KEPT].count));
-    put(o, "reduces", json_integer(t[TT_REDUCE].count));
-    put(o, "all_reduces", json_integer(t[TT_ALL_REDUCE].count));
-    put(o, "payload_bytes_per_step", json_integer(tt_fsdp_payload_bytes(v->summary.program)));
+    put(o, "gathers", json_integer(tt_summary_count(&v->summary, TT_ALL_GATHER)));
+    put(o, "reduces", json_integer(tt_summary_count(&v->summary, TT_REDUCE_SCATTER)));
+    put(o, "all_reduces", json_integer(tt_summary_count(&v->summary, TT_ALL_SUM)));
+    put(o, "payload_bytes_per_step", json_integer(tt_program_payload(v->summary.program)));
     put(o, "memory", memory(v));
     put(o, "predicted", predicted(v));
     put(o, "checkpoint", tt_plan_checkpoint_json(v));

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/ops/op.h"
-#include "parallel/fsdp/fsdp.h"
+#include "core/program/instr.h"
+#include "parallel/comm/collectives.h"
 
 /* --- collectives --- */
 
@@ -21,7 +21,8 @@ static int find_row(const struct tt_summary *s, const int *chain, int head, cons
     for (int r = head; r != TT_NONE; r = chain[r]) {
         const struct tt_summary_collective *row = &s->collectives[r];
 
-        if (row->kind == instr->kind && row->n_units == n && memcmp(row->units, units, (size_t)n * sizeof *units) == 0)
+        if (row->purpose == instr->purpose && row->n_units == n &&
+            memcmp(row->units, units, (size_t)n * sizeof *units) == 0)
             return r;
     }
     return TT_NONE;
@@ -30,7 +31,7 @@ static int find_row(const struct tt_summary *s, const int *chain, int head, cons
 static void add_collective(struct tt_summary *s, int *head, int **chain, int *cap_chain, int i)
 {
     const struct tt_instr *instr = &s->program->instrs[i];
-    struct tt_summary_total *total = &s->totals[instr->kind];
+    struct tt_summary_total *total = &s->totals[instr->purpose];
     int n, row, n_chain = s->n_collectives;
     const int *units = tt_instr_units(s->program->buckets, instr, &n);
 
@@ -38,12 +39,12 @@ static void add_collective(struct tt_summary *s, int *head, int **chain, int *ca
     if (row == TT_NONE) {
         row = s->n_collectives;
         TT_PUSH(s->collectives, s->n_collectives, s->cap_collectives) =
-            (struct tt_summary_collective){.kind = instr->kind,
+            (struct tt_summary_collective){.purpose = instr->purpose,
                                            .units = units,
                                            .n_units = n,
                                            .first = i,
-                                           .shard_bytes = tt_instr_shard_bytes(s->program, instr),
-                                           .payload_bytes = tt_fsdp_instr_payload_bytes(s->program, instr)};
+                                           .shard_bytes = instr->collective.shard_bytes,
+                                           .payload_bytes = tt_instr_payload(instr)};
         TT_PUSH(*chain, n_chain, *cap_chain) = head[units[0]];
         head[units[0]] = row;
     }
@@ -60,14 +61,21 @@ static void find_collectives(struct tt_summary *s)
 
     for (int u = 0; u < n_units; u++)
         head[u] = TT_NONE;
-    for (int i = 0; i < s->program->n_instrs; i++) {
-        enum tt_instr_kind kind = s->program->instrs[i].kind;
-
-        if (kind == TT_UNSHARD || kind == TT_UNSHARD_KEPT || kind == TT_REDUCE || kind == TT_ALL_REDUCE)
+    for (int i = 0; i < s->program->n_instrs; i++)
+        if (tt_instr_row(&s->program->instrs[i])->begins)
             add_collective(s, head, &chain, &cap_chain, i);
-    }
     tt_free(head);
     tt_free(chain);
+}
+
+int64_t tt_summary_count(const struct tt_summary *s, enum tt_collective_op op)
+{
+    int64_t count = 0;
+
+    for (int p = 0; p < TT_PURPOSES; p++)
+        if (tt_purpose_row((enum tt_purpose)p)->op == op)
+            count += s->totals[p].count;
+    return count;
 }
 
 /* --- memory --- */
@@ -142,43 +150,6 @@ int64_t tt_summary_unit_elements(const struct tt_model *model, const struct tt_u
         sum += elements;
     }
     return sum;
-}
-
-void tt_summary_units_text(const struct tt_program *program, const int *units, int n, struct tt_text *out)
-{
-    enum { SHOWN = 3 };
-
-    for (int i = 0; i < n; i++) {
-        if (n > SHOWN && i == SHOWN - 1) {
-            tt_text_add(out, "+..+%s (%d units)", program->layout->units[units[n - 1]].name, n);
-            return;
-        }
-        tt_text_add(out, "%s%s", i ? "+" : "", program->layout->units[units[i]].name);
-    }
-}
-
-void tt_summary_instr_text(const struct tt_program *program, int i, struct tt_text *out)
-{
-    const struct tt_instr *instr = &program->instrs[i];
-    bool of_microbatch = false;
-
-    tt_text_add(out, "%s", tt_instr_name(instr->kind));
-    if (instr->kind == TT_RUN) {
-        const struct tt_node *node = &program->graph->nodes[instr->node];
-
-        tt_text_add(out, " %s (%s)", program->graph->values[node->out[0]].name, tt_op_row(node->op)->name);
-        of_microbatch = true;
-    } else if (instr->kind != TT_LOSS && instr->kind != TT_CLIP) {
-        int n;
-        const int *units = tt_instr_units(program->buckets, instr, &n);
-
-        tt_text_add(out, " ");
-        tt_summary_units_text(program, units, n, out);
-    }
-    of_microbatch |=
-        instr->kind == TT_LOSS || instr->kind == TT_REDUCE || instr->kind == TT_WAIT_REDUCE || instr->kind == TT_FOLD;
-    if (of_microbatch && program->microbatches > 1)
-        tt_text_add(out, " of microbatch %d", instr->microbatch);
 }
 
 const char *tt_summary_kind_key(enum tt_memory_kind kind)

@@ -13,8 +13,8 @@
 
 /* A collective that the program issues `count` times a step: the same operation on the same units. */
 struct tt_summary_collective {
-    enum tt_instr_kind kind; /* TT_UNSHARD, TT_REDUCE, TT_ALL_REDUCE */
-    const int *units;        /* belongs to the program */
+    enum tt_purpose purpose;
+    const int *units; /* belongs to the program */
     int n_units;
     int first; /* the first instruction that issues it */
     int count;
@@ -22,7 +22,7 @@ struct tt_summary_collective {
     int64_t payload_bytes; /* that one rank sends each time */
 };
 
-/* All collectives of one kind. */
+/* All collectives for one purpose. */
 struct tt_summary_total {
     int64_t count;
     int64_t shard_bytes; /* summed over the issues */
@@ -33,7 +33,7 @@ struct tt_summary {
     const struct tt_program *program;
     struct tt_summary_collective *collectives; /* in order of their first issue */
     int n_collectives, cap_collectives;
-    struct tt_summary_total totals[TT_INSTR_KINDS];
+    struct tt_summary_total totals[TT_PURPOSES];
     struct tt_engine_memory memory;
     /* [n_instrs][TT_MEMORY_KINDS] live bytes at every instruction, state and constants included */
     int64_t (*live)[TT_MEMORY_KINDS];
@@ -46,11 +46,8 @@ void tt_summary_release(struct tt_summary *summary);
 /** Sum of the kinds at one instruction. */
 int64_t tt_summary_live_bytes(const struct tt_summary *summary, int instr);
 
-/** Appends "run layers.3.attention.o (linear) of microbatch 1". */
-void tt_summary_instr_text(const struct tt_program *program, int instr, struct tt_text *out);
-
-/** Appends "layers.0+layers.1"; long lists are cut in the middle. */
-void tt_summary_units_text(const struct tt_program *program, const int *units, int n, struct tt_text *out);
+/** How many collectives of an operation the program issues. */
+int64_t tt_summary_count(const struct tt_summary *summary, enum tt_collective_op op);
 
 /** Parameters of a unit, whole. */
 int64_t tt_summary_unit_elements(const struct tt_model *model, const struct tt_unit *unit);

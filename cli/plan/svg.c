@@ -9,6 +9,7 @@
 
 #include "cli/plan/view.h"
 #include "core/os/file.h"
+#include "core/program/instr.h"
 
 enum {
     WIDTH = 1120,
@@ -129,7 +130,7 @@ static void mark_peak(const struct tt_plan_view *v, double top, struct tt_text *
 
     tt_text_add(&what, "peak %s: ",
                 tt_text_bytes(bytes, sizeof bytes, (double)tt_summary_live_bytes(&v->summary, p->peak_instr)));
-    tt_summary_instr_text(p, p->peak_instr, &what);
+    tt_instr_text(p, p->peak_instr, &what);
     tt_text_add(out, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#222222\"/>\n", x, x, y, y - 12.0);
     text_at(out, x, y - 16.0,
             x > LEFT + PLOT * 0.7   ? "end"
@@ -191,25 +192,17 @@ static const struct {
 
 static enum block block_of(const struct tt_program *program, int i)
 {
+    static const enum block of_phase[TT_PHASES] = {[TT_PHASE_FORWARD] = FORWARD,
+                                                   [TT_PHASE_BACKWARD] = BACKWARD,
+                                                   [TT_PHASE_SUMS] = UPDATE,
+                                                   [TT_PHASE_UPDATE] = UPDATE,
+                                                   [TT_PHASE_WAIT] = WAITING};
+    static const enum block of_op[TT_COLLECTIVE_OPS] = {
+        [TT_ALL_GATHER] = GATHERING, [TT_REDUCE_SCATTER] = REDUCING, [TT_ALL_SUM] = ALL_REDUCING};
     const struct tt_instr *instr = &program->instrs[i];
+    enum tt_phase phase = tt_instr_phase(program, instr);
 
-    switch (instr->kind) {
-    case TT_RUN:
-        return program->graph->nodes[instr->node].backward ? BACKWARD : FORWARD;
-    case TT_WAIT_UNSHARD:
-    case TT_WAIT_REDUCE:
-    case TT_WAIT_ALL_REDUCE:
-        return WAITING;
-    case TT_UNSHARD:
-    case TT_UNSHARD_KEPT:
-        return GATHERING;
-    case TT_REDUCE:
-        return REDUCING;
-    case TT_ALL_REDUCE:
-        return ALL_REDUCING;
-    default:
-        return UPDATE;
-    }
+    return phase == TT_PHASE_EXCHANGE ? of_op[instr->collective.op] : of_phase[phase];
 }
 
 /* A stretch of one lane that is drawn as one rectangle. */
@@ -230,10 +223,10 @@ static void draw_stretch(const struct tt_plan_view *v, const struct stretch *s, 
                 LEFT + s->begin * scale, LANES + (int)lane * (LANE + GAP), width < 0.3 ? 0.3 : width, LANE,
                 blocks[s->block].color,
                 lane != COMPUTE && width > 3.0 ? " stroke=\"#ffffff\" stroke-width=\"0.8\"" : "");
-    tt_summary_instr_text(v->summary.program, s->first, out);
+    tt_instr_text(v->summary.program, s->first, out);
     if (s->last != s->first) {
         tt_text_add(out, " … ");
-        tt_summary_instr_text(v->summary.program, s->last, out);
+        tt_instr_text(v->summary.program, s->last, out);
     }
     tt_text_add(out, ": %.3f ms</title></rect>\n", 1e3 * (s->end - s->begin));
 }
@@ -271,9 +264,9 @@ static void draw_lane(const struct tt_plan_view *v, enum lane lane, double scale
 
 static int lanes_used(const struct tt_plan_view *v)
 {
-    return v->summary.totals[TT_ALL_REDUCE].count ? N_LANES
-           : v->summary.totals[TT_UNSHARD].count  ? ALL_REDUCES
-                                                  : UNSHARDS;
+    return tt_summary_count(&v->summary, TT_ALL_SUM)      ? N_LANES
+           : tt_summary_count(&v->summary, TT_ALL_GATHER) ? ALL_REDUCES
+                                                          : UNSHARDS;
 }
 
 static void time_axis(const struct tt_plan_view *v, double scale, int bottom, struct tt_text *out)

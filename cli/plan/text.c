@@ -8,7 +8,8 @@
 
 #include "cli/plan/view.h"
 #include "core/base/mem.h"
-#include "parallel/fsdp/fsdp.h"
+#include "core/program/instr.h"
+#include "parallel/comm/collectives.h"
 
 /* Names as a table shows them: the first and the last of a run of neighbours that are alike. */
 static void add_run(struct tt_text *out, const char *first, const char *last, int n)
@@ -81,11 +82,9 @@ static void print_units(const struct tt_plan_view *v)
 
 /* --- collectives --- */
 
-static const enum tt_instr_kind kinds[] = {TT_UNSHARD, TT_UNSHARD_KEPT, TT_REDUCE, TT_ALL_REDUCE};
-
 static bool same_cost(const struct tt_summary_collective *a, const struct tt_summary_collective *b)
 {
-    return a->kind == b->kind && a->count == b->count && a->n_units == 1 && b->n_units == 1 &&
+    return a->purpose == b->purpose && a->count == b->count && a->n_units == 1 && b->n_units == 1 &&
            a->shard_bytes == b->shard_bytes;
 }
 
@@ -96,11 +95,11 @@ static void print_run(const struct tt_plan_view *v, const struct tt_summary_coll
     struct tt_text from = {0}, to = {0}, name = {0};
     char shard[32], sent[32];
 
-    tt_summary_units_text(p, first->units, first->n_units, &from);
-    tt_summary_units_text(p, last->units, last->n_units, &to);
+    tt_units_text(p, first->units, first->n_units, &from);
+    tt_units_text(p, last->units, last->n_units, &to);
     add_run(&name, from.text, to.text, n);
-    (void)printf("  %-15s %-42s %6d %12s %12s %9.3f ms\n", tt_instr_name(first->kind), name.text, first->count * n,
-                 tt_text_bytes(shard, sizeof shard, (double)first->shard_bytes),
+    (void)printf("  %-15s %-42s %6d %12s %12s %9.3f ms\n", tt_purpose_row(first->purpose)->name, name.text,
+                 first->count * n, tt_text_bytes(shard, sizeof shard, (double)first->shard_bytes),
                  tt_text_bytes(sent, sizeof sent, (double)first->payload_bytes),
                  1e3 * tt_cost_transfer_sec(&v->machine, v->summary.program, first->first));
     tt_text_release(&from);
@@ -108,7 +107,7 @@ static void print_run(const struct tt_plan_view *v, const struct tt_summary_coll
     tt_text_release(&name);
 }
 
-static void print_kind(const struct tt_plan_view *v, enum tt_instr_kind kind)
+static void print_purpose(const struct tt_plan_view *v, enum tt_purpose purpose)
 {
     const struct tt_summary *s = &v->summary;
     const struct tt_summary_collective *first = NULL, *last = NULL;
@@ -117,7 +116,7 @@ static void print_kind(const struct tt_plan_view *v, enum tt_instr_kind kind)
     for (int i = 0; i < s->n_collectives; i++) {
         const struct tt_summary_collective *c = &s->collectives[i];
 
-        if (c->kind != kind)
+        if (c->purpose != purpose)
             continue;
         if (first && !same_cost(first, c)) {
             print_run(v, first, last, n);
@@ -146,14 +145,16 @@ static void print_payload(const struct tt_plan_view *v)
                  l->shard_degree, l->replicate_degree);
     if (t[TT_UNSHARD_KEPT].count)
         (void)printf("an unshard from the parts that n neighbours kept sends (n-1) x S / n x shard\n");
-    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
-        if (t[kinds[k]].count || kinds[k] != TT_UNSHARD_KEPT)
-            (void)printf("  %-15s %6" PRId64 " times, shards of %20s bytes in all: %20s bytes sent\n",
-                         tt_instr_name(kinds[k]), t[kinds[k]].count,
-                         tt_text_count(shards, sizeof shards, t[kinds[k]].shard_bytes),
-                         tt_text_count(sent, sizeof sent, t[kinds[k]].payload_bytes));
+    for (int p = 0; p < TT_PURPOSES; p++) {
+        const struct tt_purpose_row *row = tt_purpose_row((enum tt_purpose)p);
+
+        if (t[p].count || !row->rare)
+            (void)printf("  %-15s %6" PRId64 " times, shards of %20s bytes in all: %20s bytes sent\n", row->name,
+                         t[p].count, tt_text_count(shards, sizeof shards, t[p].shard_bytes),
+                         tt_text_count(sent, sizeof sent, t[p].payload_bytes));
+    }
     (void)printf("  %-15s %64s bytes sent\n", "together",
-                 tt_text_count(sent, sizeof sent, tt_fsdp_payload_bytes(v->summary.program)));
+                 tt_text_count(sent, sizeof sent, tt_program_payload(v->summary.program)));
 }
 
 static void print_collectives(const struct tt_plan_view *v)
@@ -163,8 +164,8 @@ static void print_collectives(const struct tt_plan_view *v)
         return;
     }
     (void)printf("\n%-60s %6s %12s %12s %12s\n", "collectives of a step", "times", "shard", "sent each", "predicted");
-    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
-        print_kind(v, kinds[k]);
+    for (int p = 0; p < TT_PURPOSES; p++)
+        print_purpose(v, (enum tt_purpose)p);
     print_payload(v);
 }
 
@@ -208,10 +209,10 @@ static void print_instructions(const struct tt_plan_view *v)
     (void)printf("\n%6s %12s %12s  %s\n", "", "begins", "memory", "instruction");
     for (int i = 0; i < p->n_instrs; i++) {
         struct tt_text text = {0};
-        int64_t sent = tt_fsdp_instr_payload_bytes(p, &p->instrs[i]);
+        int64_t sent = tt_instr_payload(&p->instrs[i]);
         char bytes[32];
 
-        tt_summary_instr_text(p, i, &text);
+        tt_instr_text(p, i, &text);
         (void)printf("%6d %9.3f ms %12s  %s", i, 1e3 * v->time.compute[i].begin,
                      tt_text_bytes(bytes, sizeof bytes, (double)tt_summary_live_bytes(&v->summary, i)), text.text);
         if (sent)
@@ -229,7 +230,7 @@ void tt_plan_peak_text(const struct tt_plan_view *v, struct tt_text *out)
         tt_text_add(out, "validation");
         return;
     }
-    tt_summary_instr_text(p, p->peak_instr, out);
+    tt_instr_text(p, p->peak_instr, out);
 }
 
 void tt_plan_print(const struct tt_plan_view *v)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/plan/view.h"
+#include "core/program/instr.h"
 
 #define BIT(kind) (1U << (kind))
 
@@ -37,13 +38,13 @@ int64_t tt_plan_layer_bytes(const struct tt_summary *summary, int layer, int ins
 /* What a column of the plot says of the instructions it stands for. */
 static char phase_of(const struct tt_program *program, int from, int to)
 {
-    for (int i = from; i < to; i++) {
-        const struct tt_instr *instr = &program->instrs[i];
+    static const char marks[TT_PHASES] = {[TT_PHASE_FORWARD] = '>', [TT_PHASE_BACKWARD] = '<', [TT_PHASE_UPDATE] = '*'};
 
-        if (instr->kind == TT_RUN)
-            return program->graph->nodes[instr->node].backward ? '<' : '>';
-        if (instr->kind == TT_OPTIMIZER || instr->kind == TT_NORM)
-            return '*';
+    for (int i = from; i < to; i++) {
+        char mark = marks[tt_instr_phase(program, &program->instrs[i])];
+
+        if (mark)
+            return mark;
     }
     return ' ';
 }

@@ -11,9 +11,9 @@
 
 #include "cli/plan/summary.h"
 #include "core/base/mem.h"
-#include "core/ops/op.h"
 #include "core/os/file.h"
-#include "parallel/fsdp/fsdp.h"
+#include "core/program/instr.h"
+#include "parallel/comm/collectives.h"
 
 enum lane { LANE_COMPUTE, LANE_WAITING, LANE_COMMUNICATION };
 
@@ -49,11 +49,6 @@ static void add_metadata(struct writer *w, const char *what, int lane, const cha
                                                      w->step->rank, "tid", lane, "args", key, value));
 }
 
-static bool is_wait(enum tt_instr_kind kind)
-{
-    return kind == TT_WAIT_UNSHARD || kind == TT_WAIT_REDUCE || kind == TT_WAIT_ALL_REDUCE;
-}
-
 static json_t *units_json(const struct writer *w, const struct tt_instr *instr)
 {
     struct tt_text text = {0};
@@ -61,49 +56,41 @@ static json_t *units_json(const struct writer *w, const struct tt_instr *instr)
     int n;
     const int *units = tt_instr_units(w->program->buckets, instr, &n);
 
-    tt_summary_units_text(w->program, units, n, &text);
+    tt_units_text(w->program, units, n, &text);
     json = json_string(text.text);
     tt_text_release(&text);
     return json;
 }
 
 /* Who takes part in a collective. */
-static json_t *group_json(const struct writer *w, const struct tt_instr *instr)
+static json_t *group_json(const struct tt_purpose_row *row, const struct tt_collective_desc *desc)
 {
-    const struct tt_layout *layout = w->program->layout;
-
-    if (instr->kind == TT_ALL_REDUCE)
-        return json_sprintf("dp_replicate, %d ranks", layout->replicate_degree);
-    if (instr->kind == TT_UNSHARD_KEPT)
-        return json_sprintf("neighbours in dp_shard, %d ranks", layout->units[instr->unit].keep_degree);
-    return json_sprintf("dp_shard, %d ranks", layout->shard_degree);
+    return json_sprintf("%s%s, %d ranks", row->part_of_group ? row->part_of_group : "", tt_group_name(desc->group),
+                        desc->ranks);
 }
 
 /* What the main thread did in an instruction. */
 static void add_instruction(struct writer *w, int i)
 {
     const struct tt_instr *instr = &w->program->instrs[i];
+    const struct tt_instr_row *row = tt_instr_row(instr);
     const char *part = tt_split_name(tt_split_part_of(w->program, i));
     json_t *args = json_pack("{s:i, s:s}", "instruction", i, "part", part);
     struct tt_text name = {0};
 
-    tt_summary_instr_text(w->program, i, &name);
-    if (is_wait(instr->kind)) {
+    tt_instr_text(w->program, i, &name);
+    if (row->waits) {
         const struct tt_instr *begun = &w->program->instrs[instr->begin];
 
-        (void)json_object_set_new(args, "collective", json_string(tt_instr_name(begun->kind)));
+        (void)json_object_set_new(args, "collective", json_string(tt_instr_name(begun)));
         (void)json_object_set_new(args, "units", units_json(w, begun));
     } else {
-        const struct tt_graph *graph = w->program->graph;
-
-        (void)json_object_set_new(args, "op",
-                                  json_string(instr->kind == TT_RUN ? tt_op_row(graph->nodes[instr->node].op)->name
-                                                                    : tt_instr_name(instr->kind)));
-        if (instr->kind == TT_RUN || instr->kind == TT_LOSS || instr->kind == TT_FOLD)
+        (void)json_object_set_new(args, "op", json_string(tt_instr_op_name(w->program, instr)));
+        if (row->of_microbatch)
             (void)json_object_set_new(args, "microbatch", json_integer(instr->microbatch));
     }
-    add_event(w, name.text, is_wait(instr->kind) ? "wait" : "compute",
-              is_wait(instr->kind) ? LANE_WAITING : LANE_COMPUTE, w->spans[i], args);
+    add_event(w, name.text, row->waits ? "wait" : "compute", row->waits ? LANE_WAITING : LANE_COMPUTE, w->spans[i],
+              args);
     tt_text_release(&name);
 }
 
@@ -122,6 +109,7 @@ static int free_lane(struct writer *w, struct tt_span span)
 static void add_collective(struct writer *w, int i)
 {
     const struct tt_instr *instr = &w->program->instrs[i];
+    const struct tt_purpose_row *row = tt_purpose_row(instr->purpose);
     struct tt_span span = tt_engine_transfer_span(w->engine, i);
     struct tt_text name = {0};
     json_t *args;
@@ -130,12 +118,12 @@ static void add_collective(struct writer *w, int i)
     if (span.end < w->spans[i].begin || span.end <= 0.0) /* nothing was exchanged */
         return;
     (void)tt_instr_units(w->program->buckets, instr, &n);
-    args = json_pack("{s:i, s:s, s:o, s:i, s:I, s:o}", "instruction", i, "collective", tt_instr_name(instr->kind),
-                     "units", units_json(w, instr), "bucket_units", n, "bytes",
-                     (json_int_t)tt_fsdp_instr_payload_bytes(w->program, instr), "group", group_json(w, instr));
-    if (instr->kind == TT_REDUCE)
+    args = json_pack("{s:i, s:s, s:o, s:i, s:I, s:o}", "instruction", i, "collective", row->name, "units",
+                     units_json(w, instr), "bucket_units", n, "bytes", (json_int_t)tt_instr_payload(instr), "group",
+                     group_json(row, &instr->collective));
+    if (row->of_microbatch)
         (void)json_object_set_new(args, "microbatch", json_integer(instr->microbatch));
-    tt_summary_instr_text(w->program, i, &name);
+    tt_instr_text(w->program, i, &name);
     add_event(w, name.text, "communication", free_lane(w, span), span, args);
     tt_text_release(&name);
 }
@@ -147,13 +135,13 @@ static void add_step(struct writer *w)
     add_event(w, "load the batch", "compute", LANE_COMPUTE, w->step->load,
               json_pack("{s:s, s:s}", "op", "load", "part", tt_split_name(TT_SPLIT_IDLE)));
     for (int i = 0; i < p->n_instrs; i++) {
-        enum tt_instr_kind kind = p->instrs[i].kind;
+        const struct tt_instr_row *row = tt_instr_row(&p->instrs[i]);
         static const double shown_sec = 1e-6;
 
-        if (kind == TT_RESHARD)
+        if (row->quiet)
             continue;
         add_instruction(w, i);
-        if (kind == TT_UNSHARD || kind == TT_UNSHARD_KEPT || kind == TT_REDUCE || kind == TT_ALL_REDUCE)
+        if (row->begins)
             add_collective(w, i);
         if (i + 1 < p->n_instrs && w->spans[i + 1].begin - w->spans[i].end > shown_sec)
             add_event(w, "progress", "compute", LANE_COMPUTE, (struct tt_span){w->spans[i].end, w->spans[i + 1].begin},

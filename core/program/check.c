@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "core/base/mem.h"
-#include "core/program/program.h"
+#include "core/program/instr.h"
 
 static bool in_step_region(const struct tt_buffer *b)
 {
@@ -21,7 +21,7 @@ static int check_operands(const struct tt_program *p)
 
             if (root && in_step_region(root) && (i < root->first || i > root->last))
                 return tt_fail(TT_EINTERNAL, "instruction %d (%s) uses buffer %d outside of its life [%d, %d]", i,
-                               tt_instr_name(p->instrs[i].kind), b->root, root->first, root->last);
+                               tt_instr_name(&p->instrs[i]), b->root, root->first, root->last);
             if (b && b->root != id && (b->offset < 0 || b->offset + b->bytes > root->bytes))
                 return tt_fail(TT_EINTERNAL, "buffer %d reaches beyond buffer %d, of which it is a part", id, b->root);
         }

@@ -9,27 +9,10 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/kernels/kernels.h"
 #include "core/models/model.h"
-#include "core/optim/optim.h"
 #include "core/os/file.h"
-#include "core/program/mixed.h"
-
-struct tt_executor {
-    const struct tt_program *program;
-    struct tt_state *state;
-    struct tt_team *team;
-    struct tt_exchange exchange;
-    void **address; /* per operand of the program */
-    char *const_region, *step_region;
-    struct tt_rows **rows; /* [unit] this rank's rows, for norm and optimizer */
-    int *n_rows;
-    struct tt_exact loss, norm;
-    struct tt_times times;
-    struct tt_span *spans; /* per instruction, of the last run */
-    char *bad;             /* explain: where to write the first bad value, else NULL */
-    size_t bad_size;
-};
+#include "core/program/instr.h"
+#include "core/program/running.h"
 
 static char *buffer_address(const struct tt_executor *ex, int buffer)
 {
@@ -139,24 +122,14 @@ const float *tt_executor_logits(const struct tt_executor *ex)
     return (const float *)(const void *)buffer_address(ex, ex->program->logits);
 }
 
-const struct tt_times *tt_executor_times(const struct tt_executor *ex)
-{
-    return &ex->times;
-}
-
 const struct tt_span *tt_executor_spans(const struct tt_executor *ex)
 {
     return ex->spans;
 }
 
-void tt_executor_reset_times(struct tt_executor *ex)
-{
-    ex->times = (struct tt_times){0};
-}
-
 /* --- looking for the first value that is not finite --- */
 
-static bool all_finite(const float *data, int64_t n)
+bool tt_running_all_finite(const float *data, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(data[i]))
@@ -176,179 +149,35 @@ void tt_executor_bad_parameter(const struct tt_executor *ex, char *name, size_t 
         if (value->kind != TT_VALUE_PARAM)
             continue;
         place = tt_layout_param(p->layout, value->param);
-        if (!all_finite(ex->state->param[p->layout->unit_of[value->param]] + place->offset, tt_box_volume(&place->box)))
+        if (!tt_running_all_finite(ex->state->param[p->layout->unit_of[value->param]] + place->offset,
+                                   tt_box_volume(&place->box)))
             (void)snprintf(name, name_size, "parameter %s", value->name);
     }
 }
 
-static void look_at_outputs(struct tt_executor *ex, const struct tt_instr *instr, const struct tt_call *call)
-{
-    for (int k = 0; k < call->node->n_out && !ex->bad[0]; k++) {
-        const struct tt_value *value = tt_call_out(call, k);
+/* --- the walk --- */
 
-        if (value->dtype == TT_F32 && !all_finite(call->out[k], tt_value_elements(value)))
-            (void)snprintf(ex->bad, ex->bad_size, "%s of microbatch %d", value->name, instr->microbatch);
-    }
-}
-
-/* --- instructions --- */
-
-static void run_node(struct tt_executor *ex, const struct tt_instr *instr, const struct tt_step *step)
-{
-    const struct tt_node *node = &ex->program->graph->nodes[instr->node];
-    void **address = &ex->address[instr->operands];
-    struct tt_call call = {.graph = ex->program->graph, .node = node, .scalars = &step->scalars, .team = ex->team};
-
-    for (int i = 0; i < node->n_in; i++)
-        call.in[i] = address[i];
-    for (int k = 0; k < node->n_out; k++)
-        call.out[k] = address[node->n_in + k];
-    call.scratch = address[node->n_in + node->n_out];
-    tt_op_row(node->op)->run(&call);
-    if (ex->bad)
-        look_at_outputs(ex, instr, &call);
-}
-
-struct fold {
-    void **source; /* the leaf, then levels; the last is also written */
-    int n;
-    int64_t elements;
-};
-
-enum { FOLD_TILE = 4096 };
-
-static void fold_tile(void *arg, int64_t tile, int worker)
-{
-    const struct fold *fold = arg;
-    int64_t begin = tile * FOLD_TILE;
-    int64_t n = fold->elements - begin < FOLD_TILE ? fold->elements - begin : FOLD_TILE;
-    const float *sum = (const float *)fold->source[0] + begin;
-    float between[FOLD_TILE];
-
-    (void)worker;
-    for (int s = 1; s < fold->n; s++) {
-        float *level = (float *)fold->source[s] + begin, *into = s == fold->n - 1 ? level : between;
-
-        tt_kernels()->add(into, level, sum, n);
-        sum = into;
-    }
-}
-
-static void run_fold(struct tt_executor *ex, const struct tt_instr *instr)
-{
-    struct fold fold = {&ex->address[instr->operands], instr->n_operands,
-                        ex->program->layout->units[instr->unit].shard_elements};
-
-    tt_team_run(ex->team, (fold.elements + FOLD_TILE - 1) / FOLD_TILE, fold_tile, &fold);
-}
-
-/* Copies this rank's part of the gathered parameters: of S chunks those of its place among n neighbours, as it travels. */
-static void run_keep(struct tt_executor *ex, const struct tt_instr *instr)
+void tt_running_each_whole(struct tt_executor *ex, const struct tt_instr *instr,
+                           void (*fn)(struct tt_team *team, float *whole, int64_t n))
 {
     const struct tt_layout *layout = ex->program->layout;
-    const struct tt_unit *unit = &layout->units[instr->unit];
-    int part = layout->shard_index % unit->keep_degree;
-    char *kept = ex->address[instr->operands + unit->n_params];
+    void *const *address = tt_running_address(ex, instr);
+    int n, operand = 0;
+    const int *units = tt_instr_units(ex->program->buckets, instr, &n);
 
-    for (int i = 0; i < unit->n_params; i++) {
-        int64_t bytes = ex->program->buffers[ex->program->operands[instr->operands + i]].bytes / unit->keep_degree;
+    for (int u = 0; u < n; u++) {
+        const struct tt_unit *unit = &layout->units[units[u]];
 
-        kept += tt_mixed_keep(ex->program, (const char *)ex->address[instr->operands + i] + part * bytes, bytes, kept,
-                              ex->team);
+        for (int k = 0; k < unit->n_params; k++, operand++)
+            fn(ex->team, address[operand], tt_unit_whole(layout, units[u], k));
     }
-}
-
-/* Sums loss and norm over the ranks; the one place where a step can stop. */
-static int run_clip(struct tt_executor *ex, struct tt_step *step)
-{
-    struct tt_exact sums[2];
-    int rc;
-
-    tt_exact_normalize(&ex->loss);
-    tt_exact_normalize(&ex->norm);
-    step->local_loss_sum = tt_exact_value(&ex->loss);
-    sums[0] = ex->loss;
-    sums[1] = step->adds_norm ? ex->norm : (struct tt_exact){{0}, 0};
-    if (ex->exchange.sum && (rc = ex->exchange.sum(ex->exchange.ctx, sums, 2)) < 0)
-        return rc;
-    step->loss_sum = sums[0];
-    step->loss = tt_exact_value(&sums[0]) * (double)step->scalars.inv_valid_tokens;
-    step->grad_norm = sqrt(tt_exact_value(&sums[1]));
-    step->scalars.clip = 1.0f;
-    if (step->max_norm > 0.0 && step->max_norm / (step->grad_norm + 1e-6) < 1.0)
-        step->scalars.clip = (float)(step->max_norm / (step->grad_norm + 1e-6));
-    if (!isfinite(step->loss) || !isfinite(step->grad_norm))
-        return tt_fail(TT_ENONFINITE, "%s is not finite", isfinite(step->loss) ? "the gradient norm" : "the loss");
-    return 0;
-}
-
-static int begin_exchange(struct tt_executor *ex, int i)
-{
-    const struct tt_instr *instr = &ex->program->instrs[i];
-    void *const *address = &ex->address[instr->operands];
-
-    if (instr->kind == TT_UNSHARD)
-        tt_mixed_unshard_begin(ex->program, instr, address, ex->state, ex->team);
-    if (instr->kind == TT_REDUCE)
-        tt_mixed_reduce_begin(ex->program, instr, address, ex->team);
-    return ex->exchange.begin ? ex->exchange.begin(ex->exchange.ctx, i) : 0;
-}
-
-/* i is the instruction that began it. */
-static int wait_for_exchange(struct tt_executor *ex, int i)
-{
-    const struct tt_instr *instr = &ex->program->instrs[i];
-    void *const *address = &ex->address[instr->operands];
-    int rc = ex->exchange.wait ? ex->exchange.wait(ex->exchange.ctx, i) : 0;
-
-    if (rc == 0 && (instr->kind == TT_UNSHARD || instr->kind == TT_UNSHARD_KEPT))
-        tt_mixed_unshard_end(ex->program, instr, address, ex->team);
-    if (rc == 0 && instr->kind == TT_REDUCE)
-        tt_mixed_reduce_end(ex->program, instr, address, ex->team);
-    return rc;
 }
 
 static int run_instr(struct tt_executor *ex, int i, struct tt_step *step)
 {
-    const struct tt_program *p = ex->program;
-    const struct tt_instr *instr = &p->instrs[i];
-    int u = instr->unit;
+    const struct tt_instr_row *row = tt_instr_row(&ex->program->instrs[i]);
 
-    switch (instr->kind) {
-    case TT_RUN:
-        run_node(ex, instr, step);
-        return 0;
-    case TT_LOSS:
-        tt_sum_floats(ex->address[instr->operands], tt_value_elements(&p->graph->values[p->graph->token_loss]),
-                      &ex->loss);
-        return 0;
-    case TT_UNSHARD:
-    case TT_UNSHARD_KEPT:
-    case TT_REDUCE:
-    case TT_ALL_REDUCE:
-        return begin_exchange(ex, i);
-    case TT_WAIT_UNSHARD:
-    case TT_WAIT_REDUCE:
-    case TT_WAIT_ALL_REDUCE:
-        return wait_for_exchange(ex, instr->begin);
-    case TT_KEEP:
-        run_keep(ex, instr);
-        return 0;
-    case TT_FOLD:
-        run_fold(ex, instr);
-        return 0;
-    case TT_NORM:
-        tt_sum_squares(ex->team, ex->rows[u], ex->n_rows[u], ex->address[instr->operands], &ex->norm);
-        return 0;
-    case TT_CLIP:
-        return run_clip(ex, step);
-    case TT_OPTIMIZER:
-        tt_adamw(ex->team, &step->scalars, step->decoupled, ex->rows[u], ex->n_rows[u], ex->state->param[u],
-                 ex->address[instr->operands], ex->state->exp_avg[u], ex->state->exp_avg_sq[u]);
-        return 0;
-    default:
-        return 0; /* TT_RESHARD: an end of lifetimes, nothing to do */
-    }
+    return row->run ? row->run(ex, i, step) : 0;
 }
 
 /* Ends what is under way at instruction i, so that nothing is written to memory any more. */
@@ -357,28 +186,25 @@ static int finish_exchanges(struct tt_executor *ex, int i)
     const struct tt_program *p = ex->program;
     int rc = 0;
 
-    for (int w = i; w < p->n_instrs && rc == 0; w++) {
-        enum tt_instr_kind kind = p->instrs[w].kind;
-
-        if ((kind == TT_WAIT_UNSHARD || kind == TT_WAIT_REDUCE || kind == TT_WAIT_ALL_REDUCE) && p->instrs[w].begin < i)
-            rc = wait_for_exchange(ex, p->instrs[w].begin);
-    }
+    for (int w = i; w < p->n_instrs && rc == 0; w++)
+        if (tt_instr_row(&p->instrs[w])->waits && p->instrs[w].begin < i)
+            rc = tt_running_wait(ex, p->instrs[w].begin);
     return rc;
 }
 
 /*
  * Asks whether the step is to be given up, at ASKED places of it. Ranks that run the same list ask at the same ones. After
- * the clip parameters change, so there is no way back.
+ * the decision parameters change, so there is no way back.
  */
-static int ask(struct tt_executor *ex, const struct tt_step *step, int i, bool *clipped)
+static int ask(struct tt_executor *ex, const struct tt_step *step, int i, bool *decided)
 {
     enum { ASKED = 16 };
     const struct tt_program *p = ex->program;
     int every = p->n_instrs / ASKED, rc = 0;
     double most;
 
-    *clipped |= p->instrs[i].kind == TT_CLIP;
-    if (!step->asked_to_stop || ex->bad || *clipped || i == 0 || (every > 1 && i % every != 0))
+    *decided |= tt_instr_row(&p->instrs[i])->decides;
+    if (!step->asked_to_stop || ex->bad || *decided || i == 0 || (every > 1 && i % every != 0))
         return 0;
     most = -(double)step->asked_to_stop();
     if (ex->exchange.most)
@@ -391,9 +217,9 @@ out:
     return rc;
 }
 
-static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_clip)
+static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_decision)
 {
-    bool clipped = false;
+    bool decided = false;
     const struct tt_program *p = ex->program;
     double last = tt_clock_sec();
     int rc = 0;
@@ -403,9 +229,9 @@ static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_clip)
     for (int i = 0; i < p->n_instrs; i++) {
         double now;
 
-        if (stop_at_clip && p->instrs[i].kind == TT_CLIP)
+        if (stop_at_decision && tt_instr_row(&p->instrs[i])->decides)
             break;
-        TT_TRY(ask(ex, step, i, &clipped));
+        TT_TRY(ask(ex, step, i, &decided));
         ex->spans[i].begin = last;
         TT_TRY(run_instr(ex, i, step));
         ex->spans[i].end = now = tt_clock_sec();
@@ -413,7 +239,6 @@ static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_clip)
             TT_TRY(ex->exchange.progress(ex->exchange.ctx));
             now = tt_clock_sec();
         }
-        ex->times.sec[p->instrs[i].kind] += now - last;
         last = now;
     }
 out:

@@ -25,8 +25,8 @@ struct tt_state {
 /* How collectives happen; parallel/engine/transfer.c implements it over a tt_comm. NULL members on one rank. */
 struct tt_exchange {
     void *ctx;
-    int (*begin)(void *ctx, int instr);                  /* TT_UNSHARD, TT_UNSHARD_KEPT, TT_REDUCE, TT_ALL_REDUCE */
-    int (*wait)(void *ctx, int instr);                   /* instr is the one that began it */
+    int (*begin)(void *ctx, int instr);                  /* instr is a TT_BEGIN */
+    int (*wait)(void *ctx, int instr);                   /* the same */
     int (*progress)(void *ctx);                          /* advances what is under way; never blocks */
     void (*poll)(void *ctx);                             /* the same between tiles; keeps a failure for progress */
     int (*sum)(void *ctx, struct tt_exact *sums, int n); /* over all ranks; sums already hold each term once */
@@ -95,12 +95,5 @@ int tt_executor_explain(struct tt_executor *executor, struct tt_step *step, char
  * rest is of the run before.
  */
 const struct tt_span *tt_executor_spans(const struct tt_executor *executor);
-
-/** Seconds spent per instruction kind since the last reset; for the step's time split. */
-struct tt_times {
-    double sec[TT_INSTR_KINDS];
-};
-const struct tt_times *tt_executor_times(const struct tt_executor *executor);
-void tt_executor_reset_times(struct tt_executor *executor);
 
 #endif

@@ -8,111 +8,13 @@
  * every contribution accumulates in one place. When the graph carries gradients from one microbatch to the next, all of
  * them have that one place, and what is reduced behind the last is the only leaf of the tree.
  *
- * lower_buffers.c makes the buffers, lower_collectives.c lowers what ranks do together.
+ * lower_buffers.c makes the buffers; each instruction's row lowers it.
  */
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/ops/op.h"
+#include "core/program/instr.h"
 #include "core/program/lowering.h"
-
-/* --- one instruction of the schedule --- */
-
-/* The sum of the microbatches before this one, where there are none. */
-static bool is_first_carry(const struct tt_walk *w, int mb, int value)
-{
-    return mb == 0 && w->in.graph->values[value].kind == TT_VALUE_PARAM_GRAD &&
-           w->in.graph->values[value].producer == TT_NONE;
-}
-
-static int lower_run(struct tt_walk *w, const struct tt_instr *from)
-{
-    const struct tt_graph *graph = w->in.graph;
-    const struct tt_node *node = &graph->nodes[from->node];
-    const struct tt_op_row *row = tt_op_row(node->op);
-    int64_t scratch = row->scratch_bytes ? row->scratch_bytes(graph, node, w->in.threads) : 0;
-
-    tt_lower_begin(w, from);
-    for (int i = 0; i < node->n_in; i++) {
-        bool absent = node->in[i] == TT_NONE || is_first_carry(w, from->microbatch, node->in[i]);
-        int buffer = absent ? TT_NONE : tt_lower_input(w, from->microbatch, node->in[i]);
-
-        if (buffer == TT_NONE && !absent)
-            return tt_fail(TT_EINTERNAL, "the schedule runs %s on '%s' before it is there", row->name,
-                           graph->values[node->in[i]].name);
-        tt_lower_operand(w, buffer);
-    }
-    for (int k = 0; k < node->n_out; k++)
-        tt_lower_operand(w, tt_lower_output(w, from->microbatch, from->node, k));
-    tt_lower_operand(w, scratch ? tt_lower_made(w, TT_MEMORY_SCRATCH, scratch) : TT_NONE);
-    return 0;
-}
-
-/* Until the step is known to be good its inputs stay: tt_executor_explain runs it a second time. */
-static void lower_clip(struct tt_walk *w, const struct tt_instr *from)
-{
-    struct tt_program *p = w->program;
-
-    tt_lower_begin(w, from);
-    for (int b = 0; b < p->n_buffers; b++)
-        if (p->buffers[b].kind == TT_MEMORY_INPUT)
-            p->buffers[b].last = p->n_instrs - 1;
-}
-
-static int lower_instr(struct tt_walk *w, const struct tt_instr *from)
-{
-    bool sharded = w->sharded, replicated = w->in.layout->replicate_degree > 1;
-
-    switch (from->kind) {
-    case TT_RUN:
-        return lower_run(w, from);
-    case TT_UNSHARD:
-        return w->gathers ? tt_lower_unshard(w, from) : 0;
-    case TT_WAIT_UNSHARD:
-        if (w->gathers)
-            (void)tt_lower_wait(w, from, TT_AWAIT_GATHER);
-        return 0;
-    case TT_RESHARD:
-        if (w->gathers)
-            tt_lower_reshard(w, from);
-        return 0;
-    case TT_KEEP:
-        if (sharded)
-            tt_lower_keep(w, from);
-        return 0;
-    case TT_REDUCE:
-        if (sharded)
-            tt_lower_reduce(w, from);
-        else if (w->in.reduce_dtype != TT_F32)
-            tt_lower_round(w, from);
-        return 0;
-    case TT_WAIT_REDUCE:
-        tt_lower_wait_reduce(w, from);
-        return 0;
-    case TT_ALL_REDUCE:
-        if (replicated)
-            tt_lower_all_reduce(w, from);
-        return 0;
-    case TT_WAIT_ALL_REDUCE:
-        if (replicated)
-            (void)tt_lower_wait(w, from, TT_AWAIT_ALL_REDUCE);
-        return 0;
-    case TT_LOSS:
-        tt_lower_begin(w, from);
-        tt_lower_operand(w, tt_lower_input(w, from->microbatch, w->in.graph->token_loss));
-        return 0;
-    case TT_NORM:
-    case TT_OPTIMIZER:
-        tt_lower_begin(w, from);
-        tt_lower_operand(w, w->sum[from->unit]);
-        return 0;
-    case TT_CLIP:
-        lower_clip(w, from);
-        return 0;
-    default:
-        return tt_fail(TT_EINTERNAL, "a schedule cannot hold '%s'", tt_instr_name(from->kind));
-    }
-}
 
 /* --- before and after the walk --- */
 
@@ -133,15 +35,15 @@ static void find_last_readers(struct tt_walk *w, const struct tt_schedule *sched
     w->last_reader = filled((size_t)w->in.microbatches * (size_t)graph->n_values);
     for (int i = 0; i < schedule->n; i++) {
         const struct tt_instr *instr = &schedule->instrs[i];
-        const struct tt_node *node = instr->kind == TT_RUN ? &graph->nodes[instr->node] : NULL;
+        const struct tt_node *node = instr->node == TT_NONE ? NULL : &graph->nodes[instr->node];
         int *last_reader = &w->last_reader[(int64_t)instr->microbatch * graph->n_values];
 
         for (int k = 0; node && k < node->n_in; k++)
             if (node->in[k] != TT_NONE)
                 last_reader[node->in[k]] = instr->node;
-        if (instr->kind == TT_LOSS)
-            last_reader[graph->token_loss] = graph->n_nodes; /* no node may take its memory */
     }
+    for (int mb = 0; graph->token_loss != TT_NONE && mb < w->in.microbatches; mb++) /* no node may take their memory */
+        w->last_reader[(int64_t)mb * graph->n_values + graph->token_loss] = graph->n_nodes;
 }
 
 static void prepare(struct tt_walk *w, const struct tt_schedule *schedule)
@@ -150,8 +52,6 @@ static void prepare(struct tt_walk *w, const struct tt_schedule *schedule)
     const struct tt_layout *layout = w->in.layout;
     size_t n_units = (size_t)layout->n_units, n_params = (size_t)layout->n_params;
 
-    w->sharded = layout->shard_degree > 1;
-    w->gathers = w->sharded || w->in.param_dtype != TT_F32;
     find_last_readers(w, schedule);
     w->value_buffer = filled((size_t)w->in.microbatches * (size_t)graph->n_values);
     w->grad_buffer = filled((size_t)w->in.microbatches * n_params);
@@ -159,7 +59,7 @@ static void prepare(struct tt_walk *w, const struct tt_schedule *schedule)
     w->param_shard = filled(n_units);
     w->unsharded = filled(n_params);
     w->kept = filled(n_units);
-    for (int k = 0; k < TT_AWAITED; k++)
+    for (int k = 0; k < TT_PURPOSES; k++)
         w->begun[k] = filled(n_units);
     w->sum = filled(n_units);
     w->level = tt_calloc(n_units, sizeof *w->level);
@@ -177,8 +77,9 @@ static void release(struct tt_walk *w)
     tt_free(w->param_shard);
     tt_free(w->unsharded);
     tt_free(w->kept);
-    for (int k = 0; k < TT_AWAITED; k++)
+    for (int k = 0; k < TT_PURPOSES; k++)
         tt_free(w->begun[k]);
+    tt_free(w->tag_taken);
     tt_free(w->sum);
     tt_free(w->level);
 }
@@ -273,6 +174,13 @@ static void copy_bucket(struct tt_program *p, const struct tt_bucket *from)
 
     memcpy(bucket.units, from->units, (size_t)from->n * sizeof *from->units);
     TT_PUSH(p->buckets, p->n_buckets, p->cap_buckets) = bucket;
+}
+
+static int lower_instr(struct tt_walk *w, const struct tt_instr *from)
+{
+    const struct tt_instr_row *row = tt_instr_row(from);
+
+    return row->lower ? row->lower(w, from) : tt_fail(TT_EINTERNAL, "a schedule cannot hold '%s'", row->name);
 }
 
 int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule *schedule,

@@ -69,7 +69,7 @@ static int param_buffer(struct tt_walk *w, int value)
     int param = w->in.graph->values[value].param;
     const struct tt_unit_param *place = tt_layout_param(layout, param);
 
-    if (w->gathers)
+    if (tt_lower_gathers(w, layout->unit_of[param]))
         return w->unsharded[param];
     if (w->unsharded[param] == TT_NONE)
         w->unsharded[param] =
@@ -93,8 +93,9 @@ int tt_lower_grad(struct tt_walk *w, int mb, int param)
 
     if (*slot != TT_NONE)
         return *slot;
-    if (w->sharded) {
-        *slot = tt_lower_made(w, TT_MEMORY_PARAM_GRAD, place->chunk * layout->shard_degree * (int64_t)sizeof(float));
+    if (tt_lower_reduces(w, unit)) {
+        *slot = tt_lower_made(w, TT_MEMORY_PARAM_GRAD,
+                              place->chunk * tt_unit_shard(layout, unit).n * (int64_t)sizeof(float));
     } else {
         if (*flat == TT_NONE) {
             *flat = tt_lower_made(w, TT_MEMORY_GRAD, layout->units[unit].shard_elements * (int64_t)sizeof(float));

@@ -5,26 +5,23 @@
 #include "core/program/program.h"
 
 /**
- * The walk over a schedule that makes a program; only lower.c, lower_buffers.c and lower_collectives.c look inside.
+ * The walk over a schedule that makes a program; only lower.c, lower_buffers.c and the rows of instructions look inside.
  */
 enum { TT_MOST_LEVELS = 32 };
-
-/* A unit may be gathered again while its reduce-scatter is still under way, so waits are paired by kind and unit. */
-enum tt_awaited { TT_AWAIT_GATHER, TT_AWAIT_REDUCE, TT_AWAIT_ALL_REDUCE, TT_AWAITED };
 
 struct tt_walk {
     struct tt_lowering in;
     struct tt_program *program;
-    bool sharded;                 /* more than one shard: collectives are real */
-    bool gathers;                 /* parameters are not the shards: several, or of another type */
-    int *last_reader;             /* microbatch * n_values + value -> node that reads it last, TT_NONE if none */
-    int *value_buffer;            /* microbatch * n_values + value -> buffer */
-    int *grad_buffer;             /* microbatch * n_params + param -> whole gradient */
-    int *unit_grad;               /* microbatch * n_units + unit -> its flat gradient, when there is one shard */
-    int *param_shard;             /* unit -> state buffer of its parameter shard */
-    int *unsharded;               /* param -> gathered buffer, TT_NONE when resharded */
-    int *kept;                    /* unit -> kept part, TT_NONE when there is none */
-    int *begun[TT_AWAITED];       /* unit -> instruction that began its newest collective of each kind */
+    int *last_reader;        /* microbatch * n_values + value -> node that reads it last, TT_NONE if none */
+    int *value_buffer;       /* microbatch * n_values + value -> buffer */
+    int *grad_buffer;        /* microbatch * n_params + param -> whole gradient */
+    int *unit_grad;          /* microbatch * n_units + unit -> its flat gradient, where nothing is reduced */
+    int *param_shard;        /* unit -> state buffer of its parameter shard */
+    int *unsharded;          /* param -> gathered buffer, TT_NONE when resharded */
+    int *kept;               /* unit -> kept part, TT_NONE when there is none */
+    int *begun[TT_PURPOSES]; /* unit -> the TT_BEGIN that is not awaited yet, by the schedule's purpose */
+    bool *tag_taken;         /* tag -> whether a collective that is under way has it */
+    int n_tags, cap_tags;
     int (*level)[TT_MOST_LEVELS]; /* unit -> buffers of partial sums, TT_NONE where empty */
     int *sum;                     /* unit -> finished gradient shard */
 };
@@ -58,20 +55,36 @@ int tt_lower_grad(struct tt_walk *w, int mb, int param);
 /** The first of the microbatches that share their gradients with mb. */
 int64_t tt_lower_grad_owner(const struct tt_walk *w, int mb);
 
-/* lower_collectives.c: one instruction of the schedule each */
+/* instr_collective.c */
 
-/** A wait has the operands of what it waits for, so that they live until then; returns that. */
-const struct tt_instr *tt_lower_wait(struct tt_walk *w, const struct tt_instr *from, enum tt_awaited kind);
+/** Begins a TT_BEGIN for a purpose, `from`'s or the one that takes its place; operands are added by the caller. */
+void tt_lower_collective(struct tt_walk *w, const struct tt_instr *from, enum tt_purpose purpose);
 
-/** Gathers from the kept parts where there are any: the schedule need not know. */
-int tt_lower_unshard(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
-void tt_lower_reshard(struct tt_walk *w, const struct tt_instr *from);
-void tt_lower_keep(struct tt_walk *w, const struct tt_instr *from);
-void tt_lower_reduce(struct tt_walk *w, const struct tt_instr *from);
+/** What a collective of these units exchanges; without a tag. */
+static inline struct tt_collective_desc tt_lower_describe(const struct tt_walk *w, enum tt_purpose purpose,
+                                                          const int *units, int n)
+{
+    int64_t elements = 0;
 
-/** One shard: there is nothing to exchange, but what would travel is rounded all the same. */
-void tt_lower_round(struct tt_walk *w, const struct tt_instr *from);
-void tt_lower_wait_reduce(struct tt_walk *w, const struct tt_instr *from);
-void tt_lower_all_reduce(struct tt_walk *w, const struct tt_instr *from);
+    for (int i = 0; i < n; i++)
+        elements += w->in.layout->units[units[i]].shard_elements;
+    return tt_lowering_collective(&w->in, purpose, units[0], elements);
+}
+
+/** Whether the unit's parameters are gathered: they are not the shards, but several of them, or of another type. */
+static inline bool tt_lower_gathers(const struct tt_walk *w, int unit)
+{
+    struct tt_collective_desc desc = tt_lower_describe(w, TT_UNSHARD, &unit, 1);
+
+    return tt_collective_happens(&desc);
+}
+
+/** Whether the unit's gradients are whole until they are reduced; else they are written where they are summed. */
+static inline bool tt_lower_reduces(const struct tt_walk *w, int unit)
+{
+    struct tt_collective_desc desc = tt_lower_describe(w, TT_REDUCE, &unit, 1);
+
+    return tt_collective_travels(&desc);
+}
 
 #endif

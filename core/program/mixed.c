@@ -101,6 +101,11 @@ void tt_mixed_narrow(struct tt_team *team, float *whole, int64_t n)
         convert(team, narrow_tile, whole + begins[steps], half_at(whole, n, begins[steps]), (n - begins[steps]) / 2);
 }
 
+void tt_mixed_round_here(struct tt_team *team, float *data, int64_t n)
+{
+    convert(team, round_here_tile, NULL, data, n);
+}
+
 void tt_mixed_round(struct tt_team *team, const float *from, int64_t n, uint16_t *to)
 {
     convert(team, narrow_tile, from, to, n);
@@ -144,96 +149,4 @@ void tt_mixed_fold(struct tt_team *team, const uint16_t *leaves, int64_t n_leave
     struct fold fold = {leaves, n_leaves, stride, n, sum};
 
     tt_team_run(team, (n + FOLD_TILE - 1) / FOLD_TILE, fold_tile, &fold);
-}
-
-/* --- around the collectives --- */
-
-void tt_mixed_unshard_begin(const struct tt_program *p, const struct tt_instr *instr, void *const *address,
-                            const struct tt_state *state, struct tt_team *team)
-{
-    const struct tt_layout *layout = p->layout;
-    int n, operand = 0;
-    const int *units = tt_instr_units(p->buckets, instr, &n);
-
-    if (p->param_dtype != TT_BF16)
-        return;
-    for (int u = 0; u < n; u++) {
-        const struct tt_unit *unit = &layout->units[units[u]];
-
-        for (int k = 0; k < unit->n_params; k++, operand++) {
-            int64_t chunk = unit->params[k].chunk;
-            char *own = tt_mixed_half(address[operand], chunk * layout->shard_degree) +
-                        layout->shard_index * chunk * (int64_t)sizeof(uint16_t);
-
-            tt_mixed_round(team, state->param[units[u]] + unit->params[k].offset, chunk, (uint16_t *)(void *)own);
-        }
-    }
-}
-
-/* Each parameter of the instruction's units, whole, in place. */
-static void each_whole(const struct tt_program *p, const struct tt_instr *instr, void *const *address,
-                       struct tt_team *team, void (*fn)(struct tt_team *team, float *whole, int64_t n))
-{
-    int n, operand = 0;
-    const int *units = tt_instr_units(p->buckets, instr, &n);
-
-    for (int u = 0; u < n; u++) {
-        const struct tt_unit *unit = &p->layout->units[units[u]];
-
-        for (int k = 0; k < unit->n_params; k++, operand++)
-            fn(team, address[operand], unit->params[k].chunk * p->layout->shard_degree);
-    }
-}
-
-void tt_mixed_unshard_end(const struct tt_program *p, const struct tt_instr *instr, void *const *address,
-                          struct tt_team *team)
-{
-    if (p->param_dtype == TT_BF16)
-        each_whole(p, instr, address, team, tt_mixed_widen);
-}
-
-int64_t tt_mixed_keep(const struct tt_program *p, const void *whole, int64_t bytes, void *kept, struct tt_team *team)
-{
-    int64_t n = bytes / (int64_t)sizeof(float);
-
-    if (p->param_dtype == TT_BF16) {
-        tt_mixed_round(team, whole, n, kept);
-        return n * (int64_t)sizeof(uint16_t);
-    }
-    memcpy(kept, whole, (size_t)bytes);
-    return bytes;
-}
-
-void tt_mixed_reduce_begin(const struct tt_program *p, const struct tt_instr *instr, void *const *address,
-                           struct tt_team *team)
-{
-    int n;
-    const int *units = tt_instr_units(p->buckets, instr, &n);
-
-    if (p->reduce_dtype != TT_BF16)
-        return;
-    if (p->layout->shard_degree > 1) {
-        each_whole(p, instr, address, team, tt_mixed_narrow);
-        return;
-    }
-    for (int u = 0; u < n; u++)
-        convert(team, round_here_tile, NULL, address[u], p->layout->units[units[u]].shard_elements);
-}
-
-void tt_mixed_reduce_end(const struct tt_program *p, const struct tt_instr *instr, void *const *address,
-                         struct tt_team *team)
-{
-    int n, staging = instr->n_operands - 1;
-    const int *units = tt_instr_units(p->buckets, instr, &n);
-    int64_t stride = tt_instr_shard_bytes(p, instr) / (int64_t)sizeof(uint16_t), before = 0;
-
-    if (p->reduce_dtype != TT_BF16)
-        return;
-    for (int u = 0; u < n; u++) {
-        int64_t elements = p->layout->units[units[u]].shard_elements;
-
-        tt_mixed_fold(team, (const uint16_t *)address[staging] + before, p->layout->shard_degree, stride, elements,
-                      address[staging - n + u]);
-        before += elements;
-    }
 }

@@ -2,12 +2,13 @@
 #ifndef TT_PROGRAM_MIXED_H
 #define TT_PROGRAM_MIXED_H
 
+#include <stdint.h>
+
 #include "core/os/team.h"
-#include "core/program/executor.h"
 
 /**
- * Mixed precision: what the executor does around a collective whose payload is bfloat16. Nothing happens here when the
- * program's type is TT_F32.
+ * Mixed precision: the conversions around a collective whose payload is bfloat16. The rows of purposes call them
+ * (instr_params.c, instr_grads.c).
  *
  *   parameters   The shards stay float32. Gathered parameters are the shards rounded to bfloat16 (to nearest, ties to
  *                even), on one rank too, and used as float32 numbers.
@@ -20,34 +21,16 @@
  * it is: no memory beyond that of float32.
  */
 
-/** Before the exchange of a TT_UNSHARD, and after that of any unshard; `address` are the operands of `instr`. */
-void tt_mixed_unshard_begin(const struct tt_program *program, const struct tt_instr *instr, void *const *address,
-                            const struct tt_state *state, struct tt_team *team);
-void tt_mixed_unshard_end(const struct tt_program *program, const struct tt_instr *instr, void *const *address,
-                          struct tt_team *team);
-
-/**
- * Copies gathered parameters, `bytes` of float32, to where they wait for backward, in the program's type: what was
- * gathered in bfloat16 loses nothing. Returns the bytes written.
- */
-int64_t tt_mixed_keep(const struct tt_program *program, const void *whole, int64_t bytes, void *kept,
-                      struct tt_team *team);
-
-/** Before and after the exchange of a TT_REDUCE. With one shard there is none, and no end. */
-void tt_mixed_reduce_begin(const struct tt_program *program, const struct tt_instr *instr, void *const *address,
-                           struct tt_team *team);
-void tt_mixed_reduce_end(const struct tt_program *program, const struct tt_instr *instr, void *const *address,
-                         struct tt_team *team);
-
 /** Where the n bfloat16 of a buffer of n floats lie. */
 static inline char *tt_mixed_half(void *whole, int64_t n)
 {
     return (char *)whole + n * (int64_t)sizeof(uint16_t);
 }
 
-/* The conversions by themselves. */
+/** Rounds n floats to what bfloat16 holds; they stay floats, where they are. */
+void tt_mixed_round_here(struct tt_team *team, float *data, int64_t n);
 
-/** Rounds floats elsewhere. */
+/** Rounds n floats into bfloat16 elsewhere. */
 void tt_mixed_round(struct tt_team *team, const float *from, int64_t n, uint16_t *to);
 
 /** Turns n floats into n bfloat16 in the upper half, and back. */

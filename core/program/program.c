@@ -8,29 +8,6 @@
 
 #include "core/base/mem.h"
 
-const char *tt_instr_name(enum tt_instr_kind kind)
-{
-    static const char *const names[TT_INSTR_KINDS] = {
-        [TT_RUN] = "run",
-        [TT_LOSS] = "loss",
-        [TT_UNSHARD] = "unshard",
-        [TT_WAIT_UNSHARD] = "wait unshard",
-        [TT_RESHARD] = "reshard",
-        [TT_KEEP] = "keep part",
-        [TT_UNSHARD_KEPT] = "unshard kept",
-        [TT_REDUCE] = "reduce-scatter",
-        [TT_WAIT_REDUCE] = "wait reduce-scatter",
-        [TT_FOLD] = "fold",
-        [TT_ALL_REDUCE] = "all-reduce",
-        [TT_WAIT_ALL_REDUCE] = "wait all-reduce",
-        [TT_NORM] = "norm",
-        [TT_CLIP] = "clip",
-        [TT_OPTIMIZER] = "optimizer",
-    };
-
-    return names[kind];
-}
-
 const char *tt_memory_name(enum tt_memory_kind kind)
 {
     static const char *const names[TT_MEMORY_KINDS] = {
@@ -63,10 +40,37 @@ const char *tt_group_name(enum tt_group_id id)
     return names[id];
 }
 
+static void add(struct tt_schedule *schedule, struct tt_instr instr)
+{
+    instr.begin = TT_NONE;
+    TT_PUSH(schedule->instrs, schedule->n, schedule->cap) = instr;
+}
+
 void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int node, int unit)
 {
-    TT_PUSH(schedule->instrs, schedule->n, schedule->cap) = (struct tt_instr){
-        .kind = kind, .microbatch = microbatch, .node = node, .unit = unit, .bucket = TT_NONE, .begin = TT_NONE};
+    add(schedule,
+        (struct tt_instr){.kind = kind, .microbatch = microbatch, .node = node, .unit = unit, .bucket = TT_NONE});
+}
+
+static void add_collective(struct tt_schedule *schedule, enum tt_instr_kind kind, enum tt_purpose purpose,
+                           int microbatch, int unit, int bucket)
+{
+    add(schedule, (struct tt_instr){.kind = kind,
+                                    .purpose = purpose,
+                                    .microbatch = microbatch,
+                                    .node = TT_NONE,
+                                    .unit = bucket == TT_NONE ? unit : schedule->buckets[bucket].units[0],
+                                    .bucket = bucket});
+}
+
+void tt_schedule_begin(struct tt_schedule *schedule, enum tt_purpose purpose, int microbatch, int unit, int bucket)
+{
+    add_collective(schedule, TT_BEGIN, purpose, microbatch, unit, bucket);
+}
+
+void tt_schedule_wait(struct tt_schedule *schedule, enum tt_purpose purpose, int microbatch, int unit, int bucket)
+{
+    add_collective(schedule, TT_WAIT, purpose, microbatch, unit, bucket);
 }
 
 int tt_schedule_bucket(struct tt_schedule *schedule, const int *units, int n)
@@ -76,12 +80,6 @@ int tt_schedule_bucket(struct tt_schedule *schedule, const int *units, int n)
     memcpy(bucket.units, units, (size_t)n * sizeof *units);
     TT_PUSH(schedule->buckets, schedule->n_buckets, schedule->cap_buckets) = bucket;
     return schedule->n_buckets - 1;
-}
-
-void tt_schedule_add_bucket(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int bucket)
-{
-    tt_schedule_add(schedule, kind, microbatch, TT_NONE, schedule->buckets[bucket].units[0]);
-    schedule->instrs[schedule->n - 1].bucket = bucket;
 }
 
 static void release_buckets(struct tt_bucket *buckets, int n)
@@ -108,33 +106,9 @@ const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr
     return buckets[instr->bucket].units;
 }
 
-static int64_t wire_bytes(const struct tt_layout *layout, enum tt_dtype dtype, const int *units, int n)
+double tt_instr_shard_bytes(const struct tt_program *program, const struct tt_instr *instr)
 {
-    int64_t elements = 0;
-
-    for (int i = 0; i < n; i++)
-        elements += layout->units[units[i]].shard_elements;
-    return elements * (int64_t)tt_dtype_size(dtype);
-}
-
-int64_t tt_instr_shard_bytes(const struct tt_program *program, const struct tt_instr *instr)
-{
-    enum tt_dtype dtype = tt_wire_dtype(instr->kind, program->param_dtype, program->reduce_dtype);
-    int n;
-    const int *units = tt_instr_units(program->buckets, instr, &n);
-
-    return wire_bytes(program->layout, dtype, units, n);
-}
-
-int64_t tt_lowering_shard_bytes(const struct tt_lowering *lowering, enum tt_instr_kind kind, const int *units, int n)
-{
-    return wire_bytes(lowering->layout, tt_wire_dtype(kind, lowering->param_dtype, lowering->reduce_dtype), units, n);
-}
-
-int64_t tt_lowering_reduce_staging(const struct tt_lowering *lowering, int64_t shard_bytes)
-{
-    return lowering->reduce_dtype == TT_F32 ? lowering->reduce_staging(lowering->layout, shard_bytes)
-                                            : lowering->layout->shard_degree * shard_bytes; /* every leaf */
+    return (double)program->layout->units[instr->unit].shard_elements * (double)sizeof(float);
 }
 
 void tt_program_free(struct tt_program *program)

@@ -18,26 +18,44 @@
  * executor walks the result and decides nothing; `titan plan` prints it.
  */
 enum tt_instr_kind {
-    TT_RUN,          /* run a node of a microbatch */
-    TT_LOSS,         /* add the microbatch's token losses to the exact sum */
-    TT_UNSHARD,      /* start gathering a unit's parameters */
-    TT_WAIT_UNSHARD, /* until they are there */
-    TT_RESHARD,      /* the unit's gathered parameters are not needed any more */
-    TT_KEEP,         /* the same, but this rank's part of them is copied aside: 1/n, see tt_unit.keep_degree */
-    TT_UNSHARD_KEPT, /* start gathering a unit from the kept parts of n neighbouring ranks; TT_WAIT_UNSHARD completes it */
-    TT_REDUCE,       /* start the reduce-scatter of a unit's gradients of one microbatch */
-    TT_WAIT_REDUCE, /* until this rank has its sum */
-    TT_FOLD,        /* add sums of earlier microbatches, in tree order */
-    TT_ALL_REDUCE,  /* start the sum of a unit's gradient shard over the replicas */
-    TT_WAIT_ALL_REDUCE,
-    TT_NORM,      /* add the squares of a unit's gradient shard to the exact sum */
-    TT_CLIP,      /* sum loss and norm over the ranks; stop here if not finite; set the clip scalar */
-    TT_OPTIMIZER, /* update a unit's shard */
+#define TT_INSTR(id, row) TT_##id,
+#include "core/program/instr.def"
+#undef TT_INSTR
     TT_INSTR_KINDS
 };
 
-/** "run", "unshard", "wait", … for plans and traces. */
-const char *tt_instr_name(enum tt_instr_kind kind);
+/* What a collective is for. TT_WAIT names the purpose that the schedule gave; lowering may have chosen another source. */
+enum tt_purpose {
+#define TT_PURPOSE(id, row) TT_##id,
+#include "core/program/purpose.def"
+#undef TT_PURPOSE
+    TT_PURPOSES
+};
+
+enum tt_collective_op { TT_ALL_GATHER, TT_REDUCE_SCATTER, TT_ALL_SUM, TT_COLLECTIVE_OPS };
+
+/* What a TT_BEGIN exchanges, and among how many ranks. */
+struct tt_collective_desc {
+    enum tt_collective_op op;
+    enum tt_group_id group;
+    int ranks;           /* all of the group, or as many neighbours in it */
+    enum tt_dtype dtype; /* as it travels */
+    int64_t shard_bytes; /* one rank's flat shards of the units, in that type */
+    int64_t bytes; /* what one rank gives to an all-gather or gets from a reduce-scatter; what an all-reduce sums */
+    int tag;       /* no other collective that is under way at the same time among these ranks has it; from 0 on */
+};
+
+/** The one answer to the question whether anything travels. */
+static inline bool tt_collective_travels(const struct tt_collective_desc *desc)
+{
+    return desc->ranks > 1;
+}
+
+/** Whether there is anything to do: what would travel in another type is rounded even where it does not travel. */
+static inline bool tt_collective_happens(const struct tt_collective_desc *desc)
+{
+    return tt_collective_travels(desc) || desc->dtype != TT_F32;
+}
 
 /* Units whose collective is issued as one. */
 struct tt_bucket {
@@ -47,28 +65,31 @@ struct tt_bucket {
 
 struct tt_instr {
     enum tt_instr_kind kind;
-    int microbatch; /* TT_RUN, TT_LOSS, TT_REDUCE, TT_WAIT_REDUCE, TT_FOLD */
-    int node;       /* TT_RUN */
-    int unit;       /* all but TT_RUN, TT_LOSS, TT_CLIP; of a bucket the first */
-    int bucket;     /* collectives of several units: index into buckets; TT_NONE: just `unit` */
-    int begin;      /* TT_WAIT_*: the instruction it completes */
-    int operands;   /* index of the first operand in tt_program.operands; see below */
+    enum tt_purpose purpose; /* TT_BEGIN, TT_WAIT */
+    int microbatch;          /* TT_RUN, TT_LOSS, TT_FOLD; reductions of one microbatch */
+    int node;                /* TT_RUN; else TT_NONE */
+    int unit;                /* all but TT_RUN, TT_LOSS, TT_CLIP; of a bucket the first */
+    int bucket;              /* collectives of several units: index into buckets; TT_NONE: just `unit` */
+    int begin;               /* TT_WAIT: the TT_BEGIN that it completes; else TT_NONE */
+    int operands;            /* index of the first operand in tt_program.operands; see below */
     int n_operands;
+    struct tt_collective_desc collective; /* TT_BEGIN */
 };
 
 /*
  * Operands are buffer ids (TT_NONE: absent optional input):
  *   TT_RUN           the node's inputs, its outputs, the scratch buffer
  *   TT_LOSS          the token losses
- *   TT_UNSHARD       the units' parameters, whole, one buffer each (also on its wait; on TT_RESHARD those of one
- *                    unit, or none when lowering freed each after its last read)
+ *   TT_RESHARD       the unit's parameters, whole, one buffer each; none when lowering freed each after its last read
  *   TT_KEEP          the unit's parameters, whole; its kept part: (S / n) chunks of every parameter, one after the other
- *   TT_UNSHARD_KEPT  the units' parameters, whole; the kept part of each unit (also on its wait)
- *   TT_REDUCE        the units' whole gradients, one buffer each, a result (flat shard) per unit, staging (also on its
- *                    wait); on one shard with bfloat16 the units' gradients only
- *   TT_FOLD          the leaf, then partial sums from the smallest to the largest; the last one is also written
- *   TT_ALL_REDUCE    the units' gradient shards, staging (also on its wait)
+ *   TT_FOLD          a sum, then its neighbours in the tree from the smallest to the largest; the last one is also written
  *   TT_NORM, TT_OPTIMIZER  the unit's gradient shard
+ *   TT_BEGIN, and the TT_WAIT that completes it, by purpose:
+ *     TT_UNSHARD       the units' parameters, whole, one buffer each
+ *     TT_UNSHARD_KEPT  the same, then the kept part of each unit
+ *     TT_REDUCE        the units' whole gradients, one buffer each, a result (flat shard) per unit, staging; where
+ *                      nothing travels the units' gradients only
+ *     TT_ALL_REDUCE    the units' gradient shards, staging
  */
 
 enum tt_memory_kind {
@@ -131,35 +152,29 @@ struct tt_span {
 
 /* What a scheduler writes, in order; n_microbatches copies of the graph unrolled. */
 struct tt_schedule {
-    struct tt_instr *instrs; /* kind, microbatch, node, unit, bucket; the rest is filled by lowering */
+    struct tt_instr *instrs; /* kind, purpose, microbatch, node, unit, bucket; the rest is filled by lowering */
     int n, cap;
     struct tt_bucket *buckets;
     int n_buckets, cap_buckets;
 };
 
+/** Adds an instruction that is not part of a collective. */
 void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int node, int unit);
 
-/** Declares a bucket of n units (copied); returns its index for tt_schedule_add_bucket. */
+/** Declares a bucket of n units (copied); returns its index. */
 int tt_schedule_bucket(struct tt_schedule *schedule, const int *units, int n);
-void tt_schedule_add_bucket(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int bucket);
+
+/** Begins or awaits the collective of a bucket; of the unit alone when bucket is TT_NONE. */
+void tt_schedule_begin(struct tt_schedule *schedule, enum tt_purpose purpose, int microbatch, int unit, int bucket);
+void tt_schedule_wait(struct tt_schedule *schedule, enum tt_purpose purpose, int microbatch, int unit, int bucket);
 
 void tt_schedule_release(struct tt_schedule *schedule);
 
-/** The units of a collective instruction: ret_n of them, valid as long as the buckets and the instruction are. */
+/** The units of an instruction: ret_n of them, valid as long as the buckets and the instruction are. */
 const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr, int *ret_n);
 
-/** What a collective carries, given what gathers and reduce-scatters carry. Sums over replicas travel as they are. */
-static inline enum tt_dtype tt_wire_dtype(enum tt_instr_kind kind, enum tt_dtype param_dtype,
-                                          enum tt_dtype reduce_dtype)
-{
-    return kind == TT_UNSHARD || kind == TT_UNSHARD_KEPT ? param_dtype : kind == TT_REDUCE ? reduce_dtype : TT_F32;
-}
-
-/**
- * Bytes of one rank's flat shards of the units of an instruction, as they travel. TT_UNSHARD_KEPT sends S / n times as
- * much of each.
- */
-int64_t tt_instr_shard_bytes(const struct tt_program *program, const struct tt_instr *instr);
+/** Bytes of this rank's flat shard of the instruction's (first) unit, in float32. */
+double tt_instr_shard_bytes(const struct tt_program *program, const struct tt_instr *instr);
 
 /* What lowering needs to know beside the schedule. */
 struct tt_lowering {
@@ -170,18 +185,17 @@ struct tt_lowering {
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 (0) or TT_BF16 */
     bool free_early; /* a gathered parameter's memory is free after its last read, not only at its unit's reshard */
     /* Bytes that a collective receives before it adds them; from parallel/, which knows the algorithms. */
-    int64_t (*reduce_staging)(const struct tt_layout *layout, int64_t shard_bytes);
-    int64_t (*all_reduce_staging)(const struct tt_layout *layout, int64_t shard_bytes);
+    int64_t (*staging)(const struct tt_collective_desc *desc);
 };
 
-/** Before there is a program: tt_instr_shard_bytes of a collective over these units, and what a TT_REDUCE receives. */
-int64_t tt_lowering_shard_bytes(const struct tt_lowering *lowering, enum tt_instr_kind kind, const int *units, int n);
-int64_t tt_lowering_reduce_staging(const struct tt_lowering *lowering, int64_t shard_bytes);
+/** The collective of units of which `unit` is the first and whose flat shards have `elements` elements; without a tag. */
+struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lowering, enum tt_purpose purpose, int unit,
+                                                 int64_t elements);
 
 /**
- * Lowers a schedule. With one shard the unshard, reshard and reduce instructions vanish: parameters are the shards and
- * gradients are written where they accumulate; but for parameters in bfloat16, which are always copies, and gradients in
- * bfloat16, which TT_REDUCE then rounds where they are. lowering's graph and layout must outlive the program.
+ * Lowers a schedule. With one shard TT_UNSHARD, TT_RESHARD and TT_REDUCE vanish: parameters are the shards and gradients
+ * are written where they accumulate; but for parameters in bfloat16, which are always copies, and gradients in bfloat16,
+ * which TT_REDUCE then rounds where they are. lowering's graph and layout must outlive the program.
  */
 int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule *schedule,
                    struct tt_program **ret_program) TT_MUST_CHECK;

@@ -4,8 +4,6 @@
  */
 #include "core/program/split.h"
 
-#include "core/ops/op.h"
-
 const char *tt_split_name(enum tt_split_part part)
 {
     static const char *const names[TT_SPLIT_PARTS] = {
@@ -17,27 +15,14 @@ const char *tt_split_name(enum tt_split_part part)
     return names[part];
 }
 
-enum tt_split_part tt_split_part_of(const struct tt_program *program, int i)
+void tt_split_add_run(struct tt_split *split, const struct tt_program *program, const struct tt_span *spans)
 {
-    static const enum tt_split_part of_op[] = {[TT_PART_OTHER] = TT_SPLIT_OTHER,
-                                               [TT_PART_GEMM] = TT_SPLIT_GEMM,
-                                               [TT_PART_ATTENTION] = TT_SPLIT_ATTENTION,
-                                               [TT_PART_NORM] = TT_SPLIT_NORMS,
-                                               [TT_PART_HEAD] = TT_SPLIT_HEAD};
-    const struct tt_instr *instr = &program->instrs[i];
+    int n = program->n_instrs;
 
-    switch (instr->kind) {
-    case TT_RUN:
-        return of_op[tt_op_row(program->graph->nodes[instr->node].op)->part];
-    case TT_LOSS:
-        return TT_SPLIT_HEAD;
-    case TT_NORM:
-    case TT_OPTIMIZER:
-        return TT_SPLIT_OPTIMIZER;
-    case TT_FOLD:
-        return TT_SPLIT_OTHER;
-    default:
-        return TT_SPLIT_COMMUNICATION;
+    for (int i = 0; i < n; i++) {
+        split->sec[tt_split_part_of(program, i)] += spans[i].end - spans[i].begin;
+        if (i + 1 < n)
+            split->sec[TT_SPLIT_COMMUNICATION] += spans[i + 1].begin - spans[i].end;
     }
 }
 
@@ -46,16 +31,8 @@ void tt_split_add(struct tt_split *split, const struct tt_program *program, cons
 {
     int n = program->n_instrs;
 
-    if (n == 0) {
-        split->sec[TT_SPLIT_IDLE] += step.end - step.begin;
-        return;
-    }
-    split->sec[TT_SPLIT_IDLE] += spans[0].begin - step.begin + step.end - spans[n - 1].end;
-    for (int i = 0; i < n; i++) {
-        split->sec[tt_split_part_of(program, i)] += spans[i].end - spans[i].begin;
-        if (i + 1 < n)
-            split->sec[TT_SPLIT_COMMUNICATION] += spans[i + 1].begin - spans[i].end;
-    }
+    split->sec[TT_SPLIT_IDLE] += step.end - step.begin - (n ? spans[n - 1].end - spans[0].begin : 0.0);
+    tt_split_add_run(split, program, spans);
 }
 
 void tt_split_percent(const struct tt_split *split, double ret_percent[TT_SPLIT_PARTS])

@@ -27,11 +27,17 @@ struct tt_split {
 /** "gemm", "attention", … */
 const char *tt_split_name(enum tt_split_part part);
 
-/** The part that an instruction belongs to. */
+/** The part that an instruction belongs to, by its row (instr.h). */
 enum tt_split_part tt_split_part_of(const struct tt_program *program, int instr);
 
 /**
- * Adds a step that ran from step.begin to step.end.
+ * Adds what its instructions took; the one definition of communication time: TT_SPLIT_COMMUNICATION.
+ *   spans  of its instructions (tt_executor_spans)
+ */
+void tt_split_add_run(struct tt_split *split, const struct tt_program *program, const struct tt_span *spans);
+
+/**
+ * Adds a whole step that ran from step.begin to step.end.
  *   spans  of its instructions (tt_executor_spans), inside the step
  */
 void tt_split_add(struct tt_split *split, const struct tt_program *program, const struct tt_span *spans,

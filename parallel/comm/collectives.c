@@ -166,7 +166,7 @@ int tt_all_gather_new(struct tt_comm *comm, const struct tt_group *group, int ta
     int rc = 0;
 
     TT_TRY(check_lists(group, receive, tt_segment_list_bytes(send), "all-gather"));
-    c = tt_stages_new(comm, group, tag, tt_all_gather_payload(group->n, tt_segment_list_bytes(send)));
+    c = tt_stages_new(comm, group, tag, tt_collective_payload(TT_ALL_GATHER, group->n, tt_segment_list_bytes(send)));
     build_all_gather(c, group, send, receive);
     *ret_collective = c;
 out:
@@ -185,7 +185,7 @@ int tt_reduce_scatter_new(struct tt_comm *comm, const struct tt_group *group, in
     TT_TRY(check_floats(out, "reduce-scatter, out"));
     for (int member = 0; member < group->n; member++)
         TT_TRY(check_floats(blocks[member], "reduce-scatter, block"));
-    c = tt_stages_new(comm, group, tag, tt_reduce_scatter_payload(group->n, shard_bytes));
+    c = tt_stages_new(comm, group, tag, tt_collective_payload(TT_REDUCE_SCATTER, group->n, shard_bytes));
     build_reduce_scatter(c, group, blocks, out, scratch, shard_bytes);
     *ret_collective = c;
 out:
@@ -206,7 +206,7 @@ int tt_all_to_all_new(struct tt_comm *comm, const struct tt_group *group, int ta
         places[member] = (struct tt_segment){(char *)receive + member * block_bytes, (size_t)block_bytes};
         lists[member] = (struct tt_segment_list){&places[member], 1};
     }
-    c = tt_stages_new(comm, group, tag, tt_all_gather_payload(n, block_bytes));
+    c = tt_stages_new(comm, group, tag, tt_collective_payload(TT_REDUCE_SCATTER, n, block_bytes));
     *ret_collective = c;
     if (block_bytes > 0) {
         tt_stages_add(c);
@@ -269,7 +269,7 @@ int tt_all_reduce_new(struct tt_comm *comm, const struct tt_group *group, int ta
     int rc = 0;
 
     TT_TRY(check_floats(values, "all-reduce"));
-    c = tt_stages_new(comm, group, tag, tt_all_reduce_payload(group->n, bytes));
+    c = tt_stages_new(comm, group, tag, tt_collective_payload(TT_ALL_SUM, group->n, bytes));
     *ret_collective = c;
     if (group->n == 1 || bytes == 0)
         goto out;
@@ -297,17 +297,33 @@ int64_t tt_all_reduce_scratch(int n, int64_t bytes)
     return tt_reduce_scatter_scratch(n, slice_bytes_of(n, bytes));
 }
 
-int64_t tt_all_gather_payload(int n, int64_t shard_bytes)
+int64_t tt_collective_payload(enum tt_collective_op op, int n, int64_t bytes)
 {
-    return (n - 1) * shard_bytes;
+    return op == TT_ALL_SUM ? (int64_t)2 * (n - 1) * slice_bytes_of(n, bytes) : (n - 1) * bytes;
 }
 
-int64_t tt_reduce_scatter_payload(int n, int64_t shard_bytes)
+int64_t tt_instr_payload(const struct tt_instr *instr)
 {
-    return (n - 1) * shard_bytes;
+    const struct tt_collective_desc *desc = &instr->collective;
+
+    return tt_collective_travels(desc) ? tt_collective_payload(desc->op, desc->ranks, desc->bytes) : 0;
 }
 
-int64_t tt_all_reduce_payload(int n, int64_t bytes)
+int64_t tt_program_payload(const struct tt_program *program)
 {
-    return (int64_t)2 * (n - 1) * slice_bytes_of(n, bytes);
+    int64_t bytes = 0;
+
+    for (int i = 0; i < program->n_instrs; i++)
+        bytes += tt_instr_payload(&program->instrs[i]);
+    return bytes;
+}
+
+int64_t tt_collective_staging(const struct tt_collective_desc *desc)
+{
+    if (desc->op == TT_ALL_SUM)
+        return tt_all_reduce_scratch(desc->ranks, desc->bytes);
+    if (desc->op != TT_REDUCE_SCATTER || !tt_collective_travels(desc))
+        return 0;
+    return desc->dtype == TT_F32 ? tt_reduce_scatter_scratch(desc->ranks, desc->bytes)
+                                 : desc->ranks * desc->bytes; /* every leaf */
 }

@@ -79,10 +79,18 @@ int tt_all_reduce_new(struct tt_comm *comm, const struct tt_group *group, int ta
 int64_t tt_reduce_scatter_scratch(int n, int64_t shard_bytes);
 int64_t tt_all_reduce_scratch(int n, int64_t bytes);
 
-/** Payload bytes that every member sends: (n - 1) shards, or 2 (n - 1) slices of ceil(floats / n) floats. */
-int64_t tt_all_gather_payload(int n, int64_t shard_bytes);
-int64_t tt_reduce_scatter_payload(int n, int64_t shard_bytes);
-int64_t tt_all_reduce_payload(int n, int64_t bytes);
+/**
+ * Payload bytes that every member sends: (n - 1) times what it gives or gets, or 2 (n - 1) slices of ceil(floats / n)
+ * floats. The one formula: what comm->payload_bytes counts is equal to it.
+ */
+int64_t tt_collective_payload(enum tt_collective_op op, int n, int64_t bytes);
+
+/** The same of one instruction (0 for those that send nothing), and of a whole run of the program. */
+int64_t tt_instr_payload(const struct tt_instr *instr);
+int64_t tt_program_payload(const struct tt_program *program);
+
+/** Bytes that a collective receives before it adds them; what struct tt_lowering asks for. */
+int64_t tt_collective_staging(const struct tt_collective_desc *desc);
 
 /** Starts; TT_EINTERNAL when it is still under way. */
 int tt_collective_begin(struct tt_collective *collective) TT_MUST_CHECK;

@@ -9,6 +9,7 @@
 #include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/kernels/blas.h"
+#include "parallel/comm/collectives.h"
 #include "parallel/engine/transfer.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/planner/planner.h"
@@ -120,8 +121,7 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
                                    .threads = e->options.threads,
                                    .param_dtype = e->options.param_dtype,
                                    .reduce_dtype = e->options.reduce_dtype,
-                                   .reduce_staging = tt_fsdp_reduce_staging,
-                                   .all_reduce_staging = tt_fsdp_all_reduce_staging};
+                                   .staging = tt_collective_staging};
     int rc = 0;
 
     TT_TRY(tt_model_graph(model, mode, batch, seq_len, &track->graph, mode == TT_GRAPH_TRAIN ? param_grad : NULL));
@@ -258,7 +258,7 @@ static int agree_on_program(struct tt_engine *e)
         const struct tt_instr *instr = &p->instrs[i];
         int n;
         const int *units = tt_instr_units(p->buckets, instr, &n);
-        const int what[] = {(int)instr->kind, instr->microbatch, instr->node};
+        const int what[] = {(int)instr->kind, (int)instr->purpose, instr->microbatch, instr->node};
 
         hash = tt_hash64(what, sizeof what, hash);
         hash = tt_hash64(units, (size_t)n * sizeof *units, hash);

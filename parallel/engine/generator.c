@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "parallel/comm/collectives.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/layout/units.h"
 
@@ -38,11 +39,8 @@ static int64_t aligned(int64_t bytes)
 static int plan_track(struct tt_generator *g, int64_t rows, struct track *track)
 {
     struct tt_schedule schedule = {0};
-    struct tt_lowering lowering = {.layout = g->layout,
-                                   .microbatches = 1,
-                                   .threads = g->options.threads,
-                                   .reduce_staging = tt_fsdp_reduce_staging,
-                                   .all_reduce_staging = tt_fsdp_all_reduce_staging};
+    struct tt_lowering lowering = {
+        .layout = g->layout, .microbatches = 1, .threads = g->options.threads, .staging = tt_collective_staging};
     struct tt_order order = tt_order_accumulate(1, false);
     struct tt_usage usage = {0};
     struct tt_fsdp fsdp = {.usage = &usage};

@@ -6,6 +6,7 @@
 #include "parallel/engine/transfer.h"
 
 #include "core/base/mem.h"
+#include "core/program/instr.h"
 #include "core/program/mixed.h"
 #include "parallel/comm/collectives.h"
 
@@ -24,20 +25,18 @@ struct tt_transfers {
     int poll_rc;                     /* the failure of a poll, with its message */
 };
 
-/* Two collectives of one kind and unit are never under way at once (a gather from kept parts is the gather of its unit
- * too), so this tag is theirs alone. */
-static int tag_of(const struct tt_instr *instr)
+static int tag_of(const struct tt_instr *begin)
 {
-    int kind = instr->kind == TT_UNSHARD || instr->kind == TT_UNSHARD_KEPT ? 0 : instr->kind == TT_REDUCE ? 1 : 2;
-
-    return TT_COLLECTIVE_TAG + 3 * instr->unit + kind;
+    return TT_COLLECTIVE_TAG + begin->collective.tag;
 }
 
-/* The part of each of n_members of the units' whole parameters: operands of the instruction, one per parameter. */
-static const struct tt_segment_list *members(struct tt_transfers *t, int i, const int *units, int n, int n_members)
+/* The part of each rank that takes part of the units' whole parameters: the first operands, one per parameter. */
+static const struct tt_segment_list *members(struct tt_transfers *t, int i)
 {
-    enum tt_dtype dtype = tt_wire_dtype(t->program->instrs[i].kind, t->program->param_dtype, t->program->reduce_dtype);
+    const struct tt_instr *instr = &t->program->instrs[i];
     struct tt_segment *part = t->segments;
+    int n, n_members = instr->collective.ranks;
+    const int *units = tt_instr_units(t->program->buckets, instr, &n);
     size_t chunks = (size_t)(t->shard->n / n_members);
 
     for (int m = 0; m < n_members; m++) {
@@ -48,10 +47,10 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i, cons
             const struct tt_unit *unit = &t->program->layout->units[units[u]];
 
             for (int p = 0; p < unit->n_params; p++, operand++) {
-                size_t bytes = chunks * (size_t)unit->params[p].chunk * tt_dtype_size(dtype);
+                size_t bytes = chunks * (size_t)unit->params[p].chunk * tt_dtype_size(instr->collective.dtype);
                 char *whole = tt_executor_operand(t->executor, i, operand);
 
-                if (dtype == TT_BF16)
+                if (instr->collective.dtype == TT_BF16)
                     whole = tt_mixed_half(whole, unit->params[p].chunk * t->shard->n);
                 *part++ = (struct tt_segment){whole + (size_t)m * bytes, bytes};
             }
@@ -61,73 +60,81 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i, cons
     return t->lists;
 }
 
-/*
- * This rank's flat shards of the units, or kept parts of `chunks` shards' size: at given addresses, or operands first,
- * first + 1, … of the instruction.
- */
-static struct tt_segment_list flat_shards(struct tt_transfers *t, int i, const int *units, int n, float *const *arrays,
-                                          int first, int chunks)
+/* Something flat of each unit, at operands first, first + 1, …: `size` bytes for every element of its shard. */
+static struct tt_segment_list flat(struct tt_transfers *t, int i, int first, size_t size)
 {
-    bool is_kept = t->program->instrs[i].kind == TT_UNSHARD_KEPT;
-    size_t size = is_kept ? tt_dtype_size(t->program->param_dtype) : sizeof(float);
+    const struct tt_instr *instr = &t->program->instrs[i];
+    int n;
+    const int *units = tt_instr_units(t->program->buckets, instr, &n);
 
-    for (int u = 0; u < n; u++) {
-        t->flat[u].data = arrays ? arrays[units[u]] : tt_executor_operand(t->executor, i, first + u);
-        t->flat[u].bytes = (size_t)(chunks * t->program->layout->units[units[u]].shard_elements) * size;
-    }
+    for (int u = 0; u < n; u++)
+        t->flat[u] = (struct tt_segment){tt_executor_operand(t->executor, i, first + u),
+                                         size * (size_t)t->program->layout->units[units[u]].shard_elements};
     return (struct tt_segment_list){t->flat, n};
 }
 
-/* bfloat16 parameters are rounded into their own place (mixed.h) and sent from there. */
-static int new_gather(struct tt_transfers *t, int i, const int *units, int n)
+/* This rank's flat shards of the units' parameters. */
+static struct tt_segment_list own_shards(struct tt_transfers *t, const struct tt_instr *instr)
 {
-    const struct tt_segment_list *receive = members(t, i, units, n, t->shard->n);
-    struct tt_segment_list send = t->program->param_dtype == TT_BF16
-                                      ? receive[t->shard->index]
-                                      : flat_shards(t, i, units, n, t->state->param, TT_NONE, 1);
+    int n;
+    const int *units = tt_instr_units(t->program->buckets, instr, &n);
 
-    return tt_all_gather_new(t->comm, t->shard, tag_of(&t->program->instrs[i]), send, receive, &t->of_instr[i]);
+    for (int u = 0; u < n; u++)
+        t->flat[u] = (struct tt_segment){t->state->param[units[u]],
+                                         sizeof(float) * (size_t)t->program->layout->units[units[u]].shard_elements};
+    return (struct tt_segment_list){t->flat, n};
+}
+
+/*
+ * Kept parts, which follow the whole parameters, are sent as they are; shards too, but bfloat16 ones are rounded into
+ * their own place (mixed.h) and sent from there.
+ */
+static int new_gather(struct tt_transfers *t, int i)
+{
+    const struct tt_instr *instr = &t->program->instrs[i];
+    const struct tt_segment_list *receive = members(t, i);
+    int first_kept = receive[0].n;
+    size_t chunks = (size_t)(t->shard->n / instr->collective.ranks);
+
+    if (instr->n_operands > first_kept)
+        return tt_all_gather_new(t->comm, &t->neighbours, tag_of(instr),
+                                 flat(t, i, first_kept, chunks * tt_dtype_size(instr->collective.dtype)), receive,
+                                 &t->of_instr[i]);
+    return tt_all_gather_new(t->comm, t->shard, tag_of(instr),
+                             instr->collective.dtype == TT_BF16 ? receive[t->shard->index] : own_shards(t, instr),
+                             receive, &t->of_instr[i]);
 }
 
 /* Gradients in bfloat16 arrive as they are, one member's after another's; the executor adds them. */
-static int new_scatter(struct tt_transfers *t, int i, const int *units, int n)
+static int new_scatter(struct tt_transfers *t, int i)
 {
     const struct tt_instr *instr = &t->program->instrs[i];
-    int64_t bytes = tt_instr_shard_bytes(t->program, instr);
+    const struct tt_segment_list *blocks = members(t, i);
     int staging = instr->n_operands - 1;
 
-    if (t->shard->n == 1)
-        return 0; /* only rounded */
-    if (t->program->reduce_dtype == TT_BF16)
-        return tt_all_to_all_new(t->comm, t->shard, tag_of(instr), members(t, i, units, n, t->shard->n), bytes,
+    if (instr->collective.dtype == TT_BF16)
+        return tt_all_to_all_new(t->comm, t->shard, tag_of(instr), blocks, instr->collective.bytes,
                                  tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
-    return tt_reduce_scatter_new(t->comm, t->shard, tag_of(instr), members(t, i, units, n, t->shard->n),
-                                 flat_shards(t, i, units, n, NULL, staging - n, 1),
+    return tt_reduce_scatter_new(t->comm, t->shard, tag_of(instr), blocks, flat(t, i, blocks[0].n, sizeof(float)),
                                  tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
+}
+
+static int new_sum(struct tt_transfers *t, int i)
+{
+    const struct tt_instr *instr = &t->program->instrs[i];
+    int staging = instr->n_operands - 1;
+
+    return tt_all_reduce_new(t->comm, t->replicate, tag_of(instr), flat(t, i, 0, sizeof(float)),
+                             tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
 }
 
 static int new_collective(struct tt_transfers *t, int i)
 {
-    const struct tt_instr *instr = &t->program->instrs[i];
-    int n, staging = instr->n_operands - 1;
-    const int *units = tt_instr_units(t->program->buckets, instr, &n);
+    static int (*const makers[TT_COLLECTIVE_OPS])(struct tt_transfers *, int) = {
+        [TT_ALL_GATHER] = new_gather, [TT_REDUCE_SCATTER] = new_scatter, [TT_ALL_SUM] = new_sum};
+    const struct tt_collective_desc *desc = &t->program->instrs[i].collective;
 
-    switch (instr->kind) {
-    case TT_UNSHARD:
-        return new_gather(t, i, units, n);
-    case TT_UNSHARD_KEPT:
-        return tt_all_gather_new(
-            t->comm, &t->neighbours, tag_of(instr),
-            flat_shards(t, i, units, n, NULL, instr->n_operands - n, t->shard->n / t->neighbours.n),
-            members(t, i, units, n, t->neighbours.n), &t->of_instr[i]);
-    case TT_REDUCE:
-        return new_scatter(t, i, units, n);
-    case TT_ALL_REDUCE:
-        return tt_all_reduce_new(t->comm, t->replicate, tag_of(instr), flat_shards(t, i, units, n, NULL, 0, 1),
-                                 tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
-    default:
-        return 0;
-    }
+    return tt_collective_travels(desc) ? makers[desc->op](t, i) : 0;
 }
 
 static int begin(void *ctx, int instr)
@@ -148,13 +155,13 @@ static int wait(void *ctx, int instr)
     const struct tt_instr *i = &t->program->instrs[instr];
     int rc = t->poll_rc;
 
-    t->comm->waiting_for = tt_instr_name(i->kind);
+    t->comm->waiting_for = tt_instr_name(i);
     t->inside = true;
     if (rc == 0 && t->of_instr[instr])
         rc = tt_collective_wait(t->of_instr[instr]);
     t->inside = false;
     if (rc < 0)
-        rc = tt_wrap(rc, "%s of %s", tt_instr_name(i->kind), t->program->layout->units[i->unit].name);
+        rc = tt_wrap(rc, "%s of %s", tt_instr_name(i), t->program->layout->units[i->unit].name);
     return rc;
 }
 

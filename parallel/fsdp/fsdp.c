@@ -10,7 +10,6 @@
 #include "parallel/fsdp/fsdp.h"
 
 #include "core/base/mem.h"
-#include "parallel/comm/collectives.h"
 
 struct walk {
     const struct tt_fsdp *fsdp;
@@ -35,7 +34,7 @@ static void unshard(struct walk *w, int unit)
 {
     if (w->gathering[unit])
         return;
-    tt_schedule_add(w->schedule, TT_UNSHARD, 0, TT_NONE, unit);
+    tt_schedule_begin(w->schedule, TT_UNSHARD, 0, unit, TT_NONE);
     w->gathering[unit] = true;
     w->ready[unit] = false;
 }
@@ -72,7 +71,7 @@ static void begin_use(struct walk *w, int at)
         return;
     unshard(w, unit);
     if (!w->ready[unit]) {
-        tt_schedule_add(w->schedule, TT_WAIT_UNSHARD, 0, TT_NONE, unit);
+        tt_schedule_wait(w->schedule, TT_UNSHARD, 0, unit, TT_NONE);
         w->ready[unit] = true;
     }
     prefetch(w, at);
@@ -85,7 +84,7 @@ static void wait_for_reduce(struct walk *w)
     if (w->reducing == TT_NONE)
         return;
     use = &w->u->uses[w->reducing];
-    tt_schedule_add(w->schedule, TT_WAIT_REDUCE, tt_use_microbatch(w->u, use), TT_NONE, use->unit);
+    tt_schedule_wait(w->schedule, TT_REDUCE, tt_use_microbatch(w->u, use), use->unit, TT_NONE);
     w->reducing = TT_NONE;
 }
 
@@ -104,7 +103,7 @@ static void end_use(struct walk *w, int at)
         reshard(w, TT_RESHARD, use->unit);
     }
     if (use->completes) {
-        tt_schedule_add(w->schedule, TT_REDUCE, tt_use_microbatch(w->u, use), TT_NONE, use->unit);
+        tt_schedule_begin(w->schedule, TT_REDUCE, tt_use_microbatch(w->u, use), use->unit, TT_NONE);
         w->reducing = at;
     }
 }
@@ -159,9 +158,9 @@ static void schedule_update(const struct tt_layout *layout, struct tt_schedule *
 {
     for (int u = 0; u <= layout->n_units; u++) {
         if (u < layout->n_units)
-            tt_schedule_add(schedule, TT_ALL_REDUCE, 0, TT_NONE, u);
+            tt_schedule_begin(schedule, TT_ALL_REDUCE, 0, u, TT_NONE);
         if (u > 0) {
-            tt_schedule_add(schedule, TT_WAIT_ALL_REDUCE, 0, TT_NONE, u - 1);
+            tt_schedule_wait(schedule, TT_ALL_REDUCE, 0, u - 1, TT_NONE);
             tt_schedule_add(schedule, TT_NORM, 0, TT_NONE, u - 1);
         }
     }
@@ -189,51 +188,4 @@ void tt_fsdp_schedule(const struct tt_fsdp *fsdp, struct tt_schedule *schedule)
     tt_free(w.ready);
     tt_free(w.ends_at);
     tt_free(w.next_end);
-}
-
-/* --- bytes --- */
-
-int64_t tt_fsdp_reduce_staging(const struct tt_layout *layout, int64_t shard_bytes)
-{
-    return tt_reduce_scatter_scratch(layout->shard_degree, shard_bytes);
-}
-
-int64_t tt_fsdp_all_reduce_staging(const struct tt_layout *layout, int64_t shard_bytes)
-{
-    return tt_all_reduce_scratch(layout->replicate_degree, shard_bytes);
-}
-
-/* Every one of n neighbours sends its part, S / n chunks, to the others. */
-static int64_t kept_payload(const struct tt_program *program, const struct tt_instr *instr)
-{
-    int n = program->layout->units[instr->unit].keep_degree;
-
-    return tt_all_gather_payload(n, program->layout->shard_degree / n * tt_instr_shard_bytes(program, instr));
-}
-
-int64_t tt_fsdp_instr_payload_bytes(const struct tt_program *program, const struct tt_instr *instr)
-{
-    const struct tt_layout *layout = program->layout;
-
-    switch (instr->kind) {
-    case TT_UNSHARD:
-        return tt_all_gather_payload(layout->shard_degree, tt_instr_shard_bytes(program, instr));
-    case TT_UNSHARD_KEPT:
-        return kept_payload(program, instr);
-    case TT_REDUCE:
-        return tt_reduce_scatter_payload(layout->shard_degree, tt_instr_shard_bytes(program, instr));
-    case TT_ALL_REDUCE:
-        return tt_all_reduce_payload(layout->replicate_degree, tt_instr_shard_bytes(program, instr));
-    default:
-        return 0;
-    }
-}
-
-int64_t tt_fsdp_payload_bytes(const struct tt_program *program)
-{
-    int64_t bytes = 0;
-
-    for (int i = 0; i < program->n_instrs; i++)
-        bytes += tt_fsdp_instr_payload_bytes(program, &program->instrs[i]);
-    return bytes;
 }

@@ -23,17 +23,4 @@ struct tt_fsdp {
  */
 void tt_fsdp_schedule(const struct tt_fsdp *fsdp, struct tt_schedule *ret_schedule);
 
-/** Bytes that collectives receive before they add them; what struct tt_lowering asks for. */
-int64_t tt_fsdp_reduce_staging(const struct tt_layout *layout, int64_t shard_bytes);
-int64_t tt_fsdp_all_reduce_staging(const struct tt_layout *layout, int64_t shard_bytes);
-
-/**
- * Payload bytes that one rank sends while it runs the program: the formula, instruction by instruction. What the comm
- * layer counts is equal to it.
- */
-int64_t tt_fsdp_payload_bytes(const struct tt_program *program);
-
-/** The same of one instruction; 0 for those that send nothing. */
-int64_t tt_fsdp_instr_payload_bytes(const struct tt_program *program, const struct tt_instr *instr);
-
 #endif

@@ -11,6 +11,7 @@
 #include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/ops/op.h"
+#include "core/program/instr.h"
 
 /* --- the table --- */
 
@@ -112,15 +113,20 @@ uint64_t tt_machine_hash(const struct tt_machine *machine)
 
 /* --- formulas --- */
 
+static double work_sec(const struct tt_machine *machine, const struct tt_cost *work, int threads)
+{
+    double compute = work->flops / (machine->sgemm_flops * threads),
+           memory = work->bytes / machine->memory_bytes_per_sec;
+
+    return compute > memory ? compute : memory;
+}
+
 double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads)
 {
     struct tt_cost cost = {0};
-    double compute, memory;
 
     tt_op_row(graph->nodes[node].op)->cost(graph, &graph->nodes[node], &cost);
-    compute = cost.flops / (machine->sgemm_flops * threads);
-    memory = cost.bytes / machine->memory_bytes_per_sec;
-    return compute > memory ? compute : memory;
+    return work_sec(machine, &cost, threads);
 }
 
 /* Messages that follow each other in a reduce-scatter. */
@@ -146,28 +152,17 @@ static double reduce_sec(const struct tt_machine *m, int n, double shard)
            (n - 1) * shard * (1.0 / m->link_bytes_per_sec + 3.0 / m->memory_bytes_per_sec);
 }
 
-double tt_cost_collective_sec(const struct tt_machine *machine, enum tt_instr_kind kind, int n, int64_t bytes)
+double tt_cost_collective_sec(const struct tt_machine *machine, enum tt_collective_op op, int n, int64_t bytes)
 {
     double slice = ceil((double)bytes / n);
 
     if (n == 1)
         return 0.0;
-    if (kind == TT_UNSHARD)
+    if (op == TT_ALL_GATHER)
         return machine->call_sec + gather_sec(machine, n, (double)bytes);
-    if (kind == TT_REDUCE)
+    if (op == TT_REDUCE_SCATTER)
         return machine->call_sec + reduce_sec(machine, n, (double)bytes);
     return machine->call_sec + reduce_sec(machine, n, slice) + gather_sec(machine, n, slice);
-}
-
-double tt_cost_of_units_sec(const struct tt_machine *machine, const struct tt_layout *layout, enum tt_instr_kind kind,
-                            int unit, int64_t shard_bytes)
-{
-    int n = layout->units[unit].keep_degree; /* who each keep 1/n: S / n shards */
-
-    if (kind == TT_UNSHARD_KEPT)
-        return tt_cost_collective_sec(machine, TT_UNSHARD, n, layout->shard_degree / n * shard_bytes);
-    return tt_cost_collective_sec(machine, kind,
-                                  kind == TT_ALL_REDUCE ? layout->replicate_degree : layout->shard_degree, shard_bytes);
 }
 
 int64_t tt_cost_saturating_bytes(const struct tt_machine *machine, int n)
@@ -179,62 +174,22 @@ int64_t tt_cost_saturating_bytes(const struct tt_machine *machine, int n)
     return (int64_t)(9.0 * latency * machine->link_bytes_per_sec * n / (n - 1));
 }
 
-static double stream_sec(const struct tt_machine *machine, double bytes)
-{
-    return bytes / machine->memory_bytes_per_sec;
-}
-
 double tt_cost_instr_sec(const struct tt_machine *machine, const struct tt_program *program, int i)
 {
-    const struct tt_instr *instr = &program->instrs[i];
-    const struct tt_layout *layout = program->layout;
-    int ranks = layout->shard_degree * layout->replicate_degree;
+    struct tt_instr_cost cost = tt_instr_cost(program, &program->instrs[i]);
 
-    switch (instr->kind) {
-    case TT_RUN:
-        return tt_cost_node_sec(machine, program->graph, instr->node, program->threads);
-    case TT_LOSS:
-        return stream_sec(machine, (double)tt_value_bytes(&program->graph->values[program->graph->token_loss]));
-    case TT_FOLD: /* reads every source, writes one */
-        return stream_sec(machine, (instr->n_operands + 1.0) * (double)tt_instr_shard_bytes(program, instr));
-    case TT_NORM:
-        return stream_sec(machine, (double)tt_instr_shard_bytes(program, instr));
-    case TT_OPTIMIZER: /* reads parameter, gradient and two moments, writes three */
-        return stream_sec(machine, 7.0 * (double)tt_instr_shard_bytes(program, instr));
-    case TT_CLIP: /* two sums of a few words over all ranks: up and down a tree */
-        return ranks == 1 ? 0.0 : machine->call_sec + 2.0 * ceil(log2(ranks)) * machine->message_sec;
-    default:
-        return 0.0;
-    }
-}
-
-/* --- the simulator --- */
-
-static bool begins_transfer(enum tt_instr_kind kind)
-{
-    return kind == TT_UNSHARD || kind == TT_UNSHARD_KEPT || kind == TT_REDUCE || kind == TT_ALL_REDUCE;
-}
-
-static bool waits(enum tt_instr_kind kind)
-{
-    return kind == TT_WAIT_UNSHARD || kind == TT_WAIT_REDUCE || kind == TT_WAIT_ALL_REDUCE;
+    return work_sec(machine, &cost.work, program->threads) + cost.calls * machine->call_sec +
+           cost.messages * machine->message_sec;
 }
 
 double tt_cost_transfer_sec(const struct tt_machine *machine, const struct tt_program *program, int i)
 {
-    const struct tt_instr *instr = &program->instrs[i];
+    const struct tt_collective_desc *desc = &program->instrs[i].collective;
 
-    switch (instr->kind) {
-    case TT_UNSHARD:
-    case TT_UNSHARD_KEPT:
-    case TT_REDUCE:
-    case TT_ALL_REDUCE:
-        return tt_cost_of_units_sec(machine, program->layout, instr->kind, instr->unit,
-                                    tt_instr_shard_bytes(program, instr));
-    default:
-        return 0.0;
-    }
+    return tt_collective_travels(desc) ? tt_cost_collective_sec(machine, desc->op, desc->ranks, desc->bytes) : 0.0;
 }
+
+/* --- the simulator --- */
 
 static void simulate_transfer(const struct tt_machine *machine, const struct tt_program *program, int i, double now,
                               double *free_at, struct tt_timeline *t)
@@ -258,12 +213,13 @@ void tt_cost_simulate(const struct tt_machine *machine, const struct tt_program 
     t.exposed = tt_calloc(n + 1, sizeof *t.exposed);
     for (int i = 0; i < t.n; i++) {
         const struct tt_instr *instr = &program->instrs[i];
+        const struct tt_instr_row *row = tt_instr_row(instr);
         double sec = tt_cost_instr_sec(machine, program, i);
 
         t.compute[i].begin = now;
-        if (begins_transfer(instr->kind))
+        if (row->begins)
             simulate_transfer(machine, program, i, now, &free_at, &t);
-        if (waits(instr->kind) && t.transfer[instr->begin].end > now) {
+        if (row->waits && t.transfer[instr->begin].end > now) {
             t.exposed[instr->begin] = t.transfer[instr->begin].end - now;
             t.exposed_sec += t.exposed[instr->begin];
             now = t.transfer[instr->begin].end;

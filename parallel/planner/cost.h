@@ -40,24 +40,12 @@ uint64_t tt_machine_hash(const struct tt_machine *machine);
 double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads);
 
 /**
- * Seconds of one collective over n ranks, alone on the link.
- *   kind   TT_UNSHARD (all-gather), TT_REDUCE (reduce-scatter) or TT_ALL_REDUCE
- *   bytes  of one rank's shard; of TT_ALL_REDUCE what is summed
- * 0 for one rank. With a = message_sec, b = 1 / link rate, g = 3 / memory rate (an addition reads two and writes one):
+ * Seconds of one collective over n ranks, alone on the link; bytes: tt_collective_desc.bytes. 0 for one rank. With a = message_sec, b = 1 / link rate, g = 3 / memory rate (an addition reads two and writes one):
  *   all-gather      call + (n-1) a + (n-1) bytes b
  *   reduce-scatter  call + log2(n) a + (n-1) bytes (b + g); (n-1) a when n is not a power of two
  *   all-reduce      a reduce-scatter, then an all-gather, of ceil(bytes / n), in one call
  */
-double tt_cost_collective_sec(const struct tt_machine *machine, enum tt_instr_kind kind, int n, int64_t bytes);
-
-/**
- * Seconds of a collective of units on this layout: over its shard ranks, replicas, or the ranks that keep parts.
- *   kind         the three above, or TT_UNSHARD_KEPT
- *   unit         the first of the units
- *   shard_bytes  of the units' flat shards
- */
-double tt_cost_of_units_sec(const struct tt_machine *machine, const struct tt_layout *layout, enum tt_instr_kind kind,
-                            int unit, int64_t shard_bytes);
+double tt_cost_collective_sec(const struct tt_machine *machine, enum tt_collective_op op, int n, int64_t bytes);
 
 /**
  * Whole (unsharded) bytes of an all-gather over n ranks of which 0.9 of the time is transfer and 0.1 is latency: larger

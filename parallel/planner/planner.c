@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/program/instr.h"
 #include "parallel/planner/plan_search.h"
 
 enum {
@@ -93,12 +94,12 @@ static struct worth *rank_units(const struct tt_plan_search *s, const struct tt_
     for (int u = 0; u < n_units; u++)
         worth[u].unit = u;
     for (int i = 0; i < program->n_instrs; i++) {
+        bool gathers = tt_instr_row(&program->instrs[i])->begins && program->instrs[i].collective.op == TT_ALL_GATHER;
         int n;
         const int *units = tt_instr_units(program->buckets, &program->instrs[i], &n);
 
-        for (int k = 0; k < n && program->instrs[i].kind == TT_UNSHARD; k++)
-            worth[units[k]].exposed_per_byte +=
-                t.exposed[i] / (double)(tt_instr_shard_bytes(program, &program->instrs[i]) + 1);
+        for (int k = 0; k < n && gathers; k++)
+            worth[units[k]].exposed_per_byte += t.exposed[i] / (double)(program->instrs[i].collective.shard_bytes + 1);
     }
     qsort(worth, (size_t)n_units, sizeof *worth, compare_worth);
     tt_timeline_release(&t);

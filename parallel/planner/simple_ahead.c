@@ -7,24 +7,32 @@
 
 /* --- sizes and times --- */
 
-int64_t tt_simple_shard_bytes(const struct tt_simple_walk *b, enum tt_instr_kind kind, const int *units, int n)
+int64_t tt_simple_elements(const struct tt_simple_walk *b, const int *units, int n)
 {
-    return tt_lowering_shard_bytes(b->in->lowering, kind, units, n);
+    int64_t elements = 0;
+
+    for (int i = 0; i < n; i++)
+        elements += b->u->layout->units[units[i]].shard_elements;
+    return elements;
 }
 
-int64_t tt_simple_staging_bytes(const struct tt_simple_walk *b, int64_t shard)
+int64_t tt_simple_staging_bytes(const struct tt_simple_walk *b, enum tt_purpose purpose, int unit, int64_t elements)
 {
-    return b->u->layout->shard_degree == 1 ? 0 : tt_lowering_reduce_staging(b->in->lowering, shard);
+    struct tt_collective_desc desc = tt_lowering_collective(b->in->lowering, purpose, unit, elements);
+
+    return b->in->lowering->staging(&desc);
 }
 
-double tt_simple_transfer_sec(const struct tt_simple_walk *b, enum tt_instr_kind kind, int unit, int64_t shard)
+double tt_simple_transfer_sec(const struct tt_simple_walk *b, enum tt_purpose purpose, int unit, int64_t elements)
 {
-    return tt_cost_of_units_sec(b->in->machine, b->u->layout, kind, unit, shard);
+    struct tt_collective_desc desc = tt_lowering_collective(b->in->lowering, purpose, unit, elements);
+
+    return tt_cost_collective_sec(b->in->machine, desc.op, desc.ranks, desc.bytes);
 }
 
-void tt_simple_clear_units(struct tt_simple_units *units, enum tt_instr_kind kind)
+void tt_simple_clear_units(struct tt_simple_units *units, enum tt_purpose purpose)
 {
-    *units = (struct tt_simple_units){.kind = kind, .unit = units->unit};
+    *units = (struct tt_simple_units){.purpose = purpose, .unit = units->unit};
 }
 
 int64_t tt_simple_other_bytes(const struct tt_simple_walk *b, int pos)
@@ -134,10 +142,10 @@ void tt_simple_begin(struct tt_simple_walk *b)
     b->ahead_end = tt_calloc(n_units + 1, sizeof *b->ahead_end);
     tt_simple_clear_units(&b->pending, TT_REDUCE);
     for (int u = 0; u < b->u->layout->n_units; u++) {
-        int64_t shard = tt_simple_shard_bytes(b, TT_REDUCE, &u, 1);
+        int64_t elements = tt_simple_elements(b, &u, 1);
 
-        b->staging[u] = tt_simple_staging_bytes(b, shard);
-        b->reduce_sec[u] = tt_simple_transfer_sec(b, TT_REDUCE, u, shard);
+        b->staging[u] = tt_simple_staging_bytes(b, TT_REDUCE, u, elements);
+        b->reduce_sec[u] = tt_simple_transfer_sec(b, TT_REDUCE, u, elements);
     }
     b->other = tt_ceiling_new(b->facts->other_bytes, b->u->n_positions);
     b->grows = tt_calloc((size_t)b->u->n_positions + 1, sizeof *b->grows);

@@ -15,10 +15,10 @@
 /* --- sizes and times --- */
 
 /* Puts a transfer into its lane; returns when it ends. */
-static double transfer(struct tt_simple_walk *b, enum tt_instr_kind kind, int unit, int64_t shard)
+static double transfer(struct tt_simple_walk *b, enum tt_purpose purpose, int unit, int64_t elements)
 {
     double begin = b->link_free > b->now ? b->link_free : b->now;
-    double sec = tt_simple_transfer_sec(b, kind, unit, shard);
+    double sec = tt_simple_transfer_sec(b, purpose, unit, elements);
 
     b->plan.calls += sec > 0.0;
     b->plan.comm_sec += sec;
@@ -29,7 +29,7 @@ static void add_unit(const struct tt_simple_walk *b, struct tt_simple_units *to,
 {
     to->unit[to->n++] = unit;
     to->whole += b->facts->unit_bytes[unit];
-    to->shard += tt_simple_shard_bytes(b, to->kind, &unit, 1);
+    to->elements += tt_simple_elements(b, &unit, 1);
 }
 
 static void occupy(struct tt_simple_walk *b, int pos, int64_t bytes)
@@ -53,12 +53,14 @@ static struct tt_simple_handle handle_of(struct tt_simple_walk *b, const int *un
     return (struct tt_simple_handle){units[0], n == 1 ? TT_NONE : tt_schedule_bucket(&b->plan.schedule, units, n)};
 }
 
-static void emit(struct tt_simple_walk *b, enum tt_instr_kind kind, int mb, struct tt_simple_handle units)
+static void begin(struct tt_simple_walk *b, enum tt_purpose purpose, int mb, struct tt_simple_handle units)
 {
-    if (units.bucket == TT_NONE)
-        tt_schedule_add(&b->plan.schedule, kind, mb, TT_NONE, units.unit);
-    else
-        tt_schedule_add_bucket(&b->plan.schedule, kind, mb, units.bucket);
+    tt_schedule_begin(&b->plan.schedule, purpose, mb, units.unit, units.bucket);
+}
+
+static void await(struct tt_simple_walk *b, enum tt_purpose purpose, int mb, struct tt_simple_handle units)
+{
+    tt_schedule_wait(&b->plan.schedule, purpose, mb, units.unit, units.bucket);
 }
 
 static const int *units_of(const struct tt_simple_walk *b, const struct tt_simple_handle *units, int *ret_n)
@@ -80,14 +82,14 @@ static void finish_sum(struct tt_simple_walk *b, int pos, struct tt_simple_handl
     const int *units = units_of(b, &handle, &n);
 
     if (b->u->layout->replicate_degree > 1) {
-        int64_t shard = tt_simple_shard_bytes(b, TT_ALL_REDUCE, units, n);
+        int64_t elements = tt_simple_elements(b, units, n);
 
-        emit(b, TT_ALL_REDUCE, 0, handle);
+        begin(b, TT_ALL_REDUCE, 0, handle);
         fly(b, pos,
             (struct tt_simple_flight){.units = handle,
                                       .all_reduce = true,
-                                      .bytes = b->in->lowering->all_reduce_staging(b->u->layout, shard),
-                                      .end = transfer(b, TT_ALL_REDUCE, units[0], shard)});
+                                      .bytes = tt_simple_staging_bytes(b, TT_ALL_REDUCE, units[0], elements),
+                                      .end = transfer(b, TT_ALL_REDUCE, units[0], elements)});
         return;
     }
     for (int i = 0; i < n; i++)
@@ -100,7 +102,7 @@ static void wait_oldest(struct tt_simple_walk *b, int pos)
     int n;
     const int *units = units_of(b, &flight.units, &n);
 
-    emit(b, flight.all_reduce ? TT_WAIT_ALL_REDUCE : TT_WAIT_REDUCE, flight.microbatch, flight.units);
+    await(b, flight.all_reduce ? TT_ALL_REDUCE : TT_REDUCE, flight.microbatch, flight.units);
     if (flight.end > b->now)
         b->now = flight.end;
     b->live -= flight.bytes;
@@ -128,7 +130,7 @@ static double compute_between(const struct tt_simple_walk *b, int pos, int until
 
 /* --- gathers --- */
 
-static enum tt_instr_kind gather_kind(const struct tt_gather *gather)
+static enum tt_purpose gather_purpose(const struct tt_gather *gather)
 {
     return gather->from_kept ? TT_UNSHARD_KEPT : TT_UNSHARD;
 }
@@ -150,9 +152,9 @@ static bool may_join(struct tt_simple_walk *b, int pos, bool needed_now)
         return false;
     if (joined->n > 0 && b->candidate.within_compute) {
         double busy = b->link_free > b->now ? b->link_free - b->now : 0.0;
-        enum tt_instr_kind kind = gather_kind(g);
-        double sec = tt_simple_transfer_sec(b, kind, joined->unit[0], joined->shard) +
-                     tt_simple_transfer_sec(b, kind, g->unit, tt_simple_shard_bytes(b, kind, &g->unit, 1));
+        enum tt_purpose purpose = gather_purpose(g);
+        double sec = tt_simple_transfer_sec(b, purpose, joined->unit[0], joined->elements) +
+                     tt_simple_transfer_sec(b, purpose, g->unit, tt_simple_elements(b, &g->unit, 1));
 
         if (busy + sec > compute_between(b, pos, b->gathers.items[b->next_gather].first))
             return false;
@@ -167,7 +169,7 @@ static bool begin_gather(struct tt_simple_walk *b, int pos, bool needed_now)
     struct tt_simple_units *joined = &b->joined;
     struct tt_simple_handle handle;
 
-    tt_simple_clear_units(joined, b->next_gather < b->gathers.n ? gather_kind(next) : TT_UNSHARD);
+    tt_simple_clear_units(joined, b->next_gather < b->gathers.n ? gather_purpose(next) : TT_UNSHARD);
     while (b->next_gather + joined->n < b->gathers.n && may_join(b, pos, needed_now)) {
         b->in_joined[next[joined->n].unit] = true;
         add_unit(b, joined, next[joined->n].unit);
@@ -178,9 +180,9 @@ static bool begin_gather(struct tt_simple_walk *b, int pos, bool needed_now)
         return false;
     make_room(b, pos, joined->whole);
     handle = handle_of(b, joined->unit, joined->n);
-    emit(b, TT_UNSHARD, 0, handle);
+    begin(b, TT_UNSHARD, 0, handle);
     TT_PUSH(b->buckets, b->n_buckets, b->cap_buckets) = (struct tt_simple_bucket){
-        handle, b->next_gather, joined->n, transfer(b, joined->kind, joined->unit[0], joined->shard)};
+        handle, b->next_gather, joined->n, transfer(b, joined->purpose, joined->unit[0], joined->elements)};
     b->next_gather += joined->n;
     occupy(b, pos, joined->whole);
     return true;
@@ -202,7 +204,7 @@ static void gather_for(struct tt_simple_walk *b, int pos)
     while (b->n_buckets - begun < b->in->prefetch && begin_gather(b, pos, false))
         ;
     for (; b->waited < begun; b->waited++) {
-        emit(b, TT_WAIT_UNSHARD, 0, b->buckets[b->waited].units);
+        await(b, TT_UNSHARD, 0, b->buckets[b->waited].units);
         if (b->buckets[b->waited].end > b->now)
             b->now = b->buckets[b->waited].end;
     }
@@ -229,22 +231,23 @@ static void reduce_pending(struct tt_simple_walk *b, int pos)
 {
     struct tt_simple_units *pending = &b->pending;
     int mb = b->u->positions[pos].microbatch;
-    int64_t staging = tt_simple_staging_bytes(b, pending->shard);
+    int64_t staging;
     struct tt_simple_handle handle;
 
     if (pending->n == 0)
         return;
+    staging = tt_simple_staging_bytes(b, TT_REDUCE, pending->unit[0], pending->elements);
     for (int i = 0; i < pending->n; i++)
         while (b->flying[pending->unit[i]])
             wait_oldest(b, pos);
     make_room(b, pos + 1, staging);
     handle = handle_of(b, pending->unit, pending->n);
-    emit(b, TT_REDUCE, mb, handle);
+    begin(b, TT_REDUCE, mb, handle);
     fly(b, pos + 1,
         (struct tt_simple_flight){.units = handle,
                                   .microbatch = mb,
                                   .bytes = staging,
-                                  .end = transfer(b, TT_REDUCE, pending->unit[0], pending->shard)});
+                                  .end = transfer(b, TT_REDUCE, pending->unit[0], pending->elements)});
     b->flights[b->n_flights - 1].bytes += pending->whole; /* these live already */
     for (int i = 0; i < pending->n; i++)
         b->flying[pending->unit[i]]++;
@@ -266,10 +269,10 @@ static bool worth_holding(struct tt_simple_walk *b, int pos, const struct tt_com
         return false;
     if (b->candidate.within_compute && b->link_free <= b->now)
         return false;
-    return tt_simple_fits_until(
-        b, pos + 1, next->pos + 1,
-        tt_simple_staging_bytes(b, b->pending.shard + tt_simple_shard_bytes(b, TT_REDUCE, &next->unit, 1)),
-        b->next_gather);
+    return tt_simple_fits_until(b, pos + 1, next->pos + 1,
+                                tt_simple_staging_bytes(b, TT_REDUCE, b->pending.unit[0],
+                                                        b->pending.elements + tt_simple_elements(b, &next->unit, 1)),
+                                b->next_gather);
 }
 
 static void reduce_after(struct tt_simple_walk *b, int pos)

@@ -32,10 +32,11 @@ struct tt_simple_bucket {
 
 /* Units in order, and their sizes together: adding one to many must not cost as much as all of them. */
 struct tt_simple_units {
-    enum tt_instr_kind kind; /* of their collective */
+    enum tt_purpose purpose; /* of their collective */
     int *unit;
     int n;
-    int64_t whole, shard; /* bytes when gathered; bytes of the shards as they travel */
+    int64_t whole;    /* bytes when gathered */
+    int64_t elements; /* of the flat shards */
 };
 
 struct tt_simple_walk {
@@ -72,14 +73,14 @@ struct tt_simple_walk {
 void tt_simple_begin(struct tt_simple_walk *b);
 void tt_simple_end(struct tt_simple_walk *b);
 
-/** Bytes of units' shards as a collective of that kind carries them. */
-int64_t tt_simple_shard_bytes(const struct tt_simple_walk *b, enum tt_instr_kind kind, const int *units, int n);
+/** Elements of the flat shards of units. */
+int64_t tt_simple_elements(const struct tt_simple_walk *b, const int *units, int n);
 
-/** What the reduce-scatter of this many bytes of shards receives into. */
-int64_t tt_simple_staging_bytes(const struct tt_simple_walk *b, int64_t shard);
+/** Bytes that a collective of units, of which `unit` is the first, receives before it adds them. */
+int64_t tt_simple_staging_bytes(const struct tt_simple_walk *b, enum tt_purpose purpose, int unit, int64_t elements);
 
 /** Seconds of a collective of units, of which `unit` is the first, alone on the link. */
-double tt_simple_transfer_sec(const struct tt_simple_walk *b, enum tt_instr_kind kind, int unit, int64_t shard);
+double tt_simple_transfer_sec(const struct tt_simple_walk *b, enum tt_purpose purpose, int unit, int64_t elements);
 
 /** Transient memory at a position beside what is exchanged. */
 int64_t tt_simple_other_bytes(const struct tt_simple_walk *b, int pos);
@@ -90,7 +91,7 @@ bool tt_simple_fits(const struct tt_simple_walk *b, int pos, int64_t exchanged);
 /** Whether this many bytes more, by gathers up to (not with) `gathers`, fit from pos until just before `until`. */
 bool tt_simple_fits_until(struct tt_simple_walk *b, int pos, int until, int64_t bytes, int gathers);
 
-/** Empties a set, of units whose collective is of that kind. */
-void tt_simple_clear_units(struct tt_simple_units *units, enum tt_instr_kind kind);
+/** Empties a set, of units whose collective is for that purpose. */
+void tt_simple_clear_units(struct tt_simple_units *units, enum tt_purpose purpose);
 
 #endif

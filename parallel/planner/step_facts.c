@@ -46,7 +46,7 @@ static void measure_others(const struct tt_program *eager, int64_t *other_bytes)
     int64_t *live = live_bytes(eager, false);
 
     for (int i = 0, pos = 0; i < eager->n_instrs; i++)
-        if (eager->instrs[i].kind == TT_RUN)
+        if (eager->instrs[i].node != TT_NONE)
             other_bytes[pos++] = live[i];
     tt_free(live);
 }

@@ -69,7 +69,7 @@ static int gather_once(struct tt_comm *comm, const struct tt_group *group, int64
         comm->payload_bytes = 0;
         TT_TRY(tt_collective_begin(gather));
         TT_TRY(tt_collective_wait(gather));
-        COMM_EXPECT(comm->payload_bytes == tt_all_gather_payload(group->n, floats * 4));
+        COMM_EXPECT(comm->payload_bytes == tt_collective_payload(TT_ALL_GATHER, group->n, floats * 4));
         COMM_EXPECT(comm->payload_bytes == (group->n - 1) * floats * 4);
         for (int member = 0; member < group->n; member++) {
             leaf_fill(round, member, 0, floats, wanted);
@@ -130,7 +130,7 @@ static int scatter_once(struct tt_comm *comm, const struct tt_group *group, int6
         comm->payload_bytes = 0;
         TT_TRY(tt_collective_begin(scatter));
         TT_TRY(tt_collective_wait(scatter));
-        COMM_EXPECT(comm->payload_bytes == tt_reduce_scatter_payload(group->n, floats * 4));
+        COMM_EXPECT(comm->payload_bytes == tt_collective_payload(TT_REDUCE_SCATTER, group->n, floats * 4));
         COMM_EXPECT(comm->payload_bytes == (group->n - 1) * floats * 4);
         wanted = expected_sum(round, group->n, group->index * floats, floats);
         layout_get(in_place ? &blocks[group->index] : &out, values);
@@ -185,7 +185,7 @@ static int all_reduce_once(struct tt_comm *comm, const struct tt_group *group, i
         comm->payload_bytes = 0;
         TT_TRY(tt_collective_begin(reduce));
         TT_TRY(tt_collective_wait(reduce));
-        COMM_EXPECT(comm->payload_bytes == tt_all_reduce_payload(group->n, floats * 4));
+        COMM_EXPECT(comm->payload_bytes == tt_collective_payload(TT_ALL_SUM, group->n, floats * 4));
         COMM_EXPECT(comm->payload_bytes == (int64_t)2 * (group->n - 1) * slice * 4);
         wanted = expected_sum(round, group->n, 0, floats);
         layout_get(&layout, values);

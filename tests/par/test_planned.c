@@ -15,6 +15,7 @@
 #include "core/base/mem.h"
 #include "core/base/rng.h"
 #include "core/os/file.h"
+#include "parallel/comm/collectives.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/planner/planner.h"
 #include "parallel/planner/step_facts.h"
@@ -241,7 +242,7 @@ static void compare_plans(const struct shape *shape, const struct tt_model *mode
     tt_cost_simulate(&machines[machine], eager, &times[0]);
     tt_cost_simulate(&machines[machine], planned, &times[1]);
     if (planned->step_bytes > eager->step_bytes || exchanged > most || times[1].step_sec > 1.01 * times[0].step_sec ||
-        tt_fsdp_payload_bytes(planned) > tt_fsdp_payload_bytes(eager))
+        tt_program_payload(planned) > tt_program_payload(eager))
         fail_msg("%s on %d ranks, reshard %s, %s: memory %.3f, exchanged %.3f, time %.3f of eager's", shape->flavor,
                  shape->ranks, policy_names[policy], machines[machine].name,
                  (double)planned->step_bytes / (double)eager->step_bytes, exchanged,
@@ -272,8 +273,7 @@ static struct tt_program *plan_within(struct tt_engine *eager, int64_t step_limi
                                          .layout = program->layout,
                                          .microbatches = program->microbatches,
                                          .threads = 1,
-                                         .reduce_staging = tt_fsdp_reduce_staging,
-                                         .all_reduce_staging = tt_fsdp_all_reduce_staging};
+                                         .staging = tt_collective_staging};
     struct tt_order order = tt_order_accumulate(program->microbatches, true);
     struct tt_usage usage;
     const struct tt_planner planner = {.lowering = &lowering,

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "parallel/comm/collectives.h"
 #include "parallel/comm/threads.h"
 #include "parallel/fsdp/fsdp.h"
 
@@ -170,7 +171,7 @@ static int give_up_step(struct at_work *w, int s)
 static int one_step(struct at_work *w, int s)
 {
     struct tt_step step = step_of(w->job, s);
-    int64_t formula = tt_fsdp_payload_bytes(tt_engine_program(w->engine)), payload, control;
+    int64_t formula = tt_program_payload(tt_engine_program(w->engine)), payload, control;
     int rc = 0;
 
     if (w->job->gives_up) {
@@ -265,8 +266,7 @@ static int report(struct at_work *w)
     if (w->comm->rank != 0)
         goto out;
     for (int i = 0; i < program->n_instrs; i++)
-        r->collectives += program->instrs[i].kind == TT_UNSHARD || program->instrs[i].kind == TT_REDUCE ||
-                          program->instrs[i].kind == TT_ALL_REDUCE;
+        r->collectives += program->instrs[i].kind == TT_BEGIN;
     r->memory = tt_engine_memory(w->engine);
     r->step_bytes = (int64_t)sizes[0];
     r->live_bytes = (int64_t)sizes[1];

@@ -61,7 +61,7 @@ struct train_job train_job_make(const struct tt_model *model, const struct tt_da
                                 int64_t local_batch, int64_t seq_len);
 
 /**
- * Runs the job. Every rank checks: the program by tt_program_check; payload bytes of each step = tt_fsdp_payload_bytes;
+ * Runs the job. Every rank checks: the program by tt_program_check; payload bytes of each step = tt_program_payload;
  * loss and norm the same bits on all ranks; parameters and moments the same bits on all replicas; the eager engine's
  * arena at most 1.05 of its lower bound, and 16 KiB: around the few buffers of a tiny model a single one decides what is
  * wasted. (The planned engine's is at most eager's.)

@@ -29,14 +29,14 @@ static void near(double found, double wanted)
 static void collectives_take_what_the_formulas_say(void **state)
 {
     (void)state;
-    near(tt_cost_collective_sec(&toy, TT_UNSHARD, 4, 5), 10 + 3 * (1 + 5));
-    near(tt_cost_collective_sec(&toy, TT_REDUCE, 4, 5), 10 + 2 * 1 + 3 * 5 * 1.25);
-    near(tt_cost_collective_sec(&toy, TT_REDUCE, 3, 5), 10 + 2 * 1 + 2 * 5 * 1.25);
-    near(tt_cost_collective_sec(&toy, TT_REDUCE, 6, 5), 10 + 5 * 1 + 5 * 5 * 1.25);
-    near(tt_cost_collective_sec(&toy, TT_ALL_REDUCE, 4, 18), 10 + (2 * 1 + 3 * 5 * 1.25) + 3 * (1 + 5));
-    near(tt_cost_collective_sec(&toy, TT_UNSHARD, 1, 5), 0.0);
-    near(tt_cost_collective_sec(&toy, TT_REDUCE, 1, 5), 0.0);
-    near(tt_cost_collective_sec(&toy, TT_ALL_REDUCE, 1, 5), 0.0);
+    near(tt_cost_collective_sec(&toy, TT_ALL_GATHER, 4, 5), 10 + 3 * (1 + 5));
+    near(tt_cost_collective_sec(&toy, TT_REDUCE_SCATTER, 4, 5), 10 + 2 * 1 + 3 * 5 * 1.25);
+    near(tt_cost_collective_sec(&toy, TT_REDUCE_SCATTER, 3, 5), 10 + 2 * 1 + 2 * 5 * 1.25);
+    near(tt_cost_collective_sec(&toy, TT_REDUCE_SCATTER, 6, 5), 10 + 5 * 1 + 5 * 5 * 1.25);
+    near(tt_cost_collective_sec(&toy, TT_ALL_SUM, 4, 18), 10 + (2 * 1 + 3 * 5 * 1.25) + 3 * (1 + 5));
+    near(tt_cost_collective_sec(&toy, TT_ALL_GATHER, 1, 5), 0.0);
+    near(tt_cost_collective_sec(&toy, TT_REDUCE_SCATTER, 1, 5), 0.0);
+    near(tt_cost_collective_sec(&toy, TT_ALL_SUM, 1, 5), 0.0);
 }
 
 static void a_saturating_bucket_spends_nine_tenths_on_bytes(void **state)
@@ -45,7 +45,7 @@ static void a_saturating_bucket_spends_nine_tenths_on_bytes(void **state)
 
     (void)state;
     assert_int_equal(bytes, 9 * 13 * 4 / 3);
-    near(3.0 * (double)(bytes / 4) / tt_cost_collective_sec(&toy, TT_UNSHARD, 4, bytes / 4), 0.9);
+    near(3.0 * (double)(bytes / 4) / tt_cost_collective_sec(&toy, TT_ALL_GATHER, 4, bytes / 4), 0.9);
     assert_int_equal(tt_cost_saturating_bytes(&toy, 1), 0);
 }
 
@@ -129,7 +129,7 @@ static const struct tt_machine slow = {"slow", 1.0, 4.0, 10.0, 1.0, 1.0};
 
 static struct tt_timeline simulate(struct tt_instr *instrs, int n)
 {
-    struct tt_program program = {.layout = &layout, .instrs = instrs, .n_instrs = n};
+    struct tt_program program = {.layout = &layout, .threads = 1, .instrs = instrs, .n_instrs = n};
     struct tt_timeline t;
 
     for (int i = 0; i < n; i++)
@@ -140,10 +140,11 @@ static struct tt_timeline simulate(struct tt_instr *instrs, int n)
 
 static void waits_expose_what_compute_did_not_hide(void **state)
 {
-    struct tt_instr instrs[] = {{.kind = TT_UNSHARD, .unit = U0},
-                                {.kind = TT_OPTIMIZER, .unit = U0},
-                                {.kind = TT_WAIT_UNSHARD, .unit = U0, .begin = 0},
-                                {.kind = TT_OPTIMIZER, .unit = U1}};
+    struct tt_instr instrs[] = {
+        {.kind = TT_BEGIN, .unit = U0, .collective = {.op = TT_ALL_GATHER, .ranks = 2, .bytes = 4}},
+        {.kind = TT_OPTIMIZER, .unit = U0},
+        {.kind = TT_WAIT, .unit = U0, .begin = 0},
+        {.kind = TT_OPTIMIZER, .unit = U1}};
     struct tt_timeline t = simulate(instrs, 4);
 
     (void)state;
@@ -161,12 +162,13 @@ static void waits_expose_what_compute_did_not_hide(void **state)
 
 static void transfers_follow_each_other(void **state)
 {
-    struct tt_instr instrs[] = {{.kind = TT_UNSHARD, .unit = U0},
-                                {.kind = TT_UNSHARD, .unit = U1},
-                                {.kind = TT_WAIT_UNSHARD, .unit = U0, .begin = 0},
-                                {.kind = TT_OPTIMIZER, .unit = U1},
-                                {.kind = TT_OPTIMIZER, .unit = U1},
-                                {.kind = TT_WAIT_UNSHARD, .unit = U1, .begin = 1}};
+    struct tt_instr instrs[] = {
+        {.kind = TT_BEGIN, .unit = U0, .collective = {.op = TT_ALL_GATHER, .ranks = 2, .bytes = 4}},
+        {.kind = TT_BEGIN, .unit = U1, .collective = {.op = TT_ALL_GATHER, .ranks = 2, .bytes = 8}},
+        {.kind = TT_WAIT, .unit = U0, .begin = 0},
+        {.kind = TT_OPTIMIZER, .unit = U1},
+        {.kind = TT_OPTIMIZER, .unit = U1},
+        {.kind = TT_WAIT, .unit = U1, .begin = 1}};
     struct tt_timeline t = simulate(instrs, 6);
 
     (void)state;

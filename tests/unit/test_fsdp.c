@@ -103,16 +103,12 @@ static char computes(const struct scene *s, int node)
 
 static char *schedule_text(const struct scene *s)
 {
-    static const char *const words[TT_INSTR_KINDS] = {[TT_UNSHARD] = "gather",
-                                                      [TT_WAIT_UNSHARD] = "await",
-                                                      [TT_RESHARD] = "free",
-                                                      [TT_KEEP] = "keep",
-                                                      [TT_REDUCE] = "reduce",
-                                                      [TT_WAIT_REDUCE] = "sum",
-                                                      [TT_NORM] = "norm",
-                                                      [TT_OPTIMIZER] = "update",
-                                                      [TT_ALL_REDUCE] = "all-reduce",
-                                                      [TT_WAIT_ALL_REDUCE] = "all-sum"};
+    static const char *const begins[TT_PURPOSES] = {
+        [TT_UNSHARD] = "gather", [TT_REDUCE] = "reduce", [TT_ALL_REDUCE] = "all-reduce"};
+    static const char *const waits[TT_PURPOSES] = {
+        [TT_UNSHARD] = "await", [TT_REDUCE] = "sum", [TT_ALL_REDUCE] = "all-sum"};
+    static const char *const words[TT_INSTR_KINDS] = {
+        [TT_RESHARD] = "free", [TT_KEEP] = "keep", [TT_NORM] = "norm", [TT_OPTIMIZER] = "update"};
     struct tt_text text = {0};
     char unit = 0, phase = 0;
 
@@ -132,7 +128,11 @@ static char *schedule_text(const struct scene *s)
         } else if (instr->kind == TT_CLIP) {
             tt_text_add(&text, "clip\n");
         } else {
-            tt_text_add(&text, "%s %c, ", words[instr->kind], letter(s, instr->unit));
+            const char *word = instr->kind == TT_BEGIN  ? begins[instr->purpose]
+                               : instr->kind == TT_WAIT ? waits[instr->purpose]
+                                                        : words[instr->kind];
+
+            tt_text_add(&text, "%s %c, ", word, letter(s, instr->unit));
         }
     }
     return text.text;

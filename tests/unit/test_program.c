@@ -17,6 +17,8 @@
 
 #include "core/base/mem.h"
 #include "core/ops/op.h"
+#include "core/program/instr.h"
+#include "parallel/comm/collectives.h"
 #include "parallel/engine/engine.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/planner/simple_fsdp.h"
@@ -43,8 +45,8 @@ struct machine {
 
 static void fault(const struct machine *m, const char *what, const char *wanted, const char *found)
 {
-    fail_msg("instruction %d (%s): %s: wanted %s, found %s", m->at, tt_instr_name(m->p->instrs[m->at].kind), what,
-             wanted, found ? found : "nothing");
+    fail_msg("instruction %d (%s): %s: wanted %s, found %s", m->at, tt_instr_name(&m->p->instrs[m->at]), what, wanted,
+             found ? found : "nothing");
 }
 
 static int64_t begin_of(const struct tt_program *p, int buffer)
@@ -310,6 +312,18 @@ static void all_reduce(struct machine *m, const struct tt_instr *instr, bool wai
         put(m, staging, "staging");
 }
 
+static void collective(struct machine *m, const struct tt_instr *instr, bool wait)
+{
+    if (instr->purpose == TT_UNSHARD)
+        unshard(m, instr, wait);
+    else if (instr->purpose == TT_ALL_REDUCE)
+        all_reduce(m, instr, wait);
+    else if (wait)
+        wait_reduce(m, instr);
+    else
+        reduce(m, instr);
+}
+
 static void step(struct machine *m, const char *wanted_sum)
 {
     const struct tt_instr *instr = &m->p->instrs[m->at];
@@ -321,25 +335,15 @@ static void step(struct machine *m, const char *wanted_sum)
     case TT_LOSS:
         must_hold(m, operand(m, 0), value_name(m->p, m->p->graph->token_loss, instr->microbatch));
         break;
-    case TT_UNSHARD:
-    case TT_WAIT_UNSHARD:
-        unshard(m, instr, instr->kind == TT_WAIT_UNSHARD);
+    case TT_BEGIN:
+    case TT_WAIT:
+        collective(m, instr, instr->kind == TT_WAIT);
         break;
     case TT_RESHARD:
         reshard(m, instr);
         break;
-    case TT_REDUCE:
-        reduce(m, instr);
-        break;
-    case TT_WAIT_REDUCE:
-        wait_reduce(m, instr);
-        break;
     case TT_FOLD:
         fold(m, instr);
-        break;
-    case TT_ALL_REDUCE:
-    case TT_WAIT_ALL_REDUCE:
-        all_reduce(m, instr, instr->kind == TT_WAIT_ALL_REDUCE);
         break;
     case TT_NORM:
     case TT_OPTIMIZER: {
@@ -479,24 +483,23 @@ static void buckets_move_several_units_at_once(void **state)
                                        .layout = made.program->layout,
                                        .microbatches = 3,
                                        .threads = 1,
-                                       .reduce_staging = tt_fsdp_reduce_staging,
-                                       .all_reduce_staging = tt_fsdp_all_reduce_staging};
+                                       .staging = tt_collective_staging};
         static const int units[] = {2, 0, 3, 1};
         struct tt_schedule schedule = {0};
         struct tt_program *program = NULL;
         int all = tt_schedule_bucket(&schedule, units, 4);
 
         assert_int_equal(lowering.layout->n_units, 4);
-        tt_schedule_add_bucket(&schedule, TT_UNSHARD, 0, all);
-        tt_schedule_add_bucket(&schedule, TT_WAIT_UNSHARD, 0, all);
+        tt_schedule_begin(&schedule, TT_UNSHARD, 0, TT_NONE, all);
+        tt_schedule_wait(&schedule, TT_UNSHARD, 0, TT_NONE, all);
         for (int mb = 0; mb < 3; mb++) {
             for (int n = 0; n < graph->n_nodes; n++)
                 tt_schedule_add(&schedule, TT_RUN, mb, n, TT_NONE);
-            tt_schedule_add_bucket(&schedule, TT_REDUCE, mb, all);
-            tt_schedule_add_bucket(&schedule, TT_WAIT_REDUCE, mb, all);
+            tt_schedule_begin(&schedule, TT_REDUCE, mb, TT_NONE, all);
+            tt_schedule_wait(&schedule, TT_REDUCE, mb, TT_NONE, all);
         }
-        tt_schedule_add_bucket(&schedule, TT_ALL_REDUCE, 0, all);
-        tt_schedule_add_bucket(&schedule, TT_WAIT_ALL_REDUCE, 0, all);
+        tt_schedule_begin(&schedule, TT_ALL_REDUCE, 0, TT_NONE, all);
+        tt_schedule_wait(&schedule, TT_ALL_REDUCE, 0, TT_NONE, all);
         for (int u = 0; u < 4; u++)
             tt_schedule_add(&schedule, TT_NORM, 0, TT_NONE, u);
         tt_schedule_add(&schedule, TT_CLIP, 0, TT_NONE, TT_NONE);
@@ -540,8 +543,7 @@ static void schedule_order(const struct planned *made, const char *text, int pre
                                    .layout = made->program->layout,
                                    .microbatches = made->program->microbatches,
                                    .threads = 1,
-                                   .reduce_staging = tt_fsdp_reduce_staging,
-                                   .all_reduce_staging = tt_fsdp_all_reduce_staging};
+                                   .staging = tt_collective_staging};
     struct tt_order order = order_of(text);
     struct tt_usage usage;
     struct tt_step_facts facts;
@@ -608,12 +610,12 @@ static void one_rank_exchanges_nothing(void **state)
         case TT_OPTIMIZER:
             break;
         default:
-            fail_msg("instruction %d is '%s'", i, tt_instr_name(made.program->instrs[i].kind));
+            fail_msg("instruction %d is '%s'", i, tt_instr_name(&made.program->instrs[i]));
         }
     for (int b = 0; b < made.program->n_buffers; b++)
         assert_true(made.program->buffers[b].kind != TT_MEMORY_UNSHARDED &&
                     made.program->buffers[b].kind != TT_MEMORY_STAGING);
-    assert_int_equal(tt_fsdp_payload_bytes(made.program), 0);
+    assert_int_equal(tt_program_payload(made.program), 0);
     release(&made);
 }
 
@@ -681,8 +683,7 @@ static void a_node_before_its_input_is_an_error(void **state)
                                    .layout = made.program->layout,
                                    .microbatches = 1,
                                    .threads = 1,
-                                   .reduce_staging = tt_fsdp_reduce_staging,
-                                   .all_reduce_staging = tt_fsdp_all_reduce_staging};
+                                   .staging = tt_collective_staging};
     struct tt_schedule schedule = {0};
     struct tt_program *program = NULL;
 

@@ -13,6 +13,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "parallel/comm/collectives.h"
 #include "parallel/engine/engine.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/planner/planner.h"
@@ -80,6 +81,7 @@ static void add_units(struct tt_text *text, const struct tt_program *p, const st
 /* "+x" begin gather, "x?" wait for it, "x" nodes of a unit, "-x" reshard, ">x" begin reduce, "x!" wait for it. */
 static char *text_of(const struct tt_program *p)
 {
+    static const char *const begins[TT_PURPOSES] = {[TT_UNSHARD] = "+", [TT_REDUCE] = ">", [TT_ALL_REDUCE] = "all "};
     struct tt_text text = {0};
     int last = TT_NONE;
 
@@ -94,23 +96,16 @@ static char *text_of(const struct tt_program *p)
             last = unit_of(p, instr->node);
             tt_text_add(&text, "%s%c", text.size ? " " : "", letter(p, last));
             continue;
-        case TT_UNSHARD:
-            before = "+";
+        case TT_BEGIN:
+            before = begins[instr->purpose];
             break;
-        case TT_WAIT_UNSHARD:
-            after = "?";
+        case TT_WAIT:
+            if (instr->purpose == TT_ALL_REDUCE)
+                continue;
+            after = instr->purpose == TT_REDUCE ? "!" : "?";
             break;
         case TT_RESHARD:
             before = "-";
-            break;
-        case TT_REDUCE:
-            before = ">";
-            break;
-        case TT_WAIT_REDUCE:
-            after = "!";
-            break;
-        case TT_ALL_REDUCE:
-            before = "all ";
             break;
         default:
             continue;
@@ -249,8 +244,7 @@ static int64_t looked_ahead(int64_t layers, int64_t limit)
                                    .threads = 1,
                                    .param_dtype = TT_F32,
                                    .reduce_dtype = TT_F32,
-                                   .reduce_staging = tt_fsdp_reduce_staging,
-                                   .all_reduce_staging = tt_fsdp_all_reduce_staging};
+                                   .staging = tt_collective_staging};
     struct tt_simple_fsdp fsdp = {.lowering = &lowering, .facts = &facts, .machine = &machine, .prefetch = 1};
     bool *reshard;
 

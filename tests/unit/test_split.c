@@ -14,8 +14,7 @@
 
 /* A program of one instruction of each kind that computes no node, a second each, with half a second between them. */
 enum { N = 4 };
-static struct tt_instr instrs[N] = {
-    {.kind = TT_UNSHARD}, {.kind = TT_WAIT_UNSHARD}, {.kind = TT_FOLD}, {.kind = TT_OPTIMIZER}};
+static struct tt_instr instrs[N] = {{.kind = TT_BEGIN}, {.kind = TT_WAIT}, {.kind = TT_FOLD}, {.kind = TT_OPTIMIZER}};
 static const struct tt_program program = {.instrs = instrs, .n_instrs = N};
 
 static void fill_spans(struct tt_span spans[N])

@@ -6,7 +6,7 @@
 #include "cli/train/report/advice.h"
 
 #include "core/base/mem.h"
-#include "parallel/fsdp/fsdp.h"
+#include "parallel/comm/collectives.h"
 
 enum { WORTH_SAYING_PERCENT = 5 };
 
@@ -45,7 +45,7 @@ static const struct remedy remedies[] = {
 /* Says the first remedy that fits and sends less. */
 static bool advise_less_traffic(const struct tt_setup *s, struct tt_text *out)
 {
-    int64_t sent = tt_fsdp_payload_bytes(tt_engine_program(s->engine));
+    int64_t sent = tt_program_payload(tt_engine_program(s->engine));
     char before[32], after[32], need[32], limit[32];
 
     for (size_t i = 0; i < sizeof remedies / sizeof remedies[0]; i++) {
@@ -55,7 +55,7 @@ static bool advise_less_traffic(const struct tt_setup *s, struct tt_text *out)
 
         if (!remedies[i].apply(s, &options) || tt_engine_new(&options, NULL, 0, &engine) < 0)
             continue;
-        bytes = tt_fsdp_payload_bytes(tt_engine_program(engine));
+        bytes = tt_program_payload(tt_engine_program(engine));
         memory = tt_engine_memory(engine).total;
         tt_engine_free(engine);
         if (bytes >= sent || memory > s->memory_limit)

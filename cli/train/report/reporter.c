@@ -105,7 +105,6 @@ static void open_window(struct tt_reporter *r)
     r->window = (struct tt_report_window){.start = tt_clock_sec()};
     comm->wait_sec = 0.0;
     comm->payload_bytes = 0;
-    tt_executor_reset_times(tt_engine_executor(r->setup->engine));
 }
 
 void tt_reporter_begin_steps(struct tt_reporter *r)
@@ -116,20 +115,11 @@ void tt_reporter_begin_steps(struct tt_reporter *r)
 
 void tt_reporter_count(struct tt_reporter *r, double data_sec)
 {
+    const struct tt_engine *engine = r->setup->engine;
+
+    tt_split_add_run(&r->window.split, tt_engine_program(engine), tt_executor_spans(tt_engine_executor(engine)));
     r->window.steps++;
     r->window.data_sec += data_sec;
-}
-
-static double communication_sec(const struct tt_engine *engine)
-{
-    static const enum tt_instr_kind kinds[] = {TT_UNSHARD,    TT_WAIT_UNSHARD,    TT_REDUCE, TT_WAIT_REDUCE,
-                                               TT_ALL_REDUCE, TT_WAIT_ALL_REDUCE, TT_CLIP};
-    const struct tt_times *times = tt_executor_times(tt_engine_executor(engine));
-    double sec = 0.0;
-
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        sec += times->sec[kinds[i]];
-    return sec;
 }
 
 int tt_reporter_step(struct tt_reporter *r, const struct tt_train_step *done, const struct tt_train_progress *at,
@@ -150,7 +140,7 @@ int tt_reporter_step(struct tt_reporter *r, const struct tt_train_step *done, co
         .step_time = (now - r->window.start) / n,
         .data_time = r->window.data_sec / n,
         /* ranks also wait for each other between programs, to agree on how to go on */
-        .comm_time = fmax(communication_sec(s->engine), comm->wait_sec) / n,
+        .comm_time = fmax(r->window.split.sec[TT_SPLIT_COMMUNICATION], comm->wait_sec) / n,
         .comm_exposed = comm->wait_sec / n,
         .comm_bytes = comm->payload_bytes / r->window.steps,
         .memory_bytes = tt_metrics_resident_bytes(),

@@ -12,6 +12,7 @@
 #include "cli/train/progress.h"
 #include "cli/train/setup.h"
 #include "cli/train/step.h"
+#include "core/program/split.h"
 
 /**
  * All that a training run says: banner, console lines, records, notes and warnings, and what a signal is answered. The rest
@@ -25,6 +26,7 @@
 struct tt_report_window {
     double start, data_sec;
     int64_t steps;
+    struct tt_split split; /* of the time of its instructions */
 };
 
 /* Seconds of training steps since the start of this process, and what of them was waiting. */

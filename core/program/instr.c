@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The table of instructions and that of purposes, in the order of their lists; what can be said of any row.
+ */
+#include "core/program/instr.h"
+
+static const struct tt_instr_row *const instr_rows[] = {
+#define TT_INSTR(id, row) &tt_instr_##row,
+#include "core/program/instr.def"
+#undef TT_INSTR
+};
+
+static const struct tt_purpose_row *const purpose_rows[] = {
+#define TT_PURPOSE(id, row) &tt_purpose_##row,
+#include "core/program/purpose.def"
+#undef TT_PURPOSE
+};
+
+const struct tt_instr_row *tt_instr_row(const struct tt_instr *instr)
+{
+    return instr_rows[instr->kind];
+}
+
+const struct tt_purpose_row *tt_purpose_row(enum tt_purpose purpose)
+{
+    return purpose_rows[purpose];
+}
+
+/* --- names --- */
+
+const char *tt_instr_name(const struct tt_instr *instr)
+{
+    const struct tt_instr_row *row = tt_instr_row(instr);
+
+    return row->begins  ? tt_purpose_row(instr->purpose)->name
+           : row->waits ? tt_purpose_row(instr->purpose)->wait_name
+                        : row->name;
+}
+
+const char *tt_instr_op_name(const struct tt_program *program, const struct tt_instr *instr)
+{
+    const struct tt_instr_row *row = tt_instr_row(instr);
+
+    return row->op_of ? row->op_of(program, instr) : tt_instr_name(instr);
+}
+
+void tt_units_text(const struct tt_program *program, const int *units, int n, struct tt_text *out)
+{
+    enum { SHOWN = 3 };
+
+    for (int i = 0; i < n; i++) {
+        if (n > SHOWN && i == SHOWN - 1) {
+            tt_text_add(out, "+..+%s (%d units)", program->layout->units[units[n - 1]].name, n);
+            return;
+        }
+        tt_text_add(out, "%s%s", i ? "+" : "", program->layout->units[units[i]].name);
+    }
+}
+
+void tt_instr_text(const struct tt_program *program, int i, struct tt_text *out)
+{
+    const struct tt_instr *instr = &program->instrs[i];
+    const struct tt_instr_row *row = tt_instr_row(instr);
+    bool of_collective = row->begins || row->waits;
+
+    tt_text_add(out, "%s", tt_instr_name(instr));
+    if (row->subject) {
+        row->subject(program, instr, out);
+    } else if (row->of_units) {
+        int n;
+        const int *units = tt_instr_units(program->buckets, instr, &n);
+
+        tt_text_add(out, " ");
+        tt_units_text(program, units, n, out);
+    }
+    if ((of_collective ? tt_purpose_row(instr->purpose)->of_microbatch : row->of_microbatch) &&
+        program->microbatches > 1)
+        tt_text_add(out, " of microbatch %d", instr->microbatch);
+}
+
+/* --- kinds of time --- */
+
+enum tt_split_part tt_split_part_of(const struct tt_program *program, int i)
+{
+    const struct tt_instr *instr = &program->instrs[i];
+    const struct tt_instr_row *row = tt_instr_row(instr);
+
+    return row->part_of ? row->part_of(program, instr) : row->part;
+}
+
+enum tt_phase tt_instr_phase(const struct tt_program *program, const struct tt_instr *instr)
+{
+    const struct tt_instr_row *row = tt_instr_row(instr);
+
+    return row->phase_of ? row->phase_of(program, instr) : row->phase;
+}
+
+struct tt_instr_cost tt_instr_cost(const struct tt_program *program, const struct tt_instr *instr)
+{
+    const struct tt_instr_row *row = tt_instr_row(instr);
+    struct tt_instr_cost cost = {0};
+
+    if (row->cost)
+        row->cost(program, instr, &cost);
+    return cost;
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Instructions that begin a collective and wait for it. What its purpose adds is in a row of its own.
+ */
+#include "core/base/mem.h"
+#include "core/program/instr.h"
+#include "core/program/lowering.h"
+#include "core/program/running.h"
+
+/* --- what is exchanged --- */
+
+struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lowering, enum tt_purpose purpose, int unit,
+                                                 int64_t elements)
+{
+    const struct tt_purpose_row *row = tt_purpose_row(purpose);
+    const enum tt_dtype carried[] = {[TT_CARRIES_PARAMS] = lowering->param_dtype,
+                                     [TT_CARRIES_GRADS] = lowering->reduce_dtype,
+                                     [TT_CARRIES_SUMS] = TT_F32};
+    const struct tt_unit *of = &lowering->layout->units[unit];
+    struct tt_collective_desc desc = {.op = row->op, .dtype = carried[row->carries]};
+
+    desc.group = row->among == TT_AMONG_REPLICAS ? of->replicate_group : of->shard_group;
+    desc.ranks = lowering->layout->groups[desc.group].n;
+    desc.shard_bytes = desc.bytes = elements * (int64_t)tt_dtype_size(desc.dtype);
+    if (row->among == TT_AMONG_NEIGHBOURS) { /* each of them keeps S / n shards */
+        desc.bytes *= desc.ranks / of->keep_degree;
+        desc.ranks = of->keep_degree;
+    }
+    return desc;
+}
+
+/* --- TT_BEGIN --- */
+
+/* The lowest tag that no collective under way has. */
+static int free_tag(struct tt_walk *w)
+{
+    int tag = 0;
+
+    while (tag < w->n_tags && w->tag_taken[tag])
+        tag++;
+    if (tag == w->n_tags)
+        TT_PUSH(w->tag_taken, w->n_tags, w->cap_tags) = true;
+    w->tag_taken[tag] = true;
+    return tag;
+}
+
+void tt_lower_collective(struct tt_walk *w, const struct tt_instr *from, enum tt_purpose purpose)
+{
+    struct tt_program *p = w->program;
+    struct tt_instr begin = *from;
+    int n;
+    const int *units = tt_instr_units(p->buckets, from, &n);
+
+    begin.purpose = purpose;
+    begin.collective = tt_lower_describe(w, purpose, units, n);
+    if (tt_collective_travels(&begin.collective))
+        begin.collective.tag = free_tag(w);
+    tt_lower_begin(w, &begin);
+    for (int i = 0; i < n; i++)
+        w->begun[from->purpose][units[i]] = p->n_instrs - 1;
+}
+
+static int lower_begin(struct tt_walk *w, const struct tt_instr *from)
+{
+    const struct tt_purpose_row *row = tt_purpose_row(from->purpose);
+    struct tt_collective_desc desc = tt_lower_describe(w, from->purpose, &from->unit, 1);
+
+    if (!row->lower)
+        return tt_fail(TT_EINTERNAL, "a schedule cannot hold '%s'", row->name);
+    return tt_collective_happens(&desc) ? row->lower(w, from) : 0;
+}
+
+static int run_begin(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    const struct tt_instr *instr = &ex->program->instrs[i];
+    const struct tt_purpose_row *row = tt_purpose_row(instr->purpose);
+
+    (void)step;
+    if (row->before)
+        row->before(ex, instr);
+    return ex->exchange.begin ? ex->exchange.begin(ex->exchange.ctx, i) : 0;
+}
+
+const struct tt_instr_row tt_instr_begin = {
+    .name = "begin",
+    .part = TT_SPLIT_COMMUNICATION,
+    .phase = TT_PHASE_EXCHANGE,
+    .of_units = true,
+    .begins = true,
+    .lower = lower_begin,
+    .run = run_begin,
+};
+
+/* --- TT_WAIT --- */
+
+/* A wait has the operands of what it waits for, so that they live until then. */
+static void await(struct tt_walk *w, const struct tt_instr *from, int begin)
+{
+    struct tt_program *p = w->program;
+    int n = p->instrs[begin].n_operands, n_units;
+    const int *units = tt_instr_units(p->buckets, from, &n_units);
+
+    tt_lower_begin(w, from);
+    p->instrs[p->n_instrs - 1].begin = begin;
+    for (int i = 0; i < n; i++)
+        tt_lower_operand(w, p->operands[p->instrs[begin].operands + i]);
+    if (tt_collective_travels(&p->instrs[begin].collective))
+        w->tag_taken[p->instrs[begin].collective.tag] = false;
+    for (int i = 0; i < n_units; i++)
+        w->begun[from->purpose][units[i]] = TT_NONE;
+}
+
+static int lower_wait(struct tt_walk *w, const struct tt_instr *from)
+{
+    const struct tt_purpose_row *row = tt_purpose_row(from->purpose);
+    struct tt_collective_desc desc = tt_lower_describe(w, from->purpose, &from->unit, 1);
+    int begin = w->begun[from->purpose][from->unit];
+
+    if (begin != TT_NONE)
+        await(w, from, begin);
+    else if (tt_collective_travels(&desc))
+        return tt_fail(TT_EINTERNAL, "the schedule has '%s' of %s, which it has not begun", row->wait_name,
+                       w->in.layout->units[from->unit].name);
+    return row->arrived ? row->arrived(w, from, begin) : 0;
+}
+
+int tt_running_wait(struct tt_executor *ex, int i)
+{
+    const struct tt_instr *begin = &ex->program->instrs[i];
+    const struct tt_purpose_row *row = tt_purpose_row(begin->purpose);
+    int rc = ex->exchange.wait ? ex->exchange.wait(ex->exchange.ctx, i) : 0;
+
+    if (rc == 0 && row->after)
+        row->after(ex, begin);
+    return rc;
+}
+
+static int run_wait(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    (void)step;
+    return tt_running_wait(ex, ex->program->instrs[i].begin);
+}
+
+const struct tt_instr_row tt_instr_wait = {
+    .name = "wait",
+    .part = TT_SPLIT_COMMUNICATION,
+    .phase = TT_PHASE_WAIT,
+    .of_units = true,
+    .waits = true,
+    .lower = lower_wait,
+    .run = run_wait,
+};

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Gradients: reduced over the shard ranks, added over microbatches, summed over the replicas.
+ *
+ * The gradient sum over microbatches is a balanced binary tree, kept as a binary counter: level l holds the sum of 2^l
+ * neighbouring microbatches. Microbatch a closes as many levels as a has trailing one bits; the last one closes all.
+ */
+#include "core/kernels/kernels.h"
+#include "core/program/instr.h"
+#include "core/program/lowering.h"
+#include "core/program/mixed.h"
+#include "core/program/running.h"
+
+/* --- the reduce-scatter of one microbatch --- */
+
+static int unit_grad(const struct tt_walk *w, int mb, int unit)
+{
+    return w->unit_grad[tt_lower_grad_owner(w, mb) * w->in.layout->n_units + unit];
+}
+
+/* There is nothing to exchange, but what would travel is rounded all the same. */
+static void lower_rounding(struct tt_walk *w, const struct tt_instr *from)
+{
+    int n;
+    const int *units = tt_instr_units(w->program->buckets, from, &n);
+
+    tt_lower_collective(w, from, TT_REDUCE);
+    for (int i = 0; i < n; i++)
+        w->begun[TT_REDUCE][units[i]] = TT_NONE; /* it is done at once */
+    for (int i = 0; i < n; i++)
+        tt_lower_operand(w, unit_grad(w, from->microbatch, units[i]));
+}
+
+static int lower_reduce(struct tt_walk *w, const struct tt_instr *from)
+{
+    const struct tt_layout *layout = w->in.layout;
+    int64_t staging;
+    int n;
+    const int *units = tt_instr_units(w->program->buckets, from, &n);
+
+    if (!tt_lower_reduces(w, from->unit)) {
+        lower_rounding(w, from);
+        return 0;
+    }
+    tt_lower_collective(w, from, TT_REDUCE);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < layout->units[units[i]].n_params; k++)
+            tt_lower_operand(w, tt_lower_grad(w, from->microbatch, layout->units[units[i]].params[k].param));
+    for (int i = 0; i < n; i++) {
+        int result = tt_lower_made(w, TT_MEMORY_GRAD, layout->units[units[i]].shard_elements * (int64_t)sizeof(float));
+
+        w->program->buffers[result].unit = units[i];
+        tt_lower_operand(w, result);
+    }
+    staging = w->in.staging(&w->program->instrs[w->program->n_instrs - 1].collective);
+    tt_lower_operand(w, staging ? tt_lower_made(w, TT_MEMORY_STAGING, staging) : TT_NONE);
+    return 0;
+}
+
+/* Puts a microbatch's gradient of a unit into the tree; emits a fold when levels close. */
+static void add_leaf(struct tt_walk *w, int mb, int unit, int leaf)
+{
+    const struct tt_instr fold = {
+        .kind = TT_FOLD, .microbatch = mb, .node = TT_NONE, .unit = unit, .bucket = TT_NONE, .begin = TT_NONE};
+    int *level = w->level[unit];
+    int closed = 0, into = leaf;
+    bool last = mb == w->in.microbatches - 1;
+    int sources[TT_MOST_LEVELS];
+
+    for (int l = 0; l < TT_MOST_LEVELS && (last || (mb >> l & 1)); l++) {
+        if (level[l] == TT_NONE)
+            continue;
+        sources[closed++] = level[l];
+        level[l] = TT_NONE;
+    }
+    if (closed) {
+        tt_lower_begin(w, &fold);
+        tt_lower_operand(w, leaf);
+        for (int i = 0; i < closed; i++)
+            tt_lower_operand(w, sources[i]);
+        into = sources[closed - 1];
+    }
+    if (last) {
+        w->sum[unit] = into;
+    } else {
+        int l = 0;
+
+        while (mb >> l & 1)
+            l++;
+        level[l] = into;
+    }
+}
+
+static int add_leaves(struct tt_walk *w, const struct tt_instr *from, int begin)
+{
+    const struct tt_program *p = w->program;
+    int n, results = 0;
+    const int *units = tt_instr_units(p->buckets, from, &n);
+
+    if (begin != TT_NONE)
+        results = p->instrs[begin].operands + p->instrs[begin].n_operands - 1 - n; /* one per unit, then staging */
+    for (int i = 0; i < n; i++)
+        add_leaf(w, from->microbatch, units[i],
+                 begin == TT_NONE ? unit_grad(w, from->microbatch, units[i]) : p->operands[results + i]);
+    return 0;
+}
+
+static void narrow_grads(struct tt_executor *ex, const struct tt_instr *begin)
+{
+    void *const *address = tt_running_address(ex, begin);
+    int n;
+    const int *units = tt_instr_units(ex->program->buckets, begin, &n);
+
+    if (begin->collective.dtype != TT_BF16)
+        return;
+    if (tt_collective_travels(&begin->collective)) {
+        tt_running_each_whole(ex, begin, tt_mixed_narrow);
+        return;
+    }
+    for (int u = 0; u < n; u++)
+        tt_mixed_round_here(ex->team, address[u], ex->program->layout->units[units[u]].shard_elements);
+}
+
+/* Gradients in bfloat16 arrived as they are, one member's after another's. */
+static void fold_grads(struct tt_executor *ex, const struct tt_instr *begin)
+{
+    void *const *address = tt_running_address(ex, begin);
+    int n, staging = begin->n_operands - 1;
+    const int *units = tt_instr_units(ex->program->buckets, begin, &n);
+    int64_t stride = begin->collective.bytes / (int64_t)sizeof(uint16_t), before = 0;
+
+    if (begin->collective.dtype != TT_BF16)
+        return;
+    for (int u = 0; u < n; u++) {
+        int64_t elements = ex->program->layout->units[units[u]].shard_elements;
+
+        tt_mixed_fold(ex->team, (const uint16_t *)address[staging] + before, begin->collective.ranks, stride, elements,
+                      address[staging - n + u]);
+        before += elements;
+    }
+}
+
+const struct tt_purpose_row tt_purpose_reduce = {
+    .name = "reduce-scatter",
+    .wait_name = "wait reduce-scatter",
+    .op = TT_REDUCE_SCATTER,
+    .among = TT_AMONG_SHARDS,
+    .carries = TT_CARRIES_GRADS,
+    .of_microbatch = true,
+    .lower = lower_reduce,
+    .arrived = add_leaves,
+    .before = narrow_grads,
+    .after = fold_grads,
+};
+
+/* --- TT_FOLD --- */
+
+static void cost_of_fold(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
+{
+    cost->work.bytes = (instr->n_operands + 1.0) * tt_instr_shard_bytes(program, instr); /* every source, and the sum */
+}
+
+struct fold {
+    void *const *source; /* a sum, then its neighbours; the last is also written */
+    int n;
+    int64_t elements;
+};
+
+enum { FOLD_TILE = 4096 };
+
+static void fold_tile(void *arg, int64_t tile, int worker)
+{
+    const struct fold *fold = arg;
+    int64_t begin = tile * FOLD_TILE;
+    int64_t n = fold->elements - begin < FOLD_TILE ? fold->elements - begin : FOLD_TILE;
+    const float *sum = (const float *)fold->source[0] + begin;
+    float between[FOLD_TILE];
+
+    (void)worker;
+    for (int s = 1; s < fold->n; s++) {
+        float *level = (float *)fold->source[s] + begin, *into = s == fold->n - 1 ? level : between;
+
+        tt_kernels()->add(into, level, sum, n);
+        sum = into;
+    }
+}
+
+static int run_fold(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    const struct tt_instr *instr = &ex->program->instrs[i];
+    struct fold fold = {tt_running_address(ex, instr), instr->n_operands,
+                        ex->program->layout->units[instr->unit].shard_elements};
+
+    (void)step;
+    tt_team_run(ex->team, (fold.elements + FOLD_TILE - 1) / FOLD_TILE, fold_tile, &fold);
+    return 0;
+}
+
+const struct tt_instr_row tt_instr_fold = {
+    .name = "fold",
+    .part = TT_SPLIT_OTHER,
+    .phase = TT_PHASE_SUMS,
+    .of_units = true,
+    .of_microbatch = true,
+    .cost = cost_of_fold,
+    .run = run_fold,
+};
+
+/* --- the sum over replicas --- */
+
+static int lower_all_reduce(struct tt_walk *w, const struct tt_instr *from)
+{
+    int64_t staging;
+    int n;
+    const int *units = tt_instr_units(w->program->buckets, from, &n);
+
+    tt_lower_collective(w, from, TT_ALL_REDUCE);
+    for (int i = 0; i < n; i++)
+        tt_lower_operand(w, w->sum[units[i]]);
+    staging = w->in.staging(&w->program->instrs[w->program->n_instrs - 1].collective);
+    tt_lower_operand(w, staging ? tt_lower_made(w, TT_MEMORY_STAGING, staging) : TT_NONE);
+    return 0;
+}
+
+const struct tt_purpose_row tt_purpose_all_reduce = {
+    .name = "all-reduce",
+    .wait_name = "wait all-reduce",
+    .op = TT_ALL_SUM,
+    .among = TT_AMONG_REPLICAS,
+    .carries = TT_CARRIES_SUMS,
+    .lower = lower_all_reduce,
+};

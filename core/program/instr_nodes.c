@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Instructions of microbatches: a node of the graph, and the loss that it ends in.
+ */
+#include <stdio.h>
+
+#include "core/ops/op.h"
+#include "core/program/instr.h"
+#include "core/program/lowering.h"
+#include "core/program/running.h"
+
+/* --- TT_RUN --- */
+
+static const struct tt_node *node_of(const struct tt_program *program, const struct tt_instr *instr)
+{
+    return &program->graph->nodes[instr->node];
+}
+
+static enum tt_split_part part_of_node(const struct tt_program *program, const struct tt_instr *instr)
+{
+    static const enum tt_split_part of_op[] = {[TT_PART_OTHER] = TT_SPLIT_OTHER,
+                                               [TT_PART_GEMM] = TT_SPLIT_GEMM,
+                                               [TT_PART_ATTENTION] = TT_SPLIT_ATTENTION,
+                                               [TT_PART_NORM] = TT_SPLIT_NORMS,
+                                               [TT_PART_HEAD] = TT_SPLIT_HEAD};
+
+    return of_op[tt_op_row(node_of(program, instr)->op)->part];
+}
+
+static enum tt_phase phase_of_node(const struct tt_program *program, const struct tt_instr *instr)
+{
+    return node_of(program, instr)->backward ? TT_PHASE_BACKWARD : TT_PHASE_FORWARD;
+}
+
+static const char *op_of_node(const struct tt_program *program, const struct tt_instr *instr)
+{
+    return tt_op_row(node_of(program, instr)->op)->name;
+}
+
+static void name_of_node(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out)
+{
+    const struct tt_node *node = node_of(program, instr);
+
+    tt_text_add(out, " %s (%s)", program->graph->values[node->out[0]].name, tt_op_row(node->op)->name);
+}
+
+static void cost_of_node(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
+{
+    tt_op_row(node_of(program, instr)->op)->cost(program->graph, node_of(program, instr), &cost->work);
+}
+
+/* The sum of the microbatches before this one, where there are none. */
+static bool is_first_carry(const struct tt_walk *w, int mb, int value)
+{
+    return mb == 0 && w->in.graph->values[value].kind == TT_VALUE_PARAM_GRAD &&
+           w->in.graph->values[value].producer == TT_NONE;
+}
+
+static int lower_run(struct tt_walk *w, const struct tt_instr *from)
+{
+    const struct tt_graph *graph = w->in.graph;
+    const struct tt_node *node = &graph->nodes[from->node];
+    const struct tt_op_row *row = tt_op_row(node->op);
+    int64_t scratch = row->scratch_bytes ? row->scratch_bytes(graph, node, w->in.threads) : 0;
+
+    tt_lower_begin(w, from);
+    for (int i = 0; i < node->n_in; i++) {
+        bool absent = node->in[i] == TT_NONE || is_first_carry(w, from->microbatch, node->in[i]);
+        int buffer = absent ? TT_NONE : tt_lower_input(w, from->microbatch, node->in[i]);
+
+        if (buffer == TT_NONE && !absent)
+            return tt_fail(TT_EINTERNAL, "the schedule runs %s on '%s' before it is there", row->name,
+                           graph->values[node->in[i]].name);
+        tt_lower_operand(w, buffer);
+    }
+    for (int k = 0; k < node->n_out; k++)
+        tt_lower_operand(w, tt_lower_output(w, from->microbatch, from->node, k));
+    tt_lower_operand(w, scratch ? tt_lower_made(w, TT_MEMORY_SCRATCH, scratch) : TT_NONE);
+    return 0;
+}
+
+static void look_at_outputs(struct tt_executor *ex, const struct tt_instr *instr, const struct tt_call *call)
+{
+    for (int k = 0; k < call->node->n_out && !ex->bad[0]; k++) {
+        const struct tt_value *value = tt_call_out(call, k);
+
+        if (value->dtype == TT_F32 && !tt_running_all_finite(call->out[k], tt_value_elements(value)))
+            (void)snprintf(ex->bad, ex->bad_size, "%s of microbatch %d", value->name, instr->microbatch);
+    }
+}
+
+static int run_node(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    const struct tt_instr *instr = &ex->program->instrs[i];
+    const struct tt_node *node = node_of(ex->program, instr);
+    void *const *address = tt_running_address(ex, instr);
+    struct tt_call call = {.graph = ex->program->graph, .node = node, .scalars = &step->scalars, .team = ex->team};
+
+    for (int k = 0; k < node->n_in; k++)
+        call.in[k] = address[k];
+    for (int k = 0; k < node->n_out; k++)
+        call.out[k] = address[node->n_in + k];
+    call.scratch = address[node->n_in + node->n_out];
+    tt_op_row(node->op)->run(&call);
+    if (ex->bad)
+        look_at_outputs(ex, instr, &call);
+    return 0;
+}
+
+const struct tt_instr_row tt_instr_run = {
+    .name = "run",
+    .of_microbatch = true,
+    .part_of = part_of_node,
+    .phase_of = phase_of_node,
+    .op_of = op_of_node,
+    .subject = name_of_node,
+    .cost = cost_of_node,
+    .lower = lower_run,
+    .run = run_node,
+};
+
+/* --- TT_LOSS --- */
+
+static const struct tt_value *token_loss(const struct tt_program *program)
+{
+    return &program->graph->values[program->graph->token_loss];
+}
+
+static void cost_of_loss(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
+{
+    (void)instr;
+    cost->work.bytes = (double)tt_value_bytes(token_loss(program));
+}
+
+static int lower_loss(struct tt_walk *w, const struct tt_instr *from)
+{
+    tt_lower_begin(w, from);
+    tt_lower_operand(w, tt_lower_input(w, from->microbatch, w->in.graph->token_loss));
+    return 0;
+}
+
+static int run_loss(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    (void)step;
+    tt_sum_floats(tt_running_address(ex, &ex->program->instrs[i])[0], tt_value_elements(token_loss(ex->program)),
+                  &ex->loss);
+    return 0;
+}
+
+const struct tt_instr_row tt_instr_loss = {
+    .name = "loss",
+    .part = TT_SPLIT_HEAD,
+    .phase = TT_PHASE_SUMS,
+    .of_microbatch = true,
+    .cost = cost_of_loss,
+    .lower = lower_loss,
+    .run = run_loss,
+};

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Parameters: gathered from shards or from kept parts, let go, kept in part.
+ *
+ * What is gathered in bfloat16 is the shard rounded into its own place in the whole, sent from there, and widened where
+ * it is; see mixed.h.
+ */
+#include <string.h>
+
+#include "core/program/instr.h"
+#include "core/program/lowering.h"
+#include "core/program/mixed.h"
+#include "core/program/running.h"
+
+/* --- gathers --- */
+
+static void whole_of_unit(struct tt_walk *w, int u)
+{
+    const struct tt_unit *unit = &w->in.layout->units[u];
+
+    for (int i = 0; i < unit->n_params; i++) {
+        int buffer = tt_lower_made(w, TT_MEMORY_UNSHARDED, tt_unit_whole(w->in.layout, u, i) * (int64_t)sizeof(float));
+
+        w->program->buffers[buffer].unit = u;
+        w->unsharded[unit->params[i].param] = buffer;
+        tt_lower_operand(w, buffer);
+    }
+}
+
+/* Gathers from the kept parts where there are any: the schedule need not know. */
+static int lower_unshard(struct tt_walk *w, const struct tt_instr *from)
+{
+    int n, kept = 0;
+    const int *units = tt_instr_units(w->program->buckets, from, &n);
+
+    for (int i = 0; i < n; i++)
+        kept += w->kept[units[i]] != TT_NONE;
+    if (kept && kept < n)
+        return tt_fail(TT_EINTERNAL, "a bucket gathers %d units from kept parts and %d from shards", kept, n - kept);
+    tt_lower_collective(w, from, kept ? TT_UNSHARD_KEPT : TT_UNSHARD);
+    for (int i = 0; i < n; i++)
+        whole_of_unit(w, units[i]);
+    for (int i = 0; i < kept; i++) {
+        tt_lower_operand(w, w->kept[units[i]]);
+        w->kept[units[i]] = TT_NONE;
+    }
+    return 0;
+}
+
+static void round_shards(struct tt_executor *ex, const struct tt_instr *begin)
+{
+    const struct tt_layout *layout = ex->program->layout;
+    void *const *address = tt_running_address(ex, begin);
+    int n, operand = 0;
+    const int *units = tt_instr_units(ex->program->buckets, begin, &n);
+
+    if (begin->collective.dtype != TT_BF16)
+        return;
+    for (int u = 0; u < n; u++) {
+        const struct tt_unit *unit = &layout->units[units[u]];
+        struct tt_place shard = tt_unit_shard(layout, units[u]);
+
+        for (int k = 0; k < unit->n_params; k++, operand++) {
+            int64_t chunk = unit->params[k].chunk;
+            char *own =
+                tt_mixed_half(address[operand], chunk * shard.n) + shard.index * chunk * (int64_t)sizeof(uint16_t);
+
+            tt_mixed_round(ex->team, ex->state->param[units[u]] + unit->params[k].offset, chunk,
+                           (uint16_t *)(void *)own);
+        }
+    }
+}
+
+static void widen_whole(struct tt_executor *ex, const struct tt_instr *begin)
+{
+    if (begin->collective.dtype == TT_BF16)
+        tt_running_each_whole(ex, begin, tt_mixed_widen);
+}
+
+const struct tt_purpose_row tt_purpose_unshard = {
+    .name = "unshard",
+    .wait_name = "wait unshard",
+    .op = TT_ALL_GATHER,
+    .among = TT_AMONG_SHARDS,
+    .carries = TT_CARRIES_PARAMS,
+    .lower = lower_unshard,
+    .before = round_shards,
+    .after = widen_whole,
+};
+
+const struct tt_purpose_row tt_purpose_unshard_kept = {
+    .name = "unshard kept",
+    .wait_name = "wait unshard",
+    .part_of_group = "neighbours in ",
+    .op = TT_ALL_GATHER,
+    .among = TT_AMONG_NEIGHBOURS,
+    .carries = TT_CARRIES_PARAMS,
+    .rare = true,
+    .after = widen_whole,
+};
+
+/* --- TT_RESHARD --- */
+
+/* operands: the buffers live until here; else each was free after its last read. */
+static void let_go(struct tt_walk *w, const struct tt_instr *from, bool operands)
+{
+    const struct tt_unit *unit = &w->in.layout->units[from->unit];
+
+    tt_lower_begin(w, from);
+    for (int i = 0; i < unit->n_params; i++) {
+        if (operands)
+            tt_lower_operand(w, w->unsharded[unit->params[i].param]);
+        w->unsharded[unit->params[i].param] = TT_NONE;
+    }
+}
+
+static int lower_reshard(struct tt_walk *w, const struct tt_instr *from)
+{
+    if (tt_lower_gathers(w, from->unit))
+        let_go(w, from, !w->in.free_early);
+    return 0;
+}
+
+const struct tt_instr_row tt_instr_reshard = {
+    .name = "reshard",
+    .part = TT_SPLIT_COMMUNICATION,
+    .phase = TT_PHASE_SUMS,
+    .of_units = true,
+    .quiet = true,
+    .lower = lower_reshard,
+};
+
+/* --- TT_KEEP --- */
+
+static int lower_keep(struct tt_walk *w, const struct tt_instr *from)
+{
+    struct tt_collective_desc desc = tt_lower_describe(w, TT_UNSHARD_KEPT, &from->unit, 1);
+
+    let_go(w, from, true);
+    w->kept[from->unit] = tt_lower_made(w, TT_MEMORY_KEPT, desc.bytes); /* as it travels */
+    w->program->buffers[w->kept[from->unit]].unit = from->unit;
+    tt_lower_operand(w, w->kept[from->unit]);
+    return 0;
+}
+
+/* Copies this rank's part of the gathered parameters: of S chunks those of its place among n neighbours, as it travels. */
+static int run_keep(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    const struct tt_program *p = ex->program;
+    const struct tt_instr *instr = &p->instrs[i];
+    const struct tt_unit *unit = &p->layout->units[instr->unit];
+    struct tt_place shard = tt_unit_shard(p->layout, instr->unit);
+    int64_t chunks = shard.n / unit->keep_degree, part = shard.index % unit->keep_degree;
+    void *const *address = tt_running_address(ex, instr);
+    char *kept = address[unit->n_params];
+
+    (void)step;
+    for (int k = 0; k < unit->n_params; k++) {
+        int64_t n = chunks * unit->params[k].chunk;
+        const float *from = (const float *)address[k] + part * n;
+
+        if (p->param_dtype == TT_BF16) /* what was gathered in bfloat16 loses nothing */
+            tt_mixed_round(ex->team, from, n, (uint16_t *)(void *)kept);
+        else
+            memcpy(kept, from, (size_t)n * sizeof *from);
+        kept += n * (int64_t)tt_dtype_size(p->param_dtype);
+    }
+    return 0;
+}
+
+const struct tt_instr_row tt_instr_keep = {
+    .name = "keep part",
+    .part = TT_SPLIT_COMMUNICATION,
+    .phase = TT_PHASE_SUMS,
+    .of_units = true,
+    .lower = lower_keep,
+    .run = run_keep,
+};

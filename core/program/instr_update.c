@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The end of a step: the norm of the gradients, the decision whether they are good, the update of the parameters.
+ */
+#include <math.h>
+
+#include "core/program/instr.h"
+#include "core/program/lowering.h"
+#include "core/program/running.h"
+
+/* The finished sum of a unit's gradients. */
+static int lower_of_sum(struct tt_walk *w, const struct tt_instr *from)
+{
+    tt_lower_begin(w, from);
+    tt_lower_operand(w, w->sum[from->unit]);
+    return 0;
+}
+
+/* --- TT_NORM --- */
+
+static void cost_of_norm(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
+{
+    cost->work.bytes = tt_instr_shard_bytes(program, instr);
+}
+
+static int run_norm(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    const struct tt_instr *instr = &ex->program->instrs[i];
+
+    (void)step;
+    tt_sum_squares(ex->team, ex->rows[instr->unit], ex->n_rows[instr->unit], tt_running_address(ex, instr)[0],
+                   &ex->norm);
+    return 0;
+}
+
+const struct tt_instr_row tt_instr_norm = {
+    .name = "norm",
+    .part = TT_SPLIT_OPTIMIZER,
+    .phase = TT_PHASE_UPDATE,
+    .of_units = true,
+    .cost = cost_of_norm,
+    .lower = lower_of_sum,
+    .run = run_norm,
+};
+
+/* --- TT_CLIP --- */
+
+/* Two sums of a few words over all ranks: up and down a tree. */
+static void cost_of_clip(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
+{
+    int ranks = program->layout->groups[TT_GROUP_WORLD].n;
+
+    (void)instr;
+    if (ranks > 1)
+        *cost = (struct tt_instr_cost){.calls = 1.0, .messages = 2.0 * ceil(log2(ranks))};
+}
+
+/* Until the step is known to be good its inputs stay: tt_executor_explain runs it a second time. */
+static int lower_clip(struct tt_walk *w, const struct tt_instr *from)
+{
+    struct tt_program *p = w->program;
+
+    tt_lower_begin(w, from);
+    for (int b = 0; b < p->n_buffers; b++)
+        if (p->buffers[b].kind == TT_MEMORY_INPUT)
+            p->buffers[b].last = p->n_instrs - 1;
+    return 0;
+}
+
+/* Sums loss and norm over the ranks; the one place where a step can stop. */
+static int run_clip(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    struct tt_exact sums[2];
+    int rc;
+
+    (void)i;
+    tt_exact_normalize(&ex->loss);
+    tt_exact_normalize(&ex->norm);
+    step->local_loss_sum = tt_exact_value(&ex->loss);
+    sums[0] = ex->loss;
+    sums[1] = step->adds_norm ? ex->norm : (struct tt_exact){{0}, 0};
+    if (ex->exchange.sum && (rc = ex->exchange.sum(ex->exchange.ctx, sums, 2)) < 0)
+        return rc;
+    step->loss_sum = sums[0];
+    step->loss = tt_exact_value(&sums[0]) * (double)step->scalars.inv_valid_tokens;
+    step->grad_norm = sqrt(tt_exact_value(&sums[1]));
+    step->scalars.clip = 1.0f;
+    if (step->max_norm > 0.0 && step->max_norm / (step->grad_norm + 1e-6) < 1.0)
+        step->scalars.clip = (float)(step->max_norm / (step->grad_norm + 1e-6));
+    if (!isfinite(step->loss) || !isfinite(step->grad_norm))
+        return tt_fail(TT_ENONFINITE, "%s is not finite", isfinite(step->loss) ? "the gradient norm" : "the loss");
+    return 0;
+}
+
+const struct tt_instr_row tt_instr_clip = {
+    .name = "clip",
+    .part = TT_SPLIT_COMMUNICATION,
+    .phase = TT_PHASE_SUMS,
+    .decides = true,
+    .cost = cost_of_clip,
+    .lower = lower_clip,
+    .run = run_clip,
+};
+
+/* --- TT_OPTIMIZER --- */
+
+static void cost_of_update(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
+{
+    /* reads parameter, gradient and two moments, writes three */
+    cost->work.bytes = 7.0 * tt_instr_shard_bytes(program, instr);
+}
+
+static int run_update(struct tt_executor *ex, int i, struct tt_step *step)
+{
+    const struct tt_instr *instr = &ex->program->instrs[i];
+    int u = instr->unit;
+
+    tt_adamw(ex->team, &step->scalars, step->decoupled, ex->rows[u], ex->n_rows[u], ex->state->param[u],
+             tt_running_address(ex, instr)[0], ex->state->exp_avg[u], ex->state->exp_avg_sq[u]);
+    return 0;
+}
+
+const struct tt_instr_row tt_instr_optimizer = {
+    .name = "optimizer",
+    .part = TT_SPLIT_OPTIMIZER,
+    .phase = TT_PHASE_UPDATE,
+    .of_units = true,
+    .cost = cost_of_update,
+    .lower = lower_of_sum,
+    .run = run_update,
+};

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_PROGRAM_RUNNING_H
+#define TT_PROGRAM_RUNNING_H
+
+#include "core/optim/optim.h"
+#include "core/program/executor.h"
+
+/**
+ * A program that runs; only executor.c and the rows of instructions look inside.
+ */
+struct tt_executor {
+    const struct tt_program *program;
+    struct tt_state *state;
+    struct tt_team *team;
+    struct tt_exchange exchange;
+    void **address; /* per operand of the program */
+    char *const_region, *step_region;
+    struct tt_rows **rows; /* [unit] this rank's rows, for norm and optimizer */
+    int *n_rows;
+    struct tt_exact loss, norm;
+    struct tt_span *spans; /* per instruction, of the last run */
+    char *bad;             /* explain: where to write the first bad value, else NULL */
+    size_t bad_size;
+};
+
+/** The addresses of an instruction's operands. */
+static inline void *const *tt_running_address(const struct tt_executor *executor, const struct tt_instr *instr)
+{
+    return &executor->address[instr->operands];
+}
+
+/** Whether none of n floats is infinite or not a number. */
+bool tt_running_all_finite(const float *data, int64_t n);
+
+/** fn on each parameter (or gradient) of the instruction's units: whole, its first operands. */
+void tt_running_each_whole(struct tt_executor *executor, const struct tt_instr *instr,
+                           void (*fn)(struct tt_team *team, float *whole, int64_t n));
+
+/** Waits for the collective that instruction `begin` began. */
+int tt_running_wait(struct tt_executor *executor, int begin) TT_MUST_CHECK;
+
+#endif
