@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * The collectives, each as the stages (stages.h) that make it:
+ * Builds each collective from its stages (stages.h):
  *
  *   all-gather       every pair of members exchanges shards directly
  *   reduce-scatter   group of 2^k: k stages. In stage s partners differ in bit s of their index; each sends the blocks
  *                    that belong on the partner's side and adds what it receives to the ones it keeps. So neighbours
- *                    are added first, and (n - 1) / n of the data are sent in all.
+ *                      are added first, and in total (n - 1) / n of the data is sent.
  *                    other groups: one stage that exchanges blocks directly, then the same tree locally
- *   all-reduce       the two in a row over slices
- *   all-to-all       the direct exchange alone
+ *   all-reduce       both of these, one after the other, over slices
+ *   all-to-all       only the direct exchange
  *
- * Whether bytes between two members are sent in messages or read from the other's memory is the wire's affair: the same
- * additions in the same order either way.
+ * The wire (stages.h) decides whether bytes are sent in messages or read from the other member's memory. The additions
+ * and their order are the same.
  */
 #include "parallel/comm/collectives.h"
 
@@ -41,8 +41,8 @@ static int check_floats(struct tt_segment_list list, const char *what)
 }
 
 /*
- * Every pair of members exchanges directly. Receives first, so that what arrives finds its place; partners in an order
- * that spreads the load. Lists by member; cut says where what arrives at, or comes from, a member is cut.
+ * Every pair of members exchanges directly. Receives are posted first, so that arriving data has a place; the order of
+ * partners spreads the load. The lists are indexed by member; `cut` says where the data to or from a member is cut.
  */
 static void build_exchange(struct tt_collective *c, const struct tt_group *group, const struct tt_segment_list *receive,
                            const struct tt_segment_list *receive_cut, const struct tt_segment_list *send,
@@ -64,7 +64,7 @@ static void build_exchange(struct tt_collective *c, const struct tt_group *group
     }
 }
 
-/* n times the same list. The caller's. */
+/* Repeats a list n times; the caller frees. */
 static struct tt_segment_list *repeat_list(struct tt_segment_list list, int n)
 {
     struct tt_segment_list *lists = tt_calloc((size_t)n, sizeof *lists);
@@ -100,7 +100,7 @@ static void build_halving(struct tt_collective *c, const struct tt_group *group,
 
     for (int bit = 1; bit < n; bit <<= 1) {
         int partner = me ^ bit;
-        int below = bit - 1; /* blocks this member still has agree with it in these bits */
+        int below = bit - 1; /* the blocks that this member still has agree with its index in these bits */
         bool last = bit == n / 2;
         int64_t bytes = n / (2 * bit) * shard_bytes;
         struct tt_wire receive = tt_wire_make(c, false, partner, bytes), send = tt_wire_make(c, true, partner, bytes);
@@ -125,7 +125,7 @@ static void build_direct(struct tt_collective *c, const struct tt_group *group, 
     struct tt_tree_walk walk = tt_tree_walk_make(n);
     int64_t into, from;
 
-    /* The own block is the leaf in the middle; it is moved to the scratch too, so that every leaf is one array. */
+    /* This member's block is copied to the scratch too, so that every leaf is one array. */
     for (int member = 0; member < n; member++) {
         leaves[member] = (struct tt_segment){scratch + member * shard_bytes, (size_t)shard_bytes};
         receive[member] = (struct tt_segment_list){&leaves[member], 1};
@@ -220,7 +220,7 @@ out:
     return rc;
 }
 
-/* Cuts the values into n slices of slice_bytes, the last ones filled up from padding. ret_items is the caller's. */
+/* Cuts the values into n slices of slice_bytes; padding fills the last ones. The caller frees ret_items. */
 static void cut_slices(const struct tt_group *group, struct tt_segment_list values, int64_t slice_bytes, char *padding,
                        struct tt_segment **ret_items, struct tt_segment_list *ret_slices)
 {
@@ -250,7 +250,7 @@ static void cut_slices(const struct tt_group *group, struct tt_segment_list valu
     *ret_items = items;
 }
 
-/* Bytes of the slice that each of n members sums up. */
+/* Bytes of the slice that each of n members sums. */
 static int64_t slice_bytes_of(int n, int64_t bytes)
 {
     int64_t floats = bytes / (int64_t)sizeof(float);

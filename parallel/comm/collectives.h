@@ -7,31 +7,33 @@
 #include "parallel/layout/mesh.h"
 
 /**
- * Collectives over a group of ranks, written once over point-to-point, non-blocking, with a fixed order of sums.
+ * Collectives over a group of ranks, built on point-to-point messages. They do not block, and their sums
+ * have a fixed order.
  *
- * A collective is an object made once, with the memory that it reads and writes, and then begun as often as wanted:
+ * A collective is an object. It is made once, with the memory that it reads and writes, and can then be
+ * begun many times:
  *
  *     tt_reduce_scatter_new(comm, &group, tag, blocks, out, scratch, &rs);     every rank of the group
  *     tt_collective_begin(rs);     ... tt_comm_progress(comm) ...     tt_collective_wait(rs);
  *     tt_collective_free(rs);
  *
- * Only new allocates. From begin to the end of wait the memory belongs to the collective. While it is under way it
- * moves on whenever anything of this communicator is tested, waited for or tt_comm_progress is called.
+ * Only new allocates. From begin to the end of wait the memory belongs to the collective. While it is under way, it
+ * advances whenever anything on this communicator is tested or waited for, and in tt_comm_progress.
  *
- * All ranks of a group begin their collectives in the same order and give one collective one tag; two that are under
- * way at once must not share a tag within a group (tags from TT_COLLECTIVE_TAG on, at most 32767).
+ * All ranks of a group begin their collectives in the same order and use the same tag for the same collective. Two
+ * collectives that are under way at once in a group must have different tags (from TT_COLLECTIVE_TAG to 32767).
  *
- * What belongs to member m (the shard it sends in an all-gather, its block in a reduce-scatter) travels in messages that
- * are cut at the segments of `receive[m]` or `blocks[m]`, so those segments have the same sizes on every member; where
- * they lie is each member's own affair. Large contiguous segments (parameters) are fastest.
+ * The data of member m (the shard that it sends in an all-gather, its block in a reduce-scatter) is sent in messages
+ * that are cut at the segments of `receive[m]` or `blocks[m]`. So these segments must have the same sizes on every
+ * member; their addresses may differ. Large contiguous segments (parameters) are fastest.
  *
- * Payload bytes are added to comm->payload_bytes as they are sent; the formulas below give them exactly.
+ * Payload bytes are added to comm->payload_bytes when they are sent; the formulas below give them exactly.
  */
 enum { TT_COLLECTIVE_TAG = 16 };
 
 struct tt_collective;
 
-/** A segment list with its length; the list is read by new only. */
+/** A segment list with its length. Only the functions that make a collective read the list. */
 struct tt_segment_list {
     const struct tt_segment *items;
     int n;
@@ -40,7 +42,8 @@ struct tt_segment_list {
 /**
  * All-gather: every member's shard arrives on every member.
  *   send     this member's (padded) shard: shard_bytes in all, the same on every member, in any segments
- *   receive  [group->n] where each member's shard lands, shard_bytes each; the own entry may be the memory of send
+ *   receive  [group->n] where each member's shard is put, shard_bytes each; this member's entry may be the memory of
+ *            send
  * Errors: TT_EINTERNAL when sizes disagree.
  */
 int tt_all_gather_new(struct tt_comm *comm, const struct tt_group *group, int tag, struct tt_segment_list send,
@@ -48,10 +51,11 @@ int tt_all_gather_new(struct tt_comm *comm, const struct tt_group *group, int ta
 
 /**
  * Reduce-scatter of float32: member b gets the sum over all members of their block b, added in the order of
- * core/base/tree.h over the member index (the same bits for every way of cutting the sum).
+ * core/base/tree.h over the member index (the bits are the same for every way of dividing the sum).
  *   blocks   [group->n] this member's values for each member, shard_bytes each; used up: their content is undefined
  *            afterwards (of the padding too, whose sums are computed and ignored)
- *   out      where the sum goes, shard_bytes, in any segments; may be the memory of the own block, segment by segment
+ *   out      where the sum is put, shard_bytes, in any segments; may be the memory of this member's block,
+ *            segment by segment
  *   scratch  tt_reduce_scatter_scratch() bytes, 4-byte aligned
  */
 int tt_reduce_scatter_new(struct tt_comm *comm, const struct tt_group *group, int tag,
@@ -61,7 +65,7 @@ int tt_reduce_scatter_new(struct tt_comm *comm, const struct tt_group *group, in
 /**
  * All-to-all: member b gets every member's block b, of any type.
  *   blocks   [group->n] this member's values for each member, block_bytes each; cut at their segments
- *   receive  group->n * block_bytes: what came from member m is at m * block_bytes, the own block too
+ *   receive  group->n * block_bytes: the block from member m is at m * block_bytes, also this member's own
  */
 int tt_all_to_all_new(struct tt_comm *comm, const struct tt_group *group, int tag, const struct tt_segment_list *blocks,
                       int64_t block_bytes, void *receive, struct tt_collective **ret_collective) TT_MUST_CHECK;
@@ -75,7 +79,7 @@ int tt_all_to_all_new(struct tt_comm *comm, const struct tt_group *group, int ta
 int tt_all_reduce_new(struct tt_comm *comm, const struct tt_group *group, int tag, struct tt_segment_list values,
                       void *scratch, struct tt_collective **ret_collective) TT_MUST_CHECK;
 
-/** Bytes of scratch that a member needs; for a group of n. */
+/** Bytes of scratch that a member of a group of n needs. */
 int64_t tt_reduce_scatter_scratch(int n, int64_t shard_bytes);
 int64_t tt_all_reduce_scratch(int n, int64_t bytes);
 
@@ -92,16 +96,18 @@ int64_t tt_program_payload(const struct tt_program *program);
 /** Bytes that a collective receives before it adds them; what struct tt_lowering asks for. */
 int64_t tt_collective_staging(const struct tt_collective_desc *desc);
 
-/** Starts; TT_EINTERNAL when it is still under way. */
+/** Begins the collective; TT_EINTERNAL when it is still under way. */
 int tt_collective_begin(struct tt_collective *collective) TT_MUST_CHECK;
 
-/** Moves on without blocking; ret_done is true when nothing is under way. */
+/** Advances without blocking; ret_done is true when nothing is under way. */
 int tt_collective_test(struct tt_collective *collective, bool *ret_done) TT_MUST_CHECK;
 
-/** Waits as tt_comm_wait does: bounded, naming the rank that is missing. */
+/** Waits as tt_comm_wait does: with a timeout, after which the message names the missing rank. */
 int tt_collective_wait(struct tt_collective *collective) TT_MUST_CHECK;
 
-/** When it was begun last and when it was complete (tt_clock_sec); {0, 0} when there was nothing to do. Not while under way. */
+/**
+ * When it was last begun and completed (tt_clock_sec); {0, 0} if there was nothing to do. Not while it is under way.
+ */
 struct tt_span tt_collective_span(const struct tt_collective *collective);
 
 /** NULL is allowed. The collective must not be under way, unless the job is about to end. */

@@ -2,12 +2,12 @@
  *
  * The communicator over MPI; the only file that includes mpi.h.
  *
- * A request of titan's is an index into a table of slots that is allocated once and grows only if more transfers are
- * under way than ever before. All of them are tested in one call of MPI's, since each call looks at every socket.
- * Segments become one MPI datatype of byte blocks at absolute addresses, which also lifts the limit of 2^31-1 on MPI's
- * counts. What MPI returns as an error becomes TT_ECOMM with MPI's own words.
+ * A titan request is an index into a table of slots, which is allocated once and grows only if more transfers are under
+ * way than ever before. One call of MPI tests all of them, since each call polls every socket. Segments become one MPI
+ * datatype of byte blocks at absolute addresses, which also avoids the limit of 2^31-1 on MPI's counts. An error of MPI
+ * becomes TT_ECOMM with MPI's own text.
  *
- * MPI says nothing about a message until all of it has arrived, so long transfers travel in parts (parts.h).
+ * MPI reports nothing about a message until all of it has arrived, so long transfers are sent in parts (parts.h).
  */
 #include "parallel/comm/mpi.h"
 
@@ -26,19 +26,19 @@
 #include "parallel/comm/peer_memory.h"
 #include "parallel/comm/start_watch.h"
 
-/* READ_BYTES: below, the two messages that go with reading cost more than the copy through MPI's own buffers. */
+/* READ_BYTES: for less, the two messages that reading needs cost more than a copy through MPI's own buffers. */
 enum { FIRST_SLOTS = 256, FIRST_BLOCKS = 256, READ_BYTES = 64 << 10, EAGER_BYTES = 1 << 20 };
 
-/* Longest block of a datatype: block lengths are int. */
+/* The longest block of a datatype, since block lengths are int. */
 static const size_t MOST_BLOCK_BYTES = (size_t)1 << 30;
 
 struct slot {
     size_t bytes;
     int peer, tag;
     bool send;
-    bool complete; /* found so by advance, with status */
+    bool complete; /* set by advance, with status */
     MPI_Status status;
-    struct tt_parted *whole; /* it is a part of; NULL: it is all there is */
+    struct tt_parted *whole; /* the transfer that it is a part of; NULL: none */
     int next_unused;         /* index + 1; 0 ends the list */
 };
 
@@ -50,9 +50,9 @@ struct mpi_comm {
     int *completed;        /* [n_slots] what MPI_Testsome found, with statuses */
     MPI_Status *statuses;
     int n_slots;
-    int n_used;      /* slots from here on have never been used */
+    int n_used;      /* later slots have never been used */
     int n_under_way; /* requests that are not null */
-    int n_pulses;    /* of these, signs of life, which wait most of the time */
+    int n_pulses;    /* how many of these are signs of life, which are mostly waiting */
     int unused;      /* index + 1 of the first unused slot */
     int *lengths;    /* scratch for building a datatype */
     MPI_Aint *addresses;
@@ -148,7 +148,7 @@ static int begin_message(struct mpi_comm *me, const struct tt_segment *segments,
     } else {
         TT_TRY(make_type(me, segments, n, &type));
         rc = start(me, slot, MPI_BOTTOM, 1, type);
-        (void)MPI_Type_free(&type); /* MPI keeps it until the transfer completes */
+        (void)MPI_Type_free(&type); /* MPI keeps the type until the transfer completes */
         if (rc < 0)
             goto out;
     }
@@ -202,7 +202,7 @@ static int recv_begin(struct tt_comm *comm, const struct tt_segment *segments, i
                  ret_request);
 }
 
-/* A message longer than its buffer is an error of MPI's; a shorter one is found here. */
+/* MPI reports a message that is longer than its buffer; this finds a shorter one. */
 static int check_received(const struct mpi_comm *me, const struct slot *slot)
 {
     MPI_Count received = 0;
@@ -218,7 +218,7 @@ static int check_received(const struct mpi_comm *me, const struct slot *slot)
     return 0;
 }
 
-/* What became of a message. */
+/* The result of a complete message. */
 static int check_message(const struct mpi_comm *me, const struct slot *slot)
 {
     if (slot->status.MPI_ERROR == MPI_SUCCESS)
@@ -243,13 +243,13 @@ static int advance(struct tt_comm *comm)
     error = MPI_Testsome(me->n_used, me->requests, &n, me->completed, me->statuses);
     if (error != MPI_SUCCESS && error != MPI_ERR_IN_STATUS)
         return fail_mpi(error, "MPI_Testsome");
-    for (int i = 0; i < n; i++) { /* n is MPI_UNDEFINED, which is negative, where nothing was under way */
+    for (int i = 0; i < n; i++) { /* n is MPI_UNDEFINED (negative) if nothing was under way */
         struct slot *slot = &me->slots[me->completed[i]];
 
         slot->complete = true;
         slot->status = me->statuses[i];
         if (error == MPI_SUCCESS)
-            slot->status.MPI_ERROR = MPI_SUCCESS; /* not set then */
+            slot->status.MPI_ERROR = MPI_SUCCESS; /* MPI_Testsome does not set it then */
         me->n_under_way--;
         if (slot->tag == TT_PULSE_TAG)
             me->n_pulses--;
@@ -341,10 +341,10 @@ static const struct tt_comm_ops mpi_ops = {
     .free = release,
 };
 
-/* The launchers' ways to tell a process how many ranks there are. */
+/* Variables in which launchers pass the number of ranks. */
 static const char *const size_variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
 
-/* Ranks that the launcher started, or 0 if it did not say; ret_variable is what said so. */
+/* The number of ranks that the launcher started, or 0 if unknown; ret_variable is the variable that says so. */
 static int launched_ranks(const char **ret_variable)
 {
     for (size_t i = 0; i < sizeof size_variables / sizeof *size_variables; i++) {
@@ -367,7 +367,7 @@ bool tt_comm_mpi_launched(void)
     return launched_ranks(&variable) > 0 || getenv("PMIX_RANK");
 }
 
-/* MPI is initialised; fills in the rest. */
+/* Fills in the communicator after MPI was initialised. */
 static int connect_ranks(struct mpi_comm *me)
 {
     const char *variable = NULL;
@@ -382,7 +382,7 @@ static int connect_ranks(struct mpi_comm *me)
     if (wanted > 0 && wanted != me->base.size) {
         rc = tt_fail(TT_ECOMM,
                      "the launcher started %d ranks (%s) but MPI sees %d: the launcher belongs to another MPI library\n"
-                     "help: start titan with the mpirun of the Open MPI it was built with (under Slurm: srun "
+                     "help: start titan with the mpirun of the Open MPI that it was built with (under Slurm: srun "
                      "--mpi=pmix, or mpirun inside the allocation)",
                      wanted, variable, me->base.size);
         (void)MPI_Comm_free(&me->comm);
@@ -391,10 +391,10 @@ static int connect_ranks(struct mpi_comm *me)
 }
 
 /*
- * Longer messages than Open MPI's TCP sends eagerly wait for the receiver's answer, and that answer queues behind whatever
- * goes the other way: links that are busy both ways, as they are in a backward pass, then carry half of what they could.
- * The receives of a collective are posted when it begins, so there is little to ask. What the user has set stays; the
- * room beyond EAGER_BYTES is for Open MPI's header.
+ * A message that is too long for Open MPI's TCP to send eagerly waits for an answer of the receiver, and that answer
+ * queues behind the data that goes the other way. A link that is busy both ways, as in a backward pass, then carries
+ * half of what it could. The receives of a collective are posted when it begins, so the question is rarely needed. A
+ * value that the user has set stays. The bytes beyond EAGER_BYTES are for Open MPI's header.
  */
 static void prefer_eager_messages(void)
 {
@@ -404,7 +404,7 @@ static void prefer_eager_messages(void)
     (void)setenv("OMPI_MCA_btl_tcp_eager_limit", limit, 0);
 }
 
-/* The launchers' ways to tell a process its rank; 0 where they did not. */
+/* The rank that the launcher gave this process; 0 if unknown. */
 static int launched_rank(void)
 {
     static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
@@ -415,7 +415,7 @@ static int launched_rank(void)
     return 0;
 }
 
-/* Until the ranks are connected, MPI's own calls may not come back. */
+/* Until the ranks are connected, calls of MPI may never return. */
 static void watch_start(double timeout_sec)
 {
     char message[1024], host[256] = "";
@@ -423,7 +423,7 @@ static void watch_start(double timeout_sec)
     (void)gethostname(host, sizeof host - 1);
     (void)snprintf(message, sizeof message,
                    "titan: error: rank %d on %s: MPI has not started within %.0f s (comm.init_timeout_seconds)\n"
-                   "help: look at the logs of the other ranks and hosts; Open MPI also waits for ever where memory is "
+                   "help: look at the logs of the other ranks and hosts; Open MPI also waits for ever if memory is "
                    "limited (ulimit -v, a control group)",
                    launched_rank(), host, timeout_sec);
     tt_start_watch_begin(timeout_sec, launched_rank(), tt_error_exit_code(TT_ECOMM), message);
@@ -450,12 +450,12 @@ int tt_comm_mpi_new(double timeout_sec, struct tt_comm **ret_comm)
     me->base.ops = &mpi_ops;
     me->base.timeout_sec = timeout_sec;
     if (level < MPI_THREAD_FUNNELED) {
-        rc = tt_fail(TT_ECOMM, "this MPI library does not allow threads beside the one that communicates\n"
+        rc = tt_fail(TT_ECOMM, "this MPI library does not allow other threads than the one that communicates\n"
                                "help: use an MPI library with MPI_THREAD_FUNNELED or better");
         goto out;
     }
     TT_TRY(connect_ranks(me));
-    tt_start_watch_end(); /* from here on the communicator's own timeout counts */
+    tt_start_watch_end(); /* from now on the communicator's timeout applies */
     me->parts = (struct tt_parts){.post = post_part, .ctx = me};
     slots_grow(me, FIRST_SLOTS);
     blocks_grow(me, FIRST_BLOCKS);

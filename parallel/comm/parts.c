@@ -8,7 +8,7 @@
 
 #include "core/base/mem.h"
 
-/* The first transfer before `end` that goes the same way and whose parts are not all posted. */
+/* The first transfer before `end` with the same peer, tag and direction whose parts are not all posted. */
 static const struct tt_parted *ahead(const struct tt_parts *parts, const struct tt_parted *end, int peer, int tag,
                                      bool send)
 {
@@ -49,7 +49,7 @@ static void copy_segments(struct tt_parted *t, const struct tt_segment *segments
     t->n_parts = t->bytes > TT_PARTS_FROM ? (int)((t->bytes + TT_PART_BYTES - 1) / TT_PART_BYTES) : 1;
 }
 
-/* The segments of the next part, in parts->scratch; returns their number. */
+/* Puts the segments of the next part into parts->scratch; returns their number. */
 static int cut(struct tt_parts *parts, struct tt_parted *t)
 {
     size_t left = t->n_parts == 1 ? t->bytes : TT_PART_BYTES;
@@ -131,7 +131,7 @@ void tt_parts_end(struct tt_parted *t, int rc)
     t->message = tt_strdup(tt_error_message());
 }
 
-/* One that failed may have other parts under way, so it is not used again; the job is about to end. */
+/* A failed transfer may have other parts under way, so it is not reused; the job is about to end. */
 int tt_parts_test(struct tt_parts *parts, struct tt_parted *t, bool *ret_done)
 {
     *ret_done = t->rc < 0 || (t->n_posted == t->n_parts && t->n_under_way == 0);

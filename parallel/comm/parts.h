@@ -8,12 +8,13 @@
 #include "core/comm/comm.h"
 
 /**
- * Long transfers in parts, for a communicator whose messages show nothing until they are complete (comm_mpi.c). A few parts
- * are under way at a time, so that even a slow link completes one every now and then (tt_comm.progress) and who waits
- * knows that it flows. Both sides cut in the same way, since they have the same bytes. Messages between two ranks under
- * one tag keep their order: a transfer that begins behind a long one waits until all parts of that one are posted.
+ * Long transfers in parts, for a communicator that cannot see the progress of a message until it is complete
+ * (mpi.c). A few parts are under way at a time, so that even a slow link completes one from time to time and the
+ * waiting ranks see progress (tt_comm.progress). Both sides cut in the same way, since they have the same bytes.
+ * Messages between two ranks under one tag keep their order: a transfer that begins after a long one waits until all
+ * parts of that one are posted.
  *
- * Transfers are allocated once and used again.
+ * Transfers are allocated once and reused.
  */
 enum {
     TT_PART_BYTES = 4 << 20,
@@ -26,16 +27,16 @@ struct tt_parted {
     bool send;
     struct tt_segment *segments;
     int n, cap;
-    int segment; /* the next part begins in this segment, */
-    size_t done; /* so far into it */
+    int segment; /* the next part begins in this segment ... */
+    size_t done; /* ... at this byte */
     size_t bytes;
     int n_parts, n_posted, n_under_way;
-    int rc; /* of the first part that failed, with its message */
+    int rc; /* the code of the first part that failed */
     char *message;
-    struct tt_parted *next; /* in the order they began, while parts are not posted; or of the unused ones */
+    struct tt_parted *next; /* in the list of transfers with parts to post, oldest first, or of unused ones */
 };
 
-/** Posts a part, which belongs to `whole`, as one message. The list of segments is valid during the call. */
+/** Posts one part of `whole` as a message. The list of segments is valid during the call. */
 typedef int (*tt_part_post_fn)(void *ctx, const struct tt_segment *segments, int n, struct tt_parted *whole);
 
 struct tt_parts {
@@ -46,23 +47,23 @@ struct tt_parts {
     int cap;
 };
 
-/** Whether a transfer must go through tt_parts_begin: it is long, or would overtake one that is. */
+/** Whether a transfer must go through tt_parts_begin, because it is long or would overtake a long one. */
 bool tt_parts_takes(const struct tt_parts *parts, size_t bytes, int peer, int tag, bool send);
 
 /** Begins a transfer; ret_parted is valid until tt_parts_test says that it is done. */
 int tt_parts_begin(struct tt_parts *parts, const struct tt_segment *segments, int n, int peer, int tag, bool send,
                    struct tt_parted **ret_parted) TT_MUST_CHECK;
 
-/** A part is complete, with the code rc and its message. */
+/** Reports that a part is complete, with the code rc and its message. */
 void tt_parts_end(struct tt_parted *t, int rc);
 
 /** Posts the parts that may be posted now. */
 int tt_parts_feed(struct tt_parts *parts) TT_MUST_CHECK;
 
-/** Whether the whole transfer is done, or what failed. */
+/** Whether the whole transfer is done. Returns the error of a failed part. */
 int tt_parts_test(struct tt_parts *parts, struct tt_parted *t, bool *ret_done) TT_MUST_CHECK;
 
-/** Nothing is under way. */
+/** Releases all memory; nothing may be under way. */
 void tt_parts_release(struct tt_parts *parts);
 
 #endif

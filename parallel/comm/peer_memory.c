@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whose memory this process can read, and reading it.
+ * Finds out whose memory this process can read, and reads it.
  */
 #include "parallel/comm/peer_memory.h"
 
@@ -22,7 +22,7 @@ struct card {
     char host[HOST_BYTES];
     int64_t pid;
     uint64_t address; /* of its own `number` */
-    uint64_t number;  /* random: a process of another namespace with the same pid is found out */
+    uint64_t number;  /* random, to detect a process of another namespace with the same pid */
 };
 
 struct tt_peer_memory {
@@ -43,7 +43,7 @@ int tt_peer_memory_read(const struct tt_peer_memory *memory, int peer, uint64_t 
         struct iovec there = {NULL, bytes};
         ssize_t n;
 
-        memcpy(&there.iov_base, &address, sizeof address); /* an address of the peer, never used in this process */
+        memcpy(&there.iov_base, &address, sizeof address); /* the peer's address; not dereferenced here */
         n = process_vm_readv((pid_t)memory->pids[peer], &here, 1, &there, 1, 0);
         if (n < 0 && errno == EINTR)
             continue;
@@ -79,7 +79,7 @@ void tt_peer_memory_free(struct tt_peer_memory *memory)
     tt_free(memory);
 }
 
-/* Launchers give the ranks of a host neighbouring numbers, so a name is mostly that of the rank before. */
+/* Launchers give consecutive numbers to the ranks of a host, so a name is usually that of the previous rank. */
 static void intern_hosts(struct tt_peer_memory *memory, const struct card *cards, int n)
 {
     memory->hosts = tt_calloc((size_t)n, sizeof *memory->hosts);
@@ -133,7 +133,7 @@ static void try_peers(struct tt_peer_memory *memory, const struct tt_comm *comm,
     }
 }
 
-/* Every two ranks of a host tell each other whether they can. Ranks of other hosts have nothing to say to this one. */
+/* Any two ranks of a host tell each other whether they can read. Ranks of other hosts do not take part. */
 static int compare(struct tt_comm *comm, const struct card *cards, char *can, bool *reachable)
 {
     struct tt_request *requests = tt_calloc(2 * (size_t)comm->size, sizeof *requests);
@@ -169,10 +169,11 @@ int tt_peer_memory_new(struct tt_comm *comm, struct tt_peer_memory **ret_memory)
 
     memory->pids = tt_calloc(size, sizeof *memory->pids);
     memory->reachable = tt_calloc(size, sizeof *memory->reachable);
-    /* Where Yama guards processes (ptrace_scope 1): those that our own launcher started on this host may read us. */
+    /* If Yama restricts processes (ptrace_scope 1): let those that the same launcher started on this host read this
+     * one. */
     (void)prctl(PR_SET_PTRACER, (unsigned long)getppid(), 0, 0, 0);
     write_card(memory, &mine);
-    TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, cards)); /* so all have called prctl before anyone reads */
+    TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, cards)); /* all ranks call prctl before any of them reads */
     try_peers(memory, comm, cards, can);
     TT_TRY(compare(comm, cards, can, memory->reachable));
     intern_hosts(memory, cards, comm->size);

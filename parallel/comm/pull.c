@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reading in pieces: a batch of pieces is cut where the sender's segments, the sinks or the piece size end, then run by
- * the team. The sender's list is read a few items at a time, so nothing is allocated for it.
+ * Reads in pieces. A batch of pieces is cut at the ends of the sender's segments, of the sinks and of the piece size,
+ * and then run by the team. The sender's list is read a few items at a time, so it needs no allocation.
  */
 #include "parallel/comm/pull.h"
 
@@ -12,7 +12,7 @@
 #include "core/base/tree.h"
 #include "core/os/team.h"
 
-/* A piece that is added stays in the second-level cache between its reading and its addition. */
+/* A piece fits in the second-level cache, where it stays between being read and being added. */
 enum { PIECE_BYTES = 256 << 10, MOST_PIECES = 64, MOST_SEGMENTS = 32 };
 
 #define PATIENCE_SEC 3.0
@@ -28,11 +28,11 @@ struct batch {
     struct tt_comm *comm;
     int peer, n;
     atomic_int error;       /* an errno */
-    _Atomic(uint64_t) done; /* a bit per piece */
+    _Atomic(uint64_t) done; /* one bit per piece */
     struct piece pieces[MOST_PIECES];
 };
 
-/* A piece is added once, after all of it was read. A piece whose reading failed was not touched. */
+/* A piece is added once, after all of it was read. If the read fails, nothing is added. */
 static void run_piece(void *arg, int64_t tile, int worker)
 {
     struct batch *batch = arg;
@@ -62,7 +62,8 @@ static int64_t least(int64_t a, int64_t b, int64_t c)
     return smaller < c ? smaller : c;
 }
 
-/* Cuts up to `budget` bytes from where the pull is into pieces, moving it on; `segments` holds the sender's next n. */
+/* Cuts up to `budget` bytes, from the pull's position on, into pieces, and advances the position. `segments`: the
+ * sender's next n. */
 static void cut_pieces(struct batch *batch, struct tt_pull *pull, const struct tt_sink *sinks,
                        const struct tt_segment *segments, int64_t n, int64_t budget)
 {
@@ -98,8 +99,8 @@ static void cut_pieces(struct batch *batch, struct tt_pull *pull, const struct t
 }
 
 /*
- * A rank whose memory is gone is ending, as a launcher notices before long, which then ends the job with a message of its
- * own; so this rank speaks only after a while.
+ * A rank whose memory is gone is ending. The launcher usually notices this soon and ends the job with its own message,
+ * so this rank reports it only after a while.
  */
 static int lost(struct tt_comm *comm, struct tt_pull *pull, int error)
 {
@@ -133,8 +134,8 @@ int tt_pull_begin(const struct tt_comm *comm, struct tt_pull *pull, int tag)
 }
 
 /*
- * A batch in which a piece failed is cut again in the same way, from the same place and with the same budget, and only the
- * pieces that are not done run again: sums may be in place, so a piece that was added must never be added again.
+ * After a failure the batch is cut again in the same way, from the same position and with the same budget, and only the
+ * pieces that are not done run again. Sums may be in place, so no piece may be added twice.
  */
 int tt_pull_some(struct tt_comm *comm, struct tt_pull *pull, const struct tt_sink *sinks)
 {
@@ -169,7 +170,7 @@ int tt_pull_some(struct tt_comm *comm, struct tt_pull *pull, const struct tt_sin
     pull->budget = budget;
     pull->done = atomic_load_explicit(&batch.done, memory_order_relaxed);
     if (pull->done != before.done)
-        pull->is_lost = false; /* some of it could be read */
+        pull->is_lost = false; /* at least one piece could be read */
 
     return lost(comm, pull, error);
 }

@@ -5,19 +5,19 @@
 #include "core/comm/comm.h"
 
 /**
- * A transfer in which the receiver does the copying: the sender offers its segments, the receiver reads them straight
- * from the sender's memory (tt_comm_ops.read) into place, or adds them to what it has while they are in the cache. For
- * stages.c only, which exchanges the offer and the receipt.
+ * A transfer in which the receiver does the copying. The sender offers its segments, and the receiver reads them
+ * directly from the sender's memory (tt_comm_ops.read) into place, or adds them to its own data while they are in the
+ * cache. For stages.c only, which exchanges the offer and the receipt.
  */
 
-/** What the sender says: where its segment list (struct tt_segment) lies in its own memory. */
+/** The sender's offer: the address of its segment list (struct tt_segment) in its own memory. */
 struct tt_offer {
     uint64_t segments;
     int64_t n_segments;
     int64_t bytes;
 };
 
-/** Where bytes go, in the order of the sender's: into = what arrives, or into = a + what arrives, as floats. */
+/** The destination of bytes, in the sender's order: into = received, or into = a + received, as floats. */
 struct tt_sink {
     char *into;
     const char *a; /* NULL: a copy */
@@ -26,27 +26,27 @@ struct tt_sink {
 
 struct tt_pull {
     int peer;
-    char *through; /* sums: scratch that what arrives passes through; bytes long */
-    int64_t bytes; /* that are expected */
+    char *through; /* for sums: scratch of `bytes` bytes for what is received */
+    int64_t bytes; /* the expected number */
     struct tt_offer offer;
-    int64_t left;      /* bytes to be read yet */
-    int sink;          /* at this sink, */
-    int64_t sink_done; /* so far into it */
-    int64_t segment;   /* and at this segment of the sender */
+    int64_t left;      /* bytes still to be read */
+    int sink;          /* the position: at this sink ... */
+    int64_t sink_done; /* ... at this byte of it ... */
+    int64_t segment;   /* ... and at this segment of the sender */
     int64_t segment_done;
-    int64_t budget; /* of the batch in which a piece failed, which is run again; 0: none */
-    uint64_t done;  /* a bit per piece of that batch: what must not be added twice */
-    bool is_lost;   /* the last reading failed, and all since lost_sec (tt_comm_clock) */
+    int64_t budget; /* of a batch with a failed piece, which must run again; 0: none */
+    uint64_t done;  /* one bit per piece of that batch: pieces that must not be added again */
+    bool is_lost;   /* all reads since lost_sec (tt_comm_clock) have failed */
     double lost_sec;
 };
 
-/** The offer has arrived: checks it. Errors: TT_EINTERNAL when it has not the bytes that are expected. */
+/** Checks an offer that has arrived. Errors: TT_EINTERNAL when it does not have the expected number of bytes. */
 int tt_pull_begin(const struct tt_comm *comm, struct tt_pull *pull, int tag) TT_MUST_CHECK;
 
 /**
- * Reads some more: a bounded piece per thread of comm's team, or one on this thread while the team has work of its own.
- * pull->left is 0 when all is there. A failed reading is repeated by the next call, without what was added already.
- * Errors: TT_ECOMM when nothing of the sender's memory could be read for some seconds: it is dead.
+ * Reads a bounded amount: some pieces by comm's team, or one piece in this thread while the team is busy. pull->left is
+ * 0 when everything has been read. The next call repeats a failed read, without the pieces that were already added.
+ * Errors: TT_ECOMM when nothing of the sender's memory could be read for some seconds, since the sender is then dead.
  */
 int tt_pull_some(struct tt_comm *comm, struct tt_pull *pull, const struct tt_sink *sinks) TT_MUST_CHECK;
 

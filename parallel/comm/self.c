@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One rank. Every collective of one rank is complete without a message, so a transfer here is a mistake of the caller.
+ * The communicator of a single rank. Collectives of one rank need no messages, so a transfer here is a
+ * mistake of the caller.
  */
 #include "parallel/comm/self.h"
 

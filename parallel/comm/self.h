@@ -4,7 +4,7 @@
 
 #include "core/comm/comm.h"
 
-/** The communicator of a process that runs alone: one rank, no MPI. The caller's (tt_comm_free). */
+/** The communicator of a process that runs alone: one rank, no MPI. The caller frees it (tt_comm_free). */
 struct tt_comm *tt_comm_self_new(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The machine that runs every collective, and the functions that put one together; see stages.h.
+ * Runs collectives, and has the functions that build them; see stages.h.
  */
 #include "parallel/comm/stages.h"
 
@@ -11,29 +11,30 @@
 #include "parallel/comm/pull.h"
 
 /*
- * Pieces from this size on are messages of their own. Of a collective a member may be sent so many full messages
- * (tt_comm.eager_bytes) without being asked: where it is late, it has to keep them beside the arena.
+ * LARGE_PIECE_BYTES: pieces of at least this size are messages of their own. MOST_EAGER: full messages
+ * (tt_comm.eager_bytes) that a collective may send to a member without a handshake. A member that is late must keep
+ * them outside of the arena.
  */
 enum { LARGE_PIECE_BYTES = 16384, MOST_EAGER = 16 };
 
-/* How far a message has come that the receiver reads (pull.h). A sender stays in OFFERED until the receipt is there. */
+/* The state of a message that the receiver reads (pull.h). A sender stays in OFFERED until the receipt arrives. */
 enum read_state { OFFERED, READING, RECEIVED };
 
 struct message {
     bool send;
-    bool read; /* by the receiver: only the offer and the receipt travel */
+    bool read; /* by the receiver: only the offer and the receipt are sent */
     int peer;  /* rank of the job */
     int first_segment, n_segments;
-    int first_sink; /* received by reading */
+    int first_sink; /* of a message that is received by reading */
     int64_t bytes;
-    struct tt_request request; /* of the message, or of the offer */
+    struct tt_request request; /* of the message or of the offer */
     struct tt_request receipt;
     enum read_state state;
     char receipt_byte;
-    struct tt_pull pull; /* a sender uses its offer only */
+    struct tt_pull pull; /* a sender uses only the offer in it */
 };
 
-/* into = a + b, or into = a where b is NULL; count in bytes, whole floats for additions. */
+/* into = a + b, or into = a if b is NULL; count in bytes, whole floats for additions. */
 struct work {
     char *into;
     const char *a, *b;
@@ -49,8 +50,8 @@ struct tt_collective {
     struct tt_activity activity; /* first member: the activity is the collective */
     struct tt_comm *comm;
     int tag;
-    int *ranks;                         /* of the group, own copy */
-    int64_t large_bytes, message_bytes; /* pieces from here on travel alone; the longest message of them */
+    int *ranks;                         /* of the group; a copy */
+    int64_t large_bytes, message_bytes; /* larger pieces are sent alone, in messages of at most message_bytes */
     struct tt_segment *segments;
     int n_segments, cap_segments;
     struct message *messages;
@@ -66,7 +67,7 @@ struct tt_collective {
     void *owned; /* see tt_stages_own */
 };
 
-/* Offer and receipt have the collective's tag: an offer is followed by nothing until the receipt comes back. */
+/* The offer and the receipt have the collective's tag, since nothing follows an offer until its receipt. */
 static int post_read(struct tt_collective *c, struct message *m)
 {
     struct tt_segment offer = {&m->pull.offer, sizeof m->pull.offer}, receipt = {&m->receipt_byte, 1};
@@ -122,7 +123,8 @@ static void do_work(const struct work *work)
         memcpy(work->into, work->a, (size_t)work->bytes);
 }
 
-/* Reads a batch at most, and none when `has_read` says that this call has done so; the receipt goes out at the end. */
+/* Reads at most one batch, and none if `has_read` says that this call has already read one. Sends the
+ * receipt at the end. */
 static int test_reading(struct tt_collective *c, struct message *m, bool *has_read, bool *ret_done)
 {
     struct tt_segment receipt = {&m->receipt_byte, 1};
@@ -159,13 +161,14 @@ static int test_message(struct tt_collective *c, struct message *m, bool *has_re
     if (m->read && !m->send)
         return test_reading(c, m, has_read, ret_done);
     TT_TRY(comm->ops->test(comm, &m->request, &sent));
-    TT_TRY(comm->ops->test(comm, &m->receipt, ret_done)); /* done at once where there is none */
+    TT_TRY(comm->ops->test(comm, &m->receipt, ret_done)); /* done at once if there is none */
     *ret_done = *ret_done && sent;
 out:
     return rc;
 }
 
-/* The first message of the current stage that is not complete, or NULL. Tests them all: reading happens in its test. */
+/* The first message of the current stage that is not complete, or NULL. Tests all of them, since a test may read
+ * data. */
 static int pending_message(struct tt_collective *c, struct message **ret_pending)
 {
     const struct stage *stage = &c->stages[c->current];
@@ -186,7 +189,7 @@ out:
     return rc;
 }
 
-/* Moves on as far as it can; the pending message is NULL when the collective is complete. */
+/* Advances as far as it can; the pending message is NULL when the collective is complete. */
 static int advance(struct tt_collective *c, struct message **ret_pending)
 {
     struct message *pending = NULL;
@@ -290,7 +293,7 @@ void tt_collective_free(struct tt_collective *c)
     tt_free(c);
 }
 
-/* A collective of moderate size is cut into messages that need no handshake, a large one into ones that do. */
+/* Cuts a collective of moderate size into messages that need no handshake, and a large one into messages that do. */
 static void choose_cuts(struct tt_collective *c, int64_t eager_bytes, int64_t incoming)
 {
     c->large_bytes = LARGE_PIECE_BYTES;
@@ -320,7 +323,7 @@ void tt_stages_add(struct tt_collective *c)
         (struct stage){.first_message = c->n_messages, .first_work = c->n_work};
 }
 
-/* Opens a message of the last stage; segments are added to it next. */
+/* Adds an empty message to the last stage; segments are added to it next. */
 static void add_message(struct tt_collective *c, const struct tt_wire *wire)
 {
     TT_PUSH(c->messages, c->n_messages, c->cap_messages) = (struct message){
@@ -334,7 +337,7 @@ static void add_message(struct tt_collective *c, const struct tt_wire *wire)
     c->stages[c->n_stages - 1].n_messages++;
 }
 
-/* Adds a segment to the last message; one that continues the last in memory extends it. */
+/* Adds a segment to the last message, or extends its last segment if this one follows it in memory. */
 static void add_segment(struct tt_collective *c, char *data, int64_t bytes)
 {
     struct message *m = &c->messages[c->n_messages - 1];
@@ -384,7 +387,7 @@ static void add_list(struct tt_collective *c, struct tt_cursor *from, size_t byt
     }
 }
 
-/* Adds to the wire's one message that is read. */
+/* Adds data to the one message of a wire that is read. */
 static void add_read(struct tt_wire *wire, struct tt_segment_list data, struct tt_segment_list a, char *through)
 {
     struct tt_collective *c = wire->collective;
@@ -456,7 +459,7 @@ void tt_stages_add_work(struct tt_collective *c, struct tt_segment_list into, st
         size_t bytes = room_to < room_from ? room_to : room_from;
         struct work work = {tt_cursor_data(&to), tt_cursor_data(&from), b, (int64_t)bytes};
 
-        if (b || work.into != work.a) { /* a copy onto itself is none */
+        if (b || work.into != work.a) { /* nothing to do for a copy onto itself */
             TT_PUSH(c->work, c->n_work, c->cap_work) = work;
             c->stages[c->n_stages - 1].n_work++;
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A clock that ticks by signals. Ticks that fall due while the process is stopped arrive as one.
+ * A clock that ticks by signals. Ticks that are due while the process is stopped arrive as one.
  */
 #include "parallel/comm/start_watch.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks are threads; a message is copied once, straight from the sender's segments to the receiver's, by the side that
- * comes second.
+ * Ranks are threads. A message is copied once, directly from the sender's segments to the receiver's, by the side
+ * that comes second.
  *
  * A transfer lives in a pool of its rank. While it waits for its counterpart it is in the list of the receiving rank,
  * in the order of posting, under the world's lock: that gives first-in-first-out by (source, destination, tag).
@@ -30,18 +30,18 @@ struct transfer {
     int rank, peer, tag;
     atomic_int state;
     size_t peer_bytes;     /* valid once DONE */
-    struct transfer *next; /* in the list of the receiving rank, or of the pool's free ones */
+    struct transfer *next; /* in the list of the receiving rank, or of free transfers */
 };
 
 struct rank {
     struct tt_comm comm;
     struct world *world;
-    struct transfer **pool; /* each allocated once and reused */
+    struct transfer **pool; /* transfers are allocated once and reused */
     int n_pool, cap_pool;
     struct transfer *unused;
-    struct transfer *waiting; /* sends to this rank and its receives, without a counterpart yet */
+    struct transfer *waiting; /* sends to this rank and its receives that have no counterpart yet */
     atomic_bool left;
-    pthread_rwlock_t memory; /* held for reading while others read this rank's memory, for writing to leave */
+    pthread_rwlock_t memory; /* read lock: others read this rank's memory; write lock: this rank leaves */
     int (*fn)(struct tt_comm *comm, void *arg);
     void *arg;
 };
@@ -90,7 +90,7 @@ static void transfer_drop(struct rank *me, struct transfer *t)
     me->unused = t;
 }
 
-/* Takes the oldest counterpart of t out of the receiver's list, or puts t at its end. Under the lock. */
+/* Removes the oldest counterpart of t from the receiver's list, or appends t to it. Call it with the lock held. */
 static struct transfer *match(struct world *world, struct transfer *t)
 {
     struct transfer **link = &world->ranks[t->send ? t->peer : t->rank].waiting;
@@ -177,7 +177,7 @@ static int hopeless(const struct rank *me, struct transfer *t)
 
     if (atomic_load_explicit(&world->aborted, memory_order_acquire))
         return tt_fail(TT_ECOMM, "rank %d: rank %d ended the job", me->comm.rank, world->aborted_by);
-    /* Read `left` before looking at the state again: a peer that matched did so before it left. */
+    /* Read `left` before the state: a peer that found the counterpart did so before it left. */
     if (atomic_load_explicit(&world->ranks[t->peer].left, memory_order_acquire) &&
         atomic_load_explicit(&t->state, memory_order_acquire) == POSTED)
         return tt_fail(TT_ECOMM, "rank %d: rank %d has left the job (%s of %zu bytes, tag %d, in '%s')", me->comm.rank,
@@ -226,7 +226,7 @@ static int read_peer(struct tt_comm *comm, int peer, uint64_t address, void *int
     return error;
 }
 
-/* The first failure is the run's. Under the lock. */
+/* Keeps the first failure as the result of the run. Call it with the lock held. */
 static void note_failure(struct world *world, int rc, const char *message)
 {
     if (rc >= 0 || world->rc < 0)
@@ -235,7 +235,7 @@ static void note_failure(struct world *world, int rc, const char *message)
     (void)snprintf(world->message, sizeof world->message, "%s", message);
 }
 
-/* Takes back what this rank posted and nobody matched, so that no other rank touches memory that is going away. */
+/* Withdraws this rank's transfers without a counterpart, so that no other rank touches memory that will be freed. */
 static void leave(struct rank *me, int rc, const char *message)
 {
     struct world *world = me->world;
