@@ -40,16 +40,32 @@ struct tt_value {
     int producer; /* node that writes it, or TT_NONE */
 };
 
+/*
+ * A dimension of a node as all ranks together have it, and the number of equal grains (the last may be shorter) that ranks may
+ * cut it into. Kernels cut their work by a grain of the whole dimension and never by the extent that is local, so a pass that
+ * makes a local extent smaller changes no bits; sums over the dimension are trees over its grains, so they do not depend on
+ * who has which. The number of grains is part of the numerics. Zeros: the dimension is whole and cannot be cut.
+ */
+struct tt_extent {
+    int64_t whole;
+    int grains;
+};
+
+enum { TT_MOST_GRAINS = 64 };
+
 /* What an op needs beside its inputs; each op uses the members its file names. */
 struct tt_attr {
-    int64_t seq_len;    /* T */
-    int heads;          /* H: heads in the last dimension of the input */
-    int kv_heads;       /* K */
-    int head_dim;       /* E */
-    float eps;          /* norms */
-    bool inverse;       /* rope: rotate back (backward) */
-    bool rotate_half;   /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
-    bool from_position; /* row 0 stands at tt_scalars.position of a context of seq_len, not at 0 (generation) */
+    struct tt_extent rows; /* tokens, N */
+    struct tt_extent out; /* of a product: M, the weight's rows; attention: key/value heads; rmsnorm: groups; head: V */
+    struct tt_extent in;  /* of a product: K, the weight's columns */
+    int64_t seq_len;      /* T */
+    int heads;            /* H: heads in the last dimension of the input */
+    int kv_heads;         /* K */
+    int head_dim;         /* E */
+    float eps;            /* norms */
+    bool inverse;         /* rope: rotate back (backward) */
+    bool rotate_half;     /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
+    bool from_position;   /* row 0 stands at tt_scalars.position of a context of seq_len, not at 0 (generation) */
 };
 
 /* RoPE frequencies; scaling as in Llama 3.1 when factor > 0. */

@@ -20,22 +20,33 @@ struct tt_gemm {
     const float *acc; /* NULL: nothing is added */
     float *c;
     int64_t lda, ldb, ldc;
+    /*
+     * Where m, n or k is a part of a dimension that ranks share: the size of its grains, 0 if it is not cut. Each grain of m
+     * and n is a product of its own, with its own tiles. The products over grains of k are added as a tree, and acc to
+     * their sum.
+     */
+    int64_t m_grain, n_grain, k_grain;
+    float *partial; /* tt_gemm_partial_floats */
 };
 
-/** One product on the calling thread; tiles of a team run call it. */
+/** One product on the calling thread, without grains; tiles of a team run call it. */
 void tt_gemm_serial(const struct tt_gemm *gemm);
 
 /**
- * One product on the team. The larger of m and n is cut into a power of two of tiles that depends on the shape only, k
- * never; so the bits depend neither on the number of threads nor on who ran what.
+ * One product on the team. The larger of a grain's m and n is cut into a power of two of tiles that depends on the grain's
+ * shape only, k never; so the bits depend neither on the number of threads, nor on who ran what, nor on how many of the grains
+ * are here.
  */
 void tt_gemm(struct tt_team *team, const struct tt_gemm *gemm);
 
-/** The tiles that tt_gemm cuts a product into. */
-int64_t tt_gemm_tiles(int64_t m, int64_t n, int64_t k);
+/** The tiles that tt_gemm cuts a product into: of all its grains. Reads sizes only. */
+int64_t tt_gemm_tiles(const struct tt_gemm *gemm);
 
-/** Tile `tile` of `tiles` on the calling thread: an op can hand out the tiles of several products in one run of a team. */
-void tt_gemm_tile(const struct tt_gemm *gemm, int64_t tile, int64_t tiles);
+/** Tile `tile` on the calling thread: an op can hand out the tiles of several products in one run of a team. */
+void tt_gemm_tile(const struct tt_gemm *gemm, int64_t tile);
+
+/** Floats of `partial` that a product needs, with an acc or without. Reads sizes only. */
+int64_t tt_gemm_partial_floats(const struct tt_gemm *gemm, bool has_acc);
 
 /**
  * Whether the address space has room for the buffers of products on that many threads at once: OpenBLAS maps 128 MiB for

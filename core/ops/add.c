@@ -61,6 +61,7 @@ const struct tt_op_row tt_op_add = {
     .name = "add",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_ANY,
     .computes = TT_COMPUTES(TT_F32),
     .infer = infer,
     .backward = backward,

@@ -3,7 +3,7 @@
  * ATTENTION: o = softmax(q k^T / sqrt(E)) v, causal inside each sequence of T rows, for every query head; query head h
  * reads key/value head h / (H / K).
  *   in   q (N, H*E), k (N, K*E), v (N, K*E)      out  o (N, H*E), lse (N, H): log of the sum of exp of each row
- *   attr seq_len, heads, kv_heads, head_dim
+ *   attr seq_len, heads, kv_heads, head_dim; rows (N), in grains of whole sequences; out (K)
  *
  * A tile is TT_ATTENTION_ROWS rows of a head. The backward op is attention_bwd.c.
  */
@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/kernels/kernels.h"
+#include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
 enum { GATHER_ROWS = 128 };
@@ -22,6 +23,8 @@ bool tt_attention_fits(const struct tt_graph *graph, const struct tt_node *node,
     int64_t rows = tt_value_rows(&graph->values[node->in[q]]);
 
     return attr->seq_len > 0 && attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0 && rows % attr->seq_len == 0 &&
+           tt_grain_fits(&attr->rows, rows) && tt_grain_fits(&attr->out, attr->kv_heads) &&
+           (tt_grain_size(&attr->rows) % attr->seq_len == 0) &&
            tt_op_acc_fits(graph, node, q, rows, (int64_t)attr->heads * attr->head_dim) &&
            tt_op_acc_fits(graph, node, q + 1, rows, (int64_t)attr->kv_heads * attr->head_dim) &&
            tt_op_acc_fits(graph, node, q + 2, rows, (int64_t)attr->kv_heads * attr->head_dim);
@@ -156,6 +159,7 @@ const struct tt_op_row tt_op_attention = {
     .name = "attention",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .cuts = TT_CUT_ROWS | TT_CUT_OUT,
     .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_ATTENTION,
     .weight = TT_WEIGHT_ATTENTION,

@@ -5,12 +5,13 @@
  *
  * A task is a key/value head of a sequence with some of its query heads and a range of its keys. dk and dv of the other
  * query heads and dq of the other ranges are partial sums in scratch, added in order at the end. How many there are
- * depends on the shape only: few enough to cost little, enough to keep 16 threads busy.
+ * depends on the shape of a grain only: few enough to cost little, enough to keep 16 threads busy.
  */
 #include <math.h>
 
 #include "core/kernels/attention.h"
 #include "core/kernels/kernels.h"
+#include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
 enum {
@@ -26,11 +27,11 @@ struct split {
     int64_t ranges;
 };
 
-static struct split split_of(const struct tt_attention_shape *shape, int64_t rows)
+static struct split split_of(const struct tt_attr *attr, const struct tt_attention_shape *shape, int64_t rows)
 {
     int64_t group = shape->heads / shape->kv_heads;
     struct split split = {.rows = rows, .sequences = rows / shape->seq_len, .parts = 1, .ranges = 1};
-    int64_t tasks = split.sequences * shape->kv_heads;
+    int64_t tasks = tt_grain_or(&attr->rows, rows) / shape->seq_len * tt_grain_or(&attr->out, shape->kv_heads);
 
     while (split.parts < group && (tasks * split.parts < TASKS_WANTED || group % split.parts != 0))
         split.parts++;
@@ -182,7 +183,7 @@ static void run(const struct tt_call *call)
 {
     struct run run = {.call = call, .shape = tt_attention_shape_of(&call->node->attr)};
 
-    run.split = split_of(&run.shape, tt_value_rows(tt_call_in(call, 1)));
+    run.split = split_of(&call->node->attr, &run.shape, tt_value_rows(tt_call_in(call, 1)));
     run.layout = layout_of(&run.shape, &run.split);
     tt_team_run(call->team, run.split.sequences * run.shape.kv_heads * run.split.parts * run.split.ranges, run_task,
                 &run);
@@ -193,7 +194,7 @@ static void run(const struct tt_call *call)
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
     struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
-    struct split split = split_of(&shape, tt_value_rows(&graph->values[node->in[1]]));
+    struct split split = split_of(&node->attr, &shape, tt_value_rows(&graph->values[node->in[1]]));
     struct layout layout = layout_of(&shape, &split);
 
     return (layout.first_worker + threads * layout.worker) * (int64_t)sizeof(float);
@@ -203,6 +204,7 @@ const struct tt_op_row tt_op_attention_bwd = {
     .name = "attention_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_ROWS | TT_CUT_OUT,
     .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_ATTENTION,
     .infer = infer,

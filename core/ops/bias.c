@@ -5,12 +5,13 @@
  *
  * BIAS_BWD: the gradient of b; that of x is dy itself.
  *   in   dy (N, D), acc (D) or none      out  db (D) = [acc +] the sum of dy's rows, may take acc's memory
- *   Summed over blocks of SUM_ROWS rows, then over the blocks in order.
+ *   Summed over blocks of SUM_ROWS rows, then over the blocks (tt_row_blocks_sum). attr rows (N).
  */
 #include "core/kernels/kernels.h"
+#include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
-enum { TILE_ROWS = 64, SUM_ROWS = 64, SUM_COLUMNS = 64 };
+enum { TILE_ROWS = 64, SUM_ROWS = 64 };
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
@@ -59,19 +60,25 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
 static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
-    int64_t width = tt_value_width(&graph->values[node->in[0]]);
+    const struct tt_value *dy = &graph->values[node->in[0]];
+    int64_t width = tt_value_width(dy);
 
-    if (!tt_op_acc_fits(graph, node, 1, 1, width))
+    if (!tt_op_acc_fits(graph, node, 1, 1, width) || !tt_grain_fits(&node->attr.rows, tt_value_rows(dy)))
         return tt_op_mismatch(graph, node, "dy (N, D), acc (D)");
     return tt_op_output(graph, node, 0, name, NULL, 1, &width);
+}
+
+static struct tt_row_blocks blocks_of(const struct tt_graph *graph, const struct tt_node *node)
+{
+    return tt_row_blocks_of(&node->attr.rows, tt_value_rows(&graph->values[node->in[0]]), 1, SUM_ROWS);
 }
 
 static void block_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
-    const struct tt_value *dy = tt_call_in(call, 0);
-    int64_t width = tt_value_width(dy);
-    struct tt_range part = tt_tile_range(tt_value_rows(dy), SUM_ROWS, tile);
+    int64_t width = tt_value_width(tt_call_in(call, 0));
+    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
+    struct tt_range part = tt_row_block(&blocks, tile);
 
     (void)worker;
     tt_kernels()->sum_rows((float *)call->scratch + tile * width, NULL, (const float *)call->in[0] + part.begin * width,
@@ -81,37 +88,37 @@ static void block_tile(void *arg, int64_t tile, int worker)
 static void sum_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
-    const struct tt_value *dy = tt_call_in(call, 0);
-    int64_t width = tt_value_width(dy);
-    struct tt_range part = tt_tile_range(width, SUM_COLUMNS, tile);
+    int64_t width = tt_value_width(tt_call_in(call, 0));
+    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
+    struct tt_range part = tt_tile_range(width, TT_SUM_COLUMNS, tile);
     const float *acc = call->in[1];
 
     (void)worker;
-    tt_kernels()->sum_rows((float *)call->out[0] + part.begin, acc ? acc + part.begin : NULL,
-                           (const float *)call->scratch + part.begin, tt_tiles(tt_value_rows(dy), SUM_ROWS), width,
-                           part.n);
+    tt_row_blocks_sum(&blocks, (float *)call->out[0] + part.begin, acc ? acc + part.begin : NULL,
+                      (const float *)call->scratch + part.begin, width, part.n);
 }
 
 static void run_bwd(const struct tt_call *call)
 {
-    const struct tt_value *dy = tt_call_in(call, 0);
+    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
 
-    tt_team_run(call->team, tt_tiles(tt_value_rows(dy), SUM_ROWS), block_tile, (void *)call);
-    tt_team_run(call->team, tt_tiles(tt_value_width(dy), SUM_COLUMNS), sum_tile, (void *)call);
+    tt_team_run(call->team, tt_row_blocks_count(&blocks), block_tile, (void *)call);
+    tt_team_run(call->team, tt_tiles(tt_value_width(tt_call_in(call, 0)), TT_SUM_COLUMNS), sum_tile, (void *)call);
 }
 
 static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    const struct tt_value *dy = &graph->values[node->in[0]];
+    struct tt_row_blocks blocks = blocks_of(graph, node);
 
     (void)threads;
-    return tt_tiles(tt_value_rows(dy), SUM_ROWS) * tt_value_width(dy) * (int64_t)sizeof(float);
+    return tt_row_blocks_count(&blocks) * tt_value_width(&graph->values[node->in[0]]) * (int64_t)sizeof(float);
 }
 
 const struct tt_op_row tt_op_bias = {
     .name = "bias",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_ANY,
     .computes = TT_COMPUTES(TT_F32),
     .infer = infer,
     .backward = backward,
@@ -125,6 +132,7 @@ const struct tt_op_row tt_op_bias_bwd = {
     .name = "bias_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
+    .cuts = TT_CUT_ROWS | TT_CUT_OUT,
     .computes = TT_COMPUTES(TT_F32),
     .infer = infer_bwd,
     .run = run_bwd,

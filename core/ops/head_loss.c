@@ -10,20 +10,26 @@
  * Logits exist for CHUNK tokens at a time, in scratch; they turn into their own gradient in place and are never made
  * twice. The chunks are a function of N only and dw adds them in order. The product for dx has few elements and a long sum
  * over the vocabulary: it is cut into slices of the vocabulary, in scratch, which are added in order; so both products of
- * the gradient keep a whole team busy, and dx can take x's memory although dw's product reads x at the same time.
+ * the gradient keep a whole team busy, and dx can take x's memory although dw's product reads x at the same time. Where N or V
+ * is in grains, chunks and slices are those of each grain, and dw and dx are trees over the grains. The softmax is over the
+ * rows of w that are here.
+ *   attr rows (N), out (V)
  */
 #include <math.h>
 #include <string.h>
 
+#include "core/base/tree.h"
 #include "core/kernels/blas.h"
 #include "core/kernels/kernels.h"
+#include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
 enum {
     CHUNK = 512,
     TILE_ROWS = 8,
     DX_TILES_WANTED = 16,
-    SLICE_MIN = 2048 /* of the vocabulary */
+    SLICE_MIN = 2048, /* of the vocabulary */
+    TILE_ELEMENTS = 16384
 };
 
 /* The row's logsumexp; also its largest logit. */
@@ -64,7 +70,8 @@ static int check(const struct tt_graph *graph, const struct tt_node *node)
     const struct tt_value *x = &graph->values[node->in[0]], *w = &graph->values[node->in[1]];
     const struct tt_value *labels = &graph->values[node->in[2]];
 
-    if (tt_value_width(x) == tt_value_width(w) && tt_value_elements(labels) == tt_value_rows(x) &&
+    if (tt_value_width(x) == tt_value_width(w) && tt_grain_fits(&node->attr.rows, tt_value_rows(x)) &&
+        tt_grain_fits(&node->attr.out, tt_value_rows(w)) && tt_value_elements(labels) == tt_value_rows(x) &&
         tt_op_acc_fits(graph, node, 3, tt_value_rows(w), tt_value_width(w)))
         return 0;
     return tt_op_mismatch(graph, node, "x (N, D), w (V, D), labels (B, T) I32[, acc (V, D)]");
@@ -116,180 +123,278 @@ out:
     return rc;
 }
 
-struct chunk {
-    const struct tt_call *call;
-    int64_t begin, n;
-    int64_t width, vocab;
-    bool grad;
-    int64_t slices;
+/* How the work is cut: a function of the grains of N and V, whatever part of them is here. */
+struct cuts {
+    int64_t rows, width, vocab;
+    int64_t row_grain, vocab_grain;
+    int64_t chunk;  /* rows of logits at a time, within a grain of rows */
+    int64_t slices; /* of a grain of the vocabulary, which dx is summed in */
 };
 
-static int64_t chunk_rows(int64_t rows)
+static struct cuts cuts_of(const struct tt_graph *graph, const struct tt_node *node)
 {
-    return rows < CHUNK ? rows : CHUNK;
+    const struct tt_value *x = &graph->values[node->in[0]], *w = &graph->values[node->in[1]];
+    struct cuts cuts = {.rows = tt_value_rows(x), .width = tt_value_width(x), .vocab = tt_value_rows(w), .slices = 1};
+    struct tt_gemm slice;
+
+    cuts.row_grain = tt_grain_or(&node->attr.rows, cuts.rows);
+    cuts.vocab_grain = tt_grain_or(&node->attr.out, cuts.vocab);
+    cuts.chunk = cuts.row_grain < CHUNK ? cuts.row_grain : CHUNK;
+    if (node->op != TT_OP_HEAD_LOSS_GRAD)
+        return cuts;
+    slice = (struct tt_gemm){.m = cuts.chunk, .n = cuts.width, .k = cuts.vocab_grain};
+    while (cuts.slices * tt_gemm_tiles(&slice) < DX_TILES_WANTED && cuts.vocab_grain / (2 * cuts.slices) >= SLICE_MIN) {
+        cuts.slices *= 2;
+        slice.k = cuts.vocab_grain / cuts.slices;
+    }
+    return cuts;
 }
 
-/* The slices of the vocabulary that dx is summed in; of the shape of whole chunks, so that a short one has no more. */
-static int64_t slices_of(int64_t rows, int64_t width, int64_t vocab)
+static int64_t vocab_grains(const struct cuts *cuts)
 {
-    int64_t slices = 1;
-
-    while (slices * tt_gemm_tiles(chunk_rows(rows), width, vocab / slices) < DX_TILES_WANTED &&
-           vocab / (2 * slices) >= SLICE_MIN)
-        slices *= 2;
-    return slices;
+    return tt_tiles(cuts->vocab, cuts->vocab_grain);
 }
+
+/* Logits of a chunk, the slices of its dx. */
+static int64_t chunk_floats(const struct cuts *cuts, bool grad)
+{
+    return cuts->chunk * (cuts->vocab + (grad ? vocab_grains(cuts) * cuts->slices * cuts->width : 0));
+}
+
+/* A chunk of the rows; dw of its grain of rows is summed in `dw`, after `acc`. */
+struct chunk {
+    const struct tt_call *call;
+    struct cuts cuts;
+    int64_t begin, n;
+    bool grad;
+    const float *acc;
+    float *dw;
+};
 
 static void loss_tile(void *arg, int64_t tile, int worker)
 {
     const struct chunk *chunk = arg;
     const struct tt_call *call = chunk->call;
     struct tt_range part = tt_tile_range(chunk->n, TILE_ROWS, tile);
-    float *logits = (float *)call->scratch + part.begin * chunk->vocab;
+    float *logits = (float *)call->scratch + part.begin * chunk->cuts.vocab;
     float *loss = (float *)call->out[0] + chunk->begin + part.begin;
     const int32_t *labels = (const int32_t *)call->in[2] + chunk->begin + part.begin;
 
     (void)worker;
     if (chunk->grad) {
-        tt_kernels()->cross_entropy_grad(loss, logits, labels, part.n, chunk->vocab, call->scalars->inv_valid_tokens);
+        tt_kernels()->cross_entropy_grad(loss, logits, labels, part.n, chunk->cuts.vocab,
+                                         call->scalars->inv_valid_tokens);
     } else {
-        tt_kernels()->cross_entropy(loss, logits, labels, part.n, chunk->vocab);
+        tt_kernels()->cross_entropy(loss, logits, labels, part.n, chunk->cuts.vocab);
     }
 }
 
 static void chunk_loss(struct chunk *chunk)
 {
     const struct tt_call *call = chunk->call;
+    const struct cuts *cuts = &chunk->cuts;
 
     tt_gemm(call->team, &(struct tt_gemm){.trans_b = true,
                                           .m = chunk->n,
-                                          .n = chunk->vocab,
-                                          .k = chunk->width,
-                                          .a = (const float *)call->in[0] + chunk->begin * chunk->width,
-                                          .lda = chunk->width,
+                                          .n = cuts->vocab,
+                                          .k = cuts->width,
+                                          .a = (const float *)call->in[0] + chunk->begin * cuts->width,
+                                          .lda = cuts->width,
                                           .b = call->in[1],
-                                          .ldb = chunk->width,
+                                          .ldb = cuts->width,
                                           .c = call->scratch,
-                                          .ldc = chunk->vocab});
+                                          .ldc = cuts->vocab,
+                                          .n_grain = cuts->vocab_grain});
     tt_team_run(call->team, tt_tiles(chunk->n, TILE_ROWS), loss_tile, chunk);
 }
 
 static struct tt_gemm dw_product(const struct chunk *chunk)
 {
     const struct tt_call *call = chunk->call;
+    const struct cuts *cuts = &chunk->cuts;
 
     return (struct tt_gemm){.trans_a = true,
-                            .m = chunk->vocab,
-                            .n = chunk->width,
+                            .m = cuts->vocab,
+                            .n = cuts->width,
                             .k = chunk->n,
                             .a = call->scratch,
-                            .lda = chunk->vocab,
-                            .b = (const float *)call->in[0] + chunk->begin * chunk->width,
-                            .ldb = chunk->width,
-                            .acc = chunk->begin > 0 ? call->out[2] : call->in[3],
-                            .c = call->out[2],
-                            .ldc = chunk->width};
+                            .lda = cuts->vocab,
+                            .b = (const float *)call->in[0] + chunk->begin * cuts->width,
+                            .ldb = cuts->width,
+                            .acc = chunk->acc,
+                            .c = chunk->dw,
+                            .ldc = cuts->width,
+                            .m_grain = cuts->vocab_grain};
 }
 
-/* Slice i of dx, in scratch behind the logits. */
+/* Slice i of dx, in scratch after the logits: the slices of the first grain of the vocabulary, then of the next. */
 static float *dx_slice(const struct chunk *chunk, int64_t i)
 {
-    int64_t rows = chunk_rows(tt_value_rows(tt_call_in(chunk->call, 0)));
-
-    return (float *)chunk->call->scratch + rows * (chunk->vocab + i * chunk->width);
+    return (float *)chunk->call->scratch + chunk->cuts.chunk * (chunk->cuts.vocab + i * chunk->cuts.width);
 }
 
 static struct tt_gemm dx_product(const struct chunk *chunk, int64_t i)
 {
-    int64_t begin = chunk->vocab * i / chunk->slices, end = chunk->vocab * (i + 1) / chunk->slices;
+    const struct cuts *cuts = &chunk->cuts;
+    struct tt_range grain = tt_tile_range(cuts->vocab, cuts->vocab_grain, i / cuts->slices);
+    int64_t begin = grain.begin + grain.n * (i % cuts->slices) / cuts->slices;
+    int64_t end = grain.begin + grain.n * (i % cuts->slices + 1) / cuts->slices;
 
     return (struct tt_gemm){.m = chunk->n,
-                            .n = chunk->width,
+                            .n = cuts->width,
                             .k = end - begin,
                             .a = (const float *)chunk->call->scratch + begin,
-                            .lda = chunk->vocab,
-                            .b = (const float *)chunk->call->in[1] + begin * chunk->width,
-                            .ldb = chunk->width,
+                            .lda = cuts->vocab,
+                            .b = (const float *)chunk->call->in[1] + begin * cuts->width,
+                            .ldb = cuts->width,
                             .c = dx_slice(chunk, i),
-                            .ldc = chunk->width};
+                            .ldc = cuts->width};
 }
 
+static int64_t dx_slices(const struct chunk *chunk)
+{
+    return vocab_grains(&chunk->cuts) * chunk->cuts.slices;
+}
+
+/* Of one slice. */
 static int64_t dx_tiles(const struct chunk *chunk)
 {
-    return tt_gemm_tiles(chunk->n, chunk->width, chunk->vocab / chunk->slices);
-}
+    const struct cuts *cuts = &chunk->cuts;
 
-static int64_t dw_tiles(const struct chunk *chunk)
-{
-    return tt_gemm_tiles(chunk->vocab, chunk->width, chunk->n);
+    return tt_gemm_tiles(&(struct tt_gemm){.m = chunk->n, .n = cuts->width, .k = cuts->vocab_grain / cuts->slices});
 }
 
 /* The tiles of dx, which are longer, then those of dw. */
 static void grad_tile(void *arg, int64_t tile, int worker)
 {
     const struct chunk *chunk = arg;
-    int64_t of_slice = dx_tiles(chunk), of_dx = of_slice * chunk->slices;
+    int64_t of_slice = dx_tiles(chunk), of_dx = of_slice * dx_slices(chunk);
     struct tt_gemm gemm = tile < of_dx ? dx_product(chunk, tile / of_slice) : dw_product(chunk);
 
     (void)worker;
-    if (tile < of_dx) {
-        tt_gemm_tile(&gemm, tile % of_slice, of_slice);
-    } else {
-        tt_gemm_tile(&gemm, tile - of_dx, dw_tiles(chunk));
-    }
+    tt_gemm_tile(&gemm, tile < of_dx ? tile % of_slice : tile - of_dx);
 }
 
+/* The slices of a grain in order, then the grains as a tree. */
 static void dx_sum_tile(void *arg, int64_t tile, int worker)
 {
     const struct chunk *chunk = arg;
     struct tt_range part = tt_tile_range(chunk->n, TILE_ROWS, tile);
-    int64_t at = part.begin * chunk->width, n = part.n * chunk->width;
-    float *dx = (float *)chunk->call->out[1] + chunk->begin * chunk->width + at;
+    int64_t at = part.begin * chunk->cuts.width, n = part.n * chunk->cuts.width, slices = chunk->cuts.slices;
+    struct tt_tree_walk walk = tt_tree_walk_make(vocab_grains(&chunk->cuts));
+    int64_t into, from;
 
     (void)worker;
-    memcpy(dx, dx_slice(chunk, 0) + at, (size_t)n * sizeof *dx);
-    for (int64_t i = 1; i < chunk->slices; i++)
-        tt_kernels()->add(dx, dx, dx_slice(chunk, i) + at, n);
+    for (int64_t i = 0; i < dx_slices(chunk); i++) {
+        float *grain = dx_slice(chunk, i / slices * slices) + at;
+
+        if (i % slices)
+            tt_kernels()->add(grain, grain, dx_slice(chunk, i) + at, n);
+    }
+    while (tt_tree_walk_next(&walk, &into, &from))
+        tt_kernels()->add(dx_slice(chunk, into * slices) + at, dx_slice(chunk, into * slices) + at,
+                          dx_slice(chunk, from * slices) + at, n);
+    memcpy((float *)chunk->call->out[1] + chunk->begin * chunk->cuts.width + at, dx_slice(chunk, 0) + at,
+           (size_t)n * sizeof(float));
 }
 
 static void chunk_grads(struct chunk *chunk)
 {
     struct tt_team *team = chunk->call->team;
+    struct tt_gemm dw = dw_product(chunk);
 
-    tt_team_run(team, dx_tiles(chunk) * chunk->slices + dw_tiles(chunk), grad_tile, chunk);
+    tt_team_run(team, dx_tiles(chunk) * dx_slices(chunk) + tt_gemm_tiles(&dw), grad_tile, chunk);
     tt_team_run(team, tt_tiles(chunk->n, TILE_ROWS), dx_sum_tile, chunk);
 }
 
-static void run(const struct tt_call *call)
+/* The chunks of a grain of rows. dw = [acc +] its gradient. */
+static void run_grain(const struct tt_call *call, const struct cuts *cuts, int64_t grain, const float *acc, float *dw)
 {
-    const struct tt_value *x = tt_call_in(call, 0);
-    struct chunk chunk = {
-        .call = call,
-        .width = tt_value_width(x),
-        .vocab = tt_value_rows(tt_call_in(call, 1)),
-        .grad = call->node->op == TT_OP_HEAD_LOSS_GRAD,
-    };
+    struct tt_range rows = tt_tile_range(cuts->rows, cuts->row_grain, grain);
+    struct chunk chunk = {.call = call, .cuts = *cuts, .grad = call->node->op == TT_OP_HEAD_LOSS_GRAD};
 
-    chunk.slices = slices_of(tt_value_rows(x), chunk.width, chunk.vocab);
-    for (int64_t i = 0; i < tt_tiles(tt_value_rows(x), CHUNK); i++) {
-        struct tt_range part = tt_tile_range(tt_value_rows(x), CHUNK, i);
+    for (int64_t i = 0; i < tt_tiles(rows.n, cuts->chunk); i++) {
+        struct tt_range part = tt_tile_range(rows.n, cuts->chunk, i);
 
-        chunk.begin = part.begin;
+        chunk.begin = rows.begin + part.begin;
         chunk.n = part.n;
+        chunk.acc = i ? dw : acc;
+        chunk.dw = dw;
         chunk_loss(&chunk);
         if (chunk.grad)
             chunk_grads(&chunk);
     }
 }
 
+struct sum {
+    float *to;
+    const float *a, *b;
+    int64_t n;
+};
+
+static void sum_tile(void *arg, int64_t tile, int worker)
+{
+    const struct sum *sum = arg;
+    struct tt_range part = tt_tile_range(sum->n, TILE_ELEMENTS, tile);
+
+    (void)worker;
+    tt_kernels()->add(sum->to + part.begin, sum->a + part.begin, sum->b + part.begin, part.n);
+}
+
+static void add(struct tt_team *team, float *to, const float *a, const float *b, int64_t n)
+{
+    tt_team_run(team, tt_tiles(n, TILE_ELEMENTS), sum_tile, &(struct sum){to, a, b, n});
+}
+
+/* Entry `depth` of the stack of dw's sums over grains of rows, in scratch. */
+static float *dw_entry(const struct tt_call *call, const struct cuts *cuts, int depth)
+{
+    return (float *)call->scratch + chunk_floats(cuts, true) + depth * cuts->vocab * cuts->width;
+}
+
+/* dw is a tree over the grains of rows. */
+static void run_grains(const struct tt_call *call, const struct cuts *cuts)
+{
+    int64_t grains = tt_tiles(cuts->rows, cuts->row_grain), n = cuts->vocab * cuts->width;
+    int depth = 0;
+
+    for (int64_t g = 0; g < grains; g++) {
+        int carries = g + 1 < grains ? tt_tree_carries(g) : depth;
+
+        run_grain(call, cuts, g, NULL, dw_entry(call, cuts, depth++));
+        for (; carries > 0; carries--, depth--)
+            add(call->team, dw_entry(call, cuts, depth - 2), dw_entry(call, cuts, depth - 2),
+                dw_entry(call, cuts, depth - 1), n);
+    }
+    if (call->in[3])
+        add(call->team, call->out[2], call->in[3], dw_entry(call, cuts, 0), n);
+    else
+        memcpy(call->out[2], dw_entry(call, cuts, 0), (size_t)n * sizeof(float));
+}
+
+static void run(const struct tt_call *call)
+{
+    struct cuts cuts = cuts_of(call->graph, call->node);
+    bool grad = call->node->op == TT_OP_HEAD_LOSS_GRAD;
+
+    if (grad && tt_grain_size(&call->node->attr.rows)) {
+        run_grains(call, &cuts);
+        return;
+    }
+    for (int64_t g = 0; g < tt_tiles(cuts.rows, cuts.row_grain); g++)
+        run_grain(call, &cuts, g, grad ? call->in[3] : NULL, grad ? call->out[2] : NULL);
+}
+
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    const struct tt_value *x = &graph->values[node->in[0]];
-    int64_t rows = tt_value_rows(x), width = tt_value_width(x), vocab = tt_value_rows(&graph->values[node->in[1]]);
-    int64_t slices = node->op == TT_OP_HEAD_LOSS_GRAD ? slices_of(rows, width, vocab) : 0;
+    struct cuts cuts = cuts_of(graph, node);
+    bool grad = node->op == TT_OP_HEAD_LOSS_GRAD;
+    int64_t floats = chunk_floats(&cuts, grad);
 
     (void)threads;
-    return chunk_rows(rows) * (vocab + slices * width) * (int64_t)sizeof(float);
+    if (grad && tt_grain_size(&node->attr.rows))
+        floats += tt_tree_stack_depth(tt_tiles(cuts.rows, cuts.row_grain)) * cuts.vocab * cuts.width;
+    return floats * (int64_t)sizeof(float);
 }
 
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -305,6 +410,7 @@ const struct tt_op_row tt_op_head_loss = {
     .name = "head_loss",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_F32},
+    .cuts = TT_CUT_ROWS | TT_CUT_OUT,
     .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_HEAD,
     .infer = infer,
@@ -318,6 +424,7 @@ const struct tt_op_row tt_op_head_loss_grad = {
     .name = "head_loss_grad",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32},
     .out = {TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .cuts = TT_CUT_ROWS | TT_CUT_OUT,
     .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_HEAD,
     .infer = infer_grad,

@@ -6,14 +6,15 @@
  * LAYERNORM_BWD:
  *   in   dy (N, D), x, w, mean, rstd, acc_dx (N, D) or none, acc_dw (D) or none, acc_db (D) or none
  *   out  dx, dw (D), db (D), each = [its acc +] ... and may take its memory
- *   dw and db are summed over blocks of SUM_ROWS rows, then over the blocks in order.
+ *   dw and db are summed over blocks of SUM_ROWS rows, then over the blocks (tt_row_blocks_sum). attr rows (N).
  */
 #include <math.h>
 
 #include "core/kernels/kernels.h"
+#include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
-enum { SUM_ROWS = 64, SUM_COLUMNS = 64 };
+enum { SUM_ROWS = 64 };
 
 void tt_layernorm_fwd_ref(float *y, float *mean, float *rstd, const float *x, const float *w, const float *b,
                           int64_t rows, int64_t width, float eps)
@@ -131,10 +132,10 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
     int64_t rows = tt_value_rows(&x), width = tt_value_width(&x);
     int rc = 0;
 
-    if (!tt_op_acc_fits(graph, node, 0, rows, width) || !tt_op_acc_fits(graph, node, 2, 1, width) ||
-        !tt_op_acc_fits(graph, node, 3, 1, rows) || !tt_op_acc_fits(graph, node, 4, 1, rows) ||
-        !tt_op_acc_fits(graph, node, 5, rows, width) || !tt_op_acc_fits(graph, node, 6, 1, width) ||
-        !tt_op_acc_fits(graph, node, 7, 1, width))
+    if (!tt_grain_fits(&node->attr.rows, rows) || !tt_op_acc_fits(graph, node, 0, rows, width) ||
+        !tt_op_acc_fits(graph, node, 2, 1, width) || !tt_op_acc_fits(graph, node, 3, 1, rows) ||
+        !tt_op_acc_fits(graph, node, 4, 1, rows) || !tt_op_acc_fits(graph, node, 5, rows, width) ||
+        !tt_op_acc_fits(graph, node, 6, 1, width) || !tt_op_acc_fits(graph, node, 7, 1, width))
         return tt_op_mismatch(graph, node, "dy, x (N, D), w (D), mean, rstd (N), acc_dx (N, D), acc_dw, acc_db (D)");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
     TT_TRY(tt_op_output(graph, node, 1, name, "weight", 1, &width));
@@ -143,13 +144,18 @@ out:
     return rc;
 }
 
+static struct tt_row_blocks blocks_of(const struct tt_graph *graph, const struct tt_node *node)
+{
+    return tt_row_blocks_of(&node->attr.rows, tt_value_rows(&graph->values[node->in[1]]), 1, SUM_ROWS);
+}
+
 /* A block's dw and db go to the scratch, dw and db of block k side by side in its row k. */
 static void bwd_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
-    const struct tt_value *x = tt_call_in(call, 1);
-    int64_t width = tt_value_width(x);
-    struct tt_range part = tt_tile_range(tt_value_rows(x), SUM_ROWS, tile);
+    int64_t width = tt_value_width(tt_call_in(call, 1));
+    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
+    struct tt_range part = tt_row_block(&blocks, tile);
     int64_t at = part.begin * width;
     float *sums = (float *)call->scratch + tile * 2 * width;
     const float *acc = call->in[5];
@@ -172,33 +178,33 @@ static void bwd_tile(void *arg, int64_t tile, int worker)
 static void sum_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
-    const struct tt_value *x = tt_call_in(call, 1);
-    int64_t width = tt_value_width(x), blocks = tt_tiles(tt_value_rows(x), SUM_ROWS);
-    struct tt_range part = tt_tile_range(width, SUM_COLUMNS, tile);
+    int64_t width = tt_value_width(tt_call_in(call, 1));
+    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
+    struct tt_range part = tt_tile_range(width, TT_SUM_COLUMNS, tile);
 
     (void)worker;
     for (int k = 0; k < 2; k++) {
         const float *acc = call->in[6 + k], *sums = (const float *)call->scratch + k * width + part.begin;
 
-        tt_kernels()->sum_rows((float *)call->out[1 + k] + part.begin, acc ? acc + part.begin : NULL, sums, blocks,
-                               2 * width, part.n);
+        tt_row_blocks_sum(&blocks, (float *)call->out[1 + k] + part.begin, acc ? acc + part.begin : NULL, sums,
+                          2 * width, part.n);
     }
 }
 
 static void run_bwd(const struct tt_call *call)
 {
-    const struct tt_value *x = tt_call_in(call, 1);
+    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
 
-    tt_team_run(call->team, tt_tiles(tt_value_rows(x), SUM_ROWS), bwd_tile, (void *)call);
-    tt_team_run(call->team, tt_tiles(tt_value_width(x), SUM_COLUMNS), sum_tile, (void *)call);
+    tt_team_run(call->team, tt_row_blocks_count(&blocks), bwd_tile, (void *)call);
+    tt_team_run(call->team, tt_tiles(tt_value_width(tt_call_in(call, 1)), TT_SUM_COLUMNS), sum_tile, (void *)call);
 }
 
 static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    const struct tt_value *x = &graph->values[node->in[1]];
+    struct tt_row_blocks blocks = blocks_of(graph, node);
 
     (void)threads;
-    return tt_tiles(tt_value_rows(x), SUM_ROWS) * 2 * tt_value_width(x) * (int64_t)sizeof(float);
+    return tt_row_blocks_count(&blocks) * 2 * tt_value_width(&graph->values[node->in[1]]) * (int64_t)sizeof(float);
 }
 
 static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -211,6 +217,7 @@ const struct tt_op_row tt_op_layernorm = {
     .name = "layernorm",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32},
+    .cuts = TT_CUT_ROWS,
     .computes = TT_COMPUTES(TT_F32),
     .infer = infer,
     .backward = backward,
@@ -225,6 +232,7 @@ const struct tt_op_row tt_op_layernorm_bwd = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32,
            TT_TYPE_F32},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32},
+    .cuts = TT_CUT_ROWS,
     .computes = TT_COMPUTES(TT_F32),
     .infer = infer_bwd,
     .run = run_bwd,

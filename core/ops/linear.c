@@ -5,10 +5,19 @@
  *
  * LINEAR_BWD_X: in  dy (N, M), w, acc (N, K) or none      out  dx = [acc +] dy w, may take acc's memory
  * LINEAR_BWD_W: in  dy, x, acc (M, K) or none             out  dw = [acc +] dy^T x, may take acc's memory
+ *   attr rows (N), out (M), in (K)
  */
 #include "core/kernels/blas.h"
 #include "core/kernels/gemv.h"
+#include "core/ops/grains.h"
 #include "core/ops/rule.h"
+
+static bool extents_fit(const struct tt_node *node, int64_t n, int64_t m, int64_t k)
+{
+    const struct tt_attr *attr = &node->attr;
+
+    return tt_grain_fits(&attr->rows, n) && tt_grain_fits(&attr->out, m) && tt_grain_fits(&attr->in, k);
+}
 
 /* The two matrices of in[0] and in[1]; a is any shape with N rows, b has two dimensions. */
 static bool matrices(const struct tt_graph *graph, const struct tt_node *node, int64_t *ret_a, int64_t *ret_b)
@@ -26,7 +35,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     int64_t x[2], w[2], y[2];
 
-    if (!matrices(graph, node, x, w) || x[1] != w[1])
+    if (!matrices(graph, node, x, w) || x[1] != w[1] || !extents_fit(node, x[0], w[0], x[1]))
         return tt_op_mismatch(graph, node, "x (N, K), w (M, K)");
     y[0] = x[0];
     y[1] = w[0];
@@ -37,7 +46,8 @@ static int infer_bwd_x(struct tt_graph *graph, struct tt_node *node, const char 
 {
     int64_t dy[2], w[2], dx[2];
 
-    if (!matrices(graph, node, dy, w) || dy[1] != w[0] || !tt_op_acc_fits(graph, node, 2, dy[0], w[1]))
+    if (!matrices(graph, node, dy, w) || dy[1] != w[0] || !extents_fit(node, dy[0], w[0], w[1]) ||
+        !tt_op_acc_fits(graph, node, 2, dy[0], w[1]))
         return tt_op_mismatch(graph, node, "dy (N, M), w (M, K), acc (N, K)");
     dx[0] = dy[0];
     dx[1] = w[1];
@@ -48,7 +58,8 @@ static int infer_bwd_w(struct tt_graph *graph, struct tt_node *node, const char 
 {
     int64_t dy[2], x[2], dw[2];
 
-    if (!matrices(graph, node, dy, x) || dy[0] != x[0] || !tt_op_acc_fits(graph, node, 2, dy[1], x[1]))
+    if (!matrices(graph, node, dy, x) || dy[0] != x[0] || !extents_fit(node, x[0], dy[1], x[1]) ||
+        !tt_op_acc_fits(graph, node, 2, dy[1], x[1]))
         return tt_op_mismatch(graph, node, "dy (N, M), x (N, K), acc (M, K)");
     dw[0] = dy[1];
     dw[1] = x[1];
@@ -71,60 +82,74 @@ out:
     return rc;
 }
 
+/* The product that a node is, without addresses. */
+static struct tt_gemm product_of(const struct tt_graph *graph, const struct tt_node *node)
+{
+    const struct tt_value *a = &graph->values[node->in[0]], *b = &graph->values[node->in[1]];
+    const struct tt_attr *attr = &node->attr;
+    int64_t n = tt_value_rows(a), m = node->op == TT_OP_LINEAR ? tt_value_rows(b) : tt_value_width(a);
+    int64_t k = tt_value_width(b);
+    int64_t rows = tt_grain_size(&attr->rows), out = tt_grain_size(&attr->out), in = tt_grain_size(&attr->in);
+
+    switch (node->op) {
+    case TT_OP_LINEAR:
+        return (struct tt_gemm){.trans_b = true,
+                                .m = n,
+                                .n = m,
+                                .k = k,
+                                .lda = k,
+                                .ldb = k,
+                                .ldc = m,
+                                .m_grain = rows,
+                                .n_grain = out,
+                                .k_grain = in};
+    case TT_OP_LINEAR_BWD_X:
+        return (struct tt_gemm){
+            .m = n, .n = k, .k = m, .lda = m, .ldb = k, .ldc = k, .m_grain = rows, .n_grain = in, .k_grain = out};
+    default:
+        return (struct tt_gemm){.trans_a = true,
+                                .m = m,
+                                .n = k,
+                                .k = n,
+                                .lda = m,
+                                .ldb = k,
+                                .ldc = k,
+                                .m_grain = out,
+                                .n_grain = in,
+                                .k_grain = rows};
+    }
+}
+
+static void run_product(const struct tt_call *call)
+{
+    struct tt_gemm gemm = product_of(call->graph, call->node);
+
+    gemm.a = call->in[0];
+    gemm.b = call->in[1];
+    gemm.acc = call->node->op == TT_OP_LINEAR ? NULL : call->in[2];
+    gemm.c = call->out[0];
+    gemm.partial = call->scratch;
+    tt_gemm(call->team, &gemm);
+}
+
 static void run(const struct tt_call *call)
 {
     const struct tt_value *x = tt_call_in(call, 0), *w = tt_call_in(call, 1);
-    int64_t n = tt_value_rows(x), k = tt_value_width(x), m = tt_value_rows(w);
+    const struct tt_extent *rows = &call->node->attr.rows;
 
-    if (n == 1) { /* a token of generation: bound by reading w, which a matrix product would copy first */
-        tt_gemv(call->team, call->in[1], m, k, call->in[0], call->out[0]);
-        return;
-    }
-    tt_gemm(call->team, &(struct tt_gemm){.trans_b = true,
-                                          .m = n,
-                                          .n = m,
-                                          .k = k,
-                                          .a = call->in[0],
-                                          .lda = k,
-                                          .b = call->in[1],
-                                          .ldb = k,
-                                          .c = call->out[0],
-                                          .ldc = m});
+    /* a token of generation: bound by reading w, which a matrix product would copy first */
+    if (tt_value_rows(x) == 1 && rows->whole <= 1)
+        tt_gemv(call->team, call->in[1], tt_value_rows(w), tt_value_width(x), call->in[0], call->out[0]);
+    else
+        run_product(call);
 }
 
-static void run_bwd_x(const struct tt_call *call)
+static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    const struct tt_value *dy = tt_call_in(call, 0), *w = tt_call_in(call, 1);
-    int64_t n = tt_value_rows(dy), m = tt_value_width(dy), k = tt_value_width(w);
+    struct tt_gemm gemm = product_of(graph, node);
 
-    tt_gemm(call->team, &(struct tt_gemm){.m = n,
-                                          .n = k,
-                                          .k = m,
-                                          .a = call->in[0],
-                                          .lda = m,
-                                          .b = call->in[1],
-                                          .ldb = k,
-                                          .acc = call->in[2],
-                                          .c = call->out[0],
-                                          .ldc = k});
-}
-
-static void run_bwd_w(const struct tt_call *call)
-{
-    const struct tt_value *dy = tt_call_in(call, 0), *x = tt_call_in(call, 1);
-    int64_t n = tt_value_rows(dy), m = tt_value_width(dy), k = tt_value_width(x);
-
-    tt_gemm(call->team, &(struct tt_gemm){.trans_a = true,
-                                          .m = m,
-                                          .n = k,
-                                          .k = n,
-                                          .a = call->in[0],
-                                          .lda = m,
-                                          .b = call->in[1],
-                                          .ldb = k,
-                                          .acc = call->in[2],
-                                          .c = call->out[0],
-                                          .ldc = k});
+    (void)threads;
+    return tt_gemm_partial_floats(&gemm, node->op != TT_OP_LINEAR && node->in[2] != TT_NONE) * (int64_t)sizeof(float);
 }
 
 /* All three are 2 N M K: the elements of the output times twice the dimension that is summed over. */
@@ -141,6 +166,7 @@ const struct tt_op_row tt_op_linear = {
     .name = "linear",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_ANY,
     .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_GEMM,
     .weight = TT_WEIGHT_MATMUL,
@@ -148,6 +174,7 @@ const struct tt_op_row tt_op_linear = {
     .backward = backward,
     .run = run,
     .cost = cost,
+    .scratch_bytes = scratch,
     .row_local = true,
 };
 
@@ -155,11 +182,13 @@ const struct tt_op_row tt_op_linear_bwd_x = {
     .name = "linear_bwd_x",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_ANY,
     .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_GEMM,
     .infer = infer_bwd_x,
-    .run = run_bwd_x,
+    .run = run_product,
     .cost = cost,
+    .scratch_bytes = scratch,
     .alias = {3},
     .row_local = true,
 };
@@ -168,10 +197,12 @@ const struct tt_op_row tt_op_linear_bwd_w = {
     .name = "linear_bwd_w",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
+    .cuts = TT_CUT_ANY,
     .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_GEMM,
     .infer = infer_bwd_w,
-    .run = run_bwd_w,
+    .run = run_product,
     .cost = cost,
+    .scratch_bytes = scratch,
     .alias = {3},
 };

@@ -62,6 +62,9 @@ enum tt_op_type {
     TT_TYPE_IDS, /* I32: tokens and labels */
 };
 
+/* Dimensions that may be cut, for tt_op_row.cuts. */
+enum { TT_CUT_ROWS = 1, TT_CUT_OUT = 2, TT_CUT_IN = 4, TT_CUT_ANY = 7 };
+
 /* A set of element types, for tt_op_row.computes. */
 #define TT_COMPUTES(dtype) (1U << (dtype))
 
@@ -72,6 +75,7 @@ struct tt_op_row {
     enum tt_op_type
         in[TT_MAX_INPUTS]; /* of every input, absent optional ones included: so it says how many there are */
     enum tt_op_type out[TT_MAX_OUTPUTS];
+    unsigned cuts;     /* TT_CUT_*: the dimensions that may be in grains (tt_attr); others are whole */
     unsigned computes; /* the types that TT_TYPE_COMPUTE may be: those that run has arithmetic for */
     /*
      * Checks input shapes and adds the outputs to graph (tt_op_output in rule.h); 0 or TT_EINTERNAL with the shapes.

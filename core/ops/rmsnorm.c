@@ -8,14 +8,15 @@
  * RMSNORM_BWD:
  *   in   dy (N, G*D), x, w, rstd, acc_dx (N, G*D) or none, acc_dw (D) or none
  *   out  dx = [acc_dx +] ..., may take acc_dx's memory; dw (D) = [acc_dw +] ..., may take acc_dw's
- *   dw is summed over blocks of DW_ROWS rows, then over the blocks in order.
+ *   dw is summed over blocks of DW_ROWS rows, then over the blocks (tt_row_blocks_sum). attr rows (N), out (G); not both.
  */
 #include <math.h>
 
 #include "core/kernels/kernels.h"
+#include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
-enum { DW_ROWS = 64, DW_COLUMNS = 64 };
+enum { DW_ROWS = 64 };
 
 void tt_rmsnorm_fwd_ref(float *y, float *rstd, const float *x, const float *w, int64_t rows, int64_t width, float eps)
 {
@@ -65,13 +66,21 @@ void tt_sum_rows_ref(float *y, const float *acc, const float *x, int64_t rows, i
     }
 }
 
+static bool extents_fit(const struct tt_node *node, int64_t rows, int64_t groups)
+{
+    const struct tt_attr *attr = &node->attr;
+
+    return tt_grain_fits(&attr->rows, rows) && tt_grain_fits(&attr->out, groups) &&
+           (!tt_grain_size(&attr->rows) || !tt_grain_size(&attr->out));
+}
+
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[0]];
     int64_t width = tt_value_elements(&graph->values[node->in[1]]), stats[2] = {tt_value_rows(&x), 0};
     int rc = 0;
 
-    if (tt_value_width(&x) % width != 0)
+    if (tt_value_width(&x) % width != 0 || !extents_fit(node, stats[0], tt_value_width(&x) / width))
         return tt_op_mismatch(graph, node, "x (N, G*D), w (D)");
     stats[1] = tt_value_width(&x) / width;
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
@@ -122,7 +131,7 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
     int64_t rows = tt_value_rows(&x), all = tt_value_width(&x), width = tt_value_width(&graph->values[node->in[2]]);
     int rc = 0;
 
-    if (all % width != 0 || !tt_op_acc_fits(graph, node, 0, rows, all) ||
+    if (all % width != 0 || !extents_fit(node, rows, all / width) || !tt_op_acc_fits(graph, node, 0, rows, all) ||
         !tt_op_acc_fits(graph, node, 3, rows, all / width) || !tt_op_acc_fits(graph, node, 4, rows, all) ||
         !tt_op_acc_fits(graph, node, 5, 1, width))
         return tt_op_mismatch(graph, node, "dy, x (N, G*D), w (D), rstd (N, G), acc_dx (N, G*D), acc_dw (D)");
@@ -132,11 +141,23 @@ out:
     return rc;
 }
 
+/* Grains of rows, or of each row's groups, which are the heads of q and k. */
+static struct tt_row_blocks blocks_of(const struct tt_graph *graph, const struct tt_node *node)
+{
+    const struct tt_value *rstd = &graph->values[node->in[3]];
+    int64_t rows = tt_value_rows(rstd), groups = tt_value_width(rstd);
+
+    if (tt_grain_size(&node->attr.out))
+        return tt_group_blocks_of(&node->attr.out, rows, groups);
+    return tt_row_blocks_of(&node->attr.rows, rows, groups, DW_ROWS);
+}
+
 static void bwd_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
     int64_t width = tt_value_width(tt_call_in(call, 2));
-    struct tt_range part = tt_tile_range(tt_value_elements(tt_call_in(call, 3)), DW_ROWS, tile);
+    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
+    struct tt_range part = tt_row_block(&blocks, tile);
     int64_t at = part.begin * width;
     const float *acc = call->in[4];
 
@@ -150,27 +171,29 @@ static void dw_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
     int64_t width = tt_value_width(tt_call_in(call, 2));
-    struct tt_range part = tt_tile_range(width, DW_COLUMNS, tile);
+    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
+    struct tt_range part = tt_tile_range(width, TT_SUM_COLUMNS, tile);
     const float *acc = call->in[5];
 
     (void)worker;
-    tt_kernels()->sum_rows((float *)call->out[1] + part.begin, acc ? acc + part.begin : NULL,
-                           (const float *)call->scratch + part.begin,
-                           tt_tiles(tt_value_elements(tt_call_in(call, 3)), DW_ROWS), width, part.n);
+    tt_row_blocks_sum(&blocks, (float *)call->out[1] + part.begin, acc ? acc + part.begin : NULL,
+                      (const float *)call->scratch + part.begin, width, part.n);
 }
 
 static void run_bwd(const struct tt_call *call)
 {
-    tt_team_run(call->team, tt_tiles(tt_value_elements(tt_call_in(call, 3)), DW_ROWS), bwd_tile, (void *)call);
-    tt_team_run(call->team, tt_tiles(tt_value_width(tt_call_in(call, 2)), DW_COLUMNS), dw_tile, (void *)call);
+    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
+
+    tt_team_run(call->team, tt_row_blocks_count(&blocks), bwd_tile, (void *)call);
+    tt_team_run(call->team, tt_tiles(tt_value_width(tt_call_in(call, 2)), TT_SUM_COLUMNS), dw_tile, (void *)call);
 }
 
 static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    int64_t rows = tt_value_elements(&graph->values[node->in[3]]), width = tt_value_width(&graph->values[node->in[2]]);
+    struct tt_row_blocks blocks = blocks_of(graph, node);
 
     (void)threads;
-    return tt_tiles(rows, DW_ROWS) * width * (int64_t)sizeof(float);
+    return tt_row_blocks_count(&blocks) * tt_value_width(&graph->values[node->in[2]]) * (int64_t)sizeof(float);
 }
 
 static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -183,6 +206,7 @@ const struct tt_op_row tt_op_rmsnorm = {
     .name = "rmsnorm",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .cuts = TT_CUT_ROWS | TT_CUT_OUT,
     .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_NORM,
     .infer = infer,
@@ -197,6 +221,7 @@ const struct tt_op_row tt_op_rmsnorm_bwd = {
     .name = "rmsnorm_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .cuts = TT_CUT_ROWS | TT_CUT_OUT,
     .computes = TT_COMPUTES(TT_F32),
     .part = TT_PART_NORM,
     .infer = infer_bwd,

@@ -82,6 +82,7 @@ const struct tt_op_row tt_op_rope = {
     .name = "rope",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_ANY,
     .computes = TT_COMPUTES(TT_F32),
     .infer = infer,
     .backward = backward,

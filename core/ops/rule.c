@@ -80,6 +80,18 @@ static int check_types(const struct tt_graph *graph, const struct tt_node *node)
     return 0;
 }
 
+static int check_cuts(const struct tt_node *node)
+{
+    const struct tt_op_row *row = tt_op_row(node->op);
+    const struct tt_extent *extents[] = {&node->attr.rows, &node->attr.out, &node->attr.in};
+    static const char *const names[] = {"rows", "out", "in"};
+
+    for (unsigned i = 0; i < 3; i++)
+        if (extents[i]->grains > 1 && !(row->cuts & 1U << i))
+            return tt_fail(TT_EINTERNAL, "%s cannot be cut in %s", row->name, names[i]);
+    return 0;
+}
+
 int tt_op_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_op_row *row = tt_op_row(node->op);
@@ -89,6 +101,7 @@ int tt_op_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
         return tt_fail(TT_EINTERNAL, "%s wants %d input%s, found %d", row->name, wanted, wanted == 1 ? "" : "s",
                        node->n_in);
     TT_TRY(check_types(graph, node));
+    TT_TRY(check_cuts(node));
     TT_TRY(row->infer(graph, node, name));
 out:
     return rc;

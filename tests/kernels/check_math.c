@@ -128,11 +128,12 @@ static void check_gemm(struct check *check)
             check_one_gemm(check, sizes[s], k & 1, k >> 1 & 1, k >> 2);
     }
     for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++) {
-        if (tt_gemm_tiles(tiles[t][0], 200, 200) != tiles[t][1] ||
-            tt_gemm_tiles(200, tiles[t][0], 200) != tiles[t][1]) {
+        const struct tt_gemm tall = {.m = tiles[t][0], .n = 200, .k = 200},
+                             wide = {.m = 200, .n = tiles[t][0], .k = 200};
+
+        if (tt_gemm_tiles(&tall) != tiles[t][1] || tt_gemm_tiles(&wide) != tiles[t][1]) {
             check->failures++;
-            printf("# %lld rows are cut into %lld tiles\n", (long long)tiles[t][0],
-                   (long long)tt_gemm_tiles(tiles[t][0], 200, 200));
+            printf("# %lld rows are cut into %lld tiles\n", (long long)tiles[t][0], (long long)tt_gemm_tiles(&tall));
         }
     }
 }
