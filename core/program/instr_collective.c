@@ -29,6 +29,20 @@ struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lower
     return desc;
 }
 
+bool tt_lowering_gathers(const struct tt_lowering *lowering, int unit)
+{
+    struct tt_collective_desc desc = tt_lowering_collective(lowering, TT_UNSHARD, unit, 0);
+
+    return tt_collective_happens(&desc);
+}
+
+bool tt_lowering_reduces(const struct tt_lowering *lowering, int unit)
+{
+    struct tt_collective_desc desc = tt_lowering_collective(lowering, TT_REDUCE, unit, 0);
+
+    return tt_collective_travels(&desc);
+}
+
 /* --- TT_BEGIN --- */
 
 /* The lowest tag that no collective under way has. */

@@ -38,7 +38,7 @@ static int lower_reduce(struct tt_walk *w, const struct tt_instr *from)
     int n;
     const int *units = tt_instr_units(w->program->buckets, from, &n);
 
-    if (!tt_lower_reduces(w, from->unit)) {
+    if (!tt_lowering_reduces(&w->in, from->unit)) {
         lower_rounding(w, from);
         return 0;
     }

@@ -116,7 +116,7 @@ static void let_go(struct tt_walk *w, const struct tt_instr *from, bool operands
 
 static int lower_reshard(struct tt_walk *w, const struct tt_instr *from)
 {
-    if (tt_lower_gathers(w, from->unit))
+    if (tt_lowering_gathers(&w->in, from->unit))
         let_go(w, from, !w->in.free_early);
     return 0;
 }

@@ -69,7 +69,7 @@ static int param_buffer(struct tt_walk *w, int value)
     int param = w->in.graph->values[value].param;
     const struct tt_unit_param *place = tt_layout_param(layout, param);
 
-    if (tt_lower_gathers(w, layout->unit_of[param]))
+    if (tt_lowering_gathers(&w->in, layout->unit_of[param]))
         return w->unsharded[param];
     if (w->unsharded[param] == TT_NONE)
         w->unsharded[param] =
@@ -93,7 +93,7 @@ int tt_lower_grad(struct tt_walk *w, int mb, int param)
 
     if (*slot != TT_NONE)
         return *slot;
-    if (tt_lower_reduces(w, unit)) {
+    if (tt_lowering_reduces(&w->in, unit)) {
         *slot = tt_lower_made(w, TT_MEMORY_PARAM_GRAD,
                               place->chunk * tt_unit_shard(layout, unit).n * (int64_t)sizeof(float));
     } else {

@@ -71,20 +71,4 @@ static inline struct tt_collective_desc tt_lower_describe(const struct tt_walk *
     return tt_lowering_collective(&w->in, purpose, units[0], elements);
 }
 
-/** Whether the unit's parameters are gathered: they are not the shards, but several of them, or of another type. */
-static inline bool tt_lower_gathers(const struct tt_walk *w, int unit)
-{
-    struct tt_collective_desc desc = tt_lower_describe(w, TT_UNSHARD, &unit, 1);
-
-    return tt_collective_happens(&desc);
-}
-
-/** Whether the unit's gradients are whole until they are reduced; else they are written where they are summed. */
-static inline bool tt_lower_reduces(const struct tt_walk *w, int unit)
-{
-    struct tt_collective_desc desc = tt_lower_describe(w, TT_REDUCE, &unit, 1);
-
-    return tt_collective_travels(&desc);
-}
-
 #endif

@@ -192,6 +192,12 @@ struct tt_lowering {
 struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lowering, enum tt_purpose purpose, int unit,
                                                  int64_t elements);
 
+/** Whether a unit's parameters are gathered: they are not the shards, but several of them, or of another type. */
+bool tt_lowering_gathers(const struct tt_lowering *lowering, int unit);
+
+/** Whether a unit's gradients are whole until they are reduced; else they are written where they are summed. */
+bool tt_lowering_reduces(const struct tt_lowering *lowering, int unit);
+
 /**
  * Lowers a schedule. With one shard TT_UNSHARD, TT_RESHARD and TT_REDUCE vanish: parameters are the shards and gradients
  * are written where they accumulate; but for parameters in bfloat16, which are always copies, and gradients in bfloat16,

@@ -9,13 +9,6 @@
 
 #include "core/base/mem.h"
 
-int64_t tt_gathered_param_bytes(const struct tt_layout *layout, int unit, int k)
-{
-    if (layout->shard_degree == 1)
-        return 0; /* it is the shard */
-    return (layout->units[unit].params[k].chunk * layout->shard_degree * (int64_t)sizeof(float) + 63) / 64 * 64;
-}
-
 static int compare_reads(const void *a, const void *b)
 {
     const struct tt_use *x = *(const struct tt_use *const *)a, *y = *(const struct tt_use *const *)b;
@@ -77,17 +70,21 @@ static void note_reads(const struct tt_usage *u, const struct tt_use *use, bool 
     }
 }
 
-static void close_gather(const struct tt_usage *u, struct tt_gather_list *list, int gather, const int *param_pos)
+static void close_gather(const struct tt_usage *u, struct tt_gather_list *list, int gather, const int *param_pos,
+                         const int64_t *param_bytes)
 {
     const struct tt_gather *g = &list->items[gather];
 
-    for (int k = 0; k < u->layout->units[g->unit].n_params; k++)
+    for (int k = 0; k < u->layout->units[g->unit].n_params; k++) {
+        int param = u->layout->units[g->unit].params[k].param;
+
         TT_PUSH(list->releases, list->n_releases, list->cap_releases) =
-            (struct tt_release){g->keeps ? g->last : param_pos[u->layout->units[g->unit].params[k].param], gather,
-                                tt_gathered_param_bytes(u->layout, g->unit, k)};
+            (struct tt_release){g->keeps ? g->last : param_pos[param], gather, param_bytes[param]};
+    }
 }
 
-struct tt_gather_list tt_gathers_make(const struct tt_usage *u, const bool *reshard, enum tt_stay stay)
+struct tt_gather_list tt_gathers_make(const struct tt_usage *u, const int64_t *param_bytes, const bool *reshard,
+                                      enum tt_stay stay)
 {
     struct tt_gather_list list = {0};
     int *newest = tt_calloc((size_t)u->layout->n_units, sizeof *newest); /* gather of each unit */
@@ -107,7 +104,7 @@ struct tt_gather_list tt_gathers_make(const struct tt_usage *u, const bool *resh
         if (from_kept)
             list.items[old].keeps = true;
         if (fresh && old != TT_NONE)
-            close_gather(u, &list, old, param_pos);
+            close_gather(u, &list, old, param_pos, param_bytes);
         if (fresh) {
             newest[use->unit] = list.n;
             TT_PUSH(list.items, list.n, list.cap) = (struct tt_gather){
@@ -119,7 +116,7 @@ struct tt_gather_list tt_gathers_make(const struct tt_usage *u, const bool *resh
     }
     for (int unit = 0; unit < u->layout->n_units; unit++)
         if (newest[unit] != TT_NONE)
-            close_gather(u, &list, newest[unit], param_pos);
+            close_gather(u, &list, newest[unit], param_pos, param_bytes);
     if (list.n_releases)
         qsort(list.releases, (size_t)list.n_releases, sizeof *list.releases, compare_releases);
     tt_free(uses);

@@ -40,15 +40,14 @@ enum tt_stay {
     TT_STAY_OVER_ONE,  /* when at most one does: it would be prefetched during that one anyway */
 };
 
-/** Bytes of a unit's k-th parameter when it is whole, as the memory plan counts them. */
-int64_t tt_gathered_param_bytes(const struct tt_layout *layout, int unit, int k);
-
 /**
  * The gathers of a step. What nothing reads is not gathered.
- *   reshard  [unit] free it between forward and backward
+ *   param_bytes  [param] gathered
+ *   reshard      [unit] free it between forward and backward
  * The caller's (tt_gather_list_release).
  */
-struct tt_gather_list tt_gathers_make(const struct tt_usage *usage, const bool *reshard, enum tt_stay stay);
+struct tt_gather_list tt_gathers_make(const struct tt_usage *usage, const int64_t *param_bytes, const bool *reshard,
+                                      enum tt_stay stay);
 void tt_gather_list_release(struct tt_gather_list *list);
 
 #endif

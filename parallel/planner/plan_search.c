@@ -236,7 +236,7 @@ out:
 void tt_plan_search_begin(const struct tt_planner *in, struct tt_plan_search *ret_search)
 {
     *ret_search = (struct tt_plan_search){.in = in};
-    tt_step_facts_make(in->usage, in->machine, in->eager, &ret_search->facts);
+    tt_step_facts_make(in->usage, in->lowering, in->machine, in->eager, &ret_search->facts);
     ret_search->fsdp = (struct tt_simple_fsdp){
         .lowering = in->lowering, .facts = &ret_search->facts, .machine = in->machine, .prefetch = in->prefetch};
 }

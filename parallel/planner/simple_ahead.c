@@ -92,7 +92,7 @@ static void expect_reduces(const struct tt_simple_walk *b, struct outlook *o, in
         if (o->now > o->link_free)
             o->link_free = o->now;
         o->link_free += b->reduce_sec[unit];
-        b->ahead[o->n_ahead] = b->facts->unit_bytes[unit] + b->staging[unit];
+        b->ahead[o->n_ahead] = b->facts->unit_grad_bytes[unit] + b->staging[unit];
         b->ahead_end[o->n_ahead++] = o->link_free;
         o->live += b->staging[unit];
     }

@@ -14,6 +14,13 @@
 
 /* --- sizes and times --- */
 
+static bool travels(const struct tt_simple_walk *b, enum tt_purpose purpose, int unit)
+{
+    struct tt_collective_desc desc = tt_lowering_collective(b->in->lowering, purpose, unit, 0);
+
+    return tt_collective_travels(&desc);
+}
+
 /* Puts a transfer into its lane; returns when it ends. */
 static double transfer(struct tt_simple_walk *b, enum tt_purpose purpose, int unit, int64_t elements)
 {
@@ -25,10 +32,11 @@ static double transfer(struct tt_simple_walk *b, enum tt_purpose purpose, int un
     return b->link_free = begin + sec;
 }
 
-static void add_unit(const struct tt_simple_walk *b, struct tt_simple_units *to, int unit)
+/* whole: [unit] bytes. */
+static void add_unit(const struct tt_simple_walk *b, struct tt_simple_units *to, int unit, const int64_t *whole)
 {
     to->unit[to->n++] = unit;
-    to->whole += b->facts->unit_bytes[unit];
+    to->whole += whole[unit];
     to->elements += tt_simple_elements(b, &unit, 1);
 }
 
@@ -81,7 +89,7 @@ static void finish_sum(struct tt_simple_walk *b, int pos, struct tt_simple_handl
     int n;
     const int *units = units_of(b, &handle, &n);
 
-    if (b->u->layout->replicate_degree > 1) {
+    if (travels(b, TT_ALL_REDUCE, units[0])) {
         int64_t elements = tt_simple_elements(b, units, n);
 
         begin(b, TT_ALL_REDUCE, 0, handle);
@@ -172,7 +180,7 @@ static bool begin_gather(struct tt_simple_walk *b, int pos, bool needed_now)
     tt_simple_clear_units(joined, b->next_gather < b->gathers.n ? gather_purpose(next) : TT_UNSHARD);
     while (b->next_gather + joined->n < b->gathers.n && may_join(b, pos, needed_now)) {
         b->in_joined[next[joined->n].unit] = true;
-        add_unit(b, joined, next[joined->n].unit);
+        add_unit(b, joined, next[joined->n].unit, b->facts->unit_bytes);
     }
     for (int i = 0; i < joined->n; i++)
         b->in_joined[joined->unit[i]] = false;
@@ -231,11 +239,13 @@ static void reduce_pending(struct tt_simple_walk *b, int pos)
 {
     struct tt_simple_units *pending = &b->pending;
     int mb = b->u->positions[pos].microbatch;
+    bool reduces;
     int64_t staging;
     struct tt_simple_handle handle;
 
     if (pending->n == 0)
         return;
+    reduces = travels(b, TT_REDUCE, pending->unit[0]);
     staging = tt_simple_staging_bytes(b, TT_REDUCE, pending->unit[0], pending->elements);
     for (int i = 0; i < pending->n; i++)
         while (b->flying[pending->unit[i]])
@@ -252,7 +262,7 @@ static void reduce_pending(struct tt_simple_walk *b, int pos)
     for (int i = 0; i < pending->n; i++)
         b->flying[pending->unit[i]]++;
     tt_simple_clear_units(pending, TT_REDUCE);
-    while (b->u->layout->shard_degree == 1 && b->head < b->n_flights && !b->flights[b->head].all_reduce)
+    while (!reduces && b->head < b->n_flights && !b->flights[b->head].all_reduce)
         wait_oldest(b, pos); /* nothing is under way: the gradients are the sums */
 }
 
@@ -262,10 +272,10 @@ static bool worth_holding(struct tt_simple_walk *b, int pos, const struct tt_com
     const struct tt_usage *u = b->u;
     const struct tt_complete *next = complete + 1;
 
-    if (next == u->complete + u->n_complete || u->layout->shard_degree == 1 ||
+    if (next == u->complete + u->n_complete || !travels(b, TT_REDUCE, next->unit) ||
         u->positions[next->pos].microbatch != u->positions[pos].microbatch)
         return false;
-    if (b->pending.whole + b->facts->unit_bytes[next->unit] > b->candidate.bucket_bytes)
+    if (b->pending.whole + b->facts->unit_grad_bytes[next->unit] > b->candidate.bucket_bytes)
         return false;
     if (b->candidate.within_compute && b->link_free <= b->now)
         return false;
@@ -278,7 +288,7 @@ static bool worth_holding(struct tt_simple_walk *b, int pos, const struct tt_com
 static void reduce_after(struct tt_simple_walk *b, int pos)
 {
     for (int c = b->u->complete_from[pos]; c < b->u->complete_from[pos + 1]; c++) {
-        add_unit(b, &b->pending, b->u->complete[c].unit);
+        add_unit(b, &b->pending, b->u->complete[c].unit, b->facts->unit_grad_bytes);
         if (!worth_holding(b, pos, &b->u->complete[c]))
             reduce_pending(b, pos);
     }
@@ -315,7 +325,7 @@ struct tt_plan tt_simple_fsdp_plan(const struct tt_simple_fsdp *fsdp, struct tt_
     struct tt_simple_walk b = {.in = fsdp, .u = fsdp->facts->usage, .facts = fsdp->facts, .candidate = candidate};
 
     b.plan.fits = true;
-    b.gathers = tt_gathers_make(b.u, candidate.reshard, candidate.stay);
+    b.gathers = tt_gathers_make(b.u, b.facts->param_bytes, candidate.reshard, candidate.stay);
     tt_simple_begin(&b);
     walk(&b);
     b.plan.step_sec = b.now;

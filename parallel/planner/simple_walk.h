@@ -35,7 +35,7 @@ struct tt_simple_units {
     enum tt_purpose purpose; /* of their collective */
     int *unit;
     int n;
-    int64_t whole;    /* bytes when gathered */
+    int64_t whole;    /* bytes when gathered, or of the whole gradients */
     int64_t elements; /* of the flat shards */
 };
 

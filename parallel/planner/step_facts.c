@@ -5,7 +5,6 @@
 #include "parallel/planner/step_facts.h"
 
 #include "core/base/mem.h"
-#include "parallel/planner/gathers.h"
 
 bool tt_memory_is_exchanged(enum tt_memory_kind kind)
 {
@@ -51,7 +50,34 @@ static void measure_others(const struct tt_program *eager, int64_t *other_bytes)
     tt_free(live);
 }
 
-void tt_step_facts_make(const struct tt_usage *usage, const struct tt_machine *machine, const struct tt_program *eager,
+/* Bytes of a unit's k-th parameter (or its gradient) when it is whole, as the memory plan counts them. */
+static int64_t whole_bytes(const struct tt_layout *layout, int unit, int k)
+{
+    return (tt_unit_whole(layout, unit, k) * (int64_t)sizeof(float) + 63) / 64 * 64;
+}
+
+static void measure_units(const struct tt_lowering *lowering, struct tt_step_facts *f)
+{
+    const struct tt_layout *layout = lowering->layout;
+
+    f->param_bytes = tt_calloc((size_t)layout->n_params + 1, sizeof *f->param_bytes);
+    f->unit_bytes = tt_calloc((size_t)layout->n_units + 1, sizeof *f->unit_bytes);
+    f->unit_grad_bytes = tt_calloc((size_t)layout->n_units + 1, sizeof *f->unit_grad_bytes);
+    for (int unit = 0; unit < layout->n_units; unit++)
+        for (int k = 0; k < layout->units[unit].n_params; k++) {
+            int64_t bytes = whole_bytes(layout, unit, k);
+
+            if (tt_lowering_gathers(lowering, unit)) {
+                f->param_bytes[layout->units[unit].params[k].param] = bytes;
+                f->unit_bytes[unit] += bytes;
+            }
+            if (tt_lowering_reduces(lowering, unit))
+                f->unit_grad_bytes[unit] += bytes;
+        }
+}
+
+void tt_step_facts_make(const struct tt_usage *usage, const struct tt_lowering *lowering,
+                        const struct tt_machine *machine, const struct tt_program *eager,
                         struct tt_step_facts *ret_facts)
 {
     const struct tt_layout *layout = usage->layout;
@@ -62,20 +88,18 @@ void tt_step_facts_make(const struct tt_usage *usage, const struct tt_machine *m
     f.begin_sec = tt_calloc(n + 1, sizeof *f.begin_sec);
     f.grad_bytes = tt_calloc(n + 1, sizeof *f.grad_bytes);
     f.other_bytes = tt_calloc(n + 1, sizeof *f.other_bytes);
-    f.unit_bytes = tt_calloc((size_t)layout->n_units + 1, sizeof *f.unit_bytes);
     for (int node = 0; node < usage->graph->n_nodes; node++)
         f.node_sec[node] = tt_cost_node_sec(machine, usage->graph, node, eager->threads);
     for (int pos = 0; pos < usage->n_positions; pos++) {
         f.begin_sec[pos + 1] = f.begin_sec[pos] + f.node_sec[usage->positions[pos].node];
         for (int i = usage->begins_grad[pos]; i < usage->begins_grad[pos + 1]; i++) {
-            int param = usage->begun_params[i];
+            int param = usage->begun_params[i], unit = layout->unit_of[param];
 
-            f.grad_bytes[pos] += tt_gathered_param_bytes(layout, layout->unit_of[param], layout->slot_of[param]);
+            if (tt_lowering_reduces(lowering, unit))
+                f.grad_bytes[pos] += whole_bytes(layout, unit, layout->slot_of[param]);
         }
     }
-    for (int unit = 0; unit < layout->n_units; unit++)
-        for (int k = 0; k < layout->units[unit].n_params; k++)
-            f.unit_bytes[unit] += tt_gathered_param_bytes(layout, unit, k);
+    measure_units(lowering, &f);
     measure_others(eager, f.other_bytes);
     *ret_facts = f;
 }
@@ -86,6 +110,8 @@ void tt_step_facts_release(struct tt_step_facts *f)
     tt_free(f->begin_sec);
     tt_free(f->grad_bytes);
     tt_free(f->other_bytes);
+    tt_free(f->param_bytes);
     tt_free(f->unit_bytes);
+    tt_free(f->unit_grad_bytes);
     *f = (struct tt_step_facts){0};
 }

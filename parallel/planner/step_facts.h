@@ -12,11 +12,18 @@ struct tt_step_facts {
     double *begin_sec;            /* [n_positions + 1] of a position when nothing waits */
     int64_t *grad_bytes;          /* [n_positions] of whole gradients that begin to live there */
     int64_t *other_bytes;         /* [n_positions] transient memory beside what is exchanged */
-    int64_t *unit_bytes;          /* [unit] gathered; also its whole gradient */
+    int64_t *param_bytes;         /* [param] gathered; 0 where it is read from its shard */
+    int64_t *unit_bytes;          /* [unit] the same of its parameters together */
+    int64_t *unit_grad_bytes;     /* [unit] its whole gradient; 0 where that is written where it is summed */
 };
 
-/** eager: the eager engine's program of the same order, for other_bytes. The caller's (tt_step_facts_release). */
-void tt_step_facts_make(const struct tt_usage *usage, const struct tt_machine *machine, const struct tt_program *eager,
+/**
+ * What is gathered and reduced is what lowering makes of it.
+ *   eager  the eager engine's program of the same order, for other_bytes
+ * The caller's (tt_step_facts_release).
+ */
+void tt_step_facts_make(const struct tt_usage *usage, const struct tt_lowering *lowering,
+                        const struct tt_machine *machine, const struct tt_program *eager,
                         struct tt_step_facts *ret_facts);
 void tt_step_facts_release(struct tt_step_facts *facts);
 

@@ -556,7 +556,7 @@ static void schedule_order(const struct planned *made, const char *text, int pre
         if (!planned) {
             tt_fsdp_schedule(&(struct tt_fsdp){.usage = &usage, .prefetch = prefetch}, &schedule);
         } else {
-            tt_step_facts_make(&usage, &machine, programs[0], &facts);
+            tt_step_facts_make(&usage, &lowering, &machine, programs[0], &facts);
             for (int u = 0; u < lowering.layout->n_units; u++)
                 reshard[u] = lowering.layout->units[u].reshard_after_forward;
             schedule = tt_simple_fsdp_plan(&(struct tt_simple_fsdp){&lowering, &facts, &machine, prefetch}, candidate)

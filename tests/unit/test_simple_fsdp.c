@@ -218,6 +218,73 @@ static int tear_down(void **state)
     return 0;
 }
 
+/* --- what the planner counts --- */
+
+/* Bytes of the first operands of the unit's first collective of a purpose, one per parameter; 0 if it has none. */
+static int64_t whole_bytes(const struct tt_program *p, enum tt_purpose purpose, int unit)
+{
+    int64_t bytes = 0;
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct tt_instr *instr = &p->instrs[i];
+
+        if (instr->kind != TT_BEGIN || instr->purpose != purpose || instr->unit != unit)
+            continue;
+        if (purpose == TT_REDUCE && !tt_collective_travels(&instr->collective))
+            return 0;
+        for (int k = 0; k < p->layout->units[unit].n_params; k++)
+            bytes += (p->buffers[p->operands[instr->operands + k]].bytes + 63) / 64 * 64;
+        return bytes;
+    }
+    return 0;
+}
+
+/* On one shard too, where parameters in bfloat16 are copies although nothing travels. */
+static void the_planner_counts_what_lowering_makes(void **state)
+{
+    (void)state;
+    for (int c = 0; c < 8; c++) {
+        const int shards = 1 + c % 2;
+        struct tt_engine_options o = {.mesh = mesh_of(1, shards),
+                                      .model = model,
+                                      .sharding = {.wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_ALWAYS},
+                                      .prefetch = 1,
+                                      .threads = 1,
+                                      .local_batch = 1,
+                                      .seq_len = 8,
+                                      .microbatches = 2,
+                                      .param_dtype = c & 2 ? TT_BF16 : TT_F32,
+                                      .reduce_dtype = c & 4 ? TT_BF16 : TT_F32};
+        const struct tt_machine machine = tt_machine_builtin();
+        struct tt_order order = tt_order_accumulate(2, true);
+        struct tt_engine *engine;
+        struct tt_lowering lowering = {.microbatches = 2,
+                                       .threads = 1,
+                                       .param_dtype = o.param_dtype,
+                                       .reduce_dtype = o.reduce_dtype,
+                                       .staging = tt_collective_staging};
+        struct tt_usage usage;
+        struct tt_step_facts facts;
+        const struct tt_program *eager;
+
+        assert_int_equal(tt_engine_new(&o, NULL, 0, &engine), 0);
+        eager = tt_engine_program(engine);
+        lowering.graph = eager->graph;
+        lowering.layout = eager->layout;
+        assert_int_equal(tt_usage_make(&order, lowering.graph, lowering.layout, &usage), 0);
+        tt_step_facts_make(&usage, &lowering, &machine, eager, &facts);
+        for (int u = 0; u < eager->layout->n_units; u++) {
+            assert_int_equal(facts.unit_bytes[u], whole_bytes(eager, TT_UNSHARD, u));
+            assert_int_equal(facts.unit_grad_bytes[u], whole_bytes(eager, TT_REDUCE, u));
+            assert_true((facts.unit_bytes[u] > 0) == (shards > 1 || o.param_dtype == TT_BF16));
+        }
+        tt_step_facts_release(&facts);
+        tt_usage_release(&usage);
+        tt_order_release(&order);
+        tt_engine_free(engine);
+    }
+}
+
 /* --- what planning takes --- */
 
 /* Positions walked over to look ahead, for a model of so many layers in which every parameter is a unit. */
@@ -254,7 +321,7 @@ static int64_t looked_ahead(int64_t layers, int64_t limit)
     lowering.graph = tt_engine_program(engine)->graph;
     lowering.layout = tt_engine_layout(engine);
     assert_int_equal(tt_usage_make(&order, lowering.graph, lowering.layout, &usage), 0);
-    tt_step_facts_make(&usage, &machine, tt_engine_program(engine), &facts);
+    tt_step_facts_make(&usage, &lowering, &machine, tt_engine_program(engine), &facts);
     memset(facts.other_bytes, 0, (size_t)usage.n_positions * sizeof *facts.other_bytes);
     candidate.reshard = reshard = tt_calloc((size_t)lowering.layout->n_units, sizeof *reshard);
     memset(reshard, true, (size_t)lowering.layout->n_units * sizeof *reshard);
@@ -292,6 +359,7 @@ int main(void)
         cmocka_unit_test(latency_makes_buckets),
         cmocka_unit_test(all_reduces_start_when_a_sum_is_there),
         cmocka_unit_test(auto_keeps_what_the_limit_allows),
+        cmocka_unit_test(the_planner_counts_what_lowering_makes),
         cmocka_unit_test(four_times_the_layers_take_four_times_as_long_to_plan),
     };
 
