@@ -112,7 +112,8 @@ void tt_source_free(struct tt_source *source)
     tt_free(source);
 }
 
-char *tt_source_file_path(const struct tt_source *source, int file)
+/* The path of a file; the caller frees. */
+static char *file_path(const struct tt_source *source, int file)
 {
     return source->is_folder ? tt_format("%s/%s", source->path, source->manifest.file[file].path)
                              : tt_strdup(source->path);
@@ -204,7 +205,7 @@ int tt_source_check_file(struct tt_source *source, int file, const char **ret_ki
 {
     struct tt_safetensors *open = &source->open[file];
     const char *unused = NULL, **kind = ret_kind ? ret_kind : &unused, *size_kind = NULL;
-    char *path = tt_source_file_path(source, file);
+    char *path = file_path(source, file);
     int rc = 0;
 
     if (open->path) {
@@ -302,7 +303,7 @@ out:
 int tt_source_fail_crc(const struct tt_source *source, const struct tt_manifest_tensor *tensor,
                        const struct tt_manifest_chunk *chunk, uint32_t found)
 {
-    char *path = tt_source_file_path(source, chunk->file), text[256];
+    char *path = file_path(source, chunk->file), text[256];
     int rc = tt_fail(TT_EDATA, "'%s' is damaged: tensor '%s' %s has checksum %08x, %08x expected", path, tensor->name,
                      tt_box_text(text, sizeof text, &chunk->box), found, chunk->crc);
 

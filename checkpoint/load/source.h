@@ -34,9 +34,6 @@ int tt_source_open_shared(struct tt_comm *comm, const char *path, enum tt_path_k
                           struct tt_source **ret_source) TT_MUST_CHECK;
 void tt_source_free(struct tt_source *source);
 
-/** The path of file i; the caller frees. */
-char *tt_source_file_path(const struct tt_source *source, int file);
-
 /**
  * Opens file i (again, if it is open) and checks that it is the file that the manifest describes: size, header, step,
  * rank, tensors. ret_kind (may be NULL) gets the kind of fault: "missing", "truncated", "trailing", "header", "stale",

@@ -21,7 +21,8 @@ static void put(struct tt_stream *s, size_t size)
     }
 }
 
-void tt_stream_add(struct tt_stream *s, const char *bytes, size_t size)
+/* Adds bytes and writes what is complete; bytes that are not UTF-8 become U+FFFD. */
+static void stream_add(struct tt_stream *s, const char *bytes, size_t size)
 {
     struct tt_text rest = {0};
     size_t unfinished;
@@ -36,14 +37,15 @@ void tt_stream_add(struct tt_stream *s, const char *bytes, size_t size)
     s->held = rest;
 }
 
-void tt_stream_end(struct tt_stream *s)
+/* Writes U+FFFD if the last character is not complete. */
+static void stream_end(struct tt_stream *s)
 {
     if (s->held.size)
         put(s, s->held.size);
     tt_text_release(&s->held);
 }
 
-void tt_stream_release(struct tt_stream *s)
+static void stream_release(struct tt_stream *s)
 {
     tt_text_release(&s->held);
     tt_text_release(&s->text);
@@ -96,9 +98,9 @@ static void end_text(const struct tt_generation *g, struct tt_continuation *c)
 
     if (g->tokenizer)
         tt_tokenizer_decode_end(g->tokenizer, &c->decoding, &text);
-    tt_stream_add(&c->stream, text.text, text.size);
+    stream_add(&c->stream, text.text, text.size);
     tt_text_release(&text);
-    tt_stream_end(&c->stream);
+    stream_end(&c->stream);
 }
 
 static int write_token(const struct tt_generation *g, int32_t token, struct tt_continuation *c)
@@ -111,7 +113,7 @@ static int write_token(const struct tt_generation *g, int32_t token, struct tt_c
     else
         rc = decode(g, &c->decoding, token, &text);
     if (rc == 0)
-        tt_stream_add(&c->stream, text.text, text.size);
+        stream_add(&c->stream, text.text, text.size);
     tt_text_release(&text);
     return rc;
 }
@@ -154,5 +156,5 @@ void tt_continuation_release(struct tt_continuation *c)
 {
     tt_ids_release(&c->tokens);
     tt_decoding_release(&c->decoding);
-    tt_stream_release(&c->stream);
+    stream_release(&c->stream);
 }

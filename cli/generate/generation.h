@@ -20,13 +20,6 @@ struct tt_stream {
     struct tt_text held; /* the beginning of a character */
 };
 
-/** Adds bytes and writes what is complete; bytes that are no UTF-8 become U+FFFD. */
-void tt_stream_add(struct tt_stream *stream, const char *bytes, size_t size);
-
-/** What is held was not completed: writes it as U+FFFD. */
-void tt_stream_end(struct tt_stream *stream);
-void tt_stream_release(struct tt_stream *stream);
-
 /* Why a continuation ended. */
 enum tt_finish { TT_FINISH_LENGTH, TT_FINISH_EOS, TT_FINISH_CONTEXT };
 

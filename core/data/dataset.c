@@ -42,12 +42,6 @@ static const struct tt_dataset_kind kinds[] = {
 
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
-const struct tt_dataset_kind *tt_dataset_kinds(int *ret_n)
-{
-    *ret_n = N_KINDS;
-    return kinds;
-}
-
 /* Fails with a list of the datasets and the nearest name. */
 static int fail_unknown(const char *name)
 {

@@ -30,9 +30,6 @@ struct tt_dataset_kind {
     bool is_text;    /* a tokenizer is needed, and a cache folder */
 };
 
-/** All kinds of datasets. */
-const struct tt_dataset_kind *tt_dataset_kinds(int *ret_n);
-
 /** The kind called name; TT_EUSAGE with the nearest name if there is none or it is not built yet. */
 int tt_dataset_find(const char *name, const struct tt_dataset_kind **ret_kind) TT_MUST_CHECK;
 

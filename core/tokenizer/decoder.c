@@ -121,7 +121,8 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-int tt_decoder_byte(const char *token, size_t size)
+/* The byte that a token such as <0x0A> denotes, or -1. */
+static int byte_of(const char *token, size_t size)
 {
     int high, low;
 
@@ -189,7 +190,7 @@ void tt_decoder_add(const struct tt_decoder *d, struct tt_decoding *state, const
     } else {
         tt_text_add_bytes(&piece, token, size);
     }
-    byte = d->has_byte_fallback ? tt_decoder_byte(piece.text, piece.size) : -1;
+    byte = d->has_byte_fallback ? byte_of(piece.text, piece.size) : -1;
     if (byte >= 0) {
         char c = (char)byte;
 

@@ -31,9 +31,6 @@ struct tt_decoder {
 int tt_decoder_init(struct tt_decoder *d, const json_t *json, bool is_byte_level, const char *where) TT_MUST_CHECK;
 void tt_decoder_release(struct tt_decoder *d);
 
-/** The byte that a token such as <0x0A> denotes, or -1. */
-int tt_decoder_byte(const char *token, size_t size);
-
 /** A text that is being decoded, token after token. Zero-initialise; release when done. */
 struct tt_decoding {
     struct tt_text held; /* bytes of byte tokens; the next other token decides whether they are text */

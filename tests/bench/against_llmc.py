@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: MIT
 """titan and llm.c's CPU program train_gpt2 on the same 124M GPT-2, weights and tokens, in turn.
 
-    tests/bench/against_llmc.py --titan build/titan --llmc LLM.C/train_gpt2 [--batch 4] [--seq 64] [--steps 4] [--rounds 3]
+    tests/bench/against_llmc.py --titan build/titan --llmc LLM.C/train_gpt2 [--batch 4] [--seq 64] [--steps 4] \
+        [--rounds 3]
                                 [--threads 2]
 
-train_gpt2 is built by its own Makefile (`make train_gpt2`). As it comes it trains on batch 4, 64 tokens; for others, change
-`int B` and `int T` in its main() before it is built, and say so here. Both sides get random weights of the same bits and a
-text of one batch over and over (llm.c shuffles batches). Losses are compared first. The first step of each run does not
-count. Needs numpy. A benchmark, never a test.
+train_gpt2 is built by its own Makefile (`make train_gpt2`). As it comes it trains on batch 4, 64 tokens; for others,
+change `int B` and `int T` in its main() before it is built, and say so here. Both sides get random weights of the same
+bits and a text of one batch over and over (llm.c shuffles batches). Losses are compared first. The first step of each
+run does not count. Needs numpy. A benchmark, never a test.
 """
 import argparse
 import json
@@ -161,9 +162,11 @@ def main():
             rates.append([a.batch * a.seq / statistics.median(s[1:]) for s in (our_seconds, their_seconds)])
     cpu = next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
     ratios = sorted(x / y for x, y in rates)
-    print(f"{cpu}; GPT-2 124M, batch {a.batch}, {a.seq} tokens, {a.threads} threads, {a.rounds} rounds of {a.steps} steps")
-    print(f"titan {statistics.median(r[0] for r in rates):.1f} tok/s, llm.c {statistics.median(r[1] for r in rates):.1f} "
-          f"tok/s, ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}), losses within {off:.0e}")
+    print(f"{cpu}; GPT-2 124M, batch {a.batch}, {a.seq} tokens, {a.threads} threads, "
+          f"{a.rounds} rounds of {a.steps} steps")
+    print(f"titan {statistics.median(r[0] for r in rates):.1f} tok/s, "
+          f"llm.c {statistics.median(r[1] for r in rates):.1f} tok/s, "
+          f"ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}), losses within {off:.0e}")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""titan and PyTorch on the same model, weights, tokens and batch, in turn: tokens per second as medians of paired ratios.
+"""titan and PyTorch on the same model, weights, tokens and batch, in turn: tokens per second as medians of paired
+ratios.
 
-    tests/bench/against_pytorch.py --titan build/titan --python PYTHON_WITH_TORCH [--flavor 125M] [--seq 1024] [--batch 2]
+    tests/bench/against_pytorch.py --titan build/titan --python PYTHON_WITH_TORCH [--flavor 125M] \
+        [--seq 1024] [--batch 2]
         [--modes eager,compile,fsdp2] [--rounds 3] [--steps 4] [--out result.json]
 
 Losses are compared first: sides that do not compute the same thing are not compared in speed. Each round runs titan and
 each mode once; the first step of a run (compilation, first touch) does not count. eager and compile run in one process
-with --threads threads, as titan then does; fsdp2 runs two processes of one thread over gloo, against two ranks of titan.
-A benchmark, never a test.
+with --threads threads, as titan then does; fsdp2 runs two processes of one thread over gloo, against two ranks of
+titan. A benchmark, never a test.
 """
 import argparse
 import json
@@ -131,7 +133,8 @@ def main():
                 done.append({"titan": rate(a, ours), "torch": rate(a, theirs), "rss": ours["rss"] / theirs["rss"],
                              "off": off, "version": theirs["torch"]})
     cpu = next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
-    print(f"{cpu}; {a.flavor}, seq {a.seq}, batch {a.batch}, {a.rounds} rounds of {a.steps} steps, the first not counted")
+    print(f"{cpu}; {a.flavor}, seq {a.seq}, batch {a.batch}, {a.rounds} rounds of {a.steps} steps, "
+          "the first not counted")
     for mode, done in pairs.items():
         ratios = sorted(d["titan"] / d["torch"] for d in done)
         print(f"{mode:8s} titan {statistics.median(d['titan'] for d in done):8.1f} tok/s, PyTorch {done[0]['version']} "

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# How fast a checkpoint is saved, against dd in the same folder, and what an async save costs the steps that it runs behind.
+# How fast a checkpoint is saved, against dd in the same folder, and what an async save costs the steps
+# that it runs behind.
 #
 #     tests/bench/checkpoint.sh [TITAN] [PAIRS] [FOLDER]        build/titan, 5, a temporary folder
 #
-# 1. PAIRS times in turn: a run of one step that saves, and `dd conv=fsync` of as many bytes into the same folder. Prints
-#    both rates and their ratio for each pair, and the median of the ratios.
+# 1. PAIRS times in turn: a run of one step that saves, and `dd conv=fsync` of as many bytes into the same folder.
+#    Prints both rates and their ratio for each pair, and the median of the ratios.
 # 2. A run of STEPS steps (100) that saves in a thread every 10. Prints how long training waited, of that for the copy,
 #    and for each save how much longer the steps took that it ran behind, together, than those beside them; and the same
 #    for spans as long halfway between two saves, which says how much of that is noise.
@@ -18,7 +19,8 @@ pairs=${2:-5}
 folder=${3:-$(mktemp -d)}
 mkdir -p "$folder"
 trap 'rm -rf "$folder/run" "$folder/async" "$folder/dd" "$folder/cache" "$folder/corpus.txt"' EXIT
-awk 'BEGIN { for (i = 0; i < 20000; i++) printf "And the evening and the morning were day %d of %d.\n", i, i * 7 }' >"$folder/corpus.txt"
+awk 'BEGIN { for (i = 0; i < 20000; i++) printf "And the evening and the morning were day %d of %d.\n", i, i * 7 }' \
+    >"$folder/corpus.txt"
 
 # 55M parameters, 660 MB of state, little to compute.
 common=(--training.dataset=text --training.dataset_path="$folder/corpus.txt" --dataloader.cache_dir="$folder/cache"
@@ -27,10 +29,12 @@ common=(--training.dataset=text --training.dataset_path="$folder/corpus.txt" --d
 
 for pair in $(seq "$pairs"); do
     rm -rf "$folder/run"
-    "$titan" train "${common[@]}" --training.seq_len=32 --training.steps=1 --job.dump_folder="$folder/run" >/dev/null 2>&1
+    "$titan" train "${common[@]}" --training.seq_len=32 --training.steps=1 \
+        --job.dump_folder="$folder/run" >/dev/null 2>&1
     bytes=$(python3 -c '
 import json, sys
-print([r for r in map(json.loads, open(sys.argv[1])) if r["type"] == "checkpoint"][-1]["bytes"])' "$folder/run/metrics.jsonl")
+records = map(json.loads, open(sys.argv[1]))
+print([r for r in records if r["type"] == "checkpoint"][-1]["bytes"])' "$folder/run/metrics.jsonl")
     begin=$(date +%s.%N)
     dd if=/dev/zero of="$folder/dd" bs=1M count=$((bytes / 1048576)) conv=fsync status=none
     end=$(date +%s.%N)
@@ -47,7 +51,8 @@ awk '{ print $NF }' "$folder/ratios" | sort -n | awk '{ r[NR] = $1 } END { print
 rm -f "$folder/ratios"
 
 rm -rf "$folder/async"
-"$titan" train "${common[@]}" --training.seq_len=64 --training.steps="${STEPS:-100}" --checkpoint.interval=10 --checkpoint.keep_latest_k=1 \
+"$titan" train "${common[@]}" --training.seq_len=64 --training.steps="${STEPS:-100}" --checkpoint.interval=10 \
+    --checkpoint.keep_latest_k=1 \
     --checkpoint.async_mode=async --job.dump_folder="$folder/async" >/dev/null 2>&1
 python3 - "$folder/async/metrics.jsonl" <<'EOF'
 import json, statistics, sys
@@ -61,7 +66,8 @@ gaps = [b[0] - a[0] for a, b in zip(spans, spans[1:])]
 
 
 def cost(begin, end):
-    """How much longer the steps that [begin, end] touches took, together, than those beside them: in per cent of a step."""
+    """How much longer the steps that [begin, end] touches took, together, than those beside them: in per
+    cent of a step."""
     behind = [s for s in steps if begin < s[2] and s[1] < end]
     apart = [s for s in steps if all(s[2] < a or s[1] > b for a, b in spans)]
     near = [s[3] for s in apart if behind and behind[0][0] - 5 <= s[0] <= behind[-1][0] + 5 and s not in behind]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The PyTorch side of against_pytorch.py: trains a llama3 on a token file and prints one JSON line.
 
-A plain model as one would write it for speed today: scaled_dot_product_attention, F.cross_entropy, fused AdamW. It reads
-the weights that the driver wrote in Hugging Face's layout, so that both sides begin alike.
+A plain model as one would write it for speed today: scaled_dot_product_attention, F.cross_entropy, fused AdamW. It
+reads the weights that the driver wrote in Hugging Face's layout, so that both sides begin alike.
 """
 import argparse
 import json

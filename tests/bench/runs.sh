@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# Runs of titan side by side on two processes, with sharding and without, and what their steps took: sourced by copies.sh
-# and overlap.sh.
+# Runs of titan side by side on two processes, with sharding and without, and what their steps took: sourced by
+# copies.sh and overlap.sh.
 #
 # The script that sources it calls `program` and sets
 #   steps    steps of a run

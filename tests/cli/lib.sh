@@ -131,7 +131,8 @@ tiny="--model.dim=64 --model.n_layers=2 --model.n_heads=4 --model.n_kv_heads=2 -
 
 # A corpus for it: 400 lines of words.
 make_corpus() {
-    awk 'BEGIN { for (i = 0; i < 400; i++) printf "And the evening and the morning were day %d of %d.\n", i, i * 7 }' >corpus.txt
+    awk 'BEGIN { for (i = 0; i < 400; i++) printf "And the evening and the morning were day %d of %d.\n", i, i * 7 }' \
+        >corpus.txt
 }
 
 # Runs every case_* function of the test file; the file ends with this.

@@ -85,7 +85,8 @@ case_invalid_utf8_in_json_lines() {
 }
 
 case_token_beyond_the_vocabulary() {
-    python3 -c 'import struct, sys; sys.stdout.buffer.write(struct.pack("<400H", *([5] * 350 + [2048] + [7] * 49)))' >tokens.bin
+    python3 -c 'import struct, sys; sys.stdout.buffer.write(struct.pack("<400H", *([5] * 350 + [2048] + [7] * 49)))' \
+        >tokens.bin
     train_fails 3 "2048" --training.dataset=tokens_u16 --training.dataset_path=tokens.bin
 }
 
@@ -277,7 +278,8 @@ case_full_disk_keeps_what_was_saved() {
     make_corpus
     mkdir disk
     mount -t tmpfs -o size=12m tmpfs disk 2>/dev/null || skip "cannot mount a small file system"
-    run train $tiny --job.dump_folder=disk/run --checkpoint.enable --checkpoint.interval=1 --checkpoint.keep_latest_k=0 --training.steps=8
+    run train $tiny --job.dump_folder=disk/run --checkpoint.enable --checkpoint.interval=1 \
+        --checkpoint.keep_latest_k=0 --training.steps=8
     cp -r disk/run/checkpoint saved
     umount disk
     expect_error 3 "space|full"
@@ -324,7 +326,8 @@ case_not_enough_memory_is_said_before_the_first_step() {
 case_loss_that_is_not_finite_stops_and_keeps_the_checkpoint() {
     make_corpus
     run train $tiny --checkpoint.enable --checkpoint.interval=1 --checkpoint.keep_latest_k=0 \
-        --optimizer.lr=1e6 --lr_scheduler.warmup_steps=0 --training.max_norm=0 --optimizer.weight_decay=1000 --training.steps=60
+        --optimizer.lr=1e6 --lr_scheduler.warmup_steps=0 --training.max_norm=0 --optimizer.weight_decay=1000 \
+        --training.steps=60
     expect_error 5 "step [0-9]+" "finite|NaN|nan|inf"
     for step in run/checkpoint/step-*; do
         run ckpt verify "$step"
@@ -346,7 +349,8 @@ case_folders_of_a_run_are_inside_it() {
 
 case_overwrite_removes_the_run_alone() {
     make_corpus
-    run train $tiny --checkpoint.enable --checkpoint.interval=1 --metrics.enable_tensorboard --profiling.enable_profiling \
+    run train $tiny --checkpoint.enable --checkpoint.interval=1 --metrics.enable_tensorboard \
+        --profiling.enable_profiling \
         --profiling.profile_freq=1
     expect_ok
     run ckpt rollback run 2

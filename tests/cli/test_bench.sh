@@ -111,7 +111,8 @@ case_scripts_say_what_is_missing() {
     done
     python3 "$TITAN_SOURCE/tests/bench/against_llmc.py" --help >out 2>err && code=0 || code=$?
     expect_ok
-    python3 "$TITAN_SOURCE/tests/bench/against_pytorch.py" --titan "$TITAN" --python nowhere/python >out 2>err && code=0 || code=$?
+    python3 "$TITAN_SOURCE/tests/bench/against_pytorch.py" --titan "$TITAN" --python nowhere/python >out 2>err &&
+        code=0 || code=$?
     expect_code 2
     expect_err "nowhere/python has no PyTorch"
     refuse_err "Traceback"

@@ -151,7 +151,8 @@ case_later_wins() {
 }
 
 case_spellings_of_flags() {
-    run config show --training.seq-len=16 training.steps=9 --checkpoint.enable --no-dataloader.shuffle --optimizer.lr 1e-4
+    run config show --training.seq-len=16 training.steps=9 --checkpoint.enable --no-dataloader.shuffle \
+        --optimizer.lr 1e-4
     expect_ok
     expect_out " seq_len: 16$"
     expect_out " steps: 9$"
@@ -170,7 +171,8 @@ case_init_is_a_valid_file() {
     run config show my.yaml --json
     expect_ok
     expect_same out quick.json
-    grep -q "Tokens of one sequence. (1 to 16777216; default 2048)" my.yaml || not_as "my.yaml does not name the default of seq_len"
+    grep -q "Tokens of one sequence. (1 to 16777216; default 2048)" my.yaml ||
+        not_as "my.yaml does not name the default of seq_len"
     grep -q "^  seq_len: 256$" my.yaml || not_as "my.yaml does not have the quick run's seq_len"
 }
 
@@ -186,7 +188,8 @@ case_diff_shows_what_differs() {
 case_show_json_is_json() {
     run config show --json
     expect_ok
-    python3 -c 'import json; assert json.load(open("out"))["training"]["seq_len"] == 256' || not_as "valid JSON with training.seq_len"
+    python3 -c 'import json; assert json.load(open("out"))["training"]["seq_len"] == 256' ||
+        not_as "valid JSON with training.seq_len"
 }
 
 case_check_finds_models_that_cannot_be() {
@@ -252,7 +255,8 @@ case_check_looks_for_files_and_can_leave_them_out() {
     run config check $text --model.vocab_size=100
     expect_error 2 "flag --model.vocab_size: the tokenizer has 2,?048 tokens"
     run config check --checkpoint.initial_load_path=nosuch --parallelism.machine_file=nofile
-    expect_error 2 "2 errors" "checkpoint.initial_load_path: 'nosuch' does not exist" "machine_file: 'nofile' does not exist"
+    expect_error 2 "2 errors" "checkpoint.initial_load_path: 'nosuch' does not exist" \
+        "machine_file: 'nofile' does not exist"
     run config check --no-files $text --model.hf_assets_path=nosuch --checkpoint.initial_load_path=nosuch
     expect_ok
     run config check --model.flavor=hf --model.hf_assets_path=empty
@@ -344,7 +348,8 @@ END
     expect_out "^  beta1: 0.9 .*# default"
     printf '[training]\nsteps = "many"\nlr = 1\n[model]\nconverters = ["float8"]\n' >wrong.toml
     run config import wrong.toml
-    expect_error 2 "wrong.toml:2:9: training.steps" "wrong.toml:3:1: unknown key 'training.lr'" "wrong.toml:5:14: model.converters"
+    expect_error 2 "wrong.toml:2:9: training.steps" "wrong.toml:3:1: unknown key 'training.lr'" \
+        "wrong.toml:5:14: model.converters"
     for broken in '[training' 'a = ' 'a = "x' 'a = [1, 2' 'a = 1 2' 'a = {b = 1' '= 3' '[[a]]' 'a = "\q"'; do
         printf '[job]\n%s\n' "$broken" >broken.toml
         run config import broken.toml

@@ -72,7 +72,8 @@ assert len(first) > 10 and corpus.startswith(first) and inspected["first_text"].
 assert made["prompt_tokens"][0] == 1 and text(made["prompt_tokens"]) == "And the", made
 assert len(made["samples"]) == 20
 for sample in made["samples"]:
-    assert "And the" + sample["text"] == text([id for id in made["prompt_tokens"] + sample["tokens"] if id in tokens]), sample
+    known = [id for id in made["prompt_tokens"] + sample["tokens"] if id in tokens]
+    assert "And the" + sample["text"] == text(known), sample
 assert any(sample["text"].startswith(" ") for sample in made["samples"]), made # what the beginning of a text would lose
 EOF
 }
@@ -202,7 +203,8 @@ case_what_killed_tokenizing_left_is_swept() {
     make_corpus
     mkdir cache
     dead=x.tokens.tmp-0123456789abcdef
-    touch cache/$dead cache/y.tokens.tmp.1234 cache/notes.tokens.tmp-0123 cache/z.tmp-0123456789abcdef cache/live.tokens.tmp-0123456789abcdef
+    touch cache/$dead cache/y.tokens.tmp.1234 cache/notes.tokens.tmp-0123 cache/z.tmp-0123456789abcdef \
+        cache/live.tokens.tmp-0123456789abcdef
     exec 7<cache/live.tokens.tmp-0123456789abcdef
     flock -n 7 || not_as "nobody holds that lock"
     run train $tiny
@@ -234,7 +236,8 @@ case_a_living_writer_is_not_swept() {
     done
     kill -STOP $pid
     if ls long.tokens.tmp-* 2>/dev/null >found; then
-        "$TITAN" data pack --dataset text --dataset_path corpus.txt --out long.tokens >out2 2>err2 || not_as "$(cat err2)"
+        "$TITAN" data pack --dataset text --dataset_path corpus.txt --out long.tokens >out2 2>err2 ||
+            not_as "$(cat err2)"
         expect_file "$(cat found)"
     fi
     kill -KILL $pid
@@ -254,7 +257,8 @@ case_inspect_of_what_is_no_token_file() {
 }
 
 case_a_packed_line_without_end_is_refused() {
-    { echo '{"text": "one"}'; printf '{"text": "'; head -c 200M /dev/zero | tr '\0' a; echo '"}'; } | gzip -1 >long.jsonl.gz
+    { echo '{"text": "one"}'; printf '{"text": "'; head -c 200M /dev/zero | tr '\0' a; echo '"}'; } |
+        gzip -1 >long.jsonl.gz
     run data pack --dataset jsonl --dataset_path long.jsonl.gz --out long.tokens
     expect_error 3 "long.jsonl.gz:2: the line is longer than 128.00 MiB when it is unpacked"
     refuse_file long.tokens

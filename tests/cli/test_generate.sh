@@ -23,7 +23,8 @@ case_greedy_tokens_are_those_of_transformers() {
         cp "$folder/generate.json" expected.json
         for i in 0 1 2 3 4; do
             prompt=$(python3 -c "import json; print(*json.load(open('expected.json'))['cases'][$i]['prompt'], sep=',')")
-            run generate "$folder" --greedy --prompt_tokens "$prompt" --max_new_tokens 40 --ignore_eos --json --threads $((1 + i % 2))
+            run generate "$folder" --greedy --prompt_tokens "$prompt" --max_new_tokens 40 --ignore_eos --json \
+                --threads $((1 + i % 2))
             expect_ok
             expect_json "
 wanted = json.load(open('expected.json'))['cases'][$i]

@@ -134,8 +134,10 @@ EOF2
 
 # from_folder FLAGS...: training of the model of ./hf, whose name nobody gives.
 from_folder() {
-    run train --model.flavor=hf --model.hf_assets_path=hf --training.dataset=tokens --training.dataset_path="$golden/$name/tokens.bin" \
-        --training.seq_len=16 --training.local_batch_size=1 --training.global_batch_size=1 --training.steps=1 --checkpoint.enable \
+    run train --model.flavor=hf --model.hf_assets_path=hf --training.dataset=tokens \
+        --training.dataset_path="$golden/$name/tokens.bin" \
+        --training.seq_len=16 --training.local_batch_size=1 --training.global_batch_size=1 --training.steps=1 \
+        --checkpoint.enable \
         --metrics.peak_flops=1e9 --job.dump_folder=run "$@"
 }
 
@@ -228,7 +230,8 @@ case_transformers_reads_the_export() {
     cp "$golden/llama3"/{config.json,model.safetensors} llama/
     cp "$TITAN_SOURCE"/tests/unit/data/transformers/v4/llama3/* llama/
     rm llama/golden.json
-    echo '{"bos_token_id": 320, "eos_token_id": [321, 322], "do_sample": true, "temperature": 0.6}' >llama/generation_config.json
+    echo '{"bos_token_id": 320, "eos_token_id": [321, 322], "do_sample": true, "temperature": 0.6}' \
+        >llama/generation_config.json
     make_corpus
     run train --model.flavor=hf --model.hf_assets_path=llama --checkpoint.initial_load_in_hf --checkpoint.enable \
         --training.dataset=text --training.dataset_path=corpus.txt --training.seq_len=32 --training.steps=2 \
@@ -237,7 +240,8 @@ case_transformers_reads_the_export() {
     for source in run/checkpoint/step-2/hf run; do
         run generate $source --prompt "And the evening" --max-new-tokens 8 --greedy --json
         expect_ok
-        python3 -c 'import json; print(json.load(open("out"))["samples"][0]["tokens"])' >"tokens-${source%%/*}-${#source}" ||
+        python3 -c 'import json; print(json.load(open("out"))["samples"][0]["tokens"])' \
+            >"tokens-${source%%/*}-${#source}" ||
             not_as "no tokens"
     done
     cat tokens-* | uniq | wc -l | grep -q "^1$" || not_as "the export gives other tokens: $(cat tokens-*)"
@@ -279,7 +283,8 @@ case_a_tied_head_of_its_own_is_refused() {
     expect_error 3 "lm_head.weight' differs from 'model.embed_tokens.weight'" "tie_word_embeddings"
     refuse_file step
     run_ranks 2 train --model.name=llama3 --model.flavor=hf --model.hf_assets_path=hf --training.dataset=tokens \
-        --training.dataset_path="$golden/llama3_tied_scaled/tokens.bin" --checkpoint.enable --checkpoint.initial_load_in_hf \
+        --training.dataset_path="$golden/llama3_tied_scaled/tokens.bin" --checkpoint.enable \
+        --checkpoint.initial_load_in_hf \
         --training.seq_len=16 --training.steps=1
     expect_error 3 "lm_head.weight' differs"
     sed -i 's/"tie_word_embeddings": true/"tie_word_embeddings": false/' hf/config.json
@@ -292,8 +297,10 @@ case_an_index_entry_that_no_file_holds_is_an_error() {
     run ckpt convert hf step
     run ckpt convert step exported --max-shard-size 100k
     expect_ok
-    sed -i 's/"weight_map": *{/&"lm_head.bias": "model-00001-of-00002.safetensors", /' exported/model.safetensors.index.json
-    sed -i "s/model-00001-of-00002/$(basename "$(ls exported/model-00001-*)" .safetensors)/" exported/model.safetensors.index.json
+    sed -i 's/"weight_map": *{/&"lm_head.bias": "model-00001-of-00002.safetensors", /' \
+        exported/model.safetensors.index.json
+    sed -i "s/model-00001-of-00002/$(basename "$(ls exported/model-00001-*)" .safetensors)/" \
+        exported/model.safetensors.index.json
     run ckpt convert exported again
     expect_error 3 "index.json': tensor 'lm_head.bias' is to be in 'model-00001-of-.*no file of the index holds it"
     refuse_file again
@@ -374,7 +381,8 @@ case_last_save_in_hf_is_a_folder_beside_the_state() {
     expect_err "weights .*from exported"
 }
 
-# follow NAME MODEL FLAGS...: the golden run from the command line, compared as tests/golden does, in Hugging Face's names.
+# follow NAME MODEL FLAGS...: the golden run from the command line, compared as tests/golden does, in
+# Hugging Face's names.
 follow() {
     name=$1
     model=$2

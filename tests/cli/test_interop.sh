@@ -19,7 +19,8 @@ case_pytorch_reads_what_titan_writes() {
         expect_ok
         run ckpt consolidate run/checkpoint/step-3 weights
         expect_ok
-        "$python" "$interop/read_with_torch.py" run/checkpoint/step-3 weights >read.txt 2>&1 || not_as "$(tail -20 read.txt)"
+        "$python" "$interop/read_with_torch.py" run/checkpoint/step-3 weights >read.txt 2>&1 ||
+            not_as "$(tail -20 read.txt)"
     done
 }
 
@@ -42,18 +43,22 @@ case_transformers_and_titan_agree() {
     for family in llama:llama3 qwen3:qwen3 gpt2:gpt2 mistral:mistral_nemo; do
         tokenizer=$TITAN_SOURCE/tests/unit/data/transformers/v5/${family#*:}
         family=${family%:*}
-        "$python" "$interop/with_transformers.py" make $family "$tokenizer" $family >make.txt 2>&1 || not_as "$(tail -20 make.txt)"
-        run train --model.flavor=hf --model.hf_assets_path=$family --checkpoint.initial_load_in_hf --training.dataset=text \
+        "$python" "$interop/with_transformers.py" make $family "$tokenizer" $family >make.txt 2>&1 ||
+            not_as "$(tail -20 make.txt)"
+        run train --model.flavor=hf --model.hf_assets_path=$family --checkpoint.initial_load_in_hf \
+            --training.dataset=text \
             --training.dataset_path=corpus.txt --training.seq_len=64 --training.local_batch_size=2 --training.steps=3 \
             --checkpoint.enable --checkpoint.interval=3 --job.dump_folder=run-$family
         expect_ok
         run ckpt consolidate run-$family out-$family --format hf
         expect_ok
-        "$python" "$interop/with_transformers.py" compare $family out-$family "In the beginning" >theirs.txt 2>&1 || not_as "$(tail -20 theirs.txt)"
+        "$python" "$interop/with_transformers.py" compare $family out-$family "In the beginning" >theirs.txt 2>&1 ||
+            not_as "$(tail -20 theirs.txt)"
         run generate out-$family --prompt "In the beginning" --greedy --ignore-eos --max-new-tokens 24 --json
         expect_ok
         python3 -c 'import json; print(",".join(map(str, json.load(open("out"))["tokens"])))' >ours.txt
-        [ "$(tail -1 theirs.txt)" = "$(cat ours.txt)" ] || not_as "$family: greedy tokens differ: $(tail -1 theirs.txt) and $(cat ours.txt)"
+        [ "$(tail -1 theirs.txt)" = "$(cat ours.txt)" ] || not_as \
+            "$family: greedy tokens differ: $(tail -1 theirs.txt) and $(cat ours.txt)"
     done
 }
 

@@ -7,7 +7,8 @@ man=$TITAN_SOURCE/man
 
 # Options of `titan COMMAND --help`, without configuration keys (they have a dot).
 options_of_help() {
-    sed '/[Kk]eys, as flags/,$d' out | grep -oE '(^|[ [])--[a-z][a-z_-]*\.?' | grep -v '\.$' | tr -d ' [' | tr - _ | sort -u
+    sed '/[Kk]eys, as flags/,$d' out | grep -oE '(^|[ [])--[a-z][a-z_-]*\.?' | grep -v '\.$' | tr -d ' [' | tr - _ |
+        sort -u
 }
 
 # Options that the page's section OPTIONS explains.
@@ -29,7 +30,8 @@ case_options_agree() {
         options_of_help >in_help
         options_of_page $command >in_page
         [ -s in_page ] || not_as "no options found in titan-$command.1.scd"
-        diff in_help in_page >differences || printf '%s: %s\n' "$command" "$(grep '^[<>]' differences | tr '\n' ' ')" >>all
+        diff in_help in_page >differences || printf '%s: %s\n' "$command" "$(grep '^[<>]' differences | tr '\n' ' ')" \
+            >>all
     done
     [ ! -e all ] || not_as "options differ (< --help, > titan-COMMAND(1)): $(cat all)"
 }
@@ -62,7 +64,8 @@ case_readme_and_page_name_the_defaults_that_differ() {
     tr -d '\\' <"$TITAN_BUILD/man/titan-config.5.scd" >page
     for key in training.mixed_precision_param activation_checkpoint.mode checkpoint.last_save_model_only debug.seed; do
         grep -q "$key.*torchtitan's is" page || not_as "titan-config(5) does not say how the default of $key differs"
-        grep -q "^| \`$key\` | " "$TITAN_SOURCE/README.md" || not_as "README does not say how the default of $key differs"
+        grep -q "^| \`$key\` | " "$TITAN_SOURCE/README.md" ||
+            not_as "README does not say how the default of $key differs"
     done
 }
 

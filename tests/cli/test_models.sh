@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Every model of the registry from outside: weights from a Hugging Face folder, policies, ranks, save and resume, plan and
-# estimate. The folders are those of the golden runs; that the numbers are right is tests/golden's business.
+# Every model of the registry from outside: weights from a Hugging Face folder, policies, ranks, save and resume, plan
+# and estimate. The folders are those of the golden runs; that the numbers are right is tests/golden's business.
 . "$(dirname "$0")/lib.sh"
 
 models="qwen3_eight gpt2_eight"
@@ -36,9 +36,11 @@ case_policies_do_not_change_the_curve() {
         expect_ok
         curve $model/metrics.jsonl >want.txt
         [ "$(wc -l <want.txt)" = 4 ] || not_as "expected four steps"
-        for policy in "--activation_checkpoint.mode=full" "--activation_checkpoint.mode=selective --activation_checkpoint.selective_ac_option=op" \
+        for policy in "--activation_checkpoint.mode=full" \
+            "--activation_checkpoint.mode=selective --activation_checkpoint.selective_ac_option=op" \
             "--parallelism.fsdp_wrap_policy=param --parallelism.fsdp_reshard_after_forward=always" \
-            "--parallelism.fsdp_engine=planned --parallelism.threads_per_rank=2" "--training.gradient_sync=every_microbatch --training.init=layerwise"; do
+            "--parallelism.fsdp_engine=planned --parallelism.threads_per_rank=2" \
+            "--training.gradient_sync=every_microbatch --training.init=layerwise"; do
             run_ranks 2 train $(options $model) $policy --job.dump_folder=run
             expect_ok
             curve run/metrics.jsonl >got.txt
@@ -51,7 +53,8 @@ case_policies_do_not_change_the_curve() {
 case_bfloat16_parameters_train() {
     for model in $models; do
         for ranks in 1 2; do
-            run_ranks $ranks train $(options $model) --training.mixed_precision_param=bfloat16 --job.dump_folder=run$ranks
+            run_ranks $ranks train $(options $model) --training.mixed_precision_param=bfloat16 \
+                --job.dump_folder=run$ranks
             expect_ok
             curve run$ranks/metrics.jsonl >curve$ranks.txt
         done
@@ -87,8 +90,10 @@ case_resume_continues_with_the_same_bits() {
 # run.yaml says all sizes that the flavor gave, and titan reads it again.
 case_run_yaml_is_a_config() {
     for model in qwen3 gpt2; do
-        run train --model.name=$model --model.dim=64 --model.n_layers=1 --model.n_heads=4 --model.n_kv_heads=4 --model.head_dim=16 \
-            --model.ffn_dim=96 --training.seq_len=32 --training.local_batch_size=2 --training.steps=1 --job.dump_folder=$model \
+        run train --model.name=$model --model.dim=64 --model.n_layers=1 --model.n_heads=4 --model.n_kv_heads=4 \
+            --model.head_dim=16 \
+            --model.ffn_dim=96 --training.seq_len=32 --training.local_batch_size=2 --training.steps=1 \
+            --job.dump_folder=$model \
             --dataloader.cache_dir=cache --metrics.peak_flops=1e9
         expect_ok
         run config check $model/run.yaml
@@ -116,7 +121,8 @@ case_a_sequence_longer_than_the_learned_positions_is_refused() {
         expect_error 2 "seq_len 1025 is longer than the 1024 positions that gpt2 124M has learned" "training.seq_len"
         refuse_file outputs/run.yaml
     done
-    run train $(options gpt2_eight) --validation.enable --validation.dataset=kjv_validation --validation.seq_len=64 --job.dump_folder=run
+    run train $(options gpt2_eight) --validation.enable --validation.dataset=kjv_validation --validation.seq_len=64 \
+        --job.dump_folder=run
     expect_error 2 "seq_len 64 is longer than the 41 positions" "validation.seq_len"
 }
 

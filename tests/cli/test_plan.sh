@@ -184,7 +184,8 @@ case_estimate_has_a_row_per_policy() {
     refuse_err .
 }
 
-# The planned engine heeds what a rank may use: of a job that is not here, not this host's memory cut into all its ranks.
+# The planned engine heeds what a rank may use: of a job that is not here, not this host's memory cut into all its
+# ranks.
 case_plan_and_estimate_make_the_same_plan() {
     options="--config $TITAN_SOURCE/configs/llama3_8b.yaml --ranks 64 --parallelism.fsdp_engine=planned
         --parallelism.threads_per_rank=1 --model.n_layers=2 --model.dim=512 --model.vocab_size=8192 --json"
@@ -286,7 +287,8 @@ case_estimate_knows_the_peak_of_each_init() {
 }
 
 case_estimate_says_what_fits() {
-    run estimate --config "$TITAN_SOURCE/configs/llama3_8b.yaml" --activation_checkpoint.mode=none --ranks 8,64 --memory 80GiB --json
+    run estimate --config "$TITAN_SOURCE/configs/llama3_8b.yaml" --activation_checkpoint.mode=none --ranks 8,64 \
+        --memory 80GiB --json
     expect_ok
     check_json out 'not rows(8)["always"]["fits"]' 'rows(64)["always"]["fits"]' 'not rows(64)["never"]["fits"]'
     run estimate --config "$TITAN_SOURCE/configs/debug.yaml" --ranks 2 --memory 1MiB

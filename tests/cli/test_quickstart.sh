@@ -12,9 +12,11 @@ system() {
     done
 }
 
-# fake TOOL TEXT: a program that prints TEXT, notes its arguments in the file called, and fails after that if TEXT is "fails".
+# fake TOOL TEXT: a program that prints TEXT, notes its arguments in the file called, and fails after that if
+# TEXT is "fails".
 fake() {
-    printf '#!/bin/sh\necho "%s $*" >>"%s/called"\n%s[ "%s" != fails ]\n' "$1" "$PWD" "${2:+echo $2; }" "$2" >"tree/bin/$1"
+    printf '#!/bin/sh\necho "%s $*" >>"%s/called"\n%s[ "%s" != fails ]\n' "$1" "$PWD" "${2:+echo $2; }" "$2" \
+        >"tree/bin/$1"
     chmod +x "tree/bin/$1"
 }
 

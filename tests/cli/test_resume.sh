@@ -20,7 +20,8 @@ case_the_meaning_of_weights_is_checked() {
         refuse_out "^step:"
     done
     run train $tiny $save --training.steps=6 --model.rope_theta=10000
-    expect_error 3 "meaning of its weights: model.rope_theta 500000; this run has rope_theta 10000" "help: set it as it was"
+    expect_error 3 "meaning of its weights: model.rope_theta 500000; this run has rope_theta 10000" \
+        "help: set it as it was"
     # the same number, written as the default is
     run train $tiny $save --training.steps=6 --model.rope_theta=5e5 --model.norm_eps=0.00001 --model.head_dim=16
     expect_ok

@@ -28,7 +28,8 @@ case_async_saves_are_the_same() {
         done
     done
     expect_err "checkpoint step-4: .* training waited .* for the copy\), written in .* GB/s"
-    grep '"step":4,' run/metrics.jsonl | grep '"type":"checkpoint"' | grep '"async":true' | grep '"blocked_s"' | grep -q '"written_s"' ||
+    grep '"step":4,' run/metrics.jsonl | grep '"type":"checkpoint"' | grep '"async":true' | grep '"blocked_s"' |
+        grep -q '"written_s"' ||
         not_as "no record of the async save of step 4"
     [ "$(field run staging_bytes)" -gt 0 ] || not_as "no staging memory was predicted"
 }
@@ -78,7 +79,8 @@ case_a_failed_save_is_loud_and_training_goes_on() {
         export TITAN_FAULT=write:0:enospc
         run train $tiny --training.steps=5 --checkpoint.enable --checkpoint.interval=2 --checkpoint.async_mode=$mode
         unset TITAN_FAULT
-        expect_error 3 "checkpoint of step 5: .*No space left" "warning: checkpoint of step 2 FAILED" "checkpoint of step 4 FAILED"
+        expect_error 3 "checkpoint of step 5: .*No space left" "warning: checkpoint of step 2 FAILED" \
+            "checkpoint of step 4 FAILED"
         expect_out "^step: +5/"
         [ -z "$(ls -A run/checkpoint | grep step)" ] || not_as "something was left: $(ls -A run/checkpoint)"
         grep '"type":"checkpoint"' run/metrics.jsonl | grep -q '"error"' || not_as "no record of the failure"
@@ -87,7 +89,8 @@ case_a_failed_save_is_loud_and_training_goes_on() {
 
 case_a_signal_drains_an_async_save() {
     make_corpus
-    "$TITAN" train $tiny --training.steps=1000000 --checkpoint.enable --checkpoint.interval=7 --checkpoint.async_mode=async \
+    "$TITAN" train $tiny --training.steps=1000000 --checkpoint.enable --checkpoint.interval=7 \
+        --checkpoint.async_mode=async \
         --checkpoint.keep_latest_k=0 >out 2>err </dev/null &
     job=$!
     for _ in $(seq 200); do
@@ -106,7 +109,8 @@ case_a_signal_drains_an_async_save() {
 
 case_the_last_save_can_be_the_model_alone() {
     make_corpus
-    run train $tiny --checkpoint.enable --checkpoint.interval=2 --checkpoint.last_save_model_only --checkpoint.export_dtype=bfloat16
+    run train $tiny --checkpoint.enable --checkpoint.interval=2 --checkpoint.last_save_model_only \
+        --checkpoint.export_dtype=bfloat16
     expect_ok
     expect_file run/checkpoint/step-2/optim
     refuse_file run/checkpoint/step-3/optim
@@ -188,7 +192,8 @@ EOF
     expect_ok
     python3 -c '
 import json
-assert json.load(open("run/checkpoint/step-6/manifest.json"))["optimizer_step"] == 2' || not_as "the moments were loaded"
+assert json.load(open("run/checkpoint/step-6/manifest.json"))["optimizer_step"] == 2' ||
+        not_as "the moments were loaded"
 }
 
 case_initial_load_takes_all_or_the_weights() {

@@ -61,7 +61,8 @@ expect_stop() {
     expect_code "$1"
     at=$(last_saved)
     [ -n "$at" ] || not_as "nothing was saved"
-    grep '"end"' run/metrics.jsonl | tail -1 | grep -q "\"step\": *$at, *\"exit\": *$2" || not_as "expected an end record of step $at with exit $2"
+    grep '"end"' run/metrics.jsonl | tail -1 | grep -q "\"step\": *$at, *\"exit\": *$2" ||
+        not_as "expected an end record of step $at with exit $2"
     expect_err "^titan: stopped by a signal after step $at; everything is saved$"
     refuse_err "error:"
 }
@@ -72,8 +73,8 @@ row() {
     until_true steps_are_done
     kill "-$2" $job
     expect_stop "$3" "$4"
-    # where another rank was told first, the stop may be under way when the rank that speaks hears of it; a signal between two
-    # steps is answered with the one that just ended
+    # where another rank was told first, the stop may be under way when the rank that speaks hears of it; a signal
+    # between two steps is answered with the one that just ended
     expect_err "^titan: (stopping after step ($at|$((at - 1))) and saving; again: stop without saving|stopping after the checkpoint .*|the run is ending)$"
 }
 
@@ -88,8 +89,8 @@ case_launch_sigterm() { row launch TERM 75 75; }
 case_launch_sighup() { row launch HUP 75 75; }
 case_launch_sigusr1() { row launch USR1 75 75; }
 
-# mpirun forwards SIGUSR1 and SIGUSR2. Any other signal makes it kill the ranks within two seconds and return 1; a run as
-# small as this one saves in that time.
+# mpirun forwards SIGUSR1 and SIGUSR2. Any other signal makes it kill the ranks within two seconds and return 1; a run
+# as small as this one saves in that time.
 case_mpirun_sigusr1() { row mpirun USR1 75 75; }
 case_mpirun_sigint() { row mpirun INT 1 75; }
 case_mpirun_sigterm() { row mpirun TERM 1 75; }
@@ -105,7 +106,8 @@ case_mpirun_suspended_and_continued() {
     ended
     expect_code 0
     refuse_err "stopp"
-    grep '"end"' run/metrics.jsonl | tail -1 | grep -q '"step": *400, *"exit": *0' || not_as "the run did not end with step 400"
+    grep '"end"' run/metrics.jsonl | tail -1 | grep -q '"step": *400, *"exit": *0' ||
+        not_as "the run did not end with step 400"
 }
 
 # What is sent to a single rank stops all of them.
@@ -241,7 +243,8 @@ case_during_a_save() {
 }
 
 case_during_an_async_save() {
-    start alone --training.steps=1000000 --checkpoint.enable --checkpoint.interval=1 --model.dim=256 --checkpoint.async_mode=async
+    start alone --training.steps=1000000 --checkpoint.enable --checkpoint.interval=1 --model.dim=256 \
+        --checkpoint.async_mode=async
     until_true a_save_is_under_way
     kill -INT $job
     expect_stop 130 130
@@ -342,7 +345,8 @@ case_long_steps_save_the_one_before() {
     unset TITAN_LONG_STEP
     run train $tiny --training.steps=$((at + 1)) --training.global_batch_size=256 --checkpoint.enable
     expect_ok
-    run train $tiny --training.steps=$((at + 1)) --training.global_batch_size=256 --checkpoint.enable --job.dump_folder=whole
+    run train $tiny --training.steps=$((at + 1)) --training.global_batch_size=256 --checkpoint.enable \
+        --job.dump_folder=whole
     expect_ok
     python3 - >problem.txt 2>&1 <<'END' || not_as "a resumed run: $(cat problem.txt)"
 import json

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Pipes, devices, links, sparse files and impossible numbers in the place of titan's files: nothing waits for them, nothing
-# aborts, and what they stand for is called damaged. Every command runs under a generous timeout, which only a hang reaches.
+# Pipes, devices, links, sparse files and impossible numbers in the place of titan's files: nothing waits for them,
+# nothing aborts, and what they stand for is called damaged. Every command runs under a generous timeout, which
+# only a hang reaches.
 . "$(dirname "$0")/lib.sh"
 
 make_run() {
@@ -90,7 +91,8 @@ case_in_place_of_metrics() {
 case_a_configuration_may_be_a_pipe() {
     make_corpus
     code=0
-    timeout -k 5 60 "$TITAN" train --config <(echo 'training: {steps: 1}') $tiny --training.steps=1 >out 2>err || code=$?
+    timeout -k 5 60 "$TITAN" train --config <(echo 'training: {steps: 1}') $tiny --training.steps=1 >out 2>err ||
+        code=$?
     expect_ok
 }
 

@@ -107,7 +107,8 @@ case_start_says_what_will_happen() {
 
 case_metrics_have_every_field() {
     make_corpus
-    run train $tiny --checkpoint.enable --validation.enable --validation.dataset=text --validation.dataset_path=corpus.txt \
+    run train $tiny --checkpoint.enable --validation.enable --validation.dataset=text \
+        --validation.dataset_path=corpus.txt \
         --validation.local_batch_size=2
     expect_ok
     python3 - <<'EOF' >problem.txt 2>&1 || not_as "metrics.jsonl: $(cat problem.txt)"
@@ -132,7 +133,8 @@ case_json_prints_the_records() {
     make_corpus
     run train $tiny --json
     expect_ok
-    python3 -c 'import json; assert [json.loads(l)["type"] for l in open("out")].count("step") == 3' || not_as "records on stdout"
+    python3 -c 'import json; assert [json.loads(l)["type"] for l in open("out")].count("step") == 3' ||
+        not_as "records on stdout"
     refuse_out "^step:"
 }
 
@@ -391,11 +393,13 @@ case_the_banner_says_what_is_validated_on() {
     expect_ok
     expect_err "^  data     text corpus.txt: 1 document, "
     expect_err "^  validate never \(validation.enable is false\)$"
-    run train $tiny --overwrite --validation.enable --validation.dataset=text --validation.dataset_path=corpus.txt --validation.freq=2
+    run train $tiny --overwrite --validation.enable --validation.dataset=text --validation.dataset_path=corpus.txt \
+        --validation.freq=2
     expect_ok
     expect_err "^  validate text corpus.txt: 1 document, .* samples of 32, the training data itself, at step 1, every 2 steps, and at"
     echo "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness." >held.txt
-    run train $tiny --overwrite --validation.enable --validation.dataset_path=held.txt --validation.freq=1 --validation.seq_len=null
+    run train $tiny --overwrite --validation.enable --validation.dataset_path=held.txt --validation.freq=1 \
+        --validation.seq_len=null
     expect_ok
     expect_err "^  validate text held.txt: 1 document, .* samples? of 32, at step 1, every 1 step, and at the end$"
 }

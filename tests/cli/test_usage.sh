@@ -145,7 +145,8 @@ case_models_refuses_a_bad_length() {
 
 case_output_that_cannot_be_written_is_an_error() {
     [ -c /dev/full ] || skip "no /dev/full"
-    for arguments in help version models "models --json" "config show" "config show --json" "config init" "train --help" \
+    for arguments in help version models "models --json" "config show" "config show --json" "config init" \
+        "train --help" \
         "data --help" "plan --help"; do
         code=0
         echo "titan $arguments >/dev/full" >command
@@ -164,10 +165,12 @@ case_version_as_json() {
 }
 
 case_help_and_tables_fit_a_terminal() {
-    for command in train plan estimate tune launch trace bench config models ckpt generate eval data "train --help keys"; do
+    for command in train plan estimate tune launch trace bench config models ckpt generate eval data \
+        "train --help keys"; do
         run $command --help
         expect_ok
-        [ -z "$(awk 'length > 100' out)" ] || not_as "lines of $command --help longer than 100: $(awk 'length > 100' out)"
+        [ -z "$(awk 'length > 100' out)" ] ||
+            not_as "lines of $command --help longer than 100: $(awk 'length > 100' out)"
     done
     [ "$(wc -l <out)" -gt 200 ] || not_as "train --help keys explains every key"
     run train --help

@@ -4,10 +4,11 @@
 
     type_examples.py [PAGE...]      PAGE: README.md, titan.1, titan-train.1, ...; default: all
 
-The commands of one page run one after the other in one fresh folder that holds what a clone holds (configs, tools, the program)
-and the reader's own files that the examples name. In the README the blocks marked `sh` are typed; other blocks are output or
-scripts for a cluster. Every command must end with exit code 0, and EXPECT must say what it prints: an example without a row
-there fails, so that a new one is not forgotten. The environment gives TITAN, TITAN_SOURCE and TITAN_BUILD. Prints TAP.
+The commands of one page run one after the other in one fresh folder that holds what a clone holds (configs, tools, the
+program) and the reader's own files that the examples name. In the README the blocks marked `sh` are typed; other blocks
+are output or scripts for a cluster. Every command must end with exit code 0, and EXPECT must say what it prints: an
+example without a row there fails, so that a new one is not forgotten. The environment gives TITAN, TITAN_SOURCE and
+TITAN_BUILD. Prints TAP.
 """
 import os
 import pathlib
@@ -21,7 +22,8 @@ import time
 SOURCE = pathlib.Path(os.environ["TITAN_SOURCE"])
 TITAN = pathlib.Path(os.environ["TITAN"])
 
-# What a command prints: the first row whose first expression is found in the command counts; all of its others must be found in the output.
+# What a command prints: the first row whose first expression is found in the command counts; all of its others must be
+# found in the output.
 EXPECT = [
     (r"^cp ", []),
     (r"config init", []),
@@ -55,9 +57,11 @@ EXPECT = [
     (r"\btrain\b", [r"step: +\d+/\d+  loss: +\d\.\d+", r"training completed"]),
 ]
 
-# Pages whose examples continue what the reader already has: a finished run and folders of weights, made once for all of them.
+# Pages whose examples continue what the reader already has: a finished run and folders of weights, made once
+# for all of them.
 READY_PAGES = {"titan-ckpt.1", "titan-config.1", "titan-eval.1", "titan-generate.1"}
-TRAIN = "titan train --training.steps=60 --training.local_batch_size=1 --training.global_batch_size=1 --checkpoint.interval=20"
+TRAIN = ("titan train --training.steps=60 --training.local_batch_size=1 --training.global_batch_size=1 "
+         "--checkpoint.interval=20")
 READY = [TRAIN, TRAIN + " --job.dump_folder=other", "titan ckpt consolidate outputs llama-folder --format hf",
          "cp -r llama-folder Llama-3.2-1B"]
 
@@ -79,7 +83,8 @@ def make_folder(root):
         (root / "books" / name).write_text(words(900))
     (root / "book.txt").write_text(words(1200))
     lines = "".join('{"text": "%s"}\n' % line for line in words(1500).splitlines())
-    (root / "debug_model.toml").write_text('[model]\nname = "llama3"\nflavor = "debugmodel"\n\n[training]\nsteps = 10\n')
+    (root / "debug_model.toml").write_text(
+        '[model]\nname = "llama3"\nflavor = "debugmodel"\n\n[training]\nsteps = 10\n')
     for name in ("corpus.jsonl", "held-out.jsonl"):
         (root / name).write_text(lines)
     subprocess.run(["zstd", "-q", str(root / "corpus.jsonl")], check=True)
@@ -106,7 +111,8 @@ def commands_of(page):
     if page == "README.md":
         blocks = re.findall(r"^```sh\n(.*?)^```", (SOURCE / page).read_text(), re.M | re.S)
     else:
-        section = re.search(r"^# EXAMPLES\n(.*?)(?=^# |\Z)", (SOURCE / "man" / (page + ".scd")).read_text(), re.M | re.S)
+        section = re.search(r"^# EXAMPLES\n(.*?)(?=^# |\Z)", (SOURCE / "man" / (page + ".scd")).read_text(),
+                            re.M | re.S)
         blocks = re.findall(r"^```\n(.*?)^```", section.group(1), re.M | re.S) if section else []
         blocks = [block.replace("\\\\", "\\") for block in blocks]
     return [command for block in blocks for command in joined(block.split("\n"))]
@@ -115,7 +121,8 @@ def commands_of(page):
 def lacks(command):
     """A tool that the command needs and this machine does not have, or None."""
     tools = re.findall(r"(?:^|[|;&]\s*)([a-z]+)\b", command)
-    return next((tool for tool in tools if tool not in ("titan", "build", "cat", "echo") and not shutil.which(tool)), None)
+    return next((tool for tool in tools if tool not in ("titan", "build", "cat", "echo") and not shutil.which(tool)),
+                None)
 
 
 def type_command(root, command):
@@ -124,7 +131,8 @@ def type_command(root, command):
     if row is None:
         return "no row of EXPECT says what this command prints"
     environment = dict(os.environ, PATH=f"{root}/bin:" + os.environ["PATH"], LC_ALL="C.UTF-8", COLUMNS="100")
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", ". tools/mpi-env\n" + command], cwd=root, env=environment, stdin=subprocess.DEVNULL,
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", ". tools/mpi-env\n" + command], cwd=root, env=environment,
+                          stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     if done.returncode != 0:
         return f"exit code {done.returncode}:\n{done.stdout[-3000:]}"

@@ -7,11 +7,12 @@
     tests/fault/campaign.py --only sync:open:17:EIO                        one case, with all that it printed
     tests/fault/campaign.py --only sync:open:*:EIO+                        all k of one call and error
 
-A case runs one scenario (scenarios.py) while libshim.so lets the k-th call of a kind that touches the job's files fail with
-one error, once ("EIO") or from there on ("EIO+"), on one rank. k counts up until a run ends before its k-th call. After each
-case come the checks of the scenario: a documented exit code, one message that names the error, no crash, no hang, no good
-step lost or damaged, and a restart without failures that ends with the bits of an undisturbed run and no leftovers.
-Everything is printed once by kind of problem, with the command that shows it again. Python's standard library only.
+A case runs one scenario (scenarios.py) while libshim.so lets the k-th call of a kind that touches the job's files
+fail with one error, once ("EIO") or from there on ("EIO+"), on one rank. k counts up until a run ends before its k-th
+call. After each case come the checks of the scenario: a documented exit code, one message that names the error, no
+crash, no hang, no good step lost or damaged, and a restart without failures that ends with the bits of an undisturbed
+run and no leftovers. Everything is printed once by kind of problem, with the command that shows it again. Python's
+standard library only.
 """
 import argparse
 import collections
@@ -94,7 +95,8 @@ class Campaign:
         """One injected run and its checks. Whether the failure happened."""
         worker = self.worker()
         folder, log = f"{self.watched}/{worker}", f"{self.top}/{worker}.log"
-        env = ["LD_PRELOAD=" + self.shim, f"TITAN_SHIM={call}:{k}:{action}:{rank}", "TITAN_SHIM_PATHS=" + self.watched + "/",
+        env = ["LD_PRELOAD=" + self.shim, f"TITAN_SHIM={call}:{k}:{action}:{rank}",
+               "TITAN_SHIM_PATHS=" + self.watched + "/",
                "TITAN_SHIM_LOG=" + log]
         try:
             if os.path.exists(log):
@@ -194,7 +196,8 @@ class Campaign:
         for (scenario, call), n in self.fired.items():
             calls[call] += n
             by_scenario[scenario] += n
-        lines = [f"{total} injected failures in {seconds:.0f} s, {sum(p[0] for p in self.problems.values())} problems of "
+        lines = [f"{total} injected failures in {seconds:.0f} s, "
+                 f"{sum(p[0] for p in self.problems.values())} problems of "
                  f"{len(self.problems)} kinds{', stopped early' if self.interrupted else ''}"]
         lines.append("scenarios  " + ", ".join(f"{name} {n}" for name, n in by_scenario.items()))
         lines.append("calls      " + ", ".join(f"{name} {n}" for name, n in sorted(calls.items())))

@@ -11,8 +11,9 @@
 #include "core/comm/comm.h"
 
 /**
- * A small model for checkpoint tests: shapes that do not divide, fewer rows than ranks, one row, a scalar, other dtypes,
- * and one tensor large enough to be cut over replicas. Every element's value is a function of name, index and step.
+ * A small model for checkpoint tests: shapes that do not divide, fewer rows than ranks, one row, a scalar,
+ * other dtypes, and one tensor large enough to be cut over replicas. Every element's value is a function of
+ * name, index and step.
  */
 struct test_state {
     struct tt_ckpt_state state;
@@ -39,7 +40,7 @@ struct test_job {
     bool cast_model;
     enum tt_dtype model_dtype;
     bool nonfinite; /* one value is infinite */
-    int flip_rank; /* a rank (from 1) of whose tensor flip_tensor (model, then optimizer) the last bit is flipped; 0: none */
+    int flip_rank;  /* this rank (from 1) has the last bit of its tensor flip_tensor flipped; 0: none */
     int flip_tensor;
     int64_t load_step;
     unsigned skip;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A link that changes bits: preloaded into a rank, it flips the lowest bit of what the rank reads from the memory of others.
+ * A link that changes bits: preloaded into a rank, it flips the lowest bit of what the rank reads from the
+ * memory of others.
  *
  *     TITAN_FLIP_RANK=RANK TITAN_FLIP_MARK=FILE LD_PRELOAD=libflip.so titan …
  *

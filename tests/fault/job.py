@@ -2,8 +2,8 @@
 """A training job of some tens of milliseconds, for campaigns that run it thousands of times.
 
 It tokenizes a text of its own with a tokenizer of its own, trains four steps, saves after each, keeps two, writes
-TensorBoard events and a trace, and exports for Hugging Face. This file makes its inputs, runs it, and says what is wrong
-with the folder that a run left. Python's standard library only.
+TensorBoard events and a trace, and exports for Hugging Face. This file makes its inputs, runs it, and says what is
+wrong with the folder that a run left. Python's standard library only.
 """
 import hashlib
 import json
@@ -91,9 +91,11 @@ def make_inputs(folder):
                            "vocab": vocab, "merges": []}}
     write(folder + "/tokenizer/tokenizer.json", json.dumps(tokenizer))
     write(folder + "/tokenizer/tokenizer_config.json",
-          json.dumps({"bos_token": specials[0], "eos_token": specials[1], "tokenizer_class": "PreTrainedTokenizerFast"}))
+          json.dumps({"bos_token": specials[0], "eos_token": specials[1],
+                      "tokenizer_class": "PreTrainedTokenizerFast"}))
     for name in "ab":
-        write(f"{folder}/text/{name}.txt", "".join(f"The evening and the morning were day {i}{name}.\n" for i in range(20)))
+        write(f"{folder}/text/{name}.txt", "".join(f"The evening and the morning were day {i}{name}.\n"
+                                                   for i in range(20)))
     write(folder + "/config.yaml", CONFIG)
 
 
@@ -108,7 +110,8 @@ def settings():
 
 
 def copy_program(build, folder):
-    """titan as it is now, so that a build meanwhile does not change it; None where a sanitizer has to be loaded first."""
+    """titan as it is now, so that a build meanwhile does not change it; None where a sanitizer has to be
+    loaded first."""
     linked = subprocess.run(["ldd", build + "/titan"], check=True, capture_output=True).stdout
     return None if b"libasan" in linked or b"libtsan" in linked else shutil.copy(build + "/titan", folder)
 
@@ -127,7 +130,8 @@ def print_report(title, text, failed, options):
         with open(options.report, "w", encoding="utf-8") as file:
             file.write(text)
     if options.tap:
-        text = f"1..1\n{'not ok' if failed else 'ok'} 1 - {title}\n" + "".join(f"# {line}\n" for line in text.splitlines())
+        text = f"1..1\n{'not ok' if failed else 'ok'} 1 - {title}\n" + "".join(f"# {line}\n"
+            for line in text.splitlines())
     print(text, end="")
     return 1 if failed else 0
 
@@ -176,7 +180,8 @@ def run(arguments, folder, environment, limit=HANG_SECONDS):
     """A command in a folder: its Result. One that hangs is killed with all its children."""
     began = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        child = subprocess.Popen(arguments, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+        child = subprocess.Popen(arguments, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out,
+                                 stderr=err,
                                  start_new_session=True)
         hung = False
         try:
@@ -204,8 +209,8 @@ def files_of(folder):
 
 
 def step_of(folder):
-    """What must be equal in two saves of one step: every file's bytes, but of the manifest only what the step is. A hidden
-    folder beside them is an export that did not end."""
+    """What must be equal in two saves of one step: every file's bytes, but of the manifest only what the step is. A
+    hidden folder beside them is an export that did not end."""
     files = {path: digest for path, digest in files_of(folder).items() if not path.startswith(".")}
     if "manifest.json" in files:
         try:

@@ -53,7 +53,8 @@ static bool fails(void)
     return true;
 }
 
-/* dlsym gives an object pointer; POSIX says that it may be a function. It asks for memory itself, which its header denies. */
+/* dlsym gives an object pointer; POSIX says that it may be a function. It asks for memory itself, which
+ * its header denies. */
 #define NEXT(type, name)                     \
     static type next;                        \
     static volatile bool asking;             \

@@ -4,9 +4,9 @@
 
     memory.py [--all] [--every N] [COMMAND ...]
 
-Each run must end as it would have without the failure, or with one clear message and a documented exit code. It never dies
-by a signal, AddressSanitizer finds nothing, and nothing half made is left. Without --all a sample of k is tried. The last
-line says how many runs there were. TITAN names the program, TITAN_MEMORY_LIB the library that fails.
+Each run must end as it would have without the failure, or with one clear message and a documented exit code. It never
+dies by a signal, AddressSanitizer finds nothing, and nothing half made is left. Without --all a sample of k is tried.
+The last line says how many runs there were. TITAN names the program, TITAN_MEMORY_LIB the library that fails.
 """
 import argparse
 import os
@@ -17,7 +17,8 @@ import tempfile
 
 TITAN = os.path.abspath(os.environ["TITAN"])
 LIBRARY = os.path.abspath(os.environ["TITAN_MEMORY_LIB"])
-TINY = """--model.dim=64 --model.n_layers=2 --model.n_heads=4 --model.n_kv_heads=2 --model.ffn_dim=128 --training.seq_len=32
+TINY = """--model.dim=64 --model.n_layers=2 --model.n_heads=4 --model.n_kv_heads=2 --model.ffn_dim=128
+--training.seq_len=32
     --training.local_batch_size=2 --training.global_batch_size=4 --training.steps=4 --validation.seq_len=32
     --dataloader.cache_dir=cache --training.dataset=text --training.dataset_path=corpus.txt --job.dump_folder=run
     --metrics.peak_flops=1e9 --checkpoint.enable --checkpoint.interval=2""".split()
@@ -42,7 +43,8 @@ def run(arguments, k=0):
     environment = dict(os.environ, LC_ALL="C.UTF-8", LD_PRELOAD=LIBRARY, TITAN_MEMORY=str(k), TITAN_MEMORY_MARK="mark")
     environment["ASAN_OPTIONS"] = "verify_asan_link_order=0:detect_leaks=0:allocator_may_return_null=1:exitcode=99"
     environment["UBSAN_OPTIONS"] = "halt_on_error=1:exitcode=99"
-    return subprocess.run([TITAN, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
+    return subprocess.run([TITAN, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+                          timeout=300)
 
 
 def tree():
@@ -149,7 +151,8 @@ def main():
             runs += campaign.runs
             failed += len(campaign.problems)
             print(f"{'not ok' if campaign.problems else 'ok'} {number} - {name}", flush=True)
-            print(f"# {n} allocations, {campaign.runs} runs, {campaign.survived} ended as without a failure", flush=True)
+            print(f"# {n} allocations, {campaign.runs} runs, {campaign.survived} ended as without a failure",
+                  flush=True)
             for problem in campaign.problems[:5]:
                 print("# " + problem.replace("\n", "\n# "), flush=True)
     finally:

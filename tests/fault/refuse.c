@@ -6,9 +6,9 @@
  *
  * TITAN_FREE=BYTES:PATTERN: file systems on whose path PATTERN is have that much room left.
  *
- * Every CALL on a path that holds PATTERN fails with ERROR, a name such as EACCES. Calls: open (for reading), stat, statvfs, opendir,
- * readdir, unlink, rmdir, write, flock, setlk (record locks). Compiled with 64-bit offsets, as the program is, so that
- * these are the functions which it calls (open64 and so on).
+ * Every CALL on a path that holds PATTERN fails with ERROR, a name such as EACCES. Calls: open (for reading), stat,
+ * statvfs, opendir, readdir, unlink, rmdir, write, flock, setlk (record locks). Compiled with 64-bit offsets, as the
+ * program is, so that these are the functions which it calls (open64 and so on).
  */
 #include <errno.h>
 #include <limits.h>

@@ -78,8 +78,8 @@ def called_damaged(result):
 
 
 class Training:
-    """A training job: started on what `before` left, or from nothing; then once more without failures. Rank 0 of several
-    does much that a single rank does too: there only every stride-th k is tried."""
+    """A training job: started on what `before` left, or from nothing; then once more without failures. Rank 0 of
+    several does much that a single rank does too: there only every stride-th k is tried."""
 
     def __init__(self, name, ranks, options, before=None, stride=1):
         self.name, self.ranks, self.stride = name, ranks, stride
@@ -196,7 +196,8 @@ class Reading:
             return
         if called_damaged(result):
             yield f"calls it damaged: {called_damaged(result)}"
-        if result.code == 0 and plain(result.out) != self.wanted and TEXTS.get(fault.error, "?") not in result.err + result.out:
+        if result.code == 0 and plain(result.out) != self.wanted and TEXTS.get(fault.error,
+            "?") not in result.err + result.out:
             yield "exit 0, but it prints something else and no warning"
         if job.files_of(folder + "/run") != self.files:
             yield "a command that reads has changed the run"

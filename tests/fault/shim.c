@@ -4,19 +4,20 @@
  *
  *     TITAN_SHIM=CALL:N:ACTION[:RANK] TITAN_SHIM_PATHS=TEXT LD_PRELOAD=libshim.so titan train ...
  *
- * The N-th CALL (from 1) on a path that contains TEXT (default: "/checkpoint/") fails as ACTION says, only on rank RANK if
- * that is given. CALL is a name of the table below, or "change" for every one that changes a file or folder. Actions:
+ * The N-th CALL (from 1) on a path that contains TEXT (default: "/checkpoint/") fails as ACTION says, only on rank
+ * RANK if that is given. CALL is a name of the table below, or "change" for every one that changes a file or
+ * folder. Actions:
  *     kill        the process dies before the call, as if by power loss
  *     after       the process dies after the call
  *     short       half of the bytes are read or written, and that is what the call returns
  *     EIO ...     the call fails with that error, once
  *     EIO+ ...    the call fails with that error, and so does every later one of its kind
- * With TITAN_SHIM_LOG=FILE each failure is a line "RANK fired CALL PATH" of FILE. Without TITAN_SHIM nothing fails, and each
- * call is a line "RANK CALL PATH" of it.
+ * With TITAN_SHIM_LOG=FILE each failure is a line "RANK fired CALL PATH" of FILE. Without TITAN_SHIM nothing fails, and
+ * each call is a line "RANK CALL PATH" of it.
  *
  * The kernel itself hands the calls over: a seccomp filter turns them into SIGSYS, whose handler decides. So nothing is
- * missed, whether titan makes the call or a library on its behalf (stdio, readdir). The handler's own calls go through the
- * libc's syscall(), which the filter lets pass. Everything in the handler is safe in a signal handler.
+ * missed, whether titan makes the call or a library on its behalf (stdio, readdir). The handler's own calls go through
+ * the libc's syscall(), which the filter lets pass. Everything in the handler is safe in a signal handler.
  */
 #include <errno.h>
 #include <limits.h>

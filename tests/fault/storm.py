@@ -5,12 +5,12 @@
     tests/fault/storm.py [--build build] [--count 1000] [--seed 1] [--jobs N] [--report FILE]
     tests/fault/storm.py --only 1:17         trial 17 of seed 1, with all that it printed
 
-A trial is a job of ten steps on one to four ranks with random policies, modes and engine. Once to three times a signal hits
-a rank, mpirun, or all of them at a random moment: SIGKILL, SIGTERM, SIGINT, SIGUSR1, or SIGSTOP and a while later SIGCONT.
-After each the job must end, every published step must be good, and the newest must not be older than before; then it starts
-again, often at once and often on another number of ranks. The last start is left alone: it must end with the bits of an
-undisturbed run and leave nothing behind. What a trial does depends on the seed and its number only; at which instruction
-a signal hits depends on the machine. Python's standard library only.
+A trial is a job of ten steps on one to four ranks with random policies, modes and engine. Once to three times a signal
+hits a rank, mpirun, or all of them at a random moment: SIGKILL, SIGTERM, SIGINT, SIGUSR1, or SIGSTOP and a while later
+SIGCONT. After each the job must end, every published step must be good, and the newest must not be older than before;
+then it starts again, often at once and often on another number of ranks. The last start is left alone: it must end with
+the bits of an undisturbed run and leave nothing behind. What a trial does depends on the seed and its number only; at
+which instruction a signal hits depends on the machine. Python's standard library only.
 """
 import argparse
 import collections
@@ -154,7 +154,8 @@ class Storm:
         """Starts a job and sends it a signal. Its exit code (None: it hangs) and standard error."""
         start, name, target, moment, which, _ = blow
         with tempfile.TemporaryFile() as err:
-            child = subprocess.Popen(self.command(trial, start), cwd=folder, env=self.environment, stdin=subprocess.DEVNULL,
+            child = subprocess.Popen(self.command(trial, start), cwd=folder, env=self.environment,
+                                     stdin=subprocess.DEVNULL,
                                      stdout=subprocess.DEVNULL, stderr=err, start_new_session=True)
             try:
                 child.wait(self.took[start.ranks] * moment)
@@ -192,7 +193,8 @@ class Storm:
             if digests(path) != self.wanted[trial.three][0].get(number):
                 yield f"step-{number} has other bits"
         if steps:
-            result = job.run([self.titan, "ckpt", "verify", *(steps[n] for n in sorted(steps))], folder, self.environment)
+            result = job.run([self.titan, "ckpt", "verify", *(steps[n] for n in sorted(steps))], folder,
+                             self.environment)
             if result.code != 0:
                 yield f"what is left does not verify: {result.out.strip().splitlines()[:2]}"
 
@@ -328,7 +330,8 @@ def by_signal(ended):
 
 
 def digests(step):
-    """What of a step does not depend on the layout: its manifest's digests, which `ckpt verify` compares with the bytes."""
+    """What of a step does not depend on the layout: its manifest's digests, which `ckpt verify` compares
+    with the bytes."""
     return job.step_of(step).get("manifest.json")
 
 
@@ -344,7 +347,8 @@ def main():
     parser.add_argument("--count", type=int, default=1000, help="trials")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="trials at a time")
-    parser.add_argument("--only", action="append", default=[], metavar="SEED:NUMBER", help="this trial; may be repeated")
+    parser.add_argument("--only", action="append", default=[], metavar="SEED:NUMBER",
+                        help="this trial; may be repeated")
     parser.add_argument("--folder", default=job.fast_folder(), help="where the jobs run")
     parser.add_argument("--keep", action="store_true", help="keep the folders until the end")
     parser.add_argument("--report", help="write the report to this file too")

@@ -119,7 +119,8 @@ static void killed_anywhere_leaves_old_or_new(void **state)
     assert_true(seen_old && seen_new);
 }
 
-/* The same step again, with other content: the content of `restart` tells old from new by mesh only, so look at that. */
+/* The same step again, with other content: the content of `restart` tells old from new by mesh only, so look at
+ * that. */
 static void killed_while_replacing_a_step(void **state)
 {
     static const char *const at[] = {"write", "manifest", "publish", "published", "replaced", "end"};
@@ -356,7 +357,8 @@ static void ranks_must_see_one_folder(void **state)
     tt_free(b);
 }
 
-/* Only the holder of the lock makes them, so whosever they are, he is gone; what is not a step's is nobody's business. */
+/* Only the holder of the lock makes them, so whosever they are, he is gone; what is not a step's is
+ * nobody's business. */
 static void temporaries_of_every_job_are_swept(void **state)
 {
     static const char *const swept[] = {".tmp-step-9-someone", ".trash-step-3-gc", ".old-step-1-someone"};

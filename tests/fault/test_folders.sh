@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# The run folder when the file system is not what one expects: no locks, calls that are refused (refuse.c), a folder that
-# is removed while a run uses it, leftovers of jobs that died.
+# The run folder when the file system is not what one expects: no locks, calls that are refused (refuse.c), a folder
+# that is removed while a run uses it, leftovers of jobs that died.
 . "$TITAN_SOURCE/tests/cli/lib.sh"
 refuse=$TITAN_BUILD/tests/fault/librefuse.so
 
@@ -16,7 +16,8 @@ refused() {
 start_run() {
     make_corpus
     echo "titan train (in the background)" >command
-    LD_PRELOAD=${TITAN_REFUSE+$refuse} "$TITAN" train $tiny --training.steps=500000 --checkpoint.enable --checkpoint.interval=1 \
+    LD_PRELOAD=${TITAN_REFUSE+$refuse} "$TITAN" train $tiny --training.steps=500000 --checkpoint.enable \
+        --checkpoint.interval=1 \
         --checkpoint.keep_latest_k=2 "$@" >first.out 2>first.err </dev/null &
     job=$!
     for _ in $(seq 600); do
@@ -137,7 +138,8 @@ case_leftovers_of_every_job_are_swept() {
     run train $tiny --checkpoint.enable --training.steps=3
     expect_ok
     expect_err "the older one is back in its place"
-    [ "$(ls -A run/checkpoint | tr '\n' ' ')" = ".lock step-1 step-2 step-3 " ] || not_as "left: $(ls -A run/checkpoint)"
+    [ "$(ls -A run/checkpoint | tr '\n' ' ')" = ".lock step-1 step-2 step-3 " ] ||
+        not_as "left: $(ls -A run/checkpoint)"
 }
 
 case_a_removal_that_failed_is_made_good() {
@@ -161,7 +163,8 @@ case_a_failed_export_is_made_good() {
     for ranks in 1 2; do
         rm -rf run
         refused open:EIO:.tmp-hf-,rmdir:EIO:.tmp-hf- train $tiny $save
-        expect_error 3 "step 3 is saved, but not its Hugging Face weights: cannot open folder" "help: start the run again"
+        expect_error 3 "step 3 is saved, but not its Hugging Face weights: cannot open folder" \
+            "help: start the run again"
         refuse_file run/checkpoint/step-3/hf
         ls -A run/checkpoint/step-3 | grep -q '^.tmp-hf-' || not_as "nothing was left to sweep"
         cp -r run other
@@ -235,10 +238,12 @@ case_what_cannot_be_read_is_not_damaged() {
     run train $tiny $save --training.steps=4
     expect_ok
     find run/checkpoint | sort >before
-    for what in open:EMFILE:step-4/manifest.json open:EACCES:step-4/model open:EIO:step-4/optim stat:ESTALE:step-4/model \
+    for what in open:EMFILE:step-4/manifest.json open:EACCES:step-4/model open:EIO:step-4/optim \
+        stat:ESTALE:step-4/model \
         stat:EIO:step-4/manifest.json; do
         refused $what train $tiny $save --training.steps=6
-        expect_error 3 "checkpoint step-4 in 'run/checkpoint' cannot be read at the moment, nothing was changed" "rollback"
+        expect_error 3 "checkpoint step-4 in 'run/checkpoint' cannot be read at the moment, nothing was changed" \
+            "rollback"
         find run/checkpoint | sort >after
         expect_same before after
     done
@@ -279,7 +284,8 @@ case_records_that_cannot_be_written_are_said_once() {
     run train $tiny --checkpoint.enable --job.dump_folder=torn --training.steps=4
     expect_ok
     expect_err "'torn/metrics.jsonl' ended within a record, which was cut off"
-    python3 -c 'import json; [json.loads(line) for line in open("torn/metrics.jsonl")]' || not_as "a line that is no JSON"
+    python3 -c 'import json; [json.loads(line) for line in open("torn/metrics.jsonl")]' ||
+        not_as "a line that is no JSON"
 }
 
 if ldd "$TITAN" | grep -qE 'lib(asan|tsan)'; then

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# A rank whose weights are no longer those of its replicas stops the run, by name, and is not saved (flip.c). What one rank
-# reads, others need not (refuse.c).
+# A rank whose weights are no longer those of its replicas stops the run, by name, and is not saved (flip.c). What one
+# rank reads, others need not (refuse.c).
 . "$TITAN_SOURCE/tests/cli/lib.sh"
 flip=$TITAN_BUILD/tests/fault/libflip.so
 refuse=$TITAN_BUILD/tests/fault/librefuse.so

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# The program as it is shipped, failing or dying at every system call of its checkpoints (shim.c). Whatever happens, what
-# is left is the old checkpoint or the new one, and a restart ends with the bits of a run that nobody disturbed.
+# The program as it is shipped, failing or dying at every system call of its checkpoints (shim.c). Whatever happens,
+# what is left is the old checkpoint or the new one, and a restart ends with the bits of a run that nobody disturbed.
 . "$TITAN_SOURCE/tests/cli/lib.sh"
 shim=$TITAN_BUILD/tests/fault/libshim.so
 

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 """Makes the reference runs of this folder that are titan's own: `make_reference.py [CASE...]`, into data/CASE.
 
-Needs torch, transformers, numpy and safetensors (no accelerator, no downloads; a minute of CPU). A case is a Hugging Face
-model with made-up weights, trained in float64 by plain PyTorch: AdamW, norm clipping, torchtitan's learning rates. It leaves
+Needs torch, transformers, numpy and safetensors (no accelerator, no downloads; a minute of CPU). A case is a Hugging
+Face model with made-up weights, trained in float64 by plain PyTorch: AdamW, norm clipping, torchtitan's learning
+rates. It leaves
     config.json, model.safetensors   the model before the first step, float32
     tokens.bin                       llm.c's format: 256 int32 of header, then uint16
     final.safetensors                the weights after the last step
@@ -152,7 +153,8 @@ def make(name):
     recipe = {key: case[key] for key in
               ("seq_len", "global_batch_size", "steps", "optimizer", "max_norm", "lr_scheduler")}
     (folder / "expect.json").write_text(json.dumps({"case": recipe, **seen}, indent=1) + "\n")
-    print(name, "loss", seen["loss"][0], "to", seen["loss"][-1], "norms", min(seen["grad_norm"]), max(seen["grad_norm"]))
+    print(name, "loss", seen["loss"][0], "to", seen["loss"][-1], "norms", min(seen["grad_norm"]),
+          max(seen["grad_norm"]))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whole training runs against Hugging Face's models in float64 (data/, make_reference.py): weights and tokens are read as
- * `titan train` reads them, every step's loss, gradient norm and learning rate are compared, then the final weights.
+ * Whole training runs against Hugging Face's models in float64 (data/, make_reference.py): weights and tokens are read
+ * as `titan train` reads them, every step's loss, gradient norm and learning rate are compared, then the final weights.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -23,9 +23,9 @@
 #define NORM_TOLERANCE 2e-4
 /*
  * Of the final weights, as a share of how far training moved them. AdamW divides each gradient by its own size, so an
- * element whose gradient is near zero turns a rounding error of float32 into a visible part of its step; the mean square
- * over a parameter is free of such outliers. A rule that is wrong (weight decay, a bias correction, the last learning rate)
- * shows as 1e-2 or more.
+ * element whose gradient is near zero turns a rounding error of float32 into a visible part of its step; the mean
+ * square over a parameter is free of such outliers. A rule that is wrong (weight decay, a bias correction, the last
+ * learning rate) shows as 1e-2 or more.
  */
 #define WEIGHT_RMS_TOLERANCE  1e-3
 #define WEIGHT_MOST_TOLERANCE 0.02
@@ -219,8 +219,8 @@ static void check_curve(const struct reference *r, const struct train_job *job, 
 }
 
 /*
- * A bias of k adds the same to all scores of a query, and softmax takes it out again: the gradient is zero, and AdamW makes
- * steps of what rounding leaves of it. They are bounded by the learning rates.
+ * A bias of k adds the same to all scores of a query, and softmax takes it out again: the gradient is zero, and AdamW
+ * makes steps of what rounding leaves of it. They are bounded by the learning rates.
  */
 static bool has_no_gradient(const struct tt_param *param)
 {

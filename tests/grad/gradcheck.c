@@ -3,8 +3,8 @@
  * gradcheck [--bench [THREADS]]
  *
  * For every graph of cases.c: runs it on 1, 2 and 3 threads, and with outputs that take over memory, and wants the same
- * bits; runs it with every variant of the kernels; and compares the gradient of every parameter with central differences
- * of the loss, element by element (a sample of large parameters) and along a random direction.
+ * bits; runs it with every variant of the kernels; and compares the gradient of every parameter with central
+ * differences of the loss, element by element (a sample of large parameters) and along a random direction.
  *
  * --bench: a training step's ops at the shapes of the debug model, time by op.
  */
@@ -279,8 +279,8 @@ static enum tt_dtype right_type(enum tt_op_type type, enum tt_dtype compute)
 }
 
 /*
- * Does the op refuse these inputs, naming itself and saying `found`, and leave the graph as it was? Inputs are (4, 6) and
- * (5, 7) in turn, right in type but for input `wrong`.
+ * Does the op refuse these inputs, naming itself and saying `found`, and leave the graph as it was? Inputs are (4, 6)
+ * and (5, 7) in turn, right in type but for input `wrong`.
  */
 static bool refuses(enum tt_op_id op, int n_in, enum tt_dtype compute, int wrong, const char *found)
 {

@@ -45,8 +45,8 @@ void interp_fill(struct interp *interp, struct interp_draw *draw);
 /* Which nodes run. */
 enum interp_pass { INTERP_ALL, INTERP_FORWARD, INTERP_BACKWARD };
 
-/** Runs nodes in order. Scratch is exactly as large as asked for, guarded, and starts as NaN. Returns false if an op wrote
- * outside its scratch. */
+/** Runs nodes in order. Scratch is exactly as large as asked for, guarded, and starts as NaN. Returns false if an op
+ * wrote outside its scratch. */
 bool interp_run(struct interp *interp, struct tt_team *team, enum interp_pass pass);
 
 /** inv_valid_tokens * the sum of graph->token_loss. */

@@ -2,8 +2,8 @@
  *
  * stagecheck
  *
- * Cuts every graph of cases.c into stages, at every node, and runs the stages one after the other, forward and backward, on
- * memory of their own. Wants the losses and gradients of the whole graph, to the bit.
+ * Cuts every graph of cases.c into stages, at every node, and runs the stages one after the other, forward and
+ * backward, on memory of their own. Wants the losses and gradients of the whole graph, to the bit.
  */
 #include <math.h>
 #include <stdio.h>
@@ -217,7 +217,8 @@ static bool refused(int rc, const char *text)
     return good;
 }
 
-/* A stage that reads what a later one makes, stages that do not exist, a graph with its backward pass, two seeds for one. */
+/* A stage that reads what a later one makes, stages that do not exist, a graph with its backward pass, two seeds for
+ * one. */
 static bool check_errors(void)
 {
     const struct grad_case *one = &grad_cases[n_grad_cases - 1];

@@ -3,11 +3,12 @@
 """Folders that transformers writes and titan trains from, and folders that titan writes and transformers reads.
 
     with_transformers.py make FAMILY TOKENIZER FOLDER    a small model with random weights, saved with the tokenizer
-    with_transformers.py compare SOURCE EXPORT PROMPT    what titan exported, against the folder that training began from
+    with_transformers.py compare SOURCE EXPORT PROMPT    what titan exported, against the folder that
+                                                         training began from
 
-FAMILY is llama, mistral, qwen3 or gpt2. `compare` loads EXPORT with AutoModelForCausalLM and AutoTokenizer, checks that the chat
-template and the generation configuration are those of SOURCE, and prints the ids of 24 greedy tokens after PROMPT.
-Exit code 77 (skipped) when transformers or torch cannot be imported.
+FAMILY is llama, mistral, qwen3 or gpt2. `compare` loads EXPORT with AutoModelForCausalLM and AutoTokenizer, checks that
+the chat template and the generation configuration are those of SOURCE, and prints the ids of 24 greedy tokens after
+PROMPT. Exit code 77 (skipped) when transformers or torch cannot be imported.
 """
 import sys
 
@@ -22,10 +23,12 @@ MESSAGES = [{"role": "user", "content": "Who made the light?"}]
 
 
 def config_of(family, tokenizer):
-    sizes = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "bos_token_id": tokenizer.bos_token_id}
+    sizes = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id,
+             "bos_token_id": tokenizer.bos_token_id}
     if family == "gpt2":
         return transformers.GPT2Config(n_embd=64, n_layer=2, n_head=4, n_positions=256, **sizes)
-    sizes.update(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    sizes.update(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+                 num_key_value_heads=2,
                  max_position_embeddings=256, tie_word_embeddings=False)
     if family == "qwen3":
         return transformers.Qwen3Config(head_dim=16, **sizes)
@@ -48,7 +51,8 @@ def compare(source, export, prompt):
     before, after = (transformers.AutoTokenizer.from_pretrained(folder) for folder in (source, export))
     assert before.chat_template == after.chat_template, "the chat template differs"
     if before.chat_template:
-        assert before.apply_chat_template(MESSAGES, tokenize=False) == after.apply_chat_template(MESSAGES, tokenize=False)
+        assert before.apply_chat_template(MESSAGES, tokenize=False) == after.apply_chat_template(MESSAGES,
+            tokenize=False)
     for text in (prompt, " It's 12345\n\n\tna\u00efve  x"):
         assert before(text)["input_ids"] == after(text)["input_ids"], f"the ids of {text!r} differ"
     wanted, found = (transformers.GenerationConfig.from_pretrained(folder) for folder in (source, export))

@@ -19,7 +19,8 @@ static double exponent(double x)
     return 1.5957691216057308 * (x + 0.044715 * x * x * x);
 }
 
-/* A rounding of the exponent is one of the result as many times larger as the exponent is; beyond 90 the result is 0. */
+/* A rounding of the exponent is one of the result as many times larger as the exponent is; beyond 90
+ * the result is 0. */
 static double exponent_error(double x)
 {
     return eps32 * (6.0 + 4.0 * fmin(fabs(exponent(x)), 90.0));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the kernels stand on: the exponential over its whole range, and matrix products against sums in double, on 1 to 3 threads
- * with the same bits.
+ * What the kernels stand on: the exponential over its whole range, and matrix products against sums in double, on 1 to
+ * 3 threads with the same bits.
  */
 #include <float.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What runs over flat shards: the optimizer, sums of squares, bfloat16. Beside the reference they have to agree with the
- * portable kernel bit for bit, and with themselves on the same elements cut elsewhere: losses must not depend on the
- * layout.
+ * What runs over flat shards: the optimizer, sums of squares, bfloat16. Beside the reference they have to agree
+ * with the portable kernel bit for bit, and with themselves on the same elements cut elsewhere: losses must not
+ * depend on the layout.
  */
 #include <float.h>
 #include <math.h>

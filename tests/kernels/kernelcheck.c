@@ -5,7 +5,8 @@
  *
  * Runs the cases of the check_*.c files over all variants of kernels that this processor runs, the reference included
  * (its guards count too). Prints a line for each kernel and variant: the number of values compared, the largest error
- * as a part of the tolerance, and in units of the last place. --bench: GB/s or GF/s of every variant, by the cases of core/kernels/kernel_bench.c.
+ * as a part of the tolerance, and in units of the last place. --bench: GB/s or GF/s of every variant, by the cases of
+ * core/kernels/kernel_bench.c.
  */
 #include "tests/kernels/kernelcheck.h"
 

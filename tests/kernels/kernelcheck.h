@@ -37,8 +37,8 @@ int32_t *check_labels(struct check *check, int64_t n, int64_t limit, bool ignore
 float *check_copy(struct check *check, const float *x, int64_t n);
 
 /**
- * |got - want| <= tolerance[i], an absolute number, or `ulps` units of want's last place where tolerance is NULL; non-finite
- * where the reference is, and nowhere else. shape goes into the message.
+ * |got - want| <= tolerance[i], an absolute number, or `ulps` units of want's last place where tolerance is NULL;
+ * non-finite where the reference is, and nowhere else. shape goes into the message.
  */
 void check_compare(struct check *check, const char *what, const char *shape, const float *got, const float *want,
                    int64_t n, const double *tolerance, double ulps);

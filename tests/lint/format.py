@@ -28,7 +28,8 @@ def main():
     failed = 0
     print(f"1..{len(files)}")
     for number, path in enumerate(files, 1):
-        outcome = subprocess.run([program, "--dry-run", "--Werror", path], cwd=tree.ROOT, capture_output=True, text=True, check=False)
+        outcome = subprocess.run([program, "--dry-run", "--Werror", path], cwd=tree.ROOT, capture_output=True,
+                                 text=True, check=False)
         print(f"{'not ok' if outcome.returncode else 'ok'} {number} - {path}")
         if outcome.returncode:
             failed += 1

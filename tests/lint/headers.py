@@ -18,7 +18,8 @@ X86_FLAGS = ["-mavx2", "-mfma"]
 
 
 def compile_alone(compiler, path):
-    command = compiler + FLAGS + (X86_FLAGS if path.startswith(X86) else []) + ["-I", tree.ROOT, "-iquote", os.path.dirname(os.path.join(tree.ROOT, path)), "-x", "c", "-"]
+    command = compiler + FLAGS + (X86_FLAGS if path.startswith(X86) else []) + ["-I", tree.ROOT, "-iquote",
+        os.path.dirname(os.path.join(tree.ROOT, path)), "-x", "c", "-"]
     source = f'#include "{path}"\n#include "{path}"\n'
     return subprocess.run(command, input=source, capture_output=True, text=True, check=False)
 

@@ -4,8 +4,9 @@
 
 A TAP case a file. --analyze runs the static analyzer instead of the checks of .clang-tidy, which takes minutes.
 
-Flags come from the build folder's compile_commands.json. A file's outcome is kept in BUILD-FOLDER/tidy-cache under a digest
-of all that it depends on (its own text, every header of the tree, .clang-tidy, the command), so a second run takes seconds.
+Flags come from the build folder's compile_commands.json. A file's outcome is kept in BUILD-FOLDER/tidy-cache under
+a digest of all that it depends on (its own text, every header of the tree, .clang-tidy, the command), so a second
+run takes seconds.
 """
 import concurrent.futures
 import hashlib
@@ -20,8 +21,8 @@ import tree
 
 
 # The analyzer's checks. Left out: optin.mpi pairs requests within one function, ours live in structs; NullDereference,
-# NonNullParamChecker, UndefinedBinaryOperatorResult and CallAndMessage see one file at a time, so they miss that a failed
-# call is negative and that a count above 0 means an array (the sanitizer runs look for these); Padding.
+# NonNullParamChecker, UndefinedBinaryOperatorResult and CallAndMessage see one file at a time, so they miss that a
+# failed call is negative and that a count above 0 means an array (the sanitizer runs look for these); Padding.
 ANALYZER = ",".join(["-*", "clang-analyzer-*"] + ["-clang-analyzer-" + name for name in (
     "security.insecureAPI.DeprecatedOrUnsafeBufferHandling", "optin.mpi.*", "core.NullDereference",
     "core.NonNullParamChecker", "core.UndefinedBinaryOperatorResult", "core.CallAndMessage",

@@ -4,9 +4,9 @@
  *
  *     TITAN_HOLD=CALL:PART:RANK:SECONDS LD_PRELOAD=libhold.so titan train ...
  *
- * The first CALL (pread, fsync) of rank RANK on a file whose path has PART in it takes so many seconds; with 0 the process
- * stops itself there, as SIGSTOP does. A line on stderr says that it came to that.
- * start:-:RANK:0 is a start of MPI that never comes back.
+ * The first CALL (pread, fsync) of rank RANK on a file whose path has PART in it takes so many seconds; with 0 the
+ * process stops itself there, as SIGSTOP does. A line on stderr says that it came to that. start:-:RANK:0 is a start of
+ * MPI that never comes back.
  */
 #include <limits.h>
 #include <signal.h>

@@ -40,8 +40,8 @@ case_reshard() {
     done
 }
 
-# Ranks, mesh, wrap, reshard, engine, sync, recomputation and accumulation together: losses as one rank has them, to the bit
-# where that is promised, and the payload of `titan plan`.
+# Ranks, mesh, wrap, reshard, engine, sync, recomputation and accumulation together: losses as one rank has them, to the
+# bit where that is promised, and the payload of `titan plan`.
 case_matrix() {
     train 1 one --training.global_batch_size=24
     while read -r ranks replicas wrap reshard engine sync ac bits; do

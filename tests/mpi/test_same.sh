@@ -20,7 +20,8 @@ with_last() {
     printf 'LAST_ENV=%s LAST_ARGS=%s mpirun -n %s titan' "${LAST_ENV:-}" "${LAST_ARGS:-}" "$1" >command
     printf " '%s'" "${@:2}" >>command
     code=0
-    LAST_ENV=${LAST_ENV:-} LAST_ARGS=${LAST_ARGS:-} timeout 60 "$TITAN_SOURCE/tools/run-ranks" "$1" "$top/last" "$TITAN" "${@:2}" \
+    LAST_ENV=${LAST_ENV:-} LAST_ARGS=${LAST_ARGS:-} timeout 60 "$TITAN_SOURCE/tools/run-ranks" "$1" "$top/last" \
+        "$TITAN" "${@:2}" \
         >out 2>err </dev/null || code=$?
 }
 
@@ -50,7 +51,8 @@ case_all_differences_and_ranks() {
 case_another_file_on_a_host() {
     cp "$TITAN_SOURCE/tests/mpi/train.yaml" one.yaml
     sed 's/lr: 5e-3/lr: 4e-3/' one.yaml >two.yaml
-    LAST_ARGS="--config two.yaml" with_last 2 train --config one.yaml --training.dataset_path="$tokens" --validation.enable=false
+    LAST_ARGS="--config two.yaml" with_last 2 train --config one.yaml --training.dataset_path="$tokens" \
+        --validation.enable=false
     expect_error 2 'optimizer.lr is 0.005 on rank 0 .*, 0.004 on rank 1'
 }
 
@@ -59,12 +61,14 @@ case_another_model_on_a_host() {
     cp "$TITAN_SOURCE/tests/golden/data/llama3/config.json" assets
     sed 's/500000/400000/' assets/config.json >other/assets/config.json
     LAST_ENV="-C other" with_last 2 train --model.flavor=hf --model.hf_assets_path=assets --training.dataset=tokens \
-        --training.dataset_path="$tokens" --training.seq_len=24 --training.local_batch_size=1 --job.dump_folder="$PWD/run"
+        --training.dataset_path="$tokens" --training.seq_len=24 --training.local_batch_size=1 \
+        --job.dump_folder="$PWD/run"
     expect_error 2 'ranks have different models: the model is .*500000.* on rank 0 .*400000.* on rank 1'
 }
 
 case_a_rank_has_its_own_threads() {
-    LAST_ARGS="--parallelism.threads_per_rank=2 --dataloader.cache_dir=own" with_last 2 train $base --job.dump_folder=run
+    LAST_ARGS="--parallelism.threads_per_rank=2 --dataloader.cache_dir=own" with_last 2 train $base \
+        --job.dump_folder=run
     expect_ok
 }
 
@@ -74,7 +78,8 @@ case_bench_too() {
 }
 
 case_eval_too() {
-    LAST_ARGS="--batch 2" with_last 2 eval "$TITAN_SOURCE/tests/golden/data/llama3" --dataset tokens --dataset-path "$tokens" \
+    LAST_ARGS="--batch 2" with_last 2 eval "$TITAN_SOURCE/tests/golden/data/llama3" --dataset tokens \
+        --dataset-path "$tokens" \
         --seq-len 24 --batch 1
     expect_error 2 "the.list.of.options is .*--batch=1 .*on rank 0 .*--batch=2 .*on rank 1"
 }
@@ -84,7 +89,8 @@ case_other_kernels_are_said() {
     expect_ok
     expect_err 'layout-exact'
     grep -q '^# computed by the kernels ' same/run.yaml || not_as "run.yaml does not name the kernels"
-    grep -q '"kernels":{"blas":"[^"]*","titan":"[^"]*"}' same/metrics.jsonl || not_as "metrics.jsonl does not name the kernels"
+    grep -q '"kernels":{"blas":"[^"]*","titan":"[^"]*"}' same/metrics.jsonl ||
+        not_as "metrics.jsonl does not name the kernels"
     grep -q '"kernels"' same/checkpoint/step-8/manifest.json || not_as "the manifest does not name the kernels"
     LAST_ENV="TITAN_CPU=generic" with_last 2 train $base --job.dump_folder=run
     expect_ok

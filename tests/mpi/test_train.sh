@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# `titan train` under mpirun: the curve and the weights do not depend on how a run is laid out over ranks, nor on whether it
-# was killed, stopped and resumed on the way.
+# `titan train` under mpirun: the curve and the weights do not depend on how a run is laid out over ranks, nor on
+# whether it was killed, stopped and resumed on the way.
 . "$(dirname "$0")/../cli/lib.sh"
 
 tokens=$TITAN_SOURCE/tests/golden/data/llama3/tokens.bin
@@ -29,7 +29,8 @@ numbers() {
 
 # digests FOLDER STEP: name and digest of every tensor of a checkpoint.
 digests() {
-    sed -n 's/^ *"\([a-z]*\/[^"]*\)": .*"digest":"\(sum64:[0-9a-f]*\)".*/\1 \2/p' "$1/checkpoint/step-$2/manifest.json" | sort
+    sed -n 's/^ *"\([a-z]*\/[^"]*\)": .*"digest":"\(sum64:[0-9a-f]*\)".*/\1 \2/p' \
+        "$1/checkpoint/step-$2/manifest.json" | sort
 }
 
 # must_equal STEP REFERENCE FOLDER: same curve, same validation, same weights and moments.
@@ -86,7 +87,8 @@ case_precision_and_recompute() {
 case_initialising_must_fit() {
     local small="--training.seq_len=16 --training.local_batch_size=1 --parallelism.fsdp_reshard_after_forward=always"
 
-    run_ranks 4 train $small --training.steps=1 --checkpoint.enable=false --parallelism.memory_limit=40.8MiB --training.init=full
+    run_ranks 4 train $small --training.steps=1 --checkpoint.enable=false --parallelism.memory_limit=40.8MiB \
+        --training.init=full
     expect_error 6 "to initialise the weights" "training.init=meta"
 }
 
@@ -111,7 +113,8 @@ case_one_process_without_mpirun() {
 case_three_ranks() {
     train 1 one --training.global_batch_size=12
     train 3 three --training.global_batch_size=12
-    train 3 again --training.global_batch_size=12 --parallelism.fsdp_reshard_after_forward=always --parallelism.threads_per_rank=2
+    train 3 again --training.global_batch_size=12 --parallelism.fsdp_reshard_after_forward=always \
+        --parallelism.threads_per_rank=2
     must_equal 8 three again
     numbers one step loss grad_norm | tr ':' ' ' >wanted
     numbers three step loss grad_norm | tr ':' ' ' >found

@@ -31,7 +31,8 @@ case_a_rank_that_stops_in_a_save_is_named() {
 case_slow_files_are_waited_for() {
     held fsync:/checkpoint/:1:7 2 run --comm.train_timeout_seconds=2 --checkpoint.async_mode=async
     expect_ok
-    held fsync:/step-2/:0:7 2 run --overwrite --training.steps=2 --comm.train_timeout_seconds=2 --checkpoint.last_save_in_hf
+    held fsync:/step-2/:0:7 2 run --overwrite --training.steps=2 --comm.train_timeout_seconds=2 \
+        --checkpoint.last_save_in_hf
     expect_ok
     held pread:/hf/:1:7 2 other --training.steps=2 --comm.init_timeout_seconds=3 --checkpoint.initial_load_in_hf \
         --checkpoint.initial_load_path=run/checkpoint/step-2/hf

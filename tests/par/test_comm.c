@@ -458,7 +458,8 @@ static void sides_must_agree_on_the_bytes(void **state)
     expect_run(2, send_other_size, TT_EINTERNAL, "8 bytes sent, 7 expected");
 }
 
-/* --- the ranks of a large job: a communicator whose other ranks are all on another host and take what they are sent --- */
+/* --- the ranks of a large job: a communicator whose other ranks are all on another host and take what
+ * they are sent --- */
 
 static int64_t sent_bytes;
 

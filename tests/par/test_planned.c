@@ -293,7 +293,8 @@ static struct tt_program *plan_within(struct tt_engine *eager, int64_t step_limi
     return planned.program;
 }
 
-/* Where the state alone is more than a rank may use, the answer is the plan that needs least, not the last one tried. */
+/* Where the state alone is more than a rank may use, the answer is the plan that needs least, not the last one
+ * tried. */
 static void a_limit_out_of_reach_gives_the_least_memory(void **state)
 {
     struct tt_model *model = model_of(&shapes[0]);

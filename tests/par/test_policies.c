@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every wrap, reshard and gradient-sync policy on thread ranks: the bits that the design promises, the bytes of a formula
- * written here from shapes alone, and the order of memory.
+ * Every wrap, reshard and gradient-sync policy on thread ranks: the bits that the design promises, the bytes of a
+ * formula written here from shapes alone, and the order of memory.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -394,7 +394,8 @@ static void policies_order_the_memory(void **state)
     print_message("# never %lld, last_layer %lld, default %lld, always %lld, 2 %lld, model %lld, deferred %lld\n",
                   (long long)never, (long long)last_layer, (long long)defaults, (long long)always, (long long)half,
                   (long long)model, (long long)deferred);
-    /* what default keeps, and of a model this small what last_layer keeps, backward needs at once: equal but for placement */
+    /* what default keeps, and of a model this small what last_layer keeps, backward needs at once: equal
+     * but for placement */
     assert_true(never > last_layer && last_layer + last_layer / 100 >= defaults && defaults + defaults / 100 >= always);
     assert_true(never > half && half > always);
     assert_true(model > never);

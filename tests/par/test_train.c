@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training on thread ranks: what must not depend on the layout does not, down to the last bit; the bytes that travel are
- * the formula; memory is what the plan says; the step loop allocates nothing; bad numbers stop every rank in time.
+ * Training on thread ranks: what must not depend on the layout does not, down to the last bit; the bytes that travel
+ * are the formula; memory is what the plan says; the step loop allocates nothing; bad numbers stop every rank in time.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training on thread ranks with activations recomputed, bfloat16 on the wire, and every way to initialise: what each may
- * change and what it may not.
+ * Training on thread ranks with activations recomputed, bfloat16 on the wire, and every way to initialise: what each
+ * may change and what it may not.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -56,16 +56,18 @@ struct train_result {
     int64_t step_bytes, live_bytes; /* most of all ranks: arena of the step, lower bound */
 };
 
-/** On one rank and thread: three steps, with a large rate and strong clipping, so that every rounding shows in the next. */
+/**
+ * On one rank and thread: three steps, with a large rate and strong clipping, so that every rounding shows in the next.
+ */
 struct train_job train_job_make(const struct tt_model *model, const struct tt_dataset *dataset, int64_t global_batch,
                                 int64_t local_batch, int64_t seq_len);
 
 /**
  * Runs the job. Every rank checks: the program by tt_program_check; payload bytes of each step = tt_program_payload;
  * loss and norm the same bits on all ranks; parameters and moments the same bits on all replicas; the eager engine's
- * arena at most 1.05 of its lower bound, and 16 KiB: around the few buffers of a tiny model a single one decides what is
- * wasted. (The planned engine's is at most eager's.)
- * The result is the caller's (train_result_release), also after a failure.
+ * arena at most 1.05 of its lower bound, and 16 KiB: around the few buffers of a tiny model a single one decides
+ * what is wasted. (The planned engine's is at most eager's.) The result is the caller's (train_result_release), also
+ * after a failure.
  */
 int train_job_run(const struct train_job *job, struct train_result *ret_result) TT_MUST_CHECK;
 void train_result_release(struct train_result *result);

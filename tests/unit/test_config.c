@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of keys and good configurations: defaults, every row at its limits, precedence, origins, writing and reading.
+ * The table of keys and good configurations: defaults, every row at its limits, precedence, origins,
+ * writing and reading.
  */
 #include <math.h>
 

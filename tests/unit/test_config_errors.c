@@ -15,8 +15,8 @@ static const struct {
     const char *text, *message;
 } faults[] = {
     {"training:\n  stepz: 10\n", "t.yaml:2:3: unknown key 'training.stepz'\nhelp: did you mean 'training.steps'?"},
-    {"training:\n  tensor_parallel_degree: 2\n",
-     "t.yaml:2:3: unknown key 'training.tensor_parallel_degree'\nhelp: did you mean 'parallelism.tensor_parallel_degree'?"},
+    {"training:\n  tensor_parallel_degree: 2\n", "t.yaml:2:3: unknown key 'training.tensor_parallel_degree'\n"
+                                                 "help: did you mean 'parallelism.tensor_parallel_degree'?"},
     {"training:\n  warmup_stepz: 2\n",
      "t.yaml:2:3: unknown key 'training.warmup_stepz'\nhelp: did you mean 'lr_scheduler.warmup_steps'?"},
     {"model:\n  zzzzzzzzzz: 2\n",
@@ -43,7 +43,8 @@ static const struct {
     {"checkpoint:\n  enable: yes\n",
      "t.yaml:2:11: checkpoint.enable: expected true or false, found 'yes'\nhelp: write true"},
     {"checkpoint:\n  exclude_from_loading: [model]\n",
-     "t.yaml:2:26: checkpoint.exclude_from_loading: 'model' is not one of optimizer, lr_scheduler, dataloader, train_state"},
+     "t.yaml:2:26: checkpoint.exclude_from_loading: 'model' is not one of "
+     "optimizer, lr_scheduler, dataloader, train_state"},
     {"checkpoint:\n  exclude_from_loading: optimizer\n",
      "t.yaml:2:25: checkpoint.exclude_from_loading: expected a list, found 'optimizer'"},
     {"job: {dump_folder: \"\"}\n", "t.yaml:1:20: job.dump_folder: must not be empty"},
@@ -76,14 +77,14 @@ static const struct {
     {"job:\n  description: \xff\n", "t.yaml:2:16: YAML syntax: invalid leading UTF-8 octet"},
     /* rules between keys */
     {"training:\n  dataset: c4\n",
-     "t.yaml:2:12: training.dataset: dataset 'jsonl' needs training.dataset_path\nhelp: titan downloads nothing; name the "
-     "file or folder, or use the built-in dataset 'kjv'"},
+     "t.yaml:2:12: training.dataset: dataset 'jsonl' needs training.dataset_path\n"
+     "help: titan downloads nothing; name the file or folder, or use the built-in dataset 'kjv'"},
     {"training:\n  dataset_path: x.txt\n",
      "t.yaml:2:17: training.dataset_path: dataset 'kjv' is built in and would not read training.dataset_path "
      "'x.txt'\nhelp: set training.dataset to text, jsonl or tokens"},
     {"validation:\n  enable: true\n  dataset: text\n",
-     "t.yaml:3:12: validation.dataset: dataset 'text' needs validation.dataset_path\nhelp: titan downloads nothing; name "
-     "the file or folder, or use the built-in dataset 'kjv'"},
+     "t.yaml:3:12: validation.dataset: dataset 'text' needs validation.dataset_path\n"
+     "help: titan downloads nothing; name the file or folder, or use the built-in dataset 'kjv'"},
     {"training:\n  local_batch_size: 4\n  global_batch_size: 10\n",
      "t.yaml:3:22: training.global_batch_size: global_batch_size 10 is not a multiple of local_batch_size 4\nhelp: set "
      "training.global_batch_size=8"},
@@ -98,7 +99,8 @@ static const struct {
     {"model:\n  n_heads: 6\n  n_kv_heads: 4\n",
      "t.yaml:2:12: model.n_heads: n_heads 6 is not a multiple of n_kv_heads 4"},
     {"model:\n  rope_scaling: {low_freq_factor: 4, high_freq_factor: 1}\n",
-     "t.yaml:2:35: model.rope_scaling.low_freq_factor: rope_scaling.low_freq_factor 4 must be less than high_freq_factor 1"},
+     "t.yaml:2:35: model.rope_scaling.low_freq_factor: "
+     "rope_scaling.low_freq_factor 4 must be less than high_freq_factor 1"},
     /* torchtitan's keys */
     {"model:\n  converters: [float8]\n",
      "t.yaml:2:15: model.converters is a torchtitan key that titan does not have: titan does not convert models\nhelp: "

@@ -12,7 +12,8 @@
 
 #include "checkpoint/save/demand.h"
 
-/* The most bytes that are in use at any time, beside what was there. Removed first is what was there, then regular saves. */
+/* The most bytes that are in use at any time, beside what was there. Removed first is what was there, then regular
+ * saves. */
 static double simulate(const struct tt_ckpt_demand *d, int64_t keep)
 {
     double used = 0.0, most = 0.0;

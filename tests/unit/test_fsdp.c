@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The eager schedule of a model of two blocks, as text. E is the unit of the embeddings, 0 and 1 the blocks, H the norm
- * and the output, O the output where it is alone. One line per stay of the computation in a unit, with what is done before it:
+ * and the output, O the output where it is alone. One line per stay of the computation in a unit, with what
+ * is done before it:
  *     gather, await   start an unshard, wait for it         free, keep   reshard: all of it, all but a part
  *     reduce, sum     start a reduce-scatter, wait for it
  */

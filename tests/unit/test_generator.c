@@ -171,7 +171,8 @@ static void cached_logits_are_those_of_the_forward_pass(void **state)
     }
 }
 
-/* All logits, not only a loss: runs that begin anywhere, also where the kernels' tiles of keys end, in every variant. */
+/* All logits, not only a loss: runs that begin anywhere, also where the kernels' tiles of keys end, in every
+ * variant. */
 static void a_prompt_is_the_same_whole_and_in_pieces(void **state)
 {
     static const int64_t pieces[] = {1, 7, 90};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * First values by rules of the configuration: which parameters they change, to what, and that rows filled apart have the same
- * bits as the whole.
+ * First values by rules of the configuration: which parameters they change, to what, and that rows filled apart have
+ * the same bits as the whole.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -381,7 +381,8 @@ static int64_t resident_most(void)
     return (int64_t)usage.ru_maxrss << 10;
 }
 
-/* As one JSON value the text takes fourteen times its size. Chunks in memory take less than twice that of their text. */
+/* As one JSON value the text takes fourteen times its size. Chunks in memory take less than twice that of their
+ * text. */
 static void reading_takes_little_more_than_the_text(void **state)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -239,7 +239,8 @@ static float *fill(const struct tt_param *p, uint64_t seed, int64_t *ret_n)
     return data;
 }
 
-/* Fills the parameter and compares its moments; largest 0: not checked, else no value lies beyond and some come near. */
+/* Fills the parameter and compares its moments; largest 0: not checked, else no value lies beyond and some come
+ * near. */
 static void check_moments(const struct tt_model *model, const char *name, double std, double largest)
 {
     const struct tt_param *p = find(model, name);

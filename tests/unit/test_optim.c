@@ -140,7 +140,8 @@ static void free_arrays(struct arrays *a)
     tt_free(a->exp_avg_sq);
 }
 
-/* One call on 3 segments with 3 threads equals calls on pieces of any alignment and length, and nothing else changes. */
+/* One call on 3 segments with 3 threads equals calls on pieces of any alignment and length, and nothing else
+ * changes. */
 static void bits_do_not_depend_on_the_split(void **state)
 {
     enum { ROWS = 300, WIDTH = 173, TOTAL = ROWS * WIDTH };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lowering, checked by running programs on names instead of numbers: memory holds, for every range of bytes, the name of
- * what was last written there, and whoever reads must find the name that the graph says. Writing a range forgets all that
- * it overlaps, so a buffer whose memory is given away too early, a collective whose memory is touched while it is under
- * way, or a sum in the wrong order shows as a wrong name, whatever lowering thinks of lifetimes.
+ * Lowering, checked by running programs on names instead of numbers: memory holds, for every range of bytes, the name
+ * of what was last written there, and whoever reads must find the name that the graph says. Writing a range forgets all
+ * that it overlaps, so a buffer whose memory is given away too early, a collective whose memory is touched while it is
+ * under way, or a sum in the wrong order shows as a wrong name, whatever lowering thinks of lifetimes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -176,7 +176,8 @@ static void run_node(struct machine *m, const struct tt_instr *instr)
         must_hold(m, scratch, "scratch");
 }
 
-/* The parameters of the units of a collective, in the order of its operands; ret_n of them, valid until the next call. */
+/* The parameters of the units of a collective, in the order of its operands; ret_n of them, valid until the next
+ * call. */
 static const int *params_of(const struct machine *m, const struct tt_instr *instr, int *ret_n)
 {
     static int params[64];

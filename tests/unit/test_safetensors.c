@@ -155,7 +155,8 @@ static void files_that_are_something_else(void **state)
     expect_bytes(longer, 10, "truncated within its header: it has 10 bytes, the header needs 108");
 }
 
-/* Cut, grown and flipped at random: an error or a sane result, never a crash. The sanitizer build gives this its bite. */
+/* Cut, grown and flipped at random: an error or a sane result, never a crash. The sanitizer build gives this its
+ * bite. */
 static void random_damage_never_crashes(void **state)
 {
     struct tt_text file =

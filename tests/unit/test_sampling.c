@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Choosing tokens: what is kept, and how often each is drawn. Uniform numbers are given, so that nothing is left to luck:
- * over an even grid of N numbers a token of probability p comes up N p times, give or take one.
+ * Choosing tokens: what is kept, and how often each is drawn. Uniform numbers are given, so that nothing is left to
+ * luck: over an even grid of N numbers a token of probability p comes up N p times, give or take one.
  */
 #include <math.h>
 #include <setjmp.h>

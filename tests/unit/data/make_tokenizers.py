@@ -16,7 +16,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 HERE = pathlib.Path(__file__).resolve().parent
 QWEN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
         r"|\s+(?!\S)|\s+")
-ACCENTED = ["Le cœur déçu mais l'âme plutôt naïve, Louÿs rêva de crapaüter.", "Zwölf Boxkämpfer jagen Viktor quer über Sylt",
+ACCENTED = ["Le cœur déçu mais l'âme plutôt naïve, Louÿs rêva de crapaüter.",
+            "Zwölf Boxkämpfer jagen Viktor quer über Sylt",
             "Pchnąć w tę łódź jeża lub ośm skrzyń fig", "Tiếng Việt có dấu", "한국어 글자", "日本語がタ゛メ"] * 20
 ALL_BYTES = pre_tokenizers.ByteLevel.alphabet()
 
@@ -32,7 +33,8 @@ TEXTS = [
     "\ufb01 \u2460 \uff21\uff42 \u00bd \u33c2 \u1d43", "a\u180eb \u3000c", "12345 \u0663\u00bd\u2167 1.5e-3",
     "trail  ", " lead", "\r\n\r\n x\n \n", "\u4f60\u597d\U0001f642\U0001f1e9\U0001f1ea e\u200d\u0301",
     "<|endoftext|>caf\u0065\u0301<|im_start|>user\n\u0065\u0301<|im_end|>", "x\u00e9<|endoftext|>\u0301y",
-    "and it came to pass in the be\u0301ginning", "\u0e01\u0e33 \u0f71\u0f72 \u0dcf\u0dca", "tags: <caf\u00e9> <cafe\u0301> <\ufb01>",
+    "and it came to pass in the be\u0301ginning", "\u0e01\u0e33 \u0f71\u0f72 \u0dcf\u0dca",
+    "tags: <caf\u00e9> <cafe\u0301> <\ufb01>",
 ]
 
 
