@@ -94,13 +94,9 @@ static int plan_ahead(struct tt_engine *e, const struct tt_lowering *lowering, c
     TT_TRY(tt_planner_run(&planner, &planned));
     for (int u = 0; u < e->layout->n_units; u++)
         e->layout->units[u].reshard_after_forward = planned.reshard[u];
-    /* a plan that happens to lie in the arena worse than the eager one would take more memory: rare, and no loss */
-    if (planned.program->step_bytes <= (*program)->step_bytes || o->choose_reshard_by_limit) {
-        struct tt_program *eager = *program;
-
-        *program = planned.program;
-        planned.program = eager;
-    }
+    tt_program_free(*program);
+    *program = planned.program;
+    planned.program = NULL;
 out:
     tt_planned_release(&planned);
     tt_free(reshard);

@@ -92,12 +92,13 @@ static void end_use(struct walk *w, int at)
 {
     const struct tt_use *use = &w->u->uses[at];
     const struct tt_unit *unit = &w->u->layout->units[use->unit];
+    bool frees = w->fsdp->reshard ? w->fsdp->reshard[use->unit] : unit->reshard_after_forward;
     bool trains = w->u->order->trains;
 
     if (use->completes)
         wait_for_reduce(w); /* one reduce-scatter at a time, which bounds what is in flight */
     if (tt_use_pass(w->u, use) == TT_PASS_FORWARD) {
-        if (!trains || unit->reshard_after_forward)
+        if (!trains || frees)
             reshard(w, trains && unit->keep_degree ? TT_KEEP : TT_RESHARD, use->unit);
     } else if (gathers(w, use)) {
         reshard(w, TT_RESHARD, use->unit);

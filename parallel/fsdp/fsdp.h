@@ -14,7 +14,8 @@
  */
 struct tt_fsdp {
     const struct tt_usage *usage;
-    int prefetch; /* units gathered ahead of the one that computes */
+    const bool *reshard; /* [unit] free it between forward and backward; NULL: as its policy says */
+    int prefetch;        /* units gathered ahead of the one that computes */
 };
 
 /**

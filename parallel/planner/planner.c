@@ -9,62 +9,9 @@
 
 #include "core/base/mem.h"
 #include "core/program/instr.h"
-#include "parallel/planner/plan_search.h"
+#include "parallel/planner/as_given.h"
 
-enum {
-    FIRST_ROUNDS = 2, /* for a target that is followed by an easier one */
-    KEEP_TRIALS = 16, /* numbers of kept units that auto tries */
-};
-
-static void replace(struct tt_plan_found *found, struct tt_plan_found *by)
-{
-    tt_program_free(found->program);
-    *found = *by;
-    by->program = NULL;
-}
-
-/* --- with the units' policies as given --- */
-
-/* What may be exchanged, as a part of what the eager engine exchanges at its peak: the hardest target first. */
-static const struct {
-    double part;
-    bool off_peak;
-} parts[] = {{0.85, true}, {0.85, false}, {1.0, true}, {1.0, false}};
-
-enum { N_PARTS = sizeof parts / sizeof *parts };
-
-/* A plan that saves memory by being slower than eager is not what was asked for. */
-static int plan_as_given(const struct tt_plan_search *s, struct tt_plan_found *ret_found)
-{
-    const struct tt_planner *in = s->in;
-    double eager_bytes = (double)tt_program_exchanged_bytes(in->eager), eager_sec = tt_plan_search_sec(s, in->eager);
-    struct tt_plan_need least = tt_plan_search_least(s, in->reshard);
-    struct tt_plan_target target = {.reshard = in->reshard, .step_bytes = in->eager->step_bytes};
-    struct tt_plan_found found = {0}, next;
-    bool out_of_reach;
-    int rc = 0;
-
-    if (in->step_limit < target.step_bytes)
-        target.step_bytes = in->step_limit;
-    out_of_reach = least.step_bytes > target.step_bytes;
-    for (int i = 0; i < N_PARTS; i++) {
-        int rounds = i + 1 < N_PARTS ? FIRST_ROUNDS : TT_PLAN_ROUNDS;
-
-        target.exchanged_bytes = (int64_t)(parts[i].part * eager_bytes);
-        target.off_peak = parts[i].off_peak;
-        if (i + 1 < N_PARTS && least.exchanged_bytes > target.exchanged_bytes)
-            continue;
-        TT_TRY(tt_plan_search_run(s, target, out_of_reach ? 0 : rounds, &next));
-        replace(&found, &next);
-        if (out_of_reach || (found.keeps && found.step_sec <= 1.01 * eager_sec))
-            break;
-    }
-    *ret_found = found;
-    found.program = NULL;
-out:
-    tt_program_free(found.program);
-    return rc;
-}
+enum { KEEP_TRIALS = 16 }; /* numbers of kept units that auto tries */
 
 /* --- what to keep gathered (reshard policy auto) --- */
 
@@ -159,7 +106,8 @@ static int search_choice(const struct tt_plan_search *s, struct tt_plan_target t
 
     target.reshard = choice->reshard;
     TT_TRY(tt_plan_search_run(s, target, rounds, &found));
-    replace(&choice->found, &found);
+    tt_program_free(choice->found.program);
+    choice->found = found;
     choice->tight = choice->tight || !choice->found.by_search;
 out:
     return rc;
@@ -204,22 +152,12 @@ static int64_t always_left(const struct tt_plan_search *s)
     return s->in->step_limit > most ? s->in->step_limit - most : 0;
 }
 
-/* One that fits before one that does not; of those that do the faster, else the smaller. */
-static bool is_better(int64_t step_limit, const struct tt_plan_found *a, const struct tt_plan_found *b)
-{
-    bool a_fits = a->program->step_bytes <= step_limit, b_fits = b->program->step_bytes <= step_limit;
-
-    if (a_fits && b_fits)
-        return a->step_sec < b->step_sec;
-    return a_fits || (!b_fits && a->program->step_bytes < b->program->step_bytes);
-}
-
 /* Takes over the next choice if it is better than the best so far, and releases the other. */
 static void take_better(int64_t step_limit, struct choice *best, struct choice *next)
 {
     struct choice other = *next;
 
-    if (!best->found.program || is_better(step_limit, &next->found, &best->found)) {
+    if (!best->found.program || tt_plan_is_better(step_limit, &next->found, &best->found)) {
         other = *best;
         *best = *next;
     }
@@ -227,15 +165,15 @@ static void take_better(int64_t step_limit, struct choice *best, struct choice *
     *next = (struct choice){0};
 }
 
-static int choose_as_given(const struct tt_plan_search *s, struct choice *ret_choice)
+static int choose_as_given(const struct tt_plan_search *s, const bool *reshard, struct choice *ret_choice)
 {
     size_t n_units = (size_t)s->in->usage->layout->n_units;
     struct choice choice = {0};
     int rc = 0;
 
-    TT_TRY(plan_as_given(s, &choice.found));
+    TT_TRY(tt_plan_as_given(s, reshard, s->in->step_limit, &choice.found));
     choice.reshard = tt_calloc(n_units + 1, sizeof *choice.reshard);
-    memcpy(choice.reshard, s->in->reshard, n_units * sizeof *choice.reshard);
+    memcpy(choice.reshard, reshard, n_units * sizeof *choice.reshard);
     *ret_choice = choice;
 out:
     return rc;
@@ -265,7 +203,7 @@ static int choose_what_to_keep(const struct tt_plan_search *s, struct choice *re
         TT_TRY(keep_what_fits(s, target, TT_PLAN_ROUNDS, &next));
         take_better(limit, &best, &next);
     }
-    TT_TRY(choose_as_given(s, &next));
+    TT_TRY(choose_as_given(s, s->in->reshard, &next));
     take_better(limit, &best, &next);
     *ret_choice = best;
     best = (struct choice){0};
@@ -284,7 +222,7 @@ int tt_planner_run(const struct tt_planner *in, struct tt_planned *ret_planned)
     int rc = 0;
 
     tt_plan_search_begin(in, &search);
-    TT_TRY(in->choose_reshard ? choose_what_to_keep(&search, &choice) : choose_as_given(&search, &choice));
+    TT_TRY(in->choose_reshard ? choose_what_to_keep(&search, &choice) : choose_as_given(&search, in->reshard, &choice));
     *ret_planned = (struct tt_planned){choice.found.program, choice.reshard};
 out:
     tt_plan_search_end(&search);

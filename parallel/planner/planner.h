@@ -7,10 +7,7 @@
 
 /**
  * Chooses the program of the planned engine: makes candidates (parallel/planner/simple_fsdp.h), ranks them by predicted
- * time, and takes the first that keeps its target when it is lowered:
- *   its memory is never above the eager engine's, and within step_limit;
- *   what exists for the sake of exchange is at most 0.85 of the eager engine's, where a schedule manages that without
- *   being predicted to be slower than the eager engine's.
+ * time, and takes the first that keeps its target when it is lowered (parallel/planner/as_given.h).
  */
 struct tt_planner {
     const struct tt_lowering *lowering; /* of the step; graph and layout in it */
@@ -23,7 +20,7 @@ struct tt_planner {
     const bool *reshard;  /* [n_units] free the unit between forward and backward */
     /*
      * Choose what to keep instead, so that the step fits step_limit and exchange holds up compute least; then step_limit is
-     * the only limit. Never slower than what is made of `reshard` without choice, where that fits.
+     * the only limit of memory. Never slower than what is made of `reshard` without choice, where that fits.
      */
     bool choose_reshard;
 };

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the planned engine promises about a policy: its step is predicted to be as fast as the eager engine's with the same
+ * policy, in no more memory; and a limit that nothing fits is answered with the least memory.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "parallel/engine/engine.h"
+#include "parallel/planner/cost.h"
+
+static struct tt_model *model;
+
+static const struct {
+    const char *name;
+    struct tt_sharding sharding;
+    bool choose;
+} policies[] = {
+    {"default", {.wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_DEFAULT}, false},
+    {"always", {.wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_ALWAYS}, false},
+    {"never", {.wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_NEVER}, false},
+    {"last_layer", {.wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_LAST_LAYER}, false},
+    {"2", {.wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_PART, .reshard_part = 2}, false},
+    {"auto", {.wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_DEFAULT}, true},
+};
+enum { N_POLICIES = sizeof policies / sizeof *policies, ALWAYS = 1, AUTO = N_POLICIES - 1 };
+
+struct result {
+    int64_t bytes; /* of the rank */
+    double step_sec;
+};
+
+static struct result plan(int policy, int ranks, enum tt_scheduler scheduler, int64_t limit)
+{
+    const struct tt_machine machine = tt_machine_builtin();
+    const int degrees[TT_MESH_DEGREES] = {1, 1, -1, 1, 1, 1};
+    struct tt_engine_options options = {.model = model,
+                                        .sharding = policies[policy].sharding,
+                                        .machine = machine,
+                                        .scheduler = scheduler,
+                                        .choose_reshard_by_limit =
+                                            policies[policy].choose && scheduler == TT_SCHEDULER_PLANNED,
+                                        .memory_limit = limit,
+                                        .prefetch = 1,
+                                        .threads = 1,
+                                        .local_batch = 1,
+                                        .seq_len = 512,
+                                        .microbatches = 1};
+    struct tt_engine *engine = NULL;
+    struct tt_timeline times;
+    struct result result;
+
+    assert_int_equal(tt_mesh_init(degrees, ranks, &options.mesh), 0);
+    if (tt_engine_new(&options, NULL, 0, &engine) < 0 || tt_program_check(tt_engine_program(engine)) < 0)
+        fail_msg("%s", tt_error_message());
+    tt_cost_simulate(&machine, tt_engine_program(engine), &times);
+    result = (struct result){tt_engine_memory(engine).total, times.step_sec};
+    tt_timeline_release(&times);
+    tt_engine_free(engine);
+    return result;
+}
+
+/* Predictions that add the same seconds in another order differ by less. */
+static const double AS_FAST = 1.0 + 1e-9;
+
+static void no_plan_is_slower_than_its_policy(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 8; ranks *= 2)
+        for (int policy = 0; policy < N_POLICIES; policy++) {
+            struct result eager = plan(policy, ranks, TT_SCHEDULER_EAGER, 0);
+            struct result planned = plan(policy, ranks, TT_SCHEDULER_PLANNED, 0);
+
+            if (planned.step_sec > AS_FAST * eager.step_sec)
+                fail_msg("%s on %d ranks: %.6f s, eager %.6f s", policies[policy].name, ranks, planned.step_sec,
+                         eager.step_sec);
+            if (policy != AUTO && planned.bytes > eager.bytes)
+                fail_msg("%s on %d ranks: %lld bytes, eager %lld", policies[policy].name, ranks,
+                         (long long)planned.bytes, (long long)eager.bytes);
+        }
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    return tt_model_new("llama3", "debugmodel", &(struct tt_model_dims){.tied = -1}, NULL, &model);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tt_model_free(model);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_plan_is_slower_than_its_policy),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("planner", tests, set_up, tear_down);
+}
