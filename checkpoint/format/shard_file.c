@@ -10,6 +10,8 @@
 #include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/graph/graph.h"
+#include "parallel/layout/placement.h"
 
 static const struct tt_ckpt_chunk *tensor_of(const struct tt_ckpt_state *state, const struct tt_ckpt_piece *piece)
 {
@@ -37,22 +39,44 @@ int tt_shard_file_header(struct tt_shard_file *file, struct tt_text *header)
     return rc;
 }
 
-/* The segments of one entry: cut where a block ends and where another rank's rows begin. */
-static void cut_entry(struct tt_shard_file *file, int entry, const struct tt_ckpt_chunk *tensor,
-                      const struct tt_ckpt_layout *layout, const struct tt_ckpt_piece *piece)
+/* Who holds element `at` of a whole tensor, and how many more elements, it included, lie one after another with the same rank. */
+static int find_holder(const struct tt_ckpt_chunk *tensor, const struct tt_mesh *mesh, int writer,
+                       const struct tt_box *whole, int64_t at, int64_t *ret_run)
 {
-    int64_t row_bytes = tt_ckpt_row_bytes(tensor), rows = tt_ckpt_row_number(tensor);
+    struct tt_box element = {.ndim = whole->ndim}, held;
+    int64_t run, left = at;
+    int part;
+
+    for (int d = whole->ndim - 1; d >= 0; d--) {
+        element.offset[d] = left % whole->shape[d];
+        element.shape[d] = 1;
+        left /= whole->shape[d];
+    }
+    part = tt_placement_find(mesh, &tensor->placement, tensor->ndim, tensor->shape, element.offset);
+    held = tt_placement_box(mesh, &tensor->placement, tensor->ndim, tensor->shape, part);
+    run = tt_box_run(&held, whole);
+    *ret_run = run - tt_box_position(&element, 0, &held) % run;
+    return tt_placement_holder(mesh, &tensor->placement, writer, part);
+}
+
+/* The segments of one entry: cut where a block ends and where what another rank holds begins. */
+static void cut_entry(struct tt_shard_file *file, int entry, const struct tt_ckpt_chunk *tensor,
+                      const struct tt_mesh *mesh, const struct tt_ckpt_piece *piece)
+{
+    int64_t item = (int64_t)tt_dtype_size(tensor->dtype);
     int64_t begin = file->entry[entry].begin, end = file->entry[entry].end;
-    int64_t each = (rows + layout->dp_shard - 1) / layout->dp_shard;
 
     for (int64_t at = begin; at < end;) {
-        int64_t row = piece->row_begin + (at - begin) / row_bytes;
-        int64_t block_end = (at / TT_SHARD_BLOCK + 1) * TT_SHARD_BLOCK;
-        int64_t rows_end = begin + ((row / each + 1) * each - piece->row_begin) * row_bytes, stop = end;
-        int holder = tt_ckpt_holder(tensor, layout, piece->writer, row);
+        int64_t block_end = (at / TT_SHARD_BLOCK + 1) * TT_SHARD_BLOCK, stop = end, run = 0;
+        int holder;
 
+        if (piece->part == TT_NONE) {
+            holder = find_holder(tensor, mesh, piece->writer, &file->entry[entry].box, (at - begin) / item, &run);
+            stop = at + run * item;
+        } else {
+            holder = tt_placement_holder(mesh, &tensor->placement, piece->writer, piece->part);
+        }
         stop = block_end < stop ? block_end : stop;
-        stop = rows_end < stop ? rows_end : stop;
         TT_PUSH(file->segment, file->n_segments, file->cap_segments) =
             (struct tt_shard_segment){.entry = entry, .holder = holder, .offset = at - begin, .size = stop - at};
         file->local = file->local && holder == piece->writer;
@@ -75,8 +99,9 @@ static void cut_blocks(struct tt_shard_file *file)
     file->block[file->n_blocks] = file->n_segments;
 }
 
-int tt_shard_file_measure(const struct tt_ckpt_state *state, const struct tt_ckpt_plan *plan, const int *piece, int n,
-                          int64_t step, struct tt_shard_file *ret_file)
+int tt_shard_file_measure(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
+                          const struct tt_ckpt_plan *plan, const int *piece, int n, int64_t step,
+                          struct tt_shard_file *ret_file)
 {
     struct tt_shard_file file = {.step = step, .n = n, .local = true};
     struct tt_text header = {0};
@@ -92,7 +117,7 @@ int tt_shard_file_measure(const struct tt_ckpt_state *state, const struct tt_ckp
         file.entry[i] = (struct tt_st_tensor){
             .name = (char *)(uintptr_t)c->name,
             .dtype = c->dtype,
-            .box = tt_box_rows(c->ndim, c->shape, p->row_begin, p->row_count),
+            .box = tt_ckpt_piece_box(p, c, mesh),
             .has_crc = true,
             .index = piece[i],
         };
@@ -107,18 +132,17 @@ out:
     return rc;
 }
 
-int tt_shard_file_init(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
-                       const struct tt_ckpt_plan *plan, const int *piece, int n, int64_t step,
-                       struct tt_shard_file *ret_file)
+int tt_shard_file_init(const struct tt_ckpt_state *state, const struct tt_mesh *mesh, const struct tt_ckpt_plan *plan,
+                       const int *piece, int n, int64_t step, struct tt_shard_file *ret_file)
 {
     struct tt_shard_file file = {0};
     int rc = 0;
 
-    TT_TRY(tt_shard_file_measure(state, plan, piece, n, step, &file));
+    TT_TRY(tt_shard_file_measure(state, mesh, plan, piece, n, step, &file));
     for (int i = 0; i < n; i++) {
         const struct tt_ckpt_piece *p = &plan->piece[file.entry[i].index];
 
-        cut_entry(&file, i, tensor_of(state, p), layout, p);
+        cut_entry(&file, i, tensor_of(state, p), mesh, p);
     }
     cut_blocks(&file);
     *ret_file = file;

@@ -47,13 +47,13 @@ struct tt_shard_file {
  * Lays the file out. state: the tensors as they are stored; piece: the indices in plan of the n pieces that make the file.
  * Release with tt_shard_file_release.
  */
-int tt_shard_file_init(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
-                       const struct tt_ckpt_plan *plan, const int *piece, int n, int64_t step,
-                       struct tt_shard_file *ret_file) TT_MUST_CHECK;
+int tt_shard_file_init(const struct tt_ckpt_state *state, const struct tt_mesh *mesh, const struct tt_ckpt_plan *plan,
+                       const int *piece, int n, int64_t step, struct tt_shard_file *ret_file) TT_MUST_CHECK;
 
 /** The same without segments and blocks: entries and bytes. */
-int tt_shard_file_measure(const struct tt_ckpt_state *state, const struct tt_ckpt_plan *plan, const int *piece, int n,
-                          int64_t step, struct tt_shard_file *ret_file) TT_MUST_CHECK;
+int tt_shard_file_measure(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
+                          const struct tt_ckpt_plan *plan, const int *piece, int n, int64_t step,
+                          struct tt_shard_file *ret_file) TT_MUST_CHECK;
 void tt_shard_file_release(struct tt_shard_file *file);
 
 /** The first bytes of the file, with the checksums that its entries have (their number does not change its size). */

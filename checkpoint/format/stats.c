@@ -59,7 +59,7 @@ int tt_ckpt_stats(struct tt_source *source, const struct tt_manifest_tensor *ten
     for (int64_t row = 0; row < rows && width > 0; row += step) {
         int64_t have = rows - row < step ? rows - row : step;
 
-        TT_TRY(tt_source_read(source, tensor, row, have, tensor->dtype, block));
+        TT_TRY(tt_source_read_rows(source, tensor, row, have, tensor->dtype, block));
         add_block(&s, tensor->dtype, block, have * width);
         *done += (double)(have * width);
         tt_progress("reading", *done, total);

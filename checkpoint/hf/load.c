@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loads Hugging Face weights into a training run: every rank reads its rows of every parameter.
+ * Loads Hugging Face weights into a training run: every rank reads its part of every parameter.
  */
 #include "checkpoint/hf/load.h"
 
 #include "checkpoint/hf/weights.h"
 #include "checkpoint/load/patience.h"
+#include "core/base/mem.h"
 
 struct load {
     const char *folder;
@@ -14,7 +15,28 @@ struct load {
     bool checks; /* this rank also looks for tensors that the model does not have */
 };
 
-static int read_rows(void *arg)
+/* Reads whole rows, and copies the part out of them if it does not have all columns. */
+static int read_part(struct tt_weights *weights, const struct tt_weight *weight, const struct tt_ckpt_chunk *chunk)
+{
+    bool empty = tt_box_volume(&chunk->part) == 0;
+    int64_t begin = chunk->part.offset[0], n = empty ? 0 : chunk->part.ndim ? chunk->part.shape[0] : 1;
+    struct tt_box rows = tt_box_rows(chunk->ndim, chunk->shape, begin, n);
+    float *whole;
+    int rc = 0;
+
+    if (empty || tt_box_equal(&rows, &chunk->part))
+        return tt_weights_read(weights, weight, begin, n, TT_F32, chunk->data);
+    whole = tt_calloc_for((size_t)tt_box_volume(&rows), sizeof *whole, chunk->name);
+    if (!whole)
+        return TT_ENOMEM;
+    TT_TRY(tt_weights_read(weights, weight, begin, n, TT_F32, whole));
+    tt_box_copy(&chunk->part, chunk->data, &rows, whole, sizeof *whole);
+out:
+    tt_free(whole);
+    return rc;
+}
+
+static int read_parts(void *arg)
 {
     const struct load *load = arg;
     struct tt_source *source = NULL;
@@ -23,11 +45,8 @@ static int read_rows(void *arg)
 
     if (rc == 0)
         rc = tt_weights_from_hf(source, load->model, load->checks, &weights);
-    for (int p = 0; p < load->model->n_params && rc == 0; p++) {
-        const struct tt_ckpt_chunk *chunk = &load->state->model[p];
-
-        rc = tt_weights_read(&weights, &weights.weight[p], chunk->row_begin, chunk->row_count, TT_F32, chunk->data);
-    }
+    for (int p = 0; p < load->model->n_params && rc == 0; p++)
+        rc = read_part(&weights, &weights.weight[p], &load->state->model[p]);
     tt_weights_release(&weights);
     tt_source_free(source);
     return rc;
@@ -38,7 +57,7 @@ int tt_hf_load(struct tt_comm *comm, const char *folder, const struct tt_model *
 {
     struct tt_patience patience = tt_patience_begin(comm, "loading Hugging Face weights");
     struct load load = {folder, model, state, comm->rank == 0};
-    int rc = tt_patience_work(comm, true, read_rows, &load);
+    int rc = tt_patience_work(comm, true, read_parts, &load);
 
     tt_patience_end(comm, &patience);
     return rc;

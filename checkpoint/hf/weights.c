@@ -187,8 +187,8 @@ static int check_tied(const struct tt_weights *w)
     for (int64_t row = 0; row < embedding->shape[0]; row += step) {
         int64_t n = embedding->shape[0] - row < step ? embedding->shape[0] - row : step;
 
-        TT_TRY(tt_source_read(w->source, head, row, n, TT_F32, x));
-        TT_TRY(tt_source_read(w->source, embedding, row, n, TT_F32, y));
+        TT_TRY(tt_source_read_rows(w->source, head, row, n, TT_F32, x));
+        TT_TRY(tt_source_read_rows(w->source, embedding, row, n, TT_F32, y));
         if (memcmp(x, y, (size_t)(n * width) * sizeof *x) != 0)
             TT_TRY(fail_tied(w, embedding->name, "differs from"));
     }
@@ -280,7 +280,7 @@ static int read_stored(struct tt_weights *w, const struct tt_manifest_tensor *t,
         int64_t have = n - at < step ? n - at : step;
         char *to = data + (size_t)(at * width) * tt_dtype_size(dtype);
 
-        TT_TRY(tt_source_read(w->source, t, row + at, have, t->dtype, block ? block : to));
+        TT_TRY(tt_source_read_rows(w->source, t, row + at, have, t->dtype, block ? block : to));
         count_rows(w, t, row + at, have, block ? block : to);
         if (block)
             tt_cast(dtype, to, t->dtype, block, have * width);

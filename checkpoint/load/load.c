@@ -18,6 +18,7 @@
 #include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "parallel/layout/placement.h"
 
 enum { PATH_BYTES = 4096, NAMES_SHOWN = 4 };
 
@@ -128,36 +129,44 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
     return rc;
 }
 
-/* The rank that verifies a chunk: the ranks that hold its rows take turns. */
-static int owner_of(const struct tt_ckpt_layout *layout, int64_t rows, const struct tt_manifest_chunk *chunk, int turn)
+/* The part that has the first or the last element of a box, which must not be empty. */
+static int part_at(const struct tt_mesh *mesh, const struct tt_ckpt_chunk *c, const struct tt_box *box, bool last)
 {
-    int64_t each = (rows + layout->dp_shard - 1) / layout->dp_shard;
-    int64_t first = chunk->box.ndim ? chunk->box.offset[0] : 0, n = chunk->box.ndim ? chunk->box.shape[0] : 1;
-    int from = each > 0 ? (int)(first / each) : 0, to = each > 0 && n > 0 ? (int)((first + n - 1) / each) : from;
+    int64_t index[TT_BOX_DIMS];
 
-    return turn % layout->dp_replicate * layout->dp_shard + from + turn / layout->dp_replicate % (to - from + 1);
+    for (int d = 0; d < box->ndim; d++)
+        index[d] = box->offset[d] + (last ? box->shape[d] - 1 : 0);
+    return tt_placement_find(mesh, &c->placement, c->ndim, c->shape, index);
 }
 
-/* Reads the part of a chunk that is in this rank's rows. If that is the whole chunk, its checksum is computed from what
- * was read. Otherwise the chunk's owner reads the whole chunk once more. */
+/* The rank that verifies a chunk: the ranks of the first `copies` that hold its elements take turns. */
+static int owner_of(const struct tt_mesh *mesh, const struct tt_ckpt_chunk *c, const struct tt_manifest_chunk *chunk,
+                    int copies, int turn)
+{
+    bool empty = tt_box_volume(&chunk->box) == 0;
+    int from = empty ? 0 : part_at(mesh, c, &chunk->box, false), to = empty ? 0 : part_at(mesh, c, &chunk->box, true);
+
+    return tt_placement_rank(mesh, &c->placement, from + turn / copies % (to - from + 1), turn % copies);
+}
+
+/* Reads what a chunk has of this rank's part. If that is the whole chunk, its checksum is computed from what was read.
+ * Otherwise the chunk's owner reads the whole chunk once more. */
 static int load_chunk(struct tt_source *source, const struct tt_manifest_tensor *t,
                       const struct tt_manifest_chunk *chunk, const struct tt_ckpt_chunk *c, bool owner)
 {
-    struct tt_box want = tt_box_rows(c->ndim, c->shape, c->row_begin, c->row_count), common;
-    bool touches = c->row_count > 0 && tt_box_intersect(&want, &chunk->box, &common);
-    int64_t size = chunk->end - chunk->begin;
-    bool full_rows = true;
+    struct tt_box common;
+    bool touches = tt_box_volume(&c->part) > 0 && tt_box_intersect(&c->part, &chunk->box, &common);
+    int64_t size = chunk->end - chunk->begin, item = (int64_t)tt_dtype_size(t->dtype);
     int rc = 0;
 
     if (touches && c->dtype == t->dtype)
-        TT_TRY(tt_source_read_chunk(source, chunk, &want, tt_dtype_size(t->dtype), c->data));
+        TT_TRY(tt_source_read_chunk(source, chunk, &c->part, (size_t)item, c->data));
     if (!owner || !chunk->has_crc)
         goto out;
-    for (int d = 1; d < c->ndim; d++)
-        full_rows = full_rows && chunk->box.shape[d] == c->shape[d];
-    if (touches && c->dtype == t->dtype && full_rows && tt_box_equal(&common, &chunk->box)) {
-        int64_t row = c->ndim ? chunk->box.offset[0] - c->row_begin : 0;
-        uint32_t crc = tt_crc32c(0, (const char *)c->data + row * tt_ckpt_row_bytes(c), (size_t)size);
+    if (touches && c->dtype == t->dtype && tt_box_equal(&common, &chunk->box) &&
+        tt_box_run(&common, &c->part) == tt_box_volume(&common)) {
+        int64_t at = tt_box_position(&common, 0, &c->part) * item;
+        uint32_t crc = tt_crc32c(0, (const char *)c->data + at, (size_t)size);
 
         if (crc != chunk->crc)
             rc = tt_source_fail_crc(source, t, chunk, crc);
@@ -168,28 +177,19 @@ out:
     return rc;
 }
 
-static int read_state(struct tt_source *source, const struct tt_ckpt_layout *layout, const struct tt_ckpt_state *state,
-                      unsigned skip)
+/* Reads this rank's part of one tensor. If the first copy reads for all, the ranks of other copies do nothing. */
+static int read_tensor(struct tt_source *source, const struct tt_ckpt_attempt *attempt, int rank,
+                       const struct tt_manifest_tensor *t, const struct tt_ckpt_chunk *c, int turn)
 {
-    int rank = layout->replica * layout->dp_shard + layout->shard, rc = 0;
+    const struct tt_mesh *mesh = attempt->mesh;
+    int copies = attempt->reading == TT_READ_ONCE ? 1 : tt_placement_copies(mesh, &c->placement), rc = 0;
 
-    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
-        int n = 0;
-        const struct tt_ckpt_chunk *c = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
-
-        if (group == TT_CKPT_OPTIM && (skip & TT_SKIP_OPTIMIZER))
-            continue;
-        for (int i = 0; i < n; i++) {
-            const struct tt_manifest_tensor *t =
-                tt_manifest_find(&source->manifest, (enum tt_ckpt_group)group, c[i].name);
-
-            for (int k = 0; k < t->n_chunks; k++)
-                TT_TRY(load_chunk(source, t, &t->chunk[k], &c[i],
-                                  owner_of(layout, tt_ckpt_row_number(&c[i]), &t->chunk[k], i + k) == rank));
-            if (c[i].dtype != t->dtype && c[i].row_count > 0)
-                TT_TRY(tt_source_read(source, t, c[i].row_begin, c[i].row_count, c[i].dtype, c[i].data));
-        }
-    }
+    if (tt_placement_copy(mesh, &c->placement, rank) >= copies)
+        return 0;
+    for (int k = 0; k < t->n_chunks; k++)
+        TT_TRY(load_chunk(source, t, &t->chunk[k], c, owner_of(mesh, c, &t->chunk[k], copies, turn + k) == rank));
+    if (c->dtype != t->dtype && tt_box_volume(&c->part) > 0)
+        TT_TRY(tt_source_read(source, t, &c->part, c->dtype, c->data));
 out:
     return rc;
 }
@@ -199,16 +199,36 @@ out:
 struct reading {
     struct tt_source *source;
     const struct tt_ckpt_attempt *attempt;
+    int rank;
 };
+
+/* Whether a rank reads anything: if the first copy reads for all, the others wait for what it passes on. */
+static bool reads(const struct tt_ckpt_attempt *attempt, int rank)
+{
+    bool any = attempt->reading == TT_READ_ALL;
+
+    for (int i = 0; i < attempt->state->n_model && !any; i++)
+        any = tt_placement_copy(attempt->mesh, &attempt->state->model[i].placement, rank) == 0;
+    return any;
+}
 
 static int read_all(void *arg)
 {
     const struct reading *r = arg;
-    struct tt_ckpt_layout layout = *r->attempt->layout;
+    int rc = 0;
 
-    if (r->attempt->reading == TT_READ_ONCE) /* as if there were no other replicas */
-        layout.dp_replicate = 1;
-    return read_state(r->source, &layout, r->attempt->state, r->attempt->skip);
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
+        int n = 0;
+        const struct tt_ckpt_chunk *c = tt_ckpt_state_group(r->attempt->state, (enum tt_ckpt_group)group, &n);
+
+        if (group == TT_CKPT_OPTIM && (r->attempt->skip & TT_SKIP_OPTIMIZER))
+            continue;
+        for (int i = 0; i < n; i++)
+            TT_TRY(read_tensor(r->source, r->attempt, r->rank,
+                               tt_manifest_find(&r->source->manifest, (enum tt_ckpt_group)group, c[i].name), &c[i], i));
+    }
+out:
+    return rc;
 }
 
 static int ask(struct tt_ckpt_attempt *attempt, const struct tt_manifest *manifest)
@@ -232,11 +252,11 @@ int tt_ckpt_load_one(struct tt_comm *comm, const char *path, enum tt_path_kind k
     TT_TRY(tt_comm_agree(comm, ask(attempt, &source->manifest)));
     TT_TRY(tt_comm_agree(comm, check_fit(source, attempt->state, attempt->skip)));
     *ret_damaged = true;
-    TT_TRY(tt_patience_work(comm, attempt->reading == TT_READ_ALL || attempt->layout->replica == 0, read_all,
-                            &(struct reading){source, attempt}));
+    TT_TRY(
+        tt_patience_work(comm, reads(attempt, comm->rank), read_all, &(struct reading){source, attempt, comm->rank}));
     *ret_damaged = false;
     if (attempt->reading == TT_READ_ONCE)
-        TT_TRY(tt_rows_share(comm, attempt->layout, attempt->state, (attempt->skip & TT_SKIP_OPTIMIZER) != 0));
+        TT_TRY(tt_parts_share(comm, attempt->mesh, attempt->state, (attempt->skip & TT_SKIP_OPTIMIZER) != 0));
     *ret_meta = json_incref(source->manifest.meta);
 out:
     tt_source_free(source);
@@ -244,13 +264,13 @@ out:
     return rc;
 }
 
-int tt_ckpt_load(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *path,
-                 enum tt_ckpt_reading reading, unsigned skip, const struct tt_ckpt_state *state, json_t **ret_meta)
+int tt_ckpt_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *path, enum tt_ckpt_reading reading,
+                 unsigned skip, const struct tt_ckpt_state *state, json_t **ret_meta)
 {
     struct tt_patience patience = tt_patience_begin(comm, "loading a checkpoint");
     enum tt_path_kind kind = TT_PATH_PLAIN;
     char *found = NULL, shared[PATH_BYTES] = {0};
-    struct tt_ckpt_attempt attempt = {.layout = layout, .state = state, .skip = skip, .reading = reading};
+    struct tt_ckpt_attempt attempt = {.mesh = mesh, .state = state, .skip = skip, .reading = reading};
     int64_t decision = 0;
     bool damaged;
     int rc = 0;

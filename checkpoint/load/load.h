@@ -72,7 +72,7 @@ int tt_ckpt_peek(struct tt_comm *comm, const char *folder, const struct tt_ckpt_
  * does not fit the model (tensors are missing, extra, or of another shape) is TT_EDATA with a list of them and is never
  * skipped. After a failure the state is undefined.
  */
-int tt_ckpt_resume(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *folder,
+int tt_ckpt_resume(struct tt_comm *comm, const struct tt_mesh *mesh, const char *folder,
                    const struct tt_ckpt_request *request, const struct tt_ckpt_state *state,
                    struct tt_ckpt_found *ret_found) TT_MUST_CHECK;
 
@@ -80,8 +80,7 @@ int tt_ckpt_resume(struct tt_comm *comm, const struct tt_ckpt_layout *layout, co
  * Loads from a path that the user gives: a step, a run or checkpoint folder (its newest good step), or safetensors
  * files with titan's names and no manifest (then with TT_SKIP_OPTIMIZER). ret_meta as above; NULL without a manifest.
  */
-int tt_ckpt_load(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *path,
-                 enum tt_ckpt_reading reading, unsigned skip, const struct tt_ckpt_state *state,
-                 json_t **ret_meta) TT_MUST_CHECK;
+int tt_ckpt_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *path, enum tt_ckpt_reading reading,
+                 unsigned skip, const struct tt_ckpt_state *state, json_t **ret_meta) TT_MUST_CHECK;
 
 #endif

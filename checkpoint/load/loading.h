@@ -11,7 +11,7 @@
 
 /* An attempt to load one checkpoint. */
 struct tt_ckpt_attempt {
-    const struct tt_ckpt_layout *layout;
+    const struct tt_mesh *mesh;
     const struct tt_ckpt_state *state; /* NULL: examine the checkpoint without loading */
     unsigned skip;
     enum tt_ckpt_reading reading;

@@ -10,9 +10,10 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "parallel/comm/collectives.h"
+#include "parallel/layout/placement.h"
 
 /* No collective is under way while a checkpoint is loaded, so one of their tags can be used. */
-enum { ROWS_TAG = TT_COLLECTIVE_TAG, MESSAGE_BYTES = 16 << 20 };
+enum { PARTS_TAG = TT_COLLECTIVE_TAG, MESSAGE_BYTES = 16 << 20 };
 
 /* --- numbers in as few bytes as possible: seven bits per byte, the lowest first --- */
 
@@ -213,47 +214,49 @@ out:
     return rc;
 }
 
-/* --- rows --- */
+/* --- parts --- */
 
-/* Broadcasts along a binomial tree over the replicas of a shard. */
-static int pass_on(struct tt_comm *comm, const struct tt_ckpt_layout *layout, void *data, size_t bytes)
+/* Broadcasts along a binomial tree over the copies of a part. */
+static int pass_on(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_placement *placement, void *data,
+                   size_t bytes)
 {
     const struct tt_segment segment = {data, bytes};
-    int replica = layout->replica, distance = 1, rc = 0;
+    int copies = tt_placement_copies(mesh, placement), copy = tt_placement_copy(mesh, placement, comm->rank);
+    int part = tt_placement_part(mesh, placement, comm->rank), distance = 1, rc = 0;
 
-    for (; distance < layout->dp_replicate && replica % (2 * distance) == 0; distance *= 2)
+    for (; distance < copies && copy % (2 * distance) == 0; distance *= 2)
         ;
-    if (replica > 0) {
-        int from = (replica - distance) * layout->dp_shard + layout->shard;
+    if (copy > 0) {
+        int from = tt_placement_rank(mesh, placement, part, copy - distance);
         struct tt_request request = {{0}};
 
-        TT_TRY(comm->ops->recv_begin(comm, &segment, 1, from, ROWS_TAG, &request));
+        TT_TRY(comm->ops->recv_begin(comm, &segment, 1, from, PARTS_TAG, &request));
         TT_TRY(tt_comm_wait(comm, &request, from));
     }
     for (distance /= 2; distance > 0; distance /= 2) {
-        int to = (replica + distance) * layout->dp_shard + layout->shard;
         struct tt_request request = {{0}};
+        int to;
 
-        if (replica + distance >= layout->dp_replicate)
+        if (copy + distance >= copies)
             continue;
-        TT_TRY(comm->ops->send_begin(comm, &segment, 1, to, ROWS_TAG, &request));
+        to = tt_placement_rank(mesh, placement, part, copy + distance);
+        TT_TRY(comm->ops->send_begin(comm, &segment, 1, to, PARTS_TAG, &request));
         TT_TRY(tt_comm_wait(comm, &request, to));
     }
 out:
     return rc;
 }
 
-int tt_rows_share(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const struct tt_ckpt_state *state,
-                  bool model_only)
+int tt_parts_share(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_ckpt_state *state, bool model_only)
 {
     int n = state->n_model + (model_only ? 0 : state->n_optim), rc = 0;
 
-    for (int i = 0; i < n && layout->dp_replicate > 1; i++) {
+    for (int i = 0; i < n; i++) {
         const struct tt_ckpt_chunk *c = i < state->n_model ? &state->model[i] : &state->optim[i - state->n_model];
-        int64_t bytes = c->row_count * tt_ckpt_row_bytes(c);
+        int64_t bytes = tt_ckpt_box_bytes(c, &c->part);
 
-        for (int64_t at = 0; at < bytes; at += MESSAGE_BYTES)
-            TT_TRY(pass_on(comm, layout, (char *)c->data + at,
+        for (int64_t at = 0; at < bytes && tt_placement_copies(mesh, &c->placement) > 1; at += MESSAGE_BYTES)
+            TT_TRY(pass_on(comm, mesh, &c->placement, (char *)c->data + at,
                            (size_t)(bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES)));
     }
     rc = tt_comm_barrier(comm);

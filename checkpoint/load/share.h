@@ -5,6 +5,7 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/state.h"
 #include "core/comm/comm.h"
+#include "parallel/layout/mesh.h"
 
 /**
  * Passes on what one rank has read, so that it is read from storage only once.
@@ -23,10 +24,10 @@ char *tt_manifest_pack(const struct tt_manifest *manifest, size_t *ret_size);
 int tt_manifest_unpack(const char *bytes, size_t size, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
 
 /**
- * Copies the first replica's rows to all replicas of their shard (collective).
- *   model_only  do not copy the optimizer's rows
+ * Copies the first copy of every part to all its other copies (collective).
+ *   model_only  do not copy the parts of the optimizer
  */
-int tt_rows_share(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const struct tt_ckpt_state *state,
-                  bool model_only) TT_MUST_CHECK;
+int tt_parts_share(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_ckpt_state *state,
+                   bool model_only) TT_MUST_CHECK;
 
 #endif

@@ -259,25 +259,25 @@ out:
     return rc;
 }
 
-static int read_rows(struct tt_source *source, const struct tt_manifest_tensor *tensor, int64_t row_begin, int64_t rows,
-                     void *data)
+static int read_box(struct tt_source *source, const struct tt_manifest_tensor *tensor, const struct tt_box *box,
+                    void *data)
 {
-    struct tt_box want = tt_box_rows(tensor->ndim, tensor->shape, row_begin, rows);
     int rc = 0;
 
     for (int i = 0; i < tensor->n_chunks; i++)
-        if (tt_box_intersect(&tensor->chunk[i].box, &want, NULL))
-            TT_TRY(tt_source_read_chunk(source, &tensor->chunk[i], &want, tt_dtype_size(tensor->dtype), data));
+        if (tt_box_intersect(&tensor->chunk[i].box, box, NULL))
+            TT_TRY(tt_source_read_chunk(source, &tensor->chunk[i], box, tt_dtype_size(tensor->dtype), data));
 out:
     return rc;
 }
 
-int tt_source_read(struct tt_source *source, const struct tt_manifest_tensor *tensor, int64_t row_begin, int64_t rows,
+int tt_source_read(struct tt_source *source, const struct tt_manifest_tensor *tensor, const struct tt_box *box,
                    enum tt_dtype dtype, void *data)
 {
-    struct tt_box row = tt_box_rows(tensor->ndim, tensor->shape, 0, 1);
-    int64_t width = tt_box_volume(&row), row_bytes = width * (int64_t)tt_dtype_size(tensor->dtype);
+    int64_t width = tt_box_row_elements(box), row_bytes = width * (int64_t)tt_dtype_size(tensor->dtype);
     int64_t step = row_bytes > 0 && row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
+    int64_t rows = box->ndim ? box->shape[0] : 1;
+    struct tt_box some = *box;
     void *block = NULL;
     int rc = 0;
 
@@ -285,19 +285,29 @@ int tt_source_read(struct tt_source *source, const struct tt_manifest_tensor *te
         return tt_fail(TT_EDATA, "tensor '%s' is %s and cannot be read as %s", tensor->name,
                        tt_dtype_name(tensor->dtype), tt_dtype_name(dtype));
     if (dtype == tensor->dtype)
-        return read_rows(source, tensor, row_begin, rows, data);
+        return read_box(source, tensor, box, data);
     block = tt_calloc_for((size_t)(step < rows ? step : rows), (size_t)row_bytes, tensor->name);
     if (!block)
         return TT_ENOMEM;
     for (int64_t at = 0; at < rows; at += step) {
         int64_t n = rows - at < step ? rows - at : step;
 
-        TT_TRY(read_rows(source, tensor, row_begin + at, n, block));
+        some.offset[0] = box->offset[0] + at;
+        some.shape[0] = n;
+        TT_TRY(read_box(source, tensor, &some, block));
         tt_cast(dtype, (char *)data + at * width * (int64_t)tt_dtype_size(dtype), tensor->dtype, block, n * width);
     }
 out:
     tt_free(block);
     return rc;
+}
+
+int tt_source_read_rows(struct tt_source *source, const struct tt_manifest_tensor *tensor, int64_t row_begin,
+                        int64_t rows, enum tt_dtype dtype, void *data)
+{
+    struct tt_box box = tt_box_rows(tensor->ndim, tensor->shape, row_begin, rows);
+
+    return tt_source_read(source, tensor, &box, dtype, data);
 }
 
 int tt_source_fail_crc(const struct tt_source *source, const struct tt_manifest_tensor *tensor,

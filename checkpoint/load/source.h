@@ -41,12 +41,13 @@ void tt_source_free(struct tt_source *source);
  */
 int tt_source_check_file(struct tt_source *source, int file, const char **ret_kind) TT_MUST_CHECK;
 
-/**
- * Reads rows [row_begin, row_begin + rows) of a tensor, converted to dtype (tt_cast_known), packed, into data.
- * Does not check checksums.
- */
-int tt_source_read(struct tt_source *source, const struct tt_manifest_tensor *tensor, int64_t row_begin, int64_t rows,
+/** Reads a box of a tensor, converted to dtype (tt_cast_known), packed, into data. Does not check checksums. */
+int tt_source_read(struct tt_source *source, const struct tt_manifest_tensor *tensor, const struct tt_box *box,
                    enum tt_dtype dtype, void *data) TT_MUST_CHECK;
+
+/** The same for whole rows: [row_begin, row_begin + rows). */
+int tt_source_read_rows(struct tt_source *source, const struct tt_manifest_tensor *tensor, int64_t row_begin,
+                        int64_t rows, enum tt_dtype dtype, void *data) TT_MUST_CHECK;
 
 /** Reads the part of the box `want` that a chunk has into data, packed as `want`, in the tensor's dtype. */
 int tt_source_read_chunk(struct tt_source *source, const struct tt_manifest_chunk *chunk, const struct tt_box *want,

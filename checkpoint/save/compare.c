@@ -22,31 +22,32 @@ static const struct tt_ckpt_chunk *stored(const struct tt_ckpt_saving *s, int te
     return tensor < s->stored.n_model ? &s->stored.model[tensor] : &s->stored.optim[tensor - s->stored.n_model];
 }
 
-/* The rows of a tensor that this rank holds and writes as they are. */
-static struct tt_summed_rows summed_rows(const struct tt_ckpt_saving *s, const struct tt_ckpt_piece *piece, int tensor)
+/* What of a tensor this rank holds and writes as it is: rows of its part, or all of it. */
+static struct tt_summed summed(const struct tt_ckpt_saving *s, const struct tt_ckpt_piece *piece, int tensor)
 {
     const struct tt_ckpt_chunk *c = live(s, tensor);
-    int64_t begin = piece->row_begin > c->row_begin ? piece->row_begin : c->row_begin;
-    int64_t end = piece->row_begin + piece->row_count, held = c->row_begin + c->row_count;
+    struct tt_box box = tt_ckpt_piece_box(piece, c, &s->store->mesh), common;
+    int64_t begin;
 
-    end = end < held ? end : held;
-    if (c->dtype != stored(s, tensor)->dtype || end <= begin)
-        return (struct tt_summed_rows){0};
-    return (struct tt_summed_rows){begin, end - begin};
+    if (c->dtype != stored(s, tensor)->dtype || tt_box_volume(&c->part) == 0 ||
+        !tt_box_intersect(&box, &c->part, &common))
+        return (struct tt_summed){0};
+    begin = tt_box_position(&common, 0, &c->part);
+    return (struct tt_summed){begin, begin + tt_box_volume(&common)};
 }
 
 void tt_saving_sum_rest(struct tt_ckpt_saving *s)
 {
     size_t n = (size_t)(s->live.n_model + s->live.n_optim);
-    struct tt_summed_rows *without;
+    struct tt_summed *without;
 
-    if (s->store->layout.dp_replicate == 1)
+    if (tt_mesh_size(&s->store->mesh, TT_GROUP_REPLICATE) == 1)
         return;
     without = tt_calloc(n + 1, sizeof *without);
     s->own_digest = tt_calloc(n + 1, sizeof *s->own_digest);
     for (int i = 0; i < s->plan.n; i++)
         if (s->plan.piece[i].writer == s->rank)
-            without[tensor_of(s, i)] = summed_rows(s, &s->plan.piece[i], tensor_of(s, i));
+            without[tensor_of(s, i)] = summed(s, &s->plan.piece[i], tensor_of(s, i));
     tt_replicas_sum(&s->live, without, s->team, s->own_digest);
     tt_free(without);
 }
@@ -65,5 +66,5 @@ int tt_saving_check_replicas(struct tt_ckpt_saving *s)
                 s->own_digest[tensor] += file->segment[i].digest;
         }
     }
-    return tt_replicas_compare(s->store->comm, &s->store->layout, &s->live, s->own_digest);
+    return tt_replicas_compare(s->store->comm, &s->store->mesh, &s->live, s->own_digest);
 }

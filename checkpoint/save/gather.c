@@ -19,7 +19,7 @@ int tt_saving_file(const struct tt_ckpt_saving *s, enum tt_ckpt_group group, int
     int64_t slot = tt_saving_slot(s, group, writer);
     int begin = s->file_begin[slot];
 
-    return tt_shard_file_init(&s->stored, &s->store->layout, &s->plan, s->piece_of_file + begin,
+    return tt_shard_file_init(&s->stored, &s->store->mesh, &s->plan, s->piece_of_file + begin,
                               s->file_begin[slot + 1] - begin, s->step, ret_file);
 }
 
@@ -157,7 +157,7 @@ static bool *find_gathered(const struct tt_ckpt_saving *s)
         int n = 0;
         const struct tt_ckpt_chunk *tensor = &tt_ckpt_state_group(&s->stored, piece->group, &n)[piece->tensor];
 
-        if (!tt_ckpt_piece_is_local(piece, tensor, &s->store->layout))
+        if (!tt_ckpt_piece_is_local(piece, tensor, &s->store->mesh))
             gathered[tt_saving_slot(s, piece->group, piece->writer)] = true;
     }
     return gathered;

@@ -10,9 +10,11 @@
 #include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/graph/graph.h"
+#include "parallel/layout/placement.h"
 
-/* Chunks of at least this size are divided among the replicas; a smaller one goes to the replica with the least to
- * write. */
+/* Parts of at least this size are divided among the ranks that hold copies; a smaller one goes to the rank with the least
+ * to write. */
 static const int64_t split_bytes = (int64_t)1 << 20;
 
 const char *tt_ckpt_group_name(enum tt_ckpt_group group)
@@ -28,27 +30,29 @@ struct tt_ckpt_chunk *tt_ckpt_state_group(const struct tt_ckpt_state *state, enu
     return group == TT_CKPT_MODEL ? state->model : state->optim;
 }
 
-void tt_ckpt_rows(int64_t rows, int n_shards, int shard, int64_t *ret_begin, int64_t *ret_count)
+/* Rows of a box; a scalar is one. */
+static int64_t rows_of(const struct tt_box *box)
 {
-    int64_t each = (rows + n_shards - 1) / n_shards;
-    int64_t begin = each * shard < rows ? each * shard : rows;
-
-    *ret_begin = begin;
-    *ret_count = each < rows - begin ? each : rows - begin;
+    return box->ndim ? box->shape[0] : 1;
 }
 
-int64_t tt_ckpt_row_number(const struct tt_ckpt_chunk *tensor)
+struct tt_box tt_ckpt_piece_box(const struct tt_ckpt_piece *piece, const struct tt_ckpt_chunk *tensor,
+                                const struct tt_mesh *mesh)
 {
-    return tensor->ndim ? tensor->shape[0] : 1;
+    struct tt_box box = piece->part == TT_NONE
+                            ? tt_box_whole(tensor->ndim, tensor->shape)
+                            : tt_placement_box(mesh, &tensor->placement, tensor->ndim, tensor->shape, piece->part);
+
+    if (tensor->ndim) {
+        box.offset[0] = piece->row_begin;
+        box.shape[0] = piece->row_count;
+    }
+    return box;
 }
 
-int64_t tt_ckpt_row_bytes(const struct tt_ckpt_chunk *tensor)
+int64_t tt_ckpt_box_bytes(const struct tt_ckpt_chunk *tensor, const struct tt_box *box)
 {
-    int64_t bytes = (int64_t)tt_dtype_size(tensor->dtype);
-
-    for (int d = 1; d < tensor->ndim; d++)
-        bytes *= tensor->shape[d];
-    return bytes;
+    return tt_box_volume(box) * (int64_t)tt_dtype_size(tensor->dtype);
 }
 
 static void add_piece(struct tt_ckpt_plan *plan, const struct tt_ckpt_piece *piece)
@@ -72,22 +76,38 @@ static int compare_small(const void *pa, const void *pb)
     return a->order - b->order;
 }
 
-static int least_loaded(const int64_t *load, int n)
+/* Of the ranks that hold a part, the one with the least to write. */
+static int least_loaded(const struct tt_mesh *mesh, const struct tt_placement *placement, int part, const int64_t *load)
 {
-    int best = 0;
+    int best = tt_placement_rank(mesh, placement, part, 0);
 
-    for (int i = 1; i < n; i++)
-        if (load[i] < load[best])
-            best = i;
+    for (int copy = 1; copy < tt_placement_copies(mesh, placement); copy++) {
+        int rank = tt_placement_rank(mesh, placement, part, copy);
+
+        if (load[rank] < load[best])
+            best = rank;
+    }
     return best;
 }
 
-/* Every replica writes. Large chunks are cut by rows into one part per replica; small ones are dealt out, largest
- * first, each to the replica that has the least so far. */
-static void assign_all(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout, int shard,
+/* Part number `part` of a tensor, as one piece and as a box; false if it does not exist or is empty. */
+static bool find_part(const struct tt_ckpt_chunk *tensor, const struct tt_mesh *mesh, int part,
+                      struct tt_ckpt_piece *piece, struct tt_box *box)
+{
+    if (part >= tt_placement_parts(mesh, &tensor->placement))
+        return false;
+    *box = tt_placement_box(mesh, &tensor->placement, tensor->ndim, tensor->shape, part);
+    piece->part = part;
+    piece->row_begin = box->ndim ? box->offset[0] : 0;
+    piece->row_count = rows_of(box);
+    return piece->row_count > 0;
+}
+
+/* The ranks of every copy write. Large parts are cut by rows into one piece per copy; small ones are dealt out, largest
+ * first, each to the rank that has the least so far. */
+static void assign_all(const struct tt_ckpt_state *state, const struct tt_mesh *mesh, int part, int64_t *load,
                        struct tt_ckpt_plan *plan)
 {
-    int64_t *load = tt_calloc((size_t)layout->dp_replicate, sizeof *load);
     struct small *small = NULL;
     int n_small = 0, cap = 0;
 
@@ -96,23 +116,26 @@ static void assign_all(const struct tt_ckpt_state *state, const struct tt_ckpt_l
         const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
 
         for (int i = 0; i < n; i++) {
-            struct tt_ckpt_piece piece = {(enum tt_ckpt_group)group, i, 0, 0, shard};
-            int64_t begin, count, row_bytes = tt_ckpt_row_bytes(&tensor[i]);
+            struct tt_ckpt_piece piece = {.group = (enum tt_ckpt_group)group, .tensor = i};
+            int copies = tt_placement_copies(mesh, &tensor[i].placement);
+            int64_t begin, bytes;
+            struct tt_box box;
 
-            tt_ckpt_rows(tt_ckpt_row_number(&tensor[i]), layout->dp_shard, shard, &begin, &count);
-            piece.row_begin = begin;
-            piece.row_count = count;
-            if (layout->dp_replicate == 1 || count * row_bytes < split_bytes) {
-                struct small item = {piece, count * row_bytes, n_small};
+            if (!find_part(&tensor[i], mesh, part, &piece, &box))
+                continue;
+            begin = piece.row_begin;
+            bytes = tt_ckpt_box_bytes(&tensor[i], &box);
+            if (copies == 1 || bytes < split_bytes) {
+                struct small item = {piece, bytes, n_small};
 
                 TT_PUSH(small, n_small, cap) = item;
                 continue;
             }
-            for (int replica = 0; replica < layout->dp_replicate; replica++) {
-                tt_ckpt_rows(count, layout->dp_replicate, replica, &piece.row_begin, &piece.row_count);
+            for (int copy = 0; copy < copies; copy++) {
+                tt_chunk(rows_of(&box), copies, copy, &piece.row_begin, &piece.row_count);
                 piece.row_begin += begin;
-                piece.writer = replica * layout->dp_shard + shard;
-                load[replica] += piece.row_count * row_bytes;
+                piece.writer = tt_placement_rank(mesh, &tensor[i].placement, part, copy);
+                load[piece.writer] += piece.row_count * (bytes / rows_of(&box));
                 add_piece(plan, &piece);
             }
         }
@@ -120,44 +143,51 @@ static void assign_all(const struct tt_ckpt_state *state, const struct tt_ckpt_l
     if (n_small)
         qsort(small, (size_t)n_small, sizeof *small, compare_small);
     for (int i = 0; i < n_small; i++) {
-        int replica = least_loaded(load, layout->dp_replicate);
+        struct tt_ckpt_piece *piece = &small[i].piece;
+        int n = 0;
 
-        load[replica] += small[i].bytes;
-        small[i].piece.writer = replica * layout->dp_shard + shard;
-        add_piece(plan, &small[i].piece);
+        piece->writer =
+            least_loaded(mesh, &tt_ckpt_state_group(state, piece->group, &n)[piece->tensor].placement, part, load);
+        load[piece->writer] += small[i].bytes;
+        add_piece(plan, piece);
     }
     tt_free(small);
-    tt_free(load);
 }
 
-/* The first replica of each shard writes what it holds. */
-static void assign_first_replica(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout, int shard,
-                                 struct tt_ckpt_plan *plan)
+/* The rank that holds the first copy of a part writes it. */
+static void assign_first_copy(const struct tt_ckpt_state *state, const struct tt_mesh *mesh, int part, int64_t *load,
+                              struct tt_ckpt_plan *plan)
 {
+    (void)load;
     for (int group = 0; group < TT_CKPT_GROUPS; group++) {
         int n = 0;
         const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
 
         for (int i = 0; i < n; i++) {
-            struct tt_ckpt_piece piece = {(enum tt_ckpt_group)group, i, 0, 0, shard};
+            struct tt_ckpt_piece piece = {.group = (enum tt_ckpt_group)group, .tensor = i};
+            struct tt_box box;
 
-            tt_ckpt_rows(tt_ckpt_row_number(&tensor[i]), layout->dp_shard, shard, &piece.row_begin, &piece.row_count);
+            if (!find_part(&tensor[i], mesh, part, &piece, &box))
+                continue;
+            piece.writer = tt_placement_rank(mesh, &tensor[i].placement, part, 0);
             add_piece(plan, &piece);
         }
     }
 }
 
-/* Rank 0 writes whole tensors; the rows of other shards are sent to it. */
-static void assign_rank0(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout, int shard,
+/* Rank 0 writes whole tensors; the parts of other ranks are sent to it. */
+static void assign_rank0(const struct tt_ckpt_state *state, const struct tt_mesh *mesh, int part, int64_t *load,
                          struct tt_ckpt_plan *plan)
 {
-    (void)layout;
-    for (int group = 0; group < TT_CKPT_GROUPS && shard == 0; group++) {
+    (void)mesh;
+    (void)load;
+    for (int group = 0; group < TT_CKPT_GROUPS && part == 0; group++) {
         int n = 0;
         const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
 
         for (int i = 0; i < n; i++) {
-            struct tt_ckpt_piece piece = {(enum tt_ckpt_group)group, i, 0, tt_ckpt_row_number(&tensor[i]), 0};
+            struct tt_box whole = tt_box_whole(tensor[i].ndim, tensor[i].shape);
+            struct tt_ckpt_piece piece = {(enum tt_ckpt_group)group, i, TT_NONE, 0, rows_of(&whole), 0};
 
             add_piece(plan, &piece);
         }
@@ -166,7 +196,7 @@ static void assign_rank0(const struct tt_ckpt_state *state, const struct tt_ckpt
 
 static const struct tt_ckpt_policy policies[] = {
     {"all", NULL, assign_all},
-    {"filtered", "replica0", assign_first_replica},
+    {"filtered", "replica0", assign_first_copy},
     {"filtered", "rank0", assign_rank0},
 };
 
@@ -200,18 +230,17 @@ const struct tt_ckpt_policy *tt_ckpt_policy_row(int i)
     return i < (int)(sizeof policies / sizeof policies[0]) ? &policies[i] : NULL;
 }
 
-int tt_ckpt_holder(const struct tt_ckpt_chunk *tensor, const struct tt_ckpt_layout *layout, int writer, int64_t row)
-{
-    int64_t each = (tt_ckpt_row_number(tensor) + layout->dp_shard - 1) / layout->dp_shard;
-
-    return writer - writer % layout->dp_shard + (int)(row / each);
-}
-
 bool tt_ckpt_piece_is_local(const struct tt_ckpt_piece *piece, const struct tt_ckpt_chunk *tensor,
-                            const struct tt_ckpt_layout *layout)
+                            const struct tt_mesh *mesh)
 {
-    return tt_ckpt_holder(tensor, layout, piece->writer, piece->row_begin) == piece->writer &&
-           tt_ckpt_holder(tensor, layout, piece->writer, piece->row_begin + piece->row_count - 1) == piece->writer;
+    int part = tt_placement_part(mesh, &tensor->placement, piece->writer);
+    struct tt_box box, held;
+
+    if (piece->part != TT_NONE)
+        return piece->part == part;
+    box = tt_ckpt_piece_box(piece, tensor, mesh);
+    held = tt_placement_box(mesh, &tensor->placement, tensor->ndim, tensor->shape, part);
+    return tt_box_volume(&held) == tt_box_volume(&box);
 }
 
 static int compare_pieces(const void *pa, const void *pb)
@@ -222,25 +251,59 @@ static int compare_pieces(const void *pa, const void *pb)
         return (int)a->group - (int)b->group;
     if (a->tensor != b->tensor)
         return a->tensor - b->tensor;
+    if (a->part != b->part)
+        return a->part - b->part;
     return a->row_begin < b->row_begin ? -1 : a->row_begin > b->row_begin;
 }
 
-void tt_ckpt_plan_make(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
-                       const struct tt_ckpt_policy *policy, struct tt_ckpt_plan *ret_plan)
+static int most_parts(const struct tt_ckpt_state *state, const struct tt_mesh *mesh)
 {
+    int most = 1;
+
+    for (int group = 0; group < TT_CKPT_GROUPS; group++) {
+        int n = 0;
+        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
+
+        for (int i = 0; i < n; i++) {
+            int parts = tt_placement_parts(mesh, &tensor[i].placement);
+
+            most = parts > most ? parts : most;
+        }
+    }
+    return most;
+}
+
+static void make_parts(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
+                       const struct tt_ckpt_policy *policy, int first, int end, struct tt_ckpt_plan *ret_plan)
+{
+    int64_t *load = tt_calloc((size_t)mesh->n_ranks, sizeof *load);
     struct tt_ckpt_plan plan = {0};
 
-    for (int shard = 0; shard < layout->dp_shard; shard++)
-        policy->assign(state, layout, shard, &plan);
+    for (int part = first; part < end; part++)
+        policy->assign(state, mesh, part, load, &plan);
     if (plan.n)
         qsort(plan.piece, (size_t)plan.n, sizeof *plan.piece, compare_pieces);
     for (int i = 0; i < plan.n; i++) {
         int n = 0;
-        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(state, plan.piece[i].group, &n);
+        const struct tt_ckpt_chunk *tensor = &tt_ckpt_state_group(state, plan.piece[i].group, &n)[plan.piece[i].tensor];
+        struct tt_box box = tt_ckpt_piece_box(&plan.piece[i], tensor, mesh);
 
-        plan.bytes += plan.piece[i].row_count * tt_ckpt_row_bytes(&tensor[plan.piece[i].tensor]);
+        plan.bytes += tt_ckpt_box_bytes(tensor, &box);
     }
+    tt_free(load);
     *ret_plan = plan;
+}
+
+void tt_ckpt_plan_make(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
+                       const struct tt_ckpt_policy *policy, struct tt_ckpt_plan *ret_plan)
+{
+    make_parts(state, mesh, policy, 0, most_parts(state, mesh), ret_plan);
+}
+
+void tt_ckpt_plan_part(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
+                       const struct tt_ckpt_policy *policy, int part, struct tt_ckpt_plan *ret_plan)
+{
+    make_parts(state, mesh, policy, part, part + 1, ret_plan);
 }
 
 void tt_ckpt_plan_release(struct tt_ckpt_plan *plan)
@@ -283,7 +346,8 @@ uint64_t tt_ckpt_plan_hash(const struct tt_ckpt_state *state, const struct tt_ck
     }
     for (int i = 0; i < plan->n; i++) {
         const struct tt_ckpt_piece *piece = &plan->piece[i];
-        int64_t words[] = {(int64_t)piece->group, piece->tensor, piece->row_begin, piece->row_count, piece->writer};
+        int64_t words[] = {(int64_t)piece->group, piece->tensor,    piece->part,
+                           piece->row_begin,      piece->row_count, piece->writer};
 
         hash = tt_hash64(words, sizeof words, hash);
     }

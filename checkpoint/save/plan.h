@@ -8,11 +8,13 @@
 #include "checkpoint/format/state.h"
 #include "core/base/box.h"
 #include "core/base/error.h"
+#include "parallel/layout/mesh.h"
 
 /**
- * Which rank writes what. A plan is a pure function of the tensors, the layout and the save policy, so every rank
- * computes all of it and no message is needed. A piece is a run of rows of one tensor that one rank writes. A rank
- * writes one file per group, with at most one piece per tensor, and no file if it has no piece.
+ * Which rank writes what. A plan is a pure function of the tensors, the mesh and the save policy, so every rank
+ * computes all of it and no message is needed. A piece is a run of rows of one part of a tensor, or of the whole tensor,
+ * that one rank writes. A rank writes one file per group, with at most one piece per tensor, and no file if it has no
+ * piece.
  */
 enum tt_ckpt_group { TT_CKPT_MODEL, TT_CKPT_OPTIM, TT_CKPT_GROUPS };
 
@@ -21,9 +23,10 @@ const char *tt_ckpt_group_name(enum tt_ckpt_group group);
 
 struct tt_ckpt_piece {
     enum tt_ckpt_group group;
-    int tensor; /* index in the group's list of struct tt_ckpt_state */
-    int64_t row_begin, row_count;
-    int writer; /* rank */
+    int tensor;                   /* index in the group's list of struct tt_ckpt_state */
+    int part;                     /* of the tensor's placement; TT_NONE: the whole tensor */
+    int64_t row_begin, row_count; /* of the tensor's first dimension; 0 and 1 for a scalar */
+    int writer;                   /* rank */
 };
 
 struct tt_ckpt_plan {
@@ -32,24 +35,23 @@ struct tt_ckpt_plan {
     int64_t bytes;               /* of all tensors */
 };
 
-/** Rows of dim 0 of shard `shard` of S, as torch.chunk cuts them. rows: of the whole tensor (1 for a scalar). */
-void tt_ckpt_rows(int64_t rows, int n_shards, int shard, int64_t *ret_begin, int64_t *ret_count);
+/** The elements of a piece. */
+struct tt_box tt_ckpt_piece_box(const struct tt_ckpt_piece *piece, const struct tt_ckpt_chunk *tensor,
+                                const struct tt_mesh *mesh);
 
-/** Rows of a tensor's dim 0; 1 for a scalar. */
-int64_t tt_ckpt_row_number(const struct tt_ckpt_chunk *tensor);
-
-/** Bytes of one row. */
-int64_t tt_ckpt_row_bytes(const struct tt_ckpt_chunk *tensor);
+/** Bytes of a box of a tensor. */
+int64_t tt_ckpt_box_bytes(const struct tt_ckpt_chunk *tensor, const struct tt_box *box);
 
 /**
- * A save policy: which rank writes which rows. `assign` adds the pieces for one shard; for all shards they tile every
- * tensor. A writer may be given rows that it does not hold: the ranks of its own replica send them while it writes, so
- * a policy need not say how the data gets there.
+ * A save policy: which rank writes what. `assign` adds the pieces for part number `part` of every tensor that has so many
+ * parts; for all numbers they tile every tensor. load [n_ranks] counts the bytes that each rank has been given, for a
+ * policy that balances them. A writer may be given rows that it does not hold: the ranks of its own copy send them while
+ * it writes, so a policy need not say how the data gets there.
  */
 struct tt_ckpt_policy {
     const char *name;   /* checkpoint.save_policy */
     const char *filter; /* checkpoint.filter; NULL: the policy has none */
-    void (*assign)(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout, int shard,
+    void (*assign)(const struct tt_ckpt_state *state, const struct tt_mesh *mesh, int part, int64_t *load,
                    struct tt_ckpt_plan *plan);
 };
 
@@ -59,18 +61,20 @@ int tt_ckpt_policy_find(const char *name, const char *filter, const struct tt_ck
 /** Policy i of the table; NULL after the last. */
 const struct tt_ckpt_policy *tt_ckpt_policy_row(int i);
 
-/** The rank of the writer's replica that holds a row of a tensor. */
-int tt_ckpt_holder(const struct tt_ckpt_chunk *tensor, const struct tt_ckpt_layout *layout, int writer, int64_t row);
-
-/** Whether the writer holds all rows of its piece. */
+/** Whether the writer holds all of its piece. */
 bool tt_ckpt_piece_is_local(const struct tt_ckpt_piece *piece, const struct tt_ckpt_chunk *tensor,
-                            const struct tt_ckpt_layout *layout);
+                            const struct tt_mesh *mesh);
 
 /**
- * The tensors' names, dtypes and shapes are read from state, not its rows or data. Release with tt_ckpt_plan_release.
+ * The tensors' names, dtypes, shapes and placements are read from state, not its parts or data. Release with
+ * tt_ckpt_plan_release.
  */
-void tt_ckpt_plan_make(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
+void tt_ckpt_plan_make(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                        const struct tt_ckpt_policy *policy, struct tt_ckpt_plan *ret_plan);
+
+/** The plan of part number `part` of every tensor alone: all that the ranks that hold these parts write. */
+void tt_ckpt_plan_part(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
+                       const struct tt_ckpt_policy *policy, int part, struct tt_ckpt_plan *ret_plan);
 void tt_ckpt_plan_release(struct tt_ckpt_plan *plan);
 
 /**

@@ -7,15 +7,15 @@
 #include "checkpoint/format/shard_file.h"
 #include "core/base/mem.h"
 
-int tt_ckpt_preview_make(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
+int tt_ckpt_preview_make(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                          const struct tt_ckpt_policy *policy, int64_t step, struct tt_ckpt_preview *ret_preview)
 {
-    int n_ranks = layout->dp_shard * layout->dp_replicate, *begin = NULL, *piece = NULL, rc = 0;
+    int n_ranks = mesh->n_ranks, *begin = NULL, *piece = NULL, rc = 0;
     struct tt_ckpt_preview preview = {0};
     struct tt_ckpt_plan plan = {0};
 
     preview.file = tt_calloc((size_t)TT_CKPT_GROUPS * (size_t)n_ranks, sizeof *preview.file);
-    tt_ckpt_plan_make(state, layout, policy, &plan);
+    tt_ckpt_plan_make(state, mesh, policy, &plan);
     tt_ckpt_plan_files(&plan, n_ranks, &begin, &piece);
     for (int rank = 0; rank < n_ranks; rank++) {
         int64_t bytes = 0;
@@ -26,7 +26,7 @@ int tt_ckpt_preview_make(const struct tt_ckpt_state *state, const struct tt_ckpt
 
             if (n == 0)
                 continue;
-            TT_TRY(tt_shard_file_measure(state, &plan, piece + begin[slot], n, step, &file));
+            TT_TRY(tt_shard_file_measure(state, mesh, &plan, piece + begin[slot], n, step, &file));
             bytes += tt_shard_file_bytes(&file);
             preview.file[preview.n++] =
                 (struct tt_ckpt_preview_file){(enum tt_ckpt_group)group, rank, n, tt_shard_file_bytes(&file)};

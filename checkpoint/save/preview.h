@@ -25,11 +25,10 @@ struct tt_ckpt_preview {
 
 /**
  * The shard files of a save; manifest.json and the assets are not counted. Release with tt_ckpt_preview_release.
- *   state   names, stored dtypes and shapes are read, neither rows nor data
- *   layout  the mesh; this rank's place in it does not matter
- *   step    is in each file's header
+ *   state  names, stored dtypes, shapes and placements are read, neither parts nor data
+ *   step   is in each file's header
  */
-int tt_ckpt_preview_make(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
+int tt_ckpt_preview_make(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                          const struct tt_ckpt_policy *policy, int64_t step,
                          struct tt_ckpt_preview *ret_preview) TT_MUST_CHECK;
 void tt_ckpt_preview_release(struct tt_ckpt_preview *preview);

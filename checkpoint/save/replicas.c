@@ -18,9 +18,8 @@ enum { SPAN_BYTES = 1 << 20, RANKS_NAMED = 8 };
 
 struct span {
     const struct tt_ckpt_chunk *tensor;
-    int number;       /* of the tensor */
-    int64_t first, n; /* elements, in the whole tensor */
-    const char *data;
+    int number;    /* of the tensor */
+    int64_t at, n; /* elements, in the packed part */
     uint64_t digest;
 };
 
@@ -34,42 +33,37 @@ static const struct tt_ckpt_chunk *tensor_number(const struct tt_ckpt_state *sta
     return i < state->n_model ? &state->model[i] : &state->optim[i - state->n_model];
 }
 
-static void add_rows(struct spans *spans, const struct tt_ckpt_chunk *c, int number, int64_t row_begin, int64_t rows)
+static void add_elements(struct spans *spans, const struct tt_ckpt_chunk *c, int number, int64_t begin, int64_t end)
 {
-    int64_t item = (int64_t)tt_dtype_size(c->dtype), width = tt_ckpt_row_bytes(c) / item;
-    int64_t first = row_begin * width, end = first + rows * width, most = SPAN_BYTES / item;
+    int64_t most = SPAN_BYTES / (int64_t)tt_dtype_size(c->dtype);
 
-    for (int64_t at = first; at < end; at += most)
-        TT_PUSH(spans->span, spans->n, spans->cap) = (struct span){
-            .tensor = c,
-            .number = number,
-            .first = at,
-            .n = end - at < most ? end - at : most,
-            .data = (const char *)c->data + (at - c->row_begin * width) * item,
-        };
+    for (int64_t at = begin; at < end; at += most)
+        TT_PUSH(spans->span, spans->n, spans->cap) =
+            (struct span){.tensor = c, .number = number, .at = at, .n = end - at < most ? end - at : most};
 }
 
 static void sum_span(void *arg, int64_t tile, int worker)
 {
     struct span *s = &((struct span *)arg)[tile];
+    const struct tt_ckpt_chunk *c = s->tensor;
 
     (void)worker;
-    s->digest = tt_digest_part(s->tensor->dtype, s->data, s->first, s->n);
+    s->digest = tt_digest_box(c->dtype, c->shape, &c->part, s->at, s->n,
+                              (const char *)c->data + s->at * (int64_t)tt_dtype_size(c->dtype));
 }
 
-void tt_replicas_sum(const struct tt_ckpt_state *state, const struct tt_summed_rows *without, struct tt_team *team,
+void tt_replicas_sum(const struct tt_ckpt_state *state, const struct tt_summed *without, struct tt_team *team,
                      uint64_t *digest)
 {
     struct spans spans = {0};
 
     for (int i = 0; i < state->n_model + state->n_optim; i++) {
         const struct tt_ckpt_chunk *c = tensor_number(state, i);
-        int64_t begin = c->row_begin, end = begin + c->row_count;
-        int64_t gap = without && without[i].row_count ? without[i].row_begin : end;
-        int64_t behind = without && without[i].row_count ? gap + without[i].row_count : end;
+        int64_t end = tt_box_volume(&c->part);
+        struct tt_summed gap = without && without[i].end ? without[i] : (struct tt_summed){end, end};
 
-        add_rows(&spans, c, i, begin, gap - begin);
-        add_rows(&spans, c, i, behind, end - behind);
+        add_elements(&spans, c, i, 0, gap.begin);
+        add_elements(&spans, c, i, gap.end, end);
     }
     if (team && spans.n)
         tt_team_run(team, spans.n, sum_span, spans.span);
@@ -83,36 +77,47 @@ void tt_replicas_sum(const struct tt_ckpt_state *state, const struct tt_summed_r
 
 /* --- comparing --- */
 
-/* The word that more than half of a shard's replicas have; false if there is none. */
-static bool most_common(const uint64_t *words, const struct tt_ckpt_layout *layout, int shard, uint64_t *ret_word)
+/* Ranks that hold the same parts differ in dp_replicate only. Below, `first` is the one of them in the first replica. */
+static bool is_first(const struct tt_mesh *mesh, int rank)
 {
-    for (int r = 0; r < layout->dp_replicate; r++) {
+    return tt_mesh_place(mesh, rank, TT_GROUP_REPLICATE).index == 0;
+}
+
+static int replica_of(const struct tt_mesh *mesh, int first, int r)
+{
+    return tt_mesh_member(mesh, first, TT_GROUP_REPLICATE, r);
+}
+
+/* The word that more than half of the replicas have; false if there is none. */
+static bool most_common(const uint64_t *words, const struct tt_mesh *mesh, int first, uint64_t *ret_word)
+{
+    int n = tt_mesh_size(mesh, TT_GROUP_REPLICATE);
+
+    *ret_word = words[first];
+    for (int r = 0; r < n; r++) {
         int same = 0;
 
-        *ret_word = words[r * layout->dp_shard + shard];
-        for (int k = 0; k < layout->dp_replicate; k++)
-            same += words[k * layout->dp_shard + shard] == *ret_word;
-        if (2 * same > layout->dp_replicate)
+        *ret_word = words[replica_of(mesh, first, r)];
+        for (int k = 0; k < n; k++)
+            same += words[replica_of(mesh, first, k)] == *ret_word;
+        if (2 * same > n)
             return true;
     }
     return false;
 }
 
-static bool agrees(const uint64_t *words, const struct tt_ckpt_layout *layout, int shard)
+/* A rank that has the word, or with has == false one that does not; -1 if there is none. */
+static int rank_with(const uint64_t *words, const struct tt_mesh *mesh, int first, uint64_t word, bool has)
 {
-    for (int r = 1; r < layout->dp_replicate; r++)
-        if (words[r * layout->dp_shard + shard] != words[shard])
-            return false;
-    return true;
+    for (int r = 0; r < tt_mesh_size(mesh, TT_GROUP_REPLICATE); r++)
+        if ((words[replica_of(mesh, first, r)] == word) == has)
+            return replica_of(mesh, first, r);
+    return -1;
 }
 
-/* A rank of the shard that has the word, or with has == false one that does not; -1 if there is none. */
-static int rank_with(const uint64_t *words, const struct tt_ckpt_layout *layout, int shard, uint64_t word, bool has)
+static bool agrees(const uint64_t *words, const struct tt_mesh *mesh, int first)
 {
-    for (int r = 0; r < layout->dp_replicate; r++)
-        if ((words[r * layout->dp_shard + shard] == word) == has)
-            return r * layout->dp_shard + shard;
-    return -1;
+    return rank_with(words, mesh, first, words[first], false) == -1;
 }
 
 /* The first tensor of which two ranks have different bits. Every rank receives both lists. */
@@ -145,8 +150,8 @@ static void add_rank(struct tt_text *text, int *n, int rank)
     (*n)++;
 }
 
-/* Names the ranks that differ from the majority; without a majority, all replicas of the shard. */
-static int fail_differ(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const struct tt_ckpt_state *state,
+/* Names the ranks that differ from the majority; without a majority, all replicas. */
+static int fail_differ(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_ckpt_state *state,
                        const uint64_t *digest, const uint64_t *words)
 {
     struct tt_text ranks = {0};
@@ -154,20 +159,21 @@ static int fail_differ(struct tt_comm *comm, const struct tt_ckpt_layout *layout
     int n = 0, good = -1, bad = -1, rc = 0;
     bool sure = true;
 
-    for (int shard = 0; shard < layout->dp_shard; shard++) {
+    for (int first = 0; first < mesh->n_ranks; first++) {
         uint64_t word;
-        bool most = most_common(words, layout, shard, &word);
+        bool most;
 
-        if (agrees(words, layout, shard))
+        if (!is_first(mesh, first) || agrees(words, mesh, first))
             continue;
+        most = most_common(words, mesh, first, &word);
         sure = sure && most;
         if (bad == -1) {
-            good = rank_with(words, layout, shard, word, true);
-            bad = rank_with(words, layout, shard, word, false);
+            good = rank_with(words, mesh, first, word, true);
+            bad = rank_with(words, mesh, first, word, false);
         }
-        for (int r = 0; r < layout->dp_replicate; r++)
-            if (!most || words[r * layout->dp_shard + shard] != word)
-                add_rank(&ranks, &n, r * layout->dp_shard + shard);
+        for (int r = 0; r < tt_mesh_size(mesh, TT_GROUP_REPLICATE); r++)
+            if (!most || words[replica_of(mesh, first, r)] != word)
+                add_rank(&ranks, &n, replica_of(mesh, first, r));
     }
     TT_TRY(find_tensor(comm, state, digest, good, bad, &tensor));
     if (sure)
@@ -189,7 +195,7 @@ out:
     return rc;
 }
 
-int tt_replicas_compare(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const struct tt_ckpt_state *state,
+int tt_replicas_compare(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_ckpt_state *state,
                         const uint64_t *digest)
 {
     size_t n = (size_t)(state->n_model + state->n_optim);
@@ -198,26 +204,26 @@ int tt_replicas_compare(struct tt_comm *comm, const struct tt_ckpt_layout *layou
     int rc = 0;
 
     TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, words));
-    for (int shard = 0; shard < layout->dp_shard && rc == 0; shard++)
-        if (!agrees(words, layout, shard))
-            rc = fail_differ(comm, layout, state, digest, words);
+    for (int first = 0; first < mesh->n_ranks && rc == 0; first++)
+        if (is_first(mesh, first) && !agrees(words, mesh, first))
+            rc = fail_differ(comm, mesh, state, digest, words);
 out:
     tt_free(words);
     return rc;
 }
 
-int tt_replicas_check(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const struct tt_ckpt_state *state,
+int tt_replicas_check(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_ckpt_state *state,
                       struct tt_team *team)
 {
     size_t n = (size_t)(state->n_model + state->n_optim);
     uint64_t *digest;
     int rc;
 
-    if (layout->dp_replicate == 1)
+    if (tt_mesh_size(mesh, TT_GROUP_REPLICATE) == 1)
         return 0;
     digest = tt_calloc(n + 1, sizeof *digest);
     tt_replicas_sum(state, NULL, team, digest);
-    rc = tt_replicas_compare(comm, layout, state, digest);
+    rc = tt_replicas_compare(comm, mesh, state, digest);
     tt_free(digest);
     return rc;
 }

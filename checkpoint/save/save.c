@@ -21,30 +21,31 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/os/file.h"
+#include "parallel/layout/placement.h"
 
 /* --- check --- */
 
 static int check_chunks(const struct tt_ckpt_saving *s)
 {
-    const struct tt_ckpt_layout *layout = &s->store->layout;
-
     for (int group = 0; group < TT_CKPT_GROUPS; group++) {
         int n = 0;
         const struct tt_ckpt_chunk *tensor = tt_ckpt_state_group(&s->live, (enum tt_ckpt_group)group, &n);
 
         for (int i = 0; i < n; i++) {
             const struct tt_ckpt_chunk *c = &tensor[i];
-            int64_t begin, count, volume;
+            int part = tt_placement_part(&s->store->mesh, &c->placement, s->rank);
+            char found[128], wanted[128];
+            struct tt_box box;
+            int64_t volume;
 
             if (c->ndim < 0 || c->ndim > TT_CKPT_DIMS || !tt_box_checked_volume(c->shape, c->ndim, &volume) ||
                 !tt_dtype_size(c->dtype))
                 return tt_fail(TT_EINTERNAL, "tensor '%s' cannot be saved: impossible shape or dtype", c->name);
-            tt_ckpt_rows(tt_ckpt_row_number(c), layout->dp_shard, layout->shard, &begin, &count);
-            if (count != c->row_count || (count && begin != c->row_begin) || (count && !c->data))
-                return tt_fail(TT_EINTERNAL,
-                               "tensor '%s': rank %d holds rows %" PRId64 "+%" PRId64 ", the layout says %" PRId64
-                               "+%" PRId64,
-                               c->name, s->rank, c->row_begin, c->row_count, begin, count);
+            box = tt_placement_box(&s->store->mesh, &c->placement, c->ndim, c->shape, part);
+            volume = tt_box_volume(&box);
+            if (tt_box_volume(&c->part) != volume || (volume && (!tt_box_equal(&box, &c->part) || !c->data)))
+                return tt_fail(TT_EINTERNAL, "tensor '%s': rank %d holds %s, its placement says %s", c->name, s->rank,
+                               tt_box_text(found, sizeof found, &c->part), tt_box_text(wanted, sizeof wanted, &box));
         }
     }
     return 0;
@@ -65,7 +66,7 @@ static int check_local(struct tt_ckpt_saving *s, const struct tt_ckpt_save *save
     for (int i = 0; save->cast_model && i < s->stored.n_model; i++)
         if (tt_cast_known(save->model_dtype, s->stored.model[i].dtype))
             s->stored.model[i].dtype = save->model_dtype;
-    tt_ckpt_plan_make(&s->stored, &s->store->layout, s->policy, &s->plan);
+    tt_ckpt_plan_make(&s->stored, &s->store->mesh, s->policy, &s->plan);
     rc = tt_fault("begin", s->rank);
 out:
     return rc;
@@ -133,13 +134,13 @@ static int64_t room(const struct tt_ckpt_plan *plan, const struct tt_ckpt_asset 
     return bytes;
 }
 
-int64_t tt_ckpt_save_room(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
+int64_t tt_ckpt_save_room(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                           const struct tt_ckpt_policy *policy, const struct tt_ckpt_asset *asset, int n_assets)
 {
     struct tt_ckpt_plan plan = {0};
     int64_t bytes;
 
-    tt_ckpt_plan_make(state, layout, policy, &plan);
+    tt_ckpt_plan_make(state, mesh, policy, &plan);
     bytes = room(&plan, asset, n_assets);
     tt_ckpt_plan_release(&plan);
     return bytes;
@@ -437,29 +438,32 @@ out:
     return rc;
 }
 
-int64_t tt_ckpt_staging_bytes(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
-                              const struct tt_ckpt_policy *policy)
+int64_t tt_ckpt_staging_bytes(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
+                              const struct tt_ckpt_policy *policy, int rank)
 {
-    int n_ranks = layout->dp_shard * layout->dp_replicate;
+    int n_ranks = mesh->n_ranks, part = 0;
     int64_t *bytes = tt_calloc((size_t)TT_CKPT_GROUPS * (size_t)n_ranks, sizeof *bytes), most = 0;
     bool *gathered = tt_calloc((size_t)TT_CKPT_GROUPS * (size_t)n_ranks, sizeof *gathered);
     struct tt_ckpt_plan plan = {0};
 
-    policy->assign(state, layout, layout->shard, &plan);
+    if (state->n_model)
+        part = tt_placement_part(mesh, &state->model[0].placement, rank);
+    tt_ckpt_plan_part(state, mesh, policy, part, &plan);
     for (int i = 0; i < plan.n; i++) {
         const struct tt_ckpt_piece *p = &plan.piece[i];
         int n = 0, slot = (int)p->group * n_ranks + p->writer;
         const struct tt_ckpt_chunk *tensor = &tt_ckpt_state_group(state, p->group, &n)[p->tensor];
+        struct tt_box box = tt_ckpt_piece_box(p, tensor, mesh);
 
-        bytes[slot] += p->row_count * tt_ckpt_row_bytes(tensor);
-        gathered[slot] = gathered[slot] || !tt_ckpt_piece_is_local(p, tensor, layout);
+        bytes[slot] += tt_ckpt_box_bytes(tensor, &box);
+        gathered[slot] = gathered[slot] || !tt_ckpt_piece_is_local(p, tensor, mesh);
     }
-    for (int rank = 0; rank < n_ranks; rank++) {
+    for (int writer = 0; writer < n_ranks; writer++) {
         int64_t sum = 0;
 
         for (int group = 0; group < TT_CKPT_GROUPS; group++)
-            if (!gathered[group * n_ranks + rank])
-                sum += (bytes[group * n_ranks + rank] + TT_SHARD_ALIGN - 1) / TT_SHARD_ALIGN * TT_SHARD_ALIGN;
+            if (!gathered[group * n_ranks + writer])
+                sum += (bytes[group * n_ranks + writer] + TT_SHARD_ALIGN - 1) / TT_SHARD_ALIGN * TT_SHARD_ALIGN;
         most = sum > most ? sum : most;
     }
     tt_ckpt_plan_release(&plan);

@@ -77,17 +77,17 @@ int tt_ckpt_save(struct tt_ckpt_store *store, const struct tt_ckpt_save *save,
                  struct tt_ckpt_saved *ret_saved) TT_MUST_CHECK;
 
 /**
- * Free bytes that a save of these tensors requires in its folder before it begins. Reads the stored dtypes and shapes
- * from the state, but not its rows or data.
+ * Free bytes that a save of these tensors requires in its folder before it begins. Reads the stored dtypes, shapes and
+ * placements from the state, but not its parts or data.
  */
-int64_t tt_ckpt_save_room(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
+int64_t tt_ckpt_save_room(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                           const struct tt_ckpt_policy *policy, const struct tt_ckpt_asset *asset, int n_assets);
 
 /**
- * Staging memory that a save of these tensors needs: the largest amount of any rank of the layout's shard. Reads the
- * names, dtypes and shapes from the state, but not its rows or data.
+ * Staging memory that a save of these tensors needs: the largest amount of any rank that holds the same parts as `rank`.
+ * Reads the names, dtypes, shapes and placements from the state, but not its parts or data.
  */
-int64_t tt_ckpt_staging_bytes(const struct tt_ckpt_state *state, const struct tt_ckpt_layout *layout,
-                              const struct tt_ckpt_policy *policy);
+int64_t tt_ckpt_staging_bytes(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
+                              const struct tt_ckpt_policy *policy, int rank);
 
 #endif

@@ -59,8 +59,9 @@ void tt_saving_fetch(const struct tt_ckpt_saving *s, const struct tt_shard_file 
     const struct tt_ckpt_piece *piece = &s->plan.piece[file->entry[segment->entry].index];
     const struct tt_ckpt_chunk *live = tensor_of(&s->live, piece), *stored = tensor_of(&s->stored, piece);
     int64_t item = (int64_t)tt_dtype_size(stored->dtype), first = (segment->offset + at) / item;
-    const char *from = (const char *)live->data + (piece->row_begin - live->row_begin) * tt_ckpt_row_bytes(live) +
-                       first * (int64_t)tt_dtype_size(live->dtype);
+    const char *from =
+        (const char *)live->data +
+        tt_box_position(&file->entry[segment->entry].box, first, &live->part) * (int64_t)tt_dtype_size(live->dtype);
 
     if (live->dtype == stored->dtype)
         memcpy(to, from, (size_t)size);
@@ -74,10 +75,10 @@ static void sum_span(const struct tt_ckpt_saving *s, const struct tt_shard_file 
     const struct tt_ckpt_piece *piece = &s->plan.piece[file->entry[segment->entry].index];
     const struct tt_ckpt_chunk *stored = tensor_of(&s->stored, piece);
     int64_t item = (int64_t)tt_dtype_size(stored->dtype);
-    int64_t first = (piece->row_begin * tt_ckpt_row_bytes(stored) + segment->offset + at) / item;
 
     segment->crc = tt_crc32c(segment->crc, bytes, (size_t)size);
-    segment->digest += tt_digest_part(stored->dtype, bytes, first, size / item);
+    segment->digest += tt_digest_box(stored->dtype, stored->shape, &file->entry[segment->entry].box,
+                                     (segment->offset + at) / item, size / item, bytes);
     segment->nonfinite += tt_digest_nonfinite(stored->dtype, bytes, size / item);
 }
 

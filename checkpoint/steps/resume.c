@@ -250,11 +250,11 @@ int tt_ckpt_peek(struct tt_comm *comm, const char *folder, const struct tt_ckpt_
     return find_and_try(comm, folder, request, &look, ret_found);
 }
 
-int tt_ckpt_resume(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *folder,
+int tt_ckpt_resume(struct tt_comm *comm, const struct tt_mesh *mesh, const char *folder,
                    const struct tt_ckpt_request *request, const struct tt_ckpt_state *state,
                    struct tt_ckpt_found *ret_found)
 {
-    struct tt_ckpt_attempt load = {.layout = layout, .state = state, .reading = request->reading, .request = request};
+    struct tt_ckpt_attempt load = {.mesh = mesh, .state = state, .reading = request->reading, .request = request};
 
     return find_and_try(comm, folder, request, &load, ret_found);
 }

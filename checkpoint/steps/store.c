@@ -229,22 +229,20 @@ out:
     return rc;
 }
 
-int tt_ckpt_store_open(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *folder,
-                       const char *run_id, struct tt_ckpt_store **ret_store)
+int tt_ckpt_store_open(struct tt_comm *comm, const struct tt_mesh *mesh, const char *folder, const char *run_id,
+                       struct tt_ckpt_store **ret_store)
 {
     struct tt_patience patience = tt_patience_begin(comm, "opening the checkpoint folder");
     struct tt_ckpt_store *store = tt_calloc(1, sizeof *store);
     int rc = 0;
 
     store->comm = comm;
-    store->layout = *layout;
+    store->mesh = *mesh;
     store->folder = tt_strdup(folder);
     store->lock = TT_LOCK_NONE;
     store->parent_step = -1;
-    if (layout->dp_shard * layout->dp_replicate != comm->size ||
-        layout->replica * layout->dp_shard + layout->shard != comm->rank)
-        rc = tt_fail(TT_EINTERNAL, "checkpoint layout %d x %d, replica %d, shard %d does not fit rank %d of %d",
-                     layout->dp_replicate, layout->dp_shard, layout->replica, layout->shard, comm->rank, comm->size);
+    if (mesh->n_ranks != comm->size)
+        rc = tt_fail(TT_EINTERNAL, "a mesh of %d ranks does not fit a job of %d", mesh->n_ranks, comm->size);
     else if (comm->rank == 0 && (rc = check_run_id(run_id)) == 0)
         (void)snprintf(store->run_id, sizeof store->run_id, "%s", run_id);
     TT_TRY(tt_comm_agree(comm, rc));

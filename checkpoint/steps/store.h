@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/comm/comm.h"
 #include "core/os/lock.h"
+#include "parallel/layout/mesh.h"
 
 /**
  * A checkpoint folder opened for saving by the ranks of a job.
@@ -24,7 +25,7 @@ struct tt_ckpt_writer;
 
 struct tt_ckpt_store {
     struct tt_comm *comm; /* borrowed */
-    struct tt_ckpt_layout layout;
+    struct tt_mesh mesh;
     char *folder;
     char run_id[TT_RUN_ID_BYTES];    /* rank 0's */
     struct tt_lock lock;             /* rank 0's; none elsewhere */
@@ -37,8 +38,8 @@ struct tt_ckpt_store {
  * Collective. run_id: letters, digits, '-', '_', '.'; rank 0's counts. Errors: TT_EUSAGE when another job has the
  * folder, TT_EDATA when a rank does not see rank 0's file (the message names its host), TT_EIO.
  */
-int tt_ckpt_store_open(struct tt_comm *comm, const struct tt_ckpt_layout *layout, const char *folder,
-                       const char *run_id, struct tt_ckpt_store **ret_store) TT_MUST_CHECK;
+int tt_ckpt_store_open(struct tt_comm *comm, const struct tt_mesh *mesh, const char *folder, const char *run_id,
+                       struct tt_ckpt_store **ret_store) TT_MUST_CHECK;
 
 /** Releases the lock. Not collective. NULL is allowed. */
 void tt_ckpt_store_close(struct tt_ckpt_store *store);

@@ -48,6 +48,7 @@ struct run {
     struct tt_args *args;
     struct tt_config *cfg;
     struct tt_pretrained weights;
+    struct tt_mesh mesh;
     struct tt_engine *engine;
     struct tt_train_data data;
     int64_t seq_len;
@@ -177,7 +178,8 @@ static int make_engine(struct run *r, struct tt_comm *comm, int threads)
     };
     int rc = 0;
 
-    TT_TRY(tt_mesh_configure(cfg, comm->size, &o.mesh));
+    TT_TRY(tt_mesh_configure(cfg, comm->size, &r->mesh));
+    o.mesh = r->mesh;
     TT_TRY(tt_engine_new(&o, comm, comm->rank, &r->engine));
 out:
     return rc;
@@ -238,7 +240,7 @@ static int evaluate(struct run *r, struct tt_comm *comm)
     TT_TRY(tt_comm_agree(comm, check_memory(r, local_size)));
     TT_TRY(open_data(r, comm));
     TT_TRY(tt_comm_agree(comm, tt_engine_allocate(r->engine)));
-    TT_TRY(tt_pretrained_load(comm, &r->weights, tt_engine_layout(r->engine), tt_engine_state(r->engine)));
+    TT_TRY(tt_pretrained_load(comm, &r->mesh, &r->weights, tt_engine_layout(r->engine), tt_engine_state(r->engine)));
     comm->timeout_sec = (double)r->cfg->comm.train_timeout_seconds;
     comm->waiting_for = "evaluation";
     v.engine = r->engine;

@@ -177,6 +177,7 @@ static int prepare(struct run *r, struct tt_comm *comm)
 {
     const struct tt_args *args = r->args;
     struct tt_generator_options o = {.prompt_rows = PROMPT_ROWS, .threads = (int)r->settings.threads};
+    const struct tt_mesh mesh = tt_mesh_single();
     double start = tt_clock_sec();
     int rc = 0;
 
@@ -190,7 +191,8 @@ static int prepare(struct run *r, struct tt_comm *comm)
     TT_TRY(tt_generator_new(&o, &r->generator));
     TT_TRY(check_memory(&r->settings, r->generator, r->context));
     TT_TRY(tt_generator_allocate(r->generator));
-    TT_TRY(tt_pretrained_load(comm, &r->weights, tt_generator_layout(r->generator), tt_generator_state(r->generator)));
+    TT_TRY(tt_pretrained_load(comm, &mesh, &r->weights, tt_generator_layout(r->generator),
+                              tt_generator_state(r->generator)));
     r->load_sec = tt_clock_sec() - start;
 out:
     return rc;

@@ -15,6 +15,7 @@
 #include "core/base/mem.h"
 #include "core/models/model_json.h"
 #include "core/os/file.h"
+#include "parallel/layout/units.h"
 
 enum { PATH_BYTES = 4096 };
 
@@ -163,19 +164,17 @@ static struct tt_ckpt_chunk *chunks_of(const struct tt_model *model, const struc
         chunks[p] = (struct tt_ckpt_chunk){.name = param->name,
                                            .dtype = TT_F32,
                                            .ndim = param->ndim,
-                                           .row_begin = place->box.offset[0],
-                                           .row_count = place->box.shape[0],
+                                           .placement = tt_param_placement(),
+                                           .part = place->box,
                                            .data = state->param[layout->unit_of[p]] + place->offset};
         memcpy(chunks[p].shape, param->shape, sizeof chunks[p].shape);
     }
     return chunks;
 }
 
-int tt_pretrained_load(struct tt_comm *comm, const struct tt_pretrained *w, const struct tt_layout *layout,
-                       struct tt_state *state)
+int tt_pretrained_load(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_pretrained *w,
+                       const struct tt_layout *layout, struct tt_state *state)
 {
-    const struct tt_ckpt_layout places = {layout->shard_degree, layout->replicate_degree, layout->shard_index,
-                                          layout->replicate_index};
     struct tt_ckpt_state model = {.n_model = w->model->n_params, .model = chunks_of(w->model, layout, state)};
     json_t *meta = NULL;
     int rc = 0;
@@ -183,7 +182,7 @@ int tt_pretrained_load(struct tt_comm *comm, const struct tt_pretrained *w, cons
     if (w->is_hf)
         rc = tt_hf_load(comm, w->path, w->model, &model);
     else
-        rc = tt_ckpt_load(comm, &places, w->path, TT_READ_ONCE, TT_SKIP_OPTIMIZER, &model, &meta);
+        rc = tt_ckpt_load(comm, mesh, w->path, TT_READ_ONCE, TT_SKIP_OPTIMIZER, &model, &meta);
     json_decref(meta);
     tt_free(model.model);
     return rc;

@@ -9,6 +9,7 @@
 #include "core/models/model.h"
 #include "core/program/executor.h"
 #include "core/tokenizer/tokenizer.h"
+#include "parallel/layout/mesh.h"
 
 /**
  * Weights that a person names, with the model and the tokenizer that lie beside them: a run or checkpoint folder (its newest
@@ -16,7 +17,7 @@
  *
  *     TT_TRY(tt_pretrained_open(comm, path, &weights));      what model it is
  *     TT_TRY(tt_pretrained_tokenizer(&weights, NULL, &tokenizer));
- *     TT_TRY(tt_pretrained_load(comm, &weights, layout, state));
+ *     TT_TRY(tt_pretrained_load(comm, &mesh, &weights, layout, state));
  *     tt_pretrained_release(&weights);
  */
 struct tt_pretrained {
@@ -42,8 +43,8 @@ void tt_pretrained_release(struct tt_pretrained *weights);
 int tt_pretrained_tokenizer(const struct tt_pretrained *weights, const char *folder,
                             struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
 
-/** Reads this rank's rows of every parameter into state (collective); checksums are verified where there are any. */
-int tt_pretrained_load(struct tt_comm *comm, const struct tt_pretrained *weights, const struct tt_layout *layout,
-                       struct tt_state *state) TT_MUST_CHECK;
+/** Reads this rank's part of every parameter into state (collective); checksums are verified where there are any. */
+int tt_pretrained_load(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_pretrained *weights,
+                       const struct tt_layout *layout, struct tt_state *state) TT_MUST_CHECK;
 
 #endif

@@ -280,7 +280,6 @@ enum tt_dtype tt_job_export_dtype(const struct tt_config *cfg)
 /* What a rank needs to stage its part of a checkpoint: weights and both moments, by the model and the mesh alone. */
 static int staging_bytes(const struct tt_config *cfg, const struct tt_job *job, int64_t *ret_bytes)
 {
-    const struct tt_ckpt_layout layout = {job->mesh.size[TT_MESH_DP_SHARD], job->mesh.size[TT_MESH_DP_REPLICATE], 0, 0};
     const struct tt_ckpt_policy *policy = NULL;
     struct tt_job_tensors tensors = {0};
     int rc = 0;
@@ -290,7 +289,7 @@ static int staging_bytes(const struct tt_config *cfg, const struct tt_job *job, 
         return 0;
     TT_TRY(tt_job_policy(cfg, &policy));
     tt_job_tensors_init(job->model, &tensors);
-    *ret_bytes = tt_ckpt_staging_bytes(&tensors.state, &layout, policy);
+    *ret_bytes = tt_ckpt_staging_bytes(&tensors.state, &job->mesh, policy, 0);
 out:
     tt_job_tensors_release(&tensors);
     return rc;

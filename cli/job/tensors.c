@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "parallel/layout/units.h"
 
 void tt_job_tensors_init(const struct tt_model *model, struct tt_job_tensors *ret_tensors)
 {
@@ -19,7 +20,8 @@ void tt_job_tensors_init(const struct tt_model *model, struct tt_job_tensors *re
     t.names = tt_calloc(2 * (size_t)n, sizeof *t.names);
     for (int p = 0; p < n; p++) {
         const struct tt_param *param = &model->params[p];
-        struct tt_ckpt_chunk chunk = {.name = param->name, .dtype = TT_F32, .ndim = param->ndim};
+        struct tt_ckpt_chunk chunk = {
+            .name = param->name, .dtype = TT_F32, .ndim = param->ndim, .placement = tt_param_placement()};
 
         memcpy(chunk.shape, param->shape, sizeof chunk.shape);
         t.state.model[p] = chunk;

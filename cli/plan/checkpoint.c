@@ -20,8 +20,6 @@ static int64_t first_step(const struct tt_config *cfg, bool last)
 static int make(const struct tt_plan_view *v, bool last, struct tt_plan_save *save)
 {
     const struct tt_config *cfg = v->cfg;
-    const struct tt_mesh *mesh = &v->job.mesh;
-    const struct tt_ckpt_layout layout = {mesh->size[TT_MESH_DP_SHARD], mesh->size[TT_MESH_DP_REPLICATE], 0, 0};
     struct tt_job_tensors tensors = {0};
     struct tt_ckpt_state state;
     int rc = 0;
@@ -40,7 +38,7 @@ static int make(const struct tt_plan_view *v, bool last, struct tt_plan_save *sa
 
         if (!v->checkpoint && policy.policy != save->configured)
             continue;
-        TT_TRY(tt_ckpt_preview_make(&state, &layout, policy.policy, save->step, &policy.preview));
+        TT_TRY(tt_ckpt_preview_make(&state, &v->job.mesh, policy.policy, save->step, &policy.preview));
         TT_PUSH(save->policies, save->n, save->cap) = policy;
     }
 out:

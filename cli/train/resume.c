@@ -171,7 +171,7 @@ int tt_start_resume(struct tt_saver *saver, const char *folder, const char *run_
     TT_TRY(tt_start_request(s->cfg, &request));
     request.accept = accept;
     request.arg = s->cfg;
-    TT_TRY(tt_ckpt_resume(s->comm, &saver->view.layout, folder, &request, &saver->view.tensors.state, &found));
+    TT_TRY(tt_ckpt_resume(s->comm, &s->job.mesh, folder, &request, &saver->view.tensors.state, &found));
     *ret_resumed = found.step >= 0;
     if (found.step < 0) {
         saver->line = tt_line_new(run_id, NULL, &request.line);

@@ -31,7 +31,7 @@ static int load_initial(const struct tt_saver *saver, struct tt_train_progress *
         TT_TRY(tt_start_skip_flags(cfg, &skip));
         if (model_only)
             skip |= TT_SKIP_OPTIMIZER | TT_SKIP_LR_SCHEDULER | TT_SKIP_DATALOADER | TT_SKIP_TRAIN_STATE;
-        TT_TRY(tt_ckpt_load(s->comm, &v->layout, path, tt_job_reading(cfg), skip, &v->tensors.state, &meta));
+        TT_TRY(tt_ckpt_load(s->comm, &s->job.mesh, path, tt_job_reading(cfg), skip, &v->tensors.state, &meta));
         if (meta && !model_only) {
             rc = tt_start_restore(saver, meta, skip, at);
             TT_TRY(tt_comm_agree(s->comm, rc));

@@ -80,14 +80,6 @@ static inline const struct tt_unit_param *tt_layout_param(const struct tt_layout
     return &layout->units[layout->unit_of[param]].params[layout->slot_of[param]];
 }
 
-/** How a parameter is cut: along its first dimension over its unit's shard group. */
-static inline struct tt_placement tt_layout_placement(const struct tt_layout *layout, int param)
-{
-    const struct tt_unit *unit = &layout->units[layout->unit_of[param]];
-
-    return (struct tt_placement){1, {{unit->shard_group, 0}}, unit->replicate_group};
-}
-
 /** This rank's place among those that share a unit, and among those that have the same shard of it. */
 static inline struct tt_place tt_unit_shard(const struct tt_layout *layout, int unit)
 {

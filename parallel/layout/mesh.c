@@ -188,10 +188,10 @@ static struct tt_place place_in_dims(const struct tt_mesh *mesh, int rank, enum 
 {
     struct tt_place place = {1, 0};
 
-    for (int dim = 0; dim < TT_MESH_DIMS; dim++)
+    for (int dim = TT_MESH_DIMS - 1, stride = 1; dim >= 0; stride *= mesh->size[dim--])
         if (spans(id, dim)) {
+            place.index += rank / stride % mesh->size[dim] * place.n;
             place.n *= mesh->size[dim];
-            place.index = place.index * mesh->size[dim] + tt_mesh_coordinate(mesh, rank, (enum tt_mesh_dim)dim);
         }
     return place;
 }
@@ -199,16 +199,14 @@ static struct tt_place place_in_dims(const struct tt_mesh *mesh, int rank, enum 
 /* The rank that has place `index` there. */
 static int rank_in_dims(const struct tt_mesh *mesh, int rank, enum tt_group_id id, int index)
 {
-    int coordinates[TT_MESH_DIMS];
+    int there = rank;
 
-    for (int dim = TT_MESH_DIMS - 1; dim >= 0; dim--) {
-        coordinates[dim] = tt_mesh_coordinate(mesh, rank, (enum tt_mesh_dim)dim);
-        if (!spans(id, dim))
-            continue;
-        coordinates[dim] = index % mesh->size[dim];
-        index /= mesh->size[dim];
-    }
-    return tt_mesh_rank(mesh, coordinates);
+    for (int dim = TT_MESH_DIMS - 1, stride = 1; dim >= 0; stride *= mesh->size[dim--])
+        if (spans(id, dim)) {
+            there += (index % mesh->size[dim] - rank / stride % mesh->size[dim]) * stride;
+            index /= mesh->size[dim];
+        }
+    return there;
 }
 
 struct tt_place tt_mesh_place(const struct tt_mesh *mesh, int rank, enum tt_group_id id)
@@ -229,7 +227,11 @@ struct tt_place tt_mesh_place(const struct tt_mesh *mesh, int rank, enum tt_grou
 
 int tt_mesh_size(const struct tt_mesh *mesh, enum tt_group_id id)
 {
-    return tt_mesh_place(mesh, 0, id).n;
+    int n = 1, ep = mesh->size[TT_MESH_EP];
+
+    for (int dim = 0; dim < TT_MESH_DIMS; dim++)
+        n *= spans(id, dim) ? mesh->size[dim] : 1;
+    return groups[id].part == ALL ? n : groups[id].part == INNER ? ep : n / ep;
 }
 
 int tt_mesh_dp(const struct tt_mesh *mesh)

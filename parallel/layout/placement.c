@@ -60,15 +60,19 @@ static void places_of(const struct tt_mesh *mesh, const struct tt_placement *pla
     }
 }
 
-int tt_placement_rank(const struct tt_mesh *mesh, const struct tt_placement *placement, int part, int copy)
+int tt_placement_holder(const struct tt_mesh *mesh, const struct tt_placement *placement, int rank, int part)
 {
     struct tt_place places[TT_PLACEMENT_CUTS];
-    int rank = tt_mesh_member(mesh, 0, placement->copies, copy);
 
     places_of(mesh, placement, part, places);
     for (int c = 0; c < placement->n_cuts; c++)
         rank = tt_mesh_member(mesh, rank, placement->cut[c].group, places[c].index);
     return rank;
+}
+
+int tt_placement_rank(const struct tt_mesh *mesh, const struct tt_placement *placement, int part, int copy)
+{
+    return tt_placement_holder(mesh, placement, tt_mesh_member(mesh, 0, placement->copies, copy), part);
 }
 
 static void cut(struct tt_box *box, int dim, struct tt_place place)

@@ -31,6 +31,9 @@ int tt_placement_copy(const struct tt_mesh *mesh, const struct tt_placement *pla
 /** The rank that holds a copy of a part. */
 int tt_placement_rank(const struct tt_mesh *mesh, const struct tt_placement *placement, int part, int copy);
 
+/** The rank that holds a part of the copy that `rank` has a part of. */
+int tt_placement_holder(const struct tt_mesh *mesh, const struct tt_placement *placement, int rank, int part);
+
 /** The elements of a part; none has volume 0. */
 struct tt_box tt_placement_box(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
                                const int64_t *shape, int part);

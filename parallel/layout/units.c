@@ -77,18 +77,23 @@ static char *unit_name(const struct tt_model *model, const struct tt_unit *unit,
 
 /* --- the cut --- */
 
+struct tt_placement tt_param_placement(void)
+{
+    return (struct tt_placement){1, {{TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE};
+}
+
 static void add_param(struct tt_layout *layout, int u, const struct tt_model *model, const struct tt_mesh *mesh,
                       int rank, int param)
 {
     const struct tt_param *p = &model->params[param];
     struct tt_unit *unit = &layout->units[u];
-    struct tt_placement placement;
-    int part;
+    const struct tt_placement placement = tt_param_placement();
+    int part = tt_placement_part(mesh, &placement, rank);
 
     layout->unit_of[param] = u;
     layout->slot_of[param] = unit->n_params;
-    placement = tt_layout_placement(layout, param);
-    part = tt_placement_part(mesh, &placement, rank);
+    unit->shard_group = placement.cut[placement.n_cuts - 1].group;
+    unit->replicate_group = placement.copies;
     unit->params = tt_realloc(unit->params, (size_t)unit->n_params + 1, sizeof *unit->params);
     unit->params[unit->n_params++] = (struct tt_unit_param){
         .param = param,
@@ -141,8 +146,6 @@ static int make_units(struct tt_layout *layout, const struct tt_model *model, co
     for (int p = 0; p < model->n_params; p++) {
         int u = leader[p] == p ? layout->n_units++ : layout->unit_of[leader[p]];
 
-        layout->units[u].shard_group = TT_GROUP_FSDP;
-        layout->units[u].replicate_group = TT_GROUP_REPLICATE;
         add_param(layout, u, model, mesh, rank, p);
     }
     for (int u = 0; u < layout->n_units; u++)

@@ -38,6 +38,9 @@ struct tt_sharding {
  */
 struct tt_sharding tt_sharding_of(struct tt_words wrap, struct tt_words reshard);
 
+/** How a parameter is cut over the ranks: its first dimension over those that share a copy of the model. */
+struct tt_placement tt_param_placement(void);
+
 /**
  * The layout of `rank` on the mesh. TT_EUSAGE for a policy that does not exist or does not fit model or mesh; the
  * message begins with the key of the configuration. The layout is the caller's (tt_layout_free).

@@ -19,16 +19,17 @@
 #include "core/base/mem.h"
 #include "core/os/file.h"
 #include "parallel/comm/threads.h"
+#include "parallel/layout/placement.h"
 
 static const struct tt_ckpt_chunk tensors[] = {
-    {"tok_embeddings.weight", TT_F32, 2, {613, 1001}, 0, 0, NULL},
-    {"layers.0.attention.wq.weight", TT_F32, 2, {7, 5}, 0, 0, NULL},
-    {"layers.0.cube", TT_F32, 3, {5, 3, 2}, 0, 0, NULL},
-    {"layers.0.few", TT_F32, 2, {2, 3}, 0, 0, NULL},
-    {"layers.0.one", TT_F32, 1, {1}, 0, 0, NULL},
-    {"layers.0.half", TT_BF16, 2, {11, 3}, 0, 0, NULL},
-    {"norm.weight", TT_F32, 1, {13}, 0, 0, NULL},
-    {"scalar", TT_F32, 0, {0}, 0, 0, NULL},
+    {.name = "tok_embeddings.weight", .dtype = TT_F32, .ndim = 2, .shape = {613, 1001}},
+    {.name = "layers.0.attention.wq.weight", .dtype = TT_F32, .ndim = 2, .shape = {7, 5}},
+    {.name = "layers.0.cube", .dtype = TT_F32, .ndim = 3, .shape = {5, 3, 2}},
+    {.name = "layers.0.few", .dtype = TT_F32, .ndim = 2, .shape = {2, 3}},
+    {.name = "layers.0.one", .dtype = TT_F32, .ndim = 1, .shape = {1}},
+    {.name = "layers.0.half", .dtype = TT_BF16, .ndim = 2, .shape = {11, 3}},
+    {.name = "norm.weight", .dtype = TT_F32, .ndim = 1, .shape = {13}},
+    {.name = "scalar", .dtype = TT_F32},
 };
 enum { TENSORS = sizeof tensors / sizeof tensors[0] };
 
@@ -43,16 +44,22 @@ static uint32_t element(uint64_t seed, int64_t index)
     return (uint32_t)tt_mix64(seed ^ (uint64_t)index) & 0xbfffbfffu;
 }
 
-static void fill(struct tt_ckpt_chunk *c, const struct tt_ckpt_layout *layout, int64_t step)
+static int64_t part_bytes(const struct tt_ckpt_chunk *c)
 {
-    int64_t item = (int64_t)tt_dtype_size(c->dtype), row = tt_ckpt_row_bytes(c), n;
+    return tt_ckpt_box_bytes(c, &c->part);
+}
+
+static void fill(struct tt_ckpt_chunk *c, const struct tt_mesh *mesh, int rank, int64_t step)
+{
+    int64_t item = (int64_t)tt_dtype_size(c->dtype), n;
+    struct tt_box whole = tt_box_whole(c->ndim, c->shape);
     uint64_t seed = seed_of(c->name, step);
 
-    tt_ckpt_rows(tt_ckpt_row_number(c), layout->dp_shard, layout->shard, &c->row_begin, &c->row_count);
-    n = c->row_count * row / item;
+    c->part = tt_placement_box(mesh, &c->placement, c->ndim, c->shape, tt_placement_part(mesh, &c->placement, rank));
+    n = tt_box_volume(&c->part);
     c->data = n ? tt_calloc((size_t)n, (size_t)item) : NULL;
     for (int64_t i = 0; i < n; i++) {
-        uint32_t value = step < 0 ? 0x5eadbeefu : element(seed, c->row_begin * (row / item) + i);
+        uint32_t value = step < 0 ? 0x5eadbeefu : element(seed, tt_box_position(&c->part, i, &whole));
 
         memcpy((char *)c->data + i * item, &value, (size_t)item);
     }
@@ -60,11 +67,12 @@ static void fill(struct tt_ckpt_chunk *c, const struct tt_ckpt_layout *layout, i
 
 static bool is_filled(const struct tt_ckpt_chunk *c, int64_t step)
 {
-    int64_t item = (int64_t)tt_dtype_size(c->dtype), row = tt_ckpt_row_bytes(c);
+    int64_t item = (int64_t)tt_dtype_size(c->dtype);
+    struct tt_box whole = tt_box_whole(c->ndim, c->shape);
     uint64_t seed = seed_of(c->name, step);
 
-    for (int64_t i = 0; i < c->row_count * row / item; i++) {
-        uint32_t value = element(seed, c->row_begin * (row / item) + i);
+    for (int64_t i = 0; i < tt_box_volume(&c->part); i++) {
+        uint32_t value = element(seed, tt_box_position(&c->part, i, &whole));
 
         if (memcmp((const char *)c->data + i * item, &value, (size_t)item) != 0)
             return false;
@@ -72,25 +80,52 @@ static bool is_filled(const struct tt_ckpt_chunk *c, int64_t step)
     return true;
 }
 
-void test_state_init(struct test_state *t, int dp_shard, int dp_replicate, int rank, int64_t step)
+struct tt_mesh test_mesh(int dp_shard, int dp_replicate)
+{
+    struct tt_mesh mesh = tt_mesh_single();
+
+    mesh.size[TT_MESH_DP_SHARD] = dp_shard;
+    mesh.size[TT_MESH_DP_REPLICATE] = dp_replicate;
+    mesh.n_ranks = dp_shard * dp_replicate;
+    return mesh;
+}
+
+/* Over tp, if there is any, along the last dimension; what that leaves over the shard group, by rows. */
+static void place(struct tt_ckpt_chunk *c, const struct tt_mesh *mesh)
+{
+    if (tt_mesh_size(mesh, TT_GROUP_TP) > 1)
+        c->placement = (struct tt_placement){
+            2, {{TT_GROUP_TP, c->ndim ? c->ndim - 1 : 0}, {TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE};
+    else
+        c->placement = (struct tt_placement){1, {{TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE};
+}
+
+void test_state_init_on(struct test_state *t, const struct tt_mesh *mesh, int rank, int64_t step)
 {
     struct tt_ckpt_state *s = &t->state;
 
-    t->layout = (struct tt_ckpt_layout){dp_shard, dp_replicate, rank % dp_shard, rank / dp_shard};
+    t->mesh = *mesh;
     *s = (struct tt_ckpt_state){TENSORS, tt_calloc(TENSORS, sizeof *s->model), 2 * TENSORS,
                                 tt_calloc((size_t)2 * TENSORS, sizeof *s->optim)};
     for (int i = 0; i < TENSORS; i++) {
         struct tt_ckpt_chunk *moment = s->optim + (size_t)2 * (size_t)i;
 
         s->model[i] = tensors[i];
-        moment[0] = tensors[i];
-        moment[1] = tensors[i];
+        place(&s->model[i], mesh);
+        moment[0] = moment[1] = s->model[i];
         moment[0].name = tt_format("state.%s.exp_avg", tensors[i].name);
         moment[1].name = tt_format("state.%s.exp_avg_sq", tensors[i].name);
-        fill(&s->model[i], &t->layout, step);
-        fill(&moment[0], &t->layout, step);
-        fill(&moment[1], &t->layout, step);
+        fill(&s->model[i], &t->mesh, rank, step);
+        fill(&moment[0], &t->mesh, rank, step);
+        fill(&moment[1], &t->mesh, rank, step);
     }
+}
+
+void test_state_init(struct test_state *t, int dp_shard, int dp_replicate, int rank, int64_t step)
+{
+    struct tt_mesh mesh = test_mesh(dp_shard, dp_replicate);
+
+    test_state_init_on(t, &mesh, rank, step);
 }
 
 void test_state_release(struct test_state *t)
@@ -116,12 +151,21 @@ bool test_state_is(const struct test_state *t, int64_t step, bool model_only)
     return true;
 }
 
+static struct tt_mesh mesh_of(const struct test_job *job)
+{
+    struct tt_mesh mesh = test_mesh(job->dp_shard, job->dp_replicate);
+
+    if (job->tp > 1)
+        mesh.n_ranks *= mesh.size[TT_MESH_TP] = job->tp;
+    return mesh;
+}
+
 static json_t *test_meta(const struct test_job *job)
 {
     return json_pack("{s:I,s:I,s:I,s:{s:i,s:i,s:i,s:i,s:i},s:{s:{s:s}}}", "step", (json_int_t)job->step, "ntokens_seen",
                      (json_int_t)job->step * 2048, "sample_cursor", (json_int_t)job->step * 8, "mesh", "pp", 1,
-                     "dp_replicate", job->dp_replicate, "dp_shard", job->dp_shard, "cp", 1, "tp", 1, "config", "model",
-                     "name", "llama3");
+                     "dp_replicate", job->dp_replicate, "dp_shard", job->dp_shard, "cp", 1, "tp",
+                     job->tp > 1 ? job->tp : 1, "config", "model", "name", "llama3");
 }
 
 static void spoil(struct test_state *t)
@@ -130,7 +174,7 @@ static void spoil(struct test_state *t)
         struct tt_ckpt_chunk *c = i < t->state.n_model ? &t->state.model[i] : &t->state.optim[i - t->state.n_model];
 
         if (c->data)
-            memset(c->data, 0x55, (size_t)(c->row_count * tt_ckpt_row_bytes(c)));
+            memset(c->data, 0x55, (size_t)part_bytes(c));
     }
 }
 
@@ -139,8 +183,8 @@ static void flip_last(struct test_state *t, int i)
 {
     struct tt_ckpt_chunk *c = i < t->state.n_model ? &t->state.model[i] : &t->state.optim[i - t->state.n_model];
 
-    if (c->row_count)
-        ((uint8_t *)c->data)[c->row_count * tt_ckpt_row_bytes(c) - (int64_t)tt_dtype_size(c->dtype)] ^= 1;
+    if (c->data)
+        ((uint8_t *)c->data)[part_bytes(c) - (int64_t)tt_dtype_size(c->dtype)] ^= 1;
 }
 
 static int save_async(struct tt_ckpt_store *store, struct tt_ckpt_save *save, struct test_state *t,
@@ -151,7 +195,7 @@ static int save_async(struct tt_ckpt_store *store, struct tt_ckpt_save *save, st
     int rc = 0;
 
     TT_TRY(tt_ckpt_policy_find(save->policy, save->filter, &policy));
-    TT_TRY(tt_ckpt_writer_new(tt_ckpt_staging_bytes(&t->state, &t->layout, policy), &save->writer));
+    TT_TRY(tt_ckpt_writer_new(tt_ckpt_staging_bytes(&t->state, &t->mesh, policy, store->comm->rank), &save->writer));
     TT_TRY(tt_ckpt_save_begin(store, save, &saving));
     spoil(t);
     TT_TRY(tt_ckpt_saving_end(saving, ret_saved));
@@ -164,6 +208,7 @@ static int save_rank(struct tt_comm *comm, void *arg)
 {
     static const struct tt_ckpt_asset asset = {"tokenizer.json", "{\"a\": 1}\n", 9};
     struct test_job *job = arg;
+    struct tt_mesh mesh = mesh_of(job);
     struct tt_ckpt_store *store = NULL;
     struct tt_ckpt_saved saved;
     struct test_state t;
@@ -179,14 +224,14 @@ static int save_rank(struct tt_comm *comm, void *arg)
                                 .model_dtype = job->model_dtype};
     int rc = 0;
 
-    test_state_init(&t, job->dp_shard, job->dp_replicate, comm->rank, job->step);
+    test_state_init_on(&t, &mesh, comm->rank, job->step);
     if (job->nonfinite && comm->rank % job->dp_shard == 0) /* the first tensor's first value, in all replicas */
         memcpy(t.state.model[0].data, &(uint32_t){0x7f800000u}, 4);
     if (job->flip_rank == comm->rank && job->flip_rank)
         flip_last(&t, job->flip_tensor);
     if (job->threads)
         TT_TRY(tt_team_new(job->threads, &save.team));
-    TT_TRY(tt_ckpt_store_open(comm, &t.layout, job->folder, job->run_id, &store));
+    TT_TRY(tt_ckpt_store_open(comm, &t.mesh, job->folder, job->run_id, &store));
     rc = job->async ? save_async(store, &save, &t, &saved) : tt_ckpt_save(store, &save, &saved);
     if (rc == 0 && comm->rank == 0)
         job->saved = saved;
@@ -200,6 +245,7 @@ out:
 
 static int load_rank(struct tt_comm *comm, struct test_job *job, bool resume)
 {
+    struct tt_mesh mesh = mesh_of(job);
     struct test_state t;
     struct tt_ckpt_request request = {.line = {job->load_step, job->skip}, .reading = job->reading};
     struct tt_ckpt_found found = {.step = -1};
@@ -207,11 +253,11 @@ static int load_rank(struct tt_comm *comm, struct test_job *job, bool resume)
     int64_t wrong = 0;
     int rc = 0;
 
-    test_state_init(&t, job->dp_shard, job->dp_replicate, comm->rank, -1);
+    test_state_init_on(&t, &mesh, comm->rank, -1);
     if (resume)
-        TT_TRY(tt_ckpt_resume(comm, &t.layout, job->folder, &request, &t.state, &found));
+        TT_TRY(tt_ckpt_resume(comm, &t.mesh, job->folder, &request, &t.state, &found));
     else
-        TT_TRY(tt_ckpt_load(comm, &t.layout, job->path, job->reading, job->skip, &t.state, &meta));
+        TT_TRY(tt_ckpt_load(comm, &t.mesh, job->path, job->reading, job->skip, &t.state, &meta));
     wrong = !test_state_is(&t, job->expect, (job->skip & TT_SKIP_OPTIMIZER) != 0);
     TT_TRY(tt_comm_sum_i64(comm, &wrong, 1));
     if (comm->rank == 0) {
@@ -237,17 +283,17 @@ static int path_rank(struct tt_comm *comm, void *arg)
 
 int test_save(struct test_job *job)
 {
-    return tt_comm_threads_run(job->dp_shard * job->dp_replicate, save_rank, job);
+    return tt_comm_threads_run(mesh_of(job).n_ranks, save_rank, job);
 }
 
 int test_resume(struct test_job *job)
 {
-    return tt_comm_threads_run(job->dp_shard * job->dp_replicate, resume_rank, job);
+    return tt_comm_threads_run(mesh_of(job).n_ranks, resume_rank, job);
 }
 
 int test_load(struct test_job *job)
 {
-    return tt_comm_threads_run(job->dp_shard * job->dp_replicate, path_rank, job);
+    return tt_comm_threads_run(mesh_of(job).n_ranks, path_rank, job);
 }
 
 char *test_folder(void)

@@ -9,6 +9,7 @@
 #include "checkpoint/load/load.h"
 #include "checkpoint/save/save.h"
 #include "core/comm/comm.h"
+#include "parallel/layout/mesh.h"
 
 /**
  * A small model for checkpoint tests: shapes that do not divide, fewer rows than ranks, one row, a scalar,
@@ -17,22 +18,27 @@
  */
 struct test_state {
     struct tt_ckpt_state state;
-    struct tt_ckpt_layout layout;
+    struct tt_mesh mesh;
 };
 
-/** This rank's rows, filled for `step`; step < 0: filled with rubbish, to be loaded into. */
+/** A mesh of dp_shard x dp_replicate ranks. */
+struct tt_mesh test_mesh(int dp_shard, int dp_replicate);
+
+/** This rank's parts, filled for `step`; step < 0: filled with rubbish, to be loaded into. */
 void test_state_init(struct test_state *t, int dp_shard, int dp_replicate, int rank, int64_t step);
+void test_state_init_on(struct test_state *t, const struct tt_mesh *mesh, int rank, int64_t step);
 void test_state_release(struct test_state *t);
 
 /** Whether every element is that of `step`; optimizer too unless model_only. */
 bool test_state_is(const struct test_state *t, int64_t step, bool model_only);
 
-/** A job of dp_shard x dp_replicate thread ranks that does one thing with a checkpoint folder. */
+/** A job of dp_shard x dp_replicate (x tp) thread ranks that does one thing with a checkpoint folder. */
 struct test_job {
     const char *folder;
     const char *run_id;
     int dp_shard, dp_replicate;
     int64_t step; /* to save */
+    int tp;       /* more than 1: tensors are also cut along their last dimension, over so many ranks */
     int keep;
     const char *policy, *filter; /* NULL: "all" */
     bool async;                  /* the state is spoilt as soon as the save has begun */

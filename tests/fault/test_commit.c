@@ -302,12 +302,12 @@ static void a_full_disk_loses_nothing(void **state)
 
 static int open_twice(struct tt_comm *comm, void *arg)
 {
-    struct tt_ckpt_layout layout = {1, 1, 0, 0};
+    struct tt_mesh mesh = test_mesh(1, 1);
     struct tt_ckpt_store *first = NULL, *second = NULL;
     int rc = 0;
 
-    TT_TRY(tt_ckpt_store_open(comm, &layout, arg, "monday", &first));
-    rc = tt_ckpt_store_open(comm, &layout, arg, "tuesday", &second);
+    TT_TRY(tt_ckpt_store_open(comm, &mesh, arg, "monday", &first));
+    rc = tt_ckpt_store_open(comm, &mesh, arg, "tuesday", &second);
 out:
     tt_ckpt_store_close(first);
     return rc;
@@ -334,9 +334,9 @@ struct apart {
 static int open_apart(struct tt_comm *comm, void *arg)
 {
     struct apart *apart = arg;
-    struct tt_ckpt_layout layout = {2, 1, comm->rank, 0};
+    struct tt_mesh mesh = test_mesh(2, 1);
     struct tt_ckpt_store *store = NULL;
-    int rc = tt_ckpt_store_open(comm, &layout, apart->folder[comm->rank], "run", &store);
+    int rc = tt_ckpt_store_open(comm, &mesh, apart->folder[comm->rank], "run", &store);
 
     tt_ckpt_store_close(store);
     return rc;

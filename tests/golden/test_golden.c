@@ -104,14 +104,14 @@ static void read_recipe(struct reference *r)
     };
 }
 
-/* A rank's rows of every parameter, as the loader of weights wants them. */
-static struct tt_ckpt_chunk chunk_of(const struct tt_param *param, int64_t row_begin, int64_t rows, float *data)
+/* A rank's part of every parameter, as the loader of weights wants them. */
+static struct tt_ckpt_chunk chunk_of(const struct tt_param *param, const struct tt_box *part, float *data)
 {
     struct tt_ckpt_chunk chunk = {.name = param->name,
                                   .dtype = TT_F32,
                                   .ndim = param->ndim,
-                                  .row_begin = row_begin,
-                                  .row_count = rows,
+                                  .placement = tt_param_placement(),
+                                  .part = *part,
                                   .data = data};
 
     memcpy(chunk.shape, param->shape, sizeof chunk.shape);
@@ -132,7 +132,9 @@ static float *read_weights(const struct tt_model *model, const char *path)
     struct tt_comm *comm = tt_comm_self_new();
 
     for (int p = 0; p < model->n_params; p++) {
-        chunks[p] = chunk_of(&model->params[p], 0, model->params[p].shape[0], at);
+        struct tt_box all = tt_box_whole(model->params[p].ndim, model->params[p].shape);
+
+        chunks[p] = chunk_of(&model->params[p], &all, at);
         at += model->params[p].shape[0] * width_of(&model->params[p]);
     }
     assert_int_equal(check(tt_hf_load(comm, path, model, &state)), 0);
@@ -191,7 +193,7 @@ static int load_rank(struct tt_comm *comm, struct tt_engine *engine, void *arg)
     for (int p = 0; p < layout->n_params; p++) {
         const struct tt_unit_param *place = tt_layout_param(layout, p);
 
-        chunks[p] = chunk_of(&r->model->params[p], place->box.offset[0], place->box.shape[0],
+        chunks[p] = chunk_of(&r->model->params[p], &place->box,
                              tt_engine_state(engine)->param[layout->unit_of[p]] + place->offset);
     }
     rc = tt_hf_load(comm, r->folder, r->model, &state);

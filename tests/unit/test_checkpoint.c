@@ -24,6 +24,7 @@
 #include "core/base/mem.h"
 #include "core/os/file.h"
 #include "parallel/comm/threads.h"
+#include "parallel/layout/placement.h"
 
 /* Every mesh of at most 8 ranks: FSDP, replicas alone, and both. */
 static const struct {
@@ -149,14 +150,15 @@ static void replicas_share_the_work(void **state)
     test_state_init(&t, 2, 3, 0, 1);
     assert_int_equal(tt_ckpt_policy_find("all", NULL, &policy), 0);
     assert_int_equal(tt_ckpt_policy_find("some", NULL, &policy), TT_EUSAGE);
-    tt_ckpt_plan_make(&t.state, &t.layout, policy, &plan);
+    tt_ckpt_plan_make(&t.state, &t.mesh, policy, &plan);
     for (int i = 0; i < plan.n; i++) {
         const struct tt_ckpt_piece *p = &plan.piece[i];
         int n;
         const struct tt_ckpt_chunk *c = &tt_ckpt_state_group(&t.state, p->group, &n)[p->tensor];
+        struct tt_box box = tt_ckpt_piece_box(p, c, &t.mesh);
 
         assert_true(p->row_count > 0);
-        load[p->writer] += p->row_count * tt_ckpt_row_bytes(c);
+        load[p->writer] += tt_ckpt_box_bytes(c, &box);
         for (int k = 0; k < i; k++) /* one chunk of a name in a file */
             assert_false(plan.piece[k].group == p->group && plan.piece[k].tensor == p->tensor &&
                          plan.piece[k].writer == p->writer);
@@ -165,20 +167,6 @@ static void replicas_share_the_work(void **state)
         assert_true(load[rank] * 100 > plan.bytes * 98 / 6 && load[rank] * 100 < plan.bytes * 102 / 6);
     tt_ckpt_plan_release(&plan);
     test_state_release(&t);
-}
-
-static void rows_are_cut_as_torch_chunk(void **state)
-{
-    int64_t begin, count;
-
-    (void)state;
-    tt_ckpt_rows(7, 4, 3, &begin, &count); /* 2 2 2 1 */
-    assert_int_equal(begin, 6);
-    assert_int_equal(count, 1);
-    tt_ckpt_rows(5, 4, 3, &begin, &count); /* 2 2 1 0 */
-    assert_int_equal(count, 0);
-    tt_ckpt_rows(0, 4, 1, &begin, &count);
-    assert_int_equal(count, 0);
 }
 
 static void crc_of_joined_parts(void **state)
@@ -373,7 +361,7 @@ static int load_other_model(struct tt_comm *comm, void *arg)
     test_state_init(&t, comm->size, 1, comm->rank, -1);
     t.state.model[0].name = "tok_embedding.weight";
     t.state.model[1].shape[1] = 4;
-    rc = tt_ckpt_resume(comm, &t.layout, job->folder, &request, &t.state, &found);
+    rc = tt_ckpt_resume(comm, &t.mesh, job->folder, &request, &t.state, &found);
     tt_ckpt_found_release(&found);
     test_state_release(&t);
     return rc;
@@ -422,26 +410,28 @@ static void loads_a_path_of_any_kind(void **state)
 /* --- shards that PyTorch wrote --- */
 
 static const struct tt_ckpt_chunk torch_tensors[] = {
-    {"tok_embeddings.weight", TT_F32, 2, {13, 6}, 0, 0, NULL},
-    {"layers.0.attention.wq.weight", TT_F32, 2, {8, 6}, 0, 0, NULL},
-    {"layers.0.few.weight", TT_F32, 2, {1, 4}, 0, 0, NULL},
-    {"norm.weight", TT_F32, 1, {6}, 0, 0, NULL},
+    {"tok_embeddings.weight", TT_F32, 2, {13, 6}, {1, {{TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE}, {0}, NULL},
+    {"layers.0.attention.wq.weight", TT_F32, 2, {8, 6}, {1, {{TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE}, {0}, NULL},
+    {"layers.0.few.weight", TT_F32, 2, {1, 4}, {1, {{TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE}, {0}, NULL},
+    {"norm.weight", TT_F32, 1, {6}, {1, {{TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE}, {0}, NULL},
 };
 enum { TORCH_TENSORS = sizeof torch_tensors / sizeof torch_tensors[0] };
 
 /* Every element is its index and 1000 per letter of the name: see write_with_torch.py. */
 static int64_t count_wrong(const struct tt_ckpt_chunk *c)
 {
-    int64_t width = tt_ckpt_row_bytes(c) / 4, wrong = 0;
+    struct tt_box whole = tt_box_whole(c->ndim, c->shape);
+    int64_t wrong = 0;
 
-    for (int64_t i = 0; i < c->row_count * width; i++)
-        wrong += ((float *)c->data)[i] != (float)(c->row_begin * width + i) + 1000.0f * (float)strlen(c->name);
+    for (int64_t i = 0; i < tt_box_volume(&c->part); i++)
+        wrong +=
+            ((float *)c->data)[i] != (float)tt_box_position(&c->part, i, &whole) + 1000.0f * (float)strlen(c->name);
     return wrong;
 }
 
 static int load_torch_shards(struct tt_comm *comm, void *arg)
 {
-    struct tt_ckpt_layout layout = {comm->size, 1, comm->rank, 0};
+    struct tt_mesh mesh = test_mesh(comm->size, 1);
     struct tt_ckpt_chunk chunk[TORCH_TENSORS];
     struct tt_ckpt_state state = {TORCH_TENSORS, chunk, 0, NULL};
     int64_t wrong = 0;
@@ -450,10 +440,10 @@ static int load_torch_shards(struct tt_comm *comm, void *arg)
 
     for (int i = 0; i < TORCH_TENSORS; i++) {
         chunk[i] = torch_tensors[i];
-        tt_ckpt_rows(tt_ckpt_row_number(&chunk[i]), comm->size, comm->rank, &chunk[i].row_begin, &chunk[i].row_count);
-        chunk[i].data = tt_calloc((size_t)chunk[i].row_count + 1, (size_t)tt_ckpt_row_bytes(&chunk[i]));
+        chunk[i].part = tt_placement_box(&mesh, &chunk[i].placement, chunk[i].ndim, chunk[i].shape, comm->rank);
+        chunk[i].data = tt_calloc((size_t)tt_box_volume(&chunk[i].part) + 1, sizeof(float));
     }
-    TT_TRY(tt_ckpt_load(comm, &layout, arg, TT_READ_ALL, TT_SKIP_OPTIMIZER, &state, &meta));
+    TT_TRY(tt_ckpt_load(comm, &mesh, arg, TT_READ_ALL, TT_SKIP_OPTIMIZER, &state, &meta));
     for (int i = 0; i < TORCH_TENSORS; i++)
         wrong += count_wrong(&chunk[i]);
     TT_TRY(tt_comm_sum_i64(comm, &wrong, 1));
@@ -482,7 +472,6 @@ int main(void)
         cmocka_unit_test(digests_do_not_depend_on_the_layout),
         cmocka_unit_test(same_state_gives_same_bytes),
         cmocka_unit_test(replicas_share_the_work),
-        cmocka_unit_test(rows_are_cut_as_torch_chunk),
         cmocka_unit_test(crc_of_joined_parts),
         cmocka_unit_test(digest_sees_every_change),
         cmocka_unit_test(digest_is_as_defined),

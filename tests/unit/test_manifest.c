@@ -273,8 +273,8 @@ static void expect_equal_model(const char *a_path, const char *b_path, enum tt_d
         char *x = tt_calloc(size, 1), *y = tt_calloc(size, 1);
 
         assert_non_null(t);
-        assert_int_equal(tt_source_read(a, t, 0, rows, dtype, x), 0);
-        assert_int_equal(tt_source_read(b, u, 0, rows, dtype, y), 0);
+        assert_int_equal(tt_source_read_rows(a, t, 0, rows, dtype, x), 0);
+        assert_int_equal(tt_source_read_rows(b, u, 0, rows, dtype, y), 0);
         assert_memory_equal(x, y, size);
         tt_free(x);
         tt_free(y);

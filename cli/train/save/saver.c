@@ -57,13 +57,13 @@ int tt_saver_open(struct tt_saver *saver, const char *folder, const char *run_id
     const struct tt_ckpt_policy *policy = NULL;
     int rc = 0;
 
-    TT_TRY(tt_ckpt_store_open(s->comm, &saver->view.layout, folder, run_id, &saver->store));
+    TT_TRY(tt_ckpt_store_open(s->comm, &s->job.mesh, folder, run_id, &saver->store));
     TT_TRY(tt_comm_agree(s->comm, tt_train_assets_init(s, saver->data->tokenizer, &saver->assets)));
     if (s->cfg->checkpoint.async_mode != TT_ASYNC_ASYNC)
         goto out;
     rc = tt_job_policy(s->cfg, &policy);
     if (rc == 0)
-        rc = tt_ckpt_writer_new(tt_ckpt_staging_bytes(&saver->view.tensors.state, &saver->view.layout, policy),
+        rc = tt_ckpt_writer_new(tt_ckpt_staging_bytes(&saver->view.tensors.state, &s->job.mesh, policy, s->comm->rank),
                                 &saver->writer);
     rc = tt_comm_agree(s->comm, rc);
 out:
@@ -210,7 +210,7 @@ int tt_saver_check_replicas(const struct tt_saver *saver, int64_t step)
     int rc;
 
     s->comm->waiting_for = "comparison of replicas";
-    rc = tt_replicas_check(s->comm, &saver->view.layout, &saver->view.tensors.state, tt_engine_team(s->engine));
+    rc = tt_replicas_check(s->comm, &s->job.mesh, &saver->view.tensors.state, tt_engine_team(s->engine));
     return rc < 0 ? tt_wrap(rc, "step %" PRId64, step) : 0;
 }
 

@@ -36,7 +36,7 @@ static int64_t last_room(const struct tt_saver *saver, const struct tt_ckpt_poli
     memcpy(state.model, saver->view.tensors.state.model, (size_t)state.n_model * sizeof *state.model);
     for (int i = 0; i < state.n_model; i++)
         state.model[i].dtype = tt_job_export_dtype(saver->setup->cfg);
-    room = tt_ckpt_save_room(&state, &saver->view.layout, policy, saver->assets.asset, saver->assets.n);
+    room = tt_ckpt_save_room(&state, &saver->setup->job.mesh, policy, saver->assets.asset, saver->assets.n);
     tt_free(state.model);
     return room;
 }
@@ -56,8 +56,8 @@ static int find_demand(const struct tt_saver *saver, const struct tt_train_progr
     TT_TRY(tt_job_policy(cfg, &policy));
     TT_TRY(tt_step_list(saver->store->folder, &steps, &n));
     d.held = n;
-    d.one = d.last = (double)tt_ckpt_save_room(&saver->view.tensors.state, &saver->view.layout, policy,
-                                               saver->assets.asset, saver->assets.n);
+    d.one = d.last = (double)tt_ckpt_save_room(&saver->view.tensors.state, &s->job.mesh, policy, saver->assets.asset,
+                                               saver->assets.n);
     if (cfg->checkpoint.last_save_model_only)
         d.last = (double)last_room(saver, policy);
     *ret_demand = d;

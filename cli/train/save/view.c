@@ -4,13 +4,12 @@
  */
 #include "cli/train/save/view.h"
 
-/* The rows of parameter p that this rank has, and where they are. */
+/* The part of parameter p that this rank has, and where they are. */
 static void place(const struct tt_layout *layout, int p, float *const *arrays, struct tt_ckpt_chunk *chunk)
 {
     const struct tt_unit_param *part = tt_layout_param(layout, p);
 
-    chunk->row_begin = part->box.offset[0];
-    chunk->row_count = part->box.shape[0];
+    chunk->part = part->box;
     chunk->data = arrays[layout->unit_of[p]] + part->offset;
 }
 
@@ -20,8 +19,6 @@ void tt_state_view_init(const struct tt_model *model, struct tt_engine *engine, 
     struct tt_state *state = tt_engine_state(engine);
     struct tt_state_view *v = ret_view;
 
-    v->layout = (struct tt_ckpt_layout){layout->shard_degree, layout->replicate_degree, layout->shard_index,
-                                        layout->replicate_index};
     tt_job_tensors_init(model, &v->tensors);
     for (int p = 0; p < model->n_params; p++) {
         place(layout, p, state->param, &v->tensors.state.model[p]);

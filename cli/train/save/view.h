@@ -6,10 +6,9 @@
 #include "cli/job/tensors.h"
 #include "parallel/engine/engine.h"
 
-/** The engine's weights and moments as a checkpoint sees them: the rows of this rank. The engine must outlive it. */
+/** The engine's weights and moments as a checkpoint sees them: the parts of this rank. The engine must outlive it. */
 struct tt_state_view {
     struct tt_job_tensors tensors;
-    struct tt_ckpt_layout layout;
 };
 
 /** After tt_engine_allocate. */
