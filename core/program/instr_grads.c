@@ -2,8 +2,9 @@
  *
  * Gradients: reduced over the shard ranks, added over microbatches, summed over the replicas.
  *
- * The gradient sum over microbatches is a balanced binary tree, kept as a binary counter: level l holds the sum of 2^l
- * neighbouring microbatches. Microbatch a closes as many levels as a has trailing one bits; the last one closes all.
+ * The gradient sum over microbatches is a balanced binary tree (core/base/tree.h). A partial sum is known by its place in
+ * it, (level, index): the sum of the 2^level microbatches from index * 2^level on. So the order in which microbatches
+ * arrive changes when something is added, not what is added to what.
  */
 #include "core/kernels/kernels.h"
 #include "core/program/instr.h"
@@ -57,38 +58,35 @@ static int lower_reduce(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/* Puts a microbatch's gradient of a unit into the tree; emits a fold when levels close. */
+/*
+ * Puts a microbatch's gradient of a unit into the tree, and adds what then has its neighbour, level by level. A node that
+ * has no neighbour, since the microbatches end before it, is its parent.
+ */
 static void add_leaf(struct tt_walk *w, int mb, int unit, int leaf)
 {
     const struct tt_instr fold = {
         .kind = TT_FOLD, .microbatch = mb, .node = TT_NONE, .unit = unit, .bucket = TT_NONE, .begin = TT_NONE};
-    int *level = w->level[unit];
-    int closed = 0, into = leaf;
-    bool last = mb == w->in.microbatches - 1;
-    int sources[TT_MOST_LEVELS];
+    int *sums = &w->partial[(int64_t)unit * 2 * w->most_leaves];
+    int node = w->most_leaves + (int)tt_lower_grad_owner(w, mb), n = 0;
+    int neighbours[TT_MOST_LEVELS], into = leaf;
 
-    for (int l = 0; l < TT_MOST_LEVELS && (last || (mb >> l & 1)); l++) {
-        if (level[l] == TT_NONE)
+    for (int level = 0; node > 1; node /= 2, level++) {
+        int neighbour = node ^ 1;
+
+        if ((neighbour << level) - w->most_leaves >= w->n_leaves)
             continue;
-        sources[closed++] = level[l];
-        level[l] = TT_NONE;
+        if (sums[neighbour] == TT_NONE)
+            break;
+        neighbours[n++] = sums[neighbour];
     }
-    if (closed) {
+    if (n) {
         tt_lower_begin(w, &fold);
         tt_lower_operand(w, leaf);
-        for (int i = 0; i < closed; i++)
-            tt_lower_operand(w, sources[i]);
-        into = sources[closed - 1];
+        for (int i = 0; i < n; i++)
+            tt_lower_operand(w, neighbours[i]);
+        into = neighbours[n - 1];
     }
-    if (last) {
-        w->sum[unit] = into;
-    } else {
-        int l = 0;
-
-        while (mb >> l & 1)
-            l++;
-        level[l] = into;
-    }
+    sums[node] = into;
 }
 
 static int add_leaves(struct tt_walk *w, const struct tt_instr *from, int begin)
@@ -216,7 +214,7 @@ static int lower_all_reduce(struct tt_walk *w, const struct tt_instr *from)
 
     tt_lower_collective(w, from, TT_ALL_REDUCE);
     for (int i = 0; i < n; i++)
-        tt_lower_operand(w, w->sum[units[i]]);
+        tt_lower_operand(w, tt_lower_sum(w, units[i]));
     staging = w->in.staging(&w->program->instrs[w->program->n_instrs - 1].collective);
     tt_lower_operand(w, staging ? tt_lower_made(w, TT_MEMORY_STAGING, staging) : TT_NONE);
     return 0;

@@ -12,7 +12,7 @@
 static int lower_of_sum(struct tt_walk *w, const struct tt_instr *from)
 {
     tt_lower_begin(w, from);
-    tt_lower_operand(w, w->sum[from->unit]);
+    tt_lower_operand(w, tt_lower_sum(w, from->unit));
     return 0;
 }
 

@@ -61,11 +61,11 @@ static void prepare(struct tt_walk *w, const struct tt_schedule *schedule)
     w->kept = filled(n_units);
     for (int k = 0; k < TT_PURPOSES; k++)
         w->begun[k] = filled(n_units);
-    w->sum = filled(n_units);
-    w->level = tt_calloc(n_units, sizeof *w->level);
-    for (size_t u = 0; u < n_units; u++)
-        for (int l = 0; l < TT_MOST_LEVELS; l++)
-            w->level[u][l] = TT_NONE;
+    w->n_leaves = graph->carries ? 1 : w->in.microbatches;
+    w->most_leaves = 1;
+    while (w->most_leaves < w->n_leaves)
+        w->most_leaves *= 2;
+    w->partial = filled(n_units * 2 * (size_t)w->most_leaves);
 }
 
 static void release(struct tt_walk *w)
@@ -80,8 +80,7 @@ static void release(struct tt_walk *w)
     for (int k = 0; k < TT_PURPOSES; k++)
         tt_free(w->begun[k]);
     tt_free(w->tag_taken);
-    tt_free(w->sum);
-    tt_free(w->level);
+    tt_free(w->partial);
 }
 
 /* Buffers that exist before the first instruction: parameter shards, constants, inputs. */

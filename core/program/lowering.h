@@ -22,8 +22,12 @@ struct tt_walk {
     int *begun[TT_PURPOSES]; /* unit -> the TT_BEGIN that is not awaited yet, by the schedule's purpose */
     bool *tag_taken;         /* tag -> whether a collective that is under way has it */
     int n_tags, cap_tags;
-    int (*level)[TT_MOST_LEVELS]; /* unit -> buffers of partial sums, TT_NONE where empty */
-    int *sum;                     /* unit -> finished gradient shard */
+    /*
+     * Partial sums of gradients: unit * 2 * most_leaves + node of the tree -> buffer, TT_NONE where it is not there yet.
+     * Node 1 is the whole sum, the children of n are 2n and 2n + 1, the leaves are the last most_leaves.
+     */
+    int *partial;
+    int n_leaves, most_leaves; /* microbatches that are added; that, or the next power of two */
 };
 
 /* lower_buffers.c */
@@ -54,6 +58,12 @@ int tt_lower_grad(struct tt_walk *w, int mb, int param);
 
 /** The first of the microbatches that share their gradients with mb. */
 int64_t tt_lower_grad_owner(const struct tt_walk *w, int mb);
+
+/** The finished sum of a unit's gradients. */
+static inline int tt_lower_sum(const struct tt_walk *w, int unit)
+{
+    return w->partial[(int64_t)unit * 2 * w->most_leaves + 1];
+}
 
 /* instr_collective.c */
 

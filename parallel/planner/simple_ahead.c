@@ -136,6 +136,10 @@ void tt_simple_begin(struct tt_simple_walk *b)
     b->joined.unit = tt_calloc(n_units + 1, sizeof *b->joined.unit);
     b->in_joined = tt_calloc(n_units + 1, sizeof *b->in_joined);
     b->flying = tt_calloc(n_units + 1, sizeof *b->flying);
+    b->awaited = tt_calloc(n_units + 1, sizeof *b->awaited);
+    b->summed = tt_calloc(n_units + 1, sizeof *b->summed);
+    for (int c = 0; c < b->u->n_complete; c++)
+        b->awaited[b->u->complete[c].unit]++;
     b->staging = tt_calloc(n_units + 1, sizeof *b->staging);
     b->reduce_sec = tt_calloc(n_units + 1, sizeof *b->reduce_sec);
     b->ahead = tt_calloc(n_units + 1, sizeof *b->ahead);
@@ -165,6 +169,8 @@ void tt_simple_end(struct tt_simple_walk *b)
     tt_free(b->joined.unit);
     tt_free(b->in_joined);
     tt_free(b->flying);
+    tt_free(b->awaited);
+    tt_free(b->summed);
     tt_free(b->staging);
     tt_free(b->reduce_sec);
     tt_free(b->ahead);

@@ -107,20 +107,22 @@ static void finish_sum(struct tt_simple_walk *b, int pos, struct tt_simple_handl
 static void wait_oldest(struct tt_simple_walk *b, int pos)
 {
     const struct tt_simple_flight flight = b->flights[b->head++];
-    int n;
+    int n, n_summed = 0;
     const int *units = units_of(b, &flight.units, &n);
 
     await(b, flight.all_reduce ? TT_ALL_REDUCE : TT_REDUCE, flight.microbatch, flight.units);
     if (flight.end > b->now)
         b->now = flight.end;
     b->live -= flight.bytes;
-    for (int i = 0; i < n && !flight.all_reduce; i++)
+    for (int i = 0; i < n && flight.all_reduce; i++)
+        tt_schedule_add(&b->plan.schedule, TT_NORM, 0, TT_NONE, units[i]);
+    for (int i = 0; i < n && !flight.all_reduce; i++) {
         b->flying[units[i]]--;
-    if (flight.all_reduce)
-        for (int i = 0; i < n; i++)
-            tt_schedule_add(&b->plan.schedule, TT_NORM, 0, TT_NONE, units[i]);
-    else if (flight.microbatch == b->u->order->microbatches - 1)
-        finish_sum(b, pos, flight.units);
+        if (--b->awaited[units[i]] == 0)
+            b->summed[n_summed++] = units[i];
+    }
+    if (n_summed)
+        finish_sum(b, pos, n_summed == n ? flight.units : handle_of(b, b->summed, n_summed));
 }
 
 /* Waits for reduces until this much more fits at pos, or none is left. */

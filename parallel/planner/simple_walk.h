@@ -57,6 +57,8 @@ struct tt_simple_walk {
     struct tt_simple_units joined;  /* of the bucket of gathers that is being put together */
     bool *in_joined;                /* [unit] */
     int *flying;                    /* [unit] its reduce-scatters among the flights */
+    int *awaited;                   /* [unit] reduce-scatters until its sum is complete */
+    int *summed;                    /* units whose sum has just become complete */
     int64_t *staging;               /* [unit] bytes that its reduce-scatter receives into, if it is alone */
     double *reduce_sec;             /* [unit] seconds of the same */
     int64_t *ahead;                 /* [n_units + 1] for looking ahead: what virtual reduces would free, and when */

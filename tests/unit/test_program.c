@@ -280,9 +280,10 @@ static void fold(struct machine *m, const struct tt_instr *instr)
 
     (void)snprintf(sum, sizeof sum, "%s", sum_name(m, operand(m, 0), instr->unit));
     for (int s = 1; s < instr->n_operands; s++) {
-        const char *level = sum_name(m, operand(m, s), instr->unit);
+        const char *found = sum_name(m, operand(m, s), instr->unit), *other = found ? found : "nothing";
+        bool is_left = strcmp(other + strspn(other, "("), sum + strspn(sum, "(")) < 0; /* a + b is b + a */
 
-        (void)snprintf(next, sizeof next, "(%.70s+%.70s)", level ? level : "nothing", sum);
+        (void)snprintf(next, sizeof next, "(%.70s+%.70s)", is_left ? other : sum, is_left ? sum : other);
         memcpy(sum, next, sizeof sum);
     }
     put(m, operand(m, instr->n_operands - 1), sum);
@@ -579,9 +580,10 @@ static void schedule_order(const struct planned *made, const char *text, int pre
 /* Schedulers take any order of compute; the sum of the gradients is the same tree. */
 static void any_order_of_compute_can_be_scheduled(void **state)
 {
-    static const char *const orders[] = {"F0 B0 F1 B1 F2 B2",          "F0 F1 F2 B0 B1 B2",
-                                         "F0 F1 B0 F2 B1 B2",          "F0 B0 W0 F1 B1 W1 F2 B2 W2",
-                                         "F0 F1 B0 F2 W0 B1 B2 W1 W2", "F0 F1 F2 B0 B1 B2 W0 W1 W2"};
+    static const char *const orders[] = {
+        "F0 B0 F1 B1 F2 B2",          "F0 F1 F2 B0 B1 B2",          "F0 F1 B0 F2 B1 B2", "F0 B0 W0 F1 B1 W1 F2 B2 W2",
+        "F0 F1 B0 F2 W0 B1 B2 W1 W2", "F0 F1 F2 B0 B1 B2 W0 W1 W2", "F0 F1 F2 B2 B1 B0", "F2 B2 F0 B0 F1 B1",
+        "F0 F1 F2 B0 B1 B2 W2 W1 W0", "F1 B1 F2 F0 B0 B2 W1 W0 W2"};
     static const enum tt_reshard policies[] = {DEFAULT, ALWAYS, NEVER};
 
     (void)state;
