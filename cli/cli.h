@@ -3,8 +3,8 @@
 #define TT_CLI_CLI_H
 
 /**
- * What the commands share. A command is a function of its own arguments, argv[0] being the first word behind its name;
- * it prints data on stdout, everything else on stderr, and returns the process's exit code. Only this layer prints and
+ * What the commands share. A command is a function of its arguments; argv[0] is the first word after its name. It
+ * prints data on stdout and everything else on stderr, and returns the process's exit code. Only this layer prints and
  * chooses exit codes.
  */
 
@@ -19,12 +19,12 @@ int tt_cli_fail(int rc);
 /** Prints json to stdout, indented, and releases it; 0, or the exit code of a failed write. */
 int tt_cli_print_json(json_t *json);
 
-/** Flushes stdout; 0, or the exit code of a failed write (a full disk), said on stderr. */
+/** Flushes stdout; 0, or the exit code of a failed write (a full disk), with a message on stderr. */
 int tt_cli_finish(void);
 
 /**
- * The --help of a command, on stdout: usage, which ends with an empty line, then a line for each of options; 0, or the exit
- * code of a failed write.
+ * The --help of a command, on stdout: usage, which ends with an empty line, then a line for each of options; 0, or the
+ * exit code of a failed write.
  */
 int tt_cli_print_help(const char *usage, const struct tt_option *options);
 
@@ -35,8 +35,8 @@ void tt_cli_install_log(void);
 int tt_cli_print_version(bool is_json);
 
 /**
- * tt_args_parse for a command with --config: when an option is wrong, the configuration's faults are in the same message.
- * The caller frees *ret_args also after an error.
+ * tt_args_parse for a command with --config: when an option is wrong, the message also has the configuration's faults.
+ * The caller frees *ret_args even after an error.
  */
 int tt_cli_parse(int argc, char **argv, const struct tt_option *options, struct tt_args **ret_args) TT_MUST_CHECK;
 
@@ -44,14 +44,14 @@ int tt_cli_parse(int argc, char **argv, const struct tt_option *options, struct 
 enum { TT_MOST_RANKS = 1 << 20 };
 
 /**
- * Loads the files of --config, or the built-in quick run if there is none, and the overrides. `command` is for the message
- * about a word that is neither. The configuration is the caller's.
+ * Loads the files of --config, or the built-in quick run if there is none, and the overrides. `command` is for the
+ * message about a word that is neither. The caller frees the configuration.
  */
 int tt_cli_load_config(const char *command, const struct tt_args *args, struct tt_config **ret_cfg) TT_MUST_CHECK;
 
 /* A variation of the configuration of a command line. */
 struct tt_cli_variant {
-    const char *flag[8]; /* overrides behind those of the command line: "--parallelism.fsdp_engine=planned" */
+    const char *flag[8]; /* overrides after those of the command line: "--parallelism.fsdp_engine=planned" */
     int n;
     struct tt_text *unbuilt; /* not NULL: see tt_config_tolerate_unbuilt */
 };

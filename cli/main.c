@@ -38,16 +38,16 @@ static const struct command commands[] = {
     {"trace", "summary DIR", "where the time of a traced step went", tt_command_trace},
     {"bench", "[--only PART,...] [--save FILE] [overrides]", "measure this machine and one step of a model",
      tt_command_bench},
-    {"config", "show|check|diff|init|import [--config FILE]... [overrides]", "look at, check or write a configuration",
+    {"config", "show|check|diff|init|import [--config FILE]... [overrides]", "show, check or write a configuration",
      tt_command_config},
     {"models", "[--json]", "the models and their flavors", tt_command_models},
     {"ckpt", "list|inspect|verify|diff|consolidate|convert|gc PATH...",
-     "look into checkpoints, check, compare, convert them", tt_command_ckpt},
+     "inspect, check, compare and convert checkpoints", tt_command_ckpt},
     {"generate", "PATH --prompt TEXT", "continue a text with a checkpoint or a Hugging Face folder",
      tt_command_generate},
     {"eval", "PATH [--dataset NAME]", "loss and perplexity of a checkpoint or a Hugging Face folder on a dataset",
      tt_command_eval},
-    {"data", "pack|inspect ...", "turn text into a token file; look into one", tt_command_data},
+    {"data", "pack|inspect ...", "turn text into a token file; inspect one", tt_command_data},
     {"version", "[--json]", "the version, and what it was built with", command_version},
     {"help", "[COMMAND]", "this list, or the help of a command", command_help},
 };
@@ -130,7 +130,8 @@ static void *run_call(void *arg)
     return NULL;
 }
 
-/* Runs a command; where `ulimit -s` leaves threads little stack, on a thread with enough, as all later ones then have. */
+/* Runs a command. If `ulimit -s` gives threads little stack, it runs on a thread with enough, and so do all later
+ * ones. */
 static int run_with_stack(struct call *call)
 {
     static const size_t enough = (size_t)8 << 20;
@@ -155,7 +156,7 @@ int main(int argc, char **argv)
 {
     const struct command *command;
 
-    (void)signal(SIGXFSZ, SIG_IGN); /* a file-size limit is a failed write with a message, not a killed process */
+    (void)signal(SIGXFSZ, SIG_IGN); /* at a file-size limit a write fails with a message; the process is not killed */
     if (argc < 2) {
         usage(stderr);
         return tt_error_exit_code(TT_EUSAGE);

@@ -30,8 +30,8 @@ static void abort_job(struct tt_comm *comm, int code)
 }
 
 /*
- * How long MPI may take to start. The configuration is read again when there are ranks, who then agree on its errors; here
- * one that cannot be read only means the default.
+ * How long MPI may take to start. The configuration is read again when there are ranks, who then agree on its errors;
+ * here one that cannot be read only means the default.
  */
 static double start_timeout(const struct tt_args *args)
 {

@@ -5,14 +5,16 @@
 #include "core/comm/comm.h"
 #include "core/config/args.h"
 
-/** What a command does on each rank: 0, a negative code with its message, or an exit code that has been explained. */
+/**
+ * The work of a command on each rank: returns 0, a negative code with its message, or an exit code already explained.
+ */
 typedef int (*tt_cli_ranks_fn)(struct tt_comm *comm, void *arg);
 
 /**
- * Runs fn with a communicator of all ranks: MPI's under a launcher, else of one rank. Rank 0 shows notes and says the error,
- * once. Returns the process's exit code, the same on every rank.
+ * Runs fn with a communicator of all ranks: MPI's under a launcher, else of one rank. Rank 0 shows notes and reports
+ * the error, once. Returns the process's exit code, the same on every rank.
  *   args of the command line, for comm.init_timeout_seconds; may be NULL
- *   rc   of what came before (reading the command line): if it failed on any rank, fn does not run
+ *   rc   the result of reading the command line: if it failed on any rank, fn does not run
  */
 int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, void *arg);
 

@@ -2,7 +2,10 @@
 #ifndef TT_CLI_REVISION_H
 #define TT_CLI_REVISION_H
 
-/** The commit that titan was built from, with "-dirty" when files had changed; empty outside of a git repository. Static. */
+/**
+ * The commit that titan was built from, with "-dirty" when files had changed; empty outside of a git
+ * repository. Static.
+ */
 const char *tt_cli_revision(void);
 
 #endif

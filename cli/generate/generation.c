@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The loop of generation: pick, write, feed.
+ * The loop of generation: picks a token, writes it, feeds it.
  */
 #include "cli/generate/generation.h"
 
@@ -69,7 +69,7 @@ static bool is_stop(const struct tt_generation *g, int32_t token)
     return false;
 }
 
-/* A model may have more rows than its tokenizer has tokens: those stand for no text, as special tokens do. */
+/* A model may have more rows than its tokenizer has tokens. Such rows have no text; neither have special tokens. */
 static int decode(const struct tt_generation *g, struct tt_decoding *decoding, int32_t token, struct tt_text *text)
 {
     if (!tt_tokenizer_has(g->tokenizer, token) || tt_tokenizer_is_special(g->tokenizer, token))
@@ -77,7 +77,7 @@ static int decode(const struct tt_generation *g, struct tt_decoding *decoding, i
     return tt_tokenizer_decode_part(g->tokenizer, decoding, &token, 1, text);
 }
 
-/* What the first token of a text loses, the first of a continuation loses only where the prompt has no text. */
+/* A decoder strips the beginning of a text. A continuation only begins a text if the prompt has none. */
 static int begin_text(const struct tt_generation *g, struct tt_continuation *c)
 {
     struct tt_text prompt = {0};

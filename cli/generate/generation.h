@@ -12,7 +12,7 @@
 #include "parallel/engine/generator.h"
 
 /**
- * Text as tokens come: bytes of tokens go in, whole characters come out. Zero-initialise with `to`; release when done.
+ * Text that is made token by token: bytes go in, whole characters come out. Zero-initialise and set `to`.
  */
 struct tt_stream {
     FILE *to;            /* NULL: the text is only collected */
@@ -27,14 +27,14 @@ enum tt_finish { TT_FINISH_LENGTH, TT_FINISH_EOS, TT_FINISH_CONTEXT };
 const char *tt_finish_name(enum tt_finish finish);
 
 /**
- * Continuations of one prompt. The generator has been fed the prompt, and every continuation begins from there: continuation
- * s of a seed is always the same text.
+ * Continuations of one prompt. The generator has been fed the prompt, and every continuation begins after it.
+ * Continuation s of a seed is always the same text.
  */
 struct tt_generation {
     struct tt_generator *generator;
     struct tt_picker *picker;
     const struct tt_tokenizer *tokenizer; /* NULL: tokens are written as numbers */
-    const float *prompt_logits;           /* (V) behind the prompt, the caller's copy */
+    const float *prompt_logits;           /* (V) after the prompt; the caller's copy */
     const int32_t *prompt;                /* the tokens that the generator was fed */
     int64_t prompt_tokens;
     int64_t max_new_tokens;

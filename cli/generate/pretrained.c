@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Weights from wherever they lie. A step of titan's keeps model and tokenizer in assets/, the other kinds beside the
- * weights; config.json says that names and layout are Hugging Face's, model.json alone that they are titan's.
+ * Opens weights of any kind. A titan step has the model and the tokenizer in assets/, the other kinds have them beside
+ * the weights. With config.json, names and layout are Hugging Face's; with only model.json, they are titan's.
  */
 #include "cli/generate/pretrained.h"
 
@@ -19,7 +19,7 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* What rank 0 found, as bytes that can be sent. */
+/* What rank 0 found, as plain data that can be sent. */
 struct found {
     char path[PATH_BYTES];
     int kind; /* enum tt_path_kind */
@@ -55,7 +55,7 @@ static int has(const char *folder, const char *name, bool *ret_has)
     return rc;
 }
 
-/* The folder that a path lies in. */
+/* The folder of a path. */
 static char *folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');

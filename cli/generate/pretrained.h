@@ -12,8 +12,8 @@
 #include "parallel/layout/mesh.h"
 
 /**
- * Weights that a person names, with the model and the tokenizer that lie beside them: a run or checkpoint folder (its newest
- * good step), a step, a consolidated folder of titan's, or a folder of Hugging Face's. Nothing else is needed to use them.
+ * Weights that the user names, with the model and the tokenizer that belong to them: a run or checkpoint folder (its
+ * newest good step), a step, a consolidated titan folder, or a Hugging Face folder. Nothing else is needed to use them.
  *
  *     TT_TRY(tt_pretrained_open(comm, path, &weights));      what model it is
  *     TT_TRY(tt_pretrained_tokenizer(&weights, NULL, &tokenizer));
@@ -23,27 +23,27 @@
 struct tt_pretrained {
     bool is_hf;
     char *path;   /* the step or folder that was found, or the file */
-    char *assets; /* where model.json or config.json, and tokenizer.json lie */
+    char *assets; /* the folder with model.json or config.json, and tokenizer.json */
     struct tt_model *model;
     int64_t trained_seq_len; /* of the run that made them; 0: not known */
     json_t *config;          /* of the run that made them, as tt_config_to_json; NULL: not known */
 };
 
 /**
- * Finds the weights and reads their model (collective; rank 0 decides which step). TT_EDATA when there is no such folder,
- * when it is of no known kind, or when what it holds is damaged.
+ * Finds the weights and reads their model (collective; rank 0 decides which step). TT_EDATA when the folder does not
+ * exist, is of an unknown kind, or is damaged.
  */
 int tt_pretrained_open(struct tt_comm *comm, const char *path, struct tt_pretrained *ret_weights) TT_MUST_CHECK;
 void tt_pretrained_release(struct tt_pretrained *weights);
 
 /**
- * The tokenizer: from `folder`, or where that is NULL the one beside the weights. Not collective. TT_EDATA when there is
- * none.
+ * Loads the tokenizer from `folder`, or, if that is NULL, the one that belongs to the weights. Not collective. TT_EDATA
+ * when there is none.
  */
 int tt_pretrained_tokenizer(const struct tt_pretrained *weights, const char *folder,
                             struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
 
-/** Reads this rank's part of every parameter into state (collective); checksums are verified where there are any. */
+/** Reads this rank's part of every parameter into state (collective); verifies checksums if there are any. */
 int tt_pretrained_load(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_pretrained *weights,
                        const struct tt_layout *layout, struct tt_state *state) TT_MUST_CHECK;
 

@@ -34,7 +34,7 @@ static int read_stdin(char **ret_text, size_t *ret_size)
     return 0;
 }
 
-/* The text that was asked for, with its size; NULL when none was. */
+/* The text of the prompt and its size; NULL if no text was given. */
 static int read_text(const struct tt_args *args, char **ret_text, size_t *ret_size)
 {
     const char *prompt = tt_args_last(args, "prompt"), *file = tt_args_last(args, "prompt_file");
@@ -120,8 +120,8 @@ static int check_ids(const struct tt_pretrained *weights, const struct tt_prompt
     return 0;
 }
 
-/* eos_token_id of a file of Hugging Face's: a number or a list of them. A file that is not there says nothing, and
- * one that is not JSON neither, which is noted. */
+/* Adds eos_token_id of a Hugging Face file: a number or a list of numbers. A missing file is skipped, and so is one
+ * that is not JSON, with a note. */
 static int add_stops(const char *folder, const char *name, struct tt_ids *stop)
 {
     char *path = tt_format("%s/%s", folder, name);
@@ -150,7 +150,7 @@ out:
     return rc;
 }
 
-/* As transformers does: what generation_config.json says, else config.json, else the tokenizer. */
+/* As in transformers: from generation_config.json, else from config.json, else from the tokenizer. */
 static int find_stops(const struct tt_pretrained *weights, struct tt_prompt *prompt)
 {
     int rc = 0;
@@ -165,7 +165,7 @@ out:
     return rc;
 }
 
-/* Tokens need no tokenizer, but one that is there turns the answer into text. */
+/* Tokens need no tokenizer, but with one the answer becomes text. */
 static int find_tokenizer(const struct tt_args *args, const struct tt_pretrained *weights, struct tt_prompt *prompt)
 {
     const char *folder = tt_args_last(args, "tokenizer");

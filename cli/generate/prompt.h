@@ -6,7 +6,7 @@
 #include "core/config/args.h"
 
 /**
- * What a continuation is to follow: text or token ids, and the tokens that end a text.
+ * The prompt: text or token ids, and the tokens that end a text.
  */
 struct tt_prompt {
     char *text; /* NULL when it was given as tokens */
@@ -16,10 +16,10 @@ struct tt_prompt {
 };
 
 /**
- * Reads --prompt, --prompt_file or --prompt_tokens, one of them, and --tokenizer. Text gets BOS in front as the model knows
- * it: after training with titan always (if the tokenizer has one), else as the tokenizer itself says.
+ * Reads --prompt, --prompt_file or --prompt_tokens, one of them, and --tokenizer. Text gets a BOS token if the model
+ * was trained with one: always after training with titan (if the tokenizer has one), else as the tokenizer says.
  *   TT_EUSAGE  no prompt, an empty one, more than one, a token beyond the vocabulary
- *   TT_EDATA   no tokenizer for a text, a file that cannot be read, text that is no UTF-8
+ *   TT_EDATA   no tokenizer for a text, a file that cannot be read, text that is not UTF-8
  */
 int tt_prompt_read(const struct tt_args *args, const struct tt_pretrained *weights,
                    struct tt_prompt *ret_prompt) TT_MUST_CHECK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What `titan bench` measures of the machine: matrix products, memory, kernels, collectives, storage. The model's step is
- * in bench_step.c.
+ * What `titan bench` measures of the machine: matrix products, memory, kernels, collectives, storage. The step of a
+ * model is in step.c.
  */
 #include "cli/measure/bench.h"
 
@@ -33,7 +33,7 @@ const char *tt_bench_section_name(enum tt_bench_section section)
 
 /* --- repetitions --- */
 
-/* The times of a measurement, each the slowest rank's. */
+/* The times of a measurement; each is the slowest rank's. */
 struct repeats {
     double secs[200];
     int n;
@@ -124,7 +124,7 @@ out:
     return rc;
 }
 
-/* Squares that any BLAS is measured with, and the layers of a small and of a medium model. */
+/* Square products, as in other BLAS benchmarks, and the layers of a small and of a medium model. */
 static int measure_sgemm(struct tt_bench *b, struct tt_comm *comm, double seconds)
 {
     static const int64_t shapes[][3] = {{512, 512, 512},  {1024, 1024, 1024}, {2048, 256, 256}, {2048, 768, 256},
@@ -163,7 +163,7 @@ static void add_tile(void *arg, int64_t tile, int worker)
     tt_kernels()->add(s->y + tile * s->n, s->a + tile * s->n, s->b + tile * s->n, s->n);
 }
 
-enum { STREAM_TILES = 64, STREAM_TILE = 1 << 18 }; /* 64 MiB an array */
+enum { STREAM_TILES = 64, STREAM_TILE = 1 << 18 }; /* 64 MiB per array */
 
 static void run_copy(void *arg)
 {
@@ -215,9 +215,9 @@ out:
 
 /* --- kernels --- */
 
-enum { KERNEL_ELEMENTS = 1 << 22 }; /* 16 MiB an array: as in training, nothing of it is in the caches */
+enum { KERNEL_ELEMENTS = 1 << 22 }; /* 16 MiB per array: too large for the caches, as in training */
 
-/* Ranks are not in step here: one thread each, all busy with the same. */
+/* The ranks are not synchronised here: each uses one thread, and all do the same work. */
 static void measure_kernels(struct tt_bench *b, double seconds)
 {
     int n = 0, n_cases = tt_kernel_bench_count(), done = 0;
@@ -286,7 +286,7 @@ out:
 
 /* --- storage --- */
 
-/* The dump folder, or the nearest folder above it that exists: the same file system, and nothing is left there. */
+/* The dump folder, or the nearest folder above it that exists, which is on the same file system. */
 static int storage_folder(const char *dump_folder, char **ret_folder)
 {
     char *folder = tt_strdup(dump_folder);
@@ -353,7 +353,7 @@ static int measure_storage(struct tt_bench *b, double seconds)
         rc = tt_fail(TT_EIO, "cannot create a file in '%s': %s", b->storage_folder, strerror(errno));
         goto out;
     }
-    (void)unlink(path); /* whatever happens, nothing stays */
+    (void)unlink(path); /* so that nothing stays, whatever happens */
     rc = time_file(fd, path, seconds, &b->storage_bytes_per_sec);
     (void)close(fd);
 out:
@@ -373,7 +373,8 @@ static double collective_sec(const struct tt_bench *b, enum tt_measured kind, bo
     return sec;
 }
 
-/* The numbers of the cost table (parallel/planner/cost.h), inverted: two sizes of an all-gather give latency and rate. */
+/* Computes the numbers of the cost table (parallel/planner/cost.h): two sizes of an all-gather give
+ * latency and rate. */
 static void conclude_machine(struct tt_bench *b, const char *cpu)
 {
     struct tt_machine *m = &b->machine;
@@ -417,7 +418,8 @@ static void read_cpu(char *name, size_t size)
 
 /* --- all of it --- */
 
-/* Whether the step's model and mesh can be, before minutes go into all else. A job fills in keys, so it has its own. */
+/* Checks the step's model and mesh before minutes are spent on the rest. A job fills in keys, so it gets its
+ * own configuration. */
 static int check_step(const struct tt_bench *b, int local_size)
 {
     struct tt_config *cfg = NULL;

@@ -10,8 +10,8 @@
 #include "parallel/planner/cost.h"
 
 /**
- * What `titan bench` measures. Everything is measured by all ranks at once, since they share memory and caches when they
- * train, and what counts is the slowest of them.
+ * What `titan bench` measures. All ranks measure at once, since they share memory and caches when they train, and the
+ * slowest rank counts.
  */
 enum tt_bench_section {
     TT_BENCH_SGEMM,
@@ -34,7 +34,7 @@ struct tt_bench_sgemm {
 
 struct tt_bench_memory {
     int threads;
-    double copy, add; /* bytes read and written a second, medians: memcpy, and y = a + b */
+    double copy, add; /* bytes read and written per second, medians: memcpy, and y = a + b */
 };
 
 struct tt_bench_step {
@@ -60,7 +60,7 @@ struct tt_bench_collective {
 struct tt_bench {
     const struct tt_args *args; /* the command line: files and overrides */
     bool wanted[TT_BENCH_SECTIONS];
-    double seconds; /* about what all of it may take */
+    double seconds; /* about how long everything may take */
     int fewest;     /* repetitions of each measurement */
     int ranks, threads;
     char cpu[96];
@@ -85,20 +85,23 @@ struct tt_bench {
 int tt_bench_run(struct tt_bench *bench, struct tt_comm *comm) TT_MUST_CHECK;
 void tt_bench_release(struct tt_bench *bench);
 
-/* bench_step.c */
+/* step.c */
 
 /** Trains steps of the configured model on random tokens for about `seconds` (collective). Writes nothing. */
 int tt_bench_step_run(struct tt_bench *bench, struct tt_comm *comm, double seconds) TT_MUST_CHECK;
 
-/* bench_report.c */
+/* report.c */
 
-/** Tables, on stdout. */
+/** Prints tables on stdout. */
 void tt_bench_print(const struct tt_bench *bench);
 
 /** titan-bench(1) lists the keys; json_decref. */
 json_t *tt_bench_json(const struct tt_bench *bench);
 
-/** What plan, estimate, tune and the planned engine read (parallel/planner/cost.h), with the collectives beside it; json_decref. */
+/**
+ * The machine file for plan, estimate, tune and the planned engine (parallel/planner/cost.h), with the
+ * collectives; json_decref.
+ */
 json_t *tt_bench_machine_json(const struct tt_bench *bench);
 
 #endif

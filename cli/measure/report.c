@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What `titan bench` says: tables, JSON, the machine file.
+ * The output of `titan bench`: tables, JSON, the machine file.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -17,7 +17,7 @@
 
 /* --- what both show --- */
 
-/* The reference's row of a kernel stands in front of its other rows. */
+/* The row of a kernel's reference precedes its other rows. */
 static const struct tt_kernel_time *reference_of(const struct tt_bench *b, int i)
 {
     while (i > 0 && strcmp(b->kernels[i - 1].kernel, b->kernels[i].kernel) == 0)
@@ -30,7 +30,7 @@ static bool is_last_of_kernel(const struct tt_bench *b, int i)
     return i + 1 == b->n_kernels || strcmp(b->kernels[i + 1].kernel, b->kernels[i].kernel) != 0;
 }
 
-/* Work a second: flops, or bytes of a kernel that is bound by memory. */
+/* Work per second: flops, or bytes for a kernel that is limited by memory. */
 static double rate_of(const struct tt_kernel_time *k)
 {
     return (k->flops > 0.0 ? k->flops : k->bytes) / k->sec;
@@ -54,7 +54,7 @@ static double collective_rate(const struct tt_bench *b, const struct tt_bench_co
     return (double)tt_measured_bytes(c->kind, b->ranks, c->bytes) / c->sec;
 }
 
-/* Rate over the rate of plain copies of as many bytes. */
+/* The rate divided by the rate of plain copies of the same number of bytes. */
 static double of_copy(const struct tt_bench *b, const struct tt_bench_collective *c)
 {
     const struct tt_bench_collective copy = {TT_MEASURE_COPY, c->bytes, copy_sec(b, c->bytes)};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One step of a model, timed: the trainer's set-up and the engine that trains, on random tokens, so that no data set is
- * needed for any vocabulary.
+ * Times a step of a model with the trainer's set-up and engine, on random tokens, so that no dataset is needed
+ * for any vocabulary.
  */
 #include "cli/train/step.h"
 
@@ -60,7 +60,8 @@ out:
     return rc;
 }
 
-/* The peak again, beside the steps: a machine that was busy a moment ago would make them look better than they are. */
+/* Measures the peak again between the steps: if the machine was busy before, the first peak is too low and mfu too
+ * high. */
 static int measure_peak(const struct tt_setup *setup, double *peak_flops)
 {
     double found = 0.0;

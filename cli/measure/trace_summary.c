@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reading traces: find the iteration, read one file per rank, add up the events, draw one conclusion.
+ * Summarizes traces: finds the iteration, reads one file per rank, adds up the events, and draws one conclusion.
  */
 #include "cli/measure/trace_summary.h"
 
@@ -14,7 +14,7 @@
 
 /* --- which folder --- */
 
-/* The number behind `prefix` in a name, up to `suffix`; -1 if the name is of another kind. */
+/* The number between `prefix` and `suffix` in a name; -1 if the name is of another kind. */
 static int64_t number_in(const char *name, const char *prefix, const char *suffix)
 {
     size_t n = strlen(prefix);
@@ -157,7 +157,7 @@ static int read_about(struct reader *r, const json_t *about, struct tt_trace_ran
     int rc = 0;
 
     if (strcmp(text_of(about, "type"), "trace") != 0 || !json_is_object(split))
-        return tt_fail(TT_EDATA, "%s is no trace of titan's", r->path);
+        return tt_fail(TT_EDATA, "%s is not a titan trace", r->path);
     TT_TRY(tt_json_get_int(about, "step", r->path, &step));
     TT_TRY(tt_json_get_int(about, "world", r->path, &world));
     TT_TRY(tt_json_get_int(about, "rank", r->path, &number));
@@ -265,7 +265,7 @@ static bool is_of(const struct tt_trace_row *row, const char *collective)
     return strncmp(row->name, collective, strlen(collective)) == 0;
 }
 
-/* Of collectives whose name begins so; "": of all. */
+/* The exposed time of collectives whose name begins with `collective`; "": of all. */
 static double exposed_of(const struct tt_trace_summary *s, const char *collective)
 {
     double sec = 0.0;
@@ -276,7 +276,7 @@ static double exposed_of(const struct tt_trace_summary *s, const char *collectiv
     return sec;
 }
 
-/* The one thing to look at first: what costs most among what can be changed. */
+/* The first thing to look at: the largest cost that can be changed. */
 static char *make_hint(const struct tt_trace_summary *s)
 {
     static const double much = 10.0; /* percent */

@@ -9,11 +9,11 @@
 #include "core/program/split.h"
 
 /**
- * Where the time of a traced step went, from the files that tt_trace_write wrote. Times are means over the ranks that have a
+ * Where the time of a traced step went, from the files of tt_trace_write. Times are means over the ranks that have a
  * file, in seconds.
  */
 
-/* Everything of one name: an op ("linear"), or a collective of some units ("reduce layers.0"). */
+/* All events with one name: an op ("linear"), or a collective of some units ("reduce layers.0"). */
 struct tt_trace_row {
     char *name;
     char *part;    /* of an op: gemm, attention, … */
@@ -31,13 +31,13 @@ struct tt_trace_rank {
 struct tt_trace_summary {
     char *folder; /* of the iteration */
     int64_t step;
-    int world, n_ranks; /* ranks of the job; that have a file */
+    int world, n_ranks; /* ranks of the job, and ranks that have a file */
     struct tt_trace_rank *ranks;
     struct tt_trace_row *ops, *collectives; /* the largest first: by sec, by exposed_sec */
     int n_ops, n_collectives;
     struct tt_split split;
     double step_sec; /* of the slowest */
-    int slowest;     /* index into ranks: who computed longest */
+    int slowest;     /* index into ranks: the one that computed longest */
     double median_compute_sec;
     char *hint;
 };
@@ -46,7 +46,7 @@ struct tt_trace_summary {
  * Reads the traces of one iteration.
  *   path       an iteration's folder, a folder of iterations, or a run's folder
  *   iteration  which one; 0: the newest
- * Errors: TT_EDATA for a folder without traces, or a file that is none. Release when done.
+ * Errors: TT_EDATA for a folder without traces, or a file that is not a trace. Release when done.
  */
 int tt_trace_summary_read(const char *path, int64_t iteration, struct tt_trace_summary *ret_summary) TT_MUST_CHECK;
 void tt_trace_summary_release(struct tt_trace_summary *summary);

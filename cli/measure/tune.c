@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The trials of `titan tune`. A trial is the trainer itself without folder and checkpoints: what is timed is what trains.
+ * The trials of `titan tune`. A trial is the trainer itself without folder and checkpoints, so that the timed code is
+ * the code that trains.
  */
 #include "cli/measure/tune.h"
 
@@ -34,7 +35,7 @@ static int load(const struct tt_tune *tune, const struct tt_tune_row *row, struc
     for (int f = 0; f < row->n_flags && unbuilt.text; f++)
         if (strstr(unbuilt.text, row->flag[f] + 2)) /* without the dashes */
             *ret_absent = true;
-    if (unbuilt.text && !*ret_absent) { /* what the command line itself asks for: the usual error */
+    if (unbuilt.text && !*ret_absent) { /* the command line itself asks for it: the usual error */
         tt_config_free(cfg);
         cfg = NULL;
         TT_TRY(tt_cli_load_config("tune", tune->args, &cfg));
@@ -97,7 +98,8 @@ out:
     return rc;
 }
 
-/* The cost table of the prediction: the configured one, else the built-in one at this machine's matrix-multiply rate. */
+/* The cost table of the prediction: the configured one, else the built-in one at this machine's
+ * matrix-multiply rate. */
 static int find_machine(struct tt_tune *tune, const struct tt_setup *s, struct tt_machine *machine)
 {
     double peak = 0.0;
@@ -131,7 +133,7 @@ out:
     return rc;
 }
 
-/* What does not fit or cannot be combined is a row that says so; only what ends the job is an error. */
+/* A combination that does not fit or is impossible gives a row that says so. Only a failure of the job is an error. */
 static int try_row(struct tt_tune *tune, struct tt_comm *comm, int round, struct tt_machine *machine,
                    struct tt_tune_row *row)
 {
@@ -167,7 +169,7 @@ out:
 
 /* --- all of them --- */
 
-/* Deferred gradients are added in another order, so each gradient sync has bits of its own. */
+/* Deferred gradients are added in another order, so the bits of each gradient_sync differ. */
 static const struct tt_tune_row *first_like(const struct tt_tune *tune, const struct tt_tune_row *row)
 {
     const struct tt_tune_row *first = tune->rows;

@@ -6,8 +6,8 @@
 #include "core/config/args.h"
 
 /**
- * Trials of combinations of policies: each combination trains a few steps from the same weights on the same data, all in
- * one job, taking turns so that whatever else the machine does hits all of them.
+ * Trials of combinations of policies: each combination trains a few steps from the same weights on the same data, all
+ * in one job, taking turns, so that other load on the machine affects them all.
  */
 enum { TT_TUNE_KEYS = 4 };
 
@@ -25,7 +25,7 @@ struct tt_tune_row {
     double predicted_step_sec, predicted_exposed_sec;
     int64_t payload_bytes; /* that rank 0 sent in a step */
     int64_t peak_bytes;    /* its arena */
-    int64_t sync;          /* TT_SYNC_*: in which order gradients were added */
+    int64_t sync;          /* TT_SYNC_*: the order in which gradients were added */
     bool same_bits;        /* as the first combination that was tried with the same sync */
     bool fits;
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a checkpoint of a planned job writes, as text and as JSON: the files and bytes of each writer, for the configured save policy or for
- * all of them.
+ * What a checkpoint of a planned job writes, as text and as JSON: the files and bytes of each writer, for the
+ * configured save policy or for all of them.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The rows of `titan estimate`. A policy is a variation of the command line by flags, so that what is estimated is
- * exactly what `titan train` does with these flags; a policy that is not built yet gives no row.
+ * The rows of `titan estimate`. A policy is a variation of the command line by flags, so that the estimate is exactly
+ * for what `titan train` does with these flags. A policy that is not built yet gives no row.
  */
 #include "cli/plan/estimate.h"
 
@@ -15,10 +15,10 @@
 #include "parallel/comm/collectives.h"
 
 /*
- * Resident bytes of a rank beside its arena: program, OpenBLAS, MPI and its buffers, the loader. Measured on x86-64 with
- * Open MPI 4.1 and OpenBLAS 0.3.21, one host, two models (6M and 15M parameters), largest of the ranks' resident sizes less
- * the arena: 18.5 and 18.6 MiB alone with 2 threads, 28.0 to 29.0 MiB on 2 and 4 ranks of one thread. More threads, more
- * hosts and longer runs were not measured.
+ * Resident bytes of a rank in addition to its arena: program, OpenBLAS, MPI and its buffers, the loader. They were
+ * measured on x86-64 with Open MPI 4.1 and OpenBLAS 0.3.21, on one host, with two models (6M and 15M parameters), as
+ * the largest of the ranks' resident sizes minus the arena: 18.5 and 18.6 MiB alone with 2 threads, 28.0 to 29.0 MiB on
+ * 2 and 4 ranks of one thread. More threads, more hosts and longer runs were not measured.
  */
 static const int64_t libraries_alone = 19LL << 20, libraries_with_mpi = 29LL << 20;
 
@@ -149,7 +149,7 @@ static void set_head(struct tt_estimate *e, const struct tt_config *cfg, const s
                         (long long)cfg->training.local_batch_size, (long long)cfg->training.seq_len);
 }
 
-/* A number of ranks that cannot be is a row that says so; only what is wrong for every number is an error. */
+/* An impossible number of ranks gives a row that says so. Only a fault that applies to every number is an error. */
 static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, const char *sync, bool *ret_stop)
 {
     struct tt_estimate_row row = {.ranks = n_ranks, .step_sec = (double)NAN, .exposed_sec = (double)NAN};

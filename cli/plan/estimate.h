@@ -11,7 +11,7 @@
  *
  *     struct tt_estimate e = {.args = args, .memory = limit or 0};
  *     TT_TRY(tt_estimate_begin(&e));
- *     TT_TRY(tt_estimate_ranks(&e, 8));   as often as wanted
+ *     TT_TRY(tt_estimate_ranks(&e, 8));   may be repeated
  *     tt_estimate_release(&e);
  */
 struct tt_estimate_row {
@@ -20,12 +20,12 @@ struct tt_estimate_row {
     char *problem; /* why there are no numbers: the ranks do not divide, a feature is not modelled; or NULL */
     char *reshard, *sync, *engine;
     int64_t microbatches;
-    struct tt_engine_memory memory;    /* of rank 0, which has no less than others */
+    struct tt_engine_memory memory;    /* of rank 0, which has at least as much as the others */
     int64_t init_bytes[TT_INIT_MODES]; /* while the weights are made, by training.init */
     int64_t libraries;                 /* bytes of the process that are not the arena */
     int64_t staging;                   /* where async checkpoints are copied to */
-    int64_t resident;                  /* the arena and both */
-    int64_t payload_bytes;             /* one rank sends in a step */
+    int64_t resident;                  /* the arena, libraries and staging */
+    int64_t payload_bytes;             /* that one rank sends in a step */
     double step_sec, exposed_sec;      /* predicted */
     int64_t limit;                     /* bytes a rank may use */
     bool fits;                         /* the step, and making the weights as training.init says */
@@ -37,7 +37,7 @@ struct tt_estimate {
     int64_t memory;             /* bytes a rank may use; 0: parallelism.memory_limit or this machine */
     char *head;                 /* a line about the model, NULL until a number of ranks could be planned */
     struct tt_text policies;    /* of the configuration, in words */
-    char machine[64];           /* what times are predicted for */
+    char machine[64];           /* for which times are predicted */
     char *configured;           /* the reshard policy of the configuration, if it is a word of its own */
     char *sync;                 /* the gradient_sync of the configuration */
     char *not_modelled;         /* "parallelism.tensor_parallel_degree=2", or NULL */

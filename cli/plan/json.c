@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A planned rank as JSON; titan-plan(1) lists the keys, which stay.
+ * A planned rank as JSON. titan-plan(1) lists the keys, which must not change.
  */
 #include "cli/plan/view.h"
 #include "core/base/mem.h"
@@ -47,7 +47,7 @@ static json_t *units(const struct tt_plan_view *v)
     return list;
 }
 
-/* Every set of units that some collective treats as one, once. */
+/* Every set of units whose collectives are issued as one, once. */
 static json_t *buckets(const struct tt_plan_view *v)
 {
     const struct tt_summary *s = &v->summary;

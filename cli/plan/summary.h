@@ -7,8 +7,8 @@
 #include "parallel/engine/engine.h"
 
 /**
- * What people want to know about a program: which collectives it issues how often and with how many bytes, what lives in
- * memory when. Computed from the instructions that run; no numbers of its own.
+ * A summary of a program: which collectives it issues, how often and with how many bytes, and what is in memory when.
+ * It is computed only from the instructions that run.
  */
 
 /* A collective that the program issues `count` times a step: the same operation on the same units. */
@@ -46,7 +46,7 @@ void tt_summary_release(struct tt_summary *summary);
 /** Sum of the kinds at one instruction. */
 int64_t tt_summary_live_bytes(const struct tt_summary *summary, int instr);
 
-/** How many collectives of an operation the program issues. */
+/** The number of collectives of an operation that the program issues. */
 int64_t tt_summary_count(const struct tt_summary *summary, enum tt_collective_op op);
 
 /** Parameters of a unit, whole. */
@@ -55,7 +55,9 @@ int64_t tt_summary_unit_elements(const struct tt_model *model, const struct tt_u
 /** "params", "unsharded", …: the keys of by_kind in --json; and the key of what no buffer uses between others. */
 const char *tt_summary_kind_key(enum tt_memory_kind kind);
 
-/** Bytes of the arena by kind at its peak, and "padding": what lies unused between them. They add up to memory.total. */
+/**
+ * Bytes of the arena by kind at its peak, and "padding": what lies unused between them. They add up to memory.total.
+ */
 json_t *tt_summary_by_kind(const struct tt_engine_memory *memory);
 
 /** What lies unused in the arena at the peak: total less the kinds. */

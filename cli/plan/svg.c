@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A planned rank as a picture: memory by kind over the instructions, and below it what computes and what travels over
- * predicted time. Plain SVG on a light ground; readable without colours by its labels.
+ * A planned rank as a picture: memory by kind over the instructions, and below it computation and communication over
+ * predicted time. It is plain SVG on a light background, and its labels make it readable without colours.
  */
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 enum {
     WIDTH = 1120,
-    LEFT = 150, /* of the plots; labels stand left of it */
+    LEFT = 150, /* of the plots; labels are left of it */
     PLOT = 930,
     TOP = 92, /* of the memory plot */
     MEMORY = 300,
@@ -21,14 +21,14 @@ enum {
     LANE = 34,
     GAP = 10,
     MIDDLE = LANE / 2 + 4, /* of a lane, for its label */
-    MOST_COLUMNS = PLOT,   /* of the memory plot: no more than one a pixel */
+    MOST_COLUMNS = PLOT,   /* of the memory plot: at most one per pixel */
 };
 
 /* --- memory --- */
 
 struct column {
     int from, to; /* instructions */
-    int most;     /* of them, the one with most memory */
+    int most;     /* the one of them with the most memory */
 };
 
 static struct column column_of(const struct tt_summary *s, int columns, int c)
@@ -90,7 +90,7 @@ static double nice_step(double range)
     return 10.0 * power;
 }
 
-/* A round step in binary units: 50 MiB, 2 GiB. */
+/* A round interval in binary units: 50 MiB, 2 GiB. */
 static double memory_step(double top)
 {
     double unit = 1.0;
@@ -231,7 +231,7 @@ static void draw_stretch(const struct tt_plan_view *v, const struct stretch *s, 
     tt_text_add(out, ": %.3f ms</title></rect>\n", 1e3 * (s->end - s->begin));
 }
 
-/* Neighbours of one kind without a gap become one rectangle; of collectives only those too thin to be told apart. */
+/* Adjacent items of one kind without a gap become one rectangle; collectives only if they are too thin to be seen. */
 static void draw_lane(const struct tt_plan_view *v, enum lane lane, double scale, struct tt_text *out)
 {
     const struct tt_program *p = v->summary.program;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A planned rank as text: what people read before they start a job.
+ * A planned rank as text, to be read before a job is started.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "core/program/instr.h"
 #include "parallel/comm/collectives.h"
 
-/* Names as a table shows them: the first and the last of a run of neighbours that are alike. */
+/* Names for a table: the first and the last of a run of similar neighbours. */
 static void add_run(struct tt_text *out, const char *first, const char *last, int n)
 {
     if (n > 1)

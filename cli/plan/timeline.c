@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The memory timeline as text, and the layers that it and the picture stack.
+ * The memory timeline as text, and the layers that are stacked in it and in the picture.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 #define BIT(kind) (1U << (kind))
 
-/* Colours are told apart by people who do not tell red from green, and in grey. */
+/* The colours differ for readers who cannot distinguish red from green, and in grey. */
 const struct tt_plan_layer tt_plan_layers[] = {
     {"parameters", "#4477aa", 'P', BIT(TT_MEMORY_PARAM) | BIT(TT_MEMORY_CONST)},
     {"optimizer", "#88a6c8", 'O', BIT(TT_MEMORY_OPTIMIZER)},
@@ -35,7 +35,7 @@ int64_t tt_plan_layer_bytes(const struct tt_summary *summary, int layer, int ins
     return bytes;
 }
 
-/* What a column of the plot says of the instructions it stands for. */
+/* The phase of the instructions that a column of the plot covers. */
 static char phase_of(const struct tt_program *program, int from, int to)
 {
     static const char marks[TT_PHASES] = {[TT_PHASE_FORWARD] = '>', [TT_PHASE_BACKWARD] = '<', [TT_PHASE_UPDATE] = '*'};
@@ -58,7 +58,7 @@ static void column_range(int n_instrs, int columns, int column, int *from, int *
     *to = (int)((int64_t)(column + 1) * n_instrs / columns);
 }
 
-/* The column's letters from the bottom up, at its instruction with most memory. */
+/* The letters of a column from the bottom up, at its instruction with the most memory. */
 static void fill_column(const struct tt_summary *s, int from, int to, int64_t top, char letters[ROWS])
 {
     int most = from, row = 0;

@@ -12,7 +12,7 @@ struct tt_plan_policy {
     struct tt_ckpt_preview preview;
 };
 
-/* A save as it will be: under the configured policy, or with --checkpoint under each of the table in checkpoint/save/plan.c. */
+/* A future save: with the configured policy, or with --checkpoint with each policy in checkpoint/save/plan.c. */
 struct tt_plan_save {
     int64_t step;
     bool model_only;
@@ -22,7 +22,7 @@ struct tt_plan_save {
 };
 
 /**
- * A planned rank, shown: as text, as JSON, as a picture.
+ * A planned rank, to be shown as text, as JSON or as a picture.
  */
 struct tt_plan_view {
     struct tt_config *cfg;
@@ -34,16 +34,16 @@ struct tt_plan_view {
     struct tt_summary summary;
     struct tt_machine machine; /* what times are predicted for */
     struct tt_timeline time;
-    struct tt_plan_save save, last_save; /* the last: n is 0 unless it is another than the others */
+    struct tt_plan_save save, last_save; /* last_save: n is 0 unless it differs from the others */
 };
 
-/** On stdout. */
+/** Prints the plan on stdout. */
 void tt_plan_print(const struct tt_plan_view *view);
 
 /** titan-plan(1) lists the keys; json_decref. */
 json_t *tt_plan_json(const struct tt_plan_view *view);
 
-/** What saves write (plan_checkpoint.c): filled in, printed on stdout, as JSON. */
+/** What saves write (checkpoint.c): fills it in, prints it on stdout, gives it as JSON. */
 int tt_plan_checkpoint_make(struct tt_plan_view *view) TT_MUST_CHECK;
 void tt_plan_checkpoint_release(struct tt_plan_view *view);
 void tt_plan_print_checkpoint(const struct tt_plan_view *view);
@@ -58,7 +58,7 @@ const char *tt_plan_unit_fate(const struct tt_layout *layout, const struct tt_un
 /** Appends the instruction at which most memory is in use, or "validation". */
 void tt_plan_peak_text(const struct tt_plan_view *view, struct tt_text *out);
 
-/* What the pictures stack: kinds of memory that people tell apart, from the bottom up. */
+/* A layer of the pictures: kinds of memory that are shown together, from the bottom up. */
 struct tt_plan_layer {
     const char *name;
     const char *color; /* in SVG */

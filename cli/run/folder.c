@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The folder of a run. Two jobs must not share one, and a run must not bury another: the lock goes when the
+ * The folder of a run. Two jobs must not share one, and a run must not overwrite another. The lock is released when the
  * process dies, however it dies.
  */
 #include "cli/run/folder.h"
@@ -24,7 +24,7 @@
 #include "core/kernels/kernels.h"
 #include "core/os/file.h"
 
-/* What tells that a folder holds a run. */
+/* The files by which a folder is known to have a run. */
 static const char *const run_files[] = {"metrics.jsonl", "run.yaml"};
 
 static char *in_folder(const struct tt_config *cfg, const char *name)
@@ -37,7 +37,7 @@ char *tt_run_folder_checkpoints(const struct tt_config *cfg)
     return in_folder(cfg, cfg->checkpoint.folder);
 }
 
-/* The place that the user's programs have for what can be made again; made if need be. NULL: there is none. */
+/* The user's cache folder, which is made if need be. NULL: there is none. */
 static char *user_cache(void)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"); // NOLINT(concurrency-mt-unsafe): before the team has work
@@ -69,8 +69,8 @@ char *tt_run_folder_cache(const struct tt_config *cfg)
 }
 
 /*
- * A job that is started again at once after its launcher was killed finds the lock held by ranks that have not noticed yet.
- * They do within seconds, so the lock is tried for that long.
+ * If a job is restarted right after its launcher was killed, old ranks that have not noticed that yet may still hold
+ * the lock. They notice within seconds, so the lock is tried for that long.
  */
 static int take_lock(const struct tt_config *cfg, struct tt_lock *lock)
 {
@@ -109,8 +109,8 @@ static int holds_a_run(const struct tt_config *cfg, bool *ret_holds)
 }
 
 /*
- * Whether the run in the folder was killed or failed: its last record is not that of a good end. With nothing saved it
- * can only begin again, and a scheduler that restarts jobs must be able to do that with the same command.
+ * Whether the run in the folder was killed or failed: its last record is not that of a good end. If it has saved
+ * nothing, it can only begin again, and a scheduler must be able to restart it with the same command.
  */
 static int was_cut_short(const struct tt_config *cfg, bool *ret_cut)
 {
@@ -154,7 +154,7 @@ int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite
     } else if (overwrite && resumes) {
         rc = tt_fail(
             TT_EUSAGE,
-            "'%s' holds checkpoints but neither metrics.jsonl nor run.yaml: --overwrite removes only what a run "
+            "'%s' holds checkpoints but neither metrics.jsonl nor run.yaml: --overwrite only removes what a run "
             "left\nhelp: remove the checkpoints by hand, or choose another --job.dump_folder",
             cfg->job.dump_folder);
         goto out;

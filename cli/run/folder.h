@@ -16,7 +16,7 @@
  * The folder of a run (job.dump_folder): run.yaml, metrics.jsonl, checkpoint/. Rank 0 only, not collective.
  */
 
-/** A folder that is taken for this run; on ranks that took none, TT_RUN_FOLDER_NONE. */
+/** A folder that this run has taken; TT_RUN_FOLDER_NONE on ranks that have taken none. */
 struct tt_run_folder {
     struct tt_lock lock;
 };
@@ -25,20 +25,20 @@ struct tt_run_folder {
 
 /**
  * Takes the folder for this run: creates it, locks it against a second job (until ret_folder is released or the process
- * ends), and refuses a folder that holds another run, unless that run can be resumed (`resumes`), was
- * killed or failed before its first checkpoint and this one saves checkpoints too, or overwrite asks for its removal.
- * Errors: TT_EUSAGE (another run, another job), TT_EIO.
+ * ends), and refuses a folder with another run, unless that run can be resumed (`resumes`), or it was killed or failed
+ * before its first checkpoint and this run saves checkpoints too, or overwrite asks for its removal. Errors: TT_EUSAGE
+ * (another run, another job), TT_EIO.
  */
 int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite,
                        struct tt_run_folder *ret_folder) TT_MUST_CHECK;
 void tt_run_folder_release(struct tt_run_folder *folder);
 
-/** TT_EDATA when the folder that was taken was removed or replaced since; 0 where none was taken. */
+/** TT_EDATA when the taken folder was removed or replaced since; 0 if none was taken. */
 int tt_run_folder_check(const struct tt_run_folder *folder) TT_MUST_CHECK;
 
 /**
- * Removes what a run left in its folder: steps and what became of them, event files, traces, metrics.jsonl, run.yaml. Files of
- * others stay, wherever they are. TT_EUSAGE when a command is at work in the checkpoint folder. In run_remove.c.
+ * Removes a run from its folder: its steps, including those that were set aside, event files, traces, metrics.jsonl,
+ * run.yaml. All other files stay. TT_EUSAGE when a command is working in the checkpoint folder. In remove.c.
  */
 int tt_run_folder_remove(const struct tt_config *cfg) TT_MUST_CHECK;
 
@@ -46,21 +46,22 @@ int tt_run_folder_remove(const struct tt_config *cfg) TT_MUST_CHECK;
 char *tt_run_folder_checkpoints(const struct tt_config *cfg);
 
 /**
- * The folder of packed tokens: dataloader.cache_dir; else titan's in the user's cache (XDG_CACHE_HOME, or .cache in HOME), so that
- * a text is tokenized once whatever the dump_folder; where that cannot be written, dump_folder with ".cache" appended. The
- * caller frees.
+ * The folder of packed tokens: dataloader.cache_dir; else titan's in the user's cache (XDG_CACHE_HOME, or .cache in
+ * HOME), so that a text is tokenized once for all dump folders; if that cannot be written, dump_folder with ".cache"
+ * appended. The caller frees.
  */
 char *tt_run_folder_cache(const struct tt_config *cfg);
 
 /** Opens a TensorBoard event file in metrics.save_tb_folder. */
 int tt_run_folder_board(const struct tt_config *cfg, struct tt_tensorboard **ret_board) TT_MUST_CHECK;
 
-/** Opens metrics.jsonl for appending; a line that was torn is mended. */
+/** Opens metrics.jsonl for appending and repairs an incomplete last line. */
 int tt_run_folder_metrics(const struct tt_config *cfg, struct tt_records **ret_records) TT_MUST_CHECK;
 
 /**
- * Writes run.yaml: the resolved configuration, which `titan train --config` reads again, under comments with the command
- * line, the git revision that titan was built from, host, world size and versions, and the cost table when a plan was made by it.
+ * Writes run.yaml: the resolved configuration, which `titan train --config` reads again, under comments with the
+ * command line, the git revision that titan was built from, host, world size and versions, and the cost table if a plan
+ * was made with it.
  */
 int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int ranks, int threads,
                          const struct tt_machine *machine) TT_MUST_CHECK;

@@ -28,7 +28,7 @@ double tt_metrics_machine_bytes(void)
     return fmin((double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE), tt_limits_read("").memory_bytes);
 }
 
-/* A terminal or a pipe that is gone does not end training; the file says why nothing more was printed. */
+/* The loss of the terminal or pipe does not end training; metrics.jsonl notes why nothing more was printed. */
 static void note_lost_output(struct tt_metrics *m)
 {
     bool out = ferror(stdout), err = ferror(stderr);
@@ -61,11 +61,11 @@ void tt_metrics_record(struct tt_metrics *metrics, json_t *record)
     json_decref(record);
 }
 
-/* Of one rank; shares of the peak in percent, NaN when it is unknown. */
+/* Rates of one rank, and percentages of the peak; NaN when the peak is unknown. */
 struct derived {
     double tps, tflops;
-    double mfu;        /* torchtitan's, which counts masked positions too: above 100 for long sequences */
-    double mfu_causal; /* 100 at most, also where the peak was measured too low */
+    double mfu;        /* torchtitan's, which also counts masked positions: above 100 for long sequences */
+    double mfu_causal; /* at most 100, even if the measured peak was too low */
 };
 
 static struct derived derive(const struct tt_metrics *m, const struct tt_step_report *r)
@@ -80,7 +80,7 @@ static struct derived derive(const struct tt_metrics *m, const struct tt_step_re
     return d;
 }
 
-/* Of the steps that are left, at the pace of the last ones; saves and validations come on top. */
+/* The time of the remaining steps at the pace of the last ones, without saves and validations. */
 static double eta_sec(const struct tt_step_report *r)
 {
     return (double)(r->total_steps - r->step) * r->step_time;
@@ -173,12 +173,13 @@ static const char *paint(const struct tt_metrics *m, const char *code)
 
 /* A field of the step line, such as "loss:  8.07324". */
 struct field {
-    const char *color; /* as torchtitan paints it; "": not */
-    int rank;          /* where the terminal is too narrow, fields of the highest rank are left out first */
+    const char *color; /* torchtitan's colour; "": none */
+    int rank;          /* if the terminal is too narrow, fields of the highest rank are left out first */
     char text[64];
 };
 
-/* What the fields up to a rank take, with two spaces between two of them. The last one, eta, counts as it is at its longest. */
+/* Columns of the fields up to a rank, with two spaces between fields. The last one, eta, counts with its
+ * greatest length. */
 static int columns_of(const struct field *field, int n, int rank)
 {
     int columns = (int)strlen("eta: 10 min 10 s");

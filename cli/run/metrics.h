@@ -11,9 +11,8 @@
 #include "core/base/json.h"
 
 /**
- * What a run reports: torchtitan's console line, one JSON object a line in metrics.jsonl, appended and flushed, and
- * TensorBoard's scalars under torchtitan's tags.
- * Rank 0 only. Averages are over the steps since the last report.
+ * What a run reports: torchtitan's console line, one JSON object per line in metrics.jsonl, appended and flushed, and
+ * TensorBoard's scalars under torchtitan's tags. Rank 0 only. Averages are over the steps since the last report.
  */
 struct tt_metrics {
     struct tt_records *records;   /* metrics.jsonl; NULL: none */
@@ -21,7 +20,7 @@ struct tt_metrics {
     bool json_stdout;             /* `train --json`: records instead of lines */
     bool color;
     int columns;                   /* of the terminal; 0: lines of any length */
-    bool output_lost;              /* standard output or error could not be written; said once, in metrics.jsonl */
+    bool output_lost;              /* standard output or error could not be written; noted once, in metrics.jsonl */
     double flops_per_token;        /* torchtitan's formula */
     double flops_per_token_causal; /* the same without masked positions of the attention, which are not computed */
     double peak_flops;             /* of one rank; 0: unknown */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The denominator of mfu.
+ * Measures the denominator of mfu.
  */
 #include "cli/run/peak.h"
 
@@ -37,7 +37,7 @@ double tt_peak_measure(struct tt_team *team)
 
 int tt_peak_measure_slowest(struct tt_comm *comm, struct tt_team *team, double *ret_flops)
 {
-    double least = -tt_peak_measure(team); /* the largest of the negative: the slowest rank */
+    double least = -tt_peak_measure(team); /* the maximum of the negative values: the slowest rank */
     int rc = 0;
 
     TT_TRY(tt_comm_max_f64(comm, &least, 1));

@@ -11,7 +11,7 @@
  */
 double tt_peak_measure(struct tt_team *team);
 
-/** The peak of the slowest rank, alike on every rank. Collective. */
+/** The peak of the slowest rank, the same on every rank. Collective. */
 int tt_peak_measure_slowest(struct tt_comm *comm, struct tt_team *team, double *ret_flops) TT_MUST_CHECK;
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A file of whole lines.
+ * A file of complete lines.
  */
 #include "cli/run/records.h"
 
@@ -21,7 +21,7 @@ struct tt_records {
     int fd;
     char *path;
     int64_t size; /* of the whole lines */
-    bool failed;  /* and said so */
+    bool failed;  /* a warning was given */
 };
 
 static int append(struct tt_records *r, const char *bytes, size_t size)
@@ -44,7 +44,7 @@ static int cut(const struct tt_records *r)
     return ftruncate(r->fd, (off_t)r->size) < 0 ? tt_fail(TT_EIO, "cannot cut '%s': %s", r->path, strerror(errno)) : 0;
 }
 
-/* Where the last line begins that has no end; the size of the file when every line has one. */
+/* The offset of an incomplete last line; the size of the file when every line is complete. */
 static int find_torn(int fd, const char *path, int64_t size, int64_t *ret_begin)
 {
     char *block = tt_calloc(1, BLOCK_BYTES);
@@ -69,7 +69,7 @@ out:
     return rc;
 }
 
-/* The last line was torn: a record that only lacks its end gets one, anything else goes. */
+/* Repairs an incomplete last line: a record that only lacks its line end gets one, anything else is removed. */
 static int mend(struct tt_records *r, int fd, int64_t size)
 {
     int64_t begin = size;
@@ -88,7 +88,7 @@ static int mend(struct tt_records *r, int fd, int64_t size)
         r->size = size + 1;
     } else {
         TT_TRY(cut(r));
-        tt_note("'%s' ended within a record, which was cut off", r->path);
+        tt_note("'%s' ended within a record, which was removed", r->path);
     }
 out:
     json_decref(record);
@@ -125,7 +125,7 @@ void tt_records_add(struct tt_records *r, const char *line)
         r->size += (int64_t)size;
     } else {
         if (!r->failed)
-            tt_warn("%s; training goes on, its records are missing there", tt_error_message());
+            tt_warn("%s; training continues, but its records are missing there", tt_error_message());
         r->failed = true;
         (void)!cut(r);
     }

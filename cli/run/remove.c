@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * --overwrite: what a run left in its folder goes, and nothing else. A folder inside it may hold the files of others, or be
- * a link to where there is more room; only what titan names that way is removed, and folders that are empty then.
+ * --overwrite: removes what a run left in its folder, and nothing else. A folder inside it may have files of others, or
+ * be a link to a larger disk. So only files with titan's names are removed, and the folders that are then empty.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static bool is_of_a_checkpoint_folder(const char *name)
     return tt_step_number_aside(name) >= 0 || tt_leftover_is_step(name) || tt_parent_parse(name, &step, &run_id);
 }
 
-/* Removes what `is_ours` names in a folder, newest name last; a folder that is not there holds nothing. */
+/* Removes the names that `is_ours` accepts from a folder, the newest last. The folder may be missing. */
 static int remove_names(const char *folder, bool (*is_ours)(const char *name))
 {
     char **names = NULL;
@@ -56,7 +56,7 @@ static int remove_checkpoints(const struct tt_config *cfg)
     TT_TRY(tt_path_exists(folder, &exists));
     if (!exists)
         goto out;
-    TT_TRY(tt_ckpt_folder_lock(folder, &lock)); /* a command may be at work there */
+    TT_TRY(tt_ckpt_folder_lock(folder, &lock)); /* a command may be working there */
     TT_TRY(remove_names(folder, is_of_a_checkpoint_folder));
 out:
     tt_lock_release(&lock);
@@ -64,7 +64,7 @@ out:
     return rc;
 }
 
-/* Folders that are empty now go, from path up to the run folder; what is not empty stays. */
+/* Removes empty folders, from path up to the run folder. */
 static int remove_empty(const char *top, const char *path)
 {
     char *at = tt_strdup(path), *slash;
@@ -133,7 +133,7 @@ int tt_run_folder_remove(const struct tt_config *cfg)
     TT_TRY(remove_checkpoints(cfg));
     TT_TRY(remove_records(top, board, "[0-9]*-[0-9]*", "events.out.tfevents.*"));
     TT_TRY(remove_records(top, traces, "iteration_[0-9]*", "rank[0-9]*_trace.json*"));
-    TT_TRY(remove_names(top, is_of_a_run_folder)); /* last: until then the folder holds a run */
+    TT_TRY(remove_names(top, is_of_a_run_folder)); /* last, since these files mark the folder as a run's */
 out:
     tt_free(board);
     tt_free(traces);

@@ -23,7 +23,7 @@ int tt_screen_columns(void)
     return columns < LEAST_COLUMNS || columns > 10000 ? 0 : (int)columns;
 }
 
-/* How many bytes of line go into columns: all of them, or up to the last space that fits. */
+/* The number of bytes of line that fit into columns: all of them, or up to the last space that fits. */
 static int fitting(const char *line, int length, int columns, int indent)
 {
     int cut = columns;
@@ -41,7 +41,7 @@ static void put_line(FILE *file, const char *line, int length, int columns, int 
 
     (void)fprintf(file, "%.*s\n", n, line);
     for (line += n, length -= n; length > 0; line += n, length -= n) {
-        line++; /* the space where it was broken */
+        line++; /* skip the space at the break */
         length--;
         n = fitting(line, length, columns - indent, 0);
         (void)fprintf(file, "%*s%.*s\n", indent, "", n, line);

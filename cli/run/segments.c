@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Segments are named vader_segment.HOST.UID.JOB.RANK, without a process. A live rank has its own mapped from the moment
- * that it is made, so what nobody maps is nobody's. The age covers that moment.
+ * Segments are named vader_segment.HOST.UID.JOB.RANK, without a process number. A live rank maps its segment right
+ * after it makes it, so a segment that no process maps is unused. The minimum age covers the time before it is mapped.
  */
 #include "cli/run/segments.h"
 
@@ -54,7 +54,7 @@ static int list_leftovers(const char *folder, double min_age_sec, struct segment
     return found;
 }
 
-/* Takes out what one process has mapped. False: that could not be read. */
+/* Excludes what one process has mapped. False if its maps could not be read. */
 static bool spare_mapped(const char *maps, struct segments *s)
 {
     FILE *f = fopen(maps, "re");
@@ -80,7 +80,7 @@ static bool spare_mapped(const char *maps, struct segments *s)
     return read;
 }
 
-/* Takes out what any process of this user has mapped. */
+/* Excludes what any process of this user has mapped. */
 static bool spare_all_mapped(const char *proc, struct segments *s)
 {
     char **names = NULL;
@@ -93,7 +93,7 @@ static bool spare_all_mapped(const char *proc, struct segments *s)
         char *process = tt_format("%s/%s", proc, names[i]), *maps = tt_format("%s/maps", process);
         struct stat st;
 
-        /* init is no rank, and for root it may be one that nobody can look into */
+        /* init is not a rank, and even root may not be able to read its maps */
         if (isdigit((unsigned char)names[i][0]) && strcmp(names[i], "1") != 0 && stat(process, &st) == 0 &&
             st.st_uid == geteuid())
             all = spare_mapped(maps, s);

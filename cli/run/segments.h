@@ -3,11 +3,11 @@
 #define TT_CLI_RUN_SEGMENTS_H
 
 /**
- * Removes the shared-memory segments that Open MPI's processes left behind when they were killed: 4 MiB a rank, for ever.
- * Only files with Open MPI's name for this host and user, that belong to this user, have not changed for min_age_sec, and
- * that no process has mapped. If it cannot be seen what one of the user's processes has mapped, nothing is removed.
+ * Removes the shared-memory segments that killed Open MPI processes left: 4 MiB per rank. Only removes files with Open
+ * MPI's name for this host and user that belong to this user, have not changed for min_age_sec, and are not mapped by
+ * any process. If the maps of one of the user's processes cannot be read, nothing is removed.
  *   shm, proc  "/dev/shm" and "/proc" outside of tests
- * Returns how many were removed. Failures leave files where they are.
+ * Returns how many were removed. Failures are ignored.
  */
 int tt_segments_sweep(const char *shm, const char *proc, double min_age_sec);
 

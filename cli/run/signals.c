@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The handler answers and sets a flag; the loop looks at it where all ranks agree. The handler may interrupt anything, so
- * it writes a line that was made beforehand, with write(2).
+ * The handler prints an answer and sets a flag, which the loop reads where all ranks agree. The handler may interrupt
+ * any code, so it prints a line that was made beforehand, with write(2).
  */
 #include "cli/run/signals.h"
 
@@ -23,16 +23,16 @@ enum { ANSWER_BYTES = 256 };
 
 static const int64_t same_request_ns = 1000000000;
 
-/* A handler runs on any thread, so on two at once. */
+/* Handlers may run on two threads at once. */
 static atomic_int asked;
-static atomic_int_fast64_t asked_ns;  /* when the first signal came; 0: none did */
-static atomic_int_fast64_t warned_ns; /* when mpirun sent SIGCONT; 0: it did not, or that was settled */
+static atomic_int_fast64_t asked_ns;  /* when the first signal came; 0: none has */
+static atomic_int_fast64_t warned_ns; /* when mpirun sent SIGCONT; 0: it has not, or that was settled */
 static atomic_bool killing;           /* mpirun said that it is about to kill this rank */
 static bool under_mpirun;
-static char answers[2][ANSWER_BYTES]; /* one is shown while the other is written */
+static char answers[2][ANSWER_BYTES]; /* the handler uses one while the other is written */
 static _Atomic(const char *) answer;
 
-/* Nothing can be done when it fails. */
+/* A failure cannot be handled. */
 static void say(const char *text)
 {
     if (write(STDERR_FILENO, text, strlen(text)) < 0)
@@ -40,8 +40,9 @@ static void say(const char *text)
 }
 
 /*
- * mpirun ends its ranks with SIGCONT, a second later SIGTERM, and another second later SIGKILL. The SIGCONT is a warning: a
- * save that begins with it has twice the time. It is no request, since a job that was suspended is continued in the same way.
+ * mpirun ends its ranks with SIGCONT, a second later SIGTERM, and another second later SIGKILL. The SIGCONT is a
+ * warning: a save that begins then has twice the time. It is not a request to stop, since a suspended job is continued
+ * in the same way.
  */
 static bool from_mpirun(const siginfo_t *info)
 {

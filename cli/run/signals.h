@@ -3,15 +3,15 @@
 #define TT_CLI_RUN_SIGNALS_H
 
 /**
- * Graceful stops. The first signal asks the loop to save and end and is answered at once; a second one, at least a second
- * later, ends the process without saving (a checkpoint under way is then not committed). A terminal and a launcher may
- * both pass on one Ctrl-C, so what comes within the second is the same request.
+ * Graceful stops. The first signal asks the loop to save and end, and is answered at once. A second one, at least a
+ * second later, ends the process without saving (a checkpoint under way is then not committed). A terminal and a
+ * launcher may both pass on one Ctrl-C, so signals within that second count as one request.
  *
  *     SIGTERM, SIGHUP, SIGUSR1   stop: TT_ESTOPPED
  *     SIGINT, SIGUSR2            interrupt: TT_EINTERRUPTED (launchers forward SIGUSR2, but not SIGINT)
- *     SIGCONT from mpirun        a warning: mpirun sends it to ranks that it is about to kill, a second before SIGTERM, but
+ *     SIGCONT from mpirun a warning: mpirun sends it to ranks that it is about to kill, a second before SIGTERM, but
  *                                also when it is continued after a pause
- *     SIGPIPE                    ignored: training outlives a reader of its output
+ *     SIGPIPE                    ignored: training continues when its output is closed
  *
  * SIGHUP and SIGINT stay ignored where the parent process ignored them (nohup, background jobs of scripts).
  */
@@ -20,13 +20,13 @@ void tt_signals_install(void);
 /** 0, or the error code that the run should end with: TT_ESTOPPED or TT_EINTERRUPTED. */
 int tt_signals_asked(void);
 
-/** Seconds since mpirun's last warning; negative: there was none since the last one was settled. */
+/** Seconds since mpirun's last warning that is not settled; negative: there is none. */
 double tt_signals_warned_sec(void);
 void tt_signals_settle_warning(void);
 
 /**
- * What the first signal is answered from now on, a line without newline on standard error; text is copied. NULL: nothing,
- * as on all ranks but one. By one thread only.
+ * Sets the answer to the first signal: a line without newline on standard error. The text is copied. NULL: no answer,
+ * as on all ranks but one. For one thread only.
  */
 void tt_signals_answer(const char *text);
 

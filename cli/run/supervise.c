@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A launcher under supervision: its requests to stop and its output. Signals are blocked and read from a descriptor, so
- * nothing here runs in a handler.
+ * Supervises a launcher: passes on requests to stop, and its output. Signals are blocked and read from a descriptor, so
+ * no code here runs in a handler.
  */
 #include "cli/run/supervise.h"
 
@@ -25,12 +25,12 @@
 
 static const double same_request_sec = 1.0;
 
-/* Output on its way. What a pipe is ready for, this many bytes, it takes without making the writer wait. */
+/* Output that is passed on. A pipe that is ready for writing takes this many bytes without blocking. */
 enum { COPIED_BYTES = 4096 };
 
 struct copy {
     int from, to; /* from: -1 after its end */
-    bool lost;    /* to can no longer be written: what comes is dropped */
+    bool lost;    /* `to` can no longer be written, so output is dropped */
     size_t begin, end;
     char bytes[COPIED_BYTES];
 };
@@ -38,21 +38,21 @@ struct copy {
 struct supervised {
     pid_t pid;
     struct copy copy[2]; /* standard output and error */
-    int requests;        /* to stop, so far */
+    int requests;        /* the number of requests to stop so far */
     double requested_sec;
     int forward; /* the signal that is still to be forwarded, 0: none */
-    int code;    /* that a stop was asked to end with */
+    int code;    /* the exit code of the requested stop */
 };
 
 /* --- the child --- */
 
-/* What goes wrong comes back through the pipe. */
+/* Becomes the launcher. An error is sent to the parent through the pipe. */
 static void become(char *const *argv, const sigset_t *mask, const int *output, int to_parent)
 {
     int error;
 
     (void)setpgid(0, 0);
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* ranks whose launcher command is killed would train on unseen */
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* otherwise the ranks would keep training if this process is killed */
     (void)signal(SIGPIPE, SIG_DFL);
     (void)sigprocmask(SIG_SETMASK, mask, NULL);
     if (dup2(output[0], STDOUT_FILENO) >= 0 && dup2(output[1], STDERR_FILENO) >= 0)
@@ -122,11 +122,11 @@ static void move(struct copy *c)
         c->lost |= n < 0 && errno != EINTR && errno != EAGAIN;
         c->begin += n > 0 ? (size_t)n : 0;
     }
-    if (c->lost) /* mpirun would end the job if nobody read on */
+    if (c->lost) /* keep reading, since mpirun ends the job if its output is closed */
         c->begin = c->end;
 }
 
-/* After the launcher has ended: what it left in the pipes. */
+/* After the launcher has ended: passes on what is left in the pipes. */
 static void drain(struct copy *c)
 {
     while (c->from >= 0 || c->begin < c->end) {
@@ -140,12 +140,12 @@ static void drain(struct copy *c)
 
 /* --- requests to stop --- */
 
-/* A launcher that has not started anything would lose what it is to forward. */
+/* Whether the launcher has started anything; before that it would lose a signal that it is to forward. */
 static bool has_children(pid_t pid)
 {
     char *path = tt_format("/proc/%d/task/%d/children", (int)pid, (int)pid);
     FILE *f = fopen(path, "re");
-    bool found = !f || fgetc(f) != EOF; /* a kernel that does not say: assume so */
+    bool found = !f || fgetc(f) != EOF; /* if the kernel does not say, assume so */
 
     if (f)
         (void)fclose(f);
@@ -178,7 +178,7 @@ static void forward(struct supervised *s)
     s->forward = 0;
 }
 
-/* The exit code of the launcher; one that says that a rank was killed by what was forwarded came before ranks listened. */
+/* The exit code of the launcher. If the forwarded signal killed a rank, it came before the ranks handled signals. */
 static int code_of(const struct supervised *s, int status)
 {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -207,7 +207,7 @@ static void watch(struct supervised *s, int signals)
     forward(s);
 }
 
-/* The ranks write into pipes; the width of the terminal behind them comes with the environment. */
+/* The ranks write into pipes, so the environment tells them the width of the terminal. */
 static void tell_columns(void)
 {
     char columns[16];

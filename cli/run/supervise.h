@@ -5,15 +5,16 @@
 #include "core/base/error.h"
 
 /**
- * Runs a launcher (mpirun, srun) as a child and passes on requests to stop in a way that lets the ranks save. mpirun itself
- * kills its ranks within two seconds of Ctrl-C, SIGTERM or SIGHUP and then always returns 1, but it forwards SIGUSR1 and
- * SIGUSR2; so the launcher gets a process group of its own, which a terminal's Ctrl-C does not reach, and
+ * Runs a launcher (mpirun, srun) as a child and passes on requests to stop in a way that lets the ranks save. mpirun
+ * itself kills its ranks within two seconds of Ctrl-C, SIGTERM or SIGHUP and then always returns 1, but it forwards
+ * SIGUSR1 and SIGUSR2. So the launcher gets its own process group, which a terminal's Ctrl-C does not reach, and
  *
  *     SIGTERM, SIGHUP, SIGUSR1   become SIGUSR1
  *     SIGINT, SIGUSR2            become SIGUSR2
  *
  * The third request ends the launcher with SIGTERM, the fourth with SIGKILL; more than one within a second count once.
- * Its output is passed on for as long as somebody reads it. mpirun itself ends the job when its output is closed.
+ * Its output is passed on as long as this process's output is open; afterwards it is dropped, since mpirun would end
+ * the job if its output were closed.
  *
  *   argv  ends with NULL
  * Returns the exit code of the launcher (128 + signal when it was killed), or TT_EUSAGE when it cannot be run.

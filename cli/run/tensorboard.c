@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * TensorBoard event files, the few protocol buffer messages of theirs that hold scalars written by hand.
+ * TensorBoard event files. The few protocol buffer messages that have scalars are encoded by hand.
  */
 #include "cli/run/tensorboard.h"
 
@@ -115,7 +115,7 @@ static void put_event(struct bytes *event, double wall_sec, int64_t step, const 
     put_field(event, 5, summary.data, summary.n);
 }
 
-/* TFRecord's: a CRC of data that holds CRCs is weak, so they are rotated and shifted. */
+/* TFRecord's: a CRC of data that contains CRCs is weak, so they are rotated and shifted. */
 static uint32_t masked_crc(const void *data, size_t n)
 {
     uint32_t crc = tt_crc32c(0, data, n);

@@ -34,8 +34,8 @@ void tt_tensorboard_add(struct tt_tensorboard *board, int64_t step, const struct
 void tt_tensorboard_close(struct tt_tensorboard *board);
 
 /**
- * One record of scalars into buf, at a given time; returns its bytes, or 0 when buf_size is too small. The file is a
- * sequence of these behind the version record, which is n = 0. For the writer and its test.
+ * Puts one record of scalars with a given time into buf; returns its size, or 0 when buf_size is too small. The file is
+ * a sequence of such records after the version record, which is n = 0. For the writer and its test.
  */
 size_t tt_tensorboard_record(double wall_sec, int64_t step, const struct tt_scalar *scalars, int n, uint8_t *buf,
                              size_t buf_size);

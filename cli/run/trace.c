@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The trace of a step. Lanes (Chrome's threads) of a rank (its process): what the main thread computes, what it waits
- * for, and the collectives from begin to completion, on as many lanes as are under way at once.
+ * The trace of a step. A rank is a process in Chrome's format, and its lanes are threads: what the main thread
+ * computes, what it waits for, and the collectives from their beginning to their completion, on one lane per
+ * collective under way.
  */
 #include "cli/run/trace.h"
 
@@ -62,7 +63,7 @@ static json_t *units_json(const struct writer *w, const struct tt_instr *instr)
     return json;
 }
 
-/* Who takes part in a collective. */
+/* The group of a collective. */
 static json_t *group_json(const struct tt_purpose_row *row, const struct tt_collective_desc *desc)
 {
     return json_sprintf("%s%s, %d ranks", row->part_of_group ? row->part_of_group : "", tt_group_name(desc->group),

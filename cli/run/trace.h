@@ -16,7 +16,7 @@
 struct tt_trace_step {
     int64_t step;
     int rank, world, threads;
-    struct tt_span load; /* loading the batch, up to the moment that all ranks have theirs */
+    struct tt_span load; /* loading the batch, until all ranks have theirs */
     double end;          /* of the step */
     double lead; /* the longest load of all ranks: traces begin this long before the end of the load, so that the
                             ranks' traces lie right above each other although their clocks differ */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Validation: whole rounds of one batch per rank; what is missing to a full round is masked, so that every rank runs the
- * same program.
+ * Validation runs in whole rounds of one batch per rank. What a last round lacks is masked, so that every rank runs
+ * the same program.
  */
 #include "cli/run/validation.h"
 

@@ -7,15 +7,15 @@
 #include "parallel/engine/engine.h"
 
 /**
- * The mean loss over the first samples of a dataset, in file order, by the engine's validation program: what training does
- * now and then and `titan eval` does alone. Batch k goes to rank k mod size.
+ * The mean loss over the first samples of a dataset, in file order, by the engine's validation program, for training
+ * and for `titan eval`. Batch k goes to rank k mod size.
  */
 struct tt_validation {
     struct tt_engine *engine; /* with a validation program of this batch and data's seq_len */
     struct tt_train_data *data;
     int64_t batch;
-    int64_t samples;      /* how many to look at; at most those of an epoch */
-    const char *progress; /* said while it goes on, on rank 0; NULL: nothing */
+    int64_t samples;      /* how many to use; at most those of an epoch */
+    const char *progress; /* the text of rank 0's progress report; NULL: none */
 };
 
 struct tt_validation_result {
@@ -24,7 +24,7 @@ struct tt_validation_result {
     double seconds;
 };
 
-/** Collective. The sum is exact, so neither the ranks nor their number show in the loss. */
+/** Collective. The sum is exact, so the loss does not depend on the number of ranks. */
 int tt_validation_run(struct tt_comm *comm, const struct tt_validation *validation,
                       struct tt_validation_result *ret_result) TT_MUST_CHECK;
 

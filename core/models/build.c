@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The layers that model builders put together. Legal order: tt_build_begin, layers, tt_build_head_loss.
+ * The layers that model builders use. The order of calls: tt_build_begin, layers, tt_build_head_loss.
  */
 #include "core/models/build.h"
 
@@ -40,7 +40,7 @@ static int param_of(struct tt_build *b, const char *layer, const char *which)
     char *name = tt_format("%s%s.%s", b->prefix, layer, which);
     int value = TT_NONE;
 
-    /* Layers ask for their parameters in the order in which models list them, give or take a few. */
+    /* Layers ask for their parameters almost in the order in which models list them. */
     for (int k = 0; k < model->n_params && value == TT_NONE; k++) {
         int i = (b->next_param + k) % model->n_params;
 
@@ -131,7 +131,7 @@ int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bo
     return node(b, TT_OP_ROPE, name, in, 2, &attr);
 }
 
-/* Rows that outlive the run: the keys or values of this block's attention. */
+/* A cache, whose rows outlive the run: the keys or values of this block's attention. */
 static int cache(struct tt_build *b, const char *name, const char *what)
 {
     const struct tt_model_dims *d = &b->model->dims;

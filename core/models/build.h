@@ -5,9 +5,9 @@
 #include "core/models/model.h"
 
 /**
- * What model builders are written with: one function per layer, each taking and returning value ids. `name` is what the
- * value is called and `weight` the parameter without ".weight"; both get the prefix in front ("layers.3."). A weight that
- * the model does not list, or a shape that does not fit, is a mistake in the builder and stops the process.
+ * Functions for writing model builders: one per layer, each taking and returning value ids. `name` is the name of the
+ * value and `weight` that of the parameter, without ".weight"; both get the block's prefix ("layers.3."). A weight that
+ * the model does not list, or a shape that does not fit, is a mistake in the builder and ends the process.
  */
 struct tt_build {
     const struct tt_model *model;
@@ -15,27 +15,27 @@ struct tt_build {
     enum tt_dtype dtype; /* of parameters and activations */
     int64_t seq_len;     /* of the context: T, or cache_len */
     char prefix[32];
-    int next_param; /* where the search for a parameter by name begins: the one found last */
+    int next_param; /* where the search for a parameter by name begins: after the one found last */
 };
 
 /**
- * Begins a graph of B sequences of T tokens: adds its tokens, labels and, unless positions are learned, RoPE table. With
- * graph->cache_len it is a decode graph (tt_model_decode_graph): T rows at the end of a longer context, no labels; the
- * layers below know what that means.
+ * Begins a graph of B sequences of T tokens: adds its tokens, labels and, unless positions are learned, RoPE table.
+ * With graph->cache_len it is a decode graph (tt_model_decode_graph): T rows at the end of a longer context, without
+ * labels; the functions below then build decoding layers.
  */
 void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t batch, int64_t seq_len,
                     struct tt_graph *graph);
 
-/** What follows is in block `block`; TT_NONE: outside of the blocks. */
+/** The following layers are in block `block`; TT_NONE: outside of the blocks. */
 void tt_build_block(struct tt_build *b, int block);
 
 /** (B, T) tokens -> (N, D) */
 int tt_build_embedding(struct tt_build *b, const char *name, const char *weight);
 
-/** The normalised x, scaled by the weight of the same name; a weight of one head's width: every head of x alone. */
+/** x, normalised and scaled by the weight of the same name; with a weight of one head's width, each head by itself. */
 int tt_build_rmsnorm(struct tt_build *b, const char *name, int x);
 
-/** The x with mean 0 and variance 1, scaled by the weight and moved by the bias of the same name. */
+/** x with mean 0 and variance 1, scaled by the weight and shifted by the bias of the same name. */
 int tt_build_layernorm(struct tt_build *b, const char *name, int x);
 
 /** x plus the learned embedding of each token's position. */

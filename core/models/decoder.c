@@ -46,7 +46,7 @@ static void add_norm(struct tt_model *m, int block, const char *name, const char
     (void)tt_params_vector(m, block, name, hf_name, width, TT_PARAM_ONES);
 }
 
-/* q or k; files that rotate halves have the rows of each head in another order than pairs need. */
+/* Adds q or k. Files for rotating halves have the rows of each head in a different order from that for pairs. */
 static void add_rotated(struct tt_model *m, const struct tt_decoder *decoder, int block, const char *name,
                         const char *hf_name, int64_t heads)
 {
@@ -78,7 +78,7 @@ static void add_attention(struct tt_model *m, const struct tt_decoder *decoder, 
 static void add_block(struct tt_model *m, const struct tt_decoder *decoder, int l)
 {
     const struct tt_model_dims *d = &m->dims;
-    struct tt_normal plain = {.cut = 2.0, .depth = 1.0};                  /* the cut is absolute, so it never acts */
+    struct tt_normal plain = {.cut = 2.0, .depth = 1.0};                  /* the cut is absolute, so it has no effect */
     struct tt_normal deep = {.cut = 2.0, .depth = sqrt(2.0 * (l + 1.0))}; /* the residual's share, by depth */
 
     add_norm(m, l, "attention_norm.weight", "input_layernorm.weight", d->dim);

@@ -5,8 +5,8 @@
 #include "core/models/model.h"
 
 /**
- * Decoders of Llama's kind: pre-norm blocks of grouped-query attention with RoPE and a SwiGLU feed-forward, RMSNorm, no
- * biases, the head tied or not. What the architectures do differently is a member here.
+ * Llama-style decoders: pre-norm blocks of grouped-query attention with RoPE and a SwiGLU feed-forward, RMSNorm, no
+ * biases, and a head that may be tied. The members are what differs between architectures.
  */
 struct tt_decoder {
     bool qk_norm;     /* every head of q and of k has an RMSNorm before RoPE (Qwen3) */
@@ -20,7 +20,7 @@ void tt_decoder_params(struct tt_model *model, const struct tt_decoder *decoder)
 void tt_decoder_build(const struct tt_model *model, const struct tt_decoder *decoder, int64_t batch, int64_t seq_len,
                       struct tt_graph *graph);
 
-/** The dims from a config.json with Llama's keys; refuses what such a decoder does not have. */
+/** Reads the dims from a config.json with Llama's keys; refuses what such a decoder does not have. */
 int tt_decoder_read_hf(const void *config, const char *where, struct tt_model_dims *ret_dims) TT_MUST_CHECK;
 
 #endif

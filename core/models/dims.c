@@ -9,7 +9,7 @@
 
 #include "core/models/rows.h"
 
-/* Bounds that keep every count in 63 bits; far above any model there is. */
+/* Bounds that keep every count within 63 bits; far above any existing model. */
 enum { MAX_DIM = 1 << 22, MAX_LAYERS = 1 << 14 };
 
 static void override_int(int64_t *value, int64_t with)
@@ -47,7 +47,7 @@ void tt_model_dims_override(struct tt_model_dims *dims, const struct tt_model_di
 
 /* --- what is wrong with sizes --- */
 
-/* Where faults go, and whether there were any. */
+/* Receives the faults, and notes whether there were any. */
 struct check {
     tt_model_fault_fn fault;
     void *arg;
@@ -125,7 +125,8 @@ static void check_rotated(struct check *c, struct tt_model_dims *d)
         d->rope = (struct tt_rope){.theta = d->rope.theta};
 }
 
-/* Heads that divide, and the sizes that follow from them; all that it divides by is known to be positive. */
+/* Checks that heads divide the sizes, and sets the sizes that follow from them. All divisors are known to be
+ * positive. */
 static void check_heads(struct check *c, struct tt_model_dims *d)
 {
     if (d->n_kv_heads == 0)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * GPT-2 (Radford et al. 2019): pre-norm blocks with LayerNorm, biases everywhere, GELU in its tanh form, learned positions
- * and a head that is the token embedding. torchtitan has no such model: parameters are named in its style. Hugging Face's
- * files keep matrices as [in, out] and q, k, v in one tensor, c_attn.
+ * GPT-2 (Radford et al. 2019): pre-norm blocks with LayerNorm, biases everywhere, GELU in its tanh form, learned
+ * positions and a head that is the token embedding. torchtitan has no such model, so the parameters are named in its
+ * style. Hugging Face's files keep matrices as [in, out] and q, k, v in one tensor, c_attn.
  *
- * Init is that of the original: normal 0.02, what is added to the residual divided by sqrt(2 L), positions 0.01.
+ * Init is that of the original: normal 0.02, divided by sqrt(2 L) for what is added to the residual, and
+ * 0.01 for positions.
  */
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Members of config.json that all architectures share. What would change the result and titan does not compute is
- * refused by name; what only describes the file (dtype, cache, token ids) is not looked at.
+ * Members of config.json that all architectures share. A member that would change the result in a way that titan does
+ * not compute is refused by name. Members that only describe the file (dtype, cache, token ids) are ignored.
  */
 #include "core/models/hf_config.h"
 
@@ -85,7 +85,7 @@ static int check_number(const json_t *config, const char *key, double neutral, c
     return rc;
 }
 
-/* A window counts only if it is switched on: Qwen's files hold one that use_sliding_window turns off. */
+/* A window only counts if it is switched on: Qwen's files have one that use_sliding_window turns off. */
 static int check_sliding_window(const json_t *config, const char *where)
 {
     bool used = true;

@@ -8,8 +8,8 @@
 #include "core/models/model.h"
 
 /**
- * Reading Hugging Face's config.json, what all architectures share. `where` is the file's path for messages; a member
- * that is null counts as absent. Every failure is TT_EDATA naming the file and the key.
+ * Reads the parts of Hugging Face's config.json that all architectures share. `where` is the file's path for messages.
+ * A null member counts as absent. Every failure is TT_EDATA naming the file and the key.
  */
 
 /** An integer member; absent: `absent`, or an error when that is negative. */
@@ -21,7 +21,7 @@ int tt_hf_real(const json_t *config, const char *key, double absent, const char 
                double *ret_value) TT_MUST_CHECK;
 int tt_hf_bool(const json_t *config, const char *key, bool absent, const char *where, bool *ret_value) TT_MUST_CHECK;
 
-/** A string member that, when there, must be `wanted`. */
+/** A string member that must be `wanted` if it is present. */
 int tt_hf_must_be(const json_t *config, const char *key, const char *wanted, const char *where) TT_MUST_CHECK;
 
 /** A boolean member that must not be true: the model would have something that titan does not build. */
@@ -31,21 +31,21 @@ int tt_hf_must_be_off(const json_t *config, const char *key, const char *where) 
 int tt_hf_check_common(const json_t *config, const char *where) TT_MUST_CHECK;
 
 /**
- * RoPE in both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (4; also with its older
- * `type`). Types default and llama3; default_theta when the file gives none.
+ * RoPE in both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (4; also with its
+ * older `type`). Types default and llama3; default_theta when the file gives none.
  */
 int tt_hf_rope(const json_t *config, double default_theta, const char *where, struct tt_rope *ret_rope) TT_MUST_CHECK;
 
 /**
- * A new config.json with what every architecture has; `architecture` is transformers' class. The row's model_type, the
- * vocabulary, the tied head, a dtype of float32, and token ids that are null (absent ones would take the defaults of
- * transformers, which belong to another tokenizer).
+ * A new config.json with the members that every architecture has: `architecture`, which is the class in transformers,
+ * the row's model_type, the vocabulary, whether the head is tied, a dtype of float32, and null token ids (absent ones
+ * would get the defaults of transformers, which belong to another tokenizer).
  */
 json_t *tt_hf_config_new(const struct tt_model *model, const char *architecture);
 
 /**
- * The sizes of decoders whose keys are Llama's, and RoPE as rope_theta with rope_scaling: the spelling of transformers 4,
- * which 5 converts.
+ * The sizes of decoders whose keys are Llama's, and RoPE as rope_theta with rope_scaling: the spelling of transformers
+ * 4, which 5 converts.
  */
 void tt_hf_config_decoder(json_t *config, const struct tt_model *model);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Members of config.json that all architectures share, written. Legal order: tt_hf_config_new, then what else the
- * architecture has. Keys that transformers 5 renamed are written with the names of 4, which both read.
+ * Writes the members of config.json that all architectures share. Call tt_hf_config_new first, then add the
+ * architecture's other members. Keys that transformers 5 renamed are written with their names in 4, which
+ * both versions read.
  */
 #include <stdio.h>
 #include <stdlib.h>

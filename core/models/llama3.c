@@ -15,7 +15,7 @@
                               .vocab_size = (v), .norm_eps = 1e-5F, .rope = LLAMA_3_1_ROPE,                         \
                               .max_positions = 131072, .tied = (t)}}
 
-/* head_dim 0: dim / heads; kv 0: as many as heads. Both follow an override of what they come from. */
+/* head_dim 0: dim / heads; kv 0: as many as heads. Both follow overrides of dim and heads. */
 static const struct tt_flavor flavors[] = {
     /*     name          dim    layers heads kv  ffn    vocab  tied */
     FLAVOR("debugmodel", 256,   6,     16,   0,  768,   2048,   0),
@@ -54,7 +54,7 @@ const struct tt_model_row tt_model_llama3 = {
     .flavors = flavors,
     .n_flavors = (int)(sizeof flavors / sizeof *flavors),
     .hf_model_type = "llama",
-    .hf_same_as = "mistral", /* where config.json has no sliding_window; with one it is refused */
+    .hf_same_as = "mistral", /* only without a sliding_window in config.json; with one it is refused */
     .hf_blocks = "model.layers.",
     .read_hf_config = tt_decoder_read_hf,
     .write_hf_config = write_hf_config,

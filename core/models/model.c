@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The model registry: finds a model's row and flavor, settles its dims, lists its parameters and counts them. Everything
- * here is arithmetic on shapes; tt_param_fill is the one function that writes weights, into the caller's memory.
+ * The model registry: finds a model's row and flavor, settles its dims, lists its parameters and counts them.
+ * Everything here is arithmetic on shapes, except that tt_param_fill writes weights into the caller's memory.
  *
  * To add a model: a file with its row (struct tt_model_row) and a line in tt_model_rows.
  */
@@ -22,7 +22,7 @@ const struct tt_model_row *const tt_model_rows[] = {
 };
 const int tt_model_n_rows = (int)(sizeof tt_model_rows / sizeof tt_model_rows[0]);
 
-/* A cut farther out than the uniform numbers reach (their smallest, 2^-54, lies at 8.3) changes nothing. */
+/* A cut beyond the reach of the uniform numbers (the smallest, 2^-54, gives 8.3) has no effect. */
 static const double cut_beyond_reach = 9.0;
 
 /* "a, b, c" of at most 16 words, for messages. The caller frees. */
@@ -104,7 +104,8 @@ static char *list_model_types(void)
     return text.text;
 }
 
-/* config.json belongs to the asked-for model; otherwise says which model.name would take it, if any. */
+/* Checks that config.json belongs to the requested model; otherwise names the model.name that would
+ * accept it, if any. */
 static int check_model_type(const struct tt_model_row *row, const char *type, const char *where)
 {
     char *known;
@@ -149,7 +150,7 @@ out:
     return rc;
 }
 
-/* Takes over nothing; the dims are settled and checked here. */
+/* Makes a model after settling and checking the dims. Takes ownership of nothing. */
 static int make_model(const struct tt_model_row *row, const char *flavor, struct tt_model_dims dims,
                       struct tt_model **ret_model)
 {
@@ -167,7 +168,7 @@ out:
     return rc;
 }
 
-/* The dims as name, flavor and folder give them; a fault's key is told to fn, with the message that is set. */
+/* The dims from name, flavor and folder. A fault is reported to fn with its keys and the message that is set. */
 static int find_dims(const char *name, const char *flavor, const char *hf_folder, tt_model_fault_fn fn, void *arg,
                      const struct tt_model_row **ret_row, struct tt_model_dims *ret_dims)
 {
@@ -204,7 +205,7 @@ out:
 int tt_model_new(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
                  struct tt_model **ret_model)
 {
-    bool has_one = true; /* find_dims has set the message; of the sizes the first fault does */
+    bool has_one = true; /* find_dims has set the message; among sizes, the first fault sets it */
     const struct tt_model_row *row = NULL;
     struct tt_model_dims dims = {0};
     int rc = 0;
@@ -289,7 +290,7 @@ int64_t tt_model_n_elements(const struct tt_model *model)
     return n;
 }
 
-/* The parameters that take part in matrix products; an embedding that is also the head does. */
+/* The elements of parameters in matrix products; an embedding counts if it is also the head. */
 static int64_t counted_elements(const struct tt_model *model)
 {
     const struct tt_model_dims *d = &model->dims;
@@ -298,7 +299,7 @@ static int64_t counted_elements(const struct tt_model *model)
     return tt_model_n_elements(model) - looked_up * d->dim;
 }
 
-/* 6: two for a multiplication and an addition, once forward and twice backward. */
+/* 6: a multiplication and an addition, once in forward and twice in backward. */
 static double flops_per_token(const struct tt_model *model, double keys_per_query)
 {
     const struct tt_model_dims *d = &model->dims;
@@ -405,7 +406,7 @@ static void fill_uniform(const struct tt_param *param, uint64_t seed, int64_t fi
         data[i] = (float)(param->low + (param->high - param->low) * tt_rng_uniform(&rng, (uint64_t)(first + i)));
 }
 
-/* n elements that are neighbours, from element `first` of the whole parameter on. */
+/* Fills n consecutive elements, from element `first` of the whole parameter on. */
 static void fill_run(const struct tt_param *param, uint64_t seed, int64_t first, int64_t n, float *data)
 {
     switch (param->init) {

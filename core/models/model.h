@@ -10,9 +10,9 @@
 #include "core/graph/graph.h"
 
 /**
- * The model registry: one row per architecture, each with its flavors. A model is its
- * parameters (names, shapes, init rules, Hugging Face names) and a builder that writes its forward graph; neither
- * allocates storage for weights, so that a 405B model is described on a laptop.
+ * The model registry: one row per architecture, each with its flavors. A model consists of its parameters (names,
+ * shapes, init rules, Hugging Face names) and a builder that writes its forward graph. Neither allocates storage for
+ * weights, so a laptop can describe a 405B model.
  */
 
 /* Sizes of a model; in overrides 0 (or rope.theta 0, norm_eps 0, tied -1) means "from the flavor". */
@@ -21,11 +21,11 @@ struct tt_model_dims {
     float norm_eps;
     struct tt_rope rope; /* factor 0: no scaling */
     int64_t
-        max_positions; /* config.json's max_position_embeddings, a limit only where they are learned; 0: not known */
+        max_positions; /* config.json's max_position_embeddings, a limit only if positions are learned; 0: unknown */
     int tied;          /* output shares tok_embeddings: 0, 1, or -1 in overrides */
 };
 
-/* How a parameter begins; a row that forgets to say is found out (parallel/layout/init.h). */
+/* How a parameter is initialised; parallel/layout/init.h detects a row that does not say. */
 enum tt_param_init {
     TT_PARAM_NONE,
     TT_PARAM_ONES,
@@ -35,13 +35,13 @@ enum tt_param_init {
     TT_PARAM_CONSTANT,
 };
 
-/* The standard deviation that the families' own rules begin with; model.init_std replaces it. */
+/* The standard deviation on which the families' rules are based; model.init_std replaces it. */
 #define TT_INIT_STD 0.02
 
 /* Where in the model a parameter lives; the wrap policy `block` makes its units from this. */
 enum { TT_BLOCK_EMBEDDINGS = -1, TT_BLOCK_HEAD = -2 };
 
-/* How a tensor of a Hugging Face file maps to ours. */
+/* How a tensor of a Hugging Face file maps to a parameter. */
 enum tt_hf_transform {
     TT_HF_SAME,
     TT_HF_ROPE_PAIRS, /* rows inside each head: ours 2i+c, theirs c*(E/2)+i (llama q and k) */
@@ -55,12 +55,12 @@ struct tt_param {
     int block;                  /* transformer block, or TT_BLOCK_* */
     enum tt_param_init init;
     double std, cut;  /* TT_PARAM_NORMAL; cut is absolute, 0: none */
-    double depth;     /* std is TT_INIT_STD / depth; 0: it has nothing to do with it */
+    double depth;     /* if not 0, std is TT_INIT_STD / depth */
     double low, high; /* TT_PARAM_UNIFORM; TT_PARAM_CONSTANT is low */
     char *hf_name;
     enum tt_hf_transform hf_transform;
     int hf_heads;          /* heads along dimension 0, for TT_HF_ROPE_PAIRS */
-    int hf_part, hf_parts; /* theirs holds hf_parts of ours, one after the other along our dimension 0; 0: only ours */
+    int hf_part, hf_parts; /* their tensor has hf_parts parameters along dimension 0; 0: only this one */
 };
 
 struct tt_model_row;
@@ -80,15 +80,16 @@ struct tt_model_row {
     const struct tt_flavor *flavors;
     int n_flavors;
     const char *hf_model_type; /* config.json's model_type */
-    const char *hf_same_as;    /* another one with the same weights and arithmetic; written as hf_model_type. Or NULL */
-    const char *hf_blocks;     /* what stands in front of a block's number in Hugging Face's names */
+    const char *hf_same_as;    /* another model_type with the same weights and arithmetic; may be NULL */
+    const char *hf_blocks;     /* the text before a block's number in Hugging Face's names */
     bool learned_positions;    /* max_positions rows of them; else RoPE */
-    const char *hf_prefix;     /* what some files leave out in front of their names (NULL: nothing) */
+    const char *hf_prefix;     /* a prefix of names that some files leave out; may be NULL */
     /* Reads the dims from a parsed config.json (json_t *). */
     int (*read_hf_config)(const void *json, const char *where, struct tt_model_dims *ret_dims);
     /*
-     * The reverse: a new config.json (json_t *, the caller's) with which transformers 4 and 5 load the exported weights.
-     * torch_dtype is float32, bos_token_id and eos_token_id are null: who exports knows the dtype and the tokenizer.
+     * The reverse: a new config.json (json_t *; the caller releases it) with which transformers 4 and 5 load the
+     * exported weights. torch_dtype is float32, and bos_token_id and eos_token_id are null: the exporter sets the dtype
+     * and the token ids.
      */
     void *(*write_hf_config)(const struct tt_model *model);
     void (*add_params)(struct tt_model *model);
@@ -108,16 +109,16 @@ extern const int tt_model_n_rows;
 typedef void (*tt_model_fault_fn)(void *arg, const char *keys, const char *message);
 
 /**
- * Tells fn everything that is wrong with a model as tt_model_new takes it; ret_model (may be NULL) is the model when nothing
- * is. 0, or the code of a fault.
+ * Reports to fn everything that is wrong with the arguments of tt_model_new. If nothing is wrong, ret_model (may be
+ * NULL) is the model. Returns 0, or the code of a fault.
  */
 int tt_model_check(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
                    tt_model_fault_fn fn, void *arg, struct tt_model **ret_model) TT_MUST_CHECK;
 
 /**
- * The model `name` of flavor `flavor`, with the members of overrides that are not 0 (tied: not -1) replacing the flavor's.
- * flavor "hf": dims from hf_folder/config.json. Unknown names, impossible dims (heads that do not divide, odd head_dim):
- * TT_EUSAGE listing the choices. The model is the caller's (tt_model_free).
+ * The model `name` of flavor `flavor`, with the members of overrides that are not 0 (tied: not -1) replacing the
+ * flavor's. flavor "hf": dims from hf_folder/config.json. Unknown names, impossible dims (heads that do not divide, odd
+ * head_dim): TT_EUSAGE listing the choices. The caller frees the model (tt_model_free).
  */
 int tt_model_new(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
                  struct tt_model **ret_model) TT_MUST_CHECK;
@@ -139,15 +140,15 @@ int64_t tt_model_n_elements(const struct tt_model *model);
 /** torchtitan's model flops per token: 6 (n - n_embedding) + 6 L H (2 E) T; the causal mask is not discounted. */
 double tt_model_flops_per_token(const struct tt_model *model, int64_t seq_len);
 
-/** The same with the attention of masked positions discounted. */
+/** The same without the attention to masked positions. */
 double tt_model_flops_per_token_causal(const struct tt_model *model, int64_t seq_len);
 
-/** TT_EUSAGE when the model cannot take sequences of so many tokens: longer than its learned positions. */
+/** TT_EUSAGE when sequences of seq_len tokens are longer than the model's learned positions. */
 int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len) TT_MUST_CHECK;
 
 /**
- * A new forward graph (caller frees). TRAIN also differentiates the loss: ret_param_grad[p] is the value of parameter p's
- * whole gradient, TT_NONE if nothing reads the parameter; else it is NULL. Fails as tt_model_check_seq_len does.
+ * A new forward graph (caller frees). TRAIN also differentiates the loss: ret_param_grad[p] is the value of parameter
+ * p's whole gradient, TT_NONE if nothing reads the parameter; else it is NULL. Fails as tt_model_check_seq_len does.
  */
 int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, int64_t batch, int64_t seq_len,
                    struct tt_graph **ret_graph, int *ret_param_grad) TT_MUST_CHECK;
@@ -160,7 +161,7 @@ int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, int64_
 int tt_model_decode_graph(const struct tt_model *model, int64_t rows, int64_t cache_len,
                           struct tt_graph **ret_graph) TT_MUST_CHECK;
 
-/** Fills a part of a parameter, packed, from its init rule; the same bits whatever the part. */
+/** Fills a part of a parameter, packed, from its init rule. An element has the same bits in every part. */
 void tt_param_fill(const struct tt_param *param, uint64_t seed, const struct tt_box *part, float *data);
 
 /** Fills a graph's constants (RoPE table). data: (T, E/2, 2) cos, sin. */

@@ -9,7 +9,8 @@
 #include "core/base/json.h"
 #include "core/base/mem.h"
 
-/* norm_eps is a float, tied an int; the rest is int64_t or double. An OPTIONAL is an int64_t that may be missing (0). */
+/* norm_eps is a float, tied an int; the rest is int64_t or double. An OPTIONAL is an int64_t that may be missing
+ * (0). */
 enum kind { INT, OPTIONAL, FLAG, FLOAT, REAL };
 
 struct field {

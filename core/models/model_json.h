@@ -6,8 +6,8 @@
 #include "core/models/model.h"
 
 /**
- * model.json, which travels in a checkpoint's assets/: the model's name and every size, so that the checkpoint alone is
- * enough to build the model again (to generate, evaluate and export), whatever configuration made it.
+ * model.json, a file in a checkpoint's assets/ with the model's name and every size, so that the checkpoint alone is
+ * enough to build the model again (to generate, evaluate and export), independently of the configuration.
  *
  *     {"name": "llama3", "flavor": "debugmodel", "dim": 256, …, "rope_scaling": {"factor": 8.0, …}}
  *
@@ -18,8 +18,8 @@
 char *tt_model_json_text(const struct tt_model *model);
 
 /**
- * The model of a model.json, the caller's (tt_model_free). TT_EDATA naming file and key when it is not one, or is of a
- * model that this titan does not know.
+ * Loads the model of a model.json; the caller frees it (tt_model_free). TT_EDATA naming file and key when it is not a
+ * model.json, or its model is unknown to this version of titan.
  */
 int tt_model_json_load(const char *path, struct tt_model **ret_model) TT_MUST_CHECK;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Appending parameters to a model's list.
+ * Appends parameters to a model's list.
  */
 #include "core/models/params.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Qwen3, the dense models (Yang et al. 2025): Llama's blocks with an RMSNorm in every head of q and k. RoPE rotates halves
- * and the layout is that of Hugging Face's files, as in torchtitan.
+ * Qwen3, the dense models (Yang et al. 2025): Llama's blocks with an RMSNorm in every head of q and k. RoPE rotates
+ * halves and the layout is that of Hugging Face's files, as in torchtitan.
  */
 #include "core/models/decoder.h"
 #include "core/models/hf_config.h"

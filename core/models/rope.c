@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * The table of rotary position embeddings (Su et al. 2021): pair i of a head turns by t * theta^(-2i/E) at position t.
- * Llama 3.1 stretches the slow pairs for longer sequences: those whose wave is longer than original_max / low_freq_factor
- * turn slower by `factor`, those shorter than original_max / high_freq_factor stay, and the ones between are mixed.
- * Angles are computed in double, since float loses whole digits of them at large t.
+ * Llama 3.1 stretches the slow pairs for longer sequences: pairs whose wave is longer than original_max /
+ * low_freq_factor turn slower by `factor`, pairs with a wave shorter than original_max / high_freq_factor stay
+ * unchanged, and those between are interpolated. Angles are computed in double, since float loses whole digits of
+ * them at large t.
  */
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Choosing a token. A heap of the candidates gives them from the largest logit down, and only as many as are kept: with
- * top_k or top_p that is a few of a hundred thousand.
+ * Chooses a token. A heap yields the candidates from the largest logit down, and only as many as are needed: with top_k
+ * or top_p these are a few of a hundred thousand.
  */
 #include "core/models/sampling.h"
 
@@ -84,13 +84,13 @@ static void heap_fill(struct tt_picker *p, const float *logits)
 
 /* --- candidates --- */
 
-/* The weight of the largest is 1. */
+/* The weight of a token; that of the largest logit is 1. */
 static double weight_of(const struct tt_picker *p, const float *logits, int32_t token, float top)
 {
     return exp(((double)logits[token] - (double)top) / p->sampling.temperature);
 }
 
-/* Takes the n largest, or fewer: as many as it needs to weigh `enough`. Returns how many. */
+/* Takes the n largest, or as many as together weigh `enough`, whichever is fewer. Returns how many. */
 static int64_t take_largest(struct tt_picker *p, const float *logits, int64_t n, double enough)
 {
     int64_t taken = 0, left = p->vocab;
@@ -127,7 +127,7 @@ static double sum_of(const double *weight, int64_t n)
     return sum;
 }
 
-/* How many of n taken ones, at least one, it takes to weigh `enough`. */
+/* The number of taken tokens, at least one, that together weigh `enough`; at most n. */
 static int64_t first_that_weigh(const double *weight, int64_t n, double enough)
 {
     double sum = weight[0];
@@ -138,7 +138,7 @@ static int64_t first_that_weigh(const double *weight, int64_t n, double enough)
     return kept;
 }
 
-/* Fills taken and weight with what may be drawn; returns how many. */
+/* Fills taken and weight with the tokens that may be drawn; returns their number. */
 static int64_t candidates(struct tt_picker *p, const float *logits)
 {
     const struct tt_sampling *s = &p->sampling;
@@ -167,5 +167,5 @@ int32_t tt_picker_pick(struct tt_picker *p, const float *logits, double uniform)
         if (at < 0.0)
             return p->taken[i];
     }
-    return p->taken[n - 1]; /* rounding, with a uniform number next to 1 */
+    return p->taken[n - 1]; /* reached through rounding, with a uniform number close to 1 */
 }

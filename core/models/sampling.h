@@ -5,24 +5,24 @@
 #include <stdint.h>
 
 /**
- * Choosing the next token from logits, as transformers does: divide by the temperature, keep the top_k largest, of those
- * keep the most likely whose probabilities first add up to top_p, and draw from what is left.
+ * Chooses the next token from logits as transformers does: divides by the temperature, keeps the top_k largest, keeps
+ * of these the most likely whose probabilities first add up to top_p, and draws from the rest.
  *
  * The draw is a function of the logits and of one uniform number. Equal logits rank by token id, so the choice does not
  * depend on anything else.
  */
 struct tt_sampling {
-    double temperature; /* 0: the largest logit, whatever the rest says */
+    double temperature; /* 0: the largest logit; the other settings are ignored */
     int64_t top_k;      /* 0: all */
     double top_p;       /* in (0, 1]; 1: all */
 };
 
-/* Holds room for the candidates, so that picking allocates nothing. */
+/* Has memory for the candidates, so that picking allocates nothing. */
 struct tt_picker;
 struct tt_picker *tt_picker_new(const struct tt_sampling *sampling, int64_t vocab);
 void tt_picker_free(struct tt_picker *picker);
 
-/** A token of finite logits (V); uniform in [0, 1). */
+/** Picks a token from finite logits (V); uniform in [0, 1). */
 int32_t tt_picker_pick(struct tt_picker *picker, const float *logits, double uniform);
 
 #endif

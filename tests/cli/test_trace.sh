@@ -140,7 +140,7 @@ case_summary_of_nothing() {
     mkdir -p run/profiling/traces/iteration_2
     echo '{"traceEvents": []}' >run/profiling/traces/iteration_2/rank0_trace.json
     run trace summary run
-    expect_error 3 "rank0_trace.json is no trace of titan's"
+    expect_error 3 "rank0_trace.json is not a titan trace"
     run trace summary run --iteration 7
     expect_error 3 "no trace of step 7"
     run trace

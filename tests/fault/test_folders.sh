@@ -283,7 +283,7 @@ case_records_that_cannot_be_written_are_said_once() {
     truncate -s -20 torn/metrics.jsonl
     run train $tiny --checkpoint.enable --job.dump_folder=torn --training.steps=4
     expect_ok
-    expect_err "'torn/metrics.jsonl' ended within a record, which was cut off"
+    expect_err "'torn/metrics.jsonl' ended within a record, which was removed"
     python3 -c 'import json; [json.loads(line) for line in open("torn/metrics.jsonl")]' ||
         not_as "a line that is no JSON"
 }
