@@ -9,11 +9,10 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "parallel/comm/collectives.h"
 #include "parallel/layout/placement.h"
 
 /* No collective is under way while a checkpoint is loaded, so one of their tags can be used. */
-enum { PARTS_TAG = TT_COLLECTIVE_TAG, MESSAGE_BYTES = 16 << 20 };
+enum { MESSAGE_BYTES = 16 << 20 };
 
 /* --- numbers in as few bytes as possible: seven bits per byte, the lowest first --- */
 
@@ -230,7 +229,7 @@ static int pass_on(struct tt_comm *comm, const struct tt_mesh *mesh, const struc
         int from = tt_placement_rank(mesh, placement, part, copy - distance);
         struct tt_request request = {{0}};
 
-        TT_TRY(comm->ops->recv_begin(comm, &segment, 1, from, PARTS_TAG, &request));
+        TT_TRY(comm->ops->recv_begin(comm, &segment, 1, from, TT_TAG_LOAD, &request));
         TT_TRY(tt_comm_wait(comm, &request, from));
     }
     for (distance /= 2; distance > 0; distance /= 2) {
@@ -240,7 +239,7 @@ static int pass_on(struct tt_comm *comm, const struct tt_mesh *mesh, const struc
         if (copy + distance >= copies)
             continue;
         to = tt_placement_rank(mesh, placement, part, copy + distance);
-        TT_TRY(comm->ops->send_begin(comm, &segment, 1, to, PARTS_TAG, &request));
+        TT_TRY(comm->ops->send_begin(comm, &segment, 1, to, TT_TAG_LOAD, &request));
         TT_TRY(tt_comm_wait(comm, &request, to));
     }
 out:

@@ -9,11 +9,8 @@
 #include "checkpoint/save/fault.h"
 #include "checkpoint/save/saving.h"
 #include "core/base/mem.h"
-#include "parallel/comm/collectives.h"
 
 /* No collective is under way while rows are gathered, so one of their tags can be used. */
-enum { GATHER_TAG = TT_COLLECTIVE_TAG };
-
 int tt_saving_file(const struct tt_ckpt_saving *s, enum tt_ckpt_group group, int writer, struct tt_shard_file *ret_file)
 {
     int64_t slot = tt_saving_slot(s, group, writer);
@@ -44,7 +41,7 @@ static int begin_block(struct tt_ckpt_saving *s, struct tt_shard_file *file, int
         if (segment->holder == s->rank)
             tt_saving_fetch(s, file, segment, 0, segment->size, to.data);
         else
-            TT_TRY(comm->ops->recv_begin(comm, &to, 1, segment->holder, GATHER_TAG, &in->request[i - file->block[b]]));
+            TT_TRY(comm->ops->recv_begin(comm, &to, 1, segment->holder, TT_TAG_SAVE, &in->request[i - file->block[b]]));
         at += segment->size;
     }
 out:
@@ -137,7 +134,7 @@ static int send_file(const struct tt_ckpt_saving *s, const struct tt_shard_file 
             continue;
         TT_TRY(tt_comm_wait(comm, &request, file->writer));
         tt_saving_fetch(s, file, segment, 0, segment->size, bytes);
-        TT_TRY(comm->ops->send_begin(comm, &from, 1, file->writer, GATHER_TAG, &request));
+        TT_TRY(comm->ops->send_begin(comm, &from, 1, file->writer, TT_TAG_SAVE, &request));
     }
     rc = tt_comm_wait(comm, &request, file->writer);
 out:

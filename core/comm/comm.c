@@ -18,8 +18,6 @@
 #include "core/comm/pulse.h"
 #include "core/os/file.h"
 
-enum { CONTROL_TAG = 1 };
-
 /* The most that counts of the time between two polls. */
 static const double most_gap_sec = 0.5;
 
@@ -316,7 +314,7 @@ static int send_control(struct tt_comm *comm, const void *bytes, size_t size, in
     int rc = 0;
 
     memcpy(&segment.data, &bytes, sizeof bytes); /* segments are not const; sending only reads */
-    TT_TRY(comm->ops->send_begin(comm, &segment, 1, peer, CONTROL_TAG, &request));
+    TT_TRY(comm->ops->send_begin(comm, &segment, 1, peer, TT_TAG_CONTROL, &request));
     comm->control_bytes += (int64_t)size;
     rc = tt_comm_wait(comm, &request, peer);
 out:
@@ -329,7 +327,7 @@ static int receive_control(struct tt_comm *comm, void *bytes, size_t size, int p
     struct tt_request request = {{0}};
     int rc = 0;
 
-    TT_TRY(comm->ops->recv_begin(comm, &segment, 1, peer, CONTROL_TAG, &request));
+    TT_TRY(comm->ops->recv_begin(comm, &segment, 1, peer, TT_TAG_CONTROL, &request));
     rc = tt_comm_wait(comm, &request, peer);
 out:
     return rc;

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
+#include "core/comm/tags.h"
 
 /**
  * A communicator: the ranks of a job and how they exchange messages. All code above it (collectives, FSDP, checkpoints)
@@ -42,7 +43,7 @@ struct tt_comm_ops {
     /* Advances all transfers; never blocks. NULL if transfers advance by themselves. */
     int (*advance)(struct tt_comm *comm);
     /* Says whether a transfer had completed at the last advance; its request is then zero. A zero request is done. A
-     * completed transfer, or a part of a long one, counts in comm->progress, except under TT_PULSE_TAG (pulse.h). */
+     * completed transfer, or a part of a long one, counts in comm->progress, except under TT_TAG_PULSE. */
     int (*test)(struct tt_comm *comm, struct tt_request *request, bool *ret_done);
     /* Copies bytes from an address in the memory of a `reachable` rank. Several threads may call it at once. Returns 0
      * or an errno, and sets no message. NULL: no rank is reachable. */

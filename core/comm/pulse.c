@@ -127,7 +127,7 @@ static int await(struct tt_comm *comm, struct neighbour *b)
     struct tt_segment in = {&b->arriving, sizeof b->arriving};
 
     b->is_awaited = true;
-    return comm->ops->recv_begin(comm, &in, 1, b->rank, TT_PULSE_TAG, &b->receive);
+    return comm->ops->recv_begin(comm, &in, 1, b->rank, TT_TAG_PULSE, &b->receive);
 }
 
 /* Advances the exchange with a neighbour as far as it can without blocking. */
@@ -156,7 +156,7 @@ static int exchange(struct tt_comm *comm, struct neighbour *b, double now)
     b->out = sum_up(comm, b, now);
     b->sent = now;
     b->my_turn = false;
-    TT_TRY(comm->ops->send_begin(comm, &out, 1, b->rank, TT_PULSE_TAG, &b->send));
+    TT_TRY(comm->ops->send_begin(comm, &out, 1, b->rank, TT_TAG_PULSE, &b->send));
     rc = await(comm, b);
 out:
     return rc;

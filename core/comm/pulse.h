@@ -18,8 +18,6 @@ struct tt_comm;
  *
  * Times are tt_comm_clock's. A failure here counts as no answer and leaves no error message.
  */
-enum { TT_PULSE_TAG = 2 };
-
 struct tt_pulse;
 
 /** comm has more than one rank. Freed with comm (tt_pulse_free), after the transport has ended all transfers. */

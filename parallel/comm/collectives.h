@@ -21,7 +21,7 @@
  * advances whenever anything on this communicator is tested or waited for, and in tt_comm_progress.
  *
  * All ranks of a group begin their collectives in the same order and use the same tag for the same collective. Two
- * collectives that are under way at once in a group must have different tags (from TT_COLLECTIVE_TAG to 32767).
+ * collectives that are under way at once in a group must have different tags (from TT_TAG_COLLECTIVE to TT_TAG_LAST).
  *
  * The data of member m (the shard that it sends in an all-gather, its block in a reduce-scatter) is sent in messages
  * that are cut at the segments of `receive[m]` or `blocks[m]`. So these segments must have the same sizes on every
@@ -29,8 +29,6 @@
  *
  * Payload bytes are added to comm->payload_bytes when they are sent; the formulas below give them exactly.
  */
-enum { TT_COLLECTIVE_TAG = 16 };
-
 struct tt_collective;
 
 /** A segment list with its length. Only the functions that make a collective read the list. */

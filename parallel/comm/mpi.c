@@ -155,7 +155,7 @@ static int begin_message(struct mpi_comm *me, const struct tt_segment *segments,
     me->unused = slot->next_unused;
     me->n_used = index > me->n_used ? index : me->n_used;
     me->n_under_way++;
-    me->n_pulses += slot->tag == TT_PULSE_TAG;
+    me->n_pulses += slot->tag == TT_TAG_PULSE;
     *ret_index = index;
 out:
     return rc;
@@ -251,7 +251,7 @@ static int advance(struct tt_comm *comm)
         if (error == MPI_SUCCESS)
             slot->status.MPI_ERROR = MPI_SUCCESS; /* MPI_Testsome does not set it then */
         me->n_under_way--;
-        if (slot->tag == TT_PULSE_TAG)
+        if (slot->tag == TT_TAG_PULSE)
             me->n_pulses--;
         else
             comm->progress++;

@@ -15,7 +15,7 @@
 
 #include "core/base/mem.h"
 
-enum { HOST_BYTES = 256, COMPARE_TAG = 3 };
+enum { HOST_BYTES = 256 };
 
 /* What a rank tells the others. */
 struct card {
@@ -145,8 +145,8 @@ static int compare(struct tt_comm *comm, const struct card *cards, char *can, bo
 
         if (rank == comm->rank || !same_host(&cards[rank], &cards[comm->rank]))
             continue;
-        TT_TRY(comm->ops->recv_begin(comm, &in, 1, rank, COMPARE_TAG, &requests[2 * (size_t)rank]));
-        TT_TRY(comm->ops->send_begin(comm, &out, 1, rank, COMPARE_TAG, &requests[2 * (size_t)rank + 1]));
+        TT_TRY(comm->ops->recv_begin(comm, &in, 1, rank, TT_TAG_COMPARE, &requests[2 * (size_t)rank]));
+        TT_TRY(comm->ops->send_begin(comm, &out, 1, rank, TT_TAG_COMPARE, &requests[2 * (size_t)rank + 1]));
     }
     for (int rank = 0; rank < comm->size; rank++) {
         TT_TRY(tt_comm_wait(comm, &requests[2 * (size_t)rank], rank));

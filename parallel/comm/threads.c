@@ -205,7 +205,7 @@ static int test(struct tt_comm *comm, struct tt_request *request, bool *ret_done
     if (sent != received)
         rc = tt_fail(TT_EINTERNAL, "rank %d: message %s rank %d, tag %d: %zu bytes sent, %zu expected", comm->rank,
                      t->send ? "to" : "from", t->peer, t->tag, sent, received);
-    comm->progress += t->tag != TT_PULSE_TAG;
+    comm->progress += t->tag != TT_TAG_PULSE;
     request->state[0] = 0;
     transfer_drop(me, t);
     return rc;

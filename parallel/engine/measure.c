@@ -44,12 +44,12 @@ static int new_collective(struct bench *b, enum tt_measured kind)
 
     switch (kind) {
     case TT_MEASURE_ALL_GATHER:
-        return tt_all_gather_new(b->comm, &b->group, TT_COLLECTIVE_TAG, b->lists[me], b->lists, &b->collective);
+        return tt_all_gather_new(b->comm, &b->group, TT_TAG_COLLECTIVE, b->lists[me], b->lists, &b->collective);
     case TT_MEASURE_REDUCE_SCATTER:
-        return tt_reduce_scatter_new(b->comm, &b->group, TT_COLLECTIVE_TAG, b->lists, b->lists[me], b->other,
+        return tt_reduce_scatter_new(b->comm, &b->group, TT_TAG_COLLECTIVE, b->lists, b->lists[me], b->other,
                                      &b->collective);
     case TT_MEASURE_ALL_REDUCE:
-        return tt_all_reduce_new(b->comm, &b->group, TT_COLLECTIVE_TAG, (struct tt_segment_list){&whole, 1}, b->other,
+        return tt_all_reduce_new(b->comm, &b->group, TT_TAG_COLLECTIVE, (struct tt_segment_list){&whole, 1}, b->other,
                                  &b->collective);
     default:
         return 0;

@@ -27,7 +27,7 @@ struct tt_transfers {
 
 static int tag_of(const struct tt_instr *begin)
 {
-    return TT_COLLECTIVE_TAG + begin->collective.tag;
+    return TT_TAG_COLLECTIVE + begin->collective.tag;
 }
 
 /* The part of each rank that takes part of the units' whole parameters: the first operands, one per parameter. */
@@ -134,7 +134,12 @@ static int new_collective(struct tt_transfers *t, int i)
         [TT_ALL_GATHER] = new_gather, [TT_REDUCE_SCATTER] = new_scatter, [TT_ALL_SUM] = new_sum};
     const struct tt_collective_desc *desc = &t->program->instrs[i].collective;
 
-    return tt_collective_travels(desc) ? makers[desc->op](t, i) : 0;
+    if (!tt_collective_travels(desc))
+        return 0;
+    if (desc->tag > TT_TAG_LAST - TT_TAG_COLLECTIVE)
+        return tt_fail(TT_EINTERNAL, "%d collectives are under way at once, and there are tags for %d", desc->tag + 1,
+                       TT_TAG_LAST - TT_TAG_COLLECTIVE + 1);
+    return makers[desc->op](t, i);
 }
 
 static int begin(void *ctx, int instr)

@@ -250,6 +250,33 @@ def op_table_is_sorted_by_file():
         last = home[0]
 
 
+def instructions_are_told_apart_by_their_rows():
+    """Every line of instr.def and purpose.def has one row, in core/program/instr_*.c, and only rows know kinds."""
+    homes, idents = {}, []
+    for source in tree.c_files():
+        if source.startswith("core/program/instr_"):
+            for name in re.findall(r"^const struct \w+ (tt_\w+) = ", tree.text(source), flags=re.MULTILINE):
+                homes.setdefault(name, []).append(source)
+    for table, prefix in (("instr", "tt_instr_"), ("purpose", "tt_purpose_")):
+        path = f"core/program/{table}.def"
+        for number, line in tree.lines(path):
+            match = re.match(r"TT_(?:INSTR|PURPOSE)\((\w+), (\w+)\)", line)
+            if not match:
+                continue
+            idents.append(match.group(1))
+            if match.group(1) != match.group(2).upper():
+                yield f"{path}:{number}: {match.group(1)} and {match.group(2)} differ"
+            if len(homes.get(prefix + match.group(2), [])) != 1:
+                yield f"{path}:{number}: {prefix}{match.group(2)} is not in one of core/program/instr_*.c"
+    test = re.compile(r"(?:[=!]=|\bcase) *(TT_(?:" + "|".join(idents) + r"))\b")
+    for path in library_files():
+        if path.startswith("core/program/instr_"):
+            continue
+        for number, line in enumerate(without_comments_and_strings(tree.text(path)).splitlines(), 1):
+            if test.search(line):
+                yield f"{path}:{number}: asks for {test.search(line).group(1)}: a field of its row should say what is wanted"
+
+
 def config_keys_stand_once():
     path = "core/config/schema.def"
     if not tree.exists(path):
@@ -292,6 +319,7 @@ CHECKS = {
     "unsafe_calls_are_not_used": unsafe_calls_are_not_used,
     "header_guards_follow_the_path": header_guards_follow_the_path,
     "op_table_is_sorted_by_file": op_table_is_sorted_by_file,
+    "instructions_are_told_apart_by_their_rows": instructions_are_told_apart_by_their_rows,
     "config_keys_stand_once": config_keys_stand_once,
     "every_test_is_registered": every_test_is_registered,
 }

@@ -122,7 +122,7 @@ static int gather_until(struct tt_comm *comm, int signal)
         items[member] = (struct tt_segment){whole + (size_t)member * SHARD, SHARD};
         lists[member] = (struct tt_segment_list){&items[member], 1};
     }
-    TT_TRY(tt_all_gather_new(comm, &group, TT_COLLECTIVE_TAG, lists[comm->rank], lists, &gather));
+    TT_TRY(tt_all_gather_new(comm, &group, TT_TAG_COLLECTIVE, lists[comm->rank], lists, &gather));
     for (int round = 0;; round++) {
         TT_TRY(tt_collective_begin(gather));
         if (round == 10 && comm->rank == comm->size - 1)

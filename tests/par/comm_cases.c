@@ -62,7 +62,7 @@ static int gather_once(struct tt_comm *comm, const struct tt_group *group, int64
         receive[member] = layout_make((uint64_t)member, 1000 * (uint64_t)comm->rank + (uint64_t)member, floats);
         lists[member] = layout_list(in_place && member == group->index ? &send : &receive[member]);
     }
-    TT_TRY(tt_all_gather_new(comm, group, TT_COLLECTIVE_TAG, layout_list(&send), lists, &gather));
+    TT_TRY(tt_all_gather_new(comm, group, TT_TAG_COLLECTIVE, layout_list(&send), lists, &gather));
     for (uint64_t round = 0; round < 3; round++) {
         leaf_fill(round, group->index, 0, floats, values);
         layout_put(&send, values);
@@ -120,7 +120,7 @@ static int scatter_once(struct tt_comm *comm, const struct tt_group *group, int6
         blocks[member] = layout_make((uint64_t)member, 3000 * (uint64_t)comm->rank + (uint64_t)member, floats);
         lists[member] = layout_list(&blocks[member]);
     }
-    TT_TRY(tt_reduce_scatter_new(comm, group, TT_COLLECTIVE_TAG, lists,
+    TT_TRY(tt_reduce_scatter_new(comm, group, TT_TAG_COLLECTIVE, lists,
                                  in_place ? lists[group->index] : layout_list(&out), scratch, &scatter));
     for (uint64_t round = 0; round < 3; round++) {
         for (int member = 0; member < group->n; member++) {
@@ -178,7 +178,7 @@ static int all_reduce_once(struct tt_comm *comm, const struct tt_group *group, i
     struct tt_collective *reduce = NULL;
     int rc = 0;
 
-    TT_TRY(tt_all_reduce_new(comm, group, TT_COLLECTIVE_TAG, layout_list(&layout), scratch, &reduce));
+    TT_TRY(tt_all_reduce_new(comm, group, TT_TAG_COLLECTIVE, layout_list(&layout), scratch, &reduce));
     for (uint64_t round = 0; round < 3; round++) {
         leaf_fill(round, group->index, 0, floats, values);
         layout_put(&layout, values);
@@ -234,9 +234,9 @@ static int hybrid_on_mesh(struct tt_comm *comm, const struct tt_mesh *mesh)
         lists[member] = (struct tt_segment_list){&items[member], 1};
     }
     leaf_fill(5, comm->rank, 0, shard.n * n_floats, whole);
-    TT_TRY(tt_reduce_scatter_new(comm, &shard, TT_COLLECTIVE_TAG, lists, lists[shard.index], scratch, &scatter));
-    TT_TRY(tt_all_reduce_new(comm, &replicate, TT_COLLECTIVE_TAG, lists[shard.index], scratch2, &reduce));
-    TT_TRY(tt_all_gather_new(comm, &shard, TT_COLLECTIVE_TAG + 1, lists[shard.index], lists, &gather));
+    TT_TRY(tt_reduce_scatter_new(comm, &shard, TT_TAG_COLLECTIVE, lists, lists[shard.index], scratch, &scatter));
+    TT_TRY(tt_all_reduce_new(comm, &replicate, TT_TAG_COLLECTIVE, lists[shard.index], scratch2, &reduce));
+    TT_TRY(tt_all_gather_new(comm, &shard, TT_TAG_COLLECTIVE + 1, lists[shard.index], lists, &gather));
     TT_TRY(tt_collective_begin(scatter));
     TT_TRY(tt_collective_wait(scatter));
     TT_TRY(tt_collective_begin(reduce));
@@ -312,7 +312,7 @@ static int many_under_way(struct tt_comm *comm)
     for (int i = 0; i < LANES; i++) {
         layouts[i] = layout_make((uint64_t)i, 10 * (uint64_t)comm->rank + (uint64_t)i, lane_floats);
         scratch[i] = tt_calloc((size_t)tt_all_reduce_scratch(group.n, lane_floats * 4), 1);
-        TT_TRY(tt_all_reduce_new(comm, &group, TT_COLLECTIVE_TAG + i, layout_list(&layouts[i]), scratch[i], &lanes[i]));
+        TT_TRY(tt_all_reduce_new(comm, &group, TT_TAG_COLLECTIVE + i, layout_list(&layouts[i]), scratch[i], &lanes[i]));
     }
     for (uint64_t round = 0; round < 5; round++) {
         for (int i = 0; i < LANES; i++) {

@@ -162,7 +162,7 @@ static int gather_from(struct tt_comm *comm, int silent_rank)
         items[i] = (struct tt_segment){&shards[i], sizeof(float)};
         lists[i] = (struct tt_segment_list){&items[i], 1};
     }
-    TT_TRY(tt_all_gather_new(comm, &group, TT_COLLECTIVE_TAG, lists[comm->rank], lists, &gather));
+    TT_TRY(tt_all_gather_new(comm, &group, TT_TAG_COLLECTIVE, lists[comm->rank], lists, &gather));
     comm->timeout_sec = 0.3;
     comm->waiting_for = "unshard layers.3";
     if (comm->rank == silent_rank) {
@@ -213,7 +213,7 @@ static int read_from_one_that_left(struct tt_comm *comm, void *arg)
 
     comm->read_bytes = 1;
     comm->timeout_sec = 0.3;
-    TT_TRY(tt_all_gather_new(comm, &group, TT_COLLECTIVE_TAG, lists[comm->rank], lists, &gather));
+    TT_TRY(tt_all_gather_new(comm, &group, TT_TAG_COLLECTIVE, lists[comm->rank], lists, &gather));
     while (comm->rank == 1 && !atomic_load(rank_0_began))
         (void)sched_yield();
     TT_TRY(tt_collective_begin(gather));
@@ -522,7 +522,7 @@ static int unequal_lists(struct tt_comm *comm, void *arg)
     struct tt_collective *gather;
 
     (void)arg;
-    return tt_all_gather_new(comm, &group, TT_COLLECTIVE_TAG, lists[0], lists, &gather);
+    return tt_all_gather_new(comm, &group, TT_TAG_COLLECTIVE, lists[0], lists, &gather);
 }
 
 static int odd_floats(struct tt_comm *comm, void *arg)
@@ -534,7 +534,7 @@ static int odd_floats(struct tt_comm *comm, void *arg)
     struct tt_collective *reduce;
 
     (void)arg;
-    return tt_all_reduce_new(comm, &group, TT_COLLECTIVE_TAG, (struct tt_segment_list){&segment, 1}, NULL, &reduce);
+    return tt_all_reduce_new(comm, &group, TT_TAG_COLLECTIVE, (struct tt_segment_list){&segment, 1}, NULL, &reduce);
 }
 
 static int begin_twice(struct tt_comm *comm, void *arg)
@@ -550,7 +550,7 @@ static int begin_twice(struct tt_comm *comm, void *arg)
     (void)arg;
     if (comm->rank == 1)
         return tt_comm_barrier(comm); /* stays until rank 0 has failed */
-    TT_TRY(tt_all_gather_new(comm, &group, TT_COLLECTIVE_TAG, lists[0], lists, &gather));
+    TT_TRY(tt_all_gather_new(comm, &group, TT_TAG_COLLECTIVE, lists[0], lists, &gather));
     if ((rc = tt_collective_begin(gather)) == 0)
         rc = tt_collective_begin(gather);
     tt_collective_free(gather);

@@ -376,10 +376,29 @@ static void inputs(struct machine *m, bool check)
     }
 }
 
+/* Messages of two collectives that are under way at once must not be taken for each other. */
+static void tags_tell_collectives_apart(const struct tt_program *p)
+{
+    enum { TAGS = 256 };
+    bool under_way[TAGS] = {false};
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct tt_instr *instr = &p->instrs[i];
+        const struct tt_instr *begin = instr->kind == TT_WAIT ? &p->instrs[instr->begin] : instr;
+
+        if ((instr->kind != TT_BEGIN && instr->kind != TT_WAIT) || !tt_collective_travels(&begin->collective))
+            continue;
+        assert_in_range(begin->collective.tag, 0, TAGS - 1);
+        assert_int_equal(under_way[begin->collective.tag], instr->kind == TT_WAIT);
+        under_way[begin->collective.tag] = instr->kind == TT_BEGIN;
+    }
+}
+
 static void execute(const struct tt_program *p, const char *wanted_sum)
 {
     struct machine m = {.p = p};
 
+    tags_tell_collectives_apart(p);
     inputs(&m, false);
     for (m.at = 0; m.at < p->n_instrs; m.at++) {
         step(&m, wanted_sum);

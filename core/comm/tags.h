@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_COMM_TAGS_H
+#define TT_COMM_TAGS_H
+
+/**
+ * Every tag of messages between ranks, once. Two exchanges that may be under way at the same time between the same ranks
+ * have different tags. A new purpose is a line here.
+ */
+enum tt_tag {
+    TT_TAG_CONTROL = 1, /* small agreements (comm.h) */
+    TT_TAG_PULSE,       /* who is alive (pulse.h) */
+    TT_TAG_COMPARE,     /* whose memory can be read (parallel/comm/peer_memory.c) */
+    TT_TAG_SAVE,        /* parts of tensors on their way to who writes them (checkpoint/save) */
+    TT_TAG_LOAD,        /* parts of tensors on their way from who read them (checkpoint/load) */
+    TT_TAG_COLLECTIVE,  /* the first of those of collectives; lowering numbers them (tt_collective_desc.tag) */
+    TT_TAG_LAST = 32767 /* what every MPI has */
+};
+
+#endif
