@@ -66,7 +66,7 @@ const json_t *tt_assets_of(const struct tt_manifest *manifest)
     return json_object_get(manifest->meta, "assets");
 }
 
-/* The file's bytes against the entry's. */
+/* Compares the file's bytes with the entry. */
 static int compare(const char *path, const char *text, size_t size, const json_t *entry, const char **ret_kind)
 {
     const char *wanted = json_string_value(json_object_get(entry, "crc32c"));

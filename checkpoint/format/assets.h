@@ -7,15 +7,15 @@
 
 /**
  * What a manifest says about the files in step-N/assets: "assets": [{"path": "assets/tokenizer.json", "bytes",
- * "crc32c"}, …]. Training does not read them, so damage there does not keep a run from going on; whoever generates,
- * exports or verifies looks.
+ * "crc32c"}, …]. Training does not read them, so damage there does not stop a run. Commands that generate, export or
+ * verify check them.
  */
 json_t *tt_assets_json(const struct tt_ckpt_asset *asset, int n);
 
-/** The same for the files that lie in folder/assets. */
+/** The same for the files in folder/assets. */
 int tt_assets_scan(const char *folder, json_t **ret_json) TT_MUST_CHECK;
 
-/** The list of a manifest, borrowed; NULL when it has none, as before there were such lists. */
+/** The list of a manifest, borrowed; NULL when it has none, as in old checkpoints. */
 const json_t *tt_assets_of(const struct tt_manifest *manifest);
 
 /**
@@ -24,7 +24,7 @@ const json_t *tt_assets_of(const struct tt_manifest *manifest);
  */
 int tt_asset_check(const char *step_path, const json_t *entry, const char **ret_kind) TT_MUST_CHECK;
 
-/** All of them; the first that is wrong. */
+/** Checks all of them; reports the first that is wrong. */
 int tt_assets_check(const char *step_path, const struct tt_manifest *manifest) TT_MUST_CHECK;
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reading one packed box, which lies in a file, into another.
+ * Reads one packed box, which is in a file, into another.
  */
 #include "checkpoint/format/box_read.h"
 

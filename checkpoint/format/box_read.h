@@ -9,8 +9,9 @@
 #include "core/base/error.h"
 
 /**
- * Reads what the box `stored` (packed row-major in the file from byte `begin`) has of the box `want` into `bytes`, which
- * is packed as `want`. Parts of `want` outside `stored` stay untouched. item: bytes per element. path is for messages.
+ * Reads the part of the box `want` that the box `stored` has (packed row-major in the file from byte `begin`) into
+ * `bytes`, which is packed as `want`. Parts of `want` outside of `stored` are not touched. item: bytes per element.
+ * path is for messages.
  */
 int tt_box_read(int fd, const char *path, int64_t begin, const struct tt_box *stored, const struct tt_box *want,
                 size_t item, void *bytes) TT_MUST_CHECK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Conversions between the floating-point types that weights travel in.
+ * Conversions between the floating-point types in which weights are stored.
  */
 #include "checkpoint/format/cast.h"
 

@@ -8,7 +8,7 @@
 
 static const uint64_t step = 0x9e3779b97f4a7c15u, factor = 0x85ebca77u;
 
-/* Multiplying by an index is adding once per element. */
+/* The product with the index is computed by one addition per element. */
 #define SUM(type)                                      \
     do {                                               \
         const type *element = data;                    \
@@ -19,7 +19,7 @@ static const uint64_t step = 0x9e3779b97f4a7c15u, factor = 0x85ebca77u;
     } while (0)
 
 #if defined(__x86_64__)
-/* The same for four elements at once, n being a multiple of 4; a plain compiler does not find the 32-bit products. */
+/* The same for four elements at once; n is a multiple of 4. Compilers do not find the 32-bit products by themselves. */
 __attribute__((target("avx2"))) static uint64_t sum_words_avx2(const uint32_t *element, int64_t n, uint64_t key)
 {
     typedef uint64_t words __attribute__((vector_size(32)));

@@ -13,10 +13,10 @@
  *
  *     lo(z) * hi(z) + z     where z = (index in the whole tensor) * 0x9e3779b97f4a7c15 ^ bits * 0x85ebca77
  *
- * (lo, hi: the halves of 32 bits; an element of 64 bits counts as two of 32). A sum does not depend on who holds which
- * rows, so the digest is equal for every world size and save policy, while a lost, doubled, moved or changed element
- * changes it. Two multiplications an element, so that it costs less than the copy it is taken from. Not a defence
- * against an attacker.
+ * (lo, hi: the halves of 32 bits; an element of 64 bits counts as two of 32). A sum does not depend on which rank holds
+ * which rows, so the digest is equal for every world size and save policy, while a lost, doubled, moved or changed
+ * element changes it. It takes two multiplications per element, less time than the copy during which it is computed. It
+ * is no defence against an attacker.
  *
  *   data   n packed elements of dtype (of at least a byte)
  *   first  index, in the whole tensor, of data's first element
@@ -27,7 +27,7 @@ uint64_t tt_digest_part(enum tt_dtype dtype, const void *data, int64_t first, in
 
 /**
  * The digest of part of a box of a tensor of that shape: n packed elements, the first of which is element `at` of the
- * packed box. The same sum, whatever boxes the tensor was cut into.
+ * packed box. The sum does not depend on how the tensor was cut into boxes.
  */
 uint64_t tt_digest_box(enum tt_dtype dtype, const int64_t *shape, const struct tt_box *box, int64_t at, int64_t n,
                        const void *data);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The manifest in memory: building, finding, coverage. manifest_json.c reads and writes it.
+ * The manifest in memory: building it, finding tensors, checking coverage. manifest_json.c reads and writes it.
  */
 #include "checkpoint/format/manifest.h"
 
@@ -166,7 +166,7 @@ static int compare_found(const void *pa, const void *pb)
     return by_name ? by_name : a->number - b->number;
 }
 
-/* One tensor per name; its shape is as far as its boxes reach, as PyTorch's reader infers it. */
+/* Makes one tensor per name. Its shape is the extent of its boxes, as in PyTorch's reader. */
 static int join_chunks(struct tt_manifest *manifest, const struct found *found, int n)
 {
     struct tt_manifest_tensor *t = NULL;
@@ -240,7 +240,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The files that an index names, each once. */
+/* Lists the files that an index names, each once. */
 static int index_names(const char *path, char ***ret_names, int *ret_n)
 {
     json_t *index = NULL, *map, *file;
@@ -279,7 +279,8 @@ out:
     return rc;
 }
 
-/* Every tensor of an index must be in the files that were read: transformers would take one that is not as random. */
+/* Every tensor of an index must be in the files that were read; transformers would use random values
+ * for a missing one. */
 static int check_index(const char *folder, const struct tt_manifest *manifest)
 {
     char *path = tt_format("%s/model.safetensors.index.json", folder);
@@ -293,7 +294,7 @@ static int check_index(const char *folder, const struct tt_manifest *manifest)
         if (tt_manifest_find(manifest, TT_CKPT_MODEL, tensor))
             continue;
         rc = tt_fail(TT_EDATA,
-                     "'%s': tensor '%s' is to be in '%s', but no file of the index holds it\nhelp: is a file "
+                     "'%s': tensor '%s' should be in '%s', but no file of the index has it\nhelp: is a file "
                      "of another download among them?",
                      path, tensor, json_string_value(file));
         goto out;
@@ -304,8 +305,8 @@ out:
     return rc;
 }
 
-/* Which files of a folder are its weights, as Hugging Face loads them: model.safetensors, else those of the index; a
- * folder without either is sharded, and all its files count. */
+/* The weight files of a folder, as Hugging Face loads them: model.safetensors, else those of the index. A folder
+ * without either is sharded, and all its files count. */
 static int weight_names(const char *folder, char ***ret_names, int *ret_n, bool *ret_by_index)
 {
     char *single = tt_format("%s/model.safetensors", folder), *index = tt_format("%s.index.json", single);

@@ -15,7 +15,7 @@
  * step-N/manifest.json, the record that makes a folder of shards a checkpoint; the last file written.
  *
  *     {"titan_ckpt": 1,                          version of this format
- *      "step", "ntokens_seen", "sample_cursor",  what training needs to go on
+ *      "step", "ntokens_seen", "sample_cursor",  what training needs to continue
  *      "mesh": {"pp", "dp_replicate", "dp_shard", "cp", "tp"}, "world", "policy", "run_id", "time",
  *      "config": {…}, …                          whatever else the trainer passed
  *      "assets": [{"path": "assets/tokenizer.json", "bytes", "crc32c"}, …],  see checkpoint/format/assets.h
@@ -91,22 +91,24 @@ int tt_manifest_check_tensor(const struct tt_manifest *manifest, const struct tt
 /** Most bytes of a checkpoint, so that sizes can be added up without care. */
 #define TT_MANIFEST_BYTES_MOST (INT64_MAX / 64)
 
-/** Checks every other value: counters, sizes, types, files listed twice. TT_EDATA names the key, what it is, what is wanted. */
+/**
+ * Checks every other value: counters, sizes, types, files listed twice. TT_EDATA names the key and the wanted value.
+ */
 int tt_manifest_check_values(const struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
 
-/** Of these only that the sizes of all tensors can be added up; for folders without a manifest too. */
+/** Only checks that the sizes of all tensors can be added up; also for folders without a manifest. */
 int tt_manifest_check_totals(const struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
 
 /** A member of 8 hexadecimal digits. */
 bool tt_manifest_read_hex(const json_t *object, const char *key, uint32_t *ret_crc);
 
-/** The text of manifest.json, checksum included; the caller frees. */
+/** The text of manifest.json, including its checksum; the caller frees. */
 char *tt_manifest_text(const struct tt_manifest *manifest);
 
-/** Reads folder/manifest.json and checks its form, its own checksum and every number in it (coverage apart). */
+/** Reads folder/manifest.json and checks its form, its own checksum and every number in it, but not the coverage. */
 int tt_manifest_load(const char *folder, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
 
-/** The same from text; where is for messages. */
+/** The same from text; `where` is for messages. */
 int tt_manifest_parse(const char *text, size_t size, const char *where, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
 
 /**

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The values of a manifest: whether each is one that a save can have written, so that nobody who uses them needs to ask.
- * The checksum only says that a text is whole, not that it makes sense.
+ * Checks that each value of a manifest is one that a save can have written, so that code that uses them need not check
+ * again. The checksum only shows that the text is complete, not that it makes sense.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,7 +10,8 @@
 #include "checkpoint/format/manifest.h"
 #include "core/base/mem.h"
 
-/* Far beyond any run, and with room for sums and products: 4.4e12 steps or samples, samples times seq_len in 63 bits. */
+/* Far beyond any run, with room for sums and products: 4.4e12 steps or samples; samples times seq_len fit in 63
+ * bits. */
 #define COUNT_MOST  ((int64_t)1 << 42)
 #define TOKENS_MOST ((int64_t)1 << 61)
 #define SIZE_MOST   ((int64_t)1 << 20)
@@ -24,7 +25,7 @@ static int fail_value(const char *where, const char *key, const json_t *value, c
     return rc;
 }
 
-/* What is not there is asked for where it is needed. */
+/* A missing value is not an error here; the code that needs it reports it. */
 static int check_int(const json_t *object, const char *key, const char *name, int64_t least, int64_t most,
                      const char *where)
 {
@@ -38,7 +39,7 @@ static int check_int(const json_t *object, const char *key, const char *name, in
     return fail_value(where, name, value, wanted);
 }
 
-/* A state of training was saved after at least one step; weights alone may be those before the first. */
+/* A training state is saved after at least one step; weights alone may be from before the first. */
 static int check_counters(const struct tt_manifest *manifest, const char *where)
 {
     static const struct {
@@ -111,7 +112,7 @@ static int compare_paths(const void *pa, const void *pb)
     return strcmp(*(const char *const *)pa, *(const char *const *)pb);
 }
 
-/* No file twice, and all of them together have a size that can be added up. */
+/* No file is listed twice, and the sum of all sizes does not overflow. */
 static int check_files(const struct tt_manifest *manifest, const char *where)
 {
     const char **path = tt_calloc_for((size_t)manifest->n_files + 1, sizeof *path, where);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * manifest.json: its text, written so that people can read it and diff it (one line per file and tensor), and its
- * strict reader. The text ends with its own checksum, so a flipped bit anywhere in it is found.
+ * strict reader. The text ends with its own checksum, which detects a flipped bit anywhere in it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ static json_t *tensor_json(const struct tt_manifest_tensor *tensor)
     return json;
 }
 
-/* "key": compact value, taking over the reference. */
+/* Adds "key": compact value; takes ownership of the value. */
 static void add_member(struct tt_text *text, const char *key, json_t *value)
 {
     json_t *name = json_string(key);
@@ -132,7 +132,7 @@ bool tt_manifest_read_hex(const json_t *object, const char *key, uint32_t *ret_c
     return true;
 }
 
-/* The digest of a tensor: none is unknown, which verify says; another text than a digest is damage. */
+/* The digest of a tensor. A missing digest is unknown, which verify reports; a text that is not a digest is damage. */
 static bool read_digest(const json_t *entry, struct tt_manifest_tensor *tensor)
 {
     const json_t *value = json_object_get(entry, "digest");
@@ -176,7 +176,7 @@ static bool is_shard_path(const char *path)
     return false;
 }
 
-/* What is being read: for the functions that get its parts. */
+/* The state of reading, for the functions that receive the parts. */
 struct reading {
     struct tt_manifest *manifest;
     const char *where;
@@ -204,7 +204,7 @@ out:
     return rc;
 }
 
-/* Where a box ends is computed without care later. */
+/* Later code computes the end of a box without checks for overflow. */
 static bool ends_fit(const struct tt_box *box, int n)
 {
     for (int d = 0; d < n; d++)
@@ -297,7 +297,7 @@ out:
     return rc;
 }
 
-/* Names are compared once they are sorted; one JSON value would refuse equal keys. */
+/* Finds equal names once they are sorted, since the parts are not one JSON value that would refuse equal keys. */
 static int check_names(const struct tt_manifest *manifest, const char *where)
 {
     for (int i = 1; i < manifest->n_tensors; i++) {

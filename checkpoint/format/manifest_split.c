@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Cutting JSON text without reading it: only strings and brackets are looked at. Each part is parsed, so what is not JSON
- * is found there; commas and colons between parts are checked here.
+ * Cuts JSON text without parsing it: only strings and brackets matter. Each part is parsed later, which finds invalid
+ * JSON; commas and colons between parts are checked here.
  */
 #include "checkpoint/format/manifest_split.h"
 
@@ -41,7 +41,7 @@ static bool take(struct cursor *c, char wanted)
     return true;
 }
 
-/* Behind the string that begins here. */
+/* Moves the cursor past the string that begins here. */
 static bool pass_string(struct cursor *c)
 {
     if (!take(c, '"'))
@@ -55,7 +55,7 @@ static bool pass_string(struct cursor *c)
     return true;
 }
 
-/* Behind the value that begins here: up to a comma or bracket that belongs to what is around it. */
+/* Moves the cursor past the value that begins here: up to a comma or bracket of the enclosing value. */
 static bool pass_value(struct cursor *c, struct piece *ret_piece)
 {
     int64_t depth = 0;
@@ -89,7 +89,7 @@ static bool pass_key(struct cursor *c, struct piece *ret_key)
     return take(c, ':');
 }
 
-/* The part between two brackets as one value; named: with the key before it, as an object. */
+/* Hands over a part as one value; named: as an object with the key before it. */
 static int hand_over(struct cursor *c, const struct piece *part, bool named, tt_manifest_part_fn on_part, void *arg)
 {
     struct tt_text text = {0};
@@ -111,7 +111,7 @@ out:
     return rc;
 }
 
-/* Every member of a list or an object. */
+/* Hands over every member of a list or an object. */
 static int split_members(const struct piece *list, const char *where, char open, char close,
                          tt_manifest_part_fn on_part, void *arg)
 {
@@ -176,7 +176,7 @@ int tt_manifest_split(const char *text, size_t size, const char *where,
         tt_text_add(&rest, ":");
         if (large) {
             *large = value;
-            tt_text_add(&rest, "null"); /* so that a second one is refused as the same key */
+            tt_text_add(&rest, "null"); /* so that a second one is refused as a duplicate key */
         } else {
             tt_text_add_bytes(&rest, value.begin, (size_t)(value.end - value.begin));
         }

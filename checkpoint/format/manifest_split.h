@@ -8,19 +8,20 @@
 #include "core/base/json.h"
 
 /**
- * manifest.json in parts. The manifest of a large job has a hundred megabytes, which take more than a gigabyte as one JSON
- * value; so its files and tensors are handed over one by one, and only what is left becomes a value as a whole.
+ * Reads manifest.json in parts. The manifest of a large job has a hundred megabytes, which would need more than a
+ * gigabyte as one JSON value. So its files and tensors are handed over one by one, and only the rest becomes one value.
  */
 
-/** Gets the i-th element of "files", or {name: element} of "tensors"; the value is gone afterwards. */
+/** Receives an element of "files", or {name: element} of "tensors". The value is released afterwards. */
 typedef int (*tt_manifest_part_fn)(void *arg, const json_t *part);
 
 /**
  *   text     as tt_manifest_text writes it, or any other JSON of the same value
  *   where    names it in messages
- *   check    looks at the rest before anything else is read; its error is the result
+ *   check    checks the rest before anything else is read; its error is the result
  *   on_file, on_tensor   called for every member; the files come first, wherever they are in the text
- *   ret_rest the other members of the object, with null for "files" and "tensors" if they are there. Caller: json_decref.
+ *   ret_rest the other members of the object, with null for "files" and "tensors" if they are there.
+ *     Caller: json_decref.
  * Errors: TT_EDATA when text is not JSON, or the members are not a list and an object; those of the functions.
  */
 int tt_manifest_split(const char *text, size_t size, const char *where,

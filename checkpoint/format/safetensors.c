@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * safetensors: strict reading, deterministic layout. Files come from anywhere, so every number of a header is checked
- * before it is used, products for overflow, and the data must fill the file to the byte.
+ * safetensors: strict reading, deterministic layout. Files may come from anywhere, so every number of a header is
+ * checked before it is used, products are checked for overflow, and the data must fill the file exactly.
  */
 #include "checkpoint/format/safetensors.h"
 
@@ -335,7 +335,7 @@ static json_t *sizes_json(const int64_t *sizes, int n)
     return array;
 }
 
-/* Object values that are JSON themselves travel as strings; spaces as Python's json.dumps puts them. */
+/* Members that are JSON objects themselves are stored as strings, with spaces as Python's json.dumps writes them. */
 static json_t *quoted(json_t *json)
 {
     char *text = json_dumps(json, 0);

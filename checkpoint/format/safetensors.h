@@ -13,7 +13,7 @@
 #include "core/graph/dtype.h"
 
 /**
- * safetensors files: a strict reader and a writer of headers that are a function of the content alone.
+ * safetensors files: a strict reader, and a writer whose headers depend on the content only.
  *
  * A file is: u64 little-endian N | N bytes of JSON, padded with spaces | tensors, packed, contiguous to the end.
  * In a sharded folder a file holds boxes of tensors; the metadata entry DCP_SHARDING_INFO says where each box begins
@@ -24,9 +24,9 @@ struct tt_st_tensor {
     enum tt_dtype dtype;
     struct tt_box box;  /* offset is zero in files that are not sharded */
     int64_t begin, end; /* bytes from the start of the data */
-    uint32_t crc;       /* CRC32C of the bytes, when has_crc (titan's own files say it in titan.crc) */
+    uint32_t crc;       /* CRC32C of the bytes, when has_crc (titan's files have it in titan.crc) */
     bool has_crc;
-    int index; /* the caller's: which of its tensors this is; not in the file */
+    int index; /* for the caller: which of its tensors this is; not in the file */
 };
 
 /** An open file, its header read and checked. */
@@ -43,12 +43,14 @@ struct tt_safetensors {
 
 /**
  * Opens a file and checks its whole header: bounds, types, sizes, no name twice, contiguous data that fills the file
- * exactly. TT_EDATA with what was wanted and found; a Git LFS pointer is named as such.
+ * exactly. TT_EDATA with what was wanted and found; a Git LFS pointer is reported as such.
  */
 int tt_safetensors_open(const char *path, struct tt_safetensors *ret_file) TT_MUST_CHECK;
 void tt_safetensors_release(struct tt_safetensors *file);
 
-/** The same on bytes in memory, which are the whole file or at least its header; path is for messages, fd becomes -1. */
+/**
+ * The same on bytes in memory, which are the whole file or at least its header; path is for messages, fd becomes -1.
+ */
 int tt_safetensors_parse(const char *path, const void *bytes, size_t size, int64_t file_bytes,
                          struct tt_safetensors *ret_file) TT_MUST_CHECK;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The layout of a shard file: entries, segments, blocks. Every rank can compute it for every writer, so nobody sends it.
+ * The layout of a shard file: entries, segments, blocks. Every rank can compute it for every writer, so it is never
+ * sent.
  */
 #include "checkpoint/format/shard_file.h"
 
@@ -39,7 +40,7 @@ int tt_shard_file_header(struct tt_shard_file *file, struct tt_text *header)
     return rc;
 }
 
-/* Who holds element `at` of a whole tensor, and how many more elements, it included, lie one after another with the same rank. */
+/* The rank that holds element `at` of a whole tensor, and how many elements from there on are in a row on that rank. */
 static int find_holder(const struct tt_ckpt_chunk *tensor, const struct tt_mesh *mesh, int writer,
                        const struct tt_box *whole, int64_t at, int64_t *ret_run)
 {
@@ -59,7 +60,7 @@ static int find_holder(const struct tt_ckpt_chunk *tensor, const struct tt_mesh 
     return tt_placement_holder(mesh, &tensor->placement, writer, part);
 }
 
-/* The segments of one entry: cut where a block ends and where what another rank holds begins. */
+/* Cuts an entry into segments: where a block ends, and where the elements of another rank begin. */
 static void cut_entry(struct tt_shard_file *file, int entry, const struct tt_ckpt_chunk *tensor,
                       const struct tt_mesh *mesh, const struct tt_ckpt_piece *piece)
 {

@@ -11,19 +11,20 @@
 #include "core/base/text.h"
 
 /**
- * One shard file of a save, as a function of the plan alone: which bytes it has, and which rank holds each of them.
+ * One shard file of a save, as a function of the save plan only: which bytes it has, and which rank holds each of them.
  *
- * The data (everything behind the header) is cut into blocks of TT_SHARD_BLOCK bytes, the unit of writing, and these into
- * segments, each a part of one tensor held by one rank. Blocks begin at multiples of 4096 bytes of the file.
+ * The data (everything after the header) is cut into blocks of TT_SHARD_BLOCK bytes, which are written as a whole,
+ * and these into segments. A segment is a part of one tensor that one rank holds. Blocks begin at multiples of 4096
+ * bytes of the file.
  */
 enum { TT_SHARD_BLOCK = 4 << 20, TT_SHARD_ALIGN = 4096 };
 
 struct tt_shard_segment {
     int entry;      /* the tensor: index in the file's entries */
     int holder;     /* rank */
-    int64_t offset; /* first byte, in the entry */
+    int64_t offset; /* of the first byte in the entry */
     int64_t size;
-    /* what was found while it was written */
+    /* computed while it is written */
     uint32_t crc;
     uint64_t digest;
     int64_t nonfinite; /* elements that are NaN or infinite */
@@ -44,8 +45,8 @@ struct tt_shard_file {
 };
 
 /**
- * Lays the file out. state: the tensors as they are stored; piece: the indices in plan of the n pieces that make the file.
- * Release with tt_shard_file_release.
+ * Lays out the file. state: the tensors as stored; piece: the indices in plan of the file's n pieces. Release with
+ * tt_shard_file_release.
  */
 int tt_shard_file_init(const struct tt_ckpt_state *state, const struct tt_mesh *mesh, const struct tt_ckpt_plan *plan,
                        const int *piece, int n, int64_t step, struct tt_shard_file *ret_file) TT_MUST_CHECK;

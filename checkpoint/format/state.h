@@ -10,9 +10,10 @@
 #include "core/program/layout.h"
 
 /**
- * What a rank hands over to be saved, or to be filled by a load: its part of every tensor.
+ * A rank's part of every tensor, to be saved, or to be filled by a load.
  *
- * Every rank lists the same tensors, in the same order, with the same name, dtype, shape and placement; only the parts differ.
+ * Every rank lists the same tensors, in the same order, with the same name, dtype, shape and placement; only
+ * the parts differ.
  */
 enum { TT_CKPT_DIMS = 4 };
 
@@ -21,7 +22,7 @@ struct tt_ckpt_chunk {
     enum tt_dtype dtype;
     int ndim;                      /* 0: a scalar */
     int64_t shape[TT_CKPT_DIMS];   /* of the whole tensor */
-    struct tt_placement placement; /* who holds what of it */
+    struct tt_placement placement; /* which rank has which part */
     struct tt_box part;            /* what this rank holds; may be empty */
     void *data;                    /* the part, packed, owned by the trainer; may be NULL when it is empty */
 };
@@ -33,7 +34,7 @@ struct tt_ckpt_state {
     struct tt_ckpt_chunk *optim;
 };
 
-/** A file that travels with the checkpoint (tokenizer.json, …), written into step-N/assets/. */
+/** A file that belongs to the checkpoint (tokenizer.json, …) and is written into step-N/assets/. */
 struct tt_ckpt_asset {
     const char *name;
     const void *bytes;

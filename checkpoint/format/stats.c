@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the values of a tensor look like.
+ * Statistics of a tensor's values.
  */
 #include "checkpoint/format/stats.h"
 
@@ -17,7 +17,7 @@ struct sums {
     int64_t finite, nonfinite;
 };
 
-/* Sums of a block first, so that billions of terms lose no digits that matter. */
+/* Adds the sums of a block, so that billions of terms lose no significant digits. */
 static void add_block(struct sums *s, enum tt_dtype dtype, const void *data, int64_t n)
 {
     double sum = 0.0, squares = 0.0;

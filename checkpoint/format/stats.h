@@ -7,9 +7,9 @@
 #include "core/base/json.h"
 
 /**
- * Statistics of one tensor, in one streaming pass: {"min", "max", "mean", "rms", "nonfinite"}; the first four are of the
- * finite values, null when there are none. Null for types whose values titan cannot read. done and total: elements, for
- * tt_progress.
+ * Statistics of one tensor, in one streaming pass: {"min", "max", "mean", "rms", "nonfinite"}; the first four are of
+ * the finite values, null when there are none. All are null for types whose values titan cannot read. done and total:
+ * elements, for tt_progress.
  */
 int tt_ckpt_stats(struct tt_source *source, const struct tt_manifest_tensor *tensor, double *done, double total,
                   json_t **ret_json) TT_MUST_CHECK;

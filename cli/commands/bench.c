@@ -87,7 +87,7 @@ out:
     return rc;
 }
 
-/* What was measured is printed also if it cannot be saved. */
+/* Prints the results even if they cannot be saved. */
 static int report(const struct tt_bench *bench)
 {
     const char *save = tt_args_last(bench->args, "save");

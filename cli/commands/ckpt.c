@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan ckpt`: its subcommands and their options. The library says everything as JSON; without --json it is laid out for
- * people in the files of the subcommands.
+ * `titan ckpt`: its subcommands and their options. The library returns results as JSON; without --json the files of the
+ * subcommands print them as text.
  */
 #include "cli/commands/ckpt.h"
 
@@ -32,7 +32,7 @@ static const struct tt_option options[] = {
 struct verb {
     const char *name;
     tt_ckpt_verb_fn run;
-    int low, high; /* how many paths */
+    int low, high; /* the number of paths */
     const char *arguments;
     const char *takes; /* its options, apart from json and help, between bars */
     const char *doc;

@@ -4,7 +4,7 @@
 
 #include "cli/cli.h"
 
-/** The subcommands of `titan ckpt`, one row each in ckpt_command.c; args->word[0] is the subcommand's name. */
+/** The subcommands of `titan ckpt`, one row each in ckpt.c; args->word[0] is the subcommand's name. */
 typedef int (*tt_ckpt_verb_fn)(const struct tt_args *args);
 
 int tt_ckpt_verb_list(const struct tt_args *args);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan ckpt gc, rollback`: what was removed from checkpoint folders or set aside in them, or would be.
+ * `titan ckpt gc, rollback`: prints what was removed or set aside, or would be.
  */
 #include <inttypes.h>
 #include <stdio.h>

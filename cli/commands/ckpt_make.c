@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan ckpt consolidate, convert`: checkpoints in other shapes.
+ * `titan ckpt consolidate, convert`: checkpoints in other formats.
  */
 #include <stdio.h>
 #include <string.h>

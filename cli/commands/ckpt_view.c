@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan ckpt list, inspect, verify`: what the library says about a checkpoint, as tables.
+ * `titan ckpt list, inspect, verify`: prints the library's results as tables.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -230,7 +230,8 @@ static bool is_unreadable(const json_t *problem)
     return strcmp(tt_ckpt_text(problem, "kind"), "unreadable") == 0;
 }
 
-/* The first problem that is damage: nothing else shows that a checkpoint is bad. NULL: what was not read may be good. */
+/* The first problem that is damage; only damage proves that a checkpoint is bad. NULL: what could not be
+ * read may be good. */
 static const json_t *find_damage(const json_t *problems)
 {
     for (size_t i = 0; i < json_array_size(problems); i++) {
@@ -281,7 +282,7 @@ static void fail_verify(const char *path, const json_t *problems)
 
 typedef int (*describe_fn)(const struct tt_args *args, const char *path, json_t **ret_json);
 
-/* Says something about every PATH; with --json an object for one path, a list for more. */
+/* Describes every PATH; with --json an object for one path, a list for more. */
 static int describe(const struct tt_args *args, describe_fn make, void (*print)(const json_t *json), bool *ret_ok)
 {
     json_t *all = json_array();
@@ -295,7 +296,7 @@ static int describe(const struct tt_args *args, describe_fn make, void (*print)(
         TT_TRY(make(args, args->word[i], &json));
         (void)json_array_append_new(all, json);
         if (*ret_ok && json_is_false(json_object_get(json, "ok"))) {
-            *ret_ok = false; /* the first problem is what the command fails with */
+            *ret_ok = false; /* the command fails with the first problem */
             fail_verify(args->word[i], json_object_get(json, "problems"));
         }
         if (!is_json)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * `titan config`: shows what a run would use and where each value came from, checks files, compares configurations, and
- * writes a file to start from. Without a file it is about the built-in quick run, as `titan train` is.
+ * writes a file to start from. Without a file it uses the built-in quick run, as `titan train` does.
  */
 #include "core/config/config.h"
 
@@ -77,7 +77,7 @@ static int print_text(struct tt_text *text)
     return tt_cli_finish();
 }
 
-/* The sizes that the flavor decides; where they are in a config.json that cannot be read they stay null, and a note says so. */
+/* Fills in the sizes of the flavor. If they are in a config.json that cannot be read, they stay null, with a note. */
 static int resolve_model(struct tt_config *cfg)
 {
     struct tt_model_dims over = tt_job_model_overrides(cfg);
@@ -128,7 +128,7 @@ static int check(const struct tt_args *args)
     bool is_json = tt_args_has(args, "json");
     int rc;
 
-    tt_cli_install_log(); /* what has no effect is said here too */
+    tt_cli_install_log(); /* for notes about keys that have no effect */
     rc = load(args, 1, "builtin:quick", &cfg);
 
     tt_config_free(cfg);
@@ -200,7 +200,7 @@ out:
     return rc < 0 ? tt_cli_fail(rc) : rc;
 }
 
-/* Without a check of the model: the file may name one that titan does not have, which is for `config check` to say. */
+/* The model is not checked: if titan does not have it, `config check` says so. */
 static int import(const struct tt_args *args)
 {
     struct tt_config *cfg = NULL;
@@ -214,7 +214,7 @@ static int import(const struct tt_args *args)
         rc = tt_fail(TT_EUSAGE, "config import takes one file\nhelp: titan config import X.toml > X.yaml");
         goto out;
     }
-    tt_cli_install_log(); /* keys that have no effect are said */
+    tt_cli_install_log(); /* for notes about keys that have no effect */
     TT_TRY(tt_config_new(&cfg));
     TT_TRY(tt_config_read(cfg, &input));
     tt_text_add(&text,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan data`: turns text into a packed token file, and looks into such files.
+ * `titan data`: turns text into a packed token file, and inspects such files.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ static const char *format_name(const struct tt_token_info *info)
     return info->format == TT_TOKENS_TITAN ? "titan" : info->format == TT_TOKENS_LLMC ? "llm.c" : "raw";
 }
 
-/* A hash as 16 hexadecimal digits, or null where the file does not say. */
+/* A hash as 16 hexadecimal digits, or null if the file does not have it. */
 static json_t *hex(uint64_t hash)
 {
     char digits[24];
@@ -65,7 +65,7 @@ static json_t *describe(const char *path, const struct tt_token_info *info)
                      hex(info->tokenizer_hash));
 }
 
-/* One line per member, in their order, for people; strings are quoted when they may hold anything. */
+/* Prints one line per member, in order. Strings with arbitrary content are quoted. */
 static void print_members(json_t *json)
 {
     const char *key;
@@ -127,7 +127,7 @@ out:
     return rc;
 }
 
-/* The first tokens as text, if the tokenizer is the one the file was made with (or is not known to be another). */
+/* Adds the first tokens as text, unless the tokenizer is known to differ from the one that made the file. */
 static int add_text(json_t *json, const struct tt_dataset *d, const char *folder, const int32_t *ids, int64_t n)
 {
     const struct tt_token_info *info = &d->ref.info;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan estimate`: what a configuration would need on any number of ranks, under each policy. Every row is planned by the
- * code that trains; nothing large is allocated and no rank is started.
+ * `titan estimate`: what a configuration would need on any number of ranks, under each policy. The code that trains
+ * plans every row. Nothing large is allocated and no rank is started.
  */
 #include "cli/plan/estimate.h"
 
@@ -100,7 +100,7 @@ static void print_seconds(double sec)
     (void)printf(" %11s", tt_text_duration(buf, sizeof buf, sec));
 }
 
-/* A reason, in lines of at most WIDTH columns, the first of which has begun. */
+/* Prints a reason in lines of at most WIDTH columns; the first line has already begun. */
 static void print_problem(const char *text)
 {
     enum { WIDTH = 120, INDENT = 33 };
@@ -160,7 +160,8 @@ static void print_init_head(void)
     (void)printf("  (training.init)\n");
 }
 
-/* What a rank holds while the weights are made; the policies do not matter there, so once for a number of ranks. */
+/* Prints what a rank holds while the weights are made. The policies do not matter there, so there is one row per
+ * number of ranks. */
 static void print_init(const struct tt_estimate *e)
 {
     char buf[32];

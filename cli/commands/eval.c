@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan eval`: loss and perplexity of weights on a dataset, by the program that validates while training; on any number
- * of ranks, which share the batches and the parameters.
+ * `titan eval`: loss and perplexity of weights on a dataset, by the program that validates while training; on any
+ * number of ranks, which share the batches and the parameters.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -30,7 +30,7 @@ static const struct tt_option options[] = {
     {0},
 };
 
-/* Options that are another word for a key. */
+/* Options that are short for a key. */
 static const char *const keys[][2] = {
     {"dataset", "validation.dataset"}, {"dataset_path", "validation.dataset_path"},
     {"seq_len", "validation.seq_len"}, {"batch", "validation.local_batch_size"},
@@ -55,7 +55,7 @@ struct run {
     struct tt_validation_result found;
 };
 
-/* The configuration: files, then overrides, then this command's own words for keys. */
+/* Loads the configuration: files, then overrides, then this command's own options for keys. */
 static int load_config(struct run *r)
 {
     const struct tt_args *args = r->args;
@@ -117,7 +117,7 @@ static int adopt(struct run *r, const char *path, const json_t *value)
     return rc;
 }
 
-/* The data of the run: its validation set, or without one what it trains on (for kjv its held-back part). */
+/* Uses the data of the run: its validation set, or, if it has none, its training data (for kjv the held-back part). */
 static int adopt_data(struct run *r)
 {
     bool validates = json_is_true(run_value(r, "validation", "enable"));
@@ -216,7 +216,7 @@ static int open_data(struct run *r, struct tt_comm *comm)
     return rc;
 }
 
-/* Steps are of all ranks together, so that their number does not depend on the ranks. */
+/* Steps are counted over all ranks together, so that the samples do not depend on the number of ranks. */
 static int64_t samples_wanted(const struct run *r)
 {
     int64_t all = tt_sampler_epoch_samples(r->data.sampler), steps = r->cfg->validation.steps;

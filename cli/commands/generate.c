@@ -48,7 +48,7 @@ static const char usage[] =
     "step), a step, a consolidated folder, or a folder from Hugging Face.\n\n";
 
 /* Tokens of one run of a long prompt: enough rows for matrix products to be fast, and little memory. */
-enum { PROMPT_ROWS = 5 * TT_ATTENTION_ROWS }; /* blocks of attention that are full */
+enum { PROMPT_ROWS = 5 * TT_ATTENTION_ROWS }; /* full blocks of attention */
 
 struct settings {
     struct tt_sampling sampling;
@@ -118,8 +118,8 @@ out:
 /* --- what will happen --- */
 
 /*
- * The longest context: what was asked for, else what the weights were trained with, else what the model allows. Positions
- * that a model has learned end where they end, whatever was asked for.
+ * The longest context: as requested, else as in training, else as the model allows. It never exceeds the learned
+ * positions of a model.
  */
 static int64_t longest(const struct settings *s, const struct tt_pretrained *w)
 {
@@ -129,7 +129,7 @@ static int64_t longest(const struct settings *s, const struct tt_pretrained *w)
     return w->model->row->learned_positions && wanted > positions ? positions : wanted;
 }
 
-/* The last token is never fed, so it needs no room. */
+/* The last token is never fed, so it needs no place in the context. */
 static int choose_context(const struct settings *s, const struct tt_pretrained *w, int64_t prompt, int64_t *ret_context)
 {
     int64_t most = longest(s, w), wanted = prompt + s->max_new_tokens - 1;

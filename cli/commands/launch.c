@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan launch`: the mpirun or srun line with the right binding for this host, printed or run. Written because the
- * defaults of launchers bind each rank to one core, or to none, and leave the others idle.
+ * `titan launch`: the mpirun or srun line with the right binding for this host, printed or run. The defaults of
+ * launchers bind each rank to one core, or to none, and leave the others idle.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +52,8 @@ static void release(struct line *line)
     tt_free(line->word);
 }
 
-/* Cores, not hardware threads: launchers bind to cores, and two threads of one core gain nothing in matrix products. */
+/* The number of cores, not of hardware threads: launchers bind to cores, and matrix products gain nothing from a second
+ * thread per core. */
 static int physical_cores(void)
 {
     int n = 0, cpus = (int)sysconf(_SC_NPROCESSORS_ONLN), allowed = tt_team_cores();
@@ -61,7 +62,7 @@ static int physical_cores(void)
         char *path = tt_format("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", c), *text = NULL;
         size_t size = 0;
 
-        if (tt_file_read(path, &text, &size) == 0) /* a machine that does not say counts what is allowed */
+        if (tt_file_read(path, &text, &size) == 0) /* if this fails for all, the allowed processors are counted */
             n += strtol(text, NULL, 10) == c;      /* the first thread of its core */
         tt_free(text);
         tt_free(path);
@@ -95,8 +96,8 @@ static void add_srun(struct line *line, int ranks)
 }
 
 /*
- * Ranks on the fullest host of a hostfile: mpirun fills a host's slots before it takes the next one. Without a file, all of
- * them are here. A line without slots leaves the number to mpirun, which counts the host's cores.
+ * The number of ranks on the fullest host of a hostfile: mpirun fills a host's slots before it takes the next host.
+ * Without a file, all ranks are on this host. For a line without slots, mpirun uses the host's cores.
  */
 static int ranks_of_a_host(const char *hostfile, int ranks, int cores, int *ret_local)
 {
@@ -134,7 +135,7 @@ static int add_mpirun(struct line *line, int ranks, const char *hostfile)
 
     TT_TRY(ranks_of_a_host(hostfile, ranks, cores, &local));
     add(line, "mpirun");
-    if (geteuid() == 0) /* mpirun refuses root unless told so */
+    if (geteuid() == 0) /* otherwise mpirun refuses to run as root */
         add(line, "--allow-run-as-root");
     add(line, "-n");
     add_count(line, "", ranks);
@@ -166,7 +167,7 @@ static void add_program(struct line *line)
     add(line, size > 0 ? path : "titan");
 }
 
-/* As a shell reads it. */
+/* Prints a word, quoted for a shell. */
 static void print_word(const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-=./:,+@%";
@@ -201,8 +202,8 @@ static bool takes_value(const char *token)
 }
 
 /*
- * Where the options end: at "--" (*ret_run is behind it), or at the first word that is neither an option nor the value of one,
- * which then is the command that runs.
+ * Where the options end: at "--" (*ret_run is behind it), or at the first word that is neither an option nor the value
+ * of one, which then is the command that runs.
  */
 static int split(int argc, char **argv, int *ret_run)
 {
@@ -214,7 +215,7 @@ static int split(int argc, char **argv, int *ret_run)
     return at;
 }
 
-/* A short option that everyone knows from mpirun. */
+/* Replaces -n, which users know from mpirun, by --ranks. */
 static void spell_out(int argc, char **argv, char **ret_argv)
 {
     static char long_name[] = "--ranks";

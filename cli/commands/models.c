@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan models`: every model and flavor of the registry with its size and its cost per token. Nothing is allocated for
- * weights, so the largest flavor is listed as fast as the smallest.
+ * `titan models`: every model and flavor of the registry with its size and its cost per token. It allocates no weights,
+ * so the largest flavor is listed as fast as the smallest.
  */
 #include <errno.h>
 #include <inttypes.h>

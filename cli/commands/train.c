@@ -52,7 +52,7 @@ static int print_help(const struct tt_args *args)
     return tt_cli_finish();
 }
 
-/* Between making a segment and mapping it a process needs no more than a moment. */
+/* A process maps a segment right after making it, long before this age. */
 enum { SEGMENT_AGE_SEC = 60 };
 
 struct command {
@@ -61,7 +61,7 @@ struct command {
     char **argv;
 };
 
-/* Everything between having a communicator and giving it up; the same code on every rank. */
+/* The work of a rank, while it has a communicator. Returns the same code on every rank. */
 static int train(struct tt_comm *comm, void *arg)
 {
     const struct command *command = arg;

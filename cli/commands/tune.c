@@ -45,7 +45,7 @@ static const struct dimension {
 enum { ENGINE, RESHARD, SYNC, PREFETCH, N_DIMENSIONS };
 _Static_assert((int)N_DIMENSIONS == (int)TT_TUNE_KEYS, "a flag per dimension");
 
-/* Which dimensions --over names; all if it is not given. */
+/* Reads which dimensions --over names; all if it is not given. */
 static int read_over(const char *text, bool over[N_DIMENSIONS])
 {
     const char *at = text;
@@ -76,7 +76,7 @@ static bool is_value(const struct dimension *d, int value, const char *word)
     return strcmp(d->values[value], word) == 0;
 }
 
-/* Combinations that differ from another one by a key that has no effect are left out. */
+/* Whether a combination differs from another one only by a key that has no effect. */
 static bool is_idle(const int choice[N_DIMENSIONS], const bool over[N_DIMENSIONS])
 {
     return over[PREFETCH] && choice[PREFETCH] > 0 && over[ENGINE] &&
@@ -208,7 +208,7 @@ out:
     return rc;
 }
 
-/* Everything between having a communicator and giving it up; the same code on every rank. */
+/* The work of a rank, while it has a communicator. Returns the same code on every rank. */
 static int tune(struct tt_comm *comm, void *arg)
 {
     const struct tt_args *args = arg;

@@ -6,13 +6,13 @@
 #include "core/ops/op.h"
 
 /**
- * What the two attention ops share.
+ * Code that the two attention ops share.
  */
 
 /** Do inputs q, q + 1, q + 2 of the node have the shapes of q, k and v? */
 bool tt_attention_fits(const struct tt_graph *graph, const struct tt_node *node, int q);
 
-/** The attributes of a node, as the kernels want them. */
+/** The attributes of a node in the form for the kernels. */
 struct tt_attention_shape tt_attention_shape_of(const struct tt_attr *attr);
 
 /** The cost of either op. */

@@ -18,7 +18,7 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Row length of a tile of scores: the tiles of a short sequence are narrower. */
+/* The row length of a tile of scores; tiles of a short sequence are narrower. */
 static int64_t tile_width(int64_t seq_len)
 {
     return min64(seq_len, TT_ATTENTION_KEYS);
@@ -31,7 +31,7 @@ struct tile {
     int64_t k_stride; /* of rows of k and v */
 };
 
-/* Keys of the tile that row r of it may see; 0 for rows above its first key. */
+/* The number of the tile's keys that its row r may see; 0 for rows above the first key. */
 static int64_t visible(const struct tile *tile, int64_t r)
 {
     int64_t n = min64(tile->row + r + 1 - tile->key, tile->keys);
@@ -46,8 +46,8 @@ static void row_scale(float *x, int64_t n, float factor)
 }
 
 /*
- * Scores of a tile into weights exp(s - largest) of the row so far. largest and sum are of the rows; o is scaled to the
- * new maximum (not for the first tile of keys, which finds it undefined).
+ * Turns the scores of a tile into weights exp(s - largest), with the largest score of the row so far. largest and sum
+ * are per row. o is scaled to the new maximum, except for the first tile of keys, when it is undefined.
  */
 static void softmax_tile(float *s, const struct tile *tile, float scale, float *largest, float *sum, float *o,
                          const struct tt_attention_shape *shape)
@@ -166,7 +166,7 @@ static void row_dots(float *delta, const float *dout, const float *o, const stru
     }
 }
 
-/* Scores into probabilities, in place, and dp into the gradient of the scores, in place; lse of the tile's rows. */
+/* Turns scores into probabilities and dp into the gradient of the scores, both in place; lse: of the tile's rows. */
 static void softmax_tile_bwd(float *s, float *dp, const struct tile *tile, float scale, const float *lse,
                              const float *delta, const struct tt_attention_shape *shape)
 {

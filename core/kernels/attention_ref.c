@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The reference of the attention kernels: sums in double, every score made again where it is needed.
+ * The reference of the attention kernels: sums in double; every score is computed again where it is needed.
  */
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * bfloat16 in the portable kernels: what gathers and reduce-scatters may carry (core/program/mixed.h). No op.
+ * bfloat16 in the portable kernels, for gathers and reduce-scatters (core/program/mixed.h). It is not an op.
  */
 #include <math.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static uint16_t to_bfloat16(float value)
     uint32_t bits;
 
     memcpy(&bits, &value, sizeof bits);
-    if ((bits & 0x7fffffffU) > 0x7f800000U) /* a NaN stays one */
+    if ((bits & 0x7fffffffU) > 0x7f800000U) /* NaN stays NaN */
         return (uint16_t)(bits >> 16 | 0x40U);
     return (uint16_t)((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
 }

@@ -2,9 +2,9 @@
  *
  * Matrix products through OpenBLAS, the only file that knows cblas.h.
  *
- * OpenBLAS runs every call on one thread: its own threads would choose their split by the number of cores, and its bits
- * change with the rows per call. titan cuts a product itself, by its shape only, and the team runs the tiles. Tiles are
- * as large as the balance between 2, 4 or 8 threads allows, because every tile packs its operands again.
+ * OpenBLAS runs every call on one thread. Its own threads would divide the work by the number of cores, and its bits
+ * depend on the rows per call. So titan cuts a product itself, by its shape only, and the team runs the tiles. Tiles
+ * are as large as the balance between 2, 4 or 8 threads allows, because every tile packs its operands again.
  */
 #include "core/kernels/blas.h"
 
@@ -19,10 +19,10 @@
 #include "core/base/tree.h"
 
 enum {
-    BUFFER_BYTES = 128 << 20,  /* of OpenBLAS for x86_64 and arm64; untouched parts of it cost nothing */
+    BUFFER_BYTES = 128 << 20,  /* of OpenBLAS for x86_64 and arm64; its untouched parts use no memory */
     TILE_MIN = 384,            /* of the dimension that is cut */
-    HALF_MIN = 256,            /* a dimension of this size is cut in two although the halves are below TILE_MIN */
-    SERIAL_FLOPS = 2 * 1000000 /* a product below this is cheaper than waking the team */
+    HALF_MIN = 256,            /* a dimension of this size is cut in two even if the halves are below TILE_MIN */
+    SERIAL_FLOPS = 2 * 1000000 /* a smaller product is cheaper than waking the team */
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -62,7 +62,7 @@ int tt_blas_check_room(int threads)
         threads, threads == 1 ? "" : "s", tt_text_bytes(text, sizeof text, (double)bytes));
 }
 
-/* Of one grain. */
+/* The number of tiles of one grain. */
 static int64_t tiles_of(int64_t m, int64_t n, int64_t k)
 {
     int64_t size = m > n ? m : n, tiles = 1;
@@ -74,7 +74,7 @@ static int64_t tiles_of(int64_t m, int64_t n, int64_t k)
     return tiles == 1 && size >= HALF_MIN ? 2 : tiles;
 }
 
-/* A dimension in grains, of which the last may be shorter. */
+/* A dimension in grains; the last one may be shorter. */
 struct grains {
     int64_t n, size, last;
 };
@@ -96,7 +96,7 @@ struct rectangle {
     int64_t row, rows, column, columns;
 };
 
-/* The tiles of grain (i, j), and where it lies. */
+/* The number of tiles of grain (i, j), and its place in c. */
 static int64_t tiles_of_grain(const struct tt_gemm *gemm, int64_t i, int64_t j, struct rectangle *ret_at)
 {
     struct grains m = grains_of(gemm->m, gemm->m_grain), n = grains_of(gemm->n, gemm->n_grain);
@@ -126,7 +126,7 @@ int64_t tt_gemm_partial_floats(const struct tt_gemm *gemm, bool has_acc)
     return gemm->k_grain ? (has_acc ? depth : depth - 1) * gemm->m * gemm->ldc : 0;
 }
 
-/* The product of a rectangle of c, over [begin, begin + k) of the dimension that is summed, into c, which has gemm's strides. */
+/* Computes a rectangle of c over [begin, begin + k) of the summed dimension, into c, which has gemm's strides. */
 static void multiply(const struct tt_gemm *gemm, const struct rectangle *at, int64_t begin, int64_t k, const float *acc,
                      float *c)
 {
@@ -149,7 +149,7 @@ static void add_rectangle(const struct tt_gemm *gemm, const struct rectangle *at
         tt_tree_add(to + i * gemm->ldc, a + i * gemm->ldc, b + i * gemm->ldc, at->columns);
 }
 
-/* Entry `depth` of the stack of sums. The lowest is c itself, unless acc may lie there. */
+/* Entry `depth` of the stack of sums. The lowest is c itself, unless c may be acc. */
 static float *entry(const struct tt_gemm *gemm, int64_t first, int depth)
 {
     int in_partial = gemm->acc ? depth : depth - 1;

@@ -9,8 +9,8 @@
 #include "core/os/team.h"
 
 /**
- * c (m, n) = [acc +] A B in row-major order, where A is a (m, k), or a^T of a stored (k, m) when trans_a, and B likewise
- * (k, n) or a stored (n, k). Row strides lda, ldb, ldc in elements; acc has c's strides and may be c itself.
+ * c (m, n) = [acc +] A B in row-major order, where A is a (m, k), or a^T of a stored (k, m) when trans_a, and B
+ * likewise (k, n) or a stored (n, k). Row strides lda, ldb, ldc in elements; acc has c's strides and may be c itself.
  * Dimensions and strides are below 2^31.
  */
 struct tt_gemm {
@@ -21,9 +21,9 @@ struct tt_gemm {
     float *c;
     int64_t lda, ldb, ldc;
     /*
-     * Where m, n or k is a part of a dimension that ranks share: the size of its grains, 0 if it is not cut. Each grain of m
-     * and n is a product of its own, with its own tiles. The products over grains of k are added as a tree, and acc to
-     * their sum.
+     * If m, n or k is a part of a dimension that ranks share: the size of its grains; 0 if it is not cut. Each grain
+     * of m and n is a separate product with its own tiles. The products over grains of k are added as a tree, and
+     * then acc is added.
      */
     int64_t m_grain, n_grain, k_grain;
     float *partial; /* tt_gemm_partial_floats */
@@ -33,24 +33,25 @@ struct tt_gemm {
 void tt_gemm_serial(const struct tt_gemm *gemm);
 
 /**
- * One product on the team. The larger of a grain's m and n is cut into a power of two of tiles that depends on the grain's
- * shape only, k never; so the bits depend neither on the number of threads, nor on who ran what, nor on how many of the grains
- * are here.
+ * One product on the team. The larger of a grain's m and n is cut into a power of two of tiles, which depends on the
+ * grain's shape only; k is never cut. So the bits depend neither on the number of threads, nor on which thread ran a
+ * tile, nor on how many of the grains this rank has.
  */
 void tt_gemm(struct tt_team *team, const struct tt_gemm *gemm);
 
-/** The tiles that tt_gemm cuts a product into: of all its grains. Reads sizes only. */
+/** The number of tiles of a product, over all its grains. Reads sizes only. */
 int64_t tt_gemm_tiles(const struct tt_gemm *gemm);
 
-/** Tile `tile` on the calling thread: an op can hand out the tiles of several products in one run of a team. */
+/** Runs one tile on the calling thread, so that an op can run the tiles of several products in one run of a team. */
 void tt_gemm_tile(const struct tt_gemm *gemm, int64_t tile);
 
 /** Floats of `partial` that a product needs, with an acc or without. Reads sizes only. */
 int64_t tt_gemm_partial_floats(const struct tt_gemm *gemm, bool has_acc);
 
 /**
- * Whether the address space has room for the buffers of products on that many threads at once: OpenBLAS maps 128 MiB for
- * each when it first computes, and tries for ever where a limit (`ulimit -v`, strict overcommit) refuses. TT_EFIT if not.
+ * Checks that the address space has room for the buffers of products on that many threads at once: OpenBLAS maps 128
+ * MiB for each thread when it first computes, and retries for ever if a limit (`ulimit -v`, strict overcommit) refuses.
+ * TT_EFIT if it does not fit.
  */
 int tt_blas_check_room(int threads) TT_MUST_CHECK;
 

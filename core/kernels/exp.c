@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * EXP is no op: the kernel shows what attention, cross-entropy and SwiGLU take for e^x.
+ * EXP is not an op. The kernel shows the e^x that attention, cross-entropy and SwiGLU use.
  */
 #include <float.h>
 #include <math.h>

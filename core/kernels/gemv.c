@@ -8,7 +8,7 @@
 #include "core/kernels/vector_math.h"
 #include "core/ops/rule.h"
 
-enum { TILE_FLOATS = 32768 }; /* of w: much longer to read than a tile is to hand out */
+enum { TILE_FLOATS = 32768 }; /* of w: reading them takes much longer than handing out a tile */
 
 void tt_gemv_ref(float *y, const float *w, const float *x, int64_t rows, int64_t width)
 {

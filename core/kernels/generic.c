@@ -16,7 +16,7 @@ void tt_add_generic(float *y, const float *a, const float *b, int64_t n)
         y[i] = a[i] + b[i];
 }
 
-/* Long rows: each block's lanes are folded into a double, so that the error does not grow with the vocabulary. */
+/* For long rows: each block's lanes are added into a double, so that the error does not grow with the vocabulary. */
 enum { SUM_BLOCK = 1024 };
 
 /* The sum of exp(x - shift) over at most SUM_BLOCK elements. */
@@ -131,7 +131,7 @@ void tt_rmsnorm_bwd_generic(float *dx, float *dw, const float *acc, const float 
     }
 }
 
-/* One head; two loops, because the pairs of one are interleaved and of the other apart. */
+/* Rotates one head. There are two loops, because pairs are either interleaved or half a head apart. */
 static void rope_head(float *y, const float *x, const float *angle, int64_t half, float sign, bool rotate_half)
 {
     if (rotate_half) {

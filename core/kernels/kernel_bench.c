@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * One case per kernel: its arrays, what it moves or computes, and one call of it.
+ * One case per kernel: its arrays, how much it moves or computes, and one call.
  */
 #include "core/kernels/kernel_bench.h"
 
@@ -32,7 +32,7 @@ static void run_add(const struct work *w)
     w->table->add(w->x[2], w->x[0], w->x[1], w->n);
 }
 
-/* A step in the middle of a run. */
+/* The numbers are those of a step in the middle of a run. */
 static void run_adamw(const struct work *w)
 {
     static const struct tt_adamw_numbers numbers = {.decoupled = true,
@@ -170,7 +170,7 @@ static void run_attention_fwd(const struct work *w)
 
 static void run_attention_bwd(const struct work *w)
 {
-    int64_t half = w->n / 2; /* the gradients lie behind what they are gradients of */
+    int64_t half = w->n / 2; /* each gradient follows the array that it belongs to */
     struct tt_attention_grads head = {.dq = w->x[0] + half,
                                       .dk = w->x[1] + half,
                                       .dv = w->x[2] + half,
@@ -195,8 +195,8 @@ static void run_attention_row(const struct work *w)
 static const struct bench_case {
     const char *kernel;
     void (*run)(const struct work *work);
-    double arrays;   /* of n floats that are read and written; of attention: 0 */
-    double products; /* of attention: matrix products over the pairs that the mask leaves */
+    double arrays;   /* arrays of n floats that are read and written; 0 for attention */
+    double products; /* for attention: matrix products over the pairs that the mask leaves */
     int64_t width;
 } cases[] = {
     {"add", run_add, 3.0, 0.0, 512},
@@ -253,7 +253,7 @@ bool tt_kernel_bench_is_own(int i, const struct tt_kernels *variant)
     return true;
 }
 
-/* The reference of attention makes every pair anew for every element: it gets a shorter sequence. */
+/* The reference of attention computes every pair again for every element, so it gets a shorter sequence. */
 static void choose_shape(const struct bench_case *c, const struct tt_kernels *variant, struct work *w, char *shape,
                          size_t shape_size)
 {
@@ -312,7 +312,7 @@ static double time_calls(const struct bench_case *c, const struct work *w, doubl
     double times[MOST], start, last;
     int n = 0;
 
-    c->run(w); /* faults the pages of the outputs in */
+    c->run(w); /* touches the pages of the outputs */
     start = last = tt_clock_sec();
     while (n < fewest || (n < MOST && last - start < seconds)) {
         double now;
@@ -336,7 +336,7 @@ void tt_kernel_bench_run(int i, const struct tt_kernels *variant, int64_t elemen
     choose_shape(c, variant, &w, time.shape, sizeof time.shape);
     fill(&w);
     if (c->products > 0.0)
-        run_attention_fwd(&w); /* the backward reads what it leaves */
+        run_attention_fwd(&w); /* backward reads its results */
     time.sec = time_calls(c, &w, seconds, fewest);
     pairs = 0.5 * (double)w.attention.seq_len * (double)(w.attention.seq_len + 1);
     time.bytes = c->arrays * sizeof(float) * (double)w.n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The tables of kernel variants and the choice among them: once per process, at the first use.
+ * The tables of kernel variants and the choice among them, which is made once per process, at the first use.
  */
 #include "core/kernels/kernels.h"
 
@@ -38,7 +38,7 @@ static bool always(void)
 
 /* From the slowest to the fastest. */
 static const struct source {
-    const struct tt_kernels *own; /* a NULL slot: the portable kernel's */
+    const struct tt_kernels *own; /* a NULL slot: use the portable kernel */
     bool (*runs_here)(void);
     const char *needs;
 } sources[] = {
@@ -51,11 +51,11 @@ static const struct source {
 };
 enum { N_SOURCES = sizeof sources / sizeof *sources };
 
-static struct tt_kernels variants[N_SOURCES]; /* those that this processor runs */
+static struct tt_kernels variants[N_SOURCES]; /* those that this processor supports */
 static int n_variants;
 static const struct tt_kernels *chosen; /* by TITAN_CPU, else the fastest */
 static const struct tt_kernels *in_use;
-static const char *wanted; /* TITAN_CPU, where it names none of the variants */
+static const char *wanted; /* TITAN_CPU if it names none of the variants */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static struct tt_kernels complete(const struct tt_kernels *own)
@@ -103,8 +103,7 @@ int tt_kernels_check(void)
             goto out;
         }
     }
-    rc = tt_fail(TT_EUSAGE, "TITAN_CPU=%s is none of the kernel variants\nhelp: unset it, or one of %s", wanted,
-                 names.text);
+    rc = tt_fail(TT_EUSAGE, "TITAN_CPU=%s is not a kernel variant\nhelp: unset it, or one of %s", wanted, names.text);
 out:
     tt_text_release(&names);
     return rc;

@@ -10,11 +10,12 @@
 /**
  * The kernels under the ops: functions on plain arrays, one thread, no allocation, no failure. There are variants:
  *
- *     _ref             plain loops, sums in double: what the others are compared with
- *     _generic         portable C that compilers vectorise
- *     _avx2, _avx512   for instruction sets (core/kernels/x86); a slot they do not have is the portable one's
+ *     _ref             plain loops with sums in double, to compare the others with
+ *     _generic         portable C that compilers can vectorise
+ *     _avx2, _avx512   for instruction sets (core/kernels/x86); for kernels that they lack, the portable ones are used
  *
- * The fastest that the processor runs is in use, unless TITAN_CPU names another. tests/kernels/kernelcheck runs them all.
+ * The fastest variant that the processor supports is used, unless TITAN_CPU names another.
+ * tests/kernels/kernelcheck runs them all.
  *
  *   add                 y = a + b; y may be a or b
  *   adamw               one step of AdamW or Adam (core/optim/adamw.c); all but the reference have the same bits,
@@ -22,32 +23,34 @@
  *   attention_fwd       rows [first_row, first_row + rows) of one head of one sequence, from any row, rows <=
  *                       TT_ATTENTION_ROWS:
  *                       o = softmax(q k^T / sqrt(E)) v with causal mask, lse = log of the row's sum of exp. Pointers
- *                       to the sequence's first row and the head's first column; row strides: q, o heads * E, lse heads,
- *                       k, v E, that is, the key/value head stands gathered
- *   attention_row       one row of all query heads of one key/value head, which sees keys 0..keys-1: o as above, without
- *                       mask and lse. q and o: E floats a head, heads one after the other; k and v gathered as above;
- *                       seq_len is not read
- *   attention_bwd       keys [first_key, first_key + keys) of one key/value head of one sequence and `heads` query heads
- *                       that share it: dk, dv of these keys, and their part of dq for rows first_key.. (rows before see
- *                       none of them). keys is a multiple of TT_ATTENTION_PANEL or reaches the end of the sequence
- *   bf16_round          to the nearest bfloat16, ties to even; a NaN stays one
+ *                       to the sequence's first row and the head's first column; row strides: q, o heads * E,
+ *                       lse heads, k, v E, that is, the rows of the key/value head are contiguous
+ *   attention_row       one row of all query heads of one key/value head, which sees keys 0..keys-1: o as above,
+ *                       without mask and lse. q and o: E floats per head, heads one after the other; k and v gathered as
+ *                       above; seq_len is not read
+ *   attention_bwd       keys [first_key, first_key + keys) of one key/value head of one sequence and `heads`
+ *                       query heads that share it: dk, dv of these keys, and their part of dq for rows
+ *                       first_key.. (earlier rows see none of them). keys is a multiple of TT_ATTENTION_PANEL or
+ *                       reaches the end of the sequence
+ *   bf16_round          to the nearest bfloat16, ties to even; NaN stays NaN
  *   bf16_widen          the float of the same value
  *   cross_entropy       loss[r] = logsumexp(logits[r]) - logits[r][labels[r]], 0 where the label is TT_LABEL_IGNORED
  *   cross_entropy_grad  also turns the logits into scale * (softmax - one_hot), rows of ignored labels into 0
- *   exp                 y = e^x, what the variant's other kernels use; 0 where that is denormal; y may be x
+ *   exp                 y = e^x as in the variant's other kernels; 0 where that is denormal; y may be x
  *   gelu_fwd            y = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3); y may be x. |x| below 1e19
  *   gelu_bwd            its gradient; dx may be dy or x
  *   gemv                y[r] = the dot product of row r of w (rows, width) with x
- *   layernorm_fwd       mean and rstd = 1 / sqrt(var(x) + eps) of each row, y = (x - mean) rstd w + b; y may be x. |x| below
- *                       1e18 / width
+ *   layernorm_fwd       mean and rstd = 1 / sqrt(var(x) + eps) of each row, y = (x - mean) rstd w + b; y may be x. |x|
+ *                       below 1e18 / width
  *   layernorm_bwd       dx = [acc +] gradient, dw and db = the sums over these rows; acc NULL, dx or other memory
  *   rmsnorm_fwd         rstd = 1 / sqrt(mean(x^2) + eps) of each row, y = x rstd w; y may be x. |x| below 1e18 / width
  *   rmsnorm_bwd         dx = [acc +] gradient, dw = the sum over these rows of dy x rstd; acc NULL, dx or other memory
  *   rope                rotates the pairs of every head by the angle of the row's position (row % seq_len)
- *   scatter_add         dw[tokens[i]] += dx[i] for i = 0..n-1 in order, `columns` columns of rows of `width`; a token is
- *                       in the range of dw's rows (the loader checks)
+ *   scatter_add         dw[tokens[i]] += dx[i] for i = 0..n-1 in order, `columns` columns of rows of `width`; a token
+ *                       is in the range of dw's rows (the loader checks)
  *   squares             the sum of x[i]^2 in double; all but the reference add in one order
- *   sum_rows            y[c] = [acc[c] +] the sum over rows of x[r * width + c], c < columns; acc NULL, y or other memory
+ *   sum_rows            y[c] = [acc[c] +] the sum over rows of x[r * width + c], c < columns; acc NULL, y or other
+ *                       memory
  *   swiglu_fwd          h = g / (1 + exp(-g)) * u; h may be g or u
  *   swiglu_bwd          its gradients; dg and du may each take the memory of one of dh, g, u
  *
@@ -60,8 +63,8 @@ enum {
     TT_ATTENTION_PANEL = 48, /* ranges of keys are multiples of it */
     TT_ATTENTION_KEYS = 512, /* of a tile of the portable kernel */
     TT_ATTENTION_BLOCK =
-        64, /* of the vector kernels: keys, forward, or rows, backward, between two changes of operands */
-    TT_ATTENTION_STRIP = 480 /* of the vector kernels: rows whose q, do and dq stand packed */
+        64, /* of the vector kernels: keys (forward) or rows (backward) between two changes of operands */
+    TT_ATTENTION_STRIP = 480 /* of the vector kernels: rows whose q, do and dq are packed */
 };
 
 struct tt_attention_shape {
@@ -69,7 +72,7 @@ struct tt_attention_shape {
     int64_t heads, kv_heads, head_dim;
 };
 
-/* Pointers to the sequence's first row, first column of the key/value head, query side: of the first query head. */
+/* Pointers to the sequence's first row and the first column of the key/value head, or of the first query head. */
 struct tt_attention_grads {
     float *dq, *dk, *dv;
     const float *dout, *q, *k, *v, *o, *lse;
@@ -89,7 +92,7 @@ struct tt_rope_shape {
 
 /* The numbers of an optimizer step. */
 struct tt_adamw_numbers {
-    bool decoupled;          /* AdamW; else Adam, whose weight decay is part of the gradient */
+    bool decoupled;          /* AdamW; else Adam, which adds weight decay to the gradient */
     float clip;              /* gradients are multiplied by it first */
     float decay;             /* 1 - lr * weight_decay */
     float weight_decay;      /* of Adam */
@@ -119,16 +122,16 @@ struct tt_kernels {
 #include "core/kernels/kernels.def"
 #undef TT_KERNEL
 
-/** The kernels in use: those that TITAN_CPU names, otherwise of each slot the fastest that this processor runs. */
+/** The kernels in use: the variant that TITAN_CPU names, otherwise the fastest one that this processor supports. */
 const struct tt_kernels *tt_kernels(void);
 
-/** 0, or TT_EUSAGE when TITAN_CPU names no variant, or one that does not run here; for the start of a command. */
+/** 0, or TT_EUSAGE when TITAN_CPU names no variant, or one that is not supported here; for the start of a command. */
 int tt_kernels_check(void) TT_MUST_CHECK;
 
-/** The i-th variant, the reference first; a variant has all slots. NULL: no more. Only those this processor runs. */
+/** The i-th variant that this processor supports, the reference first, with all slots; NULL after the last. */
 const struct tt_kernels *tt_kernels_variant(int i);
 
-/** Makes ops use another table (NULL: the default again). For tests; no team may be running. */
+/** Makes ops use another table (NULL: the default). For tests; no team may be running. */
 void tt_kernels_use(const struct tt_kernels *kernels);
 
 #endif

@@ -22,7 +22,7 @@ static float row_sum(const float *x, int64_t width)
     return tt_lanes_sum(lane);
 }
 
-/* The sum of (x - mean)^2: a pass of its own, because mean(x^2) - mean^2 cancels. */
+/* The sum of (x - mean)^2, in a separate pass, because mean(x^2) - mean^2 cancels. */
 static float row_squares(const float *x, float mean, int64_t width)
 {
     float lane[TT_LANES] = {0.0F};
@@ -73,7 +73,7 @@ static void row_dots(const float *dy, const float *x, const float *w, float mean
     *ret_with_x = tt_lanes_sum(with_x);
 }
 
-/* dw and db get a row's share. */
+/* Adds a row's share to dw and db. */
 static void row_weights(float *dw, float *db, const float *dy, const float *x, float mean, float rstd, int64_t width)
 {
     TT_INDEPENDENT

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The next loop carries nothing from one iteration to another, although its pointers may be equal (in-place use). */
+/* The iterations of the next loop are independent, although its pointers may be equal (in-place use). */
 #if defined(__clang__)
 #define TT_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -14,8 +14,8 @@
 #endif
 
 /**
- * Sums run in this many lanes: element i goes to lane i % TT_LANES and the lanes are folded in halves. The order is a
- * property of the source, not of the instruction set, so that every build and every tile gives the same bits.
+ * Sums run in this many lanes: element i goes to lane i % TT_LANES and the lanes are folded in halves. The source fixes
+ * the order, not the instruction set, so that every build and every tile gives the same bits.
  */
 enum { TT_LANES = 16 };
 
@@ -32,20 +32,20 @@ static inline float tt_lanes_sum(float *lane)
  * e^x, at most 1 ulp off; 0 for -inf and wherever the result would be denormal (such numbers cost hundreds of cycles in
  * everything that follows), inf where it overflows, NaN for NaN. No branches and no calls: loops over it vectorise.
  *
- * Method: x = n ln2 + r with |r| <= ln2 / 2, e^r = 1 + r + r^2 q(r), where q is the polynomial of degree 4 with the
- * smallest largest relative error of the sum (3.1e-9; fitted by Lawson's weighted least squares). 2^n is applied in two
- * factors, because 2^128 is no float although e^88.7 is.
+ * Method: x = n ln2 + r with |r| <= ln2 / 2, e^r = 1 + r + r^2 q(r), where q is the polynomial of degree 4 that
+ * minimises the largest relative error of the sum (3.1e-9; fitted by Lawson's weighted least squares). 2^n is applied
+ * in two factors, because 2^128 is not a float although e^88.7 is.
  */
 static inline float tt_expf(float given)
 {
-    const float shift = 0x1.8p23f; /* adding it rounds to an integer that stands in the low mantissa bits */
+    const float shift = 0x1.8p23f; /* adding it rounds to an integer, which is then in the low mantissa bits */
     const uint32_t shift_bits = UINT32_C(0x4b400000);
     const float lowest = -0x1.5d589ep+6f; /* its exponential is the smallest that is not denormal */
     float x, rounded, n, r, q, scale_low, scale_high, result;
     int32_t e, low;
     uint32_t bits_low, bits_high;
 
-    x = 89.0f < given ? 89.0f : given; /* in this order a NaN stays */
+    x = 89.0f < given ? 89.0f : given; /* in this order NaN stays NaN */
     x = lowest > x ? lowest : x;
     rounded = x * 0x1.715476p+0f + shift;
     n = rounded - shift;
@@ -67,7 +67,7 @@ static inline float tt_expf(float given)
     return given < lowest ? 0.0f : result;
 }
 
-/** The largest of x[0..n-1], NaNs left out; -inf for none. */
+/** The largest of x[0..n-1], ignoring NaNs; -inf for none. */
 static inline float tt_row_max(const float *x, int64_t n)
 {
     float lane[TT_LANES], largest = -INFINITY;

@@ -302,7 +302,7 @@ case_an_index_entry_that_no_file_holds_is_an_error() {
     sed -i "s/model-00001-of-00002/$(basename "$(ls exported/model-00001-*)" .safetensors)/" \
         exported/model.safetensors.index.json
     run ckpt convert exported again
-    expect_error 3 "index.json': tensor 'lm_head.bias' is to be in 'model-00001-of-.*no file of the index holds it"
+    expect_error 3 "index.json': tensor 'lm_head.bias' should be in 'model-00001-of-.*no file of the index has it"
     refuse_file again
 }
 

@@ -2,13 +2,14 @@
  *
  * Causal attention backward in AVX2 or AVX-512 (method: Dao et al. 2022).
  *
- * The lanes of a vector are keys: a panel is PANEL keys of the call's range. k^T and v^T of the panel and the sums dk^T, dv^T
- * are vectors along keys; q and do are read an element at a time, a row's lse and dot(do, o) are one number per row, and
- * dq is summed as rows. A block of rows goes through p = 2^(q k^T - lse), ds = p (do v^T - dot(do, o)), dv^T += do^T p,
- * dk^T += q^T ds, dq += ds k. log2(e) / sqrt(E) is multiplied into k^T, 1 / sqrt(E) into dq and dk at the end.
+ * The lanes of a vector are keys: a panel is PANEL keys of the call's range. k^T and v^T of the panel and the sums
+ * dk^T, dv^T are vectors along keys; q and do are read an element at a time, a row's lse and dot(do, o) are one
+ * number per row, and dq is summed as rows. A block of rows goes through p = 2^(q k^T - lse), ds = p (do v^T -
+ * dot(do, o)), dv^T += do^T p, dk^T += q^T ds, dq += ds k. log2(e) / sqrt(E) is multiplied into k^T, 1 / sqrt(E) into
+ * dq and dk at the end.
  *
- * Order of the sums: heads, strips of rows, panels of keys, blocks of rows. A strip's q and do stand packed, because rows
- * of a matrix with a power of two of columns would share few sets of the cache.
+ * Order of the sums: heads, strips of rows, panels of keys, blocks of rows. A strip's q and do are packed, because the
+ * rows of a matrix with a power of two of columns would share few sets of the cache.
  */
 #include <math.h>
 #include <string.h>
@@ -93,7 +94,8 @@ static void load_panel(struct work *work, int64_t key, int64_t keys)
         vf_store(work->kt + i, vf_mul(factor, vf_load(work->kt + i)));
 }
 
-/* Row r of the block sees all nv vectors of keys, or, in the square that ends vector nv - 1, its first r + 1 lanes. */
+/* Row r of the block sees all nv vectors of keys, or, in the square at the end of vector nv - 1, its
+ * first r + 1 lanes. */
 static void softmax(struct work *work, int64_t first, int64_t n, int nv, bool diagonal)
 {
     for (int64_t r = 0; r < n; r++) {

@@ -2,10 +2,11 @@
  *
  * Causal attention forward in AVX2 or AVX-512 (method: Milakov & Gimelshein 2018, Dao et al. 2022).
  *
- * The lanes of a vector are query rows: a panel is PANEL rows of a head. With q transposed once per panel, both products
- * read k and v as they stand, an element at a time, and maximum, sum and rescaling need nothing across lanes. A block of
- * keys goes through scores^T = k q^T, weights^T = 2^(scores - maximum), o^T += v^T weights^T; 1/sqrt(E) and log2(e) are
- * multiplied into q. Keys beyond a vector's last row are not visited; only the square on the diagonal is masked.
+ * The lanes of a vector are query rows: a panel is PANEL rows of a head. With q transposed once per panel, both
+ * products read k and v in place, one element at a time, and maximum, sum and rescaling need no operation across
+ * lanes. A block of keys goes through scores^T = k q^T, weights^T = 2^(scores - maximum), o^T += v^T weights^T;
+ * 1/sqrt(E) and log2(e) are multiplied into q. Keys beyond a vector's last row are not visited; only the square on the
+ * diagonal is masked.
  */
 #include <math.h>
 
@@ -85,7 +86,7 @@ static vf column_weights(float *s, int64_t n, vf largest)
     return vf_add(a, b);
 }
 
-/* Vector v of the panel sees the first n keys of the block. Where the maximum grows, what has been summed shrinks. */
+/* Vector v of the panel sees the first n keys of the block. When the maximum grows, the sums so far are scaled down. */
 static void softmax(struct panel *panel, int64_t v, int64_t n)
 {
     int64_t at = v * VF_LANES;
@@ -125,7 +126,7 @@ static void block_below(struct panel *panel, int64_t key, int64_t keys)
     product_columns_add(panel->ot, PANEL, panel->v + key * dim, dim, panel->weights, PANEL, dim, PRODUCT_VECTORS, keys);
 }
 
-/* In the square on the diagonal, the scores that vector v must not see. */
+/* Masks the scores in the square on the diagonal that vector v must not see. */
 static void mask(struct panel *panel, int64_t v, int64_t n)
 {
     float *s = panel->weights + (v * VF_LANES) * PANEL + v * VF_LANES;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Cross-entropy of rows of logits in AVX2 or AVX-512: the maximum, the exponentials with their sum, and for the gradient
- * one multiplication, each a pass over a row that stays in the second-level cache.
+ * Cross-entropy of rows of logits in AVX2 or AVX-512: the maximum, the exponentials with their sum, and for the
+ * gradient one multiplication, each a pass over a row that stays in the second-level cache.
  */
 #include <math.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static float row_max(const float *x, int64_t n)
         largest[k] = vf_set(-INFINITY);
     for (; i + AT_ONCE * VF_LANES <= n; i += AT_ONCE * VF_LANES) {
         for (int64_t k = 0; k < AT_ONCE; k++)
-            largest[k] = vf_max(vf_load(x + i + k * VF_LANES), largest[k]); /* in this order NaNs are left out */
+            largest[k] = vf_max(vf_load(x + i + k * VF_LANES), largest[k]); /* in this order NaNs are ignored */
     }
     for (; i + VF_LANES <= n; i += VF_LANES)
         largest[0] = vf_max(vf_load(x + i), largest[0]);
@@ -30,7 +30,7 @@ static float row_max(const float *x, int64_t n)
     return vf_largest(vf_max(vf_max(largest[0], largest[1]), vf_max(largest[2], largest[3])));
 }
 
-/* The sum of exp(x - largest), which also go to y unless that is NULL; y may be x. */
+/* The sum of exp(x - largest). Also stores the exponentials in y unless it is NULL; y may be x. */
 VF_INLINE double row_exp(const float *x, float *y, int64_t n, float largest)
 {
     const vf shift = vf_set(largest);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Elementwise kernels in AVX2 or AVX-512. Every element goes through the same operations wherever it stands, tails
- * included, so results do not depend on where a range begins.
+ * Elementwise kernels in AVX2 or AVX-512. Every element goes through the same operations at every position, including
+ * tails, so results do not depend on where a range begins.
  */
 #include "core/kernels/x86/simd.h"
 #include "core/kernels/x86/x86.h"
@@ -46,7 +46,7 @@ void TT_ISA(tt_swiglu_fwd)(float *h, const float *g, const float *u, int64_t n)
         vf_store_n(h + i, swiglu(vf_load_n(g + i, n - i), vf_load_n(u + i, n - i)), n - i);
 }
 
-/* Of the elements of a vector: dg is returned. */
+/* Gradients of the elements of a vector; returns dg. */
 VF_INLINE vf swiglu_grads(vf dh, vf g, vf u, vf *ret_du)
 {
     const vf one = vf_set(1.0F);
@@ -73,7 +73,7 @@ void TT_ISA(tt_swiglu_bwd)(float *dg, float *du, const float *dh, const float *g
     }
 }
 
-/* sqrt(2 / pi), and the same times 0.044715 and times 3 0.044715; doubled, as the sigmoid wants them */
+/* sqrt(2 / pi), and the same times 0.044715 and times 3 0.044715; doubled for the sigmoid */
 static const float linear = 1.5957691216F, cubic = 0.0713548163F, slope_cubic = 0.2140644489F;
 
 VF_INLINE vf gelu_denominator(vf x)
@@ -98,7 +98,7 @@ void TT_ISA(tt_gelu_bwd)(float *dx, const float *dy, const float *x, int64_t n)
         vf v = vf_load_n(x + i, n - i), sigmoid = vf_div(one, gelu_denominator(v));
         vf slope = vf_fma(vf_mul(vf_set(slope_cubic), v), v, vf_set(linear));
 
-        /* in this order what is 0 far from 0 meets no overflow */
+        /* this order avoids 0 times infinity far from 0 */
         slope = vf_fma(vf_mul(v, sigmoid), vf_mul(slope, vf_sub(one, sigmoid)), sigmoid);
         vf_store_n(dx + i, vf_mul(vf_load_n(dy + i, n - i), slope), n - i);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A matrix times a vector in AVX2 or AVX-512: four rows at a time share what is loaded of the vector and hide the latency
- * of each other's sums. Every row is summed in the same order, whichever rows stand beside it.
+ * A matrix times a vector in AVX2 or AVX-512: four rows at a time share the loads of the vector and hide the latency of
+ * each other's sums. Every row is summed in the same order, independently of the rows beside it.
  */
 #include "core/kernels/x86/simd.h"
 #include "core/kernels/x86/x86.h"

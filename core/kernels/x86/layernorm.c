@@ -22,7 +22,7 @@ VF_INLINE float row_mean(const float *x, int64_t width)
     return row_total(sum) / (float)width;
 }
 
-/* The lanes below n of x - mean, 0 in the others. */
+/* x - mean in the lanes below n, 0 in the others. */
 VF_INLINE vf centred(const float *x, vf mean, int64_t n)
 {
     vf v = vf_sub(vf_load_n(x, n), mean);
@@ -30,7 +30,7 @@ VF_INLINE vf centred(const float *x, vf mean, int64_t n)
     return n < VF_LANES ? vf_select(vf_first(n), v, vf_zero()) : v;
 }
 
-/* The mean of (x - mean)^2: a pass of its own, because mean(x^2) - mean^2 cancels. */
+/* The mean of (x - mean)^2, in a separate pass, because mean(x^2) - mean^2 cancels. */
 VF_INLINE float row_variance(const float *x, float mean, int64_t width)
 {
     vf sum[ROW_SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}, middle = vf_set(mean), v;

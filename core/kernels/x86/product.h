@@ -4,12 +4,13 @@
 
 /**
  * The matrix product of attention's tiles. A library's sgemm packs its operands and is called through several layers;
- * these products are too small for that, and their operands stand packed already.
+ * these products are too small for that, and their operands are already packed.
  *
  *     c[r][v] = [c[r][v] +] sum over p < k of a[r a_row + p a_step] * b[p b_step + v]      r < n, v < nv vectors
  *
- * An element of a is broadcast, b and c are vectors along v. In registers: PRODUCT_ROWS rows of c of up to PRODUCT_VECTORS
- * vectors, which hides the latency of fma and loads less than an operand per fma. k is summed in order, by fma.
+ * An element of a is broadcast, b and c are vectors along v. In registers: PRODUCT_ROWS rows of c of up to
+ * PRODUCT_VECTORS vectors, which hides the latency of fma and loads less than one operand per fma. k is summed
+ * in order, by fma.
  */
 #include "core/kernels/x86/simd.h"
 
@@ -34,7 +35,7 @@ struct product {
     int64_t k;
 };
 
-/* n and nv are constants where this is called. */
+/* Callers pass n and nv as constants. */
 VF_INLINE void product_registers(const struct product *x, int64_t row, int n, int nv, bool add)
 {
     vf sum[PRODUCT_ROWS][PRODUCT_VECTORS];

@@ -7,7 +7,7 @@
 
 #if defined(__AVX512F__)
 
-/* Of (c0, s0, c1, s1, ...): every cosine and every sine twice. */
+/* From (c0, s0, c1, s1, ...): each cosine twice, and each sine twice. */
 VF_INLINE vf cosines(vf angles)
 {
     return _mm512_moveldup_ps(angles);

@@ -5,8 +5,8 @@
 #include "core/kernels/x86/simd.h"
 
 /**
- * How a row is summed: ROW_SUMS vectors take turns, so that additions need not wait for each other; what is left at the
- * row's end goes to the first. The order is a function of the width alone.
+ * How a row is summed: ROW_SUMS vectors take turns, so that additions need not wait for each other; the remainder at
+ * the row's end is added to the first. The order depends on the width only.
  */
 enum { ROW_SUMS = 4, ROW_STEP = ROW_SUMS * VF_LANES };
 

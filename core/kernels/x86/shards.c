@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What runs over flat shards, in AVX2 or AVX-512: the optimizer, sums of squares, bfloat16. The bits are those of the
- * portable kernels: no products are fused here but those that double holds exactly.
+ * Kernels over flat shards in AVX2 or AVX-512: the optimizer, sums of squares, bfloat16. The bits are those of the
+ * portable kernels: only products that are exact in double are fused.
  */
 #include "core/kernels/x86/simd.h"
 #include "core/kernels/x86/x86.h"
@@ -91,7 +91,7 @@ void TT_ISA(tt_squares)(double *sum, const float *x, int64_t n)
     *sum = _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
-/* Eight floats' bits to the upper halves of the nearest, in 32 bits each. */
+/* Eight floats, rounded to bfloat16: the upper halves of their bits, in 32 bits each. */
 VF_INLINE __m256i rounded(__m256 x)
 {
     __m256i bits = _mm256_castps_si256(x), high = _mm256_srli_epi32(bits, 16);
@@ -113,7 +113,7 @@ void TT_ISA(tt_bf16_round)(uint16_t *to, const float *from, int64_t n)
         _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm256_permute4x64_epi64(packed, 0xd8));
     }
     if (i < n)
-        tt_bf16_round_generic(to + i, from + i, n - i); /* integers: no bits to differ in */
+        tt_bf16_round_generic(to + i, from + i, n - i); /* integer operations, so the bits are the same */
 }
 
 void TT_ISA(tt_bf16_widen)(float *to, const uint16_t *from, int64_t n)

@@ -6,13 +6,13 @@
  * Vectors of floats, as wide as the instruction set that the including file is compiled for. A kernel family is one
  * source over this header; meson compiles it once per instruction set, and TT_ISA(name) gives its functions the suffix.
  *
- * Everything here is static: a function that two objects share would be linked once, from whichever object comes first,
- * and could then bring instructions that the processor lacks. For the same reason these sources include no header with
+ * Everything here is static. A function that two objects share would be linked once, from the first object, and could
+ * then contain instructions that the processor lacks. For the same reason these sources include no header with
  * functions that are not static, and nothing outside core/kernels/x86 includes this one.
  *
- * Tails: vf_load_n and vf_store_n touch the first n elements only, all from n = VF_LANES on; other lanes read as 0.
- * Sums: vf_sum folds the lanes in halves, a fixed order for each width; sums differ between instruction sets in the last
- * bits, never between runs.
+ * Tails: vf_load_n and vf_store_n only touch the first n elements, or all if n >= VF_LANES; other lanes read as 0.
+ * Sums: vf_sum folds the lanes in halves, a fixed order for each width; sums differ between instruction sets in the
+ * last bits, never between runs.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,7 +31,7 @@
 
 #if defined(__AVX512F__)
 
-#define VF_LANES INT64_C(16) /* 64 bits, as the indices it is multiplied with */
+#define VF_LANES INT64_C(16) /* 64 bits, like the indices that it is multiplied with */
 typedef __m512 vf;
 typedef __mmask16 vmask; /* of the lanes */
 
@@ -118,7 +118,7 @@ VF_INLINE vf vf_fnma(vf a, vf b, vf c)
     return _mm512_fnmadd_ps(a, b, c);
 }
 
-/* The second where either is NaN. */
+/* The maximum; b if either is NaN. */
 VF_INLINE vf vf_max(vf a, vf b)
 {
     return _mm512_max_ps(a, b);
@@ -135,7 +135,7 @@ VF_INLINE vmask vf_less(vf a, vf b)
     return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
 }
 
-/* a 2^n for the integer n that stands in the low bits of n + 0x1.8p23, -150 < n < 129; NaN stays. */
+/* a 2^n for the integer n in the low bits of n + 0x1.8p23, -150 < n < 129; NaN stays NaN. */
 VF_INLINE vf vf_scale(vf a, vf shifted)
 {
     return _mm512_scalef_ps(a, _mm512_sub_ps(shifted, _mm512_set1_ps(0x1.8p23F)));
@@ -261,7 +261,7 @@ VF_INLINE vmask vf_less(vf a, vf b)
     return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_LT_OQ));
 }
 
-/* In two factors: 2^128 is no float. */
+/* In two factors, since 2^128 is not a float. */
 VF_INLINE vf vf_scale(vf a, vf shifted)
 {
     __m256i n = _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_set1_epi32(0x4b400000));
@@ -291,7 +291,7 @@ VF_INLINE __m256 vf_half_max(vf a)
 
 #endif
 
-/* The sum of the lanes: lane i with i + half, the halves halved. */
+/* The sum of the lanes: adds lane i + half to lane i, and repeats with half of the lanes. */
 VF_INLINE float vf_sum(vf a)
 {
     __m256 eight = vf_half_sum(a);
@@ -301,7 +301,7 @@ VF_INLINE float vf_sum(vf a)
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-/* The largest lane; what a NaN does is not defined. */
+/* The largest lane; undefined if a lane is NaN. */
 VF_INLINE float vf_largest(vf a)
 {
     __m256 eight = vf_half_max(a);
@@ -312,8 +312,8 @@ VF_INLINE float vf_largest(vf a)
 }
 
 /**
- * e^x, at most 1 ulp off; 0 for -inf and wherever the result would be denormal, inf where it overflows, NaN for NaN. The
- * method and the polynomial are tt_expf's (vector_math.h), here with fused products.
+ * e^x, at most 1 ulp off; 0 for -inf and wherever the result would be denormal, inf where it overflows, NaN for NaN.
+ * The method and the polynomial are tt_expf's (vector_math.h), here with fused products.
  */
 VF_INLINE vf vf_exp(vf given)
 {
@@ -331,11 +331,12 @@ VF_INLINE vf vf_exp(vf given)
 }
 
 /**
- * 2^x for x <= 0 (up to rounding), within 1.3e-7 of itself; 0 below -127, where results would be denormal anyway, and NaN
- * for NaN. Of the operations of a softmax only these five fma and the scaling compete with the products for the ports.
+ * 2^x for x <= 0 (up to rounding), with a relative error below 1.3e-7; 0 below -127, where results would be denormal
+ * anyway, and NaN for NaN. Of the operations of a softmax, only these five fma and the scaling compete with the
+ * products for the ports.
  *
- * Method: x = n + r with |r| <= 1/2, exactly; 2^r by the polynomial of degree 5 with constant term 1 and the smallest largest
- * relative error (9.1e-8; Lawson's weighted least squares).
+ * Method: x = n + r with |r| <= 1/2, exactly; 2^r by the polynomial of degree 5 with constant term 1 that minimises the
+ * largest relative error (9.1e-8; Lawson's weighted least squares).
  */
 VF_INLINE vf vf_exp2_low(vf x)
 {
@@ -353,7 +354,7 @@ VF_INLINE vf vf_exp2_low(vf x)
     return vf_mul(q, vf_power(shifted));
 }
 
-/* Eight rows of eight floats into eight rows of their columns. */
+/* Transposes eight rows of eight floats. */
 VF_INLINE void transpose_eight(float *to, int64_t to_row, const float *from, int64_t from_row)
 {
     __m256 a[8], b[8];

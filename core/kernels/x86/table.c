@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The slots that an instruction set takes over.
+ * The slots that an instruction set replaces.
  */
 #include "core/kernels/x86/simd.h"
 #include "core/kernels/x86/x86.h"

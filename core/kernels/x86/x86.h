@@ -5,8 +5,8 @@
 #include "core/kernels/kernels.h"
 
 /**
- * The variants for x86-64. A slot that a table leaves NULL takes the portable kernel (kernels.c). A new kernel: write it
- * in a file of this folder over simd.h, as TT_ISA(tt_name), and name its slot in table.c.
+ * The variants for x86-64. If a table leaves a slot NULL, the portable kernel is used (kernels.c). To add a kernel,
+ * write it with simd.h in a file of this folder, as TT_ISA(tt_name), and name its slot in table.c.
  */
 extern const struct tt_kernels tt_kernels_avx2;
 extern const struct tt_kernels tt_kernels_avx512;
