@@ -111,6 +111,32 @@ out:
     return rc;
 }
 
+/* --- no plan is within the limit --- */
+
+/*
+ * Makes *best smaller: by what is planned without a limit, then by asking for less than there is. What lowering makes of a
+ * limit is not known before, so some that are lower by different parts are tried.
+ */
+static int squeeze(const struct tt_plan_search *s, struct tt_plan_target target, const struct tt_plan_found *eager,
+                   struct tt_plan_found *best)
+{
+    static const double steps[] = {1.0, 0.9975, 0.995, 0.99};
+    struct tt_plan_found next = {0};
+    int rc = 0;
+
+    target.step_bytes = eager->program->step_bytes;
+    TT_TRY(try_targets(s, target, eager, &next));
+    keep_better(0, best, &next);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        target.step_bytes = (int64_t)(steps[i] * (double)best->program->step_bytes) - 1;
+        TT_TRY(try_targets(s, target, eager, &next));
+        keep_better(0, best, &next);
+    }
+out:
+    tt_program_free(next.program);
+    return rc;
+}
+
 /* --- all of it --- */
 
 int tt_plan_as_given(const struct tt_plan_search *s, const bool *reshard, int64_t step_limit,
@@ -124,6 +150,8 @@ int tt_plan_as_given(const struct tt_plan_search *s, const bool *reshard, int64_
     if (eager.program->step_bytes < target.step_bytes)
         target.step_bytes = eager.program->step_bytes;
     TT_TRY(try_targets(s, target, &eager, &best));
+    if (best.program->step_bytes > step_limit)
+        TT_TRY(squeeze(s, target, &eager, &best));
     keep_better(target.step_bytes, &best, &early);
     keep_better(target.step_bytes, &best, &eager);
     *ret_found = best;

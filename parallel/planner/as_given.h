@@ -9,6 +9,7 @@
  *   never more memory than that, and within step_limit where any plan is;
  *   never predicted to be slower than that, where that is within step_limit, too;
  *   at most 0.85 of what it exchanges at its peak, where a plan manages that without being slower.
+ * Where no plan is within step_limit: the one of least memory that is found; it takes no more than without a limit.
  *
  *   reshard  [unit] free it between forward and backward
  */

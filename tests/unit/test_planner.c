@@ -84,6 +84,28 @@ static void no_plan_is_slower_than_its_policy(void **state)
         }
 }
 
+/* Where nothing fits there is no reason to take more memory than without a limit, than eager, or than another policy. */
+static void a_limit_that_nothing_fits_takes_the_least_memory(void **state)
+{
+    static const int64_t limits[] = {60 << 20, 70 << 20, 78 << 20, 79 << 20, 80 << 20, 84 << 20};
+
+    (void)state;
+    for (int policy = 0; policy < N_POLICIES; policy++) {
+        int64_t eager = plan(policy, 4, TT_SCHEDULER_EAGER, 0).bytes;
+        int64_t unlimited = plan(policy, 4, TT_SCHEDULER_PLANNED, 0).bytes;
+
+        for (size_t l = 0; l < sizeof limits / sizeof *limits; l++) {
+            int64_t bytes = plan(policy, 4, TT_SCHEDULER_PLANNED, limits[l]).bytes;
+
+            if (bytes > limits[l] && (bytes > unlimited || bytes > eager))
+                fail_msg("%s within %lld bytes: %lld, without a limit %lld, eager %lld", policies[policy].name,
+                         (long long)limits[l], (long long)bytes, (long long)unlimited, (long long)eager);
+            if (policy == AUTO && bytes > limits[l] && bytes > plan(ALWAYS, 4, TT_SCHEDULER_PLANNED, limits[l]).bytes)
+                fail_msg("auto within %lld bytes: %lld, more than always", (long long)limits[l], (long long)bytes);
+        }
+    }
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -101,6 +123,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_plan_is_slower_than_its_policy),
+        cmocka_unit_test(a_limit_that_nothing_fits_takes_the_least_memory),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
