@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Gathers from uses: the uses that read, in the order of their first read; each begins a gather or goes on with the unit's
+ * Gathers from uses: the uses that read, in the order of their first read; each begins a gather or extends the unit's
  * newest one.
  */
 #include "parallel/planner/gathers.h"

@@ -9,7 +9,7 @@
  * The planned FSDP engine (SimpleFSDP): sees the whole step before it runs and schedules it statically. Collectives of
  * neighbouring units are issued as one (buckets); the next bucket's gather is begun before the present one is waited
  * for, at the first moment at which its memory is free until it is needed; reduce-scatters are waited for when memory
- * is wanted, not before; all-reduces over replicas start as soon as a unit's sum is there; what nobody reads is not
+ * is wanted, not before; all-reduces over replicas start as soon as a unit's sum is complete; what nobody reads is not
  * gathered. Which sums are added in which order does not change, so losses are those of the eager engine, bit for bit.
  *
  * A pure function of graph, layout, machine table and options: every rank makes the same schedule.

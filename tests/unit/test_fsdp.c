@@ -244,7 +244,7 @@ static void prefetch_two_looks_two_units_ahead(void **state)
               "sum 0, free E, reduce E, sum E, ");
 }
 
-/* The embeddings are with norm and output: one unit that is there from the first node to the last. */
+/* The embeddings are with norm and output: one unit that stays gathered from the first node to the last. */
 static void tied_embeddings_stay_for_the_whole_forward(void **state)
 {
     (void)state;
@@ -355,7 +355,7 @@ static void a_number_keeps_a_part(void **state)
                    "loss, free H, clip\n");
 }
 
-/* The output's gradient is there before backward begins; FSDP2 would gather it again all the same. */
+/* The output's gradient is complete before backward begins; FSDP2 would gather it again all the same. */
 static void the_output_alone_has_a_backward_too(void **state)
 {
     static char *words[] = {"output"};
