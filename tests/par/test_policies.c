@@ -178,12 +178,11 @@ static bool kept_param(const struct train_job *job, struct policies p, int param
 /* The payload of one step and rank. A unit is kept when one of its parameters is one that the policy keeps. */
 static int64_t payload_formula(const struct train_job *job, struct policies p)
 {
-    int64_t S = job->ranks / job->replicate, R = job->replicate, A = job->global_batch / job->ranks, bytes = 0;
-    int64_t n = p.reshard->part < 0 ? S : p.reshard->part, reduces = job->last_microbatch ? 1 : A;
+    int64_t S = job->ranks / job->replicate, n = p.reshard->part < 0 ? S : p.reshard->part, bytes = 0;
     bool done[MOST_PARAMS] = {false};
 
     for (int first = 0; first < job->model->n_params; first++) {
-        int64_t unit = unit_of(job, p, first), shard = 0, gathers;
+        int64_t unit = unit_of(job, p, first), shard = 0;
         bool kept = false;
 
         for (int q = first; q < job->model->n_params && !done[first]; q++) {
@@ -191,14 +190,11 @@ static int64_t payload_formula(const struct train_job *job, struct policies p)
 
             if (unit_of(job, p, q) != unit)
                 continue;
-            shard += 4 * ((param->shape[0] + S - 1) / S) * (param->ndim == 2 ? param->shape[1] : 1);
+            shard += (param->shape[0] + S - 1) / S * (param->ndim == 2 ? param->shape[1] : 1);
             kept = kept || kept_param(job, p, q);
             done[q] = q > first;
         }
-        gathers = (S - 1) * shard;
-        if (!kept)
-            gathers += n ? (n - 1) * (S / n) * shard : (S - 1) * shard;
-        bytes += A * gathers + reduces * (S - 1) * shard + 2 * (R - 1) * ((shard / 4 + R - 1) / R) * 4;
+        bytes += train_job_payload(job, shard, kept ? 1 : n ? n : S);
     }
     return bytes;
 }

@@ -76,8 +76,7 @@ static const char *name_of(const struct train_job *job)
 static int64_t payload_formula(const struct train_job *job)
 {
     const struct tt_model *model = job->model;
-    int64_t S = job->ranks / job->replicate, R = job->replicate, A = job->global_batch / job->local_batch / job->ranks;
-    int64_t bytes = 0, first = 0, last = model->dims.n_layers + 1;
+    int64_t S = job->ranks / job->replicate, bytes = 0, first = 0, last = model->dims.n_layers + 1;
 
     /* units: 0 the embeddings, 1.. the blocks, then norm and output; tied embeddings are with the latter */
     for (int64_t unit = first; unit <= last; unit++) {
@@ -93,9 +92,7 @@ static int64_t payload_formula(const struct train_job *job)
             if (of == unit)
                 shard += (param->shape[0] + S - 1) / S * (param->ndim == 2 ? param->shape[1] : 1);
         }
-        bytes += (kept ? 1 : 2) * A * (S - 1) * shard * 4; /* gathers */
-        bytes += A * (S - 1) * shard * 4;                  /* reduce-scatters */
-        bytes += 2 * (R - 1) * ((shard + R - 1) / R) * 4;  /* one all-reduce over the replicas */
+        bytes += train_job_payload(job, shard, kept ? 1 : S);
     }
     return bytes;
 }

@@ -63,6 +63,13 @@ struct train_job train_job_make(const struct tt_model *model, const struct tt_da
                                 int64_t local_batch, int64_t seq_len);
 
 /**
+ * The payload in float32 of one step and rank for one unit, by hand: what the programs' own formula must be equal to.
+ *   shard         elements of the unit's flat shard, padding included
+ *   second_ranks  that the gather of backward runs over: 1 where the unit is kept, S / n shards each of n neighbours
+ */
+int64_t train_job_payload(const struct train_job *job, int64_t shard, int64_t second_ranks);
+
+/**
  * Runs the job. Every rank checks: the program by tt_program_check; payload bytes of each step = tt_program_payload;
  * loss and norm the same bits on all ranks; parameters and moments the same bits on all replicas; the eager engine's
  * arena at most 1.05 of its lower bound, and 16 KiB: around the few buffers of a tiny model a single one decides

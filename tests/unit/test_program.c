@@ -721,6 +721,30 @@ static void a_node_before_its_input_is_an_error(void **state)
     release(&made);
 }
 
+/* What a schedule cannot say of collectives is refused, not run. */
+static void a_collective_is_begun_before_it_is_awaited(void **state)
+{
+    struct planned made = make(&(struct plan){2, 1, 1, 1, DEFAULT, false});
+    struct tt_lowering lowering = {.graph = made.program->graph,
+                                   .layout = made.program->layout,
+                                   .microbatches = 1,
+                                   .threads = 1,
+                                   .staging = tt_collective_staging};
+    struct tt_schedule schedule = {0};
+    struct tt_program *program = NULL;
+
+    (void)state;
+    tt_schedule_begin(&schedule, TT_UNSHARD, 0, 1, TT_NONE);
+    tt_schedule_wait(&schedule, TT_UNSHARD, 0, 0, TT_NONE);
+    assert_int_equal(tt_program_new(&lowering, &schedule, &program), TT_EINTERNAL);
+    assert_non_null(strstr(tt_error_message(), "'wait unshard' of tok_embeddings, which it has not begun"));
+    schedule.instrs[0].purpose = TT_UNSHARD_KEPT;
+    assert_int_equal(tt_program_new(&lowering, &schedule, &program), TT_EINTERNAL);
+    assert_non_null(strstr(tt_error_message(), "a schedule cannot hold 'unshard kept'"));
+    tt_schedule_release(&schedule);
+    release(&made);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -731,6 +755,7 @@ int main(void)
         cmocka_unit_test(memory_at_an_instruction_adds_up),
         cmocka_unit_test(the_check_sees_damage),
         cmocka_unit_test(a_node_before_its_input_is_an_error),
+        cmocka_unit_test(a_collective_is_begun_before_it_is_awaited),
         cmocka_unit_test(any_order_of_compute_can_be_scheduled),
     };
 
