@@ -26,7 +26,6 @@ struct tt_engine {
     struct tt_engine_options options;
     struct tt_comm *comm;
     struct tt_layout *layout;
-    struct tt_group shard, replicate;
     struct track train, validate;
     struct tt_state state;
     struct tt_team *team;
@@ -151,8 +150,6 @@ int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm,
     if (e->options.machine.sgemm_flops == 0.0)
         e->options.machine = tt_machine_builtin();
     e->comm = comm;
-    e->shard = tt_mesh_group(&e->options.mesh, rank, TT_GROUP_FSDP);
-    e->replicate = tt_mesh_group(&e->options.mesh, rank, TT_GROUP_REPLICATE);
     TT_TRY(tt_layout_new(options->model, &options->mesh, rank, &options->sharding, &e->layout));
     if (options->validation_batch) /* first, since a memory limit leaves training what is left */
         TT_TRY(
@@ -188,8 +185,6 @@ void tt_engine_free(struct tt_engine *e)
     tt_free(e->state.exp_avg_sq);
     tt_unmap(e->arena, e->arena_bytes);
     tt_layout_free(e->layout);
-    tt_group_release(&e->shard);
-    tt_group_release(&e->replicate);
     tt_free(e);
 }
 
@@ -237,8 +232,8 @@ static int bind_track(struct tt_engine *e, struct track *track, char **at, char 
     TT_TRY(tt_executor_new(track->program, &e->state, *at, step_region, e->team, &track->executor));
     *at += aligned(track->program->const_bytes);
     if (e->comm->size > 1)
-        TT_TRY(tt_transfers_new(e->comm, &e->shard, &e->replicate, track->program, &e->state, track->executor,
-                                &track->transfers));
+        TT_TRY(
+            tt_transfers_new(e->comm, &e->options.mesh, track->program, &e->state, track->executor, &track->transfers));
 out:
     return rc;
 }

@@ -15,15 +15,31 @@ struct tt_transfers {
     const struct tt_program *program;
     struct tt_state *state;
     struct tt_executor *executor;
-    const struct tt_group *shard, *replicate;
-    struct tt_group neighbours;      /* that keep a unit between them; part of shard, n 0 when no unit is kept */
-    struct tt_collective **of_instr; /* per instruction, NULL where nothing is exchanged */
-    struct tt_segment *segments;     /* while building: group size * parameters of the model */
-    struct tt_segment *flat;         /* while building: one per unit */
-    struct tt_segment_list *lists;   /* while building: one per member */
-    bool inside;                     /* of the communicator, which may run the team: no poll now */
-    int poll_rc;                     /* the failure of a poll, with its message */
+    const struct tt_mesh *mesh;
+    struct tt_group groups[TT_GROUPS];     /* n 0: no collective needs it */
+    struct tt_group neighbours[TT_GROUPS]; /* those of this rank in a group, part of it; n 0 likewise */
+    struct tt_collective **of_instr;       /* per instruction, NULL where nothing is exchanged */
+    struct tt_segment *segments;           /* while building: ranks * parameters of the model */
+    struct tt_segment *flat;               /* while building: one per unit */
+    struct tt_segment_list *lists;         /* while building: one per member */
+    bool inside;                           /* of the communicator, which may run the team: no poll now */
+    int poll_rc;                           /* the failure of a poll, with its message */
 };
+
+/* The ranks of a collective. A policy has one number of neighbours for all units. */
+static const struct tt_group *group_of(struct tt_transfers *t, const struct tt_instr *begin)
+{
+    const struct tt_collective_desc *desc = &begin->collective;
+    struct tt_group *group = &t->groups[desc->group], *part = &t->neighbours[desc->group];
+
+    if (!group->n)
+        *group = tt_mesh_group(t->mesh, t->comm->rank, desc->group);
+    if (desc->ranks == group->n)
+        return group;
+    *part = (struct tt_group){desc->ranks, group->index % desc->ranks,
+                              &group->ranks[group->index / desc->ranks * desc->ranks]};
+    return part;
+}
 
 static int tag_of(const struct tt_instr *begin)
 {
@@ -37,7 +53,7 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i)
     struct tt_segment *part = t->segments;
     int n, n_members = instr->collective.ranks;
     const int *units = tt_instr_units(t->program->buckets, instr, &n);
-    size_t chunks = (size_t)(t->shard->n / n_members);
+    size_t chunks = (size_t)(t->program->layout->groups[instr->collective.group].n / n_members);
 
     for (int m = 0; m < n_members; m++) {
         int operand = 0;
@@ -51,7 +67,7 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i)
                 char *whole = tt_executor_operand(t->executor, i, operand);
 
                 if (instr->collective.dtype == TT_BF16)
-                    whole = tt_mixed_half(whole, unit->params[p].chunk * t->shard->n);
+                    whole = tt_mixed_half(whole, tt_unit_whole(t->program->layout, units[u], p));
                 *part++ = (struct tt_segment){whole + (size_t)m * bytes, bytes};
             }
         }
@@ -93,16 +109,15 @@ static int new_gather(struct tt_transfers *t, int i)
 {
     const struct tt_instr *instr = &t->program->instrs[i];
     const struct tt_segment_list *receive = members(t, i);
+    const struct tt_group *group = group_of(t, instr);
     int first_kept = receive[0].n;
-    size_t chunks = (size_t)(t->shard->n / instr->collective.ranks);
+    size_t chunks = (size_t)(t->program->layout->groups[instr->collective.group].n / group->n);
+    struct tt_segment_list send = instr->n_operands > first_kept
+                                      ? flat(t, i, first_kept, chunks * tt_dtype_size(instr->collective.dtype))
+                                  : instr->collective.dtype == TT_BF16 ? receive[group->index]
+                                                                       : own_shards(t, instr);
 
-    if (instr->n_operands > first_kept)
-        return tt_all_gather_new(t->comm, &t->neighbours, tag_of(instr),
-                                 flat(t, i, first_kept, chunks * tt_dtype_size(instr->collective.dtype)), receive,
-                                 &t->of_instr[i]);
-    return tt_all_gather_new(t->comm, t->shard, tag_of(instr),
-                             instr->collective.dtype == TT_BF16 ? receive[t->shard->index] : own_shards(t, instr),
-                             receive, &t->of_instr[i]);
+    return tt_all_gather_new(t->comm, group, tag_of(instr), send, receive, &t->of_instr[i]);
 }
 
 /* Gradients in bfloat16 arrive as they are, one member's after another's; the executor adds them. */
@@ -113,10 +128,11 @@ static int new_scatter(struct tt_transfers *t, int i)
     int staging = instr->n_operands - 1;
 
     if (instr->collective.dtype == TT_BF16)
-        return tt_all_to_all_new(t->comm, t->shard, tag_of(instr), blocks, instr->collective.bytes,
+        return tt_all_to_all_new(t->comm, group_of(t, instr), tag_of(instr), blocks, instr->collective.bytes,
                                  tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
-    return tt_reduce_scatter_new(t->comm, t->shard, tag_of(instr), blocks, flat(t, i, blocks[0].n, sizeof(float)),
-                                 tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
+    return tt_reduce_scatter_new(t->comm, group_of(t, instr), tag_of(instr), blocks,
+                                 flat(t, i, blocks[0].n, sizeof(float)), tt_executor_operand(t->executor, i, staging),
+                                 &t->of_instr[i]);
 }
 
 static int new_sum(struct tt_transfers *t, int i)
@@ -124,7 +140,7 @@ static int new_sum(struct tt_transfers *t, int i)
     const struct tt_instr *instr = &t->program->instrs[i];
     int staging = instr->n_operands - 1;
 
-    return tt_all_reduce_new(t->comm, t->replicate, tag_of(instr), flat(t, i, 0, sizeof(float)),
+    return tt_all_reduce_new(t->comm, group_of(t, instr), tag_of(instr), flat(t, i, 0, sizeof(float)),
                              tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
 }
 
@@ -223,37 +239,28 @@ static void release_building(struct tt_transfers *t)
     t->lists = NULL;
 }
 
-/* A policy has one n for all units. */
-static struct tt_group neighbours_of(const struct tt_layout *layout, const struct tt_group *shard)
+static int most_ranks(const struct tt_program *program)
 {
-    for (int u = 0; u < layout->n_units; u++) {
-        int n = layout->units[u].keep_degree;
+    int most = 1;
 
-        if (n)
-            return (struct tt_group){n, shard->index % n, &shard->ranks[(size_t)(shard->index / n) * (size_t)n]};
-    }
-    return (struct tt_group){0};
+    for (int i = 0; i < program->n_instrs; i++)
+        if (program->instrs[i].collective.ranks > most)
+            most = program->instrs[i].collective.ranks;
+    return most;
 }
 
-int tt_transfers_new(struct tt_comm *comm, const struct tt_group *shard, const struct tt_group *replicate,
-                     const struct tt_program *program, struct tt_state *state, struct tt_executor *executor,
-                     struct tt_transfers **ret_transfers)
+int tt_transfers_new(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_program *program,
+                     struct tt_state *state, struct tt_executor *executor, struct tt_transfers **ret_transfers)
 {
     struct tt_transfers *t = tt_calloc(1, sizeof *t);
     const struct tt_exchange exchange = {t, begin, wait, progress, poll, sum, most};
-    int rc = 0;
+    int rc = 0, ranks = most_ranks(program);
 
-    *t = (struct tt_transfers){.comm = comm,
-                               .program = program,
-                               .state = state,
-                               .executor = executor,
-                               .shard = shard,
-                               .replicate = replicate,
-                               .neighbours = neighbours_of(program->layout, shard)};
+    *t = (struct tt_transfers){.comm = comm, .program = program, .state = state, .executor = executor, .mesh = mesh};
     t->of_instr = tt_calloc((size_t)program->n_instrs, sizeof(struct tt_collective *));
-    t->segments = tt_calloc((size_t)shard->n * (size_t)program->layout->n_params, sizeof *t->segments);
+    t->segments = tt_calloc((size_t)ranks * (size_t)program->layout->n_params, sizeof *t->segments);
     t->flat = tt_calloc((size_t)program->layout->n_units, sizeof *t->flat);
-    t->lists = tt_calloc((size_t)shard->n, sizeof *t->lists);
+    t->lists = tt_calloc((size_t)ranks, sizeof *t->lists);
     for (int i = 0; i < program->n_instrs; i++)
         TT_TRY(new_collective(t, i));
     tt_executor_set_exchange(executor, &exchange);
@@ -277,6 +284,8 @@ void tt_transfers_free(struct tt_transfers *t)
     for (int i = 0; i < t->program->n_instrs; i++)
         tt_collective_free(t->of_instr[i]);
     tt_free(t->of_instr);
+    for (int g = 0; g < TT_GROUPS; g++)
+        tt_group_release(&t->groups[g]);
     release_building(t);
     tt_free(t);
 }

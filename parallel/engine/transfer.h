@@ -14,10 +14,10 @@ struct tt_transfers;
 
 /**
  * Collective over all ranks of comm (every rank makes the same program's transfers in the same order).
- * The executor, comm and groups must outlive the transfers. Installs the exchange in the executor.
+ * The executor, comm and mesh must outlive the transfers. Installs the exchange in the executor.
  */
-int tt_transfers_new(struct tt_comm *comm, const struct tt_group *shard, const struct tt_group *replicate,
-                     const struct tt_program *program, struct tt_state *state, struct tt_executor *executor,
+int tt_transfers_new(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_program *program,
+                     struct tt_state *state, struct tt_executor *executor,
                      struct tt_transfers **ret_transfers) TT_MUST_CHECK;
 
 /** When the collective that an instruction begins was under way in the last run; {0, 0} if it begins none. */
