@@ -4,8 +4,9 @@
  * nodes. The gradient of a value is the SSA value that holds the sum so far; rules thread it through as the accumulate
  * input, so sums have one defined order.
  *
- * The walk begins with the seeds that the caller gives: values and the gradients that they have already. An op that yields
- * the loss has a rule of its own, since its forward can yield the gradients of its inputs in the same pass over the logits.
+ * The walk begins with the seeds that the caller gives: values and the gradients that they have already. An op that
+ * yields the loss has a rule of its own, since its forward can yield the gradients of its inputs in the same pass
+ * over the logits.
  */
 #include "core/base/mem.h"
 #include "core/graph/graph.h"

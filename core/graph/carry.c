@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Gradients that go on from one microbatch to the next. Backward ops add to an earlier sum where one is given (their
+ * Gradients that are carried from one microbatch to the next. A backward op adds to an earlier sum if it has one (its
  * accumulate input, which the op's row names as the input whose memory the output may take). The pass gives the first
- * contribution to each parameter's gradient such an input: the sum of the microbatches before. Lowering knows where that
- * sum lies, and leaves it out for the first microbatch.
+ * contribution to each parameter's gradient such an input: the sum of the previous microbatches. Lowering knows where
+ * that sum is stored, and omits it for the first microbatch.
  */
 #include "core/graph/graph.h"
 #include "core/ops/op.h"

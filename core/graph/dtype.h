@@ -6,8 +6,8 @@
 #include <stddef.h>
 
 /**
- * Element types, by the names that safetensors files use. What an op computes in is said by its row (core/ops/op.h),
- * today F32, with I32 for token ids; the others exist so that foreign files can be described, checked and copied.
+ * Element types, by the names that safetensors files use. An op's row says in which type it computes (core/ops/op.h):
+ * F32 today, with I32 for token ids. The other types exist so that foreign files can be described, checked and copied.
  */
 
 /* X(enum, name, bits) */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Building graphs. A wrong shape here is a mistake in a model builder, never in a user's file, so the builder functions
- * return ids and stop the process (tt_graph_node) with the op and the shapes instead of making every line check.
+ * Builds graphs. A wrong shape here is a mistake in a model builder, never in a user's file. So the functions return
+ * ids, and tt_graph_node ends the process with a message about the op and the shapes. Builders need no checks.
  */
 #include "core/graph/graph.h"
 

@@ -9,10 +9,10 @@
 #include "core/graph/dtype.h"
 
 /**
- * A graph: the work of one microbatch as ops on values. Values have names and shapes and no storage; storage is the
- * memory plan's business, later. Nodes stand in an order in which they can run. Values are written once (SSA): an op
- * that accumulates takes the earlier sum as an input and makes a new value, and the memory plan lets the two share
- * storage where nobody else reads the old one.
+ * A graph: the work of one microbatch as ops on values. Values have names and shapes, and no storage, which the memory
+ * plan assigns later. Nodes are in an order in which they can run. Values are written once (SSA): an op that
+ * accumulates takes the earlier sum as an input and makes a new value, and the memory plan lets the two share storage
+ * if nothing else reads the old one.
  *
  * Dimension letters, used all over titan:
  *   B sequences of a microbatch   T tokens of a sequence (seq_len)   N = B*T tokens   D model width
@@ -25,9 +25,9 @@ enum tt_value_kind {
     TT_VALUE_INPUT,      /* tokens, labels: filled by the loader */
     TT_VALUE_CONST,      /* filled once before the first step (RoPE table) */
     TT_VALUE_CACHE,      /* keys and values of the tokens so far, kept between runs; a node adds its rows in place */
-    TT_VALUE_ACTIVATION, /* made by a forward node; without a producer: by the stage before (stage.h) */
-    TT_VALUE_GRAD,       /* gradient of an activation; without a producer: of the stage after */
-    TT_VALUE_PARAM_GRAD, /* gradient of a parameter, whole, of this microbatch; without a producer: of those before */
+    TT_VALUE_ACTIVATION, /* made by a forward node; without a producer: by the previous stage (stage.h) */
+    TT_VALUE_GRAD,       /* gradient of an activation; without a producer: from the next stage */
+    TT_VALUE_PARAM_GRAD, /* whole gradient of a parameter in this microbatch; without a producer: in earlier ones */
 };
 
 struct tt_value {
@@ -41,10 +41,10 @@ struct tt_value {
 };
 
 /*
- * A dimension of a node as all ranks together have it, and the number of equal grains (the last may be shorter) that ranks may
- * cut it into. Kernels cut their work by a grain of the whole dimension and never by the extent that is local, so a pass that
- * makes a local extent smaller changes no bits; sums over the dimension are trees over its grains, so they do not depend on
- * who has which. The number of grains is part of the numerics. Zeros: the dimension is whole and cannot be cut.
+ * A dimension of a node over all ranks, and the number of equal grains (the last may be shorter) into which ranks may
+ * cut it. Kernels cut their work by a grain of the whole dimension and never by the local extent, so a pass that makes
+ * a local extent smaller changes no bits. Sums over the dimension are trees over its grains, so they do not depend on
+ * which rank has which grain. The number of grains affects the bits. Zeros: the dimension is whole and cannot be cut.
  */
 struct tt_extent {
     int64_t whole;
@@ -53,7 +53,7 @@ struct tt_extent {
 
 enum { TT_MOST_GRAINS = 64 };
 
-/* What an op needs beside its inputs; each op uses the members its file names. */
+/* What an op needs in addition to its inputs; each op uses the members that its file names. */
 struct tt_attr {
     struct tt_extent rows; /* tokens, N */
     struct tt_extent out; /* of a product: M, the weight's rows; attention: key/value heads; rmsnorm: groups; head: V */
@@ -65,7 +65,7 @@ struct tt_attr {
     float eps;            /* norms */
     bool inverse;         /* rope: rotate back (backward) */
     bool rotate_half;     /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
-    bool from_position;   /* row 0 stands at tt_scalars.position of a context of seq_len, not at 0 (generation) */
+    bool from_position;   /* row 0 is at tt_scalars.position of a context of seq_len, not at 0 (generation) */
 };
 
 /* RoPE frequencies; scaling as in Llama 3.1 when factor > 0. */
@@ -87,7 +87,7 @@ enum tt_op_id {
 struct tt_node {
     enum tt_op_id op;
     bool backward; /* runs after the loss */
-    int block;     /* transformer block it belongs to (a backward node: of its forward), or TT_NONE */
+    int block;     /* its transformer block (for a backward node: that of its forward node), or TT_NONE */
     int n_in, n_out;
     int in[TT_MAX_INPUTS]; /* value ids; TT_NONE for an optional input that is absent */
     int out[TT_MAX_OUTPUTS];
@@ -103,7 +103,7 @@ struct tt_graph {
     int tokens, labels;  /* TT_VALUE_INPUT (B, T) I32; labels may be TT_NONE (generation) */
     int rope_table;      /* TT_VALUE_CONST (T, E/2, 2) cos and sin, or TT_NONE */
     struct tt_rope rope; /* fills rope_table */
-    bool carries;        /* gradients go on from one microbatch to the next: tt_graph_carry_gradients */
+    bool carries;        /* gradients are carried from one microbatch to the next: tt_graph_carry_gradients */
     int token_loss;      /* (N) F32 loss of each token, 0 where the label is ignored; TT_NONE before the head */
     int64_t cache_len;   /* rows of each TT_VALUE_CACHE: the longest context of a decode graph; 0: not one */
     int logits;          /* (1, V) F32 of the token after the last, in a decode graph; else TT_NONE */
@@ -120,7 +120,10 @@ int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtyp
 int tt_graph_param(struct tt_graph *graph, int param, enum tt_dtype dtype, const char *name, int ndim,
                    const int64_t *shape);
 
-/** Adds a node; the op's row checks the inputs and adds the outputs, named `name` (and name.suffix). Returns the node id. */
+/**
+ * Adds a node; the op's row checks the inputs and adds the outputs, named `name` (and name.suffix).
+ * Returns the node id.
+ */
 int tt_graph_node(struct tt_graph *graph, enum tt_op_id op, const char *name, const int *in, int n_in,
                   const struct tt_attr *attr);
 
@@ -131,7 +134,7 @@ int tt_graph_out(const struct tt_graph *graph, int node);
 int64_t tt_value_elements(const struct tt_value *value);
 int64_t tt_value_bytes(const struct tt_value *value);
 
-/** Rows: the product of all dimensions but the last. */
+/** Rows: the product of all dimensions except the last. */
 int64_t tt_value_rows(const struct tt_value *value);
 
 /** The last dimension. */
@@ -143,13 +146,13 @@ struct tt_seed {
     int grad; /* a value of the graph, or TT_GRAD_OF_LOSS */
 };
 
-/* `value` is the loss of each token, and what is differentiated is its sum times tt_scalars.inv_valid_tokens. */
+/* `value` is the loss of each token; the differentiated function is its sum times tt_scalars.inv_valid_tokens. */
 enum { TT_GRAD_OF_LOSS = -2 };
 
 /**
  * Appends the backward nodes (reverse mode), from the seeds. Afterwards ret_grad[v] is the id of the whole gradient of
- * value v, for all values that the graph had before, or TT_NONE if no seed depends on it. Contributions are summed in the
- * order of the backward pass, a seed first.
+ * value v, for all values that the graph had before, or TT_NONE if no seed depends on it. Contributions are summed in
+ * the order of the backward pass, a seed first.
  */
 int tt_graph_differentiate(struct tt_graph *graph, const struct tt_seed *seeds, int n_seeds,
                            int *ret_grad) TT_MUST_CHECK;
@@ -162,8 +165,8 @@ int tt_graph_differentiate(struct tt_graph *graph, const struct tt_seed *seeds, 
 int tt_graph_carry_gradients(struct tt_graph *graph) TT_MUST_CHECK;
 
 /**
- * A value for the gradient of `of`: of its type, or for a parameter a TT_VALUE_PARAM_GRAD in F32, since that is the type in
- * which gradients are summed. Used by backward rules.
+ * A value for the gradient of `of`: of its type, or for a parameter a TT_VALUE_PARAM_GRAD in F32, since that is the
+ * type in which gradients are summed. Used by backward rules.
  */
 int tt_graph_grad_value(struct tt_graph *graph, int of);
 

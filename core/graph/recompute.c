@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Activation checkpointing as a pass: decides which forward nodes may run again and which values stay (choose), then
- * writes the nodes anew, with copies where backward nodes ask for them (rewrite).
+ * writes a new list of nodes, with copies where backward nodes need them (rewrite).
  */
 #include "core/graph/recompute.h"
 
@@ -34,7 +34,7 @@ static bool block_is_chosen(const struct pass *p, int block)
     return p->how.mode != TT_RECOMPUTE_SELECTIVE || block % p->how.every == p->how.every - 1;
 }
 
-/* Are all inputs of a node there in backward anyway, kept for others or made again? */
+/* Are all inputs of a node available in backward anyway, kept for other nodes or computed again? */
 static bool inputs_are_there(const struct pass *p, const struct tt_node *node)
 {
     for (int i = 0; i < node->n_in; i++) {
@@ -78,7 +78,7 @@ static void choose(struct pass *p)
             if (graph->nodes[n].backward)
                 p->in_backward[value] = true;
             else if (graph->nodes[n].block != graph->nodes[producer].block)
-                p->stays[value] = true; /* what a block hands on */
+                p->stays[value] = true; /* the output of a block */
         }
     for (int n = 0; n < p->n_old; n++)
         p->again[n] = may_run_again(p, &graph->nodes[n]);
@@ -86,7 +86,7 @@ static void choose(struct pass *p)
 
 /* --- rewrite --- */
 
-/* Asks for a value that a node in the backward part reads; its producer and what that needs are on the stack then. */
+/* Requests a value that a backward node reads; puts its producer, and what that needs, on the stack. */
 static void ask(struct pass *p, int value)
 {
     int producer = value == TT_NONE ? TT_NONE : p->producer[value];
@@ -104,7 +104,7 @@ static void append(struct pass *p, const struct tt_node *node)
     TT_PUSH(p->nodes, p->n_nodes, p->cap_nodes) = *node;
 }
 
-/* Makes a node of the backward part read copies where there are any. */
+/* Makes a node of the backward part read copies if they exist. */
 static void redirect(const struct pass *p, struct tt_node *node)
 {
     for (int i = 0; i < node->n_in; i++)
@@ -131,7 +131,7 @@ static void append_copy(struct pass *p, int old)
     append(p, &node);
 }
 
-/* A backward node, after the copies that it is the first to need, in the order of the forward pass. */
+/* Appends a backward node, after the copies that it is the first to need, in the order of the forward pass. */
 static void append_backward(struct pass *p, int old)
 {
     struct tt_node node = p->graph->nodes[old];

@@ -6,14 +6,14 @@
 
 /**
  * Activation checkpointing: a pass over a differentiated graph. Forward nodes of a transformer block are run a second
- * time in its backward part, and the backward nodes read those copies. So the first results die early, and the memory
- * plan sees it. A copy is the same op on the same values: nothing changes but memory and time.
+ * time in its backward part, and the backward nodes read those copies. So the lifetimes of the first results end early,
+ * which the memory plan uses. A copy is the same op on the same values, so only memory and time change.
  *
  *     FULL       every block; only its input stays
- *     SELECTIVE  every n-th block (n - 1, 2 n - 1, …); its input and what attention gave stay, so attention never runs
- *                twice
- *     OP         every block; what attention and matrix products gave stays, the light ops (norms, SwiGLU, …) run again
- *                where all that they read is there anyway: never more memory, hardly more time
+ *     SELECTIVE  every n-th block (n - 1, 2 n - 1, …); its input and the output of attention stay, so attention
+ *                never runs twice
+ *     OP         every block; the outputs of attention and matrix products stay, and the light ops (norms, SwiGLU, …)
+ *                run again if all their inputs are available anyway: never more memory, hardly more time
  */
 enum tt_recompute_mode { TT_RECOMPUTE_NONE, TT_RECOMPUTE_FULL, TT_RECOMPUTE_SELECTIVE, TT_RECOMPUTE_OP };
 

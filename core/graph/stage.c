@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Cutting a forward graph into stages. Nodes keep their order and their blocks; a value is copied into a stage when the
- * first of its nodes reads it, and through the stages between where another stage makes it.
+ * Cuts a forward graph into stages. Nodes keep their order and their blocks. A value is copied into a stage when the
+ * first of its nodes reads it; if another stage makes it, it is also copied into the stages between.
  */
 #include "core/graph/stage.h"
 

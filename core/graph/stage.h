@@ -5,40 +5,41 @@
 #include "core/graph/graph.h"
 
 /**
- * Stages: a forward graph cut into graphs that run one after the other, the backward passes in the opposite order. Each
- * has values of its own; parameters, inputs and constants are in every stage that reads them.
+ * Stages: a forward graph, cut into graphs that run one after the other. Their backward passes run in the opposite
+ * order. Each stage has its own values; parameters, inputs and constants are in every stage that reads them.
  *
  * A value that stage s makes and a later stage t reads is a boundary value of all stages from s to t. It leaves each of
- * them but the last and enters each but the first, so values travel between neighbours only. Its gradient travels back the
- * same way, and every stage on the way adds its contributions. So all sums have the order that they have in the whole
- * graph, and the bits are the same.
+ * them except the last and enters each except the first, so values are only sent between neighbours. Its gradient comes
+ * back the same way, and every stage on the way adds its contributions. So all sums have the order that they have in
+ * the whole graph, and the bits are the same.
  */
 
 /* A value that enters or leaves a stage; ids are of the stage's graph. */
 struct tt_boundary {
     int value;
-    int grad; /* its gradient, which travels the other way; TT_NONE: there is none */
+    int grad; /* its gradient, which is sent the other way; TT_NONE: it has none */
 };
 
 struct tt_stage {
-    struct tt_graph *graph; /* its token_loss, tokens, labels and rope_table are TT_NONE where it does not have them */
-    struct tt_boundary *in; /* in[i] of a stage is out[i] of the stage before */
+    struct tt_graph *graph; /* its token_loss, tokens, labels and rope_table are TT_NONE if it does not have them */
+    struct tt_boundary *in; /* in[i] of a stage is out[i] of the previous stage */
     struct tt_boundary *out;
     int n_in, cap_in, n_out, cap_out;
     int *grad; /* value -> its whole gradient, for the values before differentiation; NULL before that */
 };
 
 /**
- * Cuts a forward graph: node n goes to stage stage_of[n], 0 <= stage_of[n] < n_stages, which is never after the stage of a
- * node that reads what n makes (TT_EINTERNAL otherwise). ret_stages: n_stages stages, to be released by the caller.
+ * Cuts a forward graph: node n goes to stage stage_of[n], 0 <= stage_of[n] < n_stages, which is never after
+ * the stage of a node that reads what n makes (TT_EINTERNAL otherwise). ret_stages: n_stages stages, to be
+ * released by the caller.
  */
 int tt_graph_cut(const struct tt_graph *graph, const int *stage_of, int n_stages,
                  struct tt_stage *ret_stages) TT_MUST_CHECK;
 
 /**
- * Differentiates all stages, from the last to the first. The seeds of a stage are the gradients of the values that leave
- * it, which the stage after makes, and the loss where it is. A gradient that enters a stage is a TT_VALUE_GRAD without a
- * producer, as a value that enters is a TT_VALUE_ACTIVATION without one.
+ * Differentiates all stages, from the last to the first. The seeds of a stage are the gradients of the values that
+ * leave it, which the next stage makes, and the loss if the stage has it. A gradient that enters a stage is a
+ * TT_VALUE_GRAD without a producer, as a value that enters is a TT_VALUE_ACTIVATION without one.
  */
 int tt_stages_differentiate(struct tt_stage *stages, int n_stages) TT_MUST_CHECK;
 

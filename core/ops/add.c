@@ -68,5 +68,4 @@ const struct tt_op_row tt_op_add = {
     .run = run,
     .cost = cost,
     .alias = {1},
-    .row_local = true,
 };

@@ -72,8 +72,8 @@ int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape)
 }
 
 /*
- * The forward pass gathers k and v by heads first: every tile of rows reads all keys before it, and rows of 16 floats, a
- * power of two apart, share few sets of a cache. Scratch: k, v (B, K, T, E), then each worker's own.
+ * The forward pass gathers k and v by heads first: every tile of rows reads all earlier keys, and rows of 16 floats
+ * whose distance is a power of two share few sets of a cache. Scratch: k, v (B, K, T, E), then each worker's own.
  */
 static int64_t gathered(const struct tt_call *call)
 {
@@ -107,7 +107,7 @@ static void run_tile(void *arg, int64_t tile, int worker)
     int64_t sequences = tt_value_rows(tt_call_in(call, 0)) / shape.seq_len, all = sequences * shape.heads;
     int64_t blocks = tt_tiles(shape.seq_len, TT_ATTENTION_ROWS);
     int64_t sequence = tile % all / shape.heads, head = tile % shape.heads;
-    /* the longest rows first, so that no thread ends on a long one */
+    /* the longest rows first, so that no thread is left with a long one */
     struct tt_range part = tt_tile_range(shape.seq_len, TT_ATTENTION_ROWS, blocks - 1 - tile / all);
     int64_t row = sequence * shape.seq_len, kv_head = head / (shape.heads / shape.kv_heads);
     int64_t q_at = (row * shape.heads + head) * shape.head_dim;
@@ -139,7 +139,7 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
            (int64_t)sizeof(float);
 }
 
-/* Pairs (row, key) that the mask leaves, times the floats of a head, over all heads. */
+/* The number of pairs (row, key) that the mask leaves, times the floats of a head, over all heads. */
 static double pair_elements(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_attr *attr = &node->attr;
@@ -148,7 +148,7 @@ static double pair_elements(const struct tt_graph *graph, const struct tt_node *
     return rows * ((double)attr->seq_len + 1.0) / 2.0 * attr->heads * attr->head_dim;
 }
 
-/* Two products forward, five backward. */
+/* Two products in forward, five in backward. */
 void tt_attention_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     ret_cost->flops = (node->op == TT_OP_ATTENTION ? 4.0 : 10.0) * pair_elements(graph, node);

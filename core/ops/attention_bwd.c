@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * ATTENTION_BWD: makes the probabilities again from lse, tile by tile.
+ * ATTENTION_BWD: computes the probabilities again from lse, tile by tile.
  *   in   do, q, k, v, o, lse      out  dq, dk, dv
  *
  * A task is a key/value head of a sequence with some of its query heads and a range of its keys. dk and dv of the other
- * query heads and dq of the other ranges are partial sums in scratch, added in order at the end. How many there are
- * depends on the shape of a grain only: few enough to cost little, enough to keep 16 threads busy.
+ * query heads and dq of the other ranges are partial sums in scratch, added in order at the end. Their number depends
+ * on the shape of a grain only: few enough to cost little, and enough to keep 16 threads busy.
  */
 #include <math.h>
 
@@ -16,7 +16,7 @@
 
 enum {
     TASKS_WANTED = 32,
-    KEYS_MIN = 256, /* of a range, on average: below, the sums of dq and the packing of q cost too much */
+    KEYS_MIN = 256, /* of a range, on average; with fewer, the sums of dq and the packing of q cost too much */
     SUM_ROWS = 64,
 };
 
@@ -42,7 +42,7 @@ static struct split split_of(const struct tt_attr *attr, const struct tt_attenti
     return split;
 }
 
-/* The first key of range i of n: ranges of equal work, so growing, because later keys are seen by fewer rows. */
+/* The first key of range i of n. Ranges have equal work, so they grow, because fewer rows see later keys. */
 static int64_t range_begin(int64_t seq_len, int64_t i, int64_t n)
 {
     double share = 1.0 - sqrt(1.0 - (double)i / (double)n);
@@ -80,7 +80,7 @@ out:
     return rc;
 }
 
-/* Scratch: dq of ranges 1.., dk of parts 1.., dv of parts 1.., each worker's own. */
+/* Scratch: dq of ranges 1.., dk of parts 1.., dv of parts 1.., and the scratch of each worker. */
 struct layout {
     int64_t dq, dk; /* floats of one */
     int64_t worker;

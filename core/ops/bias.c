@@ -3,7 +3,7 @@
  * BIAS: y = x + b in every row.
  *   in   x (N, D), b (D)      out  y (N, D), may take x's memory
  *
- * BIAS_BWD: the gradient of b; that of x is dy itself.
+ * BIAS_BWD: the gradient of b. The gradient of x is dy itself.
  *   in   dy (N, D), acc (D) or none      out  db (D) = [acc +] the sum of dy's rows, may take acc's memory
  *   Summed over blocks of SUM_ROWS rows, then over the blocks (tt_row_blocks_sum). attr rows (N).
  */
@@ -125,7 +125,6 @@ const struct tt_op_row tt_op_bias = {
     .run = run,
     .cost = cost,
     .alias = {1},
-    .row_local = true,
 };
 
 const struct tt_op_row tt_op_bias_bwd = {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * CACHED_ATTENTION: attention of the newest tokens of one sequence over all tokens so far, for generation. The keys and
- * values of those before were kept by earlier runs; this one adds its own, then attends to both.
+ * CACHED_ATTENTION: attention of the newest tokens of one sequence over all tokens so far, for generation. Earlier runs
+ * kept the keys and values of earlier tokens; this one adds its own and then attends to both.
  *   in   q (T, H*E), k (T, K*E), v (T, K*E), k_cache (K, C, E), v_cache (K, C, E)      out  o (T, H*E)
  *   attr heads, kv_heads, head_dim, seq_len (C)
  *
- * Rows 0..scalars->rows - 1 stand at scalars->position and on; the rest of a fixed shape gives 0. A single row is cut
- * over key/value heads (attention_row), so each cached row is read once; several rows are causal attention as in training
- * (attention_fwd). The caches are the only inputs that a node writes.
+ * Rows 0..scalars->rows - 1 are at positions from scalars->position on; the other rows of the fixed shape give 0. A
+ * single row is divided among key/value heads (attention_row), so each cached row is read once. Several rows are
+ * computed as causal attention in training (attention_fwd). The caches are the only inputs that a node writes.
  */
 #include <string.h>
 
@@ -170,20 +170,21 @@ static void row_tile(void *arg, int64_t kv_head, int worker)
                                 (float *)call->scratch + worker * worker_floats(call->graph, call->node));
 }
 
-/* p - elements: where the sequence's first row would be if all of it were there. A number, since C has no such pointer. */
+/* p - elements: the address of the sequence's first row if all rows existed. A number, since C forbids such a
+ * pointer. */
 static uintptr_t before(const void *p, int64_t elements)
 {
     return (uintptr_t)p - (uintptr_t)elements * sizeof(float);
 }
 
-/* The kernel counts rows of q and o from the beginning of the sequence, of which only the newest exist. */
+/* The kernel counts rows of q and o from the beginning of the sequence, but only the newest rows exist. */
 static void rows_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
     struct tt_attention_shape shape = tt_attention_shape_of(&call->node->attr);
     int64_t blocks = tt_tiles(call->scalars->rows, TT_ATTENTION_ROWS), position = call->scalars->position;
     int64_t head = tile % shape.heads, kv_head = head / (shape.heads / shape.kv_heads);
-    /* the longest rows first, so that no thread ends on a long one */
+    /* the longest rows first, so that no thread is left with a long one */
     struct tt_range part = tt_tile_range(call->scalars->rows, TT_ATTENTION_ROWS, blocks - 1 - tile / shape.heads);
     int64_t missing = (position * shape.heads - head) * shape.head_dim, k_at = kv_head * shape.seq_len * shape.head_dim;
     float *lse = (float *)call->scratch + tt_team_threads(call->team) * worker_floats(call->graph, call->node);
@@ -217,7 +218,7 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
     return (threads * worker_floats(graph, node) + lse) * (int64_t)sizeof(float);
 }
 
-/* Of a full cache. */
+/* The cost with a full cache. */
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     ret_cost->flops = 4.0 * tt_op_elements(graph, node) * (double)node->attr.seq_len;

@@ -5,7 +5,8 @@
  *
  * EMBEDDING_BWD: the gradient of the table, whole.
  *   in   dx (N, D), tokens, acc (V, D) or none      out  dw (V, D) = [acc +] dx scattered to its rows
- *   Tiles are ranges of columns; each walks the tokens in order, so a row's sum has one order on any number of threads.
+ *   Tiles are ranges of columns. Each goes through the tokens in order, so a row's sum has one order on any
+ *     number of threads.
  */
 #include <string.h>
 
@@ -70,7 +71,7 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
     ret_cost->bytes = 8.0 * tt_op_elements(graph, node) + (double)tt_value_bytes(&graph->values[node->in[0]]);
 }
 
-/* The output must have been chosen by the rule above: the inputs do not tell V. */
+/* The backward rule must have chosen the output, since the inputs do not determine V. */
 static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value *dx = &graph->values[node->in[0]];
@@ -137,7 +138,6 @@ const struct tt_op_row tt_op_embedding = {
     .backward = backward,
     .run = run,
     .cost = cost,
-    .row_local = true,
 };
 
 const struct tt_op_row tt_op_embedding_bwd = {

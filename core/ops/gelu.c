@@ -114,7 +114,6 @@ const struct tt_op_row tt_op_gelu = {
     .run = run,
     .cost = cost,
     .alias = {1},
-    .row_local = true,
 };
 
 const struct tt_op_row tt_op_gelu_bwd = {
@@ -127,5 +126,4 @@ const struct tt_op_row tt_op_gelu_bwd = {
     .run = run_bwd,
     .cost = cost_bwd,
     .alias = {1},
-    .row_local = true,
 };

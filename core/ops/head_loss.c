@@ -7,12 +7,12 @@
  *   in   the same, acc (V, D) or none
  *   out  token_loss (N), dx (N, D), may take x's memory, dw (V, D) = [acc +] the gradient, may take acc's memory
  *
- * Logits exist for CHUNK tokens at a time, in scratch; they turn into their own gradient in place and are never made
- * twice. The chunks are a function of N only and dw adds them in order. The product for dx has few elements and a long sum
- * over the vocabulary: it is cut into slices of the vocabulary, in scratch, which are added in order; so both products of
- * the gradient keep a whole team busy, and dx can take x's memory although dw's product reads x at the same time. Where N or V
- * is in grains, chunks and slices are those of each grain, and dw and dx are trees over the grains. The softmax is over the
- * rows of w that are here.
+ * Logits exist for CHUNK tokens at a time, in scratch; they are turned into their gradient in place and never computed
+ * twice. The chunks depend on N only, and dw adds them in order. The product for dx has few elements and a long sum
+ * over the vocabulary: it is cut into slices of the vocabulary, in scratch, which are added in order. So both products
+ * of the gradient keep a whole team busy, and dx can take x's memory although dw's product reads x at the same time. If
+ * N or V has grains, each grain has its own chunks and slices, and dw and dx are trees over the grains. The softmax is
+ * over the local rows of w.
  *   attr rows (N), out (V)
  */
 #include <math.h>
@@ -102,7 +102,7 @@ out:
     return rc;
 }
 
-/* Exchanges the evaluating op for the training one, which yields the gradients of x and w too. */
+/* Replaces the evaluating op by the training op, which also gives the gradients of x and w. */
 static int backward_of_loss(struct tt_graph *graph, int node, int *grad_in)
 {
     const struct tt_node forward = graph->nodes[node];
@@ -123,12 +123,12 @@ out:
     return rc;
 }
 
-/* How the work is cut: a function of the grains of N and V, whatever part of them is here. */
+/* How the work is cut. It depends on the grains of N and V, not on the local part. */
 struct cuts {
     int64_t rows, width, vocab;
     int64_t row_grain, vocab_grain;
     int64_t chunk;  /* rows of logits at a time, within a grain of rows */
-    int64_t slices; /* of a grain of the vocabulary, which dx is summed in */
+    int64_t slices; /* of a grain of the vocabulary, in which dx is summed */
 };
 
 static struct cuts cuts_of(const struct tt_graph *graph, const struct tt_node *node)
@@ -256,7 +256,7 @@ static int64_t dx_slices(const struct chunk *chunk)
     return vocab_grains(&chunk->cuts) * chunk->cuts.slices;
 }
 
-/* Of one slice. */
+/* The tiles of one slice. */
 static int64_t dx_tiles(const struct chunk *chunk)
 {
     const struct cuts *cuts = &chunk->cuts;
@@ -264,7 +264,7 @@ static int64_t dx_tiles(const struct chunk *chunk)
     return tt_gemm_tiles(&(struct tt_gemm){.m = chunk->n, .n = cuts->width, .k = cuts->vocab_grain / cuts->slices});
 }
 
-/* The tiles of dx, which are longer, then those of dw. */
+/* Runs the tiles of dx, which are longer, then those of dw. */
 static void grad_tile(void *arg, int64_t tile, int worker)
 {
     const struct chunk *chunk = arg;
@@ -275,7 +275,7 @@ static void grad_tile(void *arg, int64_t tile, int worker)
     tt_gemm_tile(&gemm, tile < of_dx ? tile % of_slice : tile - of_dx);
 }
 
-/* The slices of a grain in order, then the grains as a tree. */
+/* Adds the slices of a grain in order, then the grains as a tree. */
 static void dx_sum_tile(void *arg, int64_t tile, int worker)
 {
     const struct chunk *chunk = arg;
@@ -307,7 +307,7 @@ static void chunk_grads(struct chunk *chunk)
     tt_team_run(team, tt_tiles(chunk->n, TILE_ROWS), dx_sum_tile, chunk);
 }
 
-/* The chunks of a grain of rows. dw = [acc +] its gradient. */
+/* Runs the chunks of a grain of rows. dw = [acc +] its gradient. */
 static void run_grain(const struct tt_call *call, const struct cuts *cuts, int64_t grain, const float *acc, float *dw)
 {
     struct tt_range rows = tt_tile_range(cuts->rows, cuts->row_grain, grain);

@@ -149,7 +149,7 @@ static struct tt_row_blocks blocks_of(const struct tt_graph *graph, const struct
     return tt_row_blocks_of(&node->attr.rows, tt_value_rows(&graph->values[node->in[1]]), 1, SUM_ROWS);
 }
 
-/* A block's dw and db go to the scratch, dw and db of block k side by side in its row k. */
+/* Puts a block's dw and db into the scratch, side by side in row k for block k. */
 static void bwd_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
@@ -224,7 +224,6 @@ const struct tt_op_row tt_op_layernorm = {
     .run = run,
     .cost = cost,
     .alias = {1},
-    .row_local = true,
 };
 
 const struct tt_op_row tt_op_layernorm_bwd = {

@@ -82,7 +82,7 @@ out:
     return rc;
 }
 
-/* The product that a node is, without addresses. */
+/* The product of a node, without addresses. */
 static struct tt_gemm product_of(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_value *a = &graph->values[node->in[0]], *b = &graph->values[node->in[1]];
@@ -137,7 +137,7 @@ static void run(const struct tt_call *call)
     const struct tt_value *x = tt_call_in(call, 0), *w = tt_call_in(call, 1);
     const struct tt_extent *rows = &call->node->attr.rows;
 
-    /* a token of generation: bound by reading w, which a matrix product would copy first */
+    /* a token of generation: reading w limits the speed, and a matrix product would copy it first */
     if (tt_value_rows(x) == 1 && rows->whole <= 1)
         tt_gemv(call->team, call->in[1], tt_value_rows(w), tt_value_width(x), call->in[0], call->out[0]);
     else
@@ -175,7 +175,6 @@ const struct tt_op_row tt_op_linear = {
     .run = run,
     .cost = cost,
     .scratch_bytes = scratch,
-    .row_local = true,
 };
 
 const struct tt_op_row tt_op_linear_bwd_x = {
@@ -190,7 +189,6 @@ const struct tt_op_row tt_op_linear_bwd_x = {
     .cost = cost,
     .scratch_bytes = scratch,
     .alias = {3},
-    .row_local = true,
 };
 
 const struct tt_op_row tt_op_linear_bwd_w = {

@@ -84,14 +84,14 @@ struct tt_op_row {
      */
     int (*infer)(struct tt_graph *graph, struct tt_node *node, const char *name);
     /*
-     * Appends the backward nodes of `node`. grad_out[k]: gradient of output k or TT_NONE. grad_in[i]: on entry the sum of
-     * the gradients that input i already has, or TT_NONE; on return the new sum (an op that can, takes the old sum as its
-     * accumulate input). NULL: not differentiable (backward ops).
+     * Appends the backward nodes of `node`. grad_out[k]: gradient of output k or TT_NONE. grad_in[i]: on entry the sum
+     * of the gradients that input i already has, or TT_NONE; on return the new sum (an op that can, takes the old sum
+     * as its accumulate input). NULL: not differentiable (backward ops).
      */
     int (*backward)(struct tt_graph *graph, int node, const int *grad_out, int *grad_in);
     /*
-     * The same for an op whose output is the loss that is differentiated (TT_GRAD_OF_LOSS): it may exchange the node for
-     * one that yields the gradients of its inputs too. NULL: the op cannot yield the loss.
+     * The same for an op whose output is the loss that is differentiated (TT_GRAD_OF_LOSS): it may exchange the node
+     * for one that yields the gradients of its inputs too. NULL: the op cannot yield the loss.
      */
     int (*backward_of_loss)(struct tt_graph *graph, int node, int *grad_in);
     /* Computes the outputs. Splits into tiles that depend on the shapes only. Cannot fail. */
@@ -99,11 +99,10 @@ struct tt_op_row {
     void (*cost)(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost);
     int64_t (*scratch_bytes)(const struct tt_graph *graph, const struct tt_node *node, int threads); /* NULL: none */
     /*
-     * alias[k] - 1 is the input whose memory output k may take over when nobody reads that input later; 0: none. That input
-     * may be absent (TT_NONE: no alias). It has the output's size. Two outputs of a node never share one input.
+     * alias[k] - 1 is the input whose memory output k may take over when nobody reads that input later; 0: none. That
+     * input may be absent (TT_NONE: no alias). It has the output's size. Two outputs of a node never share one input.
      */
     int alias[TT_MAX_OUTPUTS];
-    bool row_local; /* row i of every output depends on row i of the inputs only (and on parameters) */
 };
 
 #define TT_OP(id, row) extern const struct tt_op_row tt_op_##row;
@@ -114,8 +113,8 @@ struct tt_op_row {
 const struct tt_op_row *tt_op_row(enum tt_op_id op);
 
 /**
- * Checks a node's inputs against the op's row, number, types and shapes, and adds its outputs to the graph; those that it
- * has already are compared. 0 or TT_EINTERNAL with what the op wants and what it found.
+ * Checks a node's inputs against the op's row, number, types and shapes, and adds its outputs to the graph; those that
+ * it has already are compared. 0 or TT_EINTERNAL with what the op wants and what it found.
  */
 int tt_op_infer(struct tt_graph *graph, struct tt_node *node, const char *name) TT_MUST_CHECK;
 

@@ -2,12 +2,14 @@
  *
  * POSITION: adds row n % T of a table of learned positions to row n.
  *   in   x (N, D), w (P, D) with P >= T      out  y (N, D), may take x's memory      attr  seq_len T, from_position
- *   With from_position the N <= T rows are the newest of one sequence: row n gets row scalars->position + n of the table,
+ *   With from_position the N <= T rows are the newest of one sequence: row n gets row scalars->position + n of the
+ *     table,
  *   and those beyond scalars->rows are passed on.
  *
  * POSITION_BWD: the gradient of the table, whole; that of x is dy itself.
  *   in   dy (N, D), acc (P, D) or none      out  dw (P, D) = [acc +] the sum over sequences, may take acc's memory
- *   The rows of a sequence lie one after the other, so the first T rows of the table are one vector of T*D elements that
+ *   The rows of a sequence lie one after the other, so the first T rows of the table are one vector of T*D elements
+ *     that
  *   every sequence adds to, in order.
  */
 #include <string.h>

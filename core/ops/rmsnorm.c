@@ -8,7 +8,8 @@
  * RMSNORM_BWD:
  *   in   dy (N, G*D), x, w, rstd, acc_dx (N, G*D) or none, acc_dw (D) or none
  *   out  dx = [acc_dx +] ..., may take acc_dx's memory; dw (D) = [acc_dw +] ..., may take acc_dw's
- *   dw is summed over blocks of DW_ROWS rows, then over the blocks (tt_row_blocks_sum). attr rows (N), out (G); not both.
+ *   dw is summed over blocks of DW_ROWS rows, then over the blocks (tt_row_blocks_sum). attr rows (N), out (G); not
+ *     both.
  */
 #include <math.h>
 
@@ -214,7 +215,6 @@ const struct tt_op_row tt_op_rmsnorm = {
     .run = run,
     .cost = cost,
     .alias = {1},
-    .row_local = true,
 };
 
 const struct tt_op_row tt_op_rmsnorm_bwd = {

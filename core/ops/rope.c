@@ -89,5 +89,4 @@ const struct tt_op_row tt_op_rope = {
     .run = run,
     .cost = cost,
     .alias = {1},
-    .row_local = true,
 };

@@ -9,9 +9,9 @@
  */
 
 /**
- * Output k of a node under inference: a new activation called `name`, or `name.suffix` when suffix is not NULL, of the type
- * that the op's row says. Where a backward rule has chosen the output already, its type and shape are compared instead. 0
- * or TT_EINTERNAL.
+ * Output k of a node under inference: a new activation called `name`, or `name.suffix` when suffix is not NULL, of the
+ * type that the op's row says. Where a backward rule has chosen the output already, its type and shape are compared
+ * instead. 0 or TT_EINTERNAL.
  */
 int tt_op_output(struct tt_graph *graph, struct tt_node *node, int k, const char *name, const char *suffix, int ndim,
                  const int64_t *shape) TT_MUST_CHECK;

@@ -120,7 +120,6 @@ const struct tt_op_row tt_op_swiglu = {
     .run = run,
     .cost = cost,
     .alias = {1},
-    .row_local = true,
 };
 
 const struct tt_op_row tt_op_swiglu_bwd = {
@@ -133,5 +132,4 @@ const struct tt_op_row tt_op_swiglu_bwd = {
     .run = run_bwd,
     .cost = cost_bwd,
     .alias = {1, 3},
-    .row_local = true,
 };
