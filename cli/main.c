@@ -156,6 +156,7 @@ int main(int argc, char **argv)
 {
     const struct command *command;
 
+    tt_config_name_keys();
     (void)signal(SIGXFSZ, SIG_IGN); /* at a file-size limit a write fails with a message; the process is not killed */
     if (argc < 2) {
         usage(stderr);

@@ -157,8 +157,8 @@ static int fail_tied(const struct tt_weights *w, const char *embedding, const ch
     return tt_fail(TT_EDATA,
                    "'%s': the output of the model is tied to its embedding, but tensor 'lm_head.weight' %s '%s'\n"
                    "help: to use both, set tie_word_embeddings to false in config.json (in training also "
-                   "model.tie_embeddings=false); else remove lm_head.weight from the weights",
-                   w->source->path, how, embedding);
+                   "%s=false); else remove lm_head.weight from the weights",
+                   w->source->path, how, embedding, tt_key_name(TT_KEY_TIE_EMBEDDINGS));
 }
 
 /* A tied model's files may have a copy of the embedding as lm_head.weight, but not a different matrix. */

@@ -41,9 +41,9 @@ int tt_ckpt_skip_flag(const char *name, unsigned *ret_flag)
         }
     }
     return tt_fail(TT_EUSAGE,
-                   "checkpoint.exclude_from_loading has no '%s'\n"
+                   "%s has no '%s'\n"
                    "help: it takes optimizer, lr_scheduler, dataloader, train_state",
-                   name);
+                   tt_key_name(TT_KEY_EXCLUDE_FROM_LOADING), name);
 }
 
 /* Names for a message: their number, and the first few. */
@@ -84,7 +84,6 @@ static void fit_tensor(const struct tt_ckpt_chunk *c, const struct tt_manifest_t
 static int check_fit(const struct tt_source *source, const struct tt_ckpt_state *state, unsigned skip)
 {
     struct name_list missing = {{0}, 0}, extra = {{0}, 0}, other = {{0}, 0};
-    const char *help = "";
     int rc = 0;
 
     for (int group = 0; group < TT_CKPT_GROUPS; group++) {
@@ -111,18 +110,19 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
                 add_name(&extra, t->name);
         }
     }
-    if (tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "model.embed_tokens.weight"))
-        help = "\nhelp: its tensors have Hugging Face names; set checkpoint.initial_load_in_hf=true";
-    else if (missing.n && !(skip & TT_SKIP_OPTIMIZER) &&
-             tt_manifest_group_size(&source->manifest, TT_CKPT_OPTIM, NULL) == 0)
-        help = "\nhelp: it has no optimizer state; set checkpoint.exclude_from_loading: [optimizer]";
     if (missing.n || extra.n || other.n)
         rc = tt_fail(TT_EDATA,
                      "checkpoint '%s' is not of this model: %d tensors missing%s%s, %d too many%s%s, %d of another "
-                     "shape or dtype%s%s%s",
+                     "shape or dtype%s%s",
                      source->path, missing.n, missing.n ? ": " : "", missing.n ? missing.text.text : "", extra.n,
                      extra.n ? ": " : "", extra.n ? extra.text.text : "", other.n, other.n ? ": " : "",
-                     other.n ? other.text.text : "", help);
+                     other.n ? other.text.text : "");
+    if (rc < 0 && tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "model.embed_tokens.weight"))
+        rc = tt_error_add_hint(rc, "its tensors have Hugging Face names; set %s=true", tt_key_name(TT_KEY_LOAD_IN_HF));
+    else if (rc < 0 && missing.n && !(skip & TT_SKIP_OPTIMIZER) &&
+             tt_manifest_group_size(&source->manifest, TT_CKPT_OPTIM, NULL) == 0)
+        rc = tt_error_add_hint(rc, "it has no optimizer state; set %s: [optimizer]",
+                               tt_key_name(TT_KEY_EXCLUDE_FROM_LOADING));
     tt_text_release(&missing.text);
     tt_text_release(&extra.text);
     tt_text_release(&other.text);

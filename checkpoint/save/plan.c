@@ -217,10 +217,8 @@ int tt_ckpt_policy_find(const char *name, const char *filter, const struct tt_ck
         tt_text_add(&names, "%s%s%s%s", i ? ", " : "", row->name, row->filter ? " with filter " : "",
                     row->filter ? row->filter : "");
     }
-    rc = tt_fail(
-        TT_EUSAGE,
-        "no save policy '%s' with filter '%s'\nhelp: checkpoint.save_policy and checkpoint.filter are one of: %s", name,
-        filter ? filter : "", names.text);
+    rc = tt_fail(TT_EUSAGE, "no save policy '%s' with filter '%s'\nhelp: %s and %s are one of: %s", name,
+                 filter ? filter : "", tt_key_name(TT_KEY_SAVE_POLICY), tt_key_name(TT_KEY_SAVE_FILTER), names.text);
     tt_text_release(&names);
     return rc;
 }

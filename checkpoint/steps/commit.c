@@ -24,9 +24,8 @@ enum { WRITE_EARLY = 1 << 20 };
 static int fail_write(const char *what, const char *path, int error)
 {
     if (error == ENOSPC || error == EDQUOT || error == EFBIG)
-        return tt_fail(
-            TT_EIO, "cannot %s '%s': %s\nhelp: free space there, or keep fewer checkpoints (checkpoint.keep_latest_k)",
-            what, path, strerror(error));
+        return tt_fail(TT_EIO, "cannot %s '%s': %s\nhelp: free space there, or keep fewer checkpoints (%s)", what, path,
+                       strerror(error), tt_key_name(TT_KEY_KEEP_LATEST));
     return tt_fail(TT_EIO, "cannot %s '%s': %s", what, path, strerror(error));
 }
 
@@ -177,9 +176,9 @@ int tt_commit_check_space(const char *folder, int64_t bytes)
         return 0;
     return tt_fail(TT_EIO,
                    "not enough space in '%s': need %s, have %s\n"
-                   "help: free space there, or keep fewer checkpoints (checkpoint.keep_latest_k)",
+                   "help: free space there, or keep fewer checkpoints (%s)",
                    folder, tt_text_bytes(need_text, sizeof need_text, (double)bytes),
-                   tt_text_bytes(have_text, sizeof have_text, (double)have));
+                   tt_text_bytes(have_text, sizeof have_text, (double)have), tt_key_name(TT_KEY_KEEP_LATEST));
 }
 
 int tt_commit_sync_tree(const char *folder)

@@ -94,23 +94,19 @@ static int check_empty(const char *folder, int64_t load_step, const struct view 
         return tt_fail(
             TT_EDATA,
             "all checkpoints in '%s' were set aside, so the run cannot continue\nhelp: titan ckpt list shows them; "
-            "rename the one to continue from to step-N, or choose another --job.dump_folder",
-            folder);
+            "rename the one to continue from to step-N, or choose another --%s",
+            folder, tt_key_name(TT_KEY_RUN_FOLDER));
     return 0;
 }
 
 /* Replaces the advice of the message by another. */
 static int fail_unreadable(int code, const char *folder, int64_t step)
 {
-    const char *text = tt_error_message(), *help = strstr(text, "\nhelp: ");
-    char *cut = tt_strndup(text, help ? (size_t)(help - text) : strlen(text));
-    int rc = tt_fail(code,
-                     "checkpoint step-%" PRId64 " in '%s' cannot be read at the moment, nothing was changed: %s\n"
-                     "help: start the run again when it can be read, or give up the step with titan ckpt rollback",
-                     step, folder, cut);
-
-    tt_free(cut);
-    return rc;
+    tt_error_drop_hint();
+    return tt_fail(code,
+                   "checkpoint step-%" PRId64 " in '%s' cannot be read at the moment, nothing was changed: %s\n"
+                   "help: start the run again when it can be read, or give up the step with titan ckpt rollback",
+                   step, folder, tt_error_message());
 }
 
 struct checking {

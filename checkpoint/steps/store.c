@@ -71,8 +71,8 @@ static int check_seen(const char *folder, const char *nonce, int rank)
         (void)gethostname(host, sizeof host - 1);
         rc = tt_fail(TT_EDATA,
                      "rank %d on host '%s' does not see the checkpoint folder '%s' of rank 0\n"
-                     "help: job.dump_folder must be on a file system that all hosts share",
-                     rank, host, folder);
+                     "help: %s must be on a file system that all hosts share",
+                     rank, host, folder, tt_key_name(TT_KEY_RUN_FOLDER));
     }
     tt_free(path);
     return rc;
@@ -117,9 +117,9 @@ static int fail_locked(const char *folder, int fd)
     const char *run_id = json_string_value(json_object_get(holder, "run_id"));
     int rc = tt_fail(TT_EUSAGE,
                      "another titan job is writing checkpoints into '%s' (run %s, process %" PRId64 " on %s)\n"
-                     "help: wait for it or stop it, or give this run another job.dump_folder",
+                     "help: wait for it or stop it, or give this run another %s",
                      folder, run_id ? run_id : "?", (int64_t)json_integer_value(json_object_get(holder, "pid")),
-                     host ? host : "?");
+                     host ? host : "?", tt_key_name(TT_KEY_RUN_FOLDER));
 
     json_decref(holder);
     return rc;

@@ -120,6 +120,7 @@ static int bench(struct tt_comm *comm, void *args)
     if (comm->rank == 0)
         rc = report(&b);
 out:
+    rc = tt_config_locate(b.cfg, rc);
     tt_bench_release(&b);
     return rc;
 }

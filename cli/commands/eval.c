@@ -180,7 +180,7 @@ static int make_engine(struct run *r, struct tt_comm *comm, int threads)
 
     TT_TRY(tt_mesh_configure(cfg, comm->size, &r->mesh));
     o.mesh = r->mesh;
-    TT_TRY(tt_engine_new(&o, comm, comm->rank, &r->engine));
+    TT_TRY(tt_config_locate(cfg, tt_engine_new(&o, comm, comm->rank, &r->engine)));
 out:
     return rc;
 }

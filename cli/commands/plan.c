@@ -81,7 +81,7 @@ int tt_command_plan(int argc, char **argv)
         goto out;
     }
     TT_TRY(tt_cli_load_config("plan", args, &cfg));
-    TT_TRY(plan(args, cfg));
+    rc = tt_config_locate(cfg, plan(args, cfg));
 out:
     tt_config_free(cfg);
     tt_args_free(args);

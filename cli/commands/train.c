@@ -87,6 +87,7 @@ static int train(struct tt_comm *comm, void *arg)
     TT_TRY(tt_loop_open(&setup, &loop_options, &loop));
     rc = tt_loop_run(&loop);
 out:
+    rc = tt_config_locate(cfg, rc);
     tt_loop_close(&loop, tt_error_exit_code(rc));
     tt_setup_release(&setup);
     tt_config_free(cfg);

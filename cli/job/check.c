@@ -18,8 +18,6 @@
 #include "parallel/layout/patterns.h"
 #include "parallel/layout/units.h"
 
-static const char wrap_key[] = "parallelism.fsdp_wrap_policy", reshard_key[] = "parallelism.fsdp_reshard_after_forward";
-
 struct checking {
     struct tt_config *cfg;
     struct tt_config_report *report;
@@ -28,15 +26,19 @@ struct checking {
 
 /* --- the model --- */
 
-static void model_fault(void *arg, const char *keys, const char *message)
+static void model_fault(void *arg, const enum tt_key *keys, const char *message)
 {
     struct checking *c = arg;
+    struct tt_text paths = {0};
 
-    tt_config_fault(c->cfg, c->report, keys, "%s", message);
+    for (; *keys != TT_KEY_NONE; keys++)
+        tt_text_add(&paths, "%s%s", paths.size ? " " : "", tt_config_key_path(*keys));
+    tt_config_fault(c->cfg, c->report, paths.text, "%s", message);
+    tt_text_release(&paths);
 }
 
 /* A config.json that cannot be read is a matter of files: commands that need it say so themselves. */
-static void drop_fault(void *arg, const char *keys, const char *message)
+static void drop_fault(void *arg, const enum tt_key *keys, const char *message)
 {
     (void)arg;
     (void)keys;
@@ -78,25 +80,27 @@ static void check_seq_len(struct checking *c, const char *key, int64_t seq_len)
 
 /* --- policies --- */
 
-/* The message behind the key that it begins with. */
-static void policy_fault(struct checking *c, const char *key)
+/* An error about one of the policies; another one is not for a configuration to say. */
+static void key_fault(struct checking *c)
 {
-    const char *text = tt_error_message();
-    size_t n = strlen(key);
-
-    if (strncmp(text, key, n) == 0 && strncmp(text + n, ": ", 2) == 0)
-        text += n + 2;
-    tt_config_fault(c->cfg, c->report, key, "%s", text);
+    if (tt_error_key() != TT_KEY_NONE)
+        tt_config_fault(c->cfg, c->report, tt_config_key_path(tt_error_key()), "%s", tt_error_message());
 }
 
 /* Without a model it is only known whether expressions are expressions. */
-static void check_expressions(struct checking *c, const char *key, const struct tt_words *words)
+static void check_expressions(struct checking *c, enum tt_key key, const struct tt_words *words)
 {
     struct tt_patterns patterns = {0};
 
     if (words->is_list && tt_patterns_init(key, *words, &patterns) < 0)
-        policy_fault(c, key);
+        key_fault(c);
     tt_patterns_release(&patterns);
+}
+
+static bool policies_are_good(const struct tt_config *cfg)
+{
+    return !tt_config_is_bad(cfg, tt_config_key_path(TT_KEY_WRAP_POLICY)) &&
+           !tt_config_is_bad(cfg, tt_config_key_path(TT_KEY_RESHARD));
 }
 
 /* An integer divides the shard ranks, which nobody knows yet; expressions are the same on any mesh. */
@@ -109,25 +113,23 @@ static void check_policies(struct checking *c)
     struct tt_layout *layout = NULL;
     struct tt_mesh mesh = tt_mesh_single();
 
-    if (tt_config_is_bad(cfg, wrap_key) || tt_config_is_bad(cfg, reshard_key))
+    if (!policies_are_good(cfg))
         return;
-    check_expressions(c, wrap_key, wrap);
-    check_expressions(c, reshard_key, reshard);
-    if (!c->model || tt_config_is_bad(cfg, wrap_key) || tt_config_is_bad(cfg, reshard_key))
+    check_expressions(c, TT_KEY_WRAP_POLICY, wrap);
+    check_expressions(c, TT_KEY_RESHARD, reshard);
+    if (!c->model || !policies_are_good(cfg))
         return;
     if (sharding.reshard == TT_RESHARD_AFTER_FORWARD_PART)
         sharding.reshard = TT_RESHARD_AFTER_FORWARD_ALWAYS;
     if (tt_layout_new(c->model, &mesh, 0, &sharding, &layout) < 0)
-        policy_fault(c, strncmp(tt_error_message(), reshard_key, strlen(reshard_key)) == 0 ? reshard_key : wrap_key);
+        key_fault(c);
     tt_layout_free(layout);
 }
 
 static void check_init(struct checking *c)
 {
-    static const char key[] = "model.init_rules";
-
     if (c->model && tt_init_rules_apply(c->model, c->cfg->model.init_std, c->cfg->model.init_rules) < 0)
-        policy_fault(c, key);
+        key_fault(c);
 }
 
 /* --- files --- */
@@ -195,7 +197,7 @@ static void check_files(struct checking *c)
     if (is_there(c, "parallelism.machine_file", cfg->parallelism.machine_file,
                  "`titan bench --save FILE` writes one; without the key there is a built-in table") &&
         tt_job_machine(cfg, &machine) < 0)
-        policy_fault(c, "parallelism.machine_file");
+        key_fault(c);
 }
 
 /* --- all of it --- */

@@ -122,29 +122,6 @@ out:
 
 /* --- the engine --- */
 
-/*
- * The policies meet the model and the mesh in the engine, which names the key but does not know where it was set. A flag
- * says the key already.
- */
-static int say_where(const struct tt_config *cfg, int rc)
-{
-    static const char *const keys[] = {"parallelism.fsdp_wrap_policy", "parallelism.fsdp_reshard_after_forward"};
-
-    for (size_t i = 0; rc == TT_EUSAGE && i < sizeof keys / sizeof *keys; i++) {
-        size_t n = strlen(keys[i]);
-        const char *where = tt_config_where(cfg, keys[i]);
-        char *rest;
-
-        if (strncmp(tt_error_message(), keys[i], n) != 0)
-            continue;
-        rest = tt_strdup(tt_error_message() + n);
-        rc = strstr(where, keys[i]) ? tt_fail(rc, "%s%s", where, rest) : tt_fail(rc, "%s: %s%s", where, keys[i], rest);
-        tt_free(rest);
-        break;
-    }
-    return rc;
-}
-
 int tt_job_threads(const struct tt_config *cfg, int local_size)
 {
     if (cfg->parallelism.threads_per_rank > 0)
@@ -209,7 +186,7 @@ int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine)
 
     *ret_machine = tt_machine_builtin();
     if (path && (rc = tt_machine_load(path, ret_machine)) < 0)
-        return tt_wrap(rc, "parallelism.machine_file");
+        return tt_fail_key(rc, TT_KEY_MACHINE_FILE, "%s", tt_error_message());
     return 0;
 }
 
@@ -321,10 +298,9 @@ out:
     return rc;
 }
 
-int tt_job_engine(const struct tt_config *cfg, const struct tt_job *job, struct tt_comm *comm, int rank,
-                  struct tt_engine **ret_engine)
+int tt_job_engine(const struct tt_job *job, struct tt_comm *comm, int rank, struct tt_engine **ret_engine)
 {
-    return say_where(cfg, tt_engine_new(&job->engine, comm, rank, ret_engine));
+    return tt_engine_new(&job->engine, comm, rank, ret_engine);
 }
 
 int tt_job_engine_alone(struct tt_config *cfg, struct tt_job *job, int rank, struct tt_engine **ret_engine)
@@ -332,13 +308,13 @@ int tt_job_engine_alone(struct tt_config *cfg, struct tt_job *job, int rank, str
     struct tt_engine *engine = NULL;
     int rc = 0;
 
-    TT_TRY(tt_job_engine(cfg, job, NULL, rank, &engine));
+    TT_TRY(tt_job_engine(job, NULL, rank, &engine));
     if (cfg->training.gradient_sync == TT_SYNC_AUTO && job->engine.reduce_last &&
         tt_engine_memory(engine).total > job->engine.memory_limit) {
         tt_engine_free(engine);
         engine = NULL;
         job->engine.reduce_last = false;
-        TT_TRY(tt_job_engine(cfg, job, NULL, rank, &engine));
+        TT_TRY(tt_job_engine(job, NULL, rank, &engine));
     }
     cfg->training.gradient_sync = job->engine.reduce_last ? TT_SYNC_LAST_MICROBATCH : TT_SYNC_EVERY_MICROBATCH;
     *ret_engine = engine;

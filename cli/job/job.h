@@ -17,7 +17,7 @@
  *
  *     struct tt_job job = {0};
  *     TT_TRY(tt_job_init(cfg, n_ranks, threads, limit, &job));
- *     TT_TRY(tt_job_engine(cfg, &job, comm, rank, &engine));
+ *     TT_TRY(tt_job_engine(&job, comm, rank, &engine));
  *     ...
  *     tt_job_release(&job);
  *
@@ -52,8 +52,8 @@ struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg);
 /** Fills the model keys that the flavor decides, as tt_job_init does; the configuration then says all sizes of the model. */
 int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model) TT_MUST_CHECK;
 
-/** The engine of a rank of the job, job->engine as it is; an error about a policy says where it was set. */
-int tt_job_engine(const struct tt_config *cfg, const struct tt_job *job, struct tt_comm *comm, int rank,
+/** The engine of a rank of the job, job->engine as it is; an error about a policy carries its key (tt_config_locate). */
+int tt_job_engine(const struct tt_job *job, struct tt_comm *comm, int rank,
                   struct tt_engine **ret_engine) TT_MUST_CHECK;
 
 /**
@@ -75,7 +75,7 @@ int tt_job_ranks_on_host(int n_ranks, int threads);
 /** Bytes that each of local_size ranks on this host may use: parallelism.memory_limit, else a fair part of 0.9 of it. */
 int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size);
 
-/** The cost table: parallelism.machine_file, or the built-in one. Errors: as tt_machine_load, beginning with the key. */
+/** The cost table: parallelism.machine_file, or the built-in one. Errors: as tt_machine_load, about the key. */
 int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine) TT_MUST_CHECK;
 
 /** checkpoint.save_policy and filter, as words and as a row of the table in checkpoint/save/plan.c. */

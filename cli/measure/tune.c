@@ -147,7 +147,8 @@ static int try_row(struct tt_tune *tune, struct tt_comm *comm, int round, struct
     TT_TRY(tt_facts_agree_on_config(comm, cfg, tune->args));
     rc = tt_setup_init(cfg, comm, false, &t.setup);
     if (rc == TT_EFIT) {
-        row->problem = tt_strndup(tt_error_message(), strcspn(tt_error_message(), "\n"));
+        tt_error_drop_hint();
+        row->problem = tt_strdup(tt_error_message());
         rc = 0;
         goto out;
     }
@@ -161,6 +162,7 @@ static int try_row(struct tt_tune *tune, struct tt_comm *comm, int round, struct
     for (int s = 0; s <= tune->steps; s++) /* the first one touches the memory for the first time */
         TT_TRY(time_step(&t, row, s > 0, round == 0));
 out:
+    rc = tt_config_locate(cfg, rc);
     tt_train_data_release(&t.data);
     tt_setup_release(&t.setup);
     tt_config_free(cfg);

@@ -90,7 +90,7 @@ int tt_estimate_begin(struct tt_estimate *e)
     int rc = 0;
 
     TT_TRY(tt_cli_load_variant("estimate", e->args, &variant, &cfg));
-    TT_TRY(tt_job_machine(cfg, &machine));
+    TT_TRY(tt_config_locate(cfg, tt_job_machine(cfg, &machine)));
     memcpy(e->machine, machine.name, sizeof e->machine);
     tt_job_policies_text(cfg, &e->policies);
     e->not_modelled = relevant(unbuilt.text);
@@ -107,14 +107,6 @@ out:
 }
 
 /* --- one row --- */
-
-/* The first line of this thread's error, without where it came from. */
-static char *first_line_of_error(void)
-{
-    const char *message = tt_error_message();
-
-    return tt_strndup(message, strcspn(message, "\n"));
-}
 
 static void fill(struct tt_estimate_row *row, const struct tt_config *cfg, const struct tt_job *job,
                  const struct tt_engine *engine)
@@ -170,8 +162,10 @@ static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, cons
         row.microbatches = job.microbatches;
         rc = tt_job_engine_alone(cfg, &job, 0, &engine);
     }
+    rc = tt_config_locate(cfg, rc);
     if (rc == TT_EUSAGE) {
-        row.problem = first_line_of_error();
+        tt_error_drop_hint();
+        row.problem = tt_strdup(tt_error_message());
         *ret_stop = true;
         rc = 0;
     }

@@ -121,7 +121,7 @@ static int make_engine(struct tt_setup *s)
 
     tt_engine_free(s->engine);
     s->engine = NULL;
-    TT_TRY(tt_job_engine(s->cfg, &s->job, s->comm, s->comm->rank, &s->engine));
+    TT_TRY(tt_job_engine(&s->job, s->comm, s->comm->rank, &s->engine));
     if (s->cfg->debug.check_plan)
         TT_TRY(tt_program_check(tt_engine_program(s->engine)));
     s->memory = tt_engine_memory(s->engine);

@@ -66,6 +66,8 @@ static int open_here(const struct tt_comm *comm, bool is_text, const struct tt_d
 
     if (rc == 0 && exists)
         rc = tt_dataset_open(ref, dataset);
+    if (rc < 0 && !is_text) /* a text is opened where rank 0's cache is, which no key names */
+        rc = tt_path_blame_missing(rc, ref->path, TT_KEY_DATASET_PATH);
     return rc == TT_EDATA && can_make ? 0 : rc;
 }
 

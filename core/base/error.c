@@ -9,17 +9,38 @@
 #include <string.h>
 
 static _Thread_local char message[TT_ERROR_MESSAGE_BYTES];
+static _Thread_local enum tt_key key_at_fault;
+
+static const char help[] = "\nhelp: ";
 
 /* The arguments may be the message itself, so it is made beside its place. */
-int tt_fail(int code, const char *fmt, ...)
+static void TT_PRINTF(1, 0) set_message(const char *fmt, va_list args)
 {
     static _Thread_local char next[TT_ERROR_MESSAGE_BYTES];
+
+    (void)vsnprintf(next, sizeof next, fmt, args);
+    memcpy(message, next, strlen(next) + 1);
+}
+
+int tt_fail(int code, const char *fmt, ...)
+{
     va_list args;
 
     va_start(args, fmt);
-    (void)vsnprintf(next, sizeof next, fmt, args);
+    set_message(fmt, args);
     va_end(args);
-    memcpy(message, next, strlen(next) + 1);
+    key_at_fault = TT_KEY_NONE;
+    return code;
+}
+
+int tt_fail_key(int code, enum tt_key key, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    set_message(fmt, args);
+    va_end(args);
+    key_at_fault = key;
     return code;
 }
 
@@ -44,6 +65,40 @@ int tt_wrap(int code, const char *fmt, ...)
 const char *tt_error_message(void)
 {
     return message;
+}
+
+enum tt_key tt_error_key(void)
+{
+    return key_at_fault;
+}
+
+const char *tt_error_hint(void)
+{
+    const char *found = strstr(message, help);
+
+    return found ? found + strlen(help) : NULL;
+}
+
+void tt_error_drop_hint(void)
+{
+    char *found = strstr(message, help);
+
+    if (found)
+        *found = 0;
+}
+
+int tt_error_add_hint(int code, const char *fmt, ...)
+{
+    size_t used = strlen(message), left = sizeof message - used;
+    va_list args;
+
+    if (tt_error_hint() || left <= sizeof help)
+        return code;
+    memcpy(message + used, help, sizeof help);
+    va_start(args, fmt);
+    (void)vsnprintf(message + used + strlen(help), left - strlen(help), fmt, args);
+    va_end(args);
+    return code;
 }
 
 int tt_error_exit_code(int code)

@@ -2,6 +2,8 @@
 #ifndef TT_BASE_ERROR_H
 #define TT_BASE_ERROR_H
 
+#include "core/base/key.h"
+
 /**
  * Errors: one negative code per class, one message, set once where the fault is.
  *
@@ -58,11 +60,29 @@ enum { TT_ERROR_MESSAGE_BYTES = 16384 };
  */
 int tt_fail(int code, const char *fmt, ...) TT_PRINTF(2, 3);
 
+/**
+ * The same for an error about what a user may set: the message does not name it, a caller that knows where it was set does
+ * (tt_config_locate). The key stays with the error through tt_wrap, tt_comm_agree and tt_comm_work, until the next tt_fail.
+ */
+int tt_fail_key(int code, enum tt_key key, const char *fmt, ...) TT_PRINTF(3, 4);
+
 /** Puts "context: " in front of this thread's message; returns code unchanged. Never replaces the message. */
 int tt_wrap(int code, const char *fmt, ...) TT_PRINTF(2, 3);
 
 /** This thread's message; never NULL. Valid until the thread's next tt_fail or tt_wrap. */
 const char *tt_error_message(void);
+
+/** What this thread's error is about; TT_KEY_NONE: nothing that a user sets, or the message says it. */
+enum tt_key tt_error_key(void);
+
+/** What to do, as the message says after "help: "; NULL: it does not say. Valid as long as the message. */
+const char *tt_error_hint(void);
+
+/** Takes the hint from this thread's message. */
+void tt_error_drop_hint(void);
+
+/** Adds a line "help: ..." to this thread's message, unless it has one; returns code unchanged. */
+int tt_error_add_hint(int code, const char *fmt, ...) TT_PRINTF(2, 3);
 
 /** The process exit code of an error code (0 for 0). */
 int tt_error_exit_code(int code);

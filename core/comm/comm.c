@@ -178,9 +178,9 @@ static int fail_timeout(struct tt_comm *comm, const struct wait *w, int peer, in
                        comm->rank, waited, peer, tt_comm_host(comm, peer), purpose(comm));
     return tt_fail(TT_ECOMM,
                    "rank %d waited %.0f s for rank %d on %s in '%s': that rank is dead or stopped\n"
-                   "help: look at its log and its host; comm.train_timeout_seconds (at the start "
-                   "comm.init_timeout_seconds) sets how long ranks wait without progress",
-                   comm->rank, waited, missing, tt_comm_host(comm, missing), purpose(comm));
+                   "help: look at its log and its host; %s (at the start %s) sets how long ranks wait without progress",
+                   comm->rank, waited, missing, tt_comm_host(comm, missing), purpose(comm),
+                   tt_key_name(TT_KEY_TRAIN_TIMEOUT), tt_key_name(TT_KEY_INIT_TIMEOUT));
 }
 
 /*
@@ -450,7 +450,7 @@ int tt_comm_agree(struct tt_comm *comm, int code)
 {
     static _Thread_local char message[TT_ERROR_MESSAGE_BYTES];
     double urgency = code < 0 ? comm->size - comm->rank : 0; /* greatest for the lowest failing rank */
-    int64_t fault[2] = {code, 0};
+    int64_t fault[3] = {code, 0, (int64_t)tt_error_key()};   /* code, bytes of the message, key */
     int rc = 0, failed;
 
     if (code == TT_ECOMM) {
@@ -465,7 +465,8 @@ int tt_comm_agree(struct tt_comm *comm, int code)
     fault[1] = (int64_t)strlen(message) + 1;
     TT_TRY(tt_comm_broadcast(comm, fault, sizeof fault, failed));
     TT_TRY(tt_comm_broadcast(comm, message, (size_t)fault[1], failed));
-    rc = failed == 0 ? tt_fail((int)fault[0], "%s", message) : tt_fail((int)fault[0], "rank %d: %s", failed, message);
+    rc = failed == 0 ? tt_fail_key((int)fault[0], (enum tt_key)fault[2], "%s", message)
+                     : tt_fail_key((int)fault[0], (enum tt_key)fault[2], "rank %d: %s", failed, message);
 out:
     return rc;
 }

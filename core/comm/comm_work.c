@@ -20,6 +20,7 @@ struct job {
     bool done;
     int rc;
     char *message;
+    enum tt_key key;
 };
 
 static void *run(void *arg)
@@ -30,6 +31,7 @@ static void *run(void *arg)
     (void)pthread_mutex_lock(&job->lock);
     job->rc = rc;
     job->message = rc < 0 ? tt_strdup(tt_error_message()) : NULL;
+    job->key = tt_error_key();
     job->done = true;
     (void)pthread_cond_signal(&job->changed);
     (void)pthread_mutex_unlock(&job->lock);
@@ -91,7 +93,7 @@ int tt_comm_work(struct tt_comm *comm, int (*work)(void *arg), void *arg)
     comm->works = false;
     (void)pthread_join(thread, NULL);
     if (job.rc < 0)
-        (void)tt_fail(job.rc, "%s", job.message);
+        (void)tt_fail_key(job.rc, job.key, "%s", job.message);
 out:
     (void)pthread_cond_destroy(&job.changed);
     (void)pthread_mutex_destroy(&job.lock);

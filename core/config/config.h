@@ -138,6 +138,18 @@ int tt_config_adopt(struct tt_config *cfg, const char *path, const char *value, 
 const char *tt_config_origin(const struct tt_config *cfg, const char *path);
 const char *tt_config_where(const struct tt_config *cfg, const char *path);
 
+/** Names what a user may set by its key, in all messages from now on. Call before threads start. */
+void tt_config_name_keys(void);
+
+/** The path of a key that an error is about ("model.dim"); "" for TT_KEY_NONE. */
+const char *tt_config_key_path(enum tt_key key);
+
+/**
+ * For an error about a key: puts where the key was set, and the key, before this thread's message. Returns rc, and does
+ * nothing for other errors and without a configuration.
+ */
+int tt_config_locate(const struct tt_config *cfg, int rc);
+
 /* ---- the table of keys ---- */
 
 enum tt_config_kind {

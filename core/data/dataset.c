@@ -86,10 +86,8 @@ static int check_spec(const struct tt_dataset_spec *spec, const struct tt_datase
     *ret_kind = kind;
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): tt_fail's codes are negative
     if (kind->needs_path && (!spec->path || !*spec->path)) {
-        return tt_fail(TT_EUSAGE,
-                       "dataset '%s' needs a path\nhelp: set training.dataset_path (or "
-                       "validation.dataset_path) to the file or folder",
-                       spec->name);
+        return tt_fail(TT_EUSAGE, "dataset '%s' needs a path\nhelp: set %s (or %s) to the file or folder", spec->name,
+                       tt_key_name(TT_KEY_DATASET_PATH), tt_key_name(TT_KEY_VALIDATION_DATASET_PATH));
     }
     if (!kind->is_text)
         return 0;
@@ -98,11 +96,11 @@ static int check_spec(const struct tt_dataset_spec *spec, const struct tt_datase
     vocab_size = tt_tokenizer_vocab_size(spec->tokenizer);
     if (spec->vocab_size && vocab_size > spec->vocab_size) {
         return tt_fail(TT_EUSAGE,
-                       "the tokenizer has %lld tokens (%s), model.vocab_size is %lld\nhelp: set "
-                       "model.vocab_size to at least %lld, or model.hf_assets_path to the tokenizer of the "
-                       "model",
-                       (long long)vocab_size, tt_tokenizer_where(spec->tokenizer), (long long)spec->vocab_size,
-                       (long long)vocab_size);
+                       "the tokenizer has %lld tokens (%s), %s is %lld\nhelp: set %s to at least %lld, or %s to the "
+                       "tokenizer of the model",
+                       (long long)vocab_size, tt_tokenizer_where(spec->tokenizer), tt_key_name(TT_KEY_VOCAB_SIZE),
+                       (long long)spec->vocab_size, tt_key_name(TT_KEY_VOCAB_SIZE), (long long)vocab_size,
+                       tt_key_name(TT_KEY_MODEL_FOLDER));
     }
     return 0;
 }
@@ -174,8 +172,8 @@ int tt_dataset_pack(const struct tt_dataset_spec *spec, const char *path, struct
 
     TT_TRY(check_spec(spec, &kind));
     if (!kind->is_text) {
-        return tt_fail(TT_EUSAGE, "dataset '%s' is already packed\nhelp: train on it with training.dataset=%s",
-                       spec->name, spec->name);
+        return tt_fail(TT_EUSAGE, "dataset '%s' is already packed\nhelp: train on it with %s=%s", spec->name,
+                       tt_key_name(TT_KEY_DATASET), spec->name);
     }
     TT_TRY(open_source(kind, spec, &source));
     TT_TRY(tt_source_hash(&source, &hash));
@@ -255,10 +253,11 @@ static int fail_vocabulary(const struct tt_dataset_ref *ref, int64_t vocab_size)
             i++;
     }
     rc = tt_fail(TT_EDATA,
-                 "%s: token id %lld at position %lld, but model.vocab_size is %lld (largest id in the file: "
-                 "%lld)\nhelp: set model.vocab_size to at least %lld, or use the model this file was made for",
-                 ref->path, (long long)ids[i < n ? i : n - 1], (long long)(at - n + i), (long long)vocab_size,
-                 (long long)ref->info.max_id, (long long)ref->info.max_id + 1);
+                 "%s: token id %lld at position %lld, but %s is %lld (largest id in the file: %lld)\nhelp: set %s to "
+                 "at least %lld, or use the model this file was made for",
+                 ref->path, (long long)ids[i < n ? i : n - 1], (long long)(at - n + i), tt_key_name(TT_KEY_VOCAB_SIZE),
+                 (long long)vocab_size, (long long)ref->info.max_id, tt_key_name(TT_KEY_VOCAB_SIZE),
+                 (long long)ref->info.max_id + 1);
 out:
     tt_dataset_free(d);
     return rc;
@@ -293,6 +292,8 @@ int tt_dataset_prepare(const struct tt_dataset_spec *spec, struct tt_dataset_ref
         TT_TRY(fail_vocabulary(ref, spec->vocab_size));
     *ret_ref = *ref;
 out:
+    if (rc < 0 && spec->path)
+        rc = tt_path_blame_missing(rc, spec->path, TT_KEY_DATASET_PATH);
     tt_free(ref);
     return rc;
 }

@@ -157,8 +157,9 @@ int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, 
     if (epoch > 0 && !sampler->options.repeat) {
         return tt_fail(TT_EDATA,
                        "dataset '%s' has ended: it has %lld samples of seq_len %lld, sample %lld was wanted\n"
-                       "help: set dataloader.repeat=true, fewer training.steps, or use more data",
-                       sampler->dataset->ref.name, (long long)n, (long long)length, (long long)sample);
+                       "help: set %s=true, fewer %s, or use more data",
+                       sampler->dataset->ref.name, (long long)n, (long long)length, (long long)sample,
+                       tt_key_name(TT_KEY_REPEAT), tt_key_name(TT_KEY_STEPS));
     }
     TT_TRY(copy_stream(sampler, epoch, begin, length, inputs));
     for (int64_t i = 0; i + 1 < length; i++)

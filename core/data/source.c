@@ -267,9 +267,10 @@ static int fail_field(const struct walk *w, const struct field *f, const char *l
         return tt_fail(TT_EDATA, "%s:%lld: field '%s' is %s, wanted a string", w->file, (long long)w->line, f->name,
                        tt_json_kind_name(f->kind));
     (void)tt_jsonline_members(line, size, list_member, &names, &kind, &problem);
-    rc = tt_fail(TT_EDATA, "%s:%lld: no string field '%s' (fields: %s)%s%s", w->file, (long long)w->line, f->name,
-                 names.text.size ? names.text.text : "none", names.first.size ? "\nhelp: set training.text_field=" : "",
-                 names.first.size ? names.first.text : "");
+    rc = tt_fail(TT_EDATA, "%s:%lld: no string field '%s' (fields: %s)", w->file, (long long)w->line, f->name,
+                 names.text.size ? names.text.text : "none");
+    if (names.first.size)
+        rc = tt_error_add_hint(rc, "set %s=%s", tt_key_name(TT_KEY_TEXT_FIELD), names.first.text);
     tt_text_release(&names.text);
     tt_text_release(&names.first);
     return rc;

@@ -213,8 +213,8 @@ static int check_content(const struct file *file, bool is_raw, struct tt_token_i
     } else {
         return tt_fail(TT_EDATA,
                        "'%s' is neither a token file of titan nor one of llm.c\nhelp: for headerless uint16 "
-                       "tokens use training.dataset=tokens_u16, for text pack it first: titan data pack",
-                       file->path);
+                       "tokens use %s=tokens_u16, for text pack it first: titan data pack",
+                       file->path, tt_key_name(TT_KEY_DATASET));
     }
     if (info->format != TT_TOKENS_TITAN)
         TT_TRY(complete_foreign(file, info));

@@ -58,8 +58,8 @@ int tt_blas_check_room(int threads)
         TT_EFIT,
         "no room for the buffers of matrix products: OpenBLAS maps 128 MiB of address space for each of %d "
         "thread%s of this rank, and the system refuses %s\nhelp: raise the limit on virtual memory (ulimit -v; "
-        "a job's limit on address space), or use fewer parallelism.threads_per_rank",
-        threads, threads == 1 ? "" : "s", tt_text_bytes(text, sizeof text, (double)bytes));
+        "a job's limit on address space), or use fewer %s",
+        threads, threads == 1 ? "" : "s", tt_text_bytes(text, sizeof text, (double)bytes), tt_key_name(TT_KEY_THREADS));
 }
 
 /* The number of tiles of one grain. */

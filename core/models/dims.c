@@ -54,7 +54,10 @@ struct check {
     bool failed;
 };
 
-static void TT_PRINTF(3, 4) fault(struct check *c, const char *keys, const char *fmt, ...)
+/* The keys that a fault is about; TT_KEY_NONE ends the list. */
+#define ABOUT(...) ((const enum tt_key[]){__VA_ARGS__, TT_KEY_NONE})
+
+static void TT_PRINTF(3, 4) fault(struct check *c, const enum tt_key *keys, const char *fmt, ...)
 {
     char message[512];
     va_list args;
@@ -66,12 +69,22 @@ static void TT_PRINTF(3, 4) fault(struct check *c, const char *keys, const char 
     c->fault(c->arg, keys, message);
 }
 
-static bool check_range(struct check *c, const char *key, int64_t value, int64_t low, int64_t high)
+static bool check_range(struct check *c, enum tt_key key, int64_t value, int64_t low, int64_t high)
 {
     if (value >= low && value <= high)
         return true;
-    fault(c, key, "%s is %lld; it must lie in %lld..%lld", key, (long long)value, (long long)low, (long long)high);
+    fault(c, ABOUT(key), "%s is %lld; it must lie in %lld..%lld", tt_key_name(key), (long long)value, (long long)low,
+          (long long)high);
     return false;
+}
+
+/* Not a key of titan's: it comes from a flavor or from the folder of the model. */
+static void check_positions(struct check *c, int64_t positions, int64_t least)
+{
+    if (positions < least || positions > INT32_MAX)
+        fault(c, ABOUT(TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR),
+              "max_position_embeddings is %lld; it must lie in %lld..%lld", (long long)positions, (long long)least,
+              (long long)INT32_MAX);
 }
 
 static void check_scaling(struct check *c, const struct tt_rope *rope)
@@ -79,47 +92,49 @@ static void check_scaling(struct check *c, const struct tt_rope *rope)
     if (rope->factor == 0.0 || rope->factor == 1.0)
         return;
     if (!(rope->factor >= 1.0) || !isfinite(rope->factor))
-        fault(c, "model.rope_scaling.factor", "model.rope_scaling.factor is %g; it must be at least 1 (1: no scaling)",
-              rope->factor);
+        fault(c, ABOUT(TT_KEY_ROPE_FACTOR), "%s is %g; it must be at least 1 (1: no scaling)",
+              tt_key_name(TT_KEY_ROPE_FACTOR), rope->factor);
     if (!(rope->low_freq_factor > 0.0) || !(rope->high_freq_factor > rope->low_freq_factor) ||
         !isfinite(rope->high_freq_factor))
-        fault(c, "model.rope_scaling.low_freq_factor model.rope_scaling.high_freq_factor model.rope_scaling.factor",
-              "model.rope_scaling: low_freq_factor %g and high_freq_factor %g must be positive, low below high\nhelp: "
+        fault(c, ABOUT(TT_KEY_ROPE_LOW, TT_KEY_ROPE_HIGH, TT_KEY_ROPE_FACTOR),
+              "%s: low_freq_factor %g and high_freq_factor %g must be positive, low below high\nhelp: "
               "Llama 3.1 has low_freq_factor 1, high_freq_factor 4",
-              rope->low_freq_factor, rope->high_freq_factor);
+              tt_key_name(TT_KEY_ROPE_SCALING), rope->low_freq_factor, rope->high_freq_factor);
     if (!(rope->original_max >= 1.0) || !isfinite(rope->original_max))
-        fault(c, "model.rope_scaling.original_max model.rope_scaling.factor",
-              "model.rope_scaling.original_max is %g; it must be the sequence length of the first training\nhelp: "
+        fault(c, ABOUT(TT_KEY_ROPE_ORIGINAL_MAX, TT_KEY_ROPE_FACTOR),
+              "%s is %g; it must be the sequence length of the first training\nhelp: "
               "Llama 3.1 has 8192",
-              rope->original_max);
+              tt_key_name(TT_KEY_ROPE_ORIGINAL_MAX), rope->original_max);
 }
 
 /* GPT-2's attention: one key and value head for each query head, heads that fill the width, no RoPE. */
 static void check_learned(struct check *c, const struct tt_model_row *row, const struct tt_model_dims *d)
 {
     if (d->rope.theta != 0.0 || d->rope.factor != 0.0)
-        fault(c, "model.rope_theta model.rope_scaling.factor",
-              "model.rope_theta and model.rope_scaling have no meaning for %s: its positions are learned", row->name);
+        fault(c, ABOUT(TT_KEY_ROPE_THETA, TT_KEY_ROPE_FACTOR),
+              "%s and %s have no meaning for %s: its positions are learned", tt_key_name(TT_KEY_ROPE_THETA),
+              tt_key_name(TT_KEY_ROPE_SCALING), row->name);
     if (d->n_kv_heads != d->n_heads)
-        fault(c, "model.n_kv_heads model.n_heads", "model.n_kv_heads is %lld; %s has as many as query heads (%lld)",
-              (long long)d->n_kv_heads, row->name, (long long)d->n_heads);
+        fault(c, ABOUT(TT_KEY_N_KV_HEADS, TT_KEY_N_HEADS), "%s is %lld; %s has as many as query heads (%lld)",
+              tt_key_name(TT_KEY_N_KV_HEADS), (long long)d->n_kv_heads, row->name, (long long)d->n_heads);
     if (d->head_dim > 0 && d->head_dim * d->n_heads != d->dim)
-        fault(c, "model.head_dim model.dim model.n_heads",
-              "model.head_dim is %lld; %s has model.dim %lld / model.n_heads %lld", (long long)d->head_dim, row->name,
-              (long long)d->dim, (long long)d->n_heads);
-    (void)check_range(c, "model.max_position_embeddings", d->max_positions, 1, INT32_MAX);
+        fault(c, ABOUT(TT_KEY_HEAD_DIM, TT_KEY_DIM, TT_KEY_N_HEADS), "%s is %lld; %s has %s %lld / %s %lld",
+              tt_key_name(TT_KEY_HEAD_DIM), (long long)d->head_dim, row->name, tt_key_name(TT_KEY_DIM),
+              (long long)d->dim, tt_key_name(TT_KEY_N_HEADS), (long long)d->n_heads);
+    check_positions(c, d->max_positions, 1);
 }
 
 static void check_rotated(struct check *c, struct tt_model_dims *d)
 {
     if (d->head_dim % 2 != 0)
-        fault(c, "model.head_dim model.dim model.n_heads",
-              "the head dimension %lld is odd; RoPE rotates pairs\nhelp: change model.head_dim, or model.dim %lld / "
-              "model.n_heads %lld",
-              (long long)d->head_dim, (long long)d->dim, (long long)d->n_heads);
-    (void)check_range(c, "model.max_position_embeddings", d->max_positions, 0, INT32_MAX);
+        fault(c, ABOUT(TT_KEY_HEAD_DIM, TT_KEY_DIM, TT_KEY_N_HEADS),
+              "the head dimension %lld is odd; RoPE rotates pairs\nhelp: change %s, or %s %lld / %s %lld",
+              (long long)d->head_dim, tt_key_name(TT_KEY_HEAD_DIM), tt_key_name(TT_KEY_DIM), (long long)d->dim,
+              tt_key_name(TT_KEY_N_HEADS), (long long)d->n_heads);
+    check_positions(c, d->max_positions, 0);
     if (!(d->rope.theta > 0.0) || !isfinite(d->rope.theta))
-        fault(c, "model.rope_theta", "model.rope_theta is %g; it must be positive", d->rope.theta);
+        fault(c, ABOUT(TT_KEY_ROPE_THETA), "%s is %g; it must be positive", tt_key_name(TT_KEY_ROPE_THETA),
+              d->rope.theta);
     check_scaling(c, &d->rope);
     if (d->rope.factor == 1.0)
         d->rope = (struct tt_rope){.theta = d->rope.theta};
@@ -131,35 +146,37 @@ static void check_heads(struct check *c, struct tt_model_dims *d)
 {
     if (d->n_kv_heads == 0)
         d->n_kv_heads = d->n_heads;
-    if (check_range(c, "model.n_kv_heads", d->n_kv_heads, 1, d->n_heads) && d->n_heads % d->n_kv_heads != 0)
-        fault(c, "model.n_heads model.n_kv_heads", "model.n_heads %lld is not a multiple of model.n_kv_heads %lld",
-              (long long)d->n_heads, (long long)d->n_kv_heads);
+    if (check_range(c, TT_KEY_N_KV_HEADS, d->n_kv_heads, 1, d->n_heads) && d->n_heads % d->n_kv_heads != 0)
+        fault(c, ABOUT(TT_KEY_N_HEADS, TT_KEY_N_KV_HEADS), "%s %lld is not a multiple of %s %lld",
+              tt_key_name(TT_KEY_N_HEADS), (long long)d->n_heads, tt_key_name(TT_KEY_N_KV_HEADS),
+              (long long)d->n_kv_heads);
     if (d->head_dim == 0 && d->dim % d->n_heads != 0) {
-        fault(c, "model.n_heads model.dim",
-              "model.dim %lld is not a multiple of model.n_heads %lld\nhelp: set model.head_dim", (long long)d->dim,
-              (long long)d->n_heads);
+        fault(c, ABOUT(TT_KEY_N_HEADS, TT_KEY_DIM), "%s %lld is not a multiple of %s %lld\nhelp: set %s",
+              tt_key_name(TT_KEY_DIM), (long long)d->dim, tt_key_name(TT_KEY_N_HEADS), (long long)d->n_heads,
+              tt_key_name(TT_KEY_HEAD_DIM));
         return;
     }
     if (d->head_dim == 0)
         d->head_dim = d->dim / d->n_heads;
-    if (check_range(c, "model.head_dim", d->head_dim, 1, MAX_DIM) && d->n_heads * d->head_dim > MAX_DIM)
-        fault(c, "model.n_heads model.head_dim", "model.n_heads * head_dim is %lld; it must lie in 1..%d",
-              (long long)(d->n_heads * d->head_dim), MAX_DIM);
+    if (check_range(c, TT_KEY_HEAD_DIM, d->head_dim, 1, MAX_DIM) && d->n_heads * d->head_dim > MAX_DIM)
+        fault(c, ABOUT(TT_KEY_N_HEADS, TT_KEY_HEAD_DIM), "%s * head_dim is %lld; it must lie in 1..%d",
+              tt_key_name(TT_KEY_N_HEADS), (long long)(d->n_heads * d->head_dim), MAX_DIM);
 }
 
 int tt_model_dims_check(const struct tt_model_row *row, struct tt_model_dims *d, tt_model_fault_fn fn, void *arg)
 {
     struct check c = {fn, arg, false};
-    bool has_dim = check_range(&c, "model.dim", d->dim, 1, MAX_DIM);
-    bool has_heads = check_range(&c, "model.n_heads", d->n_heads, 1, MAX_DIM);
+    bool has_dim = check_range(&c, TT_KEY_DIM, d->dim, 1, MAX_DIM);
+    bool has_heads = check_range(&c, TT_KEY_N_HEADS, d->n_heads, 1, MAX_DIM);
 
-    (void)check_range(&c, "model.n_layers", d->n_layers, 1, MAX_LAYERS);
-    (void)check_range(&c, "model.ffn_dim", d->ffn_dim, 1, MAX_DIM);
-    (void)check_range(&c, "model.vocab_size", d->vocab_size, 1, INT32_MAX);
+    (void)check_range(&c, TT_KEY_N_LAYERS, d->n_layers, 1, MAX_LAYERS);
+    (void)check_range(&c, TT_KEY_FFN_DIM, d->ffn_dim, 1, MAX_DIM);
+    (void)check_range(&c, TT_KEY_VOCAB_SIZE, d->vocab_size, 1, INT32_MAX);
     if (has_dim && has_heads)
         check_heads(&c, d);
     if (!(d->norm_eps > 0.0F) || !isfinite(d->norm_eps))
-        fault(&c, "model.norm_eps", "model.norm_eps is %g; it must be positive", (double)d->norm_eps);
+        fault(&c, ABOUT(TT_KEY_NORM_EPS), "%s is %g; it must be positive", tt_key_name(TT_KEY_NORM_EPS),
+              (double)d->norm_eps);
     if (has_dim && has_heads && row->learned_positions)
         check_learned(&c, row, d);
     else if (!row->learned_positions)
@@ -167,7 +184,7 @@ int tt_model_dims_check(const struct tt_model_row *row, struct tt_model_dims *d,
     return c.failed ? TT_EUSAGE : 0;
 }
 
-void tt_model_first_fault(void *arg, const char *keys, const char *message)
+void tt_model_first_fault(void *arg, const enum tt_key *keys, const char *message)
 {
     bool *has_one = arg;
 

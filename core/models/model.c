@@ -58,7 +58,7 @@ static int find_row(const char *name, const struct tt_model_row **ret_row)
             goto out;
         }
     }
-    rc = fail_unknown("model.name", name, names, tt_model_n_rows);
+    rc = fail_unknown(tt_key_name(TT_KEY_MODEL), name, names, tt_model_n_rows);
 out:
     tt_free(names);
     return rc;
@@ -67,7 +67,7 @@ out:
 static int find_flavor(const struct tt_model_row *row, const char *flavor, struct tt_model_dims *ret_dims)
 {
     const char **names = tt_calloc((size_t)row->n_flavors + 1, sizeof *names);
-    char *what = tt_format("model.flavor of %s", row->name);
+    char *what = tt_format("%s of %s", tt_key_name(TT_KEY_FLAVOR), row->name);
     int rc = 0;
 
     for (int i = 0; i < row->n_flavors; i++) {
@@ -90,7 +90,7 @@ static bool is_of_type(const struct tt_model_row *row, const char *type)
     return strcmp(row->hf_model_type, type) == 0 || (row->hf_same_as && strcmp(row->hf_same_as, type) == 0);
 }
 
-/* "llama (model.name llama3), ..." */
+/* "llama (model llama3), ..." */
 static char *list_model_types(void)
 {
     struct tt_text text = {0};
@@ -98,13 +98,13 @@ static char *list_model_types(void)
     for (int i = 0; i < tt_model_n_rows; i++) {
         const struct tt_model_row *row = tt_model_rows[i];
 
-        tt_text_add(&text, "%s%s%s%s (model.name %s)", i ? ", " : "", row->hf_model_type,
-                    row->hf_same_as ? " and " : "", row->hf_same_as ? row->hf_same_as : "", row->name);
+        tt_text_add(&text, "%s%s%s%s (%s %s)", i ? ", " : "", row->hf_model_type, row->hf_same_as ? " and " : "",
+                    row->hf_same_as ? row->hf_same_as : "", tt_key_name(TT_KEY_MODEL), row->name);
     }
     return text.text;
 }
 
-/* Checks that config.json belongs to the requested model; otherwise names the model.name that would
+/* Checks that config.json belongs to the requested model; otherwise names the model that would
  * accept it, if any. */
 static int check_model_type(const struct tt_model_row *row, const char *type, const char *where)
 {
@@ -114,8 +114,8 @@ static int check_model_type(const struct tt_model_row *row, const char *type, co
         return 0;
     for (int i = 0; i < tt_model_n_rows; i++) {
         if (is_of_type(tt_model_rows[i], type)) {
-            return tt_fail(TT_EDATA, "%s: model_type '%s' is not a %s\nhelp: set model.name to %s", where, type,
-                           row->name, tt_model_rows[i]->name);
+            return tt_fail(TT_EDATA, "%s: model_type '%s' is not a %s\nhelp: set %s to %s", where, type, row->name,
+                           tt_key_name(TT_KEY_MODEL), tt_model_rows[i]->name);
         }
     }
     known = list_model_types();
@@ -132,8 +132,10 @@ static int read_hf_dims(const struct tt_model_row *row, const char *folder, stru
     int rc = 0;
 
     if (!folder || !folder[0]) {
-        return tt_fail(TT_EUSAGE, "model.flavor hf takes the dims from a Hugging Face folder, and none is given\n"
-                                  "help: set model.hf_assets_path to a folder that has config.json");
+        return tt_fail(TT_EUSAGE,
+                       "%s hf takes the dims from a Hugging Face folder, and none is given\n"
+                       "help: set %s to a folder that has config.json",
+                       tt_key_name(TT_KEY_FLAVOR), tt_key_name(TT_KEY_MODEL_FOLDER));
     }
     path = tt_format("%s/config.json", folder);
     TT_TRY(tt_json_load(path, &json));
@@ -172,16 +174,19 @@ out:
 static int find_dims(const char *name, const char *flavor, const char *hf_folder, tt_model_fault_fn fn, void *arg,
                      const struct tt_model_row **ret_row, struct tt_model_dims *ret_dims)
 {
+    static const enum tt_key of_name[] = {TT_KEY_MODEL, TT_KEY_NONE};
+    static const enum tt_key of_flavor[] = {TT_KEY_FLAVOR, TT_KEY_MODEL, TT_KEY_NONE};
+    static const enum tt_key of_folder[] = {TT_KEY_MODEL_FOLDER, TT_KEY_FLAVOR, TT_KEY_NONE};
     bool is_hf = strcmp(flavor, "hf") == 0;
     int rc = find_row(name, ret_row);
 
     if (rc < 0) {
-        fn(arg, "model.name", tt_error_message());
+        fn(arg, of_name, tt_error_message());
         return rc;
     }
     rc = is_hf ? read_hf_dims(*ret_row, hf_folder, ret_dims) : find_flavor(*ret_row, flavor, ret_dims);
     if (rc < 0)
-        fn(arg, is_hf ? "model.hf_assets_path model.flavor" : "model.flavor model.name", tt_error_message());
+        fn(arg, is_hf ? of_folder : of_flavor, tt_error_message());
     return rc;
 }
 
@@ -324,10 +329,12 @@ int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len)
 
     if (!model->row->learned_positions || seq_len <= model->dims.max_positions)
         return 0;
-    return tt_fail(TT_EUSAGE,
-                   "seq_len %lld is longer than the %lld positions that %s %s has learned\nhelp: set training.seq_len "
-                   "and validation.seq_len to at most %lld",
-                   (long long)seq_len, positions, model->row->name, model->flavor, positions);
+    return tt_fail(
+        TT_EUSAGE,
+        "seq_len %lld is longer than the %lld positions that %s %s has learned\nhelp: set %s and %s to at most "
+        "%lld",
+        (long long)seq_len, positions, model->row->name, model->flavor, tt_key_name(TT_KEY_SEQ_LEN),
+        tt_key_name(TT_KEY_VALIDATION_SEQ_LEN), positions);
 }
 
 /* Appends the backward pass from the loss; ret_param_grad by parameter. */

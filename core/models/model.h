@@ -105,8 +105,8 @@ struct tt_flavor {
 extern const struct tt_model_row *const tt_model_rows[];
 extern const int tt_model_n_rows;
 
-/** Receives one fault: the configuration keys whose values it is about ("model.n_heads model.dim"), and the message. */
-typedef void (*tt_model_fault_fn)(void *arg, const char *keys, const char *message);
+/** Receives one fault: the keys whose values it is about, ended by TT_KEY_NONE, and the message. */
+typedef void (*tt_model_fault_fn)(void *arg, const enum tt_key *keys, const char *message);
 
 /**
  * Reports to fn everything that is wrong with the arguments of tt_model_new. If nothing is wrong, ret_model (may be

@@ -20,7 +20,7 @@ int tt_model_dims_check(const struct tt_model_row *row, struct tt_model_dims *di
                         void *arg) TT_MUST_CHECK;
 
 /** A tt_model_fault_fn that sets the error message from the first fault; arg is a bool *, false before. */
-void tt_model_first_fault(void *arg, const char *keys, const char *message);
+void tt_model_first_fault(void *arg, const enum tt_key *keys, const char *message);
 
 /** The same, but sets the message of the first fault, which names the key: TT_EUSAGE. */
 int tt_model_dims_settle(const struct tt_model_row *row, struct tt_model_dims *dims) TT_MUST_CHECK;

@@ -86,6 +86,13 @@ int tt_path_exists(const char *path, bool *ret_exists)
     return rc;
 }
 
+int tt_path_blame_missing(int rc, const char *path, enum tt_key key)
+{
+    struct stat st;
+
+    return stat(path, &st) != 0 && errno == ENOENT ? tt_fail_key(rc, key, "%s", tt_error_message()) : rc;
+}
+
 int tt_path_is_folder(const char *path, bool *ret_is_folder)
 {
     struct tt_path_info info = {0};

@@ -43,8 +43,8 @@ struct tt_matcher {
 
 static int refuse(const char *where, const char *what, size_t at)
 {
-    return tt_fail(TT_EDATA, "%s: the pattern uses %s (at byte %zu), which titan cannot match as its author meant",
-                   where, what, at);
+    return tt_fail(TT_EDATA, "%s%sthe pattern uses %s (at byte %zu), which titan cannot match as its author meant",
+                   where ? where : "", where ? ": " : "", what, at);
 }
 
 /* Appends the rewritten form of one escape sequence; p[0] is the backslash, size >= 2. */
@@ -153,8 +153,8 @@ static int compile(const char *pattern, size_t size, uint32_t options, const cha
         PCRE2_UCHAR text[160] = "out of memory";
 
         (void)pcre2_get_error_message(error, text, sizeof text);
-        return tt_fail(TT_EDATA, "%s: invalid regular expression '%.200s': %s (at byte %zu)", where, pattern,
-                       (const char *)text, (size_t)at);
+        return tt_fail(TT_EDATA, "%s%sinvalid regular expression '%.200s': %s (at byte %zu)", where ? where : "",
+                       where ? ": " : "", pattern, (const char *)text, (size_t)at);
     }
     (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* without a JIT the interpreter gives the same matches */
     regex = tt_calloc(1, sizeof *regex);

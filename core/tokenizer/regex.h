@@ -15,7 +15,7 @@
 struct tt_regex;
 struct tt_matcher;
 
-/** Compiles an expression; where (a file) is for messages. */
+/** Compiles an expression; where (a file; NULL: none) is for messages. */
 int tt_regex_new(const char *pattern, size_t size, const char *where, struct tt_regex **ret_regex) TT_MUST_CHECK;
 
 /** An expression that matches exactly these bytes. */

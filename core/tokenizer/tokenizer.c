@@ -241,9 +241,9 @@ static int fail_kind(const char *folder)
         }
     }
     return tt_fail(TT_EDATA,
-                   "'%s' has no tokenizer.json\nhelp: point model.hf_assets_path at a folder that holds "
-                   "tokenizer.json and tokenizer_config.json, or leave it out for the built-in tokenizer",
-                   folder);
+                   "'%s' has no tokenizer.json\nhelp: point %s at a folder that holds tokenizer.json and "
+                   "tokenizer_config.json, or leave it out for the built-in tokenizer",
+                   folder, tt_key_name(TT_KEY_MODEL_FOLDER));
 }
 
 static bool has_suffix(const char *text, const char *suffix)
@@ -332,6 +332,8 @@ int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer)
     TT_TRY(read_config(json_path, &config, &config_size));
     TT_TRY(tt_tokenizer_parse(json, json_size, config, config_size, json_path, ret_tokenizer));
 out:
+    if (rc < 0)
+        rc = tt_path_blame_missing(rc, path, TT_KEY_MODEL_FOLDER);
     tt_free(json_path);
     tt_free(json);
     tt_free(config);

@@ -257,10 +257,11 @@ static int agree_on_program(struct tt_engine *e)
     first = hash;
     TT_TRY(tt_comm_broadcast(e->comm, &first, sizeof first, 0));
     if (first != hash)
-        rc = tt_fail(TT_EUSAGE,
-                     "rank %d plans the step differently from rank 0\nhelp: every rank must read the same "
-                     "parallelism.machine_file and be the same titan",
-                     e->comm->rank);
+        rc = tt_fail(
+            TT_EUSAGE,
+            "rank %d plans the step differently from rank 0\nhelp: every rank must read the same %s and be the same "
+            "titan",
+            e->comm->rank, tt_key_name(TT_KEY_MACHINE_FILE));
     rc = tt_comm_agree(e->comm, rc);
 out:
     return rc;
@@ -281,9 +282,8 @@ int tt_engine_allocate(struct tt_engine *e)
     e->arena = at = tt_map(e->arena_bytes);
     if (!at) {
         rc = tt_fail(TT_EFIT,
-                     "the system refused %lld bytes for this rank's arena\nhelp: use more ranks or a smaller "
-                     "training.local_batch_size",
-                     (long long)memory.total);
+                     "the system refused %lld bytes for this rank's arena\nhelp: use more ranks or a smaller %s",
+                     (long long)memory.total, tt_key_name(TT_KEY_LOCAL_BATCH));
         goto out;
     }
     TT_TRY(tt_blas_check_room(e->options.threads));

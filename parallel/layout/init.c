@@ -126,8 +126,8 @@ int tt_init_params(const struct tt_layout *layout, const struct tt_model *model,
     }
     buffer = tt_map(bytes);
     if (!buffer) {
-        rc =
-            tt_fail(TT_EFIT, "the system refused %zu bytes for the first weights\nhelp: use training.init=meta", bytes);
+        rc = tt_fail(TT_EFIT, "the system refused %zu bytes for the first weights\nhelp: use %s=meta", bytes,
+                     tt_key_name(TT_KEY_INIT));
         goto out;
     }
     if (how == TT_INIT_WHOLE)

@@ -13,8 +13,6 @@
 #include "core/graph/graph.h"
 #include "parallel/layout/patterns.h"
 
-static const char config_key[] = "model.init_rules";
-
 /* What a rule does to a parameter; numbers that it does not take are 0. */
 struct rule {
     enum tt_param_init init;
@@ -64,11 +62,11 @@ static bool is_possible(const struct rule *rule)
 
 static int fail_rule(const char *text)
 {
-    return tt_fail(TT_EUSAGE,
-                   "%s: '%s' is not a rule such as attention.wo=normal(0.01)\nhelp: write regex=what with what one of "
-                   "normal(STD), normal(STD,CUT) with STD above 0, uniform(LOW,HIGH) with LOW below HIGH, "
-                   "constant(VALUE), zeros, ones",
-                   config_key, text);
+    return tt_fail_key(TT_EUSAGE, TT_KEY_INIT_RULES,
+                       "'%s' is not a rule such as attention.wo=normal(0.01)\nhelp: write regex=what with what one of "
+                       "normal(STD), normal(STD,CUT) with STD above 0, uniform(LOW,HIGH) with LOW below HIGH, "
+                       "constant(VALUE), zeros, ones",
+                       text);
 }
 
 /* The expression may hold '=' itself: the last one counts. */
@@ -114,7 +112,7 @@ static int apply(struct tt_model *model, struct tt_words regexes, const struct r
     struct tt_patterns patterns = {0};
     int rc = 0;
 
-    TT_TRY(tt_patterns_init(config_key, regexes, &patterns));
+    TT_TRY(tt_patterns_init(TT_KEY_INIT_RULES, regexes, &patterns));
     for (int p = 0; p < model->n_params; p++) {
         int i;
 

@@ -18,7 +18,7 @@
 
 /**
  * Changes the parameters' rules. init_std (NaN: not given) replaces the 0.02 of the family's rules, divided by the same share
- * of the depth as there; the rules of `words` come after it. TT_EUSAGE, beginning with "model.init_rules: ", for a rule that
+ * of the depth as there; the rules of `words` come after it. TT_EUSAGE, about TT_KEY_INIT_RULES, for a rule that
  * is none, or that no parameter is left for.
  */
 int tt_init_rules_apply(struct tt_model *model, double init_std, struct tt_words words) TT_MUST_CHECK;

@@ -305,15 +305,16 @@ static int fail_batch(const struct tt_mesh *mesh, int64_t local_batch, int64_t g
         tt_text_add(&text, "%s%d", i == 0 ? "" : i == n - 1 ? " or " : ", ", counts[i] * (mesh->n_ranks / dp));
     if (n == 0)
         rc = tt_fail(TT_EUSAGE,
-                     "training.global_batch_size %" PRId64 " is not a multiple of training.local_batch_size %" PRId64
+                     "%s %" PRId64 " is not a multiple of %s %" PRId64
                      "\nhelp: set the global batch to a multiple of local batch x data-parallel ranks = %" PRId64,
-                     global_batch, local_batch, local_batch * dp);
+                     tt_key_name(TT_KEY_GLOBAL_BATCH), global_batch, tt_key_name(TT_KEY_LOCAL_BATCH), local_batch,
+                     local_batch * dp);
     else
         rc = tt_fail(
             TT_EUSAGE,
-            "training.global_batch_size %" PRId64 " is not a multiple of local_batch_size %" PRId64
+            "%s %" PRId64 " is not a multiple of local_batch_size %" PRId64
             " x %d data-parallel ranks\nhelp: start %s ranks, or set the global batch to a multiple of %" PRId64,
-            global_batch, local_batch, dp, text.text, local_batch * dp);
+            tt_key_name(TT_KEY_GLOBAL_BATCH), global_batch, local_batch, dp, text.text, local_batch * dp);
     tt_text_release(&text);
     return rc;
 }
@@ -324,11 +325,10 @@ int tt_mesh_microbatches(const struct tt_mesh *mesh, int64_t local_batch, int64_
     int dp = tt_mesh_dp(mesh);
 
     if (local_batch < 1)
-        return tt_fail(TT_EUSAGE, "training.local_batch_size is %" PRId64 ", wanted at least 1", local_batch);
+        return tt_fail(TT_EUSAGE, "%s is %" PRId64 ", wanted at least 1", tt_key_name(TT_KEY_LOCAL_BATCH), local_batch);
     if (global_batch < 1 && global_batch != -1)
-        return tt_fail(TT_EUSAGE,
-                       "training.global_batch_size is %" PRId64 ", wanted at least 1, or -1 for local batch x ranks",
-                       global_batch);
+        return tt_fail(TT_EUSAGE, "%s is %" PRId64 ", wanted at least 1, or -1 for local batch x ranks",
+                       tt_key_name(TT_KEY_GLOBAL_BATCH), global_batch);
     if (global_batch == -1)
         global_batch = local_batch * dp;
     if (global_batch % local_batch != 0 || global_batch / local_batch % dp != 0)

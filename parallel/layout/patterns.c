@@ -10,7 +10,7 @@
 #include "core/graph/graph.h"
 #include "core/tokenizer/regex.h"
 
-int tt_patterns_init(const char *key, struct tt_words words, struct tt_patterns *ret_patterns)
+int tt_patterns_init(enum tt_key key, struct tt_words words, struct tt_patterns *ret_patterns)
 {
     struct tt_patterns p = {.key = key, .words = words};
     int rc = 0;
@@ -18,12 +18,13 @@ int tt_patterns_init(const char *key, struct tt_words words, struct tt_patterns 
     p.regex = tt_calloc((size_t)words.n, sizeof(struct tt_regex *));
     TT_TRY(tt_matcher_new(&p.matcher));
     for (int i = 0; i < words.n; i++)
-        TT_TRY(tt_regex_new(words.word[i], strlen(words.word[i]), key, &p.regex[i]));
+        TT_TRY(tt_regex_new(words.word[i], strlen(words.word[i]), NULL, &p.regex[i]));
     *ret_patterns = p;
     return 0;
 out:
     tt_patterns_release(&p);
-    return rc == TT_EDATA ? TT_EUSAGE : rc; /* the expression is the user's, not a file's */
+    /* the expression is the user's, not a file's */
+    return rc == TT_EDATA ? tt_fail_key(TT_EUSAGE, key, "%s", tt_error_message()) : rc;
 }
 
 void tt_patterns_release(struct tt_patterns *p)
@@ -53,6 +54,6 @@ out:
 
 int tt_patterns_fail_unused(const struct tt_patterns *p, int i, const char *what, const char *example)
 {
-    return tt_fail(TT_EUSAGE, "%s: '%s' matches no %s\nhelp: names look like %s", p->key, p->words.word[i], what,
-                   example);
+    return tt_fail_key(TT_EUSAGE, p->key, "'%s' matches no %s\nhelp: names look like %s", p->words.word[i], what,
+                       example);
 }

@@ -9,14 +9,14 @@
  * Python's re.search does; ^ and $ anchor them.
  */
 struct tt_patterns {
-    const char *key; /* of the configuration, for messages */
+    enum tt_key key; /* what the expressions are for; errors are about it */
     struct tt_words words;
     struct tt_regex **regex; /* one per word */
     struct tt_matcher *matcher;
 };
 
-/** Compiles; words and key must outlive the patterns (tt_patterns_release). TT_EUSAGE names a bad expression. */
-int tt_patterns_init(const char *key, struct tt_words words, struct tt_patterns *ret_patterns) TT_MUST_CHECK;
+/** Compiles; words must outlive the patterns (tt_patterns_release). TT_EUSAGE names a bad expression. */
+int tt_patterns_init(enum tt_key key, struct tt_words words, struct tt_patterns *ret_patterns) TT_MUST_CHECK;
 void tt_patterns_release(struct tt_patterns *patterns);
 
 /** The first expression from `first` on that is found in name, or TT_NONE. */

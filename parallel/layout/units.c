@@ -13,8 +13,6 @@
 #include "parallel/layout/placement.h"
 #include "parallel/layout/wrap.h"
 
-static const char reshard_key[] = "parallelism.fsdp_reshard_after_forward";
-
 /* --- names --- */
 
 /* Without ".weight". */
@@ -182,7 +180,7 @@ static int keep_selected(struct tt_layout *layout, const struct tt_model *model,
     bool *used = tt_calloc((size_t)words.n, sizeof *used);
     int rc = 0;
 
-    TT_TRY(tt_patterns_init(reshard_key, words, &patterns));
+    TT_TRY(tt_patterns_init(TT_KEY_RESHARD, words, &patterns));
     for (int u = 0; u < layout->n_units; u++) {
         struct tt_unit *unit = &layout->units[u];
 
@@ -224,8 +222,8 @@ static int keep_part(struct tt_layout *layout, int n)
     for (int d = 1; d <= S; d++)
         if (S % d == 0)
             tt_text_add(&divisors, "%s%d", d > 1 ? ", " : "", d);
-    rc = tt_fail(TT_EUSAGE, "%s: %d does not divide the %d shard rank%s\nhelp: use %s", reshard_key, n, S,
-                 S == 1 ? "" : "s", divisors.text);
+    rc = tt_fail_key(TT_EUSAGE, TT_KEY_RESHARD, "%d does not divide the %d shard rank%s\nhelp: use %s", n, S,
+                     S == 1 ? "" : "s", divisors.text);
     tt_text_release(&divisors);
     return rc;
 }

@@ -10,8 +10,6 @@
 #include "core/base/text.h"
 #include "parallel/layout/patterns.h"
 
-static const char config_key[] = "parallelism.fsdp_wrap_policy";
-
 static int64_t block_key(const struct tt_model *model, int param)
 {
     int block = model->params[param].block;
@@ -90,8 +88,8 @@ static int fail_unknown(const char *name)
     for (int i = 0; i < tt_wrap_n_rows; i++)
         tt_text_add(&choices, "%s%s%s", i ? ", " : "", tt_wrap_rows[i].name,
                     strchr(tt_wrap_rows[i].name, ':') ? "<bytes>" : "");
-    rc = tt_fail(TT_EUSAGE, "%s: '%s' is not a wrap policy\nhelp: use %s, or a list of regular expressions", config_key,
-                 name, choices.text);
+    rc = tt_fail_key(TT_EUSAGE, TT_KEY_WRAP_POLICY,
+                     "'%s' is not a wrap policy\nhelp: use %s, or a list of regular expressions", name, choices.text);
     tt_text_release(&choices);
     return rc;
 }
@@ -104,7 +102,7 @@ static int by_patterns(const struct tt_model *model, struct tt_words words, int6
     struct tt_patterns patterns = {0};
     int rc = 0;
 
-    TT_TRY(tt_patterns_init(config_key, words, &patterns));
+    TT_TRY(tt_patterns_init(TT_KEY_WRAP_POLICY, words, &patterns));
     by_block(model, 0, ret_keys);
     for (int p = 0; p < model->n_params; p++) {
         int i;

@@ -291,6 +291,29 @@ def config_keys_stand_once():
             seen[key] = number
 
 
+def layers_below_the_configuration_name_no_keys():
+    """A message names what a user sets by tt_key_name, and an error carries its key; core/config/keys.c knows the paths."""
+    path = "core/config/schema.def"
+    if not tree.exists(path):
+        return
+    keys = []
+    for _, line in tree.lines(path):
+        match = re.match(r"TT_(?:BOOL|MAYBE|INT|AUTO|REAL|TEXT|ENUM|WORD|WORDS|MAP)\s*\(\s*([\w.]+),\s*(\w+)", line)
+        if match:
+            keys.append(re.escape(".".join(match.groups())))
+    named = re.compile(rf"(?<![\w./])({'|'.join(keys)})(?![\w.])")
+    for path in library_files():
+        if path.startswith(("cli/", "core/config/")):
+            continue
+        text = re.sub(r"/\*.*?\*/|//[^\n]*|#include[^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group(0)), tree.text(path),
+                      flags=re.DOTALL)
+        for number, line in enumerate(text.splitlines(), 1):
+            for literal in re.findall(r'"(?:\\.|[^"\\\n])*"', line):
+                match = named.search(literal)
+                if match:
+                    yield f"{path}:{number}: {match.group(1)}: use tt_key_name (core/base/key.def)"
+
+
 def every_test_is_registered():
     """A test program that no meson.build names would never run."""
     for path in tree.files():
@@ -321,6 +344,7 @@ CHECKS = {
     "op_table_is_sorted_by_file": op_table_is_sorted_by_file,
     "instructions_are_told_apart_by_their_rows": instructions_are_told_apart_by_their_rows,
     "config_keys_stand_once": config_keys_stand_once,
+    "layers_below_the_configuration_name_no_keys": layers_below_the_configuration_name_no_keys,
     "every_test_is_registered": every_test_is_registered,
 }
 

@@ -400,7 +400,7 @@ static void policies_order_the_memory(void **state)
 
 /* --- what is refused --- */
 
-static void must_fail(const struct train_job *job, const char *message)
+static void must_fail(const struct train_job *job, enum tt_key key, const char *message)
 {
     struct tt_engine_options options;
     struct tt_engine *engine = NULL;
@@ -408,6 +408,7 @@ static void must_fail(const struct train_job *job, const char *message)
     assert_int_equal(fixture_check(train_job_options(job, &options)), 0);
     assert_int_equal(tt_engine_new(&options, NULL, 0, &engine), TT_EUSAGE);
     assert_string_equal(tt_error_message(), message);
+    assert_int_equal(tt_error_key(), key);
 }
 
 static void bad_policies_are_refused(void **state)
@@ -418,27 +419,32 @@ static void bad_policies_are_refused(void **state)
 
     (void)state;
     job.wrap = "blocks";
-    must_fail(&job, "parallelism.fsdp_wrap_policy: 'blocks' is not a wrap policy\nhelp: use block, model, param, "
-                    "size:<bytes>, or a list of regular expressions");
+    must_fail(&job, TT_KEY_WRAP_POLICY,
+              "'blocks' is not a wrap policy\nhelp: use block, model, param, "
+              "size:<bytes>, or a list of regular expressions");
     job.wrap = "size:many";
-    must_fail(&job, "parallelism.fsdp_wrap_policy: 'size:many' is not a wrap policy\nhelp: use block, model, param, "
-                    "size:<bytes>, or a list of regular expressions");
+    must_fail(&job, TT_KEY_WRAP_POLICY,
+              "'size:many' is not a wrap policy\nhelp: use block, model, param, "
+              "size:<bytes>, or a list of regular expressions");
     job.wrap_patterns = (struct tt_words){2, true, shadowed};
-    must_fail(&job, "parallelism.fsdp_wrap_policy: 'wq' matches no parameter that an earlier expression has not taken\n"
-                    "help: names look like layers.0.attention.wq.weight");
+    must_fail(&job, TT_KEY_WRAP_POLICY,
+              "'wq' matches no parameter that an earlier expression has not taken\n"
+              "help: names look like layers.0.attention.wq.weight");
     job.wrap_patterns = (struct tt_words){1, true, broken};
-    must_fail(&job, "parallelism.fsdp_wrap_policy: invalid regular expression 'w(q': missing closing parenthesis (at "
-                    "byte 3)");
+    must_fail(&job, TT_KEY_WRAP_POLICY,
+              "invalid regular expression 'w(q': missing closing parenthesis (at "
+              "byte 3)");
     job = job_of(world.odd, 16, 4, 1, p);
     job.reshard = TT_RESHARD_AFTER_FORWARD_PATTERNS;
     job.keep = (struct tt_words){2, true, nothing};
-    must_fail(&job, "parallelism.fsdp_reshard_after_forward: 'layers\\.7' matches no unit and none of its parameters\n"
-                    "help: names look like tok_embeddings");
+    must_fail(&job, TT_KEY_RESHARD,
+              "'layers\\.7' matches no unit and none of its parameters\n"
+              "help: names look like tok_embeddings");
     job.reshard = TT_RESHARD_AFTER_FORWARD_PART;
     job.reshard_part = 3;
-    must_fail(&job, "parallelism.fsdp_reshard_after_forward: 3 does not divide the 4 shard ranks\nhelp: use 1, 2, 4");
+    must_fail(&job, TT_KEY_RESHARD, "3 does not divide the 4 shard ranks\nhelp: use 1, 2, 4");
     job.reshard_part = 8;
-    must_fail(&job, "parallelism.fsdp_reshard_after_forward: 8 does not divide the 4 shard ranks\nhelp: use 1, 2, 4");
+    must_fail(&job, TT_KEY_RESHARD, "8 does not divide the 4 shard ranks\nhelp: use 1, 2, 4");
 }
 
 int main(void)

@@ -179,7 +179,7 @@ static void broken_text_is_named_with_its_place(void **state)
         {"jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"\n", "invalid JSON: "},
         {"jsonl", "{\"text\": \"a\"} {\n", "bad:1:15: invalid JSON: end of file expected"},
         {"jsonl", "{\"content\": \"a\", \"url\": \"u\"}\n",
-         "bad:1: no string field 'text' (fields: content, url)\nhelp: set training.text_field=content"},
+         "bad:1: no string field 'text' (fields: content, url)\nhelp: set text field=content"},
         {"jsonl", "{\"text\": 7}\n", "bad:1: field 'text' is a number, wanted a string"},
         {"jsonl", "[1, 2]\n", "bad:1: the line is an array, wanted an object with a field 'text'"},
         {"jsonl", "[\n{\"text\": \"a\"}\n]\n", "bad:1: the file is one JSON document over many lines"},
@@ -502,12 +502,12 @@ static void wrong_token_files_are_refused(void **state)
     expect_failure(prepare("tokens", put("raw.bin", tokens, sizeof tokens), NULL), TT_EDATA,
                    "is neither a token file of titan nor one of llm.c\nhelp: for headerless uint16");
     expect_failure(prepare("tokens_u16", at("raw.bin"), NULL), TT_EDATA,
-                   "raw.bin: token id 4000 at position 2, but model.vocab_size is 2048 (largest id in the file: 4000)");
+                   "raw.bin: token id 4000 at position 2, but vocab_size is 2048 (largest id in the file: 4000)");
     expect_failure(prepare("tokens_u16", put("raw.bin", tokens, 7), NULL), TT_EDATA, "an odd number of bytes (7)");
     expect_failure(prepare("tokens_u16", put("raw.bin", tokens, 0), NULL), TT_EDATA, "raw.bin' is empty");
     expect_failure(tt_dataset_prepare(&spec, &ref), TT_EUSAGE,
                    "the tokenizer has 2048 tokens (built-in tokenizer.json), "
-                   "model.vocab_size is 2000");
+                   "vocab_size is 2000");
 }
 
 static void a_file_that_changed_is_not_opened(void **state)

@@ -141,8 +141,8 @@ static void what_is_no_rule_says_so(void **state)
         {"wo=constant(nan)", "is not a rule"},
         {"wo=zeros(1)", "is not a rule"},
         {"wo=kaiming(1)", "normal(STD)"},
-        {"w(=zeros", "model.init_rules: invalid regular expression 'w('"},
-        {"nosuch=zeros", "model.init_rules: 'nosuch' matches no parameter"},
+        {"w(=zeros", "invalid regular expression 'w('"},
+        {"nosuch=zeros", "'nosuch' matches no parameter"},
     };
     struct tt_model *model = make("llama3");
 
@@ -151,6 +151,7 @@ static void what_is_no_rule_says_so(void **state)
         assert_int_equal(apply(model, (double)NAN, 1, &wrong[i][0]), TT_EUSAGE);
         if (!strstr(tt_error_message(), wrong[i][1]))
             fail_msg("%s: %s", wrong[i][0], tt_error_message());
+        assert_int_equal(tt_error_key(), TT_KEY_INIT_RULES);
     }
     tt_model_free(model);
 }

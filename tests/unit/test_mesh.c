@@ -147,9 +147,9 @@ static void batch_errors_list_rank_counts_that_work(void **state)
     assert_int_equal(n, 1);
     expect_message(tt_mesh_microbatches(&mesh, 2, 48, &n), "start 2, 3, 4, 6 or 8 ranks");
     expect_message(tt_mesh_microbatches(&mesh, 2, 48, &n), "multiple of 10");
-    expect_message(tt_mesh_microbatches(&mesh, 8, 4, &n), "not a multiple of training.local_batch_size 8");
-    expect_message(tt_mesh_microbatches(&mesh, 0, 4, &n), "local_batch_size is 0");
-    expect_message(tt_mesh_microbatches(&mesh, 1, 0, &n), "global_batch_size is 0");
+    expect_message(tt_mesh_microbatches(&mesh, 8, 4, &n), "not a multiple of local batch 8");
+    expect_message(tt_mesh_microbatches(&mesh, 0, 4, &n), "local batch is 0");
+    expect_message(tt_mesh_microbatches(&mesh, 1, 0, &n), "global batch is 0");
     /* far from any divisor, in a bounded number of steps */
     mesh = mesh_of(1, 100);
     expect_message(tt_mesh_microbatches(&mesh, 1, 7, &n), "start 1 or 7 ranks");

@@ -202,7 +202,7 @@ static void ends_and_short_data_are_said(void **state)
     assert_int_equal(tt_sampler_get(s, 0, inputs, labels), 0);
     assert_int_equal(tt_sampler_get(s, 1, inputs, labels), TT_EDATA);
     assert_non_null(strstr(tt_error_message(), "dataset 'tokens' has ended: it has 1 samples of seq_len"));
-    assert_non_null(strstr(tt_error_message(), "help: set dataloader.repeat=true"));
+    assert_non_null(strstr(tt_error_message(), "help: set repeat=true"));
     tt_sampler_free(s);
     s = NULL;
     options.seq_len++;

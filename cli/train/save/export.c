@@ -3,7 +3,6 @@
  * checkpoint.last_save_in_hf: the last step once more, for others to load.
  */
 #include <inttypes.h>
-#include <string.h>
 
 #include "checkpoint/load/patience.h"
 #include "checkpoint/steps/steps.h"
@@ -41,17 +40,6 @@ out:
     return rc;
 }
 
-static int fail_export(int64_t step, int rc)
-{
-    char *cause = tt_strdup(tt_error_message());
-
-    rc = tt_fail(
-        rc, "step %" PRId64 " is saved, but not its Hugging Face weights: %s%s", step, cause,
-        strstr(cause, "\nhelp: ") ? "" : "\nhelp: start the run again: it makes what is missing, and trains nothing");
-    tt_free(cause);
-    return rc;
-}
-
 int tt_saver_export(const struct tt_saver *saver, int64_t step)
 {
     static const char what[] = "writing Hugging Face weights";
@@ -64,5 +52,9 @@ int tt_saver_export(const struct tt_saver *saver, int64_t step)
     if (rc == 0 && e.exported.files)
         tt_reporter_exported(saver->reporter, e.folder, &e.exported);
     tt_free(e.folder);
-    return rc < 0 ? fail_export(step, rc) : 0;
+    if (rc < 0) {
+        rc = tt_fail(rc, "step %" PRId64 " is saved, but not its Hugging Face weights: %s", step, tt_error_message());
+        rc = tt_error_add_hint(rc, "start the run again: it makes what is missing, and trains nothing");
+    }
+    return rc;
 }

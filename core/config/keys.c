@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The configuration's names of what the layers below can only name plainly, and the place of an error that is about one.
+ */
+#include <string.h>
+
+#include "core/base/key.h"
+#include "core/config/config.h"
+
+static const char *const paths[TT_KEYS] = {
+    [TT_KEY_NONE] = "",
+    [TT_KEY_MODEL] = "model.name",
+    [TT_KEY_FLAVOR] = "model.flavor",
+    [TT_KEY_MODEL_FOLDER] = "model.hf_assets_path",
+    [TT_KEY_DIM] = "model.dim",
+    [TT_KEY_N_LAYERS] = "model.n_layers",
+    [TT_KEY_N_HEADS] = "model.n_heads",
+    [TT_KEY_N_KV_HEADS] = "model.n_kv_heads",
+    [TT_KEY_HEAD_DIM] = "model.head_dim",
+    [TT_KEY_FFN_DIM] = "model.ffn_dim",
+    [TT_KEY_VOCAB_SIZE] = "model.vocab_size",
+    [TT_KEY_NORM_EPS] = "model.norm_eps",
+    [TT_KEY_TIE_EMBEDDINGS] = "model.tie_embeddings",
+    [TT_KEY_ROPE_THETA] = "model.rope_theta",
+    [TT_KEY_ROPE_SCALING] = "model.rope_scaling",
+    [TT_KEY_ROPE_FACTOR] = "model.rope_scaling.factor",
+    [TT_KEY_ROPE_LOW] = "model.rope_scaling.low_freq_factor",
+    [TT_KEY_ROPE_HIGH] = "model.rope_scaling.high_freq_factor",
+    [TT_KEY_ROPE_ORIGINAL_MAX] = "model.rope_scaling.original_max",
+    [TT_KEY_INIT] = "training.init",
+    [TT_KEY_INIT_RULES] = "model.init_rules",
+    [TT_KEY_DATASET] = "training.dataset",
+    [TT_KEY_DATASET_PATH] = "training.dataset_path",
+    [TT_KEY_VALIDATION_DATASET_PATH] = "validation.dataset_path",
+    [TT_KEY_TEXT_FIELD] = "training.text_field",
+    [TT_KEY_REPEAT] = "dataloader.repeat",
+    [TT_KEY_SEQ_LEN] = "training.seq_len",
+    [TT_KEY_VALIDATION_SEQ_LEN] = "validation.seq_len",
+    [TT_KEY_STEPS] = "training.steps",
+    [TT_KEY_LOCAL_BATCH] = "training.local_batch_size",
+    [TT_KEY_GLOBAL_BATCH] = "training.global_batch_size",
+    [TT_KEY_WRAP_POLICY] = "parallelism.fsdp_wrap_policy",
+    [TT_KEY_RESHARD] = "parallelism.fsdp_reshard_after_forward",
+    [TT_KEY_THREADS] = "parallelism.threads_per_rank",
+    [TT_KEY_MACHINE_FILE] = "parallelism.machine_file",
+    [TT_KEY_INIT_TIMEOUT] = "comm.init_timeout_seconds",
+    [TT_KEY_TRAIN_TIMEOUT] = "comm.train_timeout_seconds",
+    [TT_KEY_RUN_FOLDER] = "job.dump_folder",
+    [TT_KEY_SAVE_POLICY] = "checkpoint.save_policy",
+    [TT_KEY_SAVE_FILTER] = "checkpoint.filter",
+    [TT_KEY_ASYNC_MODE] = "checkpoint.async_mode",
+    [TT_KEY_KEEP_LATEST] = "checkpoint.keep_latest_k",
+    [TT_KEY_EXCLUDE_FROM_LOADING] = "checkpoint.exclude_from_loading",
+    [TT_KEY_LOAD_IN_HF] = "checkpoint.initial_load_in_hf",
+};
+
+void tt_config_name_keys(void)
+{
+    tt_key_use_names(paths);
+}
+
+const char *tt_config_key_path(enum tt_key key)
+{
+    return paths[key];
+}
+
+int tt_config_locate(const struct tt_config *cfg, int rc)
+{
+    const char *path = paths[tt_error_key()], *where;
+
+    if (rc >= 0 || !cfg || !path[0])
+        return rc;
+    where = tt_config_where(cfg, path);
+    return strstr(where, path) ? tt_fail(rc, "%s: %s", where, tt_error_message())
+                               : tt_fail(rc, "%s: %s: %s", where, path, tt_error_message());
+}
