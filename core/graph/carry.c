@@ -28,7 +28,8 @@ static int carry_into(struct tt_graph *graph, int node, int k)
     if (graph->nodes[node].in[input] != TT_NONE)
         return 0; /* a later contribution: it adds to the first */
     for (int v = 0; v < graph->n_values; v++)
-        if (graph->values[v].kind == TT_VALUE_PARAM && graph->values[v].param == out->param)
+        if (graph->values[v].kind == TT_VALUE_PARAM && graph->values[v].param == out->param &&
+            graph->values[v].part == out->part)
             of = v;
     graph->nodes[node].in[input] = tt_graph_grad_value(graph, of);
     return 0;

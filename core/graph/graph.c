@@ -42,16 +42,17 @@ int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtyp
     return graph->n_values - 1;
 }
 
-int tt_graph_param(struct tt_graph *graph, int param, enum tt_dtype dtype, const char *name, int ndim,
+int tt_graph_param(struct tt_graph *graph, int param, int part, enum tt_dtype dtype, const char *name, int ndim,
                    const int64_t *shape)
 {
     int id;
 
     for (int i = 0; i < graph->n_values; i++)
-        if (graph->values[i].kind == TT_VALUE_PARAM && graph->values[i].param == param)
+        if (graph->values[i].kind == TT_VALUE_PARAM && graph->values[i].param == param && graph->values[i].part == part)
             return i;
     id = tt_graph_value(graph, TT_VALUE_PARAM, dtype, name, ndim, shape);
     graph->values[id].param = param;
+    graph->values[id].part = part;
     return id;
 }
 
@@ -117,6 +118,7 @@ int tt_graph_grad_value(struct tt_graph *graph, int of)
                             value.ndim, value.shape);
 
     graph->values[id].param = value.param;
+    graph->values[id].part = value.part;
     tt_free(name);
     return id;
 }

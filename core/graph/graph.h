@@ -37,6 +37,7 @@ struct tt_value {
     int ndim;
     int64_t shape[TT_MAX_DIMS];
     int param;    /* index of the model's parameter for PARAM and PARAM_GRAD, else TT_NONE */
+    int part;     /* for these two: which of the sums that the parameter's gradient has; 0 but for tied weights */
     int producer; /* node that writes it, or TT_NONE */
 };
 
@@ -116,8 +117,12 @@ void tt_graph_free(struct tt_graph *graph);
 int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtype dtype, const char *name, int ndim,
                    const int64_t *shape);
 
-/** The value of a model parameter in the type that nodes read, added at the first use; the same id afterwards. */
-int tt_graph_param(struct tt_graph *graph, int param, enum tt_dtype dtype, const char *name, int ndim,
+/**
+ * The value of a model parameter in the type that nodes read, added at the first use; the same id afterwards. Each part of a
+ * parameter is a value of its own with the same contents, whose readers have a gradient of their own: the output's use of a
+ * tied weight is part 1, the embedding's part 0.
+ */
+int tt_graph_param(struct tt_graph *graph, int param, int part, enum tt_dtype dtype, const char *name, int ndim,
                    const int64_t *shape);
 
 /**

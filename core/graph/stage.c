@@ -29,6 +29,7 @@ static int copy_value(const struct cut *cut, int stage, int value)
     int id = tt_graph_value(graph, from->kind, from->dtype, from->name, from->ndim, from->shape);
 
     graph->values[id].param = from->param;
+    graph->values[id].part = from->part;
     if (value == cut->whole->tokens)
         graph->tokens = id;
     if (value == cut->whole->labels)

@@ -33,8 +33,8 @@ void tt_build_block(struct tt_build *b, int block)
         (void)snprintf(b->prefix, sizeof b->prefix, "layers.%d.", block);
 }
 
-/* The value of the parameter "<prefix><name>.<which>". */
-static int param_of(struct tt_build *b, const char *layer, const char *which)
+/* The value of the parameter "<prefix><name>.<which>" for the output, or for all others, which are one part. */
+static int find_param(struct tt_build *b, const char *layer, const char *which, bool output)
 {
     const struct tt_model *model = b->model;
     char *name = tt_format("%s%s.%s", b->prefix, layer, which);
@@ -46,7 +46,8 @@ static int param_of(struct tt_build *b, const char *layer, const char *which)
 
         if (strcmp(model->params[i].name, name) != 0)
             continue;
-        value = tt_graph_param(b->graph, i, b->dtype, name, model->params[i].ndim, model->params[i].shape);
+        value = tt_graph_param(b->graph, i, output && model->params[i].tied, b->dtype, name, model->params[i].ndim,
+                               model->params[i].shape);
         b->next_param = i;
     }
     if (value == TT_NONE) {
@@ -55,6 +56,11 @@ static int param_of(struct tt_build *b, const char *layer, const char *which)
     }
     tt_free(name);
     return value;
+}
+
+static int param_of(struct tt_build *b, const char *layer, const char *which)
+{
+    return find_param(b, layer, which, false);
 }
 
 static int param(struct tt_build *b, const char *layer)
@@ -178,7 +184,7 @@ int tt_build_swiglu(struct tt_build *b, const char *name, int gate, int up)
 
 void tt_build_head_loss(struct tt_build *b, const char *weight, int x)
 {
-    int in[3] = {x, param(b, weight), b->graph->labels};
+    int in[3] = {x, find_param(b, weight, "weight", true), b->graph->labels};
 
     if (b->graph->cache_len)
         b->graph->logits = node(b, TT_OP_LOGITS, "logits", in, 2, NULL);

@@ -97,8 +97,9 @@ void tt_decoder_params(struct tt_model *m, const struct tt_decoder *decoder)
     struct tt_normal head = {.std = head_std, .cut = 3.0 * head_std}, embeddings = {.std = 1.0};
 
     m->params = tt_calloc((size_t)(PER_BLOCK * d->n_layers + OUTSIDE), sizeof *m->params);
-    (void)tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", "model.embed_tokens.weight", d->vocab_size,
-                           d->dim, d->tied ? head : embeddings);
+    tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", "model.embed_tokens.weight", d->vocab_size,
+                     d->dim, d->tied ? head : embeddings)
+        ->tied = d->tied == 1;
     for (int l = 0; l < d->n_layers; l++)
         add_block(m, decoder, l);
     add_norm(m, TT_BLOCK_HEAD, "norm.weight", "model.norm.weight", d->dim);

@@ -143,8 +143,9 @@ static void add_params(struct tt_model *m)
     struct tt_normal normal = {.depth = 1.0}, positions = {.std = 0.01};
 
     m->params = tt_calloc((size_t)(PER_BLOCK * d->n_layers + OUTSIDE), sizeof *m->params);
-    (void)tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", "transformer.wte.weight", d->vocab_size,
-                           d->dim, normal);
+    tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", "transformer.wte.weight", d->vocab_size, d->dim,
+                     normal)
+        ->tied = d->tied == 1;
     (void)tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "pos_embeddings.weight", "transformer.wpe.weight", d->max_positions,
                            d->dim, positions);
     for (int l = 0; l < d->n_layers; l++)

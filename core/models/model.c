@@ -348,7 +348,7 @@ static int differentiate(struct tt_graph *graph, int n_params, int *ret_param_gr
     for (int p = 0; p < n_params; p++)
         ret_param_grad[p] = TT_NONE;
     for (int v = 0; v < n_values; v++)
-        if (graph->values[v].kind == TT_VALUE_PARAM)
+        if (graph->values[v].kind == TT_VALUE_PARAM && graph->values[v].part == 0)
             ret_param_grad[graph->values[v].param] = grad[v];
 out:
     tt_free(grad);

@@ -53,6 +53,7 @@ struct tt_param {
     int ndim;
     int64_t shape[TT_MAX_DIMS]; /* sharded on dimension 0 */
     int block;                  /* transformer block, or TT_BLOCK_* */
+    bool tied; /* also the output's weight: the gradient is two sums (tt_value.part), one for each use */
     enum tt_param_init init;
     double std, cut;  /* TT_PARAM_NORMAL; cut is absolute, 0: none */
     double depth;     /* if not 0, std is TT_INIT_STD / depth */
@@ -148,7 +149,8 @@ int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len) TT_MUS
 
 /**
  * A new forward graph (caller frees). TRAIN also differentiates the loss: ret_param_grad[p] is the value of parameter
- * p's whole gradient, TT_NONE if nothing reads the parameter; else it is NULL. Fails as tt_model_check_seq_len does.
+ * p's whole gradient, of a tied one the embedding's part, TT_NONE if nothing reads the parameter; else it is NULL.
+ * Fails as tt_model_check_seq_len does.
  */
 int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, int64_t batch, int64_t seq_len,
                    struct tt_graph **ret_graph, int *ret_param_grad) TT_MUST_CHECK;

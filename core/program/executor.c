@@ -168,7 +168,7 @@ void tt_running_each_whole(struct tt_executor *ex, const struct tt_instr *instr,
     for (int u = 0; u < n; u++) {
         const struct tt_unit *unit = &layout->units[units[u]];
 
-        for (int k = 0; k < unit->n_params; k++, operand++)
+        for (int k = 0; k < tt_purpose_pieces(unit, instr->purpose); k++, operand++)
             fn(ex->team, address[operand], tt_unit_whole(layout, units[u], k));
     }
 }

@@ -9,6 +9,16 @@
 
 /* --- what is exchanged --- */
 
+int64_t tt_purpose_elements(const struct tt_unit *unit, enum tt_purpose purpose)
+{
+    return tt_purpose_row(purpose)->carries == TT_CARRIES_PARAMS ? unit->shard_elements : unit->grad_elements;
+}
+
+int tt_purpose_pieces(const struct tt_unit *unit, enum tt_purpose purpose)
+{
+    return tt_purpose_row(purpose)->carries == TT_CARRIES_PARAMS ? unit->n_params : unit->n_grads;
+}
+
 struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lowering, enum tt_purpose purpose, int unit,
                                                  int64_t elements)
 {

@@ -45,10 +45,10 @@ static int lower_reduce(struct tt_walk *w, const struct tt_instr *from)
     }
     tt_lower_collective(w, from, TT_REDUCE);
     for (int i = 0; i < n; i++)
-        for (int k = 0; k < layout->units[units[i]].n_params; k++)
-            tt_lower_operand(w, tt_lower_grad(w, from->microbatch, layout->units[units[i]].params[k].param));
+        for (int k = 0; k < layout->units[units[i]].n_grads; k++)
+            tt_lower_operand(w, tt_lower_grad(w, from->microbatch, units[i], k));
     for (int i = 0; i < n; i++) {
-        int result = tt_lower_made(w, TT_MEMORY_GRAD, layout->units[units[i]].shard_elements * (int64_t)sizeof(float));
+        int result = tt_lower_made(w, TT_MEMORY_GRAD, layout->units[units[i]].grad_elements * (int64_t)sizeof(float));
 
         w->program->buffers[result].unit = units[i];
         tt_lower_operand(w, result);
@@ -116,7 +116,7 @@ static void narrow_grads(struct tt_executor *ex, const struct tt_instr *begin)
         return;
     }
     for (int u = 0; u < n; u++)
-        tt_mixed_round_here(ex->team, address[u], ex->program->layout->units[units[u]].shard_elements);
+        tt_mixed_round_here(ex->team, address[u], ex->program->layout->units[units[u]].grad_elements);
 }
 
 /* Gradients in bfloat16 arrived as they are, one member's after another's. */
@@ -130,7 +130,7 @@ static void fold_grads(struct tt_executor *ex, const struct tt_instr *begin)
     if (begin->collective.dtype != TT_BF16)
         return;
     for (int u = 0; u < n; u++) {
-        int64_t elements = ex->program->layout->units[units[u]].shard_elements;
+        int64_t elements = ex->program->layout->units[units[u]].grad_elements;
 
         tt_mixed_fold(ex->team, (const uint16_t *)address[staging] + before, begin->collective.ranks, stride, elements,
                       address[staging - n + u]);
@@ -153,9 +153,15 @@ const struct tt_purpose_row tt_purpose_reduce = {
 
 /* --- TT_FOLD --- */
 
+/* Of one source. */
+static double bytes_of(const struct tt_program *program, const struct tt_instr *instr)
+{
+    return (double)program->buffers[program->operands[instr->operands]].bytes;
+}
+
 static void cost_of_fold(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
 {
-    cost->work.bytes = (instr->n_operands + 1.0) * tt_instr_shard_bytes(program, instr); /* every source, and the sum */
+    cost->work.bytes = (instr->n_operands + 1.0) * bytes_of(program, instr); /* every source, and the sum */
 }
 
 struct fold {
@@ -187,7 +193,7 @@ static int run_fold(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_instr *instr = &ex->program->instrs[i];
     struct fold fold = {tt_running_address(ex, instr), instr->n_operands,
-                        ex->program->layout->units[instr->unit].shard_elements};
+                        (int64_t)bytes_of(ex->program, instr) / (int64_t)sizeof(float)};
 
     (void)step;
     tt_team_run(ex->team, (fold.elements + FOLD_TILE - 1) / FOLD_TILE, fold_tile, &fold);

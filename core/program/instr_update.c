@@ -8,12 +8,43 @@
 #include "core/program/lowering.h"
 #include "core/program/running.h"
 
-/* The finished sum of a unit's gradients. */
+/*
+ * The finished sum of a unit's gradients, as long as the unit's parameters: without the further parts of tied weights, which
+ * lie after the others.
+ */
 static int lower_of_sum(struct tt_walk *w, const struct tt_instr *from)
 {
     tt_lower_begin(w, from);
     tt_lower_operand(w, tt_lower_sum(w, from->unit));
     return 0;
+}
+
+/* Part k of a unit's finished sum. */
+static int part_of_sum(struct tt_walk *w, int unit, int k)
+{
+    const struct tt_unit_grad *grad = &w->in.layout->units[unit].grads[k];
+
+    return tt_lower_part(w, tt_lower_sum(w, unit), grad->offset * (int64_t)sizeof(float),
+                         grad->chunk * (int64_t)sizeof(float));
+}
+
+/* A tied weight's gradient is the sum of two, each summed over microbatches and ranks: they are added here, once. */
+static int lower_norm(struct tt_walk *w, const struct tt_instr *from)
+{
+    const struct tt_layout *layout = w->in.layout;
+    const struct tt_unit *unit = &layout->units[from->unit];
+    struct tt_instr fold = *from;
+
+    fold.kind = TT_FOLD;
+    for (int k = unit->n_params; k < unit->n_grads; k++) {
+        int parts[2] = {part_of_sum(w, from->unit, k),
+                        part_of_sum(w, from->unit, tt_layout_grad(layout, unit->grads[k].param, 0))};
+
+        tt_lower_begin(w, &fold);
+        tt_lower_operand(w, parts[0]);
+        tt_lower_operand(w, parts[1]);
+    }
+    return lower_of_sum(w, from);
 }
 
 /* --- TT_NORM --- */
@@ -39,7 +70,7 @@ const struct tt_instr_row tt_instr_norm = {
     .phase = TT_PHASE_UPDATE,
     .of_units = true,
     .cost = cost_of_norm,
-    .lower = lower_of_sum,
+    .lower = lower_norm,
     .run = run_norm,
 };
 

@@ -53,6 +53,17 @@ struct tt_unit_param {
     struct tt_box box; /* this rank's part: what of the chunk is valid, packed at its beginning; may be empty */
 };
 
+/*
+ * A gradient that a unit's ranks reduce. A tied weight has two: each use of it is a sum of its own, over all microbatches and
+ * ranks, and the two are added once, at the end of a step. So the uses may lie on different stages of a pipeline.
+ */
+struct tt_unit_grad {
+    int param;
+    int part;       /* tt_value.part */
+    int64_t offset; /* in the unit's flat gradient shard, in elements; part 0 has its parameter's */
+    int64_t chunk;
+};
+
 struct tt_unit {
     char *name; /* for people: "layers.0", "norm+output" */
     struct tt_unit_param *params;
@@ -60,8 +71,11 @@ struct tt_unit {
     enum tt_group_id shard_group;     /* its ranks hold one copy between them */
     enum tt_group_id replicate_group; /* its ranks hold the same shard */
     int64_t shard_elements;           /* sum of chunks */
-    bool reshard_after_forward;       /* free the unsharded parameters between forward and backward */
-    int keep_degree; /* when they are freed: n > 1 neighbouring shard ranks that keep 1/n each; 0: nobody */
+    struct tt_unit_grad *grads;       /* part 0 of every parameter, in their order, then the other parts */
+    int n_grads;
+    int64_t grad_elements;      /* sum of their chunks */
+    bool reshard_after_forward; /* free the unsharded parameters between forward and backward */
+    int keep_degree;            /* when they are freed: n > 1 neighbouring shard ranks that keep 1/n each; 0: nobody */
 };
 
 struct tt_layout {
@@ -80,6 +94,17 @@ static inline const struct tt_unit_param *tt_layout_param(const struct tt_layout
     return &layout->units[layout->unit_of[param]].params[layout->slot_of[param]];
 }
 
+/** The index in its unit of part `part` of a parameter's gradient. */
+static inline int tt_layout_grad(const struct tt_layout *layout, int param, int part)
+{
+    const struct tt_unit *unit = &layout->units[layout->unit_of[param]];
+    int k = layout->slot_of[param];
+
+    while (unit->grads[k].param != param || unit->grads[k].part != part)
+        k++;
+    return k;
+}
+
 /** This rank's place among those that share a unit, and among those that have the same shard of it. */
 static inline struct tt_place tt_unit_shard(const struct tt_layout *layout, int unit)
 {
@@ -91,10 +116,10 @@ static inline struct tt_place tt_unit_replica(const struct tt_layout *layout, in
     return layout->groups[layout->units[unit].replicate_group];
 }
 
-/** Elements of parameter k of a unit when it is gathered: the padded parts of all ranks. */
+/** Elements of gradient k of a unit, or of parameter k when it is gathered: the padded parts of all ranks. */
 static inline int64_t tt_unit_whole(const struct tt_layout *layout, int unit, int k)
 {
-    return layout->units[unit].params[k].chunk * tt_unit_shard(layout, unit).n;
+    return layout->units[unit].grads[k].chunk * tt_unit_shard(layout, unit).n;
 }
 
 #endif

@@ -51,11 +51,14 @@ static void prepare(struct tt_walk *w, const struct tt_schedule *schedule)
     const struct tt_graph *graph = w->in.graph;
     const struct tt_layout *layout = w->in.layout;
     size_t n_units = (size_t)layout->n_units, n_params = (size_t)layout->n_params;
+    size_t n_owned = (size_t)w->in.microbatches * n_units;
 
     find_last_readers(w, schedule);
     w->value_buffer = filled((size_t)w->in.microbatches * (size_t)graph->n_values);
-    w->grad_buffer = filled((size_t)w->in.microbatches * n_params);
-    w->unit_grad = filled((size_t)w->in.microbatches * n_units);
+    w->grad_buffer = tt_calloc(n_owned + 1, sizeof *w->grad_buffer);
+    for (size_t i = 0; i < n_owned; i++)
+        w->grad_buffer[i] = filled((size_t)layout->units[i % n_units].n_grads);
+    w->unit_grad = filled(n_owned);
     w->param_shard = filled(n_units);
     w->unsharded = filled(n_params);
     w->kept = filled(n_units);
@@ -72,6 +75,8 @@ static void release(struct tt_walk *w)
 {
     tt_free(w->last_reader);
     tt_free(w->value_buffer);
+    for (int64_t i = 0; w->grad_buffer && i < (int64_t)w->in.microbatches * w->in.layout->n_units; i++)
+        tt_free(w->grad_buffer[i]);
     tt_free(w->grad_buffer);
     tt_free(w->unit_grad);
     tt_free(w->param_shard);

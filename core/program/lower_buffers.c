@@ -83,13 +83,12 @@ int64_t tt_lower_grad_owner(const struct tt_walk *w, int mb)
     return w->in.graph->carries ? 0 : mb;
 }
 
-int tt_lower_grad(struct tt_walk *w, int mb, int param)
+int tt_lower_grad(struct tt_walk *w, int mb, int unit, int k)
 {
     const struct tt_layout *layout = w->in.layout;
-    const struct tt_unit_param *place = tt_layout_param(layout, param);
-    int *slot = &w->grad_buffer[tt_lower_grad_owner(w, mb) * layout->n_params + param];
-    int unit = layout->unit_of[param];
-    int *flat = &w->unit_grad[tt_lower_grad_owner(w, mb) * layout->n_units + unit];
+    const struct tt_unit_grad *place = &layout->units[unit].grads[k];
+    int64_t owned = tt_lower_grad_owner(w, mb) * layout->n_units + unit;
+    int *slot = &w->grad_buffer[owned][k], *flat = &w->unit_grad[owned];
 
     if (*slot != TT_NONE)
         return *slot;
@@ -98,7 +97,7 @@ int tt_lower_grad(struct tt_walk *w, int mb, int param)
                               place->chunk * tt_unit_shard(layout, unit).n * (int64_t)sizeof(float));
     } else {
         if (*flat == TT_NONE) {
-            *flat = tt_lower_made(w, TT_MEMORY_GRAD, layout->units[unit].shard_elements * (int64_t)sizeof(float));
+            *flat = tt_lower_made(w, TT_MEMORY_GRAD, layout->units[unit].grad_elements * (int64_t)sizeof(float));
             w->program->buffers[*flat].unit = unit;
         }
         *slot = tt_lower_part(w, *flat, place->offset * (int64_t)sizeof(float), place->chunk * (int64_t)sizeof(float));
@@ -107,13 +106,21 @@ int tt_lower_grad(struct tt_walk *w, int mb, int param)
     return *slot;
 }
 
+/* Where a value that is a gradient of a parameter is written. */
+static int grad_of(struct tt_walk *w, int mb, const struct tt_value *value)
+{
+    int unit = w->in.layout->unit_of[value->param];
+
+    return tt_lower_grad(w, mb, unit, tt_layout_grad(w->in.layout, value->param, value->part));
+}
+
 int tt_lower_input(struct tt_walk *w, int mb, int value)
 {
     switch (w->in.graph->values[value].kind) {
     case TT_VALUE_PARAM:
         return param_buffer(w, value);
     case TT_VALUE_PARAM_GRAD:
-        return tt_lower_grad(w, mb, w->in.graph->values[value].param);
+        return grad_of(w, mb, &w->in.graph->values[value]);
     case TT_VALUE_CONST:
     case TT_VALUE_CACHE:
         return w->value_buffer[value]; /* shared by all microbatches */
@@ -150,7 +157,7 @@ int tt_lower_output(struct tt_walk *w, int mb, int node, int k)
     int over;
 
     if (v->kind == TT_VALUE_PARAM_GRAD)
-        return tt_lower_grad(w, mb, v->param);
+        return grad_of(w, mb, v);
     over = overwritable_input(w, mb, node, k);
     if (over != TT_NONE) {
         *slot = w->value_buffer[(int64_t)mb * graph->n_values + over];

@@ -14,7 +14,7 @@ struct tt_walk {
     struct tt_program *program;
     int *last_reader;        /* microbatch * n_values + value -> node that reads it last, TT_NONE if none */
     int *value_buffer;       /* microbatch * n_values + value -> buffer */
-    int *grad_buffer;        /* microbatch * n_params + param -> whole gradient */
+    int **grad_buffer;       /* microbatch * n_units + unit -> whole gradients, by their index in the unit */
     int *unit_grad;          /* microbatch * n_units + unit -> its flat gradient, where nothing is reduced */
     int *param_shard;        /* unit -> state buffer of its parameter shard */
     int *unsharded;          /* param -> gathered buffer, TT_NONE when resharded */
@@ -53,8 +53,8 @@ int tt_lower_input(struct tt_walk *w, int mb, int value);
 /** The buffer that output k of a node writes in microbatch mb: a new one, or an input's that nobody reads later. */
 int tt_lower_output(struct tt_walk *w, int mb, int node, int k);
 
-/** Where microbatch mb's whole gradient of a parameter is written. */
-int tt_lower_grad(struct tt_walk *w, int mb, int param);
+/** Where microbatch mb's whole gradient k of a unit is written. */
+int tt_lower_grad(struct tt_walk *w, int mb, int unit, int k);
 
 /** The first of the microbatches that share their gradients with mb. */
 int64_t tt_lower_grad_owner(const struct tt_walk *w, int mb);
@@ -77,7 +77,7 @@ static inline struct tt_collective_desc tt_lower_describe(const struct tt_walk *
     int64_t elements = 0;
 
     for (int i = 0; i < n; i++)
-        elements += w->in.layout->units[units[i]].shard_elements;
+        elements += tt_purpose_elements(&w->in.layout->units[units[i]], purpose);
     return tt_lowering_collective(&w->in, purpose, units[0], elements);
 }
 

@@ -188,6 +188,13 @@ struct tt_lowering {
     int64_t (*staging)(const struct tt_collective_desc *desc);
 };
 
+/**
+ * Elements of a unit's flat shard, and how many pieces of them it has, as a purpose carries it: the parameters, or the
+ * gradients, of which a tied weight has two. Piece k has units[unit].grads[k].chunk elements, for parameters too.
+ */
+int64_t tt_purpose_elements(const struct tt_unit *unit, enum tt_purpose purpose);
+int tt_purpose_pieces(const struct tt_unit *unit, enum tt_purpose purpose);
+
 /** The collective of units of which `unit` is the first and whose flat shards have `elements` elements; without a tag. */
 struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lowering, enum tt_purpose purpose, int unit,
                                                  int64_t elements);

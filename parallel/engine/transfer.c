@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * From instructions to collectives. A unit's flat shard is one segment; a member's part of the whole parameters (or of
- * their gradients) is one segment per parameter: its chunk of padded rows.
+ * their gradients) is one segment for each: its chunk of padded rows.
  */
 #include "parallel/engine/transfer.h"
 
@@ -19,7 +19,7 @@ struct tt_transfers {
     struct tt_group groups[TT_GROUPS];     /* n 0: no collective needs it */
     struct tt_group neighbours[TT_GROUPS]; /* those of this rank in a group, part of it; n 0 likewise */
     struct tt_collective **of_instr;       /* per instruction, NULL where nothing is exchanged */
-    struct tt_segment *segments;           /* while building: ranks * parameters of the model */
+    struct tt_segment *segments;           /* while building: ranks * gradients of all units */
     struct tt_segment *flat;               /* while building: one per unit */
     struct tt_segment_list *lists;         /* while building: one per member */
     bool inside;                           /* of the communicator, which may run the team: no poll now */
@@ -46,7 +46,7 @@ static int tag_of(const struct tt_instr *begin)
     return TT_TAG_COLLECTIVE + begin->collective.tag;
 }
 
-/* The part of each rank that takes part of the units' whole parameters: the first operands, one per parameter. */
+/* The part of each rank that takes part of the units' whole parameters or gradients: the first operands, one for each. */
 static const struct tt_segment_list *members(struct tt_transfers *t, int i)
 {
     const struct tt_instr *instr = &t->program->instrs[i];
@@ -62,12 +62,12 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i)
         for (int u = 0; u < n; u++) {
             const struct tt_unit *unit = &t->program->layout->units[units[u]];
 
-            for (int p = 0; p < unit->n_params; p++, operand++) {
-                size_t bytes = chunks * (size_t)unit->params[p].chunk * tt_dtype_size(instr->collective.dtype);
+            for (int k = 0; k < tt_purpose_pieces(unit, instr->purpose); k++, operand++) {
+                size_t bytes = chunks * (size_t)unit->grads[k].chunk * tt_dtype_size(instr->collective.dtype);
                 char *whole = tt_executor_operand(t->executor, i, operand);
 
                 if (instr->collective.dtype == TT_BF16)
-                    whole = tt_mixed_half(whole, tt_unit_whole(t->program->layout, units[u], p));
+                    whole = tt_mixed_half(whole, tt_unit_whole(t->program->layout, units[u], k));
                 *part++ = (struct tt_segment){whole + (size_t)m * bytes, bytes};
             }
         }
@@ -76,7 +76,7 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i)
     return t->lists;
 }
 
-/* Something flat of each unit, at operands first, first + 1, …: `size` bytes for every element of its shard. */
+/* Something flat of each unit, at operands first, first + 1, …: `size` bytes for every element of its flat shard. */
 static struct tt_segment_list flat(struct tt_transfers *t, int i, int first, size_t size)
 {
     const struct tt_instr *instr = &t->program->instrs[i];
@@ -84,8 +84,9 @@ static struct tt_segment_list flat(struct tt_transfers *t, int i, int first, siz
     const int *units = tt_instr_units(t->program->buckets, instr, &n);
 
     for (int u = 0; u < n; u++)
-        t->flat[u] = (struct tt_segment){tt_executor_operand(t->executor, i, first + u),
-                                         size * (size_t)t->program->layout->units[units[u]].shard_elements};
+        t->flat[u] = (struct tt_segment){
+            tt_executor_operand(t->executor, i, first + u),
+            size * (size_t)tt_purpose_elements(&t->program->layout->units[units[u]], instr->purpose)};
     return (struct tt_segment_list){t->flat, n};
 }
 
@@ -254,11 +255,13 @@ int tt_transfers_new(struct tt_comm *comm, const struct tt_mesh *mesh, const str
 {
     struct tt_transfers *t = tt_calloc(1, sizeof *t);
     const struct tt_exchange exchange = {t, begin, wait, progress, poll, sum, most};
-    int rc = 0, ranks = most_ranks(program);
+    int n_grads = 0, rc = 0, ranks = most_ranks(program);
 
     *t = (struct tt_transfers){.comm = comm, .program = program, .state = state, .executor = executor, .mesh = mesh};
     t->of_instr = tt_calloc((size_t)program->n_instrs, sizeof(struct tt_collective *));
-    t->segments = tt_calloc((size_t)ranks * (size_t)program->layout->n_params, sizeof *t->segments);
+    for (int u = 0; u < program->layout->n_units; u++)
+        n_grads += program->layout->units[u].n_grads;
+    t->segments = tt_calloc((size_t)ranks * (size_t)n_grads, sizeof *t->segments);
     t->flat = tt_calloc((size_t)program->layout->n_units, sizeof *t->flat);
     t->lists = tt_calloc((size_t)ranks, sizeof *t->lists);
     for (int i = 0; i < program->n_instrs; i++)

@@ -15,7 +15,9 @@ struct scan {
     int n_param_reads, cap_param_reads;
     int n_begun, cap_begun;
     int *use_of; /* unit -> its newest use */
-    bool *begun; /* [microbatch * n_params + param] a node has written to the gradient; of the first where it carries */
+    bool *
+        begun; /* [2 * (microbatch * n_params + param) + part] a node has written to the gradient; of the first where it
+                    carries */
     int *last_write; /* [microbatch * n_units + unit] last position that writes a gradient, TT_NONE if none */
     int *last_use;   /* the same: the use that it is in */
     bool *read;      /* unit -> a position reads it */
@@ -87,9 +89,9 @@ static void note_gradients(struct scan *s, int pos)
             continue;
         unit = u->layout->unit_of[out->param];
         slot = mb * u->layout->n_units + unit;
-        begun = &s->begun[(u->graph->carries ? 0 : mb) * u->layout->n_params + out->param];
+        begun = &s->begun[2 * ((u->graph->carries ? 0 : mb) * u->layout->n_params + out->param) + out->part];
         if (!*begun)
-            TT_PUSH(u->begun_params, s->n_begun, s->cap_begun) = out->param;
+            TT_PUSH(u->begun_grads, s->n_begun, s->cap_begun) = node->out[k];
         *begun = true;
         if (node->backward)
             (void)touch(s, unit, pos);
@@ -188,7 +190,7 @@ static void begin_scan(struct scan *s)
     size_t n_units = (size_t)layout->n_units, microbatches = (size_t)s->u->order->microbatches;
 
     s->use_of = filled(n_units);
-    s->begun = tt_calloc(microbatches * (size_t)layout->n_params + 1, sizeof *s->begun);
+    s->begun = tt_calloc(2 * microbatches * (size_t)layout->n_params + 1, sizeof *s->begun);
     s->last_write = filled(microbatches * n_units);
     s->last_use = filled(microbatches * n_units);
     s->read = tt_calloc(n_units + 1, sizeof *s->read);
@@ -231,6 +233,6 @@ void tt_usage_release(struct tt_usage *u)
     tt_free(u->complete);
     tt_free(u->complete_from);
     tt_free(u->begins_grad);
-    tt_free(u->begun_params);
+    tt_free(u->begun_grads);
     *u = (struct tt_usage){0};
 }

@@ -45,8 +45,8 @@ struct tt_usage {
     struct tt_complete *complete; /* by position; of units with the same one, in their order */
     int n_complete, cap_complete;
     int *complete_from; /* [n_positions + 1] first of them at a position or later */
-    int *begins_grad;   /* [n_positions + 1] index into begun_params: the whole gradients that a position begins */
-    int *begun_params;
+    int *begins_grad;   /* [n_positions + 1] index into begun_grads: the whole gradients that a position begins */
+    int *begun_grads;   /* values of the graph */
 };
 
 /**

@@ -102,6 +102,22 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
     unit->shard_elements += unit->params[unit->n_params - 1].chunk;
 }
 
+static void add_grad(struct tt_unit *unit, const struct tt_unit_param *place, int part)
+{
+    unit->grads[unit->n_grads++] = (struct tt_unit_grad){place->param, part, unit->grad_elements, place->chunk};
+    unit->grad_elements += place->chunk;
+}
+
+/* A tied weight's second sum comes after the first of all, so that the first ones lie as the parameters do. */
+static void add_grads(struct tt_unit *unit, const struct tt_model *model)
+{
+    unit->grads = tt_calloc(2 * (size_t)unit->n_params + 1, sizeof *unit->grads);
+    for (int part = 0; part < 2; part++)
+        for (int i = 0; i < unit->n_params; i++)
+            if (part == 0 || model->params[unit->params[i].param].tied)
+                add_grad(unit, &unit->params[i], part);
+}
+
 struct keyed {
     int64_t key;
     int param;
@@ -146,8 +162,10 @@ static int make_units(struct tt_layout *layout, const struct tt_model *model, co
 
         add_param(layout, u, model, mesh, rank, p);
     }
-    for (int u = 0; u < layout->n_units; u++)
+    for (int u = 0; u < layout->n_units; u++) {
         layout->units[u].name = unit_name(model, &layout->units[u], block_params);
+        add_grads(&layout->units[u], model);
+    }
 out:
     tt_free(leader);
     tt_free(block_params);
@@ -303,6 +321,7 @@ void tt_layout_free(struct tt_layout *layout)
     for (int u = 0; u < layout->n_units; u++) {
         tt_free(layout->units[u].name);
         tt_free(layout->units[u].params);
+        tt_free(layout->units[u].grads);
     }
     tt_free(layout->units);
     tt_free(layout->unit_of);

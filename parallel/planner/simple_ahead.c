@@ -7,12 +7,12 @@
 
 /* --- sizes and times --- */
 
-int64_t tt_simple_elements(const struct tt_simple_walk *b, const int *units, int n)
+int64_t tt_simple_elements(const struct tt_simple_walk *b, enum tt_purpose purpose, const int *units, int n)
 {
     int64_t elements = 0;
 
     for (int i = 0; i < n; i++)
-        elements += b->u->layout->units[units[i]].shard_elements;
+        elements += tt_purpose_elements(&b->u->layout->units[units[i]], purpose);
     return elements;
 }
 
@@ -146,7 +146,7 @@ void tt_simple_begin(struct tt_simple_walk *b)
     b->ahead_end = tt_calloc(n_units + 1, sizeof *b->ahead_end);
     tt_simple_clear_units(&b->pending, TT_REDUCE);
     for (int u = 0; u < b->u->layout->n_units; u++) {
-        int64_t elements = tt_simple_elements(b, &u, 1);
+        int64_t elements = tt_simple_elements(b, TT_REDUCE, &u, 1);
 
         b->staging[u] = tt_simple_staging_bytes(b, TT_REDUCE, u, elements);
         b->reduce_sec[u] = tt_simple_transfer_sec(b, TT_REDUCE, u, elements);

@@ -37,7 +37,7 @@ static void add_unit(const struct tt_simple_walk *b, struct tt_simple_units *to,
 {
     to->unit[to->n++] = unit;
     to->whole += whole[unit];
-    to->elements += tt_simple_elements(b, &unit, 1);
+    to->elements += tt_simple_elements(b, to->purpose, &unit, 1);
 }
 
 static void occupy(struct tt_simple_walk *b, int pos, int64_t bytes)
@@ -90,7 +90,7 @@ static void finish_sum(struct tt_simple_walk *b, int pos, struct tt_simple_handl
     const int *units = units_of(b, &handle, &n);
 
     if (travels(b, TT_ALL_REDUCE, units[0])) {
-        int64_t elements = tt_simple_elements(b, units, n);
+        int64_t elements = tt_simple_elements(b, TT_ALL_REDUCE, units, n);
 
         begin(b, TT_ALL_REDUCE, 0, handle);
         fly(b, pos,
@@ -164,7 +164,7 @@ static bool may_join(struct tt_simple_walk *b, int pos, bool needed_now)
         double busy = b->link_free > b->now ? b->link_free - b->now : 0.0;
         enum tt_purpose purpose = gather_purpose(g);
         double sec = tt_simple_transfer_sec(b, purpose, joined->unit[0], joined->elements) +
-                     tt_simple_transfer_sec(b, purpose, g->unit, tt_simple_elements(b, &g->unit, 1));
+                     tt_simple_transfer_sec(b, purpose, g->unit, tt_simple_elements(b, purpose, &g->unit, 1));
 
         if (busy + sec > compute_between(b, pos, b->gathers.items[b->next_gather].first))
             return false;
@@ -281,10 +281,11 @@ static bool worth_holding(struct tt_simple_walk *b, int pos, const struct tt_com
         return false;
     if (b->candidate.within_compute && b->link_free <= b->now)
         return false;
-    return tt_simple_fits_until(b, pos + 1, next->pos + 1,
-                                tt_simple_staging_bytes(b, TT_REDUCE, b->pending.unit[0],
-                                                        b->pending.elements + tt_simple_elements(b, &next->unit, 1)),
-                                b->next_gather);
+    return tt_simple_fits_until(
+        b, pos + 1, next->pos + 1,
+        tt_simple_staging_bytes(b, TT_REDUCE, b->pending.unit[0],
+                                b->pending.elements + tt_simple_elements(b, TT_REDUCE, &next->unit, 1)),
+        b->next_gather);
 }
 
 static void reduce_after(struct tt_simple_walk *b, int pos)

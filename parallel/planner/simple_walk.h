@@ -75,8 +75,8 @@ struct tt_simple_walk {
 void tt_simple_begin(struct tt_simple_walk *b);
 void tt_simple_end(struct tt_simple_walk *b);
 
-/** Elements of the flat shards of units. */
-int64_t tt_simple_elements(const struct tt_simple_walk *b, const int *units, int n);
+/** Elements of the flat shards of units, as a purpose carries them. */
+int64_t tt_simple_elements(const struct tt_simple_walk *b, enum tt_purpose purpose, const int *units, int n);
 
 /** Bytes that a collective of units, of which `unit` is the first, receives before it adds them. */
 int64_t tt_simple_staging_bytes(const struct tt_simple_walk *b, enum tt_purpose purpose, int unit, int64_t elements);

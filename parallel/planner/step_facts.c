@@ -50,7 +50,7 @@ static void measure_others(const struct tt_program *eager, int64_t *other_bytes)
     tt_free(live);
 }
 
-/* Bytes of a unit's k-th parameter (or its gradient) when it is whole, as the memory plan counts them. */
+/* Bytes of a unit's k-th gradient (or parameter) when it is whole, as the memory plan counts them. */
 static int64_t whole_bytes(const struct tt_layout *layout, int unit, int k)
 {
     return (tt_unit_whole(layout, unit, k) * (int64_t)sizeof(float) + 63) / 64 * 64;
@@ -63,17 +63,16 @@ static void measure_units(const struct tt_lowering *lowering, struct tt_step_fac
     f->param_bytes = tt_calloc((size_t)layout->n_params + 1, sizeof *f->param_bytes);
     f->unit_bytes = tt_calloc((size_t)layout->n_units + 1, sizeof *f->unit_bytes);
     f->unit_grad_bytes = tt_calloc((size_t)layout->n_units + 1, sizeof *f->unit_grad_bytes);
-    for (int unit = 0; unit < layout->n_units; unit++)
-        for (int k = 0; k < layout->units[unit].n_params; k++) {
-            int64_t bytes = whole_bytes(layout, unit, k);
+    for (int unit = 0; unit < layout->n_units; unit++) {
+        bool gathers = tt_lowering_gathers(lowering, unit), reduces = tt_lowering_reduces(lowering, unit);
 
-            if (tt_lowering_gathers(lowering, unit)) {
-                f->param_bytes[layout->units[unit].params[k].param] = bytes;
-                f->unit_bytes[unit] += bytes;
-            }
-            if (tt_lowering_reduces(lowering, unit))
-                f->unit_grad_bytes[unit] += bytes;
+        for (int k = 0; gathers && k < layout->units[unit].n_params; k++) {
+            f->param_bytes[layout->units[unit].params[k].param] = whole_bytes(layout, unit, k);
+            f->unit_bytes[unit] += whole_bytes(layout, unit, k);
         }
+        for (int k = 0; reduces && k < layout->units[unit].n_grads; k++)
+            f->unit_grad_bytes[unit] += whole_bytes(layout, unit, k);
+    }
 }
 
 void tt_step_facts_make(const struct tt_usage *usage, const struct tt_lowering *lowering,
@@ -93,10 +92,11 @@ void tt_step_facts_make(const struct tt_usage *usage, const struct tt_lowering *
     for (int pos = 0; pos < usage->n_positions; pos++) {
         f.begin_sec[pos + 1] = f.begin_sec[pos] + f.node_sec[usage->positions[pos].node];
         for (int i = usage->begins_grad[pos]; i < usage->begins_grad[pos + 1]; i++) {
-            int param = usage->begun_params[i], unit = layout->unit_of[param];
+            const struct tt_value *grad = &usage->graph->values[usage->begun_grads[i]];
+            int unit = layout->unit_of[grad->param];
 
             if (tt_lowering_reduces(lowering, unit))
-                f.grad_bytes[pos] += whole_bytes(layout, unit, layout->slot_of[param]);
+                f.grad_bytes[pos] += whole_bytes(layout, unit, tt_layout_grad(layout, grad->param, grad->part));
         }
     }
     measure_units(lowering, &f);

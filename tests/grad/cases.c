@@ -19,8 +19,8 @@ static int named(struct tt_graph *graph, char kind, int64_t rows, int64_t width)
     for (int v = 0; v < graph->n_values; v++)
         index += graph->values[v].kind == TT_VALUE_PARAM;
     (void)snprintf(name, sizeof name, "%c%d", kind, index);
-    return rows ? tt_graph_param(graph, index, TT_F32, name, 2, shape)
-                : tt_graph_param(graph, index, TT_F32, name, 1, &width);
+    return rows ? tt_graph_param(graph, index, 0, TT_F32, name, 2, shape)
+                : tt_graph_param(graph, index, 0, TT_F32, name, 1, &width);
 }
 
 static int param(struct tt_graph *graph, int64_t rows, int64_t width)

@@ -166,7 +166,7 @@ static int add_param(struct tt_graph *graph, int64_t rows, int64_t width)
 {
     int64_t shape[2] = {rows, width};
 
-    return tt_graph_param(graph, graph->n_values, TT_F32, "w", rows ? 2 : 1, rows ? shape : &width);
+    return tt_graph_param(graph, graph->n_values, 0, TT_F32, "w", rows ? 2 : 1, rows ? shape : &width);
 }
 
 /* --- rows --- */

@@ -140,11 +140,11 @@ static int64_t payload_formula(const struct train_job *job)
     layout = tt_engine_layout(engine);
     for (int u = 0; u < layout->n_units; u++) {
         const struct tt_unit *unit = &layout->units[u];
-        int64_t shard = 4 * unit->shard_elements, n = unit->keep_degree;
+        int64_t shard = 4 * unit->shard_elements, grads = 4 * unit->grad_elements, n = unit->keep_degree;
         int64_t again = !unit->reshard_after_forward ? 0 : n ? (n - 1) * (S / n) * shard : (S - 1) * shard;
 
-        bytes += A * ((S - 1) * shard + again) + (job->last_microbatch ? 1 : A) * (S - 1) * shard +
-                 2 * (R - 1) * ((unit->shard_elements + R - 1) / R) * 4;
+        bytes += A * ((S - 1) * shard + again) + (job->last_microbatch ? 1 : A) * (S - 1) * grads +
+                 2 * (R - 1) * ((unit->grad_elements + R - 1) / R) * 4;
     }
     tt_engine_free(engine);
     return bytes;

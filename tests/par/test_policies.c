@@ -182,7 +182,7 @@ static int64_t payload_formula(const struct train_job *job, struct policies p)
     bool done[MOST_PARAMS] = {false};
 
     for (int first = 0; first < job->model->n_params; first++) {
-        int64_t unit = unit_of(job, p, first), shard = 0;
+        int64_t unit = unit_of(job, p, first), shard = 0, grads = 0;
         bool kept = false;
 
         for (int q = first; q < job->model->n_params && !done[first]; q++) {
@@ -191,10 +191,12 @@ static int64_t payload_formula(const struct train_job *job, struct policies p)
             if (unit_of(job, p, q) != unit)
                 continue;
             shard += (param->shape[0] + S - 1) / S * (param->ndim == 2 ? param->shape[1] : 1);
+            if (param->tied) /* two sums */
+                grads += (param->shape[0] + S - 1) / S * param->shape[1];
             kept = kept || kept_param(job, p, q);
             done[q] = q > first;
         }
-        bytes += train_job_payload(job, shard, kept ? 1 : n ? n : S);
+        bytes += train_job_payload(job, shard, shard + grads, kept ? 1 : n ? n : S);
     }
     return bytes;
 }

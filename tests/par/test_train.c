@@ -72,6 +72,12 @@ static const char *name_of(const struct train_job *job)
     return text;
 }
 
+/* A tied weight's gradient is two sums. */
+static int64_t second_sum(const struct tt_model *model, int64_t shards)
+{
+    return (model->dims.vocab_size + shards - 1) / shards * model->dims.dim;
+}
+
 /* The payload of one step, from the parameters' shapes alone. */
 static int64_t payload_formula(const struct train_job *job)
 {
@@ -81,7 +87,7 @@ static int64_t payload_formula(const struct train_job *job)
     /* units: 0 the embeddings, 1.. the blocks, then norm and output; tied embeddings are with the latter */
     for (int64_t unit = first; unit <= last; unit++) {
         bool kept = job->reshard == NEVER || (job->reshard == DEFAULT && unit == last);
-        int64_t shard = 0;
+        int64_t shard = 0, grads;
 
         for (int p = 0; p < model->n_params; p++) {
             const struct tt_param *param = &model->params[p];
@@ -92,7 +98,8 @@ static int64_t payload_formula(const struct train_job *job)
             if (of == unit)
                 shard += (param->shape[0] + S - 1) / S * (param->ndim == 2 ? param->shape[1] : 1);
         }
-        bytes += train_job_payload(job, shard, kept ? 1 : S);
+        grads = shard + (model->dims.tied == 1 && unit == last ? second_sum(model, S) : 0);
+        bytes += train_job_payload(job, shard, grads, kept ? 1 : S);
     }
     return bytes;
 }

@@ -32,14 +32,14 @@ struct shared {
     struct train_result *result;
 };
 
-int64_t train_job_payload(const struct train_job *job, int64_t shard, int64_t second_ranks)
+int64_t train_job_payload(const struct train_job *job, int64_t shard, int64_t grads, int64_t second_ranks)
 {
     int64_t S = job->ranks / job->replicate, R = job->replicate;
     int64_t A = job->global_batch / job->local_batch / job->ranks, n = second_ranks;
     int64_t gathers = (S - 1) * shard + (n - 1) * (S / n) * shard, reduces = job->last_microbatch ? 1 : A;
 
     return (int64_t)sizeof(float) *
-           (A * gathers + reduces * (S - 1) * shard + 2 * (R - 1) * ((shard + R - 1) / R)); /* one all-reduce */
+           (A * gathers + reduces * (S - 1) * grads + 2 * (R - 1) * ((grads + R - 1) / R)); /* one all-reduce */
 }
 
 struct train_job train_job_make(const struct tt_model *model, const struct tt_dataset *dataset, int64_t global_batch,

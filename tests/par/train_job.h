@@ -65,9 +65,10 @@ struct train_job train_job_make(const struct tt_model *model, const struct tt_da
 /**
  * The payload in float32 of one step and rank for one unit, by hand: what the programs' own formula must be equal to.
  *   shard         elements of the unit's flat shard, padding included
+ *   grads         the same of its gradients: a tied weight has two
  *   second_ranks  that the gather of backward runs over: 1 where the unit is kept, S / n shards each of n neighbours
  */
-int64_t train_job_payload(const struct train_job *job, int64_t shard, int64_t second_ranks);
+int64_t train_job_payload(const struct train_job *job, int64_t shard, int64_t grads, int64_t second_ranks);
 
 /**
  * Runs the job. Every rank checks: the program by tt_program_check; payload bytes of each step = tt_program_payload;

@@ -198,15 +198,28 @@ static void **run_first_step(const struct reference *ref, const struct tt_graph 
     return memory;
 }
 
+/* The gradient that the output's use of a tied weight has, or NULL. */
+static const float *output_part(const struct tt_graph *graph, void **memory, int param)
+{
+    for (int v = 0; v < graph->n_values; v++)
+        if (graph->values[v].kind == TT_VALUE_PARAM_GRAD && graph->values[v].param == param &&
+            graph->values[v].part == 1)
+            return memory[v];
+    return NULL;
+}
+
 static double norm_of_gradients(const struct tt_graph *graph, void **memory, const int *param_grad, int n_params)
 {
     double squares = 0.0;
 
     for (int p = 0; p < n_params; p++) {
-        const float *grad = memory[param_grad[p]];
+        const float *grad = memory[param_grad[p]], *other = output_part(graph, memory, p);
 
-        for (int64_t i = 0; i < tt_value_elements(&graph->values[param_grad[p]]); i++)
-            squares += (double)grad[i] * (double)grad[i];
+        for (int64_t i = 0; i < tt_value_elements(&graph->values[param_grad[p]]); i++) {
+            double sum = (double)grad[i] + (other ? (double)other[i] : 0.0);
+
+            squares += sum * sum;
+        }
     }
     return sqrt(squares);
 }

@@ -123,8 +123,8 @@ static const char *value_name(const struct tt_program *p, int value, int mb)
     return text;
 }
 
-/* A microbatch's final gradient of a parameter: that of the last node that writes it. */
-static const char *gradient_name(const struct tt_program *p, int param, int mb)
+/* A microbatch's final gradient, of a parameter or of one of the two uses of a tied one: that of the last node that writes it. */
+static const char *gradient_name(const struct tt_program *p, const struct tt_unit_grad *grad, int mb)
 {
     int value = TT_NONE;
 
@@ -132,7 +132,7 @@ static const char *gradient_name(const struct tt_program *p, int param, int mb)
         for (int k = 0; k < p->graph->nodes[n].n_out; k++) {
             const struct tt_value *v = &p->graph->values[p->graph->nodes[n].out[k]];
 
-            if (v->kind == TT_VALUE_PARAM_GRAD && v->param == param)
+            if (v->kind == TT_VALUE_PARAM_GRAD && v->param == grad->param && v->part == grad->part)
                 value = p->graph->nodes[n].out[k];
         }
     return value_name(p, value, mb);
@@ -224,11 +224,13 @@ static void reshard(struct machine *m, const struct tt_instr *instr)
 
 static void reduce(struct machine *m, const struct tt_instr *instr)
 {
-    int n;
-    const int *params = params_of(m, instr, &n);
+    int n, at = 0;
+    const int *units = tt_instr_units(m->p->buckets, instr, &n);
 
-    for (int i = 0; i < n; i++)
-        must_hold(m, operand(m, i), gradient_name(m->p, params[i], instr->microbatch));
+    for (int u = 0; u < n; u++)
+        for (int k = 0; k < m->p->layout->units[units[u]].n_grads; k++)
+            must_hold(m, operand(m, at++),
+                      gradient_name(m->p, &m->p->layout->units[units[u]].grads[k], instr->microbatch));
     for (int i = 0; i < instr->n_operands; i++)
         put(m, operand(m, i), "reducing");
     for (int i = 0; i < instr->n_operands; i++)
@@ -239,10 +241,11 @@ static void reduce(struct machine *m, const struct tt_instr *instr)
 static void wait_reduce(struct machine *m, const struct tt_instr *instr)
 {
     char leaf[NAME_BYTES];
-    int n, n_units;
+    int n = 0, n_units;
+    const int *units = tt_instr_units(m->p->buckets, instr, &n_units);
 
-    (void)params_of(m, instr, &n);
-    (void)tt_instr_units(m->p->buckets, instr, &n_units);
+    for (int u = 0; u < n_units; u++)
+        n += m->p->layout->units[units[u]].n_grads;
     assert_int_equal(instr->n_operands, n + n_units + 1);
     for (int i = 0; i < instr->n_operands; i++)
         if (operand(m, i) != TT_NONE)
@@ -263,10 +266,10 @@ static const char *sum_name(struct machine *m, int buffer, int unit_index)
     if (!found || strncmp(found, "gradient", 8) != 0)
         return found;
     (void)sscanf(found, "gradient %*d of %d", &mb);
-    for (int i = 0; i < unit->n_params; i++) {
-        const char *wanted = gradient_name(m->p, unit->params[i].param, mb);
+    for (int k = 0; k < unit->n_grads; k++) {
+        const char *wanted = gradient_name(m->p, &unit->grads[k], mb);
 
-        found = name_at(m, begin_of(m->p, buffer) + unit->params[i].offset * (int64_t)sizeof(float));
+        found = name_at(m, begin_of(m->p, buffer) + unit->grads[k].offset * (int64_t)sizeof(float));
         if (!found || strcmp(found, wanted) != 0)
             fault(m, "a gradient", wanted, found);
     }
@@ -274,10 +277,34 @@ static const char *sum_name(struct machine *m, int buffer, int unit_index)
     return text;
 }
 
+static int64_t offset_in_sum(const struct machine *m, int k)
+{
+    return m->p->buffers[operand(m, k)].offset / (int64_t)sizeof(float);
+}
+
+/* The second sum of a tied weight is added to the first, in the finished sum of its unit. */
+static void tie(struct machine *m, const struct tt_instr *instr)
+{
+    const struct tt_unit *unit = &m->p->layout->units[instr->unit];
+    int root = m->p->buffers[operand(m, 0)].root;
+    char sum[NAME_BYTES];
+
+    assert_true(instr->n_operands == 2 && m->p->buffers[operand(m, 1)].root == root);
+    assert_true(unit->n_grads == unit->n_params + 1 && unit->grads[unit->n_params].part == 1);
+    assert_int_equal(offset_in_sum(m, 0), unit->grads[unit->n_params].offset);
+    assert_int_equal(offset_in_sum(m, 1), tt_layout_param(m->p->layout, unit->grads[unit->n_params].param)->offset);
+    (void)snprintf(sum, sizeof sum, "%.140s, tied", sum_name(m, root, instr->unit));
+    put(m, root, sum);
+}
+
 static void fold(struct machine *m, const struct tt_instr *instr)
 {
     char sum[NAME_BYTES], next[NAME_BYTES];
 
+    if (m->p->buffers[operand(m, 0)].root != operand(m, 0)) {
+        tie(m, instr);
+        return;
+    }
     (void)snprintf(sum, sizeof sum, "%s", sum_name(m, operand(m, 0), instr->unit));
     for (int s = 1; s < instr->n_operands; s++) {
         const char *found = sum_name(m, operand(m, s), instr->unit), *other = found ? found : "nothing";
@@ -349,10 +376,13 @@ static void step(struct machine *m, const char *wanted_sum)
         break;
     case TT_NORM:
     case TT_OPTIMIZER: {
+        const struct tt_unit *unit = &m->p->layout->units[instr->unit];
         const char *found = sum_name(m, operand(m, 0), instr->unit);
+        char wanted[NAME_BYTES];
 
-        if (!found || strcmp(found, wanted_sum) != 0)
-            fault(m, "the gradient sum", wanted_sum, found);
+        (void)snprintf(wanted, sizeof wanted, "%.140s%s", wanted_sum, unit->n_grads > unit->n_params ? ", tied" : "");
+        if (!found || strcmp(found, wanted) != 0)
+            fault(m, "the gradient sum", wanted, found);
         break;
     }
     default:
