@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/base/mem.h"
+#include "core/base/round.h"
 #include "core/os/file.h"
 
 enum { HEADER_MOST = 100000000, NAME_MOST = 1024, DATA_ALIGNMENT = 4096, LENGTH_BYTES = 8 };
@@ -404,7 +405,7 @@ int tt_safetensors_layout(struct tt_st_tensor *tensor, int n, const json_t *extr
     }
     text = json_dumps(json, JSON_COMPACT);
     size = text ? strlen(text) : 0;
-    padded = (size + LENGTH_BYTES + DATA_ALIGNMENT - 1) / DATA_ALIGNMENT * DATA_ALIGNMENT;
+    padded = tt_round_up(size + LENGTH_BYTES, DATA_ALIGNMENT);
     if (!text || padded - LENGTH_BYTES > HEADER_MOST) {
         rc = tt_fail(TT_EINTERNAL, "cannot write a safetensors header of %zu bytes for %d tensors", size, n);
         goto out;

@@ -11,6 +11,7 @@
 #include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/base/round.h"
 #include "core/graph/graph.h"
 #include "parallel/layout/placement.h"
 
@@ -90,7 +91,7 @@ static void cut_blocks(struct tt_shard_file *file)
     int64_t at = 0;
     int b = 0;
 
-    file->n_blocks = (int)((file->data_bytes + TT_SHARD_BLOCK - 1) / TT_SHARD_BLOCK);
+    file->n_blocks = (int)tt_div_up(file->data_bytes, TT_SHARD_BLOCK);
     file->block = tt_calloc((size_t)file->n_blocks + 1, sizeof *file->block);
     for (int i = 0; i < file->n_segments; i++) {
         if (at / TT_SHARD_BLOCK > b)

@@ -19,6 +19,7 @@
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/round.h"
 #include "core/base/text.h"
 #include "core/os/file.h"
 #include "parallel/layout/placement.h"
@@ -463,7 +464,7 @@ int64_t tt_ckpt_staging_bytes(const struct tt_ckpt_state *state, const struct tt
 
         for (int group = 0; group < TT_CKPT_GROUPS; group++)
             if (!gathered[group * n_ranks + writer])
-                sum += (bytes[group * n_ranks + writer] + TT_SHARD_ALIGN - 1) / TT_SHARD_ALIGN * TT_SHARD_ALIGN;
+                sum += tt_round_up(bytes[group * n_ranks + writer], TT_SHARD_ALIGN);
         most = sum > most ? sum : most;
     }
     tt_ckpt_plan_release(&plan);

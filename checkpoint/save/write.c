@@ -13,6 +13,7 @@
 #include "checkpoint/save/saving.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
+#include "core/base/round.h"
 #include "core/os/file.h"
 
 enum {
@@ -110,15 +111,11 @@ void *tt_saving_blocks(int n, char **ret_blocks)
     return memory;
 }
 
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + TT_SHARD_ALIGN - 1) / TT_SHARD_ALIGN * TT_SHARD_ALIGN;
-}
-
 int tt_saving_put(struct tt_ckpt_saving *s, enum tt_ckpt_group group, int b, char *bytes)
 {
     const struct tt_shard_file *file = &s->file[group];
-    int64_t size = tt_shard_block_bytes(file, b), padded = s->out[group].direct ? aligned(size) : size;
+    int64_t size = tt_shard_block_bytes(file, b),
+            padded = s->out[group].direct ? tt_round_up(size, TT_SHARD_ALIGN) : size;
 
     memset(bytes + size, 0, (size_t)(padded - size));
     return tt_durable_write(&s->out[group], bytes, (size_t)padded, file->data_start + (int64_t)b * TT_SHARD_BLOCK);
@@ -238,7 +235,7 @@ int tt_saving_stage(struct tt_ckpt_saving *s)
         if (!s->file[group].local || s->file[group].n == 0)
             continue;
         s->staged[group] = to;
-        to += aligned(s->file[group].data_bytes);
+        to += tt_round_up(s->file[group].data_bytes, TT_SHARD_ALIGN);
     }
     if (to > end) {
         rc = tt_fail(TT_EINTERNAL, "the staging memory is too small by %lld bytes", (long long)(to - end));

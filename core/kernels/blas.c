@@ -15,6 +15,7 @@
 
 #include <cblas.h>
 
+#include "core/base/round.h"
 #include "core/base/text.h"
 #include "core/base/tree.h"
 
@@ -85,7 +86,7 @@ static struct grains grains_of(int64_t extent, int64_t size)
 
     if (!size || size >= extent)
         return grains;
-    grains.n = (extent + size - 1) / size;
+    grains.n = tt_div_up(extent, size);
     grains.size = size;
     grains.last = extent - (grains.n - 1) * size;
     return grains;

@@ -2,6 +2,7 @@
 #ifndef TT_OPS_RULE_H
 #define TT_OPS_RULE_H
 
+#include "core/base/round.h"
 #include "core/ops/op.h"
 
 /**
@@ -51,7 +52,7 @@ struct tt_range {
 
 static inline int64_t tt_tiles(int64_t n, int64_t size)
 {
-    return (n + size - 1) / size;
+    return tt_div_up(n, size);
 }
 
 static inline struct tt_range tt_tile_range(int64_t n, int64_t size, int64_t tile)

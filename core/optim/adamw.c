@@ -7,6 +7,7 @@
  */
 #include <math.h>
 
+#include "core/base/round.h"
 #include "core/kernels/kernels.h"
 #include "core/optim/optim.h"
 
@@ -76,7 +77,7 @@ struct update {
 
 static int64_t n_chunks(const struct tt_rows *rows)
 {
-    return (rows->rows * rows->width + CHUNK - 1) / CHUNK;
+    return tt_div_up(rows->rows * rows->width, CHUNK);
 }
 
 static void update_tile(void *arg, int64_t tile, int worker)

@@ -6,6 +6,7 @@
  */
 #include <pthread.h>
 
+#include "core/base/round.h"
 #include "core/kernels/kernels.h"
 #include "core/optim/optim.h"
 
@@ -56,7 +57,7 @@ static int64_t n_tiles(const struct tt_rows *rows)
 {
     int64_t per_tile = rows_per_tile(rows);
 
-    return (rows->rows + per_tile - 1) / per_tile;
+    return tt_div_up(rows->rows, per_tile);
 }
 
 static void sum_tile(void *arg, int64_t tile, int worker)

@@ -6,6 +6,7 @@
  * it, (level, index): the sum of the 2^level microbatches from index * 2^level on. So the order in which microbatches
  * arrive changes when something is added, not what is added to what.
  */
+#include "core/base/round.h"
 #include "core/kernels/kernels.h"
 #include "core/program/instr.h"
 #include "core/program/lowering.h"
@@ -196,7 +197,7 @@ static int run_fold(struct tt_executor *ex, int i, struct tt_step *step)
                         (int64_t)bytes_of(ex->program, instr) / (int64_t)sizeof(float)};
 
     (void)step;
-    tt_team_run(ex->team, (fold.elements + FOLD_TILE - 1) / FOLD_TILE, fold_tile, &fold);
+    tt_team_run(ex->team, tt_div_up(fold.elements, FOLD_TILE), fold_tile, &fold);
     return 0;
 }
 

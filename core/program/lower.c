@@ -140,7 +140,7 @@ static bool in_step_region(enum tt_memory_kind kind)
 static void place_behind(struct tt_buffer *buffer, int64_t *region_bytes)
 {
     buffer->offset = *region_bytes;
-    *region_bytes += (buffer->bytes + 63) / 64 * 64;
+    *region_bytes += tt_arena_bytes(buffer->bytes);
 }
 
 static void place_buffers(struct tt_program *p)

@@ -14,7 +14,6 @@
 #include "core/program/program.h"
 
 enum {
-    ALIGNMENT = 64,          /* cache line, and the widest vector */
     QUADRATIC_LIMIT = 20000, /* buffers; beyond, only the time-ordered plan */
     CLOSE = 100,             /* a plan within 1 % of the bound is good enough */
     MOST_ROUNDS = 64,
@@ -24,11 +23,6 @@ enum {
     MOST_WORK = 200000000,  /* pairs of buffers looked at, some tenths of a second */
 };
 
-static int64_t rounded(int64_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 /* Bytes that live at each instruction. The caller's. */
 static int64_t *live_sums(const struct tt_buffer *buffers, int n, int n_instrs)
 {
@@ -37,8 +31,8 @@ static int64_t *live_sums(const struct tt_buffer *buffers, int n, int n_instrs)
     for (int b = 0; b < n; b++) {
         if (buffers[b].root != b)
             continue;
-        live[buffers[b].first] += rounded(buffers[b].bytes);
-        live[buffers[b].last + 1] -= rounded(buffers[b].bytes);
+        live[buffers[b].first] += tt_arena_bytes(buffers[b].bytes);
+        live[buffers[b].last + 1] -= tt_arena_bytes(buffers[b].bytes);
     }
     for (int i = 1; i < n_instrs; i++)
         live[i] += live[i - 1];
@@ -89,9 +83,9 @@ static int64_t importance_of(const struct tt_buffer *b, enum importance by, cons
     int at;
 
     if (by == BY_CROWD)
-        return most_of(live, b->first, b->last, &at) / ALIGNMENT * LONGEST_LIFE +
+        return most_of(live, b->first, b->last, &at) / TT_ARENA_ALIGN * LONGEST_LIFE +
                (life < LONGEST_LIFE ? life : LONGEST_LIFE - 1);
-    return by == BY_LIFE ? life : by == BY_SIZE ? rounded(b->bytes) : rounded(b->bytes) * life;
+    return by == BY_LIFE ? life : by == BY_SIZE ? tt_arena_bytes(b->bytes) : tt_arena_bytes(b->bytes) * life;
 }
 
 static void rank(const struct tt_buffer *buffers, int n, enum importance by, const int64_t *live, struct ranked *order)
@@ -100,7 +94,7 @@ static void rank(const struct tt_buffer *buffers, int n, enum importance by, con
 
     for (int b = 0; b < n; b++)
         if (buffers[b].root == b)
-            order[k++] = (struct ranked){importance_of(&buffers[b], by, live), rounded(buffers[b].bytes), b};
+            order[k++] = (struct ranked){importance_of(&buffers[b], by, live), tt_arena_bytes(buffers[b].bytes), b};
     if (k)
         qsort(order, (size_t)k, sizeof *order, compare_ranked);
 }
@@ -133,7 +127,7 @@ static void release_placed(struct placed *p)
  */
 static int64_t lowest_fit(const struct placed *placed, int n_placed, const struct tt_buffer *b)
 {
-    int64_t end = 0, bytes = rounded(b->bytes);
+    int64_t end = 0, bytes = tt_arena_bytes(b->bytes);
     int first = b->first, last = b->last, meets[AT_A_TIME];
 
     for (int from = 0; from < n_placed; from += AT_A_TIME) {
@@ -177,8 +171,8 @@ static int64_t plan_in_order(struct tt_buffer *buffers, const struct ranked *ord
         int low = 0, at = k;
 
         b->offset = lowest_fit(placed, k, b);
-        if (b->offset + rounded(b->bytes) > high)
-            high = b->offset + rounded(b->bytes);
+        if (b->offset + tt_arena_bytes(b->bytes) > high)
+            high = b->offset + tt_arena_bytes(b->bytes);
         while (low < at) { /* behind those of the same offset */
             int middle = low + (at - low) / 2;
 
@@ -190,7 +184,7 @@ static int64_t plan_in_order(struct tt_buffer *buffers, const struct ranked *ord
         insert_int(placed->first, k, at, b->first);
         insert_int(placed->last, k, at, b->last);
         insert_offset(placed->offset, k, at, b->offset);
-        insert_offset(placed->end, k, at, b->offset + rounded(b->bytes));
+        insert_offset(placed->end, k, at, b->offset + tt_arena_bytes(b->bytes));
     }
     return high;
 }
@@ -201,7 +195,7 @@ static void promote_highest(const struct tt_buffer *buffers, struct ranked *orde
     int k = n - 1;
     struct ranked top;
 
-    while (k > 0 && buffers[order[k].index].offset + rounded(buffers[order[k].index].bytes) < high)
+    while (k > 0 && buffers[order[k].index].offset + tt_arena_bytes(buffers[order[k].index].bytes) < high)
         k--;
     top = order[k];
     memmove(order + 1, order, (size_t)k * sizeof *order);
@@ -308,9 +302,9 @@ static int64_t plan_in_time_order(struct tt_buffer *buffers, int n, int n_instrs
 
     for (int i = 0; i < n_instrs; i++) {
         for (int b = born.head[i]; b != TT_NONE; b = born.next[b])
-            buffers[b].offset = take(&gaps, rounded(buffers[b].bytes));
+            buffers[b].offset = take(&gaps, tt_arena_bytes(buffers[b].bytes));
         for (int b = dead.head[i]; b != TT_NONE; b = dead.next[b])
-            give(&gaps, buffers[b].offset, rounded(buffers[b].bytes));
+            give(&gaps, buffers[b].offset, tt_arena_bytes(buffers[b].bytes));
     }
     tt_free(born.head);
     tt_free(born.next);

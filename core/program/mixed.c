@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+#include "core/base/round.h"
 #include "core/base/tree.h"
 #include "core/kernels/kernels.h"
 
@@ -63,7 +64,7 @@ static void convert(struct tt_team *team, tt_tile_fn fn, const void *from, void 
 {
     struct conversion c = {from, to, n};
 
-    tt_team_run(team, (n + TILE - 1) / TILE, fn, &c);
+    tt_team_run(team, tt_div_up(n, TILE), fn, &c);
 }
 
 /* --- in place --- */
@@ -148,5 +149,5 @@ void tt_mixed_fold(struct tt_team *team, const uint16_t *leaves, int64_t n_leave
 {
     struct fold fold = {leaves, n_leaves, stride, n, sum};
 
-    tt_team_run(team, (n + FOLD_TILE - 1) / FOLD_TILE, fold_tile, &fold);
+    tt_team_run(team, tt_div_up(n, FOLD_TILE), fold_tile, &fold);
 }

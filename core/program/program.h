@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
+#include "core/base/round.h"
 #include "core/graph/graph.h"
 #include "core/program/layout.h"
 
@@ -31,6 +32,14 @@ enum tt_purpose {
 #undef TT_PURPOSE
     TT_PURPOSES
 };
+
+enum { TT_ARENA_ALIGN = 64 }; /* cache line, and the widest vector */
+
+/** Bytes that an array takes in an arena. */
+static inline int64_t tt_arena_bytes(int64_t bytes)
+{
+    return tt_round_up(bytes, TT_ARENA_ALIGN);
+}
 
 enum tt_collective_op { TT_ALL_GATHER, TT_REDUCE_SCATTER, TT_ALL_SUM, TT_COLLECTIVE_OPS };
 

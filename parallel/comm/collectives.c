@@ -16,6 +16,7 @@
 #include "parallel/comm/collectives.h"
 
 #include "core/base/mem.h"
+#include "core/base/round.h"
 #include "core/base/tree.h"
 #include "parallel/comm/stages.h"
 
@@ -255,7 +256,7 @@ static int64_t slice_bytes_of(int n, int64_t bytes)
 {
     int64_t floats = bytes / (int64_t)sizeof(float);
 
-    return (floats + n - 1) / n * (int64_t)sizeof(float);
+    return tt_div_up(floats, n) * (int64_t)sizeof(float);
 }
 
 int tt_all_reduce_new(struct tt_comm *comm, const struct tt_group *group, int tag, struct tt_segment_list values,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/base/round.h"
 
 /* The first transfer before `end` with the same peer, tag and direction whose parts are not all posted. */
 static const struct tt_parted *ahead(const struct tt_parts *parts, const struct tt_parted *end, int peer, int tag,
@@ -46,7 +47,7 @@ static void copy_segments(struct tt_parted *t, const struct tt_segment *segments
         t->segments[i] = segments[i];
         t->bytes += segments[i].bytes;
     }
-    t->n_parts = t->bytes > TT_PARTS_FROM ? (int)((t->bytes + TT_PART_BYTES - 1) / TT_PART_BYTES) : 1;
+    t->n_parts = t->bytes > TT_PARTS_FROM ? (int)tt_div_up((int64_t)t->bytes, TT_PART_BYTES) : 1;
 }
 
 /* Puts the segments of the next part into parts->scratch; returns their number. */

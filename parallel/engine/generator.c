@@ -31,11 +31,6 @@ struct tt_generator {
     int64_t position;
 };
 
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
 static int plan_track(struct tt_generator *g, int64_t rows, struct track *track)
 {
     struct tt_schedule schedule = {0};
@@ -104,14 +99,14 @@ void tt_generator_free(struct tt_generator *g)
 struct tt_generator_memory tt_generator_memory(const struct tt_generator *g)
 {
     const struct tt_program *token = g->token.program, *prompt = g->prompt.program;
-    struct tt_generator_memory m = {.cache = aligned(token->cache_bytes),
-                                    .constants = aligned(token->const_bytes),
-                                    .step = aligned(token->step_bytes)};
+    struct tt_generator_memory m = {.cache = tt_arena_bytes(token->cache_bytes),
+                                    .constants = tt_arena_bytes(token->const_bytes),
+                                    .step = tt_arena_bytes(token->step_bytes)};
 
     for (int u = 0; u < g->layout->n_units; u++)
-        m.weights += aligned(g->layout->units[u].shard_elements * (int64_t)sizeof(float));
+        m.weights += tt_arena_bytes(g->layout->units[u].shard_elements * (int64_t)sizeof(float));
     if (prompt && prompt->step_bytes > m.step)
-        m.step = aligned(prompt->step_bytes);
+        m.step = tt_arena_bytes(prompt->step_bytes);
     m.total = m.weights + m.cache + m.constants + m.step;
     return m;
 }
@@ -132,7 +127,7 @@ int tt_generator_allocate(struct tt_generator *g)
     g->state.param = tt_calloc((size_t)g->layout->n_units, sizeof *g->state.param);
     for (int u = 0; u < g->layout->n_units; u++) {
         g->state.param[u] = (float *)(void *)at;
-        at += aligned(g->layout->units[u].shard_elements * (int64_t)sizeof(float));
+        at += tt_arena_bytes(g->layout->units[u].shard_elements * (int64_t)sizeof(float));
     }
     g->state.cache = at;
     constants = at + m.cache;

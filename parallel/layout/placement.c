@@ -4,14 +4,11 @@
  */
 #include "parallel/layout/placement.h"
 
-static int64_t chunk_size(int64_t size, int n)
-{
-    return (size + n - 1) / n;
-}
+#include "core/base/round.h"
 
 void tt_chunk(int64_t size, int n, int i, int64_t *ret_begin, int64_t *ret_count)
 {
-    int64_t each = chunk_size(size, n), begin = each * i < size ? each * i : size;
+    int64_t each = tt_div_up(size, n), begin = each * i < size ? each * i : size;
 
     *ret_begin = begin;
     *ret_count = each < size - begin ? each : size - begin;
@@ -120,7 +117,7 @@ int tt_placement_find(const struct tt_mesh *mesh, const struct tt_placement *pla
 
     for (int c = 0; c < placement->n_cuts && ndim > 0; c++) {
         int dim = placement->cut[c].dim, n = tt_mesh_size(mesh, placement->cut[c].group);
-        int i = (int)((index[dim] - box.offset[dim]) / chunk_size(box.shape[dim], n));
+        int i = (int)((index[dim] - box.offset[dim]) / tt_div_up(box.shape[dim], n));
 
         cut(&box, dim, (struct tt_place){n, i});
         part = part * n + i;

@@ -18,7 +18,7 @@ static int64_t *live_bytes(const struct tt_program *p, bool exchanged)
 
     for (int i = 0; i < p->n_buffers; i++) {
         const struct tt_buffer *b = &p->buffers[i];
-        int64_t bytes = (b->bytes + 63) / 64 * 64;
+        int64_t bytes = tt_arena_bytes(b->bytes);
 
         if (b->root != i || b->kind == TT_MEMORY_PARAM || b->kind == TT_MEMORY_CONST ||
             tt_memory_is_exchanged(b->kind) != exchanged)
@@ -53,7 +53,7 @@ static void measure_others(const struct tt_program *eager, int64_t *other_bytes)
 /* Bytes of a unit's k-th gradient (or parameter) when it is whole, as the memory plan counts them. */
 static int64_t whole_bytes(const struct tt_layout *layout, int unit, int k)
 {
-    return (tt_unit_whole(layout, unit, k) * (int64_t)sizeof(float) + 63) / 64 * 64;
+    return tt_arena_bytes(tt_unit_whole(layout, unit, k) * (int64_t)sizeof(float));
 }
 
 static void measure_units(const struct tt_lowering *lowering, struct tt_step_facts *f)
