@@ -38,7 +38,7 @@ static json_t *units(const struct tt_plan_view *v)
         }
         put(o, "name", json_string(unit->name));
         put(o, "parameters", json_integer(tt_summary_unit_elements(v->job.model, unit)));
-        put(o, "bytes", json_integer(shard * l->shard_degree));
+        put(o, "bytes", json_integer(shard * tt_unit_shard(l, u).n));
         put(o, "shard_bytes", json_integer(shard));
         put(o, "after_forward", json_string(tt_plan_unit_fate(l, unit)));
         put(o, "names", params);
@@ -154,7 +154,7 @@ json_t *tt_plan_json(const struct tt_plan_view *v)
                   (json_int_t)tt_model_n_elements(v->job.model)));
     put(o, "mesh",
         json_pack("{s:i, s:i, s:i, s:i}", "ranks", v->job.mesh.n_ranks, "rank", v->rank, "dp_replicate",
-                  l->replicate_degree, "dp_shard", l->shard_degree));
+                  l->groups[TT_GROUP_REPLICATE].n, "dp_shard", l->groups[TT_GROUP_FSDP].n));
     put(o, "policies", json_string(policies.text));
     put(o, "microbatches", json_integer(v->job.microbatches));
     put(o, "global_batch_size", json_integer(v->job.global_batch));

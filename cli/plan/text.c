@@ -23,6 +23,7 @@ static void add_run(struct tt_text *out, const char *first, const char *last, in
 static void print_head(const struct tt_plan_view *v)
 {
     const struct tt_layout *l = tt_engine_layout(v->engine);
+    const struct tt_place shard = l->groups[TT_GROUP_FSDP], replicate = l->groups[TT_GROUP_REPLICATE];
     const struct tt_config *cfg = v->cfg;
     struct tt_text words = {0};
     char count[32];
@@ -30,7 +31,7 @@ static void print_head(const struct tt_plan_view *v)
     (void)printf("model     %s %s, %s parameters\n", v->job.model->row->name, v->job.model->flavor,
                  tt_text_count(count, sizeof count, tt_model_n_elements(v->job.model)));
     (void)printf("mesh      %d ranks = dp_replicate %d x dp_shard %d; rank %d is shard %d of replica %d, %d thread%s\n",
-                 v->job.mesh.n_ranks, l->replicate_degree, l->shard_degree, v->rank, l->shard_index, l->replicate_index,
+                 v->job.mesh.n_ranks, replicate.n, shard.n, v->rank, shard.index, replicate.index,
                  v->job.engine.threads, v->job.engine.threads == 1 ? "" : "s");
     (void)printf("batch     %" PRId64 " sequences a step = %d ranks x %" PRId64 " microbatches of %" PRId64
                  " x %" PRId64 " tokens\n",
@@ -52,10 +53,10 @@ static bool alike(const struct tt_model *model, const struct tt_unit *a, const s
 
 const char *tt_plan_unit_fate(const struct tt_layout *layout, const struct tt_unit *unit)
 {
-    return layout->shard_degree == 1     ? "whole"
-           : unit->keep_degree > 1       ? "kept in part"
-           : unit->reshard_after_forward ? "resharded"
-                                         : "kept";
+    return layout->groups[unit->shard_group].n == 1 ? "whole"
+           : unit->keep_degree > 1                  ? "kept in part"
+           : unit->reshard_after_forward            ? "resharded"
+                                                    : "kept";
 }
 
 static void print_units(const struct tt_plan_view *v)
@@ -74,7 +75,7 @@ static void print_units(const struct tt_plan_view *v)
         add_run(&name, unit->name, l->units[next - 1].name, next - u);
         (void)printf("  %-42s %16s %12s %12s  %s\n", name.text,
                      tt_text_count(count, sizeof count, tt_summary_unit_elements(v->job.model, unit)),
-                     tt_text_bytes(whole, sizeof whole, (double)shard * l->shard_degree),
+                     tt_text_bytes(whole, sizeof whole, (double)shard * tt_unit_shard(l, u).n),
                      tt_text_bytes(part, sizeof part, (double)shard), tt_plan_unit_fate(l, unit));
         tt_text_release(&name);
     }
@@ -142,7 +143,7 @@ static void print_payload(const struct tt_plan_view *v)
 
     (void)printf("\npayload of a step and rank = unshards (S-1) x shard + reduce-scatters (S-1) x shard + all-reduces "
                  "2 (R-1) x ceil(shard / R), S = %d, R = %d\n",
-                 l->shard_degree, l->replicate_degree);
+                 l->groups[TT_GROUP_FSDP].n, l->groups[TT_GROUP_REPLICATE].n);
     if (t[TT_UNSHARD_KEPT].count)
         (void)printf("an unshard from the parts that n neighbours kept sends (n-1) x S / n x shard\n");
     for (int p = 0; p < TT_PURPOSES; p++) {

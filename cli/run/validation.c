@@ -6,6 +6,7 @@
 #include "cli/run/validation.h"
 
 #include "core/base/log.h"
+#include "core/base/round.h"
 #include "core/os/file.h"
 
 static int load_batch(const struct tt_validation *v, int64_t first, int64_t *valid)
@@ -23,20 +24,24 @@ static int load_batch(const struct tt_validation *v, int64_t first, int64_t *val
 
 int tt_validation_run(struct tt_comm *comm, const struct tt_validation *v, struct tt_validation_result *ret_result)
 {
-    int64_t per_round = v->batch * comm->size, rounds = (v->samples + per_round - 1) / per_round, valid = 0;
+    const struct tt_layout *layout = tt_engine_layout(v->engine);
+    const struct tt_place place = layout->groups[TT_GROUP_BATCH];
+    int64_t rounds = tt_div_up(v->samples, v->batch * place.n), valid = 0;
     struct tt_step step = {.scalars = {.inv_valid_tokens = 1.0f}};
     struct tt_exact sum = {{0}, 0};
     double start = tt_clock_sec();
     int rc = 0;
 
     for (int64_t round = 0; round < rounds; round++) {
-        rc = load_batch(v, (round * comm->size + comm->rank) * v->batch, &valid);
+        rc = load_batch(v, (round * place.n + place.index) * v->batch, &valid);
         TT_TRY(tt_comm_agree(comm, rc));
         TT_TRY(tt_engine_validate(v->engine, &step));
         tt_exact_merge(&sum, &step.loss_sum); /* exact, so that rounds of other rank counts add up to the same */
         if (v->progress && comm->rank == 0)
             tt_progress(v->progress, (double)round + 1.0, (double)rounds);
     }
+    if (!layout->counts_tokens)
+        valid = 0;
     TT_TRY(tt_comm_sum_i64(comm, &valid, 1));
     *ret_result = (struct tt_validation_result){.loss = valid ? tt_exact_value(&sum) / (double)valid : 0.0,
                                                 .tokens = valid,

@@ -8,7 +8,7 @@
 
 /**
  * The mean loss over the first samples of a dataset, in file order, by the engine's validation program, for training
- * and for `titan eval`. Batch k goes to rank k mod size.
+ * and for `titan eval`. The ranks that see different samples take the batches in turn.
  */
 struct tt_validation {
     struct tt_engine *engine; /* with a validation program of this batch and data's seq_len */

@@ -180,16 +180,10 @@ void tt_setup_release(struct tt_setup *s)
     *s = (struct tt_setup){0};
 }
 
-static bool is_power_of_two(int64_t n)
-{
-    return (n & (n - 1)) == 0;
-}
-
 bool tt_setup_layout_exact(const struct tt_setup *s)
 {
-    int64_t shards = s->job.mesh.size[TT_MESH_DP_SHARD], replicas = s->job.mesh.size[TT_MESH_DP_REPLICATE];
+    bool reduce_last = s->cfg->training.gradient_sync != TT_SYNC_EVERY_MICROBATCH;
 
     return !s->kernels_differ && s->cfg->parallelism.reduction_order == TT_ORDER_TREE &&
-           (s->cfg->training.gradient_sync == TT_SYNC_EVERY_MICROBATCH || s->job.microbatches == 1) &&
-           is_power_of_two(shards) && (replicas == 1 || is_power_of_two(s->job.microbatches * shards));
+           tt_mesh_is_exact(&s->job.mesh, s->job.microbatches, reduce_last);
 }

@@ -64,6 +64,8 @@ static int load(const struct tt_setup *s, struct tt_train_data *data, const stru
     step->data_sec = tt_clock_sec() - start; /* waiting for other ranks is communication */
     TT_TRY(tt_comm_agree(s->comm, rc));
     step->local_valid = valid;
+    if (!tt_engine_layout(s->engine)->counts_tokens)
+        valid = 0;
     s->comm->waiting_for = "count of valid tokens";
     TT_TRY(tt_comm_sum_i64(s->comm, &valid, 1));
     *ret_valid = valid;

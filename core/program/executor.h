@@ -60,7 +60,6 @@ struct tt_step {
     struct tt_scalars scalars; /* in: lr, Adam's numbers, inv_valid_tokens. out: clip */
     double max_norm;           /* in: 0 = no clipping */
     bool decoupled;            /* in: AdamW, not Adam */
-    bool adds_norm;            /* in: this rank's gradient shards count in the norm (the first replica's do) */
     /* in: asked on every rank at the same few places of the step, before anything that is kept changes. Where one rank's
      * answer is not 0 but a negative code, the step is given up on all, with that code and the state before it. NULL: never */
     int (*asked_to_stop)(void);

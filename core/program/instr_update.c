@@ -59,6 +59,8 @@ static int run_norm(struct tt_executor *ex, int i, struct tt_step *step)
     const struct tt_instr *instr = &ex->program->instrs[i];
 
     (void)step;
+    if (tt_unit_replica(ex->program->layout, instr->unit).index > 0)
+        return 0; /* each shard counts once */
     tt_sum_squares(ex->team, ex->rows[instr->unit], ex->n_rows[instr->unit], tt_running_address(ex, instr)[0],
                    &ex->norm);
     return 0;
@@ -108,8 +110,8 @@ static int run_clip(struct tt_executor *ex, int i, struct tt_step *step)
     tt_exact_normalize(&ex->loss);
     tt_exact_normalize(&ex->norm);
     step->local_loss_sum = tt_exact_value(&ex->loss);
-    sums[0] = ex->loss;
-    sums[1] = step->adds_norm ? ex->norm : (struct tt_exact){{0}, 0};
+    sums[0] = ex->program->layout->counts_tokens ? ex->loss : (struct tt_exact){{0}, 0};
+    sums[1] = ex->norm;
     if (ex->exchange.sum && (rc = ex->exchange.sum(ex->exchange.ctx, sums, 2)) < 0)
         return rc;
     step->loss_sum = sums[0];

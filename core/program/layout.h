@@ -79,9 +79,8 @@ struct tt_unit {
 };
 
 struct tt_layout {
-    struct tt_place groups[TT_GROUPS];     /* this rank's places */
-    int shard_degree, shard_index;         /* S and this rank's place in it */
-    int replicate_degree, replicate_index; /* R and this rank's place in it */
+    struct tt_place groups[TT_GROUPS]; /* this rank's places */
+    bool counts_tokens; /* no rank before it has the same tokens: it adds their losses and their number */
     struct tt_unit *units;
     int n_units;
     int *unit_of; /* model parameter -> unit */

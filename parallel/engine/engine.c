@@ -25,6 +25,7 @@ struct track {
 struct tt_engine {
     struct tt_engine_options options;
     struct tt_comm *comm;
+    int rank;
     struct tt_layout *layout;
     struct track train, validate;
     struct tt_state state;
@@ -32,11 +33,6 @@ struct tt_engine {
     char *arena;
     size_t arena_bytes;
 };
-
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
 
 static int check_gradients(const struct tt_model *model, const int *param_grad)
 {
@@ -57,7 +53,7 @@ static int64_t state_bytes(const struct tt_engine *e)
     int64_t bytes = 0;
 
     for (int u = 0; u < e->layout->n_units; u++)
-        bytes += state_arrays(e) * aligned(e->layout->units[u].shard_elements * (int64_t)sizeof(float));
+        bytes += state_arrays(e) * tt_arena_bytes(e->layout->units[u].shard_elements * (int64_t)sizeof(float));
     return bytes;
 }
 
@@ -86,8 +82,8 @@ static int plan_ahead(struct tt_engine *e, const struct tt_lowering *lowering, c
     int rc = 0;
 
     if (o->memory_limit)
-        planner.step_limit = o->memory_limit - state_bytes(e) - aligned((*program)->const_bytes) -
-                             (e->validate.program ? aligned(e->validate.program->const_bytes) : 0);
+        planner.step_limit = o->memory_limit - state_bytes(e) - tt_arena_bytes((*program)->const_bytes) -
+                             (e->validate.program ? tt_arena_bytes(e->validate.program->const_bytes) : 0);
     for (int u = 0; u < e->layout->n_units; u++)
         reshard[u] = e->layout->units[u].reshard_after_forward;
     TT_TRY(tt_planner_run(&planner, &planned));
@@ -150,6 +146,7 @@ int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm,
     if (e->options.machine.sgemm_flops == 0.0)
         e->options.machine = tt_machine_builtin();
     e->comm = comm;
+    e->rank = rank;
     TT_TRY(tt_layout_new(options->model, &options->mesh, rank, &options->sharding, &e->layout));
     if (options->validation_batch) /* first, since a memory limit leaves training what is left */
         TT_TRY(
@@ -195,11 +192,11 @@ struct tt_engine_memory tt_engine_memory(const struct tt_engine *e)
 
     m.state = state_bytes(e);
     for (int i = 0; i < 2; i++) {
-        m.constants += programs[i] ? aligned(programs[i]->const_bytes) : 0;
+        m.constants += programs[i] ? tt_arena_bytes(programs[i]->const_bytes) : 0;
         if (programs[i] && programs[i]->step_bytes > m.step)
             m.step = programs[i]->step_bytes;
     }
-    m.total = m.state + m.constants + aligned(m.step);
+    m.total = m.state + m.constants + tt_arena_bytes(m.step);
     tt_program_memory_at(first, first->peak_instr, m.by_kind);
     m.by_kind[TT_MEMORY_PARAM] = m.state / state_arrays(e);
     m.by_kind[TT_MEMORY_OPTIMIZER] = m.state - m.by_kind[TT_MEMORY_PARAM];
@@ -218,7 +215,7 @@ static void lay_out_state(struct tt_engine *e, char **at)
         *arrays[k] = tt_calloc(n, sizeof(float *));
         for (size_t u = 0; u < n; u++) {
             (*arrays[k])[u] = (float *)(void *)*at;
-            *at += aligned(e->layout->units[u].shard_elements * (int64_t)sizeof(float));
+            *at += tt_arena_bytes(e->layout->units[u].shard_elements * (int64_t)sizeof(float));
         }
     }
 }
@@ -230,7 +227,7 @@ static int bind_track(struct tt_engine *e, struct track *track, char **at, char 
     if (!track->program)
         return 0;
     TT_TRY(tt_executor_new(track->program, &e->state, *at, step_region, e->team, &track->executor));
-    *at += aligned(track->program->const_bytes);
+    *at += tt_arena_bytes(track->program->const_bytes);
     if (e->comm->size > 1)
         TT_TRY(
             tt_transfers_new(e->comm, &e->options.mesh, track->program, &e->state, track->executor, &track->transfers));
@@ -308,11 +305,7 @@ int64_t tt_engine_init_bytes(const struct tt_engine *e, enum tt_init how)
 
 int64_t tt_engine_microbatch(const struct tt_engine *e, int a)
 {
-    const struct tt_layout *l = e->layout;
-
-    if (e->options.reduce_last)
-        return ((int64_t)l->replicate_index * l->shard_degree + l->shard_index) * e->options.microbatches + a;
-    return ((int64_t)l->replicate_index * e->options.microbatches + a) * l->shard_degree + l->shard_index;
+    return tt_mesh_microbatch(&e->options.mesh, e->rank, e->options.microbatches, e->options.reduce_last, a);
 }
 
 int32_t *tt_engine_tokens(const struct tt_engine *e, int a)
@@ -337,13 +330,11 @@ int32_t *tt_engine_validation_labels(const struct tt_engine *e)
 
 int tt_engine_step(struct tt_engine *e, struct tt_step *step)
 {
-    step->adds_norm = e->layout->replicate_index == 0;
     return tt_executor_run(e->train.executor, step);
 }
 
 int tt_engine_validate(struct tt_engine *e, struct tt_step *step)
 {
-    step->adds_norm = false;
     return tt_executor_run(e->validate.executor, step);
 }
 

@@ -234,6 +234,14 @@ int tt_mesh_size(const struct tt_mesh *mesh, enum tt_group_id id)
     return groups[id].part == ALL ? n : groups[id].part == INNER ? ep : n / ep;
 }
 
+bool tt_mesh_owns(const struct tt_mesh *mesh, int rank, enum tt_group_id id)
+{
+    for (int dim = 0; dim < TT_MESH_DIMS; dim++)
+        if (!spans(id, dim) && tt_mesh_coordinate(mesh, rank, (enum tt_mesh_dim)dim) != 0)
+            return false;
+    return true;
+}
+
 int tt_mesh_dp(const struct tt_mesh *mesh)
 {
     return tt_mesh_size(mesh, TT_GROUP_BATCH);
@@ -335,4 +343,27 @@ int tt_mesh_microbatches(const struct tt_mesh *mesh, int64_t local_batch, int64_
         return fail_batch(mesh, local_batch, global_batch);
     *ret_microbatches = global_batch / local_batch / dp;
     return 0;
+}
+
+int64_t tt_mesh_microbatch(const struct tt_mesh *mesh, int rank, int64_t microbatches, bool reduce_last, int64_t a)
+{
+    int shards = mesh->size[TT_MESH_DP_SHARD], shard = tt_mesh_coordinate(mesh, rank, TT_MESH_DP_SHARD);
+    int replica = tt_mesh_coordinate(mesh, rank, TT_MESH_DP_REPLICATE);
+
+    if (reduce_last)
+        return ((int64_t)replica * shards + shard) * microbatches + a;
+    return (replica * microbatches + a) * shards + shard;
+}
+
+static bool is_power_of_two(int64_t n)
+{
+    return (n & (n - 1)) == 0;
+}
+
+bool tt_mesh_is_exact(const struct tt_mesh *mesh, int64_t microbatches, bool reduce_last)
+{
+    int64_t shards = mesh->size[TT_MESH_DP_SHARD];
+
+    return (!reduce_last || microbatches == 1) && is_power_of_two(shards) &&
+           (mesh->size[TT_MESH_DP_REPLICATE] == 1 || is_power_of_two(microbatches * shards));
 }

@@ -2,6 +2,7 @@
 #ifndef TT_PARALLEL_LAYOUT_MESH_H
 #define TT_PARALLEL_LAYOUT_MESH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/base/error.h"
@@ -58,6 +59,12 @@ struct tt_place tt_mesh_place(const struct tt_mesh *mesh, int rank, enum tt_grou
 /** The rank that has place `index` in the group of that kind that `rank` is in. */
 int tt_mesh_member(const struct tt_mesh *mesh, int rank, enum tt_group_id group, int index);
 
+/**
+ * Whether a rank adds to a sum over a group, of terms that ranks outside of the group have too: of all ranks with the same
+ * place in the group the first one does.
+ */
+bool tt_mesh_owns(const struct tt_mesh *mesh, int rank, enum tt_group_id group);
+
 /** Ranks that see different samples: the size of TT_GROUP_BATCH. */
 int tt_mesh_dp(const struct tt_mesh *mesh);
 
@@ -85,6 +92,18 @@ void tt_group_release(struct tt_group *group);
  */
 int tt_mesh_microbatches(const struct tt_mesh *mesh, int64_t local_batch, int64_t global_batch,
                          int64_t *ret_microbatches) TT_MUST_CHECK;
+
+/**
+ * The global index (0 .. G/local - 1) of a rank's a-th microbatch of a step. Neighbours in the sum of gradients are
+ * neighbours in this index: the a-th microbatches of the ranks in dp_shard, or with reduce_last the microbatches of a rank.
+ */
+int64_t tt_mesh_microbatch(const struct tt_mesh *mesh, int rank, int64_t microbatches, bool reduce_last, int64_t a);
+
+/**
+ * Whether losses and weights are the bits of every other mesh for which this holds, given one global batch and sums in the
+ * order of the tree: blocks of a power of two of neighbours are complete subtrees, so what is added first must be such blocks.
+ */
+bool tt_mesh_is_exact(const struct tt_mesh *mesh, int64_t microbatches, bool reduce_last);
 
 /**
  * The counts of data-parallel ranks that divide global_batch into whole microbatches of local_batch, nearest to `near`

@@ -31,7 +31,8 @@ struct ranked {
  */
 static int bucket_sizes(const struct tt_plan_search *s, int64_t sizes[4])
 {
-    int64_t most = 16 * tt_cost_saturating_bytes(s->in->machine, s->in->usage->layout->shard_degree), all = 0;
+    int64_t most = 16 * tt_cost_saturating_bytes(s->in->machine, s->in->usage->layout->groups[TT_GROUP_FSDP].n),
+            all = 0;
     int n = 0;
 
     if (s->in->bucket_bytes) {

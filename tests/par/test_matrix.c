@@ -164,20 +164,6 @@ static const struct train_result *reference_of(const struct point *p)
     return &world.reference[model][batch];
 }
 
-static bool is_power_of_two(int64_t n)
-{
-    return (n & (n - 1)) == 0;
-}
-
-/* What the design says about equal bits; with one microbatch a rank there is nothing to defer. */
-static bool is_exact(const struct train_job *job)
-{
-    int S = job->ranks / job->replicate;
-    int64_t A = job->global_batch / job->ranks;
-
-    return (!job->last_microbatch || A == 1) && is_power_of_two(S) && (job->replicate == 1 || is_power_of_two(A * S));
-}
-
 static void run(const struct point *p)
 {
     struct train_job job = job_of(p);
@@ -192,7 +178,7 @@ static void run(const struct point *p)
     if (job.scheduler == TT_SCHEDULER_EAGER ? found.payload != formula : found.payload > formula)
         fail_msg("%s: %lld bytes of payload, the formula gives %lld", name_of(p), (long long)found.payload,
                  (long long)formula);
-    if (is_exact(&job))
+    if (train_job_is_exact(&job))
         difference = train_result_difference(&job, reference, &found);
     if (difference)
         fail_msg("%s: %s", name_of(p), difference);

@@ -220,20 +220,6 @@ struct ranks {
 
 static const struct ranks meshes[] = {{1, 1}, {2, 1}, {2, 2}, {3, 1}, {4, 1}, {4, 2}, {8, 1}, {8, 2}, {8, 4}};
 
-static bool is_power_of_two(int64_t n)
-{
-    return (n & (n - 1)) == 0;
-}
-
-/* What the design says about equal bits. */
-static bool is_exact(const struct train_job *job)
-{
-    int S = job->ranks / job->replicate;
-
-    return !job->last_microbatch && is_power_of_two(S) &&
-           (job->replicate == 1 || is_power_of_two(job->global_batch / job->ranks * S));
-}
-
 /* One rank with wrap block is the reference. Every wrap with every reshard policy meets one mesh and prefetch in turn,
  * or all of them. */
 static void sweep(const struct tt_model *model, int64_t global_batch, bool last_microbatch, int stride)
@@ -258,7 +244,7 @@ static void sweep(const struct tt_model *model, int64_t global_batch, bool last_
                 job.prefetch = turn % 3;
                 job.last_microbatch = last_microbatch;
                 run(&job, p, &found);
-                if (is_exact(&job))
+                if (train_job_is_exact(&job))
                     difference = train_result_difference(&job, &reference, &found);
                 if (difference)
                     fail_msg("%s: %s", name_of(&job, p), difference);

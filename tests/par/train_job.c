@@ -106,6 +106,13 @@ out:
     return rc;
 }
 
+bool train_job_is_exact(const struct train_job *job)
+{
+    struct tt_engine_options o;
+
+    return train_job_options(job, &o) == 0 && tt_mesh_is_exact(&o.mesh, o.microbatches, o.reduce_last);
+}
+
 static int load_samples(struct at_work *w, int64_t first, int32_t *tokens, int32_t *labels)
 {
     int64_t T = w->job->seq_len;
@@ -249,7 +256,7 @@ static int collect(struct at_work *w, float *const *flat, float *whole, const ch
         float *there = at + place->box.offset[0] * tt_box_row_elements(&place->box);
         size_t bytes = (size_t)(tt_box_volume(&place->box)) * sizeof(float);
 
-        if (layout->replicate_index == 0)
+        if (layout->groups[TT_GROUP_REPLICATE].index == 0)
             memcpy(there, mine, bytes);
         TT_TRY(tt_comm_barrier(w->comm));
         if (memcmp(there, mine, bytes) != 0)

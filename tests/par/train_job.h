@@ -90,4 +90,7 @@ double train_result_distance(const struct train_job *job, const struct train_res
 /** The engine's options on the mesh of a job; for tests that need no run. */
 int train_job_options(const struct train_job *job, struct tt_engine_options *ret_options) TT_MUST_CHECK;
 
+/** Whether the design promises the bits of one rank. */
+bool train_job_is_exact(const struct train_job *job);
+
 #endif

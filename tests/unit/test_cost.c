@@ -122,7 +122,8 @@ static void bad_machine_files_are_refused(void **state)
 enum { U0 = 0, U1 = 1 };
 
 static struct tt_unit units[] = {{.name = "u0", .shard_elements = 1}, {.name = "u1", .shard_elements = 2}};
-static const struct tt_layout layout = {.shard_degree = 2, .replicate_degree = 1, .units = units, .n_units = 2};
+static const struct tt_layout layout = {
+    .groups = {[TT_GROUP_FSDP] = {2, 0}, [TT_GROUP_REPLICATE] = {1, 0}}, .units = units, .n_units = 2};
 
 /* Of one element: an update takes 7 * 4 / 4 = 7 s, a gather 10 + 1 + 4 = 15 s. Of two: 14 s and 19 s. */
 static const struct tt_machine slow = {"slow", 1.0, 4.0, 10.0, 1.0, 1.0};

@@ -135,6 +135,69 @@ static void experts_borrow_the_inner_ranks(void **state)
     expect_message(tt_mesh_init((const int[]){1, 2, 4, 1, 2, 16}, 16, &mesh), "divides the 8 ranks");
 }
 
+/* Every term of a sum over a group is added by one of the ranks that have it. */
+static void sums_have_one_owner(void **state)
+{
+    const int degrees[TT_MESH_DEGREES] = {2, 2, 2, 2, 2, 1};
+    struct tt_mesh mesh;
+
+    (void)state;
+    assert_int_equal(tt_mesh_init(degrees, 32, &mesh), 0);
+    for (int id = 0; id < TT_GROUPS; id++) {
+        bool owned[32] = {false};
+        int owners = 0;
+
+        for (int rank = 0; rank < 32; rank++)
+            if (tt_mesh_owns(&mesh, rank, (enum tt_group_id)id)) {
+                struct tt_place place = tt_mesh_place(&mesh, rank, (enum tt_group_id)id);
+
+                owners++;
+                if (id != TT_GROUP_EP && id != TT_GROUP_EFSDP) {
+                    assert_false(owned[place.index]);
+                    owned[place.index] = true;
+                }
+            }
+        if (id != TT_GROUP_EP && id != TT_GROUP_EFSDP)
+            assert_int_equal(owners, tt_mesh_size(&mesh, (enum tt_group_id)id));
+    }
+    /* the same tokens on both ranks of tp */
+    assert_true(tt_mesh_owns(&mesh, 2, TT_GROUP_LOSS));
+    assert_false(tt_mesh_owns(&mesh, 3, TT_GROUP_LOSS));
+}
+
+/* Microbatches are dealt out to ranks that see different samples; ranks that share one see the same. */
+static void microbatches_are_numbered_in_the_order_of_the_sum(void **state)
+{
+    struct tt_mesh mesh;
+
+    (void)state;
+    assert_int_equal(tt_mesh_init((const int[]){1, 2, 2, 2, 1, 1}, 8, &mesh), 0);
+    for (int last = 0; last < 2; last++) {
+        int seen[12] = {0};
+
+        for (int rank = 0; rank < 8; rank++)
+            for (int a = 0; a < 3; a++)
+                seen[tt_mesh_microbatch(&mesh, rank, 3, last, a)]++;
+        for (int m = 0; m < 12; m++)
+            assert_int_equal(seen[m], 2); /* both ranks of cp */
+    }
+    assert_int_equal(tt_mesh_microbatch(&mesh, 6, 3, false, 1), 9); /* replica 1, shard 1 */
+    assert_int_equal(tt_mesh_microbatch(&mesh, 6, 3, true, 1), 10);
+}
+
+static void bits_are_promised_for_subtrees(void **state)
+{
+    struct tt_mesh four = mesh_of(1, 4), three = mesh_of(1, 3), replicas = mesh_of(3, 2);
+
+    (void)state;
+    assert_true(tt_mesh_is_exact(&four, 3, false));
+    assert_false(tt_mesh_is_exact(&four, 3, true));
+    assert_true(tt_mesh_is_exact(&four, 1, true)); /* nothing is deferred */
+    assert_false(tt_mesh_is_exact(&three, 4, false));
+    assert_true(tt_mesh_is_exact(&replicas, 2, false));
+    assert_false(tt_mesh_is_exact(&replicas, 3, false));
+}
+
 static void batch_errors_list_rank_counts_that_work(void **state)
 {
     struct tt_mesh mesh = mesh_of(1, 5), replicated = mesh_of(2, 2);
@@ -281,6 +344,9 @@ int main(void)
         cmocka_unit_test(groups_are_lines_through_a_rank),
         cmocka_unit_test(groups_span_sets_of_dimensions),
         cmocka_unit_test(experts_borrow_the_inner_ranks),
+        cmocka_unit_test(sums_have_one_owner),
+        cmocka_unit_test(microbatches_are_numbered_in_the_order_of_the_sum),
+        cmocka_unit_test(bits_are_promised_for_subtrees),
         cmocka_unit_test(batch_errors_list_rank_counts_that_work),
         cmocka_unit_test(chunks_are_cut_as_torch_chunk_does),
         cmocka_unit_test(a_placement_cuts_what_the_cut_before_left),
