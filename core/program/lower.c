@@ -6,7 +6,7 @@
  * when the op's row allows it and nobody reads that input later. Reading a buffer extends its life to the reader. What a
  * collective touches lives until its wait. Gradients of parameters are keyed by (microbatch, parameter), not by SSA value:
  * every contribution accumulates in one place. When the graph carries gradients from one microbatch to the next, all of
- * them have that one place, and what is reduced behind the last is the only leaf of the tree.
+ * them have that one place, and what is reduced after the last is the only leaf of the tree.
  *
  * lower_buffers.c makes the buffers; each instruction's row lowers it.
  */
@@ -136,7 +136,7 @@ static bool in_step_region(enum tt_memory_kind kind)
     return kind != TT_MEMORY_PARAM && kind != TT_MEMORY_CONST && kind != TT_MEMORY_CACHE;
 }
 
-/* Puts a buffer behind the others of a region that is kept between runs. */
+/* Puts a buffer after the others of a region that is kept between runs. */
 static void place_behind(struct tt_buffer *buffer, int64_t *region_bytes)
 {
     buffer->offset = *region_bytes;

@@ -26,7 +26,7 @@ static void fill_spans(struct tt_span spans[N])
 static void every_moment_has_one_part(void **state)
 {
     struct tt_span spans[N];
-    struct tt_split split = {0};
+    struct tt_split split = {0}, run = {0};
     double sum = 0.0, percent[TT_SPLIT_PARTS];
 
     (void)state;
@@ -36,6 +36,9 @@ static void every_moment_has_one_part(void **state)
     assert_true(split.sec[TT_SPLIT_OTHER] == 1.0);
     assert_true(split.sec[TT_SPLIT_OPTIMIZER] == 1.0);
     assert_true(split.sec[TT_SPLIT_IDLE] == 2.0 + 0.5);
+    tt_split_add_run(&run, &program, spans);
+    assert_true(run.sec[TT_SPLIT_COMMUNICATION] == split.sec[TT_SPLIT_COMMUNICATION]);
+    assert_true(run.sec[TT_SPLIT_IDLE] == 0.0);
     tt_split_percent(&split, percent);
     for (int p = 0; p < TT_SPLIT_PARTS; p++)
         sum += percent[p];
