@@ -228,12 +228,13 @@ out:
 
 const char *tt_job_policy_name(const struct tt_config *cfg)
 {
-    return cfg->checkpoint.save_policy == TT_SAVE_FILTERED ? "filtered" : "all";
+    return tt_config_choice_word(tt_config_row_find("checkpoint.save_policy")->choices,
+                                 (int)cfg->checkpoint.save_policy);
 }
 
 const char *tt_job_filter_name(const struct tt_config *cfg)
 {
-    return cfg->checkpoint.filter == TT_FILTER_RANK0 ? "rank0" : "replica0";
+    return tt_config_choice_word(tt_config_row_find("checkpoint.filter")->choices, (int)cfg->checkpoint.filter);
 }
 
 int tt_job_policy(const struct tt_config *cfg, const struct tt_ckpt_policy **ret_policy)

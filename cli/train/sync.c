@@ -12,7 +12,7 @@
 
 const char *tt_setup_sync_word(enum tt_sync_choice sync)
 {
-    return sync == TT_SYNC_LAST_MICROBATCH ? "last_microbatch" : "every_microbatch";
+    return tt_config_choice_word(tt_config_row_find("training.gradient_sync")->choices, (int)sync);
 }
 
 const char *tt_setup_recorded_sync(const json_t *meta)

@@ -221,6 +221,9 @@ const struct tt_config_row *tt_config_row_find(const char *path);
 /** Appends the value as a flag takes it ("null", "8e-4", "[a,b]"). */
 void tt_config_value_text(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out);
 
+/** The word of a constant; an alias resolves to it. */
+const char *tt_config_choice_word(const struct tt_choices *choices, int value);
+
 /** Appends what the key accepts, except what is not built yet: "at least 1", "0 to 1", "linear|sqrt|cosine". */
 void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out);
 

@@ -68,9 +68,6 @@ void tt_config_wrap(struct tt_text *out, int indent, const char *lead, const cha
 /** Appends the words that a key chooses from, except aliases and what is not built yet. */
 void tt_config_choices_text(const struct tt_config_row *row, const char *between, struct tt_text *out);
 
-/** The word of a constant; an alias resolves to it. */
-const char *tt_config_choice_word(const struct tt_choices *choices, int value);
-
 /** Releases what the member of row owns. */
 void tt_config_value_release(struct tt_config *cfg, const struct tt_config_row *row);
 
