@@ -107,7 +107,8 @@ int main(void)
         "titan-config - keys of titan's configuration\n\n"
         "# DESCRIPTION\n\n"
         "A configuration is a YAML file of sections and keys. Names and meanings are torchtitan's (v0.2.2); keys "
-        "marked with + are titan's own. Every key can be given on the command line too, after or before other arguments:\n\n"
+        "marked with + are titan's own. Every key can be given on the command line too, after or "
+        "before other arguments:\n\n"
         "```\n"
         "--training.steps=100    --training.steps 100    training.steps=100\n"
         "--checkpoint.enable     --no-checkpoint.enable  --checkpoint.no-enable\n"
@@ -116,7 +117,8 @@ int main(void)
         "A dash equals an underscore. A list is x,y or [x,y]. The word null means no value. Numbers may be written "
         "as 1e-4, sizes as 80GiB. Capitals do not matter in words that a key chooses from: Always, True.\n\n"
         "Later wins: default, flavor, files in the order of *--config*, flags. *titan config show --origin* tells "
-        "where each value came from. All errors of all files and flags are reported at once, and the exit status is 2.\n\n"
+        "where each value came from. All errors of all files and flags are reported at once, "
+        "and the exit status is 2.\n\n"
         "# KEYS\n\n");
     for (int i = 0; i < tt_config_n_sections; i++)
         put_section(&tt_config_sections[i]);

@@ -13,8 +13,8 @@
 #include "core/graph/graph.h"
 #include "parallel/layout/placement.h"
 
-/* Parts of at least this size are divided among the ranks that hold copies; a smaller one goes to the rank with the least
- * to write. */
+/* Parts of at least this size are divided among the ranks that hold copies; a smaller one goes to the rank with
+ * the least to write. */
 static const int64_t split_bytes = (int64_t)1 << 20;
 
 const char *tt_ckpt_group_name(enum tt_ckpt_group group)

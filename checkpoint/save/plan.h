@@ -12,9 +12,9 @@
 
 /**
  * Which rank writes what. A plan is a pure function of the tensors, the mesh and the save policy, so every rank
- * computes all of it and no message is needed. A piece is a run of rows of one part of a tensor, or of the whole tensor,
- * that one rank writes. A rank writes one file per group, with at most one piece per tensor, and no file if it has no
- * piece.
+ * computes all of it and no message is needed. A piece is a run of rows of one part of a tensor, or of the whole
+ * tensor, that one rank writes. A rank writes one file per group, with at most one piece per tensor, and no file if
+ * it has no piece.
  */
 enum tt_ckpt_group { TT_CKPT_MODEL, TT_CKPT_OPTIM, TT_CKPT_GROUPS };
 
@@ -43,10 +43,10 @@ struct tt_box tt_ckpt_piece_box(const struct tt_ckpt_piece *piece, const struct 
 int64_t tt_ckpt_box_bytes(const struct tt_ckpt_chunk *tensor, const struct tt_box *box);
 
 /**
- * A save policy: which rank writes what. `assign` adds the pieces for part number `part` of every tensor that has so many
- * parts; for all numbers they tile every tensor. load [n_ranks] counts the bytes that each rank has been given, for a
- * policy that balances them. A writer may be given rows that it does not hold: the ranks of its own copy send them while
- * it writes, so a policy need not say how the data gets there.
+ * A save policy: which rank writes what. `assign` adds the pieces for part number `part` of every tensor that has so
+ * many parts; for all numbers they tile every tensor. load [n_ranks] counts the bytes that each rank has been given,
+ * for a policy that balances them. A writer may be given rows that it does not hold: the ranks of its own copy send
+ * them while it writes, so a policy need not say how the data gets there.
  */
 struct tt_ckpt_policy {
     const char *name;   /* checkpoint.save_policy */

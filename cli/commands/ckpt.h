@@ -16,11 +16,11 @@ int tt_ckpt_verb_convert(const struct tt_args *args);
 int tt_ckpt_verb_gc(const struct tt_args *args);
 int tt_ckpt_verb_rollback(const struct tt_args *args);
 
-/** Reading what the library says: integers (0), strings ("-"), and for tables counts, sizes and ages ("-" for null). */
+/**
+ * Reads members of the library's results: integers (0), strings ("-"), and for tables counts and sizes ("-" for null).
+ */
 int64_t tt_ckpt_int(const json_t *json, const char *key);
 const char *tt_ckpt_text(const json_t *json, const char *key);
 const char *tt_ckpt_count(char *buf, size_t buf_size, const json_t *json, const char *key);
 const char *tt_ckpt_bytes(char *buf, size_t buf_size, const json_t *json, const char *key);
-const char *tt_ckpt_age(char *buf, size_t buf_size, const json_t *json, const char *key);
-
 #endif

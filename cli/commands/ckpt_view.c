@@ -40,7 +40,7 @@ const char *tt_ckpt_bytes(char *buf, size_t buf_size, const json_t *json, const 
 }
 
 /* "2 min", "5 h", "12 d". */
-const char *tt_ckpt_age(char *buf, size_t buf_size, const json_t *json, const char *key)
+static const char *age_text(char *buf, size_t buf_size, const json_t *json, const char *key)
 {
     enum { MINUTE = 60, HOUR = 3600, DAY = 86400 };
     const json_t *value = json_object_get(json, key);
@@ -106,7 +106,7 @@ static void print_list(const json_t *json)
         const json_t *s = json_array_get(steps, i);
 
         (void)printf("%-*" PRId64 "  %-10s %8s %12s %16s %6s  %-9s %s\n", width, tt_ckpt_int(s, "step"),
-                     tt_ckpt_text(s, "state"), tt_ckpt_age(age, sizeof age, s, "age_s"),
+                     tt_ckpt_text(s, "state"), age_text(age, sizeof age, s, "age_s"),
                      tt_ckpt_bytes(bytes, sizeof bytes, s, "bytes"), tt_ckpt_count(tokens, sizeof tokens, s, "tokens"),
                      tt_ckpt_count(world, sizeof world, s, "world"), tt_ckpt_text(s, "policy"),
                      mesh_text(mesh, sizeof mesh, s));
@@ -120,7 +120,7 @@ static void print_list(const json_t *json)
             const json_t *l = json_array_get(names, i);
 
             (void)printf("%-*s  %-10s %8s %12s", width, tt_ckpt_text(l, "name"), tt_ckpt_text(l, "state"),
-                         tt_ckpt_age(age, sizeof age, l, "age_s"), tt_ckpt_bytes(bytes, sizeof bytes, l, "bytes"));
+                         age_text(age, sizeof age, l, "age_s"), tt_ckpt_bytes(bytes, sizeof bytes, l, "bytes"));
             if (json_is_string(json_object_get(l, "run_id")))
                 (void)printf("  saved by run %s", tt_ckpt_text(l, "run_id"));
             (void)printf("\n");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Faults of a configuration that need no ranks; see job_check.h. What is checked here is checked again, by the code that uses
- * it, when a run starts: this file only says it earlier, all at once, and where.
+ * Faults of a configuration that need no ranks; see job_check.h. What is checked here is checked again, by the code
+ * that uses it, when a run starts: this file only says it earlier, all at once, and where.
  */
 #include "cli/job/check.h"
 

@@ -12,8 +12,8 @@
 #include "parallel/planner/cost.h"
 
 /**
- * What a configuration means on a number of ranks: model, mesh, batch, and the options of the engine. The one place that
- * says so: train, plan, estimate and tune all ask here, so that what is predicted is what runs.
+ * What a configuration means on a number of ranks: model, mesh, batch, and the options of the engine. The one place
+ * that says so: train, plan, estimate and tune all ask here, so that what is predicted is what runs.
  *
  *     struct tt_job job = {0};
  *     TT_TRY(tt_job_init(cfg, n_ranks, threads, limit, &job));
@@ -21,7 +21,8 @@
  *     ...
  *     tt_job_release(&job);
  *
- * Pure: touches no files but those that dimensions come from (model.hf_assets_path), starts and allocates nothing large.
+ * Pure: touches no files but those that dimensions come from (model.hf_assets_path), starts and allocates nothing
+ * large.
  */
 struct tt_job {
     struct tt_model *model;
@@ -33,46 +34,53 @@ struct tt_job {
 };
 
 /**
- * The job of n_ranks ranks with `threads` threads and at most memory_limit bytes each. Fills the model keys of cfg that came from the flavor.
- * Errors: TT_EUSAGE for a mesh, batch or model that cannot be; ret_job is then left released.
+ * The job of n_ranks ranks with `threads` threads and at most memory_limit bytes each. Fills the model keys of cfg that
+ * came from the flavor. Errors: TT_EUSAGE for a mesh, batch or model that cannot be; ret_job is then left released.
  */
 int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_limit,
                 struct tt_job *ret_job) TT_MUST_CHECK;
 void tt_job_release(struct tt_job *job);
 
 /**
- * With flavor hf the family is that of the folder's config.json, unless somebody set model.name: then it must be the same
- * (tt_model_new says so). TT_EDATA where config.json cannot be read or is of no known model.
+ * With flavor hf the family is that of the folder's config.json, unless somebody set model.name: then it must be the
+ * same (tt_model_new says so). TT_EDATA where config.json cannot be read or is of no known model.
  */
 int tt_job_adopt_family(struct tt_config *cfg) TT_MUST_CHECK;
 
 /** The sizes that the configuration sets itself, as tt_model_new takes them; the rest is the flavor's. */
 struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg);
 
-/** Fills the model keys that the flavor decides, as tt_job_init does; the configuration then says all sizes of the model. */
+/**
+ * Fills the model keys that the flavor decides, as tt_job_init does; the configuration then says all sizes of the
+ * model.
+ */
 int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model) TT_MUST_CHECK;
 
-/** The engine of a rank of the job, job->engine as it is; an error about a policy carries its key (tt_config_locate). */
+/**
+ * The engine of a rank of the job, job->engine as it is; an error about a policy carries its key (tt_config_locate).
+ */
 int tt_job_engine(const struct tt_job *job, struct tt_comm *comm, int rank,
                   struct tt_engine **ret_engine) TT_MUST_CHECK;
 
 /**
- * The same without other ranks, only to be asked for numbers; resolves gradient_sync auto as a new run would, and afterwards
- * the configuration says which it is.
+ * The same without other ranks, only to be asked for numbers; resolves gradient_sync auto as a new run would, and
+ * afterwards the configuration says which it is.
  */
 int tt_job_engine_alone(struct tt_config *cfg, struct tt_job *job, int rank,
                         struct tt_engine **ret_engine) TT_MUST_CHECK;
 
 /**
- * Threads of a rank that shares its host with local_size - 1 others: parallelism.threads_per_rank, else the cores bound to
- * the rank, else, when the launcher bound none, a fair part of the host's.
+ * Threads of a rank that shares its host with local_size - 1 others: parallelism.threads_per_rank, else the cores bound
+ * to the rank, else, when the launcher bound none, a fair part of the host's.
  */
 int tt_job_threads(const struct tt_config *cfg, int local_size);
 
 /** Of a job that is not started here: how many of its ranks would share this host, as many as have cores. */
 int tt_job_ranks_on_host(int n_ranks, int threads);
 
-/** Bytes that each of local_size ranks on this host may use: parallelism.memory_limit, else a fair part of 0.9 of it. */
+/**
+ * Bytes that each of local_size ranks on this host may use: parallelism.memory_limit, else a fair part of 0.9 of it.
+ */
 int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size);
 
 /** The cost table: parallelism.machine_file, or the built-in one. Errors: as tt_machine_load, about the key. */

@@ -5,7 +5,10 @@
 #include "checkpoint/format/state.h"
 #include "core/models/model.h"
 
-/** The tensors of a checkpoint of a model, by name, dtype, shape and placement, without parts or data: what plans are made of. */
+/**
+ * The tensors of a checkpoint of a model, by name, dtype, shape and placement, without parts or data: what
+ * plans are made of.
+ */
 struct tt_job_tensors {
     struct tt_ckpt_state state;
     char **names; /* [n_optim] of the moments */

@@ -152,7 +152,8 @@ int64_t tt_summary_unit_elements(const struct tt_model *model, const struct tt_u
     return sum;
 }
 
-const char *tt_summary_kind_key(enum tt_memory_kind kind)
+/* The key of a kind in --json. */
+static const char *kind_key(enum tt_memory_kind kind)
 {
     static const char *const keys[TT_MEMORY_KINDS] = {
         [TT_MEMORY_PARAM] = "params",
@@ -178,7 +179,7 @@ json_t *tt_summary_by_kind(const struct tt_engine_memory *memory)
     json_t *o = json_object();
 
     for (int k = 0; k < TT_MEMORY_KINDS; k++)
-        (void)json_object_set_new(o, tt_summary_kind_key((enum tt_memory_kind)k), json_integer(memory->by_kind[k]));
+        (void)json_object_set_new(o, kind_key((enum tt_memory_kind)k), json_integer(memory->by_kind[k]));
     (void)json_object_set_new(o, "padding", json_integer(tt_summary_padding(memory)));
     return o;
 }

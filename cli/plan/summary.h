@@ -52,9 +52,6 @@ int64_t tt_summary_count(const struct tt_summary *summary, enum tt_collective_op
 /** Parameters of a unit, whole. */
 int64_t tt_summary_unit_elements(const struct tt_model *model, const struct tt_unit *unit);
 
-/** "params", "unsharded", …: the keys of by_kind in --json; and the key of what no buffer uses between others. */
-const char *tt_summary_kind_key(enum tt_memory_kind kind);
-
 /**
  * Bytes of the arena by kind at its peak, and "padding": what lies unused between them. They add up to memory.total.
  */

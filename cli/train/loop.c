@@ -94,8 +94,8 @@ out:
 }
 
 /*
- * mpirun may be about to kill the ranks, or only continued them after a pause: saves where training stands, and waits until
- * the SIGTERM is due that tells which. ret_stop is then what it asks for.
+ * mpirun may be about to kill the ranks, or only continued them after a pause: saves where training stands, and waits
+ * until the SIGTERM is due that tells which. ret_stop is then what it asks for.
  */
 static int heed_warning(struct tt_loop *l, int *ret_stop)
 {
@@ -140,7 +140,8 @@ static bool trace_is_due(const struct tt_config *cfg, int64_t step)
     return cfg->profiling.enable_profiling && step % cfg->profiling.profile_freq == 0;
 }
 
-/* Writes the trace of the step just done, which ended at end_sec. Training continues without one that cannot be written. */
+/* Writes the trace of the step just done, which ended at end_sec. Training continues without one that
+ * cannot be written. */
 static int trace(struct tt_loop *l, const struct tt_train_step *done, double end_sec)
 {
     const struct tt_setup *s = l->setup;

@@ -24,7 +24,9 @@ void tt_train_progress_advance(struct tt_train_progress *progress, int64_t sampl
 int64_t tt_train_progress_last_step(const struct tt_train_progress *progress, const struct tt_setup *setup,
                                     const struct tt_train_data *data);
 
-/** Puts the members into a manifest's description, and takes those that `skip` (TT_SKIP_*) does not leave out from one. */
+/**
+ * Puts the members into a manifest's description, and takes those that `skip` (TT_SKIP_*) does not leave out from one.
+ */
 void tt_train_progress_describe(const struct tt_train_progress *progress, json_t *meta);
 int tt_train_progress_restore(const json_t *meta, unsigned skip, struct tt_train_progress *ret_progress) TT_MUST_CHECK;
 

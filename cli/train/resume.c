@@ -38,8 +38,8 @@ int tt_start_request(const struct tt_config *cfg, struct tt_ckpt_request *ret_re
     return tt_start_skip_flags(cfg, &ret_request->line.skip);
 }
 
-/* Steps that were set aside, or that a killed save had put aside, count: what is to become of them is decided with the lock
- * held, not by beginning again. */
+/* Steps that were set aside, or that a killed save had put aside, count: what is to become of them is decided with the
+ * lock held, not by beginning again. */
 int tt_start_can_resume(const struct tt_config *cfg, bool *ret_can)
 {
     char *folder = tt_run_folder_checkpoints(cfg), **names = NULL;
@@ -125,8 +125,8 @@ static int64_t batch_of(const json_t *meta)
                             (int64_t)json_integer_value(json_object_get(mesh, "dp_shard"));
 }
 
-/* Whether a step that was found is one of this run as it is configured now (tt_ckpt_request). The last step of a run may hold
- * the weights alone: where nothing is left to train, they are enough. */
+/* Whether a step that was found is one of this run as it is configured now (tt_ckpt_request). The last step of a run
+ * may hold the weights alone: where nothing is left to train, they are enough. */
 static int accept(void *arg, const struct tt_manifest *manifest, unsigned *skip)
 {
     const struct tt_config *cfg = arg;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * From configuration to an engine: everything that can be known without touching anything. Ranks agree after each stage,
- * before they communicate about it.
+ * From configuration to an engine: everything that can be known without touching anything. Ranks agree after each
+ * stage, before they communicate about it.
  */
 #include "cli/train/setup.h"
 

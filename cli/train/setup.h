@@ -12,8 +12,8 @@
 #include "parallel/engine/engine.h"
 
 /**
- * What is decided before anything is touched: the job, and the engine, the threads and the memory of this rank. Everything
- * else of a run reads it, and nothing changes it.
+ * What is decided before anything is touched: the job, and the engine, the threads and the memory of this rank.
+ * Everything else of a run reads it, and nothing changes it.
  *
  *     struct tt_setup setup;
  *     rc = tt_setup_init(cfg, comm, false, &setup);
@@ -33,8 +33,8 @@ struct tt_setup {
 };
 
 /**
- * Collective: every rank returns the same code, with the message of the lowest failing rank. Sets what is automatic in cfg.
- * The set-up may be released after an error too.
+ * Collective: every rank returns the same code, with the message of the lowest failing rank. Sets what is automatic in
+ * cfg. The set-up may be released after an error too.
  *   starts_over  gradient_sync auto does not look for a checkpoint that the run could resume from
  * Errors: TT_EUSAGE for what cannot be, TT_EFIT when a rank does not fit in its memory.
  */
@@ -48,8 +48,8 @@ bool tt_setup_layout_exact(const struct tt_setup *setup);
 /* kernels.c */
 
 /**
- * Ranks compare what their bits depend on: the kernels of the BLAS library and titan's own. Another choice on some rank is
- * no error, but the curve is then not layout-exact. *ret_differ is the caller's; NULL: all are the same. Collective.
+ * Ranks compare what their bits depend on: the kernels of the BLAS library and titan's own. Another choice on some rank
+ * is no error, but the curve is then not layout-exact. *ret_differ is the caller's; NULL: all are the same. Collective.
  */
 int tt_setup_compare_kernels(struct tt_comm *comm, char **ret_differ) TT_MUST_CHECK;
 

@@ -19,8 +19,8 @@ struct tt_start {
 };
 
 /**
- * Loads the run's own folder first, else initial_load_*, else random init; sets progress and the line of steps that the saver
- * continues. Collective. The saver is open, if it will be. May be released after an error too.
+ * Loads the run's own folder first, else initial_load_*, else random init; sets progress and the line of steps that the
+ * saver continues. Collective. The saver is open, if it will be. May be released after an error too.
  */
 int tt_start_load(struct tt_saver *saver, const char *run_id, struct tt_train_progress *at,
                   struct tt_start *ret_start) TT_MUST_CHECK;
@@ -36,13 +36,15 @@ int tt_start_request(const struct tt_config *cfg, struct tt_ckpt_request *ret_re
 int tt_start_skip_flags(const struct tt_config *cfg, unsigned *ret_skip) TT_MUST_CHECK;
 
 /**
- * Loads the step that the run continues from, if its folder holds one, and settles the line that its steps belong to: what is
- * not of it is set aside once everything is loaded. Collective.
+ * Loads the step that the run continues from, if its folder holds one, and settles the line that its steps belong to:
+ * what is not of it is set aside once everything is loaded. Collective.
  */
 int tt_start_resume(struct tt_saver *saver, const char *folder, const char *run_id, struct tt_train_progress *at,
                     struct tt_start *start, bool *ret_resumed) TT_MUST_CHECK;
 
-/** Takes step, samples and schedule from a manifest, but not what is skipped. TT_EDATA when the samples are other ones. */
+/**
+ * Takes step, samples and schedule from a manifest, but not what is skipped. TT_EDATA when the samples are other ones.
+ */
 int tt_start_restore(const struct tt_saver *saver, const json_t *meta, unsigned skip,
                      struct tt_train_progress *at) TT_MUST_CHECK;
 

@@ -15,12 +15,14 @@
 
 enum { HOST_BYTES = 256 };
 
-/* The file that a rank has open, or, with inode 0, its host without one. Ranks with equal places share what they find. */
+/* The file that a rank has open, or, with inode 0, its host without one. Ranks with equal places share what they
+ * find. */
 struct place {
     uint64_t kernel, device, inode;
 };
 
-/* A hash that all processes under one kernel share, and no others: host names are not unique, containers have their own. */
+/* A hash that all processes under one kernel share, and no others: host names are not unique, containers have their
+ * own. */
 static uint64_t kernel_hash(const char *host)
 {
     uint64_t hash = tt_hash64(host, strlen(host), 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Boxes of tensors: intersection, where one packed box lies in another, and the check that a set of boxes tiles a tensor.
+ * Boxes of tensors: intersection, where one packed box lies in another, and the check that a set of boxes tiles a
+ * tensor.
  */
 #include "core/base/box.h"
 

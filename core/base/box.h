@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 /**
- * A box: the part of a tensor that starts at offset and has shape, in elements, per dimension. A rank's part of a tensor is a
- * box, and so is a chunk of a checkpoint. A scalar has ndim 0 and volume 1. A packed box is an array of its elements in row-major
- * order.
+ * A box: the part of a tensor that starts at offset and has shape, in elements, per dimension. A rank's part of a
+ * tensor is a box, and so is a chunk of a checkpoint. A scalar has ndim 0 and volume 1. A packed box is an array of its
+ * elements in row-major order.
  */
 enum { TT_BOX_DIMS = 8 };
 
@@ -43,8 +43,9 @@ char *tt_box_text(char *buf, size_t buf_size, const struct tt_box *box);
 int64_t tt_box_row_elements(const struct tt_box *box);
 
 /**
- * Where a packed box `inner` lies in a packed box `outer` that contains it: element number `at` of inner is the element of
- * outer with the number tt_box_position, and the elements of inner are neighbours in outer too in runs of tt_box_run.
+ * Where a packed box `inner` lies in a packed box `outer` that contains it: element number `at` of inner is the
+ * element of outer with the number tt_box_position, and the elements of inner are neighbours in outer too in
+ * runs of tt_box_run.
  */
 int64_t tt_box_position(const struct tt_box *inner, int64_t at, const struct tt_box *outer);
 int64_t tt_box_run(const struct tt_box *inner, const struct tt_box *outer);
@@ -55,7 +56,8 @@ void tt_box_copy(const struct tt_box *to, void *to_bytes, const struct tt_box *f
 
 /**
  * Whether boxes tile the tensor of that shape: each in bounds, pairwise disjoint, no element missing. n may be 0 for a
- * tensor without elements. Sorts the boxes. On failure the two boxes at fault (or the missing part) are in ret_a, ret_b.
+ * tensor without elements. Sorts the boxes. On failure the two boxes at fault (or the missing part) are in ret_a,
+ * ret_b.
  */
 enum tt_cover { TT_COVER_EXACT, TT_COVER_OUTSIDE, TT_COVER_OVERLAP, TT_COVER_MISSING };
 enum tt_cover tt_box_cover(int ndim, const int64_t *shape, struct tt_box *box, int n, struct tt_box *ret_a,

@@ -113,16 +113,3 @@ int tt_error_exit_code(int code)
         return code == 0 ? 0 : 1;
     }
 }
-
-const char *tt_error_text(int code)
-{
-    switch (code) {
-#define X(name, value, exit_code, text) \
-    case name:                          \
-        return text;
-        TT_ERROR_MAP(X)
-#undef X
-    default:
-        return code == 0 ? "success" : "unknown error";
-    }
-}

@@ -61,8 +61,9 @@ enum { TT_ERROR_MESSAGE_BYTES = 16384 };
 int tt_fail(int code, const char *fmt, ...) TT_PRINTF(2, 3);
 
 /**
- * The same for an error about what a user may set: the message does not name it, a caller that knows where it was set does
- * (tt_config_locate). The key stays with the error through tt_wrap, tt_comm_agree and tt_comm_work, until the next tt_fail.
+ * The same for an error about what a user may set: the message does not name it, a caller that knows where it was
+ * set does (tt_config_locate). The key stays with the error through tt_wrap, tt_comm_agree and tt_comm_work, until
+ * the next tt_fail.
  */
 int tt_fail_key(int code, enum tt_key key, const char *fmt, ...) TT_PRINTF(3, 4);
 
@@ -86,8 +87,5 @@ int tt_error_add_hint(int code, const char *fmt, ...) TT_PRINTF(2, 3);
 
 /** The process exit code of an error code (0 for 0). */
 int tt_error_exit_code(int code);
-
-/** The class of an error in words, for instance "communication error". */
-const char *tt_error_text(int code);
 
 #endif

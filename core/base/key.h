@@ -4,7 +4,8 @@
 
 /**
  * What a user may set, as messages name it. The layers below core/config do not know its keys: they write
- * tt_key_name(TT_KEY_DIM), which is "model.dim" where the program has said so (tt_config_name_keys), and "dim" where nobody has.
+ * tt_key_name(TT_KEY_DIM), which is "model.dim" where the program has said so (tt_config_name_keys), and "dim"
+ * where nobody has.
  */
 enum tt_key {
     TT_KEY_NONE,

@@ -3,8 +3,8 @@
 #define TT_COMM_TAGS_H
 
 /**
- * Every tag of messages between ranks, once. Two exchanges that may be under way at the same time between the same ranks
- * have different tags. A new purpose is a line here.
+ * Every tag of messages between ranks, once. Two exchanges that may be under way at the same time between the same
+ * ranks have different tags. A new purpose is a line here.
  */
 enum tt_tag {
     TT_TAG_CONTROL = 1, /* small agreements (comm.h) */

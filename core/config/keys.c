@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The configuration's names of what the layers below can only name plainly, and the place of an error that is about one.
+ * The configuration's names of what the layers below can only name plainly, and the place of an error that is about
+ * one.
  */
 #include <string.h>
 

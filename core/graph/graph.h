@@ -118,9 +118,9 @@ int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtyp
                    const int64_t *shape);
 
 /**
- * The value of a model parameter in the type that nodes read, added at the first use; the same id afterwards. Each part of a
- * parameter is a value of its own with the same contents, whose readers have a gradient of their own: the output's use of a
- * tied weight is part 1, the embedding's part 0.
+ * The value of a model parameter in the type that nodes read, added at the first use; the same id afterwards. Each part
+ * of a parameter is a value of its own with the same contents, whose readers have a gradient of their own: the output's
+ * use of a tied weight is part 1, the embedding's part 0.
  */
 int tt_graph_param(struct tt_graph *graph, int param, int part, enum tt_dtype dtype, const char *name, int ndim,
                    const int64_t *shape);

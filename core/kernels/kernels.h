@@ -26,7 +26,8 @@
  *                       to the sequence's first row and the head's first column; row strides: q, o heads * E,
  *                       lse heads, k, v E, that is, the rows of the key/value head are contiguous
  *   attention_row       one row of all query heads of one key/value head, which sees keys 0..keys-1: o as above,
- *                       without mask and lse. q and o: E floats per head, heads one after the other; k and v gathered as
+ *                       without mask and lse. q and o: E floats per head, heads one after the other; k and v gathered
+ *                         as
  *                       above; seq_len is not read
  *   attention_bwd       keys [first_key, first_key + keys) of one key/value head of one sequence and `heads`
  *                       query heads that share it: dk, dv of these keys, and their part of dq for rows

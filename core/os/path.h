@@ -34,8 +34,8 @@ int tt_path_look(const char *path, struct tt_path_info *ret_info) TT_MUST_CHECK;
 int tt_path_exists(const char *path, bool *ret_exists) TT_MUST_CHECK;
 
 /**
- * For an error that may be due to a missing file: if nothing exists at path, the error becomes one about key, which names the
- * file. Returns rc; the message stays.
+ * For an error that may be due to a missing file: if nothing exists at path, the error becomes one about key, which
+ * names the file. Returns rc; the message stays.
  */
 int tt_path_blame_missing(int rc, const char *path, enum tt_key key);
 

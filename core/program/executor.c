@@ -193,8 +193,8 @@ static int finish_exchanges(struct tt_executor *ex, int i)
 }
 
 /*
- * Asks whether the step is to be given up, at ASKED places of it. Ranks that run the same list ask at the same ones. After
- * the decision parameters change, so there is no way back.
+ * Asks whether the step is to be given up, at ASKED places of it. Ranks that run the same list ask at the same ones.
+ * After the decision parameters change, so there is no way back.
  */
 static int ask(struct tt_executor *ex, const struct tt_step *step, int i, bool *decided)
 {

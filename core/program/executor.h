@@ -60,8 +60,9 @@ struct tt_step {
     struct tt_scalars scalars; /* in: lr, Adam's numbers, inv_valid_tokens. out: clip */
     double max_norm;           /* in: 0 = no clipping */
     bool decoupled;            /* in: AdamW, not Adam */
-    /* in: asked on every rank at the same few places of the step, before anything that is kept changes. Where one rank's
-     * answer is not 0 but a negative code, the step is given up on all, with that code and the state before it. NULL: never */
+    /* in: asked on every rank at the same few places of the step, before anything that is kept changes. Where one
+     * rank's answer is not 0 but a negative code, the step is given up on all, with that code and the state
+     * before it. NULL: never */
     int (*asked_to_stop)(void);
     double loss;              /* out: sum of the token losses of the global batch * inv_valid_tokens */
     struct tt_exact loss_sum; /* out: the global sum of token losses, exact */
@@ -89,9 +90,9 @@ void tt_executor_bad_parameter(const struct tt_executor *executor, char *name, s
 int tt_executor_explain(struct tt_executor *executor, struct tt_step *step, char *name, size_t name_size) TT_MUST_CHECK;
 
 /**
- * When each instruction of the last run began and ended (tt_clock_sec), [n_instrs]; what lies between two of them is the
- * progress of collectives. Always recorded: two readings of the clock an instruction. After a run that stopped early the
- * rest is of the run before.
+ * When each instruction of the last run began and ended (tt_clock_sec), [n_instrs]; what lies between two of them is
+ * the progress of collectives. Always recorded: two readings of the clock an instruction. After a run that stopped
+ * early the rest is of the run before.
  */
 const struct tt_span *tt_executor_spans(const struct tt_executor *executor);
 

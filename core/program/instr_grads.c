@@ -2,9 +2,9 @@
  *
  * Gradients: reduced over the shard ranks, added over microbatches, summed over the replicas.
  *
- * The gradient sum over microbatches is a balanced binary tree (core/base/tree.h). A partial sum is known by its place in
- * it, (level, index): the sum of the 2^level microbatches from index * 2^level on. So the order in which microbatches
- * arrive changes when something is added, not what is added to what.
+ * The gradient sum over microbatches is a balanced binary tree (core/base/tree.h). A partial sum is known by its place
+ * in it, (level, index): the sum of the 2^level microbatches from index * 2^level on. So the order in which
+ * microbatches arrive changes when something is added, not what is added to what.
  */
 #include "core/base/round.h"
 #include "core/kernels/kernels.h"
@@ -60,8 +60,8 @@ static int lower_reduce(struct tt_walk *w, const struct tt_instr *from)
 }
 
 /*
- * Puts a microbatch's gradient of a unit into the tree, and adds what then has its neighbour, level by level. A node that
- * has no neighbour, since the microbatches end before it, is its parent.
+ * Puts a microbatch's gradient of a unit into the tree, and adds what then has its neighbour, level by level. A node
+ * that has no neighbour, since the microbatches end before it, is its parent.
  */
 static void add_leaf(struct tt_walk *w, int mb, int unit, int leaf)
 {

@@ -143,7 +143,8 @@ static int lower_keep(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/* Copies this rank's part of the gathered parameters: of S chunks those of its place among n neighbours, as it travels. */
+/* Copies this rank's part of the gathered parameters: of S chunks those of its place among n
+ * neighbours, as it travels. */
 static int run_keep(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_program *p = ex->program;

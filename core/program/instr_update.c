@@ -9,8 +9,8 @@
 #include "core/program/running.h"
 
 /*
- * The finished sum of a unit's gradients, as long as the unit's parameters: without the further parts of tied weights, which
- * lie after the others.
+ * The finished sum of a unit's gradients, as long as the unit's parameters: without the further parts of tied weights,
+ * which lie after the others.
  */
 static int lower_of_sum(struct tt_walk *w, const struct tt_instr *from)
 {

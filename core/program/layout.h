@@ -25,8 +25,8 @@ struct tt_place {
 };
 
 /*
- * How a tensor is cut over the ranks: one cut after another, each of what the one before left, over the ranks of a group and
- * along a dimension. A rank's part is so one box. parallel/layout/placement.h has the arithmetic.
+ * How a tensor is cut over the ranks: one cut after another, each of what the one before left, over the ranks of a
+ * group and along a dimension. A rank's part is so one box. parallel/layout/placement.h has the arithmetic.
  */
 enum { TT_PLACEMENT_CUTS = 2 };
 
@@ -54,8 +54,9 @@ struct tt_unit_param {
 };
 
 /*
- * A gradient that a unit's ranks reduce. A tied weight has two: each use of it is a sum of its own, over all microbatches and
- * ranks, and the two are added once, at the end of a step. So the uses may lie on different stages of a pipeline.
+ * A gradient that a unit's ranks reduce. A tied weight has two: each use of it is a sum of its own, over all
+ * microbatches and ranks, and the two are added once, at the end of a step. So the uses may lie on different
+ * stages of a pipeline.
  */
 struct tt_unit_grad {
     int param;

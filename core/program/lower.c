@@ -3,10 +3,10 @@
  * Lowering: from a schedule of nodes and collectives to instructions on buffers with lifetimes.
  *
  * One walk over the schedule. A value gets its buffer where it is produced; an output takes over the memory of an input
- * when the op's row allows it and nobody reads that input later. Reading a buffer extends its life to the reader. What a
- * collective touches lives until its wait. Gradients of parameters are keyed by (microbatch, parameter), not by SSA value:
- * every contribution accumulates in one place. When the graph carries gradients from one microbatch to the next, all of
- * them have that one place, and what is reduced after the last is the only leaf of the tree.
+ * when the op's row allows it and nobody reads that input later. Reading a buffer extends its life to the reader. What
+ * a collective touches lives until its wait. Gradients of parameters are keyed by (microbatch, parameter), not by SSA
+ * value: every contribution accumulates in one place. When the graph carries gradients from one microbatch to the next,
+ * all of them have that one place, and what is reduced after the last is the only leaf of the tree.
  *
  * lower_buffers.c makes the buffers; each instruction's row lowers it.
  */

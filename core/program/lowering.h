@@ -5,7 +5,8 @@
 #include "core/program/program.h"
 
 /**
- * The walk over a schedule that makes a program; only lower.c, lower_buffers.c and the rows of instructions look inside.
+ * The walk over a schedule that makes a program; only lower.c, lower_buffers.c and the rows of
+ * instructions look inside.
  */
 enum { TT_MOST_LEVELS = 32 };
 
@@ -23,8 +24,8 @@ struct tt_walk {
     bool *tag_taken;         /* tag -> whether a collective that is under way has it */
     int n_tags, cap_tags;
     /*
-     * Partial sums of gradients: unit * 2 * most_leaves + node of the tree -> buffer, TT_NONE where it is not there yet.
-     * Node 1 is the whole sum, the children of n are 2n and 2n + 1, the leaves are the last most_leaves.
+     * Partial sums of gradients: unit * 2 * most_leaves + node of the tree -> buffer, TT_NONE where it is not there
+     * yet. Node 1 is the whole sum, the children of n are 2n and 2n + 1, the leaves are the last most_leaves.
      */
     int *partial;
     int n_leaves, most_leaves; /* microbatches that are added; that, or the next power of two */

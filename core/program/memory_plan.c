@@ -72,8 +72,8 @@ static int compare_ranked(const void *a, const void *b)
 }
 
 /*
- * What makes a buffer hard to place, so that it should come early: a long life, size, both, or much that lives beside it
- * and then a long life.
+ * What makes a buffer hard to place, so that it should come early: a long life, size, both, or much that lives beside
+ * it and then a long life.
  */
 enum importance { BY_LIFE, BY_SIZE, BY_AREA, BY_CROWD, IMPORTANCES };
 
@@ -122,8 +122,8 @@ static void release_placed(struct placed *p)
 }
 
 /*
- * Lowest offset at which b fits beside those that live at the same time. Planning a large model is mostly this loop, and
- * few of many do: they are looked for without a branch, so that the compiler makes vectors of it.
+ * Lowest offset at which b fits beside those that live at the same time. Planning a large model is mostly this loop,
+ * and few of many do: they are looked for without a branch, so that the compiler makes vectors of it.
  */
 static int64_t lowest_fit(const struct placed *placed, int n_placed, const struct tt_buffer *b)
 {
@@ -337,8 +337,8 @@ static void keep_if_better(struct search *s, int64_t high)
 }
 
 /*
- * Every order of importance; then each again and again with whatever reached highest put first, until the plan is within
- * one part in `CLOSE` of the bound or has cost enough.
+ * Every order of importance; then each again and again with whatever reached highest put first, until the plan is
+ * within one part in `CLOSE` of the bound or has cost enough.
  */
 static void search(struct search *s, int64_t live_bytes)
 {

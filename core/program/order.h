@@ -42,8 +42,8 @@ void tt_order_add(struct tt_order *order, int microbatch, int stage, enum tt_pas
 void tt_order_release(struct tt_order *order);
 
 /**
- * The nodes of all turns in order; *ret_positions is the caller's (tt_free). Errors: TT_EINTERNAL when a turn comes twice,
- * comes before the one it needs, is missing, or is of a stage that is not `graph`.
+ * The nodes of all turns in order; *ret_positions is the caller's (tt_free). Errors: TT_EINTERNAL when a turn comes
+ * twice, comes before the one it needs, is missing, or is of a stage that is not `graph`.
  */
 int tt_order_positions(const struct tt_order *order, const struct tt_graph *graph, struct tt_position **ret_positions,
                        int *ret_n) TT_MUST_CHECK;

@@ -134,12 +134,3 @@ void tt_program_memory_at(const struct tt_program *program, int instr, int64_t b
             bytes[buffer->kind] += buffer->bytes;
     }
 }
-
-int64_t tt_layout_param_bytes(const struct tt_layout *layout)
-{
-    int64_t bytes = 0;
-
-    for (int u = 0; u < layout->n_units; u++)
-        bytes += layout->units[u].shard_elements * (int64_t)sizeof(float);
-    return bytes;
-}

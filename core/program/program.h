@@ -10,8 +10,8 @@
 #include "core/program/layout.h"
 
 /**
- * A program: one optimizer step (or one validation batch) of one rank, as a linear list of instructions on buffers whose
- * addresses in one arena are known before anything runs.
+ * A program: one optimizer step (or one validation batch) of one rank, as a linear list of instructions on buffers
+ * whose addresses in one arena are known before anything runs.
  *
  * A scheduler (parallel/fsdp/fsdp.c) writes the schedule: which node or collective comes when, for all microbatches.
  * tt_program_new lowers it: every value of every microbatch becomes a buffer with a first and a last instruction,
@@ -25,7 +25,8 @@ enum tt_instr_kind {
     TT_INSTR_KINDS
 };
 
-/* What a collective is for. TT_WAIT names the purpose that the schedule gave; lowering may have chosen another source. */
+/* What a collective is for. TT_WAIT names the purpose that the schedule gave; lowering may have chosen another
+ * source. */
 enum tt_purpose {
 #define TT_PURPOSE(id, row) TT_##id,
 #include "core/program/purpose.def"
@@ -90,8 +91,10 @@ struct tt_instr {
  *   TT_RUN           the node's inputs, its outputs, the scratch buffer
  *   TT_LOSS          the token losses
  *   TT_RESHARD       the unit's parameters, whole, one buffer each; none when lowering freed each after its last read
- *   TT_KEEP          the unit's parameters, whole; its kept part: (S / n) chunks of every parameter, one after the other
- *   TT_FOLD          a sum, then its neighbours in the tree from the smallest to the largest; the last one is also written
+ *   TT_KEEP          the unit's parameters, whole; its kept part: (S / n) chunks of every parameter, one after the
+ *                    other
+ *   TT_FOLD          a sum, then its neighbours in the tree from the smallest to the largest; the last one is also
+ *                    written
  *   TT_NORM, TT_OPTIMIZER  the unit's gradient shard
  *   TT_BEGIN, and the TT_WAIT that completes it, by purpose:
  *     TT_UNSHARD       the units' parameters, whole, one buffer each
@@ -204,7 +207,9 @@ struct tt_lowering {
 int64_t tt_purpose_elements(const struct tt_unit *unit, enum tt_purpose purpose);
 int tt_purpose_pieces(const struct tt_unit *unit, enum tt_purpose purpose);
 
-/** The collective of units of which `unit` is the first and whose flat shards have `elements` elements; without a tag. */
+/**
+ * The collective of units of which `unit` is the first and whose flat shards have `elements` elements; without a tag.
+ */
 struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lowering, enum tt_purpose purpose, int unit,
                                                  int64_t elements);
 
@@ -215,9 +220,9 @@ bool tt_lowering_gathers(const struct tt_lowering *lowering, int unit);
 bool tt_lowering_reduces(const struct tt_lowering *lowering, int unit);
 
 /**
- * Lowers a schedule. With one shard TT_UNSHARD, TT_RESHARD and TT_REDUCE vanish: parameters are the shards and gradients
- * are written where they accumulate; but for parameters in bfloat16, which are always copies, and gradients in bfloat16,
- * which TT_REDUCE then rounds where they are. lowering's graph and layout must outlive the program.
+ * Lowers a schedule. With one shard TT_UNSHARD, TT_RESHARD and TT_REDUCE vanish: parameters are the shards and
+ * gradients are written where they accumulate; but for parameters in bfloat16, which are always copies, and gradients
+ * in bfloat16, which TT_REDUCE then rounds where they are. lowering's graph and layout must outlive the program.
  */
 int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule *schedule,
                    struct tt_program **ret_program) TT_MUST_CHECK;
@@ -228,13 +233,10 @@ void tt_program_memory_at(const struct tt_program *program, int instr, int64_t b
 
 /**
  * Checks a program independently of how it was made: no two live buffers overlap, every operand is read within its
- * buffer's life, nothing reaches beyond its region. TT_EINTERNAL names the instruction and the buffers. Quadratic in the
- * buffers that live at once; for tests and debug.check_plan.
+ * buffer's life, nothing reaches beyond its region. TT_EINTERNAL names the instruction and the buffers. Quadratic in
+ * the buffers that live at once; for tests and debug.check_plan.
  */
 int tt_program_check(const struct tt_program *program) TT_MUST_CHECK;
-
-/** Bytes of state of one rank: parameter shards, and optimizer moments (two per element). */
-int64_t tt_layout_param_bytes(const struct tt_layout *layout);
 
 /**
  * Offsets for n buffers with lifetimes so that no two live ones overlap; returns the high-water mark in bytes.

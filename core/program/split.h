@@ -5,8 +5,8 @@
 #include "core/program/program.h"
 
 /**
- * Where the time of a step went, as the thread that walks the program saw it. Every moment of the step belongs to exactly
- * one part, so the parts add up to the step.
+ * Where the time of a step went, as the thread that walks the program saw it. Every moment of the step belongs to
+ * exactly one part, so the parts add up to the step.
  */
 enum tt_split_part {
     TT_SPLIT_GEMM, /* products of the linear layers */

@@ -6,8 +6,8 @@
 #include "core/program/executor.h"
 
 /**
- * Generation: a model's parameters, whole, in one process, a key/value cache, and two programs over both: one takes up to
- * prompt_rows tokens at a time, the other a single one.
+ * Generation: a model's parameters, whole, in one process, a key/value cache, and two programs over both: one takes up
+ * to prompt_rows tokens at a time, the other a single one.
  *
  *     tt_generator_new        plans and predicts memory; allocates nothing large
  *     tt_generator_allocate

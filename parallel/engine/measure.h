@@ -7,8 +7,8 @@
 #include "core/comm/comm.h"
 
 /**
- * How fast collectives are, for benchmarks and machine files: each over all ranks of a communicator, beside plain copies
- * of the same bytes that all ranks make at once, which is what a node's memory allows.
+ * How fast collectives are, for benchmarks and machine files: each over all ranks of a communicator, beside plain
+ * copies of the same bytes that all ranks make at once, which is what a node's memory allows.
  */
 enum tt_measured {
     TT_MEASURE_COPY, /* memcpy of what an all-gather brings in */

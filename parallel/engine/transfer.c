@@ -46,7 +46,8 @@ static int tag_of(const struct tt_instr *begin)
     return TT_TAG_COLLECTIVE + begin->collective.tag;
 }
 
-/* The part of each rank that takes part of the units' whole parameters or gradients: the first operands, one for each. */
+/* The part of each rank that takes part of the units' whole parameters or gradients: the first
+ * operands, one for each. */
 static const struct tt_segment_list *members(struct tt_transfers *t, int i)
 {
     const struct tt_instr *instr = &t->program->instrs[i];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The eager scheduler. Every unit has a use (parallel/fsdp/usage.h) in the forward and in the backward of each microbatch;
- * the uses, in order of their first node, are the sequence that the prefetch looks ahead in. Uses of different units may
- * overlap (a unit that spans the model).
+ * The eager scheduler. Every unit has a use (parallel/fsdp/usage.h) in the forward and in the backward of each
+ * microbatch; the uses, in order of their first node, are the sequence that the prefetch looks ahead in. Uses of
+ * different units may overlap (a unit that spans the model).
  *
- * Backward gathers a unit whether or not it reads a parameter, as FSDP2 does: traffic is one formula. A weight part of its
- * own gathers only what it reads.
+ * Backward gathers a unit whether or not it reads a parameter, as FSDP2 does: traffic is one formula. A weight part of
+ * its own gathers only what it reads.
  */
 #include "parallel/fsdp/fsdp.h"
 
@@ -47,8 +47,8 @@ static void reshard(struct walk *w, enum tt_instr_kind kind, int unit)
 }
 
 /*
- * The two uses of the unit where forward turns into backward count as one: FSDP2 prefetches for the last block while the
- * head runs backward, and here the head runs forward and backward in one node.
+ * The two uses of the unit where forward turns into backward count as one: FSDP2 prefetches for the last block while
+ * the head runs backward, and here the head runs forward and backward in one node.
  */
 static void prefetch(struct walk *w, int at)
 {

@@ -19,8 +19,8 @@ struct tt_fsdp {
 };
 
 /**
- * Appends the schedule of the usage's order, and what ends it: sums over replicas, norm, clip and update of an order that
- * trains, else the sum of the losses.
+ * Appends the schedule of the usage's order, and what ends it: sums over replicas, norm, clip and update of an order
+ * that trains, else the sum of the losses.
  */
 void tt_fsdp_schedule(const struct tt_fsdp *fsdp, struct tt_schedule *ret_schedule);
 

@@ -12,7 +12,8 @@
  * A position is a node of a microbatch, numbered in the order of compute.
  */
 
-/* One turn's use of a unit: from the first node that reads a parameter or, in backward, writes a gradient, to the last. */
+/* One turn's use of a unit: from the first node that reads a parameter or, in backward, writes a
+ * gradient, to the last. */
 struct tt_use {
     int unit;
     int turn;
@@ -36,8 +37,9 @@ struct tt_usage {
     struct tt_position *positions;
     int n_positions;
     /*
-     * By first position. The head makes the gradient of the output's weight in forward. Where no backward node touches that
-     * unit, a use without nodes comes after the head, in the turn of backward: every unit then has one, as in FSDP2.
+     * By first position. The head makes the gradient of the output's weight in forward. Where no backward node
+     * touches that unit, a use without nodes comes after the head, in the turn of backward: every unit then has
+     * one, as in FSDP2.
      */
     struct tt_use *uses;
     int n_uses, cap_uses;
@@ -50,8 +52,8 @@ struct tt_usage {
 };
 
 /**
- * The caller's (tt_usage_release). Errors: TT_EINTERNAL when nothing reads some unit, or nothing makes its gradient in an
- * order that trains.
+ * The caller's (tt_usage_release). Errors: TT_EINTERNAL when nothing reads some unit, or nothing makes its gradient in
+ * an order that trains.
  */
 int tt_usage_make(const struct tt_order *order, const struct tt_graph *graph, const struct tt_layout *layout,
                   struct tt_usage *ret_usage) TT_MUST_CHECK;

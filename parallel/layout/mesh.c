@@ -280,7 +280,9 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-int tt_mesh_rank_counts(int64_t local_batch, int64_t global_batch, int near, int most, int *ret_counts)
+/* The counts of data-parallel ranks that divide global_batch into whole microbatches of local_batch: the `most` nearest
+ * to `near`, in increasing order. Returns their number, 0 when global_batch is not a multiple of local_batch. */
+static int rank_counts(int64_t local_batch, int64_t global_batch, int near, int most, int *ret_counts)
 {
     int64_t microbatches = local_batch > 0 ? global_batch / local_batch : 0;
     int n = 0;
@@ -306,7 +308,7 @@ static int fail_batch(const struct tt_mesh *mesh, int64_t local_batch, int64_t g
     struct tt_text text = {0};
     int counts[MOST_COUNTS];
     int dp = tt_mesh_dp(mesh);
-    int n = tt_mesh_rank_counts(local_batch, global_batch, dp, MOST_COUNTS, counts);
+    int n = rank_counts(local_batch, global_batch, dp, MOST_COUNTS, counts);
     int rc;
 
     for (int i = 0; i < n; i++)

@@ -11,8 +11,8 @@
 
 /**
  * The ranks of a job as a grid of named dimensions, outer to inner: neighbouring ranks (on one host) are neighbours in
- * the last dimension first. Today only dp_replicate and dp_shard may be larger than 1. Expert parallelism has a degree but no
- * dimension of the grid: its groups are cut out of the lines of dp_shard, cp and tp, neighbours first.
+ * the last dimension first. Today only dp_replicate and dp_shard may be larger than 1. Expert parallelism has a degree
+ * but no dimension of the grid: its groups are cut out of the lines of dp_shard, cp and tp, neighbours first.
  *
  * Who communicates with whom is a table of groups (core/program/groups.def), each a set of dimensions.
  * Pure arithmetic: every rank computes the same, nothing here communicates.
@@ -29,9 +29,8 @@ enum tt_mesh_dim {
 };
 
 struct tt_mesh {
-    int size
-        [TT_MESH_DEGREES]; /* ranks along each dimension, each >= 1; TT_MESH_EP: of those, the ranks that share experts */
-    int n_ranks;           /* the product of the dimensions */
+    int size[TT_MESH_DEGREES]; /* ranks along each dimension, at least 1; TT_MESH_EP: ranks that share experts */
+    int n_ranks;               /* the product of the dimensions */
 };
 
 /** "pp", "dp_replicate", "dp_shard", "cp", "tp", "ep". */
@@ -60,8 +59,8 @@ struct tt_place tt_mesh_place(const struct tt_mesh *mesh, int rank, enum tt_grou
 int tt_mesh_member(const struct tt_mesh *mesh, int rank, enum tt_group_id group, int index);
 
 /**
- * Whether a rank adds to a sum over a group, of terms that ranks outside of the group have too: of all ranks with the same
- * place in the group the first one does.
+ * Whether a rank adds to a sum over a group, of terms that ranks outside of the group have too: of all ranks with the
+ * same place in the group the first one does.
  */
 bool tt_mesh_owns(const struct tt_mesh *mesh, int rank, enum tt_group_id group);
 
@@ -74,7 +73,9 @@ int tt_mesh_coordinate(const struct tt_mesh *mesh, int rank, enum tt_mesh_dim di
 /** The rank at these coordinates. */
 int tt_mesh_rank(const struct tt_mesh *mesh, const int coordinates[TT_MESH_DIMS]);
 
-/** Ranks that communicate with each other in collectives, in the order of their coordinates, the inner dimension first. */
+/**
+ * Ranks that communicate with each other in collectives, in the order of their coordinates, the inner dimension first.
+ */
 struct tt_group {
     int n;
     int index;  /* this rank's place: ranks[index] */
@@ -95,21 +96,16 @@ int tt_mesh_microbatches(const struct tt_mesh *mesh, int64_t local_batch, int64_
 
 /**
  * The global index (0 .. G/local - 1) of a rank's a-th microbatch of a step. Neighbours in the sum of gradients are
- * neighbours in this index: the a-th microbatches of the ranks in dp_shard, or with reduce_last the microbatches of a rank.
+ * neighbours in this index: the a-th microbatches of the ranks in dp_shard, or with reduce_last the
+ * microbatches of a rank.
  */
 int64_t tt_mesh_microbatch(const struct tt_mesh *mesh, int rank, int64_t microbatches, bool reduce_last, int64_t a);
 
 /**
- * Whether losses and weights are the bits of every other mesh for which this holds, given one global batch and sums in the
- * order of the tree: blocks of a power of two of neighbours are complete subtrees, so what is added first must be such blocks.
+ * Whether losses and weights are the bits of every other mesh for which this holds, given one global batch and sums
+ * in the order of the tree: blocks of a power of two of neighbours are complete subtrees, so what is added first
+ * must be such blocks.
  */
 bool tt_mesh_is_exact(const struct tt_mesh *mesh, int64_t microbatches, bool reduce_last);
-
-/**
- * The counts of data-parallel ranks that divide global_batch into whole microbatches of local_batch, nearest to `near`
- * first, then put in increasing order.
- *   ret_counts  room for `most`; returns how many were written, 0 when global_batch is no multiple of local_batch
- */
-int tt_mesh_rank_counts(int64_t local_batch, int64_t global_batch, int near, int most, int *ret_counts);
 
 #endif

@@ -8,16 +8,20 @@
 #include "parallel/layout/mesh.h"
 
 /**
- * Which rank holds which part of a tensor: the arithmetic of struct tt_placement (core/program/layout.h), for training and for
- * checkpoints. A placement cuts a tensor into parts, each one box; the parts are numbered, the places in the last cut first, and
- * every part has as many copies as the group of copies has ranks.
+ * Which rank holds which part of a tensor: the arithmetic of struct tt_placement (core/program/layout.h), for training
+ * and for checkpoints. A placement cuts a tensor into parts, each one box; the parts are numbered, the places in the
+ * last cut first, and every part has as many copies as the group of copies has ranks.
  *
- * A cut over n ranks is torch.chunk's: ceil(size / n) rows (or columns, or experts) each, the last ranks short or empty. On the
- * wire and in the buffers of collectives every rank of the last cut has the full chunk (padded); files and digests have the valid
- * elements only. Pure functions, the same on every rank. shape has ndim sizes; a scalar (ndim 0) belongs to part 0.
+ * A cut over n ranks is torch.chunk's: ceil(size / n) rows (or columns, or experts) each, the last ranks short or
+ * empty. On the wire and in the buffers of collectives every rank of the last cut has the full chunk (padded); files
+ * and digests have the valid elements only. Pure functions, the same on every rank. shape has ndim sizes; a scalar
+ * (ndim 0) belongs to part 0.
  */
 
-/** What part i of a dimension of `size` cut into n parts has of it: *ret_begin in [0, size], *ret_count in [0, ceil(size / n)]. */
+/**
+ * What part i of a dimension of `size` cut into n parts has of it: *ret_begin in [0, size], *ret_count in [0,
+ * ceil(size / n)].
+ */
 void tt_chunk(int64_t size, int n, int i, int64_t *ret_begin, int64_t *ret_count);
 
 /** How many parts there are, and how many ranks hold each of them. */

@@ -8,8 +8,9 @@
 #include "parallel/layout/mesh.h"
 
 /**
- * Units: which parameters are sharded and gathered together (the wrap policy, parallel/layout/wrap.h), and which units stay
- * gathered between forward and backward (the reshard policy). Pure functions of the model and the mesh; the same on every rank.
+ * Units: which parameters are sharded and gathered together (the wrap policy, parallel/layout/wrap.h), and which
+ * units stay gathered between forward and backward (the reshard policy). Pure functions of the model and the mesh;
+ * the same on every rank.
  */
 
 /* When a unit's gathered parameters are freed after its forward. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Targets from the hardest to the easiest; the first that is kept without being slower than the eager engine is taken. Else
- * the eager engine's own schedule competes with what was found.
+ * Targets from the hardest to the easiest; the first that is kept without being slower than the eager engine is taken.
+ * Else the eager engine's own schedule competes with what was found.
  */
 #include "parallel/planner/as_given.h"
 
@@ -65,7 +65,8 @@ out:
     return rc;
 }
 
-/* *ret_eager as the eager engine runs it; *ret_early with memory freed after its last read, for comparison with plans. */
+/* *ret_eager as the eager engine runs it; *ret_early with memory freed after its last read, for
+ * comparison with plans. */
 static int make_eager(const struct tt_plan_search *s, const bool *reshard, struct tt_plan_found *ret_eager,
                       struct tt_plan_found *ret_early)
 {
@@ -114,8 +115,8 @@ out:
 /* --- no plan is within the limit --- */
 
 /*
- * Makes *best smaller: by what is planned without a limit, then by asking for less than there is. What lowering makes of a
- * limit is not known before, so some that are lower by different parts are tried.
+ * Makes *best smaller: by what is planned without a limit, then by asking for less than there is. What lowering makes
+ * of a limit is not known before, so some that are lower by different parts are tried.
  */
 static int squeeze(const struct tt_plan_search *s, struct tt_plan_target target, const struct tt_plan_found *eager,
                    struct tt_plan_found *best)

@@ -16,7 +16,10 @@
 int tt_plan_as_given(const struct tt_plan_search *s, const bool *reshard, int64_t step_limit,
                      struct tt_plan_found *ret_found) TT_MUST_CHECK;
 
-/** The better of two for a limit: one that fits before one that does not; of those that fit the faster, else the smaller. */
+/**
+ * The better of two for a limit: one that fits before one that does not; of those that fit the faster,
+ * else the smaller.
+ */
 bool tt_plan_is_better(int64_t step_limit, const struct tt_plan_found *a, const struct tt_plan_found *b);
 
 #endif

@@ -174,7 +174,8 @@ int64_t tt_cost_saturating_bytes(const struct tt_machine *machine, int n)
     return (int64_t)(9.0 * latency * machine->link_bytes_per_sec * n / (n - 1));
 }
 
-double tt_cost_instr_sec(const struct tt_machine *machine, const struct tt_program *program, int i)
+/* Seconds of one instruction on the computing thread: 0 for one that begins or awaits a collective. */
+static double instr_sec(const struct tt_machine *machine, const struct tt_program *program, int i)
 {
     struct tt_instr_cost cost = tt_instr_cost(program, &program->instrs[i]);
 
@@ -214,7 +215,7 @@ void tt_cost_simulate(const struct tt_machine *machine, const struct tt_program 
     for (int i = 0; i < t.n; i++) {
         const struct tt_instr *instr = &program->instrs[i];
         const struct tt_instr_row *row = tt_instr_row(instr);
-        double sec = tt_cost_instr_sec(machine, program, i);
+        double sec = instr_sec(machine, program, i);
 
         t.compute[i].begin = now;
         if (row->begins)

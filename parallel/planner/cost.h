@@ -40,7 +40,8 @@ uint64_t tt_machine_hash(const struct tt_machine *machine);
 double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads);
 
 /**
- * Seconds of one collective over n ranks, alone on the link; bytes: tt_collective_desc.bytes. 0 for one rank. With a = message_sec, b = 1 / link rate, g = 3 / memory rate (an addition reads two and writes one):
+ * Seconds of one collective over n ranks, alone on the link; bytes: tt_collective_desc.bytes. 0 for one rank. With a =
+ * message_sec, b = 1 / link rate, g = 3 / memory rate (an addition reads two and writes one):
  *   all-gather      call + (n-1) a + (n-1) bytes b
  *   reduce-scatter  call + log2(n) a + (n-1) bytes (b + g); (n-1) a when n is not a power of two
  *   all-reduce      a reduce-scatter, then an all-gather, of ceil(bytes / n), in one call
@@ -52,9 +53,6 @@ double tt_cost_collective_sec(const struct tt_machine *machine, enum tt_collecti
  * buckets gain little.
  */
 int64_t tt_cost_saturating_bytes(const struct tt_machine *machine, int n);
-
-/** Seconds of one instruction on the computing thread: 0 for what begins or waits for a collective. */
-double tt_cost_instr_sec(const struct tt_machine *machine, const struct tt_program *program, int instr);
 
 /** Seconds of the collective that an instruction begins, alone on the link; 0 for all other instructions. */
 double tt_cost_transfer_sec(const struct tt_machine *machine, const struct tt_program *program, int instr);
@@ -72,9 +70,9 @@ struct tt_timeline {
 };
 
 /**
- * Simulates a step: one lane computes, instruction by instruction; one lane transfers, collectives in the order in which
- * they are begun, one after another, while nodes run; a wait holds up the computing lane until its collective is done.
- * The timeline is the caller's (tt_timeline_release).
+ * Simulates a step: one lane computes, instruction by instruction; one lane transfers, collectives in the order in
+ * which they are begun, one after another, while nodes run; a wait holds up the computing lane until its collective is
+ * done. The timeline is the caller's (tt_timeline_release).
  */
 void tt_cost_simulate(const struct tt_machine *machine, const struct tt_program *program,
                       struct tt_timeline *ret_timeline);

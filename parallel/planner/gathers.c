@@ -55,7 +55,8 @@ static bool stays(const struct tt_usage *u, const struct tt_gather_list *list, i
     return stay != TT_STAY_BY_POLICY && list->n - list->items[gather].n_before <= (stay == TT_STAY_OVER_ONE ? 1 : 0);
 }
 
-/* The last read of each parameter so far in the unit's newest gather; unread ones end where the gather is waited for. */
+/* The last read of each parameter so far in the unit's newest gather; unread ones end where the gather is waited
+ * for. */
 static void note_reads(const struct tt_usage *u, const struct tt_use *use, bool fresh, int *param_pos)
 {
     const struct tt_unit *unit = &u->layout->units[use->unit];

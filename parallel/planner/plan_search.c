@@ -14,7 +14,8 @@ enum {
     LOWERED_A_ROUND = 2, /* lowering is what costs */
 };
 
-/* Of the most memory: where less is needed, more of it may be exchanged than at the peak without making another peak. */
+/* Of the most memory: where less is needed, more of it may be exchanged than at the peak without making another
+ * peak. */
 static const double OFF_PEAK = 0.97;
 
 struct ranked {
@@ -26,8 +27,8 @@ struct ranked {
 /* --- candidates --- */
 
 /*
- * The sizes of buckets to try: single units, and some up to a multiple of what saturates the link, never more than a fifth
- * of all.
+ * The sizes of buckets to try: single units, and some up to a multiple of what saturates the link, never more
+ * than a fifth of all.
  */
 static int bucket_sizes(const struct tt_plan_search *s, int64_t sizes[4])
 {
@@ -62,8 +63,9 @@ static int compare_ranked(const void *a, const void *b)
 }
 
 /*
- * The table is not exact: among those that are nearly the best, the fewest collectives win. Nearly: as seen from what can
- * be gained, which is communication. A hundredth of a long step may be all of it, and ten times as much on another link.
+ * The table is not exact: among those that are nearly the best, the fewest collectives win. Nearly: as seen from
+ * what can be gained, which is communication. A hundredth of a long step may be all of it, and ten times as much
+ * on another link.
  */
 static void rank(struct ranked *list, int n)
 {

@@ -6,8 +6,8 @@
 #include "parallel/planner/simple_fsdp.h"
 
 /**
- * The search for one program: candidates are planned, ranked by predicted time, and the best are lowered until one keeps
- * its target. The planner (planner.c) sets targets, and searches as often as it needs to.
+ * The search for one program: candidates are planned, ranked by predicted time, and the best are lowered until one
+ * keeps its target. The planner (planner.c) sets targets, and searches as often as it needs to.
  */
 enum { TT_PLAN_ROUNDS = 5 }; /* each asks for a little more tightness than the one before */
 

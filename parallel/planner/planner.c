@@ -180,9 +180,9 @@ out:
 }
 
 /*
- * Exchange may fill whatever is free at a moment. That leaves holes of all sizes, of which the memory plan cannot make use
- * as well; where it could not, plans are also made that give exchange a fixed part of memory. The best is taken, which is
- * never slower than the policy as given where that fits; where nothing does, the one of least memory is taken.
+ * Exchange may fill whatever is free at a moment. That leaves holes of all sizes, of which the memory plan cannot make
+ * use as well; where it could not, plans are also made that give exchange a fixed part of memory. The best is taken,
+ * which is never slower than the policy as given where that fits; where nothing does, the one of least memory is taken.
  */
 static int choose_what_to_keep(const struct tt_plan_search *s, struct choice *ret_choice)
 {

@@ -19,8 +19,9 @@ struct tt_planner {
     int64_t step_limit;   /* bytes that the transient memory of a step may take; INT64_MAX: no limit */
     const bool *reshard;  /* [n_units] free the unit between forward and backward */
     /*
-     * Choose what to keep instead, so that the step fits step_limit and exchange holds up compute least; then step_limit is
-     * the only limit of memory. Never slower than what is made of `reshard` without choice, where that fits.
+     * Choose what to keep instead, so that the step fits step_limit and exchange holds up compute least; then
+     * step_limit is the only limit of memory. Never slower than what is made of `reshard` without choice,
+     * where that fits.
      */
     bool choose_reshard;
 };

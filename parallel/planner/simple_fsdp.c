@@ -2,7 +2,8 @@
  *
  * The planned scheduler: one walk over the positions of a step with a clock of its own. The clock has a lane that
  * computes and a lane that transfers, by the cost table; memory is counted as the memory plan will. Before each node:
- *   gather what it reads and nothing has gathered; begin the next bucket if it fits until it is needed; wait for what the
+ *   gather what it reads and nothing has gathered; begin the next bucket if it fits until it is needed;
+ *     wait for what the
  *   node reads; wait for reduces, oldest first, until its gradients fit
  * and after it: free what was read for the last time; begin the reduce-scatters of gradients that are complete, several
  * as one while the link is busy and memory allows.
@@ -268,7 +269,8 @@ static void reduce_pending(struct tt_simple_walk *b, int pos)
         wait_oldest(b, pos); /* nothing is under way: the gradients are the sums */
 }
 
-/* Whether complete gradients should stay and be reduced together with the microbatch's next, which are complete later. */
+/* Whether complete gradients should stay and be reduced together with the microbatch's next, which are complete
+ * later. */
 static bool worth_holding(struct tt_simple_walk *b, int pos, const struct tt_complete *complete)
 {
     const struct tt_usage *u = b->u;

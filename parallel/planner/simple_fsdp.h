@@ -17,10 +17,9 @@
 
 /* What a plan must not exceed, in bytes. */
 struct tt_plan_limits {
-    int64_t step_bytes; /* all transient memory */
-    int64_t
-        exchanged_bytes; /* what of it is exchanged (tt_memory_is_exchanged), where more than slack_bytes are needed */
-    int64_t slack_bytes; /* where all memory is within this, exchange may take what is left of it */
+    int64_t step_bytes;      /* all transient memory */
+    int64_t exchanged_bytes; /* of it, memory for exchange, where more than slack_bytes are needed */
+    int64_t slack_bytes;     /* where all memory is within this, exchange may take what is left of it */
 };
 
 /* One way to plan a step; the planner tries several. */

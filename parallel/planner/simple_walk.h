@@ -6,8 +6,8 @@
 #include "parallel/planner/simple_fsdp.h"
 
 /**
- * The walk of the planned scheduler; only simple_fsdp.c, which writes the schedule, and simple_ahead.c, which looks ahead,
- * look inside.
+ * The walk of the planned scheduler; only simple_fsdp.c, which writes the schedule, and simple_ahead.c, which looks
+ * ahead, look inside.
  */
 
 /* Units whose collectives are one, in the form in which schedules name them. */

@@ -6,7 +6,8 @@
 
 #include "core/base/mem.h"
 
-bool tt_memory_is_exchanged(enum tt_memory_kind kind)
+/* Memory that exists for the sake of exchange: gathered parameters, whole gradients, staging. */
+static bool is_exchanged(enum tt_memory_kind kind)
 {
     return kind == TT_MEMORY_UNSHARDED || kind == TT_MEMORY_PARAM_GRAD || kind == TT_MEMORY_STAGING;
 }
@@ -21,7 +22,7 @@ static int64_t *live_bytes(const struct tt_program *p, bool exchanged)
         int64_t bytes = tt_arena_bytes(b->bytes);
 
         if (b->root != i || b->kind == TT_MEMORY_PARAM || b->kind == TT_MEMORY_CONST ||
-            tt_memory_is_exchanged(b->kind) != exchanged)
+            is_exchanged(b->kind) != exchanged)
             continue;
         live[b->first] += bytes;
         live[b->last + 1] -= bytes;

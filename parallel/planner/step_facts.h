@@ -27,9 +27,6 @@ void tt_step_facts_make(const struct tt_usage *usage, const struct tt_lowering *
                         struct tt_step_facts *ret_facts);
 void tt_step_facts_release(struct tt_step_facts *facts);
 
-/** Memory that exists for the sake of exchange: gathered parameters, whole gradients, staging. */
-bool tt_memory_is_exchanged(enum tt_memory_kind kind);
-
 /** Bytes for the sake of exchange where a program needs most memory. */
 int64_t tt_program_exchanged_bytes(const struct tt_program *program);
 

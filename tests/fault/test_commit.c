@@ -87,7 +87,6 @@ static void killed_anywhere_leaves_old_or_new(void **state)
 {
     bool seen_old = false, seen_new = false;
 
-    (void)state;
     for (int point = 0; point < POINTS; point++) {
         for (int rank = 0; rank < 3; rank += 2) {
             char *folder = test_folder(), *fault = tt_format("%s:%d:kill", points[point], rank);
@@ -125,7 +124,6 @@ static void killed_while_replacing_a_step(void **state)
 {
     static const char *const at[] = {"write", "manifest", "publish", "published", "replaced", "end"};
 
-    (void)state;
     for (int i = 0; i < 6; i++) {
         char *folder = test_folder(), *fault = tt_format("%s:0:kill", at[i]);
         struct test_job save = {folder, "run", 3, 1, .step = 5};
@@ -149,7 +147,6 @@ static void killed_between_two_renames(void **state)
     static const char *const faults[] = {"exchange:0:eio", "exchange:0:eio,aside:0:kill", "exchange:0:eio,aside:0:eio",
                                          "exchange:0:eio,published:0:kill"};
 
-    (void)state;
     for (int i = 0; i < 4; i++) {
         char *folder = test_folder(), *five;
         struct test_job save = {folder, "run", 3, 1, .step = 5};
@@ -177,7 +174,6 @@ static void killed_or_failed_behind_training(void **state)
     static const char *const at[] = {"gather", "stage",   "staged",  "open",   "write",
                                      "fsync",  "written", "collect", "publish"};
 
-    (void)state;
     for (int i = 0; i < 2 * 9; i++) {
         bool kill = i % 2;
         char *folder = test_folder(), *fault = tt_format("%s:0:%s", at[i / 2], kill ? "kill" : "enospc");
@@ -219,7 +215,6 @@ static void older_steps_go_behind_training(void **state)
     static const char *const faults[] = {"retention:0:kill", "retention_remove:0:kill", "retention:0:eio",
                                          "retention_remove:0:eio"};
 
-    (void)state;
     for (int i = 0; i < 4; i++) {
         char *folder = test_folder();
         struct test_job save = {folder, "run", 2, 1, .keep = 1, .async = true};
@@ -245,7 +240,6 @@ static void older_steps_go_behind_training(void **state)
 
 static void a_failed_save_is_undone_on_all_ranks(void **state)
 {
-    (void)state;
     for (int point = 0; point < POINTS; point++) {
         char *folder = test_folder(), *fault = tt_format("%s:%s:enospc", points[point], point % 2 ? "*" : "0");
         struct test_job save = {folder, "run", 3, 1, .step = 1, .keep = 1};
@@ -282,7 +276,6 @@ static void a_full_disk_loses_nothing(void **state)
     struct rlimit before, small;
     int rc;
 
-    (void)state;
     assert_int_equal(test_save(&save), 0);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small = (struct rlimit){100 << 10, before.rlim_max};
@@ -318,7 +311,6 @@ static void a_second_job_is_kept_out(void **state)
     char *folder = test_folder();
     struct test_job save = {folder, "wednesday", 1, 1, .step = 1};
 
-    (void)state;
     assert_int_equal(tt_comm_threads_run(1, open_twice, folder), TT_EUSAGE);
     assert_non_null(strstr(tt_error_message(), "another titan job is writing checkpoints"));
     assert_non_null(strstr(tt_error_message(), "run monday"));
@@ -347,7 +339,6 @@ static void ranks_must_see_one_folder(void **state)
     char *a = test_folder(), *b = test_folder();
     struct apart apart = {{a, b}};
 
-    (void)state;
     assert_int_equal(tt_comm_threads_run(2, open_apart, &apart), TT_EDATA);
     assert_non_null(strstr(tt_error_message(), "rank 1 on host '"));
     assert_non_null(strstr(tt_error_message(), "all hosts share"));
@@ -366,7 +357,6 @@ static void temporaries_of_every_job_are_swept(void **state)
     char *folder = test_folder();
     struct test_job save = {folder, "run", 2, 1, .step = 1};
 
-    (void)state;
     assert_int_equal(test_save(&save), 0);
     for (int i = 0; i < 6; i++) {
         char *path = tt_format("%s/%s", folder, i < 3 ? swept[i] : kept[i - 3]);

@@ -37,7 +37,6 @@ static int fresh(void **state)
 {
     struct test_job save;
 
-    (void)state;
     folder = test_folder();
     step_path = tt_format("%s/step-7", folder);
     save = (struct test_job){folder, "run", 3, 1, .step = 7};
@@ -48,7 +47,6 @@ static int clean(void **state)
 {
     int rc = tt_folder_remove(folder);
 
-    (void)state;
     tt_free(step_path);
     tt_free(folder);
     return rc;
@@ -74,7 +72,6 @@ static void an_intact_one_is_ok(void **state)
 {
     json_t *json = NULL;
 
-    (void)state;
     assert_int_equal(tt_ckpt_verify(folder, TT_VERIFY_DEEP, &json), 0);
     assert_true(json_is_true(json_object_get(json, "ok")));
     assert_true(json_integer_value(json_object_get(json, "checksums")) > 24);
@@ -85,7 +82,6 @@ static void truncated_by_a_byte(void **state)
 {
     char *path = in_step(SHARD(2));
 
-    (void)state;
     test_resize(path, -1);
     expect_problem("truncated", "is truncated: it has");
     tt_free(path);
@@ -95,7 +91,6 @@ static void eight_bytes_too_many(void **state)
 {
     char *path = in_step(SHARD(2));
 
-    (void)state;
     test_resize(path, 8);
     expect_problem("trailing", "has 8 bytes too many");
     tt_free(path);
@@ -130,7 +125,6 @@ static void swapped_shards(void **state)
 {
     struct test_job save = {folder, "run", 8, 1, .step = 7};
 
-    (void)state;
     swap(SHARD(1), SHARD(2));
     expect_problem("swapped", "files were swapped");
     assert_int_equal(test_save(&save), 0);
@@ -144,7 +138,6 @@ static void a_stale_shard(void **state)
     struct test_job save = {folder, "run", 3, 1, .step = 6};
     char *mine = in_step(SHARD(2)), *other = tt_format("%s/step-6/" SHARD(2), folder);
 
-    (void)state;
     assert_int_equal(test_save(&save), 0);
     assert_int_equal(rename(other, mine), 0);
     expect_problem("stale", "is from step 6, the checkpoint is step 7");
@@ -158,7 +151,6 @@ static void a_stranger_among_the_shards(void **state)
     size_t size = 0;
     json_t *json = NULL, *first;
 
-    (void)state;
     assert_int_equal(tt_file_read(a, &text, &size), 0);
     assert_int_equal(tt_file_replace(b, text, size), 0);
     assert_int_equal(tt_ckpt_verify(step_path, TT_VERIFY_DEEP, &json), 0);
@@ -192,35 +184,32 @@ static void edit_manifest(const char *from, const char *to)
 
 static void overlapping_chunks(void **state)
 {
-    (void)state; /* layers.0.attention.wq.weight [7, 5] on 3 ranks: rows 0:3, 3:6, 6:7 */
+    /* layers.0.attention.wq.weight [7, 5] on 3 ranks: rows 0:3, 3:6, 6:7 */
     edit_manifest("\"offset\":[3,0],\"shape\":[3,5]", "\"offset\":[2,0],\"shape\":[3,5]");
     expect_problem("overlap", "chunks overlap: [0:3, 0:5]");
 }
 
 static void a_hole_between_chunks(void **state)
 {
-    (void)state;
     edit_manifest("{\"file\":2,\"offset\":[6,0],\"shape\":[1,5]", "{\"file\":2,\"offset\":[6,0],\"shape\":[0,5]");
     expect_problem("manifest", "do not fit together"); /* its bytes no longer match its shape */
 }
 
 static void a_chunk_outside(void **state)
 {
-    (void)state;
     edit_manifest("\"offset\":[6,0],\"shape\":[1,5]", "\"offset\":[7,0],\"shape\":[1,5]");
     expect_problem("manifest", "lies outside of [0:7, 0:5]");
 }
 
 static void a_path_out_of_the_checkpoint(void **state)
 {
-    (void)state;
     edit_manifest("\"path\":\"model/shard-00001", "\"path\":\"../shard-00001");
     expect_problem("manifest", "is not one of a checkpoint");
 }
 
 static void a_manifest_without_a_tensor(void **state)
 {
-    (void)state; /* one that the file still holds */
+    /* one that the file still holds */
     edit_manifest("\"model/layers.0.one\"", "\"model/layers.0.two\"");
     expect_problem("swapped", "has no tensor 'layers.0.two'");
 }
@@ -229,7 +218,6 @@ static void a_missing_manifest(void **state)
 {
     char *path = in_step("manifest.json");
 
-    (void)state;
     assert_int_equal(unlink(path), 0);
     expect_problem("manifest", "has no manifest.json");
     tt_free(path);
@@ -242,7 +230,6 @@ static void every_flipped_bit_is_found(void **state)
                                         "manifest.json"};
     struct tt_rng rng = tt_rng_make(11, "flips");
 
-    (void)state;
     for (int i = 0; i < 1000; i++) {
         char *path = in_step(names[i % 4]);
         struct stat st;
@@ -267,7 +254,6 @@ static void a_flipped_bit_is_never_loaded(void **state)
     char *path = in_step(SHARD(3));
     struct stat st;
 
-    (void)state;
     assert_int_equal(stat(path, &st), 0);
     test_flip(path, st.st_size * 8 - 5);
     expect_problem("crc", "has checksum");

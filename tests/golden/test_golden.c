@@ -314,7 +314,6 @@ static void llama3(void **state)
         {4, 1, 1, ALWAYS, 2, 1},  {4, 2, 2, NEVER, 1, 1},   {8, 1, 1, DEFAULT, 1, 1},
     };
 
-    (void)state;
     FOLLOW("llama3", "llama3", splits);
 }
 
@@ -327,7 +326,6 @@ static void llama3_tied_scaled(void **state)
         {4, 1, 1, NEVER, 0, 1},
     };
 
-    (void)state;
     FOLLOW("llama3", "llama3_tied_scaled", splits);
 }
 
@@ -339,7 +337,6 @@ static void llama3_three(void **state)
         {4, 1, 3, DEFAULT, 1, 1}, {6, 2, 1, DEFAULT, 2, 1},  {12, 1, 1, DEFAULT, 1, 1},
     };
 
-    (void)state;
     FOLLOW("llama3", "llama3_three", splits);
 }
 
@@ -352,7 +349,6 @@ static void llama3_clipped(void **state)
         {6, 3, 1, NEVER, 1, 1},
     };
 
-    (void)state;
     FOLLOW("llama3", "llama3_clipped", splits);
 }
 
@@ -363,7 +359,6 @@ static void qwen3(void **state)
         {2, 2, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 0, 1},
     };
 
-    (void)state;
     FOLLOW("qwen3", "qwen3", splits);
 }
 
@@ -374,7 +369,6 @@ static void qwen3_eight(void **state)
         {4, 2, 1, NEVER, 1, 1},   {8, 1, 3, DEFAULT, 1, 1}, {8, 4, 1, ALWAYS, 2, 1},
     };
 
-    (void)state;
     FOLLOW("qwen3", "qwen3_eight", splits);
 }
 
@@ -385,7 +379,6 @@ static void gpt2(void **state)
         {2, 2, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 0, 1},
     };
 
-    (void)state;
     FOLLOW("gpt2", "gpt2", splits);
 }
 
@@ -396,7 +389,6 @@ static void gpt2_eight(void **state)
         {4, 2, 1, NEVER, 1, 1},   {8, 1, 3, DEFAULT, 1, 1}, {8, 4, 1, ALWAYS, 2, 1},
     };
 
-    (void)state;
     FOLLOW("gpt2", "gpt2_eight", splits);
 }
 

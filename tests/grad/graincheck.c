@@ -3,9 +3,9 @@
  * graincheck
  *
  * Graphs whose dimensions are in two grains, against the same graphs cut in two: each half has local shapes of half the
- * size and the same logical extents. What the halves make are the parts of what the whole makes, to the bit; where a cut
- * dimension is summed over, the whole is the sum of the two. Rows are cut, then heads and the width of the FFN, then the
- * vocabulary.
+ * size and the same logical extents. What the halves make are the parts of what the whole makes, to the bit; where a
+ * cut dimension is summed over, the whole is the sum of the two. Rows are cut, then heads and the width of the FFN,
+ * then the vocabulary.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -247,8 +247,8 @@ static int add_back(struct tt_graph *graph, int x, struct tt_extent in)
 }
 
 /*
- * The products of an attention with normed heads and of an FFN, with 1 / parts of the heads and of the width. Every product
- * reads an x of its own, so that no gradient is a chain of products. ret_seeds: for two outputs.
+ * The products of an attention with normed heads and of an FFN, with 1 / parts of the heads and of the width. Every
+ * product reads an x of its own, so that no gradient is a chain of products. ret_seeds: for two outputs.
  */
 static void build_columns(struct tt_graph *graph, int parts, struct tt_seed *ret_seeds)
 {
@@ -309,8 +309,8 @@ static bool check_columns(int threads)
 enum { GRAIN = 65536, FEW_ROWS = 4, FEW = 3 };
 
 /*
- * The softmax of a half is over its own rows of the weight, so the second half of the weight is such that its share is 0,
- * and the first half alone makes the whole's losses and gradients.
+ * The softmax of a half is over its own rows of the weight, so the second half of the weight is such that its share is
+ * 0, and the first half alone makes the whole's losses and gradients.
  */
 static bool check_vocabulary(void)
 {

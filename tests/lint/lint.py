@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: MIT
 """Rules of the source tree, one TAP case each: `lint.py [NAME...]`, run from anywhere.
 
-CHECKS at the end maps a name to a function that yields a line per fault. A fault names file:line, so an editor can jump to
-it. A new rule is one function and one entry there. The slow tools (compiler, clang-format, clang-tidy) have scripts of
-their own beside this one.
+CHECKS at the end maps a name to a function that yields a line per fault. A fault names file:line, so an editor can jump
+to it. A new rule is one function and one entry there. The slow tools (compiler, clang-format, clang-tidy) have scripts
+of their own beside this one.
 """
+import functools
 import os
 import re
 import sys
@@ -27,7 +28,8 @@ OWNERS = {
     "zstd.h": None,
 }
 
-# The few places of the libraries that may print and stop: no memory, a mistake in a table or model builder, a job that must end.
+# The few places of the libraries that may print and stop: no memory, a mistake in a table or model builder, a
+# job that must end.
 MAY_STOP = {
     "core/base/mem.c",
     "core/config/config.c",
@@ -43,6 +45,10 @@ MAY_STOP = {
 MEMORY_OWNER = "core/base/mem.c"
 
 MAX_LINES = 800
+MAX_COLUMNS = 120
+
+# What people write, as opposed to tables of measurements and data.
+PROSE_AND_CODE = (".c", ".h", ".def", ".S", ".py", ".sh", ".scd", ".md", ".build")
 
 # Words that mean "not finished", spelled in two halves so that this file does not contain them.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK|st" r"ub(bed)?s?|not (yet )?impl" r"emented)\b")
@@ -80,13 +86,14 @@ def includes_point_left():
             target = match.group(2)
             layer = layer_of(target)
             if layer is not None and layer > layer_of(path):
-                yield f"{path}:{number}: {target} stands right of {LAYERS[layer_of(path)]}"
+                yield f"{path}:{number}: {target} is right of {LAYERS[layer_of(path)]}"
             if target.startswith("tests/"):
                 yield f"{path}:{number}: library code includes a test header"
 
 
 def includes_resolve():
-    """A quoted include is written from the root, so that one spelling names one file; tests name their helpers shortly."""
+    """A quoted include is written from the root, so that one spelling names one file; tests name their
+    helpers shortly."""
     helpers = {os.path.basename(path) for path in tree.c_files() if path.startswith("tests/") and path.endswith(".h")}
     for path in tree.c_files():
         for number, line in tree.lines(path):
@@ -149,6 +156,26 @@ def files_are_short():
             yield f"{path}:{MAX_LINES}: {count} lines, more than {MAX_LINES}"
 
 
+def lines_are_short():
+    """No line has more than 120 columns, in code, comments and prose. Rows of Markdown tables, the commands
+    and output in its
+    code blocks, addresses, and the texts that a script expects of a command cannot be broken."""
+    for path in tree.files():
+        if not path.endswith(PROSE_AND_CODE) or tree.is_data(path):
+            continue
+        in_block = False
+        for number, line in tree.lines(path):
+            if path.endswith((".md", ".scd")):
+                in_block = in_block != line.strip().startswith("```")
+                if in_block or line.startswith("|"):
+                    continue
+            columns = len(line.expandtabs(8))
+            if path.endswith(".sh") and re.search(r"\"[^\"]{60,}|'[^']{60,}", line):
+                continue
+            if columns > MAX_COLUMNS and "://" not in line:
+                yield f"{path}:{number}: {columns} columns, more than {MAX_COLUMNS}"
+
+
 def nothing_is_unfinished():
     for path in tree.text_files():
         for number, line in tree.lines(path):
@@ -190,7 +217,8 @@ def memory_has_one_owner():
 
 
 def libraries_neither_assert_print_nor_exit():
-    call = re.compile(r"(?<![\w.>])(assert|abort|exit|_exit|printf|puts|putchar|perror|vprintf)\s*\(|\b(stderr|stdout)\b")
+    call = re.compile(r"(?<![\w.>])(assert|abort|exit|_exit|printf|puts|putchar|perror|vprintf)\s*\("
+                      r"|\b(stderr|stdout)\b")
     for path in library_files():
         if path.startswith("cli/") or path in MAY_STOP:
             continue
@@ -202,7 +230,8 @@ def libraries_neither_assert_print_nor_exit():
 
 
 def unsafe_calls_are_not_used():
-    call = re.compile(r"(?<![\w.>])(gets|strcpy|strcat|sprintf|vsprintf|strtok|atoi|atof|atol|gmtime|localtime|mktemp|system)\s*\(")
+    call = re.compile(r"(?<![\w.>])(gets|strcpy|strcat|sprintf|vsprintf|strtok|atoi|atof|atol|"
+                      r"gmtime|localtime|mktemp|system)\s*\(")
     for path in tree.c_files():
         text = without_comments_and_strings(tree.text(path))
         for number, line in enumerate(text.splitlines(), 1):
@@ -274,10 +303,10 @@ def instructions_are_told_apart_by_their_rows():
             continue
         for number, line in enumerate(without_comments_and_strings(tree.text(path)).splitlines(), 1):
             if test.search(line):
-                yield f"{path}:{number}: asks for {test.search(line).group(1)}: a field of its row should say what is wanted"
+                yield f"{path}:{number}: asks for {test.search(line).group(1)}: a field of its row should say this"
 
 
-def config_keys_stand_once():
+def config_keys_are_unique():
     path = "core/config/schema.def"
     if not tree.exists(path):
         return
@@ -287,12 +316,12 @@ def config_keys_stand_once():
         if match:
             key = ".".join(match.groups())
             if key in seen:
-                yield f"{path}:{number}: {key} also stands in line {seen[key]}"
+                yield f"{path}:{number}: {key} is also in line {seen[key]}"
             seen[key] = number
 
 
 def layers_below_the_configuration_name_no_keys():
-    """A message names what a user sets by tt_key_name, and an error carries its key; core/config/keys.c knows the paths."""
+    """A message names what a user sets by tt_key_name, and an error has its key; core/config/keys.c has the paths."""
     path = "core/config/schema.def"
     if not tree.exists(path):
         return
@@ -305,7 +334,8 @@ def layers_below_the_configuration_name_no_keys():
     for path in library_files():
         if path.startswith(("cli/", "core/config/")):
             continue
-        text = re.sub(r"/\*.*?\*/|//[^\n]*|#include[^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group(0)), tree.text(path),
+        text = re.sub(r"/\*.*?\*/|//[^\n]*|#include[^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group(0)),
+                      tree.text(path),
                       flags=re.DOTALL)
         for number, line in enumerate(text.splitlines(), 1):
             for literal in re.findall(r'"(?:\\.|[^"\\\n])*"', line):
@@ -326,6 +356,70 @@ def every_test_is_registered():
             yield f"{path}: not named in {build}"
 
 
+@functools.lru_cache(maxsize=None)
+def code_of(path):
+    return without_comments_and_strings(tree.text(path))
+
+
+@functools.lru_cache(maxsize=None)
+def words_of(path):
+    return set(re.findall(r"\w+", code_of(path)))
+
+
+def exports_are_used():
+    """A function that a header of the four layers declares is used in a file other than the header and its
+    own; else it should
+    be static, or go."""
+    declaration = re.compile(r"^(?!typedef|static|#)[A-Za-z_][\w \*]*?[ \*](tt_\w+)\([^;{}]*\)[^;{}]*;", re.MULTILINE)
+    for path in library_files():
+        if not path.endswith(".h"):
+            continue
+        for match in declaration.finditer(code_of(path)):
+            users = [user for user in tree.c_files() if user != path and match.group(1) in words_of(user)]
+            if len(users) < 2:
+                number = code_of(path).count("\n", 0, match.start()) + 1
+                yield f"{path}:{number}: {match.group(1)} is used in no file but {' '.join(users) or 'this one'}"
+
+
+def members_of(body):
+    """The names that the members of a struct's body have, each with its offset in the body."""
+    for match in re.finditer(r"[^;{}]+;", body):
+        member = re.sub(r"\[[^\]]*\]", "", match.group(0))
+        pointer = re.search(r"\(\*(\w+)\)", member)
+        parts = [pointer.group(1)] if pointer else [re.sub(r":\s*\d+", "", part) for part in member.split(",")]
+        for part in parts:
+            found = re.findall(r"\w+", part)
+            if found and not ("(" in member and not pointer):
+                yield found[-1], match.end()
+
+
+def members_are_read():
+    """A member of a struct that is only ever written means nothing. Names are not told apart by struct, so
+    a member that has
+    the name of one that is read is not found. Padding of file formats is called reserved."""
+    read = {"reserved"}
+    for path in tree.c_files():
+        read.update(name for name in re.findall(r"(?:\.|->)\s*(\w+)\b(?!\s*(?:\[\w*\]\s*)*=(?!=))", code_of(path)))
+        for macro in re.findall(r"^#define.*(?:\\\n.*)*", code_of(path), flags=re.MULTILINE):
+            read.update(re.findall(r"\w+", macro))
+    for path in library_files():
+        code = code_of(path)
+        for match in re.finditer(r"struct(?: \w+)? \{((?:[^{}]|\{[^{}]*\})*)\}", code):
+            for name, offset in members_of(match.group(1)):
+                if name not in read:
+                    number = code.count("\n", 0, match.start(1) + offset) + 1
+                    yield f"{path}:{number}: nothing reads {name}"
+
+
+def tests_do_not_mention_state():
+    """Test programs compile without the warning about unused parameters (cmocka_dep), so (void)state is noise."""
+    for path in tree.c_files():
+        if path.startswith("tests/"):
+            for number, line in tree.lines(path):
+                if re.match(r"\s*\(void\)state;", line):
+                    yield f"{path}:{number}: (void)state"
+
+
 CHECKS = {
     "includes_point_left": includes_point_left,
     "includes_resolve": includes_resolve,
@@ -334,6 +428,7 @@ CHECKS = {
     "spdx_comes_first": spdx_comes_first,
     "sources_say_what_they_are_for": sources_say_what_they_are_for,
     "files_are_short": files_are_short,
+    "lines_are_short": lines_are_short,
     "nothing_is_unfinished": nothing_is_unfinished,
     "no_machine_is_named": no_machine_is_named,
     "text_is_tidy": text_is_tidy,
@@ -343,9 +438,12 @@ CHECKS = {
     "header_guards_follow_the_path": header_guards_follow_the_path,
     "op_table_is_sorted_by_file": op_table_is_sorted_by_file,
     "instructions_are_told_apart_by_their_rows": instructions_are_told_apart_by_their_rows,
-    "config_keys_stand_once": config_keys_stand_once,
+    "config_keys_are_unique": config_keys_are_unique,
     "layers_below_the_configuration_name_no_keys": layers_below_the_configuration_name_no_keys,
     "every_test_is_registered": every_test_is_registered,
+    "exports_are_used": exports_are_used,
+    "members_are_read": members_are_read,
+    "tests_do_not_mention_state": tests_do_not_mention_state,
 }
 
 
@@ -356,7 +454,7 @@ def main(names):
     for number, name in enumerate(names, 1):
         faults = list(CHECKS[name]())
         print(f"{'not ok' if faults else 'ok'} {number} - {name}")
-        for fault in faults[:50]:
+        for fault in faults[:500]:
             print("# " + fault)
         failed += bool(faults)
     return 1 if failed else 0

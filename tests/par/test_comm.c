@@ -49,7 +49,6 @@ static void cases_hold_for_any_number_of_ranks(void **state)
                                             {8, 0, 0},     {2, 1, 0},     {3, 1, 0},    {8, 1, 0}, {4, 3000, 0},
                                             {2, 0, 20000}, {3, 0, 20000}, {8, 0, 20000}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         struct transport transport = runs[i];
 
@@ -64,7 +63,6 @@ static void cases_hold_for_a_rank_alone(void **state)
     struct tt_comm *comm = tt_comm_self_new();
     struct transport transport = {.ranks = 1};
 
-    (void)state;
     if (run_cases(comm, &transport) < 0)
         fail_msg("%s", tt_error_message());
     tt_comm_free(comm);
@@ -123,7 +121,6 @@ static void a_failed_reading_is_repeated_and_nothing_is_added_twice(void **state
 {
     static const unsigned periods[] = {7, 2};
 
-    (void)state;
     assert_int_equal(tt_comm_threads_run(1, take_ops, NULL), 0);
     flaky.ops = *flaky.real;
     flaky.ops.read = flaky_read;
@@ -193,7 +190,6 @@ static int read_from_silent_rank_2(struct tt_comm *comm, void *arg)
 
 static void a_silent_rank_is_named_after_the_timeout(void **state)
 {
-    (void)state;
     expect_run(4, gather_with_silent_rank_2, TT_ECOMM, "for rank 2 on this host in 'unshard layers.3'");
     expect_run(4, read_from_silent_rank_2, TT_ECOMM, "for rank 2 on this host in 'unshard layers.3'");
 }
@@ -232,7 +228,6 @@ static void the_memory_of_one_that_left_is_not_read(void **state)
 {
     atomic_bool rank_0_began = false;
 
-    (void)state;
     assert_int_equal(tt_comm_threads_run(2, read_from_one_that_left, &rank_0_began), TT_ECOMM);
     if (!strstr(tt_error_message(), "rank 0 cannot read the memory of rank 1"))
         fail_msg("%s", tt_error_message());
@@ -255,7 +250,6 @@ static int barrier_with_silent_rank_3(struct tt_comm *comm, void *arg)
 
 static void ranks_that_are_held_up_are_not_blamed(void **state)
 {
-    (void)state;
     if (tt_comm_threads_run(4, barrier_with_silent_rank_3, NULL) < 0)
         fail_msg("%s", tt_error_message());
 }
@@ -312,7 +306,6 @@ out:
 
 static void a_wait_lasts_while_the_job_gets_on(void **state)
 {
-    (void)state;
     if (tt_comm_threads_run(3, wait_while_others_get_on, NULL) < 0)
         fail_msg("%s", tt_error_message());
     expect_run(3, wait_for_work, TT_EDATA, "rank 2: work 1 failed");
@@ -346,7 +339,6 @@ static int barrier_with_reports(struct tt_comm *comm, void *arg)
 
 static void a_long_wait_is_reported_by_one_rank(void **state)
 {
-    (void)state;
     if (tt_comm_threads_run(4, barrier_with_reports, NULL) < 0)
         fail_msg("%s", tt_error_message());
     if (!strstr(report_text,
@@ -384,7 +376,6 @@ static void a_failure_to_reach_others_is_waited_for_once(void **state)
 {
     atomic_bool ended = false;
 
-    (void)state;
     if (tt_comm_threads_run(2, agree_on_a_timeout, &ended) < 0)
         fail_msg("%s", tt_error_message());
 }
@@ -405,7 +396,6 @@ static int leave_early(struct tt_comm *comm, void *arg)
 
 static void abort_ends_all_ranks_with_its_code(void **state)
 {
-    (void)state;
     expect_run(4, abort_while_others_wait, TT_EDATA, "rank 1 ends the job");
 }
 
@@ -423,7 +413,6 @@ static void abort_is_seen_by_waiting_ranks(void **state)
 {
     int codes[3] = {0};
 
-    (void)state;
     assert_int_equal(tt_comm_threads_run(3, survive_abort, codes), TT_ECOMM);
     assert_int_equal(codes[1], TT_ECOMM);
     assert_int_equal(codes[2], TT_ECOMM);
@@ -431,7 +420,6 @@ static void abort_is_seen_by_waiting_ranks(void **state)
 
 static void a_rank_that_left_is_an_error_at_once(void **state)
 {
-    (void)state;
     expect_run(3, leave_early, TT_ECOMM, "rank 1 has left the job");
 }
 
@@ -454,7 +442,6 @@ out:
 
 static void sides_must_agree_on_the_bytes(void **state)
 {
-    (void)state;
     expect_run(2, send_other_size, TT_EINTERNAL, "8 bytes sent, 7 expected");
 }
 
@@ -503,7 +490,6 @@ static void what_ranks_say_of_their_memory_grows_with_the_ranks_only(void **stat
     struct tt_comm comm = {.ops = &ops, .rank = 0, .size = RANKS};
     struct tt_peer_memory *memory = NULL;
 
-    (void)state;
     sent_bytes = 0;
     assert_int_equal(tt_peer_memory_new(&comm, &memory), 0);
     if (sent_bytes > (int64_t)RANKS * MOST_EACH)
@@ -560,7 +546,6 @@ out:
 
 static void wrong_use_is_an_internal_error(void **state)
 {
-    (void)state;
     expect_run(2, unequal_lists, TT_EINTERNAL, "member 1 of 2 has 8 bytes, a shard 16");
     expect_run(2, odd_floats, TT_EINTERNAL, "not whole, aligned floats");
     expect_run(2, begin_twice, TT_EINTERNAL, "begun twice");

@@ -63,7 +63,6 @@ static struct {
 
 static int set_up(void **state)
 {
-    (void)state;
     world.model[0] = fixture_model(&(struct tt_model_dims){
         .dim = 14, .n_layers = 2, .n_heads = 3, .n_kv_heads = 1, .head_dim = 6, .ffn_dim = 17, .vocab_size = 23});
     world.model[1] = fixture_tied_model(3);
@@ -73,7 +72,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     for (int m = 0; m < 2; m++) {
         for (int b = 0; b <= MOST_BATCH; b++)
             train_result_release(&world.reference[m][b]);
@@ -267,7 +265,6 @@ static void every_value_meets_every_other(void **state)
     uint64_t draw = 0;
     int runs = 0;
 
-    (void)state;
     for (int round = 0; round < ROUNDS; round++)
         runs += meet_all(&rng, &draw);
     print_message("# %d runs\n", runs);

@@ -48,7 +48,6 @@ static int set_up(void **state)
 {
     struct tt_rng rng = tt_rng_make(5, "tokens");
 
-    (void)state;
     world.odd = fixture_model(&(struct tt_model_dims){
         .dim = 34, .n_layers = 3, .n_heads = 3, .n_kv_heads = 1, .head_dim = 10, .ffn_dim = 37, .vocab_size = 101});
     world.tied = fixture_tied_model(5);
@@ -60,7 +59,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     tt_model_free(world.odd);
     tt_model_free(world.tied);
     return 0;
@@ -150,7 +148,6 @@ static void same_bits_on_every_layout_and_machine(void **state)
 {
     static const struct ranks meshes[] = {{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}, {8, 1}, {8, 2}, {8, 8}};
 
-    (void)state;
     SWEEP(world.odd, 8, meshes, true);
     SWEEP(world.tied, 16, meshes, true);
 }
@@ -159,7 +156,6 @@ static void same_bits_as_eager_where_layouts_differ(void **state)
 {
     static const struct ranks meshes[] = {{3, 1}, {6, 2}, {12, 3}};
 
-    (void)state;
     SWEEP(world.odd, 12, meshes, false);
 }
 
@@ -169,7 +165,6 @@ static void every_policy_gives_the_bits_of_eager(void **state)
     static const char *const wraps[] = {"block", "model", "param", "size:3000"};
     int turn = 0;
 
-    (void)state;
     for (int w = 0; w < 4; w++)
         for (int last = 0; last < 2; last++)
             for (int r = 0; r < 3; r++, turn++) {
@@ -230,8 +225,8 @@ static struct tt_engine *plan(const struct shape *shape, const struct tt_model *
 }
 
 /*
- * What may be exchanged, as a part of eager's. With policy never what is kept must be there. Large models on slow links need
- * more of it to be as fast as eager.
+ * What may be exchanged, as a part of eager's. With policy never what is kept must be there. Large models on slow links
+ * need more of it to be as fast as eager.
  */
 static double most_exchanged(const struct shape *shape, int policy, int machine)
 {
@@ -266,7 +261,6 @@ static void compare_plans(const struct shape *shape, const struct tt_model *mode
 /* Every shape with every policy and with every machine, and over the shapes every policy on every machine. */
 static void plans_keep_their_targets(void **state)
 {
-    (void)state;
     for (int s = 0; s < (int)(sizeof shapes / sizeof *shapes); s++) {
         struct tt_model *model = model_of(&shapes[s]);
 
@@ -312,7 +306,6 @@ static void a_limit_out_of_reach_gives_the_least_memory(void **state)
     bool reshard[64];
     struct tt_program *free, *bound;
 
-    (void)state;
     memset(reshard, true, sizeof reshard);
     free = plan_within(eager, INT64_MAX, reshard);
     bound = plan_within(eager, -1, reshard);

@@ -32,7 +32,6 @@ static struct {
 
 static int set_up(void **state)
 {
-    (void)state;
     world.odd = fixture_model(&(struct tt_model_dims){
         .dim = 14, .n_layers = 2, .n_heads = 3, .n_kv_heads = 1, .head_dim = 6, .ffn_dim = 17, .vocab_size = 23});
     world.tied = fixture_tied_model(3);
@@ -44,7 +43,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     tt_model_free(world.odd);
     tt_model_free(world.tied);
     tt_model_free(world.deep);
@@ -258,14 +256,12 @@ static void sweep(const struct tt_model *model, int64_t global_batch, bool last_
 
 static void every_policy_gives_the_same_bits(void **state)
 {
-    (void)state;
     sweep(world.odd, 8, false, 5);
     sweep(world.tied, 8, false, 5);
 }
 
 static void three_ranks_are_close(void **state)
 {
-    (void)state;
     sweep(world.odd, 12, false, 7);
     sweep(world.tied, 12, false, 7);
 }
@@ -274,7 +270,6 @@ static void three_ranks_are_close(void **state)
 
 static void deferred_reduction_is_close_on_every_layout(void **state)
 {
-    (void)state;
     sweep(world.odd, 16, true, 7);
     sweep(world.tied, 24, true, 7);
 }
@@ -285,7 +280,6 @@ static void one_microbatch_has_nothing_to_defer(void **state)
     static const struct ranks one_each[] = {{1, 1}, {2, 1}, {4, 2}, {8, 1}, {8, 4}};
     const struct policies p = {&wraps[0], &reshards[2]};
 
-    (void)state;
     for (int m = 0; m < COUNT(one_each); m++) {
         struct train_job job = job_of(world.tied, one_each[m].ranks, one_each[m].ranks, one_each[m].replicate, p);
         struct train_result every, last;
@@ -310,7 +304,6 @@ static void deferred_reduction_has_one_order(void **state)
     struct train_job tree = job;
     struct train_result first, again, every;
 
-    (void)state;
     job.last_microbatch = other.last_microbatch = true;
     other.threads = 3;
     other.prefetch = 2;
@@ -331,7 +324,6 @@ static void neighbours_in_the_sum_are_neighbours_in_the_data(void **state)
     struct train_job job = job_of(world.odd, 24, 8, 2, p);
     struct tt_engine_options options;
 
-    (void)state;
     for (int deferred = 0; deferred <= 1; deferred++)
         for (int rank = 0; rank < 8; rank++) {
             struct tt_engine *engine = NULL;
@@ -374,7 +366,6 @@ static void policies_order_the_memory(void **state)
     int64_t model = memory_of((struct policies){&wraps[1], &reshards[0]}, 4, 16, false);
     int64_t deferred = memory_of((struct policies){block, &reshards[0]}, 4, 16, true);
 
-    (void)state;
     print_message("# never %lld, last_layer %lld, default %lld, always %lld, 2 %lld, model %lld, deferred %lld\n",
                   (long long)never, (long long)last_layer, (long long)defaults, (long long)always, (long long)half,
                   (long long)model, (long long)deferred);
@@ -405,7 +396,6 @@ static void bad_policies_are_refused(void **state)
     const struct policies p = {&wraps[0], &reshards[0]};
     struct train_job job = job_of(world.odd, 16, 4, 1, p);
 
-    (void)state;
     job.wrap = "blocks";
     must_fail(&job, TT_KEY_WRAP_POLICY,
               "'blocks' is not a wrap policy\nhelp: use block, model, param, "

@@ -41,7 +41,6 @@ static struct fixture world;
 
 static int set_up(void **state)
 {
-    (void)state;
     world.odd = fixture_model(&(struct tt_model_dims){
         .dim = 34, .n_layers = 2, .n_heads = 3, .n_kv_heads = 1, .head_dim = 10, .ffn_dim = 37, .vocab_size = 101});
     world.tied = fixture_tied_model(3);
@@ -51,7 +50,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     tt_model_free(world.odd);
     tt_model_free(world.tied);
     return 0;
@@ -163,7 +161,6 @@ static const struct ranks powers_of_two[] = {{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4,
 
 static void odd_sizes_give_the_same_bits_on_every_layout(void **state)
 {
-    (void)state;
     SWEEP(world.odd, 8, 1, 16, powers_of_two);
 }
 
@@ -171,13 +168,11 @@ static void larger_local_batches_too(void **state)
 {
     static const struct ranks meshes[] = {{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}};
 
-    (void)state;
     SWEEP(world.odd, 12, 3, 7, meshes);
 }
 
 static void tied_embeddings_and_empty_shards_too(void **state)
 {
-    (void)state;
     SWEEP(world.tied, 8, 1, 8, powers_of_two);
     SWEEP(world.tied, 16, 2, 5, powers_of_two);
 }
@@ -187,7 +182,6 @@ static void batches_that_are_no_power_of_two_too(void **state)
 {
     static const struct ranks meshes[] = {{1, 1}, {2, 1}, {3, 3}, {4, 1}, {6, 3}, {12, 3}};
 
-    (void)state;
     SWEEP(world.tied, 12, 1, 8, meshes);
 }
 
@@ -196,7 +190,6 @@ static void every_number_of_threads_gives_the_same_bits(void **state)
     struct train_job job = job_of(world.odd, 8, 2, 33);
     struct train_result reference;
 
-    (void)state;
     run(&job, &reference);
     for (int ranks = 1; ranks <= 4; ranks *= 2)
         for (job.ranks = ranks, job.threads = 1; job.threads <= 4; job.threads++)
@@ -209,7 +202,6 @@ static void adam_gives_the_same_bits_too(void **state)
     struct train_job job = job_of(world.tied, 8, 1, 8);
     struct train_result reference, decoupled;
 
-    (void)state;
     run(&job, &decoupled);
     job.adam = true;
     run(&job, &reference);
@@ -244,7 +236,6 @@ static void validation_gives_the_same_bits_too(void **state)
     struct train_job job = job_of(world.odd, 120, 1, 16);
     struct train_result reference, found;
 
-    (void)state;
     job.steps = 0;
     job.validation_batches = 233;
     job.load = load_sharp;
@@ -272,7 +263,6 @@ static void other_rank_counts_are_close_and_deterministic(void **state)
     struct train_job job = job_of(world.odd, 30, 1, 8);
     struct train_result reference;
 
-    (void)state;
     run(&job, &reference);
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
         struct train_result first;
@@ -304,7 +294,6 @@ static void a_step_that_is_given_up_changes_nothing(void **state)
     struct train_job job = job_of(world.odd, 8, 1, 8);
     struct train_result reference;
 
-    (void)state;
     job.steps = 8;
     run(&job, &reference);
     job.gives_up = true;
@@ -334,7 +323,6 @@ static void policies_order_the_memory(void **state)
 {
     int64_t bytes[3];
 
-    (void)state;
     for (int prefetch = 0; prefetch <= 1; prefetch++) {
         for (int p = 0; p < 3; p++) {
             struct train_job job = job_of(world.odd, 4, 1, 16);
@@ -362,7 +350,6 @@ static void more_ranks_need_less_memory(void **state)
 {
     int64_t before = INT64_MAX;
 
-    (void)state;
     for (int ranks = 1; ranks <= 8; ranks *= 2) {
         struct train_job job = job_of(world.odd, 8, 1, 16);
         struct tt_engine_options options;
@@ -387,7 +374,6 @@ static void the_step_loop_allocates_nothing(void **state)
 {
     static const struct ranks meshes[] = {{1, 1}, {2, 1}, {4, 2}, {3, 1}};
 
-    (void)state;
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
         struct train_job job = job_of(world.tied, 12, 1, 8);
         struct train_result result;
@@ -476,7 +462,6 @@ static void a_bad_parameter_is_named_on_every_rank(void **state)
 {
     static const struct ranks meshes[] = {{1, 1}, {2, 1}, {4, 1}, {4, 2}, {3, 1}, {8, 1}};
 
-    (void)state;
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
         for (int p = 0; p < world.tied->n_params; p++) {
             struct train_job job = job_of(world.tied, 24, 1, 8);
@@ -500,7 +485,6 @@ static void an_overflow_names_the_activation(void **state)
     struct train_job job = job_of(world.tied, 4, 1, 8);
     struct poison poison = {.job = &job, .param = 1, .row = 0, .with = 1e38F, .message = "layers.0."};
 
-    (void)state;
     for (int p = 0; p < world.tied->n_params; p++)
         if (strcmp(world.tied->params[p].name, "layers.0.attention_norm.weight") == 0)
             poison.param = p;

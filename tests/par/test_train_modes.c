@@ -30,7 +30,6 @@ static struct {
 
 static int set_up(void **state)
 {
-    (void)state;
     world.odd = fixture_model(&(struct tt_model_dims){
         .dim = 34, .n_layers = 4, .n_heads = 3, .n_kv_heads = 1, .head_dim = 10, .ffn_dim = 37, .vocab_size = 29});
     world.tied = fixture_tied_model(4);
@@ -40,7 +39,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     tt_model_free(world.odd);
     tt_model_free(world.tied);
     return 0;
@@ -91,7 +89,6 @@ static void recomputing_changes_no_bit_and_no_traffic(void **state)
                                                TT_RESHARD_AFTER_FORWARD_NEVER};
     const struct tt_model *models[] = {world.odd, world.tied};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct train_job job = job_of(models[i], 8, 1, 9);
         struct train_result reference;
@@ -133,7 +130,6 @@ static void the_more_is_recomputed_the_less_memory_it_takes(void **state)
     struct tt_model *model = fixture_model(&(struct tt_model_dims){
         .dim = 64, .n_layers = 8, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16, .ffn_dim = 192, .vocab_size = 64});
 
-    (void)state;
     for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++) {
         struct train_job job = job_of(model, 8, 2, 256);
         int64_t last = INT64_MAX, bytes;
@@ -205,7 +201,6 @@ static void bfloat16_gives_the_same_bits_on_every_layout(void **state)
 {
     const struct tt_model *models[] = {world.odd, world.tied};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct train_job job = job_of(models[i], 8, 1, 9);
         struct train_result exact;
@@ -232,7 +227,6 @@ static void bfloat16_gives_the_same_bits_from_kept_parts(void **state)
 {
     static const int meshes[][3] = {{2, 1, 2}, {4, 1, 2}, {4, 1, 4}, {8, 1, 4}, {8, 2, 2}}; /* ranks, replicas, n */
 
-    (void)state;
     for (int wire = 1; wire < WIRES; wire++) {
         struct train_job job = job_of(world.odd, 8, 1, 8);
         struct train_result reference;
@@ -264,7 +258,6 @@ static void bfloat16_defers_its_reduction(void **state)
 {
     static const int meshes[][2] = {{1, 1}, {2, 1}, {2, 2}, {3, 1}, {4, 2}};
 
-    (void)state;
     for (int wire = 1; wire < WIRES; wire++)
         for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
             struct train_job job = job_of(world.tied, 12, 1, 8);
@@ -292,7 +285,6 @@ static void other_rank_counts_are_close_in_bfloat16(void **state)
 {
     static const int meshes[][2] = {{3, 1}, {6, 2}, {6, 1}, {5, 1}};
 
-    (void)state;
     for (int wire = 1; wire < WIRES; wire++) {
         struct train_job job = job_of(world.odd, 30, 1, 8);
         struct train_result reference;
@@ -318,7 +310,6 @@ static void other_rank_counts_are_close_in_bfloat16(void **state)
 /* always: two gathers and one reduce-scatter of the same bytes. */
 static void bfloat16_halves_its_part_of_the_traffic(void **state)
 {
-    (void)state;
     for (int ranks = 2; ranks <= 5; ranks++) {
         struct train_job job = job_of(world.odd, (int64_t)ranks * 2, 1, 8);
         int64_t payload[WIRES];
@@ -346,7 +337,6 @@ static void bfloat16_halves_what_neighbours_kept(void **state)
     struct train_job job = job_of(world.odd, 4, 1, 8);
     int64_t payload[WIRES], kept[WIRES];
 
-    (void)state;
     job.ranks = 4;
     job.reshard = TT_RESHARD_AFTER_FORWARD_PART;
     job.reshard_part = 2;
@@ -369,7 +359,6 @@ static void bfloat16_halves_what_neighbours_kept(void **state)
 /* Gathered parameters need what they need in float32, on one rank too; gradients fewer bytes than the halving. */
 static void bfloat16_takes_no_more_memory(void **state)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 8; ranks *= 2) {
         struct train_job job = job_of(world.odd, 8, 1, 8);
         int64_t exact, gathered;
@@ -390,7 +379,6 @@ static void every_way_to_initialise_gives_the_same_bits(void **state)
 {
     const struct tt_model *models[] = {world.odd, world.tied};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct train_job job = job_of(models[i], 8, 1, 8);
         struct train_result reference, found;
@@ -416,7 +404,6 @@ static void initialising_needs_what_is_said(void **state)
     struct train_job job = job_of(world.odd, 8, 1, 8);
     int64_t whole = tt_model_n_elements(world.odd) * (int64_t)sizeof(float);
 
-    (void)state;
     for (job.ranks = 1; job.ranks <= 8; job.ranks *= 2) {
         struct tt_engine_options options;
         struct tt_engine *engine = NULL;
@@ -460,7 +447,6 @@ static void a_parameter_without_a_rule_is_named(void **state)
     struct train_job job = job_of(world.tied, 8, 1, 8);
     enum tt_param_init was = world.tied->params[4].init;
 
-    (void)state;
     world.tied->params[4].init = TT_PARAM_NONE;
     for (int how = TT_INIT_SHARDS; how <= TT_INIT_UNITS; how++) {
         job.init = (enum tt_init)how;

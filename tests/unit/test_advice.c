@@ -48,7 +48,6 @@ static void says_where_the_time_went(void **state)
     struct run run = run_of("--parallelism.fsdp_reshard_after_forward=default", INT64_C(1) << 40);
     char *text = advice_of(&run, 1.0, 2.0);
 
-    (void)state;
     assert_string_equal(text, "  time     compute 97 %, exposed communication 2 %, data 1 %\n");
     tt_free(text);
     release(&run);
@@ -59,7 +58,6 @@ static void names_the_policy_that_sends_less(void **state)
     struct run run = run_of("--parallelism.fsdp_reshard_after_forward=always", INT64_C(1) << 40);
     char *text = advice_of(&run, 0.0, 20.0);
 
-    (void)state;
     assert_contains(text, "exposed communication 20 %");
     assert_contains(text, "hint     --parallelism.fsdp_reshard_after_forward=never sends ");
     tt_free(text);
@@ -76,7 +74,6 @@ static void names_no_policy_that_does_not_fit(void **state)
     struct run run = run_of("--parallelism.fsdp_reshard_after_forward=always", INT64_C(1) << 40);
     char *text;
 
-    (void)state;
     run.setup.memory_limit = run.setup.memory.total;
     text = advice_of(&run, 0.0, 20.0);
     assert_null(strstr(text, "after_forward=never"));
@@ -92,7 +89,6 @@ static void blames_the_data_when_it_is_the_data(void **state)
     struct run run = run_of("--parallelism.fsdp_reshard_after_forward=always", INT64_C(1) << 40);
     char *text = advice_of(&run, 30.0, 20.0);
 
-    (void)state;
     assert_contains(text, "cache_dir");
     tt_free(text);
     release(&run);

@@ -22,7 +22,6 @@
 
 static void error_codes_map_to_exit_codes(void **state)
 {
-    (void)state;
     assert_int_equal(tt_error_exit_code(0), 0);
     assert_int_equal(tt_error_exit_code(TT_EUSAGE), 2);
     assert_int_equal(tt_error_exit_code(TT_EIO), 3);
@@ -31,7 +30,6 @@ static void error_codes_map_to_exit_codes(void **state)
 
 static void wrapping_puts_context_in_front(void **state)
 {
-    (void)state;
     assert_int_equal(tt_fail(TT_EDATA, "cannot open '%s'", "x"), TT_EDATA);
     assert_int_equal(tt_wrap(TT_EDATA, "loading shard %d", 3), TT_EDATA);
     assert_string_equal(tt_error_message(), "loading shard 3: cannot open 'x'");
@@ -39,7 +37,6 @@ static void wrapping_puts_context_in_front(void **state)
 
 static void a_message_may_quote_the_one_before(void **state)
 {
-    (void)state;
     (void)tt_fail(TT_EDATA, "'%s' is missing", "x");
     (void)tt_fail(TT_EDATA, "none of %d is intact: %s", 2, tt_error_message());
     assert_string_equal(tt_error_message(), "none of 2 is intact: 'x' is missing");
@@ -51,7 +48,6 @@ static void exact_sum_does_not_depend_on_order(void **state)
     struct tt_rng rng = tt_rng_make(7, "terms");
     struct tt_exact forward = {0}, backward = {0}, halves[2] = {{{0}, 0}, {{0}, 0}};
 
-    (void)state;
     for (int i = 0; i < 1000; i++)
         terms[i] = ldexp(tt_rng_normal(&rng, (uint64_t)i, 0.0), (i * 37) % 400 - 200);
     for (int i = 0; i < 1000; i++) {
@@ -70,7 +66,6 @@ static void exact_sum_cancels_exactly(void **state)
 {
     struct tt_exact sum = {0};
 
-    (void)state;
     tt_exact_add(&sum, 1e300);
     tt_exact_add(&sum, 3.25);
     tt_exact_add(&sum, -1e300);
@@ -90,7 +85,6 @@ static void normal_numbers_have_the_right_moments(void **state)
     double sum = 0.0, squares = 0.0, largest = 0.0;
     int n = 200000;
 
-    (void)state;
     for (int i = 0; i < n; i++) {
         double x = tt_rng_normal(&rng, (uint64_t)i, 0.0), cut = tt_rng_normal(&rng, (uint64_t)i, 2.0);
 
@@ -109,7 +103,6 @@ static void permutation_is_one(void **state)
     int64_t order[100];
     int seen[100] = {0};
 
-    (void)state;
     tt_rng_permutation(&rng, 100, order);
     for (int i = 0; i < 100; i++)
         seen[order[i]]++;
@@ -119,7 +112,6 @@ static void permutation_is_one(void **state)
 
 static void crc32c_matches_the_standard(void **state)
 {
-    (void)state;
     assert_int_equal(tt_crc32c(0, "123456789", 9), 0xe3069283u);
     assert_int_equal(tt_crc32c(tt_crc32c(0, "1234", 4), "56789", 5), 0xe3069283u);
 }
@@ -132,7 +124,6 @@ static void crc32c_of_long_texts(void **state)
     struct tt_rng rng = tt_rng_make(1, "bytes");
     uint32_t crc = 0;
 
-    (void)state;
     for (int i = 0; i < SIZE; i++)
         bytes[i] = (uint8_t)tt_rng_bits(&rng, (uint64_t)i);
     for (int size = 1, at = 1; at <= SIZE; size = size % 100 + 1, at += size) {
@@ -145,7 +136,6 @@ static void nearest_word_is_found(void **state)
 {
     static const char *const keys[] = {"steps", "seq_len", "max_norm"};
 
-    (void)state;
     assert_string_equal(tt_text_nearest("step", keys, 3), "steps");
     assert_string_equal(tt_text_nearest("seqlen", keys, 3), "seq_len");
     assert_null(tt_text_nearest("warmup", keys, 3));
@@ -157,7 +147,6 @@ static void numbers_are_written_for_people(void **state)
     char buf[32];
     int64_t bytes = 0;
 
-    (void)state;
     assert_string_equal(tt_text_count(buf, sizeof buf, 1234567), "1,234,567");
     assert_string_equal(tt_text_count(buf, sizeof buf, -12), "-12");
     assert_string_equal(tt_text_bytes(buf, sizeof buf, 1536.0), "1.50 KiB");
@@ -189,7 +178,6 @@ static void team_runs_every_tile_once(void **state)
     enum { RUNS = 2000, MOST = 300 };
     static int count[MOST];
 
-    (void)state;
     for (int ranks = 1; ranks <= 1000; ranks *= 1000) {
         struct tt_team *team = NULL;
         int want[MOST] = {0};
@@ -217,7 +205,6 @@ static void file_replace_and_missing_file(void **state)
     char *path, *text = NULL, *typo;
     size_t size = 0;
 
-    (void)state;
     assert_non_null(mkdtemp(folder));
     path = tt_format("%s/config.yaml", folder);
     typo = tt_format("%s/confg.yaml", folder);

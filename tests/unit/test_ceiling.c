@@ -14,7 +14,6 @@ static void every_run_has_its_largest(void **state)
     int64_t values[23];
     uint32_t random = 7;
 
-    (void)state;
     for (int n = 1; n <= 23; n++) {
         struct tt_ceiling *ceiling;
 

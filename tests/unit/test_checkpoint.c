@@ -48,7 +48,6 @@ static void saved_on_p_ranks_loads_on_q(void **state)
 {
     char *folder = test_folder();
 
-    (void)state;
     for (int p = 0; p < MESHES; p++) {
         struct test_job save = {folder, "run", meshes[p].shard, meshes[p].replicate, .step = p + 1, .keep = 2};
         struct tt_manifest manifest;
@@ -81,7 +80,6 @@ static void digests_do_not_depend_on_the_layout(void **state)
 {
     struct tt_manifest first = {0};
 
-    (void)state;
     for (int p = 0; p < MESHES; p++) {
         char *folder = test_folder();
         struct test_job save = {folder, "run", meshes[p].shard, meshes[p].replicate, .step = 5};
@@ -109,7 +107,6 @@ static void same_state_gives_same_bytes(void **state)
     char *folder[2] = {test_folder(), test_folder()};
     struct tt_manifest manifest;
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct test_job save = {folder[i], i ? "monday" : "tuesday", 2, 2, .step = 3};
 
@@ -146,7 +143,6 @@ static void replicas_share_the_work(void **state)
     struct test_state t;
     int64_t load[6] = {0};
 
-    (void)state;
     test_state_init(&t, 2, 3, 0, 1);
     assert_int_equal(tt_ckpt_policy_find("all", NULL, &policy), 0);
     assert_int_equal(tt_ckpt_policy_find("some", NULL, &policy), TT_EUSAGE);
@@ -173,7 +169,6 @@ static void crc_of_joined_parts(void **state)
 {
     char bytes[3000];
 
-    (void)state;
     for (int i = 0; i < 3000; i++)
         bytes[i] = (char)(i * 31);
     for (size_t cut = 0; cut <= 3000; cut += 250)
@@ -186,7 +181,6 @@ static void digest_sees_every_change(void **state)
     uint32_t data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     uint64_t digest = tt_digest_part(TT_F32, data, 0, 8);
 
-    (void)state;
     assert_true(tt_digest_part(TT_F32, data, 0, 3) + tt_digest_part(TT_F32, data + 3, 3, 5) == digest);
     assert_true(tt_digest_part(TT_F32, data, 1, 8) != digest);
     data[2] = 4;
@@ -200,7 +194,6 @@ static void digest_is_as_defined(void **state)
     uint32_t data[67];
     uint64_t sum = 0;
 
-    (void)state;
     for (uint32_t i = 0; i < 67; i++)
         data[i] = i * 2654435761u;
     for (int64_t i = 0; i < 67; i++) {
@@ -219,7 +212,6 @@ static void casts_round_to_nearest_even(void **state)
     uint16_t out[9];
     float back[9];
 
-    (void)state;
     tt_cast(TT_BF16, out, TT_F32, values, 9);
     assert_memory_equal(out, bf16, sizeof out);
     tt_cast(TT_F16, out, TT_F32, values, 9);
@@ -235,7 +227,6 @@ static void retention_keeps_the_newest_good(void **state)
     int64_t *steps = NULL;
     int n = 0;
 
-    (void)state;
     for (int step = 1; step <= 4; step++) {
         struct test_job save = {folder, "run", 2, 1, .step = step, .keep = 0};
 
@@ -281,7 +272,6 @@ static void a_known_manifest_is_not_read_again(void **state)
     struct tt_manifest noted;
     size_t size;
 
-    (void)state;
     for (int step = 1; step <= 3; step++)
         assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = step, .keep = 0}), 0);
     noted = load_manifest(folder, 1);
@@ -320,7 +310,6 @@ static void resume_passes_over_damage_loudly(void **state)
          *shard = tt_format("%s/step-2/model/shard-00001-model-00001-of-00001.safetensors", folder);
     struct test_job load = {folder, "run", 3, 1, .load_step = -1, .expect = 1};
 
-    (void)state;
     assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = 1}), 0);
     assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = 2}), 0);
     test_flip(shard, 40000);
@@ -372,7 +361,6 @@ static void another_model_is_an_error_that_lists(void **state)
     char *folder = test_folder();
     struct test_job job = {folder, "run", 2, 1, .step = 1};
 
-    (void)state;
     assert_int_equal(test_save(&job), 0);
     assert_int_equal(tt_comm_threads_run(2, load_other_model, &job), TT_EDATA);
     assert_non_null(strstr(tt_error_message(), "1 tensors missing: 'tok_embedding.weight'"));
@@ -386,7 +374,6 @@ static void loads_a_path_of_any_kind(void **state)
 {
     char *folder = test_folder(), *path[3];
 
-    (void)state;
     path[0] = tt_format("%s/run", folder);
     path[1] = tt_format("%s/run/checkpoint", folder);
     path[2] = tt_format("%s/run/checkpoint/step-1", folder);
@@ -459,7 +446,6 @@ static void shards_of_pytorch_load_on_any_number_of_ranks(void **state)
 {
     char folder[] = TT_SOURCE_DIR "/tests/interop/torch_shards";
 
-    (void)state;
     for (int ranks = 1; ranks <= 5; ranks++)
         if (tt_comm_threads_run(ranks, load_torch_shards, folder) != 0)
             fail_msg("on %d ranks: %s", ranks, tt_error_message());

@@ -12,7 +12,6 @@ static void defaults_are_torchtitans(void **state)
 {
     struct tt_config *cfg = good_text("");
 
-    (void)state;
     assert_string_equal(cfg->job.dump_folder, "./outputs");
     assert_string_equal(cfg->model.flavor, "debugmodel");
     assert_null(cfg->model.hf_assets_path);
@@ -44,7 +43,6 @@ static void validation_follows_training(void **state)
     struct tt_config *cfg = good_text("training: {dataset: text, dataset_path: a.txt, seq_len: 128}\n");
     struct tt_text template = {0};
 
-    (void)state;
     assert_string_equal(cfg->validation.dataset, "text");
     assert_string_equal(cfg->validation.dataset_path, "a.txt");
     assert_int_equal(cfg->validation.seq_len, 128);
@@ -75,7 +73,6 @@ static void capitals_of_words_do_not_matter(void **state)
         {"Always", "always"}, {"NEVER", "never"}, {"True", "always"}, {"FALSE", "never"}};
     struct tt_config *cfg;
 
-    (void)state;
     for (int i = 0; i < COUNT(words); i++) {
         char *text = tt_format("parallelism: {fsdp_reshard_after_forward: %s}\n", words[i][0]);
 
@@ -101,7 +98,6 @@ static void ranges_leave_out_what_is_not_built(void **state)
         {"training.mixed_precision_param", "float32|bfloat16"},
     };
 
-    (void)state;
     for (int i = 0; i < COUNT(wanted); i++) {
         struct tt_text range = {0};
 
@@ -118,7 +114,6 @@ static void keys_are_the_listed_ones(void **state)
     char *expect = NULL;
     size_t size = 0;
 
-    (void)state;
     for (int i = 0; i < tt_config_n_rows; i++)
         tt_text_add(&keys, "%s\n", tt_config_rows[i].path);
     assert_int_equal(tt_file_read(TT_SOURCE_DIR "/tests/unit/data/config_keys.txt", &expect, &size), 0);
@@ -129,7 +124,6 @@ static void keys_are_the_listed_ones(void **state)
 
 static void rows_are_well_formed(void **state)
 {
-    (void)state;
     for (int i = 0; i < tt_config_n_rows; i++) {
         const struct tt_config_row *row = &tt_config_rows[i];
         char *path = tt_format("%s.%s", row->section, row->key);
@@ -205,7 +199,6 @@ static void reals_hold_their_range(const struct tt_config_row *row)
 
 static void every_row_takes_its_limits_and_nothing_outside(void **state)
 {
-    (void)state;
     for (int i = 0; i < tt_config_n_rows; i++) {
         const struct tt_config_row *row = &tt_config_rows[i];
 
@@ -240,7 +233,6 @@ static void later_wins_and_says_so(void **state)
     const char *const flags[] = {"--optimizer.lr=3e-4", "training.steps=7", "--optimizer.lr", "1e-4"};
     struct tt_config *cfg = NULL;
 
-    (void)state;
     assert_non_null(mkdtemp(folder));
     a = tt_format("%s/a.yaml", folder);
     b = tt_format("%s/b.yaml", folder);
@@ -268,7 +260,6 @@ static void flavor_fills_what_nobody_set(void **state)
 {
     struct tt_config *cfg = good_text("model: {dim: 96, n_layers: null}\n");
 
-    (void)state;
     assert_int_equal(tt_config_set_flavor_int(cfg, "model.dim", 256), 0);
     assert_int_equal(tt_config_set_flavor_int(cfg, "model.n_layers", 6), 0);
     assert_int_equal(tt_config_set_flavor_int(cfg, "model.n_layers", 8), 0);
@@ -317,7 +308,6 @@ static void written_yaml_reads_back(void **state)
         "trail "};
     struct tt_config *cfg;
 
-    (void)state;
     cfg = good_text("");
     assert_reads_back(cfg);
     tt_config_free(cfg);
@@ -346,7 +336,6 @@ static void json_has_types_and_origins(void **state)
     json_t *json = tt_config_to_json(cfg, false), *origins = tt_config_to_json(cfg, true);
     json_t *lr = json_object_get(json_object_get(origins, "optimizer"), "lr");
 
-    (void)state;
     assert_true(json_real_value(json_object_get(json_object_get(json, "optimizer"), "lr")) == 1e-4);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(json, "training"), "steps")), 10000);
     assert_true(json_is_null(json_object_get(json_object_get(json, "model"), "dim")));
@@ -365,7 +354,6 @@ static void builtin_quick_is_the_documented_run(void **state)
 {
     struct tt_config *cfg = NULL;
 
-    (void)state;
     assert_int_equal(tt_config_new(&cfg), 0);
     assert_int_equal(tt_config_load(cfg, 1, (const char *const[]){"builtin:quick"}, 0, NULL), 0);
     assert_string_equal(cfg->model.flavor, "debugmodel");
@@ -383,7 +371,6 @@ static void shipped_files_load(void **state)
     char **names = NULL;
     int n = 0;
 
-    (void)state;
     assert_int_equal(tt_folder_list(TT_SOURCE_DIR "/configs", &names, &n), 0);
     assert_true(n >= 6);
     for (int i = 0; i < n; i++) {
@@ -419,7 +406,6 @@ static void help_names_every_key(void **state)
     struct tt_text help = {0}, sections = {0};
     char *flat;
 
-    (void)state;
     tt_config_help(&help);
     tt_config_help_sections(&sections);
     flat = unwrapped(help.text);

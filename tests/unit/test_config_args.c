@@ -66,7 +66,6 @@ static const struct {
 
 static void every_form_of_an_override_works(void **state)
 {
-    (void)state;
     for (int i = 0; i < COUNT(forms); i++) {
         const char *tokens[4] = {"--metrics.log_freq=9", forms[i].token[0], forms[i].token[1], NULL};
         int n = forms[i].token[1] ? 3 : 2;
@@ -88,7 +87,6 @@ static void lists_split_outside_of_brackets(void **state)
     struct tt_config *cfg;
     int rc;
 
-    (void)state;
     cfg = from_flags(1, flags, &rc);
     assert_non_null(cfg);
     assert_value(cfg, "parallelism.fsdp_wrap_policy", "[\"layers\\.\\d{1,3}\\..*\",\"a,b\",\"x\"]");
@@ -133,7 +131,6 @@ static const struct {
 
 static void bad_overrides_say_what_is_wrong(void **state)
 {
-    (void)state;
     for (int i = 0; i < COUNT(bad); i++)
         assert_string_equal(bad_flags(bad[i].token[1] ? 2 : 1, bad[i].token), bad[i].message);
 }
@@ -179,7 +176,6 @@ static void options_words_and_overrides_are_told_apart(void **state)
     struct tt_args *args;
     int rc;
 
-    (void)state;
     args = parse(COUNT(tokens), tokens, &rc);
     assert_int_equal(rc, 0);
     assert_true(tt_args_has(args, "origin") && !tt_args_has(args, "help"));
@@ -206,7 +202,6 @@ static void bad_options_are_refused_together(void **state)
     static const char *const tokens[] = {"--confg", "--steps=3", "-x", "--origin=1", "--max_size"};
     int rc;
 
-    (void)state;
     assert_null(parse(COUNT(tokens), tokens, &rc));
     assert_int_equal(rc, TT_EUSAGE);
     assert_string_equal(tt_error_message(),
@@ -227,7 +222,6 @@ static void help_is_an_option_of_two_names(void **state)
     struct tt_args *args;
     int rc;
 
-    (void)state;
     args = parse(1, tokens, &rc);
     assert_int_equal(rc, 0);
     assert_true(tt_args_has(args, "help"));

@@ -69,7 +69,6 @@ static void show_prints_what_a_run_would_use(void **state)
 {
     struct run r = run("show --training.steps=5 --origin");
 
-    (void)state;
     assert_int_equal(r.exit_code, 0);
     assert_string_equal(r.err, "");
     assert_contains(r.out, "\n  steps: 5                                       # flag --training.steps\n");
@@ -86,7 +85,6 @@ static void show_without_origins_reads_back(void **state)
     struct run r = run("show optimizer.lr=1e-5");
     struct tt_config *cfg = good_text(r.out);
 
-    (void)state;
     assert_true(cfg->optimizer.lr == 1e-5);
     assert_int_equal(cfg->training.seq_len, 256);
     assert_null(strchr(r.out, '#'));
@@ -99,7 +97,6 @@ static void json_is_json(void **state)
     struct run r = run("show --json --origin training.steps=3");
     json_t *json = NULL, *steps;
 
-    (void)state;
     assert_int_equal(r.exit_code, 0);
     assert_int_equal(tt_json_parse(r.out, strlen(r.out), "stdout", &json), 0);
     steps = json_object_get(json_object_get(json, "training"), "steps");
@@ -118,7 +115,6 @@ static void check_says_ok_or_why_not(void **state)
 {
     struct run r = run("check --no-files " TT_SOURCE_DIR "/configs/hf_finetune.yaml");
 
-    (void)state;
     assert_int_equal(r.exit_code, 0);
     assert_string_equal(r.out, "ok\n");
     release(&r);
@@ -147,7 +143,6 @@ static void diff_tells_what_changed(void **state)
     struct run r =
         run("diff " TT_SOURCE_DIR "/configs/debug.yaml " TT_SOURCE_DIR "/configs/debug.yaml optimizer.lr=1e-5");
 
-    (void)state;
     assert_int_equal(r.exit_code, 2); /* overrides belong to --config, two files are compared as they are */
     release(&r);
     r = run("diff " TT_SOURCE_DIR "/configs/llama3_8b.yaml " TT_SOURCE_DIR "/configs/llama3_70b.yaml");
@@ -170,7 +165,6 @@ static void init_prints_every_key_of_the_quick_run(void **state)
     struct run r = run("init");
     struct tt_config *cfg = good_text(r.out);
 
-    (void)state;
     for (int i = 0; i < tt_config_n_rows; i++) {
         static const char *const quick[] = {"builtin:quick"};
         struct tt_config *fresh = NULL;
@@ -193,7 +187,6 @@ static void wrong_words_are_usage_errors(void **state)
 {
     struct run r = run("shw");
 
-    (void)state;
     assert_int_equal(r.exit_code, 2);
     assert_string_equal(r.err, "titan: error: unknown command 'config shw'\nhelp: did you mean 'config show'?\n");
     release(&r);

@@ -117,7 +117,6 @@ static void every_fault_is_told_at_its_place(void **state)
 {
     int n_wrong = 0;
 
-    (void)state;
     for (int i = 0; i < COUNT(faults); i++) {
         const char *message = bad_text(faults[i].text);
 
@@ -136,7 +135,6 @@ static void all_errors_come_at_once(void **state)
     struct tt_config *cfg = NULL;
     struct tt_text expect = {0};
 
-    (void)state;
     assert_non_null(mkdtemp(folder));
     path = tt_format("%s/a.yaml", folder);
     assert_int_equal(tt_file_replace(path, text, strlen(text)), 0);
@@ -165,7 +163,6 @@ static void missing_file_names_a_similar_one(void **state)
     const char *const files[] = {TT_SOURCE_DIR "/configs/debug.yml"};
     struct tt_config *cfg = NULL;
 
-    (void)state;
     assert_int_equal(tt_config_new(&cfg), 0);
     assert_int_equal(tt_config_load(cfg, 1, files, 0, NULL), TT_EUSAGE);
     assert_contains(tt_error_message(), "/debug.yml': no such file\nhelp: did you mean '");
@@ -175,7 +172,6 @@ static void missing_file_names_a_similar_one(void **state)
 
 static void a_bad_value_silences_its_rules(void **state)
 {
-    (void)state;
     assert_null(strstr(bad_text("training: {dataset: c4, dataset_path: []}"), "needs"));
 }
 
@@ -184,7 +180,6 @@ static void hundreds_of_errors_fit(void **state)
     struct tt_text text = {0};
     const char *message;
 
-    (void)state;
     tt_text_add(&text, "training:\n");
     for (int i = 0; i < 1000; i++)
         tt_text_add(&text, "  unknown_key_number_%d: 1\n", i);
@@ -202,7 +197,6 @@ static void values_not_built_yet_say_so(void **state)
         "training.dtype=bfloat16", "parallelism.tensor_parallel_degree=2", "parallelism.pipeline_parallel_degree=2",
         "parallelism.context_parallel_degree=2", "parallelism.expert_parallel_degree=2"};
 
-    (void)state;
     for (int i = 0; i < COUNT(flags); i++) {
         assert_contains(bad_flags(1, &flags[i]), "which is not built yet\nhelp: what works now: ");
         assert_null(strchr(strchr(tt_error_message(), '\n') + 1, '\n'));
@@ -235,7 +229,6 @@ static void inactive_keys_are_accepted_at_their_neutral_value(void **state)
         "float8:\n"
         "comm: {trace_buf_size: 20000}\n";
 
-    (void)state;
     n_notes = 0;
     tt_log_set_sink(count_note, NULL);
     tt_config_free(good_text(neutral));
@@ -262,7 +255,6 @@ static void inactive_keys_are_accepted_at_their_neutral_value(void **state)
 
 static void every_inactive_key_is_consistent(void **state)
 {
-    (void)state;
     for (int i = 0; i < tt_config_n_inactives; i++) {
         assert_null(tt_config_row_find(tt_config_inactives[i].path));
         assert_true(strlen(tt_config_inactives[i].why) > 8);
@@ -273,7 +265,6 @@ static void every_inactive_key_is_consistent(void **state)
 
 static void differences_from_torchtitan_are_differences(void **state)
 {
-    (void)state;
     for (int i = 0; i < tt_config_n_differences; i++) {
         const struct tt_config_row *row = tt_config_row_find(tt_config_differences[i].path);
 
@@ -286,7 +277,6 @@ static void hostile_files_are_refused(void **state)
 {
     struct tt_text text = {0};
 
-    (void)state;
     for (int i = 0; i < 3000; i++)
         tt_text_add(&text, "[");
     assert_string_equal(bad_text(text.text), "t.yaml:1:17: nested too deeply: 16 levels are the limit");
@@ -316,7 +306,6 @@ static void endless_files_are_refused(void **state)
     const char *const files[] = {"/dev/zero"};
     struct tt_config *cfg = NULL;
 
-    (void)state;
     assert_int_equal(tt_config_new(&cfg), 0);
     assert_int_equal(tt_config_load(cfg, 1, files, 0, NULL), TT_EUSAGE);
     assert_contains(tt_error_message(), "is too large: it has more than 1.00 MiB");
@@ -329,7 +318,6 @@ static void aliases_within_limits_work(void **state)
 {
     struct tt_config *cfg = good_text("training: {seq_len: &len 128}\nvalidation: {seq_len: *len}\n");
 
-    (void)state;
     assert_int_equal(cfg->validation.seq_len, 128);
     tt_config_free(cfg);
 }
@@ -346,7 +334,6 @@ static void random_bytes_do_no_harm(void **state)
     struct tt_text text = {0};
     struct tt_config *cfg = good_text("");
 
-    (void)state;
     tt_config_to_yaml(cfg, &text);
     tt_config_free(cfg);
     for (uint64_t round = 0; round < 1500; round++) {
@@ -378,7 +365,6 @@ static void random_toml_does_no_harm(void **state)
         "= 1_000\ntext = \"\"\"\nlong \\\n   line\"\"\"\n";
     struct tt_rng rng = tt_rng_make(5, "toml fuzz");
 
-    (void)state;
     for (uint64_t round = 0; round < 20000; round++) {
         size_t size = round % 4 || !round ? sizeof good - 1 : 1 + below(&rng, round * 32, sizeof good - 1);
         char *copy = tt_strndup(good, size);

@@ -28,7 +28,6 @@ static void near(double found, double wanted)
 
 static void collectives_take_what_the_formulas_say(void **state)
 {
-    (void)state;
     near(tt_cost_collective_sec(&toy, TT_ALL_GATHER, 4, 5), 10 + 3 * (1 + 5));
     near(tt_cost_collective_sec(&toy, TT_REDUCE_SCATTER, 4, 5), 10 + 2 * 1 + 3 * 5 * 1.25);
     near(tt_cost_collective_sec(&toy, TT_REDUCE_SCATTER, 3, 5), 10 + 2 * 1 + 2 * 5 * 1.25);
@@ -43,7 +42,6 @@ static void a_saturating_bucket_spends_nine_tenths_on_bytes(void **state)
 {
     int64_t bytes = tt_cost_saturating_bytes(&toy, 4);
 
-    (void)state;
     assert_int_equal(bytes, 9 * 13 * 4 / 3);
     near(3.0 * (double)(bytes / 4) / tt_cost_collective_sec(&toy, TT_ALL_GATHER, 4, bytes / 4), 0.9);
     assert_int_equal(tt_cost_saturating_bytes(&toy, 1), 0);
@@ -57,7 +55,6 @@ static void nodes_run_at_the_rate_of_arithmetic_or_of_memory(void **state)
     int node = tt_graph_node(graph, TT_OP_ADD, "z", (const int[]){x, y}, 2, NULL);
     struct tt_machine slow_memory = {"", 1e9, 36.0, 1, 1, 1}, slow_core = {"", 0.5, 1e9, 1, 1, 1};
 
-    (void)state;
     near(tt_cost_node_sec(&slow_memory, graph, node, 1), 3 * 24 / 36.0); /* reads two, writes one */
     near(tt_cost_node_sec(&slow_core, graph, node, 1), 6 / 0.5);
     near(tt_cost_node_sec(&slow_core, graph, node, 4), 6 / 2.0);
@@ -92,7 +89,6 @@ static void machine_files_are_read_as_written(void **state)
     json_t *json = tt_machine_to_json(&builtin);
     char *text = tt_json_text(json);
 
-    (void)state;
     assert_int_equal(load_text(text, &read), 0);
     assert_string_equal(read.name, builtin.name);
     assert_int_equal(tt_machine_hash(&read), tt_machine_hash(&builtin));
@@ -106,7 +102,6 @@ static void bad_machine_files_are_refused(void **state)
 {
     struct tt_machine machine;
 
-    (void)state;
     refuses("{\"type\":\"model\",\"schema\":1}", TT_EDATA, "wanted a machine file of schema 1");
     refuses("{\"type\":\"machine\",\"schema\":2}", TT_EDATA, "schema 2");
     refuses("{\"schema\":1}", TT_EDATA, "type");
@@ -148,7 +143,6 @@ static void waits_expose_what_compute_did_not_hide(void **state)
         {.kind = TT_OPTIMIZER, .unit = U1}};
     struct tt_timeline t = simulate(instrs, 4);
 
-    (void)state;
     near(t.step_sec, 15 + 14);
     near(t.compute_sec, 7 + 14);
     near(t.transfer_sec, 15);
@@ -172,7 +166,6 @@ static void transfers_follow_each_other(void **state)
         {.kind = TT_WAIT, .unit = U1, .begin = 1}};
     struct tt_timeline t = simulate(instrs, 6);
 
-    (void)state;
     near(t.transfer[1].begin, 15);
     near(t.transfer[1].end, 15 + 19);
     near(t.exposed[0], 15);
@@ -186,13 +179,11 @@ static int set_up(void **state)
 {
     int fd = mkstemp(path);
 
-    (void)state;
     return fd < 0 ? -1 : close(fd);
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     return unlink(path);
 }
 

@@ -101,7 +101,6 @@ static void builtin_corpora_have_their_chapters(void **state)
 {
     struct tt_dataset *d = open_dataset("kjv", NULL, NULL);
 
-    (void)state;
     assert_int_equal(d->ref.info.n_documents, 1130);
     assert_int_equal(d->ref.info.n_tokens, 1068459);
     assert_int_equal(d->ref.info.item_size, 2);
@@ -120,7 +119,6 @@ static void json_lines_are_read_plain_and_packed(void **state)
     static const char *const urls[] = {"a", "b"};
     uint64_t digest = 0;
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct tt_dataset *d = open_dataset(i ? "jsonl" : "c4", names[i], NULL);
 
@@ -147,7 +145,6 @@ static void folders_are_read_in_the_order_of_names(void **state)
     static const char *const marked[] = {"marked"};
     struct tt_dataset *d;
 
-    (void)state;
     assert_int_equal(tt_folder_make(at("many/sub")), 0);
     (void)put_text("many/b.txt", "\xef\xbb\xbf"
                                  "beta\n"); /* a byte order mark is no text */
@@ -201,7 +198,6 @@ static void broken_text_is_named_with_its_place(void **state)
         {"jsonl", "\x28\xb5\x2f\xfd", "bad: cannot unpack at byte 4 of 4: the file is truncated"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         expect_failure(prepare(bad[i].dataset, put_text("bad", bad[i].content), NULL), TT_EDATA, bad[i].message);
     assert_int_equal(tt_folder_make(at("nothing")), 0);
@@ -218,7 +214,6 @@ static void fields_that_nobody_reads_may_hold_any_value(void **state)
     static const char *const texts[] = {"one", "two", "three", "four", "five", "last"};
     struct tt_dataset *d;
 
-    (void)state;
     (void)put_text("wild.jsonl", "{\"hash\": 18446744073709551615, \"text\": \"one\"}\n"
                                  "{\"text\": \"two\", \"n\": -1000000000000000019884624838656, \"e\": 1e999}\n"
                                  "{\"score\": [NaN, -Infinity, {\"a\": [], \"b\": {}}], \"text\": \"three\"}\n"
@@ -236,7 +231,6 @@ static void escapes_become_characters(void **state)
                                         "\xef\xbf\xbd\xf0\x9f\x98\x80", "\b\f\n\r\t\"\\/ \xc3\xa9"};
     struct tt_dataset *d;
 
-    (void)state;
     (void)put_text("escapes.jsonl", "{\"text\": \"\\ud83d\\ude00\"}\n{\"text\": \"cut \\ud83d\"}\n"
                                     "{\"text\": \"\\ude00\\ud83d\"}\n{\"text\": \"\\ud83d\\ud83d\\uDE00\"}\n"
                                     "{\"text\": \"\\b\\f\\n\\r\\t\\\"\\\\\\/ \\u00e9\"}\n");
@@ -270,7 +264,6 @@ static void what_is_not_json_is_named_with_its_column(void **state)
     };
     char *deep = tt_calloc(5000, 1);
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         expect_failure(prepare("jsonl", put_text("bad", bad[i].line), NULL), TT_EDATA, bad[i].message);
     memcpy(deep, "{\"a\":", 5);
@@ -283,7 +276,6 @@ static void truncated_packed_text_is_refused(void **state)
 {
     static const char *const names[] = {DATA "docs.jsonl.gz", DATA "docs.jsonl.zst"};
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         char *bytes = NULL;
         size_t size = 0;
@@ -300,7 +292,6 @@ static void gzip_members_follow_one_another(void **state)
     size_t size = 0;
     struct tt_dataset *d;
 
-    (void)state;
     assert_int_equal(tt_file_read(DATA "docs.jsonl.gz", &bytes, &size), 0);
     twice = tt_calloc(2 * size, 1);
     memcpy(twice, bytes, size);
@@ -339,7 +330,6 @@ static void caches_are_kept_and_damaged_ones_made_again(void **state)
     uint64_t digest;
     size_t size = 0;
 
-    (void)state;
     assert_int_equal(prepare("text", path, NULL), 0);
     cache = tt_strdup(ref.path);
     digest = ref.info.digest;
@@ -376,7 +366,6 @@ static void tokenizers_have_caches_of_their_own(void **state)
     struct tt_tokenizer *other = NULL;
     char *path;
 
-    (void)state;
     assert_int_equal(prepare("kjv_validation", NULL, NULL), 0);
     path = tt_strdup(ref.path);
     assert_int_equal(tt_tokenizer_load(DATA "gpt2_small.json", &other), 0);
@@ -397,7 +386,6 @@ static void failed_packing_leaves_nothing(void **state)
     char **names = NULL;
     int n = 0;
 
-    (void)state;
     assert_int_equal(tt_folder_make(at("out")), 0);
     expect_failure(tt_dataset_pack(&spec, at("out/x.tokens"), &info), TT_EDATA, "half.jsonl:2:");
     assert_int_equal(tt_folder_list(at("out"), &names, &n), 0);
@@ -420,7 +408,6 @@ static void packed_files_train_as_their_text_does(void **state)
     char *bytes = NULL;
     size_t size = 0;
 
-    (void)state;
     assert_int_equal(tt_dataset_pack(&spec, at("docs.tokens"), &info), 0);
     d = open_dataset("tokens", at("docs.tokens"), NULL);
     expect_documents(d, 3, texts);
@@ -446,7 +433,6 @@ static void empty_documents_may_outnumber_the_tokens(void **state)
     struct tt_token_info info;
     struct tt_dataset *d;
 
-    (void)state;
     assert_int_equal(tt_tokenizer_load(DATA "gpt2_small.json", &plain), 0);
     spec.tokenizer = plain;
     spec.path = put_text("hollow.jsonl", "{\"text\": \"\"}\n{\"text\": \"\"}\n{\"text\": \"a\"}\n{\"text\": \"\"}\n");
@@ -466,7 +452,6 @@ static void foreign_token_files_are_read(void **state)
     int32_t ids[4];
     struct tt_dataset *d;
 
-    (void)state;
     memcpy(llmc + 256, tokens, sizeof tokens);
     (void)put("llmc.bin", llmc, sizeof llmc);
     (void)put("raw.bin", tokens, sizeof tokens);
@@ -489,7 +474,6 @@ static void wrong_token_files_are_refused(void **state)
     const uint16_t tokens[4] = {5, 2047, 4000, 9};
     struct tt_dataset_spec spec = {.name = "kjv", .tokenizer = tokenizer, .vocab_size = 2000, .cache_dir = at("cache")};
 
-    (void)state;
     (void)put("llmc.bin", llmc, sizeof llmc);
     expect_failure(prepare("tokens", at("llmc.bin"), NULL), TT_EDATA,
                    "is truncated or damaged: its header says 5 tokens, 1034 bytes, the file has 1032");
@@ -515,7 +499,6 @@ static void a_file_that_changed_is_not_opened(void **state)
     const uint16_t tokens[4] = {5, 2047, 0, 9};
     struct tt_dataset *d = NULL;
 
-    (void)state;
     assert_int_equal(prepare("tokens_u16", put("moving.bin", tokens, sizeof tokens), NULL), 0);
     (void)put("moving.bin", tokens, 6);
     expect_failure(tt_dataset_open(&ref, &d), TT_EDATA,
@@ -529,7 +512,6 @@ static void ids_that_were_not_prepared_are_refused(void **state)
     struct tt_dataset *d = NULL;
     int32_t ids[4];
 
-    (void)state;
     assert_int_equal(prepare("tokens_u16", put("copy.bin", tokens, sizeof tokens), NULL), 0);
     (void)put("copy.bin", others, sizeof others);
     assert_int_equal(tt_dataset_open(&ref, &d), 0);
@@ -547,13 +529,11 @@ static void ids_that_were_not_prepared_are_refused(void **state)
 
 static int start(void **state)
 {
-    (void)state;
     return mkdtemp(folder) ? tt_tokenizer_load(NULL, &tokenizer) : -1;
 }
 
 static int finish(void **state)
 {
-    (void)state;
     tt_tokenizer_free(tokenizer);
     return tt_folder_remove(folder);
 }

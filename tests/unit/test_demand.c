@@ -32,7 +32,6 @@ static void it_is_what_saves_take_one_by_one(void **state)
 {
     static const double last[] = {60.0, 20.0}, exports[] = {0.0, 20.0, 10.0};
 
-    (void)state;
     for (int i = 0; i < 6 * 6 * 8 * 6; i++) {
         struct tt_ckpt_demand d = {
             .one = 60.0, .last = last[i % 2], .exports = exports[i / 2 % 3], .saves = i / 6 % 8, .held = i / 48 % 6};
@@ -50,7 +49,6 @@ static void a_run_that_keeps_everything_does_not_overflow(void **state)
 {
     const struct tt_ckpt_demand d = {.one = 1e13, .last = 1e13, .saves = INT64_MAX / 2, .held = 3};
 
-    (void)state;
     assert_true(tt_ckpt_demand_bytes(&d, 0) > 1e31);
     assert_true(tt_ckpt_demand_bytes(&d, INT64_MAX) > 1e31);
     assert_true(tt_ckpt_demand_bytes(&d, 1) == 1e13);

@@ -86,7 +86,6 @@ static void only_enoent_is_absence(void **state)
     static const int errors[] = {EIO, EACCES, EMFILE, EPERM};
     bool exists = true;
 
-    (void)state;
     assert_int_equal(tt_path_exists(at("nothing"), &exists), 0);
     assert_false(exists);
     assert_int_equal(tt_path_exists(folder, &exists), 0);
@@ -109,7 +108,6 @@ static void transient_errors_are_tried_again(void **state)
     static const int errors[] = {EINTR, EAGAIN, ESTALE};
     bool exists;
 
-    (void)state;
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
         exists = false;
         fail_next("stat", errors[i], 2);
@@ -129,7 +127,6 @@ static void a_path_through_a_file_is_an_error(void **state)
 {
     bool exists;
 
-    (void)state;
     assert_int_equal(tt_file_replace(at("file"), "x", 1), 0);
     assert_int_equal(tt_path_exists(at("file/below"), &exists), TT_EDATA);
     assert_int_equal(symlink("loop", at("loop")), 0);
@@ -141,7 +138,6 @@ static void looking_tells_kinds_and_links(void **state)
 {
     struct tt_path_info info, linked;
 
-    (void)state;
     assert_int_equal(tt_path_look(folder, &info), 0);
     assert_int_equal(info.kind, TT_FILE_FOLDER);
     assert_int_equal(tt_path_look("/dev/null", &info), 0);
@@ -168,7 +164,6 @@ static void half_a_listing_is_an_error(void **state)
     char **names = NULL;
     int n = 0;
 
-    (void)state;
     assert_int_equal(tt_file_replace(at("file"), "x", 1), 0);
     fail_next("readdir", EIO, 1);
     assert_int_equal(tt_folder_list(folder, &names, &n), TT_EIO);
@@ -194,7 +189,6 @@ static void only_regular_files_are_stored_ones(void **state)
     json_t *json = NULL;
     int fd;
 
-    (void)state;
     assert_int_equal(mkfifo(at("pipe"), 0600), 0);
     assert_int_equal(symlink("pipe", at("link")), 0);
     assert_int_equal(tt_file_read(at("pipe"), &text, &size), TT_EDATA);
@@ -230,7 +224,6 @@ static void what_a_user_names_may_be_a_pipe(void **state)
     int ends[2];
     char path[64];
 
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(write(ends[1], "typed", 5), 5);
     assert_int_equal(close(ends[1]), 0);
@@ -248,7 +241,6 @@ static void temporary_names_are_nobody_elses(void **state)
     char *a = NULL, *b = NULL, *under;
     int fd_a = -1, fd_b = -1;
 
-    (void)state;
     assert_int_equal(tt_file_temporary(at("data.tokens"), &a, &fd_a), 0);
     assert_int_equal(tt_file_temporary(at("data.tokens"), &b, &fd_b), 0);
     assert_string_not_equal(a, b);
@@ -272,7 +264,6 @@ static void file_systems_that_cannot_sync_folders_are_tolerated(void **state)
 {
     static const int errors[] = {EINVAL, EOPNOTSUPP};
 
-    (void)state;
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
         fail_next("fsync", errors[i], 1);
         assert_int_equal(tt_folder_sync(folder), 0);
@@ -286,7 +277,6 @@ static void an_impossible_size_is_no_reason_to_stop(void **state)
 {
     char *p = tt_calloc(4, 1);
 
-    (void)state;
     assert_null(tt_try_calloc(SIZE_MAX / 2, 4));
     assert_null(tt_try_realloc(p, SIZE_MAX / 2, 4));
     assert_memory_equal(p, "\0\0\0\0", 4);
@@ -295,20 +285,17 @@ static void an_impossible_size_is_no_reason_to_stop(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
     return mkdtemp(folder) ? 0 : -1;
 }
 
 static int clear(void **state)
 {
-    (void)state;
     fail_next("", 0, 0);
     return tt_folder_remove(folder) < 0 || mkdir(folder, 0700) < 0 ? -1 : 0;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     return tt_folder_remove(folder);
 }
 

@@ -171,7 +171,6 @@ static void must_read(bool tied, enum tt_reshard reshard, enum tt_graph_mode mod
 
 static void default_keeps_the_head(void **state)
 {
-    (void)state;
     must_read(false, DEFAULT, TT_GRAPH_TRAIN, 1, 1,
               "gather E, await E, gather 0, forward E\n"
               "free E, await 0, gather 1, forward 0\n"
@@ -186,7 +185,6 @@ static void default_keeps_the_head(void **state)
 
 static void always_gathers_every_unit_twice(void **state)
 {
-    (void)state;
     must_read(false, ALWAYS, TT_GRAPH_TRAIN, 1, 1,
               "gather E, await E, gather 0, forward E\n"
               "free E, await 0, gather 1, forward 0\n"
@@ -201,7 +199,6 @@ static void always_gathers_every_unit_twice(void **state)
 
 static void never_gathers_every_unit_once(void **state)
 {
-    (void)state;
     must_read(false, NEVER, TT_GRAPH_TRAIN, 1, 1,
               "gather E, await E, gather 0, forward E\n"
               "await 0, gather 1, forward 0\n"
@@ -216,7 +213,6 @@ static void never_gathers_every_unit_once(void **state)
 
 static void without_prefetch_every_gather_waits(void **state)
 {
-    (void)state;
     must_read(false, DEFAULT, TT_GRAPH_TRAIN, 0, 1,
               "gather E, await E, forward E\n"
               "free E, gather 0, await 0, forward 0\n"
@@ -231,7 +227,6 @@ static void without_prefetch_every_gather_waits(void **state)
 
 static void prefetch_two_looks_two_units_ahead(void **state)
 {
-    (void)state;
     must_read(false, DEFAULT, TT_GRAPH_TRAIN, 2, 1,
               "gather E, await E, gather 0, gather 1, forward E\n"
               "free E, await 0, gather H, forward 0\n"
@@ -247,7 +242,6 @@ static void prefetch_two_looks_two_units_ahead(void **state)
 /* The embeddings are with norm and output: one unit that stays gathered from the first node to the last. */
 static void tied_embeddings_stay_for_the_whole_forward(void **state)
 {
-    (void)state;
     must_read(true, DEFAULT, TT_GRAPH_TRAIN, 1, 1,
               "gather H, await H, gather 0, forward H\n"
               "await 0, gather 1, forward 0\n"
@@ -263,7 +257,6 @@ static void tied_embeddings_stay_for_the_whole_forward(void **state)
 /* While the first microbatch goes backward through its last units, the next one's are gathered. */
 static void prefetch_crosses_into_the_next_microbatch(void **state)
 {
-    (void)state;
     must_read(false, DEFAULT, TT_GRAPH_TRAIN, 2, 2,
               "gather E, await E, gather 0, gather 1, forward E\n"
               "free E, await 0, gather H, forward 0\n"
@@ -292,14 +285,12 @@ static void validation_frees_every_unit(void **state)
                                  "free 1, await H, forward H\n"
                                  "loss, free H, clip\n";
 
-    (void)state;
     must_read(false, DEFAULT, TT_GRAPH_VALIDATE, 1, 1, wanted);
     must_read(false, NEVER, TT_GRAPH_VALIDATE, 1, 1, wanted);
 }
 
 static void last_layer_keeps_the_last_block_too(void **state)
 {
-    (void)state;
     must_read(false, TT_RESHARD_AFTER_FORWARD_LAST_LAYER, TT_GRAPH_TRAIN, 1, 1,
               "gather E, await E, gather 0, forward E\n"
               "free E, await 0, gather 1, forward 0\n"
@@ -318,7 +309,6 @@ static void expressions_keep_what_they_match(void **state)
     const struct tt_sharding sharding = {
         .wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_PATTERNS, .keep = {1, true, words}};
 
-    (void)state;
     must_read_with(false, &sharding, TT_GRAPH_TRAIN, 1, 1,
                    "gather E, await E, gather 0, forward E\n"
                    "free E, await 0, gather 1, forward 0\n"
@@ -336,7 +326,6 @@ static void a_number_keeps_a_part(void **state)
 {
     const struct tt_sharding sharding = {.wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_PART, .reshard_part = 2};
 
-    (void)state;
     must_read_with(false, &sharding, TT_GRAPH_TRAIN, 1, 1,
                    "gather E, await E, gather 0, forward E\n"
                    "keep E, await 0, gather 1, forward 0\n"
@@ -361,7 +350,6 @@ static void the_output_alone_has_a_backward_too(void **state)
     static char *words[] = {"output"};
     struct tt_sharding sharding = {.wrap_patterns = {1, true, words}, .reshard = ALWAYS};
 
-    (void)state;
     must_read_with(false, &sharding, TT_GRAPH_TRAIN, 1, 1,
                    "gather E, await E, gather 0, forward E\n"
                    "free E, await 0, gather 1, forward 0\n"
@@ -391,7 +379,6 @@ static void one_unit_is_there_from_end_to_end(void **state)
 {
     const struct tt_sharding sharding = {.wrap = "model", .reshard = ALWAYS};
 
-    (void)state;
     must_read_with(false, &sharding, TT_GRAPH_TRAIN, 1, 1,
                    "gather H, await H, forward H\n"
                    "loss, free H, gather H, await H, backward H\n"
@@ -401,7 +388,6 @@ static void one_unit_is_there_from_end_to_end(void **state)
 /* The first microbatch reduces nothing; its units are freed all the same. */
 static void deferred_reductions_come_with_the_last_microbatch(void **state)
 {
-    (void)state;
     must_read_script(&(struct script){.sharding = {.reshard = DEFAULT},
                                       .mode = TT_GRAPH_TRAIN,
                                       .prefetch = 1,
@@ -431,7 +417,6 @@ static void the_update_overlaps_all_reduces_with_norms(void **state)
     struct scene s;
     char *text;
 
-    (void)state;
     scene_make(&s, &(struct script){.mode = TT_GRAPH_TRAIN, .prefetch = 1, .microbatches = 3});
     text = schedule_text(&s);
     assert_string_equal(strstr(text, "all-reduce"),
@@ -448,7 +433,6 @@ static void a_unit_without_backward_is_an_error(void **state)
     struct tt_order order = tt_order_accumulate(1, true);
     struct tt_usage usage;
 
-    (void)state;
     scene_make(&s, &(struct script){.mode = TT_GRAPH_VALIDATE, .prefetch = 1, .microbatches = 1});
     assert_int_equal(tt_usage_make(&order, s.graph, s.layout, &usage), TT_EINTERNAL);
     assert_non_null(strstr(tt_error_message(), "nothing in the graph uses unit tok_embeddings"));

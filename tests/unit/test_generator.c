@@ -141,7 +141,6 @@ static void cached_logits_are_those_of_the_forward_pass(void **state)
     int32_t tokens[CONTEXT];
     float losses[2][CONTEXT];
 
-    (void)state;
     make_tokens(tokens, CONTEXT);
     for (int m = 0; m < tt_model_n_rows; m++) {
         struct tt_model *model = make_model(tt_model_rows[m]);
@@ -181,7 +180,6 @@ static void a_prompt_is_the_same_whole_and_in_pieces(void **state)
     const float *logits = NULL;
     float whole[VOCAB];
 
-    (void)state;
     make_tokens(tokens, CONTEXT);
     for (int variant = 0; tt_kernels_variant(variant); variant++) {
         tt_kernels_use(tt_kernels_variant(variant));
@@ -214,7 +212,6 @@ static void threads_do_not_show(void **state)
     int32_t tokens[CONTEXT];
     const float *a = NULL, *b = NULL;
 
-    (void)state;
     make_tokens(tokens, CONTEXT);
     assert_int_equal(check(tt_generator_feed(alone, tokens, 150, &a)), 0);
     assert_int_equal(check(tt_generator_feed(many, tokens, 150, &b)), 0);
@@ -236,7 +233,6 @@ static void rewinding_forgets_what_came_behind(void **state)
     const float *logits = NULL;
     float first[VOCAB];
 
-    (void)state;
     make_tokens(tokens, CONTEXT);
     assert_int_equal(check(tt_generator_feed(g, tokens, 40, &logits)), 0);
     assert_int_equal(check(tt_generator_feed(g, tokens + 40, 1, &logits)), 0);
@@ -257,7 +253,6 @@ static void a_full_context_is_an_error(void **state)
     int32_t tokens[CONTEXT + 1];
     const float *logits = NULL;
 
-    (void)state;
     make_tokens(tokens, CONTEXT + 1);
     assert_int_equal(tt_generator_feed(g, tokens, CONTEXT + 1, &logits), TT_EUSAGE);
     assert_int_equal(check(tt_generator_feed(g, tokens, CONTEXT, &logits)), 0);
@@ -274,7 +269,6 @@ static void bad_weights_are_noticed(void **state)
     const float *logits = NULL;
     int32_t token = 3;
 
-    (void)state;
     tt_generator_state(g)->param[0][token * 48] = NAN;
     assert_int_equal(tt_generator_feed(g, &token, 1, &logits), TT_ENONFINITE);
     tt_generator_free(g);
@@ -289,7 +283,6 @@ static void feeding_allocates_nothing(void **state)
     const float *logits = NULL;
     uint64_t before;
 
-    (void)state;
     make_tokens(tokens, CONTEXT);
     before = tt_mem_allocations();
     assert_int_equal(check(tt_generator_feed(g, tokens, 100, &logits)), 0);
@@ -307,7 +300,6 @@ static void memory_is_predicted(void **state)
     struct tt_generator *g = NULL;
     struct tt_generator_memory m;
 
-    (void)state;
     assert_int_equal(check(tt_generator_new(&options, &g)), 0);
     m = tt_generator_memory(g);
     assert_int_equal(m.cache, 2 * 3 * CONTEXT * 2 * 8 * 4);

@@ -51,7 +51,6 @@ static void init_std_scales_what_the_family_scales(void **state)
 {
     struct tt_model *model = make("llama3"), *plain = make("llama3");
 
-    (void)state;
     assert_int_equal(apply(model, 0.005, 0, NULL), 0);
     assert_true(find(model, "layers.0.attention.wq.weight")->std == 0.005);
     assert_true(find(model, "layers.1.attention.wo.weight")->std == 0.005 / sqrt(4.0));
@@ -77,7 +76,6 @@ static void the_first_rule_that_matches_counts(void **state)
     struct tt_model *model = make("llama3");
     const struct tt_param *p;
 
-    (void)state;
     assert_int_equal(apply(model, (double)NAN, 5, rules), 0);
     assert_int_equal(find(model, "layers.0.attention.wo.weight")->init, TT_PARAM_ZEROS);
     p = find(model, "layers.1.attention.wo.weight");
@@ -97,7 +95,6 @@ static void values_are_the_rules_whoever_fills_them(void **state)
                                         "layers.0.attention.wq.weight"};
     struct tt_model *model = make("llama3");
 
-    (void)state;
     assert_int_equal(apply(model, (double)NAN, 3, rules), 0);
     for (int i = 0; i < 3; i++) {
         const struct tt_param *p = find(model, names[i]);
@@ -146,7 +143,6 @@ static void what_is_no_rule_says_so(void **state)
     };
     struct tt_model *model = make("llama3");
 
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_int_equal(apply(model, (double)NAN, 1, &wrong[i][0]), TT_EUSAGE);
         if (!strstr(tt_error_message(), wrong[i][1]))

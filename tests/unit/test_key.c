@@ -22,7 +22,6 @@ static bool is_map(const char *path)
 
 static void every_key_is_one_of_the_configuration(void **state)
 {
-    (void)state;
     for (int k = TT_KEY_NONE + 1; k < TT_KEYS; k++) {
         const char *path = tt_config_key_path((enum tt_key)k);
 
@@ -33,7 +32,6 @@ static void every_key_is_one_of_the_configuration(void **state)
 
 static void names_are_plain_until_the_configuration_names_them(void **state)
 {
-    (void)state;
     assert_string_equal(tt_key_name(TT_KEY_DIM), "dim");
     tt_config_name_keys();
     assert_string_equal(tt_key_name(TT_KEY_DIM), "model.dim");
@@ -43,7 +41,6 @@ static void names_are_plain_until_the_configuration_names_them(void **state)
 
 static void the_key_stays_until_the_next_error(void **state)
 {
-    (void)state;
     assert_int_equal(tt_fail_key(TT_EUSAGE, TT_KEY_DIM, "it is %d", 7), TT_EUSAGE);
     assert_int_equal(tt_error_key(), TT_KEY_DIM);
     assert_int_equal(tt_wrap(TT_EUSAGE, "here"), TT_EUSAGE);
@@ -58,7 +55,6 @@ static void an_error_is_located_once(void **state)
     const char *flags[] = {"--model.n_heads=8"};
     struct tt_config *cfg = good_flags(1, flags);
 
-    (void)state;
     assert_int_equal(tt_config_locate(cfg, tt_fail_key(TT_EUSAGE, TT_KEY_N_HEADS, "8 is too many")), TT_EUSAGE);
     assert_string_equal(tt_error_message(), "flag --model.n_heads: 8 is too many");
     assert_int_equal(tt_config_locate(cfg, TT_EUSAGE), TT_EUSAGE);
@@ -72,7 +68,6 @@ static void an_error_is_located_once(void **state)
 
 static void a_hint_is_added_once_and_can_be_dropped(void **state)
 {
-    (void)state;
     (void)tt_fail_key(TT_EDATA, TT_KEY_DIM, "wrong");
     assert_null(tt_error_hint());
     assert_int_equal(tt_error_add_hint(TT_EDATA, "set %d", 3), TT_EDATA);
@@ -111,7 +106,6 @@ static void the_key_travels_with_the_message(void **state)
 {
     struct heard heard[3] = {{0}};
 
-    (void)state;
     assert_int_equal(tt_comm_threads_run(3, agree, heard), 0);
     for (int rank = 0; rank < 3; rank++) {
         assert_int_equal(heard[rank].rc, TT_EDATA);

@@ -59,7 +59,6 @@ static void nothing_is_no_limit(void **state)
 {
     struct tt_limits limits = LIMITS_OF({"etc/hostname", "x"});
 
-    (void)state;
     assert_true(isinf(limits.memory_bytes) && isinf(limits.cpus) && limits.cpuset == 0);
 }
 
@@ -76,7 +75,6 @@ static void the_smallest_limit_on_the_way_up_counts(void **state)
                   {"sys/fs/cgroup/system.slice/job_7/step_0/task_1/memory.max", "max\n"},
                   {"sys/fs/cgroup/system.slice/job_7/step_0/task_1/cpu.max", "max 100000\n"});
 
-    (void)state;
     assert_true(limits.memory_bytes == 0x1p32);
     assert_true(limits.cpus == 3.0);
     assert_int_equal(limits.cpuset, 6);
@@ -88,7 +86,6 @@ static void memory_high_counts_too(void **state)
         LIMITS_OF({"proc/self/cgroup", "0::/a\n"}, {"proc/self/mountinfo", MOUNT_V2},
                   {"sys/fs/cgroup/a/memory.max", "2147483648\n"}, {"sys/fs/cgroup/a/memory.high", "1073741824\n"});
 
-    (void)state;
     assert_true(limits.memory_bytes == 0x1p30);
 }
 
@@ -107,7 +104,6 @@ static void version_1_has_a_group_per_hierarchy(void **state)
         {"sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"},
         {"sys/fs/cgroup/cpuset/slurm/uid_1/job_2/cpuset.cpus", "4-7\n"});
 
-    (void)state;
     assert_true(limits.memory_bytes == 0x1p30);
     assert_true(limits.cpus == 1.5);
     assert_int_equal(limits.cpuset, 4);
@@ -122,7 +118,6 @@ static void a_mount_may_begin_inside_the_hierarchy(void **state)
                   {"sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n"},
                   {"sys/fs/cgroup/memory/inner/memory.limit_in_bytes", "2147483648\n"});
 
-    (void)state;
     assert_true(limits.memory_bytes == 0x1p30);
 }
 
@@ -133,7 +128,6 @@ static void a_group_outside_of_the_mount_is_its_root(void **state)
         LIMITS_OF({"proc/self/cgroup", "0::/../other\n"}, {"proc/self/mountinfo", MOUNT_V2},
                   {"sys/fs/cgroup/memory.max", "1073741824\n"}, {"sys/fs/other/memory.max", "1\n"});
 
-    (void)state;
     assert_true(limits.memory_bytes == 0x1p30);
 }
 
@@ -143,7 +137,6 @@ static void a_group_that_is_gone_leaves_those_above(void **state)
     struct tt_limits limits = LIMITS_OF({"proc/self/cgroup", "0::/job/gone/task\n"}, {"proc/self/mountinfo", MOUNT_V2},
                                         {"sys/fs/cgroup/job/memory.max", "1073741824\n"});
 
-    (void)state;
     assert_true(limits.memory_bytes == 0x1p30);
 }
 

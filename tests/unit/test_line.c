@@ -23,7 +23,6 @@ static void names_of_steps_that_were_set_aside(void **state)
     int64_t step;
     char *name = tt_aside_name(60, TT_ASIDE_ABANDONED, "a1-b2");
 
-    (void)state;
     assert_string_equal(name, "step-60.abandoned-a1-b2");
     assert_true(tt_aside_parse(name, &aside));
     assert_int_equal(aside.step, 60);
@@ -50,7 +49,6 @@ static void a_request_is_recognised_in_the_line(void **state)
                                  both = {-1, TT_SKIP_TRAIN_STATE | TT_SKIP_DATALOADER};
     json_t *old = json_pack("{s:s, s:i}", "run_id", "aa", "step", 20), *line = tt_line_of(old), *meta;
 
-    (void)state;
     /* a manifest from before there were lines */
     assert_string_equal(json_string_value(json_object_get(line, "id")), "aa");
     assert_true(json_is_null(json_object_get(line, "parent")));

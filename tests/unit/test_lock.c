@@ -37,7 +37,6 @@ static void one_holder_at_a_time(void **state)
     struct tt_lock first = TT_LOCK_NONE, second = TT_LOCK_NONE;
     bool taken = true;
 
-    (void)state;
     assert_int_equal(tt_lock_take(path, &first, &taken), 0);
     assert_false(taken);
     assert_int_equal(tt_lock_take(path, &second, &taken), 0);
@@ -59,7 +58,6 @@ static void a_lock_whose_file_is_gone_says_so(void **state)
     struct tt_lock lock = TT_LOCK_NONE, other = TT_LOCK_NONE;
     bool taken = true;
 
-    (void)state;
     assert_int_equal(tt_lock_check(&lock), 0);
     assert_int_equal(tt_lock_take(path, &lock, &taken), 0);
     assert_int_equal(tt_lock_check(&lock), 0);
@@ -97,7 +95,6 @@ static void owners_that_may_live_are_respected(void **state)
     size_t size = 0;
     pid_t dead = fork();
 
-    (void)state;
     if (dead == 0)
         _exit(0);
     assert_int_equal(waitpid(dead, NULL, 0), dead);

@@ -27,7 +27,6 @@ static void torchtitans_vectors(void **state)
     static const double no_decay[] = {.5, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     static const double capped[] = {.2, .4, .6, .8, 1, 1, .8, .6, .4, .2};
 
-    (void)state;
     check((struct tt_lr_schedule){1.0, 2, 10, (double)NAN, TT_LR_LINEAR, 0.0}, no_ratio, 10);
     check((struct tt_lr_schedule){1.0, 2, 10, 0.5, TT_LR_LINEAR, 0.0}, half, 10);
     check((struct tt_lr_schedule){1.0, 10, 5, (double)NAN, TT_LR_LINEAR, 0.0}, short_run, 5);
@@ -40,7 +39,6 @@ static void cosine_with_a_floor(void **state)
 {
     const struct tt_lr_schedule s = {1e-3, 3, 20, (double)NAN, TT_LR_COSINE, 0.1};
 
-    (void)state;
     assert_true(fabs(tt_lr_at(&s, 1) - 1e-3 / 3.0) < 1e-15);
     assert_true(fabs(tt_lr_at(&s, 4) - 1e-3) < 1e-15);
     assert_true(fabs(tt_lr_at(&s, 5) - 0.0009923378948577559) < 1e-15);
@@ -51,7 +49,6 @@ static void square_root_decay(void **state)
 {
     const struct tt_lr_schedule s = {2.0, 0, 4, (double)NAN, TT_LR_SQRT, 0.2};
 
-    (void)state;
     assert_true(tt_lr_at(&s, 1) == 2.0);
     assert_true(fabs(tt_lr_at(&s, 2) - 2.0 * (0.2 + 0.8 * 0.5)) < 1e-15);
     assert_true(fabs(tt_lr_at(&s, 4) - 2.0 * (0.2 + 0.8 * (1.0 - sqrt(0.75)))) < 1e-15);
@@ -64,7 +61,6 @@ static void steps_beyond_the_last_keep_its_rate(void **state)
     const struct tt_lr_schedule cosine = {1.0, 2, 10, 0.5, TT_LR_COSINE, 0.0};
     const struct tt_lr_schedule warmup = {1.0, 10, 5, (double)NAN, TT_LR_LINEAR, 0.0};
 
-    (void)state;
     assert_true(tt_lr_at(&linear, 11) == tt_lr_at(&linear, 10));
     assert_true(tt_lr_at(&linear, 1000000) == tt_lr_at(&linear, 10));
     assert_true(fabs(tt_lr_at(&linear, 10) - 0.3) < 1e-15);
@@ -77,7 +73,6 @@ static void decay_steps_round_half_to_even(void **state)
 {
     static const double seven[] = {1, 1, 1, 1, .75, .5, .25}, five[] = {1, 1, 1, 1, .5};
 
-    (void)state;
     check((struct tt_lr_schedule){1.0, 0, 7, 0.5, TT_LR_LINEAR, 0.0}, seven, 7);
     check((struct tt_lr_schedule){1.0, 0, 5, 0.5, TT_LR_LINEAR, 0.0}, five, 5);
 }

@@ -56,7 +56,6 @@ static void what_is_written_is_read(void **state)
     struct tt_manifest m;
     const struct tt_manifest_tensor *t;
 
-    (void)state;
     assert_int_equal(tt_manifest_parse(text, strlen(text), "m", &m), 0);
     assert_int_equal(json_integer_value(json_object_get(m.meta, "step")), 12);
     assert_null(json_object_get(m.meta, "files"));
@@ -81,7 +80,6 @@ static void what_is_packed_is_unpacked(void **state)
     struct tt_manifest m;
     size_t size;
 
-    (void)state;
     assert_int_equal(tt_manifest_parse(text, strlen(text), "m", &m), 0);
     bytes = tt_manifest_pack(&m, &size);
     tt_manifest_release(&m);
@@ -109,7 +107,6 @@ static void nothing_else_is_read(void **state)
     size_t size = strlen(text);
     struct tt_manifest m;
 
-    (void)state;
     for (size_t bit = 0; bit < 8 * size; bit++) {
         text[bit / 8] = (char)(text[bit / 8] ^ (1 << bit % 8));
         assert_int_equal(tt_manifest_parse(text, size, "m", &m), TT_EDATA);
@@ -221,7 +218,6 @@ static void values_that_no_save_writes_are_refused(void **state)
         {"\"dtype\"", "dtype"},
     };
 
-    (void)state;
     assert_int_equal(parse_edited("\"step\": 12", "\"step\": 13"), 0);
     assert_int_equal(parse_edited("\"step\": 12", "\"step\": 0"), 0); /* weights before training */
     for (size_t i = 0; i < sizeof meta / sizeof meta[0]; i++) {
@@ -240,7 +236,6 @@ static void values_that_no_save_writes_are_refused(void **state)
 
 static void names_of_steps(void **state)
 {
-    (void)state;
     assert_int_equal(tt_step_number("step-0"), 0);
     assert_int_equal(tt_step_number("step-120"), 120);
     assert_int_equal(tt_step_number("step-0120"), -1);
@@ -292,7 +287,6 @@ static void consolidated_models_are_equal(void **state)
     struct tt_consolidated done;
     json_t *json = NULL;
 
-    (void)state;
     assert_int_equal(test_save(&(struct test_job){steps, "run", 3, 2, .step = 4}), 0);
     assert_int_equal(tt_ckpt_consolidate(&what, &done), 0);
     assert_int_equal(done.files, 1);
@@ -332,7 +326,6 @@ static void a_damaged_source_is_not_consolidated(void **state)
     struct tt_consolidate what = {.source = step, .destination = out};
     struct tt_consolidated done;
 
-    (void)state;
     assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = 4}), 0);
     test_flip(shard, 72000);
     assert_int_equal(tt_ckpt_consolidate(&what, &done), TT_EDATA);
@@ -351,7 +344,6 @@ static void inspect_says_what_a_checkpoint_is(void **state)
     char *folder = test_folder();
     json_t *json = NULL, *first;
 
-    (void)state;
     assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 2, .step = 4}), 0);
     assert_int_equal(tt_ckpt_inspect(folder, false, &json), 0);
     for (int i = 0; i < 8; i++)
@@ -386,14 +378,13 @@ static int64_t resident_most(void)
 static void reading_takes_little_more_than_the_text(void **state)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    (void)state; /* the sanitizer's own memory would be counted */
+    /* the sanitizer's own memory would be counted */
 #else
     enum { TENSORS = 200, CHUNKS = 400 };
     struct tt_manifest m = {0};
     char *text;
     int64_t before, size;
 
-    (void)state;
     m.meta = json_pack("{s:i}", "step", 12);
     tt_manifest_add_file(&m, "model/shard-00001-model-00001-of-00001.safetensors", 1 << 20);
     for (int i = 0; i < TENSORS; i++) {

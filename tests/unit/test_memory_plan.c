@@ -111,7 +111,6 @@ static void random_lives_never_overlap(void **state)
     uint64_t at = 0;
     enum { ROUNDS = 60 };
 
-    (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         int n_instrs = 5 + (int)draw(&rng, &at, 300), n = make_random(buffers, &rng, &at, n_instrs, round % 2);
         int64_t high = plan(buffers, n, n_instrs), live = 0;
@@ -135,7 +134,6 @@ static void the_same_lives_give_the_same_plan(void **state)
     uint64_t at = 0;
     int n = make_random(a, &rng, &at, 100, true);
 
-    (void)state;
     memcpy(b, a, sizeof a);
     assert_int_equal(plan(a, n, 100), plan(b, n, 100));
     for (int i = 0; i < n; i++)
@@ -146,7 +144,6 @@ static void a_chain_needs_two_buffers(void **state)
 {
     struct tt_buffer buffers[50];
 
-    (void)state;
     for (int b = 0; b < 50; b++)
         buffers[b] = buffer(b, 1000, b, b + 1);
     assert_int_equal(plan(buffers, 50, 51), 2 * 1024);
@@ -157,7 +154,6 @@ static void nested_lives_are_a_stack(void **state)
     struct tt_buffer buffers[40];
     int64_t sum = 0;
 
-    (void)state;
     for (int b = 0; b < 40; b++) {
         buffers[b] = buffer(b, 64 * (b + 1), b, 79 - b);
         sum += buffers[b].bytes;
@@ -172,7 +168,6 @@ static void a_late_large_buffer_is_placed_first(void **state)
         buffer(0, 128, 0, 1), buffer(1, 64, 0, 3), buffer(2, 64, 1, 2), buffer(3, 192, 3, 4), buffer(4, 64, 4, 5),
     };
 
-    (void)state;
     assert_int_equal(plan(buffers, 5, 6), 256);
 }
 
@@ -180,7 +175,6 @@ static void parts_and_empty_buffers_need_no_room(void **state)
 {
     struct tt_buffer buffers[] = {buffer(0, 256, 0, 4), buffer(1, 0, 0, 4), buffer(2, 0, 1, 1), buffer(3, 64, 2, 2)};
 
-    (void)state;
     buffers[3].root = 0;
     buffers[3].offset = 128;
     assert_int_equal(plan(buffers, 4, 5), 256);

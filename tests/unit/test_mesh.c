@@ -24,7 +24,6 @@ static void shard_degree_takes_what_is_left(void **state)
     const int degrees[TT_MESH_DEGREES] = {1, 2, -1, 1, 1, 1};
     struct tt_mesh mesh;
 
-    (void)state;
     assert_int_equal(tt_mesh_init(degrees, 6, &mesh), 0);
     assert_int_equal(mesh.size[TT_MESH_DP_SHARD], 3);
     assert_int_equal(tt_mesh_dp(&mesh), 6);
@@ -41,7 +40,6 @@ static void wrong_degrees_say_how_to_mend_them(void **state)
 {
     struct tt_mesh mesh;
 
-    (void)state;
     expect_message(tt_mesh_init((const int[]){1, 2, 3, 1, 1, 1}, 4, &mesh), "multiply to 6");
     expect_message(tt_mesh_init((const int[]){1, 2, 3, 1, 1, 1}, 4, &mesh), "set data_parallel_shard_degree to 2");
     expect_message(tt_mesh_init((const int[]){1, 2, 3, 1, 1, 1}, 5, &mesh), "help: start 6 ranks");
@@ -57,7 +55,6 @@ static void coordinates_are_outer_to_inner(void **state)
     const int degrees[TT_MESH_DEGREES] = {2, 3, 4, 1, 2, 1};
     struct tt_mesh mesh;
 
-    (void)state;
     assert_int_equal(tt_mesh_init(degrees, 48, &mesh), 0);
     assert_int_equal(tt_mesh_coordinate(&mesh, 1, TT_MESH_TP), 1);
     assert_int_equal(tt_mesh_coordinate(&mesh, 2, TT_MESH_DP_SHARD), 1);
@@ -78,7 +75,6 @@ static void groups_are_lines_through_a_rank(void **state)
     struct tt_group shard = tt_mesh_group(&mesh, 6, TT_GROUP_FSDP);
     struct tt_group replicate = tt_mesh_group(&mesh, 6, TT_GROUP_REPLICATE);
 
-    (void)state;
     assert_int_equal(shard.n, 4);
     assert_int_equal(shard.index, 2);
     assert_memory_equal(shard.ranks, ((const int[]){4, 5, 6, 7}), 4 * sizeof(int));
@@ -108,7 +104,6 @@ static void groups_span_sets_of_dimensions(void **state)
     const int degrees[TT_MESH_DEGREES] = {1, 2, 2, 2, 2, 1};
     struct tt_mesh mesh;
 
-    (void)state;
     assert_int_equal(tt_mesh_init(degrees, 16, &mesh), 0);
     /* rank 13 is replica 1, shard 1, cp 0, tp 1 */
     expect_group(&mesh, 13, TT_GROUP_FSDP, 4, (const int[]){9, 11, 13, 15});
@@ -126,7 +121,6 @@ static void experts_borrow_the_inner_ranks(void **state)
     const int degrees[TT_MESH_DEGREES] = {1, 2, 4, 1, 2, 4};
     struct tt_mesh mesh;
 
-    (void)state;
     assert_int_equal(tt_mesh_init(degrees, 16, &mesh), 0);
     expect_group(&mesh, 13, TT_GROUP_EP, 4, (const int[]){12, 13, 14, 15});
     expect_group(&mesh, 13, TT_GROUP_EFSDP, 2, (const int[]){9, 13});
@@ -141,7 +135,6 @@ static void sums_have_one_owner(void **state)
     const int degrees[TT_MESH_DEGREES] = {2, 2, 2, 2, 2, 1};
     struct tt_mesh mesh;
 
-    (void)state;
     assert_int_equal(tt_mesh_init(degrees, 32, &mesh), 0);
     for (int id = 0; id < TT_GROUPS; id++) {
         bool owned[32] = {false};
@@ -170,7 +163,6 @@ static void microbatches_are_numbered_in_the_order_of_the_sum(void **state)
 {
     struct tt_mesh mesh;
 
-    (void)state;
     assert_int_equal(tt_mesh_init((const int[]){1, 2, 2, 2, 1, 1}, 8, &mesh), 0);
     for (int last = 0; last < 2; last++) {
         int seen[12] = {0};
@@ -189,7 +181,6 @@ static void bits_are_promised_for_subtrees(void **state)
 {
     struct tt_mesh four = mesh_of(1, 4), three = mesh_of(1, 3), replicas = mesh_of(3, 2);
 
-    (void)state;
     assert_true(tt_mesh_is_exact(&four, 3, false));
     assert_false(tt_mesh_is_exact(&four, 3, true));
     assert_true(tt_mesh_is_exact(&four, 1, true)); /* nothing is deferred */
@@ -203,7 +194,6 @@ static void batch_errors_list_rank_counts_that_work(void **state)
     struct tt_mesh mesh = mesh_of(1, 5), replicated = mesh_of(2, 2);
     int64_t n = 0;
 
-    (void)state;
     assert_int_equal(tt_mesh_microbatches(&replicated, 2, 24, &n), 0);
     assert_int_equal(n, 3);
     assert_int_equal(tt_mesh_microbatches(&mesh, 2, -1, &n), 0);
@@ -238,7 +228,6 @@ static int64_t count_of(int64_t size, int n, int i)
 
 static void chunks_are_cut_as_torch_chunk_does(void **state)
 {
-    (void)state;
     /* 10 rows over 4 ranks: 3 3 3 1 */
     assert_int_equal(count_of(10, 4, 2), 3);
     assert_int_equal(begin_of(10, 4, 3), 9);
@@ -277,7 +266,6 @@ static void a_placement_cuts_what_the_cut_before_left(void **state)
     struct tt_mesh mesh;
     struct tt_box box;
 
-    (void)state;
     assert_int_equal(tt_mesh_init((const int[]){1, 2, 4, 1, 2, 1}, 16, &mesh), 0);
     /* rank 11: replica 1, shard 1, tp 1. Block 1 of the rows is 5..9, cut into 2 2 1 0 */
     box = tt_placement_box(&mesh, &columns, 2, shape, tt_placement_part(&mesh, &columns, 11));
@@ -328,7 +316,6 @@ static void parts_tile_the_tensor(void **state)
     const int64_t shapes[][3] = {{10, 6, 3}, {3, 5, 2}, {8, 8, 1}, {1, 1, 1}};
     struct tt_mesh mesh;
 
-    (void)state;
     assert_int_equal(tt_mesh_init((const int[]){1, 2, 4, 1, 2, 4}, 16, &mesh), 0);
     for (size_t i = 0; i < sizeof placements / sizeof *placements; i++)
         for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)

@@ -21,13 +21,11 @@ static struct tt_team *team;
 
 static int set_up(void **state)
 {
-    (void)state;
     return tt_team_new(3, &team);
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     tt_team_free(team);
     return 0;
 }
@@ -63,7 +61,6 @@ static float nearest(float value)
 
 static void numbers_are_rounded_to_the_nearest(void **state)
 {
-    (void)state;
     for (uint64_t bits = 0; bits < 1ULL << 32; bits += 977) {
         float value = of_bits((uint32_t)bits), found;
         uint16_t half;
@@ -87,7 +84,6 @@ static void narrow_and_widen_work_in_place(void **state)
     static const int64_t sizes[] = {0, 1, 2, 3, 1023, 1024, 1025, 1026, 2047, 2049, 4097, 8191, 30000, 100003};
     struct tt_rng rng = tt_rng_make(1, "wire");
 
-    (void)state;
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         int64_t n = sizes[s];
         float *whole = tt_calloc((size_t)n + 1, sizeof *whole), *from = tt_calloc((size_t)n + 1, sizeof *from);
@@ -116,7 +112,6 @@ static void sums_are_the_trees(void **state)
     struct tt_rng rng = tt_rng_make(2, "wire");
     uint16_t *leaves = tt_calloc((size_t)MOST * STRIDE, sizeof *leaves);
 
-    (void)state;
     for (int i = 0; i < MOST * STRIDE; i++)
         leaves[i] = (uint16_t)(bits_of((float)tt_rng_normal(&rng, (uint64_t)i, 0.0)) >> 16);
     for (int n_leaves = 1; n_leaves <= MOST; n_leaves++) {

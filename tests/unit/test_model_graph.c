@@ -44,7 +44,6 @@ static void forward_graph_has_the_layers(void **state)
     struct tt_graph *graph = NULL;
     const struct tt_value *q, *k, *table;
 
-    (void)state;
     assert_int_equal(tt_model_new("llama3", "125M", NULL, NULL, &model), 0);
     assert_int_equal(tt_model_graph(model, TT_GRAPH_VALIDATE, 2, 128, &graph, NULL), 0);
     assert_int_equal(count_nodes(graph, TT_OP_LINEAR), 12 * 7);
@@ -72,7 +71,6 @@ static void largest_model_is_differentiated_without_storage(void **state)
     struct tt_graph *graph = NULL;
     int *param_grad;
 
-    (void)state;
     assert_int_equal(tt_model_new("llama3", "405B", NULL, NULL, &model), 0);
     param_grad = tt_calloc((size_t)model->n_params, sizeof *param_grad);
     assert_int_equal(tt_model_graph(model, TT_GRAPH_TRAIN, 1, 8192, &graph, param_grad), 0);
@@ -256,13 +254,11 @@ static void check_first_step(const char *name)
 
 static void first_step_is_the_references(void **state)
 {
-    (void)state;
     check_first_step("llama3");
 }
 
 static void first_step_of_a_tied_scaled_model(void **state)
 {
-    (void)state;
     check_first_step("llama3_tied_scaled");
 }
 

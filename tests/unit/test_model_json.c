@@ -43,7 +43,6 @@ static void a_checkpoint_says_which_model_it_is(void **state)
         .dim = 96, .n_heads = 6, .n_kv_heads = 2, .head_dim = 10, .norm_eps = 3e-7F, .rope = {.theta = 1e4}, .tied = 1};
     struct tt_model *model = NULL;
 
-    (void)state;
     for (int r = 0; r < tt_model_n_rows; r++) {
         for (int f = 0; f < tt_model_rows[r]->n_flavors; f++) {
             assert_int_equal(

@@ -69,7 +69,6 @@ static void counts_and_flops_are_torchtitans(void **state)
         {"405B", 405853388800, 8192, 2625449459712.0},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         struct tt_model *model = make(wanted[i].flavor, NULL);
 
@@ -93,7 +92,6 @@ static void counts_of_the_other_models(void **state)
         {"gpt2", "1558M", 1557611200},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         struct tt_model *model = make_of(wanted[i].name, wanted[i].flavor, NULL);
 
@@ -109,7 +107,6 @@ static void flops_leave_out_learned_positions(void **state)
 {
     struct tt_model *model = make_of("gpt2", "124M", NULL);
 
-    (void)state;
     assert_true(tt_model_flops_per_token(model, 100) ==
                 6.0 * (124439808.0 - 1024.0 * 768.0) + 6.0 * 12.0 * 12.0 * 128.0 * 100.0);
     tt_model_free(model);
@@ -121,7 +118,6 @@ static void flops_of_tied_and_causal(void **state)
     struct tt_model *model = make("1B", NULL);
     double matrices = 6.0 * 1235814400.0, per_key = 6.0 * 16.0 * 32.0 * 128.0;
 
-    (void)state;
     assert_true(tt_model_flops_per_token(model, 100) == matrices + per_key * 100.0);
     assert_true(tt_model_flops_per_token_causal(model, 100) == matrices + per_key * 50.5);
     assert_true(tt_model_flops_per_token_causal(model, 1) == tt_model_flops_per_token(model, 1));
@@ -146,7 +142,6 @@ static void parameters_stand_in_forward_order(void **state)
     struct tt_model *model = make("125M", &one_layer);
     const struct tt_param *wk = find(model, "layers.0.attention.wk.weight");
 
-    (void)state;
     assert_int_equal(model->n_params, 12);
     for (int i = 0; i < 12; i++)
         assert_string_equal(model->params[i].name, wanted[i]);
@@ -223,7 +218,6 @@ static void hugging_face_names_and_transforms(void **state)
         {"norm.bias", "transformer.ln_f.bias", TT_HF_SAME, 0, 0, 0},
     };
 
-    (void)state;
     check_mappings("llama3", "125M", llama3, sizeof llama3 / sizeof *llama3);
     check_mappings("qwen3", "8B", qwen3, sizeof qwen3 / sizeof *qwen3);
     check_mappings("gpt2", "124M", gpt2, sizeof gpt2 / sizeof *gpt2);
@@ -274,7 +268,6 @@ static void init_has_torchtitans_moments(void **state)
     int64_t n = 0;
     float *ones = fill(norm, 42, &n);
 
-    (void)state;
     for (int64_t i = 0; i < n; i++)
         assert_true(ones[i] == 1.0F);
     tt_free(ones);
@@ -310,7 +303,6 @@ static void init_of_gpt2_and_qwen3(void **state)
     double deep = 0.02 / sqrt(12.0);
     struct tt_model *model = make_of("gpt2", "debugmodel", NULL);
 
-    (void)state;
     check_moments(model, "tok_embeddings.weight", 0.02, 0.0);
     check_moments(model, "pos_embeddings.weight", 0.01, 0.0);
     check_moments(model, "layers.0.attention.wo.weight", deep, 0.0);
@@ -330,7 +322,6 @@ static void init_of_gpt2_and_qwen3(void **state)
 /* A forgotten rule would train on whatever memory held; parallel/layout/init.c refuses TT_PARAM_NONE. */
 static void every_parameter_has_an_init_rule(void **state)
 {
-    (void)state;
     for (int r = 0; r < tt_model_n_rows; r++) {
         struct tt_model *model = make_of(tt_model_rows[r]->name, "debugmodel", NULL);
 
@@ -345,7 +336,6 @@ static void init_bits_do_not_depend_on_the_split(void **state)
     static const char *const names[] = {"output.weight", "layers.2.feed_forward.w2.weight", "norm.weight"};
     struct tt_model *model = make("debugmodel", NULL);
 
-    (void)state;
     for (int k = 0; k < 3; k++) {
         const struct tt_param *p = find(model, names[k]);
         int64_t n = 0, width;
@@ -372,7 +362,6 @@ static void init_differs_between_parameters(void **state)
     struct tt_model *model = make("debugmodel", NULL);
     float a[256], b[256];
 
-    (void)state;
     fill_rows(find(model, "layers.0.attention.wq.weight"), 42, 0, 1, a);
     fill_rows(find(model, "layers.0.attention.wk.weight"), 42, 0, 1, b);
     assert_memory_not_equal(a, b, sizeof a);
@@ -396,7 +385,6 @@ static void overrides_replace_the_flavors_dims(void **state)
     struct tt_model *model = make("debugmodel", &overrides);
     const struct tt_model_dims *d = &model->dims;
 
-    (void)state;
     assert_true(d->dim == 96 && d->n_layers == 2 && d->n_heads == 6 && d->n_kv_heads == 2 && d->ffn_dim == 100);
     assert_true(d->head_dim == 16 && d->vocab_size == 500 && d->norm_eps == 1e-6F && d->tied == 1);
     assert_true(d->rope.theta == 10000.0 && d->rope.factor == 0.0);
@@ -433,7 +421,6 @@ static void impossible_dims_are_refused(void **state)
     };
     struct tt_model *model = NULL;
 
-    (void)state;
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         assert_fails(tt_model_new("llama3", "debugmodel", &wanted[i].overrides, NULL, &model), TT_EUSAGE,
                      wanted[i].message);
@@ -456,7 +443,6 @@ static void gpt2_refuses_what_it_does_not_have(void **state)
     struct tt_model *model = NULL;
     struct tt_graph *graph = NULL;
 
-    (void)state;
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         assert_fails(tt_model_new("gpt2", "debugmodel", &wanted[i].overrides, NULL, &model), TT_EUSAGE,
                      wanted[i].message);
@@ -475,7 +461,6 @@ static void unknown_names_list_the_choices(void **state)
 {
     struct tt_model *model = NULL;
 
-    (void)state;
     assert_fails(tt_model_new("lama3", "8B", NULL, NULL, &model), TT_EUSAGE,
                  "unknown model 'lama3'\nhelp: did you mean llama3? the choices are llama3");
     assert_fails(tt_model_new("bert", "8B", NULL, NULL, &model), TT_EUSAGE, "\nhelp: the choices are llama3");
@@ -498,7 +483,6 @@ static void hf_config_of_transformers_5(void **state)
     struct tt_model *model = NULL;
     const struct tt_model_dims *d;
 
-    (void)state;
     read_golden_config("llama3", &model);
     d = &model->dims;
     assert_string_equal(model->flavor, "hf");
@@ -539,7 +523,6 @@ static void hf_config_of_transformers_4(void **state)
 {
     struct tt_model *model = NULL;
 
-    (void)state;
     assert_int_equal(model_of_json("llama3", LLAMA_CONFIG "}", &model),
                      0); /* what is absent has Hugging Face's defaults */
     assert_true(model->dims.n_kv_heads == 4 && model->dims.head_dim == 16 && model->dims.rope.theta == 10000.0);
@@ -597,7 +580,6 @@ static void hf_configs_that_titan_cannot_build_are_refused(void **state)
     };
     struct tt_model *model = NULL;
 
-    (void)state;
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         assert_fails(model_of_json("llama3", wanted[i].json, &model), TT_EDATA, wanted[i].message);
     assert_fails(model_of_json("llama3", LLAMA_CONFIG ",\"num_key_value_heads\":3}", &model), TT_EUSAGE,
@@ -636,7 +618,6 @@ static void hf_configs_are_written_and_read_back(void **state)
     const struct tt_model_dims odd = {.norm_eps = 3e-7F, .rope = {.theta = 12345.5, .factor = 1.0}, .tied = 1};
     struct tt_model *model = NULL;
 
-    (void)state;
     for (int r = 0; r < tt_model_n_rows; r++) {
         for (int f = 0; f < tt_model_rows[r]->n_flavors; f++) {
             const char *name = tt_model_rows[r]->name, *flavor = tt_model_rows[r]->flavors[f].name;
@@ -657,7 +638,6 @@ static void hf_configs_say_what_transformers_asks(void **state)
     json_t *config = model->row->write_hf_config(model);
     char *text = tt_json_text(config);
 
-    (void)state;
     assert_non_null(strstr(text, "\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\""));
     assert_non_null(strstr(text, "\"torch_dtype\":\"float32\""));
     assert_non_null(strstr(text, "\"tie_word_embeddings\":true,\"bos_token_id\":null,\"eos_token_id\":null"));
@@ -684,7 +664,6 @@ static void hf_config_of_gpt2(void **state)
     };
     struct tt_model *model = NULL;
 
-    (void)state;
     assert_int_equal(model_of_json("gpt2",
                                    GPT2_CONFIG
                                    ",\"n_inner\":null,\"n_ctx\":1024,\"n_positions\":512,\"attn_pdrop\":0.1,"
@@ -746,7 +725,6 @@ static void rope_table_has_the_published_values(void **state)
     const struct tt_rope none = {.theta = 500000.0}, scaled = {500000.0, 8.0, 1.0, 4.0, 8192.0};
     const struct tt_rope small = {500000.0, 8.0, 1.0, 4.0, 32.0};
 
-    (void)state;
     check_rope(&none, 64, 16, plain, 6);
     check_rope(&scaled, 8192, 128, llama31, 8);
     check_rope(&small, 96, 8, tiny, 3);

@@ -41,7 +41,6 @@ static void table_lists_every_flavor(void **state)
 {
     char text[16384];
 
-    (void)state;
     assert_int_equal(run(NULL, stdout, text, sizeof text), 0);
     assert_non_null(strstr(text, "llama3  debugmodel        6,163,712    256       6     16/16"));
     assert_non_null(strstr(text, "71,585,280\n"));
@@ -66,7 +65,6 @@ static void json_has_the_same_numbers(void **state)
     json_t *all = NULL, *last;
     int64_t value = 0;
 
-    (void)state;
     assert_int_equal(run("--json", stdout, text, sizeof text), 0);
     assert_int_equal(tt_json_parse(text, strlen(text), "stdout", &all), 0);
     assert_int_equal(json_array_size(json_object_get(all, "models")), n_flavors());
@@ -83,7 +81,6 @@ static void seq_len_changes_the_flops(void **state)
 {
     char text[16384];
 
-    (void)state;
     assert_int_equal(run("--seq-len=8192", stdout, text, sizeof text), 0);
     assert_non_null(strstr(text, "57,914,449,920\n"));
 }
@@ -92,7 +89,6 @@ static void wrong_options_are_usage_errors(void **state)
 {
     char text[1024];
 
-    (void)state;
     assert_int_equal(run("--jason", stderr, text, sizeof text), 2);
     assert_non_null(strstr(text, "'--jason'"));
     assert_non_null(strstr(text, "--json"));

@@ -91,19 +91,16 @@ static void five_steps(bool decoupled, float clip, const struct reference *wante
 
 static void adamw_is_pytorchs(void **state)
 {
-    (void)state;
     five_steps(true, 1.0F, &adamw);
 }
 
 static void adam_is_pytorchs(void **state)
 {
-    (void)state;
     five_steps(false, 1.0F, &adam);
 }
 
 static void clip_scales_the_gradient_first(void **state)
 {
-    (void)state;
     five_steps(true, 0.25F, &adamw);
     five_steps(false, 0.25F, &adam); /* before weight decay is added to it */
 }
@@ -151,7 +148,6 @@ static void bits_do_not_depend_on_the_split(void **state)
     struct tt_team *one = new_team(1), *three = new_team(3);
     struct arrays a = make_arrays(TOTAL, 0, 0);
 
-    (void)state;
     scalars.clip = 0.37F;
     tt_adamw(three, &scalars, true, whole, 3, a.param, a.grad, a.exp_avg, a.exp_avg_sq);
     for (int64_t row = 0, rows = 1; row < ROWS; row += rows, rows = rows * 3 % 37) {
@@ -183,7 +179,6 @@ static void empty_segments_are_allowed(void **state)
     struct arrays a = make_arrays(6, 0, 0), b = make_arrays(6, 0, 0);
     struct tt_exact sum = {0}, none = {0};
 
-    (void)state;
     tt_adamw(team, &scalars, true, rows, 3, a.param, a.grad, a.exp_avg, a.exp_avg_sq);
     tt_adamw(team, &scalars, true, rows + 1, 1, b.param, b.grad, b.exp_avg, b.exp_avg_sq);
     assert_memory_equal(a.param, b.param, 6 * sizeof(float));
@@ -207,7 +202,6 @@ static void sum_of_squares_is_right(void **state)
     const float numbers[5] = {3.0F, 1e-20F, -4.0F, 1e18F, 0.0F};
     long double wanted = 0.0L;
 
-    (void)state;
     for (int64_t i = 0; i < TOTAL; i++)
         wanted += (long double)a.grad[3 + i] * (long double)a.grad[3 + i];
     tt_sum_squares(team, &rows, 1, a.grad, &sum);
@@ -228,7 +222,6 @@ static void sum_of_squares_does_not_depend_on_the_split(void **state)
     struct tt_rows rows[ROWS];
     int n = 0;
 
-    (void)state;
     for (int64_t i = 0; i < TOTAL; i++)
         a.grad[i] = ldexpf(a.grad[i], (int)(i * 7 % 80) - 40);
     tt_sum_squares(three, &(struct tt_rows){0, ROWS, WIDTH}, 1, a.grad, &whole);
@@ -250,7 +243,6 @@ static void non_finite_gradients_show(void **state)
     struct tt_team *team = new_team(1);
     struct tt_exact sum = {0}, floats = {0};
 
-    (void)state;
     tt_sum_squares(team, &(struct tt_rows){0, 2, 2}, 1, bad, &sum);
     assert_int_equal(sum.nonfinite, 2);
     assert_true(isnan(tt_exact_value(&sum)));
@@ -264,7 +256,6 @@ static void floats_are_summed_exactly(void **state)
     const float values[6] = {1e30F, 3.25F, -1e30F, 0x1p-149F, -0x1p-149F, 1.0F};
     struct tt_exact sum = {0};
 
-    (void)state;
     tt_sum_floats(values, 6, &sum);
     tt_sum_floats(values, 0, &sum);
     assert_true(tt_exact_value(&sum) == 4.25);

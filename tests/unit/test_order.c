@@ -47,7 +47,6 @@ static void accumulation_runs_the_graph_once_per_microbatch(void **state)
     struct tt_position *positions = NULL;
     int n = 0;
 
-    (void)state;
     assert_int_equal(tt_order_positions(&order, graph, &positions, &n), 0);
     assert_int_equal(n, 3 * graph->n_nodes);
     for (int pos = 0; pos < n; pos++) {
@@ -75,7 +74,6 @@ static void a_weight_part_is_what_only_parameters_wait_for(void **state)
     struct tt_position *positions = NULL;
     int n = 0, parts = 0, *seen = tt_calloc(2 * (size_t)graph->n_nodes, sizeof *seen);
 
-    (void)state;
     assert_int_equal(tt_order_positions(&order, graph, &positions, &n), 0);
     assert_int_equal(n, 2 * graph->n_nodes);
     for (int pos = 0; pos < n; pos++) {
@@ -109,7 +107,6 @@ static void must_refuse(struct tt_order order, const char *message)
 
 static void orders_that_cannot_be_are_errors(void **state)
 {
-    (void)state;
     must_refuse(ORDER(F(0), F(0)), "the order of compute has the forward of microbatch 0 twice");
     must_refuse(ORDER(F(0), B(0), F(1), B(1), B(0)), "the order of compute has the backward of microbatch 0 twice");
     must_refuse(ORDER(F(0), B(1), F(1)), "the order of compute has the backward of microbatch 1 before its forward");
@@ -126,7 +123,6 @@ static int set_up(void **state)
         .dim = 8, .n_layers = 2, .n_heads = 2, .n_kv_heads = 1, .ffn_dim = 8, .vocab_size = 16};
     int gradients[64];
 
-    (void)state;
     return tt_model_new("llama3", "debugmodel", &dims, NULL, &model) < 0 ||
                    tt_model_graph(model, TT_GRAPH_TRAIN, 1, 4, &graph, gradients) < 0
                ? -1
@@ -135,7 +131,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     tt_graph_free(graph);
     tt_model_free(model);
     return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the planned engine promises about a policy: its step is predicted to be as fast as the eager engine's with the same
- * policy, in no more memory; and a limit that nothing fits is answered with the least memory.
+ * What the planned engine promises about a policy: its step is predicted to be as fast as the eager engine's with the
+ * same policy, in no more memory; and a limit that nothing fits is answered with the least memory.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -69,7 +69,6 @@ static const double AS_FAST = 1.0 + 1e-9;
 
 static void no_plan_is_slower_than_its_policy(void **state)
 {
-    (void)state;
     for (int ranks = 2; ranks <= 8; ranks *= 2)
         for (int policy = 0; policy < N_POLICIES; policy++) {
             struct result eager = plan(policy, ranks, TT_SCHEDULER_EAGER, 0);
@@ -84,12 +83,12 @@ static void no_plan_is_slower_than_its_policy(void **state)
         }
 }
 
-/* Where nothing fits there is no reason to take more memory than without a limit, than eager, or than another policy. */
+/* Where nothing fits there is no reason to take more memory than without a limit, than eager, or than another
+ * policy. */
 static void a_limit_that_nothing_fits_takes_the_least_memory(void **state)
 {
     static const int64_t limits[] = {60 << 20, 70 << 20, 78 << 20, 79 << 20, 80 << 20, 84 << 20};
 
-    (void)state;
     for (int policy = 0; policy < N_POLICIES; policy++) {
         int64_t eager = plan(policy, 4, TT_SCHEDULER_EAGER, 0).bytes;
         int64_t unlimited = plan(policy, 4, TT_SCHEDULER_PLANNED, 0).bytes;
@@ -108,13 +107,11 @@ static void a_limit_that_nothing_fits_takes_the_least_memory(void **state)
 
 static int set_up(void **state)
 {
-    (void)state;
     return tt_model_new("llama3", "debugmodel", &(struct tt_model_dims){.tied = -1}, NULL, &model);
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     tt_model_free(model);
     return 0;
 }

@@ -123,7 +123,8 @@ static const char *value_name(const struct tt_program *p, int value, int mb)
     return text;
 }
 
-/* A microbatch's final gradient, of a parameter or of one of the two uses of a tied one: that of the last node that writes it. */
+/* A microbatch's final gradient, of a parameter or of one of the two uses of a tied one: that of the last
+ * node that writes it. */
 static const char *gradient_name(const struct tt_program *p, const struct tt_unit_grad *grad, int mb)
 {
     int value = TT_NONE;
@@ -492,7 +493,6 @@ static void gradients_are_summed_as_a_balanced_tree(void **state)
                                         "(((0+1)+(2+3))+((4+5)+(6+7)))",
                                         "((((0+1)+(2+3))+((4+5)+(6+7)))+8)"};
 
-    (void)state;
     for (int a = 1; a <= 9; a++)
         for (int shards = 1; shards <= 2; shards++) {
             struct planned made = make(&(struct plan){shards, 1, a, 1, DEFAULT, false});
@@ -506,7 +506,6 @@ static void every_read_finds_what_was_written(void **state)
 {
     static const enum tt_reshard policies[] = {DEFAULT, ALWAYS, NEVER};
 
-    (void)state;
     for (int shards = 1; shards <= 4; shards++)
         for (int replicas = 1; replicas <= 2; replicas++)
             for (int policy = 0; policy < 3; policy++)
@@ -526,7 +525,6 @@ static void every_read_finds_what_was_written(void **state)
  */
 static void buckets_move_several_units_at_once(void **state)
 {
-    (void)state;
     for (int shards = 1; shards <= 3; shards++) {
         struct planned made = make(&(struct plan){shards, 2, 3, 1, DEFAULT, false});
         const struct tt_graph *graph = made.program->graph;
@@ -635,7 +633,6 @@ static void any_order_of_compute_can_be_scheduled(void **state)
         "F0 F1 F2 B0 B1 B2 W2 W1 W0", "F1 B1 F2 F0 B0 B2 W1 W0 W2"};
     static const enum tt_reshard policies[] = {DEFAULT, ALWAYS, NEVER};
 
-    (void)state;
     for (int shards = 1; shards <= 2; shards++)
         for (int policy = 0; policy < 3; policy++)
             for (int tied = 0; tied <= 1; tied++) {
@@ -651,7 +648,6 @@ static void one_rank_exchanges_nothing(void **state)
 {
     struct planned made = make(&(struct plan){1, 1, 2, 1, ALWAYS, false});
 
-    (void)state;
     for (int i = 0; i < made.program->n_instrs; i++)
         switch (made.program->instrs[i].kind) {
         case TT_RUN:
@@ -678,7 +674,6 @@ static void memory_at_an_instruction_adds_up(void **state)
     const struct tt_program *p = made.program;
     int64_t most = 0, slack;
 
-    (void)state;
     for (int i = 0; i < p->n_instrs; i++) {
         int64_t kinds[TT_MEMORY_KINDS], sum = 0;
 
@@ -701,7 +696,6 @@ static void the_check_sees_damage(void **state)
     struct tt_program broken = *made.program;
     int victim = TT_NONE, other = TT_NONE;
 
-    (void)state;
     broken.buffers = tt_calloc((size_t)broken.n_buffers, sizeof *broken.buffers);
     memcpy(broken.buffers, made.program->buffers, (size_t)broken.n_buffers * sizeof *broken.buffers);
     for (int b = 0; b < broken.n_buffers; b++) {
@@ -739,7 +733,6 @@ static void a_node_before_its_input_is_an_error(void **state)
     struct tt_schedule schedule = {0};
     struct tt_program *program = NULL;
 
-    (void)state;
     tt_schedule_add(&schedule, TT_RUN, 0, 1, TT_NONE);
     assert_int_equal(tt_program_new(&lowering, &schedule, &program), TT_EINTERNAL);
     assert_non_null(strstr(tt_error_message(), "runs rmsnorm on 'embeddings' before it is there"));
@@ -763,7 +756,6 @@ static void a_collective_is_begun_before_it_is_awaited(void **state)
     struct tt_schedule schedule = {0};
     struct tt_program *program = NULL;
 
-    (void)state;
     tt_schedule_begin(&schedule, TT_UNSHARD, 0, 1, TT_NONE);
     tt_schedule_wait(&schedule, TT_UNSHARD, 0, 0, TT_NONE);
     assert_int_equal(tt_program_new(&lowering, &schedule, &program), TT_EINTERNAL);

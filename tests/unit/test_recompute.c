@@ -82,7 +82,6 @@ static void must_read(struct tt_recompute how, int block, const char *wanted)
 
 static void without_it_backward_reads_the_originals(void **state)
 {
-    (void)state;
     must_read((struct tt_recompute){TT_RECOMPUTE_NONE, 0}, 0,
               "linear_bwd_x\n"
               "linear_bwd_w feed_forward.hidden\n"
@@ -108,7 +107,6 @@ static void without_it_backward_reads_the_originals(void **state)
 
 static void full_keeps_the_input_of_the_block(void **state)
 {
-    (void)state;
     must_read((struct tt_recompute){TT_RECOMPUTE_FULL, 0}, 0,
               "linear_bwd_x\n"
               "rmsnorm embeddings\n"
@@ -147,7 +145,6 @@ static void full_keeps_the_input_of_the_block(void **state)
 
 static void selective_keeps_what_attention_gave(void **state)
 {
-    (void)state;
     must_read((struct tt_recompute){TT_RECOMPUTE_SELECTIVE, 1}, 0,
               "linear_bwd_x\n"
               "linear attention.heads\n"
@@ -185,7 +182,6 @@ static void selective_keeps_what_attention_gave(void **state)
 
 static void op_recomputes_what_reads_only_what_is_there(void **state)
 {
-    (void)state;
     must_read((struct tt_recompute){TT_RECOMPUTE_OP, 0}, 0,
               "linear_bwd_x\n"
               "swiglu feed_forward.gate feed_forward.up\n"
@@ -225,7 +221,6 @@ static void full_recomputes_every_block_but_not_its_output(void **state)
 {
     struct tt_graph *graph = make_graph(5, 1, (struct tt_recompute){TT_RECOMPUTE_FULL, 0});
 
-    (void)state;
     for (int block = 0; block < 5; block++) {
         assert_int_equal(count_copies(graph, TT_OP_ATTENTION, block), 1);
         assert_int_equal(count_copies(graph, TT_OP_LINEAR, block), 6); /* all but w2, which nothing reads */
@@ -239,7 +234,6 @@ static void full_recomputes_every_block_but_not_its_output(void **state)
 
 static void selective_takes_every_nth_block_and_no_attention(void **state)
 {
-    (void)state;
     for (int every = 1; every <= 6; every++) {
         struct tt_graph *graph = make_graph(5, 0, (struct tt_recompute){TT_RECOMPUTE_SELECTIVE, every});
 
@@ -254,7 +248,6 @@ static void op_runs_neither_attention_nor_products_again(void **state)
 {
     struct tt_graph *graph = make_graph(5, 0, (struct tt_recompute){TT_RECOMPUTE_OP, 0});
 
-    (void)state;
     assert_int_equal(count_copies(graph, TT_OP_LINEAR, -1), 0);
     assert_int_equal(count_copies(graph, TT_OP_ATTENTION, -1), 0);
     assert_int_equal(count_copies(graph, TT_OP_RMSNORM, -1), 2 * 5);
@@ -265,7 +258,6 @@ static void op_runs_neither_attention_nor_products_again(void **state)
 /* Producers, order, and the phases: a forward node never reads what the backward part made. */
 static void nodes_stand_in_an_order_in_which_they_can_run(void **state)
 {
-    (void)state;
     for (int mode = TT_RECOMPUTE_NONE; mode <= TT_RECOMPUTE_OP; mode++) {
         struct tt_graph *graph = make_graph(3, 1, (struct tt_recompute){(enum tt_recompute_mode)mode, 2});
         bool backward = false;

@@ -50,7 +50,6 @@ static void a_torn_last_line_is_mended(void **state)
     };
     char folder[] = "/tmp/titan-records-XXXXXX", *path;
 
-    (void)state;
     assert_non_null(mkdtemp(folder));
     path = tt_format("%s/metrics.jsonl", folder);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -73,7 +72,6 @@ static void a_full_disk_leaves_whole_lines(void **state)
     struct rlimit unlimited, small;
     struct tt_records *records = NULL;
 
-    (void)state;
     assert_non_null(mkdtemp(folder));
     path = tt_format("%s/metrics.jsonl", folder);
     assert_int_equal(tt_records_open(path, &records), 0);

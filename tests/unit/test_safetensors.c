@@ -56,7 +56,6 @@ static void expect(const char *header, size_t data_bytes, int rc, const char *me
 
 static void good_headers_are_read(void **state)
 {
-    (void)state;
     expect("{}", 0, 0, NULL);
     expect("{\"__metadata__\":{\"format\":\"pt\"}}      ", 0, 0, NULL);
     expect("{\"b\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}}", 24, 0, NULL);
@@ -72,7 +71,6 @@ static void good_headers_are_read(void **state)
 
 static void bad_headers_are_refused(void **state)
 {
-    (void)state;
     expect("", 0, TT_EDATA, "invalid JSON");
     expect("[]", 0, TT_EDATA, "does not begin with '{'");
     expect(" {}", 0, TT_EDATA, "does not begin with '{'");
@@ -112,7 +110,6 @@ static void bad_headers_are_refused(void **state)
 
 static void bad_sharding_info_is_refused(void **state)
 {
-    (void)state;
     expect("{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"a\\\": {\\\"saved_offsets\\\": [3]}}\"},"
            "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
            1, 0, NULL);
@@ -145,7 +142,6 @@ static void files_that_are_something_else(void **state)
     static const uint8_t huge[8] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, limit[8] = {1, 0xe1, 0xf5, 5};
     static const uint8_t longer[10] = {100, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
 
-    (void)state;
     expect_bytes("", 0, "at least 8");
     expect_bytes("1234567", 7, "at least 8");
     expect_bytes(lfs, sizeof lfs - 1, "Git LFS pointer");
@@ -165,7 +161,6 @@ static void random_damage_never_crashes(void **state)
              24);
     struct tt_rng rng = tt_rng_make(5, "damage");
 
-    (void)state;
     for (uint64_t i = 0; i < 20000; i++) {
         size_t size = i % 3 ? file.size : tt_rng_bits(&rng, 5 * i) % (file.size + 1);
         char *bytes = tt_calloc(size, 1);
@@ -192,7 +187,6 @@ static void layout_is_sorted_aligned_and_repeatable(void **state)
     struct tt_safetensors st;
     int64_t bytes = 0;
 
-    (void)state;
     assert_int_equal(tt_safetensors_layout(t, 3, NULL, true, &first, &bytes), 0);
     assert_int_equal(first.size % 4096, 0);
     assert_int_equal(bytes, (int64_t)first.size + 4 + 24 + 6);
@@ -226,7 +220,6 @@ static void tiles_are_read_into_any_box(void **state)
     int fd = mkstemp(path);
     int64_t at = 0;
 
-    (void)state;
     assert_true(fd >= 0);
     for (int i = 0; i < 4; i++) {
         int64_t begin = at;
@@ -253,7 +246,6 @@ static void coverage_is_exact_or_says_what_is_wrong(void **state)
     struct tt_box box[4] = {{2, {0, 0}, {2, 3}}, {2, {0, 3}, {2, 3}}, {2, {2, 0}, {1, 6}}, {2, {3, 0}, {1, 6}}}, a, b;
     char text[64];
 
-    (void)state;
     assert_int_equal(tt_box_cover(2, shape, box, 4, &a, &b), TT_COVER_EXACT);
     assert_int_equal(tt_box_cover(2, shape, box, 3, &a, &b), TT_COVER_MISSING);
     assert_string_equal(tt_box_text(text, sizeof text, &a), "[3:4, 0:6]");

@@ -72,7 +72,6 @@ static void golden_samples_are_in_file_order(void **state)
     static const int32_t first[8] = {242, 262, 17, 73, 243, 297, 131, 185};
     int32_t inputs[64], labels[64], again[64];
 
-    (void)state;
     assert_int_equal(d->ref.info.n_tokens, 10241);
     assert_int_equal(tt_sampler_epoch_samples(s), 160);
     assert_null(tt_sampler_order(s, 0));
@@ -117,7 +116,6 @@ static void shuffled_samples_follow_the_definition(void **state)
     static const int64_t vocab_sizes[] = {4000, 70000}; /* uint16 and uint32 */
     static int32_t stream[4][1000];
 
-    (void)state;
     for (int v = 0; v < 2; v++) {
         struct tt_dataset *d = make_dataset(vocab_sizes[v]);
 
@@ -154,7 +152,6 @@ static void epochs_are_different_permutations(void **state)
     struct tt_sampler *s = make_sampler(d, 8, true, true);
     int64_t kept[N_DOCUMENTS];
 
-    (void)state;
     for (int e = 0; e < 5; e++) {
         const int64_t *order = tt_sampler_order(s, e);
         bool seen[N_DOCUMENTS] = {false};
@@ -179,7 +176,6 @@ static void samples_cost_no_allocation(void **state)
     uint64_t before = tt_mem_allocations();
     int32_t inputs[8], labels[8];
 
-    (void)state;
     for (int64_t i = 0; i < 200; i++)
         assert_int_equal(tt_sampler_get(s, i * 3, inputs, labels), 0);
     assert_int_equal(tt_mem_allocations(), before);
@@ -196,7 +192,6 @@ static void ends_and_short_data_are_said(void **state)
     struct tt_sampler *s = NULL;
     char *want;
 
-    (void)state;
     assert_int_equal(tt_sampler_new(d, &options, &s), 0); /* exactly one sample */
     assert_int_equal(tt_sampler_epoch_samples(s), 1);
     assert_int_equal(tt_sampler_get(s, 0, inputs, labels), 0);
@@ -221,13 +216,11 @@ static void ends_and_short_data_are_said(void **state)
 
 static int make_folder(void **state)
 {
-    (void)state;
     return mkdtemp(folder) ? 0 : -1;
 }
 
 static int remove_folder(void **state)
 {
-    (void)state;
     return tt_folder_remove(folder);
 }
 

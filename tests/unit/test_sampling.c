@@ -51,7 +51,6 @@ static void temperature_flattens_and_sharpens(void **state)
 {
     static const double temperatures[] = {1.0, 0.5, 2.0};
 
-    (void)state;
     for (int t = 0; t < 3; t++) {
         double wanted[VOCAB];
 
@@ -64,7 +63,6 @@ static void temperature_flattens_and_sharpens(void **state)
 
 static void top_k_keeps_the_largest(void **state)
 {
-    (void)state;
     for (int k = 1; k <= VOCAB; k++) {
         double wanted[VOCAB];
 
@@ -85,7 +83,6 @@ static void top_p_keeps_the_fewest_that_reach_it(void **state)
     static const double three[VOCAB] = {[1] = 0.4, [6] = 0.2, [4] = 0.15}, two[VOCAB] = {[1] = 0.4, [6] = 0.2};
     static const double one[VOCAB] = {[1] = 0.4};
 
-    (void)state;
     check_draws((struct tt_sampling){1.0, 0, 0.7}, three);
     check_draws((struct tt_sampling){1.0, 0, 0.3}, one);
     check_draws((struct tt_sampling){1.0, 0, 0.0001}, one);
@@ -101,7 +98,6 @@ static void greedy_takes_the_largest_and_the_first_of_equals(void **state)
     float equal[VOCAB] = {0.0F, 2.0F, 1.0F, 2.0F, 2.0F, -1.0F, 2.0F, 0.5F, 2.0F};
     float logits[VOCAB];
 
-    (void)state;
     make_logits(logits);
     assert_int_equal(tt_picker_pick(a, logits, 0.99), 1);
     assert_int_equal(tt_picker_pick(a, equal, 0.99), 1);
@@ -132,7 +128,6 @@ static void the_heap_ranks_as_a_sort_does(void **state)
     static int32_t order[LARGE];
     double at = 0.0, sum = 0.0;
 
-    (void)state;
     for (int32_t v = 0; v < LARGE; v++) {
         logits[v] = (float)round(8.0 * tt_rng_normal(&rng, (uint64_t)v, 0.0)) / 8.0F; /* many are equal */
         order[v] = v;

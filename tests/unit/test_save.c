@@ -86,7 +86,6 @@ static void every_policy_saves_the_same(void **state)
 {
     struct tt_manifest first = {0}, manifest;
 
-    (void)state;
     for (int mesh = 0; mesh < MESHES; mesh++) {
         for (int policy = 0; policy < POLICIES; policy++) {
             char *folder = test_folder();
@@ -118,7 +117,6 @@ static void parts_may_lack_columns(void **state)
 {
     static const enum tt_ckpt_reading readings[] = {TT_READ_ONCE, TT_READ_ALL};
 
-    (void)state;
     for (int policy = 0; policy < POLICIES; policy++) {
         char *folder = test_folder(), *plain = test_folder();
         struct test_job job = job_of(folder, policy, 3), rows = job_of(plain, policy, 3);
@@ -172,7 +170,6 @@ static void expect_same_files(const struct test_job *a, const struct test_job *b
 
 static void a_thread_writes_the_same_bytes(void **state)
 {
-    (void)state;
     for (int policy = 0; policy < POLICIES; policy++) {
         char *a = test_folder(), *b = test_folder();
         struct test_job sync = job_of(a, policy, 3), async = job_of(b, policy, 3);
@@ -194,7 +191,6 @@ static void the_model_in_another_type(void **state)
 {
     struct tt_manifest first = {0}, manifest;
 
-    (void)state;
     for (int policy = 0; policy < POLICIES; policy++) {
         for (int async = 0; async < 2; async++) {
             char *folder = test_folder();
@@ -224,7 +220,6 @@ static void what_is_not_finite_is_not_saved(void **state)
     char *folder = test_folder();
     struct test_job job = job_of(folder, 0, 3), load = {folder, "run", 1, 1, .load_step = -1, .expect = 5};
 
-    (void)state;
     save(&job); /* of step 5: the next one would replace it */
     job.nonfinite = true;
     for (int async = 0; async < 2; async++) {
@@ -240,7 +235,6 @@ static void what_is_not_finite_is_not_saved(void **state)
 /* Predicted before anything exists; what a rank then uses fits into it, and the writer's own files are all of it. */
 static void staging_is_what_the_files_need(void **state)
 {
-    (void)state;
     for (int policy = 0; policy < POLICIES; policy++) {
         const struct tt_ckpt_policy *row = NULL;
         struct tt_ckpt_plan plan;
@@ -278,7 +272,6 @@ static void values_that_are_not_finite_are_counted(void **state)
     const uint32_t f32[] = {0x7f800000, 0xff800000, 0x7fc00000, 0x7f7fffff, 0, 0x80000000};
     const uint16_t bf16[] = {0x7f80, 0xff81, 0x7f7f, 0}, f16[] = {0x7c00, 0xfe00, 0x7bff, 0};
 
-    (void)state;
     assert_int_equal(tt_digest_nonfinite(TT_F32, f32, 6), 3);
     assert_int_equal(tt_digest_nonfinite(TT_BF16, bf16, 4), 2);
     assert_int_equal(tt_digest_nonfinite(TT_F16, f16, 4), 2);
@@ -298,7 +291,6 @@ static void replicas_that_differ_are_not_saved(void **state)
     };
     struct test_state names;
 
-    (void)state;
     test_state_init(&names, 1, 1, 0, 5);
     for (size_t f = 0; f < sizeof flips / sizeof *flips; f++)
         for (int policy = 0; policy < POLICIES; policy++)

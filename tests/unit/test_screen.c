@@ -29,7 +29,6 @@ static void put(const char *text, int columns, int indent, const char *expect)
 
 static void long_lines_are_broken_at_spaces(void **state)
 {
-    (void)state;
     put("  data     one two three\nshort\n", 0, 11, "  data     one two three\nshort\n");
     put("  data     one two three four\nshort\n", 20, 11,
         "  data     one two\n           three\n           four\nshort\n");
@@ -39,7 +38,6 @@ static void long_lines_are_broken_at_spaces(void **state)
 
 static void long_words_stay_whole(void **state)
 {
-    (void)state;
     put("abcdefghijklmnopqrstuvwxyz0123456789abcdefghij\n", 40, 2, "abcdefghijklmnopqrstuvwxyz0123456789abcdefghij\n");
     put("no newline at the end", 40, 2, "no newline at the end\n");
     put("", 40, 2, "");
@@ -47,7 +45,6 @@ static void long_words_stay_whole(void **state)
 
 static void the_environment_says_how_wide_it_is(void **state)
 {
-    (void)state;
     assert_int_equal(setenv("TITAN_COLUMNS", "97", 1), 0);
     assert_int_equal(tt_screen_columns(), 97);
     assert_int_equal(setenv("TITAN_COLUMNS", "7", 1), 0);

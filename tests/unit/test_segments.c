@@ -83,7 +83,6 @@ static void only_what_is_nobodys_is_removed(void **state)
     struct place p = place_make();
     char host[256] = "", *mapped, *dead, *longer, *foreign_host, *foreign_user, *other, *maps;
 
-    (void)state;
     (void)gethostname(host, sizeof host - 1);
     mapped = segment(&p, host, geteuid(), "4d300001.1");
     longer = segment(&p, host, geteuid(), "4d300001.11"); /* whose name begins as that of one that is mapped */
@@ -113,7 +112,6 @@ static void what_is_new_stays(void **state)
     struct place p = place_make();
     char host[256] = "", *name;
 
-    (void)state;
     (void)gethostname(host, sizeof host - 1);
     name = segment(&p, host, geteuid(), "4d300001.0");
     assert_int_equal(tt_segments_sweep(p.shm, p.proc, 7200.0), 0);
@@ -128,7 +126,6 @@ static void doubt_removes_nothing(void **state)
     struct place p = place_make();
     char host[256] = "", *name, *maps = tt_format("%s/17/maps", p.proc);
 
-    (void)state;
     (void)gethostname(host, sizeof host - 1);
     name = segment(&p, host, geteuid(), "4d300001.0");
     assert_int_equal(tt_folder_make(maps), 0);

@@ -135,14 +135,12 @@ static void schedules(struct tt_engine_options options, const char *wanted)
 
 static void gathers_come_one_bucket_ahead_and_only_for_readers(void **state)
 {
-    (void)state;
     schedules((struct tt_engine_options){.mesh = mesh_of(1, 2), .machine = calm, .bucket_bytes = 1},
               "+e +0 e? e -e +1 0? 0 -0 +h 1? 1 +0 h? h -h >h 1 -1 >1 0? 0 h! -0 >0 e >e 1! 0! e!");
 }
 
 static void latency_makes_buckets(void **state)
 {
-    (void)state;
     schedules(
         (struct tt_engine_options){.mesh = mesh_of(1, 2), .model = head_heavy, .machine = latent},
         "+e +012 e? e -e +3 012? 0 -0 1 -1 2 -2 +h 3? 3 -3 h? h +321 -h >h h! +0 321? 3 -3 2 -2 1 -1 >321 0? 0 -0 >0 "
@@ -151,7 +149,6 @@ static void latency_makes_buckets(void **state)
 
 static void all_reduces_start_when_a_sum_is_there(void **state)
 {
-    (void)state;
     schedules(
         (struct tt_engine_options){.mesh = mesh_of(2, 2), .machine = calm, .bucket_bytes = 1},
         "+e +0 e? e -e +1 0? 0 -0 +h 1? 1 +0 h? h -h >h 1 -1 >1 0? 0 h! all h -0 >0 e >e 1! all 1 0! all 0 e! all e");
@@ -183,7 +180,6 @@ static void auto_keeps_what_the_limit_allows(void **state)
     int all, some, none;
     int64_t most = planned_bytes(0, &all), least = planned_bytes(1, &none), between;
 
-    (void)state;
     assert_true(all > 0);
     assert_int_equal(none, 0);
     assert_true(least < most);
@@ -206,13 +202,11 @@ static int make_model(int64_t n_layers, int64_t vocab_size, struct tt_model **re
 
 static int set_up(void **state)
 {
-    (void)state;
     return make_model(2, 64, &model) < 0 || make_model(4, 1024, &head_heavy) < 0 ? -1 : 0;
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     tt_model_free(model);
     tt_model_free(head_heavy);
     return 0;
@@ -242,7 +236,6 @@ static int64_t whole_bytes(const struct tt_program *p, enum tt_purpose purpose, 
 /* On one shard too, where parameters in bfloat16 are copies although nothing travels. */
 static void the_planner_counts_what_lowering_makes(void **state)
 {
-    (void)state;
     for (int c = 0; c < 8; c++) {
         const int shards = 1 + c % 2;
         struct tt_engine_options o = {.mesh = mesh_of(1, shards),
@@ -341,7 +334,6 @@ static void four_times_the_layers_take_four_times_as_long_to_plan(void **state)
 {
     int64_t few, many;
 
-    (void)state;
     /* Where memory is no matter the walks ahead need not be made: a bucket holds a hundred layers here. */
     assert_int_equal(looked_ahead(200, INT64_MAX), 0);
     /* Where it is, a walk ends where memory does. */

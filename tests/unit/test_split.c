@@ -29,7 +29,6 @@ static void every_moment_has_one_part(void **state)
     struct tt_split split = {0}, run = {0};
     double sum = 0.0, percent[TT_SPLIT_PARTS];
 
-    (void)state;
     fill_spans(spans);
     tt_split_add(&split, &program, spans, (struct tt_span){8.0, 16.0});
     assert_true(split.sec[TT_SPLIT_COMMUNICATION] == 2.0 + 3 * 0.5);
@@ -51,7 +50,6 @@ static void an_empty_split_is_all_zero(void **state)
     struct tt_split split = {0};
     double percent[TT_SPLIT_PARTS];
 
-    (void)state;
     tt_split_percent(&split, percent);
     for (int p = 0; p < TT_SPLIT_PARTS; p++)
         assert_true(percent[p] == 0.0);
@@ -59,7 +57,6 @@ static void an_empty_split_is_all_zero(void **state)
 
 static void every_part_has_a_name(void **state)
 {
-    (void)state;
     for (int p = 0; p < TT_SPLIT_PARTS; p++)
         for (int q = 0; q < p; q++)
             assert_string_not_equal(tt_split_name((enum tt_split_part)p), tt_split_name((enum tt_split_part)q));

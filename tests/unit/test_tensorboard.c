@@ -28,7 +28,6 @@ static void version_record_has_the_known_bytes(void **state)
     uint8_t record[128];
     size_t n = tt_tensorboard_record(1700000000.0, 0, NULL, 0, record, sizeof record);
 
-    (void)state;
     assert_hex(record, n, "1800000000000000a37f4b220900000040fc54d9411a0d627261696e2e4576656e743a32eced8f9d");
 }
 
@@ -38,7 +37,6 @@ static void scalar_record_has_the_known_bytes(void **state)
     uint8_t record[128];
     size_t n = tt_tensorboard_record(1700000000.0, 1, &loss, 1, record, sizeof record);
 
-    (void)state;
     assert_hex(record, n, "1a00000000000000129bd82d0900000040fc54d94110012a0d0a0b0a046c6f737315000000414c6981e3");
 }
 
@@ -48,7 +46,6 @@ static void large_steps_take_several_bytes(void **state)
     uint8_t record[128];
     size_t n = tt_tensorboard_record(1700000000.0, 300, &loss, 1, record, sizeof record);
 
-    (void)state;
     assert_int_equal(n, 12 + 27 + 4);
     assert_int_equal(record[12 + 9], 0x10);
     assert_int_equal(record[12 + 10], 0xac); /* 300 = 2 * 128 + 44 */
@@ -60,7 +57,6 @@ static void what_does_not_fit_is_no_record(void **state)
     const struct tt_scalar loss = {"loss", 8.0};
     uint8_t record[41];
 
-    (void)state;
     assert_int_equal(tt_tensorboard_record(0.0, 1, &loss, 1, record, sizeof record), 0);
 }
 

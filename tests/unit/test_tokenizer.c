@@ -87,7 +87,6 @@ static void builtin_tokenizer_gives_the_golden_ids(void **state)
 {
     struct tt_tokenizer *t = load(NULL);
 
-    (void)state;
     assert_int_equal(tt_tokenizer_vocab_size(t), 2048);
     assert_int_equal(tt_tokenizer_bos(t), 0);
     assert_int_equal(tt_tokenizer_eos(t), 1);
@@ -151,7 +150,6 @@ static void variants_give_the_golden_ids(void **state)
 {
     json_t *variants = NULL;
 
-    (void)state;
     assert_int_equal(tt_json_load(DATA "tokenizer_variants.json", &variants), 0);
     assert_int_equal(json_array_size(variants), 6);
     for (size_t i = 0; i < json_array_size(variants); i++) {
@@ -176,7 +174,6 @@ static void gpt2_file_gives_the_golden_ids(void **state)
 {
     struct tt_tokenizer *t = load(DATA "gpt2_small.json");
 
-    (void)state;
     expect_golden(t, DATA "gpt2_small_golden.json");
     tt_tokenizer_free(t);
 }
@@ -186,7 +183,6 @@ static void normalizers_and_spaces_give_the_golden_ids(void **state)
 {
     static const char *const names[] = {"qwen_small", "gpt2_prefix_small", "nfkd_small"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *file = tt_format(DATA "%s.json", names[i]), *golden = tt_format(DATA "%s_golden.json", names[i]);
         struct tt_tokenizer *t = load(file);
@@ -236,7 +232,6 @@ static void decoding_gives_the_text_back(void **state)
     char *spaces = tt_calloc(100000, 1);
     char text[400];
 
-    (void)state;
     assert_int_equal(tt_encoder_new(t, &encoder), 0);
     for (int round = 0; round < 3000; round++)
         expect_round_trip(t, encoder, text, random_text(&rng, &at, text, round % 100));
@@ -274,7 +269,6 @@ static void threads_share_a_tokenizer(void **state)
     struct thread th[3] = {{t, {0}, 0}, {t, {0}, 0}, {t, {0}, 0}};
     pthread_t id[3];
 
-    (void)state;
     for (int i = 0; i < 3; i++)
         assert_int_equal(pthread_create(&id[i], NULL, encode_corpus, &th[i]), 0);
     for (int i = 0; i < 3; i++) {
@@ -299,7 +293,6 @@ static void both_formats_of_merges_are_read(void **state)
     static const char *const same[] = {TINY("[\"#version: 0.2\", \"b c\", \"a b\", \"a bc\"]", ""),
                                        TINY("[[\"b\", \"c\"], [\"a\", \"b\"], [\"a\", \"bc\"]]", "")};
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct tt_tokenizer *t = NULL;
 
@@ -319,7 +312,6 @@ static void equal_pairs_merge_from_the_left(void **state)
 {
     struct tt_tokenizer *t = NULL;
 
-    (void)state;
     assert_int_equal(parse("{\"model\": {\"vocab\": {\"a\": 0, \"aa\": 1, \"b\": 2}, \"merges\": [\"a a\"]}, "
                            "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"use_regex\": false}}",
                            NULL, &t),
@@ -333,7 +325,6 @@ static void unknown_bytes_become_the_unknown_token(void **state)
 {
     static const char *const want[] = {"[0, 7, 7, 0, 7]", "[0, 7, 0, 7]"};
 
-    (void)state;
     for (int fuse = 0; fuse < 2; fuse++) {
         char *text = tt_format("{\"model\": {\"vocab\": {\"a\": 0, \"?\": 7}, \"merges\": [], \"unk_token\": \"?\", "
                                "\"fuse_unk\": %s}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"use_regex\": false}}",
@@ -351,7 +342,6 @@ static void a_caret_matches_at_every_line(void **state)
 {
     struct tt_tokenizer *t = NULL;
 
-    (void)state;
     assert_int_equal(
         parse("{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [\"a b\"]}, \"pre_tokenizer\": "
               "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"^a\"}, "
@@ -376,7 +366,6 @@ static void a_hostile_pattern_is_given_up_in_a_text_of_many_matches(void **state
     struct tt_ids ids = {0};
     char *text = tt_calloc(MATCHES * MATCH + 1, 1);
 
-    (void)state;
     memset(text, 'a', (size_t)MATCHES * MATCH);
     for (int i = 1; i <= MATCHES; i++)
         text[i * MATCH - 1] = 'b';
@@ -397,7 +386,6 @@ static void added_tokens_do_not_overlap(void **state)
     struct tt_tokenizer *t =
         load_patched("{\"added_tokens\": [{\"id\": 2048, \"content\": \"xyz\"}, {\"id\": 2049, \"content\": \"yz\"}]}");
 
-    (void)state;
     expect_text_ids(t, "xyzyz", "[2048, 2049]");
     tt_tokenizer_free(t);
 }
@@ -406,7 +394,6 @@ static void merges_with_spaces_split_where_both_halves_are_tokens(void **state)
 {
     struct tt_tokenizer *t = NULL;
 
-    (void)state;
     assert_int_equal(parse(TINY("[\"x y c\"]", ""), NULL, &t), 0); /* "x y" + "c", since "xy c" is no token */
     tt_tokenizer_free(t);
     assert_int_equal(parse(TINY("[\"ab\"]", ""), NULL, &t), TT_EDATA);
@@ -430,7 +417,6 @@ static void ends_of_documents_come_from_config_or_template(void **state)
     static const char config[] = "{\"bos_token\": {\"content\": \"<|end_of_text|>\"}, \"eos_token\": null}";
     static const char only_eos[] = "{\"bos_token\": null, \"eos_token\": \"<|end_of_text|>\"}";
 
-    (void)state;
     assert_int_equal(tt_tokenizer_bos(t), 0);
     assert_int_equal(tt_tokenizer_eos(t), -1);
     assert_true(tt_tokenizer_adds_bos(t));
@@ -460,7 +446,6 @@ static void documents_have_both_ends_and_special_tokens_can_be_text(void **state
     struct tt_encoder *encoder = NULL;
     struct tt_ids ids = {0};
 
-    (void)state;
     assert_int_equal(tt_encoder_new(t, &encoder), 0);
     assert_int_equal(tt_encoder_encode_document(encoder, text, strlen(text), &ids), 0);
     assert_int_equal(ids.n, 4);
@@ -536,7 +521,6 @@ static void other_kinds_are_refused_by_name(void **state)
         {"{\"added_tokens\": {}}", "added_tokens is not an array"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct tt_tokenizer *t = NULL;
         json_t *patch = NULL;
@@ -564,7 +548,6 @@ static void files_of_other_kinds_are_named(void **state)
     struct tt_tokenizer *t = NULL;
     char *path;
 
-    (void)state;
     assert_non_null(mkdtemp(folder));
     assert_int_equal(tt_tokenizer_load(folder, &t), TT_EDATA);
     assert_non_null(strstr(tt_error_message(), "has no tokenizer.json\nhelp: point folder of the model"));
@@ -594,7 +577,6 @@ static void patterns_with_another_meaning_are_rewritten_or_refused(void **state)
     static const char *const kept[] = {"[[:alpha:]\\]x]", "\\[[^]a]\\{1}+", "a{1,3}", "[]\\[a]", "\\\\s"};
     char *out = NULL;
 
-    (void)state;
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         assert_int_equal(tt_regex_rewrite(refused[i], strlen(refused[i]), "p", &out), TT_EDATA);
         assert_non_null(strstr(tt_error_message(), "p: the pattern uses "));
@@ -615,7 +597,6 @@ static void maps_keep_what_they_are_given(void **state)
     struct tt_strmap map = {0};
     char key[16];
 
-    (void)state;
     assert_int_equal(tt_strmap_get(&map, "x", 1, -7), -7);
     for (int i = 0; i < 5000; i++)
         tt_strmap_set(&map, key, (size_t)snprintf(key, sizeof key, "%d", i), i);
@@ -645,7 +626,6 @@ static void utf8_streams_in_whole_characters(void **state)
         {"\xc0", 1, 0},     {"\x80", 1, 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_int_equal(tt_utf8_unfinished(cases[i].text, cases[i].size), cases[i].unfinished);
 }
@@ -666,7 +646,6 @@ static void utf8_is_repaired_as_by_decoders(void **state)
         {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tt_text out = {0};
 
@@ -696,7 +675,6 @@ static void utf8_is_strict(void **state)
                   17, 8},
                  {"\xf4\x8f\xbf\xbf", 4, -1}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         assert_int_equal(tt_utf8_invalid(cases[i].text, cases[i].size), cases[i].bad);
     for (int byte = 0; byte < 256; byte++)

@@ -77,7 +77,6 @@ static void folders_of_transformers_give_the_golden_ids(void **state)
     static const char *const names[] = {"llama3", "qwen3", "gpt2", "mistral_nemo"};
     static const int32_t bos[] = {320, -1, 320, 320}, eos[] = {321, 320, 320, 321};
 
-    (void)state;
     for (int i = 0; i < 8; i++) {
         char *folder = tt_format(DATA "transformers/v%d/%s", i < 4 ? 4 : 5, names[i % 4]);
         char *golden = tt_format("%s/golden.json", folder);
@@ -124,7 +123,6 @@ static void folders_of_sentencepiece_give_the_golden_ids_and_texts(void **state)
 {
     static const char *const names[] = {"v4/llama2", "v4/mistral7b", "v5/llama2", "v5/mistral7b"};
 
-    (void)state;
     for (int i = 0; i < 4; i++) {
         char *folder = tt_format(DATA "transformers/%s", names[i]), *golden = tt_format("%s/golden.json", folder);
         struct tt_tokenizer *t = load(folder);
@@ -160,7 +158,6 @@ static void a_word_of_a_mebibyte_has_the_ids_of_its_parts(void **state)
     struct tt_text text = {0};
     size_t times = (1 << 20) / (sizeof part - 1);
 
-    (void)state;
     assert_int_equal(tt_encoder_new(t, &encoder), 0);
     assert_int_equal(tt_encoder_encode(encoder, part + 1, sizeof part - 2, &one), 0);
     for (size_t i = 0; i < times; i++)
@@ -221,7 +218,6 @@ static void characters_without_bytes_are_unknown(void **state)
         {false, "\u00a0\u00a1th\u00a0\u00a2", "[422, 0, 0, 259, 0, 0]"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct tt_tokenizer *t = load_without_byte(cases[i].fuses);
         json_t *want = NULL;
@@ -252,7 +248,6 @@ static void numbers_beyond_64_bits_are_read(void **state)
     const json_t *list;
     json_t *json = NULL;
 
-    (void)state;
     assert_int_equal(parse(tt_tokenizer_files(builtin).json, config, &t), 0);
     assert_int_equal(tt_tokenizer_eos(t), 1);
     tt_tokenizer_free(t);
@@ -274,7 +269,6 @@ static void a_config_that_is_no_json_stops_only_where_it_is_needed(void **state)
     struct tt_tokenizer *t = NULL, *builtin = load(NULL);
     struct tt_tokenizer_files files = tt_tokenizer_files(builtin);
 
-    (void)state;
     assert_non_null(mkdtemp(folder));
     tt_log_set_sink(take_note, NULL);
     put(folder, "tokenizer.json", files.json, files.json_size);

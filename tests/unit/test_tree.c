@@ -68,7 +68,6 @@ static void neighbours_are_added_first(void **state)
 {
     char text[TEXT_BYTES];
 
-    (void)state;
     for (int n = 1; n <= 9; n++) {
         walk_text(n, text);
         assert_string_equal(text, orders[n]);
@@ -79,7 +78,6 @@ static void stack_gives_the_same_order(void **state)
 {
     char walked[TEXT_BYTES], stacked[TEXT_BYTES];
 
-    (void)state;
     for (int n = 1; n <= MOST_LEAVES; n++) {
         walk_text(n, walked);
         stack_text(n, stacked);
@@ -92,7 +90,6 @@ static void groups_of_a_power_of_two_nest(void **state)
 {
     char whole[TEXT_BYTES], groups[TEXT_BYTES], expanded[TEXT_BYTES] = "";
 
-    (void)state;
     for (int n_groups = 1; n_groups <= 7; n_groups++) {
         char *end = expanded;
 
@@ -118,7 +115,6 @@ static void fold_adds_in_this_order(void **state)
     float a[] = {16777216.0F}, b[] = {1.0F}, c[] = {1.0F}, d[] = {1.0F};
     float *leaves[] = {a, b, c, d};
 
-    (void)state;
     tt_tree_fold(leaves, 4, 1);
     assert_true(a[0] == 16777218.0F); /* (2^24 + 1) + (1 + 1); one by one it stays 2^24 */
 }

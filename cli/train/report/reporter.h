@@ -15,11 +15,11 @@
 #include "core/program/split.h"
 
 /**
- * All that a training run says: banner, console lines, records, notes and warnings, and what a signal is answered. The rest
- * of the trainer prints nothing. Only rank 0 speaks; other ranks may call everything here.
+ * All that a training run says: banner, console lines, records, notes and warnings, and what a signal is answered. The
+ * rest of the trainer prints nothing. Only rank 0 speaks; other ranks may call everything here.
  *
- * A reported step is the mean of the steps since the last report. What is not training (saving, validating) is a pause: it is
- * not in the records of steps, neither its time nor what it sends.
+ * A reported step is the mean of the steps since the last report. What is not training (saving, validating) is a pause:
+ * it is not in the records of steps, neither its time nor what it sends.
  */
 
 /* Since the last report. */
@@ -135,8 +135,8 @@ void tt_reporter_sync_changed(const struct tt_reporter *reporter, const char *be
 /** A trace was not written, with this thread's error message. */
 void tt_reporter_trace_failed(const struct tt_reporter *reporter, int64_t step);
 
-/* What the first signal is answered: during the step that begins, in the middle of which a long one may end; during what
- * follows a step ("checkpoint", "validation"); after everything. */
+/* What the first signal is answered: during the step that begins, in the middle of which a long one may end; during
+ * what follows a step ("checkpoint", "validation"); after everything. */
 void tt_reporter_answer_in_step(const struct tt_reporter *reporter, int64_t steps_done, bool is_long, bool saves);
 void tt_reporter_answer_in(const struct tt_reporter *reporter, const char *what, int64_t step);
 void tt_reporter_answer_at_end(const struct tt_reporter *reporter);

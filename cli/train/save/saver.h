@@ -15,8 +15,9 @@
 #include "cli/train/setup.h"
 
 /**
- * The checkpoints that a run saves: which are due, what goes into them, and the one that is under way. With async_mode at
- * most one save is under way; it is ended, with its agreement and renaming, at the end of a step by all ranks at once.
+ * The checkpoints that a run saves: which are due, what goes into them, and the one that is under way. With
+ * async_mode at most one save is under way; it is ended, with its agreement and renaming, at the end of a step by
+ * all ranks at once.
  */
 struct tt_saver {
     const struct tt_setup *setup;
@@ -46,8 +47,8 @@ void tt_saver_close(struct tt_saver *saver);
 bool tt_saver_is_due(const struct tt_saver *saver, int64_t step, bool last);
 
 /**
- * Saves the state as it is now, after ending a save under way. `last` applies last_save_model_only; it and `stop` make the
- * save block. One that fails for want of space is a warning, unless it is the last or training stops. Collective.
+ * Saves the state as it is now, after ending a save under way. `last` applies last_save_model_only; it and `stop` make
+ * the save block. One that fails for want of space is a warning, unless it is the last or training stops. Collective.
  */
 int tt_saver_save(struct tt_saver *saver, const struct tt_train_progress *at, bool last, bool stop) TT_MUST_CHECK;
 
@@ -58,9 +59,9 @@ bool tt_saver_is_written(const struct tt_saver *saver);
 int tt_saver_end(struct tt_saver *saver) TT_MUST_CHECK;
 
 /**
- * For a run that was complete when it started, at a step of its own folder: does what its last save left undone because the
- * process was killed or the disk failed. Older steps are removed if `retains`, as keep_latest_k says. With last_save_in_hf a
- * missing export is made. Collective.
+ * For a run that was complete when it started, at a step of its own folder: does what its last save left undone because
+ * the process was killed or the disk failed. Older steps are removed if `retains`, as keep_latest_k says. With
+ * last_save_in_hf a missing export is made. Collective.
  */
 int tt_saver_complete(struct tt_saver *saver, int64_t step, bool retains) TT_MUST_CHECK;
 
@@ -68,16 +69,17 @@ int tt_saver_complete(struct tt_saver *saver, int64_t step, bool retains) TT_MUS
 int tt_saver_check_replicas(const struct tt_saver *saver, int64_t step) TT_MUST_CHECK;
 
 /**
- * tt_saver_end when training ends with `code`, which it returns with its message unless it is 0 and the save failed. Does
- * nothing when ranks cannot be reached.
+ * tt_saver_end when training ends with `code`, which it returns with its message unless it is 0 and the save failed.
+ * Does nothing when ranks cannot be reached.
  */
 int tt_saver_drain(struct tt_saver *saver, int code) TT_MUST_CHECK;
 
 /* space.c */
 
 /**
- * Whether the checkpoints to come fit where they will be saved. TT_EIO, with need and have, when there is no room for one save
- * and the one that is kept meanwhile; a warning when there is none for checkpoint.keep_latest_k. Unknown room passes. Collective.
+ * Whether the checkpoints to come fit where they will be saved. TT_EIO, with need and have, when there is no room for
+ * one save and the one that is kept meanwhile; a warning when there is none for checkpoint.keep_latest_k. Unknown room
+ * passes. Collective.
  */
 int tt_saver_check_space(const struct tt_saver *saver, const struct tt_train_progress *at) TT_MUST_CHECK;
 

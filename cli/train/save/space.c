@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether the disk has room for the checkpoints that the run will save: better said before training than after hours of it.
+ * Whether the disk has room for the checkpoints that the run will save: better said before training than
+ * after hours of it.
  */
 #include <inttypes.h>
 #include <string.h>
