@@ -23,11 +23,11 @@ struct tt_train_step {
 struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t update, int64_t valid_tokens);
 
 /**
- * Loads the next batch, trains one step on it, and advances progress. Collective.
+ * Loads the next batch, trains one step on it, and advances `at`, the progress of the run. Collective.
  *   asked_to_stop  as in struct tt_step: the step may be given up in its middle; NULL: it may not
  * TT_ESTOPPED or TT_EINTERRUPTED when it was given up: nothing has changed then.
  */
-int tt_train_step(const struct tt_setup *setup, struct tt_train_data *data, int (*asked_to_stop)(void),
-                  struct tt_train_progress *progress, struct tt_train_step *ret_done) TT_MUST_CHECK;
+int tt_train_step(const struct tt_setup *s, struct tt_train_data *data, int (*asked_to_stop)(void),
+                  struct tt_train_progress *at, struct tt_train_step *ret_done) TT_MUST_CHECK;
 
 #endif

@@ -36,7 +36,7 @@ bool tt_running_all_finite(const float *data, int64_t n);
 void tt_running_each_whole(struct tt_executor *executor, const struct tt_instr *instr,
                            void (*fn)(struct tt_team *team, float *whole, int64_t n));
 
-/** Waits for the collective that instruction `begin` began. */
-int tt_running_wait(struct tt_executor *executor, int begin) TT_MUST_CHECK;
+/** Waits for the collective that instruction i began. */
+int tt_running_wait(struct tt_executor *ex, int i) TT_MUST_CHECK;
 
 #endif

@@ -37,7 +37,7 @@ static const struct tt_group *group_of(struct tt_transfers *t, const struct tt_i
     if (desc->ranks == group->n)
         return group;
     *part = (struct tt_group){desc->ranks, group->index % desc->ranks,
-                              &group->ranks[group->index / desc->ranks * desc->ranks]};
+                              group->ranks + (size_t)(group->index / desc->ranks) * (size_t)desc->ranks};
     return part;
 }
 

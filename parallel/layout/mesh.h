@@ -50,13 +50,13 @@ int tt_mesh_configure(const struct tt_config *cfg, int n_ranks, struct tt_mesh *
 struct tt_mesh tt_mesh_single(void);
 
 /** Ranks of a group. */
-int tt_mesh_size(const struct tt_mesh *mesh, enum tt_group_id group);
+int tt_mesh_size(const struct tt_mesh *mesh, enum tt_group_id id);
 
 /** The place of `rank` in its group of that kind. */
-struct tt_place tt_mesh_place(const struct tt_mesh *mesh, int rank, enum tt_group_id group);
+struct tt_place tt_mesh_place(const struct tt_mesh *mesh, int rank, enum tt_group_id id);
 
 /** The rank that has place `index` in the group of that kind that `rank` is in. */
-int tt_mesh_member(const struct tt_mesh *mesh, int rank, enum tt_group_id group, int index);
+int tt_mesh_member(const struct tt_mesh *mesh, int rank, enum tt_group_id id, int index);
 
 /**
  * Whether a rank adds to a sum over a group, of terms that ranks outside of the group have too: of all ranks with the

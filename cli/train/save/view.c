@@ -22,8 +22,8 @@ void tt_state_view_init(const struct tt_model *model, struct tt_engine *engine, 
     tt_job_tensors_init(model, &v->tensors);
     for (int p = 0; p < model->n_params; p++) {
         place(layout, p, state->param, &v->tensors.state.model[p]);
-        place(layout, p, state->exp_avg, &v->tensors.state.optim[2 * p]);
-        place(layout, p, state->exp_avg_sq, &v->tensors.state.optim[2 * p + 1]);
+        place(layout, p, state->exp_avg, &v->tensors.state.optim[2 * (size_t)p]);
+        place(layout, p, state->exp_avg_sq, &v->tensors.state.optim[2 * (size_t)p + 1]);
     }
 }
 
