@@ -176,12 +176,12 @@ case_training_goes_on_without_traces_and_board() {
     mkdir run && touch run/profiling
     patient train $tiny --profiling.enable_profiling --profiling.profile_freq=1 --training.steps=2
     expect_ok
-    expect_err "no trace of step 1, training goes on"
-    expect_err "no trace of step 2, training goes on"
+    expect_err "no trace of step 1, training continues"
+    expect_err "no trace of step 2, training continues"
     rm -rf run && mkdir run && touch run/tb
     patient train $tiny --metrics.enable_tensorboard --training.steps=2
     expect_ok
-    expect_err "training goes on without TensorBoard"
+    expect_err "training continues without TensorBoard"
 }
 
 run_cases

@@ -108,7 +108,7 @@ case_traces_do_not_make_a_removed_folder_again() {
     wait_until 'grep "no trace of step" first.err; ls -d run'
     end_run
     cp first.err err
-    expect_err "no trace of step [0-9]+, training goes on: 'run/.lock' is not the file that this run locked"
+    expect_err "no trace of step [0-9]+, training continues: 'run/.lock' is not the file that this run locked"
     refuse_file run
 }
 
@@ -274,7 +274,7 @@ case_records_that_cannot_be_written_are_said_once() {
     make_corpus
     refused write:ENOSPC:run/metrics.jsonl train $tiny
     expect_ok
-    [ "$(grep -c "cannot write 'run/metrics.jsonl': No space left on device; training goes on" err)" = 1 ] ||
+    [ "$(grep -c "cannot write 'run/metrics.jsonl': No space left on device; training continues" err)" = 1 ] ||
         not_as "expected one warning"
     expect_out "^step: +3"
     # and a record that was torn does not swallow the next one

@@ -49,7 +49,7 @@ void tt_reporter_save_failed(struct tt_reporter *r, int64_t step)
     if (is_silent(r))
         return;
     tt_metrics_checkpoint_failed(&r->metrics, step, tt_error_message());
-    tt_warn("checkpoint of step %" PRId64 " FAILED, training goes on, older checkpoints are as they were: %s", step,
+    tt_warn("checkpoint of step %" PRId64 " FAILED, training continues, older checkpoints are as they were: %s", step,
             tt_error_message());
 }
 
@@ -116,7 +116,7 @@ void tt_reporter_sync_changed(const struct tt_reporter *r, const char *before)
 void tt_reporter_trace_failed(const struct tt_reporter *r, int64_t step)
 {
     if (!is_silent(r))
-        tt_warn("no trace of step %" PRId64 ", training goes on: %s", step, tt_error_message());
+        tt_warn("no trace of step %" PRId64 ", training continues: %s", step, tt_error_message());
 }
 
 /* --- signals --- */

@@ -44,7 +44,7 @@ int tt_reporter_open(struct tt_reporter *r, bool json)
     if (cfg->metrics.enable_jsonl)
         TT_TRY(tt_run_folder_metrics(cfg, &m->records));
     if (cfg->metrics.enable_tensorboard && tt_run_folder_board(cfg, &m->board) < 0)
-        tt_warn("training goes on without TensorBoard: %s", tt_error_message());
+        tt_warn("training continues without TensorBoard: %s", tt_error_message());
 out:
     return rc;
 }

@@ -100,7 +100,7 @@ static void note_saved(struct tt_saver *saver, const struct tt_ckpt_saved *saved
 
 /*
  * A save that failed for want of space or memory, or because of a broken disk, left the older checkpoints as they were:
- * training goes on to the next one, loudly. The last save of a run is what it was for, and a state that is not finite
+ * training continues with the next one, loudly. The last save of a run is what it was for, and a state that is not finite
  * is not worth going on with.
  */
 static int settle(struct tt_saver *saver, int rc, int64_t step, bool last)
