@@ -99,9 +99,9 @@ static void note_saved(struct tt_saver *saver, const struct tt_ckpt_saved *saved
 }
 
 /*
- * A save that failed for want of space or memory, or because of a broken disk, left the older checkpoints as they were:
- * training continues with the next one, loudly. The last save of a run is what it was for, and a state that is not finite
- * is not worth going on with.
+ * A save that failed for want of space or memory, or because of a broken disk, left the older checkpoints as they were.
+ * Training warns and continues. It does not after the last save of a run, which is what the run was for, or when the
+ * state is not finite.
  */
 static int settle(struct tt_saver *saver, int rc, int64_t step, bool last)
 {
