@@ -87,10 +87,11 @@ void tt_lower_collective(struct tt_walk *w, const struct tt_instr *from, enum tt
 static int lower_begin(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_purpose_row *row = tt_purpose_row(from->purpose);
-    struct tt_collective_desc desc = tt_lower_describe(w, from->purpose, &from->unit, 1);
+    struct tt_collective_desc desc;
 
     if (!row->lower)
         return tt_fail(TT_EINTERNAL, "a schedule cannot hold '%s'", row->name);
+    desc = tt_lower_describe(w, from->purpose, &from->unit, 1);
     return tt_collective_happens(&desc) ? row->lower(w, from) : 0;
 }
 
