@@ -194,6 +194,7 @@ case_two_at_once_are_one() {
 
 # The second one ends a run at once: here one whose step takes long.
 case_second_ends_without_saving() {
+    export TITAN_LONG_STEP=3600 # the step is not given up in its middle, so the second signal meets it
     start alone $long $slow
     until_true grep -q "training starts" err
     kill -TERM $job
@@ -207,6 +208,7 @@ case_second_ends_without_saving() {
 }
 
 case_second_through_launch() {
+    export TITAN_LONG_STEP=3600 # the step is not given up in its middle, so the second signal meets it
     start launch $long $slow
     until_true grep -q "training starts" err
     kill -INT $job
