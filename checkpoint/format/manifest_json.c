@@ -147,21 +147,6 @@ static bool read_digest(const json_t *entry, struct tt_manifest_tensor *tensor)
     return true;
 }
 
-static bool read_sizes(const json_t *array, int64_t *sizes, int *ret_n)
-{
-    if (!json_is_array(array) || json_array_size(array) > TT_BOX_DIMS)
-        return false;
-    for (size_t i = 0; i < json_array_size(array); i++) {
-        const json_t *member = json_array_get(array, i);
-
-        if (!json_is_integer(member) || json_integer_value(member) < 0)
-            return false;
-        sizes[i] = (int64_t)json_integer_value(member);
-    }
-    *ret_n = (int)json_array_size(array);
-    return true;
-}
-
 /* A path must stay in the checkpoint: "group/name.safetensors". */
 static bool is_shard_path(const char *path)
 {
@@ -224,11 +209,11 @@ static int parse_chunk(const struct tt_manifest *manifest, const struct tt_manif
     TT_TRY(tt_json_get_int(entry, "begin", where, &chunk.begin));
     TT_TRY(tt_json_get_int(entry, "end", where, &chunk.end));
     chunk.has_crc = tt_manifest_read_hex(entry, "crc32c", &chunk.crc);
-    if (!read_sizes(json_object_get(entry, "offset"), chunk.box.offset, &n_offset) ||
-        !read_sizes(json_object_get(entry, "shape"), chunk.box.shape, &n_shape) || n_offset != tensor->ndim ||
-        n_shape != tensor->ndim || !chunk.has_crc || file < 0 || file >= manifest->n_files || chunk.begin < 0 ||
-        chunk.end < chunk.begin || chunk.end > manifest->file[file].bytes ||
-        !tt_box_checked_volume(chunk.box.shape, n_shape, &volume) ||
+    if (!tt_json_sizes(json_object_get(entry, "offset"), chunk.box.offset, TT_BOX_DIMS, &n_offset) ||
+        !tt_json_sizes(json_object_get(entry, "shape"), chunk.box.shape, TT_BOX_DIMS, &n_shape) ||
+        n_offset != tensor->ndim || n_shape != tensor->ndim || !chunk.has_crc || file < 0 ||
+        file >= manifest->n_files || chunk.begin < 0 || chunk.end < chunk.begin ||
+        chunk.end > manifest->file[file].bytes || !tt_box_checked_volume(chunk.box.shape, n_shape, &volume) ||
         __builtin_mul_overflow(volume, tt_dtype_bits(tensor->dtype), &bits) || bits / 8 != chunk.end - chunk.begin ||
         !ends_fit(&chunk.box, n_shape))
         return tt_fail(TT_EDATA, "'%s': tensor '%s': a chunk's numbers do not fit together", where, tensor->name);
@@ -254,7 +239,7 @@ static int parse_tensor(struct tt_manifest *manifest, const char *key, const jso
         group++;
     dtype_name = json_string_value(json_object_get(entry, "dtype"));
     if (!slash || group == TT_CKPT_GROUPS || !dtype_name || !tt_dtype_from_name(dtype_name, &dtype) ||
-        !tt_dtype_size(dtype) || !read_sizes(json_object_get(entry, "shape"), shape, &ndim) ||
+        !tt_dtype_size(dtype) || !tt_json_sizes(json_object_get(entry, "shape"), shape, TT_BOX_DIMS, &ndim) ||
         !tt_box_checked_volume(shape, ndim, &volume) || volume > INT64_MAX / 64 || !json_is_array(chunks))
         return tt_fail(TT_EDATA, "'%s': tensor '%s' is not described as it should be", where, key);
     tensor = tt_manifest_add_tensor(manifest, (enum tt_ckpt_group)group, slash + 1, dtype, ndim, shape);

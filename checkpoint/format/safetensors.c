@@ -61,22 +61,6 @@ static int fail_tensor(const struct tt_safetensors *file, const char *name, cons
     return tt_fail(TT_EDATA, "'%s': damaged header: tensor '%s': %s", file->path, name, what);
 }
 
-/* Reads an array of non-negative integers of at most `most` members. */
-static bool read_sizes(const json_t *array, int64_t *sizes, size_t most, int *ret_n)
-{
-    if (!json_is_array(array) || json_array_size(array) > most)
-        return false;
-    for (size_t i = 0; i < json_array_size(array); i++) {
-        const json_t *member = json_array_get(array, i);
-
-        if (!json_is_integer(member) || json_integer_value(member) < 0)
-            return false;
-        sizes[i] = (int64_t)json_integer_value(member);
-    }
-    *ret_n = (int)json_array_size(array);
-    return true;
-}
-
 static int parse_tensor(struct tt_safetensors *file, const char *name, const json_t *entry, struct tt_st_tensor *tensor)
 {
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
@@ -90,9 +74,9 @@ static int parse_tensor(struct tt_safetensors *file, const char *name, const jso
         return fail_tensor(file, name, "its entry is not an object");
     if (!dtype || !tt_dtype_from_name(dtype, &tensor->dtype))
         return fail_tensor(file, name, dtype ? "unknown dtype" : "no dtype");
-    if (!read_sizes(json_object_get(entry, "shape"), tensor->box.shape, TT_BOX_DIMS, &tensor->box.ndim))
+    if (!tt_json_sizes(json_object_get(entry, "shape"), tensor->box.shape, TT_BOX_DIMS, &tensor->box.ndim))
         return fail_tensor(file, name, "shape is not a list of at most 8 sizes");
-    if (!read_sizes(json_object_get(entry, "data_offsets"), range, 2, &n) || n != 2 || range[0] > range[1])
+    if (!tt_json_sizes(json_object_get(entry, "data_offsets"), range, 2, &n) || n != 2 || range[0] > range[1])
         return fail_tensor(file, name, "data_offsets is not [begin, end]");
     if (!tt_box_checked_volume(tensor->box.shape, tensor->box.ndim, &volume) ||
         __builtin_mul_overflow(volume, tt_dtype_bits(tensor->dtype), &bits) || bits % 8)
@@ -153,7 +137,8 @@ static int parse_offsets(struct tt_safetensors *file, const char *text)
         const json_t *entry = json_object_get(info, t->name);
         int n = 0;
 
-        if (!read_sizes(json_object_get(entry, "saved_offsets"), t->box.offset, TT_BOX_DIMS, &n) || n != t->box.ndim) {
+        if (!tt_json_sizes(json_object_get(entry, "saved_offsets"), t->box.offset, TT_BOX_DIMS, &n) ||
+            n != t->box.ndim) {
             rc = fail_tensor(file, t->name, entry ? "saved_offsets do not match its shape" : "no DCP_SHARDING_INFO");
             goto out;
         }

@@ -153,3 +153,18 @@ json_t *tt_json_number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
 }
+
+bool tt_json_sizes(const json_t *array, int64_t *sizes, size_t most, int *ret_n)
+{
+    if (!json_is_array(array) || json_array_size(array) > most)
+        return false;
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        const json_t *member = json_array_get(array, i);
+
+        if (!json_is_integer(member) || json_integer_value(member) < 0)
+            return false;
+        sizes[i] = (int64_t)json_integer_value(member);
+    }
+    *ret_n = (int)json_array_size(array);
+    return true;
+}

@@ -7,6 +7,7 @@
  * keys are refused, and errors have positions. Use jansson's json_t API directly to build and to walk values; the
  * functions here add titan's errors.
  */
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <jansson.h>
@@ -32,6 +33,9 @@ char *tt_json_text(const json_t *json);
 int tt_json_get_int(const json_t *object, const char *key, const char *where, int64_t *ret_value) TT_MUST_CHECK;
 int tt_json_get_real(const json_t *object, const char *key, const char *where, double *ret_value) TT_MUST_CHECK;
 int tt_json_get_string(const json_t *object, const char *key, const char *where, const char **ret_value) TT_MUST_CHECK;
+
+/** Reads an array of at most `most` integers, none of them negative. false: it is something else. */
+bool tt_json_sizes(const json_t *array, int64_t *sizes, size_t most, int *ret_n);
 
 /** A finite double, or null for NaN and infinity, which JSON cannot express. */
 json_t *tt_json_number(double value);

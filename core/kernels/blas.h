@@ -9,8 +9,9 @@
 #include "core/os/team.h"
 
 /**
- * c (m, n) = [acc +] A B in row-major order, where A is a (m, k), or a^T of a stored (k, m) when trans_a, and B
- * likewise (k, n) or a stored (n, k). Row strides lda, ldb, ldc in elements; acc has c's strides and may be c itself.
+ * c (m, n) = [acc +] A B in row-major order. A is a (m, k), or with trans_a the transpose of a stored a (k, m). B is
+ * b (k, n), or with trans_b the transpose of a stored b (n, k). lda, ldb and ldc are row strides in elements. acc has
+ * c's strides and may be c itself.
  * Dimensions and strides are below 2^31.
  */
 struct tt_gemm {

@@ -17,7 +17,7 @@ struct tt_transfers {
     struct tt_executor *executor;
     const struct tt_mesh *mesh;
     struct tt_group groups[TT_GROUPS];     /* n 0: no collective needs it */
-    struct tt_group neighbours[TT_GROUPS]; /* those of this rank in a group, part of it; n 0 likewise */
+    struct tt_group neighbours[TT_GROUPS]; /* the part of a group that this rank is in; n 0 as above */
     struct tt_collective **of_instr;       /* per instruction, NULL where nothing is exchanged */
     struct tt_segment *segments;           /* while building: ranks * gradients of all units */
     struct tt_segment *flat;               /* while building: one per unit */

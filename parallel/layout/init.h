@@ -12,7 +12,7 @@
 enum tt_init {
     TT_INIT_SHARDS, /* straight into the shards: nothing (training.init meta) */
     TT_INIT_WHOLE,  /* the whole model, then this rank's rows of it are copied: 4 bytes a parameter */
-    TT_INIT_UNITS,  /* likewise one unit at a time: the largest unit */
+    TT_INIT_UNITS,  /* the same for one unit at a time: 4 bytes a parameter of the largest unit */
     TT_INIT_MODES
 };
 

@@ -47,9 +47,9 @@ struct train_result {
     double validation;              /* sum of token losses */
     int64_t n_elements;             /* of each of the following */
     float *param;                   /* after the last step */
-    float *exp_avg, *exp_avg_sq;    /* likewise */
+    float *exp_avg, *exp_avg_sq;    /* after the last step */
     int64_t payload;                /* sent by a rank in one step */
-    int64_t control;                /* likewise */
+    int64_t control;                /* control bytes sent by a rank in one step */
     uint64_t allocations;           /* by steps 3 and on, of all ranks, in the quietest window of four steps */
     struct tt_engine_memory memory; /* of rank 0 */
     int collectives;                /* begun by rank 0's program */

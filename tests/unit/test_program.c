@@ -722,14 +722,20 @@ static void the_check_sees_damage(void **state)
     release(&made);
 }
 
+/* For schedules of one microbatch that a test writes itself. */
+static struct tt_lowering lowering_of(const struct planned *made)
+{
+    return (struct tt_lowering){.graph = made->program->graph,
+                                .layout = made->program->layout,
+                                .microbatches = 1,
+                                .threads = 1,
+                                .staging = tt_collective_staging};
+}
+
 static void a_node_before_its_input_is_an_error(void **state)
 {
     struct planned made = make(&(struct plan){1, 1, 1, 1, DEFAULT, false});
-    struct tt_lowering lowering = {.graph = made.program->graph,
-                                   .layout = made.program->layout,
-                                   .microbatches = 1,
-                                   .threads = 1,
-                                   .staging = tt_collective_staging};
+    struct tt_lowering lowering = lowering_of(&made);
     struct tt_schedule schedule = {0};
     struct tt_program *program = NULL;
 
@@ -748,11 +754,7 @@ static void a_node_before_its_input_is_an_error(void **state)
 static void a_collective_is_begun_before_it_is_awaited(void **state)
 {
     struct planned made = make(&(struct plan){2, 1, 1, 1, DEFAULT, false});
-    struct tt_lowering lowering = {.graph = made.program->graph,
-                                   .layout = made.program->layout,
-                                   .microbatches = 1,
-                                   .threads = 1,
-                                   .staging = tt_collective_staging};
+    struct tt_lowering lowering = lowering_of(&made);
     struct tt_schedule schedule = {0};
     struct tt_program *program = NULL;
 
