@@ -4,7 +4,7 @@
  */
 #include "cli/plan/view.h"
 #include "core/base/mem.h"
-#include "core/program/instr.h"
+#include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
 
 static void put(json_t *object, const char *key, json_t *value)

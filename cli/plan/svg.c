@@ -9,7 +9,7 @@
 
 #include "cli/plan/view.h"
 #include "core/os/file.h"
-#include "core/program/instr.h"
+#include "core/program/instr/instr.h"
 
 enum {
     WIDTH = 1120,

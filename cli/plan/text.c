@@ -8,7 +8,7 @@
 
 #include "cli/plan/view.h"
 #include "core/base/mem.h"
-#include "core/program/instr.h"
+#include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
 
 /* Names for a table: the first and the last of a run of similar neighbours. */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cli/plan/view.h"
-#include "core/program/instr.h"
+#include "core/program/instr/instr.h"
 
 #define BIT(kind) (1U << (kind))
 

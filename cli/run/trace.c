@@ -13,7 +13,7 @@
 #include "cli/plan/summary.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
-#include "core/program/instr.h"
+#include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
 
 enum lane { LANE_COMPUTE, LANE_WAITING, LANE_COMMUNICATION };

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "core/base/mem.h"
-#include "core/program/instr.h"
+#include "core/program/instr/instr.h"
 
 static bool in_step_region(const struct tt_buffer *b)
 {

@@ -11,8 +11,8 @@
 #include "core/base/mem.h"
 #include "core/models/model.h"
 #include "core/os/file.h"
-#include "core/program/instr.h"
-#include "core/program/running.h"
+#include "core/program/instr/instr.h"
+#include "core/program/instr/running.h"
 
 static char *buffer_address(const struct tt_executor *ex, int buffer)
 {

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/program/instr.h"
+#include "core/program/instr/instr.h"
 #include "core/program/lowering.h"
 
 /* --- before and after the walk --- */

@@ -66,7 +66,7 @@ static inline int tt_lower_sum(const struct tt_walk *w, int unit)
     return w->partial[(int64_t)unit * 2 * w->most_leaves + 1];
 }
 
-/* instr_collective.c */
+/* instr/collective.c */
 
 /** Begins a TT_BEGIN for a purpose, `from`'s or the one that takes its place; operands are added by the caller. */
 void tt_lower_collective(struct tt_walk *w, const struct tt_instr *from, enum tt_purpose purpose);

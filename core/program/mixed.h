@@ -8,7 +8,7 @@
 
 /**
  * Mixed precision: the conversions around a collective whose payload is bfloat16. The rows of purposes call them
- * (instr_params.c, instr_grads.c).
+ * (instr/params.c, instr/grads.c).
  *
  *   parameters   The shards stay float32. Gathered parameters are the shards rounded to bfloat16 (to nearest, ties to
  *                even), on one rank too, and used as float32 numbers.

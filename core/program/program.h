@@ -20,7 +20,7 @@
  */
 enum tt_instr_kind {
 #define TT_INSTR(id, row) TT_##id,
-#include "core/program/instr.def"
+#include "core/program/instr/instr.def"
 #undef TT_INSTR
     TT_INSTR_KINDS
 };
@@ -29,7 +29,7 @@ enum tt_instr_kind {
  * source. */
 enum tt_purpose {
 #define TT_PURPOSE(id, row) TT_##id,
-#include "core/program/purpose.def"
+#include "core/program/instr/purpose.def"
 #undef TT_PURPOSE
     TT_PURPOSES
 };

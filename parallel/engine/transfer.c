@@ -6,7 +6,7 @@
 #include "parallel/engine/transfer.h"
 
 #include "core/base/mem.h"
-#include "core/program/instr.h"
+#include "core/program/instr/instr.h"
 #include "core/program/mixed.h"
 #include "parallel/comm/collectives.h"
 

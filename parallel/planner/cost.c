@@ -11,7 +11,7 @@
 #include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/ops/op.h"
-#include "core/program/instr.h"
+#include "core/program/instr/instr.h"
 
 /* --- the table --- */
 

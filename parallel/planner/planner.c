@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/program/instr.h"
+#include "core/program/instr/instr.h"
 #include "parallel/planner/as_given.h"
 
 enum { KEEP_TRIALS = 16 }; /* numbers of kept units that auto tries */

@@ -280,14 +280,14 @@ def op_table_is_sorted_by_file():
 
 
 def instructions_are_told_apart_by_their_rows():
-    """Every line of instr.def and purpose.def has one row, in core/program/instr_*.c, and only rows know kinds."""
+    """Every line of instr.def and purpose.def has one row, in core/program/instr/*.c, and only rows know kinds."""
     homes, idents = {}, []
     for source in tree.c_files():
-        if source.startswith("core/program/instr_"):
+        if source.startswith("core/program/instr/"):
             for name in re.findall(r"^const struct \w+ (tt_\w+) = ", tree.text(source), flags=re.MULTILINE):
                 homes.setdefault(name, []).append(source)
     for table, prefix in (("instr", "tt_instr_"), ("purpose", "tt_purpose_")):
-        path = f"core/program/{table}.def"
+        path = f"core/program/instr/{table}.def"
         for number, line in tree.lines(path):
             match = re.match(r"TT_(?:INSTR|PURPOSE)\((\w+), (\w+)\)", line)
             if not match:
@@ -296,10 +296,10 @@ def instructions_are_told_apart_by_their_rows():
             if match.group(1) != match.group(2).upper():
                 yield f"{path}:{number}: {match.group(1)} and {match.group(2)} differ"
             if len(homes.get(prefix + match.group(2), [])) != 1:
-                yield f"{path}:{number}: {prefix}{match.group(2)} is not in one of core/program/instr_*.c"
+                yield f"{path}:{number}: {prefix}{match.group(2)} is not in one of core/program/instr/*.c"
     test = re.compile(r"(?:[=!]=|\bcase) *(TT_(?:" + "|".join(idents) + r"))\b")
     for path in library_files():
-        if path.startswith("core/program/instr_"):
+        if path.startswith("core/program/instr/"):
             continue
         for number, line in enumerate(without_comments_and_strings(tree.text(path)).splitlines(), 1):
             if test.search(line):

@@ -17,7 +17,7 @@
 
 #include "core/base/mem.h"
 #include "core/ops/op.h"
-#include "core/program/instr.h"
+#include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/engine/engine.h"
 #include "parallel/fsdp/fsdp.h"

@@ -7,10 +7,10 @@
  */
 #include <string.h>
 
-#include "core/program/instr.h"
+#include "core/program/instr/instr.h"
+#include "core/program/instr/running.h"
 #include "core/program/lowering.h"
 #include "core/program/mixed.h"
-#include "core/program/running.h"
 
 /* --- gathers --- */
 

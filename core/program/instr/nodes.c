@@ -5,9 +5,9 @@
 #include <stdio.h>
 
 #include "core/ops/op.h"
-#include "core/program/instr.h"
+#include "core/program/instr/instr.h"
+#include "core/program/instr/running.h"
 #include "core/program/lowering.h"
-#include "core/program/running.h"
 
 /* --- TT_RUN --- */
 

@@ -4,9 +4,9 @@
  */
 #include <math.h>
 
-#include "core/program/instr.h"
+#include "core/program/instr/instr.h"
+#include "core/program/instr/running.h"
 #include "core/program/lowering.h"
-#include "core/program/running.h"
 
 /*
  * The finished sum of a unit's gradients, as long as the unit's parameters: without the further parts of tied weights,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_PROGRAM_INSTR_H
-#define TT_PROGRAM_INSTR_H
+#ifndef TT_INSTR_INSTR_H
+#define TT_INSTR_INSTR_H
 
 #include "core/base/text.h"
 #include "core/program/executor.h"
@@ -8,8 +8,8 @@
 
 /**
  * The table of instructions: a row per instruction says everything that titan knows about it. To add one: a line in
- * instr.def and a row (this struct) in one of instr_*.c. Collectives are begun by TT_BEGIN and awaited by TT_WAIT; what
- * differs between them is in a row per purpose. To add one: a line in purpose.def and a row.
+ * instr.def and a row (this struct) in one of the other files here. Collectives are begun by TT_BEGIN and awaited by
+ * TT_WAIT; what differs between them is in a row per purpose. To add one: a line in purpose.def and a row.
  */
 struct tt_walk; /* core/program/lowering.h */
 
@@ -75,10 +75,10 @@ struct tt_purpose_row {
 };
 
 #define TT_INSTR(id, row) extern const struct tt_instr_row tt_instr_##row;
-#include "core/program/instr.def"
+#include "core/program/instr/instr.def"
 #undef TT_INSTR
 #define TT_PURPOSE(id, row) extern const struct tt_purpose_row tt_purpose_##row;
-#include "core/program/purpose.def"
+#include "core/program/instr/purpose.def"
 #undef TT_PURPOSE
 
 const struct tt_instr_row *tt_instr_row(const struct tt_instr *instr);

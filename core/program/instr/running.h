@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_PROGRAM_RUNNING_H
-#define TT_PROGRAM_RUNNING_H
+#ifndef TT_INSTR_RUNNING_H
+#define TT_INSTR_RUNNING_H
 
 #include "core/optim/optim.h"
 #include "core/program/executor.h"

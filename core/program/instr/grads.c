@@ -8,10 +8,10 @@
  */
 #include "core/base/round.h"
 #include "core/kernels/kernels.h"
-#include "core/program/instr.h"
+#include "core/program/instr/instr.h"
+#include "core/program/instr/running.h"
 #include "core/program/lowering.h"
 #include "core/program/mixed.h"
-#include "core/program/running.h"
 
 /* --- the reduce-scatter of one microbatch --- */
 

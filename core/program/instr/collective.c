@@ -3,9 +3,9 @@
  * Instructions that begin a collective and wait for it. What its purpose adds is in a row of its own.
  */
 #include "core/base/mem.h"
-#include "core/program/instr.h"
+#include "core/program/instr/instr.h"
+#include "core/program/instr/running.h"
 #include "core/program/lowering.h"
-#include "core/program/running.h"
 
 /* --- what is exchanged --- */
 

@@ -2,17 +2,17 @@
  *
  * The table of instructions and that of purposes, in the order of their lists; what can be said of any row.
  */
-#include "core/program/instr.h"
+#include "core/program/instr/instr.h"
 
 static const struct tt_instr_row *const instr_rows[] = {
 #define TT_INSTR(id, row) &tt_instr_##row,
-#include "core/program/instr.def"
+#include "core/program/instr/instr.def"
 #undef TT_INSTR
 };
 
 static const struct tt_purpose_row *const purpose_rows[] = {
 #define TT_PURPOSE(id, row) &tt_purpose_##row,
-#include "core/program/purpose.def"
+#include "core/program/instr/purpose.def"
 #undef TT_PURPOSE
 };
 
