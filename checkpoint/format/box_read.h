@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/base/box.h"
 #include "core/base/error.h"
+#include "core/math/box.h"
 
 /**
  * Reads the part of the box `want` that the box `stored` has (packed row-major in the file from byte `begin`) into

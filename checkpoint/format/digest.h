@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/base/box.h"
 #include "core/graph/dtype.h"
+#include "core/math/box.h"
 
 /**
  * The layout-free digest of a tensor: the sum, modulo 2^64, over its elements of

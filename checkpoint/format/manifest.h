@@ -6,10 +6,10 @@
 #include <stdint.h>
 
 #include "checkpoint/save/plan.h"
-#include "core/base/box.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/graph/dtype.h"
+#include "core/math/box.h"
 
 /**
  * step-N/manifest.json, the record that makes a folder of shards a checkpoint; the last file written.

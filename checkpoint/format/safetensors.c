@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "core/base/mem.h"
-#include "core/base/round.h"
+#include "core/math/round.h"
 #include "core/os/file.h"
 
 enum { HEADER_MOST = 100000000, NAME_MOST = 1024, DATA_ALIGNMENT = 4096, LENGTH_BYTES = 8 };

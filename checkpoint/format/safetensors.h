@@ -6,11 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/base/box.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/text.h"
 #include "core/graph/dtype.h"
+#include "core/math/box.h"
 
 /**
  * safetensors files: a strict reader, and a writer whose headers depend on the content only.

@@ -11,8 +11,8 @@
 #include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
-#include "core/base/round.h"
 #include "core/graph/graph.h"
+#include "core/math/round.h"
 #include "parallel/layout/placement.h"
 
 static const struct tt_ckpt_chunk *tensor_of(const struct tt_ckpt_state *state, const struct tt_ckpt_piece *piece)

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/base/box.h"
 #include "core/graph/dtype.h"
+#include "core/math/box.h"
 #include "core/program/layout.h"
 
 /**

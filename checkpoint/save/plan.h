@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 #include "checkpoint/format/state.h"
-#include "core/base/box.h"
 #include "core/base/error.h"
+#include "core/math/box.h"
 #include "parallel/layout/mesh.h"
 
 /**

@@ -19,8 +19,8 @@
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/base/round.h"
 #include "core/base/text.h"
+#include "core/math/round.h"
 #include "core/os/file.h"
 #include "parallel/layout/placement.h"
 

@@ -13,7 +13,7 @@
 #include "checkpoint/save/saving.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
-#include "core/base/round.h"
+#include "core/math/round.h"
 #include "core/os/file.h"
 
 enum {

@@ -13,7 +13,7 @@
 #include "cli/generate/pretrained.h"
 #include "cli/generate/prompt.h"
 #include "cli/ranks.h"
-#include "cli/run/metrics.h"
+#include "cli/run/records/metrics.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"

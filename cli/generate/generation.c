@@ -4,7 +4,7 @@
  */
 #include "cli/generate/generation.h"
 
-#include "core/base/rng.h"
+#include "core/math/rng.h"
 #include "core/os/file.h"
 #include "core/tokenizer/utf8.h"
 

@@ -11,7 +11,7 @@
 
 #include "checkpoint/save/save.h"
 #include "cli/job/tensors.h"
-#include "cli/run/metrics.h"
+#include "cli/run/records/metrics.h"
 #include "core/base/mem.h"
 #include "core/os/team.h"
 #include "parallel/layout/init_rules.h"

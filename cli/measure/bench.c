@@ -19,8 +19,8 @@
 #include "cli/job/job.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/base/stats.h"
 #include "core/kernels/blas.h"
+#include "core/math/stats.h"
 #include "core/os/file.h"
 
 const char *tt_bench_section_name(enum tt_bench_section section)

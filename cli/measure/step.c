@@ -13,9 +13,9 @@
 #include "cli/run/peak.h"
 #include "cli/train/setup.h"
 #include "core/base/mem.h"
-#include "core/base/rng.h"
-#include "core/base/stats.h"
 #include "core/base/text.h"
+#include "core/math/rng.h"
+#include "core/math/stats.h"
 #include "core/os/file.h"
 
 static const double LEARNING_RATE = 1e-5; /* small enough for random tokens */

@@ -12,12 +12,12 @@
 #include "cli/facts.h"
 #include "cli/job/job.h"
 #include "cli/run/peak.h"
-#include "cli/train/datasets.h"
+#include "cli/train/data/datasets.h"
 #include "cli/train/setup.h"
 #include "cli/train/step.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/base/stats.h"
+#include "core/math/stats.h"
 #include "core/os/file.h"
 
 /* --- one trial --- */

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cli/run/records.h"
-#include "cli/run/tensorboard.h"
+#include "cli/run/records/records.h"
+#include "cli/run/records/tensorboard.h"
 #include "core/base/error.h"
 #include "core/config/config.h"
 #include "core/os/lock.h"

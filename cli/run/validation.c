@@ -6,7 +6,7 @@
 #include "cli/run/validation.h"
 
 #include "core/base/log.h"
-#include "core/base/round.h"
+#include "core/math/round.h"
 #include "core/os/file.h"
 
 static int load_batch(const struct tt_validation *v, int64_t first, int64_t *valid)

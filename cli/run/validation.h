@@ -2,7 +2,7 @@
 #ifndef TT_CLI_RUN_VALIDATION_H
 #define TT_CLI_RUN_VALIDATION_H
 
-#include "cli/train/data.h"
+#include "cli/train/data/data.h"
 #include "core/comm/comm.h"
 #include "parallel/engine/engine.h"
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "cli/run/records/trace.h"
 #include "cli/run/signals.h"
-#include "cli/run/trace.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 

@@ -6,12 +6,12 @@
 
 #include "checkpoint/steps/store.h"
 #include "cli/run/folder.h"
-#include "cli/train/data.h"
+#include "cli/train/data/data.h"
 #include "cli/train/progress.h"
 #include "cli/train/report/reporter.h"
 #include "cli/train/save/saver.h"
 #include "cli/train/setup.h"
-#include "cli/train/start.h"
+#include "cli/train/start/start.h"
 #include "cli/train/validate.h"
 
 /**

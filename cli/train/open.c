@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-#include "cli/train/datasets.h"
+#include "cli/train/data/datasets.h"
 #include "cli/train/loop.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "cli/train/data.h"
+#include "cli/train/data/data.h"
 #include "cli/train/progress.h"
 #include "cli/train/setup.h"
 #include "parallel/engine/engine.h"

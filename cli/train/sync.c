@@ -7,7 +7,7 @@
 #include "checkpoint/load/load.h"
 #include "cli/run/folder.h"
 #include "cli/train/setup.h"
-#include "cli/train/start.h"
+#include "cli/train/start/start.h"
 #include "core/base/mem.h"
 
 const char *tt_setup_sync_word(enum tt_sync_choice sync)

@@ -4,7 +4,7 @@
  */
 #include "cli/train/validate.h"
 
-#include "cli/train/datasets.h"
+#include "cli/train/data/datasets.h"
 
 int tt_validator_open(const struct tt_setup *setup, struct tt_validator *ret_validator)
 {

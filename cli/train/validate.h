@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "cli/run/validation.h"
-#include "cli/train/data.h"
+#include "cli/train/data/data.h"
 #include "cli/train/setup.h"
 
 /** Validation while training: the mean loss over validation.steps batches per rank, or over all of the data. */

@@ -11,7 +11,7 @@
 
 #include "core/base/mem.h"
 #include "core/config/internal.h"
-#include "core/config/toml.h"
+#include "core/config/parse/toml.h"
 #include "core/os/file.h"
 
 enum { MOST_SUGGESTIONS = 200 }; /* a file of nothing but unknown keys must not take seconds */

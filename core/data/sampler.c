@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "core/base/mem.h"
-#include "core/base/rng.h"
+#include "core/math/rng.h"
 
 struct epoch {
     int64_t number; /* -1: none yet */

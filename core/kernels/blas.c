@@ -15,9 +15,9 @@
 
 #include <cblas.h>
 
-#include "core/base/round.h"
 #include "core/base/text.h"
-#include "core/base/tree.h"
+#include "core/math/round.h"
+#include "core/math/tree.h"
 
 enum {
     BUFFER_BYTES = 128 << 20,  /* of OpenBLAS for x86_64 and arm64; its untouched parts use no memory */

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/base/rng.h"
-#include "core/base/stats.h"
+#include "core/math/rng.h"
+#include "core/math/stats.h"
 #include "core/os/file.h"
 
 enum { N_ARRAYS = 6 };

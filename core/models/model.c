@@ -11,8 +11,8 @@
 
 #include "core/base/json.h"
 #include "core/base/mem.h"
-#include "core/base/rng.h"
 #include "core/base/text.h"
+#include "core/math/rng.h"
 #include "core/models/rows.h"
 
 const struct tt_model_row *const tt_model_rows[] = {

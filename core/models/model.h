@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/base/box.h"
 #include "core/base/error.h"
 #include "core/graph/graph.h"
+#include "core/math/box.h"
 
 /**
  * The model registry: one row per architecture, each with its flavors. A model consists of its parameters (names,

@@ -4,8 +4,8 @@
  */
 #include "core/ops/grains.h"
 
-#include "core/base/tree.h"
 #include "core/kernels/kernels.h"
+#include "core/math/tree.h"
 
 enum { MOST_DEPTH = 8 }; /* of the stack of partial sums: enough for TT_MOST_GRAINS */
 

@@ -6,7 +6,7 @@
 
 /**
  * Grains: the parts into which ranks may cut a dimension (tt_extent in core/graph/graph.h). Ops derive tiles, ranges
- * and slices from a grain of the whole dimension, and add the results of grains as a tree (core/base/tree.h). So a rank
+ * and slices from a grain of the whole dimension, and add the results of grains as a tree (core/math/tree.h). So a rank
  * that has some of the grains runs the same calls on them as a rank that has all.
  */
 

@@ -18,9 +18,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/base/tree.h"
 #include "core/kernels/blas.h"
 #include "core/kernels/kernels.h"
+#include "core/math/tree.h"
 #include "core/ops/grains.h"
 #include "core/ops/rule.h"
 

@@ -2,7 +2,7 @@
 #ifndef TT_OPS_RULE_H
 #define TT_OPS_RULE_H
 
-#include "core/base/round.h"
+#include "core/math/round.h"
 #include "core/ops/op.h"
 
 /**

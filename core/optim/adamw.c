@@ -7,8 +7,8 @@
  */
 #include <math.h>
 
-#include "core/base/round.h"
 #include "core/kernels/kernels.h"
+#include "core/math/round.h"
 #include "core/optim/optim.h"
 
 enum { CHUNK = 1 << 14 }; /* elements per tile */

@@ -6,8 +6,8 @@
  */
 #include <pthread.h>
 
-#include "core/base/round.h"
 #include "core/kernels/kernels.h"
+#include "core/math/round.h"
 #include "core/optim/optim.h"
 
 enum {

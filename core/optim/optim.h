@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/base/exact.h"
+#include "core/math/exact.h"
 #include "core/ops/op.h"
 #include "core/os/team.h"
 

@@ -2,7 +2,7 @@
 #ifndef TT_PROGRAM_EXECUTOR_H
 #define TT_PROGRAM_EXECUTOR_H
 
-#include "core/base/exact.h"
+#include "core/math/exact.h"
 #include "core/ops/op.h"
 #include "core/os/team.h"
 #include "core/program/program.h"

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/base/box.h"
+#include "core/math/box.h"
 
 /** Groups of ranks, by what they share. Which ranks these are is the business of parallel/layout/mesh.h. */
 enum tt_group_id {

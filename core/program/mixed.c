@@ -10,9 +10,9 @@
 
 #include <string.h>
 
-#include "core/base/round.h"
-#include "core/base/tree.h"
 #include "core/kernels/kernels.h"
+#include "core/math/round.h"
+#include "core/math/tree.h"
 
 enum { TILE = 4096, TAIL = 1024 };
 

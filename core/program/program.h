@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
-#include "core/base/round.h"
 #include "core/graph/graph.h"
+#include "core/math/round.h"
 #include "core/program/layout.h"
 
 /**

@@ -16,8 +16,8 @@
 #include "parallel/comm/collectives.h"
 
 #include "core/base/mem.h"
-#include "core/base/round.h"
-#include "core/base/tree.h"
+#include "core/math/round.h"
+#include "core/math/tree.h"
 #include "parallel/comm/stages.h"
 
 /* Checks that the lists of all members have the bytes of a shard. */

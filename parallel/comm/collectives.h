@@ -49,7 +49,7 @@ int tt_all_gather_new(struct tt_comm *comm, const struct tt_group *group, int ta
 
 /**
  * Reduce-scatter of float32: member b gets the sum over all members of their block b, added in the order of
- * core/base/tree.h over the member index (the bits are the same for every way of dividing the sum).
+ * core/math/tree.h over the member index (the bits are the same for every way of dividing the sum).
  *   blocks   [group->n] this member's values for each member, shard_bytes each; used up: their content is undefined
  *            afterwards (of the padding too, whose sums are computed and ignored)
  *   out      where the sum is put, shard_bytes, in any segments; may be the memory of this member's block,

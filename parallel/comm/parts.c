@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/base/round.h"
+#include "core/math/round.h"
 
 /* The first transfer before `end` with the same peer, tag and direction whose parts are not all posted. */
 static const struct tt_parted *ahead(const struct tt_parts *parts, const struct tt_parted *end, int peer, int tag,

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/tree.h"
+#include "core/math/tree.h"
 #include "core/os/team.h"
 
 /* A piece fits in the second-level cache, where it stays between being read and being added. */

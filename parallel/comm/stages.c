@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/base/tree.h"
+#include "core/math/tree.h"
 #include "parallel/comm/pull.h"
 
 /*

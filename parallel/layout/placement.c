@@ -4,7 +4,7 @@
  */
 #include "parallel/layout/placement.h"
 
-#include "core/base/round.h"
+#include "core/math/round.h"
 
 void tt_chunk(int64_t size, int n, int i, int64_t *ret_begin, int64_t *ret_count)
 {

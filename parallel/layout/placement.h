@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "core/base/box.h"
+#include "core/math/box.h"
 #include "parallel/layout/mesh.h"
 
 /**

@@ -21,7 +21,7 @@
 #include "ckpt_support.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
-#include "core/base/rng.h"
+#include "core/math/rng.h"
 #include "core/os/file.h"
 
 #define SHARD(n) "model/shard-0000" #n "-model-00001-of-00001.safetensors"

@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/base/rng.h"
 #include "core/kernels/kernels.h"
+#include "core/math/rng.h"
 #include "tests/grad/cases.h"
 #include "tests/grad/interp.h"
 

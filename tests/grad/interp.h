@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/base/rng.h"
 #include "core/graph/graph.h"
+#include "core/math/rng.h"
 #include "core/ops/op.h"
 
 /**

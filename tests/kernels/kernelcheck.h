@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/base/rng.h"
 #include "core/kernels/kernels.h"
+#include "core/math/rng.h"
 
 /**
  * kernelcheck: every variant of every kernel against its double-precision reference, on awkward shapes and values, with

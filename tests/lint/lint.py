@@ -19,7 +19,7 @@ LAYERS = ["core", "parallel", "checkpoint", "cli"]
 OWNERS = {
     "mpi.h": "parallel/comm/mpi.c",
     "cblas.h": "core/kernels/blas.c",
-    "yaml.h": "core/config/yaml.c",
+    "yaml.h": "core/config/parse/yaml.c",
     "jansson.h": "core/base/json.h",
     "utf8proc.h": "core/tokenizer/normalizer.c",
     "pcre2.h": "core/tokenizer/regex.c",

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "core/base/rng.h"
+#include "core/math/rng.h"
 #include "core/os/file.h"
 
 int fixture_check(int rc)

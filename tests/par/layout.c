@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/base/rng.h"
+#include "core/math/rng.h"
 
 static const float guard = -1234.5F;
 

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "core/base/rng.h"
+#include "core/math/rng.h"
 #include "parallel/fsdp/fsdp.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
-#include "core/base/rng.h"
+#include "core/math/rng.h"
 #include "core/os/file.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/fsdp/fsdp.h"

@@ -12,11 +12,11 @@
 #include <cmocka.h>
 
 #include "core/base/error.h"
-#include "core/base/exact.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
-#include "core/base/rng.h"
 #include "core/base/text.h"
+#include "core/math/exact.h"
+#include "core/math/rng.h"
 #include "core/os/file.h"
 #include "core/os/team.h"
 

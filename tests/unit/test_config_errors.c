@@ -6,8 +6,8 @@
 
 #include "config_help.h"
 #include "core/base/log.h"
-#include "core/base/rng.h"
-#include "core/config/toml.h"
+#include "core/config/parse/toml.h"
+#include "core/math/rng.h"
 #include "core/os/file.h"
 
 /* One fault each: the file and the whole message. */

@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
-#include "core/base/rng.h"
 #include "core/kernels/kernels.h"
+#include "core/math/rng.h"
 #include "core/ops/op.h"
 #include "parallel/engine/generator.h"
 #include "parallel/layout/init.h"

@@ -25,7 +25,7 @@
 #include "ckpt_support.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
-#include "core/base/rng.h"
+#include "core/math/rng.h"
 #include "core/os/file.h"
 
 static char *example_of(enum tt_ckpt_group group)

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
-#include "core/base/rng.h"
+#include "core/math/rng.h"
 #include "core/program/program.h"
 
 enum { MOST = 700 };

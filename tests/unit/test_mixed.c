@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
-#include "core/base/rng.h"
-#include "core/base/tree.h"
+#include "core/math/rng.h"
+#include "core/math/tree.h"
 #include "core/program/mixed.h"
 
 static struct tt_team *team;

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
-#include "core/base/rng.h"
+#include "core/math/rng.h"
 #include "core/optim/optim.h"
 
 enum { N = 6, STEPS = 5 };

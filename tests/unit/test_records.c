@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "cli/run/records.h"
+#include "cli/run/records/records.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"

@@ -18,8 +18,8 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/safetensors.h"
 #include "core/base/mem.h"
-#include "core/base/rng.h"
 #include "core/base/text.h"
+#include "core/math/rng.h"
 #include "core/os/file.h"
 
 /* The bytes of a file with that header and data_bytes zeros behind it. */

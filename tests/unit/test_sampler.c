@@ -9,9 +9,9 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
-#include "core/base/rng.h"
 #include "core/data/dataset.h"
 #include "core/data/sampler.h"
+#include "core/math/rng.h"
 #include "core/os/file.h"
 
 enum { N_DOCUMENTS = 40 };

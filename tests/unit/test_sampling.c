@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "core/base/rng.h"
+#include "core/math/rng.h"
 #include "core/models/sampling.h"
 
 enum { VOCAB = 9, DRAWS = 20000 };

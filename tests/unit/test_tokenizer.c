@@ -13,8 +13,8 @@
 
 #include "core/base/json.h"
 #include "core/base/mem.h"
-#include "core/base/rng.h"
 #include "core/data/builtin.h"
+#include "core/math/rng.h"
 #include "core/os/file.h"
 #include "core/tokenizer/regex.h"
 #include "core/tokenizer/strmap.h"

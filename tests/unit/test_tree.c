@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "core/base/tree.h"
+#include "core/math/tree.h"
 
 enum { MOST_LEAVES = 64, TEXT_BYTES = 1024 };
 

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "cli/run/screen.h"
-#include "cli/train/changed.h"
 #include "cli/train/report/advice.h"
 #include "cli/train/report/reporter.h"
+#include "cli/train/start/changed.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 

@@ -7,7 +7,7 @@
 
 #include "checkpoint/save/save.h"
 #include "checkpoint/tools/consolidate.h"
-#include "cli/run/metrics.h"
+#include "cli/run/records/metrics.h"
 #include "cli/run/validation.h"
 #include "cli/train/progress.h"
 #include "cli/train/setup.h"

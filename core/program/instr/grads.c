@@ -2,12 +2,12 @@
  *
  * Gradients: reduced over the shard ranks, added over microbatches, summed over the replicas.
  *
- * The gradient sum over microbatches is a balanced binary tree (core/base/tree.h). A partial sum is known by its place
+ * The gradient sum over microbatches is a balanced binary tree (core/math/tree.h). A partial sum is known by its place
  * in it, (level, index): the sum of the 2^level microbatches from index * 2^level on. So the order in which
  * microbatches arrive changes when something is added, not what is added to what.
  */
-#include "core/base/round.h"
 #include "core/kernels/kernels.h"
+#include "core/math/round.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
 #include "core/program/lowering.h"

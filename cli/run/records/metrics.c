@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Console lines and metrics.jsonl.
+ */
+#include "cli/run/records/metrics.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/os/file.h"
+#include "core/os/limits.h"
+
+double tt_metrics_resident_bytes(void)
+{
+    struct rusage usage;
+
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss * 1024.0 : 0.0;
+}
+
+double tt_metrics_machine_bytes(void)
+{
+    return fmin((double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE), tt_limits_read("").memory_bytes);
+}
+
+/* The loss of the terminal or pipe does not end training; metrics.jsonl notes why nothing more was printed. */
+static void note_lost_output(struct tt_metrics *m)
+{
+    bool out = ferror(stdout), err = ferror(stderr);
+    json_t *o;
+
+    if (m->output_lost || (!out && !err))
+        return;
+    m->output_lost = true;
+    o = json_object();
+    (void)json_object_set_new(o, "type", json_string("note"));
+    (void)json_object_set_new(
+        o, "text", json_sprintf("standard %s can no longer be written; training continues", out ? "output" : "error"));
+    tt_metrics_record(m, o);
+}
+
+void tt_metrics_record(struct tt_metrics *metrics, json_t *record)
+{
+    char *text;
+
+    note_lost_output(metrics);
+    (void)json_object_set_new(record, "time", tt_json_number(tt_clock_wall_sec()));
+    text = tt_json_text(record);
+    if (metrics->records)
+        tt_records_add(metrics->records, text);
+    if (metrics->json_stdout) {
+        (void)printf("%s\n", text);
+        (void)fflush(stdout);
+    }
+    tt_free(text);
+    json_decref(record);
+}
+
+/* Rates of one rank, and percentages of the peak; NaN when the peak is unknown. */
+struct derived {
+    double tps, tflops;
+    double mfu;        /* torchtitan's, which also counts masked positions: above 100 for long sequences */
+    double mfu_causal; /* at most 100, even if the measured peak was too low */
+};
+
+static struct derived derive(const struct tt_metrics *m, const struct tt_step_report *r)
+{
+    struct derived d;
+
+    d.tps = r->step_time > 0.0 ? (double)r->tokens_per_rank / r->step_time : 0.0;
+    d.tflops = d.tps * m->flops_per_token / 1e12;
+    d.mfu = m->peak_flops > 0.0 ? 100.0 * d.tps * m->flops_per_token / m->peak_flops : (double)NAN;
+    d.mfu_causal =
+        m->peak_flops > 0.0 ? fmin(100.0, 100.0 * d.tps * m->flops_per_token_causal / m->peak_flops) : (double)NAN;
+    return d;
+}
+
+/* The time of the remaining steps at the pace of the last ones, without saves and validations. */
+static double eta_sec(const struct tt_step_report *r)
+{
+    return (double)(r->total_steps - r->step) * r->step_time;
+}
+
+static json_t *step_record(const struct tt_step_report *r, const struct derived *d)
+{
+    json_t *o = json_object();
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {
+        {"loss", r->loss},
+        {"max_loss", r->max_loss},
+        {"grad_norm", r->grad_norm},
+        {"lr", r->lr},
+        {"tps", d->tps},
+        {"tflops", d->tflops},
+        {"mfu", d->mfu},
+        {"mfu_causal", d->mfu_causal},
+        {"memory_gib", r->memory_bytes / 0x1p30},
+        {"step_time_s", r->step_time},
+        {"data_time_s", r->data_time},
+        {"comm_time_s", r->comm_time},
+        {"comm_exposed_s", r->comm_exposed},
+        {"eta_s", eta_sec(r)},
+    };
+
+    (void)json_object_set_new(o, "type", json_string("step"));
+    (void)json_object_set_new(o, "step", json_integer(r->step));
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        (void)json_object_set_new(o, numbers[i].name, tt_json_number(numbers[i].value));
+    (void)json_object_set_new(o, "ntokens_seen", json_integer(r->ntokens_seen));
+    (void)json_object_set_new(o, "comm_bytes", json_integer(r->comm_bytes));
+    return o;
+}
+
+static double percent_of(double part, double whole)
+{
+    return whole > 0.0 ? 100.0 * part / whole : 0.0;
+}
+
+/* torchtitan's tags. Memory that a process holds is both its active and its reserved memory. */
+static void board_step(const struct tt_metrics *m, const struct tt_step_report *r, const struct derived *d)
+{
+    double gib = r->memory_bytes / 0x1p30, percent = percent_of(r->memory_bytes, m->memory_total_bytes);
+    const struct tt_scalar scalars[] = {
+        {"loss_metrics/global_avg_loss", r->loss},
+        {"loss_metrics/global_max_loss", r->max_loss},
+        {"grad_norm", r->grad_norm},
+        {"throughput(tps)", d->tps},
+        {"tflops", d->tflops},
+        {"mfu(%)", d->mfu},
+        {"time_metrics/end_to_end(s)", r->step_time},
+        {"time_metrics/data_loading(s)", r->data_time},
+        {"time_metrics/data_loading(%)", percent_of(r->data_time, r->step_time)},
+        {"memory/max_active(GiB)", gib},
+        {"memory/max_active(%)", percent},
+        {"memory/max_reserved(GiB)", gib},
+        {"memory/max_reserved(%)", percent},
+        {"n_tokens_seen", (double)r->ntokens_seen},
+        {"lr", r->lr},
+    };
+
+    if (m->board)
+        tt_tensorboard_add(m->board, r->step, scalars, (int)(sizeof scalars / sizeof scalars[0]));
+}
+
+static void board_validate(const struct tt_metrics *m, int64_t step, double loss, double tps, double resident)
+{
+    double gib = resident / 0x1p30, percent = percent_of(resident, m->memory_total_bytes);
+    const struct tt_scalar scalars[] = {
+        {"validation_metrics/loss", loss},
+        {"validation_metrics/throughput(tps)", tps},
+        {"validation_metrics/memory/max_active(GiB)", gib},
+        {"validation_metrics/memory/max_active(%)", percent},
+        {"validation_metrics/memory/max_reserved(GiB)", gib},
+        {"validation_metrics/memory/max_reserved(%)", percent},
+    };
+
+    if (m->board)
+        tt_tensorboard_add(m->board, step, scalars, (int)(sizeof scalars / sizeof scalars[0]));
+}
+
+/* torchtitan's colours, field by field; empty strings when the output is not a terminal. */
+static const char *paint(const struct tt_metrics *m, const char *code)
+{
+    return m->color ? code : "";
+}
+
+/* A field of the step line, such as "loss:  8.07324". */
+struct field {
+    const char *color; /* torchtitan's colour; "": none */
+    int rank;          /* if the terminal is too narrow, fields of the highest rank are left out first */
+    char text[64];
+};
+
+/* Columns of the fields up to a rank, with two spaces between fields. The last one, eta, counts with its
+ * greatest length. */
+static int columns_of(const struct field *field, int n, int rank)
+{
+    int columns = (int)strlen("eta: 10 min 10 s");
+
+    for (int i = 0; i < n - 1; i++)
+        columns += field[i].rank <= rank ? (int)strlen(field[i].text) + 2 : 0;
+    return columns;
+}
+
+static void print_fields(const struct tt_metrics *m, const struct field *field, int n, int most_rank)
+{
+    int rank = most_rank;
+
+    while (m->columns && rank > 0 && columns_of(field, n, rank) > m->columns)
+        rank--;
+    for (int i = 0, printed = 0; i < n; i++)
+        if (field[i].rank <= rank && field[i].text[0])
+            (void)printf("%s%s%s", printed++ ? "  " : "", paint(m, field[i].color), field[i].text);
+    (void)printf("%s\n", paint(m, "\033[39m"));
+    (void)fflush(stdout);
+}
+
+static void print_step(const struct tt_metrics *m, const struct tt_step_report *r, const struct derived *d)
+{
+    enum { FIELDS = 10, MOST_RANK = 5 };
+    struct field f[FIELDS] = {{"\033[31m", 0, ""},
+                              {"\033[32m", 0, ""},
+                              {"\033[38;2;180;60;0m", 2, ""},
+                              {"\033[38;2;54;234;195m", 3, ""},
+                              {"\033[34m", 0, ""},
+                              {"\033[36m", 5, ""},
+                              {"\033[35m", 1, ""},
+                              {"\033[39m", 4, ""},
+                              {"\033[39m", 5, ""},
+                              {"\033[39m", 1, ""}};
+    int width = snprintf(NULL, 0, "%" PRId64, r->total_steps);
+    char count[32];
+
+    (void)snprintf(f[0].text, sizeof f->text, "step: %*" PRId64 "/%" PRId64, width < 2 ? 2 : width, r->step,
+                   r->total_steps);
+    (void)snprintf(f[1].text, sizeof f->text, "loss: %8.5f", r->loss);
+    (void)snprintf(f[2].text, sizeof f->text, "grad_norm: %7.4f", r->grad_norm);
+    (void)snprintf(f[3].text, sizeof f->text, "memory: %5.2fGiB(%.2f%%)", r->memory_bytes / 0x1p30,
+                   100.0 * r->memory_bytes / m->memory_total_bytes);
+    (void)snprintf(f[4].text, sizeof f->text, "tps: %s", tt_text_count(count, sizeof count, (int64_t)llround(d->tps)));
+    (void)snprintf(f[5].text, sizeof f->text, "tflops: %.2f", d->tflops);
+    (void)snprintf(f[6].text, sizeof f->text, isfinite(d->mfu_causal) ? "mfu: %.2f%%" : "mfu: N/A", d->mfu_causal);
+    (void)snprintf(f[7].text, sizeof f->text, "lr: %.2e", r->lr);
+    (void)snprintf(f[8].text, sizeof f->text, "tokens: %s", tt_text_count(count, sizeof count, r->ntokens_seen));
+    if (r->step < r->total_steps)
+        (void)snprintf(f[9].text, sizeof f->text, "eta: %s", tt_text_duration(count, sizeof count, eta_sec(r)));
+    print_fields(m, f, FIELDS, MOST_RANK);
+}
+
+void tt_metrics_step(struct tt_metrics *m, const struct tt_step_report *r)
+{
+    struct derived d = derive(m, r);
+
+    if (!m->json_stdout)
+        print_step(m, r, &d);
+    board_step(m, r, &d);
+    tt_metrics_record(m, step_record(r, &d));
+}
+
+void tt_metrics_validate(struct tt_metrics *m, int64_t step, double loss, int64_t tokens, double seconds, int ranks)
+{
+    double resident = tt_metrics_resident_bytes(), tps = seconds > 0.0 ? (double)tokens / seconds / ranks : 0.0;
+    json_t *o = json_object();
+    char text[32];
+
+    if (!m->json_stdout) {
+        (void)printf("%svalidate step: %2" PRId64 "  %sloss: %7.4f  %smemory: %5.2fGiB(%.2f%%)  %stps: %s%s\n",
+                     paint(m, "\033[33m"), step, paint(m, "\033[32m"), loss, paint(m, "\033[38;2;54;234;195m"),
+                     resident / 0x1p30, 100.0 * resident / m->memory_total_bytes, paint(m, "\033[34m"),
+                     tt_text_count(text, sizeof text, (int64_t)llround(tps)), paint(m, "\033[39m"));
+        (void)fflush(stdout);
+    }
+    board_validate(m, step, loss, tps, resident);
+    (void)json_object_set_new(o, "type", json_string("validate"));
+    (void)json_object_set_new(o, "step", json_integer(step));
+    (void)json_object_set_new(o, "loss", tt_json_number(loss));
+    (void)json_object_set_new(o, "ntokens", json_integer(tokens));
+    (void)json_object_set_new(o, "tps", tt_json_number(tps));
+    (void)json_object_set_new(o, "time_s", tt_json_number(seconds));
+    tt_metrics_record(m, o);
+}
+
+void tt_metrics_checkpoint(struct tt_metrics *m, const struct tt_ckpt_saved *saved, bool async)
+{
+    json_t *o = json_object();
+
+    (void)json_object_set_new(o, "type", json_string("checkpoint"));
+    (void)json_object_set_new(o, "step", json_integer(saved->step));
+    (void)json_object_set_new(o, "async", json_boolean(async));
+    (void)json_object_set_new(o, "blocked_s", tt_json_number(saved->blocked_sec));
+    (void)json_object_set_new(o, "staged_s", tt_json_number(saved->stage_sec));
+    (void)json_object_set_new(o, "written_s", tt_json_number(saved->write_sec));
+    (void)json_object_set_new(o, "total_s", tt_json_number(saved->seconds));
+    (void)json_object_set_new(o, "bytes", json_integer(saved->bytes));
+    (void)json_object_set_new(o, "files", json_integer(saved->files));
+    tt_metrics_record(m, o);
+}
+
+void tt_metrics_checkpoint_failed(struct tt_metrics *m, int64_t step, const char *why)
+{
+    json_t *o = json_object();
+
+    (void)json_object_set_new(o, "type", json_string("checkpoint"));
+    (void)json_object_set_new(o, "step", json_integer(step));
+    (void)json_object_set_new(o, "error", json_string(why));
+    tt_metrics_record(m, o);
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One packed file, or one on every host: found, compared, and made where it is missing.
+ */
+#include "cli/train/data/tokens.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "core/base/hash.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+enum { HOST_BYTES = 256 };
+
+/* The file that a rank has open, or, with inode 0, its host without one. Ranks with equal places share what they
+ * find. */
+struct place {
+    uint64_t kernel, device, inode;
+};
+
+/* A hash that all processes under one kernel share, and no others: host names are not unique, containers have their
+ * own. */
+static uint64_t kernel_hash(const char *host)
+{
+    uint64_t hash = tt_hash64(host, strlen(host), 0);
+    char *text = NULL;
+    size_t size = 0;
+
+    if (tt_file_read("/proc/sys/kernel/random/boot_id", &text, &size) == 0)
+        hash = tt_hash64(text, size, 0);
+    tt_free(text);
+    return hash;
+}
+
+static struct place place_of(const struct tt_dataset *dataset)
+{
+    char host[HOST_BYTES] = "";
+    struct place place = {0};
+
+    (void)gethostname(host, sizeof host - 1);
+    place.kernel = kernel_hash(host);
+    if (!dataset)
+        place.device = tt_hash64(host, strlen(host), 0);
+    else
+        place = (struct place){place.kernel, dataset->device, dataset->inode};
+    return place;
+}
+
+/* The lowest rank with this rank's place. */
+static int leader_of(const struct tt_comm *comm, const struct place *places)
+{
+    int rank = 0;
+
+    while (memcmp(&places[rank], &places[comm->rank], sizeof *places) != 0)
+        rank++;
+    return rank;
+}
+
+/* Opens the file; a text's may be missing or wrong on other ranks than the first, which leaves *dataset NULL. */
+static int open_here(const struct tt_comm *comm, bool is_text, const struct tt_dataset_ref *ref,
+                     struct tt_dataset **dataset)
+{
+    bool can_make = is_text && comm->rank > 0, exists = true;
+    int rc = can_make ? tt_path_exists(ref->path, &exists) : 0;
+
+    if (rc == 0 && exists)
+        rc = tt_dataset_open(ref, dataset);
+    if (rc < 0 && !is_text) /* a text is opened where rank 0's cache is, which no key names */
+        rc = tt_path_blame_missing(rc, ref->path, TT_KEY_DATASET_PATH);
+    return rc == TT_EDATA && can_make ? 0 : rc;
+}
+
+static int make_here(const struct tt_dataset_spec *spec, const struct tt_dataset_ref *ref)
+{
+    struct tt_dataset_ref *mine = tt_calloc(1, sizeof *mine);
+    char host[HOST_BYTES] = "";
+    int rc;
+
+    (void)gethostname(host, sizeof host - 1);
+    rc = tt_dataset_prepare(spec, mine);
+    if (rc == 0 && mine->info.digest != ref->info.digest) {
+        rc = tt_fail(TT_EDATA,
+                     "'%s' holds other tokens than rank 0's file (digest %016" PRIx64 ", wanted %016" PRIx64
+                     ")\nhelp: is training.dataset_path the same data on every host?",
+                     mine->path, mine->info.digest, ref->info.digest);
+    }
+    tt_free(mine);
+    return rc < 0 ? tt_wrap(rc, "host '%s'", host) : 0;
+}
+
+/* What ranks share, and what is under way. */
+struct sharing {
+    const struct tt_dataset_spec *spec;
+    bool is_text;
+    const struct tt_dataset_ref *ref;
+    struct tt_dataset *dataset; /* NULL: this rank has no file */
+    int64_t made;               /* files, in this round */
+};
+
+/* What the first rank of a place does for the others; rank 0 has prepared its file. */
+static int look_after(void *arg)
+{
+    struct sharing *s = arg;
+    int rc = s->dataset ? tt_dataset_verify(s->dataset) : TT_EDATA;
+
+    if (rc == TT_EDATA && s->is_text) {
+        rc = make_here(s->spec, s->ref);
+        s->made = rc == 0;
+    }
+    return rc;
+}
+
+/* One look of all ranks at their files; s->made is how many of them were made, which the next look must find. */
+static int settle(struct tt_comm *comm, struct sharing *s)
+{
+    struct place *places = tt_calloc((size_t)comm->size, sizeof *places), mine;
+    int leader, rc;
+
+    s->made = 0;
+    rc = s->dataset ? 0 : open_here(comm, s->is_text, s->ref, &s->dataset);
+    TT_TRY(tt_comm_agree(comm, rc));
+    mine = place_of(s->dataset);
+    TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, places));
+    leader = leader_of(comm, places);
+    if (leader == comm->rank && leader > 0)
+        rc = tt_comm_work(comm, look_after, s); /* reading and tokenizing take as long as they take */
+    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_comm_sum_i64(comm, &s->made, 1));
+    if (s->made && leader > 0) { /* it may have been replaced */
+        tt_dataset_free(s->dataset);
+        s->dataset = NULL;
+    }
+out:
+    tt_free(places);
+    return rc;
+}
+
+int tt_train_tokens_open(struct tt_comm *comm, const struct tt_dataset_spec *spec, bool is_text,
+                         const struct tt_dataset_ref *ref, struct tt_dataset **ret_dataset)
+{
+    struct sharing s = {.spec = spec, .is_text = is_text, .ref = ref, .made = 1};
+    int rc = 0;
+
+    for (int round = 0; s.made && round <= comm->size; round++) /* every round makes a file that was missing */
+        TT_TRY(settle(comm, &s));
+    if (s.made) {
+        rc = tt_fail(TT_EDATA, "'%s' was made, but is not there on all ranks\nhelp: use another dataloader.cache_dir",
+                     ref->path);
+        goto out;
+    }
+    *ret_dataset = s.dataset;
+    s.dataset = NULL;
+out:
+    tt_dataset_free(s.dataset);
+    return rc;
+}

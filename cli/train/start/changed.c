@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What changed since the step that a run continues from: what is refused, what is said.
+ */
+#include "cli/train/start/changed.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/json.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+
+enum { SHOWN = 12 };
+
+/* Equal as the values that are computed with: numbers are float32 there, whichever way they were written. */
+static bool same_value(const json_t *a, const json_t *b)
+{
+    const char *key;
+    json_t *value;
+
+    if (json_is_number(a) && json_is_number(b))
+        return json_equal(a, b) || (float)json_number_value(a) == (float)json_number_value(b);
+    if (!json_is_object(a) || !json_is_object(b))
+        return json_equal(a, b) == 1;
+    json_object_foreach((json_t *)(uintptr_t)a, key, value)
+    {
+        json_t *other = json_object_get(b, key);
+
+        if (other && !same_value(value, other))
+            return false;
+    }
+    return true;
+}
+
+/* As a person would write it: the shortest number that reads as the same. */
+static char *value_text(const json_t *value)
+{
+    char text[64] = "";
+
+    if (!json_is_real(value))
+        return tt_json_text(value);
+    for (int digits = 1; digits <= 17; digits++) {
+        (void)snprintf(text, sizeof text, digits < 17 && fabs(json_real_value(value)) >= 1.0 ? "%.*f" : "%.*g",
+                       fabs(json_real_value(value)) >= 1.0 ? digits - 1 : digits, json_real_value(value));
+        if (strtod(text, NULL) == json_real_value(value))
+            break;
+    }
+    return tt_strdup(text);
+}
+
+/* --- the model --- */
+
+/* Keys that make a model; those that change the shapes of tensors come first. */
+static const char *const model_keys[] = {"name",           "dim",         "n_layers",   "ffn_dim",  "vocab_size",
+                                         "tie_embeddings", "n_heads",     "n_kv_heads", "head_dim", "norm_eps",
+                                         "rope_theta",     "rope_scaling"};
+enum { SHAPE_KEYS = 6, MODEL_KEYS = sizeof model_keys / sizeof model_keys[0] };
+
+static void add_key(struct tt_text *text, const char *key, const json_t *value)
+{
+    char *word = value_text(value);
+
+    tt_text_add(text, "%s%s %s", text->size ? ", " : "", key, word);
+    tt_free(word);
+}
+
+int tt_changed_check_model(const struct tt_config *cfg, const json_t *meta)
+{
+    json_t *config = tt_config_to_json(cfg, false);
+    const json_t *now = json_object_get(config, "model");
+    const json_t *before = json_object_get(json_object_get(meta, "config"), "model");
+    struct tt_text was = {0}, is = {0};
+    bool shapes = false;
+    int rc = 0;
+
+    for (int i = 0; i < MODEL_KEYS; i++) {
+        const json_t *a = json_object_get(before, model_keys[i]), *b = json_object_get(now, model_keys[i]);
+
+        if (!a || !b || json_is_null(a) || json_is_null(b) || same_value(a, b)) /* an older titan may not say */
+            continue;
+        add_key(&was, model_keys[i], a);
+        add_key(&is, model_keys[i], b);
+        shapes = shapes || i < SHAPE_KEYS;
+    }
+    if (was.size && shapes)
+        rc = tt_fail(TT_EDATA,
+                     "'%s' holds a run of another model: that run: %s; this one: %s\nhelp: choose another "
+                     "--job.dump_folder, or replace that run with --overwrite",
+                     cfg->job.dump_folder, was.text, is.text);
+    else if (was.size)
+        rc = tt_fail(
+            TT_EDATA,
+            "the checkpoint was trained with another meaning of its weights: model.%s; this run has %s\nhelp: set "
+            "it as it was, or choose another --job.dump_folder and begin there from these weights with "
+            "checkpoint.initial_load_path",
+            was.text, is.text);
+    tt_text_release(&was);
+    tt_text_release(&is);
+    json_decref(config);
+    return rc;
+}
+
+/* --- the other keys --- */
+
+/* Keys that say how a run is run, shown or found, not what it computes. */
+static bool is_of_no_interest(const char *path)
+{
+    static const char *const prefixes[] = {"job.", "checkpoint.load_step", "checkpoint.exclude_from_loading",
+                                           "metrics.disable_color_printing"};
+
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
+        if (strncmp(path, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    return false;
+}
+
+json_t *tt_changed_keys(const struct tt_config *cfg, const json_t *before)
+{
+    json_t *now = tt_config_to_json(cfg, false), *changed = json_object(), *section, *value;
+    const char *section_name, *key;
+
+    json_object_foreach(now, section_name, section)
+    {
+        json_object_foreach(section, key, value)
+        {
+            json_t *old = json_object_get(json_object_get(before, section_name), key);
+            char path[256];
+
+            if (!old || same_value(old, value)) /* a key that an older titan did not have did not change */
+                continue;
+            (void)snprintf(path, sizeof path, "%s.%s", section_name, key);
+            (void)json_object_set_new(changed, path, json_pack("[O, O]", old, value));
+        }
+    }
+    json_decref(now);
+    return changed;
+}
+
+/* Whether the losses from here on are others than those of the run as it was. */
+static bool changes_curve(const struct tt_config *cfg, const char *path)
+{
+    static const char *const prefixes[] = {"training.local_batch_size",
+                                           "training.global_batch_size",
+                                           "training.seq_len",
+                                           "training.max_norm",
+                                           "training.mixed_precision_",
+                                           "training.gradient_sync",
+                                           "training.dtype",
+                                           "training.dataset",
+                                           "training.text_field",
+                                           "optimizer.",
+                                           "lr_scheduler.",
+                                           "dataloader.seed",
+                                           "dataloader.shuffle",
+                                           "parallelism.reduction_order"};
+
+    if (strcmp(path, "training.steps") == 0) /* the schedule spans them */
+        return cfg->lr_scheduler.total_steps == TT_NULL_INT;
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
+        if (strncmp(path, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    return false;
+}
+
+static void add_change(struct tt_text *text, const char *path, const json_t *pair)
+{
+    char *was = value_text(json_array_get(pair, 0)), *is = value_text(json_array_get(pair, 1));
+
+    tt_text_add(text, "%s%s %s -> %s", text->size ? ", " : "", path, was, is);
+    tt_free(was);
+    tt_free(is);
+}
+
+void tt_changed_text(const struct tt_setup *setup, const struct tt_start *start, struct tt_text *out)
+{
+    struct tt_text all = {0}, curve = {0};
+    const char *path;
+    json_t *pair;
+    int n = 0;
+
+    json_object_foreach(start->changed, path, pair)
+    {
+        if (is_of_no_interest(path))
+            continue;
+        if (n++ < SHOWN)
+            add_change(&all, path, pair);
+        if (changes_curve(setup->cfg, path))
+            tt_text_add(&curve, "%s%s", curve.size ? ", " : "", path);
+    }
+    if (start->batch_before && start->batch_before != setup->job.global_batch) {
+        tt_text_add(&all, "%ssequences a step %" PRId64 " -> %" PRId64, all.size ? ", " : "", start->batch_before,
+                    setup->job.global_batch);
+        tt_text_add(&curve, "%ssequences a step", curve.size ? ", " : "");
+    }
+    if (all.size)
+        tt_text_add(out, "  changed  since step-%" PRId64 ": %s", start->resumed_from, all.text);
+    if (n > SHOWN)
+        tt_text_add(out, " and %d more", n - SHOWN);
+    if (all.size)
+        tt_text_add(out, "\n");
+    if (curve.size)
+        tt_text_add(out, "           from here on the losses are not those of the run as it was: %s\n", curve.text);
+    tt_text_release(&all);
+    tt_text_release(&curve);
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Continuing a run: which step, whether it is one of this run as it is configured now, and what of it counts.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/load/load.h"
+#include "checkpoint/steps/line.h"
+#include "checkpoint/steps/steps.h"
+#include "cli/run/folder.h"
+#include "cli/train/start/changed.h"
+#include "cli/train/start/start.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+int tt_start_skip_flags(const struct tt_config *cfg, unsigned *ret_skip)
+{
+    const struct tt_words *words = &cfg->checkpoint.exclude_from_loading;
+    unsigned flag = 0;
+    int rc = 0;
+
+    *ret_skip = 0;
+    for (int i = 0; i < words->n; i++) {
+        TT_TRY(tt_ckpt_skip_flag(words->word[i], &flag));
+        *ret_skip |= flag;
+    }
+out:
+    return rc;
+}
+
+int tt_start_request(const struct tt_config *cfg, struct tt_ckpt_request *ret_request)
+{
+    *ret_request = (struct tt_ckpt_request){.line.load_step = cfg->checkpoint.load_step,
+                                            .reading = tt_job_reading(cfg),
+                                            .as_asked = cfg->checkpoint.load_only};
+    return tt_start_skip_flags(cfg, &ret_request->line.skip);
+}
+
+/* Steps that were set aside, or that a killed save had put aside, count: what is to become of them is decided with the
+ * lock held, not by beginning again. */
+int tt_start_can_resume(const struct tt_config *cfg, bool *ret_can)
+{
+    char *folder = tt_run_folder_checkpoints(cfg), **names = NULL;
+    int n = 0, rc = 0;
+
+    *ret_can = false;
+    if (cfg->checkpoint.enable)
+        TT_TRY(tt_folder_list_found(folder, &names, &n));
+    for (int i = 0; i < n; i++)
+        *ret_can = *ret_can || tt_step_number_aside(names[i]) >= 0 || strncmp(names[i], ".old-step-", 10) == 0;
+out:
+    tt_names_free(names, n);
+    tt_free(folder);
+    return rc;
+}
+
+/* The same samples in another order would be read twice, or never. An older titan does not say which order it was. */
+static int check_order(const struct tt_config *cfg, const json_t *data)
+{
+    const json_t *seed = json_object_get(data, "seed"), *shuffle = json_object_get(data, "shuffle");
+
+    if (json_is_integer(seed) && json_is_true(shuffle) && cfg->dataloader.shuffle &&
+        (int64_t)json_integer_value(seed) != cfg->dataloader.seed)
+        return tt_fail(TT_EDATA,
+                       "the checkpoint was trained with dataloader.seed %" PRId64 ", this run has %" PRId64
+                       ": the position in the data would mean other samples\nhelp: to start the data over, "
+                       "--checkpoint.exclude_from_loading=dataloader",
+                       (int64_t)json_integer_value(seed), cfg->dataloader.seed);
+    if (json_is_boolean(shuffle) && json_is_true(shuffle) != cfg->dataloader.shuffle)
+        return tt_fail(
+            TT_EDATA,
+            "the checkpoint was trained with dataloader.shuffle %s, this run has %s: the position in the data "
+            "would mean other samples\nhelp: to start the data over, "
+            "--checkpoint.exclude_from_loading=dataloader",
+            json_is_true(shuffle) ? "true" : "false", cfg->dataloader.shuffle ? "true" : "false");
+    return 0;
+}
+
+/* A run can only go on where it stopped if its samples are the same ones. */
+static int check_data(const struct tt_config *cfg, const struct tt_train_data *data_now, const json_t *meta)
+{
+    const json_t *data = json_object_get(meta, "data");
+    const char *digest = json_string_value(json_object_get(data, "digest"));
+    int64_t seq_len = (int64_t)json_integer_value(json_object_get(data, "seq_len"));
+    char now[32];
+
+    (void)snprintf(now, sizeof now, "%016" PRIx64, data_now->dataset->ref.info.digest);
+    if (seq_len != cfg->training.seq_len)
+        return tt_fail(TT_EDATA,
+                       "the checkpoint was trained with training.seq_len %" PRId64 ", this run has %" PRId64
+                       ": the position in the data would mean other samples\nhelp: to start the data over, "
+                       "--checkpoint.exclude_from_loading=dataloader",
+                       seq_len, cfg->training.seq_len);
+    if (!digest || strcmp(digest, now) != 0)
+        return tt_fail(TT_EDATA,
+                       "the checkpoint was trained on other data or with another tokenizer (token digest %s, now "
+                       "%s)\nhelp: to start the data over, --checkpoint.exclude_from_loading=dataloader",
+                       digest ? digest : "none", now);
+    return check_order(cfg, data);
+}
+
+int tt_start_restore(const struct tt_saver *saver, const json_t *meta, unsigned skip, struct tt_train_progress *at)
+{
+    int rc = 0;
+
+    if (!(skip & TT_SKIP_DATALOADER))
+        TT_TRY(check_data(saver->setup->cfg, saver->data, meta));
+    rc = tt_train_progress_restore(meta, skip, at);
+out:
+    return rc;
+}
+
+/* Sequences of a step when the checkpoint was saved; 0 if it does not say. */
+static int64_t batch_of(const json_t *meta)
+{
+    const json_t *training = json_object_get(json_object_get(meta, "config"), "training");
+    const json_t *mesh = json_object_get(meta, "mesh");
+    int64_t global = (int64_t)json_integer_value(json_object_get(training, "global_batch_size"));
+    int64_t local = (int64_t)json_integer_value(json_object_get(training, "local_batch_size"));
+
+    return global > 0 ? global
+                      : local * (int64_t)json_integer_value(json_object_get(mesh, "dp_replicate")) *
+                            (int64_t)json_integer_value(json_object_get(mesh, "dp_shard"));
+}
+
+/* Whether a step that was found is one of this run as it is configured now (tt_ckpt_request). The last step of a run
+ * may hold the weights alone: where nothing is left to train, they are enough. */
+static int accept(void *arg, const struct tt_manifest *manifest, unsigned *skip)
+{
+    const struct tt_config *cfg = arg;
+    int64_t step = (int64_t)json_integer_value(json_object_get(manifest->meta, "step"));
+
+    if (step >= cfg->training.steps && !(*skip & TT_SKIP_TRAIN_STATE) &&
+        tt_manifest_group_size(manifest, TT_CKPT_OPTIM, NULL) == 0)
+        *skip |= TT_SKIP_OPTIMIZER;
+    return tt_changed_check_model(cfg, manifest->meta);
+}
+
+/* The line that the steps of this process will belong to; rank 0 sets aside what is not of it. */
+static int settle_line(struct tt_saver *saver, const char *run_id, int64_t step_done,
+                       const struct tt_ckpt_request *request, const struct tt_ckpt_found *found)
+{
+    const struct tt_setup *s = saver->setup;
+    bool asks = request->line.load_step >= 0 || request->line.skip;
+    struct tt_line_start start = {.step = found->step,
+                                  .begins = asks && !found->applied,
+                                  .restarts = (request->line.skip & TT_SKIP_TRAIN_STATE) && !found->applied,
+                                  .damaged = found->damaged,
+                                  .n_damaged = found->n_damaged};
+    int rc = 0;
+
+    saver->line = start.begins ? tt_line_new(run_id, found->meta, &request->line) : tt_line_of(found->meta);
+    if (!saver->store || step_done >= s->cfg->training.steps)
+        goto out; /* nothing will be saved */
+    rc = s->comm->rank == 0 ? tt_line_start(saver->store, &start) : 0;
+    TT_TRY(tt_comm_agree(s->comm, rc));
+out:
+    return rc;
+}
+
+int tt_start_resume(struct tt_saver *saver, const char *folder, const char *run_id, struct tt_train_progress *at,
+                    struct tt_start *start, bool *ret_resumed)
+{
+    const struct tt_setup *s = saver->setup;
+    struct tt_ckpt_request request;
+    struct tt_ckpt_found found = {.step = -1};
+    int rc = 0;
+
+    TT_TRY(tt_start_request(s->cfg, &request));
+    request.accept = accept;
+    request.arg = s->cfg;
+    TT_TRY(tt_ckpt_resume(s->comm, &s->job.mesh, folder, &request, &saver->view.tensors.state, &found));
+    *ret_resumed = found.step >= 0;
+    if (found.step < 0) {
+        saver->line = tt_line_new(run_id, NULL, &request.line);
+        goto out;
+    }
+    TT_TRY(tt_comm_agree(s->comm, tt_start_restore(saver, found.meta, found.skip, at)));
+    TT_TRY(settle_line(saver, run_id, at->step, &request, &found));
+    if (found.applied)
+        tt_reporter_request_was_applied(saver->reporter, found.step);
+    tt_reporter_sync_changed(saver->reporter, tt_setup_recorded_sync(found.meta));
+    saver->saved_step = start->resumed_from = found.step;
+    start->changed = tt_changed_keys(s->cfg, json_object_get(found.meta, "config"));
+    start->batch_before = batch_of(found.meta);
+    (void)snprintf(start->weights_from, sizeof start->weights_from, "step-%" PRId64 " of %s", found.step, folder);
+out:
+    tt_ckpt_found_release(&found);
+    return rc;
+}

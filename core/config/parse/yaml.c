@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Parses YAML text into a tree with positions, from libyaml's events. Only this file includes yaml.h. The tree is built
+ * with an explicit stack, so that deep nesting reaches a limit instead of crashing. An alias shares the node of its
+ * anchor. So aliases of aliases cost nothing until the tree is walked; the number of aliases is limited for that.
+ */
+#include "core/config/parse/yaml.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include <yaml.h>
+
+#include "core/base/mem.h"
+
+struct anchor {
+    char *name;
+    struct tt_yaml *node;
+};
+
+struct builder {
+    struct tt_yaml_doc *doc;
+    struct tt_yaml *stack[TT_YAML_MAX_DEPTH];
+    int depth;
+    struct tt_yaml *pending_key[TT_YAML_MAX_DEPTH]; /* for the map at each depth: a key without its value yet */
+    struct anchor *anchor;
+    int n_anchors, cap_anchors;
+    int n_aliases, n_documents;
+    int line, column; /* of the fault */
+    struct tt_text *why;
+};
+
+struct tt_yaml *tt_yaml_add(struct tt_yaml_doc *doc, enum tt_yaml_kind kind, int line, int column)
+{
+    struct tt_yaml *node = tt_calloc(1, sizeof *node);
+
+    node->kind = kind;
+    node->line = line;
+    node->column = column;
+    TT_PUSH(doc->node, doc->n, doc->cap) = node;
+    return node;
+}
+
+void tt_yaml_release(struct tt_yaml_doc *doc)
+{
+    for (int i = 0; i < doc->n; i++) {
+        tt_free(doc->node[i]->text);
+        tt_free((void *)doc->node[i]->key);
+        tt_free((void *)doc->node[i]->item);
+        tt_free(doc->node[i]);
+    }
+    tt_free((void *)doc->node);
+    *doc = (struct tt_yaml_doc){0};
+}
+
+bool tt_yaml_is_null(const struct tt_yaml *node)
+{
+    static const char *const words[] = {"", "~", "null", "Null", "NULL"};
+
+    if (node->kind != TT_YAML_SCALAR || node->is_quoted)
+        return false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcmp(node->text, words[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool fault(struct builder *b, const yaml_mark_t *mark, const char *what)
+{
+    b->line = (int)mark->line + 1;
+    b->column = (int)mark->column + 1;
+    tt_text_add(b->why, "%s", what);
+    return false;
+}
+
+/* Puts a node, finished or just opened, where the top of the stack expects one. */
+static bool attach(struct builder *b, struct tt_yaml *node, const yaml_mark_t *mark)
+{
+    struct tt_yaml *top;
+
+    if (b->depth == 0) {
+        b->doc->root = node;
+        return true;
+    }
+    top = b->stack[b->depth - 1];
+    if (top->kind == TT_YAML_LIST) {
+        TT_PUSH(top->item, top->n, top->cap) = node;
+        return true;
+    }
+    if (!b->pending_key[b->depth - 1]) {
+        if (node->kind != TT_YAML_SCALAR)
+            return fault(b, mark, "a key must be a word, not a list or a mapping");
+        b->pending_key[b->depth - 1] = node;
+        return true;
+    }
+    if (top->n == top->cap) {
+        top->cap = top->cap ? 2 * top->cap : 8;
+        top->key = tt_realloc((void *)top->key, (size_t)top->cap, sizeof *top->key);
+        top->item = tt_realloc((void *)top->item, (size_t)top->cap, sizeof *top->item);
+    }
+    top->key[top->n] = b->pending_key[b->depth - 1];
+    top->item[top->n++] = node;
+    b->pending_key[b->depth - 1] = NULL;
+    return true;
+}
+
+static void name_anchor(struct builder *b, const yaml_char_t *name, struct tt_yaml *node)
+{
+    if (name)
+        TT_PUSH(b->anchor, b->n_anchors, b->cap_anchors) = (struct anchor){tt_strdup((const char *)name), node};
+}
+
+static bool on_scalar(struct builder *b, const yaml_event_t *event)
+{
+    struct tt_yaml *node =
+        tt_yaml_add(b->doc, TT_YAML_SCALAR, (int)event->start_mark.line + 1, (int)event->start_mark.column + 1);
+
+    node->text = tt_strndup((const char *)event->data.scalar.value, event->data.scalar.length);
+    node->is_quoted = event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+    node->is_closed = true;
+    if (strlen(node->text) != event->data.scalar.length)
+        return fault(b, &event->start_mark, "a value must not contain a 0 byte");
+    name_anchor(b, event->data.scalar.anchor, node);
+    return attach(b, node, &event->start_mark);
+}
+
+static bool on_open(struct builder *b, const yaml_event_t *event, enum tt_yaml_kind kind, const yaml_char_t *anchor)
+{
+    struct tt_yaml *node;
+
+    if (b->depth == TT_YAML_MAX_DEPTH)
+        return fault(b, &event->start_mark, "nested too deeply: 16 levels are the limit");
+    node = tt_yaml_add(b->doc, kind, (int)event->start_mark.line + 1, (int)event->start_mark.column + 1);
+    name_anchor(b, anchor, node);
+    if (!attach(b, node, &event->start_mark))
+        return false;
+    b->pending_key[b->depth] = NULL;
+    b->stack[b->depth++] = node;
+    return true;
+}
+
+static bool on_alias(struct builder *b, const yaml_event_t *event)
+{
+    const char *name = (const char *)event->data.alias.anchor;
+
+    if (++b->n_aliases > TT_YAML_MAX_ALIASES)
+        return fault(b, &event->start_mark, "too many aliases: 256 are the limit");
+    for (int i = b->n_anchors - 1; i >= 0; i--) {
+        if (strcmp(b->anchor[i].name, name) != 0)
+            continue;
+        if (!b->anchor[i].node->is_closed)
+            return fault(b, &event->start_mark, "an alias inside of its own anchor");
+        return attach(b, b->anchor[i].node, &event->start_mark);
+    }
+    (void)fault(b, &event->start_mark, "");
+    tt_text_add(b->why, "there is no anchor '&%.60s' before this alias", name);
+    return false;
+}
+
+static bool on_event(struct builder *b, const yaml_event_t *event)
+{
+    if (b->doc->n >= TT_YAML_MAX_NODES)
+        return fault(b, &event->start_mark, "too many values: 20000 are the limit");
+    switch (event->type) {
+    case YAML_DOCUMENT_START_EVENT:
+        if (b->n_documents++)
+            return fault(b, &event->start_mark, "a second document begins here; one is expected");
+        return true;
+    case YAML_SCALAR_EVENT:
+        return on_scalar(b, event);
+    case YAML_SEQUENCE_START_EVENT:
+        return on_open(b, event, TT_YAML_LIST, event->data.sequence_start.anchor);
+    case YAML_MAPPING_START_EVENT:
+        return on_open(b, event, TT_YAML_MAP, event->data.mapping_start.anchor);
+    case YAML_SEQUENCE_END_EVENT:
+    case YAML_MAPPING_END_EVENT:
+        if (b->depth > 0) { /* libyaml only ends what it began */
+            b->stack[--b->depth]->is_closed = true;
+        }
+        return true;
+    case YAML_ALIAS_EVENT:
+        return on_alias(b, event);
+    default:
+        return true;
+    }
+}
+
+/* The position of a byte offset, for libyaml's reader errors (bad UTF-8, control characters), which have no mark. */
+static void position_of(const char *text, size_t offset, int *line, int *column)
+{
+    *line = *column = 1;
+    for (size_t i = 0; i < offset; i++) {
+        if (text[i] == '\n') {
+            (*line)++;
+            *column = 1;
+        } else if (((unsigned char)text[i] & 0xc0) != 0x80) {
+            (*column)++;
+        }
+    }
+}
+
+/* Column of the tab that indents a line, or 0. */
+static int indenting_tab(const char *text, size_t size, size_t line)
+{
+    const char *at = text, *end = text + size;
+
+    for (size_t i = 0; i < line && at; i++) {
+        at = memchr(at, '\n', (size_t)(end - at));
+        at = at ? at + 1 : NULL;
+    }
+    for (int column = 1; at && at < end && (*at == ' ' || *at == '\t'); at++, column++) {
+        if (*at == '\t')
+            return column;
+    }
+    return 0;
+}
+
+static void parser_fault(struct builder *b, const yaml_parser_t *parser, const char *text, size_t size)
+{
+    const char *problem = parser->problem ? parser->problem : "not readable";
+    int tab;
+
+    if (parser->error == YAML_READER_ERROR) {
+        position_of(text, parser->problem_offset < size ? parser->problem_offset : size, &b->line, &b->column);
+        tt_text_add(b->why, "YAML syntax: %s", problem);
+        return;
+    }
+    b->line = (int)parser->problem_mark.line + 1;
+    b->column = (int)parser->problem_mark.column + 1;
+    tab = indenting_tab(text, size, parser->problem_mark.line);
+    if (tab) {
+        b->column = tab;
+        tt_text_add(b->why, "a tab is used for indentation; YAML needs spaces");
+        return;
+    }
+    tt_text_add(b->why, "YAML syntax: %s", problem);
+    if (parser->context)
+        tt_text_add(b->why, " (%s that began at line %zu)", parser->context, parser->context_mark.line + 1);
+}
+
+bool tt_yaml_parse(const char *text, size_t size, struct tt_yaml_doc *doc, int *ret_line, int *ret_column,
+                   struct tt_text *why)
+{
+    struct builder b = {.doc = doc, .line = 1, .column = 1, .why = why};
+    yaml_parser_t parser;
+    bool ok = true, is_done = false;
+
+    *doc = (struct tt_yaml_doc){0};
+    if (size > TT_YAML_MAX_BYTES) {
+        tt_text_add(why, "the file is larger than 1 MiB; this is not a configuration");
+        *ret_line = *ret_column = 1;
+        return false;
+    }
+    if (!yaml_parser_initialize(&parser)) {
+        tt_text_add(why, "cannot start the YAML parser");
+        *ret_line = *ret_column = 1;
+        return false;
+    }
+    yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
+    while (ok && !is_done) {
+        yaml_event_t event;
+
+        if (!yaml_parser_parse(&parser, &event)) {
+            parser_fault(&b, &parser, text, size);
+            ok = false;
+            break;
+        }
+        ok = on_event(&b, &event);
+        is_done = event.type == YAML_STREAM_END_EVENT;
+        yaml_event_delete(&event);
+    }
+    yaml_parser_delete(&parser);
+    for (int i = 0; i < b.n_anchors; i++)
+        tt_free(b.anchor[i].name);
+    tt_free(b.anchor);
+    *ret_line = b.line;
+    *ret_column = b.column;
+    return ok;
+}
+
+/* The number of bytes of the UTF-8 character at text, and its code point; 0 when it is malformed. */
+static int decode(const unsigned char *text, uint32_t *code)
+{
+    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+    int n = text[0] < 0x80 ? 1 : text[0] < 0xc0 ? 0 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : text[0] < 0xf8 ? 4 : 0;
+
+    *code = n == 1 ? text[0] : n ? text[0] & (0x7fu >> n) : 0;
+    for (int i = 1; i < n; i++) {
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+        *code = *code << 6 | (text[i] & 0x3f);
+    }
+    return *code < smallest[n] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0 : n;
+}
+
+bool tt_yaml_is_utf8(const char *text)
+{
+    uint32_t code;
+
+    for (int n; *text; text += n) {
+        if (!(n = decode((const unsigned char *)text, &code)))
+            return false;
+    }
+    return true;
+}
+
+/* YAML's printable characters, except the line separators, which folding would remove. */
+static bool is_printable(uint32_t code)
+{
+    return code >= 0x20 && !(code >= 0x7f && code < 0xa0) && code != 0x2028 && code != 0x2029 && code != 0xfeff &&
+           code != 0xfffe && code != 0xffff;
+}
+
+static bool is_plain(const char *text)
+{
+    static const char *const special[] = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
+    char lower[8] = {0};
+
+    if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ./_", text[0]) || !text[0])
+        return false;
+    if (strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789./_+-") != strlen(text))
+        return false;
+    if (text[0] == '.' && text[1] != '/' && text[1] != '.')
+        return false; /* .5 and .inf are numbers */
+    for (size_t i = 0; i < sizeof lower - 1 && text[i]; i++)
+        lower[i] = (char)(text[i] >= 'A' && text[i] <= 'Z' ? text[i] + 32 : text[i]);
+    for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
+        if (strlen(text) < sizeof lower && strcmp(lower, special[i]) == 0)
+            return false;
+    }
+    return true;
+}
+
+void tt_yaml_write_text(struct tt_text *out, const char *text)
+{
+    const unsigned char *at = (const unsigned char *)text;
+
+    if (is_plain(text)) {
+        tt_text_add(out, "%s", text);
+        return;
+    }
+    tt_text_add(out, "\"");
+    while (*at) {
+        uint32_t code;
+        int n = decode(at, &code);
+
+        if (*at == '"' || *at == '\\') {
+            tt_text_add(out, "\\%c", *at);
+        } else if (n && is_printable(code)) {
+            tt_text_add_bytes(out, at, (size_t)n);
+        } else {
+            tt_text_add(out, "\\u%04X", n ? code : 0xfffd);
+        }
+        at += n ? n : 1;
+    }
+    tt_text_add(out, "\"");
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CONFIG_PARSE_YAML_H
+#define TT_CONFIG_PARSE_YAML_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/base/text.h"
+
+/**
+ * A YAML document as a tree with positions. Scalars keep their text, and the key decides their type. So 1e-4 is a
+ * number where the key takes a number, and `no` is a word where the key takes a word.
+ */
+enum tt_yaml_kind { TT_YAML_SCALAR, TT_YAML_LIST, TT_YAML_MAP };
+
+struct tt_yaml {
+    enum tt_yaml_kind kind;
+    bool is_quoted;
+    int line, column; /* from 1 */
+    char *text;       /* of a scalar */
+    int n, cap;
+    int cap_key;
+    bool is_closed;
+    struct tt_yaml **key;  /* of a map: n keys, one per item */
+    struct tt_yaml **item; /* borrowed: aliases may share a node */
+};
+
+struct tt_yaml_doc {
+    int n, cap;
+    struct tt_yaml **node; /* all nodes, owned */
+    struct tt_yaml *root;  /* NULL for an empty document */
+};
+
+enum {
+    TT_YAML_MAX_BYTES = 1 << 20,
+    TT_YAML_MAX_DEPTH = 16,
+    TT_YAML_MAX_NODES = 20000,
+    TT_YAML_MAX_ALIASES = 256,
+};
+
+/**
+ * Parses text. False: *ret_line, *ret_column and why say what is wrong, and doc holds what precedes it. In both cases
+ * the caller releases doc. Limits on size, depth, nodes and aliases keep hostile input harmless.
+ */
+bool tt_yaml_parse(const char *text, size_t size, struct tt_yaml_doc *doc, int *ret_line, int *ret_column,
+                   struct tt_text *why);
+void tt_yaml_release(struct tt_yaml_doc *doc);
+
+/** A new node of doc, empty. */
+struct tt_yaml *tt_yaml_add(struct tt_yaml_doc *doc, enum tt_yaml_kind kind, int line, int column);
+
+/** Whether the scalar means null: plain null, ~ or nothing. */
+bool tt_yaml_is_null(const struct tt_yaml *node);
+
+bool tt_yaml_is_utf8(const char *text);
+
+/** Appends UTF-8 text as a YAML scalar, in double quotes unless it is a plain word that reads back as itself. */
+void tt_yaml_write_text(struct tt_text *out, const char *text);
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_MATH_ROUND_H
+#define TT_MATH_ROUND_H
+
+#include <stdint.h>
+
+/* Whole numbers rounded up; n is not negative. */
+
+/** n / size, rounded up: how many parts of `size` n has, the last of which may be short. */
+static inline int64_t tt_div_up(int64_t n, int64_t size)
+{
+    return (n + size - 1) / size;
+}
+
+/** The smallest multiple of `size` that is at least n. */
+static inline int64_t tt_round_up(int64_t n, int64_t size)
+{
+    return tt_div_up(n, size) * size;
+}
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The fixed order of gradient sums. All code that adds gradients of different microbatches takes the order from here.
+ */
+#include "core/math/tree.h"
+
+struct tt_tree_walk tt_tree_walk_make(int64_t n)
+{
+    return (struct tt_tree_walk){.n = n, .stride = 1, .into = 0};
+}
+
+bool tt_tree_walk_next(struct tt_tree_walk *walk, int64_t *ret_into, int64_t *ret_from)
+{
+    /* Level by level; a block without a right neighbour waits for a later level. */
+    while (walk->into + walk->stride >= walk->n) {
+        walk->stride *= 2;
+        walk->into = 0;
+        if (walk->stride >= walk->n)
+            return false;
+    }
+    *ret_into = walk->into;
+    *ret_from = walk->into + walk->stride;
+    walk->into += 2 * walk->stride;
+    return true;
+}
+
+void tt_tree_fold(float *const *leaves, int64_t n, int64_t count)
+{
+    struct tt_tree_walk walk = tt_tree_walk_make(n);
+    int64_t into, from;
+
+    while (tt_tree_walk_next(&walk, &into, &from))
+        tt_tree_add(leaves[into], leaves[into], leaves[from], count);
+}
+
+int tt_tree_carries(int64_t index)
+{
+    int carries = 0;
+
+    while ((index >> carries) & 1)
+        carries++;
+    return carries;
+}
+
+int tt_tree_stack_depth(int64_t n)
+{
+    int most = 0;
+    int depth = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        depth++;
+        most = depth > most ? depth : most;
+        depth -= tt_tree_carries(i);
+    }
+    return most;
+}
+
+void tt_tree_add(float *into, const float *a, const float *b, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        into[i] = a[i] + b[i];
+}

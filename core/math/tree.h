@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_MATH_TREE_H
+#define TT_MATH_TREE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/**
+ * The order in which gradients are added: a balanced binary tree over the leaves' indices, neighbours first. Two blocks
+ * of equal size are added as soon as both exist, the way a carry runs through a binary counter. At the end the smaller
+ * block is added to the larger. For 7 leaves that is ((0+1)+(2+3))+((4+5)+6).
+ *
+ * If groups of 2^k leaves are each summed by this tree, the tree over the groups' sums equals the tree over all leaves.
+ * So summing over the ranks of a shard group, then over accumulation steps, then over replicas gives one result for
+ * every split of the global batch.
+ */
+
+/**
+ * Iterates over the n - 1 additions of a tree in place: leaf `from` is added to leaf `into`. The sum ends in leaf 0.
+ */
+struct tt_tree_walk {
+    int64_t n;
+    int64_t stride; /* distance of the two leaves of the current level */
+    int64_t into;
+};
+
+struct tt_tree_walk tt_tree_walk_make(int64_t n);
+
+/** The next addition; false when none is left. */
+bool tt_tree_walk_next(struct tt_tree_walk *walk, int64_t *ret_into, int64_t *ret_from);
+
+/** Sums n arrays of count floats in this order, in place; the sum is in leaves[0], the others are used up. */
+void tt_tree_fold(float *const *leaves, int64_t n, int64_t count);
+
+/**
+ * The same tree as a stack, for leaves that come one after the other (accumulation over microbatches). Push leaf
+ * `index` (from 0), then add the top of the stack to the entry below it this many times. After the last leaf, add down
+ * until one entry is left. The sums are the same as tt_tree_fold's.
+ */
+int tt_tree_carries(int64_t index);
+
+/** The most entries that the stack ever holds for n leaves, including the leaf just pushed. */
+int tt_tree_stack_depth(int64_t n);
+
+/** into[i] = a[i] + b[i]; into may be a or b. */
+void tt_tree_add(float *into, const float *a, const float *b, int64_t count);
+
+#endif
