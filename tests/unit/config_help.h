@@ -18,7 +18,7 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-/* The configuration of one YAML text named t.yaml; NULL when it is refused, with *rc the code. */
+/* The configuration of one YAML text, which errors call t.yaml; NULL if it is refused, with the code in *rc. */
 static inline struct tt_config *from_text(const char *text, int *rc)
 {
     struct tt_config *cfg = NULL;
@@ -87,7 +87,7 @@ static inline const char *bad_flags(int n, const char *const *flags)
     return tt_error_message();
 }
 
-/* The value of a key as text; the caller frees. */
+/* The value of a key as text. The caller frees it. */
 static inline char *value_of(const struct tt_config *cfg, const char *path)
 {
     struct tt_text text = {0};

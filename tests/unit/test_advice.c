@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The hint at the end of a run: what held the run up decides, and a policy is only named with what it needs and sends.
+ * The hint at the end of a run. It depends on what held the run up, and names a policy only if it fits into memory.
  */
 #include "cli/train/report/advice.h"
 #include "config_help.h"
@@ -10,7 +10,7 @@ struct run {
     struct tt_setup setup;
 };
 
-/* The set-up of two ranks as far as advice looks at it. */
+/* The set-up of two ranks, with the members that tt_advice reads. */
 static struct run run_of(const char *reshard, int64_t memory_limit)
 {
     const char *flags[] = {"--training.seq_len=64", "--training.local_batch_size=1", "--training.global_batch_size=4",

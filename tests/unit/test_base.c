@@ -97,7 +97,7 @@ static void normal_numbers_have_the_right_moments(void **state)
     assert_true(largest <= 2.0 && largest > 1.99);
 }
 
-static void permutation_is_one(void **state)
+static void a_permutation_has_every_index_once(void **state)
 {
     struct tt_rng rng = tt_rng_make(1, "epoch 0");
     int64_t order[100];
@@ -116,8 +116,8 @@ static void crc32c_matches_the_standard(void **state)
     assert_int_equal(tt_crc32c(tt_crc32c(0, "1234", 4), "56789", 5), 0xe3069283u);
 }
 
-/* Long stretches take another way than short ones. */
-static void crc32c_of_long_texts(void **state)
+/* Long texts are computed by other code than short ones. */
+static void crc32c_of_a_text_is_that_of_its_pieces(void **state)
 {
     enum { SIZE = 40000 };
     static uint8_t bytes[SIZE];
@@ -172,7 +172,7 @@ static void count_tile(void *arg, int64_t tile, int worker)
     ((int *)arg)[tile]++;
 }
 
-/* Long runs and short ones, awake and asleep, with a worker for each core and with more of them. */
+/* Long and short runs, with workers that spin and workers that sleep, and with more threads than cores. */
 static void team_runs_every_tile_once(void **state)
 {
     enum { RUNS = 2000, MOST = 300 };
@@ -192,14 +192,14 @@ static void team_runs_every_tile_once(void **state)
                 want[i]++;
             tt_team_run(team, n, count_tile, count);
             if (run % 500 == 0)
-                (void)usleep(2000); /* they fall asleep */
+                (void)usleep(2000); /* long enough for them to fall asleep */
             assert_memory_equal(count, want, sizeof want);
         }
         tt_team_free(team);
     }
 }
 
-static void file_replace_and_missing_file(void **state)
+static void a_missing_file_is_an_error_that_names_a_similar_one(void **state)
 {
     char folder[] = "/tmp/titan-test-XXXXXX";
     char *path, *text = NULL, *typo;
@@ -230,13 +230,13 @@ int main(void)
         cmocka_unit_test(exact_sum_does_not_depend_on_order),
         cmocka_unit_test(exact_sum_cancels_exactly),
         cmocka_unit_test(normal_numbers_have_the_right_moments),
-        cmocka_unit_test(permutation_is_one),
+        cmocka_unit_test(a_permutation_has_every_index_once),
         cmocka_unit_test(crc32c_matches_the_standard),
-        cmocka_unit_test(crc32c_of_long_texts),
+        cmocka_unit_test(crc32c_of_a_text_is_that_of_its_pieces),
         cmocka_unit_test(nearest_word_is_found),
         cmocka_unit_test(numbers_are_written_for_people),
         cmocka_unit_test(team_runs_every_tile_once),
-        cmocka_unit_test(file_replace_and_missing_file),
+        cmocka_unit_test(a_missing_file_is_an_error_that_names_a_similar_one),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

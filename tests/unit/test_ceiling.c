@@ -8,8 +8,8 @@
 
 #include "parallel/planner/ceiling.h"
 
-/* Every run of arrays of every small size, against a loop. */
-static void every_run_has_its_largest(void **state)
+/* Every range of arrays of every small size, compared with a loop. */
+static void every_range_has_its_largest_value(void **state)
 {
     int64_t values[23];
     uint32_t random = 7;
@@ -36,7 +36,7 @@ static void every_run_has_its_largest(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_run_has_its_largest)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_range_has_its_largest_value)};
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("ceiling", tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Saving on P ranks and loading on Q, the save plan, and what identical state leaves on disk. Ranks are threads.
+ * Saving on P ranks and loading on Q, the save plan, and equal files for equal state. Ranks are threads.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,11 +20,11 @@
 #include "checkpoint/steps/steps.h"
 #include "ckpt_support.h"
 #include "core/base/hash.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 #include "parallel/comm/threads.h"
 #include "parallel/layout/placement.h"
+#include "tests/help/log.h"
 
 /* Every mesh of at most 8 ranks: FSDP, replicas alone, and both. */
 static const struct {
@@ -57,7 +57,7 @@ static void saved_on_p_ranks_loads_on_q(void **state)
         manifest = load_manifest(folder, p + 1);
         assert_int_equal(manifest.n_files, save.saved.files);
         tt_manifest_release(&manifest);
-        for (int q = 0; q < MESHES; q++) { /* the two ways of reading take turns, over the pairs of meshes */
+        for (int q = 0; q < MESHES; q++) { /* the two ways of reading alternate over the pairs of meshes */
             struct test_job load = {folder,
                                     "run",
                                     meshes[q].shard,
@@ -155,7 +155,7 @@ static void replicas_share_the_work(void **state)
 
         assert_true(p->row_count > 0);
         load[p->writer] += tt_ckpt_box_bytes(c, &box);
-        for (int k = 0; k < i; k++) /* one chunk of a name in a file */
+        for (int k = 0; k < i; k++) /* a file has at most one chunk of a tensor */
             assert_false(plan.piece[k].group == p->group && plan.piece[k].tensor == p->tensor &&
                          plan.piece[k].writer == p->writer);
     }
@@ -165,7 +165,7 @@ static void replicas_share_the_work(void **state)
     test_state_release(&t);
 }
 
-static void crc_of_joined_parts(void **state)
+static void crcs_of_two_parts_give_that_of_the_whole(void **state)
 {
     char bytes[3000];
 
@@ -188,7 +188,7 @@ static void digest_sees_every_change(void **state)
     assert_true(tt_digest_part(TT_F32, data, 0, 8) != digest);
 }
 
-/* The definition, element by element, at every length around the vectors. */
+/* Against the definition, element by element, at lengths that are and are not multiples of the vector width. */
 static void digest_is_as_defined(void **state)
 {
     uint32_t data[67];
@@ -221,7 +221,7 @@ static void casts_round_to_nearest_even(void **state)
     assert_false(tt_cast_known(TT_I32, TT_F32));
 }
 
-static void retention_keeps_the_newest_good(void **state)
+static void retention_keeps_the_newest_intact_steps(void **state)
 {
     char *folder = test_folder(), *manifest;
     int64_t *steps = NULL;
@@ -233,7 +233,7 @@ static void retention_keeps_the_newest_good(void **state)
         assert_int_equal(test_save(&save), 0);
     }
     manifest = tt_format("%s/step-4/manifest.json", folder);
-    test_flip(manifest, 100); /* step 4 is damaged: it does not count, and it is not removed */
+    test_flip(manifest, 100); /* step 4 is damaged: it is not counted, and it is not removed */
     assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = 5, .keep = 2}), 0);
     assert_int_equal(tt_step_list(folder, &steps, &n), 0);
     assert_int_equal(n, 3);
@@ -241,7 +241,7 @@ static void retention_keeps_the_newest_good(void **state)
     assert_int_equal(steps[1], 4);
     assert_int_equal(steps[2], 5);
     tt_free(steps);
-    /* Newer steps than the one just saved are not of its line: they neither count nor go. */
+    /* Steps newer than the one just saved are not of its line: they are neither counted nor removed. */
     assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = 2, .keep = 1}), 0);
     assert_int_equal(tt_step_list(folder, &steps, &n), 0);
     assert_int_equal(n, 4);
@@ -254,16 +254,7 @@ static void retention_keeps_the_newest_good(void **state)
     tt_free(folder);
 }
 
-static int warnings;
-
-static void count_warning(void *arg, enum tt_log_level level, const char *text)
-{
-    (void)arg;
-    (void)text;
-    warnings += level == TT_LOG_WARNING;
-}
-
-/* A step's manifest is read once, unless it is another file; its files are looked at each time. */
+/* A step's manifest is read again only if its file has changed. Its other files are examined each time. */
 static void a_known_manifest_is_not_read_again(void **state)
 {
     char *folder = test_folder(), *manifest = tt_format("%s/step-2/manifest.json", folder),
@@ -283,7 +274,7 @@ static void a_known_manifest_is_not_read_again(void **state)
         for (int step = 1; step <= 3; step++)
             assert_int_equal(tt_known_check(&known, folder, step), 0);
     assert_int_equal(known.n_read, 2);
-    /* written again, as it was: another file */
+    /* the same text, but a new file */
     assert_int_equal(tt_file_read(manifest, &text, &size), 0);
     assert_int_equal(tt_file_replace(manifest, text, size), 0);
     assert_int_equal(tt_known_check(&known, folder, 2), 0);
@@ -304,7 +295,7 @@ static void a_known_manifest_is_not_read_again(void **state)
     tt_free(folder);
 }
 
-static void resume_passes_over_damage_loudly(void **state)
+static void resume_skips_damaged_steps_with_a_warning(void **state)
 {
     char *folder = test_folder(),
          *shard = tt_format("%s/step-2/model/shard-00001-model-00001-of-00001.safetensors", folder);
@@ -313,14 +304,13 @@ static void resume_passes_over_damage_loudly(void **state)
     assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = 1}), 0);
     assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = 2}), 0);
     test_flip(shard, 40000);
-    warnings = 0;
-    tt_log_set_sink(count_warning, NULL);
+    log_catch();
     assert_int_equal(test_resume(&load), 0);
-    tt_log_set_sink(NULL, NULL);
+    log_release();
     assert_int_equal(load.found, 1);
     assert_int_equal(load.wrong, 0);
-    assert_int_equal(warnings, 1);
-    load.load_step = 2; /* asked for by name: an error */
+    assert_int_equal(caught.warnings, 1);
+    load.load_step = 2; /* a damaged step that was asked for is an error */
     assert_int_equal(test_resume(&load), TT_EDATA);
     assert_non_null(strstr(tt_error_message(), "checksum"));
     load.load_step = 7;
@@ -330,7 +320,7 @@ static void resume_passes_over_damage_loudly(void **state)
     shard = tt_format("%s/step-1/manifest.json", folder);
     test_resize(shard, -1);
     load.load_step = -1;
-    assert_int_equal(test_resume(&load), TT_EDATA); /* never a silent start from nothing */
+    assert_int_equal(test_resume(&load), TT_EDATA); /* it does not start from nothing */
     assert_non_null(strstr(tt_error_message(), "none of the 2 checkpoints"));
     tt_free(shard);
     assert_int_equal(tt_folder_remove(folder), 0);
@@ -356,7 +346,7 @@ static int load_other_model(struct tt_comm *comm, void *arg)
     return rc;
 }
 
-static void another_model_is_an_error_that_lists(void **state)
+static void another_model_is_refused_with_the_tensors_that_differ(void **state)
 {
     char *folder = test_folder();
     struct test_job job = {folder, "run", 2, 1, .step = 1};
@@ -370,7 +360,7 @@ static void another_model_is_an_error_that_lists(void **state)
     tt_free(folder);
 }
 
-static void loads_a_path_of_any_kind(void **state)
+static void weights_load_from_a_run_a_folder_of_steps_a_step_and_plain_files(void **state)
 {
     char *folder = test_folder(), *path[3];
 
@@ -404,7 +394,7 @@ static const struct tt_ckpt_chunk torch_tensors[] = {
 };
 enum { TORCH_TENSORS = sizeof torch_tensors / sizeof torch_tensors[0] };
 
-/* Every element is its index and 1000 per letter of the name: see write_with_torch.py. */
+/* Every element is its index plus 1000 times the length of the name, as write_with_torch.py made it. */
 static int64_t count_wrong(const struct tt_ckpt_chunk *c)
 {
     struct tt_box whole = tt_box_whole(c->ndim, c->shape);
@@ -458,15 +448,15 @@ int main(void)
         cmocka_unit_test(digests_do_not_depend_on_the_layout),
         cmocka_unit_test(same_state_gives_same_bytes),
         cmocka_unit_test(replicas_share_the_work),
-        cmocka_unit_test(crc_of_joined_parts),
+        cmocka_unit_test(crcs_of_two_parts_give_that_of_the_whole),
         cmocka_unit_test(digest_sees_every_change),
         cmocka_unit_test(digest_is_as_defined),
         cmocka_unit_test(casts_round_to_nearest_even),
-        cmocka_unit_test(retention_keeps_the_newest_good),
+        cmocka_unit_test(retention_keeps_the_newest_intact_steps),
         cmocka_unit_test(a_known_manifest_is_not_read_again),
-        cmocka_unit_test(resume_passes_over_damage_loudly),
-        cmocka_unit_test(another_model_is_an_error_that_lists),
-        cmocka_unit_test(loads_a_path_of_any_kind),
+        cmocka_unit_test(resume_skips_damaged_steps_with_a_warning),
+        cmocka_unit_test(another_model_is_refused_with_the_tensors_that_differ),
+        cmocka_unit_test(weights_load_from_a_run_a_folder_of_steps_a_step_and_plain_files),
         cmocka_unit_test(shards_of_pytorch_load_on_any_number_of_ranks),
     };
 

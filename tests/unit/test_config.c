@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of keys and good configurations: defaults, every row at its limits, precedence, origins,
- * writing and reading.
+ * The table of keys, and configurations without faults: defaults, every row at its limits, precedence, origins, writing
+ * and reading.
  */
 #include <math.h>
 
@@ -37,7 +37,7 @@ static void defaults_are_torchtitans(void **state)
     tt_config_free(cfg);
 }
 
-/* What nobody set for validation is what training has, and the template leaves it open. */
+/* What nobody set for validation is as in training, and the template leaves it out. */
 static void validation_follows_training(void **state)
 {
     struct tt_config *cfg = good_text("training: {dataset: text, dataset_path: a.txt, seq_len: 128}\n");
@@ -67,7 +67,7 @@ static void validation_follows_training(void **state)
     tt_config_free(cfg);
 }
 
-static void capitals_of_words_do_not_matter(void **state)
+static void words_may_be_written_in_capitals(void **state)
 {
     static const char *const words[][2] = {
         {"Always", "always"}, {"NEVER", "never"}, {"True", "always"}, {"FALSE", "never"}};
@@ -86,8 +86,8 @@ static void capitals_of_words_do_not_matter(void **state)
     tt_config_free(cfg);
 }
 
-/* What is accepted is what works: nothing that is not built is offered. */
-static void ranges_leave_out_what_is_not_built(void **state)
+/* "Accepts" lists only what works, not what is planned. */
+static void ranges_offer_only_what_is_built(void **state)
 {
     static const char *const wanted[][2] = {
         {"training.dataset", "kjv|kjv_validation|text|jsonl|tokens|tokens_u16"},
@@ -107,7 +107,7 @@ static void ranges_leave_out_what_is_not_built(void **state)
     }
 }
 
-/* Every key of the contract, in order: a key that comes or goes shows up here. */
+/* Every key, in order: a key that is added or removed must be added or removed here too. */
 static void keys_are_the_listed_ones(void **state)
 {
     struct tt_text keys = {0};
@@ -138,7 +138,7 @@ static void rows_are_well_formed(void **state)
     }
 }
 
-/* Whether the key itself takes a value: rules between keys and values that are not built yet do not count. */
+/* Whether the row of the key accepts a value. Rules between keys, and values that are not built yet, are left out. */
 static bool takes(const struct tt_config_row *row, const char *value)
 {
     static const char *const refusals[] = {"expected ", "out of range", "is not one of", "must not be empty"};
@@ -227,7 +227,7 @@ static void every_row_takes_its_limits_and_nothing_outside(void **state)
     }
 }
 
-static void later_wins_and_says_so(void **state)
+static void the_last_setting_wins_and_its_origin_is_kept(void **state)
 {
     char folder[] = "/tmp/titan-test-XXXXXX", *a, *b;
     const char *const flags[] = {"--optimizer.lr=3e-4", "training.steps=7", "--optimizer.lr", "1e-4"};
@@ -276,7 +276,7 @@ static void flavor_fills_what_nobody_set(void **state)
     tt_config_free(cfg);
 }
 
-/* Both ways of writing give the same values back. */
+/* Both ways of writing, with and without origins, give the same values when they are read back. */
 static void assert_reads_back(const struct tt_config *cfg)
 {
     void (*const writers[])(const struct tt_config *, struct tt_text *) = {tt_config_to_yaml, tt_config_to_yaml_origins,
@@ -387,7 +387,7 @@ static void shipped_files_load(void **state)
     tt_names_free(names, n);
 }
 
-/* The text with every run of blanks and ends of lines as one space. */
+/* The text with each run of white space as one space. */
 static char *unwrapped(const char *text)
 {
     struct tt_text out = {0};
@@ -430,12 +430,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_torchtitans),
         cmocka_unit_test(validation_follows_training),
-        cmocka_unit_test(capitals_of_words_do_not_matter),
-        cmocka_unit_test(ranges_leave_out_what_is_not_built),
+        cmocka_unit_test(words_may_be_written_in_capitals),
+        cmocka_unit_test(ranges_offer_only_what_is_built),
         cmocka_unit_test(keys_are_the_listed_ones),
         cmocka_unit_test(rows_are_well_formed),
         cmocka_unit_test(every_row_takes_its_limits_and_nothing_outside),
-        cmocka_unit_test(later_wins_and_says_so),
+        cmocka_unit_test(the_last_setting_wins_and_its_origin_is_kept),
         cmocka_unit_test(flavor_fills_what_nobody_set),
         cmocka_unit_test(written_yaml_reads_back),
         cmocka_unit_test(json_has_types_and_origins),

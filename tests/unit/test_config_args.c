@@ -5,7 +5,7 @@
 #include "config_help.h"
 #include "core/config/args.h"
 
-/* What one or two tokens must give: the key's value. */
+/* One or two tokens, and the value that the key must have after them. */
 static const struct {
     const char *token[3], *path, *value;
 } forms[] = {
@@ -71,7 +71,7 @@ static void every_form_of_an_override_works(void **state)
         int n = forms[i].token[1] ? 3 : 2;
         struct tt_config *cfg;
 
-        tokens[n++] = "debug.check_plan=true"; /* what comes behind is still read */
+        tokens[n++] = "debug.check_plan=true"; /* what follows is still read */
         cfg = good_flags(n, tokens);
         assert_value(cfg, forms[i].path, forms[i].value);
         assert_value(cfg, "metrics.log_freq", "9");

@@ -15,7 +15,7 @@ struct run {
     char *out, *err;
 };
 
-/* Points stream at a new temporary file; returns a duplicate of what it was. */
+/* Redirects stream to a new temporary file. Returns a duplicate of its old descriptor. */
 static int redirect(FILE *stream, char *path)
 {
     int saved = dup(fileno(stream)), fd = mkstemp(path);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Bad configurations: each error at its place, all of them at once, and hostile files that must do no harm.
+ * Bad configurations: each error with its place, all of them at once, and hostile files that must do no harm.
  */
 #include <stdio.h>
 
 #include "config_help.h"
-#include "core/base/log.h"
 #include "core/config/parse/toml.h"
 #include "core/math/rng.h"
 #include "core/os/file.h"
+#include "tests/help/log.h"
 
-/* One fault each: the file and the whole message. */
+/* A file with one fault, and the whole message. */
 static const struct {
     const char *text, *message;
 } faults[] = {
@@ -113,7 +113,7 @@ static const struct {
      "command\nhelp: `titan estimate --config FILE --ranks N`"},
 };
 
-static void every_fault_is_told_at_its_place(void **state)
+static void every_fault_is_reported_with_its_place(void **state)
 {
     int n_wrong = 0;
 
@@ -190,7 +190,7 @@ static void hundreds_of_errors_fit(void **state)
     tt_text_release(&text);
 }
 
-/* Each key of 4.2 some of whose values are for a later day. */
+/* Every key that has values which are not built yet. */
 static void values_not_built_yet_say_so(void **state)
 {
     static const char *const flags[] = {
@@ -203,18 +203,7 @@ static void values_not_built_yet_say_so(void **state)
     }
 }
 
-static int n_notes;
-static char last_note[256];
-
-static void count_note(void *arg, enum tt_log_level level, const char *text)
-{
-    (void)arg;
-    assert_int_equal(level, TT_LOG_NOTE);
-    n_notes++;
-    (void)snprintf(last_note, sizeof last_note, "%s", text);
-}
-
-static void inactive_keys_are_accepted_at_their_neutral_value(void **state)
+static void an_inactive_key_says_that_it_has_no_effect_unless_it_is_off(void **state)
 {
     static const char neutral[] =
         "job: {custom_config_module: \"\"}\n"
@@ -229,28 +218,27 @@ static void inactive_keys_are_accepted_at_their_neutral_value(void **state)
         "float8:\n"
         "comm: {trace_buf_size: 20000}\n";
 
-    n_notes = 0;
-    tt_log_set_sink(count_note, NULL);
+    log_catch();
     tt_config_free(good_text(neutral));
-    assert_int_equal(n_notes, 0);
+    assert_int_equal(caught.notes, 0);
     tt_config_free(good_text("compile: {enable: true}\noptimizer: {implementation: foreach}\n"));
-    assert_int_equal(n_notes, 2);
-    assert_string_equal(last_note,
+    assert_int_equal(caught.notes, 2);
+    assert_string_equal(caught.last,
                         "t.yaml:2:29: optimizer.implementation has no effect: there is one implementation, in "
                         "one pass over the shards");
     tt_config_free(good_flags(1, (const char *const[]){"--compile.enable"}));
-    assert_int_equal(n_notes, 3);
+    assert_int_equal(caught.notes, 3);
     tt_config_free(good_text("metrics: {enable_wandb: true}\n"));
-    assert_int_equal(n_notes, 4);
+    assert_int_equal(caught.notes, 4);
     tt_config_free(good_text("debug: {seed: null}\n"));
-    assert_int_equal(n_notes, 5);
-    assert_string_equal(last_note, "debug.seed: null means the default, 42: a run can always be repeated");
+    assert_int_equal(caught.notes, 5);
+    assert_string_equal(caught.last, "debug.seed: null means the default, 42: a run can always be repeated");
     tt_config_free(good_flags(1, (const char *const[]){"--training.seed=null"}));
-    assert_int_equal(n_notes, 6);
-    n_notes = 3;
-    (void)bad_text("compile: {enable: true}\njob: {x: 1}\n");
-    assert_int_equal(n_notes, 3);
-    tt_log_set_sink(NULL, NULL);
+    assert_int_equal(caught.notes, 6);
+    (void)bad_text("compile: {enable: true}\njob: {x: 1}\n"); /* only its errors are reported */
+    assert_int_equal(caught.notes, 6);
+    assert_int_equal(caught.warnings, 0);
+    log_release();
 }
 
 static void every_inactive_key_is_consistent(void **state)
@@ -282,7 +270,7 @@ static void hostile_files_are_refused(void **state)
     assert_string_equal(bad_text(text.text), "t.yaml:1:17: nested too deeply: 16 levels are the limit");
     tt_text_release(&text);
 
-    tt_text_add(&text, "a0: &a0 [x,x,x,x,x,x,x,x]\n"); /* a billion laughs */
+    tt_text_add(&text, "a0: &a0 [x,x,x,x,x,x,x,x]\n"); /* the "billion laughs" attack */
     for (int i = 1; i < 40; i++) {
         tt_text_add(&text, "a%d: &a%d [*a%d,*a%d,*a%d,*a%d,*a%d,*a%d,*a%d,*a%d]\n", i, i, i - 1, i - 1, i - 1, i - 1,
                     i - 1, i - 1, i - 1, i - 1);
@@ -327,7 +315,8 @@ static uint64_t below(const struct tt_rng *rng, uint64_t index, uint64_t limit)
     return tt_rng_bits(rng, index) % limit;
 }
 
-/* Any bytes give a configuration or a message, never a crash; good files with bytes changed reach deeper. */
+/* Any bytes give a configuration or a message, never a crash. Good files with a few changed bytes get further into the
+ * parser than random ones. */
 static void random_bytes_do_no_harm(void **state)
 {
     struct tt_rng rng = tt_rng_make(3, "config fuzz");
@@ -356,8 +345,8 @@ static void random_bytes_do_no_harm(void **state)
     tt_text_release(&text);
 }
 
-/* Torchtitan's kind of file, damaged at random: a tree or a reason, never harm. */
-static void random_toml_does_no_harm(void **state)
+/* A file as torchtitan has them, damaged at random, gives a tree or a message, never a crash. */
+static void damaged_toml_does_no_harm(void **state)
 {
     static const char good[] =
         "# a file\n[job]\ndescription = \"a \\u00e9 \\n b\"\n[model]\nname = 'llama3'\nconverters = [\n  "
@@ -388,20 +377,20 @@ static void random_toml_does_no_harm(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_fault_is_told_at_its_place),
+        cmocka_unit_test(every_fault_is_reported_with_its_place),
         cmocka_unit_test(all_errors_come_at_once),
         cmocka_unit_test(missing_file_names_a_similar_one),
         cmocka_unit_test(a_bad_value_silences_its_rules),
         cmocka_unit_test(hundreds_of_errors_fit),
         cmocka_unit_test(values_not_built_yet_say_so),
-        cmocka_unit_test(inactive_keys_are_accepted_at_their_neutral_value),
+        cmocka_unit_test(an_inactive_key_says_that_it_has_no_effect_unless_it_is_off),
         cmocka_unit_test(every_inactive_key_is_consistent),
         cmocka_unit_test(differences_from_torchtitan_are_differences),
         cmocka_unit_test(hostile_files_are_refused),
         cmocka_unit_test(endless_files_are_refused),
         cmocka_unit_test(aliases_within_limits_work),
         cmocka_unit_test(random_bytes_do_no_harm),
-        cmocka_unit_test(random_toml_does_no_harm),
+        cmocka_unit_test(damaged_toml_does_no_harm),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

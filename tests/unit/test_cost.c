@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The cost model: formulas in numbers that one can check by hand, machine files, and the simulator on programs of a few
- * instructions.
+ * The cost model: its formulas with numbers that are easy to check by hand, machine files, and the simulator on
+ * programs of a few instructions.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #include "core/os/file.h"
 #include "parallel/planner/cost.h"
 
-/* 10 s a call, 1 s a message, 1 byte/s on the link, an addition of a byte takes 3/12 s */
+/* A call takes 10 s, a message 1 s, a byte on the link 1 s, the addition of a byte 3/12 s. */
 static const struct tt_machine toy = {"toy", 2.0, 12.0, 10.0, 1.0, 1.0};
 
 static void near(double found, double wanted)
@@ -55,7 +55,7 @@ static void nodes_run_at_the_rate_of_arithmetic_or_of_memory(void **state)
     int node = tt_graph_node(graph, TT_OP_ADD, "z", (const int[]){x, y}, 2, NULL);
     struct tt_machine slow_memory = {"", 1e9, 36.0, 1, 1, 1}, slow_core = {"", 0.5, 1e9, 1, 1, 1};
 
-    near(tt_cost_node_sec(&slow_memory, graph, node, 1), 3 * 24 / 36.0); /* reads two, writes one */
+    near(tt_cost_node_sec(&slow_memory, graph, node, 1), 3 * 24 / 36.0); /* it reads two arrays and writes one */
     near(tt_cost_node_sec(&slow_core, graph, node, 1), 6 / 0.5);
     near(tt_cost_node_sec(&slow_core, graph, node, 4), 6 / 2.0);
     tt_graph_free(graph);
@@ -120,7 +120,7 @@ static struct tt_unit units[] = {{.name = "u0", .shard_elements = 1}, {.name = "
 static const struct tt_layout layout = {
     .groups = {[TT_GROUP_FSDP] = {2, 0}, [TT_GROUP_REPLICATE] = {1, 0}}, .units = units, .n_units = 2};
 
-/* Of one element: an update takes 7 * 4 / 4 = 7 s, a gather 10 + 1 + 4 = 15 s. Of two: 14 s and 19 s. */
+/* For one element an update takes 7 * 4 / 4 = 7 s and a gather 10 + 1 + 4 = 15 s; for two elements, 14 s and 19 s. */
 static const struct tt_machine slow = {"slow", 1.0, 4.0, 10.0, 1.0, 1.0};
 
 static struct tt_timeline simulate(struct tt_instr *instrs, int n)

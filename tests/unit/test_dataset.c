@@ -12,11 +12,11 @@
 
 #include <cmocka.h>
 
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/data/dataset.h"
 #include "core/os/file.h"
+#include "tests/help/log.h"
 
 #define DATA TT_SOURCE_DIR "/tests/unit/data/"
 
@@ -24,7 +24,7 @@ static char folder[] = "/tmp/titan_dataset_XXXXXX";
 static struct tt_tokenizer *tokenizer;
 static struct tt_dataset_ref ref;
 
-/* A path in the test's folder; good for the next 15 calls. */
+/* A path in the test's folder; valid for the next 15 calls. */
 static const char *at(const char *name)
 {
     static char paths[16][256];
@@ -147,7 +147,7 @@ static void folders_are_read_in_the_order_of_names(void **state)
 
     assert_int_equal(tt_folder_make(at("many/sub")), 0);
     (void)put_text("many/b.txt", "\xef\xbb\xbf"
-                                 "beta\n"); /* a byte order mark is no text */
+                                 "beta\n"); /* the byte order mark is not part of the text */
     (void)put_text("many/a.txt", "alpha");
     (void)put_text("many/sub/c.txt", "gamma");
     (void)put_text("many/empty.txt", "");
@@ -296,22 +296,13 @@ static void gzip_members_follow_one_another(void **state)
     twice = tt_calloc(2 * size, 1);
     memcpy(twice, bytes, size);
     memcpy(twice + size, bytes, size);
-    /* the last line of the first member has no end, so the two make one line, which is not JSON */
+    /* The last line of the first member does not end, so the second member continues it, and the line is not JSON. */
     expect_failure(prepare("jsonl", put("twice.gz", twice, 2 * size), NULL), TT_EDATA, "twice.gz:4:");
     d = open_dataset("text", at("twice.gz"), NULL);
     assert_int_equal(d->ref.info.n_documents, 1);
     tt_dataset_free(d);
     tt_free(bytes);
     tt_free(twice);
-}
-
-static char noted[512];
-
-static void take_note(void *arg, enum tt_log_level level, const char *text)
-{
-    (void)arg;
-    (void)level;
-    (void)snprintf(noted, sizeof noted, "%s", text);
 }
 
 static struct timespec modified(const char *path)
@@ -336,23 +327,23 @@ static void caches_are_kept_and_damaged_ones_made_again(void **state)
     before = modified(cache);
     assert_int_equal(prepare("text", at("cached.txt"), NULL), 0);
     after = modified(cache);
-    assert_memory_equal(&before, &after, sizeof after); /* not written again */
+    assert_memory_equal(&before, &after, sizeof after); /* it was not written again */
     assert_int_equal(tt_file_read(cache, &bytes, &size), 0);
-    tt_log_set_sink(take_note, NULL);
-    for (size_t damage = 0; damage <= size; damage += 3) { /* a bit of every third byte, then the end cut off */
+    for (size_t damage = 0; damage <= size;
+         damage += 3) { /* flip a bit of every third byte, then cut the last byte off */
         char *copy = tt_calloc(size, 1);
 
         memcpy(copy, bytes, size);
         if (damage < size)
             copy[damage] ^= 4;
         assert_int_equal(tt_file_replace(cache, copy, damage < size ? size : size - 1), 0);
-        noted[0] = 0;
+        log_catch();
         assert_int_equal(prepare("text", at("cached.txt"), NULL), 0);
-        assert_non_null(strstr(noted, "making the token cache again: "));
+        assert_non_null(strstr(caught.last, "making the token cache again: "));
         assert_true(ref.info.digest == digest);
         tt_free(copy);
     }
-    tt_log_set_sink(NULL, NULL);
+    log_release();
     (void)put_text("cached.txt", "In the beginning was the Word.");
     assert_int_equal(prepare("text", at("cached.txt"), NULL), 0);
     assert_string_not_equal(ref.path, cache);
@@ -425,7 +416,7 @@ static void packed_files_train_as_their_text_does(void **state)
     tt_free(bytes);
 }
 
-/* A tokenizer without BOS and EOS makes no tokens of an empty document. */
+/* A tokenizer without BOS and EOS gives an empty document no tokens. */
 static void empty_documents_may_outnumber_the_tokens(void **state)
 {
     struct tt_dataset_spec spec = {.name = "jsonl"};
@@ -505,7 +496,7 @@ static void a_file_that_changed_is_not_opened(void **state)
                    "moving.bin' does not hold the tokens that were prepared: it has 6 bytes here, 8 were prepared");
 }
 
-/* What a copy on another host may hold: as many bytes, other tokens. */
+/* A copy on another host may have the same size and other tokens. */
 static void ids_that_were_not_prepared_are_refused(void **state)
 {
     const uint16_t tokens[4] = {5, 2047, 0, 9}, others[4] = {5, 2047, 2048, 9};

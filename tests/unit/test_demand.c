@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The room that the checkpoints of a run take, against saves and removals done one by one.
+ * The room that the checkpoints of a run take, compared with saves and removals simulated one by one.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -12,8 +12,8 @@
 
 #include "checkpoint/save/demand.h"
 
-/* The most bytes that are in use at any time, beside what was there. Removed first is what was there, then regular
- * saves. */
+/* The most bytes that are in use at any time, without those that the folder had before. The oldest steps are removed
+ * first. */
 static double simulate(const struct tt_ckpt_demand *d, int64_t keep)
 {
     double used = 0.0, most = 0.0;
@@ -28,7 +28,7 @@ static double simulate(const struct tt_ckpt_demand *d, int64_t keep)
     return d->saves > 0 ? fmax(most, used + d->exports) : 0.0;
 }
 
-static void it_is_what_saves_take_one_by_one(void **state)
+static void demand_is_what_saves_take_one_by_one(void **state)
 {
     static const double last[] = {60.0, 20.0}, exports[] = {0.0, 20.0, 10.0};
 
@@ -57,7 +57,7 @@ static void a_run_that_keeps_everything_does_not_overflow(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_what_saves_take_one_by_one),
+        cmocka_unit_test(demand_is_what_saves_take_one_by_one),
         cmocka_unit_test(a_run_that_keeps_everything_does_not_overflow),
     };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The file layer: an error is never an absence, only regular files are read, temporary names are nobody else's. The
- * functions of the system that are defined here fail on demand.
+ * The file layer: an error is never taken for an absent file, only regular files are read, temporary names are unique.
+ * The system calls that are defined here fail on demand.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -25,7 +25,7 @@
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
-/* The next `times` calls of that name fail with `error`. */
+/* The next `times` calls of the function `call` fail with `error`. */
 static struct {
     const char *call;
     int error, times;
@@ -134,7 +134,7 @@ static void a_path_through_a_file_is_an_error(void **state)
     assert_int_equal(unlink(at("loop")), 0);
 }
 
-static void looking_tells_kinds_and_links(void **state)
+static void a_look_tells_the_kind_of_a_file_and_whether_it_is_a_link(void **state)
 {
     struct tt_path_info info, linked;
 
@@ -159,7 +159,7 @@ static void looking_tells_kinds_and_links(void **state)
     assert_int_equal(unlink(at("link")), 0);
 }
 
-static void half_a_listing_is_an_error(void **state)
+static void a_listing_that_breaks_off_is_an_error(void **state)
 {
     char **names = NULL;
     int n = 0;
@@ -180,8 +180,8 @@ static void half_a_listing_is_an_error(void **state)
     assert_int_equal(tt_folder_list_found(at("file"), &names, &n), TT_EDATA);
 }
 
-/* None of these may wait, and none may end the process. */
-static void only_regular_files_are_stored_ones(void **state)
+/* None of these reads may block, and none may end the process. */
+static void only_regular_files_are_read(void **state)
 {
     struct tt_mapping mapping = {0};
     char *text = NULL;
@@ -211,7 +211,7 @@ static void only_regular_files_are_stored_ones(void **state)
     assert_int_equal(tt_file_read_most(at("file"), 5, &text, &size), 0);
     assert_string_equal(text, "12345");
     tt_free(text);
-    assert_int_equal(tt_file_read("/proc/self/status", &text, &size), 0); /* says that it has 0 bytes */
+    assert_int_equal(tt_file_read("/proc/self/status", &text, &size), 0); /* its size is given as 0 */
     assert_true(size > 100);
     tt_free(text);
     assert_int_equal(unlink(at("link")), 0);
@@ -236,7 +236,7 @@ static void what_a_user_names_may_be_a_pipe(void **state)
     assert_non_null(strstr(tt_error_message(), "too large"));
 }
 
-static void temporary_names_are_nobody_elses(void **state)
+static void temporary_names_are_unique(void **state)
 {
     char *a = NULL, *b = NULL, *under;
     int fd_a = -1, fd_b = -1;
@@ -251,7 +251,7 @@ static void temporary_names_are_nobody_elses(void **state)
     (void)close(fd_b);
     assert_int_equal(unlink(a), 0);
     assert_int_equal(unlink(b), 0);
-    /* what another process has under the old fixed name stays as it is */
+    /* A file of another process with the fixed name that was used before is left alone. */
     under = at("file.tmp");
     assert_int_equal(close(open(under, O_CREAT | O_EXCL | O_WRONLY, 0600)), 0);
     assert_int_equal(tt_file_replace(at("file"), "new", 3), 0);
@@ -273,7 +273,7 @@ static void file_systems_that_cannot_sync_folders_are_tolerated(void **state)
     fail_next("", 0, 0);
 }
 
-static void an_impossible_size_is_no_reason_to_stop(void **state)
+static void an_impossible_size_can_be_refused_without_an_exit(void **state)
 {
     char *p = tt_calloc(4, 1);
 
@@ -307,13 +307,13 @@ int main(void)
         CASE(only_enoent_is_absence),
         CASE(transient_errors_are_tried_again),
         CASE(a_path_through_a_file_is_an_error),
-        CASE(looking_tells_kinds_and_links),
-        CASE(half_a_listing_is_an_error),
-        CASE(only_regular_files_are_stored_ones),
+        CASE(a_look_tells_the_kind_of_a_file_and_whether_it_is_a_link),
+        CASE(a_listing_that_breaks_off_is_an_error),
+        CASE(only_regular_files_are_read),
         CASE(what_a_user_names_may_be_a_pipe),
-        CASE(temporary_names_are_nobody_elses),
+        CASE(temporary_names_are_unique),
         CASE(file_systems_that_cannot_sync_folders_are_tolerated),
-        CASE(an_impossible_size_is_no_reason_to_stop),
+        CASE(an_impossible_size_can_be_refused_without_an_exit),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The eager schedule of a model of two blocks, as text. E is the unit of the embeddings, 0 and 1 the blocks, H the norm
- * and the output, O the output where it is alone. One line per stay of the computation in a unit, with what
- * is done before it:
+ * The eager schedule of a model of two blocks, as text. The units are E for the embeddings, 0 and 1 for the blocks, H
+ * for the norm and the output, and O for the output where it is a unit of its own. A line says in which unit compute
+ * is, after what is done before that:
  *     gather, await   start an unshard, wait for it         free, keep   reshard: all of it, all but a part
  *     reduce, sum     start a reduce-scatter, wait for it
  */
@@ -19,6 +19,7 @@
 #include "core/base/text.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/layout/units.h"
+#include "tests/help/mesh.h"
 
 #define DEFAULT TT_RESHARD_AFTER_FORWARD_DEFAULT
 #define ALWAYS  TT_RESHARD_AFTER_FORWARD_ALWAYS
@@ -33,10 +34,10 @@ struct scene {
     struct tt_schedule schedule;
 };
 
-/* What is scheduled; zeros are an untied model that trains, every microbatch reduced, no prefetch. */
+/* What is scheduled. Zeros mean an untied model that trains, with every microbatch reduced and no prefetch. */
 struct script {
     bool tied;
-    struct tt_sharding sharding; /* wrap NULL: block, where there are no patterns */
+    struct tt_sharding sharding; /* wrap NULL: block, unless there are patterns */
     enum tt_graph_mode mode;
     int prefetch, microbatches;
     bool reduce_last;
@@ -46,7 +47,6 @@ static void scene_make(struct scene *s, const struct script *script)
 {
     const struct tt_model_dims dims = {
         .dim = 8, .n_layers = 2, .n_heads = 2, .n_kv_heads = 1, .ffn_dim = 8, .vocab_size = 16, .tied = script->tied};
-    const int degrees[TT_MESH_DEGREES] = {1, 1, 4, 1, 1, 1};
     struct tt_sharding sharding = script->sharding;
     bool trains = script->mode == TT_GRAPH_TRAIN;
     struct tt_fsdp fsdp = {.usage = &s->usage, .prefetch = script->prefetch};
@@ -56,7 +56,7 @@ static void scene_make(struct scene *s, const struct script *script)
     memset(s, 0, sizeof *s);
     if (!sharding.wrap && !sharding.wrap_patterns.n)
         sharding.wrap = "block";
-    assert_int_equal(tt_mesh_init(degrees, 4, &mesh), 0);
+    assert_int_equal(tt_mesh_init(DP_DEGREES(1, 4), 4, &mesh), 0);
     assert_int_equal(tt_model_new("llama3", "debugmodel", &dims, NULL, &s->model), 0);
     assert_int_equal(tt_model_graph(s->model, script->mode, 1, 4, &s->graph, trains ? gradients : NULL), 0);
     if (script->reduce_last)
@@ -87,7 +87,7 @@ static char letter(const struct scene *s, int unit)
     return block == TT_BLOCK_EMBEDDINGS ? 'E' : block == TT_BLOCK_HEAD ? 'H' : (char)('0' + block);
 }
 
-/* The unit whose parameters a node reads, or, backward, whose gradients it writes; 0 if none. */
+/* The unit whose parameters a node reads or, in backward, whose gradients it writes; 0 if none. */
 static char computes(const struct scene *s, int node)
 {
     const struct tt_node *n = &s->graph->nodes[node];
@@ -146,7 +146,7 @@ static void must_read_script(const struct script *script, const char *wanted)
 
     scene_make(&s, script);
     text = schedule_text(&s);
-    end = strstr(text, "all-reduce"); /* what follows is the update, looked at once */
+    end = strstr(text, "all-reduce"); /* the update follows, which has a test of its own */
     if (end)
         *end = 0;
     assert_string_equal(text, wanted);
@@ -239,8 +239,8 @@ static void prefetch_two_looks_two_units_ahead(void **state)
               "sum 0, free E, reduce E, sum E, ");
 }
 
-/* The embeddings are with norm and output: one unit that stays gathered from the first node to the last. */
-static void tied_embeddings_stay_for_the_whole_forward(void **state)
+/* Embeddings, norm and output are one unit, which is needed from the first node to the last. */
+static void tied_embeddings_stay_gathered_for_the_whole_step(void **state)
 {
     must_read(true, DEFAULT, TT_GRAPH_TRAIN, 1, 1,
               "gather H, await H, gather 0, forward H\n"
@@ -254,7 +254,7 @@ static void tied_embeddings_stay_for_the_whole_forward(void **state)
               "sum 0, free H, reduce H, sum H, ");
 }
 
-/* While the first microbatch goes backward through its last units, the next one's are gathered. */
+/* In the last backward of the first microbatch, the first units of the next one are gathered. */
 static void prefetch_crosses_into_the_next_microbatch(void **state)
 {
     must_read(false, DEFAULT, TT_GRAPH_TRAIN, 2, 2,
@@ -321,7 +321,7 @@ static void expressions_keep_what_they_match(void **state)
                    "sum 0, free E, reduce E, sum E, ");
 }
 
-/* Between forward and backward a part stays; after backward nothing does. */
+/* A part is kept from forward to backward; nothing is kept after backward. */
 static void a_number_keeps_a_part(void **state)
 {
     const struct tt_sharding sharding = {.wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_PART, .reshard_part = 2};
@@ -344,7 +344,8 @@ static void a_number_keeps_a_part(void **state)
                    "loss, free H, clip\n");
 }
 
-/* The output's gradient is complete before backward begins; FSDP2 would gather it again all the same. */
+/* The output's gradient is complete before backward begins. With `always` the unit is still gathered again, as in
+ * FSDP2. */
 static void the_output_alone_has_a_backward_too(void **state)
 {
     static char *words[] = {"output"};
@@ -375,7 +376,7 @@ static void the_output_alone_has_a_backward_too(void **state)
                    "sum 0, free E, reduce E, sum E, ");
 }
 
-static void one_unit_is_there_from_end_to_end(void **state)
+static void a_model_in_one_unit_is_gathered_twice(void **state)
 {
     const struct tt_sharding sharding = {.wrap = "model", .reshard = ALWAYS};
 
@@ -385,7 +386,7 @@ static void one_unit_is_there_from_end_to_end(void **state)
                    "free H, reduce H, sum H, ");
 }
 
-/* The first microbatch reduces nothing; its units are freed all the same. */
+/* The first microbatch reduces nothing, but its units are freed. */
 static void deferred_reductions_come_with_the_last_microbatch(void **state)
 {
     must_read_script(&(struct script){.sharding = {.reshard = DEFAULT},
@@ -426,7 +427,7 @@ static void the_update_overlaps_all_reduces_with_norms(void **state)
     scene_release(&s);
 }
 
-/* A unit that nothing computes with would wait for its gradient for ever. */
+/* Nothing computes with this unit, so its gradient would never be complete. */
 static void a_unit_without_backward_is_an_error(void **state)
 {
     struct scene s;
@@ -448,14 +449,14 @@ int main(void)
         cmocka_unit_test(never_gathers_every_unit_once),
         cmocka_unit_test(without_prefetch_every_gather_waits),
         cmocka_unit_test(prefetch_two_looks_two_units_ahead),
-        cmocka_unit_test(tied_embeddings_stay_for_the_whole_forward),
+        cmocka_unit_test(tied_embeddings_stay_gathered_for_the_whole_step),
         cmocka_unit_test(prefetch_crosses_into_the_next_microbatch),
         cmocka_unit_test(validation_frees_every_unit),
         cmocka_unit_test(last_layer_keeps_the_last_block_too),
         cmocka_unit_test(expressions_keep_what_they_match),
         cmocka_unit_test(a_number_keeps_a_part),
         cmocka_unit_test(the_output_alone_has_a_backward_too),
-        cmocka_unit_test(one_unit_is_there_from_end_to_end),
+        cmocka_unit_test(a_model_in_one_unit_is_gathered_twice),
         cmocka_unit_test(deferred_reductions_come_with_the_last_microbatch),
         cmocka_unit_test(the_update_overlaps_all_reduces_with_norms),
         cmocka_unit_test(a_unit_without_backward_is_an_error),

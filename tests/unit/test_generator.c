@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Generation: tokens through the cache give the logits of a forward pass over all of them, on any number of threads.
+ * Generation: tokens that are fed through the cache give the logits of one forward pass over all of them, on any number
+ * of threads.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -29,7 +30,7 @@ static int check(int rc)
 
 static struct tt_model *make_model(const struct tt_model_row *row)
 {
-    /* the sizes of each are its own; heads share keys and values where the architecture can */
+    /* Heads share keys and values where the architecture allows it. */
     bool groups = strcmp(row->name, "gpt2") != 0;
     const struct tt_model_dims dims = {.dim = 48,
                                        .n_layers = 3,
@@ -69,7 +70,7 @@ static void make_tokens(int32_t *tokens, int64_t n)
         tokens[i] = (int32_t)(tt_rng_bits(&rng, (uint64_t)i) % VOCAB);
 }
 
-/* --- the same logits by the graph of validation, node by node, every value with its own memory --- */
+/* --- the same logits from the graph of validation, run node by node --- */
 
 static void *storage_of(const struct tt_model *model, const struct tt_graph *graph, int id, const int32_t *tokens,
                         int label)
@@ -134,7 +135,7 @@ static double loss_of(const float *logits, int label)
     return largest + log(sum) - (double)logits[label];
 }
 
-/* Through the cache, one token after another behind prompts of several lengths, against the forward pass over all. */
+/* Prompts of several lengths, then one token after another through the cache, compared with a forward pass over all. */
 static void cached_logits_are_those_of_the_forward_pass(void **state)
 {
     static const int64_t prompts[] = {1, 2, TT_ATTENTION_ROWS - 1, TT_ATTENTION_ROWS, TT_ATTENTION_ROWS + 1, 170, 520};
@@ -170,8 +171,8 @@ static void cached_logits_are_those_of_the_forward_pass(void **state)
     }
 }
 
-/* All logits, not only a loss: runs that begin anywhere, also where the kernels' tiles of keys end, in every
- * variant. */
+/* Compares all logits, not only a loss, in every variant of the kernels. Pieces begin at any position, also where a
+ * kernel's tile of keys ends. */
 static void a_prompt_is_the_same_whole_and_in_pieces(void **state)
 {
     static const int64_t pieces[] = {1, 7, 90};
@@ -205,7 +206,7 @@ static void a_prompt_is_the_same_whole_and_in_pieces(void **state)
     tt_model_free(model);
 }
 
-static void threads_do_not_show(void **state)
+static void logits_do_not_depend_on_threads(void **state)
 {
     struct tt_model *model = make_model(tt_model_rows[0]);
     struct tt_generator *alone = make_generator(model, 96, 1), *many = make_generator(model, 96, 3);
@@ -225,7 +226,7 @@ static void threads_do_not_show(void **state)
     tt_model_free(model);
 }
 
-static void rewinding_forgets_what_came_behind(void **state)
+static void rewinding_forgets_what_came_after(void **state)
 {
     struct tt_model *model = make_model(tt_model_rows[0]);
     struct tt_generator *g = make_generator(model, 64, 2);
@@ -292,7 +293,7 @@ static void feeding_allocates_nothing(void **state)
     tt_model_free(model);
 }
 
-/* The arena is the weights, two rows of the cache per layer and token, and little else. */
+/* The arena has the weights, two rows of cache per layer and token, and little else. */
 static void memory_is_predicted(void **state)
 {
     struct tt_model *model = make_model(tt_model_rows[0]);
@@ -315,8 +316,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cached_logits_are_those_of_the_forward_pass),
         cmocka_unit_test(a_prompt_is_the_same_whole_and_in_pieces),
-        cmocka_unit_test(threads_do_not_show),
-        cmocka_unit_test(rewinding_forgets_what_came_behind),
+        cmocka_unit_test(logits_do_not_depend_on_threads),
+        cmocka_unit_test(rewinding_forgets_what_came_after),
         cmocka_unit_test(a_full_context_is_an_error),
         cmocka_unit_test(bad_weights_are_noticed),
         cmocka_unit_test(feeding_allocates_nothing),

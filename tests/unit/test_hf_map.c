@@ -11,7 +11,7 @@
 #include "core/base/mem.h"
 
 /*
- * A model of every kind of mapping, with dims that are all different:
+ * A model with every kind of mapping, whose dims are all different:
  *   0  plain.weight    (5, 7)            3, 5, 7  c_attn.weight: q, k, v (3, 4) each, theirs [4, 9]
  *   1  plain.bias      (5)               4, 6, 8  c_attn.bias: q, k, v (3) each, theirs [9]
  *   2  rope.weight     (2 heads of 6, 3)
@@ -40,7 +40,7 @@ struct fixture {
     float *theirs[N_PARAMS]; /* of the tensor that holds the parameter */
 };
 
-/* Every element of ours is its own number. */
+/* Every element of our parameters has a number of its own. */
 static float element(int param, int64_t index)
 {
     return (float)(1000 * param + index);
@@ -129,8 +129,8 @@ static void tensors_have_their_shapes_and_parts(void **state)
     assert_true(f->tensors[2].n_params == 1 && f->tensors[2].shape[0] == 12);
 }
 
-/* Their elements, by the definitions in model.h. */
-static void exported_rows_lie_where_they_belong(void **state)
+/* Elements of their tensors, computed from the definitions in model.h. */
+static void exported_rows_are_where_they_belong(void **state)
 {
     struct fixture *f = *state;
 
@@ -171,7 +171,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(tensors_have_their_shapes_and_parts, setup, teardown),
-        cmocka_unit_test_setup_teardown(exported_rows_lie_where_they_belong, setup, teardown),
+        cmocka_unit_test_setup_teardown(exported_rows_are_where_they_belong, setup, teardown),
         cmocka_unit_test_setup_teardown(imported_rows_are_ours_again, setup, teardown),
     };
 

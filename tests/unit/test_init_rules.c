@@ -1,27 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * First values by rules of the configuration: which parameters they change, to what, and that rows filled apart have
- * the same bits as the whole.
+ * Initial values by rules of the configuration: which parameters a rule changes, and to what. Rows that are filled
+ * separately have the same bits as the whole.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "core/base/mem.h"
+#include "model_help.h"
 #include "parallel/layout/init_rules.h"
-
-static void fill_rows(const struct tt_param *p, uint64_t seed, int64_t begin, int64_t rows, float *data)
-{
-    struct tt_box part = tt_box_rows(p->ndim, p->shape, begin, rows);
-
-    tt_param_fill(p, seed, &part, data);
-}
 
 static struct tt_model *make(const char *name)
 {
@@ -30,15 +17,6 @@ static struct tt_model *make(const char *name)
 
     assert_int_equal(tt_model_new(name, "debugmodel", &dims, NULL, &model), 0);
     return model;
-}
-
-static struct tt_param *find(struct tt_model *model, const char *name)
-{
-    for (int p = 0; p < model->n_params; p++)
-        if (strcmp(model->params[p].name, name) == 0)
-            return &model->params[p];
-    fail_msg("no parameter %s", name);
-    return NULL;
 }
 
 static int apply(struct tt_model *model, double std, int n, const char *const *rules)
@@ -52,10 +30,10 @@ static void init_std_scales_what_the_family_scales(void **state)
     struct tt_model *model = make("llama3"), *plain = make("llama3");
 
     assert_int_equal(apply(model, 0.005, 0, NULL), 0);
-    assert_true(find(model, "layers.0.attention.wq.weight")->std == 0.005);
-    assert_true(find(model, "layers.1.attention.wo.weight")->std == 0.005 / sqrt(4.0));
-    assert_true(find(model, "tok_embeddings.weight")->std == 1.0);
-    assert_true(find(model, "output.weight")->std == find(plain, "output.weight")->std);
+    assert_true(find_param(model, "layers.0.attention.wq.weight")->std == 0.005);
+    assert_true(find_param(model, "layers.1.attention.wo.weight")->std == 0.005 / sqrt(4.0));
+    assert_true(find_param(model, "tok_embeddings.weight")->std == 1.0);
+    assert_true(find_param(model, "output.weight")->std == find_param(plain, "output.weight")->std);
     assert_int_equal(apply(model, 0.02, 0, NULL), 0);
     for (int p = 0; p < model->n_params; p++)
         assert_true(model->params[p].std == plain->params[p].std);
@@ -63,9 +41,9 @@ static void init_std_scales_what_the_family_scales(void **state)
     tt_model_free(plain);
     model = make("gpt2");
     assert_int_equal(apply(model, 0.01, 0, NULL), 0);
-    assert_true(find(model, "tok_embeddings.weight")->std == 0.01);
-    assert_true(find(model, "layers.0.feed_forward.w2.weight")->std == 0.01 / sqrt(4.0));
-    assert_true(find(model, "pos_embeddings.weight")->std == 0.01);
+    assert_true(find_param(model, "tok_embeddings.weight")->std == 0.01);
+    assert_true(find_param(model, "layers.0.feed_forward.w2.weight")->std == 0.01 / sqrt(4.0));
+    assert_true(find_param(model, "pos_embeddings.weight")->std == 0.01);
     tt_model_free(model);
 }
 
@@ -77,14 +55,15 @@ static void the_first_rule_that_matches_counts(void **state)
     const struct tt_param *p;
 
     assert_int_equal(apply(model, (double)NAN, 5, rules), 0);
-    assert_int_equal(find(model, "layers.0.attention.wo.weight")->init, TT_PARAM_ZEROS);
-    p = find(model, "layers.1.attention.wo.weight");
+    assert_int_equal(find_param(model, "layers.0.attention.wo.weight")->init, TT_PARAM_ZEROS);
+    p = find_param(model, "layers.1.attention.wo.weight");
     assert_true(p->init == TT_PARAM_NORMAL && p->std == 0.5 && p->cut == 1.0);
-    p = find(model, "layers.1.feed_forward.w3.weight");
+    p = find_param(model, "layers.1.feed_forward.w3.weight");
     assert_true(p->init == TT_PARAM_UNIFORM && p->low == -0.1 && p->high == 0.3);
-    assert_true(find(model, "norm.weight")->init == TT_PARAM_CONSTANT && find(model, "norm.weight")->low == -2.5);
-    assert_int_equal(find(model, "tok_embeddings.weight")->init, TT_PARAM_ONES);
-    assert_int_equal(find(model, "layers.1.attention.wq.weight")->init, TT_PARAM_NORMAL);
+    assert_true(find_param(model, "norm.weight")->init == TT_PARAM_CONSTANT &&
+                find_param(model, "norm.weight")->low == -2.5);
+    assert_int_equal(find_param(model, "tok_embeddings.weight")->init, TT_PARAM_ONES);
+    assert_int_equal(find_param(model, "layers.1.attention.wq.weight")->init, TT_PARAM_NORMAL);
     tt_model_free(model);
 }
 
@@ -97,7 +76,7 @@ static void values_are_the_rules_whoever_fills_them(void **state)
 
     assert_int_equal(apply(model, (double)NAN, 3, rules), 0);
     for (int i = 0; i < 3; i++) {
-        const struct tt_param *p = find(model, names[i]);
+        const struct tt_param *p = find_param(model, names[i]);
         int64_t rows = p->shape[0], n = rows * p->shape[1], cut = rows / 3;
         float *whole = tt_calloc((size_t)n, sizeof *whole), *parts = tt_calloc((size_t)n, sizeof *parts);
         double low = 1e9, high = -1e9, sum = 0.0;
@@ -124,7 +103,7 @@ static void values_are_the_rules_whoever_fills_them(void **state)
     tt_model_free(model);
 }
 
-static void what_is_no_rule_says_so(void **state)
+static void what_is_not_a_rule_is_refused(void **state)
 {
     static const char *const wrong[][2] = {
         {"attention.wo", "'attention.wo' is not a rule such as"},
@@ -158,7 +137,7 @@ int main(void)
         cmocka_unit_test(init_std_scales_what_the_family_scales),
         cmocka_unit_test(the_first_rule_that_matches_counts),
         cmocka_unit_test(values_are_the_rules_whoever_fills_them),
-        cmocka_unit_test(what_is_no_rule_says_so),
+        cmocka_unit_test(what_is_not_a_rule_is_refused),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Errors about what a user sets: they carry the key, the configuration has a row for each, and says where it was set.
+ * Errors about what a user sets carry its key. The configuration has a row for each key, and says where it was set.
  */
 #include <stdio.h>
 #include <string.h>

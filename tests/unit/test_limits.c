@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Limits of control groups, in a root folder made for each case.
+ * Limits of control groups, with a root folder made for each case.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -20,7 +20,7 @@ struct file {
     const char *path, *text;
 };
 
-/* Limits as read from a root that holds these files. */
+/* The limits that are read from a root with these files. */
 static struct tt_limits limits_of(const struct file *files, size_t n)
 {
     const char *tmp = getenv("TMPDIR");
@@ -55,14 +55,14 @@ static struct tt_limits limits_of(const struct file *files, size_t n)
     "36 31 0:33 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset\n"           \
     "37 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd\n"
 
-static void nothing_is_no_limit(void **state)
+static void without_control_groups_there_is_no_limit(void **state)
 {
     struct tt_limits limits = LIMITS_OF({"etc/hostname", "x"});
 
     assert_true(isinf(limits.memory_bytes) && isinf(limits.cpus) && limits.cpuset == 0);
 }
 
-/* Slurm with version 2: the limit is the job's, above the group of the task, which has none. */
+/* Slurm with version 2: the job has the limit; the group of the task, below it, has none. */
 static void the_smallest_limit_on_the_way_up_counts(void **state)
 {
     struct tt_limits limits =
@@ -89,7 +89,7 @@ static void memory_high_counts_too(void **state)
     assert_true(limits.memory_bytes == 0x1p30);
 }
 
-/* Version 1: a group per hierarchy, controllers mounted together. */
+/* Version 1: every hierarchy has a group, and controllers may share a mount. */
 static void version_1_has_a_group_per_hierarchy(void **state)
 {
     struct tt_limits limits = LIMITS_OF(
@@ -109,7 +109,7 @@ static void version_1_has_a_group_per_hierarchy(void **state)
     assert_int_equal(limits.cpuset, 4);
 }
 
-/* A container that sees the host's names: its own group is the root of the mount. */
+/* A container that sees the host's names: the root of the mount is its own group. */
 static void a_mount_may_begin_inside_the_hierarchy(void **state)
 {
     static const char mount[] = "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro,relatime - cgroup cgroup rw,memory\n";
@@ -121,7 +121,8 @@ static void a_mount_may_begin_inside_the_hierarchy(void **state)
     assert_true(limits.memory_bytes == 0x1p30);
 }
 
-/* The group is not below the mount, as in a container with its own cgroup namespace entered from outside. */
+/* The group is not below the mount, as in a container that has its own cgroup namespace and was entered from
+ * outside. */
 static void a_group_outside_of_the_mount_is_its_root(void **state)
 {
     struct tt_limits limits =
@@ -131,7 +132,7 @@ static void a_group_outside_of_the_mount_is_its_root(void **state)
     assert_true(limits.memory_bytes == 0x1p30);
 }
 
-/* The group was removed, or its folder is hidden: those above it still limit. */
+/* The group was removed or its folder is hidden: the limits of the groups above it still apply. */
 static void a_group_that_is_gone_leaves_those_above(void **state)
 {
     struct tt_limits limits = LIMITS_OF({"proc/self/cgroup", "0::/job/gone/task\n"}, {"proc/self/mountinfo", MOUNT_V2},
@@ -143,7 +144,7 @@ static void a_group_that_is_gone_leaves_those_above(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_no_limit),
+        cmocka_unit_test(without_control_groups_there_is_no_limit),
         cmocka_unit_test(the_smallest_limit_on_the_way_up_counts),
         cmocka_unit_test(memory_high_counts_too),
         cmocka_unit_test(version_1_has_a_group_per_hierarchy),

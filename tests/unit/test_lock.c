@@ -41,7 +41,7 @@ static void one_holder_at_a_time(void **state)
     assert_false(taken);
     assert_int_equal(tt_lock_take(path, &second, &taken), 0);
     assert_true(taken);
-    assert_true(second.fd >= 0); /* to read who holds it */
+    assert_true(second.fd >= 0); /* so that the caller can read who holds it */
     tt_lock_release(&second);
     tt_lock_release(&first);
     assert_int_equal(tt_lock_take(path, &second, &taken), 0);
@@ -75,14 +75,14 @@ static void a_lock_whose_file_is_gone_says_so(void **state)
     remove_folder(folder);
 }
 
-/* A file system without locks: the owner of PATH.owner counts there, and is looked for where there are locks too. */
+/* On a file system without locks the owner in PATH.owner holds the lock. That file is also read where locks work. */
 static void owners_that_may_live_are_respected(void **state)
 {
     static const struct {
         const char *text;
         bool taken;
     } rows[] = {
-        {"", true}, /* being written, or damaged: nobody knows */
+        {"", true}, /* it is being written, or damaged: the owner is unknown */
         {"{\"host\":\"nowhere\",\"boot\":\"1\",\"pid_namespace\":\"n\",\"pid\":1,\"start\":1}", true},
         {"{\"host\":\"%h\",\"boot\":\"another\",\"pid_namespace\":\"n\",\"pid\":1,\"start\":1}", false},
         {"{\"host\":\"%h\",\"boot\":\"%b\",\"pid_namespace\":\"another\",\"pid\":1,\"start\":1}", true},

@@ -34,7 +34,7 @@ static void torchtitans_vectors(void **state)
     check((struct tt_lr_schedule){1.0, 5, 10, 0.8, TT_LR_LINEAR, 0.0}, capped, 10);
 }
 
-/* Made by the schedule of the reference runs in tests/golden: cosine to a tenth after three warm-up steps. */
+/* As in the reference runs of tests/golden: three steps of warm-up, then cosine down to a tenth. */
 static void cosine_with_a_floor(void **state)
 {
     const struct tt_lr_schedule s = {1e-3, 3, 20, (double)NAN, TT_LR_COSINE, 0.1};
@@ -54,7 +54,7 @@ static void square_root_decay(void **state)
     assert_true(fabs(tt_lr_at(&s, 4) - 2.0 * (0.2 + 0.8 * (1.0 - sqrt(0.75)))) < 1e-15);
 }
 
-/* torchtitan's formula goes below 0 here, or up again for cosine. */
+/* Here torchtitan's formula gives rates below 0 or, for cosine, rates that rise again. */
 static void steps_beyond_the_last_keep_its_rate(void **state)
 {
     const struct tt_lr_schedule linear = {1.0, 2, 10, (double)NAN, TT_LR_LINEAR, 0.2};

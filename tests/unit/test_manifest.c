@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * manifest.json: written, read back, refused when it is not what was written; and folders that have none.
+ * manifest.json is read back as it was written and refused when it is anything else. Folders without one are
+ * consolidated into one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,7 +74,6 @@ static void what_is_written_is_read(void **state)
     tt_manifest_release(&m);
 }
 
-/* One flipped bit anywhere, one byte less, one more. */
 static void what_is_packed_is_unpacked(void **state)
 {
     char *text = example(), *again, *bytes;
@@ -90,7 +90,7 @@ static void what_is_packed_is_unpacked(void **state)
     assert_true(m.tensor[0].has_digest && m.tensor[0].chunk[0].has_crc && m.file[0].has_crc);
     tt_manifest_release(&m);
     for (size_t n = 0; n < size; n++) {
-        char *part = tt_calloc(n + 1, 1); /* of this size, so that reading beyond it is found */
+        char *part = tt_calloc(n + 1, 1); /* of the exact size, so that a sanitizer sees a read beyond it */
 
         memcpy(part, bytes, n);
         assert_true(tt_manifest_unpack(part, n, &m) < 0);
@@ -101,7 +101,8 @@ static void what_is_packed_is_unpacked(void **state)
     tt_free(text);
 }
 
-static void nothing_else_is_read(void **state)
+/* One flipped bit anywhere, any number of bytes less, or one byte more. */
+static void a_manifest_with_any_change_is_refused(void **state)
 {
     char *text = example();
     size_t size = strlen(text);
@@ -118,7 +119,7 @@ static void nothing_else_is_read(void **state)
     tt_free(text);
 }
 
-/* A text with a checksum that is right for it: its own, whatever was written into it. */
+/* The text with the checksum that belongs to it. */
 static char *seal(const char *text)
 {
     static const char key[] = ",\n\"self_crc32c\": \"";
@@ -127,7 +128,7 @@ static char *seal(const char *text)
     return tt_format("%.*s%s%08x\"\n}\n", (int)size, text, key, tt_crc32c(0, text, size));
 }
 
-/* Replaces the first `from` of the example. */
+/* Parses the example with the first `from` replaced, under a new checksum. */
 static int parse_edited_of(enum tt_ckpt_group group, const char *from, const char *to)
 {
     char *text = example_of(group), *at = strstr(text, from), *edited, *sealed;
@@ -219,7 +220,7 @@ static void values_that_no_save_writes_are_refused(void **state)
     };
 
     assert_int_equal(parse_edited("\"step\": 12", "\"step\": 13"), 0);
-    assert_int_equal(parse_edited("\"step\": 12", "\"step\": 0"), 0); /* weights before training */
+    assert_int_equal(parse_edited("\"step\": 12", "\"step\": 0"), 0); /* the weights before training */
     for (size_t i = 0; i < sizeof meta / sizeof meta[0]; i++) {
         if (parse_edited("\"step\": 12", meta[i]) != TT_EDATA)
             fail_msg("accepted: %s", meta[i]);
@@ -228,7 +229,7 @@ static void values_that_no_save_writes_are_refused(void **state)
     for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++)
         if (parse_edited(edits[i].from, edits[i].to) != TT_EDATA)
             fail_msg("accepted: %s", edits[i].to);
-    /* moments were saved, so there was a step */
+    /* moments were saved, so at least one step was taken */
     assert_int_equal(parse_edited("\"step\": 12", "\"step\": 12, \"optimizer_step\": 0"), 0);
     assert_int_equal(parse_edited_of(TT_CKPT_OPTIM, "\"step\": 12", "\"step\": 12, \"optimizer_step\": 0"), TT_EDATA);
     assert_int_equal(parse_edited_of(TT_CKPT_OPTIM, "\"step\": 12", "\"step\": 12, \"optimizer_step\": 12"), 0);
@@ -302,7 +303,7 @@ static void consolidated_models_are_equal(void **state)
     assert_true(done.files > 2);
     assert_int_equal(access(index, F_OK), 0);
     expect_equal_model(run, out, TT_BF16);
-    what.destination = folder; /* holds other things */
+    what.destination = folder; /* has other files */
     assert_int_equal(tt_ckpt_consolidate(&what, &done), TT_EUSAGE);
     assert_int_equal(access(run, F_OK), 0);
     assert_int_equal(tt_ckpt_inspect(out, false, &json), 0);
@@ -373,12 +374,11 @@ static int64_t resident_most(void)
     return (int64_t)usage.ru_maxrss << 10;
 }
 
-/* As one JSON value the text takes fourteen times its size. Chunks in memory take less than twice that of their
- * text. */
+/* Parsed as one JSON value, the text would take fourteen times its size. The chunks take less than twice its size. */
 static void reading_takes_little_more_than_the_text(void **state)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    /* the sanitizer's own memory would be counted */
+    /* A sanitizer's own memory would be counted. */
 #else
     enum { TENSORS = 200, CHUNKS = 400 };
     struct tt_manifest m = {0};
@@ -415,10 +415,10 @@ static void reading_takes_little_more_than_the_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reading_takes_little_more_than_the_text), /* first: it looks at the most memory so far */
+        cmocka_unit_test(reading_takes_little_more_than_the_text), /* first, since it measures the most memory so far */
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(what_is_packed_is_unpacked),
-        cmocka_unit_test(nothing_else_is_read),
+        cmocka_unit_test(a_manifest_with_any_change_is_refused),
         cmocka_unit_test(values_that_no_save_writes_are_refused),
         cmocka_unit_test(names_of_steps),
         cmocka_unit_test(consolidated_models_are_equal),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The memory plan on made-up lifetimes: nothing overlaps, and the arena is close to the largest sum of live buffers.
+ * The memory plan on invented lifetimes: no two live buffers overlap, and the arena is close to the largest sum of live
+ * buffers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -80,7 +81,7 @@ static int64_t draw(struct tt_rng *rng, uint64_t *at, int64_t below)
     return i % below;
 }
 
-/* Uniform lives, or lives that nest like a forward and its backward with short ones in between. */
+/* Uniform lifetimes, or lifetimes that nest like a forward and its backward, with short ones in between. */
 static int make_random(struct tt_buffer *buffers, struct tt_rng *rng, uint64_t *at, int n_instrs, bool nested)
 {
     int n = 3 + (int)draw(rng, at, MOST - 3);
@@ -103,7 +104,7 @@ static int make_random(struct tt_buffer *buffers, struct tt_rng *rng, uint64_t *
     return n;
 }
 
-static void random_lives_never_overlap(void **state)
+static void live_buffers_never_overlap(void **state)
 {
     static struct tt_buffer buffers[MOST];
     struct tt_rng rng = tt_rng_make(1, "lives");
@@ -127,7 +128,7 @@ static void random_lives_never_overlap(void **state)
     assert_true(worst < 1.12);
 }
 
-static void the_same_lives_give_the_same_plan(void **state)
+static void the_same_lifetimes_give_the_same_plan(void **state)
 {
     static struct tt_buffer a[MOST], b[MOST];
     struct tt_rng rng = tt_rng_make(2, "lives");
@@ -149,7 +150,7 @@ static void a_chain_needs_two_buffers(void **state)
     assert_int_equal(plan(buffers, 50, 51), 2 * 1024);
 }
 
-static void nested_lives_are_a_stack(void **state)
+static void nested_lifetimes_are_a_stack(void **state)
 {
     struct tt_buffer buffers[40];
     int64_t sum = 0;
@@ -161,7 +162,7 @@ static void nested_lives_are_a_stack(void **state)
     assert_int_equal(plan(buffers, 40, 80), sum);
 }
 
-/* In time order this leaves a hole of 128 between two lives, which the large buffer cannot use. */
+/* Placed in the order of time, the small buffers leave a hole of 128, which the large buffer cannot use. */
 static void a_late_large_buffer_is_placed_first(void **state)
 {
     struct tt_buffer buffers[] = {
@@ -185,8 +186,8 @@ static void parts_and_empty_buffers_need_no_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_lives_never_overlap),          cmocka_unit_test(the_same_lives_give_the_same_plan),
-        cmocka_unit_test(a_chain_needs_two_buffers),           cmocka_unit_test(nested_lives_are_a_stack),
+        cmocka_unit_test(live_buffers_never_overlap),          cmocka_unit_test(the_same_lifetimes_give_the_same_plan),
+        cmocka_unit_test(a_chain_needs_two_buffers),           cmocka_unit_test(nested_lifetimes_are_a_stack),
         cmocka_unit_test(a_late_large_buffer_is_placed_first), cmocka_unit_test(parts_and_empty_buffers_need_no_room),
     };
 

@@ -7,24 +7,22 @@
 
 #include <cmocka.h>
 
-#include "parallel/layout/mesh.h"
 #include "parallel/layout/placement.h"
+#include "tests/help/mesh.h"
 
 static struct tt_mesh mesh_of(int replicate, int shard)
 {
-    const int degrees[TT_MESH_DEGREES] = {1, replicate, shard, 1, 1, 1};
     struct tt_mesh mesh;
 
-    assert_int_equal(tt_mesh_init(degrees, replicate * shard, &mesh), 0);
+    assert_int_equal(tt_mesh_init(DP_DEGREES(replicate, shard), replicate * shard, &mesh), 0);
     return mesh;
 }
 
 static void shard_degree_takes_what_is_left(void **state)
 {
-    const int degrees[TT_MESH_DEGREES] = {1, 2, -1, 1, 1, 1};
     struct tt_mesh mesh;
 
-    assert_int_equal(tt_mesh_init(degrees, 6, &mesh), 0);
+    assert_int_equal(tt_mesh_init(DP_DEGREES(2, -1), 6, &mesh), 0);
     assert_int_equal(mesh.size[TT_MESH_DP_SHARD], 3);
     assert_int_equal(tt_mesh_dp(&mesh), 6);
 }
@@ -40,22 +38,21 @@ static void wrong_degrees_say_how_to_mend_them(void **state)
 {
     struct tt_mesh mesh;
 
-    expect_message(tt_mesh_init((const int[]){1, 2, 3, 1, 1, 1}, 4, &mesh), "multiply to 6");
-    expect_message(tt_mesh_init((const int[]){1, 2, 3, 1, 1, 1}, 4, &mesh), "set data_parallel_shard_degree to 2");
-    expect_message(tt_mesh_init((const int[]){1, 2, 3, 1, 1, 1}, 5, &mesh), "help: start 6 ranks");
-    expect_message(tt_mesh_init((const int[]){1, 3, -1, 1, 1, 1}, 4, &mesh), "3 does not divide 4");
-    expect_message(tt_mesh_init((const int[]){1, 8, -1, 1, 1, 1}, 4, &mesh), "start a multiple of 8 ranks");
-    expect_message(tt_mesh_init((const int[]){1, 0, -1, 1, 1, 1}, 4, &mesh), "data_parallel_replicate_degree is 0");
-    expect_message(tt_mesh_init((const int[]){1, 1, -2, 1, 1, 1}, 4, &mesh), "data_parallel_shard_degree is -2");
-    expect_message(tt_mesh_init((const int[]){2000000, 2000000, -1, 1, 1, 1}, 4, &mesh), "more than");
+    expect_message(tt_mesh_init(DP_DEGREES(2, 3), 4, &mesh), "multiply to 6");
+    expect_message(tt_mesh_init(DP_DEGREES(2, 3), 4, &mesh), "set data_parallel_shard_degree to 2");
+    expect_message(tt_mesh_init(DP_DEGREES(2, 3), 5, &mesh), "help: start 6 ranks");
+    expect_message(tt_mesh_init(DP_DEGREES(3, -1), 4, &mesh), "3 does not divide 4");
+    expect_message(tt_mesh_init(DP_DEGREES(8, -1), 4, &mesh), "start a multiple of 8 ranks");
+    expect_message(tt_mesh_init(DP_DEGREES(0, -1), 4, &mesh), "data_parallel_replicate_degree is 0");
+    expect_message(tt_mesh_init(DP_DEGREES(1, -2), 4, &mesh), "data_parallel_shard_degree is -2");
+    expect_message(tt_mesh_init(DEGREES(2000000, 2000000, -1, 1, 1, 1), 4, &mesh), "more than");
 }
 
 static void coordinates_are_outer_to_inner(void **state)
 {
-    const int degrees[TT_MESH_DEGREES] = {2, 3, 4, 1, 2, 1};
     struct tt_mesh mesh;
 
-    assert_int_equal(tt_mesh_init(degrees, 48, &mesh), 0);
+    assert_int_equal(tt_mesh_init(DEGREES(2, 3, 4, 1, 2, 1), 48, &mesh), 0);
     assert_int_equal(tt_mesh_coordinate(&mesh, 1, TT_MESH_TP), 1);
     assert_int_equal(tt_mesh_coordinate(&mesh, 2, TT_MESH_DP_SHARD), 1);
     assert_int_equal(tt_mesh_coordinate(&mesh, 8, TT_MESH_DP_REPLICATE), 1);
@@ -101,11 +98,10 @@ static void expect_group(const struct tt_mesh *mesh, int rank, enum tt_group_id 
 
 static void groups_span_sets_of_dimensions(void **state)
 {
-    const int degrees[TT_MESH_DEGREES] = {1, 2, 2, 2, 2, 1};
     struct tt_mesh mesh;
 
-    assert_int_equal(tt_mesh_init(degrees, 16, &mesh), 0);
-    /* rank 13 is replica 1, shard 1, cp 0, tp 1 */
+    assert_int_equal(tt_mesh_init(DEGREES(1, 2, 2, 2, 2, 1), 16, &mesh), 0);
+    /* Rank 13 is replica 1, shard 1, cp 0, tp 1. */
     expect_group(&mesh, 13, TT_GROUP_FSDP, 4, (const int[]){9, 11, 13, 15});
     expect_group(&mesh, 13, TT_GROUP_REPLICATE, 2, (const int[]){5, 13});
     expect_group(&mesh, 13, TT_GROUP_BATCH, 4, (const int[]){1, 5, 9, 13});
@@ -118,24 +114,22 @@ static void groups_span_sets_of_dimensions(void **state)
 
 static void experts_borrow_the_inner_ranks(void **state)
 {
-    const int degrees[TT_MESH_DEGREES] = {1, 2, 4, 1, 2, 4};
     struct tt_mesh mesh;
 
-    assert_int_equal(tt_mesh_init(degrees, 16, &mesh), 0);
+    assert_int_equal(tt_mesh_init(DEGREES(1, 2, 4, 1, 2, 4), 16, &mesh), 0);
     expect_group(&mesh, 13, TT_GROUP_EP, 4, (const int[]){12, 13, 14, 15});
     expect_group(&mesh, 13, TT_GROUP_EFSDP, 2, (const int[]){9, 13});
     expect_group(&mesh, 13, TT_GROUP_FSDP, 4, (const int[]){9, 11, 13, 15});
-    expect_message(tt_mesh_init((const int[]){1, 2, 4, 1, 2, 3}, 16, &mesh), "expert_parallel_degree is 3");
-    expect_message(tt_mesh_init((const int[]){1, 2, 4, 1, 2, 16}, 16, &mesh), "divides the 8 ranks");
+    expect_message(tt_mesh_init(DEGREES(1, 2, 4, 1, 2, 3), 16, &mesh), "expert_parallel_degree is 3");
+    expect_message(tt_mesh_init(DEGREES(1, 2, 4, 1, 2, 16), 16, &mesh), "divides the 8 ranks");
 }
 
-/* Every term of a sum over a group is added by one of the ranks that have it. */
+/* Every term of a sum over a group is added by exactly one of the ranks that have it. */
 static void sums_have_one_owner(void **state)
 {
-    const int degrees[TT_MESH_DEGREES] = {2, 2, 2, 2, 2, 1};
     struct tt_mesh mesh;
 
-    assert_int_equal(tt_mesh_init(degrees, 32, &mesh), 0);
+    assert_int_equal(tt_mesh_init(DEGREES(2, 2, 2, 2, 2, 1), 32, &mesh), 0);
     for (int id = 0; id < TT_GROUPS; id++) {
         bool owned[32] = {false};
         int owners = 0;
@@ -153,17 +147,17 @@ static void sums_have_one_owner(void **state)
         if (id != TT_GROUP_EP && id != TT_GROUP_EFSDP)
             assert_int_equal(owners, tt_mesh_size(&mesh, (enum tt_group_id)id));
     }
-    /* the same tokens on both ranks of tp */
+    /* Both ranks of tp have the same tokens. */
     assert_true(tt_mesh_owns(&mesh, 2, TT_GROUP_LOSS));
     assert_false(tt_mesh_owns(&mesh, 3, TT_GROUP_LOSS));
 }
 
-/* Microbatches are dealt out to ranks that see different samples; ranks that share one see the same. */
+/* Ranks that see different samples get different microbatches. Ranks that share a sample get the same one. */
 static void microbatches_are_numbered_in_the_order_of_the_sum(void **state)
 {
     struct tt_mesh mesh;
 
-    assert_int_equal(tt_mesh_init((const int[]){1, 2, 2, 2, 1, 1}, 8, &mesh), 0);
+    assert_int_equal(tt_mesh_init(DEGREES(1, 2, 2, 2, 1, 1), 8, &mesh), 0);
     for (int last = 0; last < 2; last++) {
         int seen[12] = {0};
 
@@ -203,7 +197,7 @@ static void batch_errors_list_rank_counts_that_work(void **state)
     expect_message(tt_mesh_microbatches(&mesh, 8, 4, &n), "not a multiple of local batch 8");
     expect_message(tt_mesh_microbatches(&mesh, 0, 4, &n), "local batch is 0");
     expect_message(tt_mesh_microbatches(&mesh, 1, 0, &n), "global batch is 0");
-    /* far from any divisor, in a bounded number of steps */
+    /* No divisor is near, and the search must still end soon. */
     mesh = mesh_of(1, 100);
     expect_message(tt_mesh_microbatches(&mesh, 1, 7, &n), "start 1 or 7 ranks");
     mesh = mesh_of(1, 2);
@@ -228,11 +222,11 @@ static int64_t count_of(int64_t size, int n, int i)
 
 static void chunks_are_cut_as_torch_chunk_does(void **state)
 {
-    /* 10 rows over 4 ranks: 3 3 3 1 */
+    /* 10 rows over 4 ranks are 3 3 3 1. */
     assert_int_equal(count_of(10, 4, 2), 3);
     assert_int_equal(begin_of(10, 4, 3), 9);
     assert_int_equal(count_of(10, 4, 3), 1);
-    /* 5 rows over 4: 2 2 1 0; 3 rows over 8: 1 1 1 0... */
+    /* 5 rows over 4 ranks are 2 2 1 0, and 3 rows over 8 are 1 1 1 0 0 0 0 0. */
     assert_int_equal(count_of(5, 4, 2), 1);
     assert_int_equal(count_of(5, 4, 3), 0);
     assert_int_equal(count_of(3, 8, 7), 0);
@@ -257,7 +251,7 @@ static void expect_box(const struct tt_box *box, const struct tt_box *wanted)
     assert_string_equal(tt_box_text(text[0], sizeof text[0], box), tt_box_text(text[1], sizeof text[1], wanted));
 }
 
-/* A matrix cut by rows over tp, then over the ranks that share a copy: rank (s, i) has part s of block i. */
+/* A matrix is cut by rows over tp, then over the ranks that share a copy: rank (s, i) has part s of block i. */
 static void a_placement_cuts_what_the_cut_before_left(void **state)
 {
     const struct tt_placement columns = {2, {{TT_GROUP_TP, 0}, {TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE};
@@ -266,8 +260,8 @@ static void a_placement_cuts_what_the_cut_before_left(void **state)
     struct tt_mesh mesh;
     struct tt_box box;
 
-    assert_int_equal(tt_mesh_init((const int[]){1, 2, 4, 1, 2, 1}, 16, &mesh), 0);
-    /* rank 11: replica 1, shard 1, tp 1. Block 1 of the rows is 5..9, cut into 2 2 1 0 */
+    assert_int_equal(tt_mesh_init(DEGREES(1, 2, 4, 1, 2, 1), 16, &mesh), 0);
+    /* Rank 11 is replica 1, shard 1, tp 1. Block 1 of the rows is 5 to 9, cut into 2 2 1 0. */
     box = tt_placement_box(&mesh, &columns, 2, shape, tt_placement_part(&mesh, &columns, 11));
     expect_box(&box, &(struct tt_box){2, {7, 0}, {2, 6}});
     assert_int_equal(tt_placement_padded(&mesh, &columns, 2, shape, 7), 12);
@@ -277,7 +271,7 @@ static void a_placement_cuts_what_the_cut_before_left(void **state)
     expect_box(&box, &(struct tt_box){2, {3, 3}, {3, 3}});
 }
 
-/* Every element has one part, every part as many ranks as copies, and each rank knows which part it has. */
+/* Every element is in one part. Every part is on as many ranks as there are copies, and each rank knows its part. */
 static void check_placement(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
                             const int64_t *shape)
 {
@@ -316,7 +310,7 @@ static void parts_tile_the_tensor(void **state)
     const int64_t shapes[][3] = {{10, 6, 3}, {3, 5, 2}, {8, 8, 1}, {1, 1, 1}};
     struct tt_mesh mesh;
 
-    assert_int_equal(tt_mesh_init((const int[]){1, 2, 4, 1, 2, 4}, 16, &mesh), 0);
+    assert_int_equal(tt_mesh_init(DEGREES(1, 2, 4, 1, 2, 4), 16, &mesh), 0);
     for (size_t i = 0; i < sizeof placements / sizeof *placements; i++)
         for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
             check_placement(&mesh, &placements[i], 3, shapes[k]);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The conversions of mixed precision: rounding against a search, in place at every size, sums in the order of the tree.
+ * The conversions of mixed precision. Rounding is compared with a search; conversions are right in place at every size;
+ * sums are in the order of the tree.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -46,7 +47,8 @@ static uint32_t bits_of(float value)
     return bits;
 }
 
-/* The nearer neighbour among the numbers of 16 bits, the even one of two that are as near; overflow as IEEE says. */
+/* The nearer of the two neighbours in bfloat16, the even one if both are as near. Overflow gives infinity, as in
+ * IEEE. */
 static float nearest(float value)
 {
     uint32_t low = bits_of(value) & 0xffff0000U, high = low + 0x10000U;
@@ -70,7 +72,7 @@ static void numbers_are_rounded_to_the_nearest(void **state)
         if (isnan(value) ? !isnan(found) : bits_of(found) != bits_of(isinf(value) ? value : nearest(value)))
             fail_msg("%a (%08x) gives %a", (double)value, (unsigned)bits, (double)found);
     }
-    for (uint32_t low = 0x7f800001U; low < 0x7f800100U; low++) { /* a NaN whose upper bits are those of infinity */
+    for (uint32_t low = 0x7f800001U; low < 0x7f800100U; low++) { /* NaNs whose upper 16 bits are those of infinity */
         float value = of_bits(low);
         uint16_t half;
 

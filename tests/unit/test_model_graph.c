@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The graph of llama3 as built and differentiated: its shape, and its numbers on the reference models, run node by node
- * with storage for every value (no program, no memory plan).
+ * The graph of llama3, built and differentiated: its shape, and its numbers on the reference models. It is run node by
+ * node with memory for every value, without a program and a memory plan.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -86,7 +86,7 @@ static void largest_model_is_differentiated_without_storage(void **state)
     tt_model_free(model);
 }
 
-/* A reference run of tests/golden: model, weights in Hugging Face's layout, expected numbers, tokens. */
+/* A reference run of tests/golden: the model, weights in Hugging Face's layout, expected numbers, tokens. */
 struct reference {
     struct tt_model *model;
     char *weights;
@@ -159,7 +159,7 @@ static void load_param(const struct reference *ref, const struct tt_param *p, fl
     }
 }
 
-/* The reference's first step as one microbatch: every value has its own memory. */
+/* Runs the reference's first step as one microbatch. Every value has memory of its own. */
 static void **run_first_step(const struct reference *ref, const struct tt_graph *graph, int64_t batch, int64_t seq_len)
 {
     void **memory = tt_calloc((size_t)graph->n_values, sizeof *memory);
@@ -196,7 +196,7 @@ static void **run_first_step(const struct reference *ref, const struct tt_graph 
     return memory;
 }
 
-/* The gradient that the output's use of a tied weight has, or NULL. */
+/* The gradient of the output's use of a tied weight, or NULL. */
 static const float *output_part(const struct tt_graph *graph, void **memory, int param)
 {
     for (int v = 0; v < graph->n_values; v++)

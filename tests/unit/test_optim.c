@@ -23,7 +23,7 @@ static const float grads[STEPS][N] = {
     {0x1.caad9ap-2F, -0x1.f2bf8ep-5F, 0x1.f51b46p-13F, 0x1.2cba84p+2F, 0.0F, -0x1.2bf7b2p-21F},
     {0x1.b7d2fep-2F, -0x1.cfbb6ep-3F, -0x1.a7058cp-13F, 0x1.55aaeap+3F, 0.0F, -0x1.2594bcp-24F}};
 
-/* PyTorch 2.15, float32, lr 3e-3, betas 0.9 and 0.95, eps 1e-8, weight_decay 0.1, after five steps. */
+/* From PyTorch 2.15 after five steps in float32: lr 3e-3, betas 0.9 and 0.95, eps 1e-8, weight_decay 0.1. */
 struct reference {
     float param[N], exp_avg[N], exp_avg_sq[N];
 };
@@ -102,14 +102,14 @@ static void adam_is_pytorchs(void **state)
 static void clip_scales_the_gradient_first(void **state)
 {
     five_steps(true, 0.25F, &adamw);
-    five_steps(false, 0.25F, &adam); /* before weight decay is added to it */
+    five_steps(false, 0.25F, &adam); /* clipping comes before weight decay is added */
 }
 
 struct arrays {
     float *param, *grad, *exp_avg, *exp_avg_sq;
 };
 
-/* n elements of which element i is the same function of i, stored from `at` on; the rest is NaN. */
+/* Elements first to first + n - 1 of one endless sequence, stored from `at` on. Everything around them is NaN. */
 static struct arrays make_arrays(int64_t n, int64_t at, int64_t first)
 {
     struct tt_rng rng = tt_rng_make(1, "arrays");
@@ -137,7 +137,7 @@ static void free_arrays(struct arrays *a)
     tt_free(a->exp_avg_sq);
 }
 
-/* One call on 3 segments with 3 threads equals calls on pieces of any alignment and length, and nothing else
+/* One call on 3 segments with 3 threads equals calls on pieces of any alignment and length. No other element
  * changes. */
 static void bits_do_not_depend_on_the_split(void **state)
 {
@@ -206,7 +206,7 @@ static void sum_of_squares_is_right(void **state)
         wanted += (long double)a.grad[3 + i] * (long double)a.grad[3 + i];
     tt_sum_squares(team, &rows, 1, a.grad, &sum);
     assert_true(fabs(tt_exact_value(&sum) / (double)wanted - 1.0) < 1e-14);
-    tt_exact_add(&small, 1.0); /* is added to, not replaced */
+    tt_exact_add(&small, 1.0); /* the sum is added to what it has */
     tt_sum_squares(team, &(struct tt_rows){0, 3, 1}, 1, numbers, &small);
     assert_true(tt_exact_value(&small) == 26.0);
     free_arrays(&a);
@@ -237,7 +237,7 @@ static void sum_of_squares_does_not_depend_on_the_split(void **state)
     tt_team_free(three);
 }
 
-static void non_finite_gradients_show(void **state)
+static void non_finite_gradients_make_the_norm_non_finite(void **state)
 {
     const float bad[4] = {1.0F, NAN, 2.0F, INFINITY};
     struct tt_team *team = new_team(1);
@@ -271,7 +271,7 @@ int main(void)
         cmocka_unit_test(empty_segments_are_allowed),
         cmocka_unit_test(sum_of_squares_is_right),
         cmocka_unit_test(sum_of_squares_does_not_depend_on_the_split),
-        cmocka_unit_test(non_finite_gradients_show),
+        cmocka_unit_test(non_finite_gradients_make_the_norm_non_finite),
         cmocka_unit_test(floats_are_summed_exactly),
     };
 

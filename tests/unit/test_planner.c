@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the planned engine promises about a policy: its step is predicted to be as fast as the eager engine's with the
- * same policy, in no more memory; and a limit that nothing fits is answered with the least memory.
+ * What the planned engine promises about a policy. Its step is predicted to be as fast as the eager engine's with the
+ * same policy, in no more memory. If nothing fits the memory limit, it takes the least memory.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +12,7 @@
 
 #include "parallel/engine/engine.h"
 #include "parallel/planner/cost.h"
+#include "tests/help/mesh.h"
 
 static struct tt_model *model;
 
@@ -37,7 +38,6 @@ struct result {
 static struct result plan(int policy, int ranks, enum tt_scheduler scheduler, int64_t limit)
 {
     const struct tt_machine machine = tt_machine_builtin();
-    const int degrees[TT_MESH_DEGREES] = {1, 1, -1, 1, 1, 1};
     struct tt_engine_options options = {.model = model,
                                         .sharding = policies[policy].sharding,
                                         .machine = machine,
@@ -54,7 +54,7 @@ static struct result plan(int policy, int ranks, enum tt_scheduler scheduler, in
     struct tt_timeline times;
     struct result result;
 
-    assert_int_equal(tt_mesh_init(degrees, ranks, &options.mesh), 0);
+    assert_int_equal(tt_mesh_init(DP_DEGREES(1, -1), ranks, &options.mesh), 0);
     if (tt_engine_new(&options, NULL, 0, &engine) < 0 || tt_program_check(tt_engine_program(engine)) < 0)
         fail_msg("%s", tt_error_message());
     tt_cost_simulate(&machine, tt_engine_program(engine), &times);
@@ -64,7 +64,7 @@ static struct result plan(int policy, int ranks, enum tt_scheduler scheduler, in
     return result;
 }
 
-/* Predictions that add the same seconds in another order differ by less. */
+/* Adding the same seconds in another order changes a prediction by less than this factor. */
 static const double AS_FAST = 1.0 + 1e-9;
 
 static void no_plan_is_slower_than_its_policy(void **state)
@@ -83,8 +83,7 @@ static void no_plan_is_slower_than_its_policy(void **state)
         }
 }
 
-/* Where nothing fits there is no reason to take more memory than without a limit, than eager, or than another
- * policy. */
+/* If nothing fits, the plan takes no more memory than without a limit, than eager's, or than another policy's. */
 static void a_limit_that_nothing_fits_takes_the_least_memory(void **state)
 {
     static const int64_t limits[] = {60 << 20, 70 << 20, 78 << 20, 79 << 20, 80 << 20, 84 << 20};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Activation checkpointing as a pass over the graph: what is run again, where, and what stays. That nothing changes in
- * the numbers is tests/par/test_train.c's.
+ * Activation checkpointing as a pass over the graph: what is run again, where, and what stays.
+ * tests/par/test_train_modes.c checks that it does not change the numbers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,7 +51,7 @@ static void add_name(struct tt_text *text, const char *name)
     tt_text_add(text, " %.*s%s", suffix ? (int)(suffix - name) : 99, name, suffix ? "'" : "");
 }
 
-/* A block's nodes of the backward part, one line a node: its name, and what it reads but gradients and parameters. */
+/* The nodes of a block's backward part, one per line: the name, and the inputs other than gradients and parameters. */
 static char *text_of_block(const struct tt_graph *graph, int block)
 {
     struct tt_text text = {0};
@@ -143,7 +143,7 @@ static void full_keeps_the_input_of_the_block(void **state)
               "rmsnorm_bwd embeddings attention_norm.rstd'\n");
 }
 
-static void selective_keeps_what_attention_gave(void **state)
+static void selective_keeps_the_output_of_attention(void **state)
 {
     must_read((struct tt_recompute){TT_RECOMPUTE_SELECTIVE, 1}, 0,
               "linear_bwd_x\n"
@@ -180,7 +180,7 @@ static void selective_keeps_what_attention_gave(void **state)
               "rmsnorm_bwd embeddings attention_norm.rstd'\n");
 }
 
-static void op_recomputes_what_reads_only_what_is_there(void **state)
+static void op_recomputes_light_ops_whose_inputs_are_available(void **state)
 {
     must_read((struct tt_recompute){TT_RECOMPUTE_OP, 0}, 0,
               "linear_bwd_x\n"
@@ -255,8 +255,8 @@ static void op_runs_neither_attention_nor_products_again(void **state)
     tt_graph_free(graph);
 }
 
-/* Producers, order, and the phases: a forward node never reads what the backward part made. */
-static void nodes_stand_in_an_order_in_which_they_can_run(void **state)
+/* Every input is made by an earlier node, and a forward node never reads what the backward part makes. */
+static void nodes_are_in_an_order_in_which_they_can_run(void **state)
 {
     for (int mode = TT_RECOMPUTE_NONE; mode <= TT_RECOMPUTE_OP; mode++) {
         struct tt_graph *graph = make_graph(3, 1, (struct tt_recompute){(enum tt_recompute_mode)mode, 2});
@@ -282,12 +282,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_it_backward_reads_the_originals),
         cmocka_unit_test(full_keeps_the_input_of_the_block),
-        cmocka_unit_test(selective_keeps_what_attention_gave),
-        cmocka_unit_test(op_recomputes_what_reads_only_what_is_there),
+        cmocka_unit_test(selective_keeps_the_output_of_attention),
+        cmocka_unit_test(op_recomputes_light_ops_whose_inputs_are_available),
         cmocka_unit_test(full_recomputes_every_block_but_not_its_output),
         cmocka_unit_test(selective_takes_every_nth_block_and_no_attention),
         cmocka_unit_test(op_runs_neither_attention_nor_products_again),
-        cmocka_unit_test(nodes_stand_in_an_order_in_which_they_can_run),
+        cmocka_unit_test(nodes_are_in_an_order_in_which_they_can_run),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

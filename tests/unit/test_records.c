@@ -13,18 +13,9 @@
 #include <cmocka.h>
 
 #include "cli/run/records/records.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
-
-static int warnings;
-
-static void count_warning(void *arg, enum tt_log_level level, const char *text)
-{
-    (void)arg;
-    (void)text;
-    warnings += level == TT_LOG_WARNING;
-}
+#include "tests/help/log.h"
 
 static void assert_holds(const char *path, const char *wanted)
 {
@@ -43,10 +34,10 @@ static void a_torn_last_line_is_mended(void **state)
     } rows[] = {
         {"", "{\"n\":1}\n"},
         {"{\"a\":1}\n", "{\"a\":1}\n{\"n\":1}\n"},
-        {"{\"a\":1}\n{\"b\":2}", "{\"a\":1}\n{\"b\":2}\n{\"n\":1}\n"}, /* only its end was missing */
+        {"{\"a\":1}\n{\"b\":2}", "{\"a\":1}\n{\"b\":2}\n{\"n\":1}\n"}, /* only the end of the line was missing */
         {"{\"a\":1}\n{\"b\":", "{\"a\":1}\n{\"n\":1}\n"},
         {"{\"b\":", "{\"n\":1}\n"},
-        {"{\"a\":1}\n12", "{\"a\":1}\n{\"n\":1}\n"}, /* a number, which may be half of one, is no record */
+        {"{\"a\":1}\n12", "{\"a\":1}\n{\"n\":1}\n"}, /* a number may be half of a longer one, so it is not a record */
     };
     char folder[] = "/tmp/titan-records-XXXXXX", *path;
 
@@ -65,7 +56,7 @@ static void a_torn_last_line_is_mended(void **state)
     assert_int_equal(tt_folder_remove(folder), 0);
 }
 
-/* A disk that is full in the middle of a record: said once, no half of a line is left, later records are whole. */
+/* The disk is full in the middle of a record: one warning, no part of a line is left, and later records are whole. */
 static void a_full_disk_leaves_whole_lines(void **state)
 {
     char folder[] = "/tmp/titan-records-XXXXXX", *path;
@@ -80,13 +71,12 @@ static void a_full_disk_leaves_whole_lines(void **state)
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &unlimited), 0);
     small = (struct rlimit){12, unlimited.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    warnings = 0;
-    tt_log_set_sink(count_warning, NULL);
+    log_catch();
     tt_records_add(records, "{\"n\":2}");
     tt_records_add(records, "{\"n\":3}");
-    tt_log_set_sink(NULL, NULL);
+    log_release();
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &unlimited), 0);
-    assert_int_equal(warnings, 1);
+    assert_int_equal(caught.warnings, 1);
     assert_holds(path, "{\"n\":1}\n");
     tt_records_add(records, "{\"n\":4}");
     tt_records_close(records);

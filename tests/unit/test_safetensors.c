@@ -22,7 +22,7 @@
 #include "core/math/rng.h"
 #include "core/os/file.h"
 
-/* The bytes of a file with that header and data_bytes zeros behind it. */
+/* The bytes of a file: this header, then data_bytes zeros. */
 static struct tt_text make(const char *header, size_t data_bytes)
 {
     struct tt_text file = {0};
@@ -151,8 +151,8 @@ static void files_that_are_something_else(void **state)
     expect_bytes(longer, 10, "truncated within its header: it has 10 bytes, the header needs 108");
 }
 
-/* Cut, grown and flipped at random: an error or a sane result, never a crash. The sanitizer build gives this its
- * bite. */
+/* Files that are cut, lengthened or have flipped bits at random give an error or a sane result, never a crash. The
+ * sanitizer build finds bad reads. */
 static void random_damage_never_crashes(void **state)
 {
     struct tt_text file =
@@ -203,13 +203,13 @@ static void layout_is_sorted_aligned_and_repeatable(void **state)
     assert_int_equal(tt_safetensors_find(&st, "b")->crc, 0x1234);
     assert_string_equal(tt_safetensors_metadata(&st, "format"), "pt");
     tt_safetensors_release(&st);
-    t[0].name = t[1].name; /* two chunks of one name in one file cannot be */
+    t[0].name = t[1].name; /* a file cannot have two chunks of one name */
     assert_int_equal(tt_safetensors_layout(t, 3, NULL, true, &second, &bytes), TT_EINTERNAL);
     tt_text_release(&first);
     tt_text_release(&second);
 }
 
-/* Tiles in two dimensions, as PyTorch writes them under FSDP with tensor parallelism. */
+/* Tiles in two dimensions, as PyTorch writes them with FSDP and tensor parallelism. */
 static void tiles_are_read_into_any_box(void **state)
 {
     const struct tt_box want = {3, {1, 1, 0}, {3, 3, 2}};

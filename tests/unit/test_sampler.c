@@ -30,7 +30,7 @@ static struct tt_dataset *open_dataset(const char *name, const char *path)
     return d;
 }
 
-/* Documents of 0 to 12 tokens; token = 100 * document + place, so that each says where it comes from. */
+/* Documents of 0 to 12 tokens. A token is 100 * document + position, so each says where it comes from. */
 static struct tt_dataset *make_dataset(int64_t vocab_size)
 {
     struct tt_token_writer *writer = NULL;
@@ -95,7 +95,7 @@ static void golden_samples_are_in_file_order(void **state)
     tt_dataset_free(d);
 }
 
-/* The stream of an epoch as its definition says it, token by token. */
+/* The token stream of an epoch, computed from its definition, token by token. */
 static int64_t stream_of(const struct tt_dataset *d, uint64_t seed, int64_t epoch, int32_t *stream)
 {
     int64_t order[N_DOCUMENTS], n = 0;
@@ -129,7 +129,7 @@ static void shuffled_samples_follow_the_definition(void **state)
             for (int e = 0; e < 4; e++)
                 n = stream_of(d, 42, e, stream[e]);
             assert_int_equal(samples, (n - 1) / length);
-            for (int64_t i = 0; i < 4 * samples; i++) { /* forwards in one, backwards in the other */
+            for (int64_t i = 0; i < 4 * samples; i++) { /* ascending for one vocabulary, descending for the other */
                 for (int b = 0; b < 2; b++) {
                     int64_t g = b ? 4 * samples - 1 - i : i;
                     const int32_t *want = stream[g / samples] + g % samples * length;
@@ -183,7 +183,7 @@ static void samples_cost_no_allocation(void **state)
     tt_dataset_free(d);
 }
 
-static void ends_and_short_data_are_said(void **state)
+static void the_end_of_the_data_and_too_little_of_it_are_errors(void **state)
 {
     struct tt_dataset *d = make_dataset(4000);
     struct tt_sampler_options options = {.seq_len = d->ref.info.n_tokens - 1, .shuffle = true};
@@ -227,9 +227,11 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_samples_are_in_file_order),  cmocka_unit_test(shuffled_samples_follow_the_definition),
-        cmocka_unit_test(epochs_are_different_permutations), cmocka_unit_test(samples_cost_no_allocation),
-        cmocka_unit_test(ends_and_short_data_are_said),
+        cmocka_unit_test(golden_samples_are_in_file_order),
+        cmocka_unit_test(shuffled_samples_follow_the_definition),
+        cmocka_unit_test(epochs_are_different_permutations),
+        cmocka_unit_test(samples_cost_no_allocation),
+        cmocka_unit_test(the_end_of_the_data_and_too_little_of_it_are_errors),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

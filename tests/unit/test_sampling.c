@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Choosing tokens: what is kept, and how often each is drawn. Uniform numbers are given, so that nothing is left to
- * luck: over an even grid of N numbers a token of probability p comes up N p times, give or take one.
+ * Choosing tokens: which are kept, and how often each is drawn. Nothing is random here: over an even grid of N uniform
+ * numbers, a token of probability p is drawn N p times, give or take one.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -26,7 +26,7 @@ static void make_logits(float *logits)
         logits[v] = (float)(log(probability[v]) + 3.0);
 }
 
-/* wanted: probabilities before they are made to add up to 1. */
+/* wanted: probabilities, which need not add up to 1. */
 static void check_draws(struct tt_sampling sampling, const double *wanted)
 {
     struct tt_picker *picker = tt_picker_new(&sampling, VOCAB);
@@ -106,7 +106,7 @@ static void greedy_takes_the_largest_and_the_first_of_equals(void **state)
     tt_picker_free(b);
 }
 
-/* A vocabulary of a real size, random logits, against sorting all of it. */
+/* A vocabulary of a real size with random logits, compared with sorting all of it. */
 static const float *sorted_logits;
 
 static int by_rank(const void *a, const void *b)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Who writes and when: every save policy, with a thread and without, leaves the same checkpoint. Ranks are threads.
+ * Every save policy, with a writer thread and without, leaves the same checkpoint. Ranks are threads.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,7 +74,7 @@ static void expect_same_digests(const struct tt_manifest *a, const struct tt_man
     }
 }
 
-/* Files that hold something, one per writer and group. */
+/* The number of files that are not empty: one per writer and group. */
 static int files_expected(int policy, int mesh)
 {
     int shards = meshes[mesh].shard, replicas = meshes[mesh].replicate;
@@ -92,7 +92,7 @@ static void every_policy_saves_the_same(void **state)
             struct test_job job = job_of(folder, policy, mesh);
             struct test_job load = {folder, "run", 2, 2, .load_step = -1, .expect = 5};
 
-            job.async = (mesh + policy) % 2; /* both with each policy */
+            job.async = (mesh + policy) % 2; /* so that each policy has both */
             save(&job);
             manifest = manifest_of(&job);
             assert_int_equal(manifest.n_files, job.saved.files);
@@ -112,8 +112,9 @@ static void every_policy_saves_the_same(void **state)
     tt_manifest_release(&first);
 }
 
-/* Parts that are cut along two dimensions, as under tensor parallelism: the same digests, loaded on any mesh. */
-static void parts_may_lack_columns(void **state)
+/* Parts may be cut along two dimensions, as in tensor parallelism. The digests are the same, and any mesh loads
+ * them. */
+static void parts_may_be_cut_by_columns_too(void **state)
 {
     static const enum tt_ckpt_reading readings[] = {TT_READ_ONCE, TT_READ_ALL};
 
@@ -175,7 +176,7 @@ static void a_thread_writes_the_same_bytes(void **state)
         struct test_job sync = job_of(a, policy, 3), async = job_of(b, policy, 3);
 
         async.async = true;
-        async.threads = 2; /* teams do not show either */
+        async.threads = 2; /* teams make no difference either */
         save(&sync);
         save(&async);
         expect_same_files(&sync, &async);
@@ -220,7 +221,7 @@ static void what_is_not_finite_is_not_saved(void **state)
     char *folder = test_folder();
     struct test_job job = job_of(folder, 0, 3), load = {folder, "run", 1, 1, .load_step = -1, .expect = 5};
 
-    save(&job); /* of step 5: the next one would replace it */
+    save(&job); /* step 5, which the next save would replace */
     job.nonfinite = true;
     for (int async = 0; async < 2; async++) {
         job.async = async;
@@ -232,7 +233,8 @@ static void what_is_not_finite_is_not_saved(void **state)
     remove_folder(folder);
 }
 
-/* Predicted before anything exists; what a rank then uses fits into it, and the writer's own files are all of it. */
+/* The memory for staging is predicted before anything exists. What a rank then uses fits into it, and a writer's own
+ * files fill it. */
 static void staging_is_what_the_files_need(void **state)
 {
     for (int policy = 0; policy < POLICIES; policy++) {
@@ -278,7 +280,7 @@ static void values_that_are_not_finite_are_counted(void **state)
     assert_int_equal(tt_digest_nonfinite(TT_U32, f32, 6), 0);
 }
 
-/* What a replica holds otherwise is found whoever writes it, by name; nothing is saved. */
+/* A tensor that differs between replicas is found and named, whichever rank writes it. Nothing is saved. */
 static void replicas_that_differ_are_not_saved(void **state)
 {
     static const struct {
@@ -330,7 +332,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_policy_saves_the_same),
-        cmocka_unit_test(parts_may_lack_columns),
+        cmocka_unit_test(parts_may_be_cut_by_columns_too),
         cmocka_unit_test(a_thread_writes_the_same_bytes),
         cmocka_unit_test(the_model_in_another_type),
         cmocka_unit_test(what_is_not_finite_is_not_saved),

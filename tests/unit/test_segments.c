@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which of Open MPI's segments are swept: those of this host and user, old enough, that no process has mapped.
+ * Which of Open MPI's segments are removed: old ones of this host and user that no process has mapped.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,7 +45,7 @@ static void place_release(struct place *p)
     tt_free(p->proc);
 }
 
-/* A segment of a job and rank, named by `host` for `user`, that was written an hour ago; its name is the caller's. */
+/* Makes a segment of a job on `host` of `user` that was written an hour ago. The caller frees its name. */
 static char *segment(const struct place *p, const char *host, unsigned user, const char *job)
 {
     char *name = tt_format("vader_segment.%s.%u.%s", host, user, job), *path = tt_format("%s/%s", p->shm, name);
@@ -78,14 +78,14 @@ static bool is_there(const struct place *p, const char *name)
     return found;
 }
 
-static void only_what_is_nobodys_is_removed(void **state)
+static void only_segments_that_no_process_uses_are_removed(void **state)
 {
     struct place p = place_make();
     char host[256] = "", *mapped, *dead, *longer, *foreign_host, *foreign_user, *other, *maps;
 
     (void)gethostname(host, sizeof host - 1);
     mapped = segment(&p, host, geteuid(), "4d300001.1");
-    longer = segment(&p, host, geteuid(), "4d300001.11"); /* whose name begins as that of one that is mapped */
+    longer = segment(&p, host, geteuid(), "4d300001.11"); /* its name begins with that of a segment that is mapped */
     dead = segment(&p, host, geteuid(), "4d300001.0");
     foreign_host = segment(&p, "elsewhere", geteuid(), "4d300001.0");
     foreign_user = segment(&p, host, geteuid() + 1, "4d300001.0");
@@ -107,7 +107,7 @@ static void only_what_is_nobodys_is_removed(void **state)
     place_release(&p);
 }
 
-static void what_is_new_stays(void **state)
+static void new_segments_stay(void **state)
 {
     struct place p = place_make();
     char host[256] = "", *name;
@@ -120,8 +120,8 @@ static void what_is_new_stays(void **state)
     place_release(&p);
 }
 
-/* A process whose mappings cannot be read (here: its maps is a folder) may have any of them. */
-static void doubt_removes_nothing(void **state)
+/* If the mappings of a process cannot be read (here its `maps` is a folder), it may have mapped any segment. */
+static void nothing_is_removed_if_a_process_cannot_be_read(void **state)
 {
     struct place p = place_make();
     char host[256] = "", *name, *maps = tt_format("%s/17/maps", p.proc);
@@ -140,9 +140,9 @@ static void doubt_removes_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_what_is_nobodys_is_removed),
-        cmocka_unit_test(what_is_new_stays),
-        cmocka_unit_test(doubt_removes_nothing),
+        cmocka_unit_test(only_segments_that_no_process_uses_are_removed),
+        cmocka_unit_test(new_segments_stay),
+        cmocka_unit_test(nothing_is_removed_if_a_process_cannot_be_read),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

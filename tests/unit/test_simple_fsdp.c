@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the planned engine schedules, as text that one can read: a line per microbatch and direction of work with the
- * collectives between the units' nodes. Units: e embeddings, 0 to 3 blocks, h norm and output.
+ * What the planned engine schedules, as text: a line per microbatch and direction, with the collectives between the
+ * nodes of the units. The units are e for the embeddings, 0 to 3 for the blocks, and h for norm and output.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,13 +19,13 @@
 #include "parallel/planner/planner.h"
 #include "parallel/planner/simple_fsdp.h"
 
-/* Compute takes long, bytes and messages nothing: all is hidden. */
+/* Compute takes long, bytes and messages take nothing, so all communication is hidden. */
 static const struct tt_machine calm = {"calm", 1e6, 1e6, 1e-9, 1e-9, 1e12};
-/* A message costs more than all compute. */
+/* A message takes longer than all compute. */
 static const struct tt_machine latent = {"latent", 1e12, 1e12, 1.0, 1.0, 1e12};
 
-static struct tt_model *model;      /* two blocks that are as large as the embeddings */
-static struct tt_model *head_heavy; /* four that are small beside them */
+static struct tt_model *model;      /* two blocks, each as large as the embeddings */
+static struct tt_model *head_heavy; /* four blocks, each much smaller than the embeddings */
 
 static struct tt_engine *plan(struct tt_engine_options o)
 {
@@ -50,7 +50,7 @@ static struct tt_mesh mesh_of(int replicate, int shard)
     return (struct tt_mesh){.size = {1, replicate, shard, 1, 1, 1}, .n_ranks = replicate * shard};
 }
 
-/* Unit a node belongs to: whose parameter it reads, or whose gradient it writes; TT_NONE for others. */
+/* The unit whose parameter a node reads or whose gradient it writes; TT_NONE if none. */
 static int unit_of(const struct tt_program *p, int node)
 {
     const struct tt_node *n = &p->graph->nodes[node];
@@ -78,7 +78,8 @@ static void add_units(struct tt_text *text, const struct tt_program *p, const st
         tt_text_add(text, "%c", letter(p, units[i]));
 }
 
-/* "+x" begin gather, "x?" wait for it, "x" nodes of a unit, "-x" reshard, ">x" begin reduce, "x!" wait for it. */
+/* "+x" begins a gather, "x?" waits for it, "x" are nodes of the unit, "-x" reshards, ">x" begins a reduction, "x!"
+ * waits for it. */
 static char *text_of(const struct tt_program *p)
 {
     static const char *const begins[TT_PURPOSES] = {[TT_UNSHARD] = "+", [TT_REDUCE] = ">", [TT_ALL_REDUCE] = "all "};
@@ -147,7 +148,7 @@ static void latency_makes_buckets(void **state)
         "321! e >e 0! e!");
 }
 
-static void all_reduces_start_when_a_sum_is_there(void **state)
+static void an_all_reduce_begins_when_its_sum_is_complete(void **state)
 {
     schedules(
         (struct tt_engine_options){.mesh = mesh_of(2, 2), .machine = calm, .bucket_bytes = 1},
@@ -185,7 +186,7 @@ static void auto_keeps_what_the_limit_allows(void **state)
     assert_true(least < most);
     assert_true(planned_bytes(most, &some) <= most);
     assert_true(some > 0);
-    (void)planned_bytes(most + most / 50, &some); /* what it counts before the memory plan is a little more */
+    (void)planned_bytes(most + most / 50, &some); /* before the memory plan it counts a little more */
     assert_int_equal(some, all);
     between = planned_bytes((most + least) / 2, &some);
     assert_true(between <= (most + least) / 2);
@@ -214,7 +215,7 @@ static int tear_down(void **state)
 
 /* --- what the planner counts --- */
 
-/* Bytes of the first operands of the unit's first collective of a purpose, one per parameter; 0 if it has none. */
+/* Bytes of the first operands, one per parameter, of the unit's first collective of a purpose; 0 if it has none. */
 static int64_t whole_bytes(const struct tt_program *p, enum tt_purpose purpose, int unit)
 {
     int64_t bytes = 0;
@@ -233,7 +234,7 @@ static int64_t whole_bytes(const struct tt_program *p, enum tt_purpose purpose, 
     return 0;
 }
 
-/* On one shard too, where parameters in bfloat16 are copies although nothing travels. */
+/* This holds on one shard too, where bfloat16 parameters are copies although nothing travels. */
 static void the_planner_counts_what_lowering_makes(void **state)
 {
     for (int c = 0; c < 8; c++) {
@@ -280,7 +281,7 @@ static void the_planner_counts_what_lowering_makes(void **state)
 
 /* --- what planning takes --- */
 
-/* Positions walked over to look ahead, for a model of so many layers in which every parameter is a unit. */
+/* The number of positions visited to look ahead, for a model of so many layers in which every parameter is a unit. */
 static int64_t looked_ahead(int64_t layers, int64_t limit)
 {
     struct tt_model *deep = NULL;
@@ -334,9 +335,9 @@ static void four_times_the_layers_take_four_times_as_long_to_plan(void **state)
 {
     int64_t few, many;
 
-    /* Where memory is no matter the walks ahead need not be made: a bucket holds a hundred layers here. */
+    /* Without a memory limit nothing looks ahead. A bucket has a hundred layers here. */
     assert_int_equal(looked_ahead(200, INT64_MAX), 0);
-    /* Where it is, a walk ends where memory does. */
+    /* With a limit, looking ahead ends where memory ends. */
     few = looked_ahead(50, 64 << 10);
     many = looked_ahead(200, 64 << 10);
     assert_true(few > 0);
@@ -349,7 +350,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gathers_come_one_bucket_ahead_and_only_for_readers),
         cmocka_unit_test(latency_makes_buckets),
-        cmocka_unit_test(all_reduces_start_when_a_sum_is_there),
+        cmocka_unit_test(an_all_reduce_begins_when_its_sum_is_complete),
         cmocka_unit_test(auto_keeps_what_the_limit_allows),
         cmocka_unit_test(the_planner_counts_what_lowering_makes),
         cmocka_unit_test(four_times_the_layers_take_four_times_as_long_to_plan),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parts of a step add up to the step, whatever its instructions are.
+ * The parts of the time add up to the whole step, whatever its instructions are.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 
 #include "core/program/split.h"
 
-/* A program of one instruction of each kind that computes no node, a second each, with half a second between them. */
+/* A program of instructions that compute no node. Each takes a second, with half a second between them. */
 enum { N = 4 };
 static struct tt_instr instrs[N] = {{.kind = TT_BEGIN}, {.kind = TT_WAIT}, {.kind = TT_FOLD}, {.kind = TT_OPTIMIZER}};
 static const struct tt_program program = {.instrs = instrs, .n_instrs = N};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Event records against bytes that TensorBoard's own reader accepts.
+ * Event records, compared with bytes that TensorBoard's own reader accepts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +52,7 @@ static void large_steps_take_several_bytes(void **state)
     assert_int_equal(record[12 + 11], 0x02);
 }
 
-static void what_does_not_fit_is_no_record(void **state)
+static void a_record_that_does_not_fit_is_not_written(void **state)
 {
     const struct tt_scalar loss = {"loss", 8.0};
     uint8_t record[41];
@@ -66,7 +66,7 @@ int main(void)
         cmocka_unit_test(version_record_has_the_known_bytes),
         cmocka_unit_test(scalar_record_has_the_known_bytes),
         cmocka_unit_test(large_steps_take_several_bytes),
-        cmocka_unit_test(what_does_not_fit_is_no_record),
+        cmocka_unit_test(a_record_that_does_not_fit_is_not_written),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

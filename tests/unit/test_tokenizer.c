@@ -1,87 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <pthread.h>
 
-#include <cmocka.h>
-
-#include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/data/builtin.h"
 #include "core/math/rng.h"
 #include "core/os/file.h"
 #include "core/tokenizer/regex.h"
 #include "core/tokenizer/strmap.h"
-#include "core/tokenizer/tokenizer.h"
 #include "core/tokenizer/utf8.h"
-
-#define DATA TT_SOURCE_DIR "/tests/unit/data/"
-
-static struct tt_tokenizer *load(const char *path)
-{
-    struct tt_tokenizer *t = NULL;
-
-    if (tt_tokenizer_load(path, &t) < 0)
-        fail_msg("%s", tt_error_message());
-    return t;
-}
-
-static int parse(const char *json, const char *config, struct tt_tokenizer **ret_tokenizer)
-{
-    return tt_tokenizer_parse(json, strlen(json), config, config ? strlen(config) : 0, "t.json", ret_tokenizer);
-}
-
-static void expect_ids(const struct tt_tokenizer *t, const char *text, size_t size, const json_t *want)
-{
-    struct tt_encoder *encoder = NULL;
-    struct tt_ids ids = {0};
-
-    assert_int_equal(tt_encoder_new(t, &encoder), 0);
-    for (int round = 0; round < 2; round++) { /* the second finds its words in the cache */
-        ids.n = 0;
-        if (tt_encoder_encode(encoder, text, size, &ids) < 0)
-            fail_msg("%s", tt_error_message());
-        if (ids.n != json_array_size(want))
-            fail_msg("'%s': %zu ids, wanted %zu", text, ids.n, json_array_size(want));
-        for (size_t i = 0; i < ids.n; i++) {
-            if (ids.id[i] != json_integer_value(json_array_get(want, i)))
-                fail_msg("'%s': id %zu is %d, wanted %lld", text, i, ids.id[i],
-                         (long long)json_integer_value(json_array_get(want, i)));
-        }
-    }
-    tt_ids_release(&ids);
-    tt_encoder_free(encoder);
-}
-
-static void expect_golden(const struct tt_tokenizer *t, const char *path)
-{
-    json_t *cases = NULL;
-
-    assert_int_equal(tt_json_load(path, &cases), 0);
-    assert_true(json_array_size(cases) > 0);
-    for (size_t i = 0; i < json_array_size(cases); i++) {
-        const json_t *text = json_object_get(json_array_get(cases, i), "text");
-
-        expect_ids(t, json_string_value(text), json_string_length(text),
-                   json_object_get(json_array_get(cases, i), "ids"));
-    }
-    json_decref(cases);
-}
-
-static void expect_text_ids(const struct tt_tokenizer *t, const char *text, const char *want)
-{
-    json_t *ids = NULL;
-
-    assert_int_equal(tt_json_parse(want, strlen(want), "want", &ids), 0);
-    expect_ids(t, text, strlen(text), ids);
-    json_decref(ids);
-}
+#include "tokenizer_help.h"
 
 static void builtin_tokenizer_gives_the_golden_ids(void **state)
 {
@@ -282,7 +211,7 @@ static void threads_share_a_tokenizer(void **state)
     tt_tokenizer_free(t);
 }
 
-/* A vocabulary of five characters and what they make; "a b" has a space in it, as old files allow. */
+/* A vocabulary of five characters and what they merge to. "a b" has a space in it, which old files allow. */
 #define TINY(merges, more)                                                                                          \
     "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \"ab\": 3, \"abc\": 4, \"x y\": 5, " \
     "\"x yc\": 6, \"x\": 7, \"y\": 8, \"bc\": 9, \"yc\": 11}, \"merges\": " merges "}, "                            \
@@ -352,8 +281,8 @@ static void a_caret_matches_at_every_line(void **state)
     tt_tokenizer_free(t);
 }
 
-/* Every match of this pattern takes some millions of steps, which is little; the text has hundreds of them. */
-static void a_hostile_pattern_is_given_up_in_a_text_of_many_matches(void **state)
+/* One match of this pattern takes some millions of steps, which is not much, but the text has hundreds of matches. */
+static void a_hostile_pattern_is_given_up_in_a_long_text(void **state)
 {
     static const char json[] =
         "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}, \"pre_tokenizer\": {\"type\": "
@@ -373,7 +302,7 @@ static void a_hostile_pattern_is_given_up_in_a_text_of_many_matches(void **state
     assert_int_equal(tt_encoder_new(t, &encoder), 0);
     assert_int_equal(tt_encoder_encode(encoder, text, (size_t)MATCHES * MATCH, &ids), TT_EDATA);
     assert_non_null(strstr(tt_error_message(), "the tokenizer's pattern gave up at byte "));
-    assert_int_equal(tt_encoder_encode(encoder, text, MATCH, &ids), 0); /* the next text has a budget of its own */
+    assert_int_equal(tt_encoder_encode(encoder, text, MATCH, &ids), 0); /* the next text has its own budget */
     assert_int_equal(ids.n, MATCH);
     tt_ids_release(&ids);
     tt_encoder_free(encoder);
@@ -620,7 +549,7 @@ static void utf8_streams_in_whole_characters(void **state)
     } cases[] = {
         {"", 0, 0},         {"abc", 3, 0},          {"a\xc3", 2, 1},         {"\xc3\xa9", 2, 0},
         {"\xe2\x82", 2, 2}, {"\xe2\x82\xac", 3, 0}, {"x\xf0\x9f\x98", 4, 3}, {"\xf0\x9f\x98\x80", 4, 0},
-        {"\xf4\x8f", 2, 2}, {"\xed\x9f", 2, 2},     {"\xed\xa0", 2, 0}, /* would be a surrogate */
+        {"\xf4\x8f", 2, 2}, {"\xed\x9f", 2, 2},     {"\xed\xa0", 2, 0}, /* it would be a surrogate */
         {"\xe0\x9f", 2, 0},                                             /* overlong */
         {"\xf4\x90", 2, 0},                                             /* beyond U+10FFFF */
         {"\xc0", 1, 0},     {"\x80", 1, 0},
@@ -630,7 +559,7 @@ static void utf8_streams_in_whole_characters(void **state)
         assert_int_equal(tt_utf8_unfinished(cases[i].text, cases[i].size), cases[i].unfinished);
 }
 
-/* As Python's bytes.decode("utf-8", "replace") and the tokenizers library. */
+/* As Python's bytes.decode("utf-8", "replace") and the tokenizers library do it. */
 static void utf8_is_repaired_as_by_decoders(void **state)
 {
     static const struct {
@@ -697,7 +626,7 @@ int main(void)
         cmocka_unit_test(equal_pairs_merge_from_the_left),
         cmocka_unit_test(unknown_bytes_become_the_unknown_token),
         cmocka_unit_test(a_caret_matches_at_every_line),
-        cmocka_unit_test(a_hostile_pattern_is_given_up_in_a_text_of_many_matches),
+        cmocka_unit_test(a_hostile_pattern_is_given_up_in_a_long_text),
         cmocka_unit_test(added_tokens_do_not_overlap),
         cmocka_unit_test(merges_with_spaces_split_where_both_halves_are_tokens),
         cmocka_unit_test(ends_of_documents_come_from_config_or_template),

@@ -2,74 +2,12 @@
  *
  * Tokenizer folders as transformers writes them, and broken ones.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include "core/base/json.h"
-#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
-#include "core/tokenizer/tokenizer.h"
-
-#define DATA TT_SOURCE_DIR "/tests/unit/data/"
-
-static struct tt_tokenizer *load(const char *path)
-{
-    struct tt_tokenizer *t = NULL;
-
-    if (tt_tokenizer_load(path, &t) < 0)
-        fail_msg("%s", tt_error_message());
-    return t;
-}
-
-static int parse(const char *json, const char *config, struct tt_tokenizer **ret_tokenizer)
-{
-    return tt_tokenizer_parse(json, strlen(json), config, config ? strlen(config) : 0, "t.json", ret_tokenizer);
-}
-
-static void expect_ids(const struct tt_tokenizer *t, const char *text, size_t size, const json_t *want)
-{
-    struct tt_encoder *encoder = NULL;
-    struct tt_ids ids = {0};
-
-    assert_int_equal(tt_encoder_new(t, &encoder), 0);
-    for (int round = 0; round < 2; round++) { /* the second finds its words in the cache */
-        ids.n = 0;
-        if (tt_encoder_encode(encoder, text, size, &ids) < 0)
-            fail_msg("%s", tt_error_message());
-        if (ids.n != json_array_size(want))
-            fail_msg("'%s': %zu ids, wanted %zu", text, ids.n, json_array_size(want));
-        for (size_t i = 0; i < ids.n; i++) {
-            if (ids.id[i] != json_integer_value(json_array_get(want, i)))
-                fail_msg("'%s': id %zu is %d, wanted %lld", text, i, ids.id[i],
-                         (long long)json_integer_value(json_array_get(want, i)));
-        }
-    }
-    tt_ids_release(&ids);
-    tt_encoder_free(encoder);
-}
-
-static void expect_golden(const struct tt_tokenizer *t, const char *path)
-{
-    json_t *cases = NULL;
-
-    assert_int_equal(tt_json_load(path, &cases), 0);
-    assert_true(json_array_size(cases) > 0);
-    for (size_t i = 0; i < json_array_size(cases); i++) {
-        const json_t *text = json_object_get(json_array_get(cases, i), "text");
-
-        expect_ids(t, json_string_value(text), json_string_length(text),
-                   json_object_get(json_array_get(cases, i), "ids"));
-    }
-    json_decref(cases);
-}
+#include "tests/help/log.h"
+#include "tokenizer_help.h"
 
 /* Folders that transformers 4 and 5 wrote (make_folders.py), and the ids that they gave. */
 static void folders_of_transformers_give_the_golden_ids(void **state)
@@ -118,7 +56,8 @@ static void expect_text(const struct tt_tokenizer *t, const json_t *list, const 
     tt_ids_release(&ids);
 }
 
-/* Folders of SentencePiece's kind: ids and texts. The last case of a file is ids only, with bytes that are no text. */
+/* Folders with SentencePiece vocabularies: ids and texts. The last case of each file has only ids; its bytes are not
+ * text. */
 static void folders_of_sentencepiece_give_the_golden_ids_and_texts(void **state)
 {
     static const char *const names[] = {"v4/llama2", "v4/mistral7b", "v5/llama2", "v5/mistral7b"};
@@ -173,16 +112,7 @@ static void a_word_of_a_mebibyte_has_the_ids_of_its_parts(void **state)
     tt_tokenizer_free(t);
 }
 
-static char noted[512];
-
-static void take_note(void *arg, enum tt_log_level level, const char *text)
-{
-    (void)arg;
-    (void)level;
-    (void)snprintf(noted, sizeof noted, "%s", text);
-}
-
-/* Llama 2's without a token for the byte 0xC2. */
+/* Llama 2's tokenizer without a token for the byte 0xC2. */
 static struct tt_tokenizer *load_without_byte(bool fuses)
 {
     struct tt_tokenizer *t = NULL;
@@ -195,18 +125,19 @@ static struct tt_tokenizer *load_without_byte(bool fuses)
     tt_text_add_replaced(&changed, less.text, less.size, "\"fuse_unk\": true",
                          fuses ? "\"fuse_unk\": true" : "\"fuse_unk\": false");
     assert_int_equal(changed.size, size + 3 + !fuses);
-    tt_log_set_sink(take_note, NULL);
+    log_catch();
     if (parse(changed.text, NULL, &t) < 0)
         fail_msg("%s", tt_error_message());
-    tt_log_set_sink(NULL, NULL);
-    assert_non_null(strstr(noted, "1 of 256 bytes are not in the vocabulary (0xc2 is the first)"));
+    log_release();
+    assert_non_null(strstr(caught.last, "1 of 256 bytes are not in the vocabulary (0xc2 is the first)"));
     tt_text_release(&less);
     tt_text_release(&changed);
     tt_free(json);
     return t;
 }
 
-/* What `tokenizers` gives: the unknown token comes out before the next character that is a token, so after bytes. */
+/* As in `tokenizers`, the unknown token comes just before the next character that is a token, and so after any
+ * bytes. */
 static void characters_without_bytes_are_unknown(void **state)
 {
     static const struct {
@@ -238,7 +169,7 @@ static void put(const char *folder, const char *name, const char *text, size_t s
     tt_free(path);
 }
 
-/* What transformers writes for a tokenizer without a length. */
+/* transformers writes such a number for a tokenizer without a maximal length. */
 static void numbers_beyond_64_bits_are_read(void **state)
 {
     static const char config[] = "{\"model_max_length\": 1000000000000000019884624838656, \"n\": "
@@ -262,7 +193,7 @@ static void numbers_beyond_64_bits_are_read(void **state)
     json_decref(json);
 }
 
-static void a_config_that_is_no_json_stops_only_where_it_is_needed(void **state)
+static void a_broken_config_is_an_error_only_if_it_is_needed(void **state)
 {
     static const char map[] = "{\"bos_token\": \"<|end_of_text|>\", \"eos_token\": {\"content\": \"<|end_of_text|>\"}}";
     char folder[] = "/tmp/titan_tokenizer_XXXXXX";
@@ -270,20 +201,20 @@ static void a_config_that_is_no_json_stops_only_where_it_is_needed(void **state)
     struct tt_tokenizer_files files = tt_tokenizer_files(builtin);
 
     assert_non_null(mkdtemp(folder));
-    tt_log_set_sink(take_note, NULL);
+    log_catch();
     put(folder, "tokenizer.json", files.json, files.json_size);
     put(folder, "tokenizer_config.json", "{\"eos_token\": ", 14);
-    /* the template names neither */
+    /* The template names neither BOS nor EOS. */
     assert_int_equal(tt_tokenizer_load(folder, &t), TT_EDATA);
     assert_non_null(strstr(tt_error_message(), "tokenizer_config.json:1:14: invalid JSON"));
     assert_non_null(strstr(tt_error_message(), "help: it says which tokens begin and end a document"));
     put(folder, "special_tokens_map.json", map, strlen(map));
     assert_int_equal(tt_tokenizer_load(folder, &t), 0);
-    assert_non_null(strstr(noted, "BOS and EOS are those of special_tokens_map.json"));
+    assert_non_null(strstr(caught.last, "BOS and EOS are those of special_tokens_map.json"));
     assert_int_equal(tt_tokenizer_bos(t), 1);
     assert_int_equal(tt_tokenizer_eos(t), 1);
     tt_tokenizer_free(t);
-    tt_log_set_sink(NULL, NULL);
+    log_release();
     tt_tokenizer_free(builtin);
     assert_int_equal(tt_folder_remove(folder), 0);
 }
@@ -296,7 +227,7 @@ int main(void)
         cmocka_unit_test(a_word_of_a_mebibyte_has_the_ids_of_its_parts),
         cmocka_unit_test(characters_without_bytes_are_unknown),
         cmocka_unit_test(numbers_beyond_64_bits_are_read),
-        cmocka_unit_test(a_config_that_is_no_json_stops_only_where_it_is_needed),
+        cmocka_unit_test(a_broken_config_is_an_error_only_if_it_is_needed),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -85,8 +85,8 @@ static void stack_gives_the_same_order(void **state)
     }
 }
 
-/* Groups of 4 leaves summed first, then a tree over the groups: the same expression as one tree. */
-static void groups_of_a_power_of_two_nest(void **state)
+/* Sums of groups of 4 leaves, added as a tree, are the same expression as one tree over all leaves. */
+static void groups_of_a_power_of_two_are_subtrees(void **state)
 {
     char whole[TEXT_BYTES], groups[TEXT_BYTES], expanded[TEXT_BYTES] = "";
 
@@ -111,12 +111,12 @@ static void groups_of_a_power_of_two_nest(void **state)
 
 static void fold_adds_in_this_order(void **state)
 {
-    /* In float32, 2^24 + 1 = 2^24, but 1 + 1 first survives. */
+    /* In float32, 2^24 + 1 = 2^24, but 2^24 + (1 + 1) is exact. */
     float a[] = {16777216.0F}, b[] = {1.0F}, c[] = {1.0F}, d[] = {1.0F};
     float *leaves[] = {a, b, c, d};
 
     tt_tree_fold(leaves, 4, 1);
-    assert_true(a[0] == 16777218.0F); /* (2^24 + 1) + (1 + 1); one by one it stays 2^24 */
+    assert_true(a[0] == 16777218.0F); /* (2^24 + 1) + (1 + 1); added one by one, the sum stays 2^24 */
 }
 
 int main(void)
@@ -124,7 +124,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_are_added_first),
         cmocka_unit_test(stack_gives_the_same_order),
-        cmocka_unit_test(groups_of_a_power_of_two_nest),
+        cmocka_unit_test(groups_of_a_power_of_two_are_subtrees),
         cmocka_unit_test(fold_adds_in_this_order),
     };
 
