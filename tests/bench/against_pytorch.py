@@ -7,10 +7,10 @@ ratios.
         [--seq 1024] [--batch 2]
         [--modes eager,compile,fsdp2] [--rounds 3] [--steps 4] [--out result.json]
 
-Losses are compared first: sides that do not compute the same thing are not compared in speed. Each round runs titan and
-each mode once; the first step of a run (compilation, first touch) does not count. eager and compile run in one process
-with --threads threads, as titan then does; fsdp2 runs two processes of one thread over gloo, against two ranks of
-titan. A benchmark, never a test.
+Losses are compared first, since speeds mean nothing if the two sides do not compute the same thing. Each round runs
+titan and each mode once; the first step of a run (compilation, first touch) does not count. eager and compile run in
+one process with --threads threads, as titan then does. fsdp2 runs two processes of one thread over gloo, and is
+compared with two ranks of titan. A benchmark, never a test.
 """
 import argparse
 import json

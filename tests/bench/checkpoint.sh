@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# How fast a checkpoint is saved, against dd in the same folder, and what an async save costs the steps
-# that it runs behind.
+# How fast a checkpoint is saved, compared with dd in the same folder, and how much an async save slows the steps during
+# which it runs.
 #
 #     tests/bench/checkpoint.sh [TITAN] [PAIRS] [FOLDER]        build/titan, 5, a temporary folder
 #
 # 1. PAIRS times in turn: a run of one step that saves, and `dd conv=fsync` of as many bytes into the same folder.
 #    Prints both rates and their ratio for each pair, and the median of the ratios.
-# 2. A run of STEPS steps (100) that saves in a thread every 10. Prints how long training waited, of that for the copy,
-#    and for each save how much longer the steps took that it ran behind, together, than those beside them; and the same
-#    for spans as long halfway between two saves, which says how much of that is noise.
+# 2. A run of STEPS steps (100) that saves in a thread every 10. Prints how long training waited, and how long of that
+#    for the copy. Prints how much longer the steps during a save took, in all, than the steps before and after it; and
+#    the same for spans of that length halfway between two saves, which shows how much of it is noise.
 #
-# Nothing passes or fails here: numbers depend on the disk and on what else the machine does.
+# A benchmark, never a test: the numbers depend on the disk and on what else the machine does.
 set -eu
 . "$(dirname "$0")/runs.sh"
 program "checkpoint.sh [TITAN] [PAIRS] [FOLDER]" "${1:-build/titan}"
@@ -22,7 +22,7 @@ trap 'rm -rf "$folder/run" "$folder/async" "$folder/dd" "$folder/cache" "$folder
 awk 'BEGIN { for (i = 0; i < 20000; i++) printf "And the evening and the morning were day %d of %d.\n", i, i * 7 }' \
     >"$folder/corpus.txt"
 
-# 55M parameters, 660 MB of state, little to compute.
+# 55M parameters, 660 MB of state, and little to compute.
 common=(--training.dataset=text --training.dataset_path="$folder/corpus.txt" --dataloader.cache_dir="$folder/cache"
     --model.dim=1024 --model.n_layers=4 --model.n_heads=8 --model.n_kv_heads=8 --model.ffn_dim=2816
     --training.local_batch_size=1 --metrics.log_freq=1 --metrics.peak_flops=1e11 --checkpoint.enable)
@@ -66,12 +66,11 @@ gaps = [b[0] - a[0] for a, b in zip(spans, spans[1:])]
 
 
 def cost(begin, end):
-    """How much longer the steps that [begin, end] touches took, together, than those beside them: in per
-    cent of a step."""
-    behind = [s for s in steps if begin < s[2] and s[1] < end]
+    """How much longer the steps that overlap [begin, end] took, in all, than their neighbours (per cent of a step)."""
+    during = [s for s in steps if begin < s[2] and s[1] < end]
     apart = [s for s in steps if all(s[2] < a or s[1] > b for a, b in spans)]
-    near = [s[3] for s in apart if behind and behind[0][0] - 5 <= s[0] <= behind[-1][0] + 5 and s not in behind]
-    return [100 * sum(s[3] - statistics.median(near) for s in behind) / usual] if near else []
+    near = [s[3] for s in apart if during and during[0][0] - 5 <= s[0] <= during[-1][0] + 5 and s not in during]
+    return [100 * sum(s[3] - statistics.median(near) for s in during) / usual] if near else []
 
 
 def spread(values, unit, digits):
@@ -87,7 +86,7 @@ print("training waits, copy   ", end="")
 spread([r["staged_s"] for r in saves], "s", 3)
 print("training waits, else   ", end="")
 spread([r["blocked_s"] - r["staged_s"] for r in saves], "s", 3)
-print("steps behind a save    ", end="")
+print("steps during a save    ", end="")
 spread(sum((cost(*span) for span in spans), []), "% of a step longer, together", 1)
 print("where no save is       ", end="")
 half = statistics.median(gaps) / 2 if gaps else 0

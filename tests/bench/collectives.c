@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Collectives by size against copies of the same bytes by all ranks at once, under mpirun. A benchmark, never a test:
+ * The speed of collectives by size, compared with plain copies of the same bytes by all ranks at once. Run by mpirun. A
+ * benchmark, never a test:
  *
  *   tools/run-ranks 2 build/tests/bench/bench_collectives [ROUNDS]
  *
- * GB/s are bytes that each rank receives per second; "of copy" is that as a part of what copying reaches.
+ * GB/s are bytes that each rank receives per second; "of copy" is that as a share of the speed of copying.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# What sharding costs on one machine: two ranks with FSDP against two copies that do not communicate, in turn. A
-# benchmark, never a test.
+# What sharding costs on one machine: two ranks with FSDP, and two copies that do not communicate, in turn. A benchmark,
+# never a test.
 #
 #     ROUNDS=3 STEPS=5 tests/bench/copies.sh TITAN [titan train options]
 #
-# Both sides run two processes of one thread with the same local batch; a copy is a job of one rank. Printed per round:
-# median seconds of a step without the first two (of the copies: of the slower), and copies / FSDP, which is 1 when
-# communication costs nothing. A copy updates the whole model, a rank half of it: with a small batch FSDP
-# gains from that.
+# Both sides run two processes of one thread with the same local batch; a copy is a job of one rank. Prints per round
+# the median seconds of a step without the first two (for the copies, of the slower one), and copies / FSDP, which is 1
+# when communication costs nothing. A copy updates the whole model and a rank only half of it, which favours FSDP when
+# the batch is small.
 set -euo pipefail
 
 . "$(dirname "$0")/runs.sh"

@@ -2,7 +2,7 @@
 """The PyTorch side of against_pytorch.py: trains a llama3 on a token file and prints one JSON line.
 
 A plain model as one would write it for speed today: scaled_dot_product_attention, F.cross_entropy, fused AdamW. It
-reads the weights that the driver wrote in Hugging Face's layout, so that both sides begin alike.
+reads the weights that the driver wrote in Hugging Face's layout, so that both sides start from the same state.
 """
 import argparse
 import json
@@ -47,7 +47,7 @@ class Attention(nn.Module):
         q = rotate(self.q_proj(x).view(b, t, self.heads, -1).transpose(1, 2), cos, sin)
         k = rotate(self.k_proj(x).view(b, t, self.kv_heads, -1).transpose(1, 2), cos, sin)
         v = self.v_proj(x).view(b, t, self.kv_heads, -1).transpose(1, 2)
-        if self.kv_heads != self.heads:  # on CPUs faster than enable_gqa
+        if self.kv_heads != self.heads:  # faster on CPUs than enable_gqa
             k = k.repeat_interleave(self.heads // self.kv_heads, dim=1)
             v = v.repeat_interleave(self.heads // self.kv_heads, dim=1)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)

@@ -1,30 +1,30 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# How well communication hides behind compute, and what planning gains: two ranks, each on a "host" of its own (a
-# network namespace), joined by a veth pair with a token bucket on both ends. Runs the same training with the eager and
-# the planned engine, throttled and not, in turn. A benchmark, never a test.
+# How much communication is hidden by compute, and what planning gains. Each of two ranks is on a "host" of its own, a
+# network namespace; a veth pair with a token bucket on both ends joins them. Runs the same training with the eager and
+# the planned engine in turn, with and without a limited rate. A benchmark, never a test.
 #
 #   overlap.sh TITAN [RATE …] -- [titan train options]      e.g. overlap.sh build/titan none 200mbit --
 #                                                           --model.flavor=debugmodel
 #
-# Each host has one core of this machine for its rank, so needs two. What a network card does with one packet of up to
-# 64 KiB, cutting it into frames and checking them, the kernel does on these cores too if it must: the links let packets
-# of GSO_BYTES pass whole. GSO_BYTES=0 leaves them as they are (frames of 1500 bytes; then moving 60 MB/s both ways
-# takes two thirds of both cores, which no program can hide).
+# Each host has one core of this machine for its rank, so two cores are needed. A network card cuts packets of up to 64
+# KiB into frames and checks them; here the kernel would have to do that on these cores. So the links let packets of
+# GSO_BYTES pass whole. GSO_BYTES=0 leaves frames of 1500 bytes; then moving 60 MB/s both ways takes two thirds of both
+# cores, which no program can hide.
 #
-# A row for each round and one of their medians. Medians of seconds per step, without a run's first two:
-#   alone    one rank without communication on each of the two cores at once, same local batch and accumulation: what
-#            compute takes. Its optimizer updates the whole model instead of half of it, so where that is a visible part
-#            of a step `hidden` comes out too good; keep the batch large.
-#   comm     what communication takes when nothing hides it: a step of two ranks with seq_len 8 at this rate, less such
-#            a step of a rank alone. Same bytes, same messages.
+# Prints a row for each round and one for their medians. All are medians of seconds per step, without a run's first two:
+#   alone    two jobs of one rank at once, one on each core, with the same local batch and accumulation: what
+#            compute takes. Its optimizer updates the whole model instead of half of it. If that is a visible part
+#            of a step, `hidden` is too good; keep the batch large.
+#   comm     what communication takes when nothing hides it: a step of two ranks with seq_len 8 at this rate, minus such
+#            a step of a rank alone. The bytes and messages are the same.
 #   eager, planned    the step; planned with a machine file that `titan bench` wrote at that rate
-#   waits    the part of it that rank 0 spent waiting for transfers, as it counts itself
-#   hidden   1 - (step - alone) / comm, of each engine; the step at rate `none` needs no network and says
-#            little. Between runs that are a quarter of a minute apart the machine drifts: 3 % of a step is 0.06
-#            of this, so take rounds
-# Then the peak memory of both plans, and what is transient of it: unsharded parameters, their gradients, reduce
+#   waits    the part of the step that rank 0 waited for transfers, by its own count
+#   hidden   1 - (step - alone) / comm, of each engine. At rate `none` the step needs no network, and it says
+#            little. The machine drifts between runs that are a quarter of a minute apart: 3 % of a step is 0.06
+#            of this, so take several rounds.
+# Then prints the peak memory of both plans, and the transient part of it: unsharded parameters, their gradients, reduce
 # buffers.
 #
 # Environment: ROUNDS (3) pairs per rate, STEPS (8) a run, GSO_BYTES (32768). Needs root, iproute2, Python and Open MPI.

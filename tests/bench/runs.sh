@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
-# Runs of titan side by side on two processes, with sharding and without, and what their steps took: sourced by
-# copies.sh and overlap.sh.
+# Runs of titan on two processes, with and without sharding, and the time of their steps. copies.sh and overlap.sh
+# source this file.
 #
 # The script that sources it calls `program` and sets
 #   steps    steps of a run
 #   dir      a folder for runs and logs, which it removes
 # and defines
-#   on_both COMMAND...       the command as two ranks; its output goes to $dir/log, and comes out if it fails
-#   on_one JOB COMMAND...    the command as job 1 or 2 of two that run at once and know nothing of each other
+#   on_both COMMAND...       the command as two ranks; its output goes to $dir/log and is printed if it fails
+#   on_one JOB COMMAND...    the command as job 1 or 2 of two that run at once, independently
 
 # program USAGE PATH: sets titan, or says how the script is used.
 program() {
@@ -23,7 +23,7 @@ program() {
     titan=$(realpath "$2")
 }
 
-# Median seconds of a step and of what of it a rank waited, without the first two.
+# Median seconds of a step, and of the part of it that rank 0 waited, without the first two steps.
 median() { # FOLDER
     python3 - "$1/metrics.jsonl" <<'PY'
 import json, statistics, sys

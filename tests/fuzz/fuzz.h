@@ -7,8 +7,8 @@
 
 /**
  * One input of a fuzz target. Whatever the bytes are, the code under test may refuse them but must not crash, leak or
- * read what is not there. libFuzzer calls it with bytes it invents (meson option `fuzz`); replay.c with
- * the kept corpus.
+ * read what is not there. libFuzzer calls it with bytes that it invents (meson option `fuzz`), and replay.c with the
+ * corpus.
  */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A command line: one argument a line.
+ * A command line, with one argument per line.
  */
 #include <string.h>
 

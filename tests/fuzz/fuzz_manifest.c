@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A checkpoint's manifest. Its own checksum would refuse nearly everything that a fuzzer invents, so the bytes are also
- * tried with the checksum that fits them.
+ * A checkpoint's manifest. The checksum in it is wrong in nearly everything that a fuzzer invents, so the bytes are
+ * also tried with the right checksum.
  */
 #include <string.h>
 

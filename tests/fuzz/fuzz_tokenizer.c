@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A tokenizer.json, and a text that it encodes: the two are separated by the first byte 0.
+ * A tokenizer.json, then a byte 0, then a text to encode with it.
  */
 #include <string.h>
 

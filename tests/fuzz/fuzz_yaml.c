@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A configuration file. What is accepted must also print as YAML that is accepted again.
+ * A configuration file. If it is accepted, it must print as YAML that is accepted too.
  */
 #include <stdlib.h>
 #include <string.h>

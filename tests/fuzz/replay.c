@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs a fuzz target on every file of a folder, as a test: what a fuzzer once found stays found.
+ * Runs a fuzz target on every file of a folder, as a test, so that a fault that a fuzzer found cannot come back.
  */
 #include <stdio.h>
 

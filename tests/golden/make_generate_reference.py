@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Makes data/MODEL/generate.json: `make_generate_reference.py [MODEL...]`, how transformers continues some prompts.
+"""Makes data/MODEL/generate.json, which says how transformers continues some prompts:
+`make_generate_reference.py [MODEL...]`.
 
 Needs torch and transformers (no accelerator, no downloads; seconds). Every folder of data/ with a config.json is
 a Hugging Face model with made-up weights. Prompts are token ids, since there is no tokenizer; decoding is greedy,
-in float64, with transformers' own cache, and does not end at EOS. A prompt where two tokens are nearly as likely
-is left out, so that float32 has to give the same tokens; `gap` is the smallest difference between the first and
-the second logit.
+in float64, with transformers' own cache, and does not end at EOS. A prompt is left out if two tokens
+are nearly as likely, so that float32 must give the same tokens; `gap` is the smallest difference between the
+largest two logits.
 """
 import json
 import pathlib

@@ -24,7 +24,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 DATA = pathlib.Path(__file__).resolve().parent / "data"
 
 CASES = {
-    # Odd sizes, one kv head for five, a batch that 1, 2, 3, 4, 6 and 12 ranks can share, a schedule with a plateau.
+    # Odd sizes, one kv head for five query heads, a batch for 1, 2, 3, 4, 6 and 12 ranks, a schedule with a plateau.
     "llama3_three": {
         "seed": 11, "weight_std": 0.08,
         "model": {"hidden_size": 40, "num_hidden_layers": 3, "num_attention_heads": 5, "num_key_value_heads": 1,
@@ -33,7 +33,7 @@ CASES = {
         "optimizer": {"name": "AdamW", "lr": 2e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1},
         "lr_scheduler": {"warmup_steps": 2, "decay_ratio": 0.5, "decay_type": "sqrt", "min_lr_factor": 0.0},
     },
-    # Clipping by a factor of a hundred at every step. Adam forgets a constant factor, so eps is large enough to see it.
+    # Every step clips by a factor of a hundred. Adam cancels a constant factor, so eps is large enough to show it.
     "llama3_clipped": {
         "seed": 12, "weight_std": 0.3,
         "model": {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 3,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whole training runs against Hugging Face's models in float64 (data/, make_reference.py): weights and tokens are read
- * as `titan train` reads them, every step's loss, gradient norm and learning rate are compared, then the final weights.
+ * Whole training runs, compared with Hugging Face's models in float64 (data/, make_reference.py). Weights and tokens
+ * are read as `titan train` reads them. The loss, gradient norm and learning rate of every step are compared, then the
+ * final weights.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -22,10 +23,10 @@
 #define LOSS_TOLERANCE 2e-5
 #define NORM_TOLERANCE 2e-4
 /*
- * Of the final weights, as a share of how far training moved them. AdamW divides each gradient by its own size, so an
- * element whose gradient is near zero turns a rounding error of float32 into a visible part of its step; the mean
- * square over a parameter is free of such outliers. A rule that is wrong (weight decay, a bias correction, the last
- * learning rate) shows as 1e-2 or more.
+ * Tolerances for the final weights, as a share of how far training moved them. AdamW divides each gradient by its own
+ * size, so where a gradient is near zero, a rounding error of float32 becomes a visible part of the step. The mean
+ * square over a parameter has no such outliers. A wrong rule (weight decay, bias correction, the last learning rate)
+ * gives 1e-2 or more.
  */
 #define WEIGHT_RMS_TOLERANCE  1e-3
 #define WEIGHT_MOST_TOLERANCE 0.02
@@ -104,7 +105,7 @@ static void read_recipe(struct reference *r)
     };
 }
 
-/* A rank's part of every parameter, as the loader of weights wants them. */
+/* A rank's part of a parameter, in the form that the loader of weights takes. */
 static struct tt_ckpt_chunk chunk_of(const struct tt_param *param, const struct tt_box *part, float *data)
 {
     struct tt_ckpt_chunk chunk = {.name = param->name,
@@ -123,7 +124,7 @@ static int64_t width_of(const struct tt_param *param)
     return param->ndim == 2 ? param->shape[1] : 1;
 }
 
-/* Whole weights of a safetensors file, q and k rows in our order. */
+/* The whole weights of a safetensors file, with the rows of q and k in our order. */
 static float *read_weights(const struct tt_model *model, const char *path)
 {
     float *whole = tt_calloc((size_t)tt_model_n_elements(model), sizeof *whole), *at = whole;
@@ -221,8 +222,8 @@ static void check_curve(const struct reference *r, const struct train_job *job, 
 }
 
 /*
- * A bias of k adds the same to all scores of a query, and softmax takes it out again: the gradient is zero, and AdamW
- * makes steps of what rounding leaves of it. They are bounded by the learning rates.
+ * A bias of k adds the same to all scores of a query, and softmax cancels it. So its gradient is zero, and AdamW's
+ * steps come from rounding errors alone. The learning rates bound them.
  */
 static bool has_no_gradient(const struct tt_param *param)
 {
@@ -268,7 +269,7 @@ static void check_weights(const struct reference *r, const struct train_job *job
     }
 }
 
-/* How the batch is split and where the ranks keep what; everything that a run may choose without changing its curve. */
+/* What a run may choose without changing its curve: how the batch is split, and what the ranks keep. */
 struct split {
     int ranks, replicate;
     int64_t local_batch;
@@ -276,7 +277,7 @@ struct split {
     int prefetch, threads;
 };
 
-static void follow(const char *model, const char *name, const struct split *splits, int n)
+static void expect_the_curve_of(const char *model, const char *name, const struct split *splits, int n)
 {
     struct reference r;
 
@@ -301,7 +302,7 @@ static void follow(const char *model, const char *name, const struct split *spli
     reference_close(&r);
 }
 
-#define FOLLOW(model, name, splits) follow(model, name, splits, (int)(sizeof(splits) / sizeof *(splits)))
+#define FOLLOW(model, name, splits) expect_the_curve_of(model, name, splits, (int)(sizeof(splits) / sizeof *(splits)))
 
 #define DEFAULT TT_RESHARD_AFTER_FORWARD_DEFAULT
 #define ALWAYS  TT_RESHARD_AFTER_FORWARD_ALWAYS

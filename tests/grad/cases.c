@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The graphs of the gradient check: every op alone, every way that a gradient can already have a sum when it gets
- * another contribution, then llama-like models.
+ * The graphs of the gradient check: every op alone, every op whose gradients are added to what other ops contributed,
+ * then models like llama.
  */
 #include "tests/grad/cases.h"
 
@@ -9,7 +9,8 @@
 
 enum { VOCAB = 11 };
 
-/* The next parameter, (rows, width), or (width) for rows 0: a weight, "w", or what stands for an activation, "x". */
+/* The next parameter, of shape (rows, width), or (width) if rows is 0. "w" is a weight, "x" takes the part of an
+ * activation. */
 static int named(struct tt_graph *graph, char kind, int64_t rows, int64_t width)
 {
     int64_t shape[2] = {rows, width};
@@ -60,7 +61,7 @@ static void table(struct tt_graph *graph, int64_t seq_len, int64_t head_dim)
     graph->rope_table = tt_graph_value(graph, TT_VALUE_CONST, TT_F32, "rope", 3, shape);
 }
 
-/* Ends a graph with the head: w (VOCAB, width of x), or the given one. */
+/* Ends a graph with the head. w is (VOCAB, width of x), or new if TT_NONE. */
 static void head(struct tt_graph *graph, int x, int w)
 {
     if (w == TT_NONE)
@@ -74,14 +75,14 @@ static void build_head(struct tt_graph *graph)
     head(graph, activation(graph, 15, 6), TT_NONE);
 }
 
-/* More tokens than a chunk of the head, and a rest. */
+/* The tokens do not divide into chunks of the head. */
 static void build_head_chunks(struct tt_graph *graph)
 {
     inputs(graph, 1, 1030);
     head(graph, activation(graph, 1030, 3), TT_NONE);
 }
 
-/* A vocabulary that the head cuts into slices, which differ in size. */
+/* The head cuts this vocabulary into slices of different sizes. */
 static void build_head_slices(struct tt_graph *graph)
 {
     inputs(graph, 1, 7);
@@ -120,7 +121,7 @@ static void build_linear(struct tt_graph *graph)
     head(graph, op(graph, TT_OP_LINEAR, NULL, x, w, TT_NONE), TT_NONE);
 }
 
-/* x and w read twice: both backward ops accumulate. */
+/* x and w are read twice, so both backward ops accumulate. */
 static void build_linear_again(struct tt_graph *graph)
 {
     int x, w, y;
@@ -163,7 +164,7 @@ static void build_rmsnorm(struct tt_graph *graph)
     head(graph, rmsnorm(graph, x, param(graph, 0, 9)), TT_NONE);
 }
 
-/* A residual around the norm, and the same weight twice. */
+/* There is a residual around the norm, and the weight is used twice. */
 static void build_rmsnorm_again(struct tt_graph *graph)
 {
     int x, w, y;
@@ -221,7 +222,7 @@ static void build_swiglu_again(struct tt_graph *graph)
     head(graph, add(graph, op(graph, TT_OP_SWIGLU, NULL, g, g, TT_NONE), g), TT_NONE);
 }
 
-/* Three heads of 6 in a row, one weight for all. */
+/* A row has three heads of 6, with one weight for all. */
 static void build_rmsnorm_heads(struct tt_graph *graph)
 {
     int x;
@@ -246,7 +247,7 @@ static void build_layernorm(struct tt_graph *graph)
     head(graph, layernorm(graph, x, param(graph, 0, 9), param(graph, 0, 9)), TT_NONE);
 }
 
-/* A residual around the norm, and the same weights twice. */
+/* There is a residual around the norm, and the weights are used twice. */
 static void build_layernorm_again(struct tt_graph *graph)
 {
     int x, w, b, y;
@@ -296,7 +297,7 @@ static void build_bias_again(struct tt_graph *graph)
     head(graph, add(graph, op(graph, TT_OP_BIAS, NULL, y, b, TT_NONE), x), TT_NONE);
 }
 
-/* A table longer than the sequence: the rest has the gradient 0. */
+/* The table is longer than the sequence; the gradient of the rest is 0. */
 static void build_position_of(struct tt_graph *graph, int64_t batch, int64_t seq_len, int64_t width)
 {
     struct tt_attr attr = {.seq_len = seq_len};
@@ -312,7 +313,7 @@ static void build_position(struct tt_graph *graph)
     build_position_of(graph, 3, 5, 6);
 }
 
-/* More than a tile, of the sequence. */
+/* The sequence is longer than a tile. */
 static void build_position_long(struct tt_graph *graph)
 {
     build_position_of(graph, 2, 300, 20);
@@ -362,13 +363,13 @@ static void build_attention_128(struct tt_graph *graph)
     build_attention_of(graph, 1, 5, 2, 1, 128);
 }
 
-/* Two tiles of keys, and backward two ranges of keys, each with a task per query head. */
+/* Forward has two tiles of keys. Backward has two ranges of keys, each with a task per query head. */
 static void build_attention_long(struct tt_graph *graph)
 {
     build_attention_of(graph, 1, 530, 3, 1, 4);
 }
 
-/* q, k, v one value, which is read once more. */
+/* q, k and v are one value, which is also read elsewhere. */
 static void build_attention_again(struct tt_graph *graph)
 {
     struct tt_attr attr = {.seq_len = 8, .heads = 2, .kv_heads = 2, .head_dim = 4};

@@ -5,13 +5,13 @@
 #include "core/graph/graph.h"
 
 /**
- * Graphs whose gradients are checked. Every input of the op under test is a parameter, so that the differentiation
- * yields its gradient; the op's output goes to the head op, whose loss is what central differences see.
+ * Graphs whose gradients are checked. Every input of the op under test is a parameter, so autodiff gives its gradient.
+ * The op's output goes to the head op, and the central differences are those of its loss.
  */
 struct grad_case {
     const char *name;
     void (*build)(struct tt_graph *graph);
-    double step; /* of the central differences: larger where rounding of the loss is the larger error */
+    double step; /* of the central differences; larger if rounding of the loss is the larger error */
 };
 
 extern const struct grad_case grad_cases[];

@@ -2,11 +2,12 @@
  *
  * gradcheck [--bench [THREADS]]
  *
- * For every graph of cases.c: runs it on 1, 2 and 3 threads, and with outputs that take over memory, and wants the same
- * bits; runs it with every variant of the kernels; and compares the gradient of every parameter with central
- * differences of the loss, element by element (a sample of large parameters) and along a random direction.
+ * Checks every graph of cases.c. It must give the same bits on 1, 2 and 3 threads, with outputs in memory of their own
+ * and in the memory of inputs. It must give the same gradients up to rounding with every variant of the kernels. The
+ * gradient of every parameter is compared with central differences of the loss, element by element (a sample of large
+ * parameters) and along a random direction.
  *
- * --bench: a training step's ops at the shapes of the debug model, time by op.
+ * --bench prints the time of each op in a training step of the debug model.
  */
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +32,7 @@ struct test {
     int param[MAX_PARAMS], grad[MAX_PARAMS];
     int failures;
     double step;  /* of the central differences */
-    double worst; /* error as a part of the tolerance */
+    double worst; /* the largest error, as a share of the tolerance */
 };
 
 static void fail(struct test *test, const char *what, double got, double want)
@@ -40,7 +41,7 @@ static void fail(struct test *test, const char *what, double got, double want)
         printf("# %s: %s: got %.7g, wanted %.7g\n", test->name, what, got, want);
 }
 
-/* The loss with the parameter moved by `step` along direction (n elements), which it then leaves. */
+/* The loss with the parameter at saved + step * direction (n elements each), where the parameter then stays. */
 static double loss_at(struct test *test, float *data, const float *saved, const float *direction, int64_t n,
                       double step)
 {
@@ -54,7 +55,7 @@ static double loss_at(struct test *test, float *data, const float *saved, const 
     return loss;
 }
 
-/* The derivative along direction from four values of the loss, exact to the fourth power of the step. */
+/* The derivative along `direction` from four values of the loss, with an error of the fourth power of the step. */
 static double difference(struct test *test, float *data, const float *saved, const float *direction, int64_t n,
                          double h)
 {
@@ -94,7 +95,7 @@ static void check_param(struct test *test, int p)
     double along = 0.0, size;
     char what[64];
 
-    (void)interp_run(test->interp, test->team, INTERP_ALL); /* the head's gradients are of the last run */
+    (void)interp_run(test->interp, test->team, INTERP_ALL); /* the head's gradients are those of the last run */
     memcpy(saved, data, (size_t)n * sizeof *data);
     memcpy(grad, test->interp->data[test->grad[p]], (size_t)n * sizeof *grad);
     size = root_mean_square(grad, n);
@@ -119,10 +120,10 @@ static void check_param(struct test *test, int p)
     tt_free(direction);
 }
 
-/* Other threads and memory: the same bits. Other kernels: the same gradients to rounding. */
+/* Other threads and other memory give the same bits, and other kernels the same gradients up to rounding. */
 static void check_runs(struct test *test)
 {
-    for (int run = 0; run < 6; run++) { /* 1, 2, 3 threads; without and with taking over memory */
+    for (int run = 0; run < 6; run++) { /* 1, 2, 3 threads; then the same with outputs in the memory of inputs */
         struct interp *other = interp_new(test->graph, run >= 3);
         struct tt_team *team = NULL;
         int differs;
@@ -161,7 +162,7 @@ static void check_runs(struct test *test)
     tt_kernels_use(NULL);
 }
 
-/* What an output may lie on has its size, and no other output lies there. */
+/* An input whose memory an output may take has the output's size, and no other output takes it. */
 static void check_aliases(struct test *test, const struct tt_node *node)
 {
     const int *alias = tt_op_row(node->op)->alias;
@@ -272,15 +273,15 @@ static bool check_nonfinite(void)
     return good;
 }
 
-/* A type that operand k of an op takes, where the op computes in `compute`. */
+/* The type of an operand whose row says `type`, if the op computes in `compute`. */
 static enum tt_dtype right_type(enum tt_op_type type, enum tt_dtype compute)
 {
     return type == TT_TYPE_COMPUTE ? compute : type == TT_TYPE_IDS ? TT_I32 : TT_F32;
 }
 
 /*
- * Does the op refuse these inputs, naming itself and saying `found`, and leave the graph as it was? Inputs are (4, 6)
- * and (5, 7) in turn, right in type but for input `wrong`.
+ * Whether the op refuses these inputs with a message that begins with its name and has `found` in it, and leaves the
+ * graph as it was. Inputs are (4, 6) and (5, 7) in turn. All have the right type except input `wrong`.
  */
 static bool refuses(enum tt_op_id op, int n_in, enum tt_dtype compute, int wrong, const char *found)
 {
@@ -303,7 +304,7 @@ static bool refuses(enum tt_op_id op, int n_in, enum tt_dtype compute, int wrong
     return good;
 }
 
-/* Every op refuses inputs of a wrong number, of odd shapes, and each input in a wrong type. */
+/* Every op refuses a wrong number of inputs, shapes that do not fit, and a wrong type of each input. */
 static bool check_inference(void)
 {
     bool good = true;
@@ -331,7 +332,7 @@ static void build_debugmodel(struct tt_graph *graph)
     build_llama(graph, &(struct llama){8, 256, 6, 256, 16, 16, 16, 768, 2048, false, false});
 }
 
-/* The shortest time of each op over some steps: other work on the machine only ever adds. */
+/* Prints the shortest time of each op over some steps, since other work on the machine can only add to it. */
 static void bench(int threads)
 {
     struct test test = {.name = "bench", .draw.rng = tt_rng_make(5, "bench")};

@@ -2,10 +2,10 @@
  *
  * graincheck
  *
- * Graphs whose dimensions are in two grains, against the same graphs cut in two: each half has local shapes of half the
- * size and the same logical extents. What the halves make are the parts of what the whole makes, to the bit; where a
- * cut dimension is summed over, the whole is the sum of the two. Rows are cut, then heads and the width of the FFN,
- * then the vocabulary.
+ * Compares graphs whose dimensions have two grains with the same graphs cut in two. Each half has half of the local
+ * shape and the same logical extents. The results of the halves must be the parts of the whole's results, to the bit.
+ * Where the cut dimension is summed over, the whole must be the sum of the two. First rows are cut, then heads and the
+ * width of the FFN, then the vocabulary.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static enum relation relation_of(const struct test *test, int v)
     return whole->shape[0] != half->shape[0] ? PART_OF_ROWS : PART_OF_COLUMNS;
 }
 
-/* Where element i of half `h` is in the whole. */
+/* The index in the whole of element i of half `h`. */
 static int64_t place(const struct test *test, int v, int h, int64_t i)
 {
     const struct tt_value *half = &test->sides[h].graph->values[v];
@@ -106,7 +106,7 @@ static void compare_values(struct test *test)
         if (graph->values[v].producer == TT_NONE)
             continue;
         op = graph->nodes[graph->values[v].producer].op;
-        if (op == TT_OP_EMBEDDING_BWD) /* adds token by token, all of them on every rank that has the row */
+        if (op == TT_OP_EMBEDDING_BWD) /* every rank that has the row adds all tokens, one by one */
             continue;
         test->compared++;
         if (!is_equal(test, v) && test->failures++ < MESSAGES)
@@ -116,7 +116,7 @@ static void compare_values(struct test *test)
 
 /* --- making and running the three sides --- */
 
-/* A cut pass sets extents on nodes that are there: the op's row must accept them. */
+/* A pass that cuts sets the extents of existing nodes, which the rows of their ops must accept. */
 static void check_again(struct tt_graph *graph)
 {
     for (int n = 0; n < graph->n_nodes; n++)
@@ -171,7 +171,7 @@ static int add_param(struct tt_graph *graph, int64_t rows, int64_t width)
 
 /* --- rows --- */
 
-/* Long enough that tiles, chunks, blocks of rows and ranges of keys all depend on the number of rows. */
+/* So long that tiles, chunks, blocks of rows and ranges of keys all depend on the number of rows. */
 enum { SEQ_LEN = 1100, VOCAB = 300 };
 
 static void build_llama_rows(struct tt_graph *graph, int64_t batch)
@@ -248,7 +248,7 @@ static int add_back(struct tt_graph *graph, int x, struct tt_extent in)
 
 /*
  * The products of an attention with normed heads and of an FFN, with 1 / parts of the heads and of the width. Every
- * product reads an x of its own, so that no gradient is a chain of products. ret_seeds: for two outputs.
+ * product reads an x of its own, so no gradient is a chain of products. ret_seeds gets the seeds of the two outputs.
  */
 static void build_columns(struct tt_graph *graph, int parts, struct tt_seed *ret_seeds)
 {
@@ -305,12 +305,12 @@ static bool check_columns(int threads)
 
 /* --- the vocabulary --- */
 
-/* Each grain is long enough for the most slices of dx. */
+/* A grain is long enough for the largest number of slices of dx. */
 enum { GRAIN = 65536, FEW_ROWS = 4, FEW = 3 };
 
 /*
- * The softmax of a half is over its own rows of the weight, so the second half of the weight is such that its share is
- * 0, and the first half alone makes the whole's losses and gradients.
+ * The softmax of a half covers only its own rows of the weight. So the weight's second half is chosen to have a share
+ * of 0, and the first half alone gives the losses and gradients of the whole.
  */
 static bool check_vocabulary(void)
 {
@@ -372,7 +372,8 @@ static bool refused(enum tt_op_id op, struct tt_attr attr, int b, int64_t rows, 
     return good;
 }
 
-/* A dimension that the op cannot cut, a part between two grains, an extent that is not here and has no grains. */
+/* A dimension that the op cannot cut, a part that ends inside a grain, and a local part of an extent that has one
+ * grain. */
 static bool check_refusals(void)
 {
     bool good = refused(TT_OP_EMBEDDING, (struct tt_attr){.rows = {8, 2}}, 3, 8, "embedding cannot be cut in rows");

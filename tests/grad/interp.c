@@ -31,7 +31,7 @@ static bool made_by_node(const struct tt_graph *graph, int value)
     return graph->values[value].producer != TT_NONE;
 }
 
-/* Lets output k of a node lie on the input that its row names, where nobody reads that input later. */
+/* Puts output k of a node into the memory of the input that its row names, if nothing reads that input later. */
 static void take_over(struct interp *interp, int n, int k)
 {
     const struct tt_node *node = &interp->graph->nodes[n];

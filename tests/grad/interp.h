@@ -10,20 +10,20 @@
 #include "core/ops/op.h"
 
 /**
- * The simplest executor: every value has memory of its own and nodes run in order. Or, aliased, outputs take over the
- * memory that their rows allow, as a memory plan would let them.
+ * The simplest executor: every value has memory of its own and nodes run in order. If aliased, outputs take the memory
+ * of inputs wherever their rows allow it, as in a memory plan.
  */
 struct interp {
     struct tt_graph *graph;
     void **data; /* by value */
     bool *owned; /* data[v] is v's own memory */
-    bool *gone;  /* overwritten by an alias */
+    bool *gone;  /* its memory now has another value */
     struct tt_scalars scalars;
     double op_seconds[TT_OPS]; /* time spent, by op */
     double op_flops[TT_OPS];
 };
 
-/** Memory for all values, undefined as NaN. The graph stays the caller's. */
+/** Memory for all values, filled with NaN. The graph stays the caller's. */
 struct interp *interp_new(struct tt_graph *graph, bool aliased);
 void interp_free(struct interp *interp);
 
@@ -45,8 +45,8 @@ void interp_fill(struct interp *interp, struct interp_draw *draw);
 /* Which nodes run. */
 enum interp_pass { INTERP_ALL, INTERP_FORWARD, INTERP_BACKWARD };
 
-/** Runs nodes in order. Scratch is exactly as large as asked for, guarded, and starts as NaN. Returns false if an op
- * wrote outside its scratch. */
+/** Runs nodes in order. Scratch has exactly the size that the op asks for, with guards around it, and is filled with
+ * NaN. Returns false if an op wrote outside its scratch. */
 bool interp_run(struct interp *interp, struct tt_team *team, enum interp_pass pass);
 
 /** inv_valid_tokens * the sum of graph->token_loss. */

@@ -3,7 +3,7 @@
  * stagecheck
  *
  * Cuts every graph of cases.c into stages, at every node, and runs the stages one after the other, forward and
- * backward, on memory of their own. Wants the losses and gradients of the whole graph, to the bit.
+ * backward, in separate memory. They must give the losses and gradients of the whole graph, to the bit.
  */
 #include <math.h>
 #include <stdio.h>
@@ -61,7 +61,7 @@ static bool is_leaf(const struct tt_value *value)
     return value->kind == TT_VALUE_PARAM || value->kind == TT_VALUE_INPUT || value->kind == TT_VALUE_CONST;
 }
 
-/* The whole graph's parameter, input or constant that this is a copy of. */
+/* The parameter, input or constant of the whole graph of which this is a copy. */
 static int original(const struct test *test, const struct tt_value *copy)
 {
     int v = 0;
@@ -121,7 +121,8 @@ static const float *stage_gradient(const struct test *test, int s, int param)
     return NULL;
 }
 
-/* The sum over the stages that read the parameter: one stage's to the bit, the sum of several to rounding. */
+/* Compares the sum over all stages that read the parameter: to the bit if there is one, up to rounding if there are
+ * several. */
 static void compare_gradient(struct test *test, int param)
 {
     const struct tt_value *value = &test->graph->values[param];
@@ -157,7 +158,7 @@ static void compare_loss(struct test *test)
         fail(test, "the loss", "token_loss");
 }
 
-/* Cuts behind node first and behind node second, which is the last node where there are two stages. */
+/* Cuts after node `first` and after node `second`, which is past the last node if there are two stages. */
 static void check_cut(struct test *test, void (*build)(struct tt_graph *), int first, int second)
 {
     struct tt_graph *graph = tt_graph_new();
@@ -217,8 +218,8 @@ static bool refused(int rc, const char *text)
     return good;
 }
 
-/* A stage that reads what a later one makes, stages that do not exist, a graph with its backward pass, two seeds for
- * one. */
+/* Refused are a stage that reads what a later one makes, a stage that does not exist, a graph that is already
+ * differentiated, and two seeds for one value. */
 static bool check_errors(void)
 {
     const struct grad_case *one = &grad_cases[n_grad_cases - 1];

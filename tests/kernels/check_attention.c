@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention: groups of query heads, head dims with and without tails, sequences around the tile borders.
+ * Attention: groups of query heads, head dims with and without tails, sequences that end near the borders of tiles.
  */
 #include <float.h>
 #include <math.h>
@@ -36,7 +36,7 @@ static struct arrays make_arrays(struct check *check, const struct tt_attention_
     return a;
 }
 
-/* All heads, in blocks of rows as the op cuts them; k and v of a head gathered, as the op does. */
+/* Runs all heads in blocks of rows, with k and v of a head gathered, as the op does. */
 static void forward(const struct tt_kernels *table, const struct tt_attention_shape *shape, const struct arrays *a,
                     float *o, float *lse, float *scratch)
 {
@@ -80,7 +80,7 @@ static void backward(const struct tt_kernels *table, const struct tt_attention_s
     backward_range(table, shape, a, grads, 0, shape->seq_len, scratch);
 }
 
-/* In two ranges of keys; grads[3] takes the second one's dq. */
+/* Runs backward in two ranges of keys. grads[3] takes the dq of the second range. */
 static void backward_in_ranges(const struct tt_kernels *table, const struct tt_attention_shape *shape,
                                const struct arrays *a, float *const *grads, float *scratch)
 {
@@ -115,7 +115,7 @@ static void check_forward(struct check *check)
         (void)snprintf(text, sizeof text, "T=%lld H=%lld K=%lld E=%lld fill %d", (long long)shape->seq_len,
                        (long long)shape->heads, (long long)shape->kv_heads, (long long)shape->head_dim, k % N_FILLS);
         for (int64_t i = 0; k % N_FILLS == FILL_LARGE && i < a.nq; i++)
-            a.q[i] *= 30.0F; /* a sharp softmax: errors of the scores grow with their size */
+            a.q[i] *= 30.0F; /* makes the softmax sharp; errors of the scores grow with their size */
         size = k % N_FILLS == FILL_LARGE ? 30.0 * sqrt((double)shape->head_dim) : 4.0;
         forward(check->table, shape, &a, o, lse, scratch);
         forward(tt_kernels_variant(0), shape, &a, a.o, a.lse, scratch);
@@ -132,12 +132,12 @@ static void check_backward(struct check *check)
     for (int k = 0; k < 2 * N_SHAPES; k++) {
         struct tt_attention_shape shape = shapes[k / 2];
         struct arrays a;
-        float *got[4], *want[4], *scratch; /* dq, dk, dv, dq of the second range */
+        float *got[4], *want[4], *scratch; /* dq, dk, dv, and dq of the second range */
         double *near;
         char text[64];
 
         if (shape.seq_len * shape.head_dim > 5000)
-            shape.seq_len /= 2; /* the reference makes every pair again for every element */
+            shape.seq_len /= 2; /* since the reference computes every pair again for every element */
         a = make_arrays(check, &shape, FILL_NORMAL);
         for (int i = 0; i < 4; i++) {
             got[i] = check_array(check, i == 1 || i == 2 ? a.nk : a.nq);

@@ -35,7 +35,7 @@ static void check_gemv(struct check *check)
     }
 }
 
-/* Query heads of one key/value head out of K, keys, head dim. */
+/* The shape of one row of attention; the heads of one key/value head are computed. */
 struct row {
     int64_t heads, kv_heads, head_dim, keys;
 };
@@ -61,7 +61,7 @@ static void check_attention_row(struct check *check)
         (void)snprintf(text, sizeof text, "H=%lld K=%lld E=%lld keys %lld fill %d", (long long)row->heads,
                        (long long)row->kv_heads, (long long)row->head_dim, (long long)row->keys, k % N_FILLS);
         for (int64_t i = 0; k % N_FILLS == FILL_LARGE && i < n; i++)
-            q[i] *= 30.0F; /* a sharp softmax: errors of the scores grow with their size */
+            q[i] *= 30.0F; /* makes the softmax sharp; errors of the scores grow with their size */
         if (k % N_FILLS == FILL_LARGE)
             size = 30.0 * sqrt((double)row->head_dim);
         for (int64_t i = 0; i < n; i++)

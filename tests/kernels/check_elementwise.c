@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * add, swiglu, rope: also in place.
+ * add, swiglu and rope, also in place.
  */
 #include <float.h>
 #include <math.h>
@@ -45,7 +45,7 @@ static void check_swiglu(struct check *check)
             g[i] *= 20.0F;
         tt_swiglu_fwd_ref(want, g, u, n);
         check->table->swiglu_fwd(got, g, u, n);
-        for (int64_t i = 0; i < n; i++) /* below -87 the sigmoid is denormal and g u times its last place is lost */
+        for (int64_t i = 0; i < n; i++) /* below -87 the sigmoid is denormal, so its last digits are lost */
             want[i] = g[i] < -87.0F && fabsf(want[i]) < 1e-30F ? got[i] : want[i];
         check_compare(check, "h", shape, got, want, n, NULL, 4.0);
         copy = check_copy(check, g, n);
@@ -57,7 +57,7 @@ static void check_swiglu(struct check *check)
     }
 }
 
-/* dg and du on every pair of the inputs' memory. */
+/* dg and du take the memory of every pair of inputs. */
 static void check_swiglu_bwd_shared(struct check *check, const char *shape, int64_t n, const float *dh, const float *g,
                                     const float *u, const float *dg, const float *du)
 {
@@ -88,7 +88,7 @@ static void check_swiglu_bwd(struct check *check)
             g[i] *= 20.0F;
         tt_swiglu_bwd_ref(want_dg, want_du, dh, g, u, n);
         check->table->swiglu_bwd(dg, du, dh, g, u, n);
-        for (int64_t i = 0; i < n; i++) { /* 1 - sigmoid loses the digits that g multiplies, up to g = 17 */
+        for (int64_t i = 0; i < n; i++) { /* 1 - sigmoid loses digits, and g multiplies the error, up to g = 17 */
             near_dg[i] =
                 (double)FLT_EPSILON * fabs((double)dh[i] * (double)u[i]) * (4.0 + fmin(fabs((double)g[i]), 17.0)) +
                 0x1p-140;

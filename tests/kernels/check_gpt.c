@@ -13,14 +13,13 @@ enum { N_WIDTHS = sizeof widths / sizeof *widths };
 
 static const double eps32 = (double)FLT_EPSILON;
 
-/* 2u of gelu's definition. */
+/* The exponent in gelu's definition, 2u. */
 static double exponent(double x)
 {
     return 1.5957691216057308 * (x + 0.044715 * x * x * x);
 }
 
-/* A rounding of the exponent is one of the result as many times larger as the exponent is; beyond 90
- * the result is 0. */
+/* The error of e^x in roundings is that of x in roundings, times |x|. Beyond 90 the result is 0. */
 static double exponent_error(double x)
 {
     return eps32 * (6.0 + 4.0 * fmin(fabs(exponent(x)), 90.0));
@@ -67,7 +66,8 @@ static void check_gelu_bwd(struct check *check)
         (void)snprintf(shape, sizeof shape, "n=%lld fill %d", (long long)n, k % N_FILLS);
         tt_gelu_bwd_ref(want, dy, x, n);
         check->table->gelu_bwd(got, dy, x, n);
-        for (int64_t i = 0; i < n; i++) { /* 1 - sigmoid loses the digits that 3u multiplies, up to where it is 0 */
+        for (int64_t i = 0; i < n;
+             i++) { /* 1 - sigmoid loses digits, and 3u multiplies the error, until the sigmoid is 1 */
             double u = fmin(fabs(exponent((double)x[i])), 90.0), sigmoid = 1.0 / (1.0 + exp(-exponent((double)x[i])));
 
             near[i] = fabs((double)dy[i]) * sigmoid * (exponent_error((double)x[i]) * (1.0 + 3.0 * u)) + 0x1p-100;
@@ -80,8 +80,8 @@ static void check_gelu_bwd(struct check *check)
 }
 
 struct row {
-    double largest; /* of |x - mean| rstd */
-    double shift;   /* what the mean may be off by, times rstd */
+    double largest; /* the largest |x - mean| rstd */
+    double shift;   /* the allowed error of the mean, times rstd */
 };
 
 static struct row measure(const float *x, int64_t width, double mean, double rstd)
@@ -120,7 +120,7 @@ static void check_layernorm(struct check *check)
                       2.0 * eps32 * (fabs((double)b[i % width]) + fabs((double)want_y[i])) + 0x1p-140;
             near_mean[r] = row.shift / (double)want_rstd[r] + 0x1p-140;
         }
-        if (width > 1 || k % N_FILLS != FILL_LARGE) /* a single large value: its own rounding is all that is left */
+        if (width > 1 || k % N_FILLS != FILL_LARGE) /* x - mean of a single large value is only a rounding error */
             check_compare(check, "y", shape, y, want_y, n, near, 0.0);
         check_compare(check, "mean", shape, mean, want_mean, rows, near_mean, 0.0);
         check_compare(check, "rstd", shape, rstd, want_rstd, rows, NULL, 8.0);
@@ -130,9 +130,9 @@ static void check_layernorm(struct check *check)
     }
 }
 
-/* How far dx, dw and db may be off: a few roundings of every term that they are sums of. */
-static void allow(const struct tt_layernorm_grads *g, int64_t rows, int64_t width, double *near_dx, double *near_dw,
-                  double *near_db)
+/* Allowed errors of dx, dw and db: a few roundings of every term of their sums. */
+static void allow_roundings(const struct tt_layernorm_grads *g, int64_t rows, int64_t width, double *near_dx,
+                            double *near_dw, double *near_db)
 {
     for (int64_t r = 0; r < rows; r++) {
         const float *dy = g->dy + r * width, *x = g->x + r * width;
@@ -174,7 +174,7 @@ static void check_layernorm_bwd(struct check *check)
         tt_layernorm_fwd_ref(y, mean, rstd, x, w, w, rows, width, 1e-5F);
         tt_layernorm_bwd_ref(&want, rows, width);
         check->table->layernorm_bwd(&got, rows, width);
-        allow(&want, rows, width, near_dx, near_dw, near_db);
+        allow_roundings(&want, rows, width, near_dx, near_dw, near_db);
         check_compare(check, "dx", shape, dx, want_dx, n, near_dx, 0.0);
         check_compare(check, "dw", shape, dw, want_dw, width, near_dw, 0.0);
         check_compare(check, "db", shape, db, want_db, width, near_db, 0.0);

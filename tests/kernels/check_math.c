@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the kernels stand on: the exponential over its whole range, and matrix products against sums in double, on 1 to
- * 3 threads with the same bits.
+ * What other kernels use: the exponential over its whole range, and matrix products. Products are compared with sums in
+ * double, and have the same bits on 1 to 3 threads.
  */
 #include <float.h>
 #include <math.h>
@@ -11,7 +11,8 @@
 #include "core/kernels/blas.h"
 #include "tests/kernels/kernelcheck.h"
 
-/* Every 61st float pattern where e^x is neither 0 nor inf nor 1, in pieces of awkward length; then the ends. */
+/* Every 61st float for which e^x is neither 0 nor infinite nor 1, in pieces of awkward length; then the ends of the
+ * range. */
 static void check_exp(struct check *check)
 {
     static const float ends[] = {0.0F,     -0.0F,     INFINITY, -INFINITY, NAN,       FLT_MAX, -FLT_MAX, 88.72283F,
@@ -49,7 +50,7 @@ static void check_exp(struct check *check)
     }
 }
 
-/* Element (i, j) of the product, and the sum of the sizes of its terms. */
+/* Element (i, j) of the product; ret_size gets the sum of the absolute values of its terms. */
 static double element(const struct tt_gemm *g, int64_t i, int64_t j, double *ret_size)
 {
     double sum = 0.0;
@@ -80,7 +81,7 @@ static void check_one_gemm(struct check *check, const int64_t *mnk, bool trans_a
     g.a = check_filled(check, (trans_a ? g.k : g.m) * g.lda, FILL_NORMAL);
     g.b = check_filled(check, (trans_b ? g.n : g.k) * g.ldb, FILL_NORMAL);
     before = check_filled(check, n_c, FILL_NORMAL);
-    want = check_array(check, n_c); /* NaN between the rows, as in c */
+    want = check_array(check, n_c); /* with NaN between the rows, as in c */
     near = check_doubles(check, n_c);
     for (int64_t i = 0; i < g.m; i++) {
         for (int64_t j = 0; j < g.n; j++) {

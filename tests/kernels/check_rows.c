@@ -160,7 +160,7 @@ static void check_scatter_add(struct check *check)
         (void)snprintf(shape, sizeof shape, "%lld tokens, %lld columns", (long long)n, (long long)columns);
         tt_scatter_add_ref(want, dx, tokens, n, width, columns);
         check->table->scatter_add(dw, dx, tokens, n, width, columns);
-        check_compare(check, "dw", shape, dw, want, elements, NULL, 0.0); /* the order is part of the contract */
+        check_compare(check, "dw", shape, dw, want, elements, NULL, 0.0); /* the order of additions is promised */
         check_reset(check, shape);
     }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What runs over flat shards: the optimizer, sums of squares, bfloat16. Beside the reference they have to agree
- * with the portable kernel bit for bit, and with themselves on the same elements cut elsewhere: losses must not
- * depend on the layout.
+ * Kernels on flat shards: the optimizer, sums of squares, bfloat16. Losses must not depend on the layout. So these
+ * kernels agree not only with the reference, but bit for bit with the portable kernel, and with themselves wherever the
+ * elements are cut.
  */
 #include <float.h>
 #include <math.h>
@@ -86,7 +86,9 @@ static void check_squares(struct check *check)
         tt_squares_ref(&want, x, n);
         check->table->squares(&got, x, n);
         tt_squares_generic(&portable, x, n);
-        got_float = (float)(got * (k % N_FILLS == FILL_TINY ? 0x1p200 : 1.0)); /* denormals' squares are no floats */
+        got_float =
+            (float)(got *
+                    (k % N_FILLS == FILL_TINY ? 0x1p200 : 1.0)); /* squares of denormals are too small for a float */
         want_float = (float)(want * (k % N_FILLS == FILL_TINY ? 0x1p200 : 1.0));
         check_compare(check, "sum", shape, &got_float, &want_float, 1, NULL, 1.0);
         if (!is_reference(check) && isfinite(want) && got != portable) {
@@ -112,7 +114,7 @@ static void compare_halves(struct check *check, const float *from, const uint16_
     }
 }
 
-/* All that a float's upper half may be, with lower halves around the tie, in pieces of awkward length. */
+/* Every upper half of a float, with lower halves near the tie, in pieces of awkward length. */
 static void check_bf16_round(struct check *check)
 {
     static const uint32_t lower[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};

@@ -3,10 +3,10 @@
  * kernelcheck [--bench] [--seed=N] [kernel]
  * kernelcheck --has=VARIANT      exit 0 if this processor runs it
  *
- * Runs the cases of the check_*.c files over all variants of kernels that this processor runs, the reference included
- * (its guards count too). Prints a line for each kernel and variant: the number of values compared, the largest error
- * as a part of the tolerance, and in units of the last place. --bench: GB/s or GF/s of every variant, by the cases of
- * core/kernels/kernel_bench.c.
+ * Runs the cases of the check_*.c files on all variants of the kernels that this processor can run, and on the
+ * reference, whose guards are checked too. Prints a line for each kernel and variant: the number of values compared,
+ * and the largest error as a share of the tolerance and in units of the last place. --bench prints GB/s or GF/s of
+ * every variant, from the cases of core/kernels/kernel_bench.c.
  */
 #include "tests/kernels/kernelcheck.h"
 
@@ -171,7 +171,7 @@ static const struct {
     {shard_cases, &n_shard_cases},
 };
 
-/* Times a kernel at the size of the debug model's activations, which stay in the caches: what a variant gains. */
+/* Times kernels at the size of the debug model's activations, which stay in the caches, so that the variants differ. */
 static void bench_kernels(const char *only)
 {
     for (int i = 0; i < tt_kernel_bench_count(); i++) {
@@ -189,7 +189,7 @@ static void bench_kernels(const char *only)
     }
 }
 
-/* Returns whether the case held. */
+/* Returns whether the case passed. */
 static bool run_case(const struct check_case *one, const struct tt_kernels *table, uint64_t seed)
 {
     struct check check = {.kernel = one->kernel, .table = table, .rng = tt_rng_make(seed, one->kernel)};

@@ -9,8 +9,8 @@
 #include "core/math/rng.h"
 
 /**
- * kernelcheck: every variant of every kernel against its double-precision reference, on awkward shapes and values, with
- * guard bytes around every array. Arrays come from check_array and live until the end of the case (check_reset).
+ * kernelcheck compares every variant of every kernel with its double-precision reference, on awkward shapes and values,
+ * with guards around every array. Arrays come from check_array and live until check_reset.
  */
 enum fill { FILL_NORMAL, FILL_TINY, FILL_LARGE, FILL_ZERO, FILL_NAN, N_FILLS };
 
@@ -20,11 +20,11 @@ struct check {
     struct tt_rng rng;
     uint64_t drawn; /* numbers taken from rng */
     int64_t compared, failures;
-    double worst;     /* largest error as a part of its tolerance */
+    double worst;     /* largest error, as a share of its tolerance */
     double worst_ulp; /* among elements of normal size, where nothing cancels */
 };
 
-/** n floats between guards, filled with NaN: what a kernel forgets to write shows. */
+/** n floats between guards, filled with NaN, so that elements which a kernel does not write are found. */
 float *check_array(struct check *check, int64_t n);
 
 /** The same with random contents: about N(0, 1), denormal, about 1e12, zero, or N(0, 1) with one NaN among them. */
@@ -37,8 +37,8 @@ int32_t *check_labels(struct check *check, int64_t n, int64_t limit, bool ignore
 float *check_copy(struct check *check, const float *x, int64_t n);
 
 /**
- * |got - want| <= tolerance[i], an absolute number, or `ulps` units of want's last place where tolerance is NULL;
- * non-finite where the reference is, and nowhere else. shape goes into the message.
+ * Counts a failure for every element that is further from `want` than tolerance[i], or than `ulps` units of want's last
+ * place if tolerance is NULL. It must be non-finite exactly where want is. `shape` goes into the message.
  */
 void check_compare(struct check *check, const char *what, const char *shape, const float *got, const float *want,
                    int64_t n, const double *tolerance, double ulps);
@@ -52,7 +52,7 @@ double *check_doubles(struct check *check, int64_t n);
 /** A random integer in [0, n). */
 int64_t check_draw(struct check *check, int64_t n);
 
-/** The cases: what is checked. */
+/** A case of each kernel. */
 struct check_case {
     const char *kernel;
     void (*check)(struct check *check);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Runs a command and checks its exit code and that its output (both streams) has a line with the given text. A job whose
-# ranks miss one of them says so once.
+# Runs a command. Its exit code must be CODE, and a line of its output (both streams) must have TEXT in it. At most one
+# rank may report that it waited for another.
 #   expect.sh CODE TEXT COMMAND...
 code=$1
 text=$2
@@ -18,6 +18,6 @@ if ! printf '%s\n' "$output" | grep -qF -- "$text"; then
     exit 1
 fi
 if [ "$(printf '%s\n' "$output" | grep -c 'error: rank [0-9]* waited')" -gt 1 ]; then
-    echo "expected one message about the missing rank"
+    echo "expected one message about the silent rank"
     exit 1
 fi

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * A rank that is held up in the middle of its files, preloaded into the program as it is shipped:
+ * Holds up a rank in the middle of its work on files. Preloaded into the program as it is shipped:
  *
  *     TITAN_HOLD=CALL:PART:RANK:SECONDS LD_PRELOAD=libhold.so titan train ...
  *
- * The first CALL (pread, fsync) of rank RANK on a file whose path has PART in it takes so many seconds; with 0 the
- * process stops itself there, as SIGSTOP does. A line on stderr says that it came to that. start:-:RANK:0 is a start of
- * MPI that never comes back.
+ * The first CALL (pread, fsync) of rank RANK on a file whose path has PART in it takes SECONDS. With 0 the process
+ * stops there, as by SIGSTOP. A line on stderr says so. With start:-:RANK:0 the start of MPI never returns.
  */
 #include <limits.h>
 #include <signal.h>
@@ -55,7 +54,8 @@ static void hold(const char *call, int fd)
     void *symbol = dlsym(RTLD_NEXT, name); \
     memcpy(&next, &symbol, sizeof next)
 
-/* MPI's start, which then never comes back; under MPI's name, with its pointers. */
+/* A function that MPI calls at its start, under MPI's name and with its pointers. For the held rank it never
+ * returns. */
 EXPORT int never_dup(void *comm, void **ret_comm) __asm__("MPI_Comm_dup");
 
 EXPORT int never_dup(void *comm, void **ret_comm)
@@ -84,7 +84,7 @@ EXPORT ssize_t pread(int fd, void *bytes, size_t size, off_t offset)
     return next(fd, bytes, size, offset);
 }
 
-/* The name that a program compiled with 64-bit offsets calls. */
+/* The name under which a program with 64-bit offsets calls it. */
 EXPORT ssize_t pread64(int fd, void *bytes, size_t size, off_t offset) __attribute__((alias("pread")));
 
 EXPORT int fsync(int fd)

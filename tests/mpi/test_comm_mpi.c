@@ -2,14 +2,14 @@
  *
  * The communicator cases over MPI, and how a job ends when ranks fail. Run by mpirun; prints one line on rank 0.
  *
- *   test_mpi_comm cases       all cases of tests/par/comm_cases.c: large transfers read from the other's memory, if the
- *                             kernel lets us, then all of them, then none
+ *   test_mpi_comm cases       all cases of tests/par/comm_cases.c. Large transfers read the other rank's memory, if the
+ *                             kernel allows it; then all transfers do, then none
  *   test_mpi_comm reads       fails unless every rank can read every other one's memory
  *   test_mpi_comm large       one message of more than 2^31 bytes
  *   test_mpi_comm size        a message shorter than its buffer
- *   test_mpi_comm silent      the last rank goes silent; the others abort with exit code 4
+ *   test_mpi_comm silent      the last rank no longer answers; the others abort with exit code 4
  *   test_mpi_comm stopped     the last rank stops in the middle of gathers that the others read from it; they abort
- *   test_mpi_comm killed      the last rank is killed there; mpirun, or they, end the job
+ *   test_mpi_comm killed      the last rank is killed there; mpirun or the other ranks end the job
  *   test_mpi_comm suspended   the last rank stops all others for longer than their timeout, while they wait
  *   test_mpi_comm flows       a long message shows progress before it is complete, and keeps its place in the order
  *   test_mpi_comm launched    says whether a launcher is seen, without MPI
@@ -89,7 +89,7 @@ static int run_size(struct tt_comm *comm)
         TT_TRY(comm->ops->recv_begin(comm, &segment, 1, 0, 20, &request));
     TT_TRY(tt_comm_wait(comm, &request, 1 - comm->rank));
     if (comm->rank == 0)
-        rc = tt_comm_barrier(comm); /* stays until rank 1 ends the job */
+        rc = tt_comm_barrier(comm); /* waits until rank 1 ends the job */
 out:
     return rc;
 }
@@ -104,7 +104,7 @@ static int run_silent(struct tt_comm *comm)
     return tt_comm_barrier(comm);
 }
 
-/* Gathers 1 MiB again and again; after some, the last rank sends itself a signal. */
+/* Gathers 1 MiB again and again. After ten rounds the last rank sends itself a signal. */
 static int gather_until(struct tt_comm *comm, int signal)
 {
     enum { SHARD = 1 << 20 };
@@ -115,7 +115,7 @@ static int gather_until(struct tt_comm *comm, int signal)
     struct tt_collective *gather = NULL;
     int rc = 0;
 
-    comm->timeout_sec = signal == SIGSTOP ? 1.0 : 100.0; /* of one that is killed the launcher knows */
+    comm->timeout_sec = signal == SIGSTOP ? 1.0 : 100.0; /* the launcher notices one that is killed */
     comm->waiting_for = "unshard layers.3";
     for (int member = 0; member < comm->size; member++) {
         group.ranks[member] = member;
@@ -159,7 +159,7 @@ static int run_suspended(struct tt_comm *comm)
     TT_TRY(tt_comm_gather_all(comm, &pid, sizeof pid, pids));
     comm->timeout_sec = TIMEOUT_SEC;
     if (comm->rank == comm->size - 1) {
-        (void)usleep(200000); /* so that the others wait; it would do no harm if they did not */
+        (void)usleep(200000); /* so that the others are already waiting, which the result does not depend on */
         for (int rank = 0; rank < comm->size - 1; rank++)
             all_stopped = kill((pid_t)pids[rank], SIGSTOP) == 0 && all_stopped;
         (void)sleep(TIMEOUT_SEC + 2);

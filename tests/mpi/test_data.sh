@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Ranks that do not see the same files: each has a folder of its own, which stands for the disk of another host.
+# Ranks that do not see the same files. Each has a folder of its own, as if it were on another host.
 . "$TITAN_SOURCE/tests/cli/lib.sh"
 
-# apart ARGUMENT...: two ranks of titan, one in folder a, one in folder b.
+# apart ARGUMENT...: titan on two ranks, one in folder a, one in folder b.
 apart() {
     printf 'mpirun -n 1 --wdir a titan ... : -n 1 --wdir b titan' >command
     printf " '%s'" "$@" >>command
@@ -17,8 +17,8 @@ losses_of() {
     grep -o '"loss": *[0-9.e-]*' "$1/metrics.jsonl"
 }
 
-# The corpus is shared, cache folders are not.
-here_and_there() {
+# Makes the corpus, which is shared, and the losses that ranks with common files have.
+make_shared_corpus_and_losses() {
     make_corpus
     run_ranks 2 train $tiny --job.dump_folder=together
     expect_ok
@@ -27,7 +27,7 @@ here_and_there() {
 }
 
 case_every_host_makes_its_own_cache() {
-    here_and_there
+    make_shared_corpus_and_losses
     apart train $tiny --training.dataset_path="$PWD/corpus.txt" --dataloader.cache_dir=cache
     expect_ok
     cmp -s a/cache/*.tokens b/cache/*.tokens || not_as "the caches differ"
@@ -36,7 +36,7 @@ case_every_host_makes_its_own_cache() {
 }
 
 case_a_damaged_cache_of_another_host_is_made_again() {
-    here_and_there
+    make_shared_corpus_and_losses
     mkdir -p a/cache b/cache
     for damage in content size; do
         cp cache/*.tokens a/cache/

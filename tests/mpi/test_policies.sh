@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-# Sharding policies from the command line, under mpirun: the same bits, errors that say where, and what `auto` becomes.
+# Sharding policies from the command line, under mpirun: the bits that they promise, errors with their place, and what
+# `auto` chooses.
 . "$(dirname "$0")/../cli/lib.sh"
 
 tokens=$TITAN_SOURCE/tests/golden/data/llama3/tokens.bin
@@ -15,7 +16,7 @@ curve() {
     grep '"type":"step"' "$1/metrics.jsonl" | grep -o '"step":[0-9]*\|"loss":[^,]*\|"grad_norm":[^,]*'
 }
 
-# Same losses and norms, all digits.
+# must_equal REFERENCE FOLDER: the losses and norms are the same in all digits.
 must_equal() {
     curve "$1" >wanted
     curve "$2" >found
@@ -40,8 +41,8 @@ case_reshard() {
     done
 }
 
-# Ranks, mesh, wrap, reshard, engine, sync, recomputation and accumulation together: losses as one rank has them, to the
-# bit where that is promised, and the payload of `titan plan`.
+# Mesh, wrap, reshard, engine, sync and recomputation combined. The losses are those of one rank, to the bit where that
+# is promised, and every step sends what `titan plan` says.
 case_matrix() {
     train 1 one --training.global_batch_size=24
     while read -r ranks replicas wrap reshard engine sync ac bits; do
@@ -95,14 +96,14 @@ case_deferred_reduction() {
     cmp -s wanted found && not_as "the sum was not made in another order"
     paste wanted found | awk '{ d = $2 - $4; if ((d < 0 ? -d : d) > 1e-5 * $2) bad = 1 } END { exit bad }' ||
         not_as "deferring is further than 1e-5 from not deferring"
-    # every rank has one microbatch: nothing to defer
+    # every rank has one microbatch, so nothing is deferred
     train 4 wide --training.global_batch_size=4
     train 4 wide_last --training.global_batch_size=4 --training.gradient_sync=last_microbatch
     expect_err 'layout-exact'
     must_equal wide wide_last
 }
 
-# need SYNC: KiB that a rank of eight needs, rounded down.
+# need SYNC: the KiB that a rank of eight needs, rounded down.
 need() {
     run_ranks 8 train $base --job.dump_folder=none --training.gradient_sync="$1" --parallelism.memory_limit=1
     expect_code 6
@@ -122,7 +123,7 @@ case_auto() {
     expect_err 'sync last_microbatch'
     train 1 fast --training.steps=9
     expect_err 'was trained with gradient_sync last_microbatch, this run goes on with every_microbatch'
-    # room for one of the two only; on many ranks that is the sharded gradients
+    # memory for only one of the two, which on many ranks is the one with sharded gradients
     last=$(need last_microbatch)
     every=$(need every_microbatch)
     [ "$every" -lt "$last" ] || not_as "every_microbatch needs $every KiB, last_microbatch $last"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-# What ranks must have in common is compared before they depend on it.
+# What must be the same on all ranks is compared before the ranks depend on it.
 . "$(dirname "$0")/../cli/lib.sh"
 
 tokens=$TITAN_SOURCE/tests/golden/data/llama3/tokens.bin
 base="--config $TITAN_SOURCE/tests/mpi/train.yaml --training.dataset_path=$tokens --validation.enable=false"
 
-# The last rank has arguments and environment variables of its own.
+# Gives the last rank additional arguments and environment variables.
 cat >"$top/last" <<'EOF_LAST'
 #!/bin/sh
 if [ "$OMPI_COMM_WORLD_RANK" = $((OMPI_COMM_WORLD_SIZE - 1)) ]; then
@@ -15,7 +15,7 @@ exec "$@"
 EOF_LAST
 chmod +x "$top/last"
 
-# with_last RANKS COMMAND ARGUMENT...: under mpirun; LAST_ARGS and LAST_ENV are what the last rank has beside.
+# with_last RANKS COMMAND ARGUMENT...: titan under mpirun. Only the last rank gets LAST_ARGS and LAST_ENV.
 with_last() {
     printf 'LAST_ENV=%s LAST_ARGS=%s mpirun -n %s titan' "${LAST_ENV:-}" "${LAST_ARGS:-}" "$1" >command
     printf " '%s'" "${@:2}" >>command
@@ -25,7 +25,7 @@ with_last() {
         >out 2>err </dev/null || code=$?
 }
 
-case_other_flags_are_named() {
+case_flags_that_differ_are_named() {
     while read -r flag key first last; do
         LAST_ARGS=$flag with_last 2 train $base --job.dump_folder=run --parallelism.data_parallel_replicate_degree=2
         expect_error 2 "^titan: error: ranks have different configurations: $key is $first on rank 0 .$(uname -n)., $last on rank 1"
@@ -42,7 +42,7 @@ case_other_flags_are_named() {
 EOF_FLAGS
 }
 
-case_all_differences_and_ranks() {
+case_all_differences_are_listed_with_their_ranks() {
     LAST_ARGS="--dataloader.seed=9 --optimizer.beta1=0.8" with_last 4 train $base --job.dump_folder=run
     expect_error 2 "dataloader.seed is 7 on ranks 0-2 .$(uname -n)., 9 on rank 3 .$(uname -n).; optimizer.beta1 is 0.9 on ranks 0-2"
     expect_err '^help: give all ranks the same files and flags'
@@ -66,25 +66,25 @@ case_another_model_on_a_host() {
     expect_error 2 'ranks have different models: the model is .*500000.* on rank 0 .*400000.* on rank 1'
 }
 
-case_a_rank_has_its_own_threads() {
+case_ranks_may_have_different_threads_and_caches() {
     LAST_ARGS="--parallelism.threads_per_rank=2 --dataloader.cache_dir=own" with_last 2 train $base \
         --job.dump_folder=run
     expect_ok
 }
 
-case_bench_too() {
+case_bench_compares_configurations_too() {
     LAST_ARGS="--training.local_batch_size=2" with_last 2 bench --only collectives --training.local_batch_size=1
     expect_error 2 'training.local_batch_size is 1 on rank 0'
 }
 
-case_eval_too() {
+case_eval_compares_options_too() {
     LAST_ARGS="--batch 2" with_last 2 eval "$TITAN_SOURCE/tests/golden/data/llama3" --dataset tokens \
         --dataset-path "$tokens" \
         --seq-len 24 --batch 1
     expect_error 2 "the.list.of.options is .*--batch=1 .*on rank 0 .*--batch=2 .*on rank 1"
 }
 
-case_other_kernels_are_said() {
+case_different_kernels_are_reported() {
     with_last 2 train $base --job.dump_folder=same
     expect_ok
     expect_err 'layout-exact'

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# `titan train` under mpirun: the curve and the weights do not depend on how a run is laid out over ranks, nor on
-# whether it was killed, stopped and resumed on the way.
+# `titan train` under mpirun. The curve and the weights depend neither on the layout over ranks nor on whether the run
+# was killed, stopped and resumed.
 . "$(dirname "$0")/../cli/lib.sh"
 
 tokens=$TITAN_SOURCE/tests/golden/data/llama3/tokens.bin
@@ -12,7 +12,8 @@ train() {
     expect_ok
 }
 
-# numbers FOLDER TYPE KEY...: the values of the run's records of a type, one line each, all digits; later records win.
+# numbers FOLDER TYPE KEY...: the values in the run's records of a type, one line per step, in all digits. The last
+# record of a step counts.
 numbers() {
     awk -v type="\"type\":\"$2\"" -v keys="step ${*:3}" '
         index($0, type) {
@@ -27,13 +28,13 @@ numbers() {
         END { for (step = 0; step < 100000; step++) if (step in record) print record[step] }' "$1/metrics.jsonl"
 }
 
-# digests FOLDER STEP: name and digest of every tensor of a checkpoint.
+# digests FOLDER STEP: the name and digest of every tensor of a checkpoint.
 digests() {
     sed -n 's/^ *"\([a-z]*\/[^"]*\)": .*"digest":"\(sum64:[0-9a-f]*\)".*/\1 \2/p' \
         "$1/checkpoint/step-$2/manifest.json" | sort
 }
 
-# must_equal STEP REFERENCE FOLDER: same curve, same validation, same weights and moments.
+# must_equal STEP REFERENCE FOLDER: up to STEP, the curve, validation losses, weights and moments are the same.
 must_equal() {
     numbers "$2" step loss grad_norm lr ntokens_seen >wanted.step
     numbers "$3" step loss grad_norm lr ntokens_seen >found.step
@@ -51,7 +52,7 @@ must_equal() {
     done
 }
 
-case_layouts() {
+case_the_curve_does_not_depend_on_the_layout() {
     train 1 one
     train 2 two --parallelism.fsdp_reshard_after_forward=always --parallelism.threads_per_rank=2
     must_equal 8 one two
@@ -65,8 +66,9 @@ case_layouts() {
     must_equal 8 one mixed
 }
 
-# Recomputed activations and the way to initialise change nothing; bfloat16 does, and the same on every layout.
-case_precision_and_recompute() {
+# Recomputing activations and the ways to initialise change nothing. bfloat16 changes the curve, in the same way on
+# every layout.
+case_recomputing_changes_no_bit_and_bfloat16_the_same_on_every_layout() {
     local bf16="--training.mixed_precision_param=bfloat16 --training.mixed_precision_reduce=bfloat16"
 
     train 1 one
@@ -83,7 +85,7 @@ case_precision_and_recompute() {
     [ "$(digests one 8)" != "$(digests one16 8)" ] || not_as "bfloat16 changes no weight"
 }
 
-# The whole model beside the shards is more than a step needs.
+# With init full, a rank holds the whole model and its shards, which is more than a step needs.
 case_initialising_must_fit() {
     local small="--training.seq_len=16 --training.local_batch_size=1 --parallelism.fsdp_reshard_after_forward=always"
 
@@ -92,7 +94,7 @@ case_initialising_must_fit() {
     expect_error 6 "to initialise the weights" "training.init=meta"
 }
 
-case_larger_local_batch() {
+case_larger_local_batches_do_not_depend_on_the_layout() {
     train 1 one --training.local_batch_size=4
     train 2 two --training.local_batch_size=4 --parallelism.threads_per_rank=2
     must_equal 8 one two
@@ -102,15 +104,15 @@ case_larger_local_batch() {
     must_equal 8 one replicas
 }
 
-case_one_process_without_mpirun() {
+case_a_process_without_mpirun_gives_the_same_bits() {
     train 1 one
     run train $base --job.dump_folder=plain --parallelism.threads_per_rank=2
     expect_ok
     must_equal 8 one plain
 }
 
-# Three ranks do not add in the order of the tree: close, and the same again on a second run.
-case_three_ranks() {
+# Three ranks do not add in the order of the tree. Their numbers are close to one rank's, and the same in every run.
+case_three_ranks_are_close_and_reproducible() {
     train 1 one --training.global_batch_size=12
     train 3 three --training.global_batch_size=12
     train 3 again --training.global_batch_size=12 --parallelism.fsdp_reshard_after_forward=always \
@@ -124,14 +126,14 @@ case_three_ranks() {
         END { exit bad || NR != 8 }' || not_as "three ranks are further than 1e-5 from one"
 }
 
-# begin RANKS FOLDER OPTION...: train in the background; its process is $job.
+# begin RANKS FOLDER OPTION...: trains in the background. Its process is $job.
 begin() {
     printf 'mpirun -n %s titan train %s' "$1" "${*:2}" >command
     "$TITAN_SOURCE/tools/run-ranks" "$1" "$TITAN" train $base --job.dump_folder="$2" "${@:3}" >out 2>err </dev/null &
     job=$!
 }
 
-# wait_for_step FOLDER STEP: until a checkpoint of that step or a later one is complete, a minute at most.
+# wait_for_step FOLDER STEP: waits up to a minute for a complete checkpoint of that step or a later one.
 wait_for_step() {
     for ((i = 0; i < 1200; i++)); do
         for have in "$1"/checkpoint/step-*; do
@@ -149,15 +151,15 @@ ended() {
     wait "$job" || code=$?
 }
 
-# Long enough to be hit in the middle.
+# Long enough to be interrupted in the middle.
 long="--training.steps=60 --lr_scheduler.total_steps=60 --checkpoint.interval=5 --validation.enable=false"
 
 last_step() {
     ls -d "$1"/checkpoint/step-* | sed 's/.*step-//' | sort -n | tail -1
 }
 
-# One rank dies without a word; mpirun ends the others.
-case_killed_and_resumed() {
+# One rank is killed, and mpirun ends the others.
+case_a_killed_run_resumes_with_the_same_bits() {
     train 2 whole $long
     begin 4 broken $long --parallelism.fsdp_reshard_after_forward=always
     wait_for_step broken 10
@@ -171,7 +173,7 @@ case_killed_and_resumed() {
     must_equal 60 whole broken
 }
 
-case_stopped_by_usr1_and_resumed() {
+case_a_run_stopped_by_usr1_resumes_with_the_same_bits() {
     train 1 whole $long
     begin 2 stopped $long
     wait_for_step stopped 5
@@ -187,8 +189,8 @@ case_stopped_by_usr1_and_resumed() {
     must_equal 60 whole stopped
 }
 
-case_interrupted() {
-    # an interactive shell's children heed SIGINT, those that a script starts in the background do not: so not by &
+case_an_interrupted_run_resumes_with_the_same_bits() {
+    # With job control, as in an interactive shell, a background job does not ignore SIGINT.
     train 1 whole $long
     set -m
     "$TITAN" train $base --job.dump_folder=one $long >out 2>err </dev/null &

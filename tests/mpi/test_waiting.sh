@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-# How long ranks wait for each other: for as long as the job makes progress, then no longer, with one message.
+# Ranks wait for each other as long as the job makes progress. When it makes none, the job ends with one message.
 . "$(dirname "$0")/../cli/lib.sh"
 
 tokens=$TITAN_SOURCE/tests/golden/data/llama3/tokens.bin
 base="--config $TITAN_SOURCE/tests/mpi/train.yaml --training.dataset_path=$tokens --validation.enable=false"
 
-# held CALL:PART:RANK:SECONDS RANKS FOLDER OPTION...: a run in which a rank is held up (hold.c).
+# held CALL:PART:RANK:SECONDS RANKS FOLDER OPTION...: trains while one rank is held up (hold.c).
 held() {
     printf 'TITAN_HOLD=%s mpirun -n %s titan train %s' "$1" "$2" "${*:4}" >command
     code=0
@@ -14,7 +14,7 @@ held() {
     grep -q '^held up: ' err || not_as "no rank was held up"
 }
 
-# one_error PATTERN...: the job ended with code 4 and said why once.
+# one_error PATTERN...: the job ended with code 4 and one error message.
 one_error() {
     expect_code 4
     [ "$(grep -c 'titan: error:' err)" = 1 ] || not_as "expected one error message"
@@ -41,12 +41,12 @@ case_slow_files_are_waited_for() {
     expect_ok
 }
 
-case_a_start_that_does_not_come_back_ends() {
+case_a_start_of_mpi_that_hangs_is_an_error() {
     held start:-:1:0 2 run --comm.init_timeout_seconds=3
     one_error "^titan: error: rank [01] on $(uname -n): MPI has not started within 3 s"
 }
 
-# begin RANKS OPTION...: a long run in the background, which has done some steps; its ranks are in $ranks.
+# begin RANKS OPTION...: starts a long run in the background and waits for its first steps. Its ranks are in $ranks.
 begin() {
     printf 'mpirun -n %s titan train %s' "$1" "${*:2}" >command
     "$TITAN_SOURCE/tools/run-ranks" "$1" "$TITAN" train $base --job.dump_folder=run "${@:2}" >out 2>err </dev/null &
@@ -64,7 +64,7 @@ ended() {
     wait "$job" || code=$?
 }
 
-case_a_job_that_is_suspended_goes_on() {
+case_a_suspended_job_continues() {
     begin 2 --training.steps=200 --lr_scheduler.total_steps=200 --checkpoint.interval=200 --comm.train_timeout_seconds=2
     for i in 1 2; do
         kill -STOP $ranks
