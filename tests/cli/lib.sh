@@ -8,7 +8,7 @@
 #     }
 #     run_cases
 #
-# Each case_* function runs in a subshell and in a fresh folder; the first expectation that does not hold ends it. The
+# Each case_* function runs in a subshell, in a new folder. It ends with the first expectation that fails. The
 # environment gives TITAN (the program), TITAN_SOURCE (the source tree) and TITAN_BUILD (the build folder).
 set -u
 : "${TITAN:?}" "${TITAN_SOURCE:?}" "${TITAN_BUILD:?}"
@@ -26,7 +26,7 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
-# run ARGUMENT...: titan as one process. Its output is in the files out and err, its exit code in $code.
+# run ARGUMENT...: runs titan as one process. Its output goes to the files out and err, its exit code to $code.
 run() {
     printf 'titan' >command
     printf " '%s'" "$@" >>command
@@ -42,7 +42,7 @@ run_ranks() {
     "$TITAN_SOURCE/tools/run-ranks" "$1" "$TITAN" "${@:2}" >out 2>err </dev/null || code=$?
 }
 
-# not_as WHAT: the case has failed.
+# not_as PROBLEM: the case fails with that text and what the last command printed.
 not_as() {
     {
         echo "$1"
@@ -68,7 +68,7 @@ expect_ok() {
     expect_code 0
 }
 
-# Extended regular expressions; a match in any line.
+# Patterns are extended regular expressions that must match, or must not match, somewhere in a line.
 expect_out() {
     grep -Eq -e "$1" out || not_as "expected on stdout: $1"
 }
@@ -85,7 +85,8 @@ refuse_err() {
     ! grep -Eq -e "$1" err || not_as "not expected on stderr: $1"
 }
 
-# expect_error CODE PATTERN...: this exit code, exactly one error message, on stderr only, that matches every pattern.
+# expect_error CODE PATTERN...: titan ended with this code and exactly one error message, on stderr. Every pattern
+# matches.
 expect_error() {
     expect_code "$1"
     shift
@@ -96,7 +97,7 @@ expect_error() {
     done
 }
 
-# expect_bad PATTERN...: `ckpt verify` found damage and says so in its report, on stdout.
+# expect_bad PATTERN...: `ckpt verify` reported damage on stdout. Every pattern matches.
 expect_bad() {
     expect_code 3
     expect_out "^BAD "
@@ -105,7 +106,7 @@ expect_bad() {
     done
 }
 
-# expect_json STATEMENTS: Python statements hold for the JSON on stdout, which they know as `found`.
+# expect_json STATEMENTS: these Python statements, in which `found` is the JSON on stdout, raise nothing.
 expect_json() {
     printf 'import json, math\nfound = json.load(open("out"))\n%s\n' "$1" >statements.py
     python3 statements.py >problem.txt 2>&1 || not_as "the JSON on stdout: $(cat problem.txt)"
@@ -123,19 +124,19 @@ expect_same() {
     cmp -s "$1" "$2" || not_as "expected equal: $1 and $2"
 }
 
-# A model and batch so small that a run takes a fraction of a second. Use: run train $tiny ...
+# Options for a run of a fraction of a second: run train $tiny ...
 tiny="--model.dim=64 --model.n_layers=2 --model.n_heads=4 --model.n_kv_heads=2 --model.ffn_dim=128
     --training.seq_len=32 --training.local_batch_size=2 --training.global_batch_size=4 --training.steps=3
     --validation.seq_len=32 --metrics.log_freq=1 --metrics.peak_flops=1e9 --dataloader.cache_dir=cache
     --training.dataset=text --training.dataset_path=corpus.txt --job.dump_folder=run --checkpoint.enable=false"
 
-# A corpus for it: 400 lines of words.
+# The corpus of such a run: 400 lines of words.
 make_corpus() {
     awk 'BEGIN { for (i = 0; i < 400; i++) printf "And the evening and the morning were day %d of %d.\n", i, i * 7 }' \
         >corpus.txt
 }
 
-# Runs every case_* function of the test file; the file ends with this.
+# Runs every case_* function of the test file. It is the last line of the file.
 run_cases() {
     names=$(sed -n 's/^case_\([a-z0-9_]*\)().*/\1/p' "$0")
     echo "1..$(echo "$names" | wc -w)"

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Bad input to a run: each ends with a clear message and the right code, on one rank and on two, and loses nothing.
+# Bad input to a run. Each case ends with a clear message and the right code, on one rank and on two, and loses nothing.
 . "$(dirname "$0")/lib.sh"
 
-# Expects the same error of one rank and of two.
+# Expects the same error from one rank and from two.
 train_fails() {
     local wanted=$1 pattern=$2
     shift 2
@@ -191,14 +191,14 @@ case_folder_that_cannot_be_made() {
     train_fails 3 "file" --job.dump_folder=file/run
 }
 
-case_hugging_face_folder_that_is_not_there() {
+case_hugging_face_folder_that_does_not_exist() {
     make_corpus
     run train $tiny --model.flavor=hf --model.hf_assets_path=nosuch
     [ "$code" = 2 ] || [ "$code" = 3 ] || not_as "expected exit code 2 or 3"
     expect_err "nosuch"
 }
 
-case_initial_weights_that_are_not_there() {
+case_initial_weights_that_do_not_exist() {
     make_corpus
     train_fails 3 "nosuch" --checkpoint.initial_load_path=nosuch
 }
@@ -230,7 +230,7 @@ case_truncated_checkpoint_that_is_asked_for_is_an_error() {
     expect_file run/checkpoint/step-2/manifest.json
 }
 
-case_only_truncated_checkpoints_is_an_error() {
+case_a_run_with_only_truncated_checkpoints_is_an_error() {
     make_checkpoints
     truncate -s -100 run/checkpoint/step-[24]/model/*.safetensors
     run train $tiny --checkpoint.enable --training.steps=6
@@ -249,7 +249,7 @@ case_flipped_bit_is_found() {
     expect_error 3 "step-4"
 }
 
-case_checkpoint_step_that_is_not_there() {
+case_checkpoint_step_that_does_not_exist() {
     make_checkpoints
     run train $tiny --checkpoint.enable --checkpoint.load_step=3 --training.steps=6
     expect_error 3 "3"
@@ -292,7 +292,7 @@ case_full_disk_keeps_what_was_saved() {
     [ -z "$(ls -A saved | grep '^\.tmp')" ] || not_as "temporary folders were left: $(ls -A saved)"
 }
 
-case_file_size_limit_saves_nothing_half() {
+case_a_file_size_limit_leaves_no_half_saved_checkpoint() {
     make_corpus
     echo "titan train with a limit of file size" >command
     code=0
@@ -316,7 +316,7 @@ case_unknown_kernels() {
     expect_ok
 }
 
-case_not_enough_memory_is_said_before_the_first_step() {
+case_too_little_memory_is_an_error_before_the_first_step() {
     make_corpus
     run train $tiny --parallelism.memory_limit=1MiB
     expect_error 6 "memory"
@@ -347,7 +347,7 @@ case_folders_of_a_run_are_inside_it() {
     done
 }
 
-case_overwrite_removes_the_run_alone() {
+case_overwrite_removes_only_the_run() {
     make_corpus
     run train $tiny --checkpoint.enable --checkpoint.interval=1 --metrics.enable_tensorboard \
         --profiling.enable_profiling \
@@ -371,7 +371,7 @@ case_overwrite_removes_the_run_alone() {
     refuse_file run/profiling/traces/iteration_2
 }
 
-case_overwrite_of_what_is_no_run() {
+case_overwrite_refuses_a_folder_that_is_not_a_run() {
     make_corpus
     mkdir -p run/tb/20240101-0101 run/profiling run/checkpoint/step-5
     for file in run/tb/20240101-0101/events.out.tfevents.1 run/profiling/p run/checkpoint/step-5/weights; do
@@ -387,7 +387,7 @@ case_overwrite_of_what_is_no_run() {
     expect_file run/checkpoint/step-5/weights
 }
 
-case_overwrite_looks_at_the_lock() {
+case_overwrite_respects_the_lock() {
     make_corpus
     run train $tiny --checkpoint.enable
     expect_ok

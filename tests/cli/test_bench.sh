@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# titan bench: what it prints, never how fast.
+# titan bench: what it prints, but no speeds.
 . "$(dirname "$0")/lib.sh"
 
 quick="--seconds 0.01 --model.dim=64 --model.n_layers=2 --model.n_heads=4 --model.n_kv_heads=2 --model.ffn_dim=128
     --training.seq_len=32 --training.local_batch_size=2 --training.global_batch_size=4 --job.dump_folder=run"
 
-# check WHAT: runs the Python program on standard input; its output is the problem.
+# check WHAT: runs the Python program on standard input. If it fails, its output is the problem.
 check() {
     python3 - "$TITAN_SOURCE" >problem.txt 2>&1 || not_as "$1: $(tail -5 problem.txt)"
 }
@@ -85,7 +85,7 @@ EOF
     expect_ok
 }
 
-case_tables_for_people() {
+case_tables_are_printed_without_json() {
     mkdir folder
     run bench $quick --only step,storage --job.dump_folder=folder/deep/er
     expect_ok
@@ -96,7 +96,7 @@ case_tables_for_people() {
     [ -z "$(ls -A folder)" ] || not_as "left behind: $(ls -A folder)"
 }
 
-case_what_was_measured_is_printed_also_if_it_cannot_be_saved() {
+case_results_are_printed_even_if_they_cannot_be_saved() {
     run bench --seconds 0.01 --only sgemm,memory --save nowhere/machine.json --json
     expect_error 3 "nowhere/machine.json"
     expect_json 'assert found["sgemm_gflops"] > 0'
@@ -129,7 +129,7 @@ case_wrong_command_lines() {
     expect_error 2 "--save needs sgemm and memory"
     run bench --model.flavor=7T
     expect_error 2 "7T"
-    refuse_err "kernels" # before anything is measured
+    refuse_err "kernels" # the error comes before anything is measured
     run bench --only step --parallelism.memory_limit=1MiB
     expect_error 6 "a rank needs"
     TITAN_CPU=z80 run bench --only sgemm

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# titan ckpt on titan's own checkpoints, good and damaged. Hugging Face's are in test_hf.sh.
+# titan ckpt on titan's own checkpoints, intact and damaged. test_hf.sh has those of Hugging Face.
 . "$(dirname "$0")/lib.sh"
 
 make_run() {
@@ -38,7 +38,7 @@ assert any("layers.1.attention.wq.weight" in name for name in tensors)
 EOF
 }
 
-case_inspect_for_people() {
+case_inspect_prints_text_without_json() {
     make_run
     run ckpt inspect run/checkpoint/step-2
     expect_ok
@@ -47,7 +47,7 @@ case_inspect_for_people() {
     expect_out "tok_embeddings.weight"
 }
 
-case_verify_passes_what_is_good() {
+case_verify_passes_an_intact_checkpoint() {
     make_run
     run ckpt verify run/checkpoint/step-2
     expect_ok
@@ -76,7 +76,7 @@ case_verify_reads_the_assets_too() {
         expect_error 3 "assets/tokenizer.json' is damaged"
     done
     refuse_file weights
-    run train $tiny --checkpoint.enable --training.steps=5 # needs its weights only
+    run train $tiny --checkpoint.enable --training.steps=5 # the weights are all that it needs
     expect_ok
     cp kept/* $assets/
     truncate -s -1 $assets/model.json
@@ -97,7 +97,7 @@ case_verify_finds_a_damaged_manifest() {
     expect_bad "manifest"
 }
 
-case_paths_that_are_nothing() {
+case_paths_without_a_checkpoint_are_refused() {
     for verb in list inspect verify; do
         run ckpt $verb nosuch
         [ "$code" = 2 ] || [ "$code" = 3 ] || not_as "expected exit code 2 or 3"
@@ -170,7 +170,7 @@ case_nothing_replaces_what_it_is_made_from() {
     expect_ok
 }
 
-case_force_is_advised_where_it_helps() {
+case_force_is_suggested_only_where_it_helps() {
     make_run
     run ckpt consolidate run weights
     expect_ok
@@ -182,7 +182,7 @@ case_force_is_advised_where_it_helps() {
     done
 }
 
-case_damage_everywhere_is_said_once() {
+case_damage_in_many_places_is_one_report() {
     make_run
     truncate -s -1 run/checkpoint/step-*/optim/*
     run ckpt inspect run
@@ -197,7 +197,7 @@ case_consolidate_of_a_damaged_step_writes_nothing() {
     refuse_file weights
 }
 
-case_list_says_the_state_of_everything() {
+case_list_shows_the_state_of_every_step() {
     make_run
     truncate -s -1 run/checkpoint/step-2/model/*.safetensors
     cp -r run/checkpoint/step-2 run/checkpoint/.tmp-step-6-dead
@@ -250,7 +250,7 @@ case_inspect_names_a_git_lfs_pointer() {
     expect_bad "Git LFS pointer"
 }
 
-case_verify_reads_as_much_as_it_is_told() {
+case_quick_verify_reads_less() {
     make_run
     printf 'xxxx' | dd of="$(echo run/checkpoint/step-4/model/*.safetensors)" bs=1 seek=200000 conv=notrunc 2>/dev/null
     run ckpt verify run --quick
@@ -263,7 +263,7 @@ case_verify_reads_as_much_as_it_is_told() {
     expect_out "63 checksums match, 63 digests match"
 }
 
-case_diff_does_not_mind_ranks() {
+case_diff_does_not_depend_on_the_number_of_ranks() {
     make_corpus
     run train $tiny --checkpoint.enable
     run_ranks 2 train $tiny --checkpoint.enable --job.dump_folder=second
@@ -292,7 +292,7 @@ EOF
     expect_ok
 }
 
-case_gc_keeps_the_newest_good() {
+case_gc_keeps_the_newest_intact_steps() {
     make_corpus
     run train $tiny --checkpoint.enable --checkpoint.interval=1 --training.steps=4
     mv run/checkpoint/step-2 run/checkpoint/.old-step-2-dead

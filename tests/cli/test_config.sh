@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# titan config, and what is said about configurations that are wrong. Unit tests cover every kind of value; these show
+# titan config, and the messages about wrong configurations. Unit tests cover every kind of value; these cases cover
 # what a user sees.
 . "$(dirname "$0")/lib.sh"
 
-case_ready_files_load() {
+case_shipped_files_load() {
     found=0
     for file in "$TITAN_SOURCE"/configs/*.yaml; do
         [ -e "$file" ] || continue
@@ -81,7 +81,7 @@ case_missing_file() {
     expect_error 2 "nosuch.yaml"
 }
 
-case_a_folder_is_no_file() {
+case_a_folder_is_not_a_configuration() {
     mkdir folder.yaml
     run config check folder.yaml
     expect_error 2 "folder.yaml"
@@ -93,14 +93,14 @@ case_all_errors_at_once() {
     expect_error 2 "my.yaml:2:" "my.yaml:3:" "my.yaml:5:" "model.dim"
 }
 
-case_train_says_the_same_and_creates_nothing() {
+case_train_gives_the_same_errors_and_creates_nothing() {
     printf 'training:\n  steps: many\n  seqlen: 8\n' >my.yaml
     run train --config my.yaml --job.dump_folder=run
     expect_error 2 "my.yaml:2:" "my.yaml:3:"
     refuse_file run
 }
 
-case_ranks_say_it_once() {
+case_ranks_report_an_error_once() {
     run_ranks 2 train --training.stepz=3 --job.dump_folder=run
     expect_error 2 "training.stepz" "training.steps"
     refuse_file run
@@ -141,7 +141,7 @@ case_origin_names_file_line_and_flag() {
     expect_out "seq_len: .*default"
 }
 
-case_later_wins() {
+case_the_last_setting_wins() {
     printf 'training:\n  steps: 7\n  seq_len: 8\n' >a.yaml
     printf 'training:\n  steps: 8\n' >b.yaml
     run config show --config a.yaml --config b.yaml --training.seq_len=16
@@ -150,7 +150,7 @@ case_later_wins() {
     expect_out " seq_len: 16$"
 }
 
-case_spellings_of_flags() {
+case_flags_may_be_spelled_in_several_ways() {
     run config show --training.seq-len=16 training.steps=9 --checkpoint.enable --no-dataloader.shuffle \
         --optimizer.lr 1e-4
     expect_ok
@@ -192,7 +192,7 @@ case_show_json_is_json() {
         not_as "valid JSON with training.seq_len"
 }
 
-case_check_finds_models_that_cannot_be() {
+case_check_finds_impossible_models() {
     printf 'model:\n  name: lama3\n' >my.yaml
     run config check my.yaml
     expect_error 2 "my.yaml:2:9: model.name: unknown model.name 'lama3'" "did you mean llama3"
@@ -242,7 +242,7 @@ case_check_finds_expressions_that_select_nothing() {
     expect_ok
 }
 
-case_check_looks_for_files_and_can_leave_them_out() {
+case_check_looks_for_files_unless_told_not_to() {
     echo "In the beginning" >corpus.txt
     text="--training.dataset=text --training.dataset_path=corpus.txt"
     run config check $text
@@ -263,7 +263,7 @@ case_check_looks_for_files_and_can_leave_them_out() {
     expect_error 2 "flag --model.hf_assets_path: .*empty/config.json"
 }
 
-case_show_tells_what_the_flavor_gives() {
+case_show_names_what_the_flavor_sets() {
     run config show --origin --model.flavor=125M --model.dim=384
     expect_ok
     expect_out "^  dim: 384 +# flag --model.dim$"
@@ -273,7 +273,7 @@ case_show_tells_what_the_flavor_gives() {
     expect_out "^  seq_len: 256 +# training.seq_len$"
 }
 
-case_toml_is_told_from_yaml_and_imported() {
+case_toml_is_recognised_and_imported() {
     cat >debug_model.toml <<'END'
 # torchtitan Config.toml
 [job]

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# titan data: packing, looking into packed files, and training on them.
+# titan data: packing, inspecting packed files, and training on them.
 . "$(dirname "$0")/lib.sh"
 
 losses_of() {
@@ -25,7 +25,7 @@ assert "And the evening" in inspected["first_text"]
 EOF
 }
 
-# A tokenizer that spells words in characters: what it packs, trains and generates is read back with Python.
+# This tokenizer spells words in characters. Python reads what titan packs, trains on and generates with it.
 case_a_tokenizer_of_sentencepiece_goes_the_whole_way() {
     folder=$TITAN_SOURCE/tests/unit/data/transformers/v4/mistral7b
     make_corpus
@@ -74,7 +74,7 @@ assert len(made["samples"]) == 20
 for sample in made["samples"]:
     known = [id for id in made["prompt_tokens"] + sample["tokens"] if id in tokens]
     assert "And the" + sample["text"] == text(known), sample
-assert any(sample["text"].startswith(" ") for sample in made["samples"]), made # what the beginning of a text would lose
+assert any(sample["text"].startswith(" ") for sample in made["samples"]), made # at the beginning of a text the space would be lost
 EOF
 }
 
@@ -113,7 +113,7 @@ case_built_in_corpus_has_its_chapters() {
     expect_out '"documents": *59[,}]'
 }
 
-case_pack_does_not_leave_half_a_file() {
+case_failed_packing_leaves_no_file() {
     printf '{"text": "one"}\nbroken\n' >broken.jsonl
     run data pack --dataset jsonl --dataset_path broken.jsonl --out broken.tokens
     expect_error 3 "broken.jsonl:2"
@@ -121,7 +121,7 @@ case_pack_does_not_leave_half_a_file() {
     [ -z "$(ls -A | grep tmp)" ] || not_as "a temporary file was left: $(ls -A)"
 }
 
-case_cache_is_used_again() {
+case_a_cache_is_used_again() {
     make_corpus
     run train $tiny
     expect_ok
@@ -133,7 +133,7 @@ case_cache_is_used_again() {
     [ -s before ] || not_as "no cache file"
 }
 
-case_damaged_cache_is_made_again() {
+case_a_damaged_cache_is_made_again() {
     make_corpus
     run train $tiny --job.dump_folder=a
     expect_ok
@@ -147,7 +147,7 @@ case_damaged_cache_is_made_again() {
     expect_same a.txt b.txt
 }
 
-# start_training: a run without end in the background, $pid, which has done its first steps.
+# start_training: starts an endless run in the background and waits for its first steps. Its process is $pid.
 start_training() {
     make_corpus
     echo "titan train, in the background" >command
@@ -165,7 +165,7 @@ wait_for_step() {
     done
 }
 
-# end_training: waits for it; its exit code is in $code.
+# end_training: waits for the end of that run. Its exit code goes to $code.
 end_training() {
     code=0
     wait $pid || code=$?
@@ -199,7 +199,7 @@ case_a_cache_that_is_touched_or_replaced_in_a_run_stays_in_use() {
     expect_code 75
 }
 
-case_what_killed_tokenizing_left_is_swept() {
+case_leftovers_of_killed_tokenizing_are_removed() {
     make_corpus
     mkdir cache
     dead=x.tokens.tmp-0123456789abcdef
@@ -222,8 +222,8 @@ case_what_killed_tokenizing_left_is_swept() {
     expect_file other.tokens.tmp-0123456789abcdef
 }
 
-# A stopped writer keeps its file, a killed one does not.
-case_a_living_writer_is_not_swept() {
+# The file of a stopped writer is kept; that of a killed one is removed.
+case_the_file_of_a_living_writer_is_not_removed() {
     make_corpus
     awk '{ printf "{\"text\": \"%s\"}\n", $0 }' corpus.txt >corpus.jsonl
     for i in $(seq 300); do cat corpus.jsonl; done >long.jsonl
@@ -246,7 +246,7 @@ case_a_living_writer_is_not_swept() {
     ! ls long.tokens.tmp-* 2>/dev/null >found || not_as "left: $(cat found)"
 }
 
-case_inspect_of_what_is_no_token_file() {
+case_inspect_refuses_what_is_not_a_token_file() {
     make_corpus
     run data inspect corpus.txt
     expect_error 3 "corpus.txt"

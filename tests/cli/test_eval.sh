@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# titan eval: the loss of the trainer's validation, of any weights, the same on any number of ranks.
+# titan eval gives the loss of the trainer's validation, for any weights, and the same on any number of ranks.
 . "$(dirname "$0")/lib.sh"
 
 golden=$TITAN_SOURCE/tests/golden/data
@@ -24,7 +24,7 @@ assert found['seq_len'] == 32 and found['tokens'] == 32 * found['samples']
 assert found['path'] == 'run/checkpoint/step-3' and found['dataset'] == 'text' and found['ranks'] == 1"
 }
 
-case_the_loss_of_hugging_face_weights_is_theirs() {
+case_hugging_face_weights_have_the_loss_that_transformers_gives() {
     for folder in "$golden"/*/; do
         cp "$folder/expect.json" expected.json
         python3 -c "import json
@@ -40,7 +40,7 @@ assert found['samples'] == $batch"
     done
 }
 
-case_ranks_do_not_show() {
+case_the_loss_does_not_depend_on_the_ranks() {
     make_run
     for split in "1 -1" "3 5"; do
         read -r batch steps <<<"$split"
@@ -82,7 +82,7 @@ assert found['dataset'] == 'text' and found['dataset_path'] == 'corpus.txt' and 
 assert found['seq_len'] == 32"
 }
 
-case_for_people() {
+case_text_is_printed_without_json() {
     make_run
     run eval run --dataset text --dataset-path corpus.txt --dataloader.cache-dir cache --steps 3 --batch 2
     expect_ok
@@ -92,7 +92,7 @@ case_for_people() {
     expect_out "tokens +192 in 6 sequences of 32"
 }
 
-case_what_goes_wrong() {
+case_errors_name_the_problem() {
     make_run
     run eval
     expect_error 2 "takes one checkpoint or folder, 0 were given"

@@ -1,18 +1,18 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# titan generate: text and tokens from checkpoints and Hugging Face folders, and what goes wrong.
+# titan generate: text and tokens from checkpoints and Hugging Face folders, and its errors.
 . "$(dirname "$0")/lib.sh"
 
 golden=$TITAN_SOURCE/tests/golden/data
 
-# A run with steps 2 and 4 in run/.
+# Makes a run with steps 2 and 4 in run/.
 make_run() {
     make_corpus
     run train $tiny --checkpoint.enable --checkpoint.interval=2 --training.steps=4 "$@"
     expect_ok
 }
 
-# The samples of the JSON on stdout, for comparison.
+# Prints the samples in the JSON on stdout, for comparison.
 samples() {
     python3 -c "import json; print(json.load(open('out'))['samples'])"
 }
@@ -35,7 +35,7 @@ assert found['finish'] == 'length' and found['text'] is None"
     done
 }
 
-case_tokens_are_printed_where_there_is_no_tokenizer() {
+case_without_a_tokenizer_tokens_are_printed() {
     run generate "$golden/llama3" --greedy --prompt-tokens 343 --max-new-tokens 3
     expect_ok
     expect_out "^84 273 273$"
@@ -140,7 +140,7 @@ assert len(found['tokens']) + len(found['prompt_tokens']) == 33"
     run generate run --greedy --prompt "And the" --max-new-tokens 100 --ignore-eos --max-seq-len 64 --json
     expect_json "assert len(found['tokens']) + len(found['prompt_tokens']) == 65"
     run generate "$golden/gpt2" --greedy --prompt-tokens 1 --max-new-tokens 1000 --max-seq-len 500 --ignore-eos --json
-    expect_ok # it has learned no more positions than these
+    expect_ok # the model has no more positions than these
     expect_json "
 limit = json.load(open('$golden/gpt2/config.json'))['n_positions']
 assert found['context'] == limit and found['finish'] == 'context', found['context']"
@@ -148,13 +148,13 @@ assert found['context'] == limit and found['finish'] == 'context', found['contex
     expect_error 2 "the prompt has [0-9]+ tokens, the context of this model 32" "max-seq-len"
 }
 
-case_what_does_not_fit_is_said_before_it_is_loaded() {
+case_too_little_memory_is_an_error_before_weights_are_loaded() {
     make_run
     run generate run --prompt "And the" --max-new-tokens 1000000000 --max-seq-len 1000000000 --memory 1GiB
     expect_error 6 "this needs .* \(weights .*, cache of [0-9]+ tokens .*\), --memory allows 1.00 GiB"
 }
 
-case_prompts_that_are_none() {
+case_prompts_without_text_are_refused() {
     make_run
     run generate run
     expect_error 2 "needs a prompt"
@@ -177,7 +177,7 @@ case_prompts_that_are_none() {
     expect_error 3 "nosuch"
 }
 
-case_options_that_make_no_sense() {
+case_impossible_options_are_refused() {
     make_run
     run generate
     expect_error 2 "takes one checkpoint or folder, 0 were given"
@@ -195,7 +195,7 @@ case_options_that_make_no_sense() {
     expect_error 2 "generate runs as one process, 2 were started"
 }
 
-case_folders_without_weights_or_model() {
+case_folders_without_weights_or_model_are_refused() {
     run generate nosuch --prompt a
     expect_error 3 "nosuch"
     mkdir empty
@@ -216,7 +216,7 @@ case_folders_without_weights_or_model() {
     expect_error 3 "model_type 'mamba' is not supported"
 }
 
-case_damaged_checkpoints() {
+case_damaged_checkpoints_are_skipped_or_refused() {
     make_run
     file=$(ls run/checkpoint/step-4/model/*.safetensors)
     printf '\377' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 100)) conv=notrunc 2>/dev/null
@@ -225,7 +225,7 @@ case_damaged_checkpoints() {
     truncate -s -1 "$file"
     run generate run/checkpoint/step-4 --prompt a
     expect_error 3 "bytes"
-    run generate run --prompt a --json --max-new-tokens 2 # the newest good one
+    run generate run --prompt a --json --max-new-tokens 2 # it reads the newest intact step
     expect_ok
     expect_err "skipping the damaged checkpoint"
     expect_json "assert found['path'] == 'run/checkpoint/step-2'"
@@ -234,7 +234,7 @@ case_damaged_checkpoints() {
     expect_error 3 "model.json"
 }
 
-case_texts_are_drawn_unless_asked_otherwise() {
+case_tokens_are_sampled_by_default() {
     make_run
     run generate run --prompt And --max-tokens 30 --json
     expect_ok

@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Weights to Hugging Face and back: convert, consolidate --format hf, last_save_in_hf, on the models of the golden runs.
+# Weights to Hugging Face and back with convert, consolidate --format hf and last_save_in_hf, for the models of the
+# golden runs.
 . "$(dirname "$0")/lib.sh"
 
 golden=$TITAN_SOURCE/tests/golden/data
 
-# same_weights A B: every tensor has the same dtype, shape and bytes. Files in any number, of one folder each.
+# same_weights A B: the safetensors files of both folders have the same tensors, with equal dtypes, shapes and bytes.
 same_weights() {
     python3 - "$1" "$2" <<'EOF2' >differences 2>&1 || not_as "$1 and $2: $(cat differences)"
 import glob, json, struct, sys
@@ -27,13 +28,13 @@ for name in a:
 EOF2
 }
 
-# import_folder NAME: the Hugging Face folder of a golden run, without its final weights, as ./hf
+# import_folder NAME: copies the Hugging Face folder of a golden run to ./hf, without the final weights.
 import_folder() {
     mkdir hf
     cp "$golden/$1"/{config.json,generation_config.json,model.safetensors} hf/
 }
 
-case_what_comes_in_goes_out_with_the_same_bytes() {
+case_imported_weights_are_exported_with_the_same_bytes() {
     for name in llama3 llama3_tied_scaled qwen3 gpt2; do
         rm -rf hf step exported
         import_folder $name
@@ -113,7 +114,7 @@ case_a_missing_tensor_writes_nothing() {
     [ -z "$(ls -d .tmp-* 2>/dev/null)" ] || not_as "a temporary folder is left"
 }
 
-# put_head CHANGE: hf/model.safetensors with an lm_head.weight, the embedding with CHANGE added to its last element.
+# put_head CHANGE: adds an lm_head.weight to hf/model.safetensors: the embedding, with CHANGE added to its last element.
 put_head() {
     python3 - "$1" <<'EOF2' || not_as "no lm_head"
 import json, struct, sys
@@ -132,7 +133,7 @@ with open("hf/model.safetensors", "wb") as file:
 EOF2
 }
 
-# from_folder FLAGS...: training of the model of ./hf, whose name nobody gives.
+# from_folder FLAGS...: trains the model of ./hf, without naming its family.
 from_folder() {
     run train --model.flavor=hf --model.hf_assets_path=hf --training.dataset=tokens \
         --training.dataset_path="$golden/$name/tokens.bin" \
@@ -159,7 +160,7 @@ case_the_family_is_that_of_config_json() {
     expect_error 3 "model_type 'gpt2' is not a llama3" "set model.name to gpt2"
 }
 
-case_random_weights_beside_stored_ones_are_said() {
+case_random_weights_despite_stored_ones_are_reported() {
     name=llama3
     import_folder llama3
     from_folder
@@ -176,7 +177,7 @@ case_random_weights_beside_stored_ones_are_said() {
     refuse_err "random weights"
 }
 
-case_files_beside_the_weights_come_out_again() {
+case_other_files_of_the_folder_are_exported_too() {
     name=llama3
     import_folder llama3
     echo '{"eos_token": "<|end_of_text|>"}' >hf/special_tokens_map.json
@@ -208,7 +209,7 @@ assert config['initializer_range'] == json.load(open('hf/config.json'))['initial
     done
 }
 
-case_a_generation_config_that_is_no_json_is_noted() {
+case_a_broken_generation_config_is_only_a_note() {
     name=llama3
     import_folder llama3
     echo '{"eos_token_id": ' >hf/generation_config.json
@@ -223,7 +224,7 @@ case_a_generation_config_that_is_no_json_is_noted() {
     expect_file exported/generation_config.json
 }
 
-# What transformers itself says of an exported folder; with PyTorch also what its model says.
+# transformers must read an exported folder; with PyTorch, its model must give the same tokens too.
 case_transformers_reads_the_export() {
     python3 -c "import transformers" 2>/dev/null || skip "no transformers here"
     mkdir llama
@@ -322,7 +323,7 @@ case_convert_replaces_only_what_it_made() {
     expect_ok
 }
 
-case_force_spares_what_titan_did_not_write() {
+case_force_replaces_only_what_titan_wrote() {
     import_folder llama3
     run ckpt convert hf step
     for target in hf hf/; do
@@ -339,7 +340,7 @@ case_force_spares_what_titan_did_not_write() {
     expect_file exported/notes.txt
 }
 
-case_what_a_killed_conversion_left_is_swept() {
+case_leftovers_of_a_killed_conversion_are_removed() {
     import_folder llama3
     mkdir .tmp-step-123 .tmp-steps-123 .tmp-step-1x .tmp-step-77 .old-step-5
     exec 7<.tmp-step-77
@@ -381,8 +382,7 @@ case_last_save_in_hf_is_a_folder_beside_the_state() {
     expect_err "weights .*from exported"
 }
 
-# follow NAME MODEL FLAGS...: the golden run from the command line, compared as tests/golden does, in
-# Hugging Face's names.
+# follow NAME MODEL FLAGS...: the golden run from the command line. Weights are compared under Hugging Face's names.
 follow() {
     name=$1
     model=$2
@@ -422,7 +422,7 @@ got = load("exported/model.safetensors")
 assert got.keys() == wanted.keys(), got.keys() ^ wanted.keys()
 for name in wanted:
     if name.endswith("c_attn.bias"):
-        # softmax does not see the bias of the keys: its gradient is rounding, which AdamW blows up to full steps
+        # softmax cancels the bias of the keys, so its gradient is only rounding errors, of which AdamW makes full steps
         third = len(wanted[name]) // 3
         for tensors in (before, wanted, got):
             del tensors[name][third : 2 * third]
@@ -450,7 +450,7 @@ case_golden_tied_qwen3_and_gpt2_through_last_save_in_hf() {
     done
 }
 
-# Peak memory of a conversion and an export whose weights are five times the bound.
+# The peak memory of a conversion and an export is bounded, although the weights are five times as large.
 case_memory_is_bounded() {
     ! grep -q __asan_init "$TITAN" || skip "the sanitizer keeps freed memory"
     python3 - <<'EOF2'
@@ -481,7 +481,7 @@ add("ln_f.bias", dim)
 header = json.dumps(tensors).encode()
 with open("big/model.safetensors", "wb") as file:
     file.write(struct.pack("<Q", len(header)) + header)
-    file.truncate(8 + len(header) + at)  # zeros that take no room
+    file.truncate(8 + len(header) + at)  # zeros that take no space on the disk
 EOF2
     for step in "convert big step --dtype bfloat16" "consolidate step exported --format hf"; do
         python3 - "$TITAN" $step <<'EOF2' >problem.txt 2>&1 || not_as "ckpt $step: $(cat problem.txt)"

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Which step a run goes on from: lines of steps, going back, steps that are set aside and never lost.
+# The step from which a run continues: lines of steps, going back, and steps that are set aside and never lost.
 . "$(dirname "$0")/lib.sh"
 
 save="--checkpoint.enable --checkpoint.interval=2"
 
-# steps: the names in the checkpoint folder, without the run that set a step aside.
+# steps: the names in the checkpoint folder. The identity of the run that set a step aside is left out.
 steps() {
     echo $(ls -A run/checkpoint | grep -v '^\.lock$' | sed 's/\(\.[a-z]*\)-[0-9a-f]*$/\1/')
 }
@@ -14,12 +14,12 @@ expect_steps() {
     [ "$(steps)" = "$1" ] || not_as "expected the steps '$1', found '$(steps)'"
 }
 
-# digests STEP-FOLDER...: what the tensors of a step hold.
+# digests STEP-FOLDER...: the digests of all tensors.
 digests() {
     sed -n 's/.*"digest":"\(sum64:[0-9a-f]*\)".*/\1/p' $1/manifest.json
 }
 
-# line STEP: id, parent and what it began with.
+# line STEP: the line's parent, and the request that began the line.
 line() {
     python3 -c '
 import json, sys
@@ -50,7 +50,7 @@ case_going_back_begins_a_line() {
     expect_line 3 "2 2 -"
     digests "run/checkpoint/step-6.abandoned-*" >kept
     expect_same six kept
-    # without the request: the newest step of the line, not the abandoned 6
+    # without the request it continues from the newest step of the line, not from the abandoned 6
     run train $tiny $save --training.steps=4 --optimizer.lr=1e-2
     expect_ok
     expect_out "^step: +4"
@@ -58,7 +58,7 @@ case_going_back_begins_a_line() {
     expect_line 4 "2 2 -"
 }
 
-case_the_same_request_again_goes_on() {
+case_the_same_request_again_continues_its_line() {
     make_six
     run train $tiny $save --checkpoint.load_step=2 --training.steps=4
     expect_ok
@@ -67,19 +67,19 @@ case_the_same_request_again_goes_on() {
     expect_err "were applied when this line of steps began; it goes on from step-4 .titan ckpt rollback run STEP"
     expect_out "^step: +5"
     refuse_out "^step: +4"
-    # retention may have removed the step that the line began from
+    # even if retention removed the step from which the line began
     rm -r run/checkpoint/step-2
     run train $tiny $save --checkpoint.load_step=2 --training.steps=7
     expect_ok
     refuse_out "^step: +6"
-    # another request is another line
+    # another request begins another line
     run train $tiny $save --checkpoint.load_step=4 --training.steps=5
     expect_ok
     refuse_out "^step: +4"
     expect_line 5 "4 4 -"
 }
 
-case_retention_counts_the_line() {
+case_retention_counts_the_steps_of_the_line() {
     make_six
     run train $tiny $save --checkpoint.load_step=2 --training.steps=3 --checkpoint.keep_latest_k=2
     expect_ok
@@ -119,9 +119,9 @@ case_the_start_of_a_line_is_never_replaced() {
     expect_line 6 "6 -1 train_state"
 }
 
-# Killed before the first step of a line that counts from zero: the run it began from is whole. Killed between that step
-# and setting the start aside: the new line goes on, whoever asks.
-case_killed_while_a_line_begins() {
+# A new line counts from zero. If the run is killed before the first step of the line is saved, the old line is whole.
+# If it is killed after that step and before the start is set aside, every later start continues the new line.
+case_a_kill_while_a_line_begins_loses_nothing() {
     make_six
     again="--checkpoint.exclude_from_loading=train_state --checkpoint.interval=1 --training.steps=2"
     export TITAN_FAULT=manifest:0:kill
@@ -167,7 +167,7 @@ case_a_damaged_step_is_set_aside() {
     expect_bad "crc"
 }
 
-case_steps_that_cannot_be_used_are_not_forgotten() {
+case_steps_that_cannot_be_used_are_reported() {
     make_six
     truncate -s -1 run/checkpoint/step-*/model/*
     run train $tiny $save

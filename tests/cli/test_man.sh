@@ -5,13 +5,13 @@
 
 man=$TITAN_SOURCE/man
 
-# Options of `titan COMMAND --help`, without configuration keys (they have a dot).
+# Options in `titan COMMAND --help`, without configuration keys, which have a dot.
 options_of_help() {
     sed '/[Kk]eys, as flags/,$d' out | grep -oE '(^|[ [])--[a-z][a-z_-]*\.?' | grep -v '\.$' | tr -d ' [' | tr - _ |
         sort -u
 }
 
-# Options that the page's section OPTIONS explains.
+# Options in the section OPTIONS of the page.
 options_of_page() {
     sed -n '/^# OPTIONS/,/^# [A-NP-Z]/s/^\*\(--[a-z][a-z_-]*\).*/\1/p' "$man/titan-$1.1.scd" | tr - _ | sort -u
 }
@@ -69,7 +69,7 @@ case_readme_and_page_name_the_defaults_that_differ() {
     done
 }
 
-case_pages_are_clean() {
+case_pages_are_formatted_without_warnings() {
     command -v groff >/dev/null || skip "no groff"
     for page in "$TITAN_BUILD"/man/titan*.[15]; do
         [ -e "$page" ] || skip "the pages are not built"

@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # Every model of the registry from outside: weights from a Hugging Face folder, policies, ranks, save and resume, plan
-# and estimate. The folders are those of the golden runs; that the numbers are right is tests/golden's business.
+# and estimate. The folders are those of the golden runs; tests/golden checks the numbers.
 . "$(dirname "$0")/lib.sh"
 
 models="qwen3_eight gpt2_eight"
 data=$TITAN_SOURCE/tests/golden/data
 
-# The losses and norms of a metrics.jsonl in full precision, later lines of a step winning.
+# The losses and norms in a metrics.jsonl, in full precision. The last record of a step counts.
 curve() {
     python3 - "$1" <<'EOF'
 import json, sys
@@ -21,7 +21,7 @@ for step in sorted(steps):
 EOF
 }
 
-# options CASE: what trains the model of a golden case on its tokens, from its weights.
+# options CASE: options that train the model of a golden case on its tokens, from its weights.
 options() {
     echo "--model.name=${1%%_*} --model.flavor=hf --model.hf_assets_path=$data/$1 --checkpoint.initial_load_in_hf
         --training.dataset=tokens --training.dataset_path=$data/$1/tokens.bin --dataloader.shuffle=false
@@ -29,7 +29,7 @@ options() {
         --metrics.log_freq=1 --metrics.peak_flops=1e9 --lr_scheduler.warmup_steps=2"
 }
 
-# The same bits under every policy, and on two ranks.
+# Every policy gives the same bits, on one rank and on two.
 case_policies_do_not_change_the_curve() {
     for model in $models; do
         run train $(options $model) --job.dump_folder=$model
@@ -87,7 +87,7 @@ case_resume_continues_with_the_same_bits() {
     done
 }
 
-# run.yaml says all sizes that the flavor gave, and titan reads it again.
+# run.yaml has all sizes that the flavor set, and titan reads it back.
 case_run_yaml_is_a_config() {
     for model in qwen3 gpt2; do
         run train --model.name=$model --model.dim=64 --model.n_layers=1 --model.n_heads=4 --model.n_kv_heads=4 \

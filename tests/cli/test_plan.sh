@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# plan, estimate, tune and launch: what they say, and that it is what runs do.
+# plan, estimate, tune and launch: what they print, and that runs do the same.
 . "$(dirname "$0")/lib.sh"
 
-# check_json FILE 'PYTHON EXPRESSION'...: each holds for the JSON `o`; `step(FILE, n)` is a record of metrics.jsonl.
+# check_json FILE 'PYTHON EXPRESSION'...: each is true for the JSON of FILE, `o`. `step(FILE, n)` is a record of
+# metrics.jsonl.
 check_json() {
     python3 - "$@" <<'EOF_PYTHON' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
 import json, sys
@@ -52,10 +53,10 @@ case_plan_of_one_rank_exchanges_nothing() {
         'o["units"][0]["after_forward"] == "whole"'
 }
 
-# Every file and its bytes, for meshes and policies, of a regular save and of one with the model alone.
+# Every file and its bytes, for several meshes and policies, of a regular save and of one of the model only.
 case_plan_of_a_checkpoint_is_what_a_save_writes() {
     make_corpus
-    # 1 MiB and more are cut over replicas, less is dealt out whole: the embeddings are large here
+    # tensors from 1 MiB on are cut over replicas, others are assigned whole; here the embeddings are cut
     options="$tiny --model.dim=256 --model.ffn_dim=1024 --training.local_batch_size=1 --training.global_batch_size=12 --training.steps=2
         --checkpoint.interval=1 --checkpoint.last_save_model_only --checkpoint.export_dtype=bfloat16"
     while read -r ranks replicas policy filter; do
@@ -127,8 +128,8 @@ case_plan_is_what_a_run_counts() {
     done
 }
 
-# Validation and saves between the steps, gathered on rank 0: nothing of what they send is a step's.
-case_only_steps_are_counted() {
+# Validation and gathered saves between the steps send bytes too, which must not be counted as a step's.
+case_bytes_between_steps_are_not_counted() {
     make_corpus
     run plan $tiny --ranks 2 --json
     mv out plan.json
@@ -141,7 +142,7 @@ case_only_steps_are_counted() {
     done
 }
 
-case_plan_draws() {
+case_plan_draws_an_svg() {
     make_corpus
     run plan $tiny --ranks 2 --svg plan.svg
     expect_ok
@@ -184,8 +185,8 @@ case_estimate_has_a_row_per_policy() {
     refuse_err .
 }
 
-# The planned engine heeds what a rank may use: of a job that is not here, not this host's memory cut into all its
-# ranks.
+# The planned engine keeps to the memory limit of a rank. For a job on other hosts, this host's memory divided by all
+# ranks is not the limit.
 case_plan_and_estimate_make_the_same_plan() {
     options="--config $TITAN_SOURCE/configs/llama3_8b.yaml --ranks 64 --parallelism.fsdp_engine=planned
         --parallelism.threads_per_rank=1 --model.n_layers=2 --model.dim=512 --model.vocab_size=8192 --json"
@@ -199,7 +200,7 @@ case_plan_and_estimate_make_the_same_plan() {
         'json.load(open("plan.json"))["memory"]["peak_bytes"] == rows(64)["never"]["peak_bytes"]'
 }
 
-# Whatever the limit, `auto` is within it where `default` is, and not predicted to be slower.
+# At every limit at which `default` fits, `auto` fits too and is not predicted to be slower.
 case_auto_reshard_is_no_worse_than_default() {
     options="--config $TITAN_SOURCE/configs/debug.yaml --ranks 2 --parallelism.fsdp_engine=planned --json
         --training.local_batch_size=1 --training.seq_len=64"
@@ -215,8 +216,8 @@ case_auto_reshard_is_no_worse_than_default() {
     done
 }
 
-# What `auto` becomes is said, and has no second row.
-case_auto_sync_is_said() {
+# What `auto` becomes is printed, and does not get a second row.
+case_estimate_says_what_auto_sync_becomes() {
     make_corpus
     run plan $tiny --ranks 2 --training.gradient_sync=auto
     expect_out "gradient sync every_microbatch"
@@ -230,7 +231,7 @@ case_auto_sync_is_said() {
     check_json out 'rows(2)["never"]["gradient_sync"] == "last_microbatch"' '"never, every_microbatch" in rows(2)'
 }
 
-# must_name PAGE...: the manual pages name every key of the JSON in `out`.
+# must_name PAGE...: the manual pages name every key of the JSON in the file out.
 must_name() {
     python3 - "$@" <<'EOF_PYTHON' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
 import json, sys
@@ -269,7 +270,7 @@ case_estimate_orders_the_policies() {
         'all(r["peak_bytes"] + r["libraries_bytes"] == r["resident_bytes"] for r in o["rows"])'
 }
 
-# Beside the shards, `full` holds the whole model while the weights are made, `layerwise` the largest unit.
+# While the weights are made, `full` holds the whole model in addition to the shards, and `layerwise` the largest unit.
 case_estimate_knows_the_peak_of_each_init() {
     make_corpus
     run plan $tiny --ranks 2 --json
@@ -297,7 +298,7 @@ case_estimate_says_what_fits() {
     refuse_out " m?f$"
 }
 
-case_estimate_of_the_largest() {
+case_estimate_works_for_the_largest_model() {
     run estimate --config "$TITAN_SOURCE/configs/llama3_405b.yaml" --ranks 8,64,512 --memory 80GiB
     expect_ok
     expect_out "405,853,388,800 parameters"
@@ -327,8 +328,8 @@ case_estimate_wrong_usage() {
     expect_error 2 "seq_len"
 }
 
-# Resident memory of a run of some hundred MiB a rank: within 5 % and 64 MiB of the estimate.
-case_estimate_is_what_a_rank_takes() {
+# The resident memory of a run with some hundred MiB per rank is within 5 % and 64 MiB of the estimate.
+case_a_rank_takes_as_much_memory_as_estimated() {
     make_corpus
     mid="$tiny --model.dim=512 --model.n_layers=6 --model.n_heads=8 --model.ffn_dim=1536 --training.seq_len=256
         --training.local_batch_size=2 --parallelism.threads_per_rank=1 --training.steps=2"
@@ -386,7 +387,7 @@ case_tune_wrong_usage() {
 
 # --- launch ---
 
-case_launch_prints_the_line() {
+case_launch_prints_the_command_line() {
     unset SLURM_JOB_ID
     run launch -n 1 --print -- train --config 'my run.yaml'
     expect_ok
@@ -400,7 +401,7 @@ case_launch_prints_the_line() {
 
 case_launch_runs() {
     unset SLURM_JOB_ID
-    export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI keeps what it allocates
+    export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI does not free what it allocates
     make_corpus
     run launch -n 2 -- train $tiny
     expect_ok
@@ -435,7 +436,7 @@ case_launch_without_two_dashes() {
     done
 }
 
-case_what_does_not_fit_says_what_applies_here() {
+case_a_memory_error_lists_remedies_that_apply() {
     make_corpus
     run train $tiny --parallelism.memory_limit=1MiB
     expect_error 6 "parallelism.memory_limit allows 1.00 MiB" "a training.local_batch_size smaller than 2" \

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# quickstart on systems that lack something: what it says, and that it never harms what is there. Nothing is installed.
+# quickstart on systems that lack something: what it says, and that it never harms existing files. Nothing is installed.
 . "$(dirname "$0")/lib.sh"
 
-# system TOOL...: a copy of quickstart in a system that has these tools and nothing else.
+# system TOOL...: makes a system that has a copy of quickstart, these tools and nothing else.
 system() {
     mkdir -p tree/bin
     cp "$TITAN_SOURCE/quickstart" tree/
@@ -12,8 +12,8 @@ system() {
     done
 }
 
-# fake TOOL TEXT: a program that prints TEXT, notes its arguments in the file called, and fails after that if
-# TEXT is "fails".
+# fake TOOL TEXT: makes a program that prints TEXT and adds its arguments to the file `called`. It fails if TEXT is
+# "fails".
 fake() {
     printf '#!/bin/sh\necho "%s $*" >>"%s/called"\n%s[ "%s" != fails ]\n' "$1" "$PWD" "${2:+echo $2; }" "$2" \
         >"tree/bin/$1"
@@ -46,7 +46,7 @@ case_other_package_managers_get_their_own_names() {
     refuse_file called
 }
 
-# present: every tool and library that the table asks for.
+# present: makes every tool and library that the table asks for.
 present() {
     for tool in cc ninja pkg-config python3 mpirun scdoc; do
         fake $tool ""

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Going on with a run that is configured differently now: what is refused, what is said, what stays as it was.
+# Resuming a run with a changed configuration: what is refused, what is reported, and what stays as it was.
 . "$(dirname "$0")/lib.sh"
 
 save="--checkpoint.enable --checkpoint.interval=2"
@@ -22,13 +22,13 @@ case_the_meaning_of_weights_is_checked() {
     run train $tiny $save --training.steps=6 --model.rope_theta=10000
     expect_error 3 "meaning of its weights: model.rope_theta 500000; this run has rope_theta 10000" \
         "help: set it as it was"
-    # the same number, written as the default is
+    # the same number, written like the default
     run train $tiny $save --training.steps=6 --model.rope_theta=5e5 --model.norm_eps=0.00001 --model.head_dim=16
     expect_ok
     expect_out "^step: +5"
 }
 
-case_another_model_is_one_message() {
+case_another_model_is_refused_with_one_message() {
     make_four
     run train $tiny $save --model.dim=32 --model.n_layers=1
     expect_error 3 "'run' holds a run of another model: that run: dim 64, n_layers 2.*; this one: dim 32, n_layers 1" \
@@ -47,7 +47,7 @@ case_another_order_of_samples_is_refused() {
     expect_out "^step: +5"
 }
 
-case_what_changed_is_said() {
+case_changed_keys_are_listed() {
     make_four
     run train $tiny $save --training.steps=4 --job.description=other
     refuse_err "changed"
@@ -73,7 +73,7 @@ case_a_finished_run_stays_as_it_was() {
     expect_same before run/run.yaml
 }
 
-case_a_finished_run_of_weights_alone_is_complete() {
+case_a_finished_run_that_saved_only_weights_is_complete() {
     make_corpus
     run train $tiny $save --checkpoint.last_save_model_only
     expect_ok

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# What is saved, by whom and when, and what a run takes of it: the keys of the section checkpoint.
+# What is saved, by which rank and when, and what a run loads of it: the keys of the section checkpoint.
 . "$(dirname "$0")/lib.sh"
 
 digests() {
@@ -10,7 +10,7 @@ for name, tensor in sorted(json.load(open(sys.argv[1] + "/manifest.json"))["tens
     print(name, tensor["digest"])' "$1"
 }
 
-field() { # field RECORD-TYPE KEY: of the last such record
+field() { # TYPE KEY: the value of the key in the last record of that type
     python3 -c '
 import json, sys
 print([r for r in map(json.loads, open("run/metrics.jsonl")) if r["type"] == sys.argv[1]][-1][sys.argv[2]])' "$1" "$2"
@@ -66,13 +66,13 @@ case_rows_of_other_shards_reach_rank_0() {
     [ "$(ls run/checkpoint/step-3/model | wc -l)" = 1 ] || not_as "more than one model file"
 }
 
-case_a_filter_that_is_not_there_yet() {
+case_a_filter_that_is_not_built_is_refused() {
     make_corpus
     run train $tiny --checkpoint.enable --checkpoint.save_policy=filtered --checkpoint.filter=node_leader
     expect_error 2 "node_leader"
 }
 
-case_a_failed_save_is_loud_and_training_goes_on() {
+case_a_failed_save_is_a_warning_and_training_continues() {
     make_corpus
     for mode in disabled async; do
         rm -rf run
@@ -137,7 +137,7 @@ case_a_complete_run_still_removes_old_steps() {
     expect_code 137
     steps="step-1 step-2 step-3 "
     [ "$(ls run/checkpoint | tr '\n' ' ')" = "$steps" ] || not_as "left: $(ls run/checkpoint)"
-    # a start that trains nothing does not apply a new keep_latest_k
+    # a start that does not train does not apply a new keep_latest_k
     run train $tiny $save --checkpoint.keep_latest_k=1
     expect_ok
     [ "$(ls run/checkpoint | tr '\n' ' ')" = "$steps" ] || not_as "left: $(ls run/checkpoint)"
@@ -170,7 +170,7 @@ case_the_first_step_is_saved_on_request() {
     expect_file run/checkpoint/step-3
 }
 
-case_parts_that_are_not_loaded() {
+case_parts_can_be_left_out_of_a_load() {
     make_corpus
     run train $tiny --training.steps=4 --checkpoint.enable
     expect_ok
@@ -208,7 +208,7 @@ case_initial_load_takes_all_or_the_weights() {
     expect_ok
     expect_out "^step: +5/"
     refuse_out "^step: +1/"
-    # a checkpoint of the run's own comes first
+    # a checkpoint of the run itself has precedence
     run train $tiny --training.steps=5 --checkpoint.enable --checkpoint.initial_load_path=nosuch
     expect_ok
     expect_out "^step: +5/"

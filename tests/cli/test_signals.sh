@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Signals, as a table: which one, to whom, during what; then what is saved, what is said, and the exit code.
+# A table of signals: which signal, sent to which process, during what; then what is saved, what is printed, and the
+# exit code.
 . "$(dirname "$0")/lib.sh"
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI keeps what it allocates
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI does not free what it allocates
 
-# start HOW OPTION...: a run without an end in the background; its process is $job. HOW is alone, launch or mpirun.
+# start HOW OPTION...: starts a run in the background. Its process is $job. HOW is alone, launch or mpirun.
 start() {
     make_corpus
     how=$1
@@ -15,16 +16,16 @@ start() {
     mpirun) set -- "$TITAN_SOURCE/tools/run-ranks" 2 "$TITAN" train $tiny "$@" ;;
     esac
     echo "$*" >command
-    rm -f out err # what an earlier run printed is not this one's
+    rm -f out err # the output of an earlier run
     touch out err
-    # a script's background jobs ignore SIGINT unless told otherwise
+    # a script's background jobs ignore SIGINT by default
     env --default-signal=INT,HUP,PIPE "$@" >out 2>err </dev/null &
     job=$!
 }
 
 long="--training.steps=1000000 --checkpoint.enable --checkpoint.interval=1000000"
 
-# until WHAT...: waits for a command to succeed, as long as the job runs.
+# until_true COMMAND...: waits until the command succeeds. It fails if the job ends or a minute has passed.
 until_true() {
     for ((i = 0; i < 1200; i++)); do
         "$@" && return
@@ -35,7 +36,7 @@ until_true() {
     not_as "a minute passed without: $*"
 }
 
-# A step of some ten seconds and more, in 2000 microbatches.
+# Options for steps of at least some ten seconds, in 2000 microbatches.
 slow="--training.global_batch_size=4000 --training.seq_len=128 --model.dim=128 --parallelism.threads_per_rank=1"
 
 steps_are_done() {
@@ -55,7 +56,8 @@ last_saved() {
     ls run/checkpoint 2>/dev/null | sed -n 's/^step-//p' | sort -n | tail -1
 }
 
-# expect_stop CODE RECORDED: the exit code, that of the end record, and that where training ended is saved and said.
+# expect_stop CODE RECORDED: the job ends with CODE, and its end record has RECORDED. The step at which training ended
+# is saved and named.
 expect_stop() {
     ended
     expect_code "$1"
@@ -67,14 +69,14 @@ expect_stop() {
     refuse_err "error:"
 }
 
-# row HOW SIGNAL CODE RECORDED: during a step.
+# row HOW SIGNAL CODE RECORDED: sends the signal during a step.
 row() {
     start "$1" $long
     until_true steps_are_done
     kill "-$2" $job
     expect_stop "$3" "$4"
-    # where another rank was told first, the stop may be under way when the rank that speaks hears of it; a signal
-    # between two steps is answered with the one that just ended
+    # If another rank gets the signal first, the stop may already be under way when the rank that prints gets it. A
+    # signal between two steps is answered with the step that just ended.
     expect_err "^titan: (stopping after step ($at|$((at - 1))) and saving; again: stop without saving|stopping after the checkpoint .*|the run is ending)$"
 }
 
@@ -89,8 +91,8 @@ case_launch_sigterm() { row launch TERM 75 75; }
 case_launch_sighup() { row launch HUP 75 75; }
 case_launch_sigusr1() { row launch USR1 75 75; }
 
-# mpirun forwards SIGUSR1 and SIGUSR2. Any other signal makes it kill the ranks within two seconds and return 1. A run
-# as small as this one saves in that time; on a busy machine perhaps only the second or third time.
+# mpirun forwards SIGUSR1 and SIGUSR2. After any other signal it kills the ranks within two seconds and returns 1. So
+# small a run saves in that time, though on a busy machine perhaps only the second or third time.
 killed_by_mpirun() {
     for _ in 1 2; do
         (row mpirun "$1" 1 75 >/dev/null 2>&1) && return
@@ -103,7 +105,7 @@ case_mpirun_sigint() { killed_by_mpirun INT; }
 case_mpirun_sigterm() { killed_by_mpirun TERM; }
 case_mpirun_sighup() { killed_by_mpirun HUP; }
 
-# mpirun passes SIGCONT on to its ranks when it is continued itself: a job that was suspended runs on.
+# mpirun passes SIGCONT on to its ranks when it is itself continued, so a suspended job continues.
 case_mpirun_suspended_and_continued() {
     start mpirun --training.steps=400 --checkpoint.enable --checkpoint.interval=1000000
     until_true steps_are_done
@@ -117,7 +119,7 @@ case_mpirun_suspended_and_continued() {
         not_as "the run did not end with step 400"
 }
 
-# What is sent to a single rank stops all of them.
+# A signal to a single rank stops all ranks.
 case_one_rank_sigterm() {
     start mpirun $long
     until_true steps_are_done
@@ -126,7 +128,7 @@ case_one_rank_sigterm() {
     expect_stop 75 75
 }
 
-# Ctrl-C typed at a terminal reaches every process of the foreground group, launch and what it started.
+# Ctrl-C at a terminal reaches every process of the foreground group: launch and all that it started.
 case_terminal_ctrl_c() {
     make_corpus
     echo "titan launch -n 2 -- train, on a terminal" >command
@@ -156,7 +158,7 @@ END
     expect_err "titan: (stopping after|the run is ending)"
 }
 
-# The terminal is closed: SIGHUP, and nothing can be written any more.
+# When the terminal is closed, titan gets SIGHUP and can no longer write to it.
 case_terminal_closed() {
     make_corpus
     echo "titan train, on a terminal that is closed" >command
@@ -179,21 +181,21 @@ END
     grep -q '"end".*"exit": *75' run/metrics.jsonl || not_as "no end record with exit 75"
 }
 
-# A terminal and a launcher may both pass on one Ctrl-C.
-case_two_at_once_are_one() {
+# The terminal and the launcher may both pass on the same Ctrl-C.
+case_two_signals_at_once_count_as_one() {
     start alone $long
     until_true steps_are_done
     kill -INT $job
     kill -TERM $job 2>/dev/null
     kill -INT $job 2>/dev/null
     ended
-    [ "$code" = 130 ] || [ "$code" = 75 ] || not_as "expected exit code 130 or 75" # a signal may overtake another one
+    [ "$code" = 130 ] || [ "$code" = 75 ] || not_as "expected exit code 130 or 75" # one signal may overtake another
     [ -n "$(last_saved)" ] || not_as "nothing was saved"
     expect_err "everything is saved"
 }
 
-# The second one ends a run at once: here one whose step takes long.
-case_second_ends_without_saving() {
+# A second signal ends a run at once, even in a long step.
+case_a_second_signal_ends_without_saving() {
     export TITAN_LONG_STEP=3600 # the step is not given up in its middle, so the second signal meets it
     start alone $long $slow
     until_true grep -q "training starts" err
@@ -207,7 +209,7 @@ case_second_ends_without_saving() {
     [ -z "$(last_saved)" ] || not_as "something was saved"
 }
 
-case_second_through_launch() {
+case_a_second_signal_to_launch_ends_without_saving() {
     export TITAN_LONG_STEP=3600 # the step is not given up in its middle, so the second signal meets it
     start launch $long $slow
     until_true grep -q "training starts" err
@@ -236,7 +238,7 @@ case_during_the_start_of_launch() {
     start launch $long
     kill -INT $job
     ended
-    # a moment before launch listens, a signal ends it as any process
+    # before launch has a handler, a signal ends it like any process
     [ "$code" = 130 ] || not_as "expected exit code 130"
     refuse_err "error:"
 }
@@ -261,8 +263,8 @@ case_during_an_async_save() {
     expect_ok
 }
 
-# A run that is complete when the signal comes is complete.
-case_at_the_end() {
+# A signal to a run that is already complete changes nothing.
+case_at_the_end_of_the_run() {
     start alone --training.steps=3 --checkpoint.enable
     until_true test -e run/checkpoint/step-3/manifest.json
     kill -TERM $job 2>/dev/null
@@ -271,7 +273,7 @@ case_at_the_end() {
     expect_err "training completed: step 3"
 }
 
-case_nothing_to_save_with() {
+case_a_stop_without_checkpoints_says_that_nothing_is_saved() {
     start alone --training.steps=1000000
     until_true steps_are_done
     kill -TERM $job
@@ -282,7 +284,7 @@ case_nothing_to_save_with() {
     refuse_err "error:"
 }
 
-# The reader of the output goes away; training does not.
+# Training continues when the reader of its output has ended.
 case_sigpipe_does_not_end_training() {
     make_corpus
     echo "titan train | head -1" >command
@@ -294,7 +296,7 @@ case_sigpipe_does_not_end_training() {
     [ "$(grep -c '"type": *"step"' run/metrics.jsonl)" = 20 ] || not_as "expected 20 step records"
 }
 
-# mpirun ends a job whose output it cannot pass on; launch reads it all the same.
+# mpirun ends a job whose output it cannot pass on, so launch keeps reading it.
 case_closed_pipe_does_not_end_launch() {
     make_corpus
     echo "titan launch -n 2 -- train 2>&1 | true" >command
@@ -314,8 +316,8 @@ case_launch_passes_output_on() {
     expect_error 2 "did you mean"
 }
 
-# nohup: who ignored SIGHUP before titan began is not stopped by it.
-case_nohup_is_kept() {
+# If SIGHUP was ignored when titan started, as by nohup, it does not stop the run.
+case_nohup_is_respected() {
     make_corpus
     echo "titan train under nohup" >command
     (trap '' HUP && exec "$TITAN" train $tiny --training.steps=200 >out 2>err </dev/null) &
@@ -326,7 +328,7 @@ case_nohup_is_kept() {
     expect_ok
 }
 
-# A step that takes long is given up in its middle; the state before it is what is kept.
+# A long step is given up in its middle. The state before it is kept.
 case_long_steps_stop_in_the_middle() {
     make_corpus
     run train $tiny $slow --training.global_batch_size=4 --training.steps=2 --checkpoint.enable --checkpoint.interval=1
@@ -344,7 +346,7 @@ case_long_steps_stop_in_the_middle() {
     done
 }
 
-# The step before is saved when it was not yet.
+# The previous step is saved if it was not saved yet.
 case_long_steps_save_the_one_before() {
     export TITAN_LONG_STEP=0
     start mpirun $long --training.global_batch_size=256

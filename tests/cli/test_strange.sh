@@ -1,8 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Pipes, devices, links, sparse files and impossible numbers in the place of titan's files: nothing waits for them,
-# nothing aborts, and what they stand for is called damaged. Every command runs under a generous timeout, which
-# only a hang reaches.
+# Pipes, devices, links, sparse files and impossible numbers in the place of titan's files. No command waits for them or
+# aborts, and the checkpoint is called damaged. Every command has a generous timeout, which only a hang reaches.
 . "$(dirname "$0")/lib.sh"
 
 make_run() {
@@ -11,7 +10,7 @@ make_run() {
     expect_ok
 }
 
-# patient ARGUMENT...: as run, and a hang is a failure.
+# patient ARGUMENT...: as run, but a hang is a failure.
 patient() {
     printf 'titan' >command
     printf " '%s'" "$@" >>command
@@ -21,8 +20,8 @@ patient() {
     [ "$code" -lt 128 ] || not_as "it died by a signal"
 }
 
-# Puts something that is not a file in the place of $2.
-put() {
+# replace KIND FILE: puts something that is not a regular file in the place of FILE.
+replace() {
     rm -f "$2"
     case $1 in
     pipe) mkfifo "$2" ;;
@@ -49,7 +48,7 @@ each_command_finds_it() {
     patient ckpt diff "$newest" run/checkpoint/step-2
     [ "$1" = asset ] || expect_code 3
     patient generate run --prompt And --max-new-tokens 1
-    [ "$1" = asset ] && expect_code 3 || expect_ok # from step 2
+    [ "$1" = asset ] && expect_code 3 || expect_ok # it takes step 2 instead
     rm -rf flat
 }
 
@@ -57,7 +56,7 @@ in_place_of() {
     make_run
     cp -r run/checkpoint/step-4 kept
     for kind in pipe link device sparse folder; do
-        put "$kind" "run/checkpoint/step-4/$2"
+        replace "$kind" "run/checkpoint/step-4/$2"
         each_command_finds_it "$1"
         patient train $tiny --checkpoint.enable --checkpoint.interval=100 --training.steps=4
         [ "$code" = 0 ] || [ "$code" = 3 ] || not_as "expected exit code 0 or 3"
@@ -81,7 +80,7 @@ case_in_place_of_metrics() {
     make_corpus
     mkdir run
     for kind in pipe link device; do
-        put "$kind" run/metrics.jsonl
+        replace "$kind" run/metrics.jsonl
         patient train $tiny --checkpoint.enable
         expect_error 3 "metrics.jsonl.*regular file"
         rm -f pipe
@@ -108,7 +107,7 @@ case_a_step_that_is_a_link() {
     expect_ok
 }
 
-case_a_step_under_another_name() {
+case_a_step_under_another_name_is_not_a_step() {
     make_run
     cp -r run/checkpoint/step-2 run/checkpoint/step-7
     patient ckpt verify run/checkpoint/step-7
@@ -119,12 +118,12 @@ case_a_step_under_another_name() {
     expect_json 'assert found["step"] == 4, found["step"]'
     patient ckpt list run
     expect_out "7 .*damaged|step-7.*damaged"
-    cp -r run/checkpoint/step-2 copy # a name that says no step
+    cp -r run/checkpoint/step-2 copy # its name does not say which step it is
     patient ckpt verify copy
     expect_ok
 }
 
-# edit STEP STATEMENTS: changes `m`, the manifest, and makes its own checksum valid again.
+# edit STEP STATEMENTS: changes the manifest, `m` in these Python statements, and corrects its checksum.
 edit() {
     cat >edit.py <<'PY'
 import re, sys
@@ -170,8 +169,8 @@ case_a_digest_that_is_missing_does_not_match() {
     expect_bad "digest of tensor"
 }
 
-# Root may write everywhere, so what is in the way is a file.
-case_training_goes_on_without_traces_and_board() {
+# Root may write everywhere, so files are replace in the way.
+case_training_continues_without_traces_and_tensorboard() {
     make_corpus
     mkdir run && touch run/profiling
     patient train $tiny --profiling.enable_profiling --profiling.profile_freq=1 --training.steps=2

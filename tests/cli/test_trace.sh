@@ -5,7 +5,7 @@
 
 traces="--profiling.enable_profiling --profiling.profile_freq=2"
 
-# check WHAT: runs the Python program on standard input; its output is the problem.
+# check WHAT: runs the Python program on standard input. If it fails, its output is the problem.
 check() {
     python3 - >problem.txt 2>&1 || not_as "$1: $(tail -5 problem.txt)"
 }
@@ -107,7 +107,7 @@ assert o["hint"]
 EOF
 }
 
-case_summary_says_who_is_slow() {
+case_summary_names_the_slow_rank() {
     make_corpus
     run_ranks 2 train $tiny $traces --training.steps=2
     expect_ok
@@ -131,7 +131,7 @@ EOF
     expect_out "^hint: only 1 of 2 ranks"
 }
 
-case_summary_of_nothing() {
+case_summary_of_a_folder_without_traces_is_an_error() {
     run trace summary nowhere
     expect_error 3 "no folder 'nowhere'"
     mkdir empty
@@ -151,7 +151,8 @@ case_summary_of_nothing() {
     expect_error 2 "'sumary' is not a subcommand"
 }
 
-# The records of an event file as {tag: {step: value}}, every checksum verified; written from the format's description.
+# Reads the records of an event file as {tag: {step: value}} and verifies every checksum. Written from the description
+# of the format.
 cat >"$top/events.py" <<'EOF'
 import glob, struct
 

@@ -3,7 +3,7 @@
 # titan train from outside: what it prints and writes, resuming, signals.
 . "$(dirname "$0")/lib.sh"
 
-# The losses of a metrics.jsonl in full precision, later lines of a step winning.
+# The losses in a metrics.jsonl, in full precision. The last record of a step counts.
 losses() {
     python3 - "$1" <<'EOF'
 import json, sys
@@ -28,7 +28,7 @@ case_console_lines_have_torchtitans_shape() {
     refuse_err "error|warning"
 }
 
-# The peak is set far too low: torchtitan's figure says so, the printed share stays a share.
+# The peak is set far too low. The figure in torchtitan's definition exceeds 100 %, but the printed share does not.
 case_mfu_is_at_most_100() {
     make_corpus
     run train $tiny --metrics.peak_flops=1e3
@@ -40,15 +40,15 @@ case_mfu_is_at_most_100() {
 import json
 steps = [r for r in map(json.loads, open("run/metrics.jsonl")) if r["type"] == "step"]
 for r in steps:
-    # torchtitan's formula has 6 L H (2 E) T of attention; causal attention sees (T + 1) / 2 keys a query
+    # torchtitan's formula has 6 L H (2 E) T for attention; causal attention has (T + 1) / 2 keys per query
     masked = 100 * r["tps"] * 6 * 2 * 64 * 2 * (64 - 65 / 2) / 1e15
     assert 0 < r["mfu_causal"] < r["mfu"] <= 100, r
     assert abs(r["mfu"] - r["mfu_causal"] - masked) < 1e-6 * masked, (r, masked)
 EOF
 }
 
-# What titan keeps on the stack has room whatever the shell allows.
-case_little_stack_is_enough() {
+# titan's use of the stack fits within any limit of the shell.
+case_a_small_stack_is_enough() {
     (
         ulimit -s 64
         run train --training.steps=1 --job.dump_folder=run --dataloader.cache_dir=cache
@@ -56,8 +56,9 @@ case_little_stack_is_enough() {
     ) || exit 1
 }
 
-# OpenBLAS would try for ever to map its buffers. The limit is found by looking where titan begins to refuse.
-case_little_address_space_is_refused() {
+# Under such a limit OpenBLAS would try to map its buffers for ever. The case searches for the limit at which titan
+# refuses.
+case_too_little_address_space_is_refused() {
     ! ldd "$TITAN" | grep -qE "lib(asan|tsan)" || skip "a sanitizer maps more than that itself"
     make_corpus
     export OPENBLAS_NUM_THREADS=1 # else it maps a buffer for every core when it is loaded
@@ -75,8 +76,8 @@ case_little_address_space_is_refused() {
     ) || exit 1
 }
 
-# The ranks of a job whose launcher was killed hold the lock for a moment longer.
-case_a_lock_that_is_about_to_go_is_waited_for() {
+# If the launcher of a job is killed, its ranks hold the lock for a moment longer.
+case_a_lock_that_is_about_to_be_released_is_waited_for() {
     make_corpus
     mkdir run
     flock run/.lock sleep 1 &
@@ -95,7 +96,7 @@ case_a_file_gets_no_colours() {
     expect_out "^step: "
 }
 
-case_start_says_what_will_happen() {
+case_the_banner_describes_the_run() {
     make_corpus
     run train $tiny
     expect_err "random init \(seed 42\)"
@@ -146,7 +147,7 @@ case_log_freq_is_kept() {
     expect_out "^step: +6/"
 }
 
-case_data_that_ends_ends_the_run() {
+case_the_end_of_the_data_ends_the_run() {
     make_corpus
     all="$tiny --training.steps=100000 --training.global_batch_size=64 --dataloader.repeat=false --checkpoint.enable"
     run train $all --checkpoint.interval=1000 --checkpoint.last_save_model_only=true
@@ -181,7 +182,7 @@ case_run_yaml_repeats_the_run() {
     expect_same first second
 }
 
-case_training_learns() {
+case_the_loss_falls() {
     make_corpus
     run train $tiny --training.steps=40 --optimizer.lr=1e-2 --lr_scheduler.warmup_steps=2
     expect_ok
@@ -288,7 +289,7 @@ case_sigusr1_to_mpirun_stops_all_ranks() {
     expect_end 75
 }
 
-case_quick_run_is_what_runs_without_a_file() {
+case_the_quick_run_is_the_run_without_a_configuration() {
     run config show --origin
     expect_out "flavor: debugmodel .*builtin:quick"
     run train --training.steps=1 --job.dump_folder=run --dataloader.cache_dir=cache
@@ -359,7 +360,7 @@ case_an_absurd_prediction_is_pointed_out_before_the_start() {
     refuse_err "predicted to take"
 }
 
-case_first_values_by_rules_are_the_same_on_any_mesh() {
+case_initial_values_by_rules_are_the_same_on_any_mesh() {
     make_corpus
     rules="--model.init_std=0.01 --model.init_rules=[attention.wo=normal(0.03,0.05),w3=uniform(-0.02,0.02),^norm=constant(0.5)]"
     for ranks in 1 2; do

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Commands, their help, and what is said about a command line that is wrong.
+# Commands, their help, and messages about wrong command lines.
 . "$(dirname "$0")/lib.sh"
 
 commands="train plan estimate tune launch config models ckpt data version help"
@@ -38,7 +38,7 @@ case_every_command_has_help() {
     done
 }
 
-case_help_of_a_command_is_its_help() {
+case_help_command_is_command_help() {
     for command in train plan estimate tune launch config models ckpt data; do
         run help $command
         mv out help.txt
@@ -81,7 +81,7 @@ case_unknown_options_are_refused() {
     done
 }
 
-case_a_word_too_many_is_refused() {
+case_an_extra_argument_is_refused() {
     run train my.yaml
     expect_error 2 "my.yaml"
     run models llama3 everything
@@ -183,7 +183,7 @@ case_help_and_tables_fit_a_terminal() {
     expect_out "global_batch_size|shard"
 }
 
-case_what_people_type_first_gets_a_hint() {
+case_common_mistakes_get_a_hint() {
     run --config x.yaml
     expect_error 2 "titan train --config"
     run train -n 2

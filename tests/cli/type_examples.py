@@ -22,8 +22,8 @@ import time
 SOURCE = pathlib.Path(os.environ["TITAN_SOURCE"])
 TITAN = pathlib.Path(os.environ["TITAN"])
 
-# What a command prints: the first row whose first expression is found in the command counts; all of its others must be
-# found in the output.
+# What commands print. The first row whose first expression is found in the command applies. All other expressions of
+# the row must be found in the output.
 EXPECT = [
     (r"^cp ", []),
     (r"config init", []),
@@ -57,8 +57,7 @@ EXPECT = [
     (r"\btrain\b", [r"step: +\d+/\d+  loss: +\d\.\d+", r"training completed"]),
 ]
 
-# Pages whose examples continue what the reader already has: a finished run and folders of weights, made once
-# for all of them.
+# Pages whose examples start from a finished run and folders of weights, which are made once for all of them.
 READY_PAGES = {"titan-ckpt.1", "titan-config.1", "titan-eval.1", "titan-generate.1"}
 TRAIN = ("titan train --training.steps=60 --training.local_batch_size=1 --training.global_batch_size=1 "
          "--checkpoint.interval=20")
@@ -71,7 +70,7 @@ def words(n):
 
 
 def make_folder(root):
-    """A clone's files and the reader's own."""
+    """Makes the files of a clone and those of the reader."""
     (root / "build").mkdir(parents=True)
     (root / "bin").mkdir()
     (root / "bin" / "titan").symlink_to(TITAN)

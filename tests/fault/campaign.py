@@ -29,7 +29,8 @@ import time
 import job
 import scenarios
 
-# What can plausibly go wrong with a call. "short" returns half of the bytes; EINTR and short have to be made good.
+# What can plausibly go wrong with a call. "short" transfers half of the bytes. The program must recover from EINTR and
+# short.
 ERRORS = {
     "open": ["EIO", "EACCES", "EMFILE", "ENFILE", "ENOMEM", "ESTALE", "EINTR", "EIO+", "EMFILE+", "EACCES+"],
     "read": ["EIO", "ESTALE", "EINTR", "short", "EIO+"],
@@ -73,7 +74,7 @@ class Campaign:
         self.stopped = self.interrupted = False
 
     def worker(self):
-        """A folder of its own for the thread that asks."""
+        """A folder for the calling thread alone."""
         with self.lock:
             if self.workers:
                 return self.workers.pop()
@@ -81,7 +82,7 @@ class Campaign:
             return f"w{self.made}"
 
     def count_calls(self, scenario):
-        """(rank, call) -> how many an undisturbed run makes."""
+        """(rank, call) -> how many of them an undisturbed run makes."""
         folder, log = f"{self.watched}/counted", f"{self.top}/counted.log"
         scenario.prepare(self.place, folder)
         scenario.run(self.place, folder, ["LD_PRELOAD=" + self.shim, "TITAN_SHIM_PATHS=" + self.watched + "/",
@@ -92,7 +93,7 @@ class Campaign:
         return calls
 
     def case(self, scenario, call, k, action, rank):
-        """One injected run and its checks. Whether the failure happened."""
+        """One run with a failure, and its checks. Returns whether the failure happened."""
         worker = self.worker()
         folder, log = f"{self.watched}/{worker}", f"{self.top}/{worker}.log"
         env = ["LD_PRELOAD=" + self.shim, f"TITAN_SHIM={call}:{k}:{action}:{rank}",
@@ -132,7 +133,7 @@ class Campaign:
                     kind[1].append((name, problem, fault.path, result.shown()))
 
     def stream(self, scenario, call, action, rank, first, stride):
-        """All k of one call, error and rank, until a run is not touched. A sample leaves that last run out."""
+        """All k of one call, error and rank, until a run ends before its k-th call. A sample omits that last run."""
         k = first
         last = self.calls[scenario.name][rank, call] if stride > 1 else 1 << 40
         while k <= last and not self.stopped and self.case(scenario, call, k, action, rank):
@@ -167,7 +168,7 @@ class Campaign:
                     yield scenario, call, action, int(rank), int(k), 1 << 40
 
     def stop(self, *_):
-        """Cases that run end, no other begins, and what was found is reported."""
+        """Running cases may end, no other begins, and the findings are reported."""
         self.stopped = self.interrupted = True
 
     def run(self):
@@ -211,7 +212,7 @@ class Campaign:
 
 
 def kind_of(problem):
-    """A problem without what differs from case to case."""
+    """A problem without the parts that differ from case to case."""
     for text in scenarios.TEXTS.values():
         problem = problem.replace(text, "ERROR")
     problem = re.sub(r"'[^']*'", "'...'", problem.replace("ERROR in system", "ERROR"))

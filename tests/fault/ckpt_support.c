@@ -38,7 +38,7 @@ static uint64_t seed_of(const char *name, int64_t step)
     return tt_hash64(name, strlen(name), (uint64_t)step + 1);
 }
 
-/* Any bits but those of NaN and infinity, which are never saved, as F32 or as BF16. */
+/* Any bits that are neither NaN nor infinity, as F32 or as BF16, since those are never saved. */
 static uint32_t element(uint64_t seed, int64_t index)
 {
     return (uint32_t)tt_mix64(seed ^ (uint64_t)index) & 0xbfffbfffu;
@@ -90,7 +90,7 @@ struct tt_mesh test_mesh(int dp_shard, int dp_replicate)
     return mesh;
 }
 
-/* Over tp, if there is any, along the last dimension; what that leaves over the shard group, by rows. */
+/* Cut over tp, if it has more than one rank, along the last dimension; then by rows over the shard group. */
 static void place(struct tt_ckpt_chunk *c, const struct tt_mesh *mesh)
 {
     if (tt_mesh_size(mesh, TT_GROUP_TP) > 1)
@@ -178,7 +178,7 @@ static void spoil(struct test_state *t)
     }
 }
 
-/* The lowest bit of the last element that this rank holds of a tensor, if it holds any. */
+/* Flips the lowest bit of this rank's last element of a tensor, if it has any. */
 static void flip_last(struct test_state *t, int i)
 {
     struct tt_ckpt_chunk *c = i < t->state.n_model ? &t->state.model[i] : &t->state.optim[i - t->state.n_model];
@@ -225,7 +225,7 @@ static int save_rank(struct tt_comm *comm, void *arg)
     int rc = 0;
 
     test_state_init_on(&t, &mesh, comm->rank, job->step);
-    if (job->nonfinite && comm->rank % job->dp_shard == 0) /* the first tensor's first value, in all replicas */
+    if (job->nonfinite && comm->rank % job->dp_shard == 0) /* the first value of the first tensor, in all replicas */
         memcpy(t.state.model[0].data, &(uint32_t){0x7f800000u}, 4);
     if (job->flip_rank == comm->rank && job->flip_rank)
         flip_last(&t, job->flip_tensor);
@@ -298,7 +298,7 @@ int test_load(struct test_job *job)
 
 char *test_folder(void)
 {
-    /* In memory where possible: the tests fsync some thousand times. */
+    /* In memory if possible, since the tests call fsync some thousand times. */
     char *folder = tt_format("%s/titan-ckpt-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
 
     assert_non_null(mkdtemp(folder));

@@ -12,8 +12,8 @@
 #include "parallel/layout/mesh.h"
 
 /**
- * A small model for checkpoint tests: shapes that do not divide, fewer rows than ranks, one row, a scalar,
- * other dtypes, and one tensor large enough to be cut over replicas. Every element's value is a function of
+ * A small model for checkpoint tests. It has shapes that do not divide, fewer rows than ranks, a single row, a scalar,
+ * other dtypes, and one tensor that is large enough to be cut over replicas. The value of an element is a function of
  * name, index and step.
  */
 struct test_state {
@@ -24,15 +24,15 @@ struct test_state {
 /** A mesh of dp_shard x dp_replicate ranks. */
 struct tt_mesh test_mesh(int dp_shard, int dp_replicate);
 
-/** This rank's parts, filled for `step`; step < 0: filled with rubbish, to be loaded into. */
+/** This rank's parts, with the values of `step`, or with rubbish to be overwritten by a load if step < 0. */
 void test_state_init(struct test_state *t, int dp_shard, int dp_replicate, int rank, int64_t step);
 void test_state_init_on(struct test_state *t, const struct tt_mesh *mesh, int rank, int64_t step);
 void test_state_release(struct test_state *t);
 
-/** Whether every element is that of `step`; optimizer too unless model_only. */
+/** Whether every element has its value of `step`; those of the optimizer too, unless model_only. */
 bool test_state_is(const struct test_state *t, int64_t step, bool model_only);
 
-/** A job of dp_shard x dp_replicate (x tp) thread ranks that does one thing with a checkpoint folder. */
+/** A job of dp_shard x dp_replicate (x tp) thread ranks that saves or loads one step. */
 struct test_job {
     const char *folder;
     const char *run_id;
@@ -46,7 +46,7 @@ struct test_job {
     bool cast_model;
     enum tt_dtype model_dtype;
     bool nonfinite; /* one value is infinite */
-    int flip_rank;  /* this rank (from 1) has the last bit of its tensor flip_tensor flipped; 0: none */
+    int flip_rank;  /* this rank (counted from 1) has a bit of its part of tensor flip_tensor flipped; 0: none */
     int flip_tensor;
     int64_t load_step;
     unsigned skip;
@@ -66,7 +66,7 @@ int test_load(struct test_job *job);
 /** A fresh folder below the system's temporary folder; the caller frees and removes it. */
 char *test_folder(void);
 
-/** Reads a whole file, applies, writes it back: flips bit `bit`, or cuts (delta < 0) or adds (delta > 0) bytes. */
+/** Damages a file: flips bit `bit`, or removes (delta < 0) or appends (delta > 0) bytes. */
 void test_flip(const char *path, int64_t bit);
 void test_resize(const char *path, int64_t delta);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A link that changes bits: preloaded into a rank, it flips the lowest bit of what the rank reads from the
+ * Simulates a link that changes bits. Preloaded into a rank, it flips the lowest bit of what the rank reads from the
  * memory of others.
  *
  *     TITAN_FLIP_RANK=RANK TITAN_FLIP_MARK=FILE LD_PRELOAD=libflip.so titan …

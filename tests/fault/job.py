@@ -110,14 +110,13 @@ def settings():
 
 
 def copy_program(build, folder):
-    """titan as it is now, so that a build meanwhile does not change it; None where a sanitizer has to be
-    loaded first."""
+    """Copies titan, so that a build in the meantime does not change it. None if a sanitizer must be loaded first."""
     linked = subprocess.run(["ldd", build + "/titan"], check=True, capture_output=True).stdout
     return None if b"libasan" in linked or b"libtsan" in linked else shutil.copy(build + "/titan", folder)
 
 
 def fast_folder():
-    """A file system in memory makes a case ten times as fast: nothing waits for a disk."""
+    """A file system in memory makes a case ten times as fast, since nothing waits for a disk."""
     try:
         return "/dev/shm" if shutil.disk_usage("/dev/shm").free > 1 << 30 else None
     except OSError:
@@ -125,7 +124,8 @@ def fast_folder():
 
 
 def print_report(title, text, failed, options):
-    """What a campaign found: to a file if asked for, to standard output, as TAP if asked for. The exit code."""
+    """Writes what a campaign found to standard output, as TAP if asked for, and to a file if there is one. Returns the
+    exit code."""
     if options.report:
         with open(options.report, "w", encoding="utf-8") as file:
             file.write(text)
@@ -171,13 +171,13 @@ class Result:
 
 
 def command(titan, ranks, arguments, env=()):
-    """The command line: env stands between mpirun and titan, so that only ranks are preloaded."""
+    """The command line. env comes between mpirun and titan, so that only ranks are preloaded."""
     start = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
     return start + (["env", *env] if env else []) + [titan, *arguments]
 
 
 def run(arguments, folder, environment, limit=HANG_SECONDS):
-    """A command in a folder: its Result. One that hangs is killed with all its children."""
+    """Runs a command in a folder and returns its Result. A command that hangs is killed with all its children."""
     began = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = subprocess.Popen(arguments, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out,
@@ -209,8 +209,8 @@ def files_of(folder):
 
 
 def step_of(folder):
-    """What must be equal in two saves of one step: every file's bytes, but of the manifest only what the step is. A
-    hidden folder beside them is an export that did not end."""
+    """What must be equal in two saves of one step: the bytes of every file, and of the manifest the parts that
+    describe the step. A hidden folder there is an unfinished export."""
     files = {path: digest for path, digest in files_of(folder).items() if not path.startswith(".")}
     if "manifest.json" in files:
         try:
@@ -235,7 +235,7 @@ def steps_in(run_folder):
 
 
 def losses_of(run_folder):
-    """Step -> its last record's loss and gradient norm; and the lines that are no JSON."""
+    """Step -> loss and gradient norm of its last record; and the lines that are not JSON."""
     losses, torn = {}, []
     path = run_folder + "/metrics.jsonl"
     if os.path.exists(path):
@@ -252,7 +252,7 @@ def losses_of(run_folder):
 
 
 class Reference:
-    """What an undisturbed run made: files of every step, losses, and the names at rest."""
+    """What an undisturbed run made: the files of every step, losses, and the names that are left at the end."""
 
     def __init__(self, run_folder):
         self.steps = {number: step_of(path) for number, path in steps_in(run_folder).items()}
@@ -293,7 +293,7 @@ class Reference:
 
 
 def leftovers(folder):
-    """Names below a job's folder that a finished run leaves to nobody."""
+    """Names below a job's folder that a finished run must not leave."""
     for at, folders, names in os.walk(folder):
         for name in folders + names:
             path = os.path.relpath(os.path.join(at, name), folder)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory that runs out on demand, preloaded into the program as it is shipped:
+ * Lets memory run out on demand. Preloaded into the program as it is shipped:
  *
  *     TITAN_MEMORY=K TITAN_MEMORY_MARK=FILE LD_PRELOAD=libmemory.so titan ckpt inspect ...
  *
- * The K-th allocation after main has begun fails, whoever makes it: titan, a library of its, the libc. The file is made
- * when that happened, so a run without it had fewer allocations.
+ * The K-th allocation after the start of main fails, whether titan, one of its libraries or the libc makes it. The file
+ * is created when that happens, so a run without it made fewer allocations.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -27,7 +27,7 @@ static atomic_bool armed;
 static long fatal;
 static const char *mark;
 
-/* What asks for memory before the libc's own is known gets it from here; it is never given back. */
+/* Requests that come before the libc's functions are known are served from here, and never freed. */
 static char early[1 << 16];
 static size_t early_used;
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The k-th allocation fails, for k = 1, 2, 3, ... until a run passes untouched, for every command that reads files.
+"""The k-th allocation fails, for k = 1, 2, 3, ... until a run makes fewer, for every command that reads files.
 
     memory.py [--all] [--every N] [COMMAND ...]
 
 Each run must end as it would have without the failure, or with one clear message and a documented exit code. It never
-dies by a signal, AddressSanitizer finds nothing, and nothing half made is left. Without --all a sample of k is tried.
+dies by a signal, AddressSanitizer finds nothing, and no partial file is left. Without --all a sample of k is tried.
 The last line says how many runs there were. TITAN names the program, TITAN_MEMORY_LIB the library that fails.
 """
 import argparse
@@ -56,7 +56,7 @@ def tree():
 
 
 def steady(out):
-    """What is printed without what the clock says."""
+    """The output without times."""
     return [line for line in out.decode(errors="replace").splitlines() if " s" not in line and '"age_s"' not in line]
 
 
@@ -92,16 +92,16 @@ class Campaign:
             self.survived += 1
             return None if tree() == self.after else f"left {tree() ^ self.after}"
         if "CHECK failed: sanitizer_" in message:
-            return None  # what failed is the sanitizer's own memory, in a thread that it starts
+            return None  # the allocation that failed was the sanitizer's own, in a thread that it starts
         if result.returncode not in DOCUMENTED:
             return f"exit code {result.returncode}: {message[-2000:]}"
         if "titan: error: " not in message:
             return f"no message: {message[-500:]!r}"
-        # what was published before the report of it failed is whole
+        # a file that was published before its report failed is whole
         return None if tree() in (self.before, self.after) else f"left {tree() ^ self.before}"
 
     def attempt(self, k):
-        """Whether the run had a k-th allocation."""
+        """Returns whether the run made a k-th allocation."""
         if os.path.exists("mark"):
             os.remove("mark")
         result = run(self.arguments, k)
@@ -116,7 +116,7 @@ class Campaign:
         return True
 
     def count(self):
-        """How many allocations the command makes, by halving."""
+        """Finds by bisection how many allocations the command makes."""
         low, high = 0, 1
         while self.attempt(high):
             low, high = high, 2 * high

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * System calls that are refused as long as the program runs, preloaded into it as it is shipped:
+ * Refuses system calls for as long as the program runs. Preloaded into the program as it is shipped:
  *
  *     TITAN_REFUSE=CALL:ERROR:PATTERN[,…] LD_PRELOAD=librefuse.so titan …
  *
- * TITAN_FREE=BYTES:PATTERN: file systems on whose path PATTERN is have that much room left.
+ * With TITAN_FREE=BYTES:PATTERN, file systems seem to have that much free space at paths that have PATTERN in them.
  *
- * Every CALL on a path that holds PATTERN fails with ERROR, a name such as EACCES. Calls: open (for reading), stat,
- * statvfs, opendir, readdir, unlink, rmdir, write, flock, setlk (record locks). Compiled with 64-bit offsets, as the
- * program is, so that these are the functions which it calls (open64 and so on).
+ * Every CALL on a path with PATTERN in it fails with ERROR, a name such as EACCES. Calls: open (for reading), stat,
+ * statvfs, opendir, readdir, unlink, rmdir, write, flock, setlk (record locks). It is compiled with 64-bit offsets,
+ * like the program, so that it defines the functions that the program calls (open64 and so on).
  */
 #include <errno.h>
 #include <limits.h>

@@ -7,7 +7,7 @@ import shutil
 
 import job
 
-# An error of a call is told by its text. Where a call has none (short, EINTR), the run has to make it good.
+# A run reports the error of a call by its text. An error without a text (short, EINTR) must not be noticed at all.
 TEXTS = {name: os.strerror(getattr(errno, name)) for name in (
     "EACCES", "EBUSY", "EDQUOT", "EFAULT", "EIO", "EMFILE", "ENFILE", "ENODEV", "ENOLCK", "ENOMEM", "ENOSPC", "ENOSYS",
     "EOPNOTSUPP", "EPERM", "EROFS", "ESRCH", "ESTALE")}
@@ -21,13 +21,13 @@ class Fault:
         self.path = paths[0] if paths else ""
         self.error = action.rstrip("+")
 
-    def must_be_made_good(self):
-        """Nothing is wrong, the call only has to be made again or continued."""
+    def must_go_unnoticed(self):
+        """Nothing is wrong; the call only has to be repeated or continued."""
         return self.error in ("EINTR", "short") and self.call != "close"
 
 
 class Place:
-    """Where the scenarios run: watched/inputs, and a folder for each worker beside it."""
+    """Where the scenarios run: the folder watched/inputs, and one folder for each worker next to it."""
 
     def __init__(self, titan, watched):
         self.titan, self.watched = titan, watched
@@ -45,7 +45,7 @@ class Place:
 
 
 def ended_badly(result, fault, allowed):
-    """What is wrong with the way in which an injected run ended."""
+    """What is wrong with the end of a run in which a call failed."""
     if result.hung:
         yield "hangs"
         return
@@ -54,7 +54,7 @@ def ended_badly(result, fault, allowed):
         return
     if result.code == 0:
         return
-    if fault.must_be_made_good():
+    if fault.must_go_unnoticed():
         yield f"gives up instead of going on: exit {result.code}: {first_error(result)}"
         return
     if result.code not in allowed and not (result.code == 1 and fault.error == "ENOMEM"):
@@ -70,7 +70,7 @@ def first_error(result):
 
 
 def called_damaged(result):
-    """Nothing was damaged, so nothing may be called that."""
+    """Nothing was damaged, so nothing may be called damaged."""
     for line in (result.out + result.err).splitlines():
         if re.search(r"\bdamaged\b|^BAD |corrupt|does not match|differ", line) and not line.startswith("  hint"):
             return line
@@ -78,8 +78,8 @@ def called_damaged(result):
 
 
 class Training:
-    """A training job: started on what `before` left, or from nothing; then once more without failures. Rank 0 of
-    several does much that a single rank does too: there only every stride-th k is tried."""
+    """A training job that starts from what `before` left, or from nothing; then once more without failures. With
+    several ranks, much repeats what a single rank does, so only every stride-th k is tried."""
 
     def __init__(self, name, ranks, options, before=None, stride=1):
         self.name, self.ranks, self.stride = name, ranks, stride
@@ -152,7 +152,7 @@ class Training:
             yield f"a restart fails with exit code {again.code}: {first_error(again)}"
             return
         if newest and f"step-{newest} of" not in again.err:
-            yield f"a restart does not go on from step-{newest}"
+            yield f"a restart does not continue from step-{newest}"
         for wrong in self.wanted.wrong_end(run, records):
             yield f"after a restart {wrong}"
         for wrong in self.wanted.wrong_steps(run):
@@ -265,7 +265,7 @@ ALL = [
     Training("async", 1, ["--checkpoint.async_mode=async"]),
     Training("resume", 1, ["--checkpoint.last_save_in_hf"], HALF),
     Training("sync2", 2, ["--model.dim=32", "--model.vocab_size=2048", "--training.global_batch_size=4"],
-             stride=8),  # large enough for ranks to read each other's memory
+             stride=8),  # so large that ranks read each other's memory
     Training("async2", 2, ["--checkpoint.async_mode=async", *SHARED], stride=8),
     Training("resume2", 2, ["--parallelism.fsdp_engine=planned"], HALF, stride=8),
     Reading("verify", ["ckpt", "verify", "run"]),
@@ -280,5 +280,5 @@ ALL = [
 
 
 def plain(text):
-    """What a command prints, without the time that passed."""
+    """The output of a command, without times."""
     return re.sub(r" *\d+(\.\d+)? ?(ms|s|min|h|d|GB/s|MB/s|GiB/s|MiB/s|tokens/s|tok/s)\b", "#", text)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Failures of system calls on demand, preloaded into the program as it is shipped:
+ * Lets system calls fail on demand. Preloaded into the program as it is shipped:
  *
  *     TITAN_SHIM=CALL:N:ACTION[:RANK] TITAN_SHIM_PATHS=TEXT LD_PRELOAD=libshim.so titan train ...
  *
@@ -15,9 +15,9 @@
  * With TITAN_SHIM_LOG=FILE each failure is a line "RANK fired CALL PATH" of FILE. Without TITAN_SHIM nothing fails, and
  * each call is a line "RANK CALL PATH" of it.
  *
- * The kernel itself hands the calls over: a seccomp filter turns them into SIGSYS, whose handler decides. So nothing is
- * missed, whether titan makes the call or a library on its behalf (stdio, readdir). The handler's own calls go through
- * the libc's syscall(), which the filter lets pass. Everything in the handler is safe in a signal handler.
+ * The kernel itself reports the calls: a seccomp filter turns them into SIGSYS, whose handler decides. So no call is
+ * missed, whether titan makes it or a library on its behalf (stdio, readdir). The handler's own calls go through the
+ * libc's syscall(), which the filter allows. The handler does only what a signal handler may do.
  */
 #include <errno.h>
 #include <limits.h>
@@ -44,12 +44,12 @@
 #include <linux/seccomp.h>
 #include <ucontext.h>
 
-/* What the shim replaces; the libc's own is found after it. */
+/* For functions that replace the libc's, which the dynamic linker finds after them. */
 #define EXPORT __attribute__((visibility("default")))
 
 enum { N_ARGS = 6, SYSCALL_BYTES = 64 /* at least the length of the libc's syscall() */ };
 
-/* Where a call names what it works on. */
+/* Which argument of a call names the file. */
 enum target { FD, PATH, FOLDER_AND_PATH, MAPPED_FD, NOTHING };
 
 static const struct call {
@@ -129,7 +129,7 @@ static struct {
 
 static atomic_long seen;
 
-/* A system call that the filter lets pass: its result, or a negative errno. */
+/* Makes a system call that the filter allows. Returns its result or a negative errno. */
 static long pass(int number, const long *a)
 {
     long n = syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
@@ -140,13 +140,13 @@ static long pass(int number, const long *a)
 static void write_line(const char *what, const char *call, const char *path)
 {
     char line[PATH_MAX + 128];
-    int n = snprintf(line, sizeof line, "%ld %s%s %s\n", plan.rank, what, call, path); /* integers and texts: no heap */
+    int n = snprintf(line, sizeof line, "%ld %s%s %s\n", plan.rank, what, call, path); /* uses no heap */
 
     if (plan.log >= 0 && n > 0)
         (void)!syscall(SYS_write, plan.log, line, (size_t)n);
 }
 
-/* What a descriptor refers to; FD_CWD the current folder. */
+/* The path of a descriptor, or of the current folder for AT_FDCWD. */
 static void path_of_fd(int fd, char *path, size_t size)
 {
     char link[64] = "/proc/self/cwd";
@@ -211,7 +211,7 @@ static enum action decide(const struct call *made, const char *path)
     return plan.action;
 }
 
-/* Half of what was asked for, where a call has a number of bytes. */
+/* Makes the call with half of the bytes, if it has a number of bytes. */
 static long cut_short(const struct call *call, const long *a)
 {
     long b[N_ARGS];
@@ -245,7 +245,7 @@ static long answer(const struct call *call, const long *a)
         (void)syscall(SYS_kill, getpid(), SIGKILL);
     if (action == SHORT)
         return cut_short(call, a);
-    if (action == FAIL && call->number == SYS_close) /* the descriptor is gone all the same */
+    if (action == FAIL && call->number == SYS_close) /* a failed close releases the descriptor too */
         (void)pass(call->number, a);
     result = action == FAIL ? -plan.error : pass(call->number, a);
     if (action == AFTER)
@@ -332,7 +332,7 @@ static void read_plan(void)
 #define LOAD_HIGH(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field) + 4)
 #define RETURN(what)     BPF_STMT(BPF_RET | BPF_K, what)
 
-/* Every call of the table becomes SIGSYS, unless the libc's syscall() makes it or it maps no file. */
+/* Every call of the table becomes SIGSYS, unless the libc's syscall() makes it or it is an mmap without a file. */
 static void install_filter(void)
 {
     uintptr_t own = (uintptr_t)&syscall;
@@ -356,7 +356,7 @@ static void install_filter(void)
     ADD(LOAD(args[3]));
     ADD(BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MAP_ANONYMOUS, 0, 2));
     ADD(RETURN(SECCOMP_RET_ALLOW));
-    ADD(BPF_JUMP(BPF_JMP | BPF_JA, 1, 0, 0)); /* not mmap: to the table */
+    ADD(BPF_JUMP(BPF_JMP | BPF_JA, 1, 0, 0)); /* not mmap: go to the table */
     ADD(RETURN(SECCOMP_RET_TRAP));
     for (size_t i = 0; i < N_CALLS; i++) {
         if (calls[i].number == SYS_mmap)

@@ -7,10 +7,11 @@
 
 A trial is a job of ten steps on one to four ranks with random policies, modes and engine. Once to three times a signal
 hits a rank, mpirun, or all of them at a random moment: SIGKILL, SIGTERM, SIGINT, SIGUSR1, or SIGSTOP and a while later
-SIGCONT. After each the job must end, every published step must be good, and the newest must not be older than before;
-then it starts again, often at once and often on another number of ranks. The last start is left alone: it must end with
-the bits of an undisturbed run and leave nothing behind. What a trial does depends on the seed and its number only; at
-which instruction a signal hits depends on the machine. Python's standard library only.
+SIGCONT. After each signal the job must end, every published step must be intact, and the newest must not be older
+than before. Then the job starts again, often at once and often on another number of ranks. The last start is not
+disturbed: it must end with the bits of an undisturbed run and leave no temporary files. What a trial does depends only
+on the seed and its number, but the instruction at which a signal hits depends on the machine. Python's standard
+library only.
 """
 import argparse
 import collections
@@ -58,7 +59,7 @@ def send(pid, number):
 
 
 def job_of(pid):
-    """Open MPI's number of the job of a rank, as it is part of its segments' names; None: not a rank."""
+    """Open MPI's number for the job of a rank, which is part of the names of its segments; None if not a rank."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             number = dict(entry.partition(b"=")[::2] for entry in file.read().split(b"\0")).get(b"PMIX_NAMESPACE")
@@ -68,13 +69,13 @@ def job_of(pid):
 
 
 def segments(jobs):
-    """Segments that ranks of these jobs made for Open MPI and that are still there."""
+    """Segments of Open MPI that ranks of these jobs made and that still exist."""
     names = os.listdir(SEGMENTS) if os.path.isdir(SEGMENTS) else []
     return [name for name in names if "_segment" in name and jobs & set(name.split("."))]
 
 
 class Job:
-    """One start of a trial: ranks and the rest of the command line."""
+    """One start of a trial: the number of ranks and the command line."""
 
     def __init__(self, draw, ranks):
         self.ranks = ranks
@@ -102,7 +103,7 @@ class Trial:
     def __init__(self, seed, number):
         draw = random.Random(f"{seed}:{number}")
         self.number, self.seed = number, seed
-        self.three = draw.random() < 0.15  # other bits than a power of two, so three ranks from start to end
+        self.three = draw.random() < 0.15  # three ranks give other bits, so all starts use three
         self.keep = draw.choice([1, 2, 3, 0])
         self.interval = draw.choice([1, 1, 2, 3])
         self.blows = []
@@ -151,7 +152,7 @@ class Storm:
                 self.took[ranks] = result.seconds
 
     def hit(self, trial, folder, blow):
-        """Starts a job and sends it a signal. Its exit code (None: it hangs) and standard error."""
+        """Starts a job and sends it a signal. Returns its exit code (None if it hangs) and its standard error."""
         start, name, target, moment, which, _ = blow
         with tempfile.TemporaryFile() as err:
             child = subprocess.Popen(self.command(trial, start), cwd=folder, env=self.environment,
@@ -187,7 +188,7 @@ class Storm:
                             f"--checkpoint.interval={trial.interval}"])
 
     def wrong_steps(self, folder, trial):
-        """Published steps that are not good."""
+        """Published steps that are not intact."""
         steps = job.steps_in(folder + "/run")
         for number, path in sorted(steps.items()):
             if digests(path) != self.wanted[trial.three][0].get(number):
@@ -222,7 +223,7 @@ class Storm:
                 yield f"ranks live on after {what}"
                 for pid in left:
                     send(pid, signal.SIGKILL)
-            if left:  # the next start has to cope with them; its steps are looked at when it has
+            if left:  # the next start must cope with them; steps are examined after it
                 continue
             yield from (f"after {what} {wrong}" for wrong in self.wrong_steps(folder, trial))
             found = max(job.steps_in(folder + "/run"), default=0)
@@ -285,7 +286,7 @@ class Storm:
                 print("\n".join(printed), *problems, sep="\n")
 
     def stop(self, *_):
-        """Trials that run end, no other begins, and what was found is reported."""
+        """Running trials may end, no other begins, and the findings are reported."""
         self.stopped = True
 
     def run(self):
@@ -299,8 +300,8 @@ class Storm:
                 for future in [pool.submit(self.trial, number) for number in numbers]:
                     future.result()
             for name in segments(self.jobs):
-                os.utime(SEGMENTS + "/" + name, (0, 0))  # young ones are spared: they may be about to be mapped
-            self.references()  # starts of jobs that sweep what the killed ones left in shared memory
+                os.utime(SEGMENTS + "/" + name, (0, 0))  # young ones would be kept: a rank may be about to map them
+            self.references()  # these jobs remove what the killed ones left in shared memory
             left = segments(self.jobs)
             if left:
                 self.problems["segments of Open MPI stay in " + SEGMENTS] = [len(left), [("", left[0], "")]]
@@ -330,7 +331,7 @@ def by_signal(ended):
 
 
 def digests(step):
-    """What of a step does not depend on the layout: its manifest's digests, which `ckpt verify` compares
+    """The part of a step that does not depend on the layout: the digests in its manifest, which `ckpt verify` compares
     with the bytes."""
     return job.step_of(step).get("manifest.json")
 

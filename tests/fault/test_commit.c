@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The commit protocol: a process killed at any point of a save, or told that the disk is full, leaves the old
- * checkpoint or the new one, whole, and a later run goes on from it.
+ * The commit protocol: a process that is killed at any point of a save, or finds the disk full, leaves the old
+ * checkpoint or the new one, whole, and a later run continues from it.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -33,7 +33,7 @@ static const char *const points[] = {
 };
 enum { POINTS = sizeof points / sizeof points[0] };
 
-/* Runs a save in a child process; its wait status. */
+/* Runs a save in a child process. Returns its wait status. */
 static int save_in_child(struct test_job *job, const char *fault)
 {
     int status = 0;
@@ -61,7 +61,7 @@ static int count_leftovers(const char *folder)
     return found;
 }
 
-/* What a restart finds: `old` or `new`, nothing else, with the right bits. */
+/* The step that a restart loads. It must be `old` or `new`, with the right bits. */
 static int64_t restart(const char *folder, int64_t old, int64_t new)
 {
     struct test_job load = {folder, "later", 3, 1, .load_step = -1};
@@ -83,7 +83,7 @@ static int64_t restart(const char *folder, int64_t old, int64_t new)
     return load.found;
 }
 
-static void killed_anywhere_leaves_old_or_new(void **state)
+static void a_kill_anywhere_leaves_the_old_step_or_the_new_one(void **state)
 {
     bool seen_old = false, seen_new = false;
 
@@ -94,18 +94,18 @@ static void killed_anywhere_leaves_old_or_new(void **state)
             int64_t found;
             int status;
 
-            for (save.step = 1; save.step <= 2; save.step++) /* two, so that the third retires one */
+            for (save.step = 1; save.step <= 2; save.step++) /* two, so that the third save retires the first step */
                 assert_int_equal(test_save(&save), 0);
             status = save_in_child(&save, fault);
             found = restart(folder, 2, 3);
             if (WIFSIGNALED(status)) {
                 seen_old = seen_old || found == 2;
                 seen_new = seen_new || found == 3;
-            } else { /* a point that this rank does not pass, or nothing to replace */
+            } else { /* this rank does not pass that point, or there is nothing to replace */
                 assert_int_equal(status, 0);
                 assert_int_equal(found, 3);
             }
-            save.step = 4; /* the next save works and sweeps what the dead one left */
+            save.step = 4; /* the next save works and removes what the killed one left */
             save.run_id = "another";
             assert_int_equal(test_save(&save), 0);
             assert_int_equal(restart(folder, 4, 4), 4);
@@ -118,9 +118,9 @@ static void killed_anywhere_leaves_old_or_new(void **state)
     assert_true(seen_old && seen_new);
 }
 
-/* The same step again, with other content: the content of `restart` tells old from new by mesh only, so look at
- * that. */
-static void killed_while_replacing_a_step(void **state)
+/* Saves the same step again. The values are those of the step, so the mesh in the manifest tells the old from the
+ * new. */
+static void a_kill_while_a_step_is_replaced_leaves_one_of_the_two(void **state)
 {
     static const char *const at[] = {"write", "manifest", "publish", "published", "replaced", "end"};
 
@@ -141,8 +141,8 @@ static void killed_while_replacing_a_step(void **state)
     }
 }
 
-/* A file system without exchange: the older one steps aside, and comes back if the save dies right then. */
-static void killed_between_two_renames(void **state)
+/* On a file system without exchange, the older step is renamed first, and renamed back if the save dies right then. */
+static void a_kill_between_two_renames_loses_no_step(void **state)
 {
     static const char *const faults[] = {"exchange:0:eio", "exchange:0:eio,aside:0:kill", "exchange:0:eio,aside:0:eio",
                                          "exchange:0:eio,published:0:kill"};
@@ -158,7 +158,7 @@ static void killed_between_two_renames(void **state)
         assert_int_equal(WIFSIGNALED(status) != 0, i % 2);
         if (!WIFSIGNALED(status))
             assert_int_equal(WEXITSTATUS(status), i == 2);
-        save.step = 6; /* opening sweeps, and puts back what stepped aside */
+        save.step = 6; /* opening the folder cleans up and puts the older step back */
         assert_int_equal(test_save(&save), 0);
         assert_int_equal(count_leftovers(folder), 0);
         five = tt_step_path(folder, 5);
@@ -169,7 +169,7 @@ static void killed_between_two_renames(void **state)
     }
 }
 
-static void killed_or_failed_behind_training(void **state)
+static void an_async_save_that_is_killed_or_fails_leaves_the_old_step(void **state)
 {
     static const char *const at[] = {"gather", "stage",   "staged",  "open",   "write",
                                      "fsync",  "written", "collect", "publish"};
@@ -198,7 +198,7 @@ static void killed_or_failed_behind_training(void **state)
     }
 }
 
-/* The step that retention leaves, with the thread that writes checkpoints; 0 if there are several. */
+/* The only step of the folder; 0 if there are several. */
 static int64_t only_step(const char *folder)
 {
     int64_t *steps = NULL, step;
@@ -210,7 +210,7 @@ static int64_t only_step(const char *folder)
     return step;
 }
 
-static void older_steps_go_behind_training(void **state)
+static void an_async_save_retires_older_steps(void **state)
 {
     static const char *const faults[] = {"retention:0:kill", "retention_remove:0:kill", "retention:0:eio",
                                          "retention_remove:0:eio"};
@@ -226,7 +226,7 @@ static void older_steps_go_behind_training(void **state)
         }
         status = save_in_child(&save, faults[i]);
         assert_int_equal(WIFSIGNALED(status) != 0, i < 2);
-        if (i >= 2) /* the new one is there: what is left of the old one is a nuisance */
+        if (i >= 2) /* the new step is complete; remains of the old one are only a warning */
             assert_int_equal(status, 0);
         assert_int_equal(restart(folder, 3, 3), 3);
         save.step = 4;
@@ -268,7 +268,7 @@ static void a_failed_save_is_undone_on_all_ranks(void **state)
     }
 }
 
-/* A real limit of the system instead of an injected one: files may not grow beyond 100 KiB. */
+/* A limit of the system instead of an injected error: files may not grow beyond 100 KiB. */
 static void a_full_disk_loses_nothing(void **state)
 {
     char *folder = test_folder();
@@ -306,7 +306,7 @@ out:
     return rc;
 }
 
-static void a_second_job_is_kept_out(void **state)
+static void a_second_job_in_the_folder_is_refused(void **state)
 {
     char *folder = test_folder();
     struct test_job save = {folder, "wednesday", 1, 1, .step = 1};
@@ -314,7 +314,7 @@ static void a_second_job_is_kept_out(void **state)
     assert_int_equal(tt_comm_threads_run(1, open_twice, folder), TT_EUSAGE);
     assert_non_null(strstr(tt_error_message(), "another titan job is writing checkpoints"));
     assert_non_null(strstr(tt_error_message(), "run monday"));
-    assert_int_equal(test_save(&save), 0); /* the lock went with its holder */
+    assert_int_equal(test_save(&save), 0); /* the lock ended with its holder */
     assert_int_equal(tt_folder_remove(folder), 0);
     tt_free(folder);
 }
@@ -348,9 +348,9 @@ static void ranks_must_see_one_folder(void **state)
     tt_free(b);
 }
 
-/* Only the holder of the lock makes them, so whosever they are, he is gone; what is not a step's is
- * nobody's business. */
-static void temporaries_of_every_job_are_swept(void **state)
+/* Only the holder of the lock makes temporaries of steps, so all others are left from dead jobs. Other names are
+ * kept. */
+static void temporaries_of_every_job_are_removed(void **state)
 {
     static const char *const swept[] = {".tmp-step-9-someone", ".trash-step-3-gc", ".old-step-1-someone"};
     static const char *const kept[] = {".tmp-notes", ".snapshots", "step-1.mine"};
@@ -379,11 +379,16 @@ static void temporaries_of_every_job_are_swept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed_anywhere_leaves_old_or_new), cmocka_unit_test(killed_while_replacing_a_step),
-        cmocka_unit_test(killed_between_two_renames),        cmocka_unit_test(killed_or_failed_behind_training),
-        cmocka_unit_test(older_steps_go_behind_training),    cmocka_unit_test(a_failed_save_is_undone_on_all_ranks),
-        cmocka_unit_test(a_full_disk_loses_nothing),         cmocka_unit_test(a_second_job_is_kept_out),
-        cmocka_unit_test(ranks_must_see_one_folder),         cmocka_unit_test(temporaries_of_every_job_are_swept),
+        cmocka_unit_test(a_kill_anywhere_leaves_the_old_step_or_the_new_one),
+        cmocka_unit_test(a_kill_while_a_step_is_replaced_leaves_one_of_the_two),
+        cmocka_unit_test(a_kill_between_two_renames_loses_no_step),
+        cmocka_unit_test(an_async_save_that_is_killed_or_fails_leaves_the_old_step),
+        cmocka_unit_test(an_async_save_retires_older_steps),
+        cmocka_unit_test(a_failed_save_is_undone_on_all_ranks),
+        cmocka_unit_test(a_full_disk_loses_nothing),
+        cmocka_unit_test(a_second_job_in_the_folder_is_refused),
+        cmocka_unit_test(ranks_must_see_one_folder),
+        cmocka_unit_test(temporaries_of_every_job_are_removed),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every way to spoil a checkpoint has its own message, in verify and on the way into a load. Nothing spoilt is ever
+ * Every kind of damage to a checkpoint has its own message, from verify and from a load. A damaged checkpoint is never
  * loaded.
  */
 #include <setjmp.h>
@@ -52,7 +52,7 @@ static int clean(void **state)
     return rc;
 }
 
-/* The first problem that verify reports must be of that kind and say that; and no load may succeed. */
+/* The first problem that verify reports must have this kind and this text, and no load may succeed. */
 static void expect_problem(const char *kind, const char *text)
 {
     struct test_job load = {folder, "run", 2, 1, .load_step = 7, .expect = 7};
@@ -68,7 +68,7 @@ static void expect_problem(const char *kind, const char *text)
     assert_int_equal(test_resume(&load), TT_EDATA);
 }
 
-static void an_intact_one_is_ok(void **state)
+static void an_intact_checkpoint_is_ok(void **state)
 {
     json_t *json = NULL;
 
@@ -78,7 +78,7 @@ static void an_intact_one_is_ok(void **state)
     json_decref(json);
 }
 
-static void truncated_by_a_byte(void **state)
+static void a_shard_that_lacks_a_byte(void **state)
 {
     char *path = in_step(SHARD(2));
 
@@ -87,7 +87,7 @@ static void truncated_by_a_byte(void **state)
     tt_free(path);
 }
 
-static void eight_bytes_too_many(void **state)
+static void a_shard_with_eight_more_bytes(void **state)
 {
     char *path = in_step(SHARD(2));
 
@@ -128,12 +128,12 @@ static void swapped_shards(void **state)
     swap(SHARD(1), SHARD(2));
     expect_problem("swapped", "files were swapped");
     assert_int_equal(test_save(&save), 0);
-    swap(SHARD(3), SHARD(4)); /* of equal sizes: only the content can tell */
+    swap(SHARD(3), SHARD(4)); /* they have equal sizes, so only their content differs */
     expect_problem("swapped", "it is the file of rank 3");
 }
 
-/* A shard of another step in the place of this one's. */
-static void a_stale_shard(void **state)
+/* The shard is that of another step. */
+static void a_shard_of_another_step(void **state)
 {
     struct test_job save = {folder, "run", 3, 1, .step = 6};
     char *mine = in_step(SHARD(2)), *other = tt_format("%s/step-6/" SHARD(2), folder);
@@ -145,7 +145,7 @@ static void a_stale_shard(void **state)
     tt_free(other);
 }
 
-static void a_stranger_among_the_shards(void **state)
+static void an_additional_file_among_the_shards(void **state)
 {
     char *a = in_step(SHARD(1)), *b = in_step(SHARD(4)), *text = NULL;
     size_t size = 0;
@@ -162,7 +162,7 @@ static void a_stranger_among_the_shards(void **state)
     tt_free(b);
 }
 
-/* Replaces text in the manifest and gives it a right checksum: what a bug would write, not what a disk would. */
+/* Replaces text in the manifest and corrects its checksum, so that it is damaged as by a bug, not as by a disk. */
 static void edit_manifest(const char *from, const char *to)
 {
     char *path = in_step("manifest.json"), *text = NULL, *at, *edited, *tail;
@@ -184,7 +184,7 @@ static void edit_manifest(const char *from, const char *to)
 
 static void overlapping_chunks(void **state)
 {
-    /* layers.0.attention.wq.weight [7, 5] on 3 ranks: rows 0:3, 3:6, 6:7 */
+    /* layers.0.attention.wq.weight [7, 5] on 3 ranks has rows 0:3, 3:6 and 6:7. */
     edit_manifest("\"offset\":[3,0],\"shape\":[3,5]", "\"offset\":[2,0],\"shape\":[3,5]");
     expect_problem("overlap", "chunks overlap: [0:3, 0:5]");
 }
@@ -192,10 +192,10 @@ static void overlapping_chunks(void **state)
 static void a_hole_between_chunks(void **state)
 {
     edit_manifest("{\"file\":2,\"offset\":[6,0],\"shape\":[1,5]", "{\"file\":2,\"offset\":[6,0],\"shape\":[0,5]");
-    expect_problem("manifest", "do not fit together"); /* its bytes no longer match its shape */
+    expect_problem("manifest", "do not fit together"); /* the bytes of the chunk no longer match its shape */
 }
 
-static void a_chunk_outside(void **state)
+static void a_chunk_outside_of_its_tensor(void **state)
 {
     edit_manifest("\"offset\":[6,0],\"shape\":[1,5]", "\"offset\":[7,0],\"shape\":[1,5]");
     expect_problem("manifest", "lies outside of [0:7, 0:5]");
@@ -209,7 +209,7 @@ static void a_path_out_of_the_checkpoint(void **state)
 
 static void a_manifest_without_a_tensor(void **state)
 {
-    /* one that the file still holds */
+    /* The file still has the tensor. */
     edit_manifest("\"model/layers.0.one\"", "\"model/layers.0.two\"");
     expect_problem("swapped", "has no tensor 'layers.0.two'");
 }
@@ -223,7 +223,7 @@ static void a_missing_manifest(void **state)
     tt_free(path);
 }
 
-/* Random bits anywhere: header, padding, data, manifest. Each must be found. */
+/* Random bits of headers, padding, data and manifest. Each flip must be found. */
 static void every_flipped_bit_is_found(void **state)
 {
     static const char *const names[] = {SHARD(1), SHARD(3), "optim/shard-00002-optim-00001-of-00001.safetensors",
@@ -246,7 +246,7 @@ static void every_flipped_bit_is_found(void **state)
         test_flip(path, bit);
         tt_free(path);
     }
-    an_intact_one_is_ok(state);
+    an_intact_checkpoint_is_ok(state);
 }
 
 static void a_flipped_bit_is_never_loaded(void **state)
@@ -265,16 +265,16 @@ static void a_flipped_bit_is_never_loaded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(an_intact_one_is_ok),
-        CASE(truncated_by_a_byte),
-        CASE(eight_bytes_too_many),
+        CASE(an_intact_checkpoint_is_ok),
+        CASE(a_shard_that_lacks_a_byte),
+        CASE(a_shard_with_eight_more_bytes),
         CASE(a_missing_shard),
         CASE(swapped_shards),
-        CASE(a_stale_shard),
-        CASE(a_stranger_among_the_shards),
+        CASE(a_shard_of_another_step),
+        CASE(an_additional_file_among_the_shards),
         CASE(overlapping_chunks),
         CASE(a_hole_between_chunks),
-        CASE(a_chunk_outside),
+        CASE(a_chunk_outside_of_its_tensor),
         CASE(a_path_out_of_the_checkpoint),
         CASE(a_manifest_without_a_tensor),
         CASE(a_missing_manifest),

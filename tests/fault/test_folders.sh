@@ -1,18 +1,18 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# The run folder when the file system is not what one expects: no locks, calls that are refused (refuse.c), a folder
-# that is removed while a run uses it, leftovers of jobs that died.
+# The run folder on a strange file system: no locks, calls that are refused (refuse.c), a folder that is removed while a
+# run uses it, leftovers of dead jobs.
 . "$TITAN_SOURCE/tests/cli/lib.sh"
 refuse=$TITAN_BUILD/tests/fault/librefuse.so
 
-# refused SPEC ARG...: titan with system calls that fail.
+# refused SPEC ARGUMENT...: runs titan with system calls that fail.
 refused() {
     echo "TITAN_REFUSE=$1 titan ${*:2}" >command
     code=0
     TITAN_REFUSE=$1 LD_PRELOAD=$refuse "$TITAN" "${@:2}" >out 2>err </dev/null || code=$?
 }
 
-# start_run OPTION...: a run in the background that has saved checkpoints; the process is in $job.
+# start_run OPTION...: starts a run in the background and waits for its first checkpoint. Its process is $job.
 start_run() {
     make_corpus
     echo "titan train (in the background)" >command
@@ -53,13 +53,13 @@ case_an_owner_file_where_there_are_no_locks() {
     grep -q "'run/.lock.owner' keeps other jobs out" first.err || not_as "nothing says what guards the folder"
     refused $no_locks train $tiny --checkpoint.enable
     expect_error 2 "another job is running in 'run'"
-    # a host that has locks respects the owner file
+    # a host with locks respects the owner file too
     run ckpt gc run
     expect_error 2 "another titan job is writing checkpoints"
     kill -KILL $job
     wait $job || true
     expect_file run/.lock.owner
-    # the owner is dead: the run goes on
+    # the owner is dead, so the run continues
     refused $no_locks train $tiny --checkpoint.enable --training.steps=1
     expect_ok
     refuse_file run/.lock.owner
@@ -87,7 +87,7 @@ case_a_run_whose_folder_is_removed_ends_and_makes_nothing() {
     refuse_file run
 }
 
-# wait_until COMMAND: until it prints something, while the run in the background goes on.
+# wait_until COMMAND: waits until the command prints something. It fails if the run in the background ends first.
 wait_until() {
     for _ in $(seq 600); do
         [ -z "$(eval "$1" 2>/dev/null)" ] || return 0
@@ -127,7 +127,7 @@ case_a_run_whose_folder_is_replaced_leaves_the_other_alone() {
     expect_same before after
 }
 
-case_leftovers_of_every_job_are_swept() {
+case_leftovers_of_every_job_are_removed() {
     make_corpus
     run train $tiny --checkpoint.enable --checkpoint.interval=1 --training.steps=2
     expect_ok
@@ -142,7 +142,7 @@ case_leftovers_of_every_job_are_swept() {
         not_as "left: $(ls -A run/checkpoint)"
 }
 
-case_a_removal_that_failed_is_made_good() {
+case_a_removal_that_failed_is_completed_later() {
     make_corpus
     refused rmdir:EIO:.trash- train $tiny --checkpoint.enable --checkpoint.interval=1 --checkpoint.keep_latest_k=1
     expect_ok
@@ -156,8 +156,8 @@ case_a_removal_that_failed_is_made_good() {
     ! ls -A run/checkpoint | grep '^\.[a-z]*-step' || not_as "left: $(ls -A run/checkpoint)"
 }
 
-# An export that failed is made when the complete run is started again, on any number of ranks; what it left goes.
-case_a_failed_export_is_made_good() {
+# An export that failed is made when the complete run is started again, on any number of ranks. Its remains are removed.
+case_a_failed_export_is_completed_later() {
     make_corpus
     save="--checkpoint.enable --checkpoint.last_save_in_hf"
     for ranks in 1 2; do
@@ -168,7 +168,7 @@ case_a_failed_export_is_made_good() {
         refuse_file run/checkpoint/step-3/hf
         ls -A run/checkpoint/step-3 | grep -q '^.tmp-hf-' || not_as "nothing was left to sweep"
         cp -r run other
-        # without the key the export is not made, but what is left of it goes
+        # without the key there is no export, but the remains are removed
         run train $tiny --checkpoint.enable --job.dump_folder=other
         expect_ok
         [ -z "$(ls -A other/checkpoint/step-3 | grep hf)" ] || not_as "left: $(ls -A other/checkpoint/step-3)"
@@ -185,7 +185,7 @@ case_a_failed_export_is_made_good() {
     done
 }
 
-# with_room BYTES ARGUMENT...: titan on a disk with that much room for checkpoints.
+# with_room BYTES ARGUMENT...: runs titan on a disk with that much free space for checkpoints.
 with_room() {
     echo "TITAN_FREE=$1 titan ${*:2}" >command
     code=0
@@ -193,7 +193,7 @@ with_room() {
 }
 
 # A save of this model asks for about 5 MiB.
-case_room_for_checkpoints_is_looked_at_first() {
+case_space_for_checkpoints_is_checked_before_training() {
     make_corpus
     MiB=1048576
     save="--checkpoint.enable --checkpoint.interval=1 --training.steps=5"
@@ -201,7 +201,7 @@ case_room_for_checkpoints_is_looked_at_first() {
     expect_error 3 "not enough space for checkpoints in 'run/checkpoint': need [0-9.]+ MiB for one and for the next, which is \
 written while that one is kept, have 3.00 MiB" "help: free space there, choose a job.dump_folder"
     refuse_out "^step"
-    # the same command goes on when there is room, though not for all
+    # with more space the same command continues, although not all checkpoints fit
     with_room $((21 * MiB)) train $tiny $save --checkpoint.keep_latest_k=10
     expect_ok
     expect_err "warning: not enough space in 'run/checkpoint' for all checkpoints that checkpoint.keep_latest_k=10 keeps: need \
@@ -210,7 +210,7 @@ written while that one is kept, have 3.00 MiB" "help: free space there, choose a
     with_room $((21 * MiB)) train $tiny $save --checkpoint.keep_latest_k=3 --job.dump_folder=three
     expect_ok
     refuse_err "not enough space"
-    # what the folder holds gives way; one save needs room
+    # old steps will be removed, so only one save needs space
     with_room $((3 * MiB)) train $tiny $save --checkpoint.keep_latest_k=1 --training.steps=8
     expect_error 3 "need [45].[0-9]+ MiB for one, have 3.00 MiB"
     with_room $((6 * MiB)) train $tiny $save --checkpoint.keep_latest_k=1 --training.steps=8
@@ -222,17 +222,18 @@ written while that one is kept, have 3.00 MiB" "help: free space there, choose a
     expect_err "the run is complete"
     with_room 1 train $tiny $save --checkpoint.load_only --training.steps=9
     expect_ok
-    # the last save alone, of the model only
+    # only the last save, of the model only
     last="--checkpoint.enable --checkpoint.last_save_model_only --checkpoint.export_dtype=bfloat16 --job.dump_folder=last"
     with_room $((3 * MiB)) train $tiny $last
     expect_ok
-    # a file system that does not say
+    # a file system that does not report its free space
     TITAN_REFUSE=statvfs:ENOSYS:/checkpoint with_room 1 train $tiny $save --job.dump_folder=unknown
     expect_ok
 }
 
-# A good step that cannot be read at the moment is not damaged: the run stops, changes nothing, and continues later.
-case_what_cannot_be_read_is_not_damaged() {
+# An intact step that cannot be read at the moment is not called damaged. The run stops, changes nothing, and continues
+# later.
+case_a_step_that_cannot_be_read_is_not_called_damaged() {
     make_corpus
     save="--checkpoint.enable --checkpoint.interval=2"
     run train $tiny $save --training.steps=4
@@ -247,7 +248,7 @@ case_what_cannot_be_read_is_not_damaged() {
         find run/checkpoint | sort >after
         expect_same before after
     done
-    # and it may be of the line that the request began
+    # the same holds for a request that begins a line
     for what in open:EMFILE:step-4/manifest.json stat:ESTALE:step-4/model; do
         refused $what train $tiny $save --training.steps=6 --checkpoint.load_step=2
         expect_error 3 "cannot be read at the moment"
@@ -270,14 +271,14 @@ case_what_cannot_be_read_is_not_damaged() {
     refuse_out "^step: +4"
 }
 
-case_records_that_cannot_be_written_are_said_once() {
+case_records_that_cannot_be_written_give_one_warning() {
     make_corpus
     refused write:ENOSPC:run/metrics.jsonl train $tiny
     expect_ok
     [ "$(grep -c "cannot write 'run/metrics.jsonl': No space left on device; training continues" err)" = 1 ] ||
         not_as "expected one warning"
     expect_out "^step: +3"
-    # and a record that was torn does not swallow the next one
+    # a torn record does not damage the next one
     run train $tiny --checkpoint.enable --job.dump_folder=torn
     expect_ok
     truncate -s -20 torn/metrics.jsonl

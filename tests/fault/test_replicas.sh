@@ -1,16 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# A rank whose weights are no longer those of its replicas stops the run, by name, and is not saved (flip.c). What one
-# rank reads, others need not (refuse.c).
+# A rank whose weights differ from those of its replicas is named and stops the run before anything is saved (flip.c).
+# Files that one rank reads, others need not read (refuse.c).
 . "$TITAN_SOURCE/tests/cli/lib.sh"
 flip=$TITAN_BUILD/tests/fault/libflip.so
 refuse=$TITAN_BUILD/tests/fault/librefuse.so
 
-# Large enough that ranks read each other's memory.
+# So large that ranks read each other's memory.
 large="$tiny --model.dim=256 --model.ffn_dim=1024 --training.local_batch_size=1 --training.global_batch_size=6
     --training.steps=4 --checkpoint.interval=2"
 
-# flipped REPLICAS RANK OPTION...: a run of so many replicas in which that rank reads wrong bits.
+# flipped REPLICAS RANK OPTION...: trains with that many replicas, of which this rank reads a wrong bit.
 flipped() {
     rm -f mark
     TITAN_FLIP_RANK=$2 TITAN_FLIP_MARK=$PWD/mark LD_PRELOAD=$flip run_ranks "$1" train $large \
@@ -18,7 +18,7 @@ flipped() {
     [ "$2" = none ] || [ -e mark ] || skip "ranks do not read each other's memory here"
 }
 
-case_replicas_that_agree_go_on() {
+case_equal_replicas_continue() {
     make_corpus
     flipped 3 none
     expect_ok
@@ -42,13 +42,14 @@ case_a_differing_replica_is_not_saved() {
     done
 }
 
-case_two_replicas_cannot_tell_which() {
+case_of_two_different_replicas_neither_is_blamed() {
     make_corpus
     flipped 2 1
     expect_error 1 "step 2: the replicas do not hold the same weights: ranks 0, 1 differ from each other"
 }
 
-# resume_where_others_cannot SPEC RANKS OPTION...: goes on for a step; all ranks but 0 are refused the calls of SPEC.
+# resume_where_others_cannot SPEC RANKS OPTION...: trains another step, with the calls of SPEC refused on all ranks but
+# 0.
 resume_where_others_cannot() {
     cat >elsewhere <<EOF_WRAPPER
 #!/bin/bash

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# The program as it is shipped, failing or dying at every system call of its checkpoints (shim.c). Whatever happens,
-# what is left is the old checkpoint or the new one, and a restart ends with the bits of a run that nobody disturbed.
+# The program as it is shipped, failing or dying at every system call of its checkpoints (shim.c). The old checkpoint or
+# the new one is always left, and a restart ends with the bits of an undisturbed run.
 . "$TITAN_SOURCE/tests/cli/lib.sh"
 shim=$TITAN_BUILD/tests/fault/libshim.so
 
@@ -10,7 +10,7 @@ small="--model.dim=32 --model.n_layers=1 --model.n_heads=2 --model.n_kv_heads=1 
     --checkpoint.keep_latest_k=2 --metrics.log_freq=1 --metrics.peak_flops=1e9 --parallelism.threads_per_rank=1
     --dataloader.cache_dir=$top/cache"
 
-# The digest of every tensor of the last step: the bits of a run.
+# The digest of every tensor of the last step, which stands for the bits of the run.
 digests() {
     python3 - "$1" <<'EOF_PYTHON'
 import json, sys
@@ -19,10 +19,10 @@ print(sorted((name, t["digest"]) for name, t in manifest["tensors"].items()), ma
 EOF_PYTHON
 }
 
-# The calls that change a file or folder: at these a process dies.
+# The calls that change a file or folder. Processes are killed at these.
 changes="write|pwrite|fsync|rename|unlink|rmdir|mkdir|ftruncate|fallocate"
 
-# train RANKS FOLDER OPTION...: a run, preloaded if TITAN_SHIM or TITAN_SHIM_LOG says so.
+# train RANKS FOLDER OPTION...: trains, with the shim preloaded if TITAN_SHIM or TITAN_SHIM_LOG is set.
 train() {
     local ranks=$1 folder=$2
     shift 2
@@ -36,7 +36,7 @@ train() {
     fi
 }
 
-# undisturbed RANKS OPTION...: the reference run; its bits in `wanted`, its calls in the file calls.
+# undisturbed RANKS OPTION...: the reference run. Its bits go to the file wanted, its calls to the file calls.
 undisturbed() {
     rm -f calls
     TITAN_SHIM_LOG=$PWD/calls train "$1" reference "${@:2}"
@@ -47,7 +47,7 @@ undisturbed() {
     digests reference >wanted
 }
 
-# survives RANKS FAILURE OPTION...: after the failure nothing false is left, and a restart ends with the right bits.
+# survives RANKS FAILURE OPTION...: what the failure leaves verifies, and a restart ends with the right bits.
 survives() {
     local ranks=$1 failure=$2
     shift 2
@@ -81,11 +81,11 @@ dies_at_every_call() {
     done
 }
 
-case_killed_at_every_other_call() {
+case_a_kill_at_every_other_call_loses_nothing() {
     dies_at_every_call 1 2
 }
 
-case_killed_after_every_rename() {
+case_a_kill_after_every_rename_loses_nothing() {
     undisturbed 1
     for ((n = 1; n <= $(grep -c " rename " calls); n++)); do
         survives 1 "rename:$n:after"
@@ -93,23 +93,23 @@ case_killed_after_every_rename() {
     done
 }
 
-case_any_rank_killed() {
+case_a_kill_of_any_rank_loses_nothing() {
     dies_at_every_call 3 12 --training.local_batch_size=1 --training.global_batch_size=3
 }
 
-# Which call is the n-th one then depends on how the writing thread gets on: any of them may be.
-case_killed_while_a_thread_writes() {
+# The n-th call then depends on the speed of the writing thread, so it may be any of them.
+case_a_kill_while_a_thread_writes_loses_nothing() {
     dies_at_every_call 1 4 --checkpoint.async_mode=async
 }
 
-case_killed_while_one_rank_writes_for_all() {
+case_a_kill_while_one_rank_writes_for_all_loses_nothing() {
     dies_at_every_call 1 5 --checkpoint.save_policy=filtered --checkpoint.filter=rank0
     rm -rf reference run
     dies_at_every_call 2 10 --checkpoint.save_policy=filtered --checkpoint.async_mode=async \
         --parallelism.data_parallel_replicate_degree=2 --parallelism.data_parallel_shard_degree=1
 }
 
-case_disk_full_and_broken() {
+case_a_full_or_broken_disk_loses_nothing() {
     undisturbed 1
     for error in ENOSPC EDQUOT EIO; do
         for call in pwrite:1 pwrite:4 fsync:2 fsync:5 fallocate:1 rename:3; do

@@ -90,7 +90,7 @@ def main():
     with tempfile.TemporaryDirectory() as out:
         consolidate_safetensors_files(os.path.join(step, "model"), out,
                                       {name: 1 for name in wanted if wanted[name].dim()})
-        # PyTorch's consolidation turns a scalar into zero (a bug of its own); titan's models have none.
+        # PyTorch's consolidation turns a scalar into zero, which is a bug of PyTorch's; titan's models have no scalars.
         compare("consolidate_safetensors_files", load_folder(out), {n: t for n, t in wanted.items() if t.dim()})
 
 

@@ -60,7 +60,7 @@ def compare(source, export, prompt):
     model, notes = transformers.AutoModelForCausalLM.from_pretrained(export, output_loading_info=True)
     assert not notes["missing_keys"] and not notes["unexpected_keys"], notes
     ids = after(prompt, return_tensors="pt")["input_ids"]
-    model.generation_config = transformers.GenerationConfig(max_new_tokens=24, pad_token_id=0) # nothing ends the text
+    model.generation_config = transformers.GenerationConfig(max_new_tokens=24, pad_token_id=0) # no token ends the text
     out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False)
     print(",".join(str(token) for token in out[0, ids.shape[1]:].tolist()))
 

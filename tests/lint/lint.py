@@ -15,7 +15,7 @@ import tree
 
 LAYERS = ["core", "parallel", "checkpoint", "cli"]
 
-# External headers, each with the one file that may include it (None: any one file, as long as it is one).
+# External headers, each with the only file that may include it (None: any file, but only one).
 OWNERS = {
     "mpi.h": "parallel/comm/mpi.c",
     "cblas.h": "core/kernels/blas.c",
@@ -157,9 +157,8 @@ def files_are_short():
 
 
 def lines_are_short():
-    """No line has more than 120 columns, in code, comments and prose. Rows of Markdown tables, the commands
-    and output in its
-    code blocks, addresses, and the texts that a script expects of a command cannot be broken."""
+    """No line of code, comments and prose has more than 120 columns. Rows and code blocks of Markdown, addresses, and
+    the texts that a script expects from a command are excepted, since they cannot be broken."""
     for path in tree.files():
         if not path.endswith(PROSE_AND_CODE) or tree.is_data(path):
             continue
@@ -367,9 +366,8 @@ def words_of(path):
 
 
 def exports_are_used():
-    """A function that a header of the four layers declares is used in a file other than the header and its
-    own; else it should
-    be static, or go."""
+    """A function that a header of the four layers declares is used in a file other than the header and its own.
+    Otherwise it should be static, or go."""
     declaration = re.compile(r"^(?!typedef|static|#)[A-Za-z_][\w \*]*?[ \*](tt_\w+)\([^;{}]*\)[^;{}]*;", re.MULTILINE)
     for path in library_files():
         if not path.endswith(".h"):
@@ -394,9 +392,8 @@ def members_of(body):
 
 
 def members_are_read():
-    """A member of a struct that is only ever written means nothing. Names are not told apart by struct, so
-    a member that has
-    the name of one that is read is not found. Padding of file formats is called reserved."""
+    """A member of a struct that is written and never read is useless. Names are not told apart by struct, so a member
+    is not found if another one of that name is read. Padding of file formats is called reserved."""
     read = {"reserved"}
     for path in tree.c_files():
         read.update(name for name in re.findall(r"(?:\.|->)\s*(\w+)\b(?!\s*(?:\[\w*\]\s*)*=(?!=))", code_of(path)))

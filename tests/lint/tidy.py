@@ -20,9 +20,10 @@ import sys
 import tree
 
 
-# The analyzer's checks. Left out: optin.mpi pairs requests within one function, ours live in structs; NullDereference,
-# NonNullParamChecker, UndefinedBinaryOperatorResult and CallAndMessage see one file at a time, so they miss that a
-# failed call is negative and that a count above 0 means an array (the sanitizer runs look for these); Padding.
+# The analyzer's checks. Some are left out. optin.mpi pairs requests within one function, but ours are in structs.
+# NullDereference, NonNullParamChecker, UndefinedBinaryOperatorResult and CallAndMessage see one file at a time, so they
+# do not know that a failed call is negative and that a count above 0 means an array; the sanitizer runs look for these
+# faults. Padding is left out too.
 ANALYZER = ",".join(["-*", "clang-analyzer-*"] + ["-clang-analyzer-" + name for name in (
     "security.insecureAPI.DeprecatedOrUnsafeBufferHandling", "optin.mpi.*", "core.NullDereference",
     "core.NonNullParamChecker", "core.UndefinedBinaryOperatorResult", "core.CallAndMessage",

@@ -6,7 +6,7 @@ import subprocess
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-# Text or weights that titan reads, not sources that people write.
+# Texts and weights that titan reads; they are data, not sources.
 DATA = ("assets/", "tests/golden/data/", "tests/data/", "tests/fuzz/corpus/")
 DATA_SUFFIXES = (".bin", ".safetensors", ".json", ".jsonl", ".gz", ".zst", ".svg", ".txt")
 SKIPPED_FOLDERS = ("build", ".git", "outputs", ".cache", "__pycache__")
