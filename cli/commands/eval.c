@@ -233,7 +233,7 @@ static int evaluate(struct run *r, struct tt_comm *comm)
     comm->timeout_sec = (double)r->cfg->comm.init_timeout_seconds;
     comm->waiting_for = "setup";
     TT_TRY(tt_facts_agree_on_config(comm, r->cfg, r->args));
-    TT_TRY(tt_comm_node(comm, &local_rank, &local_size));
+    tt_comm_node(comm, &local_rank, &local_size);
     TT_TRY(tt_pretrained_open(comm, r->args->word[0], &r->weights));
     TT_TRY(tt_comm_agree(comm, choose_data(r)));
     TT_TRY(tt_comm_agree(comm, make_engine(r, comm, tt_job_threads(r->cfg, local_size))));

@@ -90,6 +90,30 @@ int tt_comm_progress(struct tt_comm *comm)
     return advance_all(comm);
 }
 
+int tt_comm_host_leader(const struct tt_comm *comm, int rank)
+{
+    return comm->host_leader ? comm->host_leader[rank] : 0;
+}
+
+bool tt_comm_same_host(const struct tt_comm *comm, int a, int b)
+{
+    return tt_comm_host_leader(comm, a) == tt_comm_host_leader(comm, b);
+}
+
+void tt_comm_node(const struct tt_comm *comm, int *ret_local_rank, int *ret_local_size)
+{
+    int before = 0, together = 0;
+
+    for (int rank = 0; rank < comm->size; rank++) {
+        if (!tt_comm_same_host(comm, rank, comm->rank))
+            continue;
+        before += rank < comm->rank;
+        together++;
+    }
+    *ret_local_rank = before;
+    *ret_local_size = together;
+}
+
 const char *tt_comm_host(const struct tt_comm *comm, int rank)
 {
     return comm->hosts ? comm->hosts[rank] : "this host";
@@ -192,7 +216,7 @@ static void rest(const struct tt_comm *comm, int peer, double waited_sec)
 {
     static const double patience_sec = 100e-6;
     static const struct timespec nap = {0, 50000};
-    bool near = comm->reachable && peer >= 0 && comm->reachable[peer];
+    bool near = peer >= 0 && tt_comm_same_host(comm, peer, comm->rank);
 
     if (near || waited_sec < patience_sec)
         (void)sched_yield();
@@ -468,27 +492,5 @@ int tt_comm_agree(struct tt_comm *comm, int code)
     rc = failed == 0 ? tt_fail_key((int)fault[0], (enum tt_key)fault[2], "%s", message)
                      : tt_fail_key((int)fault[0], (enum tt_key)fault[2], "rank %d: %s", failed, message);
 out:
-    return rc;
-}
-
-int tt_comm_node(struct tt_comm *comm, int *ret_local_rank, int *ret_local_size)
-{
-    enum { HOST_BYTES = 256 };
-    char host[HOST_BYTES] = {0};
-    char *hosts = tt_calloc((size_t)comm->size, HOST_BYTES);
-    int rc = 0, before = 0, together = 0;
-
-    (void)gethostname(host, HOST_BYTES - 1);
-    TT_TRY(tt_comm_gather_all(comm, host, HOST_BYTES, hosts));
-    for (int rank = 0; rank < comm->size; rank++) {
-        if (memcmp(hosts + (size_t)rank * HOST_BYTES, host, HOST_BYTES) != 0)
-            continue;
-        before += rank < comm->rank;
-        together++;
-    }
-    *ret_local_rank = before;
-    *ret_local_size = together;
-out:
-    tt_free(hosts);
     return rc;
 }

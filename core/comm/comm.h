@@ -72,7 +72,8 @@ struct tt_comm {
     int size;
     double timeout_sec;            /* a wait fails (TT_ECOMM) after this time without progress of the job; 0: never */
     const char *waiting_for;       /* what this rank is doing, for the message of a failed wait; may be NULL */
-    const char *const *hosts;      /* [size] the name of each rank's host; NULL: all are on this host */
+    const int *host_leader;        /* [size] the lowest rank on each rank's host, as the transport knows it; NULL: 0 */
+    const char *const *hosts;      /* [size] the name of each rank's host, for messages; NULL: all are on this host */
     double report_sec;             /* a long wait is reported every report_sec; 0: never */
     void (*say)(const char *text); /* reports a long wait, on one of the waiting ranks; may be NULL */
     int64_t progress;           /* of this rank: messages and parts of messages sent and received, and its own work */
@@ -130,6 +131,16 @@ int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg) TT
  */
 int tt_comm_work(struct tt_comm *comm, int (*work)(void *arg), void *arg) TT_MUST_CHECK;
 
+/**
+ * The lowest rank on a rank's host. Two ranks share a host if they have the same one. The transport knows which do;
+ * host names do not tell, since two hosts may have the same name, and the containers of one host have several.
+ */
+int tt_comm_host_leader(const struct tt_comm *comm, int rank);
+bool tt_comm_same_host(const struct tt_comm *comm, int a, int b);
+
+/** This rank's index among the ranks on its host, and their number. */
+void tt_comm_node(const struct tt_comm *comm, int *ret_local_rank, int *ret_local_size);
+
 /** The name of a rank's host, for messages. */
 const char *tt_comm_host(const struct tt_comm *comm, int rank);
 
@@ -160,8 +171,5 @@ int tt_comm_gather_all(struct tt_comm *comm, const void *bytes, size_t size, voi
  * it back at once, since it cannot reach the others. Allocates nothing.
  */
 int tt_comm_agree(struct tt_comm *comm, int code) TT_MUST_CHECK;
-
-/** This rank's index among the ranks on its host, and their number, by host name. Collective; allocates memory. */
-int tt_comm_node(struct tt_comm *comm, int *ret_local_rank, int *ret_local_size) TT_MUST_CHECK;
 
 #endif

@@ -22,6 +22,7 @@
 
 #include "core/base/mem.h"
 #include "core/comm/pulse.h"
+#include "parallel/comm/launched.h"
 #include "parallel/comm/parts.h"
 #include "parallel/comm/peer_memory.h"
 #include "parallel/comm/start_watch.h"
@@ -58,6 +59,7 @@ struct mpi_comm {
     MPI_Aint *addresses;
     int cap_blocks;
     struct tt_parts parts;
+    int *host_leader;              /* base.host_leader */
     struct tt_peer_memory *memory; /* of the ranks on this host */
 };
 
@@ -312,6 +314,17 @@ static void end_pulses(struct mpi_comm *me)
     }
 }
 
+static void free_tables(struct mpi_comm *me)
+{
+    tt_free(me->host_leader);
+    tt_free(me->slots);
+    tt_free(me->requests);
+    tt_free(me->completed);
+    tt_free(me->statuses);
+    tt_free(me->lengths);
+    tt_free(me->addresses);
+}
+
 static void release(struct tt_comm *comm)
 {
     struct mpi_comm *me = (struct mpi_comm *)comm;
@@ -321,12 +334,7 @@ static void release(struct tt_comm *comm)
     (void)MPI_Finalize();
     tt_parts_release(&me->parts);
     tt_peer_memory_free(me->memory);
-    tt_free(me->slots);
-    tt_free(me->requests);
-    tt_free(me->completed);
-    tt_free(me->statuses);
-    tt_free(me->lengths);
-    tt_free(me->addresses);
+    free_tables(me);
     tt_free(me);
 }
 
@@ -341,37 +349,18 @@ static const struct tt_comm_ops mpi_ops = {
     .free = release,
 };
 
-/* Variables in which launchers pass the number of ranks. */
-static const char *const size_variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
-
-/* The number of ranks that the launcher started, or 0 if unknown; ret_variable is the variable that says so. */
-static int launched_ranks(const char **ret_variable)
-{
-    for (size_t i = 0; i < sizeof size_variables / sizeof *size_variables; i++) {
-        const char *text = getenv(size_variables[i]);
-        long n = text ? strtol(text, NULL, 10) : 0;
-
-        /* Slurm sets its variable in interactive shells too, as a step of one task. */
-        if (n > 1 || (n == 1 && i + 1 < sizeof size_variables / sizeof *size_variables)) {
-            *ret_variable = size_variables[i];
-            return n < INT_MAX ? (int)n : INT_MAX;
-        }
-    }
-    return 0;
-}
-
 bool tt_comm_mpi_launched(void)
 {
     const char *variable;
 
-    return launched_ranks(&variable) > 0 || getenv("PMIX_RANK");
+    return tt_launched_ranks(&variable) > 0 || getenv("PMIX_RANK");
 }
 
 /* Fills in the communicator after MPI was initialised. */
 static int connect_ranks(struct mpi_comm *me)
 {
     const char *variable = NULL;
-    int wanted = launched_ranks(&variable);
+    int wanted = tt_launched_ranks(&variable);
     int rc = 0, error;
 
     if ((error = MPI_Comm_dup(MPI_COMM_WORLD, &me->comm)) != MPI_SUCCESS)
@@ -390,6 +379,24 @@ static int connect_ranks(struct mpi_comm *me)
     return rc;
 }
 
+/* Which ranks share a host: those that MPI says can share memory. Their new numbers keep the order of the old ones. */
+static int find_hosts(struct mpi_comm *me)
+{
+    int leader = me->base.rank, error;
+    MPI_Comm local;
+
+    me->host_leader = tt_calloc((size_t)me->base.size, sizeof *me->host_leader);
+    error = MPI_Comm_split_type(me->comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local);
+    if (error != MPI_SUCCESS)
+        return fail_mpi(error, "MPI_Comm_split_type");
+    error = MPI_Bcast(&leader, 1, MPI_INT, 0, local);
+    (void)MPI_Comm_free(&local);
+    if (error == MPI_SUCCESS)
+        error = MPI_Allgather(&leader, 1, MPI_INT, me->host_leader, 1, MPI_INT, me->comm);
+    me->base.host_leader = me->host_leader;
+    return error == MPI_SUCCESS ? 0 : fail_mpi(error, "finding the ranks of each host");
+}
+
 /*
  * A message that is too long for Open MPI's TCP to send eagerly waits for an answer of the receiver, and that answer
  * queues behind the data that goes the other way. A link that is busy both ways, as in a backward pass, then carries
@@ -404,17 +411,6 @@ static void prefer_eager_messages(void)
     (void)setenv("OMPI_MCA_btl_tcp_eager_limit", limit, 0);
 }
 
-/* The rank that the launcher gave this process; 0 if unknown. */
-static int launched_rank(void)
-{
-    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
-
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
-        if (getenv(variables[i]))
-            return (int)strtol(getenv(variables[i]), NULL, 10);
-    return 0;
-}
-
 /* Until the ranks are connected, calls of MPI may never return. */
 static void watch_start(double timeout_sec)
 {
@@ -425,8 +421,8 @@ static void watch_start(double timeout_sec)
                    "titan: error: rank %d on %s: MPI has not started within %.0f s (%s)\n"
                    "help: look at the logs of the other ranks and hosts; Open MPI also waits for ever if memory is "
                    "limited (ulimit -v, a control group)",
-                   launched_rank(), host, timeout_sec, tt_key_name(TT_KEY_INIT_TIMEOUT));
-    tt_start_watch_begin(timeout_sec, launched_rank(), tt_error_exit_code(TT_ECOMM), message);
+                   tt_launched_rank(), host, timeout_sec, tt_key_name(TT_KEY_INIT_TIMEOUT));
+    tt_start_watch_begin(timeout_sec, tt_launched_rank(), tt_error_exit_code(TT_ECOMM), message);
 }
 
 int tt_comm_mpi_new(double timeout_sec, struct tt_comm **ret_comm)
@@ -455,6 +451,7 @@ int tt_comm_mpi_new(double timeout_sec, struct tt_comm **ret_comm)
         goto out;
     }
     TT_TRY(connect_ranks(me));
+    TT_TRY(find_hosts(me));
     tt_start_watch_end(); /* from now on the communicator's timeout applies */
     me->parts = (struct tt_parts){.post = post_part, .ctx = me};
     slots_grow(me, FIRST_SLOTS);
@@ -472,6 +469,8 @@ out:
         tt_start_watch_end();
     if (rc < 0 && is_initialized)
         (void)MPI_Finalize();
+    if (me)
+        free_tables(me);
     tt_free(me);
     return rc;
 }

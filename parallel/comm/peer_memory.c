@@ -19,7 +19,7 @@ enum { HOST_BYTES = 256 };
 
 /* What a rank tells the others. */
 struct card {
-    char host[HOST_BYTES];
+    char host[HOST_BYTES]; /* for messages */
     int64_t pid;
     uint64_t address; /* of its own `number` */
     uint64_t number;  /* random, to detect a process of another namespace with the same pid */
@@ -113,28 +113,21 @@ static void write_card(struct tt_peer_memory *memory, struct card *card)
     card->number = memory->number;
 }
 
-static bool same_host(const struct card *a, const struct card *b)
-{
-    return memcmp(a->host, b->host, HOST_BYTES) == 0;
-}
-
 /* Fills in pids and, as bytes 0 and 1, whose memory this rank can read. */
 static void try_peers(struct tt_peer_memory *memory, const struct tt_comm *comm, const struct card *cards, char *can)
 {
-    const struct card *mine = &cards[comm->rank];
-
     for (int rank = 0; rank < comm->size; rank++) {
         uint64_t number = 0;
 
         memory->pids[rank] = cards[rank].pid;
-        can[rank] = rank != comm->rank && wanted() && same_host(&cards[rank], mine) &&
+        can[rank] = rank != comm->rank && wanted() && tt_comm_same_host(comm, rank, comm->rank) &&
                     tt_peer_memory_read(memory, rank, cards[rank].address, &number, sizeof number) == 0 &&
                     number == cards[rank].number;
     }
 }
 
 /* Any two ranks of a host tell each other whether they can read. Ranks of other hosts do not take part. */
-static int compare(struct tt_comm *comm, const struct card *cards, char *can, bool *reachable)
+static int compare(struct tt_comm *comm, char *can, bool *reachable)
 {
     struct tt_request *requests = tt_calloc(2 * (size_t)comm->size, sizeof *requests);
     char *theirs = tt_calloc((size_t)comm->size, 1);
@@ -143,7 +136,7 @@ static int compare(struct tt_comm *comm, const struct card *cards, char *can, bo
     for (int rank = 0; rank < comm->size; rank++) {
         struct tt_segment in = {&theirs[rank], 1}, out = {&can[rank], 1};
 
-        if (rank == comm->rank || !same_host(&cards[rank], &cards[comm->rank]))
+        if (rank == comm->rank || !tt_comm_same_host(comm, rank, comm->rank))
             continue;
         TT_TRY(comm->ops->recv_begin(comm, &in, 1, rank, TT_TAG_COMPARE, &requests[2 * (size_t)rank]));
         TT_TRY(comm->ops->send_begin(comm, &out, 1, rank, TT_TAG_COMPARE, &requests[2 * (size_t)rank + 1]));
@@ -175,7 +168,7 @@ int tt_peer_memory_new(struct tt_comm *comm, struct tt_peer_memory **ret_memory)
     write_card(memory, &mine);
     TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, cards)); /* all ranks call prctl before any of them reads */
     try_peers(memory, comm, cards, can);
-    TT_TRY(compare(comm, cards, can, memory->reachable));
+    TT_TRY(compare(comm, can, memory->reachable));
     intern_hosts(memory, cards, comm->size);
     *ret_memory = memory;
     memory = NULL;

@@ -12,7 +12,7 @@
 struct tt_peer_memory;
 
 /**
- * Collective over comm: ranks with the same host name try to read a random number from each other's memory.
+ * Collective over comm: ranks of the same host try to read a random number from each other's memory.
  * reachable[r] is true if both sides can, so both sides see the same. Memory and messages grow with the number of
  * ranks of the job and of the host, not with the pairs of ranks. The environment variable TITAN_PEER_MEMORY=off makes
  * no rank reachable.

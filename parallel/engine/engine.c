@@ -271,7 +271,7 @@ int tt_engine_allocate(struct tt_engine *e)
     int rc = 0, local_rank, local_size;
 
     TT_TRY(agree_on_program(e));
-    TT_TRY(tt_comm_node(e->comm, &local_rank, &local_size));
+    tt_comm_node(e->comm, &local_rank, &local_size);
     TT_TRY(tt_team_new(e->options.threads, &e->team));
     tt_team_share(e->team, local_size);
     e->comm->team = e->team;

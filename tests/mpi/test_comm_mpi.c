@@ -5,6 +5,8 @@
  *   test_mpi_comm cases       all cases of tests/par/comm_cases.c. Large transfers read the other rank's memory, if the
  *                             kernel allows it; then all transfers do, then none
  *   test_mpi_comm reads       fails unless every rank can read every other one's memory
+ *   test_mpi_comm together    fails unless all ranks are on one host
+ *   test_mpi_comm apart       fails unless every rank is on a host of its own
  *   test_mpi_comm large       one message of more than 2^31 bytes
  *   test_mpi_comm size        a message shorter than its buffer
  *   test_mpi_comm silent      the last rank no longer answers; the others abort with exit code 4
@@ -46,6 +48,28 @@ static int run_reads(struct tt_comm *comm)
 
     for (int rank = 0; rank < comm->size; rank++)
         COMM_EXPECT(comm->reachable[rank] == (rank != comm->rank));
+out:
+    return rc;
+}
+
+static int run_together(struct tt_comm *comm)
+{
+    int rc = 0, local_rank, local_size;
+
+    tt_comm_node(comm, &local_rank, &local_size);
+    COMM_EXPECT(local_rank == comm->rank && local_size == comm->size);
+out:
+    return rc;
+}
+
+static int run_apart(struct tt_comm *comm)
+{
+    int rc = 0, local_rank, local_size;
+
+    tt_comm_node(comm, &local_rank, &local_size);
+    COMM_EXPECT(local_rank == 0 && local_size == 1);
+    for (int rank = 0; rank < comm->size; rank++)
+        COMM_EXPECT(tt_comm_host_leader(comm, rank) == rank && !comm->reachable[rank]);
 out:
     return rc;
 }
@@ -212,9 +236,9 @@ out:
 static const struct {
     const char *name;
     int (*run)(struct tt_comm *comm);
-} modes[] = {{"cases", run_cases},   {"large", run_large},         {"size", run_size},
-             {"silent", run_silent}, {"reads", run_reads},         {"stopped", run_stopped},
-             {"killed", run_killed}, {"suspended", run_suspended}, {"flows", run_flows}};
+} modes[] = {{"cases", run_cases}, {"large", run_large},       {"size", run_size},     {"silent", run_silent},
+             {"reads", run_reads}, {"stopped", run_stopped},   {"killed", run_killed}, {"suspended", run_suspended},
+             {"flows", run_flows}, {"together", run_together}, {"apart", run_apart}};
 
 int main(int argc, char **argv)
 {

@@ -445,6 +445,28 @@ static void sides_must_agree_on_the_bytes(void **state)
     expect_run(2, send_other_size, TT_EINTERNAL, "8 bytes sent, 7 expected");
 }
 
+/* Four ranks on two hosts, in turn. */
+static int count_the_ranks_of_a_host(struct tt_comm *comm, void *arg)
+{
+    static const int leader[4] = {0, 1, 0, 1};
+    int rc = 0, local_rank, local_size;
+
+    (void)arg;
+    COMM_EXPECT(tt_comm_same_host(comm, 0, 3) && tt_comm_host_leader(comm, 3) == 0);
+    comm->host_leader = leader;
+    COMM_EXPECT(tt_comm_same_host(comm, 1, 3) && !tt_comm_same_host(comm, 0, 3));
+    COMM_EXPECT(tt_comm_host_leader(comm, comm->rank) == comm->rank % 2);
+    tt_comm_node(comm, &local_rank, &local_size);
+    COMM_EXPECT(local_rank == comm->rank / 2 && local_size == 2);
+out:
+    return rc;
+}
+
+static void the_transport_says_who_shares_a_host(void **state)
+{
+    assert_int_equal(tt_comm_threads_run(4, count_the_ranks_of_a_host, NULL), 0);
+}
+
 /* --- the ranks of a large job: a communicator whose other ranks are all on another host and take what
  * they are sent --- */
 
@@ -487,9 +509,12 @@ static void what_ranks_say_of_their_memory_grows_with_the_ranks_only(void **stat
     static const struct tt_comm_ops ops = {
         .name = "large", .send_begin = count_send, .recv_begin = receive_nothing, .test = done_at_once};
     enum { RANKS = 20000, MOST_EACH = 8192 }; /* 15 messages of the table of all ranks, of some hundred bytes each */
-    struct tt_comm comm = {.ops = &ops, .rank = 0, .size = RANKS};
+    static int leader[RANKS];
+    struct tt_comm comm = {.ops = &ops, .rank = 0, .size = RANKS, .host_leader = leader};
     struct tt_peer_memory *memory = NULL;
 
+    for (int rank = 0; rank < RANKS; rank++)
+        leader[rank] = rank; /* every rank has a host of its own */
     sent_bytes = 0;
     assert_int_equal(tt_peer_memory_new(&comm, &memory), 0);
     if (sent_bytes > (int64_t)RANKS * MOST_EACH)
@@ -567,6 +592,7 @@ int main(void)
         cmocka_unit_test(abort_is_seen_by_waiting_ranks),
         cmocka_unit_test(a_rank_that_left_is_an_error_at_once),
         cmocka_unit_test(sides_must_agree_on_the_bytes),
+        cmocka_unit_test(the_transport_says_who_shares_a_host),
         cmocka_unit_test(what_ranks_say_of_their_memory_grows_with_the_ranks_only),
         cmocka_unit_test(wrong_use_is_an_internal_error),
     };

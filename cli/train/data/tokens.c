@@ -9,7 +9,6 @@
 
 #include <unistd.h>
 
-#include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
@@ -18,35 +17,14 @@ enum { HOST_BYTES = 256 };
 /* The file that a rank has open, or, with inode 0, its host without one. Ranks with equal places share what they
  * find. */
 struct place {
-    uint64_t kernel, device, inode;
+    uint64_t host, device, inode; /* the host's leader: files of two hosts may have the same numbers */
 };
 
-/* A hash that all processes under one kernel share, and no others: host names are not unique, containers have their
- * own. */
-static uint64_t kernel_hash(const char *host)
+static struct place place_of(const struct tt_comm *comm, const struct tt_dataset *dataset)
 {
-    uint64_t hash = tt_hash64(host, strlen(host), 0);
-    char *text = NULL;
-    size_t size = 0;
+    uint64_t host = (uint64_t)tt_comm_host_leader(comm, comm->rank);
 
-    if (tt_file_read("/proc/sys/kernel/random/boot_id", &text, &size) == 0)
-        hash = tt_hash64(text, size, 0);
-    tt_free(text);
-    return hash;
-}
-
-static struct place place_of(const struct tt_dataset *dataset)
-{
-    char host[HOST_BYTES] = "";
-    struct place place = {0};
-
-    (void)gethostname(host, sizeof host - 1);
-    place.kernel = kernel_hash(host);
-    if (!dataset)
-        place.device = tt_hash64(host, strlen(host), 0);
-    else
-        place = (struct place){place.kernel, dataset->device, dataset->inode};
-    return place;
+    return dataset ? (struct place){host, dataset->device, dataset->inode} : (struct place){host, 0, 0};
 }
 
 /* The lowest rank with this rank's place. */
@@ -122,7 +100,7 @@ static int settle(struct tt_comm *comm, struct sharing *s)
     s->made = 0;
     rc = s->dataset ? 0 : open_here(comm, s->is_text, s->ref, &s->dataset);
     TT_TRY(tt_comm_agree(comm, rc));
-    mine = place_of(s->dataset);
+    mine = place_of(comm, s->dataset);
     TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, places));
     leader = leader_of(comm, places);
     if (leader == comm->rank && leader > 0)

@@ -7,8 +7,8 @@
 
 /**
  * Opens the packed file that rank 0 prepared, on every rank (collective). A path may lead to another file on
- * another host, so one rank for each file, as told by the kernel's identity, device and inode, compares its content
- * with rank 0's. Where a text has no cache, or a damaged one, the first rank of that host makes it: a cache folder
+ * another host, so one rank for each file, as told by the host, device and inode, compares its content with
+ * rank 0's. Where a text has no cache, or a damaged one, the first rank of that host makes it: a cache folder
  * need not be shared.
  *   spec     what rank 0 prepared, as this rank sees it
  *   is_text  it was tokenized; spec->tokenizer is set
