@@ -2,34 +2,23 @@
  *
  * bfloat16 in the portable kernels, for gathers and reduce-scatters (core/program/mixed.h). It is not an op.
  */
+#include "core/math/bf16.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "core/kernels/kernels.h"
 
-static uint16_t to_bfloat16(float value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof bits);
-    if ((bits & 0x7fffffffU) > 0x7f800000U) /* NaN stays NaN */
-        return (uint16_t)(bits >> 16 | 0x40U);
-    return (uint16_t)((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
-}
-
 void tt_bf16_round_generic(uint16_t *to, const float *from, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        to[i] = to_bfloat16(from[i]);
+        to[i] = tt_bf16_from_float(from[i]);
 }
 
 void tt_bf16_widen_generic(float *to, const uint16_t *from, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits = (uint32_t)from[i] << 16;
-
-        memcpy(&to[i], &bits, sizeof bits);
-    }
+    for (int64_t i = 0; i < n; i++)
+        to[i] = tt_bf16_to_float(from[i]);
 }
 
 /* By arithmetic in double: 8 digits of the mantissa, or fewer below the smallest normal number, 2^-126. */

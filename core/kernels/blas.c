@@ -3,8 +3,8 @@
  * Matrix products through OpenBLAS, the only file that knows cblas.h.
  *
  * OpenBLAS runs every call on one thread. Its own threads would divide the work by the number of cores, and its bits
- * depend on the rows per call. So titan cuts a product itself, by its shape only (product_tiles.h), and the team runs the
- * tiles.
+ * depend on the rows per call. So titan cuts a product itself, by its shape only (product_tiles.h), and the team runs
+ * the tiles.
  */
 #include "core/kernels/blas.h"
 

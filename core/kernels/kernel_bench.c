@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/kernels/bgemm.h"
 #include "core/math/rng.h"
 #include "core/math/stats.h"
 #include "core/os/file.h"
@@ -20,9 +21,11 @@ struct work {
     const struct tt_kernels *table;
     int64_t rows, width, n; /* n = rows * width */
     struct tt_attention_shape attention;
+    struct tt_bgemm product;
     float *x[N_ARRAYS];
     float *scratch;
     int32_t *labels; /* [n] in [0, width) */
+    double flops;    /* of one matrix product of the kernel */
 };
 
 /* --- one call each --- */
@@ -190,20 +193,82 @@ static void run_attention_row(const struct work *w)
     w->table->attention_row(w->x[3], w->x[0], w->x[1], w->x[2], &w->attention, w->attention.seq_len, w->scratch);
 }
 
+/* A layer's product y = x W^T with y in bfloat16. */
+static void run_bgemm(const struct work *w)
+{
+    w->table->bgemm(&w->product);
+}
+
+static void prepare_bgemm(struct work *w)
+{
+    struct tt_bgemm *p = &w->product;
+
+    w->scratch = tt_calloc((size_t)tt_bgemm_scratch_floats(p), sizeof(float));
+    w->table->bf16_round((tt_bf16 *)(void *)w->x[1], w->x[0], w->n);
+    w->table->bf16_round((tt_bf16 *)(void *)w->x[2], w->x[0], w->n);
+    p->a = (const tt_bf16 *)(const void *)w->x[1];
+    p->b = (const tt_bf16 *)(const void *)w->x[2];
+    p->c = w->x[3];
+    p->scratch = w->scratch;
+}
+
+/* The backward kernel reads what the forward one writes. */
+static void prepare_attention(struct work *w)
+{
+    int64_t forward = tt_attention_fwd_scratch(&w->attention);
+    int64_t backward = tt_attention_bwd_scratch(&w->attention, w->attention.seq_len);
+
+    w->scratch = tt_calloc((size_t)(forward > backward ? forward : backward) + 16, sizeof(float));
+    run_attention_fwd(w);
+}
+
+/* --- families of kernels with sizes of their own --- */
+
+struct family {
+    void (*choose)(struct work *work, char *shape, size_t shape_size);
+    void (*prepare)(struct work *work);
+};
+
+/* The reference of attention computes every pair again for every element, so it gets a shorter sequence. */
+static void choose_attention(struct work *w, char *shape, size_t shape_size)
+{
+    int64_t length = w->table == tt_kernels_variant(0) ? 64 : 1024;
+
+    w->attention = (struct tt_attention_shape){.seq_len = length, .heads = 3, .kv_heads = 1, .head_dim = 64};
+    w->n = 2 * length * w->attention.heads * w->attention.head_dim;
+    w->flops = (double)length * (double)(length + 1) * (double)(w->attention.heads * w->attention.head_dim);
+    (void)snprintf(shape, shape_size, "seq_len %" PRId64 ", 3 heads of 64 on one kv head", length);
+}
+
+static void choose_bgemm(struct work *w, char *shape, size_t shape_size)
+{
+    int64_t m = w->table == tt_kernels_variant(0) ? 16 : 512, width = 768;
+
+    w->product = (struct tt_bgemm){
+        .trans_b = true, .c_bf16 = true, .m = m, .n = width, .k = width, .lda = width, .ldb = width, .ldc = width};
+    w->n = width * width;
+    w->flops = 2.0 * (double)m * (double)(width * width);
+    (void)snprintf(shape, shape_size, "%" PRId64 " x %" PRId64 " x %" PRId64, m, width, width);
+}
+
+static const struct family attention = {choose_attention, prepare_attention};
+static const struct family matrices = {choose_bgemm, prepare_bgemm};
+
 /* --- the cases --- */
 
 static const struct bench_case {
     const char *kernel;
     void (*run)(const struct work *work);
-    double arrays;   /* arrays of n floats that are read and written; 0 for attention */
-    double products; /* for attention: matrix products over the pairs that the mask leaves */
-    int64_t width;
+    double arrays;   /* arrays of n floats that are read and written; 0: arithmetic limits the kernel */
+    double products; /* matrix products; of attention's, only the pairs that the mask leaves count */
+    int64_t width;   /* of rows; 0: the family chooses the sizes */
 } cases[] = {
     {"add", run_add, 3.0, 0.0, 512},
     {"adamw", run_adamw, 7.0, 0.0, 512},
     {"attention_fwd", run_attention_fwd, 0.0, 2.0, 0},
     {"attention_bwd", run_attention_bwd, 0.0, 5.0, 0},
     {"attention_row", run_attention_row, 1.0 / 3.0, 0.0, 0}, /* reads k and v, one head each; n is of three heads */
+    {"bgemm", run_bgemm, 0.0, 1.0, 0},
     {"bf16_round", run_bf16_round, 1.5, 0.0, 512},
     {"bf16_widen", run_bf16_widen, 1.5, 0.0, 512},
     {"cross_entropy", run_cross_entropy, 1.0, 0.0, 4096},
@@ -224,6 +289,12 @@ static const struct bench_case {
     {"swiglu_bwd", run_swiglu_bwd, 5.0, 0.0, 512},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
+
+/* Of a case without a width. */
+static const struct family *family_of(const struct bench_case *c)
+{
+    return c->run == run_bgemm ? &matrices : &attention;
+}
 
 int tt_kernel_bench_count(void)
 {
@@ -253,20 +324,15 @@ bool tt_kernel_bench_is_own(int i, const struct tt_kernels *variant)
     return true;
 }
 
-/* The reference of attention computes every pair again for every element, so it gets a shorter sequence. */
-static void choose_shape(const struct bench_case *c, const struct tt_kernels *variant, struct work *w, char *shape,
-                         size_t shape_size)
+static void choose_shape(const struct bench_case *c, struct work *w, char *shape, size_t shape_size)
 {
-    if (c->width) {
-        w->width = c->width;
-        w->rows = w->n / w->width;
-        (void)snprintf(shape, shape_size, "%" PRId64 " x %" PRId64, w->rows, w->width);
+    if (!c->width) {
+        family_of(c)->choose(w, shape, shape_size);
         return;
     }
-    w->attention = (struct tt_attention_shape){
-        .seq_len = variant == tt_kernels_variant(0) ? 64 : 1024, .heads = 3, .kv_heads = 1, .head_dim = 64};
-    w->n = 2 * w->attention.seq_len * w->attention.heads * w->attention.head_dim;
-    (void)snprintf(shape, shape_size, "seq_len %" PRId64 ", 3 heads of 64 on one kv head", w->attention.seq_len);
+    w->width = c->width;
+    w->rows = w->n / w->width;
+    (void)snprintf(shape, shape_size, "%" PRId64 " x %" PRId64, w->rows, w->width);
 }
 
 static void fill(struct work *w)
@@ -290,12 +356,6 @@ static void fill(struct work *w)
     }
     for (int64_t i = 0; i < w->n; i++) /* a second moment is not negative */
         w->x[3][i] = fabsf(w->x[3][i]);
-    if (w->attention.seq_len) {
-        int64_t forward = tt_attention_fwd_scratch(&w->attention);
-        int64_t backward = tt_attention_bwd_scratch(&w->attention, w->attention.seq_len);
-
-        w->scratch = tt_calloc((size_t)(forward > backward ? forward : backward) + 16, sizeof(float));
-    }
 }
 
 static void release(struct work *w)
@@ -331,16 +391,14 @@ void tt_kernel_bench_run(int i, const struct tt_kernels *variant, int64_t elemen
     const struct bench_case *c = &cases[i];
     struct tt_kernel_time time = {.kernel = c->kernel, .variant = variant->name};
     struct work w = {.table = variant, .n = elements};
-    double pairs;
 
-    choose_shape(c, variant, &w, time.shape, sizeof time.shape);
+    choose_shape(c, &w, time.shape, sizeof time.shape);
     fill(&w);
-    if (c->products > 0.0)
-        run_attention_fwd(&w); /* backward reads its results */
+    if (!c->width)
+        family_of(c)->prepare(&w);
     time.sec = time_calls(c, &w, seconds, fewest);
-    pairs = 0.5 * (double)w.attention.seq_len * (double)(w.attention.seq_len + 1);
     time.bytes = c->arrays * sizeof(float) * (double)w.n;
-    time.flops = c->products * 2.0 * pairs * (double)(w.attention.heads * w.attention.head_dim);
+    time.flops = c->products * w.flops;
     release(&w);
     *ret_time = time;
 }

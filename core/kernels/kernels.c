@@ -36,17 +36,19 @@ static bool always(void)
     return true;
 }
 
-/* From the slowest to the fastest. */
+/* From the slowest to the fastest. If a slot is NULL, base's kernel is used, and if that is NULL too, the portable one.
+ */
 static const struct source {
-    const struct tt_kernels *own; /* a NULL slot: use the portable kernel */
+    const struct tt_kernels *own, *base;
     bool (*runs_here)(void);
     const char *needs;
 } sources[] = {
-    {&reference, always, ""},
-    {&generic, always, ""},
+    {&reference, &generic, always, ""},
+    {&generic, &generic, always, ""},
 #if defined(__x86_64__)
-    {&tt_kernels_avx2, tt_cpu_has_avx2, "AVX2 and FMA"},
-    {&tt_kernels_avx512, tt_cpu_has_avx512, "AVX-512 F, BW, VL and DQ"},
+    {&tt_kernels_avx2, &generic, tt_cpu_has_avx2, "AVX2 and FMA"},
+    {&tt_kernels_avx512, &generic, tt_cpu_has_avx512, "AVX-512 F, BW, VL and DQ"},
+    {&tt_kernels_avx512_bf16, &tt_kernels_avx512, tt_cpu_has_avx512_bf16, "AVX-512 F, BW, VL, DQ and BF16"},
 #endif
 };
 enum { N_SOURCES = sizeof sources / sizeof *sources };
@@ -58,11 +60,13 @@ static const struct tt_kernels *in_use;
 static const char *wanted; /* TITAN_CPU if it names none of the variants */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static struct tt_kernels complete(const struct tt_kernels *own)
+static struct tt_kernels complete(const struct source *source)
 {
-    struct tt_kernels table = *own;
+    struct tt_kernels table = *source->own;
 
-#define TT_KERNEL(name, args) table.name = table.name ? table.name : generic.name;
+#define TT_KERNEL(name, args)                                  \
+    table.name = table.name ? table.name : source->base->name; \
+    table.name = table.name ? table.name : generic.name;
 #include "core/kernels/kernels.def"
 #undef TT_KERNEL
     return table;
@@ -75,7 +79,7 @@ static void choose(void)
     for (int i = 0; i < N_SOURCES; i++) {
         if (!sources[i].runs_here())
             continue;
-        variants[n_variants++] = complete(sources[i].own);
+        variants[n_variants++] = complete(&sources[i]);
         if (name && strcmp(name, sources[i].own->name) == 0)
             chosen = &variants[n_variants - 1];
     }

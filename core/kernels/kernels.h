@@ -35,6 +35,8 @@
  *                       reaches the end of the sequence
  *   bf16_round          to the nearest bfloat16, ties to even; NaN stays NaN
  *   bf16_widen          the float of the same value
+ *   bgemm               a product of bfloat16 as in bgemm.h, with the scratch of one worker; grains and partial are not
+ *                       read
  *   cross_entropy       loss[r] = logsumexp(logits[r]) - logits[r][labels[r]], 0 where the label is TT_LABEL_IGNORED
  *   cross_entropy_grad  also turns the logits into scale * (softmax - one_hot), rows of ignored labels into 0
  *   exp                 y = e^x as in the variant's other kernels; 0 where that is denormal; y may be x
@@ -67,6 +69,15 @@ enum {
         64, /* of the vector kernels: keys (forward) or rows (backward) between two changes of operands */
     TT_ATTENTION_STRIP = 480 /* of the vector kernels: rows whose q, do and dq are packed */
 };
+
+enum {
+    TT_BGEMM_ROWS = 512, /* of a block of c */
+    TT_BGEMM_COLUMNS = 768,
+    TT_BGEMM_PANEL = 48, /* columns that are packed side by side */
+    TT_BGEMM_DEPTH = 768 /* of the blocks of A and B */
+};
+
+struct tt_bgemm; /* bgemm.h */
 
 struct tt_attention_shape {
     int64_t seq_len;

@@ -22,3 +22,12 @@ bool tt_cpu_has_avx512(void)
     return false;
 #endif
 }
+
+bool tt_cpu_has_avx512_bf16(void)
+{
+#if defined(__x86_64__)
+    return tt_cpu_has_avx512() && __builtin_cpu_supports("avx512bf16");
+#else
+    return false;
+#endif
+}

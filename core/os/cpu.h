@@ -15,4 +15,7 @@ bool tt_cpu_has_avx2(void);
 /** AVX-512 F, BW, VL and DQ, and AVX2 with FMA. */
 bool tt_cpu_has_avx512(void);
 
+/** What tt_cpu_has_avx512 says, and AVX512-BF16. */
+bool tt_cpu_has_avx512_bf16(void);
+
 #endif

@@ -14,12 +14,6 @@
  */
 #include "core/kernels/x86/simd.h"
 
-#if defined(__clang__)
-#define VF_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define VF_UNROLL _Pragma("GCC unroll 16")
-#endif
-
 #if defined(__AVX512F__)
 enum { PRODUCT_ROWS = 8 };
 #else

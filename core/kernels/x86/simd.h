@@ -21,13 +21,21 @@
 
 #include "core/kernels/kernels.h"
 
-#if defined(__AVX512F__)
+#if defined(__AVX512BF16__)
+#define TT_ISA(name) name##_avx512_bf16
+#elif defined(__AVX512F__)
 #define TT_ISA(name) name##_avx512
 #else
 #define TT_ISA(name) name##_avx2
 #endif
 
 #define VF_INLINE static inline __attribute__((always_inline, unused))
+
+#if defined(__clang__)
+#define VF_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define VF_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 #if defined(__AVX512F__)
 

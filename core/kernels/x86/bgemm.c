@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Matrix products of bfloat16 by vdpbf16ps (method: Goto & van de Geijn 2008).
+ *
+ * A block of A is packed as panels of ROWS rows, a block of B as panels of PANEL columns. In both, a panel holds pairs
+ * along k: (k / 2, rows or columns, 2); rows, columns and a last odd k that do not exist are 0. The registers hold a
+ * rectangle of ROWS x PANEL of c over a block of k; the sums over blocks of k are added in order. So the bits of an
+ * element depend on k only.
+ */
+#include "core/kernels/bgemm.h"
+
+#include "core/kernels/x86/bf16.h"
+#include "core/kernels/x86/x86.h"
+
+enum { ROWS = 8, PANEL = TT_BGEMM_PANEL, VECTORS = PANEL / VP_LANES, EIGHT = 8 };
+_Static_assert(TT_BGEMM_DEPTH % 2 == 0 && TT_BGEMM_ROWS % ROWS == 0 && TT_BGEMM_COLUMNS % PANEL == 0, "blocks");
+
+/* --- packing --- */
+
+/* Transposes eight rows of eight pairs. */
+VF_INLINE void transpose_pairs(__m256i *x)
+{
+    __m256i y[8];
+
+    for (int i = 0; i < 8; i += 2) {
+        y[i] = _mm256_unpacklo_epi32(x[i], x[i + 1]);
+        y[i + 1] = _mm256_unpackhi_epi32(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        x[i] = _mm256_unpacklo_epi64(y[i], y[i + 2]);
+        x[i + 1] = _mm256_unpackhi_epi64(y[i], y[i + 2]);
+        x[i + 2] = _mm256_unpacklo_epi64(y[i + 1], y[i + 3]);
+        x[i + 3] = _mm256_unpackhi_epi64(y[i + 1], y[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        y[i] = _mm256_permute2x128_si256(x[i], x[i + 4], 0x20);
+        y[i + 4] = _mm256_permute2x128_si256(x[i], x[i + 4], 0x31);
+    }
+    for (int i = 0; i < 8; i++)
+        x[i] = y[i];
+}
+
+VF_INLINE __mmask16 first_of_16(int64_t n)
+{
+    return n >= 16 ? (__mmask16)0xffff : n <= 0 ? (__mmask16)0 : (__mmask16)((1U << n) - 1U);
+}
+
+/* `lines` (at most eight) rows of k elements as lanes of a panel of `width`. */
+VF_INLINE void pack_eight_rows(tt_bf16 *to, int64_t width, const tt_bf16 *from, int64_t stride, int64_t lines,
+                               int64_t k)
+{
+    for (int64_t p = 0; p < k; p += 2 * EIGHT) {
+        int64_t left = k - p, pairs = left < 2 * EIGHT ? (left + 1) / 2 : EIGHT;
+        __m256i x[EIGHT];
+
+        for (int64_t i = 0; i < EIGHT; i++)
+            x[i] = i >= lines          ? _mm256_setzero_si256()
+                   : left >= 2 * EIGHT ? _mm256_loadu_si256((const void *)(from + i * stride + p))
+                                       : _mm256_maskz_loadu_epi16(first_of_16(left), from + i * stride + p);
+        transpose_pairs(x);
+        for (int64_t i = 0; i < pairs; i++, to += 2 * width)
+            _mm256_storeu_si256((void *)to, x[i]);
+    }
+}
+
+/* Two rows of up to eight elements as pairs. */
+VF_INLINE __m256i interleave_eight(const tt_bf16 *low, const tt_bf16 *high, int64_t n)
+{
+    __mmask8 mask = (__mmask8)first_of_16(n);
+    __m128i a = n >= EIGHT ? _mm_loadu_si128((const void *)low) : _mm_maskz_loadu_epi16(mask, low), b;
+
+    if (!high)
+        return _mm256_cvtepu16_epi32(a);
+    b = n >= EIGHT ? _mm_loadu_si128((const void *)high) : _mm_maskz_loadu_epi16(mask, high);
+    return _mm256_or_si256(_mm256_cvtepu16_epi32(a), _mm256_slli_epi32(_mm256_cvtepu16_epi32(b), 16));
+}
+
+/*
+ * Packs lines x k elements, which lie in rows of k, or if `across` in k rows, into panels of `width` lines, each of
+ * `pairs` pairs.
+ */
+VF_INLINE void pack(tt_bf16 *to, int64_t width, const tt_bf16 *from, int64_t stride, bool across, int64_t lines,
+                    int64_t k)
+{
+    int64_t pairs = (k + 1) / 2, group = width < 32 ? 32 : width; /* a cache line of each row */
+
+    if (!across) {
+        for (int64_t i = 0; i < lines; i += EIGHT)
+            pack_eight_rows(to + (i / width * pairs * width + i % width) * 2, width, from + i * stride, stride,
+                            lines - i, k);
+        return;
+    }
+    for (int64_t first = 0; first < lines; first += group) {
+        int64_t end = first + group < lines ? first + group : lines;
+
+        for (int64_t p = 0; p < pairs; p++) {
+            const tt_bf16 *low = from + 2 * p * stride, *high = 2 * p + 1 < k ? low + stride : NULL;
+
+            for (int64_t i = first; i < end; i += EIGHT)
+                _mm256_storeu_si256((void *)(to + ((i / width * pairs + p) * width + i % width) * 2),
+                                    interleave_eight(low + i, high ? high + i : NULL, end - i));
+        }
+    }
+}
+
+static void pack_a(tt_bf16 *to, const struct tt_bgemm *gemm, int64_t row, int64_t rows, int64_t begin, int64_t k)
+{
+    const tt_bf16 *from = gemm->a + (gemm->trans_a ? begin * gemm->lda + row : row * gemm->lda + begin);
+
+    if (gemm->trans_a)
+        pack(to, ROWS, from, gemm->lda, true, rows, k);
+    else
+        pack(to, ROWS, from, gemm->lda, false, rows, k);
+}
+
+/* Whole vectors of lanes beyond the last column need no values, because nothing reads them. */
+static void pack_b(tt_bf16 *to, const struct tt_bgemm *gemm, int64_t column, int64_t columns, int64_t begin, int64_t k)
+{
+    const tt_bf16 *from = gemm->b + (gemm->trans_b ? column * gemm->ldb + begin : begin * gemm->ldb + column);
+
+    if (gemm->trans_b)
+        pack(to, PANEL, from, gemm->ldb, false, columns, k);
+    else
+        pack(to, PANEL, from, gemm->ldb, true, columns, k);
+}
+
+/* --- the product --- */
+
+/* What happens to the sums of a rectangle of c: they are added to `add`, and stored. */
+struct target {
+    int64_t rows, columns; /* rows <= ROWS, columns <= PANEL */
+    const float *add;      /* NULL: nothing */
+    const tt_bf16 *acc;    /* NULL: nothing */
+    float *sums;           /* NULL: c */
+    tt_bf16 *c;
+    int64_t add_stride, stride; /* of add; of acc, sums, c */
+};
+
+VF_INLINE vf widen(__m256i x)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+
+VF_INLINE void store_sums(const struct target *to, vf sum, int64_t row, int64_t column)
+{
+    int64_t n = to->columns - column, at = row * to->stride + column;
+    __mmask16 mask = first_of_16(n);
+
+    if (to->add)
+        sum = vf_add(vf_load_n(to->add + row * to->add_stride + column, n), sum);
+    if (to->acc)
+        sum = vf_add(widen(_mm256_maskz_loadu_epi16(mask, to->acc + at)), sum);
+    if (to->sums) {
+        vf_store_n(to->sums + at, sum, n);
+    } else {
+        _mm256_mask_storeu_epi16(to->c + at, mask, (__m256i)_mm512_cvtneps_pbh(sum));
+    }
+}
+
+/* Callers pass nv as a constant. */
+VF_INLINE void multiply_panels(const tt_bf16 *a, const tt_bf16 *b, int64_t pairs, int64_t nv, const struct target *to)
+{
+    vf sum[ROWS][VECTORS];
+
+    VF_UNROLL
+    for (int64_t r = 0; r < ROWS; r++) {
+        VF_UNROLL
+        for (int64_t v = 0; v < nv; v++)
+            sum[r][v] = vf_zero();
+    }
+    for (int64_t p = 0; p < pairs; p++, a += 2 * ROWS, b += 2 * PANEL) {
+        vp right[VECTORS];
+
+        VF_UNROLL
+        for (int64_t v = 0; v < nv; v++)
+            right[v] = vp_load(b + 2 * VP_LANES * v);
+        VF_UNROLL
+        for (int64_t r = 0; r < ROWS; r++) {
+            vp left = vp_set(a + 2 * r);
+
+            VF_UNROLL
+            for (int64_t v = 0; v < nv; v++)
+                sum[r][v] = vp_dot(right[v], left, sum[r][v]);
+        }
+    }
+    VF_UNROLL
+    for (int64_t r = 0; r < ROWS; r++) {
+        if (r >= to->rows)
+            break;
+        VF_UNROLL
+        for (int64_t v = 0; v < nv; v++)
+            store_sums(to, sum[r][v], r, v * VP_LANES);
+    }
+}
+
+static void multiply_target(const tt_bf16 *a, const tt_bf16 *b, int64_t pairs, const struct target *to)
+{
+    if (to->columns > 2 * VP_LANES) {
+        multiply_panels(a, b, pairs, 3, to);
+    } else if (to->columns > VP_LANES) {
+        multiply_panels(a, b, pairs, 2, to);
+    } else {
+        multiply_panels(a, b, pairs, 1, to);
+    }
+}
+
+/* A block of c at (row, column). */
+struct block {
+    const struct tt_bgemm *gemm;
+    int64_t row, rows, column, columns;
+    tt_bf16 *a, *b; /* packed */
+    float *sums;    /* (rows, width) over the blocks of k so far, for a c of bfloat16 */
+    int64_t width;
+};
+
+static void target_c(const struct block *block, bool first, bool last, struct target *to)
+{
+    const struct tt_bgemm *gemm = block->gemm;
+    int64_t at = block->row * gemm->ldc + block->column;
+
+    to->stride = to->add_stride = gemm->ldc;
+    if (!gemm->c_bf16) {
+        to->sums = (float *)gemm->c + at;
+        to->add = !first ? to->sums : gemm->acc ? (const float *)gemm->acc + at : NULL;
+        return;
+    }
+    to->add_stride = block->width;
+    to->add = first ? NULL : block->sums;
+    if (last) {
+        to->c = (tt_bf16 *)gemm->c + at;
+        to->acc = gemm->acc ? (const tt_bf16 *)gemm->acc + at : NULL;
+    } else {
+        to->stride = block->width;
+        to->sums = block->sums;
+    }
+}
+
+/* The part of a target from (row, column) on. */
+static struct target target_at(const struct target *whole, const struct block *block, int64_t row, int64_t column)
+{
+    struct target to = *whole;
+    int64_t at = row * to.stride + column;
+
+    to.rows = block->rows - row < ROWS ? block->rows - row : ROWS;
+    to.columns = block->columns - column < PANEL ? block->columns - column : PANEL;
+    to.add = to.add ? to.add + row * to.add_stride + column : NULL;
+    to.acc = to.acc ? to.acc + at : NULL;
+    to.sums = to.sums ? to.sums + at : NULL;
+    to.c = to.c ? to.c + at : NULL;
+    return to;
+}
+
+/* The products over [begin, begin + k). */
+static void multiply_depth(const struct block *block, int64_t begin, int64_t k)
+{
+    int64_t pairs = (k + 1) / 2;
+    struct target whole = {0};
+
+    pack_a(block->a, block->gemm, block->row, block->rows, begin, k);
+    pack_b(block->b, block->gemm, block->column, block->columns, begin, k);
+    target_c(block, begin == 0, begin + k == block->gemm->k, &whole);
+    for (int64_t column = 0; column < block->columns; column += PANEL) {
+        for (int64_t row = 0; row < block->rows; row += ROWS) {
+            struct target to = target_at(&whole, block, row, column);
+
+            multiply_target(block->a + 2 * pairs * row, block->b + 2 * pairs * column, pairs, &to);
+        }
+    }
+}
+
+static int64_t up_to(int64_t n, int64_t most)
+{
+    return n < most ? n : most;
+}
+
+void TT_ISA(tt_bgemm)(const struct tt_bgemm *gemm)
+{
+    struct block block = {.gemm = gemm};
+    int64_t depth = (up_to(gemm->k, TT_BGEMM_DEPTH) + 1) / 2 * 2;
+
+    for (; block.column < gemm->n; block.column += TT_BGEMM_COLUMNS) {
+        block.columns = up_to(gemm->n - block.column, TT_BGEMM_COLUMNS);
+        block.width = (block.columns + PANEL - 1) / PANEL * PANEL;
+        for (block.row = 0; block.row < gemm->m; block.row += TT_BGEMM_ROWS) {
+            block.rows = up_to(gemm->m - block.row, TT_BGEMM_ROWS);
+            block.a = (tt_bf16 *)(((uintptr_t)gemm->scratch + 63) / 64 * 64);
+            block.b = block.a + (block.rows + ROWS - 1) / ROWS * ROWS * depth;
+            block.sums = (float *)(void *)(block.b + block.width * depth);
+            for (int64_t p = 0; p < gemm->k; p += TT_BGEMM_DEPTH)
+                multiply_depth(&block, p, up_to(gemm->k - p, TT_BGEMM_DEPTH));
+        }
+    }
+}

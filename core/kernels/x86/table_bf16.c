@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The slots that AVX512-BF16 replaces in AVX-512's table.
+ */
+#include "core/kernels/x86/simd.h"
+#include "core/kernels/x86/x86.h"
+
+const struct tt_kernels TT_ISA(tt_kernels) = {
+    .name = "avx512_bf16",
+    .bgemm = TT_ISA(tt_bgemm),
+};
