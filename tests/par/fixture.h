@@ -4,6 +4,7 @@
 
 #include "core/data/dataset.h"
 #include "core/models/model.h"
+#include "tests/help/sweep.h"
 
 /* What the training tests on thread ranks begin with: tiny models and random tokens. cmocka asserts inside. */
 
@@ -21,15 +22,5 @@ void fixture_dataset(const uint16_t *tokens, int n, struct tt_dataset *data);
 
 /** Fills n tokens below 13, small ones more often, and makes data the dataset of them, one document. */
 void fixture_tokens(uint16_t *tokens, int n, struct tt_dataset *data);
-
-/**
- * A sanitizer looks for mistakes that do not depend on every number, at ten times the cost: where a sweep turns through
- * values it takes one in FIXTURE_STRIDE, starting at another each time.
- */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define FIXTURE_STRIDE 3
-#else
-#define FIXTURE_STRIDE 1
-#endif
 
 #endif

@@ -20,7 +20,7 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-enum { N_TOKENS = 4096, MOST_BATCH = 24, CANDIDATES = 64, ROUNDS = 4 / FIXTURE_STRIDE };
+enum { N_TOKENS = 4096, MOST_BATCH = 24, CANDIDATES = 64, ROUNDS = 4 / SWEEP_STRIDE };
 
 /* --- the axes --- */
 

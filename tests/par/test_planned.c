@@ -129,7 +129,7 @@ static void sweep(const struct tt_model *model, int64_t global_batch, const stru
 
     run(&job, &reference);
     for (int m = 0; m < n; m++)
-        for (int p = m % FIXTURE_STRIDE; p < 3; p += FIXTURE_STRIDE, turn++) {
+        for (int p = m % SWEEP_STRIDE; p < 3; p += SWEEP_STRIDE, turn++) {
             job.ranks = meshes[m].ranks;
             job.replicate = meshes[m].replicate;
             job.reshard = policies[p];
@@ -264,7 +264,7 @@ static void plans_keep_their_targets(void **state)
     for (int s = 0; s < (int)(sizeof shapes / sizeof *shapes); s++) {
         struct tt_model *model = model_of(&shapes[s]);
 
-        for (int p = s % FIXTURE_STRIDE; p < 3; p += FIXTURE_STRIDE)
+        for (int p = s % SWEEP_STRIDE; p < 3; p += SWEEP_STRIDE)
             compare_plans(&shapes[s], model, p, (s + p) % N_MACHINES);
         tt_model_free(model);
     }

@@ -25,6 +25,7 @@
 #include "parallel/comm/threads.h"
 #include "parallel/layout/placement.h"
 #include "tests/help/log.h"
+#include "tests/help/sweep.h"
 
 /* Every mesh of at most 8 ranks: FSDP, replicas alone, and both. */
 static const struct {
@@ -57,7 +58,8 @@ static void saved_on_p_ranks_loads_on_q(void **state)
         manifest = load_manifest(folder, p + 1);
         assert_int_equal(manifest.n_files, save.saved.files);
         tt_manifest_release(&manifest);
-        for (int q = 0; q < MESHES; q++) { /* the two ways of reading alternate over the pairs of meshes */
+        /* the two ways of reading alternate over the pairs of meshes */
+        for (int q = p % SWEEP_STRIDE; q < MESHES; q += SWEEP_STRIDE) {
             struct test_job load = {folder,
                                     "run",
                                     meshes[q].shard,
