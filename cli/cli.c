@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cli/job/check.h"
+#include "cli/run/screen.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
@@ -20,7 +21,7 @@
 int tt_cli_fail(int rc)
 {
     (void)fflush(stdout);
-    (void)fprintf(stderr, "titan: error: %s\n", tt_error_message());
+    tt_screen_say("titan: error: %s\n", tt_error_message());
     return tt_error_exit_code(rc);
 }
 
@@ -99,6 +100,18 @@ int tt_cli_parse(int argc, char **argv, const struct tt_option *options, struct 
     return rc;
 }
 
+/* A word where none belongs; most often it is a configuration. */
+static int fail_word(const char *command, const char *word)
+{
+    const char *dot = strrchr(word, '.');
+
+    if (dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0 || strcmp(dot, ".toml") == 0))
+        return tt_fail(TT_EUSAGE, "%s: unexpected argument '%s'\nhelp: did you mean `titan %s --config %s`?", command,
+                       word, command, word);
+    return tt_fail(TT_EUSAGE, "%s: unexpected argument '%s'\nhelp: titan %s [--config FILE] [--section.key=value]",
+                   command, word, command);
+}
+
 int tt_cli_load_variant(const char *command, const struct tt_args *args, const struct tt_cli_variant *variant,
                         struct tt_config **ret_cfg)
 {
@@ -106,8 +119,7 @@ int tt_cli_load_variant(const char *command, const struct tt_args *args, const s
     int rc = 0;
 
     if (args->n_words) {
-        rc = tt_fail(TT_EUSAGE, "%s: unexpected argument '%s'\nhelp: titan %s [--config FILE] [--section.key=value]",
-                     command, args->word[0], command);
+        rc = fail_word(command, args->word[0]);
         goto out;
     }
     TT_TRY(tt_config_new(&cfg));
@@ -158,7 +170,7 @@ static void show_log(void *arg, enum tt_log_level level, const char *text)
 {
     (void)arg;
     end_moving_line();
-    (void)fprintf(stderr, "titan: %s%s\n", level == TT_LOG_WARNING ? "warning: " : "", text);
+    tt_screen_say("titan: %s%s\n", level == TT_LOG_WARNING ? "warning: " : "", text);
 }
 
 static void show_progress(void *arg, const char *what, double done, double total)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"
 #include "parallel/comm/mpi.h"
@@ -18,7 +19,7 @@ enum { REPORT_SEC = 30, START_TIMEOUT_SEC = 300 };
 /* Any rank may be the one that speaks, so not through the log, which only rank 0 shows. */
 static void say(const char *text)
 {
-    (void)fprintf(stderr, "titan: %s\n", text);
+    tt_screen_say("titan: %s\n", text);
 }
 
 static void abort_job(struct tt_comm *comm, int code)

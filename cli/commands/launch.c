@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/run/supervise.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/os/file.h"
 #include "core/os/team.h"
 
@@ -129,6 +130,46 @@ out:
     return rc;
 }
 
+/* Whether the ranks may copy from each other's memory. */
+static bool peers_are_readable(void)
+{
+    static const char row[] = "Seccomp:";
+    char *text = NULL, *found;
+    size_t size = 0;
+    bool readable = true;
+
+    if (tt_file_read("/proc/sys/kernel/yama/ptrace_scope", &text, &size) == 0)
+        readable = strtol(text, NULL, 10) == 0;
+    tt_free(text);
+    text = NULL;
+    if (tt_file_read("/proc/self/status", &text, &size) == 0 && (found = strstr(text, row)))
+        readable = readable && strtol(found + strlen(row), NULL, 10) == 0;
+    tt_free(text);
+    return readable;
+}
+
+static void add_setting(struct line *line, const char *name, const char *value)
+{
+    char *variable = tt_format("OMPI_MCA_%s", name);
+
+    if (!getenv(variable)) { // NOLINT(concurrency-mt-unsafe): one thread
+        add(line, "--mca");
+        add(line, name);
+        add(line, value);
+    }
+    tt_free(variable);
+}
+
+/* What tools/mpi-env sets for one machine, and why, unless the user has set it. */
+static void add_settings(struct line *line)
+{
+    add_setting(line, "pml", "ob1");
+    add_setting(line, "btl", "self,vader,tcp");
+    add_setting(line, "btl_base_warn_component_unused", "0");
+    if (!peers_are_readable())
+        add_setting(line, "btl_vader_single_copy_mechanism", "none");
+}
+
 static int add_mpirun(struct line *line, int ranks, const char *hostfile)
 {
     int cores = physical_cores(), local = 0, rc = 0;
@@ -142,6 +183,8 @@ static int add_mpirun(struct line *line, int ranks, const char *hostfile)
     if (hostfile) {
         add(line, "--hostfile");
         add(line, hostfile);
+    } else {
+        add_settings(line);
     }
     if (local <= cores) {
         add(line, "--map-by");
@@ -167,19 +210,16 @@ static void add_program(struct line *line)
     add(line, size > 0 ? path : "titan");
 }
 
-/* Prints a word, quoted for a shell. */
-static void print_word(const char *word)
+static void print_line(const struct line *line)
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-=./:,+@%";
+    struct tt_text text = {0};
 
-    if (*word && strspn(word, plain) == strlen(word)) {
-        (void)fputs(word, stdout);
-        return;
+    for (int i = 0; i < line->n; i++) {
+        tt_text_add(&text, "%s", i ? " " : "");
+        tt_text_add_word(&text, line->word[i]);
     }
-    (void)putchar('\'');
-    for (const char *c = word; *c; c++)
-        (void)fputs(*c == '\'' ? "'\\''" : (char[]){*c, 0}, stdout);
-    (void)putchar('\'');
+    (void)printf("%s\n", text.text);
+    tt_text_release(&text);
 }
 
 static int run(struct line *line)
@@ -249,12 +289,7 @@ static int launch(const struct tt_args *args, int argc, char **argv)
         rc = run(&line);
         goto out;
     }
-    for (int i = 0; i < line.n; i++) {
-        if (i)
-            (void)putchar(' ');
-        print_word(line.word[i]);
-    }
-    (void)putchar('\n');
+    print_line(&line);
 out:
     release(&line);
     return rc;

@@ -215,10 +215,13 @@ int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int
     (void)gethostname(host, sizeof host - 1);
     if (gmtime_r(&now, &utc))
         (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    tt_text_add(&text, "# titan %s, %s, host %s, %d ranks x %d threads%s%s\n# command: titan train", TITAN_VERSION,
-                when, host, ranks, threads, tt_cli_revision()[0] ? ", git " : "", tt_cli_revision());
-    for (int i = 0; i < argc; i++)
-        tt_text_add(&text, " %s", argv[i]);
+    tt_text_add(&text, "# titan %s, %s, host %s, %d rank%s x %d thread%s%s%s\n# command: titan train", TITAN_VERSION,
+                when, host, ranks, ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s",
+                tt_cli_revision()[0] ? ", git " : "", tt_cli_revision());
+    for (int i = 0; i < argc; i++) {
+        tt_text_add(&text, " ");
+        tt_text_add_word(&text, argv[i]);
+    }
     tt_text_add(&text, "\n# computed by the kernels %s of %s and titan's %s", tt_blas_kernel(), tt_blas_library(),
                 tt_kernels()->name);
     if (cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED)

@@ -4,23 +4,69 @@
  */
 #include "cli/run/screen.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LEAST_COLUMNS = 40 }; /* a narrower terminal breaks the lines itself */
 
-int tt_screen_columns(void)
+static int usable(long columns)
 {
-    const char *text = getenv("TITAN_COLUMNS"); // NOLINT(concurrency-mt-unsafe): nobody sets it meanwhile
-    struct winsize size = {0};
-    long columns = text ? strtol(text, NULL, 10) : 0;
-
-    if (!text && isatty(STDERR_FILENO) && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0)
-        columns = size.ws_col;
     return columns < LEAST_COLUMNS || columns > 10000 ? 0 : (int)columns;
+}
+
+static int columns_of_terminal(int fd)
+{
+    struct winsize size = {0};
+
+    return isatty(fd) && ioctl(fd, TIOCGWINSZ, &size) == 0 ? usable(size.ws_col) : 0;
+}
+
+/* mpirun gives its ranks pipes and a pseudo terminal without a size, and passes on what they write. On other hosts than
+ * its own the parent is a daemon without a terminal. */
+static int columns_of_parent(int fd)
+{
+    char path[64];
+    struct stat about;
+    int columns = 0, theirs;
+
+    (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getppid(), fd);
+    if (stat(path, &about) < 0 || !S_ISCHR(about.st_mode))
+        return 0;
+    theirs = open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    if (theirs >= 0) {
+        columns = columns_of_terminal(theirs);
+        (void)close(theirs);
+    }
+    return columns;
+}
+
+int tt_screen_columns(int fd)
+{
+    const char *told = getenv("TITAN_COLUMNS"); // NOLINT(concurrency-mt-unsafe): nobody sets it meanwhile
+    char *end = NULL;
+    long columns = told ? strtol(told, &end, 10) : 0;
+
+    if (told && fd == STDERR_FILENO && *end == ',')
+        columns = strtol(end + 1, NULL, 10);
+    if (told)
+        return usable(columns);
+    return getenv("OMPI_COMM_WORLD_SIZE") ? columns_of_parent(fd) // NOLINT(concurrency-mt-unsafe)
+                                          : columns_of_terminal(fd);
+}
+
+void tt_screen_pass_on(void)
+{
+    char columns[32];
+
+    (void)snprintf(columns, sizeof columns, "%d,%d", tt_screen_columns(STDOUT_FILENO),
+                   tt_screen_columns(STDERR_FILENO));
+    (void)setenv("TITAN_COLUMNS", columns, 1); // NOLINT(concurrency-mt-unsafe): one thread
 }
 
 /* The number of bytes of line that fit into columns: all of them, or up to the last space that fits. */
@@ -54,4 +100,20 @@ void tt_screen_put(FILE *file, const char *text, int columns, int indent)
         end = text + strcspn(text, "\n");
         put_line(file, text, (int)(end - text), columns ? columns : (int)(end - text), indent);
     }
+}
+
+void tt_screen_say(const char *format, ...)
+{
+    enum { INDENT = 2 };
+    int columns = tt_screen_columns(STDERR_FILENO);
+    char *text = NULL;
+    va_list args;
+
+    va_start(args, format);
+    if (columns == 0)
+        (void)vfprintf(stderr, format, args);
+    else if (vasprintf(&text, format, args) >= 0)
+        tt_screen_put(stderr, text, columns, INDENT);
+    va_end(args);
+    free(text); // NOLINT: it is the C library's
 }

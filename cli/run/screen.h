@@ -7,12 +7,19 @@
 /** The terminal on which this process's output is shown, if any. */
 
 /**
- * Columns of the terminal; 0: the output goes to a file or a pipe, where lines may have any length. TITAN_COLUMNS takes
- * precedence: `titan launch` sets it for its ranks, whose output goes through pipes before it reaches the terminal.
+ * Columns of the terminal that standard output or standard error (fd) reaches; 0: it goes to a file or a pipe, where
+ * lines may have any length. Under mpirun it is mpirun's output that counts, which that of the rank goes through.
+ * TITAN_COLUMNS takes precedence: tt_screen_pass_on sets it for ranks whose output goes through pipes.
  */
-int tt_screen_columns(void);
+int tt_screen_columns(int fd);
+
+/** Tells processes that are started from now on, in the environment, what tt_screen_columns finds here. */
+void tt_screen_pass_on(void);
 
 /** Prints text. Lines longer than columns (0: no limit) are broken at a space and continue after `indent` spaces. */
 void tt_screen_put(FILE *file, const char *text, int columns, int indent);
+
+/** Prints a message on standard error, broken where the terminal ends. */
+void tt_screen_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/run/remarks.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
@@ -31,8 +32,9 @@ enum { COPIED_BYTES = 4096 };
 struct copy {
     int from, to; /* from: -1 after its end */
     bool lost;    /* `to` can no longer be written, so output is dropped */
-    size_t begin, end;
-    char bytes[COPIED_BYTES];
+    struct tt_remarks remarks;
+    struct tt_text bytes; /* to be written, of which `written` are */
+    size_t written;
 };
 
 struct supervised {
@@ -100,42 +102,57 @@ static int start(struct supervised *s, char *const *argv, const sigset_t *mask)
 /* What poll should wait for. */
 static struct pollfd wants(const struct copy *c)
 {
-    if (c->begin < c->end)
+    if (c->written < c->bytes.size)
         return (struct pollfd){.fd = c->to, .events = POLLOUT};
     return (struct pollfd){.fd = c->from, .events = POLLIN};
 }
 
 static void move(struct copy *c)
 {
+    size_t left = c->bytes.size - c->written;
+    char bytes[COPIED_BYTES];
     ssize_t n;
 
-    if (c->begin == c->end) {
-        n = read(c->from, c->bytes, sizeof c->bytes);
-        if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) {
+    if (left == 0) {
+        c->bytes.size = c->written = 0;
+        n = read(c->from, bytes, sizeof bytes);
+        if (n > 0 && c->to == STDERR_FILENO) {
+            tt_remarks_pass(&c->remarks, bytes, (size_t)n, &c->bytes);
+        } else if (n > 0) {
+            tt_text_add_bytes(&c->bytes, bytes, (size_t)n);
+        } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
             (void)close(c->from);
             c->from = -1;
         }
-        c->begin = 0;
-        c->end = n > 0 ? (size_t)n : 0;
     } else {
-        n = write(c->to, c->bytes + c->begin, c->end - c->begin);
+        n = write(c->to, c->bytes.text + c->written, left < COPIED_BYTES ? left : COPIED_BYTES);
         c->lost |= n < 0 && errno != EINTR && errno != EAGAIN;
-        c->begin += n > 0 ? (size_t)n : 0;
+        c->written += n > 0 ? (size_t)n : 0;
     }
     if (c->lost) /* keep reading, since mpirun ends the job if its output is closed */
-        c->begin = c->end;
+        c->written = c->bytes.size;
 }
 
-/* After the launcher has ended: passes on what is left in the pipes. */
+/* After the launcher has ended: passes on what is left in the pipe, which other processes may hold open. */
 static void drain(struct copy *c)
 {
-    while (c->from >= 0 || c->begin < c->end) {
+    bool ended = false;
+
+    while (!ended || c->written < c->bytes.size) {
+        bool writes = c->written < c->bytes.size;
         struct pollfd poll_for = wants(c);
 
-        if (poll(&poll_for, 1, c->begin < c->end ? -1 : 0) <= 0)
-            return;
-        move(c);
+        if ((writes || c->from >= 0) && poll(&poll_for, 1, writes ? -1 : 0) > 0) {
+            move(c);
+        } else if (writes) {
+            break;
+        } else {
+            c->bytes.size = c->written = 0;
+            tt_remarks_end(&c->remarks, &c->bytes);
+            ended = true;
+        }
     }
+    tt_text_release(&c->bytes);
 }
 
 /* --- requests to stop --- */
@@ -207,15 +224,6 @@ static void watch(struct supervised *s, int signals)
     forward(s);
 }
 
-/* The ranks write into pipes, so the environment tells them the width of the terminal. */
-static void tell_columns(void)
-{
-    char columns[16];
-
-    (void)snprintf(columns, sizeof columns, "%d", tt_screen_columns());
-    (void)setenv("TITAN_COLUMNS", columns, 1); // NOLINT(concurrency-mt-unsafe): one thread
-}
-
 int tt_supervise(char *const *argv)
 {
     static const int taken[] = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGINT, SIGCHLD};
@@ -233,7 +241,7 @@ int tt_supervise(char *const *argv)
         rc = tt_fail(TT_EIO, "launch: cannot wait for signals: %s", strerror(errno));
         goto out;
     }
-    tell_columns();
+    tt_screen_pass_on();
     TT_TRY(start(s, argv, &before));
     while (waitpid(s->pid, &status, WNOHANG) != s->pid)
         watch(s, signals);

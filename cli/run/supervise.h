@@ -13,8 +13,8 @@
  *     SIGINT, SIGUSR2            become SIGUSR2
  *
  * The third request ends the launcher with SIGTERM, the fourth with SIGKILL; more than one within a second count once.
- * Its output is passed on as long as this process's output is open; afterwards it is dropped, since mpirun would end
- * the job if its output were closed.
+ * Its output is passed on, without mpirun's remarks about exit codes (tt_remarks), as long as this process's output is
+ * open; afterwards it is dropped, since mpirun would end the job if its output were closed.
  *
  *   argv  ends with NULL
  * Returns the exit code of the launcher (128 + signal when it was killed), or TT_EUSAGE when it cannot be run.

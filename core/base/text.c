@@ -69,6 +69,44 @@ void tt_text_add_replaced(struct tt_text *t, const char *bytes, size_t size, con
     tt_text_add_bytes(t, bytes, (size_t)(end - bytes));
 }
 
+static bool has_control(const char *word)
+{
+    for (; *word; word++)
+        if ((unsigned char)*word < 0x20 || *word == 0x7f)
+            return true;
+    return false;
+}
+
+/* $'...', in which a shell knows escapes. */
+static void add_escaped(struct tt_text *t, const char *word)
+{
+    tt_text_add(t, "$'");
+    for (const char *c = word; *c; c++) {
+        if (*c == '\'' || *c == '\\')
+            tt_text_add(t, "\\%c", *c);
+        else if (has_control((char[]){*c, 0}))
+            tt_text_add(t, "\\%03o", (unsigned)(unsigned char)*c);
+        else
+            tt_text_add(t, "%c", *c);
+    }
+    tt_text_add(t, "'");
+}
+
+void tt_text_add_word(struct tt_text *t, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-=./:,+@%";
+
+    if (*word && strspn(word, plain) == strlen(word)) {
+        tt_text_add(t, "%s", word);
+    } else if (has_control(word)) {
+        add_escaped(t, word);
+    } else {
+        tt_text_add(t, "'");
+        tt_text_add_replaced(t, word, strlen(word), "'", "'\\''");
+        tt_text_add(t, "'");
+    }
+}
+
 void tt_text_release(struct tt_text *t)
 {
     tt_free(t->text);

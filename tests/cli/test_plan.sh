@@ -426,6 +426,36 @@ case_launch_on_the_hosts_of_a_file() {
     expect_error 3 "'missing': no such file"
 }
 
+# What tools/mpi-env sets for one machine, launch gives mpirun; but not what the user has set, nor across hosts.
+case_launch_gives_mpirun_the_settings_of_mpi_env() {
+    unset SLURM_JOB_ID "${!OMPI_MCA_@}"
+    (. "$TITAN_SOURCE/tools/mpi-env" && env) | sed -n 's/^OMPI_MCA_\([^=]*\)=/--mca \1 /p' |
+        grep -Ev 'rmaps_base_oversubscribe|hwloc_base_binding_policy' >settings
+    [ "$(wc -l <settings)" -ge 3 ] || not_as "the settings of mpi-env: $(cat settings)"
+    run launch -n 1 --print -- train
+    expect_ok
+    while read -r setting; do
+        grep -q -e " $setting " out || not_as "not in the line: $setting"
+    done <settings
+    [ "$(grep -o -e '--mca' out | wc -l)" = "$(wc -l <settings)" ] || not_as "settings that mpi-env does not have"
+    export OMPI_MCA_pml=ucx
+    run launch -n 1 --print -- train
+    refuse_out "mca pml"
+    echo "localhost slots=2" >hosts
+    run launch -n 2 --hostfile hosts --print -- train
+    refuse_out "mca"
+}
+
+# An error of the ranks is one message, not one among mpirun's remarks about exit codes; and it has its code.
+case_launch_shows_errors_alone() {
+    unset SLURM_JOB_ID
+    run train --training.steps=0
+    mv err alone
+    run launch -n 2 train --training.steps=0
+    expect_error 2 "training.steps: 0 is out of range"
+    expect_same err alone
+}
+
 case_launch_without_two_dashes() {
     for option in -n --ranks; do
         run launch $option 1 --print -- train --config x.yaml

@@ -173,8 +173,10 @@ case_the_end_of_the_data_ends_the_run() {
 
 case_run_yaml_repeats_the_run() {
     make_corpus
-    run train $tiny
+    run train $tiny "--job.description=it's
+two lines"
     expect_ok
+    grep -qFe "--job.description=it\'s\012two lines'" run/run.yaml || not_as "the command line in run.yaml: $(head -3 run/run.yaml)"
     losses run/metrics.jsonl >first
     run train --config run/run.yaml --job.dump_folder=again
     expect_ok
@@ -352,7 +354,7 @@ case_an_absurd_prediction_is_pointed_out_before_the_start() {
     run train $tiny --metrics.peak_flops=1e4
     expect_ok
     expect_err "^titan: warning: a step of llama3 debugmodel on 1 rank is predicted to take [0-9.]+ h"
-    expect_err "^  help: a step is 4 sequences of 32 tokens; set a smaller training.global_batch_size or training.seq_len"
+    expect_err "^help: a step is 4 sequences of 32 tokens; set a smaller training.global_batch_size or training.seq_len"
     [ "$(grep -n 'titan: warning' err | cut -d: -f1)" -lt "$(grep -n 'training starts' err | cut -d: -f1)" ] ||
         not_as "said before training starts"
     run train $tiny --overwrite

@@ -10,7 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cmocka.h>
+#include <pty.h>
 
 #include "cli/run/screen.h"
 
@@ -45,20 +49,66 @@ static void long_words_stay_whole(void **state)
 
 static void the_environment_says_how_wide_it_is(void **state)
 {
-    assert_int_equal(setenv("TITAN_COLUMNS", "97", 1), 0);
-    assert_int_equal(tt_screen_columns(), 97);
-    assert_int_equal(setenv("TITAN_COLUMNS", "7", 1), 0);
-    assert_int_equal(tt_screen_columns(), 0);
-    assert_int_equal(setenv("TITAN_COLUMNS", "x", 1), 0);
-    assert_int_equal(tt_screen_columns(), 0);
+    static const struct {
+        const char *told;
+        int out, err;
+    } cases[] = {{"97", 97, 97}, {"97,61", 97, 61}, {"0,61", 0, 61}, {"97,0", 97, 0}, {"7", 0, 0}, {"x", 0, 0}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(setenv("TITAN_COLUMNS", cases[i].told, 1), 0);
+        assert_int_equal(tt_screen_columns(STDOUT_FILENO), cases[i].out);
+        assert_int_equal(tt_screen_columns(STDERR_FILENO), cases[i].err);
+    }
+    assert_int_equal(unsetenv("TITAN_COLUMNS"), 0);
+}
+
+/* A pseudo terminal of so many columns; the caller closes both ends. */
+static int open_terminal(int columns, int *ret_other)
+{
+    struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
+    int fd = -1;
+
+    assert_int_equal(openpty(ret_other, &fd, NULL, NULL, &size), 0);
+    return fd;
+}
+
+static void each_descriptor_has_its_own_width(void **state)
+{
+    int other = -1, terminal = open_terminal(72, &other), pipes[2];
+
+    assert_int_equal(pipe(pipes), 0);
+    assert_int_equal(tt_screen_columns(terminal), 72);
+    assert_int_equal(tt_screen_columns(pipes[1]), 0); /* `titan train >log` leaves nothing out of the log */
+    (void)close(pipes[0]);
+    (void)close(pipes[1]);
+    (void)close(terminal);
+    (void)close(other);
+}
+
+/* Under mpirun a rank writes into a pipe, and mpirun to the terminal. */
+static void under_mpirun_the_launcher_counts(void **state)
+{
+    int other = -1, terminal = open_terminal(72, &other), status = 0;
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+        (void)close(terminal);
+        _exit(tt_screen_columns(terminal));
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(WEXITSTATUS(status), 72);
+    (void)close(terminal);
+    (void)close(other);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(long_lines_are_broken_at_spaces),
-        cmocka_unit_test(long_words_stay_whole),
-        cmocka_unit_test(the_environment_says_how_wide_it_is),
+        cmocka_unit_test(long_lines_are_broken_at_spaces),     cmocka_unit_test(long_words_stay_whole),
+        cmocka_unit_test(the_environment_says_how_wide_it_is), cmocka_unit_test(each_descriptor_has_its_own_width),
+        cmocka_unit_test(under_mpirun_the_launcher_counts),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -14,6 +14,7 @@
 #include "cli/train/report/advice.h"
 #include "cli/train/report/reporter.h"
 #include "cli/train/start/changed.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
@@ -148,13 +149,10 @@ static void print_weights(FILE *out, const struct tt_config *cfg, const struct t
     (void)fprintf(out, "\n");
 }
 
-/* Longer than this is more often a mistake in the configuration than what somebody meant. */
-static const double long_step_sec = 60.0, long_run_sec = 30.0 * 86400.0;
-
 static void print_prediction(FILE *out, const struct tt_reporter *r, int64_t left)
 {
     const struct tt_setup *s = r->setup;
-    double step = r->predicted_step_sec, run = step * (double)left;
+    double step = r->predicted_step_sec;
     char predicted[32], limit[32], one[32], all[32];
 
     (void)fprintf(out, "  predicts %s a rank at its peak (limit %s), about %s a step at %.0f GF/s a rank",
@@ -162,38 +160,14 @@ static void print_prediction(FILE *out, const struct tt_reporter *r, int64_t lef
                   tt_text_bytes(limit, sizeof limit, (double)s->memory_limit), tt_text_duration(one, sizeof one, step),
                   r->metrics.peak_flops / 1e9);
     if (left > 0)
-        (void)fprintf(out, ", %s for %" PRId64 " step%s", tt_text_duration(all, sizeof all, run), left, plural(left));
+        (void)fprintf(out, ", %s for %" PRId64 " step%s", tt_text_duration(all, sizeof all, step * (double)left), left,
+                      plural(left));
     (void)fprintf(out, "\n");
-    if (left <= 0 || (step < long_step_sec && run < long_run_sec))
-        return;
-    (void)fprintf(out,
-                  "titan: warning: a step of %s %s on %d rank%s is predicted to take %s, %" PRId64
-                  " step%s %s\n  help: a step is %" PRId64 " sequence%s of %" PRId64
-                  " tokens; set a smaller training.global_batch_size or training.seq_len, a smaller model.flavor, or "
-                  "fewer training.steps, or use more ranks; `titan estimate --ranks N` predicts them\n",
-                  s->job.model->row->name, s->job.model->flavor, s->comm->size, plural(s->comm->size), one, left,
-                  plural(left), all, s->job.global_batch, plural(s->job.global_batch), s->cfg->training.seq_len);
-}
-
-/* The learning rate is still rising when the run ends. */
-static void print_short_run(FILE *out, const struct tt_setup *s)
-{
-    const struct tt_config *cfg = s->cfg;
-
-    if (cfg->lr_scheduler.warmup_steps > cfg->training.steps)
-        (void)fprintf(
-            out,
-            "titan: warning: the warm-up of %" PRId64 " steps is longer than the run of %" PRId64
-            ", which ends before the learning rate is optimizer.lr\n  help: set lr_scheduler.warmup_steps, for "
-            "instance to %" PRId64 "\n",
-            cfg->lr_scheduler.warmup_steps, cfg->training.steps,
-            cfg->training.steps < 20 ? 1 : cfg->training.steps / 10);
 }
 
 static void print_all(FILE *out, const struct tt_reporter *r, const struct tt_run_about *about)
 {
     const struct tt_setup *s = r->setup;
-    int64_t last_step = last_step_of(s, about), step = about->at->step;
     struct tt_text changes = {0};
     char count[32];
 
@@ -215,8 +189,7 @@ static void print_all(FILE *out, const struct tt_reporter *r, const struct tt_ru
     (void)fprintf(out, "  curve    %s\n",
                   tt_setup_layout_exact(s) ? "layout-exact: the same bits for every power-of-two split of this batch"
                                            : "deterministic, but equal to other layouts only up to rounding");
-    print_prediction(out, r, last_step - step);
-    print_short_run(out, s);
+    print_prediction(out, r, last_step_of(s, about) - about->at->step);
     if (s->cfg->job.print_config) {
         struct tt_text text = {0};
 
@@ -224,18 +197,6 @@ static void print_all(FILE *out, const struct tt_reporter *r, const struct tt_ru
         (void)fputs(text.text, out);
         tt_text_release(&text);
     }
-    if (step >= s->cfg->training.steps)
-        (void)fprintf(out,
-                      "titan: the run is complete: step %" PRId64 " of %" PRId64
-                      "; --training.steps=N goes on, --overwrite starts again\n",
-                      step, s->cfg->training.steps);
-    else if (step > 0 && step >= last_step)
-        (void)fprintf(out,
-                      "titan: the run is complete: its data ended after step %" PRId64
-                      "; --dataloader.repeat=true goes on, --overwrite starts again\n",
-                      step);
-    else
-        (void)fprintf(out, "titan: training starts at step %" PRId64 "\n", step + 1);
 }
 
 static void print_banner(const struct tt_reporter *r, const struct tt_run_about *about)
@@ -247,8 +208,58 @@ static void print_banner(const struct tt_reporter *r, const struct tt_run_about 
     print_all(out ? out : stderr, r, about);
     if (!out || fclose(out) != 0)
         return;
-    tt_screen_put(stderr, text, tt_screen_columns(), LABEL_COLUMNS);
+    tt_screen_put(stderr, text, tt_screen_columns(STDERR_FILENO), LABEL_COLUMNS);
     free(text); // NOLINT: it is the C library's
+}
+
+/* --- what follows the banner --- */
+
+/* Longer than this is more often a mistake in the configuration than what somebody meant. */
+static const double long_step_sec = 60.0, long_run_sec = 30.0 * 86400.0;
+
+static void warn_of_length(const struct tt_reporter *r, int64_t left)
+{
+    const struct tt_setup *s = r->setup;
+    double step = r->predicted_step_sec, run = step * (double)left;
+    char one[32], all[32];
+
+    if (left <= 0 || (step < long_step_sec && run < long_run_sec))
+        return;
+    tt_warn("a step of %s %s on %d rank%s is predicted to take %s, %" PRId64 " step%s %s\nhelp: a step is %" PRId64
+            " sequence%s of %" PRId64
+            " tokens; set a smaller training.global_batch_size or training.seq_len, a smaller model.flavor, or fewer "
+            "training.steps, or use more ranks; `titan estimate --ranks N` predicts them",
+            s->job.model->row->name, s->job.model->flavor, s->comm->size, plural(s->comm->size),
+            tt_text_duration(one, sizeof one, step), left, plural(left), tt_text_duration(all, sizeof all, run),
+            s->job.global_batch, plural(s->job.global_batch), s->cfg->training.seq_len);
+}
+
+/* The learning rate is still rising when the run ends. */
+static void warn_of_warm_up(const struct tt_config *cfg)
+{
+    int64_t warm_up = cfg->lr_scheduler.warmup_steps, steps = cfg->training.steps;
+
+    if (warm_up > steps)
+        tt_warn("the warm-up of %" PRId64 " steps is longer than the run of %" PRId64
+                " step%s, which ends before the learning rate is optimizer.lr\nhelp: set lr_scheduler.warmup_steps, "
+                "for instance to %" PRId64,
+                warm_up, steps, plural(steps), steps < 20 ? 1 : steps / 10);
+}
+
+static void say_where_it_starts(const struct tt_setup *s, const struct tt_run_about *about)
+{
+    int64_t step = about->at->step, steps = s->cfg->training.steps;
+
+    if (step >= steps)
+        tt_note("the run is complete: step %" PRId64 " of %" PRId64
+                "; --training.steps=N continues it, --overwrite starts again",
+                step, steps);
+    else if (step > 0 && step >= last_step_of(s, about))
+        tt_note("the run is complete: its data ended after step %" PRId64
+                "; --dataloader.repeat=true continues it, --overwrite starts again",
+                step);
+    else
+        tt_note("training starts at step %" PRId64, step + 1);
 }
 
 /* --- the record --- */
@@ -301,6 +312,9 @@ void tt_reporter_begin(struct tt_reporter *r, const struct tt_run_about *about)
         return;
     tt_metrics_record(&r->metrics, record_of(r, about));
     print_banner(r, about);
+    warn_of_length(r, last_step_of(r->setup, about) - about->at->step);
+    warn_of_warm_up(r->setup->cfg);
+    say_where_it_starts(r->setup, about);
 }
 
 void tt_reporter_farewell(const struct tt_reporter *r, const struct tt_run_about *about)
@@ -314,7 +328,7 @@ void tt_reporter_farewell(const struct tt_reporter *r, const struct tt_run_about
         return;
     tt_advice(s, &r->spent, &advice);
     if (advice.text)
-        tt_screen_put(stderr, advice.text, tt_screen_columns(), LABEL_COLUMNS);
+        tt_screen_put(stderr, advice.text, tt_screen_columns(STDERR_FILENO), LABEL_COLUMNS);
     tt_text_release(&advice);
     if (data_ends(s, last_step_of(s, about)))
         (void)fprintf(

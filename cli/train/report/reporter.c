@@ -37,7 +37,7 @@ int tt_reporter_open(struct tt_reporter *r, bool json)
     /* mpirun gives its ranks a pseudo terminal as stdout, whatever it writes to itself; stderr tells the truth */
     m->color = isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1 && !(no_color && no_color[0]) &&
                !cfg->metrics.disable_color_printing;
-    m->columns = tt_screen_columns();
+    m->columns = tt_screen_columns(STDOUT_FILENO);
     m->flops_per_token = tt_model_flops_per_token(model, cfg->training.seq_len);
     m->flops_per_token_causal = tt_model_flops_per_token_causal(model, cfg->training.seq_len);
     m->memory_total_bytes = tt_metrics_machine_bytes();
