@@ -15,8 +15,8 @@
 
 static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
-    {"only", NULL, "PART,...", "measure only sgemm, memory, kernels, step, collectives, storage; all of them"},
-    {"seconds", NULL, "S", "about how long to measure; 20"},
+    {"only", NULL, "PART,...", "parts to measure: sgemm, memory, kernels, step, collectives, storage (default: all)"},
+    {"seconds", NULL, "S", "about how long to measure, in seconds (default: 20)"},
     {"save", NULL, "FILE", "write the machine file that plan, estimate, tune and the planned engine read"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,

@@ -112,15 +112,16 @@ static int check_use(const struct verb *verb, const struct tt_args *args)
 
         (void)snprintf(word, sizeof word, "|%s|", name);
         if (strcmp(name, "json") != 0 && !strstr(verb->takes, word))
-            return tt_fail(TT_EUSAGE, "'titan ckpt %s' takes no --%s\nhelp: titan ckpt --help lists who does",
+            return tt_fail(TT_EUSAGE,
+                           "'titan ckpt %s' takes no --%s\nhelp: titan ckpt --help lists the options of each",
                            verb->name, name);
     }
     if (n < verb->low || n > verb->high)
-        return tt_fail(TT_EUSAGE, "'titan ckpt %s' needs %s, %d given\nhelp: titan ckpt %s %s", verb->name,
+        return tt_fail(TT_EUSAGE, "'titan ckpt %s' needs %s\nhelp: titan ckpt %s %s", verb->name,
                        strcmp(verb->name, "rollback") == 0 ? "a run and a step"
                        : verb->low == 2                    ? "two paths"
                                                            : "a path",
-                       n, verb->name, verb->arguments);
+                       verb->name, verb->arguments);
     return 0;
 }
 

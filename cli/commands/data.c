@@ -19,8 +19,8 @@ enum { SHOWN_TOKENS = 32 };
 static const struct tt_option options[] = {
     {"dataset", "training.dataset", "NAME", "what to read (pack: kjv, text, jsonl, ...; inspect: tokens, tokens_u16)"},
     {"dataset_path", "training.dataset_path", "PATH", "pack: a file or a folder of files"},
-    {"text_field", "training.text_field", "FIELD", "pack: the field of JSON lines that holds the text (text)"},
-    {"tokenizer", "model.hf_assets_path", "DIR", "folder with tokenizer.json (built-in tokenizer)"},
+    {"text_field", "training.text_field", "FIELD", "pack: the field of JSON lines that holds the text (default: text)"},
+    {"tokenizer", "model.hf_assets_path", "DIR", "folder with tokenizer.json (default: the built-in tokenizer)"},
     {"out", NULL, "FILE", "pack: the token file to write"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
@@ -166,8 +166,7 @@ static int inspect(const struct tt_args *args)
     int rc = 0;
 
     if (args->n_words != 2) {
-        TT_TRY(tt_fail(TT_EUSAGE, "data inspect takes one file, %d were given\nhelp: titan data inspect FILE",
-                       args->n_words - 1));
+        TT_TRY(tt_fail(TT_EUSAGE, "data inspect takes one file\nhelp: titan data inspect FILE"));
     }
     if (strncmp(spec.name, "tokens", 6) != 0) {
         TT_TRY(tt_fail(TT_EUSAGE, "data inspect looks into packed files: --dataset is tokens or tokens_u16, not '%s'",
@@ -214,7 +213,7 @@ static int run(int argc, char **argv, struct tt_args **ret_args)
         return tt_fail(TT_EUSAGE, "unknown command 'data %s'\nhelp: %s%s", args->word[0],
                        near ? "did you mean titan data " : "use one of data pack, data inspect", near ? near : "");
     }
-    return tt_fail(TT_EUSAGE, "data needs one of pack, inspect\nhelp: titan data --help");
+    return tt_fail(TT_EUSAGE, "'titan data' needs to know what to do\nhelp: use one of data pack, data inspect");
 out:
     return rc;
 }

@@ -19,8 +19,9 @@
 
 static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
-    {"ranks", NULL, "N,N...", "numbers of ranks; 1"},
-    {"memory", NULL, "SIZE", "what a rank may use, such as 80GiB; parallelism.memory_limit, or this machine's share"},
+    {"ranks", NULL, "N,N...", "numbers of ranks (default: 1)"},
+    {"memory", NULL, "SIZE",
+     "memory that a rank may use, such as 80GiB (default: parallelism.memory_limit, or its share of this machine's)"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
     {0},

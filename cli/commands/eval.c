@@ -19,11 +19,11 @@
 
 static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
-    {"dataset", NULL, "NAME", "validation.dataset: what to look at; the run's validation set"},
+    {"dataset", NULL, "NAME", "validation.dataset: what to look at (default: the run's validation set)"},
     {"dataset_path", NULL, "PATH", "validation.dataset_path: its file or folder"},
-    {"seq_len", NULL, "N", "validation.seq_len: tokens of a sequence; as the run has it"},
-    {"batch", NULL, "N", "validation.local_batch_size: sequences of a batch; 8"},
-    {"steps", NULL, "N", "validation.steps: batches to look at, of all ranks together; all"},
+    {"seq_len", NULL, "N", "validation.seq_len: tokens of a sequence (default: as the run has it)"},
+    {"batch", NULL, "N", "validation.local_batch_size: sequences of a batch (default: 8)"},
+    {"steps", NULL, "N", "validation.steps: batches to look at, of all ranks together (default: all)"},
     {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of the one beside the weights"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
@@ -91,10 +91,7 @@ out:
 static int check_command_line(struct run *r)
 {
     if (r->args->n_words != 1)
-        return tt_fail(TT_EUSAGE,
-                       "eval takes one checkpoint or folder, %d were given\nhelp: titan eval PATH "
-                       "[--dataset NAME]",
-                       r->args->n_words);
+        return tt_fail(TT_EUSAGE, "eval takes one checkpoint or folder\nhelp: titan eval PATH [--dataset NAME]");
     return load_config(r);
 }
 

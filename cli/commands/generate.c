@@ -23,20 +23,21 @@ static const struct tt_option options[] = {
     {"prompt", NULL, "TEXT", "what to continue; - reads standard input"},
     {"prompt_file", NULL, "FILE", "the same, from a file"},
     {"prompt_tokens", NULL, "N,N...", "the same, as token ids"},
-    {"max_new_tokens", "max_tokens", "N", "tokens to generate at most; 128"},
+    {"max_new_tokens", "max_tokens", "N", "tokens to generate at most (default: 128)"},
     {"greedy", NULL, NULL, "take the most likely token each time, as --temperature 0 does"},
-    {"temperature", "temp", "X", "higher is bolder; 0.8, or 1 with --top-k or --top-p"},
-    {"top_k", NULL, "N", "draw from the N most likely tokens; 0: all"},
+    {"temperature", "temp", "X", "higher is bolder (default: 0.8, or 1 with --top-k or --top-p)"},
+    {"top_k", NULL, "N", "draw from the N most likely tokens (default: 0, all of them)"},
     {"top_p", NULL, "X",
-     "draw from the most likely tokens that make up this much probability; 0.95, or 1 with --temperature or --top-k"},
-    {"seed", NULL, "N", "the same seed draws the same text; 42"},
-    {"num_samples", NULL, "N", "texts to generate; 1"},
-    {"max_seq_len", NULL, "N", "longest context, prompt included; the model's"},
-    {"ignore_eos", NULL, NULL, "go on behind the end of a text"},
-    {"echo", NULL, NULL, "print the prompt in front of the text"},
+     "draw from the most likely tokens that make up this much probability (default: 0.95, or 1 with --temperature or "
+     "--top-k)"},
+    {"seed", NULL, "N", "the same seed draws the same text (default: 42)"},
+    {"num_samples", NULL, "N", "texts to generate (default: 1)"},
+    {"max_seq_len", NULL, "N", "longest context, prompt included (default: the model's)"},
+    {"ignore_eos", NULL, NULL, "continue after the end of a text"},
+    {"echo", NULL, NULL, "print the prompt before the text"},
     {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of the one beside the weights"},
-    {"threads", NULL, "N", "threads; all cores"},
-    {"memory", NULL, "SIZE", "what may be used, such as 8GiB; 0.9 of this machine's"},
+    {"threads", NULL, "N", "threads (default: one for each core)"},
+    {"memory", NULL, "SIZE", "memory that may be used, such as 8GiB (default: 0.9 of this machine's)"},
     {"json", NULL, NULL, "print JSON when all is done"},
     TT_OPTION_HELP,
     {0},
@@ -321,10 +322,7 @@ static int generate(struct tt_comm *comm, void *arg)
     if (args->n_overrides)
         return tt_fail(TT_EUSAGE, "generate: unknown option '%s'\nhelp: titan generate --help", args->override[0]);
     if (args->n_words != 1)
-        return tt_fail(
-            TT_EUSAGE,
-            "generate takes one checkpoint or folder, %d were given\nhelp: titan generate PATH --prompt TEXT",
-            args->n_words);
+        return tt_fail(TT_EUSAGE, "generate takes one checkpoint or folder\nhelp: titan generate PATH --prompt TEXT");
     TT_TRY(read_settings(args, &r->settings));
     TT_TRY(prepare(r, comm));
     TT_TRY(make_samples(r));

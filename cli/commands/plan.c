@@ -14,8 +14,8 @@
 
 static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
-    {"ranks", NULL, "N", "ranks of the job; 1"},
-    {"rank", NULL, "R", "the rank whose program is shown; 0"},
+    {"ranks", NULL, "N", "ranks of the job (default: 1)"},
+    {"rank", NULL, "R", "the rank whose program is shown (default: 0)"},
     {"instructions", NULL, NULL, "list every instruction"},
     {"checkpoint", NULL, NULL, "list the files that a checkpoint writes, for every save policy"},
     {"svg", NULL, "FILE", "write a picture: memory over instructions, compute against communication over time"},

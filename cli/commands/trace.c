@@ -10,7 +10,7 @@
 #include "cli/measure/trace_summary.h"
 
 static const struct tt_option options[] = {
-    {"iteration", NULL, "N", "the step to look at; the newest that has a trace"},
+    {"iteration", NULL, "N", "the step to look at (default: the newest that has a trace)"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
     {0},
@@ -119,12 +119,12 @@ static int summarise(const struct tt_args *args)
     int64_t iteration = 0;
     int rc = 0;
 
-    if (args->n_words < 1 || strcmp(args->word[0], "summary") != 0)
-        return tt_fail(TT_EUSAGE, "trace: %s%s%s is not a subcommand\nhelp: titan trace summary DIR",
-                       args->n_words ? "'" : "nothing", args->n_words ? args->word[0] : "", args->n_words ? "'" : "");
+    if (args->n_words < 1)
+        return tt_fail(TT_EUSAGE, "'titan trace' needs to know what to do\nhelp: titan trace summary DIR");
+    if (strcmp(args->word[0], "summary") != 0)
+        return tt_fail(TT_EUSAGE, "unknown command 'trace %s'\nhelp: titan trace summary DIR", args->word[0]);
     if (args->n_words != 2)
-        return tt_fail(TT_EUSAGE, "trace summary: wanted one folder, found %d\nhelp: titan trace summary DIR",
-                       args->n_words - 1);
+        return tt_fail(TT_EUSAGE, "'titan trace summary' takes one folder\nhelp: titan trace summary DIR");
     if (args->n_overrides)
         return tt_fail(TT_EUSAGE, "trace: unexpected argument '%s'", args->override[0]);
     TT_TRY(tt_cli_count("trace", args, "iteration", 1, INT64_MAX, &iteration));

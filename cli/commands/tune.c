@@ -17,9 +17,9 @@
 
 static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
-    {"over", NULL, "KEY,...", "what to vary: engine, reshard, gradient_sync, prefetch; all of them"},
-    {"steps", NULL, "K", "steps of a trial that are timed, behind one that is not; 3"},
-    {"rounds", NULL, "R", "trials of each combination, interleaved; 2"},
+    {"over", NULL, "KEY,...", "what to vary: engine, reshard, gradient_sync, prefetch (default: all)"},
+    {"steps", NULL, "K", "steps of a trial that are timed, after one that is not (default: 3)"},
+    {"rounds", NULL, "R", "trials of each combination, interleaved (default: 2)"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
     {0},

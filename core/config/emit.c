@@ -247,26 +247,27 @@ json_t *tt_config_to_json(const struct tt_config *cfg, bool with_origins)
     return root;
 }
 
+static void help_key(const struct tt_config_row *row, struct tt_text *out)
+{
+    struct tt_text range = {0}, about = {0};
+
+    tt_config_range_text(row, &range);
+    tt_text_add(&about, "%s (%s)", row->doc, range.text);
+    tt_text_add(out, "  --%s  [%s]\n", row->path, row->preset ? *row->preset ? row->preset : "\"\"" : "null");
+    tt_config_wrap(out, 6, "", about.text);
+    tt_text_release(&range);
+    tt_text_release(&about);
+}
+
 void tt_config_help(struct tt_text *out)
 {
-    const char *section = "";
+    for (int s = 0; s < tt_config_n_sections; s++) {
+        const struct tt_config_section *section = &tt_config_sections[s];
 
-    for (int i = 0; i < tt_config_n_rows; i++) {
-        const struct tt_config_row *row = &tt_config_rows[i];
-        struct tt_text range = {0}, about = {0};
-
-        if (strcmp(section, row->section) != 0) {
-            const struct tt_config_section *s = section_of(row->section);
-
-            tt_text_add(out, "%s%s: %s\n", out->size ? "\n" : "", row->section, s ? s->doc : "");
-            section = row->section;
-        }
-        tt_config_range_text(row, &range);
-        tt_text_add(&about, "%s (%s)", row->doc, range.text);
-        tt_text_add(out, "  --%s  [%s]\n", row->path, row->preset ? *row->preset ? row->preset : "\"\"" : "null");
-        tt_config_wrap(out, 6, "", about.text);
-        tt_text_release(&range);
-        tt_text_release(&about);
+        tt_text_add(out, "%s%s: %s\n", s ? "\n" : "", section->name, section->doc);
+        for (int i = 0; i < tt_config_n_rows; i++)
+            if (strcmp(tt_config_rows[i].section, section->name) == 0)
+                help_key(&tt_config_rows[i], out);
     }
 }
 

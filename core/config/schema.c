@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The tables that schema.def and choices.h describe (sets of choices, rows, sections, aliases), the lookup of keys, and
- * suggestions for misspelt keys.
+ * suggestions for misspelt keys and other trainers' words (foreign.def).
  */
 #include <string.h>
 
@@ -146,6 +146,25 @@ static void suggest_path(const char *section, const char *leaf, struct tt_text *
     tt_text_add(out, "\nhelp: did you mean '%s.%s'?", section, leaf);
 }
 
+/* Suggests what titan has instead of another trainer's word. */
+static bool suggest_instead(const char *word, struct tt_text *out)
+{
+    static const struct {
+        const char *words, *help;
+    } foreign[] = {
+#define TT_FOREIGN(words, help) {words, help},
+#include "core/config/foreign.def"
+    };
+
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        if (tt_config_is_among(word, foreign[i].words)) {
+            tt_text_add(out, "\nhelp: %s", foreign[i].help);
+            return true;
+        }
+    }
+    return false;
+}
+
 void tt_config_suggest(const char *path, struct tt_text *out)
 {
     char *copy = tt_strdup(path), *dot, *section = copy;
@@ -157,6 +176,10 @@ void tt_config_suggest(const char *path, struct tt_text *out)
     leaf = leaf_of(copy);
     if (suggest_leaf(leaf, out)) {
         tt_text_add(out, "?");
+        tt_free(copy);
+        return;
+    }
+    if (suggest_instead(leaf, out)) {
         tt_free(copy);
         return;
     }

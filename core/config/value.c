@@ -237,6 +237,11 @@ static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *nod
                 row->flags & TT_FLAG_PATTERNS ? ", [regular expressions]" : "");
     if (near) {
         tt_text_add(why, "\nhelp: did you mean '%s'?", near);
+    } else if (strcmp(row->key, "dataset") == 0) {
+        tt_text_add(why,
+                    "\nhelp: titan downloads nothing; set %s to text, jsonl or tokens, and %s_path to the file or "
+                    "folder",
+                    row->path, row->path);
     } else if (row->flags & TT_FLAG_PATTERNS) {
         tt_text_add(why, "\nhelp: regular expressions go in a list: [\"%s\"]", node->text);
     }

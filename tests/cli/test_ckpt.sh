@@ -335,7 +335,7 @@ case_options_belong_to_their_command() {
     run ckpt verify . --bogus
     expect_error 2 "unknown option '--bogus'" "help: --help lists the options"
     run ckpt diff one
-    expect_error 2 "diff. needs two paths, 1 given"
+    expect_error 2 "diff. needs two paths"
     mkdir one two
     run ckpt diff one two --atol=-1
     expect_error 2 "atol"

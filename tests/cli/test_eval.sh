@@ -95,7 +95,7 @@ case_text_is_printed_without_json() {
 case_errors_name_the_problem() {
     make_run
     run eval
-    expect_error 2 "takes one checkpoint or folder, 0 were given"
+    expect_error 2 "takes one checkpoint or folder"
     run eval run --dataset nosuch
     expect_error 2 "nosuch"
     run eval run --dataset text

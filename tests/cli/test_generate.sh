@@ -180,7 +180,7 @@ case_prompts_without_text_are_refused() {
 case_impossible_options_are_refused() {
     make_run
     run generate
-    expect_error 2 "takes one checkpoint or folder, 0 were given"
+    expect_error 2 "takes one checkpoint or folder"
     run generate run --prompt a --temperature -1
     expect_error 2 "temperature '-1' is not a number from 0"
     run generate run --prompt a --top_p 1.5

@@ -64,7 +64,7 @@ case_the_same_request_again_continues_its_line() {
     expect_ok
     run train $tiny $save --checkpoint.load_step=2 --training.steps=6
     expect_ok
-    expect_err "were applied when this line of steps began; it goes on from step-4 .titan ckpt rollback run STEP"
+    expect_err "were applied when this line of steps began; it continues from step-4 .titan ckpt rollback run STEP"
     expect_out "^step: +5"
     refuse_out "^step: +4"
     # even if retention removed the step from which the line began

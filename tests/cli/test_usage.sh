@@ -173,6 +173,7 @@ case_help_and_tables_fit_a_terminal() {
             not_as "lines of $command --help longer than 100: $(awk 'length > 100' out)"
     done
     [ "$(wc -l <out)" -gt 200 ] || not_as "train --help keys explains every key"
+    [ -z "$(grep -E '^[a-z_.]+: ' out | sort | uniq -d)" ] || not_as "train --help keys has a section twice"
     run train --help
     [ "$(wc -l <out)" -lt 60 ] || not_as "train --help fits a screen or two"
     run train --help nothing
@@ -188,6 +189,25 @@ case_common_mistakes_get_a_hint() {
     expect_error 2 "titan train --config"
     run train -n 2
     expect_error 2 "unknown option '-n'" "titan launch -n 2"
+    run train my.yaml
+    expect_error 2 "unexpected argument 'my.yaml'" "did you mean .titan train --config my.yaml"
+    run train --batch-size 4
+    expect_error 2 "unknown option '--batch-size'" "training.global_batch_size that of a step"
+    run train --nproc_per_node=2
+    expect_error 2 "titan launch -n 2 -- train"
+    run train --learning_rate 1e-3
+    expect_error 2 "did you mean 'optimizer.lr'"
+    run train --training.epochs=3
+    expect_error 2 "titan counts steps: set training.steps"
+    run train --resume
+    expect_error 2 "checkpoint.load_step chooses a step"
+    run train --training.dataset=data/x.parquet
+    expect_error 2 "set training.dataset to text, jsonl or tokens, and training.dataset_path to the file"
+    run trace
+    expect_error 2 "needs to know what to do" "titan trace summary"
+    run generate --prompt x
+    expect_error 2 "takes one checkpoint or folder" "titan generate PATH"
+    refuse_err "0 were given"
     run eval --data x
     expect_error 2 "did you mean '--dataset'"
     run generate --samples 3

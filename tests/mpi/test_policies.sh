@@ -122,7 +122,7 @@ case_auto() {
     train 4 fast --training.gradient_sync=auto --training.steps=8
     expect_err 'sync last_microbatch'
     train 1 fast --training.steps=9
-    expect_err 'was trained with gradient_sync last_microbatch, this run goes on with every_microbatch'
+    expect_err 'was trained with gradient_sync last_microbatch, this run continues with every_microbatch'
     # memory for only one of the two, which on many ranks is the one with sharded gradients
     last=$(need last_microbatch)
     every=$(need every_microbatch)

@@ -125,7 +125,7 @@ int tt_train_tokens_open(struct tt_comm *comm, const struct tt_dataset_spec *spe
     for (int round = 0; s.made && round <= comm->size; round++) /* every round makes a file that was missing */
         TT_TRY(settle(comm, &s));
     if (s.made) {
-        rc = tt_fail(TT_EDATA, "'%s' was made, but is not there on all ranks\nhelp: use another dataloader.cache_dir",
+        rc = tt_fail(TT_EDATA, "'%s' was made, but not all ranks see it\nhelp: use another dataloader.cache_dir",
                      ref->path);
         goto out;
     }

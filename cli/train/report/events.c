@@ -37,11 +37,12 @@ void tt_reporter_saved(struct tt_reporter *r, const struct tt_ckpt_saved *saved,
     tt_text_bytes(size, sizeof size, (double)saved->bytes);
     if (async)
         tt_note("checkpoint step-%" PRId64
-                ": %s in %d files, training waited %.2f s (%.2f s for the copy), written in %.2f s (%.2f GB/s)",
-                saved->step, size, saved->files, saved->blocked_sec, saved->stage_sec, saved->write_sec, rate);
+                ": %s in %d file%s, training waited %.2f s (%.2f s for the copy), written in %.2f s (%.2f GB/s)",
+                saved->step, size, saved->files, saved->files == 1 ? "" : "s", saved->blocked_sec, saved->stage_sec,
+                saved->write_sec, rate);
     else
-        tt_note("checkpoint step-%" PRId64 ": %s in %d files, %.2f s (%.2f GB/s)", saved->step, size, saved->files,
-                saved->seconds, rate);
+        tt_note("checkpoint step-%" PRId64 ": %s in %d file%s, %.2f s (%.2f GB/s)", saved->step, size, saved->files,
+                saved->files == 1 ? "" : "s", saved->seconds, rate);
 }
 
 void tt_reporter_save_failed(struct tt_reporter *r, int64_t step)
@@ -49,7 +50,7 @@ void tt_reporter_save_failed(struct tt_reporter *r, int64_t step)
     if (is_silent(r))
         return;
     tt_metrics_checkpoint_failed(&r->metrics, step, tt_error_message());
-    tt_warn("checkpoint of step %" PRId64 " FAILED, training continues, older checkpoints are as they were: %s", step,
+    tt_warn("checkpoint of step %" PRId64 " FAILED, training continues, older checkpoints are unchanged: %s", step,
             tt_error_message());
 }
 
@@ -97,8 +98,8 @@ void tt_reporter_request_was_applied(const struct tt_reporter *r, int64_t step)
 {
     if (!is_silent(r))
         tt_note(
-            "checkpoint.load_step and exclude_from_loading were applied when this line of steps began; it goes on from "
-            "step-%" PRId64 " (titan ckpt rollback %s STEP goes back again)",
+            "checkpoint.load_step and exclude_from_loading were applied when this line of steps began; it continues "
+            "from step-%" PRId64 " (titan ckpt rollback %s STEP goes back again)",
             step, r->setup->cfg->job.dump_folder);
 }
 
@@ -107,8 +108,9 @@ void tt_reporter_sync_changed(const struct tt_reporter *r, const char *before)
     const char *now = tt_setup_sync_word(r->setup->cfg->training.gradient_sync);
 
     if (!is_silent(r) && before && strcmp(before, now) != 0)
-        tt_note("the checkpoint was trained with gradient_sync %s, this run goes on with %s: losses differ in rounding",
-                before, now);
+        tt_note(
+            "the checkpoint was trained with gradient_sync %s, this run continues with %s: losses differ in rounding",
+            before, now);
 }
 
 /* --- traces --- */
