@@ -33,8 +33,7 @@ static const struct command commands[] = {
      tt_command_estimate},
     {"tune", "[--config FILE]... [--over KEY,...]", "try combinations of policies on these ranks; name the fastest",
      tt_command_tune},
-    {"launch", "-n N [--print] -- train ...", "run on N ranks of this host, each bound to its cores",
-     tt_command_launch},
+    {"launch", "-n N [--print] -- train ...", "run on N ranks, each bound to its cores", tt_command_launch},
     {"trace", "summary DIR", "where the time of a traced step went", tt_command_trace},
     {"bench", "[--only PART,...] [--save FILE] [overrides]", "measure this machine and one step of a model",
      tt_command_bench},
@@ -47,7 +46,7 @@ static const struct command commands[] = {
      tt_command_generate},
     {"eval", "PATH [--dataset NAME]", "loss and perplexity of a checkpoint or a Hugging Face folder on a dataset",
      tt_command_eval},
-    {"data", "pack|inspect ...", "turn text into a token file; inspect one", tt_command_data},
+    {"data", "pack|inspect ...", "turn text into a token file, or inspect one", tt_command_data},
     {"version", "[--json]", "the version, and what it was built with", command_version},
     {"help", "[COMMAND]", "this list, or the help of a command", command_help},
 };
@@ -67,7 +66,7 @@ static void usage(FILE *to)
     (void)fprintf(
         to, "titan trains language models on many processes.\n\n"
             "  titan train                                       a quick run: model, data and tokenizer built in\n"
-            "  mpirun -n 2 titan train --config my.yaml          your run, on two ranks\n"
+            "  titan launch -n 2 -- train --config my.yaml       your run, on two ranks\n"
             "  titan train --config my.yaml --optimizer.lr=3e-4  any key as a flag\n\n"
             "usage: titan COMMAND ...\n\n");
     for (int i = 0; i < N_COMMANDS; i++)

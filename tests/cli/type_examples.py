@@ -54,6 +54,8 @@ EXPECT = [
     (r"\beval\b", [r"perplexity"]),
     (r"\bgenerate\b.*jq", [r"\w"]),
     (r"\bgenerate\b", [r"tokens/s|tokens a second"]),
+    (r"train .*steps=15 .*total_steps=15", [r"^  weights  step-10 of ",
+                                                       r"^  changed  since step-10: training.steps 10 -> 15$"]),
     (r"\btrain\b", [r"step: +\d+/\d+  loss: +\d\.\d+", r"training completed"]),
 ]
 
@@ -130,7 +132,7 @@ def type_command(root, command):
     if row is None:
         return "no row of EXPECT says what this command prints"
     environment = dict(os.environ, PATH=f"{root}/bin:" + os.environ["PATH"], LC_ALL="C.UTF-8", COLUMNS="100")
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", ". tools/mpi-env\n" + command], cwd=root, env=environment,
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=root, env=environment,
                           stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     if done.returncode != 0:
