@@ -92,12 +92,12 @@ static void print_memory(const struct tt_bench *b)
 
 static void print_kernels(const struct tt_bench *b)
 {
-    (void)printf("\n%-20s %-10s %12s %14s %10s %10s\n", "kernel (one thread)", "variant", "time", "rate", "x ref",
+    (void)printf("\n%-23s %-10s %12s %14s %10s %10s\n", "kernel (one thread)", "variant", "time", "rate", "x ref",
                  "of bound");
     for (int i = 0; i < b->n_kernels; i++) {
         const struct tt_kernel_time *k = &b->kernels[i];
 
-        (void)printf("%-20s %-10s %9.3f ms %9.2f %s %10.1f %9.0f%%\n", k->kernel, k->variant, 1e3 * k->sec,
+        (void)printf("%-23s %-10s %9.3f ms %9.2f %s %10.1f %9.0f%%\n", k->kernel, k->variant, 1e3 * k->sec,
                      rate_of(k) * 1e-9, k->flops > 0.0 ? "GF/s" : "GB/s", rate_of(k) / rate_of(reference_of(b, i)),
                      100.0 * rate_of(k) / bound_of(b, k));
     }

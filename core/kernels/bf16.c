@@ -1,28 +1,26 @@
 /* SPDX-License-Identifier: MIT
  *
- * bfloat16 in the portable kernels, for gathers and reduce-scatters (core/program/mixed.h). It is not an op.
+ * The conversions between float and bfloat16. They are not ops.
  */
-#include "core/math/bf16.h"
-
 #include <math.h>
 #include <string.h>
 
 #include "core/kernels/kernels.h"
 
-void tt_bf16_round_generic(uint16_t *to, const float *from, int64_t n)
+void tt_bf16_round_generic(tt_bf16 *to, const float *from, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = tt_bf16_from_float(from[i]);
 }
 
-void tt_bf16_widen_generic(float *to, const uint16_t *from, int64_t n)
+void tt_bf16_widen_generic(float *to, const tt_bf16 *from, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = tt_bf16_to_float(from[i]);
 }
 
 /* By arithmetic in double: 8 digits of the mantissa, or fewer below the smallest normal number, 2^-126. */
-void tt_bf16_round_ref(uint16_t *to, const float *from, int64_t n)
+void tt_bf16_round_ref(tt_bf16 *to, const float *from, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         double x = (double)from[i], unit;
@@ -34,11 +32,11 @@ void tt_bf16_round_ref(uint16_t *to, const float *from, int64_t n)
             rounded = (float)copysign(nearbyint(x / unit) * unit, x); /* ties to even; may be infinite */
         }
         memcpy(&bits, &rounded, sizeof bits);
-        to[i] = (uint16_t)(bits >> 16 | (isnan(x) ? 0x40U : 0U));
+        to[i] = (tt_bf16)(bits >> 16 | (isnan(x) ? 0x40U : 0U));
     }
 }
 
-void tt_bf16_widen_ref(float *to, const uint16_t *from, int64_t n)
+void tt_bf16_widen_ref(float *to, const tt_bf16 *from, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         int exponent = from[i] >> 7 & 0xff, digits = from[i] & 0x7f;

@@ -11,6 +11,7 @@
 
 #include "core/base/mem.h"
 #include "core/kernels/bgemm.h"
+#include "core/math/bf16.h"
 #include "core/math/rng.h"
 #include "core/math/stats.h"
 #include "core/os/file.h"
@@ -53,12 +54,12 @@ static void run_adamw(const struct work *w)
 
 static void run_bf16_round(const struct work *w)
 {
-    w->table->bf16_round((uint16_t *)(void *)w->x[1], w->x[0], w->n);
+    w->table->bf16_round((tt_bf16 *)(void *)w->x[1], w->x[0], w->n);
 }
 
 static void run_bf16_widen(const struct work *w)
 {
-    w->table->bf16_widen(w->x[1], (const uint16_t *)(const void *)w->x[0], w->n);
+    w->table->bf16_widen(w->x[1], (const tt_bf16 *)(const void *)w->x[0], w->n);
 }
 
 static void run_squares(const struct work *w)
@@ -127,6 +128,68 @@ static void run_rmsnorm_bwd(const struct work *w)
     w->table->rmsnorm_bwd(w->x[2], w->x[4], NULL, w->x[5], w->x[0], w->x[1], w->x[3], w->rows, w->width);
 }
 
+/* The arrays as bfloat16. */
+static tt_bf16 *half(const struct work *w, int i)
+{
+    return (tt_bf16 *)(void *)w->x[i];
+}
+
+static void run_add_bf16(const struct work *w)
+{
+    w->table->add_bf16(half(w, 2), half(w, 0), half(w, 1), w->n);
+}
+
+static void run_cross_entropy_grad_bf16(const struct work *w)
+{
+    w->table->cross_entropy_grad_bf16(w->x[1], w->x[0], w->labels, w->rows, w->width, 1e-3F);
+}
+
+static void run_gelu_fwd_bf16(const struct work *w)
+{
+    w->table->gelu_fwd_bf16(half(w, 1), half(w, 0), w->n);
+}
+
+static void run_gelu_bwd_bf16(const struct work *w)
+{
+    w->table->gelu_bwd_bf16(half(w, 2), half(w, 1), half(w, 0), w->n);
+}
+
+static void run_gemv_bf16(const struct work *w)
+{
+    w->table->gemv_bf16(w->x[2], half(w, 0), half(w, 1), w->rows, w->width);
+}
+
+static void run_layernorm_fwd_bf16(const struct work *w)
+{
+    w->table->layernorm_fwd_bf16(half(w, 2), w->x[4], w->x[3], half(w, 0), half(w, 1), half(w, 5), w->rows, w->width,
+                                 1e-5F);
+}
+
+static void run_layernorm_bwd_bf16(const struct work *w)
+{
+    const struct tt_layernorm_grads of = {.dx = half(w, 2),
+                                          .dw = w->x[4],
+                                          .db = w->x[4] + w->width,
+                                          .dy = half(w, 5),
+                                          .x = half(w, 0),
+                                          .w = half(w, 1),
+                                          .mean = w->x[3],
+                                          .rstd = w->x[3] + w->rows};
+
+    w->table->layernorm_bwd_bf16(&of, w->rows, w->width);
+}
+
+static void run_rmsnorm_fwd_bf16(const struct work *w)
+{
+    w->table->rmsnorm_fwd_bf16(half(w, 2), w->x[3], half(w, 0), half(w, 1), w->rows, w->width, 1e-5F);
+}
+
+static void run_rmsnorm_bwd_bf16(const struct work *w)
+{
+    w->table->rmsnorm_bwd_bf16(half(w, 2), w->x[4], NULL, half(w, 5), half(w, 0), half(w, 1), w->x[3], w->rows,
+                               w->width);
+}
+
 enum { ROPE_HEAD = 64, ROPE_LENGTH = 1024 };
 
 static void run_rope(const struct work *w)
@@ -155,6 +218,34 @@ static void run_swiglu_fwd(const struct work *w)
 static void run_swiglu_bwd(const struct work *w)
 {
     w->table->swiglu_bwd(w->x[3], w->x[4], w->x[2], w->x[0], w->x[1], w->n);
+}
+
+static void run_rope_bf16(const struct work *w)
+{
+    struct tt_rope_shape shape = {
+        .seq_len = ROPE_LENGTH, .heads = w->width / ROPE_HEAD, .head_dim = ROPE_HEAD, .inverse = false};
+
+    w->table->rope_bf16(half(w, 2), half(w, 0), w->x[1], &shape, 0, w->rows);
+}
+
+static void run_scatter_add_bf16(const struct work *w)
+{
+    w->table->scatter_add_bf16(w->x[1], half(w, 0), w->labels, w->rows, w->width, w->width);
+}
+
+static void run_sum_rows_bf16(const struct work *w)
+{
+    w->table->sum_rows_bf16(w->x[1], NULL, half(w, 0), w->rows, w->width, w->width);
+}
+
+static void run_swiglu_fwd_bf16(const struct work *w)
+{
+    w->table->swiglu_fwd_bf16(half(w, 2), half(w, 0), half(w, 1), w->n);
+}
+
+static void run_swiglu_bwd_bf16(const struct work *w)
+{
+    w->table->swiglu_bwd_bf16(half(w, 3), half(w, 4), half(w, 2), half(w, 0), half(w, 1), w->n);
 }
 
 /* The query heads of one key/value head. q, k, v, o, dout and lse are the arrays 0 to 4 and 5. */
@@ -259,11 +350,12 @@ static const struct family matrices = {choose_bgemm, prepare_bgemm};
 static const struct bench_case {
     const char *kernel;
     void (*run)(const struct work *work);
-    double arrays;   /* arrays of n floats that are read and written; 0: arithmetic limits the kernel */
+    double arrays; /* of n floats that are read and written, one of bfloat16 is half; 0: arithmetic limits the kernel */
     double products; /* matrix products; of attention's, only the pairs that the mask leaves count */
     int64_t width;   /* of rows; 0: the family chooses the sizes */
 } cases[] = {
     {"add", run_add, 3.0, 0.0, 512},
+    {"add_bf16", run_add_bf16, 1.5, 0.0, 512},
     {"adamw", run_adamw, 7.0, 0.0, 512},
     {"attention_fwd", run_attention_fwd, 0.0, 2.0, 0},
     {"attention_bwd", run_attention_bwd, 0.0, 5.0, 0},
@@ -273,20 +365,33 @@ static const struct bench_case {
     {"bf16_widen", run_bf16_widen, 1.5, 0.0, 512},
     {"cross_entropy", run_cross_entropy, 1.0, 0.0, 4096},
     {"cross_entropy_grad", run_cross_entropy_grad, 2.0, 0.0, 4096},
+    {"cross_entropy_grad_bf16", run_cross_entropy_grad_bf16, 1.5, 0.0, 4096},
     {"exp", run_exp, 2.0, 0.0, 512},
     {"gelu_fwd", run_gelu_fwd, 2.0, 0.0, 512},
+    {"gelu_fwd_bf16", run_gelu_fwd_bf16, 1.0, 0.0, 512},
     {"gelu_bwd", run_gelu_bwd, 3.0, 0.0, 512},
+    {"gelu_bwd_bf16", run_gelu_bwd_bf16, 1.5, 0.0, 512},
     {"gemv", run_gemv, 1.0, 0.0, 512},
+    {"gemv_bf16", run_gemv_bf16, 0.5, 0.0, 512},
     {"layernorm_fwd", run_layernorm_fwd, 2.0, 0.0, 512},
+    {"layernorm_fwd_bf16", run_layernorm_fwd_bf16, 1.0, 0.0, 512},
     {"layernorm_bwd", run_layernorm_bwd, 3.0, 0.0, 512},
+    {"layernorm_bwd_bf16", run_layernorm_bwd_bf16, 1.5, 0.0, 512},
     {"rmsnorm_fwd", run_rmsnorm_fwd, 2.0, 0.0, 512},
+    {"rmsnorm_fwd_bf16", run_rmsnorm_fwd_bf16, 1.0, 0.0, 512},
     {"rmsnorm_bwd", run_rmsnorm_bwd, 3.0, 0.0, 512},
+    {"rmsnorm_bwd_bf16", run_rmsnorm_bwd_bf16, 1.5, 0.0, 512},
     {"rope", run_rope, 2.0, 0.0, 512},
+    {"rope_bf16", run_rope_bf16, 1.0, 0.0, 512},
     {"scatter_add", run_scatter_add, 1.0, 0.0, 512},
+    {"scatter_add_bf16", run_scatter_add_bf16, 0.5, 0.0, 512},
     {"squares", run_squares, 1.0, 0.0, 512},
     {"sum_rows", run_sum_rows, 1.0, 0.0, 512},
+    {"sum_rows_bf16", run_sum_rows_bf16, 0.5, 0.0, 512},
     {"swiglu_fwd", run_swiglu_fwd, 3.0, 0.0, 512},
+    {"swiglu_fwd_bf16", run_swiglu_fwd_bf16, 1.5, 0.0, 512},
     {"swiglu_bwd", run_swiglu_bwd, 5.0, 0.0, 512},
+    {"swiglu_bwd_bf16", run_swiglu_bwd_bf16, 2.5, 0.0, 512},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
@@ -343,7 +448,10 @@ static void fill(struct work *w)
     int32_t label[PERIOD];
 
     for (int i = 0; i < PERIOD; i++) {
-        pattern[i] = (float)(tt_rng_uniform(&rng, (uint64_t)i) * 2.0 - 1.0);
+        tt_bf16 value = tt_bf16_from_float((float)(tt_rng_uniform(&rng, (uint64_t)i) * 2.0 - 1.0));
+        uint32_t twice = (uint32_t)value << 16 | value; /* normal numbers as floats and as pairs of bfloat16 */
+
+        memcpy(&pattern[i], &twice, sizeof twice);
         label[i] = w->width ? (int32_t)(tt_rng_bits(&rng, (uint64_t)i) % (uint64_t)w->width) : 0;
     }
     w->labels = tt_calloc((size_t)w->n, sizeof *w->labels);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
+#include "core/math/bf16.h"
 
 /**
  * The kernels under the ops: functions on plain arrays, one thread, no allocation, no failure. There are variants:
@@ -57,6 +58,10 @@
  *   swiglu_fwd          h = g / (1 + exp(-g)) * u; h may be g or u
  *   swiglu_bwd          its gradients; dg and du may each take the memory of one of dh, g, u
  *
+ * A kernel `name_bf16` computes as `name` does, in float, and its results are rounded to bfloat16 once, where it stores
+ * bfloat16: activations, weights and the gradients of activations. Statistics, losses, tables and the gradients of
+ * weights are floats. cross_entropy_grad_bf16 leaves the gradient in the first half of each row's memory.
+ *
  * Non-finite inputs make the outputs that depend on them non-finite.
  */
 enum { TT_LABEL_IGNORED = -100 };
@@ -90,10 +95,15 @@ struct tt_attention_grads {
     const float *dout, *q, *k, *v, *o, *lse;
 };
 
-/* What layernorm_bwd reads and writes, as named above; dw and db are vectors. */
+/*
+ * What layernorm_bwd reads and writes, as named above; dw and db are vectors. dx, acc, dy, x and w are arrays of
+ * floats, or of bfloat16 for layernorm_bwd_bf16.
+ */
 struct tt_layernorm_grads {
-    float *dx, *dw, *db;
-    const float *acc, *dy, *x, *w, *mean, *rstd;
+    void *dx;
+    float *dw, *db;
+    const void *acc, *dy, *x, *w;
+    const float *mean, *rstd;
 };
 
 struct tt_rope_shape {

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "core/math/bf16.h"
+
 /* The iterations of the next loop are independent, although its pointers may be equal (in-place use). */
 #if defined(__clang__)
 #define TT_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
@@ -105,6 +107,16 @@ static inline float tt_row_exp(float *x, int64_t n, float scale, float shift)
         lane[l] += x[i + l];
     }
     return tt_lanes_sum(lane);
+}
+
+/** Rounds n floats to bfloat16 in place: the results are in the first half of their memory. */
+static inline void tt_round_in_place(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        tt_bf16 rounded = tt_bf16_from_float(x[i]);
+
+        memcpy((char *)x + i * (int64_t)sizeof rounded, &rounded, sizeof rounded);
+    }
 }
 
 #endif

@@ -8,12 +8,6 @@
 
 enum { TILE = 16384 };
 
-void tt_add_ref(float *y, const float *a, const float *b, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = a[i] + b[i];
-}
-
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value a = graph->values[node->in[0]];

@@ -15,14 +15,6 @@
 
 enum { TILE_ROWS = 64, TILE_COLUMNS = 64 };
 
-void tt_scatter_add_ref(float *dw, const float *dx, const int32_t *tokens, int64_t n, int64_t width, int64_t columns)
-{
-    for (int64_t i = 0; i < n; i++) {
-        for (int64_t c = 0; c < columns; c++)
-            dw[tokens[i] * width + c] += dx[i * width + c];
-    }
-}
-
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value tokens = graph->values[node->in[0]];

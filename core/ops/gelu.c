@@ -7,33 +7,10 @@
  * GELU_BWD:
  *   in   dy, x (N, F)      out  dx, may take dy's memory
  */
-#include <math.h>
-
 #include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
 enum { TILE = 8192 };
-
-static double inner(double x)
-{
-    return 0.79788456080286535588 * (x + 0.044715 * x * x * x);
-}
-
-void tt_gelu_fwd_ref(float *y, const float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = (float)((double)x[i] / (1.0 + exp(-2.0 * inner((double)x[i]))));
-}
-
-void tt_gelu_bwd_ref(float *dx, const float *dy, const float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        double at = (double)x[i], sigmoid = 1.0 / (1.0 + exp(-2.0 * inner(at)));
-        double slope = 2.0 * 0.79788456080286535588 * (1.0 + 3.0 * 0.044715 * at * at);
-
-        dx[i] = (float)((double)dy[i] * sigmoid * (1.0 + at * slope * (1.0 - sigmoid)));
-    }
-}
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {

@@ -15,7 +15,6 @@
  * over the local rows of w.
  *   attr rows (N), out (V)
  */
-#include <math.h>
 #include <string.h>
 
 #include "core/kernels/blas.h"
@@ -31,39 +30,6 @@ enum {
     SLICE_MIN = 2048, /* of the vocabulary */
     TILE_ELEMENTS = 16384
 };
-
-/* The row's logsumexp; also its largest logit. */
-static double logsumexp(const float *logits, int64_t vocab)
-{
-    double largest = -INFINITY, sum = 0.0;
-
-    for (int64_t v = 0; v < vocab; v++)
-        largest = fmax(largest, (double)logits[v]);
-    for (int64_t v = 0; v < vocab; v++)
-        sum += exp((double)logits[v] - largest);
-    return largest + log(sum);
-}
-
-void tt_cross_entropy_ref(float *loss, const float *logits, const int32_t *labels, int64_t rows, int64_t vocab)
-{
-    for (int64_t r = 0; r < rows; r++, logits += vocab)
-        loss[r] = labels[r] == TT_LABEL_IGNORED ? 0.0F : (float)(logsumexp(logits, vocab) - (double)logits[labels[r]]);
-}
-
-void tt_cross_entropy_grad_ref(float *loss, float *logits, const int32_t *labels, int64_t rows, int64_t vocab,
-                               float scale)
-{
-    tt_cross_entropy_ref(loss, logits, labels, rows, vocab);
-    for (int64_t r = 0; r < rows; r++, logits += vocab) {
-        double lse = logsumexp(logits, vocab);
-
-        for (int64_t v = 0; v < vocab; v++) {
-            double p = exp((double)logits[v] - lse) - (v == labels[r] ? 1.0 : 0.0);
-
-            logits[v] = labels[r] == TT_LABEL_IGNORED ? 0.0F : (float)((double)scale * p);
-        }
-    }
-}
 
 static int check(const struct tt_graph *graph, const struct tt_node *node)
 {

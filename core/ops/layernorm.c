@@ -8,69 +8,11 @@
  *   out  dx, dw (D), db (D), each = [its acc +] ... and may take its memory
  *   dw and db are summed over blocks of SUM_ROWS rows, then over the blocks (tt_row_blocks_sum). attr rows (N).
  */
-#include <math.h>
-
 #include "core/kernels/kernels.h"
 #include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
 enum { SUM_ROWS = 64 };
-
-void tt_layernorm_fwd_ref(float *y, float *mean, float *rstd, const float *x, const float *w, const float *b,
-                          int64_t rows, int64_t width, float eps)
-{
-    for (int64_t r = 0; r < rows; r++, x += width, y += width) {
-        double sum = 0.0, squares = 0.0, middle, scale;
-
-        for (int64_t i = 0; i < width; i++)
-            sum += (double)x[i];
-        middle = sum / (double)width;
-        for (int64_t i = 0; i < width; i++)
-            squares += ((double)x[i] - middle) * ((double)x[i] - middle);
-        scale = 1.0 / sqrt(squares / (double)width + (double)eps);
-        mean[r] = (float)middle;
-        rstd[r] = (float)scale;
-        for (int64_t i = 0; i < width; i++)
-            y[i] = (float)(((double)x[i] - middle) * scale * (double)w[i] + (double)b[i]);
-    }
-}
-
-/* One row of dx; dot_1 and dot_x are the means of the gradient of the normalised row, and of its product with that. */
-static void row_ref(float *dx, const float *acc, const float *dy, const float *x, const float *w, double mean,
-                    double rstd, int64_t width)
-{
-    double dot_1 = 0.0, dot_x = 0.0;
-
-    for (int64_t i = 0; i < width; i++) {
-        dot_1 += (double)dy[i] * (double)w[i] / (double)width;
-        dot_x += (double)dy[i] * (double)w[i] * ((double)x[i] - mean) * rstd / (double)width;
-    }
-    for (int64_t i = 0; i < width; i++)
-        dx[i] = (float)((acc ? (double)acc[i] : 0.0) +
-                        rstd * ((double)dy[i] * (double)w[i] - dot_1 - ((double)x[i] - mean) * rstd * dot_x));
-}
-
-void tt_layernorm_bwd_ref(const struct tt_layernorm_grads *of, int64_t rows, int64_t width)
-{
-    for (int64_t i = 0; i < width; i++) {
-        double scaled = 0.0, plain = 0.0;
-
-        for (int64_t r = 0; r < rows; r++) {
-            double grad = (double)of->dy[r * width + i];
-
-            scaled += grad * ((double)of->x[r * width + i] - (double)of->mean[r]) * (double)of->rstd[r];
-            plain += grad;
-        }
-        of->dw[i] = (float)scaled;
-        of->db[i] = (float)plain;
-    }
-    for (int64_t r = 0; r < rows; r++) {
-        int64_t at = r * width;
-
-        row_ref(of->dx + at, of->acc ? of->acc + at : NULL, of->dy + at, of->x + at, of->w, (double)of->mean[r],
-                (double)of->rstd[r], width);
-    }
-}
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {

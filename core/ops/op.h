@@ -7,7 +7,7 @@
 
 /**
  * The op table: one row per op says everything that titan knows about it. To add an op: a line in ops.def, a file with
- * its row (this struct), its reference kernels and its backward rule, and a case in tests/grad.
+ * its row (this struct) and its backward rule, and a case in tests/grad.
  */
 
 /* Numbers that change from step to step; ops and instructions read them by name. */

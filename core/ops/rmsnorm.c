@@ -11,61 +11,11 @@
  *   dw is summed over blocks of DW_ROWS rows, then over the blocks (tt_row_blocks_sum). attr rows (N), out (G); not
  *     both.
  */
-#include <math.h>
-
 #include "core/kernels/kernels.h"
 #include "core/ops/grains.h"
 #include "core/ops/rule.h"
 
 enum { DW_ROWS = 64 };
-
-void tt_rmsnorm_fwd_ref(float *y, float *rstd, const float *x, const float *w, int64_t rows, int64_t width, float eps)
-{
-    for (int64_t r = 0; r < rows; r++, x += width, y += width) {
-        double sum = 0.0, scale;
-
-        for (int64_t i = 0; i < width; i++)
-            sum += (double)x[i] * (double)x[i];
-        scale = 1.0 / sqrt(sum / (double)width + (double)eps);
-        rstd[r] = (float)scale;
-        for (int64_t i = 0; i < width; i++)
-            y[i] = (float)((double)x[i] * scale * (double)w[i]);
-    }
-}
-
-void tt_rmsnorm_bwd_ref(float *dx, float *dw, const float *acc, const float *dy, const float *x, const float *w,
-                        const float *rstd, int64_t rows, int64_t width)
-{
-    for (int64_t i = 0; i < width; i++) {
-        double sum = 0.0;
-
-        for (int64_t r = 0; r < rows; r++)
-            sum += (double)dy[r * width + i] * (double)x[r * width + i] * (double)rstd[r];
-        dw[i] = (float)sum;
-    }
-    for (int64_t r = 0; r < rows; r++) {
-        double scale = (double)rstd[r], dot = 0.0;
-
-        for (int64_t i = r * width; i < (r + 1) * width; i++)
-            dot += (double)dy[i] * (double)w[i - r * width] * (double)x[i];
-        dot *= scale * scale / (double)width;
-        for (int64_t i = r * width; i < (r + 1) * width; i++) {
-            dx[i] = (float)((acc ? (double)acc[i] : 0.0) +
-                            scale * ((double)dy[i] * (double)w[i - r * width] - (double)x[i] * dot));
-        }
-    }
-}
-
-void tt_sum_rows_ref(float *y, const float *acc, const float *x, int64_t rows, int64_t width, int64_t columns)
-{
-    for (int64_t c = 0; c < columns; c++) {
-        double sum = 0.0;
-
-        for (int64_t r = 0; r < rows; r++)
-            sum += (double)x[r * width + c];
-        y[c] = (float)(sum + (acc ? (double)acc[c] : 0.0));
-    }
-}
 
 static bool extents_fit(const struct tt_node *node, int64_t rows, int64_t groups)
 {

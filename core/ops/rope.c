@@ -12,24 +12,6 @@
 
 enum { TILE_ROWS = 64 };
 
-void tt_rope_ref(float *y, const float *x, const float *table, const struct tt_rope_shape *shape, int64_t first_row,
-                 int64_t rows)
-{
-    int64_t half = shape->head_dim / 2, step = shape->rotate_half ? half : 1, stride = shape->rotate_half ? 1 : 2;
-
-    for (int64_t head = 0; head < rows * shape->heads; head++, x += shape->head_dim, y += shape->head_dim) {
-        const float *angle = table + (first_row + head / shape->heads) % shape->seq_len * shape->head_dim;
-
-        for (int64_t i = 0; i < half; i++) {
-            double c = (double)angle[2 * i], s = shape->inverse ? -(double)angle[2 * i + 1] : (double)angle[2 * i + 1];
-            double a = (double)x[i * stride], b = (double)x[i * stride + step];
-
-            y[i * stride] = (float)(a * c - b * s);
-            y[i * stride + step] = (float)(a * s + b * c);
-        }
-    }
-}
-
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[0]];

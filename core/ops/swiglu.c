@@ -6,29 +6,10 @@
  * SWIGLU_BWD:
  *   in   dh, g, u (N, F)      out  dg, du; elementwise, so dg may take dh's memory and du u's
  */
-#include <math.h>
-
 #include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
 enum { TILE = 8192 };
-
-void tt_swiglu_fwd_ref(float *h, const float *g, const float *u, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        h[i] = (float)((double)g[i] / (1.0 + exp(-(double)g[i])) * (double)u[i]);
-}
-
-void tt_swiglu_bwd_ref(float *dg, float *du, const float *dh, const float *g, const float *u, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        double grad = (double)dh[i], gate = (double)g[i], up = (double)u[i];
-        double sigmoid = 1.0 / (1.0 + exp(-gate));
-
-        dg[i] = (float)(grad * up * sigmoid * (1.0 + gate * (1.0 - sigmoid)));
-        du[i] = (float)(grad * gate * sigmoid);
-    }
-}
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {

@@ -135,19 +135,20 @@ static void allow_roundings(const struct tt_layernorm_grads *g, int64_t rows, in
                             double *near_dw, double *near_db)
 {
     for (int64_t r = 0; r < rows; r++) {
-        const float *dy = g->dy + r * width, *x = g->x + r * width;
+        const float *dy = (const float *)g->dy + r * width, *x = (const float *)g->x + r * width, *w = g->w;
+        const float *acc = g->acc ? (const float *)g->acc + r * width : NULL, *dx = (const float *)g->dx + r * width;
         double s = (double)g->rstd[r], plain = 0.0, with_x = 0.0;
 
         for (int64_t j = 0; j < width; j++) {
-            plain += fabs((double)dy[j] * (double)g->w[j]) / (double)width;
-            with_x += fabs((double)dy[j] * (double)g->w[j] * ((double)x[j] - (double)g->mean[r]) * s) / (double)width;
+            plain += fabs((double)dy[j] * (double)w[j]) / (double)width;
+            with_x += fabs((double)dy[j] * (double)w[j] * ((double)x[j] - (double)g->mean[r]) * s) / (double)width;
         }
         for (int64_t j = 0; j < width; j++) {
             int64_t i = r * width + j;
             double unit = fabs((double)x[j] - (double)g->mean[r]) * s;
 
-            near_dx[i] = 8.0 * eps32 * s * (fabs((double)dy[j] * (double)g->w[j]) + plain + unit * with_x) +
-                         (g->acc ? eps32 * (fabs((double)g->acc[i]) + fabs((double)g->dx[i])) : 0.0) + 0x1p-140;
+            near_dx[i] = 8.0 * eps32 * s * (fabs((double)dy[j] * (double)w[j]) + plain + unit * with_x) +
+                         (acc ? eps32 * (fabs((double)acc[j]) + fabs((double)dx[j])) : 0.0) + 0x1p-140;
             near_dw[j] += 6.0 * eps32 * fabs((double)dy[j]) * unit + 0x1p-140;
             near_db[j] += 4.0 * eps32 * fabs((double)dy[j]);
         }

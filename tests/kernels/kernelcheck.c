@@ -174,6 +174,7 @@ static const struct {
     {decode_cases, &n_decode_cases},
     {shard_cases, &n_shard_cases},
     {bgemm_cases, &n_bgemm_cases},
+    {bf16_cases, &n_bf16_cases},
 };
 
 /* Times kernels at the size of the debug model's activations, which stay in the caches, so that the variants differ. */
@@ -187,7 +188,7 @@ static void bench_kernels(const char *only)
                 !tt_kernel_bench_is_own(i, tt_kernels_variant(v)))
                 continue;
             tt_kernel_bench_run(i, tt_kernels_variant(v), INT64_C(1) << 19, 0.2, 3, &time);
-            printf("%-18s %-11s %8.3f ms  %6.2f %s  %s\n", time.kernel, time.variant, 1e3 * time.sec,
+            printf("%-23s %-11s %8.3f ms  %6.2f %s  %s\n", time.kernel, time.variant, 1e3 * time.sec,
                    1e-9 * (time.flops > 0.0 ? time.flops : time.bytes) / time.sec, time.flops > 0.0 ? "GF/s" : "GB/s",
                    time.shape);
         }
@@ -200,7 +201,7 @@ static bool run_case(const struct check_case *one, const struct tt_kernels *tabl
     struct check check = {.kernel = one->kernel, .table = table, .rng = tt_rng_make(seed, one->kernel)};
 
     one->check(&check);
-    printf("%s - %-18s %-11s %9lld values, worst %4.2f of the tolerance, %5.2f ulp\n",
+    printf("%s - %-23s %-11s %9lld values, worst %4.2f of the tolerance, %5.2f ulp\n",
            check.failures || !check.compared ? "not ok" : "ok", one->kernel, table->name, (long long)check.compared,
            check.worst, check.worst_ulp);
     return check.failures == 0 && check.compared > 0;

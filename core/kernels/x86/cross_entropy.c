@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/kernels/x86/simd.h"
+#include "core/kernels/x86/element.h"
 #include "core/kernels/x86/x86.h"
+#include "core/math/bf16.h"
 
 /* Long rows: the lanes of each block are folded into a double, so that the error does not grow with the vocabulary. */
 enum { SUM_BLOCK = 1024, AT_ONCE = 4 };
@@ -76,12 +77,20 @@ void TT_ISA(tt_cross_entropy)(float *loss, const float *logits, const int32_t *l
     }
 }
 
+/* Turns logits into exp(logit - the largest) and sets the loss; returns what makes scale * softmax of that. */
+static float row_loss(float *loss, float *logits, int32_t label, int64_t vocab, float scale)
+{
+    float largest = row_max(logits, vocab), target = logits[label];
+    double sum = row_exp(logits, logits, vocab, largest);
+
+    *loss = (float)(log(sum) + ((double)largest - (double)target));
+    return (float)((double)scale / sum);
+}
+
 void TT_ISA(tt_cross_entropy_grad)(float *loss, float *logits, const int32_t *labels, int64_t rows, int64_t vocab,
                                    float scale)
 {
     for (int64_t r = 0; r < rows; r++, logits += vocab) {
-        float largest, target;
-        double sum;
         vf factor;
 
         if (labels[r] == TT_LABEL_IGNORED) {
@@ -89,18 +98,30 @@ void TT_ISA(tt_cross_entropy_grad)(float *loss, float *logits, const int32_t *la
             loss[r] = 0.0F;
             continue;
         }
-        largest = row_max(logits, vocab);
-        target = logits[labels[r]];
-        sum = row_exp(logits, logits, vocab, largest);
-        factor = vf_set((float)((double)scale / sum));
-        for (int64_t v = 0; v + VF_LANES <= vocab; v += VF_LANES)
-            vf_store(logits + v, vf_mul(factor, vf_load(logits + v)));
-        if (vocab % VF_LANES) {
-            int64_t v = vocab - vocab % VF_LANES;
-
+        factor = vf_set(row_loss(loss + r, logits, labels[r], vocab, scale));
+        for (int64_t v = 0; v < vocab; v += VF_LANES)
             vf_store_n(logits + v, vf_mul(factor, vf_load_n(logits + v, vocab - v)), vocab - v);
-        }
         logits[labels[r]] -= scale;
-        loss[r] = (float)(log(sum) + ((double)largest - (double)target));
+    }
+}
+
+/* Each vector is read before the rounded values, in half of its memory, can reach it. */
+void TT_ISA(tt_cross_entropy_grad_bf16)(float *loss, float *logits, const int32_t *labels, int64_t rows, int64_t vocab,
+                                        float scale)
+{
+    for (int64_t r = 0; r < rows; r++, logits += vocab) {
+        tt_bf16 *grad = (tt_bf16 *)(void *)logits;
+        float factor, target;
+
+        if (labels[r] == TT_LABEL_IGNORED) {
+            memset(grad, 0, (size_t)vocab * sizeof *grad);
+            loss[r] = 0.0F;
+            continue;
+        }
+        factor = row_loss(loss + r, logits, labels[r], vocab, scale);
+        target = factor * logits[labels[r]] - scale;
+        for (int64_t v = 0; v < vocab; v += VF_LANES)
+            bf16_store_n(grad + v, vf_mul(vf_set(factor), vf_load_n(logits + v, vocab - v)), vocab - v);
+        grad[labels[r]] = tt_bf16_from_float(target);
     }
 }

@@ -3,33 +3,33 @@
  * A matrix times a vector in AVX2 or AVX-512: four rows at a time share the loads of the vector and hide the latency of
  * each other's sums. Every row is summed in the same order, independently of the rows beside it.
  */
-#include "core/kernels/x86/simd.h"
+#include "core/kernels/x86/element.h"
 #include "core/kernels/x86/x86.h"
 
 enum { ROWS = 4 };
 
-VF_INLINE void some_rows(float *y, const float *w, const float *x, int rows, int64_t width)
+VF_INLINE void some_rows(float *y, const element *w, const element *x, int rows, int64_t width)
 {
     vf sum[ROWS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
     int64_t i = 0;
 
     for (; i + VF_LANES <= width; i += VF_LANES) {
-        vf part = vf_load(x + i);
+        vf part = element_load(x + i);
 
         for (int r = 0; r < rows; r++)
-            sum[r] = vf_fma(vf_load(w + r * width + i), part, sum[r]);
+            sum[r] = vf_fma(element_load(w + r * width + i), part, sum[r]);
     }
     if (i < width) {
-        vf part = vf_load_n(x + i, width - i);
+        vf part = element_load_n(x + i, width - i);
 
         for (int r = 0; r < rows; r++)
-            sum[r] = vf_fma(vf_load_n(w + r * width + i, width - i), part, sum[r]);
+            sum[r] = vf_fma(element_load_n(w + r * width + i, width - i), part, sum[r]);
     }
     for (int r = 0; r < rows; r++)
         y[r] = vf_sum(sum[r]);
 }
 
-void TT_ISA(tt_gemv)(float *y, const float *w, const float *x, int64_t rows, int64_t width)
+void TT_TYPED(tt_gemv)(float *y, const element *w, const element *x, int64_t rows, int64_t width)
 {
     int64_t r = 0;
 

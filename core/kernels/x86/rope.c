@@ -2,7 +2,7 @@
  *
  * RoPE in AVX2 or AVX-512.
  */
-#include "core/kernels/x86/simd.h"
+#include "core/kernels/x86/element.h"
 #include "core/kernels/x86/x86.h"
 
 #if defined(__AVX512F__)
@@ -58,16 +58,17 @@ VF_INLINE vf every_other(vf low, vf high, int odd)
 
 #endif
 
-VF_INLINE void rotate_pairs(float *y, const float *x, const float *angle, int64_t dim, vf sign)
+VF_INLINE void rotate_pairs(element *y, const element *x, const float *angle, int64_t dim, vf sign)
 {
     for (int64_t i = 0; i < dim; i += VF_LANES) {
         vf angles = vf_load_n(angle + i, dim - i);
 
-        vf_store_n(y + i, rotated(vf_load_n(x + i, dim - i), cosines(angles), vf_mul(sign, sines(angles))), dim - i);
+        element_store_n(y + i, rotated(element_load_n(x + i, dim - i), cosines(angles), vf_mul(sign, sines(angles))),
+                        dim - i);
     }
 }
 
-VF_INLINE void rotate_halves(float *y, const float *x, const float *angle, int64_t half, vf sign)
+VF_INLINE void rotate_halves(element *y, const element *x, const float *angle, int64_t half, vf sign)
 {
     for (int64_t i = 0; i < half; i += VF_LANES) {
         int64_t n = half - i;
@@ -77,15 +78,15 @@ VF_INLINE void rotate_halves(float *y, const float *x, const float *angle, int64
             high = vf_load_n(angle + 2 * i + VF_LANES, 2 * n - VF_LANES);
         c = every_other(low, high, 0);
         s = vf_mul(sign, every_other(low, high, 1));
-        a = vf_load_n(x + i, n);
-        b = vf_load_n(x + i + half, n);
-        vf_store_n(y + i, vf_fnma(b, s, vf_mul(a, c)), n);
-        vf_store_n(y + i + half, vf_fma(b, c, vf_mul(a, s)), n);
+        a = element_load_n(x + i, n);
+        b = element_load_n(x + i + half, n);
+        element_store_n(y + i, vf_fnma(b, s, vf_mul(a, c)), n);
+        element_store_n(y + i + half, vf_fma(b, c, vf_mul(a, s)), n);
     }
 }
 
-void TT_ISA(tt_rope)(float *y, const float *x, const float *table, const struct tt_rope_shape *shape, int64_t first_row,
-                     int64_t rows)
+void TT_TYPED(tt_rope)(element *y, const element *x, const float *table, const struct tt_rope_shape *shape,
+                       int64_t first_row, int64_t rows)
 {
     int64_t dim = shape->head_dim;
     vf sign = vf_set(shape->inverse ? -1.0F : 1.0F);

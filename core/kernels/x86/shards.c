@@ -3,7 +3,7 @@
  * Kernels over flat shards in AVX2 or AVX-512: the optimizer, sums of squares, bfloat16. The bits are those of the
  * portable kernels: only products that are exact in double are fused.
  */
-#include "core/kernels/x86/simd.h"
+#include "core/kernels/x86/element.h"
 #include "core/kernels/x86/x86.h"
 
 /* The numbers of a step in vectors. */
@@ -91,40 +91,14 @@ void TT_ISA(tt_squares)(double *sum, const float *x, int64_t n)
     *sum = _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
-/* Eight floats, rounded to bfloat16: the upper halves of their bits, in 32 bits each. */
-VF_INLINE __m256i rounded(__m256 x)
+void TT_ISA(tt_bf16_round)(tt_bf16 *to, const float *from, int64_t n)
 {
-    __m256i bits = _mm256_castps_si256(x), high = _mm256_srli_epi32(bits, 16);
-    __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
-    __m256i up = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
-    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-
-    return _mm256_blendv_epi8(up, _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
+    for (int64_t i = 0; i < n; i += VF_LANES)
+        bf16_store_n(to + i, vf_load_n(from + i, n - i), n - i);
 }
 
-void TT_ISA(tt_bf16_round)(uint16_t *to, const float *from, int64_t n)
+void TT_ISA(tt_bf16_widen)(float *to, const tt_bf16 *from, int64_t n)
 {
-    int64_t i = 0;
-
-    for (; i + 16 <= n; i += 16) {
-        __m256i packed =
-            _mm256_packus_epi32(rounded(_mm256_loadu_ps(from + i)), rounded(_mm256_loadu_ps(from + i + 8)));
-
-        _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm256_permute4x64_epi64(packed, 0xd8));
-    }
-    if (i < n)
-        tt_bf16_round_generic(to + i, from + i, n - i); /* integer operations, so the bits are the same */
-}
-
-void TT_ISA(tt_bf16_widen)(float *to, const uint16_t *from, int64_t n)
-{
-    int64_t i = 0;
-
-    for (; i + 8 <= n; i += 8) {
-        __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)(from + i));
-
-        _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
-    }
-    if (i < n)
-        tt_bf16_widen_generic(to + i, from + i, n - i);
+    for (int64_t i = 0; i < n; i += VF_LANES)
+        vf_store_n(to + i, bf16_load_n(from + i, n - i), n - i);
 }

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The portable kernels of cross-entropy; style and sums as in typed/.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "core/kernels/kernels.h"
+#include "core/kernels/vector_math.h"
+
+/* For long rows: each block's lanes are added into a double, so that the error does not grow with the vocabulary. */
+enum { SUM_BLOCK = 1024 };
+
+/* The sum of exp(x - shift) over at most SUM_BLOCK elements. */
+static float block_sum_exp(const float *x, int64_t n, float shift)
+{
+    float lane[TT_LANES] = {0.0F};
+    int64_t i = 0;
+
+    for (; i + TT_LANES <= n; i += TT_LANES) {
+        for (int l = 0; l < TT_LANES; l++)
+            lane[l] += tt_expf(x[i + l] - shift);
+    }
+    for (int l = 0; i + l < n; l++)
+        lane[l] += tt_expf(x[i + l] - shift);
+    return tt_lanes_sum(lane);
+}
+
+void tt_cross_entropy_generic(float *loss, const float *logits, const int32_t *labels, int64_t rows, int64_t vocab)
+{
+    for (int64_t r = 0; r < rows; r++, logits += vocab) {
+        float largest = tt_row_max(logits, vocab);
+        double sum = 0.0;
+
+        for (int64_t v = 0; v < vocab; v += SUM_BLOCK)
+            sum += (double)block_sum_exp(logits + v, vocab - v < SUM_BLOCK ? vocab - v : SUM_BLOCK, largest);
+        loss[r] =
+            labels[r] == TT_LABEL_IGNORED ? 0.0F : (float)(log(sum) + ((double)largest - (double)logits[labels[r]]));
+    }
+}
+
+void tt_cross_entropy_grad_generic(float *loss, float *logits, const int32_t *labels, int64_t rows, int64_t vocab,
+                                   float scale)
+{
+    for (int64_t r = 0; r < rows; r++, logits += vocab) {
+        float largest, target, factor;
+        double sum = 0.0;
+
+        if (labels[r] == TT_LABEL_IGNORED) {
+            memset(logits, 0, (size_t)vocab * sizeof *logits);
+            loss[r] = 0.0F;
+            continue;
+        }
+        largest = tt_row_max(logits, vocab);
+        target = logits[labels[r]];
+        for (int64_t v = 0; v < vocab; v += SUM_BLOCK)
+            sum += (double)tt_row_exp(logits + v, vocab - v < SUM_BLOCK ? vocab - v : SUM_BLOCK, 1.0F, largest);
+        factor = (float)((double)scale / sum);
+        for (int64_t v = 0; v < vocab; v++)
+            logits[v] *= factor;
+        logits[labels[r]] -= scale;
+        loss[r] = (float)(log(sum) + ((double)largest - (double)target));
+    }
+}
+
+void tt_cross_entropy_grad_bf16_generic(float *loss, float *logits, const int32_t *labels, int64_t rows, int64_t vocab,
+                                        float scale)
+{
+    tt_cross_entropy_grad_generic(loss, logits, labels, rows, vocab, scale);
+    for (int64_t r = 0; r < rows; r++)
+        tt_round_in_place(logits + r * vocab, vocab);
+}

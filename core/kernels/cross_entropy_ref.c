@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The references of cross-entropy; sums in double.
+ */
+#include <math.h>
+
+#include "core/kernels/kernels.h"
+#include "core/kernels/vector_math.h"
+
+/* The row's logsumexp; also its largest logit. */
+static double logsumexp(const float *logits, int64_t vocab)
+{
+    double largest = -INFINITY, sum = 0.0;
+
+    for (int64_t v = 0; v < vocab; v++)
+        largest = fmax(largest, (double)logits[v]);
+    for (int64_t v = 0; v < vocab; v++)
+        sum += exp((double)logits[v] - largest);
+    return largest + log(sum);
+}
+
+void tt_cross_entropy_ref(float *loss, const float *logits, const int32_t *labels, int64_t rows, int64_t vocab)
+{
+    for (int64_t r = 0; r < rows; r++, logits += vocab)
+        loss[r] = labels[r] == TT_LABEL_IGNORED ? 0.0F : (float)(logsumexp(logits, vocab) - (double)logits[labels[r]]);
+}
+
+void tt_cross_entropy_grad_ref(float *loss, float *logits, const int32_t *labels, int64_t rows, int64_t vocab,
+                               float scale)
+{
+    tt_cross_entropy_ref(loss, logits, labels, rows, vocab);
+    for (int64_t r = 0; r < rows; r++, logits += vocab) {
+        double lse = logsumexp(logits, vocab);
+
+        for (int64_t v = 0; v < vocab; v++) {
+            double p = exp((double)logits[v] - lse) - (v == labels[r] ? 1.0 : 0.0);
+
+            logits[v] = labels[r] == TT_LABEL_IGNORED ? 0.0F : (float)((double)scale * p);
+        }
+    }
+}
+
+void tt_cross_entropy_grad_bf16_ref(float *loss, float *logits, const int32_t *labels, int64_t rows, int64_t vocab,
+                                    float scale)
+{
+    tt_cross_entropy_grad_ref(loss, logits, labels, rows, vocab, scale);
+    for (int64_t r = 0; r < rows; r++)
+        tt_round_in_place(logits + r * vocab, vocab);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CORE_KERNELS_TYPED_ELEMENT_H
+#define TT_CORE_KERNELS_TYPED_ELEMENT_H
+
+#include <stdint.h>
+
+#include "core/kernels/kernels.h"
+#include "core/math/bf16.h"
+
+/**
+ * The sources of this folder are compiled once per element type: for float, and with TT_ELEMENT_BF16 for bfloat16. They
+ * read and write arrays of `element` and compute in float, so a kernel in bfloat16 has the bits of the one in float on
+ * the same values, with each result rounded once.
+ */
+#ifdef TT_ELEMENT_BF16
+
+typedef tt_bf16 element;
+#define TT_TYPED(name, variant) name##_bf16_##variant
+
+static inline float value_of(element x)
+{
+    return tt_bf16_to_float(x);
+}
+
+static inline element element_of(float x)
+{
+    return tt_bf16_from_float(x);
+}
+
+#else
+
+typedef float element;
+#define TT_TYPED(name, variant) name##_##variant
+
+static inline float value_of(element x)
+{
+    return x;
+}
+
+static inline element element_of(float x)
+{
+    return x;
+}
+
+#endif
+
+/** The same for the references, which compute in double. */
+static inline double exact_of(element x)
+{
+    return (double)value_of(x);
+}
+
+static inline element element_of_exact(double x)
+{
+    return element_of((float)x);
+}
+
+#endif

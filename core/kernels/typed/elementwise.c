@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The portable kernels that work element by element: sums, GELU, SwiGLU, RoPE. Like all portable kernels they are
+ * plain loops that gcc and clang turn into vector code for any instruction set: no libm call inside a loop, no branch
+ * on data.
+ */
+#include "core/kernels/typed/element.h"
+#include "core/kernels/vector_math.h"
+
+void TT_TYPED(tt_add, generic)(element *y, const element *a, const element *b, int64_t n)
+{
+    TT_INDEPENDENT
+    for (int64_t i = 0; i < n; i++)
+        y[i] = element_of(value_of(a[i]) + value_of(b[i]));
+}
+
+/* sqrt(2 / pi), and the same times 0.044715 and times 3 0.044715; doubled for the sigmoid */
+static const float linear = 1.5957691216F, cubic = 0.0713548163F, slope_cubic = 0.2140644489F;
+
+void TT_TYPED(tt_gelu_fwd, generic)(element *y, const element *x, int64_t n)
+{
+    TT_INDEPENDENT
+    for (int64_t i = 0; i < n; i++) {
+        float v = value_of(x[i]);
+
+        y[i] = element_of(v / (1.0F + tt_expf(-v * (linear + cubic * v * v))));
+    }
+}
+
+void TT_TYPED(tt_gelu_bwd, generic)(element *dx, const element *dy, const element *x, int64_t n)
+{
+    TT_INDEPENDENT
+    for (int64_t i = 0; i < n; i++) {
+        float v = value_of(x[i]), square = v * v, sigmoid = 1.0F / (1.0F + tt_expf(-v * (linear + cubic * square)));
+
+        /* this order avoids 0 times infinity far from 0 */
+        dx[i] = element_of(value_of(dy[i]) *
+                           (sigmoid + v * sigmoid * ((linear + slope_cubic * square) * (1.0F - sigmoid))));
+    }
+}
+
+/* Rotates one head. There are two loops, because pairs are either interleaved or half a head apart. */
+static void rope_head(element *y, const element *x, const float *angle, int64_t half, float sign, bool rotate_half)
+{
+    if (rotate_half) {
+        TT_INDEPENDENT
+        for (int64_t i = 0; i < half; i++) {
+            float c = angle[2 * i], s = sign * angle[2 * i + 1], a = value_of(x[i]), b = value_of(x[i + half]);
+
+            y[i] = element_of(a * c - b * s);
+            y[i + half] = element_of(a * s + b * c);
+        }
+    } else {
+        TT_INDEPENDENT
+        for (int64_t i = 0; i < half; i++) {
+            float c = angle[2 * i], s = sign * angle[2 * i + 1], a = value_of(x[2 * i]), b = value_of(x[2 * i + 1]);
+
+            y[2 * i] = element_of(a * c - b * s);
+            y[2 * i + 1] = element_of(a * s + b * c);
+        }
+    }
+}
+
+void TT_TYPED(tt_rope, generic)(element *y, const element *x, const float *table, const struct tt_rope_shape *shape,
+                                int64_t first_row, int64_t rows)
+{
+    float sign = shape->inverse ? -1.0F : 1.0F;
+
+    for (int64_t r = first_row; r < first_row + rows; r++) {
+        const float *angle = table + r % shape->seq_len * shape->head_dim;
+
+        for (int64_t head = 0; head < shape->heads; head++, x += shape->head_dim, y += shape->head_dim)
+            rope_head(y, x, angle, shape->head_dim / 2, sign, shape->rotate_half);
+    }
+}
+
+void TT_TYPED(tt_swiglu_fwd, generic)(element *h, const element *g, const element *u, int64_t n)
+{
+    TT_INDEPENDENT
+    for (int64_t i = 0; i < n; i++)
+        h[i] = element_of(value_of(g[i]) / (1.0F + tt_expf(-value_of(g[i]))) * value_of(u[i]));
+}
+
+void TT_TYPED(tt_swiglu_bwd, generic)(element *dg, element *du, const element *dh, const element *g, const element *u,
+                                      int64_t n)
+{
+    TT_INDEPENDENT
+    for (int64_t i = 0; i < n; i++) {
+        float grad = value_of(dh[i]), gate = value_of(g[i]), up = value_of(u[i]);
+        float sigmoid = 1.0F / (1.0F + tt_expf(-gate));
+
+        dg[i] = element_of(grad * up * sigmoid * (1.0F + gate * (1.0F - sigmoid)));
+        du[i] = element_of(grad * gate * sigmoid);
+    }
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The references of the kernels that work element by element, in double.
+ */
+#include <math.h>
+
+#include "core/kernels/typed/element.h"
+
+void TT_TYPED(tt_add, ref)(element *y, const element *a, const element *b, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = element_of(value_of(a[i]) + value_of(b[i]));
+}
+
+static double inner(double x)
+{
+    return 0.79788456080286535588 * (x + 0.044715 * x * x * x);
+}
+
+void TT_TYPED(tt_gelu_fwd, ref)(element *y, const element *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = element_of_exact(exact_of(x[i]) / (1.0 + exp(-2.0 * inner(exact_of(x[i])))));
+}
+
+void TT_TYPED(tt_gelu_bwd, ref)(element *dx, const element *dy, const element *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double at = exact_of(x[i]), sigmoid = 1.0 / (1.0 + exp(-2.0 * inner(at)));
+        double slope = 2.0 * 0.79788456080286535588 * (1.0 + 3.0 * 0.044715 * at * at);
+
+        dx[i] = element_of_exact(exact_of(dy[i]) * sigmoid * (1.0 + at * slope * (1.0 - sigmoid)));
+    }
+}
+
+void TT_TYPED(tt_rope, ref)(element *y, const element *x, const float *table, const struct tt_rope_shape *shape,
+                            int64_t first_row, int64_t rows)
+{
+    int64_t half = shape->head_dim / 2, step = shape->rotate_half ? half : 1, stride = shape->rotate_half ? 1 : 2;
+
+    for (int64_t head = 0; head < rows * shape->heads; head++, x += shape->head_dim, y += shape->head_dim) {
+        const float *angle = table + (first_row + head / shape->heads) % shape->seq_len * shape->head_dim;
+
+        for (int64_t i = 0; i < half; i++) {
+            double c = (double)angle[2 * i], s = shape->inverse ? -(double)angle[2 * i + 1] : (double)angle[2 * i + 1];
+            double a = exact_of(x[i * stride]), b = exact_of(x[i * stride + step]);
+
+            y[i * stride] = element_of_exact(a * c - b * s);
+            y[i * stride + step] = element_of_exact(a * s + b * c);
+        }
+    }
+}
+
+void TT_TYPED(tt_swiglu_fwd, ref)(element *h, const element *g, const element *u, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        h[i] = element_of_exact(exact_of(g[i]) / (1.0 + exp(-exact_of(g[i]))) * exact_of(u[i]));
+}
+
+void TT_TYPED(tt_swiglu_bwd, ref)(element *dg, element *du, const element *dh, const element *g, const element *u,
+                                  int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double grad = exact_of(dh[i]), gate = exact_of(g[i]), up = exact_of(u[i]);
+        double sigmoid = 1.0 / (1.0 + exp(-gate));
+
+        dg[i] = element_of_exact(grad * up * sigmoid * (1.0 + gate * (1.0 - sigmoid)));
+        du[i] = element_of_exact(grad * gate * sigmoid);
+    }
+}
