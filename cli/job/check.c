@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Faults of a configuration that need no ranks; see job_check.h. What is checked here is checked again, by the code
- * that uses it, when a run starts: this file only says it earlier, all at once, and where.
+ * Faults of a configuration that need no ranks. When a run starts, the code that uses a value checks it again. This
+ * file reports all faults earlier, at once, each with its place.
  */
 #include "cli/job/check.h"
 
@@ -37,7 +37,8 @@ static void model_fault(void *arg, const enum tt_key *keys, const char *message)
     tt_text_release(&paths);
 }
 
-/* A config.json that cannot be read is a matter of files: commands that need it say so themselves. */
+/* Without a check of files, a config.json that cannot be read is no fault: commands that need it report it
+ * themselves. */
 static void drop_fault(void *arg, const enum tt_key *keys, const char *message)
 {
     (void)arg;
@@ -62,7 +63,7 @@ static void check_model(struct checking *c, bool with_files)
     if (tt_config_is_bad(cfg, "model.name") || tt_config_is_bad(cfg, "model.flavor"))
         return;
     if (with_files && tt_job_adopt_family(c->cfg) < 0)
-        is_silent = false; /* the check says what is wrong with config.json */
+        is_silent = false; /* tt_model_check reports what is wrong with config.json */
     if (tt_model_check(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path,
                        is_silent ? drop_fault : model_fault, c, &c->model) < 0)
         c->model = NULL;
@@ -80,14 +81,14 @@ static void check_seq_len(struct checking *c, const char *key, int64_t seq_len)
 
 /* --- policies --- */
 
-/* An error about one of the policies; another one is not for a configuration to say. */
+/* Reports an error that carries a key. Any other error is not about the configuration. */
 static void key_fault(struct checking *c)
 {
     if (tt_error_key() != TT_KEY_NONE)
         tt_config_fault(c->cfg, c->report, tt_config_key_path(tt_error_key()), "%s", tt_error_message());
 }
 
-/* Without a model it is only known whether expressions are expressions. */
+/* Without a model only the syntax of expressions can be checked. */
 static void check_expressions(struct checking *c, enum tt_key key, const struct tt_words *words)
 {
     struct tt_patterns patterns = {0};
@@ -103,7 +104,7 @@ static bool policies_are_good(const struct tt_config *cfg)
            !tt_config_is_bad(cfg, tt_config_key_path(TT_KEY_RESHARD));
 }
 
-/* An integer divides the shard ranks, which nobody knows yet; expressions are the same on any mesh. */
+/* An integer must divide the shard ranks, whose number is not known here. Expressions mean the same on any mesh. */
 static void check_policies(struct checking *c)
 {
     const struct tt_config *cfg = c->cfg;
@@ -134,7 +135,7 @@ static void check_init(struct checking *c)
 
 /* --- files --- */
 
-static bool is_there(struct checking *c, const char *key, const char *path, const char *remedy)
+static bool check_exists(struct checking *c, const char *key, const char *path, const char *remedy)
 {
     struct stat st;
 
@@ -167,9 +168,10 @@ static void check_tokenizer(struct checking *c)
     if (!reads_text(cfg->training.dataset) && !(cfg->validation.enable && reads_text(cfg->validation.dataset)))
         return;
     if (tt_config_is_bad(cfg, "model.hf_assets_path") ||
-        (folder && !is_there(c, "model.hf_assets_path", folder,
-                             "name the folder that holds tokenizer.json and config.json, or leave the key out for the "
-                             "built-in tokenizer")))
+        (folder &&
+         !check_exists(c, "model.hf_assets_path", folder,
+                       "name the folder that holds tokenizer.json and config.json, or leave the key out for the "
+                       "built-in tokenizer")))
         return;
     if (tt_tokenizer_load(folder, &tokenizer) < 0)
         tt_config_fault(c->cfg, c->report, "model.hf_assets_path", "%s", tt_error_message());
@@ -188,19 +190,19 @@ static void check_files(struct checking *c)
     const struct tt_config *cfg = c->cfg;
     struct tt_machine machine;
 
-    (void)is_there(c, "training.dataset_path", cfg->training.dataset_path, data_remedy);
+    (void)check_exists(c, "training.dataset_path", cfg->training.dataset_path, data_remedy);
     if (cfg->validation.enable)
-        (void)is_there(c, "validation.dataset_path", cfg->validation.dataset_path, data_remedy);
+        (void)check_exists(c, "validation.dataset_path", cfg->validation.dataset_path, data_remedy);
     check_tokenizer(c);
-    (void)is_there(c, "checkpoint.initial_load_path", cfg->checkpoint.initial_load_path,
-                   "name a checkpoint, or leave the key out to start from random weights");
-    if (is_there(c, "parallelism.machine_file", cfg->parallelism.machine_file,
-                 "`titan bench --save FILE` writes one; without the key there is a built-in table") &&
+    (void)check_exists(c, "checkpoint.initial_load_path", cfg->checkpoint.initial_load_path,
+                       "name a checkpoint, or leave the key out to start from random weights");
+    if (check_exists(c, "parallelism.machine_file", cfg->parallelism.machine_file,
+                     "`titan bench --save FILE` writes one; without the key there is a built-in table") &&
         tt_job_machine(cfg, &machine) < 0)
         key_fault(c);
 }
 
-/* --- all of it --- */
+/* --- all checks --- */
 
 static void check(struct checking *c, bool with_files)
 {

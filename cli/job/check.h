@@ -5,16 +5,17 @@
 #include "core/config/config.h"
 
 /**
- * What is wrong with a configuration whatever the number of ranks: a model that does not exist or whose sizes do not
- * fit each other, sequences that it cannot take, policies that select nothing. A check for struct tt_config_input, so
- * that these faults come in one message with those of the files and flags, each at its place.
+ * Reports what is wrong with a configuration for any number of ranks: a model that does not exist or whose sizes do not
+ * fit together, sequences that are too long for it, policies that select nothing. This is a check for struct
+ * tt_config_input, so its faults come in one message with those of files and flags, each with its place. Not
+ * collective; arg is not used.
  */
 void tt_job_check(struct tt_config *cfg, struct tt_config_report *report, void *arg);
 
 /**
- * The same, and the files that the configuration names, on this machine: data, tokenizer, the model's
- * config.json, weights to start from, machine file. Reads the tokenizer and config.json whole, of the others only
- * that they are there.
+ * The same, and also checks the files that the configuration names on this machine: data, tokenizer, the model's
+ * config.json, initial weights, machine file. It reads the tokenizer, config.json and the machine file. Of the others
+ * it only checks that they exist.
  */
 void tt_job_check_files(struct tt_config *cfg, struct tt_config_report *report, void *arg);
 

@@ -48,7 +48,7 @@ struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
     };
 }
 
-/* A default, or what the built-in run has, is nobody's wish. */
+/* The user did not set a default, nor a value of the built-in run. */
 static bool is_default(const char *origin)
 {
     return strcmp(origin, "default") == 0 || strncmp(origin, "builtin:", strlen("builtin:")) == 0;
@@ -85,7 +85,7 @@ out:
     return rc;
 }
 
-/* The dims that the flavor gave, so that run.yaml and the manifest say all of them. */
+/* With the dims that the flavor gave, run.yaml and the manifest have all of them. */
 int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model)
 {
     const struct tt_model_dims *d = &model->dims;
@@ -144,7 +144,7 @@ int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size)
     return (int64_t)(0.9 * tt_metrics_machine_bytes() / local_size);
 }
 
-/* Whether gradients may be reduced once a step; for `auto` that is also a question of memory. */
+/* Whether gradients may be reduced once per step. For `auto` memory decides that later. */
 static bool may_defer(const struct tt_config *cfg)
 {
     if (cfg->training.gradient_sync == TT_SYNC_AUTO)
@@ -255,7 +255,7 @@ enum tt_dtype tt_job_export_dtype(const struct tt_config *cfg)
     return types[cfg->checkpoint.export_dtype];
 }
 
-/* What a rank needs to stage its part of a checkpoint: weights and both moments, by the model and the mesh alone. */
+/* Bytes that a rank needs to stage its part of a checkpoint, which the model and the mesh decide. */
 static int staging_bytes(const struct tt_config *cfg, const struct tt_job *job, int64_t *ret_bytes)
 {
     const struct tt_ckpt_policy *policy = NULL;

@@ -12,8 +12,8 @@
 #include "parallel/planner/cost.h"
 
 /**
- * What a configuration means on a number of ranks: model, mesh, batch, and the options of the engine. The one place
- * that says so: train, plan, estimate and tune all ask here, so that what is predicted is what runs.
+ * What a configuration means on a number of ranks: model, mesh, batch, and the options of the engine. train, plan,
+ * estimate and tune all use the same job, so what they predict is what runs.
  *
  *     struct tt_job job = {0};
  *     TT_TRY(tt_job_init(cfg, n_ranks, threads, limit, &job));
@@ -21,72 +21,73 @@
  *     ...
  *     tt_job_release(&job);
  *
- * Pure: touches no files but those that dimensions come from (model.hf_assets_path), starts and allocates nothing
- * large.
+ * A job starts nothing and allocates nothing large. It reads no files but the machine file and the config.json from
+ * which the dimensions come (model.hf_assets_path).
  */
 struct tt_job {
     struct tt_model *model;
     struct tt_mesh mesh;
-    int64_t microbatches;  /* per rank and step */
-    int64_t global_batch;  /* sequences a step */
-    int64_t staging_bytes; /* of a rank, beside the engine: where async saves are copied to; 0: none */
+    int64_t microbatches;  /* of a rank in a step */
+    int64_t global_batch;  /* sequences of a step */
+    int64_t staging_bytes; /* of a rank, in addition to the engine's: memory into which async saves copy; 0: none */
     struct tt_engine_options engine;
 };
 
 /**
  * The job of n_ranks ranks with `threads` threads and at most memory_limit bytes each. Fills the model keys of cfg that
- * came from the flavor. Errors: TT_EUSAGE for a mesh, batch or model that cannot be; ret_job is then left released.
+ * came from the flavor. Errors: TT_EUSAGE for an impossible mesh, batch or model; ret_job is then unchanged.
  */
 int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_limit,
                 struct tt_job *ret_job) TT_MUST_CHECK;
 void tt_job_release(struct tt_job *job);
 
 /**
- * With flavor hf the family is that of the folder's config.json, unless somebody set model.name: then it must be the
- * same (tt_model_new says so). TT_EDATA where config.json cannot be read or is of no known model.
+ * With flavor hf, sets model.name to the family in the folder's config.json, unless somebody set the key; then
+ * tt_model_new checks that it is the same. TT_EDATA if config.json cannot be read or has no known model.
  */
 int tt_job_adopt_family(struct tt_config *cfg) TT_MUST_CHECK;
 
-/** The sizes that the configuration sets itself, as tt_model_new takes them; the rest is the flavor's. */
+/** The sizes that the configuration sets itself, in the form that tt_model_new takes. The flavor gives the others. */
 struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg);
 
 /**
- * Fills the model keys that the flavor decides, as tt_job_init does; the configuration then says all sizes of the
- * model.
+ * Fills the model keys that the flavor decides, as tt_job_init does. Then the configuration has all sizes of the model.
  */
 int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model) TT_MUST_CHECK;
 
 /**
- * The engine of a rank of the job, job->engine as it is; an error about a policy carries its key (tt_config_locate).
+ * The engine of a rank of the job, with the options job->engine; the caller frees it (tt_engine_free). An error about a
+ * policy carries its key (tt_config_locate).
  */
 int tt_job_engine(const struct tt_job *job, struct tt_comm *comm, int rank,
                   struct tt_engine **ret_engine) TT_MUST_CHECK;
 
 /**
- * The same without other ranks, only to be asked for numbers; resolves gradient_sync auto as a new run would, and
- * afterwards the configuration says which it is.
+ * The same without other ranks, for predictions only. Resolves gradient_sync auto as a new run would, and stores the
+ * result in the configuration.
  */
 int tt_job_engine_alone(struct tt_config *cfg, struct tt_job *job, int rank,
                         struct tt_engine **ret_engine) TT_MUST_CHECK;
 
 /**
- * Threads of a rank that shares its host with local_size - 1 others: parallelism.threads_per_rank, else the cores bound
- * to the rank, else, when the launcher bound none, a fair part of the host's.
+ * Threads of a rank that shares its host with local_size - 1 others: parallelism.threads_per_rank if it is set, else
+ * the cores to which the rank is bound, or a fair part of the host's cores if it is not bound.
  */
 int tt_job_threads(const struct tt_config *cfg, int local_size);
 
-/** Of a job that is not started here: how many of its ranks would share this host, as many as have cores. */
+/** How many ranks of a job that is not started here would share this host: as many as there are cores for. */
 int tt_job_ranks_on_host(int n_ranks, int threads);
 
 /**
- * Bytes that each of local_size ranks on this host may use: parallelism.memory_limit, else a fair part of 0.9 of it.
+ * Bytes that each of local_size ranks on this host may use: parallelism.memory_limit, or else a fair part of 0.9 of the
+ * host's memory.
  */
 int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size);
 
-/** The cost table: parallelism.machine_file, or the built-in one. Errors: as tt_machine_load, about the key. */
+/** The cost table: parallelism.machine_file, or the built-in one. Errors: those of tt_machine_load, with the key. */
 int tt_job_machine(const struct tt_config *cfg, struct tt_machine *ret_machine) TT_MUST_CHECK;
 
-/** checkpoint.save_policy and filter, as words and as a row of the table in checkpoint/save/plan.c. */
+/** checkpoint.save_policy and checkpoint.filter, as words and as a row of the table in checkpoint/save/plan.c. */
 const char *tt_job_policy_name(const struct tt_config *cfg);
 const char *tt_job_filter_name(const struct tt_config *cfg);
 int tt_job_policy(const struct tt_config *cfg, const struct tt_ckpt_policy **ret_policy) TT_MUST_CHECK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The tensors of a checkpoint before there are any.
+ * The tensors of a checkpoint, described before they exist.
  */
 #include "cli/job/tensors.h"
 

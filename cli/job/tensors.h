@@ -6,8 +6,8 @@
 #include "core/models/model.h"
 
 /**
- * The tensors of a checkpoint of a model, by name, dtype, shape and placement, without parts or data: what
- * plans are made of.
+ * The tensors of a model's checkpoint: names, dtypes, shapes and placements, but no parts and no data. Save plans are
+ * made from them.
  */
 struct tt_job_tensors {
     struct tt_ckpt_state state;

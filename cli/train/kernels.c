@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The kernels that a run computes with. Sums are made in another order by other kernels, so bits depend on them.
+ * The kernels that a run computes with. Other kernels add in another order, so bits depend on them.
  */
 #include "core/kernels/kernels.h"
 

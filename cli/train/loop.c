@@ -30,12 +30,12 @@ static double long_step_sec(void)
     return text && end != text && sec >= 0.0 ? sec : 20.0;
 }
 
-/* What ranks must know of each other at the end of every step, in one message. */
+/* What ranks must know of each other at the end of every step. One message carries it. */
 struct news {
     int stop;          /* 0, or the code to end with because a signal asked for it */
-    bool long_step;    /* on some rank the last step, or the predicted one, takes long */
-    bool save_written; /* the save under way is written everywhere */
-    bool warned;       /* mpirun may be about to kill some rank */
+    bool long_step;    /* on some rank the last step was long, or the first one is predicted to be */
+    bool save_written; /* all ranks have written the save that is under way */
+    bool warned;       /* mpirun may be about to kill a rank */
 };
 
 static int exchange_news(struct tt_loop *l, struct news *ret_news)
@@ -52,7 +52,7 @@ out:
 
 /* --- the step --- */
 
-/* A step that is given up changes nothing; ret_stop is then why, else 0. */
+/* A step that is given up changes nothing. ret_stop is then the code that asked for it, else 0. */
 static int train_step(struct tt_loop *l, struct tt_train_step *ret_done, int *ret_stop)
 {
     struct tt_pause pause;
@@ -77,7 +77,7 @@ out:
     return rc;
 }
 
-/* Saves where training stands, unless that is what was saved last. Nothing is lost before the first step. */
+/* Saves the current step, unless it is already saved. Before the first step there is nothing to save. */
 static int save_at_stop(struct tt_loop *l)
 {
     int rc = 0;
@@ -94,10 +94,10 @@ out:
 }
 
 /*
- * mpirun may be about to kill the ranks, or only continued them after a pause: saves where training stands, and waits
- * until the SIGTERM is due that tells which. ret_stop is then what it asks for.
+ * mpirun may be about to kill the ranks, or it only continued them after a pause. Saves the current step, then waits
+ * until SIGTERM comes or is no longer to be expected. ret_stop is the code that a signal asked for, or 0.
  */
-static int heed_warning(struct tt_loop *l, int *ret_stop)
+static int save_and_await_sigterm(struct tt_loop *l, int *ret_stop)
 {
     static const struct timespec nap = {0, 20000000};
     static const double due_sec = 1.5;
@@ -114,7 +114,7 @@ out:
     return rc;
 }
 
-/* Whether a signal asks to stop, and the end of a save that is written everywhere. */
+/* Ends a save that all ranks have written. ret_stop is the code that a signal asked for, or 0. */
 static int end_step(struct tt_loop *l, int *ret_stop)
 {
     struct news news;
@@ -129,7 +129,7 @@ static int end_step(struct tt_loop *l, int *ret_stop)
     if (news.save_written)
         TT_TRY(tt_saver_end(&l->saver));
     if (news.warned && l->saver.store && !news.stop)
-        TT_TRY(heed_warning(l, ret_stop));
+        TT_TRY(save_and_await_sigterm(l, ret_stop));
     tt_reporter_resume(&l->reporter, &pause);
 out:
     return rc;
@@ -140,8 +140,7 @@ static bool trace_is_due(const struct tt_config *cfg, int64_t step)
     return cfg->profiling.enable_profiling && step % cfg->profiling.profile_freq == 0;
 }
 
-/* Writes the trace of the step just done, which ended at end_sec. Training continues without one that
- * cannot be written. */
+/* Writes the trace of the step just done, which ended at end_sec. Training continues if the trace cannot be written. */
 static int trace(struct tt_loop *l, const struct tt_train_step *done, double end_sec)
 {
     const struct tt_setup *s = l->setup;
@@ -157,7 +156,7 @@ static int trace(struct tt_loop *l, const struct tt_train_step *done, double end
 
     s->comm->waiting_for = "trace";
     TT_TRY(tt_comm_max_f64(s->comm, &step.lead, 1));
-    /* a run folder that was removed is not made again: it would be nobody's */
+    /* a run folder that was removed is not made again, since no run would own it */
     rc = tt_comm_agree(s->comm, tt_run_folder_check(&l->folder));
     if (rc == 0)
         rc = tt_comm_agree(s->comm, tt_trace_write(s->engine, &step, folder));
@@ -181,7 +180,7 @@ out:
     return rc;
 }
 
-/* What comes after a step that was done; ret_stop becomes what a signal asked meanwhile. */
+/* What follows a step: trace, save, validation. ret_stop becomes the code that a signal asked for in the meantime. */
 static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *ret_stop)
 {
     struct tt_pause pause = tt_reporter_pause(&l->reporter);
@@ -196,7 +195,7 @@ static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *
         tt_reporter_answer_in(&l->reporter, "checkpoint", l->at.step);
         TT_TRY(tt_saver_save(&l->saver, &l->at, last, stop));
     } else if (!l->saver.store && (last || l->at.step % l->setup->cfg->checkpoint.interval == 0)) {
-        TT_TRY(tt_saver_check_replicas(&l->saver, l->at.step)); /* a save does that itself */
+        TT_TRY(tt_saver_check_replicas(&l->saver, l->at.step)); /* a save compares them too */
     }
     if (validates) {
         tt_reporter_answer_in(&l->reporter, "validation", l->at.step);
@@ -209,7 +208,7 @@ out:
     return rc;
 }
 
-/* Data that ends is the end of training, but there must be a beginning. */
+/* Training may end with the data, but not before its first step. */
 static int check_data(const struct tt_loop *l)
 {
     if (l->at.step > 0 || last_step(l) > 0)
@@ -223,7 +222,7 @@ static int check_data(const struct tt_loop *l)
         (long long)l->setup->job.global_batch);
 }
 
-/* The sentence that a stopped run ends with. */
+/* The final message of a run that was stopped. */
 static int stopped(const struct tt_loop *l, int stop)
 {
     if (l->at.step == 0)
@@ -232,7 +231,8 @@ static int stopped(const struct tt_loop *l, int stop)
                    l->saver.store ? "; everything is saved" : " (checkpoint.enable is off: nothing was saved)");
 }
 
-/* A run that was complete when it started. A step of another folder is not this run's to complete. */
+/* Completes the last save of a run that had no steps left when it started. A step that came from another folder is left
+ * alone. */
 static int complete(struct tt_loop *l)
 {
     bool retains =
@@ -270,7 +270,7 @@ int tt_loop_run(struct tt_loop *l)
         TT_TRY(end_step(l, &stop));
         TT_TRY(after_step(l, &done, &stop));
     }
-    stop = l->at.step < last_step(l) ? stop : 0; /* what is complete was not stopped */
+    stop = l->at.step < last_step(l) ? stop : 0; /* a complete run was not stopped */
     if (stop)
         TT_TRY(save_at_stop(l));
 out:

@@ -15,9 +15,9 @@
 #include "cli/train/validate.h"
 
 /**
- * The training loop of one rank, made of parts that have one job each. The order of the calls is the order of a run:
+ * The training loop of one rank. It is made of parts that have one job each. The order of calls is that of a run:
  *
- *     tt_setup_init      model, mesh, engine: what will happen, before anything is touched
+ *     tt_setup_init      model, mesh, engine: what will happen, before anything is changed
  *     tt_loop_open       run folder, data, memory, weights or checkpoint
  *     tt_loop_run        load, step, report, save, validate
  *     tt_loop_close
@@ -28,20 +28,20 @@
 struct tt_loop_options {
     bool json;      /* records on stdout instead of console lines */
     bool overwrite; /* replace the run that the folder holds */
-    int argc;       /* the command line, for run.yaml */
+    int argc;       /* of the command line, for run.yaml */
     char **argv;
 };
 
-/* How long steps take, which decides how a signal stops them. */
+/* How long steps take. It decides how a signal stops them. */
 struct tt_pace {
-    double step_sec; /* the last step; at the start the prediction */
-    bool is_long;    /* on some rank: steps are given up in their middle when a signal asks for a stop */
+    double step_sec; /* of the last step; at the start, as predicted */
+    bool is_long;    /* steps are long on some rank, so a stop signal ends them in the middle */
 };
 
 struct tt_loop {
     const struct tt_setup *setup;
     struct tt_loop_options options;
-    char run_id[TT_RUN_ID_BYTES]; /* of this process's part of the run, the same on all ranks */
+    char run_id[TT_RUN_ID_BYTES]; /* of the part of the run from this start on; the same on all ranks */
     struct tt_run_folder folder;
     struct tt_train_data data;
     struct tt_validator validator;
@@ -56,13 +56,13 @@ struct tt_loop {
 int tt_loop_open(const struct tt_setup *setup, const struct tt_loop_options *options,
                  struct tt_loop *ret_loop) TT_MUST_CHECK;
 
-/** What the reporter tells of the loop. */
+/** What the reporter prints about the loop. Points into the loop. */
 struct tt_run_about tt_loop_about(const struct tt_loop *loop);
 
 /** Trains to the last step. TT_ESTOPPED or TT_EINTERRUPTED after a signal, with everything saved. */
 int tt_loop_run(struct tt_loop *loop) TT_MUST_CHECK;
 
-/** Writes the end record with the exit code and releases everything. Nothing for a loop that is all zero. */
+/** Writes the end record with the exit code and releases everything. Does nothing for a loop that is all zero. */
 void tt_loop_close(struct tt_loop *loop, int exit_code);
 
 #endif

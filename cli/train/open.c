@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parts of a loop, made in the order in which they need each other, and given up again.
+ * Makes the parts of a loop, each before those that need it, and releases them.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
-/* A name for this process's part of a run that no other has, the same on all ranks. */
+/* A unique name for the part of the run from this start on, the same on all ranks. */
 static int make_run_id(struct tt_comm *comm, char ret_id[TT_RUN_ID_BYTES])
 {
     char host[256] = "";
@@ -72,7 +72,7 @@ static int open_records(struct tt_loop *l)
     int rc = 0;
 
     TT_TRY(tt_reporter_open(&l->reporter, o->json));
-    if (s->comm->rank == 0 && l->at.step < s->cfg->training.steps) /* run.yaml is of the run that did the steps */
+    if (s->comm->rank == 0 && l->at.step < s->cfg->training.steps) /* run.yaml describes the start that trained last */
         rc = tt_run_folder_record(s->cfg, o->argc, o->argv, s->comm->size, s->threads, &s->job.engine.machine);
 out:
     return rc;

@@ -22,7 +22,8 @@ int64_t tt_train_progress_last_step(const struct tt_train_progress *p, const str
 
     if (setup->cfg->dataloader.repeat)
         return steps;
-    last = p->step + (left > 0 ? left / setup->job.global_batch : 0); /* a rest that makes no batch is left out */
+    last =
+        p->step + (left > 0 ? left / setup->job.global_batch : 0); /* samples that do not fill a batch are not used */
     return last < steps ? last : steps;
 }
 

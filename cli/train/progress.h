@@ -8,24 +8,26 @@
 #include "cli/train/setup.h"
 #include "core/base/json.h"
 
-/** How far a run has come; all of it is in the checkpoint. */
+/** How far a run has come. The checkpoint has all of it. */
 struct tt_train_progress {
     int64_t step;          /* steps done */
     int64_t sample_cursor; /* samples consumed: the loader's whole state */
     int64_t ntokens_seen;
-    int64_t optimizer_step; /* updates that the moments have seen, for Adam's bias correction */
+    int64_t optimizer_step; /* updates of the moments, for Adam's bias correction */
     int64_t lr_step;        /* steps of the schedule done */
 };
 
 /** One more step of `samples` sequences of seq_len tokens is done. */
 void tt_train_progress_advance(struct tt_train_progress *progress, int64_t samples, int64_t seq_len);
 
-/** The step that training ends after: training.steps, or where data that does not repeat has no further batch. */
+/** The last step of training: training.steps, or an earlier one after which data that does not repeat has no further
+ * batch. */
 int64_t tt_train_progress_last_step(const struct tt_train_progress *progress, const struct tt_setup *setup,
                                     const struct tt_train_data *data);
 
 /**
- * Puts the members into a manifest's description, and takes those that `skip` (TT_SKIP_*) does not leave out from one.
+ * Writes all members into the description of a manifest, and reads from one those that `skip` (TT_SKIP_*) does not
+ * exclude; the others become 0. TT_EDATA if one is missing.
  */
 void tt_train_progress_describe(const struct tt_train_progress *progress, json_t *meta);
 int tt_train_progress_restore(const json_t *meta, unsigned skip, struct tt_train_progress *ret_progress) TT_MUST_CHECK;

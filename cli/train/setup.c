@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * From configuration to an engine: everything that can be known without touching anything. Ranks agree after each
- * stage, before they communicate about it.
+ * From configuration to an engine: everything that can be decided before anything is changed. Ranks agree on the result
+ * of each part before they communicate about it.
  */
 #include "cli/train/setup.h"
 
@@ -12,7 +12,7 @@
 #include "core/base/text.h"
 #include "core/models/model_json.h"
 
-/* What a plan depends on must be the same on all ranks: the smallest limit counts, the threads must agree. */
+/* A plan must be the same on all ranks. So the smallest memory limit applies to all, and the threads must be equal. */
 static int agree_on_limits(struct tt_setup *s)
 {
     double most[3] = {-(double)tt_job_memory_limit(s->cfg, s->local_size), s->threads, -s->threads};
@@ -29,8 +29,8 @@ out:
     return rc;
 }
 
-/* "parallelism.memory_limit allows 1 GiB", or what the machine has, where nobody set a limit. */
-static void say_limit(const struct tt_setup *s, struct tt_text *out)
+/* "parallelism.memory_limit allows 1 GiB", or what the machine allows if nobody set a limit. */
+static void add_limit(const struct tt_setup *s, struct tt_text *out)
 {
     char limit[32];
 
@@ -42,8 +42,8 @@ static void say_limit(const struct tt_setup *s, struct tt_text *out)
                     limit, s->local_size, s->local_size == 1 ? "" : "s");
 }
 
-/* What would need less here; more ranks only where each of them would have as much as now. */
-static void say_remedies(const struct tt_setup *s, struct tt_text *out)
+/* Remedies that apply here. More ranks help only if each of them has as much memory as now. */
+static void add_remedies(const struct tt_setup *s, struct tt_text *out)
 {
     const struct tt_config *cfg = s->cfg;
     bool keeps =
@@ -70,8 +70,8 @@ static int check_memory(const struct tt_setup *s)
 
     if (total <= s->memory_limit && start <= s->memory_limit)
         return 0;
-    say_limit(s, &limit);
-    say_remedies(s, &remedies);
+    add_limit(s, &limit);
+    add_remedies(s, &remedies);
     tt_text_bytes(need, sizeof need, (double)total);
     if (total <= s->memory_limit)
         rc =
@@ -93,7 +93,7 @@ static int check_memory(const struct tt_setup *s)
     return rc;
 }
 
-/* Dimensions may come from config.json of a folder that each host has a copy of. */
+/* Dimensions may come from a config.json of which every host has its own copy. */
 static int agree_on_model(const struct tt_setup *s)
 {
     char *text = tt_model_json_text(s->job.model);
@@ -129,7 +129,7 @@ out:
     return rc;
 }
 
-/* The engine with the gradient sync that fits; afterwards the configuration says which it is. Collective. */
+/* Makes the engine with the gradient sync that fits, and stores that in the configuration. Collective. */
 static int choose_engine(struct tt_setup *s, bool starts_over)
 {
     struct tt_engine_options *options = &s->job.engine;

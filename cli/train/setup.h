@@ -12,8 +12,8 @@
 #include "parallel/engine/engine.h"
 
 /**
- * What is decided before anything is touched: the job, and the engine, the threads and the memory of this rank.
- * Everything else of a run reads it, and nothing changes it.
+ * What is decided before anything is changed: the job, and this rank's engine, threads and memory. All other parts of a
+ * run read it, and none changes it.
  *
  *     struct tt_setup setup;
  *     rc = tt_setup_init(cfg, comm, false, &setup);
@@ -28,43 +28,46 @@ struct tt_setup {
     struct tt_engine_memory memory;
     int threads;
     int local_rank, local_size; /* on this host */
-    int64_t memory_limit;       /* bytes that this rank may use; the least of all ranks */
-    char *kernels_differ;       /* which ranks compute with other kernels than rank 0; NULL: none */
+    int64_t memory_limit;       /* bytes that this rank may use: the smallest limit of all ranks */
+    char *kernels_differ;       /* text: how kernels differ between ranks; NULL: they do not */
 };
 
 /**
- * Collective: every rank returns the same code, with the message of the lowest failing rank. Sets what is automatic in
- * cfg. The set-up may be released after an error too.
- *   starts_over  gradient_sync auto does not look for a checkpoint that the run could resume from
- * Errors: TT_EUSAGE for what cannot be, TT_EFIT when a rank does not fit in its memory.
+ * Collective: every rank returns the same code, with the message of the lowest failing rank. Sets the values in cfg
+ * that were left to titan. The set-up may be released after an error too.
+ *   starts_over  the run does not resume, so gradient_sync auto ignores its checkpoints
+ * Errors: TT_EUSAGE for an impossible configuration, TT_EFIT if a rank does not fit into its memory.
  */
 int tt_setup_init(struct tt_config *cfg, struct tt_comm *comm, bool starts_over,
                   struct tt_setup *ret_setup) TT_MUST_CHECK;
 void tt_setup_release(struct tt_setup *setup);
 
-/** Whether the losses of this run do not depend on how it is laid out over ranks. */
+/** Whether the losses of this run are the same, to the bit, for every power-of-two split of its batch over ranks. */
 bool tt_setup_layout_exact(const struct tt_setup *setup);
 
 /* kernels.c */
 
 /**
- * Ranks compare what their bits depend on: the kernels of the BLAS library and titan's own. Another choice on some rank
- * is no error, but the curve is then not layout-exact. *ret_differ is the caller's; NULL: all are the same. Collective.
+ * Compares the kernels of all ranks, those of the BLAS library and titan's own, since bits depend on them. A difference
+ * is not an error, but then the curve is not layout-exact. *ret_differ, the caller's, describes it; NULL: there is
+ * none. Collective.
  */
 int tt_setup_compare_kernels(struct tt_comm *comm, char **ret_differ) TT_MUST_CHECK;
 
-/** {"blas": "Haswell", "titan": "avx2"}, of this rank, with "differ" where ranks do; json_decref. */
+/** The kernels of this rank, {"blas": "Haswell", "titan": "avx2"}, with "differ" if ranks differ. The caller's
+ * (json_decref). */
 json_t *tt_setup_kernels_json(const struct tt_setup *setup);
 
 /* sync.c */
 
 /**
- * The gradient_sync to try: the configured one; for `auto` what the checkpoint that the run resumes from was trained
- * with, else last_microbatch if reduction_order is fast. Collective.
+ * The gradient_sync to try first: the configured one. For `auto` it is that of the checkpoint from which the run
+ * resumes; without one, last_microbatch if reduction_order is fast, else every_microbatch. Collective.
  */
 int tt_setup_first_sync(const struct tt_setup *setup, bool starts_over, enum tt_sync_choice *ret_sync) TT_MUST_CHECK;
 
-/** The gradient_sync of the run that wrote a manifest; NULL if it does not say. */
+/** The gradient_sync of the run that wrote the manifest with this description, which owns the text; NULL if it is not
+ * recorded. */
 const char *tt_setup_recorded_sync(const json_t *meta);
 
 /** The configuration's word for it. */

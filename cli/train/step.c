@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The batch of a step and the step.
+ * Loads the batch of a step and trains on it.
  */
 #include "cli/train/step.h"
 
@@ -47,7 +47,8 @@ struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t 
     };
 }
 
-/* Loads this rank's microbatches of the step; ret_valid is the number of tokens of the whole batch that count. */
+/* Loads this rank's microbatches of the step. ret_valid is the number of tokens in the whole batch that have a
+ * label. */
 static int load(const struct tt_setup *s, struct tt_train_data *data, const struct tt_train_progress *at,
                 struct tt_train_step *step, int64_t *ret_valid)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * gradient_sync: what `auto` means here. A resumed run continues as it began.
+ * gradient_sync: what `auto` means. A resumed run keeps the choice with which it began.
  */
 #include <string.h>
 

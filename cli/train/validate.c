@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Validation while training: which data, when, and how much of it.
+ * Validation during training: which data, when, and how much of it.
  */
 #include "cli/train/validate.h"
 
@@ -24,7 +24,7 @@ bool tt_validator_is_due(const struct tt_validator *v, int64_t step, bool last)
     return cfg->validation.enable && (last || step == 1 || step % cfg->validation.freq == 0);
 }
 
-/* Samples to look at: whole batches of all ranks' rounds, or everything. */
+/* The number of samples: validation.steps batches of every rank, or all samples. */
 static int64_t samples_wanted(const struct tt_validator *v)
 {
     const struct tt_config *cfg = v->setup->cfg;

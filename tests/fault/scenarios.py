@@ -55,7 +55,7 @@ def ended_badly(result, fault, allowed):
     if result.code == 0:
         return
     if fault.must_go_unnoticed():
-        yield f"gives up instead of going on: exit {result.code}: {first_error(result)}"
+        yield f"gives up instead of continuing: exit {result.code}: {first_error(result)}"
         return
     if result.code not in allowed and not (result.code == 1 and fault.error == "ENOMEM"):
         yield f"exit code {result.code}: {first_error(result)}"

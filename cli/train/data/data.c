@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Datasets of a run: one rank prepares, all open.
+ * Datasets of a run: rank 0 prepares them, all ranks open them.
  */
 #include "cli/train/data/data.h"
 
@@ -40,7 +40,7 @@ int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options 
         rc = tt_tokenizer_load(o->tokenizer_folder, &data.tokenizer);
     TT_TRY(tt_comm_agree(comm, rc));
     spec.tokenizer = data.tokenizer;
-    if (comm->rank == 0) /* tokenizing takes as long as it takes */
+    if (comm->rank == 0) /* tokenizing has no time limit */
         rc = tt_comm_work(comm, prepare, &(struct preparation){&spec, &ref});
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_broadcast(comm, &ref, sizeof ref, 0));

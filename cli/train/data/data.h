@@ -10,10 +10,10 @@
 #include "core/tokenizer/tokenizer.h"
 
 /**
- * A dataset opened by all ranks of a run, and the samples of its stream.
+ * A dataset that all ranks of a run have open, and the samples of its stream.
  */
 struct tt_train_data {
-    struct tt_tokenizer *tokenizer; /* NULL where no text is read */
+    struct tt_tokenizer *tokenizer; /* NULL if the dataset is not text */
     struct tt_dataset *dataset;
     struct tt_sampler *sampler;
     int64_t seq_len;
@@ -23,20 +23,21 @@ struct tt_train_data_options {
     const char *dataset, *path, *text_field;
     const char *tokenizer_folder; /* NULL: built in */
     const char *cache_folder;
-    int64_t vocab_size; /* of the model: every token must be below */
+    int64_t vocab_size; /* of the model; every token must be smaller */
     int64_t seq_len;
     bool shuffle, repeat;
     uint64_t seed;
 };
 
-/** Collective: rank 0 tokenizes into the cache if need be, then every rank opens it (cli/train/data/tokens.h). */
+/** Collective: rank 0 tokenizes into the cache if that is needed, then every rank opens it
+ * (cli/train/data/tokens.h). */
 int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options *options,
                        struct tt_train_data *ret_data) TT_MUST_CHECK;
 void tt_train_data_release(struct tt_train_data *data);
 
 /**
- * Samples first .. first + n - 1 into (n, seq_len) tokens and labels; adds the labels that count to *valid.
- * Errors: TT_EDATA at the end of data that does not repeat, and when the file is not what was prepared any more.
+ * Reads samples first .. first + n - 1 into tokens and labels, both (n, seq_len). Adds the number of valid labels to
+ * *valid. Errors: TT_EDATA at the end of data that does not repeat, and if the file has changed since it was prepared.
  */
 int tt_train_data_batch(struct tt_train_data *data, int64_t first, int64_t n, int32_t *tokens, int32_t *labels,
                         int64_t *valid) TT_MUST_CHECK;

@@ -7,7 +7,7 @@
 #include "cli/run/folder.h"
 #include "core/base/mem.h"
 
-/* What to do about a file that is not there; the command says which key names it, and where. */
+/* Adds what to do about a missing file. The command adds which key names it, and where that was set. */
 static int add_hint(int rc)
 {
     switch (tt_error_key()) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * One packed file, or one on every host: found, compared, and made where it is missing.
+ * One packed file that all hosts share, or one per host: found, compared, and made where it is missing.
  */
 #include "cli/train/data/tokens.h"
 
@@ -14,10 +14,10 @@
 
 enum { HOST_BYTES = 256 };
 
-/* The file that a rank has open, or, with inode 0, its host without one. Ranks with equal places share what they
- * find. */
+/* The file that a rank has open or, with inode 0, the host of a rank without one. Ranks with equal places have the same
+ * file. */
 struct place {
-    uint64_t host, device, inode; /* the host's leader: files of two hosts may have the same numbers */
+    uint64_t host, device, inode; /* host: its first rank; files of two hosts may have the same other numbers */
 };
 
 static struct place place_of(const struct tt_comm *comm, const struct tt_dataset *dataset)
@@ -37,7 +37,7 @@ static int leader_of(const struct tt_comm *comm, const struct place *places)
     return rank;
 }
 
-/* Opens the file; a text's may be missing or wrong on other ranks than the first, which leaves *dataset NULL. */
+/* Opens the file. That of a text may be missing or wrong on ranks other than 0, which leaves *dataset NULL. */
 static int open_here(const struct tt_comm *comm, bool is_text, const struct tt_dataset_ref *ref,
                      struct tt_dataset **dataset)
 {
@@ -46,7 +46,7 @@ static int open_here(const struct tt_comm *comm, bool is_text, const struct tt_d
 
     if (rc == 0 && exists)
         rc = tt_dataset_open(ref, dataset);
-    if (rc < 0 && !is_text) /* a text is opened where rank 0's cache is, which no key names */
+    if (rc < 0 && !is_text) /* no key names the path of a text's cache */
         rc = tt_path_blame_missing(rc, ref->path, TT_KEY_DATASET_PATH);
     return rc == TT_EDATA && can_make ? 0 : rc;
 }
@@ -69,7 +69,7 @@ static int make_here(const struct tt_dataset_spec *spec, const struct tt_dataset
     return rc < 0 ? tt_wrap(rc, "host '%s'", host) : 0;
 }
 
-/* What ranks share, and what is under way. */
+/* The arguments of all ranks, and the state of this one. */
 struct sharing {
     const struct tt_dataset_spec *spec;
     bool is_text;
@@ -78,8 +78,8 @@ struct sharing {
     int64_t made;               /* files, in this round */
 };
 
-/* What the first rank of a place does for the others; rank 0 has prepared its file. */
-static int look_after(void *arg)
+/* The first rank of a place checks the file, or makes it. Rank 0 has prepared its own. */
+static int check_or_make(void *arg)
 {
     struct sharing *s = arg;
     int rc = s->dataset ? tt_dataset_verify(s->dataset) : TT_EDATA;
@@ -91,8 +91,9 @@ static int look_after(void *arg)
     return rc;
 }
 
-/* One look of all ranks at their files; s->made is how many of them were made, which the next look must find. */
-static int settle(struct tt_comm *comm, struct sharing *s)
+/* One round in which all ranks examine their files. s->made is the number of files that were made; the next round must
+ * find them. */
+static int examine_files(struct tt_comm *comm, struct sharing *s)
 {
     struct place *places = tt_calloc((size_t)comm->size, sizeof *places), mine;
     int leader, rc;
@@ -104,10 +105,10 @@ static int settle(struct tt_comm *comm, struct sharing *s)
     TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, places));
     leader = leader_of(comm, places);
     if (leader == comm->rank && leader > 0)
-        rc = tt_comm_work(comm, look_after, s); /* reading and tokenizing take as long as they take */
+        rc = tt_comm_work(comm, check_or_make, s); /* reading and tokenizing have no time limit */
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_sum_i64(comm, &s->made, 1));
-    if (s->made && leader > 0) { /* it may have been replaced */
+    if (s->made && leader > 0) { /* the file may have been replaced */
         tt_dataset_free(s->dataset);
         s->dataset = NULL;
     }
@@ -122,8 +123,8 @@ int tt_train_tokens_open(struct tt_comm *comm, const struct tt_dataset_spec *spe
     struct sharing s = {.spec = spec, .is_text = is_text, .ref = ref, .made = 1};
     int rc = 0;
 
-    for (int round = 0; s.made && round <= comm->size; round++) /* every round makes a file that was missing */
-        TT_TRY(settle(comm, &s));
+    for (int round = 0; s.made && round <= comm->size; round++) /* every round but the last makes a missing file */
+        TT_TRY(examine_files(comm, &s));
     if (s.made) {
         rc = tt_fail(TT_EDATA, "'%s' was made, but not all ranks see it\nhelp: use another dataloader.cache_dir",
                      ref->path);

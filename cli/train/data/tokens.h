@@ -6,12 +6,11 @@
 #include "core/data/dataset.h"
 
 /**
- * Opens the packed file that rank 0 prepared, on every rank (collective). A path may lead to another file on
- * another host, so one rank for each file, as told by the host, device and inode, compares its content with
- * rank 0's. Where a text has no cache, or a damaged one, the first rank of that host makes it: a cache folder
- * need not be shared.
+ * Opens the packed file that rank 0 prepared, on every rank (collective). The same path may be another file on another
+ * host. So one rank per file, which host, device and inode tell apart, compares the content with rank 0's. If the cache
+ * of a text is missing or damaged on a host, its first rank makes it. So hosts need not share a cache folder.
  *   spec     what rank 0 prepared, as this rank sees it
- *   is_text  it was tokenized; spec->tokenizer is set
+ *   is_text  the dataset is tokenized text; spec->tokenizer is set
  *   ref      rank 0's, already the same on all ranks
  * TT_EDATA names the host and the file that is missing or differs.
  */

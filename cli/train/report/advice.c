@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a finished run says about its own time: where it went, and one thing that would change that most. Advice about a
- * policy is planned first, so that what it needs and sends are numbers, not opinions.
+ * Where the time of a finished run went, and one change that would help most. A policy is planned before it is advised,
+ * so the memory that it needs and the bytes that it sends are known.
  */
 #include "cli/train/report/advice.h"
 
@@ -18,7 +18,7 @@ static double percent(double part, double whole)
 /* A policy that sends less than the present one. */
 struct remedy {
     const char *flag;
-    const char *price; /* beside memory; "" */
+    const char *price; /* its cost other than memory, or "" */
     bool (*apply)(const struct tt_setup *s, struct tt_engine_options *options);
 };
 
@@ -42,7 +42,7 @@ static const struct remedy remedies[] = {
     {"--training.gradient_sync=last_microbatch", " (gradients are then added in another order)", defer_gradients},
 };
 
-/* Says the first remedy that fits and sends less. */
+/* Appends the first remedy that fits into memory and sends less. */
 static bool advise_less_traffic(const struct tt_setup *s, struct tt_text *out)
 {
     int64_t sent = tt_program_payload(tt_engine_program(s->engine));

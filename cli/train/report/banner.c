@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a run says about itself before it starts and after it ends, on stderr; and its record.
+ * What a run prints on stderr before it starts and after it ends, and its record.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -39,7 +39,7 @@ static void print_cores(FILE *out, const struct tt_setup *s)
     (void)fprintf(out, "\n");
 }
 
-/* "kjv: 1,130 documents, 1,068,459 tokens, 4,173 samples of 256" and the file that they come from, if any. */
+/* "kjv: 1,130 documents, 1,068,459 tokens, 4,173 samples of 256", with the path of the data, if any. */
 static void print_dataset(FILE *out, const char *label, const struct tt_train_data *data, const char *path)
 {
     const struct tt_dataset_ref *ref = &data->dataset->ref;
@@ -87,7 +87,7 @@ static void print_data(FILE *out, const struct tt_setup *s, const struct tt_run_
                   plural(cfg->validation.freq));
 }
 
-/* The value of a key as a flag takes it. */
+/* Appends the value of a key, as a flag would take it. */
 static void add_value(const struct tt_setup *s, const char *label, const char *path, struct tt_text *out)
 {
     tt_text_add(out, ", %s ", label);
@@ -214,7 +214,7 @@ static void print_banner(const struct tt_reporter *r, const struct tt_run_about 
 
 /* --- what follows the banner --- */
 
-/* Longer than this is more often a mistake in the configuration than what somebody meant. */
+/* A longer step or run is more often a mistake in the configuration than intended. */
 static const double long_step_sec = 60.0, long_run_sec = 30.0 * 86400.0;
 
 static void warn_of_length(const struct tt_reporter *r, int64_t left)
@@ -234,7 +234,7 @@ static void warn_of_length(const struct tt_reporter *r, int64_t left)
             s->job.global_batch, plural(s->job.global_batch), s->cfg->training.seq_len);
 }
 
-/* The learning rate is still rising when the run ends. */
+/* Warns if the learning rate is still rising when the run ends. */
 static void warn_of_warm_up(const struct tt_config *cfg)
 {
     int64_t warm_up = cfg->lr_scheduler.warmup_steps, steps = cfg->training.steps;
@@ -246,7 +246,7 @@ static void warn_of_warm_up(const struct tt_config *cfg)
                 warm_up, steps, plural(steps), steps < 20 ? 1 : steps / 10);
 }
 
-static void say_where_it_starts(const struct tt_setup *s, const struct tt_run_about *about)
+static void note_where_it_starts(const struct tt_setup *s, const struct tt_run_about *about)
 {
     int64_t step = about->at->step, steps = s->cfg->training.steps;
 
@@ -264,7 +264,7 @@ static void say_where_it_starts(const struct tt_setup *s, const struct tt_run_ab
 
 /* --- the record --- */
 
-/* The cost table decided what a planned step looks like. */
+/* The plan depends on the cost table. */
 static void add_machine(const struct tt_setup *s, json_t *o)
 {
     const struct tt_machine *machine = &s->job.engine.machine;
@@ -314,7 +314,7 @@ void tt_reporter_begin(struct tt_reporter *r, const struct tt_run_about *about)
     print_banner(r, about);
     warn_of_length(r, last_step_of(r->setup, about) - about->at->step);
     warn_of_warm_up(r->setup->cfg);
-    say_where_it_starts(r->setup, about);
+    note_where_it_starts(r->setup, about);
 }
 
 void tt_reporter_farewell(const struct tt_reporter *r, const struct tt_run_about *about)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Notes, warnings and answers of a training run: one function for each thing that may happen.
+ * Notes, warnings and answers to signals: one function for each event of a training run.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ void tt_reporter_validated(struct tt_reporter *r, int64_t step, const struct tt_
 
 void tt_reporter_saved(struct tt_reporter *r, const struct tt_ckpt_saved *saved, bool async)
 {
-    double sec = async ? saved->write_sec : saved->seconds; /* the time that is printed beside it */
+    double sec = async ? saved->write_sec : saved->seconds; /* the time that is printed with it */
     double rate = sec > 0.0 ? (double)saved->bytes / sec / 1e9 : 0.0;
     char size[32];
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The steps of a run as they are reported, and the peak that their speed is compared with.
+ * The reports of steps, and the peak with which their speed is compared.
  */
 #include "cli/train/report/reporter.h"
 
@@ -16,7 +16,7 @@
 #include "core/os/file.h"
 #include "parallel/planner/cost.h"
 
-enum { PEAKS = 3 }; /* at the start, and beside the first two steps */
+enum { PEAKS = 3 }; /* at the start, and after each of the first two steps */
 
 void tt_reporter_init(const struct tt_setup *setup, struct tt_reporter *ret_reporter)
 {
@@ -34,7 +34,7 @@ int tt_reporter_open(struct tt_reporter *r, bool json)
     if (r->setup->comm->rank != 0)
         return 0;
     m->json_stdout = json;
-    /* mpirun gives its ranks a pseudo terminal as stdout, whatever it writes to itself; stderr tells the truth */
+    /* Open MPI gives a rank a pseudo terminal as stdout even if its own output is a file, but a pipe as stderr */
     m->color = isatty(STDOUT_FILENO) == 1 && isatty(STDERR_FILENO) == 1 && !(no_color && no_color[0]) &&
                !cfg->metrics.disable_color_printing;
     m->columns = tt_screen_columns(STDOUT_FILENO);
@@ -139,7 +139,7 @@ int tt_reporter_step(struct tt_reporter *r, const struct tt_train_step *done, co
         .tokens_per_rank = s->job.global_batch * s->cfg->training.seq_len / tt_mesh_dp(&s->job.mesh),
         .step_time = (now - r->window.start) / n,
         .data_time = r->window.data_sec / n,
-        /* ranks also wait for each other between programs, to agree on how to go on */
+        /* ranks also wait for each other between programs, to agree on what comes next */
         .comm_time = fmax(r->window.split.sec[TT_SPLIT_COMMUNICATION], comm->wait_sec) / n,
         .comm_exposed = comm->wait_sec / n,
         .comm_bytes = comm->payload_bytes / r->window.steps,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What travels with the weights: the model's sizes, the tokenizer, and files of the folder from Hugging Face.
+ * The small files of a checkpoint: the model's sizes, the tokenizer, and files of the folder from Hugging Face.
  */
 #include "cli/train/save/assets.h"
 
@@ -39,7 +39,7 @@ int tt_train_assets_init(const struct tt_setup *s, const struct tt_tokenizer *to
     if (!folder || s->comm->rank > 0)
         goto out;
     TT_TRY(tt_path_is_folder(folder, &is_folder));
-    if (is_folder) /* config.json is the model's only where the model is config.json's */
+    if (is_folder) /* config.json describes the model only if the model was made from it */
         TT_TRY(tt_hf_files_read(folder, strcmp(s->cfg->model.flavor, "hf") == 0, &a->file, &a->n_files));
     for (int i = 0; i < a->n_files; i++)
         add_asset(a, a->file[i].name, a->file[i].text, a->file[i].size);

@@ -7,12 +7,12 @@
 #include "cli/train/setup.h"
 #include "core/tokenizer/tokenizer.h"
 
-/** Files that go into every checkpoint; rank 0's are written. */
+/** Small files that go into every checkpoint. Those of rank 0 are written. */
 struct tt_train_assets {
     struct tt_ckpt_asset *asset;
     int n, cap;
-    char *model_config;      /* the bytes of one of them; those of the others are the tokenizer's */
-    struct tt_hf_file *file; /* and of model.hf_assets_path, for an export; rank 0 only */
+    char *model_config;      /* the bytes of model.json; the tokenizer owns those of its files */
+    struct tt_hf_file *file; /* those of model.hf_assets_path, for an export; rank 0 only */
     int n_files;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * checkpoint.last_save_in_hf: the last step once more, for others to load.
+ * checkpoint.last_save_in_hf: writes the last step once more, in Hugging Face's format.
  */
 #include <inttypes.h>
 
@@ -16,7 +16,7 @@ struct export
     const struct tt_saver *saver;
     int64_t step;
     char *folder;                    /* step-N/hf */
-    struct tt_consolidated exported; /* without files: the step had it already */
+    struct tt_consolidated exported; /* no files: the step already had its export */
 };
 
 static int export_step(void *arg)
@@ -31,7 +31,7 @@ static int export_step(void *arg)
     bool exists = false;
     int rc = 0;
 
-    TT_TRY(tt_path_exists(folder, &exists)); /* it appears whole or not at all */
+    TT_TRY(tt_path_exists(folder, &exists)); /* if it exists it is complete, since it is published by a rename */
     if (exists)
         goto out;
     TT_TRY(tt_ckpt_consolidate(&what, &e->exported));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Saving from the training loop: when a checkpoint is due, what goes into it, and how it ends.
+ * Saving from the training loop: when a checkpoint is due, what is in it, and how a save ends.
  */
 #include "cli/train/save/saver.h"
 
@@ -13,7 +13,7 @@
 
 /* --- what a manifest says of the run --- */
 
-/* The hashes are of the packed tokens, which stand for corpus and tokenizer both; as text, since JSON has no uint64. */
+/* A hash as text, since JSON has no uint64. */
 static void set_hash(json_t *object, const char *key, uint64_t hash)
 {
     (void)json_object_set_new(object, key, json_sprintf("%016" PRIx64, hash));
@@ -99,11 +99,11 @@ static void note_saved(struct tt_saver *saver, const struct tt_ckpt_saved *saved
 }
 
 /*
- * A save that failed for want of space or memory, or because of a broken disk, left the older checkpoints as they were.
- * Training warns and continues. It does not after the last save of a run, which is what the run was for, or when the
- * state is not finite.
+ * A save that failed for lack of space or memory, or because of a broken disk, left the older checkpoints as they were.
+ * Training warns and continues. It does not continue if the save is the last one, whose loss would be that of the run,
+ * or if the state is not finite.
  */
-static int settle(struct tt_saver *saver, int rc, int64_t step, bool last)
+static int settle_result(struct tt_saver *saver, int rc, int64_t step, bool last)
 {
     if (rc == 0)
         return 0;
@@ -125,7 +125,7 @@ int tt_saver_end(struct tt_saver *saver)
     rc = tt_ckpt_saving_end(saving, &saved);
     if (rc == 0)
         note_saved(saver, &saved, true);
-    return settle(saver, rc, saver->saving_step, false);
+    return settle_result(saver, rc, saver->saving_step, false);
 }
 
 bool tt_saver_is_written(const struct tt_saver *saver)
@@ -166,7 +166,7 @@ int tt_saver_save(struct tt_saver *saver, const struct tt_train_progress *at, bo
         if (rc == 0)
             note_saved(saver, &saved, false);
     }
-    TT_TRY(settle(saver, rc, at->step, last || stop));
+    TT_TRY(settle_result(saver, rc, at->step, last || stop));
     if (last && cfg->checkpoint.last_save_in_hf)
         rc = tt_saver_export(saver, at->step);
 out:

@@ -15,9 +15,8 @@
 #include "cli/train/setup.h"
 
 /**
- * The checkpoints that a run saves: which are due, what goes into them, and the one that is under way. With
- * async_mode at most one save is under way; it is ended, with its agreement and renaming, at the end of a step by
- * all ranks at once.
+ * The checkpoints that a run saves: when they are due, what is in them, and the save that is under way. With async_mode
+ * at most one save is under way. All ranks end it together at the end of a step, when they agree on it and publish it.
  */
 struct tt_saver {
     const struct tt_setup *setup;
@@ -33,7 +32,7 @@ struct tt_saver {
     json_t *line;       /* of the steps that this process saves (checkpoint/steps/line.h) */
 };
 
-/** After tt_engine_allocate; what is given must outlive the saver. Saves nothing until it is opened. */
+/** Call after tt_engine_allocate. The arguments must outlive the saver. Nothing is saved before tt_saver_open. */
 void tt_saver_init(const struct tt_setup *setup, struct tt_reporter *reporter, const struct tt_train_data *data,
                    struct tt_saver *ret_saver);
 
@@ -43,51 +42,53 @@ int tt_saver_open(struct tt_saver *saver, const char *folder, const char *run_id
 /** Gives up a save that is under way, and releases everything. Not collective. */
 void tt_saver_close(struct tt_saver *saver);
 
-/** Whether a save is due after a step; `last`: after the last one, or because training stops. */
+/** Whether a save is due after a step; `last`: it is the last step, or training stops. */
 bool tt_saver_is_due(const struct tt_saver *saver, int64_t step, bool last);
 
 /**
- * Saves the state as it is now, after ending a save under way. `last` applies last_save_model_only; it and `stop` make
- * the save block. One that fails for want of space is a warning, unless it is the last or training stops. Collective.
+ * Saves the present state, after ending a save that is under way. With `last`, last_save_model_only applies. The save
+ * blocks if `last` or `stop`. A save that fails for lack of space or memory is only a warning, unless `last` or `stop`.
+ * Collective.
  */
 int tt_saver_save(struct tt_saver *saver, const struct tt_train_progress *at, bool last, bool stop) TT_MUST_CHECK;
 
 /** Whether this rank has nothing left to write; local. */
 bool tt_saver_is_written(const struct tt_saver *saver);
 
-/** Waits for the save under way, if any, and publishes it. Collective; at once when all ranks' files are written. */
+/** Waits for the save that is under way, if any, and publishes it. Collective. Does not wait if all ranks have written
+ * their files. */
 int tt_saver_end(struct tt_saver *saver) TT_MUST_CHECK;
 
 /**
- * For a run that was complete when it started, at a step of its own folder: does what its last save left undone because
- * the process was killed or the disk failed. Older steps are removed if `retains`, as keep_latest_k says. With
- * last_save_in_hf a missing export is made. Collective.
+ * For a run that was already complete when it started, at a step of its own folder. Completes the last save, in case
+ * the process was killed or the disk failed: removes older steps as keep_latest_k says, if `retains`, and makes a
+ * missing export if last_save_in_hf. Collective.
  */
 int tt_saver_complete(struct tt_saver *saver, int64_t step, bool retains) TT_MUST_CHECK;
 
-/** Compares the replicas' weights and moments, with several replicas (collective): what a save does, without saving. */
+/** Compares the weights and moments of all replicas, as a save does, without saving. Collective. */
 int tt_saver_check_replicas(const struct tt_saver *saver, int64_t step) TT_MUST_CHECK;
 
 /**
- * tt_saver_end when training ends with `code`, which it returns with its message unless it is 0 and the save failed.
- * Does nothing when ranks cannot be reached.
+ * Calls tt_saver_end when training ends with `code`. Returns `code` with its message, or the error of the save if
+ * `code` is 0. Does nothing if ranks cannot be reached (TT_ECOMM).
  */
 int tt_saver_drain(struct tt_saver *saver, int code) TT_MUST_CHECK;
 
 /* space.c */
 
 /**
- * Whether the checkpoints to come fit where they will be saved. TT_EIO, with need and have, when there is no room for
- * one save and the one that is kept meanwhile; a warning when there is none for checkpoint.keep_latest_k. Unknown room
- * passes. Collective.
+ * Checks that the coming checkpoints fit on the disk. TT_EIO if there is no space for one save and the older one that
+ * is kept until it is complete. A warning if there is less than checkpoint.keep_latest_k needs. Passes if the free
+ * space is not known. Collective.
  */
 int tt_saver_check_space(const struct tt_saver *saver, const struct tt_train_progress *at) TT_MUST_CHECK;
 
 /* export.c */
 
 /**
- * Writes a step that was saved as a Hugging Face folder too, step-N/hf: rank 0 streams it out of the committed step and
- * publishes it by a rename, the others wait. One that the step has already stays. Collective.
+ * Exports a saved step as a Hugging Face folder, step-N/hf. Rank 0 streams the weights from the committed step and
+ * publishes the folder by a rename; the others wait. An existing export is kept. Collective.
  */
 int tt_saver_export(const struct tt_saver *saver, int64_t step) TT_MUST_CHECK;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether the disk has room for the checkpoints that the run will save: better said before training than
+ * Whether the disk has space for the checkpoints that the run will save. It is better to know before training than
  * after hours of it.
  */
 #include <inttypes.h>
@@ -67,7 +67,7 @@ out:
     return rc;
 }
 
-/* The largest keep_latest_k that there is room for; there is for 1. */
+/* The largest keep_latest_k for which there is space; there is space for 1. */
 static int64_t most_to_keep(const struct tt_ckpt_demand *d, double have)
 {
     int64_t keep = 1;
@@ -80,8 +80,8 @@ static int64_t most_to_keep(const struct tt_ckpt_demand *d, double have)
 struct look {
     const struct tt_saver *saver;
     const struct tt_train_progress *at;
-    double have, most; /* bytes: free, and what all checkpoints that are kept need */
-    int64_t fits;      /* how many could be kept; 0: what keep_latest_k asks for */
+    double have, most; /* bytes: free, and needed for all checkpoints that are kept */
+    int64_t fits;      /* how many can be kept; 0: as many as keep_latest_k says */
 };
 
 static int look_at_space(void *arg)

@@ -4,7 +4,7 @@
  */
 #include "cli/train/save/view.h"
 
-/* The part of parameter p that this rank has, and where they are. */
+/* Sets the part of parameter p that this rank has, and where it is in memory. */
 static void place(const struct tt_layout *layout, int p, float *const *arrays, struct tt_ckpt_chunk *chunk)
 {
     const struct tt_unit_param *part = tt_layout_param(layout, p);

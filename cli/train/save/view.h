@@ -6,12 +6,13 @@
 #include "cli/job/tensors.h"
 #include "parallel/engine/engine.h"
 
-/** The engine's weights and moments as a checkpoint sees them: the parts of this rank. The engine must outlive it. */
+/** This rank's parts of weights and moments, in the form that a checkpoint saves and loads. The engine must outlive
+ * it. */
 struct tt_state_view {
     struct tt_job_tensors tensors;
 };
 
-/** After tt_engine_allocate. */
+/** Call after tt_engine_allocate. Points into the engine's memory. */
 void tt_state_view_init(const struct tt_model *model, struct tt_engine *engine, struct tt_state_view *ret_view);
 void tt_state_view_release(struct tt_state_view *view);
 

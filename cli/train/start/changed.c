@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What changed since the step that a run continues from: what is refused, what is said.
+ * What changed since the step from which a run continues: what is refused, and what the banner says.
  */
 #include "cli/train/start/changed.h"
 
@@ -16,7 +16,7 @@
 
 enum { SHOWN = 12 };
 
-/* Equal as the values that are computed with: numbers are float32 there, whichever way they were written. */
+/* Whether two values compute the same. Numbers are compared as float32, however they were written. */
 static bool same_value(const json_t *a, const json_t *b)
 {
     const char *key;
@@ -36,7 +36,7 @@ static bool same_value(const json_t *a, const json_t *b)
     return true;
 }
 
-/* As a person would write it: the shortest number that reads as the same. */
+/* A value as a person would write it: the shortest number that reads back as the same. */
 static char *value_text(const json_t *value)
 {
     char text[64] = "";
@@ -54,7 +54,7 @@ static char *value_text(const json_t *value)
 
 /* --- the model --- */
 
-/* Keys that make a model; those that change the shapes of tensors come first. */
+/* The keys of a model. Those that change the shapes of tensors come first. */
 static const char *const model_keys[] = {"name",           "dim",         "n_layers",   "ffn_dim",  "vocab_size",
                                          "tie_embeddings", "n_heads",     "n_kv_heads", "head_dim", "norm_eps",
                                          "rope_theta",     "rope_scaling"};
@@ -80,7 +80,8 @@ int tt_changed_check_model(const struct tt_config *cfg, const json_t *meta)
     for (int i = 0; i < MODEL_KEYS; i++) {
         const json_t *a = json_object_get(before, model_keys[i]), *b = json_object_get(now, model_keys[i]);
 
-        if (!a || !b || json_is_null(a) || json_is_null(b) || same_value(a, b)) /* an older titan may not say */
+        if (!a || !b || json_is_null(a) || json_is_null(b) ||
+            same_value(a, b)) /* an older titan may not have recorded it */
             continue;
         add_key(&was, model_keys[i], a);
         add_key(&is, model_keys[i], b);
@@ -106,8 +107,8 @@ int tt_changed_check_model(const struct tt_config *cfg, const json_t *meta)
 
 /* --- the other keys --- */
 
-/* Keys that say how a run is run, shown or found, not what it computes. */
-static bool is_of_no_interest(const char *path)
+/* Keys that do not change what a run computes, only how it is started, shown or found. */
+static bool is_not_shown(const char *path)
 {
     static const char *const prefixes[] = {"job.", "checkpoint.load_step", "checkpoint.exclude_from_loading",
                                            "metrics.disable_color_printing"};
@@ -158,7 +159,7 @@ static bool changes_curve(const struct tt_config *cfg, const char *path)
                                            "dataloader.shuffle",
                                            "parallelism.reduction_order"};
 
-    if (strcmp(path, "training.steps") == 0) /* the schedule spans them */
+    if (strcmp(path, "training.steps") == 0) /* the schedule has the length of the run */
         return cfg->lr_scheduler.total_steps == TT_NULL_INT;
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
         if (strncmp(path, prefixes[i], strlen(prefixes[i])) == 0)
@@ -184,7 +185,7 @@ void tt_changed_text(const struct tt_setup *setup, const struct tt_start *start,
 
     json_object_foreach(start->changed, path, pair)
     {
-        if (is_of_no_interest(path))
+        if (is_not_shown(path))
             continue;
         if (n++ < SHOWN)
             add_change(&all, path, pair);

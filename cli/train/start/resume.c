@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Continuing a run: which step, whether it is one of this run as it is configured now, and what of it counts.
+ * Continuing a run: from which step, whether that step fits the present configuration, and what of it is loaded.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -38,8 +38,8 @@ int tt_start_request(const struct tt_config *cfg, struct tt_ckpt_request *ret_re
     return tt_start_skip_flags(cfg, &ret_request->line.skip);
 }
 
-/* Steps that were set aside, or that a killed save had put aside, count: what is to become of them is decided with the
- * lock held, not by beginning again. */
+/* Steps count too that were set aside, or that a killed save had renamed. What becomes of them is decided later, with
+ * the lock held; the run must not begin again. */
 int tt_start_can_resume(const struct tt_config *cfg, bool *ret_can)
 {
     char *folder = tt_run_folder_checkpoints(cfg), **names = NULL;
@@ -56,7 +56,7 @@ out:
     return rc;
 }
 
-/* The same samples in another order would be read twice, or never. An older titan does not say which order it was. */
+/* In another order, samples would be read twice or never. An older titan did not record the order. */
 static int check_order(const struct tt_config *cfg, const json_t *data)
 {
     const json_t *seed = json_object_get(data, "seed"), *shuffle = json_object_get(data, "shuffle");
@@ -78,7 +78,7 @@ static int check_order(const struct tt_config *cfg, const json_t *data)
     return 0;
 }
 
-/* A run can only go on where it stopped if its samples are the same ones. */
+/* A run can continue from its position in the data only if its samples are the same. */
 static int check_data(const struct tt_config *cfg, const struct tt_train_data *data_now, const json_t *meta)
 {
     const json_t *data = json_object_get(meta, "data");
@@ -112,7 +112,7 @@ out:
     return rc;
 }
 
-/* Sequences of a step when the checkpoint was saved; 0 if it does not say. */
+/* Sequences of a step in the run that saved the checkpoint; 0 if that was not recorded. */
 static int64_t batch_of(const json_t *meta)
 {
     const json_t *training = json_object_get(json_object_get(meta, "config"), "training");
@@ -125,8 +125,8 @@ static int64_t batch_of(const json_t *meta)
                             (int64_t)json_integer_value(json_object_get(mesh, "dp_shard"));
 }
 
-/* Whether a step that was found is one of this run as it is configured now (tt_ckpt_request). The last step of a run
- * may hold the weights alone: where nothing is left to train, they are enough. */
+/* Accepts a step if it fits the present configuration (tt_ckpt_request). The last step of a run may have only the
+ * weights, which are enough if nothing is left to train. */
 static int accept(void *arg, const struct tt_manifest *manifest, unsigned *skip)
 {
     const struct tt_config *cfg = arg;
@@ -138,7 +138,7 @@ static int accept(void *arg, const struct tt_manifest *manifest, unsigned *skip)
     return tt_changed_check_model(cfg, manifest->meta);
 }
 
-/* The line that the steps of this process will belong to; rank 0 sets aside what is not of it. */
+/* Decides the line of the coming steps. Rank 0 sets aside steps that are not of it. */
 static int settle_line(struct tt_saver *saver, const char *run_id, int64_t step_done,
                        const struct tt_ckpt_request *request, const struct tt_ckpt_found *found)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a run starts from: its own newest checkpoint, other weights, or random ones.
+ * The start of a run: from its own newest checkpoint, other weights, or random ones.
  */
 #include "cli/train/start/start.h"
 
@@ -43,7 +43,8 @@ out:
     return rc;
 }
 
-/* Weights beside the config.json that the model comes from are most likely meant to be used. Rank 0 only. */
+/* Warns if the folder of the model's config.json has weights too, since they were probably meant to be used. Rank 0
+ * only. */
 static int warn_random(const struct tt_saver *saver)
 {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
