@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "core/optim/optim.h"
+#include "core/optim/lr.h"
 #include "core/os/file.h"
 
 static double learning_rate(const struct tt_config *cfg, int64_t step)

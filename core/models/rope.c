@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
+ * ROPE_TABLE: fills a graph's table of angles.
+ *   rope   the frequencies      out   (n, stride / 2, 2) floats, cos and sin: n positions, heads of `stride` elements
+ *
  * The table of rotary position embeddings (Su et al. 2021): pair i of a head turns by t * theta^(-2i/E) at position t.
  * Llama 3.1 stretches the slow pairs for longer sequences: pairs whose wave is longer than original_max /
  * low_freq_factor turn slower by `factor`, pairs with a wave shorter than original_max / high_freq_factor stay
@@ -9,6 +12,7 @@
 #include <math.h>
 
 #include "core/models/model.h"
+#include "core/ops/step/step.h"
 
 static double scaled(const struct tt_rope *rope, double frequency)
 {
@@ -39,3 +43,10 @@ void tt_rope_fill(const struct tt_rope *rope, int64_t seq_len, int64_t head_dim,
         }
     }
 }
+
+static void run(const struct tt_step_call *call)
+{
+    tt_rope_fill(call->rope, call->n, call->stride, call->out[0]);
+}
+
+const struct tt_step_row tt_step_op_rope_table = {.name = "rope table", .run = run};

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
+ * ADAMW: updates parameters.
+ *   in    the gradient, which is multiplied by scalars->clip first
+ *   out   param, exp_avg, exp_avg_sq: flat arrays of n floats, as `in` is; rows says which elements are updated
+ *   decoupled: AdamW, else Adam, whose weight decay is added to the gradient
+ *
  * AdamW and Adam (Loshchilov and Hutter 2019, Kingma and Ba 2015) in one pass over param, grad and both moments,
  * including clipping, with PyTorch's order of operations in float. Every variant of the kernel does one multiplication,
  * addition, division or root per step of the formula and fuses none. So an element gets the same bits in a vector, in a
@@ -9,7 +14,7 @@
 
 #include "core/kernels/kernels.h"
 #include "core/math/round.h"
-#include "core/optim/optim.h"
+#include "core/ops/step/step.h"
 
 enum { CHUNK = 1 << 14 }; /* elements per tile */
 
@@ -98,11 +103,10 @@ static void update_tile(void *arg, int64_t tile, int worker)
                         left);
 }
 
-void tt_adamw(struct tt_team *team, const struct tt_scalars *scalars, bool decoupled, const struct tt_rows *rows, int n,
-              float *param, const float *grad, float *exp_avg, float *exp_avg_sq)
+static void run(const struct tt_step_call *call)
 {
-    const struct tt_scalars *s = scalars;
-    struct update u = {.numbers = {.decoupled = decoupled,
+    const struct tt_scalars *s = call->scalars;
+    struct update u = {.numbers = {.decoupled = call->decoupled,
                                    .clip = s->clip,
                                    .decay = (float)(1.0 - s->lr * s->weight_decay),
                                    .weight_decay = (float)s->weight_decay,
@@ -112,14 +116,22 @@ void tt_adamw(struct tt_team *team, const struct tt_scalars *scalars, bool decou
                                    .step_size = (float)(s->lr / s->bias_correction1),
                                    .root_correction2 = (float)sqrt(s->bias_correction2),
                                    .eps = (float)s->eps},
-                       .rows = rows,
-                       .grad = grad};
+                       .rows = call->rows,
+                       .param = call->out[0],
+                       .grad = call->in,
+                       .exp_avg = call->out[1],
+                       .exp_avg_sq = call->out[2]};
     int64_t tiles = 0;
 
-    u.param = param;
-    u.exp_avg = exp_avg;
-    u.exp_avg_sq = exp_avg_sq;
-    for (int i = 0; i < n; i++)
-        tiles += n_chunks(&rows[i]);
-    tt_team_run(team, tiles, update_tile, &u);
+    for (int i = 0; i < call->n_rows; i++)
+        tiles += n_chunks(&call->rows[i]);
+    tt_team_run(call->team, tiles, update_tile, &u);
 }
+
+static void cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
+{
+    /* reads parameter, gradient and two moments, writes three */
+    ret_cost->bytes = 7.0 * (double)sizeof(float) * (double)call->n;
+}
+
+const struct tt_step_row tt_step_op_adamw = {.name = "adamw", .run = run, .cost = cost};

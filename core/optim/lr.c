@@ -3,9 +3,9 @@
  * The learning rate: linear warm-up, a stable phase, decay. The phases span one step more than the run has, so that the
  * rate of the last step is not 0. Steps beyond the last keep its rate.
  */
-#include <math.h>
+#include "core/optim/lr.h"
 
-#include "core/optim/optim.h"
+#include <math.h>
 
 static int64_t min64(int64_t a, int64_t b)
 {

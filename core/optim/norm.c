@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
+ * SQUARES: adds the sum of squares of the rows to a sum.
+ *   in    a flat array of n floats that rows index      out   struct tt_exact, which is added to
+ * SUM: adds n floats to a sum.
+ *   in    n floats                                      out   struct tt_exact, which is added to
+ *
  * Sums for the gradient norm and the loss that do not depend on which rank holds which rows. A row is summed in double,
  * in an order that depends on its width only, and the row sums are added exactly. Threads add to their own
  * accumulators, which are integers and can be merged in any order.
@@ -7,8 +12,9 @@
 #include <pthread.h>
 
 #include "core/kernels/kernels.h"
+#include "core/math/exact.h"
 #include "core/math/round.h"
-#include "core/optim/optim.h"
+#include "core/ops/step/step.h"
 
 enum {
     LANES = 8,
@@ -86,24 +92,36 @@ static void sum_tile(void *arg, int64_t tile, int worker)
     (void)pthread_mutex_unlock(&s->lock);
 }
 
-void tt_sum_squares(struct tt_team *team, const struct tt_rows *rows, int n, const float *grad, struct tt_exact *sum)
+static void run_squares(const struct tt_step_call *call)
 {
-    struct squares s = {.rows = rows, .grad = grad, .sum = sum, .lock = PTHREAD_MUTEX_INITIALIZER};
+    struct squares s = {.rows = call->rows, .grad = call->in, .sum = call->out[0], .lock = PTHREAD_MUTEX_INITIALIZER};
     int64_t tiles = 0;
 
-    for (int i = 0; i < n; i++)
-        tiles += n_tiles(&rows[i]);
-    tt_team_run(team, tiles, sum_tile, &s);
+    for (int i = 0; i < call->n_rows; i++)
+        tiles += n_tiles(&call->rows[i]);
+    tt_team_run(call->team, tiles, sum_tile, &s);
     (void)pthread_mutex_destroy(&s.lock);
-    tt_exact_normalize(sum);
+    tt_exact_normalize(s.sum);
 }
 
-void tt_sum_floats(const float *values, int64_t n, struct tt_exact *sum)
+static void run_sum(const struct tt_step_call *call)
 {
-    for (int64_t i = 0; i < n; i++) {
+    struct tt_exact *sum = call->out[0];
+    const float *values = call->in;
+
+    for (int64_t i = 0; i < call->n; i++) {
         tt_exact_add(sum, (double)values[i]);
         if (i % TERMS_BETWEEN_CARRIES == TERMS_BETWEEN_CARRIES - 1)
             tt_exact_normalize(sum);
     }
     tt_exact_normalize(sum);
 }
+
+/* Of both: reads the array. */
+static void cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
+{
+    ret_cost->bytes = (double)sizeof(float) * (double)call->n;
+}
+
+const struct tt_step_row tt_step_op_squares = {.name = "squares", .run = run_squares, .cost = cost};
+const struct tt_step_row tt_step_op_sum = {.name = "sum", .run = run_sum, .cost = cost};

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/models/model.h"
 #include "core/os/file.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
@@ -59,7 +58,11 @@ static void fill_constants(struct tt_executor *ex)
         if (p->buffers[b].kind != TT_MEMORY_CONST)
             continue;
         value = &p->graph->values[p->buffers[b].value]; /* the RoPE table is the one constant there is */
-        tt_rope_fill(&p->graph->rope, value->shape[0], 2 * value->shape[1], (float *)(void *)buffer_address(ex, b));
+        tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ROPE_TABLE,
+                                                  .rope = &p->graph->rope,
+                                                  .n = value->shape[0],
+                                                  .stride = 2 * value->shape[1],
+                                                  .out = {buffer_address(ex, b)}});
     }
 }
 
@@ -157,8 +160,13 @@ void tt_executor_bad_parameter(const struct tt_executor *ex, char *name, size_t 
 
 /* --- the walk --- */
 
-void tt_running_each_whole(struct tt_executor *ex, const struct tt_instr *instr,
-                           void (*fn)(struct tt_team *team, float *whole, int64_t n))
+void tt_running_step(struct tt_executor *ex, struct tt_step_call call)
+{
+    call.team = ex->team;
+    tt_step_row(call.op)->run(&call);
+}
+
+void tt_running_each_whole(struct tt_executor *ex, const struct tt_instr *instr, enum tt_step_op_id op)
 {
     const struct tt_layout *layout = ex->program->layout;
     void *const *address = tt_running_address(ex, instr);
@@ -169,7 +177,8 @@ void tt_running_each_whole(struct tt_executor *ex, const struct tt_instr *instr,
         const struct tt_unit *unit = &layout->units[units[u]];
 
         for (int k = 0; k < tt_purpose_pieces(unit, instr->purpose); k++, operand++)
-            fn(ex->team, address[operand], tt_unit_whole(layout, units[u], k));
+            tt_running_step(ex, (struct tt_step_call){
+                                    .op = op, .out = {address[operand]}, .n = tt_unit_whole(layout, units[u], k)});
     }
 }
 

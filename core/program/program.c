@@ -106,11 +106,6 @@ const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr
     return buckets[instr->bucket].units;
 }
 
-double tt_instr_shard_bytes(const struct tt_program *program, const struct tt_instr *instr)
-{
-    return (double)program->layout->units[instr->unit].shard_elements * (double)sizeof(float);
-}
-
 void tt_program_free(struct tt_program *program)
 {
     if (!program)

@@ -185,9 +185,6 @@ void tt_schedule_release(struct tt_schedule *schedule);
 /** The units of an instruction: ret_n of them, valid as long as the buckets and the instruction are. */
 const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr, int *ret_n);
 
-/** Bytes of this rank's flat shard of the instruction's (first) unit, in float32. */
-double tt_instr_shard_bytes(const struct tt_program *program, const struct tt_instr *instr);
-
 /* What lowering needs to know beside the schedule. */
 struct tt_lowering {
     const struct tt_graph *graph;

@@ -34,7 +34,7 @@ struct tt_engine_options {
     bool reduce_last; /* gradient_sync last_microbatch: one reduction a step; else one per microbatch */
     int prefetch;
     struct tt_recompute recompute;
-    enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16; see core/program/mixed.h */
+    enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16; see core/ops/step/mixed.h */
     enum tt_init init;
     int threads;                  /* of this rank */
     int64_t local_batch, seq_len; /* local_batch 0: no training, so neither a step nor moments; just validation */

@@ -6,8 +6,8 @@
 #include "parallel/engine/transfer.h"
 
 #include "core/base/mem.h"
+#include "core/ops/step/mixed.h"
 #include "core/program/instr/instr.h"
-#include "core/program/mixed.h"
 #include "parallel/comm/collectives.h"
 
 struct tt_transfers {

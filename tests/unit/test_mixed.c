@@ -16,7 +16,8 @@
 #include "core/base/mem.h"
 #include "core/math/rng.h"
 #include "core/math/tree.h"
-#include "core/program/mixed.h"
+#include "core/ops/step/mixed.h"
+#include "core/ops/step/step.h"
 
 static struct tt_team *team;
 
@@ -29,6 +30,29 @@ static int tear_down(void **state)
 {
     tt_team_free(team);
     return 0;
+}
+
+/* The step ops on the host. */
+static void round_to(const float *from, int64_t n, uint16_t *to)
+{
+    const struct tt_step_call call = {.in = from, .out = {to}, .n = n, .team = team};
+
+    tt_step_row(TT_STEP_ROUND)->run(&call);
+}
+
+static void in_place(enum tt_step_op_id op, float *whole, int64_t n)
+{
+    const struct tt_step_call call = {.out = {whole}, .n = n, .team = team};
+
+    tt_step_row(op)->run(&call);
+}
+
+static void fold_halves(const uint16_t *leaves, int64_t n_leaves, int64_t stride, int64_t n, float *sum)
+{
+    const struct tt_step_call call = {
+        .in = leaves, .parts = n_leaves, .stride = stride, .n = n, .out = {sum}, .team = team};
+
+    tt_step_row(TT_STEP_FOLD_HALVES)->run(&call);
 }
 
 static float of_bits(uint32_t bits)
@@ -67,7 +91,7 @@ static void numbers_are_rounded_to_the_nearest(void **state)
         float value = of_bits((uint32_t)bits), found;
         uint16_t half;
 
-        tt_mixed_round(team, &value, 1, &half);
+        round_to(&value, 1, &half);
         found = of_bits((uint32_t)half << 16);
         if (isnan(value) ? !isnan(found) : bits_of(found) != bits_of(isinf(value) ? value : nearest(value)))
             fail_msg("%a (%08x) gives %a", (double)value, (unsigned)bits, (double)found);
@@ -76,7 +100,7 @@ static void numbers_are_rounded_to_the_nearest(void **state)
         float value = of_bits(low);
         uint16_t half;
 
-        tt_mixed_round(team, &value, 1, &half);
+        round_to(&value, 1, &half);
         assert_true(isnan(of_bits((uint32_t)half << 16)));
     }
 }
@@ -94,10 +118,10 @@ static void narrow_and_widen_work_in_place(void **state)
         for (int64_t i = 0; i < n; i++)
             whole[i] = from[i] = (float)tt_rng_normal(&rng, (uint64_t)i, 0.0);
         whole[n] = 5.0F; /* guards */
-        tt_mixed_round(team, from, n, wanted);
-        tt_mixed_narrow(team, whole, n);
+        round_to(from, n, wanted);
+        in_place(TT_STEP_NARROW, whole, n);
         assert_memory_equal(tt_mixed_half(whole, n), wanted, (size_t)n * sizeof *wanted);
-        tt_mixed_widen(team, whole, n);
+        in_place(TT_STEP_WIDEN, whole, n);
         for (int64_t i = 0; i < n; i++)
             if (bits_of(whole[i]) != (uint32_t)wanted[i] << 16)
                 fail_msg("%d of %d", (int)i, (int)n);
@@ -125,7 +149,7 @@ static void sums_are_the_trees(void **state)
                 wide[leaf][i] = of_bits((uint32_t)leaves[leaf * STRIDE + i] << 16);
         }
         tt_tree_fold(rows, n_leaves, N);
-        tt_mixed_fold(team, leaves, n_leaves, STRIDE, N, found);
+        fold_halves(leaves, n_leaves, STRIDE, N, found);
         assert_memory_equal(found, wide[0], sizeof found);
     }
     tt_free(leaves);

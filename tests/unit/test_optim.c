@@ -9,8 +9,9 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
+#include "core/math/exact.h"
 #include "core/math/rng.h"
-#include "core/optim/optim.h"
+#include "core/ops/step/step.h"
 
 enum { N = 6, STEPS = 5 };
 
@@ -48,6 +49,37 @@ static struct tt_scalars scalars_of_step(int step)
                                .bias_correction2 = 1.0 - pow(0.95, step)};
 }
 
+/* The step ops on the host. */
+static void adamw_rows(struct tt_team *team, const struct tt_scalars *scalars, bool decoupled,
+                       const struct tt_rows *rows, int n_rows, float *param, const float *grad, float *exp_avg,
+                       float *exp_avg_sq)
+{
+    const struct tt_step_call call = {.in = grad,
+                                      .out = {param, exp_avg, exp_avg_sq},
+                                      .rows = rows,
+                                      .n_rows = n_rows,
+                                      .scalars = scalars,
+                                      .decoupled = decoupled,
+                                      .team = team};
+
+    tt_step_row(TT_STEP_ADAMW)->run(&call);
+}
+
+static void sum_squares(struct tt_team *team, const struct tt_rows *rows, int n_rows, const float *grad,
+                        struct tt_exact *sum)
+{
+    const struct tt_step_call call = {.in = grad, .out = {sum}, .rows = rows, .n_rows = n_rows, .team = team};
+
+    tt_step_row(TT_STEP_SQUARES)->run(&call);
+}
+
+static void sum_floats(const float *values, int64_t n, struct tt_exact *sum)
+{
+    const struct tt_step_call call = {.in = values, .out = {sum}, .n = n};
+
+    tt_step_row(TT_STEP_SUM)->run(&call);
+}
+
 static struct tt_team *new_team(int threads)
 {
     struct tt_team *team = NULL;
@@ -81,7 +113,7 @@ static void five_steps(bool decoupled, float clip, const struct reference *wante
             grad[i] = grads[s][i] / clip;
         for (int i = 0; i < N; i++)
             term[i] = fmax(term[i], 0.1 * fabs((double)grads[s][i]));
-        tt_adamw(team, &scalars, decoupled, &rows, 1, param, grad, exp_avg, exp_avg_sq);
+        adamw_rows(team, &scalars, decoupled, &rows, 1, param, grad, exp_avg, exp_avg_sq);
     }
     assert_near("param", param, wanted->param, none);
     assert_near("exp_avg", exp_avg, wanted->exp_avg, term);
@@ -149,14 +181,15 @@ static void bits_do_not_depend_on_the_split(void **state)
     struct arrays a = make_arrays(TOTAL, 0, 0);
 
     scalars.clip = 0.37F;
-    tt_adamw(three, &scalars, true, whole, 3, a.param, a.grad, a.exp_avg, a.exp_avg_sq);
+    adamw_rows(three, &scalars, true, whole, 3, a.param, a.grad, a.exp_avg, a.exp_avg_sq);
     for (int64_t row = 0, rows = 1; row < ROWS; row += rows, rows = rows * 3 % 37) {
         int64_t at = row % 5;
         struct arrays b;
 
         rows = row + rows > ROWS ? ROWS - row : rows;
         b = make_arrays(rows * WIDTH, at, row * WIDTH);
-        tt_adamw(one, &scalars, true, &(struct tt_rows){at, rows, WIDTH}, 1, b.param, b.grad, b.exp_avg, b.exp_avg_sq);
+        adamw_rows(one, &scalars, true, &(struct tt_rows){at, rows, WIDTH}, 1, b.param, b.grad, b.exp_avg,
+                   b.exp_avg_sq);
         assert_memory_equal(b.param + at, a.param + row * WIDTH, (size_t)(rows * WIDTH) * sizeof(float));
         assert_memory_equal(b.exp_avg + at, a.exp_avg + row * WIDTH, (size_t)(rows * WIDTH) * sizeof(float));
         assert_memory_equal(b.exp_avg_sq + at, a.exp_avg_sq + row * WIDTH, (size_t)(rows * WIDTH) * sizeof(float));
@@ -179,13 +212,13 @@ static void empty_segments_are_allowed(void **state)
     struct arrays a = make_arrays(6, 0, 0), b = make_arrays(6, 0, 0);
     struct tt_exact sum = {0}, none = {0};
 
-    tt_adamw(team, &scalars, true, rows, 3, a.param, a.grad, a.exp_avg, a.exp_avg_sq);
-    tt_adamw(team, &scalars, true, rows + 1, 1, b.param, b.grad, b.exp_avg, b.exp_avg_sq);
+    adamw_rows(team, &scalars, true, rows, 3, a.param, a.grad, a.exp_avg, a.exp_avg_sq);
+    adamw_rows(team, &scalars, true, rows + 1, 1, b.param, b.grad, b.exp_avg, b.exp_avg_sq);
     assert_memory_equal(a.param, b.param, 6 * sizeof(float));
-    tt_adamw(team, &scalars, true, rows, 1, a.param, a.grad, a.exp_avg, a.exp_avg_sq);
+    adamw_rows(team, &scalars, true, rows, 1, a.param, a.grad, a.exp_avg, a.exp_avg_sq);
     assert_memory_equal(a.param, b.param, 6 * sizeof(float));
-    tt_sum_squares(team, rows, 3, a.grad, &sum);
-    tt_sum_squares(team, rows, 0, a.grad, &none);
+    sum_squares(team, rows, 3, a.grad, &sum);
+    sum_squares(team, rows, 0, a.grad, &none);
     assert_true(tt_exact_value(&sum) > 0.0 && tt_exact_value(&none) == 0.0);
     free_arrays(&a);
     free_arrays(&b);
@@ -204,10 +237,10 @@ static void sum_of_squares_is_right(void **state)
 
     for (int64_t i = 0; i < TOTAL; i++)
         wanted += (long double)a.grad[3 + i] * (long double)a.grad[3 + i];
-    tt_sum_squares(team, &rows, 1, a.grad, &sum);
+    sum_squares(team, &rows, 1, a.grad, &sum);
     assert_true(fabs(tt_exact_value(&sum) / (double)wanted - 1.0) < 1e-14);
     tt_exact_add(&small, 1.0); /* the sum is added to what it has */
-    tt_sum_squares(team, &(struct tt_rows){0, 3, 1}, 1, numbers, &small);
+    sum_squares(team, &(struct tt_rows){0, 3, 1}, 1, numbers, &small);
     assert_true(tt_exact_value(&small) == 26.0);
     free_arrays(&a);
     tt_team_free(team);
@@ -224,13 +257,13 @@ static void sum_of_squares_does_not_depend_on_the_split(void **state)
 
     for (int64_t i = 0; i < TOTAL; i++)
         a.grad[i] = ldexpf(a.grad[i], (int)(i * 7 % 80) - 40);
-    tt_sum_squares(three, &(struct tt_rows){0, ROWS, WIDTH}, 1, a.grad, &whole);
+    sum_squares(three, &(struct tt_rows){0, ROWS, WIDTH}, 1, a.grad, &whole);
     for (int64_t row = 0, step; row < ROWS; row += step) {
         step = row % 11 + 1 > ROWS - row ? ROWS - row : row % 11 + 1;
         rows[n++] = (struct tt_rows){row * WIDTH, step, WIDTH};
     }
-    tt_sum_squares(one, rows + n / 2, n - n / 2, a.grad, &parts);
-    tt_sum_squares(three, rows, n / 2, a.grad, &parts);
+    sum_squares(one, rows + n / 2, n - n / 2, a.grad, &parts);
+    sum_squares(three, rows, n / 2, a.grad, &parts);
     assert_memory_equal(&whole, &parts, sizeof whole);
     free_arrays(&a);
     tt_team_free(one);
@@ -243,10 +276,10 @@ static void non_finite_gradients_make_the_norm_non_finite(void **state)
     struct tt_team *team = new_team(1);
     struct tt_exact sum = {0}, floats = {0};
 
-    tt_sum_squares(team, &(struct tt_rows){0, 2, 2}, 1, bad, &sum);
+    sum_squares(team, &(struct tt_rows){0, 2, 2}, 1, bad, &sum);
     assert_int_equal(sum.nonfinite, 2);
     assert_true(isnan(tt_exact_value(&sum)));
-    tt_sum_floats(bad, 4, &floats);
+    sum_floats(bad, 4, &floats);
     assert_int_equal(floats.nonfinite, 2);
     tt_team_free(team);
 }
@@ -256,8 +289,8 @@ static void floats_are_summed_exactly(void **state)
     const float values[6] = {1e30F, 3.25F, -1e30F, 0x1p-149F, -0x1p-149F, 1.0F};
     struct tt_exact sum = {0};
 
-    tt_sum_floats(values, 6, &sum);
-    tt_sum_floats(values, 0, &sum);
+    sum_floats(values, 6, &sum);
+    sum_floats(values, 0, &sum);
     assert_true(tt_exact_value(&sum) == 4.25);
 }
 

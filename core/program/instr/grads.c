@@ -6,12 +6,10 @@
  * in it, (level, index): the sum of the 2^level microbatches from index * 2^level on. So the order in which
  * microbatches arrive changes when something is added, not what is added to what.
  */
-#include "core/kernels/kernels.h"
-#include "core/math/round.h"
+#include "core/ops/step/mixed.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
 #include "core/program/lowering.h"
-#include "core/program/mixed.h"
 
 /* --- the reduce-scatter of one microbatch --- */
 
@@ -113,11 +111,13 @@ static void narrow_grads(struct tt_executor *ex, const struct tt_instr *begin)
     if (begin->collective.dtype != TT_BF16)
         return;
     if (tt_collective_travels(&begin->collective)) {
-        tt_running_each_whole(ex, begin, tt_mixed_narrow);
+        tt_running_each_whole(ex, begin, TT_STEP_NARROW);
         return;
     }
     for (int u = 0; u < n; u++)
-        tt_mixed_round_here(ex->team, address[u], ex->program->layout->units[units[u]].grad_elements);
+        tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ROUND_HERE,
+                                                  .out = {address[u]},
+                                                  .n = ex->program->layout->units[units[u]].grad_elements});
 }
 
 /* Gradients in bfloat16 arrived as they are, one member's after another's. */
@@ -133,8 +133,12 @@ static void fold_grads(struct tt_executor *ex, const struct tt_instr *begin)
     for (int u = 0; u < n; u++) {
         int64_t elements = ex->program->layout->units[units[u]].grad_elements;
 
-        tt_mixed_fold(ex->team, (const uint16_t *)address[staging] + before, begin->collective.ranks, stride, elements,
-                      address[staging - n + u]);
+        tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_FOLD_HALVES,
+                                                  .in = (const uint16_t *)address[staging] + before,
+                                                  .parts = begin->collective.ranks,
+                                                  .stride = stride,
+                                                  .n = elements,
+                                                  .out = {address[staging - n + u]}});
         before += elements;
     }
 }
@@ -154,50 +158,28 @@ const struct tt_purpose_row tt_purpose_reduce = {
 
 /* --- TT_FOLD --- */
 
-/* Of one source. */
-static double bytes_of(const struct tt_program *program, const struct tt_instr *instr)
+static struct tt_step_call fold_of(const struct tt_program *program, const struct tt_instr *instr)
 {
-    return (double)program->buffers[program->operands[instr->operands]].bytes;
+    int64_t bytes = program->buffers[program->operands[instr->operands]].bytes;
+
+    return (struct tt_step_call){.op = TT_STEP_FOLD, .parts = instr->n_operands, .n = bytes / (int64_t)sizeof(float)};
 }
 
 static void cost_of_fold(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
 {
-    cost->work.bytes = (instr->n_operands + 1.0) * bytes_of(program, instr); /* every source, and the sum */
-}
+    struct tt_step_call fold = fold_of(program, instr);
 
-struct fold {
-    void *const *source; /* a sum, then its neighbours; the last is also written */
-    int n;
-    int64_t elements;
-};
-
-enum { FOLD_TILE = 4096 };
-
-static void fold_tile(void *arg, int64_t tile, int worker)
-{
-    const struct fold *fold = arg;
-    int64_t begin = tile * FOLD_TILE;
-    int64_t n = fold->elements - begin < FOLD_TILE ? fold->elements - begin : FOLD_TILE;
-    const float *sum = (const float *)fold->source[0] + begin;
-    float between[FOLD_TILE];
-
-    (void)worker;
-    for (int s = 1; s < fold->n; s++) {
-        float *level = (float *)fold->source[s] + begin, *into = s == fold->n - 1 ? level : between;
-
-        tt_kernels()->add(into, level, sum, n);
-        sum = into;
-    }
+    tt_step_row(fold.op)->cost(&fold, &cost->work);
 }
 
 static int run_fold(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_instr *instr = &ex->program->instrs[i];
-    struct fold fold = {tt_running_address(ex, instr), instr->n_operands,
-                        (int64_t)bytes_of(ex->program, instr) / (int64_t)sizeof(float)};
+    struct tt_step_call fold = fold_of(ex->program, instr);
 
     (void)step;
-    tt_team_run(ex->team, tt_div_up(fold.elements, FOLD_TILE), fold_tile, &fold);
+    fold.sums = tt_running_address(ex, instr);
+    tt_running_step(ex, fold);
     return 0;
 }
 

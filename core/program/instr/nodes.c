@@ -121,15 +121,19 @@ const struct tt_instr_row tt_instr_run = {
 
 /* --- TT_LOSS --- */
 
-static const struct tt_value *token_loss(const struct tt_program *program)
+static struct tt_step_call sum_of_losses(const struct tt_program *program)
 {
-    return &program->graph->values[program->graph->token_loss];
+    const struct tt_graph *graph = program->graph;
+
+    return (struct tt_step_call){.op = TT_STEP_SUM, .n = tt_value_elements(&graph->values[graph->token_loss])};
 }
 
 static void cost_of_loss(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
 {
+    struct tt_step_call sum = sum_of_losses(program);
+
     (void)instr;
-    cost->work.bytes = (double)tt_value_bytes(token_loss(program));
+    tt_step_row(sum.op)->cost(&sum, &cost->work);
 }
 
 static int lower_loss(struct tt_walk *w, const struct tt_instr *from)
@@ -141,9 +145,12 @@ static int lower_loss(struct tt_walk *w, const struct tt_instr *from)
 
 static int run_loss(struct tt_executor *ex, int i, struct tt_step *step)
 {
+    struct tt_step_call sum = sum_of_losses(ex->program);
+
     (void)step;
-    tt_sum_floats(tt_running_address(ex, &ex->program->instrs[i])[0], tt_value_elements(token_loss(ex->program)),
-                  &ex->loss);
+    sum.in = tt_running_address(ex, &ex->program->instrs[i])[0];
+    sum.out[0] = &ex->loss;
+    tt_running_step(ex, sum);
     return 0;
 }
 

@@ -7,10 +7,10 @@
  */
 #include <string.h>
 
+#include "core/ops/step/mixed.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
 #include "core/program/lowering.h"
-#include "core/program/mixed.h"
 
 /* --- gathers --- */
 
@@ -65,8 +65,10 @@ static void round_shards(struct tt_executor *ex, const struct tt_instr *begin)
             char *own =
                 tt_mixed_half(address[operand], chunk * shard.n) + shard.index * chunk * (int64_t)sizeof(uint16_t);
 
-            tt_mixed_round(ex->team, ex->state->param[units[u]] + unit->params[k].offset, chunk,
-                           (uint16_t *)(void *)own);
+            tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ROUND,
+                                                      .in = ex->state->param[units[u]] + unit->params[k].offset,
+                                                      .n = chunk,
+                                                      .out = {own}});
         }
     }
 }
@@ -74,7 +76,7 @@ static void round_shards(struct tt_executor *ex, const struct tt_instr *begin)
 static void widen_whole(struct tt_executor *ex, const struct tt_instr *begin)
 {
     if (begin->collective.dtype == TT_BF16)
-        tt_running_each_whole(ex, begin, tt_mixed_widen);
+        tt_running_each_whole(ex, begin, TT_STEP_WIDEN);
 }
 
 const struct tt_purpose_row tt_purpose_unshard = {
@@ -161,7 +163,7 @@ static int run_keep(struct tt_executor *ex, int i, struct tt_step *step)
         const float *from = (const float *)address[k] + part * n;
 
         if (p->param_dtype == TT_BF16) /* what was gathered in bfloat16 loses nothing */
-            tt_mixed_round(ex->team, from, n, (uint16_t *)(void *)kept);
+            tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ROUND, .in = from, .n = n, .out = {kept}});
         else
             memcpy(kept, from, (size_t)n * sizeof *from);
         kept += n * (int64_t)tt_dtype_size(p->param_dtype);

@@ -2,7 +2,8 @@
 #ifndef TT_INSTR_RUNNING_H
 #define TT_INSTR_RUNNING_H
 
-#include "core/optim/optim.h"
+#include "core/math/exact.h"
+#include "core/ops/step/step.h"
 #include "core/program/executor.h"
 
 /**
@@ -32,9 +33,11 @@ static inline void *const *tt_running_address(const struct tt_executor *executor
 /** Whether none of n floats is infinite or not a number. */
 bool tt_running_all_finite(const float *data, int64_t n);
 
-/** fn on each parameter (or gradient) of the instruction's units: whole, its first operands. */
-void tt_running_each_whole(struct tt_executor *executor, const struct tt_instr *instr,
-                           void (*fn)(struct tt_team *team, float *whole, int64_t n));
+/** Runs a step op. */
+void tt_running_step(struct tt_executor *executor, struct tt_step_call call);
+
+/** The same on each parameter (or gradient) of the instruction's units: whole, its first operands. */
+void tt_running_each_whole(struct tt_executor *executor, const struct tt_instr *instr, enum tt_step_op_id op);
 
 /** Waits for the collective that instruction i began. */
 int tt_running_wait(struct tt_executor *ex, int i) TT_MUST_CHECK;

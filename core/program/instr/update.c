@@ -49,20 +49,33 @@ static int lower_norm(struct tt_walk *w, const struct tt_instr *from)
 
 /* --- TT_NORM --- */
 
+/* A step op on the unit's flat shard: all that its price depends on. */
+static struct tt_step_call of_shard(const struct tt_program *program, const struct tt_instr *instr,
+                                    enum tt_step_op_id op)
+{
+    return (struct tt_step_call){.op = op, .n = program->layout->units[instr->unit].shard_elements};
+}
+
 static void cost_of_norm(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
 {
-    cost->work.bytes = tt_instr_shard_bytes(program, instr);
+    struct tt_step_call squares = of_shard(program, instr, TT_STEP_SQUARES);
+
+    tt_step_row(squares.op)->cost(&squares, &cost->work);
 }
 
 static int run_norm(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_instr *instr = &ex->program->instrs[i];
+    struct tt_step_call squares = of_shard(ex->program, instr, TT_STEP_SQUARES);
 
     (void)step;
     if (tt_unit_replica(ex->program->layout, instr->unit).index > 0)
         return 0; /* each shard counts once */
-    tt_sum_squares(ex->team, ex->rows[instr->unit], ex->n_rows[instr->unit], tt_running_address(ex, instr)[0],
-                   &ex->norm);
+    squares.in = tt_running_address(ex, instr)[0];
+    squares.rows = ex->rows[instr->unit];
+    squares.n_rows = ex->n_rows[instr->unit];
+    squares.out[0] = &ex->norm;
+    tt_running_step(ex, squares);
     return 0;
 }
 
@@ -139,17 +152,26 @@ const struct tt_instr_row tt_instr_clip = {
 
 static void cost_of_update(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
 {
-    /* reads parameter, gradient and two moments, writes three */
-    cost->work.bytes = 7.0 * tt_instr_shard_bytes(program, instr);
+    struct tt_step_call update = of_shard(program, instr, TT_STEP_ADAMW);
+
+    tt_step_row(update.op)->cost(&update, &cost->work);
 }
 
 static int run_update(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_instr *instr = &ex->program->instrs[i];
+    struct tt_step_call update = of_shard(ex->program, instr, TT_STEP_ADAMW);
     int u = instr->unit;
 
-    tt_adamw(ex->team, &step->scalars, step->decoupled, ex->rows[u], ex->n_rows[u], ex->state->param[u],
-             tt_running_address(ex, instr)[0], ex->state->exp_avg[u], ex->state->exp_avg_sq[u]);
+    update.in = tt_running_address(ex, instr)[0];
+    update.out[0] = ex->state->param[u];
+    update.out[1] = ex->state->exp_avg[u];
+    update.out[2] = ex->state->exp_avg_sq[u];
+    update.rows = ex->rows[u];
+    update.n_rows = ex->n_rows[u];
+    update.scalars = &step->scalars;
+    update.decoupled = step->decoupled;
+    tt_running_step(ex, update);
     return 0;
 }
 

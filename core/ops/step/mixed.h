@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_PROGRAM_MIXED_H
-#define TT_PROGRAM_MIXED_H
+#ifndef TT_STEP_MIXED_H
+#define TT_STEP_MIXED_H
 
 #include <stdint.h>
 
-#include "core/os/team.h"
-
 /**
- * Mixed precision: the conversions around a collective whose payload is bfloat16. The rows of purposes call them
- * (instr/params.c, instr/grads.c).
+ * Mixed precision: the conversions around a collective whose payload is bfloat16. The rows of purposes
+ * (core/program/instr/params.c, grads.c) have the device run them as the step ops of mixed.c.
  *
  *   parameters   The shards stay float32. Gathered parameters are the shards rounded to bfloat16 (to nearest, ties to
  *                even), on one rank too, and used as float32 numbers.
@@ -26,19 +24,5 @@ static inline char *tt_mixed_half(void *whole, int64_t n)
 {
     return (char *)whole + n * (int64_t)sizeof(uint16_t);
 }
-
-/** Rounds n floats to what bfloat16 holds; they stay floats, where they are. */
-void tt_mixed_round_here(struct tt_team *team, float *data, int64_t n);
-
-/** Rounds n floats into bfloat16 elsewhere. */
-void tt_mixed_round(struct tt_team *team, const float *from, int64_t n, uint16_t *to);
-
-/** Turns n floats into n bfloat16 in the upper half, and back. */
-void tt_mixed_narrow(struct tt_team *team, float *whole, int64_t n);
-void tt_mixed_widen(struct tt_team *team, float *whole, int64_t n);
-
-/** sum[i] = the tree over n_leaves arrays of n bfloat16, one after another, widened. */
-void tt_mixed_fold(struct tt_team *team, const uint16_t *leaves, int64_t n_leaves, int64_t stride, int64_t n,
-                   float *sum);
 
 #endif

@@ -1,18 +1,26 @@
 /* SPDX-License-Identifier: MIT
  *
- * Mixed precision; see mixed.h. Conversions in place go in steps that double (narrow) or halve (widen): the elements of
+ * The conversions of mixed precision; see mixed.h.
+ *   ROUND        in: n floats, out[0]: n bfloat16 elsewhere
+ *   ROUND_HERE   out[0]: n floats, which stay floats and become what bfloat16 holds
+ *   NARROW       out[0]: n floats, which become n bfloat16 in the upper half of their buffer
+ *   WIDEN        out[0]: the same back
+ *   FOLD_HALVES  in: `parts` arrays of n bfloat16, `stride` elements apart, out[0]: n floats, the tree over them
+ *
+ * Conversions in place go in steps that double (narrow) or halve (widen): the elements of
  * one step are written where no element that is still to be read lies, so its tiles can run in any order.
  *
  *   floats    |  first half of what is left  |  rest  |          bytes 4 begin ...
  *   bfloat16             in the upper half:  |..first..|.rest.|  bytes 2 n + 2 begin ...
  */
-#include "core/program/mixed.h"
+#include "core/ops/step/mixed.h"
 
 #include <string.h>
 
 #include "core/kernels/kernels.h"
 #include "core/math/round.h"
 #include "core/math/tree.h"
+#include "core/ops/step/step.h"
 
 enum { TILE = 4096, TAIL = 1024 };
 
@@ -75,22 +83,24 @@ static char *half_at(float *whole, int64_t n, int64_t begin)
     return tt_mixed_half(whole, n) + begin * (int64_t)sizeof(uint16_t);
 }
 
-void tt_mixed_widen(struct tt_team *team, float *whole, int64_t n)
+static void widen(const struct tt_step_call *call)
 {
-    int64_t begin = 0;
+    float *whole = call->out[0];
+    int64_t n = call->n, begin = 0;
     uint16_t tail[TAIL];
 
     for (int64_t step; n - begin > TAIL; begin += step) {
         step = (n - begin) / 2;
-        convert(team, widen_tile, half_at(whole, n, begin), whole + begin, step);
+        convert(call->team, widen_tile, half_at(whole, n, begin), whole + begin, step);
     }
     memcpy(tail, half_at(whole, n, begin), (size_t)(n - begin) * sizeof *tail);
     tt_kernels()->bf16_widen(whole + begin, tail, n - begin);
 }
 
-void tt_mixed_narrow(struct tt_team *team, float *whole, int64_t n)
+static void narrow(const struct tt_step_call *call)
 {
-    int64_t begins[64], begin = 0;
+    float *whole = call->out[0];
+    int64_t n = call->n, begins[64], begin = 0;
     uint16_t tail[TAIL];
     int steps = 0;
 
@@ -99,40 +109,35 @@ void tt_mixed_narrow(struct tt_team *team, float *whole, int64_t n)
     tt_kernels()->bf16_round(tail, whole + begin, n - begin);
     memcpy(half_at(whole, n, begin), tail, (size_t)(n - begin) * sizeof *tail);
     while (steps-- > 0)
-        convert(team, narrow_tile, whole + begins[steps], half_at(whole, n, begins[steps]), (n - begins[steps]) / 2);
+        convert(call->team, narrow_tile, whole + begins[steps], half_at(whole, n, begins[steps]),
+                (n - begins[steps]) / 2);
 }
 
-void tt_mixed_round_here(struct tt_team *team, float *data, int64_t n)
+static void round_here(const struct tt_step_call *call)
 {
-    convert(team, round_here_tile, NULL, data, n);
+    convert(call->team, round_here_tile, NULL, call->out[0], call->n);
 }
 
-void tt_mixed_round(struct tt_team *team, const float *from, int64_t n, uint16_t *to)
+static void round_elsewhere(const struct tt_step_call *call)
 {
-    convert(team, narrow_tile, from, to, n);
+    convert(call->team, narrow_tile, call->in, call->out[0], call->n);
 }
 
 /* --- sums --- */
 
 enum { FOLD_TILE = 512, FOLD_DEPTH = 32 };
 
-struct fold {
-    const uint16_t *leaves;
-    int64_t n_leaves, stride, n;
-    float *sum;
-};
-
 /* The tree as a stack of partial sums, so that any number of leaves needs few rows. */
 static void fold_tile(void *arg, int64_t tile, int worker)
 {
-    const struct fold *fold = arg;
-    int64_t begin = tile * FOLD_TILE, n = fold->n - begin < FOLD_TILE ? fold->n - begin : FOLD_TILE;
+    const struct tt_step_call *call = arg;
+    int64_t begin = tile * FOLD_TILE, n = call->n - begin < FOLD_TILE ? call->n - begin : FOLD_TILE;
     float stack[FOLD_DEPTH][FOLD_TILE];
     int depth = 0;
 
     (void)worker;
-    for (int64_t leaf = 0; leaf < fold->n_leaves; leaf++) {
-        const uint16_t *from = fold->leaves + leaf * fold->stride + begin;
+    for (int64_t leaf = 0; leaf < call->parts; leaf++) {
+        const uint16_t *from = (const uint16_t *)call->in + leaf * call->stride + begin;
 
         tt_kernels()->bf16_widen(stack[depth], from, n);
         depth++;
@@ -141,13 +146,16 @@ static void fold_tile(void *arg, int64_t tile, int worker)
     }
     for (; depth > 1; depth--)
         tt_kernels()->add(stack[depth - 2], stack[depth - 2], stack[depth - 1], n);
-    memcpy(fold->sum + begin, stack[0], (size_t)n * sizeof *fold->sum);
+    memcpy((float *)call->out[0] + begin, stack[0], (size_t)n * sizeof(float));
 }
 
-void tt_mixed_fold(struct tt_team *team, const uint16_t *leaves, int64_t n_leaves, int64_t stride, int64_t n,
-                   float *sum)
+static void fold_halves(const struct tt_step_call *call)
 {
-    struct fold fold = {leaves, n_leaves, stride, n, sum};
-
-    tt_team_run(team, tt_div_up(n, FOLD_TILE), fold_tile, &fold);
+    tt_team_run(call->team, tt_div_up(call->n, FOLD_TILE), fold_tile, (void *)call);
 }
+
+const struct tt_step_row tt_step_op_round = {.name = "round", .run = round_elsewhere};
+const struct tt_step_row tt_step_op_round_here = {.name = "round here", .run = round_here};
+const struct tt_step_row tt_step_op_narrow = {.name = "narrow", .run = narrow};
+const struct tt_step_row tt_step_op_widen = {.name = "widen", .run = widen};
+const struct tt_step_row tt_step_op_fold_halves = {.name = "fold halves", .run = fold_halves};

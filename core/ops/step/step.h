@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_OPS_STEP_STEP_H
+#define TT_OPS_STEP_STEP_H
+
+#include "core/ops/op.h"
+
+/**
+ * Step ops: what a step computes beside the nodes of its graph. They add gradients, convert them and parameters around
+ * collectives, take the norm, update the parameters, and fill tables. They work on flat arrays, so they have no shapes
+ * and no backward. Instructions put their operands together (core/program/instr) and a device runs them
+ * (core/device/device.h). To add one: a line in step.def and a row (struct tt_step_row).
+ */
+enum tt_step_op_id {
+#define TT_STEP_OP(id, row) TT_STEP_##id,
+#include "core/ops/step/step.def"
+#undef TT_STEP_OP
+    TT_STEP_OPS
+};
+
+/* A run of whole rows of one parameter inside flat arrays. */
+struct tt_rows {
+    int64_t begin; /* first element */
+    int64_t rows;
+    int64_t width; /* elements per row; 1 for vectors */
+};
+
+/* One execution of a step op, which uses the members that its file names. */
+struct tt_step_call {
+    enum tt_step_op_id op;
+    const void *in;
+    void *out[3];
+    void *const *sums;          /* arrays that are added */
+    int64_t parts;              /* how many there are, in sums or in `in` */
+    int64_t n;                  /* elements of an array */
+    int64_t stride;             /* elements from one part of `in` to the next */
+    const struct tt_rows *rows; /* what of the arrays counts: the rest is padding */
+    int n_rows;
+    const struct tt_rope *rope;
+    const struct tt_scalars *scalars;
+    bool decoupled; /* AdamW, not Adam */
+    struct tt_team *team;
+};
+
+struct tt_step_row {
+    const char *name;
+    /* Splits into tiles that depend on sizes only. Cannot fail. */
+    void (*run)(const struct tt_step_call *call);
+    /* From sizes alone: the addresses of call may be absent. NULL: never priced, since collectives hide it. */
+    void (*cost)(const struct tt_step_call *call, struct tt_cost *ret_cost);
+};
+
+#define TT_STEP_OP(id, row) extern const struct tt_step_row tt_step_op_##row;
+#include "core/ops/step/step.def"
+#undef TT_STEP_OP
+
+/** The row of a step op. */
+const struct tt_step_row *tt_step_row(enum tt_step_op_id op);
+
+#endif
