@@ -28,10 +28,11 @@ static void fill_batch(struct tt_setup *setup, int64_t step)
 
     for (int a = 0; a < setup->job.microbatches; a++) {
         uint64_t first = (uint64_t)((step * setup->job.microbatches + a) * (n + 1));
+        int32_t *tokens = tt_engine_tokens(setup->engine, a), *labels = tt_engine_labels(setup->engine, a);
 
         for (int64_t i = 0; i < n; i++) {
-            tt_engine_tokens(setup->engine, a)[i] = (int32_t)(tt_rng_bits(&rng, first + (uint64_t)i) % vocab);
-            tt_engine_labels(setup->engine, a)[i] = (int32_t)(tt_rng_bits(&rng, first + (uint64_t)i + 1) % vocab);
+            tokens[i] = (int32_t)(tt_rng_bits(&rng, first + (uint64_t)i) % vocab);
+            labels[i] = (int32_t)(tt_rng_bits(&rng, first + (uint64_t)i + 1) % vocab);
         }
     }
 }

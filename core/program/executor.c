@@ -67,13 +67,14 @@ static void fill_constants(struct tt_executor *ex)
 }
 
 int tt_executor_new(const struct tt_program *program, struct tt_state *state, void *const_region, void *step_region,
-                    struct tt_team *team, struct tt_executor **ret_executor)
+                    struct tt_team *team, struct tt_device_stream *stream, struct tt_executor **ret_executor)
 {
     struct tt_executor *ex = tt_calloc(1, sizeof *ex);
 
     ex->program = program;
     ex->state = state;
     ex->team = team;
+    ex->stream = stream;
     ex->const_region = const_region;
     ex->step_region = step_region;
     ex->address = tt_calloc((size_t)program->n_operands + 1, sizeof *ex->address);
@@ -112,17 +113,20 @@ void *tt_executor_operand(const struct tt_executor *ex, int instr, int operand)
 
 int32_t *tt_executor_tokens(const struct tt_executor *ex, int mb)
 {
+    tt_device_synchronize(ex->stream); /* if it failed, so does the run that comes next */
     return (int32_t *)(void *)buffer_address(ex, ex->program->tokens[mb]);
 }
 
 int32_t *tt_executor_labels(const struct tt_executor *ex, int mb)
 {
+    tt_device_synchronize(ex->stream);
     return (int32_t *)(void *)buffer_address(ex, ex->program->labels[mb]);
 }
 
-const float *tt_executor_logits(const struct tt_executor *ex)
+int tt_executor_logits(const struct tt_executor *ex, const float **ret_logits)
 {
-    return (const float *)(const void *)buffer_address(ex, ex->program->logits);
+    *ret_logits = (const float *)(const void *)buffer_address(ex, ex->program->logits);
+    return tt_device_wait(ex->stream, ex->done);
 }
 
 const struct tt_span *tt_executor_spans(const struct tt_executor *ex)
@@ -144,7 +148,7 @@ void tt_executor_bad_parameter(const struct tt_executor *ex, char *name, size_t 
 {
     const struct tt_program *p = ex->program;
 
-    name[0] = 0;
+    name[0] = 0; /* the run that failed has waited for the stream */
     for (int v = 0; v < p->graph->n_values && !name[0]; v++) {
         const struct tt_value *value = &p->graph->values[v];
         const struct tt_unit_param *place;
@@ -163,7 +167,7 @@ void tt_executor_bad_parameter(const struct tt_executor *ex, char *name, size_t 
 void tt_running_step(struct tt_executor *ex, struct tt_step_call call)
 {
     call.team = ex->team;
-    tt_step_row(call.op)->run(&call);
+    tt_device_launch_step(ex->stream, &call);
 }
 
 void tt_running_each_whole(struct tt_executor *ex, const struct tt_instr *instr, enum tt_step_op_id op)
@@ -228,12 +232,13 @@ out:
 
 static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_decision)
 {
+    static const struct tt_exact none[TT_SUMS];
     bool decided = false;
     const struct tt_program *p = ex->program;
     double last = tt_clock_sec();
     int rc = 0;
 
-    ex->loss = ex->norm = (struct tt_exact){{0}, 0};
+    tt_device_copy(ex->stream, ex->state->sums, none, sizeof none);
     tt_team_set_poll(ex->team, ex->exchange.poll, ex->exchange.ctx);
     for (int i = 0; i < p->n_instrs; i++) {
         double now;
@@ -251,6 +256,7 @@ static int walk(struct tt_executor *ex, struct tt_step *step, bool stop_at_decis
         last = now;
     }
 out:
+    ex->done = tt_device_record(ex->stream);
     tt_team_set_poll(ex->team, NULL, NULL);
     return rc;
 }

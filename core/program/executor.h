@@ -2,6 +2,7 @@
 #ifndef TT_PROGRAM_EXECUTOR_H
 #define TT_PROGRAM_EXECUTOR_H
 
+#include "core/device/device.h"
 #include "core/math/exact.h"
 #include "core/ops/op.h"
 #include "core/os/team.h"
@@ -11,14 +12,22 @@
  * The executor walks a program. All memory is the arena that the caller allocated: state (parameter and moment shards,
  * kept between steps), a region of constants per program, and one step region that the programs of a job share.
  * Running allocates nothing, opens nothing and decides nothing.
+ *
+ * The arena is memory of a device, and all work on it goes to one stream. A run ends when the stream has been given the
+ * whole program, which may be before it has run. The executor itself waits where the host needs a result, and before a
+ * collective begins, which reads and writes the arena from the host. Everybody else waits before touching the arena.
  */
+
+/* Sums of a step that the stream adds up and the host reads. */
+enum { TT_SUM_LOSS, TT_SUM_SQUARES, TT_SUMS };
 
 /* The state of one rank: flat shards, one array per unit, as the layout says. */
 struct tt_state {
-    float **param;      /* [unit] shard_elements */
-    float **exp_avg;    /* [unit]; NULL before training (validation only) */
-    float **exp_avg_sq; /* [unit] */
-    char *cache;        /* the program's cache_bytes, for generation */
+    float **param;         /* [unit] shard_elements */
+    float **exp_avg;       /* [unit]; NULL before training (validation only) */
+    float **exp_avg_sq;    /* [unit] */
+    char *cache;           /* the program's cache_bytes, for generation */
+    struct tt_exact *sums; /* [TT_SUMS] */
     int n_units;
 };
 
@@ -36,11 +45,13 @@ struct tt_exchange {
 struct tt_executor;
 
 /**
- * Binds a program to memory and fills its constants. const_region and step_region have at least the program's
- * const_bytes and step_bytes and are 64-byte aligned. Everything passed in must outlive the executor.
+ * Binds a program to memory and has its constants filled. const_region and step_region have at least the program's
+ * const_bytes and step_bytes and are 64-byte aligned. Everything passed in must outlive the executor, but the stream,
+ * which must be freed first: it may still have work of the executor.
  */
 int tt_executor_new(const struct tt_program *program, struct tt_state *state, void *const_region, void *step_region,
-                    struct tt_team *team, struct tt_executor **ret_executor) TT_MUST_CHECK;
+                    struct tt_team *team, struct tt_device_stream *stream,
+                    struct tt_executor **ret_executor) TT_MUST_CHECK;
 void tt_executor_free(struct tt_executor *executor);
 
 /** Installs the collectives; not needed when no rank exchanges anything. */
@@ -49,12 +60,18 @@ void tt_executor_set_exchange(struct tt_executor *executor, const struct tt_exch
 /** The address of an operand; for the exchange, which builds its segment lists before the first step. */
 void *tt_executor_operand(const struct tt_executor *executor, int instr, int operand);
 
-/** Where the loader writes microbatch mb's tokens and labels, (B, T) int32 each. */
+/**
+ * Where the loader writes microbatch mb's tokens and labels, (B, T) int32 each. Waits for the stream, since earlier
+ * work may still use that memory.
+ */
 int32_t *tt_executor_tokens(const struct tt_executor *executor, int mb);
 int32_t *tt_executor_labels(const struct tt_executor *executor, int mb);
 
-/** The result of a decode graph's run: (V) floats, valid until the next run of any program in the same step region. */
-const float *tt_executor_logits(const struct tt_executor *executor);
+/**
+ * Waits for the last run of a decode graph. ret_logits: its result, (V) floats, valid until the next run of any program
+ * in the same step region.
+ */
+int tt_executor_logits(const struct tt_executor *executor, const float **ret_logits) TT_MUST_CHECK;
 
 struct tt_step {
     struct tt_scalars scalars; /* in: lr, Adam's numbers, inv_valid_tokens. out: clip */

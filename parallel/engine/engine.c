@@ -30,6 +30,8 @@ struct tt_engine {
     struct track train, validate;
     struct tt_state state;
     struct tt_team *team;
+    struct tt_device *device;
+    struct tt_device_stream *stream;
     char *arena;
     size_t arena_bytes;
 };
@@ -145,6 +147,7 @@ int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm,
     e->options = *options;
     if (e->options.machine.sgemm_flops == 0.0)
         e->options.machine = tt_machine_builtin();
+    e->device = options->device ? options->device : tt_device_host();
     e->comm = comm;
     e->rank = rank;
     TT_TRY(tt_layout_new(options->model, &options->mesh, rank, &options->sharding, &e->layout));
@@ -172,6 +175,8 @@ void tt_engine_free(struct tt_engine *e)
 {
     if (!e)
         return;
+    if (e->stream)
+        e->device->ops->stream_free(e->stream); /* first: its work is on all the rest */
     release_track(&e->train);
     release_track(&e->validate);
     if (e->team)
@@ -180,7 +185,8 @@ void tt_engine_free(struct tt_engine *e)
     tt_free(e->state.param);
     tt_free(e->state.exp_avg);
     tt_free(e->state.exp_avg_sq);
-    tt_unmap(e->arena, e->arena_bytes);
+    if (e->arena)
+        e->device->ops->release(e->device, e->arena, e->arena_bytes);
     tt_layout_free(e->layout);
     tt_free(e);
 }
@@ -226,7 +232,7 @@ static int bind_track(struct tt_engine *e, struct track *track, char **at, char 
 
     if (!track->program)
         return 0;
-    TT_TRY(tt_executor_new(track->program, &e->state, *at, step_region, e->team, &track->executor));
+    TT_TRY(tt_executor_new(track->program, &e->state, *at, step_region, e->team, e->stream, &track->executor));
     *at += tt_arena_bytes(track->program->const_bytes);
     if (e->comm->size > 1)
         TT_TRY(
@@ -275,8 +281,8 @@ int tt_engine_allocate(struct tt_engine *e)
     TT_TRY(tt_team_new(e->options.threads, &e->team));
     tt_team_share(e->team, local_size);
     e->comm->team = e->team;
-    e->arena_bytes = (size_t)memory.total + 64;
-    e->arena = at = tt_map(e->arena_bytes);
+    e->arena_bytes = (size_t)memory.total + TT_SUMS * sizeof *e->state.sums;
+    e->arena = at = e->device->ops->allocate(e->device, e->arena_bytes);
     if (!at) {
         rc = tt_fail(TT_EFIT,
                      "the system refused %lld bytes for this rank's arena\nhelp: use more ranks or a smaller %s",
@@ -284,6 +290,8 @@ int tt_engine_allocate(struct tt_engine *e)
         goto out;
     }
     TT_TRY(tt_blas_check_room(e->options.threads));
+    TT_TRY(e->device->ops->stream_new(e->device, &e->stream));
+    e->state.sums = (struct tt_exact *)(void *)(e->arena + memory.total);
     lay_out_state(e, &at);
     TT_TRY(bind_track(e, &e->train, &at, e->arena + memory.state + memory.constants));
     TT_TRY(bind_track(e, &e->validate, &at, e->arena + memory.state + memory.constants));
@@ -293,7 +301,9 @@ out:
 
 int tt_engine_init_params(struct tt_engine *e, uint64_t seed)
 {
-    return tt_init_params(e->layout, e->options.model, e->options.init, seed, e->state.param);
+    int rc = tt_engine_synchronize(e);
+
+    return rc < 0 ? rc : tt_init_params(e->layout, e->options.model, e->options.init, seed, e->state.param);
 }
 
 int64_t tt_engine_init_bytes(const struct tt_engine *e, enum tt_init how)
@@ -364,8 +374,14 @@ out:
     return rc;
 }
 
+int tt_engine_synchronize(const struct tt_engine *e)
+{
+    return tt_device_synchronize(e->stream);
+}
+
 struct tt_state *tt_engine_state(struct tt_engine *e)
 {
+    tt_device_synchronize(e->stream); /* if it failed, so does the next step */
     return &e->state;
 }
 

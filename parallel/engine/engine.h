@@ -29,6 +29,7 @@ enum tt_scheduler {
 
 struct tt_engine_options {
     const struct tt_model *model; /* must outlive the engine */
+    struct tt_device *device;     /* the same; NULL: the host */
     struct tt_mesh mesh;
     struct tt_sharding sharding;
     bool reduce_last; /* gradient_sync last_microbatch: one reduction a step; else one per microbatch */
@@ -80,7 +81,7 @@ int64_t tt_engine_init_bytes(const struct tt_engine *engine, enum tt_init how);
  */
 int64_t tt_engine_microbatch(const struct tt_engine *engine, int a);
 
-/** Input buffers of microbatch a: (local_batch, seq_len) int32. */
+/** Input buffers of microbatch a: (local_batch, seq_len) int32. Waits until the device has done all work before. */
 int32_t *tt_engine_tokens(const struct tt_engine *engine, int a);
 int32_t *tt_engine_labels(const struct tt_engine *engine, int a);
 
@@ -95,7 +96,13 @@ int32_t *tt_engine_validation_tokens(const struct tt_engine *engine);
 int32_t *tt_engine_validation_labels(const struct tt_engine *engine);
 int tt_engine_validate(struct tt_engine *engine, struct tt_step *step) TT_MUST_CHECK;
 
+/**
+ * The device may still work on the state after a step. So tt_engine_state waits for it, and whoever keeps the addresses
+ * calls tt_engine_synchronize before each time that he reads or writes there: 0, or what failed on the device.
+ */
 struct tt_state *tt_engine_state(struct tt_engine *engine);
+int tt_engine_synchronize(const struct tt_engine *engine) TT_MUST_CHECK;
+
 const struct tt_layout *tt_engine_layout(const struct tt_engine *engine);
 /** The program of a step, and its executor; without training those of validation. */
 const struct tt_program *tt_engine_program(const struct tt_engine *engine);

@@ -26,6 +26,8 @@ struct tt_generator {
     struct track prompt, token;
     struct tt_state state;
     struct tt_team *team;
+    struct tt_device *device;
+    struct tt_device_stream *stream;
     char *arena;
     size_t arena_bytes;
     int64_t position;
@@ -62,6 +64,7 @@ int tt_generator_new(const struct tt_generator_options *options, struct tt_gener
     int rc = 0;
 
     g->options = *options;
+    g->device = options->device ? options->device : tt_device_host();
     if (g->options.prompt_rows > options->context)
         g->options.prompt_rows = options->context;
     TT_TRY(tt_layout_new(options->model, &mesh, 0, &sharding, &g->layout));
@@ -86,11 +89,14 @@ void tt_generator_free(struct tt_generator *g)
 {
     if (!g)
         return;
+    if (g->stream)
+        g->device->ops->stream_free(g->stream); /* first: its work is on all the rest */
     release_track(&g->prompt);
     release_track(&g->token);
     tt_team_free(g->team);
     tt_free(g->state.param);
-    tt_unmap(g->arena, g->arena_bytes);
+    if (g->arena)
+        g->device->ops->release(g->device, g->arena, g->arena_bytes);
     tt_layout_free(g->layout);
     tt_free(g);
 }
@@ -118,11 +124,13 @@ int tt_generator_allocate(struct tt_generator *g)
     int rc = 0;
 
     TT_TRY(tt_team_new(g->options.threads, &g->team));
-    g->arena_bytes = (size_t)m.total + 64;
-    g->arena = at = tt_map(g->arena_bytes);
+    g->arena_bytes = (size_t)m.total + TT_SUMS * sizeof *g->state.sums;
+    g->arena = at = g->device->ops->allocate(g->device, g->arena_bytes);
     if (!at)
         return tt_fail(TT_EFIT, "the system refused %lld bytes for weights and cache\nhelp: use a shorter context",
                        (long long)m.total);
+    TT_TRY(g->device->ops->stream_new(g->device, &g->stream));
+    g->state.sums = (struct tt_exact *)(void *)(g->arena + m.total);
     g->state.n_units = g->layout->n_units;
     g->state.param = tt_calloc((size_t)g->layout->n_units, sizeof *g->state.param);
     for (int u = 0; u < g->layout->n_units; u++) {
@@ -133,14 +141,15 @@ int tt_generator_allocate(struct tt_generator *g)
     constants = at + m.cache;
     at = constants + m.constants;
     if (g->prompt.program)
-        TT_TRY(tt_executor_new(g->prompt.program, &g->state, constants, at, g->team, &g->prompt.executor));
-    TT_TRY(tt_executor_new(g->token.program, &g->state, constants, at, g->team, &g->token.executor));
+        TT_TRY(tt_executor_new(g->prompt.program, &g->state, constants, at, g->team, g->stream, &g->prompt.executor));
+    TT_TRY(tt_executor_new(g->token.program, &g->state, constants, at, g->team, g->stream, &g->token.executor));
 out:
     return rc;
 }
 
 struct tt_state *tt_generator_state(struct tt_generator *g)
 {
+    tt_device_synchronize(g->stream); /* if it failed, so does the next run */
     return &g->state;
 }
 
@@ -208,8 +217,8 @@ int tt_generator_feed(struct tt_generator *g, const int32_t *tokens, int64_t n, 
         some = n - i < track->rows ? n - i : track->rows;
         TT_TRY(feed_some(g, track, tokens + i, some));
     }
-    TT_TRY(check_finite(g, tt_executor_logits(track->executor)));
-    *ret_logits = tt_executor_logits(track->executor);
+    TT_TRY(tt_executor_logits(track->executor, ret_logits));
+    TT_TRY(check_finite(g, *ret_logits));
 out:
     return rc;
 }

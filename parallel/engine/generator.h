@@ -19,6 +19,7 @@
  */
 struct tt_generator_options {
     const struct tt_model *model; /* must outlive the generator */
+    struct tt_device *device;     /* the same; NULL: the host */
     int64_t context;              /* tokens at most, prompt included */
     int64_t prompt_rows;          /* tokens of one run at most, at least 1; more than context is context */
     int threads;
@@ -41,6 +42,7 @@ struct tt_generator_memory tt_generator_memory(const struct tt_generator *genera
 /** TT_EFIT when the system has not got the memory. */
 int tt_generator_allocate(struct tt_generator *generator) TT_MUST_CHECK;
 
+/** Waits until the device has done all work before. */
 struct tt_state *tt_generator_state(struct tt_generator *generator);
 const struct tt_layout *tt_generator_layout(const struct tt_generator *generator);
 

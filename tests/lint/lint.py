@@ -305,6 +305,19 @@ def instructions_are_told_apart_by_their_rows():
                 yield f"{path}:{number}: asks for {test.search(line).group(1)}: a field of its row should say this"
 
 
+def only_devices_run_ops():
+    """The run of an op's row is the host's function for it, and a kernel is part of one. Instructions, and everything
+    above them, go through a stream (core/device/device.h)."""
+    run = re.compile(r"tt_(?:op|step)_row\(.*\) *-> *run\b")
+    kernel = re.compile(r"\btt_kernels\(")
+    for path in library_files():
+        for number, line in enumerate(without_comments_and_strings(tree.text(path)).splitlines(), 1):
+            if run.search(line) and not path.startswith("core/device/"):
+                yield f"{path}:{number}: runs an op: use tt_device_launch or tt_device_launch_step"
+            if kernel.search(line) and path.startswith("core/program/"):
+                yield f"{path}:{number}: calls a kernel: make it a step op (core/ops/step/step.def)"
+
+
 def config_keys_are_unique():
     path = "core/config/schema.def"
     if not tree.exists(path):
@@ -435,6 +448,7 @@ CHECKS = {
     "header_guards_follow_the_path": header_guards_follow_the_path,
     "op_table_is_sorted_by_file": op_table_is_sorted_by_file,
     "instructions_are_told_apart_by_their_rows": instructions_are_told_apart_by_their_rows,
+    "only_devices_run_ops": only_devices_run_ops,
     "config_keys_are_unique": config_keys_are_unique,
     "layers_below_the_configuration_name_no_keys": layers_below_the_configuration_name_no_keys,
     "every_test_is_registered": every_test_is_registered,

@@ -157,6 +157,7 @@ int tt_saver_save(struct tt_saver *saver, const struct tt_train_progress *at, bo
     if (!tt_saver_is_written(saver))
         tt_reporter_save_waits(saver->reporter, at->step, saver->saving_step);
     TT_TRY(tt_saver_end(saver));
+    TT_TRY(tt_engine_synchronize(saver->setup->engine));
     saver->setup->comm->waiting_for = "checkpoint";
     if (async) {
         saver->saving_step = at->step;
@@ -207,10 +208,12 @@ int tt_saver_complete(struct tt_saver *saver, int64_t step, bool retains)
 int tt_saver_check_replicas(const struct tt_saver *saver, int64_t step)
 {
     const struct tt_setup *s = saver->setup;
-    int rc;
+    int rc = 0;
 
+    TT_TRY(tt_engine_synchronize(s->engine));
     s->comm->waiting_for = "comparison of replicas";
     rc = tt_replicas_check(s->comm, &s->job.mesh, &saver->view.tensors.state, tt_engine_team(s->engine));
+out:
     return rc < 0 ? tt_wrap(rc, "step %" PRId64, step) : 0;
 }
 

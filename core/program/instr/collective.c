@@ -99,11 +99,18 @@ static int run_begin(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_instr *instr = &ex->program->instrs[i];
     const struct tt_purpose_row *row = tt_purpose_row(instr->purpose);
+    int rc = 0;
 
     (void)step;
     if (row->before)
         row->before(ex, instr);
-    return ex->exchange.begin ? ex->exchange.begin(ex->exchange.ctx, i) : 0;
+    if (!tt_collective_travels(&instr->collective) || !ex->exchange.begin)
+        goto out;
+    /* what is sent must be there, and what used the memory that receives must be done: both is all before this */
+    TT_TRY(tt_device_synchronize(ex->stream));
+    rc = ex->exchange.begin(ex->exchange.ctx, i);
+out:
+    return rc;
 }
 
 const struct tt_instr_row tt_instr_begin = {

@@ -95,16 +95,20 @@ static int run_node(struct tt_executor *ex, int i, struct tt_step *step)
     const struct tt_node *node = node_of(ex->program, instr);
     void *const *address = tt_running_address(ex, instr);
     struct tt_call call = {.graph = ex->program->graph, .node = node, .scalars = &step->scalars, .team = ex->team};
+    int rc = 0;
 
     for (int k = 0; k < node->n_in; k++)
         call.in[k] = address[k];
     for (int k = 0; k < node->n_out; k++)
         call.out[k] = address[node->n_in + k];
     call.scratch = address[node->n_in + node->n_out];
-    tt_op_row(node->op)->run(&call);
-    if (ex->bad)
+    tt_device_launch(ex->stream, &call);
+    if (ex->bad) {
+        TT_TRY(tt_device_synchronize(ex->stream));
         look_at_outputs(ex, instr, &call);
-    return 0;
+    }
+out:
+    return rc;
 }
 
 const struct tt_instr_row tt_instr_run = {
@@ -149,7 +153,7 @@ static int run_loss(struct tt_executor *ex, int i, struct tt_step *step)
 
     (void)step;
     sum.in = tt_running_address(ex, &ex->program->instrs[i])[0];
-    sum.out[0] = &ex->loss;
+    sum.out[0] = &ex->state->sums[TT_SUM_LOSS];
     tt_running_step(ex, sum);
     return 0;
 }

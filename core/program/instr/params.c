@@ -5,8 +5,6 @@
  * What is gathered in bfloat16 is the shard rounded into its own place in the whole, sent from there, and widened where
  * it is; see mixed.h.
  */
-#include <string.h>
-
 #include "core/ops/step/mixed.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
@@ -165,7 +163,7 @@ static int run_keep(struct tt_executor *ex, int i, struct tt_step *step)
         if (p->param_dtype == TT_BF16) /* what was gathered in bfloat16 loses nothing */
             tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ROUND, .in = from, .n = n, .out = {kept}});
         else
-            memcpy(kept, from, (size_t)n * sizeof *from);
+            tt_device_copy(ex->stream, kept, from, (size_t)n * sizeof *from);
         kept += n * (int64_t)tt_dtype_size(p->param_dtype);
     }
     return 0;

@@ -2,7 +2,6 @@
 #ifndef TT_INSTR_RUNNING_H
 #define TT_INSTR_RUNNING_H
 
-#include "core/math/exact.h"
 #include "core/ops/step/step.h"
 #include "core/program/executor.h"
 
@@ -13,12 +12,13 @@ struct tt_executor {
     const struct tt_program *program;
     struct tt_state *state;
     struct tt_team *team;
+    struct tt_device_stream *stream; /* of all compute */
+    int64_t done;                    /* its event after the last run */
     struct tt_exchange exchange;
     void **address; /* per operand of the program */
     char *const_region, *step_region;
     struct tt_rows **rows; /* [unit] this rank's rows, for norm and optimizer */
     int *n_rows;
-    struct tt_exact loss, norm;
     struct tt_span *spans; /* per instruction, of the last run */
     char *bad;             /* explain: where to write the first bad value, else NULL */
     size_t bad_size;
@@ -33,7 +33,7 @@ static inline void *const *tt_running_address(const struct tt_executor *executor
 /** Whether none of n floats is infinite or not a number. */
 bool tt_running_all_finite(const float *data, int64_t n);
 
-/** Runs a step op. */
+/** Gives the stream a step op. */
 void tt_running_step(struct tt_executor *executor, struct tt_step_call call);
 
 /** The same on each parameter (or gradient) of the instruction's units: whole, its first operands. */

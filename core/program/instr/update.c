@@ -74,7 +74,7 @@ static int run_norm(struct tt_executor *ex, int i, struct tt_step *step)
     squares.in = tt_running_address(ex, instr)[0];
     squares.rows = ex->rows[instr->unit];
     squares.n_rows = ex->n_rows[instr->unit];
-    squares.out[0] = &ex->norm;
+    squares.out[0] = &ex->state->sums[TT_SUM_SQUARES];
     tt_running_step(ex, squares);
     return 0;
 }
@@ -116,26 +116,29 @@ static int lower_clip(struct tt_walk *w, const struct tt_instr *from)
 /* Sums loss and norm over the ranks; the one place where a step can stop. */
 static int run_clip(struct tt_executor *ex, int i, struct tt_step *step)
 {
-    struct tt_exact sums[2];
-    int rc;
+    struct tt_exact sums[TT_SUMS];
+    int rc = 0;
 
     (void)i;
-    tt_exact_normalize(&ex->loss);
-    tt_exact_normalize(&ex->norm);
-    step->local_loss_sum = tt_exact_value(&ex->loss);
-    sums[0] = ex->program->layout->counts_tokens ? ex->loss : (struct tt_exact){{0}, 0};
-    sums[1] = ex->norm;
-    if (ex->exchange.sum && (rc = ex->exchange.sum(ex->exchange.ctx, sums, 2)) < 0)
-        return rc;
-    step->loss_sum = sums[0];
-    step->loss = tt_exact_value(&sums[0]) * (double)step->scalars.inv_valid_tokens;
-    step->grad_norm = sqrt(tt_exact_value(&sums[1]));
+    tt_device_copy(ex->stream, sums, ex->state->sums, sizeof sums);
+    TT_TRY(tt_device_synchronize(ex->stream));
+    for (int k = 0; k < TT_SUMS; k++)
+        tt_exact_normalize(&sums[k]);
+    step->local_loss_sum = tt_exact_value(&sums[TT_SUM_LOSS]);
+    if (!ex->program->layout->counts_tokens)
+        sums[TT_SUM_LOSS] = (struct tt_exact){{0}, 0};
+    if (ex->exchange.sum)
+        TT_TRY(ex->exchange.sum(ex->exchange.ctx, sums, TT_SUMS));
+    step->loss_sum = sums[TT_SUM_LOSS];
+    step->loss = tt_exact_value(&sums[TT_SUM_LOSS]) * (double)step->scalars.inv_valid_tokens;
+    step->grad_norm = sqrt(tt_exact_value(&sums[TT_SUM_SQUARES]));
     step->scalars.clip = 1.0f;
     if (step->max_norm > 0.0 && step->max_norm / (step->grad_norm + 1e-6) < 1.0)
         step->scalars.clip = (float)(step->max_norm / (step->grad_norm + 1e-6));
     if (!isfinite(step->loss) || !isfinite(step->grad_norm))
-        return tt_fail(TT_ENONFINITE, "%s is not finite", isfinite(step->loss) ? "the gradient norm" : "the loss");
-    return 0;
+        rc = tt_fail(TT_ENONFINITE, "%s is not finite", isfinite(step->loss) ? "the gradient norm" : "the loss");
+out:
+    return rc;
 }
 
 const struct tt_instr_row tt_instr_clip = {
