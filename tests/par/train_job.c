@@ -74,6 +74,7 @@ int train_job_options(const struct train_job *job, struct tt_engine_options *ret
 {
     const int degrees[TT_MESH_DEGREES] = {1, job->replicate, -1, 1, 1, 1};
     struct tt_engine_options o = {.model = job->model,
+                                  .device = job->device,
                                   .sharding = {.wrap = job->wrap ? job->wrap : "block",
                                                .wrap_patterns = job->wrap_patterns,
                                                .reshard = job->reshard,

@@ -15,6 +15,7 @@ enum { TRAIN_JOB_STEPS = 32 };
 struct train_job {
     const struct tt_model *model;
     const struct tt_dataset *dataset; /* samples in file order */
+    struct tt_device *device;         /* of all ranks; NULL: the host */
     int ranks, replicate;             /* replicate divides ranks */
     enum tt_reshard reshard;
     const char *wrap;                    /* NULL: block */

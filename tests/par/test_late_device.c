@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The same bits on a device whose streams run late as on the host: nothing relies on a call having run when it returns.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/mem.h"
+#include "core/math/rng.h"
+#include "parallel/comm/collectives.h"
+#include "parallel/comm/threads.h"
+#include "parallel/engine/generator.h"
+#include "parallel/fsdp/fsdp.h"
+#include "tests/par/fixture.h"
+#include "tests/par/late_device.h"
+#include "tests/par/train_job.h"
+
+enum { N_TOKENS = 4096 };
+
+static struct {
+    struct tt_model *odd, *tied;
+    struct tt_dataset data;
+    uint16_t tokens[N_TOKENS];
+} world;
+
+static int set_up(void **state)
+{
+    world.odd = fixture_model(&(struct tt_model_dims){
+        .dim = 34, .n_layers = 4, .n_heads = 3, .n_kv_heads = 1, .head_dim = 10, .ffn_dim = 37, .vocab_size = 29});
+    world.tied = fixture_tied_model(4);
+    fixture_tokens(world.tokens, N_TOKENS, &world.data);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    tt_model_free(world.odd);
+    tt_model_free(world.tied);
+    return 0;
+}
+
+/* As late as possible, and at two sequences of random times. */
+static const uint64_t seeds[] = {0, 1, 2};
+enum { SEEDS = sizeof seeds / sizeof *seeds };
+
+/* --- training --- */
+
+static const struct {
+    const char *name;
+    int ranks, replicate, microbatches;
+    enum tt_scheduler scheduler;
+    enum tt_dtype dtype; /* on the wire */
+    enum tt_recompute_mode recompute;
+    enum tt_reshard reshard;
+    bool tied, last_microbatch, gives_up;
+} cases[] = {
+    {"one rank", 1, 1, 3, TT_SCHEDULER_EAGER, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_DEFAULT, 0, 0, 0},
+    {"rounded", 1, 1, 2, TT_SCHEDULER_EAGER, TT_BF16, TT_RECOMPUTE_OP, TT_RESHARD_AFTER_FORWARD_ALWAYS, 1, 0, 0},
+    {"eager", 2, 1, 2, TT_SCHEDULER_EAGER, TT_F32, TT_RECOMPUTE_FULL, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0, 0},
+    {"planned", 2, 1, 2, TT_SCHEDULER_PLANNED, TT_F32, TT_RECOMPUTE_FULL, TT_RESHARD_AFTER_FORWARD_ALWAYS, 1, 0, 0},
+    {"planned sum", 4, 1, 3, TT_SCHEDULER_PLANNED, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_NEVER, 0, 1, 0},
+    {"bfloat16", 2, 1, 2, TT_SCHEDULER_EAGER, TT_BF16, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0, 0},
+    {"keep", 4, 1, 1, TT_SCHEDULER_EAGER, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_PART, 1, 0, 0},
+    {"keep bfloat16", 4, 1, 2, TT_SCHEDULER_PLANNED, TT_BF16, TT_RECOMPUTE_OP, TT_RESHARD_AFTER_FORWARD_PART, 0, 0, 0},
+    {"replicas", 4, 2, 2, TT_SCHEDULER_EAGER, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_DEFAULT, 1, 0, 0},
+    {"planned replicas", 4, 2, 2, TT_SCHEDULER_PLANNED, TT_BF16, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0,
+     1, 0},
+    {"given up", 2, 1, 2, TT_SCHEDULER_EAGER, TT_BF16, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0, 1},
+};
+
+static struct train_job job_of(size_t c)
+{
+    struct train_job job = train_job_make(cases[c].tied ? world.tied : world.odd, &world.data,
+                                          (int64_t)cases[c].ranks * cases[c].microbatches, 1, 9);
+
+    job.ranks = cases[c].ranks;
+    job.replicate = cases[c].replicate;
+    job.scheduler = cases[c].scheduler;
+    job.param_dtype = job.reduce_dtype = cases[c].dtype;
+    job.recompute.mode = cases[c].recompute;
+    job.reshard = cases[c].reshard;
+    job.reshard_part = 2;
+    job.last_microbatch = cases[c].last_microbatch;
+    job.gives_up = cases[c].gives_up;
+    return job;
+}
+
+static void training_gives_the_same_bits(void **state)
+{
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct train_job job = job_of(c);
+        struct train_result host, late;
+
+        assert_int_equal(fixture_check(train_job_run(&job, &host)), 0);
+        for (int s = 0; s < SEEDS; s++) {
+            struct late_device device = late_device_make(seeds[s]);
+            const char *difference;
+
+            job.device = &device.device;
+            if (fixture_check(train_job_run(&job, &late)) < 0)
+                fail_msg("%s, seed %d", cases[c].name, (int)seeds[s]);
+            difference = train_result_difference(&job, &host, &late);
+            if (difference)
+                fail_msg("%s, seed %d: %s", cases[c].name, (int)seeds[s], difference);
+            train_result_release(&late);
+        }
+        train_result_release(&host);
+    }
+}
+
+/* --- a state that is copied, loaded and made anew between steps --- */
+
+enum { RANKS = 2, STEPS = 2 };
+
+struct lives {
+    const struct train_job *job;
+    double loss[2 * STEPS];
+    char *state[RANKS]; /* the state of the second engine, then that of the first made anew */
+    size_t bytes;
+};
+
+static int steps(struct tt_engine *engine, const struct tt_engine_options *o, int first, double *loss)
+{
+    int rc = 0;
+
+    for (int s = 0; s < STEPS; s++) {
+        struct tt_step step = {.scalars = {.inv_valid_tokens = 0.05F,
+                                           .lr = 0.01,
+                                           .beta1 = 0.9,
+                                           .beta2 = 0.95,
+                                           .eps = 1e-6,
+                                           .bias_correction1 = 0.1,
+                                           .bias_correction2 = 0.05},
+                               .max_norm = 0.5,
+                               .decoupled = true};
+
+        for (int a = 0; a < o->microbatches; a++) {
+            int32_t *tokens = tt_engine_tokens(engine, a), *labels = tt_engine_labels(engine, a);
+
+            for (int64_t i = 0; i < o->local_batch * o->seq_len; i++) {
+                tokens[i] = (int32_t)((i * 5 + a + s + first) % 13);
+                labels[i] = (int32_t)((i * 3 + a + s) % 13);
+            }
+        }
+        TT_TRY(tt_engine_step(engine, &step));
+        loss[s] = step.loss;
+    }
+out:
+    return rc;
+}
+
+/* What a checkpoint does: it keeps the addresses of the state, and reads there after later steps. */
+static int live_twice(struct tt_comm *comm, void *arg)
+{
+    struct lives *lives = arg;
+    struct tt_engine_options options;
+    struct tt_engine *first = NULL, *second = NULL;
+    struct tt_state *kept;
+    double loss[2 * STEPS];
+    char *saved = NULL;
+    size_t bytes;
+    int rc = 0;
+
+    TT_TRY(train_job_options(lives->job, &options));
+    TT_TRY(tt_engine_new(&options, comm, comm->rank, &first));
+    TT_TRY(tt_engine_new(&options, comm, comm->rank, &second));
+    TT_TRY(tt_engine_allocate(first));
+    TT_TRY(tt_engine_allocate(second));
+    bytes = (size_t)tt_engine_memory(first).state;
+    saved = tt_calloc(bytes, 1);
+    lives->state[comm->rank] = tt_calloc(2 * bytes, 1);
+    TT_TRY(tt_engine_init_params(first, 3));
+    kept = tt_engine_state(first);
+    TT_TRY(steps(first, &options, 0, loss));
+    TT_TRY(tt_engine_synchronize(first));
+    memcpy(saved, kept->param[0], bytes); /* the state is the arena's beginning, in one piece */
+    TT_TRY(steps(first, &options, 1, loss));
+    TT_TRY(tt_engine_init_params(first, 4));
+    memcpy(lives->state[comm->rank] + bytes, tt_engine_state(first)->param[0], bytes);
+    TT_TRY(steps(second, &options, 2, loss));
+    memcpy(tt_engine_state(second)->param[0], saved, bytes);
+    TT_TRY(steps(second, &options, 3, loss + STEPS));
+    memcpy(lives->state[comm->rank], tt_engine_state(second)->param[0], bytes);
+    if (comm->rank == 0) {
+        memcpy(lives->loss, loss, sizeof loss);
+        lives->bytes = 2 * bytes;
+    }
+out:
+    tt_free(saved);
+    tt_engine_free(first);
+    tt_engine_free(second);
+    return rc;
+}
+
+static void states_can_be_copied_loaded_and_made_anew(void **state)
+{
+    struct train_job job = job_of(2);
+    struct lives host = {.job = &job}, late = {.job = &job};
+
+    assert_int_equal(fixture_check(tt_comm_threads_run(RANKS, live_twice, &host)), 0);
+    for (int s = 0; s < SEEDS; s++) {
+        struct late_device device = late_device_make(seeds[s]);
+
+        job.device = &device.device;
+        assert_int_equal(fixture_check(tt_comm_threads_run(RANKS, live_twice, &late)), 0);
+        assert_memory_equal(host.loss, late.loss, sizeof host.loss);
+        for (int r = 0; r < RANKS; r++) {
+            assert_memory_equal(host.state[r], late.state[r], host.bytes);
+            tt_free(late.state[r]);
+        }
+    }
+    for (int r = 0; r < RANKS; r++)
+        tt_free(host.state[r]);
+}
+
+/* --- the first value that is not finite --- */
+
+struct poisoned {
+    const struct train_job *job;
+    float with;
+    char message[512];
+};
+
+static int run_poisoned(struct tt_comm *comm, void *arg)
+{
+    struct poisoned *poisoned = arg;
+    struct tt_engine_options options;
+    struct tt_engine *engine = NULL;
+    double loss[STEPS];
+    int rc = 0;
+
+    TT_TRY(train_job_options(poisoned->job, &options));
+    TT_TRY(tt_engine_new(&options, comm, comm->rank, &engine));
+    TT_TRY(tt_engine_allocate(engine));
+    TT_TRY(tt_engine_init_params(engine, 3));
+    TT_TRY(steps(engine, &options, 0, loss));
+    tt_engine_state(engine)->param[1][0] = poisoned->with;
+    rc = steps(engine, &options, 0, loss);
+    if (rc == TT_ENONFINITE)
+        rc = tt_engine_explain(engine, &(struct tt_step){.scalars = {.inv_valid_tokens = 0.05F}});
+    if (rc == TT_ENONFINITE && comm->rank == 0)
+        (void)snprintf(poisoned->message, sizeof poisoned->message, "%s", tt_error_message());
+    rc = rc == TT_ENONFINITE ? 0 : tt_fail(TT_EINTERNAL, "the step gave %d", rc);
+out:
+    tt_engine_free(engine);
+    return rc;
+}
+
+static void the_first_bad_value_is_found(void **state)
+{
+    const float with[] = {NAN, 3e38F};
+
+    for (int w = 0; w < 2; w++) {
+        struct train_job job = job_of(2);
+        struct poisoned host = {.job = &job, .with = with[w]};
+
+        assert_int_equal(fixture_check(tt_comm_threads_run(RANKS, run_poisoned, &host)), 0);
+        assert_non_null(strstr(host.message, w == 0 ? "not finite is parameter" : "of microbatch"));
+        for (int s = 0; s < SEEDS; s++) {
+            struct late_device device = late_device_make(seeds[s]);
+            struct poisoned late = {.job = &job, .with = with[w]};
+
+            job.device = &device.device;
+            assert_int_equal(fixture_check(tt_comm_threads_run(RANKS, run_poisoned, &late)), 0);
+            assert_string_equal(host.message, late.message);
+        }
+        job.device = NULL;
+    }
+}
+
+/* --- generation --- */
+
+enum { CONTEXT = 40, PROMPT = 23, MORE = 5, BLOCK = 8 };
+
+/* The logits after the prompt and after each of some tokens, then, with other weights, after the prompt again. */
+static void generate(struct tt_device *device, float *logits)
+{
+    const struct tt_generator_options options = {
+        .model = world.odd, .device = device, .context = CONTEXT, .prompt_rows = BLOCK, .threads = 1};
+    size_t V = (size_t)world.odd->dims.vocab_size;
+    struct tt_generator *g = NULL;
+    int32_t tokens[PROMPT + MORE];
+    const float *found;
+
+    for (int i = 0; i < PROMPT + MORE; i++)
+        tokens[i] = world.tokens[i];
+    assert_int_equal(fixture_check(tt_generator_new(&options, &g)), 0);
+    assert_int_equal(fixture_check(tt_generator_allocate(g)), 0);
+    for (uint64_t seed = 3; seed < 5; seed++) {
+        tt_generator_rewind(g, 0);
+        assert_int_equal(
+            tt_init_params(tt_generator_layout(g), world.odd, TT_INIT_SHARDS, seed, tt_generator_state(g)->param), 0);
+        for (int n = 0; n < PROMPT + MORE; n += n ? 1 : PROMPT) {
+            assert_int_equal(fixture_check(tt_generator_feed(g, tokens + n, n ? 1 : PROMPT, &found)), 0);
+            memcpy(logits, found, V * sizeof *found);
+            logits += V;
+        }
+    }
+    tt_generator_free(g);
+}
+
+static void generation_gives_the_same_bits(void **state)
+{
+    size_t n = 2 * (MORE + 1) * (size_t)world.odd->dims.vocab_size;
+    float *host = tt_calloc(n, sizeof *host), *late = tt_calloc(n, sizeof *late);
+
+    generate(NULL, host);
+    for (int s = 0; s < SEEDS; s++) {
+        struct late_device device = late_device_make(seeds[s]);
+
+        generate(&device.device, late);
+        assert_memory_equal(host, late, n * sizeof *host);
+    }
+    tt_free(host);
+    tt_free(late);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(training_gives_the_same_bits),
+        cmocka_unit_test(states_can_be_copied_loaded_and_made_anew),
+        cmocka_unit_test(the_first_bad_value_is_found),
+        cmocka_unit_test(generation_gives_the_same_bits),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
