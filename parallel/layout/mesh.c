@@ -14,14 +14,14 @@
 
 static const struct {
     const char *name;
-    const char *key;
+    enum tt_key key;
 } dims[TT_MESH_DEGREES] = {
-    [TT_MESH_PP] = {"pp", "pipeline_parallel_degree"},
-    [TT_MESH_DP_REPLICATE] = {"dp_replicate", "data_parallel_replicate_degree"},
-    [TT_MESH_DP_SHARD] = {"dp_shard", "data_parallel_shard_degree"},
-    [TT_MESH_CP] = {"cp", "context_parallel_degree"},
-    [TT_MESH_TP] = {"tp", "tensor_parallel_degree"},
-    [TT_MESH_EP] = {"ep", "expert_parallel_degree"},
+    [TT_MESH_PP] = {"pp", TT_KEY_PP_DEGREE},
+    [TT_MESH_DP_REPLICATE] = {"dp_replicate", TT_KEY_DP_REPLICATE_DEGREE},
+    [TT_MESH_DP_SHARD] = {"dp_shard", TT_KEY_DP_SHARD_DEGREE},
+    [TT_MESH_CP] = {"cp", TT_KEY_CP_DEGREE},
+    [TT_MESH_TP] = {"tp", TT_KEY_TP_DEGREE},
+    [TT_MESH_EP] = {"ep", TT_KEY_EP_DEGREE},
 };
 
 /* --- the grid --- */
@@ -36,7 +36,7 @@ static void describe_degrees(const int degrees[TT_MESH_DEGREES], struct tt_text 
 {
     for (int dim = 0; dim < TT_MESH_DIMS; dim++)
         if (degrees[dim] != 1)
-            tt_text_add(text, "%s%s %d", text->size ? " x " : "", dims[dim].key, degrees[dim]);
+            tt_text_add(text, "%s%s %d", text->size ? " x " : "", dims[dim].name, degrees[dim]);
     if (!text->size)
         tt_text_add(text, "all degrees 1");
 }
@@ -56,9 +56,9 @@ static int fail_product(const int degrees[TT_MESH_DEGREES], int64_t others, int 
     else if (n_ranks % others == 0)
         rc = tt_fail(TT_EUSAGE,
                      "parallelism: the degrees multiply to %" PRId64 " (%s) but there are %d ranks\n"
-                     "help: start %" PRId64 " ranks, or set data_parallel_shard_degree to %" PRId64
-                     " (-1: whatever the other degrees leave)",
-                     others * shard, text.text, n_ranks, others * shard, n_ranks / others);
+                     "help: start %" PRId64 " ranks, or set %s to %" PRId64 " (-1: whatever the other degrees leave)",
+                     others * shard, text.text, n_ranks, others * shard, tt_key_name(dims[TT_MESH_DP_SHARD].key),
+                     n_ranks / others);
     else
         rc = tt_fail(TT_EUSAGE,
                      "parallelism: the degrees multiply to %" PRId64 " (%s) but there are %d ranks\n"
@@ -76,11 +76,10 @@ static int check_experts(const struct tt_mesh *mesh)
 
     if (ep == 1 || (inner % ep == 0 && ep % tp == 0))
         return 0;
-    return tt_fail(
-        TT_EUSAGE,
-        "parallelism.%s is %d, wanted 1, or a multiple of the %d tensor-parallel ranks that divides the %d ranks "
-        "of dp_shard x cp x tp",
-        dims[TT_MESH_EP].key, ep, tp, inner);
+    return tt_fail_key(TT_EUSAGE, dims[TT_MESH_EP].key,
+                       "%d, wanted 1, or a multiple of the %d tensor-parallel ranks that divides the %d ranks of "
+                       "dp_shard x cp x tp",
+                       ep, tp, inner);
 }
 
 int tt_mesh_init(const int degrees[TT_MESH_DEGREES], int n_ranks, struct tt_mesh *ret_mesh)
@@ -90,10 +89,9 @@ int tt_mesh_init(const int degrees[TT_MESH_DEGREES], int n_ranks, struct tt_mesh
 
     for (int dim = 0; dim < TT_MESH_DEGREES; dim++) {
         if (degrees[dim] < 1 && !(dim == TT_MESH_DP_SHARD && degrees[dim] == -1))
-            return tt_fail(TT_EUSAGE, "parallelism.%s is %d, wanted %s\nhelp: 1 turns this dimension off",
-                           dims[dim].key, degrees[dim],
-                           dim == TT_MESH_DP_SHARD ? "a positive number, or -1 for all ranks that remain"
-                                                   : "a positive number");
+            return tt_fail_key(
+                TT_EUSAGE, dims[dim].key, "%d, wanted %s\nhelp: 1 turns this dimension off", degrees[dim],
+                dim == TT_MESH_DP_SHARD ? "a positive number, or -1 for all ranks that remain" : "a positive number");
         mesh.size[dim] = degrees[dim];
         if (dim == TT_MESH_DP_SHARD || dim == TT_MESH_EP)
             continue;

@@ -39,12 +39,14 @@ static void wrong_degrees_say_how_to_mend_them(void **state)
     struct tt_mesh mesh;
 
     expect_message(tt_mesh_init(DP_DEGREES(2, 3), 4, &mesh), "multiply to 6");
-    expect_message(tt_mesh_init(DP_DEGREES(2, 3), 4, &mesh), "set data_parallel_shard_degree to 2");
+    expect_message(tt_mesh_init(DP_DEGREES(2, 3), 4, &mesh), "set dp_shard degree to 2");
     expect_message(tt_mesh_init(DP_DEGREES(2, 3), 5, &mesh), "help: start 6 ranks");
     expect_message(tt_mesh_init(DP_DEGREES(3, -1), 4, &mesh), "3 does not divide 4");
     expect_message(tt_mesh_init(DP_DEGREES(8, -1), 4, &mesh), "start a multiple of 8 ranks");
-    expect_message(tt_mesh_init(DP_DEGREES(0, -1), 4, &mesh), "data_parallel_replicate_degree is 0");
-    expect_message(tt_mesh_init(DP_DEGREES(1, -2), 4, &mesh), "data_parallel_shard_degree is -2");
+    expect_message(tt_mesh_init(DP_DEGREES(0, -1), 4, &mesh), "0, wanted a positive number");
+    assert_int_equal(tt_error_key(), TT_KEY_DP_REPLICATE_DEGREE);
+    expect_message(tt_mesh_init(DP_DEGREES(1, -2), 4, &mesh), "-2, wanted a positive number, or -1");
+    assert_int_equal(tt_error_key(), TT_KEY_DP_SHARD_DEGREE);
     expect_message(tt_mesh_init(DEGREES(2000000, 2000000, -1, 1, 1, 1), 4, &mesh), "more than");
 }
 
@@ -120,7 +122,8 @@ static void experts_borrow_the_inner_ranks(void **state)
     expect_group(&mesh, 13, TT_GROUP_EP, 4, (const int[]){12, 13, 14, 15});
     expect_group(&mesh, 13, TT_GROUP_EFSDP, 2, (const int[]){9, 13});
     expect_group(&mesh, 13, TT_GROUP_FSDP, 4, (const int[]){9, 11, 13, 15});
-    expect_message(tt_mesh_init(DEGREES(1, 2, 4, 1, 2, 3), 16, &mesh), "expert_parallel_degree is 3");
+    expect_message(tt_mesh_init(DEGREES(1, 2, 4, 1, 2, 3), 16, &mesh), "3, wanted 1, or a multiple of");
+    assert_int_equal(tt_error_key(), TT_KEY_EP_DEGREE);
     expect_message(tt_mesh_init(DEGREES(1, 2, 4, 1, 2, 16), 16, &mesh), "divides the 8 ranks");
 }
 
