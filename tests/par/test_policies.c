@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include "core/config/config.h"
+#include "parallel/layout/wrap.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 
@@ -425,6 +427,25 @@ static void bad_policies_are_refused(void **state)
     must_fail(&job, TT_KEY_RESHARD, "8 does not divide the 4 shard ranks\nhelp: use 1, 2, 4");
 }
 
+/* A row that no configuration can name, or a choice without a row, is one line forgotten. */
+static void wrap_policies_are_the_choices_of_their_key(void **state)
+{
+    const struct tt_choices *choices = tt_config_row_find("parallelism.fsdp_wrap_policy")->choices;
+    int named = 0;
+
+    for (int i = 0; i < tt_wrap_n_rows; i++) {
+        const char *name = tt_wrap_rows[i].name;
+        bool found = strchr(name, ':') != NULL; /* the configuration reads "size:<bytes>" by itself */
+
+        named += !found;
+        for (int k = 0; k < choices->n; k++)
+            found = found || strcmp(choices->choice[k].word, name) == 0;
+        if (!found)
+            fail_msg("the configuration has no wrap policy %s", name);
+    }
+    assert_int_equal(named, choices->n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -436,6 +457,7 @@ int main(void)
         cmocka_unit_test(neighbours_in_the_sum_are_neighbours_in_the_data),
         cmocka_unit_test(policies_order_the_memory),
         cmocka_unit_test(bad_policies_are_refused),
+        cmocka_unit_test(wrap_policies_are_the_choices_of_their_key),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

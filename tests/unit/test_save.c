@@ -18,13 +18,9 @@
 #include "checkpoint/steps/steps.h"
 #include "ckpt_support.h"
 #include "core/base/mem.h"
+#include "core/config/config.h"
 #include "core/os/file.h"
 #include "tests/help/sweep.h"
-
-static const struct {
-    const char *policy, *filter;
-} policies[] = {{"all", NULL}, {"filtered", "replica0"}, {"filtered", "rank0"}};
-enum { POLICIES = sizeof policies / sizeof policies[0] };
 
 static const struct {
     int shard, replicate;
@@ -33,13 +29,15 @@ enum { MESHES = sizeof meshes / sizeof meshes[0] };
 
 static struct test_job job_of(const char *folder, int policy, int mesh)
 {
+    const struct tt_ckpt_policy *row = tt_ckpt_policy_row(policy);
+
     return (struct test_job){.folder = folder,
                              .run_id = "run",
                              .dp_shard = meshes[mesh].shard,
                              .dp_replicate = meshes[mesh].replicate,
                              .step = 5,
-                             .policy = policies[policy].policy,
-                             .filter = policies[policy].filter};
+                             .policy = row->name,
+                             .filter = row->filter};
 }
 
 static void save(struct test_job *job)
@@ -75,12 +73,19 @@ static void expect_same_digests(const struct tt_manifest *a, const struct tt_man
     }
 }
 
+static bool has_filter(int policy, const char *filter)
+{
+    const char *of_row = tt_ckpt_policy_row(policy)->filter;
+
+    return of_row && strcmp(of_row, filter) == 0;
+}
+
 /* The number of files that are not empty: one per writer and group. */
 static int files_expected(int policy, int mesh)
 {
     int shards = meshes[mesh].shard, replicas = meshes[mesh].replicate;
 
-    return policy == 2 ? 2 : policy == 1 ? 2 * shards : 2 * shards * replicas;
+    return has_filter(policy, "rank0") ? 2 : has_filter(policy, "replica0") ? 2 * shards : 2 * shards * replicas;
 }
 
 static void every_policy_saves_the_same(void **state)
@@ -88,7 +93,7 @@ static void every_policy_saves_the_same(void **state)
     struct tt_manifest first = {0}, manifest;
 
     for (int mesh = 0; mesh < MESHES; mesh++) {
-        for (int policy = mesh % SWEEP_STRIDE; policy < POLICIES; policy += SWEEP_STRIDE) {
+        for (int policy = mesh % SWEEP_STRIDE; tt_ckpt_policy_row(policy); policy += SWEEP_STRIDE) {
             char *folder = test_folder();
             struct test_job job = job_of(folder, policy, mesh);
             struct test_job load = {folder, "run", 2, 2, .load_step = -1, .expect = 5};
@@ -98,7 +103,7 @@ static void every_policy_saves_the_same(void **state)
             manifest = manifest_of(&job);
             assert_int_equal(manifest.n_files, job.saved.files);
             assert_int_equal(manifest.n_files, files_expected(policy, mesh));
-            assert_string_equal(json_string_value(json_object_get(manifest.meta, "policy")), policies[policy].policy);
+            assert_string_equal(json_string_value(json_object_get(manifest.meta, "policy")), job.policy);
             if (!first.meta) {
                 first = manifest;
             } else {
@@ -119,7 +124,7 @@ static void parts_may_be_cut_by_columns_too(void **state)
 {
     static const enum tt_ckpt_reading readings[] = {TT_READ_ONCE, TT_READ_ALL};
 
-    for (int policy = 0; policy < POLICIES; policy++) {
+    for (int policy = 0; tt_ckpt_policy_row(policy); policy++) {
         char *folder = test_folder(), *plain = test_folder();
         struct test_job job = job_of(folder, policy, 3), rows = job_of(plain, policy, 3);
         struct tt_manifest first, manifest;
@@ -172,7 +177,7 @@ static void expect_same_files(const struct test_job *a, const struct test_job *b
 
 static void a_thread_writes_the_same_bytes(void **state)
 {
-    for (int policy = 0; policy < POLICIES; policy++) {
+    for (int policy = 0; tt_ckpt_policy_row(policy); policy++) {
         char *a = test_folder(), *b = test_folder();
         struct test_job sync = job_of(a, policy, 3), async = job_of(b, policy, 3);
 
@@ -193,7 +198,7 @@ static void the_model_in_another_type(void **state)
 {
     struct tt_manifest first = {0}, manifest;
 
-    for (int policy = 0; policy < POLICIES; policy++) {
+    for (int policy = 0; tt_ckpt_policy_row(policy); policy++) {
         for (int async = 0; async < 2; async++) {
             char *folder = test_folder();
             struct test_job job = job_of(folder, policy, 3);
@@ -238,14 +243,13 @@ static void what_is_not_finite_is_not_saved(void **state)
  * files fill it. */
 static void staging_is_what_the_files_need(void **state)
 {
-    for (int policy = 0; policy < POLICIES; policy++) {
-        const struct tt_ckpt_policy *row = NULL;
+    for (int policy = 0; tt_ckpt_policy_row(policy); policy++) {
+        const struct tt_ckpt_policy *row = tt_ckpt_policy_row(policy);
         struct tt_ckpt_plan plan;
         struct test_state t;
         int64_t most = 0;
 
         test_state_init(&t, 2, 3, 0, 1);
-        assert_int_equal(tt_ckpt_policy_find(policies[policy].policy, policies[policy].filter, &row), 0);
         tt_ckpt_plan_make(&t.state, &t.mesh, row, &plan);
         for (int rank = 0; rank < 6; rank += 2) { /* the ranks of shard 0 */
             int64_t bytes = 0;
@@ -261,7 +265,7 @@ static void staging_is_what_the_files_need(void **state)
                 }
             most = bytes > most ? bytes : most;
         }
-        if (policy == 2) /* gathered: nothing is staged */
+        if (has_filter(policy, "rank0")) /* gathered: nothing is staged */
             assert_int_equal(tt_ckpt_staging_bytes(&t.state, &t.mesh, row, 0), 0);
         else
             assert_in_range(tt_ckpt_staging_bytes(&t.state, &t.mesh, row, 0), most, most + 2 * TT_SHARD_ALIGN);
@@ -296,7 +300,7 @@ static void replicas_that_differ_are_not_saved(void **state)
 
     test_state_init(&names, 1, 1, 0, 5);
     for (size_t f = 0; f < sizeof flips / sizeof *flips; f++)
-        for (int policy = 0; policy < POLICIES; policy++)
+        for (int policy = 0; tt_ckpt_policy_row(policy); policy++)
             for (int tensor = policy; tensor < names.state.n_model + names.state.n_optim; tensor += 5) {
                 const struct tt_ckpt_chunk *c = tensor < names.state.n_model
                                                     ? &names.state.model[tensor]
@@ -307,8 +311,8 @@ static void replicas_that_differ_are_not_saved(void **state)
                                        .dp_shard = flips[f].shard,
                                        .dp_replicate = flips[f].replicate,
                                        .step = 5,
-                                       .policy = policies[policy].policy,
-                                       .filter = policies[policy].filter,
+                                       .policy = tt_ckpt_policy_row(policy)->name,
+                                       .filter = tt_ckpt_policy_row(policy)->filter,
                                        .async = tensor % 2 == 1,
                                        .threads = tensor % 3 == 2 ? 2 : 0,
                                        .flip_rank = flips[f].rank,
@@ -329,6 +333,31 @@ static void replicas_that_differ_are_not_saved(void **state)
     test_state_release(&names);
 }
 
+static bool is_choice(const char *path, const char *word)
+{
+    const struct tt_choices *choices = tt_config_row_find(path)->choices;
+    bool found = false;
+
+    for (int i = 0; i < choices->n; i++)
+        found = found || strcmp(choices->choice[i].word, word) == 0;
+    return found;
+}
+
+/* A policy that no configuration can name, or a name without a policy, is one line forgotten. */
+static void policies_are_the_choices_of_their_keys(void **state)
+{
+    const struct tt_choices *choices = tt_config_row_find("checkpoint.save_policy")->choices;
+    const struct tt_ckpt_policy *row = NULL;
+
+    for (int i = 0; (row = tt_ckpt_policy_row(i)); i++)
+        if (!is_choice("checkpoint.save_policy", row->name) ||
+            (row->filter && !is_choice("checkpoint.filter", row->filter)))
+            fail_msg("the configuration has no save policy %s %s", row->name, row->filter ? row->filter : "");
+    for (int i = 0; i < choices->n; i++)
+        if (tt_ckpt_policy_find(choices->choice[i].word, "replica0", &row) < 0)
+            fail_msg("%s", tt_error_message());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -340,6 +369,7 @@ int main(void)
         cmocka_unit_test(staging_is_what_the_files_need),
         cmocka_unit_test(values_that_are_not_finite_are_counted),
         cmocka_unit_test(replicas_that_differ_are_not_saved),
+        cmocka_unit_test(policies_are_the_choices_of_their_keys),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
