@@ -53,24 +53,6 @@ static void release(struct line *line)
     tt_free(line->word);
 }
 
-/* The number of cores, not of hardware threads: launchers bind to cores, and matrix products gain nothing from a second
- * thread per core. */
-static int physical_cores(void)
-{
-    int n = 0, cpus = (int)sysconf(_SC_NPROCESSORS_ONLN), allowed = tt_team_cores();
-
-    for (int c = 0; c < cpus; c++) {
-        char *path = tt_format("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", c), *text = NULL;
-        size_t size = 0;
-
-        if (tt_file_read(path, &text, &size) == 0) /* if this fails for all, the allowed processors are counted */
-            n += strtol(text, NULL, 10) == c;      /* the first thread of its core */
-        tt_free(text);
-        tt_free(path);
-    }
-    return n < 1 || n > allowed ? allowed : n;
-}
-
 static int slurm_number(const char *name, int fallback)
 {
     const char *text = getenv(name); // NOLINT(concurrency-mt-unsafe): one thread
@@ -172,7 +154,7 @@ static void add_settings(struct line *line)
 
 static int add_mpirun(struct line *line, int ranks, const char *hostfile)
 {
-    int cores = physical_cores(), local = 0, rc = 0;
+    int cores = tt_team_cores(), local = 0, rc = 0;
 
     TT_TRY(ranks_of_a_host(hostfile, ranks, cores, &local));
     add(line, "mpirun");

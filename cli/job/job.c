@@ -7,12 +7,11 @@
 #include <math.h>
 #include <string.h>
 
-#include <unistd.h>
-
 #include "checkpoint/save/save.h"
 #include "cli/job/tensors.h"
 #include "cli/run/records/metrics.h"
 #include "core/base/mem.h"
+#include "core/os/cores.h"
 #include "core/os/team.h"
 #include "parallel/layout/init_rules.h"
 
@@ -131,7 +130,7 @@ int tt_job_threads(const struct tt_config *cfg, int local_size)
 
 int tt_job_ranks_on_host(int n_ranks, int threads)
 {
-    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), room = threads > 0 ? cores / threads : cores;
+    int cores = tt_cores()->cores, room = threads > 0 ? cores / threads : cores;
 
     room = room < 1 ? 1 : room;
     return n_ranks < room ? n_ranks : room;

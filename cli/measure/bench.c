@@ -21,6 +21,7 @@
 #include "core/base/mem.h"
 #include "core/kernels/blas.h"
 #include "core/math/stats.h"
+#include "core/os/cores.h"
 #include "core/os/file.h"
 
 const char *tt_bench_section_name(enum tt_bench_section section)
@@ -375,7 +376,7 @@ static double collective_sec(const struct tt_bench *b, enum tt_measured kind, bo
 
 /* Computes the numbers of the cost table (parallel/planner/cost.h): two sizes of an all-gather give
  * latency and rate. */
-static void conclude_machine(struct tt_bench *b, const char *cpu)
+static void conclude_machine(struct tt_bench *b)
 {
     struct tt_machine *m = &b->machine;
     int n = b->ranks;
@@ -394,26 +395,7 @@ static void conclude_machine(struct tt_bench *b, const char *cpu)
         m->call_sec = fmax(1e-7, t_small - (n - 1) * b->message_sec);
         m->link_bytes_per_sec = (double)(large - small) * (n - 1) / n / fmax(t_large - t_small, 1e-9);
     }
-    (void)snprintf(m->name, sizeof m->name, "%.40s, %d x %d threads", cpu, b->ranks, b->threads);
-}
-
-static void read_cpu(char *name, size_t size)
-{
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    char line[256];
-
-    (void)snprintf(name, size, "unknown processor");
-    while (file && fgets(line, sizeof line, file)) {
-        const char *colon = strchr(line, ':');
-
-        if (strncmp(line, "model name", 10) != 0 || !colon)
-            continue;
-        line[strcspn(line, "\n")] = 0;
-        (void)snprintf(name, size, "%s", colon + 1 + strspn(colon + 1, " "));
-        break;
-    }
-    if (file)
-        (void)fclose(file);
+    (void)snprintf(m->name, sizeof m->name, "%.40s, %d x %d threads", tt_cores()->model, b->ranks, b->threads);
 }
 
 /* --- all of it --- */
@@ -445,7 +427,6 @@ static int prepare(struct tt_bench *b, struct tt_comm *comm)
     tt_comm_node(comm, &local_rank, &local_size);
     b->ranks = comm->size;
     b->threads = tt_job_threads(b->cfg, local_size);
-    read_cpu(b->cpu, sizeof b->cpu);
     if (b->wanted[TT_BENCH_STEP])
         TT_TRY(tt_comm_agree(comm, check_step(b, local_size)));
     if (b->wanted[TT_BENCH_COLLECTIVES] && comm->size == 1 && tt_args_has(b->args, "only"))
@@ -477,7 +458,7 @@ int tt_bench_run(struct tt_bench *b, struct tt_comm *comm)
     if (b->wanted[TT_BENCH_STORAGE] && comm->rank == 0)
         rc = measure_storage(b, unit * share[TT_BENCH_STORAGE]);
     TT_TRY(tt_comm_agree(comm, rc));
-    conclude_machine(b, b->cpu);
+    conclude_machine(b);
 out:
     return rc;
 }

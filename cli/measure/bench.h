@@ -63,7 +63,6 @@ struct tt_bench {
     double seconds; /* about how long everything may take */
     int fewest;     /* repetitions of each measurement */
     int ranks, threads;
-    char cpu[96];
     struct tt_bench_sgemm *sgemm;
     int n_sgemm, cap_sgemm;
     double sgemm_flops; /* the peak of one rank: the best shape on all its threads, also between the steps */

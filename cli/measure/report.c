@@ -13,6 +13,7 @@
 #include "core/base/text.h"
 #include "core/config/config.h"
 #include "core/kernels/blas.h"
+#include "core/os/cores.h"
 #include "core/os/team.h"
 
 /* --- what both show --- */
@@ -141,7 +142,7 @@ static void print_collectives(const struct tt_bench *b)
 
 void tt_bench_print(const struct tt_bench *b)
 {
-    (void)printf("%s, %d cores, %d rank%s x %d thread%s, kernels %s, %s\n", b->cpu, (int)sysconf(_SC_NPROCESSORS_ONLN),
+    (void)printf("%s, %d cores, %d rank%s x %d thread%s, kernels %s, %s\n", tt_cores()->model, tt_cores()->cores,
                  b->ranks, b->ranks == 1 ? "" : "s", b->threads, b->threads == 1 ? "" : "s", tt_kernels()->name,
                  tt_blas_library());
     if (b->n_sgemm)
@@ -265,7 +266,7 @@ json_t *tt_bench_machine_json(const struct tt_bench *b)
                                                     "ranks", b->ranks, "alpha_s", small->sec, "beta_s_per_byte",
                                                     fmax(large->sec - small->sec, 0.0) / bytes));
     }
-    (void)json_object_set_new(o, "cpu", json_string(b->cpu));
+    (void)json_object_set_new(o, "cpu", json_string(tt_cores()->model));
     (void)json_object_set_new(o, "ranks", json_integer(b->ranks));
     (void)json_object_set_new(o, "threads_per_rank", json_integer(b->threads));
     (void)json_object_set_new(o, "collectives", fits);
@@ -280,9 +281,10 @@ json_t *tt_bench_json(const struct tt_bench *b)
     json_t *o;
 
     (void)gethostname(host, sizeof host - 1);
-    o = json_pack("{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i}", "type", "bench", "schema", 1, "version",
-                  TITAN_VERSION, "host", host, "cpu", b->cpu, "isa", tt_kernels()->name, "blas", tt_blas_library(),
-                  "cores", (int)sysconf(_SC_NPROCESSORS_ONLN), "ranks", b->ranks, "threads_per_rank", b->threads);
+    o = json_pack("{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i}", "type", "bench", "schema", 1, "version",
+                  TITAN_VERSION, "host", host, "cpu", tt_cores()->model, "isa", tt_kernels()->name, "blas",
+                  tt_blas_library(), "cores", tt_cores()->cores, "packages", tt_cores()->packages, "ranks", b->ranks,
+                  "threads_per_rank", b->threads);
     if (b->n_sgemm) {
         (void)json_object_set_new(o, "sgemm_gflops", json_real(b->sgemm_flops * 1e-9));
         (void)json_object_set_new(o, "sgemm", sgemm_json(b));

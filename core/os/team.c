@@ -16,13 +16,13 @@
 #include <time.h>
 
 #include <pthread.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <linux/futex.h>
 
 #include "core/base/mem.h"
+#include "core/os/cores.h"
 #include "core/os/file.h"
 #include "core/os/limits.h"
 
@@ -187,30 +187,22 @@ int tt_team_threads(const struct tt_team *team)
     return team->threads;
 }
 
-/* Processors in the affinity mask. */
-static int bound_cores(void)
+/* Whether this process may not run on all hardware threads that the ranks of this host divide among them. */
+static bool is_bound(const struct tt_limits *limits)
 {
-    cpu_set_t set;
+    int all = tt_cores()->hardware_threads;
 
-    CPU_ZERO(&set);
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-/* Processors that can be divided among the ranks of this host. */
-static int host_cores(const struct tt_limits *limits)
-{
-    int online = (int)sysconf(_SC_NPROCESSORS_ONLN);
-
-    return limits->cpuset > 0 && limits->cpuset < online ? limits->cpuset : online;
+    all = limits->cpuset > 0 && limits->cpuset < all ? limits->cpuset : all;
+    return tt_cores()->bound_hardware_threads < all;
 }
 
 /* 0: there are more ranks than cores. */
 static int fair_cores(int ranks)
 {
     struct tt_limits limits = tt_limits_read("");
-    int cores = bound_cores();
+    int cores = tt_cores()->bound_cores;
 
-    if (cores >= host_cores(&limits)) /* the launcher did not bind this rank */
+    if (!is_bound(&limits))
         cores /= ranks;
     return limits.cpus / ranks < cores ? (int)(limits.cpus / ranks) : cores;
 }

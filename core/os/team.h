@@ -44,7 +44,7 @@ bool tt_team_busy(const struct tt_team *team);
 void tt_team_set_poll(struct tt_team *team, void (*poll)(void *arg), void *arg);
 
 /**
- * Cores that this process may run on (affinity mask, quota of the control groups), and cores of a rank that
+ * Cores that this process may run on (binding, quota of the control groups), and cores of a rank that
  * shares its host with ranks - 1 others: those bound to it, or a fair part if the launcher bound none, but no
  * more than a fair part of a quota.
  */

@@ -399,6 +399,15 @@ case_launch_prints_the_command_line() {
     expect_out "^srun --mpi=pmix --ntasks=8 --cpus-per-task=16 --cpu-bind=cores /.*titan train$"
 }
 
+# On an imagined machine; a quota of this one's control group may allow fewer.
+case_launch_counts_cores_of_all_packages() {
+    unset SLURM_JOB_ID
+    HWLOC_SYNTHETIC="package:2 core:1 pu:2" run launch -n 1 --print -- train
+    expect_out "slot:PE=[12] --bind-to core"
+    HWLOC_SYNTHETIC="package:2 core:1 pu:2" run launch -n 3 --print -- train
+    expect_out "-n 3 --oversubscribe --bind-to none"
+}
+
 case_launch_runs() {
     unset SLURM_JOB_ID
     export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI does not free what it allocates

@@ -24,6 +24,7 @@ OWNERS = {
     "utf8proc.h": "core/tokenizer/normalizer.c",
     "pcre2.h": "core/tokenizer/regex.c",
     "xxhash.h": "core/base/hash.c",
+    "hwloc.h": "core/os/cores.c",
     "zlib.h": None,
     "zstd.h": None,
 }

@@ -16,6 +16,7 @@
 #include "cli/train/start/changed.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/os/cores.h"
 #include "core/os/file.h"
 
 enum { LABEL_COLUMNS = 11 }; /* "  sharding " */
@@ -27,10 +28,13 @@ static const char *plural(int64_t n)
 
 static void print_cores(FILE *out, const struct tt_setup *s)
 {
-    int host = (int)sysconf(_SC_NPROCESSORS_ONLN), used = s->local_size * s->threads;
+    int host = tt_cores()->cores, used = s->local_size * s->threads;
 
-    (void)fprintf(out, "titan %s: %d rank%s x %d thread%s, %d core%s on this host", TITAN_VERSION, s->comm->size,
+    (void)fprintf(out, "titan %s: %d rank%s x %d thread%s, %d core%s", TITAN_VERSION, s->comm->size,
                   plural(s->comm->size), s->threads, plural(s->threads), host, plural(host));
+    if (tt_cores()->packages > 1)
+        (void)fprintf(out, " in %d packages", tt_cores()->packages);
+    (void)fprintf(out, " on this host");
     if (used < host)
         (void)fprintf(out, ", %d idle: mpirun -n %d --map-by slot:PE=%d --bind-to core titan train ... would use them",
                       host - used, s->local_size, host / s->local_size);
