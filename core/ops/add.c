@@ -33,11 +33,10 @@ static void run_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
     struct tt_range part = tt_tile_range(tt_value_elements(tt_call_out(call, 0)), TILE, tile);
-    const float *a = call->in[0], *b = call->in[1];
-    float *y = call->out[0];
 
     (void)worker;
-    tt_kernels()->add(y + part.begin, a + part.begin, b + part.begin, part.n);
+    TT_RUN_KERNEL(call, add, tt_call_out_at(call, 0, part.begin), tt_call_in_at(call, 0, part.begin),
+                  tt_call_in_at(call, 1, part.begin), part.n);
 }
 
 static void run(const struct tt_call *call)
@@ -56,7 +55,7 @@ const struct tt_op_row tt_op_add = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ANY,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer,
     .backward = backward,
     .run = run,

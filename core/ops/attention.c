@@ -14,6 +14,7 @@
 #include "core/kernels/kernels.h"
 #include "core/ops/grains.h"
 #include "core/ops/rule.h"
+#include "core/ops/widened.h"
 
 enum { GATHER_ROWS = 128 };
 
@@ -120,7 +121,7 @@ static void run_tile(void *arg, int64_t tile, int worker)
                                     worker * tt_attention_lines(tt_attention_fwd_scratch(&shape)));
 }
 
-static void run(const struct tt_call *call)
+static void run_floats(const struct tt_call *call)
 {
     const struct tt_attr *attr = &call->node->attr;
     int64_t rows = tt_value_rows(tt_call_in(call, 0)), sequences = rows / attr->seq_len;
@@ -130,13 +131,21 @@ static void run(const struct tt_call *call)
                 (void *)call);
 }
 
+static void run(const struct tt_call *call)
+{
+    if (tt_op_is_bf16(call->graph, call->node))
+        tt_run_widened(call, run_floats);
+    else
+        run_floats(call);
+}
+
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
     const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
 
-    return (2 * tt_attention_lines(tt_value_elements(&graph->values[node->in[1]])) +
-            threads * tt_attention_lines(tt_attention_fwd_scratch(&shape))) *
-           (int64_t)sizeof(float);
+    return tt_widened_bytes(graph, node) + (2 * tt_attention_lines(tt_value_elements(&graph->values[node->in[1]])) +
+                                            threads * tt_attention_lines(tt_attention_fwd_scratch(&shape))) *
+                                               (int64_t)sizeof(float);
 }
 
 /* The number of pairs (row, key) that the mask leaves, times the floats of a head, over all heads. */
@@ -160,7 +169,7 @@ const struct tt_op_row tt_op_attention = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_ATTENTION,
     .weight = TT_WEIGHT_ATTENTION,
     .infer = infer,

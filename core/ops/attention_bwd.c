@@ -13,6 +13,7 @@
 #include "core/kernels/kernels.h"
 #include "core/ops/grains.h"
 #include "core/ops/rule.h"
+#include "core/ops/widened.h"
 
 enum {
     TASKS_WANTED = 32,
@@ -179,7 +180,7 @@ static void sum_task(void *arg, int64_t tile, int worker)
     }
 }
 
-static void run(const struct tt_call *call)
+static void run_floats(const struct tt_call *call)
 {
     struct run run = {.call = call, .shape = tt_attention_shape_of(&call->node->attr)};
 
@@ -191,13 +192,21 @@ static void run(const struct tt_call *call)
         tt_team_run(call->team, tt_tiles(run.split.rows, SUM_ROWS), sum_task, &run);
 }
 
+static void run(const struct tt_call *call)
+{
+    if (tt_op_is_bf16(call->graph, call->node))
+        tt_run_widened(call, run_floats);
+    else
+        run_floats(call);
+}
+
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
     struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
     struct split split = split_of(&node->attr, &shape, tt_value_rows(&graph->values[node->in[1]]));
     struct layout layout = layout_of(&shape, &split);
 
-    return (layout.first_worker + threads * layout.worker) * (int64_t)sizeof(float);
+    return tt_widened_bytes(graph, node) + (layout.first_worker + threads * layout.worker) * (int64_t)sizeof(float);
 }
 
 const struct tt_op_row tt_op_attention_bwd = {
@@ -205,7 +214,7 @@ const struct tt_op_row tt_op_attention_bwd = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_ATTENTION,
     .infer = infer,
     .run = run,

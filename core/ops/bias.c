@@ -43,8 +43,8 @@ static void run_tile(void *arg, int64_t tile, int worker)
 
     (void)worker;
     for (int64_t r = part.begin; r < part.begin + part.n; r++)
-        tt_kernels()->add((float *)call->out[0] + r * width, (const float *)call->in[0] + r * width, call->in[1],
-                          width);
+        TT_RUN_KERNEL(call, add, tt_call_out_at(call, 0, r * width), tt_call_in_at(call, 0, r * width), call->in[1],
+                      width);
 }
 
 static void run(const struct tt_call *call)
@@ -81,8 +81,8 @@ static void block_tile(void *arg, int64_t tile, int worker)
     struct tt_range part = tt_row_block(&blocks, tile);
 
     (void)worker;
-    tt_kernels()->sum_rows((float *)call->scratch + tile * width, NULL, (const float *)call->in[0] + part.begin * width,
-                           part.n, width, width);
+    TT_RUN_KERNEL(call, sum_rows, (float *)call->scratch + tile * width, NULL,
+                  tt_call_in_at(call, 0, part.begin * width), part.n, width, width);
 }
 
 static void sum_tile(void *arg, int64_t tile, int worker)
@@ -119,7 +119,7 @@ const struct tt_op_row tt_op_bias = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ANY,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer,
     .backward = backward,
     .run = run,
@@ -132,7 +132,7 @@ const struct tt_op_row tt_op_bias_bwd = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer_bwd,
     .run = run_bwd,
     .cost = cost,

@@ -44,12 +44,11 @@ static void gather_tile(void *arg, int64_t tile, int worker)
     int64_t width = tt_value_width(out);
     struct tt_range part = tt_tile_range(tt_value_rows(out), TILE_ROWS, tile);
     const int32_t *tokens = call->in[0];
-    const float *w = call->in[1];
-    float *x = call->out[0];
 
     (void)worker;
     for (int64_t i = part.begin; i < part.begin + part.n; i++)
-        memcpy(x + i * width, w + tokens[i] * width, (size_t)width * sizeof *x);
+        memcpy(tt_call_out_at(call, 0, i * width), tt_call_in_at(call, 1, tokens[i] * width),
+               (size_t)width * tt_dtype_size(out->dtype));
 }
 
 static void run(const struct tt_call *call)
@@ -60,7 +59,8 @@ static void run(const struct tt_call *call)
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     ret_cost->flops = 0.0;
-    ret_cost->bytes = 8.0 * tt_op_elements(graph, node) + (double)tt_value_bytes(&graph->values[node->in[0]]);
+    ret_cost->bytes = 2.0 * (double)tt_value_bytes(&graph->values[node->out[0]]) +
+                      (double)tt_value_bytes(&graph->values[node->in[0]]);
 }
 
 /* The backward rule must have chosen the output, since the inputs do not determine V. */
@@ -102,8 +102,8 @@ static void scatter_tile(void *arg, int64_t tile, int worker)
     struct tt_range part = tt_tile_range(width, TILE_COLUMNS, tile);
 
     (void)worker;
-    tt_kernels()->scatter_add((float *)call->out[0] + part.begin, (const float *)call->in[0] + part.begin, call->in[1],
-                              tt_value_rows(dx), width, part.n);
+    TT_RUN_KERNEL(call, scatter_add, (float *)call->out[0] + part.begin, tt_call_in_at(call, 0, part.begin),
+                  call->in[1], tt_value_rows(dx), width, part.n);
 }
 
 static void run_bwd(const struct tt_call *call)
@@ -125,7 +125,7 @@ const struct tt_op_row tt_op_embedding = {
     .name = "embedding",
     .in = {TT_TYPE_IDS, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer,
     .backward = backward,
     .run = run,
@@ -136,7 +136,7 @@ const struct tt_op_row tt_op_embedding_bwd = {
     .name = "embedding_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer_bwd,
     .run = run_bwd,
     .cost = cost_bwd,

@@ -36,7 +36,7 @@ static void run_tile(void *arg, int64_t tile, int worker)
     struct tt_range part = tt_tile_range(tt_value_elements(tt_call_out(call, 0)), TILE, tile);
 
     (void)worker;
-    tt_kernels()->gelu_fwd((float *)call->out[0] + part.begin, (const float *)call->in[0] + part.begin, part.n);
+    TT_RUN_KERNEL(call, gelu_fwd, tt_call_out_at(call, 0, part.begin), tt_call_in_at(call, 0, part.begin), part.n);
 }
 
 static void run(const struct tt_call *call)
@@ -65,8 +65,8 @@ static void bwd_tile(void *arg, int64_t tile, int worker)
     struct tt_range part = tt_tile_range(tt_value_elements(tt_call_out(call, 0)), TILE, tile);
 
     (void)worker;
-    tt_kernels()->gelu_bwd((float *)call->out[0] + part.begin, (const float *)call->in[0] + part.begin,
-                           (const float *)call->in[1] + part.begin, part.n);
+    TT_RUN_KERNEL(call, gelu_bwd, tt_call_out_at(call, 0, part.begin), tt_call_in_at(call, 0, part.begin),
+                  tt_call_in_at(call, 1, part.begin), part.n);
 }
 
 static void run_bwd(const struct tt_call *call)
@@ -85,7 +85,7 @@ const struct tt_op_row tt_op_gelu = {
     .in = {TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ANY,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer,
     .backward = backward,
     .run = run,
@@ -98,7 +98,7 @@ const struct tt_op_row tt_op_gelu_bwd = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ANY,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer_bwd,
     .run = run_bwd,
     .cost = cost_bwd,

@@ -7,20 +7,20 @@
  *   in   the same, acc (V, D) or none
  *   out  token_loss (N), dx (N, D), may take x's memory, dw (V, D) = [acc +] the gradient, may take acc's memory
  *
- * Logits exist for CHUNK tokens at a time, in scratch; they are turned into their gradient in place and never computed
- * twice. The chunks depend on N only, and dw adds them in order. The product for dx has few elements and a long sum
- * over the vocabulary: it is cut into slices of the vocabulary, in scratch, which are added in order. So both products
- * of the gradient keep a whole team busy, and dx can take x's memory although dw's product reads x at the same time. If
- * N or V has grains, each grain has its own chunks and slices, and dw and dx are trees over the grains. The softmax is
- * over the local rows of w.
+ * Logits exist for CHUNK tokens at a time, in scratch, as floats whatever the node computes in; they are turned into
+ * their gradient in place, in the type of the node, and never computed twice. The chunks depend on N only, and dw adds
+ * them in order. The product for dx has few elements and a long sum over the vocabulary: it is cut into slices of the
+ * vocabulary, in scratch, which are added in order. So both products of the gradient keep a whole team busy, and dx can
+ * take x's memory although dw's product reads x at the same time. If N or V has grains, each grain has its own chunks
+ * and slices, and dw and dx are trees over the grains. The softmax is over the local rows of w.
  *   attr rows (N), out (V)
  */
 #include <string.h>
 
-#include "core/kernels/blas.h"
 #include "core/kernels/kernels.h"
 #include "core/math/tree.h"
 #include "core/ops/grains.h"
+#include "core/ops/matmul.h"
 #include "core/ops/rule.h"
 
 enum {
@@ -28,7 +28,8 @@ enum {
     TILE_ROWS = 8,
     DX_TILES_WANTED = 16,
     SLICE_MIN = 2048, /* of the vocabulary */
-    TILE_ELEMENTS = 16384
+    TILE_ELEMENTS = 16384,
+    LINE = 16 /* floats of a cache line */
 };
 
 static int check(const struct tt_graph *graph, const struct tt_node *node)
@@ -91,25 +92,72 @@ out:
 
 /* How the work is cut. It depends on the grains of N and V, not on the local part. */
 struct cuts {
+    bool bf16;
     int64_t rows, width, vocab;
     int64_t row_grain, vocab_grain;
     int64_t chunk;  /* rows of logits at a time, within a grain of rows */
     int64_t slices; /* of a grain of the vocabulary, in which dx is summed */
+    int64_t
+        grad_stride; /* elements from one row of the logits' gradient to the next: in bfloat16 it fills half of it */
 };
+
+/* The products of a chunk of `rows`, without addresses: logits, dw, and dx of a part of the vocabulary. */
+static struct tt_matmul logits_product(const struct cuts *cuts, int64_t rows)
+{
+    return (struct tt_matmul){.bf16 = cuts->bf16,
+                              .trans_b = true,
+                              .m = rows,
+                              .n = cuts->vocab,
+                              .k = cuts->width,
+                              .lda = cuts->width,
+                              .ldb = cuts->width,
+                              .ldc = cuts->vocab,
+                              .n_grain = cuts->vocab_grain};
+}
+
+static struct tt_matmul dw_product(const struct cuts *cuts, int64_t rows)
+{
+    return (struct tt_matmul){.bf16 = cuts->bf16,
+                              .trans_a = true,
+                              .m = cuts->vocab,
+                              .n = cuts->width,
+                              .k = rows,
+                              .lda = cuts->grad_stride,
+                              .ldb = cuts->width,
+                              .ldc = cuts->width,
+                              .m_grain = cuts->vocab_grain};
+}
+
+static struct tt_matmul dx_product(const struct cuts *cuts, int64_t rows, int64_t vocab)
+{
+    return (struct tt_matmul){.bf16 = cuts->bf16,
+                              .m = rows,
+                              .n = cuts->width,
+                              .k = vocab,
+                              .lda = cuts->grad_stride,
+                              .ldb = cuts->width,
+                              .ldc = cuts->width};
+}
 
 static struct cuts cuts_of(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_value *x = &graph->values[node->in[0]], *w = &graph->values[node->in[1]];
-    struct cuts cuts = {.rows = tt_value_rows(x), .width = tt_value_width(x), .vocab = tt_value_rows(w), .slices = 1};
-    struct tt_gemm slice;
+    struct cuts cuts = {.bf16 = tt_op_is_bf16(graph, node),
+                        .rows = tt_value_rows(x),
+                        .width = tt_value_width(x),
+                        .vocab = tt_value_rows(w),
+                        .slices = 1};
+    struct tt_matmul slice;
 
     cuts.row_grain = tt_grain_or(&node->attr.rows, cuts.rows);
     cuts.vocab_grain = tt_grain_or(&node->attr.out, cuts.vocab);
     cuts.chunk = cuts.row_grain < CHUNK ? cuts.row_grain : CHUNK;
+    cuts.grad_stride = cuts.bf16 ? 2 * cuts.vocab : cuts.vocab;
     if (node->op != TT_OP_HEAD_LOSS_GRAD)
         return cuts;
-    slice = (struct tt_gemm){.m = cuts.chunk, .n = cuts.width, .k = cuts.vocab_grain};
-    while (cuts.slices * tt_gemm_tiles(&slice) < DX_TILES_WANTED && cuts.vocab_grain / (2 * cuts.slices) >= SLICE_MIN) {
+    slice = dx_product(&cuts, cuts.chunk, cuts.vocab_grain);
+    while (cuts.slices * tt_matmul_tiles(&slice) < DX_TILES_WANTED &&
+           cuts.vocab_grain / (2 * cuts.slices) >= SLICE_MIN) {
         cuts.slices *= 2;
         slice.k = cuts.vocab_grain / cuts.slices;
     }
@@ -125,6 +173,36 @@ static int64_t vocab_grains(const struct cuts *cuts)
 static int64_t chunk_floats(const struct cuts *cuts, bool grad)
 {
     return cuts->chunk * (cuts->vocab + (grad ? vocab_grains(cuts) * cuts->slices * cuts->width : 0));
+}
+
+/* Entries of the stack of dw's sums over grains of rows, behind them. */
+static int64_t stack_floats(const struct tt_node *node, const struct cuts *cuts)
+{
+    if (node->op != TT_OP_HEAD_LOSS_GRAD || !tt_grain_size(&node->attr.rows))
+        return 0;
+    return tt_tree_stack_depth(tt_tiles(cuts->rows, cuts->row_grain)) * cuts->vocab * cuts->width;
+}
+
+/* At the end, for each worker, what the largest of the products needs. */
+static int64_t worker_floats(const struct cuts *cuts)
+{
+    struct tt_matmul products[3] = {logits_product(cuts, cuts->chunk), dw_product(cuts, cuts->chunk),
+                                    dx_product(cuts, cuts->chunk, cuts->vocab_grain)};
+    int64_t most = 0;
+
+    for (int i = 0; i < 3; i++) {
+        int64_t floats = tt_matmul_scratch_floats(&products[i]);
+
+        most = floats > most ? floats : most;
+    }
+    return most;
+}
+
+static float *workers_scratch(const struct tt_call *call, const struct cuts *cuts)
+{
+    bool grad = call->node->op == TT_OP_HEAD_LOSS_GRAD;
+
+    return (float *)call->scratch + tt_round_up(chunk_floats(cuts, grad) + stack_floats(call->node, cuts), LINE);
 }
 
 /* A chunk of the rows; dw of its grain of rows is summed in `dw`, after `acc`. */
@@ -148,8 +226,8 @@ static void loss_tile(void *arg, int64_t tile, int worker)
 
     (void)worker;
     if (chunk->grad) {
-        tt_kernels()->cross_entropy_grad(loss, logits, labels, part.n, chunk->cuts.vocab,
-                                         call->scalars->inv_valid_tokens);
+        TT_RUN_KERNEL(call, cross_entropy_grad, loss, logits, labels, part.n, chunk->cuts.vocab,
+                      call->scalars->inv_valid_tokens);
     } else {
         tt_kernels()->cross_entropy(loss, logits, labels, part.n, chunk->cuts.vocab);
     }
@@ -158,39 +236,26 @@ static void loss_tile(void *arg, int64_t tile, int worker)
 static void chunk_loss(struct chunk *chunk)
 {
     const struct tt_call *call = chunk->call;
-    const struct cuts *cuts = &chunk->cuts;
+    struct tt_matmul product = logits_product(&chunk->cuts, chunk->n);
 
-    tt_gemm(call->team, &(struct tt_gemm){.trans_b = true,
-                                          .m = chunk->n,
-                                          .n = cuts->vocab,
-                                          .k = cuts->width,
-                                          .a = (const float *)call->in[0] + chunk->begin * cuts->width,
-                                          .lda = cuts->width,
-                                          .b = call->in[1],
-                                          .ldb = cuts->width,
-                                          .c = call->scratch,
-                                          .ldc = cuts->vocab,
-                                          .n_grain = cuts->vocab_grain});
+    product.a = tt_call_in_at(call, 0, chunk->begin * chunk->cuts.width);
+    product.b = call->in[1];
+    product.c = call->scratch;
+    product.scratch = workers_scratch(call, &chunk->cuts);
+    tt_matmul(call->team, &product);
     tt_team_run(call->team, tt_tiles(chunk->n, TILE_ROWS), loss_tile, chunk);
 }
 
-static struct tt_gemm dw_product(const struct chunk *chunk)
+static struct tt_matmul chunk_dw(const struct chunk *chunk)
 {
     const struct tt_call *call = chunk->call;
-    const struct cuts *cuts = &chunk->cuts;
+    struct tt_matmul product = dw_product(&chunk->cuts, chunk->n);
 
-    return (struct tt_gemm){.trans_a = true,
-                            .m = cuts->vocab,
-                            .n = cuts->width,
-                            .k = chunk->n,
-                            .a = call->scratch,
-                            .lda = cuts->vocab,
-                            .b = (const float *)call->in[0] + chunk->begin * cuts->width,
-                            .ldb = cuts->width,
-                            .acc = chunk->acc,
-                            .c = chunk->dw,
-                            .ldc = cuts->width,
-                            .m_grain = cuts->vocab_grain};
+    product.a = call->scratch;
+    product.b = tt_call_in_at(call, 0, chunk->begin * chunk->cuts.width);
+    product.acc = chunk->acc;
+    product.c = chunk->dw;
+    return product;
 }
 
 /* Slice i of dx, in scratch after the logits: the slices of the first grain of the vocabulary, then of the next. */
@@ -199,22 +264,18 @@ static float *dx_slice(const struct chunk *chunk, int64_t i)
     return (float *)chunk->call->scratch + chunk->cuts.chunk * (chunk->cuts.vocab + i * chunk->cuts.width);
 }
 
-static struct tt_gemm dx_product(const struct chunk *chunk, int64_t i)
+static struct tt_matmul chunk_dx(const struct chunk *chunk, int64_t i)
 {
     const struct cuts *cuts = &chunk->cuts;
     struct tt_range grain = tt_tile_range(cuts->vocab, cuts->vocab_grain, i / cuts->slices);
     int64_t begin = grain.begin + grain.n * (i % cuts->slices) / cuts->slices;
     int64_t end = grain.begin + grain.n * (i % cuts->slices + 1) / cuts->slices;
+    struct tt_matmul product = dx_product(cuts, chunk->n, end - begin);
 
-    return (struct tt_gemm){.m = chunk->n,
-                            .n = cuts->width,
-                            .k = end - begin,
-                            .a = (const float *)chunk->call->scratch + begin,
-                            .lda = cuts->vocab,
-                            .b = (const float *)chunk->call->in[1] + begin * cuts->width,
-                            .ldb = cuts->width,
-                            .c = dx_slice(chunk, i),
-                            .ldc = cuts->width};
+    product.a = (const char *)chunk->call->scratch + begin * (cuts->bf16 ? sizeof(tt_bf16) : sizeof(float));
+    product.b = tt_call_in_at(chunk->call, 1, begin * cuts->width);
+    product.c = dx_slice(chunk, i);
+    return product;
 }
 
 static int64_t dx_slices(const struct chunk *chunk)
@@ -225,9 +286,9 @@ static int64_t dx_slices(const struct chunk *chunk)
 /* The tiles of one slice. */
 static int64_t dx_tiles(const struct chunk *chunk)
 {
-    const struct cuts *cuts = &chunk->cuts;
+    struct tt_matmul slice = dx_product(&chunk->cuts, chunk->n, chunk->cuts.vocab_grain / chunk->cuts.slices);
 
-    return tt_gemm_tiles(&(struct tt_gemm){.m = chunk->n, .n = cuts->width, .k = cuts->vocab_grain / cuts->slices});
+    return tt_matmul_tiles(&slice);
 }
 
 /* Runs the tiles of dx, which are longer, then those of dw. */
@@ -235,10 +296,12 @@ static void grad_tile(void *arg, int64_t tile, int worker)
 {
     const struct chunk *chunk = arg;
     int64_t of_slice = dx_tiles(chunk), of_dx = of_slice * dx_slices(chunk);
-    struct tt_gemm gemm = tile < of_dx ? dx_product(chunk, tile / of_slice) : dw_product(chunk);
+    struct tt_matmul product = tile < of_dx ? chunk_dx(chunk, tile / of_slice) : chunk_dw(chunk);
 
-    (void)worker;
-    tt_gemm_tile(&gemm, tile < of_dx ? tile % of_slice : tile - of_dx);
+    /* workers that run another product meanwhile use other parts of the scratch */
+    product.scratch = workers_scratch(chunk->call, &chunk->cuts) +
+                      worker * (worker_floats(&chunk->cuts) - tt_matmul_scratch_floats(&product));
+    tt_matmul_tile(&product, tile < of_dx ? tile % of_slice : tile - of_dx, worker);
 }
 
 /* Adds the slices of a grain in order, then the grains as a tree. */
@@ -249,6 +312,7 @@ static void dx_sum_tile(void *arg, int64_t tile, int worker)
     int64_t at = part.begin * chunk->cuts.width, n = part.n * chunk->cuts.width, slices = chunk->cuts.slices;
     struct tt_tree_walk walk = tt_tree_walk_make(vocab_grains(&chunk->cuts));
     int64_t into, from;
+    void *dx;
 
     (void)worker;
     for (int64_t i = 0; i < dx_slices(chunk); i++) {
@@ -260,16 +324,19 @@ static void dx_sum_tile(void *arg, int64_t tile, int worker)
     while (tt_tree_walk_next(&walk, &into, &from))
         tt_kernels()->add(dx_slice(chunk, into * slices) + at, dx_slice(chunk, into * slices) + at,
                           dx_slice(chunk, from * slices) + at, n);
-    memcpy((float *)chunk->call->out[1] + chunk->begin * chunk->cuts.width + at, dx_slice(chunk, 0) + at,
-           (size_t)n * sizeof(float));
+    dx = tt_call_out_at(chunk->call, 1, chunk->begin * chunk->cuts.width + at);
+    if (chunk->cuts.bf16)
+        tt_kernels()->bf16_round(dx, dx_slice(chunk, 0) + at, n);
+    else
+        memcpy(dx, dx_slice(chunk, 0) + at, (size_t)n * sizeof(float));
 }
 
 static void chunk_grads(struct chunk *chunk)
 {
     struct tt_team *team = chunk->call->team;
-    struct tt_gemm dw = dw_product(chunk);
+    struct tt_matmul dw = chunk_dw(chunk);
 
-    tt_team_run(team, dx_tiles(chunk) * dx_slices(chunk) + tt_gemm_tiles(&dw), grad_tile, chunk);
+    tt_team_run(team, dx_tiles(chunk) * dx_slices(chunk) + tt_matmul_tiles(&dw), grad_tile, chunk);
     tt_team_run(team, tt_tiles(chunk->n, TILE_ROWS), dx_sum_tile, chunk);
 }
 
@@ -354,12 +421,10 @@ static void run(const struct tt_call *call)
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
     struct cuts cuts = cuts_of(graph, node);
-    bool grad = node->op == TT_OP_HEAD_LOSS_GRAD;
-    int64_t floats = chunk_floats(&cuts, grad);
+    int64_t floats = chunk_floats(&cuts, node->op == TT_OP_HEAD_LOSS_GRAD) + stack_floats(node, &cuts);
 
-    (void)threads;
-    if (grad && tt_grain_size(&node->attr.rows))
-        floats += tt_tree_stack_depth(tt_tiles(cuts.rows, cuts.row_grain)) * cuts.vocab * cuts.width;
+    if (cuts.bf16)
+        floats = tt_round_up(floats, LINE) + threads * worker_floats(&cuts);
     return floats * (int64_t)sizeof(float);
 }
 
@@ -377,7 +442,7 @@ const struct tt_op_row tt_op_head_loss = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_F32},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_HEAD,
     .infer = infer,
     .backward_of_loss = backward_of_loss,
@@ -391,7 +456,7 @@ const struct tt_op_row tt_op_head_loss_grad = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32},
     .out = {TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_HEAD,
     .infer = infer_grad,
     .run = run,

@@ -52,9 +52,9 @@ static void run_tile(void *arg, int64_t tile, int worker)
     int64_t at = part.begin * width;
 
     (void)worker;
-    tt_kernels()->layernorm_fwd((float *)call->out[0] + at, (float *)call->out[1] + part.begin,
-                                (float *)call->out[2] + part.begin, (const float *)call->in[0] + at, call->in[1],
-                                call->in[2], part.n, width, call->node->attr.eps);
+    TT_RUN_KERNEL(call, layernorm_fwd, tt_call_out_at(call, 0, at), tt_call_out_at(call, 1, part.begin),
+                  tt_call_out_at(call, 2, part.begin), tt_call_in_at(call, 0, at), call->in[1], call->in[2], part.n,
+                  width, call->node->attr.eps);
 }
 
 static void run(const struct tt_call *call)
@@ -100,21 +100,20 @@ static void bwd_tile(void *arg, int64_t tile, int worker)
     struct tt_range part = tt_row_block(&blocks, tile);
     int64_t at = part.begin * width;
     float *sums = (float *)call->scratch + tile * 2 * width;
-    const float *acc = call->in[5];
     struct tt_layernorm_grads of = {
-        .dx = (float *)call->out[0] + at,
+        .dx = tt_call_out_at(call, 0, at),
         .dw = sums,
         .db = sums + width,
-        .acc = acc ? acc + at : NULL,
-        .dy = (const float *)call->in[0] + at,
-        .x = (const float *)call->in[1] + at,
+        .acc = tt_call_in_at(call, 5, at),
+        .dy = tt_call_in_at(call, 0, at),
+        .x = tt_call_in_at(call, 1, at),
         .w = call->in[2],
-        .mean = (const float *)call->in[3] + part.begin,
-        .rstd = (const float *)call->in[4] + part.begin,
+        .mean = tt_call_in_at(call, 3, part.begin),
+        .rstd = tt_call_in_at(call, 4, part.begin),
     };
 
     (void)worker;
-    tt_kernels()->layernorm_bwd(&of, part.n, width);
+    TT_RUN_KERNEL(call, layernorm_bwd, &of, part.n, width);
 }
 
 static void sum_tile(void *arg, int64_t tile, int worker)
@@ -160,7 +159,7 @@ const struct tt_op_row tt_op_layernorm = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer,
     .backward = backward,
     .run = run,
@@ -174,7 +173,7 @@ const struct tt_op_row tt_op_layernorm_bwd = {
            TT_TYPE_F32},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer_bwd,
     .run = run_bwd,
     .cost = cost_bwd,

@@ -7,10 +7,12 @@
  * LINEAR_BWD_W: in  dy, x, acc (M, K) or none             out  dw = [acc +] dy^T x, may take acc's memory
  *   attr rows (N), out (M), in (K)
  */
-#include "core/kernels/blas.h"
 #include "core/kernels/gemv.h"
 #include "core/ops/grains.h"
+#include "core/ops/matmul.h"
 #include "core/ops/rule.h"
+
+enum { LINE = 16 /* floats of a cache line */ };
 
 static bool extents_fit(const struct tt_node *node, int64_t n, int64_t m, int64_t k)
 {
@@ -83,53 +85,67 @@ out:
 }
 
 /* The product of a node, without addresses. */
-static struct tt_gemm product_of(const struct tt_graph *graph, const struct tt_node *node)
+static struct tt_matmul product_of(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_value *a = &graph->values[node->in[0]], *b = &graph->values[node->in[1]];
     const struct tt_attr *attr = &node->attr;
     int64_t n = tt_value_rows(a), m = node->op == TT_OP_LINEAR ? tt_value_rows(b) : tt_value_width(a);
     int64_t k = tt_value_width(b);
     int64_t rows = tt_grain_size(&attr->rows), out = tt_grain_size(&attr->out), in = tt_grain_size(&attr->in);
+    struct tt_matmul product;
 
     switch (node->op) {
     case TT_OP_LINEAR:
-        return (struct tt_gemm){.trans_b = true,
-                                .m = n,
-                                .n = m,
-                                .k = k,
-                                .lda = k,
-                                .ldb = k,
-                                .ldc = m,
-                                .m_grain = rows,
-                                .n_grain = out,
-                                .k_grain = in};
+        product = (struct tt_matmul){.trans_b = true,
+                                     .m = n,
+                                     .n = m,
+                                     .k = k,
+                                     .lda = k,
+                                     .ldb = k,
+                                     .ldc = m,
+                                     .m_grain = rows,
+                                     .n_grain = out,
+                                     .k_grain = in};
+        break;
     case TT_OP_LINEAR_BWD_X:
-        return (struct tt_gemm){
+        product = (struct tt_matmul){
             .m = n, .n = k, .k = m, .lda = m, .ldb = k, .ldc = k, .m_grain = rows, .n_grain = in, .k_grain = out};
+        break;
     default:
-        return (struct tt_gemm){.trans_a = true,
-                                .m = m,
-                                .n = k,
-                                .k = n,
-                                .lda = m,
-                                .ldb = k,
-                                .ldc = k,
-                                .m_grain = out,
-                                .n_grain = in,
-                                .k_grain = rows};
+        product = (struct tt_matmul){.trans_a = true,
+                                     .m = m,
+                                     .n = k,
+                                     .k = n,
+                                     .lda = m,
+                                     .ldb = k,
+                                     .ldc = k,
+                                     .m_grain = out,
+                                     .n_grain = in,
+                                     .k_grain = rows};
     }
+    product.bf16 = tt_op_is_bf16(graph, node);
+    product.c_bf16 = product.bf16 && node->op != TT_OP_LINEAR_BWD_W;
+    return product;
+}
+
+/* Scratch: the partial sums, then each worker's own. */
+static int64_t partial_floats(const struct tt_node *node, const struct tt_matmul *product)
+{
+    return tt_round_up(tt_matmul_partial_floats(product, node->op != TT_OP_LINEAR && node->in[2] != TT_NONE), LINE);
 }
 
 static void run_product(const struct tt_call *call)
 {
-    struct tt_gemm gemm = product_of(call->graph, call->node);
+    struct tt_matmul product = product_of(call->graph, call->node);
 
-    gemm.a = call->in[0];
-    gemm.b = call->in[1];
-    gemm.acc = call->node->op == TT_OP_LINEAR ? NULL : call->in[2];
-    gemm.c = call->out[0];
-    gemm.partial = call->scratch;
-    tt_gemm(call->team, &gemm);
+    product.a = call->in[0];
+    product.b = call->in[1];
+    product.acc = call->node->op == TT_OP_LINEAR ? NULL : call->in[2];
+    product.c = call->out[0];
+    product.partial = call->scratch;
+    if (product.bf16)
+        product.scratch = (float *)call->scratch + partial_floats(call->node, &product);
+    tt_matmul(call->team, &product);
 }
 
 static void run(const struct tt_call *call)
@@ -139,17 +155,22 @@ static void run(const struct tt_call *call)
 
     /* a token of generation: reading w limits the speed, and a matrix product would copy it first */
     if (tt_value_rows(x) == 1 && rows->whole <= 1)
-        tt_gemv(call->team, call->in[1], tt_value_rows(w), tt_value_width(x), call->in[0], call->out[0]);
+        tt_gemv(call->team, &(struct tt_gemv){.bf16 = tt_op_is_bf16(call->graph, call->node),
+                                              .y_bf16 = tt_op_is_bf16(call->graph, call->node),
+                                              .w = call->in[1],
+                                              .x = call->in[0],
+                                              .y = call->out[0],
+                                              .rows = tt_value_rows(w),
+                                              .width = tt_value_width(x)});
     else
         run_product(call);
 }
 
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    struct tt_gemm gemm = product_of(graph, node);
+    struct tt_matmul product = product_of(graph, node);
 
-    (void)threads;
-    return tt_gemm_partial_floats(&gemm, node->op != TT_OP_LINEAR && node->in[2] != TT_NONE) * (int64_t)sizeof(float);
+    return (partial_floats(node, &product) + threads * tt_matmul_scratch_floats(&product)) * (int64_t)sizeof(float);
 }
 
 /* All three are 2 N M K: the elements of the output times twice the dimension that is summed over. */
@@ -167,7 +188,7 @@ const struct tt_op_row tt_op_linear = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ANY,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_GEMM,
     .weight = TT_WEIGHT_MATMUL,
     .infer = infer,
@@ -182,7 +203,7 @@ const struct tt_op_row tt_op_linear_bwd_x = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ANY,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_GEMM,
     .infer = infer_bwd_x,
     .run = run_product,
@@ -196,7 +217,7 @@ const struct tt_op_row tt_op_linear_bwd_w = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
     .cuts = TT_CUT_ANY,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_GEMM,
     .infer = infer_bwd_w,
     .run = run_product,

@@ -23,8 +23,12 @@ static void run(const struct tt_call *call)
     const struct tt_value *w = tt_call_in(call, 1);
     int64_t width = tt_value_width(w);
 
-    tt_gemv(call->team, call->in[1], tt_value_rows(w), width,
-            (const float *)call->in[0] + (call->scalars->rows - 1) * width, call->out[0]);
+    tt_gemv(call->team, &(struct tt_gemv){.bf16 = tt_op_is_bf16(call->graph, call->node),
+                                          .w = call->in[1],
+                                          .x = tt_call_in_at(call, 0, (call->scalars->rows - 1) * width),
+                                          .y = call->out[0],
+                                          .rows = tt_value_rows(w),
+                                          .width = width});
 }
 
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -39,7 +43,7 @@ const struct tt_op_row tt_op_logits = {
     .name = "logits",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_F32},
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .weight = TT_WEIGHT_MATMUL,
     .infer = infer,
     .run = run,

@@ -57,8 +57,8 @@ static void run_tile(void *arg, int64_t tile, int worker)
     int64_t at = tile / tiles * n + part.begin;
 
     (void)worker;
-    tt_kernels()->add((float *)call->out[0] + at, (const float *)call->in[0] + at,
-                      (const float *)call->in[1] + part.begin, part.n);
+    TT_RUN_KERNEL(call, add, tt_call_out_at(call, 0, at), tt_call_in_at(call, 0, at),
+                  tt_call_in_at(call, 1, part.begin), part.n);
 }
 
 /* A tile is a range of elements of the new rows. */
@@ -69,8 +69,8 @@ static void new_rows_tile(void *arg, int64_t tile, int worker)
     struct tt_range part = tt_tile_range(call->scalars->rows * width, TILE, tile);
 
     (void)worker;
-    tt_kernels()->add((float *)call->out[0] + part.begin, (const float *)call->in[0] + part.begin,
-                      (const float *)call->in[1] + call->scalars->position * width + part.begin, part.n);
+    TT_RUN_KERNEL(call, add, tt_call_out_at(call, 0, part.begin), tt_call_in_at(call, 0, part.begin),
+                  tt_call_in_at(call, 1, call->scalars->position * width + part.begin), part.n);
 }
 
 static void run_new_rows(const struct tt_call *call)
@@ -80,7 +80,8 @@ static void run_new_rows(const struct tt_call *call)
 
     tt_team_run(call->team, tt_tiles(n, TILE), new_rows_tile, (void *)call);
     if (call->out[0] != call->in[0])
-        memcpy((float *)call->out[0] + n, (const float *)call->in[0] + n, (size_t)(all - n) * sizeof(float));
+        memcpy(tt_call_out_at(call, 0, n), tt_call_in_at(call, 0, n),
+               (size_t)(all - n) * tt_dtype_size(tt_call_in(call, 0)->dtype));
 }
 
 static void run(const struct tt_call *call)
@@ -126,7 +127,7 @@ static void bwd_tile(void *arg, int64_t tile, int worker)
 
     (void)worker;
     if (tile < tiles)
-        tt_kernels()->sum_rows(dw, acc, (const float *)call->in[0] + at, batch / call->node->attr.seq_len, n, part.n);
+        TT_RUN_KERNEL(call, sum_rows, dw, acc, tt_call_in_at(call, 0, at), batch / call->node->attr.seq_len, n, part.n);
     else if (!acc)
         memset(dw, 0, (size_t)part.n * sizeof *dw);
     else if (acc != dw)
@@ -144,7 +145,7 @@ const struct tt_op_row tt_op_position = {
     .name = "position",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer,
     .backward = backward,
     .run = run,
@@ -156,7 +157,7 @@ const struct tt_op_row tt_op_position_bwd = {
     .name = "position_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer_bwd,
     .run = run_bwd,
     .cost = cost,

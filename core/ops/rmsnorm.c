@@ -61,8 +61,8 @@ static void run_tile(void *arg, int64_t tile, int worker)
     int64_t at = part.begin * width;
 
     (void)worker;
-    tt_kernels()->rmsnorm_fwd((float *)call->out[0] + at, (float *)call->out[1] + part.begin,
-                              (const float *)call->in[0] + at, call->in[1], part.n, width, call->node->attr.eps);
+    TT_RUN_KERNEL(call, rmsnorm_fwd, tt_call_out_at(call, 0, at), tt_call_out_at(call, 1, part.begin),
+                  tt_call_in_at(call, 0, at), call->in[1], part.n, width, call->node->attr.eps);
 }
 
 static void run(const struct tt_call *call)
@@ -110,12 +110,11 @@ static void bwd_tile(void *arg, int64_t tile, int worker)
     struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
     struct tt_range part = tt_row_block(&blocks, tile);
     int64_t at = part.begin * width;
-    const float *acc = call->in[4];
 
     (void)worker;
-    tt_kernels()->rmsnorm_bwd((float *)call->out[0] + at, (float *)call->scratch + tile * width, acc ? acc + at : NULL,
-                              (const float *)call->in[0] + at, (const float *)call->in[1] + at, call->in[2],
-                              (const float *)call->in[3] + part.begin, part.n, width);
+    TT_RUN_KERNEL(call, rmsnorm_bwd, tt_call_out_at(call, 0, at), (float *)call->scratch + tile * width,
+                  tt_call_in_at(call, 4, at), tt_call_in_at(call, 0, at), tt_call_in_at(call, 1, at), call->in[2],
+                  tt_call_in_at(call, 3, part.begin), part.n, width);
 }
 
 static void dw_tile(void *arg, int64_t tile, int worker)
@@ -158,7 +157,7 @@ const struct tt_op_row tt_op_rmsnorm = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_NORM,
     .infer = infer,
     .backward = backward,
@@ -172,7 +171,7 @@ const struct tt_op_row tt_op_rmsnorm_bwd = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .part = TT_PART_NORM,
     .infer = infer_bwd,
     .run = run_bwd,

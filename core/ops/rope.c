@@ -46,7 +46,8 @@ static void run_tile(void *arg, int64_t tile, int worker)
     int64_t first = part.begin + (attr->from_position ? call->scalars->position : 0);
 
     (void)worker;
-    tt_kernels()->rope((float *)call->out[0] + at, (const float *)call->in[0] + at, call->in[1], &shape, first, part.n);
+    TT_RUN_KERNEL(call, rope, tt_call_out_at(call, 0, at), tt_call_in_at(call, 0, at), call->in[1], &shape, first,
+                  part.n);
 }
 
 static void run(const struct tt_call *call)
@@ -65,7 +66,7 @@ const struct tt_op_row tt_op_rope = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ANY,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer,
     .backward = backward,
     .run = run,

@@ -60,6 +60,28 @@ static enum tt_dtype operand_type(enum tt_op_type type, enum tt_dtype compute)
     return type == TT_TYPE_COMPUTE ? compute : type == TT_TYPE_IDS ? TT_I32 : TT_F32;
 }
 
+bool tt_op_is_bf16(const struct tt_graph *graph, const struct tt_node *node)
+{
+    enum tt_dtype dtype;
+
+    return compute_type(graph, node, &dtype) && dtype == TT_BF16;
+}
+
+static int64_t bytes_before(const struct tt_value *value, int64_t at)
+{
+    return at * (int64_t)tt_dtype_size(value->dtype);
+}
+
+const void *tt_call_in_at(const struct tt_call *call, int i, int64_t at)
+{
+    return call->in[i] ? (const char *)call->in[i] + bytes_before(tt_call_in(call, i), at) : NULL;
+}
+
+void *tt_call_out_at(const struct tt_call *call, int k, int64_t at)
+{
+    return (char *)call->out[k] + bytes_before(tt_call_out(call, k), at);
+}
+
 static int check_types(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_op_row *row = tt_op_row(node->op);

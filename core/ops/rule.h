@@ -45,6 +45,22 @@ double tt_op_bytes(const struct tt_graph *graph, const struct tt_node *node);
 /** Elements of a node's first output, as a flop count. */
 double tt_op_elements(const struct tt_graph *graph, const struct tt_node *node);
 
+/** Does a node compute in bfloat16? */
+bool tt_op_is_bf16(const struct tt_graph *graph, const struct tt_node *node);
+
+/** Element `at` of input i of a call, which is NULL if it is absent, and of output k. */
+const void *tt_call_in_at(const struct tt_call *call, int i, int64_t at);
+void *tt_call_out_at(const struct tt_call *call, int k, int64_t at);
+
+/* Runs the kernel of that name for the type that the call's node computes in. */
+#define TT_RUN_KERNEL(call, name, ...)                  \
+    do {                                                \
+        if (tt_op_is_bf16((call)->graph, (call)->node)) \
+            tt_kernels()->name##_bf16(__VA_ARGS__);     \
+        else                                            \
+            tt_kernels()->name(__VA_ARGS__);            \
+    } while (0)
+
 /* A run of a team over items [0, n) in tiles of `size`: the tile's range. */
 struct tt_range {
     int64_t begin, n;

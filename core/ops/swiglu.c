@@ -36,11 +36,10 @@ static void run_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
     struct tt_range part = tt_tile_range(tt_value_elements(tt_call_out(call, 0)), TILE, tile);
-    const float *g = call->in[0], *u = call->in[1];
-    float *h = call->out[0];
 
     (void)worker;
-    tt_kernels()->swiglu_fwd(h + part.begin, g + part.begin, u + part.begin, part.n);
+    TT_RUN_KERNEL(call, swiglu_fwd, tt_call_out_at(call, 0, part.begin), tt_call_in_at(call, 0, part.begin),
+                  tt_call_in_at(call, 1, part.begin), part.n);
 }
 
 static void run(const struct tt_call *call)
@@ -72,11 +71,11 @@ static void bwd_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
     struct tt_range part = tt_tile_range(tt_value_elements(tt_call_out(call, 0)), TILE, tile);
-    const float *dh = call->in[0], *g = call->in[1], *u = call->in[2];
-    float *dg = call->out[0], *du = call->out[1];
 
     (void)worker;
-    tt_kernels()->swiglu_bwd(dg + part.begin, du + part.begin, dh + part.begin, g + part.begin, u + part.begin, part.n);
+    TT_RUN_KERNEL(call, swiglu_bwd, tt_call_out_at(call, 0, part.begin), tt_call_out_at(call, 1, part.begin),
+                  tt_call_in_at(call, 0, part.begin), tt_call_in_at(call, 1, part.begin),
+                  tt_call_in_at(call, 2, part.begin), part.n);
 }
 
 static void run_bwd(const struct tt_call *call)
@@ -95,7 +94,7 @@ const struct tt_op_row tt_op_swiglu = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ANY,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer,
     .backward = backward,
     .run = run,
@@ -108,7 +107,7 @@ const struct tt_op_row tt_op_swiglu_bwd = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ANY,
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer_bwd,
     .run = run_bwd,
     .cost = cost_bwd,

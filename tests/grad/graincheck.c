@@ -66,6 +66,18 @@ static int64_t place(const struct test *test, int v, int h, int64_t i)
     }
 }
 
+static void copy_element(struct interp *to, int v, int64_t i, const struct interp *from, int64_t j)
+{
+    size_t size = tt_dtype_size(to->graph->values[v].dtype);
+
+    memcpy((char *)to->data[v] + (size_t)i * size, (char *)from->data[v] + (size_t)j * size, size);
+}
+
+static bool same_bits(double a, double b)
+{
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
 static void fill_half(struct test *test, int h)
 {
     const struct interp *whole = test->sides[WHOLE].interp;
@@ -75,23 +87,23 @@ static void fill_half(struct test *test, int h)
     for (int v = 0; v < half->graph->n_values; v++)
         for (int64_t i = 0;
              half->graph->values[v].producer == TT_NONE && i < tt_value_elements(&half->graph->values[v]); i++)
-            memcpy((char *)half->data[v] + 4 * i, (char *)whole->data[v] + 4 * place(test, v, h, i), 4);
+            copy_element(half, v, i, whole, place(test, v, h, i));
 }
 
 static bool is_equal(const struct test *test, int v)
 {
-    const float *whole = test->sides[WHOLE].interp->data[v];
-    const float *halves[2] = {test->sides[0].interp->data[v], test->sides[1].interp->data[v]};
+    const struct interp *whole = test->sides[WHOLE].interp;
+    const struct interp *halves[2] = {test->sides[0].interp, test->sides[1].interp};
     int64_t n = tt_value_elements(&test->sides[0].graph->values[v]);
     bool equal = true;
 
     for (int64_t i = 0; i < n; i++) {
-        float sum = halves[0][i] + halves[1][i];
+        float sum = (float)(interp_element(halves[0], v, i) + interp_element(halves[1], v, i));
 
         if (relation_of(test, v) == TERM_OF_SUM)
-            equal = equal && memcmp(&whole[i], &sum, sizeof sum) == 0;
+            equal = equal && same_bits(interp_element(whole, v, i), (double)sum);
         for (int h = 0; h < 2 && relation_of(test, v) != TERM_OF_SUM; h++)
-            equal = equal && memcmp(&whole[place(test, v, h, i)], &halves[h][i], sizeof(float)) == 0;
+            equal = equal && same_bits(interp_element(whole, v, place(test, v, h, i)), interp_element(halves[h], v, i));
     }
     return equal;
 }
@@ -197,7 +209,7 @@ static void build_gpt_rows(struct tt_graph *graph, int64_t batch)
     graph->token_loss = add_node(graph, TT_OP_HEAD_LOSS, NULL, x, add_param(graph, VOCAB, 48), graph->labels);
 }
 
-static bool check_rows(const char *name, void (*build)(struct tt_graph *, int64_t batch), int threads)
+static bool check_rows(const char *name, void (*build)(struct tt_graph *, int64_t batch), bool bf16, int threads)
 {
     struct test test = {.name = name};
     struct interp_draw draw = {.rng = tt_rng_make(8, name)};
@@ -209,6 +221,8 @@ static bool check_rows(const char *name, void (*build)(struct tt_graph *, int64_
 
         side->graph = tt_graph_new();
         build(side->graph, s == WHOLE ? 2 : 1);
+        if (bf16)
+            interp_use_bf16(side->graph);
         for (int n = 0; n < side->graph->n_nodes; n++)
             if (tt_op_row(side->graph->nodes[n].op)->cuts & TT_CUT_ROWS)
                 side->graph->nodes[n].attr.rows = (struct tt_extent){INT64_C(2) * SEQ_LEN, 2};
@@ -332,10 +346,10 @@ static bool check_vocabulary(void)
         loss.value = graph->token_loss = add_node(graph, TT_OP_HEAD_LOSS, &attr, x, w, graph->labels);
         differentiate(&test.sides[s], &loss, 1);
     }
+    interp_fill(test.sides[WHOLE].interp, &draw);
     data = test.sides[WHOLE].interp->data[x];
     for (int i = 0; i < FEW_ROWS * FEW; i++)
         data[i] = i % FEW == FEW - 1 ? 1.0F : (float)interp_normal(&draw);
-    interp_fill(test.sides[WHOLE].interp, &draw);
     for (int i = 0; i < FEW_ROWS; i++)
         ((int32_t *)test.sides[WHOLE].interp->data[test.sides[WHOLE].graph->labels])[i] = 100 * i;
     data = test.sides[WHOLE].interp->data[w];
@@ -386,10 +400,12 @@ static bool check_refusals(void)
 
 int main(void)
 {
-    bool good = check_rows("rows of a llama", build_llama_rows, 1);
+    bool good = check_rows("rows of a llama", build_llama_rows, false, 1);
 
-    good = check_rows("rows of a llama, 3 threads", build_llama_rows, 3) && good;
-    good = check_rows("rows of a GPT", build_gpt_rows, 1) && good;
+    good = check_rows("rows of a llama, 3 threads", build_llama_rows, false, 3) && good;
+    good = check_rows("rows of a GPT", build_gpt_rows, false, 1) && good;
+    good = check_rows("rows of a llama in bfloat16", build_llama_rows, true, 1) && good;
+    good = check_rows("rows of a GPT in bfloat16", build_gpt_rows, true, 2) && good;
     good = check_columns(2) && good;
     good = check_vocabulary() && good;
     good = check_refusals() && good;

@@ -5,15 +5,64 @@
 #include "tests/grad/interp.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"
+#include "core/math/bf16.h"
 
 enum { CACHE_LINE = 64, UNDEFINED = 0xff /* every float a NaN */ };
 static const int64_t GUARD_BYTES = 256;
+
+static bool is_table(const struct tt_graph *graph, int value)
+{
+    for (int n = 0; n < graph->n_nodes; n++)
+        if (graph->nodes[n].op == TT_OP_EMBEDDING && graph->nodes[n].in[1] == value)
+            return true;
+    return false;
+}
+
+void interp_use_bf16(struct tt_graph *graph)
+{
+    for (int v = 0; v < graph->n_values; v++) {
+        struct tt_value *value = &graph->values[v];
+
+        if (value->kind != TT_VALUE_PARAM)
+            continue;
+        value->dtype = TT_BF16;
+        if (value->name[0] == 'x' && !is_table(graph, v))
+            value->kind = TT_VALUE_ACTIVATION;
+    }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        struct tt_node *node = &graph->nodes[n];
+
+        for (int k = 0; k < node->n_out; k++)
+            if (tt_op_row(node->op)->out[k] == TT_TYPE_COMPUTE)
+                graph->values[node->out[k]].dtype = TT_BF16;
+        if (tt_op_infer(graph, node, "") < 0) {
+            printf("# %s\n", tt_error_message());
+            abort();
+        }
+    }
+}
+
+double interp_element(const struct interp *interp, int value, int64_t i)
+{
+    if (interp->graph->values[value].dtype == TT_BF16)
+        return (double)tt_bf16_to_float(((const tt_bf16 *)interp->data[value])[i]);
+    return (double)((const float *)interp->data[value])[i];
+}
+
+static void set_element(struct interp *interp, int value, int64_t i, double x)
+{
+    if (interp->graph->values[value].dtype == TT_BF16)
+        ((tt_bf16 *)interp->data[value])[i] = tt_bf16_from_float((float)x);
+    else
+        ((float *)interp->data[value])[i] = (float)x;
+}
 
 static int last_reader(const struct tt_graph *graph, int value)
 {
@@ -111,17 +160,17 @@ static void fill_value(struct interp *interp, struct interp_draw *draw, int v)
     const struct tt_graph *graph = interp->graph;
     const struct tt_value *value = &graph->values[v];
     int64_t n = tt_value_elements(value);
-    float *data = interp->data[v];
+    bool drawn = value->kind == TT_VALUE_PARAM || (value->kind == TT_VALUE_ACTIVATION && value->producer == TT_NONE);
     int32_t *ids = interp->data[v];
     double spread = value->name[0] == 'w' ? 1.0 / sqrt((double)tt_value_width(value)) : 0.7;
 
-    for (int64_t i = 0; i < n && value->kind == TT_VALUE_PARAM; i++)
-        data[i] = value->ndim == 1 ? (float)(1.0 + 0.3 * interp_normal(draw)) : (float)(spread * interp_normal(draw));
+    for (int64_t i = 0; i < n && drawn; i++)
+        set_element(interp, v, i, value->ndim == 1 ? 1.0 + 0.3 * interp_normal(draw) : spread * interp_normal(draw));
     for (int64_t i = 0; i < n && value->kind == TT_VALUE_CONST; i++) { /* (T, E/2, 2) */
         int64_t position = i / 2 / value->shape[1], pair = i / 2 % value->shape[1];
         double angle = (double)position * pow(100.0, -(double)pair / (double)value->shape[1]);
 
-        data[i] = (float)(i % 2 ? sin(angle) : cos(angle));
+        set_element(interp, v, i, i % 2 ? sin(angle) : cos(angle));
     }
     for (int64_t i = 0; i < n && value->kind == TT_VALUE_INPUT; i++) {
         const struct tt_node *loss = &graph->nodes[graph->values[graph->token_loss].producer];
@@ -156,6 +205,22 @@ static bool on_an_input(const struct tt_call *call, int k)
     return false;
 }
 
+static void perturb(struct interp *interp, const struct tt_node *node)
+{
+    for (int k = 0; k < node->n_out; k++) {
+        int out = node->out[k];
+
+        for (int64_t i = 0;
+             tt_op_row(node->op)->out[k] == TT_TYPE_COMPUTE && i < tt_value_elements(&interp->graph->values[out]);
+             i++) {
+            bool up = tt_rng_bits(&interp->signs.rng, interp->signs.drawn++) & 1U;
+
+            set_element(interp, out, i,
+                        interp_element(interp, out, i) * (1.0 + (up ? 1.0 : -1.0) * interp->perturbation));
+        }
+    }
+}
+
 static bool run_node(struct interp *interp, struct tt_team *team, const struct tt_node *node)
 {
     const struct tt_op_row *row = tt_op_row(node->op);
@@ -183,6 +248,8 @@ static bool run_node(struct interp *interp, struct tt_team *team, const struct t
     interp->op_seconds[node->op] += seconds() - begin;
     row->cost(interp->graph, node, &cost);
     interp->op_flops[node->op] += cost.flops;
+    if (interp->perturbation > 0.0)
+        perturb(interp, node);
     for (int i = 0; i < GUARD_BYTES; i++)
         inside = inside && scratch[-1 - i] == UNDEFINED && scratch[bytes + i] == UNDEFINED;
     tt_free(memory);

@@ -9,6 +9,12 @@
 #include "core/math/rng.h"
 #include "core/ops/op.h"
 
+/* Random numbers, one after the other. */
+struct interp_draw {
+    struct tt_rng rng;
+    uint64_t drawn;
+};
+
 /**
  * The simplest executor: every value has memory of its own and nodes run in order. If aliased, outputs take the memory
  * of inputs wherever their rows allow it, as in a memory plan.
@@ -19,9 +25,20 @@ struct interp {
     bool *owned; /* data[v] is v's own memory */
     bool *gone;  /* its memory now has another value */
     struct tt_scalars scalars;
+    double perturbation; /* what nodes make in the type that they compute in is off by this part of it, up or down */
+    struct interp_draw signs;
     double op_seconds[TT_OPS]; /* time spent, by op */
     double op_flops[TT_OPS];
 };
+
+/**
+ * Makes a forward graph compute in bfloat16. What stands for an activation in cases.c (its name begins with x) becomes
+ * one without a producer, so that its gradient is bfloat16 too; a table of embeddings stays a parameter.
+ */
+void interp_use_bf16(struct tt_graph *graph);
+
+/** Element i of a value of either type. */
+double interp_element(const struct interp *interp, int value, int64_t i);
 
 /** Memory for all values, filled with NaN. The graph stays the caller's. */
 struct interp *interp_new(struct tt_graph *graph, bool aliased);
@@ -29,12 +46,6 @@ void interp_free(struct interp *interp);
 
 /** Copies the values that nodes do not make (parameters, tokens, tables) from another interpreter of the same graph. */
 void interp_copy_leaves(struct interp *to, const struct interp *from);
-
-/* Random numbers, one after the other. */
-struct interp_draw {
-    struct tt_rng rng;
-    uint64_t drawn;
-};
 
 /** A normal deviate within 3 standard deviations. */
 double interp_normal(struct interp_draw *draw);
