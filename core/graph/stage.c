@@ -114,6 +114,24 @@ out:
     return rc;
 }
 
+void tt_graph_stages_by_block(const struct tt_graph *graph, int n_stages, int *ret_stage_of)
+{
+    int n_blocks = 0, stage = 0;
+
+    for (int n = 0; n < graph->n_nodes; n++)
+        if (graph->nodes[n].block >= n_blocks)
+            n_blocks = graph->nodes[n].block + 1;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        int block = graph->nodes[n].block;
+
+        if (block != TT_NONE)
+            stage = (int)((int64_t)block * n_stages / n_blocks);
+        else if (n > 0 && graph->nodes[n - 1].block != TT_NONE)
+            stage = n_stages - 1;
+        ret_stage_of[n] = stage;
+    }
+}
+
 /* `next` is the stage after, or NULL. */
 static int differentiate(struct tt_stage *stage, const struct tt_stage *next)
 {

@@ -37,6 +37,13 @@ int tt_graph_cut(const struct tt_graph *graph, const int *stage_of, int n_stages
                  struct tt_stage *ret_stages) TT_MUST_CHECK;
 
 /**
+ * A cut between the transformer blocks of a forward graph: each stage gets as many neighbouring blocks as the others, or
+ * one more. What comes before the blocks is in the first stage, what comes after them in the last.
+ *   ret_stage_of  [n_nodes]
+ */
+void tt_graph_stages_by_block(const struct tt_graph *graph, int n_stages, int *ret_stage_of);
+
+/**
  * Differentiates all stages, from the last to the first. The seeds of a stage are the gradients of the values that
  * leave it, which the next stage makes, and the loss if the stage has it. A gradient that enters a stage is a
  * TT_VALUE_GRAD without a producer, as a value that enters is a TT_VALUE_ACTIVATION without one.

@@ -53,13 +53,15 @@ static void fill_constants(struct tt_executor *ex)
     const struct tt_program *p = ex->program;
 
     for (int b = 0; b < p->n_buffers; b++) {
+        const struct tt_graph *graph;
         const struct tt_value *value;
 
         if (p->buffers[b].kind != TT_MEMORY_CONST)
             continue;
-        value = &p->graph->values[p->buffers[b].value]; /* the RoPE table is the one constant there is */
+        graph = p->stages[p->buffers[b].stage].graph;
+        value = &graph->values[p->buffers[b].value]; /* the RoPE table is the one constant there is */
         tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ROPE_TABLE,
-                                                  .rope = &p->graph->rope,
+                                                  .rope = &graph->rope,
                                                   .n = value->shape[0],
                                                   .stride = 2 * value->shape[1],
                                                   .out = {buffer_address(ex, b)}});
@@ -144,13 +146,12 @@ bool tt_running_all_finite(const float *data, int64_t n)
     return true;
 }
 
-void tt_executor_bad_parameter(const struct tt_executor *ex, char *name, size_t name_size)
+static void bad_parameter_of(const struct tt_executor *ex, const struct tt_graph *graph, char *name, size_t name_size)
 {
     const struct tt_program *p = ex->program;
 
-    name[0] = 0; /* the run that failed has waited for the stream */
-    for (int v = 0; v < p->graph->n_values && !name[0]; v++) {
-        const struct tt_value *value = &p->graph->values[v];
+    for (int v = 0; v < graph->n_values && !name[0]; v++) {
+        const struct tt_value *value = &graph->values[v];
         const struct tt_unit_param *place;
 
         if (value->kind != TT_VALUE_PARAM)
@@ -160,6 +161,13 @@ void tt_executor_bad_parameter(const struct tt_executor *ex, char *name, size_t 
                                    tt_box_volume(&place->box)))
             (void)snprintf(name, name_size, "parameter %s", value->name);
     }
+}
+
+void tt_executor_bad_parameter(const struct tt_executor *ex, char *name, size_t name_size)
+{
+    name[0] = 0; /* the run that failed has waited for the stream */
+    for (int s = 0; s < ex->program->n_stages; s++)
+        bad_parameter_of(ex, ex->program->stages[s].graph, name, name_size);
 }
 
 /* --- the walk --- */

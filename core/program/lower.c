@@ -8,7 +8,7 @@
  * value: every contribution accumulates in one place. When the graph carries gradients from one microbatch to the next,
  * all of them have that one place, and what is reduced after the last is the only leaf of the tree.
  *
- * lower_buffers.c makes the buffers; each instruction's row lowers it.
+ * lower_stages.c joins the stages, lower_buffers.c makes the buffers; each instruction's row lowers it.
  */
 #include <string.h>
 
@@ -30,31 +30,31 @@ static int *filled(size_t n)
 /* Who reads a value last, in the order of the schedule: a weight part may read long after the rest of backward. */
 static void find_last_readers(struct tt_walk *w, const struct tt_schedule *schedule)
 {
-    const struct tt_graph *graph = w->in.graph;
-
-    w->last_reader = filled((size_t)w->in.microbatches * (size_t)graph->n_values);
+    w->last_reader = filled((size_t)w->in.microbatches * (size_t)w->n_values);
     for (int i = 0; i < schedule->n; i++) {
         const struct tt_instr *instr = &schedule->instrs[i];
-        const struct tt_node *node = instr->node == TT_NONE ? NULL : &graph->nodes[instr->node];
-        int *last_reader = &w->last_reader[(int64_t)instr->microbatch * graph->n_values];
+        const struct tt_node *node = instr->node == TT_NONE ? NULL : &tt_lower_graph(w, instr)->nodes[instr->node];
 
         for (int k = 0; node && k < node->n_in; k++)
             if (node->in[k] != TT_NONE)
-                last_reader[node->in[k]] = instr->node;
+                w->last_reader[tt_lower_slot(w, instr->microbatch, instr->stage, node->in[k])] = i;
     }
-    for (int mb = 0; graph->token_loss != TT_NONE && mb < w->in.microbatches; mb++) /* no node may take their memory */
-        w->last_reader[(int64_t)mb * graph->n_values + graph->token_loss] = graph->n_nodes;
+    for (int s = 0; s < w->in.n_stages; s++) { /* no node may take the memory of the losses */
+        int loss = w->in.stages[s].graph->token_loss;
+
+        for (int mb = 0; loss != TT_NONE && mb < w->in.microbatches; mb++)
+            w->last_reader[tt_lower_slot(w, mb, s, loss)] = schedule->n;
+    }
 }
 
 static void prepare(struct tt_walk *w, const struct tt_schedule *schedule)
 {
-    const struct tt_graph *graph = w->in.graph;
     const struct tt_layout *layout = w->in.layout;
     size_t n_units = (size_t)layout->n_units, n_params = (size_t)layout->n_params;
     size_t n_owned = (size_t)w->in.microbatches * n_units;
 
     find_last_readers(w, schedule);
-    w->value_buffer = filled((size_t)w->in.microbatches * (size_t)graph->n_values);
+    w->value_buffer = filled((size_t)w->in.microbatches * (size_t)w->n_values);
     w->grad_buffer = tt_calloc(n_owned + 1, sizeof *w->grad_buffer);
     for (size_t i = 0; i < n_owned; i++)
         w->grad_buffer[i] = filled((size_t)layout->units[i % n_units].n_grads);
@@ -64,7 +64,7 @@ static void prepare(struct tt_walk *w, const struct tt_schedule *schedule)
     w->kept = filled(n_units);
     for (int k = 0; k < TT_PURPOSES; k++)
         w->begun[k] = filled(n_units);
-    w->n_leaves = graph->carries ? 1 : w->in.microbatches;
+    w->n_leaves = w->carries ? 1 : w->in.microbatches;
     w->most_leaves = 1;
     while (w->most_leaves < w->n_leaves)
         w->most_leaves *= 2;
@@ -73,6 +73,8 @@ static void prepare(struct tt_walk *w, const struct tt_schedule *schedule)
 
 static void release(struct tt_walk *w)
 {
+    tt_free(w->first_value);
+    tt_free(w->same_as);
     tt_free(w->last_reader);
     tt_free(w->value_buffer);
     for (int64_t i = 0; w->grad_buffer && i < (int64_t)w->in.microbatches * w->in.layout->n_units; i++)
@@ -88,10 +90,45 @@ static void release(struct tt_walk *w)
     tt_free(w->partial);
 }
 
+/* A buffer of a value that no node makes, if no earlier stage has the same value; mb: TT_NONE, or whose it is. */
+static int given_buffer(struct tt_walk *w, enum tt_memory_kind kind, int stage, int value, int mb)
+{
+    int *buffer = &w->value_buffer[tt_lower_slot(w, mb == TT_NONE ? 0 : mb, stage, value)];
+
+    if (*buffer == TT_NONE) {
+        *buffer = tt_lower_buffer(w, kind, tt_value_bytes(&w->in.stages[stage].graph->values[value]));
+        w->program->buffers[*buffer].value = value;
+        w->program->buffers[*buffer].stage = stage;
+        w->program->buffers[*buffer].microbatch = mb;
+    }
+    return *buffer;
+}
+
+static void add_given_values(struct tt_walk *w, int stage)
+{
+    const struct tt_graph *graph = w->in.stages[stage].graph;
+
+    for (int v = 0; v < graph->n_values; v++) {
+        const struct tt_value *value = &graph->values[v];
+
+        if (value->kind == TT_VALUE_CONST)
+            (void)given_buffer(w, TT_MEMORY_CONST, stage, v, TT_NONE);
+        if (value->kind == TT_VALUE_CACHE)
+            (void)given_buffer(w, TT_MEMORY_CACHE, stage, v, TT_NONE);
+        for (int mb = 0; value->kind == TT_VALUE_INPUT && mb < w->in.microbatches; mb++) {
+            int buffer = given_buffer(w, TT_MEMORY_INPUT, stage, v, mb);
+
+            if (v == graph->tokens)
+                w->program->tokens[mb] = buffer;
+            if (v == graph->labels)
+                w->program->labels[mb] = buffer;
+        }
+    }
+}
+
 /* Buffers that exist before the first instruction: parameter shards, constants, inputs. */
 static void add_given_buffers(struct tt_walk *w)
 {
-    const struct tt_graph *graph = w->in.graph;
     struct tt_program *p = w->program;
 
     for (int u = 0; u < w->in.layout->n_units; u++) {
@@ -99,26 +136,8 @@ static void add_given_buffers(struct tt_walk *w)
             tt_lower_buffer(w, TT_MEMORY_PARAM, w->in.layout->units[u].shard_elements * (int64_t)sizeof(float));
         p->buffers[w->param_shard[u]].unit = u;
     }
-    for (int v = 0; v < graph->n_values; v++) {
-        const struct tt_value *value = &graph->values[v];
-
-        if (value->kind == TT_VALUE_CONST || value->kind == TT_VALUE_CACHE) {
-            w->value_buffer[v] = tt_lower_buffer(w, value->kind == TT_VALUE_CONST ? TT_MEMORY_CONST : TT_MEMORY_CACHE,
-                                                 tt_value_bytes(value));
-            p->buffers[w->value_buffer[v]].value = v;
-        }
-        for (int mb = 0; value->kind == TT_VALUE_INPUT && mb < w->in.microbatches; mb++) {
-            int buffer = tt_lower_buffer(w, TT_MEMORY_INPUT, tt_value_bytes(value));
-
-            w->value_buffer[(int64_t)mb * graph->n_values + v] = buffer;
-            p->buffers[buffer].value = v;
-            p->buffers[buffer].microbatch = mb;
-            if (v == graph->tokens)
-                p->tokens[mb] = buffer;
-            if (v == graph->labels)
-                p->labels[mb] = buffer;
-        }
-    }
+    for (int s = 0; s < w->in.n_stages; s++)
+        add_given_values(w, s);
 }
 
 /* The caller reads them after the run. */
@@ -126,7 +145,10 @@ static void keep_logits(struct tt_walk *w)
 {
     struct tt_program *p = w->program;
 
-    p->logits = w->in.graph->logits == TT_NONE ? TT_NONE : w->value_buffer[w->in.graph->logits];
+    p->logits = TT_NONE;
+    for (int s = 0; s < w->in.n_stages; s++)
+        if (w->in.stages[s].graph->logits != TT_NONE)
+            p->logits = w->value_buffer[tt_lower_slot(w, 0, s, w->in.stages[s].graph->logits)];
     if (p->logits != TT_NONE)
         p->buffers[p->buffers[p->logits].root].last = p->n_instrs - 1;
 }
@@ -194,7 +216,8 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
     struct tt_walk w = {.in = *lowering, .program = p};
     int rc = 0;
 
-    p->graph = lowering->graph;
+    p->stages = lowering->stages;
+    p->n_stages = lowering->n_stages;
     p->layout = lowering->layout;
     p->microbatches = lowering->microbatches;
     p->threads = lowering->threads;
@@ -204,10 +227,11 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
     p->labels = filled((size_t)lowering->microbatches);
     for (int b = 0; b < schedule->n_buckets; b++)
         copy_bucket(p, &schedule->buckets[b]);
+    TT_TRY(tt_lower_join_stages(&w));
     prepare(&w, schedule);
     add_given_buffers(&w);
-    for (int i = 0; i < schedule->n; i++)
-        TT_TRY(lower_instr(&w, &schedule->instrs[i]));
+    for (; w.at < schedule->n; w.at++)
+        TT_TRY(lower_instr(&w, &schedule->instrs[w.at]));
     keep_logits(&w);
     place_buffers(p);
     *ret_program = p;

@@ -63,10 +63,9 @@ int tt_lower_made(struct tt_walk *w, enum tt_memory_kind kind, int64_t bytes)
 
 /* --- values --- */
 
-static int param_buffer(struct tt_walk *w, int value)
+static int param_buffer(struct tt_walk *w, int param)
 {
     const struct tt_layout *layout = w->in.layout;
-    int param = w->in.graph->values[value].param;
     const struct tt_unit_param *place = tt_layout_param(layout, param);
 
     if (tt_lowering_gathers(&w->in, layout->unit_of[param]))
@@ -80,7 +79,7 @@ static int param_buffer(struct tt_walk *w, int value)
 
 int64_t tt_lower_grad_owner(const struct tt_walk *w, int mb)
 {
-    return w->in.graph->carries ? 0 : mb;
+    return w->carries ? 0 : mb;
 }
 
 int tt_lower_grad(struct tt_walk *w, int mb, int unit, int k)
@@ -114,58 +113,63 @@ static int grad_of(struct tt_walk *w, int mb, const struct tt_value *value)
     return tt_lower_grad(w, mb, unit, tt_layout_grad(w->in.layout, value->param, value->part));
 }
 
-int tt_lower_input(struct tt_walk *w, int mb, int value)
+int tt_lower_input(struct tt_walk *w, const struct tt_instr *from, int value)
 {
-    switch (w->in.graph->values[value].kind) {
+    const struct tt_value *v = &tt_lower_graph(w, from)->values[value];
+
+    switch (v->kind) {
     case TT_VALUE_PARAM:
-        return param_buffer(w, value);
+        return param_buffer(w, v->param);
     case TT_VALUE_PARAM_GRAD:
-        return grad_of(w, mb, &w->in.graph->values[value]);
+        return grad_of(w, from->microbatch, v);
     case TT_VALUE_CONST:
     case TT_VALUE_CACHE:
-        return w->value_buffer[value]; /* shared by all microbatches */
+        return w->value_buffer[tt_lower_slot(w, 0, from->stage, value)]; /* shared by all microbatches */
     default:
-        return w->value_buffer[(int64_t)mb * w->in.graph->n_values + value];
+        return w->value_buffer[tt_lower_slot(w, from->microbatch, from->stage, value)];
     }
 }
 
-/* The input whose memory output k of a node may take over, or TT_NONE. */
-static int overwritable_input(const struct tt_walk *w, int mb, int node, int k)
+/* The slot of the input whose memory output k of a node may take over, or TT_NONE. */
+static int64_t overwritable_input(const struct tt_walk *w, const struct tt_instr *from, int k)
 {
-    const struct tt_graph *graph = w->in.graph;
-    const struct tt_node *n = &graph->nodes[node];
-    int i = tt_op_row(n->op)->alias[k] - 1, uses = 0;
-    const struct tt_value *in, *out = &graph->values[n->out[k]];
+    const struct tt_graph *graph = tt_lower_graph(w, from);
+    const struct tt_node *node = &graph->nodes[from->node];
+    int i = tt_op_row(node->op)->alias[k] - 1, uses = 0;
+    const struct tt_value *in, *out = &graph->values[node->out[k]];
+    int64_t slot;
 
-    if (i < 0 || n->in[i] == TT_NONE || w->last_reader[(int64_t)mb * graph->n_values + n->in[i]] != node)
+    if (i < 0 || node->in[i] == TT_NONE)
         return TT_NONE;
-    in = &graph->values[n->in[i]];
-    for (int j = 0; j < n->n_in; j++)
-        uses += n->in[j] == n->in[i];
-    if (uses != 1 || (in->kind != TT_VALUE_ACTIVATION && in->kind != TT_VALUE_GRAD) ||
+    in = &graph->values[node->in[i]];
+    slot = tt_lower_slot(w, from->microbatch, from->stage, node->in[i]);
+    for (int j = 0; j < node->n_in; j++)
+        uses += node->in[j] != TT_NONE && tt_lower_slot(w, from->microbatch, from->stage, node->in[j]) == slot;
+    if (w->last_reader[slot] != w->at || uses != 1 || (in->kind != TT_VALUE_ACTIVATION && in->kind != TT_VALUE_GRAD) ||
         tt_value_bytes(in) != tt_value_bytes(out))
         return TT_NONE;
-    return n->in[i];
+    return slot;
 }
 
-int tt_lower_output(struct tt_walk *w, int mb, int node, int k)
+int tt_lower_output(struct tt_walk *w, const struct tt_instr *from, int k)
 {
-    const struct tt_graph *graph = w->in.graph;
-    int value = graph->nodes[node].out[k];
+    const struct tt_graph *graph = tt_lower_graph(w, from);
+    int value = graph->nodes[from->node].out[k];
     const struct tt_value *v = &graph->values[value];
-    int *slot = &w->value_buffer[(int64_t)mb * graph->n_values + value];
-    int over;
+    int *buffer = &w->value_buffer[tt_lower_slot(w, from->microbatch, from->stage, value)];
+    int64_t over;
 
     if (v->kind == TT_VALUE_PARAM_GRAD)
-        return grad_of(w, mb, v);
-    over = overwritable_input(w, mb, node, k);
+        return grad_of(w, from->microbatch, v);
+    over = overwritable_input(w, from, k);
     if (over != TT_NONE) {
-        *slot = w->value_buffer[(int64_t)mb * graph->n_values + over];
+        *buffer = w->value_buffer[over];
     } else {
-        *slot = tt_lower_made(w, v->kind == TT_VALUE_GRAD ? TT_MEMORY_ACTIVATION_GRAD : TT_MEMORY_ACTIVATION,
-                              tt_value_bytes(v));
-        w->program->buffers[*slot].value = value;
-        w->program->buffers[*slot].microbatch = mb;
+        *buffer = tt_lower_made(w, v->kind == TT_VALUE_GRAD ? TT_MEMORY_ACTIVATION_GRAD : TT_MEMORY_ACTIVATION,
+                                tt_value_bytes(v));
+        w->program->buffers[*buffer].value = value;
+        w->program->buffers[*buffer].stage = from->stage;
+        w->program->buffers[*buffer].microbatch = from->microbatch;
     }
-    return *slot;
+    return *buffer;
 }

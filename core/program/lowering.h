@@ -13,8 +13,13 @@ enum { TT_MOST_LEVELS = 32 };
 struct tt_walk {
     struct tt_lowering in;
     struct tt_program *program;
-    int *last_reader;        /* microbatch * n_values + value -> node that reads it last, TT_NONE if none */
-    int *value_buffer;       /* microbatch * n_values + value -> buffer */
+    int at;                  /* instruction of the schedule that is lowered now */
+    bool carries;            /* gradients, from one microbatch to the next: all stages, or none */
+    int n_values;            /* of all stages together */
+    int *first_value;        /* stage -> the number of its first value among them */
+    int *same_as;            /* such a number -> that of the value whose buffer it has; most have their own */
+    int *last_reader;        /* slot -> instruction of the schedule that reads it last, TT_NONE if none */
+    int *value_buffer;       /* slot -> buffer */
     int **grad_buffer;       /* microbatch * n_units + unit -> whole gradients, by their index in the unit */
     int *unit_grad;          /* microbatch * n_units + unit -> its flat gradient, where nothing is reduced */
     int *param_shard;        /* unit -> state buffer of its parameter shard */
@@ -30,6 +35,26 @@ struct tt_walk {
     int *partial;
     int n_leaves, most_leaves; /* microbatches that are added; that, or the next power of two */
 };
+
+/**
+ * The slot of a value of a microbatch. Values of two stages that are the same have one: boundaries and their gradients,
+ * inputs and constants.
+ */
+static inline int64_t tt_lower_slot(const struct tt_walk *w, int mb, int stage, int value)
+{
+    return (int64_t)mb * w->n_values + w->same_as[w->first_value[stage] + value];
+}
+
+/** The graph that an instruction of the schedule is about. */
+static inline const struct tt_graph *tt_lower_graph(const struct tt_walk *w, const struct tt_instr *from)
+{
+    return w->in.stages[from->stage].graph;
+}
+
+/* lower_stages.c */
+
+/** Numbers the values of all stages and finds out which are the same. Refuses stages that cannot be one program. */
+int tt_lower_join_stages(struct tt_walk *w) TT_MUST_CHECK;
 
 /* lower_buffers.c */
 
@@ -48,11 +73,11 @@ void tt_lower_operand(struct tt_walk *w, int buffer);
 /** A buffer made by the newest instruction. */
 int tt_lower_made(struct tt_walk *w, enum tt_memory_kind kind, int64_t bytes);
 
-/** The buffer of a value that microbatch mb reads; TT_NONE when it is not there. */
-int tt_lower_input(struct tt_walk *w, int mb, int value);
+/** The buffer of a value that an instruction's microbatch and stage read; TT_NONE when it is not there. */
+int tt_lower_input(struct tt_walk *w, const struct tt_instr *from, int value);
 
-/** The buffer that output k of a node writes in microbatch mb: a new one, or an input's that nobody reads later. */
-int tt_lower_output(struct tt_walk *w, int mb, int node, int k);
+/** The buffer that output k of an instruction's node writes: a new one, or an input's that nobody reads later. */
+int tt_lower_output(struct tt_walk *w, const struct tt_instr *from, int k);
 
 /** Where microbatch mb's whole gradient k of a unit is written. */
 int tt_lower_grad(struct tt_walk *w, int mb, int unit, int k);

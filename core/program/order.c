@@ -4,6 +4,8 @@
  */
 #include "core/program/order.h"
 
+#include <stdio.h>
+
 #include "core/base/mem.h"
 
 /* --- making one --- */
@@ -16,14 +18,15 @@ void tt_order_add(struct tt_order *order, int microbatch, int stage, enum tt_pas
     order->trains = order->trains || pass != TT_PASS_FORWARD;
 }
 
-struct tt_order tt_order_accumulate(int microbatches, bool trains)
+struct tt_order tt_order_accumulate(int microbatches, int n_stages, bool trains)
 {
     struct tt_order order = {0};
 
     for (int mb = 0; mb < microbatches; mb++) {
-        tt_order_add(&order, mb, 0, TT_PASS_FORWARD);
-        if (trains)
-            tt_order_add(&order, mb, 0, TT_PASS_BACKWARD);
+        for (int stage = 0; stage < n_stages; stage++)
+            tt_order_add(&order, mb, stage, TT_PASS_FORWARD);
+        for (int stage = n_stages - 1; trains && stage >= 0; stage--)
+            tt_order_add(&order, mb, stage, TT_PASS_BACKWARD);
     }
     return order;
 }
@@ -36,40 +39,86 @@ void tt_order_release(struct tt_order *order)
 
 /* --- its nodes --- */
 
+/* Goes through the turns. */
+struct pass_over {
+    const struct tt_order *order;
+    const struct tt_stage *stages;
+    int n_stages;
+    unsigned *all;  /* microbatch * n_stages + stage -> a bit per pass that the order has */
+    unsigned *done; /* the same: of turns so far */
+    int **carried;  /* stage -> node -> microbatches so far; where gradients are carried */
+    struct tt_position *positions;
+    int n, cap;
+};
+
 static const char *const pass_names[] = {"forward", "backward", "weight part"};
 
-/* done: a bit per pass of the turn's microbatch that came before. */
-static int check_turn(const struct tt_turn *turn, unsigned done)
+/* "the forward of microbatch 1", and of which stage where there are several. */
+static const char *name_of(const struct pass_over *p, struct tt_turn turn, char text[80])
 {
-    if (turn->stage != 0)
-        return tt_fail(TT_EINTERNAL, "the order of compute has a turn of stage %d, and there is one graph",
-                       turn->stage);
-    if (done & 1U << turn->pass)
-        return tt_fail(TT_EINTERNAL, "the order of compute has the %s of microbatch %d twice", pass_names[turn->pass],
-                       turn->microbatch);
-    if (turn->pass != TT_PASS_FORWARD && !(done & 1U << (turn->pass - 1)))
-        return tt_fail(TT_EINTERNAL, "the order of compute has the %s of microbatch %d before its %s",
-                       pass_names[turn->pass], turn->microbatch, pass_names[turn->pass - 1]);
+    if (p->n_stages == 1)
+        (void)snprintf(text, 80, "the %s of microbatch %d", pass_names[turn.pass], turn.microbatch);
+    else
+        (void)snprintf(text, 80, "the %s of microbatch %d in stage %d", pass_names[turn.pass], turn.microbatch,
+                       turn.stage);
+    return text;
+}
+
+static unsigned *passes_of(const struct pass_over *p, unsigned *of, const struct tt_turn *turn)
+{
+    return &of[(size_t)turn->microbatch * (size_t)p->n_stages + (size_t)turn->stage];
+}
+
+static bool came(const struct pass_over *p, struct tt_turn turn)
+{
+    return *passes_of(p, p->done, &turn) & 1U << turn.pass;
+}
+
+/* What a turn needs comes before it: the pass before it, and the same pass of the stage from which values come. */
+static int check_turn(const struct pass_over *p, const struct tt_turn *turn)
+{
+    struct tt_turn own = *turn, neighbour = *turn;
+    char text[80];
+
+    if (turn->pass != TT_PASS_FORWARD)
+        own.pass = (enum tt_pass)(turn->pass - 1);
+    neighbour.stage += turn->pass == TT_PASS_FORWARD ? -1 : 1;
+    if (came(p, *turn))
+        return tt_fail(TT_EINTERNAL, "the order of compute has %s twice", name_of(p, *turn, text));
+    if (turn->pass != TT_PASS_FORWARD && !came(p, own))
+        return tt_fail(TT_EINTERNAL, "the order of compute has %s before its %s", name_of(p, *turn, text),
+                       pass_names[own.pass]);
+    if (turn->pass != TT_PASS_WEIGHTS && neighbour.stage >= 0 && neighbour.stage < p->n_stages && !came(p, neighbour))
+        return tt_fail(TT_EINTERNAL, "the order of compute has %s before that of stage %d", name_of(p, *turn, text),
+                       neighbour.stage);
     return 0;
 }
 
-/* Every microbatch has what the order is for. */
-static int check_complete(const struct tt_order *order, const unsigned *done)
+/* Every microbatch has in every stage what the order is for. */
+static int check_complete(const struct pass_over *p)
 {
-    for (int mb = 0; mb < order->microbatches; mb++)
-        for (int pass = TT_PASS_FORWARD; pass <= (order->trains ? TT_PASS_BACKWARD : TT_PASS_FORWARD); pass++)
-            if (!(done[mb] & 1U << pass))
-                return tt_fail(TT_EINTERNAL, "the order of compute lacks the %s of microbatch %d", pass_names[pass],
-                               mb);
+    enum tt_pass last = p->order->trains ? TT_PASS_BACKWARD : TT_PASS_FORWARD;
+    char text[80];
+
+    for (int mb = 0; mb < p->order->microbatches; mb++)
+        for (int stage = 0; stage < p->n_stages; stage++)
+            for (int pass = TT_PASS_FORWARD; pass <= (int)last; pass++) {
+                struct tt_turn turn = {mb, stage, (enum tt_pass)pass};
+
+                if (!came(p, turn))
+                    return tt_fail(TT_EINTERNAL, "the order of compute lacks %s", name_of(p, turn, text));
+            }
     return 0;
 }
 
-static bool is_weight_part(const struct tt_graph *graph, const struct tt_node *node)
+/* Outputs of a node that are gradients of parameters. */
+static int param_grads(const struct tt_graph *graph, const struct tt_node *node)
 {
+    int n = 0;
+
     for (int k = 0; k < node->n_out; k++)
-        if (graph->values[node->out[k]].kind != TT_VALUE_PARAM_GRAD)
-            return false;
-    return true;
+        n += graph->values[node->out[k]].kind == TT_VALUE_PARAM_GRAD;
+    return n;
 }
 
 /* weights_apart: the weight part is a turn of its own. */
@@ -77,36 +126,82 @@ static bool is_of_pass(const struct tt_graph *graph, const struct tt_node *node,
 {
     if (!node->backward || pass == TT_PASS_FORWARD)
         return node->backward == (pass != TT_PASS_FORWARD);
-    return !weights_apart || is_weight_part(graph, node) == (pass == TT_PASS_WEIGHTS);
+    return !weights_apart || (param_grads(graph, node) == node->n_out) == (pass == TT_PASS_WEIGHTS);
 }
 
-int tt_order_positions(const struct tt_order *order, const struct tt_graph *graph, struct tt_position **ret_positions,
-                       int *ret_n)
+/* What adds to the gradients of the microbatch before comes after it. */
+static int check_carry(const struct pass_over *p, const struct tt_turn *turn, int node)
 {
-    unsigned *all = tt_calloc((size_t)order->microbatches + 1, sizeof *all);
-    unsigned *done = tt_calloc((size_t)order->microbatches + 1, sizeof *done);
-    struct tt_position *positions = NULL;
-    int n = 0, cap = 0, rc = 0;
+    const struct tt_graph *graph = p->stages[turn->stage].graph;
+    char text[80];
 
-    for (int t = 0; t < order->n; t++)
-        all[order->turns[t].microbatch] |= 1U << order->turns[t].pass;
-    for (int t = 0; t < order->n; t++) {
-        const struct tt_turn *turn = &order->turns[t];
-        bool weights_apart = all[turn->microbatch] & 1U << TT_PASS_WEIGHTS;
+    if (!graph->carries || param_grads(graph, &graph->nodes[node]) == 0)
+        return 0;
+    if (turn->microbatch != p->carried[turn->stage][node]++)
+        return tt_fail(TT_EINTERNAL,
+                       "the order of compute has %s before that of the microbatch whose gradients it "
+                       "adds to",
+                       name_of(p, *turn, text));
+    return 0;
+}
 
-        TT_TRY(check_turn(turn, done[turn->microbatch]));
-        done[turn->microbatch] |= 1U << turn->pass;
-        for (int node = 0; node < graph->n_nodes; node++)
-            if (is_of_pass(graph, &graph->nodes[node], turn->pass, weights_apart))
-                TT_PUSH(positions, n, cap) = (struct tt_position){t, turn->microbatch, node};
+static int add_turn(struct pass_over *p, int t)
+{
+    const struct tt_turn *turn = &p->order->turns[t];
+    const struct tt_graph *graph = p->stages[turn->stage].graph;
+    bool weights_apart = *passes_of(p, p->all, turn) & 1U << TT_PASS_WEIGHTS;
+    int rc = 0;
+
+    TT_TRY(check_turn(p, turn));
+    *passes_of(p, p->done, turn) |= 1U << turn->pass;
+    for (int node = 0; node < graph->n_nodes; node++) {
+        if (!is_of_pass(graph, &graph->nodes[node], turn->pass, weights_apart))
+            continue;
+        TT_TRY(check_carry(p, turn, node));
+        TT_PUSH(p->positions, p->n, p->cap) = (struct tt_position){t, turn->microbatch, turn->stage, node};
     }
-    TT_TRY(check_complete(order, done));
-    *ret_positions = positions;
-    *ret_n = n;
-    positions = NULL;
 out:
-    tt_free(positions);
-    tt_free(all);
-    tt_free(done);
+    return rc;
+}
+
+static int note_all_turns(struct pass_over *p)
+{
+    for (int t = 0; t < p->order->n; t++) {
+        const struct tt_turn *turn = &p->order->turns[t];
+
+        if (turn->stage < 0 || turn->stage >= p->n_stages)
+            return tt_fail(TT_EINTERNAL, "the order of compute has a turn of stage %d, and there are %d", turn->stage,
+                           p->n_stages);
+        *passes_of(p, p->all, turn) |= 1U << turn->pass;
+    }
+    return 0;
+}
+
+int tt_order_positions(const struct tt_order *order, const struct tt_stage *stages, int n_stages,
+                       struct tt_position **ret_positions, int *ret_n)
+{
+    struct pass_over p = {.order = order, .stages = stages, .n_stages = n_stages};
+    size_t n_turns = (size_t)order->microbatches * (size_t)n_stages;
+    int rc = 0;
+
+    p.all = tt_calloc(n_turns + 1, sizeof *p.all);
+    p.done = tt_calloc(n_turns + 1, sizeof *p.done);
+    p.carried = tt_calloc((size_t)n_stages, sizeof *p.carried);
+    for (int s = 0; s < n_stages; s++)
+        p.carried[s] = tt_calloc((size_t)stages[s].graph->n_nodes + 1, sizeof **p.carried);
+    TT_TRY(note_all_turns(&p));
+    for (int t = 0; t < order->n; t++)
+        TT_TRY(add_turn(&p, t));
+    TT_TRY(check_complete(&p));
+    *ret_positions = p.positions;
+    *ret_n = p.n;
+    p.positions = NULL;
+out:
+    tt_free(p.positions);
+    tt_free(p.all);
+    tt_free(p.done);
+    for (int s = 0; s < n_stages; s++)
+        tt_free(p.carried[s]);
+    tt_free(p.carried);
     return rc;
 }

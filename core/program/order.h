@@ -3,7 +3,7 @@
 #define TT_PROGRAM_ORDER_H
 
 #include "core/base/error.h"
-#include "core/graph/graph.h"
+#include "core/graph/stage.h"
 
 /**
  * The order of compute: what a rank computes when, and nothing else. It is made first. A scheduler (parallel/fsdp,
@@ -18,7 +18,7 @@ enum tt_pass {
 /* What a rank computes in one go. */
 struct tt_turn {
     int microbatch;
-    int stage; /* the graph; 0 where the whole model is one */
+    int stage; /* 0 where the whole model is one graph */
     enum tt_pass pass;
 };
 
@@ -33,19 +33,26 @@ struct tt_order {
 struct tt_position {
     int turn;
     int microbatch;
-    int node;
+    int stage;
+    int node; /* of the stage's graph */
 };
 
-/** All microbatches one after another: forward, and with `trains` backward. The caller's (tt_order_release). */
-struct tt_order tt_order_accumulate(int microbatches, bool trains);
+/**
+ * All microbatches one after another: forward through all stages, and with `trains` backward through them. The caller's
+ * (tt_order_release).
+ */
+struct tt_order tt_order_accumulate(int microbatches, int n_stages, bool trains);
 void tt_order_add(struct tt_order *order, int microbatch, int stage, enum tt_pass pass);
 void tt_order_release(struct tt_order *order);
 
 /**
- * The nodes of all turns in order; *ret_positions is the caller's (tt_free). Errors: TT_EINTERNAL when a turn comes
- * twice, comes before the one it needs, is missing, or is of a stage that is not `graph`.
+ * The nodes of all turns in order; *ret_positions is the caller's (tt_free). Of a microbatch, forward of a stage needs
+ * that of the stage before, backward its own forward and the backward of the stage after, the weight part its own
+ * backward. Where gradients are carried from one microbatch to the next, the microbatches are in order wherever a node
+ * makes a parameter's gradient. Errors: TT_EINTERNAL when a turn comes twice, comes before one that it needs, is
+ * missing, or is of a stage that does not exist.
  */
-int tt_order_positions(const struct tt_order *order, const struct tt_graph *graph, struct tt_position **ret_positions,
-                       int *ret_n) TT_MUST_CHECK;
+int tt_order_positions(const struct tt_order *order, const struct tt_stage *stages, int n_stages,
+                       struct tt_position **ret_positions, int *ret_n) TT_MUST_CHECK;
 
 #endif

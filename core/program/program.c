@@ -46,10 +46,23 @@ static void add(struct tt_schedule *schedule, struct tt_instr instr)
     TT_PUSH(schedule->instrs, schedule->n, schedule->cap) = instr;
 }
 
-void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int node, int unit)
+void tt_schedule_run(struct tt_schedule *schedule, const struct tt_stage *stages, int microbatch, int stage, int node)
 {
-    add(schedule,
-        (struct tt_instr){.kind = kind, .microbatch = microbatch, .node = node, .unit = unit, .bucket = TT_NONE});
+    const struct tt_graph *graph = stages[stage].graph;
+    struct tt_instr instr = {
+        .kind = TT_RUN, .microbatch = microbatch, .stage = stage, .node = node, .unit = TT_NONE, .bucket = TT_NONE};
+
+    add(schedule, instr);
+    if (graph->nodes[node].out[0] != graph->token_loss)
+        return;
+    instr.kind = TT_LOSS;
+    instr.node = TT_NONE;
+    add(schedule, instr);
+}
+
+void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int unit)
+{
+    add(schedule, (struct tt_instr){.kind = kind, .node = TT_NONE, .unit = unit, .bucket = TT_NONE});
 }
 
 static void add_collective(struct tt_schedule *schedule, enum tt_instr_kind kind, enum tt_purpose purpose,

@@ -5,13 +5,16 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
-#include "core/graph/graph.h"
+#include "core/graph/stage.h"
 #include "core/math/round.h"
 #include "core/program/layout.h"
 
 /**
  * A program: one optimizer step (or one validation batch) of one rank, as a linear list of instructions on buffers
  * whose addresses in one arena are known before anything runs.
+ *
+ * It computes the stages (core/graph/stage.h) that this rank has: the whole model as one graph, or several graphs. A
+ * value that leaves one stage and enters the next is one buffer, as is its gradient, which goes the other way.
  *
  * A scheduler (parallel/fsdp/fsdp.c) writes the schedule: which node or collective comes when, for all microbatches.
  * tt_program_new lowers it: every value of every microbatch becomes a buffer with a first and a last instruction,
@@ -77,7 +80,8 @@ struct tt_instr {
     enum tt_instr_kind kind;
     enum tt_purpose purpose; /* TT_BEGIN, TT_WAIT */
     int microbatch;          /* TT_RUN, TT_LOSS, TT_FOLD; reductions of one microbatch */
-    int node;                /* TT_RUN; else TT_NONE */
+    int stage;               /* TT_RUN, TT_LOSS: whose graph it is about; else 0 */
+    int node;                /* TT_RUN: of that graph; else TT_NONE */
     int unit;                /* all but TT_RUN, TT_LOSS, TT_CLIP; of a bucket the first */
     int bucket;              /* collectives of several units: index into buckets; TT_NONE: just `unit` */
     int begin;               /* TT_WAIT: the TT_BEGIN that it completes; else TT_NONE */
@@ -130,12 +134,14 @@ struct tt_buffer {
     int root;        /* the buffer whose memory it is part of; itself when it has its own */
     int64_t offset;  /* bytes: inside the root, or inside the region (step, const, the unit's parameter shard) */
     int value;       /* graph value it holds, or TT_NONE */
+    int stage;       /* whose graph has that value; else 0 */
     int microbatch;  /* of that value, or TT_NONE */
     int unit;        /* TT_MEMORY_PARAM: whose shard; gradients: whose; else TT_NONE */
 };
 
 struct tt_program {
-    const struct tt_graph *graph;   /* of one microbatch; not owned */
+    const struct tt_stage *stages; /* graphs of one microbatch; not owned */
+    int n_stages;
     const struct tt_layout *layout; /* not owned */
     int microbatches;
     int threads;                             /* of the team; scratch sizes depend on it */
@@ -162,16 +168,19 @@ struct tt_span {
     double begin, end;
 };
 
-/* What a scheduler writes, in order; n_microbatches copies of the graph unrolled. */
+/* What a scheduler writes, in order; the stages unrolled for all microbatches. */
 struct tt_schedule {
-    struct tt_instr *instrs; /* kind, purpose, microbatch, node, unit, bucket; the rest is filled by lowering */
+    struct tt_instr *instrs; /* kind, purpose, microbatch, stage, node, unit, bucket; the rest is filled by lowering */
     int n, cap;
     struct tt_bucket *buckets;
     int n_buckets, cap_buckets;
 };
 
-/** Adds an instruction that is not part of a collective. */
-void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int node, int unit);
+/** Adds the run of a node of a stage and, if it yields the losses of the tokens, their sum. */
+void tt_schedule_run(struct tt_schedule *schedule, const struct tt_stage *stages, int microbatch, int stage, int node);
+
+/** Adds an instruction that runs no node and is not part of a collective. */
+void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int unit);
 
 /** Declares a bucket of n units (copied); returns its index. */
 int tt_schedule_bucket(struct tt_schedule *schedule, const int *units, int n);
@@ -185,9 +194,16 @@ void tt_schedule_release(struct tt_schedule *schedule);
 /** The units of an instruction: ret_n of them, valid as long as the buckets and the instruction are. */
 const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr, int *ret_n);
 
+/** The graph that a TT_RUN or TT_LOSS is about. */
+static inline const struct tt_graph *tt_instr_graph(const struct tt_program *program, const struct tt_instr *instr)
+{
+    return program->stages[instr->stage].graph;
+}
+
 /* What lowering needs to know beside the schedule. */
 struct tt_lowering {
-    const struct tt_graph *graph;
+    const struct tt_stage *stages;
+    int n_stages;
     const struct tt_layout *layout;
     int microbatches;
     int threads;
@@ -219,7 +235,9 @@ bool tt_lowering_reduces(const struct tt_lowering *lowering, int unit);
 /**
  * Lowers a schedule. With one shard TT_UNSHARD, TT_RESHARD and TT_REDUCE vanish: parameters are the shards and
  * gradients are written where they accumulate; but for parameters in bfloat16, which are always copies, and gradients
- * in bfloat16, which TT_REDUCE then rounds where they are. lowering's graph and layout must outlive the program.
+ * in bfloat16, which TT_REDUCE then rounds where they are. lowering's stages and layout must outlive the program.
+ * Errors: TT_EINTERNAL for a schedule that cannot be, for a stage that exchanges values with one that the program does
+ * not hold, and where two stages make the same gradient of a parameter.
  */
 int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule *schedule,
                    struct tt_program **ret_program) TT_MUST_CHECK;

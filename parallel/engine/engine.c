@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The engine: graph → layout → schedule → program → arena → executor and transfers, for training and for validation.
+ * The engine: graphs → layout → schedule → program → arena → executor and transfers, for training and for validation.
  */
 #include "parallel/engine/engine.h"
 
@@ -10,13 +10,14 @@
 #include "core/base/mem.h"
 #include "core/kernels/blas.h"
 #include "parallel/comm/collectives.h"
+#include "parallel/engine/graphs.h"
 #include "parallel/engine/transfer.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/planner/planner.h"
 
 /* A program with what it needs to run. */
 struct track {
-    struct tt_graph *graph;
+    struct tt_stage *stages; /* options.n_stages */
     struct tt_program *program;
     struct tt_executor *executor;
     struct tt_transfers *transfers;
@@ -35,14 +36,6 @@ struct tt_engine {
     char *arena;
     size_t arena_bytes;
 };
-
-static int check_gradients(const struct tt_model *model, const int *param_grad)
-{
-    for (int p = 0; p < model->n_params; p++)
-        if (param_grad[p] == TT_NONE)
-            return tt_fail(TT_EINTERNAL, "parameter %s has no gradient", model->params[p].name);
-    return 0;
-}
 
 /* Parameters, and the two moments of training. */
 static int state_arrays(const struct tt_engine *e)
@@ -100,16 +93,22 @@ out:
     return rc;
 }
 
+static struct tt_order order_of(const struct tt_engine_options *o, enum tt_graph_mode mode, int microbatches)
+{
+    bool trains = mode == TT_GRAPH_TRAIN;
+
+    return trains && o->order ? o->order(o) : tt_order_accumulate(microbatches, o->n_stages, trains);
+}
+
 static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batch, int64_t seq_len, int microbatches,
                       struct track *track)
 {
-    const struct tt_model *model = e->options.model;
-    int *param_grad = tt_calloc((size_t)model->n_params, sizeof *param_grad);
     struct tt_schedule schedule = {0};
-    struct tt_order order = tt_order_accumulate(microbatches, mode == TT_GRAPH_TRAIN);
+    struct tt_order order = order_of(&e->options, mode, microbatches);
     struct tt_usage usage = {0};
     struct tt_fsdp fsdp = {.usage = &usage, .prefetch = e->options.prefetch};
-    struct tt_lowering lowering = {.layout = e->layout,
+    struct tt_lowering lowering = {.n_stages = e->options.n_stages,
+                                   .layout = e->layout,
                                    .microbatches = microbatches,
                                    .threads = e->options.threads,
                                    .param_dtype = e->options.param_dtype,
@@ -117,15 +116,12 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
                                    .staging = tt_collective_staging};
     int rc = 0;
 
-    TT_TRY(tt_model_graph(model, mode, batch, seq_len, &track->graph, mode == TT_GRAPH_TRAIN ? param_grad : NULL));
-    if (mode == TT_GRAPH_TRAIN) {
-        tt_graph_recompute(track->graph, &e->options.recompute);
-        TT_TRY(check_gradients(model, param_grad));
-        if (e->options.reduce_last)
-            TT_TRY(tt_graph_carry_gradients(track->graph));
-    }
-    lowering.graph = track->graph;
-    TT_TRY(tt_usage_make(&order, track->graph, e->layout, &usage));
+    lowering.stages = track->stages = tt_calloc((size_t)e->options.n_stages, sizeof *track->stages);
+    TT_TRY(tt_engine_graphs(&e->options, mode, batch, seq_len, track->stages));
+    if (order.microbatches != microbatches)
+        TT_TRY(tt_fail(TT_EINTERNAL, "the order of compute has %d microbatches, the step has %d", order.microbatches,
+                       microbatches));
+    TT_TRY(tt_usage_make(&order, track->stages, e->options.n_stages, e->layout, &usage));
     tt_fsdp_schedule(&fsdp, &schedule);
     TT_TRY(tt_program_new(&lowering, &schedule, &track->program));
     if (mode == TT_GRAPH_TRAIN && e->options.scheduler == TT_SCHEDULER_PLANNED)
@@ -134,7 +130,6 @@ out:
     tt_schedule_release(&schedule);
     tt_usage_release(&usage);
     tt_order_release(&order);
-    tt_free(param_grad);
     return rc;
 }
 
@@ -148,6 +143,8 @@ int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm,
     if (e->options.machine.sgemm_flops == 0.0)
         e->options.machine = tt_machine_builtin();
     e->device = options->device ? options->device : tt_device_host();
+    if (e->options.n_stages == 0)
+        e->options.n_stages = 1;
     e->comm = comm;
     e->rank = rank;
     TT_TRY(tt_layout_new(options->model, &options->mesh, rank, &options->sharding, &e->layout));
@@ -163,12 +160,14 @@ out:
     return rc;
 }
 
-static void release_track(struct track *track)
+static void release_track(struct track *track, int n_stages)
 {
     tt_transfers_free(track->transfers);
     tt_executor_free(track->executor);
     tt_program_free(track->program);
-    tt_graph_free(track->graph);
+    if (track->stages)
+        tt_stages_release(track->stages, n_stages);
+    tt_free(track->stages);
 }
 
 void tt_engine_free(struct tt_engine *e)
@@ -177,8 +176,8 @@ void tt_engine_free(struct tt_engine *e)
         return;
     if (e->stream)
         e->device->ops->stream_free(e->stream); /* first: its work is on all the rest */
-    release_track(&e->train);
-    release_track(&e->validate);
+    release_track(&e->train, e->options.n_stages);
+    release_track(&e->validate, e->options.n_stages);
     if (e->team)
         e->comm->team = NULL;
     tt_team_free(e->team);

@@ -6,6 +6,7 @@
 #include "core/graph/recompute.h"
 #include "core/models/model.h"
 #include "core/program/executor.h"
+#include "core/program/order.h"
 #include "parallel/layout/init.h"
 #include "parallel/layout/mesh.h"
 #include "parallel/layout/units.h"
@@ -14,7 +15,7 @@
 /**
  * One rank's machinery of training: from a model, a mesh and the policies to a function that does one step.
  *
- *     tt_engine_new          graph, layout, programs; predicts memory; allocates nothing large
+ *     tt_engine_new          graphs, layout, programs; predicts memory; allocates nothing large
  *     tt_engine_allocate     the one arena
  *     tt_engine_init_params  or a checkpoint load into tt_engine_state
  *     tt_engine_step, tt_engine_validate, as often as wanted
@@ -42,6 +43,14 @@ struct tt_engine_options {
     int microbatches;             /* per rank and step: A */
     int64_t validation_batch, validation_seq_len; /* 0: no validation program */
     enum tt_scheduler scheduler;
+    /*
+     * A step as several stages, all of them on this rank (core/graph/stage.h), cut between blocks. Nothing but tests asks
+     * for it: with pipeline parallelism each rank will have stages of its own.
+     */
+    int n_stages; /* 0 or 1: the model is one graph */
+    /* The order of compute, of n_stages stages and `microbatches` microbatches; NULL: one microbatch after another. */
+    struct tt_order (*order)(const struct tt_engine_options *options);
+    const void *order_arg; /* for that function */
     /* the rest is for the planned engine */
     struct tt_machine machine;    /* all 0: the built-in one */
     int64_t bucket_bytes;         /* 0: from the machine's costs */

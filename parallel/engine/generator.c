@@ -14,7 +14,7 @@
 
 /* A program with what it needs to run. */
 struct track {
-    struct tt_graph *graph;
+    struct tt_stage stage; /* the whole model */
     struct tt_program *program;
     struct tt_executor *executor;
     int64_t rows;
@@ -36,17 +36,20 @@ struct tt_generator {
 static int plan_track(struct tt_generator *g, int64_t rows, struct track *track)
 {
     struct tt_schedule schedule = {0};
-    struct tt_lowering lowering = {
-        .layout = g->layout, .microbatches = 1, .threads = g->options.threads, .staging = tt_collective_staging};
-    struct tt_order order = tt_order_accumulate(1, false);
+    struct tt_lowering lowering = {.stages = &track->stage,
+                                   .n_stages = 1,
+                                   .layout = g->layout,
+                                   .microbatches = 1,
+                                   .threads = g->options.threads,
+                                   .staging = tt_collective_staging};
+    struct tt_order order = tt_order_accumulate(1, 1, false);
     struct tt_usage usage = {0};
     struct tt_fsdp fsdp = {.usage = &usage};
     int rc = 0;
 
     track->rows = rows;
-    TT_TRY(tt_model_decode_graph(g->options.model, rows, g->options.context, &track->graph));
-    lowering.graph = track->graph;
-    TT_TRY(tt_usage_make(&order, track->graph, g->layout, &usage));
+    TT_TRY(tt_model_decode_graph(g->options.model, rows, g->options.context, &track->stage.graph));
+    TT_TRY(tt_usage_make(&order, &track->stage, 1, g->layout, &usage));
     tt_fsdp_schedule(&fsdp, &schedule);
     TT_TRY(tt_program_new(&lowering, &schedule, &track->program));
 out:
@@ -82,7 +85,7 @@ static void release_track(struct track *track)
 {
     tt_executor_free(track->executor);
     tt_program_free(track->program);
-    tt_graph_free(track->graph);
+    tt_stages_release(&track->stage, 1);
 }
 
 void tt_generator_free(struct tt_generator *g)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The eager scheduler. Every unit has a use (parallel/fsdp/usage.h) in the forward and in the backward of each
- * microbatch; the uses, in order of their first node, are the sequence that the prefetch looks ahead in. Uses of
+ * microbatch, in each stage that has parameters of it; the uses, in order of their first node, are the sequence that the prefetch looks ahead in. Uses of
  * different units may overlap (a unit that spans the model).
  *
  * Backward gathers a unit whether or not it reads a parameter, as FSDP2 does: traffic is one formula. A weight part of
@@ -42,7 +42,7 @@ static void unshard(struct walk *w, int unit)
 /* kind: TT_RESHARD or TT_KEEP */
 static void reshard(struct walk *w, enum tt_instr_kind kind, int unit)
 {
-    tt_schedule_add(w->schedule, kind, 0, TT_NONE, unit);
+    tt_schedule_add(w->schedule, kind, unit);
     w->gathering[unit] = false;
 }
 
@@ -133,17 +133,13 @@ static bool begins_at(const struct walk *w, int pos, bool after)
 
 static void walk(struct walk *w)
 {
-    const struct tt_graph *graph = w->u->graph;
-
     chain_by_last(w);
     for (int pos = 0; pos < w->u->n_positions; pos++) {
         const struct tt_position *at = &w->u->positions[pos];
 
         for (; begins_at(w, pos, false); w->next++)
             begin_use(w, w->next);
-        tt_schedule_add(w->schedule, TT_RUN, at->microbatch, at->node, TT_NONE);
-        if (graph->nodes[at->node].out[0] == graph->token_loss)
-            tt_schedule_add(w->schedule, TT_LOSS, at->microbatch, TT_NONE, TT_NONE);
+        tt_schedule_run(w->schedule, w->u->stages, at->microbatch, at->stage, at->node);
         for (int use = w->ends_at[pos]; use != TT_NONE; use = w->next_end[use])
             end_use(w, use);
         for (; begins_at(w, pos, true); w->next++) {
@@ -162,12 +158,12 @@ static void schedule_update(const struct tt_layout *layout, struct tt_schedule *
             tt_schedule_begin(schedule, TT_ALL_REDUCE, 0, u, TT_NONE);
         if (u > 0) {
             tt_schedule_wait(schedule, TT_ALL_REDUCE, 0, u - 1, TT_NONE);
-            tt_schedule_add(schedule, TT_NORM, 0, TT_NONE, u - 1);
+            tt_schedule_add(schedule, TT_NORM, u - 1);
         }
     }
-    tt_schedule_add(schedule, TT_CLIP, 0, TT_NONE, TT_NONE);
+    tt_schedule_add(schedule, TT_CLIP, TT_NONE);
     for (int u = 0; u < layout->n_units; u++)
-        tt_schedule_add(schedule, TT_OPTIMIZER, 0, TT_NONE, u);
+        tt_schedule_add(schedule, TT_OPTIMIZER, u);
 }
 
 void tt_fsdp_schedule(const struct tt_fsdp *fsdp, struct tt_schedule *schedule)
@@ -184,7 +180,7 @@ void tt_fsdp_schedule(const struct tt_fsdp *fsdp, struct tt_schedule *schedule)
     if (u->order->trains)
         schedule_update(u->layout, schedule);
     else
-        tt_schedule_add(schedule, TT_CLIP, 0, TT_NONE, TT_NONE);
+        tt_schedule_add(schedule, TT_CLIP, TT_NONE);
     tt_free(w.gathering);
     tt_free(w.ready);
     tt_free(w.ends_at);

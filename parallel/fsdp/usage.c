@@ -57,10 +57,11 @@ static struct tt_use *touch(struct scan *s, int unit, int pos)
 static void note_reads(struct scan *s, int pos)
 {
     const struct tt_usage *u = s->u;
-    const struct tt_node *node = &u->graph->nodes[u->positions[pos].node];
+    const struct tt_graph *graph = tt_usage_graph(u, pos);
+    const struct tt_node *node = &graph->nodes[u->positions[pos].node];
 
     for (int i = 0; i < node->n_in; i++) {
-        const struct tt_value *in = node->in[i] == TT_NONE ? NULL : &u->graph->values[node->in[i]];
+        const struct tt_value *in = node->in[i] == TT_NONE ? NULL : &graph->values[node->in[i]];
         struct tt_use *use;
 
         if (!in || in->kind != TT_VALUE_PARAM)
@@ -77,11 +78,12 @@ static void note_reads(struct scan *s, int pos)
 static void note_gradients(struct scan *s, int pos)
 {
     struct tt_usage *u = s->u;
-    const struct tt_node *node = &u->graph->nodes[u->positions[pos].node];
+    const struct tt_graph *graph = tt_usage_graph(u, pos);
+    const struct tt_node *node = &graph->nodes[u->positions[pos].node];
     int mb = u->positions[pos].microbatch;
 
     for (int k = 0; k < node->n_out; k++) {
-        const struct tt_value *out = &u->graph->values[node->out[k]];
+        const struct tt_value *out = &graph->values[node->out[k]];
         int unit, slot;
         bool *begun;
 
@@ -89,7 +91,7 @@ static void note_gradients(struct scan *s, int pos)
             continue;
         unit = u->layout->unit_of[out->param];
         slot = mb * u->layout->n_units + unit;
-        begun = &s->begun[2 * ((u->graph->carries ? 0 : mb) * u->layout->n_params + out->param) + out->part];
+        begun = &s->begun[2 * ((graph->carries ? 0 : mb) * u->layout->n_params + out->param) + out->part];
         if (!*begun)
             TT_PUSH(u->begun_grads, s->n_begun, s->cap_begun) = node->out[k];
         *begun = true;
@@ -102,24 +104,30 @@ static void note_gradients(struct scan *s, int pos)
 
 /* --- complete gradients --- */
 
-static int turn_of(const struct tt_order *order, int microbatch, enum tt_pass pass)
+/* The backward of what a turn is the forward of. */
+static int backward_of(const struct tt_order *order, int turn)
 {
-    for (int t = 0; t < order->n; t++)
-        if (order->turns[t].microbatch == microbatch && order->turns[t].pass == pass)
-            return t;
-    return TT_NONE;
+    const struct tt_turn *forward = &order->turns[turn];
+    int t = turn;
+
+    while (order->turns[t].microbatch != forward->microbatch || order->turns[t].stage != forward->stage ||
+           order->turns[t].pass != TT_PASS_BACKWARD)
+        t++;
+    return t;
 }
 
 static void note_complete(struct scan *s, int mb, int unit)
 {
     struct tt_usage *u = s->u;
     int pos = s->last_write[mb * u->layout->n_units + unit], use = s->last_use[mb * u->layout->n_units + unit];
-    bool reduces = !u->graph->carries || mb == u->order->microbatches - 1;
+    bool reduces = !tt_usage_graph(u, pos)->carries || mb == u->order->microbatches - 1;
 
     if (tt_use_pass(u, &u->uses[use]) == TT_PASS_FORWARD) {
+        int backward = backward_of(u->order, u->uses[use].turn);
+
         use = u->n_uses;
         TT_PUSH(u->uses, u->n_uses, u->cap_uses) = (struct tt_use){.unit = unit,
-                                                                   .turn = turn_of(u->order, mb, TT_PASS_BACKWARD),
+                                                                   .turn = backward,
                                                                    .first = pos,
                                                                    .last = pos,
                                                                    .first_read = TT_NONE,
@@ -205,14 +213,14 @@ static void end_scan(struct scan *s)
     tt_free(s->read);
 }
 
-int tt_usage_make(const struct tt_order *order, const struct tt_graph *graph, const struct tt_layout *layout,
-                  struct tt_usage *ret_usage)
+int tt_usage_make(const struct tt_order *order, const struct tt_stage *stages, int n_stages,
+                  const struct tt_layout *layout, struct tt_usage *ret_usage)
 {
-    struct tt_usage u = {.order = order, .graph = graph, .layout = layout};
+    struct tt_usage u = {.order = order, .stages = stages, .layout = layout};
     struct scan s = {.u = &u};
     int rc = 0;
 
-    TT_TRY(tt_order_positions(order, graph, &u.positions, &u.n_positions));
+    TT_TRY(tt_order_positions(order, stages, n_stages, &u.positions, &u.n_positions));
     u.complete_from = tt_calloc((size_t)u.n_positions + 1, sizeof *u.complete_from);
     u.begins_grad = tt_calloc((size_t)u.n_positions + 1, sizeof *u.begins_grad);
     begin_scan(&s);

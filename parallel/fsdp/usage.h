@@ -7,9 +7,10 @@
 
 /**
  * Which unit is read where, and where its gradients are complete: what every scheduler inserts collectives by. Computed
- * once from an order of compute, the graph and the layout.
+ * once from an order of compute, the stages and the layout.
  *
- * A position is a node of a microbatch, numbered in the order of compute.
+ * A position is a node of a microbatch, numbered in the order of compute. A unit may have parameters in several stages;
+ * a microbatch's gradients of it are complete after the last of them.
  */
 
 /* One turn's use of a unit: from the first node that reads a parameter or, in backward, writes a
@@ -31,8 +32,8 @@ struct tt_complete {
 };
 
 struct tt_usage {
-    const struct tt_order *order; /* not owned, as the next two */
-    const struct tt_graph *graph;
+    const struct tt_order *order; /* not owned, as stages and layout */
+    const struct tt_stage *stages;
     const struct tt_layout *layout;
     struct tt_position *positions;
     int n_positions;
@@ -48,20 +49,26 @@ struct tt_usage {
     int n_complete, cap_complete;
     int *complete_from; /* [n_positions + 1] first of them at a position or later */
     int *begins_grad;   /* [n_positions + 1] index into begun_grads: the whole gradients that a position begins */
-    int *begun_grads;   /* values of the graph */
+    int *begun_grads;   /* values of the position's stage */
 };
 
 /**
- * The caller's (tt_usage_release). Errors: TT_EINTERNAL when nothing reads some unit, or nothing makes its gradient in
+ * The caller's (tt_usage_release). Errors: as tt_order_positions; TT_EINTERNAL when nothing reads some unit, or nothing makes its gradient in
  * an order that trains.
  */
-int tt_usage_make(const struct tt_order *order, const struct tt_graph *graph, const struct tt_layout *layout,
-                  struct tt_usage *ret_usage) TT_MUST_CHECK;
+int tt_usage_make(const struct tt_order *order, const struct tt_stage *stages, int n_stages,
+                  const struct tt_layout *layout, struct tt_usage *ret_usage) TT_MUST_CHECK;
 void tt_usage_release(struct tt_usage *usage);
 
 static inline enum tt_pass tt_use_pass(const struct tt_usage *usage, const struct tt_use *use)
 {
     return usage->order->turns[use->turn].pass;
+}
+
+/** The graph of a position's stage. */
+static inline const struct tt_graph *tt_usage_graph(const struct tt_usage *usage, int pos)
+{
+    return usage->stages[usage->positions[pos].stage].graph;
 }
 
 static inline int tt_use_microbatch(const struct tt_usage *usage, const struct tt_use *use)

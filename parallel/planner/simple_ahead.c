@@ -117,7 +117,7 @@ bool tt_simple_fits_until(struct tt_simple_walk *b, int pos, int until, int64_t 
         free_what_is_done(b, &o, q);
         if (!tt_simple_fits(b, q, o.live))
             return false;
-        o.now += b->facts->node_sec[b->u->positions[q].node];
+        o.now += b->facts->node_sec[q];
         for (; o.release < list->n_releases && list->releases[o.release].pos <= q; o.release++)
             if (list->releases[o.release].gather < gathers)
                 o.live -= list->releases[o.release].bytes;

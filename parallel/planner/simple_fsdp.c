@@ -102,7 +102,7 @@ static void finish_sum(struct tt_simple_walk *b, int pos, struct tt_simple_handl
         return;
     }
     for (int i = 0; i < n; i++)
-        tt_schedule_add(&b->plan.schedule, TT_NORM, 0, TT_NONE, units[i]);
+        tt_schedule_add(&b->plan.schedule, TT_NORM, units[i]);
 }
 
 static void wait_oldest(struct tt_simple_walk *b, int pos)
@@ -116,7 +116,7 @@ static void wait_oldest(struct tt_simple_walk *b, int pos)
         b->now = flight.end;
     b->live -= flight.bytes;
     for (int i = 0; i < n && flight.all_reduce; i++)
-        tt_schedule_add(&b->plan.schedule, TT_NORM, 0, TT_NONE, units[i]);
+        tt_schedule_add(&b->plan.schedule, TT_NORM, units[i]);
     for (int i = 0; i < n && !flight.all_reduce; i++) {
         b->flying[units[i]]--;
         if (--b->awaited[units[i]] == 0)
@@ -231,7 +231,7 @@ static void release_after(struct tt_simple_walk *b, int pos)
 
         b->live -= r->bytes;
         if (last && r->pos == list->items[r->gather].last)
-            tt_schedule_add(&b->plan.schedule, list->items[r->gather].keeps ? TT_KEEP : TT_RESHARD, 0, TT_NONE,
+            tt_schedule_add(&b->plan.schedule, list->items[r->gather].keeps ? TT_KEEP : TT_RESHARD,
                             list->items[r->gather].unit);
     }
 }
@@ -303,26 +303,22 @@ static void reduce_after(struct tt_simple_walk *b, int pos)
 
 static void walk(struct tt_simple_walk *b)
 {
-    const struct tt_graph *graph = b->u->graph;
-
     for (int pos = 0; pos < b->u->n_positions; pos++) {
         const struct tt_position *at = &b->u->positions[pos];
 
         gather_for(b, pos);
         make_room(b, pos, b->facts->grad_bytes[pos]);
         occupy(b, pos, b->facts->grad_bytes[pos]);
-        tt_schedule_add(&b->plan.schedule, TT_RUN, at->microbatch, at->node, TT_NONE);
-        b->now += b->facts->node_sec[at->node];
-        if (graph->nodes[at->node].out[0] == graph->token_loss)
-            tt_schedule_add(&b->plan.schedule, TT_LOSS, at->microbatch, TT_NONE, TT_NONE);
+        tt_schedule_run(&b->plan.schedule, b->u->stages, at->microbatch, at->stage, at->node);
+        b->now += b->facts->node_sec[pos];
         release_after(b, pos);
         reduce_after(b, pos);
     }
     while (b->head < b->n_flights)
         wait_oldest(b, b->u->n_positions);
-    tt_schedule_add(&b->plan.schedule, TT_CLIP, 0, TT_NONE, TT_NONE);
+    tt_schedule_add(&b->plan.schedule, TT_CLIP, TT_NONE);
     for (int u = 0; u < b->u->layout->n_units; u++)
-        tt_schedule_add(&b->plan.schedule, TT_OPTIMIZER, 0, TT_NONE, u);
+        tt_schedule_add(&b->plan.schedule, TT_OPTIMIZER, u);
 }
 
 struct tt_plan tt_simple_fsdp_plan(const struct tt_simple_fsdp *fsdp, struct tt_candidate candidate)

@@ -84,16 +84,17 @@ void tt_step_facts_make(const struct tt_usage *usage, const struct tt_lowering *
     size_t n = (size_t)usage->n_positions;
     struct tt_step_facts f = {.usage = usage};
 
-    f.node_sec = tt_calloc((size_t)usage->graph->n_nodes + 1, sizeof *f.node_sec);
+    f.node_sec = tt_calloc(n + 1, sizeof *f.node_sec);
     f.begin_sec = tt_calloc(n + 1, sizeof *f.begin_sec);
     f.grad_bytes = tt_calloc(n + 1, sizeof *f.grad_bytes);
     f.other_bytes = tt_calloc(n + 1, sizeof *f.other_bytes);
-    for (int node = 0; node < usage->graph->n_nodes; node++)
-        f.node_sec[node] = tt_cost_node_sec(machine, usage->graph, node, eager->threads);
     for (int pos = 0; pos < usage->n_positions; pos++) {
-        f.begin_sec[pos + 1] = f.begin_sec[pos] + f.node_sec[usage->positions[pos].node];
+        const struct tt_graph *graph = tt_usage_graph(usage, pos);
+
+        f.node_sec[pos] = tt_cost_node_sec(machine, graph, usage->positions[pos].node, eager->threads);
+        f.begin_sec[pos + 1] = f.begin_sec[pos] + f.node_sec[pos];
         for (int i = usage->begins_grad[pos]; i < usage->begins_grad[pos + 1]; i++) {
-            const struct tt_value *grad = &usage->graph->values[usage->begun_grads[i]];
+            const struct tt_value *grad = &graph->values[usage->begun_grads[i]];
             int unit = layout->unit_of[grad->param];
 
             if (tt_lowering_reduces(lowering, unit))

@@ -8,7 +8,7 @@
 /** What a step takes whichever way it is planned: seconds and bytes by position. */
 struct tt_step_facts {
     const struct tt_usage *usage; /* not owned */
-    double *node_sec;             /* [node] predicted */
+    double *node_sec;             /* [n_positions] of its node, predicted */
     double *begin_sec;            /* [n_positions + 1] of a position when nothing waits */
     int64_t *grad_bytes;          /* [n_positions] of whole gradients that begin to live there */
     int64_t *other_bytes;         /* [n_positions] transient memory beside what is exchanged */

@@ -273,12 +273,13 @@ static void plans_keep_their_targets(void **state)
 static struct tt_program *plan_within(struct tt_engine *eager, int64_t step_limit, const bool *reshard)
 {
     const struct tt_program *program = tt_engine_program(eager);
-    const struct tt_lowering lowering = {.graph = program->graph,
+    const struct tt_lowering lowering = {.stages = program->stages,
+                                         .n_stages = program->n_stages,
                                          .layout = program->layout,
                                          .microbatches = program->microbatches,
                                          .threads = 1,
                                          .staging = tt_collective_staging};
-    struct tt_order order = tt_order_accumulate(program->microbatches, true);
+    struct tt_order order = tt_order_accumulate(program->microbatches, program->n_stages, true);
     struct tt_usage usage;
     const struct tt_planner planner = {.lowering = &lowering,
                                        .usage = &usage,
@@ -289,7 +290,8 @@ static struct tt_program *plan_within(struct tt_engine *eager, int64_t step_limi
                                        .reshard = reshard};
     struct tt_planned planned = {0};
 
-    assert_int_equal(fixture_check(tt_usage_make(&order, program->graph, program->layout, &usage)), 0);
+    assert_int_equal(fixture_check(tt_usage_make(&order, program->stages, program->n_stages, program->layout, &usage)),
+                     0);
     assert_int_equal(fixture_check(tt_planner_run(&planner, &planned)), 0);
     tt_usage_release(&usage);
     tt_order_release(&order);

@@ -26,6 +26,9 @@ struct train_job {
     struct tt_recompute recompute;
     enum tt_init init;
     enum tt_dtype param_dtype, reduce_dtype;
+    int n_stages; /* and order, order_arg: see struct tt_engine_options */
+    struct tt_order (*order)(const struct tt_engine_options *options);
+    const void *order_arg;
     enum tt_scheduler scheduler;
     int64_t bucket_bytes;      /* planned: 0 from the machine */
     struct tt_machine machine; /* planned: all 0 is the built-in one */

@@ -27,7 +27,7 @@
 
 struct scene {
     struct tt_model *model;
-    struct tt_graph *graph;
+    struct tt_stage stage; /* the whole model */
     struct tt_layout *layout;
     struct tt_order order;
     struct tt_usage usage;
@@ -58,12 +58,12 @@ static void scene_make(struct scene *s, const struct script *script)
         sharding.wrap = "block";
     assert_int_equal(tt_mesh_init(DP_DEGREES(1, 4), 4, &mesh), 0);
     assert_int_equal(tt_model_new("llama3", "debugmodel", &dims, NULL, &s->model), 0);
-    assert_int_equal(tt_model_graph(s->model, script->mode, 1, 4, &s->graph, trains ? gradients : NULL), 0);
+    assert_int_equal(tt_model_graph(s->model, script->mode, 1, 4, &s->stage.graph, trains ? gradients : NULL), 0);
     if (script->reduce_last)
-        assert_int_equal(tt_graph_carry_gradients(s->graph), 0);
+        assert_int_equal(tt_graph_carry_gradients(s->stage.graph), 0);
     assert_int_equal(tt_layout_new(s->model, &mesh, 0, &sharding, &s->layout), 0);
-    s->order = tt_order_accumulate(script->microbatches, trains);
-    assert_int_equal(tt_usage_make(&s->order, s->graph, s->layout, &s->usage), 0);
+    s->order = tt_order_accumulate(script->microbatches, 1, trains);
+    assert_int_equal(tt_usage_make(&s->order, &s->stage, 1, s->layout, &s->usage), 0);
     tt_fsdp_schedule(&fsdp, &s->schedule);
 }
 
@@ -73,7 +73,7 @@ static void scene_release(struct scene *s)
     tt_usage_release(&s->usage);
     tt_order_release(&s->order);
     tt_layout_free(s->layout);
-    tt_graph_free(s->graph);
+    tt_stages_release(&s->stage, 1);
     tt_model_free(s->model);
 }
 
@@ -90,11 +90,11 @@ static char letter(const struct scene *s, int unit)
 /* The unit whose parameters a node reads or, in backward, whose gradients it writes; 0 if none. */
 static char computes(const struct scene *s, int node)
 {
-    const struct tt_node *n = &s->graph->nodes[node];
+    const struct tt_node *n = &s->stage.graph->nodes[node];
 
     for (int i = 0; i < n->n_in + n->n_out; i++) {
         int value = i < n->n_in ? n->in[i] : n->out[i - n->n_in];
-        const struct tt_value *v = value == TT_NONE ? NULL : &s->graph->values[value];
+        const struct tt_value *v = value == TT_NONE ? NULL : &s->stage.graph->values[value];
 
         if (v && (v->kind == TT_VALUE_PARAM || (n->backward && v->kind == TT_VALUE_PARAM_GRAD)))
             return letter(s, s->layout->unit_of[v->param]);
@@ -117,7 +117,7 @@ static char *schedule_text(const struct scene *s)
         const struct tt_instr *instr = &s->schedule.instrs[i];
 
         if (instr->kind == TT_RUN) {
-            char now = computes(s, instr->node), then = s->graph->nodes[instr->node].backward ? 'b' : 'f';
+            char now = computes(s, instr->node), then = s->stage.graph->nodes[instr->node].backward ? 'b' : 'f';
 
             if (now && (now != unit || then != phase))
                 tt_text_add(&text, "%s %c%s\n", then == 'b' ? "backward" : "forward", now,
@@ -431,11 +431,11 @@ static void the_update_overlaps_all_reduces_with_norms(void **state)
 static void a_unit_without_backward_is_an_error(void **state)
 {
     struct scene s;
-    struct tt_order order = tt_order_accumulate(1, true);
+    struct tt_order order = tt_order_accumulate(1, 1, true);
     struct tt_usage usage;
 
     scene_make(&s, &(struct script){.mode = TT_GRAPH_VALIDATE, .prefetch = 1, .microbatches = 1});
-    assert_int_equal(tt_usage_make(&order, s.graph, s.layout, &usage), TT_EINTERNAL);
+    assert_int_equal(tt_usage_make(&order, &s.stage, 1, s.layout, &usage), TT_EINTERNAL);
     assert_non_null(strstr(tt_error_message(), "nothing in the graph uses unit tok_embeddings"));
     tt_order_release(&order);
     scene_release(&s);

@@ -22,6 +22,7 @@
 #include "parallel/engine/engine.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/planner/simple_fsdp.h"
+#include "tests/par/orders.h"
 
 #define DEFAULT TT_RESHARD_AFTER_FORWARD_DEFAULT
 #define ALWAYS  TT_RESHARD_AFTER_FORWARD_ALWAYS
@@ -109,17 +110,44 @@ static void must_hold(const struct machine *m, int buffer, const char *name)
 
 /* --- names --- */
 
-static const char *value_name(const struct tt_program *p, int value, int mb)
+struct place {
+    int stage, value;
+};
+
+/* Where a value comes from: the other side of a boundary, or the first stage with the same input. */
+static struct place origin(const struct tt_program *p, struct place at)
+{
+    const struct tt_stage *stage = &p->stages[at.stage];
+
+    for (int s = 0; s < at.stage; s++) {
+        const struct tt_graph *graph = p->stages[s].graph;
+
+        if (at.value == stage->graph->tokens && graph->tokens != TT_NONE)
+            return (struct place){s, graph->tokens};
+        if (at.value == stage->graph->labels && graph->labels != TT_NONE)
+            return (struct place){s, graph->labels};
+    }
+    for (int i = 0; i < stage->n_in; i++)
+        if (stage->in[i].value == at.value)
+            return origin(p, (struct place){at.stage - 1, stage[-1].out[i].value});
+    for (int i = 0; i < stage->n_out; i++)
+        if (stage->out[i].grad == at.value)
+            return origin(p, (struct place){at.stage + 1, stage[1].in[i].grad});
+    return at;
+}
+
+static const char *value_name(const struct tt_program *p, int stage, int value, int mb)
 {
     static char text[NAME_BYTES];
-    const struct tt_value *v = &p->graph->values[value];
+    const struct tt_value *v = &p->stages[stage].graph->values[value];
+    struct place from = origin(p, (struct place){stage, value});
 
     if (v->kind == TT_VALUE_PARAM)
         (void)snprintf(text, sizeof text, "parameter %d", v->param);
     else if (v->kind == TT_VALUE_PARAM_GRAD)
-        (void)snprintf(text, sizeof text, "gradient %d of %d, value %d", v->param, mb, value);
+        (void)snprintf(text, sizeof text, "gradient %d of %d, value %d.%d", v->param, mb, stage, value);
     else
-        (void)snprintf(text, sizeof text, "value %d of %d", value, mb);
+        (void)snprintf(text, sizeof text, "value %d.%d of %d", from.stage, from.value, mb);
     return text;
 }
 
@@ -127,16 +155,18 @@ static const char *value_name(const struct tt_program *p, int value, int mb)
  * node that writes it. */
 static const char *gradient_name(const struct tt_program *p, const struct tt_unit_grad *grad, int mb)
 {
-    int value = TT_NONE;
+    struct place last = {0, TT_NONE};
 
-    for (int n = 0; n < p->graph->n_nodes; n++)
-        for (int k = 0; k < p->graph->nodes[n].n_out; k++) {
-            const struct tt_value *v = &p->graph->values[p->graph->nodes[n].out[k]];
+    for (int s = 0; s < p->n_stages; s++)
+        for (int n = 0; n < p->stages[s].graph->n_nodes; n++)
+            for (int k = 0; k < p->stages[s].graph->nodes[n].n_out; k++) {
+                int value = p->stages[s].graph->nodes[n].out[k];
+                const struct tt_value *v = &p->stages[s].graph->values[value];
 
-            if (v->kind == TT_VALUE_PARAM_GRAD && v->param == grad->param && v->part == grad->part)
-                value = p->graph->nodes[n].out[k];
-        }
-    return value_name(p, value, mb);
+                if (v->kind == TT_VALUE_PARAM_GRAD && v->param == grad->param && v->part == grad->part)
+                    last = (struct place){s, value};
+            }
+    return value_name(p, last.stage, last.value, mb);
 }
 
 /* --- instructions --- */
@@ -148,14 +178,15 @@ static int operand(const struct machine *m, int k)
 
 static void run_node(struct machine *m, const struct tt_instr *instr)
 {
-    const struct tt_node *node = &m->p->graph->nodes[instr->node];
+    const struct tt_graph *graph = tt_instr_graph(m->p, instr);
+    const struct tt_node *node = &graph->nodes[instr->node];
     int scratch = operand(m, node->n_in + node->n_out);
 
     assert_int_equal(instr->n_operands, node->n_in + node->n_out + 1);
     put(m, scratch, "scratch"); /* before inputs are looked at: it must not lie on them */
     for (int i = 0; i < node->n_in; i++)
         if (node->in[i] != TT_NONE && in_arena(m->p, operand(m, i)))
-            must_hold(m, operand(m, i), value_name(m->p, node->in[i], instr->microbatch));
+            must_hold(m, operand(m, i), value_name(m->p, instr->stage, node->in[i], instr->microbatch));
     for (int k = 0; k < node->n_out; k++) {
         int out = operand(m, node->n_in + k), alias = tt_op_row(node->op)->alias[k] - 1;
 
@@ -166,13 +197,13 @@ static void run_node(struct machine *m, const struct tt_instr *instr)
                 begin_of(m->p, in) < begin_of(m->p, out) + m->p->buffers[out].bytes &&
                 begin_of(m->p, out) < begin_of(m->p, in) + m->p->buffers[in].bytes)
                 fault(m, "an output lies on an input that its op still reads", "other memory",
-                      m->p->graph->values[node->in[i]].name);
+                      graph->values[node->in[i]].name);
         }
     }
     for (int k = 0; k < node->n_out; k++)
-        put(m, operand(m, node->n_in + k), value_name(m->p, node->out[k], instr->microbatch));
+        put(m, operand(m, node->n_in + k), value_name(m->p, instr->stage, node->out[k], instr->microbatch));
     for (int k = 0; k < node->n_out; k++)
-        must_hold(m, operand(m, node->n_in + k), value_name(m->p, node->out[k], instr->microbatch));
+        must_hold(m, operand(m, node->n_in + k), value_name(m->p, instr->stage, node->out[k], instr->microbatch));
     if (scratch != TT_NONE)
         must_hold(m, scratch, "scratch");
 }
@@ -363,7 +394,8 @@ static void step(struct machine *m, const char *wanted_sum)
         run_node(m, instr);
         break;
     case TT_LOSS:
-        must_hold(m, operand(m, 0), value_name(m->p, m->p->graph->token_loss, instr->microbatch));
+        must_hold(m, operand(m, 0),
+                  value_name(m->p, instr->stage, tt_instr_graph(m->p, instr)->token_loss, instr->microbatch));
         break;
     case TT_BEGIN:
     case TT_WAIT:
@@ -394,17 +426,20 @@ static void step(struct machine *m, const char *wanted_sum)
 /* Inputs are there before the first instruction and, for a second look at a bad step, until the clip. */
 static void inputs(struct machine *m, bool check)
 {
-    for (int mb = 0; mb < m->p->microbatches; mb++) {
-        const int buffers[] = {m->p->tokens[mb], m->p->labels[mb]};
-        const int values[] = {m->p->graph->tokens, m->p->graph->labels};
+    for (int mb = 0; mb < m->p->microbatches; mb++)
+        for (int s = 0; s < m->p->n_stages; s++) {
+            const int buffers[] = {m->p->tokens[mb], m->p->labels[mb]};
+            const int values[] = {m->p->stages[s].graph->tokens, m->p->stages[s].graph->labels};
 
-        for (int i = 0; i < 2; i++) {
-            if (check)
-                must_hold(m, buffers[i], value_name(m->p, values[i], mb));
-            else
-                put(m, buffers[i], value_name(m->p, values[i], mb));
+            for (int i = 0; i < 2; i++) {
+                if (values[i] == TT_NONE)
+                    continue;
+                if (check)
+                    must_hold(m, buffers[i], value_name(m->p, s, values[i], mb));
+                else
+                    put(m, buffers[i], value_name(m->p, s, values[i], mb));
+            }
         }
-    }
 }
 
 /* Messages of two collectives that are under way at once must not be taken for each other. */
@@ -527,8 +562,8 @@ static void buckets_move_several_units_at_once(void **state)
 {
     for (int shards = 1; shards <= 3; shards++) {
         struct planned made = make(&(struct plan){shards, 2, 3, 1, DEFAULT, false});
-        const struct tt_graph *graph = made.program->graph;
-        struct tt_lowering lowering = {.graph = graph,
+        struct tt_lowering lowering = {.stages = made.program->stages,
+                                       .n_stages = 1,
                                        .layout = made.program->layout,
                                        .microbatches = 3,
                                        .threads = 1,
@@ -542,18 +577,18 @@ static void buckets_move_several_units_at_once(void **state)
         tt_schedule_begin(&schedule, TT_UNSHARD, 0, TT_NONE, all);
         tt_schedule_wait(&schedule, TT_UNSHARD, 0, TT_NONE, all);
         for (int mb = 0; mb < 3; mb++) {
-            for (int n = 0; n < graph->n_nodes; n++)
-                tt_schedule_add(&schedule, TT_RUN, mb, n, TT_NONE);
+            for (int n = 0; n < lowering.stages[0].graph->n_nodes; n++)
+                tt_schedule_run(&schedule, lowering.stages, mb, 0, n);
             tt_schedule_begin(&schedule, TT_REDUCE, mb, TT_NONE, all);
             tt_schedule_wait(&schedule, TT_REDUCE, mb, TT_NONE, all);
         }
         tt_schedule_begin(&schedule, TT_ALL_REDUCE, 0, TT_NONE, all);
         tt_schedule_wait(&schedule, TT_ALL_REDUCE, 0, TT_NONE, all);
         for (int u = 0; u < 4; u++)
-            tt_schedule_add(&schedule, TT_NORM, 0, TT_NONE, u);
-        tt_schedule_add(&schedule, TT_CLIP, 0, TT_NONE, TT_NONE);
+            tt_schedule_add(&schedule, TT_NORM, u);
+        tt_schedule_add(&schedule, TT_CLIP, TT_NONE);
         for (int u = 0; u < 4; u++)
-            tt_schedule_add(&schedule, TT_OPTIMIZER, 0, TT_NONE, u);
+            tt_schedule_add(&schedule, TT_OPTIMIZER, u);
         assert_int_equal(tt_program_new(&lowering, &schedule, &program), 0);
         assert_int_equal(tt_program_check(program), 0);
         execute(program, "((0+1)+2) over replicas");
@@ -578,8 +613,9 @@ static struct tt_order order_of(const char *text)
     return order;
 }
 
-/* Schedules the order with both engines on the layout of `made`, and runs what comes of it. */
-static void schedule_order(const struct planned *made, const char *text, int prefetch, const char *wanted_sum)
+/* Schedules the order with both engines on the layout of `made`, and runs what comes of it. Name: for failures. */
+static void schedule_order(const struct planned *made, const struct tt_stage *stages, int n_stages,
+                           const struct tt_order *order, const char *name, int prefetch, const char *wanted_sum)
 {
     const struct tt_machine machine = tt_machine_builtin();
     bool reshard[16];
@@ -588,17 +624,18 @@ static void schedule_order(const struct planned *made, const char *text, int pre
         .bucket_bytes = 4000,
         .limits = {.step_bytes = INT64_MAX, .exchanged_bytes = INT64_MAX},
     };
-    struct tt_lowering lowering = {.graph = made->program->graph,
+    struct tt_lowering lowering = {.stages = stages,
+                                   .n_stages = n_stages,
                                    .layout = made->program->layout,
                                    .microbatches = made->program->microbatches,
                                    .threads = 1,
                                    .staging = tt_collective_staging};
-    struct tt_order order = order_of(text);
     struct tt_usage usage;
     struct tt_step_facts facts;
     struct tt_program *programs[2] = {0};
 
-    assert_int_equal(tt_usage_make(&order, lowering.graph, lowering.layout, &usage), 0);
+    if (tt_usage_make(order, stages, n_stages, lowering.layout, &usage) < 0)
+        fail_msg("%s: %s", name, tt_error_message());
     for (int planned = 0; planned < 2; planned++) {
         struct tt_schedule schedule = {0};
 
@@ -614,14 +651,13 @@ static void schedule_order(const struct planned *made, const char *text, int pre
         }
         lowering.free_early = planned;
         if (tt_program_new(&lowering, &schedule, &programs[planned]) < 0 || tt_program_check(programs[planned]) < 0)
-            fail_msg("%s: %s", text, tt_error_message());
+            fail_msg("%s: %s", name, tt_error_message());
         execute(programs[planned], wanted_sum);
         tt_schedule_release(&schedule);
     }
     tt_program_free(programs[0]);
     tt_program_free(programs[1]);
     tt_usage_release(&usage);
-    tt_order_release(&order);
 }
 
 /* Schedulers take any order of compute; the sum of the gradients is the same tree. */
@@ -638,10 +674,154 @@ static void any_order_of_compute_can_be_scheduled(void **state)
             for (int tied = 0; tied <= 1; tied++) {
                 struct planned made = make(&(struct plan){shards, 2, 3, 1, policies[policy], tied});
 
-                for (size_t i = 0; i < sizeof orders / sizeof *orders; i++)
-                    schedule_order(&made, orders[i], 1 + (int)i % 2, "((0+1)+2) over replicas");
+                for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+                    struct tt_order order = order_of(orders[i]);
+
+                    schedule_order(&made, made.program->stages, 1, &order, orders[i], 1 + (int)i % 2,
+                                   "((0+1)+2) over replicas");
+                    tt_order_release(&order);
+                }
                 release(&made);
             }
+}
+
+/* --- stages --- */
+
+enum { MOST_STAGES = 4 };
+
+/* The model of `made`, cut after some of its nodes, which need not lie between blocks. */
+static void cut(const struct planned *made, int n_stages, const int *after, struct tt_recompute recompute,
+                struct tt_stage *ret_stages)
+{
+    struct tt_graph *forward = NULL;
+    int *stage_of;
+
+    assert_int_equal(tt_model_graph(made->model, TT_GRAPH_VALIDATE, 1, 4, &forward, NULL), 0);
+    stage_of = tt_calloc((size_t)forward->n_nodes, sizeof *stage_of);
+    for (int n = 0; n < forward->n_nodes; n++)
+        for (int s = 0; s + 1 < n_stages; s++)
+            stage_of[n] += n > after[s];
+    assert_int_equal(tt_graph_cut(forward, stage_of, n_stages, ret_stages), 0);
+    assert_int_equal(tt_stages_differentiate(ret_stages, n_stages), 0);
+    for (int s = 0; s < n_stages; s++)
+        tt_graph_recompute(ret_stages[s].graph, &recompute);
+    tt_free(stage_of);
+    tt_graph_free(forward);
+}
+
+/* Every read finds what was written, wherever the model is cut and in whichever order its parts come. */
+static void stages_share_what_crosses_their_boundaries(void **state)
+{
+    static const struct tt_recompute recomputes[] = {
+        {TT_RECOMPUTE_NONE, 0}, {TT_RECOMPUTE_FULL, 0}, {TT_RECOMPUTE_OP, 0}};
+    static const enum tt_reshard policies[] = {DEFAULT, ALWAYS, NEVER};
+    int turn = 0;
+
+    for (int tied = 0; tied <= 1; tied++)
+        for (int shards = 1; shards <= 2; shards++) {
+            struct planned made = make(&(struct plan){shards, 2, 3, 1, policies[(tied + shards) % 3], tied});
+            int n_nodes = made.program->stages[0].graph->n_nodes, n_forward = 0;
+
+            while (n_forward < n_nodes && !made.program->stages[0].graph->nodes[n_forward].backward)
+                n_forward++;
+            for (int first = 0; first + 1 < n_forward; first++)
+                for (int n_stages = 2; n_stages <= MOST_STAGES; n_stages++, turn++) {
+                    struct tt_stage stages[MOST_STAGES] = {{0}};
+                    int after[MOST_STAGES] = {first, first + 1, (first + n_forward) / 2 + 1};
+                    enum orders_kind kind = (enum orders_kind)(turn % ORDERS_KINDS);
+                    struct tt_order order = orders_make(kind, 3, n_stages, (uint64_t)turn, turn % 2);
+                    char name[80];
+
+                    (void)snprintf(name, sizeof name, "%d stages, the first ends at node %d, order %d", n_stages, first,
+                                   (int)kind);
+                    cut(&made, n_stages, after, recomputes[turn % 3], stages);
+                    schedule_order(&made, stages, n_stages, &order, name, 1 + turn % 2, "((0+1)+2) over replicas");
+                    tt_order_release(&order);
+                    tt_stages_release(stages, n_stages);
+                }
+            release(&made);
+        }
+}
+
+static struct tt_program *lower_stages(const struct planned *made, const struct tt_stage *stages, int n_stages)
+{
+    struct tt_lowering lowering = {.stages = stages,
+                                   .n_stages = n_stages,
+                                   .layout = made->program->layout,
+                                   .microbatches = made->program->microbatches,
+                                   .threads = 1,
+                                   .staging = tt_collective_staging};
+    struct tt_order order = tt_order_accumulate(lowering.microbatches, n_stages, true);
+    struct tt_usage usage;
+    struct tt_schedule schedule = {0};
+    struct tt_program *program = NULL;
+
+    assert_int_equal(tt_usage_make(&order, stages, n_stages, lowering.layout, &usage), 0);
+    tt_fsdp_schedule(&(struct tt_fsdp){.usage = &usage, .prefetch = 1}, &schedule);
+    if (tt_program_new(&lowering, &schedule, &program) < 0)
+        fail_msg("%s", tt_error_message());
+    tt_schedule_release(&schedule);
+    tt_usage_release(&usage);
+    tt_order_release(&order);
+    return program;
+}
+
+/* In the order of the whole graph stages copy nothing and keep nothing longer: one rank needs the same memory. */
+static void stages_in_turn_take_the_memory_of_one_graph(void **state)
+{
+    struct planned made = make(&(struct plan){1, 1, 2, 1, DEFAULT, false});
+    struct tt_stage stages[MOST_STAGES] = {{0}};
+
+    for (int first = 0; first < 20; first += 3) {
+        struct tt_program *program;
+
+        cut(&made, 3, (const int[]){first, first + 4}, (struct tt_recompute){TT_RECOMPUTE_NONE, 0}, stages);
+        program = lower_stages(&made, stages, 3);
+        assert_int_equal(tt_program_check(program), 0);
+        assert_int_equal(program->live_bytes, made.program->live_bytes);
+        assert_int_equal(program->const_bytes, made.program->const_bytes);
+        tt_program_free(program);
+        tt_stages_release(stages, 3);
+    }
+    release(&made);
+}
+
+static void must_not_lower(const struct planned *made, const struct tt_stage *stages, int n_stages, const char *message)
+{
+    struct tt_lowering lowering = {.stages = stages,
+                                   .n_stages = n_stages,
+                                   .layout = made->program->layout,
+                                   .microbatches = 1,
+                                   .threads = 1,
+                                   .staging = tt_collective_staging};
+    struct tt_schedule schedule = {0};
+    struct tt_program *program = NULL;
+
+    assert_int_equal(tt_program_new(&lowering, &schedule, &program), TT_EINTERNAL);
+    if (!strstr(tt_error_message(), message))
+        fail_msg("found '%s', wanted '%s'", tt_error_message(), message);
+}
+
+static void a_stage_needs_its_neighbours(void **state)
+{
+    struct planned made = make(&(struct plan){1, 1, 1, 1, DEFAULT, false});
+    struct tt_stage stages[MOST_STAGES] = {{0}};
+
+    cut(&made, 3, (const int[]){5, 9}, (struct tt_recompute){TT_RECOMPUTE_NONE, 0}, stages);
+    must_not_lower(&made, stages, 2, "stage 1 exchanges values with a stage that the program does not hold");
+    must_not_lower(&made, stages + 1, 2, "stage 0 exchanges values with a stage that the program does not hold");
+    tt_stages_release(stages, 3);
+    release(&made);
+}
+
+/* Two stages that are both a whole model make every gradient twice. */
+static void one_stage_makes_a_gradient(void **state)
+{
+    struct planned made = make(&(struct plan){1, 1, 1, 1, DEFAULT, false});
+    const struct tt_stage twice[2] = {made.program->stages[0], made.program->stages[0]};
+
+    must_not_lower(&made, twice, 2, "stages 0 and 1 both make '");
+    release(&made);
 }
 
 static void one_rank_exchanges_nothing(void **state)
@@ -725,7 +905,8 @@ static void the_check_sees_damage(void **state)
 /* For schedules of one microbatch that a test writes itself. */
 static struct tt_lowering lowering_of(const struct planned *made)
 {
-    return (struct tt_lowering){.graph = made->program->graph,
+    return (struct tt_lowering){.stages = made->program->stages,
+                                .n_stages = 1,
                                 .layout = made->program->layout,
                                 .microbatches = 1,
                                 .threads = 1,
@@ -739,7 +920,7 @@ static void a_node_before_its_input_is_an_error(void **state)
     struct tt_schedule schedule = {0};
     struct tt_program *program = NULL;
 
-    tt_schedule_add(&schedule, TT_RUN, 0, 1, TT_NONE);
+    tt_schedule_run(&schedule, lowering.stages, 0, 0, 1);
     assert_int_equal(tt_program_new(&lowering, &schedule, &program), TT_EINTERNAL);
     assert_non_null(strstr(tt_error_message(), "runs rmsnorm on 'embeddings' before it is there"));
     schedule.instrs[0].kind = TT_FOLD;
@@ -781,6 +962,10 @@ int main(void)
         cmocka_unit_test(a_node_before_its_input_is_an_error),
         cmocka_unit_test(a_collective_is_begun_before_it_is_awaited),
         cmocka_unit_test(any_order_of_compute_can_be_scheduled),
+        cmocka_unit_test(stages_share_what_crosses_their_boundaries),
+        cmocka_unit_test(stages_in_turn_take_the_memory_of_one_graph),
+        cmocka_unit_test(a_stage_needs_its_neighbours),
+        cmocka_unit_test(one_stage_makes_a_gradient),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -53,13 +53,13 @@ static struct tt_mesh mesh_of(int replicate, int shard)
 /* The unit whose parameter a node reads or whose gradient it writes; TT_NONE if none. */
 static int unit_of(const struct tt_program *p, int node)
 {
-    const struct tt_node *n = &p->graph->nodes[node];
+    const struct tt_node *n = &p->stages[0].graph->nodes[node];
 
     for (int k = 0; k < n->n_in + n->n_out; k++) {
         int value = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
 
-        if (value != TT_NONE && p->graph->values[value].param != TT_NONE)
-            return p->layout->unit_of[p->graph->values[value].param];
+        if (value != TT_NONE && p->stages[0].graph->values[value].param != TT_NONE)
+            return p->layout->unit_of[p->stages[0].graph->values[value].param];
     }
     return TT_NONE;
 }
@@ -250,7 +250,7 @@ static void the_planner_counts_what_lowering_makes(void **state)
                                       .param_dtype = c & 2 ? TT_BF16 : TT_F32,
                                       .reduce_dtype = c & 4 ? TT_BF16 : TT_F32};
         const struct tt_machine machine = tt_machine_builtin();
-        struct tt_order order = tt_order_accumulate(2, true);
+        struct tt_order order = tt_order_accumulate(2, 1, true);
         struct tt_engine *engine;
         struct tt_lowering lowering = {.microbatches = 2,
                                        .threads = 1,
@@ -263,9 +263,10 @@ static void the_planner_counts_what_lowering_makes(void **state)
 
         assert_int_equal(tt_engine_new(&o, NULL, 0, &engine), 0);
         eager = tt_engine_program(engine);
-        lowering.graph = eager->graph;
+        lowering.stages = eager->stages;
+        lowering.n_stages = eager->n_stages;
         lowering.layout = eager->layout;
-        assert_int_equal(tt_usage_make(&order, lowering.graph, lowering.layout, &usage), 0);
+        assert_int_equal(tt_usage_make(&order, lowering.stages, lowering.n_stages, lowering.layout, &usage), 0);
         tt_step_facts_make(&usage, &lowering, &machine, eager, &facts);
         for (int u = 0; u < eager->layout->n_units; u++) {
             assert_int_equal(facts.unit_bytes[u], whole_bytes(eager, TT_UNSHARD, u));
@@ -286,7 +287,7 @@ static int64_t looked_ahead(int64_t layers, int64_t limit)
 {
     struct tt_model *deep = NULL;
     struct tt_engine *engine = NULL;
-    struct tt_order order = tt_order_accumulate(2, true);
+    struct tt_order order = tt_order_accumulate(2, 1, true);
     struct tt_usage usage = {0};
     struct tt_step_facts facts = {0};
     struct tt_plan plan;
@@ -312,9 +313,10 @@ static int64_t looked_ahead(int64_t layers, int64_t limit)
     assert_int_equal(make_model(layers, 64, &deep), 0);
     o.model = deep;
     assert_int_equal(tt_engine_new(&o, NULL, 0, &engine), 0);
-    lowering.graph = tt_engine_program(engine)->graph;
+    lowering.stages = tt_engine_program(engine)->stages;
+    lowering.n_stages = tt_engine_program(engine)->n_stages;
     lowering.layout = tt_engine_layout(engine);
-    assert_int_equal(tt_usage_make(&order, lowering.graph, lowering.layout, &usage), 0);
+    assert_int_equal(tt_usage_make(&order, lowering.stages, lowering.n_stages, lowering.layout, &usage), 0);
     tt_step_facts_make(&usage, &lowering, &machine, tt_engine_program(engine), &facts);
     memset(facts.other_bytes, 0, (size_t)usage.n_positions * sizeof *facts.other_bytes);
     candidate.reshard = reshard = tt_calloc((size_t)lowering.layout->n_units, sizeof *reshard);

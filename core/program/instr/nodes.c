@@ -13,7 +13,7 @@
 
 static const struct tt_node *node_of(const struct tt_program *program, const struct tt_instr *instr)
 {
-    return &program->graph->nodes[instr->node];
+    return &tt_instr_graph(program, instr)->nodes[instr->node];
 }
 
 static enum tt_split_part part_of_node(const struct tt_program *program, const struct tt_instr *instr)
@@ -41,32 +41,33 @@ static void name_of_node(const struct tt_program *program, const struct tt_instr
 {
     const struct tt_node *node = node_of(program, instr);
 
-    tt_text_add(out, " %s (%s)", program->graph->values[node->out[0]].name, tt_op_row(node->op)->name);
+    tt_text_add(out, " %s (%s)", tt_instr_graph(program, instr)->values[node->out[0]].name, tt_op_row(node->op)->name);
 }
 
 static void cost_of_node(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
 {
-    tt_op_row(node_of(program, instr)->op)->cost(program->graph, node_of(program, instr), &cost->work);
+    const struct tt_node *node = node_of(program, instr);
+
+    tt_op_row(node->op)->cost(tt_instr_graph(program, instr), node, &cost->work);
 }
 
 /* The sum of the microbatches before this one, where there are none. */
-static bool is_first_carry(const struct tt_walk *w, int mb, int value)
+static bool is_first_carry(const struct tt_value *value, int mb)
 {
-    return mb == 0 && w->in.graph->values[value].kind == TT_VALUE_PARAM_GRAD &&
-           w->in.graph->values[value].producer == TT_NONE;
+    return mb == 0 && value->kind == TT_VALUE_PARAM_GRAD && value->producer == TT_NONE;
 }
 
 static int lower_run(struct tt_walk *w, const struct tt_instr *from)
 {
-    const struct tt_graph *graph = w->in.graph;
+    const struct tt_graph *graph = tt_lower_graph(w, from);
     const struct tt_node *node = &graph->nodes[from->node];
     const struct tt_op_row *row = tt_op_row(node->op);
     int64_t scratch = row->scratch_bytes ? row->scratch_bytes(graph, node, w->in.threads) : 0;
 
     tt_lower_begin(w, from);
     for (int i = 0; i < node->n_in; i++) {
-        bool absent = node->in[i] == TT_NONE || is_first_carry(w, from->microbatch, node->in[i]);
-        int buffer = absent ? TT_NONE : tt_lower_input(w, from->microbatch, node->in[i]);
+        bool absent = node->in[i] == TT_NONE || is_first_carry(&graph->values[node->in[i]], from->microbatch);
+        int buffer = absent ? TT_NONE : tt_lower_input(w, from, node->in[i]);
 
         if (buffer == TT_NONE && !absent)
             return tt_fail(TT_EINTERNAL, "the schedule runs %s on '%s' before it is there", row->name,
@@ -74,7 +75,7 @@ static int lower_run(struct tt_walk *w, const struct tt_instr *from)
         tt_lower_operand(w, buffer);
     }
     for (int k = 0; k < node->n_out; k++)
-        tt_lower_operand(w, tt_lower_output(w, from->microbatch, from->node, k));
+        tt_lower_operand(w, tt_lower_output(w, from, k));
     tt_lower_operand(w, scratch ? tt_lower_made(w, TT_MEMORY_SCRATCH, scratch) : TT_NONE);
     return 0;
 }
@@ -94,7 +95,8 @@ static int run_node(struct tt_executor *ex, int i, struct tt_step *step)
     const struct tt_instr *instr = &ex->program->instrs[i];
     const struct tt_node *node = node_of(ex->program, instr);
     void *const *address = tt_running_address(ex, instr);
-    struct tt_call call = {.graph = ex->program->graph, .node = node, .scalars = &step->scalars, .team = ex->team};
+    struct tt_call call = {
+        .graph = tt_instr_graph(ex->program, instr), .node = node, .scalars = &step->scalars, .team = ex->team};
     int rc = 0;
 
     for (int k = 0; k < node->n_in; k++)
@@ -125,34 +127,34 @@ const struct tt_instr_row tt_instr_run = {
 
 /* --- TT_LOSS --- */
 
-static struct tt_step_call sum_of_losses(const struct tt_program *program)
+static struct tt_step_call sum_of_losses(const struct tt_program *program, const struct tt_instr *instr)
 {
-    const struct tt_graph *graph = program->graph;
+    const struct tt_graph *graph = tt_instr_graph(program, instr);
 
     return (struct tt_step_call){.op = TT_STEP_SUM, .n = tt_value_elements(&graph->values[graph->token_loss])};
 }
 
 static void cost_of_loss(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
 {
-    struct tt_step_call sum = sum_of_losses(program);
+    struct tt_step_call sum = sum_of_losses(program, instr);
 
-    (void)instr;
     tt_step_row(sum.op)->cost(&sum, &cost->work);
 }
 
 static int lower_loss(struct tt_walk *w, const struct tt_instr *from)
 {
     tt_lower_begin(w, from);
-    tt_lower_operand(w, tt_lower_input(w, from->microbatch, w->in.graph->token_loss));
+    tt_lower_operand(w, tt_lower_input(w, from, tt_lower_graph(w, from)->token_loss));
     return 0;
 }
 
 static int run_loss(struct tt_executor *ex, int i, struct tt_step *step)
 {
-    struct tt_step_call sum = sum_of_losses(ex->program);
+    const struct tt_instr *instr = &ex->program->instrs[i];
+    struct tt_step_call sum = sum_of_losses(ex->program, instr);
 
     (void)step;
-    sum.in = tt_running_address(ex, &ex->program->instrs[i])[0];
+    sum.in = tt_running_address(ex, instr)[0];
     sum.out[0] = &ex->state->sums[TT_SUM_LOSS];
     tt_running_step(ex, sum);
     return 0;
