@@ -6,10 +6,10 @@
 
 #include <stdio.h>
 
-#include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/kernels/blas.h"
 #include "parallel/comm/collectives.h"
+#include "parallel/engine/agree.h"
 #include "parallel/engine/graphs.h"
 #include "parallel/engine/transfer.h"
 #include "parallel/fsdp/fsdp.h"
@@ -240,42 +240,13 @@ out:
     return rc;
 }
 
-/* Ranks with different programs would wait for each other for ever; machine files are read by each of them. */
-static int agree_on_program(struct tt_engine *e)
-{
-    const struct tt_program *p = main_track(e)->program;
-    uint64_t hash = 0, first;
-    int rc = 0;
-
-    for (int i = 0; i < p->n_instrs; i++) {
-        const struct tt_instr *instr = &p->instrs[i];
-        int n;
-        const int *units = tt_instr_units(p->buckets, instr, &n);
-        const int what[] = {(int)instr->kind, (int)instr->purpose, instr->microbatch, instr->node};
-
-        hash = tt_hash64(what, sizeof what, hash);
-        hash = tt_hash64(units, (size_t)n * sizeof *units, hash);
-    }
-    first = hash;
-    TT_TRY(tt_comm_broadcast(e->comm, &first, sizeof first, 0));
-    if (first != hash)
-        rc = tt_fail(
-            TT_EUSAGE,
-            "rank %d plans the step differently from rank 0\nhelp: every rank must read the same %s and be the same "
-            "titan",
-            e->comm->rank, tt_key_name(TT_KEY_MACHINE_FILE));
-    rc = tt_comm_agree(e->comm, rc);
-out:
-    return rc;
-}
-
 int tt_engine_allocate(struct tt_engine *e)
 {
     struct tt_engine_memory memory = tt_engine_memory(e);
     char *at;
     int rc = 0, local_rank, local_size;
 
-    TT_TRY(agree_on_program(e));
+    TT_TRY(tt_program_agree(e->comm, &e->options.mesh, main_track(e)->program));
     tt_comm_node(e->comm, &local_rank, &local_size);
     TT_TRY(tt_team_new(e->options.threads, &e->team));
     tt_team_share(e->team, local_size);

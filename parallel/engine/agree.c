@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Every rank makes a hash for each of its groups of what it exchanges there. Each hash is compared with that of the
+ * group's first rank. Where two differ, the first rank's list goes to all, and the other rank finds the difference.
+ */
+#include "parallel/engine/agree.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/hash.h"
+#include "core/base/key.h"
+#include "core/base/mem.h"
+#include "core/program/instr/instr.h"
+
+/* A collective, as the other ranks of its group must have it. */
+struct exchange {
+    struct {
+        int64_t bytes;
+        int op, dtype, ranks, tag, purpose, zero;
+    } same;
+    char text[80]; /* for people */
+};
+
+struct exchanges {
+    struct exchange *items;
+    int n, cap;
+};
+
+/* What a program exchanges in a group, in the order in which it begins. */
+static struct exchanges exchanges_in(const struct tt_program *program, enum tt_group_id group)
+{
+    struct exchanges list = {0};
+
+    for (int i = 0; i < program->n_instrs; i++) {
+        const struct tt_instr *instr = &program->instrs[i];
+        const struct tt_collective_desc *desc = &instr->collective;
+        struct exchange one = {
+            {desc->bytes, (int)desc->op, (int)desc->dtype, desc->ranks, desc->tag, (int)instr->purpose, 0}, ""};
+        struct tt_text text = {0};
+
+        if (!tt_instr_row(instr)->begins || !tt_collective_travels(desc) || desc->group != group)
+            continue;
+        tt_instr_text(program, i, &text);
+        (void)snprintf(one.text, sizeof one.text, "%s", text.text);
+        tt_free(text.text);
+        TT_PUSH(list.items, list.n, list.cap) = one;
+    }
+    return list;
+}
+
+static uint64_t hash_of(const struct tt_program *program, enum tt_group_id group)
+{
+    struct exchanges list = exchanges_in(program, group);
+    uint64_t hash = 0;
+
+    for (int i = 0; i < list.n; i++)
+        hash = tt_hash64(&list.items[i].same, sizeof list.items[i].same, hash);
+    tt_free(list.items);
+    return hash;
+}
+
+/* "'unshard layers.0' (128 bytes of F32 among 4 ranks, tag 0)", or "nothing more". */
+static const char *describe(const struct exchanges *list, int i, char text[200])
+{
+    const struct exchange *one = &list->items[i];
+
+    if (i >= list->n)
+        return "nothing more";
+    (void)snprintf(text, 200, "'%s' (%lld bytes of %s among %d ranks, tag %d)", one->text, (long long)one->same.bytes,
+                   tt_dtype_name((enum tt_dtype)one->same.dtype), one->same.ranks, one->same.tag);
+    return text;
+}
+
+static int name_difference(enum tt_group_id group, int rank, const struct exchanges *own, int other,
+                           const struct exchanges *others)
+{
+    char mine[200], theirs[200];
+    int i = 0;
+
+    while (i < own->n && i < others->n &&
+           memcmp(&own->items[i].same, &others->items[i].same, sizeof own->items[i].same) == 0)
+        i++;
+    return tt_fail(TT_EUSAGE,
+                   "rank %d plans the step differently from rank %d: in group %s its exchange %d is %s, on rank %d it "
+                   "is %s\nhelp: every rank must read the same %s and be the same titan",
+                   rank, other, tt_group_name(group), i + 1, describe(own, i, mine), other, describe(others, i, theirs),
+                   tt_key_name(TT_KEY_MACHINE_FILE));
+}
+
+/* All ranks know that `rank` and `first` differ in a group; these two know how. */
+static int explain(struct tt_comm *comm, const struct tt_program *program, enum tt_group_id group, int first, int rank)
+{
+    struct exchanges own = exchanges_in(program, group), others = {.n = own.n};
+    int rc = 0;
+
+    TT_TRY(tt_comm_broadcast(comm, &others.n, sizeof others.n, first));
+    others.items = tt_calloc((size_t)others.n + 1, sizeof *others.items);
+    if (comm->rank == first && own.n)
+        memcpy(others.items, own.items, (size_t)own.n * sizeof *own.items);
+    if (others.n)
+        TT_TRY(tt_comm_broadcast(comm, others.items, (size_t)others.n * sizeof *others.items, first));
+    if (comm->rank == rank)
+        rc = name_difference(group, rank, &own, first, &others);
+    rc = tt_comm_agree(comm, rc);
+out:
+    tt_free(own.items);
+    tt_free(others.items);
+    return rc;
+}
+
+int tt_program_agree(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_program *program)
+{
+    uint64_t own[TT_GROUPS], *all = tt_calloc((size_t)comm->size * TT_GROUPS, sizeof *all);
+    int rc = 0;
+
+    for (int g = 0; g < TT_GROUPS; g++)
+        own[g] = hash_of(program, (enum tt_group_id)g);
+    TT_TRY(tt_comm_gather_all(comm, own, sizeof own, all));
+    for (int rank = 0; rank < comm->size; rank++)
+        for (int g = 0; g < TT_GROUPS; g++) {
+            int first = tt_mesh_member(mesh, rank, (enum tt_group_id)g, 0);
+
+            if (all[rank * TT_GROUPS + g] != all[first * TT_GROUPS + g]) {
+                rc = explain(comm, program, (enum tt_group_id)g, first, rank);
+                goto out;
+            }
+        }
+out:
+    tt_free(all);
+    return rc;
+}

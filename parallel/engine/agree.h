@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_PARALLEL_ENGINE_AGREE_H
+#define TT_PARALLEL_ENGINE_AGREE_H
+
+#include "core/comm/comm.h"
+#include "core/program/program.h"
+#include "parallel/layout/mesh.h"
+
+/**
+ * Compares what ranks exchange in their programs (collective). The programs may differ, since ranks may have different
+ * stages; what the ranks of a group exchange in that group must agree, in order: operation, type, bytes, number of
+ * ranks, tag and purpose. Else they would wait for each other for ever, or add what does not belong together.
+ * Errors: TT_EUSAGE on all ranks, which names the group, a rank, and the first collective that differs.
+ */
+int tt_program_agree(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_program *program) TT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A step as several stages on one rank: whatever the cut, the order of compute, the layout and the policies, losses,
+ * norms and weights are the bits of one graph on one rank. And ranks with different programs: what they exchange must
+ * agree, the rest need not.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/mem.h"
+#include "core/program/instr/instr.h"
+#include "parallel/comm/threads.h"
+#include "parallel/engine/agree.h"
+#include "tests/par/fixture.h"
+#include "tests/par/orders.h"
+#include "tests/par/train_job.h"
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+enum { N_TOKENS = 4096, GLOBAL_BATCH = 12 };
+
+static struct {
+    struct tt_model *model[2]; /* prime widths; tied */
+    struct tt_dataset data;
+    uint16_t tokens[N_TOKENS];
+    struct train_result reference[2][2]; /* model, gradient_sync */
+} world;
+
+static struct train_job job_of(int model, bool last_microbatch)
+{
+    struct train_job job = train_job_make(world.model[model], &world.data, GLOBAL_BATCH, 1, 8);
+
+    job.steps = 2;
+    job.validation_batches = 3;
+    job.last_microbatch = last_microbatch;
+    return job;
+}
+
+static int tear_down(void **state)
+{
+    for (int m = 0; m < 2; m++) {
+        train_result_release(&world.reference[m][0]);
+        train_result_release(&world.reference[m][1]);
+        tt_model_free(world.model[m]);
+    }
+    return 0;
+}
+
+static int set_up(void **state)
+{
+    world.model[0] = fixture_model(&(struct tt_model_dims){
+        .dim = 14, .n_layers = 3, .n_heads = 3, .n_kv_heads = 1, .head_dim = 6, .ffn_dim = 17, .vocab_size = 23});
+    world.model[1] = fixture_tied_model(4);
+    fixture_tokens(world.tokens, N_TOKENS, &world.data);
+    return 0;
+}
+
+/* --- the same bits --- */
+
+struct pick {
+    enum orders_kind kind;
+    uint64_t seed;
+};
+
+static struct tt_order order_of(const struct tt_engine_options *options)
+{
+    const struct pick *pick = options->order_arg;
+
+    return orders_make(pick->kind, options->microbatches, options->n_stages, pick->seed, options->reduce_last);
+}
+
+static const struct {
+    int ranks, replicate;
+} meshes[] = {{1, 1}, {2, 1}, {4, 1}, {4, 2}, {2, 2}};
+
+static const enum tt_reshard reshards[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
+                                           TT_RESHARD_AFTER_FORWARD_NEVER, TT_RESHARD_AFTER_FORWARD_PART,
+                                           TT_RESHARD_AFTER_FORWARD_LAST_LAYER};
+static const struct tt_recompute recomputes[] = {
+    {TT_RECOMPUTE_NONE, 0}, {TT_RECOMPUTE_FULL, 0}, {TT_RECOMPUTE_SELECTIVE, 2}, {TT_RECOMPUTE_OP, 0}};
+static const char *const wraps[] = {"block", "model", "param"};
+
+/* One rank, one graph, one microbatch after another: once per model and gradient_sync. */
+static const struct train_result *reference(const struct train_job *like, int model)
+{
+    struct train_result *result = &world.reference[model][like->last_microbatch];
+    struct train_job job = job_of(model, like->last_microbatch);
+
+    if (!result->param)
+        assert_int_equal(fixture_check(train_job_run(&job, result)), 0);
+    return result;
+}
+
+/* Numbers of a case from its index, a digit for each axis. */
+static int digit(int *number, int n)
+{
+    int d = *number % n;
+
+    *number /= n;
+    return d;
+}
+
+static void must_be_the_bits_of_one_graph(int number, int model, enum orders_kind kind, int n_stages, int mesh)
+{
+    struct pick pick = {kind, (uint64_t)number};
+    struct train_job job = job_of(model, false);
+    struct train_result result;
+    const char *difference;
+    char name[160];
+
+    job.ranks = meshes[mesh].ranks;
+    job.replicate = meshes[mesh].replicate;
+    job.n_stages = n_stages;
+    job.order = order_of;
+    job.order_arg = &pick;
+    job.scheduler = digit(&number, 2) ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+    job.recompute = recomputes[digit(&number, COUNT(recomputes))];
+    job.reshard = reshards[digit(&number, COUNT(reshards))];
+    if (job.reshard == TT_RESHARD_AFTER_FORWARD_PART && job.ranks / job.replicate == 1)
+        job.reshard = TT_RESHARD_AFTER_FORWARD_ALWAYS;
+    job.reshard_part = job.reshard == TT_RESHARD_AFTER_FORWARD_PART ? 2 : 0;
+    job.wrap = wraps[digit(&number, COUNT(wraps))];
+    job.prefetch = digit(&number, 3);
+    (void)snprintf(name, sizeof name,
+                   "%d stages, order %d, %d ranks, %d replicas, %s, recompute %d, reshard %d, wrap %s", n_stages,
+                   (int)kind, job.ranks, job.replicate, job.scheduler ? "planned" : "eager", (int)job.recompute.mode,
+                   (int)job.reshard, job.wrap);
+    for (int last = 0; last < 2; last++) {
+        job.last_microbatch = last;
+        if (!train_job_is_exact(&job))
+            continue;
+        if (train_job_run(&job, &result) < 0)
+            fail_msg("%s%s: %s", name, last ? ", last_microbatch" : "", tt_error_message());
+        difference = train_result_difference(&job, reference(&job, model), &result);
+        if (difference)
+            fail_msg("%s%s: %s", name, last ? ", last_microbatch" : "", difference);
+        train_result_release(&result);
+    }
+}
+
+/* Every number of stages with every order on every mesh; the models and the policies turn. */
+static void stages_give_the_bits_of_one_graph(void **state)
+{
+    int turn = 0;
+
+    for (int n_stages = 1; n_stages <= 3; n_stages++)
+        for (int kind = 0; kind < ORDERS_KINDS; kind++)
+            for (int mesh = 0; mesh < COUNT(meshes); mesh++, turn++)
+                if (turn % SWEEP_STRIDE == 0)
+                    must_be_the_bits_of_one_graph(7 * turn, turn % 2, (enum orders_kind)kind, n_stages, mesh);
+}
+
+/* --- what ranks agree on --- */
+
+static void more_bytes(struct tt_instr *gather)
+{
+    gather->collective.bytes += 4;
+}
+
+static void other_type(struct tt_instr *gather)
+{
+    gather->collective.dtype = TT_BF16;
+}
+
+static void more_ranks(struct tt_instr *gather)
+{
+    gather->collective.ranks++;
+}
+
+static void other_tag(struct tt_instr *gather)
+{
+    gather->collective.tag += 7;
+}
+
+static void other_operation(struct tt_instr *gather)
+{
+    gather->collective.op = TT_REDUCE_SCATTER;
+}
+
+static void other_purpose(struct tt_instr *gather)
+{
+    gather->purpose = TT_UNSHARD_KEPT;
+}
+
+static void other_group(struct tt_instr *gather)
+{
+    gather->collective.group = TT_GROUP_REPLICATE;
+}
+
+static void nothing_travels(struct tt_instr *gather)
+{
+    gather->collective.ranks = 1;
+}
+
+static void other_unit(struct tt_instr *gather)
+{
+    gather->unit = 0;
+}
+
+/*
+ * What a rank changes in its second gather, and what all ranks then say; NULL: they agree. Blocks are of one size, so
+ * where a rank leaves out the gather of one, the first that differs comes after the blocks.
+ */
+static const struct change {
+    void (*apply)(struct tt_instr *gather);
+    int rank;
+    const char *message;
+} changes[] = {
+    {more_bytes, 1,
+     "rank 1 plans the step differently from rank 0: in group dp_shard its exchange 2 is 'unshard layers.0'"},
+    {more_bytes, 0,
+     "rank 1 plans the step differently from rank 0: in group dp_shard its exchange 2 is 'unshard layers.0'"},
+    {other_type, 3,
+     "rank 3 plans the step differently from rank 2: in group dp_shard its exchange 2 is 'unshard layers.0'"},
+    {other_type, 3, " bytes of BF16 among 2 ranks, tag 0), on rank 2 it is 'unshard layers.0' ("},
+    {more_ranks, 2, " among 2 ranks, tag 0), on rank 2 it is 'unshard layers.0' ("},
+    {other_tag, 1, " among 2 ranks, tag 7), on rank 0 it is 'unshard layers.0' ("},
+    {other_operation, 1, "rank 1 plans the step differently from rank 0: in group dp_shard its exchange 2 is"},
+    {other_purpose, 1,
+     "rank 1 plans the step differently from rank 0: in group dp_shard its exchange 2 is 'unshard kept"},
+    {other_group, 1,
+     "rank 1 plans the step differently from rank 0: in group dp_shard its exchange 4 is 'unshard norm+output'"},
+    {other_group, 2, "rank 2 plans the step differently from rank 0: in group dp_replicate its exchange 1 is 'unshard"},
+    {nothing_travels, 1, "in group dp_shard its exchange 4 is 'unshard norm+output'"},
+    {other_unit, 1, NULL},
+};
+
+static struct tt_instr *second_gather(const struct tt_program *program)
+{
+    int n = 0, i = 0;
+
+    while (n < 2)
+        n += program->instrs[i++].kind == TT_BEGIN;
+    return &program->instrs[i - 1];
+}
+
+/* One rank of two replicas of two shards. */
+static int ask_with_change(struct tt_comm *comm, void *arg)
+{
+    const struct change *change = arg;
+    struct train_job job = job_of(0, false);
+    struct tt_engine_options options;
+    struct tt_engine *engine = NULL;
+    struct tt_instr *gather, before;
+    int rc = 0;
+
+    job.ranks = 4;
+    job.replicate = 2;
+    TT_TRY(train_job_options(&job, &options));
+    TT_TRY(tt_engine_new(&options, NULL, comm->rank, &engine));
+    gather = second_gather(tt_engine_program(engine));
+    before = *gather;
+    if (comm->rank == change->rank)
+        change->apply(gather);
+    rc = tt_program_agree(comm, &options.mesh, tt_engine_program(engine));
+    *gather = before;
+    if (change->message ? rc != TT_EUSAGE || !strstr(tt_error_message(), change->message) : rc != 0)
+        rc = tt_fail(TT_EINTERNAL, "rank %d: wanted '%s', got %d, '%s'", comm->rank,
+                     change->message ? change->message : "agreement", rc, rc < 0 ? tt_error_message() : "");
+    else
+        rc = 0;
+out:
+    tt_engine_free(engine);
+    return rc;
+}
+
+static void what_is_exchanged_must_agree(void **state)
+{
+    for (int i = 0; i < COUNT(changes); i++) {
+        struct change change = changes[i];
+
+        if (tt_comm_threads_run(4, ask_with_change, &change) < 0)
+            fail_msg("change %d: %s", i, tt_error_message());
+    }
+}
+
+/* The planned engine with a machine file of another cluster on rank 1. */
+static int other_machine(struct tt_comm *comm, void *arg)
+{
+    struct train_job job = job_of(0, false);
+    struct tt_engine_options options;
+    struct tt_engine *engine = NULL;
+    int rc = 0;
+
+    (void)arg;
+    job.ranks = 2;
+    job.scheduler = TT_SCHEDULER_PLANNED;
+    job.machine = tt_machine_builtin();
+    if (comm->rank == 1)
+        job.machine.call_sec = job.machine.message_sec = 1e-9;
+    TT_TRY(train_job_options(&job, &options));
+    TT_TRY(tt_engine_new(&options, comm, comm->rank, &engine));
+    rc = tt_engine_allocate(engine);
+out:
+    tt_engine_free(engine);
+    return rc;
+}
+
+static void another_machine_file_is_named(void **state)
+{
+    assert_int_equal(tt_comm_threads_run(2, other_machine, NULL), TT_EUSAGE);
+    assert_non_null(strstr(tt_error_message(), "rank 1 plans the step differently from rank 0: in group dp_shard"));
+    assert_non_null(strstr(tt_error_message(), "help: every rank must read the same machine file"));
+}
+
+/* A rank that recomputes runs other instructions, and exchanges the same. */
+static int other_instructions(struct tt_comm *comm, void *arg)
+{
+    struct train_job job = job_of(0, false);
+    struct tt_engine_options options;
+    struct tt_engine *engine = NULL;
+    struct tt_step step = {.scalars = {.inv_valid_tokens = 1.0F}};
+    int *lengths = arg, rc = 0;
+
+    job.ranks = 2;
+    job.recompute.mode = comm->rank == 1 ? TT_RECOMPUTE_FULL : TT_RECOMPUTE_NONE;
+    TT_TRY(train_job_options(&job, &options));
+    TT_TRY(tt_engine_new(&options, comm, comm->rank, &engine));
+    lengths[comm->rank] = tt_engine_program(engine)->n_instrs;
+    TT_TRY(tt_engine_allocate(engine));
+    TT_TRY(tt_engine_init_params(engine, 1));
+    for (int a = 0; a < options.microbatches; a++) {
+        memset(tt_engine_tokens(engine, a), 0, (size_t)options.seq_len * sizeof(int32_t));
+        memset(tt_engine_labels(engine, a), 0, (size_t)options.seq_len * sizeof(int32_t));
+    }
+    TT_TRY(tt_engine_step(engine, &step));
+out:
+    tt_engine_free(engine);
+    return rc;
+}
+
+static void the_rest_may_differ(void **state)
+{
+    int lengths[2] = {0, 0};
+
+    assert_int_equal(fixture_check(tt_comm_threads_run(2, other_instructions, lengths)), 0);
+    assert_true(lengths[0] < lengths[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_exchanged_must_agree),
+        cmocka_unit_test(another_machine_file_is_named),
+        cmocka_unit_test(the_rest_may_differ),
+        cmocka_unit_test(stages_give_the_bits_of_one_graph),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("stages", tests, set_up, tear_down);
+}
