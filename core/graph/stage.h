@@ -37,8 +37,8 @@ int tt_graph_cut(const struct tt_graph *graph, const int *stage_of, int n_stages
                  struct tt_stage *ret_stages) TT_MUST_CHECK;
 
 /**
- * A cut between the transformer blocks of a forward graph: each stage gets as many neighbouring blocks as the others, or
- * one more. What comes before the blocks is in the first stage, what comes after them in the last.
+ * A cut between the transformer blocks of a forward graph: each stage gets as many neighbouring blocks as the others,
+ * or one more. What comes before the blocks is in the first stage, what comes after them in the last.
  *   ret_stage_of  [n_nodes]
  */
 void tt_graph_stages_by_block(const struct tt_graph *graph, int n_stages, int *ret_stage_of);

@@ -16,8 +16,7 @@
 /* A collective, as the other ranks of its group must have it. */
 struct exchange {
     struct {
-        int64_t bytes;
-        int op, dtype, ranks, tag, purpose, zero;
+        int64_t op, dtype, bytes, ranks, tag, purpose;
     } same;
     char text[80]; /* for people */
 };
@@ -35,8 +34,7 @@ static struct exchanges exchanges_in(const struct tt_program *program, enum tt_g
     for (int i = 0; i < program->n_instrs; i++) {
         const struct tt_instr *instr = &program->instrs[i];
         const struct tt_collective_desc *desc = &instr->collective;
-        struct exchange one = {
-            {desc->bytes, (int)desc->op, (int)desc->dtype, desc->ranks, desc->tag, (int)instr->purpose, 0}, ""};
+        struct exchange one = {{desc->op, desc->dtype, desc->bytes, desc->ranks, desc->tag, instr->purpose}, ""};
         struct tt_text text = {0};
 
         if (!tt_instr_row(instr)->begins || !tt_collective_travels(desc) || desc->group != group)
@@ -68,7 +66,7 @@ static const char *describe(const struct exchanges *list, int i, char text[200])
     if (i >= list->n)
         return "nothing more";
     (void)snprintf(text, 200, "'%s' (%lld bytes of %s among %d ranks, tag %d)", one->text, (long long)one->same.bytes,
-                   tt_dtype_name((enum tt_dtype)one->same.dtype), one->same.ranks, one->same.tag);
+                   tt_dtype_name((enum tt_dtype)one->same.dtype), (int)one->same.ranks, (int)one->same.tag);
     return text;
 }
 

@@ -44,8 +44,8 @@ struct tt_engine_options {
     int64_t validation_batch, validation_seq_len; /* 0: no validation program */
     enum tt_scheduler scheduler;
     /*
-     * A step as several stages, all of them on this rank (core/graph/stage.h), cut between blocks. Nothing but tests asks
-     * for it: with pipeline parallelism each rank will have stages of its own.
+     * A step as several stages, all of them on this rank (core/graph/stage.h), cut between blocks. Only tests ask for
+     * it.
      */
     int n_stages; /* 0 or 1: the model is one graph */
     /* The order of compute, of n_stages stages and `microbatches` microbatches; NULL: one microbatch after another. */

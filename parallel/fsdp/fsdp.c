@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The eager scheduler. Every unit has a use (parallel/fsdp/usage.h) in the forward and in the backward of each
- * microbatch, in each stage that has parameters of it; the uses, in order of their first node, are the sequence that the prefetch looks ahead in. Uses of
- * different units may overlap (a unit that spans the model).
+ * microbatch, in each stage that has parameters of it. The uses, in order of their first node, are the sequence that
+ * the prefetch looks ahead in. Uses of different units may overlap (a unit that spans the model).
  *
  * Backward gathers a unit whether or not it reads a parameter, as FSDP2 does: traffic is one formula. A weight part of
  * its own gathers only what it reads.

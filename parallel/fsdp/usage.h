@@ -53,8 +53,8 @@ struct tt_usage {
 };
 
 /**
- * The caller's (tt_usage_release). Errors: as tt_order_positions; TT_EINTERNAL when nothing reads some unit, or nothing makes its gradient in
- * an order that trains.
+ * The caller's (tt_usage_release). Errors: as tt_order_positions; TT_EINTERNAL when nothing reads some unit, or nothing
+ * makes its gradient in an order that trains.
  */
 int tt_usage_make(const struct tt_order *order, const struct tt_stage *stages, int n_stages,
                   const struct tt_layout *layout, struct tt_usage *ret_usage) TT_MUST_CHECK;

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Programs run on names instead of numbers.
+ */
+#include "tests/help/names.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/mem.h"
+#include "core/ops/op.h"
+#include "core/program/instr/instr.h"
+
+enum { NAME_BYTES = 160 };
+
+/* --- memory --- */
+
+struct range {
+    int64_t begin, bytes;
+    char name[NAME_BYTES];
+};
+
+struct machine {
+    const struct tt_program *p;
+    struct range *memory;
+    int n, cap;
+    int at; /* instruction */
+};
+
+static void fault(const struct machine *m, const char *what, const char *wanted, const char *found)
+{
+    fail_msg("instruction %d (%s): %s: wanted %s, found %s", m->at, tt_instr_name(&m->p->instrs[m->at]), what, wanted,
+             found ? found : "nothing");
+}
+
+static int64_t begin_of(const struct tt_program *p, int buffer)
+{
+    const struct tt_buffer *b = &p->buffers[buffer];
+
+    return b->root == buffer ? b->offset : p->buffers[b->root].offset + b->offset;
+}
+
+static bool in_arena(const struct tt_program *p, int buffer)
+{
+    enum tt_memory_kind kind = p->buffers[p->buffers[buffer].root].kind;
+
+    return kind != TT_MEMORY_PARAM && kind != TT_MEMORY_CONST;
+}
+
+static void put_range(struct machine *m, int64_t begin, int64_t bytes, const char *name)
+{
+    int kept = 0;
+
+    for (int i = 0; i < m->n; i++)
+        if (m->memory[i].begin >= begin + bytes || m->memory[i].begin + m->memory[i].bytes <= begin)
+            m->memory[kept++] = m->memory[i];
+    m->n = kept;
+    {
+        struct range *range = &TT_PUSH(m->memory, m->n, m->cap);
+
+        range->begin = begin;
+        range->bytes = bytes;
+        (void)snprintf(range->name, sizeof range->name, "%s", name);
+    }
+}
+
+static void put(struct machine *m, int buffer, const char *name)
+{
+    if (buffer != TT_NONE)
+        put_range(m, begin_of(m->p, buffer), m->p->buffers[buffer].bytes, name);
+}
+
+static const char *name_at(const struct machine *m, int64_t begin)
+{
+    for (int i = 0; i < m->n; i++)
+        if (m->memory[i].begin == begin)
+            return m->memory[i].name;
+    return NULL;
+}
+
+static const char *get(const struct machine *m, int buffer)
+{
+    return name_at(m, begin_of(m->p, buffer));
+}
+
+static void must_hold(const struct machine *m, int buffer, const char *name)
+{
+    const char *found = get(m, buffer);
+
+    if (!found || strcmp(found, name) != 0)
+        fault(m, "memory", name, found);
+}
+
+/* --- names --- */
+
+struct place {
+    int stage, value;
+};
+
+/* Where a value comes from: the other side of a boundary, or the first stage with the same input. */
+static struct place origin(const struct tt_program *p, struct place at)
+{
+    const struct tt_stage *stage = &p->stages[at.stage];
+
+    for (int s = 0; s < at.stage; s++) {
+        const struct tt_graph *graph = p->stages[s].graph;
+
+        if (at.value == stage->graph->tokens && graph->tokens != TT_NONE)
+            return (struct place){s, graph->tokens};
+        if (at.value == stage->graph->labels && graph->labels != TT_NONE)
+            return (struct place){s, graph->labels};
+    }
+    for (int i = 0; i < stage->n_in; i++)
+        if (stage->in[i].value == at.value)
+            return origin(p, (struct place){at.stage - 1, stage[-1].out[i].value});
+    for (int i = 0; i < stage->n_out; i++)
+        if (stage->out[i].grad == at.value)
+            return origin(p, (struct place){at.stage + 1, stage[1].in[i].grad});
+    return at;
+}
+
+static const char *value_name(const struct tt_program *p, int stage, int value, int mb)
+{
+    static char text[NAME_BYTES];
+    const struct tt_value *v = &p->stages[stage].graph->values[value];
+    struct place from = origin(p, (struct place){stage, value});
+
+    if (v->kind == TT_VALUE_PARAM)
+        (void)snprintf(text, sizeof text, "parameter %d", v->param);
+    else if (v->kind == TT_VALUE_PARAM_GRAD)
+        (void)snprintf(text, sizeof text, "gradient %d of %d, value %d.%d", v->param, mb, stage, value);
+    else
+        (void)snprintf(text, sizeof text, "value %d.%d of %d", from.stage, from.value, mb);
+    return text;
+}
+
+/* A microbatch's final gradient, of a parameter or of one of the two uses of a tied one: that of the last
+ * node that writes it. */
+static const char *gradient_name(const struct tt_program *p, const struct tt_unit_grad *grad, int mb)
+{
+    struct place last = {0, TT_NONE};
+
+    for (int s = 0; s < p->n_stages; s++)
+        for (int n = 0; n < p->stages[s].graph->n_nodes; n++)
+            for (int k = 0; k < p->stages[s].graph->nodes[n].n_out; k++) {
+                int value = p->stages[s].graph->nodes[n].out[k];
+                const struct tt_value *v = &p->stages[s].graph->values[value];
+
+                if (v->kind == TT_VALUE_PARAM_GRAD && v->param == grad->param && v->part == grad->part)
+                    last = (struct place){s, value};
+            }
+    return value_name(p, last.stage, last.value, mb);
+}
+
+/* --- instructions --- */
+
+static int operand(const struct machine *m, int k)
+{
+    return m->p->operands[m->p->instrs[m->at].operands + k];
+}
+
+static void run_node(struct machine *m, const struct tt_instr *instr)
+{
+    const struct tt_graph *graph = tt_instr_graph(m->p, instr);
+    const struct tt_node *node = &graph->nodes[instr->node];
+    int scratch = operand(m, node->n_in + node->n_out);
+
+    assert_int_equal(instr->n_operands, node->n_in + node->n_out + 1);
+    put(m, scratch, "scratch"); /* before inputs are looked at: it must not lie on them */
+    for (int i = 0; i < node->n_in; i++)
+        if (node->in[i] != TT_NONE && in_arena(m->p, operand(m, i)))
+            must_hold(m, operand(m, i), value_name(m->p, instr->stage, node->in[i], instr->microbatch));
+    for (int k = 0; k < node->n_out; k++) {
+        int out = operand(m, node->n_in + k), alias = tt_op_row(node->op)->alias[k] - 1;
+
+        for (int i = 0; i < node->n_in; i++) {
+            int in = operand(m, i);
+
+            if (in != TT_NONE && in_arena(m->p, in) && i != alias &&
+                begin_of(m->p, in) < begin_of(m->p, out) + m->p->buffers[out].bytes &&
+                begin_of(m->p, out) < begin_of(m->p, in) + m->p->buffers[in].bytes)
+                fault(m, "an output lies on an input that its op still reads", "other memory",
+                      graph->values[node->in[i]].name);
+        }
+    }
+    for (int k = 0; k < node->n_out; k++)
+        put(m, operand(m, node->n_in + k), value_name(m->p, instr->stage, node->out[k], instr->microbatch));
+    for (int k = 0; k < node->n_out; k++)
+        must_hold(m, operand(m, node->n_in + k), value_name(m->p, instr->stage, node->out[k], instr->microbatch));
+    if (scratch != TT_NONE)
+        must_hold(m, scratch, "scratch");
+}
+
+/* The parameters of the units of a collective, in the order of its operands; ret_n of them, valid until the next
+ * call. */
+static const int *params_of(const struct machine *m, const struct tt_instr *instr, int *ret_n)
+{
+    static int params[64];
+    int n_units, n = 0;
+    const int *units = tt_instr_units(m->p->buckets, instr, &n_units);
+
+    for (int u = 0; u < n_units; u++)
+        for (int i = 0; i < m->p->layout->units[units[u]].n_params; i++)
+            params[n++] = m->p->layout->units[units[u]].params[i].param;
+    *ret_n = n;
+    return params;
+}
+
+/* Parameters arrive in place; until the wait nobody may read or write them. */
+static void unshard(struct machine *m, const struct tt_instr *instr, bool wait)
+{
+    int n;
+    const int *params = params_of(m, instr, &n);
+
+    assert_int_equal(instr->n_operands, n);
+    for (int i = 0; i < n; i++) {
+        char gathered[NAME_BYTES], under_way[NAME_BYTES];
+
+        (void)snprintf(gathered, sizeof gathered, "parameter %d", params[i]);
+        (void)snprintf(under_way, sizeof under_way, "parameter %d on its way", params[i]);
+        if (wait)
+            must_hold(m, operand(m, i), under_way);
+        put(m, operand(m, i), wait ? gathered : under_way);
+    }
+}
+
+static void reshard(struct machine *m, const struct tt_instr *instr)
+{
+    const struct tt_unit *unit = &m->p->layout->units[instr->unit];
+
+    for (int i = 0; i < instr->n_operands; i++) { /* none where each was freed after its last read */
+        char gathered[NAME_BYTES];
+
+        (void)snprintf(gathered, sizeof gathered, "parameter %d", unit->params[i].param);
+        must_hold(m, operand(m, i), gathered);
+        put(m, operand(m, i), "resharded");
+    }
+}
+
+static void reduce(struct machine *m, const struct tt_instr *instr)
+{
+    int n, at = 0;
+    const int *units = tt_instr_units(m->p->buckets, instr, &n);
+
+    for (int u = 0; u < n; u++)
+        for (int k = 0; k < m->p->layout->units[units[u]].n_grads; k++)
+            must_hold(m, operand(m, at++),
+                      gradient_name(m->p, &m->p->layout->units[units[u]].grads[k], instr->microbatch));
+    for (int i = 0; i < instr->n_operands; i++)
+        put(m, operand(m, i), "reducing");
+    for (int i = 0; i < instr->n_operands; i++)
+        if (operand(m, i) != TT_NONE)
+            must_hold(m, operand(m, i), "reducing");
+}
+
+static void wait_reduce(struct machine *m, const struct tt_instr *instr)
+{
+    char leaf[NAME_BYTES];
+    int n = 0, n_units;
+    const int *units = tt_instr_units(m->p->buckets, instr, &n_units);
+
+    for (int u = 0; u < n_units; u++)
+        n += m->p->layout->units[units[u]].n_grads;
+    assert_int_equal(instr->n_operands, n + n_units + 1);
+    for (int i = 0; i < instr->n_operands; i++)
+        if (operand(m, i) != TT_NONE)
+            must_hold(m, operand(m, i), "reducing");
+    (void)snprintf(leaf, sizeof leaf, "%d", instr->microbatch);
+    for (int u = 0; u < n_units; u++)
+        put(m, operand(m, n + u), leaf);
+}
+
+/* With one shard a leaf is what the nodes wrote: all gradients of the unit, side by side. */
+static const char *sum_name(struct machine *m, int buffer, int unit_index)
+{
+    static char text[NAME_BYTES];
+    const struct tt_unit *unit = &m->p->layout->units[unit_index];
+    const char *found = get(m, buffer);
+    int mb = -1;
+
+    if (!found || strncmp(found, "gradient", 8) != 0)
+        return found;
+    (void)sscanf(found, "gradient %*d of %d", &mb);
+    for (int k = 0; k < unit->n_grads; k++) {
+        const char *wanted = gradient_name(m->p, &unit->grads[k], mb);
+
+        found = name_at(m, begin_of(m->p, buffer) + unit->grads[k].offset * (int64_t)sizeof(float));
+        if (!found || strcmp(found, wanted) != 0)
+            fault(m, "a gradient", wanted, found);
+    }
+    (void)snprintf(text, sizeof text, "%d", mb);
+    return text;
+}
+
+static int64_t offset_in_sum(const struct machine *m, int k)
+{
+    return m->p->buffers[operand(m, k)].offset / (int64_t)sizeof(float);
+}
+
+/* The second sum of a tied weight is added to the first, in the finished sum of its unit. */
+static void tie(struct machine *m, const struct tt_instr *instr)
+{
+    const struct tt_unit *unit = &m->p->layout->units[instr->unit];
+    int root = m->p->buffers[operand(m, 0)].root;
+    char sum[NAME_BYTES];
+
+    assert_true(instr->n_operands == 2 && m->p->buffers[operand(m, 1)].root == root);
+    assert_true(unit->n_grads == unit->n_params + 1 && unit->grads[unit->n_params].part == 1);
+    assert_int_equal(offset_in_sum(m, 0), unit->grads[unit->n_params].offset);
+    assert_int_equal(offset_in_sum(m, 1), tt_layout_param(m->p->layout, unit->grads[unit->n_params].param)->offset);
+    (void)snprintf(sum, sizeof sum, "%.140s, tied", sum_name(m, root, instr->unit));
+    put(m, root, sum);
+}
+
+static void fold(struct machine *m, const struct tt_instr *instr)
+{
+    char sum[NAME_BYTES], next[NAME_BYTES];
+
+    if (m->p->buffers[operand(m, 0)].root != operand(m, 0)) {
+        tie(m, instr);
+        return;
+    }
+    (void)snprintf(sum, sizeof sum, "%s", sum_name(m, operand(m, 0), instr->unit));
+    for (int s = 1; s < instr->n_operands; s++) {
+        const char *found = sum_name(m, operand(m, s), instr->unit), *other = found ? found : "nothing";
+        bool is_left = strcmp(other + strspn(other, "("), sum + strspn(sum, "(")) < 0; /* a + b is b + a */
+
+        (void)snprintf(next, sizeof next, "(%.70s+%.70s)", is_left ? other : sum, is_left ? sum : other);
+        memcpy(sum, next, sizeof sum);
+    }
+    put(m, operand(m, instr->n_operands - 1), sum);
+}
+
+static void all_reduce(struct machine *m, const struct tt_instr *instr, bool wait)
+{
+    char name[NAME_BYTES];
+    int n, staging;
+    const int *units = tt_instr_units(m->p->buckets, instr, &n);
+
+    staging = operand(m, n);
+    if (wait && staging != TT_NONE)
+        must_hold(m, staging, "staging");
+    for (int u = 0; u < n; u++) {
+        const char *found = sum_name(m, operand(m, u), units[u]);
+
+        if (!wait) {
+            (void)snprintf(name, sizeof name, "on its way %.100s", found ? found : "nothing");
+        } else {
+            if (!found || strncmp(found, "on its way ", 11) != 0)
+                fault(m, "a sum over replicas", "on its way", found);
+            (void)snprintf(name, sizeof name, "%.100s over replicas", found + 11);
+        }
+        put(m, operand(m, u), name);
+    }
+    if (!wait)
+        put(m, staging, "staging");
+}
+
+static void collective(struct machine *m, const struct tt_instr *instr, bool wait)
+{
+    if (instr->purpose == TT_UNSHARD)
+        unshard(m, instr, wait);
+    else if (instr->purpose == TT_ALL_REDUCE)
+        all_reduce(m, instr, wait);
+    else if (wait)
+        wait_reduce(m, instr);
+    else
+        reduce(m, instr);
+}
+
+static void step(struct machine *m, const char *wanted_sum)
+{
+    const struct tt_instr *instr = &m->p->instrs[m->at];
+
+    switch (instr->kind) {
+    case TT_RUN:
+        run_node(m, instr);
+        break;
+    case TT_LOSS:
+        must_hold(m, operand(m, 0),
+                  value_name(m->p, instr->stage, tt_instr_graph(m->p, instr)->token_loss, instr->microbatch));
+        break;
+    case TT_BEGIN:
+    case TT_WAIT:
+        collective(m, instr, instr->kind == TT_WAIT);
+        break;
+    case TT_RESHARD:
+        reshard(m, instr);
+        break;
+    case TT_FOLD:
+        fold(m, instr);
+        break;
+    case TT_NORM:
+    case TT_OPTIMIZER: {
+        const struct tt_unit *unit = &m->p->layout->units[instr->unit];
+        const char *found = sum_name(m, operand(m, 0), instr->unit);
+        char wanted[NAME_BYTES];
+
+        (void)snprintf(wanted, sizeof wanted, "%.140s%s", wanted_sum, unit->n_grads > unit->n_params ? ", tied" : "");
+        if (!found || strcmp(found, wanted) != 0)
+            fault(m, "the gradient sum", wanted, found);
+        break;
+    }
+    default:
+        break;
+    }
+}
+
+/* Inputs are there before the first instruction and, for a second look at a bad step, until the clip. */
+static void inputs(struct machine *m, bool check)
+{
+    for (int mb = 0; mb < m->p->microbatches; mb++)
+        for (int s = 0; s < m->p->n_stages; s++) {
+            const int buffers[] = {m->p->tokens[mb], m->p->labels[mb]};
+            const int values[] = {m->p->stages[s].graph->tokens, m->p->stages[s].graph->labels};
+
+            for (int i = 0; i < 2; i++) {
+                if (values[i] == TT_NONE)
+                    continue;
+                if (check)
+                    must_hold(m, buffers[i], value_name(m->p, s, values[i], mb));
+                else
+                    put(m, buffers[i], value_name(m->p, s, values[i], mb));
+            }
+        }
+}
+
+/* Messages of two collectives that are under way at once must not be taken for each other. */
+static void tags_tell_collectives_apart(const struct tt_program *p)
+{
+    enum { TAGS = 256 };
+    bool under_way[TAGS] = {false};
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct tt_instr *instr = &p->instrs[i];
+        const struct tt_instr *begin = instr->kind == TT_WAIT ? &p->instrs[instr->begin] : instr;
+
+        if ((instr->kind != TT_BEGIN && instr->kind != TT_WAIT) || !tt_collective_travels(&begin->collective))
+            continue;
+        assert_in_range(begin->collective.tag, 0, TAGS - 1);
+        assert_int_equal(under_way[begin->collective.tag], instr->kind == TT_WAIT);
+        under_way[begin->collective.tag] = instr->kind == TT_BEGIN;
+    }
+}
+
+void names_run(const struct tt_program *p, const char *wanted_sum)
+{
+    struct machine m = {.p = p};
+
+    tags_tell_collectives_apart(p);
+    inputs(&m, false);
+    for (m.at = 0; m.at < p->n_instrs; m.at++) {
+        step(&m, wanted_sum);
+        if (p->instrs[m.at].kind == TT_CLIP)
+            inputs(&m, true);
+    }
+    tt_free(m.memory);
+}
+
+/* --- programs --- */
+
+struct planned planned_make(const struct plan *plan)
+{
+    const struct tt_model_dims dims = {
+        .dim = 10, .n_layers = 2, .n_heads = 5, .n_kv_heads = 1, .ffn_dim = 11, .vocab_size = 17, .tied = plan->tied};
+    const int degrees[TT_MESH_DEGREES] = {1, plan->replicas, plan->shards, 1, 1, 1};
+    struct tt_engine_options options = {.sharding = {.wrap = "block", .reshard = plan->reshard},
+                                        .prefetch = plan->prefetch,
+                                        .threads = 1,
+                                        .local_batch = 1,
+                                        .seq_len = 4,
+                                        .microbatches = plan->microbatches};
+    struct planned made = {0};
+
+    assert_int_equal(tt_model_new("llama3", "debugmodel", &dims, NULL, &made.model), 0);
+    assert_int_equal(tt_mesh_init(degrees, plan->shards * plan->replicas, &options.mesh), 0);
+    options.model = made.model;
+    assert_int_equal(tt_engine_new(&options, NULL, plan->shards - 1, &made.engine), 0);
+    made.program = tt_engine_program(made.engine);
+    assert_int_equal(tt_program_check(made.program), 0);
+    return made;
+}
+
+void planned_release(struct planned *made)
+{
+    tt_engine_free(made->engine);
+    tt_model_free(made->model);
+}
