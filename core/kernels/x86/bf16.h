@@ -14,6 +14,11 @@ typedef __m512i vp; /* 16 pairs */
 
 enum { VP_LANES = 16 };
 
+VF_INLINE vp vp_zero(void)
+{
+    return _mm512_setzero_si512();
+}
+
 VF_INLINE vp vp_load(const void *x)
 {
     return _mm512_loadu_si512(x);

@@ -63,42 +63,54 @@ VF_INLINE void pack_eight_rows(tt_bf16 *to, int64_t width, const tt_bf16 *from, 
     }
 }
 
-/* Two rows of up to eight elements as pairs. */
-VF_INLINE __m256i interleave_eight(const tt_bf16 *low, const tt_bf16 *high, int64_t n)
+/* Packs rows of k elements. */
+VF_INLINE void pack_along(tt_bf16 *to, int64_t width, const tt_bf16 *from, int64_t stride, int64_t lines, int64_t k)
 {
-    __mmask8 mask = (__mmask8)first_of_16(n);
-    __m128i a = n >= EIGHT ? _mm_loadu_si128((const void *)low) : _mm_maskz_loadu_epi16(mask, low), b;
+    int64_t pairs = (k + 1) / 2;
 
-    if (!high)
-        return _mm256_cvtepu16_epi32(a);
-    b = n >= EIGHT ? _mm_loadu_si128((const void *)high) : _mm_maskz_loadu_epi16(mask, high);
-    return _mm256_or_si256(_mm256_cvtepu16_epi32(a), _mm256_slli_epi32(_mm256_cvtepu16_epi32(b), 16));
+    for (int64_t i = 0; i < lines; i += EIGHT)
+        pack_eight_rows(to + (i / width * pairs * width + i % width) * 2, width, from + i * stride, stride, lines - i,
+                        k);
 }
 
-/*
- * Packs lines x k elements, which lie in rows of k, or if `across` in k rows, into panels of `width` lines, each of
- * `pairs` pairs.
- */
-VF_INLINE void pack(tt_bf16 *to, int64_t width, const tt_bf16 *from, int64_t stride, bool across, int64_t lines,
-                    int64_t k)
+/* Elements of two rows as pairs; a row that does not exist is NULL. */
+VF_INLINE vp interleave(const tt_bf16 *low, const tt_bf16 *high, int64_t i, int64_t n)
 {
-    int64_t pairs = (k + 1) / 2, group = width < 32 ? 32 : width; /* a cache line of each row */
+    __mmask16 mask = first_of_16(n);
+    vp a = vp_zero(), b = vp_zero();
 
-    if (!across) {
-        for (int64_t i = 0; i < lines; i += EIGHT)
-            pack_eight_rows(to + (i / width * pairs * width + i % width) * 2, width, from + i * stride, stride,
-                            lines - i, k);
-        return;
-    }
-    for (int64_t first = 0; first < lines; first += group) {
-        int64_t end = first + group < lines ? first + group : lines;
+    if (low)
+        a = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, low + i));
+    if (high)
+        b = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, high + i)), 16);
+    return _mm512_or_si512(a, b);
+}
 
-        for (int64_t p = 0; p < pairs; p++) {
-            const tt_bf16 *low = from + 2 * p * stride, *high = 2 * p + 1 < k ? low + stride : NULL;
+/* Packs k rows of `lines` elements, four rows at a time: two pairs of a panel of eight lines share a cache line. */
+VF_INLINE void pack_across(tt_bf16 *to, int64_t width, const tt_bf16 *from, int64_t stride, int64_t lines, int64_t k)
+{
+    int64_t pairs = (k + 1) / 2;
 
-            for (int64_t i = first; i < end; i += EIGHT)
-                _mm256_storeu_si256((void *)(to + ((i / width * pairs + p) * width + i % width) * 2),
-                                    interleave_eight(low + i, high ? high + i : NULL, end - i));
+    for (int64_t p = 0; p < pairs; p += 2) {
+        const tt_bf16 *row[4];
+
+        for (int64_t i = 0; i < 4; i++)
+            row[i] = 2 * p + i < k ? from + (2 * p + i) * stride : NULL;
+        for (int64_t i = 0; i < lines; i += VP_LANES) {
+            vp x = interleave(row[0], row[1], i, lines - i), y = interleave(row[2], row[3], i, lines - i);
+            tt_bf16 *at = to + ((i / width * pairs + p) * width + i % width) * 2;
+
+            if (width == EIGHT) {
+                __mmask16 mask = p + 1 < pairs ? 0xffff : 0xff;
+
+                _mm512_mask_storeu_epi32(at, mask, _mm512_shuffle_i64x2(x, y, 0x44));
+                if (lines - i > EIGHT)
+                    _mm512_mask_storeu_epi32(at + 2 * EIGHT * pairs, mask, _mm512_shuffle_i64x2(x, y, 0xee));
+            } else {
+                vp_store(at, x);
+                if (p + 1 < pairs)
+                    vp_store(at + 2 * width, y);
+            }
         }
     }
 }
@@ -108,9 +120,9 @@ static void pack_a(tt_bf16 *to, const struct tt_bgemm *gemm, int64_t row, int64_
     const tt_bf16 *from = gemm->a + (gemm->trans_a ? begin * gemm->lda + row : row * gemm->lda + begin);
 
     if (gemm->trans_a)
-        pack(to, ROWS, from, gemm->lda, true, rows, k);
+        pack_across(to, ROWS, from, gemm->lda, rows, k);
     else
-        pack(to, ROWS, from, gemm->lda, false, rows, k);
+        pack_along(to, ROWS, from, gemm->lda, rows, k);
 }
 
 /* Whole vectors of lanes beyond the last column need no values, because nothing reads them. */
@@ -119,9 +131,9 @@ static void pack_b(tt_bf16 *to, const struct tt_bgemm *gemm, int64_t column, int
     const tt_bf16 *from = gemm->b + (gemm->trans_b ? column * gemm->ldb + begin : begin * gemm->ldb + column);
 
     if (gemm->trans_b)
-        pack(to, PANEL, from, gemm->ldb, false, columns, k);
+        pack_along(to, PANEL, from, gemm->ldb, columns, k);
     else
-        pack(to, PANEL, from, gemm->ldb, true, columns, k);
+        pack_across(to, PANEL, from, gemm->ldb, columns, k);
 }
 
 /* --- the product --- */
