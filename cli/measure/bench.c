@@ -19,6 +19,7 @@
 #include "cli/job/job.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/kernels/bgemm.h"
 #include "core/kernels/blas.h"
 #include "core/math/stats.h"
 #include "core/os/cores.h"
@@ -81,6 +82,7 @@ static double best(const struct repeats *r)
 struct product {
     struct tt_team *team;
     struct tt_gemm gemm;
+    struct tt_bgemm bgemm;
 };
 
 static void run_product(void *arg)
@@ -90,6 +92,13 @@ static void run_product(void *arg)
     tt_gemm(p->team, &p->gemm);
 }
 
+static void run_bf16_product(void *arg)
+{
+    struct product *p = arg;
+
+    tt_bgemm(p->team, &p->bgemm);
+}
+
 static float *some_numbers(int64_t n)
 {
     float *x = tt_calloc((size_t)n, sizeof *x);
@@ -97,6 +106,22 @@ static float *some_numbers(int64_t n)
     for (int64_t i = 0; i < n; i++)
         x[i] = (float)(i % 7) * 0.25F - 0.75F;
     return x;
+}
+
+/* The same product in bfloat16, as a layer computes it; c's memory takes the result. */
+static struct tt_bgemm bf16_product(const struct tt_gemm *p, int threads)
+{
+    tt_bf16 *a = tt_calloc((size_t)(p->m * p->k), sizeof *a), *b = tt_calloc((size_t)(p->n * p->k), sizeof *b);
+    struct tt_bgemm bf16 = {.trans_b = true, .c_bf16 = true, .m = p->m, .n = p->n, .k = p->k, .a = a, .b = b};
+
+    tt_kernels()->bf16_round(a, p->a, p->m * p->k);
+    tt_kernels()->bf16_round(b, p->b, p->n * p->k);
+    bf16.c = p->c;
+    bf16.lda = p->lda;
+    bf16.ldb = p->ldb;
+    bf16.ldc = p->ldc;
+    bf16.scratch = tt_calloc((size_t)(threads * tt_bgemm_scratch_floats(&bf16)), sizeof(float));
+    return bf16;
 }
 
 static int time_product(struct tt_bench *b, struct tt_comm *comm, const int64_t shape[3], int threads, double seconds)
@@ -109,16 +134,26 @@ static int time_product(struct tt_bench *b, struct tt_comm *comm, const int64_t 
     struct repeats r;
     int rc = 0;
 
+    p.bgemm = bf16_product(&p.gemm, threads);
     TT_TRY(tt_comm_agree(comm, tt_team_new(threads, &p.team)));
-    TT_TRY(repeat(b, comm, seconds, run_product, &p, &r));
+    TT_TRY(repeat(b, comm, seconds / 2.0, run_product, &p, &r));
     row.flops_per_sec = 2.0 * (double)m * (double)n * (double)k / best(&r);
+    TT_TRY(repeat(b, comm, seconds / 2.0, run_bf16_product, &p, &r));
+    row.bf16_flops_per_sec = 2.0 * (double)m * (double)n * (double)k / best(&r);
     TT_PUSH(b->sgemm, b->n_sgemm, b->cap_sgemm) = row;
-    if (threads == b->threads)
+    if (threads == b->threads) {
         b->sgemm_flops = fmax(b->sgemm_flops, row.flops_per_sec);
-    if (threads == 1)
+        b->bgemm_flops = fmax(b->bgemm_flops, row.bf16_flops_per_sec);
+    }
+    if (threads == 1) {
         b->sgemm_flops_thread = fmax(b->sgemm_flops_thread, row.flops_per_sec);
+        b->bgemm_flops_thread = fmax(b->bgemm_flops_thread, row.bf16_flops_per_sec);
+    }
 out:
     tt_team_free(p.team);
+    tt_free((void *)p.bgemm.a);
+    tt_free((void *)p.bgemm.b);
+    tt_free(p.bgemm.scratch);
     tt_free(a);
     tt_free(w);
     tt_free(c);

@@ -29,7 +29,7 @@ const char *tt_bench_section_name(enum tt_bench_section section);
 struct tt_bench_sgemm {
     int64_t m, n, k;
     int threads;
-    double flops_per_sec; /* the best of the repetitions */
+    double flops_per_sec, bf16_flops_per_sec; /* the best of the repetitions: in float32, in bfloat16 */
 };
 
 struct tt_bench_memory {
@@ -67,8 +67,9 @@ struct tt_bench {
     int n_sgemm, cap_sgemm;
     double sgemm_flops; /* the peak of one rank: the best shape on all its threads, also between the steps */
     double sgemm_flops_thread;
-    struct tt_bench_memory memory[2]; /* on one thread, on all of a rank's */
-    struct tt_kernel_time *kernels;   /* of rank 0; a kernel's reference first */
+    double bgemm_flops, bgemm_flops_thread; /* the same of products of bfloat16 */
+    struct tt_bench_memory memory[2];       /* on one thread, on all of a rank's */
+    struct tt_kernel_time *kernels;         /* of rank 0; a kernel's reference first */
     int n_kernels, cap_kernels;
     struct tt_bench_step step;
     struct tt_bench_collective *collectives;

@@ -39,7 +39,7 @@ static double rate_of(const struct tt_kernel_time *k)
 
 static double bound_of(const struct tt_bench *b, const struct tt_kernel_time *k)
 {
-    return k->flops > 0.0 ? b->sgemm_flops_thread : b->memory[0].add;
+    return k->flops == 0.0 ? b->memory[0].add : k->bf16 ? b->bgemm_flops_thread : b->sgemm_flops_thread;
 }
 
 static double copy_sec(const struct tt_bench *b, int64_t bytes)
@@ -72,15 +72,17 @@ static double mfu(const struct tt_bench *b, double flops_per_sec)
 
 static void print_sgemm(const struct tt_bench *b)
 {
-    (void)printf("\n%-24s %8s %12s\n", "sgemm (m x n x k)", "threads", "GF/s");
+    (void)printf("\n%-24s %8s %12s %12s\n", "product (m x n x k)", "threads", "sgemm GF/s", "bf16 GF/s");
     for (int i = 0; i < b->n_sgemm; i++) {
         const struct tt_bench_sgemm *s = &b->sgemm[i];
         char shape[64];
 
         (void)snprintf(shape, sizeof shape, "%" PRId64 " x %" PRId64 " x %" PRId64, s->m, s->n, s->k);
-        (void)printf("%-24s %8d %12.1f\n", shape, s->threads, s->flops_per_sec * 1e-9);
+        (void)printf("%-24s %8d %12.1f %12.1f\n", shape, s->threads, s->flops_per_sec * 1e-9,
+                     s->bf16_flops_per_sec * 1e-9);
     }
-    (void)printf("peak of a rank: %.1f GF/s\n", b->sgemm_flops * 1e-9);
+    (void)printf("peak of a rank: %.1f GF/s in float32, %.1f GF/s in bfloat16\n", b->sgemm_flops * 1e-9,
+                 b->bgemm_flops * 1e-9);
 }
 
 static void print_memory(const struct tt_bench *b)
@@ -102,7 +104,7 @@ static void print_kernels(const struct tt_bench *b)
                      rate_of(k) * 1e-9, k->flops > 0.0 ? "GF/s" : "GB/s", rate_of(k) / rate_of(reference_of(b, i)),
                      100.0 * rate_of(k) / bound_of(b, k));
     }
-    (void)printf("bound: sgemm for GF/s, y = a + b from memory for GB/s, both on one thread\n");
+    (void)printf("bound: products of the same type for GF/s, y = a + b from memory for GB/s, both on one thread\n");
 }
 
 static void print_step(const struct tt_bench *b)
@@ -168,9 +170,10 @@ static json_t *sgemm_json(const struct tt_bench *b)
     for (int i = 0; i < b->n_sgemm; i++) {
         const struct tt_bench_sgemm *s = &b->sgemm[i];
 
-        (void)json_array_append_new(rows, json_pack("{s:I, s:I, s:I, s:i, s:f}", "m", (json_int_t)s->m, "n",
+        (void)json_array_append_new(rows, json_pack("{s:I, s:I, s:I, s:i, s:f, s:f}", "m", (json_int_t)s->m, "n",
                                                     (json_int_t)s->n, "k", (json_int_t)s->k, "threads", s->threads,
-                                                    "sgemm_gflops", s->flops_per_sec * 1e-9));
+                                                    "sgemm_gflops", s->flops_per_sec * 1e-9, "bgemm_gflops",
+                                                    s->bf16_flops_per_sec * 1e-9));
     }
     return rows;
 }
@@ -266,6 +269,8 @@ json_t *tt_bench_machine_json(const struct tt_bench *b)
                                                     "ranks", b->ranks, "alpha_s", small->sec, "beta_s_per_byte",
                                                     fmax(large->sec - small->sec, 0.0) / bytes));
     }
+    if (b->n_sgemm)
+        (void)json_object_set_new(o, "bgemm_flops", json_real(b->bgemm_flops / b->threads));
     (void)json_object_set_new(o, "cpu", json_string(tt_cores()->model));
     (void)json_object_set_new(o, "ranks", json_integer(b->ranks));
     (void)json_object_set_new(o, "threads_per_rank", json_integer(b->threads));
@@ -287,6 +292,7 @@ json_t *tt_bench_json(const struct tt_bench *b)
                   "threads_per_rank", b->threads);
     if (b->n_sgemm) {
         (void)json_object_set_new(o, "sgemm_gflops", json_real(b->sgemm_flops * 1e-9));
+        (void)json_object_set_new(o, "bgemm_gflops", json_real(b->bgemm_flops * 1e-9));
         (void)json_object_set_new(o, "sgemm", sgemm_json(b));
     }
     if (b->memory[0].threads)

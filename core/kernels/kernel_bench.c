@@ -27,6 +27,7 @@ struct work {
     float *scratch;
     int32_t *labels; /* [n] in [0, width) */
     double flops;    /* of one matrix product of the kernel */
+    bool bf16;       /* its products are of bfloat16 */
 };
 
 /* --- one call each --- */
@@ -338,6 +339,7 @@ static void choose_bgemm(struct work *w, char *shape, size_t shape_size)
     w->product = (struct tt_bgemm){
         .trans_b = true, .c_bf16 = true, .m = m, .n = width, .k = width, .lda = width, .ldb = width, .ldc = width};
     w->n = width * width;
+    w->bf16 = true;
     w->flops = 2.0 * (double)m * (double)(width * width);
     (void)snprintf(shape, shape_size, "%" PRId64 " x %" PRId64 " x %" PRId64, m, width, width);
 }
@@ -507,6 +509,7 @@ void tt_kernel_bench_run(int i, const struct tt_kernels *variant, int64_t elemen
     time.sec = time_calls(c, &w, seconds, fewest);
     time.bytes = c->arrays * sizeof(float) * (double)w.n;
     time.flops = c->products * w.flops;
+    time.bf16 = w.bf16;
     release(&w);
     *ret_time = time;
 }

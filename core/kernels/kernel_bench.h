@@ -13,6 +13,7 @@ struct tt_kernel_time {
     char shape[64];
     double sec;   /* median of one call */
     double flops; /* of one call; 0: memory limits the kernel */
+    bool bf16;    /* the products are of bfloat16 */
     double bytes; /* read and written at least once by one call; 0: arithmetic limits the kernel */
 };
 

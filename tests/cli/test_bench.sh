@@ -27,6 +27,8 @@ assert min(o["step_times_s"]) <= o["step_time_s"] <= max(o["step_times_s"])
 assert abs(o["tokens_per_s"] * o["step_time_s"] - 4 * 32) < 1e-6
 assert 0 < o["mfu_causal"] < o["mfu"], (o["mfu_causal"], o["mfu"])
 assert o["sgemm_gflops"] > 0 and all(r["sgemm_gflops"] > 0 for r in o["sgemm"])
+assert o["bgemm_gflops"] == max(r["bgemm_gflops"] for r in o["sgemm"] if r["threads"] == o["threads_per_rank"]) > 0
+assert abs(o["machine"]["bgemm_flops"] * o["threads_per_rank"] * 1e-9 / o["bgemm_gflops"] - 1) < 1e-9
 assert o["model"]["seq_len"] == 32 and o["model"]["microbatches"] == 2
 assert "kernels" not in o and "storage" not in o
 EOF
@@ -54,7 +56,7 @@ EOF
 case_a_machine_file_is_read_by_plan() {
     run bench --seconds 0.01 --only sgemm,memory --save machine.json
     expect_ok
-    expect_out "^peak of a rank: [0-9.]+ GF/s"
+    expect_out "^peak of a rank: [0-9.]+ GF/s in float32, [0-9.]+ GF/s in bfloat16"
     expect_out "parallelism.machine_file=machine.json"
     run plan --ranks 2 --parallelism.machine_file=machine.json --json
     expect_ok
