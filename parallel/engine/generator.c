@@ -152,7 +152,6 @@ out:
 
 struct tt_state *tt_generator_state(struct tt_generator *g)
 {
-    tt_device_synchronize(g->stream); /* if it failed, so does the next run */
     return &g->state;
 }
 

@@ -42,7 +42,7 @@ struct tt_generator_memory tt_generator_memory(const struct tt_generator *genera
 /** TT_EFIT when the system has not got the memory. */
 int tt_generator_allocate(struct tt_generator *generator) TT_MUST_CHECK;
 
-/** Waits until the device has done all work before. */
+/** The device works on it during tt_generator_feed only. */
 struct tt_state *tt_generator_state(struct tt_generator *generator);
 const struct tt_layout *tt_generator_layout(const struct tt_generator *generator);
 

@@ -116,12 +116,14 @@ static int lower_clip(struct tt_walk *w, const struct tt_instr *from)
 /* Sums loss and norm over the ranks; the one place where a step can stop. */
 static int run_clip(struct tt_executor *ex, int i, struct tt_step *step)
 {
-    struct tt_exact sums[TT_SUMS];
+    struct tt_exact sums[TT_SUMS] = {0};
     int rc = 0;
 
     (void)i;
-    tt_device_copy(ex->stream, sums, ex->state->sums, sizeof sums);
-    TT_TRY(tt_device_synchronize(ex->stream));
+    if (ex->program->logits == TT_NONE) { /* generation has nothing to sum, and so nothing to wait for */
+        tt_device_copy(ex->stream, sums, ex->state->sums, sizeof sums);
+        TT_TRY(tt_device_synchronize(ex->stream));
+    }
     for (int k = 0; k < TT_SUMS; k++)
         tt_exact_normalize(&sums[k]);
     step->local_loss_sum = tt_exact_value(&sums[TT_SUM_LOSS]);
