@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * The eager scheduler. Every unit has a use (parallel/fsdp/usage.h) in the forward and in the backward of each
- * microbatch, in each stage that has parameters of it. The uses, in order of their first node, are the sequence that
- * the prefetch looks ahead in. Uses of different units may overlap (a unit that spans the model).
+ * microbatch, in each stage that has parameters of it. The prefetch looks ahead in the sequence of uses, which are in
+ * the order of their first nodes. Uses of different units may overlap, for instance if a unit has parameters from both
+ * ends of the model.
  *
- * Backward gathers a unit whether or not it reads a parameter, as FSDP2 does: traffic is one formula. A weight part of
- * its own gathers only what it reads.
+ * Backward gathers a unit even if it reads none of its parameters, as FSDP2 does, so one formula gives the traffic. A
+ * separate weight part gathers only the units that it reads.
  */
 #include "parallel/fsdp/fsdp.h"
 
@@ -16,14 +17,14 @@ struct walk {
     const struct tt_usage *u;
     struct tt_schedule *schedule;
     int next;        /* first use that has not begun */
-    bool *gathering; /* unit -> unshard issued and not resharded since */
-    bool *ready;     /* unit -> unshard waited for */
-    int *ends_at;    /* position -> first use that ends after it, TT_NONE if none */
-    int *next_end;   /* use -> the next one that ends after the same position */
+    bool *gathering; /* [unit] its unshard has begun, and it was not resharded since */
+    bool *ready;     /* [unit] its unshard is complete */
+    int *ends_at;    /* [position] first use that ends after it, TT_NONE if none */
+    int *next_end;   /* [use] next one that ends after the same position */
     int reducing;    /* use whose reduce-scatter is under way, TT_NONE if none */
 };
 
-/* --- what happens at the edges of a use --- */
+/* --- the begin and the end of a use --- */
 
 static bool gathers(const struct walk *w, const struct tt_use *use)
 {
@@ -47,8 +48,8 @@ static void reshard(struct walk *w, enum tt_instr_kind kind, int unit)
 }
 
 /*
- * The two uses of the unit where forward turns into backward count as one: FSDP2 prefetches for the last block while
- * the head runs backward, and here the head runs forward and backward in one node.
+ * The forward and the backward use of the head count as one. FSDP2 prefetches the last block while the head runs
+ * backward, but here one node runs the head forward and backward.
  */
 static void prefetch(struct walk *w, int at)
 {
@@ -96,7 +97,7 @@ static void end_use(struct walk *w, int at)
     bool trains = w->u->order->trains;
 
     if (use->completes)
-        wait_for_reduce(w); /* one reduce-scatter at a time, which bounds what is in flight */
+        wait_for_reduce(w); /* one reduce-scatter at a time, which bounds the memory of those under way */
     if (tt_use_pass(w->u, use) == TT_PASS_FORWARD) {
         if (!trains || frees)
             reshard(w, trains && unit->keep_degree ? TT_KEEP : TT_RESHARD, use->unit);
@@ -111,7 +112,7 @@ static void end_use(struct walk *w, int at)
 
 /* --- the walk --- */
 
-/* A list of uses per position: those that end after it, in order. Only uses with nodes are in a list. */
+/* Makes a list for each position of the uses that end after it, in order. Uses without nodes are in no list. */
 static void chain_by_last(const struct walk *w)
 {
     for (int pos = 0; pos < w->u->n_positions; pos++)
@@ -150,7 +151,7 @@ static void walk(struct walk *w)
     wait_for_reduce(w);
 }
 
-/* All-reduces over the replicas, each overlapping the norm of the one before; then clip; then the update. */
+/* All-reduces over the replicas, each of which overlaps the norm of the previous one; then clip; then the update. */
 static void schedule_update(const struct tt_layout *layout, struct tt_schedule *schedule)
 {
     for (int u = 0; u <= layout->n_units; u++) {

@@ -6,21 +6,21 @@
 #include "parallel/fsdp/usage.h"
 
 /**
- * The eager FSDP engine: a scheduler that places each unit's collectives around its uses as PyTorch's FSDP2 does.
+ * The eager FSDP engine: a scheduler that places the collectives of each unit around its uses, as PyTorch's FSDP2 does.
  *   forward of a unit    unshard, prefetch the next `prefetch` units, compute, reshard if its policy says so
- *   backward of a unit   the same, then reshard and start the reduce-scatter of its gradients; one is under way at a
- *                        time and overlaps the next unit's backward
+ *   backward of a unit   the same, then reshard and begin the reduce-scatter of its gradients; only one is under way
+ *                        at a time, and it overlaps the next unit's backward
  * The prefetch crosses from one turn of the order to the next.
  */
 struct tt_fsdp {
     const struct tt_usage *usage;
-    const bool *reshard; /* [unit] free it between forward and backward; NULL: as its policy says */
+    const bool *reshard; /* [unit] whether to free it between forward and backward; NULL: as its policy says */
     int prefetch;        /* units gathered ahead of the one that computes */
 };
 
 /**
- * Appends the schedule of the usage's order, and what ends it: sums over replicas, norm, clip and update of an order
- * that trains, else the sum of the losses.
+ * Appends the schedule of the usage's order, and its end: for an order that trains, sums over replicas, norm, clip and
+ * update; otherwise the sum of the losses.
  */
 void tt_fsdp_schedule(const struct tt_fsdp *fsdp, struct tt_schedule *ret_schedule);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One pass over the positions of an order finds who reads which parameter and who writes which gradient; the rest is
- * sorting.
+ * One pass over the positions of an order finds which nodes read which parameters and write which gradients. Then the
+ * results are sorted.
  */
 #include "parallel/fsdp/usage.h"
 
@@ -9,18 +9,18 @@
 
 #include "core/base/mem.h"
 
-/* What the pass remembers. */
+/* The state of the pass. */
 struct scan {
     struct tt_usage *u;
     int n_param_reads, cap_param_reads;
     int n_begun, cap_begun;
-    int *use_of; /* unit -> its newest use */
+    int *use_of; /* [unit] its newest use */
     bool *
         begun; /* [2 * (microbatch * n_params + param) + part] a node has written to the gradient; of the first where it
                     carries */
     int *last_write; /* [microbatch * n_units + unit] last position that writes a gradient, TT_NONE if none */
-    int *last_use;   /* the same: the use that it is in */
-    bool *read;      /* unit -> a position reads it */
+    int *last_use;   /* [same index] the use of that position */
+    bool *read;      /* [unit] whether a position reads it */
 };
 
 static int *filled(size_t n)
@@ -170,7 +170,7 @@ static void sort(struct tt_usage *u)
     }
 }
 
-/* --- all of it --- */
+/* --- the usage --- */
 
 static int scan_positions(struct scan *s)
 {

@@ -6,55 +6,56 @@
 #include "core/program/order.h"
 
 /**
- * Which unit is read where, and where its gradients are complete: what every scheduler inserts collectives by. Computed
- * once from an order of compute, the stages and the layout.
+ * Which unit is read where, and where its gradients are complete. Every scheduler inserts collectives by it. It is
+ * computed once from an order of compute, the stages and the layout.
  *
- * A position is a node of a microbatch, numbered in the order of compute. A unit may have parameters in several stages;
- * a microbatch's gradients of it are complete after the last of them.
+ * A position is a node of a microbatch. Positions are numbered in the order of compute. A unit may have parameters in
+ * several stages; its gradients of a microbatch are complete after the last of these stages.
  */
 
-/* One turn's use of a unit: from the first node that reads a parameter or, in backward, writes a
- * gradient, to the last. */
+/* The use of a unit in one turn: from the first node that reads a parameter or, in backward, writes a gradient, to the
+ * last one that does. */
 struct tt_use {
     int unit;
     int turn;
     int first, last;           /* positions */
-    int first_read, last_read; /* of those that read a parameter; TT_NONE if none does */
+    int first_read, last_read; /* positions that read a parameter; TT_NONE if none does */
     int param_reads;           /* index into param_last_read of the unit's first parameter */
-    bool after;                /* no node of its own: comes after position `first`, see below */
-    bool completes;            /* the gradients that are reduced are complete after it */
+    bool after;                /* has no node: it comes after position `first`, see below */
+    bool completes;            /* gradients that are to be reduced are complete after it */
 };
 
-/* A unit's gradients are complete, and it is time to reduce them. */
+/* The gradients of a unit are complete and can be reduced. */
 struct tt_complete {
-    int pos; /* after it */
+    int pos; /* after this position */
     int unit;
 };
 
 struct tt_usage {
-    const struct tt_order *order; /* not owned, as stages and layout */
+    const struct tt_order *order; /* not owned, like stages and layout */
     const struct tt_stage *stages;
     const struct tt_layout *layout;
     struct tt_position *positions;
     int n_positions;
     /*
-     * By first position. The head makes the gradient of the output's weight in forward. Where no backward node
-     * touches that unit, a use without nodes comes after the head, in the turn of backward: every unit then has
-     * one, as in FSDP2.
+     * Sorted by first position. The head computes the gradient of the output's weight in forward. If no backward node
+     * uses that unit, a use without nodes comes after the head, in the turn of backward. So every unit has a backward
+     * use, as in FSDP2.
      */
     struct tt_use *uses;
     int n_uses, cap_uses;
-    int *param_last_read;         /* [tt_use.param_reads + slot] last position of the use that reads it, or TT_NONE */
-    struct tt_complete *complete; /* by position; of units with the same one, in their order */
+    int *param_last_read; /* [param_reads + index in the unit] last position of the use that reads it, or TT_NONE */
+    struct tt_complete *complete; /* sorted by position, then by unit */
     int n_complete, cap_complete;
-    int *complete_from; /* [n_positions + 1] first of them at a position or later */
-    int *begins_grad;   /* [n_positions + 1] index into begun_grads: the whole gradients that a position begins */
-    int *begun_grads;   /* values of the position's stage */
+    int *complete_from; /* [n_positions + 1] index into complete: the first one at this position or later */
+    int *begins_grad; /* [n_positions + 1] index into begun_grads: the first whole gradient that this position begins */
+    int *begun_grads; /* values of the position's stage */
 };
 
 /**
- * The caller's (tt_usage_release). Errors: as tt_order_positions; TT_EINTERNAL when nothing reads some unit, or nothing
- * makes its gradient in an order that trains.
+ * Computes the usage, which is the caller's (tt_usage_release). order, stages and layout must outlive it. Errors: those
+ * of tt_order_positions; TT_EINTERNAL if nothing reads some unit, or nothing computes its gradient in an order that
+ * trains.
  */
 int tt_usage_make(const struct tt_order *order, const struct tt_stage *stages, int n_stages,
                   const struct tt_layout *layout, struct tt_usage *ret_usage) TT_MUST_CHECK;

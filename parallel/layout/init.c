@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * First values of the parameters; see init.h.
+ * Initial values of the parameters; see init.h.
  */
 #include "parallel/layout/init.h"
 
@@ -42,7 +42,7 @@ int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_mod
     return bytes;
 }
 
-/* Writes a unit whole, one parameter after another. */
+/* Writes the whole of a unit, one parameter after another. */
 static void fill_unit(const struct tt_model *model, const struct tt_unit *unit, uint64_t seed, float *whole)
 {
     for (int i = 0; i < unit->n_params; i++) {
@@ -84,7 +84,7 @@ static void fill_units(const struct tt_layout *layout, const struct tt_model *mo
     }
 }
 
-/* All units are written before the first is copied: the whole model is there at once. */
+/* Writes all units before the first is copied, so the buffer holds the whole model. */
 static void fill_whole(const struct tt_layout *layout, const struct tt_model *model, uint64_t seed, float *buffer,
                        float *const *param)
 {
@@ -126,7 +126,7 @@ int tt_init_params(const struct tt_layout *layout, const struct tt_model *model,
     }
     buffer = tt_map(bytes);
     if (!buffer) {
-        rc = tt_fail(TT_EFIT, "the system refused %zu bytes for the first weights\nhelp: use %s=meta", bytes,
+        rc = tt_fail(TT_EFIT, "the system refused %zu bytes for the initial weights\nhelp: use %s=meta", bytes,
                      tt_key_name(TT_KEY_INIT));
         goto out;
     }

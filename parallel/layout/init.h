@@ -6,22 +6,22 @@
 #include "core/program/layout.h"
 
 /**
- * First values of the parameters. Every element is a function of the seed, the parameter's name and its index, so all
- * ways give the same bits; what differs is the memory that a rank needs beside its shards.
+ * Initial values of the parameters. Every element is a function of the seed, the parameter's name and its index, so all
+ * ways give the same bits. They differ in the memory that a rank needs in addition to its shards.
  */
 enum tt_init {
-    TT_INIT_SHARDS, /* straight into the shards: nothing (training.init meta) */
-    TT_INIT_WHOLE,  /* the whole model, then this rank's rows of it are copied: 4 bytes a parameter */
-    TT_INIT_UNITS,  /* the same for one unit at a time: 4 bytes a parameter of the largest unit */
+    TT_INIT_SHARDS, /* directly into the shards: no more memory (training.init meta) */
+    TT_INIT_WHOLE,  /* the whole model, from which this rank's parts are copied: 4 bytes per parameter (full) */
+    TT_INIT_UNITS,  /* the same for one unit at a time: 4 bytes per parameter of the largest unit (layerwise) */
     TT_INIT_MODES
 };
 
-/** Bytes of the buffer beside the shards. */
+/** Bytes of the buffer that is needed in addition to the shards. */
 int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_model *model, enum tt_init how);
 
 /**
- * Fills this rank's rows of every parameter; param[unit] is its flat shard. Not collective. TT_EINTERNAL names a
- * parameter that has no rule, before anything is written; TT_EFIT when the system has not got the buffer.
+ * Fills this rank's part of every parameter; param[unit] is the flat shard of a unit. Not collective. TT_EINTERNAL,
+ * before anything is written, names a parameter without a rule. TT_EFIT if the system refuses the buffer.
  */
 int tt_init_params(const struct tt_layout *layout, const struct tt_model *model, enum tt_init how, uint64_t seed,
                    float *const *param) TT_MUST_CHECK;

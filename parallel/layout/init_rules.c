@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rules for first values; see init_rules.h.
+ * Rules for initial values; see init_rules.h.
  */
 #include "parallel/layout/init_rules.h"
 
@@ -13,7 +13,7 @@
 #include "core/graph/graph.h"
 #include "parallel/layout/patterns.h"
 
-/* What a rule does to a parameter; numbers that it does not take are 0. */
+/* A rule and its numbers. Numbers that it does not take are 0. */
 struct rule {
     enum tt_param_init init;
     double arg[2];
@@ -29,7 +29,7 @@ static const struct {
 };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
-/* Reads "(1,2)" or nothing; the number of arguments, or -1. */
+/* Reads "(1,2)" or nothing. Returns the number of arguments, or -1. */
 static int read_arguments(const char *text, double *arg)
 {
     int n = 0;
@@ -69,7 +69,7 @@ static int fail_rule(const char *text)
                        text);
 }
 
-/* The expression may hold '=' itself: the last one counts. */
+/* The expression may have a '=' in it, so the last '=' separates it from the rule. */
 static int read_rule(const char *text, struct rule *ret_rule, char **ret_regex)
 {
     const char *equals = strrchr(text, '='), *what = equals ? equals + 1 : "";

@@ -31,7 +31,7 @@ const char *tt_mesh_dim_name(enum tt_mesh_dim dim)
     return dims[dim].name;
 }
 
-/* "dp_replicate 2 x dp_shard 3": what was configured, without the ones. */
+/* "data_parallel_replicate_degree 2 x data_parallel_shard_degree 3": the configured degrees other than 1. */
 static void describe_degrees(const int degrees[TT_MESH_DEGREES], struct tt_text *text)
 {
     for (int dim = 0; dim < TT_MESH_DIMS; dim++)
@@ -68,7 +68,7 @@ static int fail_product(const int degrees[TT_MESH_DEGREES], int64_t others, int 
     return rc;
 }
 
-/* Ranks that expert parallelism may be cut out of: a multiple of ep, and ep of tp, so that no tp group is torn. */
+/* The inner ranks must be a multiple of ep, and ep one of tp, so that no tp group is split. */
 static int check_experts(const struct tt_mesh *mesh)
 {
     int ep = mesh->size[TT_MESH_EP], tp = mesh->size[TT_MESH_TP];
@@ -85,7 +85,7 @@ static int check_experts(const struct tt_mesh *mesh)
 int tt_mesh_init(const int degrees[TT_MESH_DEGREES], int n_ranks, struct tt_mesh *ret_mesh)
 {
     struct tt_mesh mesh = {.n_ranks = n_ranks};
-    int64_t others = 1; /* the product without dp_shard */
+    int64_t others = 1; /* the product of all degrees but dp_shard's */
 
     for (int dim = 0; dim < TT_MESH_DEGREES; dim++) {
         if (degrees[dim] < 1 && !(dim == TT_MESH_DP_SHARD && degrees[dim] == -1))
@@ -130,7 +130,7 @@ struct tt_mesh tt_mesh_single(void)
     return mesh;
 }
 
-/* Distance in ranks of two neighbours along a dimension. */
+/* The difference in rank between neighbours along a dimension. */
 static int stride_of(const struct tt_mesh *mesh, enum tt_mesh_dim dim)
 {
     int stride = 1;
@@ -158,7 +158,7 @@ int tt_mesh_rank(const struct tt_mesh *mesh, const int coordinates[TT_MESH_DIMS]
 
 enum part { ALL, INNER, OUTER };
 
-/* Bits of the dimensions, under the names that the table uses. */
+/* A bit for each dimension, with the name that the table uses. */
 enum {
     PP = 1 << TT_MESH_PP,
     DP_REPLICATE = 1 << TT_MESH_DP_REPLICATE,
@@ -181,7 +181,7 @@ static bool spans(enum tt_group_id id, int dim)
     return groups[id].dims & 1U << dim;
 }
 
-/* The place of a rank among all that differ from it in the group's dimensions only. */
+/* The place of a rank among those that differ from it only in the dimensions of the group. */
 static struct tt_place place_in_dims(const struct tt_mesh *mesh, int rank, enum tt_group_id id)
 {
     struct tt_place place = {1, 0};
@@ -194,7 +194,7 @@ static struct tt_place place_in_dims(const struct tt_mesh *mesh, int rank, enum 
     return place;
 }
 
-/* The rank that has place `index` there. */
+/* The rank at place `index` among those. */
 static int rank_in_dims(const struct tt_mesh *mesh, int rank, enum tt_group_id id, int index)
 {
     int there = rank;
@@ -278,8 +278,9 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The counts of data-parallel ranks that divide global_batch into whole microbatches of local_batch: the `most` nearest
- * to `near`, in increasing order. Returns their number, 0 when global_batch is not a multiple of local_batch. */
+/* The counts of data-parallel ranks that divide global_batch into whole microbatches of local_batch: those nearest to
+ * `near`, at most `most`, in increasing order. Returns their number, 0 if global_batch is not a multiple of
+ * local_batch. */
 static int rank_counts(int64_t local_batch, int64_t global_batch, int near, int most, int *ret_counts)
 {
     int64_t microbatches = local_batch > 0 ? global_batch / local_batch : 0;
@@ -287,7 +288,7 @@ static int rank_counts(int64_t local_batch, int64_t global_batch, int near, int 
 
     if (microbatches < 1 || global_batch % local_batch != 0)
         return 0;
-    /* Outwards from `near`, so that the ones found first are the ones to propose. */
+    /* Searches outwards from `near`, so the nearest are found first. */
     for (int64_t distance = 0; n < most && (near - distance > 0 || near + distance <= microbatches); distance++) {
         int64_t below = near - distance, above = near + distance;
 

@@ -10,12 +10,12 @@
 #include "core/program/layout.h"
 
 /**
- * The ranks of a job as a grid of named dimensions, outer to inner: neighbouring ranks (on one host) are neighbours in
- * the last dimension first. Today only dp_replicate and dp_shard may be larger than 1. Expert parallelism has a degree
- * but no dimension of the grid: its groups are cut out of the lines of dp_shard, cp and tp, neighbours first.
+ * The ranks of a job as a grid of named dimensions, from the outermost to the innermost, along which consecutive ranks
+ * are neighbours. Today only dp_replicate and dp_shard may be larger than 1. Expert parallelism has a degree but no
+ * dimension of the grid: its groups are cut out of the ranks of dp_shard, cp and tp, neighbours first.
  *
- * Who communicates with whom is a table of groups (core/program/groups.def), each a set of dimensions.
- * Pure arithmetic: every rank computes the same, nothing here communicates.
+ * A table of groups (core/program/groups.def), each a set of dimensions, says which ranks communicate. Everything here
+ * is arithmetic: every rank computes the same, and nothing communicates.
  */
 enum tt_mesh_dim {
     TT_MESH_PP,
@@ -23,13 +23,13 @@ enum tt_mesh_dim {
     TT_MESH_DP_SHARD,
     TT_MESH_CP,
     TT_MESH_TP,
-    TT_MESH_DIMS, /* of the grid */
+    TT_MESH_DIMS, /* the number of dimensions of the grid */
     TT_MESH_EP = TT_MESH_DIMS,
     TT_MESH_DEGREES,
 };
 
 struct tt_mesh {
-    int size[TT_MESH_DEGREES]; /* ranks along each dimension, at least 1; TT_MESH_EP: ranks that share experts */
+    int size[TT_MESH_DEGREES]; /* ranks along each dimension, at least 1; for TT_MESH_EP the ranks that share experts */
     int n_ranks;               /* the product of the dimensions */
 };
 
@@ -38,8 +38,8 @@ const char *tt_mesh_dim_name(enum tt_mesh_dim dim);
 
 /**
  * The mesh of n_ranks ranks.
- *   degrees  the degree of each dimension as configured; that of dp_shard may be -1: all the ranks that remain
- * Errors: TT_EUSAGE when the degrees do not multiply to n_ranks, with the change that would make them.
+ *   degrees  the configured degree of each dimension; that of dp_shard may be -1, all ranks that remain
+ * Errors: TT_EUSAGE if the degrees do not multiply to n_ranks, with the change that would mend that.
  */
 int tt_mesh_init(const int degrees[TT_MESH_DEGREES], int n_ranks, struct tt_mesh *ret_mesh) TT_MUST_CHECK;
 
@@ -49,61 +49,62 @@ int tt_mesh_configure(const struct tt_config *cfg, int n_ranks, struct tt_mesh *
 /** The mesh of a job with one rank. */
 struct tt_mesh tt_mesh_single(void);
 
-/** Ranks of a group. */
+/** The number of ranks in a group. */
 int tt_mesh_size(const struct tt_mesh *mesh, enum tt_group_id id);
 
-/** The place of `rank` in its group of that kind. */
+/** The place of `rank` in its group `id`. */
 struct tt_place tt_mesh_place(const struct tt_mesh *mesh, int rank, enum tt_group_id id);
 
-/** The rank that has place `index` in the group of that kind that `rank` is in. */
+/** The rank at place `index` of the group `id` that `rank` is in. */
 int tt_mesh_member(const struct tt_mesh *mesh, int rank, enum tt_group_id id, int index);
 
 /**
- * Whether a rank adds to a sum over a group, of terms that ranks outside of the group have too: of all ranks with the
- * same place in the group the first one does.
+ * Whether a rank contributes to a sum over a group whose terms other ranks have too. Of all ranks with the same place
+ * in the group, the first one contributes.
  */
 bool tt_mesh_owns(const struct tt_mesh *mesh, int rank, enum tt_group_id group);
 
-/** Ranks that see different samples: the size of TT_GROUP_BATCH. */
+/** The number of ranks that see different samples, which is the size of TT_GROUP_BATCH. */
 int tt_mesh_dp(const struct tt_mesh *mesh);
 
-/** This rank's coordinate along a dimension. */
+/** The coordinate of a rank along a dimension. */
 int tt_mesh_coordinate(const struct tt_mesh *mesh, int rank, enum tt_mesh_dim dim);
 
 /** The rank at these coordinates. */
 int tt_mesh_rank(const struct tt_mesh *mesh, const int coordinates[TT_MESH_DIMS]);
 
 /**
- * Ranks that communicate with each other in collectives, in the order of their coordinates, the inner dimension first.
+ * Ranks that take part in the same collectives, in the order of their coordinates, of which the innermost changes
+ * fastest.
  */
 struct tt_group {
     int n;
     int index;  /* this rank's place: ranks[index] */
-    int *ranks; /* ranks of the job */
+    int *ranks; /* [n] their numbers in the job */
 };
 
-/** The group of that kind that `rank` is in. The caller's (tt_group_release). */
+/** The group `id` that `rank` is in. The caller's (tt_group_release). */
 struct tt_group tt_mesh_group(const struct tt_mesh *mesh, int rank, enum tt_group_id id);
 void tt_group_release(struct tt_group *group);
 
 /**
- * Microbatches that each rank does per step: global_batch / (local_batch x dp).
- *   global_batch  samples per step; -1: one microbatch, that is local_batch x dp
- * Errors: TT_EUSAGE when it is not a whole number, listing the rank counts that would do.
+ * The microbatches of each rank in a step: global_batch / (local_batch x dp).
+ *   global_batch  samples per step; -1: local_batch x dp, so one microbatch
+ * Errors: TT_EUSAGE if that is not a whole number, with the rank counts for which it is.
  */
 int tt_mesh_microbatches(const struct tt_mesh *mesh, int64_t local_batch, int64_t global_batch,
                          int64_t *ret_microbatches) TT_MUST_CHECK;
 
 /**
- * The global index (0 .. G/local - 1) of a rank's a-th microbatch of a step. Neighbours in the sum of gradients are
- * neighbours in this index: the a-th microbatches of the ranks in dp_shard, or with reduce_last the
- * microbatches of a rank.
+ * The global index (0 .. G/local - 1) of a rank's a-th microbatch of a step. Gradients of neighbours in this index are
+ * added first: those of the a-th microbatches of all ranks in dp_shard, or with reduce_last those of the microbatches
+ * of one rank.
  */
 int64_t tt_mesh_microbatch(const struct tt_mesh *mesh, int rank, int64_t microbatches, bool reduce_last, int64_t a);
 
 /**
- * Whether losses and weights are the bits of every other mesh for which this holds, given one global batch and sums
- * in the order of the tree: blocks of a power of two of neighbours are complete subtrees, so what is added first
+ * Whether losses and weights have the same bits on all meshes for which this is true, for one global batch and sums in
+ * the order of the tree. Blocks of a power of two of neighbours are complete subtrees, so the sums that are added first
  * must be such blocks.
  */
 bool tt_mesh_is_exact(const struct tt_mesh *mesh, int64_t microbatches, bool reduce_last);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Regular expressions of policies: compiled once, searched in names, an error that names the one that selects nothing.
+ * Regular expressions of policies. They are compiled once and searched for in names. An error names an expression that
+ * selects nothing.
  */
 #include "parallel/layout/patterns.h"
 
@@ -23,7 +24,7 @@ int tt_patterns_init(enum tt_key key, struct tt_words words, struct tt_patterns 
     return 0;
 out:
     tt_patterns_release(&p);
-    /* the expression is the user's, not a file's */
+    /* The user gave the expression, so the fault is one of usage, not of data. */
     return rc == TT_EDATA ? tt_fail_key(TT_EUSAGE, key, "%s", tt_error_message()) : rc;
 }
 

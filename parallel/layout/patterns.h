@@ -5,24 +5,25 @@
 #include "core/config/config.h"
 
 /**
- * The regular expressions of a policy, as the configuration lists them. They are searched for anywhere in a name, as
- * Python's re.search does; ^ and $ anchor them.
+ * The regular expressions of a policy, in the order of the configuration. They may match anywhere in a name, as with
+ * Python's re.search; ^ and $ anchor them.
  */
 struct tt_patterns {
-    enum tt_key key; /* what the expressions are for; errors are about it */
+    enum tt_key key; /* of the policy; errors carry it */
     struct tt_words words;
     struct tt_regex **regex; /* one per word */
     struct tt_matcher *matcher;
 };
 
-/** Compiles; words must outlive the patterns (tt_patterns_release). TT_EUSAGE names a bad expression. */
+/** Compiles the expressions. words must outlive the patterns, which are the caller's (tt_patterns_release). TT_EUSAGE
+ * names a bad expression. */
 int tt_patterns_init(enum tt_key key, struct tt_words words, struct tt_patterns *ret_patterns) TT_MUST_CHECK;
 void tt_patterns_release(struct tt_patterns *patterns);
 
-/** The first expression from `first` on that is found in name, or TT_NONE. */
+/** *ret_index is the first expression, from `first` on, that matches in name, or TT_NONE. */
 int tt_patterns_find(struct tt_patterns *patterns, int first, const char *name, int *ret_index) TT_MUST_CHECK;
 
-/** TT_EUSAGE: expression i matches none of the things that it selects among; an example says how their names look. */
+/** Always TT_EUSAGE: expression i matches no `what`; `example` shows what their names look like. */
 int tt_patterns_fail_unused(const struct tt_patterns *patterns, int i, const char *what, const char *example);
 
 #endif

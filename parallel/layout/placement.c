@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Parts of tensors: chunks, boxes, and the ranks that hold them.
+ * Parts of tensors: chunks, boxes, and the ranks that have them.
  */
 #include "parallel/layout/placement.h"
 

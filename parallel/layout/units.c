@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Units and the layout they give: the wrap policy's keys become units, the reshard policy marks those that stay.
+ * Makes units from the keys of the wrap policy, and marks those that the reshard policy keeps gathered.
  */
 #include "parallel/layout/units.h"
 
@@ -15,7 +15,7 @@
 
 /* --- names --- */
 
-/* Without ".weight". */
+/* The parameter's name without ".weight". */
 static void add_short_name(struct tt_text *name, const struct tt_model *model, int param)
 {
     const char *full = model->params[param].name;
@@ -26,7 +26,8 @@ static void add_short_name(struct tt_text *name, const struct tt_model *model, i
     tt_text_add(name, "%.*s", (int)size, full);
 }
 
-/* Does the unit hold all parameters of one block and nothing else? block_params: how many each block has. */
+/* Whether the unit has all parameters of a block and no others. block_params: the number of parameters of each
+ * block. */
 static bool is_block(const struct tt_model *model, const struct tt_unit *unit, int block, const int *block_params)
 {
     if (block < 0 || unit->n_params != block_params[block])
@@ -50,7 +51,8 @@ static int *count_block_params(const struct tt_model *model)
     return count;
 }
 
-/* "layers.3", "model", "norm+output", "layers.0.attention.wq..layers.1.attention.wk": what one recognises a unit by. */
+/* A name by which people recognise a unit: "layers.3", "model", "norm+output",
+ * "layers.0.attention.wq..layers.1.attention.wk". */
 static char *unit_name(const struct tt_model *model, const struct tt_unit *unit, const int *block_params)
 {
     enum { MOST_NAMES = 3 };
@@ -108,7 +110,8 @@ static void add_grad(struct tt_unit *unit, const struct tt_unit_param *place, in
     unit->grad_elements += place->chunk;
 }
 
-/* A tied weight's second sum comes after the first of all, so that the first ones lie as the parameters do. */
+/* The second sums of tied weights come after all first sums, so that the first sums are in the order of the
+ * parameters. */
 static void add_grads(struct tt_unit *unit, const struct tt_model *model)
 {
     unit->grads = tt_calloc(2 * (size_t)unit->n_params + 1, sizeof *unit->grads);
@@ -130,7 +133,7 @@ static int compare_keyed(const void *a, const void *b)
     return x->key != y->key ? (x->key < y->key ? -1 : 1) : x->param - y->param;
 }
 
-/* For every parameter the first one that has the same key. The caller's. */
+/* For every parameter, the first one with the same key. The caller's. */
 static int *find_leaders(const int64_t *keys, int n)
 {
     struct keyed *sorted = tt_calloc((size_t)n + 1, sizeof *sorted);
@@ -175,7 +178,7 @@ out:
 
 /* --- what stays gathered --- */
 
-static bool holds_head(const struct tt_model *model, const struct tt_unit *unit)
+static bool has_head(const struct tt_model *model, const struct tt_unit *unit)
 {
     for (int i = 0; i < unit->n_params; i++)
         if (tt_wrap_is_head(model, unit->params[i].param))
@@ -183,15 +186,15 @@ static bool holds_head(const struct tt_model *model, const struct tt_unit *unit)
     return false;
 }
 
-static bool holds_last_layer(const struct tt_model *model, const struct tt_unit *unit)
+static bool has_last_layer(const struct tt_model *model, const struct tt_unit *unit)
 {
     for (int i = 0; i < unit->n_params; i++)
         if (model->params[unit->params[i].param].block == (int)model->dims.n_layers - 1)
             return true;
-    return holds_head(model, unit);
+    return has_head(model, unit);
 }
 
-/* Every expression counts, not only the first that matches, so that one which selects nothing is noticed. */
+/* Tries all expressions, not only until one matches, so that an expression which selects nothing is noticed. */
 static int keep_selected(struct tt_layout *layout, const struct tt_model *model, struct tt_words words)
 {
     struct tt_patterns patterns = {0};
@@ -253,8 +256,8 @@ static int choose_kept(struct tt_layout *layout, const struct tt_model *model, c
 
         unit->reshard_after_forward =
             sharding->reshard == TT_RESHARD_AFTER_FORWARD_ALWAYS ||
-            (sharding->reshard == TT_RESHARD_AFTER_FORWARD_DEFAULT && !holds_head(model, unit)) ||
-            (sharding->reshard == TT_RESHARD_AFTER_FORWARD_LAST_LAYER && !holds_last_layer(model, unit));
+            (sharding->reshard == TT_RESHARD_AFTER_FORWARD_DEFAULT && !has_head(model, unit)) ||
+            (sharding->reshard == TT_RESHARD_AFTER_FORWARD_LAST_LAYER && !has_last_layer(model, unit));
     }
     if (sharding->reshard == TT_RESHARD_AFTER_FORWARD_PATTERNS)
         return keep_selected(layout, model, sharding->keep);

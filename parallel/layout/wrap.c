@@ -70,7 +70,7 @@ const struct tt_wrap_row tt_wrap_rows[] = {
 };
 const int tt_wrap_n_rows = sizeof tt_wrap_rows / sizeof tt_wrap_rows[0];
 
-/* A row whose name ends in ':' is followed by its bytes. */
+/* After a row's name that ends in ':' comes a number of bytes. */
 static bool row_matches(const struct tt_wrap_row *row, const char *name, int64_t *ret_bytes)
 {
     size_t n = strlen(row->name);
@@ -94,7 +94,7 @@ static int fail_unknown(const char *name)
     return rc;
 }
 
-/* Keys of expressions are beyond those of blocks. */
+/* The keys of expressions are larger than those of all blocks. */
 static int by_patterns(const struct tt_model *model, struct tt_words words, int64_t *ret_keys)
 {
     const int64_t beyond = (int64_t)1 << 40;

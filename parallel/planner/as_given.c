@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Targets from the hardest to the easiest; the first that is kept without being slower than the eager engine is taken.
- * Else the eager engine's own schedule competes with what was found.
+ * Tries targets from the hardest to the easiest, and takes the first plan that keeps its target without being slower
+ * than the eager engine. If there is none, the best plan is compared with the eager engine's own schedule.
  */
 #include "parallel/planner/as_given.h"
 
@@ -9,7 +9,7 @@
 
 enum { FIRST_ROUNDS = 2 }; /* for a target that is followed by an easier one */
 
-/* What may be exchanged, as a part of what the eager engine exchanges at its peak. */
+/* Limits of the memory for exchange, as a share of what the eager engine has for exchange at its peak. */
 static const struct {
     double part;
     bool off_peak;
@@ -24,7 +24,7 @@ static void replace(struct tt_plan_found *found, struct tt_plan_found *by)
     by->program = NULL;
 }
 
-/* Equal predictions may differ in their last bits: programs add the same seconds in another order. */
+/* Equal predictions may differ in their last bits, since programs add the same seconds in another order. */
 static bool is_faster(double sec, double than)
 {
     return sec < than * (1.0 - 1e-9);
@@ -65,8 +65,8 @@ out:
     return rc;
 }
 
-/* *ret_eager as the eager engine runs it; *ret_early with memory freed after its last read, for
- * comparison with plans. */
+/* *ret_eager is the program that the eager engine runs. *ret_early is the same schedule with memory freed after its
+ * last read, as plans do. */
 static int make_eager(const struct tt_plan_search *s, const bool *reshard, struct tt_plan_found *ret_eager,
                       struct tt_plan_found *ret_early)
 {
@@ -84,7 +84,7 @@ out:
 
 /* --- one limit --- */
 
-/* The first target that is kept without being slower than eager, else the best of all that was found. */
+/* Finds the first plan that keeps its target without being slower than eager; otherwise the best of all plans found. */
 static int try_targets(const struct tt_plan_search *s, struct tt_plan_target target, const struct tt_plan_found *eager,
                        struct tt_plan_found *best)
 {
@@ -115,8 +115,8 @@ out:
 /* --- no plan is within the limit --- */
 
 /*
- * Makes *best smaller: by what is planned without a limit, then by asking for less than there is. What lowering makes
- * of a limit is not known before, so some that are lower by different parts are tried.
+ * Makes *best smaller: first with plans made without a limit, then with limits somewhat below its own memory. The
+ * memory that lowering gives a plan is not known before, so several limits are tried.
  */
 static int squeeze(const struct tt_plan_search *s, struct tt_plan_target target, const struct tt_plan_found *eager,
                    struct tt_plan_found *best)
@@ -138,7 +138,7 @@ out:
     return rc;
 }
 
-/* --- all of it --- */
+/* --- the plan --- */
 
 int tt_plan_as_given(const struct tt_plan_search *s, const bool *reshard, int64_t step_limit,
                      struct tt_plan_found *ret_found)

@@ -5,11 +5,11 @@
 #include "parallel/planner/plan_search.h"
 
 /**
- * The program of a given reshard policy, planned against the eager engine's of the same policy:
- *   never more memory than that, and within step_limit where any plan is;
- *   never predicted to be slower than that, where that is within step_limit, too;
- *   at most 0.85 of what it exchanges at its peak, where a plan manages that without being slower.
- * Where no plan is within step_limit: the one of least memory that is found; it takes no more than without a limit.
+ * Plans a program for a given reshard policy and compares it with the eager engine's program for that policy:
+ *   it never takes more memory, and is within step_limit if any plan is;
+ *   it is never predicted to be slower, if eager's is within step_limit too;
+ *   it takes at most 0.85 of eager's memory for exchange at the peak, if a plan can without being slower.
+ * If no plan is within step_limit, it is the smallest that was found, which takes no more than without a limit.
  *
  *   reshard  [unit] free it between forward and backward
  */
@@ -17,8 +17,8 @@ int tt_plan_as_given(const struct tt_plan_search *s, const bool *reshard, int64_
                      struct tt_plan_found *ret_found) TT_MUST_CHECK;
 
 /**
- * The better of two for a limit: one that fits before one that does not; of those that fit the faster,
- * else the smaller.
+ * Whether a is better than b for a limit. One that fits is better than one that does not. Of two that fit the faster is
+ * better, of two that do not the smaller.
  */
 bool tt_plan_is_better(int64_t step_limit, const struct tt_plan_found *a, const struct tt_plan_found *b);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A tree in an array: node i has the children 2i and 2i + 1, the leaves are the last n.
+ * The tree is an array: the children of node i are 2i and 2i + 1, and the last n nodes are the leaves.
  */
 #include "parallel/planner/ceiling.h"
 

@@ -4,10 +4,10 @@
 
 #include <stdint.h>
 
-/** The largest of any run of neighbouring values, in logarithmic time: a tree of maxima over an array. */
+/** A tree of maxima over an array. It gives the largest value of any range in logarithmic time. */
 struct tt_ceiling;
 
-/** Of n > 0 values, which are copied. The caller's (tt_ceiling_free). */
+/** A tree over n > 0 values, which are copied. The caller's (tt_ceiling_free). */
 struct tt_ceiling *tt_ceiling_new(const int64_t *values, int n);
 void tt_ceiling_free(struct tt_ceiling *ceiling);
 

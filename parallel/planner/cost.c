@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The cost table, the formulas over it, and a simulator that walks a program with two lanes.
+ * The cost table, the formulas that use it, and a simulator that runs a program on two lanes.
  */
 #include "parallel/planner/cost.h"
 
@@ -129,7 +129,7 @@ double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph 
     return work_sec(machine, &cost, threads);
 }
 
-/* Messages that follow each other in a reduce-scatter. */
+/* The number of messages of a reduce-scatter that wait for each other. */
 static int reduce_messages(int n)
 {
     int log2 = 0;
@@ -174,7 +174,7 @@ int64_t tt_cost_saturating_bytes(const struct tt_machine *machine, int n)
     return (int64_t)(9.0 * latency * machine->link_bytes_per_sec * n / (n - 1));
 }
 
-/* Seconds of one instruction on the computing thread: 0 for one that begins or awaits a collective. */
+/* Seconds of one instruction on the computing thread. They are 0 if it begins or awaits a collective. */
 static double instr_sec(const struct tt_machine *machine, const struct tt_program *program, int i)
 {
     struct tt_instr_cost cost = tt_instr_cost(program, &program->instrs[i]);
@@ -207,7 +207,7 @@ void tt_cost_simulate(const struct tt_machine *machine, const struct tt_program 
 {
     size_t n = (size_t)program->n_instrs;
     struct tt_timeline t = {.n = program->n_instrs};
-    double now = 0.0, free_at = 0.0; /* of the two lanes */
+    double now = 0.0, free_at = 0.0; /* the times of the two lanes */
 
     t.compute = tt_calloc(n + 1, sizeof *t.compute);
     t.transfer = tt_calloc(n + 1, sizeof *t.transfer);

@@ -6,22 +6,22 @@
 #include "core/program/program.h"
 
 /**
- * The cost model: what a node, a collective and a whole program take on a machine that is described by a few numbers.
- * The planned engine, `titan plan` and `titan estimate` read it. Nothing here measures anything: the numbers are built
- * in or come from a machine file, so every rank and every run computes the same.
+ * The cost model: the time of a node, a collective and a whole program on a machine that a few numbers describe. The
+ * planned engine, `titan plan` and `titan estimate` use it. Nothing is measured here: the numbers are built in or come
+ * from a machine file, so every rank and every run computes the same.
  */
 
-/* A cost table; zero is not a valid value of any number. */
+/* A cost table. All numbers are above 0. */
 struct tt_machine {
-    char name[64];               /* for people */
+    char name[64];               /* shown to people; nothing depends on it */
     double sgemm_flops;          /* flop/s of one thread in large float32 products */
-    double memory_bytes_per_sec; /* read and written by one rank that streams through memory */
+    double memory_bytes_per_sec; /* bytes that one rank reads and writes when it streams through memory */
     double call_sec;             /* to start and finish one collective, whatever its size */
     double message_sec;          /* latency of one message */
-    double link_bytes_per_sec;   /* one rank sends and, at the same time, receives at this rate */
+    double link_bytes_per_sec;   /* rate at which one rank sends and, at the same time, receives */
 };
 
-/** A plain server core, ranks of one host or a 25 Gb/s network. */
+/** The built-in table: an ordinary server core, and ranks on one host or on a 25 Gb/s network. */
 struct tt_machine tt_machine_builtin(void);
 
 /**
@@ -30,18 +30,18 @@ struct tt_machine tt_machine_builtin(void);
  */
 int tt_machine_load(const char *path, struct tt_machine *ret_machine) TT_MUST_CHECK;
 
-/** What tt_machine_load reads; a new reference. */
+/** The table in the form that tt_machine_load reads. The caller's (json_decref). */
 json_t *tt_machine_to_json(const struct tt_machine *machine);
 
-/** Of the numbers, not the name: equal hashes plan equal programs. */
+/** A hash of the numbers, without the name. Tables with equal hashes give equal plans. */
 uint64_t tt_machine_hash(const struct tt_machine *machine);
 
-/** Seconds of one run of a node: at the rate of arithmetic or of memory, whichever takes longer. */
+/** Seconds of one run of a node, by the rate of arithmetic or of memory, whichever takes longer. */
 double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads);
 
 /**
- * Seconds of one collective over n ranks, alone on the link; bytes: tt_collective_desc.bytes. 0 for one rank. With a =
- * message_sec, b = 1 / link rate, g = 3 / memory rate (an addition reads two and writes one):
+ * Seconds of one collective over n ranks that is alone on the link; 0 for one rank. bytes is tt_collective_desc.bytes.
+ * With a = message_sec, b = 1 / link rate, g = 3 / memory rate (an addition reads two and writes one):
  *   all-gather      call + (n-1) a + (n-1) bytes b
  *   reduce-scatter  call + log2(n) a + (n-1) bytes (b + g); (n-1) a when n is not a power of two
  *   all-reduce      a reduce-scatter, then an all-gather, of ceil(bytes / n), in one call
@@ -49,30 +49,31 @@ double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph 
 double tt_cost_collective_sec(const struct tt_machine *machine, enum tt_collective_op op, int n, int64_t bytes);
 
 /**
- * Whole (unsharded) bytes of an all-gather over n ranks of which 0.9 of the time is transfer and 0.1 is latency: larger
- * buckets gain little.
+ * The whole (unsharded) bytes of an all-gather over n ranks that spends 0.9 of its time on transfer and 0.1 on latency.
+ * Larger buckets gain little.
  */
 int64_t tt_cost_saturating_bytes(const struct tt_machine *machine, int n);
 
-/** Seconds of the collective that an instruction begins, alone on the link; 0 for all other instructions. */
+/** Seconds of the collective that an instruction begins, if it is alone on the link; 0 for all other instructions. */
 double tt_cost_transfer_sec(const struct tt_machine *machine, const struct tt_program *program, int instr);
 
-/* A simulated step. Arrays have one item per instruction of the program, times are since the step began. */
+/* A simulated step. Arrays have one item per instruction of the program. Times are in seconds from the begin of the
+ * step. */
 struct tt_timeline {
     int n;
-    struct tt_span *compute;  /* when the computing thread is in the instruction; of a wait: while it waits */
-    struct tt_span *transfer; /* of an instruction that begins a collective: when its bytes move; else {0, 0} */
-    double *exposed;          /* of the same: seconds that its wait waited */
+    struct tt_span *compute;  /* while the computing thread runs the instruction, or waits in it */
+    struct tt_span *transfer; /* of an instruction that begins a collective: while its bytes move; else {0, 0} */
+    double *exposed;          /* of such an instruction: seconds that the wait for the collective took */
     double step_sec;          /* the whole step */
     double compute_sec;       /* the step without any waiting */
     double transfer_sec;      /* sum of all collectives */
-    double exposed_sec;       /* of that, what nothing hid: step - compute */
+    double exposed_sec;       /* the part of transfer_sec that compute did not hide: step_sec - compute_sec */
 };
 
 /**
- * Simulates a step: one lane computes, instruction by instruction; one lane transfers, collectives in the order in
- * which they are begun, one after another, while nodes run; a wait holds up the computing lane until its collective is
- * done. The timeline is the caller's (tt_timeline_release).
+ * Simulates a step on two lanes. One computes, instruction by instruction. The other transfers the collectives in the
+ * order in which they begin, one after another, while nodes run. A wait stops the computing lane until its collective
+ * is complete. The timeline is the caller's (tt_timeline_release).
  */
 void tt_cost_simulate(const struct tt_machine *machine, const struct tt_program *program,
                       struct tt_timeline *ret_timeline);

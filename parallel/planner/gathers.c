@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Gathers from uses: the uses that read, in the order of their first read; each begins a gather or extends the unit's
- * newest one.
+ * Makes gathers from uses. Uses that read are taken in the order of their first read. Each begins a gather or extends
+ * the unit's newest one.
  */
 #include "parallel/planner/gathers.h"
 
@@ -41,7 +41,7 @@ static const struct tt_use **reading_uses(const struct tt_usage *u, int *ret_n)
     return uses;
 }
 
-/* Whether the unit was read last in the forward of the microbatch that this use goes backward through. */
+/* Whether the last read of the gather is in the forward of the microbatch whose backward this use is. */
 static bool turns_back(const struct tt_usage *u, const struct tt_gather *gather, const struct tt_use *use)
 {
     return tt_use_pass(u, use) != TT_PASS_FORWARD && u->positions[gather->last].microbatch == tt_use_microbatch(u, use);
@@ -55,8 +55,8 @@ static bool stays(const struct tt_usage *u, const struct tt_gather_list *list, i
     return stay != TT_STAY_BY_POLICY && list->n - list->items[gather].n_before <= (stay == TT_STAY_OVER_ONE ? 1 : 0);
 }
 
-/* The last read of each parameter so far in the unit's newest gather; unread ones end where the gather is waited
- * for. */
+/* Notes the last read of each parameter in the unit's newest gather. A parameter that is not read ends where the gather
+ * is waited for. */
 static void note_reads(const struct tt_usage *u, const struct tt_use *use, bool fresh, int *param_pos)
 {
     const struct tt_unit *unit = &u->layout->units[use->unit];
@@ -88,7 +88,7 @@ struct tt_gather_list tt_gathers_make(const struct tt_usage *u, const int64_t *p
                                       enum tt_stay stay)
 {
     struct tt_gather_list list = {0};
-    int *newest = tt_calloc((size_t)u->layout->n_units, sizeof *newest); /* gather of each unit */
+    int *newest = tt_calloc((size_t)u->layout->n_units, sizeof *newest); /* [unit] its newest gather */
     int *param_pos = tt_calloc((size_t)u->layout->n_params, sizeof *param_pos);
     int n;
     const struct tt_use **uses = reading_uses(u, &n);

@@ -5,21 +5,21 @@
 #include "parallel/fsdp/usage.h"
 
 /**
- * Which gathers a step has, and how long what they gather stays: uses of a unit that follow each other share one gather
- * where the unit stays in between. When a gather begins is the scheduler's choice.
+ * The gathers of a step, and how long their parameters stay. Successive uses of a unit share one gather if the unit
+ * stays gathered in between. The scheduler decides when a gather begins.
  */
 
-/* One stay of a unit's parameters on this rank, from an all-gather to the last read. */
+/* The time for which a unit's parameters are on this rank, from an all-gather to the last read. */
 struct tt_gather {
     int unit;
-    int first, last; /* positions that read it */
+    int first, last; /* positions that read the parameters */
     int previous;    /* the unit's gather before this one, TT_NONE if none */
-    bool keeps;      /* ends by keeping a part: TT_KEEP */
-    bool from_kept;  /* gathers the parts that the one before kept */
-    int n_before;    /* gathers in the list when it was last used: how many begin before it is used again */
+    bool keeps;      /* a part is kept at its end (TT_KEEP) */
+    bool from_kept;  /* gathers the parts that the previous one kept */
+    int n_before;    /* length of the list when it was last used; tells how many gathers begin before its next use */
 };
 
-/* The end of one parameter in a gather. */
+/* One parameter of a gather is no longer needed after this position. */
 struct tt_release {
     int pos;
     int gather;
@@ -33,17 +33,17 @@ struct tt_gather_list {
     int n_releases, cap_releases;
 };
 
-/* What a unit that is read again stays gathered for, beside its policy from forward to backward. */
+/* When a unit that is read again stays gathered, in addition to what its policy says about forward to backward. */
 enum tt_stay {
-    TT_STAY_BY_POLICY, /* nothing */
-    TT_STAY_IF_NEXT,   /* when no other gather lies in between */
-    TT_STAY_OVER_ONE,  /* when at most one does: it would be prefetched during that one anyway */
+    TT_STAY_BY_POLICY, /* never */
+    TT_STAY_IF_NEXT,   /* if no other gather lies in between */
+    TT_STAY_OVER_ONE,  /* if at most one lies in between, during which the unit would be prefetched anyway */
 };
 
 /**
- * The gathers of a step. What nothing reads is not gathered.
- *   param_bytes  [param] gathered
- *   reshard      [unit] free it between forward and backward
+ * The gathers of a step. A unit that nothing reads is not gathered.
+ *   param_bytes  [param] bytes when gathered
+ *   reshard      [unit] whether to free it between forward and backward
  * The caller's (tt_gather_list_release).
  */
 struct tt_gather_list tt_gathers_make(const struct tt_usage *usage, const int64_t *param_bytes, const bool *reshard,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The search for one plan: candidates by their prediction, the best of them lowered and judged.
+ * The search for one plan: candidates are ranked by their predictions, and the best are lowered and judged.
  */
 #include "parallel/planner/plan_search.h"
 
@@ -11,11 +11,11 @@
 
 enum {
     MOST_CANDIDATES = 64,
-    LOWERED_A_ROUND = 2, /* lowering is what costs */
+    LOWERED_A_ROUND = 2, /* since lowering takes most of the time */
 };
 
-/* Of the most memory: where less is needed, more of it may be exchanged than at the peak without making another
- * peak. */
+/* Share of the memory limit. At positions that need less than this, exchange may take more than its limit without
+ * making another peak. */
 static const double OFF_PEAK = 0.97;
 
 struct ranked {
@@ -27,8 +27,8 @@ struct ranked {
 /* --- candidates --- */
 
 /*
- * The sizes of buckets to try: single units, and some up to a multiple of what saturates the link, never more
- * than a fifth of all.
+ * The sizes of buckets to try: single units, and sizes up to a multiple of that which saturates the link, but at most a
+ * fifth of all parameters.
  */
 static int bucket_sizes(const struct tt_plan_search *s, int64_t sizes[4])
 {
@@ -63,9 +63,9 @@ static int compare_ranked(const void *a, const void *b)
 }
 
 /*
- * The table is not exact: among those that are nearly the best, the fewest collectives win. Nearly: as seen from
- * what can be gained, which is communication. A hundredth of a long step may be all of it, and ten times as much
- * on another link.
+ * The cost table is not exact, so among candidates that are nearly as fast as the best, the one with the fewest
+ * collectives wins. "Nearly" is measured by the time of communication too, which is all that can be gained: a hundredth
+ * of a long step may be all of its communication.
  */
 static void rank(struct ranked *list, int n)
 {
@@ -79,7 +79,7 @@ static void rank(struct ranked *list, int n)
     qsort(list, (size_t)n, sizeof *list, compare_ranked);
 }
 
-/* Most choices make no difference for most models. */
+/* Many candidates give the same plan. */
 static bool is_same(const struct ranked *a, const struct ranked *b)
 {
     return a->plan.step_sec == b->plan.step_sec && a->plan.calls == b->plan.calls &&
@@ -160,7 +160,7 @@ static bool keeps(struct tt_plan_target target, const struct tt_program *program
     return program->step_bytes <= target.step_bytes && tt_program_exchanged_bytes(program) <= target.exchanged_bytes;
 }
 
-/* Of two programs of which neither keeps the target: memory first, then what is exchanged. */
+/* Compares two programs that do not keep the target: first by memory, then by memory for exchange. */
 static bool comes_closer(struct tt_plan_target target, const struct tt_program *a, const struct tt_program *b)
 {
     bool a_fits = a->step_bytes <= target.step_bytes, b_fits = b->step_bytes <= target.step_bytes;
@@ -170,7 +170,7 @@ static bool comes_closer(struct tt_plan_target target, const struct tt_program *
     return a_fits ? tt_program_exchanged_bytes(a) < tt_program_exchanged_bytes(b) : a->step_bytes < b->step_bytes;
 }
 
-/* Lowers a candidate, which takes the place of what was found if it is better. */
+/* Lowers a candidate. It replaces what was found if it is better. */
 static int judge(const struct tt_plan_search *s, struct tt_plan_target target, struct tt_candidate candidate,
                  struct tt_plan_found *found)
 {
@@ -204,7 +204,7 @@ static bool is_among(const struct ranked *r, const struct ranked *list, int n)
 int tt_plan_search_run(const struct tt_plan_search *s, struct tt_plan_target target, int rounds,
                        struct tt_plan_found *ret_found)
 {
-    /* Live bytes are known exactly, what the memory plan makes of them is not. */
+    /* Live bytes are known exactly, but not how tightly the memory plan can pack them. */
     static const double tightness[TT_PLAN_ROUNDS] = {1.0, 0.97, 0.94, 0.91, 0.85};
     struct ranked list[MOST_CANDIDATES], judged[TT_PLAN_ROUNDS * LOWERED_A_ROUND];
     struct tt_plan_found found = {0};
@@ -217,7 +217,7 @@ int tt_plan_search_run(const struct tt_plan_search *s, struct tt_plan_target tar
             if (i && is_same(&list[i], &list[i - 1]))
                 continue;
             turn++;
-            if (is_among(&list[i], judged, n_judged)) /* a tighter limit that changed nothing */
+            if (is_among(&list[i], judged, n_judged)) /* the tighter limit changed nothing */
                 continue;
             judged[n_judged++] = list[i];
             TT_TRY(judge(s, target, list[i].candidate, &found));
@@ -234,7 +234,7 @@ out:
     return rc;
 }
 
-/* --- its life --- */
+/* --- begin and end --- */
 
 void tt_plan_search_begin(const struct tt_planner *in, struct tt_plan_search *ret_search)
 {

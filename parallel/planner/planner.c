@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The planner: which targets a program has to keep, and what to keep gathered when the reshard policy is auto.
+ * The planner: sets the targets of programs, and chooses which units stay gathered if the reshard policy is auto.
  */
 #include "parallel/planner/planner.h"
 
@@ -11,16 +11,16 @@
 #include "core/program/instr/instr.h"
 #include "parallel/planner/as_given.h"
 
-enum { KEEP_TRIALS = 16 }; /* numbers of kept units that auto tries */
+enum { KEEP_TRIALS = 16 }; /* how many numbers of kept units auto tries */
 
 /* --- what to keep gathered (reshard policy auto) --- */
 
 struct worth {
     int unit;
-    double exposed_per_byte; /* of its gathers in backward, when everything is resharded */
+    double exposed_per_byte; /* seconds that its gathers in backward hold up compute, if all is resharded */
 };
 
-/* Equal ones: units used late in forward hold their memory for a shorter time. */
+/* Of equal units, those that are used late in forward come first, since they hold their memory for a shorter time. */
 static int compare_worth(const void *a, const void *b)
 {
     const struct worth *x = a, *y = b;
@@ -30,7 +30,8 @@ static int compare_worth(const void *a, const void *b)
     return y->unit - x->unit;
 }
 
-/* How much every unit's gathers hold up compute in a program that reshards all; most worth keeping first. */
+/* How much the gathers of every unit hold up compute in a program that reshards all units. The units most worth keeping
+ * come first. */
 static struct worth *rank_units(const struct tt_plan_search *s, const struct tt_program *program)
 {
     int n_units = s->in->usage->layout->n_units;
@@ -53,14 +54,14 @@ static struct worth *rank_units(const struct tt_plan_search *s, const struct tt_
     return worth;
 }
 
-/* Reshards all but the n units that are most worth keeping. */
+/* Sets reshard for all units but the n that are most worth keeping. */
 static void keep(const struct tt_plan_search *s, const struct worth *worth, int n, bool *reshard)
 {
     for (int i = 0; i < s->in->usage->layout->n_units; i++)
         reshard[worth[i].unit] = i >= n;
 }
 
-/* Of the numbers of units to keep, the one that is predicted to be fastest within the target; the least of equals. */
+/* The number of units to keep that is predicted to be fastest within the target; the smallest of equals. */
 static int best_number_to_keep(const struct tt_plan_search *s, struct tt_plan_target target, const struct worth *worth)
 {
     int n_units = s->in->usage->layout->n_units, best = 0;
@@ -84,7 +85,7 @@ static int best_number_to_keep(const struct tt_plan_search *s, struct tt_plan_ta
     return best;
 }
 
-/* A program, what it reshards, and whether some search on the way to it had to be content with the least memory. */
+/* A program, the units that it reshards, and whether some search for it found only the candidate of least memory. */
 struct choice {
     struct tt_plan_found found;
     bool *reshard; /* [unit] */
@@ -113,7 +114,7 @@ out:
     return rc;
 }
 
-/* Lowering may find that the prediction of memory was a little too good: then one unit less, until it fits. */
+/* Lowering may need a little more memory than predicted. Then one unit less is kept, until the program fits. */
 static int keep_what_fits(const struct tt_plan_search *s, struct tt_plan_target target, int rounds,
                           struct choice *ret_choice)
 {
@@ -124,7 +125,7 @@ static int keep_what_fits(const struct tt_plan_search *s, struct tt_plan_target 
 
     memset(choice.reshard, true, n_units * sizeof *choice.reshard);
     TT_TRY(search_choice(s, target, rounds, &choice));
-    if (choice.found.keeps) { /* there is room for more */
+    if (choice.found.keeps) { /* there is memory to keep more */
         worth = rank_units(s, choice.found.program);
         for (n = best_number_to_keep(s, target, worth); n >= 0; n--) {
             keep(s, worth, n, choice.reshard);
@@ -141,7 +142,7 @@ out:
     return rc;
 }
 
-/* What may be exchanged at every moment, because everything else leaves it at every moment. */
+/* The memory that everything else always leaves for exchange. */
 static int64_t always_left(const struct tt_plan_search *s)
 {
     int64_t most = 0;
@@ -152,7 +153,7 @@ static int64_t always_left(const struct tt_plan_search *s)
     return s->in->step_limit > most ? s->in->step_limit - most : 0;
 }
 
-/* Takes over the next choice if it is better than the best so far, and releases the other. */
+/* Takes the next choice if it is better than the best so far, and releases the other one. */
 static void take_better(int64_t step_limit, struct choice *best, struct choice *next)
 {
     struct choice other = *next;
@@ -180,9 +181,9 @@ out:
 }
 
 /*
- * Exchange may fill whatever is free at a moment. That leaves holes of all sizes, of which the memory plan cannot make
- * use as well; where it could not, plans are also made that give exchange a fixed part of memory. The best is taken,
- * which is never slower than the policy as given where that fits; where nothing does, the one of least memory is taken.
+ * Exchange may fill all memory that is free at a moment. That leaves holes of all sizes, which the memory plan cannot
+ * always fill. If it could not, plans are also made that give exchange a fixed part of memory. The best plan is taken.
+ * It is never slower than that of the given policy, if that fits. If nothing fits, the plan of least memory is taken.
  */
 static int choose_what_to_keep(const struct tt_plan_search *s, struct choice *ret_choice)
 {
@@ -217,7 +218,7 @@ out:
     return rc;
 }
 
-/* --- all of it --- */
+/* --- the choice --- */
 
 int tt_planner_run(const struct tt_planner *in, struct tt_planned *ret_planned)
 {

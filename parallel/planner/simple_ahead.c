@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the planned scheduler knows about a step before it walks over it, and what fits until when.
+ * What the planned scheduler computes before its walk, and how it looks ahead: what fits, and until when.
  */
 #include "core/base/mem.h"
 #include "parallel/planner/simple_walk.h"
@@ -57,7 +57,7 @@ bool tt_simple_fits(const struct tt_simple_walk *b, int pos, int64_t exchanged)
 
 /* --- looking ahead --- */
 
-/* What the walk of fits_until changes: a copy of the clock and of what is under way. */
+/* The state that looking ahead changes: copies of the clock and of what is under way. */
 struct outlook {
     int64_t live;
     double now, link_free;
@@ -81,7 +81,7 @@ static void free_what_is_done(const struct tt_simple_walk *b, struct outlook *o,
     }
 }
 
-/* After a position: the gradients that it completed go under way. */
+/* After a position, the reductions of the gradients that it completed begin. */
 static void expect_reduces(const struct tt_simple_walk *b, struct outlook *o, int pos)
 {
     for (int c = b->u->complete_from[pos]; c < b->u->complete_from[pos + 1]; c++) {
@@ -98,7 +98,7 @@ static void expect_reduces(const struct tt_simple_walk *b, struct outlook *o, in
     }
 }
 
-/* The bytes of exchange that are added from pos until just before `until`, if nothing is freed. */
+/* The bytes of exchange that begin to live from pos until just before `until`, if nothing is freed. */
 static int64_t growth(const struct tt_simple_walk *b, int pos, int until)
 {
     return b->grows[until] - b->grows[pos];
@@ -110,7 +110,7 @@ bool tt_simple_fits_until(struct tt_simple_walk *b, int pos, int until, int64_t 
     struct outlook o = {b->live + bytes, b->now, b->link_free, b->head, b->next_release, 0, 0};
 
     if (pos >= until || fits_beside(b, tt_ceiling_most(b->other, pos, until), o.live + growth(b, pos, until)))
-        return true; /* even if nothing were freed meanwhile; else the walk tells */
+        return true; /* it fits even if nothing is freed; otherwise the positions must be visited */
     for (int q = pos; q < until; q++) {
         b->plan.looked++;
         o.live += b->facts->grad_bytes[q];
@@ -126,7 +126,7 @@ bool tt_simple_fits_until(struct tt_simple_walk *b, int pos, int until, int64_t 
     return true;
 }
 
-/* --- its life --- */
+/* --- begin and end --- */
 
 void tt_simple_begin(struct tt_simple_walk *b)
 {

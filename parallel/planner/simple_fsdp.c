@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The planned scheduler: one walk over the positions of a step with a clock of its own. The clock has a lane that
- * computes and a lane that transfers, by the cost table; memory is counted as the memory plan will. Before each node:
+ * The planned scheduler: one walk over the positions of a step with its own clock. The clock has a lane that computes
+ * and a lane that transfers, by the cost table. Memory is counted as the memory plan will count it. Before each node:
  *   gather what it reads and nothing has gathered; begin the next bucket if it fits until it is needed;
- *     wait for what the
- *   node reads; wait for reduces, oldest first, until its gradients fit
+ *   wait for what the node reads; wait for reductions, oldest first, until its gradients fit
  * and after it: free what was read for the last time; begin the reduce-scatters of gradients that are complete, several
  * as one while the link is busy and memory allows.
  */
@@ -22,7 +21,7 @@ static bool travels(const struct tt_simple_walk *b, enum tt_purpose purpose, int
     return tt_collective_travels(&desc);
 }
 
-/* Puts a transfer into its lane; returns when it ends. */
+/* Puts a transfer into its lane. Returns the time at which it ends. */
 static double transfer(struct tt_simple_walk *b, enum tt_purpose purpose, int unit, int64_t elements)
 {
     double begin = b->link_free > b->now ? b->link_free : b->now;
@@ -33,7 +32,7 @@ static double transfer(struct tt_simple_walk *b, enum tt_purpose purpose, int un
     return b->link_free = begin + sec;
 }
 
-/* whole: [unit] bytes. */
+/* whole: [unit] its bytes. */
 static void add_unit(const struct tt_simple_walk *b, struct tt_simple_units *to, int unit, const int64_t *whole)
 {
     to->unit[to->n++] = unit;
@@ -84,7 +83,7 @@ static void fly(struct tt_simple_walk *b, int pos, struct tt_simple_flight fligh
     occupy(b, pos, flight.bytes);
 }
 
-/* The units' sums are complete on this rank: over to the replicas, or to the norm. */
+/* The sums of these units are complete on this rank. Next comes the all-reduce over replicas, or the norm. */
 static void finish_sum(struct tt_simple_walk *b, int pos, struct tt_simple_handle handle)
 {
     int n;
@@ -126,7 +125,7 @@ static void wait_oldest(struct tt_simple_walk *b, int pos)
         finish_sum(b, pos, n_summed == n ? flight.units : handle_of(b, b->summed, n_summed));
 }
 
-/* Waits for reduces until this much more fits at pos, or none is left. */
+/* Waits for reductions until so many more bytes fit at pos, or none is left. */
 static void make_room(struct tt_simple_walk *b, int pos, int64_t bytes)
 {
     while (!tt_simple_fits(b, pos, b->live + bytes) && b->head < b->n_flights)
@@ -146,7 +145,7 @@ static enum tt_purpose gather_purpose(const struct tt_gather *gather)
     return gather->from_kept ? TT_UNSHARD_KEPT : TT_UNSHARD;
 }
 
-/* Whether the gather that follows those in b->joined may be one with them. */
+/* Whether the next gather may join those in b->joined. */
 static bool may_join(struct tt_simple_walk *b, int pos, bool needed_now)
 {
     const struct tt_simple_units *joined = &b->joined;
@@ -173,7 +172,7 @@ static bool may_join(struct tt_simple_walk *b, int pos, bool needed_now)
     return (needed_now && joined->n == 0) || tt_simple_fits_until(b, pos, g->first, bytes, at + 1);
 }
 
-/* Begins the next bucket of gathers, as large as rules and memory allow; false when not even one unit fits. */
+/* Begins the next bucket of gathers, as large as rules and memory allow. Returns false if not even one unit fits. */
 static bool begin_gather(struct tt_simple_walk *b, int pos, bool needed_now)
 {
     const struct tt_gather *next = &b->gathers.items[b->next_gather];
@@ -206,7 +205,7 @@ static bool needs_at(const struct tt_simple_walk *b, int gather, int pos)
 
 static void gather_for(struct tt_simple_walk *b, int pos)
 {
-    int begun = b->waited; /* buckets whose use has begun once pos has */
+    int begun = b->waited; /* buckets whose use begins at pos or before */
 
     while (needs_at(b, b->next_gather, pos))
         (void)begin_gather(b, pos, true);
@@ -261,16 +260,15 @@ static void reduce_pending(struct tt_simple_walk *b, int pos)
                                   .microbatch = mb,
                                   .bytes = staging,
                                   .end = transfer(b, TT_REDUCE, pending->unit[0], pending->elements)});
-    b->flights[b->n_flights - 1].bytes += pending->whole; /* these live already */
+    b->flights[b->n_flights - 1].bytes += pending->whole; /* these already live */
     for (int i = 0; i < pending->n; i++)
         b->flying[pending->unit[i]]++;
     tt_simple_clear_units(pending, TT_REDUCE);
     while (!reduces && b->head < b->n_flights && !b->flights[b->head].all_reduce)
-        wait_oldest(b, pos); /* nothing is under way: the gradients are the sums */
+        wait_oldest(b, pos); /* nothing travels, so the gradients are the sums */
 }
 
-/* Whether complete gradients should stay and be reduced together with the microbatch's next, which are complete
- * later. */
+/* Whether complete gradients should wait and be reduced together with the next ones of the microbatch. */
 static bool worth_holding(struct tt_simple_walk *b, int pos, const struct tt_complete *complete)
 {
     const struct tt_usage *u = b->u;

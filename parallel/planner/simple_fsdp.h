@@ -6,49 +6,49 @@
 #include "parallel/planner/step_facts.h"
 
 /**
- * The planned FSDP engine (SimpleFSDP): sees the whole step before it runs and schedules it statically. Collectives of
- * neighbouring units are issued as one (buckets); the next bucket's gather is begun before the present one is waited
- * for, at the first moment at which its memory is free until it is needed; reduce-scatters are waited for when memory
- * is wanted, not before; all-reduces over replicas start as soon as a unit's sum is complete; what nobody reads is not
- * gathered. Which sums are added in which order does not change, so losses are those of the eager engine, bit for bit.
+ * The planned FSDP engine (SimpleFSDP). It sees the whole step before it runs and schedules it statically. Collectives
+ * of neighbouring units are issued as one, a bucket. The gather of the next bucket begins before the present one is
+ * awaited, as soon as its memory is free until it is needed. Reduce-scatters are awaited only when their memory is
+ * needed. All-reduces over replicas begin as soon as a unit's sum is complete. Parameters that nothing reads are not
+ * gathered. The order of additions does not change, so losses are those of the eager engine, bit for bit.
  *
- * A pure function of graph, layout, machine table and options: every rank makes the same schedule.
+ * The schedule is a pure function of graph, layout, cost table and options, so every rank makes the same one.
  */
 
-/* What a plan must not exceed, in bytes. */
+/* Limits that a plan must not exceed, in bytes. */
 struct tt_plan_limits {
     int64_t step_bytes;      /* all transient memory */
-    int64_t exchanged_bytes; /* of it, memory for exchange, where more than slack_bytes are needed */
-    int64_t slack_bytes;     /* where all memory is within this, exchange may take what is left of it */
+    int64_t exchanged_bytes; /* memory for exchange, at positions that need more than slack_bytes in all */
+    int64_t slack_bytes;     /* up to this total, exchange may take all that is left */
 };
 
 /* One way to plan a step; the planner tries several. */
 struct tt_candidate {
-    const bool *reshard;  /* [unit] free it between forward and backward; not owned */
-    int64_t bucket_bytes; /* whole bytes of a bucket; a unit that is larger is a bucket of its own */
-    bool within_compute;  /* a bucket must not take longer than the compute that hides it */
-    bool expects_waits;   /* count on waiting for reduces that are not done, rather than begin gathers later */
-    enum tt_stay stay;    /* what stays gathered although its policy would reshard it */
+    const bool *reshard;  /* [unit] whether to free it between forward and backward; not owned */
+    int64_t bucket_bytes; /* most whole bytes of a bucket; a larger unit is a bucket of its own */
+    bool within_compute;  /* a bucket's gather must not take longer than the compute that hides it */
+    bool expects_waits;   /* wait for reductions that are not complete, rather than begin gathers later */
+    enum tt_stay stay;    /* when units stay gathered although their policy would reshard them */
     struct tt_plan_limits limits;
 };
 
-/* The step, the same for all candidates. */
+/* The step, which is the same for all candidates. */
 struct tt_simple_fsdp {
-    const struct tt_lowering *lowering; /* what travels, and what receiving it takes */
+    const struct tt_lowering *lowering; /* says what travels, and the memory to receive it */
     const struct tt_step_facts *facts;
     const struct tt_machine *machine;
-    int prefetch; /* buckets gathered ahead of the one in use */
+    int prefetch; /* buckets to gather ahead of the one in use */
 };
 
 struct tt_plan {
     struct tt_schedule schedule; /* lower it with free_early */
     double step_sec;             /* predicted, up to the optimizer */
-    double comm_sec;             /* of it, transfers by themselves */
+    double comm_sec;             /* predicted, of all transfers, hidden or not */
     int calls;                   /* collectives */
-    /* as counted while scheduling: most bytes at once, and what of them is exchanged */
+    /* as counted while scheduling: most bytes at any time, and the part of them for exchange */
     int64_t step_bytes, exchanged_bytes;
-    bool fits;      /* the limits; not where nothing smaller was possible */
-    int64_t looked; /* positions that were walked over to look ahead: what planning takes beside the step itself */
+    bool fits;      /* whether the limits are kept; if not, nothing smaller was possible */
+    int64_t looked; /* positions that were visited to look ahead, in addition to the walk itself */
 };
 
 /** The plan of one optimizer step. The caller's (tt_plan_release). */

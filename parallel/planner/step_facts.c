@@ -6,13 +6,13 @@
 
 #include "core/base/mem.h"
 
-/* Memory that exists for the sake of exchange: gathered parameters, whole gradients, staging. */
+/* Whether memory is for exchange: gathered parameters, whole gradients, staging. */
 static bool is_exchanged(enum tt_memory_kind kind)
 {
     return kind == TT_MEMORY_UNSHARDED || kind == TT_MEMORY_PARAM_GRAD || kind == TT_MEMORY_STAGING;
 }
 
-/* Live bytes at each instruction of buffers that are, or are not, for the sake of exchange; state is neither. */
+/* Live bytes at each instruction, of buffers for exchange or of all others. State is in neither. */
 static int64_t *live_bytes(const struct tt_program *p, bool exchanged)
 {
     int64_t *live = tt_calloc((size_t)p->n_instrs + 1, sizeof *live);
@@ -40,7 +40,7 @@ int64_t tt_program_exchanged_bytes(const struct tt_program *program)
     return bytes;
 }
 
-/* A program runs the positions of its order one after another. */
+/* The TT_RUN instructions of a program are the positions of its order, one after another. */
 static void measure_others(const struct tt_program *eager, int64_t *other_bytes)
 {
     int64_t *live = live_bytes(eager, false);
@@ -51,7 +51,7 @@ static void measure_others(const struct tt_program *eager, int64_t *other_bytes)
     tt_free(live);
 }
 
-/* Bytes of a unit's k-th gradient (or parameter) when it is whole, as the memory plan counts them. */
+/* Bytes of a unit's k-th gradient or parameter when it is whole, as the memory plan counts them. */
 static int64_t whole_bytes(const struct tt_layout *layout, int unit, int k)
 {
     return tt_arena_bytes(tt_unit_whole(layout, unit, k) * (int64_t)sizeof(float));

@@ -5,21 +5,21 @@
 #include "parallel/fsdp/usage.h"
 #include "parallel/planner/cost.h"
 
-/** What a step takes whichever way it is planned: seconds and bytes by position. */
+/** What does not depend on how a step is planned: seconds and bytes by position. */
 struct tt_step_facts {
     const struct tt_usage *usage; /* not owned */
-    double *node_sec;             /* [n_positions] of its node, predicted */
-    double *begin_sec;            /* [n_positions + 1] of a position when nothing waits */
-    int64_t *grad_bytes;          /* [n_positions] of whole gradients that begin to live there */
-    int64_t *other_bytes;         /* [n_positions] transient memory beside what is exchanged */
-    int64_t *param_bytes;         /* [param] gathered; 0 where it is read from its shard */
-    int64_t *unit_bytes;          /* [unit] the same of its parameters together */
-    int64_t *unit_grad_bytes;     /* [unit] its whole gradient; 0 where that is written where it is summed */
+    double *node_sec;             /* [n_positions] predicted, of its node */
+    double *begin_sec;            /* [n_positions + 1] time at which a position begins if nothing waits */
+    int64_t *grad_bytes;          /* [n_positions] bytes of whole gradients that begin to live there */
+    int64_t *other_bytes;         /* [n_positions] bytes of transient memory that is not for exchange */
+    int64_t *param_bytes;         /* [param] bytes when gathered; 0 if it is read from its shard */
+    int64_t *unit_bytes;          /* [unit] sum over its parameters */
+    int64_t *unit_grad_bytes;     /* [unit] bytes of its whole gradients; 0 if they are written where they are summed */
 };
 
 /**
- * What is gathered and reduced is what lowering makes of it.
- *   eager  the eager engine's program of the same order, for other_bytes
+ * Computes the facts. Sizes of collectives are those that lowering gives.
+ *   eager  the eager engine's program of the same order; gives other_bytes
  * The caller's (tt_step_facts_release).
  */
 void tt_step_facts_make(const struct tt_usage *usage, const struct tt_lowering *lowering,
@@ -27,7 +27,7 @@ void tt_step_facts_make(const struct tt_usage *usage, const struct tt_lowering *
                         struct tt_step_facts *ret_facts);
 void tt_step_facts_release(struct tt_step_facts *facts);
 
-/** Bytes for the sake of exchange where a program needs most memory. */
+/** The bytes for exchange at the instruction at which a program needs most memory. */
 int64_t tt_program_exchanged_bytes(const struct tt_program *program);
 
 #endif

@@ -373,7 +373,7 @@ static void bfloat16_takes_no_more_memory(void **state)
     }
 }
 
-/* --- first weights --- */
+/* --- initial weights --- */
 
 static void every_way_to_initialise_gives_the_same_bits(void **state)
 {
