@@ -115,20 +115,21 @@ out:
 /* --- no plan is within the limit --- */
 
 /*
- * Makes *best smaller: first with plans made without a limit, then with limits somewhat below its own memory. The
- * memory that lowering gives a plan is not known before, so several limits are tried.
+ * Makes *best smaller: first with plans made without a limit; then, if some plan might be within the limit, with limits
+ * somewhat below the memory of *best. The memory that lowering gives a plan is not known before, so several are tried.
  */
 static int squeeze(const struct tt_plan_search *s, struct tt_plan_target target, const struct tt_plan_found *eager,
                    struct tt_plan_found *best)
 {
     static const double steps[] = {1.0, 0.9975, 0.995, 0.99};
+    bool within_reach = tt_plan_search_least(s, target.reshard).step_bytes <= target.step_bytes;
     struct tt_plan_found next = {0};
     int rc = 0;
 
     target.step_bytes = eager->program->step_bytes;
     TT_TRY(try_targets(s, target, eager, &next));
     keep_better(0, best, &next);
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+    for (size_t i = 0; within_reach && i < sizeof steps / sizeof *steps; i++) {
         target.step_bytes = (int64_t)(steps[i] * (double)best->program->step_bytes) - 1;
         TT_TRY(try_targets(s, target, eager, &next));
         keep_better(0, best, &next);
