@@ -20,40 +20,25 @@ enum { FORMAT_VERSION = 1, HEX_DIGITS = 8, TAIL_BYTES = sizeof self_key - 1 + HE
 
 static json_t *hex_json(uint32_t crc)
 {
-    char hex[HEX_DIGITS + 1];
-
-    (void)snprintf(hex, sizeof hex, "%08x", crc);
-    return json_string(hex);
-}
-
-static json_t *sizes_json(const int64_t *sizes, int n)
-{
-    json_t *array = json_array();
-
-    for (int i = 0; i < n; i++)
-        (void)json_array_append_new(array, json_integer(sizes[i]));
-    return array;
+    return json_sprintf("%08x", crc);
 }
 
 static json_t *tensor_json(const struct tt_manifest_tensor *tensor)
 {
-    json_t *json = json_object(), *chunks = json_array();
-    char digest[32];
+    json_t *chunks = json_array();
 
-    (void)snprintf(digest, sizeof digest, "sum64:%016" PRIx64, tensor->digest);
-    (void)json_object_set_new(json, "dtype", json_string(tt_dtype_name(tensor->dtype)));
-    (void)json_object_set_new(json, "shape", sizes_json(tensor->shape, tensor->ndim));
-    (void)json_object_set_new(json, "digest", json_string(digest));
     for (int i = 0; i < tensor->n_chunks; i++) {
         const struct tt_manifest_chunk *c = &tensor->chunk[i];
 
-        (void)json_array_append_new(
-            chunks, json_pack("{s:i,s:o,s:o,s:I,s:I,s:o}", "file", c->file, "offset",
-                              sizes_json(c->box.offset, c->box.ndim), "shape", sizes_json(c->box.shape, c->box.ndim),
-                              "begin", (json_int_t)c->begin, "end", (json_int_t)c->end, "crc32c", hex_json(c->crc)));
+        (void)json_array_append_new(chunks, json_pack("{s:i,s:o,s:o,s:I,s:I,s:o}", "file", c->file, "offset",
+                                                      tt_json_from_sizes(c->box.offset, c->box.ndim), "shape",
+                                                      tt_json_from_sizes(c->box.shape, c->box.ndim), "begin",
+                                                      (json_int_t)c->begin, "end", (json_int_t)c->end, "crc32c",
+                                                      hex_json(c->crc)));
     }
-    (void)json_object_set_new(json, "chunks", chunks);
-    return json;
+    return json_pack("{s:s, s:o, s:o, s:o}", "dtype", tt_dtype_name(tensor->dtype), "shape",
+                     tt_json_from_sizes(tensor->shape, tensor->ndim), "digest",
+                     json_sprintf("sum64:%016" PRIx64, tensor->digest), "chunks", chunks);
 }
 
 /* Adds "key": compact value; takes ownership of the value. */

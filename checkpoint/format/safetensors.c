@@ -312,15 +312,6 @@ static int compare_for_layout(const void *pa, const void *pb)
     return bits_a != bits_b ? bits_b - bits_a : strcmp(a->name, b->name);
 }
 
-static json_t *sizes_json(const int64_t *sizes, int n)
-{
-    json_t *array = json_array();
-
-    for (int i = 0; i < n; i++)
-        (void)json_array_append_new(array, json_integer(sizes[i]));
-    return array;
-}
-
 /* Members that are JSON objects themselves are stored as strings, with spaces as Python's json.dumps writes them. */
 static json_t *quoted(json_t *json)
 {
@@ -342,7 +333,7 @@ static json_t *metadata_json(const struct tt_st_tensor *tensor, int n, const jso
     for (int i = 0; i < n; i++) {
         (void)json_object_set_new(
             offsets, tensor[i].name,
-            json_pack("{s:o}", "saved_offsets", sizes_json(tensor[i].box.offset, tensor[i].box.ndim)));
+            json_pack("{s:o}", "saved_offsets", tt_json_from_sizes(tensor[i].box.offset, tensor[i].box.ndim)));
         (void)snprintf(hex, sizeof hex, "%08x", tensor[i].crc);
         (void)json_object_set_new(crcs, tensor[i].name, json_string(hex));
         has_crc = has_crc && tensor[i].has_crc;
@@ -385,8 +376,8 @@ int tt_safetensors_layout(struct tt_st_tensor *tensor, int n, const json_t *extr
         t->end = range[1] = at += volume * tt_dtype_bits(t->dtype) / 8;
         (void)json_object_set_new(json, t->name,
                                   json_pack("{s:s,s:o,s:o}", "dtype", tt_dtype_name(t->dtype), "shape",
-                                            sizes_json(t->box.shape, t->box.ndim), "data_offsets",
-                                            sizes_json(range, 2)));
+                                            tt_json_from_sizes(t->box.shape, t->box.ndim), "data_offsets",
+                                            tt_json_from_sizes(range, 2)));
     }
     text = json_dumps(json, JSON_COMPACT);
     size = text ? strlen(text) : 0;

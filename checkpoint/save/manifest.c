@@ -71,14 +71,10 @@ static json_t *manifest_meta(const struct tt_ckpt_saving *s)
 {
     json_t *meta = json_copy(s->meta);
 
-    (void)json_object_set_new(meta, "world", json_integer(s->store->comm->size));
-    (void)json_object_set_new(meta, "policy", json_string(s->policy->name));
-    if (s->policy->filter)
-        (void)json_object_set_new(meta, "filter", json_string(s->policy->filter));
-    if (s->n_assets)
-        (void)json_object_set_new(meta, "assets", tt_assets_json(s->asset, s->n_assets));
-    (void)json_object_set_new(meta, "run_id", json_string(s->store->run_id));
-    (void)json_object_set_new(meta, "time", json_real(tt_clock_wall_sec()));
+    (void)json_object_update_new(meta, json_pack("{s:i, s:s, s:s*, s:o*, s:s, s:f}", "world", s->store->comm->size,
+                                                 "policy", s->policy->name, "filter", s->policy->filter, "assets",
+                                                 s->n_assets ? tt_assets_json(s->asset, s->n_assets) : NULL, "run_id",
+                                                 s->store->run_id, "time", tt_clock_wall_sec()));
     return meta;
 }
 

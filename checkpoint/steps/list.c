@@ -19,26 +19,25 @@ static int list_step(const char *folder, int64_t step, json_t *list)
 {
     char *path = tt_step_path(folder, step);
     struct tt_manifest manifest = {0};
-    json_t *json = json_object(), *time;
+    json_t *json, *time;
     int rc = tt_step_check(path, &manifest), more = 0;
     bool good = rc == 0;
     char *problem = good ? NULL : tt_strdup(tt_error_message());
 
     if (!good) /* what is still known of it */
         more = tt_manifest_load(path, &manifest);
-    (void)json_object_set_new(json, "step", json_integer(step));
-    (void)json_object_set_new(json, "state",
-                              json_string(good             ? "committed"
-                                          : rc == TT_EDATA ? "damaged"
-                                                           : "unreadable"));
+    json = json_pack("{s:I, s:s}", "step", (json_int_t)step, "state",
+                     good             ? "committed"
+                     : rc == TT_EDATA ? "damaged"
+                                      : "unreadable");
     tt_ckpt_set_summary(json, &manifest);
     time = json_object_get(json, "time");
-    (void)json_object_set_new(
-        json, "age_s", json_is_number(time) ? json_real(tt_clock_wall_sec() - json_number_value(time)) : json_null());
-    (void)json_object_set_new(json, "files", manifest.meta ? json_integer(manifest.n_files) : json_null());
-    (void)json_object_set_new(json, "bytes", manifest.meta ? json_integer(tt_ckpt_file_bytes(&manifest)) : json_null());
-    (void)json_object_set_new(json, "good", json_boolean(good));
-    (void)json_object_set_new(json, "problem", problem ? json_string(problem) : json_null());
+    (void)json_object_update_new(
+        json, json_pack("{s:o?, s:o?, s:o?, s:b, s:o*}", "age_s",
+                        json_is_number(time) ? json_real(tt_clock_wall_sec() - json_number_value(time)) : NULL, "files",
+                        manifest.meta ? json_integer(manifest.n_files) : NULL, "bytes",
+                        manifest.meta ? json_integer(tt_ckpt_file_bytes(&manifest)) : NULL, "good", good, "problem",
+                        problem ? json_string(problem) : json_null()));
     tt_manifest_release(&manifest);
     (void)json_array_append_new(list, json);
     tt_free(problem);
@@ -64,19 +63,17 @@ static json_t *list_aside(const char *folder, const char *name, const struct tt_
 {
     char *path = tt_format("%s/%s", folder, name);
     struct tt_manifest manifest = {0};
-    json_t *json = json_object(), *run_id = NULL;
+    json_t *json, *run_id = NULL;
     struct stat st;
     bool seen = lstat(path, &st) == 0;
 
     if (tt_manifest_load(path, &manifest) == 0)
         run_id = json_object_get(manifest.meta, "run_id");
-    (void)json_object_set_new(json, "name", json_string(name));
-    (void)json_object_set_new(json, "step", json_integer(aside->step));
-    (void)json_object_set_new(json, "state", json_string(tt_aside_word(aside->kind)));
-    (void)json_object_set_new(json, "run_id", json_is_string(run_id) ? json_incref(run_id) : json_null());
-    (void)json_object_set_new(json, "set_aside_by", json_string(aside->run_id));
-    (void)json_object_set_new(json, "bytes", json_integer(tt_leftover_bytes(path)));
-    (void)json_object_set_new(json, "age_s", seen ? json_real(tt_clock_wall_sec() - (double)st.st_mtime) : json_null());
+    json =
+        json_pack("{s:o*, s:I, s:s, s:O?, s:o*, s:I, s:o?}", "name", json_string(name), "step", (json_int_t)aside->step,
+                  "state", tt_aside_word(aside->kind), "run_id", json_is_string(run_id) ? run_id : NULL, "set_aside_by",
+                  json_string(aside->run_id), "bytes", (json_int_t)tt_leftover_bytes(path), "age_s",
+                  seen ? json_real(tt_clock_wall_sec() - (double)st.st_mtime) : NULL);
     tt_manifest_release(&manifest);
     tt_free(path);
     return json;

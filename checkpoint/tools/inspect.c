@@ -47,15 +47,10 @@ void tt_ckpt_set_summary(json_t *json, const struct tt_manifest *manifest)
 
 static json_t *tensor_json(const struct tt_manifest *manifest, const struct tt_manifest_tensor *t)
 {
-    json_t *shape = json_array();
-    char digest[32];
-
-    for (int d = 0; d < t->ndim; d++)
-        (void)json_array_append_new(shape, json_integer(t->shape[d]));
-    (void)snprintf(digest, sizeof digest, "sum64:%016" PRIx64, t->digest);
-    return json_pack("{s:s,s:s,s:s,s:o,s:i,s:o}", "name", t->name, "group",
+    return json_pack("{s:s,s:s,s:s,s:o,s:i,s:o?}", "name", t->name, "group",
                      manifest->meta ? tt_ckpt_group_name(t->group) : "model", "dtype", tt_dtype_name(t->dtype), "shape",
-                     shape, "chunks", t->n_chunks, "digest", t->has_digest ? json_string(digest) : json_null());
+                     tt_json_from_sizes(t->shape, t->ndim), "chunks", t->n_chunks, "digest",
+                     t->has_digest ? json_sprintf("sum64:%016" PRIx64, t->digest) : NULL);
 }
 
 static json_t *tensors_json(const struct tt_manifest *manifest)
@@ -177,14 +172,13 @@ int tt_ckpt_inspect(const char *given, bool stats, json_t **ret_json)
     json = json_pack("{s:s,s:s,s:o}", "path", path, "kind", kind == TT_PATH_STEP ? "step" : "safetensors", "step",
                      meta_value(&manifest, "step"));
     tt_ckpt_set_summary(json, &manifest);
-    (void)json_object_set_new(json, "sample_cursor", meta_value(&manifest, "sample_cursor"));
-    (void)json_object_set_new(json, "run_id", meta_value(&manifest, "run_id"));
-    (void)json_object_set_new(json, "bytes", json_integer(tt_ckpt_file_bytes(&manifest)));
-    (void)json_object_set_new(json, "parameters", json_integer(parameters(&manifest)));
-    (void)json_object_set_new(json, "model", group_json(&manifest, TT_CKPT_MODEL));
-    (void)json_object_set_new(json, "optimizer", group_json(&manifest, TT_CKPT_OPTIM));
-    (void)json_object_set_new(json, "files", files_json(&manifest));
-    (void)json_object_set_new(json, "tensors", tensors_json(&manifest));
+    (void)json_object_update_new(
+        json,
+        json_pack("{s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "sample_cursor", meta_value(&manifest, "sample_cursor"),
+                  "run_id", meta_value(&manifest, "run_id"), "bytes", (json_int_t)tt_ckpt_file_bytes(&manifest),
+                  "parameters", (json_int_t)parameters(&manifest), "model", group_json(&manifest, TT_CKPT_MODEL),
+                  "optimizer", group_json(&manifest, TT_CKPT_OPTIM), "files", files_json(&manifest), "tensors",
+                  tensors_json(&manifest)));
     TT_TRY(add_assets(path, kind, json));
     TT_TRY(add_export(path, kind, json));
     (void)json_object_set_new(json, "meta", manifest.meta ? json_incref(manifest.meta) : json_null());

@@ -229,38 +229,27 @@ static void print_table(const struct tt_estimate *e)
 
 static json_t *row_json(const struct tt_estimate_row *r)
 {
-    json_t *o = json_object(), *init, *kinds;
+    json_t *init, *kinds, *o;
 
-    (void)json_object_set_new(o, "ranks", json_integer(r->ranks));
-    (void)json_object_set_new(o, "policy", json_string(r->policy));
-    if (r->problem) {
-        (void)json_object_set_new(o, "problem", json_string(r->problem));
-        (void)json_object_set_new(o, "fits", json_null());
-        return o;
-    }
+    if (r->problem)
+        return json_pack("{s:i, s:s, s:o*, s:n}", "ranks", r->ranks, "policy", r->policy, "problem",
+                         json_string(r->problem), "fits");
     init = json_object();
     for (int i = 0; i < TT_INIT_MODES; i++)
         (void)json_object_set_new(init, init_words[i], json_integer(r->init_bytes[i]));
     kinds = tt_summary_by_kind(&r->memory);
     (void)json_object_set_new(kinds, "libraries", json_integer(r->libraries));
     (void)json_object_set_new(kinds, "staging", json_integer(r->staging));
-    (void)json_object_set_new(o, "reshard", json_string(r->reshard));
-    (void)json_object_set_new(o, "gradient_sync", json_string(r->sync));
-    (void)json_object_set_new(o, "engine", json_string(r->engine));
-    (void)json_object_set_new(o, "microbatches", json_integer(r->microbatches));
-    (void)json_object_set_new(o, "peak_bytes", json_integer(r->memory.total));
-    (void)json_object_set_new(o, "libraries_bytes", json_integer(r->libraries));
-    (void)json_object_set_new(o, "staging_bytes", json_integer(r->staging));
-    (void)json_object_set_new(o, "resident_bytes", json_integer(r->resident));
-    (void)json_object_set_new(o, "by_kind", kinds);
-    (void)json_object_set_new(o, "init_peak_bytes", init);
-    (void)json_object_set_new(o, "payload_bytes_per_step", json_integer(r->payload_bytes));
-    (void)json_object_set_new(o, "step_s", tt_json_number(r->step_sec));
-    (void)json_object_set_new(o, "exposed_s", tt_json_number(r->exposed_sec));
-    (void)json_object_set_new(o, "memory_bytes", json_integer(r->limit));
-    (void)json_object_set_new(o, "fits", json_boolean(r->fits));
-    (void)json_object_set_new(o, "least_memory", json_boolean(r->least_memory));
-    (void)json_object_set_new(o, "fastest", json_boolean(r->fastest));
+    o = json_pack("{s:i, s:s, s:s, s:s, s:s, s:I}", "ranks", r->ranks, "policy", r->policy, "reshard", r->reshard,
+                  "gradient_sync", r->sync, "engine", r->engine, "microbatches", (json_int_t)r->microbatches);
+    (void)json_object_update_new(o, json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "peak_bytes",
+                                              (json_int_t)r->memory.total, "libraries_bytes", (json_int_t)r->libraries,
+                                              "staging_bytes", (json_int_t)r->staging, "resident_bytes",
+                                              (json_int_t)r->resident, "by_kind", kinds, "init_peak_bytes", init));
+    (void)json_object_update_new(
+        o, json_pack("{s:I, s:o, s:o, s:I, s:b, s:b, s:b}", "payload_bytes_per_step", (json_int_t)r->payload_bytes,
+                     "step_s", tt_json_number(r->step_sec), "exposed_s", tt_json_number(r->exposed_sec), "memory_bytes",
+                     (json_int_t)r->limit, "fits", r->fits, "least_memory", r->least_memory, "fastest", r->fastest));
     return o;
 }
 

@@ -211,12 +211,10 @@ static json_t *ids_json(const struct tt_ids *ids)
 static json_t *sample_json(const struct run *r, const struct tt_continuation *c)
 {
     const char *text = c->stream.text.text ? c->stream.text.text : "";
-    json_t *o = json_object();
 
-    (void)json_object_set_new(o, "text", r->prompt.tokenizer ? json_stringn(text, c->stream.text.size) : json_null());
-    (void)json_object_set_new(o, "tokens", ids_json(&c->tokens));
-    (void)json_object_set_new(o, "finish", json_string(tt_finish_name(c->finish)));
-    return o;
+    return json_pack("{s:o*, s:o, s:s}", "text",
+                     r->prompt.tokenizer ? json_stringn(text, c->stream.text.size) : json_null(), "tokens",
+                     ids_json(&c->tokens), "finish", tt_finish_name(c->finish));
 }
 
 /* One text, streamed; with several, a line of dashes between them. */
@@ -288,17 +286,13 @@ static int print_json(const struct run *r)
                           json_object_get(first, "text"), "tokens", json_object_get(first, "tokens"), "finish",
                           json_object_get(first, "finish"), "samples", r->samples);
 
-    (void)json_object_set_new(o, "prompt_tokens", ids_json(&r->prompt.ids));
-    (void)json_object_set_new(o, "temperature", json_real(s->sampling.temperature));
-    (void)json_object_set_new(o, "top_k", json_integer(s->sampling.top_k));
-    (void)json_object_set_new(o, "top_p", json_real(s->sampling.top_p));
-    (void)json_object_set_new(o, "seed", json_integer(s->seed));
-    (void)json_object_set_new(o, "context", json_integer(r->context));
-    (void)json_object_set_new(o, "memory_bytes", json_integer(m.total));
-    (void)json_object_set_new(o, "load_seconds", json_real(r->load_sec));
-    (void)json_object_set_new(o, "prompt_seconds", json_real(r->prompt_sec));
-    (void)json_object_set_new(o, "seconds", json_real(r->sample_sec));
-    (void)json_object_set_new(o, "tokens_per_second", json_real(rate(r->sampled, r->sample_sec)));
+    (void)json_object_update_new(o, json_pack("{s:o, s:f, s:I, s:f, s:I, s:I, s:I, s:f, s:f, s:f, s:f}",
+                                              "prompt_tokens", ids_json(&r->prompt.ids), "temperature",
+                                              s->sampling.temperature, "top_k", (json_int_t)s->sampling.top_k, "top_p",
+                                              s->sampling.top_p, "seed", (json_int_t)s->seed, "context",
+                                              (json_int_t)r->context, "memory_bytes", (json_int_t)m.total,
+                                              "load_seconds", r->load_sec, "prompt_seconds", r->prompt_sec, "seconds",
+                                              r->sample_sec, "tokens_per_second", rate(r->sampled, r->sample_sec)));
     return tt_cli_print_json(o);
 }
 

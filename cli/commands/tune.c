@@ -160,23 +160,16 @@ static json_t *flags_json(const struct tt_tune_row *r)
 
 static json_t *row_json(const struct tt_tune_row *r)
 {
-    json_t *o = json_pack("{s:s, s:o}", "combination", r->label, "flags", flags_json(r));
-
-    if (r->problem) {
-        (void)json_object_set_new(o, "problem", json_string(r->problem));
-        (void)json_object_set_new(o, "fits", json_boolean(r->fits));
-        return o;
-    }
-    (void)json_object_set_new(o, "step_s", tt_json_number(r->step_sec));
-    (void)json_object_set_new(o, "exposed_s", tt_json_number(r->exposed_sec));
-    (void)json_object_set_new(o, "predicted_step_s", tt_json_number(r->predicted_step_sec));
-    (void)json_object_set_new(o, "predicted_exposed_s", tt_json_number(r->predicted_exposed_sec));
-    (void)json_object_set_new(o, "payload_bytes_per_step", json_integer(r->payload_bytes));
-    (void)json_object_set_new(o, "peak_bytes", json_integer(r->peak_bytes));
-    (void)json_object_set_new(o, "loss", tt_json_number(r->n_losses ? r->losses[r->n_losses - 1] : (double)NAN));
-    (void)json_object_set_new(o, "same_bits", json_boolean(r->same_bits));
-    (void)json_object_set_new(o, "fits", json_boolean(r->fits));
-    return o;
+    if (r->problem)
+        return json_pack("{s:s, s:o, s:o*, s:b}", "combination", r->label, "flags", flags_json(r), "problem",
+                         json_string(r->problem), "fits", r->fits);
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:b, s:b}", "combination", r->label, "flags",
+                     flags_json(r), "step_s", tt_json_number(r->step_sec), "exposed_s", tt_json_number(r->exposed_sec),
+                     "predicted_step_s", tt_json_number(r->predicted_step_sec), "predicted_exposed_s",
+                     tt_json_number(r->predicted_exposed_sec), "payload_bytes_per_step", (json_int_t)r->payload_bytes,
+                     "peak_bytes", (json_int_t)r->peak_bytes, "loss",
+                     tt_json_number(r->n_losses ? r->losses[r->n_losses - 1] : (double)NAN), "same_bits", r->same_bits,
+                     "fits", r->fits);
 }
 
 static json_t *to_json(const struct tt_tune *t)

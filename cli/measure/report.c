@@ -195,13 +195,12 @@ static json_t *kernels_json(const struct tt_bench *b)
 
     for (int i = 0; i < b->n_kernels; i++) {
         const struct tt_kernel_time *k = &b->kernels[i];
-        json_t *row = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f}", "kernel", k->kernel, "variant", k->variant,
-                                "shape", k->shape, "time_s", k->sec, k->flops > 0.0 ? "gflops" : "gbytes_per_s",
-                                rate_of(k) * 1e-9, "of_reference", rate_of(k) / rate_of(reference_of(b, i)), "of_bound",
-                                rate_of(k) / bound_of(b, k));
 
-        (void)json_object_set_new(row, "fastest", json_boolean(is_last_of_kernel(b, i)));
-        (void)json_array_append_new(rows, row);
+        (void)json_array_append_new(
+            rows, json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:b}", "kernel", k->kernel, "variant", k->variant,
+                            "shape", k->shape, "time_s", k->sec, k->flops > 0.0 ? "gflops" : "gbytes_per_s",
+                            rate_of(k) * 1e-9, "of_reference", rate_of(k) / rate_of(reference_of(b, i)), "of_bound",
+                            rate_of(k) / bound_of(b, k), "fastest", is_last_of_kernel(b, i)));
     }
     return rows;
 }
@@ -217,27 +216,21 @@ static json_t *split_json(const struct tt_split *split)
     return o;
 }
 
-static void add_step(const struct tt_bench *b, json_t *o)
+static json_t *step_json(const struct tt_bench *b)
 {
     const struct tt_bench_step *s = &b->step;
     json_t *secs = json_array();
 
     for (int i = 0; i < s->n; i++)
         (void)json_array_append_new(secs, json_real(s->secs[i]));
-    (void)json_object_set_new(o, "step_time_s", json_real(s->step_sec));
-    (void)json_object_set_new(o, "step_times_s", secs);
-    (void)json_object_set_new(o, "tokens_per_s", json_real(s->tokens_per_sec));
-    (void)json_object_set_new(o, "mfu", json_real(mfu(b, s->flops_per_sec_rank)));
-    (void)json_object_set_new(o, "mfu_causal", json_real(mfu(b, s->causal_flops_per_sec_rank)));
-    (void)json_object_set_new(o, "comm_exposed_s", json_real(s->exposed_sec));
-    (void)json_object_set_new(o, "split", split_json(&s->split));
-    (void)json_object_set_new(o, "peak_bytes", json_integer(s->peak_bytes));
-    (void)json_object_set_new(o, "model",
-                              json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "name", b->cfg->model.name, "flavor",
-                                        b->cfg->model.flavor, "parameters", (json_int_t)s->parameters, "seq_len",
-                                        (json_int_t)b->cfg->training.seq_len, "local_batch_size",
-                                        (json_int_t)b->cfg->training.local_batch_size, "microbatches",
-                                        (json_int_t)s->microbatches, "policies", s->policies));
+    return json_pack("{s:f, s:o, s:f, s:f, s:f, s:f, s:o, s:I, s:{s:s, s:s, s:I, s:I, s:I, s:I, s:s}}", "step_time_s",
+                     s->step_sec, "step_times_s", secs, "tokens_per_s", s->tokens_per_sec, "mfu",
+                     mfu(b, s->flops_per_sec_rank), "mfu_causal", mfu(b, s->causal_flops_per_sec_rank),
+                     "comm_exposed_s", s->exposed_sec, "split", split_json(&s->split), "peak_bytes",
+                     (json_int_t)s->peak_bytes, "model", "name", b->cfg->model.name, "flavor", b->cfg->model.flavor,
+                     "parameters", (json_int_t)s->parameters, "seq_len", (json_int_t)b->cfg->training.seq_len,
+                     "local_batch_size", (json_int_t)b->cfg->training.local_batch_size, "microbatches",
+                     (json_int_t)s->microbatches, "policies", s->policies);
 }
 
 static json_t *collectives_json(const struct tt_bench *b)
@@ -271,10 +264,8 @@ json_t *tt_bench_machine_json(const struct tt_bench *b)
     }
     if (b->n_sgemm)
         (void)json_object_set_new(o, "bgemm_flops", json_real(b->bgemm_flops / b->threads));
-    (void)json_object_set_new(o, "cpu", json_string(tt_cores()->model));
-    (void)json_object_set_new(o, "ranks", json_integer(b->ranks));
-    (void)json_object_set_new(o, "threads_per_rank", json_integer(b->threads));
-    (void)json_object_set_new(o, "collectives", fits);
+    (void)json_object_update_new(o, json_pack("{s:s, s:i, s:i, s:o}", "cpu", tt_cores()->model, "ranks", b->ranks,
+                                              "threads_per_rank", b->threads, "collectives", fits));
     if (b->storage_folder)
         (void)json_object_set_new(o, "storage_bytes_per_sec", json_real(b->storage_bytes_per_sec));
     return o;
@@ -300,7 +291,7 @@ json_t *tt_bench_json(const struct tt_bench *b)
     if (b->n_kernels)
         (void)json_object_set_new(o, "kernels", kernels_json(b));
     if (b->step.n)
-        add_step(b, o);
+        (void)json_object_update_new(o, step_json(b));
     if (b->n_collectives)
         (void)json_object_set_new(o, "collectives", collectives_json(b));
     if (b->storage_folder)

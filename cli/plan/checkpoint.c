@@ -118,9 +118,9 @@ json_t *tt_plan_checkpoint_json(const struct tt_plan_view *v)
 {
     json_t *json = save_json(&v->save);
 
-    (void)json_object_set_new(json, "enabled",
-                              json_boolean(v->cfg->checkpoint.enable && !v->cfg->checkpoint.load_only));
-    (void)json_object_set_new(json, "last", v->last_save.n ? save_json(&v->last_save) : json_null());
+    (void)json_object_update_new(json, json_pack("{s:b, s:o?}", "enabled",
+                                                 v->cfg->checkpoint.enable && !v->cfg->checkpoint.load_only, "last",
+                                                 v->last_save.n ? save_json(&v->last_save) : NULL));
     return json;
 }
 

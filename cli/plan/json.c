@@ -7,11 +7,6 @@
 #include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
 
-static void put(json_t *object, const char *key, json_t *value)
-{
-    (void)json_object_set_new(object, key, value);
-}
-
 static json_t *unit_names(const struct tt_layout *layout, const int *units, int n)
 {
     json_t *names = json_array();
@@ -28,7 +23,7 @@ static json_t *units(const struct tt_plan_view *v)
 
     for (int u = 0; u < l->n_units; u++) {
         const struct tt_unit *unit = &l->units[u];
-        json_t *o = json_object(), *params = json_array();
+        json_t *params = json_array();
         int64_t shard = unit->shard_elements * (int64_t)sizeof(float);
 
         for (int i = 0; i < unit->n_params; i++) {
@@ -36,13 +31,11 @@ static json_t *units(const struct tt_plan_view *v)
 
             (void)json_array_append_new(params, json_string(param->name));
         }
-        put(o, "name", json_string(unit->name));
-        put(o, "parameters", json_integer(tt_summary_unit_elements(v->job.model, unit)));
-        put(o, "bytes", json_integer(shard * tt_unit_shard(l, u).n));
-        put(o, "shard_bytes", json_integer(shard));
-        put(o, "after_forward", json_string(tt_plan_unit_fate(l, unit)));
-        put(o, "names", params);
-        (void)json_array_append_new(list, o);
+        (void)json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:s, s:o}", "name", unit->name, "parameters",
+                                                    (json_int_t)tt_summary_unit_elements(v->job.model, unit), "bytes",
+                                                    (json_int_t)(shard * tt_unit_shard(l, u).n), "shard_bytes",
+                                                    (json_int_t)shard, "after_forward", tt_plan_unit_fate(l, unit),
+                                                    "names", params));
     }
     return list;
 }
@@ -80,15 +73,12 @@ static json_t *collectives(const struct tt_plan_view *v)
 
     for (int i = 0; i < s->n_collectives; i++) {
         const struct tt_summary_collective *c = &s->collectives[i];
-        json_t *o = json_object();
 
-        put(o, "op", json_string(tt_purpose_row(c->purpose)->name));
-        put(o, "units", unit_names(l, c->units, c->n_units));
-        put(o, "count", json_integer(c->count));
-        put(o, "shard_bytes", json_integer(c->shard_bytes));
-        put(o, "payload_bytes", json_integer(c->payload_bytes));
-        put(o, "predicted_s", tt_json_number(tt_cost_transfer_sec(&v->machine, s->program, c->first)));
-        (void)json_array_append_new(list, o);
+        (void)json_array_append_new(
+            list, json_pack("{s:s, s:o, s:I, s:I, s:I, s:o}", "op", tt_purpose_row(c->purpose)->name, "units",
+                            unit_names(l, c->units, c->n_units), "count", (json_int_t)c->count, "shard_bytes",
+                            (json_int_t)c->shard_bytes, "payload_bytes", (json_int_t)c->payload_bytes, "predicted_s",
+                            tt_json_number(tt_cost_transfer_sec(&v->machine, s->program, c->first))));
     }
     return list;
 }
@@ -97,18 +87,14 @@ static json_t *memory(const struct tt_plan_view *v)
 {
     const struct tt_engine_memory *m = &v->summary.memory;
     struct tt_text peak = {0};
-    json_t *o = json_object(), *timeline = json_array();
+    json_t *o, *timeline = json_array();
 
     tt_plan_peak_text(v, &peak);
-    put(o, "peak_bytes", json_integer(m->total));
-    put(o, "peak_instruction", json_string(peak.text));
-    put(o, "by_kind", tt_summary_by_kind(m));
-    put(o, "state_bytes", json_integer(m->state));
-    put(o, "constant_bytes", json_integer(m->constants));
-    put(o, "step_bytes", json_integer(m->step));
     for (int i = 0; i < v->summary.program->n_instrs; i++)
         (void)json_array_append_new(timeline, json_integer(tt_summary_live_bytes(&v->summary, i)));
-    put(o, "timeline", timeline);
+    o = json_pack("{s:I, s:s, s:o, s:I, s:I, s:I, s:o}", "peak_bytes", (json_int_t)m->total, "peak_instruction",
+                  peak.text, "by_kind", tt_summary_by_kind(m), "state_bytes", (json_int_t)m->state, "constant_bytes",
+                  (json_int_t)m->constants, "step_bytes", (json_int_t)m->step, "timeline", timeline);
     tt_text_release(&peak);
     return o;
 }
@@ -130,48 +116,50 @@ static json_t *instructions(const struct tt_plan_view *v)
 
 static json_t *predicted(const struct tt_plan_view *v)
 {
-    json_t *o = json_object();
+    return json_pack("{s:o, s:o, s:o, s:o, s:o*}", "step_s", tt_json_number(v->time.step_sec), "compute_s",
+                     tt_json_number(v->time.compute_sec), "comm_s", tt_json_number(v->time.transfer_sec), "exposed_s",
+                     tt_json_number(v->time.exposed_sec), "machine", json_string(v->machine.name));
+}
 
-    put(o, "step_s", tt_json_number(v->time.step_sec));
-    put(o, "compute_s", tt_json_number(v->time.compute_sec));
-    put(o, "comm_s", tt_json_number(v->time.transfer_sec));
-    put(o, "exposed_s", tt_json_number(v->time.exposed_sec));
-    put(o, "machine", json_string(v->machine.name));
-    return o;
+static json_t *model(const struct tt_plan_view *v)
+{
+    return json_pack("{s:s, s:s, s:I}", "name", v->job.model->row->name, "flavor", v->job.model->flavor, "parameters",
+                     (json_int_t)tt_model_n_elements(v->job.model));
+}
+
+static json_t *mesh(const struct tt_plan_view *v)
+{
+    const struct tt_place *groups = tt_engine_layout(v->engine)->groups;
+
+    return json_pack("{s:i, s:i, s:i, s:i}", "ranks", v->job.mesh.n_ranks, "rank", v->rank, "dp_replicate",
+                     groups[TT_GROUP_REPLICATE].n, "dp_shard", groups[TT_GROUP_FSDP].n);
+}
+
+static json_t *traffic(const struct tt_plan_view *v)
+{
+    const struct tt_summary *s = &v->summary;
+
+    return json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I}", "units", units(v), "buckets", buckets(v), "collectives",
+                     collectives(v), "gathers", (json_int_t)tt_summary_count(s, TT_ALL_GATHER), "reduces",
+                     (json_int_t)tt_summary_count(s, TT_REDUCE_SCATTER), "all_reduces",
+                     (json_int_t)tt_summary_count(s, TT_ALL_SUM), "payload_bytes_per_step",
+                     (json_int_t)tt_program_payload(s->program));
 }
 
 json_t *tt_plan_json(const struct tt_plan_view *v)
 {
-    const struct tt_layout *l = tt_engine_layout(v->engine);
     struct tt_text policies = {0};
-    json_t *o = json_object();
+    json_t *o;
 
     tt_job_policies_text(v->cfg, &policies);
-    put(o, "type", json_string("plan"));
-    put(o, "schema", json_integer(1));
-    put(o, "model",
-        json_pack("{s:s, s:s, s:I}", "name", v->job.model->row->name, "flavor", v->job.model->flavor, "parameters",
-                  (json_int_t)tt_model_n_elements(v->job.model)));
-    put(o, "mesh",
-        json_pack("{s:i, s:i, s:i, s:i}", "ranks", v->job.mesh.n_ranks, "rank", v->rank, "dp_replicate",
-                  l->groups[TT_GROUP_REPLICATE].n, "dp_shard", l->groups[TT_GROUP_FSDP].n));
-    put(o, "policies", json_string(policies.text));
-    put(o, "microbatches", json_integer(v->job.microbatches));
-    put(o, "global_batch_size", json_integer(v->job.global_batch));
-    put(o, "threads", json_integer(v->job.engine.threads));
-    put(o, "units", units(v));
-    put(o, "buckets", buckets(v));
-    put(o, "collectives", collectives(v));
-    put(o, "gathers", json_integer(tt_summary_count(&v->summary, TT_ALL_GATHER)));
-    put(o, "reduces", json_integer(tt_summary_count(&v->summary, TT_REDUCE_SCATTER)));
-    put(o, "all_reduces", json_integer(tt_summary_count(&v->summary, TT_ALL_SUM)));
-    put(o, "payload_bytes_per_step", json_integer(tt_program_payload(v->summary.program)));
-    put(o, "memory", memory(v));
-    put(o, "predicted", predicted(v));
-    put(o, "checkpoint", tt_plan_checkpoint_json(v));
-    put(o, "n_instructions", json_integer(v->summary.program->n_instrs));
-    if (v->instructions)
-        put(o, "instructions", instructions(v));
+    o = json_pack("{s:s, s:i, s:o, s:o, s:o*, s:I, s:I, s:i}", "type", "plan", "schema", 1, "model", model(v), "mesh",
+                  mesh(v), "policies", json_string(policies.text), "microbatches", (json_int_t)v->job.microbatches,
+                  "global_batch_size", (json_int_t)v->job.global_batch, "threads", v->job.engine.threads);
+    (void)json_object_update_new(o, traffic(v));
+    (void)json_object_update_new(o, json_pack("{s:o, s:o, s:o, s:i, s:o*}", "memory", memory(v), "predicted",
+                                              predicted(v), "checkpoint", tt_plan_checkpoint_json(v), "n_instructions",
+                                              v->summary.program->n_instrs, "instructions",
+                                              v->instructions ? instructions(v) : NULL));
     tt_text_release(&policies);
     return o;
 }

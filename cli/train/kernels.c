@@ -28,11 +28,6 @@ out:
 
 json_t *tt_setup_kernels_json(const struct tt_setup *setup)
 {
-    json_t *o = json_object();
-
-    (void)json_object_set_new(o, "blas", json_string(tt_blas_kernel()));
-    (void)json_object_set_new(o, "titan", json_string(tt_kernels()->name));
-    if (setup->kernels_differ)
-        (void)json_object_set_new(o, "differ", json_string(setup->kernels_differ));
-    return o;
+    return json_pack("{s:s, s:s, s:s*}", "blas", tt_blas_kernel(), "titan", tt_kernels()->name, "differ",
+                     setup->kernels_differ);
 }

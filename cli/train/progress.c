@@ -27,14 +27,12 @@ int64_t tt_train_progress_last_step(const struct tt_train_progress *p, const str
     return last < steps ? last : steps;
 }
 
-void tt_train_progress_describe(const struct tt_train_progress *p, json_t *meta)
+json_t *tt_train_progress_json(const struct tt_train_progress *p)
 {
-    (void)json_object_set_new(meta, "step", json_integer(p->step));
-    (void)json_object_set_new(meta, "tokens", json_integer(p->ntokens_seen));
-    (void)json_object_set_new(meta, "ntokens_seen", json_integer(p->ntokens_seen));
-    (void)json_object_set_new(meta, "sample_cursor", json_integer(p->sample_cursor));
-    (void)json_object_set_new(meta, "optimizer_step", json_integer(p->optimizer_step));
-    (void)json_object_set_new(meta, "lr_step", json_integer(p->lr_step));
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "step", (json_int_t)p->step, "tokens",
+                     (json_int_t)p->ntokens_seen, "ntokens_seen", (json_int_t)p->ntokens_seen, "sample_cursor",
+                     (json_int_t)p->sample_cursor, "optimizer_step", (json_int_t)p->optimizer_step, "lr_step",
+                     (json_int_t)p->lr_step);
 }
 
 int tt_train_progress_restore(const json_t *meta, unsigned skip, struct tt_train_progress *ret_progress)

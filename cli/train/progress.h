@@ -26,10 +26,10 @@ int64_t tt_train_progress_last_step(const struct tt_train_progress *progress, co
                                     const struct tt_train_data *data);
 
 /**
- * Writes all members into the description of a manifest, and reads from one those that `skip` (TT_SKIP_*) does not
- * exclude; the others become 0. TT_EDATA if one is missing.
+ * All members, as the description of a manifest has them; json_decref. restore reads those that `skip` (TT_SKIP_*) does
+ * not exclude; the others become 0. TT_EDATA if one is missing.
  */
-void tt_train_progress_describe(const struct tt_train_progress *progress, json_t *meta);
+json_t *tt_train_progress_json(const struct tt_train_progress *progress);
 int tt_train_progress_restore(const json_t *meta, unsigned skip, struct tt_train_progress *ret_progress) TT_MUST_CHECK;
 
 #endif

@@ -168,3 +168,12 @@ bool tt_json_sizes(const json_t *array, int64_t *sizes, size_t most, int *ret_n)
     *ret_n = (int)json_array_size(array);
     return true;
 }
+
+json_t *tt_json_from_sizes(const int64_t *sizes, int n)
+{
+    json_t *array = json_array();
+
+    for (int i = 0; i < n; i++)
+        (void)json_array_append_new(array, json_integer(sizes[i]));
+    return array;
+}

@@ -37,6 +37,9 @@ int tt_json_get_string(const json_t *object, const char *key, const char *where,
 /** Reads an array of at most `most` integers, none of them negative. false: it is something else. */
 bool tt_json_sizes(const json_t *array, int64_t *sizes, size_t most, int *ret_n);
 
+/** The array that tt_json_sizes reads. */
+json_t *tt_json_from_sizes(const int64_t *sizes, int n);
+
 /** A finite double, or null for NaN and infinity, which JSON cannot express. */
 json_t *tt_json_number(double value);
 

@@ -9,11 +9,6 @@
 
 #include "core/models/hf_config.h"
 
-static void set(json_t *config, const char *key, json_t *value)
-{
-    (void)json_object_set_new(config, key, value);
-}
-
 json_t *tt_hf_float(float value)
 {
     enum { FLOAT_DIGITS = 9 };
@@ -48,18 +43,14 @@ void tt_hf_config_decoder(json_t *config, const struct tt_model *model)
 {
     const struct tt_model_dims *d = &model->dims;
 
-    set(config, "hidden_size", json_integer(d->dim));
-    set(config, "num_hidden_layers", json_integer(d->n_layers));
-    set(config, "num_attention_heads", json_integer(d->n_heads));
-    set(config, "num_key_value_heads", json_integer(d->n_kv_heads));
-    set(config, "head_dim", json_integer(d->head_dim));
-    set(config, "intermediate_size", json_integer(d->ffn_dim));
-    if (d->max_positions > 0)
-        set(config, "max_position_embeddings", json_integer(d->max_positions));
-    set(config, "rms_norm_eps", tt_hf_float(d->norm_eps));
-    set(config, "rope_theta", tt_json_number(d->rope.theta));
-    set(config, "rope_scaling", rope_scaling(&d->rope));
-    set(config, "hidden_act", json_string("silu"));
-    set(config, "attention_bias", json_false());
-    set(config, "attention_dropout", tt_json_number(0.0));
+    (void)json_object_update_new(
+        config, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o*}", "hidden_size", (json_int_t)d->dim,
+                          "num_hidden_layers", (json_int_t)d->n_layers, "num_attention_heads", (json_int_t)d->n_heads,
+                          "num_key_value_heads", (json_int_t)d->n_kv_heads, "head_dim", (json_int_t)d->head_dim,
+                          "intermediate_size", (json_int_t)d->ffn_dim, "max_position_embeddings",
+                          d->max_positions > 0 ? json_integer(d->max_positions) : NULL));
+    (void)json_object_update_new(
+        config, json_pack("{s:o, s:o, s:o, s:s, s:b, s:f}", "rms_norm_eps", tt_hf_float(d->norm_eps), "rope_theta",
+                          tt_json_number(d->rope.theta), "rope_scaling", rope_scaling(&d->rope), "hidden_act", "silu",
+                          "attention_bias", false, "attention_dropout", 0.0));
 }

@@ -30,8 +30,7 @@ static void *write_hf_config(const struct tt_model *model)
     json_t *config = tt_hf_config_new(model, "Qwen3ForCausalLM");
 
     tt_hf_config_decoder(config, model);
-    (void)json_object_set_new(config, "use_sliding_window", json_false());
-    (void)json_object_set_new(config, "sliding_window", json_null());
+    (void)json_object_update_new(config, json_pack("{s:b, s:n}", "use_sliding_window", false, "sliding_window"));
     return config;
 }
 

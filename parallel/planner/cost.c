@@ -89,11 +89,8 @@ out:
 
 json_t *tt_machine_to_json(const struct tt_machine *machine)
 {
-    json_t *json = json_object();
+    json_t *json = json_pack("{s:s, s:i, s:o*}", "type", "machine", "schema", 1, "name", json_string(machine->name));
 
-    (void)json_object_set_new(json, "type", json_string("machine"));
-    (void)json_object_set_new(json, "schema", json_integer(1));
-    (void)json_object_set_new(json, "name", json_string(machine->name));
     for (int i = 0; i < N_NUMBERS; i++)
         (void)json_object_set_new(json, numbers[i].key, json_real(number_of(machine, i)));
     return json;

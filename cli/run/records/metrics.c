@@ -32,16 +32,12 @@ double tt_metrics_machine_bytes(void)
 static void note_lost_output(struct tt_metrics *m)
 {
     bool out = ferror(stdout), err = ferror(stderr);
-    json_t *o;
 
     if (m->output_lost || (!out && !err))
         return;
     m->output_lost = true;
-    o = json_object();
-    (void)json_object_set_new(o, "type", json_string("note"));
-    (void)json_object_set_new(
-        o, "text", json_sprintf("standard %s can no longer be written; training continues", out ? "output" : "error"));
-    tt_metrics_record(m, o);
+    tt_metrics_record(m, json_pack("{s:s, s:s++}", "type", "note", "text", "standard ", out ? "output" : "error",
+                                   " can no longer be written; training continues"));
 }
 
 void tt_metrics_record(struct tt_metrics *metrics, json_t *record)
@@ -88,7 +84,7 @@ static double eta_sec(const struct tt_step_report *r)
 
 static json_t *step_record(const struct tt_step_report *r, const struct derived *d)
 {
-    json_t *o = json_object();
+    json_t *o = json_pack("{s:s, s:I}", "type", "step", "step", (json_int_t)r->step);
     const struct {
         const char *name;
         double value;
@@ -109,12 +105,10 @@ static json_t *step_record(const struct tt_step_report *r, const struct derived 
         {"eta_s", eta_sec(r)},
     };
 
-    (void)json_object_set_new(o, "type", json_string("step"));
-    (void)json_object_set_new(o, "step", json_integer(r->step));
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         (void)json_object_set_new(o, numbers[i].name, tt_json_number(numbers[i].value));
-    (void)json_object_set_new(o, "ntokens_seen", json_integer(r->ntokens_seen));
-    (void)json_object_set_new(o, "comm_bytes", json_integer(r->comm_bytes));
+    (void)json_object_update_new(o, json_pack("{s:I, s:I}", "ntokens_seen", (json_int_t)r->ntokens_seen, "comm_bytes",
+                                              (json_int_t)r->comm_bytes));
     return o;
 }
 
@@ -247,7 +241,6 @@ void tt_metrics_step(struct tt_metrics *m, const struct tt_step_report *r)
 void tt_metrics_validate(struct tt_metrics *m, int64_t step, double loss, int64_t tokens, double seconds, int ranks)
 {
     double resident = tt_metrics_resident_bytes(), tps = seconds > 0.0 ? (double)tokens / seconds / ranks : 0.0;
-    json_t *o = json_object();
     char text[32];
 
     if (!m->json_stdout) {
@@ -258,37 +251,23 @@ void tt_metrics_validate(struct tt_metrics *m, int64_t step, double loss, int64_
         (void)fflush(stdout);
     }
     board_validate(m, step, loss, tps, resident);
-    (void)json_object_set_new(o, "type", json_string("validate"));
-    (void)json_object_set_new(o, "step", json_integer(step));
-    (void)json_object_set_new(o, "loss", tt_json_number(loss));
-    (void)json_object_set_new(o, "ntokens", json_integer(tokens));
-    (void)json_object_set_new(o, "tps", tt_json_number(tps));
-    (void)json_object_set_new(o, "time_s", tt_json_number(seconds));
-    tt_metrics_record(m, o);
+    tt_metrics_record(m, json_pack("{s:s, s:I, s:o, s:I, s:o, s:o}", "type", "validate", "step", (json_int_t)step,
+                                   "loss", tt_json_number(loss), "ntokens", (json_int_t)tokens, "tps",
+                                   tt_json_number(tps), "time_s", tt_json_number(seconds)));
 }
 
 void tt_metrics_checkpoint(struct tt_metrics *m, const struct tt_ckpt_saved *saved, bool async)
 {
-    json_t *o = json_object();
-
-    (void)json_object_set_new(o, "type", json_string("checkpoint"));
-    (void)json_object_set_new(o, "step", json_integer(saved->step));
-    (void)json_object_set_new(o, "async", json_boolean(async));
-    (void)json_object_set_new(o, "blocked_s", tt_json_number(saved->blocked_sec));
-    (void)json_object_set_new(o, "staged_s", tt_json_number(saved->stage_sec));
-    (void)json_object_set_new(o, "written_s", tt_json_number(saved->write_sec));
-    (void)json_object_set_new(o, "total_s", tt_json_number(saved->seconds));
-    (void)json_object_set_new(o, "bytes", json_integer(saved->bytes));
-    (void)json_object_set_new(o, "files", json_integer(saved->files));
-    tt_metrics_record(m, o);
+    tt_metrics_record(m, json_pack("{s:s, s:I, s:b, s:o, s:o, s:o, s:o, s:I, s:I}", "type", "checkpoint", "step",
+                                   (json_int_t)saved->step, "async", async, "blocked_s",
+                                   tt_json_number(saved->blocked_sec), "staged_s", tt_json_number(saved->stage_sec),
+                                   "written_s", tt_json_number(saved->write_sec), "total_s",
+                                   tt_json_number(saved->seconds), "bytes", (json_int_t)saved->bytes, "files",
+                                   (json_int_t)saved->files));
 }
 
 void tt_metrics_checkpoint_failed(struct tt_metrics *m, int64_t step, const char *why)
 {
-    json_t *o = json_object();
-
-    (void)json_object_set_new(o, "type", json_string("checkpoint"));
-    (void)json_object_set_new(o, "step", json_integer(step));
-    (void)json_object_set_new(o, "error", json_string(why));
-    tt_metrics_record(m, o);
+    tt_metrics_record(
+        m, json_pack("{s:s, s:I, s:o*}", "type", "checkpoint", "step", (json_int_t)step, "error", json_string(why)));
 }

@@ -283,24 +283,17 @@ static json_t *record_of(const struct tt_reporter *r, const struct tt_run_about 
 {
     const struct tt_setup *s = r->setup;
     const struct tt_start *start = about->start;
-    json_t *o = json_object(), *argv = json_array();
+    json_t *argv = json_array(), *o;
 
     for (int i = 0; i < about->argc; i++)
         (void)json_array_append_new(argv, json_string(about->argv[i]));
-    (void)json_object_set_new(o, "type", json_string("run"));
-    (void)json_object_set_new(o, "schema", json_integer(1));
-    (void)json_object_set_new(o, "version", json_string(TITAN_VERSION));
-    (void)json_object_set_new(o, "run_id", json_string(about->run_id));
-    (void)json_object_set_new(o, "world", json_integer(s->comm->size));
-    (void)json_object_set_new(o, "threads_per_rank", json_integer(s->threads));
-    (void)json_object_set_new(o, "argv", argv);
-    (void)json_object_set_new(o, "parameters", json_integer(tt_model_n_elements(s->job.model)));
-    (void)json_object_set_new(o, "weights", json_string(start->weights_from));
-    (void)json_object_set_new(o, "layout_exact", json_boolean(tt_setup_layout_exact(s)));
-    (void)json_object_set_new(o, "kernels", tt_setup_kernels_json(s));
-    (void)json_object_set_new(o, "peak_flops", tt_json_number(r->metrics.peak_flops));
-    (void)json_object_set_new(o, "memory_predicted_bytes", json_integer(s->memory.total + s->job.staging_bytes));
-    (void)json_object_set_new(o, "staging_bytes", json_integer(s->job.staging_bytes));
+    o = json_pack("{s:s, s:i, s:s, s:s, s:i, s:i, s:o, s:I, s:o*, s:b, s:o, s:o, s:I, s:I}", "type", "run", "schema", 1,
+                  "version", TITAN_VERSION, "run_id", about->run_id, "world", s->comm->size, "threads_per_rank",
+                  s->threads, "argv", argv, "parameters", (json_int_t)tt_model_n_elements(s->job.model), "weights",
+                  json_string(start->weights_from), "layout_exact", tt_setup_layout_exact(s), "kernels",
+                  tt_setup_kernels_json(s), "peak_flops", tt_json_number(r->metrics.peak_flops),
+                  "memory_predicted_bytes", (json_int_t)(s->memory.total + s->job.staging_bytes), "staging_bytes",
+                  (json_int_t)s->job.staging_bytes);
     add_machine(s, o);
     if (start->resumed_from >= 0)
         (void)json_object_set_new(o, "resumed_from", json_integer(start->resumed_from));

@@ -13,32 +13,26 @@
 
 /* --- what a manifest says of the run --- */
 
-/* A hash as text, since JSON has no uint64. */
-static void set_hash(json_t *object, const char *key, uint64_t hash)
+/* Hashes are text, since JSON has no uint64. */
+static json_t *data_json(const struct tt_config *cfg, const struct tt_dataset *dataset)
 {
-    (void)json_object_set_new(object, key, json_sprintf("%016" PRIx64, hash));
+    return json_pack("{s:s, s:I, s:I, s:b, s:o, s:o}", "dataset", cfg->training.dataset, "seq_len",
+                     (json_int_t)cfg->training.seq_len, "seed", (json_int_t)cfg->dataloader.seed, "shuffle",
+                     cfg->dataloader.shuffle, "digest", json_sprintf("%016" PRIx64, dataset->ref.info.digest),
+                     "tokenizer", json_sprintf("%016" PRIx64, dataset->ref.info.tokenizer_hash));
 }
 
 static json_t *describe(const struct tt_saver *saver, const struct tt_train_progress *at)
 {
     const struct tt_setup *s = saver->setup;
-    json_t *meta = json_object(), *mesh = json_object(), *data = json_object();
+    json_t *meta = tt_train_progress_json(at), *mesh = json_object();
 
-    tt_train_progress_describe(at, meta);
     for (int d = 0; d < TT_MESH_DIMS; d++)
         (void)json_object_set_new(mesh, tt_mesh_dim_name((enum tt_mesh_dim)d), json_integer(s->job.mesh.size[d]));
-    (void)json_object_set_new(data, "dataset", json_string(s->cfg->training.dataset));
-    (void)json_object_set_new(data, "seq_len", json_integer(s->cfg->training.seq_len));
-    (void)json_object_set_new(data, "seed", json_integer(s->cfg->dataloader.seed));
-    (void)json_object_set_new(data, "shuffle", json_boolean(s->cfg->dataloader.shuffle));
-    set_hash(data, "digest", saver->data->dataset->ref.info.digest);
-    set_hash(data, "tokenizer", saver->data->dataset->ref.info.tokenizer_hash);
-    (void)json_object_set_new(meta, "model", json_sprintf("%s/%s", s->job.model->row->name, s->job.model->flavor));
-    (void)json_object_set_new(meta, "mesh", mesh);
-    (void)json_object_set_new(meta, "data", data);
-    (void)json_object_set(meta, "line", saver->line);
-    (void)json_object_set_new(meta, "kernels", tt_setup_kernels_json(s));
-    (void)json_object_set_new(meta, "config", tt_config_to_json(s->cfg, false));
+    (void)json_object_update_new(
+        meta, json_pack("{s:s++, s:o, s:o, s:O*, s:o, s:o}", "model", s->job.model->row->name, "/",
+                        s->job.model->flavor, "mesh", mesh, "data", data_json(s->cfg, saver->data->dataset), "line",
+                        saver->line, "kernels", tt_setup_kernels_json(s), "config", tt_config_to_json(s->cfg, false)));
     return meta;
 }
 
