@@ -17,6 +17,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/program/instr/instr.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/layout/units.h"
 #include "tests/help/mesh.h"
@@ -109,7 +110,7 @@ static char *schedule_text(const struct scene *s)
     static const char *const waits[TT_PURPOSES] = {
         [TT_UNSHARD] = "await", [TT_REDUCE] = "sum", [TT_ALL_REDUCE] = "all-sum"};
     static const char *const words[TT_INSTR_KINDS] = {
-        [TT_RESHARD] = "free", [TT_KEEP] = "keep", [TT_NORM] = "norm", [TT_OPTIMIZER] = "update"};
+        [TT_RESHARD] = "free", [TT_KEEP] = "keep", [TT_OPTIMIZER] = "update"};
     struct tt_text text = {0};
     char unit = 0, phase = 0;
 
@@ -131,7 +132,8 @@ static char *schedule_text(const struct scene *s)
         } else {
             const char *word = instr->kind == TT_BEGIN  ? begins[instr->purpose]
                                : instr->kind == TT_WAIT ? waits[instr->purpose]
-                                                        : words[instr->kind];
+                               : words[instr->kind]     ? words[instr->kind]
+                                                        : tt_instr_name(instr);
 
             tt_text_add(&text, "%s %c, ", word, letter(s, instr->unit));
         }
