@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A small machine over the bytes of the output. Outside of blocks it holds nothing back but dashes at the beginning of
- * a line.
+ * A small machine over the bytes of the output. Outside of blocks it holds nothing back but what may become a remark.
  */
 #include "cli/run/remarks.h"
 
@@ -9,6 +8,8 @@
 #include <string.h>
 
 enum { LEAST_DASHES = 60, MOST_BYTES = 4096 }; /* mpirun draws 74; its remarks have some hundred bytes */
+
+static const char forwarding[] = "mpirun: Forwarding signal ";
 
 /* Whether the last line of what is held, which has just ended, is one of dashes. */
 static bool ends_in_dashes(const struct tt_text *held)
@@ -33,29 +34,52 @@ static void release(struct tt_remarks *r, struct tt_text *out)
     tt_text_release(&r->held);
 }
 
+/* Whether what is held, a line or the beginning of one, is mpirun's about a signal or the first of a block. */
+static bool may_be_remark(const struct tt_text *held)
+{
+    size_t n = held->size < sizeof forwarding - 1 ? held->size : sizeof forwarding - 1;
+
+    return strspn(held->text, "-") == held->size || memcmp(held->text, forwarding, n) == 0;
+}
+
+static void take_in_block(struct tt_remarks *r, char c, struct tt_text *out)
+{
+    bool ends = c == '\n' && ends_in_dashes(&r->held);
+
+    if (!ends && r->held.size <= MOST_BYTES)
+        return;
+    if (ends && is_remark(&r->held))
+        tt_text_release(&r->held);
+    release(r, out);
+    r->at = c == '\n' ? TT_REMARKS_LINE_START : TT_REMARKS_LINE;
+}
+
+static void take_at_line_start(struct tt_remarks *r, char c, struct tt_text *out)
+{
+    if (c == '\n' && ends_in_dashes(&r->held)) {
+        r->at = TT_REMARKS_BLOCK;
+    } else if (c == '\n') {
+        if (strncmp(r->held.text, forwarding, sizeof forwarding - 1) == 0)
+            tt_text_release(&r->held);
+        release(r, out);
+    } else if (!may_be_remark(&r->held) || r->held.size > MOST_BYTES) {
+        release(r, out);
+        r->at = TT_REMARKS_LINE;
+    }
+}
+
 static void take(struct tt_remarks *r, char c, struct tt_text *out)
 {
-    bool line_ends = c == '\n', begins = r->at == TT_REMARKS_LINE_START && c == '-';
-
-    if (!begins && (r->at == TT_REMARKS_LINE_START || r->at == TT_REMARKS_LINE)) {
+    if (r->at == TT_REMARKS_LINE) {
         tt_text_add_bytes(out, &c, 1);
-        r->at = line_ends ? TT_REMARKS_LINE_START : TT_REMARKS_LINE;
+        r->at = c == '\n' ? TT_REMARKS_LINE_START : TT_REMARKS_LINE;
         return;
     }
     tt_text_add_bytes(&r->held, &c, 1);
-    if (begins)
-        r->at = TT_REMARKS_DASHES;
-    if (r->at == TT_REMARKS_DASHES && line_ends && ends_in_dashes(&r->held)) {
-        r->at = TT_REMARKS_BLOCK;
-    } else if (r->at == TT_REMARKS_BLOCK && line_ends && ends_in_dashes(&r->held)) {
-        if (is_remark(&r->held))
-            tt_text_release(&r->held);
-        release(r, out);
-        r->at = TT_REMARKS_LINE_START;
-    } else if ((r->at == TT_REMARKS_DASHES && c != '-') || r->held.size > MOST_BYTES) {
-        release(r, out);
-        r->at = line_ends ? TT_REMARKS_LINE_START : TT_REMARKS_LINE;
-    }
+    if (r->at == TT_REMARKS_BLOCK)
+        take_in_block(r, c, out);
+    else
+        take_at_line_start(r, c, out);
 }
 
 void tt_remarks_pass(struct tt_remarks *r, const char *bytes, size_t n, struct tt_text *out)

@@ -67,7 +67,7 @@ expect_stop() {
         not_as "expected an end record of step $at with exit $2"
     expect_err "^titan: stopped by a signal after step $at; everything is saved$"
     refuse_err "error:"
-    [ "${how-}" != launch ] || refuse_err "non-zero" # mpirun's remarks
+    [ "${how-}" != launch ] || refuse_err "non-zero|Forwarding" # mpirun's remarks
 }
 
 # row HOW SIGNAL CODE RECORDED: sends the signal during a step.

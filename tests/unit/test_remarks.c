@@ -44,6 +44,7 @@ static void remarks_are_left_out(void **state)
     pass(NORMAL, "");
     pass("titan: error: x\n" NORMAL DETECTED, "titan: error: x\n");
     pass(DETECTED "titan: stopped\n", "titan: stopped\n");
+    pass("mpirun: Forwarding signal 12 to job\ntitan: stopping\n", "titan: stopping\n");
 }
 
 static void all_else_is_passed_on(void **state)
@@ -53,6 +54,7 @@ static void all_else_is_passed_on(void **state)
     pass("a - b\n-- c\n---\n-", "a - b\n-- c\n---\n-");
     pass(DASHES "Primary job  terminated normally, but", DASHES "Primary job  terminated normally, but");
     pass("text " NORMAL, "text " NORMAL);
+    pass("mpirun: killing job...\nmpirun: Forwarding", "mpirun: killing job...\nmpirun: Forwarding");
 }
 
 static void what_is_no_block_is_not_held(void **state)
