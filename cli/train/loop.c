@@ -185,7 +185,7 @@ static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *
 {
     struct tt_pause pause = tt_reporter_pause(&l->reporter);
     bool last = l->at.step >= last_step(l), stop = *ret_stop != 0;
-    bool saves = tt_saver_is_due(&l->saver, l->at.step, last || stop);
+    bool saves = tt_saver_is_due(&l->saver, l->at.step, last, stop);
     bool validates = tt_validator_is_due(&l->validator, l->at.step, last) && !stop;
     int rc = 0;
 
