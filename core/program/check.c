@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * An independent check of a program's memory: what the plan promises, verified instruction by instruction.
+ * An independent check of a program's memory, instruction by instruction.
  */
 #include <stdlib.h>
 
@@ -36,7 +36,7 @@ static int by_offset(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Each pair whose memory overlaps must not live at the same time. */
+/* Two buffers whose memory overlaps must not live at the same time. */
 static int check_overlap(const struct tt_program *p)
 {
     struct tt_buffer *sorted = tt_calloc((size_t)p->n_buffers + 1, sizeof *sorted);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The executor: new binds addresses, run walks the list, explain walks it again looking for the first bad value.
+ * The executor: new binds addresses, run goes through the list, and explain goes through it again to find the first bad
+ * value.
  */
 #include "core/program/executor.h"
 
@@ -59,7 +60,7 @@ static void fill_constants(struct tt_executor *ex)
         if (p->buffers[b].kind != TT_MEMORY_CONST)
             continue;
         graph = p->stages[p->buffers[b].stage].graph;
-        value = &graph->values[p->buffers[b].value]; /* the RoPE table is the one constant there is */
+        value = &graph->values[p->buffers[b].value]; /* the RoPE table is the only constant */
         tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ROPE_TABLE,
                                                   .rope = &graph->rope,
                                                   .n = value->shape[0],
@@ -115,7 +116,7 @@ void *tt_executor_operand(const struct tt_executor *ex, int instr, int operand)
 
 int32_t *tt_executor_tokens(const struct tt_executor *ex, int mb)
 {
-    tt_device_synchronize(ex->stream); /* if it failed, so does the run that comes next */
+    tt_device_synchronize(ex->stream); /* if this fails, the next run fails too */
     return (int32_t *)(void *)buffer_address(ex, ex->program->tokens[mb]);
 }
 
@@ -136,7 +137,7 @@ const struct tt_span *tt_executor_spans(const struct tt_executor *ex)
     return ex->spans;
 }
 
-/* --- looking for the first value that is not finite --- */
+/* --- the first value that is not finite --- */
 
 bool tt_running_all_finite(const float *data, int64_t n)
 {
@@ -165,7 +166,7 @@ static void bad_parameter_of(const struct tt_executor *ex, const struct tt_graph
 
 void tt_executor_bad_parameter(const struct tt_executor *ex, char *name, size_t name_size)
 {
-    name[0] = 0; /* the run that failed has waited for the stream */
+    name[0] = 0; /* the failed run has already waited for the stream */
     for (int s = 0; s < ex->program->n_stages; s++)
         bad_parameter_of(ex, ex->program->stages[s].graph, name, name_size);
 }
@@ -201,7 +202,7 @@ static int run_instr(struct tt_executor *ex, int i, struct tt_step *step)
     return row->run ? row->run(ex, i, step) : 0;
 }
 
-/* Ends what is under way at instruction i, so that nothing is written to memory any more. */
+/* Ends the collectives that are under way at instruction i, so that nothing writes to memory any more. */
 static int finish_exchanges(struct tt_executor *ex, int i)
 {
     const struct tt_program *p = ex->program;
@@ -214,8 +215,8 @@ static int finish_exchanges(struct tt_executor *ex, int i)
 }
 
 /*
- * Asks whether the step is to be given up, at ASKED places of it. Ranks that run the same list ask at the same ones.
- * After the decision parameters change, so there is no way back.
+ * Asks at ASKED places of the step whether it is to be given up. Ranks with the same list ask at the same places.
+ * Nobody asks after the decision, since parameters change then.
  */
 static int ask(struct tt_executor *ex, const struct tt_step *step, int i, bool *decided)
 {

@@ -7,7 +7,7 @@
 
 #include "core/math/box.h"
 
-/** Groups of ranks, by what they share. Which ranks these are is the business of parallel/layout/mesh.h. */
+/** Groups of ranks, by what they share. parallel/layout/mesh.h decides which ranks these are. */
 enum tt_group_id {
 #define TT_GROUP(id, name, dims, part) TT_GROUP_##id,
 #include "core/program/groups.def"
@@ -15,18 +15,19 @@ enum tt_group_id {
     TT_GROUPS
 };
 
-/** "dp_shard", "dp_replicate", …: for plans and traces. */
+/** "dp_shard", "dp_replicate", …, for plans and traces. */
 const char *tt_group_name(enum tt_group_id id);
 
-/* A rank's place in a group: it is number `index` of `n`. */
+/* A rank's place in a group: number `index` of `n`. */
 struct tt_place {
     int n;
     int index;
 };
 
 /*
- * How a tensor is cut over the ranks: one cut after another, each of what the one before left, over the ranks of a
- * group and along a dimension. A rank's part is so one box. parallel/layout/placement.h has the arithmetic.
+ * How a tensor is cut over the ranks: one cut after another, each along a dimension and over the ranks of a group. A
+ * cut divides the part that the previous one left, so a rank's part is one box. parallel/layout/placement.h has the
+ * arithmetic.
  */
 enum { TT_PLACEMENT_CUTS = 2 };
 
@@ -36,27 +37,27 @@ struct tt_placement {
         enum tt_group_id group;
         int dim;
     } cut[TT_PLACEMENT_CUTS];
-    enum tt_group_id copies; /* ranks that hold the same part */
+    enum tt_group_id copies; /* ranks that have the same part */
 };
 
 /**
- * How the parameters are cut over the ranks, seen from one rank. A unit is the parameters that are gathered together
- * (one transformer block, say); its shard is one flat array that holds this rank's part of each of its parameters, one
- * after the other. On the wire and in memory every part of a parameter has the padded size, on disk it has not.
+ * How the parameters are cut over the ranks, seen from one rank. A unit is the parameters that are gathered together,
+ * for instance a transformer block. Its shard is a flat array of this rank's parts of its parameters, one after the
+ * other. In messages and in memory every part has the padded size, but on disk it does not.
  *
- * Built by parallel/layout/units.c from the wrap policy; core only reads it.
+ * parallel/layout/units.c builds it from the wrap policy; core only reads it.
  */
 struct tt_unit_param {
     int param;         /* index in the model */
     int64_t offset;    /* of its part in the unit's flat shard, in elements */
     int64_t chunk;     /* elements of a padded part */
-    struct tt_box box; /* this rank's part: what of the chunk is valid, packed at its beginning; may be empty */
+    struct tt_box box; /* this rank's part; its elements are packed at the beginning of the chunk; may be empty */
 };
 
 /*
- * A gradient that a unit's ranks reduce. A tied weight has two: each use of it is a sum of its own, over all
- * microbatches and ranks, and the two are added once, at the end of a step. So the uses may lie on different
- * stages of a pipeline.
+ * A gradient that a unit's ranks reduce. A tied weight has two, one for each of its uses. Each is summed over all
+ * microbatches and ranks, and the two sums are added once, at the end of a step. So the uses may be in different stages
+ * of a pipeline.
  */
 struct tt_unit_grad {
     int param;
@@ -66,22 +67,23 @@ struct tt_unit_grad {
 };
 
 struct tt_unit {
-    char *name; /* for people: "layers.0", "norm+output" */
+    char *name; /* "layers.0", "norm+output"; nothing depends on it */
     struct tt_unit_param *params;
     int n_params;
-    enum tt_group_id shard_group;     /* its ranks hold one copy between them */
-    enum tt_group_id replicate_group; /* its ranks hold the same shard */
-    int64_t shard_elements;           /* sum of chunks */
+    enum tt_group_id shard_group;     /* its ranks share one copy */
+    enum tt_group_id replicate_group; /* its ranks have the same shard */
+    int64_t shard_elements;           /* sum of the chunks */
     struct tt_unit_grad *grads;       /* part 0 of every parameter, in their order, then the other parts */
     int n_grads;
     int64_t grad_elements;      /* sum of their chunks */
     bool reshard_after_forward; /* free the unsharded parameters between forward and backward */
-    int keep_degree;            /* when they are freed: n > 1 neighbouring shard ranks that keep 1/n each; 0: nobody */
+    int keep_degree; /* if they are freed: n > 1 neighbouring shard ranks keep 1/n each; 0: nothing is kept */
 };
 
 struct tt_layout {
     struct tt_place groups[TT_GROUPS]; /* this rank's places */
-    bool counts_tokens; /* no rank before it has the same tokens: it adds their losses and their number */
+    bool
+        counts_tokens; /* this rank adds the losses and the number of its tokens: no rank before it has the same ones */
     struct tt_unit *units;
     int n_units;
     int *unit_of; /* model parameter -> unit */
@@ -105,7 +107,7 @@ static inline int tt_layout_grad(const struct tt_layout *layout, int param, int 
     return k;
 }
 
-/** This rank's place among those that share a unit, and among those that have the same shard of it. */
+/** This rank's place among the ranks that share a unit, and among those that have the same shard of it. */
 static inline struct tt_place tt_unit_shard(const struct tt_layout *layout, int unit)
 {
     return layout->groups[layout->units[unit].shard_group];

@@ -2,13 +2,14 @@
  *
  * Lowering: from a schedule of nodes and collectives to instructions on buffers with lifetimes.
  *
- * One walk over the schedule. A value gets its buffer where it is produced; an output takes over the memory of an input
- * when the op's row allows it and nobody reads that input later. Reading a buffer extends its life to the reader. What
- * a collective touches lives until its wait. Gradients of parameters are keyed by (microbatch, parameter), not by SSA
- * value: every contribution accumulates in one place. When the graph carries gradients from one microbatch to the next,
- * all of them have that one place, and what is reduced after the last is the only leaf of the tree.
+ * Lowering is one walk over the schedule. A value gets its buffer where it is produced. An output takes the memory of
+ * an input if the op's row allows it and nothing reads that input later. Reading a buffer extends its life to the
+ * reader. The buffers of a collective live until its wait. Gradients of parameters are identified by microbatch and
+ * parameter, not by value, since all contributions accumulate in one place. If the graph carries gradients from one
+ * microbatch to the next, all microbatches share that place, and the sum after the last one is the only leaf of the
+ * tree.
  *
- * lower_stages.c joins the stages, lower_buffers.c makes the buffers; each instruction's row lowers it.
+ * lower_stages.c joins the stages, lower_buffers.c makes the buffers, and the row of each instruction lowers it.
  */
 #include <string.h>
 
@@ -27,7 +28,8 @@ static int *filled(size_t n)
     return array;
 }
 
-/* Who reads a value last, in the order of the schedule: a weight part may read long after the rest of backward. */
+/* Finds the last reader of each value, in the order of the schedule. A weight part may read long after the rest of
+ * backward. */
 static void find_last_readers(struct tt_walk *w, const struct tt_schedule *schedule)
 {
     w->last_reader = filled((size_t)w->in.microbatches * (size_t)w->n_values);
@@ -90,7 +92,8 @@ static void release(struct tt_walk *w)
     tt_free(w->partial);
 }
 
-/* A buffer of a value that no node makes, if no earlier stage has the same value; mb: TT_NONE, or whose it is. */
+/* Adds the buffer of a value that no node makes, unless an earlier stage has the same value. mb: its microbatch, or
+ * TT_NONE. */
 static int given_buffer(struct tt_walk *w, enum tt_memory_kind kind, int stage, int value, int mb)
 {
     int *buffer = &w->value_buffer[tt_lower_slot(w, mb == TT_NONE ? 0 : mb, stage, value)];
@@ -140,7 +143,7 @@ static void add_given_buffers(struct tt_walk *w)
         add_given_values(w, s);
 }
 
-/* The caller reads them after the run. */
+/* The logits live to the end, since the caller reads them after the run. */
 static void keep_logits(struct tt_walk *w)
 {
     struct tt_program *p = w->program;
@@ -158,8 +161,8 @@ static bool in_step_region(enum tt_memory_kind kind)
     return kind != TT_MEMORY_PARAM && kind != TT_MEMORY_CONST && kind != TT_MEMORY_CACHE;
 }
 
-/* Puts a buffer after the others of a region that is kept between runs. */
-static void place_behind(struct tt_buffer *buffer, int64_t *region_bytes)
+/* Puts a buffer at the end of a region that is kept between runs. */
+static void place_at_end(struct tt_buffer *buffer, int64_t *region_bytes)
 {
     buffer->offset = *region_bytes;
     *region_bytes += tt_arena_bytes(buffer->bytes);
@@ -177,9 +180,9 @@ static void place_buffers(struct tt_program *p)
         if (buffer->root != b)
             continue;
         if (buffer->kind == TT_MEMORY_CONST) {
-            place_behind(buffer, &p->const_bytes);
+            place_at_end(buffer, &p->const_bytes);
         } else if (buffer->kind == TT_MEMORY_CACHE) {
-            place_behind(buffer, &p->cache_bytes);
+            place_at_end(buffer, &p->cache_bytes);
         } else if (in_step_region(buffer->kind)) {
             from[n] = b;
             step[n] = *buffer;

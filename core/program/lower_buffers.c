@@ -105,7 +105,7 @@ int tt_lower_grad(struct tt_walk *w, int mb, int unit, int k)
     return *slot;
 }
 
-/* Where a value that is a gradient of a parameter is written. */
+/* The buffer in which a value that is a gradient of a parameter is written. */
 static int grad_of(struct tt_walk *w, int mb, const struct tt_value *value)
 {
     int unit = w->in.layout->unit_of[value->param];
@@ -130,7 +130,7 @@ int tt_lower_input(struct tt_walk *w, const struct tt_instr *from, int value)
     }
 }
 
-/* The slot of the input whose memory output k of a node may take over, or TT_NONE. */
+/* The slot of the input whose memory output k of a node may take, or TT_NONE. */
 static int64_t overwritable_input(const struct tt_walk *w, const struct tt_instr *from, int k)
 {
     const struct tt_graph *graph = tt_lower_graph(w, from);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lowering: several stages as one program. What leaves a stage and what enters the next one is the same value, so it
- * has one buffer, whose life spans the readers of both; gradients are the same value in the other direction. Inputs and
- * constants that several stages read are one, too.
+ * Lowering: several stages become one program. A value that leaves a stage and the one that enters the next stage are
+ * the same, so they share a buffer, which lives for the readers of both. In the other direction the same is true of
+ * gradients. Inputs and constants that several stages read share buffers too.
  */
 #include "core/base/mem.h"
 #include "core/program/lowering.h"
 
-/* --- what cannot be one program --- */
+/* --- stages that cannot be one program --- */
 
 static int check_neighbours(const struct tt_lowering *in)
 {
@@ -21,7 +21,7 @@ static int check_neighbours(const struct tt_lowering *in)
     return 0;
 }
 
-/* A gradient of a parameter accumulates in one place, to which a second stage would not add. */
+/* A gradient of a parameter accumulates in one place, but a second stage would overwrite it. */
 static int check_gradients(const struct tt_lowering *in)
 {
     int *made_in = tt_calloc(2 * (size_t)in->layout->n_params, sizeof *made_in); /* 2 * param + part -> 1 + stage */
@@ -46,7 +46,7 @@ out:
     return rc;
 }
 
-/* --- what is the same --- */
+/* --- values that are the same --- */
 
 static int number(const struct tt_walk *w, int stage, int value)
 {
@@ -73,7 +73,8 @@ static void join_given(struct tt_walk *w, int stage)
     }
 }
 
-/* Values from the first stage to the last, since one may pass through a stage; gradients the other way. */
+/* Joins values from the first stage to the last, since a value may pass through a stage, and gradients the other
+ * way. */
 static void join_boundaries(struct tt_walk *w)
 {
     const struct tt_stage *stages = w->in.stages;

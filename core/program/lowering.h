@@ -5,47 +5,46 @@
 #include "core/program/program.h"
 
 /**
- * The walk over a schedule that makes a program; only lower.c, lower_buffers.c and the rows of
- * instructions look inside.
+ * The walk over a schedule that makes a program. Only lower*.c and the rows of instructions use its members.
  */
 enum { TT_MOST_LEVELS = 32 };
 
 struct tt_walk {
     struct tt_lowering in;
     struct tt_program *program;
-    int at;                  /* instruction of the schedule that is lowered now */
-    bool carries;            /* gradients, from one microbatch to the next: all stages, or none */
+    int at;                  /* index of the schedule's instruction that is being lowered */
+    bool carries;            /* gradients are carried from one microbatch to the next, in all stages or in none */
     int n_values;            /* of all stages together */
     int *first_value;        /* stage -> the number of its first value among them */
-    int *same_as;            /* such a number -> that of the value whose buffer it has; most have their own */
-    int *last_reader;        /* slot -> instruction of the schedule that reads it last, TT_NONE if none */
+    int *same_as;            /* number of a value -> number of the value whose buffer it has, mostly its own */
+    int *last_reader;        /* slot -> index of the schedule's instruction that reads it last, TT_NONE if none */
     int *value_buffer;       /* slot -> buffer */
     int **grad_buffer;       /* microbatch * n_units + unit -> whole gradients, by their index in the unit */
-    int *unit_grad;          /* microbatch * n_units + unit -> its flat gradient, where nothing is reduced */
+    int *unit_grad;          /* microbatch * n_units + unit -> its flat gradient, if nothing is reduced */
     int *param_shard;        /* unit -> state buffer of its parameter shard */
-    int *unsharded;          /* param -> gathered buffer, TT_NONE when resharded */
-    int *kept;               /* unit -> kept part, TT_NONE when there is none */
-    int *begun[TT_PURPOSES]; /* unit -> the TT_BEGIN that is not awaited yet, by the schedule's purpose */
+    int *unsharded;          /* param -> gathered buffer, TT_NONE if it is resharded */
+    int *kept;               /* unit -> kept part, TT_NONE if there is none */
+    int *begun[TT_PURPOSES]; /* by the schedule's purpose: unit -> its TT_BEGIN that is not awaited yet */
     bool *tag_taken;         /* tag -> whether a collective that is under way has it */
     int n_tags, cap_tags;
     /*
-     * Partial sums of gradients: unit * 2 * most_leaves + node of the tree -> buffer, TT_NONE where it is not there
-     * yet. Node 1 is the whole sum, the children of n are 2n and 2n + 1, the leaves are the last most_leaves.
+     * Partial sums of gradients: unit * 2 * most_leaves + node of the tree -> buffer, TT_NONE if it does not exist yet.
+     * Node 1 is the whole sum, the children of n are 2n and 2n + 1, and the last most_leaves nodes are the leaves.
      */
     int *partial;
-    int n_leaves, most_leaves; /* microbatches that are added; that, or the next power of two */
+    int n_leaves, most_leaves; /* number of microbatches that are added; the same, rounded up to a power of two */
 };
 
 /**
- * The slot of a value of a microbatch. Values of two stages that are the same have one: boundaries and their gradients,
- * inputs and constants.
+ * The slot of a value of a microbatch. Values of several stages that are the same share a slot: boundaries and their
+ * gradients, inputs and constants.
  */
 static inline int64_t tt_lower_slot(const struct tt_walk *w, int mb, int stage, int value)
 {
     return (int64_t)mb * w->n_values + w->same_as[w->first_value[stage] + value];
 }
 
-/** The graph that an instruction of the schedule is about. */
+/** The graph of an instruction of the schedule. */
 static inline const struct tt_graph *tt_lower_graph(const struct tt_walk *w, const struct tt_instr *from)
 {
     return w->in.stages[from->stage].graph;
@@ -53,36 +52,38 @@ static inline const struct tt_graph *tt_lower_graph(const struct tt_walk *w, con
 
 /* lower_stages.c */
 
-/** Numbers the values of all stages and finds out which are the same. Refuses stages that cannot be one program. */
+/** Numbers the values of all stages and finds those that are the same. TT_EINTERNAL for stages that cannot be one
+ * program. */
 int tt_lower_join_stages(struct tt_walk *w) TT_MUST_CHECK;
 
 /* lower_buffers.c */
 
-/** A new buffer that lives from the next instruction on; its id. */
+/** A new buffer that lives from the next instruction on. Returns its id. */
 int tt_lower_buffer(struct tt_walk *w, enum tt_memory_kind kind, int64_t bytes);
 
-/** `bytes` bytes of another buffer, from `offset` on, as a buffer. */
+/** A buffer that is the `bytes` bytes of another one from `offset` on. */
 int tt_lower_part(struct tt_walk *w, int root, int64_t offset, int64_t bytes);
 
-/** Begins an instruction, a copy of `from` without operands: the newest one. */
+/** Begins a new instruction, a copy of `from` without operands. It is then the newest. */
 void tt_lower_begin(struct tt_walk *w, const struct tt_instr *from);
 
-/** Adds an operand, or TT_NONE, to the newest instruction; the buffer lives at least until there. */
+/** Adds an operand, or TT_NONE, to the newest instruction. The buffer lives at least until that instruction. */
 void tt_lower_operand(struct tt_walk *w, int buffer);
 
-/** A buffer made by the newest instruction. */
+/** A new buffer that the newest instruction writes. */
 int tt_lower_made(struct tt_walk *w, enum tt_memory_kind kind, int64_t bytes);
 
-/** The buffer of a value that an instruction's microbatch and stage read; TT_NONE when it is not there. */
+/** The buffer of a value in the microbatch and stage of an instruction; TT_NONE if there is none. */
 int tt_lower_input(struct tt_walk *w, const struct tt_instr *from, int value);
 
-/** The buffer that output k of an instruction's node writes: a new one, or an input's that nobody reads later. */
+/** The buffer that output k of an instruction's node writes: a new one, or that of an input which nothing reads
+ * later. */
 int tt_lower_output(struct tt_walk *w, const struct tt_instr *from, int k);
 
-/** Where microbatch mb's whole gradient k of a unit is written. */
+/** The buffer in which microbatch mb's whole gradient k of a unit is written. */
 int tt_lower_grad(struct tt_walk *w, int mb, int unit, int k);
 
-/** The first of the microbatches that share their gradients with mb. */
+/** The first of the microbatches that share their gradient buffers with mb. */
 int64_t tt_lower_grad_owner(const struct tt_walk *w, int mb);
 
 /** The finished sum of a unit's gradients. */
@@ -93,10 +94,10 @@ static inline int tt_lower_sum(const struct tt_walk *w, int unit)
 
 /* instr/collective.c */
 
-/** Begins a TT_BEGIN for a purpose, `from`'s or the one that takes its place; operands are added by the caller. */
+/** Begins a TT_BEGIN for a purpose, which is that of `from` or one that replaces it. The caller adds the operands. */
 void tt_lower_collective(struct tt_walk *w, const struct tt_instr *from, enum tt_purpose purpose);
 
-/** What a collective of these units exchanges; without a tag. */
+/** The collective of these units, without a tag. */
 static inline struct tt_collective_desc tt_lower_describe(const struct tt_walk *w, enum tt_purpose purpose,
                                                           const int *units, int n)
 {

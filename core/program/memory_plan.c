@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * The memory plan: offsets in one arena for buffers whose lifetimes are known. Minimal peak is NP-hard; heuristics are
- * tried and the best result kept:
- *   in time order, each buffer into the tightest free gap (a malloc that knows the future only by its past);
- *   in an order of importance, each at the lowest offset that is free during its whole life (better, but quadratic);
- *   the same again with what stuck out put first, for one order of importance after the other, while that is cheap.
- * All of it is a function of the lifetimes, so every rank and every run gets the same plan.
+ * The memory plan: offsets in one arena for buffers whose lifetimes are known. The minimal peak is NP-hard to find, so
+ * heuristics are tried and the best result is kept:
+ *   in the order of time, each buffer in the tightest free gap, as malloc would do;
+ *   in an order of importance, each at the lowest offset that is free for its whole life (better, but quadratic);
+ *   the same again with the buffer that reached highest put first, for one order of importance after another, while
+ *   that is cheap.
+ * The plan is a function of the buffers alone, so every rank and every run gets the same one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,16 +15,16 @@
 #include "core/program/program.h"
 
 enum {
-    QUADRATIC_LIMIT = 20000, /* buffers; beyond, only the time-ordered plan */
+    QUADRATIC_LIMIT = 20000, /* buffers; with more, only the plan in the order of time is made */
     CLOSE = 100,             /* a plan within 1 % of the bound is good enough */
     MOST_ROUNDS = 64,
     PATIENCE = 12,          /* rounds without a better plan */
-    LONGEST_LIFE = 1 << 20, /* that is told from longer ones where lives are compared second */
-    AT_A_TIME = 32,         /* placed buffers that are looked at in one go */
-    MOST_WORK = 200000000,  /* pairs of buffers looked at, some tenths of a second */
+    LONGEST_LIFE = 1 << 20, /* longer lives count as equal where lives are compared second */
+    AT_A_TIME = 32,         /* placed buffers that are examined at once */
+    MOST_WORK = 200000000,  /* pairs of buffers examined, which takes some tenths of a second */
 };
 
-/* Bytes that live at each instruction. The caller's. */
+/* The bytes that live at each instruction. The caller's. */
 static int64_t *live_sums(const struct tt_buffer *buffers, int n, int n_instrs)
 {
     int64_t *live = tt_calloc((size_t)n_instrs + 1, sizeof *live);
@@ -72,8 +73,8 @@ static int compare_ranked(const void *a, const void *b)
 }
 
 /*
- * What makes a buffer hard to place, so that it should come early: a long life, size, both, or much that lives beside
- * it and then a long life.
+ * What makes a buffer hard to place, so that it should come early: a long life, its size, both, or many live bytes at
+ * the same time and then a long life.
  */
 enum importance { BY_LIFE, BY_SIZE, BY_AREA, BY_CROWD, IMPORTANCES };
 
@@ -99,7 +100,8 @@ static void rank(const struct tt_buffer *buffers, int n, enum importance by, con
         qsort(order, (size_t)k, sizeof *order, compare_ranked);
 }
 
-/* The placed buffers, by offset; beside each other what the search for gaps reads: it passes over very many of them. */
+/* The placed buffers, sorted by offset. The members that the search for gaps reads are in arrays of their own, since it
+ * goes through very many of them. */
 struct placed {
     int *first, *last; /* their lives */
     int64_t *offset, *end;
@@ -122,8 +124,9 @@ static void release_placed(struct placed *p)
 }
 
 /*
- * Lowest offset at which b fits beside those that live at the same time. Planning a large model is mostly this loop,
- * and few of many do: they are looked for without a branch, so that the compiler makes vectors of it.
+ * The lowest offset at which b does not overlap buffers that live at the same time. Planning a large model spends most
+ * of its time in this loop, and only few of many buffers live at the same time. They are found without a branch, so
+ * that the compiler can use vectors.
  */
 static int64_t lowest_fit(const struct placed *placed, int n_placed, const struct tt_buffer *b)
 {
@@ -133,7 +136,7 @@ static int64_t lowest_fit(const struct placed *placed, int n_placed, const struc
     for (int from = 0; from < n_placed; from += AT_A_TIME) {
         int any = 0;
 
-        for (int k = 0; k < AT_A_TIME; k++) { /* what is there behind the last one does not count */
+        for (int k = 0; k < AT_A_TIME; k++) { /* items after the last one are ignored */
             meets[k] = (placed->last[from + k] >= first) & (placed->first[from + k] <= last);
             any |= meets[k];
         }
@@ -161,7 +164,7 @@ static void insert_offset(int64_t *list, int n, int at, int64_t value)
     list[at] = value;
 }
 
-/* Each buffer at the lowest offset that is free during its whole life; quadratic. placed has room for n. */
+/* Places each buffer at the lowest offset that is free for its whole life; quadratic. placed has room for n. */
 static int64_t plan_in_order(struct tt_buffer *buffers, const struct ranked *order, int n, struct placed *placed)
 {
     int64_t high = 0;
@@ -173,7 +176,7 @@ static int64_t plan_in_order(struct tt_buffer *buffers, const struct ranked *ord
         b->offset = lowest_fit(placed, k, b);
         if (b->offset + tt_arena_bytes(b->bytes) > high)
             high = b->offset + tt_arena_bytes(b->bytes);
-        while (low < at) { /* behind those of the same offset */
+        while (low < at) { /* after those with the same offset */
             int middle = low + (at - low) / 2;
 
             if (placed->offset[middle] > b->offset)
@@ -189,7 +192,7 @@ static int64_t plan_in_order(struct tt_buffer *buffers, const struct ranked *ord
     return high;
 }
 
-/* Puts the last of the buffers that reach up to `high` first. */
+/* Moves the last buffer that reaches up to `high` to the front. */
 static void promote_highest(const struct tt_buffer *buffers, struct ranked *order, int n, int64_t high)
 {
     int k = n - 1;
@@ -222,7 +225,7 @@ static int64_t take(struct gaps *gaps, int64_t bytes)
     for (int i = 0; i < gaps->n && (best < 0 || gaps->gap[best].bytes != bytes); i++)
         if (gaps->gap[i].bytes >= bytes && (best < 0 || gaps->gap[i].bytes < gaps->gap[best].bytes))
             best = i;
-    if (best < 0) { /* extend the arena, starting in the last gap if that is at its end */
+    if (best < 0) { /* extend the arena, from the last gap on if that is at its end */
         struct gap *last = gaps->n ? &gaps->gap[gaps->n - 1] : NULL;
 
         offset = last && last->offset + last->bytes == gaps->high ? last->offset : gaps->high;
@@ -272,7 +275,7 @@ static void give(struct gaps *gaps, int64_t offset, int64_t bytes)
     gaps->gap[at] = (struct gap){offset, bytes};
 }
 
-/* Buffers grouped by the instruction at which something happens: a linked list per instruction. */
+/* Buffers grouped by the instruction at which they begin or end: a linked list per instruction. */
 struct events {
     int *head; /* per instruction */
     int *next; /* per buffer */
@@ -319,7 +322,7 @@ static int64_t plan_in_time_order(struct tt_buffer *buffers, int n, int n_instrs
 struct search {
     struct tt_buffer *buffers;
     int n;       /* buffers */
-    int n_roots; /* that have memory of their own */
+    int n_roots; /* buffers that have memory of their own */
     const int64_t *live;
     struct ranked *order;
     struct placed placed;
@@ -337,8 +340,8 @@ static void keep_if_better(struct search *s, int64_t high)
 }
 
 /*
- * Every order of importance; then each again and again with whatever reached highest put first, until the plan is
- * within one part in `CLOSE` of the bound or has cost enough.
+ * Tries every order of importance. Then tries each again and again with the buffer that reached highest put first,
+ * until the plan is within one part in `CLOSE` of the bound or has taken enough work.
  */
 static void search(struct search *s, int64_t live_bytes)
 {
@@ -353,7 +356,7 @@ static void search(struct search *s, int64_t live_bytes)
         if (high[by] < high[best])
             best = by;
     }
-    for (int k = 0; k < IMPORTANCES && rounds > 0 && s->best_high > enough; k++) { /* the best one first */
+    for (int k = 0; k < IMPORTANCES && rounds > 0 && s->best_high > enough; k++) { /* the best order first */
         enum importance by = (best + (enum importance)k) % IMPORTANCES;
         int64_t top;
         int since = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Orders of compute, and the nodes that they stand for.
+ * Orders of compute, and their nodes.
  */
 #include "core/program/order.h"
 
@@ -8,7 +8,7 @@
 
 #include "core/base/mem.h"
 
-/* --- making one --- */
+/* --- making an order --- */
 
 void tt_order_add(struct tt_order *order, int microbatch, int stage, enum tt_pass pass)
 {
@@ -39,21 +39,21 @@ void tt_order_release(struct tt_order *order)
 
 /* --- its nodes --- */
 
-/* Goes through the turns. */
+/* The state of going through the turns. */
 struct pass_over {
     const struct tt_order *order;
     const struct tt_stage *stages;
     int n_stages;
-    unsigned *all;  /* microbatch * n_stages + stage -> a bit per pass that the order has */
-    unsigned *done; /* the same: of turns so far */
-    int **carried;  /* stage -> node -> microbatches so far; where gradients are carried */
+    unsigned *all;  /* microbatch * n_stages + stage -> a bit for each pass in the order */
+    unsigned *done; /* the same, for the turns so far */
+    int **carried;  /* stage -> node -> microbatches so far; if gradients are carried */
     struct tt_position *positions;
     int n, cap;
 };
 
 static const char *const pass_names[] = {"forward", "backward", "weight part"};
 
-/* "the forward of microbatch 1", and of which stage where there are several. */
+/* "the forward of microbatch 1", with the stage if there are several. */
 static const char *name_of(const struct pass_over *p, struct tt_turn turn, char text[80])
 {
     if (p->n_stages == 1)
@@ -74,7 +74,8 @@ static bool came(const struct pass_over *p, struct tt_turn turn)
     return *passes_of(p, p->done, &turn) & 1U << turn.pass;
 }
 
-/* What a turn needs comes before it: the pass before it, and the same pass of the stage from which values come. */
+/* A turn must come after those that it needs: the previous pass, and the same pass of the stage from which its values
+ * come. */
 static int check_turn(const struct pass_over *p, const struct tt_turn *turn)
 {
     struct tt_turn own = *turn, neighbour = *turn;
@@ -94,7 +95,7 @@ static int check_turn(const struct pass_over *p, const struct tt_turn *turn)
     return 0;
 }
 
-/* Every microbatch has in every stage what the order is for. */
+/* Every microbatch must have all passes in every stage. */
 static int check_complete(const struct pass_over *p)
 {
     enum tt_pass last = p->order->trains ? TT_PASS_BACKWARD : TT_PASS_FORWARD;
@@ -111,7 +112,7 @@ static int check_complete(const struct pass_over *p)
     return 0;
 }
 
-/* Outputs of a node that are gradients of parameters. */
+/* The number of a node's outputs that are gradients of parameters. */
 static int param_grads(const struct tt_graph *graph, const struct tt_node *node)
 {
     int n = 0;
@@ -121,7 +122,7 @@ static int param_grads(const struct tt_graph *graph, const struct tt_node *node)
     return n;
 }
 
-/* weights_apart: the weight part is a turn of its own. */
+/* weights_apart: the order has the weight part as a separate turn. */
 static bool is_of_pass(const struct tt_graph *graph, const struct tt_node *node, enum tt_pass pass, bool weights_apart)
 {
     if (!node->backward || pass == TT_PASS_FORWARD)
@@ -129,7 +130,7 @@ static bool is_of_pass(const struct tt_graph *graph, const struct tt_node *node,
     return !weights_apart || (param_grads(graph, node) == node->n_out) == (pass == TT_PASS_WEIGHTS);
 }
 
-/* What adds to the gradients of the microbatch before comes after it. */
+/* A node that adds to the gradients of the previous microbatch must come after it. */
 static int check_carry(const struct pass_over *p, const struct tt_turn *turn, int node)
 {
     const struct tt_graph *graph = p->stages[turn->stage].graph;

@@ -6,51 +6,51 @@
 #include "core/graph/stage.h"
 
 /**
- * The order of compute: what a rank computes when, and nothing else. It is made first. A scheduler (parallel/fsdp,
- * parallel/planner) only inserts collectives and resharding into an order; it never moves compute.
+ * The order of compute: only what a rank computes when. It is made first. A scheduler (parallel/fsdp, parallel/planner)
+ * inserts collectives and resharding into an order and never moves compute.
  */
 enum tt_pass {
     TT_PASS_FORWARD,
-    TT_PASS_BACKWARD, /* all of it, or what its weight part leaves, where the order has that as a turn of its own */
-    TT_PASS_WEIGHTS,  /* the nodes of backward that write gradients of parameters and nothing else */
+    TT_PASS_BACKWARD, /* all of backward, or all but the weight part if the order has that as a separate turn */
+    TT_PASS_WEIGHTS,  /* the nodes of backward that write only gradients of parameters */
 };
 
-/* What a rank computes in one go. */
+/* What a rank computes at one time. */
 struct tt_turn {
     int microbatch;
-    int stage; /* 0 where the whole model is one graph */
+    int stage; /* 0 if the whole model is one graph */
     enum tt_pass pass;
 };
 
 struct tt_order {
     struct tt_turn *turns;
     int n, cap;
-    int microbatches; /* that turns name: 0 to microbatches - 1 */
-    bool trains;      /* some turn is not forward */
+    int microbatches; /* turns name microbatches 0 to microbatches - 1 */
+    bool trains;      /* some turn is not a forward */
 };
 
-/* One node of one microbatch. Its number in the order is what schedulers call a position. */
+/* A node of a microbatch. Schedulers call its number in the order a position. */
 struct tt_position {
     int turn;
     int microbatch;
     int stage;
-    int node; /* of the stage's graph */
+    int node; /* in the stage's graph */
 };
 
 /**
- * All microbatches one after another: forward through all stages, and with `trains` backward through them. The caller's
- * (tt_order_release).
+ * The order that computes one microbatch after another, each forward through all stages and with `trains` backward
+ * through them. The caller's (tt_order_release).
  */
 struct tt_order tt_order_accumulate(int microbatches, int n_stages, bool trains);
 void tt_order_add(struct tt_order *order, int microbatch, int stage, enum tt_pass pass);
 void tt_order_release(struct tt_order *order);
 
 /**
- * The nodes of all turns in order; *ret_positions is the caller's (tt_free). Of a microbatch, forward of a stage needs
- * that of the stage before, backward its own forward and the backward of the stage after, the weight part its own
- * backward. Where gradients are carried from one microbatch to the next, the microbatches are in order wherever a node
- * makes a parameter's gradient. Errors: TT_EINTERNAL when a turn comes twice, comes before one that it needs, is
- * missing, or is of a stage that does not exist.
+ * The nodes of all turns in order. *ret_positions is the caller's (tt_free). Within a microbatch, the forward of a
+ * stage needs that of the previous stage. A backward needs its own forward and the backward of the next stage, and a
+ * weight part its own backward. If gradients are carried from one microbatch to the next, the microbatches must be in
+ * order at every node that makes a parameter's gradient. Errors: TT_EINTERNAL if a turn comes twice, comes before one
+ * that it needs, is missing, or is of a stage that does not exist.
  */
 int tt_order_positions(const struct tt_order *order, const struct tt_stage *stages, int n_stages,
                        struct tt_position **ret_positions, int *ret_n) TT_MUST_CHECK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Programs: schedules, names, sizes. Lowering is lower.c, offsets are memory_plan.c, running is executor.c.
+ * Schedules, names and sizes of programs. lower.c lowers them, memory_plan.c gives offsets, and executor.c runs them.
  */
 #include "core/program/program.h"
 

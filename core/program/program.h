@@ -10,16 +10,16 @@
 #include "core/program/layout.h"
 
 /**
- * A program: one optimizer step (or one validation batch) of one rank, as a linear list of instructions on buffers
- * whose addresses in one arena are known before anything runs.
+ * A program is one optimizer step (or one validation batch) of one rank: a linear list of instructions on buffers whose
+ * offsets in one arena are known before anything runs.
  *
- * It computes the stages (core/graph/stage.h) that this rank has: the whole model as one graph, or several graphs. A
- * value that leaves one stage and enters the next is one buffer, as is its gradient, which goes the other way.
+ * It computes the stages (core/graph/stage.h) of this rank: the whole model as one graph, or several graphs. A value
+ * that leaves one stage and enters the next has one buffer, and so has its gradient, which goes the other way.
  *
  * A scheduler (parallel/fsdp/fsdp.c) writes the schedule: which node or collective comes when, for all microbatches.
- * tt_program_new lowers it: every value of every microbatch becomes a buffer with a first and a last instruction,
+ * tt_program_new lowers it. Every value of every microbatch becomes a buffer with a first and a last instruction,
  * gradients become sums in the order of the balanced tree over microbatches, and the memory plan gives offsets. The
- * executor walks the result and decides nothing; `titan plan` prints it.
+ * executor runs the result and decides nothing; `titan plan` prints it.
  */
 enum tt_instr_kind {
 #define TT_INSTR(id, row) TT_##id,
@@ -28,8 +28,8 @@ enum tt_instr_kind {
     TT_INSTR_KINDS
 };
 
-/* What a collective is for. TT_WAIT names the purpose that the schedule gave; lowering may have chosen another
- * source. */
+/* The purpose of a collective. TT_WAIT has the purpose from the schedule, although lowering may have chosen another one
+ * for the TT_BEGIN. */
 enum tt_purpose {
 #define TT_PURPOSE(id, row) TT_##id,
 #include "core/program/instr/purpose.def"
@@ -37,9 +37,9 @@ enum tt_purpose {
     TT_PURPOSES
 };
 
-enum { TT_ARENA_ALIGN = 64 }; /* cache line, and the widest vector */
+enum { TT_ARENA_ALIGN = 64 }; /* a cache line, and the widest vector */
 
-/** Bytes that an array takes in an arena. */
+/** The bytes that an array takes in an arena. */
 static inline int64_t tt_arena_bytes(int64_t bytes)
 {
     return tt_round_up(bytes, TT_ARENA_ALIGN);
@@ -47,30 +47,30 @@ static inline int64_t tt_arena_bytes(int64_t bytes)
 
 enum tt_collective_op { TT_ALL_GATHER, TT_REDUCE_SCATTER, TT_ALL_SUM, TT_COLLECTIVE_OPS };
 
-/* What a TT_BEGIN exchanges, and among how many ranks. */
+/* What a TT_BEGIN exchanges, and between how many ranks. */
 struct tt_collective_desc {
     enum tt_collective_op op;
     enum tt_group_id group;
-    int ranks;           /* all of the group, or as many neighbours in it */
+    int ranks;           /* number: all of the group, or so many neighbours in it */
     enum tt_dtype dtype; /* as it travels */
-    int64_t shard_bytes; /* one rank's flat shards of the units, in that type */
+    int64_t shard_bytes; /* of one rank's flat shards of the units, in that type */
     int64_t bytes; /* what one rank gives to an all-gather or gets from a reduce-scatter; what an all-reduce sums */
-    int tag;       /* no other collective that is under way at the same time among these ranks has it; from 0 on */
+    int tag;       /* from 0 on; no other collective that is under way has the same one */
 };
 
-/** The one answer to the question whether anything travels. */
+/** Whether anything travels. Nothing else decides this. */
 static inline bool tt_collective_travels(const struct tt_collective_desc *desc)
 {
     return desc->ranks > 1;
 }
 
-/** Whether there is anything to do: what would travel in another type is rounded even where it does not travel. */
+/** Whether there is anything to do. What would travel in another type is rounded even if it does not travel. */
 static inline bool tt_collective_happens(const struct tt_collective_desc *desc)
 {
     return tt_collective_travels(desc) || desc->dtype != TT_F32;
 }
 
-/* Units whose collective is issued as one. */
+/* Units that share one collective. */
 struct tt_bucket {
     int *units;
     int n;
@@ -80,10 +80,10 @@ struct tt_instr {
     enum tt_instr_kind kind;
     enum tt_purpose purpose; /* TT_BEGIN, TT_WAIT */
     int microbatch;          /* TT_RUN, TT_LOSS, TT_FOLD; reductions of one microbatch */
-    int stage;               /* TT_RUN, TT_LOSS: whose graph it is about; else 0 */
-    int node;                /* TT_RUN: of that graph; else TT_NONE */
-    int unit;                /* all but TT_RUN, TT_LOSS, TT_CLIP; of a bucket the first */
-    int bucket;              /* collectives of several units: index into buckets; TT_NONE: just `unit` */
+    int stage;               /* TT_RUN, TT_LOSS: the stage of the graph; else 0 */
+    int node;                /* TT_RUN: in that graph; else TT_NONE */
+    int unit;                /* all but TT_RUN, TT_LOSS, TT_CLIP; for a bucket its first unit */
+    int bucket;              /* collectives of several units: index into buckets; TT_NONE: only `unit` */
     int begin;               /* TT_WAIT: the TT_BEGIN that it completes; else TT_NONE */
     int operands;            /* index of the first operand in tt_program.operands; see below */
     int n_operands;
@@ -94,7 +94,7 @@ struct tt_instr {
  * Operands are buffer ids (TT_NONE: absent optional input):
  *   TT_RUN           the node's inputs, its outputs, the scratch buffer
  *   TT_LOSS          the token losses
- *   TT_RESHARD       the unit's parameters, whole, one buffer each; none when lowering freed each after its last read
+ *   TT_RESHARD       the unit's parameters, whole, one buffer each; none if lowering freed each after its last read
  *   TT_KEEP          the unit's parameters, whole; its kept part: (S / n) chunks of every parameter, one after the
  *                    other
  *   TT_FOLD          a sum, then its neighbours in the tree from the smallest to the largest; the last one is also
@@ -103,8 +103,8 @@ struct tt_instr {
  *   TT_BEGIN, and the TT_WAIT that completes it, by purpose:
  *     TT_UNSHARD       the units' parameters, whole, one buffer each
  *     TT_UNSHARD_KEPT  the same, then the kept part of each unit
- *     TT_REDUCE        the units' whole gradients, one buffer each, a result (flat shard) per unit, staging; where
- *                      nothing travels the units' gradients only
+ *     TT_REDUCE        the units' whole gradients, one buffer each, a result (flat shard) per unit, staging; if
+ *                      nothing travels, only the units' gradients
  *     TT_ALL_REDUCE    the units' gradient shards, staging
  */
 
@@ -115,7 +115,7 @@ enum tt_memory_kind {
     TT_MEMORY_CACHE,     /* keys and values of generation, kept between runs */
     TT_MEMORY_INPUT,     /* tokens and labels */
     TT_MEMORY_UNSHARDED, /* gathered parameters */
-    TT_MEMORY_KEPT,      /* parts of them that wait for the backward pass */
+    TT_MEMORY_KEPT,      /* parts of them that are kept for backward */
     TT_MEMORY_ACTIVATION,
     TT_MEMORY_ACTIVATION_GRAD,
     TT_MEMORY_PARAM_GRAD, /* whole gradients of one microbatch */
@@ -130,13 +130,13 @@ const char *tt_memory_name(enum tt_memory_kind kind);
 struct tt_buffer {
     enum tt_memory_kind kind;
     int64_t bytes;
-    int first, last; /* instructions between which it holds data, inclusive */
-    int root;        /* the buffer whose memory it is part of; itself when it has its own */
-    int64_t offset;  /* bytes: inside the root, or inside the region (step, const, the unit's parameter shard) */
-    int value;       /* graph value it holds, or TT_NONE */
-    int stage;       /* whose graph has that value; else 0 */
+    int first, last; /* the instructions from which and to which it has data, inclusive */
+    int root;        /* the buffer of whose memory it is a part, or itself */
+    int64_t offset;  /* in bytes, within the root, or within its region (step, constants, the unit's parameter shard) */
+    int value;       /* the graph value that it has, or TT_NONE */
+    int stage;       /* the stage of that value; else 0 */
     int microbatch;  /* of that value, or TT_NONE */
-    int unit;        /* TT_MEMORY_PARAM: whose shard; gradients: whose; else TT_NONE */
+    int unit;        /* of a parameter shard or of gradients; else TT_NONE */
 };
 
 struct tt_program {
@@ -155,52 +155,52 @@ struct tt_program {
     struct tt_buffer *buffers;
     int n_buffers, cap_buffers;
     int *tokens, *labels; /* buffers of each microbatch's inputs */
-    int logits;           /* buffer of a decode graph's result, there until the next run; else TT_NONE */
+    int logits;           /* buffer of a decode graph's result, valid until the next run; else TT_NONE */
     int64_t const_bytes;  /* region of constants, kept between runs */
     int64_t cache_bytes;  /* region of the key/value cache, kept between runs */
-    int64_t step_bytes;   /* region of everything transient: the high-water mark of the plan */
+    int64_t step_bytes;   /* region of all transient memory: the high-water mark of the memory plan */
     int64_t live_bytes;   /* largest sum of live step buffers; step_bytes cannot be less */
-    int peak_instr;       /* where that is */
+    int peak_instr;       /* the instruction at which live_bytes is reached */
 };
 
-/* A time: seconds since the step began, or of tt_clock_sec. */
+/* A span of time, in seconds from the begin of the step or of tt_clock_sec. */
 struct tt_span {
     double begin, end;
 };
 
-/* What a scheduler writes, in order; the stages unrolled for all microbatches. */
+/* What a scheduler writes: the stages, unrolled for all microbatches, with collectives. */
 struct tt_schedule {
-    struct tt_instr *instrs; /* kind, purpose, microbatch, stage, node, unit, bucket; the rest is filled by lowering */
+    struct tt_instr *instrs; /* kind, purpose, microbatch, stage, node, unit, bucket; lowering fills the rest */
     int n, cap;
     struct tt_bucket *buckets;
     int n_buckets, cap_buckets;
 };
 
-/** Adds the run of a node of a stage and, if it yields the losses of the tokens, their sum. */
+/** Adds the run of a node of a stage and, if the node gives the losses of the tokens, their sum. */
 void tt_schedule_run(struct tt_schedule *schedule, const struct tt_stage *stages, int microbatch, int stage, int node);
 
-/** Adds an instruction that runs no node and is not part of a collective. */
+/** Adds an instruction that neither runs a node nor belongs to a collective. */
 void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int unit);
 
-/** Declares a bucket of n units (copied); returns its index. */
+/** Adds a bucket of n units, which are copied. Returns its index. */
 int tt_schedule_bucket(struct tt_schedule *schedule, const int *units, int n);
 
-/** Begins or awaits the collective of a bucket; of the unit alone when bucket is TT_NONE. */
+/** Begins or awaits the collective of a bucket, or of the unit alone if bucket is TT_NONE. */
 void tt_schedule_begin(struct tt_schedule *schedule, enum tt_purpose purpose, int microbatch, int unit, int bucket);
 void tt_schedule_wait(struct tt_schedule *schedule, enum tt_purpose purpose, int microbatch, int unit, int bucket);
 
 void tt_schedule_release(struct tt_schedule *schedule);
 
-/** The units of an instruction: ret_n of them, valid as long as the buckets and the instruction are. */
+/** The *ret_n units of an instruction, valid as long as the buckets and the instruction. */
 const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr, int *ret_n);
 
-/** The graph that a TT_RUN or TT_LOSS is about. */
+/** The graph of a TT_RUN or TT_LOSS. */
 static inline const struct tt_graph *tt_instr_graph(const struct tt_program *program, const struct tt_instr *instr)
 {
     return program->stages[instr->stage].graph;
 }
 
-/* What lowering needs to know beside the schedule. */
+/* What lowering needs in addition to the schedule. */
 struct tt_lowering {
     const struct tt_stage *stages;
     int n_stages;
@@ -208,54 +208,55 @@ struct tt_lowering {
     int microbatches;
     int threads;
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 (0) or TT_BF16 */
-    bool free_early; /* a gathered parameter's memory is free after its last read, not only at its unit's reshard */
-    /* Bytes that a collective receives before it adds them; from parallel/, which knows the algorithms. */
+    bool free_early; /* free a gathered parameter after its last read, not at the reshard of its unit */
+    /* Bytes that a collective receives before it adds them. parallel/, which knows the algorithms, sets this. */
     int64_t (*staging)(const struct tt_collective_desc *desc);
 };
 
 /**
- * Elements of a unit's flat shard, and how many pieces of them it has, as a purpose carries it: the parameters, or the
- * gradients, of which a tied weight has two. Piece k has units[unit].grads[k].chunk elements, for parameters too.
+ * The number of elements, and of pieces, of a unit's flat shard that a collective of this purpose carries: parameters,
+ * or gradients, of which a tied weight has two. Piece k has units[unit].grads[k].chunk elements, for parameters too.
  */
 int64_t tt_purpose_elements(const struct tt_unit *unit, enum tt_purpose purpose);
 int tt_purpose_pieces(const struct tt_unit *unit, enum tt_purpose purpose);
 
 /**
- * The collective of units of which `unit` is the first and whose flat shards have `elements` elements; without a tag.
+ * The collective of units whose flat shards have `elements` elements, without a tag; `unit` is the first of the units.
  */
 struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lowering, enum tt_purpose purpose, int unit,
                                                  int64_t elements);
 
-/** Whether a unit's parameters are gathered: they are not the shards, but several of them, or of another type. */
+/** Whether a unit's parameters are gathered, because there are several shards or another type. */
 bool tt_lowering_gathers(const struct tt_lowering *lowering, int unit);
 
-/** Whether a unit's gradients are whole until they are reduced; else they are written where they are summed. */
+/** Whether a unit's gradients are whole until they are reduced. Otherwise they are written where they are summed. */
 bool tt_lowering_reduces(const struct tt_lowering *lowering, int unit);
 
 /**
- * Lowers a schedule. With one shard TT_UNSHARD, TT_RESHARD and TT_REDUCE vanish: parameters are the shards and
- * gradients are written where they accumulate; but for parameters in bfloat16, which are always copies, and gradients
- * in bfloat16, which TT_REDUCE then rounds where they are. lowering's stages and layout must outlive the program.
- * Errors: TT_EINTERNAL for a schedule that cannot be, for a stage that exchanges values with one that the program does
- * not hold, and where two stages make the same gradient of a parameter.
+ * Lowers a schedule. With one shard, TT_UNSHARD, TT_RESHARD and TT_REDUCE vanish: the shards are the parameters, and
+ * gradients are written where they accumulate. bfloat16 is an exception: parameters are always copies, and TT_REDUCE
+ * rounds gradients in place. The program is the caller's (tt_program_free); lowering's stages and layout must outlive
+ * it. Errors: TT_EINTERNAL for an impossible schedule, for a stage that exchanges values with a stage that the program
+ * does not have, and if two stages make the same gradient of a parameter.
  */
 int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule *schedule,
                    struct tt_program **ret_program) TT_MUST_CHECK;
 void tt_program_free(struct tt_program *program);
 
-/** Sums of live bytes by kind at one instruction; state kinds are not included. */
+/** The live bytes of each kind at one instruction. Kinds of state are not counted. */
 void tt_program_memory_at(const struct tt_program *program, int instr, int64_t bytes[TT_MEMORY_KINDS]);
 
 /**
- * Checks a program independently of how it was made: no two live buffers overlap, every operand is read within its
- * buffer's life, nothing reaches beyond its region. TT_EINTERNAL names the instruction and the buffers. Quadratic in
- * the buffers that live at once; for tests and debug.check_plan.
+ * Checks a program independently of how it was made: no two live buffers overlap, every operand is used within its
+ * buffer's life, and no buffer reaches beyond its region. TT_EINTERNAL names the instruction and the buffers. Takes
+ * time quadratic in the buffers that live at once. For tests and debug.check_plan.
  */
 int tt_program_check(const struct tt_program *program) TT_MUST_CHECK;
 
 /**
- * Offsets for n buffers with lifetimes so that no two live ones overlap; returns the high-water mark in bytes.
- * Reads bytes, first, last, root == own index; writes offset. live_bytes is the lower bound, reached at *ret_peak.
+ * Gives offsets to n buffers with lifetimes so that no two live ones overlap. Returns the high-water mark in bytes.
+ * Reads bytes, first, last and root (only buffers that are their own root are placed), and writes offset.
+ * *ret_live_bytes is the lower bound, which is reached at *ret_peak.
  */
 int64_t tt_memory_plan(struct tt_buffer *buffers, int n, int n_instrs, int64_t *ret_live_bytes, int *ret_peak);
 

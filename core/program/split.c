@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The time of a step by parts.
+ * Adds up the time of a step by parts.
  */
 #include "core/program/split.h"
 

@@ -5,8 +5,8 @@
 #include "core/program/program.h"
 
 /**
- * Where the time of a step went, as the thread that walks the program saw it. Every moment of the step belongs to
- * exactly one part, so the parts add up to the step.
+ * Where the time of a step went on the thread that runs the program. Every moment of the step belongs to exactly one
+ * part, so the parts add up to the step.
  */
 enum tt_split_part {
     TT_SPLIT_GEMM, /* products of the linear layers */
@@ -14,7 +14,7 @@ enum tt_split_part {
     TT_SPLIT_NORMS,
     TT_SPLIT_HEAD,          /* output projection, loss and their gradients */
     TT_SPLIT_OPTIMIZER,     /* update, norm of the gradients */
-    TT_SPLIT_COMMUNICATION, /* exposed: beginning, progress between instructions, waiting, sum of loss and norm */
+    TT_SPLIT_COMMUNICATION, /* exposed: beginning, progress between instructions, waiting, sums of loss and norm */
     TT_SPLIT_OTHER,         /* elementwise ops, embedding, sums over microbatches */
     TT_SPLIT_IDLE,          /* outside of every instruction: loading the batch, agreeing on it */
     TT_SPLIT_PARTS
@@ -31,7 +31,7 @@ const char *tt_split_name(enum tt_split_part part);
 enum tt_split_part tt_split_part_of(const struct tt_program *program, int instr);
 
 /**
- * Adds what its instructions took; the one definition of communication time: TT_SPLIT_COMMUNICATION.
+ * Adds the time of the instructions of one run. TT_SPLIT_COMMUNICATION is the only definition of communication time.
  *   spans  of its instructions (tt_executor_spans)
  */
 void tt_split_add_run(struct tt_split *split, const struct tt_program *program, const struct tt_span *spans);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every rank makes a hash for each of its groups of what it exchanges there. Each hash is compared with that of the
- * group's first rank. Where two differ, the first rank's list goes to all, and the other rank finds the difference.
+ * For each of its groups, every rank makes a hash of what it exchanges there and compares it with that of the group's
+ * first rank. If two differ, the first rank sends its list to all, and the other rank finds the difference.
  */
 #include "parallel/engine/agree.h"
 
@@ -13,12 +13,12 @@
 #include "core/base/mem.h"
 #include "core/program/instr/instr.h"
 
-/* A collective, as the other ranks of its group must have it. */
+/* The part of a collective that must be the same on all ranks of its group. */
 struct exchange {
     struct {
         int64_t op, dtype, bytes, ranks, tag, purpose;
     } same;
-    char text[80]; /* for people */
+    char text[80]; /* for the message */
 };
 
 struct exchanges {
@@ -26,7 +26,7 @@ struct exchanges {
     int n, cap;
 };
 
-/* What a program exchanges in a group, in the order in which it begins. */
+/* The exchanges of a program in a group, in the order in which they begin. */
 static struct exchanges exchanges_in(const struct tt_program *program, enum tt_group_id group)
 {
     struct exchanges list = {0};
@@ -86,7 +86,7 @@ static int name_difference(enum tt_group_id group, int rank, const struct exchan
                    tt_key_name(TT_KEY_MACHINE_FILE));
 }
 
-/* All ranks know that `rank` and `first` differ in a group; these two know how. */
+/* All ranks know that `rank` and `first` differ in a group, but only these two know how. */
 static int explain(struct tt_comm *comm, const struct tt_program *program, enum tt_group_id group, int first, int rank)
 {
     struct exchanges own = exchanges_in(program, group), others = {.n = own.n};

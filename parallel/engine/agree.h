@@ -7,10 +7,10 @@
 #include "parallel/layout/mesh.h"
 
 /**
- * Compares what ranks exchange in their programs (collective). The programs may differ, since ranks may have different
- * stages; what the ranks of a group exchange in that group must agree, in order: operation, type, bytes, number of
- * ranks, tag and purpose. Else they would wait for each other for ever, or add what does not belong together.
- * Errors: TT_EUSAGE on all ranks, which names the group, a rank, and the first collective that differs.
+ * Compares what the ranks exchange in their programs (collective). Programs may differ, since ranks may have different
+ * stages. But the ranks of a group must exchange the same in that group, in the same order: operation, type, bytes,
+ * number of ranks, tag and purpose. Otherwise they would wait for each other for ever, or add what does not belong
+ * together. Errors: TT_EUSAGE on all ranks, which names the group, a rank, and the first collective that differs.
  */
 int tt_program_agree(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_program *program) TT_MUST_CHECK;
 

@@ -52,7 +52,7 @@ static int64_t state_bytes(const struct tt_engine *e)
     return bytes;
 }
 
-/* What the engine is for: training if it trains, else validation. */
+/* The track for training if the engine trains, else that for validation. */
 static const struct track *main_track(const struct tt_engine *e)
 {
     return e->train.program ? &e->train : &e->validate;
@@ -148,7 +148,7 @@ int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm,
     e->comm = comm;
     e->rank = rank;
     TT_TRY(tt_layout_new(options->model, &options->mesh, rank, &options->sharding, &e->layout));
-    if (options->validation_batch) /* first, since a memory limit leaves training what is left */
+    if (options->validation_batch) /* first, since training gets what it leaves of the memory limit */
         TT_TRY(
             plan_track(e, TT_GRAPH_VALIDATE, options->validation_batch, options->validation_seq_len, 1, &e->validate));
     if (options->local_batch)
@@ -175,7 +175,7 @@ void tt_engine_free(struct tt_engine *e)
     if (!e)
         return;
     if (e->stream)
-        e->device->ops->stream_free(e->stream); /* first: its work is on all the rest */
+        e->device->ops->stream_free(e->stream); /* first, since its work uses all the rest */
     release_track(&e->train, e->options.n_stages);
     release_track(&e->validate, e->options.n_stages);
     if (e->team)
@@ -209,7 +209,7 @@ struct tt_engine_memory tt_engine_memory(const struct tt_engine *e)
     return m;
 }
 
-/* State first, then constants, then the step region that all programs share. */
+/* The state comes first, then constants, then the step region that all programs share. */
 static void lay_out_state(struct tt_engine *e, char **at)
 {
     size_t n = (size_t)e->layout->n_units;
@@ -318,7 +318,7 @@ int tt_engine_validate(struct tt_engine *e, struct tt_step *step)
     return tt_executor_run(e->validate.executor, step);
 }
 
-/* What this rank found becomes the message of all, if it is the lowest that found anything. */
+/* All ranks take the message of the lowest rank that found something. */
 static int agree_on_culprit(struct tt_engine *e, const char *first, const char *found)
 {
     int rc = 0;
@@ -334,7 +334,7 @@ int tt_engine_explain(struct tt_engine *e, struct tt_step *step)
     int rc = 0;
 
     (void)snprintf(first, sizeof first, "%s", tt_error_message());
-    /* parameters of all ranks first: a rank that only gathered a bad one would name what it computed with it */
+    /* parameters of all ranks first: a rank that gathers a bad one would name a result of it */
     tt_executor_bad_parameter(e->train.executor, found, sizeof found);
     TT_TRY(agree_on_culprit(e, first, found));
     TT_TRY(tt_executor_explain(e->train.executor, step, found, sizeof found));
@@ -351,7 +351,7 @@ int tt_engine_synchronize(const struct tt_engine *e)
 
 struct tt_state *tt_engine_state(struct tt_engine *e)
 {
-    tt_device_synchronize(e->stream); /* if it failed, so does the next step */
+    tt_device_synchronize(e->stream); /* if this fails, the next step fails too */
     return &e->state;
 }
 

@@ -13,15 +13,15 @@
 #include "parallel/planner/cost.h"
 
 /**
- * One rank's machinery of training: from a model, a mesh and the policies to a function that does one step.
+ * The machinery of training on one rank: from a model, a mesh and the policies to a function that does a step.
  *
  *     tt_engine_new          graphs, layout, programs; predicts memory; allocates nothing large
- *     tt_engine_allocate     the one arena
+ *     tt_engine_allocate     allocates the arena
  *     tt_engine_init_params  or a checkpoint load into tt_engine_state
  *     tt_engine_step, tt_engine_validate, as often as wanted
  *     tt_engine_free
  *
- * Knows no files and no configuration, so that tests run it on threads.
+ * The engine knows neither files nor the configuration, so tests can run it on threads.
  */
 enum tt_scheduler {
     TT_SCHEDULER_EAGER,   /* parallel/fsdp/fsdp.h */
@@ -30,94 +30,98 @@ enum tt_scheduler {
 
 struct tt_engine_options {
     const struct tt_model *model; /* must outlive the engine */
-    struct tt_device *device;     /* the same; NULL: the host */
+    struct tt_device *device;     /* must outlive the engine too; NULL: the host */
     struct tt_mesh mesh;
     struct tt_sharding sharding;
-    bool reduce_last; /* gradient_sync last_microbatch: one reduction a step; else one per microbatch */
+    bool reduce_last; /* gradient_sync last_microbatch: one reduction per step; else one per microbatch */
     int prefetch;
     struct tt_recompute recompute;
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16; see core/ops/step/mixed.h */
     enum tt_init init;
     int threads;                  /* of this rank */
-    int64_t local_batch, seq_len; /* local_batch 0: no training, so neither a step nor moments; just validation */
+    int64_t local_batch, seq_len; /* local_batch 0: only validation, with neither a training step nor moments */
     int microbatches;             /* per rank and step: A */
     int64_t validation_batch, validation_seq_len; /* 0: no validation program */
     enum tt_scheduler scheduler;
     /*
-     * A step as several stages, all of them on this rank (core/graph/stage.h), cut between blocks. Only tests ask for
-     * it.
+     * The step has several stages (core/graph/stage.h), all on this rank, cut between blocks. Only tests use this.
      */
-    int n_stages; /* 0 or 1: the model is one graph */
+    int n_stages; /* 0 or 1: the model is a single graph */
     /* The order of compute, of n_stages stages and `microbatches` microbatches; NULL: one microbatch after another. */
     struct tt_order (*order)(const struct tt_engine_options *options);
     const void *order_arg; /* for that function */
-    /* the rest is for the planned engine */
+    /* the rest is for the planned scheduler */
     struct tt_machine machine;    /* all 0: the built-in one */
-    int64_t bucket_bytes;         /* 0: from the machine's costs */
-    int64_t memory_limit;         /* of one rank, all memory; 0: none */
-    bool choose_reshard_by_limit; /* instead of reshard: keep what memory_limit allows and exchange gains from */
+    int64_t bucket_bytes;         /* 0: from the cost table */
+    int64_t memory_limit;         /* of all memory of one rank; 0: no limit */
+    bool choose_reshard_by_limit; /* instead of reshard: keep the units that save most time */
 };
 
 struct tt_engine;
 
-/** Plans the step of comm's rank. comm may be NULL when the engine is only asked for numbers, as rank `rank`. */
+/** Plans the step of comm's rank, or of `rank` if comm is NULL and the engine is used only for predictions. The engine
+ * is the caller's (tt_engine_free). Not collective. */
 int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm, int rank,
                   struct tt_engine **ret_engine) TT_MUST_CHECK;
 void tt_engine_free(struct tt_engine *engine);
 
-/* Bytes of one rank, known before anything is allocated. */
+/* The memory of one rank in bytes, known before anything is allocated. */
 struct tt_engine_memory {
     int64_t state; /* parameter shards and moments */
     int64_t constants;
-    int64_t step;                     /* high-water mark of everything transient */
-    int64_t total;                    /* the arena: the sum */
+    int64_t step;                     /* high-water mark of all transient memory */
+    int64_t total;                    /* the sum: the size of the arena */
     int64_t by_kind[TT_MEMORY_KINDS]; /* at the peak of the step; params and optimizer included */
 };
 struct tt_engine_memory tt_engine_memory(const struct tt_engine *engine);
 
-/** Allocates the arena and makes the collectives (collective). TT_EFIT when the system has not got the memory. */
+/** Allocates the arena and makes the collectives (collective). TT_EFIT if the system refuses the memory. */
 int tt_engine_allocate(struct tt_engine *engine) TT_MUST_CHECK;
 
-/** Every parameter from its init rule: this rank's rows of each; the same bits on every mesh. See tt_init_params. */
+/** Fills this rank's part of every parameter by its init rule, with the same bits on every mesh. See tt_init_params. */
 int tt_engine_init_params(struct tt_engine *engine, uint64_t seed) TT_MUST_CHECK;
 
-/** Bytes of one rank while tt_engine_init_params runs in mode `how`: the state, constants and its buffer. */
+/** Bytes of one rank while tt_engine_init_params runs with `how`: state, constants and its buffer. */
 int64_t tt_engine_init_bytes(const struct tt_engine *engine, enum tt_init how);
 
 /**
- * The global index (0 .. G/local - 1) of this rank's a-th microbatch of a step. Neighbours in the sum of gradients are
- * neighbours in this index: the shard ranks' a-th microbatches, or with reduce_last the A microbatches of a rank.
+ * The global index (0 .. G/local - 1) of this rank's a-th microbatch of a step. See tt_mesh_microbatch.
  */
 int64_t tt_engine_microbatch(const struct tt_engine *engine, int a);
 
-/** Input buffers of microbatch a: (local_batch, seq_len) int32. Waits until the device has done all work before. */
+/** The input buffers of microbatch a, (local_batch, seq_len) int32. Waits until the device has done all earlier
+ * work. */
 int32_t *tt_engine_tokens(const struct tt_engine *engine, int a);
 int32_t *tt_engine_labels(const struct tt_engine *engine, int a);
 
-/** One optimizer step on the inputs (collective); see tt_executor_run. max_norm, scalars and decoupled must be set. */
+/** Does one optimizer step on the inputs (collective); see tt_executor_run. max_norm, scalars and decoupled must be
+ * set. */
 int tt_engine_step(struct tt_engine *engine, struct tt_step *step) TT_MUST_CHECK;
 
-/** After TT_ENONFINITE: names the first bad value over all ranks in this thread's error message (collective). */
+/** After TT_ENONFINITE: names the first bad value of all ranks in this thread's error message (collective). */
 int tt_engine_explain(struct tt_engine *engine, struct tt_step *step) TT_MUST_CHECK;
 
-/** Input buffers and run of the validation program: step->loss is the sum of token losses * inv_valid_tokens. */
+/** The input buffers and the run of the validation program (collective). step->loss is the sum of token losses *
+ * inv_valid_tokens. */
 int32_t *tt_engine_validation_tokens(const struct tt_engine *engine);
 int32_t *tt_engine_validation_labels(const struct tt_engine *engine);
 int tt_engine_validate(struct tt_engine *engine, struct tt_step *step) TT_MUST_CHECK;
 
 /**
- * The device may still work on the state after a step. So tt_engine_state waits for it, and whoever keeps the addresses
- * calls tt_engine_synchronize before each time that he reads or writes there: 0, or what failed on the device.
+ * The device may still work on the state after a step. tt_engine_state waits for it. A caller that keeps the addresses
+ * must call tt_engine_synchronize each time before it reads or writes there; that returns 0, or the error of what
+ * failed on the device.
  */
 struct tt_state *tt_engine_state(struct tt_engine *engine);
 int tt_engine_synchronize(const struct tt_engine *engine) TT_MUST_CHECK;
 
 const struct tt_layout *tt_engine_layout(const struct tt_engine *engine);
-/** The program of a step, and its executor; without training those of validation. */
+/** The program of a step, and its executor; those of validation if the engine does not train. */
 const struct tt_program *tt_engine_program(const struct tt_engine *engine);
 struct tt_executor *tt_engine_executor(const struct tt_engine *engine);
 
-/** When the collective that an instruction of the last step began was under way (tt_clock_sec); {0, 0}: none. */
+/** When the collective that an instruction of the last step began was under way (tt_clock_sec); {0, 0} if it began
+ * none. */
 struct tt_span tt_engine_transfer_span(const struct tt_engine *engine, int instr);
 struct tt_team *tt_engine_team(const struct tt_engine *engine);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Generation in one process: two decode graphs over the same weights and the same cache.
+ * Generation in one process: two decode graphs that share the weights and the cache.
  */
 #include "parallel/engine/generator.h"
 
@@ -93,7 +93,7 @@ void tt_generator_free(struct tt_generator *g)
     if (!g)
         return;
     if (g->stream)
-        g->device->ops->stream_free(g->stream); /* first: its work is on all the rest */
+        g->device->ops->stream_free(g->stream); /* first, since its work uses all the rest */
     release_track(&g->prompt);
     release_track(&g->token);
     tt_team_free(g->team);
@@ -104,7 +104,7 @@ void tt_generator_free(struct tt_generator *g)
     tt_free(g);
 }
 
-/* Constants and cache are the same in both programs, and at the same places. */
+/* Both programs have the same constants and cache, at the same places. */
 struct tt_generator_memory tt_generator_memory(const struct tt_generator *g)
 {
     const struct tt_program *token = g->token.program, *prompt = g->prompt.program;
@@ -185,7 +185,7 @@ void tt_generator_rewind(struct tt_generator *g, int64_t position)
     g->position = position;
 }
 
-/* One run; what is left of the fixed shape is filled with token 0. */
+/* Runs a program once. Rows of its fixed shape that have no token get token 0. */
 static int feed_some(struct tt_generator *g, const struct track *track, const int32_t *tokens, int64_t n)
 {
     struct tt_step step = {.scalars = {.position = g->position, .rows = n}};
@@ -201,7 +201,7 @@ static int check_finite(const struct tt_generator *g, const float *logits)
 {
     for (int64_t v = 0; v < g->options.model->dims.vocab_size; v++)
         if (!isfinite(logits[v]))
-            return tt_fail(TT_ENONFINITE, "the logits behind token %lld are not finite: are the weights?",
+            return tt_fail(TT_ENONFINITE, "the logits after token %lld are not finite: are the weights?",
                            (long long)g->position);
     return 0;
 }

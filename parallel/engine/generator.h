@@ -6,30 +6,31 @@
 #include "core/program/executor.h"
 
 /**
- * Generation: a model's parameters, whole, in one process, a key/value cache, and two programs over both: one takes up
- * to prompt_rows tokens at a time, the other a single one.
+ * Generation: the whole parameters of a model in one process, a key/value cache, and two programs that share them. One
+ * takes up to prompt_rows tokens at a time, the other a single token.
  *
  *     tt_generator_new        plans and predicts memory; allocates nothing large
  *     tt_generator_allocate
- *     fill tt_generator_state's parameters, which lie as tt_generator_layout says
- *     tt_generator_feed       tokens in, logits of the next one out, as often as the context has room
+ *     fill the parameters of tt_generator_state, as tt_generator_layout describes them
+ *     tt_generator_feed       takes tokens and gives the logits of the next one, until the context is full
  *     tt_generator_free
  *
- * The logits are a function of the model, of the tokens and of how they were fed; the number of threads does not show.
+ * The logits are a function of the model, of the tokens and of the pieces in which they were fed. They do not depend on
+ * the number of threads.
  */
 struct tt_generator_options {
     const struct tt_model *model; /* must outlive the generator */
-    struct tt_device *device;     /* the same; NULL: the host */
-    int64_t context;              /* tokens at most, prompt included */
-    int64_t prompt_rows;          /* tokens of one run at most, at least 1; more than context is context */
+    struct tt_device *device;     /* must outlive the generator too; NULL: the host */
+    int64_t context;              /* most tokens, prompt included */
+    int64_t prompt_rows;          /* most tokens of one run, at least 1; a value above context counts as context */
     int threads;
 };
 
-/* Bytes, known before anything is allocated. */
+/* The memory in bytes, known before anything is allocated. */
 struct tt_generator_memory {
     int64_t weights, cache, constants;
-    int64_t step;  /* high-water mark of everything transient */
-    int64_t total; /* the arena: the sum */
+    int64_t step;  /* high-water mark of all transient memory */
+    int64_t total; /* the sum: the size of the arena */
 };
 
 struct tt_generator;
@@ -39,28 +40,28 @@ void tt_generator_free(struct tt_generator *generator);
 
 struct tt_generator_memory tt_generator_memory(const struct tt_generator *generator);
 
-/** TT_EFIT when the system has not got the memory. */
+/** Allocates the arena. TT_EFIT if the system refuses the memory. */
 int tt_generator_allocate(struct tt_generator *generator) TT_MUST_CHECK;
 
-/** The device works on it during tt_generator_feed only. */
+/** The device uses the state only during tt_generator_feed. */
 struct tt_state *tt_generator_state(struct tt_generator *generator);
 const struct tt_layout *tt_generator_layout(const struct tt_generator *generator);
 
-/** The programs, for the tests: of several tokens (NULL when prompt_rows is 1), of one. */
+/** The programs for several tokens (NULL if prompt_rows is 1) and for one, for tests. */
 const struct tt_program *tt_generator_prompt_program(const struct tt_generator *generator);
 const struct tt_program *tt_generator_token_program(const struct tt_generator *generator);
 
-/** Tokens that have been fed, and how many more there is room for. */
+/** The number of tokens that have been fed, and of those for which there is room. */
 int64_t tt_generator_position(const struct tt_generator *generator);
 int64_t tt_generator_room(const struct tt_generator *generator);
 
-/** Forgets all tokens but the first `position`, to go on from there in another way. */
+/** Forgets all tokens but the first `position`, so that others can follow them. */
 void tt_generator_rewind(struct tt_generator *generator, int64_t position);
 
 /**
- * Puts n >= 1 tokens behind those fed before; ids are in [0, V) and there is room for them. Allocates nothing.
- *   ret_logits   (V) of the token that comes next; valid until the next call
- * TT_ENONFINITE when a logit is not finite, TT_EUSAGE when there is no room.
+ * Feeds n >= 1 tokens after those fed before. ids are in [0, V). Allocates nothing.
+ *   ret_logits   (V) for the token that comes next; valid until the next call
+ * TT_ENONFINITE if a logit is not finite, TT_EUSAGE if there is no room for the tokens.
  */
 int tt_generator_feed(struct tt_generator *generator, const int32_t *tokens, int64_t n,
                       const float **ret_logits) TT_MUST_CHECK;

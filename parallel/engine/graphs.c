@@ -6,7 +6,7 @@
 
 #include "core/base/mem.h"
 
-/* By parameter, the whole gradient in the stage that reads it; of a tied one the embedding's part. */
+/* Notes the whole gradient of each parameter, in the stage that reads it; for a tied one that of the embedding. */
 static void note_gradients(const struct tt_stage *stage, int *param_grad)
 {
     for (int v = 0; v < stage->graph->n_values; v++) {

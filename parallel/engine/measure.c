@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Timing of collectives. Two rounds that do not count come first: they fault the pages in and let the transport settle.
- * Between rounds an array larger than the caches is written, since the step of a model leaves nothing of a parameter in
- * them either.
+ * The timing of collectives. Two rounds that do not count come first: they fault the pages in, and connections are
+ * made. Between rounds an array larger than the caches is written, since a step of a model does not leave parameters in
+ * the caches either.
  */
 #include "parallel/engine/measure.h"
 

@@ -7,11 +7,11 @@
 #include "core/comm/comm.h"
 
 /**
- * How fast collectives are, for benchmarks and machine files: each over all ranks of a communicator, beside plain
- * copies of the same bytes that all ranks make at once, which is what a node's memory allows.
+ * The speed of collectives over all ranks of a communicator, for benchmarks and machine files. For comparison, all
+ * ranks make plain copies of the same bytes at once, which shows what the memory of a host allows.
  */
 enum tt_measured {
-    TT_MEASURE_COPY, /* memcpy of what an all-gather brings in */
+    TT_MEASURE_COPY, /* memcpy of the bytes that an all-gather receives */
     TT_MEASURE_ALL_GATHER,
     TT_MEASURE_REDUCE_SCATTER,
     TT_MEASURE_ALL_REDUCE,
@@ -25,9 +25,10 @@ const char *tt_measured_name(enum tt_measured kind);
 int64_t tt_measured_bytes(enum tt_measured kind, int n_ranks, int64_t bytes);
 
 /**
- * Median seconds of `rounds` rounds, each as long as its slowest rank takes, from memory rather than caches.
- *   bytes   of the whole array (what a gather ends with, a reduce-scatter begins with); rounded down to 64 * ranks
- * Collective; allocates about twice `bytes` and 64 MiB, touches it before the clock starts. Errors: TT_EFIT, TT_ECOMM.
+ * The median seconds of `rounds` rounds, with data in memory, not in caches. A round takes as long as its slowest rank.
+ *   bytes   of the whole array (the result of a gather, the input of a reduce-scatter); rounded down to 64 * ranks
+ * Collective. Allocates about twice `bytes` and 64 MiB, and touches it before the clock starts. Errors: TT_EFIT,
+ * TT_ECOMM.
  */
 int tt_measure(struct tt_comm *comm, enum tt_measured kind, int64_t bytes, int rounds, double *ret_sec) TT_MUST_CHECK;
 

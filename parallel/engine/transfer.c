@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * From instructions to collectives. A unit's flat shard is one segment; a member's part of the whole parameters (or of
- * their gradients) is one segment for each: its chunk of padded rows.
+ * Makes collectives for instructions. A unit's flat shard is one segment. A member's part of the whole parameters or
+ * gradients has one segment for each of them: its chunk of padded rows.
  */
 #include "parallel/engine/transfer.h"
 
@@ -16,17 +16,17 @@ struct tt_transfers {
     struct tt_state *state;
     struct tt_executor *executor;
     const struct tt_mesh *mesh;
-    struct tt_group groups[TT_GROUPS];     /* n 0: no collective needs it */
-    struct tt_group neighbours[TT_GROUPS]; /* the part of a group that this rank is in; n 0 as above */
-    struct tt_collective **of_instr;       /* per instruction, NULL where nothing is exchanged */
+    struct tt_group groups[TT_GROUPS];     /* n 0: not used yet */
+    struct tt_group neighbours[TT_GROUPS]; /* this rank's neighbours in a group; n 0: not used yet */
+    struct tt_collective **of_instr;       /* [instruction] NULL if nothing is exchanged */
     struct tt_segment *segments;           /* while building: ranks * gradients of all units */
     struct tt_segment *flat;               /* while building: one per unit */
     struct tt_segment_list *lists;         /* while building: one per member */
-    bool inside;                           /* of the communicator, which may run the team: no poll now */
+    bool inside;                           /* inside the communicator, which may run the team; poll does nothing then */
     int poll_rc;                           /* the failure of a poll, with its message */
 };
 
-/* The ranks of a collective. A policy has one number of neighbours for all units. */
+/* The ranks of a collective. The number of neighbours is the same for all units. */
 static const struct tt_group *group_of(struct tt_transfers *t, const struct tt_instr *begin)
 {
     const struct tt_collective_desc *desc = &begin->collective;
@@ -46,8 +46,8 @@ static int tag_of(const struct tt_instr *begin)
     return TT_TAG_COLLECTIVE + begin->collective.tag;
 }
 
-/* The part of each rank that takes part of the units' whole parameters or gradients: the first
- * operands, one for each. */
+/* The part that each member of a collective has of the units' whole parameters or gradients, which are the first
+ * operands. */
 static const struct tt_segment_list *members(struct tt_transfers *t, int i)
 {
     const struct tt_instr *instr = &t->program->instrs[i];
@@ -77,7 +77,7 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i)
     return t->lists;
 }
 
-/* Something flat of each unit, at operands first, first + 1, …: `size` bytes for every element of its flat shard. */
+/* A flat array of each unit, from operand `first` on, with `size` bytes for every element of its flat shard. */
 static struct tt_segment_list flat(struct tt_transfers *t, int i, int first, size_t size)
 {
     const struct tt_instr *instr = &t->program->instrs[i];
@@ -104,8 +104,8 @@ static struct tt_segment_list own_shards(struct tt_transfers *t, const struct tt
 }
 
 /*
- * Kept parts, which follow the whole parameters, are sent as they are; shards too, but bfloat16 ones are rounded into
- * their own place (mixed.h) and sent from there.
+ * Kept parts, which follow the whole parameters, are sent as they are, and so are shards. But in bfloat16 a shard is
+ * rounded into its place in the whole (mixed.h) and sent from there.
  */
 static int new_gather(struct tt_transfers *t, int i)
 {
@@ -122,7 +122,7 @@ static int new_gather(struct tt_transfers *t, int i)
     return tt_all_gather_new(t->comm, group, tag_of(instr), send, receive, &t->of_instr[i]);
 }
 
-/* Gradients in bfloat16 arrive as they are, one member's after another's; the executor adds them. */
+/* Gradients in bfloat16 are received unchanged, one member's after another's, and the executor adds them. */
 static int new_scatter(struct tt_transfers *t, int i)
 {
     const struct tt_instr *instr = &t->program->instrs[i];

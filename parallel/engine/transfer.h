@@ -7,14 +7,14 @@
 #include "parallel/layout/mesh.h"
 
 /**
- * The exchange of a program: every unshard, reduce and all-reduce instruction gets its collective, with segment lists
- * that point into the arena, before the first step. Parameters land in place; nothing is copied out of a bucket.
+ * The exchange of a program. Before the first step, every instruction that begins a collective gets one, with segment
+ * lists that point into the arena. Parameters arrive in place; nothing is copied out of a bucket.
  */
 struct tt_transfers;
 
 /**
- * Collective over all ranks of comm (every rank makes the same program's transfers in the same order).
- * The executor, comm and mesh must outlive the transfers. Installs the exchange in the executor.
+ * Makes the transfers, which are the caller's (tt_transfers_free), and installs the exchange in the executor.
+ * Collective over all ranks of comm. The executor, comm and mesh must outlive the transfers.
  */
 int tt_transfers_new(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_program *program,
                      struct tt_state *state, struct tt_executor *executor,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Instructions that begin a collective and wait for it. What its purpose adds is in a row of its own.
+ * The instructions that begin a collective and wait for it. What differs between purposes is in their rows.
  */
 #include "core/base/mem.h"
 #include "core/program/instr/instr.h"
@@ -32,7 +32,7 @@ struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lower
     desc.group = row->among == TT_AMONG_REPLICAS ? of->replicate_group : of->shard_group;
     desc.ranks = lowering->layout->groups[desc.group].n;
     desc.shard_bytes = desc.bytes = elements * (int64_t)tt_dtype_size(desc.dtype);
-    if (row->among == TT_AMONG_NEIGHBOURS) { /* each of them keeps S / n shards */
+    if (row->among == TT_AMONG_NEIGHBOURS) { /* each neighbour keeps S / n shards */
         desc.bytes *= desc.ranks / of->keep_degree;
         desc.ranks = of->keep_degree;
     }
@@ -106,7 +106,7 @@ static int run_begin(struct tt_executor *ex, int i, struct tt_step *step)
         row->before(ex, instr);
     if (!tt_collective_travels(&instr->collective) || !ex->exchange.begin)
         goto out;
-    /* what is sent must be there, and what used the memory that receives must be done: both is all before this */
+    /* earlier work makes what is sent and may use the memory that receives, so all of it must be complete */
     TT_TRY(tt_device_synchronize(ex->stream));
     rc = ex->exchange.begin(ex->exchange.ctx, i);
 out:
@@ -125,7 +125,7 @@ const struct tt_instr_row tt_instr_begin = {
 
 /* --- TT_WAIT --- */
 
-/* A wait has the operands of what it waits for, so that they live until then. */
+/* A wait has the operands of its TT_BEGIN, so that they live until then. */
 static void await(struct tt_walk *w, const struct tt_instr *from, int begin)
 {
     struct tt_program *p = w->program;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Gradients: reduced over the shard ranks, added over microbatches, summed over the replicas.
+ * Gradients: reduced over the shard ranks, added over microbatches, and summed over the replicas.
  *
- * The gradient sum over microbatches is a balanced binary tree (core/math/tree.h). A partial sum is known by its place
- * in it, (level, index): the sum of the 2^level microbatches from index * 2^level on. So the order in which
- * microbatches arrive changes when something is added, not what is added to what.
+ * The gradient sum over microbatches is a balanced binary tree (core/math/tree.h). A partial sum is identified by its
+ * place in the tree, (level, index): it is the sum of the 2^level microbatches from index * 2^level on. So the order in
+ * which microbatches arrive decides when sums are added, but not which.
  */
 #include "core/ops/step/mixed.h"
 #include "core/program/instr/instr.h"
@@ -18,7 +18,7 @@ static int unit_grad(const struct tt_walk *w, int mb, int unit)
     return w->unit_grad[tt_lower_grad_owner(w, mb) * w->in.layout->n_units + unit];
 }
 
-/* There is nothing to exchange, but what would travel is rounded all the same. */
+/* Nothing is exchanged, but what would travel is rounded. */
 static void lower_rounding(struct tt_walk *w, const struct tt_instr *from)
 {
     int n;
@@ -26,7 +26,7 @@ static void lower_rounding(struct tt_walk *w, const struct tt_instr *from)
 
     tt_lower_collective(w, from, TT_REDUCE);
     for (int i = 0; i < n; i++)
-        w->begun[TT_REDUCE][units[i]] = TT_NONE; /* it is done at once */
+        w->begun[TT_REDUCE][units[i]] = TT_NONE; /* it is complete at once */
     for (int i = 0; i < n; i++)
         tt_lower_operand(w, unit_grad(w, from->microbatch, units[i]));
 }
@@ -58,8 +58,8 @@ static int lower_reduce(struct tt_walk *w, const struct tt_instr *from)
 }
 
 /*
- * Puts a microbatch's gradient of a unit into the tree, and adds what then has its neighbour, level by level. A node
- * that has no neighbour, since the microbatches end before it, is its parent.
+ * Puts a microbatch's gradient of a unit into the tree. Then adds, level by level, the sums that now have a neighbour.
+ * A node without a neighbour, since the microbatches end before it, becomes its parent.
  */
 static void add_leaf(struct tt_walk *w, int mb, int unit, int leaf)
 {
@@ -120,7 +120,7 @@ static void narrow_grads(struct tt_executor *ex, const struct tt_instr *begin)
                                                   .n = ex->program->layout->units[units[u]].grad_elements});
 }
 
-/* Gradients in bfloat16 arrived as they are, one member's after another's. */
+/* Gradients in bfloat16 have arrived unchanged, one member's after another's, and are added here. */
 static void fold_grads(struct tt_executor *ex, const struct tt_instr *begin)
 {
     void *const *address = tt_running_address(ex, begin);

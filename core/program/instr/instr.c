@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of instructions and that of purposes, in the order of their lists; what can be said of any row.
+ * The tables of instructions and of purposes, in the order of their lists, and functions for all rows.
  */
 #include "core/program/instr/instr.h"
 

@@ -7,69 +7,69 @@
 #include "core/program/split.h"
 
 /**
- * The table of instructions: a row per instruction says everything that titan knows about it. To add one: a line in
- * instr.def and a row (this struct) in one of the other files here. Collectives are begun by TT_BEGIN and awaited by
- * TT_WAIT; what differs between them is in a row per purpose. To add one: a line in purpose.def and a row.
+ * The table of instructions. A row has everything that titan knows about an instruction. To add one, add a line to
+ * instr.def and a row (struct tt_instr_row) to a file of this folder. TT_BEGIN begins a collective and TT_WAIT awaits
+ * it; what differs between collectives is in a row per purpose. To add one, add a line to purpose.def and a row.
  */
 struct tt_walk; /* core/program/lowering.h */
 
-/* What people see an instruction as, in pictures. */
+/* How pictures show an instruction. */
 enum tt_phase {
     TT_PHASE_FORWARD,
     TT_PHASE_BACKWARD,
-    TT_PHASE_SUMS, /* between and after them */
+    TT_PHASE_SUMS, /* sums between and after forward and backward */
     TT_PHASE_UPDATE,
-    TT_PHASE_EXCHANGE, /* begins a collective: drawn as that */
+    TT_PHASE_EXCHANGE, /* begins a collective, which is what is drawn */
     TT_PHASE_WAIT,
     TT_PHASES
 };
 
-/* What an instruction takes on the computing thread. */
+/* The cost of an instruction on the computing thread. */
 struct tt_instr_cost {
     struct tt_cost work;    /* arithmetic and memory, whichever takes longer */
-    double calls, messages; /* of small messages that follow each other */
+    double calls, messages; /* numbers of calls and of small messages, one after another */
 };
 
 struct tt_instr_row {
-    const char *name; /* in plans and traces; of TT_BEGIN and TT_WAIT in their purpose's row */
+    const char *name; /* in plans and traces; for TT_BEGIN and TT_WAIT the row of the purpose has it */
     enum tt_split_part part;
     enum tt_phase phase;
-    bool of_units;      /* instr.unit and instr.bucket say of which */
-    bool of_microbatch; /* instr.microbatch counts, and is shown */
-    bool quiet;         /* does nothing that a trace could show */
-    bool begins, waits; /* a collective; waits: for the one that instr.begin began */
-    bool decides;       /* the step stops here or not: nothing that is kept changes before, and afterwards it does */
-    /* Where the answer depends on the node that runs; NULL: part and phase say it. */
+    bool of_units;      /* instr.unit and instr.bucket are used */
+    bool of_microbatch; /* instr.microbatch is used, and shown */
+    bool quiet;         /* does nothing that a trace would show */
+    bool begins, waits; /* begins a collective; waits for the one that instr.begin began */
+    bool decides;       /* decides whether the step stops here: state changes only afterwards */
+    /* For answers that depend on the node; NULL: part and phase are the answers. */
     enum tt_split_part (*part_of)(const struct tt_program *program, const struct tt_instr *instr);
     enum tt_phase (*phase_of)(const struct tt_program *program, const struct tt_instr *instr);
     const char *(*op_of)(const struct tt_program *program, const struct tt_instr *instr);
-    /* Appends what follows the name; NULL: the units, if it has any. */
+    /* Appends the text after the name; NULL: the units, if it has any. */
     void (*subject)(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out);
-    /* NULL: nothing worth counting. */
+    /* NULL: it costs nothing worth counting. */
     void (*cost)(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *ret_cost);
-    /* From an instruction of the schedule to those of the program. NULL: a schedule cannot hold it. */
+    /* Lowers an instruction of the schedule to instructions of the program. NULL: a schedule cannot have it. */
     int (*lower)(struct tt_walk *walk, const struct tt_instr *from);
-    /* NULL: an end of lifetimes, nothing to do. */
+    /* NULL: it only ends lifetimes. */
     int (*run)(struct tt_executor *executor, int instr, struct tt_step *step);
 };
 
-/* Whose ranks a collective runs over, and what it carries. */
+/* Over which ranks of a unit's groups a collective runs. */
 enum tt_among { TT_AMONG_SHARDS, TT_AMONG_NEIGHBOURS, TT_AMONG_REPLICAS };
 enum tt_carries { TT_CARRIES_PARAMS, TT_CARRIES_GRADS, TT_CARRIES_SUMS };
 
 struct tt_purpose_row {
     const char *name, *wait_name; /* of its TT_BEGIN and TT_WAIT */
-    const char *part_of_group;    /* in traces, before the name of the group; NULL: all of it */
+    const char *part_of_group;    /* in traces, before the name of the group; NULL: it is all of the group */
     enum tt_collective_op op;
     enum tt_among among;
     enum tt_carries carries;
     bool of_microbatch;
-    bool rare; /* plans mention it only where there is one */
-    /* Adds the TT_BEGIN when the collective happens. NULL: a schedule cannot hold it. */
+    bool rare; /* plans mention it only if it occurs */
+    /* Adds the TT_BEGIN, if there is something to do. NULL: a schedule cannot have it. */
     int (*lower)(struct tt_walk *walk, const struct tt_instr *from);
-    /* After the TT_WAIT. begin: the TT_BEGIN, TT_NONE where nothing travels. NULL: nothing to add. */
+    /* Adds what follows the TT_WAIT. begin: the TT_BEGIN, TT_NONE if nothing travels. NULL: nothing follows. */
     int (*arrived)(struct tt_walk *walk, const struct tt_instr *from, int begin);
-    /* On this rank before it begins and after it is complete; NULL: nothing. */
+    /* Work of this rank before the collective begins and after it is complete; NULL: none. */
     void (*before)(struct tt_executor *executor, const struct tt_instr *begin);
     void (*after)(struct tt_executor *executor, const struct tt_instr *begin);
 };
@@ -87,7 +87,7 @@ const struct tt_purpose_row *tt_purpose_row(enum tt_purpose purpose);
 /** "run", "unshard", "wait unshard", … for plans and traces. */
 const char *tt_instr_name(const struct tt_instr *instr);
 
-/** The op of the node that it runs, else its name. */
+/** The op of the node that it runs, or else its own name. */
 const char *tt_instr_op_name(const struct tt_program *program, const struct tt_instr *instr);
 
 /** Appends "run layers.3.attention.o (linear) of microbatch 1". */

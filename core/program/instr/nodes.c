@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Instructions of microbatches: a node of the graph, and the loss that it ends in.
+ * The instructions of microbatches: to run a node of the graph, and to add the loss.
  */
 #include <stdio.h>
 
@@ -51,7 +51,7 @@ static void cost_of_node(const struct tt_program *program, const struct tt_instr
     tt_op_row(node->op)->cost(tt_instr_graph(program, instr), node, &cost->work);
 }
 
-/* The sum of the microbatches before this one, where there are none. */
+/* Whether the value is the sum of the microbatches before this one, of which there are none. */
 static bool is_first_carry(const struct tt_value *value, int mb)
 {
     return mb == 0 && value->kind == TT_VALUE_PARAM_GRAD && value->producer == TT_NONE;
@@ -80,7 +80,7 @@ static int lower_run(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-static void look_at_outputs(struct tt_executor *ex, const struct tt_instr *instr, const struct tt_call *call)
+static void examine_outputs(struct tt_executor *ex, const struct tt_instr *instr, const struct tt_call *call)
 {
     for (int k = 0; k < call->node->n_out && !ex->bad[0]; k++) {
         const struct tt_value *value = tt_call_out(call, k);
@@ -107,7 +107,7 @@ static int run_node(struct tt_executor *ex, int i, struct tt_step *step)
     tt_device_launch(ex->stream, &call);
     if (ex->bad) {
         TT_TRY(tt_device_synchronize(ex->stream));
-        look_at_outputs(ex, instr, &call);
+        examine_outputs(ex, instr, &call);
     }
 out:
     return rc;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Parameters: gathered from shards or from kept parts, let go, kept in part.
+ * Parameters: gathered from shards or from kept parts, freed, or kept in part.
  *
- * What is gathered in bfloat16 is the shard rounded into its own place in the whole, sent from there, and widened where
- * it is; see mixed.h.
+ * To gather in bfloat16, a shard is rounded into its place in the whole and sent from there; the whole is then widened
+ * in place. See mixed.h.
  */
 #include "core/ops/step/mixed.h"
 #include "core/program/instr/instr.h"
@@ -25,7 +25,7 @@ static void whole_of_unit(struct tt_walk *w, int u)
     }
 }
 
-/* Gathers from the kept parts where there are any: the schedule need not know. */
+/* Gathers from kept parts if there are any, so the schedule need not know. */
 static int lower_unshard(struct tt_walk *w, const struct tt_instr *from)
 {
     int n, kept = 0;
@@ -101,8 +101,8 @@ const struct tt_purpose_row tt_purpose_unshard_kept = {
 
 /* --- TT_RESHARD --- */
 
-/* operands: the buffers live until here; else each was free after its last read. */
-static void let_go(struct tt_walk *w, const struct tt_instr *from, bool operands)
+/* With operands, the buffers live until here. Otherwise each was freed after its last read. */
+static void free_whole(struct tt_walk *w, const struct tt_instr *from, bool operands)
 {
     const struct tt_unit *unit = &w->in.layout->units[from->unit];
 
@@ -117,7 +117,7 @@ static void let_go(struct tt_walk *w, const struct tt_instr *from, bool operands
 static int lower_reshard(struct tt_walk *w, const struct tt_instr *from)
 {
     if (tt_lowering_gathers(&w->in, from->unit))
-        let_go(w, from, !w->in.free_early);
+        free_whole(w, from, !w->in.free_early);
     return 0;
 }
 
@@ -136,15 +136,15 @@ static int lower_keep(struct tt_walk *w, const struct tt_instr *from)
 {
     struct tt_collective_desc desc = tt_lower_describe(w, TT_UNSHARD_KEPT, &from->unit, 1);
 
-    let_go(w, from, true);
+    free_whole(w, from, true);
     w->kept[from->unit] = tt_lower_made(w, TT_MEMORY_KEPT, desc.bytes); /* as it travels */
     w->program->buffers[w->kept[from->unit]].unit = from->unit;
     tt_lower_operand(w, w->kept[from->unit]);
     return 0;
 }
 
-/* Copies this rank's part of the gathered parameters: of S chunks those of its place among n
- * neighbours, as it travels. */
+/* Copies this rank's part of the gathered parameters, in the type in which it travels: the S / n chunks of its place
+ * among n neighbours. */
 static int run_keep(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_program *p = ex->program;
@@ -160,7 +160,7 @@ static int run_keep(struct tt_executor *ex, int i, struct tt_step *step)
         int64_t n = chunks * unit->params[k].chunk;
         const float *from = (const float *)address[k] + part * n;
 
-        if (p->param_dtype == TT_BF16) /* what was gathered in bfloat16 loses nothing */
+        if (p->param_dtype == TT_BF16) /* what was gathered in bfloat16 loses nothing by rounding */
             tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ROUND, .in = from, .n = n, .out = {kept}});
         else
             tt_device_copy(ex->stream, kept, from, (size_t)n * sizeof *from);

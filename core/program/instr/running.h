@@ -6,21 +6,21 @@
 #include "core/program/executor.h"
 
 /**
- * A program that runs; only executor.c and the rows of instructions look inside.
+ * A running program. Only executor.c and the rows of instructions use its members.
  */
 struct tt_executor {
     const struct tt_program *program;
     struct tt_state *state;
     struct tt_team *team;
-    struct tt_device_stream *stream; /* of all compute */
+    struct tt_device_stream *stream; /* for all compute */
     int64_t done;                    /* its event after the last run */
     struct tt_exchange exchange;
     void **address; /* per operand of the program */
     char *const_region, *step_region;
-    struct tt_rows **rows; /* [unit] this rank's rows, for norm and optimizer */
+    struct tt_rows **rows; /* [unit] this rank's rows, for the norm and the optimizer */
     int *n_rows;
-    struct tt_span *spans; /* per instruction, of the last run */
-    char *bad;             /* explain: where to write the first bad value, else NULL */
+    struct tt_span *spans; /* [instruction] of the last run */
+    char *bad;             /* in explain: where to write the name of the first bad value; else NULL */
     size_t bad_size;
 };
 
@@ -30,13 +30,14 @@ static inline void *const *tt_running_address(const struct tt_executor *executor
     return &executor->address[instr->operands];
 }
 
-/** Whether none of n floats is infinite or not a number. */
+/** Whether all n floats are finite. */
 bool tt_running_all_finite(const float *data, int64_t n);
 
 /** Gives the stream a step op. */
 void tt_running_step(struct tt_executor *executor, struct tt_step_call call);
 
-/** The same on each parameter (or gradient) of the instruction's units: whole, its first operands. */
+/** Gives the stream a step op for each whole parameter or gradient of the instruction's units, which are its first
+ * operands. */
 void tt_running_each_whole(struct tt_executor *executor, const struct tt_instr *instr, enum tt_step_op_id op);
 
 /** Waits for the collective that instruction i began. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The end of a step: the norm of the gradients, the decision whether they are good, the update of the parameters.
+ * The end of a step: the norm of the gradients, the decision whether they are finite, and the update of the parameters.
  */
 #include <math.h>
 
@@ -9,8 +9,8 @@
 #include "core/program/lowering.h"
 
 /*
- * The finished sum of a unit's gradients, as long as the unit's parameters: without the further parts of tied weights,
- * which lie after the others.
+ * Adds the finished sum of a unit's gradients as an operand. It is as long as the unit's parameters: the second parts
+ * of tied weights, which follow the others, are left out.
  */
 static int lower_of_sum(struct tt_walk *w, const struct tt_instr *from)
 {
@@ -28,7 +28,7 @@ static int part_of_sum(struct tt_walk *w, int unit, int k)
                          grad->chunk * (int64_t)sizeof(float));
 }
 
-/* A tied weight's gradient is the sum of two, each summed over microbatches and ranks: they are added here, once. */
+/* A tied weight's gradient is two sums over microbatches and ranks, which are added here, once. */
 static int lower_norm(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_layout *layout = w->in.layout;
@@ -49,7 +49,7 @@ static int lower_norm(struct tt_walk *w, const struct tt_instr *from)
 
 /* --- TT_NORM --- */
 
-/* A step op on the unit's flat shard: all that its price depends on. */
+/* A step op on the unit's flat shard, with the members on which its cost depends. */
 static struct tt_step_call of_shard(const struct tt_program *program, const struct tt_instr *instr,
                                     enum tt_step_op_id op)
 {
@@ -70,7 +70,7 @@ static int run_norm(struct tt_executor *ex, int i, struct tt_step *step)
 
     (void)step;
     if (tt_unit_replica(ex->program->layout, instr->unit).index > 0)
-        return 0; /* each shard counts once */
+        return 0; /* only one rank adds each shard */
     squares.in = tt_running_address(ex, instr)[0];
     squares.rows = ex->rows[instr->unit];
     squares.n_rows = ex->n_rows[instr->unit];
@@ -91,7 +91,7 @@ const struct tt_instr_row tt_instr_norm = {
 
 /* --- TT_CLIP --- */
 
-/* Two sums of a few words over all ranks: up and down a tree. */
+/* Two sums of a few words over all ranks, each up and down a tree. */
 static void cost_of_clip(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
 {
     int ranks = program->layout->groups[TT_GROUP_WORLD].n;
@@ -101,7 +101,7 @@ static void cost_of_clip(const struct tt_program *program, const struct tt_instr
         *cost = (struct tt_instr_cost){.calls = 1.0, .messages = 2.0 * ceil(log2(ranks))};
 }
 
-/* Until the step is known to be good its inputs stay: tt_executor_explain runs it a second time. */
+/* The inputs live until the step is known to be finite, since tt_executor_explain may run it again. */
 static int lower_clip(struct tt_walk *w, const struct tt_instr *from)
 {
     struct tt_program *p = w->program;
@@ -113,14 +113,14 @@ static int lower_clip(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/* Sums loss and norm over the ranks; the one place where a step can stop. */
+/* Sums loss and norm over the ranks. Only here can a step stop. */
 static int run_clip(struct tt_executor *ex, int i, struct tt_step *step)
 {
     struct tt_exact sums[TT_SUMS] = {0};
     int rc = 0;
 
     (void)i;
-    if (ex->program->logits == TT_NONE) { /* generation has nothing to sum, and so nothing to wait for */
+    if (ex->program->logits == TT_NONE) { /* generation has no sums, and so does not wait */
         tt_device_copy(ex->stream, sums, ex->state->sums, sizeof sums);
         TT_TRY(tt_device_synchronize(ex->stream));
     }
