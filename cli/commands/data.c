@@ -10,9 +10,9 @@
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/base/utf8.h"
 #include "core/config/args.h"
 #include "core/data/dataset.h"
-#include "core/tokenizer/utf8.h"
 
 enum { SHOWN_TOKENS = 32 };
 

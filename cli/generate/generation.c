@@ -4,9 +4,9 @@
  */
 #include "cli/generate/generation.h"
 
+#include "core/base/utf8.h"
 #include "core/math/rng.h"
 #include "core/os/file.h"
-#include "core/tokenizer/utf8.h"
 
 /* --- the stream --- */
 

@@ -14,6 +14,7 @@
 #include <ctype.h>
 
 #include "core/base/mem.h"
+#include "core/base/utf8.h"
 #include "core/config/internal.h"
 
 /* ---- what was found, in words ---- */
@@ -184,7 +185,7 @@ static bool set_text(const struct tt_config_row *row, const char **member, const
 {
     if (node->kind != TT_YAML_SCALAR || tt_yaml_is_null(node))
         return expected(why, "text", node);
-    if (!tt_yaml_is_utf8(node->text)) {
+    if (tt_utf8_invalid(node->text, strlen(node->text)) >= 0) {
         tt_text_add(why, "the text is not valid UTF-8");
         return false;
     }
@@ -311,7 +312,7 @@ static bool set_words(const struct tt_config_row *row, struct tt_words *member, 
                 *ret_fault = item;
             return expected(why, "regex=what in the list", item);
         }
-        if (item->kind == TT_YAML_SCALAR && *item->text && tt_yaml_is_utf8(item->text))
+        if (item->kind == TT_YAML_SCALAR && *item->text && tt_utf8_invalid(item->text, strlen(item->text)) < 0)
             words.word[i] = is_pattern ? tt_strdup(item->text) : to_word(row, item->text);
         if (!words.word[i]) {
             words_release(&words);

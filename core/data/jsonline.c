@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/tokenizer/utf8.h"
+#include "core/base/utf8.h"
 
 enum { DEEPEST = 2048, REPLACEMENT = 0xfffd };
 

@@ -12,10 +12,10 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/base/utf8.h"
 #include "core/data/jsonline.h"
 #include "core/data/reader.h"
 #include "core/os/file.h"
-#include "core/tokenizer/utf8.h"
 
 enum { DEEPEST_FOLDER = 16, HASH_BLOCK = 1 << 20, PROGRESS_BYTES = 1 << 17 };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/tokenizer/utf8.h"
+#include "core/base/utf8.h"
 
 enum { DEEPEST_SEQUENCE = 4 };
 

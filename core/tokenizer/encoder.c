@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/base/utf8.h"
 #include "core/tokenizer/tokenizer.h"
 #include "core/tokenizer/tokenizer_struct.h"
-#include "core/tokenizer/utf8.h"
 
 enum {
     CACHED_WORDS = 1 << 17,

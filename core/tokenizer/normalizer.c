@@ -1,30 +1,27 @@
 /* SPDX-License-Identifier: MIT
  *
- * The owner of utf8proc: normal forms of Unicode (UAX #15), and plain changes of text. Code points that its tables do
- * not assign stay as they are.
+ * Normal forms of Unicode, and plain changes of text.
  */
 #include "core/tokenizer/normalizer.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include <utf8proc.h>
-
 #include "core/base/mem.h"
+#include "core/base/utf8.h"
 
 enum { DEEPEST_SEQUENCE = 4 };
 
 struct tt_normal_form {
     const char *type;
-    utf8proc_option_t options;
+    enum tt_utf8_form form;
     unsigned char first; /* in UTF-8, the lowest byte of a character that the form may change or move */
 };
 
 static const struct tt_normal_form forms[] = {
-    {"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE, 0xcc},                    /* U+0300, the first combining mark */
-    {"NFD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, 0xc3},                  /* U+00C0 */
-    {"NFKC", UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT, 0xc2}, /* U+00A0 */
-    {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, 0xc2},
+    {"NFC", TT_UTF8_NFC, 0xcc},   /* U+0300, the first combining mark */
+    {"NFD", TT_UTF8_NFD, 0xc3},   /* U+00C0 */
+    {"NFKC", TT_UTF8_NFKC, 0xc2}, /* U+00A0 */
+    {"NFKD", TT_UTF8_NFKD, 0xc2},
 };
 
 static int new_step(struct tt_normalizer *n, const char *where, struct tt_normalizer_step **ret_step)
@@ -120,21 +117,6 @@ static bool may_change(const struct tt_normal_form *form, const char *text, size
 }
 
 /* text may be the scratch's. */
-static int apply(const struct tt_normal_form *form, struct tt_text *scratch, const char *text, size_t size)
-{
-    utf8proc_uint8_t *made = NULL;
-    utf8proc_ssize_t n = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)size, &made, form->options);
-
-    if (n < 0)
-        return tt_fail(TT_EDATA, "cannot convert %zu bytes of text to normal form %s: %s", size, form->type,
-                       utf8proc_errmsg(n));
-    scratch->size = 0;
-    tt_text_add_bytes(scratch, made, (size_t)n);
-    free(made);
-    return 0;
-}
-
-/* text may be the scratch's. */
 static void substitute(const struct tt_normalizer_step *step, struct tt_text *scratch, const char *text, size_t size)
 {
     struct tt_text made = {0};
@@ -159,7 +141,7 @@ int tt_normalizer_apply(const struct tt_normalizer *n, struct tt_text *scratch, 
         if (!n->step[i].form) {
             substitute(&n->step[i], scratch, text, size);
         } else if (may_change(n->step[i].form, text, size)) {
-            TT_TRY(apply(n->step[i].form, scratch, text, size));
+            TT_TRY(tt_utf8_normalize(n->step[i].form->form, text, size, scratch));
         } else {
             continue;
         }

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "core/tokenizer/utf8.h"
+#include "core/base/utf8.h"
 
 #define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 

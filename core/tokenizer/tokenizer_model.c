@@ -7,8 +7,9 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/utf8.h"
+#include "core/tokenizer/bytelevel.h"
 #include "core/tokenizer/tokenizer_struct.h"
-#include "core/tokenizer/utf8.h"
 
 enum { MOST_TOKENS = 1 << 26 };
 

@@ -21,7 +21,7 @@ OWNERS = {
     "cblas.h": "core/kernels/blas.c",
     "yaml.h": "core/config/parse/yaml.c",
     "jansson.h": "core/base/json.h",
-    "utf8proc.h": "core/tokenizer/normalizer.c",
+    "utf8proc.h": "core/base/utf8.c",
     "pcre2.h": "core/tokenizer/regex.c",
     "xxhash.h": "core/base/hash.c",
     "hwloc.h": "core/os/cores.c",

@@ -4,12 +4,13 @@
 #include <pthread.h>
 
 #include "core/base/mem.h"
+#include "core/base/utf8.h"
 #include "core/data/builtin.h"
 #include "core/math/rng.h"
 #include "core/os/file.h"
+#include "core/tokenizer/bytelevel.h"
 #include "core/tokenizer/regex.h"
 #include "core/tokenizer/strmap.h"
-#include "core/tokenizer/utf8.h"
 #include "tokenizer_help.h"
 
 static void builtin_tokenizer_gives_the_golden_ids(void **state)

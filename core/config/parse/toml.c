@@ -11,6 +11,7 @@
 #include <ctype.h>
 
 #include "core/base/mem.h"
+#include "core/base/utf8.h"
 
 struct reader {
     const char *at, *end, *line_start;
@@ -83,29 +84,6 @@ static struct tt_yaml *add(struct reader *r, enum tt_yaml_kind kind)
 
 /* --- strings --- */
 
-static void add_code_point(struct tt_text *out, uint32_t c)
-{
-    char bytes[4];
-    size_t n = 0;
-
-    if (c < 0x80) {
-        bytes[n++] = (char)c;
-    } else if (c < 0x800) {
-        bytes[n++] = (char)(0xc0 | (c >> 6));
-        bytes[n++] = (char)(0x80 | (c & 0x3f));
-    } else if (c < 0x10000) {
-        bytes[n++] = (char)(0xe0 | (c >> 12));
-        bytes[n++] = (char)(0x80 | ((c >> 6) & 0x3f));
-        bytes[n++] = (char)(0x80 | (c & 0x3f));
-    } else {
-        bytes[n++] = (char)(0xf0 | (c >> 18));
-        bytes[n++] = (char)(0x80 | ((c >> 12) & 0x3f));
-        bytes[n++] = (char)(0x80 | ((c >> 6) & 0x3f));
-        bytes[n++] = (char)(0x80 | (c & 0x3f));
-    }
-    tt_text_add_bytes(out, bytes, n);
-}
-
 /* Reads an escape sequence after its backslash. */
 static bool escape(struct reader *r, struct tt_text *out)
 {
@@ -132,7 +110,7 @@ static bool escape(struct reader *r, struct tt_text *out)
     if (code == 0 || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
         return false;
     r->at += 1 + digits;
-    add_code_point(out, code);
+    tt_text_add_bytes(out, hex, (size_t)tt_utf8_encode(code, hex));
     return true;
 }
 

@@ -12,6 +12,7 @@
 #include <yaml.h>
 
 #include "core/base/mem.h"
+#include "core/base/utf8.h"
 
 struct anchor {
     char *name;
@@ -280,32 +281,6 @@ bool tt_yaml_parse(const char *text, size_t size, struct tt_yaml_doc *doc, int *
     return ok;
 }
 
-/* The number of bytes of the UTF-8 character at text, and its code point; 0 when it is malformed. */
-static int decode(const unsigned char *text, uint32_t *code)
-{
-    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    int n = text[0] < 0x80 ? 1 : text[0] < 0xc0 ? 0 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : text[0] < 0xf8 ? 4 : 0;
-
-    *code = n == 1 ? text[0] : n ? text[0] & (0x7fu >> n) : 0;
-    for (int i = 1; i < n; i++) {
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-        *code = *code << 6 | (text[i] & 0x3f);
-    }
-    return *code < smallest[n] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0 : n;
-}
-
-bool tt_yaml_is_utf8(const char *text)
-{
-    uint32_t code;
-
-    for (int n; *text; text += n) {
-        if (!(n = decode((const unsigned char *)text, &code)))
-            return false;
-    }
-    return true;
-}
-
 /* YAML's printable characters, except the line separators, which folding would remove. */
 static bool is_printable(uint32_t code)
 {
@@ -335,16 +310,16 @@ static bool is_plain(const char *text)
 
 void tt_yaml_write_text(struct tt_text *out, const char *text)
 {
-    const unsigned char *at = (const unsigned char *)text;
+    const char *at = text, *end = text + strlen(text);
 
     if (is_plain(text)) {
         tt_text_add(out, "%s", text);
         return;
     }
     tt_text_add(out, "\"");
-    while (*at) {
+    while (at < end) {
         uint32_t code;
-        int n = decode(at, &code);
+        int n = tt_utf8_decode(at, (size_t)(end - at), &code);
 
         if (*at == '"' || *at == '\\') {
             tt_text_add(out, "\\%c", *at);

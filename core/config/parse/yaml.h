@@ -52,8 +52,6 @@ struct tt_yaml *tt_yaml_add(struct tt_yaml_doc *doc, enum tt_yaml_kind kind, int
 /** Whether the scalar means null: plain null, ~ or nothing. */
 bool tt_yaml_is_null(const struct tt_yaml *node);
 
-bool tt_yaml_is_utf8(const char *text);
-
 /** Appends UTF-8 text as a YAML scalar, in double quotes unless it is a plain word that reads back as itself. */
 void tt_yaml_write_text(struct tt_text *out, const char *text);
 

@@ -1,37 +1,29 @@
 /* SPDX-License-Identifier: MIT
  *
- * UTF-8 and the byte-level alphabet of byte-level BPE.
+ * The owner of utf8proc: characters and normal forms (UAX #15). Code points that its tables do not assign stay as they
+ * are.
  */
-#include "core/tokenizer/utf8.h"
+#include "core/base/utf8.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include <utf8proc.h>
 
 int tt_utf8_decode(const char *p, size_t size, uint32_t *ret_code)
 {
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    const uint8_t *u = (const uint8_t *)p;
-    uint32_t code;
-    int n;
+    utf8proc_int32_t code;
+    utf8proc_ssize_t n;
 
-    if (!size)
-        return 0;
-    if (u[0] < 0x80) {
-        *ret_code = u[0];
+    if (size && (unsigned char)*p < 0x80) { /* most characters */
+        *ret_code = (unsigned char)*p;
         return 1;
     }
-    n = u[0] < 0xc2 ? 0 : u[0] < 0xe0 ? 2 : u[0] < 0xf0 ? 3 : u[0] < 0xf5 ? 4 : 0;
-    if (!n || (size_t)n > size)
+    n = utf8proc_iterate((const utf8proc_uint8_t *)p, size < 4 ? (utf8proc_ssize_t)size : 4, &code);
+    if (n <= 0)
         return 0;
-    code = u[0] & (0xffu >> (n + 1));
-    for (int i = 1; i < n; i++) {
-        if ((u[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (u[i] & 0x3f);
-    }
-    if (code < least[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
-        return 0;
-    *ret_code = code;
-    return n;
+    *ret_code = (uint32_t)code;
+    return (int)n;
 }
 
 int64_t tt_utf8_invalid(const char *text, size_t size)
@@ -109,55 +101,28 @@ void tt_utf8_repair(const char *text, size_t size, struct tt_text *out)
 
 int tt_utf8_encode(uint32_t code, char *buf)
 {
-    static const uint8_t lead[5] = {0, 0, 0xc0, 0xe0, 0xf0};
-    int n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-
-    for (int i = n - 1; i > 0; i--) {
-        buf[i] = (char)(0x80 | (code & 0x3f));
-        code >>= 6;
-    }
-    buf[0] = (char)(lead[n] | code);
-    return n;
+    return (int)utf8proc_encode_char((utf8proc_int32_t)code, (utf8proc_uint8_t *)buf);
 }
 
-static bool is_itself(uint32_t code)
+int tt_utf8_normalize(enum tt_utf8_form form, const char *text, size_t size, struct tt_text *ret_text)
 {
-    return (code >= 33 && code <= 126) || (code >= 161 && code <= 172) || (code >= 174 && code <= 255);
-}
+    static const struct {
+        const char *name;
+        utf8proc_option_t options;
+    } row[] = {
+        [TT_UTF8_NFC] = {"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE},
+        [TT_UTF8_NFD] = {"NFD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE},
+        [TT_UTF8_NFKC] = {"NFKC", UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
+        [TT_UTF8_NFKD] = {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT},
+    };
+    utf8proc_uint8_t *made = NULL;
+    utf8proc_ssize_t n = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)size, &made, row[form].options);
 
-/* The 68 others are 0-32 (33 of them), 127-160 (34) and 173. */
-uint32_t tt_bytelevel_code(uint8_t byte)
-{
-    if (is_itself(byte))
-        return byte;
-    return byte <= 32 ? 256u + byte : byte == 173 ? 256u + 67 : 256u + 33 + (byte - 127u);
-}
-
-int tt_bytelevel_byte(uint32_t code)
-{
-    if (code < 256)
-        return is_itself(code) ? (int)code : -1;
-    code -= 256;
-    return code <= 32 ? (int)code : code < 67 ? (int)(code - 33 + 127) : code == 67 ? 173 : -1;
-}
-
-bool tt_bytelevel_decode(const char *text, size_t size, struct tt_text *out)
-{
-    size_t before = out->size;
-
-    while (size) {
-        uint32_t code;
-        int n = tt_utf8_decode(text, size, &code);
-        int byte = n ? tt_bytelevel_byte(code) : -1;
-        char c = (char)byte;
-
-        if (byte < 0) {
-            out->size = before;
-            return false;
-        }
-        tt_text_add_bytes(out, &c, 1);
-        text += n;
-        size -= (size_t)n;
-    }
-    return true;
+    if (n < 0)
+        return tt_fail(TT_EDATA, "cannot convert %zu bytes of text to normal form %s: %s", size, row[form].name,
+                       utf8proc_errmsg(n));
+    ret_text->size = 0;
+    tt_text_add_bytes(ret_text, made, (size_t)n);
+    free(made);
+    return 0;
 }

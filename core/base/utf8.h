@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CORE_TOKENIZER_UTF8_H
-#define TT_CORE_TOKENIZER_UTF8_H
+#ifndef TT_BASE_UTF8_H
+#define TT_BASE_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/error.h"
 #include "core/base/text.h"
 
 /** The offset of the first byte that is not part of a valid UTF-8 sequence (RFC 3629), or -1 if text is valid. */
@@ -26,18 +27,9 @@ int tt_utf8_decode(const char *p, size_t size, uint32_t *ret_code);
 /** Writes code (a valid scalar value) into buf of at least 4 bytes; returns the length. */
 int tt_utf8_encode(uint32_t code, char *buf);
 
-/**
- * The byte-level alphabet of GPT-2: a token's text has one printable character per byte. Bytes 33-126, 161-172 and
- * 174-255 are written as themselves, the other 68 as U+0100 and up, in order.
- */
-uint32_t tt_bytelevel_code(uint8_t byte);
+enum tt_utf8_form { TT_UTF8_NFC, TT_UTF8_NFD, TT_UTF8_NFKC, TT_UTF8_NFKD };
 
-/** The byte of a character of that alphabet, or -1. */
-int tt_bytelevel_byte(uint32_t code);
-
-/**
- * Appends the bytes that a text in this alphabet encodes. Returns false and appends nothing if it has other characters.
- */
-bool tt_bytelevel_decode(const char *text, size_t size, struct tt_text *out);
+/** Sets ret_text to text in a normal form; text may be ret_text's. TT_EDATA if it is not valid UTF-8. */
+int tt_utf8_normalize(enum tt_utf8_form form, const char *text, size_t size, struct tt_text *ret_text) TT_MUST_CHECK;
 
 #endif
