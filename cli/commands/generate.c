@@ -298,8 +298,12 @@ static int print_json(const struct run *r)
 
 static void print_rates(const struct run *r)
 {
-    (void)fprintf(stderr, "titan: prompt of %zu tokens in %.3f s, %" PRId64 " tokens in %.2f s: %.1f tokens/s\n",
-                  r->prompt.ids.n, r->prompt_sec, r->sampled, r->sample_sec, rate(r->sampled, r->sample_sec));
+    char before[32], after[32];
+
+    (void)fprintf(stderr, "titan: prompt of %zu token%s in %s, %" PRId64 " token%s in %s: %.0f tokens/s\n",
+                  r->prompt.ids.n, r->prompt.ids.n == 1 ? "" : "s",
+                  tt_text_duration(before, sizeof before, r->prompt_sec), r->sampled, r->sampled == 1 ? "" : "s",
+                  tt_text_duration(after, sizeof after, r->sample_sec), rate(r->sampled, r->sample_sec));
 }
 
 static int generate(struct tt_comm *comm, void *arg)

@@ -241,17 +241,20 @@ static int complete(struct tt_loop *l)
     return l->start.resumed_from < 0 ? 0 : tt_saver_complete(&l->saver, l->at.step, retains);
 }
 
-static int farewell(const struct tt_loop *l)
+/* A run that was complete when it started has said so. */
+static int farewell(const struct tt_loop *l, bool trained)
 {
     const struct tt_run_about about = tt_loop_about(l);
 
-    tt_reporter_farewell(&l->reporter, &about);
+    if (trained)
+        tt_reporter_farewell(&l->reporter, &about);
     return 0;
 }
 
 int tt_loop_run(struct tt_loop *l)
 {
     struct tt_train_step done;
+    int64_t first = l->at.step;
     int stop = 0, rc = 0;
 
     TT_TRY(check_data(l));
@@ -278,5 +281,5 @@ out:
     rc = tt_saver_drain(&l->saver, rc);
     if (rc < 0)
         return rc;
-    return stop ? stopped(l, stop) : farewell(l);
+    return stop ? stopped(l, stop) : farewell(l, l->at.step > first);
 }

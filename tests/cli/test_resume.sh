@@ -62,6 +62,10 @@ case_changed_keys_are_listed() {
     run train $tiny $save --training.steps=9 --lr_scheduler.total_steps=9 --metrics.log_freq=2
     expect_err "changed  since step-8: training.steps 8 -> 9, metrics.log_freq 1 -> 2$"
     refuse_err "are not those of the run"
+    run train $tiny $save --training.steps=10 --lr_scheduler.total_steps=10 --training.global_batch_size=8
+    expect_ok
+    expect_err "training.global_batch_size 4 -> 8, training.steps 9 -> 10"
+    refuse_err "sequences a step 4 -> 8"
 }
 
 case_a_finished_run_stays_as_it_was() {
@@ -70,6 +74,7 @@ case_a_finished_run_stays_as_it_was() {
     run train $tiny $save --training.steps=4 --debug.seed=7
     expect_ok
     expect_err "the run is complete: step 4 of 4"
+    refuse_err "training completed"
     expect_same before run/run.yaml
 }
 

@@ -176,6 +176,14 @@ static void add_change(struct tt_text *text, const char *path, const json_t *pai
     tt_free(is);
 }
 
+/* Whether the keys that changed already say how many sequences a step had and has. */
+static bool names_batch(const json_t *changed)
+{
+    const json_t *pair = json_object_get(changed, "training.global_batch_size");
+
+    return json_integer_value(json_array_get(pair, 0)) > 0 && json_integer_value(json_array_get(pair, 1)) > 0;
+}
+
 void tt_changed_text(const struct tt_setup *setup, const struct tt_start *start, struct tt_text *out)
 {
     struct tt_text all = {0}, curve = {0};
@@ -192,7 +200,7 @@ void tt_changed_text(const struct tt_setup *setup, const struct tt_start *start,
         if (changes_curve(setup->cfg, path))
             tt_text_add(&curve, "%s%s", curve.size ? ", " : "", path);
     }
-    if (start->batch_before && start->batch_before != setup->job.global_batch) {
+    if (start->batch_before && start->batch_before != setup->job.global_batch && !names_batch(start->changed)) {
         tt_text_add(&all, "%ssequences a step %" PRId64 " -> %" PRId64, all.size ? ", " : "", start->batch_before,
                     setup->job.global_batch);
         tt_text_add(&curve, "%ssequences a step", curve.size ? ", " : "");
