@@ -263,6 +263,19 @@ static void run_attention_fwd(const struct work *w)
         }
 }
 
+static void run_attention_fwd_bf16(const struct work *w)
+{
+    const struct tt_attention_shape *s = &w->attention;
+
+    for (int64_t h = 0; h < s->heads; h++)
+        for (int64_t row = 0; row < s->seq_len; row += TT_ATTENTION_ROWS) {
+            int64_t left = s->seq_len - row, q = h * s->head_dim;
+
+            w->table->attention_fwd_bf16(half(w, 3) + q, w->x[5] + h, half(w, 0) + q, half(w, 1), half(w, 2), s, row,
+                                         left < TT_ATTENTION_ROWS ? left : TT_ATTENTION_ROWS, w->scratch);
+        }
+}
+
 static void run_attention_bwd(const struct work *w)
 {
     int64_t half = w->n / 2; /* each gradient follows the array that it belongs to */
@@ -296,10 +309,8 @@ static void prepare_bgemm(struct work *w)
     struct tt_bgemm *p = &w->product;
 
     w->scratch = tt_calloc((size_t)tt_bgemm_scratch_floats(p), sizeof(float));
-    w->table->bf16_round((tt_bf16 *)(void *)w->x[1], w->x[0], w->n);
-    w->table->bf16_round((tt_bf16 *)(void *)w->x[2], w->x[0], w->n);
-    p->a = (const tt_bf16 *)(const void *)w->x[1];
-    p->b = (const tt_bf16 *)(const void *)w->x[2];
+    p->a = half(w, 1);
+    p->b = half(w, 2);
     p->c = w->x[3];
     p->scratch = w->scratch;
 }
@@ -332,6 +343,12 @@ static void choose_attention(struct work *w, char *shape, size_t shape_size)
     (void)snprintf(shape, shape_size, "seq_len %" PRId64 ", 3 heads of 64 on one kv head", length);
 }
 
+static void prepare_attention_bf16(struct work *w)
+{
+    w->bf16 = true;
+    w->scratch = tt_calloc((size_t)tt_attention_fwd_bf16_scratch(&w->attention), sizeof(float));
+}
+
 static void choose_bgemm(struct work *w, char *shape, size_t shape_size)
 {
     int64_t m = w->table == tt_kernels_variant(0) ? 16 : 512, width = 768;
@@ -345,6 +362,7 @@ static void choose_bgemm(struct work *w, char *shape, size_t shape_size)
 }
 
 static const struct family attention = {choose_attention, prepare_attention};
+static const struct family attention_bf16 = {choose_attention, prepare_attention_bf16};
 static const struct family matrices = {choose_bgemm, prepare_bgemm};
 
 /* --- the cases --- */
@@ -360,6 +378,7 @@ static const struct bench_case {
     {"add_bf16", run_add_bf16, 1.5, 0.0, 512},
     {"adamw", run_adamw, 7.0, 0.0, 512},
     {"attention_fwd", run_attention_fwd, 0.0, 2.0, 0},
+    {"attention_fwd_bf16", run_attention_fwd_bf16, 0.0, 2.0, 0},
     {"attention_bwd", run_attention_bwd, 0.0, 5.0, 0},
     {"attention_row", run_attention_row, 1.0 / 3.0, 0.0, 0}, /* reads k and v, one head each; n is of three heads */
     {"bgemm", run_bgemm, 0.0, 1.0, 0},
@@ -400,7 +419,7 @@ enum { N_CASES = sizeof cases / sizeof *cases };
 /* Of a case without a width. */
 static const struct family *family_of(const struct bench_case *c)
 {
-    return c->run == run_bgemm ? &matrices : &attention;
+    return c->run == run_bgemm ? &matrices : c->run == run_attention_fwd_bf16 ? &attention_bf16 : &attention;
 }
 
 int tt_kernel_bench_count(void)

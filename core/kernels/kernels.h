@@ -126,6 +126,7 @@ struct tt_adamw_numbers {
 
 /** Floats of scratch that attention_fwd and attention_bwd (for at most `keys` keys) need in any variant. */
 int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape);
+int64_t tt_attention_fwd_bf16_scratch(const struct tt_attention_shape *shape);
 int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t keys);
 
 /** Floats of scratch of attention_row with up to `keys` keys. */

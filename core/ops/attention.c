@@ -72,6 +72,17 @@ int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape)
     return portable > vectors ? portable : vectors;
 }
 
+/* With room for widened rows of q, k, v and o. */
+int64_t tt_attention_fwd_bf16_scratch(const struct tt_attention_shape *shape)
+{
+    int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
+    int64_t dim = tt_attention_lines(shape->head_dim);
+    int64_t portable = TT_ATTENTION_ROWS * tile + (2 * TT_ATTENTION_ROWS + tile) * dim;
+    int64_t vectors = TT_ATTENTION_PANEL * (3 * dim + 2 * TT_ATTENTION_BLOCK) + 2 * TT_ATTENTION_BLOCK * dim;
+
+    return portable > vectors ? portable : vectors;
+}
+
 /*
  * The forward pass gathers k and v by heads first: every tile of rows reads all earlier keys, and rows of 16 floats
  * whose distance is a power of two share few sets of a cache. Scratch: k, v (B, K, T, E), then each worker's own.

@@ -127,6 +127,79 @@ static void check_forward(struct check *check)
     }
 }
 
+static tt_bf16 *bf16_of(struct check *check, float *x, int64_t n)
+{
+    tt_bf16 *to = (tt_bf16 *)(void *)check_array(check, (n + 1) / 2) + n % 2; /* the last one beside the guard */
+
+    tt_bf16_round_ref(to, x, n);
+    tt_bf16_widen_ref(x, to, n);
+    return to;
+}
+
+/* attention_fwd_bf16 on all heads, as forward() above. */
+static void forward_bf16(struct check *check, const struct tt_attention_shape *shape, const struct arrays *a,
+                         tt_bf16 *o, float *lse)
+{
+    int64_t dim = shape->head_dim, n = shape->seq_len * dim;
+    const tt_bf16 *q = bf16_of(check, a->q, a->nq), *k = bf16_of(check, a->k, a->nk), *v = bf16_of(check, a->v, a->nk);
+    tt_bf16 *head_k = bf16_of(check, check_filled(check, n, FILL_ZERO), n);
+    tt_bf16 *head_v = bf16_of(check, check_filled(check, n, FILL_ZERO), n);
+    float *scratch = check_array(check, tt_attention_fwd_bf16_scratch(shape));
+
+    for (int64_t h = 0; h < shape->heads; h++) {
+        int64_t at = h / (shape->heads / shape->kv_heads) * dim;
+
+        for (int64_t j = 0; j < shape->seq_len; j++, at += shape->kv_heads * dim) {
+            memcpy(head_k + j * dim, k + at, (size_t)dim * sizeof *k);
+            memcpy(head_v + j * dim, v + at, (size_t)dim * sizeof *v);
+        }
+        for (int64_t row = 0; row < shape->seq_len; row += TT_ATTENTION_ROWS) {
+            int64_t left = shape->seq_len - row;
+
+            check->table->attention_fwd_bf16(o + h * dim, lse + h, q + h * dim, head_k, head_v, shape, row,
+                                             left < TT_ATTENTION_ROWS ? left : TT_ATTENTION_ROWS, scratch);
+        }
+    }
+}
+
+/*
+ * Weights may be rounded to bfloat16 for the product with v, each by 2^-8 of it; so o is off by 2^-8 of the attention
+ * to |v|, and by the same of itself when it is rounded. lse has the errors of float32.
+ */
+static void check_forward_bf16(struct check *check)
+{
+    for (int k = 0; k < N_SHAPES * N_FILLS; k++) {
+        const struct tt_attention_shape *shape = &shapes[k / N_FILLS];
+        bool sharp = k % N_FILLS == FILL_LARGE;
+        struct arrays a = make_arrays(check, shape, sharp ? FILL_NORMAL : (enum fill)(k % N_FILLS));
+        int64_t n_lse = shape->seq_len * shape->heads;
+        float *lse = check_array(check, n_lse), *got = check_array(check, a.nq), *sizes = check_array(check, a.nq);
+        float *scratch = check_array(check, tt_attention_fwd_scratch(shape));
+        double *near = check_doubles(check, a.nq), size = sharp ? 30.0 * sqrt((double)shape->head_dim) : 4.0;
+        tt_bf16 *o = (tt_bf16 *)(void *)check_array(check, (a.nq + 1) / 2) + a.nq % 2;
+        char text[64];
+
+        (void)snprintf(text, sizeof text, "T=%lld H=%lld K=%lld E=%lld fill %d", (long long)shape->seq_len,
+                       (long long)shape->heads, (long long)shape->kv_heads, (long long)shape->head_dim, k % N_FILLS);
+        for (int64_t i = 0; sharp && i < a.nq; i++)
+            a.q[i] *= 30.0F;
+        forward_bf16(check, shape, &a, o, lse); /* rounds q, k and v */
+        tt_bf16_widen_ref(got, o, a.nq);
+        forward(tt_kernels_variant(0), shape, &a, a.o, a.lse, scratch);
+        fill_tolerance(near, n_lse, 8.0 * size * (double)FLT_EPSILON);
+        check_compare(check, "lse", text, lse, a.lse, n_lse, near, 0.0);
+        for (int64_t i = 0; i < a.nk; i++)
+            a.v[i] = fabsf(a.v[i]);
+        forward(tt_kernels_variant(0), shape, &a, sizes, a.lse, scratch);
+        for (int64_t i = 0; i < a.nq; i++)
+            near[i] = 16.0 * size * (double)FLT_EPSILON + 0x1.02p-8 * ((double)sizes[i] + fabs((double)a.o[i]));
+        for (int64_t i = 0; i < a.nq; i++)
+            near[i] = isfinite(near[i]) ? near[i] : 0.0;
+        check_compare(check, "o", text, got, a.o, a.nq, near, 0.0);
+        check_reset(check, text);
+    }
+}
+
 static void check_backward(struct check *check)
 {
     for (int k = 0; k < 2 * N_SHAPES; k++) {
@@ -168,6 +241,7 @@ static void check_backward(struct check *check)
 
 const struct check_case attention_cases[] = {
     {"attention_fwd", check_forward},
+    {"attention_fwd_bf16", check_forward_bf16},
     {"attention_bwd", check_backward},
 };
 const int n_attention_cases = sizeof attention_cases / sizeof *attention_cases;

@@ -12,7 +12,7 @@
 
 typedef __m512i vp; /* 16 pairs */
 
-enum { VP_LANES = 16 };
+enum { VP_LANES = 16, EIGHT = 8 };
 
 VF_INLINE vp vp_zero(void)
 {
@@ -42,6 +42,74 @@ VF_INLINE vp vp_set(const tt_bf16 *x)
 VF_INLINE vf vp_dot(vp a, vp b, vf sum)
 {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+}
+
+/* Rows of floats as pairs, rounded to bfloat16: low[i] beside high[i]. */
+VF_INLINE vp vp_pairs(vf low, vf high)
+{
+    const vp order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5,
+                                      20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+
+    return _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+}
+
+/* Transposes eight rows of eight pairs. */
+VF_INLINE void transpose_pairs(__m256i *x)
+{
+    __m256i y[8];
+
+    for (int i = 0; i < 8; i += 2) {
+        y[i] = _mm256_unpacklo_epi32(x[i], x[i + 1]);
+        y[i + 1] = _mm256_unpackhi_epi32(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        x[i] = _mm256_unpacklo_epi64(y[i], y[i + 2]);
+        x[i + 1] = _mm256_unpackhi_epi64(y[i], y[i + 2]);
+        x[i + 2] = _mm256_unpacklo_epi64(y[i + 1], y[i + 3]);
+        x[i + 3] = _mm256_unpackhi_epi64(y[i + 1], y[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        y[i] = _mm256_permute2x128_si256(x[i], x[i + 4], 0x20);
+        y[i + 4] = _mm256_permute2x128_si256(x[i], x[i + 4], 0x31);
+    }
+    for (int i = 0; i < 8; i++)
+        x[i] = y[i];
+}
+
+VF_INLINE __mmask16 first_of_16(int64_t n)
+{
+    return n >= 16 ? (__mmask16)0xffff : n <= 0 ? (__mmask16)0 : (__mmask16)((1U << n) - 1U);
+}
+
+/* `lines` (at most eight) rows of k elements as lanes of a panel of `width`. */
+VF_INLINE void pack_eight_rows(tt_bf16 *to, int64_t width, const tt_bf16 *from, int64_t stride, int64_t lines,
+                               int64_t k)
+{
+    for (int64_t p = 0; p < k; p += 2 * EIGHT) {
+        int64_t left = k - p, pairs = left < 2 * EIGHT ? (left + 1) / 2 : EIGHT;
+        __m256i x[EIGHT];
+
+        for (int64_t i = 0; i < EIGHT; i++)
+            x[i] = i >= lines          ? _mm256_setzero_si256()
+                   : left >= 2 * EIGHT ? _mm256_loadu_si256((const void *)(from + i * stride + p))
+                                       : _mm256_maskz_loadu_epi16(first_of_16(left), from + i * stride + p);
+        transpose_pairs(x);
+        for (int64_t i = 0; i < pairs; i++, to += 2 * width)
+            _mm256_storeu_si256((void *)to, x[i]);
+    }
+}
+
+/* Elements of two rows as pairs; a row that does not exist is NULL. */
+VF_INLINE vp interleave(const tt_bf16 *low, const tt_bf16 *high, int64_t i, int64_t n)
+{
+    __mmask16 mask = first_of_16(n);
+    vp a = vp_zero(), b = vp_zero();
+
+    if (low)
+        a = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, low + i));
+    if (high)
+        b = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, high + i)), 16);
+    return _mm512_or_si512(a, b);
 }
 
 #endif

@@ -10,9 +10,27 @@
  *
  * An element of a is broadcast, b and c are vectors along v. In registers: PRODUCT_ROWS rows of c of up to
  * PRODUCT_VECTORS vectors, which hides the latency of fma and loads less than one operand per fma. k is summed
- * in order, by fma.
+ * in order, by fma. With AVX512-BF16, an element of a or b is a pair of bfloat16 (bf16.h), and k counts pairs.
  */
 #include "core/kernels/x86/simd.h"
+
+#if defined(__AVX512BF16__)
+#include "core/kernels/x86/bf16.h"
+
+typedef tt_bf16 product_type;
+typedef vp product_vector;
+enum { PRODUCT_STEP = 2 }; /* elements of the type in an element of a or b */
+#define PRODUCT_LOAD(x)               vp_load(x)
+#define PRODUCT_SET(x)                vp_set(x)
+#define PRODUCT_ADD(left, right, sum) vp_dot(left, right, sum)
+#else
+typedef float product_type;
+typedef vf product_vector;
+enum { PRODUCT_STEP = 1 };
+#define PRODUCT_LOAD(x)               vf_load(x)
+#define PRODUCT_SET(x)                vf_set(*(x))
+#define PRODUCT_ADD(left, right, sum) vf_fma(left, right, sum)
+#endif
 
 #if defined(__AVX512F__)
 enum { PRODUCT_ROWS = 8 };
@@ -24,8 +42,8 @@ enum { PRODUCT_VECTORS = 3 };
 
 struct product {
     float *c;
-    const float *a, *b;
-    int64_t c_row, a_row, a_step, b_step; /* floats */
+    const product_type *a, *b;
+    int64_t c_row, a_row, a_step, b_step; /* elements */
     int64_t k;
 };
 
@@ -33,9 +51,9 @@ struct product {
 VF_INLINE void product_registers(const struct product *x, int64_t row, int n, int nv, bool add)
 {
     vf sum[PRODUCT_ROWS][PRODUCT_VECTORS];
-    const float *a = x->a + row * x->a_row, *b = x->b;
+    const product_type *a = x->a + row * x->a_row * PRODUCT_STEP, *b = x->b;
     float *c = x->c + row * x->c_row;
-    int64_t a_row = x->a_row, a_step = x->a_step, b_step = x->b_step;
+    int64_t a_row = x->a_row * PRODUCT_STEP, a_step = x->a_step * PRODUCT_STEP, b_step = x->b_step * PRODUCT_STEP;
 
     VF_UNROLL
     for (int64_t r = 0; r < n; r++) {
@@ -44,18 +62,18 @@ VF_INLINE void product_registers(const struct product *x, int64_t row, int n, in
             sum[r][v] = add ? vf_load(c + r * x->c_row + v * VF_LANES) : vf_zero();
     }
     for (int64_t p = x->k; p > 0; p--, a += a_step, b += b_step) {
-        vf right[PRODUCT_VECTORS];
+        product_vector right[PRODUCT_VECTORS];
 
         VF_UNROLL
         for (int64_t v = 0; v < nv; v++)
-            right[v] = vf_load(b + v * VF_LANES);
+            right[v] = PRODUCT_LOAD(b + v * VF_LANES * PRODUCT_STEP);
         VF_UNROLL
         for (int64_t r = 0; r < n; r++) {
-            vf left = vf_set(a[r * a_row]);
+            product_vector left = PRODUCT_SET(a + r * a_row);
 
             VF_UNROLL
             for (int64_t v = 0; v < nv; v++)
-                sum[r][v] = vf_fma(left, right[v], sum[r][v]);
+                sum[r][v] = PRODUCT_ADD(left, right[v], sum[r][v]);
         }
     }
     VF_UNROLL
@@ -98,8 +116,9 @@ VF_INLINE void product_any(const struct product *x, int64_t n, int nv, bool add)
 }
 
 /* a's rows are contiguous: c = a b, c (n, nv vectors), a (n, k), b (k, nv vectors). */
-static __attribute__((noinline, unused)) void product_rows(float *c, int64_t c_row, const float *a, int64_t a_row,
-                                                           const float *b, int64_t b_step, int64_t n, int nv, int64_t k)
+static __attribute__((noinline, unused)) void product_rows(float *c, int64_t c_row, const product_type *a,
+                                                           int64_t a_row, const product_type *b, int64_t b_step,
+                                                           int64_t n, int nv, int64_t k)
 {
     struct product x = {c, a, b, c_row, a_row, 1, b_step, k};
 
@@ -107,9 +126,9 @@ static __attribute__((noinline, unused)) void product_rows(float *c, int64_t c_r
 }
 
 /* c += a b. */
-static __attribute__((noinline, unused)) void product_rows_add(float *c, int64_t c_row, const float *a, int64_t a_row,
-                                                               const float *b, int64_t b_step, int64_t n, int nv,
-                                                               int64_t k)
+static __attribute__((noinline, unused)) void product_rows_add(float *c, int64_t c_row, const product_type *a,
+                                                               int64_t a_row, const product_type *b, int64_t b_step,
+                                                               int64_t n, int nv, int64_t k)
 {
     struct product x = {c, a, b, c_row, a_row, 1, b_step, k};
 
@@ -117,8 +136,8 @@ static __attribute__((noinline, unused)) void product_rows_add(float *c, int64_t
 }
 
 /* a's columns are contiguous: c += a^T b, a stored (k, n) with rows of a_step. */
-static __attribute__((noinline, unused)) void product_columns_add(float *c, int64_t c_row, const float *a,
-                                                                  int64_t a_step, const float *b, int64_t b_step,
+static __attribute__((noinline, unused)) void product_columns_add(float *c, int64_t c_row, const product_type *a,
+                                                                  int64_t a_step, const product_type *b, int64_t b_step,
                                                                   int64_t n, int nv, int64_t k)
 {
     struct product x = {c, a, b, c_row, 1, a_step, b_step, k};

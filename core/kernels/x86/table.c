@@ -17,6 +17,7 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(add),
     SLOT(add_bf16),
     SLOT(attention_fwd),
+    SLOT(attention_fwd_bf16),
     SLOT(attention_bwd),
     SLOT(bf16_round),
     SLOT(bf16_widen),

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "core/kernels/blas.h"
-#include "core/kernels/kernels.h"
+#include "core/kernels/typed/element.h"
 #include "core/kernels/vector_math.h"
 
 static int64_t min64(int64_t a, int64_t b)
@@ -50,7 +50,7 @@ static void row_scale(float *x, int64_t n, float factor)
  * are per row. o is scaled to the new maximum, except for the first tile of keys, when it is undefined.
  */
 static void softmax_tile(float *s, const struct tile *tile, float scale, float *largest, float *sum, float *o,
-                         const struct tt_attention_shape *shape)
+                         int64_t o_stride, int64_t dim)
 {
     for (int64_t r = 0; r < tile->rows; r++, s += tile->width) {
         int64_t n = visible(tile, r);
@@ -62,7 +62,7 @@ static void softmax_tile(float *s, const struct tile *tile, float scale, float *
         if (tile->key > 0) {
             float shrink = tt_expf(largest[r] - here);
 
-            row_scale(o + r * shape->heads * shape->head_dim, shape->head_dim, shrink);
+            row_scale(o + r * o_stride, dim, shrink);
             added += sum[r] * shrink;
         }
         largest[r] = here;
@@ -70,42 +70,96 @@ static void softmax_tile(float *s, const struct tile *tile, float scale, float *
     }
 }
 
-/* scores = rows of q times rows of k, both from the tile's first. */
-static void tile_scores(float *s, const float *q, const float *k, const struct tile *tile,
-                        const struct tt_attention_shape *shape)
-{
-    int64_t q_stride = shape->heads * shape->head_dim, k_stride = tile->k_stride;
+/* Rows of floats, whose stride is `stride`. */
+struct rows {
+    const float *x;
+    int64_t stride;
+};
 
+/* Rows of elements as floats: in place, or widened into scratch. */
+static struct rows rows_of(const element *x, int64_t stride, int64_t n, int64_t dim, float *scratch)
+{
+#ifdef TT_ELEMENT_BF16
+    for (int64_t r = 0; r < n; r++)
+        tt_bf16_widen_generic(scratch + r * dim, x + r * stride, dim);
+    return (struct rows){scratch, dim};
+#else
+    (void)n, (void)dim, (void)scratch;
+    return (struct rows){x, stride};
+#endif
+}
+
+/* scores = the tile's rows of q times its rows of k. */
+static void tile_scores(float *s, struct rows q, struct rows k, const struct tile *tile, int64_t dim)
+{
     tt_gemm_serial(&(struct tt_gemm){.trans_b = true,
                                      .m = tile->rows,
                                      .n = tile->keys,
-                                     .k = shape->head_dim,
-                                     .a = q + tile->row * q_stride,
-                                     .lda = q_stride,
-                                     .b = k + tile->key * k_stride,
-                                     .ldb = k_stride,
+                                     .k = dim,
+                                     .a = q.x,
+                                     .lda = q.stride,
+                                     .b = k.x,
+                                     .ldb = k.stride,
                                      .c = s,
                                      .ldc = tile->width});
 }
 
-/* out (the tile's rows of o or dq) = [out +] weights times rows of kv. */
-static void tile_rows(float *out, const float *weights, const float *kv, const struct tile *tile,
-                      const struct tt_attention_shape *shape, bool add)
+/* out (the tile's rows of o or dq) = [out +] weights times the tile's rows of k or v. */
+static void tile_rows(float *out, int64_t stride, const float *weights, struct rows kv, const struct tile *tile,
+                      int64_t dim, bool add)
 {
-    int64_t q_stride = shape->heads * shape->head_dim, k_stride = tile->k_stride;
-
-    out += tile->row * q_stride;
     tt_gemm_serial(&(struct tt_gemm){.m = tile->rows,
-                                     .n = shape->head_dim,
+                                     .n = dim,
                                      .k = tile->keys,
                                      .a = weights,
                                      .lda = tile->width,
-                                     .b = kv + tile->key * k_stride,
-                                     .ldb = k_stride,
+                                     .b = kv.x,
+                                     .ldb = kv.stride,
                                      .acc = add ? out : NULL,
                                      .c = out,
-                                     .ldc = q_stride});
+                                     .ldc = stride});
 }
+
+/*
+ * Scratch: scores; of bfloat16 also the tile's rows of q, of k or v, and of o. The rows of o are scaled and added to in
+ * float32, and rounded once.
+ */
+void TT_TYPED(tt_attention_fwd, generic)(element *o, float *lse, const element *q, const element *k, const element *v,
+                                         const struct tt_attention_shape *shape, int64_t first_row, int64_t rows,
+                                         float *scratch)
+{
+    float largest[TT_ATTENTION_ROWS] = {0.0F}, sum[TT_ATTENTION_ROWS] = {0.0F};
+    float scale = 1.0F / sqrtf((float)shape->head_dim);
+    int64_t dim = shape->head_dim, stride = shape->heads * dim;
+    struct tile tile = {.row = first_row, .rows = rows, .width = tile_width(shape->seq_len)};
+    float *wide_q = scratch + TT_ATTENTION_ROWS * tile.width, *wide_kv = wide_q + TT_ATTENTION_ROWS * dim;
+    struct rows q_rows = rows_of(q + first_row * stride, stride, rows, dim, wide_q);
+    element *to = o + first_row * stride;
+#ifdef TT_ELEMENT_BF16
+    float *out = wide_kv + tile.width * dim;
+    int64_t out_stride = dim;
+#else
+    float *out = to;
+    int64_t out_stride = stride;
+#endif
+
+    for (; tile.key < first_row + rows; tile.key += TT_ATTENTION_KEYS) {
+        tile.keys = min64(first_row + rows - tile.key, TT_ATTENTION_KEYS);
+        tile_scores(scratch, q_rows, rows_of(k + tile.key * dim, dim, tile.keys, dim, wide_kv), &tile, dim);
+        softmax_tile(scratch, &tile, scale, largest, sum, out, out_stride, dim);
+        tile_rows(out, out_stride, scratch, rows_of(v + tile.key * dim, dim, tile.keys, dim, wide_kv), &tile, dim,
+                  tile.key > 0);
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        row_scale(out + r * out_stride, dim, 1.0F / sum[r]);
+        lse[(first_row + r) * shape->heads] = largest[r] + logf(sum[r]);
+#ifdef TT_ELEMENT_BF16
+        tt_bf16_round_generic(to + r * stride, out + r * dim, dim);
+#endif
+    }
+}
+
+#ifndef TT_ELEMENT_BF16
 
 /* out (the tile's keys of dk or dv) += weights^T times rows of q or do. */
 static void tile_keys(float *out, const float *weights, const float *rows, const struct tile *tile,
@@ -125,27 +179,6 @@ static void tile_keys(float *out, const float *weights, const float *rows, const
                                      .acc = out,
                                      .c = out,
                                      .ldc = k_stride});
-}
-
-void tt_attention_fwd_generic(float *o, float *lse, const float *q, const float *k, const float *v,
-                              const struct tt_attention_shape *shape, int64_t first_row, int64_t rows, float *scratch)
-{
-    float largest[TT_ATTENTION_ROWS] = {0.0F}, sum[TT_ATTENTION_ROWS] = {0.0F};
-    float scale = 1.0F / sqrtf((float)shape->head_dim);
-    struct tile tile = {
-        .row = first_row, .rows = rows, .width = tile_width(shape->seq_len), .k_stride = shape->head_dim};
-    float *out = o + first_row * shape->heads * shape->head_dim;
-
-    for (; tile.key < first_row + rows; tile.key += TT_ATTENTION_KEYS) {
-        tile.keys = min64(first_row + rows - tile.key, TT_ATTENTION_KEYS);
-        tile_scores(scratch, q, k, &tile, shape);
-        softmax_tile(scratch, &tile, scale, largest, sum, out, shape);
-        tile_rows(o, scratch, v, &tile, shape, tile.key > 0);
-    }
-    for (int64_t r = 0; r < rows; r++) {
-        row_scale(out + r * shape->heads * shape->head_dim, shape->head_dim, 1.0F / sum[r]);
-        lse[(first_row + r) * shape->heads] = largest[r] + logf(sum[r]);
-    }
 }
 
 /* delta[r] = dot(do, o) of each row. */
@@ -193,6 +226,7 @@ static void head_bwd(const struct tt_attention_grads *head, const struct tt_atte
     float delta[TT_ATTENTION_ROWS], scale = 1.0F / sqrtf((float)shape->head_dim);
     struct tile tile = {.width = tile_width(shape->seq_len), .k_stride = shape->kv_heads * shape->head_dim};
     float *s = scratch, *dp = scratch + TT_ATTENTION_ROWS * tile.width;
+    int64_t q_stride = shape->heads * shape->head_dim;
 
     for (tile.row = first_key; tile.row < shape->seq_len; tile.row += TT_ATTENTION_ROWS) {
         int64_t end = min64(tile.row + TT_ATTENTION_ROWS, shape->seq_len);
@@ -200,11 +234,16 @@ static void head_bwd(const struct tt_attention_grads *head, const struct tt_atte
         tile.rows = end - tile.row;
         row_dots(delta, head->dout, head->o, &tile, shape);
         for (tile.key = first_key; tile.key < min64(end, end_key); tile.key += TT_ATTENTION_KEYS) {
+            struct rows k = {head->k + tile.key * tile.k_stride, tile.k_stride};
+            struct rows v = {head->v + tile.key * tile.k_stride, tile.k_stride};
+            struct rows q = {head->q + tile.row * q_stride, q_stride};
+            struct rows dout = {head->dout + tile.row * q_stride, q_stride};
+
             tile.keys = min64(min64(end, end_key) - tile.key, TT_ATTENTION_KEYS);
-            tile_scores(s, head->q, head->k, &tile, shape);
-            tile_scores(dp, head->dout, head->v, &tile, shape);
+            tile_scores(s, q, k, &tile, shape->head_dim);
+            tile_scores(dp, dout, v, &tile, shape->head_dim);
             softmax_tile_bwd(s, dp, &tile, scale, head->lse + tile.row * shape->heads, delta, shape);
-            tile_rows(head->dq, dp, head->k, &tile, shape, tile.key > first_key);
+            tile_rows(head->dq + tile.row * q_stride, q_stride, dp, k, &tile, shape->head_dim, tile.key > first_key);
             tile_keys(head->dk, dp, head->q, &tile, shape);
             tile_keys(head->dv, s, head->dout, &tile, shape);
         }
@@ -230,3 +269,5 @@ void tt_attention_bwd_generic(const struct tt_attention_grads *group, const stru
         head.lse += 1;
     }
 }
+
+#endif

@@ -4,21 +4,22 @@
  */
 #include <math.h>
 
-#include "core/kernels/kernels.h"
+#include "core/kernels/typed/element.h"
 
 /* A pair (row i, key j) of one head in double; rows of q and k start at the head's first column. */
-static double score(const float *q, const float *k, int64_t head_dim)
+static double score(const element *q, const element *k, int64_t head_dim)
 {
     double sum = 0.0;
 
     for (int64_t e = 0; e < head_dim; e++)
-        sum += (double)q[e] * (double)k[e];
+        sum += exact_of(q[e]) * exact_of(k[e]);
     return sum / sqrt((double)head_dim);
 }
 
 // NOLINTBEGIN(readability-non-const-parameter): the type of the slot
-void tt_attention_fwd_ref(float *o, float *lse, const float *q, const float *k, const float *v,
-                          const struct tt_attention_shape *shape, int64_t first_row, int64_t rows, float *scratch)
+void TT_TYPED(tt_attention_fwd, ref)(element *o, float *lse, const element *q, const element *k, const element *v,
+                                     const struct tt_attention_shape *shape, int64_t first_row, int64_t rows,
+                                     float *scratch)
 // NOLINTEND(readability-non-const-parameter)
 {
     int64_t dim = shape->head_dim, q_stride = shape->heads * dim;
@@ -36,11 +37,13 @@ void tt_attention_fwd_ref(float *o, float *lse, const float *q, const float *k, 
             double out = 0.0;
 
             for (int64_t j = 0; j <= i; j++)
-                out += exp(score(q + i * q_stride, k + j * dim, dim) - largest) * (double)v[j * dim + e];
-            o[i * q_stride + e] = (float)(out / sum);
+                out += exp(score(q + i * q_stride, k + j * dim, dim) - largest) * exact_of(v[j * dim + e]);
+            o[i * q_stride + e] = element_of_exact(out / sum);
         }
     }
 }
+
+#ifndef TT_ELEMENT_BF16
 
 /* The probability p of (row i, key j) for query head `head` of the group and the gradient ds of its score. */
 static double pair(const struct tt_attention_grads *group, const struct tt_attention_shape *shape, int64_t head,
@@ -90,3 +93,5 @@ void tt_attention_bwd_ref(const struct tt_attention_grads *group, const struct t
         }
     }
 }
+
+#endif
