@@ -15,6 +15,7 @@
 #include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/base/utf8.h"
 #include "core/math/exact.h"
 #include "core/math/rng.h"
 #include "core/os/file.h"
@@ -166,6 +167,35 @@ static void numbers_are_written_for_people(void **state)
     assert_false(tt_text_to_bytes("12 parsecs", &bytes));
 }
 
+/* The first and last characters of each length, and what is none: RFC 3629, section 4. */
+static void utf8_characters_are_decoded_and_encoded(void **state)
+{
+    static const uint32_t codes[] = {0, 0x7f, 0x80, 0x7ff, 0x800, 0xd7ff, 0xe000, 0xffff, 0x10000, 0x10ffff};
+    static const char *const none[] = {"\x80",
+                                       "\xc1\xbf",
+                                       "\xe0\x9f\xbf",
+                                       "\xed\xa0\x80",
+                                       "\xe2\x82",
+                                       "\xf0\x8f\xbf\xbf",
+                                       "\xf4\x90\x80\x80",
+                                       "\xf5\x80\x80\x80",
+                                       "\xf0\x9f\x98",
+                                       "\xc3"};
+    uint32_t code;
+    char buf[4];
+
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        int n = tt_utf8_encode(codes[i], buf);
+
+        assert_int_equal(n, 1 + (codes[i] > 0x7f) + (codes[i] > 0x7ff) + (codes[i] > 0xffff));
+        assert_int_equal(tt_utf8_decode(buf, (size_t)n, &code), n);
+        assert_int_equal(code, codes[i]);
+        assert_int_equal(tt_utf8_decode(buf, (size_t)n - 1, &code), 0);
+    }
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        assert_int_equal(tt_utf8_decode(none[i], strlen(none[i]), &code), 0);
+}
+
 static void count_tile(void *arg, int64_t tile, int worker)
 {
     (void)worker;
@@ -235,6 +265,7 @@ int main(void)
         cmocka_unit_test(crc32c_of_a_text_is_that_of_its_pieces),
         cmocka_unit_test(nearest_word_is_found),
         cmocka_unit_test(numbers_are_written_for_people),
+        cmocka_unit_test(utf8_characters_are_decoded_and_encoded),
         cmocka_unit_test(team_runs_every_tile_once),
         cmocka_unit_test(a_missing_file_is_an_error_that_names_a_similar_one),
     };

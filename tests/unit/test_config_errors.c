@@ -374,6 +374,19 @@ static void damaged_toml_does_no_harm(void **state)
     }
 }
 
+static void toml_escapes_are_characters(void **state)
+{
+    static const char text[] = "text = \"\\u0041\\u00e9\\u20ac\\U0001F600\"\n";
+    struct tt_yaml_doc doc = {0};
+    struct tt_text why = {0};
+    int line = 0, column = 0;
+
+    assert_true(tt_toml_parse(text, sizeof text - 1, &doc, &line, &column, &why));
+    assert_string_equal(doc.root->item[0]->text, "A\u00e9\u20ac\U0001F600");
+    tt_yaml_release(&doc);
+    tt_text_release(&why);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -391,6 +404,7 @@ int main(void)
         cmocka_unit_test(aliases_within_limits_work),
         cmocka_unit_test(random_bytes_do_no_harm),
         cmocka_unit_test(damaged_toml_does_no_harm),
+        cmocka_unit_test(toml_escapes_are_characters),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
