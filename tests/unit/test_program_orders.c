@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
+#include "core/models/build.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/planner/simple_fsdp.h"
@@ -167,6 +168,53 @@ static void stages_share_what_crosses_their_boundaries(void **state)
         }
 }
 
+/*
+ * x and y = norm(x) leave a stage and are added in the next, so their gradients are one value. The node that goes back
+ * through the norm reads it twice, as the gradient of y and as what it adds to: it must not write over it.
+ */
+static void gradients_that_are_one_value_are_not_overwritten(void **state)
+{
+    struct planned made = planned_make(&(struct plan){1, 1, 1, 1, DEFAULT, false});
+    struct tt_lowering lowering = {.n_stages = 2,
+                                   .layout = made.program->layout,
+                                   .microbatches = 1,
+                                   .threads = 1,
+                                   .staging = tt_collective_staging};
+    struct tt_order order = tt_order_accumulate(1, 2, true);
+    struct tt_stage stages[2] = {{0}};
+    struct tt_graph *forward = tt_graph_new();
+    struct tt_schedule schedule = {0};
+    struct tt_program *program = NULL;
+    struct tt_position *positions;
+    struct tt_build build;
+    int n, x, y;
+
+    tt_build_begin(&build, made.model, 1, 4, forward);
+    tt_build_block(&build, TT_NONE);
+    x = tt_build_embedding(&build, "embeddings", "tok_embeddings");
+    tt_build_block(&build, 0);
+    y = tt_build_rmsnorm(&build, "attention_norm", x);
+    tt_build_block(&build, TT_NONE);
+    tt_build_head_loss(&build, "output", tt_build_add(&build, "sum", x, y));
+    assert_int_equal(tt_graph_cut(forward, (const int[]){0, 0, 1, 1}, 2, stages), 0);
+    assert_int_equal(tt_stages_differentiate(stages, 2), 0);
+    assert_int_equal(stages[1].in[0].grad, stages[1].in[1].grad);
+    assert_int_equal(tt_order_positions(&order, stages, 2, &positions, &n), 0);
+    for (int i = 0; i < n; i++)
+        tt_schedule_run(&schedule, stages, positions[i].microbatch, positions[i].stage, positions[i].node);
+    lowering.stages = stages;
+    assert_int_equal(tt_program_new(&lowering, &schedule, &program), 0);
+    assert_int_equal(tt_program_check(program), 0);
+    names_run(program, NULL);
+    tt_program_free(program);
+    tt_schedule_release(&schedule);
+    tt_free(positions);
+    tt_order_release(&order);
+    tt_stages_release(stages, 2);
+    tt_graph_free(forward);
+    planned_release(&made);
+}
+
 static struct tt_program *lower_stages(const struct planned *made, const struct tt_stage *stages, int n_stages)
 {
     struct tt_lowering lowering = {.stages = stages,
@@ -253,6 +301,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_order_of_compute_can_be_scheduled),
         cmocka_unit_test(stages_share_what_crosses_their_boundaries),
+        cmocka_unit_test(gradients_that_are_one_value_are_not_overwritten),
         cmocka_unit_test(stages_in_turn_take_the_memory_of_one_graph),
         cmocka_unit_test(a_stage_needs_its_neighbours),
         cmocka_unit_test(one_stage_makes_a_gradient),
