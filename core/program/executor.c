@@ -215,18 +215,16 @@ static int finish_exchanges(struct tt_executor *ex, int i)
 }
 
 /*
- * Asks at ASKED places of the step whether it is to be given up. Ranks with the same list ask at the same places.
- * Nobody asks after the decision, since parameters change then.
+ * Asks at a few places of the step (tt_program_asks) whether it is to be given up. Before each of them ranks have begun
+ * the same exchanges (parallel/engine/agree.h). Nobody asks after the decision, since parameters change then.
  */
 static int ask(struct tt_executor *ex, const struct tt_step *step, int i, bool *decided)
 {
-    enum { ASKED = 16 };
-    const struct tt_program *p = ex->program;
-    int every = p->n_instrs / ASKED, rc = 0;
     double most;
+    int rc = 0;
 
-    *decided |= tt_instr_row(&p->instrs[i])->decides;
-    if (!step->asked_to_stop || ex->bad || *decided || i == 0 || (every > 1 && i % every != 0))
+    *decided |= tt_instr_row(&ex->program->instrs[i])->decides;
+    if (!step->asked_to_stop || ex->bad || *decided || !tt_program_asks(ex->program, i))
         return 0;
     most = -(double)step->asked_to_stop();
     if (ex->exchange.most)

@@ -95,6 +95,18 @@ struct tt_step {
 int tt_executor_run(struct tt_executor *executor, struct tt_step *step) TT_MUST_CHECK;
 
 /**
+ * Whether a step asks before an instruction, if that is not after the one that decides (instr.h), whether it is to be
+ * given up. Ranks ask together.
+ */
+static inline bool tt_program_asks(const struct tt_program *program, int instr)
+{
+    enum { ASKED = 16 };
+    int every = program->n_instrs / ASKED;
+
+    return instr > 0 && (every <= 1 || instr % every == 0);
+}
+
+/**
  * Writes the name of the first parameter of which this rank has a value that is not finite, "parameter
  * layers.0.attention.wq.weight", into name; "" if there is none. Not collective.
  */

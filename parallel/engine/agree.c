@@ -13,7 +13,7 @@
 #include "core/base/mem.h"
 #include "core/program/instr/instr.h"
 
-/* The part of a collective that must be the same on all ranks of its group. */
+/* A collective, or a question to all ranks: the part of it that must be the same on all ranks of its group. */
 struct exchange {
     struct {
         int64_t op, dtype, bytes, ranks, tag, purpose;
@@ -21,29 +21,50 @@ struct exchange {
     char text[80]; /* for the message */
 };
 
+enum { QUESTION = TT_COLLECTIVE_OPS }; /* the op of a question */
+
 struct exchanges {
     struct exchange *items;
     int n, cap;
+    int collectives; /* of the items */
 };
 
-/* The exchanges of a program in a group, in the order in which they begin. */
+static struct exchange collective(const struct tt_program *program, int instr)
+{
+    const struct tt_collective_desc *desc = &program->instrs[instr].collective;
+    struct exchange one = {{desc->op, desc->dtype, desc->bytes, desc->ranks, desc->tag, program->instrs[instr].purpose},
+                           ""};
+    struct tt_text text = {0};
+
+    tt_instr_text(program, instr, &text);
+    (void)snprintf(one.text, sizeof one.text, "%s", text.text);
+    tt_free(text.text);
+    return one;
+}
+
+/*
+ * The exchanges of a program in a group, in the order in which they begin. Questions are listed where something is
+ * exchanged between them, and for the group of all ranks.
+ */
 static struct exchanges exchanges_in(const struct tt_program *program, enum tt_group_id group)
 {
     struct exchanges list = {0};
+    bool decided = false;
 
     for (int i = 0; i < program->n_instrs; i++) {
         const struct tt_instr *instr = &program->instrs[i];
-        const struct tt_collective_desc *desc = &instr->collective;
-        struct exchange one = {{desc->op, desc->dtype, desc->bytes, desc->ranks, desc->tag, instr->purpose}, ""};
-        struct tt_text text = {0};
 
-        if (!tt_instr_row(instr)->begins || !tt_collective_travels(desc) || desc->group != group)
-            continue;
-        tt_instr_text(program, i, &text);
-        (void)snprintf(one.text, sizeof one.text, "%s", text.text);
-        tt_free(text.text);
-        TT_PUSH(list.items, list.n, list.cap) = one;
+        decided = decided || tt_instr_row(instr)->decides;
+        if (!decided && tt_program_asks(program, i))
+            TT_PUSH(list.items, list.n, list.cap) = (struct exchange){{.op = QUESTION}, ""};
+        if (tt_instr_row(instr)->begins && tt_collective_travels(&instr->collective) &&
+            instr->collective.group == group) {
+            TT_PUSH(list.items, list.n, list.cap) = collective(program, i);
+            list.collectives++;
+        }
     }
+    if (list.collectives == 0 && group != TT_GROUP_WORLD)
+        list.n = 0;
     return list;
 }
 
@@ -65,6 +86,8 @@ static const char *describe(const struct exchanges *list, int i, char text[200])
 
     if (i >= list->n)
         return "nothing more";
+    if (one->same.op == QUESTION)
+        return "the question whether to stop";
     (void)snprintf(text, 200, "'%s' (%lld bytes of %s among %d ranks, tag %d)", one->text, (long long)one->same.bytes,
                    tt_dtype_name((enum tt_dtype)one->same.dtype), (int)one->same.ranks, (int)one->same.tag);
     return text;
@@ -74,16 +97,16 @@ static int name_difference(enum tt_group_id group, int rank, const struct exchan
                            const struct exchanges *others)
 {
     char mine[200], theirs[200];
-    int i = 0;
+    int i = 0, number = 1;
 
     while (i < own->n && i < others->n &&
            memcmp(&own->items[i].same, &others->items[i].same, sizeof own->items[i].same) == 0)
-        i++;
+        number += own->items[i++].same.op != QUESTION;
     return tt_fail(TT_EUSAGE,
                    "rank %d plans the step differently from rank %d: in group %s its exchange %d is %s, on rank %d it "
                    "is %s\nhelp: every rank must read the same %s and be the same titan",
-                   rank, other, tt_group_name(group), i + 1, describe(own, i, mine), other, describe(others, i, theirs),
-                   tt_key_name(TT_KEY_MACHINE_FILE));
+                   rank, other, tt_group_name(group), number, describe(own, i, mine), other,
+                   describe(others, i, theirs), tt_key_name(TT_KEY_MACHINE_FILE));
 }
 
 /* All ranks know that `rank` and `first` differ in a group, but only these two know how. */
@@ -116,7 +139,8 @@ int tt_program_agree(struct tt_comm *comm, const struct tt_mesh *mesh, const str
         own[g] = hash_of(program, (enum tt_group_id)g);
     TT_TRY(tt_comm_gather_all(comm, own, sizeof own, all));
     for (int rank = 0; rank < comm->size; rank++)
-        for (int g = 0; g < TT_GROUPS; g++) {
+        for (int k = 1; k <= TT_GROUPS; k++) {
+            int g = k % TT_GROUPS; /* all ranks last: its list says least */
             int first = tt_mesh_member(mesh, rank, (enum tt_group_id)g, 0);
 
             if (all[rank * TT_GROUPS + g] != all[first * TT_GROUPS + g]) {

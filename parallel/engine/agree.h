@@ -9,8 +9,9 @@
 /**
  * Compares what the ranks exchange in their programs (collective). Programs may differ, since ranks may have different
  * stages. But the ranks of a group must exchange the same in that group, in the same order: operation, type, bytes,
- * number of ranks, tag and purpose. Otherwise they would wait for each other for ever, or add what does not belong
- * together. Errors: TT_EUSAGE on all ranks, which names the group, a rank, and the first collective that differs.
+ * number of ranks, tag and purpose. And between the same exchanges all ranks must ask whether the step is to be given
+ * up. Otherwise they would wait for each other for ever, or add what does not belong together. Errors: TT_EUSAGE on all
+ * ranks, which names the group, a rank, and the first collective that differs.
  */
 int tt_program_agree(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_program *program) TT_MUST_CHECK;
 

@@ -205,7 +205,7 @@ static void other_unit(struct tt_instr *gather)
 
 /*
  * What a rank changes in its second gather, and what all ranks then say; NULL: they agree. Blocks are of one size, so
- * where a rank leaves out the gather of one, the first that differs comes after the blocks.
+ * where a rank leaves out the gather of one, the first that differs comes later.
  */
 static const struct change {
     void (*apply)(struct tt_instr *gather);
@@ -224,10 +224,9 @@ static const struct change {
     {other_operation, 1, "rank 1 plans the step differently from rank 0: in group dp_shard its exchange 2 is"},
     {other_purpose, 1,
      "rank 1 plans the step differently from rank 0: in group dp_shard its exchange 2 is 'unshard kept"},
-    {other_group, 1,
-     "rank 1 plans the step differently from rank 0: in group dp_shard its exchange 4 is 'unshard norm+output'"},
+    {other_group, 1, "in group dp_shard its exchange 4 is the question whether to stop, on rank 0"},
     {other_group, 2, "rank 2 plans the step differently from rank 0: in group dp_replicate its exchange 1 is 'unshard"},
-    {nothing_travels, 1, "in group dp_shard its exchange 4 is 'unshard norm+output'"},
+    {nothing_travels, 1, "in group dp_shard its exchange 4 is the question whether to stop, on rank 0"},
     {other_unit, 1, NULL},
 };
 
@@ -280,20 +279,23 @@ static void what_is_exchanged_must_agree(void **state)
     }
 }
 
-/* The planned engine with a machine file of another cluster on rank 1. */
-static int other_machine(struct tt_comm *comm, void *arg)
+/* Rank 1 plans for the machine of another cluster, or recomputes. */
+static int allocate_other(struct tt_comm *comm, void *arg)
 {
+    const bool *more_nodes = arg;
     struct train_job job = job_of(0, false);
     struct tt_engine_options options;
     struct tt_engine *engine = NULL;
     int rc = 0;
 
-    (void)arg;
     job.ranks = 2;
-    job.scheduler = TT_SCHEDULER_PLANNED;
     job.machine = tt_machine_builtin();
-    if (comm->rank == 1)
+    if (!*more_nodes)
+        job.scheduler = TT_SCHEDULER_PLANNED;
+    if (comm->rank == 1 && !*more_nodes)
         job.machine.call_sec = job.machine.message_sec = 1e-9;
+    if (comm->rank == 1 && *more_nodes)
+        job.recompute.mode = TT_RECOMPUTE_FULL;
     TT_TRY(train_job_options(&job, &options));
     TT_TRY(tt_engine_new(&options, comm, comm->rank, &engine));
     rc = tt_engine_allocate(engine);
@@ -304,25 +306,55 @@ out:
 
 static void another_machine_file_is_named(void **state)
 {
-    assert_int_equal(tt_comm_threads_run(2, other_machine, NULL), TT_EUSAGE);
+    bool more_nodes = false;
+
+    assert_int_equal(tt_comm_threads_run(2, allocate_other, &more_nodes), TT_EUSAGE);
     assert_non_null(strstr(tt_error_message(), "rank 1 plans the step differently from rank 0: in group dp_shard"));
     assert_non_null(strstr(tt_error_message(), "help: every rank must read the same machine file"));
 }
 
-/* A rank that recomputes runs other instructions, and exchanges the same. */
+/* Collectives are the same, but a rank that runs more nodes would ask between others of them. */
+static void all_ask_between_the_same_exchanges(void **state)
+{
+    bool more_nodes = true;
+
+    assert_int_equal(tt_comm_threads_run(2, allocate_other, &more_nodes), TT_EUSAGE);
+    assert_non_null(strstr(tt_error_message(), "the question whether to stop"));
+}
+
+/* The first instruction that makes a gradient of a parameter in backward, and nothing else. */
+static int first_weight_node(const struct tt_program *program)
+{
+    const struct tt_graph *graph = program->stages[0].graph;
+
+    for (int i = 0; i < program->n_instrs; i++) {
+        const struct tt_node *node = program->instrs[i].kind == TT_RUN ? &graph->nodes[program->instrs[i].node] : NULL;
+
+        if (node && node->backward && node->n_out == 1 && graph->values[node->out[0]].kind == TT_VALUE_PARAM_GRAD)
+            return i;
+    }
+    return TT_NONE;
+}
+
+/* Rank 1 has the weight part as a turn of its own, so it runs the nodes in another order, and exchanges the same. */
 static int other_instructions(struct tt_comm *comm, void *arg)
 {
     struct train_job job = job_of(0, false);
     struct tt_engine_options options;
     struct tt_engine *engine = NULL;
     struct tt_step step = {.scalars = {.inv_valid_tokens = 1.0F}};
-    int *lengths = arg, rc = 0;
+    struct pick pick = {comm->rank == 1 ? ORDERS_WEIGHTS_LAST : ORDERS_FORWARD_FIRST, 0};
+    int *first_of_weights = arg, rc = 0;
 
     job.ranks = 2;
-    job.recompute.mode = comm->rank == 1 ? TT_RECOMPUTE_FULL : TT_RECOMPUTE_NONE;
+    job.global_batch = 2;
+    job.wrap = "model";
+    job.reshard = TT_RESHARD_AFTER_FORWARD_NEVER;
+    job.order = order_of;
+    job.order_arg = &pick;
     TT_TRY(train_job_options(&job, &options));
     TT_TRY(tt_engine_new(&options, comm, comm->rank, &engine));
-    lengths[comm->rank] = tt_engine_program(engine)->n_instrs;
+    first_of_weights[comm->rank] = first_weight_node(tt_engine_program(engine));
     TT_TRY(tt_engine_allocate(engine));
     TT_TRY(tt_engine_init_params(engine, 1));
     for (int a = 0; a < options.microbatches; a++) {
@@ -337,18 +369,17 @@ out:
 
 static void the_rest_may_differ(void **state)
 {
-    int lengths[2] = {0, 0};
+    int first_of_weights[2] = {0, 0};
 
-    assert_int_equal(fixture_check(tt_comm_threads_run(2, other_instructions, lengths)), 0);
-    assert_true(lengths[0] < lengths[1]);
+    assert_int_equal(fixture_check(tt_comm_threads_run(2, other_instructions, first_of_weights)), 0);
+    assert_true(first_of_weights[0] < first_of_weights[1]);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_exchanged_must_agree),
-        cmocka_unit_test(another_machine_file_is_named),
-        cmocka_unit_test(the_rest_may_differ),
+        cmocka_unit_test(what_is_exchanged_must_agree),       cmocka_unit_test(another_machine_file_is_named),
+        cmocka_unit_test(all_ask_between_the_same_exchanges), cmocka_unit_test(the_rest_may_differ),
         cmocka_unit_test(stages_give_the_bits_of_one_graph),
     };
 
