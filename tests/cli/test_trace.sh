@@ -146,7 +146,7 @@ case_summary_of_a_folder_without_traces_is_an_error() {
     run trace
     expect_error 2 "help: titan trace summary DIR"
     run trace summary
-    expect_error 2 "wanted one folder"
+    expect_error 2 "takes one folder"
     run trace sumary run
     expect_error 2 "'sumary' is not a subcommand"
 }
