@@ -127,6 +127,7 @@ static void must_be_the_bits_of_one_graph(int number, int model, enum orders_kin
     job.reshard_part = job.reshard == TT_RESHARD_AFTER_FORWARD_PART ? 2 : 0;
     job.wrap = wraps[digit(&number, COUNT(wraps))];
     job.prefetch = digit(&number, 3);
+    job.gives_up = number % 2;
     (void)snprintf(name, sizeof name,
                    "%d stages, order %d, %d ranks, %d replicas, %s, recompute %d, reshard %d, wrap %s", n_stages,
                    (int)kind, job.ranks, job.replicate, job.scheduler ? "planned" : "eager", (int)job.recompute.mode,
