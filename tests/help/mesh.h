@@ -2,7 +2,7 @@
 #ifndef TT_TESTS_HELP_MESH_H
 #define TT_TESTS_HELP_MESH_H
 
-/** Meshes by their degrees, for tests of every suite. Needs cmocka's headers. */
+/** Meshes by their degrees, for tests of every suite. */
 
 #include "parallel/layout/mesh.h"
 

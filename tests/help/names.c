@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Programs run on names instead of numbers.
+ * Runs programs on names instead of numbers.
  */
 #include "tests/help/names.h"
 
@@ -15,6 +15,7 @@
 #include "core/base/mem.h"
 #include "core/ops/op.h"
 #include "core/program/instr/instr.h"
+#include "tests/help/mesh.h"
 
 enum { NAME_BYTES = 160 };
 
@@ -102,7 +103,7 @@ struct place {
     int stage, value;
 };
 
-/* Where a value comes from: the other side of a boundary, or the first stage with the same input. */
+/* The origin of a value: the other side of a boundary, or the first stage with the same input. */
 static struct place origin(const struct tt_program *p, struct place at)
 {
     const struct tt_stage *stage = &p->stages[at.stage];
@@ -139,8 +140,8 @@ static const char *value_name(const struct tt_program *p, int stage, int value, 
     return text;
 }
 
-/* A microbatch's final gradient, of a parameter or of one of the two uses of a tied one: that of the last
- * node that writes it. */
+/* The name of a microbatch's final gradient, which is what the last node that writes it gives. It is the gradient of a
+ * parameter, or of one of the two uses of a tied one. */
 static const char *gradient_name(const struct tt_program *p, const struct tt_unit_grad *grad, int mb)
 {
     struct place last = {0, TT_NONE};
@@ -171,7 +172,7 @@ static void run_node(struct machine *m, const struct tt_instr *instr)
     int scratch = operand(m, node->n_in + node->n_out);
 
     assert_int_equal(instr->n_operands, node->n_in + node->n_out + 1);
-    put(m, scratch, "scratch"); /* before inputs are looked at: it must not lie on them */
+    put(m, scratch, "scratch"); /* before inputs are read, since scratch must not overlap them */
     for (int i = 0; i < node->n_in; i++)
         if (node->in[i] != TT_NONE && in_arena(m->p, operand(m, i)))
             must_hold(m, operand(m, i), value_name(m->p, instr->stage, node->in[i], instr->microbatch));
@@ -196,8 +197,7 @@ static void run_node(struct machine *m, const struct tt_instr *instr)
         must_hold(m, scratch, "scratch");
 }
 
-/* The parameters of the units of a collective, in the order of its operands; ret_n of them, valid until the next
- * call. */
+/* The parameters of the units of a collective, in the order of its operands. Valid until the next call. */
 static const int *params_of(const struct machine *m, const struct tt_instr *instr, int *ret_n)
 {
     static int params[64];
@@ -211,7 +211,7 @@ static const int *params_of(const struct machine *m, const struct tt_instr *inst
     return params;
 }
 
-/* Parameters arrive in place; until the wait nobody may read or write them. */
+/* Parameters arrive in place. Until the wait nothing may read or write them. */
 static void unshard(struct machine *m, const struct tt_instr *instr, bool wait)
 {
     int n;
@@ -233,7 +233,7 @@ static void reshard(struct machine *m, const struct tt_instr *instr)
 {
     const struct tt_unit *unit = &m->p->layout->units[instr->unit];
 
-    for (int i = 0; i < instr->n_operands; i++) { /* none where each was freed after its last read */
+    for (int i = 0; i < instr->n_operands; i++) { /* none if each was freed after its last read */
         char gathered[NAME_BYTES];
 
         (void)snprintf(gathered, sizeof gathered, "parameter %d", unit->params[i].param);
@@ -275,7 +275,7 @@ static void wait_reduce(struct machine *m, const struct tt_instr *instr)
         put(m, operand(m, n + u), leaf);
 }
 
-/* With one shard a leaf is what the nodes wrote: all gradients of the unit, side by side. */
+/* With one shard, a leaf is what the nodes wrote: all gradients of the unit, side by side. */
 static const char *sum_name(struct machine *m, int buffer, int unit_index)
 {
     static char text[NAME_BYTES];
@@ -411,7 +411,7 @@ static void step(struct machine *m, const char *wanted_sum)
     }
 }
 
-/* Inputs are there before the first instruction and, for a second look at a bad step, until the clip. */
+/* Inputs are present before the first instruction. They stay until the clip, since a bad step is examined again. */
 static void inputs(struct machine *m, bool check)
 {
     for (int mb = 0; mb < m->p->microbatches; mb++)
@@ -430,7 +430,7 @@ static void inputs(struct machine *m, bool check)
         }
 }
 
-/* Messages of two collectives that are under way at once must not be taken for each other. */
+/* Two collectives that are under way at once must have different tags. */
 static void tags_tell_collectives_apart(const struct tt_program *p)
 {
     enum { TAGS = 256 };
@@ -468,7 +468,6 @@ struct planned planned_make(const struct plan *plan)
 {
     const struct tt_model_dims dims = {
         .dim = 10, .n_layers = 2, .n_heads = 5, .n_kv_heads = 1, .ffn_dim = 11, .vocab_size = 17, .tied = plan->tied};
-    const int degrees[TT_MESH_DEGREES] = {1, plan->replicas, plan->shards, 1, 1, 1};
     struct tt_engine_options options = {.sharding = {.wrap = "block", .reshard = plan->reshard},
                                         .prefetch = plan->prefetch,
                                         .threads = 1,
@@ -478,7 +477,8 @@ struct planned planned_make(const struct plan *plan)
     struct planned made = {0};
 
     assert_int_equal(tt_model_new("llama3", "debugmodel", &dims, NULL, &made.model), 0);
-    assert_int_equal(tt_mesh_init(degrees, plan->shards * plan->replicas, &options.mesh), 0);
+    assert_int_equal(
+        tt_mesh_init(DP_DEGREES(plan->replicas, plan->shards), plan->shards * plan->replicas, &options.mesh), 0);
     options.model = made.model;
     assert_int_equal(tt_engine_new(&options, NULL, plan->shards - 1, &made.engine), 0);
     made.program = tt_engine_program(made.engine);

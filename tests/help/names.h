@@ -5,14 +5,14 @@
 #include "parallel/engine/engine.h"
 
 /**
- * Lowering, checked by running programs on names instead of numbers: memory holds, for every range of bytes, the name
- * of what was last written there, and whoever reads must find the name that the graph says. Writing a range forgets all
- * that it overlaps, so a buffer whose memory is given away too early, a collective whose memory is touched while it is
- * under way, or a sum in the wrong order shows as a wrong name, whatever lowering thinks of lifetimes. cmocka asserts
- * inside.
+ * Lowering is checked by running programs on names instead of numbers. For every range of bytes, memory has the name of
+ * what was last written there, and each read must find the name that the graph wants. A write forgets all ranges that
+ * it overlaps. So three faults show as a wrong name, whatever lowering says about lifetimes: a buffer whose memory is
+ * reused too early, a collective whose memory is touched while it is under way, and a sum in the wrong order. cmocka
+ * asserts inside.
  */
 
-/* A tiny llama3 and its program, of the last shard rank. */
+/* A tiny llama3, and the program of its last shard rank. */
 struct plan {
     int shards, replicas, microbatches, prefetch;
     enum tt_reshard reshard;

@@ -3,8 +3,8 @@
 #define TT_HELP_SWEEP_H
 
 /**
- * A sanitizer looks for mistakes that do not depend on every number, at ten times the cost. Under one, a sweep over
- * many values takes one in SWEEP_STRIDE, and begins at another value each time.
+ * A sanitizer takes ten times as long, and the faults that it finds rarely depend on a particular value. So under a
+ * sanitizer a sweep takes one of SWEEP_STRIDE values, and begins at another value each time.
  */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SWEEP_STRIDE 3

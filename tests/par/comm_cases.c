@@ -11,20 +11,20 @@
 #include "core/base/mem.h"
 #include "core/math/tree.h"
 #include "parallel/comm/collectives.h"
+#include "tests/help/mesh.h"
 #include "tests/par/layout.h"
 
-/* All ranks as one group. */
+/* The group of all ranks. */
 static struct tt_group world_group(const struct tt_comm *comm)
 {
-    const int degrees[TT_MESH_DEGREES] = {1, 1, -1, 1, 1, 1};
     struct tt_mesh mesh = {{0}, 0};
-    int rc = tt_mesh_init(degrees, comm->size, &mesh);
+    int rc = tt_mesh_init(DP_DEGREES(1, -1), comm->size, &mesh);
 
-    (void)rc; /* -1 fits any size */
+    (void)rc; /* dp_shard -1 fits any number of ranks */
     return tt_mesh_group(&mesh, comm->rank, TT_GROUP_FSDP);
 }
 
-/* The tree sum over leaves 0..n_leaves-1 of values first..first+n-1. */
+/* The sum, in the order of the tree, over leaves 0 to n_leaves - 1, of values first to first + n - 1. */
 static float *expected_sum(uint64_t seed, int n_leaves, int64_t first, int64_t n)
 {
     float **leaves = tt_calloc((size_t)n_leaves, sizeof *leaves);
@@ -54,7 +54,7 @@ static int gather_once(struct tt_comm *comm, const struct tt_group *group, int64
     struct tt_collective *gather = NULL;
     int rc = 0;
 
-    if (in_place) { /* the own entry is cut as the others see it */
+    if (in_place) { /* this rank's entry is cut as the others see it */
         layout_release(&send);
         send = layout_make((uint64_t)group->index, 2, floats);
     }
@@ -215,7 +215,8 @@ out:
     return rc;
 }
 
-/* Replicas of shard groups: scatter within a replica, reduce across, gather: the tree over all ranks. */
+/* Replicas of shard groups: a scatter within a replica, a reduction across replicas and a gather give the tree over all
+ * ranks. */
 static int hybrid_on_mesh(struct tt_comm *comm, const struct tt_mesh *mesh)
 {
     const int64_t n_floats = 501;
@@ -264,14 +265,13 @@ static int hybrid(struct tt_comm *comm)
 {
     int rc = 0;
 
-    /* Shard groups of a power of two nest in the tree, whatever the number of replicas. */
+    /* Shard groups of a power of two are subtrees, for any number of replicas. */
     for (int shard = 1; shard <= comm->size; shard *= 2) {
-        const int degrees[TT_MESH_DEGREES] = {1, comm->size / shard, shard, 1, 1, 1};
         struct tt_mesh mesh;
 
         if (comm->size % shard != 0)
             break;
-        TT_TRY(tt_mesh_init(degrees, comm->size, &mesh));
+        TT_TRY(tt_mesh_init(DP_DEGREES(comm->size / shard, shard), comm->size, &mesh));
         TT_TRY(hybrid_on_mesh(comm, &mesh));
     }
 out:
@@ -281,7 +281,7 @@ out:
 enum { LANES = 6 };
 static const int64_t lane_floats = 3001;
 
-/* Waits for the lanes in an order that differs from that of their begin; progress alone must complete the rest. */
+/* Waits for the lanes in another order than they began. Progress alone must complete the rest. */
 static int wait_for_lanes(struct tt_comm *comm, struct tt_collective **lanes)
 {
     bool done = false;
@@ -323,9 +323,9 @@ static int many_under_way(struct tt_comm *comm)
         for (int i = 0; i < LANES; i++)
             TT_TRY(tt_collective_begin(lanes[i]));
         if (comm->size > 1 && !comm->active)
-            COMM_EXPECT(comm->size <= 2); /* two ranks may be through at once */
+            COMM_EXPECT(comm->size <= 2); /* two ranks may be ready at once */
         TT_TRY(wait_for_lanes(comm, lanes));
-        /* The ranks of the threads communicator share the counter with what the others do between rounds. */
+        /* Ranks that are threads share the counter, which others increase between rounds. */
         COMM_EXPECT(strcmp(comm->ops->name, "threads") == 0 || tt_mem_allocations() == allocations);
         for (int i = 0; i < LANES; i++) {
             wanted = expected_sum(100 * round + (uint64_t)i, group.n, 0, lane_floats);
@@ -404,7 +404,7 @@ static int agreement(struct tt_comm *comm)
     TT_TRY(tt_comm_agree(comm, 0));
     COMM_EXPECT(strcmp(comm->ops->name, "threads") == 0 || tt_mem_allocations() == allocations);
     for (int first = 0; first < comm->size; first++) {
-        /* Every rank from `first` on fails, each in its own way. */
+        /* Every rank from `first` on fails, with different errors. */
         code = comm->rank < first ? 0 : tt_fail(comm->rank % 2 ? TT_EDATA : TT_EUSAGE, "fault of rank %d", comm->rank);
         code = tt_comm_agree(comm, code);
         (void)snprintf(message, sizeof message, first ? "rank %d: fault of rank %d" : "fault of rank 0", first, first);

@@ -5,8 +5,8 @@
 #include "core/comm/comm.h"
 
 /**
- * What every communicator must do, for the threads and the MPI programs: collectives give the expected bits and count
- * the expected bytes. Every rank of comm calls a case. A failed expectation is TT_EINTERNAL with file and line.
+ * Cases for every communicator, threads and MPI: collectives give the expected bits and count the expected bytes. Every
+ * rank of comm calls a case. A failed expectation is TT_EINTERNAL with file and line.
  */
 struct comm_case {
     const char *name;

@@ -11,7 +11,7 @@
 
 enum kind { COPY, OP, STEP_OP };
 
-/* What a stream was given, with what it must have read at once. */
+/* Work that a stream was given, with what it must read at once. */
 struct item {
     enum kind kind;
     void *to;
@@ -28,8 +28,8 @@ struct late_stream {
     uint64_t draws;
     struct item *queue;
     int n, cap;
-    int64_t before; /* items that are not in the queue any more: they have run */
-    int next;       /* the first in the queue that has not */
+    int64_t before; /* items that have run and left the queue */
+    int next;       /* the first item in the queue that has not run */
 };
 
 static struct late_stream *late(struct tt_device_stream *stream)
@@ -56,7 +56,7 @@ static void run_next(struct late_stream *s)
     }
 }
 
-/* As a device does that works while the host goes on. */
+/* Runs some items, as a device would while the host continues. */
 static void run_some(struct late_stream *s)
 {
     enum { MOST = 4 };

@@ -5,13 +5,14 @@
 #include "core/device/device.h"
 
 /**
- * A device that is the host's cores, but whose streams run late: what a stream is given waits in a queue until somebody
- * waits for an event after it. So whoever reads a result, or writes over an operand, without having waited changes the
- * bits. Ranks that are threads may share one device; a stream belongs to its thread.
+ * A device whose streams run late on the host's cores: work waits in a queue until somebody waits for an event after
+ * it. So code that reads a result or overwrites an operand without a wait gets other bits. Ranks that are threads may
+ * share a device; a stream belongs to its thread.
  */
 struct late_device {
     struct tt_device device;
-    uint64_t seed; /* 0: as late as possible. Else some of the queue also runs at random calls of the stream */
+    uint64_t
+        seed; /* 0: work runs as late as possible; else some of the queue also runs at random calls of the stream */
 };
 
 struct late_device late_device_make(uint64_t seed);

@@ -12,7 +12,7 @@
 
 static const float guard = -1234.5F;
 
-/* Lays the segments out in memory one behind the other in a random order; a gap of 0 makes neighbours that touch. */
+/* Puts the segments into memory one after the other, in a random order. With a gap of 0 neighbours touch. */
 static void place_segments(struct layout *layout, uint64_t places)
 {
     struct tt_rng rng = tt_rng_make(places, "places");

@@ -15,8 +15,8 @@ struct layout {
 
 /**
  * Cuts `floats` floats. Some segments are empty, some touch, their order in memory is random.
- *   sizes   seed of the segments' sizes, the same on all ranks where a collective wants that
- *   places  seed of where they lie
+ *   sizes   seed of the segments' sizes; the same on all ranks if a collective needs that
+ *   places  seed of their places in memory
  */
 struct layout layout_make(uint64_t sizes, uint64_t places, int64_t floats);
 void layout_release(struct layout *layout);
@@ -26,10 +26,11 @@ struct tt_segment_list layout_list(const struct layout *layout);
 void layout_put(const struct layout *layout, const float *values);
 void layout_get(const struct layout *layout, float *ret_values);
 
-/** True when nothing was written between the segments. */
+/** Whether nothing was written between the segments. */
 bool layout_guarded(const struct layout *layout);
 
-/** Value i of a rank's leaf: random, of very different sizes, so that every order of sums gives other bits. */
+/** Value i of a rank's leaf. Values are random and of very different sizes, so every order of additions gives other
+ * bits. */
 float leaf_value(uint64_t seed, int64_t leaf, int64_t i);
 void leaf_fill(uint64_t seed, int64_t leaf, int64_t first, int64_t n, float *ret_values);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Communicators and collectives with threads as ranks; clean under the thread sanitizer.
+ * Communicators and collectives with threads as ranks, also under the thread sanitizer.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -22,6 +22,7 @@
 #include "parallel/comm/peer_memory.h"
 #include "parallel/comm/self.h"
 #include "parallel/comm/threads.h"
+#include "tests/help/mesh.h"
 #include "tests/par/comm_cases.h"
 
 struct transport {
@@ -44,7 +45,7 @@ out:
 
 static void cases_hold_for_any_number_of_ranks(void **state)
 {
-    /* all sent; all read; both, in one collective or another; sent in short messages, and with small pieces together */
+    /* All is sent; all is read; both, in different collectives; sent in short messages; small pieces sent together. */
     static const struct transport runs[] = {{1, 0, 0},     {2, 0, 0},     {3, 0, 0},    {4, 0, 0}, {5, 0, 0},
                                             {8, 0, 0},     {2, 1, 0},     {3, 1, 0},    {8, 1, 0}, {4, 3000, 0},
                                             {2, 0, 20000}, {3, 0, 20000}, {8, 0, 20000}};
@@ -72,7 +73,7 @@ static void cases_hold_for_a_rank_alone(void **state)
 
 static const int read_errors[] = {EINTR, EAGAIN, EFAULT, EPERM, ESRCH};
 
-/* Reads as `real` does, but about one in `period` calls of the process fails after a half of its bytes. */
+/* Reads like `real`, but about one in `period` calls of the process fails after half of its bytes. */
 static struct {
     struct tt_comm_ops ops;
     const struct tt_comm_ops *real;
@@ -100,7 +101,7 @@ static int run_cases_flaky(struct tt_comm *comm, void *arg)
     comm->read_bytes = 1;
     for (int i = 0; i < comm_n_cases; i++)
         TT_TRY(comm_cases[i].run(comm));
-    TT_TRY(tt_team_new(2, &team)); /* pieces of a batch fail one by one */
+    TT_TRY(tt_team_new(2, &team)); /* pieces of a batch fail separately */
     comm->team = team;
     for (int i = 0; i < comm_n_cases; i++)
         TT_TRY(comm_cases[i].run(comm));
@@ -143,7 +144,6 @@ static void expect_run(int size, int (*fn)(struct tt_comm *comm, void *arg), int
 
 static int gather_from(struct tt_comm *comm, int silent_rank)
 {
-    const int degrees[TT_MESH_DEGREES] = {1, 1, -1, 1, 1, 1};
     struct tt_collective *gather = NULL;
     struct tt_mesh mesh;
     struct tt_group group = {0};
@@ -153,7 +153,7 @@ static int gather_from(struct tt_comm *comm, int silent_rank)
     double start;
     int rc = 0;
 
-    TT_TRY(tt_mesh_init(degrees, comm->size, &mesh));
+    TT_TRY(tt_mesh_init(DP_DEGREES(1, -1), comm->size, &mesh));
     group = tt_mesh_group(&mesh, comm->rank, TT_GROUP_FSDP);
     for (int i = 0; i < comm->size; i++) {
         items[i] = (struct tt_segment){&shards[i], sizeof(float)};
@@ -194,10 +194,10 @@ static void a_silent_rank_is_named_after_the_timeout(void **state)
     expect_run(4, read_from_silent_rank_2, TT_ECOMM, "for rank 2 on this host in 'unshard layers.3'");
 }
 
-/* Rank 1 takes what rank 0 offers, offers its own shard and leaves; only then rank 0 looks. */
+/* Rank 1 reads what rank 0 offers, offers its own shard and leaves. Only then does rank 0 read. */
 static int read_from_one_that_left(struct tt_comm *comm, void *arg)
 {
-    static float values[2][2]; /* outlive rank 1 */
+    static float values[2][2]; /* static, to outlive rank 1 */
     atomic_bool *rank_0_began = arg;
     int ranks[2] = {0, 1};
     struct tt_group group = {2, comm->rank, ranks};
@@ -233,7 +233,7 @@ static void the_memory_of_one_that_left_is_not_read(void **state)
         fail_msg("%s", tt_error_message());
 }
 
-/* In the tree of a barrier of 4, rank 0 waits for 2, 1 for 0, and only 2 for 3. */
+/* In the tree of a barrier of 4, rank 0 waits for 2, rank 1 for 0, and only rank 2 for 3. */
 static int barrier_with_silent_rank_3(struct tt_comm *comm, void *arg)
 {
     double start = tt_clock_sec();
@@ -254,8 +254,8 @@ static void ranks_that_are_held_up_are_not_blamed(void **state)
         fail_msg("%s", tt_error_message());
 }
 
-/* Ranks 1 and 2 exchange messages, with pauses, for much longer than rank 0 may wait without progress of the job. */
-static int wait_while_others_get_on(struct tt_comm *comm, void *arg)
+/* Ranks 1 and 2 exchange messages, with pauses, for much longer than rank 0 may wait if the job makes no progress. */
+static int wait_while_others_make_progress(struct tt_comm *comm, void *arg)
 {
     enum { ROUNDS = 60 };
     char in = 0, out = 0;
@@ -287,7 +287,7 @@ static int sleep_long(void *arg)
     return tt_fail(TT_EDATA, "work %d failed", atomic_fetch_add(&long_works, 1));
 }
 
-/* Rank 1 works for longer than the others may wait; so does rank 2 afterwards, and its work fails. */
+/* Rank 1 works for longer than the others may wait. Then rank 2 does so too, and its work fails. */
 static int wait_for_work(struct tt_comm *comm, void *arg)
 {
     int rc = 0;
@@ -304,9 +304,9 @@ out:
     return rc;
 }
 
-static void a_wait_lasts_while_the_job_gets_on(void **state)
+static void a_wait_lasts_while_the_job_makes_progress(void **state)
 {
-    if (tt_comm_threads_run(3, wait_while_others_get_on, NULL) < 0)
+    if (tt_comm_threads_run(3, wait_while_others_make_progress, NULL) < 0)
         fail_msg("%s", tt_error_message());
     expect_run(3, wait_for_work, TT_EDATA, "rank 2: work 1 failed");
 }
@@ -324,12 +324,12 @@ static void note_report(const char *text)
     atomic_store(&heard, true);
 }
 
-/* The last rank answers nobody until somebody has said so. */
+/* The last rank does not answer until another rank has reported that. */
 static int barrier_with_reports(struct tt_comm *comm, void *arg)
 {
     (void)arg;
     comm->timeout_sec = 100.0;
-    comm->report_sec = 6.0; /* one that does not answer is noticed after 5 s */
+    comm->report_sec = 6.0; /* a rank that does not answer is noticed after 5 s */
     comm->say = note_report;
     comm->waiting_for = "saving a checkpoint";
     while (comm->rank == comm->size - 1 && !atomic_load(&heard))
@@ -347,7 +347,7 @@ static void a_long_wait_is_reported_by_one_rank(void **state)
     assert_int_equal(atomic_load(&said), 1);
 }
 
-/* Rank 1 cannot reach rank 0; it passes that on instead of waiting for rank 0 once more. */
+/* Rank 1 cannot reach rank 0. It passes that on instead of waiting for rank 0 again. */
 static int agree_on_a_timeout(struct tt_comm *comm, void *arg)
 {
     atomic_bool *ended = arg;
@@ -467,8 +467,7 @@ static void the_transport_says_who_shares_a_host(void **state)
     assert_int_equal(tt_comm_threads_run(4, count_the_ranks_of_a_host, NULL), 0);
 }
 
-/* --- the ranks of a large job: a communicator whose other ranks are all on another host and take what
- * they are sent --- */
+/* --- a large job: a communicator whose other ranks are all on another host and accept all messages --- */
 
 static int64_t sent_bytes;
 
@@ -504,11 +503,11 @@ static int done_at_once(struct tt_comm *comm, struct tt_request *request, bool *
     return 0;
 }
 
-static void what_ranks_say_of_their_memory_grows_with_the_ranks_only(void **state)
+static void the_bytes_to_exchange_addresses_grow_linearly_with_the_ranks(void **state)
 {
     static const struct tt_comm_ops ops = {
         .name = "large", .send_begin = count_send, .recv_begin = receive_nothing, .test = done_at_once};
-    enum { RANKS = 20000, MOST_EACH = 8192 }; /* 15 messages of the table of all ranks, of some hundred bytes each */
+    enum { RANKS = 20000, MOST_EACH = 8192 }; /* 15 messages of some hundred bytes each for the table of all ranks */
     static int leader[RANKS];
     struct tt_comm comm = {.ops = &ops, .rank = 0, .size = RANKS, .host_leader = leader};
     struct tt_peer_memory *memory = NULL;
@@ -560,7 +559,7 @@ static int begin_twice(struct tt_comm *comm, void *arg)
 
     (void)arg;
     if (comm->rank == 1)
-        return tt_comm_barrier(comm); /* stays until rank 0 has failed */
+        return tt_comm_barrier(comm); /* waits until rank 0 has failed */
     TT_TRY(tt_all_gather_new(comm, &group, TT_TAG_COLLECTIVE, lists[0], lists, &gather));
     if ((rc = tt_collective_begin(gather)) == 0)
         rc = tt_collective_begin(gather);
@@ -585,7 +584,7 @@ int main(void)
         cmocka_unit_test(a_silent_rank_is_named_after_the_timeout),
         cmocka_unit_test(the_memory_of_one_that_left_is_not_read),
         cmocka_unit_test(ranks_that_are_held_up_are_not_blamed),
-        cmocka_unit_test(a_wait_lasts_while_the_job_gets_on),
+        cmocka_unit_test(a_wait_lasts_while_the_job_makes_progress),
         cmocka_unit_test(a_long_wait_is_reported_by_one_rank),
         cmocka_unit_test(a_failure_to_reach_others_is_waited_for_once),
         cmocka_unit_test(abort_ends_all_ranks_with_its_code),
@@ -593,7 +592,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_left_is_an_error_at_once),
         cmocka_unit_test(sides_must_agree_on_the_bytes),
         cmocka_unit_test(the_transport_says_who_shares_a_host),
-        cmocka_unit_test(what_ranks_say_of_their_memory_grows_with_the_ranks_only),
+        cmocka_unit_test(the_bytes_to_exchange_addresses_grow_linearly_with_the_ranks),
         cmocka_unit_test(wrong_use_is_an_internal_error),
     };
 

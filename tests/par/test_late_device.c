@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The same bits on a device whose streams run late as on the host: nothing relies on a call having run when it returns.
+ * A device whose streams run late gives the same bits as the host, so no code relies on work being done when a call
+ * returns.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -46,7 +47,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* As late as possible, and at two sequences of random times. */
+/* Work runs as late as possible, or at one of two sequences of random times. */
 static const uint64_t seeds[] = {0, 1, 2};
 enum { SEEDS = sizeof seeds / sizeof *seeds };
 
@@ -56,7 +57,7 @@ static const struct {
     const char *name;
     int ranks, replicate, microbatches;
     enum tt_scheduler scheduler;
-    enum tt_dtype dtype; /* on the wire */
+    enum tt_dtype dtype; /* of gathers and reductions */
     enum tt_recompute_mode recompute;
     enum tt_reshard reshard;
     bool tied, last_microbatch, gives_up;
@@ -122,7 +123,7 @@ enum { RANKS = 2, STEPS = 2 };
 struct lives {
     const struct train_job *job;
     double loss[2 * STEPS];
-    char *state[RANKS]; /* the state of the second engine, then that of the first made anew */
+    char *state[RANKS]; /* the state of the second engine, then that of the reloaded first */
     size_t bytes;
 };
 
@@ -156,7 +157,7 @@ out:
     return rc;
 }
 
-/* What a checkpoint does: it keeps the addresses of the state, and reads there after later steps. */
+/* Like a checkpoint, keeps the addresses of the state and reads there after later steps. */
 static int live_twice(struct tt_comm *comm, void *arg)
 {
     struct lives *lives = arg;
@@ -180,7 +181,7 @@ static int live_twice(struct tt_comm *comm, void *arg)
     kept = tt_engine_state(first);
     TT_TRY(steps(first, &options, 0, loss));
     TT_TRY(tt_engine_synchronize(first));
-    memcpy(saved, kept->param[0], bytes); /* the state is the arena's beginning, in one piece */
+    memcpy(saved, kept->param[0], bytes); /* the state is one piece, at the beginning of the arena */
     TT_TRY(steps(first, &options, 1, loss));
     TT_TRY(tt_engine_init_params(first, 4));
     memcpy(lives->state[comm->rank] + bytes, tt_engine_state(first)->param[0], bytes);
@@ -200,7 +201,7 @@ out:
     return rc;
 }
 
-static void states_can_be_copied_loaded_and_made_anew(void **state)
+static void a_state_can_be_copied_loaded_and_initialised_between_steps(void **state)
 {
     struct train_job job = job_of(2);
     struct lives host = {.job = &job}, late = {.job = &job};
@@ -280,7 +281,8 @@ static void the_first_bad_value_is_found(void **state)
 
 enum { CONTEXT = 40, PROMPT = 23, MORE = 5, BLOCK = 8 };
 
-/* The logits after the prompt and after each of some tokens, then, with other weights, after the prompt again. */
+/* Writes the logits after the prompt and after each of some tokens, then, with other weights, after the prompt
+ * again. */
 static void generate(struct tt_device *device, float *logits)
 {
     const struct tt_generator_options options = {
@@ -327,7 +329,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_gives_the_same_bits),
-        cmocka_unit_test(states_can_be_copied_loaded_and_made_anew),
+        cmocka_unit_test(a_state_can_be_copied_loaded_and_initialised_between_steps),
         cmocka_unit_test(the_first_bad_value_is_found),
         cmocka_unit_test(generation_gives_the_same_bits),
     };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The matrix of layouts and policies: every value of every axis meets every value of every other axis in some run. All
- * pairs, not all combinations: what breaks is nearly always two features that do not know of each other, and a few
- * hundred runs hold all pairs of millions of combinations. Each run is compared with one rank.
+ * The matrix of layouts and policies. Every value of every axis meets every value of every other axis in some run, and
+ * each run is compared with one rank. A few hundred runs have all pairs of millions of combinations, and what breaks is
+ * nearly always a pair of features.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +53,7 @@ struct point {
 
 static struct {
     struct tt_model
-        *model[2]; /* prime widths: no dimension divides by a number of ranks; tied, with fewer rows than ranks */
+        *model[2]; /* one with prime widths, which no number of ranks divides; one tied, with fewer rows than ranks */
     struct tt_dataset data;
     uint16_t tokens[N_TOKENS];
     struct train_result reference[2][MOST_BATCH + 1];
@@ -124,13 +124,13 @@ static const char *name_of(const struct point *p)
     return text;
 }
 
-/* The design's formula, over the units that the engine made. */
+/* The formula for payload, applied to the units that the engine made. */
 static int64_t payload_formula(const struct train_job *job)
 {
     struct tt_engine_options options;
     struct tt_engine *engine = NULL;
     const struct tt_layout *layout;
-    int64_t S = job->ranks / job->replicate, R = job->replicate, A = job->global_batch / job->ranks, bytes = 0;
+    int64_t S = job->ranks / job->replicate, bytes = 0;
 
     assert_int_equal(fixture_check(train_job_options(job, &options)), 0);
     options.scheduler = TT_SCHEDULER_EAGER;
@@ -138,11 +138,9 @@ static int64_t payload_formula(const struct train_job *job)
     layout = tt_engine_layout(engine);
     for (int u = 0; u < layout->n_units; u++) {
         const struct tt_unit *unit = &layout->units[u];
-        int64_t shard = 4 * unit->shard_elements, grads = 4 * unit->grad_elements, n = unit->keep_degree;
-        int64_t again = !unit->reshard_after_forward ? 0 : n ? (n - 1) * (S / n) * shard : (S - 1) * shard;
+        int64_t second_ranks = !unit->reshard_after_forward ? 1 : unit->keep_degree ? unit->keep_degree : S;
 
-        bytes += A * ((S - 1) * shard + again) + (job->last_microbatch ? 1 : A) * (S - 1) * grads +
-                 2 * (R - 1) * ((unit->grad_elements + R - 1) / R) * 4;
+        bytes += train_job_payload(job, unit->shard_elements, unit->grad_elements, second_ranks);
     }
     tt_engine_free(engine);
     return bytes;
@@ -188,7 +186,7 @@ static void run(const struct point *p)
 
 /* --- all pairs --- */
 
-/* Two ranks keep halves of an even number of shards. */
+/* To keep halves, the number of shards must be even. */
 static bool can_be(const struct point *p)
 {
     int mesh = p->value[MESH];
@@ -197,7 +195,7 @@ static bool can_be(const struct point *p)
            meshes[mesh].ranks / meshes[mesh].replicate % 2 == 0;
 }
 
-/* How many pairs of values meet here for the first time; remembers them if it is to. */
+/* The number of pairs of values that meet here for the first time. Remembers them if `remember`. */
 static int new_pairs(const struct point *p, bool remember)
 {
     int n = 0;
@@ -212,7 +210,7 @@ static int new_pairs(const struct point *p, bool remember)
     return n;
 }
 
-/* Of some points drawn with this pair of values, the one at which most pairs are new. */
+/* Draws some points with this pair of values. Returns the one that has most new pairs. */
 static struct point best_with(struct tt_rng *rng, uint64_t *draw, int a, int x, int b, int y)
 {
     struct point best = {{0}};
@@ -250,7 +248,7 @@ static int meet_all(struct tt_rng *rng, uint64_t *draw)
                 if (world.met[a][x][b][y])
                     continue;
                 p = best_with(rng, draw, a, x, b, y);
-                if (!can_be(&p)) /* and so no point with this pair */
+                if (!can_be(&p)) /* no point has this pair */
                     continue;
                 (void)new_pairs(&p, true);
                 run(&p);
@@ -268,7 +266,7 @@ static void every_value_meets_every_other(void **state)
     for (int round = 0; round < ROUNDS; round++)
         runs += meet_all(&rng, &draw);
     print_message("# %d runs\n", runs);
-    assert_true(runs >= ROUNDS * (COUNT(meshes) * COUNT(reshards) - 6)); /* 6 meshes whose shards have no halves */
+    assert_true(runs >= ROUNDS * (COUNT(meshes) * COUNT(reshards) - 6)); /* 6 meshes have an odd number of shards */
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The planned engine against the eager one: the same bits of everything, no more memory, fewer collectives, and its own
- * formula of payload met exactly (train_job_run checks that, and the program, on every rank).
+ * The planned engine compared with the eager one: the same bits, no more memory, fewer collectives, and exactly the
+ * predicted payload (train_job_run checks that, and the program, on every rank).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ static const enum tt_reshard policies[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_
                                            TT_RESHARD_AFTER_FORWARD_NEVER};
 static const char *const policy_names[] = {"default", "always", "never"};
 
-/* Links from slow to fast beside the same computer: what is worth hiding and bucketing differs. */
+/* Links from slow to fast on the same computer. What is worth hiding and bucketing differs. */
 static const struct tt_machine machines[] = {
     {"fast", 1e9, 1e9, 1e-7, 1e-7, 1e10},
     {"latency", 1e11, 1e11, 1e-3, 1e-3, 1e10},
@@ -92,7 +92,7 @@ static void run(const struct train_job *job, struct train_result *ret_result)
         fail_msg("%s", name_of(job));
 }
 
-/* The planned run of a job against its eager one, and that against the reference of one rank. */
+/* Compares the planned run of a job with its eager one, and that with the reference of one rank. */
 static void compare_engines(struct train_job job, const struct train_result *reference)
 {
     struct train_result eager, planned;
@@ -159,7 +159,7 @@ static void same_bits_as_eager_where_layouts_differ(void **state)
     SWEEP(world.odd, 12, meshes, false);
 }
 
-/* Units of every kind, parts kept by neighbours, one reduction a step: planned does as eager does. */
+/* Units of every kind, parts kept by neighbours, and one reduction per step give the bits of eager. */
 static void every_policy_gives_the_bits_of_eager(void **state)
 {
     static const char *const wraps[] = {"block", "model", "param", "size:3000"};
@@ -181,7 +181,7 @@ static void every_policy_gives_the_bits_of_eager(void **state)
             }
 }
 
-/* --- plans of ranks that are not there --- */
+/* --- plans for other machines --- */
 
 struct shape {
     const char *model, *flavor;
@@ -225,8 +225,8 @@ static struct tt_engine *plan(const struct shape *shape, const struct tt_model *
 }
 
 /*
- * What may be exchanged, as a part of eager's. With policy never what is kept must be there. Large models on slow links
- * need more of it to be as fast as eager.
+ * The most memory for exchange, as a share of eager's. With policy never, kept units need theirs. Large models on slow
+ * links need more to be as fast as eager.
  */
 static double most_exchanged(const struct shape *shape, int policy, int machine)
 {
@@ -235,7 +235,7 @@ static double most_exchanged(const struct shape *shape, int policy, int machine)
     return policies[policy] == TT_RESHARD_AFTER_FORWARD_NEVER ? 1.0 : slow_and_large ? 0.95 : 0.85;
 }
 
-/* Memory never above eager's, less of it for exchange, and a step that is predicted to be as fast. */
+/* Memory is never above eager's, less of it is for exchange, and the step is predicted to be as fast. */
 static void compare_plans(const struct shape *shape, const struct tt_model *model, int policy, int machine)
 {
     struct tt_engine *engines[2] = {plan(shape, model, policy, machine, TT_SCHEDULER_EAGER),
@@ -258,7 +258,7 @@ static void compare_plans(const struct shape *shape, const struct tt_model *mode
     }
 }
 
-/* Every shape with every policy and with every machine, and over the shapes every policy on every machine. */
+/* Every shape with every policy and with every machine; over all shapes, every policy with every machine. */
 static void plans_keep_their_targets(void **state)
 {
     for (int s = 0; s < (int)(sizeof shapes / sizeof *shapes); s++) {
@@ -299,8 +299,7 @@ static struct tt_program *plan_within(struct tt_engine *eager, int64_t step_limi
     return planned.program;
 }
 
-/* Where the state alone is more than a rank may use, the answer is the plan that needs least, not the last one
- * tried. */
+/* If the state alone exceeds the limit of a rank, the plan that needs least is taken, not the last one tried. */
 static void a_limit_out_of_reach_gives_the_least_memory(void **state)
 {
     struct tt_model *model = model_of(&shapes[0]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every wrap, reshard and gradient-sync policy on thread ranks: the bits that the design promises, the bytes of a
- * formula written here from shapes alone, and the order of memory.
+ * Every wrap, reshard and gradient-sync policy on thread ranks: the bits that are promised, the payload that a formula
+ * gives from shapes alone, and the order of memory.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,8 +25,8 @@
 enum { N_TOKENS = 4096, MOST_PARAMS = 64 };
 
 static struct {
-    struct tt_model *odd;  /* prime widths: no dimension divides by a number of ranks */
-    struct tt_model *tied; /* fewer rows than ranks in most tensors */
+    struct tt_model *odd;  /* prime widths, which no number of ranks divides */
+    struct tt_model *tied; /* most tensors have fewer rows than there are ranks */
     struct tt_model *deep;
     struct tt_dataset data;
     uint16_t tokens[N_TOKENS];
@@ -91,7 +91,7 @@ struct policies {
     const struct reshard *reshard;
 };
 
-/* One rank, one thread. A large rate and strong clipping, so that every rounding shows in the next step. */
+/* A job with one thread per rank. See train_job_make. */
 static struct train_job job_of(const struct tt_model *model, int64_t global_batch, int ranks, int replicate,
                                struct policies p)
 {
@@ -121,7 +121,7 @@ static const char *name_of(const struct train_job *job, struct policies p)
 
 /* --- the formula --- */
 
-/* A second opinion on units: found by looking at names as a reader would. */
+/* The unit of a parameter, found independently from its name. */
 static int64_t unit_of(const struct train_job *job, struct policies p, int param)
 {
     static const char *const size = "size:";
@@ -175,7 +175,7 @@ static bool kept_param(const struct train_job *job, struct policies p, int param
     }
 }
 
-/* The payload of one step and rank. A unit is kept when one of its parameters is one that the policy keeps. */
+/* The payload of one rank in a step. A unit is kept if the policy keeps one of its parameters. */
 static int64_t payload_formula(const struct train_job *job, struct policies p)
 {
     int64_t S = job->ranks / job->replicate, n = p.reshard->part < 0 ? S : p.reshard->part, bytes = 0;
@@ -191,7 +191,7 @@ static int64_t payload_formula(const struct train_job *job, struct policies p)
             if (unit_of(job, p, q) != unit)
                 continue;
             shard += (param->shape[0] + S - 1) / S * (param->ndim == 2 ? param->shape[1] : 1);
-            if (param->tied) /* two sums */
+            if (param->tied) /* its gradient is two sums */
                 grads += (param->shape[0] + S - 1) / S * param->shape[1];
             kept = kept || kept_param(job, p, q);
             done[q] = q > first;
@@ -220,7 +220,7 @@ struct ranks {
 
 static const struct ranks meshes[] = {{1, 1}, {2, 1}, {2, 2}, {3, 1}, {4, 1}, {4, 2}, {8, 1}, {8, 2}, {8, 4}};
 
-/* One rank with wrap block is the reference. Every wrap with every reshard policy meets one mesh and prefetch in turn,
+/* The reference is one rank with wrap block. Every wrap with every reshard policy gets one mesh and prefetch in turn,
  * or all of them. */
 static void sweep(const struct tt_model *model, int64_t global_batch, bool last_microbatch, int stride)
 {
@@ -276,7 +276,7 @@ static void deferred_reduction_is_close_on_every_layout(void **state)
     sweep(world.tied, 24, true, 7);
 }
 
-/* With one microbatch a rank there is nothing to defer: the same bits. */
+/* With one microbatch per rank nothing is deferred, so the bits are the same. */
 static void one_microbatch_has_nothing_to_defer(void **state)
 {
     static const struct ranks one_each[] = {{1, 1}, {2, 1}, {4, 2}, {8, 1}, {8, 4}};
@@ -298,7 +298,7 @@ static void one_microbatch_has_nothing_to_defer(void **state)
     }
 }
 
-/* The sum is made in another order than the tree's, but always in the same one. */
+/* The additions are in another order than that of the tree, but always in the same one. */
 static void deferred_reduction_has_one_order(void **state)
 {
     const struct policies p = {&wraps[0], &reshards[2]}, q = {&wraps[2], &reshards[0]};
@@ -319,7 +319,7 @@ static void deferred_reduction_has_one_order(void **state)
     train_result_release(&every);
 }
 
-/* m = (j S + i) A + a when deferred, (j A + a) S + i when not. */
+/* m = (j S + i) A + a if deferred, else (j A + a) S + i. */
 static void neighbours_in_the_sum_are_neighbours_in_the_data(void **state)
 {
     const struct policies p = {&wraps[0], &reshards[0]};
@@ -371,8 +371,8 @@ static void policies_order_the_memory(void **state)
     print_message("# never %lld, last_layer %lld, default %lld, always %lld, 2 %lld, model %lld, deferred %lld\n",
                   (long long)never, (long long)last_layer, (long long)defaults, (long long)always, (long long)half,
                   (long long)model, (long long)deferred);
-    /* what default keeps, and of a model this small what last_layer keeps, backward needs at once: equal
-     * but for placement */
+    /* Backward needs at once what default keeps and, in so small a model, what last_layer keeps: these differ only in
+     * the placement of buffers. */
     assert_true(never > last_layer && last_layer + last_layer / 100 >= defaults && defaults + defaults / 100 >= always);
     assert_true(never > half && half > always);
     assert_true(model > never);
@@ -427,7 +427,7 @@ static void bad_policies_are_refused(void **state)
     must_fail(&job, TT_KEY_RESHARD, "8 does not divide the 4 shard ranks\nhelp: use 1, 2, 4");
 }
 
-/* A row that no configuration can name, or a choice without a row, is one line forgotten. */
+/* A row that no configuration can name, or a choice without a row, means that a line was forgotten. */
 static void wrap_policies_are_the_choices_of_their_key(void **state)
 {
     const struct tt_choices *choices = tt_config_row_find("parallelism.fsdp_wrap_policy")->choices;

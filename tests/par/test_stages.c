@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A step as several stages on one rank: whatever the cut, the order of compute, the layout and the policies, losses,
- * norms and weights are the bits of one graph on one rank. And ranks with different programs: what they exchange must
- * agree, the rest need not.
+ * A step with several stages on one rank: for any cut, order of compute, layout and policies, losses, norms and weights
+ * have the bits of one graph on one rank. Ranks with different programs: what they exchange must agree, but the rest
+ * need not.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -86,7 +86,7 @@ static const struct tt_recompute recomputes[] = {
     {TT_RECOMPUTE_NONE, 0}, {TT_RECOMPUTE_FULL, 0}, {TT_RECOMPUTE_SELECTIVE, 2}, {TT_RECOMPUTE_OP, 0}};
 static const char *const wraps[] = {"block", "model", "param"};
 
-/* One rank, one graph, one microbatch after another: once per model and gradient_sync. */
+/* The result of one rank, one graph, and one microbatch after another, computed once per model and gradient_sync. */
 static const struct train_result *reference(const struct train_job *like, int model)
 {
     struct train_result *result = &world.reference[model][like->last_microbatch];
@@ -97,7 +97,7 @@ static const struct train_result *reference(const struct train_job *like, int mo
     return result;
 }
 
-/* Numbers of a case from its index, a digit for each axis. */
+/* Takes the next digit from the number of a case, one for each axis. */
 static int digit(int *number, int n)
 {
     int d = *number % n;
@@ -145,7 +145,7 @@ static void must_be_the_bits_of_one_graph(int number, int model, enum orders_kin
     }
 }
 
-/* Every number of stages with every order on every mesh; the models and the policies turn. */
+/* Every number of stages with every order on every mesh; models and policies alternate. */
 static void stages_give_the_bits_of_one_graph(void **state)
 {
     int turn = 0;
@@ -205,8 +205,8 @@ static void other_unit(struct tt_instr *gather)
 }
 
 /*
- * What a rank changes in its second gather, and what all ranks then say; NULL: they agree. Blocks are of one size, so
- * where a rank leaves out the gather of one, the first that differs comes later.
+ * A change in one rank's second gather, and the message of all ranks then; NULL: they agree. All blocks have the same
+ * size, so if a rank leaves out the gather of one, the first difference comes later.
  */
 static const struct change {
     void (*apply)(struct tt_instr *gather);
@@ -240,7 +240,7 @@ static struct tt_instr *second_gather(const struct tt_program *program)
     return &program->instrs[i - 1];
 }
 
-/* One rank of two replicas of two shards. */
+/* Runs on two replicas of two shards, with a change on one rank. */
 static int ask_with_change(struct tt_comm *comm, void *arg)
 {
     const struct change *change = arg;
@@ -280,7 +280,7 @@ static void what_is_exchanged_must_agree(void **state)
     }
 }
 
-/* Rank 1 plans for the machine of another cluster, or recomputes. */
+/* Rank 1 plans with another machine file, or recomputes. */
 static int allocate_other(struct tt_comm *comm, void *arg)
 {
     const bool *more_nodes = arg;
@@ -314,7 +314,7 @@ static void another_machine_file_is_named(void **state)
     assert_non_null(strstr(tt_error_message(), "help: every rank must read the same machine file"));
 }
 
-/* Collectives are the same, but a rank that runs more nodes would ask between others of them. */
+/* The collectives are the same, but a rank that runs more nodes would ask between other ones. */
 static void all_ask_between_the_same_exchanges(void **state)
 {
     bool more_nodes = true;
@@ -337,7 +337,7 @@ static int first_weight_node(const struct tt_program *program)
     return TT_NONE;
 }
 
-/* Rank 1 has the weight part as a turn of its own, so it runs the nodes in another order, and exchanges the same. */
+/* Rank 1 has a separate weight part, so it runs the nodes in another order but exchanges the same. */
 static int other_instructions(struct tt_comm *comm, void *arg)
 {
     struct train_job job = job_of(0, false);
@@ -368,7 +368,7 @@ out:
     return rc;
 }
 
-static void the_rest_may_differ(void **state)
+static void instructions_that_exchange_nothing_may_differ(void **state)
 {
     int first_of_weights[2] = {0, 0};
 
@@ -379,8 +379,10 @@ static void the_rest_may_differ(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_exchanged_must_agree),       cmocka_unit_test(another_machine_file_is_named),
-        cmocka_unit_test(all_ask_between_the_same_exchanges), cmocka_unit_test(the_rest_may_differ),
+        cmocka_unit_test(what_is_exchanged_must_agree),
+        cmocka_unit_test(another_machine_file_is_named),
+        cmocka_unit_test(all_ask_between_the_same_exchanges),
+        cmocka_unit_test(instructions_that_exchange_nothing_may_differ),
         cmocka_unit_test(stages_give_the_bits_of_one_graph),
     };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training on thread ranks: what must not depend on the layout does not, down to the last bit; the bytes that travel
- * are the formula; memory is what the plan says; the step loop allocates nothing; bad numbers stop every rank in time.
+ * Training on thread ranks. Losses and weights do not depend on the layout, to the last bit. The bytes that travel are
+ * those of the formula, and memory is as planned. The step loop allocates nothing. A value that is not finite stops
+ * every rank.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -31,8 +32,8 @@ static const char *const policy_names[] = {"default", "always", "never"};
 enum { N_TOKENS = 4096 };
 
 struct fixture {
-    struct tt_model *odd;  /* prime widths: no dimension divides by a number of ranks */
-    struct tt_model *tied; /* fewer rows than ranks in most tensors; tied embeddings */
+    struct tt_model *odd;  /* prime widths, which no number of ranks divides */
+    struct tt_model *tied; /* tied embeddings; most tensors have fewer rows than there are ranks */
     struct tt_dataset data;
     uint16_t tokens[N_TOKENS];
 };
@@ -70,19 +71,19 @@ static const char *name_of(const struct train_job *job)
     return text;
 }
 
-/* A tied weight's gradient is two sums. */
+/* Elements of the second sum of a tied weight's gradient in a shard. */
 static int64_t second_sum(const struct tt_model *model, int64_t shards)
 {
     return (model->dims.vocab_size + shards - 1) / shards * model->dims.dim;
 }
 
-/* The payload of one step, from the parameters' shapes alone. */
+/* The payload of one step, computed from the shapes of the parameters alone. */
 static int64_t payload_formula(const struct train_job *job)
 {
     const struct tt_model *model = job->model;
     int64_t S = job->ranks / job->replicate, bytes = 0, first = 0, last = model->dims.n_layers + 1;
 
-    /* units: 0 the embeddings, 1.. the blocks, then norm and output; tied embeddings are with the latter */
+    /* Unit 0 is the embeddings, then come the blocks, then norm and output, with the embeddings if they are tied. */
     for (int64_t unit = first; unit <= last; unit++) {
         bool kept = job->reshard == NEVER || (job->reshard == DEFAULT && unit == last);
         int64_t shard = 0, grads;
@@ -102,7 +103,7 @@ static int64_t payload_formula(const struct train_job *job)
     return bytes;
 }
 
-/* Runs the job; its bytes must be the formula and its arena tight. */
+/* Runs the job. Its payload must be that of the formula. */
 static void run(const struct train_job *job, struct train_result *ret_result)
 {
     if (fixture_check(train_job_run(job, ret_result)) < 0)
@@ -130,7 +131,7 @@ struct ranks {
     int ranks, replicate;
 };
 
-/* Every layout of `meshes` under every policy; one of three prefetch distances and thread counts each, in turn. */
+/* Every layout of `meshes` with every policy, and with one of three prefetch distances and thread counts in turn. */
 static void sweep(const struct tt_model *model, int64_t global_batch, int64_t local_batch, int64_t seq_len,
                   const struct ranks *meshes, int n_meshes)
 {
@@ -139,7 +140,7 @@ static void sweep(const struct tt_model *model, int64_t global_batch, int64_t lo
     struct train_result reference;
 
     run(&job, &reference);
-    assert_true(fabs(reference.loss[2] - reference.loss[0]) > 1e-4); /* it does learn something */
+    assert_true(fabs(reference.loss[2] - reference.loss[0]) > 1e-4); /* the loss changes */
     for (int m = 0; m < n_meshes; m++)
         for (int p = 0; p < 3; p++)
             for (int f = (m + p) % SWEEP_STRIDE; f < 3; f += SWEEP_STRIDE) {
@@ -177,7 +178,7 @@ static void tied_embeddings_and_empty_shards_too(void **state)
     SWEEP(world.tied, 16, 2, 5, powers_of_two);
 }
 
-/* 12 microbatches: the tree is not a full one. S is a power of two, and R = 1 or A S is one. */
+/* With 12 microbatches the tree is not full. S is a power of two, and R is 1 or A S is a power of two. */
 static void batches_that_are_no_power_of_two_too(void **state)
 {
     static const struct ranks meshes[] = {{1, 1}, {2, 1}, {3, 3}, {4, 1}, {6, 3}, {12, 3}};
@@ -214,7 +215,8 @@ static void adam_gives_the_same_bits_too(void **state)
     train_result_release(&reference);
 }
 
-/* Logits so large that some tokens lose nothing and others hundreds: their sum has more digits than a double. */
+/* Logits are so large that some tokens have no loss and others one of hundreds. The sum has more digits than a
+ * double. */
 static int load_sharp(struct tt_comm *comm, struct tt_engine *engine, void *arg)
 {
     const struct train_job *job = arg;
@@ -255,7 +257,7 @@ static void validation_gives_the_same_bits_too(void **state)
     train_result_release(&reference);
 }
 
-/* --- other counts: close, and the same again --- */
+/* --- other rank counts: close and reproducible --- */
 
 static void other_rank_counts_are_close_and_deterministic(void **state)
 {
@@ -340,12 +342,12 @@ static void policies_order_the_memory(void **state)
         print_message("# prefetch %d: never %lld, default %lld, always %lld\n", prefetch, (long long)bytes[2],
                       (long long)bytes[0], (long long)bytes[1]);
         assert_true(bytes[2] > bytes[0]);
-        /* the same up to how buffers of some KiB find their places: what default keeps, backward needs at once */
+        /* Backward needs at once what default keeps, so these differ only in the placement of small buffers. */
         assert_true(bytes[0] + bytes[0] / 100 >= bytes[1]);
     }
 }
 
-/* The arena, and the sum over kinds at its peak, are what the engine said before it allocated anything. */
+/* The arena, and the sum over kinds at its peak, are what the engine predicted before it allocated anything. */
 static void more_ranks_need_less_memory(void **state)
 {
     int64_t before = INT64_MAX;
@@ -380,7 +382,7 @@ static void the_step_loop_allocates_nothing(void **state)
 
         job.ranks = meshes[m].ranks;
         job.replicate = meshes[m].replicate;
-        /* the thread ranks' own pool of messages grows until it has seen the most that are under way at once */
+        /* The pool of messages of thread ranks grows until it has the most that are under way at once. */
         job.steps = job.ranks == 1 ? 6 : 24;
         run(&job, &result);
         if (result.allocations != 0)
@@ -433,7 +435,8 @@ static int poisoned_rank(struct tt_comm *comm, void *arg)
     TT_TRY(put_poison(engine, poison));
     bytes = (size_t)tt_engine_memory(engine).state;
     before = tt_calloc(bytes, 1);
-    memcpy(before, tt_engine_state(engine)->param[0], bytes); /* the state is the arena's beginning, in one piece */
+    memcpy(before, tt_engine_state(engine)->param[0],
+           bytes); /* the state is one piece, at the beginning of the arena */
     for (int a = 0; a < options.microbatches; a++)
         for (int64_t i = 0; i < options.local_batch * options.seq_len; i++)
             tt_engine_tokens(engine, a)[i] = tt_engine_labels(engine, a)[i] = (int32_t)(i % 13);
@@ -457,7 +460,7 @@ out:
     return rc;
 }
 
-/* The last row is on the last rank that has any, so most ranks only see what came of it. */
+/* The last row is on the last rank that has any, so most ranks only see results of it. */
 static void a_bad_parameter_is_named_on_every_rank(void **state)
 {
     static const struct ranks meshes[] = {{1, 1}, {2, 1}, {4, 1}, {4, 2}, {3, 1}, {8, 1}};
@@ -471,7 +474,7 @@ static void a_bad_parameter_is_named_on_every_rank(void **state)
             (void)snprintf(message, sizeof message, "parameter %s", world.tied->params[p].name);
             job.ranks = meshes[m].ranks;
             job.replicate = meshes[m].replicate;
-            /* a token that occurs, for the embeddings */
+            /* for the embeddings, a token that occurs in the data */
             poison.row = p == 0 ? 7 : world.tied->params[p].shape[0] - 1;
             poison.with = p % 2 ? (float)NAN : (float)INFINITY;
             if (fixture_check(tt_comm_threads_run(job.ranks, poisoned_rank, &poison)) < 0)
@@ -479,7 +482,7 @@ static void a_bad_parameter_is_named_on_every_rank(void **state)
         }
 }
 
-/* Finite weights whose product overflows: the first activation is named, with its microbatch. */
+/* The weights are finite but their product overflows: the first activation is named, with its microbatch. */
 static void an_overflow_names_the_activation(void **state)
 {
     struct train_job job = job_of(world.tied, 4, 1, 8);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training on thread ranks with activations recomputed, bfloat16 on the wire, and every way to initialise: what each
+ * Training on thread ranks with recomputed activations, bfloat16 in collectives, and every way to initialise: what each
  * may change and what it may not.
  */
 #include <math.h>
@@ -22,7 +22,7 @@
 enum { N_TOKENS = 4096 };
 
 static struct {
-    struct tt_model *odd;  /* no dimension divides by a number of ranks */
+    struct tt_model *odd;  /* no number of ranks divides its widths */
     struct tt_model *tied; /* four blocks, tied embeddings, empty shards */
     struct tt_dataset data;
     uint16_t tokens[N_TOKENS];
@@ -64,7 +64,7 @@ static const struct tt_recompute modes[] = {
 
 enum { MODES = sizeof modes / sizeof *modes };
 
-/* The same bits and the same bytes as without, on one layout. */
+/* On one layout: the same bits and the same payload as without recomputation. */
 static void recompute_like(const struct train_job *job, const struct train_result *reference, int64_t payload)
 {
     for (int m = 0; m < MODES; m++) {
@@ -109,7 +109,7 @@ static void recomputing_changes_no_bit_and_no_traffic(void **state)
     }
 }
 
-/* What a step needs, without running it. */
+/* The memory that a step needs, without running it. */
 static int64_t step_bytes(const struct train_job *job)
 {
     struct tt_engine_options options;
@@ -141,7 +141,7 @@ static void the_more_is_recomputed_the_less_memory_it_takes(void **state)
             if (bytes >= last)
                 fail_msg("%d ranks, mode %d/%d: %lld bytes, before %lld", job.ranks, modes[m].mode, modes[m].every,
                          (long long)bytes, (long long)last);
-            if (modes[m].mode != TT_RECOMPUTE_OP) /* less than none has, and nothing else is said about it */
+            if (modes[m].mode != TT_RECOMPUTE_OP) /* op only needs less than none */
                 last = bytes;
         }
     }
@@ -170,7 +170,7 @@ static double loss_distance(const struct train_job *job, const struct train_resu
     return most;
 }
 
-/* On every layout, policy, number of threads, with recomputation: what one rank gives. */
+/* Every layout, policy and number of threads, with recomputation, gives the bits of one rank. */
 static void wire_gives_the_same_bits(const struct train_job *one, int wire, const struct train_result *reference)
 {
     static const int meshes[][2] = {{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}, {8, 1}, {8, 2}};
@@ -222,7 +222,7 @@ static void bfloat16_gives_the_same_bits_on_every_layout(void **state)
     }
 }
 
-/* Kept parts, and both engines. */
+/* With kept parts, and with both engines. */
 static void bfloat16_gives_the_same_bits_from_kept_parts(void **state)
 {
     static const int meshes[][3] = {{2, 1, 2}, {4, 1, 2}, {4, 1, 4}, {8, 1, 4}, {8, 2, 2}}; /* ranks, replicas, n */
@@ -253,7 +253,7 @@ static void bfloat16_gives_the_same_bits_from_kept_parts(void **state)
     }
 }
 
-/* One reduction a step adds in an order of its own on every mesh, and the same one for every policy and engine. */
+/* With one reduction per step, each mesh adds in an order of its own, which is the same for every policy and engine. */
 static void bfloat16_defers_its_reduction(void **state)
 {
     static const int meshes[][2] = {{1, 1}, {2, 1}, {2, 2}, {3, 1}, {4, 2}};
@@ -299,7 +299,7 @@ static void other_rank_counts_are_close_in_bfloat16(void **state)
             job.replicate = meshes[m][1];
             run(&job, &found);
             distance = loss_distance(&job, &reference, &found);
-            if (!(distance <= 1e-3)) /* a weight that falls on the other side of a rounding is 0.4 % off */
+            if (!(distance <= 1e-3)) /* a weight that is rounded the other way differs by 0.4 % */
                 fail_msg("%s, %d ranks: off by %g", wire_names[wire], job.ranks, distance);
             train_result_release(&found);
         }
@@ -307,7 +307,7 @@ static void other_rank_counts_are_close_in_bfloat16(void **state)
     }
 }
 
-/* always: two gathers and one reduce-scatter of the same bytes. */
+/* With always there are two gathers and one reduce-scatter of the same bytes. */
 static void bfloat16_halves_its_part_of_the_traffic(void **state)
 {
     for (int ranks = 2; ranks <= 5; ranks++) {
@@ -320,7 +320,7 @@ static void bfloat16_halves_its_part_of_the_traffic(void **state)
             struct train_result found;
 
             set_wire(&job, wire);
-            run(&job, &found); /* where the bytes that were sent are compared with the formula */
+            run(&job, &found); /* compares the bytes that were sent with the formula */
             payload[wire] = found.payload;
             train_result_release(&found);
         }
@@ -331,7 +331,8 @@ static void bfloat16_halves_its_part_of_the_traffic(void **state)
     }
 }
 
-/* Two of four ranks keep halves: gathers of three shards and of two from what was kept, a reduce-scatter of three. */
+/* Pairs of the four ranks keep halves: a gather of three shards, a gather of two from kept parts, and a reduce-scatter
+ * of three. */
 static void bfloat16_halves_what_neighbours_kept(void **state)
 {
     struct train_job job = job_of(world.odd, 4, 1, 8);
@@ -356,7 +357,7 @@ static void bfloat16_halves_what_neighbours_kept(void **state)
     assert_true(kept[1] < kept[0]);
 }
 
-/* Gathered parameters need what they need in float32, on one rank too; gradients fewer bytes than the halving. */
+/* Gathered parameters need as much as in float32, on one rank too. Gradients save less than half. */
 static void bfloat16_takes_no_more_memory(void **state)
 {
     for (int ranks = 1; ranks <= 8; ranks *= 2) {
@@ -413,7 +414,7 @@ static void initialising_needs_what_is_said(void **state)
         assert_int_equal(fixture_check(train_job_options(&job, &options)), 0);
         assert_int_equal(fixture_check(tt_engine_new(&options, NULL, 0, &engine)), 0);
         memory = tt_engine_memory(engine);
-        for (int p = 0; p < world.odd->n_params; p++) { /* blocks are larger than the embeddings and the head here */
+        for (int p = 0; p < world.odd->n_params; p++) { /* here a block is larger than the embeddings and the head */
             const struct tt_param *param = &world.odd->params[p];
 
             if (param->block == 1)

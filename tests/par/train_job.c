@@ -14,11 +14,12 @@
 #include "parallel/comm/collectives.h"
 #include "parallel/comm/threads.h"
 #include "parallel/fsdp/fsdp.h"
+#include "tests/help/mesh.h"
 
-/* One rank at work. */
+/* The state of one rank. */
 struct at_work {
     const struct train_job *job;
-    struct train_result *result; /* shared; rank 0 and the first replica write */
+    struct train_result *result; /* shared by all ranks; rank 0 and the first replica write it */
     struct tt_comm *comm;
     struct tt_engine *engine;
     struct tt_sampler *sampler;
@@ -38,8 +39,8 @@ int64_t train_job_payload(const struct train_job *job, int64_t shard, int64_t gr
     int64_t A = job->global_batch / job->local_batch / job->ranks, n = second_ranks;
     int64_t gathers = (S - 1) * shard + (n - 1) * (S / n) * shard, reduces = job->last_microbatch ? 1 : A;
 
-    return (int64_t)sizeof(float) *
-           (A * gathers + reduces * (S - 1) * grads + 2 * (R - 1) * ((grads + R - 1) / R)); /* one all-reduce */
+    return (int64_t)sizeof(float) * (A * gathers + reduces * (S - 1) * grads +
+                                     2 * (R - 1) * ((grads + R - 1) / R)); /* the last term is one all-reduce */
 }
 
 struct train_job train_job_make(const struct tt_model *model, const struct tt_dataset *dataset, int64_t global_batch,
@@ -72,7 +73,6 @@ struct train_job train_job_make(const struct tt_model *model, const struct tt_da
 
 int train_job_options(const struct train_job *job, struct tt_engine_options *ret_options)
 {
-    const int degrees[TT_MESH_DEGREES] = {1, job->replicate, -1, 1, 1, 1};
     struct tt_engine_options o = {.model = job->model,
                                   .device = job->device,
                                   .sharding = {.wrap = job->wrap ? job->wrap : "block",
@@ -98,7 +98,7 @@ int train_job_options(const struct train_job *job, struct tt_engine_options *ret
     int64_t microbatches = 0;
     int rc = 0;
 
-    TT_TRY(tt_mesh_init(degrees, job->ranks, &o.mesh));
+    TT_TRY(tt_mesh_init(DP_DEGREES(job->replicate, -1), job->ranks, &o.mesh));
     TT_TRY(tt_mesh_microbatches(&o.mesh, job->local_batch, job->global_batch, &microbatches));
     o.microbatches = (int)microbatches;
     if (job->validation_batches) {
@@ -166,7 +166,7 @@ out:
     return rc;
 }
 
-/* How often this rank is asked until it wants to stop. */
+/* The number of times that this rank is asked before it wants to stop. */
 static _Thread_local int asks_left;
 
 static int asked_to_stop(void)
@@ -174,7 +174,7 @@ static int asked_to_stop(void)
     return --asks_left == 0 ? TT_ESTOPPED : 0;
 }
 
-/* One rank wants to stop at one of the places where all are asked, so all do. */
+/* One rank wants to stop at one of the places where all ranks are asked, so all stop. */
 static int give_up_step(struct at_work *w, int s)
 {
     enum { PLACES = 13 };
@@ -223,7 +223,7 @@ out:
     return rc;
 }
 
-/* As the trainer does it: batch k goes to rank k mod ranks; ranks without one have no label that counts. */
+/* Validates as the trainer does: batch k goes to rank k mod ranks, and ranks without a batch have no valid label. */
 static int validate(struct at_work *w)
 {
     const struct train_job *job = w->job;
@@ -247,7 +247,8 @@ out:
     return rc;
 }
 
-/* Puts this rank's rows of one flat state into the whole arrays; later replicas compare instead. */
+/* Copies this rank's rows of one flat state into the whole arrays. Replicas other than the first compare them
+ * instead. */
 static int collect(struct at_work *w, float *const *flat, float *whole, const char *what)
 {
     const struct tt_layout *layout = tt_engine_layout(w->engine);

@@ -7,8 +7,8 @@
 #include "parallel/engine/engine.h"
 
 /**
- * A short training run on ranks that are threads, for tests: what `titan train` does around the engine, without files
- * and configuration. Everything that 4.4 of the design promises to be independent of the layout is in the result.
+ * A short training run on ranks that are threads, for tests. It does what `titan train` does around the engine, without
+ * files and configuration. All that does not depend on the layout is in the result.
  */
 enum { TRAIN_JOB_STEPS = 32 };
 
@@ -18,7 +18,7 @@ struct train_job {
     struct tt_device *device;         /* of all ranks; NULL: the host */
     int ranks, replicate;             /* replicate divides ranks */
     enum tt_reshard reshard;
-    const char *wrap;                    /* NULL: block */
+    const char *wrap;                    /* NULL: block, unless there are patterns */
     struct tt_words wrap_patterns, keep; /* n 0: none; see struct tt_sharding */
     int reshard_part;
     bool last_microbatch; /* gradient_sync; else every_microbatch */
@@ -34,67 +34,69 @@ struct train_job {
     struct tt_machine machine; /* planned: all 0 is the built-in one */
     int64_t local_batch, global_batch, seq_len;
     int steps;
-    int64_t validation_batches; /* of local_batch samples, from the start of the data; 0: none */
+    int64_t validation_batches; /* batches of local_batch samples from the start of the data; 0: none */
     struct tt_lr_schedule schedule;
-    bool gives_up; /* each step is first given up somewhere in the middle, which must change nothing */
+    bool gives_up; /* each step is first given up somewhere in its middle, which must change nothing */
     double beta1, beta2, eps, weight_decay, max_norm;
-    bool adam; /* not decoupled */
-    /* Weights before the first step: load, or the init rules with seed when it is NULL. Collective. */
+    bool adam; /* weight decay is not decoupled */
+    /* Sets the weights before the first step; NULL: the init rules with `seed`. Collective. */
     uint64_t seed;
     int (*load)(struct tt_comm *comm, struct tt_engine *engine, void *arg);
     void *load_arg;
 };
 
-/* Of all ranks; whole parameters stand one after another in the model's order. */
+/* The result of all ranks. Whole parameters are one after another, in the model's order. */
 struct train_result {
     double loss[TRAIN_JOB_STEPS], norm[TRAIN_JOB_STEPS], lr[TRAIN_JOB_STEPS];
     double validation;              /* sum of token losses */
-    int64_t n_elements;             /* of each of the following */
+    int64_t n_elements;             /* of each of the following arrays */
     float *param;                   /* after the last step */
     float *exp_avg, *exp_avg_sq;    /* after the last step */
     int64_t payload;                /* sent by a rank in one step */
     int64_t control;                /* control bytes sent by a rank in one step */
-    uint64_t allocations;           /* by steps 3 and on, of all ranks, in the quietest window of four steps */
+    uint64_t allocations;           /* of all ranks from step 3 on, in the window of four steps with the fewest */
     struct tt_engine_memory memory; /* of rank 0 */
     int collectives;                /* begun by rank 0's program */
-    int64_t step_bytes, live_bytes; /* most of all ranks: arena of the step, lower bound */
+    int64_t step_bytes, live_bytes; /* the largest of all ranks: step region of the arena, and its lower bound */
 };
 
 /**
- * On one rank and thread: three steps, with a large rate and strong clipping, so that every rounding shows in the next.
+ * A job of three steps on one rank and thread. A large learning rate and strong clipping make every rounding error
+ * visible in the next step.
  */
 struct train_job train_job_make(const struct tt_model *model, const struct tt_dataset *dataset, int64_t global_batch,
                                 int64_t local_batch, int64_t seq_len);
 
 /**
- * The payload in float32 of one step and rank for one unit, by hand: what the programs' own formula must be equal to.
+ * The payload of one unit for one rank in a step, in bytes of float32, written by hand. It must equal the prediction of
+ * the program.
  *   shard         elements of the unit's flat shard, padding included
- *   grads         the same of its gradients: a tied weight has two
- *   second_ranks  that the gather of backward runs over: 1 where the unit is kept, S / n shards each of n neighbours
+ *   grads         the same for its gradients, of which a tied weight has two
+ *   second_ranks  ranks of the gather for backward: 1 if the unit is kept; n if n neighbours keep S / n shards each
  */
 int64_t train_job_payload(const struct train_job *job, int64_t shard, int64_t grads, int64_t second_ranks);
 
 /**
- * Runs the job. Every rank checks: the program by tt_program_check; payload bytes of each step = tt_program_payload;
- * loss and norm the same bits on all ranks; parameters and moments the same bits on all replicas; the eager engine's
- * arena at most 1.05 of its lower bound, and 16 KiB: around the few buffers of a tiny model a single one decides
- * what is wasted. (The planned engine's is at most eager's.) The result is the caller's (train_result_release), also
- * after a failure.
+ * Runs the job. Every rank checks the program with tt_program_check. The payload of each step must be
+ * tt_program_payload. Loss and norm must have the same bits on all ranks, parameters and moments on all replicas. The
+ * eager engine's arena must be at most 1.05 of its lower bound plus 16 KiB, since in a tiny model a single buffer may
+ * waste that much; the planned engine's must be at most eager's. The result is the caller's (train_result_release),
+ * also after a failure.
  */
 int train_job_run(const struct train_job *job, struct train_result *ret_result) TT_MUST_CHECK;
 void train_result_release(struct train_result *result);
 
-/** The first thing in which two results differ, in words; NULL if losses, norms and all state are the same bits. */
+/** The first difference of two results, in words; NULL if losses, norms and all state have the same bits. */
 const char *train_result_difference(const struct train_job *job, const struct train_result *a,
                                     const struct train_result *b);
 
-/** Largest relative difference of losses and norms. */
+/** The largest relative difference of losses and norms. */
 double train_result_distance(const struct train_job *job, const struct train_result *a, const struct train_result *b);
 
-/** The engine's options on the mesh of a job; for tests that need no run. */
+/** The engine's options on the mesh of a job, for tests that need no run. */
 int train_job_options(const struct train_job *job, struct tt_engine_options *ret_options) TT_MUST_CHECK;
 
-/** Whether the design promises the bits of one rank. */
+/** Whether the job must give the bits of one rank. */
 bool train_job_is_exact(const struct train_job *job);
 
 #endif

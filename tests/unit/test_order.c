@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Orders of compute: the nodes that turns stand for, and orders that cannot be.
+ * Orders of compute: the nodes of each turn, and orders that are refused.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -72,7 +72,7 @@ static bool writes_only_gradients_of_parameters(const struct tt_node *node)
     return true;
 }
 
-/* Microbatch 0 has its weight part apart, microbatch 1 has not; every node comes once all the same. */
+/* Microbatch 0 has a separate weight part, microbatch 1 does not. Either way every node runs once. */
 static void a_weight_part_is_what_only_parameters_wait_for(void **state)
 {
     struct tt_order order = ORDER(F(0), F(1), B(0), B(1), W(0));
@@ -115,7 +115,7 @@ static void must_refuse(struct tt_order order, const char *message)
     must_refuse_of(&whole, 1, order, message);
 }
 
-static void orders_that_cannot_be_are_errors(void **state)
+static void impossible_orders_are_refused(void **state)
 {
     must_refuse(ORDER(F(0), F(0)), "the order of compute has the forward of microbatch 0 twice");
     must_refuse(ORDER(F(0), B(0), F(1), B(1), B(0)), "the order of compute has the backward of microbatch 0 twice");
@@ -142,7 +142,7 @@ static void orders_that_cannot_be_are_errors(void **state)
         mb, stage, TT_PASS_WEIGHTS \
     }
 
-/* Every order that a test can make has each node of each stage once per microbatch. */
+/* In every order of tests/par/orders.h, each node of each stage comes once per microbatch. */
 static void every_node_of_every_stage_comes_once(void **state)
 {
     enum { MICROBATCHES = 3, SEEDS = 20 };
@@ -192,7 +192,7 @@ static void stages_follow_each_other(void **state)
     must_refuse_of(stages, 2, ORDER(FS(0, 0), FS(0, 2)), "has a turn of stage 2, and there are 2");
 }
 
-/* A microbatch adds to the gradients of the one before. */
+/* With carried gradients, a microbatch adds to the gradients of the previous one. */
 static void carried_gradients_need_the_microbatches_in_order(void **state)
 {
     struct tt_graph *carrying = NULL;
@@ -256,7 +256,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(accumulation_runs_the_graph_once_per_microbatch),
         cmocka_unit_test(a_weight_part_is_what_only_parameters_wait_for),
-        cmocka_unit_test(orders_that_cannot_be_are_errors),
+        cmocka_unit_test(impossible_orders_are_refused),
         cmocka_unit_test(every_node_of_every_stage_comes_once),
         cmocka_unit_test(stages_follow_each_other),
         cmocka_unit_test(carried_gradients_need_the_microbatches_in_order),

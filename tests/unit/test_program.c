@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lowering: programs of the eager schedule, of buckets, and schedules that cannot be.
+ * Lowering: programs of the eager schedule and of buckets, and schedules that are refused.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -60,8 +60,8 @@ static void every_read_finds_what_was_written(void **state)
 }
 
 /*
- * Buckets, as no eager schedule has them: all units gathered by one collective, and, after the backward of each
- * microbatch, reduced by one; then one all-reduce.
+ * Buckets, which no eager schedule has: one collective gathers all units, one reduces them after the backward of each
+ * microbatch, and one all-reduce follows.
  */
 static void buckets_move_several_units_at_once(void **state)
 {
@@ -120,7 +120,8 @@ static void one_rank_exchanges_nothing(void **state)
     planned_release(&made);
 }
 
-/* The sum by kind at any instruction is what lives there, and its largest is live_bytes up to alignment. */
+/* At any instruction the sum over kinds is what lives there. The largest of these sums is live_bytes, up to
+ * alignment. */
 static void memory_at_an_instruction_adds_up(void **state)
 {
     struct planned made = planned_make(&(struct plan){2, 1, 2, 1, DEFAULT, false});
@@ -142,7 +143,7 @@ static void memory_at_an_instruction_adds_up(void **state)
     planned_release(&made);
 }
 
-/* tt_program_check is what debug.check_plan trusts: it must see each kind of damage. */
+/* debug.check_plan relies on tt_program_check, so it must find each kind of damage. */
 static void the_check_sees_damage(void **state)
 {
     struct planned made = planned_make(&(struct plan){2, 1, 2, 1, DEFAULT, false});
@@ -175,7 +176,7 @@ static void the_check_sees_damage(void **state)
     planned_release(&made);
 }
 
-/* For schedules of one microbatch that a test writes itself. */
+/* A lowering of a schedule of one microbatch that the test writes itself. */
 static struct tt_lowering lowering_of(const struct planned *made)
 {
     return (struct tt_lowering){.stages = made->program->stages,
@@ -204,7 +205,7 @@ static void a_node_before_its_input_is_an_error(void **state)
     planned_release(&made);
 }
 
-/* What a schedule cannot say of collectives is refused, not run. */
+/* A schedule that awaits what it did not begin, or begins what it does not await, is refused. */
 static void a_collective_is_begun_before_it_is_awaited(void **state)
 {
     struct planned made = planned_make(&(struct plan){2, 1, 1, 1, DEFAULT, false});

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Programs of any order of compute, over one graph and over several stages.
+ * Programs for any order of compute, of one graph and of several stages.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@
 
 /* --- orders of compute --- */
 
-/* Words are a pass and a microbatch: F0 B0 W0. */
+/* An order from words of a pass and a microbatch, such as "F0 B0 W0". */
 static struct tt_order order_of(const char *text)
 {
     struct tt_order order = {0};
@@ -38,7 +38,7 @@ static struct tt_order order_of(const char *text)
     return order;
 }
 
-/* Schedules the order with both engines on the layout of `made`, and runs what comes of it. Name: for failures. */
+/* Schedules the order with both engines on the layout of `made`, and runs both programs. `name` goes into failures. */
 static void schedule_order(const struct planned *made, const struct tt_stage *stages, int n_stages,
                            const struct tt_order *order, const char *name, int prefetch, const char *wanted_sum)
 {
@@ -85,7 +85,7 @@ static void schedule_order(const struct planned *made, const struct tt_stage *st
     tt_usage_release(&usage);
 }
 
-/* Schedulers take any order of compute; the sum of the gradients is the same tree. */
+/* Schedulers take any order of compute, and the sum of the gradients is the same tree. */
 static void any_order_of_compute_can_be_scheduled(void **state)
 {
     static const char *const orders[] = {
@@ -114,7 +114,7 @@ static void any_order_of_compute_can_be_scheduled(void **state)
 
 enum { MOST_STAGES = 4 };
 
-/* The model of `made`, cut after some of its nodes, which need not lie between blocks. */
+/* Cuts the model of `made` after some of its nodes, which need not be between blocks. */
 static void cut(const struct planned *made, int n_stages, const int *after, struct tt_recompute recompute,
                 struct tt_stage *ret_stages)
 {
@@ -134,7 +134,7 @@ static void cut(const struct planned *made, int n_stages, const int *after, stru
     tt_graph_free(forward);
 }
 
-/* Every read finds what was written, wherever the model is cut and in whichever order its parts come. */
+/* Every read finds what was written, wherever the model is cut, and in any order of its parts. */
 static void stages_share_what_crosses_their_boundaries(void **state)
 {
     static const struct tt_recompute recomputes[] = {
@@ -238,7 +238,7 @@ static struct tt_program *lower_stages(const struct planned *made, const struct 
     return program;
 }
 
-/* In the order of the whole graph stages copy nothing and keep nothing longer: one rank needs the same memory. */
+/* In the order of the whole graph, stages copy nothing and keep nothing longer, so a rank needs the same memory. */
 static void stages_in_turn_take_the_memory_of_one_graph(void **state)
 {
     struct planned made = planned_make(&(struct plan){1, 1, 2, 1, DEFAULT, false});
@@ -286,7 +286,7 @@ static void a_stage_needs_its_neighbours(void **state)
     planned_release(&made);
 }
 
-/* Two stages that are both a whole model make every gradient twice. */
+/* Each of the two stages is a whole model, so every gradient is made twice. */
 static void one_stage_makes_a_gradient(void **state)
 {
     struct planned made = planned_make(&(struct plan){1, 1, 1, 1, DEFAULT, false});
