@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "core/models/model.h"
 
-/** The small files beside weights, which transformers needs to load a folder, and titan to load a checkpoint. */
+/** The small files in a folder of weights that transformers needs to load it, and titan to load a checkpoint. */
 
 /** The folder of the small files of an open source: step-N/assets, or the folder of the weights. The caller frees. */
 char *tt_source_assets(const struct tt_source *source);

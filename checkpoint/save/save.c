@@ -147,7 +147,8 @@ int64_t tt_ckpt_save_room(const struct tt_ckpt_state *state, const struct tt_mes
     return bytes;
 }
 
-/* Rank 0: checks that there is space for everything beside the older steps, and makes the folder to write into. */
+/* Rank 0: checks that there is space for everything in addition to the older steps, and makes the folder to write
+ * into. */
 static int make_folder(void *arg)
 {
     const struct tt_ckpt_saving *s = arg;

@@ -24,7 +24,7 @@ static const struct {
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* The name after the prefix, "step-20-RUN" or "hf-1234"; NULL when it is not one of titan's. */
-static const char *behind(const char *name, int *ret_kind)
+static const char *after_prefix(const char *name, int *ret_kind)
 {
     for (int i = 0; i < KINDS; i++) {
         size_t n = strlen(kinds[i].prefix);
@@ -45,13 +45,13 @@ bool tt_leftover_is(const char *name)
 {
     int kind = 0;
 
-    return behind(name, &kind) != NULL;
+    return after_prefix(name, &kind) != NULL;
 }
 
 bool tt_leftover_is_step(const char *name)
 {
     int kind = 0;
-    const char *rest = behind(name, &kind);
+    const char *rest = after_prefix(name, &kind);
 
     return rest && strncmp(rest, "step-", 5) == 0;
 }
@@ -60,13 +60,13 @@ const char *tt_leftover_kind(const char *name)
 {
     int kind = 0;
 
-    return behind(name, &kind) ? kinds[kind].kind : "";
+    return after_prefix(name, &kind) ? kinds[kind].kind : "";
 }
 
 char *tt_leftover_home(const char *parent, const char *name)
 {
     int kind = 0;
-    const char *rest = behind(name, &kind);
+    const char *rest = after_prefix(name, &kind);
     size_t n;
 
     if (!rest || strcmp(kinds[kind].prefix, ".old-") != 0)

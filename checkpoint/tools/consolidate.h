@@ -13,7 +13,7 @@
  * model.safetensors.index.json, and the small files that belong to it.
  */
 enum tt_weights_format {
-    TT_FORMAT_TITAN, /* titan's names; the assets beside them */
+    TT_FORMAT_TITAN, /* titan's names, and the assets */
     TT_FORMAT_HF,    /* Hugging Face's names and layout; config.json, generation_config.json, tokenizer */
 };
 

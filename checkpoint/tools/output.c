@@ -55,7 +55,7 @@ static int is_own_file(const char *path, bool *ret_own)
     return rc == TT_EDATA ? 0 : rc;
 }
 
-/* A file that an export writes beside the weights. Any other file was put there by the user. */
+/* A file that an export writes with the weights. The user put any other file there. */
 static bool is_companion(const char *name)
 {
     return ends_with(name, ".json") || ends_with(name, ".jinja") || strcmp(name, "merges.txt") == 0;

@@ -9,8 +9,8 @@
 #include "core/base/error.h"
 
 /**
- * A folder that a command makes. It is built beside its final place under a hidden name and published by one rename, so
- * that it appears complete or not at all. Local.
+ * A folder that a command makes. It is built next to its final place, under a hidden name, and published by one rename,
+ * so that it appears complete or not at all. Local.
  */
 struct tt_output {
     char *parent, *name, *temporary, *aside;

@@ -20,7 +20,7 @@ static const struct tt_option options[] = {
     {"atol", NULL, "X", "diff: differences up to X do not count"},
     {"format", NULL, "titan|hf", "consolidate: whose names and layout the tensors get"},
     {"dtype", NULL, "TYPE", "consolidate, convert: float32, bfloat16 or float16 (default: as stored)"},
-    {"max_shard_size", NULL, "SIZE", "consolidate, convert: bytes per file at most, such as 2GiB (default: 5 GB)"},
+    {"max_shard_size", NULL, "SIZE", "consolidate, convert: most bytes of a file, such as 2GiB (default: 5 GB)"},
     {"force", NULL, NULL, "consolidate, convert: replace an earlier output"},
     {"keep", NULL, "K", "gc: good steps to keep (default: the run's checkpoint.keep_latest_k; 0: all)"},
     {"abandoned", NULL, NULL, "gc: remove steps that were set aside too (abandoned, damaged)"},

@@ -19,12 +19,12 @@
 
 static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
-    {"dataset", NULL, "NAME", "validation.dataset: what to look at (default: the run's validation set)"},
+    {"dataset", NULL, "NAME", "validation.dataset: the data (default: the run's validation set)"},
     {"dataset_path", NULL, "PATH", "validation.dataset_path: its file or folder"},
     {"seq_len", NULL, "N", "validation.seq_len: tokens of a sequence (default: as the run has it)"},
     {"batch", NULL, "N", "validation.local_batch_size: sequences of a batch (default: 8)"},
-    {"steps", NULL, "N", "validation.steps: batches to look at, of all ranks together (default: all)"},
-    {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of the one beside the weights"},
+    {"steps", NULL, "N", "validation.steps: batches to read, of all ranks together (default: all)"},
+    {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of that of the weights"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
     {0},

@@ -23,7 +23,7 @@ static const struct tt_option options[] = {
     {"prompt", NULL, "TEXT", "what to continue; - reads standard input"},
     {"prompt_file", NULL, "FILE", "the same, from a file"},
     {"prompt_tokens", NULL, "N,N...", "the same, as token ids"},
-    {"max_new_tokens", "max_tokens", "N", "tokens to generate at most (default: 128)"},
+    {"max_new_tokens", "max_tokens", "N", "most tokens to generate (default: 128)"},
     {"greedy", NULL, NULL, "take the most likely token each time, as --temperature 0 does"},
     {"temperature", "temp", "X", "higher is bolder (default: 0.8, or 1 with --top-k or --top-p)"},
     {"top_k", NULL, "N", "draw from the N most likely tokens (default: 0, all of them)"},
@@ -35,7 +35,7 @@ static const struct tt_option options[] = {
     {"max_seq_len", NULL, "N", "longest context, prompt included (default: the model's)"},
     {"ignore_eos", NULL, NULL, "continue after the end of a text"},
     {"echo", NULL, NULL, "print the prompt before the text"},
-    {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of the one beside the weights"},
+    {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of that of the weights"},
     {"threads", NULL, "N", "threads (default: one for each core)"},
     {"memory", NULL, "SIZE", "memory that may be used, such as 8GiB (default: 0.9 of this machine's)"},
     {"json", NULL, NULL, "print JSON when all is done"},
@@ -45,8 +45,8 @@ static const struct tt_option options[] = {
 
 static const char usage[] =
     "usage: titan generate PATH --prompt TEXT [options]\n\n"
-    "Continues TEXT and prints what comes, as it comes. PATH is a run, a checkpoint folder (newest good\n"
-    "step), a step, a consolidated folder, or a folder from Hugging Face.\n\n";
+    "Continues TEXT and prints the new text as it is made. PATH is a run, a checkpoint folder (newest\n"
+    "good step), a step, a consolidated folder, or a folder from Hugging Face.\n\n";
 
 /* Tokens of one run of a long prompt: enough rows for matrix products to be fast, and little memory. */
 enum { PROMPT_ROWS = 5 * TT_ATTENTION_ROWS }; /* full blocks of attention */
@@ -244,10 +244,10 @@ out:
 static int make_samples(struct run *r)
 {
     int64_t vocab = r->weights.model->dims.vocab_size;
-    float *behind_prompt = tt_calloc((size_t)vocab, sizeof *behind_prompt);
+    float *after_prompt = tt_calloc((size_t)vocab, sizeof *after_prompt);
     struct tt_generation generation = {.generator = r->generator,
                                        .tokenizer = r->prompt.tokenizer,
-                                       .prompt_logits = behind_prompt,
+                                       .prompt_logits = after_prompt,
                                        .prompt = r->prompt.ids.id,
                                        .prompt_tokens = (int64_t)r->prompt.ids.n,
                                        .max_new_tokens = r->settings.max_new_tokens,
@@ -260,13 +260,13 @@ static int make_samples(struct run *r)
 
     generation.picker = tt_picker_new(&r->settings.sampling, vocab);
     TT_TRY(tt_generator_feed(r->generator, r->prompt.ids.id, (int64_t)r->prompt.ids.n, &logits));
-    memcpy(behind_prompt, logits, (size_t)vocab * sizeof *behind_prompt);
+    memcpy(after_prompt, logits, (size_t)vocab * sizeof *after_prompt);
     r->prompt_sec = tt_clock_sec() - start;
     for (int64_t s = 0; s < r->settings.samples; s++)
         TT_TRY(make_sample(r, &generation, s));
 out:
     tt_picker_free(generation.picker);
-    tt_free(behind_prompt);
+    tt_free(after_prompt);
     return rc;
 }
 

@@ -224,8 +224,8 @@ static bool takes_value(const char *token)
 }
 
 /*
- * Where the options end: at "--" (*ret_run is behind it), or at the first word that is neither an option nor the value
- * of one, which then is the command that runs.
+ * Where the options end: at "--" (*ret_run comes after it), or at the first word that is neither an option nor the
+ * value of one, which then is the command that runs.
  */
 static int split(int argc, char **argv, int *ret_run)
 {

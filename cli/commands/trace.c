@@ -19,7 +19,7 @@ static const struct tt_option options[] = {
 static const char usage[] =
     "usage: titan trace summary DIR [--iteration N] [--json]\n\n"
     "Says where the time of a traced step went. DIR is a run's folder, its folder of traces or one\n"
-    "iteration_N. `titan train --profiling.enable_profiling` writes traces; look at single ones with\n"
+    "iteration_N. `titan train --profiling.enable_profiling` writes traces; view single ones with\n"
     "chrome://tracing or ui.perfetto.dev.\n\n";
 
 /* --- text --- */

@@ -13,7 +13,7 @@ static _Thread_local enum tt_key key_at_fault;
 
 static const char help[] = "\nhelp: ";
 
-/* The arguments may be the message itself, so it is made beside its place. */
+/* The arguments may contain the old message, so the new one is made in other memory. */
 static void TT_PRINTF(1, 0) set_message(const char *fmt, va_list args)
 {
     static _Thread_local char next[TT_ERROR_MESSAGE_BYTES];

@@ -114,7 +114,7 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
     return tt_op_output(graph, node, 0, name, NULL, 2, shape);
 }
 
-/* Within the sequence the sum over the batch; behind it the table has no gradient. */
+/* Within the sequence it is the sum over the batch; after it the table has no gradient. */
 static void bwd_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;

@@ -2,7 +2,7 @@
  *
  * ROPE: rotates the pairs of every head by angles that grow with the token's position (Su et al. 2021).
  *   in   x (N, H*E), table (T, E/2, 2) of cos and sin      out  of x's shape, may take x's memory
- *   attr heads, head_dim, seq_len (row n stands at position n % seq_len; with from_position at scalars->position + n),
+ *   attr heads, head_dim, seq_len (row n is at position n % seq_len; with from_position at scalars->position + n),
  *        inverse, rotate_half
  *
  * The backward of a rotation is the rotation back: the same op with inverse flipped.

@@ -11,9 +11,9 @@
  * released however the holder dies.
  *
  * It is an flock. If the file system has none (ENOLCK, EOPNOTSUPP, ENOSYS), it is a record lock of the open file. If
- * there are none of these either, it is an owner file beside the lock file, PATH.owner, which names the host, the boot,
- * the process and when it began. An owner that is provably dead is replaced; an owner on another host is believed. A
- * note says what guards instead.
+ * there are none of these either, it is an owner file next to the lock file, PATH.owner, which names the host, the
+ * boot, the process and when it began. An owner that is provably dead is replaced; an owner on another host is
+ * believed. A note says what guards instead.
  */
 struct tt_lock {
     int fd;      /* of the file, for what the holder writes into it; -1: none */

@@ -261,7 +261,7 @@ static int load_builtin(struct tt_tokenizer **ret_tokenizer)
     return tt_tokenizer_parse(json.bytes, json.size, config.bytes, config.size, json.name, ret_tokenizer);
 }
 
-/* A file beside tokenizer.json; NULL when there is none. */
+/* A file in the folder of tokenizer.json; NULL if there is none. */
 static int read_beside(const char *json_path, const char *name, char **ret_text, size_t *ret_size)
 {
     const char *slash = strrchr(json_path, '/');

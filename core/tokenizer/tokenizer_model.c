@@ -13,7 +13,7 @@
 
 enum { MOST_TOKENS = 1 << 26 };
 
-/* Records the bytes that an id stands for. */
+/* Records the bytes of an id. */
 int tt_tokenizer_set_token(struct tt_tokenizer *t, const char *where, int64_t id, const char *text, size_t size,
                            bool is_byte_level)
 {

@@ -43,7 +43,7 @@ struct tt_tokenizer {
 /** Reads "model" after the pre_tokenizer; fills vocab, words, chars, bpe, byte_id, token. where is for messages. */
 int tt_tokenizer_read_model(struct tt_tokenizer *t, json_t *model, const char *where) TT_MUST_CHECK;
 
-/** Records the bytes that an id stands for; is_byte_level: text may be in the byte-level alphabet. */
+/** Records the bytes of an id. is_byte_level: text may be in the byte-level alphabet. */
 int tt_tokenizer_set_token(struct tt_tokenizer *t, const char *where, int64_t id, const char *text, size_t size,
                            bool is_byte_level) TT_MUST_CHECK;
 

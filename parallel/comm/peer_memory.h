@@ -6,8 +6,8 @@
 
 /**
  * Reads the memory of other processes on this host by process_vm_readv. That takes one copy, needs no shared mapping,
- * leaves nothing behind, and reaches any memory of the peer. If the kernel refuses (seccomp, ptrace_scope, separate
- * process namespaces), no rank is reachable and messages are used instead.
+ * leaves no files, and reaches any memory of the peer. If the kernel refuses (seccomp, ptrace_scope, separate process
+ * namespaces), no rank is reachable and messages are used instead.
  */
 struct tt_peer_memory;
 

@@ -108,7 +108,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--modes", default="eager,compile,fsdp2")
     parser.add_argument("--out")
-    parser.add_argument("titan_options", nargs="*", help="behind --: more options of titan train")
+    parser.add_argument("titan_options", nargs="*", help="after --: more options of titan train")
     a = parser.parse_args()
     needed = [a.python, "-c", "import torch, safetensors, numpy"]
     if not shutil.which(a.python) or subprocess.run(needed, stderr=subprocess.DEVNULL).returncode:

@@ -158,7 +158,7 @@ static void cached_logits_are_those_of_the_forward_pass(void **state)
                     double wanted = (double)losses[label][t - 1];
 
                     if (!(fabs(loss_of(logits, label) - wanted) < 1e-5))
-                        fail_msg("%s, prompt of %d, behind token %d: loss %.9g, in the forward pass %.9g",
+                        fail_msg("%s, prompt of %d, after token %d: loss %.9g, in the forward pass %.9g",
                                  model->row->name, (int)prompts[p], (int)t, loss_of(logits, label), wanted);
                 }
                 if (t == CONTEXT)

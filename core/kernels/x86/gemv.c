@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * A matrix times a vector in AVX2 or AVX-512: four rows at a time share the loads of the vector and hide the latency of
- * each other's sums. Every row is summed in the same order, independently of the rows beside it.
+ * each other's sums. Every row is summed in the same order, independently of the other rows.
  */
 #include "core/kernels/x86/element.h"
 #include "core/kernels/x86/x86.h"

@@ -77,7 +77,7 @@ texts = ["", " ", "  two  spaces ", "In the beginning God created the heaven and
          "日本 🙂 e\u0301 \u00a0x", "a</s> b<s>  c<unk>d<s>e", "▁▁x <0x0A>", "x\x00y", "12345 " * 20]
 for name, legacy in (("llama2", True), ("mistral7b", False)):
     f = transformers.AutoTokenizer.from_pretrained(raw, legacy=legacy)
-    if name == "mistral7b": # an added token that is found in normalised text, and one beside it
+    if name == "mistral7b": # one added token that is found in normalised text, and one that is not
         f.add_tokens(["[INST]"])
         f.add_special_tokens({"additional_special_tokens": ["<|call|>"]} if version.startswith("4")
                              else {"extra_special_tokens": ["<|call|>"]})
