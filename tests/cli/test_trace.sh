@@ -148,7 +148,7 @@ case_summary_of_a_folder_without_traces_is_an_error() {
     run trace summary
     expect_error 2 "takes one folder"
     run trace sumary run
-    expect_error 2 "'sumary' is not a subcommand"
+    expect_error 2 "unknown command 'trace sumary'"
 }
 
 # Reads the records of an event file as {tag: {step: value}} and verifies every checksum. Written from the description
