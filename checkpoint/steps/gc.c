@@ -29,8 +29,8 @@ struct gc {
 
 static void add_removed(struct gc *gc, const char *name, const char *kind, int64_t bytes)
 {
-    (void)json_array_append_new(gc->removed,
-                                json_pack("{s:s, s:s, s:I}", "name", name, "kind", kind, "bytes", (json_int_t)bytes));
+    (void)json_array_append_new(gc->removed, json_pack("{s:o, s:s, s:I}", "name", tt_json_string(name), "kind", kind,
+                                                       "bytes", (json_int_t)bytes));
     if (strcmp(kind, "restored") != 0)
         gc->bytes += bytes;
 }
@@ -170,9 +170,9 @@ int tt_ckpt_gc(const char *path, int64_t keep, bool abandoned, bool dry_run, jso
     TT_TRY(clear_steps(&gc));
     if (abandoned)
         TT_TRY(clear_aside(&gc));
-    *ret_json = json_pack("{s:s, s:b, s:I, s:O, s:I, s:O, s:O}", "folder", gc.folder, "dry_run", dry_run, "keep",
-                          (json_int_t)(gc.keep < 0 ? 0 : gc.keep), "removed", gc.removed, "bytes", (json_int_t)gc.bytes,
-                          "kept", gc.kept, "damaged", gc.damaged);
+    *ret_json = json_pack("{s:o, s:b, s:I, s:O, s:I, s:O, s:O}", "folder", tt_json_string(gc.folder), "dry_run",
+                          dry_run, "keep", (json_int_t)(gc.keep < 0 ? 0 : gc.keep), "removed", gc.removed, "bytes",
+                          (json_int_t)gc.bytes, "kept", gc.kept, "damaged", gc.damaged);
 out:
     tt_lock_release(&lock);
     json_decref(gc.removed);

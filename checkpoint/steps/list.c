@@ -33,11 +33,11 @@ static int list_step(const char *folder, int64_t step, json_t *list)
     tt_ckpt_set_summary(json, &manifest);
     time = json_object_get(json, "time");
     (void)json_object_update_new(
-        json, json_pack("{s:o?, s:o?, s:o?, s:b, s:o*}", "age_s",
+        json, json_pack("{s:o?, s:o?, s:o?, s:b, s:o}", "age_s",
                         json_is_number(time) ? json_real(tt_clock_wall_sec() - json_number_value(time)) : NULL, "files",
                         manifest.meta ? json_integer(manifest.n_files) : NULL, "bytes",
                         manifest.meta ? json_integer(tt_ckpt_file_bytes(&manifest)) : NULL, "good", good, "problem",
-                        problem ? json_string(problem) : json_null()));
+                        problem ? tt_json_string(problem) : json_null()));
     tt_manifest_release(&manifest);
     (void)json_array_append_new(list, json);
     tt_free(problem);
@@ -50,8 +50,8 @@ static json_t *list_leftover(const char *folder, const char *name)
     char *path = tt_format("%s/%s", folder, name);
     struct stat st;
     bool seen = lstat(path, &st) == 0;
-    json_t *json = json_pack("{s:s, s:s, s:I, s:o}", "name", name, "state", tt_leftover_kind(name), "bytes",
-                             (json_int_t)tt_leftover_bytes(path), "age_s",
+    json_t *json = json_pack("{s:o, s:s, s:I, s:o}", "name", tt_json_string(name), "state", tt_leftover_kind(name),
+                             "bytes", (json_int_t)tt_leftover_bytes(path), "age_s",
                              seen ? json_real(tt_clock_wall_sec() - (double)st.st_mtime) : json_null());
 
     tt_free(path);
@@ -69,11 +69,11 @@ static json_t *list_aside(const char *folder, const char *name, const struct tt_
 
     if (tt_manifest_load(path, &manifest) == 0)
         run_id = json_object_get(manifest.meta, "run_id");
-    json =
-        json_pack("{s:o*, s:I, s:s, s:O?, s:o*, s:I, s:o?}", "name", json_string(name), "step", (json_int_t)aside->step,
-                  "state", tt_aside_word(aside->kind), "run_id", json_is_string(run_id) ? run_id : NULL, "set_aside_by",
-                  json_string(aside->run_id), "bytes", (json_int_t)tt_leftover_bytes(path), "age_s",
-                  seen ? json_real(tt_clock_wall_sec() - (double)st.st_mtime) : NULL);
+    json = json_pack("{s:o, s:I, s:s, s:O?, s:o, s:I, s:o?}", "name", tt_json_string(name), "step",
+                     (json_int_t)aside->step, "state", tt_aside_word(aside->kind), "run_id",
+                     json_is_string(run_id) ? run_id : NULL, "set_aside_by", tt_json_string(aside->run_id), "bytes",
+                     (json_int_t)tt_leftover_bytes(path), "age_s",
+                     seen ? json_real(tt_clock_wall_sec() - (double)st.st_mtime) : NULL);
     tt_manifest_release(&manifest);
     tt_free(path);
     return json;
@@ -128,8 +128,8 @@ int tt_ckpt_list(const char *path, json_t **ret_json)
         else if (tt_aside_parse(names[i], &what))
             (void)json_array_append_new(aside, list_aside(folder, names[i], &what));
     }
-    *ret_json =
-        json_pack("{s:s,s:O,s:O,s:O}", "folder", folder, "steps", list, "set_aside", aside, "leftovers", leftovers);
+    *ret_json = json_pack("{s:o,s:O,s:O,s:O}", "folder", tt_json_string(folder), "steps", list, "set_aside", aside,
+                          "leftovers", leftovers);
 out:
     json_decref(list);
     json_decref(aside);

@@ -56,8 +56,8 @@ int tt_ckpt_rollback(const char *path, int64_t step, bool dry_run, json_t **ret_
         if (!dry_run)
             TT_TRY(tt_aside_step(folder, steps[i], TT_ASIDE_ABANDONED, id));
     }
-    *ret_json = json_pack("{s:s, s:I, s:b, s:O}", "folder", folder, "step", (json_int_t)step, "dry_run", dry_run,
-                          "set_aside", aside);
+    *ret_json = json_pack("{s:o, s:I, s:b, s:O}", "folder", tt_json_string(folder), "step", (json_int_t)step, "dry_run",
+                          dry_run, "set_aside", aside);
 out:
     tt_lock_release(&lock);
     json_decref(aside);

@@ -308,9 +308,10 @@ int tt_ckpt_diff(const char *a, const char *b, double atol, json_t **ret_json)
         TT_TRY(compare_group(&d, (enum tt_ckpt_group)group));
     tt_progress("comparing", d.total, d.total);
     equal = json_array_size(d.different) + json_array_size(d.only[0]) + json_array_size(d.only[1]) == 0;
-    *ret_json = json_pack("{s:s, s:s, s:b, s:i, s:i, s:O, s:O, s:O, s:O}", "a", d.side[0].source->path, "b",
-                          d.side[1].source->path, "equal", equal, "tensors", d.tensors, "by_digest", d.by_digest,
-                          "different", d.different, "only_a", d.only[0], "only_b", d.only[1], "notes", d.notes);
+    *ret_json =
+        json_pack("{s:o, s:o, s:b, s:i, s:i, s:O, s:O, s:O, s:O}", "a", tt_json_string(d.side[0].source->path), "b",
+                  tt_json_string(d.side[1].source->path), "equal", equal, "tensors", d.tensors, "by_digest",
+                  d.by_digest, "different", d.different, "only_a", d.only[0], "only_b", d.only[1], "notes", d.notes);
 out:
     close_side(&d.side[0]);
     close_side(&d.side[1]);

@@ -104,7 +104,7 @@ static int add_assets(const char *path, enum tt_path_kind kind, json_t *json)
     if (kind == TT_PATH_STEP)
         TT_TRY(tt_folder_list_found(folder, &names, &n));
     for (int i = 0; i < n; i++)
-        (void)json_array_append_new(list, json_string(names[i]));
+        (void)json_array_append_new(list, tt_json_string(names[i]));
     (void)json_object_set(json, "assets", list);
 out:
     json_decref(list);
@@ -169,8 +169,8 @@ int tt_ckpt_inspect(const char *given, bool stats, json_t **ret_json)
 
     TT_TRY(tt_path_resolve(given, true, &kind, &path));
     TT_TRY(kind == TT_PATH_STEP ? tt_step_manifest(path, &manifest) : tt_manifest_scan(path, &manifest));
-    json = json_pack("{s:s,s:s,s:o}", "path", path, "kind", kind == TT_PATH_STEP ? "step" : "safetensors", "step",
-                     meta_value(&manifest, "step"));
+    json = json_pack("{s:o,s:s,s:o}", "path", tt_json_string(path), "kind",
+                     kind == TT_PATH_STEP ? "step" : "safetensors", "step", meta_value(&manifest, "step"));
     tt_ckpt_set_summary(json, &manifest);
     (void)json_object_update_new(
         json,

@@ -41,7 +41,8 @@ struct report {
 
 static void add_problem(struct report *report, const char *kind)
 {
-    (void)json_array_append_new(report->problems, json_pack("{s:s,s:s}", "kind", kind, "text", tt_error_message()));
+    (void)json_array_append_new(report->problems,
+                                json_pack("{s:s,s:o}", "kind", kind, "text", tt_json_string(tt_error_message())));
 }
 
 /* Notes a failure with this kind of damage, or as "unreadable" if it proves no damage. Out of memory ends
@@ -343,7 +344,7 @@ int tt_ckpt_verify(const char *path, enum tt_ckpt_depth depth, json_t **ret_json
         TT_TRY(tt_path_is_folder(export, &exported));
     if (exported)
         TT_TRY(verify_path(&report, tt_strdup(export), TT_PATH_PLAIN));
-    *ret_json = json_pack("{s:s,s:b,s:i,s:i,s:I,s:I,s:I,s:f,s:O}", "path", resolved, "ok",
+    *ret_json = json_pack("{s:o,s:b,s:i,s:i,s:I,s:I,s:I,s:f,s:O}", "path", tt_json_string(resolved), "ok",
                           json_array_size(report.problems) == 0, "files", report.files, "tensors", report.tensors,
                           "bytes", (json_int_t)report.bytes, "checksums", (json_int_t)report.checksums, "digests",
                           (json_int_t)report.digests, "seconds", tt_clock_sec() - start, "problems", report.problems);

@@ -48,9 +48,9 @@ static int make(const struct tt_args *args,
     TT_TRY(read_options(args, &what));
     TT_TRY(write(&what, &done));
     if (tt_args_has(args, "json"))
-        return tt_cli_print_json(json_pack("{s:s,s:s,s:i,s:i,s:I}", "source", done.source, "destination",
-                                           what.destination, "files", done.files, "tensors", done.tensors, "bytes",
-                                           (json_int_t)done.bytes));
+        return tt_cli_print_json(json_pack("{s:o,s:o,s:i,s:i,s:I}", "source", tt_json_string(done.source),
+                                           "destination", tt_json_string(what.destination), "files", done.files,
+                                           "tensors", done.tensors, "bytes", (json_int_t)done.bytes));
     (void)printf("%s -> %s: %d tensors, %d file%s, %s\n", done.source, what.destination, done.tensors, done.files,
                  done.files == 1 ? "" : "s", tt_text_bytes(bytes, sizeof bytes, (double)done.bytes));
     return tt_cli_finish();

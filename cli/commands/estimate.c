@@ -232,8 +232,8 @@ static json_t *row_json(const struct tt_estimate_row *r)
     json_t *init, *kinds, *o;
 
     if (r->problem)
-        return json_pack("{s:i, s:s, s:o*, s:n}", "ranks", r->ranks, "policy", r->policy, "problem",
-                         json_string(r->problem), "fits");
+        return json_pack("{s:i, s:s, s:o, s:n}", "ranks", r->ranks, "policy", r->policy, "problem",
+                         tt_json_string(r->problem), "fits");
     init = json_object();
     for (int i = 0; i < TT_INIT_MODES; i++)
         (void)json_object_set_new(init, init_words[i], json_integer(r->init_bytes[i]));

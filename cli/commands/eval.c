@@ -266,8 +266,9 @@ static int print(const struct run *r, const struct tt_comm *comm)
                      tt_text_count(count, sizeof count, f->tokens), f->samples, r->seq_len, f->seconds, speed);
         return tt_cli_finish();
     }
-    o = json_pack("{s:s, s:o, s:s, s:s?, s:b, s:o, s:o, s:I, s:I, s:I, s:i, s:f, s:f}", "path", r->weights.path,
-                  "model", json_sprintf("%s/%s", r->weights.model->row->name, r->weights.model->flavor), "dataset",
+    o = json_pack("{s:o, s:o, s:s, s:s?, s:b, s:o, s:o, s:I, s:I, s:I, s:i, s:f, s:f}", "path",
+                  tt_json_string(r->weights.path), "model",
+                  json_sprintf("%s/%s", r->weights.model->row->name, r->weights.model->flavor), "dataset",
                   r->cfg->validation.dataset, "dataset_path", path, "trained_on", (int)is_training_data(r), "loss",
                   tt_json_number(f->loss), "perplexity", tt_json_number(perplexity), "tokens", (json_int_t)f->tokens,
                   "samples", (json_int_t)f->samples, "seq_len", (json_int_t)r->seq_len, "ranks", comm->size, "seconds",

@@ -280,9 +280,9 @@ static int print_json(const struct run *r)
     const struct settings *s = &r->settings;
     struct tt_generator_memory m = tt_generator_memory(r->generator);
     json_t *first = json_array_get(r->samples, 0);
-    json_t *o = json_pack("{s:s, s:o, s:o?, s:O, s:O, s:O, s:O}", "path", r->weights.path, "model",
+    json_t *o = json_pack("{s:o, s:o, s:o?, s:O, s:O, s:O, s:O}", "path", tt_json_string(r->weights.path), "model",
                           json_sprintf("%s/%s", r->weights.model->row->name, r->weights.model->flavor), "prompt",
-                          r->prompt.text ? json_string(r->prompt.text) : json_null(), "text",
+                          r->prompt.text ? tt_json_string(r->prompt.text) : json_null(), "text",
                           json_object_get(first, "text"), "tokens", json_object_get(first, "tokens"), "finish",
                           json_object_get(first, "finish"), "samples", r->samples);
 

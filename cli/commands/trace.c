@@ -103,10 +103,10 @@ static json_t *summary_json(const struct tt_trace_summary *s)
             collectives, json_pack("{s:s, s:i, s:I, s:f, s:f}", "collective", s->collectives[i].name, "count",
                                    s->collectives[i].count, "bytes", (json_int_t)s->collectives[i].bytes, "time_s",
                                    s->collectives[i].sec, "exposed_s", s->collectives[i].exposed_sec));
-    return json_pack("{s:s, s:i, s:s, s:I, s:i, s:i, s:f, s:o, s:o, s:o, s:{s:i, s:f, s:f, s:f}, s:s}", "type",
-                     "trace_summary", "schema", 1, "folder", s->folder, "step", (json_int_t)s->step, "ranks",
-                     s->n_ranks, "world", s->world, "step_time_s", s->step_sec, "split", split_json(s), "compute", ops,
-                     "communication", collectives, "slowest_rank", "rank", slowest->rank, "compute_s",
+    return json_pack("{s:s, s:i, s:o, s:I, s:i, s:i, s:f, s:o, s:o, s:o, s:{s:i, s:f, s:f, s:f}, s:s}", "type",
+                     "trace_summary", "schema", 1, "folder", tt_json_string(s->folder), "step", (json_int_t)s->step,
+                     "ranks", s->n_ranks, "world", s->world, "step_time_s", s->step_sec, "split", split_json(s),
+                     "compute", ops, "communication", collectives, "slowest_rank", "rank", slowest->rank, "compute_s",
                      slowest->compute_sec, "median_compute_s", s->median_compute_sec, "exposed_s", slowest->exposed_sec,
                      "hint", s->hint);
 }

@@ -161,8 +161,8 @@ static json_t *flags_json(const struct tt_tune_row *r)
 static json_t *row_json(const struct tt_tune_row *r)
 {
     if (r->problem)
-        return json_pack("{s:s, s:o, s:o*, s:b}", "combination", r->label, "flags", flags_json(r), "problem",
-                         json_string(r->problem), "fits", r->fits);
+        return json_pack("{s:s, s:o, s:o, s:b}", "combination", r->label, "flags", flags_json(r), "problem",
+                         tt_json_string(r->problem), "fits", r->fits);
     return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:b, s:b}", "combination", r->label, "flags",
                      flags_json(r), "step_s", tt_json_number(r->step_sec), "exposed_s", tt_json_number(r->exposed_sec),
                      "predicted_step_s", tt_json_number(r->predicted_step_sec), "predicted_exposed_s",

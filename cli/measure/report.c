@@ -296,8 +296,8 @@ json_t *tt_bench_json(const struct tt_bench *b)
         (void)json_object_set_new(o, "collectives", collectives_json(b));
     if (b->storage_folder)
         (void)json_object_set_new(o, "storage",
-                                  json_pack("{s:s, s:f}", "folder", b->storage_folder, "fsync_gbytes_per_s",
-                                            b->storage_bytes_per_sec * 1e-9));
+                                  json_pack("{s:o, s:f}", "folder", tt_json_string(b->storage_folder),
+                                            "fsync_gbytes_per_s", b->storage_bytes_per_sec * 1e-9));
     (void)json_object_set_new(o, "machine", tt_bench_machine_json(b));
     return o;
 }

@@ -10,6 +10,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/base/utf8.h"
 #include "core/os/file.h"
 
 /* Gives jansson an allocator that never fails, so that no caller has to deal with a half-built value. */
@@ -147,6 +148,17 @@ int tt_json_get_string(const json_t *object, const char *key, const char *where,
         return fail_member(object, key, where, "a string");
     *ret_value = json_string_value(member);
     return 0;
+}
+
+json_t *tt_json_string(const char *text)
+{
+    struct tt_text repaired = {0};
+    json_t *string;
+
+    tt_utf8_repair(text, strlen(text), &repaired);
+    string = json_string(repaired.size ? repaired.text : "");
+    tt_text_release(&repaired);
+    return string;
 }
 
 json_t *tt_json_number(double value)

@@ -40,6 +40,9 @@ bool tt_json_sizes(const json_t *array, int64_t *sizes, size_t most, int *ret_n)
 /** The array that tt_json_sizes reads. */
 json_t *tt_json_from_sizes(const int64_t *sizes, int n);
 
+/** A string. Text that is not UTF-8, as a path may be, has U+FFFD for what is not; jansson would give NULL. */
+json_t *tt_json_string(const char *text);
+
 /** A finite double, or null for NaN and infinity, which JSON cannot express. */
 json_t *tt_json_number(double value);
 

@@ -97,6 +97,22 @@ case_verify_finds_a_damaged_manifest() {
     expect_bad "manifest"
 }
 
+# A file system allows any bytes; JSON does not.
+case_a_path_that_is_not_utf8() {
+    make_run
+    mv run $'r\xffn' 2>/dev/null || skip "this file system refuses such names"
+    for command in list inspect verify gc; do
+        run ckpt $command $'r\xffn' --json
+        expect_ok
+        expect_json "assert '\ufffd' in str(found), found"
+    done
+    run ckpt list $'r\xffn'
+    expect_out "r.*n/checkpoint$"
+    printf 'xy' | dd of=$'r\xffn/checkpoint/step-4/manifest.json' bs=1 seek=40 conv=notrunc 2>/dev/null
+    run ckpt verify $'r\xffn/checkpoint/step-4'
+    expect_error 3 "manifest.json' is damaged"
+}
+
 case_paths_without_a_checkpoint_are_refused() {
     for verb in list inspect verify; do
         run ckpt $verb nosuch

@@ -269,5 +269,5 @@ void tt_metrics_checkpoint(struct tt_metrics *m, const struct tt_ckpt_saved *sav
 void tt_metrics_checkpoint_failed(struct tt_metrics *m, int64_t step, const char *why)
 {
     tt_metrics_record(
-        m, json_pack("{s:s, s:I, s:o*}", "type", "checkpoint", "step", (json_int_t)step, "error", json_string(why)));
+        m, json_pack("{s:s, s:I, s:o}", "type", "checkpoint", "step", (json_int_t)step, "error", tt_json_string(why)));
 }

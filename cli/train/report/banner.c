@@ -286,11 +286,11 @@ static json_t *record_of(const struct tt_reporter *r, const struct tt_run_about 
     json_t *argv = json_array(), *o;
 
     for (int i = 0; i < about->argc; i++)
-        (void)json_array_append_new(argv, json_string(about->argv[i]));
-    o = json_pack("{s:s, s:i, s:s, s:s, s:i, s:i, s:o, s:I, s:o*, s:b, s:o, s:o, s:I, s:I}", "type", "run", "schema", 1,
+        (void)json_array_append_new(argv, tt_json_string(about->argv[i]));
+    o = json_pack("{s:s, s:i, s:s, s:s, s:i, s:i, s:o, s:I, s:o, s:b, s:o, s:o, s:I, s:I}", "type", "run", "schema", 1,
                   "version", TITAN_VERSION, "run_id", about->run_id, "world", s->comm->size, "threads_per_rank",
                   s->threads, "argv", argv, "parameters", (json_int_t)tt_model_n_elements(s->job.model), "weights",
-                  json_string(start->weights_from), "layout_exact", tt_setup_layout_exact(s), "kernels",
+                  tt_json_string(start->weights_from), "layout_exact", tt_setup_layout_exact(s), "kernels",
                   tt_setup_kernels_json(s), "peak_flops", tt_json_number(r->metrics.peak_flops),
                   "memory_predicted_bytes", (json_int_t)(s->memory.total + s->job.staging_bytes), "staging_bytes",
                   (json_int_t)s->job.staging_bytes);
