@@ -63,9 +63,15 @@ static double of_copy(const struct tt_bench *b, const struct tt_bench_collective
     return collective_rate(b, c) / collective_rate(b, &copy);
 }
 
+/* The step computes in it, so mfu is a part of its peak. */
+static bool steps_in_bf16(const struct tt_bench *b)
+{
+    return b->cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;
+}
+
 static double mfu(const struct tt_bench *b, double flops_per_sec)
 {
-    return flops_per_sec / b->sgemm_flops;
+    return flops_per_sec / (steps_in_bf16(b) ? b->bgemm_flops : b->sgemm_flops);
 }
 
 /* --- tables --- */
@@ -117,9 +123,10 @@ static void print_step(const struct tt_bench *b)
                  b->cfg->model.name, b->cfg->model.flavor, tt_text_count(parameters, sizeof parameters, s->parameters),
                  b->cfg->training.seq_len, s->microbatches, b->cfg->training.local_batch_size);
     (void)printf("  %s\n", s->policies);
-    (void)printf("  %.2f ms (median of %d), %s tokens/s, mfu %.1f%%, causal %.1f%% of the sgemm peak\n",
-                 1e3 * s->step_sec, s->n, tt_text_count(tokens, sizeof tokens, (int64_t)llround(s->tokens_per_sec)),
-                 100.0 * mfu(b, s->flops_per_sec_rank), 100.0 * mfu(b, s->causal_flops_per_sec_rank));
+    (void)printf("  %.2f ms (median of %d), %s tokens/s, mfu %.1f%%, causal %.1f%% of the %s peak\n", 1e3 * s->step_sec,
+                 s->n, tt_text_count(tokens, sizeof tokens, (int64_t)llround(s->tokens_per_sec)),
+                 100.0 * mfu(b, s->flops_per_sec_rank), 100.0 * mfu(b, s->causal_flops_per_sec_rank),
+                 steps_in_bf16(b) ? "bgemm" : "sgemm");
     tt_split_percent(&s->split, percent);
     for (int p = 0; p < TT_SPLIT_PARTS; p++)
         (void)printf("  %-14s %6.2f%%\n", tt_split_name((enum tt_split_part)p), percent[p]);
@@ -262,8 +269,6 @@ json_t *tt_bench_machine_json(const struct tt_bench *b)
                                                     "ranks", b->ranks, "alpha_s", small->sec, "beta_s_per_byte",
                                                     fmax(large->sec - small->sec, 0.0) / bytes));
     }
-    if (b->n_sgemm)
-        (void)json_object_set_new(o, "bgemm_flops", json_real(b->bgemm_flops / b->threads));
     (void)json_object_update_new(o, json_pack("{s:s, s:i, s:i, s:o}", "cpu", tt_cores()->model, "ranks", b->ranks,
                                               "threads_per_rank", b->threads, "collectives", fits));
     if (b->storage_folder)

@@ -68,7 +68,7 @@ static int measure_peak(const struct tt_setup *setup, double *peak_flops)
     double found = 0.0;
     int rc = 0;
 
-    TT_TRY(tt_peak_measure_slowest(setup->comm, tt_engine_team(setup->engine), &found));
+    TT_TRY(tt_peak_measure_slowest(setup->comm, tt_engine_team(setup->engine), setup->job.engine.param_dtype, &found));
     *peak_flops = fmax(*peak_flops, found);
 out:
     return rc;
@@ -121,7 +121,8 @@ int tt_bench_step_run(struct tt_bench *b, struct tt_comm *comm, double seconds)
     TT_TRY(tt_setup_init(b->cfg, comm, false, &setup));
     TT_TRY(tt_comm_agree(comm, tt_engine_allocate(setup.engine)));
     TT_TRY(tt_engine_init_params(setup.engine, (uint64_t)b->cfg->debug.seed));
-    TT_TRY(time_steps(&setup, seconds, b->fewest, &b->step, &b->sgemm_flops));
+    TT_TRY(time_steps(&setup, seconds, b->fewest, &b->step,
+                      setup.job.engine.param_dtype == TT_BF16 ? &b->bgemm_flops : &b->sgemm_flops));
     conclude(&setup, &b->step);
 out:
     tt_setup_release(&setup);

@@ -110,8 +110,8 @@ static int find_machine(struct tt_tune *tune, const struct tt_setup *s, struct t
     if (s->cfg->parallelism.machine_file)
         return 0;
     TT_TRY(tt_comm_barrier(s->comm));
-    TT_TRY(tt_peak_measure_slowest(s->comm, tt_engine_team(s->engine), &peak));
-    machine->sgemm_flops = peak / s->threads;
+    TT_TRY(tt_peak_measure_slowest(s->comm, tt_engine_team(s->engine), s->job.engine.param_dtype, &peak));
+    machine->sgemm_flops = machine->bgemm_flops = peak / s->threads;
     (void)snprintf(tune->machine, sizeof tune->machine, "%s, at the measured %.0f GF/s a thread", machine->name,
                    machine->sgemm_flops / 1e9);
 out:

@@ -100,6 +100,7 @@ struct tt_graph {
     int n_values, cap_values;
     struct tt_node *nodes;
     int n_nodes, cap_nodes;
+    enum tt_dtype dtype; /* in which models are built: of parameters, as nodes read them, and of activations */
     int block;           /* of the nodes that are added next, or TT_NONE */
     int tokens, labels;  /* TT_VALUE_INPUT (B, T) I32; labels may be TT_NONE (generation) */
     int rope_table;      /* TT_VALUE_CONST (T, E/2, 2) cos and sin, or TT_NONE */

@@ -16,7 +16,7 @@ void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t ba
     int64_t context = graph->cache_len ? graph->cache_len : seq_len;
     int64_t tokens[2] = {batch, seq_len}, table[3] = {context, model->dims.head_dim / 2, 2};
 
-    *b = (struct tt_build){.model = model, .graph = graph, .dtype = TT_F32, .seq_len = context};
+    *b = (struct tt_build){.model = model, .graph = graph, .dtype = graph->dtype, .seq_len = context};
     graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, tokens);
     if (!graph->cache_len)
         graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, tokens);

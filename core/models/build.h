@@ -12,7 +12,7 @@
 struct tt_build {
     const struct tt_model *model;
     struct tt_graph *graph;
-    enum tt_dtype dtype; /* of parameters and activations */
+    enum tt_dtype dtype; /* of parameters and activations: the graph's */
     int64_t seq_len;     /* of the context: T, or cache_len */
     char prefix[32];
     int next_param; /* where the search for a parameter by name begins: after the one found last */

@@ -355,8 +355,8 @@ out:
     return rc;
 }
 
-int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, int64_t batch, int64_t seq_len,
-                   struct tt_graph **ret_graph, int *ret_param_grad)
+int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, enum tt_dtype dtype, int64_t batch,
+                   int64_t seq_len, struct tt_graph **ret_graph, int *ret_param_grad)
 {
     struct tt_graph *graph;
     int rc = 0;
@@ -364,6 +364,7 @@ int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, int64_
     if ((rc = tt_model_check_seq_len(model, seq_len)) < 0)
         return rc;
     graph = tt_graph_new();
+    graph->dtype = dtype;
     model->row->build(model, batch, seq_len, graph);
     if (mode == TT_GRAPH_TRAIN)
         TT_TRY(differentiate(graph, model->n_params, ret_param_grad));

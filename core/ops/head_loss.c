@@ -435,6 +435,7 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
     ret_cost->flops = products * 2.0 * (double)tt_value_rows(x) * (double)tt_value_elements(w);
     ret_cost->bytes = tt_op_bytes(graph, node);
+    ret_cost->bf16 = tt_op_is_bf16(graph, node);
 }
 
 const struct tt_op_row tt_op_head_loss = {

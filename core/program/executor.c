@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/math/bf16.h"
 #include "core/os/file.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
@@ -139,12 +140,17 @@ const struct tt_span *tt_executor_spans(const struct tt_executor *ex)
 
 /* --- the first value that is not finite --- */
 
-bool tt_running_all_finite(const float *data, int64_t n)
+bool tt_running_all_finite(enum tt_dtype dtype, const void *data, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        if (!isfinite(data[i]))
-            return false;
-    return true;
+    bool finite = true;
+
+    for (int64_t i = 0; i < n && finite; i++) {
+        if (dtype == TT_F32)
+            finite = isfinite(((const float *)data)[i]);
+        else if (dtype == TT_BF16)
+            finite = isfinite(tt_bf16_to_float(((const tt_bf16 *)data)[i]));
+    }
+    return finite;
 }
 
 static void bad_parameter_of(const struct tt_executor *ex, const struct tt_graph *graph, char *name, size_t name_size)
@@ -158,7 +164,7 @@ static void bad_parameter_of(const struct tt_executor *ex, const struct tt_graph
         if (value->kind != TT_VALUE_PARAM)
             continue;
         place = tt_layout_param(p->layout, value->param);
-        if (!tt_running_all_finite(ex->state->param[p->layout->unit_of[value->param]] + place->offset,
+        if (!tt_running_all_finite(TT_F32, ex->state->param[p->layout->unit_of[value->param]] + place->offset,
                                    tt_box_volume(&place->box)))
             (void)snprintf(name, name_size, "parameter %s", value->name);
     }

@@ -145,7 +145,7 @@ struct tt_program {
     const struct tt_layout *layout; /* not owned */
     int microbatches;
     int threads;                             /* of the team; scratch sizes depend on it */
-    enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16: what gathers and reduce-scatters carry (mixed.h) */
+    enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16: of gathered parameters; what reductions carry */
     struct tt_instr *instrs;
     int n_instrs, cap_instrs;
     struct tt_bucket *buckets;

@@ -67,7 +67,7 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i)
                 size_t bytes = chunks * (size_t)unit->grads[k].chunk * tt_dtype_size(instr->collective.dtype);
                 char *whole = tt_executor_operand(t->executor, i, operand);
 
-                if (instr->collective.dtype == TT_BF16)
+                if (tt_purpose_row(instr->purpose)->carries == TT_CARRIES_GRADS && instr->collective.dtype == TT_BF16)
                     whole = tt_mixed_half(whole, tt_unit_whole(t->program->layout, units[u], k));
                 *part++ = (struct tt_segment){whole + (size_t)m * bytes, bytes};
             }
@@ -105,7 +105,7 @@ static struct tt_segment_list own_shards(struct tt_transfers *t, const struct tt
 
 /*
  * Kept parts, which follow the whole parameters, are sent as they are, and so are shards. But in bfloat16 a shard is
- * rounded into its place in the whole (mixed.h) and sent from there.
+ * rounded into its place in the whole and sent from there.
  */
 static int new_gather(struct tt_transfers *t, int i)
 {

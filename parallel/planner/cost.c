@@ -20,12 +20,15 @@ static const struct number {
     size_t offset;
 } numbers[] = {
     {"sgemm_flops", offsetof(struct tt_machine, sgemm_flops)},
+    {"bgemm_flops", offsetof(struct tt_machine, bgemm_flops)},
     {"memory_bytes_per_sec", offsetof(struct tt_machine, memory_bytes_per_sec)},
     {"call_sec", offsetof(struct tt_machine, call_sec)},
     {"message_sec", offsetof(struct tt_machine, message_sec)},
     {"link_bytes_per_sec", offsetof(struct tt_machine, link_bytes_per_sec)},
 };
 enum { N_NUMBERS = sizeof numbers / sizeof numbers[0] };
+
+static const struct number *const bgemm = &numbers[1]; /* follows the number that stands for it where it is missing */
 
 static double number_of(const struct tt_machine *machine, int i)
 {
@@ -39,6 +42,7 @@ struct tt_machine tt_machine_builtin(void)
 {
     return (struct tt_machine){.name = "built-in: a plain server core",
                                .sgemm_flops = 80e9,
+                               .bgemm_flops = 80e9,
                                .memory_bytes_per_sec = 10e9,
                                .call_sec = 20e-6,
                                .message_sec = 10e-6,
@@ -49,9 +53,13 @@ static int read_numbers(const json_t *json, const char *path, struct tt_machine 
 {
     for (int i = 0; i < N_NUMBERS; i++) {
         double value;
-        int rc = tt_json_get_real(json, numbers[i].key, path, &value);
+        int rc;
 
-        if (rc < 0)
+        if (&numbers[i] == bgemm && !json_object_get(json, bgemm->key)) {
+            machine->bgemm_flops = machine->sgemm_flops; /* an older file */
+            continue;
+        }
+        if ((rc = tt_json_get_real(json, numbers[i].key, path, &value)) < 0)
             return rc;
         if (!(value > 0.0) || !isfinite(value))
             return tt_fail(TT_EDATA, "%s: %s is %g, wanted a number above 0", path, numbers[i].key, value);
@@ -112,7 +120,7 @@ uint64_t tt_machine_hash(const struct tt_machine *machine)
 
 static double work_sec(const struct tt_machine *machine, const struct tt_cost *work, int threads)
 {
-    double compute = work->flops / (machine->sgemm_flops * threads),
+    double compute = work->flops / ((work->bf16 ? machine->bgemm_flops : machine->sgemm_flops) * threads),
            memory = work->bytes / machine->memory_bytes_per_sec;
 
     return compute > memory ? compute : memory;

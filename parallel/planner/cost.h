@@ -15,6 +15,7 @@
 struct tt_machine {
     char name[64];               /* shown to people; nothing depends on it */
     double sgemm_flops;          /* flop/s of one thread in large float32 products */
+    double bgemm_flops;          /* the same of products of bfloat16; a file without it: sgemm_flops */
     double memory_bytes_per_sec; /* bytes that one rank reads and writes when it streams through memory */
     double call_sec;             /* to start and finish one collective, whatever its size */
     double message_sec;          /* latency of one message */

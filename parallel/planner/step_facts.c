@@ -52,9 +52,9 @@ static void measure_others(const struct tt_program *eager, int64_t *other_bytes)
 }
 
 /* Bytes of a unit's k-th gradient or parameter when it is whole, as the memory plan counts them. */
-static int64_t whole_bytes(const struct tt_layout *layout, int unit, int k)
+static int64_t whole_bytes(const struct tt_layout *layout, int unit, int k, enum tt_dtype dtype)
 {
-    return tt_arena_bytes(tt_unit_whole(layout, unit, k) * (int64_t)sizeof(float));
+    return tt_arena_bytes(tt_unit_whole(layout, unit, k) * (int64_t)tt_dtype_size(dtype));
 }
 
 static void measure_units(const struct tt_lowering *lowering, struct tt_step_facts *f)
@@ -68,11 +68,11 @@ static void measure_units(const struct tt_lowering *lowering, struct tt_step_fac
         bool gathers = tt_lowering_gathers(lowering, unit), reduces = tt_lowering_reduces(lowering, unit);
 
         for (int k = 0; gathers && k < layout->units[unit].n_params; k++) {
-            f->param_bytes[layout->units[unit].params[k].param] = whole_bytes(layout, unit, k);
-            f->unit_bytes[unit] += whole_bytes(layout, unit, k);
+            f->param_bytes[layout->units[unit].params[k].param] = whole_bytes(layout, unit, k, lowering->param_dtype);
+            f->unit_bytes[unit] += whole_bytes(layout, unit, k, lowering->param_dtype);
         }
         for (int k = 0; reduces && k < layout->units[unit].n_grads; k++)
-            f->unit_grad_bytes[unit] += whole_bytes(layout, unit, k);
+            f->unit_grad_bytes[unit] += whole_bytes(layout, unit, k, TT_F32);
     }
 }
 
@@ -98,7 +98,7 @@ void tt_step_facts_make(const struct tt_usage *usage, const struct tt_lowering *
             int unit = layout->unit_of[grad->param];
 
             if (tt_lowering_reduces(lowering, unit))
-                f.grad_bytes[pos] += whole_bytes(layout, unit, tt_layout_grad(layout, grad->param, grad->part));
+                f.grad_bytes[pos] += whole_bytes(layout, unit, tt_layout_grad(layout, grad->param, grad->part), TT_F32);
         }
     }
     measure_units(lowering, &f);

@@ -183,7 +183,7 @@ static void check_aliases(struct test *test, const struct tt_node *node)
 static void check_costs(struct test *test)
 {
     for (int n = 0; n < test->graph->n_nodes; n++) {
-        struct tt_cost cost = {-1.0, -1.0};
+        struct tt_cost cost = {.flops = -1.0, .bytes = -1.0};
 
         tt_op_row(test->graph->nodes[n].op)->cost(test->graph, &test->graph->nodes[n], &cost);
         if (!(cost.flops >= 0.0) || !(cost.bytes > 0.0))

@@ -109,19 +109,33 @@ static void recomputing_changes_no_bit_and_no_traffic(void **state)
     }
 }
 
-/* The memory that a step needs, without running it. */
-static int64_t step_bytes(const struct train_job *job)
+struct demand {
+    int64_t step;                   /* bytes of a step's region */
+    int64_t kinds[TT_MEMORY_KINDS]; /* bytes of all buffers of a kind */
+};
+
+/* What a step needs, without running it. */
+static struct demand demand_of(const struct train_job *job)
 {
     struct tt_engine_options options;
     struct tt_engine *engine = NULL;
-    int64_t bytes;
+    const struct tt_program *program;
+    struct demand demand = {0};
 
     assert_int_equal(fixture_check(train_job_options(job, &options)), 0);
     assert_int_equal(fixture_check(tt_engine_new(&options, NULL, 0, &engine)), 0);
-    assert_int_equal(fixture_check(tt_program_check(tt_engine_program(engine))), 0);
-    bytes = tt_engine_memory(engine).step;
+    program = tt_engine_program(engine);
+    assert_int_equal(fixture_check(tt_program_check(program)), 0);
+    demand.step = tt_engine_memory(engine).step;
+    for (int b = 0; b < program->n_buffers; b++)
+        demand.kinds[program->buffers[b].kind] += program->buffers[b].bytes;
     tt_engine_free(engine);
-    return bytes;
+    return demand;
+}
+
+static int64_t step_bytes(const struct train_job *job)
+{
+    return demand_of(job).step;
 }
 
 static void the_more_is_recomputed_the_less_memory_it_takes(void **state)
@@ -148,7 +162,7 @@ static void the_more_is_recomputed_the_less_memory_it_takes(void **state)
     tt_model_free(model);
 }
 
-/* --- bfloat16 on the wire --- */
+/* --- bfloat16 --- */
 
 static const enum tt_dtype wires[][2] = {{TT_F32, TT_F32}, {TT_BF16, TT_F32}, {TT_F32, TT_BF16}, {TT_BF16, TT_BF16}};
 static const char *const wire_names[] = {"float32", "bfloat16 parameters", "bfloat16 gradients", "bfloat16"};
@@ -357,20 +371,25 @@ static void bfloat16_halves_what_neighbours_kept(void **state)
     assert_true(kept[1] < kept[0]);
 }
 
-/* Gathered parameters need as much as in float32, on one rank too. Gradients save less than half. */
-static void bfloat16_takes_no_more_memory(void **state)
+/* Gathered parameters and gradients of activations take half, activations less; what is summed in float32 does not. */
+static void bfloat16_takes_half_of_the_memory(void **state)
 {
     for (int ranks = 1; ranks <= 8; ranks *= 2) {
         struct train_job job = job_of(world.odd, 8, 1, 8);
-        int64_t exact, gathered;
+        struct demand wide, half;
 
         job.ranks = ranks;
-        exact = step_bytes(&job);
+        wide = demand_of(&job);
         job.param_dtype = TT_BF16;
-        gathered = step_bytes(&job);
-        assert_true(ranks == 1 ? gathered > exact : gathered == exact);
+        half = demand_of(&job);
+        assert_true(ranks == 1 ? half.kinds[TT_MEMORY_UNSHARDED] > 0
+                               : half.kinds[TT_MEMORY_UNSHARDED] * 2 == wide.kinds[TT_MEMORY_UNSHARDED]);
+        assert_true(half.kinds[TT_MEMORY_ACTIVATION_GRAD] * 2 == wide.kinds[TT_MEMORY_ACTIVATION_GRAD]);
+        assert_true(half.kinds[TT_MEMORY_ACTIVATION] < wide.kinds[TT_MEMORY_ACTIVATION]);
+        assert_true(half.kinds[TT_MEMORY_PARAM_GRAD] == wide.kinds[TT_MEMORY_PARAM_GRAD]);
+        assert_true(half.kinds[TT_MEMORY_GRAD] == wide.kinds[TT_MEMORY_GRAD]);
         job.reduce_dtype = TT_BF16;
-        assert_true(step_bytes(&job) <= gathered);
+        assert_true(step_bytes(&job) <= half.step);
     }
 }
 
@@ -469,7 +488,7 @@ int main(void)
         cmocka_unit_test(other_rank_counts_are_close_in_bfloat16),
         cmocka_unit_test(bfloat16_halves_its_part_of_the_traffic),
         cmocka_unit_test(bfloat16_halves_what_neighbours_kept),
-        cmocka_unit_test(bfloat16_takes_no_more_memory),
+        cmocka_unit_test(bfloat16_takes_half_of_the_memory),
         cmocka_unit_test(every_way_to_initialise_gives_the_same_bits),
         cmocka_unit_test(initialising_needs_what_is_said),
         cmocka_unit_test(a_parameter_without_a_rule_is_named),

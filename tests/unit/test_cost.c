@@ -19,7 +19,7 @@
 #include "parallel/planner/cost.h"
 
 /* A call takes 10 s, a message 1 s, a byte on the link 1 s, the addition of a byte 3/12 s. */
-static const struct tt_machine toy = {"toy", 2.0, 12.0, 10.0, 1.0, 1.0};
+static const struct tt_machine toy = {"toy", 2.0, 2.0, 12.0, 10.0, 1.0, 1.0};
 
 static void near(double found, double wanted)
 {
@@ -53,7 +53,7 @@ static void nodes_run_at_the_rate_of_arithmetic_or_of_memory(void **state)
     int x = tt_graph_value(graph, TT_VALUE_ACTIVATION, TT_F32, "x", 2, (const int64_t[]){2, 3});
     int y = tt_graph_value(graph, TT_VALUE_ACTIVATION, TT_F32, "y", 2, (const int64_t[]){2, 3});
     int node = tt_graph_node(graph, TT_OP_ADD, "z", (const int[]){x, y}, 2, NULL);
-    struct tt_machine slow_memory = {"", 1e9, 36.0, 1, 1, 1}, slow_core = {"", 0.5, 1e9, 1, 1, 1};
+    struct tt_machine slow_memory = {"", 1e9, 1e9, 36.0, 1, 1, 1}, slow_core = {"", 0.5, 0.5, 1e9, 1, 1, 1};
 
     near(tt_cost_node_sec(&slow_memory, graph, node, 1), 3 * 24 / 36.0); /* it reads two arrays and writes one */
     near(tt_cost_node_sec(&slow_core, graph, node, 1), 6 / 0.5);
@@ -121,7 +121,7 @@ static const struct tt_layout layout = {
     .groups = {[TT_GROUP_FSDP] = {2, 0}, [TT_GROUP_REPLICATE] = {1, 0}}, .units = units, .n_units = 2};
 
 /* For one element an update takes 7 * 4 / 4 = 7 s and a gather 10 + 1 + 4 = 15 s; for two elements, 14 s and 19 s. */
-static const struct tt_machine slow = {"slow", 1.0, 4.0, 10.0, 1.0, 1.0};
+static const struct tt_machine slow = {"slow", 1.0, 1.0, 4.0, 10.0, 1.0, 1.0};
 
 static struct tt_timeline simulate(struct tt_instr *instrs, int n)
 {

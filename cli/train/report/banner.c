@@ -137,8 +137,9 @@ static void print_precision(FILE *out, const struct tt_setup *s)
     bool gradients = s->cfg->training.mixed_precision_reduce == TT_DTYPE_BFLOAT16;
 
     if (params || gradients)
-        (void)fprintf(out, "  numbers  parameters %s, gradients reduced in %s, arithmetic and shards in float32\n",
-                      params ? "gathered and used as bfloat16" : "in float32", gradients ? "bfloat16" : "float32");
+        (void)fprintf(out,
+                      "  numbers  computation in %s, gradients reduced in %s, master weights and sums in float32\n",
+                      params ? "bfloat16" : "float32", gradients ? "bfloat16" : "float32");
 }
 
 static void print_weights(FILE *out, const struct tt_config *cfg, const struct tt_start *start)

@@ -77,7 +77,8 @@ int tt_reporter_measure_peak(struct tt_reporter *r)
     comm->waiting_for = "measurement of the peak";
     TT_TRY(tt_comm_barrier(comm));
     comm->waiting_for = before;
-    r->metrics.peak_flops = fmax(r->metrics.peak_flops, tt_peak_measure(tt_engine_team(r->setup->engine)));
+    r->metrics.peak_flops = fmax(r->metrics.peak_flops,
+                                 tt_peak_measure(tt_engine_team(r->setup->engine), r->setup->job.engine.param_dtype));
     r->peaks++;
 out:
     return rc;
@@ -90,7 +91,7 @@ void tt_reporter_predict(struct tt_reporter *r)
     struct tt_timeline time;
 
     if (!s->cfg->parallelism.machine_file)
-        machine.sgemm_flops = r->metrics.peak_flops / s->threads;
+        machine.sgemm_flops = machine.bgemm_flops = r->metrics.peak_flops / s->threads;
     tt_cost_simulate(&machine, tt_engine_program(s->engine), &time);
     r->predicted_step_sec = time.step_sec;
     tt_timeline_release(&time);

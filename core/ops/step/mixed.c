@@ -4,11 +4,10 @@
  *   ROUND        in: n floats, out[0]: n bfloat16 elsewhere
  *   ROUND_HERE   out[0]: n floats, which stay floats and become what bfloat16 holds
  *   NARROW       out[0]: n floats, which become n bfloat16 in the upper half of their buffer
- *   WIDEN        out[0]: the same back
  *   FOLD_HALVES  in: `parts` arrays of n bfloat16, `stride` elements apart, out[0]: n floats, the tree over them
  *
- * Conversions in place go in steps that double (narrow) or halve (widen): the elements of
- * one step are written where no element that is still to be read lies, so its tiles can run in any order.
+ * The conversion in place goes in steps that double: the elements of one step are written where no element that is
+ * still to be read lies, so its tiles can run in any order.
  *
  *   floats    |  first half of what is left  |  rest  |          bytes 4 begin ...
  *   bfloat16             in the upper half:  |..first..|.rest.|  bytes 2 n + 2 begin ...
@@ -47,16 +46,6 @@ static void narrow_tile(void *arg, int64_t tile, int worker)
     tt_kernels()->bf16_round(to, from, tile_size(c, tile));
 }
 
-static void widen_tile(void *arg, int64_t tile, int worker)
-{
-    const struct conversion *c = arg;
-    const uint16_t *from = (const uint16_t *)c->from + tile * TILE;
-    float *to = (float *)c->to + tile * TILE;
-
-    (void)worker;
-    tt_kernels()->bf16_widen(to, from, tile_size(c, tile));
-}
-
 static void round_here_tile(void *arg, int64_t tile, int worker)
 {
     const struct conversion *c = arg;
@@ -81,20 +70,6 @@ static void convert(struct tt_team *team, tt_tile_fn fn, const void *from, void 
 static char *half_at(float *whole, int64_t n, int64_t begin)
 {
     return tt_mixed_half(whole, n) + begin * (int64_t)sizeof(uint16_t);
-}
-
-static void widen(const struct tt_step_call *call)
-{
-    float *whole = call->out[0];
-    int64_t n = call->n, begin = 0;
-    uint16_t tail[TAIL];
-
-    for (int64_t step; n - begin > TAIL; begin += step) {
-        step = (n - begin) / 2;
-        convert(call->team, widen_tile, half_at(whole, n, begin), whole + begin, step);
-    }
-    memcpy(tail, half_at(whole, n, begin), (size_t)(n - begin) * sizeof *tail);
-    tt_kernels()->bf16_widen(whole + begin, tail, n - begin);
 }
 
 static void narrow(const struct tt_step_call *call)
@@ -157,5 +132,4 @@ static void fold_halves(const struct tt_step_call *call)
 const struct tt_step_row tt_step_op_round = {.name = "round", .run = round_elsewhere};
 const struct tt_step_row tt_step_op_round_here = {.name = "round here", .run = round_here};
 const struct tt_step_row tt_step_op_narrow = {.name = "narrow", .run = narrow};
-const struct tt_step_row tt_step_op_widen = {.name = "widen", .run = widen};
 const struct tt_step_row tt_step_op_fold_halves = {.name = "fold halves", .run = fold_halves};

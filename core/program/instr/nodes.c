@@ -85,7 +85,7 @@ static void examine_outputs(struct tt_executor *ex, const struct tt_instr *instr
     for (int k = 0; k < call->node->n_out && !ex->bad[0]; k++) {
         const struct tt_value *value = tt_call_out(call, k);
 
-        if (value->dtype == TT_F32 && !tt_running_all_finite(call->out[k], tt_value_elements(value)))
+        if (!tt_running_all_finite(value->dtype, call->out[k], tt_value_elements(value)))
             (void)snprintf(ex->bad, ex->bad_size, "%s of microbatch %d", value->name, instr->microbatch);
     }
 }

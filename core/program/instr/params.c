@@ -2,10 +2,10 @@
  *
  * Parameters: gathered from shards or from kept parts, freed, or kept in part.
  *
- * To gather in bfloat16, a shard is rounded into its place in the whole and sent from there; the whole is then widened
- * in place. See mixed.h.
+ * To gather in bfloat16, a shard is rounded into its place in the whole and sent from there. Nodes use the whole as it
+ * arrives.
  */
-#include "core/ops/step/mixed.h"
+#include "core/math/bf16.h"
 #include "core/program/instr/instr.h"
 #include "core/program/instr/running.h"
 #include "core/program/lowering.h"
@@ -17,7 +17,8 @@ static void whole_of_unit(struct tt_walk *w, int u)
     const struct tt_unit *unit = &w->in.layout->units[u];
 
     for (int i = 0; i < unit->n_params; i++) {
-        int buffer = tt_lower_made(w, TT_MEMORY_UNSHARDED, tt_unit_whole(w->in.layout, u, i) * (int64_t)sizeof(float));
+        int buffer = tt_lower_made(w, TT_MEMORY_UNSHARDED,
+                                   tt_unit_whole(w->in.layout, u, i) * (int64_t)tt_dtype_size(w->in.param_dtype));
 
         w->program->buffers[buffer].unit = u;
         w->unsharded[unit->params[i].param] = buffer;
@@ -60,8 +61,7 @@ static void round_shards(struct tt_executor *ex, const struct tt_instr *begin)
 
         for (int k = 0; k < unit->n_params; k++, operand++) {
             int64_t chunk = unit->params[k].chunk;
-            char *own =
-                tt_mixed_half(address[operand], chunk * shard.n) + shard.index * chunk * (int64_t)sizeof(uint16_t);
+            tt_bf16 *own = (tt_bf16 *)address[operand] + shard.index * chunk;
 
             tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ROUND,
                                                       .in = ex->state->param[units[u]] + unit->params[k].offset,
@@ -69,12 +69,6 @@ static void round_shards(struct tt_executor *ex, const struct tt_instr *begin)
                                                       .out = {own}});
         }
     }
-}
-
-static void widen_whole(struct tt_executor *ex, const struct tt_instr *begin)
-{
-    if (begin->collective.dtype == TT_BF16)
-        tt_running_each_whole(ex, begin, TT_STEP_WIDEN);
 }
 
 const struct tt_purpose_row tt_purpose_unshard = {
@@ -85,7 +79,6 @@ const struct tt_purpose_row tt_purpose_unshard = {
     .carries = TT_CARRIES_PARAMS,
     .lower = lower_unshard,
     .before = round_shards,
-    .after = widen_whole,
 };
 
 const struct tt_purpose_row tt_purpose_unshard_kept = {
@@ -96,7 +89,6 @@ const struct tt_purpose_row tt_purpose_unshard_kept = {
     .among = TT_AMONG_NEIGHBOURS,
     .carries = TT_CARRIES_PARAMS,
     .rare = true,
-    .after = widen_whole,
 };
 
 /* --- TT_RESHARD --- */
@@ -143,8 +135,7 @@ static int lower_keep(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/* Copies this rank's part of the gathered parameters, in the type in which it travels: the S / n chunks of its place
- * among n neighbours. */
+/* Copies this rank's part of the gathered parameters: the S / n chunks of its place among n neighbours. */
 static int run_keep(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_program *p = ex->program;
@@ -157,14 +148,10 @@ static int run_keep(struct tt_executor *ex, int i, struct tt_step *step)
 
     (void)step;
     for (int k = 0; k < unit->n_params; k++) {
-        int64_t n = chunks * unit->params[k].chunk;
-        const float *from = (const float *)address[k] + part * n;
+        int64_t bytes = chunks * unit->params[k].chunk * (int64_t)tt_dtype_size(p->param_dtype);
 
-        if (p->param_dtype == TT_BF16) /* what was gathered in bfloat16 loses nothing by rounding */
-            tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ROUND, .in = from, .n = n, .out = {kept}});
-        else
-            tt_device_copy(ex->stream, kept, from, (size_t)n * sizeof *from);
-        kept += n * (int64_t)tt_dtype_size(p->param_dtype);
+        tt_device_copy(ex->stream, kept, (const char *)address[k] + part * bytes, (size_t)bytes);
+        kept += bytes;
     }
     return 0;
 }

@@ -30,8 +30,8 @@ static inline void *const *tt_running_address(const struct tt_executor *executor
     return &executor->address[instr->operands];
 }
 
-/** Whether all n floats are finite. */
-bool tt_running_all_finite(const float *data, int64_t n);
+/** Whether all n elements, of type TT_F32 or TT_BF16, are finite; true for other types. */
+bool tt_running_all_finite(enum tt_dtype dtype, const void *data, int64_t n);
 
 /** Gives the stream a step op. */
 void tt_running_step(struct tt_executor *executor, struct tt_step_call call);
