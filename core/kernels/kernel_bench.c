@@ -292,6 +292,22 @@ static void run_attention_bwd(const struct work *w)
     w->table->attention_bwd(&head, &w->attention, w->attention.heads, 0, w->attention.seq_len, w->scratch);
 }
 
+static void run_attention_bwd_bf16(const struct work *w)
+{
+    int64_t half_n = w->n / 2; /* each gradient follows the array that it belongs to */
+    struct tt_attention_bf16_grads head = {.dq = w->x[0] + half_n,
+                                           .dk = w->x[1] + half_n,
+                                           .dv = w->x[2] + half_n,
+                                           .dout = half(w, 4),
+                                           .q = half(w, 0),
+                                           .k = half(w, 1),
+                                           .v = half(w, 2),
+                                           .o = half(w, 3),
+                                           .lse = w->x[5]};
+
+    w->table->attention_bwd_bf16(&head, &w->attention, w->attention.heads, 0, w->attention.seq_len, w->scratch);
+}
+
 /* One token's query heads over all keys. */
 static void run_attention_row(const struct work *w)
 {
@@ -345,8 +361,12 @@ static void choose_attention(struct work *w, char *shape, size_t shape_size)
 
 static void prepare_attention_bf16(struct work *w)
 {
+    int64_t forward = tt_attention_fwd_bf16_scratch(&w->attention);
+    int64_t backward = tt_attention_bwd_bf16_scratch(&w->attention, w->attention.seq_len);
+
     w->bf16 = true;
-    w->scratch = tt_calloc((size_t)tt_attention_fwd_bf16_scratch(&w->attention), sizeof(float));
+    w->scratch = tt_calloc((size_t)(forward > backward ? forward : backward), sizeof(float));
+    run_attention_fwd_bf16(w);
 }
 
 static void choose_bgemm(struct work *w, char *shape, size_t shape_size)
@@ -380,6 +400,7 @@ static const struct bench_case {
     {"attention_fwd", run_attention_fwd, 0.0, 2.0, 0},
     {"attention_fwd_bf16", run_attention_fwd_bf16, 0.0, 2.0, 0},
     {"attention_bwd", run_attention_bwd, 0.0, 5.0, 0},
+    {"attention_bwd_bf16", run_attention_bwd_bf16, 0.0, 5.0, 0},
     {"attention_row", run_attention_row, 1.0 / 3.0, 0.0, 0}, /* reads k and v, one head each; n is of three heads */
     {"bgemm", run_bgemm, 0.0, 1.0, 0},
     {"bf16_round", run_bf16_round, 1.5, 0.0, 512},
@@ -419,7 +440,9 @@ enum { N_CASES = sizeof cases / sizeof *cases };
 /* Of a case without a width. */
 static const struct family *family_of(const struct bench_case *c)
 {
-    return c->run == run_bgemm ? &matrices : c->run == run_attention_fwd_bf16 ? &attention_bf16 : &attention;
+    if (c->run == run_bgemm)
+        return &matrices;
+    return c->run == run_attention_fwd_bf16 || c->run == run_attention_bwd_bf16 ? &attention_bf16 : &attention;
 }
 
 int tt_kernel_bench_count(void)

@@ -60,7 +60,8 @@
  *
  * A kernel `name_bf16` computes as `name` does, in float, and its results are rounded to bfloat16 once, where it stores
  * bfloat16: activations, weights and the gradients of activations. Statistics, losses, tables and the gradients of
- * weights are floats. cross_entropy_grad_bf16 leaves the gradient in the first half of each row's memory.
+ * weights are floats, and what attention_bwd_bf16 computes. Products in attention may round the weights and the
+ * gradients of the scores too. cross_entropy_grad_bf16 leaves the gradient in the first half of each row's memory.
  *
  * Non-finite inputs make the outputs that depend on them non-finite.
  */
@@ -93,6 +94,13 @@ struct tt_attention_shape {
 struct tt_attention_grads {
     float *dq, *dk, *dv;
     const float *dout, *q, *k, *v, *o, *lse;
+};
+
+/* Of attention_bwd_bf16. The gradients are floats: an op may add several parts before it rounds them. */
+struct tt_attention_bf16_grads {
+    float *dq, *dk, *dv;
+    const tt_bf16 *dout, *q, *k, *v, *o;
+    const float *lse;
 };
 
 /*
@@ -128,6 +136,7 @@ struct tt_adamw_numbers {
 int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape);
 int64_t tt_attention_fwd_bf16_scratch(const struct tt_attention_shape *shape);
 int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t keys);
+int64_t tt_attention_bwd_bf16_scratch(const struct tt_attention_shape *shape, int64_t keys);
 
 /** Floats of scratch of attention_row with up to `keys` keys. */
 int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys);

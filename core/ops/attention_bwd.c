@@ -65,6 +65,19 @@ int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t
     return portable > vectors ? portable : vectors;
 }
 
+/* With room for widened rows of q, do, k and v, or for pairs of them. */
+int64_t tt_attention_bwd_bf16_scratch(const struct tt_attention_shape *shape, int64_t keys)
+{
+    int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
+    int64_t dim = tt_attention_lines(shape->head_dim);
+    int64_t portable = 2 * TT_ATTENTION_ROWS * tile + 2 * (TT_ATTENTION_ROWS + tile) * dim;
+    int64_t panels = tt_tiles(keys, TT_ATTENTION_PANEL), rows = tt_attention_lines(shape->seq_len);
+    int64_t vectors = (rows < TT_ATTENTION_STRIP ? rows : TT_ATTENTION_STRIP) * (3 * dim + 2) +
+                      TT_ATTENTION_PANEL * (4 * dim + 4 * TT_ATTENTION_BLOCK + 2 * panels * dim);
+
+    return portable > vectors ? portable : vectors;
+}
+
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value q = graph->values[node->in[1]], k = graph->values[node->in[2]];

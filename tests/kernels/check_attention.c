@@ -239,9 +239,102 @@ static void check_backward(struct check *check)
     }
 }
 
+/*
+ * Products may round p and ds to bfloat16, each by 2^-8 of it: a gradient is off by 2^-8 of the sum of the sizes of
+ * what its product adds. sizes: those of dq, dk and dv, of one group.
+ */
+static void gradient_sizes(const struct tt_attention_shape *shape, const struct arrays *a, int64_t kv, int64_t first,
+                           int64_t keys, double *const *sizes)
+{
+    int64_t dim = shape->head_dim, heads = shape->heads / shape->kv_heads, width = shape->heads * dim;
+
+    for (int64_t h = kv * heads; h < (kv + 1) * heads; h++) {
+        for (int64_t i = first; i < shape->seq_len; i++) {
+            for (int64_t j = first; j <= i && j < first + keys; j++) {
+                int64_t at = i * width + h * dim, to = (j * shape->kv_heads + kv) * dim;
+                double score = 0.0, slope = 0.0, p, ds;
+
+                for (int64_t e = 0; e < dim; e++) {
+                    score += (double)a->q[at + e] * (double)a->k[to + e];
+                    slope += (double)a->dout[at + e] * ((double)a->v[to + e] - (double)a->o[at + e]);
+                }
+                p = exp(score / sqrt((double)dim) - (double)a->lse[i * shape->heads + h]);
+                ds = fabs(p * slope) / sqrt((double)dim);
+                for (int64_t e = 0; e < dim; e++) {
+                    sizes[0][at + e] += ds * fabs((double)a->k[to + e]);
+                    sizes[1][to + e] += ds * fabs((double)a->q[at + e]);
+                    sizes[2][to + e] += p * fabs((double)a->dout[at + e]);
+                }
+            }
+        }
+    }
+}
+
+/* A range of keys of all groups; the rest of the arrays stays as it is in both. */
+static void check_range_bf16(struct check *check, const char *text, const struct tt_attention_shape *shape,
+                             struct arrays *a, const tt_bf16 *const *given, int64_t first, int64_t keys)
+{
+    int64_t heads = shape->heads / shape->kv_heads, n[3] = {a->nq, a->nk, a->nk};
+    float *got[3], *want[3], *scratch = check_array(check, tt_attention_bwd_bf16_scratch(shape, keys));
+    double *near[3];
+
+    for (int i = 0; i < 3; i++) {
+        got[i] = check_filled(check, n[i], FILL_ZERO);
+        want[i] = check_filled(check, n[i], FILL_ZERO);
+        near[i] = check_doubles(check, n[i]);
+    }
+    for (int64_t kv = 0; kv < shape->kv_heads; kv++) {
+        int64_t q = kv * heads * shape->head_dim, k = kv * shape->head_dim;
+        struct tt_attention_bf16_grads group = {got[0] + q,   got[1] + k,   got[2] + k,
+                                                given[4] + q, given[0] + q, given[1] + k,
+                                                given[2] + k, given[3] + q, a->lse + kv * heads};
+
+        check->table->attention_bwd_bf16(&group, shape, heads, first, keys, scratch);
+        group.dq = want[0] + q;
+        group.dk = want[1] + k;
+        group.dv = want[2] + k;
+        tt_attention_bwd_bf16_ref(&group, shape, heads, first, keys, scratch);
+        gradient_sizes(shape, a, kv, first, keys, near);
+    }
+    for (int i = 0; i < 3; i++) {
+        for (int64_t j = 0; j < n[i]; j++)
+            near[i][j] = 0x1.02p-8 * near[i][j] + 40.0 * sqrt((double)shape->head_dim) * (double)FLT_EPSILON;
+        check_compare(check, i == 0 ? "dq" : i == 1 ? "dk" : "dv", text, got[i], want[i], n[i], near[i], 0.0);
+    }
+}
+
+static void check_backward_bf16(struct check *check)
+{
+    for (int k = 0; k < 2 * N_SHAPES; k++) {
+        struct tt_attention_shape shape = shapes[k / 2];
+        int64_t first;
+        struct arrays a;
+        const tt_bf16 *given[5];
+        char text[64];
+
+        if (shape.seq_len * shape.head_dim > 5000)
+            shape.seq_len /= 2; /* the reference makes every pair again for every element */
+        first = k % 2 ? (shape.seq_len + 1) / 2 / TT_ATTENTION_PANEL * TT_ATTENTION_PANEL : 0;
+        a = make_arrays(check, &shape, FILL_NORMAL);
+        given[0] = bf16_of(check, a.q, a.nq);
+        given[1] = bf16_of(check, a.k, a.nk);
+        given[2] = bf16_of(check, a.v, a.nk);
+        given[4] = bf16_of(check, a.dout, a.nq);
+        forward(tt_kernels_variant(0), &shape, &a, a.o, a.lse, NULL);
+        given[3] = bf16_of(check, a.o, a.nq);
+        (void)snprintf(text, sizeof text, "T=%lld H=%lld K=%lld E=%lld from key %lld", (long long)shape.seq_len,
+                       (long long)shape.heads, (long long)shape.kv_heads, (long long)shape.head_dim, (long long)first);
+        if (first)
+            check_range_bf16(check, text, &shape, &a, given, 0, first);
+        check_range_bf16(check, text, &shape, &a, given, first, shape.seq_len - first);
+        check_reset(check, text);
+    }
+}
+
 const struct check_case attention_cases[] = {
     {"attention_fwd", check_forward},
     {"attention_fwd_bf16", check_forward_bf16},
     {"attention_bwd", check_backward},
+    {"attention_bwd_bf16", check_backward_bf16},
 };
 const int n_attention_cases = sizeof attention_cases / sizeof *attention_cases;

@@ -159,30 +159,31 @@ void TT_TYPED(tt_attention_fwd, generic)(element *o, float *lse, const element *
     }
 }
 
-#ifndef TT_ELEMENT_BF16
+#ifdef TT_ELEMENT_BF16
+typedef struct tt_attention_bf16_grads element_grads;
+#else
+typedef struct tt_attention_grads element_grads;
+#endif
 
 /* out (the tile's keys of dk or dv) += weights^T times rows of q or do. */
-static void tile_keys(float *out, const float *weights, const float *rows, const struct tile *tile,
-                      const struct tt_attention_shape *shape)
+static void tile_keys(float *out, const float *weights, struct rows rows, const struct tile *tile, int64_t dim)
 {
-    int64_t q_stride = shape->heads * shape->head_dim, k_stride = tile->k_stride;
-
-    out += tile->key * k_stride;
+    out += tile->key * tile->k_stride;
     tt_gemm_serial(&(struct tt_gemm){.trans_a = true,
                                      .m = tile->keys,
-                                     .n = shape->head_dim,
+                                     .n = dim,
                                      .k = tile->rows,
                                      .a = weights,
                                      .lda = tile->width,
-                                     .b = rows + tile->row * q_stride,
-                                     .ldb = q_stride,
+                                     .b = rows.x,
+                                     .ldb = rows.stride,
                                      .acc = out,
                                      .c = out,
-                                     .ldc = k_stride});
+                                     .ldc = tile->k_stride});
 }
 
 /* delta[r] = dot(do, o) of each row. */
-static void row_dots(float *delta, const float *dout, const float *o, const struct tile *tile,
+static void row_dots(float *delta, const element *dout, const element *o, const struct tile *tile,
                      const struct tt_attention_shape *shape)
 {
     for (int64_t r = 0; r < tile->rows; r++) {
@@ -191,10 +192,10 @@ static void row_dots(float *delta, const float *dout, const float *o, const stru
 
         for (; i + TT_LANES <= shape->head_dim; i += TT_LANES) {
             for (int l = 0; l < TT_LANES; l++)
-                lane[l] += dout[at + i + l] * o[at + i + l];
+                lane[l] += value_of(dout[at + i + l]) * value_of(o[at + i + l]);
         }
         for (int l = 0; i + l < shape->head_dim; l++)
-            lane[l] += dout[at + i + l] * o[at + i + l];
+            lane[l] += value_of(dout[at + i + l]) * value_of(o[at + i + l]);
         delta[r] = tt_lanes_sum(lane);
     }
 }
@@ -220,40 +221,45 @@ static void softmax_tile_bwd(float *s, float *dp, const struct tile *tile, float
 }
 
 /* Keys [first_key, end_key) of one query head; rows above them see none. */
-static void head_bwd(const struct tt_attention_grads *head, const struct tt_attention_shape *shape, int64_t first_key,
+static void head_bwd(const element_grads *head, const struct tt_attention_shape *shape, int64_t first_key,
                      int64_t end_key, float *scratch)
 {
     float delta[TT_ATTENTION_ROWS], scale = 1.0F / sqrtf((float)shape->head_dim);
     struct tile tile = {.width = tile_width(shape->seq_len), .k_stride = shape->kv_heads * shape->head_dim};
     float *s = scratch, *dp = scratch + TT_ATTENTION_ROWS * tile.width;
-    int64_t q_stride = shape->heads * shape->head_dim;
+    float *wide_q = dp + TT_ATTENTION_ROWS * tile.width, *wide_dout = wide_q + TT_ATTENTION_ROWS * shape->head_dim;
+    float *wide_k = wide_dout + TT_ATTENTION_ROWS * shape->head_dim, *wide_v = wide_k + tile.width * shape->head_dim;
+    int64_t dim = shape->head_dim, q_stride = shape->heads * dim;
 
     for (tile.row = first_key; tile.row < shape->seq_len; tile.row += TT_ATTENTION_ROWS) {
         int64_t end = min64(tile.row + TT_ATTENTION_ROWS, shape->seq_len);
 
+        struct rows q, dout;
+
         tile.rows = end - tile.row;
+        q = rows_of(head->q + tile.row * q_stride, q_stride, tile.rows, dim, wide_q);
+        dout = rows_of(head->dout + tile.row * q_stride, q_stride, tile.rows, dim, wide_dout);
         row_dots(delta, head->dout, head->o, &tile, shape);
         for (tile.key = first_key; tile.key < min64(end, end_key); tile.key += TT_ATTENTION_KEYS) {
-            struct rows k = {head->k + tile.key * tile.k_stride, tile.k_stride};
-            struct rows v = {head->v + tile.key * tile.k_stride, tile.k_stride};
-            struct rows q = {head->q + tile.row * q_stride, q_stride};
-            struct rows dout = {head->dout + tile.row * q_stride, q_stride};
+            struct rows k, v;
 
             tile.keys = min64(min64(end, end_key) - tile.key, TT_ATTENTION_KEYS);
-            tile_scores(s, q, k, &tile, shape->head_dim);
-            tile_scores(dp, dout, v, &tile, shape->head_dim);
+            k = rows_of(head->k + tile.key * tile.k_stride, tile.k_stride, tile.keys, dim, wide_k);
+            v = rows_of(head->v + tile.key * tile.k_stride, tile.k_stride, tile.keys, dim, wide_v);
+            tile_scores(s, q, k, &tile, dim);
+            tile_scores(dp, dout, v, &tile, dim);
             softmax_tile_bwd(s, dp, &tile, scale, head->lse + tile.row * shape->heads, delta, shape);
-            tile_rows(head->dq + tile.row * q_stride, q_stride, dp, k, &tile, shape->head_dim, tile.key > first_key);
-            tile_keys(head->dk, dp, head->q, &tile, shape);
-            tile_keys(head->dv, s, head->dout, &tile, shape);
+            tile_rows(head->dq + tile.row * q_stride, q_stride, dp, k, &tile, dim, tile.key > first_key);
+            tile_keys(head->dk, dp, q, &tile, dim);
+            tile_keys(head->dv, s, dout, &tile, dim);
         }
     }
 }
 
-void tt_attention_bwd_generic(const struct tt_attention_grads *group, const struct tt_attention_shape *shape,
-                              int64_t heads, int64_t first_key, int64_t keys, float *scratch)
+void TT_TYPED(tt_attention_bwd, generic)(const element_grads *group, const struct tt_attention_shape *shape,
+                                         int64_t heads, int64_t first_key, int64_t keys, float *scratch)
 {
-    struct tt_attention_grads head = *group;
+    element_grads head = *group;
     size_t bytes = (size_t)shape->head_dim * sizeof *group->dk;
 
     for (int64_t j = first_key; j < first_key + keys; j++) {
@@ -269,5 +275,3 @@ void tt_attention_bwd_generic(const struct tt_attention_grads *group, const stru
         head.lse += 1;
     }
 }
-
-#endif

@@ -43,24 +43,28 @@ void TT_TYPED(tt_attention_fwd, ref)(element *o, float *lse, const element *q, c
     }
 }
 
-#ifndef TT_ELEMENT_BF16
+#ifdef TT_ELEMENT_BF16
+typedef struct tt_attention_bf16_grads element_grads;
+#else
+typedef struct tt_attention_grads element_grads;
+#endif
 
 /* The probability p of (row i, key j) for query head `head` of the group and the gradient ds of its score. */
-static double pair(const struct tt_attention_grads *group, const struct tt_attention_shape *shape, int64_t head,
-                   int64_t i, int64_t j, double *ret_ds)
+static double pair(const element_grads *group, const struct tt_attention_shape *shape, int64_t head, int64_t i,
+                   int64_t j, double *ret_ds)
 {
     int64_t dim = shape->head_dim, at = i * shape->heads * dim + head * dim, key = j * shape->kv_heads * dim;
     double p = exp(score(group->q + at, group->k + key, dim) - (double)group->lse[i * shape->heads + head]), dot = 0.0;
 
     for (int64_t e = 0; e < dim; e++)
-        dot += (double)group->dout[at + e] * ((double)group->v[key + e] - (double)group->o[at + e]);
+        dot += exact_of(group->dout[at + e]) * (exact_of(group->v[key + e]) - exact_of(group->o[at + e]));
     *ret_ds = p * dot / sqrt((double)dim);
     return p;
 }
 
 // NOLINTBEGIN(readability-non-const-parameter): the type of the slot
-void tt_attention_bwd_ref(const struct tt_attention_grads *group, const struct tt_attention_shape *shape, int64_t heads,
-                          int64_t first_key, int64_t keys, float *scratch)
+void TT_TYPED(tt_attention_bwd, ref)(const element_grads *group, const struct tt_attention_shape *shape, int64_t heads,
+                                     int64_t first_key, int64_t keys, float *scratch)
 // NOLINTEND(readability-non-const-parameter)
 {
     int64_t dim = shape->head_dim, q_stride = shape->heads * dim, k_stride = shape->kv_heads * dim;
@@ -73,7 +77,7 @@ void tt_attention_bwd_ref(const struct tt_attention_grads *group, const struct t
 
             for (int64_t j = first_key; j <= i && j < first_key + keys; j++) {
                 (void)pair(group, shape, c / dim, i, j, &ds);
-                sum += ds * (double)group->k[j * k_stride + c % dim];
+                sum += ds * exact_of(group->k[j * k_stride + c % dim]);
             }
             group->dq[i * q_stride + c] = (float)sum;
         }
@@ -84,8 +88,8 @@ void tt_attention_bwd_ref(const struct tt_attention_grads *group, const struct t
 
             for (int64_t head = 0; head < heads; head++) {
                 for (int64_t i = j; i < shape->seq_len; i++) {
-                    dv += pair(group, shape, head, i, j, &ds) * (double)group->dout[i * q_stride + head * dim + e];
-                    dk += ds * (double)group->q[i * q_stride + head * dim + e];
+                    dv += pair(group, shape, head, i, j, &ds) * exact_of(group->dout[i * q_stride + head * dim + e]);
+                    dk += ds * exact_of(group->q[i * q_stride + head * dim + e]);
                 }
             }
             group->dk[j * k_stride + e] = (float)dk;
@@ -93,5 +97,3 @@ void tt_attention_bwd_ref(const struct tt_attention_grads *group, const struct t
         }
     }
 }
-
-#endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Causal attention backward in AVX2 or AVX-512 (method: Dao et al. 2022).
+ * Causal attention backward in AVX2, AVX-512 or AVX512-BF16 (method: Dao et al. 2022).
  *
  * The lanes of a vector are keys: a panel is PANEL keys of the call's range. k^T and v^T of the panel and the sums
  * dk^T, dv^T are vectors along keys; q and do are read an element at a time, a row's lse and dot(do, o) are one
@@ -8,14 +8,25 @@
  * dot(do, o)), dv^T += do^T p, dk^T += q^T ds, dq += ds k. log2(e) / sqrt(E) is multiplied into k^T, 1 / sqrt(E) into
  * dq and dk at the end.
  *
+ * AVX512-BF16 multiplies pairs of bfloat16 (product.h), so what a product sums over is in pairs: q and do along the
+ * head and along the rows, p along the rows, ds along the rows and along the keys, k along the keys. p and ds are
+ * rounded to bfloat16 for the products; everything else is float32. The other instruction sets widen bfloat16.
+ *
  * Order of the sums: heads, strips of rows, panels of keys, blocks of rows. A strip's q and do are packed, because the
  * rows of a matrix with a power of two of columns would share few sets of the cache.
  */
 #include <math.h>
 #include <string.h>
 
+#include "core/kernels/x86/element.h"
 #include "core/kernels/x86/product.h"
 #include "core/kernels/x86/x86.h"
+
+#ifdef TT_ELEMENT_BF16
+typedef struct tt_attention_bf16_grads element_grads;
+#else
+typedef struct tt_attention_grads element_grads;
+#endif
 
 enum { STRIP = TT_ATTENTION_STRIP, BLOCK = TT_ATTENTION_BLOCK };
 _Static_assert(PANEL <= TT_ATTENTION_PANEL && STRIP % PANEL == 0, "scratch, and a panel's diagonal");
@@ -23,61 +34,185 @@ _Static_assert(PANEL <= TT_ATTENTION_PANEL && STRIP % PANEL == 0, "scratch, and 
 static const float LOG2_E = 0x1.715476p+0F;
 
 struct work {
-    const struct tt_attention_grads *head;
+    const element_grads *head;
     int64_t dim, wide; /* head_dim, and rounded up to whole vectors */
+    int64_t depth;     /* dim, or pairs of it */
+    int64_t across;    /* elements of a row of q_across: dim, or wide */
     int64_t q_stride, k_stride, lse_stride, seq_len;
     int64_t row, rows; /* the strip */
     float scale;
-    float *q, *dout;    /* (STRIP, dim) */
-    float *dq;          /* (STRIP, wide) */
-    float *lse, *delta; /* (STRIP): lse in powers of 2 */
-    float *kt, *vt, *k; /* (dim, PANEL), (dim, PANEL), (PANEL, wide) */
-    float *p, *ds;      /* (BLOCK, PANEL) */
-    float *dkt, *dvt;   /* (panels of the range, dim, PANEL) */
+    product_type *q, *dout;               /* (STRIP, depth) */
+    product_type *q_across, *dout_across; /* q and dout, or pairs of rows of them (STRIP / 2, across) */
+    float *dq;                            /* (STRIP, wide) */
+    float *lse, *delta;                   /* (STRIP): lse in powers of 2 */
+    product_type *kt, *vt, *k;            /* (depth, PANEL), (depth, PANEL), (PANEL or pairs, wide) */
+    float *p, *ds;                        /* (BLOCK, PANEL) */
+    product_type *p_across, *ds_across;   /* p and ds, or pairs of rows of them (BLOCK / 2, PANEL) */
+    product_type *ds_along;               /* ds, or pairs along its rows (BLOCK, PANEL / 2) */
+    float *wide_rows;                     /* (PANEL, dim): widened */
+    float *dkt, *dvt;                     /* (panels of the range, dim, PANEL) */
 };
 
+#if !defined(__AVX512BF16__)
+#ifdef TT_ELEMENT_BF16
+
+VF_INLINE int64_t element_scratch(int64_t dim)
+{
+    return PANEL * dim;
+}
+
+static void copy_floats(float *to, const element *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VF_LANES)
+        vf_store_n(to + i, element_load_n(from + i, n - i), n - i);
+}
+
+static void transpose_floats(float *to, float *rows, const element *from, int64_t stride, int64_t n, int64_t dim)
+{
+    for (int64_t r = 0; r < n; r++)
+        copy_floats(rows + r * dim, from + r * stride, dim);
+    transpose(to, PANEL, rows, dim, n, dim);
+}
+
+#else
+
+VF_INLINE int64_t element_scratch(int64_t dim)
+{
+    (void)dim;
+    return 0;
+}
+
+VF_INLINE void copy_floats(float *to, const element *from, int64_t n)
+{
+    memcpy(to, from, (size_t)n * sizeof *to);
+}
+
+VF_INLINE void transpose_floats(float *to, float *rows, const element *from, int64_t stride, int64_t n, int64_t dim)
+{
+    (void)rows;
+    transpose(to, PANEL, from, stride, n, dim);
+}
+
+#endif
+#endif
+
+static void *take(float **scratch, int64_t floats)
+{
+    float *taken = *scratch;
+
+    *scratch += floats;
+    return taken;
+}
+
+/* Returns what follows. */
 static float *lay_out(struct work *work, float *scratch)
 {
-    float **const parts[] = {&work->q,  &work->dout, &work->dq, &work->lse, &work->delta,
-                             &work->kt, &work->vt,   &work->k,  &work->p,   &work->ds};
-    int64_t strip = work->seq_len < STRIP ? (work->seq_len + 15) / 16 * 16 : STRIP, dim = work->dim, wide = work->wide;
-    const int64_t sizes[] = {strip * dim, strip * dim, strip * wide, strip,         strip,
-                             PANEL * dim, PANEL * dim, PANEL * wide, BLOCK * PANEL, BLOCK * PANEL};
+    int64_t strip = work->seq_len < STRIP ? (work->seq_len + 15) / 16 * 16 : STRIP;
 
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        *parts[i] = scratch;
-        scratch += sizes[i];
-    }
+    work->q = take(&scratch, strip * work->depth);
+    work->dout = take(&scratch, strip * work->depth);
+    work->dq = take(&scratch, strip * work->wide);
+    work->lse = take(&scratch, strip);
+    work->delta = take(&scratch, strip);
+    work->kt = take(&scratch, PANEL * work->depth);
+    work->vt = take(&scratch, PANEL * work->depth);
+    work->k = take(&scratch, PANEL / PRODUCT_STEP * work->wide);
+    work->p = take(&scratch, BLOCK * PANEL);
+    work->ds = take(&scratch, BLOCK * PANEL);
+#if defined(__AVX512BF16__)
+    work->q_across = take(&scratch, strip / 2 * work->across);
+    work->dout_across = take(&scratch, strip / 2 * work->across);
+    work->p_across = take(&scratch, BLOCK / 2 * PANEL);
+    work->ds_across = take(&scratch, BLOCK / 2 * PANEL);
+    work->ds_along = take(&scratch, BLOCK * PANEL / 2);
+#else
+    work->q_across = work->q;
+    work->dout_across = work->dout;
+    work->p_across = work->p;
+    work->ds_across = work->ds_along = work->ds;
+    work->wide_rows = take(&scratch, element_scratch(work->dim));
+#endif
     return scratch;
 }
 
-static void load_strip(struct work *work)
+#if defined(__AVX512BF16__)
+
+/* Rows of q or dout of the strip, as pairs along them and across them. */
+static void load_rows(const struct work *work, product_type *along, product_type *across, const element *from)
 {
-    const struct tt_attention_grads *head = work->head;
+    int64_t width = work->depth * PRODUCT_STEP;
 
     for (int64_t r = 0; r < work->rows; r++) {
-        int64_t at = (work->row + r) * work->q_stride, e = 0;
-        vf sum = vf_zero();
-
-        memcpy(work->q + r * work->dim, head->q + at, (size_t)work->dim * sizeof(float));
-        memcpy(work->dout + r * work->dim, head->dout + at, (size_t)work->dim * sizeof(float));
-        for (; e + VF_LANES <= work->dim; e += VF_LANES)
-            sum = vf_fma(vf_load(head->dout + at + e), vf_load(head->o + at + e), sum);
-        if (e < work->dim) {
-            int64_t n = work->dim - e;
-
-            sum = vf_fma(vf_load_n(head->dout + at + e, n), vf_load_n(head->o + at + e, n), sum);
-        }
-        work->delta[r] = vf_sum(sum);
-        work->lse[r] = head->lse[(work->row + r) * work->lse_stride] * LOG2_E;
+        along[(r + 1) * width - 1] = 0; /* of an odd head */
+        memcpy(along + r * width, from + r * work->q_stride, (size_t)work->dim * sizeof *from);
     }
-    memset(work->dq, 0, (size_t)(work->rows * work->wide) * sizeof(float));
+    for (int64_t r = 0; r < work->rows; r += 2) {
+        const element *low = from + r * work->q_stride, *high = r + 1 < work->rows ? low + work->q_stride : NULL;
+
+        for (int64_t e = 0; e < work->dim; e += VP_LANES)
+            vp_store(across + r * work->across + e * PRODUCT_STEP, interleave(low, high, e, work->dim - e));
+    }
 }
 
 /* Keys beyond the sequence are 0; the mask hides them. */
 static void load_panel(struct work *work, int64_t key, int64_t keys)
 {
-    const float *k = work->head->k + key * work->k_stride, *v = work->head->v + key * work->k_stride;
+    const element *k = work->head->k + key * work->k_stride, *v = work->head->v + key * work->k_stride;
+
+    for (int64_t j = 0; j < PANEL; j += EIGHT) {
+        int64_t at = j < keys ? j * work->k_stride : 0;
+
+        pack_eight_rows(work->kt + j * PRODUCT_STEP, PANEL, k + at, work->k_stride, keys - j, work->dim);
+        pack_eight_rows(work->vt + j * PRODUCT_STEP, PANEL, v + at, work->k_stride, keys - j, work->dim);
+    }
+    for (int64_t j = 0; j < PANEL; j += 2) {
+        const element *low = j < keys ? k + j * work->k_stride : NULL;
+        const element *high = j + 1 < keys ? k + (j + 1) * work->k_stride : NULL;
+
+        for (int64_t e = 0; e < work->dim; e += VP_LANES)
+            vp_store(work->k + j * work->wide + e * PRODUCT_STEP, interleave(low, high, e, work->dim - e));
+    }
+}
+
+VF_INLINE vf score_of(const struct work *work, const float *s)
+{
+    return vf_mul(vf_set(work->scale * LOG2_E), vf_load(s));
+}
+
+/* p and ds of n rows and the first nv vectors of keys as pairs. */
+static void pack_block(struct work *work, int64_t n, int nv)
+{
+    for (int64_t r = 0; r < n; r += 2) {
+        for (int64_t v = 0; v < nv * VF_LANES; v += VF_LANES) {
+            const float *p = work->p + r * PANEL + v, *ds = work->ds + r * PANEL + v;
+            bool two = r + 1 < n;
+            vf high = two ? vf_load(ds + PANEL) : vf_zero();
+            int64_t to = r * PANEL + v * PRODUCT_STEP;
+
+            vp_store(work->p_across + to, vp_pairs(vf_load(p), two ? vf_load(p + PANEL) : vf_zero()));
+            vp_store(work->ds_across + to, vp_pairs(vf_load(ds), high));
+            vp_store_half(work->ds_along + r * PANEL + v, vf_load(ds));
+            if (two)
+                vp_store_half(work->ds_along + (r + 1) * PANEL + v, high);
+        }
+    }
+}
+
+#else
+
+/* Rows of q or dout of the strip. */
+static void load_rows(const struct work *work, product_type *along, product_type *across, const element *from)
+{
+    (void)across;
+    for (int64_t r = 0; r < work->rows; r++)
+        copy_floats(along + r * work->dim, from + r * work->q_stride, work->dim);
+}
+
+/* Keys beyond the sequence are 0; the mask hides them. */
+static void load_panel(struct work *work, int64_t key, int64_t keys)
+{
+    int64_t stride = work->k_stride;
+    const element *k = work->head->k + key * stride, *v = work->head->v + key * stride;
     vf factor = vf_set(work->scale * LOG2_E);
 
     if (keys < PANEL) {
@@ -86,12 +221,49 @@ static void load_panel(struct work *work, int64_t key, int64_t keys)
     }
     if (keys < PANEL || work->wide > work->dim)
         memset(work->k, 0, (size_t)(PANEL * work->wide) * sizeof(float));
-    transpose(work->kt, PANEL, k, work->k_stride, keys, work->dim);
-    transpose(work->vt, PANEL, v, work->k_stride, keys, work->dim);
+    transpose_floats(work->kt, work->wide_rows, k, stride, keys, work->dim);
+    transpose_floats(work->vt, work->wide_rows, v, stride, keys, work->dim);
     for (int64_t j = 0; j < keys; j++)
-        memcpy(work->k + j * work->wide, k + j * work->k_stride, (size_t)work->dim * sizeof(float));
+        copy_floats(work->k + j * work->wide, k + j * stride, work->dim);
     for (int64_t i = 0; i < work->dim * PANEL; i += VF_LANES)
         vf_store(work->kt + i, vf_mul(factor, vf_load(work->kt + i)));
+}
+
+VF_INLINE vf score_of(const struct work *work, const float *s)
+{
+    (void)work;
+    return vf_load(s);
+}
+
+VF_INLINE void pack_block(struct work *work, int64_t n, int nv)
+{
+    (void)work, (void)n, (void)nv;
+}
+
+#endif
+
+static void load_strip(struct work *work)
+{
+    const element_grads *head = work->head;
+    int64_t first = work->row * work->q_stride;
+
+    load_rows(work, work->q, work->q_across, head->q + first);
+    load_rows(work, work->dout, work->dout_across, head->dout + first);
+    for (int64_t r = 0; r < work->rows; r++) {
+        int64_t at = first + r * work->q_stride, e = 0;
+        vf sum = vf_zero();
+
+        for (; e + VF_LANES <= work->dim; e += VF_LANES)
+            sum = vf_fma(element_load(head->dout + at + e), element_load(head->o + at + e), sum);
+        if (e < work->dim) {
+            int64_t n = work->dim - e;
+
+            sum = vf_fma(element_load_n(head->dout + at + e, n), element_load_n(head->o + at + e, n), sum);
+        }
+        work->delta[r] = vf_sum(sum);
+        work->lse[r] = head->lse[(work->row + r) * work->lse_stride] * LOG2_E;
+    }
+    memset(work->dq, 0, (size_t)(work->rows * work->wide) * sizeof(float));
 }
 
 /* Row r of the block sees all nv vectors of keys, or, in the square at the end of vector nv - 1, its
@@ -103,7 +275,7 @@ static void softmax(struct work *work, int64_t first, int64_t n, int nv, bool di
         float *p = work->p + r * PANEL, *ds = work->ds + r * PANEL;
 
         for (int64_t v = 0; v < nv; v++, p += VF_LANES, ds += VF_LANES) {
-            vf weight = vf_exp2_low(vf_sub(vf_load(p), lse)), slope = vf_mul(weight, vf_sub(vf_load(ds), delta));
+            vf weight = vf_exp2_low(vf_sub(score_of(work, p), lse)), slope = vf_mul(weight, vf_sub(vf_load(ds), delta));
 
             if (diagonal && v == nv - 1) {
                 weight = vf_select(vf_first(r + 1), weight, vf_zero());
@@ -118,20 +290,24 @@ static void softmax(struct work *work, int64_t first, int64_t n, int nv, bool di
 /* Rows first..first + n - 1 of the strip, n <= BLOCK, against the first nv vectors of the panel. */
 static void block(struct work *work, int64_t panel, int64_t first, int64_t n, int nv, bool diagonal)
 {
-    int64_t dim = work->dim, vectors = work->wide / VF_LANES;
-    const float *q = work->q + first * dim, *dout = work->dout + first * dim;
+    int64_t dim = work->dim, depth = work->depth, across = work->across, vectors = work->wide / VF_LANES;
+    int64_t pairs = (n + PRODUCT_STEP - 1) / PRODUCT_STEP;
+    const product_type *q = work->q + first * depth * PRODUCT_STEP, *dout = work->dout + first * depth * PRODUCT_STEP;
 
-    product_rows(work->p, PANEL, q, dim, work->kt, PANEL, n, nv, dim);
-    product_rows(work->ds, PANEL, dout, dim, work->vt, PANEL, n, nv, dim);
+    product_rows(work->p, PANEL, q, depth, work->kt, PANEL, n, nv, depth);
+    product_rows(work->ds, PANEL, dout, depth, work->vt, PANEL, n, nv, depth);
     softmax(work, first, n, nv, diagonal);
-    product_columns_add(work->dvt + panel * dim * PANEL, PANEL, dout, dim, work->p, PANEL, dim, nv, n);
-    product_columns_add(work->dkt + panel * dim * PANEL, PANEL, q, dim, work->ds, PANEL, dim, nv, n);
+    pack_block(work, n, nv);
+    product_columns_add(work->dvt + panel * dim * PANEL, PANEL, work->dout_across + first * across, across,
+                        work->p_across, PANEL, dim, nv, pairs);
+    product_columns_add(work->dkt + panel * dim * PANEL, PANEL, work->q_across + first * across, across,
+                        work->ds_across, PANEL, dim, nv, pairs);
     for (int64_t v = 0; v < vectors;) {
-        int64_t left = vectors - v, take = left == 4 ? 2 : left < PRODUCT_VECTORS ? left : PRODUCT_VECTORS;
+        int64_t left = vectors - v, some = left == 4 ? 2 : left < PRODUCT_VECTORS ? left : PRODUCT_VECTORS;
 
-        product_rows_add(work->dq + first * work->wide + v * VF_LANES, work->wide, work->ds, PANEL,
-                         work->k + v * VF_LANES, work->wide, n, (int)take, nv * VF_LANES);
-        v += take;
+        product_rows_add(work->dq + first * work->wide + v * VF_LANES, work->wide, work->ds_along, PANEL / PRODUCT_STEP,
+                         work->k + v * VF_LANES * PRODUCT_STEP, work->wide, n, (int)some, nv * VF_LANES / PRODUCT_STEP);
+        v += some;
     }
 }
 
@@ -189,20 +365,22 @@ static void store_keys(const struct work *work, float *to, float *sums, int64_t 
     }
 }
 
-void TT_ISA(tt_attention_bwd)(const struct tt_attention_grads *group, const struct tt_attention_shape *shape,
-                              int64_t heads, int64_t first_key, int64_t keys, float *scratch)
+void TT_TYPED(tt_attention_bwd)(const element_grads *group, const struct tt_attention_shape *shape, int64_t heads,
+                                int64_t first_key, int64_t keys, float *scratch)
 {
-    struct tt_attention_grads head = *group;
+    element_grads head = *group;
     int64_t dim = shape->head_dim, panels = (keys + PANEL - 1) / PANEL;
     struct work work = {.head = &head,
                         .dim = dim,
                         .wide = (dim + VF_LANES - 1) / VF_LANES * VF_LANES,
+                        .depth = (dim + PRODUCT_STEP - 1) / PRODUCT_STEP,
                         .q_stride = shape->heads * dim,
                         .k_stride = shape->kv_heads * dim,
                         .lse_stride = shape->heads,
                         .seq_len = shape->seq_len,
                         .scale = 1.0F / sqrtf((float)dim)};
 
+    work.across = PRODUCT_STEP == 1 ? dim : work.wide;
     work.dkt = lay_out(&work, scratch);
     work.dvt = work.dkt + panels * dim * PANEL;
     memset(work.dkt, 0, (size_t)(2 * panels * dim * PANEL) * sizeof(float));

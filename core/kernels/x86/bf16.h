@@ -29,6 +29,12 @@ VF_INLINE void vp_store(void *x, vp a)
     _mm512_storeu_si512(x, a);
 }
 
+/* Floats rounded to bfloat16: eight pairs of neighbours. */
+VF_INLINE void vp_store_half(tt_bf16 *x, vf a)
+{
+    _mm256_storeu_si256((void *)x, (__m256i)_mm512_cvtneps_pbh(a));
+}
+
 /* One pair in all lanes. */
 VF_INLINE vp vp_set(const tt_bf16 *x)
 {

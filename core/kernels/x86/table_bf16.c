@@ -8,5 +8,6 @@
 const struct tt_kernels TT_ISA(tt_kernels) = {
     .name = "avx512_bf16",
     .attention_fwd_bf16 = TT_ISA(tt_attention_fwd_bf16),
+    .attention_bwd_bf16 = TT_ISA(tt_attention_bwd_bf16),
     .bgemm = TT_ISA(tt_bgemm),
 };
