@@ -110,20 +110,52 @@ VF_INLINE void bf16_store_n(tt_bf16 *x, vf a, int64_t n)
 #if defined(TT_ELEMENT_BF16)
 
 typedef tt_bf16 element;
-#define TT_TYPED(name)  TT_ISA(name##_bf16)
-#define element_load    bf16_load
-#define element_store   bf16_store
-#define element_load_n  bf16_load_n
-#define element_store_n bf16_store_n
+#define TT_TYPED(name) TT_ISA(name##_bf16)
+
+VF_INLINE vf element_load(const element *x)
+{
+    return bf16_load(x);
+}
+
+VF_INLINE void element_store(element *x, vf a)
+{
+    bf16_store(x, a);
+}
+
+VF_INLINE vf element_load_n(const element *x, int64_t n)
+{
+    return bf16_load_n(x, n);
+}
+
+VF_INLINE void element_store_n(element *x, vf a, int64_t n)
+{
+    bf16_store_n(x, a, n);
+}
 
 #else
 
 typedef float element;
-#define TT_TYPED(name)  TT_ISA(name)
-#define element_load    vf_load
-#define element_store   vf_store
-#define element_load_n  vf_load_n
-#define element_store_n vf_store_n
+#define TT_TYPED(name) TT_ISA(name)
+
+VF_INLINE vf element_load(const element *x)
+{
+    return vf_load(x);
+}
+
+VF_INLINE void element_store(element *x, vf a)
+{
+    vf_store(x, a);
+}
+
+VF_INLINE vf element_load_n(const element *x, int64_t n)
+{
+    return vf_load_n(x, n);
+}
+
+VF_INLINE void element_store_n(element *x, vf a, int64_t n)
+{
+    vf_store_n(x, a, n);
+}
 
 #endif
 
