@@ -14,9 +14,8 @@
 #include "core/kernels/kernels.h"
 #include "core/ops/grains.h"
 #include "core/ops/rule.h"
-#include "core/ops/widened.h"
 
-enum { GATHER_ROWS = 128 };
+enum { GATHER_ROWS = 128, LINE = 64 };
 
 bool tt_attention_fits(const struct tt_graph *graph, const struct tt_node *node, int q)
 {
@@ -87,9 +86,20 @@ int64_t tt_attention_fwd_bf16_scratch(const struct tt_attention_shape *shape)
  * The forward pass gathers k and v by heads first: every tile of rows reads all earlier keys, and rows of 16 floats
  * whose distance is a power of two share few sets of a cache. Scratch: k, v (B, K, T, E), then each worker's own.
  */
-static int64_t gathered(const struct tt_call *call)
+static int64_t gathered_bytes(const struct tt_graph *graph, const struct tt_node *node)
 {
-    return tt_attention_lines(tt_value_elements(tt_call_in(call, 1)));
+    const struct tt_value *k = &graph->values[node->in[1]];
+
+    return tt_round_up(tt_value_bytes(k), LINE);
+}
+
+static int64_t worker_bytes(const struct tt_graph *graph, const struct tt_node *node)
+{
+    const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
+    int64_t floats =
+        tt_op_is_bf16(graph, node) ? tt_attention_fwd_bf16_scratch(&shape) : tt_attention_fwd_scratch(&shape);
+
+    return tt_attention_lines(floats) * (int64_t)sizeof(float);
 }
 
 static void gather_tile(void *arg, int64_t tile, int worker)
@@ -97,17 +107,17 @@ static void gather_tile(void *arg, int64_t tile, int worker)
     const struct tt_call *call = arg;
     const struct tt_attention_shape shape = tt_attention_shape_of(&call->node->attr);
     struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 0)), GATHER_ROWS, tile);
-    float *to[2] = {(float *)call->scratch, (float *)call->scratch + gathered(call)};
+    int64_t row_bytes = shape.head_dim * (int64_t)tt_dtype_size(tt_call_in(call, 1)->dtype);
+    char *to[2] = {(char *)call->scratch, (char *)call->scratch + gathered_bytes(call->graph, call->node)};
 
     (void)worker;
     for (int64_t row = part.begin; row < part.begin + part.n; row++) {
         for (int64_t head = 0; head < shape.kv_heads; head++) {
-            int64_t sequence = row / shape.seq_len, at = (row * shape.kv_heads + head) * shape.head_dim;
+            int64_t sequence = row / shape.seq_len, at = (row * shape.kv_heads + head) * row_bytes;
             int64_t to_row = (sequence * shape.kv_heads + head) * shape.seq_len + row % shape.seq_len;
 
             for (int i = 0; i < 2; i++)
-                memcpy(to[i] + to_row * shape.head_dim, (const float *)call->in[1 + i] + at,
-                       (size_t)shape.head_dim * sizeof(float));
+                memcpy(to[i] + to_row * row_bytes, (const char *)call->in[1 + i] + at, (size_t)row_bytes);
         }
     }
 }
@@ -122,17 +132,18 @@ static void run_tile(void *arg, int64_t tile, int worker)
     /* the longest rows first, so that no thread is left with a long one */
     struct tt_range part = tt_tile_range(shape.seq_len, TT_ATTENTION_ROWS, blocks - 1 - tile / all);
     int64_t row = sequence * shape.seq_len, kv_head = head / (shape.heads / shape.kv_heads);
-    int64_t q_at = (row * shape.heads + head) * shape.head_dim;
-    const float *k =
-        (const float *)call->scratch + (sequence * shape.kv_heads + kv_head) * shape.seq_len * shape.head_dim;
+    int64_t q_at = (row * shape.heads + head) * shape.head_dim, whole = gathered_bytes(call->graph, call->node);
+    const void *k = (const char *)call->scratch + (sequence * shape.kv_heads + kv_head) * shape.seq_len *
+                                                      shape.head_dim *
+                                                      (int64_t)tt_dtype_size(tt_call_in(call, 1)->dtype);
+    const void *v = (const char *)k + whole;
+    void *scratch = (char *)call->scratch + 2 * whole + worker * worker_bytes(call->graph, call->node);
 
-    tt_kernels()->attention_fwd((float *)call->out[0] + q_at, (float *)call->out[1] + row * shape.heads + head,
-                                (const float *)call->in[0] + q_at, k, k + gathered(call), &shape, part.begin, part.n,
-                                (float *)call->scratch + 2 * gathered(call) +
-                                    worker * tt_attention_lines(tt_attention_fwd_scratch(&shape)));
+    TT_RUN_KERNEL(call, attention_fwd, tt_call_out_at(call, 0, q_at), tt_call_out_at(call, 1, row * shape.heads + head),
+                  tt_call_in_at(call, 0, q_at), k, v, &shape, part.begin, part.n, scratch);
 }
 
-static void run_floats(const struct tt_call *call)
+static void run(const struct tt_call *call)
 {
     const struct tt_attr *attr = &call->node->attr;
     int64_t rows = tt_value_rows(tt_call_in(call, 0)), sequences = rows / attr->seq_len;
@@ -142,21 +153,9 @@ static void run_floats(const struct tt_call *call)
                 (void *)call);
 }
 
-static void run(const struct tt_call *call)
-{
-    if (tt_op_is_bf16(call->graph, call->node))
-        tt_run_widened(call, run_floats);
-    else
-        run_floats(call);
-}
-
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
-
-    return tt_widened_bytes(graph, node) + (2 * tt_attention_lines(tt_value_elements(&graph->values[node->in[1]])) +
-                                            threads * tt_attention_lines(tt_attention_fwd_scratch(&shape))) *
-                                               (int64_t)sizeof(float);
+    return 2 * gathered_bytes(graph, node) + threads * worker_bytes(graph, node);
 }
 
 /* The number of pairs (row, key) that the mask leaves, times the floats of a head, over all heads. */
