@@ -76,8 +76,9 @@ int64_t tt_attention_fwd_bf16_scratch(const struct tt_attention_shape *shape)
 {
     int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
     int64_t dim = tt_attention_lines(shape->head_dim);
-    int64_t portable = TT_ATTENTION_ROWS * tile + (2 * TT_ATTENTION_ROWS + tile) * dim;
-    int64_t vectors = TT_ATTENTION_PANEL * (3 * dim + 2 * TT_ATTENTION_BLOCK) + 2 * TT_ATTENTION_BLOCK * dim;
+    int64_t portable = TT_ATTENTION_ROWS * tile + (INT64_C(2) * TT_ATTENTION_ROWS + tile) * dim;
+    int64_t vectors =
+        TT_ATTENTION_PANEL * (3 * dim + INT64_C(2) * TT_ATTENTION_BLOCK) + INT64_C(2) * TT_ATTENTION_BLOCK * dim;
 
     return portable > vectors ? portable : vectors;
 }

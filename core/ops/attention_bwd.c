@@ -13,7 +13,6 @@
 #include "core/kernels/kernels.h"
 #include "core/ops/grains.h"
 #include "core/ops/rule.h"
-#include "core/ops/widened.h"
 
 enum {
     TASKS_WANTED = 32,
@@ -70,7 +69,7 @@ int64_t tt_attention_bwd_bf16_scratch(const struct tt_attention_shape *shape, in
 {
     int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
     int64_t dim = tt_attention_lines(shape->head_dim);
-    int64_t portable = 2 * TT_ATTENTION_ROWS * tile + 2 * (TT_ATTENTION_ROWS + tile) * dim;
+    int64_t portable = INT64_C(2) * TT_ATTENTION_ROWS * tile + 2 * (TT_ATTENTION_ROWS + tile) * dim;
     int64_t panels = tt_tiles(keys, TT_ATTENTION_PANEL), rows = tt_attention_lines(shape->seq_len);
     int64_t vectors = (rows < TT_ATTENTION_STRIP ? rows : TT_ATTENTION_STRIP) * (3 * dim + 2) +
                       TT_ATTENTION_PANEL * (4 * dim + 4 * TT_ATTENTION_BLOCK + 2 * panels * dim);
@@ -94,16 +93,21 @@ out:
     return rc;
 }
 
-/* Scratch: dq of ranges 1.., dk of parts 1.., dv of parts 1.., and the scratch of each worker. */
+/*
+ * Scratch: dq of ranges 1.., dk of parts 1.., dv of parts 1.., and the scratch of each worker. In bfloat16 range 0 and
+ * part 0 are there too, since the kernel's gradients are floats.
+ */
 struct layout {
-    int64_t dq, dk; /* floats of one */
+    int64_t outputs; /* 1 if range 0 and part 0 are the node's outputs, otherwise 0 */
+    int64_t dq, dk;  /* floats of one */
     int64_t worker;
     int64_t first_worker;
 };
 
-static struct layout layout_of(const struct tt_attention_shape *shape, const struct split *split)
+static struct layout layout_of(const struct tt_attention_shape *shape, const struct split *split, bool bf16)
 {
-    struct layout layout = {.dq = tt_attention_lines(split->rows * shape->heads * shape->head_dim),
+    struct layout layout = {.outputs = bf16 ? 0 : 1,
+                            .dq = tt_attention_lines(split->rows * shape->heads * shape->head_dim),
                             .dk = tt_attention_lines(split->rows * shape->kv_heads * shape->head_dim)};
     int64_t keys = 0;
 
@@ -112,8 +116,10 @@ static struct layout layout_of(const struct tt_attention_shape *shape, const str
 
         keys = n > keys ? n : keys;
     }
-    layout.worker = tt_attention_lines(tt_attention_bwd_scratch(shape, keys));
-    layout.first_worker = (split->ranges - 1) * layout.dq + 2 * (split->parts - 1) * layout.dk;
+    layout.worker =
+        tt_attention_lines(bf16 ? tt_attention_bwd_bf16_scratch(shape, keys) : tt_attention_bwd_scratch(shape, keys));
+    layout.first_worker =
+        (split->ranges - layout.outputs) * layout.dq + 2 * (split->parts - layout.outputs) * layout.dk;
     return layout;
 }
 
@@ -126,18 +132,20 @@ struct run {
 
 static float *dq_of(const struct run *run, int64_t range)
 {
-    return range ? (float *)run->call->scratch + (range - 1) * run->layout.dq : run->call->out[0];
+    int64_t outputs = run->layout.outputs;
+
+    return range < outputs ? run->call->out[0] : (float *)run->call->scratch + (range - outputs) * run->layout.dq;
 }
 
 /* k: 1 for dk, 2 for dv */
 static float *dk_of(const struct run *run, int k, int64_t part)
 {
-    int64_t others = run->split.parts - 1;
+    int64_t outputs = run->layout.outputs, others = run->split.parts - outputs;
 
-    if (part == 0)
+    if (part < outputs)
         return run->call->out[k];
-    return (float *)run->call->scratch + (run->split.ranges - 1) * run->layout.dq +
-           ((k - 1) * others + part - 1) * run->layout.dk;
+    return (float *)run->call->scratch + (run->split.ranges - outputs) * run->layout.dq +
+           ((k - 1) * others + part - outputs) * run->layout.dk;
 }
 
 static void run_task(void *arg, int64_t tile, int worker)
@@ -154,20 +162,18 @@ static void run_task(void *arg, int64_t tile, int worker)
     int64_t head = (kv_head * run->split.parts + part) * run->split.heads;
     int64_t q_at = (row * shape->heads + head) * shape->head_dim;
     int64_t k_at = (row * shape->kv_heads + kv_head) * shape->head_dim;
-    struct tt_attention_grads group = {
-        .dq = dq_of(run, range) + q_at,
-        .dk = dk_of(run, 1, part) + k_at,
-        .dv = dk_of(run, 2, part) + k_at,
-        .dout = (const float *)call->in[0] + q_at,
-        .q = (const float *)call->in[1] + q_at,
-        .k = (const float *)call->in[2] + k_at,
-        .v = (const float *)call->in[3] + k_at,
-        .o = (const float *)call->in[4] + q_at,
-        .lse = (const float *)call->in[5] + row * shape->heads + head,
-    };
+    float *dq = dq_of(run, range) + q_at, *dk = dk_of(run, 1, part) + k_at, *dv = dk_of(run, 2, part) + k_at;
+    float *scratch = (float *)call->scratch + run->layout.first_worker + worker * run->layout.worker;
+    const void *dout = tt_call_in_at(call, 0, q_at), *q = tt_call_in_at(call, 1, q_at);
+    const void *k = tt_call_in_at(call, 2, k_at), *v = tt_call_in_at(call, 3, k_at), *o = tt_call_in_at(call, 4, q_at);
+    const float *lse = tt_call_in_at(call, 5, row * shape->heads + head);
 
-    tt_kernels()->attention_bwd(&group, shape, run->split.heads, begin, end - begin,
-                                (float *)call->scratch + run->layout.first_worker + worker * run->layout.worker);
+    if (run->layout.outputs)
+        tt_kernels()->attention_bwd(&(struct tt_attention_grads){dq, dk, dv, dout, q, k, v, o, lse}, shape,
+                                    run->split.heads, begin, end - begin, scratch);
+    else
+        tt_kernels()->attention_bwd_bf16(&(struct tt_attention_bf16_grads){dq, dk, dv, dout, q, k, v, o, lse}, shape,
+                                         run->split.heads, begin, end - begin, scratch);
 }
 
 static void sum_task(void *arg, int64_t tile, int worker)
@@ -189,37 +195,33 @@ static void sum_task(void *arg, int64_t tile, int worker)
 
             for (int64_t i = 1; i < run->split.parts; i++)
                 tt_kernels()->add(dk, dk, dk_of(run, k, i) + row * k_width, k_width);
+            if (!run->layout.outputs)
+                tt_kernels()->bf16_round(tt_call_out_at(run->call, k, row * k_width), dk, k_width);
         }
+        if (!run->layout.outputs)
+            tt_kernels()->bf16_round(tt_call_out_at(run->call, 0, row * q_width), dq, q_width);
     }
-}
-
-static void run_floats(const struct tt_call *call)
-{
-    struct run run = {.call = call, .shape = tt_attention_shape_of(&call->node->attr)};
-
-    run.split = split_of(&call->node->attr, &run.shape, tt_value_rows(tt_call_in(call, 1)));
-    run.layout = layout_of(&run.shape, &run.split);
-    tt_team_run(call->team, run.split.sequences * run.shape.kv_heads * run.split.parts * run.split.ranges, run_task,
-                &run);
-    if (run.split.parts > 1 || run.split.ranges > 1)
-        tt_team_run(call->team, tt_tiles(run.split.rows, SUM_ROWS), sum_task, &run);
 }
 
 static void run(const struct tt_call *call)
 {
-    if (tt_op_is_bf16(call->graph, call->node))
-        tt_run_widened(call, run_floats);
-    else
-        run_floats(call);
+    struct run run = {.call = call, .shape = tt_attention_shape_of(&call->node->attr)};
+
+    run.split = split_of(&call->node->attr, &run.shape, tt_value_rows(tt_call_in(call, 1)));
+    run.layout = layout_of(&run.shape, &run.split, tt_op_is_bf16(call->graph, call->node));
+    tt_team_run(call->team, run.split.sequences * run.shape.kv_heads * run.split.parts * run.split.ranges, run_task,
+                &run);
+    if (run.split.parts > 1 || run.split.ranges > 1 || !run.layout.outputs)
+        tt_team_run(call->team, tt_tiles(run.split.rows, SUM_ROWS), sum_task, &run);
 }
 
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
     struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
     struct split split = split_of(&node->attr, &shape, tt_value_rows(&graph->values[node->in[1]]));
-    struct layout layout = layout_of(&shape, &split);
+    struct layout layout = layout_of(&shape, &split, tt_op_is_bf16(graph, node));
 
-    return tt_widened_bytes(graph, node) + (layout.first_worker + threads * layout.worker) * (int64_t)sizeof(float);
+    return (layout.first_worker + threads * layout.worker) * (int64_t)sizeof(float);
 }
 
 const struct tt_op_row tt_op_attention_bwd = {
