@@ -72,7 +72,7 @@ int64_t tt_attention_bwd_bf16_scratch(const struct tt_attention_shape *shape, in
     int64_t portable = INT64_C(2) * TT_ATTENTION_ROWS * tile + 2 * (TT_ATTENTION_ROWS + tile) * dim;
     int64_t panels = tt_tiles(keys, TT_ATTENTION_PANEL), rows = tt_attention_lines(shape->seq_len);
     int64_t vectors = (rows < TT_ATTENTION_STRIP ? rows : TT_ATTENTION_STRIP) * (3 * dim + 2) +
-                      TT_ATTENTION_PANEL * (4 * dim + 4 * TT_ATTENTION_BLOCK + 2 * panels * dim);
+                      TT_ATTENTION_PANEL * (4 * dim + INT64_C(4) * TT_ATTENTION_BLOCK + 2 * panels * dim);
 
     return portable > vectors ? portable : vectors;
 }

@@ -98,6 +98,16 @@ static void machine_files_are_read_as_written(void **state)
     json_decref(json);
 }
 
+static void an_older_file_has_one_rate_of_products(void **state)
+{
+    struct tt_machine machine;
+
+    assert_int_equal(load_text(HEAD "\"sgemm_flops\":3,\"link_bytes_per_sec\":1}", &machine), 0);
+    assert_true(machine.bgemm_flops == 3.0);
+    assert_int_equal(load_text(HEAD "\"sgemm_flops\":3,\"bgemm_flops\":7,\"link_bytes_per_sec\":1}", &machine), 0);
+    assert_true(machine.bgemm_flops == 7.0);
+}
+
 static void bad_machine_files_are_refused(void **state)
 {
     struct tt_machine machine;
@@ -194,6 +204,7 @@ int main(void)
         cmocka_unit_test(a_saturating_bucket_spends_nine_tenths_on_bytes),
         cmocka_unit_test(nodes_run_at_the_rate_of_arithmetic_or_of_memory),
         cmocka_unit_test(machine_files_are_read_as_written),
+        cmocka_unit_test(an_older_file_has_one_rate_of_products),
         cmocka_unit_test(bad_machine_files_are_refused),
         cmocka_unit_test(waits_expose_what_compute_did_not_hide),
         cmocka_unit_test(transfers_follow_each_other),
