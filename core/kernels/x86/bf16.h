@@ -12,7 +12,8 @@
 
 typedef __m512i vp; /* 16 pairs */
 
-enum { VP_LANES = 16, EIGHT = 8 };
+#define VP_LANES INT64_C(16) /* 64 bits, like the indices that it is multiplied with */
+#define EIGHT    INT64_C(8)
 
 VF_INLINE vp vp_zero(void)
 {

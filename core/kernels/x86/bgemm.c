@@ -12,7 +12,10 @@
 #include "core/kernels/x86/bf16.h"
 #include "core/kernels/x86/x86.h"
 
-enum { ROWS = 8, PANEL = TT_BGEMM_PANEL, VECTORS = PANEL / VP_LANES };
+/* 64 bits, like the indices that they are multiplied with */
+#define ROWS    INT64_C(8)
+#define PANEL   ((int64_t)TT_BGEMM_PANEL)
+#define VECTORS (PANEL / VP_LANES)
 _Static_assert(TT_BGEMM_DEPTH % 2 == 0 && TT_BGEMM_ROWS % ROWS == 0 && TT_BGEMM_COLUMNS % PANEL == 0, "blocks");
 
 /* --- packing --- */
