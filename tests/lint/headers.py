@@ -12,13 +12,20 @@ import tree
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-fsyntax-only"]
 
 
-# A folder's own flags, and the machine that its headers are for.
+# A folder's own flags, and the machine that its headers are for. One header needs more than the others there.
 X86 = "core/kernels/x86/"
 X86_FLAGS = ["-mavx2", "-mfma"]
+BF16_FLAGS = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512bf16"]
+
+
+def flags_of(path):
+    if not path.startswith(X86):
+        return FLAGS
+    return FLAGS + X86_FLAGS + (BF16_FLAGS if path == X86 + "bf16.h" else [])
 
 
 def compile_alone(compiler, path):
-    command = compiler + FLAGS + (X86_FLAGS if path.startswith(X86) else []) + ["-I", tree.ROOT, "-iquote",
+    command = compiler + flags_of(path) + ["-I", tree.ROOT, "-iquote",
         os.path.dirname(os.path.join(tree.ROOT, path)), "-x", "c", "-"]
     source = f'#include "{path}"\n#include "{path}"\n'
     return subprocess.run(command, input=source, capture_output=True, text=True, check=False)
