@@ -7,6 +7,9 @@ ratios.
         [--seq 1024] [--batch 2]
         [--modes eager,compile,fsdp2] [--rounds 3] [--steps 4] [--out result.json]
 
+Modes: eager, compile and fsdp2 in float32; autocast, pure and fsdp2_bf16 in bfloat16 (llama_torch.py), against titan
+with mixed_precision_param bfloat16; titan is titan in bfloat16 against titan in float32.
+
 Losses are compared first, since speeds mean nothing if the two sides do not compute the same thing. Each round runs
 titan and each mode once; the first step of a run (compilation, first touch) does not count. eager and compile run in
 one process with --threads threads, as titan then does. fsdp2 runs two processes of one thread over gloo, and is
@@ -24,6 +27,9 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 LR = 1e-4
+BF16_MODES = ("autocast", "pure", "fsdp2_bf16", "titan")
+# How far the losses of a few steps may differ: rounding of sums, or of every value that is stored.
+CLOSE = {"float32": 1e-4, "bfloat16": 1e-2}
 
 FLAVORS = {
     "125M": dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, num_key_value_heads=4, head_dim=64,
@@ -54,7 +60,7 @@ tokens.numpy().tofile(folder + "/tokens.bin")
 """
 
 
-def run_titan(a, work, ranks, threads):
+def run_titan(a, work, ranks, threads, dtype):
     out = os.path.join(work, "titan")
     subprocess.run(["rm", "-rf", out], check=True)
     command = [] if ranks == 1 else [os.path.join(ROOT, "tools/run-ranks"), str(ranks)]
@@ -65,7 +71,8 @@ def run_titan(a, work, ranks, threads):
                 f"--training.global_batch_size={a.batch}",
                 f"--training.steps={a.steps}", f"--optimizer.lr={LR}", "--lr_scheduler.warmup_steps=0",
                 "--lr_scheduler.decay_ratio=0", "--metrics.log_freq=1", f"--job.dump_folder={out}",
-                f"--parallelism.threads_per_rank={threads}", "--metrics.peak_flops=1e11"] + a.titan_options
+                f"--parallelism.threads_per_rank={threads}", "--metrics.peak_flops=1e11",
+                f"--training.mixed_precision_param={dtype}"] + a.titan_options
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stderr)
@@ -74,11 +81,14 @@ def run_titan(a, work, ranks, threads):
             "rss": max(s["memory_gib"] for s in steps) * 2**30}
 
 
-def run_torch(a, work, mode):
+def run_other(a, work, mode):
+    """The side that titan is compared with."""
+    if mode == "titan":
+        return run_titan(a, work, 1, a.threads, "float32") | {"torch": "-"}
     options = ["--model", work, "--tokens", work + "/tokens.bin", "--seq", str(a.seq), "--batch", str(a.batch),
                "--steps", str(a.steps), "--lr", str(LR), "--mode", mode]
     script = os.path.join(HERE, "llama_torch.py")
-    if mode == "fsdp2":
+    if mode.startswith("fsdp2"):
         command = [a.python, "-m", "torch.distributed.run", "--nproc-per-node", "2", script, "--threads", "1"]
     else:
         command = [a.python, script, "--threads", str(a.threads)]
@@ -124,11 +134,12 @@ def main():
                         str(a.steps * a.batch * a.seq + a.seq)], check=True)
         for _ in range(a.rounds):
             for mode, done in pairs.items():
-                ranks = 2 if mode == "fsdp2" else 1
-                ours = run_titan(a, work, ranks, 1 if ranks == 2 else a.threads)
-                theirs = run_torch(a, work, mode)
+                ranks = 2 if mode.startswith("fsdp2") else 1
+                dtype = "bfloat16" if mode in BF16_MODES else "float32"
+                ours = run_titan(a, work, ranks, 1 if ranks == 2 else a.threads, dtype)
+                theirs = run_other(a, work, mode)
                 off = difference(ours, theirs)
-                if off > 1e-4:
+                if off > CLOSE[dtype]:
                     sys.exit(f"{mode}: losses differ by {off:.1e}: {ours['losses']} {theirs['losses']}")
                 done.append({"titan": rate(a, ours), "torch": rate(a, theirs), "rss": ours["rss"] / theirs["rss"],
                              "off": off, "version": theirs["torch"]})
@@ -137,7 +148,7 @@ def main():
           "the first not counted")
     for mode, done in pairs.items():
         ratios = sorted(d["titan"] / d["torch"] for d in done)
-        print(f"{mode:8s} titan {statistics.median(d['titan'] for d in done):8.1f} tok/s, PyTorch {done[0]['version']} "
+        print(f"{mode:10s} titan {statistics.median(d['titan'] for d in done):8.1f} tok/s, {'float32' if mode == 'titan' else 'PyTorch ' + done[0]['version']} "
               f"{statistics.median(d['torch'] for d in done):8.1f} tok/s, ratio {statistics.median(ratios):.2f} "
               f"({ratios[0]:.2f} to {ratios[-1]:.2f}), memory {statistics.median(d['rss'] for d in done):.2f} x, "
               f"losses within {max(d['off'] for d in done):.0e}")

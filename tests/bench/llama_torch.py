@@ -3,6 +3,10 @@
 
 A plain model as one would write it for speed today: scaled_dot_product_attention, F.cross_entropy, fused AdamW. It
 reads the weights that the driver wrote in Hugging Face's layout, so that both sides start from the same state.
+
+Modes: eager, compile and fsdp2 compute in float32. autocast keeps float32 parameters and computes in bfloat16, pure has
+bfloat16 parameters and moments, and fsdp2_bf16 has FSDP2's mixed precision: bfloat16 parameters gathered from float32
+shards, gradients reduced in float32.
 """
 import argparse
 import json
@@ -29,6 +33,7 @@ class RMSNorm(nn.Module):
 
 def rotate(x, cos, sin):
     a, b = x.chunk(2, dim=-1)
+    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
 
@@ -95,7 +100,7 @@ class Llama(nn.Module):
         for layer in self.layers:
             x = layer(x, self.cos, self.sin)
         logits = self.lm_head(self.norm(x))
-        return F.cross_entropy(logits.view(-1, logits.size(-1)), labels.view(-1))
+        return F.cross_entropy(logits.view(-1, logits.size(-1)).float(), labels.view(-1))
 
 
 def main():
@@ -107,7 +112,8 @@ def main():
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True, help="of one rank")
     parser.add_argument("--lr", type=float, required=True)
-    parser.add_argument("--mode", choices=["eager", "compile", "fsdp2"], required=True)
+    parser.add_argument("--mode", choices=["eager", "compile", "fsdp2", "autocast", "pure", "fsdp2_bf16"],
+                        required=True)
     a = parser.parse_args()
 
     torch.set_num_threads(a.threads)
@@ -118,20 +124,25 @@ def main():
     state = load_file(os.path.join(a.model, "model.safetensors"))
     model.load_state_dict({k.removeprefix("model."): v for k, v in state.items()})
     del state
+    sharded = a.mode.startswith("fsdp2")
+    if a.mode == "pure":
+        model.to(torch.bfloat16)
     run = model
-    if a.mode == "fsdp2":
+    if sharded:
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
         dist.init_process_group("gloo")
-        mesh = init_device_mesh("cpu", (world,))
+        options = {"mesh": init_device_mesh("cpu", (world,))}
+        if a.mode == "fsdp2_bf16":
+            options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         for layer in model.layers:
-            fully_shard(layer, mesh=mesh)
-        fully_shard(model, mesh=mesh)
+            fully_shard(layer, **options)
+        fully_shard(model, **options)
     elif a.mode == "compile":
         run = torch.compile(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=a.lr, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1,
-                                  fused=a.mode != "fsdp2")
+                                  fused=not sharded)
     stream = torch.from_file(a.tokens, dtype=torch.uint16, size=os.path.getsize(a.tokens) // 2)
     local = a.batch // world
     losses, seconds = [], []
@@ -140,7 +151,8 @@ def main():
                 for i in range(step * a.batch + rank * local, step * a.batch + (rank + 1) * local)]
         rows = torch.stack(rows)
         start = time.perf_counter()
-        loss = run(rows[:, :-1].contiguous(), rows[:, 1:].contiguous())
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=a.mode == "autocast"):
+            loss = run(rows[:, :-1].contiguous(), rows[:, 1:].contiguous())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
