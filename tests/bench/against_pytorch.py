@@ -148,7 +148,8 @@ def main():
           "the first not counted")
     for mode, done in pairs.items():
         ratios = sorted(d["titan"] / d["torch"] for d in done)
-        print(f"{mode:10s} titan {statistics.median(d['titan'] for d in done):8.1f} tok/s, {'float32' if mode == 'titan' else 'PyTorch ' + done[0]['version']} "
+        other = "float32" if mode == "titan" else "PyTorch " + done[0]["version"]
+        print(f"{mode:10s} titan {statistics.median(d['titan'] for d in done):8.1f} tok/s, {other} "
               f"{statistics.median(d['torch'] for d in done):8.1f} tok/s, ratio {statistics.median(ratios):.2f} "
               f"({ratios[0]:.2f} to {ratios[-1]:.2f}), memory {statistics.median(d['rss'] for d in done):.2f} x, "
               f"losses within {max(d['off'] for d in done):.0e}")

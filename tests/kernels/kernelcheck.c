@@ -233,6 +233,15 @@ static bool all_covered(void)
     return all;
 }
 
+/* Whether an earlier variant has the same code for a kernel, which has been checked then. */
+static bool is_repetition(const char *kernel, const struct tt_kernels *variant)
+{
+    for (int i = 0; i < tt_kernel_bench_count(); i++)
+        if (strcmp(tt_kernel_bench_name(i), kernel) == 0)
+            return !tt_kernel_bench_is_own(i, variant);
+    return false;
+}
+
 static bool has(const char *variant)
 {
     for (int v = 0; tt_kernels_variant(v); v++) {
@@ -266,8 +275,10 @@ int main(int argc, char **argv)
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
         for (int i = 0; i < *groups[g].n; i++) {
             for (int v = 0; tt_kernels_variant(v); v++) {
-                if (!only || strcmp(only, groups[g].cases[i].kernel) == 0)
-                    good = run_case(&groups[g].cases[i], tt_kernels_variant(v), seed) && good;
+                const struct check_case *one = &groups[g].cases[i];
+
+                if ((!only || strcmp(only, one->kernel) == 0) && !is_repetition(one->kernel, tt_kernels_variant(v)))
+                    good = run_case(one, tt_kernels_variant(v), seed) && good;
             }
         }
     }

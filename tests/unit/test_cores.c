@@ -110,5 +110,6 @@ int main(void)
         cmocka_unit_test(without_cores_threads_count),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("cores", tests, NULL, NULL);
 }
