@@ -19,8 +19,8 @@
 #include "cli/job/job.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
-#include "core/kernels/bgemm.h"
-#include "core/kernels/blas.h"
+#include "core/kernels/kernels.h"
+#include "core/kernels/matmul.h"
 #include "core/math/stats.h"
 #include "core/os/cores.h"
 #include "core/os/file.h"
@@ -81,22 +81,14 @@ static double best(const struct repeats *r)
 
 struct product {
     struct tt_team *team;
-    struct tt_gemm gemm;
-    struct tt_bgemm bgemm;
+    struct tt_matmul matmul;
 };
 
 static void run_product(void *arg)
 {
     struct product *p = arg;
 
-    tt_gemm(p->team, &p->gemm);
-}
-
-static void run_bf16_product(void *arg)
-{
-    struct product *p = arg;
-
-    tt_bgemm(p->team, &p->bgemm);
+    tt_matmul(p->team, &p->matmul);
 }
 
 static float *some_numbers(int64_t n)
@@ -109,18 +101,17 @@ static float *some_numbers(int64_t n)
 }
 
 /* The same product in bfloat16, as a layer computes it; c's memory takes the result. */
-static struct tt_bgemm bf16_product(const struct tt_gemm *p, int threads)
+static struct tt_matmul bf16_product(const struct tt_matmul *p, int threads)
 {
     tt_bf16 *a = tt_calloc((size_t)(p->m * p->k), sizeof *a), *b = tt_calloc((size_t)(p->n * p->k), sizeof *b);
-    struct tt_bgemm bf16 = {.trans_b = true, .c_bf16 = true, .m = p->m, .n = p->n, .k = p->k, .a = a, .b = b};
+    struct tt_matmul bf16 = *p;
 
     tt_kernels()->bf16_round(a, p->a, p->m * p->k);
     tt_kernels()->bf16_round(b, p->b, p->n * p->k);
-    bf16.c = p->c;
-    bf16.lda = p->lda;
-    bf16.ldb = p->ldb;
-    bf16.ldc = p->ldc;
-    bf16.scratch = tt_calloc((size_t)(threads * tt_bgemm_scratch_floats(&bf16)), sizeof(float));
+    bf16.bf16 = bf16.c_bf16 = true;
+    bf16.a = a;
+    bf16.b = b;
+    bf16.scratch = tt_calloc((size_t)(threads * tt_matmul_scratch_floats(&bf16)), sizeof(float));
     return bf16;
 }
 
@@ -129,16 +120,17 @@ static int time_product(struct tt_bench *b, struct tt_comm *comm, const int64_t 
     int64_t m = shape[0], n = shape[1], k = shape[2];
     float *a = some_numbers(m * k), *w = some_numbers(k * n), *c = some_numbers(m * n);
     struct product p = {
-        .gemm = {.m = m, .n = n, .k = k, .a = a, .b = w, .c = c, .lda = k, .ldb = k, .ldc = n, .trans_b = true}};
+        .matmul = {.trans_b = true, .m = m, .n = n, .k = k, .a = a, .b = w, .c = c, .lda = k, .ldb = k, .ldc = n}};
+    struct product bf16 = {.matmul = bf16_product(&p.matmul, threads)};
     struct tt_bench_sgemm row = {.m = m, .n = n, .k = k, .threads = threads};
     struct repeats r;
     int rc = 0;
 
-    p.bgemm = bf16_product(&p.gemm, threads);
     TT_TRY(tt_comm_agree(comm, tt_team_new(threads, &p.team)));
+    bf16.team = p.team;
     TT_TRY(repeat(b, comm, seconds / 2.0, run_product, &p, &r));
     row.flops_per_sec = 2.0 * (double)m * (double)n * (double)k / best(&r);
-    TT_TRY(repeat(b, comm, seconds / 2.0, run_bf16_product, &p, &r));
+    TT_TRY(repeat(b, comm, seconds / 2.0, run_product, &bf16, &r));
     row.bf16_flops_per_sec = 2.0 * (double)m * (double)n * (double)k / best(&r);
     TT_PUSH(b->sgemm, b->n_sgemm, b->cap_sgemm) = row;
     if (threads == b->threads) {
@@ -151,9 +143,9 @@ static int time_product(struct tt_bench *b, struct tt_comm *comm, const int64_t 
     }
 out:
     tt_team_free(p.team);
-    tt_free((void *)p.bgemm.a);
-    tt_free((void *)p.bgemm.b);
-    tt_free(p.bgemm.scratch);
+    tt_free((void *)bf16.matmul.a);
+    tt_free((void *)bf16.matmul.b);
+    tt_free(bf16.matmul.scratch);
     tt_free(a);
     tt_free(w);
     tt_free(c);

@@ -5,8 +5,8 @@
 #include "cli/run/peak.h"
 
 #include "core/base/mem.h"
+#include "core/kernels/matmul.h"
 #include "core/math/bf16.h"
-#include "core/ops/matmul.h"
 #include "core/os/file.h"
 
 enum { ROWS_PER_THREAD = 512, COLUMNS = 512, DEPTH = 512, MOST_RUNS = 15 };

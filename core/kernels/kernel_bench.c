@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/kernels/bgemm.h"
+#include "core/kernels/matmul.h"
 #include "core/math/bf16.h"
 #include "core/math/rng.h"
 #include "core/math/stats.h"
@@ -22,7 +22,7 @@ struct work {
     const struct tt_kernels *table;
     int64_t rows, width, n; /* n = rows * width */
     struct tt_attention_shape attention;
-    struct tt_bgemm product;
+    struct tt_matmul product;
     float *x[N_ARRAYS];
     float *scratch;
     int32_t *labels; /* [n] in [0, width) */
@@ -322,9 +322,9 @@ static void run_bgemm(const struct work *w)
 
 static void prepare_bgemm(struct work *w)
 {
-    struct tt_bgemm *p = &w->product;
+    struct tt_matmul *p = &w->product;
 
-    w->scratch = tt_calloc((size_t)tt_bgemm_scratch_floats(p), sizeof(float));
+    w->scratch = tt_calloc((size_t)tt_matmul_scratch_floats(p), sizeof(float));
     p->a = half(w, 1);
     p->b = half(w, 2);
     p->c = w->x[3];
@@ -373,8 +373,15 @@ static void choose_bgemm(struct work *w, char *shape, size_t shape_size)
 {
     int64_t m = w->table == tt_kernels_variant(0) ? 16 : 512, width = 768;
 
-    w->product = (struct tt_bgemm){
-        .trans_b = true, .c_bf16 = true, .m = m, .n = width, .k = width, .lda = width, .ldb = width, .ldc = width};
+    w->product = (struct tt_matmul){.bf16 = true,
+                                    .c_bf16 = true,
+                                    .trans_b = true,
+                                    .m = m,
+                                    .n = width,
+                                    .k = width,
+                                    .lda = width,
+                                    .ldb = width,
+                                    .ldc = width};
     w->n = width * width;
     w->bf16 = true;
     w->flops = 2.0 * (double)m * (double)(width * width);

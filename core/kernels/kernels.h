@@ -36,8 +36,8 @@
  *                       reaches the end of the sequence
  *   bf16_round          to the nearest bfloat16, ties to even; NaN stays NaN
  *   bf16_widen          the float of the same value
- *   bgemm               a product of bfloat16 as in bgemm.h, with the scratch of one worker; grains and partial are not
- *                       read
+ *   bgemm               a product of bfloat16 as in matmul.h, with the scratch of one worker; grains and partial are
+ *                       not read
  *   cross_entropy       loss[r] = logsumexp(logits[r]) - logits[r][labels[r]], 0 where the label is TT_LABEL_IGNORED
  *   cross_entropy_grad  also turns the logits into scale * (softmax - one_hot), rows of ignored labels into 0
  *   exp                 y = e^x as in the variant's other kernels; 0 where that is denormal; y may be x
@@ -83,7 +83,7 @@ enum {
     TT_BGEMM_DEPTH = 768 /* of the blocks of A and B */
 };
 
-struct tt_bgemm; /* bgemm.h */
+struct tt_matmul; /* matmul.h */
 
 struct tt_attention_shape {
     int64_t seq_len;
@@ -140,6 +140,12 @@ int64_t tt_attention_bwd_bf16_scratch(const struct tt_attention_shape *shape, in
 
 /** Floats of scratch of attention_row with up to `keys` keys. */
 int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys);
+
+/**
+ * Floats of scratch of bgemm, whole cache lines: packed blocks of A and B, and a block of c in float32. It is the same
+ * for all variants and below 4 MiB. Reads sizes and c_bf16 only.
+ */
+int64_t tt_bgemm_scratch(const struct tt_matmul *gemm);
 
 struct tt_kernels {
     const char *name;

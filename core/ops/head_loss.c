@@ -18,9 +18,9 @@
 #include <string.h>
 
 #include "core/kernels/kernels.h"
+#include "core/kernels/matmul.h"
 #include "core/math/tree.h"
 #include "core/ops/grains.h"
-#include "core/ops/matmul.h"
 #include "core/ops/rule.h"
 
 enum {

@@ -8,8 +8,8 @@
  *   attr rows (N), out (M), in (K)
  */
 #include "core/kernels/gemv.h"
+#include "core/kernels/matmul.h"
 #include "core/ops/grains.h"
-#include "core/ops/matmul.h"
 #include "core/ops/rule.h"
 
 enum { LINE = 16 /* floats of a cache line */ };

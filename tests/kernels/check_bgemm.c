@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/kernels/bgemm.h"
+#include "core/kernels/matmul.h"
 #include "tests/kernels/kernelcheck.h"
 
 struct shape {
@@ -49,9 +49,10 @@ static float *widened(struct check *check, const tt_bf16 *x, int64_t n)
 }
 
 /* A product with its own strides: a few elements longer than the rows. */
-static struct tt_bgemm make(struct check *check, const struct shape *shape, int flags, enum fill fill)
+static struct tt_matmul make(struct check *check, const struct shape *shape, int flags, enum fill fill)
 {
-    struct tt_bgemm g = {.trans_a = flags & 1, .trans_b = flags & 2, .m = shape->m, .n = shape->n, .k = shape->k};
+    struct tt_matmul g = {
+        .bf16 = true, .trans_a = flags & 1, .trans_b = flags & 2, .m = shape->m, .n = shape->n, .k = shape->k};
 
     g.lda = (g.trans_a ? g.m : g.k) + check_draw(check, 4);
     g.ldb = (g.trans_b ? g.k : g.n) + check_draw(check, 4);
@@ -61,18 +62,19 @@ static struct tt_bgemm make(struct check *check, const struct shape *shape, int 
     return g;
 }
 
-static double *tolerance_of(struct check *check, const struct tt_bgemm *g, const float *want, const float *acc,
+static double *tolerance_of(struct check *check, const struct tt_matmul *g, const float *want, const float *acc,
                             bool c_bf16)
 {
     double *near = check_doubles(check, g->m * g->ldc);
+    const tt_bf16 *x = g->a, *y = g->b;
 
     for (int64_t i = 0; i < g->m; i++) {
         for (int64_t j = 0; j < g->n; j++) {
             double size = acc ? fabs((double)acc[i * g->ldc + j]) : 0.0, lost = 1.0, *to = &near[i * g->ldc + j];
 
             for (int64_t p = 0; p < g->k; p++) {
-                double a = fabs((double)tt_bf16_to_float(g->a[g->trans_a ? p * g->lda + i : i * g->lda + p]));
-                double b = fabs((double)tt_bf16_to_float(g->b[g->trans_b ? j * g->ldb + p : p * g->ldb + j]));
+                double a = fabs((double)tt_bf16_to_float(x[g->trans_a ? p * g->lda + i : i * g->lda + p]));
+                double b = fabs((double)tt_bf16_to_float(y[g->trans_b ? j * g->ldb + p : p * g->ldb + j]));
 
                 size += a * b;
                 lost += a + b;
@@ -87,7 +89,7 @@ static double *tolerance_of(struct check *check, const struct tt_bgemm *g, const
     return near;
 }
 
-static void compare_rows(struct check *check, const char *what, const char *text, const struct tt_bgemm *g,
+static void compare_rows(struct check *check, const char *what, const char *text, const struct tt_matmul *g,
                          const float *got, const float *want, const double *near)
 {
     for (int64_t i = 0; i < g->m; i++)
@@ -98,7 +100,7 @@ static void compare_rows(struct check *check, const char *what, const char *text
 /* One product by one call of the kernel. */
 static void check_product(struct check *check, const struct shape *shape, int flags, enum fill fill, enum add add)
 {
-    struct tt_bgemm g = make(check, shape, flags, fill), exact = g;
+    struct tt_matmul g = make(check, shape, flags, fill), exact = g;
     int64_t n_c = g.m * g.ldc;
     tt_bf16 *given = bf16_filled(check, n_c, FILL_NORMAL), *c = bf16_array(check, n_c);
     float *acc = widened(check, given, n_c), *got = check_array(check, n_c), *want = check_array(check, n_c);
@@ -111,7 +113,7 @@ static void check_product(struct check *check, const struct shape *shape, int fl
     tt_bgemm_ref(&exact);
 
     g.c_bf16 = true; /* scratch for both */
-    g.scratch = check_array(check, tt_bgemm_scratch_floats(&g));
+    g.scratch = check_array(check, tt_matmul_scratch_floats(&g));
     if (add == ADD_SAME)
         memcpy(c, given, (size_t)n_c * sizeof *c);
     g.c = c;
@@ -119,7 +121,7 @@ static void check_product(struct check *check, const struct shape *shape, int fl
     check->table->bgemm(&g);
 
     g.c_bf16 = false;
-    g.scratch = check_array(check, tt_bgemm_scratch_floats(&g));
+    g.scratch = check_array(check, tt_matmul_scratch_floats(&g));
     if (add == ADD_SAME)
         memcpy(got, acc, (size_t)n_c * sizeof *got);
     g.c = got;
@@ -138,9 +140,9 @@ static void check_product(struct check *check, const struct shape *shape, int fl
 }
 
 /* c of a product with grains, on a team, or tile by tile from the last on if threads is 0; acc is in c. */
-static float *run_grains(struct check *check, struct tt_bgemm g, const float *acc, int threads)
+static float *run_grains(struct check *check, struct tt_matmul g, const float *acc, int threads)
 {
-    int64_t n_c = g.m * g.ldc, scratch = tt_bgemm_scratch_floats(&g);
+    int64_t n_c = g.m * g.ldc, scratch = tt_matmul_scratch_floats(&g);
     tt_bf16 *c = bf16_array(check, n_c);
     float *sums = check_array(check, n_c);
     struct tt_team *team = NULL;
@@ -151,16 +153,16 @@ static float *run_grains(struct check *check, struct tt_bgemm g, const float *ac
     }
     g.c = g.c_bf16 ? (void *)c : (void *)sums;
     g.acc = acc ? g.c : NULL;
-    g.partial = check_array(check, tt_bgemm_partial_floats(&g, acc) + 1);
+    g.partial = check_array(check, tt_matmul_partial_floats(&g, acc) + 1);
     g.scratch = check_array(check, (threads + 1) * scratch);
-    for (int64_t tile = tt_bgemm_tiles(&g); !threads && tile-- > 0;)
-        tt_bgemm_tile(&g, tile, 0);
+    for (int64_t tile = tt_matmul_tiles(&g); !threads && tile-- > 0;)
+        tt_matmul_tile(&g, tile, 0);
     if (!threads)
         return g.c_bf16 ? widened(check, c, n_c) : sums;
     if (tt_team_new(threads, &team))
         check->failures++;
     else
-        tt_bgemm(team, &g);
+        tt_matmul(team, &g);
     tt_team_free(team);
     return g.c_bf16 ? widened(check, c, n_c) : sums;
 }
@@ -172,7 +174,7 @@ static float *run_grains(struct check *check, struct tt_bgemm g, const float *ac
 static void check_grains(struct check *check, int cut, int flags, bool c_bf16, bool has_acc)
 {
     static const struct shape shape = {96, 160, 128};
-    struct tt_bgemm g = make(check, &shape, flags, FILL_NORMAL), part;
+    struct tt_matmul g = make(check, &shape, flags, FILL_NORMAL), part;
     float *acc = check_filled(check, g.m * g.ldc, FILL_NORMAL), *want, *got, *half;
     char text[96];
 
@@ -198,8 +200,8 @@ static void check_grains(struct check *check, int cut, int flags, bool c_bf16, b
         part.c_bf16 = g.c_bf16 = false;
         want = run_grains(check, g, NULL, 1);
         half = run_grains(check, part, NULL, 1);
-        part.a += g.trans_a ? part.k * g.lda : part.k;
-        part.b += g.trans_b ? part.k : part.k * g.ldb;
+        part.a = (const tt_bf16 *)g.a + (g.trans_a ? part.k * g.lda : part.k);
+        part.b = (const tt_bf16 *)g.b + (g.trans_b ? part.k : part.k * g.ldb);
         got = run_grains(check, part, half, 1); /* acc is added last */
         compare_rows(check, "half of the grains", text, &g, got, want, NULL);
     }

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/kernels/blas.h"
+#include "core/kernels/matmul.h"
 #include "tests/kernels/kernelcheck.h"
 
 /* Every 61st float for which e^x is neither 0 nor infinite nor 1, in pieces of awkward length; then the ends of the
@@ -51,14 +51,15 @@ static void check_exp(struct check *check)
 }
 
 /* Element (i, j) of the product; ret_size gets the sum of the absolute values of its terms. */
-static double element(const struct tt_gemm *g, int64_t i, int64_t j, double *ret_size)
+static double element(const struct tt_matmul *g, int64_t i, int64_t j, double *ret_size)
 {
+    const float *x = g->a, *y = g->b;
     double sum = 0.0;
 
     *ret_size = 0.0;
     for (int64_t p = 0; p < g->k; p++) {
-        double a = (double)(g->trans_a ? g->a[p * g->lda + i] : g->a[i * g->lda + p]);
-        double b = (double)(g->trans_b ? g->b[j * g->ldb + p] : g->b[p * g->ldb + j]);
+        double a = (double)(g->trans_a ? x[p * g->lda + i] : x[i * g->lda + p]);
+        double b = (double)(g->trans_b ? y[j * g->ldb + p] : y[p * g->ldb + j]);
 
         sum += a * b;
         *ret_size += fabs(a * b);
@@ -68,7 +69,7 @@ static double element(const struct tt_gemm *g, int64_t i, int64_t j, double *ret
 
 static void check_one_gemm(struct check *check, const int64_t *mnk, bool trans_a, bool trans_b, int acc)
 {
-    struct tt_gemm g = {.trans_a = trans_a, .trans_b = trans_b, .m = mnk[0], .n = mnk[1], .k = mnk[2]};
+    struct tt_matmul g = {.trans_a = trans_a, .trans_b = trans_b, .m = mnk[0], .n = mnk[1], .k = mnk[2]};
     int64_t n_c;
     float *first = NULL, *want, *before;
     double *near;
@@ -94,23 +95,24 @@ static void check_one_gemm(struct check *check, const int64_t *mnk, bool trans_a
     (void)snprintf(shape, sizeof shape, "%lld %lld %lld %c%c acc %d", (long long)g.m, (long long)g.n, (long long)g.k,
                    trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', acc);
     for (int threads = 1; threads <= 3; threads++) {
+        float *c = check_array(check, n_c);
         struct tt_team *team;
 
         if (tt_team_new(threads, &team) < 0)
             return;
-        g.c = check_array(check, n_c);
         if (acc == 2) { /* in place */
             for (int64_t i = 0; i < g.m; i++)
-                memcpy(g.c + i * g.ldc, before + i * g.ldc, (size_t)g.n * sizeof *g.c);
+                memcpy(c + i * g.ldc, before + i * g.ldc, (size_t)g.n * sizeof *c);
         }
-        g.acc = acc == 2 ? g.c : acc ? before : NULL;
-        tt_gemm(team, &g);
-        check_compare(check, "c", shape, g.c, want, n_c, near, 0.0);
-        if (first && memcmp(first, g.c, (size_t)n_c * sizeof *g.c) != 0) {
+        g.c = c;
+        g.acc = acc == 2 ? c : acc ? before : NULL;
+        tt_matmul(team, &g);
+        check_compare(check, "c", shape, c, want, n_c, near, 0.0);
+        if (first && memcmp(first, c, (size_t)n_c * sizeof *c) != 0) {
             check->failures++;
             printf("# %s: other bits on %d threads\n", shape, threads);
         }
-        first = g.c;
+        first = c;
         tt_team_free(team);
     }
     check_reset(check, shape);
@@ -129,12 +131,12 @@ static void check_gemm(struct check *check)
             check_one_gemm(check, sizes[s], k & 1, k >> 1 & 1, k >> 2);
     }
     for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++) {
-        const struct tt_gemm tall = {.m = tiles[t][0], .n = 200, .k = 200},
-                             wide = {.m = 200, .n = tiles[t][0], .k = 200};
+        const struct tt_matmul tall = {.m = tiles[t][0], .n = 200, .k = 200},
+                               wide = {.m = 200, .n = tiles[t][0], .k = 200};
 
-        if (tt_gemm_tiles(&tall) != tiles[t][1] || tt_gemm_tiles(&wide) != tiles[t][1]) {
+        if (tt_matmul_tiles(&tall) != tiles[t][1] || tt_matmul_tiles(&wide) != tiles[t][1]) {
             check->failures++;
-            printf("# %lld rows are cut into %lld tiles\n", (long long)tiles[t][0], (long long)tt_gemm_tiles(&tall));
+            printf("# %lld rows are cut into %lld tiles\n", (long long)tiles[t][0], (long long)tt_matmul_tiles(&tall));
         }
     }
 }

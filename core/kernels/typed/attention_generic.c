@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/kernels/blas.h"
+#include "core/kernels/matmul.h"
 #include "core/kernels/typed/element.h"
 #include "core/kernels/vector_math.h"
 
@@ -92,32 +93,32 @@ static struct rows rows_of(const element *x, int64_t stride, int64_t n, int64_t 
 /* scores = the tile's rows of q times its rows of k. */
 static void tile_scores(float *s, struct rows q, struct rows k, const struct tile *tile, int64_t dim)
 {
-    tt_gemm_serial(&(struct tt_gemm){.trans_b = true,
-                                     .m = tile->rows,
-                                     .n = tile->keys,
-                                     .k = dim,
-                                     .a = q.x,
-                                     .lda = q.stride,
-                                     .b = k.x,
-                                     .ldb = k.stride,
-                                     .c = s,
-                                     .ldc = tile->width});
+    tt_sgemm(&(struct tt_matmul){.trans_b = true,
+                                 .m = tile->rows,
+                                 .n = tile->keys,
+                                 .k = dim,
+                                 .a = q.x,
+                                 .lda = q.stride,
+                                 .b = k.x,
+                                 .ldb = k.stride,
+                                 .c = s,
+                                 .ldc = tile->width});
 }
 
 /* out (the tile's rows of o or dq) = [out +] weights times the tile's rows of k or v. */
 static void tile_rows(float *out, int64_t stride, const float *weights, struct rows kv, const struct tile *tile,
                       int64_t dim, bool add)
 {
-    tt_gemm_serial(&(struct tt_gemm){.m = tile->rows,
-                                     .n = dim,
-                                     .k = tile->keys,
-                                     .a = weights,
-                                     .lda = tile->width,
-                                     .b = kv.x,
-                                     .ldb = kv.stride,
-                                     .acc = add ? out : NULL,
-                                     .c = out,
-                                     .ldc = stride});
+    tt_sgemm(&(struct tt_matmul){.m = tile->rows,
+                                 .n = dim,
+                                 .k = tile->keys,
+                                 .a = weights,
+                                 .lda = tile->width,
+                                 .b = kv.x,
+                                 .ldb = kv.stride,
+                                 .acc = add ? out : NULL,
+                                 .c = out,
+                                 .ldc = stride});
 }
 
 /*
@@ -169,17 +170,17 @@ typedef struct tt_attention_grads element_grads;
 static void tile_keys(float *out, const float *weights, struct rows rows, const struct tile *tile, int64_t dim)
 {
     out += tile->key * tile->k_stride;
-    tt_gemm_serial(&(struct tt_gemm){.trans_a = true,
-                                     .m = tile->keys,
-                                     .n = dim,
-                                     .k = tile->rows,
-                                     .a = weights,
-                                     .lda = tile->width,
-                                     .b = rows.x,
-                                     .ldb = rows.stride,
-                                     .acc = out,
-                                     .c = out,
-                                     .ldc = tile->k_stride});
+    tt_sgemm(&(struct tt_matmul){.trans_a = true,
+                                 .m = tile->keys,
+                                 .n = dim,
+                                 .k = tile->rows,
+                                 .a = weights,
+                                 .lda = tile->width,
+                                 .b = rows.x,
+                                 .ldb = rows.stride,
+                                 .acc = out,
+                                 .c = out,
+                                 .ldc = tile->k_stride});
 }
 
 /* delta[r] = dot(do, o) of each row. */

@@ -7,8 +7,7 @@
  * rectangle of ROWS x PANEL of c over a block of k; the sums over blocks of k are added in order. So the bits of an
  * element depend on k only.
  */
-#include "core/kernels/bgemm.h"
-
+#include "core/kernels/matmul.h"
 #include "core/kernels/x86/bf16.h"
 #include "core/kernels/x86/x86.h"
 
@@ -59,9 +58,10 @@ VF_INLINE void pack_across(tt_bf16 *to, int64_t width, const tt_bf16 *from, int6
     }
 }
 
-static void pack_a(tt_bf16 *to, const struct tt_bgemm *gemm, int64_t row, int64_t rows, int64_t begin, int64_t k)
+static void pack_a(tt_bf16 *to, const struct tt_matmul *gemm, int64_t row, int64_t rows, int64_t begin, int64_t k)
 {
-    const tt_bf16 *from = gemm->a + (gemm->trans_a ? begin * gemm->lda + row : row * gemm->lda + begin);
+    const tt_bf16 *from =
+        (const tt_bf16 *)gemm->a + (gemm->trans_a ? begin * gemm->lda + row : row * gemm->lda + begin);
 
     if (gemm->trans_a)
         pack_across(to, ROWS, from, gemm->lda, rows, k);
@@ -70,9 +70,10 @@ static void pack_a(tt_bf16 *to, const struct tt_bgemm *gemm, int64_t row, int64_
 }
 
 /* Whole vectors of lanes beyond the last column need no values, because nothing reads them. */
-static void pack_b(tt_bf16 *to, const struct tt_bgemm *gemm, int64_t column, int64_t columns, int64_t begin, int64_t k)
+static void pack_b(tt_bf16 *to, const struct tt_matmul *gemm, int64_t column, int64_t columns, int64_t begin, int64_t k)
 {
-    const tt_bf16 *from = gemm->b + (gemm->trans_b ? column * gemm->ldb + begin : begin * gemm->ldb + column);
+    const tt_bf16 *from =
+        (const tt_bf16 *)gemm->b + (gemm->trans_b ? column * gemm->ldb + begin : begin * gemm->ldb + column);
 
     if (gemm->trans_b)
         pack_along(to, PANEL, from, gemm->ldb, columns, k);
@@ -162,7 +163,7 @@ static void multiply_target(const tt_bf16 *a, const tt_bf16 *b, int64_t pairs, c
 
 /* A block of c at (row, column). */
 struct block {
-    const struct tt_bgemm *gemm;
+    const struct tt_matmul *gemm;
     int64_t row, rows, column, columns;
     tt_bf16 *a, *b; /* packed */
     float *sums;    /* (rows, width) over the blocks of k so far, for a c of bfloat16 */
@@ -171,7 +172,7 @@ struct block {
 
 static void target_c(const struct block *block, bool first, bool last, struct target *to)
 {
-    const struct tt_bgemm *gemm = block->gemm;
+    const struct tt_matmul *gemm = block->gemm;
     int64_t at = block->row * gemm->ldc + block->column;
 
     to->stride = to->add_stride = gemm->ldc;
@@ -229,7 +230,7 @@ static int64_t up_to(int64_t n, int64_t most)
     return n < most ? n : most;
 }
 
-void TT_ISA(tt_bgemm)(const struct tt_bgemm *gemm)
+void TT_ISA(tt_bgemm)(const struct tt_matmul *gemm)
 {
     struct block block = {.gemm = gemm};
     int64_t depth = (up_to(gemm->k, TT_BGEMM_DEPTH) + 1) / 2 * 2;

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Matrix products on the team, in every element type: how they are cut, and the sums over grains.
+ *
+ * Tiles are as large as the balance between 2, 4 or 8 threads allows, because every tile packs its operands again.
+ */
+#include "core/kernels/matmul.h"
+
+#include "core/kernels/blas.h"
+#include "core/kernels/kernels.h"
+#include "core/math/round.h"
+#include "core/math/tree.h"
+
+enum {
+    TILE_MIN = 384,            /* of the dimension that is cut */
+    HALF_MIN = 256,            /* a dimension of this size is cut in two even if the halves are below TILE_MIN */
+    SERIAL_FLOPS = 2 * 1000000 /* a smaller product is cheaper than waking the team */
+};
+
+/* --- tiles --- */
+
+/* The number of tiles of one grain. */
+static int64_t tiles_of(int64_t m, int64_t n, int64_t k)
+{
+    int64_t size = m > n ? m : n, tiles = 1;
+
+    if (2.0 * (double)m * (double)n * (double)k < (double)SERIAL_FLOPS)
+        return 1;
+    while (size / (2 * tiles) >= TILE_MIN)
+        tiles *= 2;
+    return tiles == 1 && size >= HALF_MIN ? 2 : tiles;
+}
+
+/* A dimension in grains; the last one may be shorter. */
+struct grains {
+    int64_t n, size, last;
+};
+
+static struct grains grains_of(int64_t extent, int64_t size)
+{
+    struct grains grains = {1, extent, extent};
+
+    if (!size || size >= extent)
+        return grains;
+    grains.n = tt_div_up(extent, size);
+    grains.size = size;
+    grains.last = extent - (grains.n - 1) * size;
+    return grains;
+}
+
+/* The number of tiles of grain (i, j), and its place in c. */
+static int64_t tiles_of_grain(const struct tt_matmul *product, int64_t i, int64_t j, struct tt_rectangle *ret_at)
+{
+    struct grains m = grains_of(product->m, product->m_grain), n = grains_of(product->n, product->n_grain);
+    struct grains k = grains_of(product->k, product->k_grain);
+
+    *ret_at =
+        (struct tt_rectangle){i * m.size, i == m.n - 1 ? m.last : m.size, j * n.size, j == n.n - 1 ? n.last : n.size};
+    return tiles_of(ret_at->rows, ret_at->columns, k.size);
+}
+
+int64_t tt_matmul_tiles(const struct tt_matmul *product)
+{
+    struct grains m = grains_of(product->m, product->m_grain), n = grains_of(product->n, product->n_grain);
+    struct tt_rectangle at;
+    int64_t tiles = 0;
+
+    for (int64_t i = 0; i < m.n; i++)
+        for (int64_t j = 0; j < n.n; j++)
+            tiles += tiles_of_grain(product, i, j, &at);
+    return tiles;
+}
+
+/* Cuts the grain along its longer side. */
+static struct tt_rectangle tile_of(const struct tt_rectangle *grain, int64_t tile, int64_t tiles)
+{
+    struct tt_rectangle at = *grain;
+    bool rows = grain->rows >= grain->columns;
+    int64_t size = rows ? grain->rows : grain->columns;
+    int64_t begin = size * tile / tiles, end = size * (tile + 1) / tiles;
+
+    if (rows) {
+        at.row += begin;
+        at.rows = end - begin;
+    } else {
+        at.column += begin;
+        at.columns = end - begin;
+    }
+    return at;
+}
+
+/* The place of a tile in c. */
+static struct tt_rectangle place_of(const struct tt_matmul *product, int64_t tile)
+{
+    struct grains m = grains_of(product->m, product->m_grain), n = grains_of(product->n, product->n_grain);
+    struct tt_rectangle at = {0};
+
+    for (int64_t i = 0; i < m.n; i++) {
+        for (int64_t j = 0; j < n.n; j++) {
+            int64_t tiles = tiles_of_grain(product, i, j, &at);
+
+            if (tile < tiles)
+                return tile_of(&at, tile, tiles);
+            tile -= tiles;
+        }
+    }
+    return at;
+}
+
+/* --- parts --- */
+
+/* The address of element i; NULL of NULL. */
+static void *element(const void *x, bool bf16, int64_t i)
+{
+    return x ? (char *)(uintptr_t)x + i * (bf16 ? (int64_t)sizeof(tt_bf16) : (int64_t)sizeof(float)) : NULL;
+}
+
+struct tt_matmul tt_matmul_part(const struct tt_matmul *product, const struct tt_rectangle *at, int64_t begin,
+                                int64_t k)
+{
+    const struct tt_matmul *p = product;
+    struct tt_matmul part = *p;
+    int64_t first = at->row * p->ldc + at->column;
+
+    part.m = at->rows;
+    part.n = at->columns;
+    part.k = k;
+    part.a = element(p->a, p->bf16, p->trans_a ? at->row + begin * p->lda : at->row * p->lda + begin);
+    part.b = element(p->b, p->bf16, p->trans_b ? at->column * p->ldb + begin : at->column + begin * p->ldb);
+    part.acc = element(p->acc, p->c_bf16, first);
+    part.c = element(p->c, p->c_bf16, first);
+    return part;
+}
+
+void tt_matmul_store(const struct tt_matmul *product, float *sum, int64_t stride)
+{
+    for (int64_t i = 0; i < product->m; i++, sum += stride) {
+        const void *acc = element(product->acc, product->c_bf16, i * product->ldc);
+        void *c = element(product->c, product->c_bf16, i * product->ldc);
+
+        if (product->c_bf16) {
+            for (int64_t j = 0; acc && j < product->n; j++)
+                sum[j] += tt_bf16_to_float(((const tt_bf16 *)acc)[j]);
+            tt_kernels()->bf16_round(c, sum, product->n);
+        } else if (acc) {
+            tt_tree_add(c, acc, sum, product->n);
+        }
+    }
+}
+
+/* On the calling thread, without grains. */
+static void multiply(const struct tt_matmul *product)
+{
+    if (product->bf16)
+        tt_kernels()->bgemm(product);
+    else
+        tt_sgemm(product);
+}
+
+/* --- sums over grains of k --- */
+
+/* The lowest sum can be c itself, unless c holds bfloat16 or may be acc. */
+static bool sums_in_c(const struct tt_matmul *product, bool has_acc)
+{
+    return !has_acc && !product->c_bf16;
+}
+
+int64_t tt_matmul_partial_floats(const struct tt_matmul *product, bool has_acc)
+{
+    int depth = tt_tree_stack_depth(grains_of(product->k, product->k_grain).n);
+
+    if (!product->k_grain)
+        return 0;
+    return (sums_in_c(product, has_acc) ? depth - 1 : depth) * product->m * product->ldc;
+}
+
+/* Entry `depth` of the stack of sums, from the rectangle's first element on; it has c's strides. */
+static float *entry(const struct tt_matmul *product, const struct tt_rectangle *at, int depth)
+{
+    int in_partial = sums_in_c(product, product->acc) ? depth - 1 : depth;
+    float *sums = in_partial < 0 ? product->c : product->partial + in_partial * product->m * product->ldc;
+
+    return sums + at->row * product->ldc + at->column;
+}
+
+static void add_rectangle(const struct tt_rectangle *at, int64_t stride, float *to, const float *from)
+{
+    for (int64_t i = 0; i < at->rows; i++)
+        tt_tree_add(to + i * stride, to + i * stride, from + i * stride, at->columns);
+}
+
+/* The products over the grains of k, as a tree. */
+static void multiply_grains(const struct tt_matmul *product, const struct tt_rectangle *at)
+{
+    struct grains k = grains_of(product->k, product->k_grain);
+    struct tt_matmul whole = tt_matmul_part(product, at, 0, product->k);
+    int depth = 0;
+
+    for (int64_t i = 0; i < k.n; i++) {
+        int carries = i + 1 < k.n ? tt_tree_carries(i) : depth;
+        struct tt_matmul part = tt_matmul_part(product, at, i * k.size, i + 1 < k.n ? k.size : k.last);
+
+        part.c = entry(product, at, depth++);
+        part.c_bf16 = false;
+        part.acc = NULL;
+        multiply(&part);
+        for (; carries > 0; carries--, depth--)
+            add_rectangle(at, product->ldc, entry(product, at, depth - 2), entry(product, at, depth - 1));
+    }
+    tt_matmul_store(&whole, entry(product, at, 0), product->ldc);
+}
+
+/* --- the product --- */
+
+int64_t tt_matmul_scratch_floats(const struct tt_matmul *product)
+{
+    return product->bf16 ? tt_bgemm_scratch(product) : 0;
+}
+
+void tt_matmul_tile(const struct tt_matmul *product, int64_t tile, int worker)
+{
+    struct tt_rectangle at = place_of(product, tile);
+    struct tt_matmul own = *product;
+
+    if (own.bf16)
+        own.scratch += worker * tt_bgemm_scratch(product);
+    if (own.k_grain) {
+        multiply_grains(&own, &at);
+    } else {
+        own = tt_matmul_part(&own, &at, 0, own.k);
+        multiply(&own);
+    }
+}
+
+static void run_tile(void *arg, int64_t tile, int worker)
+{
+    tt_matmul_tile(arg, tile, worker);
+}
+
+void tt_matmul(struct tt_team *team, const struct tt_matmul *product)
+{
+    tt_team_run(team, tt_matmul_tiles(product), run_tile, (void *)product);
+}

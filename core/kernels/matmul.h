@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CORE_KERNELS_MATMUL_H
+#define TT_CORE_KERNELS_MATMUL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/os/team.h"
+
+/**
+ * A matrix product of floats or of bfloat16, with sums in float32: c (m, n) = [acc +] A B in row-major order. A is
+ * a (m, k), or with trans_a the transpose of a stored a (k, m). B is b (k, n), or with trans_b the transpose of a
+ * stored b (n, k). lda, ldb and ldc are row strides in elements. acc has c's type and strides and may be c itself. A
+ * bfloat16 c is rounded once, to nearest even, after acc is added.
+ * Dimensions and strides are below 2^31.
+ */
+struct tt_matmul {
+    bool bf16;   /* a and b are tt_bf16, otherwise float */
+    bool c_bf16; /* c and acc are tt_bf16, otherwise float; only with bf16 */
+    bool trans_a, trans_b;
+    int64_t m, n, k;
+    const void *a, *b;
+    const void *acc; /* NULL: nothing is added */
+    void *c;
+    int64_t lda, ldb, ldc;
+    /*
+     * If m, n or k is a part of a dimension that ranks share: the size of its grains; 0 if it is not cut. Each grain
+     * of m and n is a separate product with its own tiles. The products over grains of k are added as a tree, and
+     * then acc is added.
+     */
+    int64_t m_grain, n_grain, k_grain;
+    float *partial; /* tt_matmul_partial_floats */
+    float *scratch; /* tt_matmul_scratch_floats for each worker */
+};
+
+/**
+ * One product on the team. The larger of a grain's m and n is cut into a power of two of tiles, which depends on the
+ * grain's shape only; k is never cut. So the bits depend on the kernel (kernels.h, blas.h), but neither on the number
+ * of threads, nor on which thread ran a tile, nor on how many of the grains this rank has.
+ */
+void tt_matmul(struct tt_team *team, const struct tt_matmul *product);
+
+/** The number of tiles of a product, over all its grains; reads sizes only. */
+int64_t tt_matmul_tiles(const struct tt_matmul *product);
+
+/** Runs one tile on the calling thread, so that an op can run the tiles of several products in one run of a team. */
+void tt_matmul_tile(const struct tt_matmul *product, int64_t tile, int worker);
+
+/** Floats of `partial` that a product needs, with an acc or without; reads sizes and types only. */
+int64_t tt_matmul_partial_floats(const struct tt_matmul *product, bool has_acc);
+
+/** Floats of `scratch` for one worker, whole cache lines; 0 for products of float. Reads sizes and types only. */
+int64_t tt_matmul_scratch_floats(const struct tt_matmul *product);
+
+/* --- for kernels --- */
+
+/** A rectangle of c. */
+struct tt_rectangle {
+    int64_t row, rows, column, columns;
+};
+
+/** The product for a rectangle of c over [begin, begin + k) of the summed dimension. Grains are not changed. */
+struct tt_matmul tt_matmul_part(const struct tt_matmul *product, const struct tt_rectangle *at, int64_t begin,
+                                int64_t k);
+
+/**
+ * c = [acc +] sum, in c's type. sum (m, n) has rows of `stride` floats and is overwritten. If c is float and acc is
+ * NULL, sum must be c.
+ */
+void tt_matmul_store(const struct tt_matmul *product, float *sum, int64_t stride);
+
+#endif
