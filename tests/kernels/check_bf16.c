@@ -4,7 +4,6 @@
  * result rounded once: the cases of that kernel bound the error before the rounding, and the rounding is at most 2^-9
  * of the result. Arrays end at their guard.
  */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -174,23 +173,16 @@ static void check_elementwise(struct check *check)
 
 static void check_rope(struct check *check)
 {
-    static const int64_t dims[] = {2, 6, 8, 16, 64, 80, 128};
+    for (int k = 0; k < N_CHECK_ROPES; k++) {
+        struct check_rope r = check_rope_make(check, k);
+        struct both x = filled(check, r.n, r.fill), y = empty(check, r.n);
 
-    for (int k = 0; k < 7 * 4 * N_FILLS; k++) {
-        struct tt_rope_shape shape = {7, 1 + k % 3, dims[k % 7], k / 7 % 2, k / 14 % 2};
-        int64_t rows = 1 + check_draw(check, 20), n = rows * shape.heads * shape.head_dim;
-        int64_t first = check_draw(check, 10), n_table = shape.seq_len * shape.head_dim;
-        struct both x = filled(check, n, k / 28), y = empty(check, n);
-        float *table = check_array(check, n_table);
-
-        for (int64_t i = 0; i < n_table; i++)
-            table[i] = i % 2 ? sinf((float)i) : cosf((float)(i + 1));
-        check->table->rope(y.wide, x.wide, table, &shape, first, rows);
-        check->table->rope_bf16(y.half, x.half, table, &shape, first, rows);
-        compare(check, "y", "rope", y.half, y.wide, n);
-        check->table->rope_bf16(x.half, x.half, table, &shape, first, rows);
-        compare(check, "y in place", "rope", x.half, y.wide, n);
-        check_reset(check, "rope");
+        check->table->rope(y.wide, x.wide, r.table, &r.shape, r.first, r.rows);
+        check->table->rope_bf16(y.half, x.half, r.table, &r.shape, r.first, r.rows);
+        compare(check, "y", r.text, y.half, y.wide, r.n);
+        check->table->rope_bf16(x.half, x.half, r.table, &r.shape, r.first, r.rows);
+        compare(check, "y in place", r.text, x.half, y.wide, r.n);
+        check_reset(check, r.text);
     }
 }
 

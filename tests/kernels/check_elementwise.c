@@ -101,36 +101,42 @@ static void check_swiglu_bwd(struct check *check)
     }
 }
 
-static void check_rope(struct check *check)
+struct check_rope check_rope_make(struct check *check, int k)
 {
     static const int64_t dims[] = {2, 6, 8, 16, 64, 80, 128};
+    struct check_rope rope = {.shape = {7, 1 + k % 3, dims[k % 7], k / 7 % 2, k / 14 % 2}, .fill = k / 28};
+    int64_t n_table = rope.shape.seq_len * rope.shape.head_dim;
 
-    for (int k = 0; k < 7 * 4 * N_FILLS; k++) {
-        struct tt_rope_shape shape = {7, 1 + k % 3, dims[k % 7], k / 7 % 2, k / 14 % 2};
-        int64_t rows = 1 + check_draw(check, 20), n = rows * shape.heads * shape.head_dim;
-        int64_t first = check_draw(check, 10), n_table = shape.seq_len * shape.head_dim;
-        float *x = check_filled(check, n, k / 28), *table = check_array(check, n_table);
-        float *want = check_array(check, n), *got = check_array(check, n);
-        double *near = check_doubles(check, n);
-        char text[64];
+    rope.rows = 1 + check_draw(check, 20);
+    rope.first = check_draw(check, 10);
+    rope.n = rope.rows * rope.shape.heads * rope.shape.head_dim;
+    rope.table = check_array(check, n_table);
+    for (int64_t i = 0; i < n_table; i++)
+        rope.table[i] = i % 2 ? sinf((float)i) : cosf((float)(i + 1));
+    (void)snprintf(rope.text, sizeof rope.text, "%lld rows H=%lld E=%lld half=%d", (long long)rope.rows,
+                   (long long)rope.shape.heads, (long long)rope.shape.head_dim, rope.shape.rotate_half);
+    return rope;
+}
 
-        (void)snprintf(text, sizeof text, "%lld rows H=%lld E=%lld half=%d", (long long)rows, (long long)shape.heads,
-                       (long long)shape.head_dim, shape.rotate_half);
-        for (int64_t i = 0; i < n_table; i++)
-            table[i] = i % 2 ? sinf((float)i) : cosf((float)(i + 1));
-        tt_rope_ref(want, x, table, &shape, first, rows);
-        check->table->rope(got, x, table, &shape, first, rows);
-        for (int64_t i = 0; i < n; i++) {
-            int64_t pair = shape.rotate_half
-                               ? i - i % shape.head_dim + (i % shape.head_dim + shape.head_dim / 2) % shape.head_dim
-                               : i ^ 1;
+static void check_rope(struct check *check)
+{
+    for (int k = 0; k < N_CHECK_ROPES; k++) {
+        struct check_rope r = check_rope_make(check, k);
+        float *x = check_filled(check, r.n, r.fill), *want = check_array(check, r.n), *got = check_array(check, r.n);
+        double *near = check_doubles(check, r.n);
+        int64_t dim = r.shape.head_dim;
+
+        tt_rope_ref(want, x, r.table, &r.shape, r.first, r.rows);
+        check->table->rope(got, x, r.table, &r.shape, r.first, r.rows);
+        for (int64_t i = 0; i < r.n; i++) {
+            int64_t pair = r.shape.rotate_half ? i - i % dim + (i % dim + dim / 2) % dim : i ^ 1;
 
             near[i] = (double)FLT_EPSILON * (fabs((double)x[i]) + fabs((double)x[pair])) + 0x1p-148;
         }
-        check_compare(check, "y", text, got, want, n, near, 0.0);
-        check->table->rope(x, x, table, &shape, first, rows);
-        check_compare(check, "y in place", text, x, got, n, NULL, 0.0);
-        check_reset(check, text);
+        check_compare(check, "y", r.text, got, want, r.n, near, 0.0);
+        check->table->rope(x, x, r.table, &r.shape, r.first, r.rows);
+        check_compare(check, "y in place", r.text, x, got, r.n, NULL, 0.0);
+        check_reset(check, r.text);
     }
 }
 

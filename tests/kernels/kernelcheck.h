@@ -52,6 +52,19 @@ double *check_doubles(struct check *check, int64_t n);
 /** A random integer in [0, n). */
 int64_t check_draw(struct check *check, int64_t n);
 
+/** A call of rope without x: rows [first, first + rows), which have n elements, and the table of angles. */
+struct check_rope {
+    struct tt_rope_shape shape;
+    enum fill fill; /* of x */
+    int64_t first, rows, n;
+    float *table;
+    char text[64];
+};
+enum { N_CHECK_ROPES = 7 * 4 * N_FILLS };
+
+/** The k-th of N_CHECK_ROPES calls: awkward widths of heads, both kinds of pairs, both directions, every fill. */
+struct check_rope check_rope_make(struct check *check, int k);
+
 /** A case of each kernel. */
 struct check_case {
     const char *kernel;
