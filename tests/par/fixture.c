@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -32,31 +33,45 @@ struct tt_model *fixture_model(const struct tt_model_dims *dims)
     return model;
 }
 
-struct tt_model *fixture_tied_model(int64_t n_layers)
+static void make_data(struct fixture *f)
 {
-    return fixture_model(&(struct tt_model_dims){.dim = 6,
-                                                 .n_layers = n_layers,
-                                                 .n_heads = 3,
-                                                 .n_kv_heads = 1,
-                                                 .head_dim = 2,
-                                                 .ffn_dim = 7,
-                                                 .vocab_size = 13,
-                                                 .tied = 1});
-}
-
-void fixture_dataset(const uint16_t *tokens, int n, struct tt_dataset *data)
-{
-    data->fd = memfd_create("tokens", MFD_CLOEXEC);
-    assert_true(data->fd >= 0);
-    assert_int_equal(fixture_check(tt_file_pwrite(data->fd, "tokens", tokens, (size_t)n * sizeof *tokens, 0)), 0);
-    data->ref.info = (struct tt_token_info){.item_size = 2, .n_tokens = n, .n_documents = 1, .max_id = UINT16_MAX};
-}
-
-void fixture_tokens(uint16_t *tokens, int n, struct tt_dataset *data)
-{
+    enum { N = sizeof f->tokens / sizeof *f->tokens };
     struct tt_rng rng = tt_rng_make(5, "tokens");
 
-    for (int i = 0; i < n; i++)
-        tokens[i] = (uint16_t)((int)(fabs(tt_rng_normal(&rng, (uint64_t)i, 0.0)) * 5.0) % 13);
-    fixture_dataset(tokens, n, data);
+    for (int i = 0; i < N; i++)
+        f->tokens[i] = (uint16_t)((int)(fabs(tt_rng_normal(&rng, (uint64_t)i, 0.0)) * 5.0) % 13);
+    f->data.fd = memfd_create("tokens", MFD_CLOEXEC);
+    assert_true(f->data.fd >= 0);
+    assert_int_equal(fixture_check(tt_file_pwrite(f->data.fd, "tokens", f->tokens, sizeof f->tokens, 0)), 0);
+    f->data.ref.info = (struct tt_token_info){.item_size = 2, .n_tokens = N, .n_documents = 1, .max_id = UINT16_MAX};
+}
+
+void fixture_open(struct fixture *fixture, const struct fixture_size *size)
+{
+    struct tt_model_dims odd = {.n_layers = size->odd_layers,
+                                .dim = size->narrow ? 14 : 34,
+                                .n_heads = 3,
+                                .n_kv_heads = 1,
+                                .head_dim = size->narrow ? 6 : 10,
+                                .ffn_dim = size->narrow ? 17 : 37,
+                                .vocab_size = size->odd_vocab};
+    struct tt_model_dims tied = {.n_layers = size->tied_layers,
+                                 .dim = 6,
+                                 .n_heads = 3,
+                                 .n_kv_heads = 1,
+                                 .head_dim = 2,
+                                 .ffn_dim = 7,
+                                 .vocab_size = 13,
+                                 .tied = 1};
+
+    fixture->odd = fixture_model(&odd);
+    fixture->tied = fixture_model(&tied);
+    make_data(fixture);
+}
+
+void fixture_close(struct fixture *fixture)
+{
+    tt_model_free(fixture->odd);
+    tt_model_free(fixture->tied);
+    (void)close(fixture->data.fd);
 }

@@ -14,13 +14,21 @@ int fixture_check(int rc);
 /** A llama3 with these dims; the caller's. */
 struct tt_model *fixture_model(const struct tt_model_dims *dims);
 
-/** A llama3 with tied embeddings, most of whose tensors have fewer rows than there are ranks; the caller's. */
-struct tt_model *fixture_tied_model(int64_t n_layers);
+/** What a test program trains. */
+struct fixture {
+    struct tt_model *odd;  /* prime widths, which no number of ranks divides */
+    struct tt_model *tied; /* tied embeddings; most tensors have fewer rows than there are ranks */
+    struct tt_dataset data;
+    uint16_t tokens[4096]; /* of data, in one document: below 13, small ones more often */
+};
 
-/** Makes *data a dataset of n tokens in one document. */
-void fixture_dataset(const uint16_t *tokens, int n, struct tt_dataset *data);
+struct fixture_size {
+    int64_t odd_layers, odd_vocab, tied_layers;
+    bool narrow; /* the widths of odd are smaller */
+};
 
-/** Fills n tokens below 13, small ones more often, and makes *data their dataset, in one document. */
-void fixture_tokens(uint16_t *tokens, int n, struct tt_dataset *data);
+/** Makes both models and the data; fixture_close releases them. */
+void fixture_open(struct fixture *fixture, const struct fixture_size *size);
+void fixture_close(struct fixture *fixture);
 
 #endif

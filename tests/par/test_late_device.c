@@ -23,27 +23,17 @@
 #include "tests/par/late_device.h"
 #include "tests/par/train_job.h"
 
-enum { N_TOKENS = 4096 };
-
-static struct {
-    struct tt_model *odd, *tied;
-    struct tt_dataset data;
-    uint16_t tokens[N_TOKENS];
-} world;
+static struct fixture world;
 
 static int set_up(void **state)
 {
-    world.odd = fixture_model(&(struct tt_model_dims){
-        .dim = 34, .n_layers = 4, .n_heads = 3, .n_kv_heads = 1, .head_dim = 10, .ffn_dim = 37, .vocab_size = 29});
-    world.tied = fixture_tied_model(4);
-    fixture_tokens(world.tokens, N_TOKENS, &world.data);
+    fixture_open(&world, &(struct fixture_size){.odd_layers = 4, .odd_vocab = 29, .tied_layers = 4});
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    tt_model_free(world.odd);
-    tt_model_free(world.tied);
+    fixture_close(&world);
     return 0;
 }
 

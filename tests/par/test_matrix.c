@@ -20,7 +20,7 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-enum { N_TOKENS = 4096, MOST_BATCH = 24, CANDIDATES = 64, ROUNDS = 4 / SWEEP_STRIDE };
+enum { MOST_BATCH = 24, CANDIDATES = 64, ROUNDS = 4 / SWEEP_STRIDE };
 
 /* --- the axes --- */
 
@@ -51,32 +51,26 @@ struct point {
 
 /* --- models, data, what one rank gives --- */
 
+static struct fixture world;
+
 static struct {
-    struct tt_model
-        *model[2]; /* one with prime widths, which no number of ranks divides; one tied, with fewer rows than ranks */
-    struct tt_dataset data;
-    uint16_t tokens[N_TOKENS];
     struct train_result reference[2][MOST_BATCH + 1];
     bool has_reference[2][MOST_BATCH + 1];
     bool met[AXES][MOST_VALUES][AXES][MOST_VALUES];
-} world;
+} seen;
 
 static int set_up(void **state)
 {
-    world.model[0] = fixture_model(&(struct tt_model_dims){
-        .dim = 14, .n_layers = 2, .n_heads = 3, .n_kv_heads = 1, .head_dim = 6, .ffn_dim = 17, .vocab_size = 23});
-    world.model[1] = fixture_tied_model(3);
-    fixture_tokens(world.tokens, N_TOKENS, &world.data);
+    fixture_open(&world, &(struct fixture_size){.odd_layers = 2, .odd_vocab = 23, .tied_layers = 3, .narrow = true});
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    for (int m = 0; m < 2; m++) {
+    for (int m = 0; m < 2; m++)
         for (int b = 0; b <= MOST_BATCH; b++)
-            train_result_release(&world.reference[m][b]);
-        tt_model_free(world.model[m]);
-    }
+            train_result_release(&seen.reference[m][b]);
+    fixture_close(&world);
     return 0;
 }
 
@@ -86,7 +80,7 @@ static struct train_job job_of(const struct point *p)
 {
     const int *v = p->value;
     int64_t global_batch = (int64_t)meshes[v[MESH]].ranks * (v[ACCUMULATION] + 1);
-    struct train_job job = train_job_make(world.model[v[MODEL]], &world.data, global_batch, 1, 8);
+    struct train_job job = train_job_make(v[MODEL] ? world.tied : world.odd, &world.data, global_batch, 1, 8);
 
     job.ranks = meshes[v[MESH]].ranks;
     job.replicate = meshes[v[MESH]].replicate;
@@ -154,10 +148,10 @@ static const struct train_result *reference_of(const struct point *p)
 
     job.model = same.model;
     job.global_batch = same.global_batch;
-    if (!world.has_reference[model][batch])
-        assert_int_equal(fixture_check(train_job_run(&job, &world.reference[model][batch])), 0);
-    world.has_reference[model][batch] = true;
-    return &world.reference[model][batch];
+    if (!seen.has_reference[model][batch])
+        assert_int_equal(fixture_check(train_job_run(&job, &seen.reference[model][batch])), 0);
+    seen.has_reference[model][batch] = true;
+    return &seen.reference[model][batch];
 }
 
 static void run(const struct point *p)
@@ -202,7 +196,7 @@ static int new_pairs(const struct point *p, bool remember)
 
     for (int a = 0; a < AXES; a++)
         for (int b = a + 1; b < AXES; b++) {
-            bool *met = &world.met[a][p->value[a]][b][p->value[b]];
+            bool *met = &seen.met[a][p->value[a]][b][p->value[b]];
 
             n += !*met;
             *met = *met || remember;
@@ -238,14 +232,14 @@ static int meet_all(struct tt_rng *rng, uint64_t *draw)
 {
     int runs = 0;
 
-    memset(world.met, 0, sizeof world.met);
+    memset(seen.met, 0, sizeof seen.met);
     for (int a = 0; a < AXES; a++)
         for (int b = a + 1; b < AXES; b++)
             for (int pair = 0; pair < n_values[a] * n_values[b]; pair++) {
                 int x = pair / n_values[b], y = pair % n_values[b];
                 struct point p;
 
-                if (world.met[a][x][b][y])
+                if (seen.met[a][x][b][y])
                     continue;
                 p = best_with(rng, draw, a, x, b, y);
                 if (!can_be(&p)) /* no point has this pair */

@@ -13,7 +13,6 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
-#include "core/math/rng.h"
 #include "core/os/file.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/fsdp/fsdp.h"
@@ -34,33 +33,17 @@ static const struct tt_machine machines[] = {
 };
 enum { N_MACHINES = sizeof machines / sizeof *machines };
 
-enum { N_TOKENS = 2048 };
-
-struct fixture {
-    struct tt_model *odd, *tied;
-    struct tt_dataset data;
-    uint16_t tokens[N_TOKENS];
-};
-
 static struct fixture world;
 
 static int set_up(void **state)
 {
-    struct tt_rng rng = tt_rng_make(5, "tokens");
-
-    world.odd = fixture_model(&(struct tt_model_dims){
-        .dim = 34, .n_layers = 3, .n_heads = 3, .n_kv_heads = 1, .head_dim = 10, .ffn_dim = 37, .vocab_size = 101});
-    world.tied = fixture_tied_model(5);
-    for (int i = 0; i < N_TOKENS; i++)
-        world.tokens[i] = (uint16_t)(tt_rng_bits(&rng, (uint64_t)i) % 13);
-    fixture_dataset(world.tokens, N_TOKENS, &world.data);
+    fixture_open(&world, &(struct fixture_size){.odd_layers = 3, .odd_vocab = 101, .tied_layers = 5});
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    tt_model_free(world.odd);
-    tt_model_free(world.tied);
+    fixture_close(&world);
     return 0;
 }
 

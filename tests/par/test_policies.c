@@ -22,32 +22,23 @@
 
 /* --- models and data --- */
 
-enum { N_TOKENS = 4096, MOST_PARAMS = 64 };
+enum { MOST_PARAMS = 64 };
 
-static struct {
-    struct tt_model *odd;  /* prime widths, which no number of ranks divides */
-    struct tt_model *tied; /* most tensors have fewer rows than there are ranks */
-    struct tt_model *deep;
-    struct tt_dataset data;
-    uint16_t tokens[N_TOKENS];
-} world;
+static struct fixture world;
+static struct tt_model *deep;
 
 static int set_up(void **state)
 {
-    world.odd = fixture_model(&(struct tt_model_dims){
-        .dim = 14, .n_layers = 2, .n_heads = 3, .n_kv_heads = 1, .head_dim = 6, .ffn_dim = 17, .vocab_size = 23});
-    world.tied = fixture_tied_model(3);
-    world.deep = fixture_model(&(struct tt_model_dims){
+    fixture_open(&world, &(struct fixture_size){.odd_layers = 2, .odd_vocab = 23, .tied_layers = 3, .narrow = true});
+    deep = fixture_model(&(struct tt_model_dims){
         .dim = 32, .n_layers = 9, .n_heads = 4, .n_kv_heads = 2, .ffn_dim = 96, .vocab_size = 64});
-    fixture_tokens(world.tokens, N_TOKENS, &world.data);
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    tt_model_free(world.odd);
-    tt_model_free(world.tied);
-    tt_model_free(world.deep);
+    fixture_close(&world);
+    tt_model_free(deep);
     return 0;
 }
 
@@ -344,7 +335,7 @@ static void neighbours_in_the_sum_are_neighbours_in_the_data(void **state)
 
 static int64_t memory_of(struct policies p, int ranks, int64_t global_batch, bool last_microbatch)
 {
-    struct train_job job = job_of(world.deep, global_batch, ranks, 1, p);
+    struct train_job job = job_of(deep, global_batch, ranks, 1, p);
     struct tt_engine_options options;
     struct tt_engine *engine = NULL;
     int64_t bytes;

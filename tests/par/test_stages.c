@@ -23,18 +23,14 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-enum { N_TOKENS = 4096, GLOBAL_BATCH = 12 };
+enum { GLOBAL_BATCH = 12 };
 
-static struct {
-    struct tt_model *model[2]; /* prime widths; tied */
-    struct tt_dataset data;
-    uint16_t tokens[N_TOKENS];
-    struct train_result reference[2][2]; /* model, gradient_sync */
-} world;
+static struct fixture world;
+static struct train_result references[2][2]; /* model (odd, tied), gradient_sync */
 
 static struct train_job job_of(int model, bool last_microbatch)
 {
-    struct train_job job = train_job_make(world.model[model], &world.data, GLOBAL_BATCH, 1, 8);
+    struct train_job job = train_job_make(model ? world.tied : world.odd, &world.data, GLOBAL_BATCH, 1, 8);
 
     job.steps = 2;
     job.validation_batches = 3;
@@ -45,19 +41,16 @@ static struct train_job job_of(int model, bool last_microbatch)
 static int tear_down(void **state)
 {
     for (int m = 0; m < 2; m++) {
-        train_result_release(&world.reference[m][0]);
-        train_result_release(&world.reference[m][1]);
-        tt_model_free(world.model[m]);
+        train_result_release(&references[m][0]);
+        train_result_release(&references[m][1]);
     }
+    fixture_close(&world);
     return 0;
 }
 
 static int set_up(void **state)
 {
-    world.model[0] = fixture_model(&(struct tt_model_dims){
-        .dim = 14, .n_layers = 3, .n_heads = 3, .n_kv_heads = 1, .head_dim = 6, .ffn_dim = 17, .vocab_size = 23});
-    world.model[1] = fixture_tied_model(4);
-    fixture_tokens(world.tokens, N_TOKENS, &world.data);
+    fixture_open(&world, &(struct fixture_size){.odd_layers = 3, .odd_vocab = 23, .tied_layers = 4, .narrow = true});
     return 0;
 }
 
@@ -89,7 +82,7 @@ static const char *const wraps[] = {"block", "model", "param"};
 /* The result of one rank, one graph, and one microbatch after another, computed once per model and gradient_sync. */
 static const struct train_result *reference(const struct train_job *like, int model)
 {
-    struct train_result *result = &world.reference[model][like->last_microbatch];
+    struct train_result *result = &references[model][like->last_microbatch];
     struct train_job job = job_of(model, like->last_microbatch);
 
     if (!result->param)

@@ -27,32 +27,17 @@
 static const enum tt_reshard policies[] = {DEFAULT, ALWAYS, NEVER};
 static const char *const policy_names[] = {"default", "always", "never"};
 
-/* --- models and data --- */
-
-enum { N_TOKENS = 4096 };
-
-struct fixture {
-    struct tt_model *odd;  /* prime widths, which no number of ranks divides */
-    struct tt_model *tied; /* tied embeddings; most tensors have fewer rows than there are ranks */
-    struct tt_dataset data;
-    uint16_t tokens[N_TOKENS];
-};
-
 static struct fixture world;
 
 static int set_up(void **state)
 {
-    world.odd = fixture_model(&(struct tt_model_dims){
-        .dim = 34, .n_layers = 2, .n_heads = 3, .n_kv_heads = 1, .head_dim = 10, .ffn_dim = 37, .vocab_size = 101});
-    world.tied = fixture_tied_model(3);
-    fixture_tokens(world.tokens, N_TOKENS, &world.data);
+    fixture_open(&world, &(struct fixture_size){.odd_layers = 2, .odd_vocab = 101, .tied_layers = 3});
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    tt_model_free(world.odd);
-    tt_model_free(world.tied);
+    fixture_close(&world);
     return 0;
 }
 
