@@ -338,6 +338,29 @@ case_a_warm_up_longer_than_the_run_is_pointed_out() {
     refuse_err "warm-up"
 }
 
+case_a_new_run_is_told_of_instructions_for_bfloat16() {
+    make_corpus
+    TITAN_CPU=generic run train $tiny
+    expect_ok
+    refuse_err "^  numbers"
+    TITAN_CPU=avx512_bf16 run train $tiny --overwrite
+    [ "$code" = 2 ] && skip "this CPU has no instructions for bfloat16"
+    expect_ok
+    expect_err "^  numbers  float32; this CPU has instructions for bfloat16"
+    expect_err "training.mixed_precision_param=bfloat16"
+    TITAN_CPU=avx512_bf16 run train $tiny --overwrite --training.mixed_precision_param=float32
+    expect_ok
+    refuse_err "^  numbers"
+    TITAN_CPU=avx512_bf16 run train $tiny --overwrite --training.mixed_precision_param=bfloat16
+    expect_ok
+    refuse_err "this CPU has instructions"
+    TITAN_CPU=avx512_bf16 run train $tiny --overwrite --training.steps=2 --checkpoint.enable
+    expect_ok
+    TITAN_CPU=avx512_bf16 run train $tiny --training.steps=3 --checkpoint.enable
+    expect_ok
+    refuse_err "^  numbers" # it continues in its type
+}
+
 case_a_long_run_can_be_watched() {
     make_corpus
     run train $tiny --training.steps=12 --metrics.log_freq=4

@@ -16,6 +16,7 @@
 #include "cli/train/start/changed.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/kernels/kernels.h"
 #include "core/os/cores.h"
 #include "core/os/file.h"
 
@@ -131,7 +132,14 @@ static void print_recompute(FILE *out, const struct tt_setup *s)
         (void)fprintf(out, "  memory   light operations are computed again in backward (selective_ac_option op)\n");
 }
 
-static void print_precision(FILE *out, const struct tt_setup *s)
+/* Whether a new run, for which nobody chose a type, has a CPU with instructions for bfloat16. */
+static bool may_want_bf16(const struct tt_config *cfg, const struct tt_run_about *about)
+{
+    return about->at->step == 0 && strcmp(tt_config_origin(cfg, "training.mixed_precision_param"), "default") == 0 &&
+           strcmp(tt_kernels()->name, "avx512_bf16") == 0;
+}
+
+static void print_precision(FILE *out, const struct tt_setup *s, const struct tt_run_about *about)
 {
     bool params = s->cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;
     bool gradients = s->cfg->training.mixed_precision_reduce == TT_DTYPE_BFLOAT16;
@@ -140,6 +148,9 @@ static void print_precision(FILE *out, const struct tt_setup *s)
         (void)fprintf(out,
                       "  numbers  computation in %s, gradients reduced in %s, master weights and sums in float32\n",
                       params ? "bfloat16" : "float32", gradients ? "bfloat16" : "float32");
+    else if (may_want_bf16(s->cfg, about))
+        (void)fprintf(out, "  numbers  float32; this CPU has instructions for bfloat16 "
+                           "(training.mixed_precision_param=bfloat16)\n");
 }
 
 static void print_weights(FILE *out, const struct tt_config *cfg, const struct tt_start *start)
@@ -182,7 +193,7 @@ static void print_all(FILE *out, const struct tt_reporter *r, const struct tt_ru
     print_data(out, s, about);
     print_policies(out, s);
     print_recompute(out, s);
-    print_precision(out, s);
+    print_precision(out, s, about);
     print_weights(out, s->cfg, about->start);
     tt_changed_text(s, about->start, &changes);
     (void)fputs(changes.text ? changes.text : "", out);
