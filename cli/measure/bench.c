@@ -409,8 +409,8 @@ static void conclude_machine(struct tt_bench *b)
     int n = b->ranks;
 
     *m = tt_machine_builtin();
-    if (b->sgemm_flops_thread > 0.0)
-        m->sgemm_flops = b->sgemm_flops / b->threads; /* all threads busy, as in training */
+    if (b->sgemm_flops > 0.0) /* all threads busy, as in training */
+        m->sgemm_flops = b->sgemm_flops / b->threads;
     if (b->bgemm_flops > 0.0)
         m->bgemm_flops = b->bgemm_flops / b->threads;
     if (b->memory[1].add > 0.0)

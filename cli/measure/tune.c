@@ -102,7 +102,8 @@ out:
  * matrix-multiply rate. */
 static int find_machine(struct tt_tune *tune, const struct tt_setup *s, struct tt_machine *machine)
 {
-    double peak = 0.0;
+    enum tt_dtype dtype = s->job.engine.param_dtype;
+    double peak = 0.0, float_peak = 0.0;
     int rc = 0;
 
     *machine = s->job.engine.machine;
@@ -110,10 +111,12 @@ static int find_machine(struct tt_tune *tune, const struct tt_setup *s, struct t
     if (s->cfg->parallelism.machine_file)
         return 0;
     TT_TRY(tt_comm_barrier(s->comm));
-    TT_TRY(tt_peak_measure_slowest(s->comm, tt_engine_team(s->engine), s->job.engine.param_dtype, &peak));
-    machine->sgemm_flops = machine->bgemm_flops = peak / s->threads;
+    TT_TRY(tt_peak_measure_slowest(s->comm, tt_engine_team(s->engine), dtype, &peak));
+    if (dtype != TT_F32)
+        TT_TRY(tt_peak_measure_slowest(s->comm, tt_engine_team(s->engine), TT_F32, &float_peak));
+    tt_machine_take_peaks(machine, dtype, peak / s->threads, float_peak / s->threads);
     (void)snprintf(tune->machine, sizeof tune->machine, "%s, at the measured %.0f GF/s a thread", machine->name,
-                   machine->sgemm_flops / 1e9);
+                   peak / s->threads / 1e9);
 out:
     return rc;
 }

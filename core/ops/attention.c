@@ -173,6 +173,7 @@ void tt_attention_cost(const struct tt_graph *graph, const struct tt_node *node,
 {
     ret_cost->flops = (node->op == TT_OP_ATTENTION ? 4.0 : 10.0) * pair_elements(graph, node);
     ret_cost->bytes = tt_op_bytes(graph, node);
+    ret_cost->bf16 = tt_op_is_bf16(graph, node);
 }
 
 const struct tt_op_row tt_op_attention = {

@@ -36,7 +36,7 @@ struct tt_call {
 struct tt_cost {
     double flops; /* multiplications and additions; causal attention counts only what the mask leaves */
     double bytes; /* read and written at least once */
-    bool bf16;    /* the flops are those of products of bfloat16 */
+    bool bf16;    /* the flops are those of products of bfloat16, or of attention in it */
 };
 
 /* What it takes to run an op twice, against keeping its outputs (core/graph/recompute.h). */

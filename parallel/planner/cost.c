@@ -42,7 +42,7 @@ struct tt_machine tt_machine_builtin(void)
 {
     return (struct tt_machine){.name = "built-in: a plain server core",
                                .sgemm_flops = 80e9,
-                               .bgemm_flops = 80e9,
+                               .bgemm_flops = 160e9,
                                .memory_bytes_per_sec = 10e9,
                                .call_sec = 20e-6,
                                .message_sec = 10e-6,
@@ -93,6 +93,18 @@ int tt_machine_load(const char *path, struct tt_machine *ret_machine)
 out:
     json_decref(json);
     return rc;
+}
+
+void tt_machine_take_peaks(struct tt_machine *machine, enum tt_dtype dtype, double flops, double float_flops)
+{
+    double ratio = machine->sgemm_flops / machine->bgemm_flops;
+
+    if (dtype == TT_BF16) {
+        machine->bgemm_flops = flops;
+        machine->sgemm_flops = float_flops > 0.0 ? float_flops : ratio * flops;
+    } else {
+        machine->sgemm_flops = flops;
+    }
 }
 
 json_t *tt_machine_to_json(const struct tt_machine *machine)

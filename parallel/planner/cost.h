@@ -22,7 +22,10 @@ struct tt_machine {
     double link_bytes_per_sec;   /* rate at which one rank sends and, at the same time, receives */
 };
 
-/** The built-in table: an ordinary server core, and ranks on one host or on a 25 Gb/s network. */
+/**
+ * The built-in table: an ordinary server core, with instructions for bfloat16, which double the rate of products, and
+ * ranks on one host or on a 25 Gb/s network.
+ */
 struct tt_machine tt_machine_builtin(void);
 
 /**
@@ -30,6 +33,13 @@ struct tt_machine tt_machine_builtin(void);
  * their names. Other members are ignored. Errors: TT_EDATA naming the file, the key and what was wanted; TT_EIO.
  */
 int tt_machine_load(const char *path, struct tt_machine *ret_machine) TT_MUST_CHECK;
+
+/**
+ * Takes the measured peaks of one thread in flop/s: `flops` in the type that the step computes in, TT_F32 or TT_BF16.
+ * A step in bfloat16 has work in float32 too, whose peak is float_flops; 0: sgemm_flops keeps its ratio to bgemm_flops.
+ * bgemm_flops does not change for a step in float32, which has no work at that rate.
+ */
+void tt_machine_take_peaks(struct tt_machine *machine, enum tt_dtype dtype, double flops, double float_flops);
 
 /** The table in the form that tt_machine_load reads. The caller's (json_decref). */
 json_t *tt_machine_to_json(const struct tt_machine *machine);

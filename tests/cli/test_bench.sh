@@ -28,7 +28,8 @@ assert abs(o["tokens_per_s"] * o["step_time_s"] - 4 * 32) < 1e-6
 assert 0 < o["mfu_causal"] < o["mfu"], (o["mfu_causal"], o["mfu"])
 assert o["sgemm_gflops"] > 0 and all(r["sgemm_gflops"] > 0 for r in o["sgemm"])
 assert o["bgemm_gflops"] == max(r["bgemm_gflops"] for r in o["sgemm"] if r["threads"] == o["threads_per_rank"]) > 0
-assert abs(o["machine"]["bgemm_flops"] * o["threads_per_rank"] * 1e-9 / o["bgemm_gflops"] - 1) < 1e-9
+for kind in "sgemm", "bgemm":
+    assert abs(o["machine"][kind + "_flops"] * o["threads_per_rank"] * 1e-9 / o[kind + "_gflops"] - 1) < 1e-9, kind
 assert o["model"]["seq_len"] == 32 and o["model"]["microbatches"] == 2
 assert "kernels" not in o and "storage" not in o
 EOF

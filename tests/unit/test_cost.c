@@ -61,6 +61,70 @@ static void nodes_run_at_the_rate_of_arithmetic_or_of_memory(void **state)
     tt_graph_free(graph);
 }
 
+/* One sequence of 3 tokens, one head of 4. */
+static double attention_sec(const struct tt_machine *machine, enum tt_dtype dtype)
+{
+    struct tt_graph *graph = tt_graph_new();
+    const struct tt_attr attr = {.seq_len = 3, .heads = 1, .kv_heads = 1, .head_dim = 4};
+    double sec;
+    int in[3], node;
+
+    for (int i = 0; i < 3; i++)
+        in[i] = tt_graph_value(graph, TT_VALUE_ACTIVATION, dtype, "x", 2, (const int64_t[]){3, 4});
+    node = tt_graph_node(graph, TT_OP_ATTENTION, "o", in, 3, &attr);
+    sec = tt_cost_node_sec(machine, graph, node, 1);
+    tt_graph_free(graph);
+    return sec;
+}
+
+/* Of m rows, with weights of 5 m x 4 m. */
+static double product_sec(const struct tt_machine *machine, enum tt_dtype dtype, int64_t m)
+{
+    struct tt_graph *graph = tt_graph_new();
+    int x = tt_graph_value(graph, TT_VALUE_ACTIVATION, dtype, "x", 2, (const int64_t[]){m, 4 * m});
+    int w = tt_graph_value(graph, TT_VALUE_PARAM, dtype, "w", 2, (const int64_t[]){5 * m, 4 * m});
+    int node = tt_graph_node(graph, TT_OP_LINEAR, "y", (const int[]){x, w}, 2, NULL);
+    double sec = tt_cost_node_sec(machine, graph, node, 1);
+
+    tt_graph_free(graph);
+    return sec;
+}
+
+static void products_and_attention_run_at_the_rate_of_their_type(void **state)
+{
+    const struct tt_machine machine = {"", 2.0, 5.0, 1e9, 1, 1, 1};
+
+    near(product_sec(&machine, TT_F32, 1), 2 * 4 * 5 / 2.0);
+    near(product_sec(&machine, TT_BF16, 1), 2 * 4 * 5 / 5.0);
+    near(attention_sec(&machine, TT_F32), 2 * 2 * 6 * 4 / 2.0); /* two products of the 6 pairs that the mask leaves */
+    near(attention_sec(&machine, TT_BF16), 2 * 2 * 6 * 4 / 5.0);
+}
+
+static void without_a_file_products_of_bfloat16_take_half_the_time(void **state)
+{
+    const struct tt_machine machine = tt_machine_builtin();
+
+    near(product_sec(&machine, TT_BF16, 1000), product_sec(&machine, TT_F32, 1000) / 2);
+}
+
+static void measured_peaks_price_what_runs_in_their_type(void **state)
+{
+    const struct tt_machine before = {"", 2.0, 5.0, 1, 1, 1, 1};
+    struct tt_machine machine = before;
+
+    tt_machine_take_peaks(&machine, TT_F32, 3.0, 0.0);
+    near(machine.sgemm_flops, 3.0);
+    near(machine.bgemm_flops, 5.0);
+    machine = before;
+    tt_machine_take_peaks(&machine, TT_BF16, 7.0, 4.0);
+    near(machine.sgemm_flops, 4.0);
+    near(machine.bgemm_flops, 7.0);
+    machine = before;
+    tt_machine_take_peaks(&machine, TT_BF16, 10.0, 0.0);
+    near(machine.sgemm_flops, 4.0);
+    near(machine.bgemm_flops, 10.0);
+}
+
 /* --- machine files --- */
 
 static char path[] = "/tmp/titan_machine_XXXXXX";
@@ -203,6 +267,9 @@ int main(void)
         cmocka_unit_test(collectives_take_what_the_formulas_say),
         cmocka_unit_test(a_saturating_bucket_spends_nine_tenths_on_bytes),
         cmocka_unit_test(nodes_run_at_the_rate_of_arithmetic_or_of_memory),
+        cmocka_unit_test(products_and_attention_run_at_the_rate_of_their_type),
+        cmocka_unit_test(without_a_file_products_of_bfloat16_take_half_the_time),
+        cmocka_unit_test(measured_peaks_price_what_runs_in_their_type),
         cmocka_unit_test(machine_files_are_read_as_written),
         cmocka_unit_test(an_older_file_has_one_rate_of_products),
         cmocka_unit_test(bad_machine_files_are_refused),

@@ -66,6 +66,7 @@ int tt_reporter_measure_peak(struct tt_reporter *r)
     struct tt_comm *comm = r->setup->comm;
     const char *before = comm->waiting_for;
     double given = r->setup->cfg->metrics.peak_flops;
+    enum tt_dtype dtype = r->setup->job.engine.param_dtype;
     int rc = 0;
 
     if (!isnan(given)) {
@@ -77,8 +78,9 @@ int tt_reporter_measure_peak(struct tt_reporter *r)
     comm->waiting_for = "measurement of the peak";
     TT_TRY(tt_comm_barrier(comm));
     comm->waiting_for = before;
-    r->metrics.peak_flops = fmax(r->metrics.peak_flops,
-                                 tt_peak_measure(tt_engine_team(r->setup->engine), r->setup->job.engine.param_dtype));
+    if (dtype != TT_F32 && r->peaks == 0) /* only the prediction needs it, which is made once */
+        r->float_flops = tt_peak_measure(tt_engine_team(r->setup->engine), TT_F32);
+    r->metrics.peak_flops = fmax(r->metrics.peak_flops, tt_peak_measure(tt_engine_team(r->setup->engine), dtype));
     r->peaks++;
 out:
     return rc;
@@ -91,7 +93,8 @@ void tt_reporter_predict(struct tt_reporter *r)
     struct tt_timeline time;
 
     if (!s->cfg->parallelism.machine_file)
-        machine.sgemm_flops = machine.bgemm_flops = r->metrics.peak_flops / s->threads;
+        tt_machine_take_peaks(&machine, s->job.engine.param_dtype, r->metrics.peak_flops / s->threads,
+                              r->float_flops / s->threads);
     tt_cost_simulate(&machine, tt_engine_program(s->engine), &time);
     r->predicted_step_sec = time.step_sec;
     tt_timeline_release(&time);

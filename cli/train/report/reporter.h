@@ -39,6 +39,7 @@ struct tt_reporter {
     const struct tt_setup *setup;
     struct tt_metrics metrics; /* records and console of rank 0; every rank has the peak */
     int peaks;                 /* times that the peak was measured */
+    double float_flops;        /* peak of this rank in float32, if the step computes in another type */
     double predicted_step_sec; /* by the cost table */
     double started_sec;        /* when the first step of this process began (tt_clock_sec) */
     struct tt_report_window window;
@@ -76,7 +77,7 @@ void tt_reporter_close(struct tt_reporter *reporter, int64_t step, int exit_code
  */
 int tt_reporter_measure_peak(struct tt_reporter *reporter) TT_MUST_CHECK;
 
-/** Sets predicted_step_sec from the machine file, or from the built-in cost table at the rate of the measured peak. */
+/** Sets predicted_step_sec from the machine file, or from the built-in cost table at the measured peaks. */
 void tt_reporter_predict(struct tt_reporter *reporter);
 
 /* --- steps --- */
