@@ -10,6 +10,10 @@ rates. It leaves
     final.safetensors                the weights after the last step
     expect.json                      the recipe, and the loss, gradient norm and learning rate of every step
 data/llama3, data/llama3_tied_scaled, data/qwen3 and data/gpt2 were made the same way, earlier.
+
+`make_reference.py --bfloat16 [FOLDER...]` runs the first step of the models in data/FOLDER (default: all) in bfloat16,
+and adds to expect.json
+    bfloat16                         its loss and gradient norm, and how many results in bfloat16 led to each
 """
 import json
 import math
@@ -19,7 +23,9 @@ import sys
 import numpy
 import torch
 from safetensors.torch import save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM)
 
 DATA = pathlib.Path(__file__).resolve().parent / "data"
 
@@ -157,6 +163,45 @@ def make(name):
           max(seen["grad_norm"]))
 
 
+class CountRoundings(TorchDispatchMode):
+    """Counts the tensors of bfloat16 that operations compute, without those that only move values."""
+    MOVES = {"_unsafe_view", "cat", "clone", "embedding", "neg", "scalar_tensor", "slice_backward", "where", "zeros"}
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view and func.overloadpacket.__name__ not in self.MOVES:
+            outputs = result if isinstance(result, (tuple, list)) else [result]
+            self.count += sum(isinstance(x, torch.Tensor) and x.dtype == torch.bfloat16 for x in outputs)
+        return result
+
+
+def add_bfloat16(folder):
+    expect = json.loads((folder / "expect.json").read_text())
+    length, batch = expect["case"]["seq_len"], expect["case"]["global_batch_size"]
+    tokens = numpy.frombuffer((folder / "tokens.bin").read_bytes()[1024:], numpy.uint16)[:batch * length + 1]
+    tokens = torch.from_numpy(tokens.astype(numpy.int64))
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation="eager").train()
+    with CountRoundings() as roundings:
+        logits = model(input_ids=tokens[:-1].view(batch, length), use_cache=False).logits
+        loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens[1:])
+        forward = roundings.count
+        loss.backward()
+    norm = math.sqrt(sum(p.grad.double().square().sum().item() for p in model.parameters()))
+    expect["bfloat16"] = {"loss": loss.item(), "grad_norm": norm,
+                          "roundings": {"loss": forward, "grad_norm": roundings.count}}
+    (folder / "expect.json").write_text(json.dumps(expect, indent=1) + "\n")
+    print(folder.name, "loss", loss.item() / expect["loss"][0] - 1, "norm", norm / expect["grad_norm"][0] - 1,
+          "roundings", forward, roundings.count)
+
+
 if __name__ == "__main__":
-    for wanted in sys.argv[1:] or CASES:
-        make(wanted)
+    if sys.argv[1:2] == ["--bfloat16"]:
+        for wanted in sys.argv[2:] or sorted(path.name for path in DATA.iterdir()):
+            add_bfloat16(DATA / wanted)
+    else:
+        for wanted in sys.argv[1:] or CASES:
+            make(wanted)

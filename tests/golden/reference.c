@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/golden/reference.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "checkpoint/hf/load.h"
+#include "core/base/mem.h"
+#include "parallel/comm/self.h"
+
+int reference_check(int rc)
+{
+    if (rc < 0)
+        print_message("# %s\n", tt_error_message());
+    return rc;
+}
+
+static json_t *member(const struct reference *r, const char *object, const char *key)
+{
+    json_t *at = json_object_get(r->expect, "case");
+
+    return json_object_get(object ? json_object_get(at, object) : at, key);
+}
+
+static double number(const struct reference *r, const char *object, const char *key)
+{
+    json_t *value = member(r, object, key);
+
+    assert_non_null(value);
+    return json_is_null(value) ? (double)NAN : json_number_value(value);
+}
+
+double reference_number(const struct reference *r, const char *what, int step)
+{
+    json_t *value = json_array_get(json_object_get(r->expect, what), (size_t)step);
+
+    assert_non_null(value);
+    return json_number_value(value);
+}
+
+static enum tt_decay decay_type(const struct reference *r)
+{
+    const char *name = json_string_value(member(r, "lr_scheduler", "decay_type"));
+
+    assert_non_null(name);
+    return strcmp(name, "cosine") == 0 ? TT_LR_COSINE : strcmp(name, "sqrt") == 0 ? TT_LR_SQRT : TT_LR_LINEAR;
+}
+
+static void read_recipe(struct reference *r)
+{
+    r->job = (struct train_job){
+        .model = r->model,
+        .dataset = r->dataset,
+        .replicate = 1,
+        .threads = 1,
+        .prefetch = 1,
+        .global_batch = (int64_t)number(r, NULL, "global_batch_size"),
+        .seq_len = (int64_t)number(r, NULL, "seq_len"),
+        .steps = (int)number(r, NULL, "steps"),
+        .max_norm = number(r, NULL, "max_norm"),
+        .schedule = {.base = number(r, "optimizer", "lr"),
+                     .warmup_steps = (int64_t)number(r, "lr_scheduler", "warmup_steps"),
+                     .total_steps = (int64_t)number(r, NULL, "steps"),
+                     .decay_ratio = number(r, "lr_scheduler", "decay_ratio"),
+                     .decay = decay_type(r),
+                     .min_factor = number(r, "lr_scheduler", "min_lr_factor")},
+        .beta1 = number(r, "optimizer", "beta1"),
+        .beta2 = number(r, "optimizer", "beta2"),
+        .eps = number(r, "optimizer", "eps"),
+        .weight_decay = number(r, "optimizer", "weight_decay"),
+    };
+}
+
+/* A rank's part of a parameter, in the form that the loader of weights takes. */
+static struct tt_ckpt_chunk chunk_of(const struct tt_param *param, const struct tt_box *part, float *data)
+{
+    struct tt_ckpt_chunk chunk = {.name = param->name,
+                                  .dtype = TT_F32,
+                                  .ndim = param->ndim,
+                                  .placement = tt_param_placement(),
+                                  .part = *part,
+                                  .data = data};
+
+    memcpy(chunk.shape, param->shape, sizeof chunk.shape);
+    return chunk;
+}
+
+static int64_t width_of(const struct tt_param *param)
+{
+    return param->ndim == 2 ? param->shape[1] : 1;
+}
+
+/* The whole weights of a safetensors file, with the rows of q and k in our order. */
+static float *read_weights(const struct tt_model *model, const char *path)
+{
+    float *whole = tt_calloc((size_t)tt_model_n_elements(model), sizeof *whole), *at = whole;
+    struct tt_ckpt_chunk *chunks = tt_calloc((size_t)model->n_params, sizeof *chunks);
+    struct tt_ckpt_state state = {.n_model = model->n_params, .model = chunks};
+    struct tt_comm *comm = tt_comm_self_new();
+
+    for (int p = 0; p < model->n_params; p++) {
+        struct tt_box all = tt_box_whole(model->params[p].ndim, model->params[p].shape);
+
+        chunks[p] = chunk_of(&model->params[p], &all, at);
+        at += model->params[p].shape[0] * width_of(&model->params[p]);
+    }
+    assert_int_equal(reference_check(tt_hf_load(comm, path, model, &state)), 0);
+    tt_comm_free(comm);
+    tt_free(chunks);
+    return whole;
+}
+
+void reference_open(struct reference *r, const char *model, const char *name)
+{
+    struct tt_dataset_spec spec = {.name = "tokens"};
+    struct tt_dataset_ref ref;
+    char *tokens, *before, *after, *expect;
+
+    memset(r, 0, sizeof *r);
+    r->folder = tt_format("%s/tests/golden/data/%s", TT_SOURCE_DIR, name);
+    tokens = tt_format("%s/tokens.bin", r->folder);
+    before = tt_format("%s/model.safetensors", r->folder);
+    after = tt_format("%s/final.safetensors", r->folder);
+    expect = tt_format("%s/expect.json", r->folder);
+    assert_int_equal(
+        reference_check(tt_model_new(model, "hf", &(struct tt_model_dims){.tied = -1}, r->folder, &r->model)), 0);
+    spec.path = tokens;
+    spec.vocab_size = r->model->dims.vocab_size;
+    assert_int_equal(reference_check(tt_dataset_prepare(&spec, &ref)), 0);
+    assert_int_equal(reference_check(tt_dataset_open(&ref, &r->dataset)), 0);
+    assert_int_equal(reference_check(tt_json_load(expect, &r->expect)), 0);
+    read_recipe(r);
+    r->before = read_weights(r->model, before);
+    r->after = read_weights(r->model, after);
+    tt_free(tokens);
+    tt_free(before);
+    tt_free(after);
+    tt_free(expect);
+}
+
+void reference_close(struct reference *r)
+{
+    tt_free(r->before);
+    tt_free(r->after);
+    json_decref(r->expect);
+    tt_dataset_free(r->dataset);
+    tt_model_free(r->model);
+    tt_free(r->folder);
+}
+
+int reference_load(struct tt_comm *comm, struct tt_engine *engine, void *arg)
+{
+    const struct reference *r = arg;
+    const struct tt_layout *layout = tt_engine_layout(engine);
+    struct tt_ckpt_chunk *chunks = tt_calloc((size_t)layout->n_params, sizeof *chunks);
+    struct tt_ckpt_state state = {.n_model = layout->n_params, .model = chunks};
+    int rc;
+
+    for (int p = 0; p < layout->n_params; p++) {
+        const struct tt_unit_param *place = tt_layout_param(layout, p);
+
+        chunks[p] = chunk_of(&r->model->params[p], &place->box,
+                             tt_engine_state(engine)->param[layout->unit_of[p]] + place->offset);
+    }
+    rc = tt_hf_load(comm, r->folder, r->model, &state);
+    tt_free(chunks);
+    return rc;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_TESTS_REFERENCE_H
+#define TT_TESTS_REFERENCE_H
+
+#include <math.h>
+
+#include "core/base/json.h"
+#include "tests/par/train_job.h"
+
+/**
+ * A training run of a Hugging Face model in float64, read from data/, which make_reference.py made. Weights and tokens
+ * are read as `titan train` reads them.
+ */
+struct reference {
+    char *folder;
+    struct tt_model *model;
+    struct tt_dataset *dataset;
+    json_t *expect;
+    struct train_job job;  /* without ranks and policies */
+    float *before, *after; /* whole weights, in the model's order */
+};
+
+void reference_open(struct reference *reference, const char *model, const char *name);
+void reference_close(struct reference *reference);
+
+/** Item `step` of one of the lists of expect.json. */
+double reference_number(const struct reference *reference, const char *what, int step);
+
+/** Loads the weights before the first step; for train_job.load, with the reference as its argument. */
+int reference_load(struct tt_comm *comm, struct tt_engine *engine, void *reference);
+
+/** rc; an error is printed. */
+int reference_check(int rc);
+
+/** How far off a value is, as a part of the right one. */
+static inline double reference_off(double found, double wanted)
+{
+    return fabs(found / wanted - 1.0);
+}
+
+#endif
