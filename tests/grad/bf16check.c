@@ -5,9 +5,9 @@
  * Every graph of cases.c in bfloat16, against the same graph in float on the same leaves. The bits are the same on 1, 2
  * and 3 threads and with outputs that take over memory. Losses and gradients, with every variant of the kernels, are as
  * near to those in float as rounding explains. Its effect is measured: float runs in which each element of each value
- * that would be bfloat16 is off by 2^-9, the largest error of a rounding, up or down at random. The deviation may be
- * the largest of TRIALS such runs, and 2^-8 of the value for what ops round inside: the gradient of logits, and
- * probabilities. Sizes are root mean squares over a tensor.
+ * that would be bfloat16 is off by ROUNDING, up or down at random. The deviation may be the largest of TRIALS such
+ * runs, and for what ops round inside THREE_ROUNDINGS of the value. These are the gradient of logits, and in attention
+ * the probabilities, in both passes, and the gradient of scores. Sizes are root mean squares over a tensor.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,6 +20,14 @@
 #include "tests/grad/interp.h"
 
 enum { TRIALS = 8, MESSAGES = 4 };
+
+/*
+ * A bfloat16 has 8 digits, so its neighbours are at most 2^-7 of it away, and a rounding errs by at most half of that.
+ * The errors are uniform, so their root mean square is the largest one over the square root of 3. It is multiplied by
+ * that square root for three roundings, which are independent.
+ */
+#define ROUNDING        (0x1p-8 / sqrt(3.0))
+#define THREE_ROUNDINGS 0x1p-8
 
 struct side {
     struct tt_graph *graph;
@@ -128,7 +136,7 @@ static void measure(struct test *test, struct tt_team *team)
     struct interp *run = interp_new(test->wide.graph, false);
 
     interp_copy_leaves(run, test->wide.interp);
-    run->perturbation = 0x1p-9;
+    run->perturbation = ROUNDING;
     run->signs.rng = tt_rng_make(11, test->name);
     for (int trial = 0; trial < TRIALS; trial++) {
         (void)interp_run(run, team, INTERP_ALL);
@@ -138,7 +146,7 @@ static void measure(struct test *test, struct tt_team *team)
     }
     for (int v = 0; v < test->wide.leaves; v++)
         if (compared(&test->wide, v) != TT_NONE)
-            test->allowed[v] += 0x1p-8 * size_of(test, v);
+            test->allowed[v] += THREE_ROUNDINGS * size_of(test, v);
     interp_free(run);
 }
 

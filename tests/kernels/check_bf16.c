@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Kernels on bfloat16. Each has the bits of the kernel in float of the same variant on the same values, with each
- * result rounded once: the cases of that kernel bound the error before the rounding, and the rounding is at most 2^-9
+ * result rounded once: the cases of that kernel bound the error before the rounding, and the rounding is at most 2^-8
  * of the result. Arrays end at their guard.
  */
 #include <stdio.h>
