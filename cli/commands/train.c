@@ -89,6 +89,7 @@ static int train(struct tt_comm *comm, void *arg)
 out:
     rc = tt_config_locate(cfg, rc);
     tt_loop_close(&loop, tt_error_exit_code(rc));
+    tt_signals_answer(NULL); /* where another rank ends first, mpirun ends this one: nothing more to say */
     tt_setup_release(&setup);
     tt_config_free(cfg);
     return rc;

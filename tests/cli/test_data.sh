@@ -231,10 +231,12 @@ case_the_file_of_a_living_writer_is_not_removed() {
     "$TITAN" data pack --dataset jsonl --dataset_path long.jsonl --out long.tokens >out 2>err </dev/null &
     pid=$!
     trap 'kill -9 $pid 2>/dev/null' EXIT
-    until ls long.tokens.tmp-* 2>/dev/null >found; do
+    # before it has the lock, the file may be removed; the writer then makes another
+    until ls long.tokens.tmp-* 2>/dev/null >found && ! flock -n 7 7<"$(cat found)"; do
         kill -0 $pid 2>/dev/null || skip "the writer was too quick"
     done
     kill -STOP $pid
+    until grep -q '^State:.[TZ]' /proc/$pid/status; do sleep 0.01; done
     if ls long.tokens.tmp-* 2>/dev/null >found; then
         "$TITAN" data pack --dataset text --dataset_path corpus.txt --out long.tokens >out2 2>err2 ||
             not_as "$(cat err2)"

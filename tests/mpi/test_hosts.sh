@@ -26,9 +26,14 @@ END
     ! cmp -s name-0 name-1 || not_as "both have the same name"
 }
 
-# mpirun starts a daemon for each host, which a remote shell would run there. Here it runs on this machine.
+# mpirun starts a daemon for each host, which a remote shell would run there. Here it runs on this machine, in a
+# temporary folder of its own: in one folder the daemons would share the files that each has for its ranks.
 case_two_hosts_with_one_name() {
-    printf '#!/bin/bash\nshift\nexec bash -c "$*"\n' >agent
+    cat >agent <<END
+#!/bin/bash
+export TMPDIR=$top/\$1
+mkdir "\$TMPDIR" && shift && exec bash -c "\$*"
+END
     chmod +x agent
     hosts --host alpha:1,beta:1 --mca plm_rsh_agent "$PWD/agent" --mca btl self,tcp "$comm" apart
     expect_ok
