@@ -284,8 +284,8 @@ static void check_layernorm_bwd(struct check *check)
 
 static void check_gemv(struct check *check)
 {
-    for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
-        int64_t width = widths[k / N_FILLS], rows = 1 + check_draw(check, 9);
+    for (int k = 0; k < (N_WIDTHS + 1) * N_FILLS; k++) {
+        int64_t width = k / N_FILLS < N_WIDTHS ? widths[k / N_FILLS] : 8195, rows = 1 + check_draw(check, 9);
         struct both w = filled(check, rows * width, FILL_NORMAL), x = filled(check, width, k % N_FILLS);
         float *y = check_array(check, rows), *want = check_array(check, rows);
 

@@ -18,7 +18,7 @@ static void check_gemv(struct check *check)
     for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
         int64_t width = widths[k / N_FILLS], rows = 1 + check_draw(check, 9);
         float *w = check_filled(check, rows * width, FILL_NORMAL), *x = check_filled(check, width, k % N_FILLS);
-        float *y = check_array(check, rows), *want = check_array(check, rows);
+        float *y = check_array(check, rows), *want = check_array(check, rows), *alone = check_array(check, rows);
         double *near = check_doubles(check, rows);
         char shape[64];
 
@@ -26,11 +26,13 @@ static void check_gemv(struct check *check)
         tt_gemv_ref(want, w, x, rows, width);
         check->table->gemv(y, w, x, rows, width);
         for (int64_t r = 0; r < rows; r++) {
+            check->table->gemv(alone + r, w + r * width, x, 1, width);
             for (int64_t i = 0; i < width; i++)
                 near[r] += fabs((double)w[r * width + i] * (double)x[i]);
             near[r] = isfinite(near[r]) ? 2.0 * eps32 * sqrt((double)width) * near[r] + (double)FLT_MIN : 0.0;
         }
         check_compare(check, "y", shape, y, want, rows, near, 0.0);
+        check_compare(check, "rows alone", shape, alone, y, rows, NULL, 0.0);
         check_reset(check, shape);
     }
 }

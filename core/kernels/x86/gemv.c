@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * A matrix times a vector in AVX2 or AVX-512: four rows at a time share the loads of the vector and hide the latency of
- * each other's sums. Every row is summed in the same order, independently of the other rows.
+ * A matrix times a vector in AVX2 or AVX-512. Long rows are read four at a time: they share the loads of the vector and
+ * hide the latency of each other's sums. Short ones are read one after the other, as they lie in memory: with four
+ * streams, processors prefetch too little at the beginning of each. Every row is summed in the same order,
+ * independently of the other rows.
  */
 #include "core/kernels/x86/element.h"
 #include "core/kernels/x86/x86.h"
 
-enum { ROWS = 4 };
+enum {
+    ROWS = 4,
+    LONG = 16384 /* bytes of a row */
+};
 
 VF_INLINE void some_rows(float *y, const element *w, const element *x, int rows, int64_t width)
 {
@@ -31,9 +36,10 @@ VF_INLINE void some_rows(float *y, const element *w, const element *x, int rows,
 
 void TT_TYPED(tt_gemv)(float *y, const element *w, const element *x, int64_t rows, int64_t width)
 {
+    bool is_long = width * (int64_t)sizeof(element) >= LONG;
     int64_t r = 0;
 
-    for (; r + ROWS <= rows; r += ROWS)
+    for (; is_long && r + ROWS <= rows; r += ROWS)
         some_rows(y + r, w + r * width, x, ROWS, width);
     for (; r < rows; r++)
         some_rows(y + r, w + r * width, x, 1, width);
