@@ -314,6 +314,12 @@ static void run_attention_row(const struct work *w)
     w->table->attention_row(w->x[3], w->x[0], w->x[1], w->x[2], &w->attention, w->attention.seq_len, w->scratch);
 }
 
+static void run_attention_row_bf16(const struct work *w)
+{
+    w->table->attention_row_bf16(half(w, 3), half(w, 0), half(w, 1), half(w, 2), &w->attention, w->attention.seq_len,
+                                 w->scratch);
+}
+
 /* A layer's product y = x W^T with y in bfloat16. */
 static void run_bgemm(const struct work *w)
 {
@@ -409,6 +415,7 @@ static const struct bench_case {
     {"attention_bwd", run_attention_bwd, 0.0, 5.0, 0},
     {"attention_bwd_bf16", run_attention_bwd_bf16, 0.0, 5.0, 0},
     {"attention_row", run_attention_row, 1.0 / 3.0, 0.0, 0}, /* reads k and v, one head each; n is of three heads */
+    {"attention_row_bf16", run_attention_row_bf16, 1.0 / 6.0, 0.0, 0},
     {"bgemm", run_bgemm, 0.0, 1.0, 0},
     {"bf16_round", run_bf16_round, 1.5, 0.0, 512},
     {"bf16_widen", run_bf16_widen, 1.5, 0.0, 512},
@@ -449,7 +456,9 @@ static const struct family *family_of(const struct bench_case *c)
 {
     if (c->run == run_bgemm)
         return &matrices;
-    return c->run == run_attention_fwd_bf16 || c->run == run_attention_bwd_bf16 ? &attention_bf16 : &attention;
+    if (c->run == run_attention_fwd_bf16 || c->run == run_attention_bwd_bf16 || c->run == run_attention_row_bf16)
+        return &attention_bf16;
+    return &attention;
 }
 
 int tt_kernel_bench_count(void)

@@ -28,8 +28,7 @@
  *                       lse heads, k, v E, that is, the rows of the key/value head are contiguous
  *   attention_row       one row of all query heads of one key/value head, which sees keys 0..keys-1: o as above,
  *                       without mask and lse. q and o: E floats per head, heads one after the other; k and v gathered
- *                         as
- *                       above; seq_len is not read
+ *                       as above; seq_len is not read
  *   attention_bwd       keys [first_key, first_key + keys) of one key/value head of one sequence and `heads`
  *                       query heads that share it: dk, dv of these keys, and their part of dq for rows
  *                       first_key.. (earlier rows see none of them). keys is a multiple of TT_ATTENTION_PANEL or
@@ -140,6 +139,7 @@ int64_t tt_attention_bwd_bf16_scratch(const struct tt_attention_shape *shape, in
 
 /** Floats of scratch of attention_row with up to `keys` keys. */
 int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys);
+int64_t tt_attention_row_bf16_scratch(const struct tt_attention_shape *shape, int64_t keys);
 
 /**
  * Floats of scratch of bgemm, whole cache lines: packed blocks of A and B, and a block of c in float32. It is the same

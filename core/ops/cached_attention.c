@@ -13,95 +13,17 @@
 
 #include "core/kernels/attention.h"
 #include "core/kernels/kernels.h"
-#include "core/kernels/vector_math.h"
 #include "core/ops/rule.h"
-
-// NOLINTBEGIN(readability-non-const-parameter): the type of the slot
-void tt_attention_row_ref(float *o, const float *q, const float *k, const float *v,
-                          const struct tt_attention_shape *shape, int64_t keys, float *scratch)
-// NOLINTEND(readability-non-const-parameter)
-{
-    int64_t dim = shape->head_dim;
-
-    (void)scratch;
-    for (int64_t h = 0; h < shape->heads / shape->kv_heads; h++, q += dim, o += dim) {
-        double largest = -INFINITY, sum = 0.0;
-
-        for (int pass = 0; pass < 2; pass++) {
-            for (int64_t j = 0; j < keys; j++) {
-                double score = 0.0;
-
-                for (int64_t e = 0; e < dim; e++)
-                    score += (double)q[e] * (double)k[j * dim + e];
-                score /= sqrt((double)dim);
-                if (pass == 0)
-                    largest = fmax(largest, score);
-                else
-                    sum += exp(score - largest);
-            }
-        }
-        for (int64_t e = 0; e < dim; e++) {
-            double out = 0.0;
-
-            for (int64_t j = 0; j < keys; j++) {
-                double score = 0.0;
-
-                for (int64_t i = 0; i < dim; i++)
-                    score += (double)q[i] * (double)k[j * dim + i];
-                out += exp(score / sqrt((double)dim) - largest) * (double)v[j * dim + e];
-            }
-            o[e] = (float)(out / sum);
-        }
-    }
-}
 
 int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys)
 {
     return shape->heads / shape->kv_heads * keys;
 }
 
-static float dot(const float *a, const float *b, int64_t n)
+/* With room for the heads' rows of q and o and a row of k or v as floats. */
+int64_t tt_attention_row_bf16_scratch(const struct tt_attention_shape *shape, int64_t keys)
 {
-    float lane[TT_LANES] = {0.0F};
-    int64_t i = 0;
-
-    for (; i + TT_LANES <= n; i += TT_LANES) {
-        for (int l = 0; l < TT_LANES; l++)
-            lane[l] += a[i + l] * b[i + l];
-    }
-    for (int l = 0; i + l < n; l++)
-        lane[l] += a[i + l] * b[i + l];
-    return tt_lanes_sum(lane);
-}
-
-/* scratch: a row of scores per query head. A row of k and of v is read once for all of them. */
-void tt_attention_row_generic(float *o, const float *q, const float *k, const float *v,
-                              const struct tt_attention_shape *shape, int64_t keys, float *scratch)
-{
-    int64_t heads = shape->heads / shape->kv_heads, dim = shape->head_dim;
-    float scale = 1.0F / sqrtf((float)dim);
-
-    for (int64_t j = 0; j < keys; j++) {
-        for (int64_t h = 0; h < heads; h++)
-            scratch[h * keys + j] = dot(q + h * dim, k + j * dim, dim);
-    }
-    for (int64_t h = 0; h < heads; h++) {
-        float *s = scratch + h * keys;
-        float share = 1.0F / tt_row_exp(s, keys, scale, scale * tt_row_max(s, keys));
-
-        for (int64_t j = 0; j < keys; j++)
-            s[j] *= share;
-    }
-    memset(o, 0, (size_t)(heads * dim) * sizeof *o);
-    for (int64_t j = 0; j < keys; j++) {
-        for (int64_t h = 0; h < heads; h++) {
-            float *out = o + h * dim, weight = scratch[h * keys + j];
-            const float *row = v + j * dim;
-
-            for (int64_t e = 0; e < dim; e++)
-                out[e] += weight * row[e];
-        }
-    }
+    return tt_attention_row_scratch(shape, keys) + (2 * shape->heads / shape->kv_heads + 1) * shape->head_dim;
 }
 
 static bool shapes_fit(const struct tt_graph *graph, const struct tt_node *node)
@@ -136,23 +58,31 @@ static int64_t worker_floats(const struct tt_graph *graph, const struct tt_node 
 {
     struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
 
+    if (tt_op_is_bf16(graph, node))
+        return tt_attention_lines(is_single(graph, node) ? tt_attention_row_bf16_scratch(&shape, shape.seq_len)
+                                                         : tt_attention_fwd_bf16_scratch(&shape));
     return tt_attention_lines(is_single(graph, node) ? tt_attention_row_scratch(&shape, shape.seq_len)
                                                      : tt_attention_fwd_scratch(&shape));
+}
+
+static int64_t element_bytes(const struct tt_call *call)
+{
+    return (int64_t)tt_dtype_size(tt_call_in(call, 0)->dtype);
 }
 
 /* The new rows of k and v, gathered by heads. */
 static void append(const struct tt_call *call)
 {
     const struct tt_attr *attr = &call->node->attr;
-    int64_t dim = attr->head_dim;
+    int64_t bytes = attr->head_dim * element_bytes(call);
 
     for (int i = 1; i <= 2; i++) {
-        const float *from = call->in[i];
-        float *to = (float *)call->in[i + 2] + call->scalars->position * dim;
+        const char *from = call->in[i];
+        char *to = (char *)call->in[i + 2] + call->scalars->position * bytes;
 
         for (int64_t row = 0; row < call->scalars->rows; row++) {
-            for (int64_t head = 0; head < attr->kv_heads; head++, from += dim)
-                memcpy(to + (head * attr->seq_len + row) * dim, from, (size_t)dim * sizeof *to);
+            for (int64_t head = 0; head < attr->kv_heads; head++, from += bytes)
+                memcpy(to + (head * attr->seq_len + row) * bytes, from, (size_t)bytes);
         }
     }
 }
@@ -164,17 +94,15 @@ static void row_tile(void *arg, int64_t kv_head, int worker)
     int64_t q_at = kv_head * (shape.heads / shape.kv_heads) * shape.head_dim;
     int64_t k_at = kv_head * shape.seq_len * shape.head_dim;
 
-    tt_kernels()->attention_row((float *)call->out[0] + q_at, (const float *)call->in[0] + q_at,
-                                (const float *)call->in[3] + k_at, (const float *)call->in[4] + k_at, &shape,
-                                call->scalars->position + 1,
-                                (float *)call->scratch + worker * worker_floats(call->graph, call->node));
+    TT_RUN_KERNEL(call, attention_row, tt_call_out_at(call, 0, q_at), tt_call_in_at(call, 0, q_at),
+                  tt_call_in_at(call, 3, k_at), tt_call_in_at(call, 4, k_at), &shape, call->scalars->position + 1,
+                  (float *)call->scratch + worker * worker_floats(call->graph, call->node));
 }
 
-/* p - elements: the address of the sequence's first row if all rows existed. A number, since C forbids such a
- * pointer. */
-static uintptr_t before(const void *p, int64_t elements)
+/* p - bytes: the address of the sequence's first row if all rows existed. A number, since C forbids such a pointer. */
+static uintptr_t before(const void *p, int64_t bytes)
 {
-    return (uintptr_t)p - (uintptr_t)elements * sizeof(float);
+    return (uintptr_t)p - (uintptr_t)bytes;
 }
 
 /* The kernel counts rows of q and o from the beginning of the sequence, but only the newest rows exist. */
@@ -186,14 +114,14 @@ static void rows_tile(void *arg, int64_t tile, int worker)
     int64_t head = tile % shape.heads, kv_head = head / (shape.heads / shape.kv_heads);
     /* the longest rows first, so that no thread is left with a long one */
     struct tt_range part = tt_tile_range(call->scalars->rows, TT_ATTENTION_ROWS, blocks - 1 - tile / shape.heads);
-    int64_t missing = (position * shape.heads - head) * shape.head_dim, k_at = kv_head * shape.seq_len * shape.head_dim;
+    int64_t rows_missing = position * shape.heads - head, k_at = kv_head * shape.seq_len * shape.head_dim;
+    int64_t missing = rows_missing * shape.head_dim * element_bytes(call);
     float *lse = (float *)call->scratch + tt_team_threads(call->team) * worker_floats(call->graph, call->node);
 
-    tt_kernels()->attention_fwd((float *)before(call->out[0], missing),
-                                (float *)before(lse, position * shape.heads - head),
-                                (const float *)before(call->in[0], missing), (const float *)call->in[3] + k_at,
-                                (const float *)call->in[4] + k_at, &shape, position + part.begin, part.n,
-                                (float *)call->scratch + worker * worker_floats(call->graph, call->node));
+    TT_RUN_KERNEL(call, attention_fwd, (void *)before(call->out[0], missing),
+                  (float *)before(lse, rows_missing * (int64_t)sizeof *lse), (const void *)before(call->in[0], missing),
+                  tt_call_in_at(call, 3, k_at), tt_call_in_at(call, 4, k_at), &shape, position + part.begin, part.n,
+                  (float *)call->scratch + worker * worker_floats(call->graph, call->node));
 }
 
 static void run(const struct tt_call *call)
@@ -208,7 +136,7 @@ static void run(const struct tt_call *call)
         return;
     }
     tt_team_run(call->team, tt_tiles(rows, TT_ATTENTION_ROWS) * attr->heads, rows_tile, (void *)call);
-    memset((float *)call->out[0] + rows * width, 0, (size_t)(spare * width) * sizeof(float));
+    memset(tt_call_out_at(call, 0, rows * width), 0, (size_t)(spare * width * element_bytes(call)));
 }
 
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
@@ -229,7 +157,7 @@ const struct tt_op_row tt_op_cached_attention = {
     .name = "cached_attention",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
-    .computes = TT_COMPUTES(TT_F32),
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .weight = TT_WEIGHT_ATTENTION,
     .infer = infer,
     .run = run,

@@ -43,6 +43,31 @@ void TT_TYPED(tt_attention_fwd, ref)(element *o, float *lse, const element *q, c
     }
 }
 
+// NOLINTBEGIN(readability-non-const-parameter): the type of the slot
+void TT_TYPED(tt_attention_row, ref)(element *o, const element *q, const element *k, const element *v,
+                                     const struct tt_attention_shape *shape, int64_t keys, float *scratch)
+// NOLINTEND(readability-non-const-parameter)
+{
+    int64_t dim = shape->head_dim;
+
+    (void)scratch;
+    for (int64_t h = 0; h < shape->heads / shape->kv_heads; h++, q += dim, o += dim) {
+        double largest = -INFINITY, sum = 0.0;
+
+        for (int64_t j = 0; j < keys; j++)
+            largest = fmax(largest, score(q, k + j * dim, dim));
+        for (int64_t j = 0; j < keys; j++)
+            sum += exp(score(q, k + j * dim, dim) - largest);
+        for (int64_t e = 0; e < dim; e++) {
+            double out = 0.0;
+
+            for (int64_t j = 0; j < keys; j++)
+                out += exp(score(q, k + j * dim, dim) - largest) * exact_of(v[j * dim + e]);
+            o[e] = element_of_exact(out / sum);
+        }
+    }
+}
+
 #ifdef TT_ELEMENT_BF16
 typedef struct tt_attention_bf16_grads element_grads;
 #else

@@ -20,6 +20,7 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(attention_fwd_bf16),
     SLOT(attention_bwd),
     SLOT(attention_bwd_bf16),
+    SLOT(attention_row_bf16),
     SLOT(bf16_round),
     SLOT(bf16_widen),
     SLOT(cross_entropy),

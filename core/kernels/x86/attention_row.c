@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Attention of one row over cached keys and values of bfloat16 in AVX2 or AVX-512. The scores of a query head are the
+ * product of k with its row; the weights stay floats.
+ */
+#include <math.h>
+
+#include "core/kernels/x86/element.h"
+#include "core/kernels/x86/x86.h"
+
+enum {
+    VECTORS = 4, /* of a row of v at a time: they hide the latency of each other's sums */
+    KEYS = 256   /* at a time for all query heads, so that k and v are read from memory once */
+};
+
+static int64_t block(int64_t left)
+{
+    return left < KEYS ? left : KEYS;
+}
+
+VF_INLINE float largest_of(const float *s, int64_t n)
+{
+    const vf lowest = vf_set(-INFINITY);
+    vf largest = lowest;
+
+    for (int64_t i = 0; i < n; i += VF_LANES) /* vf_max passes over a NaN in its first operand */
+        largest = vf_max(vf_select(vf_first(n - i), vf_load_n(s + i, n - i), lowest), largest);
+    return vf_largest(largest);
+}
+
+/* Scores become weights, whose sum is 1. */
+VF_INLINE void softmax(float *s, int64_t n, float scale)
+{
+    vf factor = vf_set(scale), shift = vf_set(scale * largest_of(s, n)), sum = vf_zero(), share;
+
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        vf x = vf_exp(vf_sub(vf_mul(factor, vf_load_n(s + i, n - i)), shift));
+
+        vf_store_n(s + i, x, n - i);
+        sum = vf_add(sum, vf_select(vf_first(n - i), x, vf_zero()));
+    }
+    share = vf_set(1.0F / vf_sum(sum));
+    for (int64_t i = 0; i < n; i += VF_LANES)
+        vf_store_n(s + i, vf_mul(share, vf_load_n(s + i, n - i)), n - i);
+}
+
+/* Adds rows of v times their weights to sums: `vectors` vectors, or at most n elements. */
+VF_INLINE void add_some(float *sums, const float *weights, const element *v, int64_t keys, int64_t dim, int vectors,
+                        int64_t n)
+{
+    vf sum[VECTORS];
+
+    for (int i = 0; i < vectors; i++)
+        sum[i] = vf_load_n(sums + i * VF_LANES, n - i * VF_LANES);
+    for (int64_t j = 0; j < keys; j++, v += dim) {
+        vf weight = vf_set(weights[j]);
+
+        for (int i = 0; i < vectors; i++)
+            sum[i] = vf_fma(weight, element_load_n(v + i * VF_LANES, n - i * VF_LANES), sum[i]);
+    }
+    for (int i = 0; i < vectors; i++)
+        vf_store_n(sums + i * VF_LANES, sum[i], n - i * VF_LANES);
+}
+
+static void add_rows(float *sums, const float *weights, const element *v, int64_t keys, int64_t dim)
+{
+    int64_t e = 0;
+
+    for (; e + VECTORS * VF_LANES <= dim; e += VECTORS * VF_LANES)
+        add_some(sums + e, weights, v + e, keys, dim, VECTORS, VECTORS * VF_LANES);
+    for (; e < dim; e += VF_LANES)
+        add_some(sums + e, weights, v + e, keys, dim, 1, dim - e);
+}
+
+/* Scratch: a row of scores per query head, and their rows of o as floats. */
+void TT_TYPED(tt_attention_row)(element *o, const element *q, const element *k, const element *v,
+                                const struct tt_attention_shape *shape, int64_t keys, float *scratch)
+{
+    int64_t heads = shape->heads / shape->kv_heads, dim = shape->head_dim;
+    float *sums = scratch + heads * keys;
+
+    for (int64_t j = 0; j < keys; j += KEYS)
+        for (int64_t h = 0; h < heads; h++)
+            TT_TYPED(tt_gemv)(scratch + h * keys + j, k + j * dim, q + h * dim, block(keys - j), dim);
+    for (int64_t h = 0; h < heads; h++)
+        softmax(scratch + h * keys, keys, 1.0F / sqrtf((float)dim));
+    for (int64_t i = 0; i < heads * dim; i += VF_LANES)
+        vf_store_n(sums + i, vf_zero(), heads * dim - i);
+    for (int64_t j = 0; j < keys; j += KEYS)
+        for (int64_t h = 0; h < heads; h++)
+            add_rows(sums + h * dim, scratch + h * keys + j, v + j * dim, block(keys - j), dim);
+    for (int64_t i = 0; i < heads * dim; i += VF_LANES)
+        element_store_n(o + i, vf_load_n(sums + i, heads * dim - i), heads * dim - i);
+}
