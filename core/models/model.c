@@ -375,7 +375,8 @@ out:
     return rc;
 }
 
-int tt_model_decode_graph(const struct tt_model *model, int64_t rows, int64_t cache_len, struct tt_graph **ret_graph)
+int tt_model_decode_graph(const struct tt_model *model, enum tt_dtype dtype, int64_t rows, int64_t cache_len,
+                          struct tt_graph **ret_graph)
 {
     struct tt_graph *graph;
     int rc = tt_model_check_seq_len(model, cache_len);
@@ -383,6 +384,7 @@ int tt_model_decode_graph(const struct tt_model *model, int64_t rows, int64_t ca
     if (rc < 0)
         return rc;
     graph = tt_graph_new();
+    graph->dtype = dtype;
     graph->cache_len = cache_len;
     model->row->build(model, 1, rows, graph);
     *ret_graph = graph;

@@ -157,10 +157,11 @@ int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, enum t
 
 /**
  * A new graph of generation (caller frees): up to `rows` tokens of one sequence at the end of a context of at most
- * cache_len, to graph->logits. Position and rows of a run are tt_scalars'. Graphs of the same cache_len have the same
- * TT_VALUE_CACHEs in the same order. Fails as tt_model_check_seq_len does.
+ * cache_len, to graph->logits. Parameters, caches and activations are of type dtype, TT_F32 or TT_BF16. Position and
+ * rows of a run are tt_scalars'. Graphs of the same cache_len have the same TT_VALUE_CACHEs in the same order. Fails as
+ * tt_model_check_seq_len does.
  */
-int tt_model_decode_graph(const struct tt_model *model, int64_t rows, int64_t cache_len,
+int tt_model_decode_graph(const struct tt_model *model, enum tt_dtype dtype, int64_t rows, int64_t cache_len,
                           struct tt_graph **ret_graph) TT_MUST_CHECK;
 
 /** Fills a part of a parameter, packed, from its init rule. An element has the same bits in every part. */

@@ -164,8 +164,10 @@ static void bad_parameter_of(const struct tt_executor *ex, const struct tt_graph
         if (value->kind != TT_VALUE_PARAM)
             continue;
         place = tt_layout_param(p->layout, value->param);
-        if (!tt_running_all_finite(TT_F32, ex->state->param[p->layout->unit_of[value->param]] + place->offset,
-                                   tt_box_volume(&place->box)))
+        if (!tt_running_all_finite(
+                p->shard_dtype,
+                tt_state_param(ex->state, p->shard_dtype, p->layout->unit_of[value->param], place->offset),
+                tt_box_volume(&place->box)))
             (void)snprintf(name, name_size, "parameter %s", value->name);
     }
 }

@@ -135,8 +135,8 @@ static void add_given_buffers(struct tt_walk *w)
     struct tt_program *p = w->program;
 
     for (int u = 0; u < w->in.layout->n_units; u++) {
-        w->param_shard[u] =
-            tt_lower_buffer(w, TT_MEMORY_PARAM, w->in.layout->units[u].shard_elements * (int64_t)sizeof(float));
+        w->param_shard[u] = tt_lower_buffer(
+            w, TT_MEMORY_PARAM, w->in.layout->units[u].shard_elements * (int64_t)tt_dtype_size(w->in.shard_dtype));
         p->buffers[w->param_shard[u]].unit = u;
     }
     for (int s = 0; s < w->in.n_stages; s++)
@@ -224,6 +224,7 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
     p->layout = lowering->layout;
     p->microbatches = lowering->microbatches;
     p->threads = lowering->threads;
+    p->shard_dtype = lowering->shard_dtype;
     p->param_dtype = lowering->param_dtype;
     p->reduce_dtype = lowering->reduce_dtype;
     p->tokens = filled((size_t)lowering->microbatches);

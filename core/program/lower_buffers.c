@@ -67,13 +67,13 @@ static int param_buffer(struct tt_walk *w, int param)
 {
     const struct tt_layout *layout = w->in.layout;
     const struct tt_unit_param *place = tt_layout_param(layout, param);
+    int64_t size = (int64_t)tt_dtype_size(w->in.shard_dtype);
 
     if (tt_lowering_gathers(&w->in, layout->unit_of[param]))
         return w->unsharded[param];
     if (w->unsharded[param] == TT_NONE)
         w->unsharded[param] =
-            tt_lower_part(w, w->param_shard[layout->unit_of[param]], place->offset * (int64_t)sizeof(float),
-                          place->chunk * (int64_t)sizeof(float));
+            tt_lower_part(w, w->param_shard[layout->unit_of[param]], place->offset * size, place->chunk * size);
     return w->unsharded[param];
 }
 

@@ -64,12 +64,6 @@ static inline bool tt_collective_travels(const struct tt_collective_desc *desc)
     return desc->ranks > 1;
 }
 
-/** Whether there is anything to do. What would travel in another type is rounded even if it does not travel. */
-static inline bool tt_collective_happens(const struct tt_collective_desc *desc)
-{
-    return tt_collective_travels(desc) || desc->dtype != TT_F32;
-}
-
 /* Units that share one collective. */
 struct tt_bucket {
     int *units;
@@ -145,7 +139,8 @@ struct tt_program {
     const struct tt_layout *layout; /* not owned */
     int microbatches;
     int threads;                             /* of the team; scratch sizes depend on it */
-    enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16: of gathered parameters; what reductions carry */
+    enum tt_dtype shard_dtype;               /* TT_F32 or TT_BF16: of the parameters in the state */
+    enum tt_dtype param_dtype, reduce_dtype; /* the same: of gathered parameters; what reductions carry */
     struct tt_instr *instrs;
     int n_instrs, cap_instrs;
     struct tt_bucket *buckets;
@@ -207,6 +202,7 @@ struct tt_lowering {
     const struct tt_layout *layout;
     int microbatches;
     int threads;
+    enum tt_dtype shard_dtype;               /* TT_F32 (0), or, if nothing is trained, the same as param_dtype */
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 (0) or TT_BF16 */
     bool free_early; /* free a gathered parameter after its last read, not at the reshard of its unit */
     /* Bytes that a collective receives before it adds them. parallel/, which knows the algorithms, sets this. */
@@ -234,10 +230,10 @@ bool tt_lowering_reduces(const struct tt_lowering *lowering, int unit);
 
 /**
  * Lowers a schedule. With one shard, TT_UNSHARD, TT_RESHARD and TT_REDUCE vanish: the shards are the parameters, and
- * gradients are written where they accumulate. bfloat16 is an exception: parameters are always copies, and TT_REDUCE
- * rounds gradients in place. The program is the caller's (tt_program_free); lowering's stages and layout must outlive
- * it. Errors: TT_EINTERNAL for an impossible schedule, for a stage that exchanges values with a stage that the program
- * does not have, and if two stages make the same gradient of a parameter.
+ * gradients are written where they accumulate. bfloat16 is an exception: parameters are copies unless the shards are
+ * bfloat16 too, and TT_REDUCE rounds gradients in place. The program is the caller's (tt_program_free); lowering's
+ * stages and layout must outlive it. Errors: TT_EINTERNAL for an impossible schedule, for a stage that exchanges values
+ * with a stage that the program does not have, and if two stages make the same gradient of a parameter.
  */
 int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule *schedule,
                    struct tt_program **ret_program) TT_MUST_CHECK;

@@ -43,12 +43,21 @@ static int state_arrays(const struct tt_engine *e)
     return e->options.local_batch ? 3 : 1;
 }
 
+/* Of array k of a unit: its parameters, or a moment. */
+static int64_t array_bytes(const struct tt_engine *e, int unit, int k)
+{
+    enum tt_dtype dtype = k == 0 ? e->options.shard_dtype : TT_F32;
+
+    return tt_arena_bytes(e->layout->units[unit].shard_elements * (int64_t)tt_dtype_size(dtype));
+}
+
 static int64_t state_bytes(const struct tt_engine *e)
 {
     int64_t bytes = 0;
 
     for (int u = 0; u < e->layout->n_units; u++)
-        bytes += state_arrays(e) * tt_arena_bytes(e->layout->units[u].shard_elements * (int64_t)sizeof(float));
+        for (int k = 0; k < state_arrays(e); k++)
+            bytes += array_bytes(e, u, k);
     return bytes;
 }
 
@@ -111,6 +120,7 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
                                    .layout = e->layout,
                                    .microbatches = microbatches,
                                    .threads = e->options.threads,
+                                   .shard_dtype = e->options.shard_dtype,
                                    .param_dtype = e->options.param_dtype,
                                    .reduce_dtype = e->options.reduce_dtype,
                                    .staging = tt_collective_staging};
@@ -220,7 +230,7 @@ static void lay_out_state(struct tt_engine *e, char **at)
         *arrays[k] = tt_calloc(n, sizeof(float *));
         for (size_t u = 0; u < n; u++) {
             (*arrays[k])[u] = (float *)(void *)*at;
-            *at += tt_arena_bytes(e->layout->units[u].shard_elements * (int64_t)sizeof(float));
+            *at += array_bytes(e, (int)u, k);
         }
     }
 }

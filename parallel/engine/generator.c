@@ -41,6 +41,8 @@ static int plan_track(struct tt_generator *g, int64_t rows, struct track *track)
                                    .layout = g->layout,
                                    .microbatches = 1,
                                    .threads = g->options.threads,
+                                   .shard_dtype = g->options.dtype,
+                                   .param_dtype = g->options.dtype,
                                    .staging = tt_collective_staging};
     struct tt_order order = tt_order_accumulate(1, 1, false);
     struct tt_usage usage = {0};
@@ -48,7 +50,7 @@ static int plan_track(struct tt_generator *g, int64_t rows, struct track *track)
     int rc = 0;
 
     track->rows = rows;
-    TT_TRY(tt_model_decode_graph(g->options.model, rows, g->options.context, &track->stage.graph));
+    TT_TRY(tt_model_decode_graph(g->options.model, g->options.dtype, rows, g->options.context, &track->stage.graph));
     TT_TRY(tt_usage_make(&order, &track->stage, 1, g->layout, &usage));
     tt_fsdp_schedule(&fsdp, &schedule);
     TT_TRY(tt_program_new(&lowering, &schedule, &track->program));
@@ -104,6 +106,11 @@ void tt_generator_free(struct tt_generator *g)
     tt_free(g);
 }
 
+static int64_t unit_bytes(const struct tt_generator *g, int unit)
+{
+    return tt_arena_bytes(g->layout->units[unit].shard_elements * (int64_t)tt_dtype_size(g->options.dtype));
+}
+
 /* Both programs have the same constants and cache, at the same places. */
 struct tt_generator_memory tt_generator_memory(const struct tt_generator *g)
 {
@@ -113,7 +120,7 @@ struct tt_generator_memory tt_generator_memory(const struct tt_generator *g)
                                     .step = tt_arena_bytes(token->step_bytes)};
 
     for (int u = 0; u < g->layout->n_units; u++)
-        m.weights += tt_arena_bytes(g->layout->units[u].shard_elements * (int64_t)sizeof(float));
+        m.weights += unit_bytes(g, u);
     if (prompt && prompt->step_bytes > m.step)
         m.step = tt_arena_bytes(prompt->step_bytes);
     m.total = m.weights + m.cache + m.constants + m.step;
@@ -138,7 +145,7 @@ int tt_generator_allocate(struct tt_generator *g)
     g->state.param = tt_calloc((size_t)g->layout->n_units, sizeof *g->state.param);
     for (int u = 0; u < g->layout->n_units; u++) {
         g->state.param[u] = (float *)(void *)at;
-        at += tt_arena_bytes(g->layout->units[u].shard_elements * (int64_t)sizeof(float));
+        at += unit_bytes(g, u);
     }
     g->state.cache = at;
     constants = at + m.cache;

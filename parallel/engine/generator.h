@@ -21,6 +21,7 @@
 struct tt_generator_options {
     const struct tt_model *model; /* must outlive the generator */
     struct tt_device *device;     /* must outlive the generator too; NULL: the host */
+    enum tt_dtype dtype;          /* of parameters, cache and activations: TT_F32 or TT_BF16 */
     int64_t context;              /* most tokens, prompt included */
     int64_t prompt_rows;          /* most tokens of one run, at least 1; a value above context counts as context */
     int threads;

@@ -99,13 +99,14 @@ static struct tt_segment_list own_shards(struct tt_transfers *t, const struct tt
 
     for (int u = 0; u < n; u++)
         t->flat[u] = (struct tt_segment){t->state->param[units[u]],
-                                         sizeof(float) * (size_t)t->program->layout->units[units[u]].shard_elements};
+                                         tt_dtype_size(t->program->shard_dtype) *
+                                             (size_t)t->program->layout->units[units[u]].shard_elements};
     return (struct tt_segment_list){t->flat, n};
 }
 
 /*
- * Kept parts, which follow the whole parameters, are sent as they are, and so are shards. But in bfloat16 a shard is
- * rounded into its place in the whole and sent from there.
+ * Kept parts, which follow the whole parameters, are sent as they are, and so are shards. But a shard of float32 that
+ * travels as bfloat16 is rounded into its place in the whole and sent from there.
  */
 static int new_gather(struct tt_transfers *t, int i)
 {
@@ -116,8 +117,8 @@ static int new_gather(struct tt_transfers *t, int i)
     size_t chunks = (size_t)(t->program->layout->groups[instr->collective.group].n / group->n);
     struct tt_segment_list send = instr->n_operands > first_kept
                                       ? flat(t, i, first_kept, chunks * tt_dtype_size(instr->collective.dtype))
-                                  : instr->collective.dtype == TT_BF16 ? receive[group->index]
-                                                                       : own_shards(t, instr);
+                                  : instr->collective.dtype != t->program->shard_dtype ? receive[group->index]
+                                                                                       : own_shards(t, instr);
 
     return tt_all_gather_new(t->comm, group, tag_of(instr), send, receive, &t->of_instr[i]);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Generation: tokens that are fed through the cache give the logits of one forward pass over all of them, on any number
- * of threads.
+ * of threads; in bfloat16 they are as near to those as rounding explains.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -46,10 +46,27 @@ static struct tt_model *make_model(const struct tt_model_row *row)
     return model;
 }
 
-static struct tt_generator *make_generator(const struct tt_model *model, int64_t prompt_rows, int threads)
+/* Rounds the initial values of all parameters into the state. */
+static void fill_bf16(const struct tt_model *model, struct tt_generator *g)
+{
+    const struct tt_layout *layout = tt_generator_layout(g);
+
+    for (int p = 0; p < model->n_params; p++) {
+        const struct tt_unit_param *place = tt_layout_param(layout, p);
+        int64_t n = tt_box_volume(&place->box);
+        float *values = tt_calloc((size_t)n, sizeof *values);
+
+        tt_param_fill(&model->params[p], SEED, &place->box, values);
+        tt_bf16_round_ref(tt_state_param(tt_generator_state(g), TT_BF16, layout->unit_of[p], place->offset), values, n);
+        tt_free(values);
+    }
+}
+
+static struct tt_generator *make_generator_in(enum tt_dtype dtype, const struct tt_model *model, int64_t prompt_rows,
+                                              int threads)
 {
     const struct tt_generator_options options = {
-        .model = model, .context = CONTEXT, .prompt_rows = prompt_rows, .threads = threads};
+        .model = model, .dtype = dtype, .context = CONTEXT, .prompt_rows = prompt_rows, .threads = threads};
     struct tt_generator *g = NULL;
 
     assert_int_equal(check(tt_generator_new(&options, &g)), 0);
@@ -57,9 +74,18 @@ static struct tt_generator *make_generator(const struct tt_model *model, int64_t
         assert_int_equal(check(tt_program_check(tt_generator_prompt_program(g))), 0);
     assert_int_equal(check(tt_program_check(tt_generator_token_program(g))), 0);
     assert_int_equal(check(tt_generator_allocate(g)), 0);
-    assert_int_equal(
-        check(tt_init_params(tt_generator_layout(g), model, TT_INIT_SHARDS, SEED, tt_generator_state(g)->param)), 0);
+    if (dtype == TT_BF16)
+        fill_bf16(model, g);
+    else
+        assert_int_equal(
+            check(tt_init_params(tt_generator_layout(g), model, TT_INIT_SHARDS, SEED, tt_generator_state(g)->param)),
+            0);
     return g;
+}
+
+static struct tt_generator *make_generator(const struct tt_model *model, int64_t prompt_rows, int threads)
+{
+    return make_generator_in(TT_F32, model, prompt_rows, threads);
 }
 
 static void make_tokens(int32_t *tokens, int64_t n)
@@ -72,8 +98,14 @@ static void make_tokens(int32_t *tokens, int64_t n)
 
 /* --- the same logits from the graph of validation, run node by node --- */
 
+struct forward {
+    bool rounded;        /* parameters are those that bfloat16 has */
+    double perturbation; /* what nodes make is off by this part of it, up or down */
+    struct tt_rng signs;
+};
+
 static void *storage_of(const struct tt_model *model, const struct tt_graph *graph, int id, const int32_t *tokens,
-                        int label)
+                        const int32_t *labels, const struct forward *how)
 {
     const struct tt_value *value = &graph->values[id];
     void *data = tt_calloc((size_t)tt_value_elements(value) + 1, sizeof(float));
@@ -82,17 +114,34 @@ static void *storage_of(const struct tt_model *model, const struct tt_graph *gra
         struct tt_box whole = tt_box_whole(value->ndim, value->shape);
 
         tt_param_fill(&model->params[value->param], SEED, &whole, data);
+        for (int64_t i = 0; how->rounded && i < tt_value_elements(value); i++)
+            ((float *)data)[i] = tt_bf16_to_float(tt_bf16_from_float(((float *)data)[i]));
     }
     if (value->kind == TT_VALUE_CONST)
         tt_rope_fill(&graph->rope, value->shape[0], 2 * value->shape[1], data);
     for (int64_t i = 0; value->kind == TT_VALUE_INPUT && i < tt_value_elements(value); i++)
-        ((int32_t *)data)[i] = id == graph->tokens ? tokens[i] : label;
+        ((int32_t *)data)[i] = id == graph->tokens ? tokens[i] : labels[i];
     return data;
 }
 
-/* The loss of every token of the sequence if each were followed by `label`: -log of its probability there. */
-static void losses_of(const struct tt_model *model, const int32_t *tokens, int64_t n, int label, float *losses)
+static void perturb(const struct tt_graph *graph, const struct tt_node *node, void **data, struct forward *how,
+                    uint64_t *drawn)
 {
+    for (int k = 0; k < node->n_out; k++)
+        for (int64_t i = 0;
+             tt_op_row(node->op)->out[k] == TT_TYPE_COMPUTE && i < tt_value_elements(&graph->values[node->out[k]]);
+             i++) {
+            double sign = tt_rng_bits(&how->signs, (*drawn)++) & 1U ? 1.0 : -1.0;
+
+            ((float *)data[node->out[k]])[i] *= (float)(1.0 + sign * how->perturbation);
+        }
+}
+
+/* The loss of every token of the sequence if each were followed by its label: -log of the label's probability there. */
+static void losses_of(const struct tt_model *model, struct forward how, const int32_t *tokens, const int32_t *labels,
+                      int64_t n, float *losses)
+{
+    uint64_t drawn = 0;
     const struct tt_scalars scalars = {.inv_valid_tokens = 1.0F};
     struct tt_graph *graph = NULL;
     struct tt_team *team = NULL;
@@ -102,7 +151,7 @@ static void losses_of(const struct tt_model *model, const int32_t *tokens, int64
     assert_int_equal(tt_model_graph(model, TT_GRAPH_VALIDATE, TT_F32, 1, n, &graph, NULL), 0);
     data = tt_calloc((size_t)graph->n_values, sizeof *data);
     for (int v = 0; v < graph->n_values; v++)
-        data[v] = storage_of(model, graph, v, tokens, label);
+        data[v] = storage_of(model, graph, v, tokens, labels, &how);
     for (int i = 0; i < graph->n_nodes; i++) {
         const struct tt_node *node = &graph->nodes[i];
         const struct tt_op_row *row = tt_op_row(node->op);
@@ -114,6 +163,8 @@ static void losses_of(const struct tt_model *model, const int32_t *tokens, int64
             call.out[k] = data[node->out[k]];
         call.scratch = row->scratch_bytes ? tt_calloc(1, (size_t)row->scratch_bytes(graph, node, 1) + 1) : NULL;
         row->run(&call);
+        if (how.perturbation > 0.0)
+            perturb(graph, node, data, &how, &drawn);
         tt_free(call.scratch);
     }
     memcpy(losses, data[graph->token_loss], (size_t)n * sizeof *losses);
@@ -139,15 +190,18 @@ static double loss_of(const float *logits, int label)
 static void cached_logits_are_those_of_the_forward_pass(void **state)
 {
     static const int64_t prompts[] = {1, 2, TT_ATTENTION_ROWS - 1, TT_ATTENTION_ROWS, TT_ATTENTION_ROWS + 1, 170, 520};
-    int32_t tokens[CONTEXT];
+    int32_t tokens[CONTEXT], labels[CONTEXT];
     float losses[2][CONTEXT];
 
     make_tokens(tokens, CONTEXT);
     for (int m = 0; m < tt_model_n_rows; m++) {
         struct tt_model *model = make_model(tt_model_rows[m]);
 
-        for (int label = 0; label < 2; label++)
-            losses_of(model, tokens, CONTEXT, label, losses[label]);
+        for (int label = 0; label < 2; label++) {
+            for (int t = 0; t < CONTEXT; t++)
+                labels[t] = label;
+            losses_of(model, (struct forward){0}, tokens, labels, CONTEXT, losses[label]);
+        }
         for (size_t p = 0; p < sizeof prompts / sizeof *prompts; p++) {
             struct tt_generator *g = make_generator(model, p % 2 ? TT_ATTENTION_ROWS : 130, 1);
             const float *logits = NULL;
@@ -206,10 +260,130 @@ static void a_prompt_is_the_same_whole_and_in_pieces(void **state)
     tt_model_free(model);
 }
 
-static void logits_do_not_depend_on_threads(void **state)
+/* --- bfloat16 --- */
+
+enum { PROMPTS = 10, NEW = 20, LONGEST = 220, TRIALS = 8 };
+
+/* A prompt and what follows it. */
+struct text {
+    int32_t tokens[LONGEST];
+    int64_t prompt, n;
+};
+
+/* The most likely tokens after each prompt, in float. */
+static void continue_greedily(const struct tt_model *model, struct text *texts)
+{
+    static const int64_t lengths[PROMPTS] = {1, 2, 5, 17, 40, TT_ATTENTION_ROWS - 1, TT_ATTENTION_ROWS, 97, 150, 200};
+
+    for (int p = 0; p < PROMPTS; p++) {
+        struct tt_generator *g = make_generator(model, TT_ATTENTION_ROWS, 1);
+        int32_t from[CONTEXT], *tokens = texts[p].tokens;
+        const float *logits = NULL;
+
+        make_tokens(from, CONTEXT);
+        texts[p].prompt = lengths[p];
+        texts[p].n = lengths[p] + NEW;
+        memcpy(tokens, from + p * NEW, (size_t)lengths[p] * sizeof *tokens);
+        for (int64_t t = lengths[p]; t < texts[p].n; t++) {
+            bool begins = t == lengths[p];
+
+            assert_int_equal(
+                check(tt_generator_feed(g, begins ? tokens : tokens + t - 1, begins ? lengths[p] : 1, &logits)), 0);
+            tokens[t] = 0;
+            for (int32_t v = 1; v < VOCAB; v++)
+                tokens[t] = logits[v] > logits[tokens[t]] ? v : tokens[t];
+        }
+        tt_generator_free(g);
+    }
+}
+
+/* The losses of the tokens after the prompt in a forward pass over the whole text. */
+static void losses_in_float(const struct tt_model *model, struct forward how, const struct text *text, float *losses)
+{
+    float all[LONGEST];
+
+    losses_of(model, how, text->tokens, text->tokens + 1, text->n - 1, all);
+    memcpy(losses, all + text->prompt - 1, NEW * sizeof *losses);
+}
+
+/* The same in bfloat16, through the cache; the prompt is fed in pieces. */
+static void losses_in_bf16(const struct tt_model *model, const struct text *text, int64_t piece, float *losses)
+{
+    struct tt_generator *g = make_generator_in(TT_BF16, model, TT_ATTENTION_ROWS, 1);
+    const float *logits = NULL;
+
+    for (int64_t t = 0, some; t < text->n - 1; t += some) {
+        int64_t left = text->prompt - t;
+
+        some = left <= 0 ? 1 : left < piece ? left : piece;
+        assert_int_equal(check(tt_generator_feed(g, text->tokens + t, some, &logits)), 0);
+        if (t + some >= text->prompt)
+            losses[t + some - text->prompt] = (float)loss_of(logits, text->tokens[t + some]);
+    }
+    tt_generator_free(g);
+}
+
+/* The root mean square of the differences. */
+static double deviation(float (*a)[NEW], float (*b)[NEW])
+{
+    double sum = 0.0;
+
+    for (int p = 0; p < PROMPTS; p++)
+        for (int i = 0; i < NEW; i++)
+            sum += ((double)a[p][i] - (double)b[p][i]) * ((double)a[p][i] - (double)b[p][i]);
+    return sqrt(sum / (PROMPTS * NEW));
+}
+
+/* The effect of rounding: the largest of TRIALS float runs of the same weights in which each element of each activation
+ * is off by the root mean square of a rounding (tests/grad/bf16check.c), up or down at random. */
+static double effect_of_rounding(const struct tt_model *model, const struct text *texts, float (*exact)[NEW])
+{
+    struct forward how = {.rounded = true};
+    float rounded[PROMPTS][NEW];
+    double most = 0.0;
+
+    for (int p = 0; p < PROMPTS; p++)
+        losses_in_float(model, how, &texts[p], exact[p]);
+    how.perturbation = 0x1p-8 / sqrt(3.0);
+    for (uint64_t trial = 0; trial < TRIALS; trial++) {
+        for (int p = 0; p < PROMPTS; p++) {
+            how.signs = tt_rng_make(trial * PROMPTS + (uint64_t)p, "signs");
+            losses_in_float(model, how, &texts[p], rounded[p]);
+        }
+        most = fmax(most, deviation(rounded, exact));
+    }
+    return most;
+}
+
+static void log_probabilities_in_bf16_are_as_near_as_rounding_explains(void **state)
+{
+    static struct text texts[PROMPTS];
+    float exact[PROMPTS][NEW], found[PROMPTS][NEW];
+
+    for (int m = 0; m < tt_model_n_rows; m++) {
+        struct tt_model *model = make_model(tt_model_rows[m]);
+        double allowed, off;
+
+        continue_greedily(model, texts);
+        allowed = effect_of_rounding(model, texts, exact);
+        for (int variant = 0; tt_kernels_variant(variant); variant++) {
+            tt_kernels_use(tt_kernels_variant(variant));
+            for (int p = 0; p < PROMPTS; p++)
+                losses_in_bf16(model, &texts[p], p % 2 ? 7 : LONGEST, found[p]);
+            off = deviation(found, exact);
+            print_message("# %s, %s: off by %.3g, allowed %.3g\n", model->row->name, tt_kernels_variant(variant)->name,
+                          off, allowed);
+            assert_true(off > 0.0 && off <= allowed);
+        }
+        tt_kernels_use(NULL);
+        tt_model_free(model);
+    }
+}
+
+static void compare_threads(enum tt_dtype dtype)
 {
     struct tt_model *model = make_model(tt_model_rows[0]);
-    struct tt_generator *alone = make_generator(model, 96, 1), *many = make_generator(model, 96, 3);
+    struct tt_generator *alone = make_generator_in(dtype, model, 96, 1), *many = make_generator_in(dtype, model, 96, 3);
     int32_t tokens[CONTEXT];
     const float *a = NULL, *b = NULL;
 
@@ -224,6 +398,12 @@ static void logits_do_not_depend_on_threads(void **state)
     tt_generator_free(alone);
     tt_generator_free(many);
     tt_model_free(model);
+}
+
+static void logits_do_not_depend_on_threads(void **state)
+{
+    compare_threads(TT_F32);
+    compare_threads(TT_BF16);
 }
 
 static void rewinding_forgets_what_came_after(void **state)
@@ -293,21 +473,26 @@ static void feeding_allocates_nothing(void **state)
     tt_model_free(model);
 }
 
-/* The arena has the weights, two rows of cache per layer and token, and little else. */
+/* The arena has the weights, two rows of cache per layer and token, and little else. In bfloat16 both are half. */
 static void memory_is_predicted(void **state)
 {
     struct tt_model *model = make_model(tt_model_rows[0]);
-    const struct tt_generator_options options = {.model = model, .context = CONTEXT, .prompt_rows = 64, .threads = 1};
-    struct tt_generator *g = NULL;
-    struct tt_generator_memory m;
+    struct tt_generator_options options = {.model = model, .context = CONTEXT, .prompt_rows = 64, .threads = 1};
 
-    assert_int_equal(check(tt_generator_new(&options, &g)), 0);
-    m = tt_generator_memory(g);
-    assert_int_equal(m.cache, 2 * 3 * CONTEXT * 2 * 8 * 4);
-    assert_true(m.weights >= tt_model_n_elements(model) * 4 && m.weights < tt_model_n_elements(model) * 4 + 64);
-    assert_int_equal(m.constants, CONTEXT * 8 * 4);
-    assert_true(m.step > 0 && m.total == m.weights + m.cache + m.constants + m.step);
-    tt_generator_free(g);
+    for (int size = 4; size >= 2; size -= 2) {
+        struct tt_generator *g = NULL;
+        struct tt_generator_memory m;
+
+        options.dtype = size == 4 ? TT_F32 : TT_BF16;
+        assert_int_equal(check(tt_generator_new(&options, &g)), 0);
+        m = tt_generator_memory(g);
+        assert_int_equal(m.cache, 2 * 3 * CONTEXT * 2 * 8 * size);
+        assert_true(m.weights >= tt_model_n_elements(model) * size &&
+                    m.weights < tt_model_n_elements(model) * size + 64);
+        assert_int_equal(m.constants, CONTEXT * 8 * 4);
+        assert_true(m.step > 0 && m.total == m.weights + m.cache + m.constants + m.step);
+        tt_generator_free(g);
+    }
     tt_model_free(model);
 }
 
@@ -316,6 +501,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cached_logits_are_those_of_the_forward_pass),
         cmocka_unit_test(a_prompt_is_the_same_whole_and_in_pieces),
+        cmocka_unit_test(log_probabilities_in_bf16_are_as_near_as_rounding_explains),
         cmocka_unit_test(logits_do_not_depend_on_threads),
         cmocka_unit_test(rewinding_forgets_what_came_after),
         cmocka_unit_test(a_full_context_is_an_error),

@@ -39,11 +39,20 @@ struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lower
     return desc;
 }
 
+/* Whether there is anything to do. What is kept in another type than it travels in is rounded even if it does not
+ * travel. */
+static bool happens(const struct tt_lowering *lowering, enum tt_purpose purpose, const struct tt_collective_desc *desc)
+{
+    bool of_params = tt_purpose_row(purpose)->carries == TT_CARRIES_PARAMS;
+
+    return tt_collective_travels(desc) || desc->dtype != (of_params ? lowering->shard_dtype : TT_F32);
+}
+
 bool tt_lowering_gathers(const struct tt_lowering *lowering, int unit)
 {
     struct tt_collective_desc desc = tt_lowering_collective(lowering, TT_UNSHARD, unit, 0);
 
-    return tt_collective_happens(&desc);
+    return happens(lowering, TT_UNSHARD, &desc);
 }
 
 bool tt_lowering_reduces(const struct tt_lowering *lowering, int unit)
@@ -92,7 +101,7 @@ static int lower_begin(struct tt_walk *w, const struct tt_instr *from)
     if (!row->lower)
         return tt_fail(TT_EINTERNAL, "a schedule cannot hold '%s'", row->name);
     desc = tt_lower_describe(w, from->purpose, &from->unit, 1);
-    return tt_collective_happens(&desc) ? row->lower(w, from) : 0;
+    return happens(&w->in, from->purpose, &desc) ? row->lower(w, from) : 0;
 }
 
 static int run_begin(struct tt_executor *ex, int i, struct tt_step *step)

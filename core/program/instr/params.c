@@ -2,8 +2,8 @@
  *
  * Parameters: gathered from shards or from kept parts, freed, or kept in part.
  *
- * To gather in bfloat16, a shard is rounded into its place in the whole and sent from there. Nodes use the whole as it
- * arrives.
+ * To gather float32 in bfloat16, a shard is rounded into its place in the whole and sent from there. Nodes use the
+ * whole as it arrives.
  */
 #include "core/math/bf16.h"
 #include "core/program/instr/instr.h"
@@ -53,7 +53,7 @@ static void round_shards(struct tt_executor *ex, const struct tt_instr *begin)
     int n, operand = 0;
     const int *units = tt_instr_units(ex->program->buckets, begin, &n);
 
-    if (begin->collective.dtype != TT_BF16)
+    if (begin->collective.dtype == ex->program->shard_dtype)
         return;
     for (int u = 0; u < n; u++) {
         const struct tt_unit *unit = &layout->units[units[u]];
