@@ -151,6 +151,26 @@ int tt_cli_count(const char *command, const struct tt_args *args, const char *op
     return 0;
 }
 
+const char *tt_cli_dtype_name(enum tt_dtype dtype)
+{
+    return dtype == TT_BF16 ? "bfloat16" : "float32";
+}
+
+int tt_cli_dtype(const struct tt_args *args, enum tt_dtype *dtype)
+{
+    const char *text = tt_args_last(args, "dtype");
+
+    if (!text)
+        return 0;
+    for (enum tt_dtype known = TT_F32; known <= TT_BF16; known++) {
+        if (strcmp(text, tt_cli_dtype_name(known)) == 0) {
+            *dtype = known;
+            return 0;
+        }
+    }
+    return tt_fail(TT_EUSAGE, "no dtype '%s'\nhelp: --dtype takes float32 or bfloat16", text);
+}
+
 /* A moving line on a terminal; in a file a plain line every ten seconds, so that long work is not silence. */
 struct progress {
     bool terminal, shown;

@@ -12,6 +12,7 @@
 #include "core/base/json.h"
 #include "core/config/args.h"
 #include "core/config/config.h"
+#include "core/graph/dtype.h"
 
 /** Prints "titan: error: MESSAGE" with this thread's message on stderr; returns the exit code of rc. */
 int tt_cli_fail(int rc);
@@ -63,6 +64,12 @@ int tt_cli_load_variant(const char *command, const struct tt_args *args, const s
 /** Reads a whole number, low to high, from an option of a command; leaves *value alone when it was not given. */
 int tt_cli_count(const char *command, const struct tt_args *args, const char *option, int64_t low, int64_t high,
                  int64_t *value) TT_MUST_CHECK;
+
+/** Reads --dtype, float32 or bfloat16; leaves *dtype alone when it was not given. */
+int tt_cli_dtype(const struct tt_args *args, enum tt_dtype *dtype) TT_MUST_CHECK;
+
+/** The type's name in options and JSON. */
+const char *tt_cli_dtype_name(enum tt_dtype dtype);
 
 /** `titan train`: see titan-train(1). */
 int tt_command_train(int argc, char **argv);

@@ -21,16 +21,17 @@ static int read_part(struct tt_weights *weights, const struct tt_weight *weight,
     bool empty = tt_box_volume(&chunk->part) == 0;
     int64_t begin = chunk->part.offset[0], n = empty ? 0 : chunk->part.ndim ? chunk->part.shape[0] : 1;
     struct tt_box rows = tt_box_rows(chunk->ndim, chunk->shape, begin, n);
-    float *whole;
+    size_t size = tt_dtype_size(chunk->dtype);
+    void *whole;
     int rc = 0;
 
     if (empty || tt_box_equal(&rows, &chunk->part))
-        return tt_weights_read(weights, weight, begin, n, TT_F32, chunk->data);
-    whole = tt_calloc_for((size_t)tt_box_volume(&rows), sizeof *whole, chunk->name);
+        return tt_weights_read(weights, weight, begin, n, chunk->dtype, chunk->data);
+    whole = tt_calloc_for((size_t)tt_box_volume(&rows), size, chunk->name);
     if (!whole)
         return TT_ENOMEM;
-    TT_TRY(tt_weights_read(weights, weight, begin, n, TT_F32, whole));
-    tt_box_copy(&chunk->part, chunk->data, &rows, whole, sizeof *whole);
+    TT_TRY(tt_weights_read(weights, weight, begin, n, chunk->dtype, whole));
+    tt_box_copy(&chunk->part, chunk->data, &rows, whole, size);
 out:
     tt_free(whole);
     return rc;

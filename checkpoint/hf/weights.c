@@ -304,29 +304,52 @@ static int read_mapped(struct tt_weights *w, const struct tt_weight *weight, int
     return tt_hf_import(w->model, weight->number, read_counterpart, w, row, n, data);
 }
 
+/* The rows that are mapped at once where they are converted too: all of them, or a head's. */
+static int64_t rows_at_once(const struct tt_weights *w, const struct tt_weight *weight)
+{
+    const struct tt_param *param;
+
+    if (w->kind != TT_WEIGHTS_FROM_HF)
+        return weight->shape[0];
+    param = &w->model->params[weight->number];
+    return param->hf_transform == TT_HF_ROPE_PAIRS ? param->shape[0] / param->hf_heads : param->shape[0];
+}
+
+static int read_converted(struct tt_weights *w, const struct tt_weight *weight, int64_t row, int64_t rows,
+                          enum tt_dtype dtype, char *data)
+{
+    int64_t width = width_of(weight->ndim, weight->shape), step = rows_at_once(w, weight);
+    float *block = tt_calloc_for((size_t)(step < rows ? step : rows), (size_t)width * sizeof *block, weight->name);
+    int rc = block ? 0 : TT_ENOMEM;
+
+    for (int64_t at = 0, n; at < rows && rc == 0; at += n) {
+        n = step - (row + at) % step < rows - at ? step - (row + at) % step : rows - at;
+        rc = read_mapped(w, weight, row + at, n, block);
+        if (rc == 0)
+            tt_cast(dtype, data + (size_t)(at * width) * tt_dtype_size(dtype), TT_F32, block, n * width);
+    }
+    tt_free(block);
+    return rc;
+}
+
 int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, int64_t row_begin, int64_t rows,
                     enum tt_dtype dtype, void *data)
 {
-    int64_t width = width_of(weight->ndim, weight->shape);
-    float *block = NULL;
-    int rc = 0;
+    const struct tt_param *param = weights->kind == TT_WEIGHTS_FROM_HF ? &weights->model->params[weight->number] : NULL;
 
     if (!tt_cast_known(dtype, weight->dtype))
         return tt_fail(TT_EDATA, "tensor '%s' is %s and cannot be read as %s", weight->name,
                        tt_dtype_name(weight->dtype), tt_dtype_name(dtype));
-    if (rows == 0 || width == 0)
+    if (rows == 0 || width_of(weight->ndim, weight->shape) == 0)
         return 0;
     if (weights->kind == TT_WEIGHTS_STORED)
         return read_stored(weights, &weights->source->manifest.tensor[weight->number], row_begin, rows, dtype, data);
     if (dtype == TT_F32)
         return read_mapped(weights, weight, row_begin, rows, data);
-    if (!(block = tt_calloc_for((size_t)rows, (size_t)width * sizeof *block, weight->name)))
-        return TT_ENOMEM;
-    TT_TRY(read_mapped(weights, weight, row_begin, rows, block));
-    tt_cast(dtype, data, TT_F32, block, rows * width);
-out:
-    tt_free(block);
-    return rc;
+    if (param && param->hf_transform == TT_HF_SAME) /* read into place, and converted only if it is of another type */
+        return read_stored(weights, weights->stored[weight->number], param->hf_part * param->shape[0] + row_begin, rows,
+                           dtype, data);
+    return read_converted(weights, weight, row_begin, rows, dtype, data);
 }
 
 /* --- the digests --- */

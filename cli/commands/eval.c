@@ -25,6 +25,7 @@ static const struct tt_option options[] = {
     {"batch", NULL, "N", "validation.local_batch_size: sequences of a batch (default: 8)"},
     {"steps", NULL, "N", "validation.steps: batches to read, of all ranks together (default: all)"},
     {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of that of the weights"},
+    {"dtype", NULL, "TYPE", "float32 or bfloat16, in which the model computes (default: float32)"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
     {0},
@@ -51,6 +52,7 @@ struct run {
     struct tt_mesh mesh;
     struct tt_engine *engine;
     struct tt_train_data data;
+    enum tt_dtype dtype;
     int64_t seq_len;
     struct tt_validation_result found;
 };
@@ -90,9 +92,14 @@ out:
 
 static int check_command_line(struct run *r)
 {
+    int rc = 0;
+
     if (r->args->n_words != 1)
         return tt_fail(TT_EUSAGE, "eval takes one checkpoint or folder\nhelp: titan eval PATH [--dataset NAME]");
-    return load_config(r);
+    TT_TRY(tt_cli_dtype(r->args, &r->dtype));
+    TT_TRY(load_config(r));
+out:
+    return rc;
 }
 
 /* --- the data: what was asked for, else what the run validates on --- */
@@ -169,6 +176,8 @@ static int make_engine(struct run *r, struct tt_comm *comm, int threads)
         .model = r->weights.model,
         .sharding = tt_sharding_of(cfg->parallelism.fsdp_wrap_policy, cfg->parallelism.fsdp_reshard_after_forward),
         .prefetch = (int)cfg->parallelism.fsdp_prefetch,
+        .param_dtype = r->dtype,
+        .shard_dtype = r->dtype,
         .threads = threads,
         .validation_batch = cfg->validation.local_batch_size,
         .validation_seq_len = r->seq_len,
@@ -191,8 +200,9 @@ static int check_memory(const struct run *r, int local_size)
         return 0;
     return tt_fail(TT_EFIT,
                    "a rank needs %s, parallelism.memory_limit allows %s\nhelp: use more ranks, or a smaller --batch or "
-                   "--seq-len",
-                   tt_text_bytes(a, sizeof a, (double)need), tt_text_bytes(b, sizeof b, (double)limit));
+                   "--seq-len%s",
+                   tt_text_bytes(a, sizeof a, (double)need), tt_text_bytes(b, sizeof b, (double)limit),
+                   r->dtype == TT_F32 ? ", or --dtype bfloat16" : "");
 }
 
 static int open_data(struct run *r, struct tt_comm *comm)
@@ -237,7 +247,8 @@ static int evaluate(struct run *r, struct tt_comm *comm)
     TT_TRY(tt_comm_agree(comm, check_memory(r, local_size)));
     TT_TRY(open_data(r, comm));
     TT_TRY(tt_comm_agree(comm, tt_engine_allocate(r->engine)));
-    TT_TRY(tt_pretrained_load(comm, &r->mesh, &r->weights, tt_engine_layout(r->engine), tt_engine_state(r->engine)));
+    TT_TRY(tt_pretrained_load(comm, &r->mesh, &r->weights, tt_engine_layout(r->engine), r->dtype,
+                              tt_engine_state(r->engine)));
     comm->timeout_sec = (double)r->cfg->comm.train_timeout_seconds;
     comm->waiting_for = "evaluation";
     v.engine = r->engine;
@@ -266,13 +277,14 @@ static int print(const struct run *r, const struct tt_comm *comm)
                      tt_text_count(count, sizeof count, f->tokens), f->samples, r->seq_len, f->seconds, speed);
         return tt_cli_finish();
     }
-    o = json_pack("{s:o, s:o, s:s, s:s?, s:b, s:o, s:o, s:I, s:I, s:I, s:i, s:f, s:f}", "path",
+    o = json_pack("{s:o, s:o, s:s, s:s?, s:b, s:s, s:o, s:o, s:I, s:I, s:I, s:i, s:f, s:f}", "path",
                   tt_json_string(r->weights.path), "model",
                   json_sprintf("%s/%s", r->weights.model->row->name, r->weights.model->flavor), "dataset",
-                  r->cfg->validation.dataset, "dataset_path", path, "trained_on", (int)is_training_data(r), "loss",
-                  tt_json_number(f->loss), "perplexity", tt_json_number(perplexity), "tokens", (json_int_t)f->tokens,
-                  "samples", (json_int_t)f->samples, "seq_len", (json_int_t)r->seq_len, "ranks", comm->size, "seconds",
-                  f->seconds, "tokens_per_second", speed);
+                  r->cfg->validation.dataset, "dataset_path", path, "trained_on", (int)is_training_data(r), "dtype",
+                  tt_cli_dtype_name(r->dtype), "loss", tt_json_number(f->loss), "perplexity",
+                  tt_json_number(perplexity), "tokens", (json_int_t)f->tokens, "samples", (json_int_t)f->samples,
+                  "seq_len", (json_int_t)r->seq_len, "ranks", comm->size, "seconds", f->seconds, "tokens_per_second",
+                  speed);
     return tt_cli_print_json(o);
 }
 

@@ -36,6 +36,7 @@ static const struct tt_option options[] = {
     {"ignore_eos", NULL, NULL, "continue after the end of a text"},
     {"echo", NULL, NULL, "print the prompt before the text"},
     {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of that of the weights"},
+    {"dtype", NULL, "TYPE", "float32, or bfloat16, which takes half the memory for weights (default: float32)"},
     {"threads", NULL, "N", "threads (default: one for each core)"},
     {"memory", NULL, "SIZE", "memory that may be used, such as 8GiB (default: 0.9 of this machine's)"},
     {"json", NULL, NULL, "print JSON when all is done"},
@@ -53,6 +54,7 @@ enum { PROMPT_ROWS = 5 * TT_ATTENTION_ROWS }; /* full blocks of attention */
 
 struct settings {
     struct tt_sampling sampling;
+    enum tt_dtype dtype;
     int64_t max_new_tokens, seed, samples, max_seq_len, threads, memory;
     bool json, echo, ignore_eos;
 };
@@ -99,6 +101,7 @@ static int read_settings(const struct tt_args *args, struct settings *s)
     TT_TRY(tt_cli_count("generate", args, "num_samples", 1, 1000000, &s->samples));
     TT_TRY(tt_cli_count("generate", args, "max_seq_len", 1, INT32_MAX, &s->max_seq_len));
     TT_TRY(tt_cli_count("generate", args, "threads", 1, 4096, &s->threads));
+    TT_TRY(tt_cli_dtype(args, &s->dtype));
     TT_TRY(read_real(args, "top_p", 1e-6, 1.0, &s->sampling.top_p));
     if (is_greedy && says_how)
         return tt_fail(TT_EUSAGE,
@@ -154,10 +157,10 @@ static int check_memory(const struct settings *s, const struct tt_generator *g, 
     return tt_fail(
         TT_EFIT,
         "this needs %s (weights %s, cache of %" PRId64 " tokens %s), --memory allows %s\nhelp: ask for fewer "
-        "tokens with --max-new-tokens or --max-seq-len, or use a smaller model",
+        "tokens with --max-new-tokens or --max-seq-len, or use %sa smaller model",
         tt_text_bytes(total, sizeof total, (double)m.total), tt_text_bytes(weights, sizeof weights, (double)m.weights),
         context, tt_text_bytes(cache, sizeof cache, (double)m.cache),
-        tt_text_bytes(limit, sizeof limit, (double)s->memory));
+        tt_text_bytes(limit, sizeof limit, (double)s->memory), s->dtype == TT_F32 ? "--dtype bfloat16 or " : "");
 }
 
 /* --- the run --- */
@@ -177,7 +180,8 @@ struct run {
 static int prepare(struct run *r, struct tt_comm *comm)
 {
     const struct tt_args *args = r->args;
-    struct tt_generator_options o = {.prompt_rows = PROMPT_ROWS, .threads = (int)r->settings.threads};
+    struct tt_generator_options o = {
+        .dtype = r->settings.dtype, .prompt_rows = PROMPT_ROWS, .threads = (int)r->settings.threads};
     const struct tt_mesh mesh = tt_mesh_single();
     double start = tt_clock_sec();
     int rc = 0;
@@ -192,7 +196,7 @@ static int prepare(struct run *r, struct tt_comm *comm)
     TT_TRY(tt_generator_new(&o, &r->generator));
     TT_TRY(check_memory(&r->settings, r->generator, r->context));
     TT_TRY(tt_generator_allocate(r->generator));
-    TT_TRY(tt_pretrained_load(comm, &mesh, &r->weights, tt_generator_layout(r->generator),
+    TT_TRY(tt_pretrained_load(comm, &mesh, &r->weights, tt_generator_layout(r->generator), o.dtype,
                               tt_generator_state(r->generator)));
     r->load_sec = tt_clock_sec() - start;
 out:
@@ -286,13 +290,13 @@ static int print_json(const struct run *r)
                           json_object_get(first, "text"), "tokens", json_object_get(first, "tokens"), "finish",
                           json_object_get(first, "finish"), "samples", r->samples);
 
-    (void)json_object_update_new(o, json_pack("{s:o, s:f, s:I, s:f, s:I, s:I, s:I, s:f, s:f, s:f, s:f}",
-                                              "prompt_tokens", ids_json(&r->prompt.ids), "temperature",
-                                              s->sampling.temperature, "top_k", (json_int_t)s->sampling.top_k, "top_p",
-                                              s->sampling.top_p, "seed", (json_int_t)s->seed, "context",
-                                              (json_int_t)r->context, "memory_bytes", (json_int_t)m.total,
-                                              "load_seconds", r->load_sec, "prompt_seconds", r->prompt_sec, "seconds",
-                                              r->sample_sec, "tokens_per_second", rate(r->sampled, r->sample_sec)));
+    (void)json_object_update_new(
+        o, json_pack("{s:o, s:f, s:I, s:f, s:I, s:I, s:s, s:I, s:f, s:f, s:f, s:f}", "prompt_tokens",
+                     ids_json(&r->prompt.ids), "temperature", s->sampling.temperature, "top_k",
+                     (json_int_t)s->sampling.top_k, "top_p", s->sampling.top_p, "seed", (json_int_t)s->seed, "context",
+                     (json_int_t)r->context, "dtype", tt_cli_dtype_name(s->dtype), "memory_bytes", (json_int_t)m.total,
+                     "load_seconds", r->load_sec, "prompt_seconds", r->prompt_sec, "seconds", r->sample_sec,
+                     "tokens_per_second", rate(r->sampled, r->sample_sec)));
     return tt_cli_print_json(o);
 }
 

@@ -58,6 +58,28 @@ assert found['ranks'] == $ranks"
     done
 }
 
+case_bfloat16_gives_the_loss_of_training_in_bfloat16() {
+    make_run --validation.enable --validation.dataset=text --validation.dataset_path=corpus.txt --validation.freq=3 \
+        --training.mixed_precision_param=bfloat16
+    run eval run $on_corpus --dtype bfloat16
+    expect_ok
+    cp out alone
+    expect_json "
+wanted = [r for r in map(json.loads, open('run/metrics.jsonl')) if r['type'] == 'validate'][-1]
+assert found['loss'] == wanted['loss'] and found['dtype'] == 'bfloat16', (found, wanted)"
+    for ranks in 2 4; do
+        run_ranks $ranks eval run $on_corpus --dtype bfloat16
+        expect_ok
+        expect_json "assert found['loss'] == json.load(open('alone'))['loss'] and found['ranks'] == $ranks, found"
+    done
+    run eval run $on_corpus
+    expect_json "
+off = abs(found['loss'] - json.load(open('alone'))['loss'])
+assert 0 < off < 0.02 and found['dtype'] == 'float32', (found, off)"
+    run eval run $on_corpus --dtype half
+    expect_error 2 "no dtype 'half'" "float32 or bfloat16"
+}
+
 case_a_run_is_evaluated_on_its_own_validation_set() {
     awk 'BEGIN { for (i = 0; i < 200; i++) printf "held back %d of %d.\\n", i, i * 3 }' >held.txt
     make_run --validation.enable --validation.dataset=text --validation.dataset_path=held.txt --validation.freq=3

@@ -129,6 +129,54 @@ case_every_kind_of_path_gives_the_same_text() {
     expect_same out text
 }
 
+case_bfloat16_gives_the_same_text_from_weights_of_either_type() {
+    make_run
+    draw="--greedy --prompt-tokens 65,66,67 --max-new-tokens 20 --ignore-eos --json"
+    run generate run $draw
+    expect_json "assert found['dtype'] == 'float32'"
+    run generate run $draw --dtype bfloat16 --threads 1
+    expect_ok
+    expect_json "assert found['dtype'] == 'bfloat16' and len(found['tokens']) == 20"
+    samples >first
+    run generate run $draw --dtype bfloat16 --threads 3
+    samples >again
+    expect_same first again
+    for format in titan hf; do
+        run ckpt consolidate run weights-$format --format $format --dtype bfloat16
+        expect_ok
+        run generate weights-$format $draw --dtype bfloat16
+        expect_ok
+        samples >again
+        expect_same first again
+    done
+    run generate run --prompt a --dtype float16
+    expect_error 2 "no dtype 'float16'" "float32 or bfloat16"
+    run generate run --prompt a --memory 1KiB
+    expect_error 6 "--dtype bfloat16"
+    run generate run --prompt a --memory 1KiB --dtype bfloat16
+    expect_error 6 "or use a smaller model"
+}
+
+# Hugging Face's layouts: permuted heads, transposed matrices, several parameters in one tensor. They are mapped in
+# float32 and then rounded, or mapped and rounded together.
+case_hugging_face_weights_are_read_in_bfloat16() {
+    for folder in "$golden"/*/generate.json; do
+        folder=$(dirname "$folder")
+        name=$(basename "$folder")
+        run ckpt convert "$folder" "$name-single"
+        expect_ok
+        run ckpt convert "$folder" "$name-half" --dtype bfloat16
+        expect_ok
+        for from in "$name-single" "$name-half" "$folder"; do
+            run generate "$from" --greedy --prompt-tokens 3,5,7 --max-new-tokens 30 --ignore-eos --json --dtype bfloat16
+            expect_ok
+            samples >"text-of-$(basename "$from")"
+        done
+        expect_same "text-of-$name-single" "text-of-$name-half"
+        expect_same "text-of-$name-single" "text-of-$name"
+    done
+}
+
 case_the_context_is_a_limit() {
     make_run
     run generate run --greedy --prompt "And the" --max-new-tokens 200 --ignore-eos --json
