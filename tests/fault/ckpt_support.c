@@ -49,35 +49,44 @@ static int64_t part_bytes(const struct tt_ckpt_chunk *c)
     return tt_ckpt_box_bytes(c, &c->part);
 }
 
-static void fill(struct tt_ckpt_chunk *c, const struct tt_mesh *mesh, int rank, int64_t step)
+/* The part's elements at a step, one after the other, or what no step has if the step is negative. */
+static void write_elements(const struct tt_ckpt_chunk *c, int64_t step, void *out)
 {
-    int64_t item = (int64_t)tt_dtype_size(c->dtype), n;
     struct tt_box whole = tt_box_whole(c->ndim, c->shape);
+    int64_t n = tt_box_volume(&c->part), run = n ? tt_box_run(&c->part, &whole) : 0;
     uint64_t seed = seed_of(c->name, step);
 
-    c->part = tt_placement_box(mesh, &c->placement, c->ndim, c->shape, tt_placement_part(mesh, &c->placement, rank));
-    n = tt_box_volume(&c->part);
-    c->data = n ? tt_calloc((size_t)n, (size_t)item) : NULL;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t value = step < 0 ? 0x5eadbeefu : element(seed, tt_box_position(&c->part, i, &whole));
+    for (int64_t at = 0; at < n; at += run) {
+        int64_t position = tt_box_position(&c->part, at, &whole);
 
-        memcpy((char *)c->data + i * item, &value, (size_t)item);
+        for (int64_t i = 0; i < run; i++) {
+            uint32_t value = step < 0 ? 0x5eadbeefu : element(seed, position + i);
+
+            if (c->dtype == TT_F32)
+                ((uint32_t *)out)[at + i] = value;
+            else
+                ((uint16_t *)out)[at + i] = (uint16_t)value;
+        }
     }
+}
+
+static void fill(struct tt_ckpt_chunk *c, const struct tt_mesh *mesh, int rank, int64_t step)
+{
+    c->part = tt_placement_box(mesh, &c->placement, c->ndim, c->shape, tt_placement_part(mesh, &c->placement, rank));
+    c->data = part_bytes(c) ? tt_calloc((size_t)part_bytes(c), 1) : NULL;
+    write_elements(c, step, c->data);
 }
 
 static bool is_filled(const struct tt_ckpt_chunk *c, int64_t step)
 {
-    int64_t item = (int64_t)tt_dtype_size(c->dtype);
-    struct tt_box whole = tt_box_whole(c->ndim, c->shape);
-    uint64_t seed = seed_of(c->name, step);
+    size_t bytes = (size_t)part_bytes(c);
+    void *wanted = bytes ? tt_calloc(bytes, 1) : NULL;
+    bool same;
 
-    for (int64_t i = 0; i < tt_box_volume(&c->part); i++) {
-        uint32_t value = element(seed, tt_box_position(&c->part, i, &whole));
-
-        if (memcmp((const char *)c->data + i * item, &value, (size_t)item) != 0)
-            return false;
-    }
-    return true;
+    write_elements(c, step, wanted);
+    same = !bytes || memcmp(c->data, wanted, bytes) == 0;
+    tt_free(wanted);
+    return same;
 }
 
 struct tt_mesh test_mesh(int dp_shard, int dp_replicate)

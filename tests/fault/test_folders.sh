@@ -113,12 +113,15 @@ case_traces_do_not_make_a_removed_folder_again() {
     refuse_file run
 }
 
+# The folder is replaced between two saves. A save that has begun would be completed in the other folder.
 case_a_run_whose_folder_is_replaced_leaves_the_other_alone() {
-    start_run --training.steps=2000
+    start_run --training.steps=2000 --checkpoint.interval=200
+    kill -STOP $job
     cp -r run other
     mv run gone
     mv other run
     find run | sort >before
+    kill -CONT $job
     code=0
     wait $job || code=$?
     cp first.err err

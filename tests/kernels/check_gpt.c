@@ -111,13 +111,16 @@ static void check_layernorm(struct check *check)
         (void)snprintf(shape, sizeof shape, "%lld x %lld fill %d", (long long)rows, (long long)width, k % N_FILLS);
         tt_layernorm_fwd_ref(want_y, want_mean, want_rstd, x, w, b, rows, width, 1e-5F);
         check->table->layernorm_fwd(y, mean, rstd, x, w, b, rows, width, 1e-5F);
-        for (int64_t i = 0; i < n; i++) {
-            int64_t r = i / width;
+        for (int64_t r = 0; r < rows; r++) {
             struct row row = measure(x + r * width, width, (double)want_mean[r], (double)want_rstd[r]);
-            double unit = fabs(((double)x[i] - (double)want_mean[r]) * (double)want_rstd[r]);
 
-            near[i] = fabs((double)w[i % width]) * (8.0 * eps32 * unit + row.shift) +
-                      2.0 * eps32 * (fabs((double)b[i % width]) + fabs((double)want_y[i])) + 0x1p-140;
+            for (int64_t c = 0; c < width; c++) {
+                int64_t i = r * width + c;
+                double unit = fabs(((double)x[i] - (double)want_mean[r]) * (double)want_rstd[r]);
+
+                near[i] = fabs((double)w[c]) * (8.0 * eps32 * unit + row.shift) +
+                          2.0 * eps32 * (fabs((double)b[c]) + fabs((double)want_y[i])) + 0x1p-140;
+            }
             near_mean[r] = row.shift / (double)want_rstd[r] + 0x1p-140;
         }
         if (width > 1 || k % N_FILLS != FILL_LARGE) /* x - mean of a single large value is only a rounding error */

@@ -54,17 +54,20 @@ static void check_rmsnorm_bwd(struct check *check)
         tt_rmsnorm_fwd_ref(y, rstd, x, w, rows, width, 1e-5F);
         tt_rmsnorm_bwd_ref(want_dx, want_dw, acc, dy, x, w, rstd, rows, width);
         check->table->rmsnorm_bwd(dx, dw, acc, dy, x, w, rstd, rows, width);
-        for (int64_t i = 0; i < n; i++) {
-            int64_t r = i / width, c = i % width;
+        for (int64_t r = 0; r < rows; r++) {
             double s = (double)rstd[r], size = 0.0;
 
-            for (int64_t j = 0; j < width; j++)
-                size += fabs((double)dy[r * width + j] * (double)w[j] * (double)x[r * width + j]);
-            near_dx[i] =
-                4.0 * eps32 *
-                    (s * fabs((double)dy[i] * (double)w[c]) + s * s * s / (double)width * fabs((double)x[i]) * size) +
-                (acc ? eps32 * (fabs((double)acc[i]) + fabs((double)want_dx[i])) : 0.0);
-            near_dw[c] += 4.0 * eps32 * fabs((double)dy[i] * (double)x[i] * s);
+            for (int64_t c = 0; c < width; c++)
+                size += fabs((double)dy[r * width + c] * (double)w[c] * (double)x[r * width + c]);
+            for (int64_t c = 0; c < width; c++) {
+                int64_t i = r * width + c;
+
+                near_dx[i] = 4.0 * eps32 *
+                                 (s * fabs((double)dy[i] * (double)w[c]) +
+                                  s * s * s / (double)width * fabs((double)x[i]) * size) +
+                             (acc ? eps32 * (fabs((double)acc[i]) + fabs((double)want_dx[i])) : 0.0);
+                near_dw[c] += 4.0 * eps32 * fabs((double)dy[i] * (double)x[i] * s);
+            }
         }
         check_compare(check, "dx", shape, dx, want_dx, n, near_dx, 0.0);
         check_compare(check, "dw", shape, dw, want_dw, width, near_dw, 0.0);

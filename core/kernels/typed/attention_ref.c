@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * The reference of the attention kernels: sums in double; every score is computed again where it is needed.
+ * The reference of the attention kernels: sums in double. Scores are not kept, but computed again for each sum and for
+ * each COLUMNS columns of a result.
  */
 #include <math.h>
 
 #include "core/kernels/typed/element.h"
+
+enum { COLUMNS = 64 };
+
+static int64_t columns_from(int64_t first, int64_t n)
+{
+    return n - first < COLUMNS ? n - first : COLUMNS;
+}
 
 /* A pair (row i, key j) of one head in double; rows of q and k start at the head's first column. */
 static double score(const element *q, const element *k, int64_t head_dim)
@@ -16,6 +24,30 @@ static double score(const element *q, const element *k, int64_t head_dim)
     return sum / sqrt((double)head_dim);
 }
 
+/* One row of one head. Returns the logarithm of the sum of its exponentials. */
+static double attend(element *o, const element *q, const element *k, const element *v, int64_t keys, int64_t dim)
+{
+    double largest = -INFINITY, sum = 0.0;
+
+    for (int64_t j = 0; j < keys; j++)
+        largest = fmax(largest, score(q, k + j * dim, dim));
+    for (int64_t j = 0; j < keys; j++)
+        sum += exp(score(q, k + j * dim, dim) - largest);
+    for (int64_t first = 0; first < dim; first += COLUMNS) {
+        double out[COLUMNS] = {0.0};
+
+        for (int64_t j = 0; j < keys; j++) {
+            double weight = exp(score(q, k + j * dim, dim) - largest);
+
+            for (int64_t e = 0; e < columns_from(first, dim); e++)
+                out[e] += weight * exact_of(v[j * dim + first + e]);
+        }
+        for (int64_t e = 0; e < columns_from(first, dim); e++)
+            o[first + e] = element_of_exact(out[e] / sum);
+    }
+    return largest + log(sum);
+}
+
 // NOLINTBEGIN(readability-non-const-parameter): the type of the slot
 void TT_TYPED(tt_attention_fwd, ref)(element *o, float *lse, const element *q, const element *k, const element *v,
                                      const struct tt_attention_shape *shape, int64_t first_row, int64_t rows,
@@ -25,22 +57,8 @@ void TT_TYPED(tt_attention_fwd, ref)(element *o, float *lse, const element *q, c
     int64_t dim = shape->head_dim, q_stride = shape->heads * dim;
 
     (void)scratch;
-    for (int64_t i = first_row; i < first_row + rows; i++) {
-        double largest = -INFINITY, sum = 0.0;
-
-        for (int64_t j = 0; j <= i; j++)
-            largest = fmax(largest, score(q + i * q_stride, k + j * dim, dim));
-        for (int64_t j = 0; j <= i; j++)
-            sum += exp(score(q + i * q_stride, k + j * dim, dim) - largest);
-        lse[i * shape->heads] = (float)(largest + log(sum));
-        for (int64_t e = 0; e < dim; e++) {
-            double out = 0.0;
-
-            for (int64_t j = 0; j <= i; j++)
-                out += exp(score(q + i * q_stride, k + j * dim, dim) - largest) * exact_of(v[j * dim + e]);
-            o[i * q_stride + e] = element_of_exact(out / sum);
-        }
-    }
+    for (int64_t i = first_row; i < first_row + rows; i++)
+        lse[i * shape->heads] = (float)attend(o + i * q_stride, q + i * q_stride, k, v, i + 1, dim);
 }
 
 // NOLINTBEGIN(readability-non-const-parameter): the type of the slot
@@ -51,21 +69,8 @@ void TT_TYPED(tt_attention_row, ref)(element *o, const element *q, const element
     int64_t dim = shape->head_dim;
 
     (void)scratch;
-    for (int64_t h = 0; h < shape->heads / shape->kv_heads; h++, q += dim, o += dim) {
-        double largest = -INFINITY, sum = 0.0;
-
-        for (int64_t j = 0; j < keys; j++)
-            largest = fmax(largest, score(q, k + j * dim, dim));
-        for (int64_t j = 0; j < keys; j++)
-            sum += exp(score(q, k + j * dim, dim) - largest);
-        for (int64_t e = 0; e < dim; e++) {
-            double out = 0.0;
-
-            for (int64_t j = 0; j < keys; j++)
-                out += exp(score(q, k + j * dim, dim) - largest) * exact_of(v[j * dim + e]);
-            o[e] = element_of_exact(out / sum);
-        }
-    }
+    for (int64_t h = 0; h < shape->heads / shape->kv_heads; h++)
+        (void)attend(o + h * dim, q + h * dim, k, v, keys, dim);
 }
 
 #ifdef TT_ELEMENT_BF16
@@ -97,28 +102,39 @@ void TT_TYPED(tt_attention_bwd, ref)(const element_grads *group, const struct tt
 
     (void)scratch;
     for (int64_t i = first_key; i < shape->seq_len; i++) {
-        for (int64_t c = 0; c < heads * dim; c++) {
-            double sum = 0.0;
+        for (int64_t head = 0; head < heads; head++) {
+            for (int64_t first = 0; first < dim; first += COLUMNS) {
+                double dq[COLUMNS] = {0.0};
 
-            for (int64_t j = first_key; j <= i && j < first_key + keys; j++) {
-                (void)pair(group, shape, c / dim, i, j, &ds);
-                sum += ds * exact_of(group->k[j * k_stride + c % dim]);
+                for (int64_t j = first_key; j <= i && j < first_key + keys; j++) {
+                    (void)pair(group, shape, head, i, j, &ds);
+                    for (int64_t e = 0; e < columns_from(first, dim); e++)
+                        dq[e] += ds * exact_of(group->k[j * k_stride + first + e]);
+                }
+                for (int64_t e = 0; e < columns_from(first, dim); e++)
+                    group->dq[i * q_stride + head * dim + first + e] = (float)dq[e];
             }
-            group->dq[i * q_stride + c] = (float)sum;
         }
     }
     for (int64_t j = first_key; j < first_key + keys; j++) {
-        for (int64_t e = 0; e < dim; e++) {
-            double dk = 0.0, dv = 0.0;
+        for (int64_t first = 0; first < dim; first += COLUMNS) {
+            double dk[COLUMNS] = {0.0}, dv[COLUMNS] = {0.0};
 
             for (int64_t head = 0; head < heads; head++) {
                 for (int64_t i = j; i < shape->seq_len; i++) {
-                    dv += pair(group, shape, head, i, j, &ds) * exact_of(group->dout[i * q_stride + head * dim + e]);
-                    dk += ds * exact_of(group->q[i * q_stride + head * dim + e]);
+                    int64_t at = i * q_stride + head * dim + first;
+                    double p = pair(group, shape, head, i, j, &ds);
+
+                    for (int64_t e = 0; e < columns_from(first, dim); e++) {
+                        dv[e] += p * exact_of(group->dout[at + e]);
+                        dk[e] += ds * exact_of(group->q[at + e]);
+                    }
                 }
             }
-            group->dk[j * k_stride + e] = (float)dk;
-            group->dv[j * k_stride + e] = (float)dv;
+            for (int64_t e = 0; e < columns_from(first, dim); e++) {
+                group->dk[j * k_stride + first + e] = (float)dk[e];
+                group->dv[j * k_stride + first + e] = (float)dv[e];
+            }
         }
     }
 }
