@@ -62,7 +62,7 @@ EXPECT = [
 # Pages whose examples start from a finished run and folders of weights, which are made once for all of them.
 READY_PAGES = {"titan-ckpt.1", "titan-config.1", "titan-eval.1", "titan-generate.1"}
 TRAIN = ("titan train --training.steps=60 --training.local_batch_size=1 --training.global_batch_size=1 "
-         "--checkpoint.interval=20")
+         "--training.seq_len=256 --checkpoint.interval=20")
 READY = [TRAIN, TRAIN + " --job.dump_folder=other", "titan ckpt consolidate outputs llama-folder --format hf",
          "cp -r llama-folder Llama-3.2-1B"]
 
