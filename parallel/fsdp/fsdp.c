@@ -6,7 +6,8 @@
  * ends of the model.
  *
  * Backward gathers a unit even if it reads none of its parameters, as FSDP2 does, so one formula gives the traffic. A
- * separate weight part gathers only the units that it reads.
+ * separate weight part gathers only the units that it reads. If nothing travels, a gather is at most this rank's own
+ * rounding to bfloat16. Then it comes just before the unit is read, and not at all if nothing reads it.
  */
 #include "parallel/fsdp/fsdp.h"
 
@@ -26,9 +27,17 @@ struct walk {
 
 /* --- the begin and the end of a use --- */
 
+static bool travels(const struct walk *w, int unit)
+{
+    return tt_unit_shard(w->u->layout, unit).n > 1;
+}
+
+/* A unit that stayed gathered is gathered for this use too, which frees it. */
 static bool gathers(const struct walk *w, const struct tt_use *use)
 {
-    return tt_use_pass(w->u, use) != TT_PASS_WEIGHTS || use->first_read != TT_NONE;
+    if (use->first_read != TT_NONE)
+        return true;
+    return tt_use_pass(w->u, use) != TT_PASS_WEIGHTS && (travels(w, use->unit) || w->gathering[use->unit]);
 }
 
 static void unshard(struct walk *w, int unit)
@@ -56,7 +65,7 @@ static void prefetch(struct walk *w, int at)
     for (int next = at + 1, ahead = 0; next < w->u->n_uses && ahead < w->fsdp->prefetch; next++) {
         const struct tt_use *use = &w->u->uses[next];
 
-        if (!gathers(w, use) ||
+        if (!travels(w, use->unit) || !gathers(w, use) ||
             (use->unit == use[-1].unit && tt_use_microbatch(w->u, use) == tt_use_microbatch(w->u, &use[-1])))
             continue;
         unshard(w, use->unit);

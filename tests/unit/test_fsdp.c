@@ -35,9 +35,10 @@ struct scene {
     struct tt_schedule schedule;
 };
 
-/* What is scheduled. Zeros mean an untied model that trains, with every microbatch reduced and no prefetch. */
+/* What is scheduled. Zeros mean an untied model that trains on four ranks, with every microbatch reduced and no
+ * prefetch. */
 struct script {
-    bool tied;
+    bool tied, alone;            /* alone: on one rank */
     struct tt_sharding sharding; /* wrap NULL: block, unless there are patterns */
     enum tt_graph_mode mode;
     int prefetch, microbatches;
@@ -57,7 +58,7 @@ static void scene_make(struct scene *s, const struct script *script)
     memset(s, 0, sizeof *s);
     if (!sharding.wrap && !sharding.wrap_patterns.n)
         sharding.wrap = "block";
-    assert_int_equal(tt_mesh_init(DP_DEGREES(1, 4), 4, &mesh), 0);
+    assert_int_equal(tt_mesh_init(DP_DEGREES(1, script->alone ? 1 : 4), script->alone ? 1 : 4, &mesh), 0);
     assert_int_equal(tt_model_new("llama3", "debugmodel", &dims, NULL, &s->model), 0);
     assert_int_equal(tt_model_graph(s->model, script->mode, TT_F32, 1, 4, &s->stage.graph, trains ? gradients : NULL),
                      0);
@@ -240,6 +241,31 @@ static void prefetch_two_looks_two_units_ahead(void **state)
               "sum H, free 1, reduce 1, await 0, backward 0\n"
               "sum 1, free 0, reduce 0, await E, backward E\n"
               "sum 0, free E, reduce E, sum E, ");
+}
+
+/* A gather is at most a rounding then: there is nothing to overlap with, and what is not read need not be rounded. */
+static void one_rank_gathers_only_what_is_read_and_not_ahead(void **state)
+{
+    must_read_script(&(struct script){.alone = true, .prefetch = 2, .microbatches = 1},
+                     "gather E, await E, forward E\n"
+                     "free E, gather 0, await 0, forward 0\n"
+                     "free 0, gather 1, await 1, forward 1\n"
+                     "free 1, gather H, await H, forward H\n"
+                     "loss, backward H\n"
+                     "free H, reduce H, gather 1, await 1, backward 1\n"
+                     "sum H, free 1, reduce 1, gather 0, await 0, backward 0\n"
+                     "sum 1, free 0, reduce 0, backward E\n"
+                     "sum 0, reduce E, sum E, ");
+    must_read_script(&(struct script){.alone = true, .sharding.reshard = NEVER, .prefetch = 1, .microbatches = 1},
+                     "gather E, await E, forward E\n"
+                     "gather 0, await 0, forward 0\n"
+                     "gather 1, await 1, forward 1\n"
+                     "gather H, await H, forward H\n"
+                     "loss, backward H\n"
+                     "free H, reduce H, backward 1\n"
+                     "sum H, free 1, reduce 1, backward 0\n"
+                     "sum 1, free 0, reduce 0, backward E\n"
+                     "sum 0, free E, reduce E, sum E, ");
 }
 
 /* Embeddings, norm and output are one unit, which is needed from the first node to the last. */
@@ -452,6 +478,7 @@ int main(void)
         cmocka_unit_test(never_gathers_every_unit_once),
         cmocka_unit_test(without_prefetch_every_gather_waits),
         cmocka_unit_test(prefetch_two_looks_two_units_ahead),
+        cmocka_unit_test(one_rank_gathers_only_what_is_read_and_not_ahead),
         cmocka_unit_test(tied_embeddings_stay_gathered_for_the_whole_step),
         cmocka_unit_test(prefetch_crosses_into_the_next_microbatch),
         cmocka_unit_test(validation_frees_every_unit),
