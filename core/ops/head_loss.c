@@ -11,8 +11,9 @@
  * their gradient in place, in the type of the node, and never computed twice. The chunks depend on N only, and dw adds
  * them in order. The product for dx has few elements and a long sum over the vocabulary: it is cut into slices of the
  * vocabulary, in scratch, which are added in order. So both products of the gradient keep a whole team busy, and dx can
- * take x's memory although dw's product reads x at the same time. If N or V has grains, each grain has its own chunks
- * and slices, and dw and dx are trees over the grains. The softmax is over the local rows of w.
+ * take x's memory although dw's product reads x at the same time. In bfloat16 the gradient fills half of each row of
+ * logits, and the other half holds the slices of the row if it is long enough. If N or V has grains, each grain has its
+ * own chunks and slices, and dw and dx are trees over the grains. The softmax is over the local rows of w.
  *   attr rows (N), out (V)
  */
 #include <string.h>
@@ -99,6 +100,8 @@ struct cuts {
     int64_t slices; /* of a grain of the vocabulary, in which dx is summed */
     int64_t
         grad_stride; /* elements from one row of the logits' gradient to the next: in bfloat16 it fills half of it */
+    /* floats in scratch: dx of the first slice, from it to dx of the next slice, and from a row to the next */
+    int64_t dx_first, dx_slice, dx_row;
 };
 
 /* The products of a chunk of `rows`, without addresses: logits, dw, and dx of a part of the vocabulary. */
@@ -136,7 +139,27 @@ static struct tt_matmul dx_product(const struct cuts *cuts, int64_t rows, int64_
                               .k = vocab,
                               .lda = cuts->grad_stride,
                               .ldb = cuts->width,
-                              .ldc = cuts->width};
+                              .ldc = cuts->dx_row};
+}
+
+static int64_t vocab_grains(const struct cuts *cuts)
+{
+    return tt_tiles(cuts->vocab, cuts->vocab_grain);
+}
+
+/* The slices of dx: after the logits, or in the halves of their rows that the gradient leaves free. */
+static void place_slices(struct cuts *cuts)
+{
+    int64_t half = tt_round_up(tt_div_up(cuts->vocab, 2), LINE);
+
+    cuts->dx_first = cuts->chunk * cuts->vocab;
+    cuts->dx_slice = cuts->chunk * cuts->width;
+    cuts->dx_row = cuts->width;
+    if (!cuts->bf16 || half + vocab_grains(cuts) * cuts->slices * cuts->width > cuts->vocab)
+        return;
+    cuts->dx_first = half;
+    cuts->dx_slice = cuts->width;
+    cuts->dx_row = cuts->vocab;
 }
 
 static struct cuts cuts_of(const struct tt_graph *graph, const struct tt_node *node)
@@ -161,18 +184,16 @@ static struct cuts cuts_of(const struct tt_graph *graph, const struct tt_node *n
         cuts.slices *= 2;
         slice.k = cuts.vocab_grain / cuts.slices;
     }
+    place_slices(&cuts);
     return cuts;
-}
-
-static int64_t vocab_grains(const struct cuts *cuts)
-{
-    return tt_tiles(cuts->vocab, cuts->vocab_grain);
 }
 
 /* Logits of a chunk, the slices of its dx. */
 static int64_t chunk_floats(const struct cuts *cuts, bool grad)
 {
-    return cuts->chunk * (cuts->vocab + (grad ? vocab_grains(cuts) * cuts->slices * cuts->width : 0));
+    bool apart = grad && cuts->dx_row == cuts->width;
+
+    return cuts->chunk * (cuts->vocab + (apart ? vocab_grains(cuts) * cuts->slices * cuts->width : 0));
 }
 
 /* Entries of the stack of dw's sums over grains of rows, behind them. */
@@ -258,10 +279,12 @@ static struct tt_matmul chunk_dw(const struct chunk *chunk)
     return product;
 }
 
-/* Slice i of dx, in scratch after the logits: the slices of the first grain of the vocabulary, then of the next. */
-static float *dx_slice(const struct chunk *chunk, int64_t i)
+/* Row `row` of slice i of dx: the slices of the first grain of the vocabulary, then of the next. */
+static float *dx_slice(const struct chunk *chunk, int64_t i, int64_t row)
 {
-    return (float *)chunk->call->scratch + chunk->cuts.chunk * (chunk->cuts.vocab + i * chunk->cuts.width);
+    const struct cuts *cuts = &chunk->cuts;
+
+    return (float *)chunk->call->scratch + cuts->dx_first + i * cuts->dx_slice + row * cuts->dx_row;
 }
 
 static struct tt_matmul chunk_dx(const struct chunk *chunk, int64_t i)
@@ -274,7 +297,7 @@ static struct tt_matmul chunk_dx(const struct chunk *chunk, int64_t i)
 
     product.a = (const char *)chunk->call->scratch + begin * (cuts->bf16 ? sizeof(tt_bf16) : sizeof(float));
     product.b = tt_call_in_at(chunk->call, 1, begin * cuts->width);
-    product.c = dx_slice(chunk, i);
+    product.c = dx_slice(chunk, i, 0);
     return product;
 }
 
@@ -305,30 +328,36 @@ static void grad_tile(void *arg, int64_t tile, int worker)
 }
 
 /* Adds the slices of a grain in order, then the grains as a tree. */
+static void dx_sum_row(const struct chunk *chunk, int64_t row)
+{
+    int64_t n = chunk->cuts.width, slices = chunk->cuts.slices;
+    struct tt_tree_walk walk = tt_tree_walk_make(vocab_grains(&chunk->cuts));
+    int64_t into, from;
+    void *dx = tt_call_out_at(chunk->call, 1, (chunk->begin + row) * n);
+
+    for (int64_t i = 0; i < dx_slices(chunk); i++) {
+        float *grain = dx_slice(chunk, i / slices * slices, row);
+
+        if (i % slices)
+            tt_kernels()->add(grain, grain, dx_slice(chunk, i, row), n);
+    }
+    while (tt_tree_walk_next(&walk, &into, &from))
+        tt_kernels()->add(dx_slice(chunk, into * slices, row), dx_slice(chunk, into * slices, row),
+                          dx_slice(chunk, from * slices, row), n);
+    if (chunk->cuts.bf16)
+        tt_kernels()->bf16_round(dx, dx_slice(chunk, 0, row), n);
+    else
+        memcpy(dx, dx_slice(chunk, 0, row), (size_t)n * sizeof(float));
+}
+
 static void dx_sum_tile(void *arg, int64_t tile, int worker)
 {
     const struct chunk *chunk = arg;
     struct tt_range part = tt_tile_range(chunk->n, TILE_ROWS, tile);
-    int64_t at = part.begin * chunk->cuts.width, n = part.n * chunk->cuts.width, slices = chunk->cuts.slices;
-    struct tt_tree_walk walk = tt_tree_walk_make(vocab_grains(&chunk->cuts));
-    int64_t into, from;
-    void *dx;
 
     (void)worker;
-    for (int64_t i = 0; i < dx_slices(chunk); i++) {
-        float *grain = dx_slice(chunk, i / slices * slices) + at;
-
-        if (i % slices)
-            tt_kernels()->add(grain, grain, dx_slice(chunk, i) + at, n);
-    }
-    while (tt_tree_walk_next(&walk, &into, &from))
-        tt_kernels()->add(dx_slice(chunk, into * slices) + at, dx_slice(chunk, into * slices) + at,
-                          dx_slice(chunk, from * slices) + at, n);
-    dx = tt_call_out_at(chunk->call, 1, chunk->begin * chunk->cuts.width + at);
-    if (chunk->cuts.bf16)
-        tt_kernels()->bf16_round(dx, dx_slice(chunk, 0) + at, n);
-    else
-        memcpy(dx, dx_slice(chunk, 0) + at, (size_t)n * sizeof(float));
+    for (int64_t row = part.begin; row < part.begin + part.n; row++)
+        dx_sum_row(chunk, row);
 }
 
 static void chunk_grads(struct chunk *chunk)
