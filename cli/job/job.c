@@ -151,10 +151,14 @@ static bool may_defer(const struct tt_config *cfg)
     return cfg->training.gradient_sync == TT_SYNC_LAST_MICROBATCH;
 }
 
+/* auto: those who choose bfloat16 save memory too, and light operations take hardly any time. */
 static struct tt_recompute recompute_of(const struct tt_config *cfg)
 {
-    static const enum tt_recompute_mode modes[] = {
-        [TT_AC_NONE] = TT_RECOMPUTE_NONE, [TT_AC_FULL] = TT_RECOMPUTE_FULL, [TT_AC_SELECTIVE] = TT_RECOMPUTE_SELECTIVE};
+    bool is_bf16 = cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;
+    const enum tt_recompute_mode modes[] = {[TT_AC_NONE] = TT_RECOMPUTE_NONE,
+                                            [TT_AC_FULL] = TT_RECOMPUTE_FULL,
+                                            [TT_AC_SELECTIVE] = TT_RECOMPUTE_SELECTIVE,
+                                            [TT_AC_AUTO] = is_bf16 ? TT_RECOMPUTE_OP : TT_RECOMPUTE_NONE};
     struct tt_recompute recompute = {.mode = modes[cfg->activation_checkpoint.mode]};
 
     if (recompute.mode != TT_RECOMPUTE_SELECTIVE)
@@ -333,17 +337,19 @@ void tt_job_policies_text(const struct tt_config *cfg, struct tt_text *out)
     static const struct {
         const char *name, *path;
     } policies[] = {
-        {"wrap", "parallelism.fsdp_wrap_policy"},
-        {"reshard", "parallelism.fsdp_reshard_after_forward"},
-        {"engine", "parallelism.fsdp_engine"},
-        {"prefetch", "parallelism.fsdp_prefetch"},
+        {"wrap", "parallelism.fsdp_wrap_policy"},    {"reshard", "parallelism.fsdp_reshard_after_forward"},
+        {"engine", "parallelism.fsdp_engine"},       {"prefetch", "parallelism.fsdp_prefetch"},
         {"gradient sync", "training.gradient_sync"},
-        {"recompute", "activation_checkpoint.mode"},
-        {"parameters", "training.mixed_precision_param"},
     };
+    static const char *const recomputes[] = {[TT_RECOMPUTE_NONE] = "none",
+                                             [TT_RECOMPUTE_FULL] = "full",
+                                             [TT_RECOMPUTE_SELECTIVE] = "selective",
+                                             [TT_RECOMPUTE_OP] = "op"};
 
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         tt_text_add(out, "%s%s ", i ? ", " : "", policies[i].name);
         tt_config_value_text(cfg, tt_config_row_find(policies[i].path), out);
     }
+    tt_text_add(out, ", recompute %s, parameters ", recomputes[recompute_of(cfg).mode]);
+    tt_config_value_text(cfg, tt_config_row_find("training.mixed_precision_param"), out);
 }

@@ -33,7 +33,7 @@
 #define TT_ORDER_CHOICES(X, ALIAS) \
     X(TT_ORDER_TREE, "tree") X(TT_ORDER_FAST, "fast")
 #define TT_AC_CHOICES(X, ALIAS) \
-    X(TT_AC_NONE, "none") X(TT_AC_FULL, "full") X(TT_AC_SELECTIVE, "selective")
+    X(TT_AC_NONE, "none") X(TT_AC_FULL, "full") X(TT_AC_SELECTIVE, "selective") X(TT_AC_AUTO, "auto")
 #define TT_ASYNC_CHOICES(X, ALIAS) \
     X(TT_ASYNC_DISABLED, "disabled") X(TT_ASYNC_ASYNC, "async") ALIAS(TT_ASYNC_ASYNC, "async_with_pinned_mem")
 #define TT_SAVE_CHOICES(X, ALIAS) \

@@ -53,6 +53,22 @@ case_plan_of_one_rank_exchanges_nothing() {
         'o["units"][0]["after_forward"] == "whole"'
 }
 
+case_bfloat16_computes_light_operations_again_by_default() {
+    make_corpus
+    bf16="--training.mixed_precision_param=bfloat16" mode=--activation_checkpoint.mode
+    n=0
+    for options in "$bf16" "$bf16 $mode=selective --activation_checkpoint.selective_ac_option=op" "$bf16 $mode=none" \
+        "" "$mode=none"; do
+        run plan $tiny --ranks 1 --json $options
+        expect_ok
+        cp out plan$n.json
+        n=$((n + 1))
+    done
+    check_json plan0.json 'o["memory"] == json.load(open("plan1.json"))["memory"]' '"recompute op" in o["policies"]' \
+        'o["memory"]["peak_bytes"] < json.load(open("plan2.json"))["memory"]["peak_bytes"]'
+    check_json plan3.json 'o["memory"] == json.load(open("plan4.json"))["memory"]' '"recompute none" in o["policies"]'
+}
+
 # Every file and its bytes, for several meshes and policies, of a regular save and of one of the model only.
 case_plan_of_a_checkpoint_is_what_a_save_writes() {
     make_corpus

@@ -120,16 +120,17 @@ static void print_policies(FILE *out, const struct tt_setup *s)
 
 static void print_recompute(FILE *out, const struct tt_setup *s)
 {
-    const struct tt_config *cfg = s->cfg;
-    int64_t every = cfg->activation_checkpoint.selective_ac_option;
+    const struct tt_recompute *recompute = &s->job.engine.recompute;
+    bool is_auto = s->cfg->activation_checkpoint.mode == TT_AC_AUTO;
 
-    if (cfg->activation_checkpoint.mode == TT_AC_FULL)
+    if (recompute->mode == TT_RECOMPUTE_FULL)
         (void)fprintf(out, "  memory   every block is computed again in backward (activation_checkpoint full)\n");
-    else if (cfg->activation_checkpoint.mode == TT_AC_SELECTIVE && every > 0)
-        (void)fprintf(out, "  memory   1 of %" PRId64 " blocks is computed again in backward, except attention\n",
-                      every);
-    else if (cfg->activation_checkpoint.mode == TT_AC_SELECTIVE)
-        (void)fprintf(out, "  memory   light operations are computed again in backward (selective_ac_option op)\n");
+    else if (recompute->mode == TT_RECOMPUTE_SELECTIVE)
+        (void)fprintf(out, "  memory   1 of %d blocks is computed again in backward, except attention\n",
+                      recompute->every);
+    else if (recompute->mode == TT_RECOMPUTE_OP)
+        (void)fprintf(out, "  memory   light operations are computed again in backward (%s)\n",
+                      is_auto ? "activation_checkpoint auto, in bfloat16" : "selective_ac_option op");
 }
 
 /* Whether a new run, for which nobody chose a type, has a CPU with instructions for bfloat16. */
