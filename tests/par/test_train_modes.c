@@ -382,6 +382,33 @@ static void bfloat16_takes_half_of_the_memory(void **state)
     }
 }
 
+/* Nothing travels there, so keeping a rounded parameter for longer would save only its rounding. */
+static void alone_a_rounded_parameter_lives_until_its_last_read(void **state)
+{
+    static const enum tt_reshard policies[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
+                                               TT_RESHARD_AFTER_FORWARD_NEVER};
+
+    for (int i = 0; i < 6; i++) {
+        struct train_job job = job_of(i % 2 ? world.odd : world.tied, 2, 1, 8);
+        struct tt_engine_options options;
+        struct tt_engine *engine = NULL;
+        const struct tt_program *program;
+
+        job.ranks = 1;
+        job.param_dtype = TT_BF16;
+        job.reshard = policies[i / 2];
+        assert_int_equal(fixture_check(train_job_options(&job, &options)), 0);
+        assert_int_equal(fixture_check(tt_engine_new(&options, NULL, 0, &engine)), 0);
+        program = tt_engine_program(engine);
+        for (int b = 0; b < program->n_buffers; b++)
+            if (program->buffers[b].kind == TT_MEMORY_UNSHARDED &&
+                program->instrs[program->buffers[b].last].kind == TT_RESHARD)
+                fail_msg("case %d: a parameter of %s is kept", i,
+                         program->layout->units[program->buffers[b].unit].name);
+        tt_engine_free(engine);
+    }
+}
+
 /* --- initial weights --- */
 
 static void every_way_to_initialise_gives_the_same_bits(void **state)
@@ -478,6 +505,7 @@ int main(void)
         cmocka_unit_test(bfloat16_halves_its_part_of_the_traffic),
         cmocka_unit_test(bfloat16_halves_what_neighbours_kept),
         cmocka_unit_test(bfloat16_takes_half_of_the_memory),
+        cmocka_unit_test(alone_a_rounded_parameter_lives_until_its_last_read),
         cmocka_unit_test(every_way_to_initialise_gives_the_same_bits),
         cmocka_unit_test(initialising_needs_what_is_said),
         cmocka_unit_test(a_parameter_without_a_rule_is_named),

@@ -106,10 +106,13 @@ static void free_whole(struct tt_walk *w, const struct tt_instr *from, bool oper
     }
 }
 
+/* If nothing travels, a parameter was only rounded, and need not live longer than it is read. */
 static int lower_reshard(struct tt_walk *w, const struct tt_instr *from)
 {
+    struct tt_collective_desc desc = tt_lower_describe(w, TT_UNSHARD, &from->unit, 1);
+
     if (tt_lowering_gathers(&w->in, from->unit))
-        free_whole(w, from, !w->in.free_early);
+        free_whole(w, from, !w->in.free_early && tt_collective_travels(&desc));
     return 0;
 }
 
