@@ -98,8 +98,8 @@ struct cuts {
     int64_t row_grain, vocab_grain;
     int64_t chunk;  /* rows of logits at a time, within a grain of rows */
     int64_t slices; /* of a grain of the vocabulary, in which dx is summed */
-    int64_t
-        grad_stride; /* elements from one row of the logits' gradient to the next: in bfloat16 it fills half of it */
+    /* elements from one row of the logits' gradient to the next: in bfloat16 it fills half of the row */
+    int64_t grad_stride;
     /* floats in scratch: dx of the first slice, from it to dx of the next slice, and from a row to the next */
     int64_t dx_first, dx_slice, dx_row;
 };

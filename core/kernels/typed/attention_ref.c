@@ -92,49 +92,71 @@ static double pair(const element_grads *group, const struct tt_attention_shape *
     return p;
 }
 
+/* A range of keys of one group of heads, as attention_bwd has it. */
+struct range {
+    const element_grads *group;
+    const struct tt_attention_shape *shape;
+    int64_t heads, first_key, keys;
+};
+
+/* dq of row i of a head. */
+static void grad_row(const struct range *r, int64_t i, int64_t head)
+{
+    const element_grads *group = r->group;
+    int64_t dim = r->shape->head_dim, k_stride = r->shape->kv_heads * dim;
+    float *dq = group->dq + (i * r->shape->heads + head) * dim;
+    double ds;
+
+    for (int64_t first = 0; first < dim; first += COLUMNS) {
+        double sum[COLUMNS] = {0.0};
+
+        for (int64_t j = r->first_key; j <= i && j < r->first_key + r->keys; j++) {
+            (void)pair(group, r->shape, head, i, j, &ds);
+            for (int64_t e = 0; e < columns_from(first, dim); e++)
+                sum[e] += ds * exact_of(group->k[j * k_stride + first + e]);
+        }
+        for (int64_t e = 0; e < columns_from(first, dim); e++)
+            dq[first + e] = (float)sum[e];
+    }
+}
+
+/* dk and dv of key j, of the columns from `first` on. */
+static void grad_key(const struct range *r, int64_t j, int64_t first)
+{
+    const element_grads *group = r->group;
+    int64_t dim = r->shape->head_dim, q_stride = r->shape->heads * dim, n = columns_from(first, dim);
+    int64_t to = j * r->shape->kv_heads * dim + first;
+    double dk[COLUMNS] = {0.0}, dv[COLUMNS] = {0.0}, ds;
+
+    for (int64_t head = 0; head < r->heads; head++) {
+        for (int64_t i = j; i < r->shape->seq_len; i++) {
+            int64_t at = i * q_stride + head * dim + first;
+            double p = pair(group, r->shape, head, i, j, &ds);
+
+            for (int64_t e = 0; e < n; e++) {
+                dv[e] += p * exact_of(group->dout[at + e]);
+                dk[e] += ds * exact_of(group->q[at + e]);
+            }
+        }
+    }
+    for (int64_t e = 0; e < n; e++) {
+        group->dk[to + e] = (float)dk[e];
+        group->dv[to + e] = (float)dv[e];
+    }
+}
+
 // NOLINTBEGIN(readability-non-const-parameter): the type of the slot
 void TT_TYPED(tt_attention_bwd, ref)(const element_grads *group, const struct tt_attention_shape *shape, int64_t heads,
                                      int64_t first_key, int64_t keys, float *scratch)
 // NOLINTEND(readability-non-const-parameter)
 {
-    int64_t dim = shape->head_dim, q_stride = shape->heads * dim, k_stride = shape->kv_heads * dim;
-    double ds;
+    struct range range = {group, shape, heads, first_key, keys};
 
     (void)scratch;
-    for (int64_t i = first_key; i < shape->seq_len; i++) {
-        for (int64_t head = 0; head < heads; head++) {
-            for (int64_t first = 0; first < dim; first += COLUMNS) {
-                double dq[COLUMNS] = {0.0};
-
-                for (int64_t j = first_key; j <= i && j < first_key + keys; j++) {
-                    (void)pair(group, shape, head, i, j, &ds);
-                    for (int64_t e = 0; e < columns_from(first, dim); e++)
-                        dq[e] += ds * exact_of(group->k[j * k_stride + first + e]);
-                }
-                for (int64_t e = 0; e < columns_from(first, dim); e++)
-                    group->dq[i * q_stride + head * dim + first + e] = (float)dq[e];
-            }
-        }
-    }
-    for (int64_t j = first_key; j < first_key + keys; j++) {
-        for (int64_t first = 0; first < dim; first += COLUMNS) {
-            double dk[COLUMNS] = {0.0}, dv[COLUMNS] = {0.0};
-
-            for (int64_t head = 0; head < heads; head++) {
-                for (int64_t i = j; i < shape->seq_len; i++) {
-                    int64_t at = i * q_stride + head * dim + first;
-                    double p = pair(group, shape, head, i, j, &ds);
-
-                    for (int64_t e = 0; e < columns_from(first, dim); e++) {
-                        dv[e] += p * exact_of(group->dout[at + e]);
-                        dk[e] += ds * exact_of(group->q[at + e]);
-                    }
-                }
-            }
-            for (int64_t e = 0; e < columns_from(first, dim); e++) {
-                group->dk[j * k_stride + first + e] = (float)dk[e];
-                group->dv[j * k_stride + first + e] = (float)dv[e];
-            }
-        }
-    }
+    for (int64_t i = first_key; i < shape->seq_len; i++)
+        for (int64_t head = 0; head < heads; head++)
+            grad_row(&range, i, head);
+    for (int64_t j = first_key; j < first_key + keys; j++)
+        for (int64_t first = 0; first < shape->head_dim; first += COLUMNS)
+            grad_key(&range, j, first);
 }
