@@ -65,10 +65,11 @@ static void prefetch(struct walk *w, int at)
     for (int next = at + 1, ahead = 0; next < w->u->n_uses && ahead < w->fsdp->prefetch; next++) {
         const struct tt_use *use = &w->u->uses[next];
 
-        if (!travels(w, use->unit) || !gathers(w, use) ||
+        if (!gathers(w, use) ||
             (use->unit == use[-1].unit && tt_use_microbatch(w->u, use) == tt_use_microbatch(w->u, &use[-1])))
             continue;
-        unshard(w, use->unit);
+        if (travels(w, use->unit))
+            unshard(w, use->unit);
         ahead++;
     }
 }

@@ -91,7 +91,7 @@ def main(build, only, analyze):
     headers = digest_of_headers()
     failed = 0
     print(f"1..{len(sources)}", flush=True)
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() + 1) as pool:
         outcomes = pool.map(lambda item: check(program, build, item[0], item[1], headers, analyze), sources.items())
         for number, (path, faults) in enumerate(zip(sources, outcomes), 1):
             print(f"{'not ok' if faults else 'ok'} {number} - {path}")
