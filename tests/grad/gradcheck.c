@@ -192,6 +192,8 @@ static void check_costs(struct test *test)
     }
 }
 
+static bool has_case[TT_OPS]; /* whether a case differentiates a node of the op */
+
 static void prepare(struct test *test, void (*build)(struct tt_graph *))
 {
     struct tt_seed loss = {.grad = TT_GRAD_OF_LOSS};
@@ -203,6 +205,8 @@ static void prepare(struct test *test, void (*build)(struct tt_graph *))
         if (test->graph->values[v].kind == TT_VALUE_PARAM)
             test->param[test->n_params++] = v;
     }
+    for (int n = 0; n < test->graph->n_nodes; n++)
+        has_case[test->graph->nodes[n].op] = true;
     grad = tt_calloc((size_t)test->graph->n_values, sizeof *grad);
     loss.value = test->graph->token_loss;
     if (tt_graph_differentiate(test->graph, &loss, 1, grad) < 0) {
@@ -239,6 +243,22 @@ static bool run_case(const struct grad_case *one)
     tt_graph_free(test.graph);
     tt_team_free(test.team);
     return test.failures == 0;
+}
+
+static bool check_all_covered(void)
+{
+    bool good = true;
+
+    for (int op = 0; op < TT_OPS; op++) {
+        const struct tt_op_row *row = tt_op_row((enum tt_op_id)op);
+
+        if ((!row->backward && !row->backward_of_loss) || has_case[op])
+            continue;
+        printf("# %s has no case in cases.c\n", row->name);
+        good = false;
+    }
+    printf("%s - every op with a gradient has a case\n", good ? "ok" : "not ok");
+    return good;
 }
 
 /* A non-finite weight shows in the loss, whichever parameter it is in. */
@@ -375,6 +395,8 @@ int main(int argc, char **argv)
         if (argc < 2 || strncmp(argv[1], grad_cases[i].name, strlen(argv[1])) == 0)
             good = run_case(&grad_cases[i]) && good;
     }
+    if (argc < 2)
+        good = check_all_covered() && good;
     good = check_nonfinite() && good;
     good = check_inference() && good;
     return good ? 0 : 1;

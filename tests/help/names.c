@@ -407,6 +407,8 @@ static void step(struct machine *m, const char *wanted_sum)
         break;
     }
     default:
+        if (instr->n_operands)
+            fault(m, "its operands", "a case in step of tests/help/names.c", NULL);
         break;
     }
 }

@@ -13,6 +13,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/engine/engine.h"
 #include "parallel/fsdp/fsdp.h"
@@ -108,8 +109,14 @@ static char *text_of(const struct tt_program *p)
         case TT_RESHARD:
             before = "-";
             break;
-        default:
+        case TT_LOSS:
+        case TT_FOLD:
+        case TT_NORM:
+        case TT_CLIP:
+        case TT_OPTIMIZER:
             continue;
+        default:
+            fail_msg("text_of has no case for '%s'", tt_instr_name(instr));
         }
         if (text.size)
             tt_text_add(&text, " ");
@@ -153,6 +160,29 @@ static void an_all_reduce_begins_when_its_sum_is_complete(void **state)
     schedules(
         (struct tt_engine_options){.mesh = mesh_of(2, 2), .machine = calm, .bucket_bytes = 1},
         "+e +0 e? e -e +1 0? 0 -0 +h 1? 1 +0 h? h -h >h 1 -1 >1 0? 0 h! all h -0 >0 e >e 1! all 1 0! all 0 e! all e");
+}
+
+/* How many there are of a kind depends on buckets. */
+static void both_schedulers_use_the_same_kinds_of_instructions(void **state)
+{
+    for (int shards = 1; shards <= 2; shards++) {
+        bool used[TT_SCHEDULER_PLANNED + 1][TT_INSTR_KINDS] = {{false}};
+
+        for (int s = TT_SCHEDULER_EAGER; s <= TT_SCHEDULER_PLANNED; s++) {
+            struct tt_engine *engine = plan((struct tt_engine_options){
+                .mesh = mesh_of(2, shards), .machine = calm, .bucket_bytes = 1, .microbatches = 2, .scheduler = s});
+            const struct tt_program *p = tt_engine_program(engine);
+
+            for (int i = 0; i < p->n_instrs; i++)
+                used[s][p->instrs[i].kind] = true;
+            tt_engine_free(engine);
+        }
+        for (int k = 0; k < TT_INSTR_KINDS; k++)
+            if (used[TT_SCHEDULER_EAGER][k] != used[TT_SCHEDULER_PLANNED][k])
+                fail_msg("%d shards: only the %s scheduler uses '%s'", shards,
+                         used[TT_SCHEDULER_EAGER][k] ? "eager" : "planned",
+                         tt_instr_name(&(struct tt_instr){.kind = k}));
+    }
 }
 
 /* --- reshard auto --- */
@@ -353,6 +383,7 @@ int main(void)
         cmocka_unit_test(gathers_come_one_bucket_ahead_and_only_for_readers),
         cmocka_unit_test(latency_makes_buckets),
         cmocka_unit_test(an_all_reduce_begins_when_its_sum_is_complete),
+        cmocka_unit_test(both_schedulers_use_the_same_kinds_of_instructions),
         cmocka_unit_test(auto_keeps_what_the_limit_allows),
         cmocka_unit_test(the_planner_counts_what_lowering_makes),
         cmocka_unit_test(four_times_the_layers_take_four_times_as_long_to_plan),
