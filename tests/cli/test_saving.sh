@@ -66,6 +66,17 @@ case_rows_of_other_shards_reach_rank_0() {
     [ "$(ls run/checkpoint/step-3/model | wc -l)" = 1 ] || not_as "more than one model file"
 }
 
+# Rows that are sent to rank 0 count in the time, so they count in the rate.
+case_the_rate_of_a_save_is_that_of_the_time_printed_with_it() {
+    make_corpus
+    run_ranks 2 train $tiny --model.dim=512 --model.ffn_dim=2048 --training.local_batch_size=1 --training.steps=1 \
+        --checkpoint.enable --checkpoint.save_policy=filtered --checkpoint.filter=rank0
+    expect_ok
+    rate=$(python3 -c "print('%.2f' % ($(field checkpoint bytes) / $(field checkpoint total_s) / 1e9))")
+    seconds=$(python3 -c "print('%.2f' % $(field checkpoint total_s))")
+    expect_err "^titan: checkpoint step-1: .* in 2 files, $seconds s \\($rate GB/s\\)$"
+}
+
 case_a_filter_that_is_not_built_is_refused() {
     make_corpus
     run train $tiny --checkpoint.enable --checkpoint.save_policy=filtered --checkpoint.filter=node_leader

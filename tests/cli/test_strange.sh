@@ -76,6 +76,23 @@ case_in_place_of_an_asset() {
     in_place_of asset assets/model.json
 }
 
+# The size of a file never ends a command by a signal, even if it is allowed and the memory does not hold it.
+case_a_file_that_memory_does_not_hold() {
+    ! ldd "$TITAN" | grep -qE "lib(asan|tsan)" || skip "a sanitizer maps more than that itself"
+    make_run
+    rm run/checkpoint/step-4/manifest.json
+    truncate -s 900M run/checkpoint/step-4/manifest.json
+    export OPENBLAS_NUM_THREADS=1 # else it maps a buffer for every core when it is loaded
+    (
+        ulimit -v $((700 * 1024))
+        for command in "ckpt verify run/checkpoint/step-4" "ckpt inspect run/checkpoint/step-4" "ckpt list run" \
+            "train $tiny --checkpoint.enable --training.steps=5 --parallelism.threads_per_rank=1"; do
+            patient $command
+            expect_error 1 "manifest.json': no memory for its 943718401 bytes"
+        done
+    ) || exit 1
+}
+
 case_in_place_of_metrics() {
     make_corpus
     mkdir run

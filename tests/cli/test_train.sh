@@ -86,6 +86,24 @@ case_a_lock_that_is_about_to_be_released_is_waited_for() {
     expect_ok
 }
 
+# What killed MPI processes left is old, and no process has mapped it. The run has a /dev/shm and processes of its own,
+# so that no other run removes it.
+case_old_segments_in_shared_memory_are_removed() {
+    apart="unshare --map-root-user --mount --pid --fork --mount-proc sh -c"
+    $apart 'mount -t tmpfs none /dev/shm' 2>/dev/null || skip "no namespaces"
+    make_corpus
+    echo "titan train, with old segments in /dev/shm" >command
+    $apart 'mount -t tmpfs none /dev/shm && cd /dev/shm || exit 1
+        for host in "$(hostname)" elsewhere; do
+            touch -d 2001-01-01 "vader_segment.$host.$(id -u).4d300001.0"
+        done
+        cd - && "$@" && ls /dev/shm >left' sh "$TITAN" train $tiny --training.steps=1 >out 2>err </dev/null
+    code=$?
+    expect_ok
+    expect_err "removed 1 shared-memory segment that killed MPI processes left"
+    [ "$(cat left)" = vader_segment.elsewhere.0.4d300001.0 ] || not_as "left: $(cat left)"
+}
+
 case_a_file_gets_no_colours() {
     make_corpus
     run train $tiny
@@ -127,6 +145,27 @@ assert [record["ntokens_seen"] for record in steps] == [128, 256, 384], "ntokens
 assert any(record["type"] == "validate" and record["loss"] > 0 for record in records)
 saved = [record for record in records if record["type"] == "checkpoint"]
 assert saved and saved[-1]["step"] == 3 and saved[-1]["bytes"] > 0 and saved[-1]["blocked_s"] >= 0
+EOF
+}
+
+# Rates are those of one rank; sums over the job would be twice as large here.
+case_metrics_have_the_rates_of_one_rank() {
+    make_corpus
+    run_ranks 2 train $tiny --validation.enable --validation.dataset=text --validation.dataset_path=corpus.txt \
+        --validation.local_batch_size=2 --metrics.peak_flops=1e9
+    expect_ok
+    python3 - <<'EOF' >problem.txt 2>&1 || not_as "metrics.jsonl: $(cat problem.txt)"
+import json, math
+records = [json.loads(line) for line in open("run/metrics.jsonl")]
+steps = [record for record in records if record["type"] == "step"]
+assert len(steps) == 3
+for record in steps:
+    assert math.isclose(record["tps"] * record["step_time_s"], 4 * 32 / 2, rel_tol=1e-9), record
+    assert math.isclose(record["mfu"], 100 * record["tflops"] * 1e12 / 1e9, rel_tol=1e-9), record
+validated = [record for record in records if record["type"] == "validate"]
+assert validated
+for record in validated:
+    assert math.isclose(record["tps"] * record["time_s"] * 2, record["ntokens"], rel_tol=1e-9), record
 EOF
 }
 
