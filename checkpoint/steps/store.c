@@ -150,12 +150,16 @@ out:
     return rc;
 }
 
-/* Removes what an export into a step left. */
+/* Removes what an export into a step left. What is no folder is not a step, and a link leads to a folder of others. */
 static void sweep_exports(const char *folder, const char *step)
 {
     char *path = tt_format("%s/%s", folder, step);
+    struct tt_path_info info;
+    int rc = tt_path_look(path, &info);
 
-    if (tt_output_sweep(path, "hf") < 0)
+    if (rc == 0 && info.kind == TT_FILE_FOLDER && !info.is_link)
+        rc = tt_output_sweep(path, "hf");
+    if (rc < 0)
         tt_warn("what an earlier export left could not be removed: %s", tt_error_message());
     tt_free(path);
 }

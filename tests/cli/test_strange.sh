@@ -122,6 +122,24 @@ case_a_step_that_is_a_link() {
     expect_json 'assert found["step"] == 2, found["step"]'
     patient ckpt verify other/step-4
     expect_ok
+    # nothing is removed through the link, and the step is set aside by name
+    mkdir other/step-4/.tmp-hf-0123456789abcdef
+    patient train $tiny --checkpoint.enable --checkpoint.interval=100 --training.steps=5
+    expect_ok
+    expect_err "step-4 is damaged and passed over: .* is a link"
+    expect_file other/step-4/.tmp-hf-0123456789abcdef
+}
+
+case_what_is_no_folder_is_not_a_step() {
+    make_run
+    for kind in pipe link device sparse; do
+        replace "$kind" run/checkpoint/step-9
+        patient train $tiny --checkpoint.enable --checkpoint.interval=100 --training.steps=5
+        expect_ok
+        expect_err "step-9 is set aside as"
+        refuse_err "earlier export"
+        rm -rf run/checkpoint/step-5 run/checkpoint/step-9* pipe
+    done
 }
 
 case_a_step_under_another_name_is_not_a_step() {
