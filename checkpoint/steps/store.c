@@ -150,7 +150,7 @@ out:
     return rc;
 }
 
-/* Removes what an export into a step left. What is no folder is not a step, and a link leads to a folder of others. */
+/* Removes what an export into a step left. Only a folder is a step, and a link may lead to a folder of others. */
 static void sweep_exports(const char *folder, const char *step)
 {
     char *path = tt_format("%s/%s", folder, step);

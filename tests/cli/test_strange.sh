@@ -130,7 +130,7 @@ case_a_step_that_is_a_link() {
     expect_file other/step-4/.tmp-hf-0123456789abcdef
 }
 
-case_what_is_no_folder_is_not_a_step() {
+case_only_a_folder_is_a_step() {
     make_run
     for kind in pipe link device sparse; do
         replace "$kind" run/checkpoint/step-9
