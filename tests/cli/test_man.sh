@@ -60,6 +60,19 @@ case_keys_agree() {
     done
 }
 
+# Where titan-config(5) lists the words of a policy, titan-train(1) says what each does.
+case_every_word_of_a_policy_is_explained() {
+    for key in fsdp_wrap_policy fsdp_reshard_after_forward gradient_sync save_policy filter; do
+        tr -d '\\' <"$TITAN_BUILD/man/titan-config.5.scd" |
+            sed -n "/^\*$key\*/,/Accepts: /s/^.*Accepts: \([^.,]*\).*/\1/p" | tr '|' '\n' | grep -x '[a-z0-9_]*' |
+            grep -vx integer >words
+        [ -s words ] || not_as "titan-config(5) lists no words of $key"
+        while read -r word; do
+            grep -q "_${word}_" "$man/titan-train.1.scd" || not_as "titan-train(1) does not explain $word of $key"
+        done <words
+    done
+}
+
 case_readme_and_page_name_the_defaults_that_differ() {
     tr -d '\\' <"$TITAN_BUILD/man/titan-config.5.scd" >page
     for key in training.mixed_precision_param activation_checkpoint.mode checkpoint.last_save_model_only debug.seed; do

@@ -29,6 +29,23 @@ options() {
         --metrics.log_freq=1 --metrics.peak_flops=1e9 --lr_scheduler.warmup_steps=2"
 }
 
+# A folder of golden runs begins with the name of its model. llama3 is not in models, since all other tests train it.
+case_every_model_of_the_registry_has_golden_runs_and_is_in_the_manual() {
+    run models --json
+    expect_ok
+    golden=$TITAN_SOURCE/tests/golden
+    for model in $(python3 -c 'import json; print(*{m["name"]: 0 for m in json.load(open("out"))["models"]})'); do
+        ls "$golden/data/$model"*/generate.json >/dev/null 2>&1 ||
+            not_as "no folder tests/golden/data/$model* has a generate.json"
+        for test in test_golden.c test_first_step.c; do
+            grep -q "(\"$model\", " "$golden/$test" || not_as "tests/golden/$test has no case of $model"
+        done
+        [ $model = llama3 ] || [[ " $models" = *" $model"* ]] || not_as "no folder of $model is in models"
+        sed -n '/^# INITIAL WEIGHTS/,/^# WAIT/p' "$TITAN_SOURCE/man/titan-train.1.scd" | grep -qw $model ||
+            not_as "titan-train(1) does not name the init rules of $model"
+    done
+}
+
 # Every policy gives the same bits, on one rank and on two.
 case_policies_do_not_change_the_curve() {
     for model in $models; do

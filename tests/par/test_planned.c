@@ -148,7 +148,7 @@ static void every_policy_gives_the_bits_of_eager(void **state)
     static const char *const wraps[] = {"block", "model", "param", "size:3000"};
     int turn = 0;
 
-    for (int w = 0; w < 4; w++)
+    for (int w = 0; w < (int)(sizeof wraps / sizeof *wraps); w++)
         for (int last = 0; last < 2; last++)
             for (int r = 0; r < 3; r++, turn++) {
                 struct train_job job = job_of(turn % 2 ? world.odd : world.tied, 16);

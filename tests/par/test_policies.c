@@ -433,6 +433,11 @@ static void wrap_policies_are_the_choices_of_their_key(void **state)
             found = found || strcmp(choices->choice[k].word, name) == 0;
         if (!found)
             fail_msg("the configuration has no wrap policy %s", name);
+        found = false;
+        for (int w = 0; w < COUNT(wraps); w++)
+            found = found || strncmp(wraps[w].name, name, strlen(name)) == 0;
+        if (!found)
+            fail_msg("no job here has the wrap policy %s", name);
     }
     assert_int_equal(named, choices->n);
 }
