@@ -91,12 +91,10 @@ static void add_block(struct tt_model *m, const struct tt_decoder *decoder, int 
 
 void tt_decoder_params(struct tt_model *m, const struct tt_decoder *decoder)
 {
-    enum { PER_BLOCK = 11, OUTSIDE = 3 };
     const struct tt_model_dims *d = &m->dims;
     double head_std = 1.0 / sqrt((double)d->dim);
     struct tt_normal head = {.std = head_std, .cut = 3.0 * head_std}, embeddings = {.std = 1.0};
 
-    m->params = tt_calloc((size_t)(PER_BLOCK * d->n_layers + OUTSIDE), sizeof *m->params);
     tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", "model.embed_tokens.weight", d->vocab_size,
                      d->dim, d->tied ? head : embeddings)
         ->tied = d->tied == 1;

@@ -138,11 +138,9 @@ static void add_block(struct tt_model *m, int l)
 
 static void add_params(struct tt_model *m)
 {
-    enum { PER_BLOCK = 16, OUTSIDE = 5 };
     const struct tt_model_dims *d = &m->dims;
     struct tt_normal normal = {.depth = 1.0}, positions = {.std = 0.01};
 
-    m->params = tt_calloc((size_t)(PER_BLOCK * d->n_layers + OUTSIDE), sizeof *m->params);
     tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", "transformer.wte.weight", d->vocab_size, d->dim,
                      normal)
         ->tied = d->tied == 1;

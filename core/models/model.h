@@ -71,7 +71,7 @@ struct tt_model {
     char *flavor;
     struct tt_model_dims dims;
     struct tt_param *params; /* in the order of the forward pass; a tied weight once, as tok_embeddings.weight */
-    int n_params;
+    int n_params, cap_params;
 };
 
 enum tt_graph_mode { TT_GRAPH_TRAIN, TT_GRAPH_VALIDATE };

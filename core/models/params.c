@@ -8,9 +8,9 @@
 
 static struct tt_param *add(struct tt_model *model, int block, const char *name, const char *hf_name)
 {
-    struct tt_param *p = &model->params[model->n_params++];
+    struct tt_param *p = &TT_PUSH(model->params, model->n_params, model->cap_params);
 
-    p->block = block;
+    *p = (struct tt_param){.block = block};
     if (block < 0) {
         p->name = tt_strdup(name);
         p->hf_name = tt_strdup(hf_name);

@@ -5,9 +5,9 @@
 #include "core/models/model.h"
 
 /**
- * Functions for writing a model's add_params. model->params has room for all parameters. In block `block`, names are
- * relative: titan's get the prefix "layers.<block>.", and Hugging Face's the row's hf_blocks and the number. Outside of
- * the blocks (TT_BLOCK_*) names are complete.
+ * Functions for writing a model's add_params. What they return is valid until the next call, because model->params may
+ * move. In block `block`, names are relative: titan's get the prefix "layers.<block>.", and Hugging Face's the row's
+ * hf_blocks and the number. Outside of the blocks (TT_BLOCK_*) names are complete.
  */
 struct tt_normal {
     double std, cut, depth; /* as in struct tt_param; if depth is given, std follows from it */
