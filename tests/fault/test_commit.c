@@ -3,6 +3,7 @@
  * The commit protocol: a process that is killed at any point of a save, or finds the disk full, leaves the old
  * checkpoint or the new one, whole, and a later run continues from it.
  */
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -12,13 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "checkpoint/save/fault.h"
+#include "checkpoint/steps/commit.h"
 #include "checkpoint/steps/steps.h"
 #include "checkpoint/tools/inspect.h"
 #include "ckpt_support.h"
@@ -376,6 +381,59 @@ static void temporaries_of_every_job_are_removed(void **state)
     tt_free(folder);
 }
 
+/* The next `times` calls of fallocate fail with `error`. */
+static struct {
+    int error, times;
+} reserving;
+
+int fallocate(int fd, int mode, off_t offset, off_t bytes)
+{
+    if (reserving.times == 0)
+        return (int)syscall(SYS_fallocate, fd, mode, offset, bytes);
+    reserving.times--;
+    errno = reserving.error;
+    return -1;
+}
+
+/* Reserves 1 MiB for a file. Returns the code; *ret_bytes: what the file takes on the disk before it is written. */
+static int reserve(const char *folder, int error, int times, int64_t *ret_bytes)
+{
+    char *path = tt_format("%s/file", folder);
+    struct tt_durable file;
+    struct stat st;
+    int rc;
+
+    reserving.error = error;
+    reserving.times = times;
+    rc = tt_durable_begin(path, 1 << 20, -1, &file);
+    reserving.times = 0;
+    if (rc == 0) {
+        assert_int_equal(fstat(file.fd, &st), 0);
+        *ret_bytes = (int64_t)st.st_blocks * 512;
+        tt_durable_cancel(&file);
+    }
+    tt_free(path);
+    return rc;
+}
+
+/* Without reservation nothing is written in its place. An interrupted call is repeated. */
+static void space_is_reserved_without_writing(void **state)
+{
+    char *folder = test_folder();
+    int64_t bytes = -1, reserved = -1;
+
+    assert_int_equal(reserve(folder, 0, 0, &reserved), 0);
+    assert_int_equal(reserve(folder, EOPNOTSUPP, 1, &bytes), 0);
+    assert_int_equal(bytes, 0);
+    assert_int_equal(reserve(folder, EINTR, 3, &bytes), 0);
+    assert_int_equal(bytes, reserved);
+    assert_int_equal(reserve(folder, ENOSPC, 1, &bytes), TT_EIO);
+    assert_non_null(strstr(tt_error_message(), "cannot reserve space for"));
+    assert_int_equal(count_leftovers(folder), 0);
+    assert_int_equal(tt_folder_remove(folder), 0);
+    tt_free(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -389,6 +447,7 @@ int main(void)
         cmocka_unit_test(a_second_job_in_the_folder_is_refused),
         cmocka_unit_test(ranks_must_see_one_folder),
         cmocka_unit_test(temporaries_of_every_job_are_removed),
+        cmocka_unit_test(space_is_reserved_without_writing),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
