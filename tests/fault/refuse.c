@@ -7,8 +7,8 @@
  * With TITAN_FREE=BYTES:PATTERN, file systems seem to have that much free space at paths that have PATTERN in them.
  *
  * Every CALL on a path with PATTERN in it fails with ERROR, a name such as EACCES. Calls: open (for reading), stat,
- * statvfs, opendir, readdir, unlink, rmdir, write, flock, setlk (record locks). It is compiled with 64-bit offsets,
- * like the program, so that it defines the functions that the program calls (open64 and so on).
+ * realpath, statvfs, opendir, readdir, unlink, rmdir, write, flock, setlk (record locks). It is compiled with 64-bit
+ * offsets, like the program, so that it defines the functions that the program calls (open64 and so on).
  */
 #include <errno.h>
 #include <limits.h>
@@ -80,6 +80,7 @@ typedef int (*open_fn)(const char *, int, ...);
 typedef int (*stat_fn)(const char *, struct stat *);
 typedef DIR *(*opendir_fn)(const char *);
 typedef struct dirent *(*readdir_fn)(DIR *);
+typedef char *(*realpath_fn)(const char *, char *);
 typedef int (*statvfs_fn)(const char *, struct statvfs *);
 typedef int (*path_fn)(const char *);
 typedef int (*flock_fn)(int, int);
@@ -108,6 +109,12 @@ EXPORT int lstat(const char *path, struct stat *st)
 {
     NEXT(stat_fn, "lstat");
     return is_refused("stat", path) ? -1 : next(path, st);
+}
+
+EXPORT char *realpath(const char *path, char *resolved)
+{
+    NEXT(realpath_fn, "realpath");
+    return is_refused("realpath", path) ? NULL : next(path, resolved);
 }
 
 EXPORT int statvfs(const char *path, struct statvfs *fs)

@@ -275,6 +275,21 @@ case_a_step_that_cannot_be_read_is_not_called_damaged() {
     refuse_out "^step: +4"
 }
 
+# Whether an output would replace its source is not known if one of them cannot be examined. Then nothing is written.
+case_a_source_that_cannot_be_examined_is_not_replaced() {
+    make_corpus
+    run train $tiny --checkpoint.enable
+    expect_ok
+    run ckpt consolidate run weights --format hf
+    expect_ok
+    cp -r weights before
+    for verb in "convert --dtype bfloat16" "consolidate --dtype bfloat16"; do
+        refused realpath:EIO:weights ckpt $verb weights weights --force
+        expect_error 3 "cannot look at 'weights': Input/output error"
+        diff -r before weights >diff.txt || not_as "the source was changed: $(cat diff.txt)"
+    done
+}
+
 case_records_that_cannot_be_written_give_one_warning() {
     make_corpus
     refused write:ENOSPC:run/metrics.jsonl train $tiny
