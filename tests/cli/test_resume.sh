@@ -22,6 +22,10 @@ case_the_meaning_of_weights_is_checked() {
     run train $tiny $save --training.steps=6 --model.rope_theta=10000
     expect_error 3 "meaning of its weights: model.rope_theta 500000; this run has rope_theta 10000" \
         "help: set it as it was"
+    # other heads whose weights have the same shapes
+    run train $tiny $save --training.steps=6 --model.n_heads=8 --model.n_kv_heads=4 --model.head_dim=8
+    expect_error 3 "meaning of its weights: model.n_heads 4, n_kv_heads 2, head_dim 16; this run has n_heads 8, n_kv_heads 4"
+    refuse_out "^step:"
     # the same number, written like the default
     run train $tiny $save --training.steps=6 --model.rope_theta=5e5 --model.norm_eps=0.00001 --model.head_dim=16
     expect_ok
