@@ -28,6 +28,11 @@ case_a_rank_that_stops_in_a_save_is_named() {
     one_error "^titan: error: .*rank [023] waited [0-9]* s for rank 1 on $(uname -n) in 'saving a checkpoint': that rank is dead or stopped"
 }
 
+case_a_rank_that_stops_in_an_export_is_named() {
+    held fsync:/.tmp-hf-:0:0 2 run --training.steps=2 --comm.train_timeout_seconds=3 --checkpoint.last_save_in_hf
+    one_error "^titan: error: .*rank 1 waited [0-9]* s for rank 0 on $(uname -n) in 'writing Hugging Face weights'"
+}
+
 case_slow_files_are_waited_for() {
     held fsync:/checkpoint/:1:7 2 run --comm.train_timeout_seconds=2 --checkpoint.async_mode=async
     expect_ok
