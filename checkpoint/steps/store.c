@@ -26,7 +26,7 @@
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
-enum { NONCE_BYTES = 48, HOST_BYTES = 256, SEEN_TRIES = 50, SEEN_PAUSE_MS = 100 };
+enum { HOST_BYTES = 256, SEEN_TRIES = 50, SEEN_PAUSE_MS = 100 };
 
 /* The prefix of the file that shows whether all ranks see the same folder. */
 static const char nonce_prefix[] = ".nonce-";
@@ -80,11 +80,11 @@ static int check_seen(const char *folder, const char *nonce, int rank)
 
 static int check_shared(struct tt_comm *comm, const char *folder)
 {
-    char nonce[NONCE_BYTES] = {0}, *path = NULL;
+    char nonce[TT_RANDOM_WORD_BYTES] = {0}, *path = NULL;
     int rc = 0;
 
     if (comm->rank == 0) {
-        (void)snprintf(nonce, sizeof nonce, "%d-%.0f", (int)getpid(), tt_clock_wall_sec() * 1e6);
+        tt_random_word(nonce);
         path = tt_format("%s/%s%s", folder, nonce_prefix, nonce);
         rc = tt_file_replace(path, nonce, strlen(nonce));
     }

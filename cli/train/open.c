@@ -2,29 +2,15 @@
  *
  * Makes the parts of a loop, each before those that need it, and releases them.
  */
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <unistd.h>
-
 #include "cli/train/data/datasets.h"
 #include "cli/train/loop.h"
-#include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
 /* A unique name for the part of the run from this start on, the same on all ranks. */
 static int make_run_id(struct tt_comm *comm, char ret_id[TT_RUN_ID_BYTES])
 {
-    char host[256] = "";
-    double now = tt_clock_wall_sec();
-    uint64_t hash;
-
-    (void)gethostname(host, sizeof host - 1);
-    hash = tt_hash64(host, strlen(host), (uint64_t)getpid());
-    hash = tt_hash64(&now, sizeof now, hash);
-    (void)snprintf(ret_id, TT_RUN_ID_BYTES, "%016" PRIx64, hash);
+    tt_random_word(ret_id);
     return tt_comm_broadcast(comm, ret_id, TT_RUN_ID_BYTES, 0);
 }
 

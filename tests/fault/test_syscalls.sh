@@ -120,6 +120,34 @@ case_a_full_or_broken_disk_loses_nothing() {
     done
 }
 
+# temporary_names: those of the calls in the file calls, below this folder.
+temporary_names() {
+    sed -n "s|^.* $PWD/||p" calls | tr / '\n' | grep -E 'tmp|nonce' | sort -u
+}
+
+# Two jobs that share a folder may have the same host name and process number, as in containers.
+case_temporary_names_are_random() {
+    make_corpus
+    export TITAN_SHIM_PATHS=$PWD/
+    options="--checkpoint.last_save_in_hf --training.dataset=text --training.dataset_path=corpus.txt
+        --dataloader.cache_dir=own-cache --metrics.enable_tensorboard --profiling.enable_profiling
+        --profiling.profile_freq=2"
+    for mode in disabled async; do
+        undisturbed 1 $options --checkpoint.async_mode=$mode
+        temporary_names >names
+        for kind in '\.tokens\.tmp-' '\.safetensors\.tmp-' '^\.tmp-step-' '^\.nonce-'; do
+            grep -q -e "$kind" names || not_as "no name with $kind: $(cat names)"
+        done
+        grep -vE -e '(^|[.])(tmp|nonce)(-hf|-step-[0-9]+)?-[0-9a-f]{16}$' names >fixed &&
+            not_as "not random: $(cat fixed)"
+        undisturbed 1 $options --checkpoint.async_mode=$mode --overwrite
+        temporary_names >again
+        comm -12 names again >both
+        [ ! -s both ] || not_as "used by both runs: $(cat both)"
+        rm -rf reference own-cache
+    done
+}
+
 case_short_writes_are_continued() {
     undisturbed 1
     for n in 1 2 3 5; do
