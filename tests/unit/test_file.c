@@ -14,6 +14,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -69,6 +70,18 @@ struct dirent *readdir(DIR *dir)
 
     memcpy(&next, &symbol, sizeof next);
     return fails("readdir") ? NULL : next(dir);
+}
+
+/* The next random numbers that are all the same. */
+static int equal_numbers;
+
+ssize_t getrandom(void *bytes, size_t size, unsigned flags)
+{
+    if (equal_numbers == 0)
+        return syscall(SYS_getrandom, bytes, size, flags);
+    equal_numbers--;
+    memset(bytes, 7, size);
+    return (ssize_t)size;
 }
 
 static char folder[] = "/tmp/titan-test-XXXXXX";
@@ -247,6 +260,18 @@ static void temporary_names_are_unique(void **state)
     assert_true(tt_file_is_temporary(a, ".tokens"));
     assert_false(tt_file_is_temporary(a, ".json"));
     assert_false(tt_file_is_temporary("data.tokens.tmp-0123", ".tokens"));
+    (void)close(fd_a);
+    (void)close(fd_b);
+    assert_int_equal(unlink(a), 0);
+    assert_int_equal(unlink(b), 0);
+    tt_free(a);
+    tt_free(b);
+    /* A name that another process has made already is not used. */
+    equal_numbers = 3;
+    assert_int_equal(tt_file_temporary(at("data.tokens"), &a, &fd_a), 0);
+    assert_int_equal(tt_file_temporary(at("data.tokens"), &b, &fd_b), 0);
+    assert_int_equal(equal_numbers, 0);
+    assert_string_not_equal(a, b);
     (void)close(fd_a);
     (void)close(fd_b);
     assert_int_equal(unlink(a), 0);
