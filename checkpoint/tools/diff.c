@@ -28,7 +28,7 @@ struct side {
 struct diff {
     struct side side[2];
     double atol;
-    json_t *different, *only[2], *notes;
+    json_t *different, *only[2], *notes, *config;
     int tensors, by_digest;
     double done, total; /* elements, for progress */
 };
@@ -230,6 +230,40 @@ static void note_meta(struct diff *d)
     }
 }
 
+/* These do not change what a run computes. */
+static bool is_left_out(const char *section)
+{
+    static const char *const sections[] = {"job", "metrics", "profiling", "checkpoint", "comm"};
+
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+        if (strcmp(section, sections[i]) == 0)
+            return true;
+    return false;
+}
+
+/* The keys of the configurations that explain other values, or another meaning of equal ones. */
+static void compare_configs(struct diff *d)
+{
+    json_t *config[2], *section, *value;
+    const char *name, *key;
+
+    for (int s = 0; s < 2; s++)
+        config[s] = json_object_get(d->side[s].source->manifest.meta, "config");
+    json_object_foreach(config[0], name, section)
+    {
+        if (is_left_out(name))
+            continue;
+        json_object_foreach(section, key, value)
+        {
+            json_t *other = json_object_get(json_object_get(config[1], name), key);
+
+            if (other && !json_equal(value, other))
+                (void)json_array_append_new(
+                    d->config, json_pack("{s:s++, s:O, s:O}", "key", name, ".", key, "a", value, "b", other));
+        }
+    }
+}
+
 static double elements(const struct tt_manifest *m)
 {
     double n = 0.0;
@@ -294,8 +328,11 @@ out:
 
 int tt_ckpt_diff(const char *a, const char *b, double atol, json_t **ret_json)
 {
-    struct diff d = {
-        .atol = atol, .different = json_array(), .only = {json_array(), json_array()}, .notes = json_array()};
+    struct diff d = {.atol = atol,
+                     .different = json_array(),
+                     .only = {json_array(), json_array()},
+                     .notes = json_array(),
+                     .config = json_array()};
     bool equal;
     int rc = 0;
 
@@ -303,15 +340,16 @@ int tt_ckpt_diff(const char *a, const char *b, double atol, json_t **ret_json)
     TT_TRY(open_side(&d.side[1], b));
     TT_TRY(choose_names(&d));
     note_meta(&d);
+    compare_configs(&d);
     d.total = elements(&d.side[0].source->manifest);
     for (int group = 0; group < TT_CKPT_GROUPS; group++)
         TT_TRY(compare_group(&d, (enum tt_ckpt_group)group));
     tt_progress("comparing", d.total, d.total);
     equal = json_array_size(d.different) + json_array_size(d.only[0]) + json_array_size(d.only[1]) == 0;
-    *ret_json =
-        json_pack("{s:o, s:o, s:b, s:i, s:i, s:O, s:O, s:O, s:O}", "a", tt_json_string(d.side[0].source->path), "b",
-                  tt_json_string(d.side[1].source->path), "equal", equal, "tensors", d.tensors, "by_digest",
-                  d.by_digest, "different", d.different, "only_a", d.only[0], "only_b", d.only[1], "notes", d.notes);
+    *ret_json = json_pack("{s:o, s:o, s:b, s:i, s:i, s:O, s:O, s:O, s:O, s:O}", "a",
+                          tt_json_string(d.side[0].source->path), "b", tt_json_string(d.side[1].source->path), "equal",
+                          equal, "tensors", d.tensors, "by_digest", d.by_digest, "different", d.different, "only_a",
+                          d.only[0], "only_b", d.only[1], "notes", d.notes, "config", d.config);
 out:
     close_side(&d.side[0]);
     close_side(&d.side[1]);
@@ -319,5 +357,6 @@ out:
     json_decref(d.only[0]);
     json_decref(d.only[1]);
     json_decref(d.notes);
+    json_decref(d.config);
     return rc;
 }

@@ -13,10 +13,11 @@
  *
  * {"a", "b", "equal": bool, "tensors": compared, "by_digest": of which without reading, "different":
  *   [{"group", "name", "why": "values" | "shape" | "dtype", "max_abs", "count", "elements", "first": [index, …]}],
- *  "only_a": ["model/…"], "only_b": […], "notes": [{"key", "a", "b"}]}
+ *  "only_a": ["model/…"], "only_b": […], "notes": [{"key", "a", "b"}], "config": [{"key", "a", "b"}]}
  *
  * Notes are differences that do not concern the content: step, world, mesh, policy, and a group ("optim") that one
- * checkpoint lacks entirely.
+ * checkpoint lacks entirely. "config" has the keys of the configuration, "model.rope_theta", that may change what the
+ * tensors hold or mean; it does not change "equal".
  */
 int tt_ckpt_diff(const char *a, const char *b, double atol, json_t **ret_json) TT_MUST_CHECK;
 

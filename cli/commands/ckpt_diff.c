@@ -49,11 +49,12 @@ static void print_only(const char *where, const json_t *names)
         (void)printf("only in %s: %s\n", where, json_string_value(json_array_get(names, i)));
 }
 
-static void print_note(const json_t *note)
+/* end: what follows the two values. */
+static void print_note(const json_t *note, const char *end)
 {
     char *a = tt_json_text(json_object_get(note, "a")), *b = tt_json_text(json_object_get(note, "b"));
 
-    (void)printf("  %s: %s, %s (not a difference)\n", tt_ckpt_text(note, "key"), a, b);
+    (void)printf("  %s: %s, %s%s\n", tt_ckpt_text(note, "key"), a, b, end);
     tt_free(a);
     tt_free(b);
 }
@@ -61,6 +62,7 @@ static void print_note(const json_t *note)
 static void print_diff(const json_t *json)
 {
     const json_t *different = json_object_get(json, "different"), *notes = json_object_get(json, "notes");
+    const json_t *config = json_object_get(json, "config");
 
     for (size_t i = 0; i < json_array_size(different); i++)
         print_tensor(json_array_get(different, i));
@@ -70,7 +72,11 @@ static void print_diff(const json_t *json)
                  json_is_true(json_object_get(json, "equal")) ? "EQUAL" : "DIFFERENT", tt_ckpt_text(json, "a"),
                  tt_ckpt_text(json, "b"), tt_ckpt_int(json, "tensors"), tt_ckpt_int(json, "by_digest"));
     for (size_t i = 0; i < json_array_size(notes); i++)
-        print_note(json_array_get(notes, i));
+        print_note(json_array_get(notes, i), " (not a difference)");
+    if (json_array_size(config))
+        (void)printf("  in the configurations:\n");
+    for (size_t i = 0; i < json_array_size(config); i++)
+        print_note(json_array_get(config, i), "");
 }
 
 static int read_atol(const struct tt_args *args, double *ret_atol)

@@ -308,6 +308,25 @@ EOF
     expect_ok
 }
 
+case_diff_names_the_keys_that_explain_it() {
+    make_corpus
+    run train $tiny --checkpoint.enable
+    run train $tiny --checkpoint.enable --job.dump_folder=other --model.rope_theta=10000 --dataloader.seed=7 \
+        --metrics.log_freq=2
+    expect_ok
+    run ckpt diff run other
+    expect_code 1
+    expect_out "^  in the configurations:"
+    expect_out "^  model.rope_theta: 500000.0, 10000.0$"
+    expect_out "^  dataloader.seed: 42, 7$"
+    refuse_out "log_freq|dump_folder"
+    run ckpt diff run other --json
+    expect_json 'assert {"key": "dataloader.seed", "a": 42, "b": 7} in found["config"], found["config"]'
+    run ckpt diff run run --json
+    expect_ok
+    expect_json 'assert found["config"] == [], found["config"]'
+}
+
 case_gc_keeps_the_newest_intact_steps() {
     make_corpus
     run train $tiny --checkpoint.enable --checkpoint.interval=1 --training.steps=4
