@@ -7,7 +7,6 @@
 
 #include <math.h>
 
-#include "core/base/mem.h"
 #include "core/models/build.h"
 #include "core/models/hf_config.h"
 #include "core/models/params.h"
