@@ -32,7 +32,7 @@ static void abort_job(struct tt_comm *comm, int code)
 
 /*
  * How long MPI may take to start. The configuration is read again when there are ranks, who then agree on its errors;
- * here one that cannot be read only means the default.
+ * here one that cannot be read only means the default. NULL: the default.
  */
 static double start_timeout(const struct tt_args *args)
 {
@@ -53,9 +53,11 @@ int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, voi
     if (rc == 0)
         rc = tt_kernels_check();
     if (tt_comm_mpi_launched()) {
+        /* after an error nothing is read, so that its message remains */
+        double timeout_sec = start_timeout(rc == 0 ? args : NULL);
         int before = rc;
 
-        if ((rc = tt_comm_mpi_new(start_timeout(args), &comm)) < 0)
+        if ((rc = tt_comm_mpi_new(timeout_sec, &comm)) < 0)
             return tt_cli_fail(rc);
         rc = tt_comm_agree(comm, before);
     } else {

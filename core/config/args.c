@@ -142,6 +142,48 @@ static const char *longer_name(const struct tt_option *options, const char *name
     return NULL;
 }
 
+static void add_question(struct tt_text *help, const char *name)
+{
+    tt_text_add(help, "did you mean '--%s'?", name);
+    for (char *c = strstr(help->text, "--"); *c && *c != '?'; c++)
+        *c = *c == '_' ? '-' : *c;
+}
+
+/* The option that one letter may mean: the only one that begins with it, or one with which all of these begin. */
+static const char *name_of_letter(const struct tt_option *options, char letter)
+{
+    const char *shortest = NULL;
+
+    for (const struct tt_option *o = options; o->name; o++)
+        if (o->name[0] == letter && (!shortest || strlen(o->name) < strlen(shortest)))
+            shortest = o->name;
+    for (const struct tt_option *o = options; shortest && o->name; o++)
+        if (o->name[0] == letter && strncmp(o->name, shortest, strlen(shortest)) != 0)
+            return NULL;
+    return shortest;
+}
+
+/* A word such as -n: titan has no options of one letter, but other programs have them. */
+static void report_letters(const struct tt_option *options, const char *token, struct tt_config_report *report)
+{
+    bool is_ranks = strcmp(token, "-n") == 0 || strcmp(token, "-np") == 0;
+    const char *near = token[2] ? NULL : name_of_letter(options, token[1]);
+    struct tt_text help = {0};
+
+    if (is_ranks && find_option(options, "config"))
+        tt_text_add(&help,
+                    "the launcher sets the number of ranks: titan launch -n 2 -- train ..., or mpirun -n 2 titan "
+                    "train ...");
+    else if (is_ranks && find_option(options, "max_new_tokens"))
+        tt_text_add(&help, "--max-new-tokens is the number of tokens, --num-samples that of texts");
+    else if (near)
+        add_question(&help, near);
+    else
+        tt_text_add(&help, "options begin with two dashes; --help lists them");
+    tt_config_report_add(report, "command line", "unknown option '%s'\nhelp: %s", token, help.text);
+    tt_text_release(&help);
+}
+
 static void report_unknown(const struct tt_option *options, const char *token, const char *name,
                            struct tt_config_report *report)
 {
@@ -155,9 +197,8 @@ static void report_unknown(const struct tt_option *options, const char *token, c
     if (!near)
         near = longer_name(options, name);
     if (near) {
-        tt_text_add(&help, "\nhelp: did you mean '--%s'?", near);
-        for (char *c = strstr(help.text, "--"); *c && *c != '?'; c++)
-            *c = *c == '_' ? '-' : *c;
+        tt_text_add(&help, "\nhelp: ");
+        add_question(&help, near);
     } else if (find_option(options, "config"))
         tt_config_suggest(name, &help);
     else
@@ -234,13 +275,7 @@ int tt_args_parse(int argc, char **argv, const struct tt_option *options, struct
         } else if (!is_rest && (strncmp(token, "--", 2) == 0 || strcmp(token, "-h") == 0)) {
             take_dashed(argc, tokens, &i, options, args, &report);
         } else if (!is_rest && token[0] == '-' && isalpha((unsigned char)token[1])) {
-            bool is_ranks = find_option(options, "config") && (strcmp(token, "-n") == 0 || strcmp(token, "-np") == 0);
-
-            tt_config_report_add(
-                &report, "command line", "unknown option '%s'\nhelp: %s", token,
-                is_ranks ? "the launcher sets the number of ranks: titan launch -n 2 -- train ..., or mpirun "
-                           "-n 2 titan train ..."
-                         : "options begin with two dashes; --help lists them");
+            report_letters(options, token, &report);
             i++;
         } else if (!is_rest && is_assignment(token)) {
             take_override(argc, tokens, &i, args);

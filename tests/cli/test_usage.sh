@@ -189,6 +189,16 @@ case_common_mistakes_get_a_hint() {
     expect_error 2 "titan train --config"
     run train -n 2
     expect_error 2 "unknown option '-n'" "titan launch -n 2"
+    run_ranks 2 train --steps 5
+    expect_error 2 "unknown option '--steps'" "did you mean 'training.steps'"
+    run train -c my.yaml
+    expect_error 2 "unknown option '-c'" "did you mean '--config'"
+    run generate x -n 5
+    expect_error 2 "unknown option '-n'" "--max-new-tokens is the number of tokens"
+    run generate x -p hello
+    expect_error 2 "unknown option '-p'" "did you mean '--prompt'"
+    run generate x -t 1
+    expect_error 2 "unknown option '-t'" "options begin with two dashes"
     run train my.yaml
     expect_error 2 "unexpected argument 'my.yaml'" "did you mean .titan train --config my.yaml"
     run train --batch-size 4
