@@ -243,12 +243,25 @@ static void take_member(void *arg, const struct tt_json_member *member)
 
 struct names {
     struct tt_text text, first; /* the names of all fields, and the name of the first that is a string */
+    bool is_chat;               /* one is a name that chat data has */
 };
+
+static bool names_chat(const struct tt_json_member *member)
+{
+    static const char *const of_chats[] = {"messages", "conversation", "conversations", "prompt",  "instruction",
+                                           "response", "completion",   "chosen",        "rejected"};
+    bool found = false;
+
+    for (size_t i = 0; i < sizeof of_chats / sizeof *of_chats; i++)
+        found = found || strcmp(member->key, of_chats[i]) == 0;
+    return found;
+}
 
 static void list_member(void *arg, const struct tt_json_member *member)
 {
     struct names *n = arg;
 
+    n->is_chat = n->is_chat || names_chat(member);
     if (n->text.size < 400)
         tt_text_add(&n->text, "%s%.100s", n->text.size ? ", " : "", member->key);
     if (!n->first.size && member->kind == TT_JSON_STRING)
@@ -269,7 +282,9 @@ static int fail_field(const struct walk *w, const struct field *f, const char *l
     (void)tt_jsonline_members(line, size, list_member, &names, &kind, &problem);
     rc = tt_fail(TT_EDATA, "%s:%lld: no string field '%s' (fields: %s)", w->file, (long long)w->line, f->name,
                  names.text.size ? names.text.text : "none");
-    if (names.first.size)
+    if (names.is_chat)
+        rc = tt_error_add_hint(rc, "chat data (prompts with responses, lists of messages) is not supported");
+    else if (names.first.size)
         rc = tt_error_add_hint(rc, "set %s=%s", tt_key_name(TT_KEY_TEXT_FIELD), names.first.text);
     tt_text_release(&names.text);
     tt_text_release(&names.first);
