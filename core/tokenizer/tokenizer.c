@@ -171,6 +171,7 @@ static int read_all(struct tt_tokenizer *t, const char *where)
     }
     TT_TRY(tt_json_parse(t->json, t->json_size, where, &root));
     parse_config(t, where, &config, &problem);
+    TT_TRY(tt_tokenizer_check_type(json_object_get(root, "model"), where));
     TT_TRY(tt_pretokenizer_init(&t->pretokenizer, json_object_get(root, "pre_tokenizer"), where));
     t->is_byte_level = t->pretokenizer.prefix_step >= 0;
     TT_TRY(tt_tokenizer_read_model(t, json_object_get(root, "model"), where));

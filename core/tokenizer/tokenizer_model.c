@@ -235,20 +235,26 @@ static int check_kind(const struct tt_tokenizer *t, bool falls_back, const char 
                    where, p->n_steps ? "pre_tokenizer has no ByteLevel and no Metaspace" : "no pre_tokenizer");
 }
 
+int tt_tokenizer_check_type(const json_t *model, const char *where)
+{
+    const json_t *named = json_object_get(model, "type");
+    const char *type = json_string_value(named);
+
+    /* files of the first versions have no type; they were all BPE */
+    if (named && (!type || strcmp(type, "BPE") != 0))
+        return tt_fail(TT_EDATA, "%s: model '%s' is not supported (BPE is)", where, type ? type : "(no type)");
+    return 0;
+}
+
 int tt_tokenizer_read_model(struct tt_tokenizer *t, json_t *model, const char *where)
 {
     static const char *const refused[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix"};
     bool falls_back = json_is_true(json_object_get(model, "byte_fallback"));
-    const char *type = json_string_value(json_object_get(model, "type"));
     const json_t *merges = json_object_get(model, "merges");
     int rc = 0;
 
     if (!json_is_object(model))
         return tt_fail(TT_EDATA, "%s: it has no model, so this is not a tokenizer.json", where);
-    /* files of the first versions have no type; they were all BPE */
-    if (json_object_get(model, "type") && (!type || strcmp(type, "BPE") != 0)) {
-        return tt_fail(TT_EDATA, "%s: model '%s' is not supported (BPE is)", where, type ? type : "(no type)");
-    }
     TT_TRY(check_kind(t, falls_back, where));
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
         TT_TRY(refuse_option(model, refused[i], where));

@@ -40,6 +40,9 @@ struct tt_tokenizer {
     uint64_t hash;
 };
 
+/** Fails if "model" is of another kind than BPE. First of all, so that the message names the kind. */
+int tt_tokenizer_check_type(const json_t *model, const char *where) TT_MUST_CHECK;
+
 /** Reads "model" after the pre_tokenizer; fills vocab, words, chars, bpe, byte_id, token. where is for messages. */
 int tt_tokenizer_read_model(struct tt_tokenizer *t, json_t *model, const char *where) TT_MUST_CHECK;
 

@@ -404,6 +404,8 @@ static void other_kinds_are_refused_by_name(void **state)
     } bad[] = {
         {"{\"model\": {\"type\": \"WordPiece\"}}", "model 'WordPiece' is not supported"},
         {"{\"model\": {\"type\": \"Unigram\"}}", "model 'Unigram' is not supported"},
+        {"{\"model\": {\"type\": \"WordPiece\"}, \"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}}",
+         "model 'WordPiece' is not supported"},
         {"{\"model\": {\"end_of_word_suffix\": \"</w>\"}}", "model.end_of_word_suffix is not supported"},
         {"{\"model\": {\"dropout\": 0.1}}", "model.dropout is not supported"},
         {"{\"model\": {\"merges\": null}}", "model.merges is missing"},
