@@ -54,6 +54,8 @@ static void add_remedies(const struct tt_setup *s, struct tt_text *out)
         tt_text_add(out, "a training.local_batch_size smaller than %" PRId64 ", ", cfg->training.local_batch_size);
     if (cfg->activation_checkpoint.mode != TT_AC_FULL)
         tt_text_add(out, "activation_checkpoint.mode=full, ");
+    if (cfg->training.mixed_precision_param != TT_DTYPE_BFLOAT16)
+        tt_text_add(out, "training.mixed_precision_param=bfloat16, ");
     if (keeps)
         tt_text_add(out, "parallelism.fsdp_reshard_after_forward=always, ");
     tt_text_add(out,

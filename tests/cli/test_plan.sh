@@ -495,8 +495,11 @@ case_a_memory_error_lists_remedies_that_apply() {
     make_corpus
     run train $tiny --parallelism.memory_limit=1MiB
     expect_error 6 "parallelism.memory_limit allows 1.00 MiB" "a training.local_batch_size smaller than 2" \
-        "activation_checkpoint.mode=full" "or more ranks; "
+        "activation_checkpoint.mode=full" "training.mixed_precision_param=bfloat16" "or more ranks; "
     refuse_err "reshard_after_forward"
+    run train $tiny --parallelism.memory_limit=1MiB --training.mixed_precision_param=bfloat16
+    expect_error 6 "parallelism.memory_limit allows 1.00 MiB"
+    refuse_err "mixed_precision_param"
     run train $tiny --model.flavor=405B --model.dim=16384 --model.n_layers=126 --training.local_batch_size=1
     expect_error 6 "this machine allows .* for 1 rank\\)" "or more ranks on more hosts"
     refuse_err "smaller than 1"
