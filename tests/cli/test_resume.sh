@@ -80,6 +80,10 @@ case_a_finished_run_stays_as_it_was() {
     expect_err "the run is complete: step 4 of 4"
     refuse_err "training completed"
     expect_same before run/run.yaml
+    run train $tiny $save --training.steps=3
+    expect_ok
+    expect_err "the run is complete: it is at step 4, and training.steps is 3;"
+    expect_same before run/run.yaml
 }
 
 case_a_finished_run_that_saved_only_weights_is_complete() {

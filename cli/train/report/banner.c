@@ -267,7 +267,11 @@ static void note_where_it_starts(const struct tt_setup *s, const struct tt_run_a
 {
     int64_t step = about->at->step, steps = s->cfg->training.steps;
 
-    if (step >= steps)
+    if (step > steps)
+        tt_note("the run is complete: it is at step %" PRId64 ", and training.steps is %" PRId64
+                "; --training.steps=N continues it, --overwrite starts again",
+                step, steps);
+    else if (step == steps)
         tt_note("the run is complete: step %" PRId64 " of %" PRId64
                 "; --training.steps=N continues it, --overwrite starts again",
                 step, steps);
