@@ -106,7 +106,7 @@ int tt_executor_run(struct tt_executor *executor, struct tt_step *step) TT_MUST_
  */
 static inline bool tt_program_asks(const struct tt_program *program, int instr)
 {
-    enum { ASKED = 16 };
+    enum { ASKED = 256 };
     int every = program->n_instrs / ASKED;
 
     return instr > 0 && (every <= 1 || instr % every == 0);

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
+#include "core/program/executor.h"
 #include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
 #include "tests/help/names.h"
@@ -224,6 +225,21 @@ static void a_collective_is_begun_before_it_is_awaited(void **state)
     planned_release(&made);
 }
 
+/* A user who stops a step of ten minutes gets the answer within seconds. */
+static void a_long_step_asks_often_whether_to_stop(void **state)
+{
+    for (int n = 1000; n <= 1000000; n *= 10) {
+        struct tt_program program = {.n_instrs = n};
+        int since = 0, longest = 0;
+
+        for (int i = 0; i < n; i++) {
+            since = tt_program_asks(&program, i) ? 0 : since + 1;
+            longest = since > longest ? since : longest;
+        }
+        assert_in_range(longest, 1, n / 250);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +251,7 @@ int main(void)
         cmocka_unit_test(the_check_sees_damage),
         cmocka_unit_test(a_node_before_its_input_is_an_error),
         cmocka_unit_test(a_collective_is_begun_before_it_is_awaited),
+        cmocka_unit_test(a_long_step_asks_often_whether_to_stop),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
