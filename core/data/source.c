@@ -26,16 +26,21 @@ static bool has_suffix(const char *name, const char *suffix)
     return n > m && strcmp(name + n - m, suffix) == 0;
 }
 
+/* A name that only files of JSON lines have. */
+static bool is_lines_name(const char *name)
+{
+    static const char *const suffix[] = {".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst"};
+    bool found = false;
+
+    for (size_t i = 0; i < sizeof suffix / sizeof suffix[0]; i++)
+        found = found || has_suffix(name, suffix[i]);
+    return found;
+}
+
 static bool is_jsonl_name(const char *name)
 {
-    static const char *const suffix[] = {".jsonl",     ".json",      ".ndjson",   ".jsonl.gz",  ".json.gz",
-                                         ".ndjson.gz", ".jsonl.zst", ".json.zst", ".ndjson.zst"};
-
-    for (size_t i = 0; i < sizeof suffix / sizeof suffix[0]; i++) {
-        if (has_suffix(name, suffix[i]))
-            return true;
-    }
-    return false;
+    return is_lines_name(name) || has_suffix(name, ".json") || has_suffix(name, ".json.gz") ||
+           has_suffix(name, ".json.zst");
 }
 
 /* Adds the files below a folder, in the order of their names; the limit on depth stops loops of links. */
@@ -91,6 +96,11 @@ int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const cha
     for (int i = 0; i < source->n_paths; i++) {
         struct tt_path_info info;
 
+        if (kind == TT_SOURCE_TEXT && is_lines_name(source->path[i]))
+            return tt_fail(TT_EDATA,
+                           "'%s' holds JSON lines, and dataset 'text' would take their braces and quotes for text\n"
+                           "help: dataset 'jsonl' reads them",
+                           source->path[i]);
         TT_TRY(tt_path_look(source->path[i], &info));
         source->bytes += info.bytes;
     }

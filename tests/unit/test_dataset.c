@@ -167,6 +167,17 @@ static void folders_are_read_in_the_order_of_names(void **state)
     tt_dataset_free(d);
 }
 
+/* Whatever command reads them, and in a folder too. */
+static void json_lines_are_not_read_as_text(void **state)
+{
+    assert_int_equal(tt_folder_make(at("mixed")), 0);
+    (void)put_text("mixed/a.txt", "one");
+    expect_failure(prepare("text", put_text("x.jsonl", "{\"text\": \"a\"}\n"), NULL), TT_EDATA,
+                   "x.jsonl' holds JSON lines");
+    (void)put_text("mixed/b.ndjson.gz", "x");
+    expect_failure(prepare("text", at("mixed"), NULL), TT_EDATA, "help: dataset 'jsonl' reads them");
+}
+
 static void broken_text_is_named_with_its_place(void **state)
 {
     static const struct {
@@ -538,6 +549,7 @@ int main(void)
         cmocka_unit_test(builtin_corpora_have_their_chapters),
         cmocka_unit_test(json_lines_are_read_plain_and_packed),
         cmocka_unit_test(folders_are_read_in_the_order_of_names),
+        cmocka_unit_test(json_lines_are_not_read_as_text),
         cmocka_unit_test(broken_text_is_named_with_its_place),
         cmocka_unit_test(fields_that_nobody_reads_may_hold_any_value),
         cmocka_unit_test(escapes_become_characters),
