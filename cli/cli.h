@@ -95,7 +95,7 @@ int tt_command_bench(int argc, char **argv);
 /** `titan config show|check|diff|init|import`: see titan-config(1). */
 int tt_command_config(int argc, char **argv);
 
-/** `titan models [--json] [--seq_len N]`: the registry. */
+/** `titan models [--json] [--seq-len N]`: the registry. */
 int tt_command_models(int argc, char **argv);
 
 /** `titan ckpt list|inspect|verify|diff|consolidate|convert|gc`: see titan-ckpt(1). */

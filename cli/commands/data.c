@@ -28,7 +28,7 @@ static const struct tt_option options[] = {
 };
 
 static const char usage[] =
-    "usage: titan data pack --dataset NAME [--dataset_path PATH] [--tokenizer DIR] --out FILE [--json]\n"
+    "usage: titan data pack --dataset NAME [--dataset-path PATH] [--tokenizer DIR] --out FILE [--json]\n"
     "       titan data inspect FILE [--dataset tokens_u16] [--tokenizer DIR] [--json]\n\n"
     "pack tokenizes documents into one file that training.dataset=tokens maps; inspect checks such a file\n"
     "(or one of llm.c, or headerless uint16 tokens) and says what is in it.\n\n";
@@ -112,7 +112,7 @@ static int pack(const struct tt_args *args)
 
     if (!out || !name || args->n_words != 1) {
         return tt_fail(TT_EUSAGE,
-                       "data pack needs %s\nhelp: titan data pack --dataset text --dataset_path PATH --out "
+                       "data pack needs %s\nhelp: titan data pack --dataset text --dataset-path PATH --out "
                        "FILE",
                        args->n_words != 1 ? "options only"
                        : !name            ? "--dataset"

@@ -24,7 +24,7 @@ static const struct tt_option options[] = {
     {0},
 };
 
-static const char usage[] = "usage: titan models [--json] [--seq_len N]\n\nLists the models and their flavors.\n\n";
+static const char usage[] = "usage: titan models [--json] [--seq-len N]\n\nLists the models and their flavors.\n\n";
 
 static int read_seq_len(const char *text, int64_t *ret_seq_len)
 {
@@ -123,7 +123,7 @@ int tt_command_models(int argc, char **argv)
         return rc;
     }
     if (args->n_words || args->n_overrides) {
-        rc = tt_fail(TT_EUSAGE, "models: unknown argument '%s'\nhelp: titan models [--json] [--seq_len N]",
+        rc = tt_fail(TT_EUSAGE, "models: unknown argument '%s'\nhelp: titan models [--json] [--seq-len N]",
                      args->n_words ? args->word[0] : args->override[0]);
         goto out;
     }
