@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Segments are named vader_segment.HOST.UID.JOB.RANK, without a process number. A live rank maps its segment right
- * after it makes it, so a segment that no process maps is unused. The minimum age covers the time before it is mapped.
+ * after it makes it; the minimum age covers the time before. At its end a rank unmaps its segment before it removes it,
+ * and Open MPI complains if it is gone by then. So a segment is unused if no process maps it and no process belongs to
+ * its job.
  */
 #include "cli/run/segments.h"
 
@@ -23,6 +25,7 @@ struct segments {
     char **names; /* files of the folder */
     bool *left;   /* [n] may be removed */
     int n;
+    size_t job_at; /* in these names: where the job's number begins */
 };
 
 static bool is_leftover(const char *folder, const char *name, const char *prefix, double min_age_sec)
@@ -45,6 +48,7 @@ static int list_leftovers(const char *folder, double min_age_sec, struct segment
     if (tt_folder_list(folder, &s->names, &s->n) < 0)
         return 0;
     prefix = tt_format("vader_segment.%s.%u.", host, (unsigned)geteuid());
+    s->job_at = strlen(prefix);
     s->left = tt_calloc((size_t)s->n + 1, sizeof *s->left);
     for (int i = 0; i < s->n; i++) {
         s->left[i] = is_leftover(folder, s->names[i], prefix, min_age_sec);
@@ -80,8 +84,36 @@ static bool spare_mapped(const char *maps, struct segments *s)
     return read;
 }
 
-/* Excludes what any process of this user has mapped. */
-static bool spare_all_mapped(const char *proc, struct segments *s)
+/* Excludes the segments of the job that mpirun started one process for. False if its environment could not be read. */
+static bool spare_job(const char *environment, struct segments *s)
+{
+    static const char variable[] = "PMIX_NAMESPACE=";
+    FILE *f = fopen(environment, "re");
+    char *text = NULL;
+    size_t cap = 0;
+    bool read;
+
+    if (!f)
+        return errno == ENOENT || errno == ESRCH;
+    while (getdelim(&text, &cap, '\0', f) > 0) {
+        char *end;
+        unsigned long job;
+
+        if (strncmp(text, variable, sizeof variable - 1) != 0)
+            continue;
+        job = strtoul(text + sizeof variable - 1, &end, 10);
+        for (int i = 0; *end == '\0' && i < s->n; i++)
+            if (s->left[i] && strtoul(s->names[i] + s->job_at, NULL, 16) == job)
+                s->left[i] = false;
+    }
+    read = !ferror(f) || errno == ESRCH;
+    free(text); // NOLINT(cppcoreguidelines-no-malloc): getdelim's
+    (void)fclose(f);
+    return read;
+}
+
+/* Excludes what any process of this user uses. */
+static bool spare_used(const char *proc, struct segments *s)
 {
     char **names = NULL;
     bool all = true;
@@ -91,14 +123,16 @@ static bool spare_all_mapped(const char *proc, struct segments *s)
         return false;
     for (int i = 0; i < n && all; i++) {
         char *process = tt_format("%s/%s", proc, names[i]), *maps = tt_format("%s/maps", process);
+        char *environment = tt_format("%s/environ", process);
         struct stat st;
 
         /* init is not a rank, and even root may not be able to read its maps */
         if (isdigit((unsigned char)names[i][0]) && strcmp(names[i], "1") != 0 && stat(process, &st) == 0 &&
             st.st_uid == geteuid())
-            all = spare_mapped(maps, s);
+            all = spare_mapped(maps, s) && spare_job(environment, s);
         tt_free(process);
         tt_free(maps);
+        tt_free(environment);
     }
     tt_names_free(names, n);
     return all;
@@ -109,7 +143,7 @@ int tt_segments_sweep(const char *shm, const char *proc, double min_age_sec)
     struct segments s = {0};
     int removed = 0;
 
-    if (list_leftovers(shm, min_age_sec, &s) > 0 && spare_all_mapped(proc, &s))
+    if (list_leftovers(shm, min_age_sec, &s) > 0 && spare_used(proc, &s))
         for (int i = 0; i < s.n; i++) {
             char *path = tt_format("%s/%s", shm, s.names[i]);
 

@@ -4,8 +4,8 @@
 
 /**
  * Removes the shared-memory segments that killed Open MPI processes left: 4 MiB per rank. Only removes files with Open
- * MPI's name for this host and user that belong to this user, have not changed for min_age_sec, and are not mapped by
- * any process. If the maps of one of the user's processes cannot be read, nothing is removed.
+ * MPI's name for this host and user that belong to this user, have not changed for min_age_sec, are not mapped by any
+ * process, and whose job has no process. If what one of the user's processes uses cannot be read, nothing is removed.
  *   shm, proc  "/dev/shm" and "/proc" outside of tests
  * Returns how many were removed. Failures are ignored.
  */

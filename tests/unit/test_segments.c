@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which of Open MPI's segments are removed: old ones of this host and user that no process has mapped.
+ * Which of Open MPI's segments are removed: old ones of this host and user that no process uses.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -69,6 +70,17 @@ static void process(const struct place *p, const char *pid, const char *mapped)
     tt_free(text);
 }
 
+/* What mpirun tells a process of a job. */
+static void belongs(const struct place *p, const char *pid, const char *job)
+{
+    char *path = tt_format("%s/%s/environ", p->proc, pid), text[64] = "HOME=/";
+    int at = 7;
+
+    at += snprintf(text + at, sizeof text - (size_t)at, "PMIX_NAMESPACE=%s", job) + 1;
+    assert_int_equal(tt_file_replace(path, text, (size_t)at), 0);
+    tt_free(path);
+}
+
 static bool is_there(const struct place *p, const char *name)
 {
     char *path = tt_format("%s/%s", p->shm, name);
@@ -107,6 +119,25 @@ static void only_segments_that_no_process_uses_are_removed(void **state)
     place_release(&p);
 }
 
+/* A rank unmaps its segment before it removes it. */
+static void segments_of_a_job_that_still_runs_stay(void **state)
+{
+    struct place p = place_make();
+    char host[256] = "", *running, *ended;
+
+    (void)gethostname(host, sizeof host - 1);
+    running = segment(&p, host, geteuid(), "39d10001.1");
+    ended = segment(&p, host, geteuid(), "39d20001.1");
+    process(&p, "17", "/dev/shm/other");
+    belongs(&p, "17", "969998337"); /* 0x39d10001 */
+    assert_int_equal(tt_segments_sweep(p.shm, p.proc, 60.0), 1);
+    assert_true(is_there(&p, running));
+    assert_false(is_there(&p, ended));
+    tt_free(running);
+    tt_free(ended);
+    place_release(&p);
+}
+
 static void new_segments_stay(void **state)
 {
     struct place p = place_make();
@@ -141,6 +172,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_segments_that_no_process_uses_are_removed),
+        cmocka_unit_test(segments_of_a_job_that_still_runs_stay),
         cmocka_unit_test(new_segments_stay),
         cmocka_unit_test(nothing_is_removed_if_a_process_cannot_be_read),
     };
