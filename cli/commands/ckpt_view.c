@@ -8,8 +8,11 @@
 #include <string.h>
 #include <time.h>
 
+#include <unistd.h>
+
 #include "checkpoint/tools/inspect.h"
 #include "cli/commands/ckpt.h"
+#include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
@@ -245,6 +248,7 @@ static void print_verify(const json_t *json)
 {
     const json_t *problems = json_object_get(json, "problems");
     int64_t checksums = tt_ckpt_int(json, "checksums"), digests = tt_ckpt_int(json, "digests");
+    struct tt_text text = {0};
     char b[32];
 
     for (size_t i = 0; i < json_array_size(problems); i++) {
@@ -258,15 +262,18 @@ static void print_verify(const json_t *json)
                      json_array_size(problems), json_array_size(problems) == 1 ? "" : "s");
         return;
     }
-    (void)printf("OK %s: %" PRId64 " tensors, %" PRId64 " files, %s, coverage exact, ", tt_ckpt_text(json, "path"),
-                 tt_ckpt_int(json, "tensors"), tt_ckpt_int(json, "files"), tt_ckpt_bytes(b, sizeof b, json, "bytes"));
+    tt_text_add(&text, "OK %s: %" PRId64 " tensors, %" PRId64 " files, %s, coverage exact, ",
+                tt_ckpt_text(json, "path"), tt_ckpt_int(json, "tensors"), tt_ckpt_int(json, "files"),
+                tt_ckpt_bytes(b, sizeof b, json, "bytes"));
     if (checksums)
-        (void)printf("%" PRId64 " checksums match", checksums);
+        tt_text_add(&text, "%" PRId64 " checksums match", checksums);
     else
-        (void)printf("checksums not compared");
+        tt_text_add(&text, "checksums not compared");
     if (digests)
-        (void)printf(", %" PRId64 " digests match", digests);
-    (void)printf(" (%.1f s)\n", json_real_value(json_object_get(json, "seconds")));
+        tt_text_add(&text, ", %" PRId64 " digests match", digests);
+    tt_text_add(&text, " (%.1f s)\n", json_real_value(json_object_get(json, "seconds")));
+    tt_screen_put(stdout, text.text, tt_screen_columns(STDOUT_FILENO), (int)strlen("OK "));
+    tt_text_release(&text);
 }
 
 static void fail_verify(const char *path, const json_t *problems)

@@ -51,9 +51,11 @@ case_verify_passes_an_intact_checkpoint() {
     make_run
     run ckpt verify run/checkpoint/step-2
     expect_ok
-    run ckpt verify run
+    TITAN_COLUMNS=60,60 run ckpt verify run
     expect_ok
     refuse_err .
+    expect_out "^   .*checksums match"
+    awk 'length > 60 { exit 1 }' out || not_as "lines of verify are longer than the terminal"
 }
 
 case_verify_finds_a_missing_file() {

@@ -211,7 +211,7 @@ void tt_changed_text(const struct tt_setup *setup, const struct tt_start *start,
         tt_text_add(out, " and %d more", n - SHOWN);
     if (all.size)
         tt_text_add(out, "\n");
-    if (curve.size)
+    if (curve.size && start->resumed_from < setup->cfg->training.steps)
         tt_text_add(out, "           from here on the losses are not those of the run as it was: %s\n", curve.text);
     tt_text_release(&all);
     tt_text_release(&curve);
