@@ -198,8 +198,8 @@ static void other_unit(struct tt_instr *gather)
 }
 
 /*
- * A change in one rank's second gather, and the message of all ranks then; NULL: they agree. All blocks have the same
- * size, so if a rank leaves out the gather of one, the first difference comes later.
+ * A change in one rank's second gather, and the message of all ranks then; NULL: they agree. Ranks ask between the
+ * exchanges whether to stop, so if a rank leaves out a gather, the question that follows is the first difference.
  */
 static const struct change {
     void (*apply)(struct tt_instr *gather);
@@ -218,9 +218,9 @@ static const struct change {
     {other_operation, 1, "rank 1 plans the step differently from rank 0: in group dp_shard its exchange 2 is"},
     {other_purpose, 1,
      "rank 1 plans the step differently from rank 0: in group dp_shard its exchange 2 is 'unshard kept"},
-    {other_group, 1, "in group dp_shard its exchange 4 is the question whether to stop, on rank 0"},
+    {other_group, 1, "in group dp_shard its exchange 2 is the question whether to stop, on rank 0"},
     {other_group, 2, "rank 2 plans the step differently from rank 0: in group dp_replicate its exchange 1 is 'unshard"},
-    {nothing_travels, 1, "in group dp_shard its exchange 4 is the question whether to stop, on rank 0"},
+    {nothing_travels, 1, "in group dp_shard its exchange 2 is the question whether to stop, on rank 0"},
     {other_unit, 1, NULL},
 };
 
