@@ -14,11 +14,15 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/config/args.h"
+#include "core/config/import/import.h"
+#include "core/config/parse/yaml.h"
+#include "core/os/file.h"
 
 static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
     {"origin", NULL, NULL, "show where each value came from"},
     {"no_files", NULL, NULL, "check: do not look for the files that the configuration names"},
+    {"out", NULL, "FILE", "import: the YAML file to write, instead of standard output"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
     {NULL, NULL, NULL, NULL},
@@ -200,31 +204,47 @@ out:
     return rc < 0 ? tt_cli_fail(rc) : rc;
 }
 
-/* The model is not checked: if titan does not have it, `config check` says so. */
+/* Says what `titan config check` will find in the imported text, which is in the file `name`. */
+static int check_imported(const char *name, const struct tt_text *text)
+{
+    const struct tt_config_input input = {
+        .text = text->text, .text_size = text->size, .text_name = name, .check = tt_job_check};
+    struct tt_config *cfg = NULL;
+    int rc;
+
+    TT_TRY(tt_config_new(&cfg));
+    if (tt_config_read(cfg, &input) < 0)
+        tt_warn("`titan config check` will refuse the result: %s", tt_error_message());
+out:
+    tt_config_free(cfg);
+    return rc;
+}
+
+/* Neither the model nor files are checked: if they are missing, `config check` says so. */
 static int import(const struct tt_args *args)
 {
-    struct tt_config *cfg = NULL;
+    const char *file = args->n_words == 2 ? args->word[1] : NULL, *to = tt_args_last(args, "out");
     struct tt_text text = {0};
-    const char *file = args->n_words == 2 ? args->word[1] : NULL;
-    struct tt_config_input input = {
-        .n_files = 1, .files = &file, .is_toml = true, .n_args = args->n_overrides, .args = args->override};
+    char *toml = NULL;
+    size_t size = 0;
     int rc = 0;
 
     if (!file || tt_args_has(args, "config")) {
-        rc = tt_fail(TT_EUSAGE, "config import takes one file\nhelp: titan config import X.toml > X.yaml");
+        rc = tt_fail(TT_EUSAGE, "config import takes one file\nhelp: titan config import X.toml --out X.yaml");
         goto out;
     }
-    tt_cli_install_log(); /* for notes about keys that have no effect */
-    TT_TRY(tt_config_new(&cfg));
-    TT_TRY(tt_config_read(cfg, &input));
-    tt_text_add(&text,
-                "# Made from %s by `titan config import`. Keys that are not here have titan's defaults, some of\n"
-                "# which differ from torchtitan's: see titan-config(5).\n",
-                file);
-    tt_config_to_yaml_set(cfg, &text);
+    tt_cli_install_log();
+    TT_TRY(tt_file_read_any(file, TT_YAML_MAX_BYTES, &toml, &size));
+    TT_TRY(tt_config_import(file, toml, size, args->n_overrides, args->override, &text));
+    TT_TRY(check_imported(to ? to : "stdout", &text));
+    if (to)
+        TT_TRY(tt_file_replace(to, text.text, text.size));
+    else
+        rc = print_text(&text);
 out:
-    tt_config_free(cfg);
-    return rc < 0 ? (tt_text_release(&text), tt_cli_fail(rc)) : print_text(&text);
+    tt_text_release(&text);
+    tt_free(toml);
+    return rc < 0 ? tt_cli_fail(rc) : rc;
 }
 
 static int init(const struct tt_args *args)
@@ -261,7 +281,7 @@ static int print_help(void)
     tt_text_add(&text, "usage: titan config show|check|diff|init|import [FILE...] [--section.key=value...]\n\n"
                        "  titan config show --config my.yaml --origin\n"
                        "  titan config init > my.yaml\n"
-                       "  titan config import debug_model.toml > my.yaml\n\n");
+                       "  titan config import debug_model.toml --out my.yaml\n\n");
     for (int i = 0; i < N_VERBS; i++)
         tt_text_add(&text, "  %-24s %s\n", verbs[i].name, verbs[i].doc);
     tt_text_add(&text, "\n");

@@ -93,7 +93,6 @@ struct source {
     struct tt_config_report *report;
     const char *name; /* "my.yaml", "builtin:quick" */
     bool is_builtin;  /* its line numbers mean nothing to the user */
-    bool is_toml;
 };
 
 static char *place(const struct source *s, const struct tt_yaml *node)
@@ -238,12 +237,30 @@ static void read_map(const struct source *s, const char *prefix, const struct tt
     }
 }
 
-/* Whether a TOML file was given to a command that reads YAML. */
-static bool is_misplaced_toml(const char *name, const char *text, size_t size)
+static bool ends_in(const char *name, const char *end)
 {
-    size_t n = strlen(name);
+    size_t n = strlen(name), m = strlen(end);
 
-    return (n > 5 && strcmp(name + n - 5, ".toml") == 0) || tt_toml_is_likely(text, size);
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+/* Reports a file of another kind, which may be torchtitan's. */
+static bool is_misplaced(const struct source *s, const char *text, size_t size)
+{
+    if (s->is_builtin)
+        return false;
+    if (ends_in(s->name, ".toml") || tt_toml_is_likely(text, size)) {
+        tt_config_report_add(s->report, s->name,
+                             "this is TOML, titan reads YAML\nhelp: `titan config import %s --out FILE.yaml` converts "
+                             "a torchtitan file",
+                             s->name);
+    } else if (ends_in(s->name, ".py")) {
+        tt_config_report_add(s->report, s->name, "%s", tt_config_python);
+    } else {
+        return false;
+    }
+    s->report->is_partial = true;
+    return true;
 }
 
 /* Reads the source from text. */
@@ -257,15 +274,9 @@ static void read_text(const struct source *s, const char *text, size_t size)
     int line = 0, column = 0;
     bool ok;
 
-    if (!s->is_toml && !s->is_builtin && is_misplaced_toml(name, text, size)) {
-        tt_config_report_add(report, name,
-                             "this is TOML, titan reads YAML\nhelp: `titan config import %s > FILE.yaml` converts "
-                             "a torchtitan file",
-                             name);
-        report->is_partial = true;
+    if (is_misplaced(s, text, size))
         return;
-    }
-    ok = (s->is_toml ? tt_toml_parse : tt_yaml_parse)(text, size, &doc, &line, &column, &why);
+    ok = tt_yaml_parse(text, size, &doc, &line, &column, &why);
     for (int i = 0; i < tt_config_n_rows; i++)
         cfg->origins->of[i].line = 0;
     if (!ok) {
@@ -284,16 +295,15 @@ static void read_text(const struct source *s, const char *text, size_t size)
     tt_text_release(&why);
 }
 
-static void read_file(struct tt_config *cfg, const char *path, bool is_toml, struct tt_config_report *report)
+static void read_file(struct tt_config *cfg, const char *path, struct tt_config_report *report)
 {
-    struct source s = {.cfg = cfg, .report = report, .name = path, .is_toml = is_toml};
+    struct source s = {.cfg = cfg, .report = report, .name = path};
     char *text = NULL;
     size_t size = 0;
 
     for (int i = 0; i < tt_config_n_builtins; i++) {
         if (strcmp(path, tt_config_builtins[i].name) == 0) {
             s.is_builtin = true;
-            s.is_toml = false;
             read_text(&s, tt_config_builtins[i].text, strlen(tt_config_builtins[i].text));
             return;
         }
@@ -404,14 +414,26 @@ static int finish(struct tt_config *cfg, const struct tt_config_input *input, st
     return tt_config_report_finish(report);
 }
 
+static void read_named_text(struct tt_config *cfg, const struct tt_config_input *input, struct tt_config_report *report)
+{
+    const struct source s = {.cfg = cfg,
+                             .report = report,
+                             .name = input->text_name,
+                             .is_builtin = strncmp(input->text_name, "builtin:", 8) == 0};
+
+    read_text(&s, input->text, input->text_size);
+}
+
 int tt_config_read(struct tt_config *cfg, const struct tt_config_input *input)
 {
     struct tt_config_report report = {.n = input->n_errors};
 
     if (input->n_errors)
         tt_text_add(&report.text, "%s", input->errors);
+    if (input->text)
+        read_named_text(cfg, input, &report);
     for (int i = 0; i < input->n_files; i++)
-        read_file(cfg, input->files[i], input->is_toml, &report);
+        read_file(cfg, input->files[i], &report);
     read_args(cfg, input->n_args, input->args, &report);
     return finish(cfg, input, &report);
 }
@@ -425,10 +447,5 @@ int tt_config_load(struct tt_config *cfg, int n_files, const char *const *files,
 
 int tt_config_load_text(struct tt_config *cfg, const char *name, const char *text, size_t size)
 {
-    struct tt_config_report report = {0};
-    const struct source s = {
-        .cfg = cfg, .report = &report, .name = name, .is_builtin = strncmp(name, "builtin:", 8) == 0};
-
-    read_text(&s, text, size);
-    return finish(cfg, &(struct tt_config_input){0}, &report);
+    return tt_config_read(cfg, &(struct tt_config_input){.text = text, .text_size = size, .text_name = name});
 }

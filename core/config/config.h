@@ -78,7 +78,9 @@ int tt_config_load(struct tt_config *cfg, int n_files, const char *const *files,
 struct tt_config_input {
     int n_files;
     const char *const *files; /* in order */
-    bool is_toml;             /* the files are torchtitan's TOML; otherwise YAML, and TOML is an error that says so */
+    const char *text;         /* read before the files, under the name text_name; NULL: none */
+    size_t text_size;
+    const char *text_name;
     int n_args;
     const char *const *args; /* overrides, in order, after the files */
     int n_errors;            /* errors already found on the command line, to be reported together with these */
@@ -234,9 +236,6 @@ void tt_config_to_yaml(const struct tt_config *cfg, struct tt_text *out);
 
 /** The same with the origin of every value in a comment at the end of its line. */
 void tt_config_to_yaml_origins(const struct tt_config *cfg, struct tt_text *out);
-
-/** The same, but only the keys that files and flags have set. */
-void tt_config_to_yaml_set(const struct tt_config *cfg, struct tt_text *out);
 
 /** The same with the documentation of every key in comments: a file to start from. */
 void tt_config_to_template(const struct tt_config *cfg, struct tt_text *out);

@@ -10,7 +10,7 @@
 #include "core/base/mem.h"
 #include "core/config/internal.h"
 
-enum style { PLAIN, WITH_ORIGINS, WITH_DOCS, ONLY_SET };
+enum style { PLAIN, WITH_ORIGINS, WITH_DOCS };
 
 static int depth_of(const char *section)
 {
@@ -28,8 +28,7 @@ static const char *leaf_of(const char *path)
     return dot ? dot + 1 : path;
 }
 
-/* The value as YAML: texts are quoted where necessary; other values are written as for a flag. */
-static void yaml_value(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
+void tt_config_yaml_value(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
 {
     const void *member = tt_config_member(cfg, row);
     const struct tt_words *words = member;
@@ -122,7 +121,7 @@ static void write_row(const struct tt_config *cfg, const struct tt_config_row *r
     if (style == WITH_DOCS && cfg->origins->of[row - tt_config_rows].is_derived)
         tt_text_add(out, "null"); /* so it still follows the other key after that one is edited */
     else
-        yaml_value(cfg, row, out);
+        tt_config_yaml_value(cfg, row, out);
     if (style == WITH_ORIGINS) {
         tt_text_add(out, "%*s # %s", out->size - start < 48 ? 48 - (int)(out->size - start) : 1, "",
                     tt_config_origin(cfg, row->path));
@@ -140,16 +139,6 @@ static void write_yaml(const struct tt_config *cfg, enum style style, struct tt_
         bool is_back =
             strncmp(section, row->section, strlen(row->section)) == 0 && section[strlen(row->section)] == '.';
 
-        if (style == ONLY_SET && !tt_config_is_set(cfg, row->path))
-            continue;
-        if (style == ONLY_SET && strchr(row->section, '.') &&
-            strncmp(section, row->section, strcspn(row->section, ".")) != 0) {
-            char *outer = tt_strndup(row->section, strcspn(row->section, "."));
-
-            begin_section(outer, style, out); /* none of its own keys was set */
-            tt_free(outer);
-        }
-
         if (strcmp(section, row->section) != 0 && !is_back)
             begin_section(row->section, style, out);
         section = row->section;
@@ -165,11 +154,6 @@ void tt_config_to_yaml(const struct tt_config *cfg, struct tt_text *out)
 void tt_config_to_yaml_origins(const struct tt_config *cfg, struct tt_text *out)
 {
     write_yaml(cfg, WITH_ORIGINS, out);
-}
-
-void tt_config_to_yaml_set(const struct tt_config *cfg, struct tt_text *out)
-{
-    write_yaml(cfg, ONLY_SET, out);
 }
 
 void tt_config_to_template(const struct tt_config *cfg, struct tt_text *out)

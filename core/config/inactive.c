@@ -27,6 +27,11 @@ static const struct {
 #include "core/config/inactive.def"
 };
 
+const char tt_config_python[] =
+    "this is Python: torchtitan after v0.2.2 makes its configurations by functions, and titan runs no Python\n"
+    "help: `titan config init` prints a YAML file to start from; `titan config import` converts TOML files of earlier "
+    "versions";
+
 const int tt_config_n_inactives = sizeof tt_config_inactives / sizeof *tt_config_inactives;
 
 static bool fits(const char *pattern, const char *path)
@@ -78,7 +83,7 @@ static bool is_among(const char *word, const char *list)
     return false;
 }
 
-static bool is_neutral(const struct tt_config_inactive *row, const struct tt_yaml *node)
+bool tt_config_inactive_is_neutral(const struct tt_config_inactive *row, const struct tt_yaml *node)
 {
     if (tt_yaml_is_null(node))
         return true;
@@ -96,7 +101,7 @@ void tt_config_inactive_use(const struct tt_config_inactive *row, const char *wh
 {
     const char *help = strchr(row->why, '\n');
 
-    if (row->kind == TT_INACTIVE_IDLE || is_neutral(row, node))
+    if (row->kind == TT_INACTIVE_IDLE || tt_config_inactive_is_neutral(row, node))
         return;
     if (row->kind == TT_INACTIVE_REFUSED) {
         tt_config_report_add(report, where, "%s is a torchtitan key that titan does not have: %s%s", path, row->why,

@@ -65,6 +65,9 @@ struct tt_yaml *tt_config_flag_node(struct tt_yaml_doc *doc, const struct tt_con
 /** Appends text in lines that begin with `indent` spaces and lead, and hold at most 100 columns. */
 void tt_config_wrap(struct tt_text *out, int indent, const char *lead, const char *text);
 
+/** Appends the value as YAML: texts are quoted where necessary; other values are written as for a flag. */
+void tt_config_yaml_value(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out);
+
 /** Appends the words that a key chooses from, except aliases and what is not built yet. */
 void tt_config_choices_text(const struct tt_config_row *row, const char *between, struct tt_text *out);
 
@@ -95,6 +98,12 @@ const struct tt_config_inactive *tt_config_inactive_find(const char *path);
 
 /** Whether bare --path means true for that row. */
 bool tt_config_inactive_is_bool(const struct tt_config_inactive *row);
+
+/** Whether titan takes the value in silence, since it changes nothing. */
+bool tt_config_inactive_is_neutral(const struct tt_config_inactive *row, const struct tt_yaml *node);
+
+/** Why a Python file is refused. */
+extern const char tt_config_python[];
 
 /** Reports or notes the use of an inactive key. */
 void tt_config_inactive_use(const struct tt_config_inactive *row, const char *where, const char *path,

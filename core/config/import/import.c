@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reads a configuration of torchtitan's; see import.h. Every key of the file becomes an item, whose fate the tables
+ * decide: schema.def and pending.def, inactive.def, renamed.def.
+ */
+#include "core/config/import/import.h"
+
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/config/import/items.h"
+#include "core/config/parse/toml.h"
+
+static const struct {
+    const char *was, *path;
+} renamed[] = {
+#define TT_RENAMED(was, path) {was, path},
+#include "core/config/import/renamed.def"
+};
+
+/* Where torchtitan's own datasets are. titan downloads nothing, so it needs the place. */
+static const struct {
+    const char *word, *path, *remark;
+} places[] = {
+    {"c4_test", "tests/assets/c4_test", "torchtitan's c4_test is this folder of its repository"},
+    {"c4", "allenai/c4",
+     "torchtitan streams this dataset from Hugging Face, titan downloads nothing: name a folder with its files"},
+    {"c4_validation", "allenai/c4",
+     "torchtitan streams the validation part from Hugging Face, titan downloads nothing: name a folder with its files"},
+};
+
+const struct tt_import_item *tt_import_find(const struct tt_import *import, const char *path)
+{
+    for (int i = 0; i < import->n; i++)
+        if (strcmp(import->item[i].path, path) == 0)
+            return &import->item[i];
+    return NULL;
+}
+
+static void import_release(struct tt_import *import)
+{
+    for (int i = 0; i < import->n; i++) {
+        tt_free(import->item[i].was);
+        tt_free(import->item[i].why);
+    }
+    tt_free(import->item);
+    tt_config_free(import->cfg);
+}
+
+static const char *current_name(const char *was)
+{
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+        if (strcmp(renamed[i].was, was) == 0)
+            return renamed[i].path;
+    return was;
+}
+
+/* The file that is being read. */
+struct reading {
+    struct tt_import *import;
+    struct tt_config_report report;
+};
+
+static void fault(struct reading *r, const struct tt_yaml *at, const char *path, const char *message)
+{
+    char *where = tt_format("%s:%d:%d", r->import->name, at->line, at->column);
+
+    if (path)
+        tt_config_report_key(&r->report, where, path, message);
+    else
+        tt_config_report_add(&r->report, where, "%s", message);
+    tt_free(where);
+}
+
+/* A key that titan has: its value is kept, or refused because titan does not have it yet or on purpose. */
+static bool read_row(struct reading *r, struct tt_import_item *item)
+{
+    struct tt_text why = {0}, value = {0};
+    const struct tt_yaml *at = item->value;
+    const char *built, *needs = NULL, *refused = NULL;
+    bool ok = tt_config_value_set(r->import->cfg, item->row, item->value, false, &why, &at);
+
+    if (!ok && item->value->kind == TT_YAML_SCALAR)
+        refused = tt_config_refused_word(item->row->path, item->value->text);
+    if (ok) {
+        tt_config_value_text(r->import->cfg, item->row, &value);
+        built = tt_config_built_values(item->row, &needs);
+        if (built && !tt_config_is_among(value.text, built)) {
+            item->fate = TT_IMPORT_REFUSED;
+            item->why = tt_format("it needs %s, which titan does not have yet", needs);
+        }
+    } else if (refused) {
+        item->fate = TT_IMPORT_REFUSED;
+        item->why = tt_strdup(refused);
+    } else {
+        fault(r, at, item->was, why.text);
+    }
+    tt_text_release(&why);
+    tt_text_release(&value);
+    return ok || refused;
+}
+
+static bool read_inactive(struct tt_import_item *item, const struct tt_config_inactive *row)
+{
+    item->fate = row->kind == TT_INACTIVE_REFUSED && !tt_config_inactive_is_neutral(row, item->value)
+                     ? TT_IMPORT_REFUSED
+                     : TT_IMPORT_LEFT_OUT;
+    item->why = tt_strdup(row->why);
+    return true;
+}
+
+static void read_map(struct reading *r, const char *prefix, const struct tt_yaml *map);
+
+static void read_unknown(struct reading *r, const char *was, const struct tt_yaml *key)
+{
+    struct tt_text message = {0};
+
+    tt_text_add(&message, strchr(was, '.') ? "unknown key '%s'" : "unknown section '%s'", was);
+    tt_config_suggest(was, &message);
+    fault(r, key, NULL, message.text);
+    tt_text_release(&message);
+}
+
+static void read_pair(struct reading *r, char *was, const struct tt_yaml *key, const struct tt_yaml *value)
+{
+    struct tt_import_item item = {.was = was, .path = current_name(was), .value = value};
+    const struct tt_config_inactive *inactive;
+    const struct tt_import_item *other;
+    bool is_good;
+
+    item.row = tt_config_row_find(item.path);
+    if (item.row)
+        item.path = item.row->path; /* an alias */
+    inactive = item.row ? NULL : tt_config_inactive_find(item.path);
+    other = tt_import_find(r->import, item.path);
+    if (!item.row && value->kind == TT_YAML_MAP && (!inactive || (value->n && strchr(inactive->path, '*')))) {
+        read_map(r, was, value);
+        is_good = false;
+    } else if (other) {
+        char *message = tt_format("'%s' is set already, by '%s'", item.path, other->was);
+
+        fault(r, key, was, message);
+        tt_free(message);
+        is_good = false;
+    } else if (item.row) {
+        is_good = read_row(r, &item);
+    } else if (inactive) {
+        is_good = read_inactive(&item, inactive);
+    } else {
+        read_unknown(r, was, key);
+        is_good = false;
+    }
+    if (is_good)
+        TT_PUSH(r->import->item, r->import->n, r->import->cap) = item;
+    else
+        tt_free(was);
+}
+
+static void read_map(struct reading *r, const char *prefix, const struct tt_yaml *map)
+{
+    for (int i = 0; i < map->n; i++) {
+        char *was = tt_format("%s%s%s", prefix, *prefix ? "." : "", map->key[i]->text);
+
+        read_pair(r, was, map->key[i], map->item[i]);
+    }
+}
+
+/* An override replaces what the file says. */
+static void read_override(struct reading *r, const struct tt_override *override)
+{
+    const struct tt_config_row *row = tt_config_row_find(override->path);
+    const struct tt_import_item *found = row ? tt_import_find(r->import, row->path) : NULL;
+    struct tt_import_item *item;
+    struct tt_yaml_doc doc = {0};
+    struct tt_text why = {0};
+    char *where = tt_format("flag %s", override->flag);
+
+    if (!row) {
+        tt_text_add(&why, "unknown key '%s'", override->path);
+        tt_config_suggest(override->path, &why);
+        tt_config_report_add(&r->report, where, "%s", why.text);
+    } else if (!override->value) {
+        tt_config_report_add(&r->report, where, "needs a value");
+    } else if (!tt_config_value_set(r->import->cfg, row, tt_config_flag_node(&doc, row, override->value), true, &why,
+                                    NULL)) {
+        tt_config_report_add(&r->report, where, "%s", why.text);
+    } else {
+        if (!found)
+            TT_PUSH(r->import->item, r->import->n, r->import->cap) =
+                (struct tt_import_item){.was = tt_strdup(row->path), .path = row->path, .row = row};
+        item = &r->import->item[found ? found - r->import->item : r->import->n - 1];
+        item->fate = TT_IMPORT_KEPT;
+        item->value = NULL;
+        tt_free(item->why);
+        item->why = NULL;
+    }
+    tt_free(where);
+    tt_text_release(&why);
+    tt_yaml_release(&doc);
+}
+
+static void read_args(struct reading *r, int n_args, const char *const *args)
+{
+    for (int i = 0; i < n_args;) {
+        struct tt_override override = {0};
+
+        if (!tt_override_next(n_args, args, &i, &override)) {
+            tt_config_report_add(&r->report, "command line", "'%s' is not an override such as --training.steps=100",
+                                 args[i++]);
+            continue;
+        }
+        read_override(r, &override);
+        tt_free(override.path);
+        tt_free(override.flag);
+    }
+}
+
+/* Adds the place of a dataset of torchtitan's if the file leaves it to torchtitan. */
+static void add_place(struct reading *r, const char *dataset, const char *dataset_path)
+{
+    const struct tt_import_item *item = tt_import_find(r->import, dataset);
+    struct tt_import_item place = {.row = tt_config_row_find(dataset_path)};
+    struct tt_yaml_doc doc = {0};
+    struct tt_text why = {0};
+
+    if (!item || !item->value || tt_import_find(r->import, dataset_path))
+        return;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        if (strcmp(item->value->text, places[i].word) != 0 ||
+            !tt_config_value_set(r->import->cfg, place.row, tt_config_flag_node(&doc, place.row, places[i].path), true,
+                                 &why, NULL))
+            continue;
+        place.was = tt_strdup(dataset_path);
+        place.path = place.row->path;
+        place.why = tt_strdup(places[i].remark);
+        TT_PUSH(r->import->item, r->import->n, r->import->cap) = place;
+    }
+    tt_yaml_release(&doc);
+    tt_text_release(&why);
+}
+
+int tt_config_import(const char *name, const char *text, size_t size, int n_args, const char *const *args,
+                     struct tt_text *out)
+{
+    struct tt_import import = {.name = name};
+    struct reading r = {.import = &import};
+    struct tt_yaml_doc doc = {0};
+    struct tt_text why = {0};
+    int line = 0, column = 0, rc;
+    size_t length = strlen(name);
+
+    TT_TRY(tt_config_new(&import.cfg));
+    if (length > 3 && strcmp(name + length - 3, ".py") == 0) {
+        tt_config_report_add(&r.report, name, "%s", tt_config_python);
+    } else if (!tt_toml_parse(text, size, &doc, &line, &column, &why)) {
+        fault(&r, &(struct tt_yaml){.line = line, .column = column}, NULL, why.text);
+    } else {
+        read_map(&r, "", doc.root);
+        read_args(&r, n_args, args);
+    }
+    TT_TRY(tt_config_report_finish(&r.report));
+    add_place(&r, "training.dataset", "training.dataset_path");
+    add_place(&r, "validation.dataset", "validation.dataset_path");
+    tt_import_write(&import, out);
+out:
+    import_release(&import);
+    tt_yaml_release(&doc);
+    tt_text_release(&why);
+    return rc;
+}
