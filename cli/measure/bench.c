@@ -126,6 +126,7 @@ static int time_product(struct tt_bench *b, struct tt_comm *comm, const int64_t 
     struct repeats r;
     int rc = 0;
 
+    p.matmul.scratch = tt_calloc((size_t)(threads * tt_matmul_scratch_floats(&p.matmul)), sizeof(float));
     TT_TRY(tt_comm_agree(comm, tt_team_new(threads, &p.team)));
     bf16.team = p.team;
     TT_TRY(repeat(b, comm, seconds / 2.0, run_product, &p, &r));
@@ -146,6 +147,7 @@ out:
     tt_free((void *)bf16.matmul.a);
     tt_free((void *)bf16.matmul.b);
     tt_free(bf16.matmul.scratch);
+    tt_free(p.matmul.scratch);
     tt_free(a);
     tt_free(w);
     tt_free(c);

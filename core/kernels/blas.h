@@ -6,7 +6,7 @@
 
 struct tt_matmul; /* matmul.h */
 
-/** One product of floats on the calling thread; grains, partial and scratch are not read. */
+/** One product of floats on the calling thread, by the library; grains, partial and scratch are not read. */
 void tt_sgemm(const struct tt_matmul *product);
 
 /**

@@ -326,6 +326,22 @@ static void run_bgemm(const struct work *w)
     w->table->bgemm(&w->product);
 }
 
+static void run_sgemm(const struct work *w)
+{
+    w->table->sgemm(&w->product);
+}
+
+static void prepare_sgemm(struct work *w)
+{
+    struct tt_matmul *p = &w->product;
+
+    w->scratch = tt_calloc((size_t)tt_matmul_scratch_floats(p), sizeof(float));
+    p->a = w->x[1];
+    p->b = w->x[2];
+    p->c = w->x[3];
+    p->scratch = w->scratch;
+}
+
 static void prepare_bgemm(struct work *w)
 {
     struct tt_matmul *p = &w->product;
@@ -375,28 +391,28 @@ static void prepare_attention_bf16(struct work *w)
     run_attention_fwd_bf16(w);
 }
 
-static void choose_bgemm(struct work *w, char *shape, size_t shape_size)
+static void choose_sgemm(struct work *w, char *shape, size_t shape_size)
 {
     int64_t m = w->table == tt_kernels_variant(0) ? 16 : 512, width = 768;
 
-    w->product = (struct tt_matmul){.bf16 = true,
-                                    .c_bf16 = true,
-                                    .trans_b = true,
-                                    .m = m,
-                                    .n = width,
-                                    .k = width,
-                                    .lda = width,
-                                    .ldb = width,
-                                    .ldc = width};
+    w->product =
+        (struct tt_matmul){.trans_b = true, .m = m, .n = width, .k = width, .lda = width, .ldb = width, .ldc = width};
     w->n = width * width;
-    w->bf16 = true;
     w->flops = 2.0 * (double)m * (double)(width * width);
     (void)snprintf(shape, shape_size, "%" PRId64 " x %" PRId64 " x %" PRId64, m, width, width);
 }
 
+static void choose_bgemm(struct work *w, char *shape, size_t shape_size)
+{
+    choose_sgemm(w, shape, shape_size);
+    w->product.bf16 = w->product.c_bf16 = true;
+    w->bf16 = true;
+}
+
 static const struct family attention = {choose_attention, prepare_attention};
 static const struct family attention_bf16 = {choose_attention, prepare_attention_bf16};
-static const struct family matrices = {choose_bgemm, prepare_bgemm};
+static const struct family matrices = {choose_sgemm, prepare_sgemm};
+static const struct family matrices_bf16 = {choose_bgemm, prepare_bgemm};
 
 /* --- the cases --- */
 
@@ -441,6 +457,7 @@ static const struct bench_case {
     {"rope_bf16", run_rope_bf16, 1.0, 0.0, 512},
     {"scatter_add", run_scatter_add, 1.0, 0.0, 512},
     {"scatter_add_bf16", run_scatter_add_bf16, 0.5, 0.0, 512},
+    {"sgemm", run_sgemm, 0.0, 1.0, 0},
     {"squares", run_squares, 1.0, 0.0, 512},
     {"sum_rows", run_sum_rows, 1.0, 0.0, 512},
     {"sum_rows_bf16", run_sum_rows_bf16, 0.5, 0.0, 512},
@@ -454,8 +471,10 @@ enum { N_CASES = sizeof cases / sizeof *cases };
 /* Of a case without a width. */
 static const struct family *family_of(const struct bench_case *c)
 {
-    if (c->run == run_bgemm)
+    if (c->run == run_sgemm)
         return &matrices;
+    if (c->run == run_bgemm)
+        return &matrices_bf16;
     if (c->run == run_attention_fwd_bf16 || c->run == run_attention_bwd_bf16 || c->run == run_attention_row_bf16)
         return &attention_bf16;
     return &attention;

@@ -51,6 +51,8 @@
  *   rope                rotates the pairs of every head by the angle of the row's position (row % seq_len)
  *   scatter_add         dw[tokens[i]] += dx[i] for i = 0..n-1 in order, `columns` columns of rows of `width`; a token
  *                       is in the range of dw's rows (the loader checks)
+ *   sgemm               a product of floats as in matmul.h, with the scratch of one worker; grains and partial are not
+ *                       read
  *   squares             the sum of x[i]^2 in double; all but the reference add in one order
  *   sum_rows            y[c] = [acc[c] +] the sum over rows of x[r * width + c], c < columns; acc NULL, y or other
  *                       memory
@@ -80,6 +82,12 @@ enum {
     TT_BGEMM_COLUMNS = 768,
     TT_BGEMM_PANEL = 48, /* columns that are packed side by side */
     TT_BGEMM_DEPTH = 768 /* of the blocks of A and B */
+};
+
+enum {
+    TT_SGEMM_ROWS = 512, /* of a block of A */
+    TT_SGEMM_PANEL = 48, /* columns of B that are packed at a time */
+    TT_SGEMM_DEPTH = 384 /* of both */
 };
 
 struct tt_matmul; /* matmul.h */
@@ -146,6 +154,9 @@ int64_t tt_attention_row_bf16_scratch(const struct tt_attention_shape *shape, in
  * for all variants and below 4 MiB. Reads sizes and c_bf16 only.
  */
 int64_t tt_bgemm_scratch(const struct tt_matmul *gemm);
+
+/** The same of sgemm: a packed block of A and a panel of B, below 1 MiB; for every variant, so that plans agree. */
+int64_t tt_sgemm_scratch(const struct tt_matmul *gemm);
 
 struct tt_kernels {
     const char *name;

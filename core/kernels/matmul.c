@@ -6,7 +6,6 @@
  */
 #include "core/kernels/matmul.h"
 
-#include "core/kernels/blas.h"
 #include "core/kernels/kernels.h"
 #include "core/math/round.h"
 #include "core/math/tree.h"
@@ -154,7 +153,7 @@ static void multiply(const struct tt_matmul *product)
     if (product->bf16)
         tt_kernels()->bgemm(product);
     else
-        tt_sgemm(product);
+        tt_kernels()->sgemm(product);
 }
 
 /* --- sums over grains of k --- */
@@ -214,7 +213,7 @@ static void multiply_grains(const struct tt_matmul *product, const struct tt_rec
 
 int64_t tt_matmul_scratch_floats(const struct tt_matmul *product)
 {
-    return product->bf16 ? tt_bgemm_scratch(product) : 0;
+    return product->bf16 ? tt_bgemm_scratch(product) : tt_sgemm_scratch(product);
 }
 
 void tt_matmul_tile(const struct tt_matmul *product, int64_t tile, int worker)
@@ -222,8 +221,7 @@ void tt_matmul_tile(const struct tt_matmul *product, int64_t tile, int worker)
     struct tt_rectangle at = place_of(product, tile);
     struct tt_matmul own = *product;
 
-    if (own.bf16)
-        own.scratch += worker * tt_bgemm_scratch(product);
+    own.scratch += worker * tt_matmul_scratch_floats(product);
     if (own.k_grain) {
         multiply_grains(&own, &at);
     } else {

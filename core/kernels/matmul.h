@@ -35,8 +35,8 @@ struct tt_matmul {
 
 /**
  * One product on the team. The larger of a grain's m and n is cut into a power of two of tiles, which depends on the
- * grain's shape only; k is never cut. So the bits depend on the kernel (kernels.h, blas.h), but neither on the number
- * of threads, nor on which thread ran a tile, nor on how many of the grains this rank has.
+ * grain's shape only; k is never cut. So the bits depend on the kernel (kernels.h), but neither on the number of
+ * threads, nor on which thread ran a tile, nor on how many of the grains this rank has.
  */
 void tt_matmul(struct tt_team *team, const struct tt_matmul *product);
 
@@ -49,7 +49,7 @@ void tt_matmul_tile(const struct tt_matmul *product, int64_t tile, int worker);
 /** Floats of `partial` that a product needs, with an acc or without; reads sizes and types only. */
 int64_t tt_matmul_partial_floats(const struct tt_matmul *product, bool has_acc);
 
-/** Floats of `scratch` for one worker, whole cache lines; 0 for products of float. Reads sizes and types only. */
+/** Floats of `scratch` for one worker, whole cache lines. Reads sizes and types only. */
 int64_t tt_matmul_scratch_floats(const struct tt_matmul *product);
 
 /* --- for kernels --- */

@@ -452,9 +452,7 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
     struct cuts cuts = cuts_of(graph, node);
     int64_t floats = chunk_floats(&cuts, node->op == TT_OP_HEAD_LOSS_GRAD) + stack_floats(node, &cuts);
 
-    if (cuts.bf16)
-        floats = tt_round_up(floats, LINE) + threads * worker_floats(&cuts);
-    return floats * (int64_t)sizeof(float);
+    return (tt_round_up(floats, LINE) + threads * worker_floats(&cuts)) * (int64_t)sizeof(float);
 }
 
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)

@@ -143,8 +143,7 @@ static void run_product(const struct tt_call *call)
     product.acc = call->node->op == TT_OP_LINEAR ? NULL : call->in[2];
     product.c = call->out[0];
     product.partial = call->scratch;
-    if (product.bf16)
-        product.scratch = (float *)call->scratch + partial_floats(call->node, &product);
+    product.scratch = (float *)call->scratch + partial_floats(call->node, &product);
     tt_matmul(call->team, &product);
 }
 

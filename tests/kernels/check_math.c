@@ -106,6 +106,7 @@ static void check_one_gemm(struct check *check, const int64_t *mnk, bool trans_a
         }
         g.c = c;
         g.acc = acc == 2 ? c : acc ? before : NULL;
+        g.scratch = check_array(check, threads * tt_matmul_scratch_floats(&g));
         tt_matmul(team, &g);
         check_compare(check, "c", shape, c, want, n_c, near, 0.0);
         if (first && memcmp(first, c, (size_t)n_c * sizeof *c) != 0) {

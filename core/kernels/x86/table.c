@@ -45,6 +45,9 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(rope_bf16),
     SLOT(scatter_add),
     SLOT(scatter_add_bf16),
+#if defined(__AVX512F__)
+    SLOT(sgemm),
+#endif
     SLOT(squares),
     SLOT(sum_rows),
     SLOT(sum_rows_bf16),

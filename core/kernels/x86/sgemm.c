@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Matrix products of floats by AVX-512 (method: Goto & van de Geijn 2008).
+ *
+ * A block of A is packed as panels of ROWS rows and stays in the second cache. B is packed one panel of PANEL columns
+ * at a time, just before the panel is multiplied by all rows of the block. Meanwhile the processor fetches the next
+ * panel: if a product has few rows, reading a weight from memory costs more than packing it. The registers hold a
+ * rectangle of ROWS x PANEL of c over a block of k; the sums over blocks of k are added in order. So the bits of an
+ * element depend on k only.
+ */
+#include "core/kernels/matmul.h"
+#include "core/kernels/x86/simd.h"
+#include "core/kernels/x86/x86.h"
+
+/* 64 bits, like the indices that they are multiplied with */
+#define ROWS    INT64_C(8)
+#define PANEL   ((int64_t)TT_SGEMM_PANEL)
+#define VECTORS (PANEL / VF_LANES)
+#define LINE    INT64_C(16) /* floats of a cache line */
+
+#define STEPS INT64_C(8) /* of k between two fetches */
+_Static_assert(LINE == 2 * ROWS && TT_SGEMM_ROWS % LINE == 0 && TT_SGEMM_DEPTH % LINE == 0, "blocks");
+
+static int64_t up_to(int64_t n, int64_t most)
+{
+    return n < most ? n : most;
+}
+
+/* --- packing --- */
+
+/* Of up to 16 rows of n elements, the first 16 columns; what does not exist is 0. */
+VF_INLINE void transpose_sixteen(vf *columns, const float *from, int64_t stride, int64_t rows, int64_t n)
+{
+    vf *a = columns, b[LINE];
+
+    VF_UNROLL
+    for (int64_t i = 0; i < LINE; i++)
+        a[i] = i < rows ? vf_load_n(from + i * stride, n) : vf_zero();
+    VF_UNROLL
+    for (int64_t i = 0; i < LINE; i += 2) {
+        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+    VF_UNROLL
+    for (int64_t i = 0; i < LINE; i += 4) { /* a[i + c]: of rows i to i + 3, columns c, c + 4, c + 8 and c + 12 */
+        a[i] = _mm512_shuffle_ps(b[i], b[i + 2], 0x44);
+        a[i + 1] = _mm512_shuffle_ps(b[i], b[i + 2], 0xee);
+        a[i + 2] = _mm512_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+        a[i + 3] = _mm512_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+    }
+    VF_UNROLL
+    for (int64_t c = 0; c < 4; c++) { /* b[4 c + h]: columns c + 4 (h % 2) and 8 more, of the upper or lower 8 rows */
+        b[4 * c] = _mm512_shuffle_f32x4(a[c], a[4 + c], 0x88);
+        b[4 * c + 1] = _mm512_shuffle_f32x4(a[c], a[4 + c], 0xdd);
+        b[4 * c + 2] = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0x88);
+        b[4 * c + 3] = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0xdd);
+    }
+    VF_UNROLL
+    for (int64_t c = 0; c < 4; c++) {
+        columns[c] = _mm512_shuffle_f32x4(b[4 * c], b[4 * c + 2], 0x88);
+        columns[4 + c] = _mm512_shuffle_f32x4(b[4 * c + 1], b[4 * c + 3], 0x88);
+        columns[8 + c] = _mm512_shuffle_f32x4(b[4 * c], b[4 * c + 2], 0xdd);
+        columns[12 + c] = _mm512_shuffle_f32x4(b[4 * c + 1], b[4 * c + 3], 0xdd);
+    }
+}
+
+/* Up to 16 rows of k elements: element p of the first eight goes to to + p step, of the others `other` further. */
+static void pack_rows(float *to, int64_t step, int64_t other, const float *from, int64_t stride, int64_t rows,
+                      int64_t k)
+{
+    for (int64_t p = 0; p < k; p += LINE) {
+        vf columns[LINE];
+
+        transpose_sixteen(columns, from + p, stride, rows, k - p);
+        VF_UNROLL
+        for (int64_t i = 0; i < LINE; i++) {
+            float *at = to + (p + i) * step;
+
+            if (p + i >= k)
+                break;
+            _mm256_storeu_ps(at, _mm512_castps512_ps256(columns[i]));
+            _mm256_storeu_ps(at + other, _mm512_extractf32x8_ps(columns[i], 1));
+        }
+    }
+}
+
+/* From k rows of a's transpose, LINE rows at a time. */
+static void pack_a_trans(float *to, const float *from, int64_t stride, int64_t rows, int64_t k)
+{
+    for (int64_t begin = 0; begin < k; begin += LINE) {
+        int64_t end = begin + up_to(k - begin, LINE);
+
+        for (int64_t i = 0; i < rows; i += ROWS) {
+            __mmask8 mask = (__mmask8)vf_first(up_to(rows - i, ROWS));
+
+            for (int64_t p = begin; p < end; p++)
+                _mm256_storeu_ps(to + i * k + p * ROWS, _mm256_maskz_loadu_ps(mask, from + p * stride + i));
+        }
+    }
+}
+
+static void pack_a(float *to, const struct tt_matmul *gemm, int64_t row, int64_t rows, int64_t begin, int64_t k)
+{
+    const float *a = gemm->a;
+
+    if (gemm->trans_a) {
+        pack_a_trans(to, a + begin * gemm->lda + row, gemm->lda, rows, k);
+        return;
+    }
+    for (int64_t i = 0; i < rows; i += 2 * ROWS)
+        pack_rows(to + i * k, ROWS, ROWS * k, a + (row + i) * gemm->lda + begin, gemm->lda, rows - i, k);
+}
+
+/* A panel of B over a part of k, as it lies in memory: `lines` rows of n elements. */
+struct panel {
+    const float *b;
+    int64_t stride, lines, n;
+};
+
+static struct panel panel_of(const struct tt_matmul *gemm, int64_t column, int64_t begin, int64_t k)
+{
+    const float *b = gemm->b;
+    int64_t columns = up_to(gemm->n - column, PANEL);
+
+    if (gemm->trans_b)
+        return (struct panel){b + column * gemm->ldb + begin, gemm->ldb, columns, k};
+    return (struct panel){b + begin * gemm->ldb + column, gemm->ldb, k, columns};
+}
+
+/* Vectors of lanes beyond the last column are not read. */
+static void pack_b(float *to, const struct panel *panel, bool trans)
+{
+    const float *row = panel->b;
+
+    for (int64_t i = 0; trans && i < panel->lines; i += LINE)
+        pack_rows(to + i, PANEL, LINE / 2, row + i * panel->stride, panel->stride, panel->lines - i, panel->n);
+    for (int64_t p = 0; !trans && p < panel->lines; p++, row += panel->stride, to += PANEL) {
+        VF_UNROLL
+        for (int64_t i = 0; i < PANEL; i += VF_LANES)
+            vf_store(to + i, vf_load_n(row + i, panel->n - i));
+    }
+}
+
+/* --- fetching --- */
+
+/*
+ * What is fetched into the second cache while other data is multiplied: a few cache lines at a time, because a
+ * processor forgets requests beyond its queue.
+ */
+struct fetch {
+    struct panel left; /* lines that are not fetched yet */
+    int64_t at;        /* in the first of them */
+    int64_t count;     /* cache lines at a time */
+};
+
+/* Cache lines of a panel; its lines may begin anywhere in one. */
+static int64_t cache_lines(const struct panel *panel)
+{
+    return panel->lines * (panel->n / LINE + 1);
+}
+
+VF_INLINE void fetch_some(struct fetch *f)
+{
+    for (int64_t i = 0; i < f->count && f->left.lines > 0; i++) {
+        __builtin_prefetch(f->left.b + up_to(f->at, f->left.n - 1), 0, 2);
+        f->at += LINE;
+        if (f->at >= f->left.n + LINE) {
+            f->at = 0;
+            f->left.b += f->left.stride;
+            f->left.lines--;
+        }
+    }
+}
+
+/* --- the product --- */
+
+/* A rectangle of c: the sums are added to `add` and stored. */
+struct target {
+    int64_t rows, columns; /* rows <= ROWS, columns <= PANEL */
+    const float *add;      /* NULL: nothing */
+    float *c;
+    int64_t stride; /* of both */
+};
+
+/* Fetches up to n rows of c for writing. */
+VF_INLINE void fetch_target(const struct target *to, int64_t row, int64_t n)
+{
+    for (int64_t end = up_to(row + n, to->rows); row < end; row++) {
+        for (int64_t v = 0; v < to->columns + LINE - 1; v += LINE)
+            __builtin_prefetch(to->c + row * to->stride + up_to(v, to->columns - 1), 1, 3);
+    }
+}
+
+/* Callers pass nv as a constant. */
+VF_INLINE void multiply_step(vf sum[ROWS][VECTORS], const float *a, const float *b, int64_t nv)
+{
+    vf right[VECTORS];
+
+    VF_UNROLL
+    for (int64_t v = 0; v < nv; v++)
+        right[v] = vf_load(b + v * VF_LANES);
+    VF_UNROLL
+    for (int64_t r = 0; r < ROWS; r++) {
+        vf left = vf_set(a[r]);
+
+        VF_UNROLL
+        for (int64_t v = 0; v < nv; v++)
+            sum[r][v] = vf_fma(left, right[v], sum[r][v]);
+    }
+}
+
+VF_INLINE void multiply_panels(const float *a, const float *b, int64_t k, int64_t nv, const struct target *to,
+                               struct fetch *next)
+{
+    struct fetch f = *next;
+    vf sum[ROWS][VECTORS];
+    int64_t p = 0, at_once = k >= 2 * STEPS * ROWS ? 1 : ROWS; /* with a short k, c is needed soon */
+
+    VF_UNROLL
+    for (int64_t r = 0; r < ROWS; r++) {
+        VF_UNROLL
+        for (int64_t v = 0; v < nv; v++)
+            sum[r][v] = vf_zero();
+    }
+    for (; p + STEPS <= k; p += STEPS, a += STEPS * ROWS, b += STEPS * PANEL) {
+        fetch_target(to, p / STEPS * at_once, at_once);
+        fetch_some(&f);
+        VF_UNROLL
+        for (int64_t i = 0; i < STEPS; i++)
+            multiply_step(sum, a + i * ROWS, b + i * PANEL, nv);
+    }
+    for (; p < k; p++, a += ROWS, b += PANEL)
+        multiply_step(sum, a, b, nv);
+    *next = f;
+    VF_UNROLL
+    for (int64_t r = 0; r < ROWS; r++) {
+        if (r >= to->rows)
+            break;
+        VF_UNROLL
+        for (int64_t v = 0; v < nv; v++) {
+            int64_t n = to->columns - v * VF_LANES, at = r * to->stride + v * VF_LANES;
+
+            if (to->add)
+                sum[r][v] = vf_add(vf_load_n(to->add + at, n), sum[r][v]);
+            vf_store_n(to->c + at, sum[r][v], n);
+        }
+    }
+}
+
+static void multiply_target(const float *a, const float *b, int64_t k, const struct target *to, struct fetch *next)
+{
+    if (to->columns > 2 * VF_LANES) {
+        multiply_panels(a, b, k, 3, to, next);
+    } else if (to->columns > VF_LANES) {
+        multiply_panels(a, b, k, 2, to, next);
+    } else {
+        multiply_panels(a, b, k, 1, to, next);
+    }
+}
+
+/* A block of rows of c over [begin, begin + k). */
+struct block {
+    const struct tt_matmul *gemm;
+    int64_t row, rows, begin, k;
+    int64_t depth; /* the k of all blocks but the last */
+    float *a, *b;  /* packed */
+};
+
+/* The panel of B after the one at `column`: of the same block, or the first one of the next; it may be empty. */
+static struct panel next_panel(const struct block *block, int64_t column)
+{
+    const struct tt_matmul *gemm = block->gemm;
+    int64_t begin = block->begin + block->k;
+
+    if (column + PANEL < gemm->n)
+        return panel_of(gemm, column + PANEL, block->begin, block->k);
+    if (begin < gemm->k)
+        return panel_of(gemm, 0, begin, up_to(gemm->k - begin, block->depth));
+    return (struct panel){0};
+}
+
+static void multiply_panel(const struct block *block, int64_t column)
+{
+    const struct tt_matmul *gemm = block->gemm;
+    struct panel here = panel_of(gemm, column, block->begin, block->k);
+    struct fetch next = {.left = next_panel(block, column)};
+    const float *add = block->begin ? gemm->c : gemm->acc;
+    int64_t turns = (block->rows + ROWS - 1) / ROWS * (block->k / STEPS);
+
+    if (turns)
+        next.count = (cache_lines(&next.left) + turns - 1) / turns;
+    pack_b(block->b, &here, gemm->trans_b);
+    for (int64_t row = 0; row < block->rows; row += ROWS) {
+        int64_t at = (block->row + row) * gemm->ldc + column;
+        struct target to = {.rows = up_to(block->rows - row, ROWS),
+                            .columns = up_to(gemm->n - column, PANEL),
+                            .add = add ? add + at : NULL,
+                            .c = (float *)gemm->c + at,
+                            .stride = gemm->ldc};
+
+        multiply_target(block->a + row * block->k, block->b, block->k, &to, &next);
+    }
+}
+
+/* The largest part of n, in whole lines, if it is cut into as few equal parts as `most` allows. */
+static int64_t equal_part(int64_t n, int64_t most)
+{
+    int64_t parts = (n + most - 1) / most;
+
+    return parts ? ((n + parts - 1) / parts + LINE - 1) / LINE * LINE : LINE;
+}
+
+void TT_ISA(tt_sgemm)(const struct tt_matmul *gemm)
+{
+    struct block block = {.gemm = gemm, .depth = equal_part(gemm->k, TT_SGEMM_DEPTH)};
+    int64_t rows = equal_part(gemm->m, TT_SGEMM_ROWS);
+
+    block.b = (float *)(((uintptr_t)gemm->scratch + 63) / 64 * 64);
+    block.a = block.b + PANEL * up_to(gemm->k, block.depth);
+    for (block.row = 0; block.row < gemm->m; block.row += rows) {
+        block.rows = up_to(gemm->m - block.row, rows);
+        for (block.begin = 0; block.begin < gemm->k; block.begin += block.depth) {
+            block.k = up_to(gemm->k - block.begin, block.depth);
+            pack_a(block.a, gemm, block.row, block.rows, block.begin, block.k);
+            for (int64_t column = 0; column < gemm->n; column += PANEL)
+                multiply_panel(&block, column);
+        }
+    }
+}
