@@ -247,8 +247,7 @@ static int evaluate(struct run *r, struct tt_comm *comm)
     TT_TRY(tt_comm_agree(comm, check_memory(r, local_size)));
     TT_TRY(open_data(r, comm));
     TT_TRY(tt_comm_agree(comm, tt_engine_allocate(r->engine)));
-    TT_TRY(tt_pretrained_load(comm, &r->mesh, &r->weights, tt_engine_layout(r->engine), r->dtype,
-                              tt_engine_state(r->engine)));
+    TT_TRY(tt_pretrained_load(comm, &r->mesh, &r->weights, tt_engine_layout(r->engine), tt_engine_state(r->engine)));
     comm->timeout_sec = (double)r->cfg->comm.train_timeout_seconds;
     comm->waiting_for = "evaluation";
     v.engine = r->engine;

@@ -196,7 +196,7 @@ static int prepare(struct run *r, struct tt_comm *comm)
     TT_TRY(tt_generator_new(&o, &r->generator));
     TT_TRY(check_memory(&r->settings, r->generator, r->context));
     TT_TRY(tt_generator_allocate(r->generator));
-    TT_TRY(tt_pretrained_load(comm, &mesh, &r->weights, tt_generator_layout(r->generator), o.dtype,
+    TT_TRY(tt_pretrained_load(comm, &mesh, &r->weights, tt_generator_layout(r->generator),
                               tt_generator_state(r->generator)));
     r->load_sec = tt_clock_sec() - start;
 out:

@@ -153,7 +153,7 @@ int tt_pretrained_tokenizer(const struct tt_pretrained *w, const char *folder, s
 }
 
 static struct tt_ckpt_chunk *chunks_of(const struct tt_model *model, const struct tt_layout *layout,
-                                       enum tt_dtype dtype, const struct tt_state *state)
+                                       const struct tt_state *state)
 {
     struct tt_ckpt_chunk *chunks = tt_calloc((size_t)model->n_params, sizeof *chunks);
 
@@ -162,20 +162,20 @@ static struct tt_ckpt_chunk *chunks_of(const struct tt_model *model, const struc
         const struct tt_unit_param *place = tt_layout_param(layout, p);
 
         chunks[p] = (struct tt_ckpt_chunk){.name = param->name,
-                                           .dtype = dtype,
+                                           .dtype = state->dtype,
                                            .ndim = param->ndim,
                                            .placement = tt_param_placement(),
                                            .part = place->box,
-                                           .data = tt_state_param(state, dtype, layout->unit_of[p], place->offset)};
+                                           .data = tt_state_at(state, state->param, layout->unit_of[p], place->offset)};
         memcpy(chunks[p].shape, param->shape, sizeof chunks[p].shape);
     }
     return chunks;
 }
 
 int tt_pretrained_load(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_pretrained *w,
-                       const struct tt_layout *layout, enum tt_dtype dtype, struct tt_state *state)
+                       const struct tt_layout *layout, struct tt_state *state)
 {
-    struct tt_ckpt_state model = {.n_model = w->model->n_params, .model = chunks_of(w->model, layout, dtype, state)};
+    struct tt_ckpt_state model = {.n_model = w->model->n_params, .model = chunks_of(w->model, layout, state)};
     json_t *meta = NULL;
     int rc = 0;
 

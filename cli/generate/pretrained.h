@@ -17,7 +17,7 @@
  *
  *     TT_TRY(tt_pretrained_open(comm, path, &weights));      what model it is
  *     TT_TRY(tt_pretrained_tokenizer(&weights, NULL, &tokenizer));
- *     TT_TRY(tt_pretrained_load(comm, &mesh, &weights, layout, dtype, state));
+ *     TT_TRY(tt_pretrained_load(comm, &mesh, &weights, layout, state));
  *     tt_pretrained_release(&weights);
  */
 struct tt_pretrained {
@@ -44,10 +44,10 @@ int tt_pretrained_tokenizer(const struct tt_pretrained *weights, const char *fol
                             struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
 
 /**
- * Reads this rank's part of every parameter into state (collective); verifies checksums if there are any. The state's
- * parameters are of type dtype, TT_F32 or TT_BF16; weights of another type are converted.
+ * Reads this rank's part of every parameter into state (collective); verifies checksums if there are any. Weights of
+ * another type than the state's are converted.
  */
 int tt_pretrained_load(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_pretrained *weights,
-                       const struct tt_layout *layout, enum tt_dtype dtype, struct tt_state *state) TT_MUST_CHECK;
+                       const struct tt_layout *layout, struct tt_state *state) TT_MUST_CHECK;
 
 #endif

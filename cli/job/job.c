@@ -206,6 +206,7 @@ static int engine_options(const struct tt_config *cfg, const struct tt_job *job,
         .threads = threads,
         .recompute = recompute_of(cfg),
         .init = init_of(cfg),
+        .shard_dtype = dtype_of((int)cfg->training.dtype),
         .param_dtype = dtype_of((int)cfg->training.mixed_precision_param),
         .reduce_dtype = dtype_of((int)cfg->training.mixed_precision_reduce),
         .local_batch = cfg->training.local_batch_size,
@@ -269,7 +270,7 @@ static int staging_bytes(const struct tt_config *cfg, const struct tt_job *job, 
     if (!cfg->checkpoint.enable || cfg->checkpoint.load_only || cfg->checkpoint.async_mode != TT_ASYNC_ASYNC)
         return 0;
     TT_TRY(tt_job_policy(cfg, &policy));
-    tt_job_tensors_init(job->model, &tensors);
+    tt_job_tensors_init(job->model, job->engine.shard_dtype, &tensors);
     *ret_bytes = tt_ckpt_staging_bytes(&tensors.state, &job->mesh, policy, 0);
 out:
     tt_job_tensors_release(&tensors);

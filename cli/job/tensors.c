@@ -9,7 +9,7 @@
 #include "core/base/mem.h"
 #include "parallel/layout/units.h"
 
-void tt_job_tensors_init(const struct tt_model *model, struct tt_job_tensors *ret_tensors)
+void tt_job_tensors_init(const struct tt_model *model, enum tt_dtype dtype, struct tt_job_tensors *ret_tensors)
 {
     static const char *const moments[] = {"exp_avg", "exp_avg_sq"};
     int n = model->n_params;
@@ -21,7 +21,7 @@ void tt_job_tensors_init(const struct tt_model *model, struct tt_job_tensors *re
     for (int p = 0; p < n; p++) {
         const struct tt_param *param = &model->params[p];
         struct tt_ckpt_chunk chunk = {
-            .name = param->name, .dtype = TT_F32, .ndim = param->ndim, .placement = tt_param_placement()};
+            .name = param->name, .dtype = dtype, .ndim = param->ndim, .placement = tt_param_placement()};
 
         memcpy(chunk.shape, param->shape, sizeof chunk.shape);
         t.state.model[p] = chunk;

@@ -14,7 +14,7 @@ struct tt_job_tensors {
     char **names; /* [n_optim] of the moments */
 };
 
-void tt_job_tensors_init(const struct tt_model *model, struct tt_job_tensors *ret_tensors);
+void tt_job_tensors_init(const struct tt_model *model, enum tt_dtype dtype, struct tt_job_tensors *ret_tensors);
 void tt_job_tensors_release(struct tt_job_tensors *tensors);
 
 #endif

@@ -66,7 +66,7 @@ static void print_units(const struct tt_plan_view *v)
     (void)printf("\n%-44s %16s %12s %12s  %s\n", "units", "parameters", "gathered", "shard", "after forward");
     for (int u = 0, next; u < l->n_units; u = next) {
         const struct tt_unit *unit = &l->units[u];
-        int64_t shard = unit->shard_elements * (int64_t)sizeof(float);
+        int64_t shard = unit->shard_elements * (int64_t)tt_dtype_size(v->job.engine.shard_dtype);
         char count[32], whole[32], part[32];
         struct tt_text name = {0};
 

@@ -197,6 +197,12 @@ static void head_groups(const struct tt_config *cfg, struct tt_text *why)
         tt_text_add(why, "n_heads %" PRId64 " is not a multiple of n_kv_heads %" PRId64, heads, kv);
 }
 
+static void weights_compute(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->training.dtype == TT_DTYPE_BFLOAT16 && cfg->training.mixed_precision_param != TT_DTYPE_BFLOAT16)
+        tt_text_add(why, "weights in bfloat16 compute in bfloat16\nhelp: set training.mixed_precision_param=bfloat16");
+}
+
 static const struct {
     rule_fn check;
     const char *key[3]; /* the keys it reads; the error is reported at the first one that was set */
@@ -205,6 +211,7 @@ static const struct {
     {validation_path, {"validation.dataset", "validation.dataset_path", "validation.enable"}},
     {training_format, {"training.dataset_path", "training.dataset"}},
     {validation_format, {"validation.dataset_path", "validation.dataset"}},
+    {weights_compute, {"training.dtype", "training.mixed_precision_param"}},
     {batch_multiple, {"training.global_batch_size", "training.local_batch_size"}},
     {hf_flavor, {"model.flavor", "model.hf_assets_path"}},
     {hf_weights, {"checkpoint.initial_load_in_hf", "checkpoint.initial_load_path", "model.hf_assets_path"}},

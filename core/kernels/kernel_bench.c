@@ -37,20 +37,20 @@ static void run_add(const struct work *w)
     w->table->add(w->x[2], w->x[0], w->x[1], w->n);
 }
 
-/* The numbers are those of a step in the middle of a run. */
+/* The numbers of a step in the middle of a run. */
+static const struct tt_adamw_numbers adamw_numbers = {.decoupled = true,
+                                                      .clip = 0.5F,
+                                                      .decay = 0.99F,
+                                                      .mix1 = 0.1F,
+                                                      .beta2 = 0.95F,
+                                                      .mix2 = 0.05F,
+                                                      .step_size = 1e-5F,
+                                                      .root_correction2 = 1.0F,
+                                                      .eps = 1e-8F};
+
 static void run_adamw(const struct work *w)
 {
-    static const struct tt_adamw_numbers numbers = {.decoupled = true,
-                                                    .clip = 0.5F,
-                                                    .decay = 0.99F,
-                                                    .mix1 = 0.1F,
-                                                    .beta2 = 0.95F,
-                                                    .mix2 = 0.05F,
-                                                    .step_size = 1e-5F,
-                                                    .root_correction2 = 1.0F,
-                                                    .eps = 1e-8F};
-
-    w->table->adamw(&numbers, w->x[0], w->x[1], w->x[2], w->x[3], w->n);
+    w->table->adamw(&adamw_numbers, w->x[0], w->x[1], w->x[2], w->x[3], w->n);
 }
 
 static void run_bf16_round(const struct work *w)
@@ -133,6 +133,13 @@ static void run_rmsnorm_bwd(const struct work *w)
 static tt_bf16 *half(const struct work *w, int i)
 {
     return (tt_bf16 *)(void *)w->x[i];
+}
+
+static void run_adamw_bf16(const struct work *w)
+{
+    static const struct tt_adamw_rounding rounding = {1, 2, 3};
+
+    w->table->adamw_bf16(&adamw_numbers, &rounding, half(w, 0), w->x[1], half(w, 2), half(w, 3), w->n);
 }
 
 static void run_add_bf16(const struct work *w)
@@ -426,6 +433,7 @@ static const struct bench_case {
     {"add", run_add, 3.0, 0.0, 512},
     {"add_bf16", run_add_bf16, 1.5, 0.0, 512},
     {"adamw", run_adamw, 7.0, 0.0, 512},
+    {"adamw_bf16", run_adamw_bf16, 4.0, 0.0, 512},
     {"attention_fwd", run_attention_fwd, 0.0, 2.0, 0},
     {"attention_fwd_bf16", run_attention_fwd_bf16, 0.0, 2.0, 0},
     {"attention_bwd", run_attention_bwd, 0.0, 5.0, 0},

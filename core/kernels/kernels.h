@@ -21,6 +21,7 @@
  *   add                 y = a + b; y may be a or b
  *   adamw               one step of AdamW or Adam (core/optim/adamw.c); all but the reference have the same bits,
  *                       wherever an element lies
+ *   adamw_bf16          the same of weights and moments in bfloat16, which are rounded at random
  *   attention_fwd       rows [first_row, first_row + rows) of one head of one sequence, from any row, rows <=
  *                       TT_ATTENTION_ROWS:
  *                       o = softmax(q k^T / sqrt(E)) v with causal mask, lse = log of the row's sum of exp. Pointers
@@ -137,6 +138,12 @@ struct tt_adamw_numbers {
     float step_size;         /* lr / (1 - beta1^step) */
     float root_correction2;  /* sqrt(1 - beta2^step) */
     float eps;
+};
+
+/* The random bits of an optimizer step: element i has number first + i of a stream (core/math/rng.h). */
+struct tt_adamw_rounding {
+    uint64_t seed, stream;
+    uint64_t first;
 };
 
 /** Floats of scratch that attention_fwd and attention_bwd (for at most `keys` keys) need in any variant. */

@@ -29,4 +29,18 @@ static inline tt_bf16 tt_bf16_from_float(float value)
     return (tt_bf16)((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
 }
 
+/**
+ * One of the two bfloat16 around a value, at random, so that the mean over random bits is the value: what lies below
+ * the last bit, plus `random`, carries into it. What a bfloat16 holds stays as it is.
+ */
+static inline tt_bf16 tt_bf16_from_float_random(float value, uint16_t random)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x7f800000U) == 0x7f800000U)
+        return tt_bf16_from_float(value); /* infinite or NaN */
+    return (tt_bf16)((bits + random) >> 16);
+}
+
 #endif

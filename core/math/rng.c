@@ -15,6 +15,13 @@ struct tt_rng tt_rng_make(uint64_t seed, const char *name)
     return (struct tt_rng){.seed = seed, .stream = tt_hash64(name, strlen(name), 0)};
 }
 
+uint64_t tt_rng_seed_of_step(uint64_t seed, int64_t step)
+{
+    const uint64_t both[2] = {seed, (uint64_t)step};
+
+    return tt_hash64(both, sizeof both, 0);
+}
+
 uint64_t tt_rng_bits(const struct tt_rng *rng, uint64_t index)
 {
     uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32);

@@ -16,6 +16,9 @@ struct tt_rng {
 /** The stream called name, for instance a parameter. */
 struct tt_rng tt_rng_make(uint64_t seed, const char *name);
 
+/** The seed of one step's streams, in a run with `seed`. */
+uint64_t tt_rng_seed_of_step(uint64_t seed, int64_t step);
+
 /** 64 random bits. */
 uint64_t tt_rng_bits(const struct tt_rng *rng, uint64_t index);
 

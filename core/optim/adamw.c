@@ -2,17 +2,25 @@
  *
  * ADAMW: updates parameters.
  *   in    the gradient, which is multiplied by scalars->clip first
- *   out   param, exp_avg, exp_avg_sq: flat arrays of n floats, as `in` is; rows says which elements are updated
+ *   out   param, exp_avg, exp_avg_sq: flat arrays of n elements of type dtype; `in` is of floats; rows says which
+ *         elements are updated
  *   decoupled: AdamW, else Adam, whose weight decay is added to the gradient
  *
  * AdamW and Adam (Loshchilov and Hutter 2019, Kingma and Ba 2015) in one pass over param, grad and both moments,
  * including clipping, with PyTorch's order of operations in float. Every variant of the kernel does one multiplication,
  * addition, division or root per step of the formula and fuses none. So an element gets the same bits in a vector, in a
  * tail, on every shard and with every instruction set.
+ *
+ * Weights and moments in bfloat16 are widened, updated as floats, and rounded at random (tt_bf16_from_float_random).
+ * To the nearest, a step that changes a weight by less than 1/256 of itself would be lost every time, and a second
+ * moment with beta2 above 0.996 could never shrink. At random, the mean is that of float32. The random bits are a
+ * function of seed, step, the parameter's name and the element's index in it, so they depend neither on the layout nor
+ * on threads, and a resumed run draws the same. The new moments that the weight's update uses are not yet rounded.
  */
 #include <math.h>
 
 #include "core/kernels/kernels.h"
+#include "core/math/rng.h"
 #include "core/math/round.h"
 #include "core/ops/step/step.h"
 
@@ -35,6 +43,28 @@ void tt_adamw_ref(const struct tt_adamw_numbers *numbers, float *param, const fl
         exp_avg_sq[i] = (float)v;
         param[i] = (float)(p - (double)numbers->step_size * m /
                                    (sqrt(v) / (double)numbers->root_correction2 + (double)numbers->eps));
+    }
+}
+
+/* The random bits of element i; 16 of them for each of param, exp_avg and exp_avg_sq, the lowest first. */
+static uint64_t random_bits(const struct tt_adamw_rounding *rounding, int64_t i)
+{
+    const struct tt_rng rng = {rounding->seed, rounding->stream};
+
+    return tt_rng_bits(&rng, rounding->first + (uint64_t)i);
+}
+
+void tt_adamw_bf16_ref(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding, tt_bf16 *param,
+                       const float *grad, tt_bf16 *exp_avg, tt_bf16 *exp_avg_sq, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float p = tt_bf16_to_float(param[i]), m = tt_bf16_to_float(exp_avg[i]), v = tt_bf16_to_float(exp_avg_sq[i]);
+        uint64_t bits = random_bits(rounding, i);
+
+        tt_adamw_ref(numbers, &p, grad + i, &m, &v, 1);
+        param[i] = tt_bf16_from_float_random(p, (uint16_t)bits);
+        exp_avg[i] = tt_bf16_from_float_random(m, (uint16_t)(bits >> 16));
+        exp_avg_sq[i] = tt_bf16_from_float_random(v, (uint16_t)(bits >> 32));
     }
 }
 
@@ -71,13 +101,38 @@ void tt_adamw_generic(const struct tt_adamw_numbers *numbers, float *param, cons
     }
 }
 
-/* The arrays of a whole call. */
+void tt_adamw_bf16_generic(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding,
+                           tt_bf16 *param, const float *grad, tt_bf16 *exp_avg, tt_bf16 *exp_avg_sq, int64_t n)
+{
+    enum { BLOCK = 256 };
+    float p[BLOCK], m[BLOCK], v[BLOCK];
+
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        int64_t size = n - at < BLOCK ? n - at : BLOCK;
+
+        tt_bf16_widen_generic(p, param + at, size);
+        tt_bf16_widen_generic(m, exp_avg + at, size);
+        tt_bf16_widen_generic(v, exp_avg_sq + at, size);
+        tt_adamw_generic(numbers, p, grad + at, m, v, size);
+        for (int64_t i = 0; i < size; i++) {
+            uint64_t bits = random_bits(rounding, at + i);
+
+            param[at + i] = tt_bf16_from_float_random(p[i], (uint16_t)bits);
+            exp_avg[at + i] = tt_bf16_from_float_random(m[i], (uint16_t)(bits >> 16));
+            exp_avg_sq[at + i] = tt_bf16_from_float_random(v[i], (uint16_t)(bits >> 32));
+        }
+    }
+}
+
+/* The arrays of a whole call: param and moments are floats, or bfloat16 that are rounded with random bits of `seed`. */
 struct update {
     struct tt_adamw_numbers numbers;
     const struct tt_rows *rows;
-    float *param;
+    void *param;
     const float *grad;
-    float *exp_avg, *exp_avg_sq;
+    void *exp_avg, *exp_avg_sq;
+    bool bf16;
+    uint64_t seed;
 };
 
 static int64_t n_chunks(const struct tt_rows *rows)
@@ -89,18 +144,25 @@ static void update_tile(void *arg, int64_t tile, int worker)
 {
     const struct update *u = arg;
     const struct tt_rows *rows = u->rows;
-    int64_t begin, left;
+    int64_t first, begin, left;
 
     (void)worker;
     for (; tile >= n_chunks(rows); rows++)
         tile -= n_chunks(rows);
-    begin = tile * CHUNK;
-    left = rows->rows * rows->width - begin;
+    first = tile * CHUNK;
+    left = rows->rows * rows->width - first;
     if (left > CHUNK)
         left = CHUNK;
-    begin += rows->begin;
-    tt_kernels()->adamw(&u->numbers, u->param + begin, u->grad + begin, u->exp_avg + begin, u->exp_avg_sq + begin,
-                        left);
+    begin = rows->begin + first;
+    if (u->bf16) {
+        const struct tt_adamw_rounding rounding = {u->seed, rows->stream, (uint64_t)(rows->index + first)};
+
+        tt_kernels()->adamw_bf16(&u->numbers, &rounding, (tt_bf16 *)u->param + begin, u->grad + begin,
+                                 (tt_bf16 *)u->exp_avg + begin, (tt_bf16 *)u->exp_avg_sq + begin, left);
+    } else {
+        tt_kernels()->adamw(&u->numbers, (float *)u->param + begin, u->grad + begin, (float *)u->exp_avg + begin,
+                            (float *)u->exp_avg_sq + begin, left);
+    }
 }
 
 static void run(const struct tt_step_call *call)
@@ -120,7 +182,9 @@ static void run(const struct tt_step_call *call)
                        .param = call->out[0],
                        .grad = call->in,
                        .exp_avg = call->out[1],
-                       .exp_avg_sq = call->out[2]};
+                       .exp_avg_sq = call->out[2],
+                       .bf16 = call->dtype == TT_BF16,
+                       .seed = s->rounding_seed};
     int64_t tiles = 0;
 
     for (int i = 0; i < call->n_rows; i++)
@@ -130,8 +194,8 @@ static void run(const struct tt_step_call *call)
 
 static void cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
 {
-    /* reads parameter, gradient and two moments, writes three */
-    ret_cost->bytes = 7.0 * (double)sizeof(float) * (double)call->n;
+    /* reads and writes parameter and two moments, reads the gradient */
+    ret_cost->bytes = (6.0 * (double)tt_dtype_size(call->dtype) + (double)sizeof(float)) * (double)call->n;
 }
 
 const struct tt_step_row tt_step_op_adamw = {.name = "adamw", .run = run, .cost = cost};

@@ -33,6 +33,18 @@ static char *buffer_address(const struct tt_executor *ex, int buffer)
     }
 }
 
+/* A part has whole rows, so its elements follow each other in the whole parameter too. */
+static struct tt_rows rows_of(const struct tt_unit_param *place)
+{
+    int64_t width = tt_box_row_elements(&place->box);
+
+    return (struct tt_rows){.begin = place->offset,
+                            .rows = place->box.shape[0],
+                            .width = width,
+                            .stream = place->stream,
+                            .index = place->box.offset[0] * width};
+}
+
 static void bind_rows(struct tt_executor *ex)
 {
     const struct tt_layout *layout = ex->program->layout;
@@ -45,8 +57,7 @@ static void bind_rows(struct tt_executor *ex)
         ex->rows[u] = tt_calloc((size_t)unit->n_params, sizeof **ex->rows);
         ex->n_rows[u] = unit->n_params;
         for (int i = 0; i < unit->n_params; i++)
-            ex->rows[u][i] = (struct tt_rows){unit->params[i].offset, unit->params[i].box.shape[0],
-                                              tt_box_row_elements(&unit->params[i].box)};
+            ex->rows[u][i] = rows_of(&unit->params[i]);
     }
 }
 
@@ -165,8 +176,8 @@ static void bad_parameter_of(const struct tt_executor *ex, const struct tt_graph
             continue;
         place = tt_layout_param(p->layout, value->param);
         if (!tt_running_all_finite(
-                p->shard_dtype,
-                tt_state_param(ex->state, p->shard_dtype, p->layout->unit_of[value->param], place->offset),
+                ex->state->dtype,
+                tt_state_at(ex->state, ex->state->param, p->layout->unit_of[value->param], place->offset),
                 tt_box_volume(&place->box)))
             (void)snprintf(name, name_size, "parameter %s", value->name);
     }

@@ -24,18 +24,19 @@ enum { TT_SUM_LOSS, TT_SUM_SQUARES, TT_SUMS };
 
 /* The state of one rank: flat shards, one array per unit, in the form that the layout gives. */
 struct tt_state {
-    float **param;         /* [unit] shard_elements; bfloat16 if the program's shards are: tt_state_param */
-    float **exp_avg;       /* [unit]; NULL if the programs do not train */
-    float **exp_avg_sq;    /* [unit] */
+    enum tt_dtype dtype;   /* of parameters and moments: TT_F32 (0) or TT_BF16 */
+    void **param;          /* [unit] shard_elements */
+    void **exp_avg;        /* [unit]; NULL if the programs do not train */
+    void **exp_avg_sq;     /* [unit] */
     char *cache;           /* of the program's cache_bytes, for generation */
     struct tt_exact *sums; /* [TT_SUMS] */
     int n_units;
 };
 
-/** Element `at` of a unit's parameter shard, whose elements are of that type. */
-static inline void *tt_state_param(const struct tt_state *state, enum tt_dtype dtype, int unit, int64_t at)
+/** Where an element of a unit's flat shard lies in one of these arrays. */
+static inline void *tt_state_at(const struct tt_state *state, void *const *array, int unit, int64_t element)
 {
-    return (char *)state->param[unit] + at * (int64_t)tt_dtype_size(dtype);
+    return (char *)array[unit] + element * (int64_t)tt_dtype_size(state->dtype);
 }
 
 /* Collectives, as the executor uses them. parallel/engine/transfer.c implements them over a tt_comm. On one rank all

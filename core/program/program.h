@@ -139,7 +139,7 @@ struct tt_program {
     const struct tt_layout *layout; /* not owned */
     int microbatches;
     int threads;                             /* of the team; scratch sizes depend on it */
-    enum tt_dtype shard_dtype;               /* TT_F32 or TT_BF16: of the parameters in the state */
+    enum tt_dtype shard_dtype;               /* TT_F32 or TT_BF16: of parameters and moments in the state */
     enum tt_dtype param_dtype, reduce_dtype; /* the same: of gathered parameters; what reductions carry */
     struct tt_instr *instrs;
     int n_instrs, cap_instrs;
@@ -202,7 +202,7 @@ struct tt_lowering {
     const struct tt_layout *layout;
     int microbatches;
     int threads;
-    enum tt_dtype shard_dtype;               /* TT_F32 (0), or, if nothing is trained, the same as param_dtype */
+    enum tt_dtype shard_dtype;               /* TT_F32 (0), or the same as param_dtype */
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 (0) or TT_BF16 */
     bool free_early; /* free a gathered parameter after its last read, not at the reshard of its unit */
     /* Bytes that a collective receives before it adds them. parallel/, which knows the algorithms, sets this. */

@@ -43,12 +43,10 @@ static int state_arrays(const struct tt_engine *e)
     return e->options.local_batch ? 3 : 1;
 }
 
-/* Of array k of a unit: its parameters, or a moment. */
-static int64_t array_bytes(const struct tt_engine *e, int unit, int k)
+/* Of one of these arrays. */
+static int64_t array_bytes(const struct tt_engine *e, int unit)
 {
-    enum tt_dtype dtype = k == 0 ? e->options.shard_dtype : TT_F32;
-
-    return tt_arena_bytes(e->layout->units[unit].shard_elements * (int64_t)tt_dtype_size(dtype));
+    return tt_arena_bytes(e->layout->units[unit].shard_elements * (int64_t)tt_dtype_size(e->options.shard_dtype));
 }
 
 static int64_t state_bytes(const struct tt_engine *e)
@@ -56,8 +54,7 @@ static int64_t state_bytes(const struct tt_engine *e)
     int64_t bytes = 0;
 
     for (int u = 0; u < e->layout->n_units; u++)
-        for (int k = 0; k < state_arrays(e); k++)
-            bytes += array_bytes(e, u, k);
+        bytes += state_arrays(e) * array_bytes(e, u);
     return bytes;
 }
 
@@ -155,6 +152,9 @@ int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm,
     e->device = options->device ? options->device : tt_device_host();
     if (e->options.n_stages == 0)
         e->options.n_stages = 1;
+    if (options->shard_dtype != TT_F32 && options->shard_dtype != options->param_dtype)
+        TT_TRY(tt_fail(TT_EINTERNAL, "weights in %s do not compute in %s", tt_dtype_name(options->shard_dtype),
+                       tt_dtype_name(options->param_dtype)));
     e->comm = comm;
     e->rank = rank;
     TT_TRY(tt_layout_new(options->model, &options->mesh, rank, &options->sharding, &e->layout));
@@ -223,14 +223,15 @@ struct tt_engine_memory tt_engine_memory(const struct tt_engine *e)
 static void lay_out_state(struct tt_engine *e, char **at)
 {
     size_t n = (size_t)e->layout->n_units;
-    float ***arrays[] = {&e->state.param, &e->state.exp_avg, &e->state.exp_avg_sq};
+    void ***arrays[] = {&e->state.param, &e->state.exp_avg, &e->state.exp_avg_sq};
 
+    e->state.dtype = e->options.shard_dtype;
     e->state.n_units = e->layout->n_units;
     for (int k = 0; k < state_arrays(e); k++) {
-        *arrays[k] = tt_calloc(n, sizeof(float *));
+        *arrays[k] = tt_calloc(n, sizeof(void *));
         for (size_t u = 0; u < n; u++) {
-            (*arrays[k])[u] = (float *)(void *)*at;
-            *at += array_bytes(e, (int)u, k);
+            (*arrays[k])[u] = *at;
+            *at += array_bytes(e, (int)u);
         }
     }
 }
@@ -283,7 +284,8 @@ int tt_engine_init_params(struct tt_engine *e, uint64_t seed)
 {
     int rc = tt_engine_synchronize(e);
 
-    return rc < 0 ? rc : tt_init_params(e->layout, e->options.model, e->options.init, seed, e->state.param);
+    return rc < 0 ? rc
+                  : tt_init_params(e->layout, e->options.model, e->options.init, seed, e->state.dtype, e->state.param);
 }
 
 int64_t tt_engine_init_bytes(const struct tt_engine *e, enum tt_init how)

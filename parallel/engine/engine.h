@@ -37,7 +37,7 @@ struct tt_engine_options {
     int prefetch;
     struct tt_recompute recompute;
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16; see core/ops/step/mixed.h */
-    enum tt_dtype shard_dtype; /* of the parameters in the state: TT_F32, or, if local_batch is 0, param_dtype */
+    enum tt_dtype shard_dtype; /* of parameters and moments in the state: TT_F32, or the same as param_dtype */
     enum tt_init init;
     int threads;                  /* of this rank */
     int64_t local_batch, seq_len; /* local_batch 0: only validation, with neither a training step nor moments */

@@ -141,10 +141,11 @@ int tt_generator_allocate(struct tt_generator *g)
                        (long long)m.total);
     TT_TRY(g->device->ops->stream_new(g->device, &g->stream));
     g->state.sums = (struct tt_exact *)(void *)(g->arena + m.total);
+    g->state.dtype = g->options.dtype;
     g->state.n_units = g->layout->n_units;
     g->state.param = tt_calloc((size_t)g->layout->n_units, sizeof *g->state.param);
     for (int u = 0; u < g->layout->n_units; u++) {
-        g->state.param[u] = (float *)(void *)at;
+        g->state.param[u] = at;
         at += unit_bytes(g, u);
     }
     g->state.cache = at;

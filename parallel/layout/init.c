@@ -5,6 +5,8 @@
 #include "parallel/layout/init.h"
 
 #include "core/base/mem.h"
+#include "core/kernels/kernels.h"
+#include "core/math/round.h"
 
 static struct tt_box whole_of(const struct tt_param *param)
 {
@@ -54,39 +56,85 @@ static void fill_unit(const struct tt_model *model, const struct tt_unit *unit, 
     }
 }
 
-static void copy_own_parts(const struct tt_model *model, const struct tt_unit *unit, const float *whole, float *shard)
+/* Rows [row, row + rows) of a box. */
+static struct tt_box rows_of(const struct tt_box *box, int64_t row, int64_t rows)
+{
+    struct tt_box part = *box;
+
+    part.offset[0] += row;
+    part.shape[0] = rows;
+    return part;
+}
+
+/*
+ * Copies a rank's parts from the whole of a unit. A part has whole rows, so its elements follow each other in the whole
+ * too.
+ */
+static void copy_own_parts(const struct tt_model *model, const struct tt_unit *unit, const float *whole,
+                           enum tt_dtype dtype, void *shard)
 {
     for (int i = 0; i < unit->n_params; i++) {
         const struct tt_unit_param *place = &unit->params[i];
         struct tt_box box = whole_of(&model->params[place->param]);
 
-        tt_box_copy(&place->box, shard + place->offset, &box, whole, sizeof *shard);
+        if (dtype == TT_BF16)
+            tt_kernels()->bf16_round((tt_bf16 *)shard + place->offset,
+                                     whole + place->box.offset[0] * tt_box_row_elements(&place->box),
+                                     tt_box_volume(&place->box));
+        else
+            tt_box_copy(&place->box, (float *)shard + place->offset, &box, whole, sizeof *whole);
         whole += elements(model, place);
     }
 }
 
+/* Fills a part by blocks of rows, of at least BLOCK elements. */
+static void fill_rounded(const struct tt_param *param, uint64_t seed, const struct tt_box *part, tt_bf16 *data)
+{
+    enum { BLOCK = 512 };
+    int64_t width = tt_box_row_elements(part), step, n;
+    float *block;
+
+    if (tt_box_volume(part) == 0)
+        return;
+    step = tt_div_up(BLOCK, width);
+    block = tt_calloc((size_t)(step * width), sizeof *block);
+    for (int64_t row = 0; row < part->shape[0]; row += n) {
+        struct tt_box rows;
+
+        n = part->shape[0] - row < step ? part->shape[0] - row : step;
+        rows = rows_of(part, row, n);
+        tt_param_fill(param, seed, &rows, block);
+        tt_kernels()->bf16_round(data + row * width, block, n * width);
+    }
+    tt_free(block);
+}
+
 static void fill_shards(const struct tt_layout *layout, const struct tt_model *model, uint64_t seed,
-                        float *const *param)
+                        enum tt_dtype dtype, void *const *param)
 {
     for (int p = 0; p < layout->n_params; p++) {
         const struct tt_unit_param *place = tt_layout_param(layout, p);
+        void *shard = param[layout->unit_of[p]];
 
-        tt_param_fill(&model->params[p], seed, &place->box, param[layout->unit_of[p]] + place->offset);
+        if (dtype == TT_BF16)
+            fill_rounded(&model->params[p], seed, &place->box, (tt_bf16 *)shard + place->offset);
+        else
+            tt_param_fill(&model->params[p], seed, &place->box, (float *)shard + place->offset);
     }
 }
 
 static void fill_units(const struct tt_layout *layout, const struct tt_model *model, uint64_t seed, float *buffer,
-                       float *const *param)
+                       enum tt_dtype dtype, void *const *param)
 {
     for (int u = 0; u < layout->n_units; u++) {
         fill_unit(model, &layout->units[u], seed, buffer);
-        copy_own_parts(model, &layout->units[u], buffer, param[u]);
+        copy_own_parts(model, &layout->units[u], buffer, dtype, param[u]);
     }
 }
 
 /* Writes all units before the first is copied, so the buffer holds the whole model. */
 static void fill_whole(const struct tt_layout *layout, const struct tt_model *model, uint64_t seed, float *buffer,
-                       float *const *param)
+                       enum tt_dtype dtype, void *const *param)
 {
     float *whole = buffer;
 
@@ -96,7 +144,7 @@ static void fill_whole(const struct tt_layout *layout, const struct tt_model *mo
     }
     whole = buffer;
     for (int u = 0; u < layout->n_units; u++) {
-        copy_own_parts(model, &layout->units[u], whole, param[u]);
+        copy_own_parts(model, &layout->units[u], whole, dtype, param[u]);
         whole += unit_bytes(model, &layout->units[u]) / (int64_t)sizeof *whole;
     }
 }
@@ -113,7 +161,7 @@ static int check_rules(const struct tt_model *model)
 }
 
 int tt_init_params(const struct tt_layout *layout, const struct tt_model *model, enum tt_init how, uint64_t seed,
-                   float *const *param)
+                   enum tt_dtype dtype, void *const *param)
 {
     size_t bytes = (size_t)tt_init_buffer_bytes(layout, model, how);
     float *buffer = NULL;
@@ -121,7 +169,7 @@ int tt_init_params(const struct tt_layout *layout, const struct tt_model *model,
 
     TT_TRY(check_rules(model));
     if (how == TT_INIT_SHARDS) {
-        fill_shards(layout, model, seed, param);
+        fill_shards(layout, model, seed, dtype, param);
         goto out;
     }
     buffer = tt_map(bytes);
@@ -131,9 +179,9 @@ int tt_init_params(const struct tt_layout *layout, const struct tt_model *model,
         goto out;
     }
     if (how == TT_INIT_WHOLE)
-        fill_whole(layout, model, seed, buffer, param);
+        fill_whole(layout, model, seed, buffer, dtype, param);
     else
-        fill_units(layout, model, seed, buffer, param);
+        fill_units(layout, model, seed, buffer, dtype, param);
 out:
     tt_unmap(buffer, bytes);
     return rc;

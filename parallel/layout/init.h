@@ -20,10 +20,11 @@ enum tt_init {
 int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_model *model, enum tt_init how);
 
 /**
- * Fills this rank's part of every parameter; param[unit] is the flat shard of a unit. Not collective. TT_EINTERNAL,
+ * Fills this rank's part of every parameter; param[unit] is the flat shard of a unit, of type dtype, TT_F32 or TT_BF16:
+ * the same values, rounded to the nearest. Not collective. TT_EINTERNAL,
  * before anything is written, names a parameter without a rule. TT_EFIT if the system refuses the buffer.
  */
 int tt_init_params(const struct tt_layout *layout, const struct tt_model *model, enum tt_init how, uint64_t seed,
-                   float *const *param) TT_MUST_CHECK;
+                   enum tt_dtype dtype, void *const *param) TT_MUST_CHECK;
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/math/rng.h"
 #include "parallel/layout/patterns.h"
 #include "parallel/layout/placement.h"
 #include "parallel/layout/wrap.h"
@@ -100,6 +101,7 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
         .offset = unit->shard_elements,
         .chunk = tt_placement_padded(mesh, &placement, p->ndim, p->shape, part),
         .box = tt_placement_box(mesh, &placement, p->ndim, p->shape, part),
+        .stream = tt_rng_make(0, p->name).stream,
     };
     unit->shard_elements += unit->params[unit->n_params - 1].chunk;
 }

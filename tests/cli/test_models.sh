@@ -80,6 +80,37 @@ case_bfloat16_parameters_train() {
     done
 }
 
+# A resumed run draws the random bits that the whole run drew. It can change its type at any step.
+case_weights_in_bfloat16_resume_with_the_same_bits() {
+    bf16="--training.dtype=bfloat16 --training.mixed_precision_param=bfloat16"
+    for model in $models; do
+        run train $(options $model) $bf16 --job.dump_folder=whole
+        expect_ok
+        expect_err "^  numbers  computation in bfloat16, .* weights and moments in bfloat16"
+        saving="--checkpoint.enable --checkpoint.interval=2 --job.dump_folder=run"
+        run_ranks 2 train $(options $model) $bf16 $saving
+        expect_ok
+        grep -aq '"dtype":"BF16"' run/checkpoint/step-4/model/*.safetensors || not_as "the weights are BF16"
+        ! grep -aq '"dtype":"F32"' run/checkpoint/step-4/*/*.safetensors || not_as "neither weights nor moments are F32"
+        rm -rf run/checkpoint/step-4
+        run train $(options $model) $bf16 $saving
+        expect_ok
+        expect_out "^step: +3/"
+        refuse_out "^step: +2/"
+        curve whole/metrics.jsonl >whole.txt
+        curve run/metrics.jsonl >resumed.txt
+        expect_same whole.txt resumed.txt
+        run train $(options $model) --training.steps=5 $saving
+        expect_ok
+        expect_out "^step: +5/"
+        run train $(options $model) $bf16 --training.steps=6 $saving --debug.seed=43
+        expect_ok
+        expect_out "^step: +6/"
+        expect_err "the losses are not those of the run as it was: .*debug.seed"
+        rm -rf whole run
+    done
+}
+
 case_resume_continues_with_the_same_bits() {
     for model in $models; do
         run train $(options $model) --job.dump_folder=whole

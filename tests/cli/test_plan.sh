@@ -75,9 +75,9 @@ case_plan_of_a_checkpoint_is_what_a_save_writes() {
     # tensors from 1 MiB on are cut over replicas, others are assigned whole; here the embeddings are cut
     options="$tiny --model.dim=256 --model.ffn_dim=1024 --training.local_batch_size=1 --training.global_batch_size=12 --training.steps=2
         --checkpoint.interval=1 --checkpoint.last_save_model_only --checkpoint.export_dtype=bfloat16"
-    while read -r ranks replicas policy filter; do
+    while read -r ranks replicas policy filter dtype; do
         flags="$options --parallelism.data_parallel_replicate_degree=$replicas --checkpoint.save_policy=$policy
-            --checkpoint.filter=$filter"
+            --checkpoint.filter=$filter --training.dtype=$dtype --training.mixed_precision_param=$dtype"
         run plan $flags --ranks "$ranks" --json
         expect_ok
         python3 - "$policy" "$filter" <<'EOF_PYTHON' >wanted
@@ -99,12 +99,13 @@ EOF_PYTHON
         (cd run/checkpoint && find . -name '*.safetensors' -printf '%P %s\n') | LC_ALL=C sort >found
         expect_same wanted found
     done <<'EOF_MATRIX'
-1 1 all replica0
-3 1 filtered rank0
-2 2 all replica0
-4 2 all replica0
-4 2 filtered replica0
-4 2 filtered rank0
+1 1 all replica0 float32
+3 1 filtered rank0 float32
+2 2 all replica0 float32
+4 2 all replica0 float32
+4 2 filtered replica0 float32
+4 2 filtered rank0 float32
+4 2 all replica0 bfloat16
 EOF_MATRIX
     run plan $options --ranks 2 --parallelism.data_parallel_replicate_degree=2 --checkpoint
     expect_ok
@@ -129,19 +130,27 @@ case_plan_json_adds_up() {
 
 case_plan_is_what_a_run_counts() {
     make_corpus
-    for ranks in 1 2 4; do
-        run plan $tiny --ranks $ranks --training.global_batch_size=8 --parallelism.threads_per_rank=1 --json
+    while read -r ranks dtype; do
+        flags="$tiny --training.global_batch_size=8 --parallelism.threads_per_rank=1 --training.dtype=$dtype
+            --training.mixed_precision_param=$dtype"
+        run plan $flags --ranks $ranks --json
         expect_ok
         mv out plan.json
         if [ $ranks = 1 ]; then
-            run train $tiny --training.global_batch_size=8 --parallelism.threads_per_rank=1 --overwrite
+            run train $flags --overwrite
         else
-            run_ranks $ranks train $tiny --training.global_batch_size=8 --parallelism.threads_per_rank=1 --overwrite
+            run_ranks $ranks train $flags --overwrite
         fi
         expect_ok
         check_json plan.json 'o["payload_bytes_per_step"] == step("run/metrics.jsonl", 3)["comm_bytes"]' \
             'o["memory"]["peak_bytes"] == run("run/metrics.jsonl")["memory_predicted_bytes"]'
-    done
+    done <<'EOF_MATRIX'
+1 float32
+2 float32
+4 float32
+1 bfloat16
+2 bfloat16
+EOF_MATRIX
 }
 
 # Validation and gathered saves between the steps send bytes too, which must not be counted as a step's.

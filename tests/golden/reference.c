@@ -167,7 +167,7 @@ int reference_load(struct tt_comm *comm, struct tt_engine *engine, void *arg)
         const struct tt_unit_param *place = tt_layout_param(layout, p);
 
         chunks[p] = chunk_of(&r->model->params[p], &place->box,
-                             tt_engine_state(engine)->param[layout->unit_of[p]] + place->offset);
+                             (float *)tt_engine_state(engine)->param[layout->unit_of[p]] + place->offset);
     }
     rc = tt_hf_load(comm, r->folder, r->model, &state);
     tt_free(chunks);

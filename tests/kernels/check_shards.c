@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/math/bf16.h"
 #include "tests/kernels/kernelcheck.h"
 
 static const int64_t lengths[] = {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 97, 257, 1000, 4099};
@@ -37,6 +38,14 @@ static void compare_moments(struct check *check, const char *shape, const struct
     check_compare(check, "exp_avg_sq", shape, got->exp_avg_sq, want->exp_avg_sq, n, near, 0.0);
 }
 
+/* What rounding in float may change in an element. */
+static double adamw_error(const struct moments *given, const float *grad, int64_t i)
+{
+    return 8.0 * (double)FLT_EPSILON *
+           (1.0 + fabs((double)given->param[i]) + fabs((double)given->exp_avg[i]) + (double)given->exp_avg_sq[i] +
+            fabs((double)grad[i]) + (double)grad[i] * (double)grad[i]);
+}
+
 static void check_adamw(struct check *check)
 {
     for (int k = 0; k < 2 * N_LENGTHS * N_FILLS; k++) {
@@ -52,9 +61,7 @@ static void check_adamw(struct check *check)
         (void)snprintf(shape, sizeof shape, "n=%lld fill %d decoupled %d", (long long)n, k / 2 % N_FILLS, k % 2);
         for (int64_t i = 0; i < n; i++) {
             given.exp_avg_sq[i] = fabsf(given.exp_avg_sq[i]);
-            near[i] = 8.0 * (double)FLT_EPSILON *
-                      (1.0 + fabs((double)given.param[i]) + fabs((double)given.exp_avg[i]) +
-                       (double)given.exp_avg_sq[i] + fabs((double)grad[i]) + (double)grad[i] * (double)grad[i]);
+            near[i] = adamw_error(&given, grad, i);
         }
         want = copy_of(check, &given, n);
         got = copy_of(check, &given, n);
@@ -70,6 +77,99 @@ static void check_adamw(struct check *check)
         tt_adamw_generic(&numbers, portable.param, grad, portable.exp_avg, portable.exp_avg_sq, n);
         if (!is_reference(check))
             compare_moments(check, shape, &got, &portable, NULL, n);
+        check_reset(check, shape);
+    }
+}
+
+static uint16_t *check_halves(struct check *check, int64_t n)
+{
+    return (uint16_t *)(void *)check_array(check, (n + 1) / 2);
+}
+
+/* Weights and moments in bfloat16. */
+struct halves {
+    tt_bf16 *of[3];
+};
+
+static struct halves copy_of_halves(struct check *check, const struct halves *from, int64_t n)
+{
+    struct halves copy;
+
+    for (int k = 0; k < 3; k++)
+        copy.of[k] = memcpy(check_halves(check, n), from->of[k], (size_t)n * sizeof(tt_bf16));
+    return copy;
+}
+
+static struct moments widened(struct check *check, const struct halves *from, int64_t n)
+{
+    struct moments to = {check_array(check, n), check_array(check, n), check_array(check, n)};
+
+    tt_bf16_widen_ref(to.param, from->of[0], n);
+    tt_bf16_widen_ref(to.exp_avg, from->of[1], n);
+    tt_bf16_widen_ref(to.exp_avg_sq, from->of[2], n);
+    return to;
+}
+
+static struct halves random_halves(struct check *check, int64_t n)
+{
+    struct halves h;
+
+    for (int k = 0; k < 3; k++) {
+        const float *x = check_filled(check, n, FILL_NORMAL);
+
+        h.of[k] = check_halves(check, n);
+        for (int64_t i = 0; i < n; i++)
+            h.of[k][i] = tt_bf16_from_float(k == 2 ? fabsf(x[i]) : x[i]);
+    }
+    return h;
+}
+
+/*
+ * The reference computes in double, so what it rounds differs by as much as check_adamw allows. Random bits may then
+ * carry in one and not in the other: 2^-7 of the value, the most that is between two neighbours. All others have the
+ * same bits.
+ */
+static void check_adamw_bf16(struct check *check)
+{
+    for (int k = 0; k < 2 * N_LENGTHS * N_FILLS; k++) {
+        int64_t n = lengths[k / 2 / N_FILLS], cut = check_draw(check, n);
+        struct tt_adamw_numbers numbers = {k % 2, 0.75F, 0.9999F, 0.1F, 0.1F, 0.95F, 0.05F, 1e-3F, 0.5F, 1e-8F};
+        /* elements on both sides of 2^32 */
+        struct tt_adamw_rounding rounding = {(uint64_t)k * 77, UINT64_C(0x123456789abcdef0), UINT32_MAX - 20U}, rest;
+        float *grad = check_filled(check, n, k / 2 % N_FILLS);
+        struct halves given = random_halves(check, n), want = copy_of_halves(check, &given, n);
+        struct halves got = copy_of_halves(check, &given, n), parts = copy_of_halves(check, &given, n);
+        struct halves portable = copy_of_halves(check, &given, n);
+        struct moments before = widened(check, &given, n), wide_want, wide_got, wide;
+        double *near[3] = {check_doubles(check, n), check_doubles(check, n), check_doubles(check, n)};
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "n=%lld fill %d decoupled %d", (long long)n, k / 2 % N_FILLS, k % 2);
+        tt_adamw_bf16_ref(&numbers, &rounding, want.of[0], grad, want.of[1], want.of[2], n);
+        check->table->adamw_bf16(&numbers, &rounding, got.of[0], grad, got.of[1], got.of[2], n);
+        wide_want = widened(check, &want, n);
+        wide_got = widened(check, &got, n);
+        for (int64_t i = 0; i < n; i++) {
+            double before_rounding = adamw_error(&before, grad, i);
+
+            near[0][i] = before_rounding + 0x1p-7 * (fabs((double)wide_want.param[i]) + before_rounding);
+            near[1][i] = before_rounding + 0x1p-7 * (fabs((double)wide_want.exp_avg[i]) + before_rounding);
+            near[2][i] = before_rounding + 0x1p-7 * (fabs((double)wide_want.exp_avg_sq[i]) + before_rounding);
+        }
+        check_compare(check, "param", shape, wide_got.param, wide_want.param, n, near[0], 0.0);
+        check_compare(check, "exp_avg", shape, wide_got.exp_avg, wide_want.exp_avg, n, near[1], 0.0);
+        check_compare(check, "exp_avg_sq", shape, wide_got.exp_avg_sq, wide_want.exp_avg_sq, n, near[2], 0.0);
+        rest = rounding;
+        rest.first += (uint64_t)cut;
+        check->table->adamw_bf16(&numbers, &rounding, parts.of[0], grad, parts.of[1], parts.of[2], cut);
+        check->table->adamw_bf16(&numbers, &rest, parts.of[0] + cut, grad + cut, parts.of[1] + cut, parts.of[2] + cut,
+                                 n - cut);
+        wide = widened(check, &parts, n);
+        compare_moments(check, shape, &wide, &wide_got, NULL, n);
+        tt_adamw_bf16_generic(&numbers, &rounding, portable.of[0], grad, portable.of[1], portable.of[2], n);
+        wide = widened(check, &portable, n);
+        if (!is_reference(check))
+            compare_moments(check, shape, &wide_got, &wide, NULL, n);
         check_reset(check, shape);
     }
 }
@@ -98,11 +198,6 @@ static void check_squares(struct check *check)
         }
         check_reset(check, shape);
     }
-}
-
-static uint16_t *check_halves(struct check *check, int64_t n)
-{
-    return (uint16_t *)(void *)check_array(check, (n + 1) / 2);
 }
 
 static void compare_halves(struct check *check, const float *from, const uint16_t *got, const uint16_t *want, int64_t n)
@@ -154,9 +249,7 @@ static void check_bf16_widen(struct check *check)
 }
 
 const struct check_case shard_cases[] = {
-    {"adamw", check_adamw},
-    {"squares", check_squares},
-    {"bf16_round", check_bf16_round},
-    {"bf16_widen", check_bf16_widen},
+    {"adamw", check_adamw},           {"adamw_bf16", check_adamw_bf16}, {"squares", check_squares},
+    {"bf16_round", check_bf16_round}, {"bf16_widen", check_bf16_widen},
 };
 const int n_shard_cases = sizeof shard_cases / sizeof *shard_cases;

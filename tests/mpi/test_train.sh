@@ -81,6 +81,10 @@ case_recomputing_changes_no_bit_and_bfloat16_the_same_on_every_layout() {
     must_equal 8 one16 two16
     train 4 four16 $bf16 --parallelism.data_parallel_replicate_degree=2
     must_equal 8 one16 four16
+    train 1 one6 $bf16 --training.dtype=bfloat16
+    train 4 four6 $bf16 --training.dtype=bfloat16 --parallelism.data_parallel_replicate_degree=2
+    must_equal 8 one6 four6
+    [ "$(digests one16 8)" != "$(digests one6 8)" ] || not_as "training.dtype changes nothing"
     ! cmp -s one/metrics.jsonl one16/metrics.jsonl || not_as "bfloat16 changes nothing"
     [ "$(digests one 8)" != "$(digests one16 8)" ] || not_as "bfloat16 changes no weight"
 }

@@ -47,23 +47,35 @@ static const struct {
     const char *name;
     int ranks, replicate, microbatches;
     enum tt_scheduler scheduler;
-    enum tt_dtype dtype; /* of gathers and reductions */
+    enum tt_dtype dtype, shards; /* of gathers and reductions; of weights and moments */
     enum tt_recompute_mode recompute;
     enum tt_reshard reshard;
     bool tied, last_microbatch, gives_up;
 } cases[] = {
-    {"one rank", 1, 1, 3, TT_SCHEDULER_EAGER, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_DEFAULT, 0, 0, 0},
-    {"rounded", 1, 1, 2, TT_SCHEDULER_EAGER, TT_BF16, TT_RECOMPUTE_OP, TT_RESHARD_AFTER_FORWARD_ALWAYS, 1, 0, 0},
-    {"eager", 2, 1, 2, TT_SCHEDULER_EAGER, TT_F32, TT_RECOMPUTE_FULL, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0, 0},
-    {"planned", 2, 1, 2, TT_SCHEDULER_PLANNED, TT_F32, TT_RECOMPUTE_FULL, TT_RESHARD_AFTER_FORWARD_ALWAYS, 1, 0, 0},
-    {"planned sum", 4, 1, 3, TT_SCHEDULER_PLANNED, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_NEVER, 0, 1, 0},
-    {"bfloat16", 2, 1, 2, TT_SCHEDULER_EAGER, TT_BF16, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0, 0},
-    {"keep", 4, 1, 1, TT_SCHEDULER_EAGER, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_PART, 1, 0, 0},
-    {"keep bfloat16", 4, 1, 2, TT_SCHEDULER_PLANNED, TT_BF16, TT_RECOMPUTE_OP, TT_RESHARD_AFTER_FORWARD_PART, 0, 0, 0},
-    {"replicas", 4, 2, 2, TT_SCHEDULER_EAGER, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_DEFAULT, 1, 0, 0},
-    {"planned replicas", 4, 2, 2, TT_SCHEDULER_PLANNED, TT_BF16, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0,
+    {"one rank", 1, 1, 3, TT_SCHEDULER_EAGER, TT_F32, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_DEFAULT, 0, 0,
+     0},
+    {"rounded", 1, 1, 2, TT_SCHEDULER_EAGER, TT_BF16, TT_F32, TT_RECOMPUTE_OP, TT_RESHARD_AFTER_FORWARD_ALWAYS, 1, 0,
+     0},
+    {"eager", 2, 1, 2, TT_SCHEDULER_EAGER, TT_F32, TT_F32, TT_RECOMPUTE_FULL, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0, 0},
+    {"planned", 2, 1, 2, TT_SCHEDULER_PLANNED, TT_F32, TT_F32, TT_RECOMPUTE_FULL, TT_RESHARD_AFTER_FORWARD_ALWAYS, 1, 0,
+     0},
+    {"planned sum", 4, 1, 3, TT_SCHEDULER_PLANNED, TT_F32, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_NEVER, 0,
      1, 0},
-    {"given up", 2, 1, 2, TT_SCHEDULER_EAGER, TT_BF16, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0, 1},
+    {"bfloat16", 2, 1, 2, TT_SCHEDULER_EAGER, TT_BF16, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0,
+     0},
+    {"keep", 4, 1, 1, TT_SCHEDULER_EAGER, TT_F32, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_PART, 1, 0, 0},
+    {"keep bfloat16", 4, 1, 2, TT_SCHEDULER_PLANNED, TT_BF16, TT_F32, TT_RECOMPUTE_OP, TT_RESHARD_AFTER_FORWARD_PART, 0,
+     0, 0},
+    {"replicas", 4, 2, 2, TT_SCHEDULER_EAGER, TT_F32, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_DEFAULT, 1, 0,
+     0},
+    {"planned replicas", 4, 2, 2, TT_SCHEDULER_PLANNED, TT_BF16, TT_F32, TT_RECOMPUTE_NONE,
+     TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 1, 0},
+    {"weights", 1, 1, 2, TT_SCHEDULER_EAGER, TT_BF16, TT_BF16, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0,
+     0},
+    {"planned weights", 4, 1, 2, TT_SCHEDULER_PLANNED, TT_BF16, TT_BF16, TT_RECOMPUTE_OP, TT_RESHARD_AFTER_FORWARD_PART,
+     1, 0, 0},
+    {"given up", 2, 1, 2, TT_SCHEDULER_EAGER, TT_BF16, TT_F32, TT_RECOMPUTE_NONE, TT_RESHARD_AFTER_FORWARD_ALWAYS, 0, 0,
+     1},
 };
 
 static struct train_job job_of(size_t c)
@@ -75,6 +87,7 @@ static struct train_job job_of(size_t c)
     job.replicate = cases[c].replicate;
     job.scheduler = cases[c].scheduler;
     job.param_dtype = job.reduce_dtype = cases[c].dtype;
+    job.shard_dtype = cases[c].shards;
     job.recompute.mode = cases[c].recompute;
     job.reshard = cases[c].reshard;
     job.reshard_part = 2;
@@ -233,7 +246,7 @@ static int run_poisoned(struct tt_comm *comm, void *arg)
     TT_TRY(tt_engine_allocate(engine));
     TT_TRY(tt_engine_init_params(engine, 3));
     TT_TRY(steps(engine, &options, 0, loss));
-    tt_engine_state(engine)->param[1][0] = poisoned->with;
+    *(float *)tt_engine_state(engine)->param[1] = poisoned->with;
     rc = steps(engine, &options, 0, loss);
     if (rc == TT_ENONFINITE)
         rc = tt_engine_explain(engine, &(struct tt_step){.scalars = {.inv_valid_tokens = 0.05F}});
@@ -288,8 +301,9 @@ static void generate(struct tt_device *device, float *logits)
     assert_int_equal(fixture_check(tt_generator_allocate(g)), 0);
     for (uint64_t seed = 3; seed < 5; seed++) {
         tt_generator_rewind(g, 0);
-        assert_int_equal(
-            tt_init_params(tt_generator_layout(g), world.odd, TT_INIT_SHARDS, seed, tt_generator_state(g)->param), 0);
+        assert_int_equal(tt_init_params(tt_generator_layout(g), world.odd, TT_INIT_SHARDS, seed, TT_F32,
+                                        tt_generator_state(g)->param),
+                         0);
         for (int n = 0; n < PROMPT + MORE; n += n ? 1 : PROMPT) {
             assert_int_equal(fixture_check(tt_generator_feed(g, tokens + n, n ? 1 : PROMPT, &found)), 0);
             memcpy(logits, found, V * sizeof *found);

@@ -208,7 +208,7 @@ static int load_sharp(struct tt_comm *comm, struct tt_engine *engine, void *arg)
     const struct tt_layout *layout = tt_engine_layout(engine);
     int last = layout->n_params - 1;
     const struct tt_unit_param *place = tt_layout_param(layout, last);
-    float *output = tt_engine_state(engine)->param[layout->unit_of[last]] + place->offset;
+    float *output = (float *)tt_engine_state(engine)->param[layout->unit_of[last]] + place->offset;
     int rc = tt_engine_init_params(engine, job->seed);
 
     (void)comm;
@@ -391,11 +391,10 @@ static int put_poison(struct tt_engine *engine, const struct poison *poison)
     const struct tt_layout *layout = tt_engine_layout(engine);
     const struct tt_unit_param *place = tt_layout_param(layout, poison->param);
     int64_t row = poison->row - place->box.offset[0];
+    float *shard = tt_engine_state(engine)->param[layout->unit_of[poison->param]];
 
     if (row >= 0 && row < place->box.shape[0])
-        tt_engine_state(engine)
-            ->param[layout->unit_of[poison->param]][place->offset + row * tt_box_row_elements(&place->box)] =
-            poison->with;
+        shard[place->offset + row * tt_box_row_elements(&place->box)] = poison->with;
     return 0;
 }
 

@@ -153,8 +153,14 @@ static void the_more_is_recomputed_the_less_memory_it_takes(void **state)
 
 /* --- bfloat16 --- */
 
-static const enum tt_dtype wires[][2] = {{TT_F32, TT_F32}, {TT_BF16, TT_F32}, {TT_F32, TT_BF16}, {TT_BF16, TT_BF16}};
-static const char *const wire_names[] = {"float32", "bfloat16 parameters", "bfloat16 gradients", "bfloat16"};
+/* Types of gathered parameters, of gradients as they travel, and of weights and moments. */
+static const enum tt_dtype wires[][3] = {{TT_F32, TT_F32, TT_F32},
+                                         {TT_BF16, TT_F32, TT_F32},
+                                         {TT_F32, TT_BF16, TT_F32},
+                                         {TT_BF16, TT_BF16, TT_F32},
+                                         {TT_BF16, TT_F32, TT_BF16}};
+static const char *const wire_names[] = {"float32", "bfloat16 parameters", "bfloat16 gradients", "bfloat16",
+                                         "bfloat16 weights and moments"};
 
 enum { WIRES = sizeof wires / sizeof *wires };
 
@@ -162,6 +168,7 @@ static void set_wire(struct train_job *job, int wire)
 {
     job->param_dtype = wires[wire][0];
     job->reduce_dtype = wires[wire][1];
+    job->shard_dtype = wires[wire][2];
 }
 
 static double loss_distance(const struct train_job *job, const struct train_result *a, const struct train_result *b)
@@ -409,30 +416,61 @@ static void alone_a_rounded_parameter_lives_until_its_last_read(void **state)
     }
 }
 
+/* The state takes half, and parameters that need no gather are used where they are. */
+static void bfloat16_weights_take_half_of_the_memory(void **state)
+{
+    for (int ranks = 1; ranks <= 8; ranks *= 2) {
+        struct train_job job = job_of(world.odd, 8, 1, 8);
+        struct demand half, less;
+        struct train_result wide, found;
+
+        job.ranks = ranks;
+        job.param_dtype = TT_BF16;
+        half = demand_of(&job);
+        run(&job, &wide);
+        job.shard_dtype = TT_BF16;
+        less = demand_of(&job);
+        run(&job, &found);
+        assert_true(found.memory.state * 2 <= wide.memory.state + 4096);
+        assert_true(found.memory.state * 2 >= wide.memory.state);
+        assert_true(ranks == 1 ? less.kinds[TT_MEMORY_UNSHARDED] == 0
+                               : less.kinds[TT_MEMORY_UNSHARDED] == half.kinds[TT_MEMORY_UNSHARDED]);
+        assert_int_equal(found.payload, wide.payload);
+        train_result_release(&wide);
+        train_result_release(&found);
+    }
+}
+
 /* --- initial weights --- */
+
+static void ways_give_the_same_bits(const struct tt_model *model, int wire)
+{
+    struct train_job job = job_of(model, 8, 1, 8);
+    struct train_result reference, found;
+
+    set_wire(&job, wire);
+    run(&job, &reference);
+    for (job.ranks = 1; job.ranks <= 8; job.ranks *= 2)
+        for (int how = TT_INIT_SHARDS; how <= TT_INIT_UNITS; how++) {
+            const char *difference;
+
+            job.init = (enum tt_init)how;
+            run(&job, &found);
+            difference = train_result_difference(&job, &reference, &found);
+            if (difference)
+                fail_msg("%s, way %d, %d ranks: %s", wire_names[wire], how, job.ranks, difference);
+            train_result_release(&found);
+        }
+    train_result_release(&reference);
+}
 
 static void every_way_to_initialise_gives_the_same_bits(void **state)
 {
     const struct tt_model *models[] = {world.odd, world.tied};
 
-    for (size_t i = 0; i < 2; i++) {
-        struct train_job job = job_of(models[i], 8, 1, 8);
-        struct train_result reference, found;
-
-        run(&job, &reference);
-        for (job.ranks = 1; job.ranks <= 8; job.ranks *= 2)
-            for (int how = TT_INIT_SHARDS; how <= TT_INIT_UNITS; how++) {
-                const char *difference;
-
-                job.init = (enum tt_init)how;
-                run(&job, &found);
-                difference = train_result_difference(&job, &reference, &found);
-                if (difference)
-                    fail_msg("way %d, %d ranks: %s", how, job.ranks, difference);
-                train_result_release(&found);
-            }
-        train_result_release(&reference);
-    }
+    for (size_t i = 0; i < 2; i++)
+        for (int wire = 0; wire < WIRES; wire += WIRES - 1) /* weights in float32, in bfloat16 */
+            ways_give_the_same_bits(models[i], wire);
 }
 
 static void initialising_needs_what_is_said(void **state)
@@ -506,6 +544,7 @@ int main(void)
         cmocka_unit_test(bfloat16_halves_what_neighbours_kept),
         cmocka_unit_test(bfloat16_takes_half_of_the_memory),
         cmocka_unit_test(alone_a_rounded_parameter_lives_until_its_last_read),
+        cmocka_unit_test(bfloat16_weights_take_half_of_the_memory),
         cmocka_unit_test(every_way_to_initialise_gives_the_same_bits),
         cmocka_unit_test(initialising_needs_what_is_said),
         cmocka_unit_test(a_parameter_without_a_rule_is_named),

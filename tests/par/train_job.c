@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/kernels/kernels.h"
+#include "core/math/rng.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/comm/threads.h"
 #include "parallel/fsdp/fsdp.h"
@@ -85,6 +87,7 @@ int train_job_options(const struct train_job *job, struct tt_engine_options *ret
                                   .threads = job->threads,
                                   .recompute = job->recompute,
                                   .init = job->init,
+                                  .shard_dtype = job->shard_dtype,
                                   .param_dtype = job->param_dtype,
                                   .reduce_dtype = job->reduce_dtype,
                                   .n_stages = job->n_stages,
@@ -138,7 +141,8 @@ static struct tt_step step_of(const struct train_job *job, int s)
                     .eps = job->eps,
                     .weight_decay = job->weight_decay,
                     .bias_correction1 = 1.0 - pow(job->beta1, s + 1),
-                    .bias_correction2 = 1.0 - pow(job->beta2, s + 1)},
+                    .bias_correction2 = 1.0 - pow(job->beta2, s + 1),
+                    .rounding_seed = tt_rng_seed_of_step(job->seed, s + 1)},
         .max_norm = job->max_norm,
         .decoupled = !job->adam,
     };
@@ -249,23 +253,31 @@ out:
 
 /* Copies this rank's rows of one flat state into the whole arrays. Replicas other than the first compare them
  * instead. */
-static int collect(struct at_work *w, float *const *flat, float *whole, const char *what)
+static int collect(struct at_work *w, void *const *flat, float *whole, const char *what)
 {
     const struct tt_layout *layout = tt_engine_layout(w->engine);
+    const struct tt_state *state = tt_engine_state(w->engine);
     float *at = whole;
     int rc = 0;
 
     for (int p = 0; p < layout->n_params; p++) {
         const struct tt_unit_param *place = tt_layout_param(layout, p);
-        const float *mine = flat[layout->unit_of[p]] + place->offset;
+        const void *stored = tt_state_at(state, flat, layout->unit_of[p], place->offset);
         float *there = at + place->box.offset[0] * tt_box_row_elements(&place->box);
-        size_t bytes = (size_t)(tt_box_volume(&place->box)) * sizeof(float);
+        int64_t n = tt_box_volume(&place->box);
+        size_t bytes = (size_t)n * sizeof(float);
+        float *mine = tt_calloc((size_t)n + 1, sizeof *mine);
 
+        if (state->dtype == TT_BF16)
+            tt_bf16_widen_ref(mine, stored, n);
+        else
+            memcpy(mine, stored, bytes);
         if (layout->groups[TT_GROUP_REPLICATE].index == 0)
             memcpy(there, mine, bytes);
         TT_TRY(tt_comm_barrier(w->comm));
         if (memcmp(there, mine, bytes) != 0)
             rc = tt_fail(TT_EINTERNAL, "%s of %s differs between replicas", what, w->job->model->params[p].name);
+        tt_free(mine);
         TT_TRY(tt_comm_agree(w->comm, rc));
         at += w->job->model->params[p].shape[0] * tt_box_row_elements(&place->box);
     }

@@ -25,7 +25,7 @@ struct train_job {
     int prefetch, threads;
     struct tt_recompute recompute;
     enum tt_init init;
-    enum tt_dtype param_dtype, reduce_dtype;
+    enum tt_dtype shard_dtype, param_dtype, reduce_dtype;
     int n_stages; /* and order, order_arg: see struct tt_engine_options */
     struct tt_order (*order)(const struct tt_engine_options *options);
     const void *order_arg;
@@ -50,8 +50,8 @@ struct train_result {
     double loss[TRAIN_JOB_STEPS], norm[TRAIN_JOB_STEPS], lr[TRAIN_JOB_STEPS];
     double validation;              /* sum of token losses */
     int64_t n_elements;             /* of each of the following arrays */
-    float *param;                   /* after the last step */
-    float *exp_avg, *exp_avg_sq;    /* after the last step */
+    float *param;                   /* after the last step; of any type, as floats */
+    float *exp_avg, *exp_avg_sq;    /* the same */
     int64_t payload;                /* sent by a rank in one step */
     int64_t control;                /* control bytes sent by a rank in one step */
     uint64_t allocations;           /* of all ranks from step 3 on, in the window of four steps with the fewest */

@@ -92,7 +92,7 @@ static void ranges_offer_only_what_is_built(void **state)
     static const char *const wanted[][2] = {
         {"training.dataset", "kjv|kjv_validation|text|jsonl|tokens|tokens_u16"},
         {"validation.dataset", "kjv|kjv_validation|text|jsonl|tokens|tokens_u16, or null"},
-        {"training.dtype", "float32"},
+        {"training.dtype", "float32|bfloat16"},
         {"checkpoint.filter", "replica0|rank0"},
         {"parallelism.tensor_parallel_degree", "1; tensor parallelism is not built yet"},
         {"training.mixed_precision_param", "float32|bfloat16"},

@@ -85,6 +85,8 @@ static const struct {
     {"validation:\n  enable: true\n  dataset: text\n",
      "t.yaml:3:12: validation.dataset: dataset 'text' needs validation.dataset_path\n"
      "help: titan downloads nothing; name the file or folder, or use the built-in dataset 'kjv'"},
+    {"training: {dtype: bfloat16}", "t.yaml:1:19: training.dtype: weights in bfloat16 compute in bfloat16\nhelp: set "
+                                    "training.mixed_precision_param=bfloat16"},
     {"training:\n  local_batch_size: 4\n  global_batch_size: 10\n",
      "t.yaml:3:22: training.global_batch_size: global_batch_size 10 is not a multiple of local_batch_size 4\nhelp: set "
      "training.global_batch_size=8"},
@@ -194,7 +196,7 @@ static void hundreds_of_errors_fit(void **state)
 static void values_not_built_yet_say_so(void **state)
 {
     static const char *const flags[] = {
-        "training.dtype=bfloat16", "parallelism.tensor_parallel_degree=2", "parallelism.pipeline_parallel_degree=2",
+        "parallelism.tensor_parallel_degree=2", "parallelism.pipeline_parallel_degree=2",
         "parallelism.context_parallel_degree=2", "parallelism.expert_parallel_degree=2"};
 
     for (int i = 0; i < COUNT(flags); i++) {

@@ -46,22 +46,6 @@ static struct tt_model *make_model(const struct tt_model_row *row)
     return model;
 }
 
-/* Rounds the initial values of all parameters into the state. */
-static void fill_bf16(const struct tt_model *model, struct tt_generator *g)
-{
-    const struct tt_layout *layout = tt_generator_layout(g);
-
-    for (int p = 0; p < model->n_params; p++) {
-        const struct tt_unit_param *place = tt_layout_param(layout, p);
-        int64_t n = tt_box_volume(&place->box);
-        float *values = tt_calloc((size_t)n, sizeof *values);
-
-        tt_param_fill(&model->params[p], SEED, &place->box, values);
-        tt_bf16_round_ref(tt_state_param(tt_generator_state(g), TT_BF16, layout->unit_of[p], place->offset), values, n);
-        tt_free(values);
-    }
-}
-
 static struct tt_generator *make_generator_in(enum tt_dtype dtype, const struct tt_model *model, int64_t prompt_rows,
                                               int threads)
 {
@@ -74,12 +58,9 @@ static struct tt_generator *make_generator_in(enum tt_dtype dtype, const struct 
         assert_int_equal(check(tt_program_check(tt_generator_prompt_program(g))), 0);
     assert_int_equal(check(tt_program_check(tt_generator_token_program(g))), 0);
     assert_int_equal(check(tt_generator_allocate(g)), 0);
-    if (dtype == TT_BF16)
-        fill_bf16(model, g);
-    else
-        assert_int_equal(
-            check(tt_init_params(tt_generator_layout(g), model, TT_INIT_SHARDS, SEED, tt_generator_state(g)->param)),
-            0);
+    assert_int_equal(
+        check(tt_init_params(tt_generator_layout(g), model, TT_INIT_SHARDS, SEED, dtype, tt_generator_state(g)->param)),
+        0);
     return g;
 }
 
@@ -450,7 +431,7 @@ static void bad_weights_are_noticed(void **state)
     const float *logits = NULL;
     int32_t token = 3;
 
-    tt_generator_state(g)->param[0][token * 48] = NAN;
+    ((float *)tt_generator_state(g)->param[0])[token * 48] = NAN;
     assert_int_equal(tt_generator_feed(g, &token, 1, &logits), TT_ENONFINITE);
     tt_generator_free(g);
     tt_model_free(model);

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
+#include "core/math/bf16.h"
 #include "core/math/exact.h"
 #include "core/math/rng.h"
 #include "core/ops/step/step.h"
@@ -100,7 +101,7 @@ static void assert_near(const char *what, const float *got, const float *wanted,
 static void five_steps(bool decoupled, float clip, const struct reference *wanted)
 {
     struct tt_team *team = new_team(1);
-    const struct tt_rows rows = {0, 2, 3};
+    const struct tt_rows rows = {.rows = 2, .width = 3};
     float param[N], grad[N], exp_avg[N] = {0}, exp_avg_sq[N] = {0};
     double none[N] = {0.0}, term[N] = {0.0};
 
@@ -174,8 +175,9 @@ static void free_arrays(struct arrays *a)
 static void bits_do_not_depend_on_the_split(void **state)
 {
     enum { ROWS = 300, WIDTH = 173, TOTAL = ROWS * WIDTH };
-    const struct tt_rows whole[3] = {
-        {0, 100, WIDTH}, {(int64_t)100 * WIDTH, 199, WIDTH}, {(int64_t)299 * WIDTH, WIDTH, 1}};
+    const struct tt_rows whole[3] = {{.rows = 100, .width = WIDTH},
+                                     {.begin = (int64_t)100 * WIDTH, .rows = 199, .width = WIDTH},
+                                     {.begin = (int64_t)299 * WIDTH, .rows = WIDTH, .width = 1}};
     struct tt_scalars scalars = scalars_of_step(3);
     struct tt_team *one = new_team(1), *three = new_team(3);
     struct arrays a = make_arrays(TOTAL, 0, 0);
@@ -188,8 +190,8 @@ static void bits_do_not_depend_on_the_split(void **state)
 
         rows = row + rows > ROWS ? ROWS - row : rows;
         b = make_arrays(rows * WIDTH, at, row * WIDTH);
-        adamw_rows(one, &scalars, true, &(struct tt_rows){at, rows, WIDTH}, 1, b.param, b.grad, b.exp_avg,
-                   b.exp_avg_sq);
+        adamw_rows(one, &scalars, true, &(struct tt_rows){.begin = at, .rows = rows, .width = WIDTH}, 1, b.param,
+                   b.grad, b.exp_avg, b.exp_avg_sq);
         assert_memory_equal(b.param + at, a.param + row * WIDTH, (size_t)(rows * WIDTH) * sizeof(float));
         assert_memory_equal(b.exp_avg + at, a.exp_avg + row * WIDTH, (size_t)(rows * WIDTH) * sizeof(float));
         assert_memory_equal(b.exp_avg_sq + at, a.exp_avg_sq + row * WIDTH, (size_t)(rows * WIDTH) * sizeof(float));
@@ -204,9 +206,130 @@ static void bits_do_not_depend_on_the_split(void **state)
     tt_team_free(three);
 }
 
+/* --- weights and moments in bfloat16 --- */
+
+/* Over all random bits the mean is the value, exactly; what a bfloat16 holds, NaN and infinity stay. */
+static void rounding_at_random_keeps_the_mean(void **state)
+{
+    const float values[] = {1.0F, 0x1.0002p0F, -0x1.fffffep-3F, 0x1.234566p5F, 0x1p-133F, 0x1.8p-148F, 0.0F};
+
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        double sum = 0.0;
+
+        for (int random = 0; random <= UINT16_MAX; random++)
+            sum += (double)tt_bf16_to_float(tt_bf16_from_float_random(values[i], (uint16_t)random));
+        assert_true(sum / 65536.0 == (double)values[i]);
+    }
+    for (int random = 0; random <= UINT16_MAX; random += 5) {
+        assert_true(tt_bf16_to_float(tt_bf16_from_float_random(1.5F, (uint16_t)random)) == 1.5F);
+        assert_true(isnan(tt_bf16_to_float(tt_bf16_from_float_random(NAN, (uint16_t)random))));
+        assert_true(isinf(tt_bf16_to_float(tt_bf16_from_float_random(-INFINITY, (uint16_t)random))));
+    }
+}
+
+enum { MANY = 4096 };
+
+struct halves {
+    tt_bf16 param[MANY], exp_avg[MANY], exp_avg_sq[MANY];
+};
+
+static void adamw_halves(struct tt_team *team, const struct tt_scalars *scalars, const struct tt_rows *rows, int n_rows,
+                         struct halves *at, const float *grad)
+{
+    const struct tt_step_call call = {.in = grad,
+                                      .out = {at->param, at->exp_avg, at->exp_avg_sq},
+                                      .rows = rows,
+                                      .n_rows = n_rows,
+                                      .scalars = scalars,
+                                      .decoupled = true,
+                                      .dtype = TT_BF16,
+                                      .team = team};
+
+    tt_step_row(TT_STEP_ADAMW)->run(&call);
+}
+
+/* A weight of 1 is changed by 2^-12 a step, a sixteenth of what is between 1 and the next smaller bfloat16. */
+static void steps_too_small_for_bfloat16_count_on_average(void **state)
+{
+    enum { LONG = 256 };
+    const struct tt_rows rows = {.rows = MANY, .width = 1, .stream = 5};
+    struct tt_team *team = new_team(1);
+    struct halves at;
+    float grad[MANY];
+    double mean = 0.0;
+
+    for (int i = 0; i < MANY; i++) {
+        at.param[i] = at.exp_avg[i] = at.exp_avg_sq[i] = tt_bf16_from_float(1.0F);
+        grad[i] = 1.0F;
+    }
+    for (int s = 0; s < LONG; s++) {
+        const struct tt_scalars scalars = {.clip = 1.0F,
+                                           .lr = 0x1p-12,
+                                           .beta1 = 0.9,
+                                           .beta2 = 0.95,
+                                           .bias_correction1 = 1.0,
+                                           .bias_correction2 = 1.0,
+                                           .rounding_seed = tt_rng_seed_of_step(7, s + 1)};
+
+        adamw_halves(team, &scalars, &rows, 1, &at, grad);
+    }
+    for (int i = 0; i < MANY; i++)
+        mean += (double)tt_bf16_to_float(at.param[i]) / MANY;
+    /* a rounding has a variance of at most 2^-18 (a quarter of 2^-16), and there are LONG of MANY weights */
+    assert_true(fabs(mean - (1.0 - LONG * 0x1p-12)) < 5.0 * sqrt(LONG * 0x1p-18 / MANY));
+    tt_team_free(team);
+}
+
+/* Parts of a parameter that lie elsewhere draw the random bits of their elements. Steps and parameters draw others. */
+static void random_bits_belong_to_elements(void **state)
+{
+    enum { WIDTH = 37, ROWS = 100, TOTAL = ROWS * WIDTH };
+    const struct tt_rows whole = {.rows = ROWS, .width = WIDTH, .stream = 9};
+    struct tt_scalars scalars = scalars_of_step(3);
+    struct tt_team *one = new_team(1), *three = new_team(3);
+    struct arrays from = make_arrays(TOTAL, 0, 0);
+    struct halves before, all, part;
+
+    for (int i = 0; i < MANY; i++) {
+        before.param[i] = tt_bf16_from_float(i < TOTAL ? from.param[i] : 0.0F);
+        before.exp_avg[i] = tt_bf16_from_float(i < TOTAL ? from.exp_avg[i] : 0.0F);
+        before.exp_avg_sq[i] = tt_bf16_from_float(i < TOTAL ? from.exp_avg_sq[i] : 0.0F);
+    }
+    scalars.rounding_seed = 11;
+    all = before;
+    adamw_halves(three, &scalars, &whole, 1, &all, from.grad);
+    for (int64_t row = 0, rows; row < ROWS; row += rows) {
+        struct tt_rows some = {.width = WIDTH, .stream = 9, .index = row * WIDTH};
+        size_t bytes;
+
+        rows = some.rows = row % 7 + 1 > ROWS - row ? ROWS - row : row % 7 + 1;
+        bytes = (size_t)(rows * WIDTH) * sizeof(tt_bf16);
+        memcpy(part.param, before.param + row * WIDTH, bytes);
+        memcpy(part.exp_avg, before.exp_avg + row * WIDTH, bytes);
+        memcpy(part.exp_avg_sq, before.exp_avg_sq + row * WIDTH, bytes);
+        adamw_halves(one, &scalars, &some, 1, &part, from.grad + row * WIDTH);
+        assert_memory_equal(part.param, all.param + row * WIDTH, bytes);
+        assert_memory_equal(part.exp_avg, all.exp_avg + row * WIDTH, bytes);
+        assert_memory_equal(part.exp_avg_sq, all.exp_avg_sq + row * WIDTH, bytes);
+    }
+    for (int k = 0; k < 2; k++) {
+        struct tt_rows other = whole;
+
+        scalars.rounding_seed = k ? 11 : 12;
+        other.stream = k ? 10 : 9;
+        part = before;
+        adamw_halves(one, &scalars, &other, 1, &part, from.grad);
+        assert_memory_not_equal(part.param, all.param, TOTAL * sizeof(tt_bf16));
+    }
+    free_arrays(&from);
+    tt_team_free(one);
+    tt_team_free(three);
+}
+
 static void empty_segments_are_allowed(void **state)
 {
-    const struct tt_rows rows[3] = {{0, 0, 5}, {0, 2, 3}, {6, 0, 1}};
+    const struct tt_rows rows[3] = {
+        {.rows = 0, .width = 5}, {.rows = 2, .width = 3}, {.begin = 6, .rows = 0, .width = 1}};
     struct tt_scalars scalars = scalars_of_step(1);
     struct tt_team *team = new_team(2);
     struct arrays a = make_arrays(6, 0, 0), b = make_arrays(6, 0, 0);
@@ -228,7 +351,7 @@ static void empty_segments_are_allowed(void **state)
 static void sum_of_squares_is_right(void **state)
 {
     enum { ROWS = 40, WIDTH = 5003, TOTAL = ROWS * WIDTH };
-    const struct tt_rows rows = {3, ROWS, WIDTH};
+    const struct tt_rows rows = {.begin = 3, .rows = ROWS, .width = WIDTH};
     struct tt_team *team = new_team(2);
     struct arrays a = make_arrays(TOTAL, 3, 0);
     struct tt_exact sum = {0}, small = {0};
@@ -240,7 +363,7 @@ static void sum_of_squares_is_right(void **state)
     sum_squares(team, &rows, 1, a.grad, &sum);
     assert_true(fabs(tt_exact_value(&sum) / (double)wanted - 1.0) < 1e-14);
     tt_exact_add(&small, 1.0); /* the sum is added to what it has */
-    sum_squares(team, &(struct tt_rows){0, 3, 1}, 1, numbers, &small);
+    sum_squares(team, &(struct tt_rows){.rows = 3, .width = 1}, 1, numbers, &small);
     assert_true(tt_exact_value(&small) == 26.0);
     free_arrays(&a);
     tt_team_free(team);
@@ -257,10 +380,10 @@ static void sum_of_squares_does_not_depend_on_the_split(void **state)
 
     for (int64_t i = 0; i < TOTAL; i++)
         a.grad[i] = ldexpf(a.grad[i], (int)(i * 7 % 80) - 40);
-    sum_squares(three, &(struct tt_rows){0, ROWS, WIDTH}, 1, a.grad, &whole);
+    sum_squares(three, &(struct tt_rows){.rows = ROWS, .width = WIDTH}, 1, a.grad, &whole);
     for (int64_t row = 0, step; row < ROWS; row += step) {
         step = row % 11 + 1 > ROWS - row ? ROWS - row : row % 11 + 1;
-        rows[n++] = (struct tt_rows){row * WIDTH, step, WIDTH};
+        rows[n++] = (struct tt_rows){.begin = row * WIDTH, .rows = step, .width = WIDTH};
     }
     sum_squares(one, rows + n / 2, n - n / 2, a.grad, &parts);
     sum_squares(three, rows, n / 2, a.grad, &parts);
@@ -276,7 +399,7 @@ static void non_finite_gradients_make_the_norm_non_finite(void **state)
     struct tt_team *team = new_team(1);
     struct tt_exact sum = {0}, floats = {0};
 
-    sum_squares(team, &(struct tt_rows){0, 2, 2}, 1, bad, &sum);
+    sum_squares(team, &(struct tt_rows){.rows = 2, .width = 2}, 1, bad, &sum);
     assert_int_equal(sum.nonfinite, 2);
     assert_true(isnan(tt_exact_value(&sum)));
     sum_floats(bad, 4, &floats);
@@ -298,6 +421,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adamw_is_pytorchs),
+        cmocka_unit_test(rounding_at_random_keeps_the_mean),
+        cmocka_unit_test(steps_too_small_for_bfloat16_count_on_average),
+        cmocka_unit_test(random_bits_belong_to_elements),
         cmocka_unit_test(adam_is_pytorchs),
         cmocka_unit_test(clip_scales_the_gradient_first),
         cmocka_unit_test(bits_do_not_depend_on_the_split),

@@ -267,7 +267,7 @@ static int64_t whole_bytes(const struct tt_program *p, enum tt_purpose purpose, 
 /* This holds on one shard too, where bfloat16 parameters are copies although nothing travels. */
 static void the_planner_counts_what_lowering_makes(void **state)
 {
-    for (int c = 0; c < 8; c++) {
+    for (int c = 0; c < 12; c++) { /* from 8 on: shards in the type of parameters */
         const int shards = 1 + c % 2;
         struct tt_engine_options o = {.mesh = mesh_of(1, shards),
                                       .model = model,
@@ -278,12 +278,14 @@ static void the_planner_counts_what_lowering_makes(void **state)
                                       .seq_len = 8,
                                       .microbatches = 2,
                                       .param_dtype = c & 2 ? TT_BF16 : TT_F32,
-                                      .reduce_dtype = c & 4 ? TT_BF16 : TT_F32};
+                                      .reduce_dtype = c & 4 ? TT_BF16 : TT_F32,
+                                      .shard_dtype = c >= 8 && c & 2 ? TT_BF16 : TT_F32};
         const struct tt_machine machine = tt_machine_builtin();
         struct tt_order order = tt_order_accumulate(2, 1, true);
         struct tt_engine *engine;
         struct tt_lowering lowering = {.microbatches = 2,
                                        .threads = 1,
+                                       .shard_dtype = o.shard_dtype,
                                        .param_dtype = o.param_dtype,
                                        .reduce_dtype = o.reduce_dtype,
                                        .staging = tt_collective_staging};
@@ -301,7 +303,7 @@ static void the_planner_counts_what_lowering_makes(void **state)
         for (int u = 0; u < eager->layout->n_units; u++) {
             assert_int_equal(facts.unit_bytes[u], whole_bytes(eager, TT_UNSHARD, u));
             assert_int_equal(facts.unit_grad_bytes[u], whole_bytes(eager, TT_REDUCE, u));
-            assert_true((facts.unit_bytes[u] > 0) == (shards > 1 || o.param_dtype == TT_BF16));
+            assert_true((facts.unit_bytes[u] > 0) == (shards > 1 || o.param_dtype != o.shard_dtype));
         }
         tt_step_facts_release(&facts);
         tt_usage_release(&usage);

@@ -146,9 +146,10 @@ static void print_precision(FILE *out, const struct tt_setup *s, const struct tt
     bool gradients = s->cfg->training.mixed_precision_reduce == TT_DTYPE_BFLOAT16;
 
     if (params || gradients)
-        (void)fprintf(out,
-                      "  numbers  computation in %s, gradients reduced in %s, master weights and sums in float32\n",
-                      params ? "bfloat16" : "float32", gradients ? "bfloat16" : "float32");
+        (void)fprintf(out, "  numbers  computation in %s, gradients reduced in %s, %s in float32\n",
+                      params ? "bfloat16" : "float32", gradients ? "bfloat16" : "float32",
+                      s->job.engine.shard_dtype == TT_BF16 ? "weights and moments in bfloat16, sums"
+                                                           : "master weights and sums");
     else if (may_want_bf16(s->cfg, about))
         (void)fprintf(out, "  numbers  float32; this CPU has instructions for bfloat16 "
                            "(training.mixed_precision_param=bfloat16)\n");

@@ -5,12 +5,13 @@
 #include "cli/train/save/view.h"
 
 /* Sets the part of parameter p that this rank has, and where it is in memory. */
-static void place(const struct tt_layout *layout, int p, float *const *arrays, struct tt_ckpt_chunk *chunk)
+static void place(const struct tt_layout *layout, int p, const struct tt_state *state, void *const *arrays,
+                  struct tt_ckpt_chunk *chunk)
 {
     const struct tt_unit_param *part = tt_layout_param(layout, p);
 
     chunk->part = part->box;
-    chunk->data = arrays[layout->unit_of[p]] + part->offset;
+    chunk->data = tt_state_at(state, arrays, layout->unit_of[p], part->offset);
 }
 
 void tt_state_view_init(const struct tt_model *model, struct tt_engine *engine, struct tt_state_view *ret_view)
@@ -19,11 +20,11 @@ void tt_state_view_init(const struct tt_model *model, struct tt_engine *engine, 
     struct tt_state *state = tt_engine_state(engine);
     struct tt_state_view *v = ret_view;
 
-    tt_job_tensors_init(model, &v->tensors);
+    tt_job_tensors_init(model, state->dtype, &v->tensors);
     for (int p = 0; p < model->n_params; p++) {
-        place(layout, p, state->param, &v->tensors.state.model[p]);
-        place(layout, p, state->exp_avg, &v->tensors.state.optim[2 * (size_t)p]);
-        place(layout, p, state->exp_avg_sq, &v->tensors.state.optim[2 * (size_t)p + 1]);
+        place(layout, p, state, state->param, &v->tensors.state.model[p]);
+        place(layout, p, state, state->exp_avg, &v->tensors.state.optim[2 * (size_t)p]);
+        place(layout, p, state, state->exp_avg_sq, &v->tensors.state.optim[2 * (size_t)p + 1]);
     }
 }
 

@@ -161,6 +161,8 @@ static bool changes_curve(const struct tt_config *cfg, const char *path)
 
     if (strcmp(path, "training.steps") == 0) /* the schedule has the length of the run */
         return cfg->lr_scheduler.total_steps == TT_NULL_INT;
+    if (strcmp(path, "debug.seed") == 0) /* it rounds weights */
+        return cfg->training.dtype == TT_DTYPE_BFLOAT16;
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
         if (strncmp(path, prefixes[i], strlen(prefixes[i])) == 0)
             return true;

@@ -4,6 +4,7 @@
  * portable kernels: only products that are exact in double are fused.
  */
 #include "core/kernels/x86/element.h"
+#include "core/kernels/x86/random.h"
 #include "core/kernels/x86/x86.h"
 
 /* The numbers of a step in vectors. */
@@ -18,24 +19,37 @@ VF_INLINE struct numbers spread(const struct tt_adamw_numbers *n)
                             vf_set(n->eps)};
 }
 
+/* A parameter and its moments. */
+struct element_state {
+    vf p, m, v;
+};
+
+VF_INLINE struct element_state updated(const struct numbers *k, bool decoupled, struct element_state s, vf grad)
+{
+    vf g = vf_mul(grad, k->clip), root;
+
+    if (decoupled) {
+        s.p = vf_mul(s.p, k->decay);
+    } else {
+        g = vf_add(g, vf_mul(k->weight_decay, s.p));
+    }
+    s.m = vf_add(s.m, vf_mul(k->mix1, vf_sub(g, s.m)));
+    s.v = vf_add(vf_mul(s.v, k->beta2), vf_mul(vf_mul(k->mix2, g), g));
+    root = vf_add(vf_div(vf_sqrt(s.v), k->root_correction2), k->eps);
+    s.p = vf_sub(s.p, vf_div(vf_mul(k->step_size, s.m), root));
+    return s;
+}
+
 /* n elements, VF_LANES or fewer. */
 VF_INLINE void update(const struct numbers *k, bool decoupled, float *param, const float *grad, float *exp_avg,
                       float *exp_avg_sq, int64_t n)
 {
-    vf p = vf_load_n(param, n), g = vf_mul(vf_load_n(grad, n), k->clip);
-    vf m = vf_load_n(exp_avg, n), v = vf_load_n(exp_avg_sq, n);
+    struct element_state s = {vf_load_n(param, n), vf_load_n(exp_avg, n), vf_load_n(exp_avg_sq, n)};
 
-    if (decoupled) {
-        p = vf_mul(p, k->decay);
-    } else {
-        g = vf_add(g, vf_mul(k->weight_decay, p));
-    }
-    m = vf_add(m, vf_mul(k->mix1, vf_sub(g, m)));
-    v = vf_add(vf_mul(v, k->beta2), vf_mul(vf_mul(k->mix2, g), g));
-    vf_store_n(exp_avg, m, n);
-    vf_store_n(exp_avg_sq, v, n);
-    v = vf_add(vf_div(vf_sqrt(v), k->root_correction2), k->eps);
-    vf_store_n(param, vf_sub(p, vf_div(vf_mul(k->step_size, m), v)), n);
+    s = updated(k, decoupled, s, vf_load_n(grad, n));
+    vf_store_n(exp_avg, s.m, n);
+    vf_store_n(exp_avg_sq, s.v, n);
+    vf_store_n(param, s.p, n);
 }
 
 VF_INLINE void update_range(const struct tt_adamw_numbers *numbers, bool decoupled, float *param, const float *grad,
@@ -57,6 +71,35 @@ void TT_ISA(tt_adamw)(const struct tt_adamw_numbers *numbers, float *param, cons
         update_range(numbers, true, param, grad, exp_avg, exp_avg_sq, n);
     } else {
         update_range(numbers, false, param, grad, exp_avg, exp_avg_sq, n);
+    }
+}
+
+VF_INLINE void update_range_bf16(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding,
+                                 bool decoupled, tt_bf16 *param, const float *grad, tt_bf16 *exp_avg,
+                                 tt_bf16 *exp_avg_sq, int64_t n)
+{
+    const struct numbers k = spread(numbers);
+
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        int64_t left = n - i;
+        struct random_words random = random_words(rounding->seed, rounding->stream, rounding->first + (uint64_t)i);
+        struct element_state s = {bf16_load_n(param + i, left), bf16_load_n(exp_avg + i, left),
+                                  bf16_load_n(exp_avg_sq + i, left)};
+
+        s = updated(&k, decoupled, s, vf_load_n(grad + i, left));
+        vh_store_n(param + i, rounded_at_random(s.p, random_field(&random, 0)), left);
+        vh_store_n(exp_avg + i, rounded_at_random(s.m, random_field(&random, 1)), left);
+        vh_store_n(exp_avg_sq + i, rounded_at_random(s.v, random_field(&random, 2)), left);
+    }
+}
+
+void TT_ISA(tt_adamw_bf16)(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding,
+                           tt_bf16 *param, const float *grad, tt_bf16 *exp_avg, tt_bf16 *exp_avg_sq, int64_t n)
+{
+    if (numbers->decoupled) {
+        update_range_bf16(numbers, rounding, true, param, grad, exp_avg, exp_avg_sq, n);
+    } else {
+        update_range_bf16(numbers, rounding, false, param, grad, exp_avg, exp_avg_sq, n);
     }
 }
 

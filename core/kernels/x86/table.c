@@ -14,6 +14,7 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     .name = "avx2",
 #endif
     SLOT(adamw),
+    SLOT(adamw_bf16),
     SLOT(add),
     SLOT(add_bf16),
     SLOT(attention_fwd),

@@ -10,7 +10,9 @@
  *
  *   parameters   The shards stay float32. Gathered parameters are the shards rounded to bfloat16 (to nearest, ties to
  *                even), on one rank too, and the graph computes in bfloat16: so are activations and their gradients;
- *                statistics, sums and the gradients of parameters are float32.
+ *                statistics, sums and the gradients of parameters are float32. Shards that are bfloat16 themselves
+ *                (tt_lowering.shard_dtype) are gathered as they are, and used where they are if a rank has all of a
+ *                unit.
  *   gradients    Every microbatch's gradient on every rank is rounded, then all of them are added in float32 in the
  *                order of the tree. A sum is never rounded, so the bits do not depend on the layout: partial sums
  *                cannot travel, and ranks exchange their blocks directly (the same bytes, more messages). The sum over

@@ -21,7 +21,9 @@ enum tt_step_op_id {
 struct tt_rows {
     int64_t begin; /* first element */
     int64_t rows;
-    int64_t width; /* elements per row; 1 for vectors */
+    int64_t width;   /* elements per row; 1 for vectors */
+    uint64_t stream; /* of the parameter's random numbers (core/math/rng.h) */
+    int64_t index;   /* of the first element in the whole parameter */
 };
 
 /* One execution of a step op, which uses the members that its file names. */
@@ -37,7 +39,8 @@ struct tt_step_call {
     int n_rows;
     const struct tt_rope *rope;
     const struct tt_scalars *scalars;
-    bool decoupled; /* AdamW, not Adam */
+    bool decoupled;      /* AdamW, not Adam */
+    enum tt_dtype dtype; /* of weights and moments: TT_F32 or TT_BF16 */
     struct tt_team *team;
 };
 

@@ -53,7 +53,8 @@ static int lower_norm(struct tt_walk *w, const struct tt_instr *from)
 static struct tt_step_call of_shard(const struct tt_program *program, const struct tt_instr *instr,
                                     enum tt_step_op_id op)
 {
-    return (struct tt_step_call){.op = op, .n = program->layout->units[instr->unit].shard_elements};
+    return (struct tt_step_call){
+        .op = op, .n = program->layout->units[instr->unit].shard_elements, .dtype = program->shard_dtype};
 }
 
 static void cost_of_norm(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
