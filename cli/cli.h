@@ -107,6 +107,12 @@ int tt_command_generate(int argc, char **argv);
 /** `titan eval`: see titan-eval(1). */
 int tt_command_eval(int argc, char **argv);
 
+/** `titan status [DIR]`: see titan-status(1). */
+int tt_command_status(int argc, char **argv);
+
+/** `titan compare A B`: see titan-compare(1). */
+int tt_command_compare(int argc, char **argv);
+
 /** `titan data pack|inspect`: see titan-data(1). */
 int tt_command_data(int argc, char **argv);
 

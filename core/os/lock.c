@@ -287,6 +287,36 @@ out:
     return rc;
 }
 
+int tt_lock_is_held(const char *path, bool *ret_held)
+{
+    struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    char *owner = tt_format("%s.owner", path), *text = NULL;
+    json_t *self = describe_self();
+    size_t size = 0;
+    bool owned = false, held;
+    int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
+
+    if (fd < 0 && errno != ENOENT) {
+        rc = tt_path_fail("open", path, errno);
+        goto out;
+    }
+    held = fd >= 0 && ((flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK) ||
+                       (fcntl(fd, F_OFD_SETLK, &whole) < 0 && (errno == EAGAIN || errno == EACCES)));
+    TT_TRY(tt_path_exists(owner, &owned));
+    if (owned && !held) {
+        TT_TRY(tt_file_read(owner, &text, &size));
+        held = !is_dead(text, size, self);
+    }
+    *ret_held = held;
+out:
+    if (fd >= 0)
+        (void)close(fd);
+    json_decref(self);
+    tt_free(text);
+    tt_free(owner);
+    return rc;
+}
+
 int tt_lock_check(const struct tt_lock *lock)
 {
     bool same = true;

@@ -31,6 +31,12 @@ struct tt_lock {
 int tt_lock_take(const char *path, struct tt_lock *ret_lock, bool *ret_taken) TT_MUST_CHECK;
 
 /**
+ * Whether another process holds the lock of `path`, which nothing is written to. A missing file is not locked. For a
+ * moment this keeps others from taking the lock, as if it were held. Errors: TT_EIO.
+ */
+int tt_lock_is_held(const char *path, bool *ret_held) TT_MUST_CHECK;
+
+/**
  * Checks that the locked file is still the one at its path. TT_EDATA when its folder was removed, replaced or emptied,
  * so that the lock no longer keeps anyone out. TT_EIO when this cannot be determined. 0 when nothing is held.
  */

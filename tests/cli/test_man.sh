@@ -25,7 +25,7 @@ case_commands_agree() {
 }
 
 case_options_agree() {
-    for command in train plan estimate tune launch trace bench config models ckpt generate eval data; do
+    for command in train plan estimate tune launch status compare trace bench config models ckpt generate eval data; do
         run $command --help
         options_of_help >in_help
         options_of_page $command >in_page
@@ -38,7 +38,7 @@ case_options_agree() {
 
 case_every_command_with_options_has_a_page() {
     run help
-    for command in train plan estimate tune launch trace bench config models ckpt generate eval data; do
+    for command in train plan estimate tune launch status compare trace bench config models ckpt generate eval data; do
         expect_file "$man/titan-$command.1.scd"
         grep -q "titan-$command\*(1)" "$man/titan.1.scd" || not_as "titan(1) does not refer to titan-$command(1)"
     done

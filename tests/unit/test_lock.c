@@ -52,6 +52,30 @@ static void one_holder_at_a_time(void **state)
     remove_folder(folder);
 }
 
+static void a_look_at_a_lock_neither_takes_it_nor_makes_it(void **state)
+{
+    char *folder = new_folder(), *path = tt_format("%s/.lock", folder);
+    struct tt_lock lock = TT_LOCK_NONE;
+    bool taken = true, held = true, exists = true;
+
+    assert_int_equal(tt_lock_is_held(path, &held), 0);
+    assert_false(held);
+    assert_int_equal(tt_path_exists(path, &exists), 0);
+    assert_false(exists);
+    assert_int_equal(tt_lock_take(path, &lock, &taken), 0);
+    assert_false(taken);
+    assert_int_equal(tt_lock_is_held(path, &held), 0);
+    assert_true(held);
+    tt_lock_release(&lock);
+    assert_int_equal(tt_lock_is_held(path, &held), 0);
+    assert_false(held);
+    assert_int_equal(tt_lock_take(path, &lock, &taken), 0);
+    assert_false(taken);
+    tt_lock_release(&lock);
+    tt_free(path);
+    remove_folder(folder);
+}
+
 static void a_lock_whose_file_is_gone_says_so(void **state)
 {
     char *folder = new_folder(), *path = tt_format("%s/.lock", folder), *moved = tt_format("%s/moved", folder);
@@ -131,6 +155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_holder_at_a_time),
+        cmocka_unit_test(a_look_at_a_lock_neither_takes_it_nor_makes_it),
         cmocka_unit_test(a_lock_whose_file_is_gone_says_so),
         cmocka_unit_test(owners_that_may_live_are_respected),
     };

@@ -297,6 +297,18 @@ static void add_machine(const struct tt_setup *s, json_t *o)
     (void)json_object_set_new(o, "machine_hash", json_sprintf("%016" PRIx64, tt_machine_hash(machine)));
 }
 
+/* Where the run is: `titan status` tells it, and how to continue from there. */
+static void add_place(json_t *o)
+{
+    char host[256] = "", cwd[4096];
+
+    (void)gethostname(host, sizeof host - 1);
+    (void)json_object_set_new(o, "host", tt_json_string(host));
+    (void)json_object_set_new(o, "pid", json_integer((json_int_t)getpid()));
+    if (getcwd(cwd, sizeof cwd))
+        (void)json_object_set_new(o, "cwd", tt_json_string(cwd));
+}
+
 static json_t *record_of(const struct tt_reporter *r, const struct tt_run_about *about)
 {
     const struct tt_setup *s = r->setup;
@@ -312,6 +324,7 @@ static json_t *record_of(const struct tt_reporter *r, const struct tt_run_about 
                   tt_setup_kernels_json(s), "peak_flops", tt_json_number(r->metrics.peak_flops),
                   "memory_predicted_bytes", (json_int_t)(s->memory.total + s->job.staging_bytes), "staging_bytes",
                   (json_int_t)s->job.staging_bytes);
+    add_place(o);
     add_machine(s, o);
     if (start->resumed_from >= 0)
         (void)json_object_set_new(o, "resumed_from", json_integer(start->resumed_from));

@@ -54,7 +54,11 @@ void tt_reporter_close(struct tt_reporter *r, int64_t step, int exit_code)
     struct tt_metrics *m = &r->metrics;
 
     if (m->records) {
-        tt_metrics_record(m, json_pack("{s:s, s:I, s:i}", "type", "end", "step", (json_int_t)step, "exit", exit_code));
+        json_t *end = json_pack("{s:s, s:I, s:i}", "type", "end", "step", (json_int_t)step, "exit", exit_code);
+
+        if (exit_code != 0)
+            (void)json_object_set_new(end, "error", tt_json_string(tt_error_message()));
+        tt_metrics_record(m, end);
         tt_records_close(m->records);
     }
     tt_tensorboard_close(m->board);

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * titan status [DIR]: where a run is.
+ */
+#include "cli/watch/status.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/run/screen.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+static const struct tt_option options[] = {
+    {"follow", NULL, NULL, "keep showing it until the run ends; not on a terminal: a line for every report"},
+    {"json", NULL, NULL, "print JSON; with --follow one object a line"},
+    TT_OPTION_HELP,
+    {0},
+};
+
+static const char usage[] =
+    "usage: titan status [DIR] [--follow] [--json]\n\n"
+    "Says whether a run is alive, where it is, how fast, what its last checkpoint is and what is wrong;\n"
+    "after a crash why it ended and what continues it. DIR is its folder (default: ./outputs).\n\n";
+
+enum { LABEL_COLUMNS = 13, POLL_MSEC = 500 };
+
+/* --- text --- */
+
+static const char *string(const json_t *json, const char *key)
+{
+    return json_string_value(json_object_get(json, key));
+}
+
+/* NaN: null. */
+static double number(const json_t *json, const char *key)
+{
+    const json_t *value = json_object_get(json, key);
+
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static int64_t integer(const json_t *json, const char *key)
+{
+    return (int64_t)json_integer_value(json_object_get(json, key));
+}
+
+static void add_progress(const json_t *s, struct tt_text *out)
+{
+    char step[32], total[32], age[32];
+    double at = number(s, "step"), all = number(s, "total_steps");
+
+    tt_text_add(out, "  step       %s", tt_text_count(step, sizeof step, integer(s, "step")));
+    if (all > 0.0)
+        tt_text_add(out, " of %s (%.0f %%)", tt_text_count(total, sizeof total, (int64_t)all), floor(100.0 * at / all));
+    if (isfinite(number(s, "last_record_s")))
+        tt_text_add(out, ", last record %s ago", tt_text_duration(age, sizeof age, number(s, "last_record_s")));
+    tt_text_add(out, "\n");
+}
+
+static void add_loss(const json_t *s, struct tt_text *out)
+{
+    const json_t *validation = json_object_get(s, "validation");
+    char tokens[32];
+
+    if (json_object_get(s, "loss") && integer(s, "step") > 0) {
+        tt_text_add(out, "  loss       %.5f, grad_norm %.4f, lr %.2e", number(s, "loss"), number(s, "grad_norm"),
+                    number(s, "lr"));
+        if (integer(s, "ntokens_seen"))
+            tt_text_add(out, ", %s tokens", tt_text_count(tokens, sizeof tokens, integer(s, "ntokens_seen")));
+        tt_text_add(out, "\n");
+    }
+    if (json_is_object(validation))
+        tt_text_add(out, "  validation %.5f at step %" PRId64 "\n", number(validation, "loss"),
+                    integer(validation, "step"));
+}
+
+static void add_speed(const json_t *s, struct tt_text *out)
+{
+    double one = number(s, "step_time_s"), median = number(s, "median_step_time_s");
+    char a[32], b[32];
+
+    if (!isfinite(one))
+        return;
+    tt_text_add(out, "  speed      %s tokens/s a rank, %s a step",
+                tt_text_count(a, sizeof a, (int64_t)llround(number(s, "tps"))), tt_text_duration(b, sizeof b, one));
+    if (isfinite(median) && median > 0.0)
+        tt_text_add(out, " (median %s)", tt_text_duration(a, sizeof a, median));
+    if (isfinite(number(s, "eta_s")))
+        tt_text_add(out, "\n  eta        %s", tt_text_duration(a, sizeof a, number(s, "eta_s")));
+    tt_text_add(out, "\n");
+}
+
+static void add_keeping(const json_t *s, struct tt_text *out)
+{
+    const json_t *checkpoint = json_object_get(s, "checkpoint");
+    char bytes[32], age[32];
+
+    if (json_is_object(checkpoint))
+        tt_text_add(out, "  checkpoint step-%" PRId64 ", %s, %s ago\n", integer(checkpoint, "step"),
+                    tt_text_bytes(bytes, sizeof bytes, number(checkpoint, "bytes")),
+                    tt_text_duration(age, sizeof age, number(checkpoint, "age_s")));
+    else
+        tt_text_add(out, "  checkpoint none\n");
+    if (isfinite(number(s, "memory_gib")))
+        tt_text_add(out, "  memory     %.2f GiB a rank at most (predicted: %.2f GiB and libraries)\n",
+                    number(s, "memory_gib"), number(s, "memory_predicted_gib"));
+}
+
+static void add_end(const json_t *s, struct tt_text *out)
+{
+    const json_t *warnings = json_object_get(s, "warnings");
+    const char *error = string(s, "error"), *command = string(s, "command");
+
+    for (size_t i = 0; i < json_array_size(warnings); i++)
+        tt_text_add(out, "  warning    %s\n", json_string_value(json_array_get(warnings, i)));
+    if (error) {
+        tt_text_add(out, "  why        ");
+        tt_text_add_replaced(out, error, strlen(error), "\n", "\n             ");
+        tt_text_add(out, "\n");
+    } else if (strcmp(string(s, "state"), "killed") == 0) {
+        tt_text_add(out, "  why        unknown: it left no record of its end, as after SIGKILL, a lack of memory or a "
+                         "power cut\n");
+    }
+    if (command)
+        tt_text_add(out, "  continue   %s\n", command);
+}
+
+static void add_status(const json_t *s, struct tt_text *out)
+{
+    int64_t ranks = integer(s, "ranks");
+    char age[32];
+
+    tt_text_add(out, "%s: %s", string(s, "folder"), string(s, "state"));
+    if (integer(s, "exit") > 0)
+        tt_text_add(out, " (exit code %" PRId64 ")", integer(s, "exit"));
+    if (string(s, "host"))
+        tt_text_add(out, ", %s process %" PRId64, string(s, "host"), integer(s, "pid"));
+    if (ranks)
+        tt_text_add(out, ", %" PRId64 " rank%s", ranks, ranks == 1 ? "" : "s");
+    if (isfinite(number(s, "started")))
+        tt_text_add(out, ", started %s ago",
+                    tt_text_duration(age, sizeof age, tt_clock_wall_sec() - number(s, "started")));
+    tt_text_add(out, "\n");
+    add_progress(s, out);
+    add_loss(s, out);
+    add_speed(s, out);
+    add_keeping(s, out);
+    add_end(s, out);
+}
+
+/* --- following --- */
+
+/* Prints the status where the last one was printed, which had ret_lines lines. */
+static void redraw(const json_t *s, int *lines)
+{
+    struct tt_text text = {0};
+    char *shown = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&shown, &size);
+
+    add_status(s, &text);
+    tt_screen_put(out ? out : stdout, text.text, tt_screen_columns(STDOUT_FILENO), LABEL_COLUMNS);
+    tt_text_release(&text);
+    if (!out || fclose(out) != 0)
+        return;
+    if (*lines)
+        (void)printf("\033[%dA\033[J", *lines);
+    (void)fputs(shown, stdout);
+    *lines = 0;
+    for (size_t i = 0; i < size; i++)
+        *lines += shown[i] == '\n';
+    free(shown); // NOLINT: it is the C library's
+}
+
+static void print_line(const json_t *s)
+{
+    char eta[32];
+
+    (void)printf("%s  step: %" PRId64 "/%" PRId64 "  loss: %8.5f  step_time: %.3g s", string(s, "state"),
+                 integer(s, "step"), integer(s, "total_steps"), number(s, "loss"), number(s, "step_time_s"));
+    if (isfinite(number(s, "eta_s")))
+        (void)printf("  eta: %s", tt_text_duration(eta, sizeof eta, number(s, "eta_s")));
+    (void)printf("\n");
+}
+
+static void print_compact(const json_t *s)
+{
+    char *text = tt_json_text(s);
+
+    (void)printf("%s\n", text);
+    tt_free(text);
+}
+
+static void print_whole(const json_t *s)
+{
+    struct tt_text text = {0};
+
+    add_status(s, &text);
+    tt_screen_put(stdout, text.text, tt_screen_columns(STDOUT_FILENO), LABEL_COLUMNS);
+    tt_text_release(&text);
+}
+
+/* Whether something was recorded since the status `before`. */
+static bool is_news(const json_t *s, const json_t *before)
+{
+    static const char *const keys[] = {"state", "step", "starts"};
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (!json_equal(json_object_get(s, keys[i]), json_object_get(before, keys[i])))
+            return true;
+    return false;
+}
+
+static int follow(struct tt_history *history, bool json)
+{
+    static const struct timespec between = {0, POLL_MSEC * 1000000L};
+    bool terminal = !json && isatty(STDOUT_FILENO) == 1, alive = true;
+    json_t *before = NULL, *now = NULL;
+    int lines = 0, rc = 0;
+
+    for (;;) {
+        TT_TRY(tt_status_make(history, &now));
+        alive = json_is_true(json_object_get(now, "alive"));
+        if (terminal)
+            redraw(now, &lines);
+        else if (json && is_news(now, before))
+            print_compact(now);
+        else if (!json && alive && is_news(now, before))
+            print_line(now);
+        if (fflush(stdout) != 0 || !alive)
+            break;
+        json_decref(before);
+        before = now;
+        now = NULL;
+        (void)nanosleep(&between, NULL);
+    }
+    if (!terminal && !json)
+        print_whole(now);
+out:
+    json_decref(before);
+    json_decref(now);
+    return rc;
+}
+
+static int show(const struct tt_args *args)
+{
+    struct tt_history history = {.path = NULL};
+    json_t *status = NULL;
+    bool json = tt_args_has(args, "json");
+    int rc = 0;
+
+    if (args->n_words > 1) {
+        rc = tt_fail(TT_EUSAGE, "status: one folder at a time\nhelp: titan status [DIR] [--follow]");
+        goto out;
+    }
+    TT_TRY(tt_history_open(args->n_words ? args->word[0] : "./outputs", &history));
+    history.tail_bytes = TT_STATUS_TAIL_BYTES;
+    if (tt_args_has(args, "follow")) {
+        rc = follow(&history, json);
+        goto out;
+    }
+    TT_TRY(tt_status_make(&history, &status));
+    if (json)
+        (void)tt_cli_print_json(json_incref(status));
+    else
+        print_whole(status);
+out:
+    json_decref(status);
+    tt_history_release(&history);
+    return rc;
+}
+
+int tt_command_status(int argc, char **argv)
+{
+    struct tt_args *args = NULL;
+    int rc = tt_args_parse(argc, argv, options, &args), code;
+
+    if (rc == 0 && args->n_overrides)
+        rc = tt_fail(TT_EUSAGE, "status: '%s' is not an option\nhelp: titan status --help lists them",
+                     args->override[0]);
+    if (rc < 0) {
+        code = tt_cli_fail(rc);
+    } else if (tt_args_has(args, "help")) {
+        code = tt_cli_print_help(usage, options);
+    } else {
+        tt_cli_install_log();
+        rc = show(args);
+        code = rc < 0 ? tt_cli_fail(rc) : tt_cli_finish();
+    }
+    tt_args_free(args);
+    return code;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_WATCH_COMPARE_H
+#define TT_CLI_WATCH_COMPARE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+
+/** What is compared: numbers that should not depend on the machine or the layout, or those that are named. */
+struct tt_compare_options {
+    const char *const *field; /* of step records */
+    int n_fields;             /* 0: loss, grad_norm, lr, ntokens_seen */
+    int64_t from, to;         /* steps */
+    double tolerance;         /* numbers are equal if |a - b| <= tolerance * max(|a|, |b|); 0: the same bits */
+};
+
+/**
+ * Compares the records of two runs, and the losses of their validations. {"type": "compare", "schema": 1, "a", "b",
+ * "equal", "steps": how many both have, "tolerance", "first": null | {"step", "field", "a", "b"},
+ * "fields": [{"field", "compared", "different", "first_step", "max_abs", "max_rel", "max_step"}],
+ * "only_a", "only_b": [{"from", "to", "count"}], "config": [{"key", "a", "b"}], "notes": [{"key", "a", "b"}]}
+ * Runs are equal if both have the same steps, at least one, and no number differs. "config" are the keys of the
+ * configurations that differ, "notes" other facts. TT_EDATA: no run there; TT_EUSAGE: no record has such a field.
+ */
+int tt_compare_runs(const char *a, const char *b, const struct tt_compare_options *options,
+                    json_t **ret_json) TT_MUST_CHECK;
+
+#endif

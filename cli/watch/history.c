@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reads metrics.jsonl into tables.
+ */
+#include "cli/watch/history.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+enum {
+    BLOCK_BYTES = 1 << 20,
+    LINE_MOST = 64 << 20,
+    COLUMNS_MOST = 200, /* titan has some twenty; more is not a file of titan's */
+};
+
+/* --- tables --- */
+
+const double *tt_table_column(const struct tt_table *t, const char *name)
+{
+    for (int c = 0; c < t->n_columns; c++)
+        if (strcmp(t->name[c], name) == 0)
+            return t->column[c];
+    return NULL;
+}
+
+int64_t tt_table_find(const struct tt_table *t, int64_t step)
+{
+    int64_t low = 0, high = t->n;
+
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+
+        if (t->step[middle] < step)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The column of a name, which is added if need be; -1 when there are too many. `guess` is tried first. */
+static int column_for(struct tt_table *t, const char *name, int guess)
+{
+    int c = t->n_columns;
+
+    if (guess < c && strcmp(t->name[guess], name) == 0)
+        return guess;
+    for (int i = 0; i < c; i++)
+        if (strcmp(t->name[i], name) == 0)
+            return i;
+    if (c == COLUMNS_MOST)
+        return -1;
+    t->name = tt_realloc((void *)t->name, (size_t)c + 1, sizeof *t->name);
+    t->column = tt_realloc((void *)t->column, (size_t)c + 1, sizeof *t->column);
+    t->name[c] = tt_strdup(name);
+    t->column[c] = tt_calloc((size_t)t->cap, sizeof(double));
+    for (int64_t row = 0; row <= t->n; row++) /* with the row that is being added */
+        t->column[c][row] = (double)NAN;
+    return t->n_columns++;
+}
+
+static void grow(struct tt_table *t)
+{
+    t->cap = t->cap ? 2 * t->cap : 64;
+    t->step = tt_realloc(t->step, (size_t)t->cap, sizeof *t->step);
+    for (int c = 0; c < t->n_columns; c++)
+        t->column[c] = tt_realloc(t->column[c], (size_t)t->cap, sizeof(double));
+}
+
+static void add_row(struct tt_table *t, int64_t step, const json_t *record)
+{
+    const char *name;
+    json_t *value;
+    int field = 0;
+
+    if (t->n == t->cap)
+        grow(t);
+    t->step[t->n] = step;
+    for (int c = 0; c < t->n_columns; c++)
+        t->column[c][t->n] = (double)NAN;
+    json_object_foreach((json_t *)(uintptr_t)record, name, value)
+    {
+        int c = -1;
+
+        if (strcmp(name, "step") == 0 || !(json_is_number(value) || json_is_null(value)))
+            continue;
+        c = column_for(t, name, field++);
+        if (c >= 0 && json_is_number(value))
+            t->column[c][t->n] = json_number_value(value);
+    }
+    t->n++;
+}
+
+static void release_table(struct tt_table *t)
+{
+    for (int c = 0; c < t->n_columns; c++) {
+        tt_free(t->name[c]);
+        tt_free(t->column[c]);
+    }
+    tt_free((void *)t->name);
+    tt_free((void *)t->column);
+    tt_free(t->step);
+    *t = (struct tt_table){.n = 0};
+}
+
+/* --- records --- */
+
+static void keep_text(char **text, const json_t *record, const char *key)
+{
+    const char *found = json_string_value(json_object_get(record, key));
+
+    tt_free(*text);
+    *text = tt_strdup(found ? found : "");
+}
+
+/* A process begins. What it supersedes is known at its first step: it may fail before. */
+static void take_run(struct tt_history *h, json_t *record)
+{
+    const json_t *from = json_object_get(record, "resumed_from");
+
+    json_decref(h->run);
+    json_decref(h->end);
+    h->run = json_incref(record);
+    h->end = NULL;
+    h->starts++;
+    h->failed_saves = h->notes = 0;
+    h->superseded_after = json_is_integer(from) ? (int64_t)json_integer_value(from) : 0;
+    h->first_row = h->steps.n;
+}
+
+static void cut(struct tt_history *h, int64_t step)
+{
+    h->validations.n = tt_table_find(&h->validations, step);
+    h->steps.n = tt_table_find(&h->steps, step);
+    if (h->first_row > h->steps.n)
+        h->first_row = h->steps.n;
+}
+
+static void take_numbers(struct tt_history *h, struct tt_table *table, const json_t *record)
+{
+    const json_t *step = json_object_get(record, "step");
+    int64_t at = (int64_t)json_integer_value(step);
+
+    if (!json_is_integer(step) || at < 0)
+        return;
+    if (h->superseded_after >= 0)
+        cut(h, h->superseded_after + 1);
+    h->superseded_after = -1;
+    if (table->n && at <= table->step[table->n - 1])
+        cut(h, at + (table == &h->validations)); /* the validation of a step follows its record */
+    table->n = tt_table_find(table, at);
+    add_row(table, at, record);
+}
+
+static void take_record(struct tt_history *h, json_t *record)
+{
+    const char *type = json_string_value(json_object_get(record, "type"));
+    const json_t *time = json_object_get(record, "time");
+
+    if (json_is_number(time))
+        h->last_sec = json_number_value(time);
+    if (!type)
+        return;
+    if (strcmp(type, "step") == 0) {
+        take_numbers(h, &h->steps, record);
+    } else if (strcmp(type, "validate") == 0) {
+        take_numbers(h, &h->validations, record);
+    } else if (strcmp(type, "run") == 0) {
+        take_run(h, record);
+    } else if (strcmp(type, "end") == 0) {
+        json_decref(h->end);
+        h->end = json_incref(record);
+    } else if (strcmp(type, "note") == 0) {
+        h->notes++;
+        keep_text(&h->last_note, record, "text");
+    } else if (strcmp(type, "checkpoint") == 0 && json_object_get(record, "error")) {
+        h->failed_saves++;
+        keep_text(&h->last_failed_save, record, "error");
+    }
+}
+
+/* --- lines --- */
+
+/* Whether a line that is only skimmed is one of the many: titan writes the type first. */
+static bool is_of_a_step(const char *line, size_t size)
+{
+    static const char *const begins[] = {"{\"type\":\"step\"", "{\"type\":\"validate\""};
+
+    for (size_t i = 0; i < sizeof begins / sizeof begins[0]; i++)
+        if (size > strlen(begins[i]) && memcmp(line, begins[i], strlen(begins[i])) == 0)
+            return true;
+    return false;
+}
+
+/* `whole`: the line has its end, so it is not just being written. */
+static void take_line(struct tt_history *h, const char *line, size_t size, bool whole)
+{
+    json_t *record = NULL;
+
+    if (size && tt_json_parse(line, size, h->path, &record) == 0 && json_is_object(record)) {
+        take_record(h, record);
+    } else if (size && whole) {
+        if (h->bad_lines++ == 0)
+            h->first_bad = h->lines + 1;
+    }
+    h->lines += whole;
+    json_decref(record);
+}
+
+/* Takes the whole lines of a block; returns how many bytes they are. `skim`: the first bytes of it are far from the
+ * end of the file. */
+static size_t take_lines(struct tt_history *h, const char *block, size_t size, size_t skim)
+{
+    size_t at = 0;
+
+    for (;;) {
+        const char *end = memchr(block + at, '\n', size - at);
+        size_t n;
+
+        if (!end)
+            return at;
+        n = (size_t)(end - block) - at;
+        if (at < skim && is_of_a_step(block + at, n))
+            h->lines++;
+        else
+            take_line(h, block + at, n, true);
+        at += n + 1;
+    }
+}
+
+static void forget(struct tt_history *h)
+{
+    release_table(&h->steps);
+    release_table(&h->validations);
+    json_decref(h->run);
+    json_decref(h->end);
+    h->run = h->end = NULL;
+    h->starts = h->failed_saves = h->notes = h->first_row = 0;
+    h->lines = h->bad_lines = h->offset = 0;
+    h->superseded_after = -1;
+    h->last_sec = 0.0;
+}
+
+static int read_from(struct tt_history *h, int fd, int64_t size)
+{
+    int64_t skim_to = h->tail_bytes && size > h->tail_bytes ? size - h->tail_bytes : 0;
+    size_t cap = BLOCK_BYTES, n = 0;
+    char *block = tt_calloc(cap, 1);
+    int rc = 0;
+
+    while (h->offset + (int64_t)n < size) {
+        int64_t left = size - h->offset - (int64_t)n;
+        size_t more = left < (int64_t)(cap - n) ? (size_t)left : cap - n, taken;
+
+        TT_TRY(tt_file_pread(fd, h->path, block + n, more, h->offset + (int64_t)n));
+        n += more;
+        taken = take_lines(h, block, n, skim_to > h->offset ? (size_t)(skim_to - h->offset) : 0);
+        memmove(block, block + taken, n - taken);
+        h->offset += (int64_t)taken;
+        n -= taken;
+        if (n == cap && cap >= LINE_MOST) {
+            rc = tt_fail(TT_EDATA, "'%s': line %" PRId64 " is longer than 64 MiB; this is not a run's metrics.jsonl",
+                         h->path, h->lines + 1);
+            goto out;
+        }
+        if (n == cap)
+            block = tt_realloc(block, cap *= 2, 1);
+    }
+    take_line(h, block, n, false); /* it may only lack its end */
+out:
+    tt_free(block);
+    return rc;
+}
+
+int tt_history_read(struct tt_history *h)
+{
+    struct tt_path_info info;
+    int64_t size = 0;
+    int fd = -1, rc = 0;
+
+    TT_TRY(tt_path_look(h->path, &info));
+    if (info.inode != h->inode || info.bytes < h->offset)
+        forget(h);
+    TT_TRY(tt_file_open(h->path, &fd, &size));
+    h->inode = info.inode;
+    TT_TRY(read_from(h, fd, size));
+    if (h->bad_lines && h->bad_lines == h->lines)
+        rc = tt_fail(TT_EDATA, "'%s' is not a run's metrics.jsonl: its lines are not JSON objects", h->path);
+out:
+    if (fd >= 0)
+        (void)close(fd);
+    return rc;
+}
+
+/* --- which run --- */
+
+int tt_history_open(const char *given, struct tt_history *ret_history)
+{
+    struct tt_history h = {.superseded_after = -1};
+    size_t size = strlen(given);
+    bool is_folder = false, exists = false;
+    const char *slash;
+    int rc = 0;
+
+    TT_TRY(tt_path_is_folder(given, &is_folder));
+    while (is_folder && size > 1 && given[size - 1] == '/')
+        size--;
+    slash = strrchr(given, '/');
+    h.folder = is_folder ? tt_strndup(given, size)
+               : slash   ? tt_strndup(given, (size_t)(slash - given))
+                         : tt_strdup(".");
+    h.path = is_folder ? tt_format("%s/metrics.jsonl", h.folder) : tt_strdup(given);
+    TT_TRY(tt_path_exists(h.path, &exists));
+    if (!exists && is_folder)
+        rc = tt_fail(TT_EDATA,
+                     "'%s' has no metrics.jsonl\nhelp: name the folder of a run (job.dump_folder); a run with "
+                     "metrics.enable_jsonl=false leaves no records",
+                     given);
+    else if (!exists)
+        rc = tt_fail(TT_EDATA, "no run at '%s': there is no such folder or file", given);
+out:
+    if (rc == 0)
+        *ret_history = h;
+    else
+        tt_history_release(&h);
+    return rc;
+}
+
+int tt_history_load(const char *given, struct tt_history *ret_history)
+{
+    struct tt_history h = {.path = NULL};
+    int rc = 0;
+
+    TT_TRY(tt_history_open(given, &h));
+    TT_TRY(tt_history_read(&h));
+    if (h.bad_lines == 1)
+        tt_warn("1 line of '%s' is not a JSON object and is left out: line %" PRId64, h.path, h.first_bad);
+    else if (h.bad_lines)
+        tt_warn("%" PRId64 " lines of '%s' are not JSON objects and are left out, the first is line %" PRId64,
+                h.bad_lines, h.path, h.first_bad);
+    *ret_history = h;
+    return 0;
+out:
+    tt_history_release(&h);
+    return rc;
+}
+
+void tt_history_release(struct tt_history *h)
+{
+    forget(h);
+    tt_free(h->last_failed_save);
+    tt_free(h->last_note);
+    tt_free(h->path);
+    tt_free(h->folder);
+    *h = (struct tt_history){.path = NULL};
+}

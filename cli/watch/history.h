@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_WATCH_HISTORY_H
+#define TT_CLI_WATCH_HISTORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+
+/**
+ * What metrics.jsonl says of a run, as the commands that look at runs read it. The file is read as a stream, and only
+ * numbers are kept, so it may be large.
+ *
+ * Later records win: after a run went back to step N and trained again, what was recorded of later steps before is
+ * dropped. A torn last line is ignored. Unknown records and fields do no harm; a field that is a number is a column.
+ */
+
+/** Numbers by step, in ascending order of steps. What a record lacks, or has as null, is NaN. */
+struct tt_table {
+    int64_t n, cap;
+    int64_t *step;
+    int n_columns;
+    char **name; /* of each column, in the order in which they appeared */
+    double **column;
+};
+
+struct tt_history {
+    char *path;                          /* of metrics.jsonl */
+    char *folder;                        /* of the run */
+    struct tt_table steps, validations;  /* records of type "step" and "validate" */
+    json_t *run, *end;                   /* the newest start, and the end that followed it; NULL: none */
+    int64_t first_row;                   /* the first row of steps that the newest start has trained */
+    int64_t starts, failed_saves, notes; /* numbers of records: starts; of the newest start: the others */
+    char *last_failed_save, *last_note;  /* what the last of them says; NULL: none */
+    double last_sec;                     /* when the last record was written, since 1970; 0: unknown */
+
+    int64_t tail_bytes; /* steps and validations further from the end of the file are skipped; 0: none are */
+    int64_t offset;     /* of what was not read yet */
+    uint64_t inode;
+    int64_t lines, bad_lines, first_bad;
+    int64_t superseded_after; /* steps after it are dropped when the next one comes; -1: nothing is known */
+};
+
+/** Finds the run that `given` means: its folder, or its metrics.jsonl. TT_EDATA: there is none. Nothing is read yet. */
+int tt_history_open(const char *given, struct tt_history *ret_history) TT_MUST_CHECK;
+
+/**
+ * Reads what was appended since the last call, or all of it if the file was replaced. TT_EDATA: no line is a record.
+ */
+int tt_history_read(struct tt_history *history) TT_MUST_CHECK;
+
+/** Reads a whole run: open, read, and a warning about lines that are not records. */
+int tt_history_load(const char *given, struct tt_history *ret_history) TT_MUST_CHECK;
+void tt_history_release(struct tt_history *history);
+
+/** A column by its name; NULL: no record has it. */
+const double *tt_table_column(const struct tt_table *table, const char *name);
+
+/** The first row with at least this step; n: none has. */
+int64_t tt_table_find(const struct tt_table *table, int64_t step);
+
+#endif

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Where a run is: from its lock, its records and its checkpoints.
+ */
+#include "cli/watch/status.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "checkpoint/steps/steps.h"
+#include "checkpoint/tools/inspect.h"
+#include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/math/stats.h"
+#include "core/os/file.h"
+#include "core/os/lock.h"
+
+enum { MEDIAN_ROWS = 1000 }; /* the newest reports, of which the median is taken */
+
+struct status {
+    const struct tt_history *history;
+    json_t *json, *warnings;
+    bool alive;
+    const char *state;
+    int exit; /* -1: unknown */
+    int64_t step, total;
+    int64_t saved; /* the step of the newest good checkpoint; -1: none */
+};
+
+static void set(struct status *s, const char *key, json_t *value)
+{
+    (void)json_object_set_new(s->json, key, value);
+}
+
+static void warn(struct status *s, char *text)
+{
+    (void)json_array_append_new(s->warnings, tt_json_string(text));
+    tt_free(text);
+}
+
+static json_t *setting(const struct status *s, const char *section, const char *key)
+{
+    return json_object_get(json_object_get(json_object_get(s->history->run, "config"), section), key);
+}
+
+/* A number of the newest step record; NaN: unknown. */
+static double newest(const struct tt_history *h, const char *name)
+{
+    const double *column = tt_table_column(&h->steps, name);
+
+    return column && h->steps.n ? column[h->steps.n - 1] : (double)NAN;
+}
+
+/* --- is it alive --- */
+
+static int find_state(struct status *s)
+{
+    const json_t *end = s->history->end;
+    char *lock = tt_format("%s/.lock", s->history->folder);
+    int rc = 0;
+
+    TT_TRY(tt_lock_is_held(lock, &s->alive));
+    s->exit = !s->alive && end ? (int)json_integer_value(json_object_get(end, "exit")) : -1;
+    if (s->alive)
+        s->state = s->history->run && !end ? "running" : "starting";
+    else if (!end)
+        s->state = "killed";
+    else
+        s->state = s->exit == 0 ? "completed"
+                   : s->exit == tt_error_exit_code(TT_ESTOPPED) || s->exit == tt_error_exit_code(TT_EINTERRUPTED)
+                       ? "stopped"
+                       : "failed";
+    set(s, "state", json_string(s->state));
+    set(s, "alive", json_boolean(s->alive));
+    set(s, "exit", s->exit >= 0 ? json_integer(s->exit) : json_null());
+    set(s, "error",
+        end && !s->alive && json_object_get(end, "error") ? json_incref(json_object_get(end, "error")) : json_null());
+out:
+    tt_free(lock);
+    return rc;
+}
+
+static void set_process(struct status *s)
+{
+    static const char *const keys[][2] = {{"host", "host"}, {"pid", "pid"}, {"ranks", "world"}, {"started", "time"}};
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        json_t *value = json_object_get(s->history->run, keys[i][1]);
+
+        set(s, keys[i][0], value ? json_incref(value) : json_null());
+    }
+    set(s, "starts", json_integer(s->history->starts));
+}
+
+/* --- progress and speed --- */
+
+/* The median time of a step since the newest start. Its first report, which is slower, only counts if it is all. */
+static double median_step_sec(const struct tt_history *h)
+{
+    const double *column = tt_table_column(&h->steps, "step_time_s");
+    int64_t first = h->first_row + (h->first_row + 1 < h->steps.n);
+    double values[MEDIAN_ROWS];
+    int n = 0;
+
+    for (int64_t row = h->steps.n - 1; column && row >= first && n < MEDIAN_ROWS; row--)
+        if (isfinite(column[row]))
+            values[n++] = column[row];
+    return n ? tt_median(values, n) : (double)NAN;
+}
+
+/* The last step: what the newest report expected, which knows where the data ends, or training.steps. */
+static int64_t last_step(const struct status *s)
+{
+    double eta = newest(s->history, "eta_s"), one = newest(s->history, "step_time_s");
+    const json_t *steps = setting(s, "training", "steps");
+
+    if (s->history->steps.n > s->history->first_row && isfinite(eta) && one > 0.0)
+        return s->step + llround(eta / one);
+    return json_is_integer(steps) ? (int64_t)json_integer_value(steps) : -1;
+}
+
+static void set_progress(struct status *s)
+{
+    static const char *const numbers[] = {"loss", "grad_norm",   "lr",         "ntokens_seen",
+                                          "tps",  "step_time_s", "memory_gib", NULL};
+    const struct tt_history *h = s->history;
+    const struct tt_table *v = &h->validations;
+    const double *loss = tt_table_column(v, "loss");
+    double median = median_step_sec(h), age = h->last_sec > 0.0 ? tt_clock_wall_sec() - h->last_sec : (double)NAN;
+    const json_t *predicted = json_object_get(h->run, "memory_predicted_bytes");
+
+    s->step = h->steps.n ? h->steps.step[h->steps.n - 1] : 0;
+    s->total = last_step(s);
+    set(s, "step", json_integer(s->step));
+    set(s, "total_steps", s->total >= 0 ? json_integer(s->total) : json_null());
+    for (int i = 0; numbers[i]; i++) {
+        double x = newest(h, numbers[i]);
+
+        set(s, numbers[i],
+            strcmp(numbers[i], "ntokens_seen") == 0 && isfinite(x) ? json_integer((json_int_t)x) : tt_json_number(x));
+    }
+    set(s, "median_step_time_s", tt_json_number(median));
+    set(s, "last_record_s", tt_json_number(fmax(age, 0.0)));
+    set(s, "eta_s",
+        s->alive && s->total >= 0 ? tt_json_number(fmax(0.0, (double)(s->total - s->step) * median - age))
+                                  : json_null());
+    set(s, "memory_predicted_gib",
+        json_is_number(predicted) ? tt_json_number(json_number_value(predicted) / 0x1p30) : json_null());
+    set(s, "validation",
+        v->n && loss
+            ? json_pack("{s:I, s:o}", "step", (json_int_t)v->step[v->n - 1], "loss", tt_json_number(loss[v->n - 1]))
+            : json_null());
+}
+
+/* --- checkpoints --- */
+
+static int set_checkpoint(struct status *s)
+{
+    const char *name = json_string_value(setting(s, "checkpoint", "folder"));
+    char *folder = tt_format("%s/%s", s->history->folder, name ? name : "checkpoint");
+    json_t *found = NULL;
+    int64_t *steps = NULL;
+    int n = 0, rc = 0;
+
+    s->saved = -1;
+    TT_TRY(tt_step_list(folder, &steps, &n));
+    for (int i = n - 1; i >= 0 && s->saved < 0; i--) {
+        char *path = tt_step_path(folder, steps[i]);
+        struct tt_manifest manifest = {0};
+
+        if (tt_step_check(path, &manifest) == 0) {
+            s->saved = steps[i];
+            found = json_pack(
+                "{s:I, s:I, s:o}", "step", (json_int_t)steps[i], "bytes", (json_int_t)tt_ckpt_file_bytes(&manifest),
+                "age_s",
+                tt_json_number(tt_clock_wall_sec() - json_number_value(json_object_get(manifest.meta, "time"))));
+        } else {
+            warn(s, tt_format("step-%" PRId64 " cannot be used: %s", steps[i], tt_error_message()));
+        }
+        tt_manifest_release(&manifest);
+        tt_free(path);
+    }
+    set(s, "checkpoint", found ? found : json_null());
+out:
+    tt_free(steps);
+    tt_free(folder);
+    return rc;
+}
+
+/* --- warnings --- */
+
+/* A report is late if it has taken this many times as long as usual, and at least so many seconds. */
+static const double late_factor = 5.0, late_sec = 60.0, slow_factor = 1.25;
+
+static void warn_of_speed(struct status *s)
+{
+    const struct tt_history *h = s->history;
+    double median = median_step_sec(h), last = newest(h, "step_time_s");
+    double age = json_number_value(json_object_get(s->json, "last_record_s"));
+    double usual = median * (double)json_integer_value(setting(s, "metrics", "log_freq"));
+    char a[32], b[32];
+
+    if (!s->alive || !isfinite(median))
+        return;
+    if (age > late_sec && age > late_factor * usual)
+        warn(s, tt_format("nothing was recorded for %s; a report takes %s", tt_text_duration(a, sizeof a, age),
+                          tt_text_duration(b, sizeof b, usual)));
+    if (last > slow_factor * median)
+        warn(s, tt_format("the last steps took %s each, the median is %s", tt_text_duration(a, sizeof a, last),
+                          tt_text_duration(b, sizeof b, median)));
+}
+
+static void warn_of_records(struct status *s)
+{
+    const struct tt_history *h = s->history;
+    const json_t *enabled = setting(s, "checkpoint", "enable");
+
+    if (h->steps.n && !isfinite(newest(h, "loss")))
+        warn(s, tt_format("the loss of step %" PRId64 " is not finite", s->step));
+    if (h->failed_saves)
+        warn(s, tt_format("%" PRId64 " checkpoint%s FAILED, the last because: %s", h->failed_saves,
+                          h->failed_saves == 1 ? "" : "s", h->last_failed_save));
+    if (h->notes)
+        warn(s, tt_strdup(h->last_note));
+    if (h->bad_lines == 1)
+        warn(s, tt_format("1 line of metrics.jsonl is not a JSON object: line %" PRId64, h->first_bad));
+    else if (h->bad_lines)
+        warn(s, tt_format("%" PRId64 " lines of metrics.jsonl are not JSON objects, the first is line %" PRId64,
+                          h->bad_lines, h->first_bad));
+    if (s->alive && json_is_false(enabled))
+        warn(s, tt_strdup("this run saves no checkpoints (checkpoint.enable is false)"));
+}
+
+/* --- what continues it --- */
+
+static bool is_overwrite(const char *word)
+{
+    return strcmp(word, "--overwrite") == 0 || strcmp(word, "overwrite") == 0;
+}
+
+/* The command line of the newest start, on as many ranks, from the folder in which it was given. A run that saves
+ * nothing can only begin again. */
+static void set_command(struct status *s)
+{
+    const json_t *argv = json_object_get(s->history->run, "argv"), *ranks = json_object_get(s->history->run, "world");
+    const char *cwd = json_string_value(json_object_get(s->history->run, "cwd"));
+    bool saves = json_is_true(setting(s, "checkpoint", "enable"));
+    char here[4096];
+    struct tt_text text = {0};
+
+    set(s, "command", json_null());
+    if (s->alive || s->exit == 0 || !json_is_array(argv))
+        return;
+    if (cwd && !(getcwd(here, sizeof here) && strcmp(here, cwd) == 0)) {
+        tt_text_add(&text, "cd ");
+        tt_text_add_word(&text, cwd);
+        tt_text_add(&text, " && ");
+    }
+    if (json_integer_value(ranks) > 1)
+        tt_text_add(&text, "titan launch -n %" JSON_INTEGER_FORMAT " -- train", json_integer_value(ranks));
+    else
+        tt_text_add(&text, "titan train");
+    for (size_t i = 0; i < json_array_size(argv); i++) {
+        const char *word = json_string_value(json_array_get(argv, i));
+
+        if (!word || is_overwrite(word))
+            continue;
+        tt_text_add(&text, " ");
+        tt_text_add_word(&text, word);
+    }
+    if (!saves)
+        tt_text_add(&text, s->saved >= 0 ? " --checkpoint.enable" : " --overwrite");
+    set(s, "command", tt_json_string(text.text));
+    tt_text_release(&text);
+}
+
+int tt_status_make(struct tt_history *history, json_t **ret_json)
+{
+    struct status s = {.history = history, .json = json_object(), .warnings = json_array()};
+    int rc = 0;
+
+    TT_TRY(tt_history_read(history));
+    set(&s, "type", json_string("status"));
+    set(&s, "schema", json_integer(1));
+    set(&s, "folder", tt_json_string(history->folder));
+    TT_TRY(find_state(&s));
+    set_process(&s);
+    set_progress(&s);
+    TT_TRY(set_checkpoint(&s));
+    warn_of_speed(&s);
+    warn_of_records(&s);
+    set_command(&s);
+    set(&s, "warnings", json_incref(s.warnings));
+    *ret_json = json_incref(s.json);
+out:
+    json_decref(s.json);
+    json_decref(s.warnings);
+    return rc;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_WATCH_STATUS_H
+#define TT_CLI_WATCH_STATUS_H
+
+#include "cli/watch/history.h"
+
+/**
+ * Where a run is, from the lock of its folder, its records and its checkpoints. Nothing is written. {"type": "status",
+ * "schema": 1, "folder",
+ *  "state": "starting" (its lock is held, but it has written no record yet) | "running" | "completed" | "stopped" (by a
+ *    signal) | "failed" (an error ended it) | "killed" (it left no record of its end),
+ *  "alive", "host", "pid", "ranks", "started", "starts", "step", "total_steps", "loss", "grad_norm", "lr",
+ *  "ntokens_seen", "tps", "step_time_s", "median_step_time_s", "eta_s", "last_record_s": its age, "memory_gib",
+ *  "memory_predicted_gib", "validation": null | {"step", "loss"},
+ *  "checkpoint": null | {"step", "bytes", "age_s"}: the newest good one,
+ *  "exit", "error": why it ended; null: unknown, or it has not, "warnings": [text, ...],
+ *  "command": what continues it, or null}
+ * Unknown numbers are null. The caller has opened the history; what was appended to it is read here. TT_EDATA, TT_EIO.
+ */
+int tt_status_make(struct tt_history *history, json_t **ret_json) TT_MUST_CHECK;
+
+/** A status needs only this much of the end of metrics.jsonl: see tail_bytes of struct tt_history. */
+enum { TT_STATUS_TAIL_BYTES = 4 << 20 };
+
+#endif
