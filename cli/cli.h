@@ -116,4 +116,7 @@ int tt_command_compare(int argc, char **argv);
 /** `titan data pack|inspect`: see titan-data(1). */
 int tt_command_data(int argc, char **argv);
 
+/** `titan doctor`: see titan-doctor(1). */
+int tt_command_doctor(int argc, char **argv);
+
 #endif

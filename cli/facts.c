@@ -18,35 +18,17 @@ enum {
 
 /* --- who says what --- */
 
-/* One fact: everybody's hash of what they say. */
-struct question {
-    struct tt_comm *comm;
-    const struct tt_fact *fact;
-    uint64_t *hashes; /* [ranks] */
-};
-
-static int first_with(const struct question *q, uint64_t hash)
+void tt_facts_add_ranks(const struct tt_comm *comm, const uint64_t *hashes, int first, struct tt_text *out)
 {
-    int rank = 0;
-
-    while (q->hashes[rank] != hash)
-        rank++;
-    return rank;
-}
-
-/* "rank 0 (node1)", "ranks 1-3, 5 (node1, node2)": those that say what `first` says. */
-static void add_ranks(const struct question *q, int first, struct tt_text *out)
-{
-    const struct tt_comm *comm = q->comm;
     const char *host[HOSTS_SHOWN] = {0};
     struct tt_text ranks = {0};
     int n = 0, hosts = 0;
 
     for (int rank = first, end; rank < comm->size; rank = end) {
         end = rank + 1;
-        if (q->hashes[rank] != q->hashes[first])
+        if (hashes[rank] != hashes[first])
             continue;
-        while (end < comm->size && q->hashes[end] == q->hashes[first])
+        while (end < comm->size && hashes[end] == hashes[first])
             end++;
         tt_text_add(&ranks, end - rank > 1 ? "%s%d-%d" : "%s%d", n ? ", " : "", rank, end - 1);
         n += end - rank;
@@ -66,6 +48,22 @@ static void add_ranks(const struct question *q, int first, struct tt_text *out)
     tt_text_release(&ranks);
 }
 
+/* One fact: everybody's hash of what they say. */
+struct question {
+    struct tt_comm *comm;
+    const struct tt_fact *fact;
+    uint64_t *hashes; /* [ranks] */
+};
+
+static int first_with(const struct question *q, uint64_t hash)
+{
+    int rank = 0;
+
+    while (q->hashes[rank] != hash)
+        rank++;
+    return rank;
+}
+
 /* The values of a fact that differs, each from the first rank that has it. Collective. */
 static int add_values(const struct question *q, struct tt_text *out)
 {
@@ -80,7 +78,7 @@ static int add_values(const struct question *q, struct tt_text *out)
         strncpy(text, q->fact->text, sizeof text - 1);
         TT_TRY(tt_comm_broadcast(q->comm, text, sizeof text, rank));
         tt_text_add(out, "%s%s on ", shown++ ? ", " : "", text[0] ? text : "empty");
-        add_ranks(q, rank, out);
+        tt_facts_add_ranks(q->comm, q->hashes, rank, out);
     }
 out:
     return rc;

@@ -23,6 +23,12 @@ int tt_facts_compare(struct tt_comm *comm, const struct tt_fact *facts, int n,
                      struct tt_text *ret_difference) TT_MUST_CHECK;
 
 /**
+ * Appends which ranks say what rank `first` says: "rank 0 (node1)", "ranks 1-3, 5 (node1, node2)".
+ *   hashes  [comm->size] of what each rank says
+ */
+void tt_facts_add_ranks(const struct tt_comm *comm, const uint64_t *hashes, int first, struct tt_text *out);
+
+/**
  * Checks that all ranks have the same run: compares the resolved configuration, except for what belongs to a rank or a
  * host (threads, memory, cache and cost table), and the options of the command line. Call it before any communication
  * that depends on them. Collective. Errors: TT_EUSAGE naming keys, values, ranks and hosts.

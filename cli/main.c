@@ -50,6 +50,7 @@ static const struct command commands[] = {
     {"eval", "PATH [--dataset NAME]", "loss and perplexity of a checkpoint or a Hugging Face folder on a dataset",
      tt_command_eval},
     {"data", "pack|inspect ...", "turn text into a token file, or inspect one", tt_command_data},
+    {"doctor", "[--json] [overrides]", "what is wrong with this machine, and what to do", tt_command_doctor},
     {"version", "[--json]", "the version, and what it was built with", command_version},
     {"help", "[COMMAND]", "this list, or the help of a command", command_help},
 };

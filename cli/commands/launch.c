@@ -14,6 +14,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/os/file.h"
+#include "core/os/peers.h"
 #include "core/os/team.h"
 
 static const struct tt_option options[] = {
@@ -112,24 +113,6 @@ out:
     return rc;
 }
 
-/* Whether the ranks may copy from each other's memory. */
-static bool peers_are_readable(void)
-{
-    static const char row[] = "Seccomp:";
-    char *text = NULL, *found;
-    size_t size = 0;
-    bool readable = true;
-
-    if (tt_file_read("/proc/sys/kernel/yama/ptrace_scope", &text, &size) == 0)
-        readable = strtol(text, NULL, 10) == 0;
-    tt_free(text);
-    text = NULL;
-    if (tt_file_read("/proc/self/status", &text, &size) == 0 && (found = strstr(text, row)))
-        readable = readable && strtol(found + strlen(row), NULL, 10) == 0;
-    tt_free(text);
-    return readable;
-}
-
 static void add_setting(struct line *line, const char *name, const char *value)
 {
     char *variable = tt_format("OMPI_MCA_%s", name);
@@ -148,7 +131,7 @@ static void add_settings(struct line *line)
     add_setting(line, "pml", "ob1");
     add_setting(line, "btl", "self,vader,tcp");
     add_setting(line, "btl_base_warn_component_unused", "0");
-    if (!peers_are_readable())
+    if (!tt_peers_are_readable("", NULL))
         add_setting(line, "btl_vader_single_copy_mechanism", "none");
 }
 

@@ -138,19 +138,44 @@ static bool spare_used(const char *proc, struct segments *s)
     return all;
 }
 
+/* Finds what nobody uses; returns how many there are. */
+static int find_unused(const char *shm, const char *proc, double min_age_sec, struct segments *s)
+{
+    int n = 0;
+
+    if (list_leftovers(shm, min_age_sec, s) > 0 && spare_used(proc, s))
+        for (int i = 0; i < s->n; i++)
+            n += s->left[i];
+    return n;
+}
+
+static void release(struct segments *s)
+{
+    tt_names_free(s->names, s->n);
+    tt_free(s->left);
+}
+
+int tt_segments_left(const char *shm, const char *proc, double min_age_sec)
+{
+    struct segments s = {0};
+    int n = find_unused(shm, proc, min_age_sec, &s);
+
+    release(&s);
+    return n;
+}
+
 int tt_segments_sweep(const char *shm, const char *proc, double min_age_sec)
 {
     struct segments s = {0};
     int removed = 0;
 
-    if (list_leftovers(shm, min_age_sec, &s) > 0 && spare_used(proc, &s))
+    if (find_unused(shm, proc, min_age_sec, &s) > 0)
         for (int i = 0; i < s.n; i++) {
             char *path = tt_format("%s/%s", shm, s.names[i]);
 
             removed += s.left[i] && unlink(path) == 0;
             tt_free(path);
         }
-    tt_names_free(s.names, s.n);
-    tt_free(s.left);
+    release(&s);
     return removed;
 }

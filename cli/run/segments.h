@@ -11,4 +11,7 @@
  */
 int tt_segments_sweep(const char *shm, const char *proc, double min_age_sec);
 
+/** How many it would remove. */
+int tt_segments_left(const char *shm, const char *proc, double min_age_sec);
+
 #endif

@@ -16,6 +16,11 @@ options_of_page() {
     sed -n '/^# OPTIONS/,/^# [A-NP-Z]/s/^\*\(--[a-z][a-z_-]*\).*/\1/p' "$man/titan-$1.1.scd" | tr - _ | sort -u
 }
 
+# The commands of `titan help`, but for those without options of their own.
+commands_with_pages() {
+    "$TITAN" help | sed -n 's/^  \([a-z]*\)  *[^ ].*/\1/p' | grep -vx 'titan\|version\|help'
+}
+
 case_commands_agree() {
     run help
     sed -n 's/^  \([a-z]*\)  *[^ ].*/\1/p' out | grep -v '^titan$\|^mpirun$' | sort -u >in_help
@@ -25,7 +30,7 @@ case_commands_agree() {
 }
 
 case_options_agree() {
-    for command in train plan estimate tune launch status compare trace bench config models ckpt generate eval data; do
+    for command in $(commands_with_pages); do
         run $command --help
         options_of_help >in_help
         options_of_page $command >in_page
@@ -38,7 +43,7 @@ case_options_agree() {
 
 case_every_command_with_options_has_a_page() {
     run help
-    for command in train plan estimate tune launch status compare trace bench config models ckpt generate eval data; do
+    for command in $(commands_with_pages); do
         expect_file "$man/titan-$command.1.scd"
         grep -q "titan-$command\*(1)" "$man/titan.1.scd" || not_as "titan(1) does not refer to titan-$command(1)"
     done
