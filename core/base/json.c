@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The owner of jansson: parsing with titan's errors, exact writing.
+ * The owner of jansson: trees of what the reader reads, exact writing.
  */
 #include "core/base/json.h"
 
@@ -19,65 +19,105 @@ __attribute__((constructor)) static void take_over_memory(void)
     json_set_alloc_funcs(tt_mem_malloc, tt_free);
 }
 
-enum { EXACT_DOUBLE = JSON_REAL_PRECISION(17), STRICT = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY };
+enum { EXACT_DOUBLE = JSON_REAL_PRECISION(17) };
 
-/* Whether the digits are a number that needs more than 64 bits; is_negative: a minus sign precedes them. */
-static bool is_oversize(const char *digits, size_t n, bool is_negative)
+/* Reads a value; of an object or an array only its beginning. */
+static int read_node(struct tt_json_reader *reader, json_t **ret_json)
 {
-    const char *most = is_negative ? "9223372036854775808" : "9223372036854775807";
+    struct tt_json_value number;
+    struct tt_json_span string;
+    char c = tt_json_peek(reader);
+    int rc = 0;
 
-    return n > 19 || (n == 19 && memcmp(digits, most, 19) > 0);
-}
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-/* Copies the text and adds an exponent of 0 to every integer beyond 64 bits, which makes it a real; strings stay. */
-static void widen_integers(const char *text, size_t size, struct tt_text *out)
-{
-    size_t done = 0, i = 0;
-    bool in_string = false;
-
-    while (i < size) {
-        size_t begin = i;
-
-        if (in_string || !is_digit(text[i])) {
-            in_string = in_string != (text[i] == '"');
-            i += in_string && text[i] == '\\' && i + 1 < size ? 2 : 1;
-            continue;
-        }
-        while (i < size && is_digit(text[i]))
-            i++;
-        if (i < size && strchr(".eE", text[i]) && text[i]) { /* a real: its digits are no integers */
-            while (i < size && text[i] && (is_digit(text[i]) || strchr(".eE+-", text[i])))
-                i++;
-        } else if (is_oversize(text + begin, i - begin, begin > 0 && text[begin - 1] == '-')) {
-            tt_text_add_bytes(out, text + done, i - done);
-            tt_text_add_bytes(out, "e0", 2);
-            done = i;
-        }
+    if (c == '{' || c == '[') {
+        TT_TRY(tt_json_open(reader));
+        *ret_json = c == '{' ? json_object() : json_array();
+    } else if (c == '"') {
+        TT_TRY(tt_json_read_string(reader, &string));
+        *ret_json = json_stringn_nocheck(string.text, string.size);
+    } else if (c == '-' || (c >= '0' && c <= '9')) {
+        TT_TRY(tt_json_read_number(reader, &number));
+        *ret_json = number.is_integer ? json_integer((json_int_t)number.integer) : json_real(number.real);
+    } else {
+        TT_TRY(tt_json_read_word(reader, &c));
+        *ret_json = c == 'n' ? json_null() : json_boolean(c == 't');
     }
-    tt_text_add_bytes(out, text + done, size - done);
+out:
+    return rc;
+}
+
+/* Reads the next member of an object or an array into it; ret_member is NULL at its end. */
+static int read_member(struct tt_json_reader *reader, json_t *parent, json_t **ret_member)
+{
+    struct tt_json_span span;
+    struct tt_text key = {0};
+    const char *place;
+    bool more;
+    int rc = 0;
+
+    *ret_member = NULL;
+    TT_TRY(tt_json_next(reader, &more));
+    if (!more)
+        goto out;
+    if (json_is_array(parent)) {
+        TT_TRY(read_node(reader, ret_member));
+        (void)json_array_append_new(parent, *ret_member);
+        goto out;
+    }
+    (void)tt_json_peek(reader);
+    place = tt_json_place(reader);
+    TT_TRY(tt_json_key(reader, &span));
+    tt_text_add_bytes(&key, span.text, span.size);
+    if (json_object_get(parent, key.text)) {
+        rc = tt_json_fail_at(reader, place, "duplicate key");
+        goto out;
+    }
+    TT_TRY(read_node(reader, ret_member));
+    (void)json_object_set_new_nocheck(parent, key.text, *ret_member);
+out:
+    tt_text_release(&key);
+    return rc;
+}
+
+int tt_json_read_tree(struct tt_json_reader *reader, json_t **ret_json)
+{
+    json_t *root = NULL, **open = NULL, *value;
+    int n = 0, cap = 0, rc = 0;
+
+    TT_TRY(read_node(reader, &root));
+    value = root;
+    for (;;) {
+        if (json_is_object(value) || json_is_array(value))
+            TT_PUSH(open, n, cap) = value;
+        else if (!value)
+            n--;
+        if (n == 0)
+            break;
+        TT_TRY(read_member(reader, open[n - 1], &value));
+    }
+    *ret_json = root;
+    root = NULL;
+out:
+    json_decref(root);
+    tt_free(open);
+    return rc;
 }
 
 int tt_json_parse(const char *text, size_t size, const char *where, json_t **ret_json)
 {
-    json_error_t error;
-    json_t *json = json_loadb(text, size, STRICT, &error);
+    struct tt_json_reader reader;
+    json_t *json = NULL;
+    int rc = 0;
 
-    if (!json && json_error_code(&error) == json_error_numeric_overflow) {
-        struct tt_text wide = {0};
-
-        widen_integers(text, size, &wide);
-        json = json_loadb(wide.text, wide.size, STRICT, &error);
-        tt_text_release(&wide);
-    }
-    if (!json)
-        return tt_fail(TT_EDATA, "%s:%d:%d: invalid JSON: %s", where, error.line, error.column, error.text);
+    tt_json_reader_init(&reader, text, size, where);
+    TT_TRY(tt_json_read_tree(&reader, &json));
+    TT_TRY(tt_json_finish(&reader));
     *ret_json = json;
-    return 0;
+    json = NULL;
+out:
+    json_decref(json);
+    tt_json_reader_release(&reader);
+    return rc;
 }
 
 int tt_json_load(const char *path, json_t **ret_json)

@@ -3,9 +3,9 @@
 #define TT_BASE_JSON_H
 
 /**
- * JSON, by jansson; only this header includes it. Integers are exact to 64 bits, larger ones become reals, duplicate
- * keys are refused, and errors have positions. Use jansson's json_t API directly to build and to walk values; the
- * functions here add titan's errors.
+ * Trees of JSON, by jansson; only this header includes it. Text is read by titan's own reader: integers are exact to 64
+ * bits, larger ones become reals, and errors have positions. Use jansson's json_t API directly to build and to walk
+ * values; the functions here add titan's errors.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,12 +13,16 @@
 #include <jansson.h>
 
 #include "core/base/error.h"
+#include "core/base/json_reader.h"
 
 /**
  * Parses text; `where` names the source in messages. Refuses duplicate keys and trailing text. An integer beyond 64
  * bits, as Python writes them, is read as a real. The caller calls json_decref.
  */
 int tt_json_parse(const char *text, size_t size, const char *where, json_t **ret_json) TT_MUST_CHECK;
+
+/** Reads the next value as a tree. Refuses duplicate keys. */
+int tt_json_read_tree(struct tt_json_reader *reader, json_t **ret_json) TT_MUST_CHECK;
 
 /** Reads and parses a file. */
 int tt_json_load(const char *path, json_t **ret_json) TT_MUST_CHECK;

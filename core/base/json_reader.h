@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_BASE_JSON_READER_H
+#define TT_BASE_JSON_READER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+/**
+ * Reads JSON (RFC 8259) in the order of the text, value by value, without a tree. tt_json_parse makes its trees with
+ * it. Text must be UTF-8; values are nested at most 2,048 deep. Every function returns TT_EDATA, with the position, at
+ * text that is not JSON; the reader must not be used afterwards.
+ *
+ *     TT_TRY(tt_json_open(&reader));             at an object or an array
+ *     for (;;) {
+ *         TT_TRY(tt_json_next(&reader, &more));
+ *         if (!more)
+ *             break;
+ *         TT_TRY(tt_json_key(&reader, &key));    only in an object; equal keys are for the caller to refuse
+ *         TT_TRY(tt_json_read_number(&reader, &number));
+ *     }
+ */
+enum { TT_JSON_DEEPEST = 2048 };
+
+struct tt_json_reader {
+    const char *text, *at, *end;
+    const char *where; /* names the source in messages */
+    int depth;
+    bool fresh;                              /* nothing was read in the innermost object or array */
+    unsigned char is_array[TT_JSON_DEEPEST]; /* per depth */
+    struct tt_text decoded;
+};
+
+/** Text and where must outlive the reader. The caller releases it. */
+void tt_json_reader_init(struct tt_json_reader *reader, const char *text, size_t size, const char *where);
+void tt_json_reader_release(struct tt_json_reader *reader);
+
+/** The first character of the next value: one of { [ " - 0…9 t f n if it is JSON, else any; 0 at the end. */
+char tt_json_peek(struct tt_json_reader *reader);
+
+/** Opens the object or array that comes next. */
+int tt_json_open(struct tt_json_reader *reader) TT_MUST_CHECK;
+
+/** Goes to the next member of the innermost object or array, or closes it: ret_more is false. */
+int tt_json_next(struct tt_json_reader *reader, bool *ret_more) TT_MUST_CHECK;
+
+/** A string in the text or in the reader, without a final 0; valid until the reader reads something else. */
+struct tt_json_span {
+    const char *text;
+    size_t size;
+};
+
+/** The key of a member. It has no zero characters. */
+int tt_json_key(struct tt_json_reader *reader, struct tt_json_span *ret_key) TT_MUST_CHECK;
+
+int tt_json_read_string(struct tt_json_reader *reader, struct tt_json_span *ret_string) TT_MUST_CHECK;
+
+/** An integer beyond 64 bits, as Python writes them, is a real; a real beyond double is an error. */
+struct tt_json_value {
+    bool is_integer;
+    int64_t integer;
+    double real;
+};
+int tt_json_read_number(struct tt_json_reader *reader, struct tt_json_value *ret_number) TT_MUST_CHECK;
+
+/** true, false or null, as its first letter. */
+int tt_json_read_word(struct tt_json_reader *reader, char *ret_letter) TT_MUST_CHECK;
+
+/** Passes a value of any kind, and checks its form but not that its keys differ. */
+int tt_json_skip(struct tt_json_reader *reader) TT_MUST_CHECK;
+
+/** Checks that nothing but space is left. */
+int tt_json_finish(struct tt_json_reader *reader) TT_MUST_CHECK;
+
+/**
+ * The place of the next value. A value can be skipped, and read after its object is closed: keep the present place, go
+ * to the value's, read it, and go back.
+ */
+const char *tt_json_place(const struct tt_json_reader *reader);
+void tt_json_go(struct tt_json_reader *reader, const char *place);
+
+/** Sets a message about `place` in the text, with its line and character, both from 1; returns TT_EDATA. */
+int tt_json_fail_at(const struct tt_json_reader *reader, const char *place, const char *what);
+
+#endif
