@@ -34,9 +34,27 @@ int tt_cli_finish(void)
     return tt_cli_fail(tt_fail(TT_EIO, "cannot write to standard output: %s", strerror(errno)));
 }
 
+enum { JSON_INDENT_COLUMNS = 2 };
+
+static int put_json_lines(const char *text, size_t size, void *depth)
+{
+    for (size_t i = 0; i < size; i++) {
+        (void)fputc(text[i], stdout);
+        if (text[i] == '\n')
+            (void)printf("%*s", JSON_INDENT_COLUMNS * *(const int *)depth, "");
+    }
+    return 0;
+}
+
+void tt_cli_put_json(const json_t *json, int depth)
+{
+    (void)json_dump_callback(json, put_json_lines, &depth,
+                             JSON_INDENT(JSON_INDENT_COLUMNS) | JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY);
+}
+
 int tt_cli_print_json(json_t *json)
 {
-    (void)json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    tt_cli_put_json(json, 0);
     (void)fputc('\n', stdout);
     json_decref(json);
     return tt_cli_finish();

@@ -20,6 +20,9 @@ int tt_cli_fail(int rc);
 /** Prints json to stdout, indented, and releases it; 0, or the exit code of a failed write. */
 int tt_cli_print_json(json_t *json);
 
+/** Writes json to stdout in the same form, as a part of a larger value: its further lines are `depth` levels in. */
+void tt_cli_put_json(const json_t *json, int depth);
+
 /** Flushes stdout; 0, or the exit code of a failed write (a full disk), with a message on stderr. */
 int tt_cli_finish(void);
 

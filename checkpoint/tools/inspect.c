@@ -45,42 +45,49 @@ void tt_ckpt_set_summary(json_t *json, const struct tt_manifest *manifest)
         (void)json_object_set_new(json, row[i].key, meta_value(manifest, row[i].meta));
 }
 
-static json_t *tensor_json(const struct tt_manifest *manifest, const struct tt_manifest_tensor *t)
+json_t *tt_ckpt_inspect_tensor(const struct tt_ckpt_inspection *inspection, int number)
 {
-    return json_pack("{s:s,s:s,s:s,s:o,s:i,s:o?}", "name", t->name, "group",
+    const struct tt_manifest *manifest = &inspection->manifest;
+    const struct tt_manifest_tensor *t = &manifest->tensor[number];
+
+    return json_pack("{s:s,s:s,s:s,s:o,s:i,s:o?,s:O*}", "name", t->name, "group",
                      manifest->meta ? tt_ckpt_group_name(t->group) : "model", "dtype", tt_dtype_name(t->dtype), "shape",
                      tt_json_from_sizes(t->shape, t->ndim), "chunks", t->n_chunks, "digest",
-                     t->has_digest ? json_sprintf("sum64:%016" PRIx64, t->digest) : NULL);
+                     t->has_digest ? json_sprintf("sum64:%016" PRIx64, t->digest) : NULL, "stats",
+                     inspection->stats ? inspection->stats[number] : NULL);
 }
 
-static json_t *tensors_json(const struct tt_manifest *manifest)
+void tt_ckpt_inspection_release(struct tt_ckpt_inspection *inspection)
 {
-    json_t *list = json_array();
-
-    for (int i = 0; i < manifest->n_tensors; i++)
-        (void)json_array_append_new(list, tensor_json(manifest, &manifest->tensor[i]));
-    return list;
+    for (int i = 0; inspection->stats && i < inspection->manifest.n_tensors; i++)
+        json_decref(inspection->stats[i]);
+    tt_free(inspection->stats);
+    json_decref(inspection->json);
+    tt_manifest_release(&inspection->manifest);
+    *inspection = (struct tt_ckpt_inspection){0};
 }
 
-/* Reads every tensor and adds "stats" to its object. */
-static int add_stats(const char *path, enum tt_path_kind kind, json_t *tensors)
+/* Reads every tensor. */
+static int add_stats(const char *path, enum tt_path_kind kind, struct tt_ckpt_inspection *inspection)
 {
     struct tt_source *source = NULL;
     double done = 0.0, total = 0.0;
     int rc = 0;
 
     TT_TRY(tt_source_open(path, kind, &source));
+    if (source->manifest.n_tensors != inspection->manifest.n_tensors) {
+        rc = tt_fail(TT_EDATA, "'%s' was changed while it was read", path);
+        goto out;
+    }
+    inspection->stats = tt_calloc_for((size_t)source->manifest.n_tensors + 1, sizeof *inspection->stats, path);
+    TT_TRY(inspection->stats ? 0 : TT_ENOMEM);
     for (int i = 0; i < source->manifest.n_tensors; i++) {
         struct tt_box whole = tt_box_whole(source->manifest.tensor[i].ndim, source->manifest.tensor[i].shape);
 
         total += (double)tt_box_volume(&whole);
     }
-    for (int i = 0; i < source->manifest.n_tensors; i++) {
-        json_t *stats = NULL;
-
-        TT_TRY(tt_ckpt_stats(source, &source->manifest.tensor[i], &done, total, &stats));
-        (void)json_object_set_new(json_array_get(tensors, (size_t)i), "stats", stats);
-    }
+    for (int i = 0; i < source->manifest.n_tensors; i++)
+        TT_TRY(tt_ckpt_stats(source, &source->manifest.tensor[i], &done, total, &inspection->stats[i]));
     tt_progress("reading", total, total);
 out:
     tt_source_free(source);
@@ -159,36 +166,34 @@ out:
     return rc;
 }
 
-int tt_ckpt_inspect(const char *given, bool stats, json_t **ret_json)
+int tt_ckpt_inspect(const char *given, bool stats, struct tt_ckpt_inspection *ret_inspection)
 {
-    struct tt_manifest manifest = {0};
+    struct tt_ckpt_inspection made = {0};
+    struct tt_manifest *manifest = &made.manifest;
     enum tt_path_kind kind;
     char *path = NULL;
-    json_t *json = NULL;
     int rc = 0;
 
     TT_TRY(tt_path_resolve(given, true, &kind, &path));
-    TT_TRY(kind == TT_PATH_STEP ? tt_step_manifest(path, &manifest) : tt_manifest_scan(path, &manifest));
-    json = json_pack("{s:o,s:s,s:o}", "path", tt_json_string(path), "kind",
-                     kind == TT_PATH_STEP ? "step" : "safetensors", "step", meta_value(&manifest, "step"));
-    tt_ckpt_set_summary(json, &manifest);
+    TT_TRY(kind == TT_PATH_STEP ? tt_step_manifest(path, manifest) : tt_manifest_scan(path, manifest));
+    made.json = json_pack("{s:o,s:s,s:o}", "path", tt_json_string(path), "kind",
+                          kind == TT_PATH_STEP ? "step" : "safetensors", "step", meta_value(manifest, "step"));
+    tt_ckpt_set_summary(made.json, manifest);
     (void)json_object_update_new(
-        json,
-        json_pack("{s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "sample_cursor", meta_value(&manifest, "sample_cursor"),
-                  "run_id", meta_value(&manifest, "run_id"), "bytes", (json_int_t)tt_ckpt_file_bytes(&manifest),
-                  "parameters", (json_int_t)parameters(&manifest), "model", group_json(&manifest, TT_CKPT_MODEL),
-                  "optimizer", group_json(&manifest, TT_CKPT_OPTIM), "files", files_json(&manifest), "tensors",
-                  tensors_json(&manifest)));
-    TT_TRY(add_assets(path, kind, json));
-    TT_TRY(add_export(path, kind, json));
-    (void)json_object_set_new(json, "meta", manifest.meta ? json_incref(manifest.meta) : json_null());
+        made.json,
+        json_pack("{s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:n}", "sample_cursor", meta_value(manifest, "sample_cursor"),
+                  "run_id", meta_value(manifest, "run_id"), "bytes", (json_int_t)tt_ckpt_file_bytes(manifest),
+                  "parameters", (json_int_t)parameters(manifest), "model", group_json(manifest, TT_CKPT_MODEL),
+                  "optimizer", group_json(manifest, TT_CKPT_OPTIM), "files", files_json(manifest), "tensors"));
+    TT_TRY(add_assets(path, kind, made.json));
+    TT_TRY(add_export(path, kind, made.json));
+    (void)json_object_set_new(made.json, "meta", manifest->meta ? json_incref(manifest->meta) : json_null());
     if (stats)
-        TT_TRY(add_stats(path, kind, json_object_get(json, "tensors")));
-    *ret_json = json;
-    json = NULL;
+        TT_TRY(add_stats(path, kind, &made));
+    *ret_inspection = made;
+    made = (struct tt_ckpt_inspection){0};
 out:
-    json_decref(json);
-    tt_manifest_release(&manifest);
+    tt_ckpt_inspection_release(&made);
     tt_free(path);
     return rc;
 }

@@ -10,7 +10,7 @@
 #include "core/base/json.h"
 
 /**
- * The results of `titan ckpt list`, `inspect` and `verify`, as JSON objects that the caller releases. The command
+ * The results of `titan ckpt list`, `inspect` and `verify`, as JSON that the caller releases. The command
  * prints them, or makes tables of them. The path is a run, a checkpoint folder or a step; inspect and verify also
  * accept safetensors files and folders of any origin.
  */
@@ -30,8 +30,18 @@ int tt_ckpt_list(const char *path, json_t **ret_json) TT_MUST_CHECK;
  *  "files": [{"path", "bytes"}], "tensors": [{"name", "group", "dtype", "shape", "chunks", "digest"}],
  *  "assets": ["tokenizer.json", …], "hf": null | {"files", "bytes", "tensors"}, "meta": {…}}; unknown values are null.
  * With stats every tensor has "stats" too (tt_ckpt_stats), for which it is read. For a folder: its newest good step.
+ *
+ * A checkpoint may have so many tensors that they are not all made JSON at once: json has null for "tensors", and
+ * tt_ckpt_inspect_tensor makes one of them, which the caller releases.
  */
-int tt_ckpt_inspect(const char *given, bool stats, json_t **ret_json) TT_MUST_CHECK;
+struct tt_ckpt_inspection {
+    json_t *json;
+    struct tt_manifest manifest;
+    json_t **stats; /* per tensor; NULL without stats */
+};
+int tt_ckpt_inspect(const char *given, bool stats, struct tt_ckpt_inspection *ret_inspection) TT_MUST_CHECK;
+json_t *tt_ckpt_inspect_tensor(const struct tt_ckpt_inspection *inspection, int number);
+void tt_ckpt_inspection_release(struct tt_ckpt_inspection *inspection);
 
 /* How much of a checkpoint tt_ckpt_verify reads. */
 enum tt_ckpt_depth {

@@ -25,20 +25,49 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
+/* Whether an object in JSON has a member of that name. A manifest may be large, so no tree is made of it. */
+static int find_member(struct tt_json_reader *reader, const char *name, bool *ret_found)
+{
+    struct tt_json_span key;
+    bool more = tt_json_peek(reader) == '{';
+    int rc = 0;
+
+    if (!more)
+        goto out;
+    TT_TRY(tt_json_open(reader));
+    for (;;) {
+        TT_TRY(tt_json_next(reader, &more));
+        if (!more)
+            break;
+        TT_TRY(tt_json_key(reader, &key));
+        *ret_found = *ret_found || (key.size == strlen(name) && memcmp(key.text, name, key.size) == 0);
+        TT_TRY(tt_json_skip(reader));
+    }
+    rc = tt_json_finish(reader);
+out:
+    return rc;
+}
+
 /* Whether a step was made by a conversion, as its manifest says. A step from training is never replaced. */
 static int is_converted(const char *path, bool *ret_own)
 {
-    char *manifest = tt_format("%s/manifest.json", path);
-    json_t *json = NULL;
-    bool exists = false;
+    char *manifest = tt_format("%s/manifest.json", path), *text = NULL;
+    struct tt_json_reader reader = {0};
+    bool exists = false, found = false;
+    size_t size = 0;
     int rc = 0;
 
     TT_TRY(tt_path_exists(manifest, &exists));
-    rc = exists ? tt_json_load(manifest, &json) : 0;
-    *ret_own = json_object_get(json, "converted_from") != NULL;
+    rc = exists ? tt_file_read(manifest, &text, &size) : 0;
+    if (exists && rc == 0) {
+        tt_json_reader_init(&reader, text, size, manifest);
+        rc = find_member(&reader, "converted_from", &found);
+    }
+    *ret_own = rc == 0 && found;
     rc = rc == TT_EDATA ? 0 : rc; /* a damaged step is not known to be titan's */
 out:
-    json_decref(json);
+    tt_json_reader_release(&reader);
+    tt_free(text);
     tt_free(manifest);
     return rc;
 }

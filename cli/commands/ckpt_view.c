@@ -164,24 +164,24 @@ static void print_stats(const json_t *stats)
     (void)printf(" %10s", tt_ckpt_count(number, sizeof number, stats, "nonfinite"));
 }
 
-static void print_tensors(const json_t *json)
+static void print_tensors(const struct tt_ckpt_inspection *inspection)
 {
-    const json_t *tensors = json_object_get(json, "tensors");
-    bool stats = json_object_get(json_array_get(tensors, 0), "stats") != NULL;
+    bool stats = inspection->stats && inspection->manifest.n_tensors;
     char shape[128];
 
     (void)printf("\n%-6s %-52s %-6s %-20s %6s", "group", "tensor", "dtype", "shape", "chunks");
     if (stats)
         (void)printf(" %10s %10s %10s %10s %10s", "min", "max", "mean", "rms", "nonfinite");
     (void)printf("\n");
-    for (size_t i = 0; i < json_array_size(tensors); i++) {
-        const json_t *t = json_array_get(tensors, i);
+    for (int i = 0; i < inspection->manifest.n_tensors; i++) {
+        json_t *t = tt_ckpt_inspect_tensor(inspection, i);
 
         (void)printf("%-6s %-52s %-6s %-20s %6" PRId64, tt_ckpt_text(t, "group"), tt_ckpt_text(t, "name"),
                      tt_ckpt_text(t, "dtype"), shape_text(shape, sizeof shape, t), tt_ckpt_int(t, "chunks"));
         if (stats)
             print_stats(json_object_get(t, "stats"));
         (void)printf("\n");
+        json_decref(t);
     }
 }
 
@@ -196,10 +196,10 @@ static void print_files(const char *title, const json_t *json)
                      tt_ckpt_bytes(b, sizeof b, json_array_get(files, i), "bytes"));
 }
 
-static void print_inspect(const json_t *json)
+static void print_inspect(const struct tt_ckpt_inspection *inspection)
 {
     static const char *const groups[] = {"model", "optimizer"};
-    const json_t *assets = json_object_get(json, "assets");
+    const json_t *json = inspection->json, *assets = json_object_get(json, "assets");
     char a[160], b[32];
 
     (void)printf("%s\n", tt_ckpt_text(json, "path"));
@@ -225,7 +225,46 @@ static void print_inspect(const json_t *json)
     for (size_t i = 0; i < json_array_size(assets); i++)
         (void)printf("%s%s%s", i ? ", " : "  assets      ", json_string_value(json_array_get(assets, i)),
                      i + 1 == json_array_size(assets) ? "\n" : "");
-    print_tensors(json);
+    print_tensors(inspection);
+}
+
+/* Begins a line of JSON that is `depth` levels in. */
+static void put_line(const char *before, int depth)
+{
+    (void)printf("%s\n%*s", before, 2 * depth, "");
+}
+
+static void put_tensors(const struct tt_ckpt_inspection *inspection, int depth)
+{
+    for (int i = 0; i < inspection->manifest.n_tensors; i++) {
+        json_t *tensor = tt_ckpt_inspect_tensor(inspection, i);
+
+        put_line(i ? "," : "[", depth + 1);
+        tt_cli_put_json(tensor, depth + 1);
+        json_decref(tensor);
+    }
+    if (inspection->manifest.n_tensors)
+        put_line("", depth);
+    (void)printf("%s", inspection->manifest.n_tensors ? "]" : "[]");
+}
+
+static void put_inspection(const struct tt_ckpt_inspection *inspection, int depth)
+{
+    const char *key, *before = "{";
+    json_t *value;
+
+    json_object_foreach(inspection->json, key, value)
+    {
+        put_line(before, depth + 1);
+        (void)printf("\"%s\": ", key);
+        if (strcmp(key, "tensors") == 0)
+            put_tensors(inspection, depth + 1);
+        else
+            tt_cli_put_json(value, depth + 1);
+        before = ",";
+    }
+    put_line("", depth);
+    (void)printf("}");
 }
 
 static bool is_unreadable(const json_t *problem)
@@ -322,11 +361,6 @@ static int make_list(const struct tt_args *args, const char *path, json_t **ret_
     return tt_ckpt_list(path, ret_json);
 }
 
-static int make_inspect(const struct tt_args *args, const char *path, json_t **ret_json)
-{
-    return tt_ckpt_inspect(path, tt_args_has(args, "stats"), ret_json);
-}
-
 static int make_verify(const struct tt_args *args, const char *path, json_t **ret_json)
 {
     enum tt_ckpt_depth depth = tt_args_has(args, "deep")    ? TT_VERIFY_DEEP
@@ -345,9 +379,30 @@ int tt_ckpt_verb_list(const struct tt_args *args)
 
 int tt_ckpt_verb_inspect(const struct tt_args *args)
 {
-    bool ok;
+    bool is_json = tt_args_has(args, "json"), is_list = args->n_words != 2;
+    struct tt_ckpt_inspection *all = tt_calloc((size_t)args->n_words, sizeof *all);
+    int rc = 0;
 
-    return describe(args, make_inspect, print_inspect, &ok);
+    for (int i = 1; i < args->n_words; i++) {
+        TT_TRY(tt_ckpt_inspect(args->word[i], tt_args_has(args, "stats"), &all[i]));
+        if (is_json)
+            continue; /* nothing is printed before all paths are known to be good */
+        print_inspect(&all[i]);
+        tt_ckpt_inspection_release(&all[i]);
+    }
+    for (int i = 1; is_json && i < args->n_words; i++) {
+        if (is_list)
+            put_line(i > 1 ? "," : "[", 1);
+        put_inspection(&all[i], is_list);
+    }
+    if (is_json)
+        (void)printf(is_list ? "\n]\n" : "\n");
+    rc = tt_cli_finish();
+out:
+    for (int i = 1; i < args->n_words; i++)
+        tt_ckpt_inspection_release(&all[i]);
+    tt_free(all);
+    return rc < 0 ? tt_cli_fail(rc) : rc;
 }
 
 int tt_ckpt_verb_verify(const struct tt_args *args)

@@ -26,6 +26,7 @@
 #include "ckpt_support.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/math/rng.h"
 #include "core/os/file.h"
 
@@ -285,8 +286,8 @@ static void consolidated_models_are_equal(void **state)
     char *out = tt_format("%s/out", folder), *asset = tt_format("%s/tokenizer.json", out);
     char *index = tt_format("%s/model.safetensors.index.json", out);
     struct tt_consolidate what = {.source = run, .destination = out};
+    struct tt_ckpt_inspection inspection;
     struct tt_consolidated done;
-    json_t *json = NULL;
 
     assert_int_equal(test_save(&(struct test_job){steps, "run", 3, 2, .step = 4}), 0);
     assert_int_equal(tt_ckpt_consolidate(&what, &done), 0);
@@ -306,11 +307,11 @@ static void consolidated_models_are_equal(void **state)
     what.destination = folder; /* has other files */
     assert_int_equal(tt_ckpt_consolidate(&what, &done), TT_EUSAGE);
     assert_int_equal(access(run, F_OK), 0);
-    assert_int_equal(tt_ckpt_inspect(out, false, &json), 0);
-    assert_string_equal(json_string_value(json_object_get(json, "kind")), "safetensors");
-    assert_int_equal(json_array_size(json_object_get(json, "tensors")), 8);
-    assert_true(json_is_null(json_object_get(json, "step")));
-    json_decref(json);
+    assert_int_equal(tt_ckpt_inspect(out, false, &inspection), 0);
+    assert_string_equal(json_string_value(json_object_get(inspection.json, "kind")), "safetensors");
+    assert_int_equal(inspection.manifest.n_tensors, 8);
+    assert_true(json_is_null(json_object_get(inspection.json, "step")));
+    tt_ckpt_inspection_release(&inspection);
     tt_free(index);
     tt_free(asset);
     tt_free(out);
@@ -343,19 +344,21 @@ static void inspect_says_what_a_checkpoint_is(void **state)
 {
     static const char *const keys[] = {"step", "tokens", "mesh", "policy", "files", "tensors", "world", "run_id"};
     char *folder = test_folder();
+    struct tt_ckpt_inspection inspection;
     json_t *json = NULL, *first;
 
     assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 2, .step = 4}), 0);
-    assert_int_equal(tt_ckpt_inspect(folder, false, &json), 0);
+    assert_int_equal(tt_ckpt_inspect(folder, false, &inspection), 0);
     for (int i = 0; i < 8; i++)
-        assert_non_null(json_object_get(json, keys[i]));
-    assert_int_equal(json_integer_value(json_object_get(json, "tokens")), 4 * 2048);
-    assert_int_equal(json_array_size(json_object_get(json, "tensors")), 24);
-    first = json_array_get(json_object_get(json, "tensors"), 0);
+        assert_non_null(json_object_get(inspection.json, keys[i]));
+    assert_int_equal(json_integer_value(json_object_get(inspection.json, "tokens")), 4 * 2048);
+    assert_int_equal(inspection.manifest.n_tensors, 24);
+    first = tt_ckpt_inspect_tensor(&inspection, 0);
     assert_string_equal(json_string_value(json_object_get(first, "name")), "layers.0.attention.wq.weight");
     assert_string_equal(json_string_value(json_object_get(first, "dtype")), "F32");
     assert_int_equal(json_integer_value(json_array_get(json_object_get(first, "shape"), 1)), 5);
-    json_decref(json);
+    json_decref(first);
+    tt_ckpt_inspection_release(&inspection);
     assert_int_equal(tt_ckpt_list(folder, &json), 0);
     first = json_array_get(json_object_get(json, "steps"), 0);
     assert_true(json_is_true(json_object_get(first, "good")));
@@ -374,37 +377,48 @@ static int64_t resident_most(void)
     return (int64_t)usage.ru_maxrss << 10;
 }
 
-/* Parsed as one JSON value, the text would take fourteen times its size. The chunks take less than twice its size. */
-static void reading_takes_little_more_than_the_text(void **state)
+/* The text of a manifest, made without the structs whose memory is measured. */
+static char *large_text(int tensors, int chunks)
+{
+    struct tt_text text = {0};
+    char *sealed;
+
+    tt_text_add(&text, "{\n\"titan_ckpt\": 1,\n\"step\": 12,\n\"files\": [{\"path\":\"model/a.safetensors\","
+                       "\"bytes\":1048576,\"crc32c\":\"00000000\"}],\n\"tensors\": {");
+    for (int i = 0; i < tensors; i++) {
+        tt_text_add(&text,
+                    "%s\n \"model/layers.%d.weight\": {\"dtype\":\"F32\",\"shape\":[%d],\"digest\":"
+                    "\"sum64:0123456789abcdef\",\"chunks\":[",
+                    i ? "," : "", i, chunks);
+        for (int k = 0; k < chunks; k++)
+            tt_text_add(&text,
+                        "%s{\"file\":0,\"offset\":[%d],\"shape\":[1],\"begin\":%d,\"end\":%d,\"crc32c\":\"%08x\"}",
+                        k ? "," : "", k, 4096 + 4 * k, 4100 + 4 * k, (unsigned)k);
+        tt_text_add(&text, "]}");
+    }
+    tt_text_add(&text, "},\n\"self_crc32c\": \"");
+    sealed = seal(text.text);
+    tt_text_release(&text);
+    return sealed;
+}
+
+/* As one JSON value the text would take fourteen times its size, and so would arrays with room for more chunks. */
+static void expect_small(int tensors, int chunks)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     /* A sanitizer's own memory would be counted. */
+    (void)tensors;
+    (void)chunks;
 #else
-    enum { TENSORS = 200, CHUNKS = 400 };
     struct tt_manifest m = {0};
-    char *text;
-    int64_t before, size;
+    char *text = large_text(tensors, chunks);
+    int64_t before, size = (int64_t)strlen(text);
 
-    m.meta = json_pack("{s:i}", "step", 12);
-    tt_manifest_add_file(&m, "model/shard-00001-model-00001-of-00001.safetensors", 1 << 20);
-    for (int i = 0; i < TENSORS; i++) {
-        char name[32];
-        struct tt_manifest_tensor *t;
-
-        (void)snprintf(name, sizeof name, "layers.%d.weight", i);
-        t = tt_manifest_add_tensor(&m, TT_CKPT_MODEL, name, TT_F32, 1, (int64_t[]){CHUNKS});
-        for (int k = 0; k < CHUNKS; k++)
-            TT_PUSH(t->chunk, t->n_chunks, t->cap_chunks) =
-                (struct tt_manifest_chunk){0, {1, {k}, {1}}, 4096 + 4 * k, 4100 + 4 * k, (uint32_t)k, true};
-    }
-    text = tt_manifest_text(&m);
-    tt_manifest_release(&m);
-    size = (int64_t)strlen(text);
-    assert_true(size > 6 << 20);
+    assert_true(size > 3 << 20);
     (void)malloc_trim(0);
     before = resident_most();
     assert_int_equal(tt_manifest_parse(text, (size_t)size, "m", &m), 0);
-    assert_int_equal(m.n_tensors, TENSORS);
+    assert_int_equal(m.n_tensors, tensors);
     if (resident_most() - before > 5 * size / 2)
         fail_msg("reading %lld bytes took %lld", (long long)size, (long long)(resident_most() - before));
     tt_manifest_release(&m);
@@ -412,10 +426,57 @@ static void reading_takes_little_more_than_the_text(void **state)
 #endif
 }
 
+static void reading_takes_little_more_than_the_text(void **state)
+{
+    expect_small(20000, 1);
+    expect_small(200, 400);
+}
+
+/* Two per tensor, and some for arrays that grow: none per member or chunk. */
+static void reading_allocates_for_names_and_chunks_only(void **state)
+{
+    enum { TENSORS = 300, CHUNKS = 20 };
+    char *text = large_text(TENSORS, CHUNKS);
+    struct tt_manifest m = {0};
+    uint64_t before = tt_mem_allocations(), made;
+
+    assert_int_equal(tt_manifest_parse(text, strlen(text), "m", &m), 0);
+    made = tt_mem_allocations() - before;
+    if (made > 2 * TENSORS + 100)
+        fail_msg("%d tensors took %llu allocations", TENSORS, (unsigned long long)made);
+    tt_manifest_release(&m);
+    tt_free(text);
+}
+
+/* Members may have any order; what titan does not know is ignored. */
+static void members_have_any_order(void **state)
+{
+    static const char text[] =
+        "{\"tensors\": {\"model/a\": {\"chunks\": [{\"crc32c\": \"0000000a\", \"x\": {\"y\": [1, {}]}, \"end\": 8, "
+        "\"begin\": 4, \"shape\": [1], \"offset\": [0], \"file\": 0}], \"new\": [[], 1e5], \"shape\": [1], "
+        "\"dtype\": \"F32\"}}, \"other\": {\"z\": null}, \"files\": [{\"crc32c\": \"00000001\", \"bytes\": 8, "
+        "\"new\": true, \"path\": \"model/f.safetensors\"}], \"step\": 3, \"titan_ckpt\": 1,\n\"self_crc32c\": \"";
+    char *sealed = seal(text);
+    struct tt_manifest m = {0};
+
+    assert_int_equal(tt_manifest_parse(sealed, strlen(sealed), "m", &m), 0);
+    assert_int_equal(m.n_tensors, 1);
+    assert_false(m.tensor[0].has_digest);
+    assert_int_equal(m.tensor[0].n_chunks, 1);
+    assert_int_equal(m.tensor[0].chunk[0].crc, 10);
+    assert_int_equal(m.tensor[0].chunk[0].begin, 4);
+    assert_int_equal(json_object_size(m.meta), 2);
+    assert_int_equal(tt_manifest_check_cover(&m), 0);
+    tt_manifest_release(&m);
+    tt_free(sealed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reading_takes_little_more_than_the_text), /* first, since it measures the most memory so far */
+        cmocka_unit_test(reading_allocates_for_names_and_chunks_only),
+        cmocka_unit_test(members_have_any_order),
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(what_is_packed_is_unpacked),
         cmocka_unit_test(a_manifest_with_any_change_is_refused),
