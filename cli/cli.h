@@ -14,6 +14,15 @@
 #include "core/config/config.h"
 #include "core/graph/dtype.h"
 
+/** One command. The table of all is in main.c; help and completion are made of it. */
+struct tt_command {
+    const char *name;
+    const char *arguments; /* "show|check [--config FILE]..." */
+    const char *summary;
+    int (*run)(int argc, char **argv);
+    const struct tt_option *options; /* ends with a row of zeros; NULL: none */
+};
+
 /** Prints "titan: error: MESSAGE" with this thread's message on stderr; returns the exit code of rc. */
 int tt_cli_fail(int rc);
 
@@ -76,50 +85,70 @@ const char *tt_cli_dtype_name(enum tt_dtype dtype);
 
 /** `titan train`: see titan-train(1). */
 int tt_command_train(int argc, char **argv);
+extern const struct tt_option tt_train_options[];
 
 /** `titan plan`: see titan-plan(1). */
 int tt_command_plan(int argc, char **argv);
+extern const struct tt_option tt_plan_options[];
 
 /** `titan estimate`: see titan-estimate(1). */
 int tt_command_estimate(int argc, char **argv);
+extern const struct tt_option tt_estimate_options[];
 
 /** `titan launch`: see titan-launch(1). */
 int tt_command_launch(int argc, char **argv);
+extern const struct tt_option tt_launch_options[];
 
 /** `titan tune`: see titan-tune(1). */
 int tt_command_tune(int argc, char **argv);
+extern const struct tt_option tt_tune_options[];
 
 /** `titan trace summary DIR`: see titan-trace(1). */
 int tt_command_trace(int argc, char **argv);
+extern const struct tt_option tt_trace_options[];
 
 /** `titan bench`: see titan-bench(1). */
 int tt_command_bench(int argc, char **argv);
+extern const struct tt_option tt_bench_options[];
 
 /** `titan config show|check|diff|init|import`: see titan-config(1). */
 int tt_command_config(int argc, char **argv);
+extern const struct tt_option tt_config_options[];
 
 /** `titan models [--json] [--seq-len N]`: the registry. */
 int tt_command_models(int argc, char **argv);
+extern const struct tt_option tt_models_options[];
 
 /** `titan ckpt list|inspect|verify|diff|consolidate|convert|gc`: see titan-ckpt(1). */
 int tt_command_ckpt(int argc, char **argv);
+extern const struct tt_option tt_ckpt_options[];
 
 /** `titan generate`: see titan-generate(1). */
 int tt_command_generate(int argc, char **argv);
+extern const struct tt_option tt_generate_options[];
 
 /** `titan eval`: see titan-eval(1). */
 int tt_command_eval(int argc, char **argv);
+extern const struct tt_option tt_eval_options[];
 
 /** `titan status [DIR]`: see titan-status(1). */
 int tt_command_status(int argc, char **argv);
+extern const struct tt_option tt_status_options[];
 
 /** `titan compare A B`: see titan-compare(1). */
 int tt_command_compare(int argc, char **argv);
+extern const struct tt_option tt_compare_options[];
 
 /** `titan data pack|inspect`: see titan-data(1). */
 int tt_command_data(int argc, char **argv);
+extern const struct tt_option tt_data_options[];
 
 /** `titan doctor`: see titan-doctor(1). */
 int tt_command_doctor(int argc, char **argv);
+extern const struct tt_option tt_doctor_options[];
+
+/** `titan completion bash|zsh|fish`, with the n commands of the table: see titan-completion(1). */
+int tt_cli_completion(int argc, char **argv, const struct tt_command *commands, int n);
+extern const struct tt_option tt_completion_options[];
 
 #endif

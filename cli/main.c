@@ -14,50 +14,51 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 
-struct command {
-    const char *name;
-    const char *arguments;
-    const char *summary;
-    int (*run)(int argc, char **argv);
-};
-
 static int command_help(int argc, char **argv);
 static int command_version(int argc, char **argv);
+static int command_completion(int argc, char **argv);
 
-static const struct command commands[] = {
+static const struct tt_option version_options[] = {{"json", NULL, NULL, "print JSON"}, TT_OPTION_HELP, {0}};
+
+static const struct tt_command commands[] = {
     {"train", "[--config FILE]... [--section.key=value]...", "train a model; without --config: the built-in quick run",
-     tt_command_train},
+     tt_command_train, tt_train_options},
     {"plan", "[--config FILE]... --ranks N [--rank R]", "the step of one rank: units, collectives, memory, time",
-     tt_command_plan},
+     tt_command_plan, tt_plan_options},
     {"estimate", "[--config FILE]... --ranks N[,N...]", "memory, traffic and time per policy; fits or not",
-     tt_command_estimate},
+     tt_command_estimate, tt_estimate_options},
     {"tune", "[--config FILE]... [--over KEY,...]", "try combinations of policies on these ranks; name the fastest",
-     tt_command_tune},
-    {"launch", "-n N [--print] -- train ...", "run on N ranks, each bound to its cores", tt_command_launch},
+     tt_command_tune, tt_tune_options},
+    {"launch", "-n N [--print] -- train ...", "run on N ranks, each bound to its cores", tt_command_launch,
+     tt_launch_options},
     {"status", "[DIR] [--follow]", "is a run alive, where is it, what is wrong, and what continues it",
-     tt_command_status},
-    {"compare", "A B [--assert-equal]", "the first step and field in which two runs differ", tt_command_compare},
-    {"trace", "summary DIR", "where the time of a traced step went", tt_command_trace},
+     tt_command_status, tt_status_options},
+    {"compare", "A B [--assert-equal]", "the first step and field in which two runs differ", tt_command_compare,
+     tt_compare_options},
+    {"trace", "summary DIR", "where the time of a traced step went", tt_command_trace, tt_trace_options},
     {"bench", "[--only PART,...] [--save FILE] [overrides]", "measure this machine and one step of a model",
-     tt_command_bench},
+     tt_command_bench, tt_bench_options},
     {"config", "show|check|diff|init|import [--config FILE]... [overrides]", "show, check or write a configuration",
-     tt_command_config},
-    {"models", "[--json]", "the models and their flavors", tt_command_models},
-    {"ckpt", "list|inspect|verify|diff|consolidate|convert|gc PATH...",
-     "inspect, check, compare and convert checkpoints", tt_command_ckpt},
+     tt_command_config, tt_config_options},
+    {"models", "[--json]", "the models and their flavors", tt_command_models, tt_models_options},
+    {"ckpt", "list|inspect|verify|diff|consolidate|convert|gc|rollback PATH...",
+     "inspect, check, compare and convert checkpoints", tt_command_ckpt, tt_ckpt_options},
     {"generate", "PATH --prompt TEXT", "continue a text with a checkpoint or a Hugging Face folder",
-     tt_command_generate},
+     tt_command_generate, tt_generate_options},
     {"eval", "PATH [--dataset NAME]", "loss and perplexity of a checkpoint or a Hugging Face folder on a dataset",
-     tt_command_eval},
-    {"data", "pack|inspect ...", "turn text into a token file, or inspect one", tt_command_data},
-    {"doctor", "[--json] [overrides]", "what is wrong with this machine, and what to do", tt_command_doctor},
-    {"version", "[--json]", "the version, and what it was built with", command_version},
-    {"help", "[COMMAND]", "this list, or the help of a command", command_help},
+     tt_command_eval, tt_eval_options},
+    {"data", "pack|inspect ...", "turn text into a token file, or inspect one", tt_command_data, tt_data_options},
+    {"doctor", "[--json] [overrides]", "what is wrong with this machine, and what to do", tt_command_doctor,
+     tt_doctor_options},
+    {"completion", "bash|zsh|fish", "a script that completes command lines in a shell", command_completion,
+     tt_completion_options},
+    {"version", "[--json]", "the version, and what it was built with", command_version, version_options},
+    {"help", "[COMMAND]", "this list, or the help of a command", command_help, NULL},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
-static const struct command *find(const char *name)
+static const struct tt_command *find(const char *name)
 {
     for (int i = 0; i < N_COMMANDS; i++)
         if (strcmp(commands[i].name, name) == 0)
@@ -74,7 +75,7 @@ static void usage(FILE *to)
             "  titan train --config my.yaml --optimizer.lr=3e-4  any key as a flag\n\n"
             "usage: titan COMMAND ...\n\n");
     for (int i = 0; i < N_COMMANDS; i++)
-        (void)fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
+        (void)fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
     (void)fprintf(to, "\n`titan COMMAND --help` says more; so do the manual pages titan(1) and titan-COMMAND(1).\n"
                       "Exit codes: 0 ok, 1 internal, 2 usage or configuration, 3 data or checkpoint, 4 communication,\n"
                       "5 non-finite loss, 6 does not fit in memory, 75 stopped after saving, 130 interrupted.\n");
@@ -95,7 +96,7 @@ static int fail_unknown(const char *name)
 
 static int command_help(int argc, char **argv)
 {
-    const struct command *command;
+    const struct tt_command *command;
     char help[] = "--help";
     char *help_argv[] = {help, NULL};
 
@@ -118,8 +119,13 @@ static int command_version(int argc, char **argv)
     return tt_cli_print_version(is_json);
 }
 
+static int command_completion(int argc, char **argv)
+{
+    return tt_cli_completion(argc, argv, commands, N_COMMANDS);
+}
+
 struct call {
-    const struct command *command;
+    const struct tt_command *command;
     int argc;
     char **argv;
     int code;
@@ -157,7 +163,7 @@ static int run_with_stack(struct call *call)
 
 int main(int argc, char **argv)
 {
-    const struct command *command;
+    const struct tt_command *command;
 
     tt_config_name_keys();
     (void)signal(SIGXFSZ, SIG_IGN); /* at a file-size limit a write fails with a message; the process is not killed */

@@ -13,7 +13,7 @@
 #include "cli/ranks.h"
 #include "core/base/mem.h"
 
-static const struct tt_option options[] = {
+const struct tt_option tt_bench_options[] = {
     TT_OPTION_CONFIG,
     {"only", NULL, "PART,...", "parts to measure: sgemm, memory, kernels, step, collectives, storage (default: all)"},
     {"seconds", NULL, "S", "about how long to measure, in seconds (default: 20)"},
@@ -128,9 +128,9 @@ out:
 int tt_command_bench(int argc, char **argv)
 {
     struct tt_args *args = NULL;
-    int rc = tt_cli_parse(argc, argv, options, &args), code;
+    int rc = tt_cli_parse(argc, argv, tt_bench_options, &args), code;
 
-    code = rc == 0 && tt_args_has(args, "help") ? tt_cli_print_help(usage, options)
+    code = rc == 0 && tt_args_has(args, "help") ? tt_cli_print_help(usage, tt_bench_options)
                                                 : tt_cli_run_ranks(rc, args, bench, args);
     tt_args_free(args);
     return code;

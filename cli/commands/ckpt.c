@@ -12,7 +12,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
-static const struct tt_option options[] = {
+const struct tt_option tt_ckpt_options[] = {
     {"json", NULL, NULL, "print JSON"},
     {"stats", NULL, NULL, "inspect: read every tensor; min, max, mean, rms, values that are not finite"},
     {"deep", NULL, NULL, "verify: digests of whole tensors and their values too"},
@@ -73,7 +73,7 @@ static int print_help(void)
     for (int i = 0; i < N_VERBS; i++)
         tt_text_add(&text, "  %-12s %-8s %s\n", verbs[i].name, verbs[i].arguments, verbs[i].doc);
     tt_text_add(&text, "\n");
-    tt_args_help(options, &text);
+    tt_args_help(tt_ckpt_options, &text);
     tt_text_add(&text, "\nPATH: a run folder, a checkpoint folder or a step; of the first two the newest good step.\n"
                        "More in titan-ckpt(1).\n");
     (void)fwrite(text.text, 1, text.size, stdout);
@@ -144,7 +144,7 @@ out:
 int tt_command_ckpt(int argc, char **argv)
 {
     struct tt_args *args = NULL;
-    int rc = tt_args_parse(argc, argv, options, &args);
+    int rc = tt_args_parse(argc, argv, tt_ckpt_options, &args);
 
     if (rc < 0)
         return tt_cli_fail(rc);

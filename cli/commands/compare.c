@@ -12,7 +12,7 @@
 #include "cli/cli.h"
 #include "core/base/mem.h"
 
-static const struct tt_option options[] = {
+const struct tt_option tt_compare_options[] = {
     {"assert_equal", NULL, NULL, "print nothing but the first difference, as an error"},
     {"tolerance", NULL, "X", "numbers may differ by X times the larger one (default 0: the same bits)"},
     {"key", NULL, "FIELD,...", "compare these fields of the step records (default: loss, grad_norm, lr, ntokens_seen)"},
@@ -237,7 +237,7 @@ int tt_command_compare(int argc, char **argv)
 {
     struct tt_args *args = NULL;
     bool equal = false;
-    int rc = tt_args_parse(argc, argv, options, &args), code;
+    int rc = tt_args_parse(argc, argv, tt_compare_options, &args), code;
 
     if (rc == 0 && args->n_overrides)
         rc = tt_fail(TT_EUSAGE, "compare: '%s' is not an option\nhelp: titan compare --help lists them",
@@ -245,7 +245,7 @@ int tt_command_compare(int argc, char **argv)
     if (rc < 0) {
         code = tt_cli_fail(rc);
     } else if (tt_args_has(args, "help")) {
-        code = tt_cli_print_help(usage, options);
+        code = tt_cli_print_help(usage, tt_compare_options);
     } else {
         tt_cli_install_log();
         rc = compare(args, &equal);

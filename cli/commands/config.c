@@ -18,7 +18,7 @@
 #include "core/config/parse/yaml.h"
 #include "core/os/file.h"
 
-static const struct tt_option options[] = {
+const struct tt_option tt_config_options[] = {
     TT_OPTION_CONFIG,
     {"origin", NULL, NULL, "show where each value came from"},
     {"no_files", NULL, NULL, "check: do not look for the files that the configuration names"},
@@ -285,7 +285,7 @@ static int print_help(void)
     for (int i = 0; i < N_VERBS; i++)
         tt_text_add(&text, "  %-24s %s\n", verbs[i].name, verbs[i].doc);
     tt_text_add(&text, "\n");
-    tt_args_help(options, &text);
+    tt_args_help(tt_config_options, &text);
     tt_text_add(&text, "\nWithout a file: the built-in quick run. Keys: titan-config(5).\n");
     return print_text(&text);
 }
@@ -309,7 +309,7 @@ static int fail_verb(const char *word)
 int tt_command_config(int argc, char **argv)
 {
     struct tt_args *args = NULL;
-    int rc = tt_args_parse(argc, argv, options, &args);
+    int rc = tt_args_parse(argc, argv, tt_config_options, &args);
 
     if (rc < 0) {
         struct tt_config *cfg = NULL;

@@ -16,7 +16,7 @@
 
 enum { SHOWN_TOKENS = 32 };
 
-static const struct tt_option options[] = {
+const struct tt_option tt_data_options[] = {
     {"dataset", "training.dataset", "NAME", "what to read (pack: kjv, text, jsonl, ...; inspect: tokens, tokens_u16)"},
     {"dataset_path", "training.dataset_path", "PATH", "pack: a file or a folder of files"},
     {"text_field", "training.text_field", "FIELD", "pack: the field of JSON lines that holds the text (default: text)"},
@@ -196,10 +196,10 @@ static int run(int argc, char **argv, struct tt_args **ret_args)
     const struct tt_args *args;
     int rc = 0;
 
-    TT_TRY(tt_args_parse(argc, argv, options, ret_args));
+    TT_TRY(tt_args_parse(argc, argv, tt_data_options, ret_args));
     args = *ret_args;
     if (tt_args_has(args, "help"))
-        return tt_cli_print_help(usage, options);
+        return tt_cli_print_help(usage, tt_data_options);
     if (args->n_overrides)
         return tt_fail(TT_EUSAGE, "data: unknown option '%s'\nhelp: titan data --help", args->override[0]);
     if (args->n_words && strcmp(args->word[0], "pack") == 0)

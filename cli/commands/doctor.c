@@ -8,7 +8,7 @@
 #include "cli/job/job.h"
 #include "cli/ranks.h"
 
-static const struct tt_option options[] = {
+const struct tt_option tt_doctor_options[] = {
     TT_OPTION_CONFIG,
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
@@ -52,8 +52,8 @@ out:
 int tt_command_doctor(int argc, char **argv)
 {
     struct tt_args *args = NULL;
-    int rc = tt_cli_parse(argc, argv, options, &args);
-    int code = rc == 0 && tt_args_has(args, "help") ? tt_cli_print_help(usage, options)
+    int rc = tt_cli_parse(argc, argv, tt_doctor_options, &args);
+    int code = rc == 0 && tt_args_has(args, "help") ? tt_cli_print_help(usage, tt_doctor_options)
                                                     : tt_cli_run_ranks(rc, args, examine, args);
 
     tt_args_free(args);

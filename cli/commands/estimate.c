@@ -17,7 +17,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
-static const struct tt_option options[] = {
+const struct tt_option tt_estimate_options[] = {
     TT_OPTION_CONFIG,
     {"ranks", NULL, "N,N...", "numbers of ranks (default: 1)"},
     {"memory", NULL, "SIZE",
@@ -293,8 +293,8 @@ int tt_command_estimate(int argc, char **argv)
     struct tt_args *args = NULL;
     int rc = 0;
 
-    TT_TRY(tt_cli_parse(argc, argv, options, &args));
-    rc = tt_args_has(args, "help") ? tt_cli_print_help(usage, options) : estimate(args);
+    TT_TRY(tt_cli_parse(argc, argv, tt_estimate_options, &args));
+    rc = tt_args_has(args, "help") ? tt_cli_print_help(usage, tt_estimate_options) : estimate(args);
 out:
     tt_args_free(args);
     return rc < 0 ? tt_cli_fail(rc) : rc > 0 ? rc : tt_cli_finish();

@@ -17,7 +17,7 @@
 #include "cli/run/validation.h"
 #include "core/base/mem.h"
 
-static const struct tt_option options[] = {
+const struct tt_option tt_eval_options[] = {
     TT_OPTION_CONFIG,
     {"dataset", NULL, "NAME", "validation.dataset: the data (default: the run's validation set)"},
     {"dataset_path", NULL, "PATH", "validation.dataset_path: its file or folder"},
@@ -303,10 +303,10 @@ static int eval(struct tt_comm *comm, void *arg)
 int tt_command_eval(int argc, char **argv)
 {
     struct run r = {0};
-    int rc = tt_cli_parse(argc, argv, options, &r.args), code;
+    int rc = tt_cli_parse(argc, argv, tt_eval_options, &r.args), code;
 
     if (rc == 0 && tt_args_has(r.args, "help"))
-        code = tt_cli_print_help(usage, options);
+        code = tt_cli_print_help(usage, tt_eval_options);
     else
         code = tt_cli_run_ranks(rc, r.args, eval, &r);
     tt_train_data_release(&r.data);

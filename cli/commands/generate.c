@@ -19,7 +19,7 @@
 #include "core/kernels/kernels.h"
 #include "core/os/file.h"
 
-static const struct tt_option options[] = {
+const struct tt_option tt_generate_options[] = {
     {"prompt", NULL, "TEXT", "what to continue; - reads standard input"},
     {"prompt_file", NULL, "FILE", "the same, from a file"},
     {"prompt_tokens", NULL, "N,N...", "the same, as token ids"},
@@ -338,10 +338,10 @@ out:
 int tt_command_generate(int argc, char **argv)
 {
     struct run r = {.samples = json_array()};
-    int rc = tt_args_parse(argc, argv, options, &r.args), code;
+    int rc = tt_args_parse(argc, argv, tt_generate_options, &r.args), code;
 
     if (rc == 0 && tt_args_has(r.args, "help"))
-        code = tt_cli_print_help(usage, options);
+        code = tt_cli_print_help(usage, tt_generate_options);
     else
         code = tt_cli_run_ranks(rc, r.args, generate, &r);
     json_decref(r.samples);

@@ -17,7 +17,7 @@
 #include "core/os/peers.h"
 #include "core/os/team.h"
 
-static const struct tt_option options[] = {
+const struct tt_option tt_launch_options[] = {
     {"ranks", NULL, "N", "ranks of the job; -n N is the same"},
     {"hostfile", NULL, "FILE", "hosts to run on, one `NAME slots=N` a line (mpirun)"},
     {"print", NULL, NULL, "print the command line and do not run it"},
@@ -200,7 +200,7 @@ static bool takes_value(const char *token)
 {
     if (strcmp(token, "-n") == 0 || strcmp(token, "-np") == 0)
         return true;
-    for (const struct tt_option *o = options; o->name; o++)
+    for (const struct tt_option *o = tt_launch_options; o->name; o++)
         if (o->value && strncmp(token, "--", 2) == 0 && strcmp(token + 2, o->name) == 0)
             return true;
     return false;
@@ -267,9 +267,9 @@ int tt_command_launch(int argc, char **argv)
     struct tt_args *args = NULL;
 
     spell_out(n_own, argv, own);
-    TT_TRY(tt_args_parse(n_own, own, options, &args));
+    TT_TRY(tt_args_parse(n_own, own, tt_launch_options, &args));
     if (tt_args_has(args, "help"))
-        rc = tt_cli_print_help(usage, options);
+        rc = tt_cli_print_help(usage, tt_launch_options);
     else
         rc = launch(args, argc - run, argv + run);
 out:

@@ -17,7 +17,7 @@
 #include "core/config/args.h"
 #include "core/models/model.h"
 
-static const struct tt_option options[] = {
+const struct tt_option tt_models_options[] = {
     {"json", NULL, NULL, "print JSON"},
     {"seq_len", NULL, "N", "tokens of a sequence that flops per token are counted for (default: 2048)"},
     TT_OPTION_HELP,
@@ -116,9 +116,9 @@ int tt_command_models(int argc, char **argv)
     int64_t seq_len = 2048;
     int rc = 0;
 
-    TT_TRY(tt_args_parse(argc, argv, options, &args));
+    TT_TRY(tt_args_parse(argc, argv, tt_models_options, &args));
     if (tt_args_has(args, "help")) {
-        rc = tt_cli_print_help(usage, options);
+        rc = tt_cli_print_help(usage, tt_models_options);
         tt_args_free(args);
         return rc;
     }

@@ -12,7 +12,7 @@
 #include "core/base/mem.h"
 #include "core/config/args.h"
 
-static const struct tt_option options[] = {
+const struct tt_option tt_plan_options[] = {
     TT_OPTION_CONFIG,
     {"ranks", NULL, "N", "ranks of the job (default: 1)"},
     {"rank", NULL, "R", "the rank whose program is shown (default: 0)"},
@@ -75,9 +75,9 @@ int tt_command_plan(int argc, char **argv)
     struct tt_config *cfg = NULL;
     int rc = 0;
 
-    TT_TRY(tt_cli_parse(argc, argv, options, &args));
+    TT_TRY(tt_cli_parse(argc, argv, tt_plan_options, &args));
     if (tt_args_has(args, "help")) {
-        rc = tt_cli_print_help(usage, options);
+        rc = tt_cli_print_help(usage, tt_plan_options);
         goto out;
     }
     TT_TRY(tt_cli_load_config("plan", args, &cfg));

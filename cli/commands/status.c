@@ -18,7 +18,7 @@
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
-static const struct tt_option options[] = {
+const struct tt_option tt_status_options[] = {
     {"follow", NULL, NULL, "keep showing it until the run ends; not on a terminal: a line for every report"},
     {"json", NULL, NULL, "print JSON; with --follow one object a line"},
     TT_OPTION_HELP,
@@ -281,7 +281,7 @@ out:
 int tt_command_status(int argc, char **argv)
 {
     struct tt_args *args = NULL;
-    int rc = tt_args_parse(argc, argv, options, &args), code;
+    int rc = tt_args_parse(argc, argv, tt_status_options, &args), code;
 
     if (rc == 0 && args->n_overrides)
         rc = tt_fail(TT_EUSAGE, "status: '%s' is not an option\nhelp: titan status --help lists them",
@@ -289,7 +289,7 @@ int tt_command_status(int argc, char **argv)
     if (rc < 0) {
         code = tt_cli_fail(rc);
     } else if (tt_args_has(args, "help")) {
-        code = tt_cli_print_help(usage, options);
+        code = tt_cli_print_help(usage, tt_status_options);
     } else {
         tt_cli_install_log();
         rc = show(args);

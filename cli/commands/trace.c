@@ -9,7 +9,7 @@
 #include "cli/cli.h"
 #include "cli/measure/trace_summary.h"
 
-static const struct tt_option options[] = {
+const struct tt_option tt_trace_options[] = {
     {"iteration", NULL, "N", "the step to look at (default: the newest that has a trace)"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
@@ -141,10 +141,10 @@ out:
 int tt_command_trace(int argc, char **argv)
 {
     struct tt_args *args = NULL;
-    int rc = tt_args_parse(argc, argv, options, &args), code;
+    int rc = tt_args_parse(argc, argv, tt_trace_options, &args), code;
 
     if (rc == 0 && tt_args_has(args, "help"))
-        code = tt_cli_print_help(usage, options);
+        code = tt_cli_print_help(usage, tt_trace_options);
     else if (rc < 0 || (rc = summarise(args)) < 0)
         code = tt_cli_fail(rc);
     else

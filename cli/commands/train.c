@@ -17,7 +17,7 @@
 #include "core/base/mem.h"
 #include "core/config/args.h"
 
-static const struct tt_option options[] = {
+const struct tt_option tt_train_options[] = {
     TT_OPTION_CONFIG,
     {"json", NULL, NULL, "print the records of metrics.jsonl instead of console lines"},
     {"overwrite", NULL, NULL, "replace the run that dump_folder holds"},
@@ -41,7 +41,7 @@ static int print_help(const struct tt_args *args)
         tt_text_add(&text,
                     "usage: titan train [--config FILE]... [--section.key=value]...\n\n"
                     "Trains. Without --config: the built-in quick run. Under mpirun every process is one rank.\n\n");
-        tt_args_help(options, &text);
+        tt_args_help(tt_train_options, &text);
         tt_text_add(&text,
                     "\nConfiguration keys, as flags --section.key=value (`titan train --help keys` explains each, as\n"
                     "titan-config(5) does):\n\n");
@@ -98,7 +98,7 @@ out:
 int tt_command_train(int argc, char **argv)
 {
     struct command command = {.argc = argc, .argv = argv};
-    int rc = tt_cli_parse(argc, argv, options, &command.args), code;
+    int rc = tt_cli_parse(argc, argv, tt_train_options, &command.args), code;
 
     if (rc == 0 && tt_args_has(command.args, "help")) {
         code = print_help(command.args);

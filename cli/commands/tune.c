@@ -15,7 +15,7 @@
 #include "core/base/mem.h"
 #include "core/graph/graph.h"
 
-static const struct tt_option options[] = {
+const struct tt_option tt_tune_options[] = {
     TT_OPTION_CONFIG,
     {"over", NULL, "KEY,...", "what to vary: engine, reshard, gradient_sync, prefetch (default: all)"},
     {"steps", NULL, "K", "steps of a trial that are timed, after one that is not (default: 3)"},
@@ -222,10 +222,10 @@ out:
 int tt_command_tune(int argc, char **argv)
 {
     struct tt_args *args = NULL;
-    int rc = tt_cli_parse(argc, argv, options, &args), code;
+    int rc = tt_cli_parse(argc, argv, tt_tune_options, &args), code;
 
     if (rc == 0 && tt_args_has(args, "help"))
-        code = tt_cli_print_help(usage, options);
+        code = tt_cli_print_help(usage, tt_tune_options);
     else
         code = tt_cli_run_ranks(rc, args, tune, args);
     tt_args_free(args);

@@ -226,6 +226,9 @@ void tt_config_value_text(const struct tt_config *cfg, const struct tt_config_ro
 /** The word of a constant; an alias resolves to it. */
 const char *tt_config_choice_word(const struct tt_choices *choices, int value);
 
+/** Appends the words that a key chooses from, except aliases and what is not built yet. */
+void tt_config_choices_text(const struct tt_config_row *row, const char *between, struct tt_text *out);
+
 /** Appends what the key accepts, except what is not built yet: "at least 1", "0 to 1", "linear|sqrt|cosine". */
 void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out);
 

@@ -68,9 +68,6 @@ void tt_config_wrap(struct tt_text *out, int indent, const char *lead, const cha
 /** Appends the value as YAML: texts are quoted where necessary; other values are written as for a flag. */
 void tt_config_yaml_value(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out);
 
-/** Appends the words that a key chooses from, except aliases and what is not built yet. */
-void tt_config_choices_text(const struct tt_config_row *row, const char *between, struct tt_text *out);
-
 /** Releases what the member of row owns. */
 void tt_config_value_release(struct tt_config *cfg, const struct tt_config_row *row);
 
