@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Matrix products of bfloat16: the reference, and the portable kernel, which widens blocks of A and B to float32 for
- * sgemm. Processors with AVX512-BF16 have a kernel of their own (x86/bgemm.c). titan does not use AMX.
+ * OpenBLAS. Processors with AVX-512 have kernels of their own: x86/gemm.c, and with AVX512-BF16 x86/bgemm.c. titan does
+ * not use AMX.
  */
 #include "core/kernels/blas.h"
 #include "core/kernels/kernels.h"

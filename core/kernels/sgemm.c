@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Matrix products of floats: the reference, and the portable kernel, which is OpenBLAS (blas.c). Processors with
- * AVX-512 have a kernel of their own (x86/sgemm.c).
+ * AVX-512 have a kernel of their own (x86/gemm.c).
  */
 #include "core/kernels/blas.h"
 #include "core/kernels/kernels.h"

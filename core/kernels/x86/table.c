@@ -24,6 +24,10 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(attention_row_bf16),
     SLOT(bf16_round),
     SLOT(bf16_widen),
+#if defined(__AVX512F__)
+    SLOT(bgemm),
+    SLOT(sgemm),
+#endif
     SLOT(cross_entropy),
     SLOT(cross_entropy_grad),
     SLOT(cross_entropy_grad_bf16),
@@ -46,9 +50,6 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(rope_bf16),
     SLOT(scatter_add),
     SLOT(scatter_add_bf16),
-#if defined(__AVX512F__)
-    SLOT(sgemm),
-#endif
     SLOT(squares),
     SLOT(sum_rows),
     SLOT(sum_rows_bf16),

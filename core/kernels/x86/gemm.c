@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Matrix products of floats by AVX-512 (method: Goto & van de Geijn 2008).
+ * Matrix products by AVX-512 of floats, and of bfloat16 for processors without AVX512-BF16: elements are widened when
+ * they are packed (method: Goto & van de Geijn 2008).
  *
  * A block of A is packed as panels of ROWS rows and stays in the second cache. B is packed one panel of PANEL columns
  * at a time, just before the panel is multiplied by all rows of the block. Meanwhile the processor fetches the next
@@ -9,14 +10,15 @@
  * element depend on k only.
  */
 #include "core/kernels/matmul.h"
-#include "core/kernels/x86/simd.h"
+#include "core/kernels/x86/element.h"
 #include "core/kernels/x86/x86.h"
 
 /* 64 bits, like the indices that they are multiplied with */
 #define ROWS    INT64_C(8)
 #define PANEL   ((int64_t)TT_SGEMM_PANEL)
 #define VECTORS (PANEL / VF_LANES)
-#define LINE    INT64_C(16) /* floats of a cache line */
+#define LINE    INT64_C(16)                       /* floats of a cache line */
+#define FETCHED ((int64_t)(64 / sizeof(element))) /* elements of one */
 
 #define STEPS INT64_C(8) /* of k between two fetches */
 _Static_assert(LINE == 2 * ROWS && TT_SGEMM_ROWS % LINE == 0 && TT_SGEMM_DEPTH % LINE == 0, "blocks");
@@ -29,13 +31,13 @@ static int64_t up_to(int64_t n, int64_t most)
 /* --- packing --- */
 
 /* Of up to 16 rows of n elements, the first 16 columns; what does not exist is 0. */
-VF_INLINE void transpose_sixteen(vf *columns, const float *from, int64_t stride, int64_t rows, int64_t n)
+VF_INLINE void transpose_sixteen(vf *columns, const element *from, int64_t stride, int64_t rows, int64_t n)
 {
     vf *a = columns, b[LINE];
 
     VF_UNROLL
     for (int64_t i = 0; i < LINE; i++)
-        a[i] = i < rows ? vf_load_n(from + i * stride, n) : vf_zero();
+        a[i] = i < rows ? element_load_n(from + i * stride, n) : vf_zero();
     VF_UNROLL
     for (int64_t i = 0; i < LINE; i += 2) {
         b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
@@ -65,7 +67,7 @@ VF_INLINE void transpose_sixteen(vf *columns, const float *from, int64_t stride,
 }
 
 /* Up to 16 rows of k elements: element p of the first eight goes to to + p step, of the others `other` further. */
-static void pack_rows(float *to, int64_t step, int64_t other, const float *from, int64_t stride, int64_t rows,
+static void pack_rows(float *to, int64_t step, int64_t other, const element *from, int64_t stride, int64_t rows,
                       int64_t k)
 {
     for (int64_t p = 0; p < k; p += LINE) {
@@ -84,8 +86,22 @@ static void pack_rows(float *to, int64_t step, int64_t other, const float *from,
     }
 }
 
+#if defined(TT_ELEMENT_BF16)
+VF_INLINE __m256 load_eight(const element *x, __mmask8 mask)
+{
+    __m256i halves = _mm256_cvtepu16_epi32(_mm_maskz_loadu_epi16(mask, x));
+
+    return _mm256_castsi256_ps(_mm256_slli_epi32(halves, 16));
+}
+#else
+VF_INLINE __m256 load_eight(const element *x, __mmask8 mask)
+{
+    return _mm256_maskz_loadu_ps(mask, x);
+}
+#endif
+
 /* From k rows of a's transpose, LINE rows at a time. */
-static void pack_a_trans(float *to, const float *from, int64_t stride, int64_t rows, int64_t k)
+static void pack_a_trans(float *to, const element *from, int64_t stride, int64_t rows, int64_t k)
 {
     for (int64_t begin = 0; begin < k; begin += LINE) {
         int64_t end = begin + up_to(k - begin, LINE);
@@ -94,14 +110,14 @@ static void pack_a_trans(float *to, const float *from, int64_t stride, int64_t r
             __mmask8 mask = (__mmask8)vf_first(up_to(rows - i, ROWS));
 
             for (int64_t p = begin; p < end; p++)
-                _mm256_storeu_ps(to + i * k + p * ROWS, _mm256_maskz_loadu_ps(mask, from + p * stride + i));
+                _mm256_storeu_ps(to + i * k + p * ROWS, load_eight(from + p * stride + i, mask));
         }
     }
 }
 
 static void pack_a(float *to, const struct tt_matmul *gemm, int64_t row, int64_t rows, int64_t begin, int64_t k)
 {
-    const float *a = gemm->a;
+    const element *a = gemm->a;
 
     if (gemm->trans_a) {
         pack_a_trans(to, a + begin * gemm->lda + row, gemm->lda, rows, k);
@@ -113,13 +129,13 @@ static void pack_a(float *to, const struct tt_matmul *gemm, int64_t row, int64_t
 
 /* A panel of B over a part of k, as it lies in memory: `lines` rows of n elements. */
 struct panel {
-    const float *b;
+    const element *b;
     int64_t stride, lines, n;
 };
 
 static struct panel panel_of(const struct tt_matmul *gemm, int64_t column, int64_t begin, int64_t k)
 {
-    const float *b = gemm->b;
+    const element *b = gemm->b;
     int64_t columns = up_to(gemm->n - column, PANEL);
 
     if (gemm->trans_b)
@@ -130,14 +146,14 @@ static struct panel panel_of(const struct tt_matmul *gemm, int64_t column, int64
 /* Vectors of lanes beyond the last column are not read. */
 static void pack_b(float *to, const struct panel *panel, bool trans)
 {
-    const float *row = panel->b;
+    const element *row = panel->b;
 
     for (int64_t i = 0; trans && i < panel->lines; i += LINE)
         pack_rows(to + i, PANEL, LINE / 2, row + i * panel->stride, panel->stride, panel->lines - i, panel->n);
     for (int64_t p = 0; !trans && p < panel->lines; p++, row += panel->stride, to += PANEL) {
         VF_UNROLL
         for (int64_t i = 0; i < PANEL; i += VF_LANES)
-            vf_store(to + i, vf_load_n(row + i, panel->n - i));
+            vf_store(to + i, element_load_n(row + i, panel->n - i));
     }
 }
 
@@ -156,15 +172,15 @@ struct fetch {
 /* Cache lines of a panel; its lines may begin anywhere in one. */
 static int64_t cache_lines(const struct panel *panel)
 {
-    return panel->lines * (panel->n / LINE + 1);
+    return panel->lines * (panel->n / FETCHED + 1);
 }
 
 VF_INLINE void fetch_some(struct fetch *f)
 {
     for (int64_t i = 0; i < f->count && f->left.lines > 0; i++) {
         __builtin_prefetch(f->left.b + up_to(f->at, f->left.n - 1), 0, 2);
-        f->at += LINE;
-        if (f->at >= f->left.n + LINE) {
+        f->at += FETCHED;
+        if (f->at >= f->left.n + FETCHED) {
             f->at = 0;
             f->left.b += f->left.stride;
             f->left.lines--;
@@ -191,8 +207,8 @@ VF_INLINE void fetch_target(const struct target *to, int64_t row, int64_t n)
     }
 }
 
-/* Callers pass nv as a constant. */
-VF_INLINE void multiply_step(vf sum[ROWS][VECTORS], const float *a, const float *b, int64_t nv)
+/* Callers pass the number of rows and of vectors as constants. */
+VF_INLINE void multiply_step(vf sum[ROWS][VECTORS], const float *a, const float *b, int64_t nr, int64_t nv)
 {
     vf right[VECTORS];
 
@@ -200,7 +216,7 @@ VF_INLINE void multiply_step(vf sum[ROWS][VECTORS], const float *a, const float 
     for (int64_t v = 0; v < nv; v++)
         right[v] = vf_load(b + v * VF_LANES);
     VF_UNROLL
-    for (int64_t r = 0; r < ROWS; r++) {
+    for (int64_t r = 0; r < nr; r++) {
         vf left = vf_set(a[r]);
 
         VF_UNROLL
@@ -209,15 +225,15 @@ VF_INLINE void multiply_step(vf sum[ROWS][VECTORS], const float *a, const float 
     }
 }
 
-VF_INLINE void multiply_panels(const float *a, const float *b, int64_t k, int64_t nv, const struct target *to,
-                               struct fetch *next)
+VF_INLINE void multiply_panels(const float *a, const float *b, int64_t k, int64_t nr, int64_t nv,
+                               const struct target *to, struct fetch *next)
 {
     struct fetch f = *next;
     vf sum[ROWS][VECTORS];
     int64_t p = 0, at_once = k >= 2 * STEPS * ROWS ? 1 : ROWS; /* with a short k, c is needed soon */
 
     VF_UNROLL
-    for (int64_t r = 0; r < ROWS; r++) {
+    for (int64_t r = 0; r < nr; r++) {
         VF_UNROLL
         for (int64_t v = 0; v < nv; v++)
             sum[r][v] = vf_zero();
@@ -227,13 +243,13 @@ VF_INLINE void multiply_panels(const float *a, const float *b, int64_t k, int64_
         fetch_some(&f);
         VF_UNROLL
         for (int64_t i = 0; i < STEPS; i++)
-            multiply_step(sum, a + i * ROWS, b + i * PANEL, nv);
+            multiply_step(sum, a + i * ROWS, b + i * PANEL, nr, nv);
     }
     for (; p < k; p++, a += ROWS, b += PANEL)
-        multiply_step(sum, a, b, nv);
+        multiply_step(sum, a, b, nr, nv);
     *next = f;
     VF_UNROLL
-    for (int64_t r = 0; r < ROWS; r++) {
+    for (int64_t r = 0; r < nr; r++) {
         if (r >= to->rows)
             break;
         VF_UNROLL
@@ -247,14 +263,24 @@ VF_INLINE void multiply_panels(const float *a, const float *b, int64_t k, int64_
     }
 }
 
-static void multiply_target(const float *a, const float *b, int64_t k, const struct target *to, struct fetch *next)
+VF_INLINE void multiply_columns(const float *a, const float *b, int64_t k, int64_t nr, const struct target *to,
+                                struct fetch *next)
 {
     if (to->columns > 2 * VF_LANES) {
-        multiply_panels(a, b, k, 3, to, next);
+        multiply_panels(a, b, k, nr, 3, to, next);
     } else if (to->columns > VF_LANES) {
-        multiply_panels(a, b, k, 2, to, next);
+        multiply_panels(a, b, k, nr, 2, to, next);
     } else {
-        multiply_panels(a, b, k, 1, to, next);
+        multiply_panels(a, b, k, nr, 1, to, next);
+    }
+}
+
+static void multiply_target(const float *a, const float *b, int64_t k, const struct target *to, struct fetch *next)
+{
+    if (to->rows > ROWS / 2) {
+        multiply_columns(a, b, k, ROWS, to, next);
+    } else {
+        multiply_columns(a, b, k, ROWS / 2, to, next);
     }
 }
 
@@ -310,7 +336,8 @@ static int64_t equal_part(int64_t n, int64_t most)
     return parts ? ((n + parts - 1) / parts + LINE - 1) / LINE * LINE : LINE;
 }
 
-void TT_ISA(tt_sgemm)(const struct tt_matmul *gemm)
+/* A product with a c of floats. */
+static void multiply(const struct tt_matmul *gemm)
 {
     struct block block = {.gemm = gemm, .depth = equal_part(gemm->k, TT_SGEMM_DEPTH)};
     int64_t rows = equal_part(gemm->m, TT_SGEMM_ROWS);
@@ -327,3 +354,47 @@ void TT_ISA(tt_sgemm)(const struct tt_matmul *gemm)
         }
     }
 }
+
+#if defined(TT_ELEMENT_BF16)
+
+/* A block of a c of bfloat16, whose sums follow the packed blocks in the scratch. */
+static void multiply_rounded(const struct tt_matmul *block)
+{
+    struct tt_matmul wide = *block;
+    int64_t rows = (block->m + LINE - 1) / LINE * LINE;
+
+    wide.c = block->scratch + LINE + (rows + PANEL) * up_to(block->k, TT_SGEMM_DEPTH);
+    wide.acc = NULL;
+    wide.ldc = block->n;
+    multiply(&wide);
+    tt_matmul_store(block, wide.c, wide.ldc);
+}
+
+void TT_ISA(tt_bgemm)(const struct tt_matmul *gemm)
+{
+    struct tt_rectangle at = {0};
+
+    if (!gemm->c_bf16) {
+        multiply(gemm);
+        return;
+    }
+    for (; at.row < gemm->m; at.row += TT_BGEMM_ROWS) {
+        at.rows = up_to(gemm->m - at.row, TT_BGEMM_ROWS);
+        for (at.column = 0; at.column < gemm->n; at.column += TT_BGEMM_COLUMNS) {
+            struct tt_matmul block;
+
+            at.columns = up_to(gemm->n - at.column, TT_BGEMM_COLUMNS);
+            block = tt_matmul_part(gemm, &at, 0, gemm->k);
+            multiply_rounded(&block);
+        }
+    }
+}
+
+#else
+
+void TT_ISA(tt_sgemm)(const struct tt_matmul *gemm)
+{
+    multiply(gemm);
+}
+
+#endif
