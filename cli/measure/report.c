@@ -69,9 +69,14 @@ static bool steps_in_bf16(const struct tt_bench *b)
     return b->cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;
 }
 
+static double peak(const struct tt_bench *b)
+{
+    return steps_in_bf16(b) ? b->bgemm_flops : b->sgemm_flops;
+}
+
 static double mfu(const struct tt_bench *b, double flops_per_sec)
 {
-    return flops_per_sec / (steps_in_bf16(b) ? b->bgemm_flops : b->sgemm_flops);
+    return flops_per_sec / peak(b);
 }
 
 /* --- tables --- */
@@ -87,8 +92,8 @@ static void print_sgemm(const struct tt_bench *b)
         (void)printf("%-24s %8d %12.1f %12.1f\n", shape, s->threads, s->flops_per_sec * 1e-9,
                      s->bf16_flops_per_sec * 1e-9);
     }
-    (void)printf("peak of a rank: %.1f GF/s in float32, %.1f GF/s in bfloat16\n", b->sgemm_flops * 1e-9,
-                 b->bgemm_flops * 1e-9);
+    (void)printf("peak of a rank: %.1f GF/s in float32 (%s), %.1f GF/s in bfloat16\n", b->sgemm_flops * 1e-9,
+                 tt_sgemm_is_blas() ? "OpenBLAS" : "titan's kernel", b->bgemm_flops * 1e-9);
 }
 
 static void print_memory(const struct tt_bench *b)
@@ -123,10 +128,10 @@ static void print_step(const struct tt_bench *b)
                  b->cfg->model.name, b->cfg->model.flavor, tt_text_count(parameters, sizeof parameters, s->parameters),
                  b->cfg->training.seq_len, s->microbatches, b->cfg->training.local_batch_size);
     (void)printf("  %s\n", s->policies);
-    (void)printf("  %.2f ms (median of %d), %s tokens/s, mfu %.1f%%, causal %.1f%% of the %s peak\n", 1e3 * s->step_sec,
-                 s->n, tt_text_count(tokens, sizeof tokens, (int64_t)llround(s->tokens_per_sec)),
+    (void)printf("  %.2f ms (median of %d), %s tokens/s, mfu %.1f%%, causal %.1f%% of the %s peak, %.1f GF/s\n",
+                 1e3 * s->step_sec, s->n, tt_text_count(tokens, sizeof tokens, (int64_t)llround(s->tokens_per_sec)),
                  100.0 * mfu(b, s->flops_per_sec_rank), 100.0 * mfu(b, s->causal_flops_per_sec_rank),
-                 steps_in_bf16(b) ? "bgemm" : "sgemm");
+                 steps_in_bf16(b) ? "bgemm" : "sgemm", peak(b) * 1e-9);
     tt_split_percent(&s->split, percent);
     for (int p = 0; p < TT_SPLIT_PARTS; p++)
         (void)printf("  %-14s %6.2f%%\n", tt_split_name((enum tt_split_part)p), percent[p]);

@@ -165,6 +165,9 @@ int64_t tt_bgemm_scratch(const struct tt_matmul *gemm);
 /** The same of sgemm: a packed block of A and a panel of B, below 1 MiB; for every variant, so that plans agree. */
 int64_t tt_sgemm_scratch(const struct tt_matmul *gemm);
 
+/** Whether products of floats are the BLAS library's in the variant in use. */
+bool tt_sgemm_is_blas(void);
+
 struct tt_kernels {
     const char *name;
 #define TT_KERNEL(name, args) void(*name) args;

@@ -43,3 +43,8 @@ void tt_sgemm_generic(const struct tt_matmul *gemm)
 {
     tt_sgemm(gemm);
 }
+
+bool tt_sgemm_is_blas(void)
+{
+    return tt_kernels()->sgemm == tt_sgemm_generic;
+}
