@@ -15,6 +15,7 @@
 #include "core/data/dataset.h"
 #include "core/tokenizer/tokenizer.h"
 #include "parallel/layout/init_rules.h"
+#include "parallel/layout/param_groups.h"
 #include "parallel/layout/patterns.h"
 #include "parallel/layout/units.h"
 
@@ -133,6 +134,17 @@ static void check_init(struct checking *c)
         key_fault(c);
 }
 
+/* Each key alone, so that both are reported. */
+static void check_param_groups(struct checking *c)
+{
+    const struct tt_words *no_decay = &c->cfg->optimizer.no_decay, *factors = &c->cfg->optimizer.lr_factors;
+
+    if (c->model && tt_param_groups_apply(c->model, *no_decay, (struct tt_words){0}) < 0)
+        key_fault(c);
+    if (c->model && tt_param_groups_apply(c->model, (struct tt_words){0}, *factors) < 0)
+        key_fault(c);
+}
+
 /* --- files --- */
 
 static bool check_exists(struct checking *c, const char *key, const char *path, const char *remedy)
@@ -212,6 +224,7 @@ static void check(struct checking *c, bool with_files)
         check_seq_len(c, "validation.seq_len", c->cfg->validation.seq_len);
     check_policies(c);
     check_init(c);
+    check_param_groups(c);
     if (with_files)
         check_files(c);
     tt_model_free(c->model);

@@ -14,6 +14,7 @@
 #include "core/os/cores.h"
 #include "core/os/team.h"
 #include "parallel/layout/init_rules.h"
+#include "parallel/layout/param_groups.h"
 
 /* --- the model --- */
 
@@ -77,6 +78,7 @@ static int make_model(const struct tt_config *cfg, struct tt_model **ret_model)
 
     TT_TRY(tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model));
     TT_TRY(tt_init_rules_apply(model, cfg->model.init_std, cfg->model.init_rules));
+    TT_TRY(tt_param_groups_apply(model, cfg->optimizer.no_decay, cfg->optimizer.lr_factors));
     *ret_model = model;
     model = NULL;
 out:

@@ -54,6 +54,8 @@
 #define TT_RULE_CHOICES(X, ALIAS) \
     X(TT_RULE_NORMAL, "normal(STD)") X(TT_RULE_NORMAL_CUT, "normal(STD,CUT)") X(TT_RULE_UNIFORM, "uniform(LOW,HIGH)") \
     X(TT_RULE_CONSTANT, "constant(VALUE)") X(TT_RULE_ZEROS, "zeros") X(TT_RULE_ONES, "ones")
+#define TT_REGEX_CHOICES(X, ALIAS) X(TT_REGEX_ANY, "regex")
+#define TT_FACTOR_CHOICES(X, ALIAS) X(TT_FACTOR_NUMBER, "FACTOR")
 
 /* All sets: S(set, list). */
 #define TT_CHOICE_SETS(S) \
@@ -62,7 +64,7 @@
     S(order, TT_ORDER_CHOICES) S(ac, TT_AC_CHOICES) S(async, TT_ASYNC_CHOICES) S(save, TT_SAVE_CHOICES) \
     S(load, TT_LOAD_CHOICES) S(filter, TT_FILTER_CHOICES) S(exclude, TT_EXCLUDE_CHOICES) \
     S(reshard, TT_RESHARD_CHOICES) S(wrap, TT_WRAP_CHOICES) \
-    S(rule, TT_RULE_CHOICES)
+    S(rule, TT_RULE_CHOICES) S(regex, TT_REGEX_CHOICES) S(factor, TT_FACTOR_CHOICES)
 
 #define TT_CHOICE_CONSTANT(constant, word) constant,
 #define TT_CHOICE_SKIP(constant, word)

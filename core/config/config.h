@@ -176,6 +176,7 @@ enum tt_config_flag {
     TT_FLAG_INTEGER = 128,
     TT_FLAG_SIZED = 256,
     TT_FLAG_NULL_DEFAULT = 512, /* null is accepted and means the default */
+    TT_FLAG_RULES = 1024,
 };
 
 /** The largest integer: one less than the value to which larger numbers saturate. */

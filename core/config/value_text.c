@@ -116,7 +116,7 @@ void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out)
     case TT_KIND_WORDS:
         tt_text_add(out, row->flags & TT_FLAG_LIST ? "list of " : "");
         if ((row->flags & TT_FLAG_LIST) && (row->flags & TT_FLAG_PATTERNS)) {
-            tt_text_add(out, "regex=what");
+            tt_text_add(out, row->flags & TT_FLAG_RULES ? "regex=what" : "regex");
             break;
         }
         tt_config_choices_text(row, "|", out);

@@ -58,6 +58,8 @@ struct tt_param {
     double std, cut;  /* TT_PARAM_NORMAL; cut is absolute, 0: none */
     double depth;     /* if not 0, std is TT_INIT_STD / depth */
     double low, high; /* TT_PARAM_UNIFORM; TT_PARAM_CONSTANT is low */
+    double lr_factor; /* the learning rate is multiplied by it */
+    bool no_decay;    /* without weight decay */
     char *hf_name;
     enum tt_hf_transform hf_transform;
     int hf_heads;          /* heads along dimension 0, for TT_HF_ROPE_PAIRS */

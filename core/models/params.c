@@ -10,7 +10,7 @@ static struct tt_param *add(struct tt_model *model, int block, const char *name,
 {
     struct tt_param *p = &TT_PUSH(model->params, model->n_params, model->cap_params);
 
-    *p = (struct tt_param){.block = block};
+    *p = (struct tt_param){.block = block, .lr_factor = 1.0};
     if (block < 0) {
         p->name = tt_strdup(name);
         p->hf_name = tt_strdup(hf_name);

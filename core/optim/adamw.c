@@ -3,7 +3,7 @@
  * ADAMW: updates parameters.
  *   in    the gradient, which is multiplied by scalars->clip first
  *   out   param, exp_avg, exp_avg_sq: flat arrays of n elements of type dtype; `in` is of floats; rows says which
- *         elements are updated
+ *         elements are updated, and each parameter's factor of the learning rate
  *   decoupled: AdamW, else Adam, whose weight decay is added to the gradient
  *
  * AdamW and Adam (Loshchilov and Hutter 2019, Kingma and Ba 2015) in one pass over param, grad and both moments,
@@ -124,16 +124,23 @@ void tt_adamw_bf16_generic(const struct tt_adamw_numbers *numbers, const struct 
     }
 }
 
-/* The arrays of a whole call: param and moments are floats, or bfloat16 that are rounded with random bits of `seed`. */
-struct update {
-    struct tt_adamw_numbers numbers;
-    const struct tt_rows *rows;
-    void *param;
-    const float *grad;
-    void *exp_avg, *exp_avg_sq;
-    bool bf16;
-    uint64_t seed;
-};
+/* The numbers of a parameter in this step. */
+static struct tt_adamw_numbers numbers_of(const struct tt_step_call *call, const struct tt_rows *rows)
+{
+    const struct tt_scalars *s = call->scalars;
+    double lr = s->lr * rows->lr_factor, weight_decay = rows->no_decay ? 0.0 : s->weight_decay;
+
+    return (struct tt_adamw_numbers){.decoupled = call->decoupled,
+                                     .clip = s->clip,
+                                     .decay = (float)(1.0 - lr * weight_decay),
+                                     .weight_decay = (float)weight_decay,
+                                     .mix1 = (float)(1.0 - s->beta1),
+                                     .beta2 = (float)s->beta2,
+                                     .mix2 = (float)(1.0 - s->beta2),
+                                     .step_size = (float)(lr / s->bias_correction1),
+                                     .root_correction2 = (float)sqrt(s->bias_correction2),
+                                     .eps = (float)s->eps};
+}
 
 static int64_t n_chunks(const struct tt_rows *rows)
 {
@@ -142,54 +149,40 @@ static int64_t n_chunks(const struct tt_rows *rows)
 
 static void update_tile(void *arg, int64_t tile, int worker)
 {
-    const struct update *u = arg;
-    const struct tt_rows *rows = u->rows;
+    const struct tt_step_call *call = arg;
+    const struct tt_rows *rows = call->rows;
+    struct tt_adamw_numbers numbers;
     int64_t first, begin, left;
 
     (void)worker;
     for (; tile >= n_chunks(rows); rows++)
         tile -= n_chunks(rows);
+    numbers = numbers_of(call, rows);
     first = tile * CHUNK;
     left = rows->rows * rows->width - first;
     if (left > CHUNK)
         left = CHUNK;
     begin = rows->begin + first;
-    if (u->bf16) {
-        const struct tt_adamw_rounding rounding = {u->seed, rows->stream, (uint64_t)(rows->index + first)};
+    if (call->dtype == TT_BF16) {
+        const struct tt_adamw_rounding rounding = {call->scalars->rounding_seed, rows->stream,
+                                                   (uint64_t)(rows->index + first)};
 
-        tt_kernels()->adamw_bf16(&u->numbers, &rounding, (tt_bf16 *)u->param + begin, u->grad + begin,
-                                 (tt_bf16 *)u->exp_avg + begin, (tt_bf16 *)u->exp_avg_sq + begin, left);
+        tt_kernels()->adamw_bf16(&numbers, &rounding, (tt_bf16 *)call->out[0] + begin, (const float *)call->in + begin,
+                                 (tt_bf16 *)call->out[1] + begin, (tt_bf16 *)call->out[2] + begin, left);
     } else {
-        tt_kernels()->adamw(&u->numbers, (float *)u->param + begin, u->grad + begin, (float *)u->exp_avg + begin,
-                            (float *)u->exp_avg_sq + begin, left);
+        tt_kernels()->adamw(&numbers, (float *)call->out[0] + begin, (const float *)call->in + begin,
+                            (float *)call->out[1] + begin, (float *)call->out[2] + begin, left);
     }
 }
 
 static void run(const struct tt_step_call *call)
 {
-    const struct tt_scalars *s = call->scalars;
-    struct update u = {.numbers = {.decoupled = call->decoupled,
-                                   .clip = s->clip,
-                                   .decay = (float)(1.0 - s->lr * s->weight_decay),
-                                   .weight_decay = (float)s->weight_decay,
-                                   .mix1 = (float)(1.0 - s->beta1),
-                                   .beta2 = (float)s->beta2,
-                                   .mix2 = (float)(1.0 - s->beta2),
-                                   .step_size = (float)(s->lr / s->bias_correction1),
-                                   .root_correction2 = (float)sqrt(s->bias_correction2),
-                                   .eps = (float)s->eps},
-                       .rows = call->rows,
-                       .param = call->out[0],
-                       .grad = call->in,
-                       .exp_avg = call->out[1],
-                       .exp_avg_sq = call->out[2],
-                       .bf16 = call->dtype == TT_BF16,
-                       .seed = s->rounding_seed};
+    struct tt_step_call copy = *call;
     int64_t tiles = 0;
 
     for (int i = 0; i < call->n_rows; i++)
         tiles += n_chunks(&call->rows[i]);
-    tt_team_run(call->team, tiles, update_tile, &u);
+    tt_team_run(call->team, tiles, update_tile, &copy);
 }
 
 static void cost(const struct tt_step_call *call, struct tt_cost *ret_cost)

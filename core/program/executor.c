@@ -42,7 +42,9 @@ static struct tt_rows rows_of(const struct tt_unit_param *place)
                             .rows = place->box.shape[0],
                             .width = width,
                             .stream = place->stream,
-                            .index = place->box.offset[0] * width};
+                            .index = place->box.offset[0] * width,
+                            .lr_factor = place->lr_factor,
+                            .no_decay = place->no_decay};
 }
 
 static void bind_rows(struct tt_executor *ex)

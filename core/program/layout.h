@@ -53,6 +53,8 @@ struct tt_unit_param {
     int64_t chunk;     /* elements of a padded part */
     struct tt_box box; /* this rank's part; its elements are packed at the beginning of the chunk; may be empty */
     uint64_t stream;   /* of the parameter's random numbers (core/math/rng.h) */
+    double lr_factor;  /* of the parameter, for the optimizer */
+    bool no_decay;     /* the same */
 };
 
 /*

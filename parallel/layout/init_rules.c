@@ -108,27 +108,13 @@ static void set_rule(struct tt_param *param, const struct rule *rule)
 
 static int apply(struct tt_model *model, struct tt_words regexes, const struct rule *rules)
 {
-    bool *used = tt_calloc((size_t)regexes.n, sizeof *used);
-    struct tt_patterns patterns = {0};
-    int rc = 0;
+    int *index = tt_calloc((size_t)model->n_params, sizeof *index);
+    int rc = tt_patterns_of_params(TT_KEY_INIT_RULES, regexes, model, "rule", index);
 
-    TT_TRY(tt_patterns_init(TT_KEY_INIT_RULES, regexes, &patterns));
-    for (int p = 0; p < model->n_params; p++) {
-        int i;
-
-        TT_TRY(tt_patterns_find(&patterns, 0, model->params[p].name, &i));
-        if (i == TT_NONE)
-            continue;
-        set_rule(&model->params[p], &rules[i]);
-        used[i] = true;
-    }
-    for (int i = 0; i < regexes.n; i++)
-        if (!used[i])
-            TT_TRY(tt_patterns_fail_unused(&patterns, i, "parameter that an earlier rule has not taken",
-                                           "layers.0.attention.wq.weight"));
-out:
-    tt_patterns_release(&patterns);
-    tt_free(used);
+    for (int p = 0; p < model->n_params && rc == 0; p++)
+        if (index[p] != TT_NONE)
+            set_rule(&model->params[p], &rules[index[p]]);
+    tt_free(index);
     return rc;
 }
 

@@ -5,6 +5,7 @@
  */
 #include "parallel/layout/patterns.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/mem.h"
@@ -50,6 +51,30 @@ int tt_patterns_find(struct tt_patterns *p, int first, const char *name, int *re
             *ret_index = i;
     }
 out:
+    return rc;
+}
+
+int tt_patterns_of_params(enum tt_key key, struct tt_words words, const struct tt_model *model, const char *what,
+                          int *ret_index)
+{
+    bool *used = tt_calloc((size_t)words.n + 1, sizeof *used);
+    struct tt_patterns patterns = {0};
+    char wanted[80];
+    int rc = 0;
+
+    TT_TRY(tt_patterns_init(key, words, &patterns));
+    for (int p = 0; p < model->n_params; p++) {
+        TT_TRY(tt_patterns_find(&patterns, 0, model->params[p].name, &ret_index[p]));
+        if (ret_index[p] != TT_NONE)
+            used[ret_index[p]] = true;
+    }
+    (void)snprintf(wanted, sizeof wanted, "parameter that an earlier %s has not taken", what);
+    for (int i = 0; i < words.n; i++)
+        if (!used[i])
+            TT_TRY(tt_patterns_fail_unused(&patterns, i, wanted, "layers.0.attention.wq.weight"));
+out:
+    tt_patterns_release(&patterns);
+    tt_free(used);
     return rc;
 }
 

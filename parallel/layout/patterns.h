@@ -3,6 +3,7 @@
 #define TT_PARALLEL_LAYOUT_PATTERNS_H
 
 #include "core/config/config.h"
+#include "core/models/model.h"
 
 /**
  * The regular expressions of a policy, in the order of the configuration. They may match anywhere in a name, as with
@@ -22,6 +23,13 @@ void tt_patterns_release(struct tt_patterns *patterns);
 
 /** *ret_index is the first expression, from `first` on, that matches in name, or TT_NONE. */
 int tt_patterns_find(struct tt_patterns *patterns, int first, const char *name, int *ret_index) TT_MUST_CHECK;
+
+/**
+ * ret_index [n_params] is for each parameter the first expression that matches its name, or TT_NONE. TT_EUSAGE names an
+ * expression that is bad, or one that no parameter is left for; `what` is the word for an expression in that message.
+ */
+int tt_patterns_of_params(enum tt_key key, struct tt_words words, const struct tt_model *model, const char *what,
+                          int *ret_index) TT_MUST_CHECK;
 
 /** Always TT_EUSAGE: expression i matches no `what`; `example` shows what their names look like. */
 int tt_patterns_fail_unused(const struct tt_patterns *patterns, int i, const char *what, const char *example);

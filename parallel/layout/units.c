@@ -102,6 +102,8 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
         .chunk = tt_placement_padded(mesh, &placement, p->ndim, p->shape, part),
         .box = tt_placement_box(mesh, &placement, p->ndim, p->shape, part),
         .stream = tt_rng_make(0, p->name).stream,
+        .lr_factor = p->lr_factor,
+        .no_decay = p->no_decay,
     };
     unit->shard_elements += unit->params[unit->n_params - 1].chunk;
 }

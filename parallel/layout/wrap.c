@@ -98,28 +98,14 @@ static int fail_unknown(const char *name)
 static int by_patterns(const struct tt_model *model, struct tt_words words, int64_t *ret_keys)
 {
     const int64_t beyond = (int64_t)1 << 40;
-    bool *used = tt_calloc((size_t)words.n, sizeof *used);
-    struct tt_patterns patterns = {0};
-    int rc = 0;
+    int *index = tt_calloc((size_t)model->n_params, sizeof *index);
+    int rc = tt_patterns_of_params(TT_KEY_WRAP_POLICY, words, model, "expression", index);
 
-    TT_TRY(tt_patterns_init(TT_KEY_WRAP_POLICY, words, &patterns));
     by_block(model, 0, ret_keys);
-    for (int p = 0; p < model->n_params; p++) {
-        int i;
-
-        TT_TRY(tt_patterns_find(&patterns, 0, model->params[p].name, &i));
-        if (i == TT_NONE)
-            continue;
-        ret_keys[p] = beyond + i;
-        used[i] = true;
-    }
-    for (int i = 0; i < words.n; i++)
-        if (!used[i])
-            TT_TRY(tt_patterns_fail_unused(&patterns, i, "parameter that an earlier expression has not taken",
-                                           "layers.0.attention.wq.weight"));
-out:
-    tt_patterns_release(&patterns);
-    tt_free(used);
+    for (int p = 0; p < model->n_params && rc == 0; p++)
+        if (index[p] != TT_NONE)
+            ret_keys[p] = beyond + index[p];
+    tt_free(index);
     return rc;
 }
 

@@ -452,6 +452,44 @@ case_initial_values_by_rules_are_the_same_on_any_mesh() {
     expect_error 2 "flag --model.init_rules: 'nosuch' matches no parameter"
 }
 
+case_groups_of_parameters_by_name() {
+    make_corpus
+    groups="--optimizer.no_decay=[norm,bias|^output] --optimizer.lr_factors=[tok_embeddings=0.1,attention.w[qk]=2]"
+    for ranks in 1 2; do
+        run_ranks $ranks train $tiny $groups --training.local_batch_size=1 --job.dump_folder=run$ranks \
+            --checkpoint.enable
+        expect_ok
+        expect_err "^  groups   of [0-9]+ parameters 6 have no weight decay, 5 a factor of the learning rate$"
+        losses run$ranks/metrics.jsonl >losses$ranks
+    done
+    expect_same losses1 losses2
+    run train $tiny --job.dump_folder=plain
+    expect_ok
+    refuse_err "groups"
+    losses plain/metrics.jsonl >losses
+    ! cmp -s losses1 losses || not_as "other losses than without groups"
+    grep -q 'no_decay: \[norm, "bias|^output"\]' run1/run.yaml || not_as "the groups in run.yaml"
+    run train --config run1/run.yaml --job.dump_folder=again
+    expect_ok
+    losses again/metrics.jsonl >again.losses
+    expect_same losses1 again.losses
+    run train --config run1/run.yaml --training.steps=4 --optimizer.no_decay=norm
+    expect_ok
+    expect_err 'changed  since step-3: training.steps 3 -> 4, optimizer.no_decay \["norm","bias\|\^output"\] -> \["norm"\]$'
+    expect_err "the losses are not those of the run as it was: .*optimizer.no_decay$"
+}
+
+case_groups_that_select_nothing_are_errors() {
+    printf 'optimizer:\n  no_decay: [norm, biases]\n  lr_factors: [wq=x]\n' >bad.yaml
+    run config check bad.yaml
+    expect_error 2 "bad.yaml:2:13: optimizer.no_decay: 'biases' matches no parameter" \
+        "bad.yaml:3:15: optimizer.lr_factors: 'wq=x' is not an expression with a factor"
+    run estimate --ranks 2 --optimizer.lr_factors=[wq=1,attention.wq=2]
+    expect_error 2 "flag --optimizer.lr_factors: 'attention.wq' matches no parameter that an earlier factor has not taken"
+    run train --optimizer.lr_factors=[wq] --job.dump_folder=none
+    expect_error 2 "flag --optimizer.lr_factors: expected regex=what in the list, found 'wq'"
+}
+
 case_the_banner_says_what_is_validated_on() {
     make_corpus
     run train $tiny

@@ -44,6 +44,43 @@ static void run(const struct train_job *job, struct train_result *ret_result)
         fail_msg("%d ranks, %d replicas", job->ranks, job->replicate);
 }
 
+/* --- groups of parameters --- */
+
+/* Shards are cut inside of parameters and at their borders; a frozen parameter stays as it was. */
+static void groups_of_parameters_give_the_same_bits_on_every_layout(void **state)
+{
+    static const int meshes[][2] = {{2, 1}, {4, 2}, {8, 1}};
+    struct train_job job = job_of(world.odd, 8, 1, 9);
+    struct train_result reference, plain;
+
+    job.threads = 2;
+    run(&job, &plain);
+    for (int p = 0; p < world.odd->n_params; p++) {
+        world.odd->params[p].lr_factor = (double)(p % 4) / 2.0;
+        world.odd->params[p].no_decay = p % 3 == 1;
+    }
+    run(&job, &reference);
+    assert_non_null(train_result_difference(&job, &plain, &reference));
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+        struct train_result found;
+        const char *difference;
+
+        job.ranks = meshes[m][0];
+        job.replicate = meshes[m][1];
+        run(&job, &found);
+        difference = train_result_difference(&job, &reference, &found);
+        if (difference)
+            fail_msg("%d ranks: %s", job.ranks, difference);
+        train_result_release(&found);
+    }
+    for (int p = 0; p < world.odd->n_params; p++) {
+        world.odd->params[p].lr_factor = 1.0;
+        world.odd->params[p].no_decay = false;
+    }
+    train_result_release(&reference);
+    train_result_release(&plain);
+}
+
 /* --- activation checkpointing --- */
 
 static const struct tt_recompute modes[] = {
@@ -534,6 +571,7 @@ static void a_parameter_without_a_rule_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_of_parameters_give_the_same_bits_on_every_layout),
         cmocka_unit_test(recomputing_changes_no_bit_and_no_traffic),
         cmocka_unit_test(the_more_is_recomputed_the_less_memory_it_takes),
         cmocka_unit_test(bfloat16_gives_the_same_bits_on_every_layout),

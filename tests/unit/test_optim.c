@@ -101,7 +101,7 @@ static void assert_near(const char *what, const float *got, const float *wanted,
 static void five_steps(bool decoupled, float clip, const struct reference *wanted)
 {
     struct tt_team *team = new_team(1);
-    const struct tt_rows rows = {.rows = 2, .width = 3};
+    const struct tt_rows rows = {.rows = 2, .width = 3, .lr_factor = 1.0};
     float param[N], grad[N], exp_avg[N] = {0}, exp_avg_sq[N] = {0};
     double none[N] = {0.0}, term[N] = {0.0};
 
@@ -175,9 +175,9 @@ static void free_arrays(struct arrays *a)
 static void bits_do_not_depend_on_the_split(void **state)
 {
     enum { ROWS = 300, WIDTH = 173, TOTAL = ROWS * WIDTH };
-    const struct tt_rows whole[3] = {{.rows = 100, .width = WIDTH},
-                                     {.begin = (int64_t)100 * WIDTH, .rows = 199, .width = WIDTH},
-                                     {.begin = (int64_t)299 * WIDTH, .rows = WIDTH, .width = 1}};
+    const struct tt_rows whole[3] = {{.rows = 100, .width = WIDTH, .lr_factor = 1.0},
+                                     {.begin = (int64_t)100 * WIDTH, .rows = 199, .width = WIDTH, .lr_factor = 1.0},
+                                     {.begin = (int64_t)299 * WIDTH, .rows = WIDTH, .width = 1, .lr_factor = 1.0}};
     struct tt_scalars scalars = scalars_of_step(3);
     struct tt_team *one = new_team(1), *three = new_team(3);
     struct arrays a = make_arrays(TOTAL, 0, 0);
@@ -190,8 +190,8 @@ static void bits_do_not_depend_on_the_split(void **state)
 
         rows = row + rows > ROWS ? ROWS - row : rows;
         b = make_arrays(rows * WIDTH, at, row * WIDTH);
-        adamw_rows(one, &scalars, true, &(struct tt_rows){.begin = at, .rows = rows, .width = WIDTH}, 1, b.param,
-                   b.grad, b.exp_avg, b.exp_avg_sq);
+        adamw_rows(one, &scalars, true, &(struct tt_rows){.begin = at, .rows = rows, .width = WIDTH, .lr_factor = 1.0},
+                   1, b.param, b.grad, b.exp_avg, b.exp_avg_sq);
         assert_memory_equal(b.param + at, a.param + row * WIDTH, (size_t)(rows * WIDTH) * sizeof(float));
         assert_memory_equal(b.exp_avg + at, a.exp_avg + row * WIDTH, (size_t)(rows * WIDTH) * sizeof(float));
         assert_memory_equal(b.exp_avg_sq + at, a.exp_avg_sq + row * WIDTH, (size_t)(rows * WIDTH) * sizeof(float));
@@ -204,6 +204,34 @@ static void bits_do_not_depend_on_the_split(void **state)
     free_arrays(&a);
     tt_team_free(one);
     tt_team_free(three);
+}
+
+/* A parameter of a group is updated as all parameters are when the scalars have the group's numbers. */
+static void groups_have_their_own_numbers(void **state)
+{
+    enum { WIDTH = 11, HALF = 5 * WIDTH };
+    const struct tt_rows both[2] = {{.rows = 5, .width = WIDTH, .lr_factor = 0.25, .no_decay = true},
+                                    {.begin = HALF, .rows = 5, .width = WIDTH, .lr_factor = 1.0}};
+    const struct tt_rows plain[2] = {{.rows = 5, .width = WIDTH, .lr_factor = 1.0},
+                                     {.begin = HALF, .rows = 5, .width = WIDTH, .lr_factor = 1.0}};
+    struct tt_team *team = new_team(1);
+
+    for (int decoupled = 0; decoupled < 2; decoupled++) {
+        struct tt_scalars scalars = scalars_of_step(3);
+        struct arrays a = make_arrays(2 * HALF, 0, 0), b = make_arrays(2 * HALF, 0, 0);
+
+        adamw_rows(team, &scalars, decoupled, both, 2, a.param, a.grad, a.exp_avg, a.exp_avg_sq);
+        adamw_rows(team, &scalars, decoupled, &plain[1], 1, b.param, b.grad, b.exp_avg, b.exp_avg_sq);
+        scalars.lr *= 0.25;
+        scalars.weight_decay = 0.0;
+        adamw_rows(team, &scalars, decoupled, &plain[0], 1, b.param, b.grad, b.exp_avg, b.exp_avg_sq);
+        assert_memory_equal(a.param, b.param, 2 * HALF * sizeof(float));
+        assert_memory_equal(a.exp_avg, b.exp_avg, 2 * HALF * sizeof(float));
+        assert_memory_equal(a.exp_avg_sq, b.exp_avg_sq, 2 * HALF * sizeof(float));
+        free_arrays(&a);
+        free_arrays(&b);
+    }
+    tt_team_free(team);
 }
 
 /* --- weights and moments in bfloat16 --- */
@@ -252,7 +280,7 @@ static void adamw_halves(struct tt_team *team, const struct tt_scalars *scalars,
 static void steps_too_small_for_bfloat16_count_on_average(void **state)
 {
     enum { LONG = 256 };
-    const struct tt_rows rows = {.rows = MANY, .width = 1, .stream = 5};
+    const struct tt_rows rows = {.rows = MANY, .width = 1, .lr_factor = 1.0, .stream = 5};
     struct tt_team *team = new_team(1);
     struct halves at;
     float grad[MANY];
@@ -284,7 +312,7 @@ static void steps_too_small_for_bfloat16_count_on_average(void **state)
 static void random_bits_belong_to_elements(void **state)
 {
     enum { WIDTH = 37, ROWS = 100, TOTAL = ROWS * WIDTH };
-    const struct tt_rows whole = {.rows = ROWS, .width = WIDTH, .stream = 9};
+    const struct tt_rows whole = {.rows = ROWS, .width = WIDTH, .lr_factor = 1.0, .stream = 9};
     struct tt_scalars scalars = scalars_of_step(3);
     struct tt_team *one = new_team(1), *three = new_team(3);
     struct arrays from = make_arrays(TOTAL, 0, 0);
@@ -299,7 +327,7 @@ static void random_bits_belong_to_elements(void **state)
     all = before;
     adamw_halves(three, &scalars, &whole, 1, &all, from.grad);
     for (int64_t row = 0, rows; row < ROWS; row += rows) {
-        struct tt_rows some = {.width = WIDTH, .stream = 9, .index = row * WIDTH};
+        struct tt_rows some = {.width = WIDTH, .lr_factor = 1.0, .stream = 9, .index = row * WIDTH};
         size_t bytes;
 
         rows = some.rows = row % 7 + 1 > ROWS - row ? ROWS - row : row % 7 + 1;
@@ -328,8 +356,9 @@ static void random_bits_belong_to_elements(void **state)
 
 static void empty_segments_are_allowed(void **state)
 {
-    const struct tt_rows rows[3] = {
-        {.rows = 0, .width = 5}, {.rows = 2, .width = 3}, {.begin = 6, .rows = 0, .width = 1}};
+    const struct tt_rows rows[3] = {{.rows = 0, .width = 5, .lr_factor = 1.0},
+                                    {.rows = 2, .width = 3, .lr_factor = 1.0},
+                                    {.begin = 6, .rows = 0, .width = 1, .lr_factor = 1.0}};
     struct tt_scalars scalars = scalars_of_step(1);
     struct tt_team *team = new_team(2);
     struct arrays a = make_arrays(6, 0, 0), b = make_arrays(6, 0, 0);
@@ -351,7 +380,7 @@ static void empty_segments_are_allowed(void **state)
 static void sum_of_squares_is_right(void **state)
 {
     enum { ROWS = 40, WIDTH = 5003, TOTAL = ROWS * WIDTH };
-    const struct tt_rows rows = {.begin = 3, .rows = ROWS, .width = WIDTH};
+    const struct tt_rows rows = {.begin = 3, .rows = ROWS, .width = WIDTH, .lr_factor = 1.0};
     struct tt_team *team = new_team(2);
     struct arrays a = make_arrays(TOTAL, 3, 0);
     struct tt_exact sum = {0}, small = {0};
@@ -363,7 +392,7 @@ static void sum_of_squares_is_right(void **state)
     sum_squares(team, &rows, 1, a.grad, &sum);
     assert_true(fabs(tt_exact_value(&sum) / (double)wanted - 1.0) < 1e-14);
     tt_exact_add(&small, 1.0); /* the sum is added to what it has */
-    sum_squares(team, &(struct tt_rows){.rows = 3, .width = 1}, 1, numbers, &small);
+    sum_squares(team, &(struct tt_rows){.rows = 3, .width = 1, .lr_factor = 1.0}, 1, numbers, &small);
     assert_true(tt_exact_value(&small) == 26.0);
     free_arrays(&a);
     tt_team_free(team);
@@ -380,10 +409,10 @@ static void sum_of_squares_does_not_depend_on_the_split(void **state)
 
     for (int64_t i = 0; i < TOTAL; i++)
         a.grad[i] = ldexpf(a.grad[i], (int)(i * 7 % 80) - 40);
-    sum_squares(three, &(struct tt_rows){.rows = ROWS, .width = WIDTH}, 1, a.grad, &whole);
+    sum_squares(three, &(struct tt_rows){.rows = ROWS, .width = WIDTH, .lr_factor = 1.0}, 1, a.grad, &whole);
     for (int64_t row = 0, step; row < ROWS; row += step) {
         step = row % 11 + 1 > ROWS - row ? ROWS - row : row % 11 + 1;
-        rows[n++] = (struct tt_rows){.begin = row * WIDTH, .rows = step, .width = WIDTH};
+        rows[n++] = (struct tt_rows){.begin = row * WIDTH, .rows = step, .width = WIDTH, .lr_factor = 1.0};
     }
     sum_squares(one, rows + n / 2, n - n / 2, a.grad, &parts);
     sum_squares(three, rows, n / 2, a.grad, &parts);
@@ -399,7 +428,7 @@ static void non_finite_gradients_make_the_norm_non_finite(void **state)
     struct tt_team *team = new_team(1);
     struct tt_exact sum = {0}, floats = {0};
 
-    sum_squares(team, &(struct tt_rows){.rows = 2, .width = 2}, 1, bad, &sum);
+    sum_squares(team, &(struct tt_rows){.rows = 2, .width = 2, .lr_factor = 1.0}, 1, bad, &sum);
     assert_int_equal(sum.nonfinite, 2);
     assert_true(isnan(tt_exact_value(&sum)));
     sum_floats(bad, 4, &floats);
@@ -427,6 +456,7 @@ int main(void)
         cmocka_unit_test(adam_is_pytorchs),
         cmocka_unit_test(clip_scales_the_gradient_first),
         cmocka_unit_test(bits_do_not_depend_on_the_split),
+        cmocka_unit_test(groups_have_their_own_numbers),
         cmocka_unit_test(empty_segments_are_allowed),
         cmocka_unit_test(sum_of_squares_is_right),
         cmocka_unit_test(sum_of_squares_does_not_depend_on_the_split),

@@ -167,6 +167,20 @@ static void print_weights(FILE *out, const struct tt_config *cfg, const struct t
     (void)fprintf(out, "\n");
 }
 
+static void print_groups(FILE *out, const struct tt_setup *s)
+{
+    const struct tt_model *model = s->job.model;
+    int no_decay = 0, factors = 0;
+
+    for (int p = 0; p < model->n_params; p++) {
+        no_decay += model->params[p].no_decay;
+        factors += s->cfg->optimizer.lr_factors.n && model->params[p].lr_factor != 1.0;
+    }
+    if (no_decay || factors)
+        (void)fprintf(out, "  groups   of %d parameters %d have no weight decay, %d a factor of the learning rate\n",
+                      model->n_params, no_decay, factors);
+}
+
 static void print_prediction(FILE *out, const struct tt_reporter *r, int64_t left)
 {
     const struct tt_setup *s = r->setup;
@@ -197,6 +211,7 @@ static void print_all(FILE *out, const struct tt_reporter *r, const struct tt_ru
     print_recompute(out, s);
     print_precision(out, s, about);
     print_weights(out, s->cfg, about->start);
+    print_groups(out, s);
     tt_changed_text(s, about->start, &changes);
     (void)fputs(changes.text ? changes.text : "", out);
     tt_text_release(&changes);

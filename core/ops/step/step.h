@@ -21,9 +21,11 @@ enum tt_step_op_id {
 struct tt_rows {
     int64_t begin; /* first element */
     int64_t rows;
-    int64_t width;   /* elements per row; 1 for vectors */
-    uint64_t stream; /* of the parameter's random numbers (core/math/rng.h) */
-    int64_t index;   /* of the first element in the whole parameter */
+    int64_t width;    /* elements per row; 1 for vectors */
+    uint64_t stream;  /* of the parameter's random numbers (core/math/rng.h) */
+    int64_t index;    /* of the first element in the whole parameter */
+    double lr_factor; /* the learning rate is multiplied by it */
+    bool no_decay;    /* without weight decay */
 };
 
 /* One execution of a step op, which uses the members that its file names. */
