@@ -242,6 +242,48 @@ out:
     return rc;
 }
 
+static int check_alike(const struct tt_weights *a, const struct tt_weights *b)
+{
+    for (int i = 0; i < a->n && i < b->n; i++) {
+        const struct tt_weight *x = &a->weight[i], *y = &b->weight[i];
+        struct tt_box wanted = tt_box_whole(x->ndim, x->shape), found = tt_box_whole(y->ndim, y->shape);
+        char want[128], have[128];
+
+        if (strcmp(x->name, y->name) != 0)
+            return tt_fail(TT_EDATA, "'%s' has tensor '%s' where '%s' has '%s': they are not of one model",
+                           b->source->path, y->name, a->source->path, x->name);
+        if (!tt_box_equal(&wanted, &found))
+            return tt_fail(TT_EDATA, "tensor '%s' is %s in '%s', and %s in '%s'", x->name,
+                           tt_box_text(have, sizeof have, &found), b->source->path,
+                           tt_box_text(want, sizeof want, &wanted), a->source->path);
+        if (!tt_cast_known(TT_F32, x->dtype) || !tt_cast_known(TT_F32, y->dtype))
+            return tt_fail(TT_EDATA, "tensor '%s' is %s; only F32, BF16 and F16 have a mean", x->name,
+                           tt_dtype_name(tt_cast_known(TT_F32, x->dtype) ? y->dtype : x->dtype));
+    }
+    return a->n == b->n
+               ? 0
+               : tt_fail(TT_EDATA, "'%s' has %d tensors, '%s' has %d", a->source->path, a->n, b->source->path, b->n);
+}
+
+int tt_weights_mean(struct tt_weights *of, const double *share, int n, struct tt_weights *ret_weights)
+{
+    struct tt_weights w = begin(TT_WEIGHTS_MEAN, of[0].source, NULL);
+    int rc = 0;
+
+    w.of = of;
+    w.share = share;
+    w.n_of = n;
+    for (int k = 1; k < n; k++)
+        TT_TRY(check_alike(&of[0], &of[k]));
+    for (int i = 0; i < of[0].n; i++)
+        TT_PUSH(w.weight, w.n, w.cap) = of[0].weight[i];
+    *ret_weights = w;
+out:
+    if (rc < 0)
+        tt_weights_release(&w);
+    return rc;
+}
+
 /* --- reading --- */
 
 static int64_t width_of(int ndim, const int64_t *shape)
@@ -332,6 +374,30 @@ static int read_converted(struct tt_weights *w, const struct tt_weight *weight, 
     return rc;
 }
 
+/* In double and divided once, so that the mean of equal weights is that weight. */
+static int read_mean(struct tt_weights *w, const struct tt_weight *weight, int64_t row, int64_t rows,
+                     enum tt_dtype dtype, char *data)
+{
+    int64_t n = rows * width_of(weight->ndim, weight->shape);
+    float *one = tt_calloc_for((size_t)n, sizeof *one, weight->name);
+    double *sum = tt_calloc_for((size_t)n, sizeof *sum, weight->name), shares = 0.0;
+    int rc = one && sum ? 0 : TT_ENOMEM;
+
+    for (int k = 0; k < w->n_of && rc == 0; k++) {
+        rc = tt_weights_read(&w->of[k], &w->of[k].weight[weight - w->weight], row, rows, TT_F32, one);
+        for (int64_t i = 0; i < n && rc == 0; i++)
+            sum[i] += w->share[k] * (double)one[i];
+        shares += w->share[k];
+    }
+    for (int64_t i = 0; i < n && rc == 0; i++)
+        one[i] = (float)(sum[i] / shares);
+    if (rc == 0)
+        tt_cast(dtype, data, TT_F32, one, n);
+    tt_free(one);
+    tt_free(sum);
+    return rc;
+}
+
 int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, int64_t row_begin, int64_t rows,
                     enum tt_dtype dtype, void *data)
 {
@@ -342,6 +408,8 @@ int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, 
                        tt_dtype_name(weight->dtype), tt_dtype_name(dtype));
     if (rows == 0 || width_of(weight->ndim, weight->shape) == 0)
         return 0;
+    if (weights->kind == TT_WEIGHTS_MEAN)
+        return read_mean(weights, weight, row_begin, rows, dtype, data);
     if (weights->kind == TT_WEIGHTS_STORED)
         return read_stored(weights, &weights->source->manifest.tensor[weight->number], row_begin, rows, dtype, data);
     if (dtype == TT_F32)
@@ -371,6 +439,8 @@ int tt_weights_check(struct tt_weights *weights)
     const struct tt_manifest *m = &weights->source->manifest;
     int rc = 0;
 
+    for (int k = 0; k < weights->n_of; k++)
+        TT_TRY(tt_weights_check(&weights->of[k]));
     for (int i = 0; i < m->n_tensors; i++) {
         const struct tt_manifest_tensor *t = &m->tensor[i];
         int64_t rows = t->ndim ? t->shape[0] : 1;

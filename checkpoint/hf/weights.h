@@ -12,9 +12,9 @@
 /**
  * The model tensors of an open checkpoint in one of three forms: as stored, in Hugging Face's names and layout
  * (export), or in titan's from Hugging Face's (import), by checkpoint/hf/map.h. Needs at most a few MiB of memory, or
- * one head's rows of a tensor.
+ * one head's rows of a tensor. The mean of the weights of several checkpoints is read like those of one.
  */
-enum tt_weights_kind { TT_WEIGHTS_STORED, TT_WEIGHTS_TO_HF, TT_WEIGHTS_FROM_HF };
+enum tt_weights_kind { TT_WEIGHTS_STORED, TT_WEIGHTS_TO_HF, TT_WEIGHTS_FROM_HF, TT_WEIGHTS_MEAN };
 
 struct tt_weight {
     const char *name;    /* the manifest's or the model's */
@@ -34,6 +34,9 @@ struct tt_weights {
     struct tt_hf_tensor *hf;                  /* of an export */
     int64_t *seen;                            /* per tensor of the manifest: the number of rows read */
     uint64_t *digest;                         /* and their digest */
+    struct tt_weights *of;                    /* of a mean: borrowed */
+    const double *share;                      /* the same: of each of them */
+    int n_of;
 };
 
 /** As stored: every tensor of a group, sorted by name. */
@@ -53,6 +56,13 @@ int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model,
  */
 int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, bool check_extra,
                        struct tt_weights *ret_weights) TT_MUST_CHECK;
+
+/**
+ * The mean of the weights of several checkpoints, sum(share * weight) / sum(share), added in double. `of` and `share`,
+ * [n] each, are borrowed. Dtypes are those of the first. TT_EDATA names a weight that the others lack, or of which they
+ * have another shape.
+ */
+int tt_weights_mean(struct tt_weights *of, const double *share, int n, struct tt_weights *ret_weights) TT_MUST_CHECK;
 
 void tt_weights_release(struct tt_weights *weights);
 

@@ -39,7 +39,8 @@ static int write_weight(struct tt_weights_file *f, struct tt_durable *to, int nu
     enum tt_dtype dtype = f->dtype[number];
     int64_t width = tt_box_volume(&one), rows = weight->ndim ? weight->shape[0] : 1;
     int64_t row_bytes = width * (int64_t)tt_dtype_size(dtype);
-    int64_t most = f->weights->kind == TT_WEIGHTS_STORED ? BLOCK_BYTES : EXPORT_BLOCK_BYTES;
+    const struct tt_weights *first = f->weights->kind == TT_WEIGHTS_MEAN ? f->weights->of : f->weights;
+    int64_t most = first->kind == TT_WEIGHTS_STORED ? BLOCK_BYTES : EXPORT_BLOCK_BYTES;
     int64_t step = row_bytes > 0 && row_bytes < most ? most / row_bytes : 1;
     char *block = tt_calloc_for((size_t)(step < rows ? step : rows), (size_t)row_bytes, weight->name);
     int rc = block ? 0 : TT_ENOMEM;

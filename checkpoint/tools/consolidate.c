@@ -23,9 +23,13 @@ static const int64_t shard_bytes_default = 5000000000;
 
 struct job {
     const struct tt_consolidate *options;
-    struct tt_source *source;
-    struct tt_model *model; /* NULL for titan's format */
-    struct tt_weights weights;
+    int n; /* sources: one, or those of a mean */
+    struct tt_source **source;
+    struct tt_weights *of;   /* the weights of each */
+    double *share;           /* of each in the mean */
+    struct tt_model **model; /* of each; NULL for titan's format */
+    struct tt_weights mean;  /* of several sources */
+    struct tt_weights *weights;
     struct tt_weights_file file;
     int n_files;
     struct tt_output output;
@@ -36,14 +40,16 @@ struct job {
 static void assign_files(struct job *job)
 {
     int64_t most = job->options->max_shard_bytes > 0 ? job->options->max_shard_bytes : shard_bytes_default, used = 0;
-    int n = job->weights.n;
+    int n = job->weights->n;
 
-    job->file = (struct tt_weights_file){.weights = &job->weights,
+    job->file = (struct tt_weights_file){.weights = job->weights,
                                          .dtype = tt_calloc((size_t)n, sizeof(enum tt_dtype)),
                                          .of_file = tt_calloc((size_t)n, sizeof(int)),
-                                         .what = job->model ? "exporting" : "consolidating"};
+                                         .what = job->n > 1      ? "averaging"
+                                                 : job->model[0] ? "exporting"
+                                                                 : "consolidating"};
     for (int i = 0; i < n; i++) {
-        const struct tt_weight *w = &job->weights.weight[i];
+        const struct tt_weight *w = &job->weights->weight[i];
         int64_t bytes;
 
         job->file.dtype[i] = tt_weight_dtype(w, job->options->has_dtype, job->options->dtype);
@@ -84,10 +90,10 @@ static int write_index(const struct job *job)
     char *text;
     int rc;
 
-    for (int i = 0; i < job->weights.n; i++) {
+    for (int i = 0; i < job->weights->n; i++) {
         char *name = file_name(job, job->file.of_file[i]);
 
-        (void)json_object_set_new(map, job->weights.weight[i].name, json_string(name));
+        (void)json_object_set_new(map, job->weights->weight[i].name, json_string(name));
         tt_free(name);
     }
     index = json_pack("{s:{s:I},s:o}", "metadata", "total_size", (json_int_t)job->file.total, "weight_map", map);
@@ -107,12 +113,12 @@ static bool any_name(const char *name)
 
 static int write_around(struct job *job)
 {
-    char *assets = tt_source_assets(job->source);
+    char *assets = tt_source_assets(job->source[0]);
     int rc = 0;
 
-    if (job->model)
-        rc = tt_hf_folder_finish(&job->output, job->source, job->model, job->file.dtype[0]);
-    else if (job->source->kind == TT_PATH_STEP)
+    if (job->model[0])
+        rc = tt_hf_folder_finish(&job->output, job->source[0], job->model[0], job->file.dtype[0]);
+    else if (job->source[0]->kind == TT_PATH_STEP)
         rc = tt_output_copy(&job->output, assets, "", any_name);
     tt_free(assets);
     return rc;
@@ -124,7 +130,7 @@ static int write_all(struct job *job)
 
     for (int i = 0; i < job->n_files; i++)
         TT_TRY(write_file(job, i));
-    TT_TRY(tt_weights_check(&job->weights));
+    TT_TRY(tt_weights_check(job->weights));
     if (job->n_files > 1)
         TT_TRY(write_index(job));
     TT_TRY(write_around(job));
@@ -133,47 +139,99 @@ out:
     return rc;
 }
 
-static int open_weights(struct job *job)
+/* Opens source k. The destination must not replace it. */
+static int open_source(struct job *job, int k, const char *path)
+{
+    enum tt_path_kind kind;
+    char *found = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_path_resolve(path, true, &kind, &found));
+    TT_TRY(tt_output_check_apart(job->options->destination, found));
+    TT_TRY(tt_source_open(found, kind, &job->source[k]));
+out:
+    tt_free(found);
+    return rc;
+}
+
+static int open_weights(struct job *job, int k)
+{
+    struct tt_source *source = job->source[k];
+    int rc = 0;
+
+    TT_TRY(tt_assets_check(source->path, &source->manifest)); /* they are copied too */
+    if (job->options->format == TT_FORMAT_HF) {
+        TT_TRY(tt_source_model(source, &job->model[k]));
+        TT_TRY(tt_weights_to_hf(source, job->model[k], &job->of[k]));
+    } else {
+        tt_weights_stored(source, TT_CKPT_MODEL, &job->of[k]);
+    }
+    if (job->of[k].n == 0)
+        rc = tt_fail(TT_EDATA, "'%s' has no model tensors", source->path);
+out:
+    return rc;
+}
+
+static int open_all(struct job *job)
 {
     int rc = 0;
 
-    TT_TRY(tt_assets_check(job->source->path, &job->source->manifest)); /* they are copied too */
-    if (job->options->format == TT_FORMAT_HF) {
-        TT_TRY(tt_source_model(job->source, &job->model));
-        TT_TRY(tt_weights_to_hf(job->source, job->model, &job->weights));
-    } else {
-        tt_weights_stored(job->source, TT_CKPT_MODEL, &job->weights);
+    for (int k = 0; k < job->n; k++) {
+        TT_TRY(open_source(job, k, k ? job->options->more[k - 1] : job->options->source));
+        TT_TRY(open_weights(job, k));
+        job->share[k] = job->options->share ? job->options->share[k] : 1.0;
     }
-    if (job->weights.n == 0)
-        rc = tt_fail(TT_EDATA, "'%s' has no model tensors", job->source->path);
+    job->weights = &job->of[0];
+    if (job->n > 1) {
+        TT_TRY(tt_weights_mean(job->of, job->share, job->n, &job->mean));
+        job->weights = &job->mean;
+    }
 out:
+    return rc;
+}
+
+static void release(struct job *job)
+{
+    tt_output_abandon(&job->output); /* does nothing once it is published */
+    tt_weights_release(&job->mean);
+    for (int k = 0; k < job->n; k++) {
+        tt_weights_release(&job->of[k]);
+        tt_model_free(job->model[k]);
+        tt_source_free(job->source[k]);
+    }
+    tt_free(job->of);
+    tt_free(job->model);
+    tt_free(job->source);
+    tt_free(job->share);
+    tt_free(job->file.dtype);
+    tt_free(job->file.of_file);
+}
+
+int tt_ckpt_average(const struct tt_consolidate *options, struct tt_consolidated *ret_result)
+{
+    size_t n = 1 + (size_t)options->n_more;
+    struct job job = {.options = options,
+                      .output.lock_fd = -1,
+                      .n = (int)n,
+                      .source = tt_calloc(n, sizeof(struct tt_source *)),
+                      .of = tt_calloc(n, sizeof(struct tt_weights)),
+                      .share = tt_calloc(n, sizeof(double)),
+                      .model = tt_calloc(n, sizeof(struct tt_model *))};
+    int rc = 0;
+
+    TT_TRY(tt_output_check(options->destination, options->force));
+    TT_TRY(open_all(&job));
+    assign_files(&job);
+    TT_TRY(tt_output_begin(options->destination, job.file.total, &job.output));
+    TT_TRY(write_all(&job));
+    *ret_result = (struct tt_consolidated){.bytes = job.bytes, .files = job.n_files, .tensors = job.weights->n};
+    (void)snprintf(ret_result->source, sizeof ret_result->source, "%s", job.source[0]->path);
+out:
+    release(&job);
     return rc;
 }
 
 int tt_ckpt_consolidate(const struct tt_consolidate *options, struct tt_consolidated *ret_result)
 {
-    struct job job = {.options = options, .output.lock_fd = -1};
-    enum tt_path_kind kind;
-    char *path = NULL;
-    int rc = 0;
-
-    TT_TRY(tt_output_check(options->destination, options->force));
-    TT_TRY(tt_path_resolve(options->source, true, &kind, &path));
-    TT_TRY(tt_output_check_apart(options->destination, path));
-    TT_TRY(tt_source_open(path, kind, &job.source));
-    TT_TRY(open_weights(&job));
-    assign_files(&job);
-    TT_TRY(tt_output_begin(options->destination, job.file.total, &job.output));
-    TT_TRY(write_all(&job));
-    *ret_result = (struct tt_consolidated){.bytes = job.bytes, .files = job.n_files, .tensors = job.weights.n};
-    (void)snprintf(ret_result->source, sizeof ret_result->source, "%s", path);
-out:
-    tt_output_abandon(&job.output); /* does nothing once it is published */
-    tt_weights_release(&job.weights);
-    tt_free(job.file.dtype);
-    tt_free(job.file.of_file);
-    tt_model_free(job.model);
-    tt_source_free(job.source);
-    tt_free(path);
-    return rc;
+    return tt_ckpt_average(options, ret_result); /* of one */
 }

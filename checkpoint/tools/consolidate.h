@@ -19,6 +19,9 @@ enum tt_weights_format {
 
 struct tt_consolidate {
     const char *source;      /* a step, a run or checkpoint folder (newest good step), or safetensors files */
+    const char *const *more; /* further sources: the mean of all is written; see tt_ckpt_average */
+    int n_more;
+    const double *share;     /* of source and the others in the mean; NULL: the same for all */
     const char *destination; /* a folder that appears whole or not at all */
     enum tt_weights_format format;
     int64_t max_shard_bytes; /* 0: 5 GB, as Hugging Face does */
@@ -39,5 +42,12 @@ struct tt_consolidated {
  * or, for Hugging Face, does not say which model it is.
  */
 int tt_ckpt_consolidate(const struct tt_consolidate *options, struct tt_consolidated *ret_result) TT_MUST_CHECK;
+
+/**
+ * The same with the mean of the weights of source and `more`: sum(share * weight) / sum(share), added in double. Their
+ * tensors must have the same names and shapes; TT_EDATA names one that differs. What is not a weight comes from
+ * `source`. Takes twice the memory of an export.
+ */
+int tt_ckpt_average(const struct tt_consolidate *options, struct tt_consolidated *ret_result) TT_MUST_CHECK;
 
 #endif

@@ -18,10 +18,12 @@ const struct tt_option tt_ckpt_options[] = {
     {"deep", NULL, NULL, "verify: digests of whole tensors and their values too"},
     {"quick", NULL, NULL, "verify: manifest, sizes, headers and coverage only"},
     {"atol", NULL, "X", "diff: differences up to X do not count"},
-    {"format", NULL, "titan|hf", "consolidate: whose names and layout the tensors get"},
-    {"dtype", NULL, "TYPE", "consolidate, convert: float32, bfloat16 or float16 (default: as stored)"},
-    {"max_shard_size", NULL, "SIZE", "consolidate, convert: most bytes of a file, such as 2GiB (default: 5 GB)"},
-    {"force", NULL, NULL, "consolidate, convert: replace an earlier output"},
+    {"out", NULL, "DST", "average: the folder to write"},
+    {"weights", NULL, "W,W,...", "average: the share of each checkpoint in the mean (default: equal)"},
+    {"format", NULL, "titan|hf", "consolidate, average: whose names and layout the tensors get"},
+    {"dtype", NULL, "TYPE", "consolidate, convert, average: float32, bfloat16 or float16 (default: as stored)"},
+    {"max_shard_size", NULL, "SIZE", "the same: most bytes of a file, such as 2GiB (default: 5 GB)"},
+    {"force", NULL, NULL, "the same: replace an earlier output"},
     {"keep", NULL, "K", "gc: good steps to keep (default: the run's checkpoint.keep_latest_k; 0: all)"},
     {"abandoned", NULL, NULL, "gc: remove steps that were set aside too (abandoned, damaged)"},
     {"dry_run", NULL, NULL, "gc, rollback: only say what would be removed or set aside"},
@@ -51,6 +53,8 @@ static const struct verb verbs[] = {
      "the model as one plain safetensors folder, titan's or Hugging Face's"},
     {"convert", tt_ckpt_verb_convert, 2, 2, "SRC DST", "|dtype|max_shard_size|force|",
      "a Hugging Face folder to a titan checkpoint, or the other way"},
+    {"average", tt_ckpt_verb_average, 2, MANY, "A B...", "|out|weights|format|dtype|max_shard_size|force|",
+     "the mean of the weights of several checkpoints, as one plain folder"},
     {"gc", tt_ckpt_verb_gc, 1, MANY, "PATH...", "|keep|abandoned|dry_run|",
      "remove what killed jobs left and good steps beyond the newest K"},
     {"rollback", tt_ckpt_verb_rollback, 2, 2, "RUN STEP", "|dry_run|",
@@ -66,6 +70,7 @@ static int print_help(void)
     tt_text_add(&text, "usage: titan ckpt list|inspect|verify|gc PATH... [options]\n"
                        "       titan ckpt diff A B [--atol X]\n"
                        "       titan ckpt consolidate|convert SRC DST [options]\n"
+                       "       titan ckpt average A B... --out DST [--weights W,W,...] [options]\n"
                        "       titan ckpt rollback RUN STEP [--dry-run]\n\n"
                        "  titan ckpt list outputs\n"
                        "  titan ckpt consolidate outputs/checkpoint/step-60 model --format hf\n"

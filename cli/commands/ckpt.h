@@ -13,6 +13,7 @@ int tt_ckpt_verb_verify(const struct tt_args *args);
 int tt_ckpt_verb_diff(const struct tt_args *args);
 int tt_ckpt_verb_consolidate(const struct tt_args *args);
 int tt_ckpt_verb_convert(const struct tt_args *args);
+int tt_ckpt_verb_average(const struct tt_args *args);
 int tt_ckpt_verb_gc(const struct tt_args *args);
 int tt_ckpt_verb_rollback(const struct tt_args *args);
 

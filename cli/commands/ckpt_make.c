@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan ckpt consolidate, convert`: checkpoints in other formats.
+ * `titan ckpt consolidate, convert, average`: checkpoints in other formats, and their mean.
  */
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "checkpoint/tools/consolidate.h"
 #include "checkpoint/tools/convert.h"
 #include "cli/commands/ckpt.h"
+#include "core/base/mem.h"
 #include "core/base/text.h"
 
 static int read_options(const struct tt_args *args, struct tt_consolidate *options_out)
@@ -37,10 +40,9 @@ static int read_options(const struct tt_args *args, struct tt_consolidate *optio
     return 0;
 }
 
-static int make(const struct tt_args *args,
+static int make(const struct tt_args *args, struct tt_consolidate what,
                 int (*write)(const struct tt_consolidate *options, struct tt_consolidated *ret_result))
 {
-    struct tt_consolidate what = {.source = args->word[1], .destination = args->word[2]};
     struct tt_consolidated done;
     char bytes[32];
     int rc = 0;
@@ -51,6 +53,8 @@ static int make(const struct tt_args *args,
         return tt_cli_print_json(json_pack("{s:o,s:o,s:i,s:i,s:I}", "source", tt_json_string(done.source),
                                            "destination", tt_json_string(what.destination), "files", done.files,
                                            "tensors", done.tensors, "bytes", (json_int_t)done.bytes));
+    if (what.n_more)
+        (void)printf("mean of %d checkpoints: ", 1 + what.n_more);
     (void)printf("%s -> %s: %d tensors, %d file%s, %s\n", done.source, what.destination, done.tensors, done.files,
                  done.files == 1 ? "" : "s", tt_text_bytes(bytes, sizeof bytes, (double)done.bytes));
     return tt_cli_finish();
@@ -60,10 +64,60 @@ out:
 
 int tt_ckpt_verb_consolidate(const struct tt_args *args)
 {
-    return make(args, tt_ckpt_consolidate);
+    return make(args, (struct tt_consolidate){.source = args->word[1], .destination = args->word[2]},
+                tt_ckpt_consolidate);
 }
 
 int tt_ckpt_verb_convert(const struct tt_args *args)
 {
-    return make(args, tt_ckpt_convert);
+    return make(args, (struct tt_consolidate){.source = args->word[1], .destination = args->word[2]}, tt_ckpt_convert);
+}
+
+/* Reads n numbers between commas, of which none is negative and one is not 0. */
+static int read_shares(const char *text, double *share, int n)
+{
+    const char *at = text;
+    double sum = 0.0;
+    int found = 0;
+
+    for (char *end = NULL;; at = end + 1) {
+        double number = strtod(at, &end);
+
+        if (end == at || !isfinite(number) || number < 0.0 || (*end && *end != ','))
+            return tt_fail(TT_EUSAGE, "--weights '%s': '%s' does not begin with a number that is at least 0", text, at);
+        if (found < n)
+            share[found] = number;
+        found++;
+        sum += number;
+        if (!*end)
+            break;
+    }
+    if (found != n)
+        return tt_fail(TT_EUSAGE, "--weights '%s' has %d number%s for %d checkpoints", text, found,
+                       found == 1 ? "" : "s", n);
+    return sum > 0.0 && isfinite(sum) ? 0 : tt_fail(TT_EUSAGE, "--weights '%s': the sum is %g", text, sum);
+}
+
+int tt_ckpt_verb_average(const struct tt_args *args)
+{
+    const char *weights = tt_args_last(args, "weights"), *out = tt_args_last(args, "out");
+    int n = args->n_words - 1, rc = 0;
+    double *share = tt_calloc((size_t)n, sizeof *share);
+
+    if (!out)
+        rc = tt_fail(TT_EUSAGE, "'titan ckpt average' needs a folder to write\nhelp: titan ckpt average A B --out DST");
+    else if (weights)
+        rc = read_shares(weights, share, n);
+    if (rc == 0)
+        rc = make(args,
+                  (struct tt_consolidate){.source = args->word[1],
+                                          .more = (const char *const *)&args->word[2],
+                                          .n_more = n - 1,
+                                          .share = weights ? share : NULL,
+                                          .destination = out},
+                  tt_ckpt_average);
+    else
+        rc = tt_cli_fail(rc);
+    tt_free(share);
+    return rc;
 }

@@ -159,6 +159,103 @@ case_consolidated_weights_start_a_run() {
     expect_err "weights"
 }
 
+# The float32 values of each tensor in files that consolidate or average wrote.
+values() {
+    python3 - "$@" <<'EOF'
+import json, struct, sys
+for folder in sys.argv[1:]:
+    data = open(folder + "/model.safetensors", "rb").read()
+    (size,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + size])
+    del header["__metadata__"]
+    tensors = {}
+    for name, entry in header.items():
+        assert entry["dtype"] == "F32", entry
+        begin, end = entry["data_offsets"]
+        tensors[name] = struct.unpack(f"<{(end - begin) // 4}f", data[8 + size + begin:8 + size + end])
+    print(json.dumps(tensors))
+EOF
+}
+
+case_average_is_the_mean_of_the_weights() {
+    make_corpus
+    run_ranks 2 train $tiny --checkpoint.enable --checkpoint.interval=1
+    expect_ok
+    for step in 1 2 3; do
+        run ckpt consolidate run/checkpoint/step-$step weights$step
+        expect_ok
+    done
+    run ckpt average run/checkpoint/step-1 weights2 run --out mean
+    expect_ok
+    expect_out "^mean of 3 checkpoints: .*step-1 -> mean: [0-9]+ tensors, 1 file"
+    run ckpt average run/checkpoint/step-1 run/checkpoint/step-3 --weights 3,1 --out mixed --max-shard-size 1GiB --json
+    expect_ok
+    run ckpt average weights2 weights2 weights2 --weights 1,1,0.5 --out same
+    expect_ok
+    values weights1 weights2 weights3 mean mixed same >tensors
+    python3 - <<'EOF' >problem.txt 2>&1 || not_as "averaged values: $(cat problem.txt)"
+import json, struct
+def single(x):
+    return struct.unpack("<f", struct.pack("<f", x))[0]
+a, b, c, mean, mixed, same = map(json.loads, open("tensors"))
+assert a.keys() == mean.keys() == mixed.keys() and a != c and same == b
+for name in a:
+    for x, y, z, m, k in zip(a[name], b[name], c[name], mean[name], mixed[name]):
+        assert m == single((x + y + z) / 3), (name, x, y, z, m)
+        assert k == single((3 * x + z) / 4), (name, x, z, k)
+EOF
+    run train $tiny --job.dump_folder=second --checkpoint.initial_load_path=mean
+    expect_ok
+    expect_err "from mean"
+    run generate mean --prompt In --max-new-tokens 2
+    expect_ok
+    run ckpt average run/checkpoint/step-1 run/checkpoint/step-3 --out hf --format hf
+    expect_ok
+    run ckpt consolidate mean hf2 --format hf
+    expect_ok
+    [ -f hf/config.json ] && cmp hf/config.json hf2/config.json || not_as "the config.json of Hugging Face"
+    run ckpt average weights1 weights2 --out hf3 --format hf --dtype bfloat16
+    expect_ok
+}
+
+case_average_refuses_what_has_no_mean() {
+    make_run
+    run train $tiny --model.ffn_dim=64 --checkpoint.enable --job.dump_folder=other
+    expect_ok
+    run train $tiny --model.n_layers=1 --checkpoint.enable --job.dump_folder=short
+    expect_ok
+    run ckpt average run other --out mean
+    expect_error 3 "tensor 'layers.0.feed_forward.w1.weight' is \[0:64, 0:64\] in 'other/.*', and .*128.* in 'run/"
+    run ckpt average run short --out mean
+    expect_error 3 "'short/.*' has tensor .* where 'run/.*': they are not of one model"
+    run ckpt average run nosuch --out mean
+    expect_error 3 "nosuch"
+    run ckpt average run --out mean
+    expect_error 2 "'titan ckpt average' needs two paths"
+    run ckpt average run other
+    expect_error 2 "needs a folder to write"
+    run ckpt average run other --out mean --weights 1
+    expect_error 2 "--weights '1' has 1 number for 2 checkpoints"
+    run ckpt average run other --out mean --weights 1,x
+    expect_error 2 "'x' does not begin with a number that is at least 0"
+    run ckpt average run other --out mean --weights 0,0
+    expect_error 2 "the sum is 0"
+    cp -r run damaged
+    python3 - damaged/checkpoint/step-4/model/*.safetensors <<'EOF'
+import sys
+with open(sys.argv[1], "r+b") as file:
+    file.seek(-2, 2)
+    byte = file.read(1)
+    file.seek(-2, 2)
+    file.write(bytes([byte[0] ^ 1]))
+EOF
+    run ckpt average run damaged/checkpoint/step-4 --out mean
+    expect_error 3 "damaged/checkpoint/step-4"
+    run ckpt average run run --out run
+    expect_error 2 "run"
+    [ ! -e mean ] || not_as "a folder of a refused mean"
+}
+
 case_consolidate_does_not_overwrite() {
     make_run
     mkdir weights

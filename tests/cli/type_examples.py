@@ -48,6 +48,7 @@ EXPECT = [
     (r"ckpt diff", [r"^EQUAL"]),
     (r"ckpt consolidate", [r"written|tensors|wrote"]),
     (r"ckpt convert", [r"written|tensors|wrote"]),
+    (r"ckpt average", [r"^mean of \d checkpoints: .*tensors"]),
     (r"ckpt gc", []),
     (r"ckpt rollback", [r"resumes from step-"]),
     (r"\beval\b.*jq", [r"^\d+\.\d+$"]),

@@ -30,6 +30,7 @@ COMMANDS = {
     "list": ["ckpt", "list", "run"],
     "diff": ["ckpt", "diff", STEP, "run/checkpoint/step-2"],
     "consolidate": ["ckpt", "consolidate", STEP, "flat"],
+    "average": ["ckpt", "average", STEP, "run/checkpoint/step-2", "--out", "mean"],
     "convert": ["ckpt", "convert", STEP, "hf"],
     "import": ["ckpt", "convert", "exported", "titan"],
     "config": ["config", "check", "--config", "run/run.yaml"],

@@ -275,6 +275,7 @@ ALL = [
     Reading("generate", ["generate", "run", "--prompt=The", "--max-new-tokens=2", "--threads=1"]),
     Reading("check", ["config", "check", "../inputs/config.yaml"], (2,)),
     Writing("consolidate", ["ckpt", "consolidate", "run", "whole", "--format=hf"], "whole"),
+    Writing("average", ["ckpt", "average", "run", "run", "--out=whole", "--weights=1,2"], "whole"),
     Writing("convert", ["ckpt", "convert", "run/checkpoint/step-4/hf", "converted"], "converted"),
 ]
 
