@@ -68,6 +68,16 @@ struct tt_manifest_tensor *tt_manifest_find(const struct tt_manifest *manifest, 
     return bsearch(&key, manifest->tensor, (size_t)manifest->n_tensors, sizeof key, compare_tensors);
 }
 
+void tt_manifest_remove(struct tt_manifest *manifest, struct tt_manifest_tensor *tensor)
+{
+    size_t after = (size_t)(manifest->tensor + manifest->n_tensors - tensor - 1);
+
+    tt_free(tensor->name);
+    tt_free(tensor->chunk);
+    memmove(tensor, tensor + 1, after * sizeof *tensor);
+    manifest->n_tensors--;
+}
+
 int tt_manifest_group_size(const struct tt_manifest *manifest, enum tt_ckpt_group group, int64_t *ret_bytes)
 {
     int64_t bytes = 0;

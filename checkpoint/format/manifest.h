@@ -78,6 +78,9 @@ void tt_manifest_sort(struct tt_manifest *manifest);
 struct tt_manifest_tensor *tt_manifest_find(const struct tt_manifest *manifest, enum tt_ckpt_group group,
                                             const char *name);
 
+/** Takes a tensor of the manifest out. */
+void tt_manifest_remove(struct tt_manifest *manifest, struct tt_manifest_tensor *tensor);
+
 /** Tensors of a group, their bytes and, if ret_bytes is given, their sum. */
 int tt_manifest_group_size(const struct tt_manifest *manifest, enum tt_ckpt_group group, int64_t *ret_bytes);
 

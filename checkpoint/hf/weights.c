@@ -167,8 +167,7 @@ static int check_tied(const struct tt_weights *w)
     const struct tt_manifest_tensor *head = tt_manifest_find(&w->source->manifest, TT_CKPT_MODEL, "lm_head.weight");
     const struct tt_manifest_tensor *embedding = NULL;
     struct tt_box a, b;
-    float *x = NULL, *y = NULL;
-    int64_t width, step;
+    bool equal = false;
     int rc = 0;
 
     for (int p = 0; p < w->model->n_params; p++)
@@ -180,21 +179,9 @@ static int check_tied(const struct tt_weights *w)
     b = tt_box_whole(embedding->ndim, embedding->shape);
     if (!tt_box_equal(&a, &b) || !tt_cast_known(TT_F32, head->dtype))
         return fail_tied(w, embedding->name, "does not have the shape of");
-    width = embedding->shape[1];
-    step = BLOCK_BYTES / (int64_t)sizeof *x / width + 1;
-    x = tt_calloc((size_t)(step * width), sizeof *x);
-    y = tt_calloc((size_t)(step * width), sizeof *y);
-    for (int64_t row = 0; row < embedding->shape[0]; row += step) {
-        int64_t n = embedding->shape[0] - row < step ? embedding->shape[0] - row : step;
-
-        TT_TRY(tt_source_read_rows(w->source, head, row, n, TT_F32, x));
-        TT_TRY(tt_source_read_rows(w->source, embedding, row, n, TT_F32, y));
-        if (memcmp(x, y, (size_t)(n * width) * sizeof *x) != 0)
-            TT_TRY(fail_tied(w, embedding->name, "differs from"));
-    }
+    TT_TRY(tt_source_equal(w->source, head, embedding, &equal));
+    rc = equal ? 0 : fail_tied(w, embedding->name, "differs from");
 out:
-    tt_free(x);
-    tt_free(y);
     return rc;
 }
 

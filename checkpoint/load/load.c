@@ -15,7 +15,6 @@
 #include "checkpoint/load/source.h"
 #include "checkpoint/save/plan.h"
 #include "checkpoint/steps/steps.h"
-#include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "parallel/layout/placement.h"
@@ -129,6 +128,48 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
     return rc;
 }
 
+struct copy {
+    struct tt_source *source;
+    const struct tt_manifest_tensor *head, *embedding;
+};
+
+static int compare_copy(void *arg)
+{
+    const struct copy *c = arg;
+    struct tt_box a = tt_box_whole(c->head->ndim, c->head->shape);
+    struct tt_box b = tt_box_whole(c->embedding->ndim, c->embedding->shape);
+    bool equal = false;
+    int rc = 0;
+
+    if (tt_box_equal(&a, &b) && tt_cast_known(TT_F32, c->head->dtype) && tt_cast_known(TT_F32, c->embedding->dtype))
+        TT_TRY(tt_source_equal(c->source, c->head, c->embedding, &equal));
+    if (!equal)
+        rc = tt_fail(TT_EDATA,
+                     "'%s': the output of the model is tied to its embedding, but the checkpoint has another matrix as "
+                     "'%s'\nhelp: to use both, set %s: false",
+                     c->source->path, c->head->name, tt_key_name(TT_KEY_TIE_EMBEDDINGS));
+out:
+    return rc;
+}
+
+/* PyTorch saves a tied weight under both names; titan has it once (collective). */
+static int drop_copy(struct tt_comm *comm, struct tt_source *source, const struct tt_ckpt_state *state)
+{
+    struct tt_manifest_tensor *head = tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "output.weight");
+    struct copy copy = {source, head, tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "tok_embeddings.weight")};
+    int rc = 0;
+
+    for (int i = 0; i < state->n_model; i++)
+        if (strcmp(state->model[i].name, "output.weight") == 0)
+            head = NULL;
+    if (!head || !copy.embedding)
+        return 0;
+    TT_TRY(tt_patience_work(comm, comm->rank == 0, compare_copy, &copy));
+    tt_manifest_remove(&source->manifest, head);
+out:
+    return rc;
+}
+
 /* The part that has the first or the last element of a box, which must not be empty. */
 static int part_at(const struct tt_mesh *mesh, const struct tt_ckpt_chunk *c, const struct tt_box *box, bool last)
 {
@@ -166,7 +207,7 @@ static int load_chunk(struct tt_source *source, const struct tt_manifest_tensor 
     if (touches && c->dtype == t->dtype && tt_box_equal(&common, &chunk->box) &&
         tt_box_run(&common, &c->part) == tt_box_volume(&common)) {
         int64_t at = tt_box_position(&common, 0, &c->part) * item;
-        uint32_t crc = tt_crc32c(0, (const char *)c->data + at, (size_t)size);
+        uint32_t crc = tt_source_checksum(source, 0, (const char *)c->data + at, (size_t)size);
 
         if (crc != chunk->crc)
             rc = tt_source_fail_crc(source, t, chunk, crc);
@@ -249,6 +290,8 @@ int tt_ckpt_load_one(struct tt_comm *comm, const char *path, enum tt_path_kind k
     if (kind == TT_PATH_PLAIN)
         attempt->skip |= TT_SKIP_OPTIMIZER;
     *ret_damaged = false;
+    if (kind == TT_PATH_DCP)
+        TT_TRY(drop_copy(comm, source, attempt->state));
     TT_TRY(tt_comm_agree(comm, ask(attempt, &source->manifest)));
     TT_TRY(tt_comm_agree(comm, check_fit(source, attempt->state, attempt->skip)));
     *ret_damaged = true;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/dcp/scan.h"
 #include "checkpoint/format/box_read.h"
 #include "checkpoint/format/cast.h"
 #include "checkpoint/load/patience.h"
@@ -19,6 +20,21 @@
 #include "core/os/file.h"
 
 enum { OPEN_MOST = 64, BLOCK_BYTES = 4 << 20 };
+
+int tt_source_describe(const char *path, enum tt_path_kind kind, struct tt_manifest *ret_manifest,
+                       const char **ret_kind)
+{
+    if (kind == TT_PATH_DCP)
+        return tt_dcp_scan(path, ret_manifest, ret_kind);
+    if (ret_kind)
+        *ret_kind = kind == TT_PATH_STEP ? "manifest" : "header";
+    return kind == TT_PATH_STEP ? tt_step_manifest(path, ret_manifest) : tt_manifest_scan(path, ret_manifest);
+}
+
+uint32_t tt_source_checksum(const struct tt_source *source, uint32_t crc, const void *bytes, size_t size)
+{
+    return source->kind == TT_PATH_DCP ? tt_crc32(crc, bytes, size) : tt_crc32c(crc, bytes, size);
+}
 
 int tt_source_open(const char *path, enum tt_path_kind kind, struct tt_source **ret_source)
 {
@@ -31,7 +47,7 @@ int tt_source_open(const char *path, enum tt_path_kind kind, struct tt_source **
     if (kind == TT_PATH_STEP) {
         TT_TRY(tt_step_check(path, &source->manifest));
     } else {
-        TT_TRY(tt_manifest_scan(path, &source->manifest));
+        TT_TRY(tt_source_describe(path, kind, &source->manifest, NULL));
         TT_TRY(tt_manifest_check_cover(&source->manifest));
     }
     source->open = tt_calloc_for((size_t)source->manifest.n_files, sizeof *source->open, path);
@@ -201,6 +217,19 @@ static int check_tensors(const struct tt_source *source, const struct tt_safeten
     return 0;
 }
 
+/* A file of PyTorch's has no header: what is in it was read with the metadata. */
+static int open_file(const struct tt_source *source, const char *path, struct tt_safetensors *ret_file)
+{
+    int rc = 0;
+
+    if (source->kind != TT_PATH_DCP)
+        return tt_safetensors_open(path, ret_file);
+    TT_TRY(tt_file_open(path, &ret_file->fd, &ret_file->file_bytes));
+    ret_file->path = tt_strdup(path);
+out:
+    return rc;
+}
+
 int tt_source_check_file(struct tt_source *source, int file, const char **ret_kind)
 {
     struct tt_safetensors *open = &source->open[file];
@@ -216,12 +245,12 @@ int tt_source_check_file(struct tt_source *source, int file, const char **ret_ki
         close_files(source);
     /* The origin is checked before the size, so that an intact file in the wrong place is reported as such. The size
      * comes first only if the file itself is broken. */
-    if ((rc = tt_safetensors_open(path, open)) < 0) {
+    if ((rc = open_file(source, path, open)) < 0) {
         *kind = "header";
         if (rc == TT_EDATA && check_size(path, source->manifest.file[file].bytes, &size_kind) < 0)
             *kind = size_kind;
         else if (rc == TT_EDATA)
-            rc = tt_safetensors_open(path, open); /* sets its message again */
+            rc = open_file(source, path, open); /* sets its message again */
         goto out;
     }
     source->n_open++;
@@ -310,6 +339,29 @@ int tt_source_read_rows(struct tt_source *source, const struct tt_manifest_tenso
     return tt_source_read(source, tensor, &box, dtype, data);
 }
 
+int tt_source_equal(struct tt_source *source, const struct tt_manifest_tensor *a, const struct tt_manifest_tensor *b,
+                    bool *ret_equal)
+{
+    struct tt_box whole = tt_box_whole(a->ndim, a->shape);
+    int64_t width = tt_box_row_elements(&whole), rows = a->ndim ? a->shape[0] : 1;
+    int64_t step = BLOCK_BYTES / (int64_t)sizeof(float) / (width + 1) + 1;
+    float *x = tt_calloc((size_t)(step * width), sizeof *x), *y = tt_calloc((size_t)(step * width), sizeof *y);
+    int rc = 0;
+
+    *ret_equal = true;
+    for (int64_t row = 0; row < rows && *ret_equal; row += step) {
+        int64_t n = rows - row < step ? rows - row : step;
+
+        TT_TRY(tt_source_read_rows(source, a, row, n, TT_F32, x));
+        TT_TRY(tt_source_read_rows(source, b, row, n, TT_F32, y));
+        *ret_equal = memcmp(x, y, (size_t)(n * width) * sizeof *x) == 0;
+    }
+out:
+    tt_free(x);
+    tt_free(y);
+    return rc;
+}
+
 int tt_source_fail_crc(const struct tt_source *source, const struct tt_manifest_tensor *tensor,
                        const struct tt_manifest_chunk *chunk, uint32_t found)
 {
@@ -337,7 +389,7 @@ int tt_source_verify_chunk(struct tt_source *source, const struct tt_manifest_te
         int64_t n = chunk->end - at < BLOCK_BYTES ? chunk->end - at : BLOCK_BYTES;
 
         TT_TRY(tt_file_pread(file->fd, file->path, block, (size_t)n, at));
-        crc = tt_crc32c(crc, block, (size_t)n);
+        crc = tt_source_checksum(source, crc, block, (size_t)n);
     }
     if (crc != chunk->crc)
         rc = tt_source_fail_crc(source, tensor, chunk, crc);

@@ -12,19 +12,30 @@
 #include "core/comm/comm.h"
 
 /**
- * A checkpoint opened for reading by one rank: a step with its manifest, or plain safetensors files (a consolidated
- * checkpoint, a model/ folder alone, a Hugging Face folder), whose tensors are then all in group model.
+ * A checkpoint opened for reading by one rank: a step with its manifest; plain safetensors files (a consolidated
+ * checkpoint, a model/ folder alone, a Hugging Face folder), whose tensors are then all in group model; or a folder of
+ * PyTorch's, which is described as a manifest (checkpoint/dcp/scan.h).
  *
  * Files are opened when they are needed, and then checked against the manifest.
  */
 struct tt_source {
     char *path;
     bool is_folder;         /* else path is one file */
-    enum tt_path_kind kind; /* TT_PATH_STEP or TT_PATH_PLAIN */
+    enum tt_path_kind kind; /* not TT_PATH_FOLDER */
     struct tt_manifest manifest;
-    struct tt_safetensors *open; /* per file; path NULL when not open */
+    struct tt_safetensors *open; /* per file; path NULL when not open; no tensors in PyTorch's */
     int n_open;
 };
+
+/**
+ * Describes what is at path, without checking coverage, so that all faults can be found. ret_kind gets the kind of the
+ * first fault.
+ */
+int tt_source_describe(const char *path, enum tt_path_kind kind, struct tt_manifest *ret_manifest,
+                       const char **ret_kind) TT_MUST_CHECK;
+
+/** The checksum that the chunks of a checkpoint have: CRC32C, or CRC-32 in PyTorch's. */
+uint32_t tt_source_checksum(const struct tt_source *source, uint32_t crc, const void *bytes, size_t size);
 
 /** Opens path, which is what tt_path_resolve returns. Coverage and file sizes are checked. */
 int tt_source_open(const char *path, enum tt_path_kind kind, struct tt_source **ret_source) TT_MUST_CHECK;
@@ -48,6 +59,10 @@ int tt_source_read(struct tt_source *source, const struct tt_manifest_tensor *te
 /** The same for whole rows: [row_begin, row_begin + rows). */
 int tt_source_read_rows(struct tt_source *source, const struct tt_manifest_tensor *tensor, int64_t row_begin,
                         int64_t rows, enum tt_dtype dtype, void *data) TT_MUST_CHECK;
+
+/** Whether two tensors of one shape, of types that can be read as F32, have the same values. Reads both. */
+int tt_source_equal(struct tt_source *source, const struct tt_manifest_tensor *a, const struct tt_manifest_tensor *b,
+                    bool *ret_equal) TT_MUST_CHECK;
 
 /** Reads the part of the box `want` that a chunk has into data, packed as `want`, in the tensor's dtype. */
 int tt_source_read_chunk(struct tt_source *source, const struct tt_manifest_chunk *chunk, const struct tt_box *want,

@@ -10,6 +10,7 @@
 
 #include <ctype.h>
 
+#include "checkpoint/dcp/scan.h"
 #include "checkpoint/steps/aside.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -225,6 +226,16 @@ out:
     return rc;
 }
 
+/* Whether PyTorch has saved the folder. torchtitan's folders of steps have such folders in them. */
+static int is_dcp(const char *folder, bool *ret_is)
+{
+    char *metadata = tt_format("%s/" TT_DCP_METADATA, folder);
+    int rc = tt_path_exists(metadata, ret_is);
+
+    tt_free(metadata);
+    return rc;
+}
+
 /* Searches a folder for a folder with steps (of a run), and for weights. */
 static int look_into(const char *path, enum tt_path_kind *ret_kind, char **ret_folder)
 {
@@ -254,7 +265,8 @@ static int look_into(const char *path, enum tt_path_kind *ret_kind, char **ret_f
         tt_free(child);
         TT_TRY(rc);
     }
-    rc = tt_fail(TT_EDATA, "no checkpoint in '%s': neither step-N folders nor .safetensors files", path);
+    rc = tt_fail(TT_EDATA,
+                 "no checkpoint in '%s': neither step-N folders nor .safetensors files nor PyTorch's .metadata", path);
 out:
     tt_names_free(names, n);
     return rc;
@@ -263,7 +275,7 @@ out:
 int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_folder)
 {
     char *path = tt_strdup(given), *manifest, *run;
-    bool has_manifest = false, here = false, below = false;
+    bool has_manifest = false, torch = false, here = false, below = false;
     struct tt_path_info info = {0};
     int rc = 0;
 
@@ -275,6 +287,7 @@ int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_fold
     TT_TRY(tt_path_look(path, &info));
     if (info.kind == TT_FILE_FOLDER) {
         TT_TRY(tt_path_exists(manifest, &has_manifest));
+        TT_TRY(is_dcp(path, &torch));
         TT_TRY(has_steps(path, &here));
         TT_TRY(has_steps(run, &below));
     }
@@ -282,6 +295,9 @@ int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_fold
         rc = tt_fail(TT_EDATA, "no checkpoint at '%s': no such file or folder", path);
     } else if (info.kind != TT_FILE_FOLDER) {
         *ret_kind = TT_PATH_PLAIN;
+        *ret_folder = tt_strdup(path);
+    } else if (torch && !has_manifest) {
+        *ret_kind = TT_PATH_DCP;
         *ret_folder = tt_strdup(path);
     } else if (has_manifest || tt_step_number_aside(base_name(path)) >= 0) {
         *ret_kind = TT_PATH_STEP;

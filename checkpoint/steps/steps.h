@@ -47,6 +47,7 @@ int tt_step_check_sizes(const char *step_path, const struct tt_manifest *manifes
 enum tt_path_kind {
     TT_PATH_STEP,   /* a folder step-N with a manifest */
     TT_PATH_PLAIN,  /* a folder of safetensors files without a manifest, or one such file */
+    TT_PATH_DCP,    /* a folder of PyTorch's torch.distributed.checkpoint: .metadata and .distcp files */
     TT_PATH_FOLDER, /* a checkpoint folder: has step-N below it */
 };
 
@@ -63,9 +64,9 @@ int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_fold
 int tt_step_folder_find(const char *path, const char *verb, char **ret_folder) TT_MUST_CHECK;
 
 /**
- * The one checkpoint that a path means: a step, a plain folder, or the newest step of a run or checkpoint folder. With
- * good_only, newer damaged steps are skipped with a warning, and a step that cannot be read at the moment is an error.
- * The caller frees ret_path.
+ * The one checkpoint that a path means: a step, a plain folder, one of PyTorch's, or the newest step of a run or
+ * checkpoint folder. With good_only, newer damaged steps are skipped with a warning, and a step that cannot be read at
+ * the moment is an error. The caller frees ret_path.
  */
 int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kind, char **ret_path) TT_MUST_CHECK;
 

@@ -166,6 +166,11 @@ out:
     return rc;
 }
 
+static const char *kind_name(enum tt_path_kind kind)
+{
+    return kind == TT_PATH_STEP ? "step" : kind == TT_PATH_DCP ? "dcp" : "safetensors";
+}
+
 int tt_ckpt_inspect(const char *given, bool stats, struct tt_ckpt_inspection *ret_inspection)
 {
     struct tt_ckpt_inspection made = {0};
@@ -175,9 +180,9 @@ int tt_ckpt_inspect(const char *given, bool stats, struct tt_ckpt_inspection *re
     int rc = 0;
 
     TT_TRY(tt_path_resolve(given, true, &kind, &path));
-    TT_TRY(kind == TT_PATH_STEP ? tt_step_manifest(path, manifest) : tt_manifest_scan(path, manifest));
-    made.json = json_pack("{s:o,s:s,s:o}", "path", tt_json_string(path), "kind",
-                          kind == TT_PATH_STEP ? "step" : "safetensors", "step", meta_value(manifest, "step"));
+    TT_TRY(tt_source_describe(path, kind, manifest, NULL));
+    made.json = json_pack("{s:o,s:s,s:o}", "path", tt_json_string(path), "kind", kind_name(kind), "step",
+                          meta_value(manifest, "step"));
     tt_ckpt_set_summary(made.json, manifest);
     (void)json_object_update_new(
         made.json,

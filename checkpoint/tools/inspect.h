@@ -25,8 +25,8 @@
 int tt_ckpt_list(const char *path, json_t **ret_json) TT_MUST_CHECK;
 
 /**
- * {"path", "kind": "step" | "safetensors", "step", "tokens", "sample_cursor", "world", "mesh", "policy", "run_id",
- *  "time", "bytes", "parameters", "model": {"tensors", "bytes"}, "optimizer": {"tensors", "bytes"},
+ * {"path", "kind": "step" | "safetensors" | "dcp", "step", "tokens", "sample_cursor", "world", "mesh", "policy",
+ *  "run_id", "time", "bytes", "parameters", "model": {"tensors", "bytes"}, "optimizer": {"tensors", "bytes"},
  *  "files": [{"path", "bytes"}], "tensors": [{"name", "group", "dtype", "shape", "chunks", "digest"}],
  *  "assets": ["tokenizer.json", …], "hf": null | {"files", "bytes", "tensors"}, "meta": {…}}; unknown values are null.
  * With stats every tensor has "stats" too (tt_ckpt_stats), for which it is read. For a folder: its newest good step.

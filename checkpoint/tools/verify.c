@@ -58,7 +58,7 @@ static int note(struct report *report, int rc, const char *kind)
 struct piece {
     int64_t begin, end;
     const struct tt_manifest_tensor *tensor;
-    const struct tt_box *box;
+    const struct tt_manifest_chunk *chunk;
     struct seen *seen;
 };
 
@@ -76,14 +76,15 @@ static void look_at_values(struct report *report, const struct piece *piece, int
     if (n == 0)
         return;
     piece->seen->digest +=
-        tt_digest_box(dtype, piece->tensor->shape, piece->box, (at - piece->begin) / item, n, report->block);
+        tt_digest_box(dtype, piece->tensor->shape, &piece->chunk->box, (at - piece->begin) / item, n, report->block);
     for (int64_t i = 0; has_nonfinite(dtype) && i < n; i++)
         piece->seen->nonfinite += !isfinite(tt_cast_value(dtype, report->block, i));
 }
 
-static int read_piece(struct report *report, const struct tt_safetensors *file, const struct piece *piece,
+static int read_piece(struct report *report, const struct tt_source *source, int number, const struct piece *piece,
                       uint32_t *ret_crc)
 {
+    const struct tt_safetensors *file = &source->open[number];
     uint32_t crc = 0;
     int rc = 0;
 
@@ -91,7 +92,7 @@ static int read_piece(struct report *report, const struct tt_safetensors *file, 
         int64_t n = piece->end - at < BLOCK_BYTES ? piece->end - at : BLOCK_BYTES;
 
         TT_TRY(tt_file_pread(file->fd, file->path, report->block, (size_t)n, at));
-        crc = tt_crc32c(crc, report->block, (size_t)n);
+        crc = tt_source_checksum(source, crc, report->block, (size_t)n);
         if (piece->seen && report->depth == TT_VERIFY_DEEP)
             look_at_values(report, piece, at, n);
         report->done += n;
@@ -102,70 +103,76 @@ out:
     return rc;
 }
 
-/* The manifest's chunk of that name in a file. */
-static const struct tt_manifest_chunk *find_chunk(const struct tt_source *source, int file, const char *name,
-                                                  const struct tt_manifest_tensor **ret_tensor)
+static int compare_pieces(const void *pa, const void *pb)
 {
-    for (int i = 0; i < source->manifest.n_tensors; i++) {
-        const struct tt_manifest_tensor *t = &source->manifest.tensor[i];
+    const struct piece *a = pa, *b = pb;
 
-        for (int k = 0; strcmp(t->name, name) == 0 && k < t->n_chunks; k++) {
-            if (t->chunk[k].file != file)
-                continue;
-            *ret_tensor = t;
-            return &t->chunk[k];
-        }
-    }
-    return NULL;
+    return a->begin != b->begin ? (a->begin < b->begin ? -1 : 1) : (a->end > b->end) - (a->end < b->end);
 }
 
-/* Reads a tensor's bytes in a file. ret_good is false when their checksum is wrong, which is also reported. */
-static int verify_piece(struct report *report, struct tt_source *source, int number, const struct tt_st_tensor *t,
+/* The chunks in a file, in the order of their bytes; the caller frees. */
+static struct piece *pieces_of(struct report *report, const struct tt_source *source, int file, int *ret_n)
+{
+    const struct tt_manifest *m = &source->manifest;
+    struct piece *piece = NULL;
+    int n = 0, cap = 0;
+
+    for (int i = 0; i < m->n_tensors; i++)
+        for (int k = 0; k < m->tensor[i].n_chunks; k++) {
+            const struct tt_manifest_chunk *chunk = &m->tensor[i].chunk[k];
+
+            if (chunk->file == file)
+                TT_PUSH(piece, n, cap) =
+                    (struct piece){chunk->begin, chunk->end, &m->tensor[i], chunk, &report->seen[i]};
+        }
+    if (n)
+        qsort(piece, (size_t)n, sizeof *piece, compare_pieces);
+    *ret_n = n;
+    return piece;
+}
+
+/* Reads a chunk. ret_good is false when its checksum is wrong, which is also reported. */
+static int verify_piece(struct report *report, struct tt_source *source, int number, const struct piece *piece,
                         uint32_t *ret_crc, bool *ret_good)
 {
-    const struct tt_safetensors *file = &source->open[number];
-    const struct tt_manifest_tensor *tensor = NULL;
-    const struct tt_manifest_chunk *chunk = find_chunk(source, number, t->name, &tensor);
-    struct piece piece = {file->data_start + t->begin, file->data_start + t->end, tensor, chunk ? &chunk->box : NULL,
-                          chunk ? &report->seen[tensor - source->manifest.tensor] : NULL};
     int rc = 0;
 
-    TT_TRY(read_piece(report, file, &piece, ret_crc));
-    if (!chunk || !chunk->has_crc)
+    TT_TRY(read_piece(report, source, number, piece, ret_crc));
+    if (!piece->chunk->has_crc)
         goto out;
     report->checksums++;
-    if (*ret_crc != chunk->crc) {
-        *ret_good = piece.seen->whole = false;
-        (void)tt_source_fail_crc(source, tensor, chunk, *ret_crc);
+    if (*ret_crc != piece->chunk->crc) {
+        *ret_good = piece->seen->whole = false;
+        (void)tt_source_fail_crc(source, piece->tensor, piece->chunk, *ret_crc);
         add_problem(report, "crc");
     }
 out:
     return rc;
 }
 
-/* Reads a file once: checks the checksum of each chunk, and the file's own, which is combined from them. */
+/* Reads a file once: checks the checksum of each chunk, and the file's own, which is combined from them. A file that
+ * has one is a header and its chunks, without holes. */
 static int verify_file(struct report *report, struct tt_source *source, int number)
 {
-    const struct tt_safetensors *file = &source->open[number];
     const struct tt_manifest_file *expected = &source->manifest.file[number];
-    struct piece header = {.end = file->data_start};
+    struct piece header = {.end = source->open[number].data_start}, *piece;
     uint32_t crc = 0, part = 0;
     bool good = true;
-    int rc = 0;
+    int n = 0, rc = 0;
 
-    TT_TRY(read_piece(report, file, &header, &crc));
-    for (int i = 0; i < file->n; i++) {
-        const struct tt_st_tensor *t = &file->tensor[i];
-
-        TT_TRY(verify_piece(report, source, number, t, &part, &good));
-        crc = tt_crc32c_combine(crc, part, (uint64_t)(t->end - t->begin));
+    piece = pieces_of(report, source, number, &n);
+    TT_TRY(read_piece(report, source, number, &header, &crc));
+    for (int i = 0; i < n; i++) {
+        TT_TRY(verify_piece(report, source, number, &piece[i], &part, &good));
+        crc = tt_crc32c_combine(crc, part, (uint64_t)(piece[i].end - piece[i].begin));
     }
     if (expected->has_crc && crc != expected->crc && good) {
-        (void)tt_fail(TT_EDATA, "'%s' is damaged in its header: the file has checksum %08x, %08x expected", file->path,
-                      crc, expected->crc);
+        (void)tt_fail(TT_EDATA, "'%s' is damaged in its header: the file has checksum %08x, %08x expected",
+                      source->open[number].path, crc, expected->crc);
         add_problem(report, "header");
     }
 out:
+    tt_free(piece);
     return rc;
 }
 
@@ -297,10 +304,9 @@ out:
 }
 
 /* Opens a source without the checks of tt_source_open, which stop at the first problem. */
-static int open_unchecked(struct tt_source *source)
+static int open_unchecked(struct tt_source *source, const char **ret_kind)
 {
-    int rc = source->kind == TT_PATH_STEP ? tt_step_manifest(source->path, &source->manifest)
-                                          : tt_manifest_scan(source->path, &source->manifest);
+    int rc = tt_source_describe(source->path, source->kind, &source->manifest, ret_kind);
 
     if (rc == 0) {
         source->open = tt_calloc_for((size_t)source->manifest.n_files, sizeof *source->open, source->path);
@@ -313,16 +319,17 @@ static int open_unchecked(struct tt_source *source)
 static int verify_path(struct report *report, char *path, enum tt_path_kind kind)
 {
     struct tt_source *source = tt_calloc(1, sizeof *source);
+    const char *fault = "header";
     int rc = 0;
 
     source->path = path;
     source->kind = kind;
     TT_TRY(tt_path_is_folder(path, &source->is_folder));
-    rc = open_unchecked(source);
+    rc = open_unchecked(source, &fault);
     if (rc == 0)
         rc = verify_source(report, source);
     else
-        rc = note(report, rc, kind == TT_PATH_STEP ? "manifest" : "header");
+        rc = note(report, rc, fault);
 out:
     tt_source_free(source);
     return rc;

@@ -208,6 +208,12 @@ static void print_inspect(const struct tt_ckpt_inspection *inspection)
         (void)printf("  tokens      %s\n", tt_ckpt_count(b, sizeof b, json, "tokens"));
         (void)printf("  saved       %s by run %s\n", time_text(a, sizeof a, json), tt_ckpt_text(json, "run_id"));
         (void)printf("  mesh        %s, policy %s\n", mesh_text(a, sizeof a, json), tt_ckpt_text(json, "policy"));
+    } else if (strcmp(tt_ckpt_text(json, "kind"), "dcp") == 0) {
+        (void)printf("  step        %s\n", tt_ckpt_count(b, sizeof b, json, "step"));
+        (void)printf("  tokens      %s\n", tt_ckpt_count(b, sizeof b, json, "tokens"));
+        (void)printf(
+            "  PyTorch's torch.distributed.checkpoint; %zu keys that titan does not use\n",
+            json_array_size(json_object_get(json_object_get(json_object_get(json, "meta"), "torch"), "other")));
     } else {
         (void)printf("  safetensors without a manifest of titan's\n");
     }

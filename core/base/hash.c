@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * Checksums and hashes. CRC32C uses the SSE4.2 instruction where the processor has it, and a portable loop over the
- * bits elsewhere. Both give the same value (RFC 3720 appendix B.4: "123456789" is e3069283).
+ * bits elsewhere. Both give the same value (RFC 3720 appendix B.4: "123456789" is e3069283). CRC-32 uses tables, eight
+ * bytes at a time.
  */
 #include "core/base/hash.h"
 
 #include <string.h>
+
+#include <pthread.h>
 
 #include <xxhash.h>
 
@@ -94,6 +97,41 @@ uint32_t tt_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b)
         power = multiply(power, power);
     }
     return multiply(shift, crc_a) ^ crc_b;
+}
+
+/* table[k][b]: the checksum of the byte b, followed by k zero bytes. */
+static uint32_t table[8][256];
+
+static void make_table(void)
+{
+    static const uint32_t polynomial = 0xedb88320u; /* of IEEE 802.3; bit 31 is x^0 */
+
+    for (uint32_t b = 0; b < 256; b++) {
+        uint32_t c = b;
+
+        for (int k = 0; k < 8; k++)
+            c = c & 1 ? polynomial ^ (c >> 1) : c >> 1;
+        table[0][b] = c;
+    }
+    for (int k = 1; k < 8; k++)
+        for (uint32_t b = 0; b < 256; b++)
+            table[k][b] = table[0][table[k - 1][b] & 0xff] ^ (table[k - 1][b] >> 8);
+}
+
+uint32_t tt_crc32(uint32_t crc, const void *bytes, size_t size)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const uint8_t *p = bytes;
+
+    (void)pthread_once(&once, make_table);
+    crc = ~crc;
+    for (; size >= 8; p += 8, size -= 8)
+        crc = table[7][(crc ^ p[0]) & 0xff] ^ table[6][((crc >> 8) ^ p[1]) & 0xff] ^
+              table[5][((crc >> 16) ^ p[2]) & 0xff] ^ table[4][(crc >> 24) ^ p[3]] ^ table[3][p[4]] ^ table[2][p[5]] ^
+              table[1][p[6]] ^ table[0][p[7]];
+    for (; size; p++, size--)
+        crc = table[0][(crc ^ *p) & 0xff] ^ (crc >> 8);
+    return ~crc;
 }
 
 uint64_t tt_hash64(const void *bytes, size_t size, uint64_t seed)

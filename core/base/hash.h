@@ -11,6 +11,9 @@ uint32_t tt_crc32c(uint32_t crc, const void *bytes, size_t size);
 /** The CRC32C of A followed by B, from the CRCs of both and the size of B, without a second pass over the bytes. */
 uint32_t tt_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);
 
+/** CRC-32 of bytes, as in zip and gzip files, continued from crc (0 to begin). */
+uint32_t tt_crc32(uint32_t crc, const void *bytes, size_t size);
+
 /** 64-bit content hash (XXH3), continued from seed. It is for cache keys and does not withstand attackers. */
 uint64_t tt_hash64(const void *bytes, size_t size, uint64_t seed);
 

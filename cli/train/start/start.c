@@ -10,8 +10,27 @@
 
 #include "checkpoint/hf/load.h"
 #include "cli/run/folder.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
+
+/* A checkpoint of PyTorch's has the position of another data loader, which means nothing to this one. */
+static int leave_out_foreign(const char *path, const json_t *meta, unsigned *skip)
+{
+    if (!json_object_get(meta, "torch"))
+        return 0;
+    if (!(*skip & TT_SKIP_TRAIN_STATE) && !json_object_get(meta, "step"))
+        return tt_fail(TT_EDATA,
+                       "'%s' does not say how many steps were done (train_state.step)\nhelp: set %s: [train_state, "
+                       "lr_scheduler, optimizer], or checkpoint.initial_load_model_only: true",
+                       path, tt_key_name(TT_KEY_EXCLUDE_FROM_LOADING));
+    if (!(*skip & TT_SKIP_DATALOADER))
+        tt_note("'%s' is a PyTorch checkpoint: the position of its data loader is not used, so the data begins with "
+                "the first sample",
+                path);
+    *skip |= TT_SKIP_DATALOADER;
+    return 0;
+}
 
 static int load_initial(const struct tt_saver *saver, struct tt_train_progress *at, struct tt_start *start)
 {
@@ -33,6 +52,7 @@ static int load_initial(const struct tt_saver *saver, struct tt_train_progress *
             skip |= TT_SKIP_OPTIMIZER | TT_SKIP_LR_SCHEDULER | TT_SKIP_DATALOADER | TT_SKIP_TRAIN_STATE;
         TT_TRY(tt_ckpt_load(s->comm, &s->job.mesh, path, tt_job_reading(cfg), skip, &v->tensors.state, &meta));
         if (meta && !model_only) {
+            TT_TRY(tt_comm_agree(s->comm, leave_out_foreign(path, meta, &skip)));
             rc = tt_start_restore(saver, meta, skip, at);
             TT_TRY(tt_comm_agree(s->comm, rc));
         }

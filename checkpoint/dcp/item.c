@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What torch.save writes: data.pkl, which says what the object is, and data/K, the bytes of storage number K.
+ */
+#include "checkpoint/dcp/item.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "checkpoint/format/cast.h"
+#include "core/base/mem.h"
+
+enum { PICKLE_MOST = 1 << 20, KEY_MOST = 32, ORDER_BYTES = 6 };
+
+struct item {
+    const struct tt_stretch *archive;
+    const char *name;
+    struct tt_zip zip;
+    char *bytes; /* of the pickle */
+    struct tt_pickle pickle;
+};
+
+static int fail(const struct item *item, const char *what)
+{
+    return tt_fail(TT_EDATA, "'%s': '%s' (at byte %" PRId64 ") %s", item->archive->path, item->name,
+                   item->archive->begin, what);
+}
+
+bool tt_dcp_dtype(enum tt_py_class class, enum tt_dtype *ret_dtype)
+{
+    static const struct {
+        enum tt_py_class class;
+        enum tt_dtype dtype;
+    } row[] = {
+        {TT_PY_F32, TT_F32}, {TT_PY_BF16, TT_BF16}, {TT_PY_F16, TT_F16}, {TT_PY_F64, TT_F64},
+        {TT_PY_I64, TT_I64}, {TT_PY_I32, TT_I32},   {TT_PY_I16, TT_I16}, {TT_PY_I8, TT_I8},
+        {TT_PY_U8, TT_U8},   {TT_PY_BOOL, TT_BOOL}, {TT_PY_C64, TT_C64},
+    };
+
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        if (row[i].class == class) {
+            *ret_dtype = row[i].dtype;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void item_release(struct item *item)
+{
+    tt_pickle_release(&item->pickle);
+    tt_free(item->bytes);
+    tt_zip_release(&item->zip);
+}
+
+/* The bytes of tensors are in the order of the machine that wrote them, which the archive says. */
+static int check_order(const struct item *item)
+{
+    const struct tt_zip_entry *order = tt_zip_find(&item->zip, "byteorder");
+    char text[ORDER_BYTES];
+    int rc = 0;
+
+    if (!order)
+        return 0; /* before PyTorch 2.1 */
+    if (order->bytes != ORDER_BYTES)
+        return fail(item, "is not stored in little-endian order");
+    TT_TRY(tt_stretch_read(item->archive, order->begin, text, sizeof text));
+    if (memcmp(text, "little", sizeof text) != 0)
+        rc = fail(item, "is not stored in little-endian order");
+out:
+    return rc;
+}
+
+static int item_open(struct item *item)
+{
+    const struct tt_zip_entry *entry;
+    int rc = 0;
+
+    TT_TRY(tt_zip_open(item->archive, &item->zip));
+    if (!(entry = tt_zip_find(&item->zip, "data.pkl")))
+        return fail(item, "is not an object that torch.save has written: it has no data.pkl");
+    if (entry->bytes > PICKLE_MOST)
+        return fail(item, "has a data.pkl of more than 1 MiB");
+    item->bytes = tt_calloc((size_t)entry->bytes + 1, 1);
+    TT_TRY(tt_stretch_read(item->archive, entry->begin, item->bytes, (size_t)entry->bytes));
+    TT_TRY(tt_pickle_read(item->archive->path, item->bytes, (size_t)entry->bytes, &item->pickle));
+    TT_TRY(check_order(item));
+out:
+    return rc;
+}
+
+/* Whether the strides are those of rows that follow each other; those of sizes 0 and 1 do not matter. */
+static bool is_packed(const int64_t *shape, const int64_t *stride, int ndim)
+{
+    int64_t step = 1, volume;
+
+    if (tt_box_checked_volume(shape, ndim, &volume) && volume == 0)
+        return true;
+    for (int d = ndim - 1; d >= 0; d--) {
+        if (shape[d] != 1 && stride[d] != step)
+            return false;
+        step *= shape[d];
+    }
+    return true;
+}
+
+static int find_bytes(const struct item *item, const struct tt_pickle_value *storage, int64_t offset,
+                      struct tt_dcp_tensor *tensor)
+{
+    /* ('storage', torch.FloatStorage, '0', 'cpu', number of elements) */
+    const struct tt_pickle_value *id = storage && storage->kind == TT_PICKLE_PERSISTENT ? storage->args : NULL;
+    const struct tt_pickle_value *class = tt_pickle_item(id, 1);
+    char *key = tt_pickle_text(tt_pickle_item(id, 2)), *name = NULL;
+    const struct tt_zip_entry *entry;
+    int64_t volume, size, most;
+    int rc = 0;
+
+    if (!tt_pickle_text_is(tt_pickle_item(id, 0), "storage") || !class || class->kind != TT_PICKLE_CLASS ||
+        !tt_dcp_dtype(class->class, &tensor->dtype) || !key || strlen(key) > KEY_MOST) {
+        rc = fail(item, "is not a tensor of a known type");
+        goto out;
+    }
+    name = tt_format("data/%s", key);
+    if (!(entry = tt_zip_find(&item->zip, name))) {
+        rc = fail(item, "has no bytes: its archive lacks them");
+        goto out;
+    }
+    size = (int64_t)tt_dtype_size(tensor->dtype);
+    most = entry->bytes / size; /* elements */
+    if (!tt_box_checked_volume(tensor->shape, tensor->ndim, &volume) || offset > most || volume > most - offset) {
+        rc = fail(item, "is larger than its bytes");
+        goto out;
+    }
+    tensor->begin = entry->begin + offset * size;
+    tensor->end = tensor->begin + volume * size;
+    tensor->has_crc = entry->crc != 0 && tensor->end - tensor->begin == entry->bytes;
+    tensor->crc = entry->crc;
+out:
+    tt_free(key);
+    tt_free(name);
+    return rc;
+}
+
+/* torch._utils._rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks), perhaps in a parameter. */
+static int read_tensor(const struct item *item, const struct tt_pickle_value *value, struct tt_dcp_tensor *ret_tensor)
+{
+    int64_t stride[TT_BOX_DIMS] = {0};
+    const struct tt_pickle_value *offset;
+    int n_strides = 0;
+
+    if (tt_pickle_is(value, TT_PY_REBUILD_PARAMETER))
+        value = tt_pickle_item(value->args, 0);
+    if (!tt_pickle_is(value, TT_PY_REBUILD_TENSOR))
+        return fail(item, "is not a tensor");
+    offset = tt_pickle_item(value->args, 1);
+    if (!offset || offset->kind != TT_PICKLE_INT || offset->number < 0 ||
+        !tt_pickle_sizes(tt_pickle_item(value->args, 2), ret_tensor->shape, TT_BOX_DIMS, &ret_tensor->ndim) ||
+        !tt_pickle_sizes(tt_pickle_item(value->args, 3), stride, TT_BOX_DIMS, &n_strides) ||
+        n_strides != ret_tensor->ndim)
+        return fail(item, "is a tensor without offset, sizes and strides");
+    if (!is_packed(ret_tensor->shape, stride, n_strides))
+        return fail(item, "is a tensor whose rows do not follow each other (it was transposed); save it with "
+                          ".contiguous()");
+    return find_bytes(item, tt_pickle_item(value->args, 0), offset->number, ret_tensor);
+}
+
+int tt_dcp_tensor_find(const struct tt_stretch *archive, const char *name, struct tt_dcp_tensor *ret_tensor)
+{
+    struct item item = {.archive = archive, .name = name};
+    struct tt_dcp_tensor tensor = {0};
+    int rc = 0;
+
+    TT_TRY(item_open(&item));
+    TT_TRY(read_tensor(&item, item.pickle.root, &tensor));
+    *ret_tensor = tensor;
+out:
+    item_release(&item);
+    return rc;
+}
+
+static int read_element(const struct item *item, double *ret_number)
+{
+    struct tt_dcp_tensor tensor = {0};
+    double bytes = 0.0; /* room for an element of any type */
+    size_t size;
+    int rc = 0;
+
+    TT_TRY(read_tensor(item, item->pickle.root, &tensor));
+    size = tt_dtype_size(tensor.dtype);
+    if ((size_t)(tensor.end - tensor.begin) != size || tensor.dtype == TT_C64)
+        return fail(item, "is not a number");
+    TT_TRY(tt_stretch_read(item->archive, tensor.begin, &bytes, size));
+    *ret_number = tt_cast_value(tensor.dtype, &bytes, 0);
+out:
+    return rc;
+}
+
+int tt_dcp_number_read(const struct tt_stretch *archive, const char *name, double *ret_number)
+{
+    struct item item = {.archive = archive, .name = name};
+    const struct tt_pickle_value *root;
+    int rc = 0;
+
+    TT_TRY(item_open(&item));
+    root = item.pickle.root;
+    if (root->kind == TT_PICKLE_INT || root->kind == TT_PICKLE_BOOL)
+        *ret_number = (double)root->number;
+    else if (root->kind == TT_PICKLE_REAL)
+        *ret_number = root->real;
+    else
+        rc = read_element(&item, ret_number);
+out:
+    item_release(&item);
+    return rc;
+}

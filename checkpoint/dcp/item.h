@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CHECKPOINT_DCP_ITEM_H
+#define TT_CHECKPOINT_DCP_ITEM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "checkpoint/dcp/pickle.h"
+#include "checkpoint/dcp/zip.h"
+#include "core/base/error.h"
+#include "core/graph/dtype.h"
+#include "core/math/box.h"
+
+/**
+ * One item of a .distcp file: a tensor or a Python object as torch.save writes it, a zip archive with a pickle that
+ * refers to the bytes of tensors.
+ */
+struct tt_dcp_tensor {
+    enum tt_dtype dtype;
+    int ndim;
+    int64_t shape[TT_BOX_DIMS];
+    int64_t begin, end; /* of its elements, packed row-major, from the start of the archive */
+    uint32_t crc;       /* CRC-32 of these bytes, if has_crc */
+    bool has_crc;
+};
+
+/** The element type that a class of PyTorch stands for; false for other classes. */
+bool tt_dcp_dtype(enum tt_py_class class, enum tt_dtype *ret_dtype);
+
+/**
+ * Finds the bytes of a tensor. TT_EDATA: the archive is damaged; it has no tensor; its elements are not packed in rows,
+ * or in another byte order. name: of the tensor, for messages.
+ */
+int tt_dcp_tensor_find(const struct tt_stretch *archive, const char *name,
+                       struct tt_dcp_tensor *ret_tensor) TT_MUST_CHECK;
+
+/** Reads a number: an int, a float, a bool or a tensor of one element. TT_EDATA when it is something else. */
+int tt_dcp_number_read(const struct tt_stretch *archive, const char *name, double *ret_number) TT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * PyTorch's Metadata object: its dictionaries state_dict_metadata (what there is), storage_data (where it is) and
+ * planner_data (the path of each key in the state dictionary). Source: torch/distributed/checkpoint/metadata.py.
+ */
+#include "checkpoint/dcp/metadata.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/dcp/item.h"
+#include "checkpoint/dcp/pickle.h"
+#include "core/base/mem.h"
+
+/* A row of storage_data: MetadataIndex(fqn, offset) → _StorageInfo(relative_path, offset, length). */
+struct stored {
+    const struct tt_pickle_value *key; /* its text */
+    int ndim;                          /* -1: not a tensor */
+    int64_t offset[TT_BOX_DIMS];
+    const struct tt_pickle_value *path;
+    int64_t begin, bytes;
+};
+
+struct parse {
+    const char *where;
+    struct stored *stored;
+    int n_stored;
+    struct tt_dcp_metadata metadata;
+};
+
+static int fail(const struct parse *p, const char *what, const struct tt_pickle_value *key)
+{
+    char *name = tt_pickle_text(key);
+    int rc = tt_fail(TT_EDATA, "'%s' is damaged: %s%s%s%s", p->where, what, name ? " '" : "", name ? name : "",
+                     name ? "'" : "");
+
+    tt_free(name);
+    return rc;
+}
+
+static int compare_texts(const struct tt_pickle_value *a, const struct tt_pickle_value *b)
+{
+    size_t n = a->size < b->size ? a->size : b->size;
+    int order = n ? memcmp(a->text, b->text, n) : 0;
+
+    return order ? order : (a->size > b->size) - (a->size < b->size);
+}
+
+static int compare_stored(const void *pa, const void *pb)
+{
+    const struct stored *a = pa, *b = pb;
+    int order = compare_texts(a->key, b->key);
+
+    if (order)
+        return order;
+    if (a->ndim != b->ndim)
+        return a->ndim - b->ndim;
+    for (int d = 0; d < a->ndim; d++)
+        if (a->offset[d] != b->offset[d])
+            return a->offset[d] < b->offset[d] ? -1 : 1;
+    return 0;
+}
+
+static bool is_dict(const struct tt_pickle_value *value)
+{
+    return value && value->kind == TT_PICKLE_DICT;
+}
+
+static bool is_text(const struct tt_pickle_value *value)
+{
+    return value && value->kind == TT_PICKLE_TEXT;
+}
+
+static bool is_none(const struct tt_pickle_value *value)
+{
+    return !value || value->kind == TT_PICKLE_NONE;
+}
+
+static int read_stored(struct parse *p, const struct tt_pickle_value *index, const struct tt_pickle_value *info,
+                       struct stored *stored)
+{
+    const struct tt_pickle_value *offset = tt_pickle_member(index, "offset"), *begin, *bytes;
+
+    stored->key = tt_pickle_member(index, "fqn");
+    stored->ndim = -1;
+    if (!tt_pickle_is(index, TT_PY_INDEX) || !is_text(stored->key))
+        return fail(p, "storage_data has a key that is not a MetadataIndex", NULL);
+    if (!is_none(offset) && !tt_pickle_sizes(offset, stored->offset, TT_BOX_DIMS, &stored->ndim))
+        return fail(p, "storage_data has no offset of", stored->key);
+    stored->path = tt_pickle_member(info, "relative_path");
+    begin = tt_pickle_member(info, "offset");
+    bytes = tt_pickle_member(info, "length");
+    if (!tt_pickle_is(info, TT_PY_STORAGE_INFO) || !is_text(stored->path) || !begin || !bytes ||
+        begin->kind != TT_PICKLE_INT || bytes->kind != TT_PICKLE_INT || begin->number < 0 || bytes->number < 0 ||
+        begin->number > INT64_MAX / 4 || bytes->number > INT64_MAX / 4)
+        return fail(p, "storage_data does not say where it stores", stored->key);
+    if (!is_none(tt_pickle_member(info, "transform_descriptors")))
+        return fail(p, "it was saved with extensions (compression), which titan does not read:", stored->key);
+    stored->begin = begin->number;
+    stored->bytes = bytes->number;
+    return 0;
+}
+
+static int read_storage(struct parse *p, const struct tt_pickle_value *data)
+{
+    int rc = 0;
+
+    if (!is_dict(data))
+        return fail(p, "it has no storage_data", NULL);
+    p->stored = tt_calloc((size_t)data->n / 2 + 1, sizeof *p->stored);
+    for (int i = 0; i < data->n; i += 2, p->n_stored++)
+        TT_TRY(read_stored(p, data->item[i], data->item[i + 1], &p->stored[p->n_stored]));
+    qsort(p->stored, (size_t)p->n_stored, sizeof *p->stored, compare_stored);
+out:
+    return rc;
+}
+
+/* A file name without folders, so that nothing outside of the checkpoint is read. */
+static int find_file(struct parse *p, const struct tt_pickle_value *path, int *ret_file)
+{
+    struct tt_dcp_metadata *m = &p->metadata;
+    char *name;
+
+    for (int i = m->n_files - 1; i >= 0; i--) {
+        if (tt_pickle_text_is(path, m->file[i])) {
+            *ret_file = i;
+            return 0;
+        }
+    }
+    name = tt_pickle_text(path);
+    if (!name || !name[0] || name[0] == '.' || strchr(name, '/')) {
+        tt_free(name);
+        return fail(p, "a piece is in a file that does not belong to the folder:", path);
+    }
+    TT_PUSH(m->file, m->n_files, m->cap_files) = name;
+    *ret_file = m->n_files - 1;
+    return 0;
+}
+
+static int add_piece(struct parse *p, struct tt_dcp_entry *entry, const struct tt_pickle_value *key,
+                     const struct tt_box *box)
+{
+    struct stored wanted = {.key = key, .ndim = entry->is_tensor ? box->ndim : -1};
+    struct tt_dcp_piece piece = {.box = *box};
+    const struct stored *found;
+    int rc = 0;
+
+    memcpy(wanted.offset, box->offset, sizeof wanted.offset);
+    found = p->n_stored ? bsearch(&wanted, p->stored, (size_t)p->n_stored, sizeof wanted, compare_stored) : NULL;
+    if (!found)
+        return fail(p, "storage_data lacks a piece of", key);
+    TT_TRY(find_file(p, found->path, &piece.file));
+    piece.begin = found->begin;
+    piece.bytes = found->bytes;
+    TT_PUSH(entry->piece, entry->n, entry->cap) = piece;
+out:
+    return rc;
+}
+
+static int add_pieces(struct parse *p, struct tt_dcp_entry *entry, const struct tt_pickle_value *key,
+                      const struct tt_pickle_value *value)
+{
+    const struct tt_pickle_value *chunks = tt_pickle_member(value, "chunks"), *chunk;
+    const struct tt_pickle_value *type =
+        tt_pickle_item(tt_pickle_is(tt_pickle_member(value, "properties"), TT_PY_PROPERTIES)
+                           ? tt_pickle_member(value, "properties")->state
+                           : NULL,
+                       0);
+    int rc = 0;
+
+    if (!type || type->kind != TT_PICKLE_CLASS || !tt_dcp_dtype(type->class, &entry->dtype))
+        return fail(p, "it does not say the type of tensor", key);
+    if (!tt_pickle_sizes(tt_pickle_member(value, "size"), entry->shape, TT_BOX_DIMS, &entry->ndim))
+        return fail(p, "it does not say the size (of at most 8 dimensions) of tensor", key);
+    if (!chunks || chunks->kind != TT_PICKLE_LIST)
+        return fail(p, "it does not say how it has cut tensor", key);
+    for (int i = 0; (chunk = tt_pickle_item(chunks, i)); i++) {
+        struct tt_box box = {.ndim = entry->ndim};
+        int n_offsets = 0, n_sizes = 0;
+        int64_t volume;
+
+        if (!tt_pickle_is(chunk, TT_PY_CHUNK) ||
+            !tt_pickle_sizes(tt_pickle_member(chunk, "offsets"), box.offset, TT_BOX_DIMS, &n_offsets) ||
+            !tt_pickle_sizes(tt_pickle_member(chunk, "sizes"), box.shape, TT_BOX_DIMS, &n_sizes) ||
+            n_offsets != box.ndim || n_sizes != box.ndim || !tt_box_checked_volume(box.shape, box.ndim, &volume))
+            return fail(p, "a piece has no offset and size in tensor", key);
+        for (int d = 0; d < box.ndim; d++)
+            if (box.offset[d] > INT64_MAX - box.shape[d])
+                return fail(p, "a piece lies outside of tensor", key);
+        if (volume > 0)
+            TT_TRY(add_piece(p, entry, key, &box));
+    }
+out:
+    return rc;
+}
+
+/* planner_data: {"optimizer.state.x.exp_avg": ("optimizer", "state.x.exp_avg"), …}, in the order of the keys as a rule;
+ * `at` is where the previous key was. */
+static char *root_of(const struct tt_pickle_value *paths, const struct tt_pickle_value *key, int *at)
+{
+    for (int i = 0; is_dict(paths) && i < paths->n; i += 2) {
+        int k = (*at + i) % paths->n;
+        const struct tt_pickle_value *path = paths->item[k + 1];
+
+        if (!is_text(paths->item[k]) || compare_texts(paths->item[k], key) != 0)
+            continue;
+        *at = k + 2;
+        return tt_pickle_item(path, 1) ? tt_pickle_text(tt_pickle_item(path, 0)) : NULL;
+    }
+    return NULL;
+}
+
+static int read_entries(struct parse *p, const struct tt_pickle_value *entries, const struct tt_pickle_value *paths)
+{
+    int at = 0, rc = 0;
+
+    if (!is_dict(entries))
+        return fail(p, "it has no state_dict_metadata", NULL);
+    for (int i = 0; i < entries->n; i += 2) {
+        const struct tt_pickle_value *key = entries->item[i], *value = entries->item[i + 1];
+        struct tt_dcp_entry *entry;
+
+        TT_PUSH(p->metadata.entry, p->metadata.n, p->metadata.cap) = (struct tt_dcp_entry){.key = tt_pickle_text(key)};
+        entry = &p->metadata.entry[p->metadata.n - 1];
+        if (!entry->key)
+            return fail(p, "a key is not a text", NULL);
+        entry->root = root_of(paths, key, &at);
+        entry->is_tensor = tt_pickle_is(value, TT_PY_TENSOR_METADATA);
+        if (entry->is_tensor)
+            TT_TRY(add_pieces(p, entry, key, value));
+        else if (tt_pickle_is(value, TT_PY_BYTES_METADATA))
+            TT_TRY(add_piece(p, entry, key, &(struct tt_box){0}));
+        else
+            return fail(p, "it says neither tensor nor object of", key);
+    }
+out:
+    return rc;
+}
+
+int tt_dcp_metadata_parse(const char *where, const void *bytes, size_t size, struct tt_dcp_metadata *ret_metadata)
+{
+    struct parse p = {.where = where};
+    struct tt_pickle pickle = {0};
+    int rc = 0;
+
+    TT_TRY(tt_pickle_read(where, bytes, size, &pickle));
+    if (!tt_pickle_is(pickle.root, TT_PY_METADATA)) {
+        rc = tt_fail(TT_EDATA, "'%s' is not the metadata of a PyTorch checkpoint: its pickle holds something else",
+                     where);
+        goto out;
+    }
+    TT_TRY(read_storage(&p, tt_pickle_member(pickle.root, "storage_data")));
+    TT_TRY(read_entries(&p, tt_pickle_member(pickle.root, "state_dict_metadata"),
+                        tt_pickle_member(pickle.root, "planner_data")));
+    *ret_metadata = p.metadata;
+    p.metadata = (struct tt_dcp_metadata){0};
+out:
+    tt_dcp_metadata_release(&p.metadata);
+    tt_free(p.stored);
+    tt_pickle_release(&pickle);
+    return rc;
+}
+
+void tt_dcp_metadata_release(struct tt_dcp_metadata *metadata)
+{
+    for (int i = 0; i < metadata->n_files; i++)
+        tt_free(metadata->file[i]);
+    for (int i = 0; i < metadata->n; i++) {
+        tt_free(metadata->entry[i].key);
+        tt_free(metadata->entry[i].root);
+        tt_free(metadata->entry[i].piece);
+    }
+    tt_free(metadata->file);
+    tt_free(metadata->entry);
+    *metadata = (struct tt_dcp_metadata){0};
+}

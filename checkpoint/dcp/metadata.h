@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CHECKPOINT_DCP_METADATA_H
+#define TT_CHECKPOINT_DCP_METADATA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/graph/dtype.h"
+#include "core/math/box.h"
+
+/**
+ * The file .metadata of a folder of PyTorch's torch.distributed.checkpoint: which keys the checkpoint has, how each
+ * tensor is cut, and where each piece is. A pickle of class Metadata.
+ */
+struct tt_dcp_piece {
+    struct tt_box box;
+    int file;
+    int64_t begin, bytes; /* its archive in the file */
+};
+
+struct tt_dcp_entry {
+    char *key; /* "optimizer.state.norm.weight.exp_avg" */
+    char *
+        root; /* the first name of its path in the state dictionary, "optimizer"; NULL: the key is a path of one name */
+    bool is_tensor; /* else an object, with one piece of no dimensions */
+    enum tt_dtype dtype;
+    int ndim;
+    int64_t shape[TT_BOX_DIMS];
+    int n, cap;
+    struct tt_dcp_piece *piece;
+};
+
+struct tt_dcp_metadata {
+    int n_files, cap_files;
+    char **file; /* names, below the folder */
+    int n, cap;
+    struct tt_dcp_entry *entry;
+};
+
+/** Reads the bytes of a .metadata file; `where` is for messages. TT_EDATA says what is wrong with it. */
+int tt_dcp_metadata_parse(const char *where, const void *bytes, size_t size,
+                          struct tt_dcp_metadata *ret_metadata) TT_MUST_CHECK;
+void tt_dcp_metadata_release(struct tt_dcp_metadata *metadata);
+
+#endif

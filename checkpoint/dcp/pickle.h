@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CHECKPOINT_DCP_PICKLE_H
+#define TT_CHECKPOINT_DCP_PICKLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+
+/**
+ * Reads Python's pickles without Python, as far as PyTorch's checkpoints need it. Nothing is executed: a class or
+ * function is only a name from the list below, and calling it makes a value that says what was called with which
+ * arguments. Every other name and every opcode that PyTorch does not write are refused.
+ *
+ * Memory is at most proportional to the size of the pickle. Nothing here is recursive; a value may contain itself.
+ */
+
+/* X(id, module, name); several rows may have one id. */
+#define TT_PY_CLASS_MAP(X)                                                                      \
+    X(TT_PY_METADATA, "torch.distributed.checkpoint.metadata", "Metadata")                      \
+    X(TT_PY_TENSOR_METADATA, "torch.distributed.checkpoint.metadata", "TensorStorageMetadata")  \
+    X(TT_PY_BYTES_METADATA, "torch.distributed.checkpoint.metadata", "BytesStorageMetadata")    \
+    X(TT_PY_CHUNK, "torch.distributed.checkpoint.metadata", "ChunkStorageMetadata")             \
+    X(TT_PY_PROPERTIES, "torch.distributed.checkpoint.metadata", "TensorProperties")            \
+    X(TT_PY_PROPERTIES, "torch.distributed._shard.sharded_tensor.metadata", "TensorProperties") \
+    X(TT_PY_OTHER, "torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING")             \
+    X(TT_PY_OTHER, "torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING")   \
+    X(TT_PY_INDEX, "torch.distributed.checkpoint.metadata", "MetadataIndex")                    \
+    X(TT_PY_STORAGE_META, "torch.distributed.checkpoint.metadata", "StorageMeta")               \
+    X(TT_PY_STORAGE_INFO, "torch.distributed.checkpoint.filesystem", "_StorageInfo")            \
+    X(TT_PY_OTHER, "torch.serialization", "_get_layout")                                        \
+    X(TT_PY_OTHER, "pathlib", "PosixPath")                                                      \
+    X(TT_PY_OTHER, "pathlib._local", "PosixPath")                                               \
+    X(TT_PY_OTHER, "collections", "OrderedDict")                                                \
+    X(TT_PY_OTHER, "_codecs", "encode")                                                         \
+    X(TT_PY_SIZE, "torch", "Size")                                                              \
+    X(TT_PY_REBUILD_TENSOR, "torch._utils", "_rebuild_tensor_v2")                               \
+    X(TT_PY_REBUILD_PARAMETER, "torch._utils", "_rebuild_parameter")                            \
+    X(TT_PY_F32, "torch", "float32")                                                            \
+    X(TT_PY_F32, "torch", "FloatStorage")                                                       \
+    X(TT_PY_BF16, "torch", "bfloat16")                                                          \
+    X(TT_PY_BF16, "torch", "BFloat16Storage")                                                   \
+    X(TT_PY_F16, "torch", "float16")                                                            \
+    X(TT_PY_F16, "torch", "HalfStorage")                                                        \
+    X(TT_PY_F64, "torch", "float64")                                                            \
+    X(TT_PY_F64, "torch", "DoubleStorage")                                                      \
+    X(TT_PY_I64, "torch", "int64")                                                              \
+    X(TT_PY_I64, "torch", "LongStorage")                                                        \
+    X(TT_PY_I32, "torch", "int32")                                                              \
+    X(TT_PY_I32, "torch", "IntStorage")                                                         \
+    X(TT_PY_I16, "torch", "int16")                                                              \
+    X(TT_PY_I16, "torch", "ShortStorage")                                                       \
+    X(TT_PY_I8, "torch", "int8")                                                                \
+    X(TT_PY_I8, "torch", "CharStorage")                                                         \
+    X(TT_PY_U8, "torch", "uint8")                                                               \
+    X(TT_PY_U8, "torch", "ByteStorage")                                                         \
+    X(TT_PY_BOOL, "torch", "bool")                                                              \
+    X(TT_PY_BOOL, "torch", "BoolStorage")                                                       \
+    X(TT_PY_C64, "torch", "complex64")                                                          \
+    X(TT_PY_C64, "torch", "ComplexFloatStorage")
+
+enum tt_py_class {
+    TT_PY_METADATA,
+    TT_PY_TENSOR_METADATA,
+    TT_PY_BYTES_METADATA,
+    TT_PY_CHUNK,
+    TT_PY_PROPERTIES,
+    TT_PY_INDEX,
+    TT_PY_STORAGE_META,
+    TT_PY_STORAGE_INFO,
+    TT_PY_SIZE,
+    TT_PY_REBUILD_TENSOR,
+    TT_PY_REBUILD_PARAMETER,
+    TT_PY_F32, /* element types: the dtype, and the class of its storage */
+    TT_PY_BF16,
+    TT_PY_F16,
+    TT_PY_F64,
+    TT_PY_I64,
+    TT_PY_I32,
+    TT_PY_I16,
+    TT_PY_I8,
+    TT_PY_U8,
+    TT_PY_BOOL,
+    TT_PY_C64,
+    TT_PY_OTHER, /* may occur, but nothing depends on it */
+};
+
+enum tt_pickle_kind {
+    TT_PICKLE_NONE,
+    TT_PICKLE_BOOL,
+    TT_PICKLE_INT,
+    TT_PICKLE_REAL,
+    TT_PICKLE_TEXT,
+    TT_PICKLE_BYTES,
+    TT_PICKLE_TUPLE,
+    TT_PICKLE_LIST,
+    TT_PICKLE_DICT,       /* items: key, value, key, value, … */
+    TT_PICKLE_CLASS,      /* a name */
+    TT_PICKLE_OBJECT,     /* what calling the class gives; items as a dict's, if any were set */
+    TT_PICKLE_PERSISTENT, /* an object outside of the pickle: its id is `args` */
+};
+
+struct tt_pickle_value {
+    enum tt_pickle_kind kind;
+    enum tt_py_class class;
+    int64_t number; /* of a bool or an int */
+    double real;
+    const char *text; /* of text and bytes: in the pickle, without a final 0 */
+    size_t size;
+    struct tt_pickle_value **item;
+    int n, cap;
+    struct tt_pickle_value *args;  /* of an object: what the class was called with */
+    struct tt_pickle_value *state; /* of an object: what it was told to hold, or NULL */
+};
+
+struct tt_pickle {
+    const struct tt_pickle_value *root;
+    struct tt_pickle_value **block; /* all values */
+    int n_blocks, cap_blocks, used;
+};
+
+/**
+ * Reads a pickle, whose bytes must outlive ret_pickle; `where` is for messages. TT_EDATA names the class or opcode that
+ * is refused, or says that the pickle is truncated or damaged and at which byte.
+ */
+int tt_pickle_read(const char *where, const void *bytes, size_t size, struct tt_pickle *ret_pickle) TT_MUST_CHECK;
+void tt_pickle_release(struct tt_pickle *pickle);
+
+/* The following accept NULL and any kind of value. */
+
+/** Whether it is an object that a class has made. */
+bool tt_pickle_is(const struct tt_pickle_value *value, enum tt_py_class class);
+
+/** The member of that name of a dict, or of an object's state; NULL when there is none. */
+const struct tt_pickle_value *tt_pickle_member(const struct tt_pickle_value *value, const char *name);
+
+/** Item i of a tuple or list, or NULL. */
+const struct tt_pickle_value *tt_pickle_item(const struct tt_pickle_value *value, int i);
+
+/** The text is that one. */
+bool tt_pickle_text_is(const struct tt_pickle_value *value, const char *text);
+
+/** A copy of a text without zero bytes, or NULL; the caller frees. */
+char *tt_pickle_text(const struct tt_pickle_value *value);
+
+/** A torch.Size or tuple of at most `most` sizes, none negative. */
+bool tt_pickle_sizes(const struct tt_pickle_value *value, int64_t *ret_sizes, int most, int *ret_n);
+
+#endif

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Zip archives, as torch.save writes them: the end of the archive leads to its directory, the directory to each entry's
+ * header, and the header to its data. Format: PKWARE's APPNOTE.TXT, 4.3 and 4.5.
+ */
+#include "checkpoint/dcp/zip.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+enum {
+    END_BYTES = 22,
+    END64_BYTES = 56,
+    LOCATOR_BYTES = 20,
+    ENTRY_BYTES = 46,
+    HEADER_BYTES = 30,
+    WINDOW_BYTES = 2048,
+    ENTRIES_MOST = 64,
+    DIRECTORY_MOST = 1 << 20,
+};
+
+/* Bytes of an archive that were read last; the two ends of a small archive are two reads. */
+struct window {
+    const struct tt_stretch *archive;
+    int64_t at, n;
+    uint8_t bytes[WINDOW_BYTES];
+};
+
+static uint64_t number(const uint8_t *p, int bytes)
+{
+    uint64_t value = 0;
+
+    for (int i = bytes - 1; i >= 0; i--)
+        value = value << 8 | p[i];
+    return value;
+}
+
+static int fail(const struct tt_stretch *a, const char *what)
+{
+    return tt_fail(TT_EDATA, "'%s' is damaged: the archive at byte %" PRId64 " %s", a->path, a->begin, what);
+}
+
+int tt_stretch_read(const struct tt_stretch *a, int64_t at, void *bytes, size_t size)
+{
+    if (at < 0 || at > a->bytes || size > (uint64_t)(a->bytes - at))
+        return fail(a, "is truncated");
+    if (!a->memory)
+        return tt_file_pread(a->fd, a->path, bytes, size, a->begin + at);
+    memcpy(bytes, (const char *)a->memory + at, size);
+    return 0;
+}
+
+/* Points to n bytes at `at`, which stay valid until the next call. from: where to begin if they must be read. */
+static int look(struct window *w, int64_t at, int64_t n, int64_t from, const uint8_t **ret_bytes)
+{
+    int rc = 0;
+
+    if (at < 0 || at > w->archive->bytes || n > w->archive->bytes - at)
+        return fail(w->archive, "is truncated");
+    if (at < w->at || at + n > w->at + w->n) {
+        w->at = from < 0 ? 0 : from;
+        w->n = w->archive->bytes - w->at < WINDOW_BYTES ? w->archive->bytes - w->at : WINDOW_BYTES;
+        TT_TRY(tt_stretch_read(w->archive, w->at, w->bytes, (size_t)w->n));
+    }
+    *ret_bytes = w->bytes + (at - w->at);
+out:
+    return rc;
+}
+
+/* Where the directory is, from the last bytes of the archive; torch.save writes no comment after them. */
+static int find_directory(struct window *w, int64_t *ret_at, int64_t *ret_bytes, int64_t *ret_n)
+{
+    int64_t total = w->archive->bytes, end64;
+    const uint8_t *p = NULL;
+    int rc = 0;
+
+    TT_TRY(look(w, total - END_BYTES, END_BYTES, total - WINDOW_BYTES, &p));
+    if (number(p, 4) != 0x06054b50)
+        return fail(w->archive, "is not one that torch.save has written, or is truncated");
+    *ret_n = (int64_t)number(p + 10, 2);
+    *ret_bytes = (int64_t)number(p + 12, 4);
+    *ret_at = (int64_t)number(p + 16, 4);
+    if (*ret_n != 0xffff && *ret_bytes != 0xffffffff && *ret_at != 0xffffffff)
+        goto out;
+    TT_TRY(look(w, total - END_BYTES - LOCATOR_BYTES, LOCATOR_BYTES, total - WINDOW_BYTES, &p));
+    if (number(p, 4) != 0x07064b50)
+        return fail(w->archive, "lacks the locator of its directory");
+    end64 = (int64_t)number(p + 8, 8);
+    TT_TRY(look(w, end64, END64_BYTES, end64, &p));
+    if (number(p, 4) != 0x06064b50)
+        return fail(w->archive, "lacks the end of its directory");
+    *ret_n = (int64_t)number(p + 32, 8);
+    *ret_bytes = (int64_t)number(p + 40, 8);
+    *ret_at = (int64_t)number(p + 48, 8);
+out:
+    return rc;
+}
+
+/* The 64-bit numbers of an entry, in the order of the fields that are all ones. */
+static bool read_extra(const uint8_t *extra, int64_t size, int64_t *stored, int64_t *bytes, int64_t *header)
+{
+    int64_t *const field[] = {bytes, stored, header};
+
+    for (int64_t at = 0; at + 4 <= size;) {
+        int64_t n = (int64_t)number(extra + at + 2, 2), used = 0;
+
+        if (n > size - at - 4)
+            return false;
+        for (int i = 0; number(extra + at, 2) == 1 && i < 3; i++) {
+            if (*field[i] != 0xffffffff)
+                continue;
+            if (used + 8 > n)
+                return false;
+            *field[i] = (int64_t)number(extra + at + 4 + used, 8);
+            used += 8;
+        }
+        at += 4 + n;
+    }
+    return true;
+}
+
+static int read_entry(struct window *w, struct tt_zip *zip, const uint8_t *entry, int64_t left, int64_t *ret_used)
+{
+    int64_t names, extras, stored, bytes, header, data;
+    const uint8_t *p = NULL;
+    int rc = 0;
+
+    if (left < ENTRY_BYTES || number(entry, 4) != 0x02014b50)
+        return fail(w->archive, "has a damaged directory");
+    names = (int64_t)number(entry + 28, 2);
+    extras = (int64_t)number(entry + 30, 2);
+    *ret_used = ENTRY_BYTES + names + extras + (int64_t)number(entry + 32, 2);
+    if (*ret_used > left || memchr(entry + ENTRY_BYTES, 0, (size_t)names))
+        return fail(w->archive, "has a damaged directory");
+    if (number(entry + 8, 2) & 1 || number(entry + 10, 2) != 0)
+        return fail(w->archive, "has an entry that is compressed or encrypted; torch.save stores entries as they are");
+    stored = (int64_t)number(entry + 20, 4);
+    bytes = (int64_t)number(entry + 24, 4);
+    header = (int64_t)number(entry + 42, 4);
+    if (!read_extra(entry + ENTRY_BYTES + names, extras, &stored, &bytes, &header) || stored != bytes)
+        return fail(w->archive, "has a damaged directory");
+    TT_TRY(look(w, header, HEADER_BYTES, header, &p));
+    if (number(p, 4) != 0x04034b50)
+        return fail(w->archive, "has an entry without a header");
+    data = header + HEADER_BYTES + (int64_t)number(p + 26, 2) + (int64_t)number(p + 28, 2);
+    if (bytes < 0 || data > w->archive->bytes || bytes > w->archive->bytes - data)
+        return fail(w->archive, "has an entry that does not end in it: it is truncated");
+    TT_PUSH(zip->entry, zip->n, zip->cap) = (struct tt_zip_entry){
+        tt_strndup((const char *)entry + ENTRY_BYTES, (size_t)names), data, bytes, (uint32_t)number(entry + 16, 4)};
+out:
+    return rc;
+}
+
+int tt_zip_open(const struct tt_stretch *archive, struct tt_zip *ret_zip)
+{
+    struct window w = {.archive = archive};
+    struct tt_zip zip = {0};
+    int64_t at = 0, bytes = 0, n = 0, used = 0;
+    uint8_t *directory = NULL;
+    int rc = 0;
+
+    TT_TRY(find_directory(&w, &at, &bytes, &n));
+    if (n < 0 || n > ENTRIES_MOST || bytes < 0 || bytes > DIRECTORY_MOST) {
+        rc = fail(archive, "has a directory that is larger than any of torch.save");
+        goto out;
+    }
+    directory = tt_calloc((size_t)bytes + 1, 1);
+    TT_TRY(tt_stretch_read(archive, at, directory, (size_t)bytes));
+    for (int64_t i = 0, done = 0; i < n; i++, done += used)
+        TT_TRY(read_entry(&w, &zip, directory + done, bytes - done, &used));
+    *ret_zip = zip;
+    zip = (struct tt_zip){0};
+out:
+    tt_zip_release(&zip);
+    tt_free(directory);
+    return rc;
+}
+
+void tt_zip_release(struct tt_zip *zip)
+{
+    for (int i = 0; i < zip->n; i++)
+        tt_free(zip->entry[i].name);
+    tt_free(zip->entry);
+    *zip = (struct tt_zip){0};
+}
+
+const struct tt_zip_entry *tt_zip_find(const struct tt_zip *zip, const char *name)
+{
+    for (int i = 0; i < zip->n; i++) {
+        const char *slash = strchr(zip->entry[i].name, '/');
+
+        if (slash && strcmp(slash + 1, name) == 0)
+            return &zip->entry[i];
+    }
+    return NULL;
+}

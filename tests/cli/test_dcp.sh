@@ -1,0 +1,199 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Checkpoints of PyTorch's torch.distributed.checkpoint: the folder that PyTorch wrote on 2 x 2 ranks, read by every
+# command, and damaged in every way. What PyTorch says of titan's is in test_interop.sh.
+. "$(dirname "$0")/lib.sh"
+
+golden=$TITAN_SOURCE/tests/interop/torch_dcp
+
+# The model of the folder, on a file of tokens.
+model="--model.vocab_size=41 --model.dim=8 --model.n_layers=1 --model.n_heads=2 --model.n_kv_heads=1 --model.ffn_dim=16
+    --training.seq_len=32 --training.local_batch_size=2 --training.global_batch_size=8 --metrics.log_freq=1
+    --metrics.peak_flops=1e9 --dataloader.cache_dir=cache --training.dataset=tokens_u16
+    --training.dataset_path=tokens.bin --training.mixed_precision_param=float32 --checkpoint.interval=100"
+
+make_tokens() {
+    python3 -c 'import struct
+open("tokens.bin", "wb").write(struct.pack("<4000H", *[(i * i + 3 * i) % 41 for i in range(4000)]))'
+}
+
+case_inspect_verify_diff_and_consolidate_read_it() {
+    run ckpt inspect "$golden" --json
+    expect_ok
+    expect_json '
+assert found["kind"] == "dcp" and found["step"] == 7 and found["tokens"] == 896, found
+assert found["model"]["tensors"] == 12 and found["optimizer"]["tensors"] == 24, found
+assert {t["chunks"] for t in found["tensors"] if t["name"] == "layers.0.feed_forward.w2.weight"} == {4}
+assert "dataloader.dp_rank_0" in found["meta"]["torch"]["other"]
+assert len(found["files"]) == 4'
+    run ckpt inspect "$golden" --stats
+    expect_ok
+    expect_out "PyTorch's torch.distributed.checkpoint; 14 keys that titan does not use"
+    run ckpt verify --deep "$golden"
+    expect_ok
+    expect_out "^OK .* 36 tensors, 4 files, .* coverage exact, 75 checksums match"
+    run ckpt consolidate "$golden" weights
+    expect_ok
+    run ckpt diff "$golden" weights
+    expect_ok
+    expect_out "^EQUAL"
+    run ckpt consolidate "$golden" hf --format hf
+    expect_error 3 "does not say which model it is"
+}
+
+case_a_run_starts_from_its_weights() {
+    make_tokens
+    run_ranks 3 train $model --training.global_batch_size=6 --training.steps=1 --checkpoint.enable \
+        --job.dump_folder=three --checkpoint.initial_load_path="$golden" --optimizer.lr=0
+    expect_ok
+    run ckpt diff three "$golden" --json
+    expect_json '
+of_model = {t["name"]: t["why"] for t in found["different"] if t["group"] == "model"}
+assert of_model == {"layers.0.attention.wv.weight": "dtype", "layers.0.ffn_norm.weight": "dtype"}, of_model'
+}
+
+case_a_run_goes_on_from_its_optimizer_and_step() {
+    make_tokens
+    for ranks in 1 4; do
+        run_ranks $ranks train $model --training.steps=9 --checkpoint.enable --job.dump_folder=run-$ranks \
+            --checkpoint.initial_load_path="$golden" --checkpoint.initial_load_model_only=false
+        expect_ok
+        expect_err "the position of its data loader is not used"
+        expect_err "training starts at step 8"
+    done
+    run ckpt diff run-1 run-4
+    expect_ok
+    expect_out "^EQUAL"
+    run ckpt inspect run-4 --json
+    expect_json 'assert found["step"] == 9 and found["tokens"] == 896 + 2 * 8 * 32 and found["sample_cursor"] == 16, found'
+}
+
+case_another_model_is_refused() {
+    make_tokens
+    run train $model --model.ffn_dim=24 --training.steps=1 --checkpoint.initial_load_path="$golden"
+    expect_error 3 "is not of this model" "layers.0.feed_forward.w1.weight F32\[0:16, 0:8\], wanted F32\[0:24, 0:8\]"
+    run train $model --model.tie_embeddings=true --training.steps=1 --checkpoint.initial_load_path="$golden"
+    expect_error 3 "tied to its embedding, but the checkpoint has another matrix as 'output.weight'" \
+        "help: .*model.tie_embeddings: false"
+}
+
+copy_golden() {
+    rm -rf folder
+    cp -r "$golden" folder
+}
+
+# not_whole PATTERN: every command that reads values ends with one message and exit code 3.
+not_whole() {
+    run ckpt consolidate folder weights
+    expect_error 3 "$1"
+    refuse_file weights
+    run ckpt verify folder
+    expect_bad "$1"
+}
+
+# refused PATTERN: so does inspect.
+refused() {
+    run ckpt inspect folder
+    expect_error 3 "$1"
+    not_whole "$1"
+}
+
+case_damaged_files_are_refused() {
+    copy_golden
+    rm folder/__1_0.distcp
+    refused "missing file 'folder/__1_0.distcp'"
+    copy_golden
+    truncate -s -1 folder/__2_0.distcp
+    refused "'folder/__2_0.distcp' is truncated: it has [0-9]+ bytes, [0-9]+ expected"
+    copy_golden
+    printf x >>folder/__0_0.distcp
+    refused "'folder/__0_0.distcp' has bytes too many"
+    copy_golden
+    truncate -s 3000 folder/.metadata
+    refused "'folder/.metadata' is damaged: its pickle is truncated"
+    copy_golden
+    : >folder/.metadata
+    refused "'folder/.metadata' is damaged: its pickle is truncated"
+    copy_golden
+    cp folder/__0_0.distcp folder/.metadata
+    refused "'folder/.metadata': its pickle has the opcode PERSID"
+    copy_golden
+    python3 - <<'EOF2'
+data = bytearray(open("folder/__0_0.distcp", "rb").read())
+at = data.index(b"data/0FB") # the first piece's bytes begin after its header, at a multiple of 64
+data[(at // 64 + 2) * 64] ^= 4
+open("folder/__0_0.distcp", "wb").write(data)
+EOF2
+    run ckpt verify folder
+    expect_bad "has checksum [0-9a-f]+, [0-9a-f]+ expected"
+    make_tokens
+    run train $model --training.steps=1 --checkpoint.initial_load_path=folder
+    expect_error 3 "has checksum [0-9a-f]+, [0-9a-f]+ expected"
+}
+
+# forge STATEMENTS: changes the metadata (m, PyTorch's object as plain Python) and writes it again.
+forge() {
+    copy_golden
+    python3 - "$1" <<'EOF2' || not_as "cannot forge the metadata"
+import pickle, sys, types
+class Thing:
+    def __new__(cls, *args):
+        self = super().__new__(cls)
+        self.args = args
+        return self
+    def __setstate__(self, state):
+        self.state = state
+    def __reduce__(self):
+        return (self.__class__, self.args) + ((self.state,) if hasattr(self, "state") else ())
+    def __hash__(self):
+        return hash(repr(self))
+    def __eq__(self, other):
+        return self is other
+    def __repr__(self):
+        return repr((self.args, getattr(self, "state", None)))
+class Reader(pickle.Unpickler):
+    def find_class(self, module, name):
+        made = type(name, (Thing,), {"__module__": module, "__qualname__": name})
+        parent = sys.modules.setdefault(module, types.ModuleType(module))
+        if not hasattr(parent, name):
+            setattr(parent, name, made)
+        return getattr(parent, name)
+m = Reader(open("folder/.metadata", "rb")).load()
+exec(sys.argv[1])
+pickle.dump(m, open("folder/.metadata", "wb"), 4)
+EOF2
+}
+
+case_metadata_that_does_not_fit_is_refused() {
+    forge 'del m.state["state_dict_metadata"]["norm.weight"].state["chunks"][:]'
+    not_whole "tensor 'norm.weight': no file holds \[0:8\] of \[0:8\]"
+    forge 'del m.state["state_dict_metadata"]["output.weight"].state["chunks"][1]'
+    not_whole "tensor 'output.weight': no file holds \[0:21, 0:8\] of \[0:41, 0:8\]"
+    forge 'c = m.state["state_dict_metadata"]["output.weight"].state["chunks"]; c.append(c[0])'
+    not_whole "tensor 'output.weight': chunks overlap: \[21:41, 0:8\]"
+    forge 'next(iter(m.state["storage_data"].values())).state["relative_path"] = "../secret"'
+    refused "a piece is in a file that does not belong to the folder: '../secret'"
+    forge 'm.state["state_dict_metadata"]["norm.weight"].state["properties"].state = ("float",) * 6'
+    refused "it does not say the type of tensor 'norm.weight'"
+    forge 'm.state["storage_data"].clear()'
+    refused "storage_data lacks a piece of"
+    forge 'm.state["storage_data"] = None'
+    refused "it has no storage_data"
+    forge 'm = {"state_dict_metadata": {}}'
+    refused "is not the metadata of a PyTorch checkpoint"
+}
+
+case_nothing_is_executed() {
+    copy_golden
+    python3 - <<'EOF2'
+import os, pickle
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch executed",)
+pickle.dump(Evil(), open("folder/.metadata", "wb"), 4)
+EOF2
+    refused "its pickle asks for 'posix.system', which is not part of a checkpoint of tensors; nothing was executed"
+    refuse_file executed
+}
+
+run_cases

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Checkpoints of PyTorch's torch.distributed.checkpoint: the unpickler, zip archives, names, and a folder that PyTorch
+ * has written (tests/interop/torch_dcp, made by write_dcp_with_torch.py).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "checkpoint/dcp/item.h"
+#include "checkpoint/dcp/metadata.h"
+#include "checkpoint/dcp/names.h"
+#include "checkpoint/dcp/pickle.h"
+#include "checkpoint/dcp/scan.h"
+#include "checkpoint/load/load.h"
+#include "checkpoint/load/source.h"
+#include "ckpt_support.h"
+#include "core/base/hash.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+#include "parallel/comm/threads.h"
+#include "parallel/layout/placement.h"
+
+static char golden[] = TT_SOURCE_DIR "/tests/interop/torch_dcp";
+
+/* --- the unpickler --- */
+
+/* Reads a copy of the exact size, so that a sanitizer sees a read beyond it. */
+static int read_pickle(const char *bytes, size_t size, struct tt_pickle *ret_pickle, char **ret_copy)
+{
+    *ret_copy = tt_calloc(size + !size, 1);
+    memcpy(*ret_copy, bytes, size);
+    return tt_pickle_read("x.pkl", *ret_copy, size, ret_pickle);
+}
+
+static void refuse_pickle(const char *bytes, size_t size, const char *message)
+{
+    struct tt_pickle pickle = {0};
+    char *copy = NULL;
+
+    if (read_pickle(bytes, size, &pickle, &copy) != TT_EDATA)
+        fail_msg("a pickle that should be refused with '%s' was read", message);
+    if (!strstr(tt_error_message(), message))
+        fail_msg("'%s' does not say '%s'", tt_error_message(), message);
+    tt_free(copy);
+}
+
+#define REFUSE(bytes, message) refuse_pickle((bytes), sizeof(bytes) - 1, (message))
+
+static void what_is_not_part_of_a_checkpoint_is_refused_by_name(void **state)
+{
+    REFUSE("\x80\x02"
+           "cos\nsystem\n(X\x02\0\0\0idtR.",
+           "'os.system'");
+    REFUSE("\x80\x02"
+           "cposix\nsystem\n(X\x02\0\0\0idtR.",
+           "'posix.system'");
+    REFUSE("\x80\x04\x8c\x08"
+           "builtins\x8c\x04"
+           "eval\x93\x8c\x01"
+           "1\x85R.",
+           "'builtins.eval'");
+    REFUSE("\x80\x04\x8c\x05torch\x8c\x04load\x93.", "'torch.load'");
+    REFUSE("\x80\x04\x8c\x0dtorch.storage\x8c\x10_load_from_bytes\x93.", "'torch.storage._load_from_bytes'");
+    REFUSE("ctorch\n\x1b[2Jfloat32\n.", "'torch.?[2Jfloat32'"); /* no terminal gets the control character */
+    REFUSE("(S'id'\nios\nsystem\n.", "opcode STRING");
+    REFUSE("(ios\nsystem\n.", "opcode INST");
+    REFUSE("\x80\x02"
+           "(cos\nsystem\no.",
+           "'os.system'");
+    REFUSE("\x82\x01.", "opcode EXT1");
+    REFUSE("\xff", "opcode ? (0xff, at byte 0)");
+}
+
+static void broken_pickles_are_refused(void **state)
+{
+    REFUSE("", "is truncated");
+    REFUSE("N", "is truncated");
+    REFUSE(".", "empty stack");
+    REFUSE("0.", "empty stack");
+    REFUSE("(0.", "empty stack");
+    REFUSE("t.", "mark that it has not set");
+    REFUSE("N\x85\x86.", "empty stack");
+    REFUSE("X\xff\xff\xff\xff"
+           "a.",
+           "is truncated");
+    REFUSE("\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
+           "a.",
+           "is truncated");
+    REFUSE("h\x00.", "refers to a value that it does not have");
+    REFUSE("Nr\xff\xff\xff\xff.", "numbers its values in no order");
+    REFUSE("NN\x86N\x85R.", "not a class");
+    REFUSE("NNb.", "not an object");
+    REFUSE("]NNs.", "takes none");
+    REFUSE("}(NNNu.", "takes none");
+    REFUSE("\x8a\x09"
+           "123456789.",
+           "more than 64 bits");
+    REFUSE("ctorch\nfloat32", "is truncated");
+}
+
+static void numbers_and_containers_are_read(void **state)
+{
+    /* pickle.dumps([1, 300, -2, 70000, 2**40, -1, 1.5, None, True, ("a", b"b"), {"k": 3}], 4), as CPython writes it */
+    static const char bytes[] =
+        "\x80\x04\x95\x3a\0\0\0\0\0\0\0]\x94(K\x01M,\x01J\xfe\xff\xff\xffJp\x11\x01\0\x8a\x06\0\0\0\0\0"
+        "\x01J\xff\xff\xff\xffG?\xf8\0\0\0\0\0\0N\x88\x8c\x01"
+        "a\x94"
+        "C\x01"
+        "b\x94\x86\x94}\x94"
+        "\x8c\x01k\x94K\x03se.";
+    static const int64_t wanted[] = {1, 300, -2, 70000, (int64_t)1 << 40, -1};
+    struct tt_pickle pickle = {0};
+    char *copy = NULL, *text;
+
+    if (read_pickle(bytes, sizeof bytes - 1, &pickle, &copy) < 0)
+        fail_msg("%s", tt_error_message());
+    assert_int_equal(pickle.root->n, 11);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(tt_pickle_item(pickle.root, i)->number, wanted[i]);
+    assert_true(tt_pickle_item(pickle.root, 6)->real == 1.5);
+    assert_int_equal(tt_pickle_item(pickle.root, 7)->kind, TT_PICKLE_NONE);
+    assert_int_equal(tt_pickle_item(pickle.root, 8)->number, 1);
+    text = tt_pickle_text(tt_pickle_item(tt_pickle_item(pickle.root, 9), 0));
+    assert_string_equal(text, "a");
+    assert_int_equal(tt_pickle_member(tt_pickle_item(pickle.root, 10), "k")->number, 3);
+    assert_null(tt_pickle_member(tt_pickle_item(pickle.root, 10), "j"));
+    tt_free(text);
+    tt_pickle_release(&pickle);
+    tt_free(copy);
+}
+
+/* --- what PyTorch has written --- */
+
+static char *read_file(const char *name, size_t *ret_size)
+{
+    char *path = tt_format("%s/%s", golden, name), *bytes = NULL;
+
+    if (tt_file_read(path, &bytes, ret_size) < 0)
+        fail_msg("%s", tt_error_message());
+    tt_free(path);
+    return bytes;
+}
+
+static void metadata_that_ends_early_or_is_changed_is_refused_or_read(void **state)
+{
+    size_t size = 0;
+    char *bytes = read_file(TT_DCP_METADATA, &size), *copy;
+    struct tt_dcp_metadata metadata = {0};
+
+    for (size_t n = 0; n < size; n += 23) {
+        copy = tt_calloc(n + !n, 1);
+        memcpy(copy, bytes, n);
+        if (tt_dcp_metadata_parse("x", copy, n, &metadata) != TT_EDATA)
+            fail_msg("the first %zu bytes of %zu were accepted", n, size);
+        tt_free(copy);
+    }
+    for (size_t at = 0; at < size; at += 23) {
+        bytes[at] = (char)(bytes[at] ^ 1 << at % 8);
+        if (tt_dcp_metadata_parse("x", bytes, size, &metadata) == 0)
+            tt_dcp_metadata_release(&metadata);
+        bytes[at] = (char)(bytes[at] ^ 1 << at % 8);
+    }
+    tt_free(bytes);
+}
+
+/* The first tensor of a file, in memory. */
+static struct tt_stretch first_item(const char *file, const char *bytes, const char *tensor)
+{
+    struct tt_stretch item = {.path = file, .memory = bytes};
+    size_t size = 0;
+    char *metadata = read_file(TT_DCP_METADATA, &size);
+    struct tt_dcp_metadata m = {0};
+
+    assert_int_equal(tt_dcp_metadata_parse("x", metadata, size, &m), 0);
+    for (int i = 0; i < m.n; i++)
+        for (int k = 0; k < m.entry[i].n; k++)
+            if (strcmp(m.entry[i].key, tensor) == 0 && strcmp(m.file[m.entry[i].piece[k].file], file) == 0) {
+                item.memory = bytes + m.entry[i].piece[k].begin;
+                item.bytes = m.entry[i].piece[k].bytes;
+            }
+    assert_true(item.bytes > 0);
+    tt_dcp_metadata_release(&m);
+    tt_free(metadata);
+    return item;
+}
+
+static void archives_that_end_early_or_are_changed_are_refused_or_read(void **state)
+{
+    size_t size = 0;
+    char *bytes = read_file("__0_0.distcp", &size), *copy;
+    struct tt_stretch item = first_item("__0_0.distcp", bytes, "tok_embeddings.weight"), changed = item;
+    struct tt_dcp_tensor tensor;
+
+    assert_int_equal(tt_dcp_tensor_find(&item, "t", &tensor), 0);
+    assert_int_equal(tensor.dtype, TT_F32);
+    assert_true(tensor.has_crc);
+    assert_int_equal(tt_crc32(0, (const char *)item.memory + tensor.begin, (size_t)(tensor.end - tensor.begin)),
+                     tensor.crc);
+    for (int64_t n = 0; n < item.bytes; n += 7) {
+        copy = tt_calloc((size_t)n + !n, 1);
+        memcpy(copy, item.memory, (size_t)n);
+        changed.memory = copy;
+        changed.bytes = n;
+        assert_int_equal(tt_dcp_tensor_find(&changed, "t", &tensor), TT_EDATA);
+        tt_free(copy);
+    }
+    copy = tt_calloc((size_t)item.bytes, 1);
+    memcpy(copy, item.memory, (size_t)item.bytes);
+    changed = (struct tt_stretch){.path = "x", .memory = copy, .bytes = item.bytes};
+    for (int64_t at = 0; at < item.bytes; at++) {
+        copy[at] = (char)(copy[at] ^ 0x80);
+        (void)!tt_dcp_tensor_find(&changed, "t", &tensor);
+        copy[at] = (char)(copy[at] ^ 0x80);
+    }
+    tt_free(copy);
+    tt_free(bytes);
+}
+
+static void keys_get_the_names_of_titan(void **state)
+{
+    static const struct {
+        const char *key, *root, *name;
+        enum tt_dcp_role role;
+        enum tt_ckpt_group group;
+    } row[] = {
+        {"layers.0.attention.wq.weight", NULL, "layers.0.attention.wq.weight", TT_DCP_TENSOR, TT_CKPT_MODEL},
+        {"layers.3.attention.qkv_linear.wk.weight", NULL, "layers.3.attention.wk.weight", TT_DCP_TENSOR, TT_CKPT_MODEL},
+        {"lm_head.weight", NULL, "output.weight", TT_DCP_TENSOR, TT_CKPT_MODEL},
+        {"model.layers.1.attn.output_proj.weight", "model", "layers.1.attention.wo.weight", TT_DCP_TENSOR,
+         TT_CKPT_MODEL},
+        {"model.layers.1.mlp_norm.scale", "model", "layers.1.ffn_norm.weight", TT_DCP_TENSOR, TT_CKPT_MODEL},
+        {"model.layers.1.sa_norm.scale", "model", "layers.1.attention_norm.weight", TT_DCP_TENSOR, TT_CKPT_MODEL},
+        {"model.norm.scale", "model", "norm.weight", TT_DCP_TENSOR, TT_CKPT_MODEL},
+        {"model.norm.weight", NULL, "model.norm.weight", TT_DCP_TENSOR, TT_CKPT_MODEL},
+        {"layers.0._checkpoint_wrapped_module.ffn_norm.weight", NULL, "layers.0.ffn_norm.weight", TT_DCP_TENSOR,
+         TT_CKPT_MODEL},
+        {"optimizer.state.norm.weight.exp_avg", "optimizer", "state.norm.weight.exp_avg", TT_DCP_TENSOR, TT_CKPT_OPTIM},
+        {"optimizer.state.lm_head.weight.exp_avg_sq", "optimizer", "state.output.weight.exp_avg_sq", TT_DCP_TENSOR,
+         TT_CKPT_OPTIM},
+        {"optimizer.state.norm.weight.step", "optimizer", NULL, TT_DCP_OPTIMIZER_STEP, TT_CKPT_MODEL},
+        {"optimizer.param_groups.norm.weight.lr", "optimizer", NULL, TT_DCP_OTHER, TT_CKPT_MODEL},
+        {"train_state.step", "train_state", NULL, TT_DCP_STEP, TT_CKPT_MODEL},
+        {"steps_run", NULL, NULL, TT_DCP_STEP, TT_CKPT_MODEL},
+        {"freqs_cis", NULL, NULL, TT_DCP_OTHER, TT_CKPT_MODEL},
+        {"dataloader.dp_rank_0", "dataloader", NULL, TT_DCP_OTHER, TT_CKPT_MODEL},
+    };
+
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        struct tt_dcp_name found = tt_dcp_name_of(row[i].key, row[i].root);
+
+        if (found.role != row[i].role || (row[i].name && strcmp(found.name, row[i].name) != 0) ||
+            (row[i].name && found.group != row[i].group))
+            fail_msg("%s is %s", row[i].key, found.name ? found.name : "no tensor");
+        tt_free(found.name);
+    }
+}
+
+/* The value of an element, as write_dcp_with_torch.py made it. */
+static float value_of(enum tt_ckpt_group group, const char *name, int64_t index)
+{
+    const char *end = group == TT_CKPT_OPTIM ? strrchr(name, '.') : name + strlen(name);
+    int64_t length = end - name - (group == TT_CKPT_OPTIM ? 6 : 0),
+            what = group == TT_CKPT_OPTIM ? (int64_t)strlen(end) - 1 : 0;
+
+    return (float)((index * 7 + length + 3 * what) % 59) / 64.0f - (what == 10 ? 0.0f : 0.5f);
+}
+
+/* Loads the model and the moments, cut over the ranks, as float32. */
+static int load_golden(struct tt_comm *comm, void *arg)
+{
+    struct tt_mesh mesh = test_mesh(comm->size, 1);
+    struct tt_manifest manifest = {0};
+    struct tt_ckpt_chunk *chunk = NULL;
+    struct tt_ckpt_state state = {0};
+    json_t *meta = NULL;
+    int64_t wrong = 0;
+    int rc = 0;
+
+    TT_TRY(tt_dcp_scan(arg, &manifest, NULL));
+    chunk = tt_calloc((size_t)manifest.n_tensors, sizeof *chunk);
+    for (int i = 0; i < manifest.n_tensors; i++) {
+        const struct tt_manifest_tensor *t = &manifest.tensor[i];
+        struct tt_ckpt_chunk *c = &chunk[i];
+
+        *c = (struct tt_ckpt_chunk){.name = t->name,
+                                    .dtype = TT_F32,
+                                    .ndim = t->ndim,
+                                    .placement = {1, {{TT_GROUP_FSDP, 0}}, TT_GROUP_REPLICATE}};
+        memcpy(c->shape, t->shape, sizeof c->shape);
+        c->part = tt_placement_box(&mesh, &c->placement, c->ndim, c->shape, comm->rank);
+        c->data = tt_calloc((size_t)tt_box_volume(&c->part) + 1, sizeof(float));
+        state.n_model += t->group == TT_CKPT_MODEL;
+    }
+    state.model = chunk;
+    state.optim = chunk + state.n_model;
+    state.n_optim = manifest.n_tensors - state.n_model;
+    TT_TRY(tt_ckpt_load(comm, &mesh, arg, TT_READ_ALL, 0, &state, &meta));
+    for (int i = 0; i < manifest.n_tensors; i++) {
+        struct tt_box whole = tt_box_whole(chunk[i].ndim, chunk[i].shape);
+
+        for (int64_t k = 0; k < tt_box_volume(&chunk[i].part); k++)
+            wrong += ((float *)chunk[i].data)[k] !=
+                     value_of(manifest.tensor[i].group, chunk[i].name, tt_box_position(&chunk[i].part, k, &whole));
+    }
+    TT_TRY(tt_comm_sum_i64(comm, &wrong, 1));
+    if (wrong)
+        rc = tt_fail(TT_EDATA, "%d values are wrong", (int)wrong);
+    else if (manifest.n_tensors != 36 || json_integer_value(json_object_get(meta, "step")) != 7 ||
+             json_integer_value(json_object_get(meta, "optimizer_step")) != 7 ||
+             json_integer_value(json_object_get(meta, "lr_step")) != 7 ||
+             json_integer_value(json_object_get(meta, "ntokens_seen")) != 896)
+        rc = tt_fail(TT_EDATA, "the counters are wrong");
+out:
+    for (int i = 0; chunk && i < manifest.n_tensors; i++)
+        tt_free(chunk[i].data);
+    tt_free(chunk);
+    tt_manifest_release(&manifest);
+    json_decref(meta);
+    return rc;
+}
+
+static void a_folder_of_pytorch_loads_on_any_number_of_ranks(void **state)
+{
+    for (int ranks = 1; ranks <= 5; ranks++)
+        if (tt_comm_threads_run(ranks, load_golden, golden) != 0)
+            fail_msg("on %d ranks: %s", ranks, tt_error_message());
+}
+
+static void crc32_is_that_of_zip(void **state)
+{
+    assert_int_equal(tt_crc32(0, "123456789", 9), 0xcbf43926u);
+    assert_int_equal(tt_crc32(tt_crc32(0, "1234", 4), "56789", 5), 0xcbf43926u);
+    assert_int_equal(tt_crc32(0, "The quick brown fox jumps over the lazy dog", 43), 0x414fa339u);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_not_part_of_a_checkpoint_is_refused_by_name),
+        cmocka_unit_test(broken_pickles_are_refused),
+        cmocka_unit_test(numbers_and_containers_are_read),
+        cmocka_unit_test(metadata_that_ends_early_or_is_changed_is_refused_or_read),
+        cmocka_unit_test(archives_that_end_early_or_are_changed_are_refused_or_read),
+        cmocka_unit_test(keys_get_the_names_of_titan),
+        cmocka_unit_test(a_folder_of_pytorch_loads_on_any_number_of_ranks),
+        cmocka_unit_test(crc32_is_that_of_zip),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
