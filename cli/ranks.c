@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "cli/run/console.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"
@@ -26,6 +27,8 @@ static void abort_job(struct tt_comm *comm, int code)
 {
     char *message = tt_format("titan: error: %s", tt_error_message());
 
+    tt_console_add(message);
+    tt_console_add("\n");
     tt_comm_abort(comm, code, message);
     tt_free(message);
 }

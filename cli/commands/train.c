@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "cli/facts.h"
 #include "cli/ranks.h"
+#include "cli/run/console.h"
 #include "cli/run/segments.h"
 #include "cli/run/signals.h"
 #include "cli/train/loop.h"
@@ -75,8 +76,10 @@ static int train(struct tt_comm *comm, void *arg)
     struct tt_config *cfg = NULL;
     int rc, swept;
 
-    if (comm->rank == 0)
+    if (comm->rank == 0) {
+        tt_console_begin();
         tt_signals_answer("titan: stopping before the first step; again: stop at once");
+    }
     rc = tt_cli_load_config("train", args, &cfg);
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_facts_agree_on_config(comm, cfg, args));
@@ -105,6 +108,7 @@ int tt_command_train(int argc, char **argv)
     } else {
         tt_signals_install();
         code = tt_cli_run_ranks(rc, command.args, train, &command);
+        tt_console_close(); /* after the error, if there was one */
     }
     tt_args_free(command.args);
     return code;

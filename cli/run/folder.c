@@ -16,6 +16,7 @@
 
 #include "cli/cli.h"
 #include "cli/revision.h"
+#include "cli/run/console.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -182,6 +183,14 @@ void tt_run_folder_release(struct tt_run_folder *folder)
 int tt_run_folder_check(const struct tt_run_folder *folder)
 {
     return tt_lock_check(&folder->lock);
+}
+
+void tt_run_folder_console(const struct tt_config *cfg, int argc, char **argv)
+{
+    char *path = in_folder(cfg, "console.log");
+
+    tt_console_open(path, argc, argv);
+    tt_free(path);
 }
 
 int tt_run_folder_metrics(const struct tt_config *cfg, struct tt_records **ret_records)

@@ -13,7 +13,8 @@
 #include "parallel/planner/cost.h"
 
 /**
- * The folder of a run (job.dump_folder): run.yaml, metrics.jsonl, checkpoint/. Rank 0 only, not collective.
+ * The folder of a run (job.dump_folder): run.yaml, metrics.jsonl, console.log, checkpoint/. Rank 0 only, not
+ * collective.
  */
 
 /** A folder that this run has taken; TT_RUN_FOLDER_NONE on ranks that have taken none. */
@@ -38,7 +39,8 @@ int tt_run_folder_check(const struct tt_run_folder *folder) TT_MUST_CHECK;
 
 /**
  * Removes a run from its folder: its steps, including those that were set aside, event files, traces, metrics.jsonl,
- * run.yaml. All other files stay. TT_EUSAGE when a command is working in the checkpoint folder. In remove.c.
+ * console.log, run.yaml. All other files stay. TT_EUSAGE when a command is working in the checkpoint folder. In
+ * remove.c.
  */
 int tt_run_folder_remove(const struct tt_config *cfg) TT_MUST_CHECK;
 
@@ -54,6 +56,9 @@ char *tt_run_folder_cache(const struct tt_config *cfg);
 
 /** Opens a TensorBoard event file in metrics.save_tb_folder. */
 int tt_run_folder_board(const struct tt_config *cfg, struct tt_tensorboard **ret_board) TT_MUST_CHECK;
+
+/** Opens console.log for appending: what was printed so far (console.h) and what will be. */
+void tt_run_folder_console(const struct tt_config *cfg, int argc, char **argv);
 
 /** Opens metrics.jsonl for appending and repairs an incomplete last line. */
 int tt_run_folder_metrics(const struct tt_config *cfg, struct tt_records **ret_records) TT_MUST_CHECK;

@@ -119,7 +119,7 @@ out:
 
 static bool is_of_a_run_folder(const char *name)
 {
-    return strcmp(name, "metrics.jsonl") == 0 || strcmp(name, "run.yaml") == 0 ||
+    return strcmp(name, "metrics.jsonl") == 0 || strcmp(name, "run.yaml") == 0 || strcmp(name, "console.log") == 0 ||
            tt_file_is_temporary(name, "run.yaml");
 }
 

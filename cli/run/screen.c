@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/run/console.h"
+
 enum { LEAST_COLUMNS = 40 }; /* a narrower terminal breaks the lines itself */
 
 static int usable(long columns)
@@ -96,6 +98,7 @@ static void put_line(FILE *file, const char *line, int length, int columns, int 
 
 void tt_screen_put(FILE *file, const char *text, int columns, int indent)
 {
+    tt_console_add(text);
     for (const char *end; *text; text = end + (*end == '\n')) {
         end = text + strcspn(text, "\n");
         put_line(file, text, (int)(end - text), columns ? columns : (int)(end - text), indent);
@@ -105,15 +108,12 @@ void tt_screen_put(FILE *file, const char *text, int columns, int indent)
 void tt_screen_say(const char *format, ...)
 {
     enum { INDENT = 2 };
-    int columns = tt_screen_columns(STDERR_FILENO);
     char *text = NULL;
     va_list args;
 
     va_start(args, format);
-    if (columns == 0)
-        (void)vfprintf(stderr, format, args);
-    else if (vasprintf(&text, format, args) >= 0)
-        tt_screen_put(stderr, text, columns, INDENT);
+    if (vasprintf(&text, format, args) >= 0)
+        tt_screen_put(stderr, text, tt_screen_columns(STDERR_FILENO), INDENT);
     va_end(args);
     free(text); // NOLINT: it is the C library's
 }

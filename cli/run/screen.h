@@ -16,7 +16,10 @@ int tt_screen_columns(int fd);
 /** Tells processes that are started from now on, in the environment, what tt_screen_columns finds here. */
 void tt_screen_pass_on(void);
 
-/** Prints text. Lines longer than columns (0: no limit) are broken at a space and continue after `indent` spaces. */
+/**
+ * Prints text, and adds it to console.log. Lines longer than columns (0: no limit) are broken at a space and continue
+ * after `indent` spaces.
+ */
 void tt_screen_put(FILE *file, const char *text, int columns, int indent);
 
 /** Prints a message on standard error, broken where the terminal ends. */

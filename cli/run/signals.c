@@ -17,6 +17,7 @@
 
 #include <unistd.h>
 
+#include "cli/run/console.h"
 #include "core/base/error.h"
 
 enum { ANSWER_BYTES = 256 };
@@ -35,6 +36,7 @@ static _Atomic(const char *) answer;
 /* A failure cannot be handled. */
 static void say(const char *text)
 {
+    tt_console_add_in_handler(text);
     if (write(STDERR_FILENO, text, strlen(text)) < 0)
         return;
 }

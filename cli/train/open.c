@@ -22,6 +22,8 @@ static int take_folder(struct tt_loop *l)
 
     if (l->setup->comm->rank == 0 && (rc = tt_start_can_resume(cfg, &resumes)) == 0)
         rc = tt_run_folder_take(cfg, resumes, l->options.overwrite, &l->folder);
+    if (l->setup->comm->rank == 0 && rc == 0)
+        tt_run_folder_console(cfg, l->options.argc, l->options.argv);
     return tt_comm_agree(l->setup->comm, rc);
 }
 

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "cli/run/console.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/os/file.h"
@@ -183,10 +184,26 @@ static int columns_of(const struct field *field, int n, int rank)
     return columns;
 }
 
+/* All fields, without colours. */
+static void log_fields(const struct field *field, int n)
+{
+    struct tt_text line = {0};
+
+    for (int i = 0; i < n; i++)
+        if (field[i].text[0])
+            tt_text_add(&line, "%s%s", line.size ? "  " : "", field[i].text);
+    tt_text_add(&line, "\n");
+    tt_console_add(line.text);
+    tt_text_release(&line);
+}
+
 static void print_fields(const struct tt_metrics *m, const struct field *field, int n, int most_rank)
 {
     int rank = most_rank;
 
+    log_fields(field, n);
+    if (m->json_stdout)
+        return;
     while (m->columns && rank > 0 && columns_of(field, n, rank) > m->columns)
         rank--;
     for (int i = 0, printed = 0; i < n; i++)
@@ -232,8 +249,7 @@ void tt_metrics_step(struct tt_metrics *m, const struct tt_step_report *r)
 {
     struct derived d = derive(m, r);
 
-    if (!m->json_stdout)
-        print_step(m, r, &d);
+    print_step(m, r, &d);
     board_step(m, r, &d);
     tt_metrics_record(m, step_record(r, &d));
 }
@@ -241,13 +257,18 @@ void tt_metrics_step(struct tt_metrics *m, const struct tt_step_report *r)
 void tt_metrics_validate(struct tt_metrics *m, int64_t step, double loss, int64_t tokens, double seconds, int ranks)
 {
     double resident = tt_metrics_resident_bytes(), tps = seconds > 0.0 ? (double)tokens / seconds / ranks : 0.0;
-    char text[32];
+    char text[32], *line;
 
+    tt_text_count(text, sizeof text, (int64_t)llround(tps));
+    line = tt_format("validate step: %2" PRId64 "  loss: %7.4f  memory: %5.2fGiB(%.2f%%)  tps: %s\n", step, loss,
+                     resident / 0x1p30, 100.0 * resident / m->memory_total_bytes, text);
+    tt_console_add(line);
+    tt_free(line);
     if (!m->json_stdout) {
         (void)printf("%svalidate step: %2" PRId64 "  %sloss: %7.4f  %smemory: %5.2fGiB(%.2f%%)  %stps: %s%s\n",
                      paint(m, "\033[33m"), step, paint(m, "\033[32m"), loss, paint(m, "\033[38;2;54;234;195m"),
-                     resident / 0x1p30, 100.0 * resident / m->memory_total_bytes, paint(m, "\033[34m"),
-                     tt_text_count(text, sizeof text, (int64_t)llround(tps)), paint(m, "\033[39m"));
+                     resident / 0x1p30, 100.0 * resident / m->memory_total_bytes, paint(m, "\033[34m"), text,
+                     paint(m, "\033[39m"));
         (void)fflush(stdout);
     }
     board_validate(m, step, loss, tps, resident);

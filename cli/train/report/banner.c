@@ -374,9 +374,9 @@ void tt_reporter_farewell(const struct tt_reporter *r, const struct tt_run_about
         tt_screen_put(stderr, advice.text, tt_screen_columns(STDERR_FILENO), LABEL_COLUMNS);
     tt_text_release(&advice);
     if (data_ends(s, last_step_of(s, about)))
-        (void)fprintf(
-            stderr, "titan: the data has ended (dataloader.repeat is false): there is no batch for step %" PRId64 "\n",
-            step + 1);
-    (void)fprintf(stderr, "titan: training completed: step %" PRId64 ", %s, in %s\n", step,
+        tt_screen_say("titan: the data has ended (dataloader.repeat is false): there is no batch for step %" PRId64
+                      "\n",
+                      step + 1);
+    tt_screen_say("titan: training completed: step %" PRId64 ", %s, in %s\n", step,
                   tt_text_duration(elapsed, sizeof elapsed, tt_clock_sec() - r->started_sec), s->cfg->job.dump_folder);
 }

@@ -1,0 +1,128 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# console.log: the copy of what a run prints, and colours, which are for terminals only.
+. "$(dirname "$0")/lib.sh"
+
+escape=$(printf '\033')
+
+# same_as_printed FILE...: console.log of the run has these lines and no others, after the line of the start.
+same_as_printed() {
+    expect_file run/console.log
+    head -1 run/console.log | grep -Eq '^=== [0-9-]+T[0-9:]+Z titan train ' || not_as "no line of the start"
+    tail -n +2 run/console.log | sort >logged
+    sort "$@" >printed
+    cmp -s logged printed || not_as "console.log differs (< logged, > printed): $(diff logged printed | head -5)"
+}
+
+case_everything_that_is_printed_is_in_the_log() {
+    make_corpus
+    run train $tiny --validation.enable --checkpoint.enable --compile.enable=true
+    expect_ok
+    expect_err "compile.enable"
+    same_as_printed out err
+    grep -q '^step:  3/3 ' run/console.log || not_as "no step lines"
+}
+
+case_a_resumed_run_appends_and_overwrite_begins_again() {
+    make_corpus
+    run train $tiny --checkpoint.enable
+    cp run/console.log before
+    run train $tiny --checkpoint.enable --training.steps=5
+    expect_ok
+    head -c "$(stat -c %s before)" run/console.log | cmp -s - before || not_as "the earlier lines changed"
+    [ "$(grep -c '^=== ' run/console.log)" = 2 ] || not_as "expected two starts"
+    tail -1 run/console.log | grep -q 'training completed: step 5' || not_as "no end in the log"
+    run train $tiny --overwrite
+    expect_ok
+    same_as_printed out err
+}
+
+case_ranks_print_and_log_once() {
+    make_corpus
+    run_ranks 2 train $tiny
+    expect_ok
+    [ "$(grep -c '^step: ' run/console.log)" = 3 ] || not_as "expected three step lines"
+    [ "$(grep -c 'training completed' run/console.log)" = 1 ] || not_as "expected one end"
+}
+
+case_the_log_has_lines_where_the_output_is_json() {
+    make_corpus
+    run train $tiny --json
+    expect_ok
+    refuse_out "^step:"
+    [ "$(grep -c '^step: ' run/console.log)" = 3 ] || not_as "expected three step lines"
+}
+
+case_a_closed_pipe_does_not_end_the_log() {
+    make_corpus
+    echo "titan train | head -1" >command
+    "$TITAN" train $tiny --training.steps=20 2>&1 </dev/null | head -1 >out
+    code=${PIPESTATUS[0]}
+    expect_ok
+    [ "$(grep -c '^step: ' run/console.log)" = 20 ] || not_as "expected 20 step lines"
+    tail -1 run/console.log | grep -q 'training completed' || not_as "no end in the log"
+}
+
+case_answers_to_signals_and_the_last_message_are_logged() {
+    make_corpus
+    echo "titan train, then SIGTERM" >command
+    "$TITAN" train $tiny --training.steps=1000000 >out 2>err </dev/null &
+    job=$!
+    for ((i = 0; i < 1200; i++)); do
+        grep -q '^step: ' out && break
+        sleep 0.05
+    done
+    kill -TERM $job
+    code=0
+    wait $job || code=$?
+    expect_code 75
+    same_as_printed out err
+    grep -q 'stopping after step' run/console.log || not_as "the answer is not in the log"
+    tail -1 run/console.log | grep -q 'stopped by a signal after step' || not_as "the last message is not in the log"
+}
+
+case_an_error_is_logged() {
+    make_corpus
+    run train $tiny --dataloader.repeat=false --training.seq_len=100000
+    expect_code 3
+    same_as_printed out err
+    grep -q '^titan: error: ' run/console.log || not_as "the error is not in the log"
+}
+
+case_a_log_that_cannot_be_written_does_not_end_training() {
+    make_corpus
+    mkdir -p run/console.log
+    run train $tiny
+    expect_ok
+    expect_err "warning: training continues without console.log: "
+    expect_out "^step:  3/3 "
+}
+
+# on_terminal NAME=VALUE... -- OPTION...: trains on a pseudo terminal; what it shows goes to the file shown.
+on_terminal() {
+    local settings=()
+    while [ "$1" != -- ]; do
+        settings+=("$1")
+        shift
+    done
+    shift
+    echo "titan train $* on a terminal" >command
+    env "${settings[@]}" script -qec "'$TITAN' train $(echo $tiny) --overwrite $*" /dev/null >shown </dev/null ||
+        not_as "the run failed"
+    grep -q 'step:' shown || not_as "nothing was shown"
+    ! grep -q "$escape" run/console.log || not_as "escape sequences in console.log"
+}
+
+case_colours_are_for_terminals_that_want_them() {
+    command -v script >/dev/null || skip "no script(1)"
+    make_corpus
+    on_terminal -u NO_COLOR -- --metrics.disable_color_printing=false
+    grep -q "${escape}\[31mstep" shown || not_as "no colours on a terminal"
+    on_terminal NO_COLOR=1 --
+    ! grep -q "${escape}\[3" shown || not_as "colours in spite of NO_COLOR"
+    on_terminal -u NO_COLOR -- --metrics.disable_color_printing
+    ! grep -q "${escape}\[3" shown || not_as "colours in spite of metrics.disable_color_printing"
+    ! grep -q "$(printf '\007')" shown || not_as "a bell"
+}
+
+run_cases
