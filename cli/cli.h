@@ -135,6 +135,14 @@ extern const struct tt_option tt_eval_options[];
 int tt_command_status(int argc, char **argv);
 extern const struct tt_option tt_status_options[];
 
+/** `titan plot RUN...`: see titan-plot(1). */
+int tt_command_plot(int argc, char **argv);
+extern const struct tt_option tt_plot_options[];
+
+/** `titan export --csv RUN`: see titan-export(1). */
+int tt_command_export(int argc, char **argv);
+extern const struct tt_option tt_export_options[];
+
 /** `titan compare A B`: see titan-compare(1). */
 int tt_command_compare(int argc, char **argv);
 extern const struct tt_option tt_compare_options[];

@@ -13,6 +13,12 @@
  */
 int tt_screen_columns(int fd);
 
+/**
+ * Replaces the columns and lines by those of the terminal that fd is; the variables COLUMNS and LINES take precedence.
+ * What is unknown or below 20 columns or 5 lines is left as it is.
+ */
+void tt_screen_size(int fd, int *columns, int *lines);
+
 /** Tells processes that are started from now on, in the environment, what tt_screen_columns finds here. */
 void tt_screen_pass_on(void);
 

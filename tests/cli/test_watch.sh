@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# The commands that look at runs: status, compare.
+# The commands that look at runs: status, compare, plot, export.
 . "$(dirname "$0")/lib.sh"
 
 # metrics FOLDER LINE...: a run folder whose records are these lines. In a line, @RUN is a record of a start, and N:X is
@@ -11,6 +11,17 @@ metrics() {
         -e 's/^([0-9]+):(.*)$/{"type":"step","step":\1,"loss":\2,"grad_norm":1,"lr":0.5,"ntokens_seen":\1,"step_time_s":2,"new":{"a":1},"time":\1}/' \
         -e 's/^@RUN *(.*)$/{"type":"run","world":2,"argv":["--config","my run.yaml","--overwrite"],"config":{"training":{"steps":9},"checkpoint":{"enable":true,"folder":"checkpoint"}},"time":1\1}/' \
         >"$1/metrics.jsonl"
+}
+
+# curve FOLDER FACTOR: a run of 100 steps whose loss falls from 3.99 to 3, times the factor, and two validations.
+curve() {
+    mkdir -p "$1"
+    awk -v f="$2" 'BEGIN { for (i = 1; i <= 100; i++) {
+        printf "{\"type\":\"step\",\"step\":%d,\"loss\":%.17g,\"grad_norm\":%.17g,\"lr\":%.17g,\"tps\":%d}\n", i,
+            f * (4 - i / 100), 1 / i, (101 - i) / 100, 1000 + i % 7
+        if (i % 50 == 0)
+            printf "{\"type\":\"validate\",\"step\":%d,\"loss\":%.17g}\n", i, f * (4 - i / 100)
+    } }' >"$1/metrics.jsonl"
 }
 
 case_a_resumed_run_is_equal_to_one_that_was_not_interrupted() {
@@ -50,6 +61,16 @@ case_later_steps_win() {
     metrics began_again '@RUN' 1:9 2:9 3:9 4:9 5:9 '@RUN' 1:1 2:2 3:3 4:4
     run compare one began_again --assert-equal
     expect_ok
+    metrics another_frequency '@RUN' 1:1 2:2 3:33 4:44 5:55 '@RUN ,"resumed_from":2' 4:4
+    run compare one another_frequency --json
+    expect_json 'assert found["only_a"] == [{"from": 3, "to": 3, "count": 1}] and not found["only_b"], found'
+    metrics validated '@RUN' 1:1 2:2 '{"type":"validate","step":2,"loss":2}' 3:3 4:4
+    metrics validated_again '@RUN' 1:1 2:2 '{"type":"validate","step":2,"loss":2}' 4:44 \
+        '{"type":"validate","step":4,"loss":4}' '@RUN ,"resumed_from":2' 3:3 4:4
+    run compare validated validated_again --json
+    expect_code 0
+    run export --csv validated_again
+    [ "$(tail -1 out | sed "s/.*,//")" = "" ] || not_as "the validation of step 4 was superseded"
     metrics failed_at_once '@RUN' 1:1 2:2 3:3 4:4 '@RUN ,"resumed_from":2'
     run compare one failed_at_once --assert-equal
     expect_ok
@@ -146,6 +167,149 @@ assert any("nothing was recorded" in w for w in found["warnings"]), found["warni
     [ "$(wc -l <out)" = 1 ] || not_as "not one line"
 }
 
+case_pictures_fit_the_terminal() {
+    curve one 1
+    for size in 80x24 40x12 132x50; do
+        for options in '' '--ascii' '--key loss' '--key loss,lr,speed'; do
+            COLUMNS=${size%x*} LINES=${size#*x} run plot one $options
+            expect_ok
+            python3 - "${size%x*}" "${size#*x}" >problem.txt 2>&1 <<'PYTHON' ||
+import sys
+lines = open("out", encoding="utf-8").read().split("\n")
+columns, rows = int(sys.argv[1]), int(sys.argv[2])
+assert len(lines) <= rows, f"{len(lines)} lines with the prompt"
+assert max(map(len, lines)) <= columns, f"{max(map(len, lines))} columns"
+assert not any(line.endswith(" ") for line in lines), "spaces at the end"
+PYTHON
+                not_as "$size $options: $(cat problem.txt)"
+        done
+    done
+    run plot one
+    expect_out 'step 100$'
+    expect_out '⡇|⠁|⣀'
+    expect_out '◆ validation'
+    LC_ALL=C run plot one
+    ! grep -q '[^ -~]' out || not_as "not ASCII where the locale is not UTF-8"
+    expect_out 'V validation'
+    refuse_out "$(printf '\033')"
+}
+
+case_a_curve_is_drawn_where_its_values_are() {
+    curve one 1
+    COLUMNS=60 LINES=16 run plot one --key lr --ascii
+    expect_ok
+    python3 - >problem.txt 2>&1 <<'PYTHON' || not_as "$(cat problem.txt)"
+lines = open("out").read().split("\n")[1:14]
+plot = [line[9:] for line in lines if len(line) > 9 and line[8] in "|+"]
+marks = [(x, y) for y, line in enumerate(plot) for x, c in enumerate(line) if c == "*"]
+width = 60 - 9
+for x, y in marks:  # lr falls from 1 to 0.01 in a straight line
+    assert abs(y / (len(plot) - 1) - x / (width - 1)) < 0.15, (x, y)
+assert min(x for x, y in marks) == 0 and max(x for x, y in marks) == width - 1
+PYTHON
+}
+
+case_several_runs_have_names() {
+    curve one 1
+    curve 'two <&> "three' 2
+    run plot one 'two <&> "three'
+    expect_ok
+    expect_out ' A one B two <&> "three ◆ validation$'
+    run plot one 'two <&> "three' --key loss --ascii
+    expect_out ' \* one \+ two'
+    run plot one 'two <&> "three' --svg a.svg --html a.html
+    expect_ok
+    [ ! -s out ] || not_as "output beside the files"
+    python3 - >problem.txt 2>&1 <<'PYTHON' || not_as "$(tail -1 problem.txt)"
+import json, re
+import xml.etree.ElementTree as tree
+svg = tree.parse("a.svg").getroot()
+texts = [e.text for e in svg.iter() if e.tag.endswith("}text")]
+assert "one" in texts and 'two <&> "three' in texts and "loss" in texts and "validation" in texts, texts
+lines = [e for e in svg.iter() if e.tag.endswith("}polyline")]
+assert len(lines) == 8, len(lines)
+page = open("a.html").read()
+assert not re.search(r"(src|href)=|https?://(?!www.w3.org)", page), "the page needs the network"
+data = json.loads(re.search(r"const data = (.*);\n", page).group(1))
+loss = data["panels"][0]
+assert data["runs"] == ["one", 'two <&> "three'] and len(data["panels"]) == 4
+one, two = loss["curves"]
+assert one["step"] == list(range(1, 101)) and two["value"][0] == 2 * one["value"][0]
+assert loss["marks"][0] == {"step": [50, 100], "value": [3.5, 3]}, loss["marks"][0]
+PYTHON
+}
+
+case_smoothing_and_ranges() {
+    curve one 1
+    run plot one --key loss --smooth 0.5 --from 11 --to 20 --html a.html
+    expect_ok
+    python3 - >problem.txt 2>&1 <<'PYTHON' || not_as "$(tail -1 problem.txt)"
+import json, re
+curve = json.loads(re.search(r"const data = (.*);\n", open("a.html").read()).group(1))["panels"][0]["curves"][0]
+assert curve["step"] == list(range(11, 21)), curve["step"]
+mean, past = 0, 1
+for step, value in zip(curve["step"], curve["value"]):
+    mean, past = 0.5 * mean + 0.5 * (4 - step / 100), past * 0.5
+    assert abs(mean / (1 - past) - value) < 1e-12, (step, value)
+PYTHON
+}
+
+case_peaks_survive_thinning() {
+    mkdir long
+    awk 'BEGIN { for (i = 1; i <= 50000; i++)
+        printf "{\"type\":\"step\",\"step\":%d,\"loss\":%s}\n", i, i == 31234 ? 99 : 1 + i % 2 }' >long/metrics.jsonl
+    run plot long --key loss --html a.html
+    expect_ok
+    python3 - >problem.txt 2>&1 <<'PYTHON' || not_as "$(tail -1 problem.txt)"
+import json, re
+curve = json.loads(re.search(r"const data = (.*);\n", open("a.html").read()).group(1))["panels"][0]["curves"][0]
+assert len(curve["step"]) < 3000 and max(curve["value"]) == 99 and min(curve["value"]) == 1
+assert curve["step"] == sorted(curve["step"]) and curve["step"][curve["value"].index(99)] == 31234
+PYTHON
+}
+
+case_png_needs_rsvg_convert() {
+    curve one 1
+    mkdir bin
+    PATH=$PWD/bin run plot one --png a.png
+    expect_error 2 'rsvg-convert, which is not in PATH' 'librsvg2-bin'
+    [ "$(ls)" = "$(ls | grep -v tmp)" ] || not_as "a temporary file is left: $(ls)"
+    command -v rsvg-convert >/dev/null || skip "no rsvg-convert"
+    run plot one --png a.png
+    expect_ok
+    [ "$(head -c 4 a.png | tail -c 3)" = PNG ] || not_as "not a PNG"
+}
+
+case_csv_is_read_back_exactly() {
+    curve one 1
+    printf '%s\n' '{"type":"validate","step":103,"loss":2.5}' \
+        '{"type":"step","step":104,"loss":null,"extra, \"x":1e-300}' >>one/metrics.jsonl
+    run export --csv one
+    expect_ok
+    python3 - >problem.txt 2>&1 <<'PYTHON' || not_as "$(tail -1 problem.txt)"
+import csv, json
+rows = list(csv.DictReader(open("out", newline="")))
+records = {}
+for line in open("one/metrics.jsonl"):
+    r = json.loads(line)
+    if r["type"] == "step":
+        records[r["step"]] = r
+assert [int(r["step"]) for r in rows] == list(range(1, 101)) + [103, 104]
+for row in rows[:100]:
+    for key in ("loss", "lr", "grad_norm", "tps"):
+        assert float(row[key]) == records[int(row["step"])][key], (row, key)
+assert rows[49]["validation_loss"] == "3.5" and rows[48]["validation_loss"] == ""
+assert rows[100]["loss"] == "" and rows[100]["validation_loss"] == "2.5"
+assert rows[101]["loss"] == "" and float(rows[101]['extra, "x']) == 1e-300
+PYTHON
+    run export --csv one --out table.csv
+    expect_ok
+    mv out empty
+    run export --csv one
+    expect_same out table.csv
+    [ ! -s empty ] || not_as "output beside the file"
+}
+
 case_bad_calls_are_refused() {
     metrics one '@RUN' 1:1
     mkdir empty
@@ -165,6 +329,20 @@ case_bad_calls_are_refused() {
     expect_error 2 "no step record has a number 'speed_of_light'"
     run compare one one --from x
     expect_error 2 "--from 'x'"
+    run plot one --smooth 1
+    expect_error 2 "--smooth '1' is not a number from 0 to below 1"
+    run plot one --key speed_of_light
+    expect_error 3 "nothing to draw of 'speed_of_light' in one"
+    run plot one --from 9
+    expect_error 3 "nothing to draw of 'loss' in one"
+    run plot empty
+    expect_error 3 "'empty' has no metrics.jsonl"
+    run plot one --svg nowhere/a.svg
+    expect_error 3 "nowhere"
+    run export one
+    expect_error 2 'the format is missing'
+    run export --csv one two
+    expect_error 2 'one run at a time, 2 given'
 }
 
 run_cases

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Curves of runs: which numbers, smoothed, thinned, with their ranges.
+ */
+#include "cli/watch/chart.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/watch/history.h"
+#include "core/base/mem.h"
+
+enum { BUCKETS = 1200 }; /* a curve keeps the smallest and the largest value of each */
+
+/* --- curves --- */
+
+static void add_point(struct tt_curve *c, double step, double value)
+{
+    if (c->n == c->cap) {
+        c->cap = c->cap ? 2 * c->cap : 64;
+        c->step = tt_realloc(c->step, (size_t)c->cap, sizeof *c->step);
+        c->value = tt_realloc(c->value, (size_t)c->cap, sizeof *c->value);
+    }
+    c->step[c->n] = step;
+    c->value[c->n++] = value;
+}
+
+/* An exponential mean whose first values are not drawn towards 0, as TensorBoard's. */
+static void smooth(struct tt_curve *c, double weight)
+{
+    double mean = 0.0, past = 1.0;
+
+    for (int64_t i = 0; i < c->n && weight > 0.0; i++) {
+        mean = weight * mean + (1.0 - weight) * c->value[i];
+        past *= weight;
+        c->value[i] = mean / (1.0 - past);
+    }
+}
+
+/* The smallest and the largest of points [i, end), in their order, become points `kept` and later; returns how many. */
+static int64_t keep_extremes(struct tt_curve *c, int64_t kept, int64_t i, int64_t end)
+{
+    int64_t least = i, most = i, a, b;
+
+    for (int64_t k = i; k < end; k++) {
+        least = c->value[k] < c->value[least] ? k : least;
+        most = c->value[k] > c->value[most] ? k : most;
+    }
+    a = least < most ? least : most;
+    b = least < most ? most : least;
+    c->step[kept] = c->step[a];
+    c->value[kept] = c->value[a];
+    if (a == b)
+        return 1;
+    c->step[kept + 1] = c->step[b];
+    c->value[kept + 1] = c->value[b];
+    return 2;
+}
+
+static void thin(struct tt_curve *c)
+{
+    double first = c->n ? c->step[0] : 0.0, width = c->n ? (c->step[c->n - 1] - first) / BUCKETS : 0.0;
+    int64_t kept = 0, end;
+
+    if (c->n / 2 <= BUCKETS)
+        return;
+    for (int64_t i = 0; i < c->n; i = end) {
+        double bucket = floor((c->step[i] - first) / width);
+
+        for (end = i + 1; end < c->n && floor((c->step[end] - first) / width) == bucket;)
+            end++;
+        kept += keep_extremes(c, kept, i, end);
+    }
+    c->n = kept;
+}
+
+static void take_curve(const struct tt_table *t, const char *column, const struct tt_chart_options *o,
+                       struct tt_curve *curve)
+{
+    const double *value = tt_table_column(t, column);
+
+    for (int64_t row = tt_table_find(t, o->from); value && row < t->n && t->step[row] <= o->to; row++)
+        if (isfinite(value[row]) && (!o->log_scale || value[row] > 0.0))
+            add_point(curve, (double)t->step[row], value[row]);
+}
+
+/* --- ranges --- */
+
+static double scaled(const struct tt_panel *p, double value)
+{
+    return p->log_scale ? log10(value) : value;
+}
+
+static void widen(struct tt_chart *chart, struct tt_panel *p, const struct tt_curve *c)
+{
+    for (int64_t i = 0; i < c->n; i++) {
+        p->low = fmin(p->low, scaled(p, c->value[i]));
+        p->high = fmax(p->high, scaled(p, c->value[i]));
+    }
+    if (c->n) {
+        chart->first = fmin(chart->first, c->step[0]);
+        chart->last = fmax(chart->last, c->step[c->n - 1]);
+    }
+}
+
+static void set_range(struct tt_chart *chart, struct tt_panel *p)
+{
+    double margin;
+
+    p->low = (double)INFINITY;
+    p->high = -(double)INFINITY;
+    for (int r = 0; r < chart->n_runs; r++) {
+        widen(chart, p, &p->curve[r]);
+        widen(chart, p, &p->marks[r]);
+    }
+    if (p->low > p->high)
+        p->low = p->high = 0.0;
+    margin = p->high > p->low ? 0.03 * (p->high - p->low) : p->high != 0.0 ? 0.1 * fabs(p->high) : 1.0;
+    p->low -= margin;
+    p->high += margin;
+}
+
+double tt_chart_x(const struct tt_chart *chart, double step)
+{
+    return (step - chart->first) / (chart->last - chart->first);
+}
+
+double tt_chart_y(const struct tt_panel *p, double value)
+{
+    return (scaled(p, value) - p->low) / (p->high - p->low);
+}
+
+/* --- ticks --- */
+
+static int linear_ticks(double low, double high, int most, double *ticks)
+{
+    double unit = pow(10.0, floor(log10((high - low) / most))), step = unit;
+    int n = 0;
+
+    for (int i = 0; floor(high / step) - ceil(low / step) + 1 > most && i < 6; i++)
+        step = unit * (double[]){2, 5, 10, 20, 50, 100}[i];
+    for (; n < most && (ceil(low / step) + n) * step <= high; n++)
+        ticks[n] = (ceil(low / step) + n) * step;
+    return n;
+}
+
+int tt_chart_ticks(const struct tt_panel *p, int most, double *ticks)
+{
+    double low = ceil(p->low), high = floor(p->high), every;
+    int n = 0;
+
+    if (!p->log_scale)
+        return linear_ticks(p->low, p->high, most, ticks);
+    if (high - low < 1.0) /* less than two powers of ten: round numbers between */
+        return linear_ticks(pow(10.0, p->low), pow(10.0, p->high), most, ticks);
+    every = ceil((high - low + 1.0) / most);
+    for (; n < most && low + n * every <= high; n++)
+        ticks[n] = pow(10.0, low + n * every);
+    return n;
+}
+
+int tt_chart_step_ticks(const struct tt_chart *chart, int most, double *ticks)
+{
+    double low = chart->first, high = chart->last;
+    int all = linear_ticks(low, high, most, ticks), n = 0;
+
+    for (int i = 0; i < all; i++) /* there is no half of a step */
+        if (ticks[i] == floor(ticks[i]))
+            ticks[n++] = ticks[i];
+    return n;
+}
+
+char *tt_chart_number(char *buf, size_t buf_size, double x)
+{
+    double size = fabs(x);
+
+    if (size < 1e-12)
+        x = 0.0; /* a tick beside 0 */
+    (void)snprintf(buf, buf_size, size >= 1e6 || (size < 1e-3 && x != 0.0) ? "%.3g" : size >= 1e4 ? "%.0f" : "%.4g", x);
+    return buf;
+}
+
+/* --- making --- */
+
+static const char *field_of(const char *key)
+{
+    return strcmp(key, "norm") == 0 ? "grad_norm" : strcmp(key, "speed") == 0 ? "tps" : key;
+}
+
+static char *title_of(const char *field, const struct tt_chart_options *o)
+{
+    const char *unit = strcmp(field, "tps") == 0 ? ", tokens/s a rank" : "";
+
+    return tt_format("%s%s%s", field, unit, o->log_scale ? ", log" : "");
+}
+
+static void take_panel(struct tt_panel *p, int run, const struct tt_history *h, const struct tt_chart_options *o)
+{
+    take_curve(&h->steps, p->field, o, &p->curve[run]);
+    smooth(&p->curve[run], o->smooth);
+    thin(&p->curve[run]);
+    if (strcmp(p->field, "loss") == 0) {
+        take_curve(&h->validations, "loss", o, &p->marks[run]);
+        thin(&p->marks[run]);
+        p->has_marks = p->has_marks || p->marks[run].n;
+    }
+}
+
+static void release_curve(struct tt_curve *c)
+{
+    tt_free(c->step);
+    tt_free(c->value);
+}
+
+static void release_panel(const struct tt_chart *c, struct tt_panel *p)
+{
+    for (int r = 0; r < c->n_runs; r++) {
+        release_curve(&p->curve[r]);
+        release_curve(&p->marks[r]);
+    }
+    tt_free(p->field);
+    tt_free(p->title);
+    tt_free(p->curve);
+    tt_free(p->marks);
+}
+
+static bool is_empty(const struct tt_chart *chart, const struct tt_panel *p)
+{
+    for (int r = 0; r < chart->n_runs; r++)
+        if (p->curve[r].n || p->marks[r].n)
+            return false;
+    return true;
+}
+
+/* A panel that the user asked for must have something; of the usual ones those that have nothing are left out. */
+static int check_panels(struct tt_chart *chart, bool asked)
+{
+    int kept = 0;
+
+    for (int i = 0; i < chart->n_panels; i++) {
+        if (!is_empty(chart, &chart->panel[i])) {
+            struct tt_panel panel = chart->panel[i];
+
+            chart->panel[i] = chart->panel[kept];
+            chart->panel[kept++] = panel;
+        } else if (asked || (i == chart->n_panels - 1 && kept == 0)) {
+            return tt_fail(TT_EDATA,
+                           "there is nothing to draw of '%s' in %s%s\nhelp: titan-train(1) lists the fields of "
+                           "metrics.jsonl; --from, --to and --log leave points out",
+                           chart->panel[asked ? i : 0].field, chart->run[0],
+                           chart->n_runs > 1 ? " and the others" : "");
+        }
+    }
+    for (int i = kept; i < chart->n_panels; i++)
+        release_panel(chart, &chart->panel[i]);
+    chart->n_panels = kept;
+    return 0;
+}
+
+int tt_chart_make(int n_runs, const char *const *runs, const struct tt_chart_options *o, struct tt_chart *ret_chart)
+{
+    static const char *const usual[] = {"loss", "grad_norm", "lr", "tps"};
+    int n = o->n_keys ? o->n_keys : (int)(sizeof usual / sizeof usual[0]), rc = 0;
+    struct tt_chart c = {.n_runs = n_runs, .n_panels = n, .first = (double)INFINITY, .last = -(double)INFINITY};
+    struct tt_history history = {.path = NULL};
+
+    c.run = tt_calloc((size_t)n_runs, sizeof *c.run);
+    c.panel = tt_calloc((size_t)n, sizeof *c.panel);
+    for (int i = 0; i < n; i++) {
+        struct tt_panel *p = &c.panel[i];
+
+        p->field = tt_strdup(field_of(o->n_keys ? o->key[i] : usual[i]));
+        p->title = title_of(p->field, o);
+        p->log_scale = o->log_scale;
+        p->curve = tt_calloc((size_t)n_runs, sizeof *p->curve);
+        p->marks = tt_calloc((size_t)n_runs, sizeof *p->marks);
+    }
+    for (int r = 0; r < n_runs; r++) {
+        c.run[r] = tt_strdup(runs[r]);
+        TT_TRY(tt_history_load(runs[r], &history));
+        for (int i = 0; i < n; i++)
+            take_panel(&c.panel[i], r, &history, o);
+        tt_history_release(&history);
+    }
+    TT_TRY(check_panels(&c, o->n_keys > 0));
+    for (int i = 0; i < c.n_panels; i++)
+        set_range(&c, &c.panel[i]);
+    if (c.first == c.last) {
+        c.first -= 0.5;
+        c.last += 0.5;
+    }
+    *ret_chart = c;
+    return 0;
+out:
+    tt_chart_release(&c);
+    return rc;
+}
+
+void tt_chart_release(struct tt_chart *c)
+{
+    for (int i = 0; c->panel && i < c->n_panels; i++)
+        release_panel(c, &c->panel[i]);
+    for (int r = 0; c->run && r < c->n_runs; r++)
+        tt_free(c->run[r]);
+    tt_free((void *)c->run);
+    tt_free(c->panel);
+    *c = (struct tt_chart){.n_runs = 0};
+}

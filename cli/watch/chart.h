@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_WATCH_CHART_H
+#define TT_CLI_WATCH_CHART_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+/**
+ * Curves of runs, ready to be drawn: a panel for each field, with a curve for each run. Each output has a file:
+ * chart_text.c draws for a terminal, chart_svg.c a picture, chart_html.c a page.
+ */
+
+struct tt_chart_options {
+    const char *const *key; /* fields of the step records; norm and speed are grad_norm and tps */
+    int n_keys;             /* 0: loss, grad_norm, lr, tps */
+    int64_t from, to;       /* steps */
+    double smooth;          /* weight of the past in an exponential mean, below 1; 0: the numbers themselves */
+    bool log_scale;         /* of the values; what is not positive is left out */
+};
+
+/** Points in ascending order of steps, all finite; thinned so that no picture shows the difference. */
+struct tt_curve {
+    int64_t n, cap;
+    double *step, *value;
+};
+
+struct tt_panel {
+    char *field, *title;
+    double low, high; /* the range of the values, with a margin; of their logarithms with log_scale */
+    bool log_scale;
+    bool has_marks;
+    struct tt_curve *curve; /* of each run */
+    struct tt_curve *marks; /* of each run: validations */
+};
+
+struct tt_chart {
+    int n_runs, n_panels;
+    char **run; /* names */
+    struct tt_panel *panel;
+    double first, last; /* steps; first < last */
+};
+
+/**
+ * Reads the runs. Of the usual fields those that no run has are left out. TT_EDATA: no run, or nothing to draw. The
+ * caller releases ret_chart.
+ */
+int tt_chart_make(int n_runs, const char *const *runs, const struct tt_chart_options *options,
+                  struct tt_chart *ret_chart) TT_MUST_CHECK;
+void tt_chart_release(struct tt_chart *chart);
+
+/** Where a step and a value are in a panel: 0 left or at the bottom, 1 right or at the top. */
+double tt_chart_x(const struct tt_chart *chart, double step);
+double tt_chart_y(const struct tt_panel *panel, double value);
+
+/** At most `most` (up to TT_TICKS_MOST) round numbers in the range of a panel; returns how many. */
+enum { TT_TICKS_MOST = 12 };
+int tt_chart_ticks(const struct tt_panel *panel, int most, double *ticks);
+
+/** The same for steps. */
+int tt_chart_step_ticks(const struct tt_chart *chart, int most, double *ticks);
+
+/** "2.5", "3e-04": a short number, into buf of at least 24 bytes; returns buf. */
+char *tt_chart_number(char *buf, size_t buf_size, double x);
+
+/* ---- outputs ---- */
+
+struct tt_chart_screen {
+    int columns, lines; /* the chart needs no more; the last panels are left out if they do not fit */
+    bool utf8;          /* braille; otherwise ASCII */
+    bool color;
+};
+
+void tt_chart_draw_text(const struct tt_chart *chart, const struct tt_chart_screen *screen, struct tt_text *out);
+void tt_chart_draw_svg(const struct tt_chart *chart, struct tt_text *out);
+void tt_chart_draw_html(const struct tt_chart *chart, struct tt_text *out);
+
+/** The place of a panel's plot in the picture, in pixels. */
+struct tt_chart_box {
+    double x, y, width, height;
+};
+struct tt_chart_box tt_chart_box(const struct tt_chart *chart, int panel);
+
+/** The colour of a run in pictures. */
+const char *tt_chart_color(int run);
+
+/** Makes a PNG of an SVG with rsvg-convert. TT_EUSAGE when that is not installed. In png.c. */
+int tt_chart_png(const struct tt_text *svg, const char *path) TT_MUST_CHECK;
+
+#endif
