@@ -119,7 +119,7 @@ extern const struct tt_option tt_config_options[];
 int tt_command_models(int argc, char **argv);
 extern const struct tt_option tt_models_options[];
 
-/** `titan ckpt list|inspect|verify|diff|consolidate|convert|gc`: see titan-ckpt(1). */
+/** `titan ckpt list|inspect|verify|diff|consolidate|convert|average|gc|rollback`: see titan-ckpt(1). */
 int tt_command_ckpt(int argc, char **argv);
 extern const struct tt_option tt_ckpt_options[];
 

@@ -44,7 +44,7 @@ static const struct tt_command commands[] = {
     {"config", "show|check|diff|init|import [--config FILE]... [overrides]", "show, check or write a configuration",
      tt_command_config, tt_config_options},
     {"models", "[--json]", "the models and their flavors", tt_command_models, tt_models_options},
-    {"ckpt", "list|inspect|verify|diff|consolidate|convert|gc|rollback PATH...",
+    {"ckpt", "list|inspect|verify|diff|consolidate|convert|average|gc|rollback PATH...",
      "inspect, check, compare and convert checkpoints", tt_command_ckpt, tt_ckpt_options},
     {"generate", "PATH --prompt TEXT", "continue a text with a checkpoint or a Hugging Face folder",
      tt_command_generate, tt_generate_options},
