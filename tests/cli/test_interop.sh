@@ -35,6 +35,19 @@ case_titan_reads_what_pytorch_writes() {
     done
 }
 
+case_titan_reads_checkpoints_of_pytorch_as_torchtitan_and_torchtune_save_them() {
+    need_torch
+    for layout in "--shards 3 --replicas 1" "--shards 1 --replicas 2" "--nested"; do
+        rm -rf saved
+        "$python" "$interop/write_dcp_with_torch.py" saved $layout >write.txt 2>&1 || not_as "$(tail -20 write.txt)"
+        run ckpt verify --deep saved
+        expect_ok
+        run ckpt diff saved "$interop/torch_dcp"
+        expect_ok
+        expect_out "^EQUAL: .* 36 tensors"
+    done
+}
+
 # From a folder of transformers' to a run, to an exported folder, and back: $TITAN_PYTHON's version of transformers.
 case_transformers_and_titan_agree() {
     need_torch
