@@ -84,11 +84,12 @@ static int print_text(struct tt_text *text)
 /* Fills in the sizes of the flavor. If they are in a config.json that cannot be read, they stay null, with a note. */
 static int resolve_model(struct tt_config *cfg)
 {
-    struct tt_model_dims over = tt_job_model_overrides(cfg);
+    struct tt_model_dims over;
     struct tt_model *model = NULL;
-    int rc = 0;
+    int rc = tt_job_adopt_vocabulary(cfg);
 
-    if (tt_job_adopt_family(cfg) < 0 ||
+    over = tt_job_model_overrides(cfg);
+    if (rc < 0 || tt_job_adopt_family(cfg) < 0 ||
         tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model) < 0) {
         tt_note("the sizes of the model are not known: %s", tt_error_message());
         return 0;

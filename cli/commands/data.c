@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan data`: turns text into a packed token file, and inspects such files.
+ * `titan data`: turns text into a packed token file, inspects such files, and makes tokenizers (data_tokenizer.c).
  */
+#include "cli/commands/data.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +23,13 @@ const struct tt_option tt_data_options[] = {
     {"dataset_path", "training.dataset_path", "PATH", "pack: a file or a folder of files"},
     {"text_field", "training.text_field", "FIELD", "pack: the field of JSON lines that holds the text (default: text)"},
     {"tokenizer", "model.hf_assets_path", "DIR", "folder with tokenizer.json (default: the built-in tokenizer)"},
-    {"out", NULL, "FILE", "pack: the token file to write"},
+    {"out", NULL, "PATH", "pack: the token file to write; tokenizer: the folder"},
+    {"vocab", NULL, "N", "tokenizer: how many tokens to make (default: 8192)"},
+    {"pattern", NULL, "NAME", "tokenizer: how text is cut into words: llama3 (default), gpt2 or a regular expression"},
+    {"bos", NULL, "TOKEN", "tokenizer: the token that begins a document (default: as in NAME's model; \"\": none)"},
+    {"eos", NULL, "TOKEN", "tokenizer: the token that ends a document (default: as in NAME's model; \"\": none)"},
+    {"special", NULL, "TOKEN", "tokenizer: another special token; may repeat"},
+    {"force", NULL, NULL, "tokenizer: replace the tokenizer in the folder"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
     {NULL, NULL, NULL, NULL},
@@ -29,9 +37,11 @@ const struct tt_option tt_data_options[] = {
 
 static const char usage[] =
     "usage: titan data pack --dataset NAME [--dataset-path PATH] [--tokenizer DIR] --out FILE [--json]\n"
-    "       titan data inspect FILE [--dataset tokens_u16] [--tokenizer DIR] [--json]\n\n"
+    "       titan data inspect FILE [--dataset tokens_u16] [--tokenizer DIR] [--json]\n"
+    "       titan data tokenizer [--vocab N] [--pattern NAME] --out DIR [--json] TEXT...\n\n"
     "pack tokenizes documents into one file that training.dataset=tokens maps; inspect checks such a file\n"
-    "(or one of llm.c, or headerless uint16 tokens) and says what is in it.\n\n";
+    "(or one of llm.c, or headerless uint16 tokens) and says what is in it. tokenizer makes a\n"
+    "byte-level BPE from text, in Hugging Face's format.\n\n";
 
 static const char *format_name(const struct tt_token_info *info)
 {
@@ -84,8 +94,7 @@ static void print_members(json_t *json)
     }
 }
 
-/* Prints json and releases it. */
-static int print(json_t *json, bool as_json)
+int tt_data_print(json_t *json, bool as_json)
 {
     if (!json)
         return tt_fail(TT_EDATA, "the path is not valid UTF-8 and cannot be printed");
@@ -121,7 +130,7 @@ static int pack(const struct tt_args *args)
     TT_TRY(tt_tokenizer_load(tt_args_last(args, "tokenizer"), &tokenizer));
     spec.tokenizer = tokenizer;
     TT_TRY(tt_dataset_pack(&spec, out, &info));
-    TT_TRY(print(describe(out, &info), tt_args_has(args, "json")));
+    TT_TRY(tt_data_print(describe(out, &info), tt_args_has(args, "json")));
 out:
     tt_tokenizer_free(tokenizer);
     return rc;
@@ -182,7 +191,7 @@ static int inspect(const struct tt_args *args)
         (void)json_array_append_new(list, json_integer(ids[i]));
     (void)json_object_set(json, "first_tokens", list);
     TT_TRY(add_text(json, d, tt_args_last(args, "tokenizer"), ids, n));
-    TT_TRY(print(json_incref(json), tt_args_has(args, "json")));
+    TT_TRY(tt_data_print(json_incref(json), tt_args_has(args, "json")));
 out:
     json_decref(json);
     json_decref(list);
@@ -206,14 +215,18 @@ static int run(int argc, char **argv, struct tt_args **ret_args)
         return pack(args);
     if (args->n_words && strcmp(args->word[0], "inspect") == 0)
         return inspect(args);
+    if (args->n_words && strcmp(args->word[0], "tokenizer") == 0)
+        return tt_data_tokenizer(args);
     if (args->n_words) {
-        static const char *const verbs[] = {"pack", "inspect"};
-        const char *near = tt_text_nearest(args->word[0], verbs, 2);
+        static const char *const verbs[] = {"pack", "inspect", "tokenizer"};
+        const char *near = tt_text_nearest(args->word[0], verbs, 3);
 
         return tt_fail(TT_EUSAGE, "unknown command 'data %s'\nhelp: %s%s", args->word[0],
-                       near ? "did you mean titan data " : "use one of data pack, data inspect", near ? near : "");
+                       near ? "did you mean titan data " : "use one of data pack, data inspect, data tokenizer",
+                       near ? near : "");
     }
-    return tt_fail(TT_EUSAGE, "'titan data' needs to know what to do\nhelp: use one of data pack, data inspect");
+    return tt_fail(TT_EUSAGE,
+                   "'titan data' needs to know what to do\nhelp: use one of data pack, data inspect, data tokenizer");
 out:
     return rc;
 }

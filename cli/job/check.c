@@ -58,13 +58,16 @@ static bool model_keys_are_good(const struct tt_config *cfg)
 static void check_model(struct checking *c, bool with_files)
 {
     const struct tt_config *cfg = c->cfg;
-    struct tt_model_dims over = tt_job_model_overrides(cfg);
+    struct tt_model_dims over;
     bool is_silent = strcmp(cfg->model.flavor, "hf") == 0 && !with_files;
 
     if (tt_config_is_bad(cfg, "model.name") || tt_config_is_bad(cfg, "model.flavor"))
         return;
     if (with_files && tt_job_adopt_family(c->cfg) < 0)
         is_silent = false; /* tt_model_check reports what is wrong with config.json */
+    if (tt_job_adopt_vocabulary(c->cfg) < 0)
+        tt_config_fault(c->cfg, c->report, "model.hf_assets_path", "%s", tt_error_message());
+    over = tt_job_model_overrides(cfg);
     if (tt_model_check(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path,
                        is_silent ? drop_fault : model_fault, c, &c->model) < 0)
         c->model = NULL;

@@ -5,6 +5,7 @@
 #include "cli/job/job.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "checkpoint/save/save.h"
@@ -12,7 +13,9 @@
 #include "cli/run/records/metrics.h"
 #include "core/base/mem.h"
 #include "core/os/cores.h"
+#include "core/os/path.h"
 #include "core/os/team.h"
+#include "core/tokenizer/tokenizer.h"
 #include "parallel/layout/init_rules.h"
 #include "parallel/layout/param_groups.h"
 
@@ -67,6 +70,41 @@ int tt_job_adopt_family(struct tt_config *cfg)
     origin = tt_format("%s/config.json", folder);
     rc = tt_config_adopt(cfg, "model.name", name, origin);
     tt_free(origin);
+    return rc;
+}
+
+/* The tokenizer of a folder; NULL: there is none, or it cannot be read, which the code that needs it reports. */
+static struct tt_tokenizer *tokenizer_in(const char *folder)
+{
+    char *path = tt_format("%s/tokenizer.json", folder);
+    struct tt_tokenizer *tokenizer = NULL;
+    bool exists = false;
+
+    if (tt_path_exists(path, &exists) < 0 || !exists || tt_tokenizer_load(folder, &tokenizer) < 0)
+        tokenizer = NULL;
+    tt_free(path);
+    return tokenizer;
+}
+
+int tt_job_adopt_vocabulary(struct tt_config *cfg)
+{
+    struct tt_model_dims over = tt_job_model_overrides(cfg);
+    const char *folder = cfg->model.hf_assets_path;
+    struct tt_tokenizer *tokenizer = NULL;
+    struct tt_model *model = NULL;
+    char size[32];
+    int rc = 0;
+
+    if (!folder || strcmp(cfg->model.flavor, "hf") == 0 || cfg->model.vocab_size != TT_NULL_INT ||
+        tt_model_new(cfg->model.name, cfg->model.flavor, &over, NULL, &model) < 0)
+        return 0;
+    tokenizer = tokenizer_in(folder);
+    if (tokenizer && tt_tokenizer_vocab_size(tokenizer) > model->dims.vocab_size) {
+        (void)snprintf(size, sizeof size, "%lld", (long long)tt_tokenizer_vocab_size(tokenizer));
+        rc = tt_config_adopt(cfg, "model.vocab_size", size, tt_tokenizer_where(tokenizer));
+    }
+    tt_tokenizer_free(tokenizer);
+    tt_model_free(model);
     return rc;
 }
 
@@ -291,6 +329,7 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
                                 &job.microbatches));
     job.global_batch = job.microbatches * cfg->training.local_batch_size * tt_mesh_dp(&job.mesh);
     TT_TRY(tt_job_adopt_family(cfg));
+    TT_TRY(tt_job_adopt_vocabulary(cfg));
     TT_TRY(make_model(cfg, &job.model));
     TT_TRY(tt_model_check_seq_len(job.model, cfg->training.seq_len));
     if (cfg->validation.enable)

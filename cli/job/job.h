@@ -21,8 +21,8 @@
  *     ...
  *     tt_job_release(&job);
  *
- * A job starts nothing and allocates nothing large. It reads no files but the machine file and the config.json from
- * which the dimensions come (model.hf_assets_path).
+ * A job starts nothing and allocates nothing large. It reads no files but the machine file, and in model.hf_assets_path
+ * the config.json from which the dimensions come, or the tokenizer, whose size the vocabulary may have.
  */
 struct tt_job {
     struct tt_model *model;
@@ -46,6 +46,12 @@ void tt_job_release(struct tt_job *job);
  * tt_model_new checks that it is the same. TT_EDATA if config.json cannot be read or has no known model.
  */
 int tt_job_adopt_family(struct tt_config *cfg) TT_MUST_CHECK;
+
+/**
+ * Sets model.vocab_size to the size of the tokenizer in model.hf_assets_path if the flavor has fewer rows and the key
+ * is null. Does nothing with flavor hf, and if there is no tokenizer or no such model, which other code reports.
+ */
+int tt_job_adopt_vocabulary(struct tt_config *cfg) TT_MUST_CHECK;
 
 /** The sizes that the configuration sets itself, in the form that tt_model_new takes. The flavor gives the others. */
 struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg);

@@ -273,4 +273,76 @@ case_pack_says_what_is_missing() {
     expect_error 2 "out"
 }
 
+# The `tokenizers` library made the built-in tokenizer from the built-in text.
+case_a_tokenizer_is_that_of_the_tokenizers_library() {
+    run data tokenizer --vocab 2048 --out made "$TITAN_SOURCE/assets/kjv_train.jsonl" --json
+    expect_ok
+    python3 - "$TITAN_SOURCE/assets/tokenizer.json" <<'EOF' >problem.txt 2>&1 || not_as "$(tail -3 problem.txt)"
+import json, sys
+theirs, ours, out = (json.load(open(path)) for path in (sys.argv[1], "made/tokenizer.json", "out"))
+assert list(ours["model"]["vocab"].items()) == list(theirs["model"]["vocab"].items())
+assert ours["model"]["merges"] == [" ".join(merge) for merge in theirs["model"]["merges"]]
+for key in ("added_tokens", "pre_tokenizer", "decoder", "normalizer", "post_processor"):
+    assert ours[key] == theirs[key], key
+assert (out["tokens"], out["special"], out["merges"]) == (2048, 2, 1790), out
+config = json.load(open("made/tokenizer_config.json"))
+assert (config["bos_token"], config["eos_token"]) == ("<|begin_of_text|>", "<|end_of_text|>"), config
+EOF
+}
+
+case_a_tokenizer_comes_from_all_files_in_any_packing() {
+    make_corpus
+    mkdir folder
+    head -100 corpus.txt >folder/a.txt
+    tail -n +101 corpus.txt >folder/b.txt
+    awk '{ printf "{\"words\": \"%s\\n\"}\n", $0 }' corpus.txt | gzip >lines.jsonl.gz
+    zstd -q corpus.txt -o packed.zst
+    for text in corpus.txt folder packed.zst "folder/a.txt folder/b.txt" lines.jsonl.gz; do
+        run data tokenizer --vocab 400 --pattern gpt2 --text-field words --out "made ${text%% *}" $text
+        expect_ok
+        expect_same "made corpus.txt/tokenizer.json" "made ${text%% *}/tokenizer.json"
+    done
+}
+
+case_a_model_trains_with_an_own_tokenizer() {
+    make_corpus
+    run data tokenizer --vocab 2100 --pattern gpt2 --special '<|pad|>' --out made corpus.txt
+    expect_ok
+    expect_err "the text gives no more than [0-9]* tokens, 2100 were wanted"
+    tokens=$(sed -n 's/^tokens *//p' out)
+    run data tokenizer --vocab 2100 --out made "$TITAN_SOURCE/assets/kjv_train.jsonl" --force
+    expect_ok
+    expect_out "^tokens +2100$"
+    run train $tiny --model.hf_assets_path=made --checkpoint.enable
+    expect_ok
+    grep -q "^  vocab_size: 2100$" run/run.yaml || not_as "run.yaml: $(grep vocab_size run/run.yaml)"
+    run config show --model.hf_assets_path=made --origin
+    expect_out "  vocab_size: 2100 .*# made/tokenizer.json"
+    run config check --model.hf_assets_path=made
+    expect_ok
+    run config check --model.hf_assets_path=made --model.vocab_size=2099
+    expect_error 2 "the tokenizer has 2100 tokens .*the model has rows for 2099"
+    run generate run --prompt "And" --max-new-tokens 3
+    expect_ok
+}
+
+case_wrong_tokenizer_options_are_refused() {
+    make_corpus
+    for wrong in "--vocab=255 corpus.txt|--vocab '255' is not" "--vocab=257 corpus.txt|257 is too small" \
+        "--pattern=(a corpus.txt|invalid regular expression" "|needs text" "--dataset=tokens corpus.txt|not 'tokens'" \
+        "--special= corpus.txt|must not be empty"; do
+        run data tokenizer --out made ${wrong%%|*}
+        expect_error 2 "${wrong#*|}"
+        refuse_file made
+    done
+    run data tokenizer corpus.txt
+    expect_error 2 "needs --out"
+    echo '{"x": 1}' >b.jsonl
+    run data tokenizer --out made b.jsonl
+    expect_error 3 "b.jsonl:1: no string field 'text'"
+    mkdir made && echo '{}' >made/tokenizer.json
+    run data tokenizer --out made corpus.txt
+    expect_error 2 "made/tokenizer.json' exists" "force"
+}
+
 run_cases

@@ -76,4 +76,25 @@ case_transformers_and_titan_agree() {
     done
 }
 
+# Words of few letters, so that many pairs are equally frequent and tokens have several spellings.
+case_tokenizers_learns_the_same_merges() {
+    "$python" -c 'import tokenizers, transformers' 2>/dev/null || skip "no tokenizers in $python"
+    for letters in ab abc abcdefgh; do
+        python3 - $letters >corpus.jsonl <<'EOF'
+import json, random, sys
+pick = random.Random(sys.argv[1])
+def word():
+    return "".join(pick.choice(sys.argv[1]) * pick.randint(1, 4) for _ in range(pick.randint(1, 6)))
+for _ in range(800):
+    print(json.dumps({"text": "".join(word() + pick.choice(["", " ", "\n", " 12"]) for _ in range(9))}))
+EOF
+        for pattern in gpt2 llama3; do
+            run data tokenizer --vocab 900 --pattern $pattern --bos '<s>' --eos '</s>' --out made --force corpus.jsonl
+            expect_ok
+            "$python" "$interop/train_tokenizer.py" made corpus.jsonl 900 $pattern >compare.txt 2>&1 ||
+                not_as "$letters, $pattern: $(tail -5 compare.txt)"
+        done
+    done
+}
+
 run_cases

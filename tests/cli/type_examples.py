@@ -40,6 +40,7 @@ EXPECT = [
     (r"\bmodels\b", [r"debugmodel"]),
     (r"data pack", [r"tokens"]),
     (r"data inspect", [r"tokens"]),
+    (r"data tokenizer", [r"merges"]),
     (r"ckpt list", [r"committed"]),
     (r"ckpt inspect.*jq", [r"dp_shard"]),
     (r"ckpt convert.*inspect", [r"tensors", r"rms"]),

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Learns the merges of a byte-level BPE. Words are sequences of tokens with a count. A table has the count of every
+ * pair of neighbours. A heap has the pairs with the words in which they may be. To merge a pair, only these words are
+ * changed, and only the counts around the merged places. A pair whose count has changed since it was put into the heap
+ * is put back with the new one when it comes up.
+ */
+#include "core/tokenizer/train/merges.h"
+
+#include <string.h>
+
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/utf8.h"
+#include "core/tokenizer/bytelevel.h"
+
+/* A growing list of words. */
+struct list {
+    int32_t *word;
+    int n, cap;
+};
+
+struct pair {
+    uint64_t key; /* left << 32 | right, plus 1; 0: free */
+    int64_t count;
+    int fresh; /* the list of words in which this merge made the pair, plus 1; 0: none */
+};
+
+struct candidate {
+    uint64_t key;
+    int64_t count;
+    struct list words;
+};
+
+struct training {
+    struct tt_bpe_trained *trained;
+    struct tt_strmap id; /* of every token */
+    /* the words */
+    int n_words;
+    int64_t *count;
+    int32_t *length, *symbol;
+    size_t *begin;
+    /* the pairs: open addressing */
+    struct pair *pair;
+    size_t n_pairs, cap_pairs;
+    /* pairs that the current merge makes */
+    struct candidate *fresh;
+    int n_fresh, cap_fresh;
+    /* a binary heap; the first is the next to be merged */
+    struct candidate *heap;
+    int n_heap, cap_heap;
+};
+
+/* --- tokens --- */
+
+static int32_t add_token(struct training *t, const char *text, size_t size)
+{
+    int32_t id = (int32_t)tt_strmap_get(&t->id, text, size, -1);
+
+    if (id >= 0)
+        return id;
+    id = t->trained->n_tokens;
+    tt_strmap_set(&t->id, text, size, id);
+    TT_PUSH(t->trained->token, t->trained->n_tokens, t->trained->cap_tokens) = tt_strndup(text, size);
+    return id;
+}
+
+/* The ids of the bytes are in the order of their characters. */
+static void add_alphabet(struct training *t, int32_t *id_of_byte)
+{
+    for (uint32_t code = 0; code < 512; code++) {
+        int byte = tt_bytelevel_byte(code);
+        char text[4];
+
+        if (byte >= 0)
+            id_of_byte[byte] = add_token(t, text, (size_t)tt_utf8_encode(code, text));
+    }
+}
+
+static void add_words(struct training *t, const struct tt_strmap *counts, const int32_t *id_of_byte)
+{
+    size_t at = 0;
+
+    t->count = tt_calloc(counts->n + 1, sizeof *t->count);
+    t->length = tt_calloc(counts->n + 1, sizeof *t->length);
+    t->begin = tt_calloc(counts->n + 1, sizeof *t->begin);
+    t->symbol = tt_calloc(counts->pool_size + 1, sizeof *t->symbol);
+    for (size_t i = 0; i < counts->cap; i++) {
+        const struct tt_strmap_entry *e = &counts->entry[i];
+
+        if (!e->hash)
+            continue;
+        t->trained->text_bytes += (int64_t)e->size * e->value;
+        t->count[t->n_words] = e->value;
+        t->length[t->n_words] = (int32_t)e->size;
+        t->begin[t->n_words++] = at;
+        for (size_t b = 0; b < e->size; b++)
+            t->symbol[at++] = id_of_byte[(uint8_t)counts->pool[e->key + b]];
+    }
+}
+
+/* --- pairs --- */
+
+static uint64_t key_of(int32_t left, int32_t right)
+{
+    return ((uint64_t)left << 32 | (uint32_t)right) + 1;
+}
+
+static struct pair *find_pair(const struct training *t, uint64_t key)
+{
+    size_t mask = t->cap_pairs - 1, i = tt_mix64(key) & mask;
+
+    while (t->pair[i].key && t->pair[i].key != key)
+        i = (i + 1) & mask;
+    return &t->pair[i];
+}
+
+static void grow_pairs(struct training *t)
+{
+    struct pair *old = t->pair;
+    size_t cap = t->cap_pairs;
+
+    t->cap_pairs = cap ? 2 * cap : 1 << 16;
+    t->pair = tt_calloc(t->cap_pairs, sizeof *t->pair);
+    for (size_t i = 0; i < cap; i++)
+        if (old[i].key)
+            *find_pair(t, old[i].key) = old[i];
+    tt_free(old);
+}
+
+/* Changes the count of a pair by that of word w, once more or once less; a pair that is made remembers the word. */
+static void change(struct training *t, int32_t left, int32_t right, int sign, int32_t w)
+{
+    uint64_t key = key_of(left, right);
+    struct pair *pair;
+    struct list *words;
+
+    if (2 * (t->n_pairs + 1) > t->cap_pairs)
+        grow_pairs(t);
+    pair = find_pair(t, key);
+    if (!pair->key) {
+        pair->key = key;
+        t->n_pairs++;
+    }
+    pair->count += sign * t->count[w];
+    if (sign < 0)
+        return;
+    if (!pair->fresh) {
+        TT_PUSH(t->fresh, t->n_fresh, t->cap_fresh) = (struct candidate){.key = key};
+        pair->fresh = t->n_fresh;
+    }
+    words = &t->fresh[pair->fresh - 1].words;
+    if (!words->n || words->word[words->n - 1] != w)
+        TT_PUSH(words->word, words->n, words->cap) = w;
+}
+
+/* --- the heap --- */
+
+static bool is_before(const struct candidate *a, const struct candidate *b)
+{
+    return a->count != b->count ? a->count > b->count : a->key < b->key;
+}
+
+static void push(struct training *t, struct candidate candidate)
+{
+    int at = t->n_heap;
+
+    TT_PUSH(t->heap, t->n_heap, t->cap_heap) = candidate;
+    for (; at && is_before(&candidate, &t->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        t->heap[at] = t->heap[(at - 1) / 2];
+    t->heap[at] = candidate;
+}
+
+static struct candidate pop(struct training *t)
+{
+    struct candidate first = t->heap[0], last = t->heap[--t->n_heap];
+    int at = 0;
+
+    for (int below = 1; below < t->n_heap; below = 2 * at + 1) {
+        below += below + 1 < t->n_heap && is_before(&t->heap[below + 1], &t->heap[below]);
+        if (!is_before(&t->heap[below], &last))
+            break;
+        t->heap[at] = t->heap[below];
+        at = below;
+    }
+    t->heap[at] = last;
+    return first;
+}
+
+/* Puts the pairs that the last merge made into the heap. */
+static void push_fresh(struct training *t)
+{
+    for (int i = 0; i < t->n_fresh; i++) {
+        struct pair *pair = find_pair(t, t->fresh[i].key);
+
+        pair->fresh = 0;
+        t->fresh[i].count = pair->count;
+        if (pair->count > 0)
+            push(t, t->fresh[i]);
+        else
+            tt_free(t->fresh[i].words.word);
+    }
+    t->n_fresh = 0;
+}
+
+/* --- merging --- */
+
+static void merge_word(struct training *t, const struct tt_merge *merge, int32_t w)
+{
+    int32_t *s = t->symbol + t->begin[w], n = t->length[w], out = 0;
+
+    for (int32_t i = 0; i < n;) {
+        if (s[i] != merge->left || i + 1 == n || s[i + 1] != merge->right) {
+            s[out++] = s[i++];
+            continue;
+        }
+        if (out) {
+            change(t, s[out - 1], merge->left, -1, w);
+            change(t, s[out - 1], merge->result, 1, w);
+        }
+        if (i + 2 < n) {
+            change(t, merge->right, s[i + 2], -1, w);
+            change(t, merge->result, s[i + 2], 1, w);
+        }
+        s[out++] = merge->result;
+        i += 2;
+    }
+    t->length[w] = out;
+}
+
+static void merge_pair(struct training *t, const struct candidate *best)
+{
+    struct tt_bpe_trained *trained = t->trained;
+    struct tt_merge merge = {.left = (int32_t)((best->key - 1) >> 32),
+                             .right = (int32_t)((best->key - 1) & 0xffffffff)};
+    struct tt_text text = {0};
+
+    tt_text_add(&text, "%s%s", trained->token[merge.left], trained->token[merge.right]);
+    merge.result = add_token(t, text.text, text.size); /* the same text may be a token already, of two other parts */
+    TT_PUSH(trained->merge, trained->n_merges, trained->cap_merges) = merge;
+    for (int i = 0; i < best->words.n; i++)
+        merge_word(t, &merge, best->words.word[i]);
+    tt_text_release(&text);
+}
+
+static void learn(struct training *t, int64_t vocab_size)
+{
+    for (int32_t w = 0; w < t->n_words; w++)
+        for (int32_t i = 0; i + 1 < t->length[w]; i++)
+            change(t, t->symbol[t->begin[w] + (size_t)i], t->symbol[t->begin[w] + (size_t)i + 1], 1, w);
+    push_fresh(t);
+    while (t->n_heap && t->trained->n_tokens < vocab_size) {
+        struct candidate best = pop(t);
+        int64_t count = find_pair(t, best.key)->count;
+
+        if (count != best.count && count > 0) {
+            best.count = count;
+            push(t, best);
+            continue;
+        }
+        if (count > 0) {
+            merge_pair(t, &best);
+            push_fresh(t);
+            tt_progress("learning merges", t->trained->n_tokens, (double)vocab_size);
+        }
+        tt_free(best.words.word);
+    }
+}
+
+/* A pair that was merged twice keeps its later place, as in `tokenizers`. */
+static void drop_repeated(struct training *t)
+{
+    struct tt_bpe_trained *trained = t->trained;
+    int n = trained->n_merges;
+
+    for (int i = 0; i < n; i++)
+        find_pair(t, key_of(trained->merge[i].left, trained->merge[i].right))->fresh = i;
+    trained->n_merges = 0;
+    for (int i = 0; i < n; i++)
+        if (find_pair(t, key_of(trained->merge[i].left, trained->merge[i].right))->fresh == i)
+            trained->merge[trained->n_merges++] = trained->merge[i];
+}
+
+static void count_tokens(struct training *t)
+{
+    for (int32_t w = 0; w < t->n_words; w++)
+        t->trained->text_tokens += t->length[w] * t->count[w];
+}
+
+static void training_release(struct training *t)
+{
+    for (int i = 0; i < t->n_heap; i++)
+        tt_free(t->heap[i].words.word);
+    tt_strmap_release(&t->id);
+    tt_free(t->count);
+    tt_free(t->length);
+    tt_free(t->symbol);
+    tt_free(t->begin);
+    tt_free(t->pair);
+    tt_free(t->fresh);
+    tt_free(t->heap);
+}
+
+int tt_bpe_train(const struct tt_word_counts *words, int64_t vocab_size, int n_special, const char *const *special,
+                 struct tt_bpe_trained *ret_trained)
+{
+    struct training t = {.trained = ret_trained};
+    int32_t id_of_byte[256];
+
+    if (vocab_size < 256 + n_special)
+        return tt_fail(TT_EUSAGE, "a vocabulary of %lld tokens has no room for 256 bytes and %d special tokens",
+                       (long long)vocab_size, n_special);
+    if (words->count.n > INT32_MAX)
+        return tt_fail(TT_EDATA, "the text has too many different words");
+    for (int i = 0; i < n_special; i++)
+        (void)add_token(&t, special[i], strlen(special[i]));
+    ret_trained->n_special = ret_trained->n_tokens;
+    add_alphabet(&t, id_of_byte);
+    add_words(&t, &words->count, id_of_byte);
+    learn(&t, vocab_size);
+    drop_repeated(&t);
+    count_tokens(&t);
+    training_release(&t);
+    return 0;
+}
+
+void tt_bpe_trained_release(struct tt_bpe_trained *trained)
+{
+    for (int i = 0; i < trained->n_tokens; i++)
+        tt_free(trained->token[i]);
+    tt_free(trained->token);
+    tt_free(trained->merge);
+    *trained = (struct tt_bpe_trained){0};
+}
