@@ -112,7 +112,11 @@ static const json_t *run_value(const struct run *r, const char *section, const c
 static int adopt(struct run *r, const char *path, const json_t *value)
 {
     char *number = json_is_integer(value) ? tt_format("%" JSON_INTEGER_FORMAT, json_integer_value(value)) : NULL;
-    const char *text = json_is_string(value) ? json_string_value(value) : number ? number : "null";
+    const char *text = json_is_string(value)  ? json_string_value(value)
+                       : json_is_true(value)  ? "true"
+                       : json_is_false(value) ? "false"
+                       : number               ? number
+                                              : "null";
     int rc = 0;
 
     if (value && !tt_config_is_set(r->cfg, path))
@@ -150,6 +154,8 @@ static int choose_data(struct run *r)
     if (r->weights.config && !tt_config_is_set(r->cfg, data_keys[0]) && !tt_config_is_set(r->cfg, data_keys[1]))
         TT_TRY(adopt_data(r));
     if (r->weights.config)
+        TT_TRY(adopt(r, "training.document_mask", run_value(r, "training", "document_mask")));
+    if (r->weights.config)
         TT_TRY(adopt(r, "validation.seq_len", run_value(r, validates ? "validation" : "training", "seq_len")));
     r->seq_len = r->cfg->validation.seq_len;
     if (!r->weights.config && !tt_config_is_set(r->cfg, "validation.seq_len") && positions && positions < r->seq_len)
@@ -179,6 +185,7 @@ static int make_engine(struct run *r, struct tt_comm *comm, int threads)
         .param_dtype = r->dtype,
         .shard_dtype = r->dtype,
         .threads = threads,
+        .documents = cfg->training.document_mask,
         .validation_batch = cfg->validation.local_batch_size,
         .validation_seq_len = r->seq_len,
     };
@@ -216,7 +223,8 @@ static int open_data(struct run *r, struct tt_comm *comm)
                                       .tokenizer_folder = tokenizer ? tokenizer : r->weights.assets,
                                       .cache_folder = cache,
                                       .vocab_size = r->weights.model->dims.vocab_size,
-                                      .seq_len = r->seq_len};
+                                      .seq_len = r->seq_len,
+                                      .documents = cfg->training.document_mask};
     int rc = tt_train_data_open(comm, &o, &r->data);
 
     tt_free(cache);

@@ -14,12 +14,15 @@ static int load_batch(const struct tt_validation *v, int64_t first, int64_t *val
     int64_t left = v->samples - first, T = v->data->seq_len;
     int64_t there = left < 0 ? 0 : left < v->batch ? left : v->batch;
     int32_t *tokens = tt_engine_validation_tokens(v->engine), *labels = tt_engine_validation_labels(v->engine);
+    int32_t *positions = tt_engine_validation_positions(v->engine);
 
     for (int64_t i = there * T; i < v->batch * T; i++) {
         tokens[i] = 0;
         labels[i] = -100;
+        if (positions)
+            positions[i] = (int32_t)(i % T);
     }
-    return tt_train_data_batch(v->data, first, there, tokens, labels, valid);
+    return tt_train_data_batch(v->data, first, there, tokens, labels, positions, valid);
 }
 
 int tt_validation_run(struct tt_comm *comm, const struct tt_validation *v, struct tt_validation_result *ret_result)

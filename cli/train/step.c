@@ -62,7 +62,7 @@ static int load(const struct tt_setup *s, struct tt_train_data *data, const stru
         int64_t first = at->sample_cursor + tt_engine_microbatch(s->engine, a) * batch;
 
         rc = tt_train_data_batch(data, first, batch, tt_engine_tokens(s->engine, a), tt_engine_labels(s->engine, a),
-                                 &valid);
+                                 tt_engine_positions(s->engine, a), &valid);
     }
     step->data_sec = tt_clock_sec() - start; /* waiting for other ranks is communication */
     TT_TRY(tt_comm_agree(s->comm, rc));

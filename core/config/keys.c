@@ -36,6 +36,7 @@ static const char *const paths[TT_KEYS] = {
     [TT_KEY_DATASET_PATH] = "training.dataset_path",
     [TT_KEY_VALIDATION_DATASET_PATH] = "validation.dataset_path",
     [TT_KEY_TEXT_FIELD] = "training.text_field",
+    [TT_KEY_DOCUMENT_MASK] = "training.document_mask",
     [TT_KEY_REPEAT] = "dataloader.repeat",
     [TT_KEY_SEQ_LEN] = "training.seq_len",
     [TT_KEY_VALIDATION_SEQ_LEN] = "validation.seq_len",

@@ -86,6 +86,17 @@ static void validation_format(const struct tt_config *cfg, struct tt_text *why)
         fit_format("validation", cfg->validation.dataset, cfg->validation.dataset_path, why);
 }
 
+static void documents_are_known(const struct tt_config *cfg, struct tt_text *why)
+{
+    const char *dataset = cfg->training.dataset;
+
+    if (cfg->training.document_mask && strcmp(dataset, "tokens_u16") == 0)
+        tt_text_add(why,
+                    "dataset '%s' does not say where its documents begin\nhelp: titan's own packed files do; titan "
+                    "data pack makes them from text",
+                    dataset);
+}
+
 static void training_path(const struct tt_config *cfg, struct tt_text *why)
 {
     need_path("training", cfg->training.dataset, cfg->training.dataset_path, why);
@@ -209,6 +220,7 @@ static const struct {
 } rules[] = {
     {training_path, {"training.dataset", "training.dataset_path"}},
     {validation_path, {"validation.dataset", "validation.dataset_path", "validation.enable"}},
+    {documents_are_known, {"training.document_mask", "training.dataset"}},
     {training_format, {"training.dataset_path", "training.dataset"}},
     {validation_format, {"validation.dataset_path", "validation.dataset"}},
     {weights_compute, {"training.dtype", "training.mixed_precision_param"}},

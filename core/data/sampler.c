@@ -42,6 +42,12 @@ int tt_sampler_new(const struct tt_dataset *dataset, const struct tt_sampler_opt
                        dataset->ref.name, (long long)n_tokens, (long long)options->seq_len,
                        (long long)options->seq_len + 1, (long long)n_tokens - 1);
     }
+    if (options->documents && !dataset->offsets) {
+        return tt_fail_key(TT_EUSAGE, TT_KEY_DOCUMENT_MASK,
+                           "dataset '%s' does not say where its documents begin, which %s needs\n"
+                           "help: titan's own packed files do; titan data pack makes them from text",
+                           dataset->ref.name, tt_key_name(TT_KEY_DOCUMENT_MASK));
+    }
     s = tt_calloc(1, sizeof *s);
     s->dataset = dataset;
     s->options = *options;
@@ -107,15 +113,15 @@ const int64_t *tt_sampler_order(struct tt_sampler *sampler, int64_t epoch)
     return sampler->n_documents ? find_epoch(sampler, epoch)->order : NULL;
 }
 
-/* The last index of the order whose document begins at or before position. */
-static int64_t find_place(const struct epoch *e, int64_t n, int64_t position)
+/* The last of n documents, which begin at begin[0..n-1], that begins at or before position. */
+static int64_t find_place(const int64_t *begin, int64_t n, int64_t position)
 {
     int64_t low = 0, high = n;
 
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
 
-        if (e->begin[middle] <= position) {
+        if (begin[middle] <= position) {
             low = middle;
         } else {
             high = middle;
@@ -134,7 +140,7 @@ static int copy_stream(struct tt_sampler *s, int64_t number, int64_t begin, int6
     if (!s->n_documents)
         return tt_dataset_copy(s->dataset, begin, n, ids);
     e = find_epoch(s, number);
-    for (place = find_place(e, s->n_documents, begin); n > 0; place++) {
+    for (place = find_place(e->begin, s->n_documents, begin); n > 0; place++) {
         int64_t left = e->begin[place + 1] - begin, take = left < n ? left : n;
 
         TT_TRY(tt_dataset_copy(s->dataset, s->dataset->offsets[e->order[place]] + begin - e->begin[place], take, ids));
@@ -146,7 +152,20 @@ out:
     return rc;
 }
 
-int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, int32_t *labels)
+/* Positions of tokens [begin, begin + n) of an epoch's stream. A document that begins earlier counts from there. */
+static void find_positions(struct tt_sampler *s, int64_t number, int64_t begin, int64_t n, int32_t *positions)
+{
+    const int64_t *begins = s->n_documents ? find_epoch(s, number)->begin : s->dataset->offsets;
+    int64_t place = find_place(begins, s->dataset->ref.info.n_documents, begin), start = begin;
+
+    for (int64_t at = begin; at < begin + n; at++) {
+        while (begins[place + 1] <= at)
+            start = begins[++place];
+        positions[at - begin] = (int32_t)(at - start);
+    }
+}
+
+int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, int32_t *labels, int32_t *positions)
 {
     int64_t n = sampler->n_samples, length = sampler->options.seq_len;
     int64_t epoch = sample / n, begin = sample % n * length;
@@ -165,6 +184,8 @@ int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, 
     for (int64_t i = 0; i + 1 < length; i++)
         labels[i] = inputs[i + 1];
     TT_TRY(copy_stream(sampler, epoch, begin + length, 1, labels + length - 1));
+    if (positions)
+        find_positions(sampler, epoch, begin, length, positions);
 out:
     return rc;
 }

@@ -20,7 +20,8 @@ struct tt_sampler;
 struct tt_sampler_options {
     int64_t seq_len; /* T >= 1 */
     bool shuffle;
-    bool repeat; /* start over after each epoch; else TT_EDATA after the first */
+    bool repeat;    /* start over after each epoch; else TT_EDATA after the first */
+    bool documents; /* positions are wanted; TT_EUSAGE if the dataset does not say where its documents begin */
     uint64_t seed;
 };
 
@@ -37,8 +38,10 @@ int64_t tt_sampler_epoch_samples(const struct tt_sampler *sampler);
  * of the two epochs used last are kept; another epoch needs a new permutation of the documents.
  *   sample          global index >= 0
  *   inputs, labels  T ids each
+ *   positions       of the T inputs in their documents, as far as these are in the sample; NULL: not wanted
  */
-int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, int32_t *labels) TT_MUST_CHECK;
+int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, int32_t *labels,
+                   int32_t *positions) TT_MUST_CHECK;
 
 /** The order of documents of an epoch, n_documents entries valid until the next call; NULL: file order. */
 const int64_t *tt_sampler_order(struct tt_sampler *sampler, int64_t epoch);

@@ -22,7 +22,7 @@ enum { TT_MAX_DIMS = 4, TT_MAX_INPUTS = 9, TT_MAX_OUTPUTS = 3, TT_NONE = -1 };
 
 enum tt_value_kind {
     TT_VALUE_PARAM,      /* a model parameter, whole (unsharded) */
-    TT_VALUE_INPUT,      /* tokens, labels: filled by the loader */
+    TT_VALUE_INPUT,      /* tokens, labels, positions: filled by the loader */
     TT_VALUE_CONST,      /* filled once before the first step (RoPE table) */
     TT_VALUE_CACHE,      /* keys and values of the tokens so far, kept between runs; a node adds its rows in place */
     TT_VALUE_ACTIVATION, /* made by a forward node; without a producer: by the previous stage (stage.h) */
@@ -102,7 +102,9 @@ struct tt_graph {
     int n_nodes, cap_nodes;
     enum tt_dtype dtype; /* in which models are built: of parameters, as nodes read them, and of activations */
     int block;           /* of the nodes that are added next, or TT_NONE */
+    bool documents;      /* models are built with positions */
     int tokens, labels;  /* TT_VALUE_INPUT (B, T) I32; labels may be TT_NONE (generation) */
+    int positions;       /* TT_VALUE_INPUT (B, T) I32: of each token in its document; TT_NONE: documents do not count */
     int rope_table;      /* TT_VALUE_CONST (T, E/2, 2) cos and sin, or TT_NONE */
     struct tt_rope rope; /* fills rope_table */
     bool carries;        /* gradients are carried from one microbatch to the next: tt_graph_carry_gradients */

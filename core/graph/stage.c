@@ -34,6 +34,8 @@ static int copy_value(const struct cut *cut, int stage, int value)
         graph->tokens = id;
     if (value == cut->whole->labels)
         graph->labels = id;
+    if (value == cut->whole->positions)
+        graph->positions = id;
     if (value == cut->whole->rope_table)
         graph->rope_table = id;
     if (value == cut->whole->token_loss)

@@ -9,10 +9,10 @@
  * Code that the two attention ops share.
  */
 
-/** Do inputs q, q + 1, q + 2 of the node have the shapes of q, k and v? */
-bool tt_attention_fits(const struct tt_graph *graph, const struct tt_node *node, int q);
+/** Do inputs q, q + 1, q + 2 of the node have the shapes of q, k and v, and input `positions`, if any, its own? */
+bool tt_attention_fits(const struct tt_graph *graph, const struct tt_node *node, int q, int positions);
 
-/** The attributes of a node in the form for the kernels. */
+/** The attributes of a node in the form for the kernels, without positions. */
 struct tt_attention_shape tt_attention_shape_of(const struct tt_attr *attr);
 
 /** The cost of either op. */

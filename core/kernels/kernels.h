@@ -24,9 +24,10 @@
  *   adamw_bf16          the same of weights and moments in bfloat16, which are rounded at random
  *   attention_fwd       rows [first_row, first_row + rows) of one head of one sequence, from any row, rows <=
  *                       TT_ATTENTION_ROWS:
- *                       o = softmax(q k^T / sqrt(E)) v with causal mask, lse = log of the row's sum of exp. Pointers
- *                       to the sequence's first row and the head's first column; row strides: q, o heads * E,
- *                       lse heads, k, v E, that is, the rows of the key/value head are contiguous
+ *                       o = softmax(q k^T / sqrt(E)) v with the mask of tt_attention_shape, lse = log of the
+ *                       row's sum of exp. Pointers to the sequence's first row and the head's first column; row
+ *                       strides: q, o heads * E, lse heads, k, v E, that is, the rows of the key/value head are
+ *                       contiguous
  *   attention_row       one row of all query heads of one key/value head, which sees keys 0..keys-1: o as above,
  *                       without mask and lse. q and o: E floats per head, heads one after the other; k and v gathered
  *                       as above; seq_len is not read
@@ -49,7 +50,7 @@
  *   layernorm_bwd       dx = [acc +] gradient, dw and db = the sums over these rows; acc NULL, dx or other memory
  *   rmsnorm_fwd         rstd = 1 / sqrt(mean(x^2) + eps) of each row, y = x rstd w; y may be x. |x| below 1e18 / width
  *   rmsnorm_bwd         dx = [acc +] gradient, dw = the sum over these rows of dy x rstd; acc NULL, dx or other memory
- *   rope                rotates the pairs of every head by the angle of the row's position (row % seq_len)
+ *   rope                rotates the pairs of every head by the angle of the row's position
  *   scatter_add         dw[tokens[i]] += dx[i] for i = 0..n-1 in order, `columns` columns of rows of `width`; a token
  *                       is in the range of dw's rows (the loader checks)
  *   sgemm               a product of floats as in matmul.h, with the scratch of one worker; grains and partial are not
@@ -93,10 +94,22 @@ enum {
 
 struct tt_matmul; /* matmul.h */
 
+/*
+ * A row sees the keys of its own document up to itself. positions: of each row of the sequence in its document, so that
+ * the row's document begins at key i - positions[i]; each is 0 or one more than that of the row before. NULL: the
+ * sequence is one document.
+ */
 struct tt_attention_shape {
     int64_t seq_len;
     int64_t heads, kv_heads, head_dim;
+    const int32_t *positions;
 };
+
+/** The first key that row i sees. It never falls from one row to the next. */
+static inline int64_t tt_attention_start(const struct tt_attention_shape *shape, int64_t i)
+{
+    return shape->positions ? i - shape->positions[i] : 0;
+}
 
 /* Pointers to the sequence's first row and the first column of the key/value head, or of the first query head. */
 struct tt_attention_grads {
@@ -124,9 +137,16 @@ struct tt_layernorm_grads {
 
 struct tt_rope_shape {
     int64_t seq_len, heads, head_dim;
-    bool inverse;     /* by the negative angle */
-    bool rotate_half; /* pairs (i, i + E/2), else (2i, 2i+1) */
+    bool inverse;             /* by the negative angle */
+    bool rotate_half;         /* pairs (i, i + E/2), else (2i, 2i+1) */
+    const int32_t *positions; /* of all rows; NULL: row % seq_len */
 };
+
+/** The table's row for row r. */
+static inline int64_t tt_rope_position(const struct tt_rope_shape *shape, int64_t r)
+{
+    return shape->positions ? shape->positions[r] : r % shape->seq_len;
+}
 
 /* The numbers of an optimizer step. */
 struct tt_adamw_numbers {

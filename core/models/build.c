@@ -20,6 +20,8 @@ void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t ba
     graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, tokens);
     if (!graph->cache_len)
         graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, tokens);
+    if (graph->documents)
+        graph->positions = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "positions", 2, tokens);
     graph->rope = model->dims.rope;
     if (!model->row->learned_positions)
         graph->rope_table = tt_graph_value(graph, TT_VALUE_CONST, TT_F32, "rope_table", 3, table);
@@ -120,9 +122,9 @@ int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int
 int tt_build_positions(struct tt_build *b, const char *name, const char *weight, int x)
 {
     struct tt_attr attr = {.seq_len = b->seq_len, .from_position = b->graph->cache_len > 0};
-    int in[2] = {x, param(b, weight)};
+    int in[3] = {x, param(b, weight), b->graph->positions};
 
-    return node(b, TT_OP_POSITION, name, in, 2, &attr);
+    return node(b, TT_OP_POSITION, name, in, 3, &attr);
 }
 
 int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bool rotate_half)
@@ -132,9 +134,9 @@ int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bo
                            .head_dim = (int)b->model->dims.head_dim,
                            .rotate_half = rotate_half,
                            .from_position = b->graph->cache_len > 0};
-    int in[2] = {x, b->graph->rope_table};
+    int in[3] = {x, b->graph->rope_table, b->graph->positions};
 
-    return node(b, TT_OP_ROPE, name, in, 2, &attr);
+    return node(b, TT_OP_ROPE, name, in, 3, &attr);
 }
 
 /* A cache, whose rows outlive the run: the keys or values of this block's attention. */
@@ -154,10 +156,10 @@ int tt_build_attention(struct tt_build *b, const char *name, int q, int k, int v
     const struct tt_model_dims *d = &b->model->dims;
     struct tt_attr attr = {
         .seq_len = b->seq_len, .heads = (int)d->n_heads, .kv_heads = (int)d->n_kv_heads, .head_dim = (int)d->head_dim};
-    int in[5] = {q, k, v, TT_NONE, TT_NONE};
+    int in[5] = {q, k, v, b->graph->positions, TT_NONE};
 
     if (!b->graph->cache_len)
-        return node(b, TT_OP_ATTENTION, name, in, 3, &attr);
+        return node(b, TT_OP_ATTENTION, name, in, 4, &attr);
     in[3] = cache(b, name, "k_cache");
     in[4] = cache(b, name, "v_cache");
     return node(b, TT_OP_CACHED_ATTENTION, name, in, 5, &attr);

@@ -21,7 +21,8 @@ struct tt_build {
 /**
  * Begins a graph of B sequences of T tokens: adds its tokens, labels and, unless positions are learned, RoPE table.
  * With graph->cache_len it is a decode graph (tt_model_decode_graph): T rows at the end of a longer context, without
- * labels; the functions below then build decoding layers.
+ * labels; the functions below then build decoding layers. With graph->documents it has positions, which the layers
+ * below read.
  */
 void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t batch, int64_t seq_len,
                     struct tt_graph *graph);

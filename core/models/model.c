@@ -356,7 +356,7 @@ out:
 }
 
 int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, enum tt_dtype dtype, int64_t batch,
-                   int64_t seq_len, struct tt_graph **ret_graph, int *ret_param_grad)
+                   int64_t seq_len, bool documents, struct tt_graph **ret_graph, int *ret_param_grad)
 {
     struct tt_graph *graph;
     int rc = 0;
@@ -365,6 +365,7 @@ int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, enum t
         return rc;
     graph = tt_graph_new();
     graph->dtype = dtype;
+    graph->documents = documents;
     model->row->build(model, batch, seq_len, graph);
     if (mode == TT_GRAPH_TRAIN)
         TT_TRY(differentiate(graph, model->n_params, ret_param_grad));

@@ -150,12 +150,13 @@ double tt_model_flops_per_token_causal(const struct tt_model *model, int64_t seq
 int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len) TT_MUST_CHECK;
 
 /**
- * A new forward graph (caller frees) whose parameters and activations are of type dtype, TT_F32 or TT_BF16. TRAIN also
+ * A new forward graph (caller frees) whose parameters and activations are of type dtype, TT_F32 or TT_BF16. With
+ * documents it has the input graph->positions, and tokens attend only within their own documents. TRAIN also
  * differentiates the loss: ret_param_grad[p] is the value of parameter p's whole gradient, of a tied one the
  * embedding's part, TT_NONE if nothing reads the parameter; else it is NULL. Fails as tt_model_check_seq_len does.
  */
 int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, enum tt_dtype dtype, int64_t batch,
-                   int64_t seq_len, struct tt_graph **ret_graph, int *ret_param_grad) TT_MUST_CHECK;
+                   int64_t seq_len, bool documents, struct tt_graph **ret_graph, int *ret_param_grad) TT_MUST_CHECK;
 
 /**
  * A new graph of generation (caller frees): up to `rows` tokens of one sequence at the end of a context of at most

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * ATTENTION: o = softmax(q k^T / sqrt(E)) v, causal inside each sequence of T rows, for every query head; query head h
- * reads key/value head h / (H / K).
- *   in   q (N, H*E), k (N, K*E), v (N, K*E)      out  o (N, H*E), lse (N, H): log of the sum of exp of each row
+ * reads key/value head h / (H / K). With positions, causal inside each document of a sequence.
+ *   in   q (N, H*E), k (N, K*E), v (N, K*E), positions (N) or absent
+ *   out  o (N, H*E), lse (N, H): log of the sum of exp of each row
  *   attr seq_len, heads, kv_heads, head_dim; rows (N), in grains of whole sequences; out (K)
  *
  * A tile is TT_ATTENTION_ROWS rows of a head. The backward op is attention_bwd.c.
@@ -17,14 +18,14 @@
 
 enum { GATHER_ROWS = 128, LINE = 64 };
 
-bool tt_attention_fits(const struct tt_graph *graph, const struct tt_node *node, int q)
+bool tt_attention_fits(const struct tt_graph *graph, const struct tt_node *node, int q, int positions)
 {
     const struct tt_attr *attr = &node->attr;
     int64_t rows = tt_value_rows(&graph->values[node->in[q]]);
 
     return attr->seq_len > 0 && attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0 && rows % attr->seq_len == 0 &&
            tt_grain_fits(&attr->rows, rows) && tt_grain_fits(&attr->out, attr->kv_heads) &&
-           (tt_grain_size(&attr->rows) % attr->seq_len == 0) &&
+           (tt_grain_size(&attr->rows) % attr->seq_len == 0) && tt_op_positions_fit(graph, node, positions, rows) &&
            tt_op_acc_fits(graph, node, q, rows, (int64_t)attr->heads * attr->head_dim) &&
            tt_op_acc_fits(graph, node, q + 1, rows, (int64_t)attr->kv_heads * attr->head_dim) &&
            tt_op_acc_fits(graph, node, q + 2, rows, (int64_t)attr->kv_heads * attr->head_dim);
@@ -36,8 +37,8 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     int64_t lse[2] = {tt_value_rows(&q), node->attr.heads};
     int rc = 0;
 
-    if (!tt_attention_fits(graph, node, 0))
-        return tt_op_mismatch(graph, node, "q (B*T, H*E), k and v (B*T, K*E), H a multiple of K");
+    if (!tt_attention_fits(graph, node, 0, 3))
+        return tt_op_mismatch(graph, node, "q (B*T, H*E), k and v (B*T, K*E), H a multiple of K, positions (B*T)");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, q.ndim, q.shape));
     TT_TRY(tt_op_output(graph, node, 1, name, "lse", 2, lse));
 out:
@@ -47,10 +48,11 @@ out:
 static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
     const struct tt_node forward = graph->nodes[node];
-    int in[6] = {grad_out[0], forward.in[0], forward.in[1], forward.in[2], forward.out[0], forward.out[1]};
+    int in[7] = {grad_out[0],    forward.in[0],  forward.in[1], forward.in[2],
+                 forward.out[0], forward.out[1], forward.in[3]};
     int grad[3], rc = 0;
 
-    TT_TRY(tt_rule_node(graph, TT_OP_ATTENTION_BWD, &forward, in, 6, forward.in, 3, grad));
+    TT_TRY(tt_rule_node(graph, TT_OP_ATTENTION_BWD, &forward, in, 7, forward.in, 3, grad));
     for (int i = 0; i < 3; i++)
         TT_TRY(tt_rule_add(graph, &forward, i, grad[i], grad_in));
 out:
@@ -59,7 +61,8 @@ out:
 
 struct tt_attention_shape tt_attention_shape_of(const struct tt_attr *attr)
 {
-    return (struct tt_attention_shape){attr->seq_len, attr->heads, attr->kv_heads, attr->head_dim};
+    return (struct tt_attention_shape){
+        .seq_len = attr->seq_len, .heads = attr->heads, .kv_heads = attr->kv_heads, .head_dim = attr->head_dim};
 }
 
 int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape)
@@ -126,7 +129,7 @@ static void gather_tile(void *arg, int64_t tile, int worker)
 static void run_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
-    const struct tt_attention_shape shape = tt_attention_shape_of(&call->node->attr);
+    struct tt_attention_shape shape = tt_attention_shape_of(&call->node->attr);
     int64_t sequences = tt_value_rows(tt_call_in(call, 0)) / shape.seq_len, all = sequences * shape.heads;
     int64_t blocks = tt_tiles(shape.seq_len, TT_ATTENTION_ROWS);
     int64_t sequence = tile % all / shape.heads, head = tile % shape.heads;
@@ -140,6 +143,7 @@ static void run_tile(void *arg, int64_t tile, int worker)
     const void *v = (const char *)k + whole;
     void *scratch = (char *)call->scratch + 2 * whole + worker * worker_bytes(call->graph, call->node);
 
+    shape.positions = tt_call_in_at(call, 3, row);
     TT_RUN_KERNEL(call, attention_fwd, tt_call_out_at(call, 0, q_at), tt_call_out_at(call, 1, row * shape.heads + head),
                   tt_call_in_at(call, 0, q_at), k, v, &shape, part.begin, part.n, scratch);
 }
@@ -159,7 +163,10 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
     return 2 * gathered_bytes(graph, node) + threads * worker_bytes(graph, node);
 }
 
-/* The number of pairs (row, key) that the mask leaves, times the floats of a head, over all heads. */
+/*
+ * The number of pairs (row, key) that the causal mask leaves, times the floats of a head, over all heads. Where
+ * documents begin is not known when a step is planned, so that they make it only shorter than predicted.
+ */
 static double pair_elements(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_attr *attr = &node->attr;
@@ -178,7 +185,7 @@ void tt_attention_cost(const struct tt_graph *graph, const struct tt_node *node,
 
 const struct tt_op_row tt_op_attention = {
     .name = "attention",
-    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * ATTENTION_BWD: computes the probabilities again from lse, tile by tile.
- *   in   do, q, k, v, o, lse      out  dq, dk, dv
+ *   in   do, q, k, v, o, lse, positions or absent      out  dq, dk, dv
  *
  * A task is a key/value head of a sequence with some of its query heads and a range of its keys. dk and dv of the other
  * query heads and dq of the other ranges are partial sums in scratch, added in order at the end. Their number depends
@@ -82,10 +82,12 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     const struct tt_value q = graph->values[node->in[1]], k = graph->values[node->in[2]];
     int rc = 0;
 
-    if (!tt_attention_fits(graph, node, 1) || !tt_op_acc_fits(graph, node, 0, tt_value_rows(&q), tt_value_width(&q)) ||
+    if (!tt_attention_fits(graph, node, 1, 6) ||
+        !tt_op_acc_fits(graph, node, 0, tt_value_rows(&q), tt_value_width(&q)) ||
         !tt_op_acc_fits(graph, node, 4, tt_value_rows(&q), tt_value_width(&q)) ||
         !tt_op_acc_fits(graph, node, 5, tt_value_rows(&q), node->attr.heads))
-        return tt_op_mismatch(graph, node, "do, q (B*T, H*E), k, v (B*T, K*E), o (B*T, H*E), lse (B*T, H)");
+        return tt_op_mismatch(graph, node,
+                              "do, q (B*T, H*E), k, v (B*T, K*E), o (B*T, H*E), lse (B*T, H), positions (B*T)");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, q.ndim, q.shape));
     TT_TRY(tt_op_output(graph, node, 1, name, "k", k.ndim, k.shape));
     TT_TRY(tt_op_output(graph, node, 2, name, "v", k.ndim, k.shape));
@@ -152,7 +154,7 @@ static void run_task(void *arg, int64_t tile, int worker)
 {
     const struct run *run = arg;
     const struct tt_call *call = run->call;
-    const struct tt_attention_shape *shape = &run->shape;
+    struct tt_attention_shape of = run->shape, *shape = &of;
     int64_t part = tile % run->split.parts, kv_head = tile / run->split.parts % shape->kv_heads;
     int64_t sequence = tile / (run->split.parts * shape->kv_heads) % run->split.sequences;
     int64_t range = tile / (run->split.parts * shape->kv_heads * run->split.sequences);
@@ -168,6 +170,7 @@ static void run_task(void *arg, int64_t tile, int worker)
     const void *k = tt_call_in_at(call, 2, k_at), *v = tt_call_in_at(call, 3, k_at), *o = tt_call_in_at(call, 4, q_at);
     const float *lse = tt_call_in_at(call, 5, row * shape->heads + head);
 
+    of.positions = tt_call_in_at(call, 6, row);
     if (run->layout.outputs)
         tt_kernels()->attention_bwd(&(struct tt_attention_grads){dq, dk, dv, dout, q, k, v, o, lse}, shape,
                                     run->split.heads, begin, end - begin, scratch);
@@ -226,7 +229,8 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
 
 const struct tt_op_row tt_op_attention_bwd = {
     .name = "attention_bwd",
-    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32,
+           TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: MIT
  *
- * POSITION: adds row n % T of a table of learned positions to row n.
- *   in   x (N, D), w (P, D) with P >= T      out  y (N, D), may take x's memory      attr  seq_len T, from_position
+ * POSITION: adds row n % T of a table of learned positions to row n, or the row that positions name.
+ *   in   x (N, D), w (P, D) with P >= T, positions (N) or absent
+ *   out  y (N, D), may take x's memory
+ *   attr seq_len T, from_position
  *   With from_position the N <= T rows are the newest of one sequence: row n gets row scalars->position + n of the
- *     table,
- *   and those beyond scalars->rows are passed on.
+ *   table, and those beyond scalars->rows are passed on.
  *
  * POSITION_BWD: the gradient of the table, whole; that of x is dy itself.
- *   in   dy (N, D), acc (P, D) or none      out  dw (P, D) = [acc +] the sum over sequences, may take acc's memory
+ *   in   dy (N, D), acc (P, D) or none, positions (N) or absent
+ *   out  dw (P, D) = [acc +] the sum over sequences, may take acc's memory
  *   The rows of a sequence lie one after the other, so the first T rows of the table are one vector of T*D elements
- *     that
- *   every sequence adds to, in order.
+ *   that every sequence adds to, in order. With positions rows are added one by one, in order.
  */
 #include <string.h>
 
 #include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
-enum { TILE = 4096 };
+enum { TILE = 4096, TILE_ROWS = 16, TILE_COLUMNS = 64 };
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
@@ -25,18 +26,19 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     int64_t seq_len = node->attr.seq_len;
     bool rows_fit = node->attr.from_position ? tt_value_rows(&x) <= seq_len : tt_value_rows(&x) % seq_len == 0;
 
-    if (seq_len < 1 || !rows_fit || w->ndim != 2 || w->shape[0] < seq_len || w->shape[1] != tt_value_width(&x))
-        return tt_op_mismatch(graph, node, "x (B*T, D), w (P, D) with P >= T");
+    if (seq_len < 1 || !rows_fit || w->ndim != 2 || w->shape[0] < seq_len || w->shape[1] != tt_value_width(&x) ||
+        !tt_op_positions_fit(graph, node, 2, tt_value_rows(&x)))
+        return tt_op_mismatch(graph, node, "x (B*T, D), w (P, D) with P >= T, positions (B*T)");
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
 }
 
 static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
     const struct tt_node forward = graph->nodes[node];
-    int in[2] = {grad_out[0], grad_in[1]}, grad, rc = 0;
+    int in[3] = {grad_out[0], grad_in[1], forward.in[2]}, grad, rc = 0;
 
     TT_TRY(tt_rule_add(graph, &forward, 0, grad_out[0], grad_in));
-    TT_TRY(tt_rule_node(graph, TT_OP_POSITION_BWD, &forward, in, 2, &forward.in[1], 1, &grad));
+    TT_TRY(tt_rule_node(graph, TT_OP_POSITION_BWD, &forward, in, 3, &forward.in[1], 1, &grad));
     tt_rule_set(&forward, 1, grad, grad_in);
 out:
     return rc;
@@ -84,12 +86,31 @@ static void run_new_rows(const struct tt_call *call)
                (size_t)(all - n) * tt_dtype_size(tt_call_in(call, 0)->dtype));
 }
 
+/* A tile is a range of rows, each with a position of its own. */
+static void document_rows_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const int32_t *positions = call->in[2];
+    int64_t width = tt_value_width(tt_call_in(call, 0));
+    struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 0)), TILE_ROWS, tile);
+
+    (void)worker;
+    for (int64_t r = part.begin; r < part.begin + part.n; r++)
+        TT_RUN_KERNEL(call, add, tt_call_out_at(call, 0, r * width), tt_call_in_at(call, 0, r * width),
+                      tt_call_in_at(call, 1, positions[r] * width), width);
+}
+
 static void run(const struct tt_call *call)
 {
     int64_t batch = tt_value_rows(tt_call_in(call, 0)) / call->node->attr.seq_len;
 
     if (call->node->attr.from_position) {
         run_new_rows(call);
+        return;
+    }
+    if (call->in[2]) {
+        tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, 0)), TILE_ROWS), document_rows_tile,
+                    (void *)call);
         return;
     }
     tt_team_run(call->team, batch * tt_tiles(sequence(call), TILE), run_tile, (void *)call);
@@ -109,8 +130,9 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
     if (node->n_out != 1)
         return tt_op_mismatch(graph, node, "dy (N, D) and an output made by the backward rule");
     shape[0] = graph->values[node->out[0]].shape[0];
-    if (!tt_op_acc_fits(graph, node, 1, shape[0], shape[1]))
-        return tt_op_mismatch(graph, node, "acc (P, D)");
+    if (!tt_op_acc_fits(graph, node, 1, shape[0], shape[1]) ||
+        !tt_op_positions_fit(graph, node, 2, tt_value_rows(&graph->values[node->in[0]])))
+        return tt_op_mismatch(graph, node, "acc (P, D), positions (N)");
     return tt_op_output(graph, node, 0, name, NULL, 2, shape);
 }
 
@@ -134,16 +156,53 @@ static void bwd_tile(void *arg, int64_t tile, int worker)
         memcpy(dw, acc, (size_t)part.n * sizeof *dw);
 }
 
+/* dw = acc, or 0: a tile is a range of elements. */
+static void begin_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    struct tt_range part = tt_tile_range(tt_value_elements(tt_call_out(call, 0)), TILE, tile);
+    float *dw = (float *)call->out[0] + part.begin;
+
+    (void)worker;
+    if (call->in[1])
+        memcpy(dw, (const float *)call->in[1] + part.begin, (size_t)part.n * sizeof *dw);
+    else
+        memset(dw, 0, (size_t)part.n * sizeof *dw);
+}
+
+/* A tile is a range of columns. */
+static void document_rows_bwd_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    int64_t width = tt_value_width(tt_call_in(call, 0));
+    struct tt_range part = tt_tile_range(width, TILE_COLUMNS, tile);
+
+    (void)worker;
+    TT_RUN_KERNEL(call, scatter_add, (float *)call->out[0] + part.begin, tt_call_in_at(call, 0, part.begin),
+                  call->in[2], tt_value_rows(tt_call_in(call, 0)), width, part.n);
+}
+
+static void run_documents_bwd(const struct tt_call *call)
+{
+    if (call->in[1] != call->out[0])
+        tt_team_run(call->team, tt_tiles(tt_value_elements(tt_call_out(call, 0)), TILE), begin_tile, (void *)call);
+    tt_team_run(call->team, tt_tiles(tt_value_width(tt_call_in(call, 0)), TILE_COLUMNS), document_rows_bwd_tile,
+                (void *)call);
+}
+
 static void run_bwd(const struct tt_call *call)
 {
     int64_t n = sequence(call), rest = tt_value_elements(tt_call_out(call, 0)) - n;
 
-    tt_team_run(call->team, tt_tiles(n, TILE) + tt_tiles(rest, TILE), bwd_tile, (void *)call);
+    if (call->in[2])
+        run_documents_bwd(call);
+    else
+        tt_team_run(call->team, tt_tiles(n, TILE) + tt_tiles(rest, TILE), bwd_tile, (void *)call);
 }
 
 const struct tt_op_row tt_op_position = {
     .name = "position",
-    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer,
@@ -155,7 +214,7 @@ const struct tt_op_row tt_op_position = {
 
 const struct tt_op_row tt_op_position_bwd = {
     .name = "position_bwd",
-    .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_IDS},
     .out = {TT_TYPE_F32},
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
     .infer = infer_bwd,

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * ROPE: rotates the pairs of every head by angles that grow with the token's position (Su et al. 2021).
- *   in   x (N, H*E), table (T, E/2, 2) of cos and sin      out  of x's shape, may take x's memory
- *   attr heads, head_dim, seq_len (row n is at position n % seq_len; with from_position at scalars->position + n),
- *        inverse, rotate_half
+ *   in   x (N, H*E), table (T, E/2, 2) of cos and sin, positions (N) or absent
+ *   out  of x's shape, may take x's memory
+ *   attr heads, head_dim, seq_len (without positions row n is at position n % seq_len; with from_position at
+ *        scalars->position + n), inverse, rotate_half
  *
  * The backward of a rotation is the rotation back: the same op with inverse flipped.
  */
@@ -18,8 +19,9 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     const struct tt_attr *attr = &node->attr;
 
     if (attr->head_dim % 2 != 0 || attr->seq_len < 1 || tt_value_width(&x) != (int64_t)attr->heads * attr->head_dim ||
-        tt_value_elements(&graph->values[node->in[1]]) < attr->seq_len * attr->head_dim)
-        return tt_op_mismatch(graph, node, "x (N, H*E), table (T, E/2, 2)");
+        tt_value_elements(&graph->values[node->in[1]]) < attr->seq_len * attr->head_dim ||
+        !tt_op_positions_fit(graph, node, 2, tt_value_rows(&x)))
+        return tt_op_mismatch(graph, node, "x (N, H*E), table (T, E/2, 2), positions (N)");
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
 }
 
@@ -27,10 +29,10 @@ static int backward(struct tt_graph *graph, int node, const int *grad_out, int *
 {
     const struct tt_node forward = graph->nodes[node];
     struct tt_node back = forward;
-    int in[2] = {grad_out[0], forward.in[1]}, rc = 0, grad;
+    int in[3] = {grad_out[0], forward.in[1], forward.in[2]}, rc = 0, grad;
 
     back.attr.inverse = !forward.attr.inverse;
-    TT_TRY(tt_rule_node(graph, TT_OP_ROPE, &back, in, 2, forward.in, 1, &grad));
+    TT_TRY(tt_rule_node(graph, TT_OP_ROPE, &back, in, 3, forward.in, 1, &grad));
     TT_TRY(tt_rule_add(graph, &forward, 0, grad, grad_in));
 out:
     return rc;
@@ -40,7 +42,8 @@ static void run_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
     const struct tt_attr *attr = &call->node->attr;
-    struct tt_rope_shape shape = {attr->seq_len, attr->heads, attr->head_dim, attr->inverse, attr->rotate_half};
+    struct tt_rope_shape shape = {attr->seq_len, attr->heads,       attr->head_dim,
+                                  attr->inverse, attr->rotate_half, call->in[2]};
     struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 0)), TILE_ROWS, tile);
     int64_t at = part.begin * shape.heads * shape.head_dim;
     int64_t first = part.begin + (attr->from_position ? call->scalars->position : 0);
@@ -63,7 +66,7 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
 const struct tt_op_row tt_op_rope = {
     .name = "rope",
-    .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ANY,
     .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),

@@ -164,6 +164,11 @@ bool tt_op_acc_fits(const struct tt_graph *graph, const struct tt_node *node, in
     return tt_value_rows(acc) == rows && tt_value_width(acc) == width;
 }
 
+bool tt_op_positions_fit(const struct tt_graph *graph, const struct tt_node *node, int i, int64_t rows)
+{
+    return node->in[i] == TT_NONE || tt_value_elements(&graph->values[node->in[i]]) == rows;
+}
+
 int tt_rule_node(struct tt_graph *graph, enum tt_op_id op, const struct tt_node *forward, const int *in, int n_in,
                  const int *of, int n_of, int *ret_out)
 {

@@ -20,6 +20,9 @@ int tt_op_output(struct tt_graph *graph, struct tt_node *node, int k, const char
 /** TT_EINTERNAL with what the op wants and the shapes of its inputs. */
 int tt_op_mismatch(const struct tt_graph *graph, const struct tt_node *node, const char *wanted);
 
+/** Is input i, the position of every row in its document, absent or of as many rows? */
+bool tt_op_positions_fit(const struct tt_graph *graph, const struct tt_node *node, int i, int64_t rows);
+
 /** Is input i absent (an optional accumulator), or a matrix (or vector, rows 1) of this shape? */
 bool tt_op_acc_fits(const struct tt_graph *graph, const struct tt_node *node, int i, int64_t rows, int64_t width);
 

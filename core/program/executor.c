@@ -140,6 +140,13 @@ int32_t *tt_executor_labels(const struct tt_executor *ex, int mb)
     return (int32_t *)(void *)buffer_address(ex, ex->program->labels[mb]);
 }
 
+int32_t *tt_executor_positions(const struct tt_executor *ex, int mb)
+{
+    tt_device_synchronize(ex->stream);
+    return ex->program->positions[mb] == TT_NONE ? NULL
+                                                 : (int32_t *)(void *)buffer_address(ex, ex->program->positions[mb]);
+}
+
 int tt_executor_logits(const struct tt_executor *ex, const float **ret_logits)
 {
     *ret_logits = (const float *)(const void *)buffer_address(ex, ex->program->logits);

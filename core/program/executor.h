@@ -76,6 +76,9 @@ void *tt_executor_operand(const struct tt_executor *executor, int instr, int ope
 int32_t *tt_executor_tokens(const struct tt_executor *executor, int mb);
 int32_t *tt_executor_labels(const struct tt_executor *executor, int mb);
 
+/** The same for positions; NULL if the program has none. */
+int32_t *tt_executor_positions(const struct tt_executor *executor, int mb);
+
 /**
  * Waits for the last run of a decode graph. ret_logits: its result, (V) floats, valid until the next run of any program
  * in the same step region.

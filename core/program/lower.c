@@ -125,6 +125,8 @@ static void add_given_values(struct tt_walk *w, int stage)
                 w->program->tokens[mb] = buffer;
             if (v == graph->labels)
                 w->program->labels[mb] = buffer;
+            if (v == graph->positions)
+                w->program->positions[mb] = buffer;
         }
     }
 }
@@ -229,6 +231,7 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
     p->reduce_dtype = lowering->reduce_dtype;
     p->tokens = filled((size_t)lowering->microbatches);
     p->labels = filled((size_t)lowering->microbatches);
+    p->positions = filled((size_t)lowering->microbatches);
     for (int b = 0; b < schedule->n_buckets; b++)
         copy_bucket(p, &schedule->buckets[b]);
     TT_TRY(tt_lower_join_stages(&w));

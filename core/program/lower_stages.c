@@ -69,6 +69,7 @@ static void join_given(struct tt_walk *w, int stage)
 
         join(w, stage, graph->tokens, s, before->tokens);
         join(w, stage, graph->labels, s, before->labels);
+        join(w, stage, graph->positions, s, before->positions);
         join(w, stage, graph->rope_table, s, before->rope_table);
     }
 }

@@ -129,6 +129,7 @@ void tt_program_free(struct tt_program *program)
     tt_free(program->buffers);
     tt_free(program->tokens);
     tt_free(program->labels);
+    tt_free(program->positions);
     tt_free(program);
 }
 

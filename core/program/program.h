@@ -107,7 +107,7 @@ enum tt_memory_kind {
     TT_MEMORY_OPTIMIZER, /* optimizer moments (state) */
     TT_MEMORY_CONST,     /* tables */
     TT_MEMORY_CACHE,     /* keys and values of generation, kept between runs */
-    TT_MEMORY_INPUT,     /* tokens and labels */
+    TT_MEMORY_INPUT,     /* tokens, labels and positions */
     TT_MEMORY_UNSHARDED, /* gathered parameters */
     TT_MEMORY_KEPT,      /* parts of them that are kept for backward */
     TT_MEMORY_ACTIVATION,
@@ -149,13 +149,13 @@ struct tt_program {
     int n_operands, cap_operands;
     struct tt_buffer *buffers;
     int n_buffers, cap_buffers;
-    int *tokens, *labels; /* buffers of each microbatch's inputs */
-    int logits;           /* buffer of a decode graph's result, valid until the next run; else TT_NONE */
-    int64_t const_bytes;  /* region of constants, kept between runs */
-    int64_t cache_bytes;  /* region of the key/value cache, kept between runs */
-    int64_t step_bytes;   /* region of all transient memory: the high-water mark of the memory plan */
-    int64_t live_bytes;   /* largest sum of live step buffers; step_bytes cannot be less */
-    int peak_instr;       /* the instruction at which live_bytes is reached */
+    int *tokens, *labels, *positions; /* buffers of each microbatch's inputs */
+    int logits;                       /* buffer of a decode graph's result, valid until the next run; else TT_NONE */
+    int64_t const_bytes;              /* region of constants, kept between runs */
+    int64_t cache_bytes;              /* region of the key/value cache, kept between runs */
+    int64_t step_bytes;               /* region of all transient memory: the high-water mark of the memory plan */
+    int64_t live_bytes;               /* largest sum of live step buffers; step_bytes cannot be less */
+    int peak_instr;                   /* the instruction at which live_bytes is reached */
 };
 
 /* A span of time, in seconds from the begin of the step or of tt_clock_sec. */

@@ -310,6 +310,11 @@ int32_t *tt_engine_labels(const struct tt_engine *e, int a)
     return tt_executor_labels(e->train.executor, a);
 }
 
+int32_t *tt_engine_positions(const struct tt_engine *e, int a)
+{
+    return tt_executor_positions(e->train.executor, a);
+}
+
 int32_t *tt_engine_validation_tokens(const struct tt_engine *e)
 {
     return tt_executor_tokens(e->validate.executor, 0);
@@ -318,6 +323,11 @@ int32_t *tt_engine_validation_tokens(const struct tt_engine *e)
 int32_t *tt_engine_validation_labels(const struct tt_engine *e)
 {
     return tt_executor_labels(e->validate.executor, 0);
+}
+
+int32_t *tt_engine_validation_positions(const struct tt_engine *e)
+{
+    return tt_executor_positions(e->validate.executor, 0);
 }
 
 int tt_engine_step(struct tt_engine *e, struct tt_step *step)

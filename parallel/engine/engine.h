@@ -40,6 +40,7 @@ struct tt_engine_options {
     enum tt_dtype shard_dtype; /* of parameters and moments in the state: TT_F32, or the same as param_dtype */
     enum tt_init init;
     int threads;                  /* of this rank */
+    bool documents;               /* tokens attend only within their own documents: there are positions */
     int64_t local_batch, seq_len; /* local_batch 0: only validation, with neither a training step nor moments */
     int microbatches;             /* per rank and step: A */
     int64_t validation_batch, validation_seq_len; /* 0: no validation program */
@@ -94,6 +95,7 @@ int64_t tt_engine_microbatch(const struct tt_engine *engine, int a);
  * work. */
 int32_t *tt_engine_tokens(const struct tt_engine *engine, int a);
 int32_t *tt_engine_labels(const struct tt_engine *engine, int a);
+int32_t *tt_engine_positions(const struct tt_engine *engine, int a); /* NULL without options.documents */
 
 /** Does one optimizer step on the inputs (collective); see tt_executor_run. max_norm, scalars and decoupled must be
  * set. */
@@ -106,6 +108,7 @@ int tt_engine_explain(struct tt_engine *engine, struct tt_step *step) TT_MUST_CH
  * inv_valid_tokens. */
 int32_t *tt_engine_validation_tokens(const struct tt_engine *engine);
 int32_t *tt_engine_validation_labels(const struct tt_engine *engine);
+int32_t *tt_engine_validation_positions(const struct tt_engine *engine);
 int tt_engine_validate(struct tt_engine *engine, struct tt_step *step) TT_MUST_CHECK;
 
 /**

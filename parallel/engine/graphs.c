@@ -24,7 +24,7 @@ static int cut_model(const struct tt_engine_options *o, int64_t batch, int64_t s
     struct tt_graph *graph = NULL;
     int *stage_of = NULL, rc = 0;
 
-    TT_TRY(tt_model_graph(o->model, TT_GRAPH_VALIDATE, o->param_dtype, batch, seq_len, &graph, NULL));
+    TT_TRY(tt_model_graph(o->model, TT_GRAPH_VALIDATE, o->param_dtype, batch, seq_len, o->documents, &graph, NULL));
     stage_of = tt_calloc((size_t)graph->n_nodes, sizeof *stage_of);
     tt_graph_stages_by_block(graph, o->n_stages, stage_of);
     TT_TRY(tt_graph_cut(graph, stage_of, o->n_stages, stages));
@@ -56,7 +56,8 @@ int tt_engine_graphs(const struct tt_engine_options *o, enum tt_graph_mode mode,
     int *param_grad = trains ? tt_calloc((size_t)o->model->n_params, sizeof *param_grad) : NULL, rc = 0;
 
     if (o->n_stages == 1)
-        TT_TRY(tt_model_graph(o->model, mode, o->param_dtype, batch, seq_len, &ret_stages[0].graph, param_grad));
+        TT_TRY(tt_model_graph(o->model, mode, o->param_dtype, batch, seq_len, o->documents, &ret_stages[0].graph,
+                              param_grad));
     else
         TT_TRY(cut_model(o, batch, seq_len, ret_stages, param_grad));
     if (!trains)

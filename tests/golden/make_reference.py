@@ -14,6 +14,10 @@ data/llama3, data/llama3_tied_scaled, data/qwen3 and data/gpt2 were made the sam
 `make_reference.py --bfloat16 [FOLDER...]` runs the first step of the models in data/FOLDER (default: all) in bfloat16,
 and adds to expect.json
     bfloat16                         its loss and gradient norm, and how many results in bfloat16 led to each
+
+`make_reference.py --documents FOLDER...` trains the models in data/FOLDER again, with a block-causal mask and positions
+that begin again in each document, and adds to expect.json
+    documents                        where the stream's documents begin, and loss, gradient norm and learning rate
 """
 import json
 import math
@@ -123,7 +127,21 @@ def make_model(case):
     return model.float()
 
 
-def train(model, tokens, case):
+def positions_of(at, length, offsets):
+    """The position of each token of a sample in its document, as far as that is in the sample."""
+    starts = [max([offset for offset in offsets if offset <= i] + [0]) for i in range(at, at + length)]
+    return torch.tensor([i - max(start, at) for i, start in zip(range(at, at + length), starts)])
+
+
+def block_causal(positions):
+    """What to add to the scores of attention: 0 where a token may attend, otherwise the least number."""
+    index = torch.arange(positions.shape[1])
+    start = (index - positions).unsqueeze(-1)
+    seen = (index.unsqueeze(0) <= index.unsqueeze(1)) & (index >= start)
+    return torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, torch.finfo(torch.float64).min).unsqueeze(1)
+
+
+def train(model, tokens, case, offsets=None):
     recipe, length, batch = case["optimizer"], case["seq_len"], case["global_batch_size"]
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe["lr"], betas=(recipe["beta1"], recipe["beta2"]),
                                   eps=recipe["eps"], weight_decay=recipe["weight_decay"])
@@ -134,7 +152,11 @@ def train(model, tokens, case):
         starts = [(step * batch + i) * length for i in range(batch)]
         inputs = torch.stack([tokens[at:at + length] for at in starts])
         labels = torch.stack([tokens[at + 1:at + length + 1] for at in starts])
-        logits = model(input_ids=inputs, use_cache=False).logits
+        documents = {}
+        if offsets is not None:
+            positions = torch.stack([positions_of(at, length, offsets) for at in starts])
+            documents = {"position_ids": positions, "attention_mask": block_causal(positions)}
+        logits = model(input_ids=inputs, use_cache=False, **documents).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -161,6 +183,23 @@ def make(name):
     (folder / "expect.json").write_text(json.dumps({"case": recipe, **seen}, indent=1) + "\n")
     print(name, "loss", seen["loss"][0], "to", seen["loss"][-1], "norms", min(seen["grad_norm"]),
           max(seen["grad_norm"]))
+
+
+def add_documents(folder):
+    expect = json.loads((folder / "expect.json").read_text())
+    tokens = numpy.frombuffer((folder / "tokens.bin").read_bytes()[1024:], numpy.uint16).astype(numpy.int64)
+    random = numpy.random.default_rng(21)
+    offsets = [0]
+    while offsets[-1] < len(tokens):
+        offsets.append(offsets[-1] + int(random.integers(1, 60)))
+    offsets[-1] = len(tokens)
+    case = {key: value for key, value in expect["case"].items() if key != "data"}
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager").train()
+    seen = train(model, torch.from_numpy(tokens), case, offsets[:-1])
+    expect["documents"] = {"offsets": offsets, **seen}
+    (folder / "expect.json").write_text(json.dumps(expect, indent=1) + "\n")
+    print(folder.name, "loss", seen["loss"][0], "to", seen["loss"][-1], "without", expect["loss"][0], "to",
+          expect["loss"][-1])
 
 
 class CountRoundings(TorchDispatchMode):
@@ -202,6 +241,9 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--bfloat16"]:
         for wanted in sys.argv[2:] or sorted(path.name for path in DATA.iterdir()):
             add_bfloat16(DATA / wanted)
+    elif sys.argv[1:2] == ["--documents"]:
+        for wanted in sys.argv[2:]:
+            add_documents(DATA / wanted)
     else:
         for wanted in sys.argv[1:] or CASES:
             make(wanted)

@@ -39,7 +39,8 @@ static double number(const struct reference *r, const char *object, const char *
 
 double reference_number(const struct reference *r, const char *what, int step)
 {
-    json_t *value = json_array_get(json_object_get(r->expect, what), (size_t)step);
+    json_t *from = r->job.documents ? json_object_get(r->expect, "documents") : r->expect;
+    json_t *value = json_array_get(json_object_get(from, what), (size_t)step);
 
     assert_non_null(value);
     return json_number_value(value);
@@ -143,6 +144,20 @@ void reference_open(struct reference *r, const char *model, const char *name)
     tt_free(before);
     tt_free(after);
     tt_free(expect);
+}
+
+void reference_use_documents(struct reference *r)
+{
+    json_t *offsets = json_object_get(json_object_get(r->expect, "documents"), "offsets");
+    size_t n = json_array_size(offsets);
+
+    assert_true(n > 1);
+    r->dataset->offsets = tt_calloc(n, sizeof *r->dataset->offsets);
+    for (size_t i = 0; i < n; i++)
+        r->dataset->offsets[i] = (int64_t)json_integer_value(json_array_get(offsets, i));
+    assert_int_equal(r->dataset->offsets[n - 1], r->dataset->ref.info.n_tokens);
+    r->dataset->ref.info.n_documents = (int64_t)n - 1;
+    r->job.documents = true;
 }
 
 void reference_close(struct reference *r)

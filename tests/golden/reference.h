@@ -23,7 +23,10 @@ struct reference {
 void reference_open(struct reference *reference, const char *model, const char *name);
 void reference_close(struct reference *reference);
 
-/** Item `step` of one of the lists of expect.json. */
+/** Gives the data the documents of expect.json, to which the expected numbers in its "documents" belong. */
+void reference_use_documents(struct reference *reference);
+
+/** Item `step` of one of the lists of expect.json, or of its "documents" if these are used. */
 double reference_number(const struct reference *reference, const char *what, int step);
 
 /** Loads the weights before the first step; for train_job.load, with the reference as its argument. */

@@ -75,8 +75,8 @@ static double computed_in_bf16(const struct train_job *job, enum tt_graph_mode m
     int *grads = tt_calloc((size_t)job->model->n_params, sizeof *grads), n = 0;
     struct tt_graph *graph = NULL;
 
-    assert_int_equal(reference_check(tt_model_graph(job->model, mode, TT_BF16, job->local_batch, job->seq_len, &graph,
-                                                    mode == TT_GRAPH_TRAIN ? grads : NULL)),
+    assert_int_equal(reference_check(tt_model_graph(job->model, mode, TT_BF16, job->local_batch, job->seq_len, false,
+                                                    &graph, mode == TT_GRAPH_TRAIN ? grads : NULL)),
                      0);
     for (int v = 0; v < graph->n_values; v++)
         n += graph->values[v].producer != TT_NONE && graph->values[v].dtype == TT_BF16;

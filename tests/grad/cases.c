@@ -7,6 +7,8 @@
 
 #include <stdio.h>
 
+#include "core/ops/op.h"
+
 enum { VOCAB = 11 };
 
 /* The next parameter, of shape (rows, width), or (width) if rows is 0. "w" is a weight, "x" takes the part of an
@@ -36,8 +38,12 @@ static int activation(struct tt_graph *graph, int64_t rows, int64_t width)
 
 static int op(struct tt_graph *graph, enum tt_op_id id, const struct tt_attr *attr, int a, int b, int c)
 {
-    int in[3] = {a, b, c}, n_in = c != TT_NONE ? 3 : b != TT_NONE ? 2 : 1;
+    int in[TT_MAX_INPUTS] = {a, b, c}, n_in = 0;
 
+    while (tt_op_row(id)->in[n_in] != TT_TYPE_NONE)
+        n_in++;
+    if (id == TT_OP_ATTENTION || id == TT_OP_ROPE || id == TT_OP_POSITION)
+        in[n_in - 1] = graph->positions;
     return tt_graph_out(graph, tt_graph_node(graph, id, "y", in, n_in, attr));
 }
 
@@ -52,6 +58,8 @@ static void inputs(struct tt_graph *graph, int64_t batch, int64_t seq_len)
 
     graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, shape);
     graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, shape);
+    if (graph->documents)
+        graph->positions = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "positions", 2, shape);
 }
 
 static void table(struct tt_graph *graph, int64_t seq_len, int64_t head_dim)
@@ -202,6 +210,12 @@ static void build_rope_half(struct tt_graph *graph)
     build_rope_kind(graph, false, true);
 }
 
+static void build_rope_documents(struct tt_graph *graph)
+{
+    graph->documents = true;
+    build_rope_kind(graph, false, true);
+}
+
 static void build_swiglu(struct tt_graph *graph)
 {
     int g, u;
@@ -331,6 +345,18 @@ static void build_position_again(struct tt_graph *graph)
     head(graph, op(graph, TT_OP_POSITION, &attr, x, w, TT_NONE), TT_NONE);
 }
 
+static void build_position_documents(struct tt_graph *graph)
+{
+    graph->documents = true;
+    build_position_of(graph, 3, 40, 70);
+}
+
+static void build_position_documents_again(struct tt_graph *graph)
+{
+    graph->documents = true;
+    build_position_again(graph);
+}
+
 static void build_attention_of(struct tt_graph *graph, int64_t batch, int64_t seq_len, int heads, int kv_heads, int dim)
 {
     struct tt_attr attr = {.seq_len = seq_len, .heads = heads, .kv_heads = kv_heads, .head_dim = dim};
@@ -366,6 +392,18 @@ static void build_attention_128(struct tt_graph *graph)
 /* Forward has two tiles of keys. Backward has two ranges of keys, each with a task per query head. */
 static void build_attention_long(struct tt_graph *graph)
 {
+    build_attention_of(graph, 1, 530, 3, 1, 4);
+}
+
+static void build_attention_documents(struct tt_graph *graph)
+{
+    graph->documents = true;
+    build_attention_of(graph, 3, 150, 4, 2, 16);
+}
+
+static void build_attention_documents_long(struct tt_graph *graph)
+{
+    graph->documents = true;
     build_attention_of(graph, 1, 530, 3, 1, 4);
 }
 
@@ -435,6 +473,12 @@ static void build_llama_tied(struct tt_graph *graph)
     build_llama(graph, &(struct llama){2, 9, 2, 12, 2, 1, 6, 20, VOCAB, true, true});
 }
 
+static void build_llama_documents(struct tt_graph *graph)
+{
+    graph->documents = true;
+    build_llama(graph, &(struct llama){2, 21, 2, 12, 4, 2, 4, 20, VOCAB, false, false});
+}
+
 const struct grad_case grad_cases[] = {
     {"head_loss", build_head, 0.05},
     {"head_loss: chunks", build_head_chunks, 0.05},
@@ -457,9 +501,12 @@ const struct grad_case grad_cases[] = {
     {"position", build_position, 0.05},
     {"position: two tiles", build_position_long, 0.05},
     {"position: accumulated", build_position_again, 0.05},
+    {"position: documents", build_position_documents, 0.05},
+    {"position: documents, accumulated", build_position_documents_again, 0.05},
     {"rope", build_rope, 0.05},
     {"rope: inverse", build_rope_inverse, 0.05},
     {"rope: halves", build_rope_half, 0.05},
+    {"rope: documents", build_rope_documents, 0.05},
     {"swiglu", build_swiglu, 0.05},
     {"swiglu: accumulated", build_swiglu_again, 0.05},
     {"attention: head_dim 8", build_attention_8, 0.05},
@@ -468,7 +515,10 @@ const struct grad_case grad_cases[] = {
     {"attention: head_dim 128, groups", build_attention_128, 0.05},
     {"attention: two tiles of keys", build_attention_long, 0.15},
     {"attention: accumulated", build_attention_again, 0.05},
+    {"attention: documents", build_attention_documents, 0.05},
+    {"attention: documents, two tiles of keys", build_attention_documents_long, 0.15},
     {"llama", build_llama_small, 0.02},
     {"llama: tied, halves, one kv head", build_llama_tied, 0.02},
+    {"llama: documents", build_llama_documents, 0.02},
 };
 const int n_grad_cases = sizeof grad_cases / sizeof *grad_cases;

@@ -180,9 +180,13 @@ static bool end(struct test *test)
 
 static int add_node(struct tt_graph *graph, enum tt_op_id op, const struct tt_attr *attr, int a, int b, int c)
 {
-    int in[3] = {a, b, c};
+    int in[TT_MAX_INPUTS] = {a, b, c}, n_in = 0;
 
-    return tt_graph_out(graph, tt_graph_node(graph, op, "y", in, c != TT_NONE ? 3 : b != TT_NONE ? 2 : 1, attr));
+    while (tt_op_row(op)->in[n_in] != TT_TYPE_NONE)
+        n_in++;
+    if (op == TT_OP_ATTENTION || op == TT_OP_ROPE)
+        in[n_in - 1] = graph->positions;
+    return tt_graph_out(graph, tt_graph_node(graph, op, "y", in, n_in, attr));
 }
 
 static int add_param(struct tt_graph *graph, int64_t rows, int64_t width)
@@ -200,6 +204,12 @@ enum { SEQ_LEN = 1100, VOCAB = 300 };
 static void build_llama_rows(struct tt_graph *graph, int64_t batch)
 {
     build_llama(graph, &(struct llama){batch, SEQ_LEN, 1, 48, 8, 8, 8, 64, VOCAB, false, false});
+}
+
+static void build_llama_documents(struct tt_graph *graph, int64_t batch)
+{
+    graph->documents = true;
+    build_llama_rows(graph, batch);
 }
 
 static void build_gpt_rows(struct tt_graph *graph, int64_t batch)
@@ -430,6 +440,8 @@ int main(void)
     bool good = check_rows("rows of a llama", build_llama_rows, false, 1);
 
     good = check_rows("rows of a llama, 3 threads", build_llama_rows, false, 3) && good;
+    good = check_rows("rows of a llama with documents", build_llama_documents, false, 2) && good;
+    good = check_rows("rows of a llama with documents in bfloat16", build_llama_documents, true, 3) && good;
     good = check_rows("rows of a GPT", build_gpt_rows, false, 1) && good;
     good = check_rows("rows of a llama in bfloat16", build_llama_rows, true, 1) && good;
     good = check_rows("rows of a GPT in bfloat16", build_gpt_rows, true, 2) && good;

@@ -155,6 +155,18 @@ double interp_normal(struct interp_draw *draw)
     return tt_rng_normal(&draw->rng, draw->drawn++, 3.0);
 }
 
+/* Documents of random lengths, some of them shorter than a vector. */
+static void fill_positions(struct interp_draw *draw, const struct tt_value *value, int32_t *positions)
+{
+    uint64_t length = 3 + (uint64_t)value->shape[1] / 6;
+
+    for (int64_t i = 0; i < tt_value_elements(value); i++) {
+        bool begins = i % value->shape[1] == 0 || tt_rng_bits(&draw->rng, draw->drawn++) % length == 0;
+
+        positions[i] = begins ? 0 : positions[i - 1] + 1;
+    }
+}
+
 static void fill_value(struct interp *interp, struct interp_draw *draw, int v)
 {
     const struct tt_graph *graph = interp->graph;
@@ -172,7 +184,9 @@ static void fill_value(struct interp *interp, struct interp_draw *draw, int v)
 
         set_element(interp, v, i, i % 2 ? sin(angle) : cos(angle));
     }
-    for (int64_t i = 0; i < n && value->kind == TT_VALUE_INPUT; i++) {
+    if (v == graph->positions)
+        fill_positions(draw, value, ids);
+    for (int64_t i = 0; i < n && value->kind == TT_VALUE_INPUT && v != graph->positions; i++) {
         const struct tt_node *loss = &graph->nodes[graph->values[graph->token_loss].producer];
         int64_t vocab = graph->values[loss->in[1]].shape[0];
 

@@ -115,6 +115,8 @@ static struct place origin(const struct tt_program *p, struct place at)
             return (struct place){s, graph->tokens};
         if (at.value == stage->graph->labels && graph->labels != TT_NONE)
             return (struct place){s, graph->labels};
+        if (at.value == stage->graph->positions && graph->positions != TT_NONE)
+            return (struct place){s, graph->positions};
     }
     for (int i = 0; i < stage->n_in; i++)
         if (stage->in[i].value == at.value)
@@ -418,10 +420,11 @@ static void inputs(struct machine *m, bool check)
 {
     for (int mb = 0; mb < m->p->microbatches; mb++)
         for (int s = 0; s < m->p->n_stages; s++) {
-            const int buffers[] = {m->p->tokens[mb], m->p->labels[mb]};
-            const int values[] = {m->p->stages[s].graph->tokens, m->p->stages[s].graph->labels};
+            const struct tt_graph *graph = m->p->stages[s].graph;
+            const int buffers[] = {m->p->tokens[mb], m->p->labels[mb], m->p->positions[mb]};
+            const int values[] = {graph->tokens, graph->labels, graph->positions};
 
-            for (int i = 0; i < 2; i++) {
+            for (int i = 0; i < 3; i++) {
                 if (values[i] == TT_NONE)
                     continue;
                 if (check)

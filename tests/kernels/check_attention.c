@@ -11,10 +11,25 @@
 
 static const struct tt_attention_shape shapes[] = {
     /* T, H, K, E */
-    {1, 1, 1, 8},   {2, 2, 1, 2},   {7, 3, 3, 5},    {63, 2, 2, 16},  {64, 4, 2, 8},
-    {65, 2, 1, 64}, {130, 4, 1, 6}, {257, 1, 1, 16}, {96, 2, 2, 128}, {520, 2, 1, 4},
+    {1, 1, 1, 8, NULL},   {2, 2, 1, 2, NULL},   {7, 3, 3, 5, NULL},    {63, 2, 2, 16, NULL},  {64, 4, 2, 8, NULL},
+    {65, 2, 1, 64, NULL}, {130, 4, 1, 6, NULL}, {257, 1, 1, 16, NULL}, {96, 2, 2, 128, NULL}, {520, 2, 1, 4, NULL},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+/* Shape k, as one document or as several, of which some are shorter than a vector. ret_text says which. */
+static struct tt_attention_shape make_shape(struct check *check, int k, bool documents, char *text, size_t size)
+{
+    struct tt_attention_shape shape = shapes[k];
+    int32_t *positions = (int32_t *)(void *)check_array(check, shape.seq_len);
+    int64_t length = 1 + check_draw(check, shape.seq_len);
+
+    for (int64_t i = 0; i < shape.seq_len; i++)
+        positions[i] = i == 0 || check_draw(check, length) == 0 ? 0 : positions[i - 1] + 1;
+    shape.positions = documents ? positions : NULL;
+    (void)snprintf(text, size, "T=%lld H=%lld K=%lld E=%lld%s", (long long)shape.seq_len, (long long)shape.heads,
+                   (long long)shape.kv_heads, (long long)shape.head_dim, documents ? " documents" : "");
+    return shape;
+}
 
 struct arrays {
     float *q, *k, *v, *o, *lse, *dout, *gathered;
@@ -102,18 +117,18 @@ static void fill_tolerance(double *near, int64_t n, double size)
 
 static void check_forward(struct check *check)
 {
-    for (int k = 0; k < N_SHAPES * N_FILLS; k++) {
-        const struct tt_attention_shape *shape = &shapes[k / N_FILLS];
+    for (int k = 0; k < 2 * N_SHAPES * N_FILLS; k++) {
+        char about[64], text[96];
+        const struct tt_attention_shape made = make_shape(check, k / N_FILLS / 2, k / N_FILLS % 2, about, sizeof about);
+        const struct tt_attention_shape *shape = &made;
         enum fill fill = k % N_FILLS == FILL_LARGE ? FILL_NORMAL : (enum fill)(k % N_FILLS);
         struct arrays a = make_arrays(check, shape, fill);
         int64_t n_lse = shape->seq_len * shape->heads;
         float *o = check_array(check, a.nq), *lse = check_array(check, n_lse);
         float *scratch = check_array(check, tt_attention_fwd_scratch(shape));
         double *near = check_doubles(check, a.nq), size = 1.0;
-        char text[64];
 
-        (void)snprintf(text, sizeof text, "T=%lld H=%lld K=%lld E=%lld fill %d", (long long)shape->seq_len,
-                       (long long)shape->heads, (long long)shape->kv_heads, (long long)shape->head_dim, k % N_FILLS);
+        (void)snprintf(text, sizeof text, "%s fill %d", about, k % N_FILLS);
         for (int64_t i = 0; k % N_FILLS == FILL_LARGE && i < a.nq; i++)
             a.q[i] *= 30.0F; /* makes the softmax sharp; errors of the scores grow with their size */
         size = k % N_FILLS == FILL_LARGE ? 30.0 * sqrt((double)shape->head_dim) : 4.0;
@@ -168,8 +183,10 @@ static void forward_bf16(struct check *check, const struct tt_attention_shape *s
  */
 static void check_forward_bf16(struct check *check)
 {
-    for (int k = 0; k < N_SHAPES * N_FILLS; k++) {
-        const struct tt_attention_shape *shape = &shapes[k / N_FILLS];
+    for (int k = 0; k < 2 * N_SHAPES * N_FILLS; k++) {
+        char about[64], text[96];
+        const struct tt_attention_shape made = make_shape(check, k / N_FILLS / 2, k / N_FILLS % 2, about, sizeof about);
+        const struct tt_attention_shape *shape = &made;
         bool sharp = k % N_FILLS == FILL_LARGE;
         struct arrays a = make_arrays(check, shape, sharp ? FILL_NORMAL : (enum fill)(k % N_FILLS));
         int64_t n_lse = shape->seq_len * shape->heads;
@@ -177,10 +194,8 @@ static void check_forward_bf16(struct check *check)
         float *scratch = check_array(check, tt_attention_fwd_scratch(shape));
         double *near = check_doubles(check, a.nq), size = sharp ? 30.0 * sqrt((double)shape->head_dim) : 4.0;
         tt_bf16 *o = (tt_bf16 *)(void *)check_array(check, (a.nq + 1) / 2) + a.nq % 2;
-        char text[64];
 
-        (void)snprintf(text, sizeof text, "T=%lld H=%lld K=%lld E=%lld fill %d", (long long)shape->seq_len,
-                       (long long)shape->heads, (long long)shape->kv_heads, (long long)shape->head_dim, k % N_FILLS);
+        (void)snprintf(text, sizeof text, "%s fill %d", about, k % N_FILLS);
         for (int64_t i = 0; sharp && i < a.nq; i++)
             a.q[i] *= 30.0F;
         forward_bf16(check, shape, &a, o, lse); /* rounds q, k and v */
@@ -202,12 +217,12 @@ static void check_forward_bf16(struct check *check)
 
 static void check_backward(struct check *check)
 {
-    for (int k = 0; k < 2 * N_SHAPES; k++) {
-        struct tt_attention_shape shape = shapes[k / 2];
+    for (int k = 0; k < 4 * N_SHAPES; k++) {
+        char about[64], text[96];
+        struct tt_attention_shape shape = make_shape(check, k / 4, k / 2 % 2, about, sizeof about);
         struct arrays a;
         float *got[4], *want[4], *scratch; /* dq, dk, dv, and dq of the second range */
         double *near;
-        char text[64];
 
         a = make_arrays(check, &shape, FILL_NORMAL);
         for (int i = 0; i < 4; i++) {
@@ -216,8 +231,7 @@ static void check_backward(struct check *check)
         }
         scratch = check_array(check, tt_attention_bwd_scratch(&shape, shape.seq_len));
         near = check_doubles(check, a.nq);
-        (void)snprintf(text, sizeof text, "T=%lld H=%lld K=%lld E=%lld ranges %d", (long long)shape.seq_len,
-                       (long long)shape.heads, (long long)shape.kv_heads, (long long)shape.head_dim, 1 + k % 2);
+        (void)snprintf(text, sizeof text, "%s ranges %d", about, 1 + k % 2);
         forward(tt_kernels_variant(0), &shape, &a, a.o, a.lse, scratch);
         backward(tt_kernels_variant(0), &shape, &a, want, scratch);
         if (k % 2) {
@@ -248,7 +262,9 @@ static void gradient_sizes(const struct tt_attention_shape *shape, const struct 
 
     for (int64_t h = kv * heads; h < (kv + 1) * heads; h++) {
         for (int64_t i = first; i < shape->seq_len; i++) {
-            for (int64_t j = first; j <= i && j < first + keys; j++) {
+            int64_t start = tt_attention_start(shape, i);
+
+            for (int64_t j = start > first ? start : first; j <= i && j < first + keys; j++) {
                 int64_t at = i * width + h * dim, to = (j * shape->kv_heads + kv) * dim;
                 double score = 0.0, slope = 0.0, p, ds;
 
@@ -303,12 +319,12 @@ static void check_range_bf16(struct check *check, const char *text, const struct
 
 static void check_backward_bf16(struct check *check)
 {
-    for (int k = 0; k < 2 * N_SHAPES; k++) {
-        struct tt_attention_shape shape = shapes[k / 2];
+    for (int k = 0; k < 4 * N_SHAPES; k++) {
+        char about[64], text[96];
+        struct tt_attention_shape shape = make_shape(check, k / 4, k / 2 % 2, about, sizeof about);
         int64_t first;
         struct arrays a;
         const tt_bf16 *given[5];
-        char text[64];
 
         first = k % 2 ? (shape.seq_len + 1) / 2 / TT_ATTENTION_PANEL * TT_ATTENTION_PANEL : 0;
         a = make_arrays(check, &shape, FILL_NORMAL);
@@ -318,8 +334,7 @@ static void check_backward_bf16(struct check *check)
         given[4] = bf16_of(check, a.dout, a.nq);
         forward(tt_kernels_variant(0), &shape, &a, a.o, a.lse, NULL);
         given[3] = bf16_of(check, a.o, a.nq);
-        (void)snprintf(text, sizeof text, "T=%lld H=%lld K=%lld E=%lld from key %lld", (long long)shape.seq_len,
-                       (long long)shape.heads, (long long)shape.kv_heads, (long long)shape.head_dim, (long long)first);
+        (void)snprintf(text, sizeof text, "%s from key %lld", about, (long long)first);
         if (first)
             check_range_bf16(check, text, &shape, &a, given, 0, first);
         check_range_bf16(check, text, &shape, &a, given, first, shape.seq_len - first);

@@ -104,17 +104,23 @@ static void check_swiglu_bwd(struct check *check)
 struct check_rope check_rope_make(struct check *check, int k)
 {
     static const int64_t dims[] = {2, 6, 8, 16, 64, 80, 128};
-    struct check_rope rope = {.shape = {7, 1 + k % 3, dims[k % 7], k / 7 % 2, k / 14 % 2}, .fill = k / 28};
+    struct check_rope rope = {.shape = {7, 1 + k % 3, dims[k % 7], k / 7 % 2, k / 14 % 2, NULL},
+                              .fill = k / 28 % N_FILLS};
+    int32_t *positions = (int32_t *)(void *)check_array(check, ROPE_ROWS);
     int64_t n_table = rope.shape.seq_len * rope.shape.head_dim;
 
     rope.rows = 1 + check_draw(check, 20);
     rope.first = check_draw(check, 10);
+    for (int i = 0; i < ROPE_ROWS; i++)
+        positions[i] = (int32_t)check_draw(check, rope.shape.seq_len);
+    rope.shape.positions = k / 28 / N_FILLS ? positions : NULL;
     rope.n = rope.rows * rope.shape.heads * rope.shape.head_dim;
     rope.table = check_array(check, n_table);
     for (int64_t i = 0; i < n_table; i++)
         rope.table[i] = i % 2 ? sinf((float)i) : cosf((float)(i + 1));
-    (void)snprintf(rope.text, sizeof rope.text, "%lld rows H=%lld E=%lld half=%d", (long long)rope.rows,
-                   (long long)rope.shape.heads, (long long)rope.shape.head_dim, rope.shape.rotate_half);
+    (void)snprintf(rope.text, sizeof rope.text, "%lld rows H=%lld E=%lld half=%d%s", (long long)rope.rows,
+                   (long long)rope.shape.heads, (long long)rope.shape.head_dim, rope.shape.rotate_half,
+                   rope.shape.positions ? " positions" : "");
     return rope;
 }
 

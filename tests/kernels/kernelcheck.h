@@ -60,9 +60,10 @@ struct check_rope {
     float *table;
     char text[64];
 };
-enum { N_CHECK_ROPES = 7 * 4 * N_FILLS };
+enum { N_CHECK_ROPES = 2 * 7 * 4 * N_FILLS, ROPE_ROWS = 30 };
 
-/** The k-th of N_CHECK_ROPES calls: awkward widths of heads, both kinds of pairs, both directions, every fill. */
+/** The k-th of N_CHECK_ROPES calls: awkward widths of heads, both kinds of pairs, both directions, every fill,
+ * positions that count up and others. */
 struct check_rope check_rope_make(struct check *check, int k);
 
 /** A case of each kernel. */

@@ -14,12 +14,15 @@ int fixture_check(int rc);
 /** A llama3 with these dims; the caller's. */
 struct tt_model *fixture_model(const struct tt_model_dims *dims);
 
+enum { FIXTURE_DOCUMENTS = 200 };
+
 /** What a test program trains. */
 struct fixture {
     struct tt_model *odd;  /* prime widths, which no number of ranks divides */
     struct tt_model *tied; /* tied embeddings; most tensors have fewer rows than there are ranks */
     struct tt_dataset data;
-    uint16_t tokens[4096]; /* of data, in one document: below 13, small ones more often */
+    uint16_t tokens[4096]; /* of data: below 13, small ones more often */
+    int64_t offsets[FIXTURE_DOCUMENTS + 1];
 };
 
 struct fixture_size {

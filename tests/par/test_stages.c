@@ -35,6 +35,7 @@ static struct train_job job_of(int model, bool last_microbatch)
     job.steps = 2;
     job.validation_batches = 3;
     job.last_microbatch = last_microbatch;
+    job.documents = model == 1; /* positions are an input of every stage */
     return job;
 }
 

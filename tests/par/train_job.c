@@ -97,6 +97,7 @@ int train_job_options(const struct train_job *job, struct tt_engine_options *ret
                                   .bucket_bytes = job->bucket_bytes,
                                   .machine = job->machine,
                                   .local_batch = job->local_batch,
+                                  .documents = job->documents,
                                   .seq_len = job->seq_len};
     int64_t microbatches = 0;
     int rc = 0;
@@ -120,13 +121,14 @@ bool train_job_is_exact(const struct train_job *job)
     return train_job_options(job, &o) == 0 && tt_mesh_is_exact(&o.mesh, o.microbatches, o.reduce_last);
 }
 
-static int load_samples(struct at_work *w, int64_t first, int32_t *tokens, int32_t *labels)
+static int load_samples(struct at_work *w, int64_t first, int32_t *tokens, int32_t *labels, int32_t *positions)
 {
     int64_t T = w->job->seq_len;
     int rc = 0;
 
     for (int64_t i = 0; i < w->job->local_batch; i++)
-        TT_TRY(tt_sampler_get(w->sampler, first + i, tokens + i * T, labels + i * T));
+        TT_TRY(tt_sampler_get(w->sampler, first + i, tokens + i * T, labels + i * T,
+                              positions ? positions + i * T : NULL));
 out:
     return rc;
 }
@@ -165,7 +167,8 @@ static int load_microbatches(struct at_work *w)
 
     for (int a = 0; a < w->microbatches; a++)
         TT_TRY(load_samples(w, w->cursor + tt_engine_microbatch(w->engine, a) * w->job->local_batch,
-                            tt_engine_tokens(w->engine, a), tt_engine_labels(w->engine, a)));
+                            tt_engine_tokens(w->engine, a), tt_engine_labels(w->engine, a),
+                            tt_engine_positions(w->engine, a)));
 out:
     return rc;
 }
@@ -238,7 +241,8 @@ static int validate(struct at_work *w)
     for (int64_t first = 0; first < job->validation_batches; first += job->ranks) {
         int32_t *tokens = tt_engine_validation_tokens(w->engine), *labels = tt_engine_validation_labels(w->engine);
 
-        TT_TRY(load_samples(w, (first + w->comm->rank) * job->local_batch, tokens, labels));
+        TT_TRY(load_samples(w, (first + w->comm->rank) * job->local_batch, tokens, labels,
+                            tt_engine_validation_positions(w->engine)));
         for (int64_t i = 0; first + w->comm->rank >= job->validation_batches && i < job->local_batch * job->seq_len;
              i++)
             labels[i] = -100;
@@ -319,7 +323,7 @@ static int run_rank(struct tt_comm *comm, void *arg)
 {
     struct shared *shared = arg;
     struct at_work w = {.job = shared->job, .result = shared->result, .comm = comm};
-    struct tt_sampler_options sampling = {.seq_len = w.job->seq_len, .repeat = true};
+    struct tt_sampler_options sampling = {.seq_len = w.job->seq_len, .repeat = true, .documents = w.job->documents};
     struct tt_engine_options options;
     int rc = 0;
 

@@ -33,6 +33,7 @@ struct train_job {
     int64_t bucket_bytes;      /* planned: 0 from the machine */
     struct tt_machine machine; /* planned: all 0 is the built-in one */
     int64_t local_batch, global_batch, seq_len;
+    bool documents; /* see struct tt_engine_options */
     int steps;
     int64_t validation_batches; /* batches of local_batch samples from the start of the data; 0: none */
     struct tt_lr_schedule schedule;

@@ -67,11 +67,11 @@ static double attention_sec(const struct tt_machine *machine, enum tt_dtype dtyp
     struct tt_graph *graph = tt_graph_new();
     const struct tt_attr attr = {.seq_len = 3, .heads = 1, .kv_heads = 1, .head_dim = 4};
     double sec;
-    int in[3], node;
+    int in[4] = {TT_NONE, TT_NONE, TT_NONE, TT_NONE}, node;
 
     for (int i = 0; i < 3; i++)
         in[i] = tt_graph_value(graph, TT_VALUE_ACTIVATION, dtype, "x", 2, (const int64_t[]){3, 4});
-    node = tt_graph_node(graph, TT_OP_ATTENTION, "o", in, 3, &attr);
+    node = tt_graph_node(graph, TT_OP_ATTENTION, "o", in, 4, &attr);
     sec = tt_cost_node_sec(machine, graph, node, 1);
     tt_graph_free(graph);
     return sec;

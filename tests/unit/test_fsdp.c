@@ -60,8 +60,8 @@ static void scene_make(struct scene *s, const struct script *script)
         sharding.wrap = "block";
     assert_int_equal(tt_mesh_init(DP_DEGREES(1, script->alone ? 1 : 4), script->alone ? 1 : 4, &mesh), 0);
     assert_int_equal(tt_model_new("llama3", "debugmodel", &dims, NULL, &s->model), 0);
-    assert_int_equal(tt_model_graph(s->model, script->mode, TT_F32, 1, 4, &s->stage.graph, trains ? gradients : NULL),
-                     0);
+    assert_int_equal(
+        tt_model_graph(s->model, script->mode, TT_F32, 1, 4, false, &s->stage.graph, trains ? gradients : NULL), 0);
     if (script->reduce_last)
         assert_int_equal(tt_graph_carry_gradients(s->stage.graph), 0);
     assert_int_equal(tt_layout_new(s->model, &mesh, 0, &sharding, &s->layout), 0);

@@ -129,7 +129,7 @@ static void losses_of(const struct tt_model *model, struct forward how, const in
     void **data;
 
     assert_int_equal(tt_team_new(1, &team), 0);
-    assert_int_equal(tt_model_graph(model, TT_GRAPH_VALIDATE, TT_F32, 1, n, &graph, NULL), 0);
+    assert_int_equal(tt_model_graph(model, TT_GRAPH_VALIDATE, TT_F32, 1, n, false, &graph, NULL), 0);
     data = tt_calloc((size_t)graph->n_values, sizeof *data);
     for (int v = 0; v < graph->n_values; v++)
         data[v] = storage_of(model, graph, v, tokens, labels, &how);

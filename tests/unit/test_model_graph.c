@@ -45,7 +45,7 @@ static void forward_graph_has_the_layers(void **state)
     const struct tt_value *q, *k, *table;
 
     assert_int_equal(tt_model_new("llama3", "125M", NULL, NULL, &model), 0);
-    assert_int_equal(tt_model_graph(model, TT_GRAPH_VALIDATE, TT_F32, 2, 128, &graph, NULL), 0);
+    assert_int_equal(tt_model_graph(model, TT_GRAPH_VALIDATE, TT_F32, 2, 128, false, &graph, NULL), 0);
     assert_int_equal(count_nodes(graph, TT_OP_LINEAR), 12 * 7);
     assert_int_equal(count_nodes(graph, TT_OP_RMSNORM), 12 * 2 + 1);
     assert_int_equal(count_nodes(graph, TT_OP_ROPE), 12 * 2);
@@ -73,7 +73,7 @@ static void largest_model_is_differentiated_without_storage(void **state)
 
     assert_int_equal(tt_model_new("llama3", "405B", NULL, NULL, &model), 0);
     param_grad = tt_calloc((size_t)model->n_params, sizeof *param_grad);
-    assert_int_equal(tt_model_graph(model, TT_GRAPH_TRAIN, TT_F32, 1, 8192, &graph, param_grad), 0);
+    assert_int_equal(tt_model_graph(model, TT_GRAPH_TRAIN, TT_F32, 1, 8192, false, &graph, param_grad), 0);
     for (int p = 0; p < model->n_params; p++) {
         const struct tt_value *grad;
 
@@ -237,7 +237,7 @@ static void check_first_step(const char *name)
     wanted_loss = json_number_value(json_array_get(json_object_get(ref.expect, "loss"), 0));
     wanted_norm = json_number_value(json_array_get(json_object_get(ref.expect, "grad_norm"), 0));
     param_grad = tt_calloc((size_t)ref.model->n_params, sizeof *param_grad);
-    assert_int_equal(tt_model_graph(ref.model, TT_GRAPH_TRAIN, TT_F32, batch, seq_len, &graph, param_grad), 0);
+    assert_int_equal(tt_model_graph(ref.model, TT_GRAPH_TRAIN, TT_F32, batch, seq_len, false, &graph, param_grad), 0);
     memory = run_first_step(&ref, graph, batch, seq_len);
     for (int64_t i = 0; i < batch * seq_len; i++)
         loss += (double)((float *)memory[graph->token_loss])[i] / (double)(batch * seq_len);

@@ -427,11 +427,11 @@ static void gpt2_refuses_what_it_does_not_have(void **state)
                      wanted[i].message);
     assert_null(model);
     model = make_of("gpt2", "124M", NULL);
-    assert_fails(tt_model_graph(model, TT_GRAPH_VALIDATE, TT_F32, 1, 1025, &graph, NULL), TT_EUSAGE,
+    assert_fails(tt_model_graph(model, TT_GRAPH_VALIDATE, TT_F32, 1, 1025, false, &graph, NULL), TT_EUSAGE,
                  "seq_len 1025 is longer than the 1024 positions that gpt2 124M has learned\nhelp: set "
                  "seq_len");
     assert_null(graph);
-    assert_int_equal(tt_model_graph(model, TT_GRAPH_VALIDATE, TT_F32, 1, 1024, &graph, NULL), 0);
+    assert_int_equal(tt_model_graph(model, TT_GRAPH_VALIDATE, TT_F32, 1, 1024, false, &graph, NULL), 0);
     tt_graph_free(graph);
     tt_model_free(model);
 }

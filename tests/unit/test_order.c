@@ -201,7 +201,7 @@ static void carried_gradients_need_the_microbatches_in_order(void **state)
     struct tt_order good = ORDER(F(0), F(1), B(0), B(1), W(0), W(1));
     int gradients[64], n = 0;
 
-    assert_int_equal(tt_model_graph(model, TT_GRAPH_TRAIN, TT_F32, 1, 4, &carrying, gradients), 0);
+    assert_int_equal(tt_model_graph(model, TT_GRAPH_TRAIN, TT_F32, 1, 4, false, &carrying, gradients), 0);
     assert_int_equal(tt_graph_carry_gradients(carrying), 0);
     stage.graph = carrying;
     assert_int_equal(tt_order_positions(&good, &stage, 1, &positions, &n), 0);
@@ -220,7 +220,7 @@ static void carried_gradients_need_the_microbatches_in_order(void **state)
 static int cut_model(void)
 {
     struct tt_graph *forward = NULL;
-    int stage_of[256], rc = tt_model_graph(model, TT_GRAPH_VALIDATE, TT_F32, 1, 4, &forward, NULL);
+    int stage_of[256], rc = tt_model_graph(model, TT_GRAPH_VALIDATE, TT_F32, 1, 4, false, &forward, NULL);
 
     if (rc == 0) {
         tt_graph_stages_by_block(forward, STAGES, stage_of);
@@ -237,7 +237,7 @@ static int set_up(void **state)
     int gradients[64];
 
     if (tt_model_new("llama3", "debugmodel", &dims, NULL, &model) < 0 ||
-        tt_model_graph(model, TT_GRAPH_TRAIN, TT_F32, 1, 4, &whole.graph, gradients) < 0 || cut_model() < 0)
+        tt_model_graph(model, TT_GRAPH_TRAIN, TT_F32, 1, 4, false, &whole.graph, gradients) < 0 || cut_model() < 0)
         return -1;
     graph = whole.graph;
     return 0;

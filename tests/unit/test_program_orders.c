@@ -121,7 +121,7 @@ static void cut(const struct planned *made, int n_stages, const int *after, stru
     struct tt_graph *forward = NULL;
     int *stage_of;
 
-    assert_int_equal(tt_model_graph(made->model, TT_GRAPH_VALIDATE, TT_F32, 1, 4, &forward, NULL), 0);
+    assert_int_equal(tt_model_graph(made->model, TT_GRAPH_VALIDATE, TT_F32, 1, 4, false, &forward, NULL), 0);
     stage_of = tt_calloc((size_t)forward->n_nodes, sizeof *stage_of);
     for (int n = 0; n < forward->n_nodes; n++)
         for (int s = 0; s + 1 < n_stages; s++)

@@ -34,7 +34,7 @@ static struct tt_graph *make_graph(int64_t n_layers, int tied, struct tt_recompu
 
     assert_int_equal(tt_model_new("llama3", "debugmodel", &dims, NULL, &model), 0);
     param_grad = tt_calloc((size_t)model->n_params, sizeof *param_grad);
-    assert_int_equal(tt_model_graph(model, TT_GRAPH_TRAIN, TT_F32, 1, 4, &graph, param_grad), 0);
+    assert_int_equal(tt_model_graph(model, TT_GRAPH_TRAIN, TT_F32, 1, 4, false, &graph, param_grad), 0);
     tt_graph_recompute(graph, &how);
     tt_free(param_grad);
     tt_model_free(model);

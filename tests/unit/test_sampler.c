@@ -75,11 +75,11 @@ static void golden_samples_are_in_file_order(void **state)
     assert_int_equal(d->ref.info.n_tokens, 10241);
     assert_int_equal(tt_sampler_epoch_samples(s), 160);
     assert_null(tt_sampler_order(s, 0));
-    assert_int_equal(tt_sampler_get(s, 0, inputs, labels), 0);
+    assert_int_equal(tt_sampler_get(s, 0, inputs, labels, NULL), 0);
     assert_memory_equal(inputs, first, sizeof first);
     assert_memory_equal(labels, first + 1, sizeof first - sizeof first[0]);
     for (int64_t i = 0; i < 160; i++) {
-        assert_int_equal(tt_sampler_get(s, i, inputs, labels), 0);
+        assert_int_equal(tt_sampler_get(s, i, inputs, labels, NULL), 0);
         for (int64_t k = 0; k < 64; k++) {
             int32_t want[2];
 
@@ -88,8 +88,8 @@ static void golden_samples_are_in_file_order(void **state)
             assert_int_equal(labels[k], want[1]);
         }
     }
-    assert_int_equal(tt_sampler_get(s, 160 + 3, inputs, labels), 0); /* the next epoch is the same */
-    assert_int_equal(tt_sampler_get(s, 3, again, labels), 0);
+    assert_int_equal(tt_sampler_get(s, 160 + 3, inputs, labels, NULL), 0); /* the next epoch is the same */
+    assert_int_equal(tt_sampler_get(s, 3, again, labels, NULL), 0);
     assert_memory_equal(inputs, again, sizeof again);
     tt_sampler_free(s);
     tt_dataset_free(d);
@@ -134,7 +134,7 @@ static void shuffled_samples_follow_the_definition(void **state)
                     int64_t g = b ? 4 * samples - 1 - i : i;
                     const int32_t *want = stream[g / samples] + g % samples * length;
 
-                    assert_int_equal(tt_sampler_get(b ? backwards : s, g, inputs, labels), 0);
+                    assert_int_equal(tt_sampler_get(b ? backwards : s, g, inputs, labels, NULL), 0);
                     assert_memory_equal(inputs, want, (size_t)length * sizeof *want);
                     assert_memory_equal(labels, want + 1, (size_t)length * sizeof *want);
                 }
@@ -169,6 +169,63 @@ static void epochs_are_different_permutations(void **state)
     tt_dataset_free(d);
 }
 
+/* Of stream token i: where its document begins, in an epoch's order of documents. */
+static int64_t begin_of(const struct tt_dataset *d, const int64_t *order, int64_t i)
+{
+    int64_t begin = 0;
+
+    for (int place = 0; place < N_DOCUMENTS; place++) {
+        int64_t document = order ? order[place] : place, n = d->offsets[document + 1] - d->offsets[document];
+
+        if (i < begin + n)
+            return begin;
+        begin += n;
+    }
+    return -1;
+}
+
+static void positions_count_from_the_beginning_of_documents(void **state)
+{
+    struct tt_dataset *d = make_dataset(4000);
+
+    for (int64_t length = 1; length <= 50; length += 7) {
+        for (int shuffle = 0; shuffle < 2; shuffle++) {
+            struct tt_sampler *s = make_sampler(d, length, shuffle, true);
+            int64_t samples = tt_sampler_epoch_samples(s);
+            int32_t inputs[64], labels[64], positions[64];
+
+            for (int64_t g = 0; g < 3 * samples; g++) {
+                int64_t at = g % samples * length;
+
+                assert_int_equal(tt_sampler_get(s, g, inputs, labels, positions), 0);
+                for (int64_t i = 0; i < length; i++) {
+                    int64_t begin = begin_of(d, tt_sampler_order(s, g / samples), at + i);
+
+                    assert_int_equal(positions[i], at + i - (begin > at ? begin : at));
+                }
+            }
+            tt_sampler_free(s);
+        }
+    }
+    tt_dataset_free(d);
+}
+
+static void positions_need_documents(void **state)
+{
+    struct tt_dataset *d = make_dataset(4000);
+    struct tt_sampler_options options = {.seq_len = 8, .documents = true};
+    struct tt_sampler *s = NULL;
+
+    assert_int_equal(tt_sampler_new(d, &options, &s), 0);
+    tt_sampler_free(s);
+    s = NULL;
+    tt_free(d->offsets);
+    d->offsets = NULL;
+    assert_int_equal(tt_sampler_new(d, &options, &s), TT_EUSAGE);
+    assert_non_null(strstr(tt_error_message(), "does not say where its documents begin, which document mask needs"));
+    tt_dataset_free(d);
+}
+
 static void samples_cost_no_allocation(void **state)
 {
     struct tt_dataset *d = make_dataset(4000);
@@ -177,7 +234,7 @@ static void samples_cost_no_allocation(void **state)
     int32_t inputs[8], labels[8];
 
     for (int64_t i = 0; i < 200; i++)
-        assert_int_equal(tt_sampler_get(s, i * 3, inputs, labels), 0);
+        assert_int_equal(tt_sampler_get(s, i * 3, inputs, labels, NULL), 0);
     assert_int_equal(tt_mem_allocations(), before);
     tt_sampler_free(s);
     tt_dataset_free(d);
@@ -194,8 +251,8 @@ static void the_end_of_the_data_and_too_little_of_it_are_errors(void **state)
 
     assert_int_equal(tt_sampler_new(d, &options, &s), 0); /* exactly one sample */
     assert_int_equal(tt_sampler_epoch_samples(s), 1);
-    assert_int_equal(tt_sampler_get(s, 0, inputs, labels), 0);
-    assert_int_equal(tt_sampler_get(s, 1, inputs, labels), TT_EDATA);
+    assert_int_equal(tt_sampler_get(s, 0, inputs, labels, NULL), 0);
+    assert_int_equal(tt_sampler_get(s, 1, inputs, labels, NULL), TT_EDATA);
     assert_non_null(strstr(tt_error_message(), "dataset 'tokens' has ended: it has 1 samples of seq_len"));
     assert_non_null(strstr(tt_error_message(), "help: set repeat=true"));
     tt_sampler_free(s);
@@ -230,6 +287,8 @@ int main(void)
         cmocka_unit_test(golden_samples_are_in_file_order),
         cmocka_unit_test(shuffled_samples_follow_the_definition),
         cmocka_unit_test(epochs_are_different_permutations),
+        cmocka_unit_test(positions_count_from_the_beginning_of_documents),
+        cmocka_unit_test(positions_need_documents),
         cmocka_unit_test(samples_cost_no_allocation),
         cmocka_unit_test(the_end_of_the_data_and_too_little_of_it_are_errors),
     };

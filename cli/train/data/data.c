@@ -24,7 +24,7 @@ int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options 
 {
     struct tt_train_data data = {.seq_len = o->seq_len};
     struct tt_sampler_options sampling = {
-        .seq_len = o->seq_len, .shuffle = o->shuffle, .repeat = o->repeat, .seed = o->seed};
+        .seq_len = o->seq_len, .shuffle = o->shuffle, .repeat = o->repeat, .documents = o->documents, .seed = o->seed};
     const struct tt_dataset_kind *kind = NULL;
     struct tt_dataset_spec spec = {.name = o->dataset,
                                    .path = o->path,
@@ -63,14 +63,15 @@ void tt_train_data_release(struct tt_train_data *data)
 }
 
 int tt_train_data_batch(struct tt_train_data *data, int64_t first, int64_t n, int32_t *tokens, int32_t *labels,
-                        int64_t *valid)
+                        int32_t *positions, int64_t *valid)
 {
     int64_t T = data->seq_len;
     int rc = 0;
 
     TT_TRY(tt_dataset_recheck(data->dataset));
     for (int64_t i = 0; i < n; i++)
-        TT_TRY(tt_sampler_get(data->sampler, first + i, tokens + i * T, labels + i * T));
+        TT_TRY(tt_sampler_get(data->sampler, first + i, tokens + i * T, labels + i * T,
+                              positions ? positions + i * T : NULL));
     for (int64_t i = 0; i < n * T; i++)
         *valid += labels[i] >= 0;
 out:

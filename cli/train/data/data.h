@@ -26,6 +26,7 @@ struct tt_train_data_options {
     int64_t vocab_size; /* of the model; every token must be smaller */
     int64_t seq_len;
     bool shuffle, repeat;
+    bool documents; /* batches have positions */
     uint64_t seed;
 };
 
@@ -36,10 +37,11 @@ int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options 
 void tt_train_data_release(struct tt_train_data *data);
 
 /**
- * Reads samples first .. first + n - 1 into tokens and labels, both (n, seq_len). Adds the number of valid labels to
- * *valid. Errors: TT_EDATA at the end of data that does not repeat, and if the file has changed since it was prepared.
+ * Reads samples first .. first + n - 1 into tokens, labels and, unless it is NULL, positions, all (n, seq_len). Adds
+ * the number of valid labels to *valid. Errors: TT_EDATA at the end of data that does not repeat, and if the file has
+ * changed since it was prepared.
  */
 int tt_train_data_batch(struct tt_train_data *data, int64_t first, int64_t n, int32_t *tokens, int32_t *labels,
-                        int64_t *valid) TT_MUST_CHECK;
+                        int32_t *positions, int64_t *valid) TT_MUST_CHECK;
 
 #endif

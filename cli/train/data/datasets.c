@@ -41,6 +41,7 @@ int tt_datasets_open_training(const struct tt_setup *s, struct tt_train_data *re
                                             .seq_len = cfg->training.seq_len,
                                             .shuffle = cfg->dataloader.shuffle,
                                             .repeat = cfg->dataloader.repeat,
+                                            .documents = cfg->training.document_mask,
                                             .seed = (uint64_t)cfg->dataloader.seed};
     int rc = open_one(s, &o, ret_data);
 
@@ -59,6 +60,7 @@ int tt_datasets_open_validation(const struct tt_setup *s, struct tt_train_data *
                                             .cache_folder = cache,
                                             .vocab_size = s->job.model->dims.vocab_size,
                                             .seq_len = cfg->validation.seq_len,
+                                            .documents = cfg->training.document_mask,
                                             .seed = (uint64_t)cfg->dataloader.seed};
     int rc = open_one(s, &o, ret_data);
 

@@ -153,6 +153,7 @@ static bool changes_curve(const struct tt_config *cfg, const char *path)
                                            "training.dtype",
                                            "training.dataset",
                                            "training.text_field",
+                                           "training.document_mask",
                                            "optimizer.",
                                            "lr_scheduler.",
                                            "dataloader.seed",

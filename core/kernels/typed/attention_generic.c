@@ -2,10 +2,12 @@
  *
  * Causal attention in tiles of TT_ATTENTION_ROWS rows against TT_ATTENTION_KEYS keys, by matrix products.
  *
- * Tiles above the diagonal are not visited. Forward: the running maximum and sum of Milakov & Gimelshein (2018), the
- * output row is scaled when the maximum grows. Backward (Dao et al. 2022): p = exp(s - lse), dp = do v^T,
- * ds = p (dp - dot(do, o)), then dq += ds k, dk += ds^T q, dv += p^T do, query heads and their blocks in order.
+ * Tiles above the diagonal and before the documents of all their rows are not visited. Forward: the running maximum and
+ * sum of Milakov & Gimelshein (2018), the output row is scaled when the maximum grows. Backward (Dao et al. 2022):
+ * p = exp(s - lse), dp = do v^T, ds = p (dp - dot(do, o)), then dq += ds k, dk += ds^T q, dv += p^T do, query heads and
+ * their blocks in order.
  */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -28,16 +30,31 @@ static int64_t tile_width(int64_t seq_len)
 /* A tile: rows [row, row + rows) of a head against keys [key, key + keys). */
 struct tile {
     int64_t row, rows, key, keys;
-    int64_t width;    /* row length of the scores */
-    int64_t k_stride; /* of rows of k and v */
+    int64_t first_key; /* of the first tile of these rows */
+    int64_t width;     /* row length of the scores */
+    int64_t k_stride;  /* of rows of k and v */
 };
 
-/* The number of the tile's keys that its row r may see; 0 for rows above the first key. */
-static int64_t visible(const struct tile *tile, int64_t r)
-{
-    int64_t n = min64(tile->row + r + 1 - tile->key, tile->keys);
+/* The tile's keys [begin, end) that its row r may see: none for rows above the first key. */
+struct span {
+    int64_t begin, end;
+};
 
-    return n > 0 ? n : 0;
+static struct span visible(const struct tile *tile, const struct tt_attention_shape *shape, int64_t r)
+{
+    int64_t begin = tt_attention_start(shape, tile->row + r) - tile->key;
+    int64_t end = min64(tile->row + r + 1 - tile->key, tile->keys);
+
+    end = end > 0 ? end : 0;
+    begin = begin > 0 ? begin : 0;
+    return (struct span){min64(begin, end), end};
+}
+
+/* Sets what the row must not see to 0. */
+static void hide(float *row, const struct tile *tile, struct span seen)
+{
+    memset(row, 0, (size_t)seen.begin * sizeof *row);
+    memset(row + seen.end, 0, (size_t)(tile->keys - seen.end) * sizeof *row);
 }
 
 static void row_scale(float *x, int64_t n, float factor)
@@ -48,22 +65,26 @@ static void row_scale(float *x, int64_t n, float factor)
 
 /*
  * Turns the scores of a tile into weights exp(s - largest), with the largest score of the row so far. largest and sum
- * are per row. o is scaled to the new maximum, except for the first tile of keys, when it is undefined.
+ * are per row. o is scaled to the new maximum, except for the first tile of keys, when it is undefined. A row whose
+ * document begins after the tile has the least maximum.
  */
 static void softmax_tile(float *s, const struct tile *tile, float scale, float *largest, float *sum, float *o,
-                         int64_t o_stride, int64_t dim)
+                         int64_t o_stride, const struct tt_attention_shape *shape)
 {
-    for (int64_t r = 0; r < tile->rows; r++, s += tile->width) {
-        int64_t n = visible(tile, r);
-        float here = scale * tt_row_max(s, n), added;
+    bool is_first = tile->key == tile->first_key;
 
-        here = tile->key > 0 && largest[r] > here ? largest[r] : here;
-        added = tt_row_exp(s, n, scale, here);
-        memset(s + n, 0, (size_t)(tile->keys - n) * sizeof *s);
-        if (tile->key > 0) {
+    for (int64_t r = 0; r < tile->rows; r++, s += tile->width) {
+        struct span seen = visible(tile, shape, r);
+        int64_t n = seen.end - seen.begin;
+        float here = n ? scale * tt_row_max(s + seen.begin, n) : -FLT_MAX, added;
+
+        here = !is_first && largest[r] > here ? largest[r] : here;
+        added = n ? tt_row_exp(s + seen.begin, n, scale, here) : 0.0F;
+        hide(s, tile, seen);
+        if (!is_first) {
             float shrink = tt_expf(largest[r] - here);
 
-            row_scale(o + r * o_stride, dim, shrink);
+            row_scale(o + r * o_stride, shape->head_dim, shrink);
             added += sum[r] * shrink;
         }
         largest[r] = here;
@@ -132,7 +153,11 @@ void TT_TYPED(tt_attention_fwd, generic)(element *o, float *lse, const element *
     float largest[TT_ATTENTION_ROWS] = {0.0F}, sum[TT_ATTENTION_ROWS] = {0.0F};
     float scale = 1.0F / sqrtf((float)shape->head_dim);
     int64_t dim = shape->head_dim, stride = shape->heads * dim;
-    struct tile tile = {.row = first_row, .rows = rows, .width = tile_width(shape->seq_len)};
+    struct tile tile = {.row = first_row,
+                        .rows = rows,
+                        .key = tt_attention_start(shape, first_row),
+                        .first_key = tt_attention_start(shape, first_row),
+                        .width = tile_width(shape->seq_len)};
     float *wide_q = scratch + TT_ATTENTION_ROWS * tile.width, *wide_kv = wide_q + TT_ATTENTION_ROWS * dim;
     struct rows q_rows = rows_of(q + first_row * stride, stride, rows, dim, wide_q);
     element *to = o + first_row * stride;
@@ -147,9 +172,9 @@ void TT_TYPED(tt_attention_fwd, generic)(element *o, float *lse, const element *
     for (; tile.key < first_row + rows; tile.key += TT_ATTENTION_KEYS) {
         tile.keys = min64(first_row + rows - tile.key, TT_ATTENTION_KEYS);
         tile_scores(scratch, q_rows, rows_of(k + tile.key * dim, dim, tile.keys, dim, wide_kv), &tile, dim);
-        softmax_tile(scratch, &tile, scale, largest, sum, out, out_stride, dim);
+        softmax_tile(scratch, &tile, scale, largest, sum, out, out_stride, shape);
         tile_rows(out, out_stride, scratch, rows_of(v + tile.key * dim, dim, tile.keys, dim, wide_kv), &tile, dim,
-                  tile.key > 0);
+                  tile.key > tile.first_key);
     }
     for (int64_t r = 0; r < rows; r++) {
         row_scale(out + r * out_stride, dim, 1.0F / sum[r]);
@@ -206,22 +231,28 @@ static void softmax_tile_bwd(float *s, float *dp, const struct tile *tile, float
                              const float *delta, const struct tt_attention_shape *shape)
 {
     for (int64_t r = 0; r < tile->rows; r++, s += tile->width, dp += tile->width) {
-        int64_t n = visible(tile, r);
+        struct span seen = visible(tile, shape, r);
         float shift = lse[r * shape->heads], mean = delta[r];
 
         TT_INDEPENDENT
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = seen.begin; i < seen.end; i++) {
             float p = tt_expf(scale * s[i] - shift);
 
             s[i] = p;
             dp[i] = scale * p * (dp[i] - mean);
         }
-        memset(s + n, 0, (size_t)(tile->keys - n) * sizeof *s);
-        memset(dp + n, 0, (size_t)(tile->keys - n) * sizeof *dp);
+        hide(s, tile, seen);
+        hide(dp, tile, seen);
     }
 }
 
-/* Keys [first_key, end_key) of one query head; rows above them see none. */
+static void clear_rows(float *x, int64_t stride, int64_t rows, int64_t dim)
+{
+    for (int64_t r = 0; r < rows; r++)
+        memset(x + r * stride, 0, (size_t)dim * sizeof *x);
+}
+
+/* Keys [first_key, end_key) of one query head; rows above them see none, nor do rows of later documents. */
 static void head_bwd(const element_grads *head, const struct tt_attention_shape *shape, int64_t first_key,
                      int64_t end_key, float *scratch)
 {
@@ -233,15 +264,17 @@ static void head_bwd(const element_grads *head, const struct tt_attention_shape 
     int64_t dim = shape->head_dim, q_stride = shape->heads * dim;
 
     for (tile.row = first_key; tile.row < shape->seq_len; tile.row += TT_ATTENTION_ROWS) {
-        int64_t end = min64(tile.row + TT_ATTENTION_ROWS, shape->seq_len);
-
+        int64_t end = min64(tile.row + TT_ATTENTION_ROWS, shape->seq_len), start = tt_attention_start(shape, tile.row);
         struct rows q, dout;
 
         tile.rows = end - tile.row;
         q = rows_of(head->q + tile.row * q_stride, q_stride, tile.rows, dim, wide_q);
         dout = rows_of(head->dout + tile.row * q_stride, q_stride, tile.rows, dim, wide_dout);
         row_dots(delta, head->dout, head->o, &tile, shape);
-        for (tile.key = first_key; tile.key < min64(end, end_key); tile.key += TT_ATTENTION_KEYS) {
+        tile.first_key = start > first_key ? start : first_key;
+        if (tile.first_key >= min64(end, end_key))
+            clear_rows(head->dq + tile.row * q_stride, q_stride, tile.rows, dim);
+        for (tile.key = tile.first_key; tile.key < min64(end, end_key); tile.key += TT_ATTENTION_KEYS) {
             struct rows k, v;
 
             tile.keys = min64(min64(end, end_key) - tile.key, TT_ATTENTION_KEYS);
@@ -250,7 +283,7 @@ static void head_bwd(const element_grads *head, const struct tt_attention_shape 
             tile_scores(s, q, k, &tile, dim);
             tile_scores(dp, dout, v, &tile, dim);
             softmax_tile_bwd(s, dp, &tile, scale, head->lse + tile.row * shape->heads, delta, shape);
-            tile_rows(head->dq + tile.row * q_stride, q_stride, dp, k, &tile, dim, tile.key > first_key);
+            tile_rows(head->dq + tile.row * q_stride, q_stride, dp, k, &tile, dim, tile.key > tile.first_key);
             tile_keys(head->dk, dp, q, &tile, dim);
             tile_keys(head->dv, s, dout, &tile, dim);
         }

@@ -57,8 +57,12 @@ void TT_TYPED(tt_attention_fwd, ref)(element *o, float *lse, const element *q, c
     int64_t dim = shape->head_dim, q_stride = shape->heads * dim;
 
     (void)scratch;
-    for (int64_t i = first_row; i < first_row + rows; i++)
-        lse[i * shape->heads] = (float)attend(o + i * q_stride, q + i * q_stride, k, v, i + 1, dim);
+    for (int64_t i = first_row; i < first_row + rows; i++) {
+        int64_t start = tt_attention_start(shape, i);
+
+        lse[i * shape->heads] =
+            (float)attend(o + i * q_stride, q + i * q_stride, k + start * dim, v + start * dim, i + 1 - start, dim);
+    }
 }
 
 // NOLINTBEGIN(readability-non-const-parameter): the type of the slot
@@ -105,12 +109,13 @@ static void grad_row(const struct range *r, int64_t i, int64_t head)
     const element_grads *group = r->group;
     int64_t dim = r->shape->head_dim, k_stride = r->shape->kv_heads * dim;
     float *dq = group->dq + (i * r->shape->heads + head) * dim;
+    int64_t start = tt_attention_start(r->shape, i), from = start > r->first_key ? start : r->first_key;
     double ds;
 
     for (int64_t first = 0; first < dim; first += COLUMNS) {
         double sum[COLUMNS] = {0.0};
 
-        for (int64_t j = r->first_key; j <= i && j < r->first_key + r->keys; j++) {
+        for (int64_t j = from; j <= i && j < r->first_key + r->keys; j++) {
             (void)pair(group, r->shape, head, i, j, &ds);
             for (int64_t e = 0; e < columns_from(first, dim); e++)
                 sum[e] += ds * exact_of(group->k[j * k_stride + first + e]);
@@ -129,7 +134,7 @@ static void grad_key(const struct range *r, int64_t j, int64_t first)
     double dk[COLUMNS] = {0.0}, dv[COLUMNS] = {0.0}, ds;
 
     for (int64_t head = 0; head < r->heads; head++) {
-        for (int64_t i = j; i < r->shape->seq_len; i++) {
+        for (int64_t i = j; i < r->shape->seq_len && tt_attention_start(r->shape, i) <= j; i++) {
             int64_t at = i * q_stride + head * dim + first;
             double p = pair(group, r->shape, head, i, j, &ds);
 

@@ -67,7 +67,7 @@ void TT_TYPED(tt_rope, generic)(element *y, const element *x, const float *table
     float sign = shape->inverse ? -1.0F : 1.0F;
 
     for (int64_t r = first_row; r < first_row + rows; r++) {
-        const float *angle = table + r % shape->seq_len * shape->head_dim;
+        const float *angle = table + tt_rope_position(shape, r) * shape->head_dim;
 
         for (int64_t head = 0; head < shape->heads; head++, x += shape->head_dim, y += shape->head_dim)
             rope_head(y, x, angle, shape->head_dim / 2, sign, shape->rotate_half);

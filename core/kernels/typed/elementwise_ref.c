@@ -39,7 +39,7 @@ void TT_TYPED(tt_rope, ref)(element *y, const element *x, const float *table, co
     int64_t half = shape->head_dim / 2, step = shape->rotate_half ? half : 1, stride = shape->rotate_half ? 1 : 2;
 
     for (int64_t head = 0; head < rows * shape->heads; head++, x += shape->head_dim, y += shape->head_dim) {
-        const float *angle = table + (first_row + head / shape->heads) % shape->seq_len * shape->head_dim;
+        const float *angle = table + tt_rope_position(shape, first_row + head / shape->heads) * shape->head_dim;
 
         for (int64_t i = 0; i < half; i++) {
             double c = (double)angle[2 * i], s = shape->inverse ? -(double)angle[2 * i + 1] : (double)angle[2 * i + 1];

@@ -39,6 +39,7 @@ struct work {
     int64_t depth;     /* dim, or pairs of it */
     int64_t across;    /* elements of a row of q_across: dim, or wide */
     int64_t q_stride, k_stride, lse_stride, seq_len;
+    const struct tt_attention_shape *shape;
     int64_t row, rows; /* the strip */
     float scale;
     product_type *q, *dout;               /* (STRIP, depth) */
@@ -267,10 +268,11 @@ static void load_strip(struct work *work)
 }
 
 /* Row r of the block sees all nv vectors of keys, or, in the square at the end of vector nv - 1, its
- * first r + 1 lanes. */
-static void softmax(struct work *work, int64_t first, int64_t n, int nv, bool diagonal)
+ * first r + 1 lanes; but no keys before its document. key: the panel's first. */
+static void softmax(struct work *work, int64_t key, int64_t first, int64_t n, int nv, bool diagonal)
 {
     for (int64_t r = 0; r < n; r++) {
+        int64_t hidden = tt_attention_start(work->shape, work->row + first + r) - key;
         vf lse = vf_set(work->lse[first + r]), delta = vf_set(work->delta[first + r]);
         float *p = work->p + r * PANEL, *ds = work->ds + r * PANEL;
 
@@ -281,6 +283,10 @@ static void softmax(struct work *work, int64_t first, int64_t n, int nv, bool di
                 weight = vf_select(vf_first(r + 1), weight, vf_zero());
                 slope = vf_select(vf_first(r + 1), slope, vf_zero());
             }
+            if (v * VF_LANES < hidden) {
+                weight = vf_select(vf_first(hidden - v * VF_LANES), vf_zero(), weight);
+                slope = vf_select(vf_first(hidden - v * VF_LANES), vf_zero(), slope);
+            }
             vf_store(p, weight);
             vf_store(ds, slope);
         }
@@ -288,7 +294,7 @@ static void softmax(struct work *work, int64_t first, int64_t n, int nv, bool di
 }
 
 /* Rows first..first + n - 1 of the strip, n <= BLOCK, against the first nv vectors of the panel. */
-static void block(struct work *work, int64_t panel, int64_t first, int64_t n, int nv, bool diagonal)
+static void block(struct work *work, int64_t panel, int64_t key, int64_t first, int64_t n, int nv, bool diagonal)
 {
     int64_t dim = work->dim, depth = work->depth, across = work->across, vectors = work->wide / VF_LANES;
     int64_t pairs = (n + PRODUCT_STEP - 1) / PRODUCT_STEP;
@@ -296,7 +302,7 @@ static void block(struct work *work, int64_t panel, int64_t first, int64_t n, in
 
     product_rows(work->p, PANEL, q, depth, work->kt, PANEL, n, nv, depth);
     product_rows(work->ds, PANEL, dout, depth, work->vt, PANEL, n, nv, depth);
-    softmax(work, first, n, nv, diagonal);
+    softmax(work, key, first, n, nv, diagonal);
     pack_block(work, n, nv);
     product_columns_add(work->dvt + panel * dim * PANEL, PANEL, work->dout_across + first * across, across,
                         work->p_across, PANEL, dim, nv, pairs);
@@ -311,6 +317,12 @@ static void block(struct work *work, int64_t panel, int64_t first, int64_t n, in
     }
 }
 
+/* Whether row `first` of the strip, and so every later one, has a document that begins after the panel. */
+static bool is_hidden(const struct work *work, int64_t key, int64_t first)
+{
+    return tt_attention_start(work->shape, work->row + first) >= key + PANEL;
+}
+
 /* The strip's rows against a panel of keys: rows above it see nothing, the square on the diagonal goes by vectors. */
 static void strip_panel(struct work *work, int64_t panel, int64_t key)
 {
@@ -320,14 +332,14 @@ static void strip_panel(struct work *work, int64_t panel, int64_t key)
         for (int64_t g = 0; g < PRODUCT_VECTORS && first < work->rows; g++) {
             int64_t left = work->rows - first, n = left < VF_LANES ? left : VF_LANES;
 
-            block(work, panel, first, n, (int)g + 1, true);
+            block(work, panel, key, first, n, (int)g + 1, true);
             first += n;
         }
     }
-    for (; first < work->rows; first += BLOCK) {
+    for (; first < work->rows && !is_hidden(work, key, first); first += BLOCK) {
         int64_t left = work->rows - first;
 
-        block(work, panel, first, left < BLOCK ? left : BLOCK, PRODUCT_VECTORS, false);
+        block(work, panel, key, first, left < BLOCK ? left : BLOCK, PRODUCT_VECTORS, false);
     }
 }
 
@@ -339,6 +351,8 @@ static void head_bwd(struct work *work, int64_t first_key, int64_t keys)
         work->rows = left < STRIP ? left : STRIP;
         load_strip(work);
         for (int64_t j = 0; j < keys && first_key + j < work->row + work->rows; j += PANEL) {
+            if (is_hidden(work, first_key + j, 0))
+                continue;
             load_panel(work, first_key + j, keys - j < PANEL ? keys - j : PANEL);
             strip_panel(work, j / PANEL, first_key + j);
         }
@@ -378,6 +392,7 @@ void TT_TYPED(tt_attention_bwd)(const element_grads *group, const struct tt_atte
                         .k_stride = shape->kv_heads * dim,
                         .lse_stride = shape->heads,
                         .seq_len = shape->seq_len,
+                        .shape = shape,
                         .scale = 1.0F / sqrtf((float)dim)};
 
     work.across = PRODUCT_STEP == 1 ? dim : work.wide;

@@ -64,7 +64,8 @@ void TT_TYPED(tt_attention_fwd)(element *o, float *lse, const element *q, const 
                                 const struct tt_attention_shape *shape, int64_t first_row, int64_t rows, float *scratch)
 {
     int64_t dim = shape->head_dim, stride = shape->heads * dim, end = first_row + rows;
-    struct panel panel = {.dim = dim, .depth = dim, .v_step = dim, .qt = scratch, .ot = scratch + dim * PANEL};
+    struct panel panel = {
+        .shape = shape, .dim = dim, .depth = dim, .v_step = dim, .qt = scratch, .ot = scratch + dim * PANEL};
     float *wide_k, *wide_v;
 
     panel.weights = panel.factors = panel.ot + dim * PANEL;
@@ -81,11 +82,11 @@ void TT_TYPED(tt_attention_fwd)(element *o, float *lse, const element *q, const 
         q_rows = floats_of(wide_k, q + panel.row * stride, &q_stride, panel.rows, dim);
         load_queries(&panel, q_rows, q_stride, LOG2_E / sqrtf((float)dim));
         panel_begin(&panel);
-        for (int64_t key = 0; key < panel.row; key += KEYS) {
+        for (int64_t key = panel.first_key; key < panel.row; key += KEYS) {
             int64_t keys = panel.row - key < KEYS ? panel.row - key : KEYS;
 
             block_below(&panel, floats_of(wide_k, k + key * dim, &k_stride, keys, dim),
-                        floats_of(wide_v, v + key * dim, &k_stride, keys, dim), keys, key == 0);
+                        floats_of(wide_v, v + key * dim, &k_stride, keys, dim), key, keys);
         }
         block_diagonal(&panel, floats_of(wide_k, k + panel.row * dim, &k_stride, panel.rows, dim),
                        floats_of(wide_v, v + panel.row * dim, &k_stride, panel.rows, dim));

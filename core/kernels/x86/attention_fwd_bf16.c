@@ -78,7 +78,8 @@ void TT_ISA(tt_attention_fwd_bf16)(tt_bf16 *o, float *lse, const tt_bf16 *q, con
                                    float *scratch)
 {
     int64_t dim = shape->head_dim, q_stride = shape->heads * dim, end = first_row + rows;
-    struct work work = {.panel = {.dim = dim,
+    struct work work = {.panel = {.shape = shape,
+                                  .dim = dim,
                                   .depth = (dim + 1) / 2,
                                   .v_step = (dim + VP_LANES - 1) / VP_LANES * VP_LANES,
                                   .scale = LOG2_E / sqrtf((float)dim)}};
@@ -89,11 +90,11 @@ void TT_ISA(tt_attention_fwd_bf16)(tt_bf16 *o, float *lse, const tt_bf16 *q, con
         panel->rows = end - panel->row < PANEL ? end - panel->row : PANEL;
         load_queries(panel, q + panel->row * q_stride, q_stride);
         panel_begin(panel);
-        for (int64_t key = 0; key < panel->row; key += KEYS) {
+        for (int64_t key = panel->first_key; key < panel->row; key += KEYS) {
             int64_t keys = panel->row - key < KEYS ? panel->row - key : KEYS;
 
-            block_below(panel, load_keys(&work, k + key * dim, keys), load_values(&work, v + key * dim, keys), keys,
-                        key == 0);
+            block_below(panel, load_keys(&work, k + key * dim, keys), load_values(&work, v + key * dim, keys), key,
+                        keys);
         }
         block_diagonal(panel, load_keys(&work, k + panel->row * dim, panel->rows),
                        load_values(&work, v + panel->row * dim, panel->rows));

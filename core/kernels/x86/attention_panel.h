@@ -9,9 +9,10 @@
  * The lanes of a vector are query rows: a panel is PANEL rows of a head. With q transposed once per panel, both
  * products read k and v one element at a time, and maximum, sum and rescaling need no operation across lanes. A block
  * of keys goes through scores^T = k q^T, weights^T = 2^(scores - maximum), o^T += v^T weights^T; 1/sqrt(E) and log2(e)
- * are multiplied into q, or into the scores of bfloat16. Keys beyond a vector's last row are not visited; only the
- * square on the diagonal is masked.
+ * are multiplied into q, or into the scores of bfloat16. Keys beyond a vector's last row are not visited, nor those
+ * before the documents of all rows; only the square on the diagonal is masked, and keys before the last row's document.
  */
+#include <float.h>
 #include <math.h>
 
 #include "core/kernels/x86/product.h"
@@ -22,7 +23,9 @@ _Static_assert(PANEL <= TT_ATTENTION_PANEL && TT_ATTENTION_ROWS % PANEL == 0, "s
 static const float LOG2_E = 0x1.715476p+0F, LN_2 = 0x1.62e430p-1F;
 
 struct panel {
+    const struct tt_attention_shape *shape;
     int64_t row, rows; /* of the sequence; rows <= PANEL */
+    int64_t first_key; /* that the panel's first row sees */
     int64_t dim;
     int64_t depth;                 /* dim, or pairs of it: elements of a row of k */
     int64_t v_step;                /* elements of a row of v */
@@ -34,13 +37,14 @@ struct panel {
     float *largest, *sum, *shrink; /* PANEL: the maximum in powers of 2 */
 };
 
-/* Before the first keys. */
+/* Before the first keys. A finite maximum stays one if a row sees no key of a block. */
 static void panel_begin(struct panel *panel)
 {
+    panel->first_key = tt_attention_start(panel->shape, panel->row);
     for (int64_t i = 0; i < panel->dim * PANEL; i += VF_LANES)
         vf_store(panel->ot + i, vf_zero());
     for (int64_t v = 0; v < PANEL; v += VF_LANES) {
-        vf_store(panel->largest + v, vf_set(-INFINITY));
+        vf_store(panel->largest + v, vf_set(-FLT_MAX));
         vf_store(panel->sum + v, vf_zero());
     }
 }
@@ -151,13 +155,30 @@ static void rescale(struct panel *panel)
     }
 }
 
-/* Keys that every row of the panel sees; k and v: their first elements. */
-static void block_below(struct panel *panel, const product_type *k, const product_type *v, int64_t keys, bool first)
+/* Masks the scores of n keys from `key` on, row `at` of the weights, for rows whose documents begin after them. */
+static void mask_documents(struct panel *panel, int64_t key, int64_t at, int64_t n)
+{
+    float *s = panel->weights + at * PANEL;
+    int64_t seen = 0; /* rows that see the key: the first ones */
+
+    if (tt_attention_start(panel->shape, panel->row + panel->rows - 1) <= key)
+        return;
+    for (int64_t j = 0; j < n; j++, s += PANEL) {
+        while (seen < panel->rows && tt_attention_start(panel->shape, panel->row + seen) <= key + j)
+            seen++;
+        for (int64_t v = 0; v < PANEL; v += VF_LANES)
+            vf_store(s + v, vf_select(vf_first(seen - v), vf_load(s + v), vf_set(-INFINITY)));
+    }
+}
+
+/* Keys from `key` on that no row of the panel is above; k and v: their first elements. */
+static void block_below(struct panel *panel, const product_type *k, const product_type *v, int64_t key, int64_t keys)
 {
     product_rows(panel->weights, PANEL, k, panel->depth, panel->qt, PANEL, keys, PRODUCT_VECTORS, panel->depth);
+    mask_documents(panel, key, 0, keys);
     for (int64_t i = 0; i < PRODUCT_VECTORS; i++)
         softmax(panel, i, keys);
-    if (!first)
+    if (key > panel->first_key)
         rescale(panel);
     pack_weights(panel, 0, keys, 0);
     product_columns_add(panel->ot, PANEL, v, panel->v_step, panel->factors, PANEL, panel->dim, PRODUCT_VECTORS,
@@ -182,13 +203,14 @@ static void block_diagonal(struct panel *panel, const product_type *k, const pro
         product_rows(panel->weights + at * PANEL + at, PANEL, k + at * panel->depth * PRODUCT_STEP, panel->depth,
                      panel->qt + at * PRODUCT_STEP, PANEL, n, (int)(PRODUCT_VECTORS - g), panel->depth);
         mask(panel, g, n);
+        mask_documents(panel, panel->row + at, at, n);
     }
     for (int64_t g = 0; g < PRODUCT_VECTORS; g++) {
         int64_t seen = (g + 1) * VF_LANES;
 
         softmax(panel, g, seen < panel->rows ? seen : panel->rows);
     }
-    if (panel->row > 0)
+    if (panel->row > panel->first_key)
         rescale(panel);
     for (int64_t g = 0; g * VF_LANES < panel->rows; g++) {
         int64_t at = g * VF_LANES, left = panel->rows - at, n = left < VF_LANES ? left : VF_LANES;

@@ -92,7 +92,7 @@ void TT_TYPED(tt_rope)(element *y, const element *x, const float *table, const s
     vf sign = vf_set(shape->inverse ? -1.0F : 1.0F);
 
     for (int64_t r = first_row; r < first_row + rows; r++) {
-        const float *angle = table + r % shape->seq_len * dim;
+        const float *angle = table + tt_rope_position(shape, r) * dim;
 
         for (int64_t head = 0; head < shape->heads; head++, x += dim, y += dim) {
             if (shape->rotate_half) {
