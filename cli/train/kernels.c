@@ -28,6 +28,6 @@ out:
 
 json_t *tt_setup_kernels_json(const struct tt_setup *setup)
 {
-    return json_pack("{s:s, s:s, s:s*}", "blas", tt_blas_kernel(), "titan", tt_kernels()->name, "differ",
-                     setup->kernels_differ);
+    return json_pack("{s:s, s:s, s:s, s:s*}", "blas", tt_blas_kernel(), "titan", tt_kernels()->name, "float32_products",
+                     tt_sgemm_is_blas() ? "blas" : "titan", "differ", setup->kernels_differ);
 }
