@@ -38,6 +38,7 @@ EXPECT = [
     (r"\bestimate\b", [r"fits|yes|no"]),
     (r"\btrace summary\b", [r"gemm"]),
     (r"\bmodels\b", [r"debugmodel"]),
+    (r"\bdoctor\b", [r"^ok +titan ", r"^ok +mpi "]),
     (r"data pack", [r"tokens"]),
     (r"data inspect", [r"tokens"]),
     (r"data tokenizer", [r"merges"]),
@@ -130,7 +131,7 @@ def commands_of(page):
 
 def lacks(command):
     """A tool that the command needs and this machine does not have, or None."""
-    tools = re.findall(r"(?:^|[|;&]\s*)([a-z]+)\b", command)
+    tools = re.findall(r"(?:^|[|;&]\s*)([a-z]+)\b", command.split(" #")[0])
     return next((tool for tool in tools if tool not in ("titan", "build", "cat", "echo") and not shutil.which(tool)),
                 None)
 
