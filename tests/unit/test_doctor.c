@@ -176,5 +176,6 @@ int main(void)
         cmocka_unit_test(an_error_keeps_its_message_help_and_code),
     };
 
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
