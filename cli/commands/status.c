@@ -184,8 +184,9 @@ static void print_line(const json_t *s)
 {
     char eta[32];
 
-    (void)printf("%s  step: %" PRId64 "/%" PRId64 "  loss: %8.5f  step_time: %.3g s", string(s, "state"),
-                 integer(s, "step"), integer(s, "total_steps"), number(s, "loss"), number(s, "step_time_s"));
+    (void)printf("%s  step: %" PRId64 "/%" PRId64, string(s, "state"), integer(s, "step"), integer(s, "total_steps"));
+    if (integer(s, "step") > 0)
+        (void)printf("  loss: %8.5f  step_time: %.3g s", number(s, "loss"), number(s, "step_time_s"));
     if (isfinite(number(s, "eta_s")))
         (void)printf("  eta: %s", tt_text_duration(eta, sizeof eta, number(s, "eta_s")));
     (void)printf("\n");

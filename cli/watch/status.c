@@ -132,9 +132,11 @@ static void set_progress(struct status *s)
     const double *loss = tt_table_column(v, "loss");
     double median = median_step_sec(h), age = h->last_sec > 0.0 ? tt_clock_wall_sec() - h->last_sec : (double)NAN;
     const json_t *predicted = json_object_get(h->run, "memory_predicted_bytes");
+    double left;
 
     s->step = h->steps.n ? h->steps.step[h->steps.n - 1] : 0;
     s->total = last_step(s);
+    left = (double)(s->total - s->step) * median - age; /* NaN: unknown, which fmax would make 0 */
     set(s, "step", json_integer(s->step));
     set(s, "total_steps", s->total >= 0 ? json_integer(s->total) : json_null());
     for (int i = 0; numbers[i]; i++) {
@@ -144,10 +146,8 @@ static void set_progress(struct status *s)
             strcmp(numbers[i], "ntokens_seen") == 0 && isfinite(x) ? json_integer((json_int_t)x) : tt_json_number(x));
     }
     set(s, "median_step_time_s", tt_json_number(median));
-    set(s, "last_record_s", tt_json_number(fmax(age, 0.0)));
-    set(s, "eta_s",
-        s->alive && s->total >= 0 ? tt_json_number(fmax(0.0, (double)(s->total - s->step) * median - age))
-                                  : json_null());
+    set(s, "last_record_s", tt_json_number(age < 0.0 ? 0.0 : age));
+    set(s, "eta_s", s->alive && s->total >= 0 ? tt_json_number(left < 0.0 ? 0.0 : left) : json_null());
     set(s, "memory_predicted_gib",
         json_is_number(predicted) ? tt_json_number(json_number_value(predicted) / 0x1p30) : json_null());
     set(s, "validation",

@@ -167,6 +167,16 @@ assert any("nothing was recorded" in w for w in found["warnings"]), found["warni
     [ "$(wc -l <out)" = 1 ] || not_as "not one line"
 }
 
+case_what_no_record_says_is_unknown() {
+    metrics new '@RUN'
+    : >new/.lock
+    flock new/.lock "$TITAN" status new --json >out 2>err || not_as "status failed"
+    expect_json 'assert found["total_steps"] == 9 and found["eta_s"] is None, found["eta_s"]'
+    printf '{"type":"step","step":1,"loss":1}\n' >new/metrics.jsonl
+    run status new --json
+    expect_json 'assert found["last_record_s"] is None, found["last_record_s"]'
+}
+
 case_pictures_fit_the_terminal() {
     curve one 1
     for size in 80x24 40x12 132x50; do
