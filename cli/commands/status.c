@@ -117,7 +117,7 @@ static void add_keeping(const json_t *s, struct tt_text *out)
 static void add_end(const json_t *s, struct tt_text *out)
 {
     const json_t *warnings = json_object_get(s, "warnings");
-    const char *error = string(s, "error"), *command = string(s, "command");
+    const char *error = string(s, "error");
 
     for (size_t i = 0; i < json_array_size(warnings); i++)
         tt_text_add(out, "  warning    %s\n", json_string_value(json_array_get(warnings, i)));
@@ -129,8 +129,6 @@ static void add_end(const json_t *s, struct tt_text *out)
         tt_text_add(out, "  why        unknown: it left no record of its end, as after SIGKILL, a lack of memory or a "
                          "power cut\n");
     }
-    if (command)
-        tt_text_add(out, "  continue   %s\n", command);
 }
 
 static void add_status(const json_t *s, struct tt_text *out)
@@ -154,21 +152,36 @@ static void add_status(const json_t *s, struct tt_text *out)
     add_speed(s, out);
     add_keeping(s, out);
     add_end(s, out);
+    tt_text_make_printable(out); /* the records may be another user's */
+}
+
+/* Prints the status. The command stays on one line, however long: pasted lines would be commands of their own. */
+static void put_status(const json_t *s, FILE *to)
+{
+    const char *command = string(s, "command");
+    struct tt_text text = {0};
+
+    add_status(s, &text);
+    tt_screen_put(to, text.text, tt_screen_columns(STDOUT_FILENO), LABEL_COLUMNS);
+    tt_text_release(&text);
+    if (!command)
+        return;
+    tt_text_add(&text, "  continue   %s\n", command);
+    tt_text_make_printable(&text);
+    (void)fputs(text.text, to);
+    tt_text_release(&text);
 }
 
 /* --- following --- */
 
-/* Prints the status where the last one was printed, which had ret_lines lines. */
+/* Prints the status where the last one was printed, which had *lines lines. */
 static void redraw(const json_t *s, int *lines)
 {
-    struct tt_text text = {0};
     char *shown = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&shown, &size);
 
-    add_status(s, &text);
-    tt_screen_put(out ? out : stdout, text.text, tt_screen_columns(STDOUT_FILENO), LABEL_COLUMNS);
-    tt_text_release(&text);
+    put_status(s, out ? out : stdout);
     if (!out || fclose(out) != 0)
         return;
     if (*lines)
@@ -198,15 +211,6 @@ static void print_compact(const json_t *s)
 
     (void)printf("%s\n", text);
     tt_free(text);
-}
-
-static void print_whole(const json_t *s)
-{
-    struct tt_text text = {0};
-
-    add_status(s, &text);
-    tt_screen_put(stdout, text.text, tt_screen_columns(STDOUT_FILENO), LABEL_COLUMNS);
-    tt_text_release(&text);
 }
 
 /* Whether something was recorded since the status `before`. */
@@ -244,7 +248,7 @@ static int follow(struct tt_history *history, bool json)
         (void)nanosleep(&between, NULL);
     }
     if (!terminal && !json)
-        print_whole(now);
+        put_status(now, stdout);
 out:
     json_decref(before);
     json_decref(now);
@@ -272,7 +276,7 @@ static int show(const struct tt_args *args)
     if (json)
         (void)tt_cli_print_json(json_incref(status));
     else
-        print_whole(status);
+        put_status(status, stdout);
 out:
     json_decref(status);
     tt_history_release(&history);

@@ -23,6 +23,12 @@ void tt_text_add_replaced(struct tt_text *t, const char *bytes, size_t size, con
 /** Adds a word of a command line, quoted for a shell if need be, on one line whatever it holds. */
 void tt_text_add_word(struct tt_text *t, const char *word);
 
+/**
+ * Replaces control characters, except ends of lines, by question marks: text that another user has written must not
+ * steer the terminal on which it is printed.
+ */
+void tt_text_make_printable(struct tt_text *t);
+
 /** The number of edits (insert, delete, replace, swap neighbours) that turn a into b, ignoring case; "did you mean". */
 int tt_text_distance(const char *a, const char *b);
 

@@ -177,6 +177,24 @@ case_what_no_record_says_is_unknown() {
     expect_json 'assert found["last_record_s"] is None, found["last_record_s"]'
 }
 
+case_records_of_others_do_not_steer_the_terminal() {
+    metrics dead '@RUN ,"host":"a\u001b[2Jb\u009bc"' 1:1 \
+        '{"type":"end","step":1,"exit":1,"error":"cannot read \u001b]0;x\u0007 \u007f","time":3}'
+    run status dead
+    expect_ok
+    expect_out '^dead: failed .*, a\?\[2Jb\?\?c process 0'
+    expect_out '^  why        cannot read \?\]0;x\? \?$'
+    ! LC_ALL=C grep -q "$(printf '[\001-\011\013-\037\177]')" out || not_as "control characters"
+}
+
+case_the_command_that_continues_a_run_is_one_line() {
+    metrics dead '@RUN ,"cwd":"/a/folder/with/a/rather/long/name"' 1:1
+    TITAN_COLUMNS=60 run status dead
+    expect_ok
+    expect_out "^  continue   cd /a/folder/with/a/rather/long/name && titan launch -n 2 -- train --config 'my run.yaml'$"
+    expect_out '^  why        unknown: .*[a-z]$'
+}
+
 case_pictures_fit_the_terminal() {
     curve one 1
     for size in 80x24 40x12 132x50; do
