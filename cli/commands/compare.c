@@ -11,6 +11,7 @@
 
 #include "cli/cli.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 
 const struct tt_option tt_compare_options[] = {
     {"assert_equal", NULL, NULL, "print nothing but the first difference, as an error"},
@@ -115,8 +116,12 @@ static void print_pairs(const json_t *pairs, const char *title)
     for (size_t i = 0; i < json_array_size(pairs); i++) {
         const json_t *p = json_array_get(pairs, i);
         char *a = tt_json_text(json_object_get(p, "a")), *b = tt_json_text(json_object_get(p, "b"));
+        struct tt_text line = {0};
 
-        (void)printf("    %s: %s, %s\n", string(p, "key"), a, b);
+        tt_text_add(&line, "    %s: %s, %s\n", string(p, "key"), a, b);
+        tt_text_make_printable(&line); /* the records may be another user's */
+        (void)fputs(line.text, stdout);
+        tt_text_release(&line);
         tt_free(a);
         tt_free(b);
     }

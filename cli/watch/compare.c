@@ -181,7 +181,7 @@ static int64_t compare_steps(struct comparison *c)
 
 static void add_pair(json_t *list, const char *section, const char *key, const json_t *a, const json_t *b)
 {
-    if (!json_equal(a, b))
+    if (a != b && !json_equal(a, b)) /* NULL, which neither has, is not equal for jansson */
         (void)json_array_append_new(list, json_pack("{s:o, s:O?, s:O?}", "key",
                                                     section ? json_sprintf("%s.%s", section, key) : json_string(key),
                                                     "a", a, "b", b));

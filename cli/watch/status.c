@@ -4,8 +4,10 @@
  */
 #include "cli/watch/status.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,6 +59,18 @@ static double newest(const struct tt_history *h, const char *name)
 
 /* --- is it alive --- */
 
+/* Whether the process that recorded its end still has the lock, for instance while it frees memory. On another host
+ * that is unknown. */
+static bool is_ending(const json_t *run)
+{
+    const char *there = json_string_value(json_object_get(run, "host"));
+    pid_t pid = (pid_t)json_integer_value(json_object_get(run, "pid"));
+    char here[256] = "";
+
+    (void)gethostname(here, sizeof here - 1);
+    return there && strcmp(there, here) == 0 && pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
+}
+
 static int find_state(struct status *s)
 {
     const json_t *end = s->history->end;
@@ -66,7 +80,7 @@ static int find_state(struct status *s)
     TT_TRY(tt_lock_is_held(lock, &s->alive));
     s->exit = !s->alive && end ? (int)json_integer_value(json_object_get(end, "exit")) : -1;
     if (s->alive)
-        s->state = s->history->run && !end ? "running" : "starting";
+        s->state = s->history->run && (!end || is_ending(s->history->run)) ? "running" : "starting";
     else if (!end)
         s->state = "killed";
     else

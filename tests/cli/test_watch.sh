@@ -99,6 +99,18 @@ assert found["only_b"] == [{"from": 6, "to": 7, "count": 2}] and found["only_a"]
     expect_ok
 }
 
+case_facts_that_neither_run_has_are_not_differences() {
+    metrics one 1:1
+    run compare one one
+    expect_ok
+    refuse_out 'null'
+    metrics strange '@RUN' 1:1
+    sed -i 's/"enable"/"a\\u001b[2Jb"/' strange/metrics.jsonl
+    metrics plain '@RUN' 1:1
+    run compare plain strange
+    expect_out 'checkpoint.a\?\[2Jb: null, true$'
+}
+
 case_numbers_that_are_not_finite_are_equal_to_each_other_only() {
     metrics one '@RUN' 1:null
     metrics two '@RUN' 1:1
@@ -167,6 +179,16 @@ assert any("nothing was recorded" in w for w in found["warnings"]), found["warni
     [ "$(wc -l <out)" = 1 ] || not_as "not one line"
 }
 
+case_a_process_that_ends_is_not_one_that_starts() {
+    metrics live "@RUN ,\"host\":\"$(uname -n)\",\"pid\":$$" 1:1 '{"type":"end","step":1,"exit":0,"time":3}'
+    : >live/.lock
+    flock live/.lock "$TITAN" status live --json >out 2>err || not_as "status failed"
+    expect_json 'assert found["state"] == "running", found["state"]'
+    metrics live '@RUN ,"host":"another","pid":1' 1:1 '{"type":"end","step":1,"exit":0,"time":3}'
+    flock live/.lock "$TITAN" status live --json >out 2>err || not_as "status failed"
+    expect_json 'assert found["state"] == "starting", found["state"]'
+}
+
 case_what_no_record_says_is_unknown() {
     metrics new '@RUN'
     : >new/.lock
@@ -188,10 +210,10 @@ case_records_of_others_do_not_steer_the_terminal() {
 }
 
 case_the_command_that_continues_a_run_is_one_line() {
-    metrics dead '@RUN ,"cwd":"/a/folder/with/a/rather/long/name"' 1:1
+    metrics dead '@RUN ,"cwd":"/a/folder/with/a/long/name"' 1:1
     TITAN_COLUMNS=60 run status dead
     expect_ok
-    expect_out "^  continue   cd /a/folder/with/a/rather/long/name && titan launch -n 2 -- train --config 'my run.yaml'$"
+    expect_out "^  continue   cd /a/folder/with/a/long/name && titan launch -n 2 -- train --config 'my run.yaml'$"
     expect_out '^  why        unknown: .*[a-z]$'
 }
 
