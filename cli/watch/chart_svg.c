@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/watch/chart.h"
+#include "core/base/utf8.h"
 
 enum {
     WIDTH = 1000,
@@ -45,16 +46,24 @@ const char *tt_chart_color(int run)
     return colors[run % (int)(sizeof colors / sizeof colors[0])];
 }
 
+/* XML has neither control characters nor bytes that are not UTF-8, not even escaped. */
 static void add_escaped(struct tt_text *out, const char *text)
 {
-    for (const char *c = text; *c; c++) {
-        if (*c == '<')
+    struct tt_text repaired = {0};
+
+    tt_utf8_repair(text, strlen(text), &repaired);
+    tt_text_make_printable(&repaired);
+    for (size_t i = 0; i < repaired.size; i++) {
+        if (repaired.text[i] == '<')
             tt_text_add(out, "&lt;");
-        else if (*c == '&')
+        else if (repaired.text[i] == '>')
+            tt_text_add(out, "&gt;");
+        else if (repaired.text[i] == '&')
             tt_text_add(out, "&amp;");
         else
-            tt_text_add_bytes(out, c, 1);
+            tt_text_add_bytes(out, repaired.text + i, 1);
     }
+    tt_text_release(&repaired);
 }
 
 static void text_at(struct tt_text *out, double x, double y, const char *attributes, const char *text)

@@ -289,6 +289,21 @@ assert loss["marks"][0] == {"step": [50, 100], "value": [3.5, 3]}, loss["marks"]
 PYTHON
 }
 
+case_names_of_runs_cannot_break_a_picture() {
+    curve "$(printf 'a\033]b\377')" 1
+    curve '<!--<script>]]>' 1
+    run plot "$(printf 'a\033]b\377')" '<!--<script>]]>' --svg a.svg --html a.html
+    expect_ok
+    python3 - >problem.txt 2>&1 <<'PYTHON' || not_as "$(tail -1 problem.txt)"
+import json, re
+import xml.etree.ElementTree as tree
+texts = [e.text for e in tree.parse("a.svg").getroot().iter() if e.tag.endswith("}text")]
+assert "a?]b\N{REPLACEMENT CHARACTER}" in texts and "<!--<script>]]>" in texts, texts
+data = re.search(r"const data = (.*);\n", open("a.html", encoding="utf-8").read()).group(1)
+assert "<" not in data and json.loads(data)["runs"][1] == "<!--<script>]]>", "markup within the script"
+PYTHON
+}
+
 case_smoothing_and_ranges() {
     curve one 1
     run plot one --key loss --smooth 0.5 --from 11 --to 20 --html a.html
