@@ -9,6 +9,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/base/utf8.h"
 #include "core/data/source.h"
 #include "core/os/path.h"
 #include "core/tokenizer/tokenizer.h"
@@ -31,6 +32,8 @@ static int add_special(struct job *job, const char *token)
             return 0; /* bos may be eos */
     if (!*token)
         return tt_fail(TT_EUSAGE, "--special: a token must not be empty");
+    if (tt_utf8_invalid(token, strlen(token)) >= 0)
+        return tt_fail(TT_EUSAGE, "--special: a token must be valid UTF-8");
     if (job->n_special == MOST_SPECIAL)
         return tt_fail(TT_EUSAGE, "--special: more than %d special tokens", MOST_SPECIAL);
     job->special[job->n_special++] = token;

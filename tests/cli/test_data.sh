@@ -330,7 +330,7 @@ case_wrong_tokenizer_options_are_refused() {
     make_corpus
     for wrong in "--vocab=255 corpus.txt|--vocab '255' is not" "--vocab=257 corpus.txt|257 is too small" \
         "--pattern=(a corpus.txt|invalid regular expression" "|needs text" "--dataset=tokens corpus.txt|not 'tokens'" \
-        "--special= corpus.txt|must not be empty"; do
+        "--special= corpus.txt|must not be empty" "--bos=$(printf '\377') corpus.txt|must be valid UTF-8"; do
         run data tokenizer --out made ${wrong%%|*}
         expect_error 2 "${wrong#*|}"
         refuse_file made
