@@ -138,6 +138,10 @@ int tt_check_blas(const struct tt_doctor *d, struct tt_finding *f)
 
     (void)d;
     tt_finding_add(f, "%s", tt_blas_library());
+    if (!tt_sgemm_is_blas()) {
+        tt_finding_add(f, "not used: titan multiplies matrices itself with AVX-512");
+        return 0;
+    }
     if (!is_slow(tt_blas_kernel()))
         return 0;
     tt_finding_add(f, "the %s kernels do not use all of this processor's instructions", tt_blas_kernel());

@@ -64,6 +64,17 @@ case_slow_kernels_are_a_warning() {
     expect_out "help: unset TITAN_CPU"
 }
 
+case_kernels_of_openblas_count_only_where_they_are_used() {
+    TITAN_CPU=avx512 OPENBLAS_CORETYPE=Nehalem run doctor
+    expect_ok
+    grep -q '^ok .*kernels: avx512$\|^warning .*kernels: avx512$' out || skip "this processor has no AVX-512"
+    expect_out "^ok +blas .*not used"
+    TITAN_CPU=avx2 OPENBLAS_CORETYPE=Nehalem run doctor
+    expect_ok
+    expect_out "^warning +blas .*Nehalem kernels do not use all"
+    expect_out "help: unset OPENBLAS_CORETYPE"
+}
+
 case_ranks_that_are_not_bound_are_a_warning_once() {
     [ "$(nproc)" -ge 2 ] || skip "one core"
     OMPI_MCA_hwloc_base_binding_policy=none run_ranks 2 doctor
