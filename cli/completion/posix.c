@@ -122,6 +122,12 @@ static void write_tables(const struct tt_command *commands, int n, struct tt_tex
 void tt_completion_write_bash(const struct tt_command *commands, int n, struct tt_text *out)
 {
     static const char driver[] =
+        "_titan_add_files() {\n" /* a name may have spaces and stars */
+        "    local name\n"
+        "    while IFS= read -r name; do\n"
+        "        COMPREPLY+=(\"$name\")\n"
+        "    done < <(compgen -P \"$2\" -f -- \"$1\")\n"
+        "}\n"
         "_titan() {\n"
         "    local line=${COMP_LINE:0:COMP_POINT} cur= prev= command values value before=\n"
         "    local -a words\n"
@@ -141,11 +147,11 @@ void tt_completion_write_bash(const struct tt_command *commands, int n, struct t
         "    else\n"
         "        COMPREPLY=($(compgen -W \"$(_titan_candidates \"$command\" \"$cur\")\" -- \"$cur\"))\n"
         "        [[ ${#COMPREPLY[@]} -gt 0 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null\n"
-        "        [[ $cur == -* || -z $command ]] || COMPREPLY+=($(compgen -f -- \"$cur\"))\n"
+        "        [[ $cur == -* || -z $command ]] || _titan_add_files \"$cur\"\n"
         "        return\n"
         "    fi\n"
         "    COMPREPLY=($(compgen -P \"$before\" -W \"${values%FILES}\" -- \"$value\"))\n"
-        "    [[ $values != *FILES ]] || COMPREPLY+=($(compgen -P \"$before\" -f -- \"$value\"))\n"
+        "    [[ $values != *FILES ]] || _titan_add_files \"$value\" \"$before\"\n"
         "}\n"
         "complete -o filenames -F _titan titan\n";
 

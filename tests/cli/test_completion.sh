@@ -110,6 +110,9 @@ case_files_are_offered_where_they_belong() {
     grep -qx folder out || not_as "expected folder"
     offer "titan ckpt inspect fol"
     offered folder
+    touch "run 1.yaml" "run *.yaml"
+    offer "titan train --config run"
+    offered "run 1.yaml" "run *.yaml"
     offer "titan train --config "
     ! grep -q FILES out || not_as "the mark for files was offered"
 }
