@@ -146,7 +146,7 @@ static void print_comparison(const json_t *json)
     (void)printf("\n");
     print_fields(json_object_get(json, "fields"));
     print_pairs(json_object_get(json, "config"), "in the configurations:");
-    print_pairs(json_object_get(json, "notes"), "otherwise (not a difference):");
+    print_pairs(json_object_get(json, "notes"), "other facts, which do not count as differences:");
 }
 
 /* What --assert-equal says of runs that are not equal. */

@@ -18,8 +18,8 @@ const struct tt_option tt_doctor_options[] = {
 static const char usage[] =
     "usage: [mpirun -n N] titan doctor [--json] [--config FILE]... [--section.key=value]...\n\n"
     "Checks what makes runs fail or slow: MPI, cores and binding, BLAS, memory, limits, the disk of\n"
-    "job.dump_folder. Each line is ok, a warning or an error. Under mpirun: on every host. Writes\n"
-    "nothing that remains.\n\n";
+    "job.dump_folder. Each line is ok, a warning or an error. Under mpirun it checks every host. It\n"
+    "leaves no files.\n\n";
 
 static int count_hosts(const struct tt_comm *comm)
 {

@@ -15,15 +15,15 @@
 #include "core/os/file.h"
 
 const struct tt_option tt_plot_options[] = {
-    {"key", NULL, "FIELD,...", "what to draw (default: loss, norm, lr, speed); any number of metrics.jsonl"},
+    {"key", NULL, "FIELD,...", "what to draw (default: loss, norm, lr, speed): numeric fields of metrics.jsonl"},
     {"from", NULL, "STEP", "draw from this step on"},
     {"to", NULL, "STEP", "draw up to this step"},
-    {"smooth", NULL, "W", "exponential mean with weight W of the past, from 0 to below 1, such as 0.9"},
+    {"smooth", NULL, "W", "exponential mean; the past has weight W, at least 0 and less than 1, such as 0.9"},
     {"log", NULL, NULL, "logarithmic scale of the values"},
-    {"ascii", NULL, NULL, "draw with ASCII characters, as where the locale is not UTF-8"},
+    {"ascii", NULL, NULL, "draw with ASCII characters, as if the locale were not UTF-8"},
     {"svg", NULL, "FILE", "write a picture"},
     {"png", NULL, "FILE", "write a picture; needs rsvg-convert"},
-    {"html", NULL, "FILE", "write a page that shows the numbers under the mouse; it needs no network"},
+    {"html", NULL, "FILE", "write a page that shows the numbers at the mouse pointer; it needs no network"},
     TT_OPTION_HELP,
     {0},
 };
@@ -47,7 +47,7 @@ static int read_smooth(const struct tt_args *args, double *weight)
         return 0;
     *weight = strtod(text, &end);
     if (end == text || *end || !(*weight >= 0.0 && *weight < 1.0))
-        return tt_fail(TT_EUSAGE, "plot: --smooth '%s' is not a number from 0 to below 1", text);
+        return tt_fail(TT_EUSAGE, "plot: --smooth '%s' is not a number of at least 0 and less than 1", text);
     return 0;
 }
 

@@ -19,7 +19,8 @@
 #include "core/os/file.h"
 
 const struct tt_option tt_status_options[] = {
-    {"follow", NULL, NULL, "keep showing it until the run ends; not on a terminal: a line for every report"},
+    {"follow", NULL, NULL,
+     "keep showing it until the run ends; if the output is not a terminal, a line for every report"},
     {"json", NULL, NULL, "print JSON; with --follow one object a line"},
     TT_OPTION_HELP,
     {0},
@@ -27,8 +28,8 @@ const struct tt_option tt_status_options[] = {
 
 static const char usage[] =
     "usage: titan status [DIR] [--follow] [--json]\n\n"
-    "Says whether a run is alive, where it is, how fast, what its last checkpoint is and what is wrong;\n"
-    "after a crash why it ended and what continues it. DIR is its folder (default: ./outputs).\n\n";
+    "Shows whether a run is alive, its step, speed and last checkpoint, and what is wrong. After a crash it\n"
+    "shows why the run ended and the command that continues it. DIR is its folder (default: ./outputs).\n\n";
 
 enum { LABEL_COLUMNS = 13, POLL_MSEC = 500 };
 
@@ -126,8 +127,8 @@ static void add_end(const json_t *s, struct tt_text *out)
         tt_text_add_replaced(out, error, strlen(error), "\n", "\n             ");
         tt_text_add(out, "\n");
     } else if (strcmp(string(s, "state"), "killed") == 0) {
-        tt_text_add(out, "  why        unknown: it left no record of its end, as after SIGKILL, a lack of memory or a "
-                         "power cut\n");
+        tt_text_add(out, "  why        unknown: the run left no record of its end; the cause may be SIGKILL, a lack of "
+                         "memory, or a power cut\n");
     }
 }
 

@@ -142,7 +142,7 @@ int tt_check_clock(const struct tt_doctor *d, struct tt_finding *f)
     tt_finding_add(f, "hosts differ by at most %.3f s (measured to %.3f s)", fabs(skew), error);
     if (fabs(skew) - error > much) {
         tt_finding_add(f, "most on %s", tt_comm_host(d->comm, rank));
-        tt_finding_warn(f, "times in records and of files do not agree between hosts: synchronize the clocks (chrony, "
+        tt_finding_warn(f, "times of records and files do not agree between hosts: synchronize the clocks (chrony, "
                            "ntpd)");
     }
 out:

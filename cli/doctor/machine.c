@@ -41,7 +41,8 @@ int tt_check_memory(const struct tt_doctor *d, struct tt_finding *f)
                            "to what is left for a rank");
     if (strict && strtol(strict, NULL, 10) == 2) {
         tt_finding_add(f, "the kernel refuses to overcommit");
-        tt_finding_warn(f, "address space counts as memory here: leave room, or set vm.overcommit_memory to 0");
+        tt_finding_warn(
+            f, "address space counts as memory here: use fewer ranks or threads, or set vm.overcommit_memory to 0");
     }
     tt_free(text);
     tt_free(strict);
@@ -63,8 +64,7 @@ int tt_check_cgroup(const struct tt_doctor *d, struct tt_finding *f)
         tt_finding_add(f, "no limit");
     if (limits.cpus < d->local_size) {
         tt_finding_add(f, "%d ranks on this host", d->local_size);
-        tt_finding_warn(f,
-                        "ranks wait for each other's turns: give the container or job one processor a rank at least");
+        tt_finding_warn(f, "ranks take turns: give the container or job at least one processor for each rank");
     }
     return 0;
 }
@@ -163,6 +163,6 @@ int tt_check_locked_memory(const struct tt_doctor *d, struct tt_finding *f)
     if (limited && has_entries(d, "/sys/class/infiniband"))
         tt_finding_warn(f, "this host has InfiniBand, which locks the memory it sends from: ulimit -l unlimited");
     else if (limited)
-        tt_finding_add(f, "which only InfiniBand would mind");
+        tt_finding_add(f, "which is enough without InfiniBand");
     return 0;
 }

@@ -70,8 +70,8 @@ static void look_at_type(const struct tt_doctor *d, const char *folder, struct t
     }
     tt_finding_add(f, "%s", fs->name);
     if (strcmp(fs->name, "tmpfs") == 0)
-        tt_finding_warn(f, "this folder is in memory, which it uses up, and is lost when the machine stops: set "
-                           "job.dump_folder to a folder on a disk");
+        tt_finding_warn(f, "this folder takes up memory, and is lost when the machine stops: set job.dump_folder to a "
+                           "folder on a disk");
     else if (d->n_hosts > 1 && !fs->is_shared)
         tt_finding_warn(f,
                         "all hosts must see the same folder, and %s is a host's own: set job.dump_folder to one on "
@@ -112,7 +112,7 @@ int tt_check_dump_folder(const struct tt_doctor *d, struct tt_finding *f)
     if (room >= 0)
         tt_finding_add(f, "%s free", tt_text_bytes(text, sizeof text, (double)room));
     if (room >= 0 && (double)room < little)
-        tt_finding_warn(f, "free space there, or set job.dump_folder to another disk; `titan plan --checkpoint` prints "
+        tt_finding_warn(f, "make room there, or set job.dump_folder to another disk; `titan plan --checkpoint` prints "
                            "what a checkpoint needs");
 out:
     tt_free(folder);

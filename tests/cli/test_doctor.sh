@@ -105,7 +105,7 @@ END
     expect_out "^ok +open files +[0-9a-z]+: rank 0 \("
     expect_out "^warning +open files +64: rank 1 \("
     expect_out "^ok +clock +hosts differ by at most 0\.0"
-    expect_out "all hosts must see the same folder|is in memory|^ok +dump folder +.*(NFS|9p|FUSE)"
+    expect_out "all hosts must see the same folder|takes up memory|^ok +dump folder +.*(NFS|9p|FUSE)"
 }
 
 case_a_wrong_configuration_is_said_once() {

@@ -395,7 +395,7 @@ case_bad_calls_are_refused() {
     run compare one one --from x
     expect_error 2 "--from 'x'"
     run plot one --smooth 1
-    expect_error 2 "--smooth '1' is not a number from 0 to below 1"
+    expect_error 2 "--smooth '1' is not a number of at least 0 and less than 1"
     run plot one --key speed_of_light
     expect_error 3 "nothing to draw of 'speed_of_light' in one"
     run plot one --from 9
