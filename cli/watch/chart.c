@@ -10,6 +10,7 @@
 
 #include "cli/watch/history.h"
 #include "core/base/mem.h"
+#include "core/base/utf8.h"
 
 enum { BUCKETS = 1200 }; /* a curve keeps the smallest and the largest value of each */
 
@@ -258,6 +259,16 @@ static int check_panels(struct tt_chart *chart, bool asked)
     return 0;
 }
 
+/* A name as it can be printed: it may be the folder of another user. */
+static char *printable(const char *name)
+{
+    struct tt_text text = {0};
+
+    tt_utf8_repair(name, strlen(name), &text);
+    tt_text_make_printable(&text);
+    return text.text ? text.text : tt_strdup("");
+}
+
 int tt_chart_make(int n_runs, const char *const *runs, const struct tt_chart_options *o, struct tt_chart *ret_chart)
 {
     static const char *const usual[] = {"loss", "grad_norm", "lr", "tps"};
@@ -277,7 +288,7 @@ int tt_chart_make(int n_runs, const char *const *runs, const struct tt_chart_opt
         p->marks = tt_calloc((size_t)n_runs, sizeof *p->marks);
     }
     for (int r = 0; r < n_runs; r++) {
-        c.run[r] = tt_strdup(runs[r]);
+        c.run[r] = printable(runs[r]);
         TT_TRY(tt_history_load(runs[r], &history));
         for (int i = 0; i < n; i++)
             take_panel(&c.panel[i], r, &history, o);

@@ -9,6 +9,7 @@
 
 #include "cli/watch/chart.h"
 #include "core/base/mem.h"
+#include "core/base/utf8.h"
 
 enum {
     LABEL = 8, /* columns for numbers at the left of a plot */
@@ -202,15 +203,16 @@ static void add_legend(const struct tt_chart *chart, const struct tt_chart_scree
 
     tt_text_add(out, "%*s", LABEL, "");
     for (int r = 0; r < chart->n_runs && chart->n_runs > 1; r++) {
-        int room = s->columns - used - 4;
+        int room = s->columns - used - 4, size = (int)strlen(chart->run[r]);
 
         if (room < 4)
             break;
+        size = size < room ? size : room;
         add_color(s, r, out);
         tt_text_add(out, " %c", s->utf8 ? 'A' + r : ascii_runs[r % (int)(sizeof ascii_runs - 1)]);
         end_color(s, out);
-        tt_text_add(out, " %.*s", room, chart->run[r]);
-        used += 3 + ((int)strlen(chart->run[r]) < room ? (int)strlen(chart->run[r]) : room);
+        tt_text_add(out, " %.*s", size - (int)tt_utf8_unfinished(chart->run[r], (size_t)size), chart->run[r]);
+        used += 3 + size;
     }
     if (marks && used + 14 <= s->columns)
         tt_text_add(out, " %s validation", mark_text(s));

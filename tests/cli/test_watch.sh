@@ -302,6 +302,10 @@ assert "a?]b\N{REPLACEMENT CHARACTER}" in texts and "<!--<script>]]>" in texts, 
 data = re.search(r"const data = (.*);\n", open("a.html", encoding="utf-8").read()).group(1)
 assert "<" not in data and json.loads(data)["runs"][1] == "<!--<script>]]>", "markup within the script"
 PYTHON
+    curve "x$(printf 'ä%.0s' {1..60})" 1
+    run plot "$(printf 'a\033]b\377')" x*
+    expect_out ' A a\?]b.* B xä'
+    iconv -f UTF-8 -t UTF-8 out >/dev/null || not_as "a character is cut"
 }
 
 case_smoothing_and_ranges() {
