@@ -12,19 +12,30 @@
 #include "checkpoint/dcp/pickle.h"
 #include "core/base/mem.h"
 
+enum { TEXT_MOST = 4096 };
+
 /* A row of storage_data: MetadataIndex(fqn, offset) → _StorageInfo(relative_path, offset, length). */
 struct stored {
     const struct tt_pickle_value *key; /* its text */
     int ndim;                          /* -1: not a tensor */
     int64_t offset[TT_BOX_DIMS];
     const struct tt_pickle_value *path;
+    int file; /* its number */
     int64_t begin, bytes;
+    bool taken; /* a piece is in it */
+};
+
+/* A row of planner_data. */
+struct path {
+    const struct tt_pickle_value *key, *path;
 };
 
 struct parse {
     const char *where;
     struct stored *stored;
     int n_stored;
+    struct path *path;
+    int n_paths;
     struct tt_dcp_metadata metadata;
 };
 
@@ -44,6 +55,20 @@ static int compare_texts(const struct tt_pickle_value *a, const struct tt_pickle
     int order = n ? memcmp(a->text, b->text, n) : 0;
 
     return order ? order : (a->size > b->size) - (a->size < b->size);
+}
+
+static int compare_files(const void *pa, const void *pb)
+{
+    const struct stored *a = pa, *b = pb;
+
+    return compare_texts(a->path, b->path);
+}
+
+static int compare_paths(const void *pa, const void *pb)
+{
+    const struct path *a = pa, *b = pb;
+
+    return compare_texts(a->key, b->key);
 }
 
 static int compare_stored(const void *pa, const void *pb)
@@ -66,9 +91,10 @@ static bool is_dict(const struct tt_pickle_value *value)
     return value && value->kind == TT_PICKLE_DICT;
 }
 
+/* A key, a file or a part of a path. Many values may share one text of the pickle, so a long one is refused. */
 static bool is_text(const struct tt_pickle_value *value)
 {
-    return value && value->kind == TT_PICKLE_TEXT;
+    return value && value->kind == TT_PICKLE_TEXT && value->size <= TEXT_MOST;
 }
 
 static bool is_none(const struct tt_pickle_value *value)
@@ -101,6 +127,40 @@ static int read_stored(struct parse *p, const struct tt_pickle_value *index, con
     return 0;
 }
 
+/* A file name without folders, so that nothing outside of the checkpoint is read. */
+static int add_file(struct parse *p, const struct tt_pickle_value *path)
+{
+    struct tt_dcp_metadata *m = &p->metadata;
+    char *name = tt_pickle_text(path);
+
+    if (!name || !name[0] || name[0] == '.' || strchr(name, '/')) {
+        tt_free(name);
+        return fail(p, "a piece is in a file that does not belong to the folder:", path);
+    }
+    TT_PUSH(m->file, m->n_files, m->cap_files) = (struct tt_dcp_file){.name = name};
+    return 0;
+}
+
+/* Sorts the rows by their files, and numbers these. */
+static int add_files(struct parse *p)
+{
+    struct tt_dcp_metadata *m = &p->metadata;
+    int rc = 0;
+
+    qsort(p->stored, (size_t)p->n_stored, sizeof *p->stored, compare_files);
+    for (int i = 0; i < p->n_stored; i++) {
+        struct stored *stored = &p->stored[i];
+
+        if (i == 0 || compare_files(stored, stored - 1) != 0)
+            TT_TRY(add_file(p, stored->path));
+        stored->file = m->n_files - 1;
+        if (stored->begin + stored->bytes > m->file[stored->file].bytes)
+            m->file[stored->file].bytes = stored->begin + stored->bytes;
+    }
+out:
+    return rc;
+}
+
 static int read_storage(struct parse *p, const struct tt_pickle_value *data)
 {
     int rc = 0;
@@ -110,51 +170,27 @@ static int read_storage(struct parse *p, const struct tt_pickle_value *data)
     p->stored = tt_calloc((size_t)data->n / 2 + 1, sizeof *p->stored);
     for (int i = 0; i < data->n; i += 2, p->n_stored++)
         TT_TRY(read_stored(p, data->item[i], data->item[i + 1], &p->stored[p->n_stored]));
+    TT_TRY(add_files(p));
     qsort(p->stored, (size_t)p->n_stored, sizeof *p->stored, compare_stored);
 out:
     return rc;
 }
 
-/* A file name without folders, so that nothing outside of the checkpoint is read. */
-static int find_file(struct parse *p, const struct tt_pickle_value *path, int *ret_file)
-{
-    struct tt_dcp_metadata *m = &p->metadata;
-    char *name;
-
-    for (int i = m->n_files - 1; i >= 0; i--) {
-        if (tt_pickle_text_is(path, m->file[i])) {
-            *ret_file = i;
-            return 0;
-        }
-    }
-    name = tt_pickle_text(path);
-    if (!name || !name[0] || name[0] == '.' || strchr(name, '/')) {
-        tt_free(name);
-        return fail(p, "a piece is in a file that does not belong to the folder:", path);
-    }
-    TT_PUSH(m->file, m->n_files, m->cap_files) = name;
-    *ret_file = m->n_files - 1;
-    return 0;
-}
-
+/* A row of storage_data is one piece, so that no pickle makes more pieces than it has rows. */
 static int add_piece(struct parse *p, struct tt_dcp_entry *entry, const struct tt_pickle_value *key,
                      const struct tt_box *box)
 {
-    struct stored wanted = {.key = key, .ndim = entry->is_tensor ? box->ndim : -1};
-    struct tt_dcp_piece piece = {.box = *box};
-    const struct stored *found;
-    int rc = 0;
+    struct stored wanted = {.key = key, .ndim = entry->is_tensor ? box->ndim : -1}, *found;
 
     memcpy(wanted.offset, box->offset, sizeof wanted.offset);
     found = p->n_stored ? bsearch(&wanted, p->stored, (size_t)p->n_stored, sizeof wanted, compare_stored) : NULL;
     if (!found)
         return fail(p, "storage_data lacks a piece of", key);
-    TT_TRY(find_file(p, found->path, &piece.file));
-    piece.begin = found->begin;
-    piece.bytes = found->bytes;
-    TT_PUSH(entry->piece, entry->n, entry->cap) = piece;
-out:
-    return rc;
+    if (found->taken)
+        return fail(p, "it has the same piece twice of", key);
+    found->taken = true;
+    TT_PUSH(entry->piece, entry->n, entry->cap) = (struct tt_dcp_piece){*box, found->file, found->begin, found->bytes};
+    return 0;
 }
 
 static int add_pieces(struct parse *p, struct tt_dcp_entry *entry, const struct tt_pickle_value *key,
@@ -194,25 +230,31 @@ out:
     return rc;
 }
 
-/* planner_data: {"optimizer.state.x.exp_avg": ("optimizer", "state.x.exp_avg"), …}, in the order of the keys as a rule;
- * `at` is where the previous key was. */
-static char *root_of(const struct tt_pickle_value *paths, const struct tt_pickle_value *key, int *at)
+/* planner_data: {"optimizer.state.x.exp_avg": ("optimizer", "state.x.exp_avg"), …} */
+static void read_paths(struct parse *p, const struct tt_pickle_value *paths)
 {
-    for (int i = 0; is_dict(paths) && i < paths->n; i += 2) {
-        int k = (*at + i) % paths->n;
-        const struct tt_pickle_value *path = paths->item[k + 1];
-
-        if (!is_text(paths->item[k]) || compare_texts(paths->item[k], key) != 0)
-            continue;
-        *at = k + 2;
-        return tt_pickle_item(path, 1) ? tt_pickle_text(tt_pickle_item(path, 0)) : NULL;
-    }
-    return NULL;
+    if (!is_dict(paths))
+        return;
+    p->path = tt_calloc((size_t)paths->n / 2 + 1, sizeof *p->path);
+    for (int i = 0; i < paths->n; i += 2)
+        if (is_text(paths->item[i]))
+            p->path[p->n_paths++] = (struct path){paths->item[i], paths->item[i + 1]};
+    qsort(p->path, (size_t)p->n_paths, sizeof *p->path, compare_paths);
 }
 
-static int read_entries(struct parse *p, const struct tt_pickle_value *entries, const struct tt_pickle_value *paths)
+static char *root_of(const struct parse *p, const struct tt_pickle_value *key)
 {
-    int at = 0, rc = 0;
+    const struct path wanted = {.key = key}, *found;
+    const struct tt_pickle_value *root;
+
+    found = p->n_paths ? bsearch(&wanted, p->path, (size_t)p->n_paths, sizeof wanted, compare_paths) : NULL;
+    root = found && tt_pickle_item(found->path, 1) ? tt_pickle_item(found->path, 0) : NULL;
+    return is_text(root) ? tt_pickle_text(root) : NULL;
+}
+
+static int read_entries(struct parse *p, const struct tt_pickle_value *entries)
+{
+    int rc = 0;
 
     if (!is_dict(entries))
         return fail(p, "it has no state_dict_metadata", NULL);
@@ -220,11 +262,13 @@ static int read_entries(struct parse *p, const struct tt_pickle_value *entries, 
         const struct tt_pickle_value *key = entries->item[i], *value = entries->item[i + 1];
         struct tt_dcp_entry *entry;
 
+        if (!is_text(key))
+            return fail(p, "a key is not a text of at most 4096 bytes", NULL);
         TT_PUSH(p->metadata.entry, p->metadata.n, p->metadata.cap) = (struct tt_dcp_entry){.key = tt_pickle_text(key)};
         entry = &p->metadata.entry[p->metadata.n - 1];
         if (!entry->key)
-            return fail(p, "a key is not a text", NULL);
-        entry->root = root_of(paths, key, &at);
+            return fail(p, "a key has a zero byte", NULL);
+        entry->root = root_of(p, key);
         entry->is_tensor = tt_pickle_is(value, TT_PY_TENSOR_METADATA);
         if (entry->is_tensor)
             TT_TRY(add_pieces(p, entry, key, value));
@@ -250,13 +294,14 @@ int tt_dcp_metadata_parse(const char *where, const void *bytes, size_t size, str
         goto out;
     }
     TT_TRY(read_storage(&p, tt_pickle_member(pickle.root, "storage_data")));
-    TT_TRY(read_entries(&p, tt_pickle_member(pickle.root, "state_dict_metadata"),
-                        tt_pickle_member(pickle.root, "planner_data")));
+    read_paths(&p, tt_pickle_member(pickle.root, "planner_data"));
+    TT_TRY(read_entries(&p, tt_pickle_member(pickle.root, "state_dict_metadata")));
     *ret_metadata = p.metadata;
     p.metadata = (struct tt_dcp_metadata){0};
 out:
     tt_dcp_metadata_release(&p.metadata);
     tt_free(p.stored);
+    tt_free(p.path);
     tt_pickle_release(&pickle);
     return rc;
 }
@@ -264,7 +309,7 @@ out:
 void tt_dcp_metadata_release(struct tt_dcp_metadata *metadata)
 {
     for (int i = 0; i < metadata->n_files; i++)
-        tt_free(metadata->file[i]);
+        tt_free(metadata->file[i].name);
     for (int i = 0; i < metadata->n; i++) {
         tt_free(metadata->entry[i].key);
         tt_free(metadata->entry[i].root);

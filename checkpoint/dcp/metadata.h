@@ -31,9 +31,14 @@ struct tt_dcp_entry {
     struct tt_dcp_piece *piece;
 };
 
+struct tt_dcp_file {
+    char *name;    /* below the folder */
+    int64_t bytes; /* up to the end of the last archive in it, also of pieces without elements */
+};
+
 struct tt_dcp_metadata {
     int n_files, cap_files;
-    char **file; /* names, below the folder */
+    struct tt_dcp_file *file; /* sorted by name */
     int n, cap;
     struct tt_dcp_entry *entry;
 };

@@ -13,7 +13,7 @@
 #include "core/base/mem.h"
 
 /* 2^26 values are more than a model of 500 billion parameters on a thousand ranks needs. */
-enum { BLOCK_VALUES = 1024, BLOCKS_MOST = 1 << 16, NAME_SHOWN = 80 };
+enum { BLOCK_VALUES = 1024, BLOCKS_MOST = 1 << 16, NAME_SHOWN = 80, MEMBERS_MOST = 64 };
 
 struct machine {
     const char *where;
@@ -604,10 +604,13 @@ bool tt_pickle_is(const struct tt_pickle_value *value, enum tt_py_class class)
     return value && value->kind == TT_PICKLE_OBJECT && value->class == class;
 }
 
+/* Objects may share one state, so a search in a large one would take long for all of them. */
 const struct tt_pickle_value *tt_pickle_member(const struct tt_pickle_value *value, const char *name)
 {
     if (value && value->kind == TT_PICKLE_OBJECT)
         value = value->state;
+    if (value && value->n > 2 * MEMBERS_MOST)
+        return NULL;
     for (int i = 0; value && value->kind == TT_PICKLE_DICT && i < value->n; i += 2)
         if (tt_pickle_text_is(value->item[i], name))
             return value->item[i + 1];

@@ -132,7 +132,7 @@ void tt_pickle_release(struct tt_pickle *pickle);
 /** Whether it is an object that a class has made. */
 bool tt_pickle_is(const struct tt_pickle_value *value, enum tt_py_class class);
 
-/** The member of that name of a dict, or of an object's state; NULL when there is none. */
+/** The member of that name of a dict, or of an object's state; NULL when there is none, or when it has more than 64. */
 const struct tt_pickle_value *tt_pickle_member(const struct tt_pickle_value *value, const char *name);
 
 /** Item i of a tuple or list, or NULL. */

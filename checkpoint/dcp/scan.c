@@ -39,21 +39,6 @@ static void close_files(struct scan *s)
     s->n_open = 0;
 }
 
-/* The bytes that the pieces in a file need. */
-static int64_t bytes_of(const struct tt_dcp_metadata *m, int file)
-{
-    int64_t bytes = 0;
-
-    for (int i = 0; i < m->n; i++)
-        for (int k = 0; k < m->entry[i].n; k++) {
-            const struct tt_dcp_piece *piece = &m->entry[i].piece[k];
-
-            if (piece->file == file && piece->begin + piece->bytes > bytes)
-                bytes = piece->begin + piece->bytes;
-        }
-    return bytes;
-}
-
 static int add_files(struct scan *s)
 {
     const struct tt_dcp_metadata *m = &s->metadata;
@@ -64,10 +49,10 @@ static int add_files(struct scan *s)
     for (int i = 0; i < m->n_files; i++)
         s->fd[i] = -1;
     for (int i = 0; i < m->n_files; i++) {
-        int64_t wanted = bytes_of(m, i);
+        int64_t wanted = m->file[i].bytes;
         struct tt_path_info info;
 
-        s->path[i] = tt_format("%s/%s", s->folder, m->file[i]);
+        s->path[i] = tt_format("%s/%s", s->folder, m->file[i].name);
         TT_TRY(tt_path_look(s->path[i], &info));
         s->kind = info.kind == TT_FILE_NONE ? "missing" : info.bytes < wanted ? "truncated" : "trailing";
         if (info.kind == TT_FILE_NONE)
@@ -75,7 +60,7 @@ static int add_files(struct scan *s)
         if (info.bytes != wanted)
             return tt_fail(TT_EDATA, "'%s' %s: it has %" PRId64 " bytes, %" PRId64 " expected", s->path[i],
                            info.bytes < wanted ? "is truncated" : "has bytes too many", info.bytes, wanted);
-        (void)tt_manifest_add_file(&s->manifest, m->file[i], info.bytes);
+        (void)tt_manifest_add_file(&s->manifest, m->file[i].name, info.bytes);
     }
     s->kind = "header";
 out:

@@ -23,6 +23,7 @@
 #include "ckpt_support.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/os/file.h"
 #include "parallel/comm/threads.h"
 #include "parallel/layout/placement.h"
@@ -170,6 +171,112 @@ static void metadata_that_ends_early_or_is_changed_is_refused_or_read(void **sta
     tt_free(bytes);
 }
 
+/* --- metadata of one tensor "w" of one row, cut in two: the second piece is empty, and last in its file --- */
+
+static void add_word(struct tt_text *pickle, const char *word)
+{
+    tt_text_add(pickle, "X%c", (char)strlen(word));
+    tt_text_add_bytes(pickle, "\0\0\0", 3);
+    tt_text_add(pickle, "%s", word);
+}
+
+static void begin_object(struct tt_text *pickle, const char *class)
+{
+    tt_text_add(pickle, "ctorch.distributed.checkpoint.%s\n)\x81}(", class);
+}
+
+/* "name": (value,) */
+static void add_size(struct tt_text *pickle, const char *name, int value)
+{
+    add_word(pickle, name);
+    tt_text_add_bytes(pickle, (char[]){'K', (char)value, '\x85'}, 3);
+}
+
+static void add_count(struct tt_text *pickle, const char *name, int value)
+{
+    add_word(pickle, name);
+    tt_text_add_bytes(pickle, (char[]){'K', (char)value}, 2);
+}
+
+static void add_chunk(struct tt_text *pickle, int begin, int rows)
+{
+    begin_object(pickle, "metadata\nChunkStorageMetadata");
+    add_size(pickle, "offsets", begin);
+    add_size(pickle, "sizes", rows);
+    tt_text_add(pickle, "ub");
+}
+
+static void add_stored(struct tt_text *pickle, int row, const char *file, int begin, int bytes)
+{
+    begin_object(pickle, "metadata\nMetadataIndex");
+    add_word(pickle, "fqn");
+    add_word(pickle, "w");
+    add_size(pickle, "offset", row);
+    tt_text_add(pickle, "ub");
+    begin_object(pickle, "filesystem\n_StorageInfo");
+    add_word(pickle, "relative_path");
+    add_word(pickle, file);
+    add_count(pickle, "offset", begin);
+    add_count(pickle, "length", bytes);
+    tt_text_add(pickle, "ub");
+}
+
+static int read_two_pieces(bool twice, struct tt_dcp_metadata *ret_metadata)
+{
+    struct tt_text pickle = {0};
+    int rc;
+
+    tt_text_add_bytes(&pickle, "\x80\x02", 2);
+    begin_object(&pickle, "metadata\nMetadata");
+    add_word(&pickle, "state_dict_metadata");
+    tt_text_add(&pickle, "}(");
+    add_word(&pickle, "w");
+    begin_object(&pickle, "metadata\nTensorStorageMetadata");
+    add_size(&pickle, "size", 1);
+    add_word(&pickle, "properties");
+    tt_text_add(&pickle, "ctorch.distributed.checkpoint.metadata\nTensorProperties\n)\x81(ctorch\nfloat32\ntb");
+    add_word(&pickle, "chunks");
+    tt_text_add(&pickle, "](");
+    add_chunk(&pickle, 0, 1);
+    if (twice)
+        add_chunk(&pickle, 0, 1);
+    add_chunk(&pickle, 1, 0);
+    tt_text_add(&pickle, "eubu"); /* of chunks, of the tensor, of the dictionary */
+    add_word(&pickle, "storage_data");
+    tt_text_add(&pickle, "}(");
+    add_stored(&pickle, 0, "__1_0.distcp", 0, 100);
+    add_stored(&pickle, 1, "__0_0.distcp", 50, 70);
+    tt_text_add(&pickle, "uub.");
+    rc = tt_dcp_metadata_parse("x", pickle.text, pickle.size, ret_metadata);
+    tt_text_release(&pickle);
+    return rc;
+}
+
+/* PyTorch writes an archive for a rank that has no rows, and the file may end with it. */
+static void a_piece_without_rows_counts_for_its_file(void **state)
+{
+    struct tt_dcp_metadata metadata = {0};
+
+    if (read_two_pieces(false, &metadata) < 0)
+        fail_msg("%s", tt_error_message());
+    assert_int_equal(metadata.n_files, 2);
+    assert_string_equal(metadata.file[0].name, "__0_0.distcp");
+    assert_int_equal(metadata.file[0].bytes, 120);
+    assert_int_equal(metadata.file[1].bytes, 100);
+    assert_int_equal(metadata.n, 1);
+    assert_int_equal(metadata.entry[0].n, 1);
+    assert_int_equal(metadata.entry[0].piece[0].file, 1);
+    tt_dcp_metadata_release(&metadata);
+}
+
+static void a_piece_that_is_named_twice_is_refused(void **state)
+{
+    struct tt_dcp_metadata metadata = {0};
+
+    assert_int_equal(read_two_pieces(true, &metadata), TT_EDATA);
+    assert_non_null(strstr(tt_error_message(), "same piece twice of 'w'"));
+}
+
 /* The first tensor of a file, in memory. */
 static struct tt_stretch first_item(const char *file, const char *bytes, const char *tensor)
 {
@@ -181,7 +288,7 @@ static struct tt_stretch first_item(const char *file, const char *bytes, const c
     assert_int_equal(tt_dcp_metadata_parse("x", metadata, size, &m), 0);
     for (int i = 0; i < m.n; i++)
         for (int k = 0; k < m.entry[i].n; k++)
-            if (strcmp(m.entry[i].key, tensor) == 0 && strcmp(m.file[m.entry[i].piece[k].file], file) == 0) {
+            if (strcmp(m.entry[i].key, tensor) == 0 && strcmp(m.file[m.entry[i].piece[k].file].name, file) == 0) {
                 item.memory = bytes + m.entry[i].piece[k].begin;
                 item.bytes = m.entry[i].piece[k].bytes;
             }
@@ -347,6 +454,8 @@ int main(void)
         cmocka_unit_test(broken_pickles_are_refused),
         cmocka_unit_test(numbers_and_containers_are_read),
         cmocka_unit_test(metadata_that_ends_early_or_is_changed_is_refused_or_read),
+        cmocka_unit_test(a_piece_without_rows_counts_for_its_file),
+        cmocka_unit_test(a_piece_that_is_named_twice_is_refused),
         cmocka_unit_test(archives_that_end_early_or_are_changed_are_refused_or_read),
         cmocka_unit_test(keys_get_the_names_of_titan),
         cmocka_unit_test(a_folder_of_pytorch_loads_on_any_number_of_ranks),
