@@ -89,12 +89,13 @@ out:
     return rc;
 }
 
-/* Whether the strides are those of rows that follow each other; those of sizes 0 and 1 do not matter. */
-static bool is_packed(const int64_t *shape, const int64_t *stride, int ndim)
+/* Whether the strides are those of rows that follow each other; those of sizes 0 and 1 do not matter. volume: that of
+ * the shape. */
+static bool is_packed(const int64_t *shape, const int64_t *stride, int ndim, int64_t volume)
 {
-    int64_t step = 1, volume;
+    int64_t step = 1;
 
-    if (tt_box_checked_volume(shape, ndim, &volume) && volume == 0)
+    if (volume == 0)
         return true;
     for (int d = ndim - 1; d >= 0; d--) {
         if (shape[d] != 1 && stride[d] != step)
@@ -104,7 +105,7 @@ static bool is_packed(const int64_t *shape, const int64_t *stride, int ndim)
     return true;
 }
 
-static int find_bytes(const struct item *item, const struct tt_pickle_value *storage, int64_t offset,
+static int find_bytes(const struct item *item, const struct tt_pickle_value *storage, int64_t offset, int64_t volume,
                       struct tt_dcp_tensor *tensor)
 {
     /* ('storage', torch.FloatStorage, '0', 'cpu', number of elements) */
@@ -112,7 +113,7 @@ static int find_bytes(const struct item *item, const struct tt_pickle_value *sto
     const struct tt_pickle_value *class = tt_pickle_item(id, 1);
     char *key = tt_pickle_text(tt_pickle_item(id, 2)), *name = NULL;
     const struct tt_zip_entry *entry;
-    int64_t volume, size, most;
+    int64_t size, most;
     int rc = 0;
 
     if (!tt_pickle_text_is(tt_pickle_item(id, 0), "storage") || !class || class->kind != TT_PICKLE_CLASS ||
@@ -127,7 +128,7 @@ static int find_bytes(const struct item *item, const struct tt_pickle_value *sto
     }
     size = (int64_t)tt_dtype_size(tensor->dtype);
     most = entry->bytes / size; /* elements */
-    if (!tt_box_checked_volume(tensor->shape, tensor->ndim, &volume) || offset > most || volume > most - offset) {
+    if (offset > most || volume > most - offset) {
         rc = fail(item, "is larger than its bytes");
         goto out;
     }
@@ -146,6 +147,7 @@ static int read_tensor(const struct item *item, const struct tt_pickle_value *va
 {
     int64_t stride[TT_BOX_DIMS] = {0};
     const struct tt_pickle_value *offset;
+    int64_t volume;
     int n_strides = 0;
 
     if (tt_pickle_is(value, TT_PY_REBUILD_PARAMETER))
@@ -158,10 +160,12 @@ static int read_tensor(const struct item *item, const struct tt_pickle_value *va
         !tt_pickle_sizes(tt_pickle_item(value->args, 3), stride, TT_BOX_DIMS, &n_strides) ||
         n_strides != ret_tensor->ndim)
         return fail(item, "is a tensor without offset, sizes and strides");
-    if (!is_packed(ret_tensor->shape, stride, n_strides))
+    if (!tt_box_checked_volume(ret_tensor->shape, n_strides, &volume))
+        return fail(item, "is larger than its bytes");
+    if (!is_packed(ret_tensor->shape, stride, n_strides, volume))
         return fail(item, "is a tensor whose rows do not follow each other (it was transposed); save it with "
                           ".contiguous()");
-    return find_bytes(item, tt_pickle_item(value->args, 0), offset->number, ret_tensor);
+    return find_bytes(item, tt_pickle_item(value->args, 0), offset->number, volume, ret_tensor);
 }
 
 int tt_dcp_tensor_find(const struct tt_stretch *archive, const char *name, struct tt_dcp_tensor *ret_tensor)
