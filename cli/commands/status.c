@@ -85,13 +85,15 @@ static void add_loss(const json_t *s, struct tt_text *out)
 
 static void add_speed(const json_t *s, struct tt_text *out)
 {
-    double one = number(s, "step_time_s"), median = number(s, "median_step_time_s");
-    char a[32], b[32];
+    double one = number(s, "step_time_s"), median = number(s, "median_step_time_s"), rate = number(s, "tps");
+    char a[32];
 
     if (!isfinite(one))
         return;
-    tt_text_add(out, "  speed      %s tokens/s a rank, %s a step",
-                tt_text_count(a, sizeof a, (int64_t)llround(number(s, "tps"))), tt_text_duration(b, sizeof b, one));
+    tt_text_add(out, "  speed      ");
+    if (rate >= 0.0 && rate < 1e15)
+        tt_text_add(out, "%s tokens/s a rank, ", tt_text_count(a, sizeof a, (int64_t)llround(rate)));
+    tt_text_add(out, "%s a step", tt_text_duration(a, sizeof a, one));
     if (isfinite(median) && median > 0.0)
         tt_text_add(out, " (median %s)", tt_text_duration(a, sizeof a, median));
     if (isfinite(number(s, "eta_s")))

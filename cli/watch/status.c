@@ -132,7 +132,7 @@ static int64_t last_step(const struct status *s)
     double eta = newest(s->history, "eta_s"), one = newest(s->history, "step_time_s");
     const json_t *steps = setting(s, "training", "steps");
 
-    if (s->history->steps.n > s->history->first_row && isfinite(eta) && one > 0.0)
+    if (s->history->steps.n > s->history->first_row && one > 0.0 && fabs(eta / one) < 1e15)
         return s->step + llround(eta / one);
     return json_is_integer(steps) ? (int64_t)json_integer_value(steps) : -1;
 }
