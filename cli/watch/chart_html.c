@@ -119,8 +119,7 @@ void tt_chart_draw_html(const struct tt_chart *chart, struct tt_text *out)
     tt_text_add(out, "%s", head);
     tt_chart_draw_svg(chart, out);
     tt_text_add(out, "<div id=\"tip\"></div>\n</div>\n<script>\nconst data = ");
-    tt_text_add_replaced(out, text, strlen(text), "<",
-                         "\\u003c"); /* names cannot be markup */
+    tt_text_add_replaced(out, text, strlen(text), "<", "\\u003c"); /* names cannot be markup */
     tt_text_add(out, ";\n%s</script>\n</body>\n</html>\n", script);
     tt_free(text);
     json_decref(data);
