@@ -32,7 +32,7 @@ static int fail_changed(const struct tt_dataset *d, const char *how)
                             d->ref.path, how));
 }
 
-static int check_size(struct tt_dataset *d, const struct stat *st)
+static int check_size(const struct tt_dataset *d, const struct stat *st)
 {
     char *how;
     int rc = 0;
@@ -46,7 +46,7 @@ static int check_size(struct tt_dataset *d, const struct stat *st)
     return rc;
 }
 
-static int look(struct tt_dataset *d, struct stat *ret_st)
+static int look(const struct tt_dataset *d, struct stat *ret_st)
 {
     if (fstat(d->fd, ret_st) < 0)
         return say_host(tt_fail(TT_EIO, "cannot stat '%s': %s", d->ref.path, strerror(errno)));
@@ -154,13 +154,16 @@ int tt_dataset_copy(const struct tt_dataset *dataset, int64_t begin, int64_t n, 
     const struct tt_token_info *info = &dataset->ref.info;
     size_t bytes = (size_t)n * (size_t)info->item_size;
     uint32_t largest = 0;
-    int rc;
+    struct stat st;
+    int rc, changed;
 
     if (begin < 0 || n < 0 || n > info->n_tokens - begin)
         return tt_fail(TT_EINTERNAL, "tokens %lld to %lld of %lld", (long long)begin, (long long)(begin + n),
                        (long long)info->n_tokens);
     rc = tt_file_pread(dataset->fd, dataset->ref.path, (char *)(ids + n) - bytes, bytes,
                        info->tokens_at + begin * info->item_size);
+    if (rc == TT_EDATA && (changed = look(dataset, &st)) < 0)
+        return changed; /* what changed says more than where the file ends */
     if (rc < 0)
         return say_host(rc);
     if (info->item_size == 2)
