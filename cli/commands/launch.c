@@ -167,12 +167,10 @@ out:
 
 static void add_program(struct line *line)
 {
-    char path[4096];
-    ssize_t size = readlink("/proc/self/exe", path, sizeof path - 1);
+    char *path = tt_path_of_program();
 
-    if (size > 0)
-        path[size] = 0;
-    add(line, size > 0 ? path : "titan");
+    add(line, path ? path : "titan");
+    tt_free(path);
 }
 
 static void print_line(const struct line *line)

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Configurations that are part of the program.
+ * Configurations that come with titan: those that are part of the program, and the files that are installed with it.
  */
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/config/config.h"
+#include "core/config/internal.h"
+#include "core/os/path.h"
 
 /* What `titan train` runs when it is given no file: a run of a minute that learns something on any machine. */
 static const char quick[] = "job:\n"
@@ -35,3 +41,35 @@ const struct tt_config_builtin tt_config_builtins[] = {
     {"builtin:defaults", ""},
 };
 const int tt_config_n_builtins = sizeof tt_config_builtins / sizeof *tt_config_builtins;
+
+static bool is_file(const char *path)
+{
+    struct tt_path_info info = {0};
+
+    return tt_path_look(path, &info) == 0 && info.kind == TT_FILE_REGULAR;
+}
+
+char *tt_config_shipped(const char *path)
+{
+    static const char folder[] = "configs/";
+    struct tt_path_info info = {0};
+    char *program, *slash, *found = NULL;
+
+    if (strncmp(path, folder, strlen(folder)) != 0 || strchr(path + strlen(folder), '/') ||
+        tt_path_look(path, &info) < 0 || info.is_link || info.kind != TT_FILE_NONE)
+        return NULL;
+    program = tt_path_of_program();
+    for (int i = 0; i < 2 && program; i++) { /* PREFIX/bin/titan */
+        slash = strrchr(program, '/');
+        if (slash)
+            *slash = 0;
+    }
+    if (program)
+        found = tt_format("%s/share/titan/%s", program, path);
+    tt_free(program);
+    if (found && !is_file(found)) {
+        tt_free(found);
+        found = NULL;
+    }
+    return found;
+}

@@ -297,24 +297,30 @@ static void read_text(const struct source *s, const char *text, size_t size)
 
 static void read_file(struct tt_config *cfg, const char *path, struct tt_config_report *report)
 {
-    struct source s = {.cfg = cfg, .report = report, .name = path};
-    char *text = NULL;
+    struct source s = {.cfg = cfg, .report = report};
+    char *text = NULL, *found = NULL;
     size_t size = 0;
 
     for (int i = 0; i < tt_config_n_builtins; i++) {
         if (strcmp(path, tt_config_builtins[i].name) == 0) {
+            s.name = path;
             s.is_builtin = true;
             read_text(&s, tt_config_builtins[i].text, strlen(tt_config_builtins[i].text));
             return;
         }
     }
-    if (tt_file_read_any(path, TT_YAML_MAX_BYTES, &text, &size) < 0) {
+    found = tt_config_shipped(path);
+    if (found)
+        tt_text_add(&report->notes, "no file %s here: titan's own is read, %s\n", path, found);
+    s.name = found ? found : path;
+    if (tt_file_read_any(s.name, TT_YAML_MAX_BYTES, &text, &size) == 0) {
+        read_text(&s, text, size);
+    } else {
         tt_config_report_add(report, "--config", "%s", tt_error_message());
         report->is_partial = true;
-        return;
     }
-    read_text(&s, text, size);
     tt_free(text);
+    tt_free(found);
 }
 
 /* ---- flags ---- */

@@ -31,6 +31,12 @@ struct tt_config_report {
     bool is_partial;      /* a file could not be read to its end, so rules between keys are not checked */
 };
 
+/**
+ * The installed file that configs/NAME means where no such file exists: PREFIX/share/titan/configs/NAME if the running
+ * program is PREFIX/bin/titan, so an installation can be moved. NULL if there is none. The caller frees it (tt_free).
+ */
+char *tt_config_shipped(const char *path);
+
 /** Adds one error, "where: message", message may hold a line "\nhelp: ...". */
 void tt_config_report_add(struct tt_config_report *report, const char *where, const char *fmt, ...) TT_PRINTF(3, 4);
 

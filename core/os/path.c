@@ -86,6 +86,17 @@ int tt_path_exists(const char *path, bool *ret_exists)
     return rc;
 }
 
+char *tt_path_of_program(void)
+{
+    char path[4096];
+    ssize_t size = readlink("/proc/self/exe", path, sizeof path - 1);
+
+    if (size <= 0)
+        return NULL;
+    path[size] = 0;
+    return tt_strdup(path);
+}
+
 int tt_path_blame_missing(int rc, const char *path, enum tt_key key)
 {
     struct stat st;

@@ -39,6 +39,9 @@ int tt_path_exists(const char *path, bool *ret_exists) TT_MUST_CHECK;
  */
 int tt_path_blame_missing(int rc, const char *path, enum tt_key key);
 
+/** The path of the running program, links resolved; NULL if the system does not tell. The caller frees it (tt_free). */
+char *tt_path_of_program(void);
+
 /** Whether path is a folder or a link to one; false if nothing is there. */
 int tt_path_is_folder(const char *path, bool *ret_is_folder) TT_MUST_CHECK;
 
