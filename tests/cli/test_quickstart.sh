@@ -15,6 +15,7 @@ system() {
 # fake TOOL TEXT: makes a program that prints TEXT and adds its arguments to the file `called`. It fails if TEXT is
 # "fails".
 fake() {
+    rm -f "tree/bin/$1" # it may be a link to the real one
     printf '#!/bin/sh\necho "%s $*" >>"%s/called"\n%s[ "%s" != fails ]\n' "$1" "$PWD" "${2:+echo $2; }" "$2" \
         >"tree/bin/$1"
     chmod +x "tree/bin/$1"
@@ -51,6 +52,49 @@ present() {
     for tool in cc ninja pkg-config python3 mpirun scdoc; do
         fake $tool ""
     done
+}
+
+case_without_root_it_names_the_command_that_installs() {
+    system
+    fake apt-get ""
+    fake id 1000
+    quickstart
+    expect_code 1
+    expect_err "this user is not root, and there is no sudo"
+    expect_err "as root: apt-get install --no-install-recommends .*libyaml-dev"
+    ! grep -q apt-get called || not_as "apt-get was called: $(cat called)"
+}
+
+case_without_root_only_what_the_program_needs_must_be_there() {
+    system
+    present
+    rm tree/bin/scdoc tree/bin/pkg-config
+    printf '#!/bin/sh\n[ "$2" != cmocka ]\n' >tree/bin/pkg-config
+    chmod +x tree/bin/pkg-config
+    fake apt-get ""
+    fake id 1000
+    fake meson 0.61.2
+    fake ninja fails
+    quickstart
+    expect_code 1
+    expect_out "all that is needed is installed; not libcmocka-dev scdoc"
+    expect_err "the build failed"
+    grep -q "meson setup build .*-Dtests=false" called || not_as "meson was not asked for no tests: $(cat called)"
+    quickstart test
+    expect_code 1
+    expect_err "as root: apt-get install --no-install-recommends libcmocka-dev scdoc"
+}
+
+case_install_asks_meson_for_the_folder() {
+    system
+    present
+    fake meson 0.61.2
+    fake ninja fails
+    quickstart install "my prefix"
+    expect_code 1
+    expect_err "the build failed"
+    grep -q -- "--prefix=$PWD/my prefix\$" called || not_as "meson was not given the folder: $(cat called)"
+    expect_file "my prefix"
 }
 
 case_an_old_meson_is_replaced_for_this_folder_only() {
