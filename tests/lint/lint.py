@@ -433,6 +433,33 @@ def tests_do_not_mention_state():
                     yield f"{path}:{number}: (void)state"
 
 
+def the_book_marks_every_block():
+    """tests/cli/type_book.py says what the marks mean. A block that is not typed says why, so readers see it."""
+    known = re.compile(r"sh( exits \d+)?|text( differs)?|python|console")
+    for path in tree.files():
+        if not re.match(r"docs/.*\.md$", path):
+            continue
+        in_block = False
+        for number, line in tree.lines(path):
+            if line.startswith("```"):
+                in_block = not in_block
+                if in_block and not known.fullmatch(line[3:]):
+                    yield f"{path}:{number}: a block is marked '{line[3:]}', not sh, text, python or console"
+                follows = tree.text(path).split("\n")[number]
+                if in_block and line == "```console" and not follows.startswith("# needs "):
+                    yield f"{path}:{number + 1}: a block that is not typed begins with '# needs' and says what"
+
+
+def links_of_documents_lead_somewhere():
+    for path in tree.files():
+        if not path.endswith(".md"):
+            continue
+        for number, line in tree.lines(path):
+            for target in re.findall(r"\]\(([^)#:]+)\)", line):
+                if not os.path.exists(os.path.join(tree.ROOT, os.path.dirname(path), target)):
+                    yield f"{path}:{number}: there is no {target}"
+
+
 CHECKS = {
     "includes_point_left": includes_point_left,
     "includes_resolve": includes_resolve,
@@ -458,6 +485,8 @@ CHECKS = {
     "exports_are_used": exports_are_used,
     "members_are_read": members_are_read,
     "tests_do_not_mention_state": tests_do_not_mention_state,
+    "the_book_marks_every_block": the_book_marks_every_block,
+    "links_of_documents_lead_somewhere": links_of_documents_lead_somewhere,
 }
 
 
