@@ -42,6 +42,11 @@ run_ranks() {
     "$TITAN_SOURCE/tools/run-ranks" "$1" "$TITAN" "${@:2}" >out 2>err </dev/null || code=$?
 }
 
+# sweep: passes on one line of three; all of them with TITAN_SWEEPS=whole, as in `quickstart test --long`.
+sweep() {
+    if [ "${TITAN_SWEEPS-}" = whole ]; then cat; else awk 'NR % 3 == 2'; fi
+}
+
 # not_as PROBLEM: the case fails with that text and what the last command printed.
 not_as() {
     {

@@ -98,7 +98,7 @@ EOF_PYTHON
         expect_ok
         (cd run/checkpoint && find . -name '*.safetensors' -printf '%P %s\n') | LC_ALL=C sort >found
         expect_same wanted found
-    done <<'EOF_MATRIX'
+    done < <(sweep <<'EOF_MATRIX'
 1 1 all replica0 float32
 3 1 filtered rank0 float32
 2 2 all replica0 float32
@@ -107,6 +107,7 @@ EOF_PYTHON
 4 2 filtered rank0 float32
 4 2 all replica0 bfloat16
 EOF_MATRIX
+    )
     run plan $options --ranks 2 --parallelism.data_parallel_replicate_degree=2 --checkpoint
     expect_ok
     expect_out "^a checkpoint of step 1, besides manifest.json and assets$"
@@ -144,13 +145,14 @@ case_plan_is_what_a_run_counts() {
         expect_ok
         check_json plan.json 'o["payload_bytes_per_step"] == step("run/metrics.jsonl", 3)["comm_bytes"]' \
             'o["memory"]["peak_bytes"] == run("run/metrics.jsonl")["memory_predicted_bytes"]'
-    done <<'EOF_MATRIX'
+    done < <(sweep <<'EOF_MATRIX'
 1 float32
 2 float32
 4 float32
 1 bfloat16
 2 bfloat16
 EOF_MATRIX
+    )
 }
 
 # Validation and gathered saves between the steps send bytes too, which must not be counted as a step's.
@@ -232,7 +234,8 @@ case_auto_reshard_is_no_worse_than_default() {
     run plan $options --parallelism.memory_limit=1
     expect_ok
     least=$(python3 -c 'import json; print(json.load(open("out"))["memory"]["peak_bytes"])')
-    for limit in $least $((least + 3000000)) $((least + 5241168)) $((least + 9500000)) $((least + 20000000)); do
+    for more in $(printf '%s\n' 0 5241168 3000000 9500000 20000000 | sweep); do
+        limit=$((least + more))
         run plan $options --parallelism.memory_limit=$limit
         mv out default.json
         run plan $options --parallelism.memory_limit=$limit --parallelism.fsdp_reshard_after_forward=auto

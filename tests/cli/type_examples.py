@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: MIT
 """Types the commands of the README and of the manual pages' EXAMPLES, as written, and compares what must appear.
 
-    type_examples.py [PAGE...]      PAGE: README.md, titan.1, titan-train.1, ...; default: all
+    type_examples.py [--small] [PAGE...]      PAGE: README.md, titan.1, titan-train.1, ...; default: all
+
+With --small the program that is typed is a script that passes everything on to titan, but with short sequences and
+short measurements: the same commands in a fraction of the time.
 
 The commands of one page run one after the other in one fresh folder that holds what a clone holds (configs, tools, the
 program) and the reader's own files that the examples name. In the README the blocks marked `sh` are typed; other blocks
@@ -72,21 +75,39 @@ EXPECT = [
 # Pages whose examples start from a finished run and folders of weights, which are made once for all of them.
 READY_PAGES = {"titan-ckpt.1", "titan-config.1", "titan-eval.1", "titan-generate.1"}
 TRAIN = ("titan train --training.steps=60 --training.local_batch_size=1 --training.global_batch_size=1 "
-         "--training.seq_len=256 --checkpoint.interval=20")
+         "--training.seq_len=128 --checkpoint.interval=20")
 READY = [TRAIN, TRAIN + " --job.dump_folder=other", "titan ckpt consolidate outputs llama-folder --format hf",
          "cp -r llama-folder Llama-3.2-1B"]
+
+# titan in the folders of --small. Flags that a command gives itself stay.
+SMALL = """#!/bin/bash
+args=("$@")
+seq_len=
+for ((i = 0; i < ${#args[@]}; i++)); do
+    case ${args[i]} in
+    train | tune) seq_len=--training.seq_len=128 ;;
+    bench) [[ " $* " == *" --only "*step* || " $* " != *" --only "* ]] && seq_len=--training.seq_len=128 ;;
+    --seconds) args[i + 1]=0.2 ;;
+    esac
+done
+[[ $* == *--training.seq_len* ]] && seq_len=
+exec TITAN "${args[@]}" $seq_len
+"""
 
 
 def words(n):
     return "".join(f"And the evening and the morning were day {i} of {i * 7}.\n" for i in range(n))
 
 
-def make_folder(root):
+def make_folder(root, small):
     """Makes the files of a clone and those of the reader."""
-    (root / "build").mkdir(parents=True)
-    (root / "bin").mkdir()
-    (root / "bin" / "titan").symlink_to(TITAN)
-    (root / "build" / "titan").symlink_to(TITAN)
+    for name in ("build", "bin"):
+        (root / name).mkdir(parents=True)
+        if small:
+            (root / name / "titan").write_text(SMALL.replace("TITAN", str(TITAN)))
+            (root / name / "titan").chmod(0o755)
+        else:
+            (root / name / "titan").symlink_to(TITAN)
     for name in ("configs", "tools"):
         shutil.copytree(SOURCE / name, root / name)
     (root / "books").mkdir()
@@ -166,11 +187,11 @@ def type_commands(root, commands):
             return  # what follows may need it
 
 
-def type_pages(top, pages):
+def type_pages(top, pages, small):
     """Yields (page, command, problem, skip, seconds) for every command of the pages."""
     ready = top / "ready"
     if READY_PAGES & set(pages):
-        make_folder(ready)
+        make_folder(ready, small)
         for outcome in type_commands(ready, READY):
             yield "before", *outcome
     for page in pages:
@@ -178,17 +199,19 @@ def type_pages(top, pages):
         if page in READY_PAGES:
             shutil.copytree(ready, root, symlinks=True)
         else:
-            make_folder(root)
+            make_folder(root, small)
         for outcome in type_commands(root, commands_of(page)):
             yield page, *outcome
         shutil.rmtree(root)
 
 
 def main():
-    pages = sys.argv[1:] or ["README.md"] + sorted(path.name[:-4] for path in (SOURCE / "man").glob("*.1.scd"))
+    small = "--small" in sys.argv[1:]
+    pages = [word for word in sys.argv[1:] if word != "--small"]
+    pages = pages or ["README.md"] + sorted(path.name[:-4] for path in (SOURCE / "man").glob("*.1.scd"))
     number = failed = 0
     with tempfile.TemporaryDirectory(prefix="titan-examples.") as folder:
-        for page, command, problem, skipped, seconds in type_pages(pathlib.Path(folder), pages):
+        for page, command, problem, skipped, seconds in type_pages(pathlib.Path(folder), pages, small):
             number += 1
             failed += problem is not None
             note = f" # SKIP {skipped}" if skipped else ""

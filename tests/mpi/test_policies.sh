@@ -26,7 +26,7 @@ must_equal() {
 
 case_wrap() {
     train 1 one
-    for wrap in model param size:4k '[attention,w[13]]'; do
+    for wrap in $(printf '%s\n' model param size:4k | sweep) '[attention,w[13]]'; do
         train 4 other --overwrite --parallelism.fsdp_wrap_policy="$wrap" --debug.check_plan
         must_equal one other
     done
@@ -35,7 +35,7 @@ case_wrap() {
 
 case_reshard() {
     train 1 one
-    for reshard in last_layer 2 1 4 '[^layers.0$,norm]'; do
+    for reshard in $(printf '%s\n' last_layer 2 1 4 '[^layers.0$,norm]' | sweep); do
         train 4 other --overwrite --parallelism.fsdp_reshard_after_forward="$reshard" --debug.check_plan
         must_equal one other
     done
@@ -59,7 +59,7 @@ case_matrix() {
         sent=$(sed -n 's/.*"payload_bytes_per_step": *\([0-9]*\).*/\1/p' out)
         [ "$(grep '"type":"step"' other/metrics.jsonl | grep -c "\"comm_bytes\":$sent,")" = 8 ] ||
             not_as "a step of $ranks ranks, $wrap, $reshard, $engine, $sync does not send the $sent bytes of the plan"
-    done <<'EOF_MATRIX'
+    done < <(sweep <<'EOF_MATRIX'
 1 1 param never planned every_microbatch full exact
 2 1 block always planned every_microbatch selective exact
 2 2 model default eager last_microbatch none close
@@ -72,6 +72,7 @@ case_matrix() {
 8 2 param 2 eager every_microbatch full close
 8 8 model never planned last_microbatch selective close
 EOF_MATRIX
+    )
 }
 
 case_errors() {

@@ -51,7 +51,7 @@ static void cases_hold_for_any_number_of_ranks(void **state)
                                             {8, 0, 0},     {2, 1, 0},     {3, 1, 0},    {8, 1, 0}, {4, 3000, 0},
                                             {2, 0, 20000}, {3, 0, 20000}, {8, 0, 20000}};
 
-    for (size_t i = SWEEP_STRIDE / 2; i < sizeof runs / sizeof *runs; i += SWEEP_STRIDE) {
+    for (int i = sweep_stride() / 2; i < (int)(sizeof runs / sizeof *runs); i += sweep_stride()) {
         struct transport transport = runs[i];
 
         if (tt_comm_threads_run(runs[i].ranks, run_cases, &transport) < 0)

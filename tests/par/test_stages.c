@@ -147,7 +147,7 @@ static void stages_give_the_bits_of_one_graph(void **state)
     for (int n_stages = 1; n_stages <= 3; n_stages++)
         for (int kind = 0; kind < ORDERS_KINDS; kind++)
             for (int mesh = 0; mesh < COUNT(meshes); mesh++, turn++)
-                if (turn % SWEEP_STRIDE == 0)
+                if (turn % sweep_stride() == 0)
                     must_be_the_bits_of_one_graph(7 * turn, turn % 2, (enum orders_kind)kind, n_stages, mesh);
 }
 

@@ -128,7 +128,7 @@ static void sweep(const struct tt_model *model, int64_t global_batch, int64_t lo
     assert_true(fabs(reference.loss[2] - reference.loss[0]) > 1e-4); /* the loss changes */
     for (int m = 0; m < n_meshes; m++)
         for (int p = 0; p < 3; p++)
-            for (int f = (m + p) % SWEEP_STRIDE; f < 3; f += SWEEP_STRIDE) {
+            for (int f = (m + p) % sweep_stride(); f < 3; f += sweep_stride()) {
                 job.ranks = meshes[m].ranks;
                 job.replicate = meshes[m].replicate;
                 job.reshard = policies[p];

@@ -59,7 +59,7 @@ static void saved_on_p_ranks_loads_on_q(void **state)
         assert_int_equal(manifest.n_files, save.saved.files);
         tt_manifest_release(&manifest);
         /* the two ways of reading alternate over the pairs of meshes */
-        for (int q = p % SWEEP_STRIDE; q < MESHES; q += SWEEP_STRIDE) {
+        for (int q = p % sweep_stride(); q < MESHES; q += sweep_stride()) {
             struct test_job load = {folder,
                                     "run",
                                     meshes[q].shard,

@@ -93,7 +93,7 @@ static void every_policy_saves_the_same(void **state)
     struct tt_manifest first = {0}, manifest;
 
     for (int mesh = 0; mesh < MESHES; mesh++) {
-        for (int policy = mesh % SWEEP_STRIDE; tt_ckpt_policy_row(policy); policy += SWEEP_STRIDE) {
+        for (int policy = mesh % sweep_stride(); tt_ckpt_policy_row(policy); policy += sweep_stride()) {
             char *folder = test_folder();
             struct test_job job = job_of(folder, policy, mesh);
             struct test_job load = {folder, "run", 2, 2, .load_step = -1, .expect = 5};
