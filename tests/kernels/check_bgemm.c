@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/kernels/matmul.h"
 #include "tests/kernels/kernelcheck.h"
 
 struct shape {
@@ -89,14 +88,6 @@ static double *tolerance_of(struct check *check, const struct tt_matmul *g, cons
     return near;
 }
 
-static void compare_rows(struct check *check, const char *what, const char *text, const struct tt_matmul *g,
-                         const float *got, const float *want, const double *near)
-{
-    for (int64_t i = 0; i < g->m; i++)
-        check_compare(check, what, text, got + i * g->ldc, want + i * g->ldc, g->n, near ? near + i * g->ldc : NULL,
-                      0.0);
-}
-
 /* One product by one call of the kernel. */
 static void check_product(struct check *check, const struct shape *shape, int flags, enum fill fill, enum add add)
 {
@@ -128,13 +119,13 @@ static void check_product(struct check *check, const struct shape *shape, int fl
     g.acc = add == ADD_NOTHING ? NULL : add == ADD_SAME ? got : acc;
     check->table->bgemm(&g);
 
-    compare_rows(check, "c", text, &g, got, want, tolerance_of(check, &g, want, exact.acc, false));
-    compare_rows(check, "c in bf16", text, &g, widened(check, c, n_c), want,
-                 tolerance_of(check, &g, want, exact.acc, true));
+    check_compare_rows(check, "c", text, &g, got, want, tolerance_of(check, &g, want, exact.acc, false));
+    check_compare_rows(check, "c in bf16", text, &g, widened(check, c, n_c), want,
+                       tolerance_of(check, &g, want, exact.acc, true));
     if (add == ADD_NOTHING) { /* the same sums, rounded once */
         for (int64_t i = 0; i < n_c; i++)
             got[i] = tt_bf16_to_float(tt_bf16_from_float(got[i]));
-        compare_rows(check, "c rounded", text, &g, widened(check, c, n_c), got, NULL);
+        check_compare_rows(check, "c rounded", text, &g, widened(check, c, n_c), got, NULL);
     }
     check_reset(check, text);
 }
@@ -188,14 +179,14 @@ static void check_grains(struct check *check, int cut, int flags, bool c_bf16, b
                    c_bf16, has_acc);
     want = run_grains(check, g, has_acc ? acc : NULL, 0);
     got = run_grains(check, g, has_acc ? acc : NULL, 3);
-    compare_rows(check, "on three threads", text, &g, got, want, NULL);
+    check_compare_rows(check, "on three threads", text, &g, got, want, NULL);
     part = g;
     part.m /= cut == 0 ? 2 : 1;
     part.n /= cut == 1 ? 2 : 1;
     part.k /= cut == 2 ? 2 : 1;
     if (cut < 2) {
         half = run_grains(check, part, has_acc ? acc : NULL, 1);
-        compare_rows(check, "half of the grains", text, &part, half, want, NULL);
+        check_compare_rows(check, "half of the grains", text, &part, half, want, NULL);
     } else {
         part.c_bf16 = g.c_bf16 = false;
         want = run_grains(check, g, NULL, 1);
@@ -203,7 +194,7 @@ static void check_grains(struct check *check, int cut, int flags, bool c_bf16, b
         part.a = (const tt_bf16 *)g.a + (g.trans_a ? part.k * g.lda : part.k);
         part.b = (const tt_bf16 *)g.b + (g.trans_b ? part.k : part.k * g.ldb);
         got = run_grains(check, part, half, 1); /* acc is added last */
-        compare_rows(check, "half of the grains", text, &g, got, want, NULL);
+        check_compare_rows(check, "half of the grains", text, &g, got, want, NULL);
     }
     check_reset(check, text);
 }

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/kernels/matmul.h"
 #include "tests/kernels/kernelcheck.h"
 
 struct shape {
@@ -55,14 +54,6 @@ static double *tolerance_of(struct check *check, const struct tt_matmul *g, cons
     return near;
 }
 
-static void compare_rows(struct check *check, const char *what, const char *text, const struct tt_matmul *g,
-                         const float *got, const float *want, const double *near)
-{
-    for (int64_t i = 0; i < g->m; i++)
-        check_compare(check, what, text, got + i * g->ldc, want + i * g->ldc, g->n, near ? near + i * g->ldc : NULL,
-                      0.0);
-}
-
 static void check_product(struct check *check, const struct shape *shape, int flags, enum fill fill, enum add add)
 {
     struct tt_matmul g = make(check, shape, flags, fill), exact = g;
@@ -81,7 +72,7 @@ static void check_product(struct check *check, const struct shape *shape, int fl
     g.c = got;
     g.acc = add == ADD_NOTHING ? NULL : add == ADD_SAME ? got : acc;
     check->table->sgemm(&g);
-    compare_rows(check, "c", text, &g, got, want, tolerance_of(check, &g, exact.acc));
+    check_compare_rows(check, "c", text, &g, got, want, tolerance_of(check, &g, exact.acc));
     check_reset(check, text);
 }
 
@@ -122,12 +113,12 @@ static void check_grains(struct check *check, int cut, int flags)
     g.k_grain = cut == 2 ? g.k / 4 : 0;
     (void)snprintf(text, sizeof text, "grains of %c, trans %d%d", "mnk"[cut], g.trans_a, g.trans_b);
     want = run(check, g, 0);
-    compare_rows(check, "on three threads", text, &g, run(check, g, 3), want, NULL);
+    check_compare_rows(check, "on three threads", text, &g, run(check, g, 3), want, NULL);
     part = g;
     part.m /= cut == 0 ? 2 : 1;
     part.n /= cut == 1 ? 2 : 1;
     if (cut < 2)
-        compare_rows(check, "half of the grains", text, &part, run(check, part, 1), want, NULL);
+        check_compare_rows(check, "half of the grains", text, &part, run(check, part, 1), want, NULL);
     check_reset(check, text);
 }
 

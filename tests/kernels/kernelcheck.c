@@ -138,6 +138,14 @@ void check_compare(struct check *check, const char *what, const char *shape, con
     }
 }
 
+void check_compare_rows(struct check *check, const char *what, const char *shape, const struct tt_matmul *g,
+                        const float *got, const float *want, const double *near)
+{
+    for (int64_t i = 0; i < g->m; i++)
+        check_compare(check, what, shape, got + i * g->ldc, want + i * g->ldc, g->n, near ? near + i * g->ldc : NULL,
+                      0.0);
+}
+
 static bool is_guard(const float *x)
 {
     uint32_t bits;

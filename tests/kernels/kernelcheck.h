@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "core/kernels/kernels.h"
+#include "core/kernels/matmul.h"
 #include "core/math/rng.h"
 
 /**
@@ -42,6 +43,10 @@ float *check_copy(struct check *check, const float *x, int64_t n);
  */
 void check_compare(struct check *check, const char *what, const char *shape, const float *got, const float *want,
                    int64_t n, const double *tolerance, double ulps);
+
+/** The same for the rows of g's c in `got`, `want` and `near`, the tolerances (NULL: the bits must agree). */
+void check_compare_rows(struct check *check, const char *what, const char *shape, const struct tt_matmul *g,
+                        const float *got, const float *want, const double *near);
 
 /** Checks the guards of all arrays and frees them. */
 void check_reset(struct check *check, const char *shape);

@@ -14,21 +14,6 @@ typedef __m512i vw; /* VF_LANES / 2 words of 64 bits */
 typedef __m256i vh; /* VF_LANES halves of floats */
 #define VW(operation) _mm512_##operation
 
-VF_INLINE vw vw_xor(vw a, vw b)
-{
-    return _mm512_xor_si512(a, b);
-}
-
-VF_INLINE vw vw_and(vw a, vw b)
-{
-    return _mm512_and_si512(a, b);
-}
-
-VF_INLINE vw vw_or(vw a, vw b)
-{
-    return _mm512_or_si512(a, b);
-}
-
 VF_INLINE vw vw_set(uint64_t x)
 {
     return _mm512_set1_epi64((int64_t)x);
@@ -65,21 +50,6 @@ VF_INLINE void vh_store_n(tt_bf16 *x, vh a, int64_t n)
 typedef __m256i vw;
 typedef __m128i vh;
 #define VW(operation) _mm256_##operation
-
-VF_INLINE vw vw_xor(vw a, vw b)
-{
-    return _mm256_xor_si256(a, b);
-}
-
-VF_INLINE vw vw_and(vw a, vw b)
-{
-    return _mm256_and_si256(a, b);
-}
-
-VF_INLINE vw vw_or(vw a, vw b)
-{
-    return _mm256_or_si256(a, b);
-}
 
 VF_INLINE vw vw_set(uint64_t x)
 {
@@ -138,12 +108,12 @@ VF_INLINE vw philox(uint64_t seed, uint64_t stream, uint64_t index)
     for (int round = 0; round < 10; round++, k0 += 0x9e3779b9U, k1 += 0xbb67ae85U) {
         vw p0 = VW(mul_epu32)(multiplier0, c0), p1 = VW(mul_epu32)(multiplier1, c2);
 
-        c0 = vw_xor(vw_xor(VW(srli_epi64)(p1, 32), c1), vw_set(k0));
-        c2 = vw_xor(vw_xor(VW(srli_epi64)(p0, 32), c3), vw_set(k1));
+        c0 = VW(srli_epi64)(p1, 32) ^ c1 ^ vw_set(k0);
+        c2 = VW(srli_epi64)(p0, 32) ^ c3 ^ vw_set(k1);
         c1 = p1;
         c3 = p0;
     }
-    return vw_or(vw_and(c0, vw_set(0xffffffff)), VW(slli_epi64)(c1, 32));
+    return (c0 & vw_set(0xffffffff)) | VW(slli_epi64)(c1, 32);
 }
 
 /* The random bits of VF_LANES elements. */
@@ -162,7 +132,7 @@ VF_INLINE vw random_field(const struct random_words *words, int k)
     const vw mask = vw_set(0xffff);
     const __m128i by = _mm_cvtsi32_si128(16 * k);
 
-    return vw_narrow(vw_and(VW(srl_epi64)(words->first, by), mask), vw_and(VW(srl_epi64)(words->second, by), mask));
+    return vw_narrow(VW(srl_epi64)(words->first, by) & mask, VW(srl_epi64)(words->second, by) & mask);
 }
 
 #endif
