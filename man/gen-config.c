@@ -17,33 +17,55 @@ static void put(const char *text)
     }
 }
 
-static void put_section(const struct tt_config_section *section)
+static void put_row(const struct tt_config_row *row)
 {
     struct tt_text range = {0};
 
+    (void)printf("*");
+    put(row->key);
+    (void)printf("*%s (default ", row->flags & TT_FLAG_OWN ? " +" : "");
+    put(row->preset ? *row->preset ? row->preset : "\"\"" : "null");
+    (void)printf(")\n\t");
+    put(row->doc);
+    (void)printf("++\n");
+    tt_config_range_text(row, &range);
+    put("Accepts: ");
+    put(range.text);
+    (void)printf(".\n\n");
+    tt_text_release(&range);
+}
+
+static void put_section(const struct tt_config_section *section)
+{
     (void)printf("## ");
     put(section->name);
     (void)printf("\n\n");
     put(section->doc);
     (void)printf("\n\n");
     for (int i = 0; i < tt_config_n_rows; i++) {
-        const struct tt_config_row *row = &tt_config_rows[i];
-
-        if (strcmp(row->section, section->name) != 0)
-            continue;
-        (void)printf("*");
-        put(row->key);
-        (void)printf("*%s (default ", row->flags & TT_FLAG_OWN ? " +" : "");
-        put(row->preset ? *row->preset ? row->preset : "\"\"" : "null");
-        (void)printf(")\n\t");
-        put(row->doc);
-        (void)printf("++\n");
-        tt_config_range_text(row, &range);
-        put("Accepts: ");
-        put(range.text);
-        (void)printf(".\n\n");
-        tt_text_release(&range);
+        if (strcmp(tt_config_rows[i].section, section->name) == 0)
+            put_row(&tt_config_rows[i]);
     }
+}
+
+static void put_entries(void)
+{
+    (void)printf(
+        "# ENTRIES OF A LIST OF DATASETS\n\n"
+        "_training.dataset_ and _validation.dataset_ take a word, or a list whose entries are mappings with the "
+        "keys below:\n\n"
+        "```\n"
+        "training:\n"
+        "  dataset:\n"
+        "  - {name: books, dataset: text, dataset\\_path: books/, weight: 0.7}\n"
+        "  - {name: web, dataset: jsonl, dataset\\_path: web.jsonl.zst, weight: 0.3}\n"
+        "```\n\n"
+        "On the command line a list is written in one argument: "
+        "*--training.dataset*='[{dataset: kjv}, {dataset: text, dataset\\_path: a.txt, weight: 2}]'. A word "
+        "in a list is an entry with that _dataset_. A list replaces that of an earlier file as a whole. "
+        "See MIXTURES in *titan-train*(1).\n\n");
+    for (int i = 0; i < tt_config_n_entry_rows; i++)
+        put_row(&tt_config_entry_rows[i]);
 }
 
 static const struct tt_config_difference *difference_of(const struct tt_config_row *row)
@@ -122,6 +144,7 @@ int main(void)
         "# KEYS\n\n");
     for (int i = 0; i < tt_config_n_sections; i++)
         put_section(&tt_config_sections[i]);
+    put_entries();
     put_differences();
     (void)printf("# KEYS OF TORCHTITAN THAT TITAN DOES NOT HAVE\n\n");
     put_inactive(TT_INACTIVE_REFUSED, "Refused, unless they have their neutral value:");

@@ -19,7 +19,8 @@
 
 const struct tt_option tt_eval_options[] = {
     TT_OPTION_CONFIG,
-    {"dataset", NULL, "NAME", "validation.dataset: the data (default: the run's validation set)"},
+    {"dataset", NULL, "NAME",
+     "validation.dataset: the data, or a list of entries (default: what the run validates on)"},
     {"dataset_path", NULL, "PATH", "validation.dataset_path: its file or folder"},
     {"seq_len", NULL, "N", "validation.seq_len: tokens of a sequence (default: as the run has it)"},
     {"batch", NULL, "N", "validation.local_batch_size: sequences of a batch (default: 8)"},
@@ -41,9 +42,9 @@ enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 static const char usage[] =
     "usage: titan eval PATH [--dataset NAME] [options] [--section.key=value]...\n\n"
-    "Loss and perplexity of PATH on a dataset: the one that the run validates on, or another one. PATH is\n"
-    "a run, a checkpoint folder (newest good step), a step, a consolidated folder, or a folder from\n"
-    "Hugging Face. Under mpirun the ranks share the work.\n\n";
+    "Loss and perplexity of PATH on a dataset, or on each of several: those that the run validates on, or\n"
+    "others. PATH is a run, a checkpoint folder (newest good step), a step, a consolidated folder, or\n"
+    "a folder from Hugging Face. Under mpirun the ranks share the work.\n\n";
 
 struct run {
     struct tt_args *args;
@@ -51,10 +52,11 @@ struct run {
     struct tt_pretrained weights;
     struct tt_mesh mesh;
     struct tt_engine *engine;
-    struct tt_train_data data;
+    int n; /* datasets */
+    struct tt_train_data *data;
+    struct tt_validation_result *found;
     enum tt_dtype dtype;
     int64_t seq_len;
-    struct tt_validation_result found;
 };
 
 /* Loads the configuration: files, then overrides, then this command's own options for keys. */
@@ -111,18 +113,33 @@ static const json_t *run_value(const struct run *r, const char *section, const c
 
 static int adopt(struct run *r, const char *path, const json_t *value)
 {
-    char *number = json_is_integer(value) ? tt_format("%" JSON_INTEGER_FORMAT, json_integer_value(value)) : NULL;
-    const char *text = json_is_string(value)  ? json_string_value(value)
-                       : json_is_true(value)  ? "true"
-                       : json_is_false(value) ? "false"
-                       : number               ? number
-                                              : "null";
+    char *text = json_is_string(value) ? tt_strdup(json_string_value(value)) : value ? tt_json_text(value) : NULL;
     int rc = 0;
 
     if (value && !tt_config_is_set(r->cfg, path))
         rc = tt_config_adopt(r->cfg, path, text, r->weights.path);
-    tt_free(number);
+    tt_free(text);
     return rc;
+}
+
+/* A dataset that was trained on, or a list of them, as what is evaluated: without weights, and kjv's other chapters. */
+static json_t *held_back(const json_t *dataset)
+{
+    json_t *copy, *entry;
+    size_t i;
+
+    if (json_is_string(dataset) && strcmp(json_string_value(dataset), "kjv") == 0)
+        return json_string("kjv_validation");
+    copy = json_deep_copy(dataset);
+    json_array_foreach(copy, i, entry)
+    {
+        const char *word = json_string_value(json_object_get(entry, "dataset"));
+
+        (void)json_object_del(entry, "weight");
+        if (word && strcmp(word, "kjv") == 0)
+            (void)json_object_set_new(entry, "dataset", json_string("kjv_validation"));
+    }
+    return copy;
 }
 
 /* Uses the data of the run: its validation set, or, if it has none, its training data (for kjv the held-back part). */
@@ -131,16 +148,14 @@ static int adopt_data(struct run *r)
     bool validates = json_is_true(run_value(r, "validation", "enable"));
     const char *section = validates ? "validation" : "training";
     const json_t *dataset = run_value(r, section, "dataset");
-    json_t *held_back = json_string("kjv_validation");
+    json_t *others = validates ? NULL : held_back(dataset);
     int rc = 0;
 
-    if (!validates && json_is_string(dataset) && strcmp(json_string_value(dataset), "kjv") == 0)
-        dataset = held_back;
-    TT_TRY(adopt(r, "validation.dataset", dataset));
+    TT_TRY(adopt(r, "validation.dataset", others ? others : dataset));
     TT_TRY(adopt(r, "validation.dataset_path", run_value(r, section, "dataset_path")));
     TT_TRY(adopt(r, "training.text_field", run_value(r, "training", "text_field")));
 out:
-    json_decref(held_back);
+    json_decref(others);
     return rc;
 }
 
@@ -164,15 +179,31 @@ out:
     return rc;
 }
 
-/* Whether the data is what the weights were trained on, as far as the run's configuration tells. */
-static bool is_training_data(const struct run *r)
+static struct tt_dataset_entry entry_of(const struct run *r, int i)
 {
-    const char *path = r->cfg->validation.dataset_path;
-    const char *trained = json_string_value(run_value(r, "training", "dataset_path"));
-    const char *dataset = json_string_value(run_value(r, "training", "dataset"));
+    return tt_config_dataset(r->cfg, &r->cfg->validation.dataset, i);
+}
 
-    return dataset && strcmp(dataset, r->cfg->validation.dataset) == 0 &&
-           (path && trained ? strcmp(path, trained) == 0 : !path && !trained);
+static bool is_same(const struct tt_dataset_entry *entry, const json_t *dataset, const json_t *path)
+{
+    const char *word = json_string_value(dataset), *trained = json_string_value(path);
+
+    return word && strcmp(word, entry->dataset) == 0 &&
+           (entry->dataset_path && trained ? strcmp(entry->dataset_path, trained) == 0
+                                           : !entry->dataset_path && !trained);
+}
+
+/* Whether the data is what the weights were trained on, as far as the run's configuration tells. */
+static bool is_training_data(const struct run *r, int i)
+{
+    const struct tt_dataset_entry entry = entry_of(r, i);
+    const json_t *dataset = run_value(r, "training", "dataset"), *part;
+    bool found = is_same(&entry, dataset, run_value(r, "training", "dataset_path"));
+    size_t k;
+
+    json_array_foreach(dataset, k, part) found =
+        found || is_same(&entry, json_object_get(part, "dataset"), json_object_get(part, "dataset_path"));
+    return found;
 }
 
 static int make_engine(struct run *r, struct tt_comm *comm, int threads)
@@ -212,37 +243,63 @@ static int check_memory(const struct run *r, int local_size)
                    r->dtype == TT_F32 ? ", or --dtype bfloat16" : "");
 }
 
-static int open_data(struct run *r, struct tt_comm *comm)
+static int open_dataset(struct run *r, struct tt_comm *comm, int i)
 {
     const struct tt_config *cfg = r->cfg;
+    const struct tt_dataset_entry entry = entry_of(r, i);
     const char *tokenizer = tt_args_last(r->args, "tokenizer");
     char *cache = tt_run_folder_cache(cfg);
-    struct tt_train_data_options o = {.dataset = cfg->validation.dataset,
-                                      .path = cfg->validation.dataset_path,
-                                      .text_field = cfg->training.text_field,
+    struct tt_train_data_options o = {.entry = &entry,
+                                      .n = 1,
                                       .tokenizer_folder = tokenizer ? tokenizer : r->weights.assets,
                                       .cache_folder = cache,
                                       .vocab_size = r->weights.model->dims.vocab_size,
                                       .seq_len = r->seq_len,
                                       .documents = cfg->training.document_mask};
-    int rc = tt_train_data_open(comm, &o, &r->data);
+    int rc = tt_train_data_open(comm, &o, &r->data[i]);
 
+    if (rc < 0 && cfg->validation.dataset.is_list)
+        rc = tt_wrap(rc, "entry '%s'", entry.name);
     tt_free(cache);
     return rc;
 }
 
-/* Steps are counted over all ranks together, so that the samples do not depend on the number of ranks. */
-static int64_t samples_wanted(const struct run *r)
+static int open_data(struct run *r, struct tt_comm *comm)
 {
-    int64_t all = tt_sampler_epoch_samples(r->data.sampler), steps = r->cfg->validation.steps;
+    int n = r->cfg->validation.dataset.n, rc = 0;
+
+    r->data = tt_calloc((size_t)n, sizeof *r->data);
+    r->found = tt_calloc((size_t)n, sizeof *r->found);
+    for (; r->n < n && rc == 0; r->n++)
+        rc = open_dataset(r, comm, r->n);
+    return rc;
+}
+
+/* Steps are counted over all ranks together, so that the samples do not depend on the number of ranks. */
+static int64_t samples_wanted(const struct run *r, int i)
+{
+    int64_t all = tt_train_data_samples(&r->data[i], 1), steps = r->cfg->validation.steps;
     int64_t batch = r->cfg->validation.local_batch_size;
 
     return steps < 0 || steps > all / batch ? all : steps * batch;
 }
 
+static int evaluate_dataset(struct run *r, struct tt_comm *comm, int i)
+{
+    const struct tt_validation v = {.engine = r->engine,
+                                    .data = &r->data[i],
+                                    .batch = r->cfg->validation.local_batch_size,
+                                    .samples = samples_wanted(r, i),
+                                    .progress = "evaluating"};
+    int rc = tt_validation_run(comm, &v, &r->found[i]);
+
+    if (rc == 0 && r->found[i].tokens == 0)
+        rc = tt_fail(TT_EDATA, "%s has no token whose label counts", entry_of(r, i).name);
+    return rc;
+}
+
 static int evaluate(struct run *r, struct tt_comm *comm)
 {
-    struct tt_validation v = {.batch = r->cfg->validation.local_batch_size, .progress = "evaluating"};
     int local_rank = 0, local_size = 1, rc = 0;
 
     comm->timeout_sec = (double)r->cfg->comm.init_timeout_seconds;
@@ -258,41 +315,93 @@ static int evaluate(struct run *r, struct tt_comm *comm)
     TT_TRY(tt_pretrained_load(comm, &r->mesh, &r->weights, tt_engine_layout(r->engine), tt_engine_state(r->engine)));
     comm->timeout_sec = (double)r->cfg->comm.train_timeout_seconds;
     comm->waiting_for = "evaluation";
-    v.engine = r->engine;
-    v.data = &r->data;
-    v.samples = samples_wanted(r);
-    TT_TRY(tt_validation_run(comm, &v, &r->found));
-    if (r->found.tokens == 0)
-        rc = tt_fail(TT_EDATA, "%s has no token whose label counts", r->cfg->validation.dataset);
+    for (int i = 0; i < r->n; i++)
+        TT_TRY(evaluate_dataset(r, comm, i));
 out:
     return rc;
 }
 
+static double speed_of(const struct tt_validation_result *f)
+{
+    return f->seconds > 0.0 ? (double)f->tokens / f->seconds : 0.0;
+}
+
+static void print_one(const struct run *r)
+{
+    const struct tt_validation_result *f = r->found;
+    const struct tt_dataset_entry entry = entry_of(r, 0);
+    char count[32];
+
+    (void)printf("%s on %s%s%s%s\n  loss        %.6f\n  perplexity  %.4f\n  tokens      %s in %" PRId64
+                 " sequences of %" PRId64 "\n  time        %.2f s, %.0f tokens/s\n",
+                 r->weights.path, entry.dataset, entry.dataset_path ? " " : "",
+                 entry.dataset_path ? entry.dataset_path : "",
+                 is_training_data(r, 0) ? ", which it was trained on" : "", f->loss, exp(f->loss),
+                 tt_text_count(count, sizeof count, f->tokens), f->samples, r->seq_len, f->seconds, speed_of(f));
+}
+
+/* One line for each dataset of a list. */
+static void print_list(const struct run *r)
+{
+    int width = 0;
+    char count[32];
+
+    for (int i = 0; i < r->n; i++) {
+        int n = (int)strlen(entry_of(r, i).name);
+
+        width = n > width ? n : width;
+    }
+    (void)printf("%s\n", r->weights.path);
+    for (int i = 0; i < r->n; i++) {
+        const struct tt_validation_result *f = &r->found[i];
+
+        (void)printf("  %-*s  loss %.6f  perplexity %.4f  tokens %s in %" PRId64 " sequences of %" PRId64 "%s\n", width,
+                     entry_of(r, i).name, f->loss, exp(f->loss), tt_text_count(count, sizeof count, f->tokens),
+                     f->samples, r->seq_len, is_training_data(r, i) ? ", trained on" : "");
+    }
+}
+
+/* What was found on one dataset. */
+static json_t *found_json(const struct run *r, int i)
+{
+    const struct tt_validation_result *f = &r->found[i];
+    const struct tt_dataset_entry entry = entry_of(r, i);
+
+    return json_pack("{s:s, s:s?, s:b, s:o, s:o, s:I, s:I, s:f, s:f}", "dataset", entry.dataset, "dataset_path",
+                     entry.dataset_path, "trained_on", (int)is_training_data(r, i), "loss", tt_json_number(f->loss),
+                     "perplexity", tt_json_number(exp(f->loss)), "tokens", (json_int_t)f->tokens, "samples",
+                     (json_int_t)f->samples, "seconds", f->seconds, "tokens_per_second", speed_of(f));
+}
+
+static json_t *all_json(const struct run *r, const struct tt_comm *comm)
+{
+    json_t *o = json_pack("{s:o, s:o, s:s, s:I, s:i}", "path", tt_json_string(r->weights.path), "model",
+                          json_sprintf("%s/%s", r->weights.model->row->name, r->weights.model->flavor), "dtype",
+                          tt_cli_dtype_name(r->dtype), "seq_len", (json_int_t)r->seq_len, "ranks", comm->size);
+    json_t *sets = r->cfg->validation.dataset.is_list ? json_array() : NULL;
+
+    for (int i = 0; i < r->n && sets; i++) {
+        json_t *set = found_json(r, i);
+
+        (void)json_object_set_new(set, "name", tt_json_string(entry_of(r, i).name));
+        (void)json_array_append_new(sets, set);
+    }
+    if (sets)
+        (void)json_object_set_new(o, "sets", sets);
+    else
+        (void)json_object_update_new(o, found_json(r, 0));
+    return o;
+}
+
 static int print(const struct run *r, const struct tt_comm *comm)
 {
-    const struct tt_validation_result *f = &r->found;
-    double perplexity = exp(f->loss), speed = f->seconds > 0.0 ? (double)f->tokens / f->seconds : 0.0;
-    const char *path = r->cfg->validation.dataset_path;
-    char count[32];
-    json_t *o;
-
-    if (!tt_args_has(r->args, "json")) {
-        (void)printf("%s on %s%s%s%s\n  loss        %.6f\n  perplexity  %.4f\n  tokens      %s in %" PRId64
-                     " sequences of %" PRId64 "\n  time        %.2f s, %.0f tokens/s\n",
-                     r->weights.path, r->cfg->validation.dataset, path ? " " : "", path ? path : "",
-                     is_training_data(r) ? ", which it was trained on" : "", f->loss, perplexity,
-                     tt_text_count(count, sizeof count, f->tokens), f->samples, r->seq_len, f->seconds, speed);
-        return tt_cli_finish();
-    }
-    o = json_pack("{s:o, s:o, s:s, s:s?, s:b, s:s, s:o, s:o, s:I, s:I, s:I, s:i, s:f, s:f}", "path",
-                  tt_json_string(r->weights.path), "model",
-                  json_sprintf("%s/%s", r->weights.model->row->name, r->weights.model->flavor), "dataset",
-                  r->cfg->validation.dataset, "dataset_path", path, "trained_on", (int)is_training_data(r), "dtype",
-                  tt_cli_dtype_name(r->dtype), "loss", tt_json_number(f->loss), "perplexity",
-                  tt_json_number(perplexity), "tokens", (json_int_t)f->tokens, "samples", (json_int_t)f->samples,
-                  "seq_len", (json_int_t)r->seq_len, "ranks", comm->size, "seconds", f->seconds, "tokens_per_second",
-                  speed);
-    return tt_cli_print_json(o);
+    if (tt_args_has(r->args, "json"))
+        return tt_cli_print_json(all_json(r, comm));
+    if (r->cfg->validation.dataset.is_list)
+        print_list(r);
+    else
+        print_one(r);
+    return tt_cli_finish();
 }
 
 static int eval(struct tt_comm *comm, void *arg)
@@ -317,7 +426,10 @@ int tt_command_eval(int argc, char **argv)
         code = tt_cli_print_help(usage, tt_eval_options);
     else
         code = tt_cli_run_ranks(rc, r.args, eval, &r);
-    tt_train_data_release(&r.data);
+    for (int i = 0; i < r.n; i++)
+        tt_train_data_release(&r.data[i]);
+    tt_free(r.data);
+    tt_free(r.found);
     tt_pretrained_release(&r.weights);
     tt_config_free(r.cfg);
     tt_args_free(r.args);

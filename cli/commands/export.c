@@ -53,20 +53,27 @@ static void add_name(struct tt_text *out, const char *name)
     tt_text_add(out, "\"");
 }
 
+/* Whether a column of validations is a loss: of all sets, or of one. */
+static bool is_loss(const char *column)
+{
+    return strcmp(column, "loss") == 0 || tt_table_set_name(column);
+}
+
 /* One row: of a step record, a validation, or both, if they have the same step. row -1: there is none. */
 static void add_row(struct tt_text *out, const struct tt_history *h, int64_t step_row, int64_t validation_row)
 {
     const struct tt_table *s = &h->steps, *v = &h->validations;
-    const double *loss = tt_table_column(v, "loss");
 
     tt_text_add(out, "%" PRId64, step_row >= 0 ? s->step[step_row] : v->step[validation_row]);
     for (int c = 0; c < s->n_columns; c++) {
         tt_text_add(out, ",");
         add_number(out, step_row >= 0 ? s->column[c][step_row] : (double)NAN);
     }
-    if (v->n) {
+    for (int c = 0; c < v->n_columns && v->n; c++) {
+        if (!is_loss(v->name[c]))
+            continue;
         tt_text_add(out, ",");
-        add_number(out, loss && validation_row >= 0 ? loss[validation_row] : (double)NAN);
+        add_number(out, validation_row >= 0 ? v->column[c][validation_row] : (double)NAN);
     }
     tt_text_add(out, "\n");
 }
@@ -92,7 +99,15 @@ static void write_csv(const struct tt_history *h, FILE *to)
         tt_text_add(&text, ",");
         add_name(&text, s->name[c]);
     }
-    tt_text_add(&text, v->n ? ",validation_loss\n" : "\n");
+    for (int c = 0; c < v->n_columns && v->n; c++) {
+        char *name = is_loss(v->name[c]) ? tt_format("validation_%s", v->name[c]) : NULL;
+
+        tt_text_add(&text, name ? "," : "");
+        if (name)
+            add_name(&text, name);
+        tt_free(name);
+    }
+    tt_text_add(&text, "\n");
     for (int64_t i = 0, k = 0; i < s->n || k < v->n;) {
         bool step = i < s->n && (k >= v->n || s->step[i] <= v->step[k]);
         bool validation = k < v->n && (i >= s->n || v->step[k] <= s->step[i]);

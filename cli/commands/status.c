@@ -69,6 +69,8 @@ static void add_progress(const json_t *s, struct tt_text *out)
 static void add_loss(const json_t *s, struct tt_text *out)
 {
     const json_t *validation = json_object_get(s, "validation");
+    const char *name;
+    json_t *loss;
     char tokens[32];
 
     if (json_object_get(s, "loss") && integer(s, "step") > 0) {
@@ -81,6 +83,8 @@ static void add_loss(const json_t *s, struct tt_text *out)
     if (json_is_object(validation))
         tt_text_add(out, "  validation %.5f at step %" PRId64 "\n", number(validation, "loss"),
                     integer(validation, "step"));
+    json_object_foreach(json_object_get(validation, "sets"), name, loss)
+        tt_text_add(out, "             %.5f on %s\n", json_number_value(loss), name);
 }
 
 static void add_speed(const json_t *s, struct tt_text *out)

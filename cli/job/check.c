@@ -167,11 +167,30 @@ static bool check_exists(struct checking *c, const char *key, const char *path, 
 
 static const char data_remedy[] = "titan downloads nothing; name the file or folder that holds the data";
 
-static bool reads_text(const char *dataset)
+static bool reads_text(const struct tt_datasets *datasets)
 {
     const struct tt_dataset_kind *kind = NULL;
+    bool found = false;
 
-    return tt_dataset_find(dataset, &kind) == 0 && kind->is_text;
+    for (int i = 0; i < datasets->n; i++)
+        found = found || (tt_dataset_find(datasets->entry[i].dataset, &kind) == 0 && kind->is_text);
+    return found;
+}
+
+/* The files of a list. Those of validation are looked at if they are not training's. */
+static void check_list(struct checking *c, const char *key, const struct tt_datasets *d)
+{
+    struct stat st;
+
+    if (tt_config_is_bad(c->cfg, key))
+        return;
+    for (int i = 0; i < d->n && d->is_list; i++) {
+        const char *path = d->entry[i].dataset_path;
+
+        if (path && stat(path, &st) < 0)
+            tt_config_fault_entry(c->cfg, c->report, key, i, "cannot read '%s': %s\nhelp: %s", path, strerror(errno),
+                                  data_remedy);
+    }
 }
 
 static void check_tokenizer(struct checking *c)
@@ -180,7 +199,7 @@ static void check_tokenizer(struct checking *c)
     const char *folder = cfg->model.hf_assets_path;
     struct tt_tokenizer *tokenizer = NULL;
 
-    if (!reads_text(cfg->training.dataset) && !(cfg->validation.enable && reads_text(cfg->validation.dataset)))
+    if (!reads_text(&cfg->training.dataset) && !(cfg->validation.enable && reads_text(&cfg->validation.dataset)))
         return;
     if (tt_config_is_bad(cfg, "model.hf_assets_path") ||
         (folder &&
@@ -206,8 +225,12 @@ static void check_files(struct checking *c)
     struct tt_machine machine;
 
     (void)check_exists(c, "training.dataset_path", cfg->training.dataset_path, data_remedy);
-    if (cfg->validation.enable)
+    check_list(c, "training.dataset", &cfg->training.dataset);
+    if (cfg->validation.enable) {
         (void)check_exists(c, "validation.dataset_path", cfg->validation.dataset_path, data_remedy);
+        if (tt_config_is_set(cfg, "validation.dataset"))
+            check_list(c, "validation.dataset", &cfg->validation.dataset);
+    }
     check_tokenizer(c);
     (void)check_exists(c, "checkpoint.initial_load_path", cfg->checkpoint.initial_load_path,
                        "name a checkpoint, or leave the key out to start from random weights");

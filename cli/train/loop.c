@@ -171,11 +171,11 @@ out:
 
 static int validate(struct tt_loop *l)
 {
-    struct tt_validation_result found;
+    const struct tt_validator *v = &l->validator;
     int rc = 0;
 
-    TT_TRY(tt_validator_run(&l->validator, &found));
-    tt_reporter_validated(&l->reporter, l->at.step, &found);
+    TT_TRY(tt_validator_run(&l->validator));
+    tt_reporter_validated(&l->reporter, l->at.step, v->found, v->n, v->name);
 out:
     return rc;
 }
@@ -215,11 +215,11 @@ static int check_data(const struct tt_loop *l)
         return 0;
     return tt_fail(
         TT_EDATA,
-        "the data has ended before the first step: dataset '%s' has %lld samples of training.seq_len %lld, "
+        "the data has ended before the first step: %s '%s' has %lld samples of training.seq_len %lld, "
         "%lld are used, one step takes %lld\nhelp: set dataloader.repeat=true, a smaller batch, or use more data",
-        l->data.dataset->ref.name, (long long)tt_sampler_epoch_samples(l->data.sampler),
-        (long long)l->setup->cfg->training.seq_len, (long long)l->at.sample_cursor,
-        (long long)l->setup->job.global_batch);
+        l->data.n > 1 ? "the mixture with" : "dataset", l->data.part[0].name,
+        (long long)tt_train_data_samples(&l->data, 1), (long long)l->setup->cfg->training.seq_len,
+        (long long)l->at.sample_cursor, (long long)l->setup->job.global_batch);
 }
 
 /* The final message of a run that was stopped. */

@@ -96,7 +96,7 @@ struct tt_run_about tt_loop_about(const struct tt_loop *l)
     return (struct tt_run_about){.start = &l->start,
                                  .at = &l->at,
                                  .data = &l->data,
-                                 .validation = &l->validator.data,
+                                 .validator = &l->validator,
                                  .run_id = l->run_id,
                                  .argc = l->options.argc,
                                  .argv = l->options.argv};

@@ -18,7 +18,7 @@ void tt_train_progress_advance(struct tt_train_progress *p, int64_t samples, int
 int64_t tt_train_progress_last_step(const struct tt_train_progress *p, const struct tt_setup *setup,
                                     const struct tt_train_data *data)
 {
-    int64_t steps = setup->cfg->training.steps, left = tt_sampler_epoch_samples(data->sampler) - p->sample_cursor, last;
+    int64_t steps = setup->cfg->training.steps, left = tt_train_data_samples(data, 1) - p->sample_cursor, last;
 
     if (setup->cfg->dataloader.repeat)
         return steps;

@@ -5,16 +5,33 @@
 #include "cli/train/validate.h"
 
 #include "cli/train/data/datasets.h"
+#include "core/base/mem.h"
 
 int tt_validator_open(const struct tt_setup *setup, struct tt_validator *ret_validator)
 {
-    *ret_validator = (struct tt_validator){.setup = setup};
-    return setup->cfg->validation.enable ? tt_datasets_open_validation(setup, &ret_validator->data) : 0;
+    const struct tt_datasets *datasets = &setup->cfg->validation.dataset;
+    struct tt_validator *v = ret_validator;
+    int n = setup->cfg->validation.enable ? datasets->n : 0, rc = 0;
+
+    *v = (struct tt_validator){.setup = setup,
+                               .set = tt_calloc((size_t)n, sizeof *v->set),
+                               .found = tt_calloc((size_t)n, sizeof *v->found),
+                               .name = tt_calloc((size_t)n, sizeof *v->name)};
+    for (; v->n < n && rc == 0; v->n++) {
+        rc = tt_datasets_open_validation(setup, v->n, &v->set[v->n]);
+        v->name[v->n] = datasets->entry[v->n].name;
+    }
+    return rc;
 }
 
 void tt_validator_release(struct tt_validator *v)
 {
-    tt_train_data_release(&v->data);
+    for (int i = 0; i < v->n; i++)
+        tt_train_data_release(&v->set[i]);
+    tt_free(v->set);
+    tt_free(v->found);
+    tt_free((void *)v->name);
+    *v = (struct tt_validator){.n = 0};
 }
 
 bool tt_validator_is_due(const struct tt_validator *v, int64_t step, bool last)
@@ -25,21 +42,27 @@ bool tt_validator_is_due(const struct tt_validator *v, int64_t step, bool last)
 }
 
 /* The number of samples: validation.steps batches of every rank, or all samples. */
-static int64_t samples_wanted(const struct tt_validator *v)
+static int64_t samples_wanted(const struct tt_validator *v, int set)
 {
     const struct tt_config *cfg = v->setup->cfg;
-    int64_t all = tt_sampler_epoch_samples(v->data.sampler);
+    int64_t all = tt_train_data_samples(&v->set[set], 1);
     int64_t wanted = cfg->validation.steps * cfg->validation.local_batch_size * tt_mesh_dp(&v->setup->job.mesh);
 
     return cfg->validation.steps < 0 || wanted > all ? all : wanted;
 }
 
-int tt_validator_run(struct tt_validator *v, struct tt_validation_result *ret_result)
+int tt_validator_run(struct tt_validator *v)
 {
-    const struct tt_validation validation = {.engine = v->setup->engine,
-                                             .data = &v->data,
-                                             .batch = v->setup->cfg->validation.local_batch_size,
-                                             .samples = samples_wanted(v)};
+    int rc = 0;
 
-    return tt_validation_run(v->setup->comm, &validation, ret_result);
+    for (int i = 0; i < v->n; i++) {
+        const struct tt_validation validation = {.engine = v->setup->engine,
+                                                 .data = &v->set[i],
+                                                 .batch = v->setup->cfg->validation.local_batch_size,
+                                                 .samples = samples_wanted(v, i)};
+
+        TT_TRY(tt_validation_run(v->setup->comm, &validation, &v->found[i]));
+    }
+out:
+    return rc;
 }

@@ -9,10 +9,13 @@
 #include "cli/train/data/data.h"
 #include "cli/train/setup.h"
 
-/** Validation during training: the mean loss over validation.steps batches per rank, or over all of the data. */
+/** Validation during training: of each set, the mean loss over validation.steps batches per rank, or over all of it. */
 struct tt_validator {
     const struct tt_setup *setup;
-    struct tt_train_data data; /* opened only if validation.enable */
+    int n; /* sets; 0 unless validation.enable */
+    struct tt_train_data *set;
+    struct tt_validation_result *found; /* of each set, by the last run */
+    const char **name;                  /* of each set; one that is not in a list has none: NULL */
 };
 
 /** Opens the validation data, if validation.enable. The set-up must outlive the validator. Collective. */
@@ -22,7 +25,7 @@ void tt_validator_release(struct tt_validator *validator);
 /** Whether validation follows this step; `last`: it is the last step. */
 bool tt_validator_is_due(const struct tt_validator *validator, int64_t step, bool last);
 
-/** Runs the engine's validation program and averages over all ranks. Collective. */
-int tt_validator_run(struct tt_validator *validator, struct tt_validation_result *ret_result) TT_MUST_CHECK;
+/** Runs the engine's validation program on every set and averages over all ranks. Collective. */
+int tt_validator_run(struct tt_validator *validator) TT_MUST_CHECK;
 
 #endif

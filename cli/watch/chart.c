@@ -189,17 +189,32 @@ static const char *field_of(const char *key)
     return strcmp(key, "norm") == 0 ? "grad_norm" : strcmp(key, "speed") == 0 ? "tps" : key;
 }
 
+/* A name as it can be printed: it may be the folder of another user. */
+static char *printable(const char *name)
+{
+    struct tt_text text = {0};
+
+    tt_utf8_repair(name, strlen(name), &text);
+    tt_text_make_printable(&text);
+    return text.text ? text.text : tt_strdup("");
+}
+
 static char *title_of(const char *field, const struct tt_chart_options *o)
 {
-    const char *unit = strcmp(field, "tps") == 0 ? ", tokens/s a rank" : "";
+    const char *unit = strcmp(field, "tps") == 0 ? ", tokens/s a rank" : "", *set = tt_table_set_name(field);
+    char *name = set ? printable(set) : NULL, *title;
 
-    return tt_format("%s%s%s", field, unit, o->log_scale ? ", log" : "");
+    title =
+        tt_format("%s%s%s%s", set ? "validation loss on " : "", set ? name : field, unit, o->log_scale ? ", log" : "");
+    tt_free(name);
+    return title;
 }
 
 static void take_panel(struct tt_panel *p, int run, const struct tt_history *h, const struct tt_chart_options *o)
 {
-    take_curve(&h->steps, p->field, o, &p->curve[run]);
-    smooth(&p->curve[run], o->smooth);
+    take_curve(tt_table_set_name(p->field) ? &h->validations : &h->steps, p->field, o, &p->curve[run]);
+    if (!tt_table_set_name(p->field))
+        smooth(&p->curve[run], o->smooth);
     thin(&p->curve[run]);
     if (strcmp(p->field, "loss") == 0) {
         take_curve(&h->validations, "loss", o, &p->marks[run]);
@@ -259,41 +274,56 @@ static int check_panels(struct tt_chart *chart, bool asked)
     return 0;
 }
 
-/* A name as it can be printed: it may be the folder of another user. */
-static char *printable(const char *name)
+/* Adds the panel of a field, empty. */
+static void add_panel(struct tt_chart *c, const char *field, const struct tt_chart_options *o)
 {
-    struct tt_text text = {0};
+    struct tt_panel p = {.field = tt_strdup(field), .title = title_of(field, o), .log_scale = o->log_scale};
 
-    tt_utf8_repair(name, strlen(name), &text);
-    tt_text_make_printable(&text);
-    return text.text ? text.text : tt_strdup("");
+    p.curve = tt_calloc((size_t)c->n_runs, sizeof *p.curve);
+    p.marks = tt_calloc((size_t)c->n_runs, sizeof *p.marks);
+    c->panel = tt_realloc(c->panel, (size_t)c->n_panels + 1, sizeof *c->panel);
+    c->panel[c->n_panels++] = p;
+}
+
+/* The usual panels, and one for each validation set. */
+static void add_usual_panels(struct tt_chart *c, const struct tt_history *history, const struct tt_chart_options *o)
+{
+    static const char *const usual[] = {"loss", "grad_norm", "lr", "tps"};
+
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)
+        add_panel(c, usual[i], o);
+    for (int r = 0; r < c->n_runs; r++) {
+        const struct tt_table *v = &history[r].validations;
+
+        for (int k = 0; k < v->n_columns; k++) {
+            bool is_new = tt_table_set_name(v->name[k]);
+
+            for (int i = 0; i < c->n_panels; i++)
+                is_new = is_new && strcmp(c->panel[i].field, v->name[k]) != 0;
+            if (is_new)
+                add_panel(c, v->name[k], o);
+        }
+    }
 }
 
 int tt_chart_make(int n_runs, const char *const *runs, const struct tt_chart_options *o, struct tt_chart *ret_chart)
 {
-    static const char *const usual[] = {"loss", "grad_norm", "lr", "tps"};
-    int n = o->n_keys ? o->n_keys : (int)(sizeof usual / sizeof usual[0]), rc = 0;
-    struct tt_chart c = {.n_runs = n_runs, .n_panels = n, .first = (double)INFINITY, .last = -(double)INFINITY};
-    struct tt_history history = {.path = NULL};
+    struct tt_chart c = {.n_runs = n_runs, .first = (double)INFINITY, .last = -(double)INFINITY};
+    struct tt_history *history = tt_calloc((size_t)n_runs, sizeof *history);
+    int rc = 0;
 
     c.run = tt_calloc((size_t)n_runs, sizeof *c.run);
-    c.panel = tt_calloc((size_t)n, sizeof *c.panel);
-    for (int i = 0; i < n; i++) {
-        struct tt_panel *p = &c.panel[i];
-
-        p->field = tt_strdup(field_of(o->n_keys ? o->key[i] : usual[i]));
-        p->title = title_of(p->field, o);
-        p->log_scale = o->log_scale;
-        p->curve = tt_calloc((size_t)n_runs, sizeof *p->curve);
-        p->marks = tt_calloc((size_t)n_runs, sizeof *p->marks);
-    }
     for (int r = 0; r < n_runs; r++) {
         c.run[r] = printable(runs[r]);
-        TT_TRY(tt_history_load(runs[r], &history));
-        for (int i = 0; i < n; i++)
-            take_panel(&c.panel[i], r, &history, o);
-        tt_history_release(&history);
+        TT_TRY(tt_history_load(runs[r], &history[r]));
     }
+    if (!o->n_keys)
+        add_usual_panels(&c, history, o);
+    for (int i = 0; i < o->n_keys; i++)
+        add_panel(&c, field_of(o->key[i]), o);
+    for (int i = 0; i < c.n_panels; i++)
+        for (int r = 0; r < n_runs; r++)
+            take_panel(&c.panel[i], r, &history[r], o);
     TT_TRY(check_panels(&c, o->n_keys > 0));
     for (int i = 0; i < c.n_panels; i++)
         set_range(&c, &c.panel[i]);
@@ -302,8 +332,11 @@ int tt_chart_make(int n_runs, const char *const *runs, const struct tt_chart_opt
         c.last += 0.5;
     }
     *ret_chart = c;
-    return 0;
+    c = (struct tt_chart){.n_runs = 0};
 out:
+    for (int r = 0; r < n_runs; r++)
+        tt_history_release(&history[r]);
+    tt_free(history);
     tt_chart_release(&c);
     return rc;
 }

@@ -14,8 +14,8 @@
  */
 
 struct tt_chart_options {
-    const char *const *key; /* fields of the step records; norm and speed are grad_norm and tps */
-    int n_keys;             /* 0: loss, grad_norm, lr, tps */
+    const char *const *key; /* fields of the step records, or loss/NAME; norm and speed are grad_norm and tps */
+    int n_keys;             /* 0: loss, grad_norm, lr, tps, and the loss on each validation set: loss/NAME */
     int64_t from, to;       /* steps */
     double smooth;          /* weight of the past in an exponential mean, below 1; 0: the numbers themselves */
     bool log_scale;         /* of the values; what is not positive is left out */

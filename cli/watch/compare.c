@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli/watch/history.h"
+#include "core/base/mem.h"
 
 struct comparison {
     const struct tt_compare_options *options;
@@ -124,6 +125,22 @@ static void compare_column(struct comparison *c, const struct tt_table *a, const
         add_field(c, called, &found);
 }
 
+/* The loss on all sets together, and on each set that both have. */
+static void compare_validations(struct comparison *c)
+{
+    const struct tt_table *a = &c->run[0].validations, *b = &c->run[1].validations;
+
+    compare_column(c, a, b, "loss", "validation loss");
+    for (int i = 0; i < a->n_columns; i++) {
+        const char *set = tt_table_set_name(a->name[i]);
+        char *called = set ? tt_format("validation loss on %s", set) : NULL;
+
+        if (set && tt_table_column(b, a->name[i]))
+            compare_column(c, a, b, a->name[i], called);
+        tt_free(called);
+    }
+}
+
 static int compare_fields(struct comparison *c)
 {
     static const char *const usual[] = {"loss", "grad_norm", "lr", "ntokens_seen"};
@@ -139,7 +156,7 @@ static int compare_fields(struct comparison *c)
         compare_column(c, a, b, field[i], field[i]);
     }
     if (c->options->n_fields == 0)
-        compare_column(c, &c->run[0].validations, &c->run[1].validations, "loss", "validation loss");
+        compare_validations(c);
     return 0;
 }
 

@@ -32,6 +32,13 @@ const double *tt_table_column(const struct tt_table *t, const char *name)
     return NULL;
 }
 
+const char *tt_table_set_name(const char *column)
+{
+    static const char prefix[] = "loss/";
+
+    return strncmp(column, prefix, sizeof prefix - 1) == 0 ? column + sizeof prefix - 1 : NULL;
+}
+
 int64_t tt_table_find(const struct tt_table *t, int64_t step)
 {
     int64_t low = 0, high = t->n;

@@ -57,6 +57,9 @@ void tt_history_release(struct tt_history *history);
 /** A column by its name; NULL: no record has it. */
 const double *tt_table_column(const struct tt_table *table, const char *name);
 
+/** The name of the validation set that a column is the loss of ("loss/NAME"); NULL: of none. */
+const char *tt_table_set_name(const char *column);
+
 /** The first row with at least this step; n: none has. */
 int64_t tt_table_find(const struct tt_table *table, int64_t step);
 

@@ -137,13 +137,31 @@ static int64_t last_step(const struct status *s)
     return json_is_integer(steps) ? (int64_t)json_integer_value(steps) : -1;
 }
 
+/* The newest loss on all validation sets together, and on each. */
+static json_t *validation_json(const struct tt_table *v)
+{
+    const double *loss = tt_table_column(v, "loss");
+    json_t *validation, *sets = json_object();
+
+    if (!v->n || !loss) {
+        json_decref(sets);
+        return json_null();
+    }
+    validation = json_pack("{s:I, s:o}", "step", (json_int_t)v->step[v->n - 1], "loss", tt_json_number(loss[v->n - 1]));
+    for (int c = 0; c < v->n_columns; c++)
+        if (tt_table_set_name(v->name[c]) && isfinite(v->column[c][v->n - 1]))
+            (void)json_object_set_new(sets, tt_table_set_name(v->name[c]), tt_json_number(v->column[c][v->n - 1]));
+    if (json_object_size(sets))
+        (void)json_object_set(validation, "sets", sets);
+    json_decref(sets);
+    return validation;
+}
+
 static void set_progress(struct status *s)
 {
     static const char *const numbers[] = {"loss", "grad_norm",   "lr",         "ntokens_seen",
                                           "tps",  "step_time_s", "memory_gib", NULL};
     const struct tt_history *h = s->history;
-    const struct tt_table *v = &h->validations;
-    const double *loss = tt_table_column(v, "loss");
     double median = median_step_sec(h), age = h->last_sec > 0.0 ? tt_clock_wall_sec() - h->last_sec : (double)NAN;
     const json_t *predicted = json_object_get(h->run, "memory_predicted_bytes");
     double left;
@@ -164,10 +182,7 @@ static void set_progress(struct status *s)
     set(s, "eta_s", s->alive && s->total >= 0 ? tt_json_number(left < 0.0 ? 0.0 : left) : json_null());
     set(s, "memory_predicted_gib",
         json_is_number(predicted) ? tt_json_number(json_number_value(predicted) / 0x1p30) : json_null());
-    set(s, "validation",
-        v->n && loss
-            ? json_pack("{s:I, s:o}", "step", (json_int_t)v->step[v->n - 1], "loss", tt_json_number(loss[v->n - 1]))
-            : json_null());
+    set(s, "validation", validation_json(&h->validations));
 }
 
 /* --- checkpoints --- */

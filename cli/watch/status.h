@@ -11,7 +11,7 @@
  *    signal) | "failed" (an error ended it) | "killed" (it left no record of its end),
  *  "alive", "host", "pid", "ranks", "started", "starts", "step", "total_steps", "loss", "grad_norm", "lr",
  *  "ntokens_seen", "tps", "step_time_s", "median_step_time_s", "eta_s", "last_record_s": its age, "memory_gib",
- *  "memory_predicted_gib", "validation": null | {"step", "loss"},
+ *  "memory_predicted_gib", "validation": null | {"step", "loss", ["sets": {NAME: loss, ...}]},
  *  "checkpoint": null | {"step", "bytes", "age_s"}: the newest good one,
  *  "exit", "error": why it ended; null: unknown, or it has not, "warnings": [text, ...],
  *  "command": what continues it, or null}

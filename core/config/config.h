@@ -35,6 +35,22 @@ struct tt_words {
     char **word;
 };
 
+/** One dataset. Texts are NULL when null. */
+struct tt_dataset_entry {
+#define TT_TEXT(section, key, def, flags, doc)            const char *key;
+#define TT_WORD(section, key, def, set, flags, doc)       const char *key;
+#define TT_REAL(section, key, def, low, high, flags, doc) double key;
+#include "core/config/entry.def"
+    int line, column; /* where the entry begins in its file; 0: not in a file */
+};
+
+/** A key that takes the word of a dataset, or a list of entries. A word is an entry with nothing but `dataset`. */
+struct tt_datasets {
+    int n; /* 0: null */
+    bool is_list;
+    struct tt_dataset_entry *entry;
+};
+
 struct tt_config_origins;
 struct tt_config_report;
 
@@ -57,6 +73,7 @@ struct tt_config {
 #define TT_ENUM(section, key, def, set, flags, doc)             enum tt_##set##_choice key;
 #define TT_WORD(section, key, def, set, flags, doc)             const char *key;
 #define TT_WORDS(section, key, def, set, flags, doc)            struct tt_words key;
+#define TT_DATA(section, key, def, flags, doc)                  struct tt_datasets key;
 #include "core/config/schema.def"
 
     struct tt_config_origins *origins;
@@ -100,6 +117,13 @@ int tt_config_read(struct tt_config *cfg, const struct tt_config_input *input) T
  */
 void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, const char *keys, const char *fmt, ...)
     TT_PRINTF(4, 5);
+
+/**
+ * The same about one entry of a key's list, at the position of that entry ("my.yaml:14:5"). The other entries may have
+ * errors too.
+ */
+void tt_config_fault_entry(struct tt_config *cfg, struct tt_config_report *report, const char *key, int entry,
+                           const char *fmt, ...) TT_PRINTF(5, 6);
 
 /** For a check: whether an error about the key was reported. */
 bool tt_config_is_bad(const struct tt_config *cfg, const char *path);
@@ -163,6 +187,7 @@ enum tt_config_kind {
     TT_KIND_ENUM,
     TT_KIND_WORD,
     TT_KIND_WORDS,
+    TT_KIND_DATASETS,
 };
 
 enum tt_config_flag {
@@ -212,6 +237,16 @@ struct tt_config_section {
     const char *name;
     const char *doc;
 };
+
+/**
+ * Entry i of training.dataset or validation.dataset with what it leaves to other keys: the path of a single dataset,
+ * and the text field. The texts belong to the config.
+ */
+struct tt_dataset_entry tt_config_dataset(const struct tt_config *cfg, const struct tt_datasets *datasets, int i);
+
+/** The keys of an entry; offsets are those in struct tt_dataset_entry. */
+extern const struct tt_config_row tt_config_entry_rows[];
+extern const int tt_config_n_entry_rows;
 
 extern const struct tt_config_row tt_config_rows[];
 extern const int tt_config_n_rows;

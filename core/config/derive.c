@@ -29,18 +29,20 @@ static void follow(struct tt_config *cfg, const char *path, const char *leader)
 
 void tt_config_follow(struct tt_config *cfg)
 {
-    bool is_builtin = strcmp(cfg->training.dataset, "kjv") == 0;
+    struct tt_datasets *training = &cfg->training.dataset, *validation = &cfg->validation.dataset;
 
+    tt_config_datasets_name(training);
     if (is_open(cfg, "validation.seq_len")) {
         cfg->validation.seq_len = cfg->training.seq_len;
         follow(cfg, "validation.seq_len", "training.seq_len");
     }
     if (is_open(cfg, "validation.dataset")) {
-        cfg->validation.dataset = tt_strdup(is_builtin ? "kjv_validation" : cfg->training.dataset);
+        *validation = tt_config_datasets_held_back(training);
         follow(cfg, "validation.dataset", "training.dataset");
     }
-    if (!cfg->validation.dataset_path && cfg->training.dataset_path &&
-        strcmp(cfg->validation.dataset, cfg->training.dataset) == 0) {
+    tt_config_datasets_name(validation);
+    if (!cfg->validation.dataset_path && cfg->training.dataset_path && !validation->is_list && !training->is_list &&
+        strcmp(validation->entry->dataset, training->entry->dataset) == 0) {
         cfg->validation.dataset_path = tt_strdup(cfg->training.dataset_path);
         follow(cfg, "validation.dataset_path", "training.dataset_path");
     }

@@ -186,6 +186,8 @@ json_t *tt_config_value_json(const struct tt_config *cfg, const struct tt_config
         json = json_array();
         for (int i = 0; i < words->n; i++)
             (void)json_array_append_new(json, json_string(words->word[i]));
+    } else if (row->kind == TT_KIND_DATASETS) {
+        json = tt_config_datasets_json(member);
     } else if ((row->flags & TT_FLAG_NULLABLE) && strcmp(text.text, "null") == 0 &&
                !(row->kind == TT_KIND_TEXT && *(char *const *)member)) {
         json = json_null();
@@ -231,13 +233,14 @@ json_t *tt_config_to_json(const struct tt_config *cfg, bool with_origins)
     return root;
 }
 
-static void help_key(const struct tt_config_row *row, struct tt_text *out)
+/* dashes: "--", or nothing where the key is not a flag. */
+static void help_key(const struct tt_config_row *row, const char *dashes, struct tt_text *out)
 {
     struct tt_text range = {0}, about = {0};
 
     tt_config_range_text(row, &range);
     tt_text_add(&about, "%s (%s)", row->doc, range.text);
-    tt_text_add(out, "  --%s  [%s]\n", row->path, row->preset ? *row->preset ? row->preset : "\"\"" : "null");
+    tt_text_add(out, "  %s%s  [%s]\n", dashes, row->path, row->preset ? *row->preset ? row->preset : "\"\"" : "null");
     tt_config_wrap(out, 6, "", about.text);
     tt_text_release(&range);
     tt_text_release(&about);
@@ -251,8 +254,11 @@ void tt_config_help(struct tt_text *out)
         tt_text_add(out, "%s%s: %s\n", s ? "\n" : "", section->name, section->doc);
         for (int i = 0; i < tt_config_n_rows; i++)
             if (strcmp(tt_config_rows[i].section, section->name) == 0)
-                help_key(&tt_config_rows[i], out);
+                help_key(&tt_config_rows[i], "--", out);
     }
+    tt_text_add(out, "\nEntries of a list of datasets: [{dataset: text, dataset_path: FILE, weight: 2}, ...]\n");
+    for (int i = 0; i < tt_config_n_entry_rows; i++)
+        help_key(&tt_config_entry_rows[i], "", out);
 }
 
 void tt_config_help_sections(struct tt_text *out)

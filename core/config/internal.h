@@ -65,6 +65,30 @@ static inline void *tt_config_member(const struct tt_config *cfg, const struct t
 bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row, const struct tt_yaml *node,
                          bool is_flag, struct tt_text *why, const struct tt_yaml **ret_fault);
 
+/** The same into the member of any struct that row describes. */
+bool tt_config_member_set(const struct tt_config_row *row, void *member, const struct tt_yaml *node, bool is_flag,
+                          struct tt_text *why, const struct tt_yaml **ret_fault);
+
+/** Stores the word of row's choices that node has. */
+bool tt_config_word_set(const struct tt_config_row *row, const char **member, const struct tt_yaml *node,
+                        struct tt_text *why);
+
+/** Stores a word or a list of entries. The list of a flag is YAML in its text. */
+bool tt_config_datasets_set(const struct tt_config_row *row, struct tt_datasets *member, const struct tt_yaml *node,
+                            bool is_flag, struct tt_text *why, const struct tt_yaml **ret_fault);
+void tt_config_datasets_release(struct tt_datasets *datasets);
+
+/** A copy as a validation set: without weights, and with kjv's held-back chapters for kjv. */
+struct tt_datasets tt_config_datasets_held_back(const struct tt_datasets *datasets);
+
+/** Gives every entry of a list a name. */
+void tt_config_datasets_name(struct tt_datasets *datasets);
+
+/** Appends the value as YAML on one line, which a flag takes too. Keys of entries that have their default are left out.
+ */
+void tt_config_datasets_text(const struct tt_datasets *datasets, struct tt_text *out);
+json_t *tt_config_datasets_json(const struct tt_datasets *datasets);
+
 /** A node for the value of a flag: lists as [a,b] or a,b where the row takes a list, otherwise the text as it is. */
 struct tt_yaml *tt_config_flag_node(struct tt_yaml_doc *doc, const struct tt_config_row *row, const char *text);
 
@@ -76,6 +100,10 @@ void tt_config_yaml_value(const struct tt_config *cfg, const struct tt_config_ro
 
 /** Releases what the member of row owns. */
 void tt_config_value_release(struct tt_config *cfg, const struct tt_config_row *row);
+void tt_config_member_release(const struct tt_config_row *row, void *member);
+
+/** Appends the value of a member as a flag takes it. */
+void tt_config_member_text(const struct tt_config_row *row, const void *member, struct tt_text *out);
 
 /** Whether path is a section or a mapping inside one ("model", "model.rope_scaling"). */
 bool tt_config_is_section(const char *path);

@@ -26,21 +26,21 @@ bool tt_config_is_among(const char *word, const char *list)
     return false;
 }
 
-static void need_path(const char *section, const char *dataset, const char *path, struct tt_text *why)
+/* where: what the names of the keys begin with, "training." or, in an entry of a list, "". */
+static void need_path(const char *where, const char *dataset, const char *path, struct tt_text *why)
 {
     bool is_built_in = tt_config_is_among(dataset, "kjv|kjv_validation");
 
     if (!is_built_in && !path) {
-        tt_text_add(
-            why,
-            "dataset '%s' needs %s.dataset_path\nhelp: titan downloads nothing; name the file or folder, or use "
-            "the built-in dataset 'kjv'",
-            dataset, section);
+        tt_text_add(why,
+                    "dataset '%s' needs %sdataset_path\nhelp: titan downloads nothing; name the file or folder, or use "
+                    "the built-in dataset 'kjv'",
+                    dataset, where);
     } else if (is_built_in && path) {
         tt_text_add(why,
-                    "dataset '%s' is built in and would not read %s.dataset_path '%s'\nhelp: set %s.dataset to text, "
+                    "dataset '%s' is built in and would not read %sdataset_path '%s'\nhelp: set %sdataset to text, "
                     "jsonl or tokens",
-                    dataset, section, path, section);
+                    dataset, where, path, where);
     }
 }
 
@@ -52,7 +52,7 @@ static bool ends_in(const char *path, const char *end)
 }
 
 /* Refuses files whose name shows that the dataset cannot read their format. */
-static void fit_format(const char *section, const char *dataset, const char *path, struct tt_text *why)
+static void fit_format(const char *where, const char *dataset, const char *path, struct tt_text *why)
 {
     static const char *const tables[] = {".parquet", ".arrow", ".feather"};
     static const char *const lines[] = {".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson"};
@@ -63,49 +63,92 @@ static void fit_format(const char *section, const char *dataset, const char *pat
                 why,
                 "'%s' is a table in a binary format, which titan does not read\nhelp: write JSON lines from it, for "
                 "instance with pandas: read_parquet(A).to_json(B, orient='records', lines=True); then set "
-                "%s.dataset=jsonl",
-                path, section);
+                "%sdataset=jsonl",
+                path, where);
     }
     for (size_t i = 0; path && strcmp(dataset, "text") == 0 && i < sizeof lines / sizeof *lines; i++) {
         if (ends_in(path, lines[i]))
             tt_text_add(why,
                         "'%s' holds JSON lines, and dataset 'text' would train on their braces and quotes\nhelp: set "
-                        "%s.dataset=jsonl, and training.text_field if the text is not in \"text\"",
-                        path, section);
+                        "%sdataset=jsonl, and %stext_field if the text is not in \"text\"",
+                        path, where, *where ? "training." : "");
     }
 }
 
 static void training_format(const struct tt_config *cfg, struct tt_text *why)
 {
-    fit_format("training", cfg->training.dataset, cfg->training.dataset_path, why);
+    if (!cfg->training.dataset.is_list)
+        fit_format("training.", cfg->training.dataset.entry->dataset, cfg->training.dataset_path, why);
 }
 
 static void validation_format(const struct tt_config *cfg, struct tt_text *why)
 {
-    if (cfg->validation.enable)
-        fit_format("validation", cfg->validation.dataset, cfg->validation.dataset_path, why);
+    if (cfg->validation.enable && !cfg->validation.dataset.is_list)
+        fit_format("validation.", cfg->validation.dataset.entry->dataset, cfg->validation.dataset_path, why);
 }
 
 static void documents_are_known(const struct tt_config *cfg, struct tt_text *why)
 {
-    const char *dataset = cfg->training.dataset;
+    const struct tt_datasets *d = &cfg->training.dataset;
 
-    if (cfg->training.document_mask && strcmp(dataset, "tokens_u16") == 0)
-        tt_text_add(why,
-                    "dataset '%s' does not say where its documents begin\nhelp: titan's own packed files do; titan "
-                    "data pack makes them from text",
-                    dataset);
+    for (int i = 0; i < d->n && cfg->training.document_mask && !why->size; i++)
+        if (strcmp(d->entry[i].dataset, "tokens_u16") == 0)
+            tt_text_add(why,
+                        "dataset '%s' does not say where its documents begin\nhelp: titan's own packed files do; titan "
+                        "data pack makes them from text",
+                        d->entry[i].dataset);
 }
 
 static void training_path(const struct tt_config *cfg, struct tt_text *why)
 {
-    need_path("training", cfg->training.dataset, cfg->training.dataset_path, why);
+    if (!cfg->training.dataset.is_list)
+        need_path("training.", cfg->training.dataset.entry->dataset, cfg->training.dataset_path, why);
 }
 
 static void validation_path(const struct tt_config *cfg, struct tt_text *why)
 {
-    if (cfg->validation.enable)
-        need_path("validation", cfg->validation.dataset, cfg->validation.dataset_path, why);
+    if (cfg->validation.enable && !cfg->validation.dataset.is_list)
+        need_path("validation.", cfg->validation.dataset.entry->dataset, cfg->validation.dataset_path, why);
+}
+
+static void path_of_list(bool is_list, const char *path, struct tt_text *why)
+{
+    if (is_list && path)
+        tt_text_add(why, "the path of one dataset is set, and there is a list of datasets\nhelp: each entry of the "
+                         "list has its own dataset_path");
+}
+
+static void training_paths(const struct tt_config *cfg, struct tt_text *why)
+{
+    path_of_list(cfg->training.dataset.is_list, cfg->training.dataset_path, why);
+}
+
+static void validation_paths(const struct tt_config *cfg, struct tt_text *why)
+{
+    path_of_list(cfg->validation.dataset.is_list, cfg->validation.dataset_path, why);
+}
+
+/* Whether an earlier entry has the same name. */
+static bool is_name_taken(const struct tt_datasets *d, int entry)
+{
+    int i = 0;
+
+    while (strcmp(d->entry[i].name, d->entry[entry].name) != 0)
+        i++;
+    return i < entry;
+}
+
+static void check_entry(const struct tt_config *cfg, const struct tt_datasets *d, int i, struct tt_text *why)
+{
+    const struct tt_dataset_entry *e = &d->entry[i];
+
+    need_path("", e->dataset, e->dataset_path, why);
+    if (!why->size)
+        fit_format("", e->dataset, e->dataset_path, why);
+    if (!why->size && is_name_taken(d, i))
+        tt_text_add(why, "another entry is called '%s' too\nhelp: give each its own name: {name: WORD, ...}", e->name);
+    if (!why->size && d == &cfg->validation.dataset && e->weight != 1.0)
+        tt_text_add(why, "the weight %g has no meaning: every set is validated by itself", e->weight);
 }
 
 static void batch_multiple(const struct tt_config *cfg, struct tt_text *why)
@@ -220,6 +263,8 @@ static const struct {
 } rules[] = {
     {training_path, {"training.dataset", "training.dataset_path"}},
     {validation_path, {"validation.dataset", "validation.dataset_path", "validation.enable"}},
+    {training_paths, {"training.dataset_path", "training.dataset"}},
+    {validation_paths, {"validation.dataset_path", "validation.dataset"}},
     {documents_are_known, {"training.document_mask", "training.dataset"}},
     {training_format, {"training.dataset_path", "training.dataset"}},
     {validation_format, {"validation.dataset_path", "validation.dataset"}},
@@ -291,6 +336,33 @@ out:
     tt_free(copy);
 }
 
+/* Where an entry is: the origin of its list, "my.yaml:14:7", with the line and column of the entry. */
+static char *place_of_entry(const struct tt_config_origin *o, const struct tt_dataset_entry *entry)
+{
+    const char *end = strrchr(o->where, ':');
+
+    while (end && entry->line && end > o->where && *--end != ':')
+        ;
+    return end && entry->line ? tt_format("%.*s:%d:%d", (int)(end - o->where), o->where, entry->line, entry->column)
+                              : tt_strdup(o->where);
+}
+
+void tt_config_fault_entry(struct tt_config *cfg, struct tt_config_report *report, const char *key, int entry,
+                           const char *fmt, ...)
+{
+    const struct tt_datasets *d = tt_config_member(cfg, tt_config_row_find(key));
+    char *where = place_of_entry(origin_of(cfg, key), &d->entry[entry]), message[1500];
+    int n = snprintf(message, sizeof message, "entry %d: ", entry + 1);
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(message + n, sizeof message - (size_t)n, fmt, args);
+    va_end(args);
+    origin_of(cfg, key)->is_bad = true;
+    tt_config_report_key(report, where, key, message);
+    tt_free(where);
+}
+
 static void check_rule(struct tt_config *cfg, int r, struct tt_config_report *report)
 {
     struct tt_text why = {0};
@@ -311,12 +383,30 @@ static void check_rule(struct tt_config *cfg, int r, struct tt_config_report *re
     tt_text_release(&why);
 }
 
+/* Checks each entry of a list by itself, so that all faults are reported. */
+static void check_list(struct tt_config *cfg, const char *key, const struct tt_datasets *d,
+                       struct tt_config_report *report)
+{
+    if (origin_of(cfg, key)->is_bad || origin_of(cfg, key)->is_derived)
+        return;
+    for (int i = 0; i < d->n && d->is_list; i++) {
+        struct tt_text why = {0};
+
+        check_entry(cfg, d, i, &why);
+        if (why.size)
+            tt_config_fault_entry(cfg, report, key, i, "%s", why.text);
+        tt_text_release(&why);
+    }
+}
+
 static void check_built(const struct tt_config *cfg, int b, struct tt_config_report *report)
 {
     const struct tt_config_row *row = tt_config_row_find(built[b].path);
     const struct tt_config_origin *o = origin_of(cfg, built[b].path);
     struct tt_text value = {0}, message = {0};
 
+    if (row->kind == TT_KIND_DATASETS && ((const struct tt_datasets *)tt_config_member(cfg, row))->is_list)
+        return; /* each dataset is looked at when it is opened */
     tt_config_value_text(cfg, row, &value);
     if (!o->is_bad && !tt_config_is_among(value.text, built[b].values) && cfg->origins->unbuilt) {
         tt_text_add(cfg->origins->unbuilt, "%s=%s\n", row->path, value.text);
@@ -340,6 +430,8 @@ void tt_config_check_rules(struct tt_config *cfg, struct tt_config_report *repor
 {
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++)
         check_rule(cfg, (int)r, report);
+    check_list(cfg, "training.dataset", &cfg->training.dataset, report);
+    check_list(cfg, "validation.dataset", &cfg->validation.dataset, report);
     for (size_t b = 0; b < sizeof built / sizeof *built; b++)
         check_built(cfg, (int)b, report);
 }

@@ -29,6 +29,18 @@ TT_CHOICE_SETS(S)
 #define SIZED TT_FLAG_SIZED
 #define NULL_DEFAULT TT_FLAG_NULL_DEFAULT
 
+#define ENTRY(key_, kind_, flags_, doc_, ...) \
+    {.section = "", .key = #key_, .path = #key_, .kind = (kind_), .flags = (flags_), \
+     .offset = offsetof(struct tt_dataset_entry, key_), .doc = (doc_), __VA_ARGS__},
+#define TT_TEXT(section, key, def, flags, doc) ENTRY(key, TT_KIND_TEXT, flags, doc, .preset = (def))
+#define TT_WORD(section, key, def, set, flags, doc) \
+    ENTRY(key, TT_KIND_WORD, flags, doc, .preset = #def, .choices = &set##_choices)
+#define TT_REAL(section, key, def, low_, high_, flags, doc) \
+    ENTRY(key, TT_KIND_REAL, flags, doc, .preset = #def, .low_real = (low_), .high_real = (high_))
+const struct tt_config_row tt_config_entry_rows[] = {
+#include "core/config/entry.def"
+};
+
 #define ROW(section_, key_, kind_, flags_, doc_, ...) \
     {.section = #section_, .key = #key_, .path = #section_ "." #key_, .kind = (kind_), .flags = (flags_), \
      .offset = offsetof(struct tt_config, section_.key_), .doc = (doc_), __VA_ARGS__},
@@ -47,6 +59,8 @@ TT_CHOICE_SETS(S)
     ROW(section, key, TT_KIND_WORD, flags, doc, .preset = #def, .choices = &set##_choices)
 #define TT_WORDS(section, key, def, set, flags, doc) \
     ROW(section, key, TT_KIND_WORDS, flags, doc, .preset = (def), .choices = &set##_choices)
+#define TT_DATA(section, key, def, flags, doc) \
+    ROW(section, key, TT_KIND_DATASETS, flags, doc, .preset = #def, .choices = &dataset_choices)
 const struct tt_config_row tt_config_rows[] = {
 #include "core/config/schema.def"
 };
@@ -73,6 +87,7 @@ enum {
     N_ALIASES = sizeof aliases / sizeof *aliases,
 };
 const int tt_config_n_rows = N_ROWS;
+const int tt_config_n_entry_rows = sizeof tt_config_entry_rows / sizeof *tt_config_entry_rows;
 const int tt_config_n_sections = N_SECTIONS;
 
 /* Whether a equals b, with '-' taken as '_'. */

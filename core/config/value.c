@@ -249,18 +249,25 @@ static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *nod
     return false;
 }
 
-static bool set_choice(const struct tt_config_row *row, void *member, const struct tt_yaml *node, struct tt_text *why)
+static bool set_enum(const struct tt_config_row *row, void *member, const struct tt_yaml *node, struct tt_text *why)
 {
     const struct tt_choice *choice = node->kind == TT_YAML_SCALAR ? find_choice(row->choices, node->text) : NULL;
 
     if (!choice)
         return no_choice(row, node, why);
-    if (row->kind == TT_KIND_ENUM) {
-        memcpy(member, &choice->value, sizeof choice->value);
-    } else {
-        tt_free(*(char **)member);
-        *(char **)member = tt_strdup(tt_config_choice_word(row->choices, choice->value));
-    }
+    memcpy(member, &choice->value, sizeof choice->value);
+    return true;
+}
+
+bool tt_config_word_set(const struct tt_config_row *row, const char **member, const struct tt_yaml *node,
+                        struct tt_text *why)
+{
+    const struct tt_choice *choice = node->kind == TT_YAML_SCALAR ? find_choice(row->choices, node->text) : NULL;
+
+    if (!choice)
+        return no_choice(row, node, why);
+    tt_free((void *)*member);
+    *member = tt_strdup(tt_config_choice_word(row->choices, choice->value));
     return true;
 }
 
@@ -341,14 +348,20 @@ static void set_null(const struct tt_config_row *row, void *member)
     } else if (row->kind == TT_KIND_TEXT || row->kind == TT_KIND_WORD) {
         tt_free(*(char **)member);
         *(char **)member = NULL;
+    } else if (row->kind == TT_KIND_DATASETS) {
+        tt_config_datasets_release(member);
     }
 }
 
 bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row, const struct tt_yaml *node,
                          bool is_flag, struct tt_text *why, const struct tt_yaml **ret_fault)
 {
-    void *member = tt_config_member(cfg, row);
+    return tt_config_member_set(row, tt_config_member(cfg, row), node, is_flag, why, ret_fault);
+}
 
+bool tt_config_member_set(const struct tt_config_row *row, void *member, const struct tt_yaml *node, bool is_flag,
+                          struct tt_text *why, const struct tt_yaml **ret_fault)
+{
     if ((row->flags & (TT_FLAG_NULLABLE | TT_FLAG_NULL_DEFAULT)) && tt_yaml_is_null(node)) {
         set_null(row, member);
         return true;
@@ -364,22 +377,30 @@ bool tt_config_value_set(struct tt_config *cfg, const struct tt_config_row *row,
     case TT_KIND_TEXT:
         return set_text(row, member, node, why);
     case TT_KIND_ENUM:
+        return set_enum(row, member, node, why);
     case TT_KIND_WORD:
-        return set_choice(row, member, node, why);
+        return tt_config_word_set(row, member, node, why);
     case TT_KIND_WORDS:
         return set_words(row, member, node, why, ret_fault);
+    case TT_KIND_DATASETS:
+        return tt_config_datasets_set(row, member, node, is_flag, why, ret_fault);
     }
     return false;
 }
 
 void tt_config_value_release(struct tt_config *cfg, const struct tt_config_row *row)
 {
-    void *member = tt_config_member(cfg, row);
+    tt_config_member_release(row, tt_config_member(cfg, row));
+}
 
+void tt_config_member_release(const struct tt_config_row *row, void *member)
+{
     if (row->kind == TT_KIND_TEXT || row->kind == TT_KIND_WORD) {
         tt_free(*(char **)member);
     } else if (row->kind == TT_KIND_WORDS) {
         words_release(member);
+    } else if (row->kind == TT_KIND_DATASETS) {
+        tt_config_datasets_release(member);
     }
 }
 

@@ -124,6 +124,13 @@ void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out)
                     row->flags & TT_FLAG_SIZED ? "|size:<bytes>" : "",
                     row->flags & TT_FLAG_PATTERNS ? "|[regex, ...]" : "");
         break;
+    case TT_KIND_DATASETS:
+        tt_config_choices_text(row, "|", out);
+        tt_text_add(out, "|[{");
+        for (int i = 0; i < tt_config_n_entry_rows; i++)
+            tt_text_add(out, "%s%s", i ? ", " : "", tt_config_entry_rows[i].key);
+        tt_text_add(out, "}, ...]");
+        break;
     }
     if (row->flags & (TT_FLAG_NULLABLE | TT_FLAG_NULL_DEFAULT))
         tt_text_add(out, ", or null");
@@ -131,7 +138,11 @@ void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out)
 
 void tt_config_value_text(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
 {
-    const void *member = tt_config_member(cfg, row);
+    tt_config_member_text(row, tt_config_member(cfg, row), out);
+}
+
+void tt_config_member_text(const struct tt_config_row *row, const void *member, struct tt_text *out)
+{
     const struct tt_words *words = member;
     int value = 0;
 
@@ -166,6 +177,9 @@ void tt_config_value_text(const struct tt_config *cfg, const struct tt_config_ro
         for (int i = 0; i < words->n; i++)
             tt_text_add(out, words->is_list ? "%s\"%s\"" : "%s%s", i ? "," : "", words->word[i]);
         tt_text_add(out, words->is_list ? "]" : "");
+        break;
+    case TT_KIND_DATASETS:
+        tt_config_datasets_text(member, out);
         break;
     }
 }

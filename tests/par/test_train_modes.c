@@ -608,9 +608,40 @@ static void documents_give_the_same_bits_on_every_layout(void **state)
     }
 }
 
+static void mixtures_give_the_same_bits_on_every_layout(void **state)
+{
+    struct train_job job = job_of(world.odd, 8, 1, 40), one;
+    struct train_result reference, found;
+    struct tt_mixture mixture;
+
+    assert_int_equal(tt_mixture_init(&mixture, (const double[]){3.0, 2.0}, 2), 0);
+    one = job;
+    job.mixture = &mixture;
+    run(&job, &reference);
+    run(&one, &found);
+    assert_true(found.loss[1] != reference.loss[1]);
+    train_result_release(&found);
+    for (size_t k = 0; k < sizeof document_meshes / sizeof *document_meshes; k++) {
+        struct train_job again = job;
+        const char *difference;
+
+        again.ranks = document_meshes[k][0];
+        again.replicate = document_meshes[k][1];
+        again.scheduler = k % 2 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+        run(&again, &found);
+        difference = train_result_difference(&job, &reference, &found);
+        if (difference)
+            fail_msg("%d ranks, %d replicas: %s", again.ranks, again.replicate, difference);
+        train_result_release(&found);
+    }
+    train_result_release(&reference);
+    tt_mixture_release(&mixture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mixtures_give_the_same_bits_on_every_layout),
         cmocka_unit_test(groups_of_parameters_give_the_same_bits_on_every_layout),
         cmocka_unit_test(recomputing_changes_no_bit_and_no_traffic),
         cmocka_unit_test(the_more_is_recomputed_the_less_memory_it_takes),

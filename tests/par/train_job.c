@@ -24,7 +24,7 @@ struct at_work {
     struct train_result *result; /* shared by all ranks; rank 0 and the first replica write it */
     struct tt_comm *comm;
     struct tt_engine *engine;
-    struct tt_sampler *sampler;
+    struct tt_sampler *sampler[2]; /* in file order, and shuffled */
     int64_t microbatches;
     int64_t cursor; /* samples used */
     uint64_t allocations_at[TRAIN_JOB_STEPS + 1];
@@ -126,9 +126,14 @@ static int load_samples(struct at_work *w, int64_t first, int32_t *tokens, int32
     int64_t T = w->job->seq_len;
     int rc = 0;
 
-    for (int64_t i = 0; i < w->job->local_batch; i++)
-        TT_TRY(tt_sampler_get(w->sampler, first + i, tokens + i * T, labels + i * T,
+    for (int64_t i = 0; i < w->job->local_batch; i++) {
+        struct tt_mixture_sample found = {.number = first + i};
+
+        if (w->job->mixture)
+            found = tt_mixture_get(w->job->mixture, first + i);
+        TT_TRY(tt_sampler_get(w->sampler[found.part], found.number, tokens + i * T, labels + i * T,
                               positions ? positions + i * T : NULL));
+    }
 out:
     return rc;
 }
@@ -329,7 +334,9 @@ static int run_rank(struct tt_comm *comm, void *arg)
 
     TT_TRY(train_job_options(w.job, &options));
     w.microbatches = options.microbatches;
-    TT_TRY(tt_sampler_new(w.job->dataset, &sampling, &w.sampler));
+    TT_TRY(tt_sampler_new(w.job->dataset, &sampling, &w.sampler[0]));
+    sampling.shuffle = true;
+    TT_TRY(tt_sampler_new(w.job->dataset, &sampling, &w.sampler[1]));
     TT_TRY(tt_engine_new(&options, comm, comm->rank, &w.engine));
     TT_TRY(tt_program_check(tt_engine_program(w.engine)));
     TT_TRY(tt_engine_allocate(w.engine));
@@ -343,7 +350,8 @@ static int run_rank(struct tt_comm *comm, void *arg)
     TT_TRY(report(&w));
 out:
     tt_engine_free(w.engine);
-    tt_sampler_free(w.sampler);
+    tt_sampler_free(w.sampler[0]);
+    tt_sampler_free(w.sampler[1]);
     return rc;
 }
 

@@ -2,6 +2,7 @@
 #ifndef TT_TESTS_TRAIN_JOB_H
 #define TT_TESTS_TRAIN_JOB_H
 
+#include "core/data/mixture.h"
 #include "core/data/sampler.h"
 #include "core/optim/lr.h"
 #include "parallel/engine/engine.h"
@@ -15,6 +16,7 @@ enum { TRAIN_JOB_STEPS = 32 };
 struct train_job {
     const struct tt_model *model;
     const struct tt_dataset *dataset; /* samples in file order */
+    const struct tt_mixture *mixture; /* of these, and of the same documents shuffled; NULL: these alone */
     struct tt_device *device;         /* of all ranks; NULL: the host */
     int ranks, replicate;             /* replicate divides ranks */
     enum tt_reshard reshard;

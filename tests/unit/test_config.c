@@ -43,7 +43,7 @@ static void validation_follows_training(void **state)
     struct tt_config *cfg = good_text("training: {dataset: text, dataset_path: a.txt, seq_len: 128}\n");
     struct tt_text template = {0};
 
-    assert_string_equal(cfg->validation.dataset, "text");
+    assert_value(cfg, "validation.dataset", "text");
     assert_string_equal(cfg->validation.dataset_path, "a.txt");
     assert_int_equal(cfg->validation.seq_len, 128);
     assert_string_equal(tt_config_origin(cfg, "validation.seq_len"), "training.seq_len");
@@ -54,14 +54,14 @@ static void validation_follows_training(void **state)
     tt_config_free(cfg);
 
     cfg = good_text("training: {seq_len: 64}\nvalidation: {seq_len: null}\n");
-    assert_string_equal(cfg->validation.dataset, "kjv_validation");
+    assert_value(cfg, "validation.dataset", "kjv_validation");
     assert_null(cfg->validation.dataset_path);
     assert_int_equal(cfg->validation.seq_len, 64);
     tt_config_free(cfg);
 
     cfg = good_text(
         "training: {dataset: jsonl, dataset_path: a}\nvalidation: {dataset: text, dataset_path: b, seq_len: 7}\n");
-    assert_string_equal(cfg->validation.dataset, "text");
+    assert_value(cfg, "validation.dataset", "text");
     assert_string_equal(cfg->validation.dataset_path, "b");
     assert_int_equal(cfg->validation.seq_len, 7);
     tt_config_free(cfg);
@@ -90,8 +90,12 @@ static void words_may_be_written_in_capitals(void **state)
 static void ranges_offer_only_what_is_built(void **state)
 {
     static const char *const wanted[][2] = {
-        {"training.dataset", "kjv|kjv_validation|text|jsonl|tokens|tokens_u16"},
-        {"validation.dataset", "kjv|kjv_validation|text|jsonl|tokens|tokens_u16, or null"},
+        {"training.dataset",
+         "kjv|kjv_validation|text|jsonl|tokens|tokens_u16|[{name, dataset, dataset_path, text_field, "
+         "weight}, ...]"},
+        {"validation.dataset",
+         "kjv|kjv_validation|text|jsonl|tokens|tokens_u16|[{name, dataset, dataset_path, text_field, "
+         "weight}, ...], or null"},
         {"training.dtype", "float32|bfloat16"},
         {"checkpoint.filter", "replica0|rank0"},
         {"parallelism.tensor_parallel_degree", "1; tensor parallelism is not built yet"},
@@ -357,7 +361,7 @@ static void builtin_quick_is_the_documented_run(void **state)
     assert_int_equal(tt_config_new(&cfg), 0);
     assert_int_equal(tt_config_load(cfg, 1, (const char *const[]){"builtin:quick"}, 0, NULL), 0);
     assert_string_equal(cfg->model.flavor, "debugmodel");
-    assert_string_equal(cfg->training.dataset, "kjv");
+    assert_value(cfg, "training.dataset", "kjv");
     assert_int_equal(cfg->training.seq_len, 256);
     assert_int_equal(cfg->training.steps, 60);
     assert_int_equal(cfg->metrics.log_freq, 1);

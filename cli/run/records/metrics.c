@@ -144,11 +144,12 @@ static void board_step(const struct tt_metrics *m, const struct tt_step_report *
         tt_tensorboard_add(m->board, r->step, scalars, (int)(sizeof scalars / sizeof scalars[0]));
 }
 
-static void board_validate(const struct tt_metrics *m, int64_t step, double loss, double tps, double resident)
+static void board_validate(const struct tt_metrics *m, const struct tt_metrics_validation *v, double tps,
+                           double resident)
 {
     double gib = resident / 0x1p30, percent = percent_of(resident, m->memory_total_bytes);
     const struct tt_scalar scalars[] = {
-        {"validation_metrics/loss", loss},
+        {"validation_metrics/loss", v->loss},
         {"validation_metrics/throughput(tps)", tps},
         {"validation_metrics/memory/max_active(GiB)", gib},
         {"validation_metrics/memory/max_active(%)", percent},
@@ -157,7 +158,13 @@ static void board_validate(const struct tt_metrics *m, int64_t step, double loss
     };
 
     if (m->board)
-        tt_tensorboard_add(m->board, step, scalars, (int)(sizeof scalars / sizeof scalars[0]));
+        tt_tensorboard_add(m->board, v->step, scalars, (int)(sizeof scalars / sizeof scalars[0]));
+    for (int i = 0; i < v->n && m->board; i++) {
+        char *tag = tt_format("validation_metrics/%s/loss", v->set[i].name);
+
+        tt_tensorboard_add(m->board, v->step, &(struct tt_scalar){tag, v->set[i].loss}, 1);
+        tt_free(tag);
+    }
 }
 
 /* torchtitan's colours, field by field; empty strings when the output is not a terminal. */
@@ -254,27 +261,61 @@ void tt_metrics_step(struct tt_metrics *m, const struct tt_step_report *r)
     tt_metrics_record(m, step_record(r, &d));
 }
 
-void tt_metrics_validate(struct tt_metrics *m, int64_t step, double loss, int64_t tokens, double seconds, int ranks)
+/* The loss of each named set on a line of its own. */
+static void print_sets(const struct tt_metrics *m, const struct tt_metrics_validation *v)
 {
-    double resident = tt_metrics_resident_bytes(), tps = seconds > 0.0 ? (double)tokens / seconds / ranks : 0.0;
+    char text[32];
+
+    for (int i = 0; i < v->n; i++) {
+        const struct tt_metrics_set *set = &v->set[i];
+        char *line = tt_format("validate step: %2" PRId64 "  loss: %7.4f  set: %s  tokens: %s\n", v->step, set->loss,
+                               set->name, tt_text_count(text, sizeof text, set->tokens));
+
+        tt_console_add(line);
+        tt_free(line);
+        if (!m->json_stdout)
+            (void)printf("%svalidate step: %2" PRId64 "  %sloss: %7.4f  %sset: %s  tokens: %s\n", paint(m, "\033[33m"),
+                         v->step, paint(m, "\033[32m"), set->loss, paint(m, "\033[39m"), set->name, text);
+    }
+}
+
+/* "loss/NAME" of each named set: fields of their own, so that readers of numbers find them. */
+static json_t *validation_record(const struct tt_metrics_validation *v, double tps)
+{
+    json_t *record = json_pack("{s:s, s:I, s:o, s:I, s:o, s:o}", "type", "validate", "step", (json_int_t)v->step,
+                               "loss", tt_json_number(v->loss), "ntokens", (json_int_t)v->tokens, "tps",
+                               tt_json_number(tps), "time_s", tt_json_number(v->seconds));
+
+    for (int i = 0; i < v->n; i++) {
+        char *loss = tt_format("loss/%s", v->set[i].name);
+
+        (void)json_object_set_new(record, loss, tt_json_number(v->set[i].loss));
+        tt_free(loss);
+    }
+    return record;
+}
+
+void tt_metrics_validate(struct tt_metrics *m, const struct tt_metrics_validation *v)
+{
+    double resident = tt_metrics_resident_bytes();
+    double tps = v->seconds > 0.0 ? (double)v->tokens / v->seconds / v->ranks : 0.0;
     char text[32], *line;
 
     tt_text_count(text, sizeof text, (int64_t)llround(tps));
-    line = tt_format("validate step: %2" PRId64 "  loss: %7.4f  memory: %5.2fGiB(%.2f%%)  tps: %s\n", step, loss,
+    line = tt_format("validate step: %2" PRId64 "  loss: %7.4f  memory: %5.2fGiB(%.2f%%)  tps: %s\n", v->step, v->loss,
                      resident / 0x1p30, 100.0 * resident / m->memory_total_bytes, text);
     tt_console_add(line);
     tt_free(line);
-    if (!m->json_stdout) {
+    if (!m->json_stdout)
         (void)printf("%svalidate step: %2" PRId64 "  %sloss: %7.4f  %smemory: %5.2fGiB(%.2f%%)  %stps: %s%s\n",
-                     paint(m, "\033[33m"), step, paint(m, "\033[32m"), loss, paint(m, "\033[38;2;54;234;195m"),
+                     paint(m, "\033[33m"), v->step, paint(m, "\033[32m"), v->loss, paint(m, "\033[38;2;54;234;195m"),
                      resident / 0x1p30, 100.0 * resident / m->memory_total_bytes, paint(m, "\033[34m"), text,
                      paint(m, "\033[39m"));
+    print_sets(m, v);
+    if (!m->json_stdout)
         (void)fflush(stdout);
-    }
-    board_validate(m, step, loss, tps, resident);
-    tt_metrics_record(m, json_pack("{s:s, s:I, s:o, s:I, s:o, s:o}", "type", "validate", "step", (json_int_t)step,
-                                   "loss", tt_json_number(loss), "ntokens", (json_int_t)tokens, "tps",
-                                   tt_json_number(tps), "time_s", tt_json_number(seconds)));
+    board_validate(m, v, tps, resident);
+    tt_metrics_record(m, validation_record(v, tps));
 }
 
 void tt_metrics_checkpoint(struct tt_metrics *m, const struct tt_ckpt_saved *saved, bool async)

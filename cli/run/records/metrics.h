@@ -38,9 +38,26 @@ struct tt_step_report {
     double memory_bytes; /* largest resident size so far */
 };
 
+/* A named validation set. */
+struct tt_metrics_set {
+    const char *name;
+    double loss;
+    int64_t tokens;
+};
+
+/* A validation: of all sets together, and of each one that has a name. */
+struct tt_metrics_validation {
+    int64_t step;
+    double loss; /* mean over the tokens of all sets */
+    int64_t tokens;
+    double seconds;
+    int ranks; /* that share the work */
+    int n;
+    const struct tt_metrics_set *set;
+};
+
 void tt_metrics_step(struct tt_metrics *metrics, const struct tt_step_report *report);
-void tt_metrics_validate(struct tt_metrics *metrics, int64_t step, double loss, int64_t tokens, double seconds,
-                         int ranks);
+void tt_metrics_validate(struct tt_metrics *metrics, const struct tt_metrics_validation *validation);
 
 /** A checkpoint that is published, or one that failed. */
 void tt_metrics_checkpoint(struct tt_metrics *metrics, const struct tt_ckpt_saved *saved, bool async);

@@ -7,6 +7,9 @@
 #include <string.h>
 
 #include "cli/train/data/tokens.h"
+#include "core/base/hash.h"
+#include "core/base/mem.h"
+#include "core/math/rng.h"
 
 struct preparation {
     const struct tt_dataset_spec *spec;
@@ -20,33 +23,66 @@ static int prepare(void *arg)
     return tt_dataset_prepare(p->spec, p->ref);
 }
 
-int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options *o, struct tt_train_data *ret_data)
+/* Every part has an order of its own. The first part has that of a single dataset. */
+static uint64_t seed_of(uint64_t seed, int part)
 {
-    struct tt_train_data data = {.seq_len = o->seq_len};
-    struct tt_sampler_options sampling = {
-        .seq_len = o->seq_len, .shuffle = o->shuffle, .repeat = o->repeat, .documents = o->documents, .seed = o->seed};
+    const struct tt_rng rng = tt_rng_make(seed, "dataloader parts");
+
+    return part ? tt_rng_bits(&rng, (uint64_t)part) : seed;
+}
+
+static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o, struct tt_train_data *data, int i)
+{
+    const struct tt_dataset_entry *entry = &o->entry[i];
+    struct tt_train_part *part = &data->part[i];
+    struct tt_sampler_options sampling = {.seq_len = o->seq_len,
+                                          .shuffle = o->shuffle,
+                                          .repeat = o->repeat,
+                                          .documents = o->documents,
+                                          .seed = seed_of(o->seed, i)};
     const struct tt_dataset_kind *kind = NULL;
-    struct tt_dataset_spec spec = {.name = o->dataset,
-                                   .path = o->path,
-                                   .text_field = o->text_field,
+    struct tt_dataset_spec spec = {.name = entry->dataset,
+                                   .path = entry->dataset_path,
+                                   .text_field = entry->text_field,
                                    .vocab_size = o->vocab_size,
                                    .cache_dir = o->cache_folder};
     struct tt_dataset_ref ref;
     int rc = 0;
 
     memset(&ref, 0, sizeof ref);
-    rc = tt_dataset_find(o->dataset, &kind);
-    if (rc == 0 && kind->is_text)
-        rc = tt_tokenizer_load(o->tokenizer_folder, &data.tokenizer);
+    part->name = tt_strdup(entry->name);
+    rc = tt_dataset_find(entry->dataset, &kind);
+    if (rc == 0 && kind->is_text && !data->tokenizer)
+        rc = tt_tokenizer_load(o->tokenizer_folder, &data->tokenizer);
     TT_TRY(tt_comm_agree(comm, rc));
-    spec.tokenizer = data.tokenizer;
+    spec.tokenizer = kind->is_text ? data->tokenizer : NULL;
     if (comm->rank == 0) /* tokenizing has no time limit */
         rc = tt_comm_work(comm, prepare, &(struct preparation){&spec, &ref});
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_broadcast(comm, &ref, sizeof ref, 0));
-    TT_TRY(tt_train_tokens_open(comm, &spec, kind->is_text, &ref, &data.dataset));
-    rc = tt_sampler_new(data.dataset, &sampling, &data.sampler);
+    TT_TRY(tt_train_tokens_open(comm, &spec, kind->is_text, &ref, &part->dataset));
+    rc = tt_sampler_new(part->dataset, &sampling, &part->sampler);
     TT_TRY(tt_comm_agree(comm, rc));
+out:
+    return rc;
+}
+
+int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options *o, struct tt_train_data *ret_data)
+{
+    struct tt_train_data data = {.seq_len = o->seq_len, .n = o->n, .part = tt_calloc((size_t)o->n, sizeof *data.part)};
+    double weight[TT_MIXTURE_MOST] = {0.0};
+    int rc = 0;
+
+    for (int i = 0; i < o->n && i < TT_MIXTURE_MOST; i++)
+        weight[i] = o->entry[i].weight;
+    TT_TRY(tt_mixture_init(&data.mixture, weight, o->n));
+    for (int i = 0; i < o->n && rc == 0; i++) {
+        rc = open_part(comm, o, &data, i);
+        if (rc < 0 && o->n > 1)
+            rc = tt_wrap(rc, "entry '%s'", o->entry[i].name);
+    }
+    if (rc < 0)
+        goto out;
     *ret_data = data;
     memset(&data, 0, sizeof data);
 out:
@@ -56,10 +92,46 @@ out:
 
 void tt_train_data_release(struct tt_train_data *data)
 {
-    tt_sampler_free(data->sampler);
-    tt_dataset_free(data->dataset);
+    for (int i = 0; i < data->n; i++) {
+        tt_sampler_free(data->part[i].sampler);
+        tt_dataset_free(data->part[i].dataset);
+        tt_free(data->part[i].name);
+    }
+    tt_free(data->part);
+    tt_mixture_release(&data->mixture);
     tt_tokenizer_free(data->tokenizer);
     memset(data, 0, sizeof *data);
+}
+
+int64_t tt_train_data_samples(const struct tt_train_data *data, int64_t epochs)
+{
+    int64_t least = INT64_MAX;
+
+    for (int i = 0; i < data->n; i++) {
+        int64_t end = tt_mixture_find(&data->mixture, i, epochs * tt_sampler_epoch_samples(data->part[i].sampler));
+
+        least = end < least ? end : least;
+    }
+    return least;
+}
+
+uint64_t tt_train_data_digest(const struct tt_train_data *data)
+{
+    uint64_t digest = data->part[0].dataset->ref.info.digest;
+
+    for (int i = 0; i < data->n && data->n > 1; i++) {
+        const uint64_t part[] = {data->part[i].dataset->ref.info.digest, (uint64_t)data->mixture.share[i]};
+
+        digest = tt_hash64(part, sizeof part, i ? digest : 0);
+    }
+    return digest;
+}
+
+static int read_sample(struct tt_train_data *data, int64_t sample, int32_t *tokens, int32_t *labels, int32_t *positions)
+{
+    struct tt_mixture_sample found = tt_mixture_get(&data->mixture, sample);
+
+    return tt_sampler_get(data->part[found.part].sampler, found.number, tokens, labels, positions);
 }
 
 int tt_train_data_batch(struct tt_train_data *data, int64_t first, int64_t n, int32_t *tokens, int32_t *labels,
@@ -68,10 +140,10 @@ int tt_train_data_batch(struct tt_train_data *data, int64_t first, int64_t n, in
     int64_t T = data->seq_len;
     int rc = 0;
 
-    TT_TRY(tt_dataset_recheck(data->dataset));
+    for (int i = 0; i < data->n; i++)
+        TT_TRY(tt_dataset_recheck(data->part[i].dataset));
     for (int64_t i = 0; i < n; i++)
-        TT_TRY(tt_sampler_get(data->sampler, first + i, tokens + i * T, labels + i * T,
-                              positions ? positions + i * T : NULL));
+        TT_TRY(read_sample(data, first + i, tokens + i * T, labels + i * T, positions ? positions + i * T : NULL));
     for (int64_t i = 0; i < n * T; i++)
         *valid += labels[i] >= 0;
 out:

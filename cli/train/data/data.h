@@ -5,22 +5,34 @@
 #include <stdint.h>
 
 #include "core/comm/comm.h"
+#include "core/config/config.h"
 #include "core/data/dataset.h"
+#include "core/data/mixture.h"
 #include "core/data/sampler.h"
 #include "core/tokenizer/tokenizer.h"
 
-/**
- * A dataset that all ranks of a run have open, and the samples of its stream.
- */
-struct tt_train_data {
-    struct tt_tokenizer *tokenizer; /* NULL if the dataset is not text */
+/** One of the datasets that samples are taken from, and the samples of its stream. */
+struct tt_train_part {
+    char *name;
     struct tt_dataset *dataset;
     struct tt_sampler *sampler;
+};
+
+/**
+ * A dataset, or a weighted mixture of several, that all ranks of a run have open. Every part is shuffled and repeated
+ * by itself; the mixture says which part a sample comes from. A single dataset is a mixture of one.
+ */
+struct tt_train_data {
+    struct tt_tokenizer *tokenizer; /* NULL if no part is text */
+    int n;
+    struct tt_train_part *part;
+    struct tt_mixture mixture;
     int64_t seq_len;
 };
 
 struct tt_train_data_options {
-    const char *dataset, *path, *text_field;
+    const struct tt_dataset_entry *entry; /* of each part; nothing is left to other keys */
+    int n;
     const char *tokenizer_folder; /* NULL: built in */
     const char *cache_folder;
     int64_t vocab_size; /* of the model; every token must be smaller */
@@ -31,10 +43,16 @@ struct tt_train_data_options {
 };
 
 /** Collective: rank 0 tokenizes into the cache if that is needed, then every rank opens it
- * (cli/train/data/tokens.h). */
+ * (cli/train/data/tokens.h). Errors about one of several parts name it. */
 int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options *options,
                        struct tt_train_data *ret_data) TT_MUST_CHECK;
 void tt_train_data_release(struct tt_train_data *data);
+
+/** The number of samples before the first one that a part has for the time `epochs` + 1. */
+int64_t tt_train_data_samples(const struct tt_train_data *data, int64_t epochs);
+
+/** A digest of all tokens and of the order in which the parts take turns. */
+uint64_t tt_train_data_digest(const struct tt_train_data *data);
 
 /**
  * Reads samples first .. first + n - 1 into tokens, labels and, unless it is NULL, positions, all (n, seq_len). Adds

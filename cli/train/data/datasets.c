@@ -28,13 +28,31 @@ static int open_one(const struct tt_setup *s, const struct tt_train_data_options
     return rc < 0 ? add_hint(rc) : 0;
 }
 
+/* The entries of a key; caller: tt_free. */
+static struct tt_dataset_entry *entries_of(const struct tt_config *cfg, const struct tt_datasets *datasets)
+{
+    struct tt_dataset_entry *entry = tt_calloc((size_t)datasets->n, sizeof *entry);
+
+    for (int i = 0; i < datasets->n; i++)
+        entry[i] = tt_config_dataset(cfg, datasets, i);
+    return entry;
+}
+
+/* Errors about the path of an entry are about the list. */
+static int blame(int rc, const struct tt_datasets *datasets, enum tt_key list, enum tt_key path)
+{
+    if (rc == 0 || tt_error_key() != TT_KEY_DATASET_PATH)
+        return rc;
+    return tt_fail_key(rc, datasets->is_list ? list : path, "%s", tt_error_message());
+}
+
 int tt_datasets_open_training(const struct tt_setup *s, struct tt_train_data *ret_data)
 {
     const struct tt_config *cfg = s->cfg;
+    struct tt_dataset_entry *entry = entries_of(cfg, &cfg->training.dataset);
     char *cache = tt_run_folder_cache(cfg);
-    const struct tt_train_data_options o = {.dataset = cfg->training.dataset,
-                                            .path = cfg->training.dataset_path,
-                                            .text_field = cfg->training.text_field,
+    const struct tt_train_data_options o = {.entry = entry,
+                                            .n = cfg->training.dataset.n,
                                             .tokenizer_folder = cfg->model.hf_assets_path,
                                             .cache_folder = cache,
                                             .vocab_size = s->job.model->dims.vocab_size,
@@ -45,17 +63,19 @@ int tt_datasets_open_training(const struct tt_setup *s, struct tt_train_data *re
                                             .seed = (uint64_t)cfg->dataloader.seed};
     int rc = open_one(s, &o, ret_data);
 
+    rc = blame(rc, &cfg->training.dataset, TT_KEY_DATASET, TT_KEY_DATASET_PATH);
     tt_free(cache);
+    tt_free(entry);
     return rc;
 }
 
-int tt_datasets_open_validation(const struct tt_setup *s, struct tt_train_data *ret_data)
+int tt_datasets_open_validation(const struct tt_setup *s, int set, struct tt_train_data *ret_data)
 {
     const struct tt_config *cfg = s->cfg;
+    const struct tt_dataset_entry entry = tt_config_dataset(cfg, &cfg->validation.dataset, set);
     char *cache = tt_run_folder_cache(cfg);
-    const struct tt_train_data_options o = {.dataset = cfg->validation.dataset,
-                                            .path = cfg->validation.dataset_path,
-                                            .text_field = cfg->training.text_field,
+    const struct tt_train_data_options o = {.entry = &entry,
+                                            .n = 1,
                                             .tokenizer_folder = cfg->model.hf_assets_path,
                                             .cache_folder = cache,
                                             .vocab_size = s->job.model->dims.vocab_size,
@@ -64,8 +84,9 @@ int tt_datasets_open_validation(const struct tt_setup *s, struct tt_train_data *
                                             .seed = (uint64_t)cfg->dataloader.seed};
     int rc = open_one(s, &o, ret_data);
 
-    if (rc < 0 && tt_error_key() == TT_KEY_DATASET_PATH)
-        rc = tt_fail_key(rc, TT_KEY_VALIDATION_DATASET_PATH, "%s", tt_error_message());
+    if (rc < 0 && cfg->validation.dataset.is_list)
+        rc = tt_wrap(rc, "entry '%s'", entry.name);
+    rc = blame(rc, &cfg->validation.dataset, TT_KEY_VALIDATION_DATASET, TT_KEY_VALIDATION_DATASET_PATH);
     tt_free(cache);
     return rc;
 }

@@ -5,8 +5,9 @@
 #include "cli/train/data/data.h"
 #include "cli/train/setup.h"
 
-/** Open the data that a configuration names. Collective. Errors about a file carry the key that names it. */
+/** Open the data that a configuration names. Collective. Errors about a file carry the key that names it.
+ *   set  the number of the validation set, from 0 */
 int tt_datasets_open_training(const struct tt_setup *setup, struct tt_train_data *ret_data) TT_MUST_CHECK;
-int tt_datasets_open_validation(const struct tt_setup *setup, struct tt_train_data *ret_data) TT_MUST_CHECK;
+int tt_datasets_open_validation(const struct tt_setup *setup, int set, struct tt_train_data *ret_data) TT_MUST_CHECK;
 
 #endif

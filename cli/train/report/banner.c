@@ -14,6 +14,7 @@
 #include "cli/train/report/advice.h"
 #include "cli/train/report/reporter.h"
 #include "cli/train/start/changed.h"
+#include "cli/train/validate.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"
@@ -44,17 +45,23 @@ static void print_cores(FILE *out, const struct tt_setup *s)
     (void)fprintf(out, "\n");
 }
 
-/* "kjv: 1,130 documents, 1,068,459 tokens, 4,173 samples of 256", with the path of the data, if any. */
-static void print_dataset(FILE *out, const char *label, const struct tt_train_data *data, const char *path)
+/* "kjv: 1,130 documents, 1,068,459 tokens, 4,173 samples of 256", with the path of the data, if any. One of a list has
+ * its name before. */
+static void print_dataset(FILE *out, const char *label, const struct tt_train_part *part,
+                          const struct tt_dataset_entry *entry, bool is_listed, int64_t seq_len)
 {
-    const struct tt_dataset_ref *ref = &data->dataset->ref;
-    int64_t n = tt_sampler_epoch_samples(data->sampler);
+    const struct tt_dataset_ref *ref = &part->dataset->ref;
+    const char *path = entry->dataset_path;
+    int64_t n = tt_sampler_epoch_samples(part->sampler);
     char documents[32], tokens[32], samples[32];
 
-    (void)fprintf(out, "  %-8s %s%s%s: %s document%s, %s token%s, %s sample%s of %" PRId64, label, ref->name,
-                  path ? " " : "", path ? path : "", tt_text_count(documents, sizeof documents, ref->info.n_documents),
+    (void)fprintf(out, "  %-8s ", label);
+    if (is_listed)
+        (void)fprintf(out, "%s = ", part->name);
+    (void)fprintf(out, "%s%s%s: %s document%s, %s token%s, %s sample%s of %" PRId64, ref->name, path ? " " : "",
+                  path ? path : "", tt_text_count(documents, sizeof documents, ref->info.n_documents),
                   plural(ref->info.n_documents), tt_text_count(tokens, sizeof tokens, ref->info.n_tokens),
-                  plural(ref->info.n_tokens), tt_text_count(samples, sizeof samples, n), plural(n), data->seq_len);
+                  plural(ref->info.n_tokens), tt_text_count(samples, sizeof samples, n), plural(n), seq_len);
 }
 
 static int64_t last_step_of(const struct tt_setup *s, const struct tt_run_about *about)
@@ -68,28 +75,63 @@ static bool data_ends(const struct tt_setup *s, int64_t last_step)
     return last_step < s->cfg->training.steps;
 }
 
-static void print_data(FILE *out, const struct tt_setup *s, const struct tt_run_about *about)
+/* Whether a validation set is one of the datasets that are trained on. */
+static bool is_trained_on(const struct tt_train_data *set, const struct tt_train_data *data)
 {
-    const struct tt_config *cfg = s->cfg;
-    int64_t last_step = last_step_of(s, about);
+    bool found = false;
 
-    print_dataset(out, "data", about->data, cfg->training.dataset_path);
-    (void)fprintf(out, " an epoch");
-    if (data_ends(s, last_step))
-        (void)fprintf(out, ", which end after step %" PRId64 " (dataloader.repeat is false)", last_step);
-    (void)fprintf(out, "\n");
+    for (int i = 0; i < data->n; i++)
+        found = found || set->part[0].dataset->ref.info.digest == data->part[i].dataset->ref.info.digest;
+    return found;
+}
+
+static void print_validation(FILE *out, const struct tt_config *cfg, const struct tt_run_about *about)
+{
+    const struct tt_validator *v = about->validator;
+
     if (!cfg->validation.enable) {
         (void)fprintf(out, "  validate never (validation.enable is false)\n");
         return;
     }
-    print_dataset(out, "validate", about->validation, cfg->validation.dataset_path);
-    if (about->validation->dataset->ref.info.digest == about->data->dataset->ref.info.digest)
-        (void)fprintf(out, ", the training data itself");
+    for (int i = 0; i < v->n; i++) {
+        const struct tt_dataset_entry entry = tt_config_dataset(cfg, &cfg->validation.dataset, i);
+
+        print_dataset(out, i ? "" : "validate", &v->set[i].part[0], &entry, cfg->validation.dataset.is_list,
+                      v->set[i].seq_len);
+        (void)fprintf(out, "%s%s", is_trained_on(&v->set[i], about->data) ? ", the training data itself" : "",
+                      i + 1 < v->n ? "\n" : "");
+    }
     if (cfg->validation.steps > 0)
         (void)fprintf(out, ", at most %" PRId64 " batch%s a rank", cfg->validation.steps,
                       cfg->validation.steps == 1 ? "" : "es");
     (void)fprintf(out, ", at step 1, every %" PRId64 " step%s, and at the end\n", cfg->validation.freq,
                   plural(cfg->validation.freq));
+}
+
+static void print_parts(FILE *out, const struct tt_config *cfg, const struct tt_train_data *data)
+{
+    for (int i = 0; i < data->n; i++) {
+        const struct tt_dataset_entry entry = tt_config_dataset(cfg, &cfg->training.dataset, i);
+
+        print_dataset(out, i ? "" : "data", &data->part[i], &entry, cfg->training.dataset.is_list, data->seq_len);
+        (void)fprintf(out, " an epoch");
+        if (data->n > 1)
+            (void)fprintf(out, ", %.4g%% of the run%s",
+                          100.0 * (double)data->mixture.share[i] / (double)data->mixture.period,
+                          i + 1 < data->n ? "\n" : "");
+    }
+}
+
+static void print_data(FILE *out, const struct tt_setup *s, const struct tt_run_about *about)
+{
+    const struct tt_config *cfg = s->cfg;
+    int64_t last_step = last_step_of(s, about);
+
+    print_parts(out, cfg, about->data);
+    if (data_ends(s, last_step))
+        (void)fprintf(out, ", which end after step %" PRId64 " (dataloader.repeat is false)", last_step);
+    (void)fprintf(out, "\n");
+    print_validation(out, cfg, about);
 }
 
 /* Appends the value of a key, as a flag would take it. */

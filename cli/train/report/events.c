@@ -9,6 +9,7 @@
 #include "cli/run/signals.h"
 #include "cli/train/report/reporter.h"
 #include "core/base/log.h"
+#include "core/base/mem.h"
 #include "core/base/text.h"
 
 static bool is_silent(const struct tt_reporter *r)
@@ -16,11 +17,24 @@ static bool is_silent(const struct tt_reporter *r)
     return r->setup->comm->rank != 0;
 }
 
-void tt_reporter_validated(struct tt_reporter *r, int64_t step, const struct tt_validation_result *result)
+void tt_reporter_validated(struct tt_reporter *r, int64_t step, const struct tt_validation_result *result, int n,
+                           const char *const *name)
 {
+    struct tt_metrics_set *set = tt_calloc((size_t)n, sizeof *set);
+    struct tt_metrics_validation all = {
+        .step = step, .set = set, .ranks = tt_mesh_dp(&r->setup->job.mesh), .n = name[0] ? n : 0};
+    double sum = 0.0;
+
+    for (int i = 0; i < n; i++) {
+        set[i] = (struct tt_metrics_set){name[i], result[i].loss, result[i].tokens};
+        sum += result[i].loss * (double)result[i].tokens;
+        all.tokens += result[i].tokens;
+        all.seconds += result[i].seconds;
+    }
+    all.loss = n == 1 ? result[0].loss : all.tokens ? sum / (double)all.tokens : 0.0;
     if (!is_silent(r))
-        tt_metrics_validate(&r->metrics, step, result->loss, result->tokens, result->seconds,
-                            tt_mesh_dp(&r->setup->job.mesh));
+        tt_metrics_validate(&r->metrics, &all);
+    tt_free(set);
 }
 
 /* --- checkpoints --- */

@@ -47,12 +47,14 @@ struct tt_reporter {
 };
 
 struct tt_start;
+struct tt_validator;
 
 /* What the banner and the record of the run contain in addition to the set-up. */
 struct tt_run_about {
     const struct tt_start *start;
     const struct tt_train_progress *at;
-    const struct tt_train_data *data, *validation; /* validation.dataset is NULL if there is no validation */
+    const struct tt_train_data *data;
+    const struct tt_validator *validator;
     const char *run_id;
     int argc; /* the command line */
     char **argv;
@@ -111,7 +113,9 @@ void tt_reporter_farewell(const struct tt_reporter *reporter, const struct tt_ru
 
 /* --- events: events.c --- */
 
-void tt_reporter_validated(struct tt_reporter *reporter, int64_t step, const struct tt_validation_result *result);
+/** result: of each of the n sets; name: their names, NULL if the only one has none of its own. */
+void tt_reporter_validated(struct tt_reporter *reporter, int64_t step, const struct tt_validation_result *result, int n,
+                           const char *const *name);
 void tt_reporter_saved(struct tt_reporter *reporter, const struct tt_ckpt_saved *saved, bool async);
 
 /** A save failed with this thread's error message, and training continues. */

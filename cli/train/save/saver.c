@@ -14,12 +14,21 @@
 /* --- what a manifest says of the run --- */
 
 /* Hashes are text, since JSON has no uint64. */
-static json_t *data_json(const struct tt_config *cfg, const struct tt_dataset *dataset)
+static json_t *data_json(const struct tt_config *cfg, const struct tt_train_data *data)
 {
-    return json_pack("{s:s, s:I, s:I, s:b, s:o, s:o}", "dataset", cfg->training.dataset, "seq_len",
+    const struct tt_token_info *first = &data->part[0].dataset->ref.info;
+    json_t *parts = data->n > 1 ? json_array() : NULL;
+
+    for (int i = 0; i < data->n && parts; i++)
+        (void)json_array_append_new(parts,
+                                    json_pack("{s:o, s:o, s:I}", "name", tt_json_string(data->part[i].name), "digest",
+                                              json_sprintf("%016" PRIx64, data->part[i].dataset->ref.info.digest),
+                                              "share", (json_int_t)data->mixture.share[i]));
+    return json_pack("{s:o, s:I, s:I, s:b, s:o, s:o, s:o*}", "dataset",
+                     tt_config_value_json(cfg, tt_config_row_find("training.dataset")), "seq_len",
                      (json_int_t)cfg->training.seq_len, "seed", (json_int_t)cfg->dataloader.seed, "shuffle",
-                     cfg->dataloader.shuffle, "digest", json_sprintf("%016" PRIx64, dataset->ref.info.digest),
-                     "tokenizer", json_sprintf("%016" PRIx64, dataset->ref.info.tokenizer_hash));
+                     cfg->dataloader.shuffle, "digest", json_sprintf("%016" PRIx64, tt_train_data_digest(data)),
+                     "tokenizer", json_sprintf("%016" PRIx64, first->tokenizer_hash), "parts", parts);
 }
 
 static json_t *describe(const struct tt_saver *saver, const struct tt_train_progress *at)
@@ -29,10 +38,10 @@ static json_t *describe(const struct tt_saver *saver, const struct tt_train_prog
 
     for (int d = 0; d < TT_MESH_DIMS; d++)
         (void)json_object_set_new(mesh, tt_mesh_dim_name((enum tt_mesh_dim)d), json_integer(s->job.mesh.size[d]));
-    (void)json_object_update_new(
-        meta, json_pack("{s:s++, s:o, s:o, s:O*, s:o, s:o}", "model", s->job.model->row->name, "/",
-                        s->job.model->flavor, "mesh", mesh, "data", data_json(s->cfg, saver->data->dataset), "line",
-                        saver->line, "kernels", tt_setup_kernels_json(s), "config", tt_config_to_json(s->cfg, false)));
+    (void)json_object_update_new(meta, json_pack("{s:s++, s:o, s:o, s:O*, s:o, s:o}", "model", s->job.model->row->name,
+                                                 "/", s->job.model->flavor, "mesh", mesh, "data",
+                                                 data_json(s->cfg, saver->data), "line", saver->line, "kernels",
+                                                 tt_setup_kernels_json(s), "config", tt_config_to_json(s->cfg, false)));
     return meta;
 }
 

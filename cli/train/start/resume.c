@@ -78,6 +78,80 @@ static int check_order(const struct tt_config *cfg, const json_t *data)
     return 0;
 }
 
+/* The part of a mixture with this name; NULL: there is none. */
+static const json_t *find_part(const json_t *parts, const char *name)
+{
+    const json_t *part;
+    size_t i;
+
+    json_array_foreach(parts, i, part)
+    {
+        const char *text = json_string_value(json_object_get(part, "name"));
+
+        if (text && strcmp(text, name) == 0)
+            return part;
+    }
+    return NULL;
+}
+
+static double total_share(const json_t *parts)
+{
+    const json_t *part;
+    double total = 0.0;
+    size_t i;
+
+    json_array_foreach(parts, i, part) total += json_number_value(json_object_get(part, "share"));
+    return total;
+}
+
+/* What is different in a mixture, as far as names tell: "; 'a' was 30% of the samples, is 40%; 'b' is new". */
+static void add_differences(const json_t *before, const struct tt_train_data *now, struct tt_text *out)
+{
+    const json_t *part;
+    size_t k;
+
+    for (int i = 0; i < now->n; i++) {
+        double is = 100.0 * (double)now->mixture.share[i] / (double)now->mixture.period, was;
+        const char *digest;
+        char text[32];
+
+        part = find_part(before, now->part[i].name);
+        was = part ? 100.0 * json_number_value(json_object_get(part, "share")) / total_share(before) : 0.0;
+        digest = json_string_value(json_object_get(part, "digest"));
+        (void)snprintf(text, sizeof text, "%016" PRIx64, now->part[i].dataset->ref.info.digest);
+        if (!part)
+            tt_text_add(out, "; '%s' is new", now->part[i].name);
+        else if (was != is)
+            tt_text_add(out, "; '%s' was %.6g%% of the samples, is %.6g%%", now->part[i].name, was, is);
+        if (digest && strcmp(digest, text) != 0)
+            tt_text_add(out, "; '%s' has other tokens", now->part[i].name);
+    }
+    json_array_foreach(before, k, part)
+    {
+        const char *name = json_string_value(json_object_get(part, "name"));
+        int i = 0;
+
+        while (name && i < now->n && strcmp(now->part[i].name, name) != 0)
+            i++;
+        if (name && i == now->n)
+            tt_text_add(out, "; '%s' is gone", name);
+    }
+}
+
+static int fail_mixture(const json_t *before, const struct tt_train_data *now)
+{
+    struct tt_text differences = {0};
+    int rc;
+
+    add_differences(before, now, &differences);
+    rc = tt_fail(TT_EDATA,
+                 "the checkpoint was trained on another mixture of data%s\nhelp: to start the data over, "
+                 "--checkpoint.exclude_from_loading=dataloader",
+                 differences.size ? differences.text : ": the order of its entries was another one");
+    tt_text_release(&differences);
+    return rc;
+}
+
 /* A run can continue from its position in the data only if its samples are the same. */
 static int check_data(const struct tt_config *cfg, const struct tt_train_data *data_now, const json_t *meta)
 {
@@ -86,13 +160,15 @@ static int check_data(const struct tt_config *cfg, const struct tt_train_data *d
     int64_t seq_len = (int64_t)json_integer_value(json_object_get(data, "seq_len"));
     char now[32];
 
-    (void)snprintf(now, sizeof now, "%016" PRIx64, data_now->dataset->ref.info.digest);
+    (void)snprintf(now, sizeof now, "%016" PRIx64, tt_train_data_digest(data_now));
     if (seq_len != cfg->training.seq_len)
         return tt_fail(TT_EDATA,
                        "the checkpoint was trained with training.seq_len %" PRId64 ", this run has %" PRId64
                        ": the position in the data would mean other samples\nhelp: to start the data over, "
                        "--checkpoint.exclude_from_loading=dataloader",
                        seq_len, cfg->training.seq_len);
+    if (digest && strcmp(digest, now) != 0 && data_now->n > 1 && json_object_get(data, "parts"))
+        return fail_mixture(json_object_get(data, "parts"), data_now);
     if (!digest || strcmp(digest, now) != 0)
         return tt_fail(TT_EDATA,
                        "the checkpoint was trained on other data or with another tokenizer (token digest %s, now "
