@@ -127,6 +127,13 @@ struct tt_pickle {
 int tt_pickle_read(const char *where, const void *bytes, size_t size, struct tt_pickle *ret_pickle) TT_MUST_CHECK;
 void tt_pickle_release(struct tt_pickle *pickle);
 
+/** A new value of a pickle, which owns it. */
+struct tt_pickle_value *tt_pickle_new(struct tt_pickle *pickle, enum tt_pickle_kind kind);
+
+/** The class of that module and name. TT_EDATA naming it if it is not in the list; `where` is for the message. */
+int tt_pickle_class(const char *where, const char *module, size_t module_size, const char *name, size_t name_size,
+                    enum tt_py_class *ret_class) TT_MUST_CHECK;
+
 /* The following accept NULL and any kind of value. */
 
 /** Whether it is an object that a class has made. */
