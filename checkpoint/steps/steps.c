@@ -336,6 +336,30 @@ out:
     return rc;
 }
 
+/* What a step's folder is: PyTorch's has no manifest. With `check` it must be good, as far as that can be seen without
+ * reading the data. */
+static int look_at_step(const char *path, bool check, enum tt_path_kind *ret_kind)
+{
+    char *ours = tt_format("%s/manifest.json", path);
+    struct tt_manifest manifest = {0};
+    bool has_manifest = false, torch = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(ours, &has_manifest));
+    TT_TRY(is_dcp(path, &torch));
+    *ret_kind = torch && !has_manifest ? TT_PATH_DCP : TT_PATH_STEP;
+    if (check && *ret_kind == TT_PATH_STEP) {
+        TT_TRY(tt_step_check(path, NULL));
+    } else if (check) {
+        TT_TRY(tt_dcp_scan(path, &manifest, NULL));
+        TT_TRY(tt_manifest_check_cover(&manifest));
+    }
+out:
+    tt_manifest_release(&manifest);
+    tt_free(ours);
+    return rc;
+}
+
 int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kind, char **ret_path)
 {
     int64_t *steps = NULL;
@@ -349,11 +373,10 @@ int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kin
         goto out;
     }
     TT_TRY(tt_step_list(folder, &steps, &n));
-    *ret_kind = TT_PATH_STEP;
     for (int i = n - 1; i >= 0; i--) {
         char *step = tt_step_path(folder, steps[i]);
 
-        rc = good_only ? tt_step_check(step, NULL) : 0;
+        rc = look_at_step(step, good_only, ret_kind);
         if (rc == 0) {
             *ret_path = step;
             goto out;

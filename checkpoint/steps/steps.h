@@ -65,8 +65,8 @@ int tt_step_folder_find(const char *path, const char *verb, char **ret_folder) T
 
 /**
  * The one checkpoint that a path means: a step, a plain folder, one of PyTorch's, or the newest step of a run or
- * checkpoint folder. With good_only, newer damaged steps are skipped with a warning, and a step that cannot be read at
- * the moment is an error. The caller frees ret_path.
+ * checkpoint folder, titan's or torchtitan's (TT_PATH_DCP). With good_only, newer damaged steps are skipped with a
+ * warning, and a step that cannot be read at the moment is an error. The caller frees ret_path.
  */
 int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kind, char **ret_path) TT_MUST_CHECK;
 

@@ -68,6 +68,31 @@ case_a_run_goes_on_from_its_optimizer_and_step() {
     expect_json 'assert found["step"] == 9 and found["tokens"] == 896 + 2 * 8 * 32 and found["sample_cursor"] == 16, found'
 }
 
+case_a_run_of_torchtitan_means_its_newest_step() {
+    mkdir -p theirs/checkpoint
+    cp -r "$golden" theirs/checkpoint/step-5
+    cp -r "$golden" theirs/checkpoint/step-10
+    for path in theirs theirs/checkpoint; do
+        run ckpt inspect $path --json
+        expect_ok
+        expect_json 'assert found["kind"] == "dcp" and found["path"] == "theirs/checkpoint/step-10", found'
+    done
+    make_tokens
+    run_ranks 2 train $model --training.steps=1 --checkpoint.initial_load_path=theirs
+    expect_ok
+    truncate -s -1 theirs/checkpoint/step-10/__3_0.distcp
+    run ckpt inspect theirs --json
+    expect_ok
+    expect_err "skipping the damaged checkpoint 'theirs/checkpoint/step-10': .*__3_0.distcp' is truncated"
+    expect_json 'assert found["path"] == "theirs/checkpoint/step-5", found'
+    run ckpt verify theirs
+    expect_bad "is truncated" # the newest, whether or not it is good
+    rm theirs/checkpoint/step-10/.metadata # which PyTorch writes last
+    run ckpt inspect theirs
+    expect_ok
+    expect_err "skipping the damaged checkpoint 'theirs/checkpoint/step-10'"
+}
+
 case_another_model_is_refused() {
     make_tokens
     run train $model --model.ffn_dim=24 --training.steps=1 --checkpoint.initial_load_path="$golden"
