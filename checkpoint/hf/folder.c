@@ -22,6 +22,8 @@ char *tt_source_assets(const struct tt_source *source)
 {
     const char *slash = strrchr(source->path, '/');
 
+    if (source->assets)
+        return tt_strdup(source->assets);
     if (source->kind == TT_PATH_STEP)
         return tt_format("%s/assets", source->path);
     if (source->is_folder)
@@ -46,22 +48,74 @@ out:
     return rc;
 }
 
-int tt_source_model(const struct tt_source *source, struct tt_model **ret_model)
+/* Which model the folder says it is, in model.json or config.json; NULL if it says nothing. */
+static int model_of_assets(const char *folder, struct tt_model **ret_model)
+{
+    char *ours = tt_format("%s/model.json", folder), *theirs = tt_format("%s/config.json", folder);
+    bool has_ours = false, has_theirs = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(ours, &has_ours));
+    TT_TRY(tt_path_exists(theirs, &has_theirs));
+    if (has_ours)
+        rc = tt_model_json_load(ours, ret_model);
+    else if (has_theirs)
+        rc = tt_model_from_hf(folder, ret_model);
+out:
+    tt_free(ours);
+    tt_free(theirs);
+    return rc;
+}
+
+/* The model that the user names. Flavors have a vocabulary, but torchtitan takes it from the tokenizer. */
+static int told_model(const struct tt_source *source, const struct tt_told *told, struct tt_model **ret_model)
+{
+    const struct tt_manifest_tensor *embedding =
+        tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "tok_embeddings.weight");
+    struct tt_model_dims overrides = {.tied = -1};
+    int rc = 0;
+
+    if (told->assets)
+        TT_TRY(model_of_assets(told->assets, ret_model));
+    if (*ret_model && told->model) {
+        rc = tt_fail(TT_EUSAGE, "'%s' says which model it is, so --model %s is not needed", told->assets, told->model);
+    } else if (!*ret_model && told->model) {
+        overrides.vocab_size = embedding && embedding->ndim == 2 ? embedding->shape[0] : 0;
+        rc = tt_model_new(told->model, told->flavor ? told->flavor : "", &overrides, NULL, ret_model);
+    } else if (!*ret_model) {
+        rc =
+            tt_fail(TT_EDATA,
+                    "'%s' does not say which model it is%s%s%s\n"
+                    "help: --assets DIR (a folder with config.json and the tokenizer), or --model NAME --flavor FLAVOR",
+                    source->path, told->assets ? ", nor does '" : "", told->assets ? told->assets : "",
+                    told->assets ? "'" : "");
+    }
+out:
+    return rc;
+}
+
+int tt_source_model(struct tt_source *source, const struct tt_told *told, struct tt_model **ret_model)
 {
     char *assets = tt_source_assets(source), *path = tt_format("%s/model.json", assets);
     bool is_hf = false, exists = false;
     int rc = 0;
 
+    *ret_model = NULL;
     TT_TRY(tt_source_is_hf(source, &is_hf));
     TT_TRY(tt_path_exists(path, &exists));
-    if (is_hf)
+    if (is_hf) {
         rc = tt_fail(TT_EUSAGE,
                      "'%s' is already a Hugging Face folder\nhelp: titan ckpt convert makes a titan checkpoint of it",
                      source->path);
-    else if (!exists)
-        rc = tt_fail(TT_EDATA, "'%s' does not say which model it is: there is no '%s'", source->path, path);
-    else
+    } else if (exists && (told->assets || told->model)) {
+        rc = tt_fail(TT_EUSAGE, "'%s' says itself which model it is\nhelp: leave out --%s", source->path,
+                     told->assets ? "assets" : "model");
+    } else if (exists) {
         rc = tt_model_json_load(path, ret_model);
+    } else {
+        rc = told_model(source, told, ret_model);
+        source->assets = rc == 0 && told->assets ? tt_strdup(told->assets) : NULL;
+    }
 out:
     tt_free(assets);
     tt_free(path);
@@ -192,38 +246,6 @@ static json_t *make_config(const struct tt_source *source, const struct tt_model
     return config;
 }
 
-int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
-                        enum tt_dtype dtype)
-{
-    char *assets = tt_source_assets(source);
-    json_t *config = NULL, *kept = NULL, *generation = NULL;
-    int32_t bos = -1, eos = -1;
-    int rc = 0;
-
-    TT_TRY(kept_object(assets, "hf_config.json", &kept));
-    TT_TRY(kept_object(assets, "hf_generation_config.json", &generation));
-    config = make_config(source, model, kept, dtype);
-    TT_TRY(token_ids(assets, &bos, &eos));
-    if (!json_is_integer(json_object_get(config, "bos_token_id")))
-        set_id(config, "bos_token_id", bos);
-    if (json_is_null(json_object_get(config, "eos_token_id")))
-        set_id(config, "eos_token_id", eos);
-    if (!generation) {
-        generation = json_pack("{s:b}", "_from_model_config", true);
-        set_id(generation, "bos_token_id", bos);
-        set_id(generation, "eos_token_id", eos);
-    }
-    TT_TRY(put_json(output, "config.json", config));
-    TT_TRY(put_json(output, "generation_config.json", generation));
-    TT_TRY(tt_output_copy(output, assets, "", travels_to_hf));
-out:
-    json_decref(config);
-    json_decref(kept);
-    json_decref(generation);
-    tt_free(assets);
-    return rc;
-}
-
 /* The small files that transformers knows; a downloaded folder also holds pictures and other copies of the weights. */
 static const char *const side_files[] = {"tokenizer.json",
                                          "tokenizer_config.json",
@@ -277,24 +299,74 @@ void tt_hf_files_free(struct tt_hf_file *files, int n)
     tt_free(files);
 }
 
-int tt_hf_folder_keep(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model)
+/* Puts the tokenizer's files of a folder, and with_config its configuration, into the output's folder `to`. */
+static int put_side_files(const struct tt_output *output, const char *folder, bool with_config, const char *to)
 {
-    char *folder = tt_source_assets(source), *text = tt_model_json_text(model);
     struct tt_hf_file *files = NULL;
     int n = 0, rc = 0;
 
-    TT_TRY(tt_hf_files_read(folder, true, &files, &n));
-    for (int i = 0; i < n; i++) {
-        char *name = tt_format("assets/%s", files[i].name);
+    TT_TRY(tt_hf_files_read(folder, with_config, &files, &n));
+    for (int i = 0; i < n && rc == 0; i++) {
+        char *name = tt_format("%s%s", to, files[i].name);
 
         rc = tt_output_put(output, name, files[i].text, files[i].size);
         tt_free(name);
-        if (rc < 0)
-            goto out;
     }
-    TT_TRY(tt_output_put(output, "assets/model.json", text, strlen(text)));
 out:
     tt_hf_files_free(files, n);
+    return rc;
+}
+
+/* A checkpoint's assets are copied whole. A folder that the user names may hold anything else too. */
+static int copy_assets(const struct tt_output *output, const struct tt_source *source, const char *assets)
+{
+    if (source->assets || source->kind == TT_PATH_DCP)
+        return put_side_files(output, assets, false, "");
+    return tt_output_copy(output, assets, "", travels_to_hf);
+}
+
+int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
+                        enum tt_dtype dtype)
+{
+    char *assets = tt_source_assets(source);
+    json_t *config = NULL, *kept = NULL, *generation = NULL;
+    int32_t bos = -1, eos = -1;
+    int rc = 0;
+
+    TT_TRY(kept_object(assets, "hf_config.json", &kept));
+    if (!kept && source->assets) /* that of a Hugging Face folder */
+        TT_TRY(kept_object(assets, "config.json", &kept));
+    TT_TRY(kept_object(assets, "hf_generation_config.json", &generation));
+    config = make_config(source, model, kept, dtype);
+    TT_TRY(token_ids(assets, &bos, &eos));
+    if (!json_is_integer(json_object_get(config, "bos_token_id")))
+        set_id(config, "bos_token_id", bos);
+    if (json_is_null(json_object_get(config, "eos_token_id")))
+        set_id(config, "eos_token_id", eos);
+    if (!generation) {
+        generation = json_pack("{s:b}", "_from_model_config", true);
+        set_id(generation, "bos_token_id", bos);
+        set_id(generation, "eos_token_id", eos);
+    }
+    TT_TRY(put_json(output, "config.json", config));
+    TT_TRY(put_json(output, "generation_config.json", generation));
+    TT_TRY(copy_assets(output, source, assets));
+out:
+    json_decref(config);
+    json_decref(kept);
+    json_decref(generation);
+    tt_free(assets);
+    return rc;
+}
+
+int tt_hf_folder_keep(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model)
+{
+    char *folder = tt_source_assets(source), *text = tt_model_json_text(model);
+    int rc = 0;
+
+    TT_TRY(put_side_files(output, folder, true, "assets/"));
+    TT_TRY(tt_output_put(output, "assets/model.json", text, strlen(text)));
+out:
     tt_free(folder);
     tt_free(text);
     return rc;

@@ -9,14 +9,29 @@
 
 /** The small files in a folder of weights that transformers needs to load it, and titan to load a checkpoint. */
 
-/** The folder of the small files of an open source: step-N/assets, or the folder of the weights. The caller frees. */
+/**
+ * What a user says of a checkpoint that does not say which model it is, as PyTorch's do not. All may be NULL.
+ */
+struct tt_told {
+    const char *model, *flavor; /* of the registry; both or none */
+    const char *assets;         /* a folder with config.json or model.json, and a tokenizer */
+};
+
+/**
+ * The folder of the small files of an open source: the one that the user names, step-N/assets, or the folder of the
+ * weights. The caller frees.
+ */
 char *tt_source_assets(const struct tt_source *source);
 
 /** Whether the source is a Hugging Face folder: it has a config.json and no model.json. */
 int tt_source_is_hf(const struct tt_source *source, bool *ret_is_hf) TT_MUST_CHECK;
 
-/** Builds the model of an open titan checkpoint from its model.json; TT_EDATA says that it has none. */
-int tt_source_model(const struct tt_source *source, struct tt_model **ret_model) TT_MUST_CHECK;
+/**
+ * Builds the model of an open titan checkpoint from its model.json, or else as told; the vocabulary is then that of the
+ * embedding. told->assets becomes the source's. TT_EDATA says that the model is not known, TT_EUSAGE that the
+ * checkpoint says it itself.
+ */
+int tt_source_model(struct tt_source *source, const struct tt_told *told, struct tt_model **ret_model) TT_MUST_CHECK;
 
 /**
  * Writes config.json, generation_config.json and the tokenizer's files into an output.

@@ -152,19 +152,25 @@ static void note_unused(const struct tt_source *source, const struct tt_model *m
         tt_note("%d tensors of '%s' are not used, for instance '%s'", n, source->path, first);
 }
 
+/* What a tied model's files may have under this name is a copy of the embedding. */
+static const char *head_name(const struct tt_weights *w)
+{
+    return w->kind == TT_WEIGHTS_FROM_HF ? "lm_head.weight" : "output.weight";
+}
+
 static int fail_tied(const struct tt_weights *w, const char *embedding, const char *how)
 {
     return tt_fail(TT_EDATA,
-                   "'%s': the output of the model is tied to its embedding, but tensor 'lm_head.weight' %s '%s'\n"
+                   "'%s': the output of the model is tied to its embedding, but tensor '%s' %s '%s'\n"
                    "help: to use both, set tie_word_embeddings to false in config.json (in training also "
-                   "%s=false); else remove lm_head.weight from the weights",
-                   w->source->path, how, embedding, tt_key_name(TT_KEY_TIE_EMBEDDINGS));
+                   "%s=false); else remove %s from the weights",
+                   w->source->path, head_name(w), how, embedding, tt_key_name(TT_KEY_TIE_EMBEDDINGS), head_name(w));
 }
 
-/* A tied model's files may have a copy of the embedding as lm_head.weight, but not a different matrix. */
+/* A tied model's files may have a copy of the embedding for the head, but not a different matrix. */
 static int check_tied(const struct tt_weights *w)
 {
-    const struct tt_manifest_tensor *head = tt_manifest_find(&w->source->manifest, TT_CKPT_MODEL, "lm_head.weight");
+    const struct tt_manifest_tensor *head = tt_manifest_find(&w->source->manifest, TT_CKPT_MODEL, head_name(w));
     const struct tt_manifest_tensor *embedding = NULL;
     struct tt_box a, b;
     bool equal = false;
@@ -209,16 +215,47 @@ out:
     return rc;
 }
 
+/* Finds the model's parameters by titan's names. */
+static int find_params(struct tt_weights *w)
+{
+    int rc = 0;
+
+    for (int p = 0; p < w->model->n_params; p++) {
+        const struct tt_param *param = &w->model->params[p];
+
+        TT_TRY(find(w, param, param->name, param->ndim, param->shape));
+    }
+    rc = check_tied(w);
+out:
+    return rc;
+}
+
+int tt_weights_of_model(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
+{
+    struct tt_weights w = begin(TT_WEIGHTS_STORED, source, model);
+    int rc = 0;
+
+    TT_TRY(find_params(&w));
+    for (int p = 0; p < model->n_params; p++) {
+        const struct tt_manifest_tensor *t = w.stored[p];
+
+        add(&w, (int)(t - source->manifest.tensor), model->params[p].name, t->dtype, t->ndim, t->shape);
+    }
+    if (tt_manifest_group_size(&source->manifest, TT_CKPT_MODEL, NULL) > w.n + (model->dims.tied == 1))
+        tt_note("'%s' has tensors that the model does not have", source->path);
+    *ret_weights = w;
+out:
+    if (rc < 0)
+        tt_weights_release(&w);
+    return rc;
+}
+
 int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
 {
     struct tt_weights w = begin(TT_WEIGHTS_TO_HF, source, model);
     int n = 0, rc = 0;
 
-    for (int p = 0; p < model->n_params; p++) {
-        const struct tt_param *param = &model->params[p];
-
-        TT_TRY(find(&w, param, param->name, param->ndim, param->shape));
-    }
+    TT_TRY(find_params(&w));
     w.hf = tt_hf_tensors(model, &n);
     for (int i = 0; i < n; i++)
         add(&w, i, w.hf[i].name, w.stored[w.hf[i].param[0]]->dtype, w.hf[i].ndim, w.hf[i].shape);

@@ -42,6 +42,13 @@ struct tt_weights {
 /** As stored: every tensor of a group, sorted by name. */
 void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struct tt_weights *ret_weights);
 
+/**
+ * As stored, but only the model's parameters, in its order. TT_EDATA names one that is missing or has another shape. A
+ * note says how many tensors are not used.
+ */
+int tt_weights_of_model(struct tt_source *source, const struct tt_model *model,
+                        struct tt_weights *ret_weights) TT_MUST_CHECK;
+
 /** The digest of a whole weight, if the manifest has one and the weight is used as stored; else false. */
 bool tt_weights_digest(const struct tt_weights *weights, const struct tt_weight *weight, uint64_t *ret_digest);
 

@@ -124,6 +124,7 @@ void tt_source_free(struct tt_source *source)
     close_files(source);
     tt_manifest_release(&source->manifest);
     tt_free(source->open);
+    tt_free(source->assets);
     tt_free(source->path);
     tt_free(source);
 }

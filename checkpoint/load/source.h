@@ -20,6 +20,7 @@
  */
 struct tt_source {
     char *path;
+    char *assets;           /* a folder that the user names for the small files; NULL: the checkpoint's own */
     bool is_folder;         /* else path is one file */
     enum tt_path_kind kind; /* not TT_PATH_FOLDER */
     struct tt_manifest manifest;

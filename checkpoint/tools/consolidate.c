@@ -156,13 +156,18 @@ out:
 
 static int open_weights(struct job *job, int k)
 {
+    const struct tt_told *told = &job->options->told;
     struct tt_source *source = job->source[k];
     int rc = 0;
 
     TT_TRY(tt_assets_check(source->path, &source->manifest)); /* they are copied too */
     if (job->options->format == TT_FORMAT_HF) {
-        TT_TRY(tt_source_model(source, &job->model[k]));
+        TT_TRY(tt_source_model(source, told, &job->model[k]));
         TT_TRY(tt_weights_to_hf(source, job->model[k], &job->of[k]));
+    } else if (told->model || told->assets) {
+        rc = tt_fail(TT_EUSAGE, "--%s names the model of an export\nhelp: add --format hf, or use titan ckpt convert",
+                     told->assets ? "assets" : "model");
+        goto out;
     } else {
         tt_weights_stored(source, TT_CKPT_MODEL, &job->of[k]);
     }

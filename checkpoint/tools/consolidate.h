@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "checkpoint/hf/folder.h"
 #include "core/base/error.h"
 #include "core/graph/dtype.h"
 
@@ -22,6 +23,7 @@ struct tt_consolidate {
     const char *const *more; /* further sources: the mean of all is written; see tt_ckpt_average */
     int n_more;
     const double *share;     /* of source and the others in the mean; NULL: the same for all */
+    struct tt_told told;     /* which model source is, if it does not say so itself; of several sources: all */
     const char *destination; /* a folder that appears whole or not at all */
     enum tt_weights_format format;
     int64_t max_shard_bytes; /* 0: 5 GB, as Hugging Face does */

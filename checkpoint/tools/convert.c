@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Converts Hugging Face weights to a titan checkpoint: one file, whose checksums and digests are computed on the way.
+ * Converts weights of Hugging Face and PyTorch to a titan checkpoint: one file, whose checksums and digests are computed
+ * on the way.
  */
 #include "checkpoint/tools/convert.h"
 
@@ -121,16 +122,36 @@ static void choose_dtypes(struct job *job)
     }
 }
 
+/* The weights of a source in titan's names: a Hugging Face folder, or one of PyTorch's. */
+static int open_weights(struct job *job)
+{
+    const struct tt_told *told = &job->options->told;
+    char *assets = tt_source_assets(job->source);
+    int rc = 0;
+
+    if (job->source->kind == TT_PATH_DCP) {
+        TT_TRY(tt_source_model(job->source, told, &job->model));
+        TT_TRY(tt_weights_of_model(job->source, job->model, &job->weights));
+    } else if (told->model || told->assets) {
+        rc = tt_fail(TT_EUSAGE, "'%s' says itself which model it is\nhelp: leave out --%s", job->source->path,
+                     told->assets ? "assets" : "model");
+    } else {
+        TT_TRY(tt_model_from_hf(assets, &job->model));
+        TT_TRY(tt_weights_from_hf(job->source, job->model, true, &job->weights));
+    }
+out:
+    tt_free(assets);
+    return rc;
+}
+
 static int import(const struct tt_consolidate *options, struct tt_source *source, struct tt_consolidated *ret_result)
 {
     struct job job = {.options = options, .source = source, .output.lock_fd = -1};
-    char *assets = tt_source_assets(source);
     int rc = 0;
 
     TT_TRY(tt_output_check(options->destination, options->force));
     TT_TRY(tt_output_check_apart(options->destination, source->path));
-    TT_TRY(tt_model_from_hf(assets, &job.model));
-    TT_TRY(tt_weights_from_hf(job.source, job.model, true, &job.weights));
+    TT_TRY(open_weights(&job));
     choose_dtypes(&job);
     TT_TRY(tt_output_begin(options->destination, job.file.total, &job.output));
     TT_TRY(write_step(&job));
@@ -143,7 +164,6 @@ out:
     tt_free(job.file.dtype);
     tt_free(job.file.of_file);
     tt_model_free(job.model);
-    tt_free(assets);
     return rc;
 }
 
@@ -159,7 +179,7 @@ int tt_ckpt_convert(const struct tt_consolidate *options, struct tt_consolidated
     TT_TRY(tt_path_resolve(options->source, true, &kind, &path));
     TT_TRY(tt_source_open(path, kind, &source));
     TT_TRY(tt_source_is_hf(source, &is_hf));
-    if (is_hf) {
+    if (is_hf || source->kind == TT_PATH_DCP) {
         rc = import(options, source, ret_result);
     } else {
         export.format = TT_FORMAT_HF;

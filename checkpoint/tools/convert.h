@@ -7,7 +7,8 @@
 /**
  * Converts between Hugging Face folders and titan checkpoints; the source decides the direction. A Hugging Face folder
  * (config.json, *.safetensors) becomes a step: model/, assets/ and a manifest with checksums, step 0, without optimizer
- * state. A titan checkpoint is exported as by tt_ckpt_consolidate with TT_FORMAT_HF.
+ * state. So does a folder of PyTorch's, whose model options->told names. A titan checkpoint is exported as by
+ * tt_ckpt_consolidate with TT_FORMAT_HF.
  *
  * Ignores options->format; only an export uses max_shard_bytes. A config.json of an unknown architecture is TT_EDATA
  * with a list of the known ones. Local, in bounded memory.

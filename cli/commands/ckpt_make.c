@@ -36,6 +36,11 @@ static int read_options(const struct tt_args *args, struct tt_consolidate *optio
         return tt_fail(TT_EUSAGE, "no dtype '%s'\nhelp: --dtype takes float32, bfloat16 or float16", dtype);
     if (size && (!tt_text_to_bytes(size, &options_out->max_shard_bytes) || options_out->max_shard_bytes < 1))
         return tt_fail(TT_EUSAGE, "--max-shard-size '%s' is not a size\nhelp: such as 500MiB or 5GiB", size);
+    options_out->told = (struct tt_told){.model = tt_args_last(args, "model"),
+                                         .flavor = tt_args_last(args, "flavor"),
+                                         .assets = tt_args_last(args, "assets")};
+    if (!options_out->told.model != !options_out->told.flavor)
+        return tt_fail(TT_EUSAGE, "--model and --flavor name a model together\nhelp: --model llama3 --flavor 8B");
     options_out->force = tt_args_has(args, "force");
     return 0;
 }

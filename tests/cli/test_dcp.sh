@@ -41,6 +41,66 @@ assert len(found["files"]) == 4'
     expect_error 3 "does not say which model it is"
 }
 
+make_config() {
+    mkdir -p assets
+    cat >assets/config.json <<'EOF2'
+{"model_type": "llama", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+ "num_key_value_heads": 1, "intermediate_size": 16, "vocab_size": 41, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+ "tie_word_embeddings": false, "initializer_range": 0.03}
+EOF2
+    echo unrelated >assets/notes.txt
+}
+
+case_it_is_converted_and_exported_when_the_model_is_named() {
+    make_config
+    run ckpt convert "$golden" base
+    expect_error 3 "does not say which model it is" "help: --assets DIR .* or --model NAME --flavor FLAVOR"
+    refuse_file base
+    run ckpt convert "$golden" base --assets assets
+    expect_ok
+    run ckpt verify --deep base
+    expect_ok
+    run ckpt consolidate "$golden" weights
+    expect_ok
+    run ckpt diff base weights
+    expect_ok
+    expect_out "^EQUAL: .* 12 tensors"
+    run ckpt inspect base --json
+    expect_json 'assert found["step"] == 0 and found["kind"] == "step" and found["meta"]["model"] == "llama3/hf", found'
+    run ckpt consolidate "$golden" hf --format hf --assets assets
+    expect_ok
+    refuse_file hf/notes.txt
+    grep -q '"initializer_range": 0.03' hf/config.json || not_as "a key of config.json is lost"
+    run ckpt diff hf base
+    expect_ok
+    expect_out "^EQUAL"
+    run ckpt consolidate base hf-of-base --format hf
+    expect_ok
+    cmp hf/model.safetensors hf-of-base/model.safetensors || not_as "two ways to one folder differ"
+}
+
+case_a_model_that_is_not_that_of_the_folder_is_refused() {
+    make_config
+    run ckpt convert "$golden" base --model llama3 --flavor debugmodel
+    expect_error 3 "tok_embeddings.weight' is \[0:41, 0:8\], wanted \[0:41, 0:256\]"
+    run ckpt convert "$golden" base --model llama3
+    expect_error 2 "name a model together"
+    run ckpt convert "$golden" base --model lama3 --flavor 8B
+    expect_error 2 "llama3"
+    run ckpt convert "$golden" base --assets assets --model llama3 --flavor 8B
+    expect_error 2 "'assets' says which model it is"
+    run ckpt consolidate "$golden" weights --assets assets
+    expect_error 2 "help: add --format hf"
+    run ckpt convert "$golden" base --assets assets
+    expect_ok
+    run ckpt convert base hf --assets assets
+    expect_error 2 "'base' says itself which model it is"
+    run ckpt convert base hf
+    expect_ok
+    run ckpt convert hf again --assets assets
+    expect_error 2 "'hf' says itself which model it is"
+}
+
 case_a_run_starts_from_its_weights() {
     make_tokens
     run_ranks 3 train $model --training.global_batch_size=6 --training.steps=1 --checkpoint.enable \
