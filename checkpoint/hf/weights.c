@@ -331,6 +331,20 @@ static void count_rows(struct tt_weights *w, const struct tt_manifest_tensor *t,
     *seen = row + n;
 }
 
+/* Compares the pieces of a tensor with their checksums, before the first rows of it are read. A tensor with a digest
+ * does not need it: the digest of what was read is compared at the end. */
+static int check_pieces(struct tt_weights *w, const struct tt_manifest_tensor *t)
+{
+    int rc = 0;
+
+    if (t->has_digest || w->seen[t - w->source->manifest.tensor] > 0)
+        return 0;
+    for (int i = 0; i < t->n_chunks; i++)
+        TT_TRY(tt_source_verify_chunk(w->source, t, &t->chunk[i]));
+out:
+    return rc;
+}
+
 /* Reads rows of a stored tensor and counts them. */
 static int read_stored(struct tt_weights *w, const struct tt_manifest_tensor *t, int64_t row, int64_t n,
                        enum tt_dtype dtype, char *data)
@@ -340,6 +354,7 @@ static int read_stored(struct tt_weights *w, const struct tt_manifest_tensor *t,
     char *block = NULL;
     int rc = 0;
 
+    TT_TRY(check_pieces(w, t));
     if (dtype != t->dtype && !(block = tt_calloc_for((size_t)(step < n ? step : n), (size_t)row_bytes, t->name)))
         return TT_ENOMEM;
     for (int64_t at = 0; at < n; at += step) {
