@@ -20,7 +20,8 @@ static int list_step(const char *folder, int64_t step, json_t *list)
     char *path = tt_step_path(folder, step);
     struct tt_manifest manifest = {0};
     json_t *json, *time;
-    int rc = tt_step_check(path, &manifest), more = 0;
+    enum tt_path_kind kind;
+    int rc = tt_step_look(path, true, &kind, &manifest), more = 0;
     bool good = rc == 0;
     char *problem = good ? NULL : tt_strdup(tt_error_message());
 

@@ -336,23 +336,25 @@ out:
     return rc;
 }
 
-/* What a step's folder is: PyTorch's has no manifest. With `check` it must be good, as far as that can be seen without
- * reading the data. */
-static int look_at_step(const char *path, bool check, enum tt_path_kind *ret_kind)
+int tt_step_look(const char *step_path, bool check, enum tt_path_kind *ret_kind, struct tt_manifest *ret_manifest)
 {
-    char *ours = tt_format("%s/manifest.json", path);
+    char *ours = tt_format("%s/manifest.json", step_path);
     struct tt_manifest manifest = {0};
     bool has_manifest = false, torch = false;
     int rc = 0;
 
     TT_TRY(tt_path_exists(ours, &has_manifest));
-    TT_TRY(is_dcp(path, &torch));
+    TT_TRY(is_dcp(step_path, &torch));
     *ret_kind = torch && !has_manifest ? TT_PATH_DCP : TT_PATH_STEP;
     if (check && *ret_kind == TT_PATH_STEP) {
-        TT_TRY(tt_step_check(path, NULL));
+        TT_TRY(tt_step_check(step_path, &manifest));
     } else if (check) {
-        TT_TRY(tt_dcp_scan(path, &manifest, NULL));
+        TT_TRY(tt_dcp_scan(step_path, &manifest, NULL));
         TT_TRY(tt_manifest_check_cover(&manifest));
+    }
+    if (ret_manifest) {
+        *ret_manifest = manifest;
+        manifest = (struct tt_manifest){0};
     }
 out:
     tt_manifest_release(&manifest);
@@ -376,7 +378,7 @@ int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kin
     for (int i = n - 1; i >= 0; i--) {
         char *step = tt_step_path(folder, steps[i]);
 
-        rc = look_at_step(step, good_only, ret_kind);
+        rc = tt_step_look(step, good_only, ret_kind, NULL);
         if (rc == 0) {
             *ret_path = step;
             goto out;

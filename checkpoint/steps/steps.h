@@ -52,6 +52,14 @@ enum tt_path_kind {
 };
 
 /**
+ * What the folder of a step is: TT_PATH_STEP, or TT_PATH_DCP if it is PyTorch's and has no manifest. With `check` it
+ * must be good, as far as that can be seen without reading the data, as with tt_step_check; ret_manifest (may be NULL)
+ * then describes it.
+ */
+int tt_step_look(const char *step_path, bool check, enum tt_path_kind *ret_kind,
+                 struct tt_manifest *ret_manifest) TT_MUST_CHECK;
+
+/**
  * What a path is. ret_folder: for a run folder its checkpoint folder, else the path itself. The caller
  * frees ret_folder.
  */
