@@ -30,6 +30,29 @@ struct looking {
     struct view *view;
 };
 
+/* titan's steps and PyTorch's in one folder would be taken for each other by other programs, and torchtitan's run would
+ * lose its newest step to a run that it does not know. */
+static int check_origin(const char *folder, const struct view *view)
+{
+    enum tt_path_kind kind;
+    int rc = 0;
+
+    for (int i = 0; i < view->n; i++) {
+        char *path = tt_step_path(folder, view->steps[i]);
+
+        rc = tt_step_look(path, false, &kind, NULL);
+        if (rc == 0 && kind == TT_PATH_DCP)
+            rc = tt_fail(TT_EUSAGE,
+                         "'%s' is a checkpoint of PyTorch, and no run of titan continues in its folder\nhelp: choose "
+                         "another --%s; a new run can begin from a checkpoint of PyTorch",
+                         path, tt_key_name(TT_KEY_RUN_FOLDER));
+        tt_free(path);
+        TT_TRY(rc);
+    }
+out:
+    return rc;
+}
+
 static int look_around(void *arg)
 {
     const char *folder = ((const struct looking *)arg)->folder;
@@ -38,6 +61,7 @@ static int look_around(void *arg)
     int n = 0, rc = 0;
 
     TT_TRY(tt_step_list(folder, &view->steps, &view->n));
+    TT_TRY(check_origin(folder, view));
     TT_TRY(tt_folder_list_found(folder, &names, &n));
     for (int i = 0; i < n; i++)
         view->aside = view->aside || (tt_step_number(names[i]) < 0 && tt_step_number_aside(names[i]) >= 0);
