@@ -296,6 +296,8 @@ int tt_dcp_metadata_parse(const char *where, const void *bytes, size_t size, str
     TT_TRY(read_storage(&p, tt_pickle_member(pickle.root, "storage_data")));
     read_paths(&p, tt_pickle_member(pickle.root, "planner_data"));
     TT_TRY(read_entries(&p, tt_pickle_member(pickle.root, "state_dict_metadata")));
+    p.metadata.by_titan =
+        tt_pickle_text_is(tt_pickle_member(tt_pickle_member(pickle.root, "storage_meta"), "save_id"), "titan");
     *ret_metadata = p.metadata;
     p.metadata = (struct tt_dcp_metadata){0};
 out:

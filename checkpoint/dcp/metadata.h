@@ -41,6 +41,7 @@ struct tt_dcp_metadata {
     struct tt_dcp_file *file; /* sorted by name */
     int n, cap;
     struct tt_dcp_entry *entry;
+    bool by_titan; /* titan has written it; tt_dcp_metadata_text always says so */
 };
 
 /** Reads the bytes of a .metadata file; `where` is for messages. TT_EDATA says what is wrong with it. */

@@ -359,15 +359,17 @@ out:
     return rc;
 }
 
-int tt_hf_folder_keep(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model)
+int tt_hf_folder_keep(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
+                      const char *to)
 {
-    char *folder = tt_source_assets(source), *text = tt_model_json_text(model);
+    char *folder = tt_source_assets(source), *name = tt_format("%smodel.json", to), *text = tt_model_json_text(model);
     int rc = 0;
 
-    TT_TRY(put_side_files(output, folder, true, "assets/"));
-    TT_TRY(tt_output_put(output, "assets/model.json", text, strlen(text)));
+    TT_TRY(put_side_files(output, folder, true, to));
+    TT_TRY(tt_output_put(output, name, text, strlen(text)));
 out:
     tt_free(folder);
+    tt_free(name);
     tt_free(text);
     return rc;
 }

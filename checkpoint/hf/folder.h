@@ -58,9 +58,10 @@ int tt_hf_files_read(const char *folder, bool with_config, struct tt_hf_file **r
 void tt_hf_files_free(struct tt_hf_file *files, int n);
 
 /**
- * The reverse: writes model.json, the tokenizer's files and a Hugging Face folder's config.json to output's assets/.
+ * The reverse: writes model.json, the tokenizer's files and a Hugging Face folder's config.json to an output's folder
+ * `to`, which is "assets/" or "".
  */
-int tt_hf_folder_keep(const struct tt_output *output, const struct tt_source *source,
-                      const struct tt_model *model) TT_MUST_CHECK;
+int tt_hf_folder_keep(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
+                      const char *to) TT_MUST_CHECK;
 
 #endif

@@ -15,9 +15,11 @@
 #include "checkpoint/hf/weights_file.h"
 #include "checkpoint/load/source.h"
 #include "checkpoint/steps/steps.h"
+#include "checkpoint/tools/dcp_export.h"
 #include "checkpoint/tools/output.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/os/file.h"
 
 static const int64_t shard_bytes_default = 5000000000;
 
@@ -116,23 +118,45 @@ static int write_around(struct job *job)
     char *assets = tt_source_assets(job->source[0]);
     int rc = 0;
 
-    if (job->model[0])
+    if (job->options->format == TT_FORMAT_HF)
         rc = tt_hf_folder_finish(&job->output, job->source[0], job->model[0], job->file.dtype[0]);
     else if (job->source[0]->kind == TT_PATH_STEP)
         rc = tt_output_copy(&job->output, assets, "", any_name);
+    else if (job->options->format == TT_FORMAT_DCP && job->model[0])
+        rc = tt_hf_folder_keep(&job->output, job->source[0], job->model[0], "");
     tt_free(assets);
     return rc;
+}
+
+static int write_safetensors(struct job *job)
+{
+    int rc = 0;
+
+    for (int i = 0; i < job->n_files; i++)
+        TT_TRY(write_file(job, i));
+    if (job->n_files > 1)
+        rc = write_index(job);
+out:
+    return rc;
+}
+
+static int write_dcp(struct job *job)
+{
+    const struct tt_dcp_export export = {.folder = job->output.folder,
+                                         .source = job->source[0],
+                                         .model = job->model[0],
+                                         .file = &job->file,
+                                         .with_state = job->options->with_state};
+
+    return tt_dcp_export(&export, &job->bytes, &job->n_files);
 }
 
 static int write_all(struct job *job)
 {
     int rc = 0;
 
-    for (int i = 0; i < job->n_files; i++)
-        TT_TRY(write_file(job, i));
+    TT_TRY(job->options->format == TT_FORMAT_DCP ? write_dcp(job) : write_safetensors(job));
     TT_TRY(tt_weights_check(job->weights));
-    if (job->n_files > 1)
-        TT_TRY(write_index(job));
     TT_TRY(write_around(job));
     TT_TRY(tt_output_publish(&job->output));
 out:
@@ -168,6 +192,8 @@ static int open_weights(struct job *job, int k)
         rc = tt_fail(TT_EUSAGE, "--%s names the model of an export\nhelp: add --format hf, or use titan ckpt convert",
                      told->assets ? "assets" : "model");
         goto out;
+    } else if (job->options->format == TT_FORMAT_DCP) {
+        TT_TRY(tt_dcp_export_open(source, &job->model[k], &job->of[k]));
     } else {
         tt_weights_stored(source, TT_CKPT_MODEL, &job->of[k]);
     }
@@ -222,11 +248,16 @@ int tt_ckpt_average(const struct tt_consolidate *options, struct tt_consolidated
                       .of = tt_calloc(n, sizeof(struct tt_weights)),
                       .share = tt_calloc(n, sizeof(double)),
                       .model = tt_calloc(n, sizeof(struct tt_model *))};
+    int64_t state_bytes = 0;
     int rc = 0;
 
     TT_TRY(tt_output_check(options->destination, options->force));
     TT_TRY(open_all(&job));
     assign_files(&job);
+    if (options->with_state) {
+        (void)tt_manifest_group_size(&job.source[0]->manifest, TT_CKPT_OPTIM, &state_bytes);
+        job.file.total += state_bytes;
+    }
     TT_TRY(tt_output_begin(options->destination, job.file.total, &job.output));
     TT_TRY(write_all(&job));
     *ret_result = (struct tt_consolidated){.bytes = job.bytes, .files = job.n_files, .tensors = job.weights->n};

@@ -11,11 +11,12 @@
 
 /**
  * Writes the model of a checkpoint as a plain folder: model.safetensors, or model-0000K-of-0000N.safetensors with
- * model.safetensors.index.json, and the small files that belong to it.
+ * model.safetensors.index.json, and the small files that belong to it; or as a folder of PyTorch's.
  */
 enum tt_weights_format {
     TT_FORMAT_TITAN, /* titan's names, and the assets */
     TT_FORMAT_HF,    /* Hugging Face's names and layout; config.json, generation_config.json, tokenizer */
+    TT_FORMAT_DCP,   /* a folder of PyTorch's torch.distributed.checkpoint, with torchtitan's keys; the assets */
 };
 
 struct tt_consolidate {
@@ -26,6 +27,7 @@ struct tt_consolidate {
     struct tt_told told;     /* which model source is, if it does not say so itself; of several sources: all */
     const char *destination; /* a folder that appears whole or not at all */
     enum tt_weights_format format;
+    bool with_state;         /* TT_FORMAT_DCP: also the optimizer's state and the step, if the source has them */
     int64_t max_shard_bytes; /* 0: 5 GB, as Hugging Face does */
     bool has_dtype;
     enum tt_dtype dtype; /* TT_F32, TT_BF16 or TT_F16, for floating-point tensors */
@@ -40,8 +42,8 @@ struct tt_consolidated {
 
 /**
  * Local. Memory is bounded (less than 128 MiB, or one row of a tensor if that is more). What is read is compared with
- * the manifest's digests on the way. Errors: TT_EUSAGE when the destination exists; TT_EDATA when the source is damaged
- * or, for Hugging Face, does not say which model it is.
+ * the manifest's digests on the way or, where there are none, with the checksums of the pieces. Errors: TT_EUSAGE when
+ * the destination exists; TT_EDATA when the source is damaged or, for Hugging Face, does not say which model it is.
  */
 int tt_ckpt_consolidate(const struct tt_consolidate *options, struct tt_consolidated *ret_result) TT_MUST_CHECK;
 

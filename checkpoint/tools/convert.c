@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Converts weights of Hugging Face and PyTorch to a titan checkpoint: one file, whose checksums and digests are computed
- * on the way.
+ * Converts weights of Hugging Face and PyTorch to a titan checkpoint: one file, whose checksums and digests are
+ * computed on the way.
  */
 #include "checkpoint/tools/convert.h"
 
@@ -96,7 +96,7 @@ static int write_step(struct job *job)
 
     TT_TRY(make_folders(job));
     TT_TRY(tt_weights_write(&job->file, 0, path, extra, true, &job->written));
-    TT_TRY(tt_hf_folder_keep(&job->output, job->source, job->model));
+    TT_TRY(tt_hf_folder_keep(&job->output, job->source, job->model, "assets/"));
     TT_TRY(write_manifest(job, shard));
     TT_TRY(tt_output_publish(&job->output));
 out:
@@ -179,7 +179,10 @@ int tt_ckpt_convert(const struct tt_consolidate *options, struct tt_consolidated
     TT_TRY(tt_path_resolve(options->source, true, &kind, &path));
     TT_TRY(tt_source_open(path, kind, &source));
     TT_TRY(tt_source_is_hf(source, &is_hf));
-    if (is_hf || source->kind == TT_PATH_DCP) {
+    if (options->format == TT_FORMAT_DCP) {
+        export.with_state = true;
+        rc = tt_ckpt_consolidate(&export, ret_result);
+    } else if (is_hf || source->kind == TT_PATH_DCP) {
         rc = import(options, source, ret_result);
     } else {
         export.format = TT_FORMAT_HF;

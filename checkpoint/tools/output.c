@@ -12,6 +12,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "checkpoint/dcp/metadata.h"
+#include "checkpoint/dcp/scan.h"
 #include "checkpoint/format/safetensors.h"
 #include "checkpoint/steps/commit.h"
 #include "core/base/json.h"
@@ -111,6 +113,31 @@ static int is_weights(const char *path, char *const *names, int n, bool *ret_own
     return rc;
 }
 
+/* Whether titan wrote the folder for PyTorch, as its metadata says. */
+static int is_torch(const char *path, char *const *names, int n, bool *ret_own)
+{
+    char *metadata = tt_format("%s/" TT_DCP_METADATA, path), *bytes = NULL;
+    struct tt_dcp_metadata found = {0};
+    bool exists = false, fine = true;
+    size_t size = 0;
+    int rc = 0;
+
+    TT_TRY(tt_path_exists(metadata, &exists));
+    for (int i = 0; i < n && exists && fine; i++)
+        fine = strcmp(names[i], TT_DCP_METADATA) == 0 || is_companion(names[i]) || ends_with(names[i], ".distcp");
+    if (!exists || !fine)
+        goto out;
+    TT_TRY(tt_file_read(metadata, &bytes, &size));
+    rc = tt_dcp_metadata_parse(metadata, bytes, size, &found);
+    *ret_own = rc == 0 && found.by_titan;
+    rc = rc == TT_EDATA ? 0 : rc; /* a damaged folder is not known to be titan's */
+out:
+    tt_dcp_metadata_release(&found);
+    tt_free(bytes);
+    tt_free(metadata);
+    return rc;
+}
+
 int tt_output_check(const char *path, bool force)
 {
     struct tt_path_info info;
@@ -127,6 +154,8 @@ int tt_output_check(const char *path, bool force)
     TT_TRY(is_weights(path, names, n, &own));
     if (!own)
         TT_TRY(is_converted(path, &own));
+    if (!own)
+        TT_TRY(is_torch(path, names, n, &own));
     if (n && !force)
         rc = tt_fail(TT_EUSAGE, "'%s' exists and is not empty\nhelp: %s", path,
                      own ? "--force replaces it" : "choose another folder");

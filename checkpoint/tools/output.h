@@ -20,8 +20,8 @@ struct tt_output {
 
 /**
  * Checks that `path` may be made: it does not exist, or is empty, or with force is an earlier output, which is replaced
- * (a flat folder of safetensors that titan wrote with the files that belong to them, or a converted step). Anything
- * else, including a downloaded folder, is TT_EUSAGE.
+ * (a flat folder of safetensors that titan wrote with the files that belong to them, a converted step, or a folder that
+ * titan wrote for PyTorch). Anything else, including a downloaded folder, is TT_EUSAGE.
  */
 int tt_output_check(const char *path, bool force) TT_MUST_CHECK;
 

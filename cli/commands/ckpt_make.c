@@ -24,8 +24,10 @@ static int read_options(const struct tt_args *args, struct tt_consolidate *optio
 
     if (format && strcmp(format, "hf") == 0)
         options_out->format = TT_FORMAT_HF;
+    else if (format && strcmp(format, "dcp") == 0)
+        options_out->format = TT_FORMAT_DCP;
     else if (format && strcmp(format, "titan") != 0)
-        return tt_fail(TT_EUSAGE, "no format '%s'\nhelp: --format takes titan or hf", format);
+        return tt_fail(TT_EUSAGE, "no format '%s'\nhelp: --format takes titan, hf or dcp", format);
     for (size_t i = 0; dtype && i < sizeof dtypes / sizeof dtypes[0]; i++) {
         if (strcmp(dtypes[i].name, dtype) != 0)
             continue;
@@ -75,6 +77,11 @@ int tt_ckpt_verb_consolidate(const struct tt_args *args)
 
 int tt_ckpt_verb_convert(const struct tt_args *args)
 {
+    const char *format = tt_args_last(args, "format");
+
+    if (format && strcmp(format, "dcp") != 0)
+        return tt_cli_fail(tt_fail(TT_EUSAGE, "'titan ckpt convert' takes --format dcp only: else the source decides\n"
+                                              "help: titan ckpt consolidate takes --format titan and hf"));
     return make(args, (struct tt_consolidate){.source = args->word[1], .destination = args->word[2]}, tt_ckpt_convert);
 }
 

@@ -101,6 +101,168 @@ case_a_model_that_is_not_that_of_the_folder_is_refused() {
     expect_error 2 "'hf' says itself which model it is"
 }
 
+case_a_checkpoint_becomes_a_folder_of_pytorch() {
+    make_tokens
+    run_ranks 2 train $model --training.steps=3 --checkpoint.enable --job.dump_folder=run
+    expect_ok
+    run ckpt convert run theirs --format dcp
+    expect_ok
+    run ckpt verify --deep theirs
+    expect_ok
+    run ckpt diff run theirs
+    expect_ok
+    expect_out "^EQUAL: .* 36 tensors"
+    run ckpt inspect theirs --json
+    expect_json '
+assert found["kind"] == "dcp" and found["step"] == 3 and found["tokens"] == 3 * 8 * 32, found
+assert found["meta"]["lr_step"] == 3 and found["meta"]["optimizer_step"] == 3, found["meta"]
+other = found["meta"]["torch"]["other"]
+assert len(other) == 12 * 12 + 5 and "optimizer.param_groups.norm.weight.betas" in other, other'
+    run ckpt convert run again --format dcp
+    cmp theirs/.metadata again/.metadata && cmp theirs/__0_0.distcp again/__0_0.distcp || not_as "other bytes"
+    run ckpt convert theirs back # its assets say which model it is
+    expect_ok
+    run ckpt consolidate run weights
+    run ckpt diff back weights
+    expect_out "^EQUAL"
+    run ckpt consolidate run small --format dcp --dtype bfloat16 --max-shard-size 512
+    expect_ok
+    run ckpt verify small
+    expect_out "^OK .* 12 tensors"
+    run ckpt inspect small --json
+    expect_json 'assert len(found["files"]) > 4 and {t["dtype"] for t in found["tensors"]} == {"BF16"}, found'
+    run ckpt convert run theirs --format hf
+    expect_error 2 "takes --format dcp only"
+}
+
+# object KEY: the Python object of a folder "theirs", without PyTorch.
+object() {
+    python3 - "$1" <<'EOF2' || not_as "cannot read $1"
+import io, pickle, sys, zipfile
+class Thing:
+    def __new__(cls, *args):
+        return super().__new__(cls)
+    def __setstate__(self, state):
+        self.state = state
+    def __hash__(self):
+        return id(self)
+class Reader(pickle.Unpickler):
+    def find_class(self, module, name):
+        return Thing
+for index, place in Reader(open("theirs/.metadata", "rb")).load().state["storage_data"].items():
+    if index.state["fqn"] == sys.argv[1]:
+        file = open("theirs/" + place.state["relative_path"], "rb")
+        file.seek(place.state["offset"])
+        archive = zipfile.ZipFile(io.BytesIO(file.read(place.state["length"])))
+        assert archive.testzip() is None
+        print(pickle.loads(archive.read("archive/data.pkl")))
+EOF2
+}
+
+case_it_has_the_options_of_the_optimizer_and_the_rate_of_the_next_step() {
+    make_tokens
+    run train $model --training.steps=4 --checkpoint.enable --checkpoint.interval=3 --job.dump_folder=run \
+        --lr_scheduler.warmup_steps=9 --optimizer.lr=0.004 --optimizer.beta2=0.9 --optimizer.name=Adam \
+        --optimizer.no_decay=norm --optimizer.lr_factors=wq=0.25
+    expect_ok
+    run ckpt convert run/checkpoint/step-3 theirs --format dcp
+    expect_ok
+    refuse_err .
+    rate=$(python3 -c 'import json
+records = [json.loads(line) for line in open("run/metrics.jsonl")]
+print(*[r["lr"] for r in records if r["type"] == "step" and r["step"] == 4])')
+    of=optimizer.param_groups
+    while read -r key wanted; do
+        found=$(object "$key")
+        [ "$found" = "$wanted" ] || not_as "$key is $found, wanted $wanted"
+    done <<EOF
+$of.output.weight.lr $rate
+$of.layers.0.attention.wq.weight.lr $(python3 -c "print($rate * 0.25)")
+$of.layers.0.attention.wq.weight.initial_lr 0.001
+$of.output.weight.betas (0.9, 0.9)
+$of.output.weight.eps 1e-08
+$of.output.weight.weight_decay 0.1
+$of.norm.weight.weight_decay 0.0
+$of.norm.weight.decoupled_weight_decay False
+$of.norm.weight.fused True
+lr_scheduler.last_epoch 3
+lr_scheduler._step_count 4
+lr_scheduler.base_lrs [0.004]
+lr_scheduler._last_lr [$rate]
+train_state.step 3
+train_state.ntokens_seen $((3 * 8 * 32))
+EOF
+}
+
+case_a_tied_weight_has_both_names() {
+    make_tokens
+    run train $model --model.tie_embeddings --training.steps=2 --checkpoint.enable --job.dump_folder=run
+    expect_ok
+    run ckpt convert run theirs --format dcp
+    expect_ok
+    run ckpt inspect theirs --json
+    expect_json '
+names = {t["name"] for t in found["tensors"]}
+assert {"output.weight", "tok_embeddings.weight"} < names and "state.output.weight.exp_avg" not in names, names'
+    run ckpt verify --deep theirs
+    expect_ok
+    run train $model --model.tie_embeddings --training.steps=2 --checkpoint.enable --job.dump_folder=again \
+        --checkpoint.initial_load_path=theirs --checkpoint.initial_load_model_only=false
+    expect_ok
+    run ckpt convert theirs back
+    expect_ok
+    run ckpt consolidate run weights
+    run ckpt diff back weights
+    expect_ok
+    expect_out "^EQUAL"
+}
+
+case_a_hugging_face_folder_becomes_one_of_pytorch() {
+    make_config
+    run ckpt consolidate "$golden" hf --format hf --assets assets
+    expect_ok
+    run ckpt convert hf theirs --format dcp --dtype float32
+    expect_ok
+    expect_file theirs/model.json
+    run ckpt convert "$golden" base --assets assets --dtype float32
+    run ckpt diff theirs base
+    expect_ok
+    expect_out "^EQUAL: .* 12 tensors"
+}
+
+case_only_titans_own_folder_is_replaced() {
+    run ckpt convert "$golden" theirs --format dcp
+    expect_ok
+    run ckpt convert "$golden" theirs --format dcp
+    expect_error 2 "help: --force replaces it"
+    run ckpt convert "$golden" theirs --format dcp --force
+    expect_ok
+    touch theirs/notes.txt
+    run ckpt convert "$golden" theirs --format dcp --force
+    expect_error 2 "--force will not replace it"
+    copy_golden
+    run ckpt convert "$golden" folder --format dcp --force
+    expect_error 2 "--force will not replace it"
+    run ckpt verify folder
+    expect_ok
+}
+
+case_a_run_goes_on_from_what_titan_wrote_for_pytorch() {
+    make_tokens
+    run ckpt convert "$golden" theirs --format dcp
+    expect_ok
+    run ckpt diff "$golden" theirs
+    expect_ok
+    expect_out "^EQUAL: .* 36 tensors"
+    for from in theirs "$golden"; do
+        run train $model --training.steps=9 --checkpoint.enable --job.dump_folder=run-${from##*/} \
+            --checkpoint.initial_load_path="$from" --checkpoint.initial_load_model_only=false
+        expect_ok
+    done
+    run ckpt diff run-theirs run-torch_dcp
+    expect_out "^EQUAL"
+}
+
 case_a_run_starts_from_its_weights() {
     make_tokens
     run_ranks 3 train $model --training.global_batch_size=6 --training.steps=1 --checkpoint.enable \
@@ -137,9 +299,15 @@ case_a_run_of_torchtitan_means_its_newest_step() {
         expect_ok
         expect_json 'assert found["kind"] == "dcp" and found["path"] == "theirs/checkpoint/step-10", found'
     done
+    run ckpt list theirs
+    expect_ok
+    expect_out "^5 +committed .* 896 "
+    expect_out "^10 +committed .* 896 "
     make_tokens
     run_ranks 2 train $model --training.steps=1 --checkpoint.initial_load_path=theirs
     expect_ok
+    run train $model --training.steps=20 --checkpoint.enable --job.dump_folder=theirs
+    expect_error 2 "'theirs/checkpoint/step-5' is a checkpoint of PyTorch" "another --job.dump_folder"
     truncate -s -1 theirs/checkpoint/step-10/__3_0.distcp
     run ckpt inspect theirs --json
     expect_ok
@@ -209,8 +377,13 @@ at = data.index(b"data/0FB") # the first piece's bytes begin after its header, a
 data[(at // 64 + 2) * 64] ^= 4
 open("folder/__0_0.distcp", "wb").write(data)
 EOF2
-    run ckpt verify folder
-    expect_bad "has checksum [0-9a-f]+, [0-9a-f]+ expected"
+    not_whole "has checksum [0-9a-f]+, [0-9a-f]+ expected"
+    make_config
+    for target in "--format dcp" "--assets assets"; do
+        run ckpt convert folder weights $target
+        expect_error 3 "has checksum [0-9a-f]+, [0-9a-f]+ expected"
+        refuse_file weights
+    done
     make_tokens
     run train $model --training.steps=1 --checkpoint.initial_load_path=folder
     expect_error 3 "has checksum [0-9a-f]+, [0-9a-f]+ expected"

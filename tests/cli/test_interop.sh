@@ -48,6 +48,44 @@ case_titan_reads_checkpoints_of_pytorch_as_torchtitan_and_torchtune_save_them() 
     done
 }
 
+case_pytorch_loads_what_titan_writes_in_its_format() {
+    need_torch
+    for size in 5GiB 1KiB; do
+        rm -rf converted
+        run ckpt convert "$interop/torch_dcp" converted --format dcp --max-shard-size $size
+        expect_ok
+        "$python" "$interop/write_dcp_with_torch.py" --compare converted >compare.txt 2>&1 ||
+            not_as "$(tail -20 compare.txt)"
+    done
+}
+
+# PyTorch wrote it with HSDP, titan goes on with it, and PyTorch resumes from that, with FSDP2 on one and two ranks.
+case_a_run_goes_from_pytorch_to_titan_and_back() {
+    need_torch
+    python3 -c 'import struct
+open("tokens.bin", "wb").write(struct.pack("<4000H", *[(i * i + 3 * i) % 41 for i in range(4000)]))'
+    model="--model.vocab_size=41 --model.dim=8 --model.n_layers=1 --model.n_heads=2 --model.n_kv_heads=1
+        --model.ffn_dim=16 --training.seq_len=32 --training.local_batch_size=2 --training.global_batch_size=8
+        --metrics.peak_flops=1e9 --training.dataset=tokens_u16 --training.dataset_path=tokens.bin
+        --dataloader.cache_dir=cache --checkpoint.enable --training.steps=9"
+    "$python" "$interop/write_dcp_with_torch.py" saved --shards 3 --replicas 2 >write.txt 2>&1 ||
+        not_as "$(tail -20 write.txt)"
+    run ckpt inspect saved
+    expect_ok
+    for tied in "" --tied; do
+        options="--checkpoint.initial_load_path=saved --checkpoint.initial_load_model_only=false"
+        [ -z "$tied" ] || options=--model.tie_embeddings
+        run train $model $options --job.dump_folder=run$tied
+        expect_ok
+        run ckpt convert run$tied theirs$tied --format dcp
+        expect_ok
+        for ranks in 1 2; do
+            "$python" "$interop/resume_dcp_with_torch.py" theirs$tied run$tied/checkpoint/step-9 --ranks $ranks $tied \
+                >resume.txt 2>&1 || not_as "$(tail -20 resume.txt)"
+        done
+    done
+}
+
 # From a folder of transformers' to a run, to an exported folder, and back: $TITAN_PYTHON's version of transformers.
 case_transformers_and_titan_agree() {
     need_torch

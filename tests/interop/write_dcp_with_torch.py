@@ -130,6 +130,7 @@ def compare(folder, weights_only):
     else:
         wanted.pop("dataloader")
         wanted["lr_scheduler"] = {"last_epoch": STEP}
+        wanted["optimizer"] = {key: value for key, value in wanted["optimizer"].items() if torch.is_tensor(value)}
     found = {key: value for key, value in wanted.items() if torch.is_tensor(value)}
     for key in found:
         found[key] = torch.full_like(found[key], 99)

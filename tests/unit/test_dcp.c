@@ -14,12 +14,14 @@
 #include <cmocka.h>
 
 #include "checkpoint/dcp/item.h"
+#include "checkpoint/dcp/item_write.h"
 #include "checkpoint/dcp/metadata.h"
 #include "checkpoint/dcp/names.h"
 #include "checkpoint/dcp/pickle.h"
 #include "checkpoint/dcp/scan.h"
 #include "checkpoint/load/load.h"
 #include "checkpoint/load/source.h"
+#include "checkpoint/tools/convert.h"
 #include "ckpt_support.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
@@ -135,6 +137,122 @@ static void numbers_and_containers_are_read(void **state)
     tt_free(text);
     tt_pickle_release(&pickle);
     tt_free(copy);
+}
+
+/* --- what titan writes --- */
+
+static struct tt_text whole_archive(struct tt_archive *archive, const void *data, size_t size)
+{
+    struct tt_text all = {0};
+
+    tt_archive_end(archive, tt_crc32(0, data, size));
+    tt_text_add_bytes(&all, archive->head.text, archive->head.size);
+    tt_text_add_bytes(&all, data, size);
+    tt_text_add_bytes(&all, archive->tail.text, archive->tail.size);
+    tt_archive_release(archive);
+    return all;
+}
+
+static void a_tensor_is_read_as_it_was_written(void **state)
+{
+    static const int64_t shape[] = {2, 300};
+    enum { BYTES = 2 * 300 * 2 };
+    struct tt_archive archive = {0};
+    struct tt_dcp_tensor tensor = {0};
+    char data[BYTES];
+    struct tt_text all;
+    struct tt_stretch stretch;
+
+    memset(data, 7, sizeof data);
+    assert_int_equal(tt_dcp_item_tensor("w", TT_BF16, 2, shape, &archive), 0);
+    all = whole_archive(&archive, data, sizeof data);
+    stretch = (struct tt_stretch){.path = "x", .fd = -1, .memory = all.text, .bytes = (int64_t)all.size};
+    if (tt_dcp_tensor_find(&stretch, "w", &tensor) < 0)
+        fail_msg("%s", tt_error_message());
+    assert_int_equal(tensor.dtype, TT_BF16);
+    assert_int_equal(tensor.ndim, 2);
+    assert_int_equal(tensor.shape[1], 300);
+    assert_int_equal(tensor.begin % 64, 0);
+    assert_memory_equal(all.text + tensor.begin, data, BYTES);
+    assert_true(tensor.has_crc);
+    assert_int_equal(tensor.crc, tt_crc32(0, data, sizeof data));
+    assert_int_equal(tt_dcp_item_tensor("w", TT_F4, 2, shape, &archive), TT_EDATA);
+    tt_text_release(&all);
+}
+
+/* The number that a pickler has pushed. */
+static double read_again(struct tt_pickler *pickler)
+{
+    struct tt_archive archive = {0};
+    double number = 0.5;
+    struct tt_text all;
+
+    tt_dcp_item_object(pickler, &archive);
+    all = whole_archive(&archive, "", 0);
+    if (tt_dcp_number_read(&(struct tt_stretch){.path = "x", .memory = all.text, .bytes = (int64_t)all.size}, "n",
+                           &number) < 0)
+        fail_msg("%s", tt_error_message());
+    tt_text_release(&all);
+    return number;
+}
+
+static void numbers_are_read_as_they_were_written(void **state)
+{
+    static const double reals[] = {0.0, -1.5, 8e-4, 1e300};
+    static const int64_t numbers[] = {0, 7, 255, 256, -1, 70000, INT32_MIN, (int64_t)1 << 40};
+
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        struct tt_pickler pickler = {0};
+
+        tt_pickler_begin(&pickler);
+        tt_pickler_int(&pickler, numbers[i]);
+        assert_true(read_again(&pickler) == (double)numbers[i]);
+    }
+    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
+        struct tt_pickler pickler = {0};
+
+        tt_pickler_begin(&pickler);
+        tt_pickler_real(&pickler, reals[i]);
+        assert_true(read_again(&pickler) == reals[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        struct tt_pickler pickler = {0};
+
+        tt_pickler_begin(&pickler);
+        tt_pickler_bool(&pickler, i);
+        assert_true(read_again(&pickler) == (double)i);
+    }
+}
+
+/* PyTorch loads these very bytes, as test_interop.sh shows. */
+static void a_folder_for_pytorch_has_the_bytes_that_it_has_loaded(void **state)
+{
+    static const struct {
+        const char *name;
+        uint32_t crc;
+    } row[] = {{TT_DCP_METADATA, 0xcfc98285}, {"__0_0.distcp", 0xb1424861}, {"__0_1.distcp", 0x16046c68}};
+    char *folder = test_folder(), *made = tt_format("%s/made", folder);
+    const struct tt_consolidate options = {.source = golden, .destination = made, .format = TT_FORMAT_DCP};
+    struct tt_consolidated result;
+
+    if (tt_ckpt_convert(&options, &result) < 0)
+        fail_msg("%s", tt_error_message());
+    assert_int_equal(result.files, 2);
+    assert_int_equal(result.tensors, 12);
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        char *path = tt_format("%s/%s", made, row[i].name), *bytes = NULL;
+        size_t size = 0;
+
+        if (tt_file_read(path, &bytes, &size) < 0)
+            fail_msg("%s", tt_error_message());
+        if (tt_crc32(0, bytes, size) != row[i].crc)
+            fail_msg("%s has checksum %08x, %08x expected", row[i].name, tt_crc32(0, bytes, size), row[i].crc);
+        tt_free(bytes);
+        tt_free(path);
+    }
+    assert_int_equal(tt_folder_remove(folder), 0);
+    tt_free(made);
+    tt_free(folder);
 }
 
 /* --- what PyTorch has written --- */
@@ -453,6 +571,9 @@ int main(void)
         cmocka_unit_test(what_is_not_part_of_a_checkpoint_is_refused_by_name),
         cmocka_unit_test(broken_pickles_are_refused),
         cmocka_unit_test(numbers_and_containers_are_read),
+        cmocka_unit_test(a_tensor_is_read_as_it_was_written),
+        cmocka_unit_test(numbers_are_read_as_they_were_written),
+        cmocka_unit_test(a_folder_for_pytorch_has_the_bytes_that_it_has_loaded),
         cmocka_unit_test(metadata_that_ends_early_or_is_changed_is_refused_or_read),
         cmocka_unit_test(a_piece_without_rows_counts_for_its_file),
         cmocka_unit_test(a_piece_that_is_named_twice_is_refused),
