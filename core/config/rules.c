@@ -11,6 +11,7 @@
 
 #include "core/base/mem.h"
 #include "core/config/internal.h"
+#include "core/data/source.h"
 
 /** Writes why the configuration is refused, or writes nothing. */
 typedef void (*rule_fn)(const struct tt_config *cfg, struct tt_text *why);
@@ -54,15 +55,19 @@ static bool ends_in(const char *path, const char *end)
 /* Refuses files whose name shows that the dataset cannot read their format. */
 static void fit_format(const char *where, const char *dataset, const char *path, struct tt_text *why)
 {
-    static const char *const tables[] = {".parquet", ".arrow", ".feather"};
+    static const char *const tables[] = {".arrow", ".feather"};
     static const char *const lines[] = {".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson"};
 
+    if (path && ends_in(path, ".parquet") && strncmp(dataset, "tokens", 6) != 0) {
+        (void)tt_source_fail_parquet(path);
+        tt_text_add(why, "%s", tt_error_message());
+    }
     for (size_t i = 0; path && i < sizeof tables / sizeof *tables; i++) {
         if (ends_in(path, tables[i]) && strncmp(dataset, "tokens", 6) != 0)
             tt_text_add(
                 why,
                 "'%s' is a table in a binary format, which titan does not read\nhelp: write JSON lines from it, for "
-                "instance with pandas: read_parquet(A).to_json(B, orient='records', lines=True); then set "
+                "instance with pandas: read_feather(A).to_json(B, orient='records', lines=True); then set "
                 "%sdataset=jsonl",
                 path, where);
     }

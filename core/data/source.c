@@ -43,6 +43,20 @@ static bool is_jsonl_name(const char *name)
            has_suffix(name, ".json.zst");
 }
 
+static bool is_parquet_name(const char *name)
+{
+    return has_suffix(name, ".parquet");
+}
+
+int tt_source_fail_parquet(const char *path)
+{
+    return tt_fail(TT_EDATA,
+                   "'%s' is a Parquet file, which titan does not read: Debian has no library for that format\nhelp: "
+                   "convert it to JSON lines: duckdb -c \"COPY (FROM '%s') TO 'data.jsonl' (FORMAT JSON)\"; then use "
+                   "dataset jsonl with data.jsonl. titan-data(1) has the line for pyarrow",
+                   path, path);
+}
+
 /* Adds the files below a folder, in the order of their names; the limit on depth stops loops of links. */
 static int add_folder(struct tt_source *s, const char *folder, int depth, int *n_cap)
 {
@@ -65,6 +79,10 @@ static int add_folder(struct tt_source *s, const char *folder, int depth, int *n
             tt_free(path);
             if (rc < 0)
                 goto out;
+        } else if (is_parquet_name(names[i])) { /* data that would be left out, or taken for text */
+            rc = tt_source_fail_parquet(path);
+            tt_free(path);
+            goto out;
         } else if (s->kind == TT_SOURCE_TEXT || is_jsonl_name(names[i])) {
             TT_PUSH(s->path, s->n_paths, *n_cap) = path;
         } else {
@@ -84,6 +102,8 @@ int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const cha
     source->kind = kind;
     source->text_field = tt_strdup(text_field && *text_field ? text_field : "text");
     TT_TRY(tt_path_is_folder(path, &is_folder));
+    if (!is_folder && is_parquet_name(path))
+        return tt_source_fail_parquet(path);
     if (is_folder) {
         TT_TRY(add_folder(source, path, 0, &cap));
     } else {

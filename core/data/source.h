@@ -28,6 +28,9 @@ int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const cha
 void tt_source_init_builtin(struct tt_source *source, struct tt_builtin builtin);
 void tt_source_release(struct tt_source *source);
 
+/** TT_EDATA about a Parquet file: why titan does not read it, and how to convert it. */
+int tt_source_fail_parquet(const char *path);
+
 /** A hash of the content of all files, their order and their number; reports progress. */
 int tt_source_hash(const struct tt_source *source, uint64_t *ret_hash) TT_MUST_CHECK;
 

@@ -223,7 +223,14 @@ case_common_mistakes_get_a_hint() {
     run generate --samples 3
     expect_error 2 "did you mean '--num-samples'"
     run train --training.dataset=jsonl --training.dataset_path=data/x.parquet
-    expect_error 2 "x.parquet' is a table" "to_json"
+    expect_error 2 "flag --training.dataset_path: 'data/x.parquet' is a Parquet file" "Debian has no library" "duckdb -c"
+    run train "--training.dataset=[{dataset: text, dataset_path: x.feather}]"
+    expect_error 2 "flag --training.dataset: entry 1: 'x.feather' is a table" "to_json"
+    mkdir -p shards/a && echo '{"text": "a"}' >shards/a/0.jsonl && echo PAR1 >shards/a/1.parquet
+    run data pack --dataset jsonl --dataset-path shards --out packed
+    expect_error 3 "'shards/a/1.parquet' is a Parquet file" "titan-data.1. has the line for pyarrow"
+    run train --training.dataset=text --training.dataset_path=shards --job.dump_folder=run
+    expect_error 3 "'shards/a/1.parquet' is a Parquet file"
     run train --training.dataset=text --training.dataset_path=data/x.jsonl.gz
     expect_error 2 "x.jsonl.gz' holds JSON lines" "training.dataset=jsonl"
     run train --training.dataset=text --training.dataset_path=nosuch.txt --job.dump_folder=run
