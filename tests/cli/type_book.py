@@ -165,7 +165,7 @@ def make_clone(root):
     """What the commands of the book find in a clone after quickstart."""
     (root / "build").mkdir(parents=True)
     (root / "build/titan").symlink_to(TITAN)
-    for name in ("README.md", "assets", "configs", "docs", "man", "tests", "tools"):
+    for name in ("README.md", "assets", "configs", "docs", "man", "packaging", "tests", "tools"):
         (root / name).symlink_to(SOURCE / name)
 
 
