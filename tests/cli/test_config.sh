@@ -389,6 +389,22 @@ case_every_torchtitan_file_is_imported() {
     done
 }
 
+case_block_causal_attention_is_a_document_mask() {
+    printf '[model]\nflavor = "debugmodel"\nuse_flex_attn = true\nattn_mask_type = "block_causal"\n' >flex.toml
+    run config import flex.toml --training.dataset=kjv --out x.yaml
+    expect_ok
+    grep -q "# model.attn_mask_type = block_causal in the file" x.yaml || not_as "no word of attn_mask_type in x.yaml"
+    grep -q "# left out: model.use_flex_attn = true" x.yaml || not_as "no word of use_flex_attn in x.yaml"
+    run config show x.yaml --origin
+    expect_ok
+    expect_out "  document_mask: true .*# x.yaml"
+    sed 's/block_causal/sliding/' flex.toml >other.toml
+    run config import other.toml --out y.yaml
+    expect_ok
+    run config check y.yaml
+    expect_error 2 "model.attn_mask_type" "training.document_mask=true is block_causal"
+}
+
 case_imported_values_are_those_of_the_file() {
     cp "$TITAN_SOURCE"/tests/cli/torchtitan/v0.2.2_llama3_8b.toml .
     run config import v0.2.2_llama3_8b.toml --out x.yaml --model.flavor=debugmodel --model.hf_assets_path=null \

@@ -6,6 +6,7 @@
 #include "core/config/import/import.h"
 
 #include <string.h>
+#include <strings.h>
 
 #include "core/base/mem.h"
 #include "core/config/import/items.h"
@@ -16,6 +17,13 @@ static const struct {
 } renamed[] = {
 #define TT_RENAMED(was, path) {was, path},
 #include "core/config/import/renamed.def"
+};
+
+/* Values of keys that titan does not have, which mean a value of a key that it has. */
+static const struct {
+    const char *was, *word, *path, *value;
+} translated[] = {
+    {"model.attn_mask_type", "block_causal", "training.document_mask", "true"},
 };
 
 /* Where torchtitan's own datasets are. titan downloads nothing, so it needs the place. */
@@ -100,8 +108,35 @@ static bool read_row(struct reading *r, struct tt_import_item *item)
     return ok || refused;
 }
 
-static bool read_inactive(struct tt_import_item *item, const struct tt_config_inactive *row)
+/* Makes the item one of titan's key if its value is one of those in `translated`. */
+static bool translate(struct reading *r, struct tt_import_item *item)
 {
+    for (size_t i = 0; i < sizeof translated / sizeof *translated; i++) {
+        const struct tt_config_row *row = tt_config_row_find(translated[i].path);
+        struct tt_yaml_doc doc = {0};
+        struct tt_text why = {0};
+        bool ok;
+
+        if (strcmp(item->path, translated[i].was) != 0 || item->value->kind != TT_YAML_SCALAR ||
+            strcasecmp(item->value->text, translated[i].word) != 0)
+            continue;
+        ok = tt_config_value_set(r->import->cfg, row, tt_config_flag_node(&doc, row, translated[i].value), true, &why,
+                                 NULL);
+        item->path = row->path;
+        item->row = row;
+        item->value = NULL;
+        item->why = tt_format("%s = %s in the file", item->was, translated[i].word);
+        tt_yaml_release(&doc);
+        tt_text_release(&why);
+        return ok;
+    }
+    return false;
+}
+
+static bool read_inactive(struct reading *r, struct tt_import_item *item, const struct tt_config_inactive *row)
+{
+    if (translate(r, item))
+        return true;
     item->fate = row->kind == TT_INACTIVE_REFUSED && !tt_config_inactive_is_neutral(row, item->value)
                      ? TT_IMPORT_REFUSED
                      : TT_IMPORT_LEFT_OUT;
@@ -145,7 +180,7 @@ static void read_pair(struct reading *r, char *was, const struct tt_yaml *key, c
     } else if (item.row) {
         is_good = read_row(r, &item);
     } else if (inactive) {
-        is_good = read_inactive(&item, inactive);
+        is_good = read_inactive(r, &item, inactive);
     } else {
         read_unknown(r, was, key);
         is_good = false;

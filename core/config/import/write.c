@@ -79,10 +79,10 @@ static void write_item(const struct tt_import *import, const struct tt_import_it
         tt_text_add(&note, " (%.*s)", (int)strcspn(item->why, "\n"), item->why);
     } else if (item->fate == TT_IMPORT_REFUSED) {
         tt_text_add(&note, "refused: %s", item->why);
-    } else if (strcmp(item->was, item->path) != 0) {
-        tt_text_add(&note, "%s in the file", item->was);
     } else if (item->why) {
         tt_text_add(&note, "%s", item->why);
+    } else if (strcmp(item->was, item->path) != 0) {
+        tt_text_add(&note, "%s in the file", item->was);
     }
     if (note.size)
         comment(out, indent, note.text);
