@@ -11,9 +11,17 @@
 #include "cli/plan/view.h"
 #include "core/base/mem.h"
 
-/* The step of the first regular save; its number is in the files' headers. */
+/* Whether the last step is not known, because training.epochs are counted when the data is open. */
+static bool is_open(const struct tt_config *cfg)
+{
+    return cfg->training.epochs != TT_NULL_INT;
+}
+
+/* The step of the first regular save, or of the last one; its number is in the files' headers. */
 static int64_t first_step(const struct tt_config *cfg, bool last)
 {
+    if (is_open(cfg))
+        return cfg->checkpoint.interval;
     return last || cfg->checkpoint.interval > cfg->training.steps ? cfg->training.steps : cfg->checkpoint.interval;
 }
 
@@ -28,6 +36,7 @@ static int make(const struct tt_plan_view *v, bool last, struct tt_plan_save *sa
     state = tensors.state;
     save->step = first_step(cfg, last);
     save->model_only = last;
+    save->is_open = last && is_open(cfg);
     if (last)
         state.n_optim = 0;
     for (int i = 0; i < state.n_model && last; i++)
@@ -110,8 +119,8 @@ static json_t *save_json(const struct tt_plan_save *save)
                                               "writers", p->writers, "files", p->n, "bytes", (json_int_t)p->bytes,
                                               "most_bytes", (json_int_t)p->most_bytes, "per_writer", writers_json(p)));
     }
-    return json_pack("{s:I, s:b, s:o}", "step", (json_int_t)save->step, "model_only", save->model_only, "policies",
-                     policies);
+    return json_pack("{s:o, s:b, s:o}", "step", save->is_open ? json_null() : json_integer(save->step), "model_only",
+                     save->model_only, "policies", policies);
 }
 
 json_t *tt_plan_checkpoint_json(const struct tt_plan_view *v)
@@ -165,8 +174,12 @@ static void print_files(const struct tt_ckpt_policy *policy, const struct tt_ckp
 
 static void print_save(const struct tt_plan_save *save)
 {
-    (void)printf("\na checkpoint of step %" PRId64 "%s, besides manifest.json and assets\n", save->step,
-                 save->model_only ? " (the last one, the model only)" : "");
+    if (save->is_open)
+        (void)printf("\nthe last checkpoint (after training.epochs; the model only), besides manifest.json and "
+                     "assets\n");
+    else
+        (void)printf("\na checkpoint of step %" PRId64 "%s, besides manifest.json and assets\n", save->step,
+                     save->model_only ? " (the last one, the model only)" : "");
     print_policies(save);
     for (int i = 0; i < save->n; i++)
         print_files(save->policies[i].policy, &save->policies[i].preview);

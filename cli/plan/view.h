@@ -16,6 +16,7 @@ struct tt_plan_policy {
 struct tt_plan_save {
     int64_t step;
     bool model_only;
+    bool is_open; /* the last save, whose step is not known: step is another one */
     const struct tt_ckpt_policy *configured;
     int n, cap;
     struct tt_plan_policy *policies;

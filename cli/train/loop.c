@@ -211,15 +211,17 @@ out:
 /* Training may end with the data, but not before its first step. */
 static int check_data(const struct tt_loop *l)
 {
+    bool counts_epochs = l->setup->cfg->training.epochs != TT_NULL_INT;
+
     if (l->at.step > 0 || last_step(l) > 0)
         return 0;
-    return tt_fail(
-        TT_EDATA,
-        "the data has ended before the first step: %s '%s' has %lld samples of training.seq_len %lld, "
-        "%lld are used, one step takes %lld\nhelp: set dataloader.repeat=true, a smaller batch, or use more data",
-        l->data.n > 1 ? "the mixture with" : "dataset", l->data.part[0].name,
-        (long long)tt_train_data_samples(&l->data, 1), (long long)l->setup->cfg->training.seq_len,
-        (long long)l->at.sample_cursor, (long long)l->setup->job.global_batch);
+    return tt_fail(TT_EDATA,
+                   "the data has ended before the first step: %s '%s' has %lld samples of training.seq_len %lld, "
+                   "%lld are used, one step takes %lld\nhelp: set %s, a smaller batch, or use more data",
+                   l->data.n > 1 ? "the mixture with" : "dataset", l->data.part[0].name,
+                   (long long)tt_train_data_samples(&l->data, 1), (long long)l->setup->cfg->training.seq_len,
+                   (long long)l->at.sample_cursor, (long long)l->setup->job.global_batch,
+                   counts_epochs ? "a larger training.epochs" : "dataloader.repeat=true");
 }
 
 /* The final message of a run that was stopped. */

@@ -32,6 +32,7 @@ static int open_data(struct tt_loop *l)
     int rc = 0;
 
     TT_TRY(tt_datasets_open_training(l->setup, &l->data));
+    tt_train_progress_count_steps(&l->at, l->setup, &l->data);
     TT_TRY(tt_validator_open(l->setup, &l->validator));
 out:
     return rc;
@@ -60,7 +61,8 @@ static int open_records(struct tt_loop *l)
     int rc = 0;
 
     TT_TRY(tt_reporter_open(&l->reporter, o->json));
-    if (s->comm->rank == 0 && l->at.step < s->cfg->training.steps) /* run.yaml describes the start that trained last */
+    /* run.yaml describes the start that trained last */
+    if (s->comm->rank == 0 && l->at.step < tt_train_progress_last_step(&l->at, s, &l->data))
         rc = tt_run_folder_record(s->cfg, o->argc, o->argv, s->comm->size, s->threads, &s->job.engine.machine);
 out:
     return rc;
@@ -80,6 +82,7 @@ int tt_loop_open(const struct tt_setup *s, const struct tt_loop_options *options
     TT_TRY(tt_comm_agree(s->comm, tt_engine_allocate(s->engine)));
     TT_TRY(open_saver(l));
     TT_TRY(tt_start_load(&l->saver, l->run_id, &l->at, &l->start));
+    tt_train_progress_count_steps(&l->at, s, &l->data); /* earlier steps may have had another batch */
     TT_TRY(tt_saver_check_space(&l->saver, &l->at));
     TT_TRY(tt_reporter_measure_peak(&l->reporter));
     tt_reporter_predict(&l->reporter);

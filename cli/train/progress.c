@@ -18,13 +18,25 @@ void tt_train_progress_advance(struct tt_train_progress *p, int64_t samples, int
 int64_t tt_train_progress_last_step(const struct tt_train_progress *p, const struct tt_setup *setup,
                                     const struct tt_train_data *data)
 {
-    int64_t steps = setup->cfg->training.steps, left = tt_train_data_samples(data, 1) - p->sample_cursor, last;
+    const struct tt_config *cfg = setup->cfg;
+    int64_t steps = cfg->training.steps, left, last;
+    bool counts_epochs = cfg->training.epochs != TT_NULL_INT;
 
-    if (setup->cfg->dataloader.repeat)
+    if (cfg->dataloader.repeat && !counts_epochs)
         return steps;
+    left = tt_train_data_samples(data, counts_epochs ? cfg->training.epochs : 1) - p->sample_cursor;
     last =
         p->step + (left > 0 ? left / setup->job.global_batch : 0); /* samples that do not fill a batch are not used */
-    return last < steps ? last : steps;
+    return last < steps || counts_epochs ? last : steps;
+}
+
+void tt_train_progress_count_steps(const struct tt_train_progress *p, const struct tt_setup *setup,
+                                   const struct tt_train_data *data)
+{
+    int64_t last = tt_train_progress_last_step(p, setup, data);
+
+    if (setup->cfg->training.epochs != TT_NULL_INT && last > 0)
+        setup->cfg->training.steps = last;
 }
 
 json_t *tt_train_progress_json(const struct tt_train_progress *p)

@@ -20,10 +20,15 @@ struct tt_train_progress {
 /** One more step of `samples` sequences of seq_len tokens is done. */
 void tt_train_progress_advance(struct tt_train_progress *progress, int64_t samples, int64_t seq_len);
 
-/** The last step of training: training.steps, or an earlier one after which data that does not repeat has no further
- * batch. */
+/** The last step of training: the one after which training.epochs have no further batch; without that key
+ * training.steps, or an earlier one after which data that does not repeat has no further batch. */
 int64_t tt_train_progress_last_step(const struct tt_train_progress *progress, const struct tt_setup *setup,
                                     const struct tt_train_data *data);
+
+/** With training.epochs, sets training.steps of the configuration to the last step, since the schedule and the
+ * reports depend on it. Does nothing if there is no step at all. */
+void tt_train_progress_count_steps(const struct tt_train_progress *progress, const struct tt_setup *setup,
+                                   const struct tt_train_data *data);
 
 /**
  * All members, as the description of a manifest has them; json_decref. restore reads those that `skip` (TT_SKIP_*) does

@@ -168,6 +168,15 @@ static void batch_multiple(const struct tt_config *cfg, struct tt_text *why)
     }
 }
 
+static void epochs_repeat(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->training.epochs != TT_NULL_INT && cfg->training.epochs > 1 && !cfg->dataloader.repeat)
+        tt_text_add(why,
+                    "%" PRId64 " epochs need data that repeats\nhelp: set dataloader.repeat=true, or "
+                    "training.epochs=1",
+                    cfg->training.epochs);
+}
+
 static void hf_flavor(const struct tt_config *cfg, struct tt_text *why)
 {
     if (strcmp(cfg->model.flavor, "hf") == 0 && !cfg->model.hf_assets_path)
@@ -275,6 +284,7 @@ static const struct {
     {validation_format, {"validation.dataset_path", "validation.dataset"}},
     {weights_compute, {"training.dtype", "training.mixed_precision_param"}},
     {batch_multiple, {"training.global_batch_size", "training.local_batch_size"}},
+    {epochs_repeat, {"training.epochs", "dataloader.repeat"}},
     {hf_flavor, {"model.flavor", "model.hf_assets_path"}},
     {hf_weights, {"checkpoint.initial_load_in_hf", "checkpoint.initial_load_path", "model.hf_assets_path"}},
     {hf_model_only, {"checkpoint.initial_load_model_only", "checkpoint.initial_load_in_hf"}},

@@ -210,6 +210,40 @@ case_the_end_of_the_data_ends_the_run() {
     expect_error 3 "the data has ended before the first step: dataset 'text' has [0-9]+ samples of training.seq_len 32"
 }
 
+case_epochs_are_the_length_of_the_run() {
+    make_corpus
+    all="$tiny --training.global_batch_size=64"
+    run train $all --training.epochs=2
+    expect_ok
+    samples=$(sed -n 's/.* \([0-9]*\) samples of 32 an epoch; training.epochs 2 ends after.*/\1/p' err)
+    last=$(sed -n 's/.*training completed: step \([0-9]*\),.*/\1/p' err)
+    [ "$last" = $((2 * samples / 64)) ] || not_as "2 epochs of $samples samples end with step '$last'"
+    refuse_err "the data has ended"
+    grep -q "^  steps: $last\$" run/run.yaml || not_as "training.steps in run.yaml"
+    losses run/metrics.jsonl >epochs
+    run train $all --training.steps=$last --job.dump_folder=steps
+    expect_ok
+    losses steps/metrics.jsonl >of_steps
+    cmp -s epochs of_steps || not_as "the schedule is not that of $last steps"
+    run_ranks 2 train $all --training.epochs=1 --checkpoint.enable --job.dump_folder=two
+    expect_ok
+    expect_err "training completed: step $((samples / 64)),"
+    run train $all --training.epochs=1 --checkpoint.enable --job.dump_folder=two
+    expect_ok
+    expect_err "the run is complete: it has done 1 epoch with step $((samples / 64)).*--training.epochs=N continues it"
+    run train $all --training.epochs=2 --checkpoint.enable --checkpoint.last_save_model_only=true --job.dump_folder=two
+    expect_ok
+    expect_err "training starts at step $((samples / 64 + 1))"
+    expect_err "training completed: step $last,"
+    run train $all --training.epochs=2 --checkpoint.enable --job.dump_folder=two
+    expect_ok
+    expect_err "the run is complete: it has done 2 epochs"
+    run train $all --training.epochs=2 --training.global_batch_size=100000 --job.dump_folder=none
+    expect_error 3 "has ended before the first step" "a larger training.epochs"
+    run train $all --training.epochs=2 --dataloader.repeat=false --job.dump_folder=none
+    expect_error 2 "training.epochs: 2 epochs need data that repeats"
+}
+
 case_run_yaml_repeats_the_run() {
     make_corpus
     run train $tiny "--job.description=it's

@@ -207,8 +207,8 @@ case_common_mistakes_get_a_hint() {
     expect_error 2 "titan launch -n 2 -- train"
     run train --learning_rate 1e-3
     expect_error 2 "did you mean 'optimizer.lr'"
-    run train --training.epochs=3
-    expect_error 2 "titan counts steps: set training.steps"
+    run train --num_train_epochs=3
+    expect_error 2 "did you mean 'training.epochs'"
     run train --resume
     expect_error 2 "checkpoint.load_step chooses a step"
     run train --training.dataset=data/x.parquet

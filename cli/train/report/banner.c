@@ -128,7 +128,9 @@ static void print_data(FILE *out, const struct tt_setup *s, const struct tt_run_
     int64_t last_step = last_step_of(s, about);
 
     print_parts(out, cfg, about->data);
-    if (data_ends(s, last_step))
+    if (cfg->training.epochs != TT_NULL_INT)
+        (void)fprintf(out, "; training.epochs %" PRId64 " ends after step %" PRId64, cfg->training.epochs, last_step);
+    else if (data_ends(s, last_step))
         (void)fprintf(out, ", which end after step %" PRId64 " (dataloader.repeat is false)", last_step);
     (void)fprintf(out, "\n");
     print_validation(out, cfg, about);
@@ -323,9 +325,13 @@ static void warn_of_warm_up(const struct tt_config *cfg)
 
 static void note_where_it_starts(const struct tt_setup *s, const struct tt_run_about *about)
 {
-    int64_t step = about->at->step, steps = s->cfg->training.steps;
+    int64_t step = about->at->step, steps = s->cfg->training.steps, epochs = s->cfg->training.epochs;
 
-    if (step > steps)
+    if (step > 0 && step >= last_step_of(s, about) && epochs != TT_NULL_INT)
+        tt_note("the run is complete: it has done %" PRId64 " epoch%s with step %" PRId64
+                "; --training.epochs=N continues it, --overwrite starts again",
+                epochs, plural(epochs), step);
+    else if (step > steps)
         tt_note("the run is complete: it is at step %" PRId64 ", and training.steps is %" PRId64
                 "; --training.steps=N continues it, --overwrite starts again",
                 step, steps);

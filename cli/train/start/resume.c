@@ -201,21 +201,26 @@ static int64_t batch_of(const json_t *meta)
                             (int64_t)json_integer_value(json_object_get(mesh, "dp_shard"));
 }
 
+static bool is_complete(const struct tt_saver *saver, const struct tt_train_progress *at)
+{
+    return at->step >= tt_train_progress_last_step(at, saver->setup, saver->data);
+}
+
 /* Accepts a step if it fits the present configuration (tt_ckpt_request). The last step of a run may have only the
  * weights, which are enough if nothing is left to train. */
 static int accept(void *arg, const struct tt_manifest *manifest, unsigned *skip)
 {
-    const struct tt_config *cfg = arg;
-    int64_t step = (int64_t)json_integer_value(json_object_get(manifest->meta, "step"));
+    const struct tt_saver *saver = arg;
+    struct tt_train_progress at;
 
-    if (step >= cfg->training.steps && !(*skip & TT_SKIP_TRAIN_STATE) &&
-        tt_manifest_group_size(manifest, TT_CKPT_OPTIM, NULL) == 0)
+    if (!(*skip & TT_SKIP_TRAIN_STATE) && tt_manifest_group_size(manifest, TT_CKPT_OPTIM, NULL) == 0 &&
+        tt_train_progress_restore(manifest->meta, *skip, &at) == 0 && is_complete(saver, &at))
         *skip |= TT_SKIP_OPTIMIZER;
-    return tt_changed_check_model(cfg, manifest->meta);
+    return tt_changed_check_model(saver->setup->cfg, manifest->meta);
 }
 
 /* Decides the line of the coming steps. Rank 0 sets aside steps that are not of it. */
-static int settle_line(struct tt_saver *saver, const char *run_id, int64_t step_done,
+static int settle_line(struct tt_saver *saver, const char *run_id, const struct tt_train_progress *at,
                        const struct tt_ckpt_request *request, const struct tt_ckpt_found *found)
 {
     const struct tt_setup *s = saver->setup;
@@ -228,7 +233,7 @@ static int settle_line(struct tt_saver *saver, const char *run_id, int64_t step_
     int rc = 0;
 
     saver->line = start.begins ? tt_line_new(run_id, found->meta, &request->line) : tt_line_of(found->meta);
-    if (!saver->store || step_done >= s->cfg->training.steps)
+    if (!saver->store || is_complete(saver, at))
         goto out; /* nothing will be saved */
     rc = s->comm->rank == 0 ? tt_line_start(saver->store, &start) : 0;
     TT_TRY(tt_comm_agree(s->comm, rc));
@@ -246,7 +251,7 @@ int tt_start_resume(struct tt_saver *saver, const char *folder, const char *run_
 
     TT_TRY(tt_start_request(s->cfg, &request));
     request.accept = accept;
-    request.arg = s->cfg;
+    request.arg = saver;
     TT_TRY(tt_ckpt_resume(s->comm, &s->job.mesh, folder, &request, &saver->view.tensors.state, &found));
     *ret_resumed = found.step >= 0;
     if (found.step < 0) {
@@ -254,7 +259,7 @@ int tt_start_resume(struct tt_saver *saver, const char *folder, const char *run_
         goto out;
     }
     TT_TRY(tt_comm_agree(s->comm, tt_start_restore(saver, found.meta, found.skip, at)));
-    TT_TRY(settle_line(saver, run_id, at->step, &request, &found));
+    TT_TRY(settle_line(saver, run_id, at, &request, &found));
     if (found.applied)
         tt_reporter_request_was_applied(saver->reporter, found.step);
     tt_reporter_sync_changed(saver->reporter, tt_setup_recorded_sync(found.meta));
