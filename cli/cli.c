@@ -82,8 +82,11 @@ static int read_config(const struct tt_args *args, const struct tt_cli_variant *
     int n_more = variant ? variant->n : 0, n = 0, rc;
     const char **files = tt_calloc((size_t)args->n_options + 1, sizeof *files);
     const char **flags = tt_calloc((size_t)(args->n_overrides + n_more) + 1, sizeof *flags);
-    struct tt_config_input input = {
-        .files = files, .args = flags, .n_errors = args->n_errors, .errors = args->errors, .check = tt_job_check};
+    struct tt_config_input input = {.files = files,
+                                    .args = flags,
+                                    .n_errors = args->n_errors,
+                                    .errors = args->errors,
+                                    .check = variant && variant->files ? tt_job_check_files : tt_job_check};
 
     while (tt_args_value(args, "config", n)) {
         files[n] = tt_args_value(args, "config", n);

@@ -67,6 +67,7 @@ struct tt_cli_variant {
     const char *flag[8]; /* overrides after those of the command line: "--parallelism.fsdp_engine=planned" */
     int n;
     struct tt_text *unbuilt; /* not NULL: see tt_config_tolerate_unbuilt */
+    bool files;              /* also check the files that the configuration names (tt_job_check_files) */
 };
 
 /** The same with a variation. */

@@ -63,3 +63,16 @@ int tt_hf_load(struct tt_comm *comm, const char *folder, const struct tt_model *
     tt_patience_end(comm, &patience);
     return rc;
 }
+
+int tt_hf_examine(const char *folder, const struct tt_model *model)
+{
+    struct tt_source *source = NULL;
+    struct tt_weights weights = {0};
+    int rc = tt_source_open(folder, TT_PATH_PLAIN, &source);
+
+    if (rc == 0)
+        rc = tt_weights_from_hf(source, model, true, &weights);
+    tt_weights_release(&weights);
+    tt_source_free(source);
+    return rc;
+}

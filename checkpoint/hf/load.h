@@ -18,4 +18,8 @@
 int tt_hf_load(struct tt_comm *comm, const char *folder, const struct tt_model *model,
                const struct tt_ckpt_state *state) TT_MUST_CHECK;
 
+/** Whether tt_hf_load would find the weights of the model in the folder, with its errors. Reads no weights, except to
+ * compare a tied model's lm_head with the embedding. Not collective. */
+int tt_hf_examine(const char *folder, const struct tt_model *model) TT_MUST_CHECK;
+
 #endif

@@ -130,7 +130,7 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
 
 struct copy {
     struct tt_source *source;
-    const struct tt_manifest_tensor *head, *embedding;
+    struct tt_manifest_tensor *head, *embedding;
 };
 
 static int compare_copy(void *arg)
@@ -152,20 +152,30 @@ out:
     return rc;
 }
 
-/* PyTorch saves a tied weight under both names; titan has it once (collective). */
-static int drop_copy(struct tt_comm *comm, struct tt_source *source, const struct tt_ckpt_state *state)
+/* The copy of the embedding that PyTorch saves of a tied weight; head NULL: there is none. titan has it once. */
+static struct copy find_copy(struct tt_source *source, const struct tt_ckpt_state *state)
 {
-    struct tt_manifest_tensor *head = tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "output.weight");
-    struct copy copy = {source, head, tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "tok_embeddings.weight")};
-    int rc = 0;
+    struct copy copy = {source, tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "output.weight"),
+                        tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "tok_embeddings.weight")};
 
     for (int i = 0; i < state->n_model; i++)
         if (strcmp(state->model[i].name, "output.weight") == 0)
-            head = NULL;
-    if (!head || !copy.embedding)
+            copy.head = NULL;
+    if (!copy.embedding)
+        copy.head = NULL;
+    return copy;
+}
+
+/* Drops that copy if it is one (collective). */
+static int drop_copy(struct tt_comm *comm, struct tt_source *source, const struct tt_ckpt_state *state)
+{
+    struct copy copy = find_copy(source, state);
+    int rc = 0;
+
+    if (!copy.head)
         return 0;
     TT_TRY(tt_patience_work(comm, comm->rank == 0, compare_copy, &copy));
-    tt_manifest_remove(&source->manifest, head);
+    tt_manifest_remove(&source->manifest, copy.head);
 out:
     return rc;
 }
@@ -333,5 +343,32 @@ int tt_ckpt_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *p
 out:
     tt_free(found);
     tt_patience_end(comm, &patience);
+    return rc;
+}
+
+int tt_ckpt_examine(const char *path, const struct tt_ckpt_state *state, unsigned skip, json_t **ret_meta)
+{
+    enum tt_path_kind kind = TT_PATH_PLAIN;
+    struct tt_source *source = NULL;
+    struct copy copy = {0};
+    char *found = NULL;
+    int rc = 0;
+
+    *ret_meta = NULL;
+    TT_TRY(tt_path_resolve(path, true, &kind, &found));
+    TT_TRY(tt_source_open(found, kind, &source));
+    if (kind == TT_PATH_PLAIN)
+        skip |= TT_SKIP_OPTIMIZER;
+    if (kind == TT_PATH_DCP)
+        copy = find_copy(source, state);
+    if (copy.head) {
+        TT_TRY(compare_copy(&copy));
+        tt_manifest_remove(&source->manifest, copy.head);
+    }
+    TT_TRY(check_fit(source, state, skip));
+    *ret_meta = json_incref(source->manifest.meta);
+out:
+    tt_source_free(source);
+    tt_free(found);
     return rc;
 }

@@ -14,7 +14,8 @@
 
 /**
  * Loads a checkpoint into any number of ranks and any sharding. Rank 0 reads the manifest and passes it on. Exactly one
- * rank verifies the checksum of each stored chunk. All functions are collective, and every rank gets the same result.
+ * rank verifies the checksum of each stored chunk. Functions with a communicator are collective, and every rank gets
+ * the same result.
  */
 
 /** Which ranks read the rows that several replicas hold (checkpoint.load_policy). */
@@ -82,5 +83,12 @@ int tt_ckpt_resume(struct tt_comm *comm, const struct tt_mesh *mesh, const char 
  */
 int tt_ckpt_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *path, enum tt_ckpt_reading reading,
                  unsigned skip, const struct tt_ckpt_state *state, json_t **ret_meta) TT_MUST_CHECK;
+
+/**
+ * Whether tt_ckpt_load would find the tensors of `state` at the path, which needs no parts and no data. Reads manifest
+ * and headers, but no weights, so damaged bytes are not noticed. Not collective. ret_meta as above.
+ */
+int tt_ckpt_examine(const char *path, const struct tt_ckpt_state *state, unsigned skip,
+                    json_t **ret_meta) TT_MUST_CHECK;
 
 #endif

@@ -13,6 +13,7 @@
 #include "cli/run/console.h"
 #include "cli/run/segments.h"
 #include "cli/run/signals.h"
+#include "cli/train/dry/dry.h"
 #include "cli/train/loop.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -22,6 +23,7 @@ const struct tt_option tt_train_options[] = {
     TT_OPTION_CONFIG,
     {"json", NULL, NULL, "print the records of metrics.jsonl instead of console lines"},
     {"overwrite", NULL, NULL, "replace the run that dump_folder holds"},
+    {"dry_run", NULL, NULL, "do everything but the steps: check files, data, memory, disk and time"},
     TT_OPTION_HELP,
     {0},
 };
@@ -74,16 +76,21 @@ static int train(struct tt_comm *comm, void *arg)
     struct tt_setup setup = {.cfg = NULL};
     struct tt_loop loop = {.setup = NULL};
     struct tt_config *cfg = NULL;
+    bool is_dry = tt_args_has(args, "dry_run");
     int rc, swept;
 
     if (comm->rank == 0) {
         tt_console_begin();
         tt_signals_answer("titan: stopping before the first step; again: stop at once");
     }
-    rc = tt_cli_load_config("train", args, &cfg);
+    rc = tt_cli_load_variant("train", args, &(struct tt_cli_variant){.files = is_dry}, &cfg);
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_facts_agree_on_config(comm, cfg, args));
     TT_TRY(tt_setup_init(cfg, comm, loop_options.overwrite, &setup));
+    if (is_dry) {
+        rc = tt_dry_run(&setup, &(struct tt_dry_options){loop_options.json, loop_options.overwrite});
+        goto out;
+    }
     if (setup.local_rank == 0 && (swept = tt_segments_sweep("/dev/shm", "/proc", SEGMENT_AGE_SEC)) > 0)
         tt_note("removed %d shared-memory segment%s that killed MPI processes left in /dev/shm", swept,
                 swept == 1 ? "" : "s");

@@ -69,6 +69,14 @@ char *tt_run_folder_cache(const struct tt_config *cfg)
     return tt_format("%.*s.cache", (int)size, cfg->job.dump_folder);
 }
 
+static int fail_taken(const struct tt_config *cfg)
+{
+    return tt_fail(TT_EUSAGE,
+                   "another job is running in '%s'\nhelp: wait for it, or give this one its own folder "
+                   "with --job.dump_folder",
+                   cfg->job.dump_folder);
+}
+
 /*
  * If a job is restarted right after its launcher was killed, old ranks that have not noticed that yet may still hold
  * the lock. They notice within seconds, so the lock is tried for that long.
@@ -87,10 +95,7 @@ static int take_lock(const struct tt_config *cfg, struct tt_lock *lock)
         rc = tt_lock_take(path, lock, &taken);
     }
     if (rc == 0 && taken)
-        rc = tt_fail(TT_EUSAGE,
-                     "another job is running in '%s'\nhelp: wait for it, or give this one its own folder "
-                     "with --job.dump_folder",
-                     cfg->job.dump_folder);
+        rc = fail_taken(cfg);
     tt_free(path);
     return rc;
 }
@@ -139,26 +144,22 @@ out:
     return rc;
 }
 
-int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite, struct tt_run_folder *ret_folder)
+/* Whether this run may have the folder, and whether it replaces the one that is there. */
+static int decide(const struct tt_config *cfg, bool resumes, bool overwrite, bool *ret_replaces)
 {
     bool holds = false, cut_short = false;
-    struct tt_lock lock = TT_LOCK_NONE;
     int rc = 0;
 
-    TT_TRY(tt_folder_make(cfg->job.dump_folder));
-    TT_TRY(take_lock(cfg, &lock));
     TT_TRY(holds_a_run(cfg, &holds));
     if (!overwrite && !resumes && holds && cfg->checkpoint.enable)
         TT_TRY(was_cut_short(cfg, &cut_short));
-    if (overwrite && holds) {
-        TT_TRY(tt_run_folder_remove(cfg));
-    } else if (overwrite && resumes) {
+    *ret_replaces = overwrite && holds;
+    if (overwrite && resumes && !holds) {
         rc = tt_fail(
             TT_EUSAGE,
             "'%s' holds checkpoints but neither metrics.jsonl nor run.yaml: --overwrite only removes what a run "
             "left\nhelp: remove the checkpoints by hand, or choose another --job.dump_folder",
             cfg->job.dump_folder);
-        goto out;
     } else if (!overwrite && !resumes && holds && cut_short) {
         tt_note("the run in '%s' ended before its first checkpoint; it begins again", cfg->job.dump_folder);
     } else if (!overwrite && !resumes && holds) {
@@ -166,8 +167,35 @@ int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite
                      "'%s' holds another run\nhelp: resume it with --checkpoint.enable if it saved checkpoints, "
                      "replace it with --overwrite, or choose another --job.dump_folder",
                      cfg->job.dump_folder);
-        goto out;
     }
+out:
+    return rc;
+}
+
+int tt_run_folder_examine(const struct tt_config *cfg, bool resumes, bool overwrite)
+{
+    char *path = in_folder(cfg, ".lock");
+    bool taken = false, replaces = false;
+    int rc = 0;
+
+    TT_TRY(tt_lock_is_held(path, &taken));
+    rc = taken ? fail_taken(cfg) : decide(cfg, resumes, overwrite, &replaces);
+out:
+    tt_free(path);
+    return rc;
+}
+
+int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite, struct tt_run_folder *ret_folder)
+{
+    struct tt_lock lock = TT_LOCK_NONE;
+    bool replaces = false;
+    int rc = 0;
+
+    TT_TRY(tt_folder_make(cfg->job.dump_folder));
+    TT_TRY(take_lock(cfg, &lock));
+    TT_TRY(decide(cfg, resumes, overwrite, &replaces));
+    if (replaces)
+        TT_TRY(tt_run_folder_remove(cfg));
     ret_folder->lock = lock;
     lock = TT_LOCK_NONE;
 out:

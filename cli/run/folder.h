@@ -32,6 +32,10 @@ struct tt_run_folder {
  */
 int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite,
                        struct tt_run_folder *ret_folder) TT_MUST_CHECK;
+
+/** Whether tt_run_folder_take would succeed, with its errors. Makes, locks and removes nothing. */
+int tt_run_folder_examine(const struct tt_config *cfg, bool resumes, bool overwrite) TT_MUST_CHECK;
+
 void tt_run_folder_release(struct tt_run_folder *folder);
 
 /** TT_EDATA when the taken folder was removed or replaced since; 0 if none was taken. */

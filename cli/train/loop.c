@@ -69,7 +69,7 @@ static int train_step(struct tt_loop *l, struct tt_train_step *ret_done, int *re
         goto out;
     tt_reporter_count(&l->reporter, ret_done->data_sec);
     pause = tt_reporter_pause(&l->reporter);
-    TT_TRY(tt_reporter_measure_peak(&l->reporter));
+    TT_TRY(tt_reporter_measure_peak(&l->reporter, tt_engine_team(l->setup->engine)));
     tt_reporter_resume(&l->reporter, &pause);
     if (l->at.step == 1 || l->at.step % l->setup->cfg->metrics.log_freq == 0)
         rc = tt_reporter_step(&l->reporter, ret_done, &l->at, last_step(l));
@@ -208,22 +208,6 @@ out:
     return rc;
 }
 
-/* Training may end with the data, but not before its first step. */
-static int check_data(const struct tt_loop *l)
-{
-    bool counts_epochs = l->setup->cfg->training.epochs != TT_NULL_INT;
-
-    if (l->at.step > 0 || last_step(l) > 0)
-        return 0;
-    return tt_fail(TT_EDATA,
-                   "the data has ended before the first step: %s '%s' has %lld samples of training.seq_len %lld, "
-                   "%lld are used, one step takes %lld\nhelp: set %s, a smaller batch, or use more data",
-                   l->data.n > 1 ? "the mixture with" : "dataset", l->data.part[0].name,
-                   (long long)tt_train_data_samples(&l->data, 1), (long long)l->setup->cfg->training.seq_len,
-                   (long long)l->at.sample_cursor, (long long)l->setup->job.global_batch,
-                   counts_epochs ? "a larger training.epochs" : "dataloader.repeat=true");
-}
-
 /* The final message of a run that was stopped. */
 static int stopped(const struct tt_loop *l, int stop)
 {
@@ -259,7 +243,7 @@ int tt_loop_run(struct tt_loop *l)
     int64_t first = l->at.step;
     int stop = 0, rc = 0;
 
-    TT_TRY(check_data(l));
+    TT_TRY(tt_train_progress_check(&l->at, l->setup, &l->data));
     l->pace.step_sec = l->reporter.predicted_step_sec;
     tt_reporter_begin_steps(&l->reporter);
     TT_TRY(end_step(l, &stop));

@@ -39,6 +39,22 @@ void tt_train_progress_count_steps(const struct tt_train_progress *p, const stru
         setup->cfg->training.steps = last;
 }
 
+int tt_train_progress_check(const struct tt_train_progress *p, const struct tt_setup *setup,
+                            const struct tt_train_data *data)
+{
+    bool counts_epochs = setup->cfg->training.epochs != TT_NULL_INT;
+
+    if (p->step > 0 || tt_train_progress_last_step(p, setup, data) > 0)
+        return 0;
+    return tt_fail(TT_EDATA,
+                   "the data has ended before the first step: %s '%s' has %lld samples of training.seq_len %lld, "
+                   "%lld are used, one step takes %lld\nhelp: set %s, a smaller batch, or use more data",
+                   data->n > 1 ? "the mixture with" : "dataset", data->part[0].name,
+                   (long long)tt_train_data_samples(data, 1), (long long)setup->cfg->training.seq_len,
+                   (long long)p->sample_cursor, (long long)setup->job.global_batch,
+                   counts_epochs ? "a larger training.epochs" : "dataloader.repeat=true");
+}
+
 json_t *tt_train_progress_json(const struct tt_train_progress *p)
 {
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "step", (json_int_t)p->step, "tokens",

@@ -25,6 +25,10 @@ void tt_train_progress_advance(struct tt_train_progress *progress, int64_t sampl
 int64_t tt_train_progress_last_step(const struct tt_train_progress *progress, const struct tt_setup *setup,
                                     const struct tt_train_data *data);
 
+/** Training may end with the data, but not before its first step: TT_EDATA. */
+int tt_train_progress_check(const struct tt_train_progress *progress, const struct tt_setup *setup,
+                            const struct tt_train_data *data) TT_MUST_CHECK;
+
 /** With training.epochs, sets training.steps of the configuration to the last step, since the schedule and the
  * reports depend on it. Does nothing if there is no step at all. */
 void tt_train_progress_count_steps(const struct tt_train_progress *progress, const struct tt_setup *setup,

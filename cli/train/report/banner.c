@@ -276,16 +276,16 @@ static void print_all(FILE *out, const struct tt_reporter *r, const struct tt_ru
     }
 }
 
-static void print_banner(const struct tt_reporter *r, const struct tt_run_about *about)
+static void print_banner(const struct tt_reporter *r, const struct tt_run_about *about, FILE *file)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
 
-    print_all(out ? out : stderr, r, about);
+    print_all(out ? out : file, r, about);
     if (!out || fclose(out) != 0)
         return;
-    tt_screen_put(stderr, text, tt_screen_columns(STDERR_FILENO), LABEL_COLUMNS);
+    tt_screen_put(file, text, tt_screen_columns(fileno(file)), LABEL_COLUMNS);
     free(text); // NOLINT: it is the C library's
 }
 
@@ -321,6 +321,14 @@ static void warn_of_warm_up(const struct tt_config *cfg)
                 " step%s, which ends before the learning rate is optimizer.lr\nhelp: set lr_scheduler.warmup_steps, "
                 "for instance to %" PRId64,
                 warm_up, steps, plural(steps), steps < 20 ? 1 : steps / 10);
+}
+
+void tt_reporter_describe(const struct tt_reporter *r, const struct tt_run_about *about, FILE *file)
+{
+    if (file)
+        print_banner(r, about, file);
+    warn_of_length(r, last_step_of(r->setup, about) - about->at->step);
+    warn_of_warm_up(r->setup->cfg);
 }
 
 static void note_where_it_starts(const struct tt_setup *s, const struct tt_run_about *about)
@@ -402,9 +410,7 @@ void tt_reporter_begin(struct tt_reporter *r, const struct tt_run_about *about)
     if (r->setup->comm->rank != 0)
         return;
     tt_metrics_record(&r->metrics, record_of(r, about));
-    print_banner(r, about);
-    warn_of_length(r, last_step_of(r->setup, about) - about->at->step);
-    warn_of_warm_up(r->setup->cfg);
+    tt_reporter_describe(r, about, stderr);
     note_where_it_starts(r->setup, about);
 }
 

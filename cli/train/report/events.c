@@ -85,8 +85,7 @@ void tt_reporter_exported(const struct tt_reporter *r, const char *folder, const
                 exported->files == 1 ? "" : "s");
 }
 
-void tt_reporter_space_is_scarce(const struct tt_reporter *r, const char *folder, double need, double have,
-                                 int64_t fits)
+void tt_reporter_space_is_scarce(const struct tt_reporter *r, const char *folder, const struct tt_saver_space *space)
 {
     char need_text[32], have_text[32];
 
@@ -94,8 +93,9 @@ void tt_reporter_space_is_scarce(const struct tt_reporter *r, const char *folder
         tt_warn("not enough space in '%s' for all checkpoints that checkpoint.keep_latest_k=%" PRId64
                 " keeps: need %s, have %s; saves that do not fit will fail\n"
                 "help: free space there, or set checkpoint.keep_latest_k=%" PRId64,
-                folder, r->setup->cfg->checkpoint.keep_latest_k, tt_text_bytes(need_text, sizeof need_text, need),
-                tt_text_bytes(have_text, sizeof have_text, have), fits);
+                folder, r->setup->cfg->checkpoint.keep_latest_k,
+                tt_text_bytes(need_text, sizeof need_text, space->most),
+                tt_text_bytes(have_text, sizeof have_text, space->have), space->fits);
 }
 
 /* --- the start --- */

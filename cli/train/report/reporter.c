@@ -65,7 +65,7 @@ void tt_reporter_close(struct tt_reporter *r, int64_t step, int exit_code)
     *m = (struct tt_metrics){.records = NULL};
 }
 
-int tt_reporter_measure_peak(struct tt_reporter *r)
+int tt_reporter_measure_peak(struct tt_reporter *r, struct tt_team *team)
 {
     struct tt_comm *comm = r->setup->comm;
     const char *before = comm->waiting_for;
@@ -83,8 +83,8 @@ int tt_reporter_measure_peak(struct tt_reporter *r)
     TT_TRY(tt_comm_barrier(comm));
     comm->waiting_for = before;
     if (dtype != TT_F32 && r->peaks == 0) /* only the prediction needs it, which is made once */
-        r->float_flops = tt_peak_measure(tt_engine_team(r->setup->engine), TT_F32);
-    r->metrics.peak_flops = fmax(r->metrics.peak_flops, tt_peak_measure(tt_engine_team(r->setup->engine), dtype));
+        r->float_flops = tt_peak_measure(team, TT_F32);
+    r->metrics.peak_flops = fmax(r->metrics.peak_flops, tt_peak_measure(team, dtype));
     r->peaks++;
 out:
     return rc;

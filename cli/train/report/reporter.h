@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "checkpoint/save/save.h"
 #include "checkpoint/tools/consolidate.h"
@@ -12,6 +13,7 @@
 #include "cli/train/progress.h"
 #include "cli/train/setup.h"
 #include "cli/train/step.h"
+#include "core/os/team.h"
 #include "core/program/split.h"
 
 /**
@@ -75,9 +77,9 @@ void tt_reporter_close(struct tt_reporter *reporter, int64_t step, int exit_code
 /**
  * Measures the matrix-multiply peak of this rank while all ranks compute. Does so a few times in a run and keeps the
  * largest: if the host was busy for a moment, the peak would be too low and steps would look too good. Takes
- * metrics.peak_flops instead if it is set. Collective.
+ * metrics.peak_flops instead if it is set. `team` is that of the engine, or one of as many threads. Collective.
  */
-int tt_reporter_measure_peak(struct tt_reporter *reporter) TT_MUST_CHECK;
+int tt_reporter_measure_peak(struct tt_reporter *reporter, struct tt_team *team) TT_MUST_CHECK;
 
 /** Sets predicted_step_sec from the machine file, or from the built-in cost table at the measured peaks. */
 void tt_reporter_predict(struct tt_reporter *reporter);
@@ -105,6 +107,10 @@ void tt_reporter_resume(struct tt_reporter *reporter, const struct tt_pause *pau
 
 /* --- begin and end: banner.c --- */
 
+/** Prints on `file` what a run will do, unless that is NULL; then warns if it is very long or only warms up. Rank 0
+ * only. */
+void tt_reporter_describe(const struct tt_reporter *reporter, const struct tt_run_about *about, FILE *file);
+
 /** Writes the record of the run, and prints on stderr what is about to happen. */
 void tt_reporter_begin(struct tt_reporter *reporter, const struct tt_run_about *about);
 
@@ -126,10 +132,15 @@ void tt_reporter_save_waits(const struct tt_reporter *reporter, int64_t due, int
 void tt_reporter_exported(const struct tt_reporter *reporter, const char *folder,
                           const struct tt_consolidated *exported);
 
-/** There is space for `fits` checkpoints, which are fewer than checkpoint.keep_latest_k keeps. need and have are
- * bytes. */
-void tt_reporter_space_is_scarce(const struct tt_reporter *reporter, const char *folder, double need, double have,
-                                 int64_t fits);
+/** What checkpoints need on the disk and what it has, in bytes. */
+struct tt_saver_space {
+    double have, most; /* free, and needed for all checkpoints that keep_latest_k keeps */
+    int64_t fits;      /* how many can be kept; 0: as many as keep_latest_k says */
+};
+
+/** There is space for fewer checkpoints than checkpoint.keep_latest_k keeps. */
+void tt_reporter_space_is_scarce(const struct tt_reporter *reporter, const char *folder,
+                                 const struct tt_saver_space *space);
 
 /** The folder that the model comes from has weights, which are not used. */
 void tt_reporter_random_weights(const struct tt_reporter *reporter, const char *folder);

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "checkpoint/save/demand.h"
 #include "checkpoint/save/save.h"
 #include "checkpoint/save/writer.h"
 #include "checkpoint/steps/store.h"
@@ -77,6 +78,18 @@ int tt_saver_check_replicas(const struct tt_saver *saver, int64_t step) TT_MUST_
 int tt_saver_drain(struct tt_saver *saver, int code) TT_MUST_CHECK;
 
 /* space.c */
+
+/** The checkpoints that a run saves from `at` on, in a folder without any: demand.held is 0. Not collective. */
+int tt_saver_demand(const struct tt_setup *setup, const struct tt_train_data *data,
+                    const struct tt_train_assets *assets, const struct tt_train_progress *at,
+                    struct tt_ckpt_demand *ret_demand) TT_MUST_CHECK;
+
+/**
+ * Compares the demand with `have` free bytes. `folder` is for the message. TT_EIO if there is no space for one save and
+ * the older one that is kept until it is complete.
+ */
+int tt_saver_compare_space(const char *folder, const struct tt_ckpt_demand *demand, int64_t keep, double have,
+                           struct tt_saver_space *ret_space) TT_MUST_CHECK;
 
 /**
  * Checks that the coming checkpoints fit on the disk. TT_EIO if there is no space for one save and the older one that

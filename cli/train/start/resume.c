@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "checkpoint/load/load.h"
+#include "checkpoint/load/patience.h"
 #include "checkpoint/steps/line.h"
 #include "checkpoint/steps/steps.h"
 #include "cli/run/folder.h"
@@ -177,12 +178,13 @@ static int check_data(const struct tt_config *cfg, const struct tt_train_data *d
     return check_order(cfg, data);
 }
 
-int tt_start_restore(const struct tt_saver *saver, const json_t *meta, unsigned skip, struct tt_train_progress *at)
+int tt_start_restore(const struct tt_config *cfg, const struct tt_train_data *data, const json_t *meta, unsigned skip,
+                     struct tt_train_progress *at)
 {
     int rc = 0;
 
     if (!(skip & TT_SKIP_DATALOADER))
-        TT_TRY(check_data(saver->setup->cfg, saver->data, meta));
+        TT_TRY(check_data(cfg, data, meta));
     rc = tt_train_progress_restore(meta, skip, at);
 out:
     return rc;
@@ -201,9 +203,10 @@ static int64_t batch_of(const json_t *meta)
                             (int64_t)json_integer_value(json_object_get(mesh, "dp_shard"));
 }
 
-static bool is_complete(const struct tt_saver *saver, const struct tt_train_progress *at)
+static bool is_complete(const struct tt_setup *setup, const struct tt_train_data *data,
+                        const struct tt_train_progress *at)
 {
-    return at->step >= tt_train_progress_last_step(at, saver->setup, saver->data);
+    return at->step >= tt_train_progress_last_step(at, setup, data);
 }
 
 /* Accepts a step if it fits the present configuration (tt_ckpt_request). The last step of a run may have only the
@@ -214,7 +217,7 @@ static int accept(void *arg, const struct tt_manifest *manifest, unsigned *skip)
     struct tt_train_progress at;
 
     if (!(*skip & TT_SKIP_TRAIN_STATE) && tt_manifest_group_size(manifest, TT_CKPT_OPTIM, NULL) == 0 &&
-        tt_train_progress_restore(manifest->meta, *skip, &at) == 0 && is_complete(saver, &at))
+        tt_train_progress_restore(manifest->meta, *skip, &at) == 0 && is_complete(saver->setup, saver->data, &at))
         *skip |= TT_SKIP_OPTIMIZER;
     return tt_changed_check_model(saver->setup->cfg, manifest->meta);
 }
@@ -233,12 +236,22 @@ static int settle_line(struct tt_saver *saver, const char *run_id, const struct 
     int rc = 0;
 
     saver->line = start.begins ? tt_line_new(run_id, found->meta, &request->line) : tt_line_of(found->meta);
-    if (!saver->store || is_complete(saver, at))
+    if (!saver->store || is_complete(s, saver->data, at))
         goto out; /* nothing will be saved */
     rc = s->comm->rank == 0 ? tt_line_start(saver->store, &start) : 0;
     TT_TRY(tt_comm_agree(s->comm, rc));
 out:
     return rc;
+}
+
+/* What the banner says of the step from which the run continues. */
+static void describe_step(const struct tt_config *cfg, const char *folder, const struct tt_ckpt_found *found,
+                          struct tt_start *start)
+{
+    start->resumed_from = found->step;
+    start->changed = tt_changed_keys(cfg, json_object_get(found->meta, "config"));
+    start->batch_before = batch_of(found->meta);
+    (void)snprintf(start->weights_from, sizeof start->weights_from, "step-%" PRId64 " of %s", found->step, folder);
 }
 
 int tt_start_resume(struct tt_saver *saver, const char *folder, const char *run_id, struct tt_train_progress *at,
@@ -258,16 +271,59 @@ int tt_start_resume(struct tt_saver *saver, const char *folder, const char *run_
         saver->line = tt_line_new(run_id, NULL, &request.line);
         goto out;
     }
-    TT_TRY(tt_comm_agree(s->comm, tt_start_restore(saver, found.meta, found.skip, at)));
+    TT_TRY(tt_comm_agree(s->comm, tt_start_restore(s->cfg, saver->data, found.meta, found.skip, at)));
     TT_TRY(settle_line(saver, run_id, at, &request, &found));
     if (found.applied)
         tt_reporter_request_was_applied(saver->reporter, found.step);
     tt_reporter_sync_changed(saver->reporter, tt_setup_recorded_sync(found.meta));
-    saver->saved_step = start->resumed_from = found.step;
-    start->changed = tt_changed_keys(s->cfg, json_object_get(found.meta, "config"));
-    start->batch_before = batch_of(found.meta);
-    (void)snprintf(start->weights_from, sizeof start->weights_from, "step-%" PRId64 " of %s", found.step, folder);
+    saver->saved_step = found.step;
+    describe_step(s->cfg, folder, &found, start);
 out:
     tt_ckpt_found_release(&found);
+    return rc;
+}
+
+struct peek {
+    const struct tt_setup *setup;
+    char *path; /* of the step */
+    unsigned skip;
+};
+
+static int examine_step(void *arg)
+{
+    const struct peek *peek = arg;
+    json_t *meta = NULL;
+    int rc = tt_start_examine(peek->setup, peek->path, peek->skip, &meta);
+
+    json_decref(meta);
+    return rc;
+}
+
+int tt_start_peek_step(const struct tt_setup *s, const struct tt_train_data *data, struct tt_train_progress *at,
+                       struct tt_start *start, bool *ret_resumes)
+{
+    char *folder = tt_run_folder_checkpoints(s->cfg);
+    struct tt_ckpt_found found = {.step = -1};
+    struct tt_ckpt_request request;
+    struct peek peek = {.setup = s};
+    int rc = 0;
+
+    TT_TRY(tt_start_request(s->cfg, &request));
+    TT_TRY(tt_ckpt_peek(s->comm, folder, &request, &found));
+    *ret_resumes = found.step >= 0;
+    if (found.step < 0)
+        goto out;
+    rc = tt_changed_check_model(s->cfg, found.meta);
+    if (rc == 0)
+        rc = tt_start_restore(s->cfg, data, found.meta, found.skip, at);
+    TT_TRY(tt_comm_agree(s->comm, rc));
+    peek.path = tt_step_path(folder, found.step);
+    peek.skip = found.skip | (is_complete(s, data, at) ? TT_SKIP_OPTIMIZER : 0);
+    TT_TRY(tt_patience_work(s->comm, s->comm->rank == 0, examine_step, &peek));
+    describe_step(s->cfg, folder, &found, start);
+out:
+    tt_ckpt_found_release(&found);
+    tt_free(peek.path);
+    tt_free(folder);
     return rc;
 }

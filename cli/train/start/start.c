@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "checkpoint/hf/load.h"
+#include "checkpoint/load/patience.h"
+#include "cli/job/tensors.h"
 #include "cli/run/folder.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -32,71 +34,100 @@ static int leave_out_foreign(const char *path, const json_t *meta, unsigned *ski
     return 0;
 }
 
+/* The weights to start from; NULL: random ones. */
+static const char *initial_path(const struct tt_config *cfg)
+{
+    const char *path = cfg->checkpoint.initial_load_path;
+
+    return cfg->checkpoint.initial_load_in_hf && !path ? cfg->model.hf_assets_path : path;
+}
+
+static void describe_initial(const struct tt_config *cfg, struct tt_start *start)
+{
+    (void)snprintf(start->weights_from, sizeof start->weights_from, "from %s", initial_path(cfg));
+}
+
+static void describe_random(const struct tt_config *cfg, struct tt_start *start)
+{
+    (void)snprintf(start->weights_from, sizeof start->weights_from, "random init (seed %" PRId64 ")", cfg->debug.seed);
+    start->is_random = true;
+}
+
+/* The parts of the checkpoint that are not taken. */
+static int initial_skip(const struct tt_config *cfg, unsigned *ret_skip)
+{
+    int rc = tt_start_skip_flags(cfg, ret_skip);
+
+    if (rc == 0 && cfg->checkpoint.initial_load_model_only)
+        *ret_skip |= TT_SKIP_OPTIMIZER | TT_SKIP_LR_SCHEDULER | TT_SKIP_DATALOADER | TT_SKIP_TRAIN_STATE;
+    return rc;
+}
+
+/* Continues as far as the run had come that saved the checkpoint. meta is NULL if the checkpoint does not say. */
+static int restore_initial(const struct tt_config *cfg, const struct tt_train_data *data, const json_t *meta,
+                           unsigned skip, struct tt_train_progress *at)
+{
+    int rc = 0;
+
+    if (!meta || cfg->checkpoint.initial_load_model_only)
+        return 0;
+    TT_TRY(leave_out_foreign(initial_path(cfg), meta, &skip));
+    rc = tt_start_restore(cfg, data, meta, skip, at);
+out:
+    return rc;
+}
+
 static int load_initial(const struct tt_saver *saver, struct tt_train_progress *at, struct tt_start *start)
 {
     const struct tt_setup *s = saver->setup;
     const struct tt_state_view *v = &saver->view;
     const struct tt_config *cfg = s->cfg;
-    const char *path = cfg->checkpoint.initial_load_path;
-    bool model_only = cfg->checkpoint.initial_load_model_only;
     unsigned skip = 0;
     json_t *meta = NULL;
     int rc = 0;
 
     if (cfg->checkpoint.initial_load_in_hf) {
-        path = path ? path : cfg->model.hf_assets_path;
-        TT_TRY(tt_hf_load(s->comm, path, s->job.model, &v->tensors.state));
+        TT_TRY(tt_hf_load(s->comm, initial_path(cfg), s->job.model, &v->tensors.state));
     } else {
-        TT_TRY(tt_start_skip_flags(cfg, &skip));
-        if (model_only)
-            skip |= TT_SKIP_OPTIMIZER | TT_SKIP_LR_SCHEDULER | TT_SKIP_DATALOADER | TT_SKIP_TRAIN_STATE;
-        TT_TRY(tt_ckpt_load(s->comm, &s->job.mesh, path, tt_job_reading(cfg), skip, &v->tensors.state, &meta));
-        if (meta && !model_only) {
-            TT_TRY(tt_comm_agree(s->comm, leave_out_foreign(path, meta, &skip)));
-            rc = tt_start_restore(saver, meta, skip, at);
-            TT_TRY(tt_comm_agree(s->comm, rc));
-        }
+        TT_TRY(initial_skip(cfg, &skip));
+        TT_TRY(tt_ckpt_load(s->comm, &s->job.mesh, initial_path(cfg), tt_job_reading(cfg), skip, &v->tensors.state,
+                            &meta));
+        TT_TRY(tt_comm_agree(s->comm, restore_initial(cfg, saver->data, meta, skip, at)));
     }
-    (void)snprintf(start->weights_from, sizeof start->weights_from, "from %s", path);
+    describe_initial(cfg, start);
 out:
     json_decref(meta);
     return rc;
 }
 
-/* Warns if the folder of the model's config.json has weights too, since they were probably meant to be used. Rank 0
- * only. */
-static int warn_random(const struct tt_saver *saver)
+/* Warns if the folder of the model's config.json has weights too, since they were probably meant to be used.
+ * Collective. */
+static int warn_random(const struct tt_setup *s, const struct tt_reporter *reporter)
 {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
-    const struct tt_config *cfg = saver->setup->cfg;
-    const char *folder = cfg->model.hf_assets_path;
-    bool has_weights = false;
+    const char *folder = s->cfg->model.hf_assets_path;
+    bool has_weights = false, looks = s->comm->rank == 0 && strcmp(s->cfg->model.flavor, "hf") == 0 && folder;
     int rc = 0;
 
-    if (strcmp(cfg->model.flavor, "hf") != 0 || !folder)
-        return 0;
-    for (size_t i = 0; i < sizeof names / sizeof *names && rc == 0 && !has_weights; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names && looks && rc == 0 && !has_weights; i++) {
         char *path = tt_format("%s/%s", folder, names[i]);
 
         rc = tt_path_exists(path, &has_weights);
         tt_free(path);
     }
     if (rc == 0 && has_weights)
-        tt_reporter_random_weights(saver->reporter, folder);
-    return rc;
+        tt_reporter_random_weights(reporter, folder);
+    return tt_comm_agree(s->comm, rc);
 }
 
 static int init_randomly(const struct tt_saver *saver, struct tt_start *start)
 {
     const struct tt_setup *s = saver->setup;
-    int64_t seed = s->cfg->debug.seed;
-    int rc = tt_engine_init_params(s->engine, (uint64_t)seed);
+    int rc = 0;
 
-    if (rc == 0 && s->comm->rank == 0)
-        rc = warn_random(saver);
-    TT_TRY(tt_comm_agree(s->comm, rc));
-    (void)snprintf(start->weights_from, sizeof start->weights_from, "random init (seed %" PRId64 ")", seed);
-    start->is_random = true;
+    TT_TRY(tt_comm_agree(s->comm, tt_engine_init_params(s->engine, (uint64_t)s->cfg->debug.seed)));
+    TT_TRY(warn_random(s, saver->reporter));
+    describe_random(s->cfg, start);
 out:
     return rc;
 }
@@ -113,12 +144,72 @@ int tt_start_load(struct tt_saver *saver, const char *run_id, struct tt_train_pr
         TT_TRY(tt_start_resume(saver, folder, run_id, at, ret_start, &resumed));
     if (resumed)
         goto out;
-    if (cfg->checkpoint.initial_load_path || cfg->checkpoint.initial_load_in_hf)
+    if (initial_path(cfg))
         rc = load_initial(saver, at, ret_start);
     else
         rc = init_randomly(saver, ret_start);
 out:
     tt_free(folder);
+    return rc;
+}
+
+int tt_start_examine(const struct tt_setup *s, const char *path, unsigned skip, json_t **ret_meta)
+{
+    struct tt_job_tensors tensors = {0};
+    int rc;
+
+    tt_job_tensors_init(s->job.model, s->job.engine.shard_dtype, &tensors);
+    rc = tt_ckpt_examine(path, &tensors.state, skip, ret_meta);
+    tt_job_tensors_release(&tensors);
+    return rc;
+}
+
+struct peek {
+    const struct tt_setup *setup;
+    const struct tt_train_data *data;
+    struct tt_train_progress *at;
+};
+
+/* Compares the weights to start from with the model, without reading them. */
+static int peek_initial(void *arg)
+{
+    const struct peek *peek = arg;
+    const struct tt_setup *s = peek->setup;
+    json_t *meta = NULL;
+    unsigned skip = 0;
+    int rc = 0;
+
+    if (s->cfg->checkpoint.initial_load_in_hf)
+        return tt_hf_examine(initial_path(s->cfg), s->job.model);
+    TT_TRY(initial_skip(s->cfg, &skip));
+    TT_TRY(tt_start_examine(s, initial_path(s->cfg), skip, &meta));
+    rc = restore_initial(s->cfg, peek->data, meta, skip, peek->at);
+out:
+    json_decref(meta);
+    return rc;
+}
+
+int tt_start_peek(const struct tt_setup *s, const struct tt_train_data *data, const struct tt_reporter *reporter,
+                  bool starts_over, struct tt_train_progress *at, struct tt_start *ret_start)
+{
+    struct tt_patience patience = tt_patience_begin(s->comm, "look at the checkpoint");
+    struct peek peek = {s, data, at};
+    bool resumes = false;
+    int rc = 0;
+
+    *ret_start = (struct tt_start){.resumed_from = -1};
+    if (s->cfg->checkpoint.enable && !starts_over)
+        TT_TRY(tt_start_peek_step(s, data, at, ret_start, &resumes));
+    if (!resumes && initial_path(s->cfg)) {
+        TT_TRY(tt_patience_work(s->comm, s->comm->rank == 0, peek_initial, &peek));
+        TT_TRY(tt_comm_broadcast(s->comm, at, sizeof *at, 0));
+        describe_initial(s->cfg, ret_start);
+    } else if (!resumes) {
+        TT_TRY(warn_random(s, reporter));
+        describe_random(s->cfg, ret_start);
+    }
+out:
+    tt_patience_end(s->comm, &patience);
     return rc;
 }
 

@@ -25,6 +25,15 @@ struct tt_start {
  */
 int tt_start_load(struct tt_saver *saver, const char *run_id, struct tt_train_progress *at,
                   struct tt_start *ret_start) TT_MUST_CHECK;
+
+/**
+ * What tt_start_load would begin from, without loading it or changing a folder. A step is chosen and compared with the
+ * configuration in the same way, and so are other weights, but checksums are not verified.
+ *   starts_over  the run replaces the one in its folder
+ * Collective. May be released after an error too.
+ */
+int tt_start_peek(const struct tt_setup *setup, const struct tt_train_data *data, const struct tt_reporter *reporter,
+                  bool starts_over, struct tt_train_progress *at, struct tt_start *ret_start) TT_MUST_CHECK;
 void tt_start_release(struct tt_start *start);
 
 /* resume.c */
@@ -48,7 +57,14 @@ int tt_start_resume(struct tt_saver *saver, const char *folder, const char *run_
  * Takes step, samples and schedule from a manifest's description, except what `skip` excludes. TT_EDATA if this run's
  * samples are other ones.
  */
-int tt_start_restore(const struct tt_saver *saver, const json_t *meta, unsigned skip,
+int tt_start_restore(const struct tt_config *cfg, const struct tt_train_data *data, const json_t *meta, unsigned skip,
                      struct tt_train_progress *at) TT_MUST_CHECK;
+
+/** Compares the tensors of a checkpoint, except what `skip` excludes, with those of the run (tt_ckpt_examine). */
+int tt_start_examine(const struct tt_setup *setup, const char *path, unsigned skip, json_t **ret_meta) TT_MUST_CHECK;
+
+/** The part of tt_start_peek that looks for a step of the run's own folder. */
+int tt_start_peek_step(const struct tt_setup *setup, const struct tt_train_data *data, struct tt_train_progress *at,
+                       struct tt_start *start, bool *ret_resumes) TT_MUST_CHECK;
 
 #endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_TRAIN_DRY_DRY_H
+#define TT_CLI_TRAIN_DRY_DRY_H
+
+#include "checkpoint/save/demand.h"
+#include "cli/train/report/reporter.h"
+#include "cli/train/start/start.h"
+#include "cli/train/validate.h"
+
+/**
+ * `titan train --dry-run`: all that a run looks at and decides before its first step, and nothing of what it does. It
+ * makes, locks and changes nothing in the run folder, takes no memory for the model, and loads no weights. Text is
+ * tokenized into the cache, where the run will find it.
+ */
+struct tt_dry_options {
+    bool json;
+    bool overwrite; /* the run would replace the one that the folder holds */
+};
+
+/** Collective: every rank returns the same code. Rank 0 prints the report on stdout. Errors: those of a run. */
+int tt_dry_run(const struct tt_setup *setup, const struct tt_dry_options *options) TT_MUST_CHECK;
+
+/* --- between dry.c and report.c --- */
+
+enum { TT_DRY_SAMPLES = 3, TT_DRY_TOKENS = 64 };
+
+/* The beginning of a sample that the run reads first. */
+struct tt_dry_sample {
+    int64_t number; /* in the global order */
+    int part;       /* of the mixture */
+    int32_t *token;
+    int64_t n;
+    struct tt_text text; /* empty: no tokenizer is known to have made the tokens */
+};
+
+/* Documents of a dataset, in tokens. */
+struct tt_dry_lengths {
+    int64_t shortest, longest;
+    int64_t documents, tokens; /* together */
+    int64_t cut;               /* documents that are longer than a sequence */
+};
+
+struct tt_dry_disk {
+    char *folder;                 /* of the checkpoints; NULL: the run saves none */
+    struct tt_ckpt_demand demand; /* of what the run saves from here on */
+    struct tt_saver_space space;  /* space.have is negative if the free space is not known */
+};
+
+struct tt_dry {
+    const struct tt_setup *setup;
+    struct tt_train_data data;
+    struct tt_validator validator;
+    struct tt_train_progress at;
+    struct tt_start start;
+    struct tt_reporter reporter;
+    /* the rest is rank 0's */
+    struct tt_tokenizer *tokenizer; /* that of the configuration, if no part is text; NULL: it has none */
+    struct tt_dry_lengths lengths;  /* all 0: no dataset says where documents begin */
+    struct tt_dry_sample sample[TT_DRY_SAMPLES];
+    int n_samples; /* 0: there is no step left */
+    struct tt_dry_disk disk;
+};
+
+/** The tokenizer of the run; NULL. And whether it made the tokens of a part. */
+const struct tt_tokenizer *tt_dry_tokenizer(const struct tt_dry *dry);
+bool tt_dry_knows_tokens(const struct tt_dry *dry, int part);
+
+/** report.c: prints all of it; the warnings go to the log. 0, or the exit code of a failed write. */
+int tt_dry_report(const struct tt_dry *dry, bool json);
+
+#endif
