@@ -238,6 +238,10 @@ case_epochs_are_the_length_of_the_run() {
     run train $all --training.epochs=2 --checkpoint.enable --job.dump_folder=two
     expect_ok
     expect_err "the run is complete: it has done 2 epochs"
+    expect_err "warning: training.steps is not used: training.epochs is 2, which is $last steps"
+    run train --config two/run.yaml
+    expect_ok
+    refuse_err "warning: training.steps"
     run train $all --training.epochs=2 --training.global_batch_size=100000 --job.dump_folder=none
     expect_error 3 "has ended before the first step" "a larger training.epochs"
     run train $all --training.epochs=2 --dataloader.repeat=false --job.dump_folder=none

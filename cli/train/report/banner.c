@@ -323,12 +323,22 @@ static void warn_of_warm_up(const struct tt_config *cfg)
                 warm_up, steps, plural(steps), steps < 20 ? 1 : steps / 10);
 }
 
+/* A flag is meant to matter. In files both keys are common: run.yaml has the number that was computed. */
+static void warn_of_steps(const struct tt_config *cfg)
+{
+    if (cfg->training.epochs != TT_NULL_INT && strncmp(tt_config_origin(cfg, "training.steps"), "flag ", 5) == 0)
+        tt_warn("training.steps is not used: training.epochs is %" PRId64 ", which is %" PRId64
+                " steps\nhelp: set training.epochs=null to count steps",
+                cfg->training.epochs, cfg->training.steps);
+}
+
 void tt_reporter_describe(const struct tt_reporter *r, const struct tt_run_about *about, FILE *file)
 {
     if (file)
         print_banner(r, about, file);
     warn_of_length(r, last_step_of(r->setup, about) - about->at->step);
     warn_of_warm_up(r->setup->cfg);
+    warn_of_steps(r->setup->cfg);
 }
 
 static void note_where_it_starts(const struct tt_setup *s, const struct tt_run_about *about)
