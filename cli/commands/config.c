@@ -86,8 +86,10 @@ static int resolve_model(struct tt_config *cfg)
 {
     struct tt_model_dims over;
     struct tt_model *model = NULL;
-    int rc = tt_job_adopt_vocabulary(cfg);
+    int rc = tt_job_adopt_folder(cfg);
 
+    if (rc == 0)
+        rc = tt_job_adopt_vocabulary(cfg);
     over = tt_job_model_overrides(cfg);
     if (rc < 0 || tt_job_adopt_family(cfg) < 0 ||
         tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model) < 0) {

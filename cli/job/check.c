@@ -55,12 +55,27 @@ static bool model_keys_are_good(const struct tt_config *cfg)
     return true;
 }
 
+/* What follows from a Hugging Face folder in initial_load_path is known only now, so the rules did not see it. */
+static void check_folder(struct checking *c)
+{
+    if (tt_config_is_bad(c->cfg, "checkpoint.initial_load_path") || tt_config_is_bad(c->cfg, "model.hf_assets_path"))
+        return;
+    if (tt_job_adopt_folder(c->cfg) < 0)
+        tt_config_fault(c->cfg, c->report, "checkpoint.initial_load_path model.hf_assets_path", "%s",
+                        tt_error_message());
+    else if (c->cfg->checkpoint.initial_load_in_hf && !c->cfg->checkpoint.initial_load_model_only)
+        tt_config_fault(c->cfg, c->report, "checkpoint.initial_load_model_only checkpoint.initial_load_in_hf",
+                        "a Hugging Face folder holds only weights\nhelp: set checkpoint.initial_load_model_only=true");
+}
+
 static void check_model(struct checking *c, bool with_files)
 {
     const struct tt_config *cfg = c->cfg;
     struct tt_model_dims over;
-    bool is_silent = strcmp(cfg->model.flavor, "hf") == 0 && !with_files;
+    bool is_silent;
 
+    check_folder(c);
+    is_silent = strcmp(cfg->model.flavor, "hf") == 0 && !with_files;
     if (tt_config_is_bad(cfg, "model.name") || tt_config_is_bad(cfg, "model.flavor"))
         return;
     if (with_files && tt_job_adopt_family(c->cfg) < 0)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "checkpoint/save/save.h"
+#include "checkpoint/steps/steps.h"
 #include "cli/job/tensors.h"
 #include "cli/run/records/metrics.h"
 #include "core/base/mem.h"
@@ -55,6 +56,60 @@ struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
 static bool is_default(const char *origin)
 {
     return strcmp(origin, "default") == 0 || strncmp(origin, "builtin:", strlen("builtin:")) == 0;
+}
+
+static int has_file(const char *folder, const char *name, bool *ret_has)
+{
+    char *path = tt_format("%s/%s", folder, name);
+    int rc = tt_path_exists(path, ret_has);
+
+    tt_free(path);
+    return rc;
+}
+
+/* Whether a path is a folder of safetensors files with Hugging Face's config.json. Other code reports a path that
+ * cannot be used. */
+static int is_hf_folder(const char *path, bool *ret_is)
+{
+    enum tt_path_kind kind = TT_PATH_PLAIN;
+    bool has_config = false, has_model = false;
+    char *folder = NULL;
+    int rc = 0;
+
+    *ret_is = false;
+    TT_TRY(has_file(path, "config.json", &has_config));
+    TT_TRY(has_file(path, "model.json", &has_model)); /* titan's */
+    *ret_is = has_config && !has_model && tt_path_find(path, &kind, &folder) == 0 && kind == TT_PATH_PLAIN;
+out:
+    tt_free(folder);
+    return rc;
+}
+
+int tt_job_adopt_folder(struct tt_config *cfg)
+{
+    const char *assets = cfg->model.hf_assets_path, *path = cfg->checkpoint.initial_load_path;
+    const char *origin = path ? "checkpoint.initial_load_path" : "model.hf_assets_path";
+    bool is_hf = false, has_config = true, has_tokenizer = false;
+    int rc = 0;
+
+    if (!path && cfg->checkpoint.initial_load_in_hf)
+        path = assets;
+    if (!path)
+        return 0;
+    TT_TRY(is_hf_folder(path, &is_hf));
+    if (!is_hf)
+        goto out;
+    TT_TRY(has_file(path, "tokenizer.json", &has_tokenizer));
+    if (assets)
+        TT_TRY(has_file(assets, "config.json", &has_config));
+    if (is_default(tt_config_origin(cfg, "checkpoint.initial_load_in_hf")))
+        TT_TRY(tt_config_adopt(cfg, "checkpoint.initial_load_in_hf", "true", origin));
+    if (has_config && is_default(tt_config_origin(cfg, "model.flavor")))
+        TT_TRY(tt_config_adopt(cfg, "model.flavor", "hf", origin));
+    if (!assets && (has_tokenizer || strcmp(cfg->model.flavor, "hf") == 0))
+        TT_TRY(tt_config_adopt(cfg, "model.hf_assets_path", path, origin));
+out:
+    return rc;
 }
 
 int tt_job_adopt_family(struct tt_config *cfg)
@@ -329,6 +384,7 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     TT_TRY(tt_mesh_microbatches(&job.mesh, cfg->training.local_batch_size, cfg->training.global_batch_size,
                                 &job.microbatches));
     job.global_batch = job.microbatches * cfg->training.local_batch_size * tt_mesh_dp(&job.mesh);
+    TT_TRY(tt_job_adopt_folder(cfg));
     TT_TRY(tt_job_adopt_family(cfg));
     TT_TRY(tt_job_adopt_vocabulary(cfg));
     TT_TRY(make_model(cfg, &job.model));

@@ -42,6 +42,12 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
 void tt_job_release(struct tt_job *job);
 
 /**
+ * If the weights to start from are in a Hugging Face folder, takes what nobody set from it: that its format is Hugging
+ * Face's, model.hf_assets_path and flavor hf. Sizes that are set stay. TT_EIO if the folder cannot be looked at.
+ */
+int tt_job_adopt_folder(struct tt_config *cfg) TT_MUST_CHECK;
+
+/**
  * With flavor hf, sets model.name to the family in the folder's config.json, unless somebody set the key; then
  * tt_model_new checks that it is the same. TT_EDATA if config.json cannot be read or has no known model.
  */

@@ -177,9 +177,10 @@ static void epochs_repeat(const struct tt_config *cfg, struct tt_text *why)
                     cfg->training.epochs);
 }
 
+/* hf_assets_path may follow from initial_load_path, which is decided when folders are looked at. */
 static void hf_flavor(const struct tt_config *cfg, struct tt_text *why)
 {
-    if (strcmp(cfg->model.flavor, "hf") == 0 && !cfg->model.hf_assets_path)
+    if (strcmp(cfg->model.flavor, "hf") == 0 && !cfg->model.hf_assets_path && !cfg->checkpoint.initial_load_path)
         tt_text_add(why, "flavor 'hf' needs model.hf_assets_path, the folder that holds config.json");
 }
 

@@ -177,6 +177,36 @@ case_random_weights_despite_stored_ones_are_reported() {
     refuse_err "random weights"
 }
 
+# The folder is named once, and everything about the model follows.
+case_a_folder_as_initial_load_path_is_enough() {
+    name=llama3
+    import_folder llama3
+    short="--training.seq_len=16 --training.local_batch_size=1 --training.global_batch_size=2 --training.steps=2
+        --metrics.peak_flops=1e9 --checkpoint.enable --training.dataset=tokens
+        --training.dataset_path=$golden/llama3/tokens.bin"
+    run train $short --checkpoint.initial_load_path=hf --job.dump_folder=run
+    expect_ok
+    expect_err "^  model    llama3 hf, .* parameters; model and tokenizer from checkpoint.initial_load_path"
+    expect_err "^  weights  from hf"
+    run train $short --model.flavor=hf --model.hf_assets_path=hf --checkpoint.initial_load_in_hf --job.dump_folder=long
+    expect_ok
+    refuse_err "from checkpoint.initial_load_path"
+    run compare run long --assert-equal
+    expect_ok
+    run train $short --checkpoint.initial_load_path=hf --job.dump_folder=run --training.steps=3
+    expect_ok
+    expect_err "^  weights  step-2"
+    run config show --checkpoint.initial_load_path=hf --origin
+    expect_out "^  flavor: hf +# checkpoint.initial_load_path"
+    run train $short --checkpoint.initial_load_in_hf --model.hf_assets_path=hf --job.dump_folder=third --dry-run
+    expect_ok
+    expect_out "^  model    llama3 hf, "
+    run config check --checkpoint.initial_load_path=hf --no-checkpoint.initial_load_model_only
+    expect_error 2 "initial_load_model_only: a Hugging Face folder holds only weights"
+    run config check --model.flavor=hf --checkpoint.initial_load_path=run
+    expect_error 2 "none is given"
+}
+
 case_other_files_of_the_folder_are_exported_too() {
     name=llama3
     import_folder llama3

@@ -211,6 +211,21 @@ static void print_weights(FILE *out, const struct tt_config *cfg, const struct t
     (void)fprintf(out, "\n");
 }
 
+/* What nobody set because the folder of the weights has it. */
+static void print_model(FILE *out, const struct tt_setup *s)
+{
+    const char *key = "checkpoint.initial_load_path";
+    bool assets = strcmp(tt_config_origin(s->cfg, "model.hf_assets_path"), key) == 0;
+    bool sizes = strcmp(tt_config_origin(s->cfg, "model.flavor"), key) == 0;
+    char count[32];
+
+    (void)fprintf(out, "  model    %s %s, %s parameters", s->job.model->row->name, s->job.model->flavor,
+                  tt_text_count(count, sizeof count, tt_model_n_elements(s->job.model)));
+    if (assets || sizes)
+        (void)fprintf(out, "; %s from %s", !sizes ? "tokenizer" : assets ? "model and tokenizer" : "model", key);
+    (void)fprintf(out, "\n");
+}
+
 static void print_groups(FILE *out, const struct tt_setup *s)
 {
     const struct tt_model *model = s->job.model;
@@ -245,11 +260,9 @@ static void print_all(FILE *out, const struct tt_reporter *r, const struct tt_ru
 {
     const struct tt_setup *s = r->setup;
     struct tt_text changes = {0};
-    char count[32];
 
     print_cores(out, s);
-    (void)fprintf(out, "  model    %s %s, %s parameters\n", s->job.model->row->name, s->job.model->flavor,
-                  tt_text_count(count, sizeof count, tt_model_n_elements(s->job.model)));
+    print_model(out, s);
     print_data(out, s, about);
     print_policies(out, s);
     print_recompute(out, s);
