@@ -135,6 +135,8 @@ static void add_end(const json_t *s, struct tt_text *out)
     } else if (strcmp(string(s, "state"), "killed") == 0) {
         tt_text_add(out, "  why        unknown: the run left no record of its end; the cause may be SIGKILL, a lack of "
                          "memory, or a power cut\n");
+    } else if (strcmp(string(s, "state"), "unknown") == 0) {
+        tt_text_add(out, "  why        metrics.jsonl has no record: the run ended before it wrote one\n");
     }
 }
 

@@ -82,7 +82,7 @@ static int find_state(struct status *s)
     if (s->alive)
         s->state = s->history->run && (!end || is_ending(s->history->run)) ? "running" : "starting";
     else if (!end)
-        s->state = "killed";
+        s->state = s->history->run || s->history->steps.n ? "killed" : "unknown";
     else
         s->state = s->exit == 0 ? "completed"
                    : s->exit == tt_error_exit_code(TT_ESTOPPED) || s->exit == tt_error_exit_code(TT_EINTERRUPTED)

@@ -8,7 +8,8 @@
  * Where a run is, from the lock of its folder, its records and its checkpoints. Nothing is written. {"type": "status",
  * "schema": 1, "folder",
  *  "state": "starting" (its lock is held, but it has written no record yet) | "running" | "completed" | "stopped" (by a
- *    signal) | "failed" (an error ended it) | "killed" (it left no record of its end),
+ *    signal) | "failed" (an error ended it) | "killed" (it left no record of its end) |
+ *    "unknown" (there is no record at all),
  *  "alive", "host", "pid", "ranks", "started", "starts", "step", "total_steps", "loss", "grad_norm", "lr",
  *  "ntokens_seen", "tps", "step_time_s", "median_step_time_s", "eta_s", "last_record_s": its age, "memory_gib",
  *  "memory_predicted_gib", "validation": null | {"step", "loss", ["sets": {NAME: loss, ...}]},

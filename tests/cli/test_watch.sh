@@ -153,6 +153,19 @@ case_a_killed_run_has_a_command_that_continues_it() {
     expect_out '^             help: less$'
 }
 
+case_a_run_without_records_is_unknown() {
+    mkdir none
+    : >none/metrics.jsonl
+    run status none
+    expect_ok
+    expect_out '^none: unknown$'
+    expect_out '^  why        metrics.jsonl has no record'
+    refuse_out 'continue'
+    : >none/.lock
+    flock none/.lock "$TITAN" status none >out 2>err || not_as "status failed"
+    expect_out '^none: starting$'
+}
+
 case_a_failed_run_keeps_its_error() {
     make_corpus
     run train $tiny --optimizer.lr=1e6 --lr_scheduler.warmup_steps=0 --training.max_norm=0 \
