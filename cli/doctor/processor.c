@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/doctor/doctor.h"
+#include "cli/facts.h"
 #include "cli/revision.h"
 #include "core/kernels/blas.h"
 #include "core/kernels/kernels.h"
@@ -20,12 +21,24 @@ static const char *plural(int n)
 int tt_check_build(const struct tt_doctor *d, struct tt_finding *f)
 {
     const char *revision = tt_cli_revision();
+    const struct tt_fact fact = {"its revision", revision};
+    struct tt_text difference = {0};
+    int rc;
 
-    (void)d;
     tt_finding_add(f, "%s", TITAN_VERSION);
     if (revision[0])
         tt_finding_add(f, "git %s", revision);
-    return 0;
+    rc = tt_facts_compare(d->comm, &fact, 1, &difference);
+    if (rc == TT_EUSAGE) { /* other versions, with which no run starts */
+        tt_finding_fail(f, rc);
+        rc = 0;
+    } else if (difference.text) {
+        tt_finding_add(f, "%s", difference.text);
+        tt_finding_warn(f, "ranks should run the same build: install it on all hosts, or start it from a folder that "
+                           "they share");
+    }
+    tt_text_release(&difference);
+    return rc;
 }
 
 int tt_check_cores(const struct tt_doctor *d, struct tt_finding *f)

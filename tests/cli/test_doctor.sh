@@ -87,7 +87,7 @@ case_ranks_that_are_not_bound_are_a_warning_once() {
 case_two_hosts_in_one_report() {
     cat >agent <<END
 #!/bin/bash
-export TMPDIR=$top/\$1
+export TMPDIR=$top/\$1-\$\$
 mkdir "\$TMPDIR" && shift && exec bash -c "\$*"
 END
     cat >limited <<'END'
@@ -95,7 +95,16 @@ END
 [ "$OMPI_COMM_WORLD_RANK" = 0 ] || ulimit -n 64
 exec "$@"
 END
-    chmod +x agent limited
+    "$TITAN" version --json >version
+    python3 -c 'import json, sys
+old = json.load(open("version"))["version"].encode() + b"\0"
+open("other", "wb").write(open(sys.argv[1], "rb").read().replace(old, b"9" * (len(old) - 1) + b"\0"))' "$TITAN"
+    cat >other_host <<END
+#!/bin/bash
+[ "\$OMPI_COMM_WORLD_RANK" = 0 ] || exec ./other "\$@"
+exec "$TITAN" "\$@"
+END
+    chmod +x agent limited other other_host
     printf 'mpirun on two hosts' >command
     code=0
     timeout 100 "$TITAN_SOURCE/tools/run-ranks" 2 --host alpha:1,beta:1 --mca plm_rsh_agent "$PWD/agent" \
@@ -106,6 +115,13 @@ END
     expect_out "^warning +open files +64: rank 1 \("
     expect_out "^ok +clock +hosts differ by at most 0\.0"
     expect_out "all hosts must see the same folder|takes up memory|^ok +dump folder +.*(NFS|9p|FUSE)"
+    expect_out "^ok +titan "
+    code=0
+    timeout 100 "$TITAN_SOURCE/tools/run-ranks" 2 --host alpha:1,beta:1 --mca plm_rsh_agent "$PWD/agent" \
+        --mca btl self,tcp ./other_host doctor >out 2>err </dev/null || code=$?
+    expect_code 2
+    expect_out "^error +titan +.*ranks run different builds of titan: .* on rank 0 \(.* 99999 on rank 1 \("
+    expect_out "help: install the same titan on all hosts"
 }
 
 case_a_wrong_configuration_is_said_once() {
