@@ -331,10 +331,27 @@ static int make_temporary(const char *prefix, char **ret_name, int *ret_fd)
     return 0;
 }
 
+/* A rename would put the new file in the place of a device or of a link, for instance /dev/stdout. */
+static int check_replaceable(const char *path)
+{
+    struct tt_path_info info = {0};
+
+    if (tt_path_look(path, &info) < 0 || (info.kind == TT_FILE_NONE && !info.is_link) ||
+        (info.kind == TT_FILE_REGULAR && !info.is_link))
+        return 0; /* what cannot be looked at cannot be replaced either */
+    return tt_fail(TT_EDATA, "cannot replace '%s': it is %s, wanted a regular file or none\nhelp: name a file", path,
+                   info.is_link                  ? "a link"
+                   : info.kind == TT_FILE_FOLDER ? "a folder"
+                                                 : "a device or a pipe");
+}
+
 int tt_file_temporary(const char *path, char **ret_name, int *ret_fd)
 {
     char *prefix = tt_format("%s.tmp", path);
-    int rc = make_temporary(prefix, ret_name, ret_fd);
+    int rc = check_replaceable(path);
+
+    if (rc == 0)
+        rc = make_temporary(prefix, ret_name, ret_fd);
 
     tt_free(prefix);
     return rc;

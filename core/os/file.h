@@ -54,12 +54,13 @@ int tt_file_pread(int fd, const char *path, void *bytes, size_t size, int64_t of
 
 /**
  * Replaces path durably: writes path.tmp-RANDOM, fsyncs, renames, fsyncs the folder. Readers
- * see the old file or the new.
+ * see the old file or the new. TT_EDATA if something else than a regular file is at path.
  */
 int tt_file_replace(const char *path, const void *bytes, size_t size) TT_MUST_CHECK;
 
 /**
- * Creates path.tmp-RANDOM, to be written and then renamed to `path`. The file is always new (O_EXCL), so no two
+ * Creates path.tmp-RANDOM, to be written and then renamed to `path`, where there must be a regular file or nothing
+ * (TT_EDATA). The file is always new (O_EXCL), so no two
  * processes share one, even on different hosts. The caller frees ret_name (tt_free) and closes ret_fd.
  */
 int tt_file_temporary(const char *path, char **ret_name, int *ret_fd) TT_MUST_CHECK;

@@ -285,6 +285,27 @@ static void temporary_names_are_unique(void **state)
     tt_free(b);
 }
 
+static void only_regular_files_are_replaced(void **state)
+{
+    static const char *const names[] = {"pipe", "link", "dangling", "sub"};
+
+    assert_int_equal(tt_file_replace(at("file"), "old", 3), 0);
+    assert_int_equal(tt_file_replace(at("file"), "new", 3), 0);
+    assert_int_equal(mkfifo(at("pipe"), 0600), 0);
+    assert_int_equal(mkdir(at("sub"), 0700), 0);
+    assert_int_equal(symlink("file", at("link")), 0);
+    assert_int_equal(symlink("nowhere", at("dangling")), 0);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct tt_path_info before, after;
+
+        assert_int_equal(tt_path_look(at(names[i]), &before), 0);
+        assert_int_equal(tt_file_replace(at(names[i]), "new", 3), TT_EDATA);
+        assert_non_null(strstr(tt_error_message(), names[i]));
+        assert_int_equal(tt_path_look(at(names[i]), &after), 0);
+        assert_memory_equal(&before, &after, sizeof before);
+    }
+}
+
 static void file_systems_that_cannot_sync_folders_are_tolerated(void **state)
 {
     static const int errors[] = {EINVAL, EOPNOTSUPP};
@@ -337,6 +358,7 @@ int main(void)
         CASE(only_regular_files_are_read),
         CASE(what_a_user_names_may_be_a_pipe),
         CASE(temporary_names_are_unique),
+        CASE(only_regular_files_are_replaced),
         CASE(file_systems_that_cannot_sync_folders_are_tolerated),
         CASE(an_impossible_size_can_be_refused_without_an_exit),
     };
