@@ -67,7 +67,7 @@ static int train_step(struct tt_loop *l, struct tt_train_step *ret_done, int *re
     }
     if (rc < 0)
         goto out;
-    tt_reporter_count(&l->reporter, ret_done->data_sec);
+    tt_reporter_count(&l->reporter, l->at.step, ret_done);
     pause = tt_reporter_pause(&l->reporter);
     TT_TRY(tt_reporter_measure_peak(&l->reporter, tt_engine_team(l->setup->engine)));
     tt_reporter_resume(&l->reporter, &pause);
@@ -245,7 +245,7 @@ int tt_loop_run(struct tt_loop *l)
 
     TT_TRY(tt_train_progress_check(&l->at, l->setup, &l->data));
     l->pace.step_sec = l->reporter.predicted_step_sec;
-    tt_reporter_begin_steps(&l->reporter);
+    tt_reporter_begin_steps(&l->reporter, &l->at);
     TT_TRY(end_step(l, &stop));
     if (l->at.step >= last_step(l))
         TT_TRY(complete(l));

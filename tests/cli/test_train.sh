@@ -447,6 +447,18 @@ case_a_long_run_can_be_watched() {
     expect_err "^  predicts .* for 12 steps$"
     [ "$(tail -n 1 err)" = "$(grep -E '^titan: training completed: step 12, [0-9.]+ m?s, in run$' err)" ] ||
         not_as "the last line is 'training completed' with the time it took"
+    loss=$(sed -n 's/^step: 12.*loss: *\([0-9.]*\).*/\1/p' out)
+    expect_err "^  loss     $loss at step 12$"
+    expect_err "^  tokens   1,536 seen \(0.[0-9]+ epochs\), [0-9,]+ a second$"
+    expect_err "^  saved    nothing \(checkpoint.enable is false\)$"
+    run train $tiny --training.steps=3 --checkpoint.enable --validation.enable --overwrite --validation.dataset=text \
+        --validation.dataset_path=corpus.txt --metrics.log_freq=2 --checkpoint.interval=2
+    expect_ok
+    expect_err "^  loss     [0-9.]+ at step 3, validation [0-9.]+ at step 3$"
+    expect_err "^  saved    step-3 in run/checkpoint$"
+    run train $tiny --training.steps=4 --checkpoint.enable
+    expect_ok
+    expect_err "^  tokens   512 seen .*, [0-9,]+ a second$"
 }
 
 case_an_absurd_prediction_is_pointed_out_before_the_start() {

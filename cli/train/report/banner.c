@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a run prints on stderr before it starts and after it ends, and its record.
+ * What a run prints on stderr before it starts, and its record.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "cli/run/screen.h"
-#include "cli/train/report/advice.h"
 #include "cli/train/report/reporter.h"
 #include "cli/train/start/changed.h"
 #include "cli/train/validate.h"
@@ -19,7 +18,6 @@
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"
 #include "core/os/cores.h"
-#include "core/os/file.h"
 
 enum { LABEL_COLUMNS = 11 }; /* "  sharding " */
 
@@ -435,25 +433,4 @@ void tt_reporter_begin(struct tt_reporter *r, const struct tt_run_about *about)
     tt_metrics_record(&r->metrics, record_of(r, about));
     tt_reporter_describe(r, about, stderr);
     note_where_it_starts(r->setup, about);
-}
-
-void tt_reporter_farewell(const struct tt_reporter *r, const struct tt_run_about *about)
-{
-    const struct tt_setup *s = r->setup;
-    int64_t step = about->at->step;
-    struct tt_text advice = {0};
-    char elapsed[32];
-
-    if (s->comm->rank != 0)
-        return;
-    tt_advice(s, &r->spent, &advice);
-    if (advice.text)
-        tt_screen_put(stderr, advice.text, tt_screen_columns(STDERR_FILENO), LABEL_COLUMNS);
-    tt_text_release(&advice);
-    if (data_ends(s, last_step_of(s, about)))
-        tt_screen_say("titan: the data has ended (dataloader.repeat is false): there is no batch for step %" PRId64
-                      "\n",
-                      step + 1);
-    tt_screen_say("titan: training completed: step %" PRId64 ", %s, in %s\n", step,
-                  tt_text_duration(elapsed, sizeof elapsed, tt_clock_sec() - r->started_sec), s->cfg->job.dump_folder);
 }

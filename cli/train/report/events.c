@@ -32,6 +32,8 @@ void tt_reporter_validated(struct tt_reporter *r, int64_t step, const struct tt_
         all.seconds += result[i].seconds;
     }
     all.loss = n == 1 ? result[0].loss : all.tokens ? sum / (double)all.tokens : 0.0;
+    r->results.validated = step;
+    r->results.validation_loss = all.loss;
     if (!is_silent(r))
         tt_metrics_validate(&r->metrics, &all);
     tt_free(set);
@@ -47,6 +49,7 @@ void tt_reporter_saved(struct tt_reporter *r, const struct tt_ckpt_saved *saved,
 
     if (is_silent(r))
         return;
+    r->results.saved = saved->step;
     tt_metrics_checkpoint(&r->metrics, saved, async);
     tt_text_bytes(size, sizeof size, (double)saved->bytes);
     if (async)

@@ -115,19 +115,22 @@ static void open_window(struct tt_reporter *r)
     comm->payload_bytes = 0;
 }
 
-void tt_reporter_begin_steps(struct tt_reporter *r)
+void tt_reporter_begin_steps(struct tt_reporter *r, const struct tt_train_progress *at)
 {
     open_window(r);
+    r->results.tokens_before = at->ntokens_seen;
     r->started_sec = r->window.start;
 }
 
-void tt_reporter_count(struct tt_reporter *r, double data_sec)
+void tt_reporter_count(struct tt_reporter *r, int64_t step, const struct tt_train_step *done)
 {
     const struct tt_engine *engine = r->setup->engine;
 
     tt_split_add_run(&r->window.split, tt_engine_program(engine), tt_executor_spans(tt_engine_executor(engine)));
     r->window.steps++;
-    r->window.data_sec += data_sec;
+    r->window.data_sec += done->data_sec;
+    r->results.step = step;
+    r->results.loss = done->step.loss;
 }
 
 int tt_reporter_step(struct tt_reporter *r, const struct tt_train_step *done, const struct tt_train_progress *at,

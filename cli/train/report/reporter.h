@@ -37,6 +37,16 @@ struct tt_spent {
     double step_sec, data_sec, exposed_sec;
 };
 
+/* What the end of the run repeats. */
+struct tt_results {
+    int64_t tokens_before; /* seen when this process began */
+    int64_t step;          /* the last one */
+    double loss;
+    int64_t validated; /* the step of the last validation; 0: none */
+    double validation_loss;
+    int64_t saved; /* the step of the last checkpoint; 0: none */
+};
+
 struct tt_reporter {
     const struct tt_setup *setup;
     struct tt_metrics metrics; /* records and console of rank 0; every rank has the peak */
@@ -46,6 +56,7 @@ struct tt_reporter {
     double started_sec;        /* when the first step of this process began (tt_clock_sec) */
     struct tt_report_window window;
     struct tt_spent spent;
+    struct tt_results results;
 };
 
 struct tt_start;
@@ -87,10 +98,10 @@ void tt_reporter_predict(struct tt_reporter *reporter);
 /* --- steps --- */
 
 /** Begins the first window. */
-void tt_reporter_begin_steps(struct tt_reporter *reporter);
+void tt_reporter_begin_steps(struct tt_reporter *reporter, const struct tt_train_progress *at);
 
-/** Counts a completed step. data_sec is the time that loading took. */
-void tt_reporter_count(struct tt_reporter *reporter, double data_sec);
+/** Counts a completed step. */
+void tt_reporter_count(struct tt_reporter *reporter, int64_t step, const struct tt_train_step *done);
 
 /** Reports the completed step, with means over the steps since the last report, and begins the next window.
  * Collective. */
@@ -114,7 +125,7 @@ void tt_reporter_describe(const struct tt_reporter *reporter, const struct tt_ru
 /** Writes the record of the run, and prints on stderr what is about to happen. */
 void tt_reporter_begin(struct tt_reporter *reporter, const struct tt_run_about *about);
 
-/** Prints on stderr how the run ended, where its time went, and what would make it faster. */
+/** farewell.c: prints on stderr what the run has reached, where its time went, and what would make it faster. */
 void tt_reporter_farewell(const struct tt_reporter *reporter, const struct tt_run_about *about);
 
 /* --- events: events.c --- */
