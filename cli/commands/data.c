@@ -22,6 +22,7 @@ const struct tt_option tt_data_options[] = {
     {"dataset", "training.dataset", "NAME", "what to read (pack: kjv, text, jsonl, ...; inspect: tokens, tokens_u16)"},
     {"dataset_path", "training.dataset_path", "PATH", "pack: a file or a folder of files"},
     {"text_field", "training.text_field", "FIELD", "pack: the field of JSON lines that holds the text (default: text)"},
+    {"chat_template", "training.chat_template", "NAME", "pack: how jsonl_sft writes messages (default: auto)"},
     {"tokenizer", "model.hf_assets_path", "DIR", "folder with tokenizer.json (default: the built-in tokenizer)"},
     {"out", NULL, "PATH", "pack: the token file to write; tokenizer: the folder"},
     {"vocab", NULL, "N", "tokenizer: how many tokens to make (default: 8192)"},
@@ -36,7 +37,8 @@ const struct tt_option tt_data_options[] = {
 };
 
 static const char usage[] =
-    "usage: titan data pack --dataset NAME [--dataset-path PATH] [--tokenizer DIR] --out FILE [--json]\n"
+    "usage: titan data pack --dataset NAME [--dataset-path PATH] [--chat-template NAME] [--tokenizer DIR]\n"
+    "                       --out FILE [--json]\n"
     "       titan data inspect FILE [--dataset tokens_u16] [--tokenizer DIR] [--json]\n"
     "       titan data tokenizer [--vocab N] [--pattern NAME] --out DIR [--json] TEXT...\n\n"
     "pack tokenizes documents into one file that training.dataset=tokens maps; inspect checks such a file\n"
@@ -66,13 +68,13 @@ static json_t *id_or_null(int64_t id)
 
 static json_t *describe(const char *path, const struct tt_token_info *info)
 {
-    return json_pack("{s:o, s:s, s:I, s:I, s:s, s:I, s:o, s:o, s:o, s:I, s:o, s:o, s:o}", "path", tt_json_string(path),
-                     "format", format_name(info), "tokens", (json_int_t)info->n_tokens, "documents",
-                     (json_int_t)info->n_documents, "dtype", info->item_size == 2 ? "uint16" : "uint32", "bytes",
-                     (json_int_t)info->file_size, "vocab_size", id_or_null(info->vocab_size ? info->vocab_size : -1),
-                     "bos", id_or_null(info->bos), "eos", id_or_null(info->eos), "max_id", (json_int_t)info->max_id,
-                     "digest", hex(info->digest), "source", hex(info->source_hash), "tokenizer",
-                     hex(info->tokenizer_hash));
+    return json_pack("{s:o, s:s, s:I, s:I, s:I, s:s, s:I, s:o, s:o, s:o, s:I, s:o, s:o, s:o}", "path",
+                     tt_json_string(path), "format", format_name(info), "tokens", (json_int_t)info->n_tokens, "learned",
+                     (json_int_t)info->n_learned, "documents", (json_int_t)info->n_documents, "dtype",
+                     info->item_size == 2 ? "uint16" : "uint32", "bytes", (json_int_t)info->file_size, "vocab_size",
+                     id_or_null(info->vocab_size ? info->vocab_size : -1), "bos", id_or_null(info->bos), "eos",
+                     id_or_null(info->eos), "max_id", (json_int_t)info->max_id, "digest", hex(info->digest), "source",
+                     hex(info->source_hash), "tokenizer", hex(info->tokenizer_hash));
 }
 
 /* Prints one line per member, in order. Strings with arbitrary content are quoted. */
@@ -115,8 +117,10 @@ static int pack(const struct tt_args *args)
     const char *out = tt_args_last(args, "out"), *name = tt_args_last(args, "dataset");
     struct tt_tokenizer *tokenizer = NULL;
     struct tt_token_info info = {0};
-    struct tt_dataset_spec spec = {
-        .name = name, .path = tt_args_last(args, "dataset_path"), .text_field = tt_args_last(args, "text_field")};
+    struct tt_dataset_spec spec = {.name = name,
+                                   .path = tt_args_last(args, "dataset_path"),
+                                   .text_field = tt_args_last(args, "text_field"),
+                                   .chat_template = tt_args_last(args, "chat_template")};
     int rc = 0;
 
     if (!out || !name || args->n_words != 1) {

@@ -25,6 +25,8 @@ const struct tt_option tt_eval_options[] = {
     {"seq_len", NULL, "N", "validation.seq_len: tokens of a sequence (default: as the run has it)"},
     {"batch", NULL, "N", "validation.local_batch_size: sequences of a batch (default: 8)"},
     {"steps", NULL, "N", "validation.steps: batches to read, of all ranks together (default: all)"},
+    {"chat_template", NULL, "NAME",
+     "training.chat_template: how jsonl_sft writes messages (default: as the run has it)"},
     {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of that of the weights"},
     {"dtype", NULL, "TYPE", "float32 or bfloat16, in which the model computes (default: float32)"},
     {"json", NULL, NULL, "print JSON"},
@@ -36,7 +38,7 @@ const struct tt_option tt_eval_options[] = {
 static const char *const keys[][2] = {
     {"dataset", "validation.dataset"}, {"dataset_path", "validation.dataset_path"},
     {"seq_len", "validation.seq_len"}, {"batch", "validation.local_batch_size"},
-    {"steps", "validation.steps"},
+    {"steps", "validation.steps"},     {"chat_template", "training.chat_template"},
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
@@ -171,6 +173,10 @@ static int choose_data(struct run *r)
     if (r->weights.config)
         TT_TRY(adopt(r, "training.document_mask", run_value(r, "training", "document_mask")));
     if (r->weights.config)
+        TT_TRY(adopt(r, "training.chat_template", run_value(r, "training", "chat_template")));
+    if (r->weights.config)
+        TT_TRY(adopt(r, "dataloader.long_conversations", run_value(r, "dataloader", "long_conversations")));
+    if (r->weights.config)
         TT_TRY(adopt(r, "validation.seq_len", run_value(r, validates ? "validation" : "training", "seq_len")));
     r->seq_len = r->cfg->validation.seq_len;
     if (!r->weights.config && !tt_config_is_set(r->cfg, "validation.seq_len") && positions && positions < r->seq_len)
@@ -251,11 +257,13 @@ static int open_dataset(struct run *r, struct tt_comm *comm, int i)
     char *cache = tt_run_folder_cache(cfg);
     struct tt_train_data_options o = {.entry = &entry,
                                       .n = 1,
+                                      .chat_template = cfg->training.chat_template,
                                       .tokenizer_folder = tokenizer ? tokenizer : r->weights.assets,
                                       .cache_folder = cache,
                                       .vocab_size = r->weights.model->dims.vocab_size,
                                       .seq_len = r->seq_len,
-                                      .documents = cfg->training.document_mask};
+                                      .documents = cfg->training.document_mask,
+                                      .longs = (enum tt_long_conversations)cfg->dataloader.long_conversations};
     int rc = tt_train_data_open(comm, &o, &r->data[i]);
 
     if (rc < 0 && cfg->validation.dataset.is_list)

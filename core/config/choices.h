@@ -14,6 +14,10 @@
     X(TT_DATASET_JSONL, "jsonl") X(TT_DATASET_JSONL_SFT, "jsonl_sft") X(TT_DATASET_TOKENS, "tokens") \
     X(TT_DATASET_TOKENS_U16, "tokens_u16") \
     ALIAS(TT_DATASET_JSONL, "c4") ALIAS(TT_DATASET_JSONL, "c4_test") ALIAS(TT_DATASET_JSONL, "c4_validation")
+#define TT_CHAT_CHOICES(X, ALIAS) \
+    X(TT_CHAT_AUTO, "auto") X(TT_CHAT_LLAMA3, "llama3") X(TT_CHAT_QWEN3, "qwen3") X(TT_CHAT_CHATML, "chatml")
+#define TT_LONG_CHOICES(X, ALIAS) \
+    X(TT_LONG_TRUNCATE, "truncate") X(TT_LONG_DROP, "drop") X(TT_LONG_ERROR, "error")
 #define TT_DTYPE_CHOICES(X, ALIAS) \
     X(TT_DTYPE_FLOAT32, "float32") X(TT_DTYPE_BFLOAT16, "bfloat16")
 #define TT_EXPORT_CHOICES(X, ALIAS) \
@@ -64,7 +68,8 @@
     S(order, TT_ORDER_CHOICES) S(ac, TT_AC_CHOICES) S(async, TT_ASYNC_CHOICES) S(save, TT_SAVE_CHOICES) \
     S(load, TT_LOAD_CHOICES) S(filter, TT_FILTER_CHOICES) S(exclude, TT_EXCLUDE_CHOICES) \
     S(reshard, TT_RESHARD_CHOICES) S(wrap, TT_WRAP_CHOICES) \
-    S(rule, TT_RULE_CHOICES) S(regex, TT_REGEX_CHOICES) S(factor, TT_FACTOR_CHOICES)
+    S(rule, TT_RULE_CHOICES) S(regex, TT_REGEX_CHOICES) S(factor, TT_FACTOR_CHOICES) S(chat, TT_CHAT_CHOICES) \
+    S(long, TT_LONG_CHOICES)
 
 #define TT_CHOICE_CONSTANT(constant, word) constant,
 #define TT_CHOICE_SKIP(constant, word)

@@ -14,6 +14,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/data/builtin.h"
+#include "core/data/chat.h"
 #include "core/data/source.h"
 #include "core/os/file.h"
 
@@ -24,20 +25,18 @@ static int prepare_text(const struct tt_dataset_kind *kind, const struct tt_data
 static int prepare_tokens(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec,
                           struct tt_dataset_ref *ret_ref);
 
-enum variant { KJV_TRAIN, KJV_VALIDATION, TEXT, JSONL, TOKENS, TOKENS_U16 };
+enum variant { KJV_TRAIN, KJV_VALIDATION, TEXT, JSONL, SFT, TOKENS, TOKENS_U16 };
 
 static const struct tt_dataset_kind kinds[] = {
-    {"kjv", "King James Bible, 1,130 chapters (built in)", NULL, prepare_text, KJV_TRAIN, false, true},
-    {"kjv_validation", "King James Bible, 59 other chapters (built in)", NULL, prepare_text, KJV_VALIDATION, false,
-     true},
-    {"text", "a text file, or a folder of text files; one document per file", NULL, prepare_text, TEXT, true, true},
-    {"jsonl", "JSON lines with a text field, plain, .gz or .zst; a file or a folder", NULL, prepare_text, JSONL, true,
-     true},
-    {"c4", "JSON lines as in C4 (needs dataset_path: titan downloads nothing)", NULL, prepare_text, JSONL, true, true},
-    {"c4_test", "the same", NULL, prepare_text, JSONL, true, true},
-    {"jsonl_sft", "JSON lines with prompt and response", "prompt masking is not built yet", NULL, 0, true, true},
-    {"tokens", "packed tokens: made by titan data pack, or llm.c's .bin", NULL, prepare_tokens, TOKENS, true, false},
-    {"tokens_u16", "packed tokens: headerless uint16, as in nanoGPT", NULL, prepare_tokens, TOKENS_U16, true, false},
+    {"kjv", "King James Bible, 1,130 chapters (built in)", prepare_text, KJV_TRAIN, false, true},
+    {"kjv_validation", "King James Bible, 59 other chapters (built in)", prepare_text, KJV_VALIDATION, false, true},
+    {"text", "a text file, or a folder of text files; one document per file", prepare_text, TEXT, true, true},
+    {"jsonl", "JSON lines with a text field, plain, .gz or .zst; a file or a folder", prepare_text, JSONL, true, true},
+    {"c4", "JSON lines as in C4 (needs dataset_path: titan downloads nothing)", prepare_text, JSONL, true, true},
+    {"c4_test", "the same", prepare_text, JSONL, true, true},
+    {"jsonl_sft", "JSON lines with conversations, of which the answers are learned", prepare_text, SFT, true, true},
+    {"tokens", "packed tokens: made by titan data pack, or llm.c's .bin", prepare_tokens, TOKENS, true, false},
+    {"tokens_u16", "packed tokens: headerless uint16, as in nanoGPT", prepare_tokens, TOKENS_U16, true, false},
 };
 
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
@@ -50,8 +49,6 @@ static int fail_unknown(const char *name)
     int n = 0, rc;
 
     for (int i = 0; i < N_KINDS; i++) {
-        if (kinds[i].not_built)
-            continue;
         tt_text_add(&list, "%s%s", n ? ", " : "", kinds[i].name);
         names[n++] = kinds[i].name;
     }
@@ -67,8 +64,6 @@ int tt_dataset_find(const char *name, const struct tt_dataset_kind **ret_kind)
     for (int i = 0; i < N_KINDS; i++) {
         if (strcmp(name, kinds[i].name) != 0)
             continue;
-        if (kinds[i].not_built)
-            return tt_fail(TT_EUSAGE, "dataset '%s' cannot be used: %s", name, kinds[i].not_built);
         *ret_kind = &kinds[i];
         return 0;
     }
@@ -116,6 +111,8 @@ static int open_source(const struct tt_dataset_kind *kind, const struct tt_datas
         return 0;
     case TEXT:
         return tt_source_init(source, TT_SOURCE_TEXT, spec->path, NULL);
+    case SFT:
+        return tt_source_init(source, TT_SOURCE_LINES, spec->path, NULL);
     default:
         return tt_source_init(source, TT_SOURCE_JSONL, spec->path, spec->text_field);
     }
@@ -125,6 +122,8 @@ struct packing {
     struct tt_encoder *encoder;
     struct tt_token_writer *writer;
     struct tt_ids ids;
+    struct tt_chat *chat;
+    struct tt_chat_ids chat_ids;
 };
 
 static int pack_document(void *arg, const char *text, size_t size)
@@ -134,9 +133,25 @@ static int pack_document(void *arg, const char *text, size_t size)
 
     p->ids.n = 0;
     TT_TRY(tt_encoder_encode_document(p->encoder, text, size, &p->ids));
-    TT_TRY(tt_token_writer_add(p->writer, p->ids.id, p->ids.n));
+    TT_TRY(tt_token_writer_add(p->writer, p->ids.id, NULL, p->ids.n));
 out:
     return rc;
+}
+
+static int pack_conversation(void *arg, const char *line, size_t size)
+{
+    struct packing *p = arg;
+    int rc = 0;
+
+    TT_TRY(tt_chat_read(p->chat, line, size, &p->chat_ids));
+    TT_TRY(tt_token_writer_add(p->writer, p->chat_ids.ids.id, p->chat_ids.counts.id, p->chat_ids.ids.n));
+out:
+    return rc;
+}
+
+static const char *template_of(const struct tt_dataset_spec *spec)
+{
+    return spec->chat_template ? spec->chat_template : "auto";
 }
 
 static int pack_source(const struct tt_source *source, uint64_t source_hash, const struct tt_dataset_spec *spec,
@@ -148,17 +163,20 @@ static int pack_source(const struct tt_source *source, uint64_t source_hash, con
                                   .bos = tt_tokenizer_bos(t),
                                   .eos = tt_tokenizer_eos(t)};
     struct packing p = {0};
+    bool is_chat = source->kind == TT_SOURCE_LINES;
     char *what = tt_format("tokenizing %s", spec->name);
     int rc = 0;
 
-    TT_TRY(tt_encoder_new(t, &p.encoder));
+    TT_TRY(is_chat ? tt_chat_new(t, template_of(spec), &p.chat) : tt_encoder_new(t, &p.encoder));
     TT_TRY(tt_token_writer_new(path, tt_tokenizer_vocab_size(t), &p.writer));
-    TT_TRY(tt_source_each(source, what, pack_document, &p));
+    TT_TRY(tt_source_each(source, what, is_chat ? pack_conversation : pack_document, &p));
     TT_TRY(tt_token_writer_finish(p.writer, &about, ret_info));
 out:
     tt_token_writer_free(p.writer);
     tt_encoder_free(p.encoder);
     tt_ids_release(&p.ids);
+    tt_chat_free(p.chat);
+    tt_chat_ids_release(&p.chat_ids);
     tt_free(what);
     return rc;
 }
@@ -203,6 +221,17 @@ out:
     return rc;
 }
 
+/* A hash of what, beside the files and the tokenizer, determines the tokens. */
+static uint64_t hash_reading(const struct tt_source *source, const struct tt_dataset_spec *spec)
+{
+    const char *template = tt_tokenizer_chat_template(spec->tokenizer), *name = template_of(spec);
+    uint64_t hash = (uint64_t)source->kind;
+
+    if (source->kind == TT_SOURCE_LINES)
+        hash = tt_hash64(name, strlen(name), template ? tt_hash64(template, strlen(template), hash) : hash);
+    return tt_hash64(source->text_field, strlen(source->text_field), hash);
+}
+
 static int prepare_text(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec,
                         struct tt_dataset_ref *ret_ref)
 {
@@ -217,7 +246,7 @@ static int prepare_text(const struct tt_dataset_kind *kind, const struct tt_data
     TT_TRY(open_source(kind, spec, &source));
     TT_TRY(tt_source_hash(&source, &key[0]));
     key[1] = tokenizer_hash;
-    key[2] = tt_hash64(source.text_field, strlen(source.text_field), (uint64_t)source.kind);
+    key[2] = hash_reading(&source, spec);
     key[3] = CACHE_FORMAT;
     TT_TRY(tt_folder_make(spec->cache_dir));
     tt_token_sweep(spec->cache_dir, ".tokens");

@@ -21,8 +21,7 @@ struct tt_dataset_ref;
 
 struct tt_dataset_kind {
     const char *name;
-    const char *help;      /* one line for people */
-    const char *not_built; /* not NULL: why it cannot be used yet */
+    const char *help; /* one line for people */
     int (*prepare)(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec,
                    struct tt_dataset_ref *ret_ref);
     int variant;     /* for the prepare function */
@@ -30,13 +29,14 @@ struct tt_dataset_kind {
     bool is_text;    /* a tokenizer is needed, and a cache folder */
 };
 
-/** The kind called name; TT_EUSAGE with the nearest name if there is none or it is not built yet. */
+/** The kind called name; TT_EUSAGE with the nearest name if there is none. */
 int tt_dataset_find(const char *name, const struct tt_dataset_kind **ret_kind) TT_MUST_CHECK;
 
 struct tt_dataset_spec {
     const char *name;                     /* training.dataset */
     const char *path;                     /* training.dataset_path; may be NULL for the built-in ones */
     const char *text_field;               /* of JSON lines; NULL: "text" */
+    const char *chat_template;            /* of chat data (tt_chat_template_choose); NULL: "auto" */
     const struct tt_tokenizer *tokenizer; /* NULL is fine for packed files */
     int64_t vocab_size;                   /* of the model; 0: any id is accepted */
     const char *cache_dir;                /* for text; created if missing */
@@ -90,5 +90,11 @@ int tt_dataset_recheck(struct tt_dataset *dataset) TT_MUST_CHECK;
  * when the file ends early or has an id beyond ref.info.max_id, so that no id leads outside of the model's embedding.
  */
 int tt_dataset_copy(const struct tt_dataset *dataset, int64_t begin, int64_t n, int32_t *ids) TT_MUST_CHECK;
+
+/**
+ * For tokens [begin, begin + n): 1 if the token is to be learned, else 0. The file must have a mask. TT_EDATA naming
+ * host and file when it ends early.
+ */
+int tt_dataset_counts(const struct tt_dataset *dataset, int64_t begin, int64_t n, uint8_t *ret_counts) TT_MUST_CHECK;
 
 #endif

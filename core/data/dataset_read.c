@@ -172,3 +172,25 @@ int tt_dataset_copy(const struct tt_dataset *dataset, int64_t begin, int64_t n, 
         largest = (uint32_t)ids[i] > largest ? (uint32_t)ids[i] : largest;
     return largest > info->max_id ? fail_id(dataset, begin, ids) : 0;
 }
+
+/* The bytes with the bits of the tokens are read to the end of ret_counts, and spread from its beginning. */
+int tt_dataset_counts(const struct tt_dataset *dataset, int64_t begin, int64_t n, uint8_t *ret_counts)
+{
+    const struct tt_token_info *info = &dataset->ref.info;
+    int64_t shift = begin % 8, bytes = (shift + n + 7) / 8;
+    uint8_t *from;
+    int rc;
+
+    if (!info->mask_at || begin < 0 || n < 0 || n > info->n_tokens - begin)
+        return tt_fail(TT_EINTERNAL, "mask of tokens %lld to %lld of %lld", (long long)begin, (long long)(begin + n),
+                       (long long)info->n_tokens);
+    if (!n)
+        return 0;
+    from = ret_counts + n - bytes;
+    rc = tt_file_pread(dataset->fd, dataset->ref.path, from, (size_t)bytes, info->mask_at + begin / 8);
+    if (rc < 0)
+        return say_host(rc);
+    for (int64_t i = 0; i < n; i++)
+        ret_counts[i] = from[(shift + i) / 8] >> (shift + i) % 8 & 1;
+    return 0;
+}

@@ -291,6 +291,26 @@ bool tt_jsonline_members(const char *line, size_t size, tt_json_member_fn fn, vo
     return good;
 }
 
+void tt_jsonline_elements(const char *value, size_t size, tt_json_member_fn fn, void *arg)
+{
+    struct scan s = {.line = value, .size = size, .at = 1};
+
+    for (;;) {
+        struct tt_json_member m = {0};
+        size_t begin;
+
+        skip_space(&s);
+        begin = s.at;
+        if (peek(&s) == ']' || !skip_value(&s, &m.kind))
+            return;
+        m.value = s.line + begin;
+        m.value_size = s.at - begin;
+        fn(arg, &m);
+        skip_space(&s);
+        s.at++; /* the comma, or the end */
+    }
+}
+
 /* The code of the \uXXXX at p, which has been checked. */
 static uint32_t unit_at(const char *p)
 {

@@ -49,6 +49,9 @@ typedef void (*tt_json_member_fn)(void *arg, const struct tt_json_member *member
 bool tt_jsonline_members(const char *line, size_t size, tt_json_member_fn fn, void *arg, enum tt_json_kind *ret_kind,
                          struct tt_json_problem *ret_problem);
 
+/** Calls fn for every element of a checked array value, in order; their keys are NULL. */
+void tt_jsonline_elements(const char *value, size_t size, tt_json_member_fn fn, void *arg);
+
 /** Appends the text of a checked string value; half a surrogate pair becomes U+FFFD. */
 void tt_jsonline_text(const char *value, size_t size, struct tt_text *out);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Samples by index: each epoch has a permutation of the documents and the position of each in the epoch's stream, which
- * a binary search uses. The permutations of two epochs are kept, since a batch may span two epochs.
+ * a binary search uses. The permutations of two epochs are kept, since a batch may span two epochs. Conversations are
+ * packed into samples first, and the permutation is that of the samples.
  */
 #include "core/data/sampler.h"
 
@@ -13,8 +14,8 @@
 
 struct epoch {
     int64_t number; /* -1: none yet */
-    int64_t *order; /* documents */
-    int64_t *begin; /* of each document of the order in the stream; n_documents + 1 */
+    int64_t *order; /* documents or packs */
+    int64_t *begin; /* of each document of the order in the stream, n_shuffled + 1; NULL: packs */
     uint64_t used;  /* when it was last used */
 };
 
@@ -22,26 +23,71 @@ struct tt_sampler {
     const struct tt_dataset *dataset;
     struct tt_sampler_options options;
     int64_t n_samples;
-    int64_t n_documents; /* 0: the stream is the file */
+    int64_t n_shuffled;    /* documents or packs; 0: they are in file order */
+    struct tt_packs packs; /* n 0: samples are parts of a stream */
     struct epoch epoch[2];
     uint64_t clock;
 };
 
+static int fail_short(const struct tt_dataset *d, int64_t seq_len)
+{
+    int64_t n_tokens = d->ref.info.n_tokens;
+
+    return tt_fail(TT_EDATA,
+                   "dataset '%s' has %lld tokens, one sample of seq_len %lld needs %lld\nhelp: a smaller "
+                   "seq_len (at most %lld), or more data",
+                   d->ref.name, (long long)n_tokens, (long long)seq_len, (long long)seq_len + 1,
+                   (long long)n_tokens - 1);
+}
+
+/* Decides what the samples of an epoch are. */
+static int divide(struct tt_sampler *s)
+{
+    const struct tt_token_info *info = &s->dataset->ref.info;
+    int64_t length = s->options.seq_len;
+    int rc = 0;
+
+    if (info->mask_at) {
+        TT_TRY(tt_packs_init(&s->packs, s->dataset, length, s->options.longs));
+        s->n_samples = s->packs.n;
+        s->n_shuffled = s->options.shuffle && s->packs.n > 1 ? s->packs.n : 0;
+        return 0;
+    }
+    if (info->n_tokens < length + 1)
+        return fail_short(s->dataset, length);
+    s->n_samples = (info->n_tokens - 1) / length;
+    s->n_shuffled = s->options.shuffle && s->dataset->offsets && info->n_documents > 1 ? info->n_documents : 0;
+out:
+    return rc;
+}
+
+/* Makes room for the orders of two epochs. */
+static int make_epochs(struct tt_sampler *s)
+{
+    const char *name = s->dataset->ref.name;
+    size_t n = (size_t)s->n_shuffled;
+
+    for (int i = 0; i < 2 && n; i++) {
+        struct epoch *e = &s->epoch[i];
+
+        e->number = -1;
+        e->order = tt_calloc_for(n, sizeof *e->order, name);
+        if (!s->packs.n)
+            e->begin = tt_calloc_for(n + 1, sizeof *e->begin, name);
+        if (!e->order || (!s->packs.n && !e->begin))
+            return TT_ENOMEM;
+    }
+    return 0;
+}
+
 int tt_sampler_new(const struct tt_dataset *dataset, const struct tt_sampler_options *options,
                    struct tt_sampler **ret_sampler)
 {
-    int64_t n_tokens = dataset->ref.info.n_tokens, n = dataset->ref.info.n_documents;
-    struct tt_sampler *s;
+    struct tt_sampler *s = NULL;
+    int rc = 0;
 
     if (options->seq_len < 1)
         return tt_fail(TT_EUSAGE, "seq_len is %lld, wanted at least 1", (long long)options->seq_len);
-    if (n_tokens < options->seq_len + 1) {
-        return tt_fail(TT_EDATA,
-                       "dataset '%s' has %lld tokens, one sample of seq_len %lld needs %lld\nhelp: a smaller "
-                       "seq_len (at most %lld), or more data",
-                       dataset->ref.name, (long long)n_tokens, (long long)options->seq_len,
-                       (long long)options->seq_len + 1, (long long)n_tokens - 1);
-    }
     if (options->documents && !dataset->offsets) {
         return tt_fail_key(TT_EUSAGE, TT_KEY_DOCUMENT_MASK,
                            "dataset '%s' does not say where its documents begin, which %s needs\n"
@@ -51,19 +97,13 @@ int tt_sampler_new(const struct tt_dataset *dataset, const struct tt_sampler_opt
     s = tt_calloc(1, sizeof *s);
     s->dataset = dataset;
     s->options = *options;
-    s->n_samples = (n_tokens - 1) / options->seq_len;
-    s->n_documents = options->shuffle && dataset->offsets && n > 1 ? n : 0;
-    for (int i = 0; i < 2 && s->n_documents; i++) {
-        s->epoch[i].number = -1;
-        s->epoch[i].order = tt_calloc_for((size_t)n, sizeof *s->epoch[i].order, dataset->ref.name);
-        s->epoch[i].begin = tt_calloc_for((size_t)n + 1, sizeof *s->epoch[i].begin, dataset->ref.name);
-        if (!s->epoch[i].order || !s->epoch[i].begin) {
-            tt_sampler_free(s);
-            return TT_ENOMEM;
-        }
-    }
+    TT_TRY(divide(s));
+    TT_TRY(make_epochs(s));
     *ret_sampler = s;
-    return 0;
+    s = NULL;
+out:
+    tt_sampler_free(s);
+    return rc;
 }
 
 void tt_sampler_free(struct tt_sampler *sampler)
@@ -74,12 +114,18 @@ void tt_sampler_free(struct tt_sampler *sampler)
         tt_free(sampler->epoch[i].order);
         tt_free(sampler->epoch[i].begin);
     }
+    tt_packs_release(&sampler->packs);
     tt_free(sampler);
 }
 
 int64_t tt_sampler_epoch_samples(const struct tt_sampler *sampler)
 {
     return sampler->n_samples;
+}
+
+const struct tt_packs *tt_sampler_packs(const struct tt_sampler *sampler)
+{
+    return sampler->packs.n ? &sampler->packs : NULL;
 }
 
 static const struct epoch *find_epoch(struct tt_sampler *s, int64_t number)
@@ -98,19 +144,19 @@ static const struct epoch *find_epoch(struct tt_sampler *s, int64_t number)
         return e;
     (void)snprintf(stream, sizeof stream, "dataloader epoch %" PRId64, number);
     rng = tt_rng_make(s->options.seed, stream);
-    tt_rng_permutation(&rng, s->n_documents, e->order);
-    for (int64_t i = 0; i < s->n_documents; i++) {
+    tt_rng_permutation(&rng, s->n_shuffled, e->order);
+    for (int64_t i = 0; i < s->n_shuffled && e->begin; i++) {
         e->begin[i] = at;
         at += offsets[e->order[i] + 1] - offsets[e->order[i]];
+        e->begin[i + 1] = at;
     }
-    e->begin[s->n_documents] = at;
     e->number = number;
     return e;
 }
 
 const int64_t *tt_sampler_order(struct tt_sampler *sampler, int64_t epoch)
 {
-    return sampler->n_documents ? find_epoch(sampler, epoch)->order : NULL;
+    return sampler->n_shuffled ? find_epoch(sampler, epoch)->order : NULL;
 }
 
 /* The last of n documents, which begin at begin[0..n-1], that begins at or before position. */
@@ -137,10 +183,10 @@ static int copy_stream(struct tt_sampler *s, int64_t number, int64_t begin, int6
     int64_t place;
     int rc = 0;
 
-    if (!s->n_documents)
+    if (!s->n_shuffled)
         return tt_dataset_copy(s->dataset, begin, n, ids);
     e = find_epoch(s, number);
-    for (place = find_place(e->begin, s->n_documents, begin); n > 0; place++) {
+    for (place = find_place(e->begin, s->n_shuffled, begin); n > 0; place++) {
         int64_t left = e->begin[place + 1] - begin, take = left < n ? left : n;
 
         TT_TRY(tt_dataset_copy(s->dataset, s->dataset->offsets[e->order[place]] + begin - e->begin[place], take, ids));
@@ -155,7 +201,7 @@ out:
 /* Positions of tokens [begin, begin + n) of an epoch's stream. A document that begins earlier counts from there. */
 static void find_positions(struct tt_sampler *s, int64_t number, int64_t begin, int64_t n, int32_t *positions)
 {
-    const int64_t *begins = s->n_documents ? find_epoch(s, number)->begin : s->dataset->offsets;
+    const int64_t *begins = s->n_shuffled ? find_epoch(s, number)->begin : s->dataset->offsets;
     int64_t place = find_place(begins, s->dataset->ref.info.n_documents, begin), start = begin;
 
     for (int64_t at = begin; at < begin + n; at++) {
@@ -179,6 +225,11 @@ int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, 
                        "help: set %s=true, fewer %s, or use more data",
                        sampler->dataset->ref.name, (long long)n, (long long)length, (long long)sample,
                        tt_key_name(TT_KEY_REPEAT), tt_key_name(TT_KEY_STEPS));
+    }
+    if (sampler->packs.n) {
+        sample %= n;
+        return tt_packs_get(&sampler->packs, sampler->n_shuffled ? find_epoch(sampler, epoch)->order[sample] : sample,
+                            inputs, labels, positions);
     }
     TT_TRY(copy_stream(sampler, epoch, begin, length, inputs));
     for (int64_t i = 0; i + 1 < length; i++)

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/data/dataset.h"
+#include "core/data/packs.h"
 
 /**
  * The order of training samples. The documents of an epoch, in file order or shuffled by (seed, epoch), form one stream
@@ -14,6 +15,9 @@
  * an epoch has S = floor((N - 1) / T) samples, and the rest is dropped. Global sample g is sample g mod S of
  * epoch g div S. So the whole state of a loader is this one integer. Every rank makes its own sampler and gets
  * the same samples.
+ *
+ * A dataset with a mask (chat data) has samples of whole conversations instead (core/data/packs.h); these samples are
+ * what is shuffled.
  */
 struct tt_sampler;
 
@@ -22,6 +26,7 @@ struct tt_sampler_options {
     bool shuffle;
     bool repeat;    /* start over after each epoch; else TT_EDATA after the first */
     bool documents; /* positions are wanted; TT_EUSAGE if the dataset does not say where its documents begin */
+    enum tt_long_conversations longs; /* for a dataset with a mask */
     uint64_t seed;
 };
 
@@ -33,17 +38,23 @@ void tt_sampler_free(struct tt_sampler *sampler);
 /** Complete samples of one epoch. */
 int64_t tt_sampler_epoch_samples(const struct tt_sampler *sampler);
 
+/** What the samples of a dataset with a mask are made of; NULL for other datasets. */
+const struct tt_packs *tt_sampler_packs(const struct tt_sampler *sampler);
+
 /**
  * Gets one sample; samples may be read in any order. Allocates nothing. Fails as tt_dataset_copy does. The permutations
  * of the two epochs used last are kept; another epoch needs a new permutation of the documents.
  *   sample          global index >= 0
- *   inputs, labels  T ids each
+ *   inputs, labels  T ids each; a label is -100 where there is nothing to learn
  *   positions       of the T inputs in their documents, as far as these are in the sample; NULL: not wanted
  */
 int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, int32_t *labels,
                    int32_t *positions) TT_MUST_CHECK;
 
-/** The order of documents of an epoch, n_documents entries valid until the next call; NULL: file order. */
+/**
+ * The order of documents of an epoch, n_documents entries valid until the next call; NULL: file order. With a mask, the
+ * order of its samples.
+ */
 const int64_t *tt_sampler_order(struct tt_sampler *sampler, int64_t epoch);
 
 #endif

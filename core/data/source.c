@@ -313,7 +313,7 @@ static int fail_field(const struct walk *w, const struct field *f, const char *l
     rc = tt_fail(TT_EDATA, "%s:%lld: no string field '%s' (fields: %s)", w->file, (long long)w->line, f->name,
                  names.text.size ? names.text.text : "none");
     if (names.is_chat)
-        rc = tt_error_add_hint(rc, "chat data (prompts with responses, lists of messages) is not supported");
+        rc = tt_error_add_hint(rc, "dataset 'jsonl_sft' reads chat data");
     else if (names.first.size)
         rc = tt_error_add_hint(rc, "set %s=%s", tt_key_name(TT_KEY_TEXT_FIELD), names.first.text);
     tt_text_release(&names.text);
@@ -373,7 +373,7 @@ static int read_jsonl(struct walk *w)
             goto out;
         }
         TT_TRY(check_utf8(w, line, size, w->line, offset));
-        TT_TRY(take_line(w, line, size));
+        TT_TRY(w->source->kind == TT_SOURCE_LINES ? take_document(w, line, size) : take_line(w, line, size));
     }
 out:
     return rc;

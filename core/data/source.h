@@ -8,8 +8,11 @@
 #include "core/base/error.h"
 #include "core/data/builtin.h"
 
-/** The source of a dataset's documents: text files, one document each, or JSON lines, one document per line. */
-enum tt_source_kind { TT_SOURCE_TEXT, TT_SOURCE_JSONL };
+/**
+ * The source of a dataset's documents: text files, one document each, or JSON lines, one document per line: the text
+ * of a field (TT_SOURCE_JSONL), or the line itself, which the receiver reads (TT_SOURCE_LINES).
+ */
+enum tt_source_kind { TT_SOURCE_TEXT, TT_SOURCE_JSONL, TT_SOURCE_LINES };
 
 struct tt_source {
     enum tt_source_kind kind;

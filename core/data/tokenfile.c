@@ -108,9 +108,9 @@ static int check_titan(const struct file *file, struct tt_token_info *info)
                        (long long)file->size);
     }
     memcpy(&h, file->begin, sizeof h);
-    if (h.version != TT_TOKEN_VERSION) {
-        return tt_fail(TT_EDATA, "'%s' has version %u of the token format, this titan reads %d", file->path, h.version,
-                       TT_TOKEN_VERSION);
+    if (h.version != TT_TOKEN_VERSION && h.version != TT_TOKEN_VERSION_MASK) {
+        return tt_fail(TT_EDATA, "'%s' has version %u of the token format, this titan reads %d and %d", file->path,
+                       h.version, TT_TOKEN_VERSION, TT_TOKEN_VERSION_MASK);
     }
     if (h.header_hash != tt_token_header_hash(&h) || (h.item_size != 2 && h.item_size != 4) || h.n_tokens < 0 ||
         h.n_tokens > INT64_MAX / 16 || h.n_documents < 0 || h.n_documents > INT64_MAX / 16)
@@ -122,6 +122,7 @@ static int check_titan(const struct file *file, struct tt_token_info *info)
                                    .tokens_at = (int64_t)sizeof h,
                                    .offsets_at = tt_token_offsets_at(h.n_tokens, h.item_size),
                                    .file_size = file->size,
+                                   .n_learned = h.n_tokens,
                                    .vocab_size = h.vocab_size,
                                    .bos = h.bos,
                                    .eos = h.eos,
@@ -130,6 +131,11 @@ static int check_titan(const struct file *file, struct tt_token_info *info)
                                    .source_hash = h.source_hash,
                                    .digest = h.content_hash};
     needed = info->offsets_at + 8 * (h.n_documents + 1);
+    if (h.version == TT_TOKEN_VERSION_MASK) {
+        info->mask_at = needed;
+        info->n_learned = h.n_learned;
+        needed += (h.n_tokens + 7) / 8;
+    }
     if (file->size != needed) {
         return tt_fail(TT_EDATA, "'%s' is truncated: %lld tokens in %lld documents need %lld bytes, the file has %lld",
                        file->path, (long long)h.n_tokens, (long long)h.n_documents, (long long)needed,
@@ -189,6 +195,7 @@ static int complete_foreign(const struct file *file, struct tt_token_info *info)
     int rc;
 
     info->n_documents = 1;
+    info->n_learned = info->n_tokens;
     info->bos = info->eos = -1;
     info->file_size = file->size;
     rc = read_content(file->fd, file->path, info->tokens_at, file->size, info->item_size, &info->digest, &max);

@@ -12,9 +12,11 @@
  * Packed token files, titan's own and foreign ones.
  *
  * titan's: a header of 128 bytes, the tokens (uint16 or uint32), zeros up to a multiple of 8, then n_documents + 1
- * int64 offsets: document d is tokens [offset[d], offset[d+1]). All little-endian. The header has a hash of itself and
- * of all that follows, so that a truncated or damaged file is detected. llm.c's: a header of 256 int32 (magic 20240520,
- * version 1, count: uint16; or 20240801, 7: uint32), then the tokens. Headerless: uint16 tokens (nanoGPT).
+ * int64 offsets: document d is tokens [offset[d], offset[d+1]). All little-endian. Files of version 2 then have a mask,
+ * a bit for every token, the lowest bit of a byte first, which is 1 if the token is to be learned; in version 1 all
+ * are. The header has a hash of itself and of all that follows, so that a truncated or damaged file is detected.
+ * llm.c's: a header of 256 int32 (magic 20240520, version 1, count: uint16; or 20240801, 7: uint32), then the tokens.
+ * Headerless: uint16 tokens (nanoGPT).
  */
 enum tt_token_format { TT_TOKENS_TITAN, TT_TOKENS_LLMC, TT_TOKENS_RAW_U16 };
 
@@ -26,9 +28,11 @@ struct tt_token_info {
     int64_t n_documents; /* 1 where the file has no offsets */
     int64_t tokens_at;   /* byte offsets in the file */
     int64_t offsets_at;  /* 0: no document offsets */
+    int64_t mask_at;     /* 0: every token is to be learned */
     int64_t file_size;
     int64_t vocab_size;      /* of the tokenizer; 0: unknown */
     int32_t bos, eos;        /* -1: unknown or none */
+    int64_t n_learned;       /* tokens that are to be learned */
     int64_t max_id;          /* largest id in the file */
     uint64_t tokenizer_hash; /* 0: unknown */
     uint64_t source_hash;    /* of the text it was made from; 0: unknown */
@@ -59,8 +63,12 @@ void tt_token_sweep(const char *folder, const char *stem);
 struct tt_token_writer;
 int tt_token_writer_new(const char *path, int64_t vocab_size, struct tt_token_writer **ret_writer) TT_MUST_CHECK;
 
-/** Adds one document of n ids, all in [0, vocab_size). */
-int tt_token_writer_add(struct tt_token_writer *writer, const int32_t *ids, size_t n) TT_MUST_CHECK;
+/**
+ * Adds one document of n ids, all in [0, vocab_size).
+ *   counts  for every id 1 if it is to be learned, else 0; NULL: all are. All documents of a file have it, or none
+ */
+int tt_token_writer_add(struct tt_token_writer *writer, const int32_t *ids, const int32_t *counts,
+                        size_t n) TT_MUST_CHECK;
 
 /**
  * Completes the file, durably.

@@ -15,7 +15,7 @@
 #define TT_TOKEN_MAGIC "titanTOK"
 
 /* The content is hashed block by block, so that a writer can hash while it writes. */
-enum { TT_TOKEN_VERSION = 1, TT_TOKEN_BLOCK = 1 << 20 };
+enum { TT_TOKEN_VERSION = 1, TT_TOKEN_VERSION_MASK = 2, TT_TOKEN_BLOCK = 1 << 20 };
 
 struct tt_token_header {
     char magic[8];
@@ -29,7 +29,8 @@ struct tt_token_header {
     uint64_t tokenizer_hash;
     uint64_t source_hash;
     uint64_t content_hash;
-    uint64_t reserved[5];
+    int64_t n_learned; /* of version 2, else 0 */
+    uint64_t reserved[4];
     uint64_t header_hash; /* of the preceding bytes */
 };
 

@@ -27,6 +27,8 @@ struct tt_token_writer {
     int64_t max_id;
     int64_t *offset; /* where each document begins */
     int64_t n_documents, cap_documents;
+    uint8_t *mask; /* of n_tokens bits; NULL: none */
+    int64_t n_mask, cap_mask, n_learned;
     uint8_t *block;
     size_t used;
     int64_t position; /* in the file, of the block */
@@ -182,10 +184,25 @@ out:
     return rc;
 }
 
-int tt_token_writer_add(struct tt_token_writer *w, const int32_t *ids, size_t n)
+/* Appends the bits of n tokens. */
+static void add_mask(struct tt_token_writer *w, const int32_t *counts, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        int64_t at = w->n_tokens + (int64_t)i;
+
+        if (at % 8 == 0)
+            TT_PUSH(w->mask, w->n_mask, w->cap_mask) = 0;
+        w->mask[at / 8] |= (uint8_t)((counts[i] != 0) << at % 8);
+        w->n_learned += counts[i] != 0;
+    }
+}
+
+int tt_token_writer_add(struct tt_token_writer *w, const int32_t *ids, const int32_t *counts, size_t n)
 {
     int rc = 0;
 
+    if (counts)
+        add_mask(w, counts, n);
     TT_PUSH(w->offset, w->n_documents, w->cap_documents) = w->n_tokens;
     for (size_t i = 0; i < n; i++) {
         uint16_t small = (uint16_t)ids[i];
@@ -233,7 +250,7 @@ out:
 int tt_token_writer_finish(struct tt_token_writer *w, const struct tt_token_info *about, struct tt_token_info *ret_info)
 {
     static const uint8_t zeros[8];
-    struct tt_token_header h = {.version = TT_TOKEN_VERSION,
+    struct tt_token_header h = {.version = w->mask ? TT_TOKEN_VERSION_MASK : TT_TOKEN_VERSION,
                                 .item_size = (uint32_t)w->item_size,
                                 .n_tokens = w->n_tokens,
                                 .n_documents = w->n_documents,
@@ -242,13 +259,15 @@ int tt_token_writer_finish(struct tt_token_writer *w, const struct tt_token_info
                                 .bos = about->bos,
                                 .eos = about->eos,
                                 .tokenizer_hash = about->tokenizer_hash,
-                                .source_hash = about->source_hash};
-    int64_t begin = tt_token_offsets_at(w->n_tokens, w->item_size);
+                                .source_hash = about->source_hash,
+                                .n_learned = w->n_learned};
+    int64_t begin = tt_token_offsets_at(w->n_tokens, w->item_size), mask = begin + 8 * (w->n_documents + 1);
     int rc = 0;
 
     TT_TRY(put(w, zeros, (size_t)(begin - (int64_t)sizeof h - w->n_tokens * w->item_size)));
     TT_TRY(put(w, w->offset, (size_t)w->n_documents * sizeof *w->offset));
     TT_TRY(put(w, &w->n_tokens, sizeof w->n_tokens));
+    TT_TRY(put(w, w->mask, (size_t)w->n_mask));
     TT_TRY(flush_block(w));
     memcpy(h.magic, TT_TOKEN_MAGIC, sizeof h.magic);
     h.content_hash = w->hash;
@@ -262,7 +281,9 @@ int tt_token_writer_finish(struct tt_token_writer *w, const struct tt_token_info
     ret_info->n_documents = w->n_documents;
     ret_info->tokens_at = (int64_t)sizeof h;
     ret_info->offsets_at = begin;
-    ret_info->file_size = begin + 8 * (w->n_documents + 1);
+    ret_info->mask_at = w->mask ? mask : 0;
+    ret_info->n_learned = w->mask ? w->n_learned : w->n_tokens;
+    ret_info->file_size = mask + w->n_mask;
     ret_info->vocab_size = w->vocab_size;
     ret_info->max_id = w->max_id;
     ret_info->digest = h.content_hash;
@@ -281,6 +302,7 @@ void tt_token_writer_free(struct tt_token_writer *writer)
     tt_free(writer->path);
     tt_free(writer->temporary);
     tt_free(writer->offset);
+    tt_free(writer->mask);
     tt_free(writer->block);
     tt_free(writer);
 }

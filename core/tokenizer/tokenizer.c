@@ -142,6 +142,25 @@ static void parse_config(struct tt_tokenizer *t, const char *where, json_t **ret
     tt_free(config_where);
 }
 
+/* The chat template of tokenizer_config.json. Older files have a list of templates with names. */
+static void read_chat_template(struct tt_tokenizer *t, const json_t *config)
+{
+    const json_t *value = json_object_get(config, "chat_template"), *row;
+    size_t i;
+
+    json_array_foreach(value, i, row)
+    {
+        const char *name = json_string_value(json_object_get(row, "name"));
+
+        if (name && strcmp(name, "default") == 0) {
+            value = json_object_get(row, "template");
+            break;
+        }
+    }
+    if (json_is_string(value))
+        t->chat_template = tt_strdup(json_string_value(value));
+}
+
 static int check_ends(const struct tt_tokenizer *t, const char *problem)
 {
     if (t->bos < 0 || t->eos < 0)
@@ -181,6 +200,7 @@ static int read_all(struct tt_tokenizer *t, const char *where)
     TT_TRY(read_ends(t, json_object_get(root, "post_processor"), config, where));
     if (problem)
         TT_TRY(check_ends(t, problem));
+    read_chat_template(t, config);
     t->hash = tt_hash64(t->json, t->json_size, 0);
     t->hash = tt_hash64(&t->bos, sizeof t->bos, t->hash);
     t->hash = tt_hash64(&t->eos, sizeof t->eos, t->hash);
@@ -309,8 +329,8 @@ out:
 
 int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer)
 {
-    char *json_path = NULL, *json = NULL, *config = NULL;
-    size_t json_size = 0, config_size = 0;
+    char *json_path = NULL, *json = NULL, *config = NULL, *chat = NULL;
+    size_t json_size = 0, config_size = 0, chat_size = 0;
     bool is_folder = false, exists = false;
     int rc = 0;
 
@@ -331,13 +351,20 @@ int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer)
     }
     TT_TRY(tt_file_read(json_path, &json, &json_size));
     TT_TRY(read_config(json_path, &config, &config_size));
+    TT_TRY(read_beside(json_path, "chat_template.jinja", &chat, &chat_size));
     TT_TRY(tt_tokenizer_parse(json, json_size, config, config_size, json_path, ret_tokenizer));
+    if (chat) {
+        tt_free((*ret_tokenizer)->chat_template);
+        (*ret_tokenizer)->chat_template = chat;
+        chat = NULL;
+    }
 out:
     if (rc < 0)
         rc = tt_path_blame_missing(rc, path, TT_KEY_MODEL_FOLDER);
     tt_free(json_path);
     tt_free(json);
     tt_free(config);
+    tt_free(chat);
     return rc;
 }
 
@@ -348,6 +375,7 @@ void tt_tokenizer_free(struct tt_tokenizer *t)
     tt_free(t->where);
     tt_free(t->json);
     tt_free(t->config);
+    tt_free(t->chat_template);
     tt_strmap_release(&t->vocab);
     tt_strmap_release(&t->words);
     tt_strmap_release(&t->chars);
@@ -393,6 +421,11 @@ bool tt_tokenizer_is_special(const struct tt_tokenizer *tokenizer, int32_t id)
 uint64_t tt_tokenizer_hash(const struct tt_tokenizer *tokenizer)
 {
     return tokenizer->hash;
+}
+
+const char *tt_tokenizer_chat_template(const struct tt_tokenizer *tokenizer)
+{
+    return tokenizer->chat_template;
 }
 
 const char *tt_tokenizer_where(const struct tt_tokenizer *tokenizer)

@@ -75,6 +75,12 @@ int tt_tokenizer_decode_part(const struct tt_tokenizer *tokenizer, struct tt_dec
                              int64_t n, struct tt_text *text) TT_MUST_CHECK;
 void tt_tokenizer_decode_end(const struct tt_tokenizer *tokenizer, struct tt_decoding *decoding, struct tt_text *text);
 
+/**
+ * The text of the chat template (Jinja), from chat_template.jinja beside tokenizer.json or else from
+ * tokenizer_config.json; NULL: there is none. It lives as long as the tokenizer.
+ */
+const char *tt_tokenizer_chat_template(const struct tt_tokenizer *tokenizer);
+
 /** A growing array of ids. Zero-initialise; release when done. */
 struct tt_ids {
     int32_t *id;

@@ -141,6 +141,25 @@ make_corpus() {
         >corpus.txt
 }
 
+# The folder tokenizer/, with the built-in tokenizer, the tokens of all chat templates, and the chat template $1
+# (default: qwen3; none: no template).
+make_chat_tokenizer() {
+    python3 - "${1-qwen3}" <<'EOF'
+import json, os, sys
+source = os.environ["TITAN_SOURCE"]
+golden = json.load(open(source + "/tests/unit/data/chat.json"))
+made = json.load(open(source + "/assets/tokenizer.json"))
+plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+made["added_tokens"] += [{**plain, **row} for row in golden["added"]]
+os.makedirs("tokenizer", exist_ok=True)
+json.dump(made, open("tokenizer/tokenizer.json", "w"))
+config = {"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"}
+if sys.argv[1] != "none":
+    config["chat_template"] = golden["templates"][sys.argv[1]]
+json.dump(config, open("tokenizer/tokenizer_config.json", "w"))
+EOF
+}
+
 # Runs every case_* function of the test file. It is the last line of the file.
 run_cases() {
     names=$(sed -n 's/^case_\([a-z0-9_]*\)().*/\1/p' "$0")

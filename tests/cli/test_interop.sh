@@ -114,6 +114,22 @@ case_transformers_and_titan_agree() {
     done
 }
 
+case_apply_chat_template_gives_the_same_tokens() {
+    "$python" -c 'import transformers' 2>/dev/null || skip "no transformers in $python"
+    for template in llama3 qwen3 chatml; do
+        make_chat_tokenizer $template
+        for seed in 1 2 3; do
+            "$python" "$interop/chat_with_transformers.py" make chats.jsonl $seed >make.txt 2>&1 ||
+                not_as "$(tail -5 make.txt)"
+            run data pack --dataset jsonl_sft --dataset_path chats.jsonl --tokenizer tokenizer --out chats.tokens
+            expect_ok
+            "$python" "$interop/chat_with_transformers.py" compare chats.jsonl tokenizer chats.tokens \
+                >compare.txt 2>&1 || not_as "$template: $(tail -5 compare.txt)"
+            rm chats.tokens
+        done
+    done
+}
+
 # Words of few letters, so that many pairs are equally frequent and tokens have several spellings.
 case_tokenizers_learns_the_same_merges() {
     "$python" -c 'import tokenizers, transformers' 2>/dev/null || skip "no tokenizers in $python"

@@ -141,7 +141,26 @@ def block_causal(positions):
     return torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, torch.finfo(torch.float64).min).unsqueeze(1)
 
 
-def train(model, tokens, case, offsets=None):
+def pack(tokens, offsets, learned, length):
+    """Samples of whole conversations: inputs, labels (-100: not learned) and positions, padded with token 0."""
+    samples, at = [], length
+    for begin, end in zip(offsets, offsets[1:]):
+        ids, marks = tokens[begin:end][:length].tolist(), learned[begin:end][:length]
+        if end - begin > length and 1 not in marks[1:]:
+            continue
+        if at + len(ids) > length:
+            samples.append(([0] * length, [-100] * length, list(range(length))))
+            at = 0
+        after = at + len(ids)
+        inputs, labels, positions = samples[-1]
+        inputs[at:after] = ids
+        labels[at:after] = [id if mark else -100 for id, mark in zip(ids[1:], marks[1:])] + [-100]
+        positions[at:] = [*range(len(ids)), *range(length - after)]
+        at = after
+    return [torch.tensor(part) for part in zip(*samples)]
+
+
+def train(model, tokens, case, offsets=None, packs=None):
     recipe, length, batch = case["optimizer"], case["seq_len"], case["global_batch_size"]
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe["lr"], betas=(recipe["beta1"], recipe["beta2"]),
                                   eps=recipe["eps"], weight_decay=recipe["weight_decay"])
@@ -155,6 +174,10 @@ def train(model, tokens, case, offsets=None):
         documents = {}
         if offsets is not None:
             positions = torch.stack([positions_of(at, length, offsets) for at in starts])
+            documents = {"position_ids": positions, "attention_mask": block_causal(positions)}
+        if packs is not None:
+            index = torch.arange(step * batch, (step + 1) * batch) % len(packs[0])
+            inputs, labels, positions = (part[index] for part in packs)
             documents = {"position_ids": positions, "attention_mask": block_causal(positions)}
         logits = model(input_ids=inputs, use_cache=False, **documents).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
@@ -202,6 +225,26 @@ def add_documents(folder):
           expect["loss"][-1])
 
 
+def add_chat(folder):
+    """The same tokens as conversations, in which turns of a few tokens are learned."""
+    expect = json.loads((folder / "expect.json").read_text())
+    tokens = numpy.frombuffer((folder / "tokens.bin").read_bytes()[1024:], numpy.uint16).astype(numpy.int64)
+    random = numpy.random.default_rng(22)
+    offsets, learned = [0], []
+    while offsets[-1] < len(tokens):
+        offsets.append(min(offsets[-1] + int(random.integers(3, 40)), len(tokens)))
+        while len(learned) < offsets[-1]:
+            learned += [0] * int(random.integers(1, 9)) + [1] * int(random.integers(1, 9))
+        del learned[offsets[-1]:]
+    case = {key: value for key, value in expect["case"].items() if key != "data"}
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager").train()
+    packs = pack(tokens, offsets, learned, case["seq_len"])
+    seen = train(model, torch.from_numpy(tokens), case, packs=packs)
+    expect["chat"] = {"offsets": offsets, "learned": "".join(map(str, learned)), **seen}
+    (folder / "expect.json").write_text(json.dumps(expect, indent=1) + "\n")
+    print(folder.name, len(packs[0]), "samples, loss", seen["loss"][0], "to", seen["loss"][-1])
+
+
 class CountRoundings(TorchDispatchMode):
     """Counts the tensors of bfloat16 that operations compute, without those that only move values."""
     MOVES = {"_unsafe_view", "cat", "clone", "embedding", "neg", "scalar_tensor", "slice_backward", "where", "zeros"}
@@ -244,6 +287,9 @@ if __name__ == "__main__":
     elif sys.argv[1:2] == ["--documents"]:
         for wanted in sys.argv[2:]:
             add_documents(DATA / wanted)
+    elif sys.argv[1:2] == ["--chat"]:
+        for wanted in sys.argv[2:]:
+            add_chat(DATA / wanted)
     else:
         for wanted in sys.argv[1:] or CASES:
             make(wanted)

@@ -39,7 +39,7 @@ static double number(const struct reference *r, const char *object, const char *
 
 double reference_number(const struct reference *r, const char *what, int step)
 {
-    json_t *from = r->job.documents ? json_object_get(r->expect, "documents") : r->expect;
+    json_t *from = r->part ? json_object_get(r->expect, r->part) : r->expect;
     json_t *value = json_array_get(json_object_get(from, what), (size_t)step);
 
     assert_non_null(value);
@@ -158,6 +158,54 @@ void reference_use_documents(struct reference *r)
     assert_int_equal(r->dataset->offsets[n - 1], r->dataset->ref.info.n_tokens);
     r->dataset->ref.info.n_documents = (int64_t)n - 1;
     r->job.documents = true;
+    r->part = "documents";
+}
+
+/* Writes a token file with the conversations of the data. */
+static void write_chat(const struct reference *r, const char *path)
+{
+    const json_t *chat = json_object_get(r->expect, "chat"), *offsets = json_object_get(chat, "offsets");
+    const char *learned = json_string_value(json_object_get(chat, "learned"));
+    struct tt_token_info about = {.bos = -1, .eos = -1}, info;
+    struct tt_token_writer *writer = NULL;
+    int64_t n = r->dataset->ref.info.n_tokens;
+    int32_t *ids = tt_calloc((size_t)n, sizeof *ids), *counts = tt_calloc((size_t)n, sizeof *counts);
+
+    assert_non_null(learned);
+    assert_int_equal(strlen(learned), n);
+    assert_int_equal(reference_check(tt_dataset_copy(r->dataset, 0, n, ids)), 0);
+    for (int64_t i = 0; i < n; i++)
+        counts[i] = learned[i] == '1';
+    assert_int_equal(reference_check(tt_token_writer_new(path, r->model->dims.vocab_size, &writer)), 0);
+    for (size_t d = 0; d + 1 < json_array_size(offsets); d++) {
+        size_t begin = (size_t)json_integer_value(json_array_get(offsets, d));
+        size_t end = (size_t)json_integer_value(json_array_get(offsets, d + 1));
+
+        assert_int_equal(reference_check(tt_token_writer_add(writer, ids + begin, counts + begin, end - begin)), 0);
+    }
+    assert_int_equal(reference_check(tt_token_writer_finish(writer, &about, &info)), 0);
+    tt_token_writer_free(writer);
+    tt_free(ids);
+    tt_free(counts);
+}
+
+void reference_use_chat(struct reference *r)
+{
+    char folder[] = "/tmp/titan_golden_XXXXXX", *path;
+    struct tt_dataset_spec spec = {.name = "tokens"};
+    struct tt_dataset_ref ref;
+
+    assert_non_null(mkdtemp(folder));
+    path = tt_format("%s/chat.tokens", folder);
+    write_chat(r, path);
+    tt_dataset_free(r->dataset);
+    spec.path = path;
+    assert_int_equal(reference_check(tt_dataset_prepare(&spec, &ref)), 0);
+    assert_int_equal(reference_check(tt_dataset_open(&ref, &r->dataset)), 0);
+    assert_int_equal(tt_folder_remove(folder), 0); /* the dataset has it open */
+    tt_free(path);
+    r->job.documents = true;
+    r->part = "chat";
 }
 
 void reference_close(struct reference *r)

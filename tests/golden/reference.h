@@ -17,6 +17,7 @@ struct reference {
     struct tt_dataset *dataset;
     json_t *expect;
     struct train_job job;  /* without ranks and policies */
+    const char *part;      /* of expect.json that is expected: "documents" or "chat"; NULL: the plain run */
     float *before, *after; /* whole weights, in the model's order */
 };
 
@@ -26,7 +27,10 @@ void reference_close(struct reference *reference);
 /** Gives the data the documents of expect.json, to which the expected numbers in its "documents" belong. */
 void reference_use_documents(struct reference *reference);
 
-/** Item `step` of one of the lists of expect.json, or of its "documents" if these are used. */
+/** Makes the data the conversations of expect.json, to which the expected numbers in its "chat" belong. */
+void reference_use_chat(struct reference *reference);
+
+/** Item `step` of one of the lists of expect.json, or of the part that is used. */
 double reference_number(const struct reference *reference, const char *what, int step);
 
 /** Loads the weights before the first step; for train_job.load, with the reference as its argument. */

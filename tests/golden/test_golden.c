@@ -97,13 +97,14 @@ struct split {
     int prefetch, threads;
 };
 
-static void expect_the_curve_of(const char *model, const char *name, bool documents, const struct split *splits, int n)
+static void expect_the_curve_of(const char *model, const char *name, void (*use)(struct reference *),
+                                const struct split *splits, int n)
 {
     struct reference r;
 
     reference_open(&r, model, name);
-    if (documents)
-        reference_use_documents(&r);
+    if (use)
+        use(&r);
     for (int i = 0; i < n; i++) {
         struct train_job job = r.job;
         struct train_result found;
@@ -118,7 +119,7 @@ static void expect_the_curve_of(const char *model, const char *name, bool docume
         job.load_arg = &r;
         assert_int_equal(reference_check(train_job_run(&job, &found)), 0);
         check_curve(&r, &job, &found);
-        if (!documents)
+        if (!use)
             check_weights(&r, &job, &found);
         train_result_release(&found);
     }
@@ -126,9 +127,9 @@ static void expect_the_curve_of(const char *model, const char *name, bool docume
 }
 
 #define FOLLOW(model, name, splits) \
-    expect_the_curve_of(model, name, false, splits, (int)(sizeof(splits) / sizeof *(splits)))
-#define FOLLOW_DOCUMENTS(model, name, splits) \
-    expect_the_curve_of(model, name, true, splits, (int)(sizeof(splits) / sizeof *(splits)))
+    expect_the_curve_of(model, name, NULL, splits, (int)(sizeof(splits) / sizeof *(splits)))
+#define FOLLOW_WITH(use, model, name, splits) \
+    expect_the_curve_of(model, name, use, splits, (int)(sizeof(splits) / sizeof *(splits)))
 
 #define DEFAULT TT_RESHARD_AFTER_FORWARD_DEFAULT
 #define ALWAYS  TT_RESHARD_AFTER_FORWARD_ALWAYS
@@ -224,9 +225,18 @@ static void documents(void **state)
 {
     static const struct split splits[] = {{1, 1, 4, DEFAULT, 1, 1}, {4, 2, 1, NEVER, 1, 1}};
 
-    FOLLOW_DOCUMENTS("llama3", "llama3", splits);
-    FOLLOW_DOCUMENTS("qwen3", "qwen3", splits);
-    FOLLOW_DOCUMENTS("gpt2", "gpt2", splits);
+    FOLLOW_WITH(reference_use_documents, "llama3", "llama3", splits);
+    FOLLOW_WITH(reference_use_documents, "qwen3", "qwen3", splits);
+    FOLLOW_WITH(reference_use_documents, "gpt2", "gpt2", splits);
+}
+
+/* Samples of whole conversations, of which some tokens are learned. */
+static void chat(void **state)
+{
+    static const struct split splits[] = {{1, 1, 4, DEFAULT, 1, 1}, {4, 2, 1, NEVER, 1, 1}};
+
+    FOLLOW_WITH(reference_use_chat, "llama3", "llama3", splits);
+    FOLLOW_WITH(reference_use_chat, "qwen3", "qwen3", splits);
 }
 
 int main(void)
@@ -236,7 +246,7 @@ int main(void)
         cmocka_unit_test(llama3_three), cmocka_unit_test(llama3_clipped),
         cmocka_unit_test(qwen3),        cmocka_unit_test(gpt2),
         cmocka_unit_test(qwen3_eight),  cmocka_unit_test(gpt2_eight),
-        cmocka_unit_test(documents),
+        cmocka_unit_test(documents),    cmocka_unit_test(chat),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -33,6 +33,18 @@ struct tt_model *fixture_model(const struct tt_model_dims *dims)
     return model;
 }
 
+/* The same data with a mask, as chat data has. */
+static void write_mask(struct fixture *f, struct tt_rng *rng)
+{
+    uint8_t mask[(sizeof f->tokens / sizeof *f->tokens + 7) / 8];
+
+    for (size_t i = 0; i < sizeof mask; i++)
+        mask[i] = (uint8_t)tt_rng_bits(rng, 100000 + i);
+    assert_int_equal(fixture_check(tt_file_pwrite(f->data.fd, "mask", mask, sizeof mask, sizeof f->tokens)), 0);
+    f->chats = f->data;
+    f->chats.ref.info.mask_at = sizeof f->tokens;
+}
+
 static void make_data(struct fixture *f)
 {
     enum { N = sizeof f->tokens / sizeof *f->tokens };
@@ -49,6 +61,7 @@ static void make_data(struct fixture *f)
         f->offsets[i + 1] = f->offsets[i] + 1 + (int64_t)(tt_rng_bits(&rng, (uint64_t)(N + i)) % 29);
     f->offsets[FIXTURE_DOCUMENTS] = N;
     f->data.offsets = f->offsets;
+    write_mask(f, &rng);
 }
 
 void fixture_open(struct fixture *fixture, const struct fixture_size *size)

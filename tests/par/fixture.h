@@ -18,10 +18,10 @@ enum { FIXTURE_DOCUMENTS = 200 };
 
 /** What a test program trains. */
 struct fixture {
-    struct tt_model *odd;  /* prime widths, which no number of ranks divides */
-    struct tt_model *tied; /* tied embeddings; most tensors have fewer rows than there are ranks */
-    struct tt_dataset data;
-    uint16_t tokens[4096]; /* of data: below 13, small ones more often */
+    struct tt_model *odd;          /* prime widths, which no number of ranks divides */
+    struct tt_model *tied;         /* tied embeddings; most tensors have fewer rows than there are ranks */
+    struct tt_dataset data, chats; /* the same tokens; of chats some are learned (a mask) */
+    uint16_t tokens[4096];         /* of data: below 13, small ones more often */
     int64_t offsets[FIXTURE_DOCUMENTS + 1];
 };
 

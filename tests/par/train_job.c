@@ -27,6 +27,7 @@ struct at_work {
     struct tt_sampler *sampler[2]; /* in file order, and shuffled */
     int64_t microbatches;
     int64_t cursor; /* samples used */
+    int64_t valid;  /* labels of the batch that count */
     uint64_t allocations_at[TRAIN_JOB_STEPS + 1];
 };
 
@@ -138,10 +139,10 @@ out:
     return rc;
 }
 
-static struct tt_step step_of(const struct train_job *job, int s)
+static struct tt_step step_of(const struct train_job *job, int s, int64_t valid)
 {
     return (struct tt_step){
-        .scalars = {.inv_valid_tokens = (float)(1.0 / (double)(job->global_batch * job->seq_len)),
+        .scalars = {.inv_valid_tokens = (float)(1.0 / (double)valid),
                     .lr = tt_lr_at(&job->schedule, s + 1),
                     .beta1 = job->beta1,
                     .beta2 = job->beta2,
@@ -168,12 +169,22 @@ static int check_same(struct tt_comm *comm, double value, const char *what)
 
 static int load_microbatches(struct at_work *w)
 {
+    int64_t n = w->job->local_batch * w->job->seq_len;
     int rc = 0;
 
-    for (int a = 0; a < w->microbatches; a++)
+    w->valid = 0;
+    for (int a = 0; a < w->microbatches; a++) {
+        const int32_t *labels = tt_engine_labels(w->engine, a);
+
         TT_TRY(load_samples(w, w->cursor + tt_engine_microbatch(w->engine, a) * w->job->local_batch,
                             tt_engine_tokens(w->engine, a), tt_engine_labels(w->engine, a),
                             tt_engine_positions(w->engine, a)));
+        for (int64_t i = 0; i < n; i++)
+            w->valid += labels[i] >= 0;
+    }
+    if (!tt_engine_layout(w->engine)->counts_tokens)
+        w->valid = 0;
+    TT_TRY(tt_comm_sum_i64(w->comm, &w->valid, 1));
 out:
     return rc;
 }
@@ -190,7 +201,7 @@ static int asked_to_stop(void)
 static int give_up_step(struct at_work *w, int s)
 {
     enum { PLACES = 13 };
-    struct tt_step step = step_of(w->job, s);
+    struct tt_step step = step_of(w->job, s, w->valid);
     int rc;
 
     asks_left = w->comm->rank == s % w->comm->size ? 1 + 5 * s % PLACES : INT_MAX;
@@ -203,7 +214,7 @@ static int give_up_step(struct at_work *w, int s)
 
 static int one_step(struct at_work *w, int s)
 {
-    struct tt_step step = step_of(w->job, s);
+    struct tt_step step;
     int64_t formula = tt_program_payload(tt_engine_program(w->engine)), payload, control;
     int rc = 0;
 
@@ -212,6 +223,7 @@ static int one_step(struct at_work *w, int s)
         TT_TRY(give_up_step(w, s));
     }
     TT_TRY(load_microbatches(w));
+    step = step_of(w->job, s, w->valid);
     w->cursor += w->job->global_batch;
     w->comm->payload_bytes = w->comm->control_bytes = 0;
     TT_TRY(tt_engine_step(w->engine, &step));

@@ -45,7 +45,7 @@ static struct tt_dataset *make_dataset(int64_t vocab_size)
 
         for (int k = 0; k < n; k++)
             ids[k] = 100 * i + k;
-        assert_int_equal(tt_token_writer_add(writer, ids, (size_t)n), 0);
+        assert_int_equal(tt_token_writer_add(writer, ids, NULL, (size_t)n), 0);
     }
     assert_int_equal(tt_token_writer_finish(writer, &about, &info), 0);
     tt_token_writer_free(writer);

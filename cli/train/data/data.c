@@ -8,6 +8,7 @@
 
 #include "cli/train/data/tokens.h"
 #include "core/base/hash.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/math/rng.h"
 
@@ -31,6 +32,20 @@ static uint64_t seed_of(uint64_t seed, int part)
     return part ? tt_rng_bits(&rng, (uint64_t)part) : seed;
 }
 
+/* What packing conversations leaves out, and what it joins. */
+static void note_packs(const struct tt_train_part *part, bool documents)
+{
+    const struct tt_packs *p = tt_sampler_packs(part->sampler);
+
+    if (p && p->n_long)
+        tt_note("%s: %lld of %lld conversations have more than %lld tokens; %lld truncated, %lld left out", part->name,
+                (long long)p->n_long, (long long)part->dataset->ref.info.n_documents, (long long)p->seq_len,
+                (long long)p->n_truncated, (long long)(p->n_long - p->n_truncated));
+    if (p && p->n_documents > p->n && !documents)
+        tt_note("%s: a sample holds several conversations, and each sees those before it; %s=true keeps them apart",
+                part->name, tt_key_name(TT_KEY_DOCUMENT_MASK));
+}
+
 static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o, struct tt_train_data *data, int i)
 {
     const struct tt_dataset_entry *entry = &o->entry[i];
@@ -39,11 +54,13 @@ static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o
                                           .shuffle = o->shuffle,
                                           .repeat = o->repeat,
                                           .documents = o->documents,
+                                          .longs = o->longs,
                                           .seed = seed_of(o->seed, i)};
     const struct tt_dataset_kind *kind = NULL;
     struct tt_dataset_spec spec = {.name = entry->dataset,
                                    .path = entry->dataset_path,
                                    .text_field = entry->text_field,
+                                   .chat_template = o->chat_template,
                                    .vocab_size = o->vocab_size,
                                    .cache_dir = o->cache_folder};
     struct tt_dataset_ref ref;
@@ -63,6 +80,8 @@ static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o
     TT_TRY(tt_train_tokens_open(comm, &spec, kind->is_text, &ref, &part->dataset));
     rc = tt_sampler_new(part->dataset, &sampling, &part->sampler);
     TT_TRY(tt_comm_agree(comm, rc));
+    if (comm->rank == 0)
+        note_packs(part, o->documents);
 out:
     return rc;
 }

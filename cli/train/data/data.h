@@ -33,12 +33,14 @@ struct tt_train_data {
 struct tt_train_data_options {
     const struct tt_dataset_entry *entry; /* of each part; nothing is left to other keys */
     int n;
+    const char *chat_template;    /* of all parts */
     const char *tokenizer_folder; /* NULL: built in */
     const char *cache_folder;
     int64_t vocab_size; /* of the model; every token must be smaller */
     int64_t seq_len;
     bool shuffle, repeat;
     bool documents; /* batches have positions */
+    enum tt_long_conversations longs;
     uint64_t seed;
 };
 

@@ -53,6 +53,7 @@ int tt_datasets_open_training(const struct tt_setup *s, struct tt_train_data *re
     char *cache = tt_run_folder_cache(cfg);
     const struct tt_train_data_options o = {.entry = entry,
                                             .n = cfg->training.dataset.n,
+                                            .chat_template = cfg->training.chat_template,
                                             .tokenizer_folder = cfg->model.hf_assets_path,
                                             .cache_folder = cache,
                                             .vocab_size = s->job.model->dims.vocab_size,
@@ -60,6 +61,7 @@ int tt_datasets_open_training(const struct tt_setup *s, struct tt_train_data *re
                                             .shuffle = cfg->dataloader.shuffle,
                                             .repeat = cfg->dataloader.repeat,
                                             .documents = cfg->training.document_mask,
+                                            .longs = (enum tt_long_conversations)cfg->dataloader.long_conversations,
                                             .seed = (uint64_t)cfg->dataloader.seed};
     int rc = open_one(s, &o, ret_data);
 
@@ -76,11 +78,13 @@ int tt_datasets_open_validation(const struct tt_setup *s, int set, struct tt_tra
     char *cache = tt_run_folder_cache(cfg);
     const struct tt_train_data_options o = {.entry = &entry,
                                             .n = 1,
+                                            .chat_template = cfg->training.chat_template,
                                             .tokenizer_folder = cfg->model.hf_assets_path,
                                             .cache_folder = cache,
                                             .vocab_size = s->job.model->dims.vocab_size,
                                             .seq_len = cfg->validation.seq_len,
                                             .documents = cfg->training.document_mask,
+                                            .longs = (enum tt_long_conversations)cfg->dataloader.long_conversations,
                                             .seed = (uint64_t)cfg->dataloader.seed};
     int rc = open_one(s, &o, ret_data);
 
@@ -89,4 +93,17 @@ int tt_datasets_open_validation(const struct tt_setup *s, int set, struct tt_tra
     rc = blame(rc, &cfg->validation.dataset, TT_KEY_VALIDATION_DATASET, TT_KEY_VALIDATION_DATASET_PATH);
     tt_free(cache);
     return rc;
+}
+
+const char *tt_datasets_longs(const struct tt_config *cfg, const struct tt_train_data *data)
+{
+    const struct tt_config_row *row = tt_config_row_find("dataloader.long_conversations");
+    bool has_long = false;
+
+    for (int i = 0; i < data->n; i++) {
+        const struct tt_packs *packs = tt_sampler_packs(data->part[i].sampler);
+
+        has_long = has_long || (packs && packs->n_long);
+    }
+    return has_long ? tt_config_choice_word(row->choices, (int)cfg->dataloader.long_conversations) : NULL;
 }

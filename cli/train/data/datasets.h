@@ -10,4 +10,7 @@
 int tt_datasets_open_training(const struct tt_setup *setup, struct tt_train_data *ret_data) TT_MUST_CHECK;
 int tt_datasets_open_validation(const struct tt_setup *setup, int set, struct tt_train_data *ret_data) TT_MUST_CHECK;
 
+/** The word of dataloader.long_conversations if the data has long ones, which it then changes; else NULL. */
+const char *tt_datasets_longs(const struct tt_config *cfg, const struct tt_train_data *data);
+
 #endif

@@ -51,15 +51,17 @@ static void print_dataset(FILE *out, const char *label, const struct tt_train_pa
     const struct tt_dataset_ref *ref = &part->dataset->ref;
     const char *path = entry->dataset_path;
     int64_t n = tt_sampler_epoch_samples(part->sampler);
-    char documents[32], tokens[32], samples[32];
+    char documents[32], tokens[32], learned[32], samples[32];
 
     (void)fprintf(out, "  %-8s ", label);
     if (is_listed)
         (void)fprintf(out, "%s = ", part->name);
-    (void)fprintf(out, "%s%s%s: %s document%s, %s token%s, %s sample%s of %" PRId64, ref->name, path ? " " : "",
-                  path ? path : "", tt_text_count(documents, sizeof documents, ref->info.n_documents),
-                  plural(ref->info.n_documents), tt_text_count(tokens, sizeof tokens, ref->info.n_tokens),
-                  plural(ref->info.n_tokens), tt_text_count(samples, sizeof samples, n), plural(n), seq_len);
+    (void)fprintf(out, "%s%s%s: %s document%s, %s token%s, ", ref->name, path ? " " : "", path ? path : "",
+                  tt_text_count(documents, sizeof documents, ref->info.n_documents), plural(ref->info.n_documents),
+                  tt_text_count(tokens, sizeof tokens, ref->info.n_tokens), plural(ref->info.n_tokens));
+    if (ref->info.mask_at)
+        (void)fprintf(out, "%s of them learned, ", tt_text_count(learned, sizeof learned, ref->info.n_learned));
+    (void)fprintf(out, "%s sample%s of %" PRId64, tt_text_count(samples, sizeof samples, n), plural(n), seq_len);
 }
 
 static int64_t last_step_of(const struct tt_setup *s, const struct tt_run_about *about)

@@ -154,6 +154,8 @@ static bool changes_curve(const struct tt_config *cfg, const char *path)
                                            "training.dataset",
                                            "training.text_field",
                                            "training.document_mask",
+                                           "training.chat_template",
+                                           "dataloader.long_conversations",
                                            "optimizer.",
                                            "lr_scheduler.",
                                            "dataloader.seed",

@@ -11,6 +11,7 @@
 #include "checkpoint/steps/line.h"
 #include "checkpoint/steps/steps.h"
 #include "cli/run/folder.h"
+#include "cli/train/data/datasets.h"
 #include "cli/train/start/changed.h"
 #include "cli/train/start/start.h"
 #include "core/base/mem.h"
@@ -57,9 +58,11 @@ out:
     return rc;
 }
 
-/* In another order, samples would be read twice or never. An older titan did not record the order. */
-static int check_order(const struct tt_config *cfg, const json_t *data)
+/* In another order, samples would be read twice or never. An older titan did not record the order. `longs`: what is
+ * done with long conversations now, or NULL. */
+static int check_order(const struct tt_config *cfg, const json_t *data, const char *longs)
 {
+    const char *longs_then = json_string_value(json_object_get(data, "long_conversations"));
     const json_t *seed = json_object_get(data, "seed"), *shuffle = json_object_get(data, "shuffle");
 
     if (json_is_integer(seed) && json_is_true(shuffle) && cfg->dataloader.shuffle &&
@@ -76,6 +79,12 @@ static int check_order(const struct tt_config *cfg, const json_t *data)
             "would mean other samples\nhelp: to start the data over, "
             "--checkpoint.exclude_from_loading=dataloader",
             json_is_true(shuffle) ? "true" : "false", cfg->dataloader.shuffle ? "true" : "false");
+    if (longs && longs_then && strcmp(longs, longs_then) != 0)
+        return tt_fail(TT_EDATA,
+                       "the checkpoint was trained with dataloader.long_conversations %s, this run has %s: the "
+                       "position in the data would mean other samples\nhelp: to start the data over, "
+                       "--checkpoint.exclude_from_loading=dataloader",
+                       longs_then, longs);
     return 0;
 }
 
@@ -175,7 +184,7 @@ static int check_data(const struct tt_config *cfg, const struct tt_train_data *d
                        "the checkpoint was trained on other data or with another tokenizer (token digest %s, now "
                        "%s)\nhelp: to start the data over, --checkpoint.exclude_from_loading=dataloader",
                        digest ? digest : "none", now);
-    return check_order(cfg, data);
+    return check_order(cfg, data, tt_datasets_longs(cfg, data_now));
 }
 
 int tt_start_restore(const struct tt_config *cfg, const struct tt_train_data *data, const json_t *meta, unsigned skip,

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reads lines of chat data and turns them into tokens.
+ */
+#include "core/data/chat.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/data/chat_template.h"
+#include "core/data/jsonline.h"
+
+struct tt_chat {
+    const struct tt_tokenizer *tokenizer;
+    struct tt_encoder *encoder;
+    const struct tt_chat_template *chat; /* NULL: not needed yet */
+    char *template_name;
+    struct tt_chat_message *messages;
+    size_t n_messages, cap_messages;
+    struct tt_text header, body;
+    struct tt_ids prefix;
+    int rc; /* of the messages read so far */
+};
+
+int tt_chat_new(const struct tt_tokenizer *tokenizer, const char *template_name, struct tt_chat **ret_chat)
+{
+    struct tt_chat *c = tt_calloc(1, sizeof *c);
+    int rc = 0;
+
+    c->tokenizer = tokenizer;
+    c->template_name = tt_strdup(template_name);
+    TT_TRY(tt_encoder_new(tokenizer, &c->encoder));
+    *ret_chat = c;
+    c = NULL;
+out:
+    tt_chat_free(c);
+    return rc;
+}
+
+static void clear_messages(struct tt_chat *c)
+{
+    for (size_t i = 0; i < c->n_messages; i++) {
+        tt_free(c->messages[i].role);
+        tt_free(c->messages[i].content);
+        tt_free(c->messages[i].reasoning);
+    }
+    c->n_messages = 0;
+}
+
+void tt_chat_free(struct tt_chat *chat)
+{
+    if (!chat)
+        return;
+    clear_messages(chat);
+    tt_free(chat->messages);
+    tt_encoder_free(chat->encoder);
+    tt_free(chat->template_name);
+    tt_text_release(&chat->header);
+    tt_text_release(&chat->body);
+    tt_ids_release(&chat->prefix);
+    tt_free(chat);
+}
+
+void tt_chat_ids_release(struct tt_chat_ids *ids)
+{
+    tt_ids_release(&ids->ids);
+    tt_ids_release(&ids->counts);
+}
+
+/* --- writing tokens --- */
+
+/* Completes counts for the ids added since. */
+static void set_counts(struct tt_chat_ids *to, int counts)
+{
+    while (to->counts.n < to->ids.n)
+        tt_ids_add(&to->counts, counts);
+}
+
+/* Appends the tokens of header and body together. Those count that header alone would not have. */
+static int encode_turn(struct tt_chat *c, bool counts, struct tt_chat_ids *to)
+{
+    size_t first = to->ids.n, same = 0;
+    int rc = 0;
+
+    c->prefix.n = 0;
+    if (counts)
+        TT_TRY(tt_encoder_encode(c->encoder, c->header.text, c->header.size, &c->prefix));
+    tt_text_add_bytes(&c->header, c->body.text, c->body.size);
+    TT_TRY(tt_encoder_encode(c->encoder, c->header.text, c->header.size, &to->ids));
+    while (same < c->prefix.n && first + same < to->ids.n && c->prefix.id[same] == to->ids.id[first + same])
+        same++;
+    for (size_t i = first; i < to->ids.n; i++)
+        tt_ids_add(&to->counts, counts && i >= first + same);
+out:
+    return rc;
+}
+
+static int write_conversation(struct tt_chat *c, struct tt_chat_ids *to)
+{
+    const char *after_end;
+    int rc = 0;
+
+    to->ids.n = to->counts.n = 0;
+    if (!c->chat)
+        TT_TRY(tt_chat_template_choose(c->template_name, c->tokenizer, &c->chat));
+    after_end = c->chat->after_end;
+    if (c->chat->bos)
+        tt_ids_add(&to->ids, tt_tokenizer_bos(c->tokenizer));
+    set_counts(to, 0);
+    for (size_t i = 0; i < c->n_messages; i++) {
+        c->header.size = c->body.size = 0;
+        tt_chat_template_write(c->chat, c->messages, c->n_messages, i, &c->header, &c->body);
+        TT_TRY(encode_turn(c, c->messages[i].is_answer, to));
+        TT_TRY(tt_encoder_encode(c->encoder, after_end, strlen(after_end), &to->ids));
+        set_counts(to, 0);
+    }
+out:
+    return rc;
+}
+
+/* The texts in header and body: a prompt and its answer. */
+static int write_pair(struct tt_chat *c, struct tt_chat_ids *to)
+{
+    int32_t bos = tt_tokenizer_bos(c->tokenizer), eos = tt_tokenizer_eos(c->tokenizer);
+    int rc = 0;
+
+    if (bos >= 0)
+        tt_ids_add(&to->ids, bos);
+    set_counts(to, 0);
+    TT_TRY(encode_turn(c, true, to));
+    if (eos >= 0)
+        tt_ids_add(&to->ids, eos);
+    set_counts(to, 1);
+out:
+    return rc;
+}
+
+/* --- reading a line --- */
+
+/* A member that is wanted; if a key is repeated, the last one counts, as in Python's dictionaries. */
+struct field {
+    const char *name;
+    const char *value; /* NULL: the object has no such member, or it is null */
+    size_t size;
+    enum tt_json_kind kind;
+};
+
+struct fields {
+    struct field *field;
+    int n;
+};
+
+static void take_member(void *arg, const struct tt_json_member *member)
+{
+    const struct fields *f = arg;
+
+    for (int i = 0; i < f->n; i++)
+        if (strlen(f->field[i].name) == member->key_size &&
+            memcmp(f->field[i].name, member->key, member->key_size) == 0) {
+            f->field[i].value = member->kind == TT_JSON_NULL ? NULL : member->value;
+            f->field[i].size = member->value_size;
+            f->field[i].kind = member->kind;
+        }
+}
+
+static int read_fields(const char *object, size_t size, struct field *field, int n, const char *what)
+{
+    struct fields fields = {field, n};
+    struct tt_json_problem problem;
+    enum tt_json_kind kind;
+
+    if (!tt_jsonline_members(object, size, take_member, &fields, &kind, &problem))
+        return tt_fail(TT_EDATA, "column %zu: invalid JSON: %s", problem.column, problem.what);
+    if (kind != TT_JSON_OBJECT)
+        return tt_fail(TT_EDATA, "%s is %s, wanted an object", what, tt_json_kind_name(kind));
+    return 0;
+}
+
+/* Appends the text of a member. */
+static int add_text(const struct field *f, const char *where, struct tt_text *text)
+{
+    if (!f->value)
+        return tt_fail(TT_EDATA, "%s has no '%s'", where, f->name);
+    if (f->kind != TT_JSON_STRING)
+        return tt_fail(TT_EDATA, "'%s' of %s is %s, wanted a string", f->name, where, tt_json_kind_name(f->kind));
+    tt_text_add_bytes(text, "", 0);
+    tt_jsonline_text(f->value, f->size, text);
+    return 0;
+}
+
+/* The same as a new string; the caller frees it. */
+static int new_text(const struct field *f, const char *where, char **ret_text, size_t *ret_size)
+{
+    struct tt_text text = {0};
+    int rc = add_text(f, where, &text);
+
+    *ret_text = text.text;
+    *ret_size = text.size;
+    return rc;
+}
+
+static int check_role(const char *role, const char *where)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+
+    for (int i = 0; i < 3; i++)
+        if (strcmp(role, roles[i]) == 0)
+            return 0;
+    return tt_fail(TT_EDATA,
+                   "%s has the role '%.40s'\nhelp: roles are system, user and assistant; calls of tools are "
+                   "not supported",
+                   where, role);
+}
+
+static int read_message(struct tt_chat *c, const char *value, size_t size)
+{
+    enum { ROLE, CONTENT, REASONING, CALLS, WEIGHT, N_FIELDS };
+    struct field f[N_FIELDS] = {{.name = "role"},
+                                {.name = "content"},
+                                {.name = "reasoning_content"},
+                                {.name = "tool_calls"},
+                                {.name = "weight"}};
+    struct tt_chat_message *m = &TT_PUSH(c->messages, c->n_messages, c->cap_messages);
+    size_t unused = 0;
+    char where[40];
+    int rc = 0;
+
+    memset(m, 0, sizeof *m);
+    (void)snprintf(where, sizeof where, "message %zu", c->n_messages);
+    TT_TRY(read_fields(value, size, f, N_FIELDS, where));
+    TT_TRY(new_text(&f[ROLE], where, &m->role, &unused));
+    TT_TRY(check_role(m->role, where));
+    if (f[WEIGHT].value && !(f[WEIGHT].size == 1 && strchr("01", *f[WEIGHT].value)))
+        return tt_fail(TT_EDATA, "%s has a weight other than 0 and 1, which is not supported", where);
+    m->is_answer = strcmp(m->role, "assistant") == 0 && !(f[WEIGHT].value && *f[WEIGHT].value == '0');
+    if (f[CALLS].value)
+        return tt_fail(TT_EDATA, "%s calls tools, which is not supported", where);
+    TT_TRY(new_text(&f[CONTENT], where, &m->content, &m->content_size));
+    if (f[REASONING].value)
+        TT_TRY(new_text(&f[REASONING], where, &m->reasoning, &m->reasoning_size));
+out:
+    return rc;
+}
+
+static void take_message(void *arg, const struct tt_json_member *element)
+{
+    struct tt_chat *c = arg;
+
+    if (c->rc == 0)
+        c->rc = read_message(c, element->value, element->value_size);
+}
+
+static int read_messages(struct tt_chat *c, const struct field *f)
+{
+    bool answers = false;
+
+    clear_messages(c);
+    if (f->kind != TT_JSON_ARRAY)
+        return tt_fail(TT_EDATA, "'messages' is %s, wanted a list of objects with role and content",
+                       tt_json_kind_name(f->kind));
+    c->rc = 0;
+    tt_jsonline_elements(f->value, f->size, take_message, c);
+    for (size_t i = 0; i < c->n_messages && c->rc == 0; i++)
+        answers = answers || c->messages[i].is_answer;
+    if (c->rc < 0)
+        return c->rc;
+    if (!c->n_messages)
+        return tt_fail(TT_EDATA, "'messages' is empty");
+    if (!answers)
+        return tt_fail(TT_EDATA, "no message has the role assistant and not the weight 0: there is nothing to learn");
+    return 0;
+}
+
+/* Puts a prompt into header and its answer into body. */
+static int read_pair(struct tt_chat *c, const struct field *prompt, const struct field *input,
+                     const struct field *answer)
+{
+    int rc = 0;
+
+    c->header.size = c->body.size = 0;
+    TT_TRY(add_text(prompt, "the line", &c->header));
+    if (input && input->value && input->size > 2) { /* more than its quotes */
+        tt_text_add(&c->header, "\n\n");
+        TT_TRY(add_text(input, "the line", &c->header));
+    }
+    TT_TRY(add_text(answer, "the line", &c->body));
+    if (!c->body.size)
+        return tt_fail(TT_EDATA, "'%s' is empty, so there is nothing to learn", answer->name);
+out:
+    return rc;
+}
+
+int tt_chat_read(struct tt_chat *chat, const char *line, size_t size, struct tt_chat_ids *ret_ids)
+{
+    enum { MESSAGES, TOOLS, PROMPT, COMPLETION, RESPONSE, INSTRUCTION, INPUT, OUTPUT, SHARED, N_FIELDS };
+    struct field f[N_FIELDS] = {{.name = "messages"},   {.name = "tools"},    {.name = "prompt"},
+                                {.name = "completion"}, {.name = "response"}, {.name = "instruction"},
+                                {.name = "input"},      {.name = "output"},   {.name = "conversations"}};
+    int rc = 0;
+
+    ret_ids->ids.n = ret_ids->counts.n = 0;
+    TT_TRY(read_fields(line, size, f, N_FIELDS, "the line"));
+    if (f[MESSAGES].value && f[TOOLS].value && !(f[TOOLS].kind == TT_JSON_ARRAY && f[TOOLS].size == 2))
+        return tt_fail(TT_EDATA, "the line has 'tools', which are not supported");
+    if (f[MESSAGES].value) {
+        TT_TRY(read_messages(chat, &f[MESSAGES]));
+        return write_conversation(chat, ret_ids);
+    }
+    if (f[PROMPT].value) {
+        TT_TRY(read_pair(chat, &f[PROMPT], NULL, f[RESPONSE].value ? &f[RESPONSE] : &f[COMPLETION]));
+    } else if (f[INSTRUCTION].value) {
+        TT_TRY(read_pair(chat, &f[INSTRUCTION], &f[INPUT], &f[OUTPUT]));
+    } else {
+        return tt_fail(TT_EDATA,
+                       "the line has neither 'messages' nor 'prompt' nor 'instruction'\nhelp: a line is "
+                       "{\"messages\": [{\"role\": ..., \"content\": ...}, ...]}, {\"prompt\": ..., \"completion\": "
+                       "...} or {\"instruction\": ..., \"output\": ...}%s",
+                       f[SHARED].value ? "; rename 'conversations', 'from' and 'value', and the roles" : "");
+    }
+    TT_TRY(write_pair(chat, ret_ids));
+out:
+    return rc;
+}

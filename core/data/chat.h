@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_DATA_CHAT_H
+#define TT_DATA_CHAT_H
+
+#include <stddef.h>
+
+#include "core/base/error.h"
+#include "core/tokenizer/tokenizer.h"
+
+/**
+ * Lines of chat data as tokens, of which only the answers count. A line is an object with one of
+ *     messages               a list of {role, content}, which the chat template writes; the answers are what the
+ *                            assistant says, each with the token that ends its turn, unless it has the weight 0
+ *     prompt and completion  (or response), or instruction, input and output: texts, written one after the other
+ *                            between BOS and EOS without a template; the answer is the second one, with EOS
+ */
+struct tt_chat;
+
+struct tt_chat_ids {
+    struct tt_ids ids;
+    struct tt_ids counts; /* for every id 1 if it is part of an answer, else 0 */
+};
+
+/**
+ * The tokenizer must outlive it. template_name: see tt_chat_template_choose, which is not asked before a template is
+ * needed.
+ */
+int tt_chat_new(const struct tt_tokenizer *tokenizer, const char *template_name,
+                struct tt_chat **ret_chat) TT_MUST_CHECK;
+void tt_chat_free(struct tt_chat *chat);
+
+/**
+ * Sets ret_ids, which the caller zero-initialises and releases, to the tokens of a line of valid UTF-8. TT_EDATA says
+ * what is wrong with the line, but not where it is; TT_EUSAGE if the chat template is not known.
+ */
+int tt_chat_read(struct tt_chat *chat, const char *line, size_t size, struct tt_chat_ids *ret_ids) TT_MUST_CHECK;
+
+void tt_chat_ids_release(struct tt_chat_ids *ids);
+
+#endif

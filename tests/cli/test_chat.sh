@@ -1,0 +1,137 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# training.dataset: jsonl_sft, conversations of which the answers are learned.
+. "$(dirname "$0")/lib.sh"
+
+# Conversations of 1 to 4 turns; the longest have more than 96 tokens.
+make_chats() {
+    awk 'BEGIN { for (i = 0; i < 150; i++) { printf "{\"messages\": [";
+        for (k = 0; k <= i % 4; k++) printf "%s{\"role\": \"user\", \"content\": \"day %d?\"}, " \
+            "{\"role\": \"assistant\", \"content\": \"morning %d\"}", k ? ", " : "", i * k % 97, i; print "]}" } }' \
+        >chats.jsonl
+}
+
+# A path later in the options wins.
+chat="$tiny --model.vocab_size=2056 --model.hf_assets_path=tokenizer --training.dataset=jsonl_sft
+    --training.dataset_path=chats.jsonl --training.document_mask --training.seq_len=96 --validation.seq_len=96"
+
+losses_of() {
+    grep '"type": *"step"' "$1/metrics.jsonl" | grep -o '"\(loss\|grad_norm\)": *[0-9.e-]*'
+}
+
+case_the_curve_is_the_same_on_any_layout() {
+    make_chat_tokenizer
+    make_chats
+    run train $chat
+    expect_ok
+    expect_err "jsonl_sft: [0-9]+ of 150 conversations have more than 96 tokens; [0-9]+ truncated, [0-9]+ left out"
+    refuse_err "sees those before it"
+    losses_of run >one
+    [ "$(wc -l <one)" = 6 ] || not_as "expected losses and norms of 3 steps"
+    run_ranks 2 train $chat --job.dump_folder=two --parallelism.fsdp_engine=planned
+    expect_ok
+    losses_of two >two.txt
+    expect_same one two.txt
+    run train $chat --job.dump_folder=small --training.local_batch_size=1 --parallelism.threads_per_rank=3
+    expect_ok
+    run_ranks 4 train $chat --job.dump_folder=four --training.local_batch_size=1
+    expect_ok
+    losses_of small >small.txt
+    losses_of four >four.txt
+    expect_same small.txt four.txt
+    run train $chat --job.dump_folder=causal --no-training.document_mask
+    expect_ok
+    expect_err "a sample holds several conversations, and each sees those before it; training.document_mask=true"
+    losses_of causal >causal.txt
+    ! cmp -s one causal.txt || not_as "expected other losses without document_mask"
+}
+
+case_a_resumed_run_continues_exactly() {
+    make_chat_tokenizer
+    make_chats
+    run train $chat --checkpoint.enable --checkpoint.interval=2 --training.steps=4 --lr_scheduler.total_steps=4
+    expect_ok
+    losses_of run >whole
+    run train $chat --checkpoint.enable --training.steps=2 --lr_scheduler.total_steps=4 --job.dump_folder=parts
+    expect_ok
+    run train $chat --checkpoint.enable --training.steps=4 --lr_scheduler.total_steps=4 --job.dump_folder=parts
+    expect_ok
+    losses_of parts >parts.txt
+    expect_same whole parts.txt
+    run train $chat --checkpoint.enable --training.steps=5 --lr_scheduler.total_steps=4 --job.dump_folder=parts \
+        --dataloader.long_conversations=drop
+    expect_error 3 "trained with dataloader.long_conversations truncate, this run has drop" "exclude_from_loading"
+}
+
+case_eval_reads_the_data_as_the_run_did() {
+    make_chat_tokenizer
+    make_chats
+    run train $chat --checkpoint.enable --validation.enable --validation.local_batch_size=2
+    expect_ok
+    grep '"type": *"validate"' run/metrics.jsonl | tail -1 >validated
+    run eval run --json --batch 2
+    expect_ok
+    expect_json 'assert found["loss"] == json.load(open("validated"))["loss"], found'
+}
+
+case_packed_conversations_are_the_same_data() {
+    make_chat_tokenizer
+    make_chats
+    run data pack --dataset jsonl_sft --dataset_path chats.jsonl --tokenizer tokenizer --out chats.tokens --json
+    expect_ok
+    mv out packed.json
+    run data inspect chats.tokens --tokenizer tokenizer --json
+    expect_ok
+    expect_json 'packed = json.load(open("packed.json"))
+assert packed["documents"] == found["documents"] == 150, found
+assert 0 < packed["learned"] == found["learned"] < found["tokens"], found
+assert found["first_text"].startswith("<|im_start|>user\nday 0?<|im_end|>\n<|im_start|>assistant\n<think>"), found'
+    run train $chat
+    expect_ok
+    run train $chat --training.dataset=tokens --training.dataset_path=chats.tokens --job.dump_folder=packed
+    expect_ok
+    losses_of run >a
+    losses_of packed >b
+    expect_same a b
+}
+
+case_the_template_is_recognised_or_named() {
+    make_chats
+    for name in llama3 qwen3 chatml; do
+        make_chat_tokenizer $name
+        run data pack --dataset jsonl_sft --dataset_path chats.jsonl --tokenizer tokenizer --out $name.auto
+        expect_ok
+        make_chat_tokenizer none
+        run data pack --dataset jsonl_sft --dataset_path chats.jsonl --tokenizer tokenizer --out $name.named \
+            --chat-template $name
+        expect_ok
+        expect_same $name.auto $name.named
+    done
+    run train $chat
+    expect_error 2 "chats.jsonl:1: .*tokenizer.json has no chat template" "help: set training.chat_template to one of"
+    python3 - <<'EOF'
+import json, os
+golden = json.load(open(os.environ["TITAN_SOURCE"] + "/tests/unit/data/chat.json"))
+open("tokenizer/chat_template.jinja", "w").write(golden["templates"]["chatml"])
+EOF
+    run data pack --dataset jsonl_sft --dataset_path chats.jsonl --tokenizer tokenizer --out beside
+    expect_ok
+    expect_same beside chatml.auto
+}
+
+case_bad_lines_are_named() {
+    make_chat_tokenizer
+    make_chats
+    head -3 chats.jsonl >bad.jsonl
+    echo '{"messages": [{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}]}' >>bad.jsonl
+    run train $chat --training.dataset_path=bad.jsonl
+    expect_error 3 "bad.jsonl:4: message 2 has the role 'tool'" "help: roles are system, user and assistant"
+    run train $chat --dataloader.long_conversations=error
+    expect_error 3 "dataloader.long_conversations: conversation [0-9]+ of dataset 'jsonl_sft' has [0-9]+ tokens"
+    run train $chat --training.dataset=jsonl
+    expect_error 3 "chats.jsonl:1: no string field 'text'" "help: dataset 'jsonl_sft' reads chat data"
+    run train $chat --training.chat_template=alpaca
+    expect_error 2 "training.chat_template: 'alpaca' is not one of auto, llama3, qwen3, chatml"
+}
+
+run_cases

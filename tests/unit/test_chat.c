@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Chat data as tokens. data/chat.json has what transformers makes of it (tests/golden/make_chat_reference.py).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/json.h"
+#include "core/base/mem.h"
+#include "core/data/builtin.h"
+#include "core/data/chat.h"
+#include "core/data/chat_template.h"
+
+static json_t *golden;
+
+/* The built-in tokenizer with the added tokens of chat.json, and with a chat template unless it is NULL. */
+static struct tt_tokenizer *make_tokenizer(const json_t *chat_template)
+{
+    struct tt_builtin file = tt_builtin_get(TT_BUILTIN_TOKENIZER);
+    json_t *root = NULL,
+           *config = json_pack("{s:s, s:s}", "bos_token", "<|begin_of_text|>", "eos_token", "<|end_of_text|>");
+    const json_t *row;
+    struct tt_tokenizer *t = NULL;
+    char *text, *config_text;
+    size_t i;
+
+    assert_int_equal(tt_json_parse(file.bytes, file.size, file.name, &root), 0);
+    json_array_foreach(json_object_get(golden, "added"), i, row)
+    {
+        json_t *added = json_pack("{s:O, s:O, s:O, s:b, s:b, s:b, s:b}", "id", json_object_get(row, "id"), "content",
+                                  json_object_get(row, "content"), "special", json_object_get(row, "special"),
+                                  "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0);
+
+        assert_int_equal(json_array_append_new(json_object_get(root, "added_tokens"), added), 0);
+    }
+    if (chat_template)
+        (void)json_object_set(config, "chat_template", (json_t *)(uintptr_t)chat_template);
+    text = tt_json_text(root);
+    config_text = tt_json_text(config);
+    if (tt_tokenizer_parse(text, strlen(text), config_text, strlen(config_text), "t.json", &t) < 0)
+        fail_msg("%s", tt_error_message());
+    tt_free(text);
+    tt_free(config_text);
+    json_decref(root);
+    json_decref(config);
+    return t;
+}
+
+static void expect_failure(int rc, int code, const char *message)
+{
+    assert_int_equal(rc, code);
+    if (!strstr(tt_error_message(), message))
+        fail_msg("'%s' instead of '%s'", tt_error_message(), message);
+}
+
+static void expect_list(const char *what, const char *line, const struct tt_ids *found, const json_t *want)
+{
+    if (found->n != json_array_size(want))
+        fail_msg("%s: %zu %s, wanted %zu", line, found->n, what, json_array_size(want));
+    for (size_t i = 0; i < found->n; i++)
+        if (found->id[i] != json_integer_value(json_array_get(want, i)))
+            fail_msg("%s: %s %zu is %d, wanted %lld", line, what, i, found->id[i],
+                     (long long)json_integer_value(json_array_get(want, i)));
+}
+
+static void tokens_and_learned_ones_are_those_of_transformers(void **state)
+{
+    struct tt_tokenizer *t = make_tokenizer(NULL);
+    const json_t *row;
+    size_t i;
+
+    assert_true(json_array_size(json_object_get(golden, "cases")) > 40);
+    json_array_foreach(json_object_get(golden, "cases"), i, row)
+    {
+        const char *line = json_string_value(json_object_get(row, "line"));
+        struct tt_chat_ids found = {0};
+        struct tt_chat *chat = NULL;
+
+        assert_int_equal(tt_chat_new(t, json_string_value(json_object_get(row, "template")), &chat), 0);
+        for (int round = 0; round < 2; round++) { /* nothing of a line stays for the next one */
+            if (tt_chat_read(chat, line, strlen(line), &found) < 0)
+                fail_msg("%s: %s", line, tt_error_message());
+            expect_list("ids", line, &found.ids, json_object_get(row, "ids"));
+            expect_list("learned", line, &found.counts, json_object_get(row, "learned"));
+        }
+        tt_chat_ids_release(&found);
+        tt_chat_free(chat);
+    }
+    tt_tokenizer_free(t);
+}
+
+static void templates_of_tokenizers_are_recognised(void **state)
+{
+    const char *name;
+    json_t *text;
+
+    json_object_foreach(json_object_get(golden, "templates"), name, text)
+    {
+        json_t *lists = json_pack("[{s:s, s:s}, {s:s, s:O}]", "name", "tools", "template", "{{ tools }}", "name",
+                                  "default", "template", text);
+        const struct tt_chat_template *found = NULL;
+        struct tt_tokenizer *t = make_tokenizer(text), *older = make_tokenizer(lists);
+
+        assert_int_equal(tt_chat_template_choose("auto", t, &found), 0);
+        assert_string_equal(found->name, name);
+        found = NULL;
+        assert_int_equal(tt_chat_template_choose("auto", older, &found), 0);
+        assert_string_equal(found->name, name);
+        tt_tokenizer_free(t);
+        tt_tokenizer_free(older);
+        json_decref(lists);
+    }
+}
+
+/* Relatives of ChatML and of Llama 3's template that write other text. */
+static void other_templates_are_refused(void **state)
+{
+    static const char *const others[] = {
+        "{{ messages }}",
+        "{% for message in messages %}{{'<|im_start|>' + message['role'] + '<|im_sep|>' + message['content'] + "
+        "'<|im_end|>'}}{% endfor %}",
+        "{% for message in messages %}{% if loop.first %}{{ '<|im_start|>system\\nYou are a model<|im_end|>\\n' }}"
+        "{% endif %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}"
+        "{% endfor %}",
+        "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] | trim + "
+        "'<|im_end|>' + '\\n'}}{% endfor %}"};
+    const struct tt_chat_template *found = NULL;
+    struct tt_tokenizer *t;
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        json_t *text = json_string(others[i]);
+
+        t = make_tokenizer(text);
+        expect_failure(tt_chat_template_choose("auto", t, &found), TT_EUSAGE,
+                       "the chat template of t.json is not one that titan knows: llama3, qwen3, chatml\nhelp: ");
+        assert_int_equal(tt_chat_template_choose("chatml", t, &found), 0);
+        tt_tokenizer_free(t);
+        json_decref(text);
+    }
+    t = make_tokenizer(NULL);
+    expect_failure(tt_chat_template_choose("auto", t, &found), TT_EUSAGE, "t.json has no chat template\nhelp: set ");
+    expect_failure(tt_chat_template_choose("mine", t, &found), TT_EUSAGE,
+                   "chat template 'mine' is not one of auto, llama3, qwen3, chatml");
+    tt_tokenizer_free(t);
+    assert_int_equal(tt_tokenizer_load(NULL, &t), 0);
+    expect_failure(tt_chat_template_choose("qwen3", t, &found), TT_EUSAGE, "needs the special token <|im_start|>");
+    tt_tokenizer_free(t);
+}
+
+static void bad_lines_say_what_is_wrong(void **state)
+{
+    static const char *const bad[][2] = {
+        {"{\"messages\": [}", "column 15: invalid JSON: "},
+        {"[1]", "the line is an array, wanted an object"},
+        {"{\"text\": \"a\"}", "the line has neither 'messages' nor 'prompt' nor 'instruction'\nhelp: a line is "},
+        {"{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}]}", "rename 'conversations', 'from'"},
+        {"{\"messages\": null}", "neither 'messages' nor"},
+        {"{\"messages\": \"a\"}", "'messages' is a string, wanted a list of objects"},
+        {"{\"messages\": []}", "'messages' is empty"},
+        {"{\"messages\": [\"a\"]}", "message 1 is a string, wanted an object"},
+        {"{\"messages\": [{\"content\": \"a\"}]}", "message 1 has no 'role'"},
+        {"{\"messages\": [{\"role\": 1, \"content\": \"a\"}]}", "'role' of message 1 is a number, wanted a string"},
+        {"{\"messages\": [{\"role\": \"user\"}]}", "message 1 has no 'content'"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": null}]}", "message 1 has no 'content'"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": "
+         "[{\"type\": \"text\"}]}]}",
+         "'content' of message 2 is an array, wanted a string"},
+        {"{\"messages\": [{\"role\": \"tool\", \"content\": \"a\"}]}",
+         "message 1 has the role 'tool'\nhelp: roles are"},
+        {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": []}]}",
+         "message 1 calls tools, which is not supported"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", "no message has the role assistant"},
+        {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"weight\": 0}]}", "and not the weight 0"},
+        {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"weight\": 0.5}]}",
+         "message 1 has a weight other than 0 and 1, which is not supported"},
+        {"{\"tools\": [{}], \"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}", "the line has 'tools'"},
+        {"{\"prompt\": \"a\"}", "the line has no 'completion'"},
+        {"{\"prompt\": [], \"completion\": \"b\"}", "'prompt' of the line is an array, wanted a string"},
+        {"{\"prompt\": \"a\", \"completion\": \"\"}", "'completion' is empty, so there is nothing to learn"},
+        {"{\"instruction\": \"a\", \"response\": \"b\"}", "the line has no 'output'"},
+        {"{\"instruction\": \"a\", \"input\": {\"b\": 1}, \"output\": \"b\"}", "'input' of the line is an object"},
+    };
+    struct tt_tokenizer *t = make_tokenizer(NULL);
+    struct tt_chat_ids found = {0};
+    struct tt_chat *chat = NULL;
+
+    assert_int_equal(tt_chat_new(t, "chatml", &chat), 0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        expect_failure(tt_chat_read(chat, bad[i][0], strlen(bad[i][0]), &found), TT_EDATA, bad[i][1]);
+    tt_chat_ids_release(&found);
+    tt_chat_free(chat);
+    tt_tokenizer_free(t);
+}
+
+static void the_template_is_only_asked_for_messages(void **state)
+{
+    static const char pair[] = "{\"prompt\": \"a\", \"completion\": \"b\"}",
+                      messages[] = "{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\"}]}";
+    struct tt_tokenizer *t = make_tokenizer(NULL);
+    struct tt_chat_ids found = {0};
+    struct tt_chat *chat = NULL;
+
+    assert_int_equal(tt_chat_new(t, "auto", &chat), 0);
+    assert_int_equal(tt_chat_read(chat, pair, strlen(pair), &found), 0);
+    expect_failure(tt_chat_read(chat, messages, strlen(messages), &found), TT_EUSAGE, "has no chat template");
+    tt_chat_ids_release(&found);
+    tt_chat_free(chat);
+    tt_tokenizer_free(t);
+}
+
+static int64_t learned_of(struct tt_chat *chat, const char *line, struct tt_chat_ids *found)
+{
+    int64_t n = 0;
+
+    if (tt_chat_read(chat, line, strlen(line), found) < 0)
+        fail_msg("%s: %s", line, tt_error_message());
+    for (size_t i = 0; i < found->counts.n; i++)
+        n += found->counts.id[i];
+    return n;
+}
+
+static void answers_of_weight_0_are_not_learned(void **state)
+{
+    static const char both[] = "{\"messages\": [{\"role\": \"assistant\", \"content\": \"one two\", \"weight\": 1}, "
+                               "{\"role\": \"assistant\", \"content\": \"three\"}]}",
+                      last[] = "{\"messages\": [{\"role\": \"assistant\", \"content\": \"one two\", \"weight\": 0}, "
+                               "{\"role\": \"assistant\", \"content\": \"three\"}]}",
+                      alone[] = "{\"messages\": [{\"role\": \"assistant\", \"content\": \"three\"}]}";
+    struct tt_tokenizer *t = make_tokenizer(NULL);
+    struct tt_chat_ids found = {0};
+    struct tt_chat *chat = NULL;
+    int64_t of_last;
+    size_t n;
+
+    assert_int_equal(tt_chat_new(t, "chatml", &chat), 0);
+    of_last = learned_of(chat, alone, &found);
+    assert_true(learned_of(chat, both, &found) > of_last);
+    n = found.ids.n;
+    assert_int_equal(learned_of(chat, last, &found), of_last);
+    assert_int_equal(found.ids.n, n);
+    tt_chat_ids_release(&found);
+    tt_chat_free(chat);
+    tt_tokenizer_free(t);
+}
+
+static int set_up(void **state)
+{
+    return tt_json_load(TT_SOURCE_DIR "/tests/unit/data/chat.json", &golden);
+}
+
+static int tear_down(void **state)
+{
+    json_decref(golden);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_and_learned_ones_are_those_of_transformers),
+        cmocka_unit_test(templates_of_tokenizers_are_recognised),
+        cmocka_unit_test(other_templates_are_refused),
+        cmocka_unit_test(bad_lines_say_what_is_wrong),
+        cmocka_unit_test(the_template_is_only_asked_for_messages),
+        cmocka_unit_test(answers_of_weight_0_are_not_learned),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("chat", tests, set_up, tear_down);
+}
