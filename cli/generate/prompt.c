@@ -12,6 +12,7 @@
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/data/chat.h"
 #include "core/os/file.h"
 
 enum { BLOCK = 65536 };
@@ -76,6 +77,12 @@ static int check_given(const struct tt_args *args)
     static const char *const ways[] = {"prompt", "prompt_file", "prompt_tokens"};
     int given = 0;
 
+    if (tt_args_has(args, "chat") && tt_args_has(args, "prompt_tokens"))
+        return tt_fail(TT_EUSAGE, "generate: --chat writes a text as a message, and --prompt-tokens gives no text\n"
+                                  "help: use --prompt");
+    if (!tt_args_has(args, "chat") && (tt_args_has(args, "system") || tt_args_has(args, "chat_template")))
+        return tt_fail(TT_EUSAGE, "generate: --system and --chat-template need --chat");
+
     for (int i = 0; i < 3; i++)
         given += tt_args_has(args, ways[i]);
     if (given == 1)
@@ -101,6 +108,35 @@ static int encode(const struct tt_pretrained *weights, size_t size, struct tt_pr
     rc = rc < 0 ? tt_wrap(rc, "the prompt") : 0;
 out:
     tt_encoder_free(encoder);
+    return rc;
+}
+
+/* The template that the option names, else that of the run, else the tokenizer's. */
+static const char *template_name(const struct tt_args *args, const struct tt_pretrained *weights)
+{
+    const char *option = tt_args_last(args, "chat_template");
+    const char *trained =
+        json_string_value(json_object_get(json_object_get(weights->config, "training"), "chat_template"));
+
+    return option ? option : trained ? trained : "auto";
+}
+
+/* The text as what a user says; ret_end is the token that ends the answer. */
+static int encode_message(const struct tt_args *args, const struct tt_pretrained *weights, size_t size,
+                          struct tt_prompt *prompt, int32_t *ret_end)
+{
+    struct tt_chat_ids found = {0};
+    struct tt_chat *chat = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_chat_new(prompt->tokenizer, template_name(args, weights), &chat));
+    rc = tt_chat_ask(chat, tt_args_last(args, "system"), prompt->text, size, &found, ret_end);
+    TT_TRY(rc == TT_EDATA ? tt_wrap(rc, "the prompt") : rc);
+    prompt->ids = found.ids;
+    found.ids = (struct tt_ids){0};
+out:
+    tt_chat_ids_release(&found);
+    tt_chat_free(chat);
     return rc;
 }
 
@@ -177,6 +213,7 @@ static int find_tokenizer(const struct tt_args *args, const struct tt_pretrained
 int tt_prompt_read(const struct tt_args *args, const struct tt_pretrained *weights, struct tt_prompt *ret_prompt)
 {
     struct tt_prompt prompt = {0};
+    int32_t end = -1; /* of an answer */
     size_t size = 0;
     int rc = 0;
 
@@ -187,7 +224,9 @@ int tt_prompt_read(const struct tt_args *args, const struct tt_pretrained *weigh
         goto out;
     }
     TT_TRY(find_tokenizer(args, weights, &prompt));
-    if (prompt.text)
+    if (tt_args_has(args, "chat"))
+        TT_TRY(encode_message(args, weights, size, &prompt, &end));
+    else if (prompt.text)
         TT_TRY(encode(weights, size, &prompt));
     else
         TT_TRY(read_tokens(tt_args_last(args, "prompt_tokens"), &prompt.ids));
@@ -197,6 +236,8 @@ int tt_prompt_read(const struct tt_args *args, const struct tt_pretrained *weigh
     }
     TT_TRY(check_ids(weights, &prompt));
     TT_TRY(find_stops(weights, &prompt));
+    if (end >= 0)
+        tt_ids_add(&prompt.stop, end);
     *ret_prompt = prompt;
     prompt = (struct tt_prompt){0};
 out:

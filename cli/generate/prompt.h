@@ -17,8 +17,9 @@ struct tt_prompt {
 
 /**
  * Reads --prompt, --prompt_file or --prompt_tokens, one of them, and --tokenizer. Text gets a BOS token if the model
- * was trained with one: always after training with titan (if the tokenizer has one), else as the tokenizer says.
- *   TT_EUSAGE  no prompt, an empty one, more than one, a token beyond the vocabulary
+ * was trained with one: always after training with titan (if the tokenizer has one), else as the tokenizer says. With
+ * --chat the text is what a user says, written by the chat template, and the token that ends the answer ends the text.
+ *   TT_EUSAGE  no prompt, an empty one, more than one, a token beyond the vocabulary, an unknown chat template
  *   TT_EDATA   no tokenizer for a text, a file that cannot be read, text that is not UTF-8
  */
 int tt_prompt_read(const struct tt_args *args, const struct tt_pretrained *weights,

@@ -322,3 +322,32 @@ int tt_chat_read(struct tt_chat *chat, const char *line, size_t size, struct tt_
 out:
     return rc;
 }
+
+/* --- asking --- */
+
+static void add_message(struct tt_chat *c, const char *role, const char *text, size_t size)
+{
+    struct tt_chat_message *m = &TT_PUSH(c->messages, c->n_messages, c->cap_messages);
+    struct tt_text content = {0};
+
+    tt_text_add_bytes(&content, text, size);
+    *m = (struct tt_chat_message){.role = tt_strdup(role), .content = content.text, .content_size = content.size};
+}
+
+int tt_chat_ask(struct tt_chat *chat, const char *system, const char *question, size_t size,
+                struct tt_chat_ids *ret_ids, int32_t *ret_end)
+{
+    int rc = 0;
+
+    clear_messages(chat);
+    if (system)
+        add_message(chat, "system", system, strlen(system));
+    add_message(chat, "user", question, size);
+    TT_TRY(write_conversation(chat, ret_ids));
+    chat->header.size = chat->body.size = 0;
+    tt_chat_template_begin(chat->chat, "assistant", &chat->header);
+    TT_TRY(encode_turn(chat, false, ret_ids));
+    *ret_end = tt_tokenizer_token_to_id(chat->tokenizer, chat->chat->end);
+out:
+    return rc;
+}

@@ -35,6 +35,14 @@ void tt_chat_free(struct tt_chat *chat);
  */
 int tt_chat_read(struct tt_chat *chat, const char *line, size_t size, struct tt_chat_ids *ret_ids) TT_MUST_CHECK;
 
+/**
+ * Sets ret_ids to what asks for an answer: what the system says (NULL: nothing), what the user says, and the beginning
+ * of the assistant's turn. ret_end is the token that ends the answer. TT_EDATA for text that is not UTF-8; TT_EUSAGE if
+ * the chat template is not known.
+ */
+int tt_chat_ask(struct tt_chat *chat, const char *system, const char *question, size_t size,
+                struct tt_chat_ids *ret_ids, int32_t *ret_end) TT_MUST_CHECK;
+
 void tt_chat_ids_release(struct tt_chat_ids *ids);
 
 #endif

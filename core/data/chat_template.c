@@ -267,7 +267,7 @@ static void write_thinking(const struct tt_chat_message *messages, size_t n, siz
     tt_text_add_bytes(body, content.text, content.size);
 }
 
-static void begin(const struct tt_chat_template *chat, const char *role, struct tt_text *header)
+void tt_chat_template_begin(const struct tt_chat_template *chat, const char *role, struct tt_text *header)
 {
     tt_text_add(header, "%s%s%s", chat->before_role, role, chat->after_role);
 }
@@ -277,7 +277,7 @@ void tt_chat_template_write(const struct tt_chat_template *chat, const struct tt
 {
     struct part content = {messages[i].content, messages[i].content_size};
 
-    begin(chat, messages[i].role, header);
+    tt_chat_template_begin(chat, messages[i].role, header);
     if (chat->thinks && strcmp(messages[i].role, "assistant") == 0) {
         write_thinking(messages, n, i, content, body);
     } else {

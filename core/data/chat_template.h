@@ -41,6 +41,9 @@ struct tt_chat_template {
 int tt_chat_template_choose(const char *name, const struct tt_tokenizer *tokenizer,
                             const struct tt_chat_template **ret_template) TT_MUST_CHECK;
 
+/** Appends what comes before the content of a message of that role. */
+void tt_chat_template_begin(const struct tt_chat_template *chat, const char *role, struct tt_text *header);
+
 /**
  * Appends message i of n: to header what comes before its content, to body its content and the token that ends the
  * turn. What comes between turns is template->after_end.

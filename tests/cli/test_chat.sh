@@ -74,6 +74,33 @@ case_eval_reads_the_data_as_the_run_did() {
     expect_json 'assert found["loss"] == json.load(open("validated"))["loss"], found'
 }
 
+# The same three conversations over and over; the model is asked for one of them.
+case_a_trained_model_answers() {
+    make_chat_tokenizer
+    for word in ark sea day; do
+        echo "{\"messages\": [{\"role\": \"user\", \"content\": \"$word\"}, " \
+            "{\"role\": \"assistant\", \"content\": \"the $word of $word\"}]}"
+    done >chats.jsonl
+    run train $chat --training.steps=60 --lr_scheduler.warmup_steps=2 --optimizer.lr=1e-2 --checkpoint.enable \
+        --metrics.log_freq=30
+    expect_ok
+    run generate run --chat --prompt sea --greedy --json
+    expect_ok
+    expect_json "assert found['text'] == '<think>\n\n</think>\n\nthe sea of sea' and found['finish'] == 'eos', found"
+    run generate run --chat --prompt sea --greedy --system day --json
+    expect_ok
+    expect_json "assert len(found['prompt_tokens']) > 7, found"
+    run generate run --prompt sea --system day
+    expect_error 2 "--system and --chat-template need --chat"
+    run generate run --chat --prompt-tokens 7
+    expect_error 2 "--chat writes a text as a message" "help: use --prompt"
+    run generate run --chat --prompt sea --chat-template mine
+    expect_error 2 "chat template 'mine' is not one of auto, llama3, qwen3, chatml"
+    printf '\377' >bytes
+    run generate run --chat --prompt-file bytes
+    expect_error 3 "the prompt: "
+}
+
 case_packed_conversations_are_the_same_data() {
     make_chat_tokenizer
     make_chats

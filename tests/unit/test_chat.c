@@ -248,6 +248,32 @@ static void answers_of_weight_0_are_not_learned(void **state)
     tt_tokenizer_free(t);
 }
 
+static void questions_are_those_of_transformers(void **state)
+{
+    struct tt_tokenizer *t = make_tokenizer(NULL);
+    const json_t *row;
+    size_t i;
+
+    assert_true(json_array_size(json_object_get(golden, "questions")) > 5);
+    json_array_foreach(json_object_get(golden, "questions"), i, row)
+    {
+        const char *system = json_string_value(json_object_get(row, "system"));
+        const char *question = json_string_value(json_object_get(row, "question"));
+        struct tt_chat_ids found = {0};
+        struct tt_chat *chat = NULL;
+        int32_t end = -1;
+
+        assert_int_equal(tt_chat_new(t, json_string_value(json_object_get(row, "template")), &chat), 0);
+        assert_int_equal(tt_chat_ask(chat, system, question, strlen(question), &found, &end), 0);
+        expect_list("ids", question, &found.ids, json_object_get(row, "ids"));
+        assert_int_equal(end, json_integer_value(json_object_get(row, "end")));
+        expect_failure(tt_chat_ask(chat, system, "\xff", 1, &found, &end), TT_EDATA, "UTF-8");
+        tt_chat_ids_release(&found);
+        tt_chat_free(chat);
+    }
+    tt_tokenizer_free(t);
+}
+
 static int set_up(void **state)
 {
     return tt_json_load(TT_SOURCE_DIR "/tests/unit/data/chat.json", &golden);
@@ -268,6 +294,7 @@ int main(void)
         cmocka_unit_test(bad_lines_say_what_is_wrong),
         cmocka_unit_test(the_template_is_only_asked_for_messages),
         cmocka_unit_test(answers_of_weight_0_are_not_learned),
+        cmocka_unit_test(questions_are_those_of_transformers),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
