@@ -24,7 +24,9 @@ static bool ends_in_dashes(const struct tt_text *held)
 static bool is_remark(const struct tt_text *held)
 {
     return strstr(held->text, "\nPrimary job  terminated normally, but ") ||
-           strstr(held->text, "\nmpirun detected that one or more processes exited with non-zero status");
+           strstr(held->text, "\nmpirun detected that one or more processes exited with non-zero status") ||
+           strstr(held->text,
+                  "\nprterun detected that one or more processes exited with non-zero status"); // Open MPI 5
 }
 
 static void release(struct tt_remarks *r, struct tt_text *out)

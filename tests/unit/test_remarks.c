@@ -20,6 +20,10 @@
     DASHES "mpirun detected that one or more processes exited with non-zero status, thus causing\n" \
            "the job to be terminated. The first process to do so was:\n\n"                          \
            "  Process name: [[26388,1],0]\n  Exit code:    75\n" DASHES
+#define DETECTED_5                                                                      \
+    DASHES "prterun detected that one or more processes exited with non-zero status,\n" \
+           "thus causing the job to be terminated. The first process to do so was:\n\n" \
+           "   Process name: [prterun-vm-9524@1,1]\n   Exit code:    75\n" DASHES
 #define CRASH DASHES "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 11.\n" DASHES
 
 /* In parts of every length, since a pipe may break the output anywhere. */
@@ -44,6 +48,7 @@ static void remarks_are_left_out(void **state)
     pass(NORMAL, "");
     pass("titan: error: x\n" NORMAL DETECTED, "titan: error: x\n");
     pass(DETECTED "titan: stopped\n", "titan: stopped\n");
+    pass("titan: stopped\n" DETECTED_5, "titan: stopped\n");
     pass("mpirun: Forwarding signal 12 to job\ntitan: stopping\n", "titan: stopping\n");
 }
 
