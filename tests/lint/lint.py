@@ -424,6 +424,18 @@ def members_are_read():
                     yield f"{path}:{number}: nothing reads {name}"
 
 
+def packages_agree():
+    """What quickstart installs to build with, the Debian package and the containers install too."""
+    rows = re.search(r"^packages=\((.*?)^\)", tree.text("quickstart"), flags=re.DOTALL | re.MULTILINE).group(1)
+    names = re.findall(r'^ +"\S+ +(\S+-dev) ', rows, flags=re.MULTILINE)
+    if len(names) < 5:
+        yield "quickstart:1: its table of packages is not found"
+    for path in ("debian/control", "packaging/Dockerfile", "packaging/titan.def"):
+        for name in names:
+            if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", tree.text(path)):
+                yield f"{path}:1: {name} of quickstart is missing"
+
+
 def tests_do_not_mention_state():
     """Test programs compile without the warning about unused parameters (cmocka_dep), so (void)state is noise."""
     for path in tree.c_files():
@@ -484,6 +496,7 @@ CHECKS = {
     "every_test_is_registered": every_test_is_registered,
     "exports_are_used": exports_are_used,
     "members_are_read": members_are_read,
+    "packages_agree": packages_agree,
     "tests_do_not_mention_state": tests_do_not_mention_state,
     "the_book_marks_every_block": the_book_marks_every_block,
     "links_of_documents_lead_somewhere": links_of_documents_lead_somewhere,
