@@ -68,7 +68,9 @@ static void round_shares(const double *weight, int n, int64_t *share)
 
 static void find_shares(const double *weight, int n, int64_t *share)
 {
-    for (double scale = 1.0; scale <= 1e9; scale *= 10.0)
+    double scale = 1.0;
+
+    for (int decimals = 0; decimals < 10; decimals++, scale *= 10.0)
         if (find_exact_shares(weight, n, scale, share))
             return;
     round_shares(weight, n, share);
@@ -132,7 +134,10 @@ struct tt_mixture_sample tt_mixture_get(const struct tt_mixture *m, int64_t samp
 
 int64_t tt_mixture_find(const struct tt_mixture *m, int part, int64_t number)
 {
-    int64_t share = m->share[part];
+    int64_t share = m->share[part], at;
 
-    return number / share * m->period + m->place[m->begin[part] + number % share];
+    if (__builtin_mul_overflow(number / share, m->period, &at) ||
+        __builtin_add_overflow(at, m->place[m->begin[part] + number % share], &at))
+        return INT64_MAX;
+    return at;
 }

@@ -40,7 +40,7 @@ void tt_mixture_release(struct tt_mixture *mixture);
 /** What sample `sample` >= 0 of the mixture is. */
 struct tt_mixture_sample tt_mixture_get(const struct tt_mixture *mixture, int64_t sample);
 
-/** The reverse: which sample of the mixture is sample `number` of dataset `part`. */
+/** The reverse: which sample of the mixture is sample `number` of dataset `part`; INT64_MAX if that is too large. */
 int64_t tt_mixture_find(const struct tt_mixture *mixture, int part, int64_t number);
 
 #endif

@@ -132,6 +132,7 @@ static void other_weights_are_rounded(void **state)
 
         assert_int_equal(tt_mixture_find(&m, found.part, found.number), i * 1000003);
     }
+    assert_int_equal(tt_mixture_find(&m, 1, INT64_MAX / 4), INT64_MAX);
     tt_mixture_release(&m);
 }
 

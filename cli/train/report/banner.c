@@ -54,7 +54,7 @@ static void print_dataset(FILE *out, const char *label, const struct tt_train_pa
     char documents[32], tokens[32], learned[32], samples[32];
 
     (void)fprintf(out, "  %-8s ", label);
-    if (is_listed)
+    if (is_listed && strcmp(part->name, ref->name) != 0)
         (void)fprintf(out, "%s = ", part->name);
     (void)fprintf(out, "%s%s%s: %s document%s, %s token%s, ", ref->name, path ? " " : "", path ? path : "",
                   tt_text_count(documents, sizeof documents, ref->info.n_documents), plural(ref->info.n_documents),
