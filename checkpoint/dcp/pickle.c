@@ -169,7 +169,8 @@ static int op_tuple_of(struct tt_unpickler *m, int n)
         return rc;
     value = tt_pickle_new(m->pickle, TT_PICKLE_TUPLE);
     m->n -= n;
-    add_items(value, m->stack + m->n, n);
+    if (n) /* the stack may not have been allocated yet */
+        add_items(value, m->stack + m->n, n);
     tt_unpickler_push(m, value);
     return 0;
 }
