@@ -6,8 +6,8 @@
 
 FOLDER is the result of `titan ckpt convert --format dcp`, STEP the checkpoint of one rank from which it was made. The
 weights are parameters of a module, sharded by FSDP2 if N is more than 1 (gloo); the optimizer is AdamW with a flattened
-state dictionary, the scheduler a LambdaLR; their states are asked for under torchtitan's keys. Prints what the options
-of the optimizer and the scheduler are, as JSON. Exit code 77 when torch cannot be imported.
+state dictionary, the scheduler a LambdaLR; their states are asked for under torchtitan's keys. The options of the
+optimizer must be those that the run had, without groups. Exit code 77 when torch cannot be imported.
 """
 import functools
 import glob
@@ -131,9 +131,13 @@ def resume(rank, ranks, folder, step, store, tied):
         assert whole(state[f"state.{name}.step"]).item() == manifest["optimizer_step"]
     assert (progress.step, progress.ntokens_seen) == (manifest["step"], manifest["ntokens_seen"])
     assert scheduler.last_epoch == manifest["lr_step"]
+    config = manifest["config"]["optimizer"]
+    group = optimizer.optimizer.param_groups[0]
+    assert group["betas"] == (config["beta1"], config["beta2"]) and group["fused"], group
+    assert all(group[key] == config[key] for key in ("eps", "weight_decay")), group
+    assert group["initial_lr"] == config["lr"] and [group["lr"]] == scheduler.get_last_lr(), group
     if rank == 0:
-        options = {key: value for key, value in state.items() if key.startswith("param_groups.")}
-        print(json.dumps({"options": options, "scheduler": scheduler.state_dict()}))
+        print(f"{len(weights)} weights, {len(moments)} moments and the options are the same")
     if ranks > 1:
         dist.destroy_process_group()
 
