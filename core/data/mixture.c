@@ -70,9 +70,11 @@ static void find_shares(const double *weight, int n, int64_t *share)
 {
     double scale = 1.0;
 
-    for (int decimals = 0; decimals < 10; decimals++, scale *= 10.0)
+    for (int decimals = 0; decimals < 10; decimals++) {
         if (find_exact_shares(weight, n, scale, share))
             return;
+        scale *= 10.0;
+    }
     round_shares(weight, n, share);
 }
 
