@@ -18,12 +18,11 @@
 
 static json_t *golden;
 
-/* The built-in tokenizer with the added tokens of chat.json, and with a chat template unless it is NULL. */
-static struct tt_tokenizer *make_tokenizer(const json_t *chat_template)
+/* The built-in tokenizer with the added tokens of chat.json, and with a chat template and BOS unless they are NULL. */
+static struct tt_tokenizer *make_tokenizer_with(const json_t *chat_template, const char *bos)
 {
     struct tt_builtin file = tt_builtin_get(TT_BUILTIN_TOKENIZER);
-    json_t *root = NULL,
-           *config = json_pack("{s:s, s:s}", "bos_token", "<|begin_of_text|>", "eos_token", "<|end_of_text|>");
+    json_t *root = NULL, *config = json_pack("{s:s*, s:s}", "bos_token", bos, "eos_token", "<|end_of_text|>");
     const json_t *row;
     struct tt_tokenizer *t = NULL;
     char *text, *config_text;
@@ -49,6 +48,11 @@ static struct tt_tokenizer *make_tokenizer(const json_t *chat_template)
     json_decref(root);
     json_decref(config);
     return t;
+}
+
+static struct tt_tokenizer *make_tokenizer(const json_t *chat_template)
+{
+    return make_tokenizer_with(chat_template, "<|begin_of_text|>");
 }
 
 static void expect_failure(int rc, int code, const char *message)
@@ -146,6 +150,9 @@ static void other_templates_are_refused(void **state)
     expect_failure(tt_chat_template_choose("auto", t, &found), TT_EUSAGE, "t.json has no chat template\nhelp: set ");
     expect_failure(tt_chat_template_choose("mine", t, &found), TT_EUSAGE,
                    "chat template 'mine' is not one of auto, llama3, qwen3, chatml");
+    tt_tokenizer_free(t);
+    t = make_tokenizer_with(NULL, NULL);
+    expect_failure(tt_chat_template_choose("llama3", t, &found), TT_EUSAGE, "needs a token that begins a document");
     tt_tokenizer_free(t);
     assert_int_equal(tt_tokenizer_load(NULL, &t), 0);
     expect_failure(tt_chat_template_choose("qwen3", t, &found), TT_EUSAGE, "needs the special token <|im_start|>");
