@@ -30,7 +30,7 @@ struct tt_ckpt_chunk {
 struct tt_ckpt_state {
     int n_model;
     struct tt_ckpt_chunk *model;
-    int n_optim; /* names "state.<parameter>.exp_avg", "state.<parameter>.exp_avg_sq" */
+    int n_optim; /* names "state.<parameter>.exp_avg", "state.<parameter>.exp_avg_sq", of trained parameters */
     struct tt_ckpt_chunk *optim;
 };
 

@@ -13,7 +13,7 @@ void tt_job_tensors_init(const struct tt_model *model, enum tt_dtype dtype, stru
 {
     static const char *const moments[] = {"exp_avg", "exp_avg_sq"};
     int n = model->n_params;
-    struct tt_job_tensors t = {.state = {.n_model = n, .n_optim = 2 * n}};
+    struct tt_job_tensors t = {.state = {.n_model = n}};
 
     t.state.model = tt_calloc((size_t)n, sizeof *t.state.model);
     t.state.optim = tt_calloc(2 * (size_t)n, sizeof *t.state.optim);
@@ -25,9 +25,9 @@ void tt_job_tensors_init(const struct tt_model *model, enum tt_dtype dtype, stru
 
         memcpy(chunk.shape, param->shape, sizeof chunk.shape);
         t.state.model[p] = chunk;
-        for (int k = 0; k < 2; k++) {
-            chunk.name = t.names[2 * p + k] = tt_format("state.%s.%s", param->name, moments[k]);
-            t.state.optim[2 * p + k] = chunk;
+        for (int k = 0; k < 2 && !param->frozen; k++) {
+            chunk.name = t.names[t.state.n_optim] = tt_format("state.%s.%s", param->name, moments[k]);
+            t.state.optim[t.state.n_optim++] = chunk;
         }
     }
     *ret_tensors = t;

@@ -6,8 +6,8 @@
 #include "core/models/model.h"
 
 /**
- * The tensors of a model's checkpoint: names, dtypes, shapes and placements, but no parts and no data. Save plans are
- * made from them.
+ * The tensors of a model's checkpoint: names, dtypes, shapes and placements, but no parts and no data. Frozen
+ * parameters have no moments. Save plans are made from them.
  */
 struct tt_job_tensors {
     struct tt_ckpt_state state;

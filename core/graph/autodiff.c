@@ -2,7 +2,8 @@
  *
  * Reverse-mode differentiation of a graph: walks the forward nodes backwards and lets each op's row append its backward
  * nodes. The gradient of a value is the SSA value that holds the sum so far; rules thread it through as the accumulate
- * input, so sums have one defined order.
+ * input, so sums have one defined order. A constant value gets no gradient, so the walk does not reach the nodes that
+ * make it.
  *
  * The walk begins with the seeds that the caller gives: values and the gradients that they have already. An op that
  * yields the loss has a rule of its own, since its forward can yield the gradients of its inputs in the same pass
@@ -10,7 +11,7 @@
  */
 #include "core/base/mem.h"
 #include "core/graph/graph.h"
-#include "core/ops/op.h"
+#include "core/ops/rule.h"
 
 static int differentiate_node(struct tt_graph *graph, int node, int *grad)
 {
@@ -36,7 +37,7 @@ static int differentiate_node(struct tt_graph *graph, int node, int *grad)
     else
         TT_TRY(row->backward(graph, node, grad_out, grad_in));
     for (int i = 0; i < forward.n_in; i++)
-        if (forward.in[i] != TT_NONE)
+        if (forward.in[i] != TT_NONE && tt_rule_wanted(graph, forward.in[i]))
             grad[forward.in[i]] = grad_in[i];
 out:
     return rc;

@@ -35,7 +35,12 @@ void tt_graph_free(struct tt_graph *graph)
 int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtype dtype, const char *name, int ndim,
                    const int64_t *shape)
 {
-    struct tt_value value = {.kind = kind, .dtype = dtype, .ndim = ndim, .param = TT_NONE, .producer = TT_NONE};
+    struct tt_value value = {.kind = kind,
+                             .dtype = dtype,
+                             .ndim = ndim,
+                             .param = TT_NONE,
+                             .producer = TT_NONE,
+                             .constant = kind == TT_VALUE_INPUT || kind == TT_VALUE_CONST};
 
     value.name = tt_strdup(name);
     memcpy(value.shape, shape, (size_t)ndim * sizeof *shape);
@@ -57,6 +62,14 @@ int tt_graph_param(struct tt_graph *graph, int param, int part, enum tt_dtype dt
     return id;
 }
 
+static bool inputs_are_constant(const struct tt_graph *graph, const struct tt_node *node)
+{
+    for (int i = 0; i < node->n_in; i++)
+        if (node->in[i] != TT_NONE && !graph->values[node->in[i]].constant)
+            return false;
+    return true;
+}
+
 int tt_graph_node(struct tt_graph *graph, enum tt_op_id op, const char *name, const int *in, int n_in,
                   const struct tt_attr *attr)
 {
@@ -71,8 +84,10 @@ int tt_graph_node(struct tt_graph *graph, enum tt_op_id op, const char *name, co
                       tt_error_message());
         abort();
     }
-    for (int k = 0; k < node.n_out; k++)
+    for (int k = 0; k < node.n_out; k++) {
         graph->values[node.out[k]].producer = id;
+        graph->values[node.out[k]].constant = inputs_are_constant(graph, &node);
+    }
     TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = node;
     return id;
 }
@@ -113,13 +128,15 @@ int64_t tt_value_rows(const struct tt_value *value)
 int tt_graph_grad_value(struct tt_graph *graph, int of)
 {
     const struct tt_value value = graph->values[of]; /* a copy: adding moves the array */
-    bool param = value.kind == TT_VALUE_PARAM;
+    bool param = value.kind == TT_VALUE_PARAM, summed = param && !value.constant;
     char *name = tt_format("%s.grad", value.name);
-    int id = tt_graph_value(graph, param ? TT_VALUE_PARAM_GRAD : TT_VALUE_GRAD, param ? TT_F32 : value.dtype, name,
+    int id = tt_graph_value(graph, summed ? TT_VALUE_PARAM_GRAD : TT_VALUE_GRAD, param ? TT_F32 : value.dtype, name,
                             value.ndim, value.shape);
 
-    graph->values[id].param = value.param;
-    graph->values[id].part = value.part;
+    if (summed) {
+        graph->values[id].param = value.param;
+        graph->values[id].part = value.part;
+    }
     tt_free(name);
     return id;
 }

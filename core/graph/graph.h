@@ -36,9 +36,10 @@ struct tt_value {
     enum tt_dtype dtype;
     int ndim;
     int64_t shape[TT_MAX_DIMS];
-    int param;    /* index of the model's parameter for PARAM and PARAM_GRAD, else TT_NONE */
-    int part;     /* for these two: which of the sums that the parameter's gradient has; 0 but for tied weights */
-    int producer; /* node that writes it, or TT_NONE */
+    int param;     /* index of the model's parameter for PARAM and PARAM_GRAD, else TT_NONE */
+    int part;      /* for these two: which of the sums that the parameter's gradient has; 0 but for tied weights */
+    int producer;  /* node that writes it, or TT_NONE */
+    bool constant; /* inputs, tables, frozen parameters, and what follows from these alone: it needs no gradient */
 };
 
 /*
@@ -121,9 +122,10 @@ int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtyp
                    const int64_t *shape);
 
 /**
- * The value of a model parameter in the type that nodes read, added at the first use; the same id afterwards. Each part
- * of a parameter is a value of its own with the same contents, whose readers have a gradient of their own: the output's
- * use of a tied weight is part 1, the embedding's part 0.
+ * The value of a model parameter in the type that nodes read, added at the first use; the same id afterwards. The
+ * caller sets `constant` of a frozen one before nodes read it. Each part of a parameter is a value of its own with the
+ * same contents, whose readers have a gradient of their own: the output's use of a tied weight is part 1, the
+ * embedding's part 0.
  */
 int tt_graph_param(struct tt_graph *graph, int param, int part, enum tt_dtype dtype, const char *name, int ndim,
                    const int64_t *shape);
@@ -159,8 +161,8 @@ enum { TT_GRAD_OF_LOSS = -2 };
 
 /**
  * Appends the backward nodes (reverse mode), from the seeds. Afterwards ret_grad[v] is the id of the whole gradient of
- * value v, for all values that the graph had before, or TT_NONE if no seed depends on it. Contributions are summed in
- * the order of the backward pass, a seed first.
+ * value v, for all values that the graph had before, or TT_NONE if no seed depends on it or it is constant.
+ * Contributions are summed in the order of the backward pass, a seed first.
  */
 int tt_graph_differentiate(struct tt_graph *graph, const struct tt_seed *seeds, int n_seeds,
                            int *ret_grad) TT_MUST_CHECK;
@@ -174,7 +176,8 @@ int tt_graph_carry_gradients(struct tt_graph *graph) TT_MUST_CHECK;
 
 /**
  * A value for the gradient of `of`: of its type, or for a parameter a TT_VALUE_PARAM_GRAD in F32, since that is the
- * type in which gradients are summed. Used by backward rules.
+ * type in which gradients are summed. For a frozen parameter it is a TT_VALUE_GRAD, which nothing reads: some ops
+ * compute the gradients of all their inputs at once. Used by backward rules.
  */
 int tt_graph_grad_value(struct tt_graph *graph, int of);
 

@@ -30,6 +30,7 @@ static int copy_value(const struct cut *cut, int stage, int value)
 
     graph->values[id].param = from->param;
     graph->values[id].part = from->part;
+    graph->values[id].constant = from->constant;
     if (value == cut->whole->tokens)
         graph->tokens = id;
     if (value == cut->whole->labels)

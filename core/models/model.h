@@ -60,6 +60,7 @@ struct tt_param {
     double low, high; /* TT_PARAM_UNIFORM; TT_PARAM_CONSTANT is low */
     double lr_factor; /* the learning rate is multiplied by it */
     bool no_decay;    /* without weight decay */
+    bool frozen;      /* not trained: it has neither a gradient nor moments */
     char *hf_name;
     enum tt_hf_transform hf_transform;
     int hf_heads;          /* heads along dimension 0, for TT_HF_ROPE_PAIRS */
@@ -153,7 +154,7 @@ int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len) TT_MUS
  * A new forward graph (caller frees) whose parameters and activations are of type dtype, TT_F32 or TT_BF16. With
  * documents it has the input graph->positions, and tokens attend only within their own documents. TRAIN also
  * differentiates the loss: ret_param_grad[p] is the value of parameter p's whole gradient, of a tied one the
- * embedding's part, TT_NONE if nothing reads the parameter; else it is NULL. Fails as tt_model_check_seq_len does.
+ * embedding's part, TT_NONE if nothing reads the parameter or it is frozen; else it is NULL. Fails as tt_model_check_seq_len does.
  */
 int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, enum tt_dtype dtype, int64_t batch,
                    int64_t seq_len, bool documents, struct tt_graph **ret_graph, int *ret_param_grad) TT_MUST_CHECK;

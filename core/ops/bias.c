@@ -28,6 +28,8 @@ static int backward(struct tt_graph *graph, int node, const int *grad_out, int *
     int in[2] = {grad_out[0], grad_in[1]}, grad, rc = 0;
 
     TT_TRY(tt_rule_add(graph, &forward, 0, grad_out[0], grad_in));
+    if (!tt_rule_wanted(graph, forward.in[1]))
+        return 0;
     TT_TRY(tt_rule_node(graph, TT_OP_BIAS_BWD, &forward, in, 2, &forward.in[1], 1, &grad));
     tt_rule_set(&forward, 1, grad, grad_in);
 out:

@@ -5,7 +5,8 @@
  *
  * HEAD_LOSS_GRAD: the same, and the gradients of sum(token_loss) * inv_valid_tokens in the same pass.
  *   in   the same, acc (V, D) or none
- *   out  token_loss (N), dx (N, D), may take x's memory, dw (V, D) = [acc +] the gradient, may take acc's memory
+ *   out  token_loss (N), dx (N, D), may take x's memory, dw (V, D) = [acc +] the gradient, may take acc's memory; not
+ *        if w is constant
  *
  * Logits exist for CHUNK tokens at a time, in scratch, as floats whatever the node computes in; they are turned into
  * their gradient in place, in the type of the node, and never computed twice. The chunks depend on N only, and dw adds
@@ -65,7 +66,8 @@ static int infer_grad(struct tt_graph *graph, struct tt_node *node, const char *
     TT_TRY(check(graph, node));
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, 1, &rows));
     TT_TRY(tt_op_output(graph, node, 1, name, "dx", x.ndim, x.shape));
-    TT_TRY(tt_op_output(graph, node, 2, name, "dw", w.ndim, w.shape));
+    if (tt_rule_wanted(graph, node->in[1]))
+        TT_TRY(tt_op_output(graph, node, 2, name, "dw", w.ndim, w.shape));
 out:
     return rc;
 }
@@ -75,17 +77,17 @@ static int backward_of_loss(struct tt_graph *graph, int node, int *grad_in)
 {
     const struct tt_node forward = graph->nodes[node];
     struct tt_node with_grads = forward;
-    int rc = 0;
+    int n_out = tt_rule_wanted(graph, forward.in[1]) ? 3 : 2, rc = 0;
 
     with_grads.op = TT_OP_HEAD_LOSS_GRAD;
     with_grads.in[with_grads.n_in++] = TT_NONE; /* no earlier gradient of w to add to */
-    for (int k = 1; k < 3; k++) {
+    for (int k = 1; k < n_out; k++) {
         with_grads.out[with_grads.n_out++] = tt_graph_grad_value(graph, forward.in[k - 1]);
         graph->values[with_grads.out[k]].producer = node;
     }
     TT_TRY(tt_op_infer(graph, &with_grads, ""));
     graph->nodes[node] = with_grads;
-    for (int k = 1; k < 3; k++)
+    for (int k = 1; k < n_out; k++)
         TT_TRY(tt_rule_add(graph, &forward, k - 1, with_grads.out[k], grad_in));
 out:
     return rc;
@@ -226,7 +228,7 @@ static float *workers_scratch(const struct tt_call *call, const struct cuts *cut
     return (float *)call->scratch + tt_round_up(chunk_floats(cuts, grad) + stack_floats(call->node, cuts), LINE);
 }
 
-/* A chunk of the rows; dw of its grain of rows is summed in `dw`, after `acc`. */
+/* A chunk of the rows; dw of its grain of rows is summed in `dw`, after `acc`. NULL: there is no dw. */
 struct chunk {
     const struct tt_call *call;
     struct cuts cuts;
@@ -364,8 +366,9 @@ static void chunk_grads(struct chunk *chunk)
 {
     struct tt_team *team = chunk->call->team;
     struct tt_matmul dw = chunk_dw(chunk);
+    int64_t dw_tiles = chunk->dw ? tt_matmul_tiles(&dw) : 0;
 
-    tt_team_run(team, dx_tiles(chunk) * dx_slices(chunk) + tt_matmul_tiles(&dw), grad_tile, chunk);
+    tt_team_run(team, dx_tiles(chunk) * dx_slices(chunk) + dw_tiles, grad_tile, chunk);
     tt_team_run(team, tt_tiles(chunk->n, TILE_ROWS), dx_sum_tile, chunk);
 }
 
@@ -439,7 +442,7 @@ static void run(const struct tt_call *call)
     struct cuts cuts = cuts_of(call->graph, call->node);
     bool grad = call->node->op == TT_OP_HEAD_LOSS_GRAD;
 
-    if (grad && tt_grain_size(&call->node->attr.rows)) {
+    if (grad && call->out[2] && tt_grain_size(&call->node->attr.rows)) {
         run_grains(call, &cuts);
         return;
     }
@@ -458,7 +461,7 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     const struct tt_value *x = &graph->values[node->in[0]], *w = &graph->values[node->in[1]];
-    double products = node->op == TT_OP_HEAD_LOSS ? 1.0 : 3.0;
+    double products = node->n_out; /* the logits, dx and dw */
 
     ret_cost->flops = products * 2.0 * (double)tt_value_rows(x) * (double)tt_value_elements(w);
     ret_cost->bytes = tt_op_bytes(graph, node);

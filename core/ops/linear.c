@@ -78,8 +78,10 @@ static int backward(struct tt_graph *graph, int node, const int *grad_out, int *
         TT_TRY(tt_rule_node(graph, TT_OP_LINEAR_BWD_X, &forward, in_x, 3, &x, 1, &grad));
         tt_rule_set(&forward, 0, grad, grad_in);
     }
-    TT_TRY(tt_rule_node(graph, TT_OP_LINEAR_BWD_W, &forward, in_w, 3, &w, 1, &grad));
-    tt_rule_set(&forward, 1, grad, grad_in);
+    if (tt_rule_wanted(graph, w)) {
+        TT_TRY(tt_rule_node(graph, TT_OP_LINEAR_BWD_W, &forward, in_w, 3, &w, 1, &grad));
+        tt_rule_set(&forward, 1, grad, grad_in);
+    }
 out:
     return rc;
 }

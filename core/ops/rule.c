@@ -209,7 +209,7 @@ out:
 
 bool tt_rule_wanted(const struct tt_graph *graph, int value)
 {
-    return graph->values[value].kind != TT_VALUE_INPUT && graph->values[value].kind != TT_VALUE_CONST;
+    return !graph->values[value].constant;
 }
 
 double tt_op_bytes(const struct tt_graph *graph, const struct tt_node *node)

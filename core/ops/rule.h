@@ -39,7 +39,7 @@ void tt_rule_set(const struct tt_node *forward, int i, int grad, int *grad_in);
 /** Adds `grad` to the gradient of forward's input i: appends an ADD if there is a sum already. */
 int tt_rule_add(struct tt_graph *graph, const struct tt_node *forward, int i, int grad, int *grad_in) TT_MUST_CHECK;
 
-/** Is a gradient of this value of any use? Not for tokens and tables. */
+/** Is a gradient of this value of any use? Not for tokens, tables and frozen parameters. */
 bool tt_rule_wanted(const struct tt_graph *graph, int value);
 
 /** Bytes of all inputs and outputs of a node. */

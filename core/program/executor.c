@@ -56,9 +56,9 @@ static void bind_rows(struct tt_executor *ex)
     for (int u = 0; u < layout->n_units; u++) {
         const struct tt_unit *unit = &layout->units[u];
 
-        ex->rows[u] = tt_calloc((size_t)unit->n_params, sizeof **ex->rows);
-        ex->n_rows[u] = unit->n_params;
-        for (int i = 0; i < unit->n_params; i++)
+        ex->rows[u] = tt_calloc((size_t)unit->n_trained + 1, sizeof **ex->rows);
+        ex->n_rows[u] = unit->n_trained;
+        for (int i = 0; i < unit->n_trained; i++)
             ex->rows[u][i] = rows_of(&unit->params[i]);
     }
 }
@@ -219,7 +219,9 @@ void tt_running_each_whole(struct tt_executor *ex, const struct tt_instr *instr,
 
         for (int k = 0; k < tt_purpose_pieces(unit, instr->purpose); k++, operand++)
             tt_running_step(ex, (struct tt_step_call){
-                                    .op = op, .out = {address[operand]}, .n = tt_unit_whole(layout, units[u], k)});
+                                    .op = op,
+                                    .out = {address[operand]},
+                                    .n = tt_unit_whole(layout, units[u], tt_purpose_chunk(unit, instr->purpose, k))});
     }
 }
 

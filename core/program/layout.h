@@ -70,13 +70,14 @@ struct tt_unit_grad {
 };
 
 struct tt_unit {
-    char *name; /* "layers.0", "norm+output"; nothing depends on it */
-    struct tt_unit_param *params;
-    int n_params;
+    char *name;                   /* "layers.0", "norm+output"; nothing depends on it */
+    struct tt_unit_param *params; /* first those that are trained, then the frozen ones */
+    int n_params, n_trained;
     enum tt_group_id shard_group;     /* its ranks share one copy */
     enum tt_group_id replicate_group; /* its ranks have the same shard */
     int64_t shard_elements;           /* sum of the chunks */
-    struct tt_unit_grad *grads;       /* part 0 of every parameter, in their order, then the other parts */
+    int64_t trained_elements;         /* of those that are trained: the length of a moment */
+    struct tt_unit_grad *grads;       /* part 0 of every trained parameter, in their order, then the other parts */
     int n_grads;
     int64_t grad_elements;      /* sum of their chunks */
     bool reshard_after_forward; /* free the unsharded parameters between forward and backward */
@@ -121,10 +122,18 @@ static inline struct tt_place tt_unit_replica(const struct tt_layout *layout, in
     return layout->groups[layout->units[unit].replicate_group];
 }
 
-/** Elements of gradient k of a unit, or of parameter k when it is gathered: the padded parts of all ranks. */
-static inline int64_t tt_unit_whole(const struct tt_layout *layout, int unit, int k)
+/** Elements of a whole gradient, or of a gathered parameter, with parts of `chunk` elements: those of all ranks. */
+static inline int64_t tt_unit_whole(const struct tt_layout *layout, int unit, int64_t chunk)
 {
-    return layout->units[unit].grads[k].chunk * tt_unit_shard(layout, unit).n;
+    return chunk * tt_unit_shard(layout, unit).n;
+}
+
+/** The first unit from `unit` on that has a parameter that is trained, or n_units. */
+static inline int tt_layout_trained(const struct tt_layout *layout, int unit)
+{
+    while (unit < layout->n_units && layout->units[unit].n_trained == 0)
+        unit++;
+    return unit;
 }
 
 #endif

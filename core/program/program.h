@@ -211,10 +211,11 @@ struct tt_lowering {
 
 /**
  * The number of elements, and of pieces, of a unit's flat shard that a collective of this purpose carries: parameters,
- * or gradients, of which a tied weight has two. Piece k has units[unit].grads[k].chunk elements, for parameters too.
+ * or gradients, of which a tied weight has two and a frozen parameter none; and the elements of piece k.
  */
 int64_t tt_purpose_elements(const struct tt_unit *unit, enum tt_purpose purpose);
 int tt_purpose_pieces(const struct tt_unit *unit, enum tt_purpose purpose);
+int64_t tt_purpose_chunk(const struct tt_unit *unit, enum tt_purpose purpose, int k);
 
 /**
  * The collective of units whose flat shards have `elements` elements, without a tag; `unit` is the first of the units.

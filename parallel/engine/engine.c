@@ -43,18 +43,30 @@ static int state_arrays(const struct tt_engine *e)
     return e->options.local_batch ? 3 : 1;
 }
 
-/* Of one of these arrays. */
-static int64_t array_bytes(const struct tt_engine *e, int unit)
+/* Of a unit in array k of these. */
+static int64_t unit_bytes(const struct tt_engine *e, int k, int unit)
 {
-    return tt_arena_bytes(e->layout->units[unit].shard_elements * (int64_t)tt_dtype_size(e->options.shard_dtype));
+    const struct tt_unit *of = &e->layout->units[unit];
+
+    return tt_arena_bytes((k == 0 ? of->shard_elements : of->trained_elements) *
+                          (int64_t)tt_dtype_size(e->options.shard_dtype));
+}
+
+static int64_t array_bytes(const struct tt_engine *e, int k)
+{
+    int64_t bytes = 0;
+
+    for (int u = 0; u < e->layout->n_units; u++)
+        bytes += unit_bytes(e, k, u);
+    return bytes;
 }
 
 static int64_t state_bytes(const struct tt_engine *e)
 {
     int64_t bytes = 0;
 
-    for (int u = 0; u < e->layout->n_units; u++)
-        bytes += state_arrays(e) * array_bytes(e, u);
+    for (int k = 0; k < state_arrays(e); k++)
+        bytes += array_bytes(e, k);
     return bytes;
 }
 
@@ -213,7 +225,7 @@ struct tt_engine_memory tt_engine_memory(const struct tt_engine *e)
     }
     m.total = m.state + m.constants + tt_arena_bytes(m.step);
     tt_program_memory_at(first, first->peak_instr, m.by_kind);
-    m.by_kind[TT_MEMORY_PARAM] = m.state / state_arrays(e);
+    m.by_kind[TT_MEMORY_PARAM] = array_bytes(e, 0);
     m.by_kind[TT_MEMORY_OPTIMIZER] = m.state - m.by_kind[TT_MEMORY_PARAM];
     m.by_kind[TT_MEMORY_CONST] = m.constants;
     return m;
@@ -231,7 +243,7 @@ static void lay_out_state(struct tt_engine *e, char **at)
         *arrays[k] = tt_calloc(n, sizeof(void *));
         for (size_t u = 0; u < n; u++) {
             (*arrays[k])[u] = *at;
-            *at += array_bytes(e, (int)u);
+            *at += unit_bytes(e, k, (int)u);
         }
     }
 }

@@ -44,7 +44,7 @@ out:
 static int check_gradients(const struct tt_model *model, const int *param_grad)
 {
     for (int p = 0; p < model->n_params; p++)
-        if (param_grad[p] == TT_NONE)
+        if (param_grad[p] == TT_NONE && !model->params[p].frozen)
             return tt_fail(TT_EINTERNAL, "parameter %s has no gradient", model->params[p].name);
     return 0;
 }

@@ -19,7 +19,7 @@ struct tt_transfers {
     struct tt_group groups[TT_GROUPS];     /* n 0: not used yet */
     struct tt_group neighbours[TT_GROUPS]; /* this rank's neighbours in a group; n 0: not used yet */
     struct tt_collective **of_instr;       /* [instruction] NULL if nothing is exchanged */
-    struct tt_segment *segments;           /* while building: ranks * gradients of all units */
+    struct tt_segment *segments;           /* while building: ranks * parameters and gradients of all units */
     struct tt_segment *flat;               /* while building: one per unit */
     struct tt_segment_list *lists;         /* while building: one per member */
     bool inside;                           /* inside the communicator, which may run the team; poll does nothing then */
@@ -64,11 +64,12 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i)
             const struct tt_unit *unit = &t->program->layout->units[units[u]];
 
             for (int k = 0; k < tt_purpose_pieces(unit, instr->purpose); k++, operand++) {
-                size_t bytes = chunks * (size_t)unit->grads[k].chunk * tt_dtype_size(instr->collective.dtype);
+                int64_t chunk = tt_purpose_chunk(unit, instr->purpose, k);
+                size_t bytes = chunks * (size_t)chunk * tt_dtype_size(instr->collective.dtype);
                 char *whole = tt_executor_operand(t->executor, i, operand);
 
                 if (tt_purpose_row(instr->purpose)->carries == TT_CARRIES_GRADS && instr->collective.dtype == TT_BF16)
-                    whole = tt_mixed_half(whole, tt_unit_whole(t->program->layout, units[u], k));
+                    whole = tt_mixed_half(whole, tt_unit_whole(t->program->layout, units[u], chunk));
                 *part++ = (struct tt_segment){whole + (size_t)m * bytes, bytes};
             }
         }
@@ -257,13 +258,13 @@ int tt_transfers_new(struct tt_comm *comm, const struct tt_mesh *mesh, const str
 {
     struct tt_transfers *t = tt_calloc(1, sizeof *t);
     const struct tt_exchange exchange = {t, begin, wait, progress, poll, sum, most};
-    int n_grads = 0, rc = 0, ranks = most_ranks(program);
+    int pieces = 0, rc = 0, ranks = most_ranks(program);
 
     *t = (struct tt_transfers){.comm = comm, .program = program, .state = state, .executor = executor, .mesh = mesh};
     t->of_instr = tt_calloc((size_t)program->n_instrs, sizeof(struct tt_collective *));
     for (int u = 0; u < program->layout->n_units; u++)
-        n_grads += program->layout->units[u].n_grads;
-    t->segments = tt_calloc((size_t)ranks * (size_t)n_grads, sizeof *t->segments);
+        pieces += program->layout->units[u].n_params + program->layout->units[u].n_grads;
+    t->segments = tt_calloc((size_t)ranks * (size_t)pieces, sizeof *t->segments);
     t->flat = tt_calloc((size_t)program->layout->n_units, sizeof *t->flat);
     t->lists = tt_calloc((size_t)ranks, sizeof *t->lists);
     for (int i = 0; i < program->n_instrs; i++)

@@ -5,9 +5,9 @@
  * the order of their first nodes. Uses of different units may overlap, for instance if a unit has parameters from both
  * ends of the model.
  *
- * Backward gathers a unit even if it reads none of its parameters, as FSDP2 does, so one formula gives the traffic. A
- * separate weight part gathers only the units that it reads. If nothing travels, a gather is at most this rank's own
- * rounding to bfloat16. Then it comes just before the unit is read, and not at all if nothing reads it.
+ * Backward gathers a unit that is trained even if it reads none of its parameters, as FSDP2 does, so one formula gives
+ * the traffic. A separate weight part gathers only the units that it reads. If nothing travels, a gather is at most
+ * this rank's own rounding to bfloat16. Then it comes just before the unit is read, and not at all if nothing reads it.
  */
 #include "parallel/fsdp/fsdp.h"
 
@@ -164,16 +164,19 @@ static void walk(struct walk *w)
 /* All-reduces over the replicas, each of which overlaps the norm of the previous one; then clip; then the update. */
 static void schedule_update(const struct tt_layout *layout, struct tt_schedule *schedule)
 {
-    for (int u = 0; u <= layout->n_units; u++) {
-        if (u < layout->n_units)
-            tt_schedule_begin(schedule, TT_ALL_REDUCE, 0, u, TT_NONE);
-        if (u > 0) {
-            tt_schedule_wait(schedule, TT_ALL_REDUCE, 0, u - 1, TT_NONE);
-            tt_schedule_add(schedule, TT_NORM, u - 1);
-        }
+    int u = tt_layout_trained(layout, 0);
+
+    if (u < layout->n_units)
+        tt_schedule_begin(schedule, TT_ALL_REDUCE, 0, u, TT_NONE);
+    for (int next; u < layout->n_units; u = next) {
+        next = tt_layout_trained(layout, u + 1);
+        if (next < layout->n_units)
+            tt_schedule_begin(schedule, TT_ALL_REDUCE, 0, next, TT_NONE);
+        tt_schedule_wait(schedule, TT_ALL_REDUCE, 0, u, TT_NONE);
+        tt_schedule_add(schedule, TT_NORM, u);
     }
     tt_schedule_add(schedule, TT_CLIP, TT_NONE);
-    for (int u = 0; u < layout->n_units; u++)
+    for (u = tt_layout_trained(layout, 0); u < layout->n_units; u = tt_layout_trained(layout, u + 1))
         tt_schedule_add(schedule, TT_OPTIMIZER, u);
 }
 

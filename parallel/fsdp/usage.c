@@ -172,6 +172,11 @@ static void sort(struct tt_usage *u)
 
 /* --- the usage --- */
 
+static bool trained(const struct scan *s, int unit)
+{
+    return s->u->order->trains && s->u->layout->units[unit].n_trained > 0;
+}
+
 static int scan_positions(struct scan *s)
 {
     struct tt_usage *u = s->u;
@@ -183,11 +188,12 @@ static int scan_positions(struct scan *s)
     }
     u->begins_grad[u->n_positions] = s->n_begun;
     for (int unit = 0; unit < u->layout->n_units; unit++)
-        if (!s->read[unit] || (u->order->trains && s->last_write[unit] == TT_NONE))
+        if (!s->read[unit] || (trained(s, unit) && s->last_write[unit] == TT_NONE))
             return tt_fail(TT_EINTERNAL, "nothing in the graph uses unit %s", u->layout->units[unit].name);
-    for (int mb = 0; mb < u->order->microbatches && u->order->trains; mb++)
+    for (int mb = 0; mb < u->order->microbatches; mb++)
         for (int unit = 0; unit < u->layout->n_units; unit++)
-            note_complete(s, mb, unit);
+            if (trained(s, unit))
+                note_complete(s, mb, unit);
     sort(u);
     return 0;
 }

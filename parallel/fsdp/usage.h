@@ -39,8 +39,8 @@ struct tt_usage {
     int n_positions;
     /*
      * Sorted by first position. The head computes the gradient of the output's weight in forward. If no backward node
-     * uses that unit, a use without nodes comes after the head, in the turn of backward. So every unit has a backward
-     * use, as in FSDP2.
+     * uses that unit, a use without nodes comes after the head, in the turn of backward. So every unit that is trained
+     * has a backward use, as in FSDP2.
      */
     struct tt_use *uses;
     int n_uses, cap_uses;
@@ -54,8 +54,8 @@ struct tt_usage {
 
 /**
  * Computes the usage, which is the caller's (tt_usage_release). order, stages and layout must outlive it. Errors: those
- * of tt_order_positions; TT_EINTERNAL if nothing reads some unit, or nothing computes its gradient in an order that
- * trains.
+ * of tt_order_positions; TT_EINTERNAL if nothing reads some unit, or nothing computes its gradients, if it has any, in
+ * an order that trains.
  */
 int tt_usage_make(const struct tt_order *order, const struct tt_stage *stages, int n_stages,
                   const struct tt_layout *layout, struct tt_usage *ret_usage) TT_MUST_CHECK;

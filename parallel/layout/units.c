@@ -91,7 +91,6 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
     const struct tt_placement placement = tt_param_placement();
     int part = tt_placement_part(mesh, &placement, rank);
 
-    layout->unit_of[param] = u;
     layout->slot_of[param] = unit->n_params;
     unit->shard_group = placement.cut[placement.n_cuts - 1].group;
     unit->replicate_group = placement.copies;
@@ -106,6 +105,10 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
         .no_decay = p->no_decay,
     };
     unit->shard_elements += unit->params[unit->n_params - 1].chunk;
+    if (p->frozen)
+        return;
+    unit->n_trained++;
+    unit->trained_elements = unit->shard_elements;
 }
 
 static void add_grad(struct tt_unit *unit, const struct tt_unit_param *place, int part)
@@ -118,9 +121,9 @@ static void add_grad(struct tt_unit *unit, const struct tt_unit_param *place, in
  * parameters. */
 static void add_grads(struct tt_unit *unit, const struct tt_model *model)
 {
-    unit->grads = tt_calloc(2 * (size_t)unit->n_params + 1, sizeof *unit->grads);
+    unit->grads = tt_calloc(2 * (size_t)unit->n_trained + 1, sizeof *unit->grads);
     for (int part = 0; part < 2; part++)
-        for (int i = 0; i < unit->n_params; i++)
+        for (int i = 0; i < unit->n_trained; i++)
             if (part == 0 || model->params[unit->params[i].param].tied)
                 add_grad(unit, &unit->params[i], part);
 }
@@ -153,7 +156,8 @@ static int *find_leaders(const int64_t *keys, int n)
     return leader;
 }
 
-/* Units are numbered in the order of their first parameters. */
+/* Units are numbered in the order of their first parameters. In a unit, the trained parameters come first, so that
+ * their gradients and moments are one array. */
 static int make_units(struct tt_layout *layout, const struct tt_model *model, const struct tt_mesh *mesh, int rank,
                       const struct tt_sharding *sharding)
 {
@@ -164,11 +168,12 @@ static int make_units(struct tt_layout *layout, const struct tt_model *model, co
     TT_TRY(tt_wrap_keys(model, sharding->wrap, sharding->wrap_patterns, keys));
     leader = find_leaders(keys, model->n_params);
     layout->units = tt_calloc((size_t)model->n_params, sizeof *layout->units);
-    for (int p = 0; p < model->n_params; p++) {
-        int u = leader[p] == p ? layout->n_units++ : layout->unit_of[leader[p]];
-
-        add_param(layout, u, model, mesh, rank, p);
-    }
+    for (int p = 0; p < model->n_params; p++)
+        layout->unit_of[p] = leader[p] == p ? layout->n_units++ : layout->unit_of[leader[p]];
+    for (int frozen = 0; frozen < 2; frozen++)
+        for (int p = 0; p < model->n_params; p++)
+            if (model->params[p].frozen == frozen)
+                add_param(layout, layout->unit_of[p], model, mesh, rank, p);
     for (int u = 0; u < layout->n_units; u++) {
         layout->units[u].name = unit_name(model, &layout->units[u], block_params);
         add_grads(&layout->units[u], model);

@@ -315,7 +315,8 @@ static void walk(struct tt_simple_walk *b)
     while (b->head < b->n_flights)
         wait_oldest(b, b->u->n_positions);
     tt_schedule_add(&b->plan.schedule, TT_CLIP, TT_NONE);
-    for (int u = 0; u < b->u->layout->n_units; u++)
+    for (int u = tt_layout_trained(b->u->layout, 0); u < b->u->layout->n_units;
+         u = tt_layout_trained(b->u->layout, u + 1))
         tt_schedule_add(&b->plan.schedule, TT_OPTIMIZER, u);
 }
 

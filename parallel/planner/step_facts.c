@@ -51,10 +51,10 @@ static void measure_others(const struct tt_program *eager, int64_t *other_bytes)
     tt_free(live);
 }
 
-/* Bytes of a unit's k-th gradient or parameter when it is whole, as the memory plan counts them. */
-static int64_t whole_bytes(const struct tt_layout *layout, int unit, int k, enum tt_dtype dtype)
+/* Bytes of a whole gradient or parameter of a unit, with parts of `chunk` elements, as the memory plan counts them. */
+static int64_t whole_bytes(const struct tt_layout *layout, int unit, int64_t chunk, enum tt_dtype dtype)
 {
-    return tt_arena_bytes(tt_unit_whole(layout, unit, k) * (int64_t)tt_dtype_size(dtype));
+    return tt_arena_bytes(tt_unit_whole(layout, unit, chunk) * (int64_t)tt_dtype_size(dtype));
 }
 
 static void measure_units(const struct tt_lowering *lowering, struct tt_step_facts *f)
@@ -66,13 +66,16 @@ static void measure_units(const struct tt_lowering *lowering, struct tt_step_fac
     f->unit_grad_bytes = tt_calloc((size_t)layout->n_units + 1, sizeof *f->unit_grad_bytes);
     for (int unit = 0; unit < layout->n_units; unit++) {
         bool gathers = tt_lowering_gathers(lowering, unit), reduces = tt_lowering_reduces(lowering, unit);
+        const struct tt_unit *of = &layout->units[unit];
 
-        for (int k = 0; gathers && k < layout->units[unit].n_params; k++) {
-            f->param_bytes[layout->units[unit].params[k].param] = whole_bytes(layout, unit, k, lowering->param_dtype);
-            f->unit_bytes[unit] += whole_bytes(layout, unit, k, lowering->param_dtype);
+        for (int k = 0; gathers && k < of->n_params; k++) {
+            int64_t bytes = whole_bytes(layout, unit, of->params[k].chunk, lowering->param_dtype);
+
+            f->param_bytes[of->params[k].param] = bytes;
+            f->unit_bytes[unit] += bytes;
         }
-        for (int k = 0; reduces && k < layout->units[unit].n_grads; k++)
-            f->unit_grad_bytes[unit] += whole_bytes(layout, unit, k, TT_F32);
+        for (int k = 0; reduces && k < of->n_grads; k++)
+            f->unit_grad_bytes[unit] += whole_bytes(layout, unit, of->grads[k].chunk, TT_F32);
     }
 }
 
@@ -96,9 +99,10 @@ void tt_step_facts_make(const struct tt_usage *usage, const struct tt_lowering *
         for (int i = usage->begins_grad[pos]; i < usage->begins_grad[pos + 1]; i++) {
             const struct tt_value *grad = &graph->values[usage->begun_grads[i]];
             int unit = layout->unit_of[grad->param];
+            int64_t chunk = layout->units[unit].grads[tt_layout_grad(layout, grad->param, grad->part)].chunk;
 
             if (tt_lowering_reduces(lowering, unit))
-                f.grad_bytes[pos] += whole_bytes(layout, unit, tt_layout_grad(layout, grad->param, grad->part), TT_F32);
+                f.grad_bytes[pos] += whole_bytes(layout, unit, chunk, TT_F32);
         }
     }
     measure_units(lowering, &f);

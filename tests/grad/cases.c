@@ -479,6 +479,29 @@ static void build_llama_documents(struct tt_graph *graph)
     build_llama(graph, &(struct llama){2, 21, 2, 12, 4, 2, 4, 20, VOCAB, false, false});
 }
 
+static int frozen(struct tt_graph *graph, int value)
+{
+    graph->values[value].constant = true;
+    return value;
+}
+
+/* Only the first weight is trained. All ops after it whose weights have gradients have frozen ones. */
+static void build_frozen(struct tt_graph *graph)
+{
+    struct tt_attr norm = {.eps = 1e-5F}, positions = {.seq_len = 7};
+    int x;
+
+    inputs(graph, 2, 7);
+    x = op(graph, TT_OP_EMBEDDING, NULL, graph->tokens, frozen(graph, param(graph, VOCAB, 5)), TT_NONE);
+    x = op(graph, TT_OP_LINEAR, NULL, x, param(graph, 6, 5), TT_NONE);
+    x = op(graph, TT_OP_LINEAR, NULL, x, frozen(graph, param(graph, 6, 6)), TT_NONE);
+    x = op(graph, TT_OP_RMSNORM, &norm, x, frozen(graph, param(graph, 0, 6)), TT_NONE);
+    x = op(graph, TT_OP_BIAS, NULL, x, frozen(graph, param(graph, 0, 6)), TT_NONE);
+    x = op(graph, TT_OP_POSITION, &positions, x, frozen(graph, param(graph, 7, 6)), TT_NONE);
+    x = op(graph, TT_OP_LAYERNORM, &norm, x, frozen(graph, param(graph, 0, 6)), frozen(graph, param(graph, 0, 6)));
+    head(graph, x, frozen(graph, param(graph, VOCAB, 6)));
+}
+
 const struct grad_case grad_cases[] = {
     {"head_loss", build_head, 0.05},
     {"head_loss: chunks", build_head_chunks, 0.05},
@@ -517,6 +540,7 @@ const struct grad_case grad_cases[] = {
     {"attention: accumulated", build_attention_again, 0.05},
     {"attention: documents", build_attention_documents, 0.05},
     {"attention: documents, two tiles of keys", build_attention_documents_long, 0.15},
+    {"frozen weights", build_frozen, 0.01},
     {"llama", build_llama_small, 0.02},
     {"llama: tied, halves, one kv head", build_llama_tied, 0.02},
     {"llama: documents", build_llama_documents, 0.02},

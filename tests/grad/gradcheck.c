@@ -202,7 +202,7 @@ static void prepare(struct test *test, void (*build)(struct tt_graph *))
     test->graph = tt_graph_new();
     build(test->graph);
     for (int v = 0; v < test->graph->n_values; v++) {
-        if (test->graph->values[v].kind == TT_VALUE_PARAM)
+        if (test->graph->values[v].kind == TT_VALUE_PARAM && !test->graph->values[v].constant)
             test->param[test->n_params++] = v;
     }
     for (int n = 0; n < test->graph->n_nodes; n++)

@@ -283,9 +283,10 @@ static int collect(struct at_work *w, void *const *flat, float *whole, const cha
 
     for (int p = 0; p < layout->n_params; p++) {
         const struct tt_unit_param *place = tt_layout_param(layout, p);
+        bool exists = flat == state->param || !w->job->model->params[p].frozen; /* frozen ones have no moments */
         const void *stored = tt_state_at(state, flat, layout->unit_of[p], place->offset);
         float *there = at + place->box.offset[0] * tt_box_row_elements(&place->box);
-        int64_t n = tt_box_volume(&place->box);
+        int64_t n = exists ? tt_box_volume(&place->box) : 0;
         size_t bytes = (size_t)n * sizeof(float);
         float *mine = tt_calloc((size_t)n + 1, sizeof *mine);
 

@@ -19,12 +19,16 @@ void tt_state_view_init(const struct tt_model *model, struct tt_engine *engine, 
     const struct tt_layout *layout = tt_engine_layout(engine);
     struct tt_state *state = tt_engine_state(engine);
     struct tt_state_view *v = ret_view;
+    struct tt_ckpt_chunk *moment;
 
     tt_job_tensors_init(model, state->dtype, &v->tensors);
+    moment = v->tensors.state.optim;
     for (int p = 0; p < model->n_params; p++) {
         place(layout, p, state, state->param, &v->tensors.state.model[p]);
-        place(layout, p, state, state->exp_avg, &v->tensors.state.optim[2 * (size_t)p]);
-        place(layout, p, state, state->exp_avg_sq, &v->tensors.state.optim[2 * (size_t)p + 1]);
+        if (model->params[p].frozen)
+            continue;
+        place(layout, p, state, state->exp_avg, moment++);
+        place(layout, p, state, state->exp_avg_sq, moment++);
     }
 }
 

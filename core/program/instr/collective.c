@@ -19,6 +19,11 @@ int tt_purpose_pieces(const struct tt_unit *unit, enum tt_purpose purpose)
     return tt_purpose_row(purpose)->carries == TT_CARRIES_PARAMS ? unit->n_params : unit->n_grads;
 }
 
+int64_t tt_purpose_chunk(const struct tt_unit *unit, enum tt_purpose purpose, int k)
+{
+    return tt_purpose_row(purpose)->carries == TT_CARRIES_PARAMS ? unit->params[k].chunk : unit->grads[k].chunk;
+}
+
 struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lowering, enum tt_purpose purpose, int unit,
                                                  int64_t elements)
 {

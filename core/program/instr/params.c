@@ -18,7 +18,8 @@ static void whole_of_unit(struct tt_walk *w, int u)
 
     for (int i = 0; i < unit->n_params; i++) {
         int buffer = tt_lower_made(w, TT_MEMORY_UNSHARDED,
-                                   tt_unit_whole(w->in.layout, u, i) * (int64_t)tt_dtype_size(w->in.param_dtype));
+                                   tt_unit_whole(w->in.layout, u, unit->params[i].chunk) *
+                                       (int64_t)tt_dtype_size(w->in.param_dtype));
 
         w->program->buffers[buffer].unit = u;
         w->unsharded[unit->params[i].param] = buffer;

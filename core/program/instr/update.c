@@ -9,8 +9,8 @@
 #include "core/program/lowering.h"
 
 /*
- * Adds the finished sum of a unit's gradients as an operand. It is as long as the unit's parameters: the second parts
- * of tied weights, which follow the others, are left out.
+ * Adds the finished sum of a unit's gradients as an operand. It is as long as the unit's trained parameters: the second
+ * parts of tied weights, which follow the others, are left out.
  */
 static int lower_of_sum(struct tt_walk *w, const struct tt_instr *from)
 {
@@ -36,7 +36,7 @@ static int lower_norm(struct tt_walk *w, const struct tt_instr *from)
     struct tt_instr fold = *from;
 
     fold.kind = TT_FOLD;
-    for (int k = unit->n_params; k < unit->n_grads; k++) {
+    for (int k = unit->n_trained; k < unit->n_grads; k++) {
         int parts[2] = {part_of_sum(w, from->unit, k),
                         part_of_sum(w, from->unit, tt_layout_grad(layout, unit->grads[k].param, 0))};
 
@@ -49,12 +49,12 @@ static int lower_norm(struct tt_walk *w, const struct tt_instr *from)
 
 /* --- TT_NORM --- */
 
-/* A step op on the unit's flat shard, with the members on which its cost depends. */
+/* A step op on the trained part of the unit's flat shard, with the members on which its cost depends. */
 static struct tt_step_call of_shard(const struct tt_program *program, const struct tt_instr *instr,
                                     enum tt_step_op_id op)
 {
     return (struct tt_step_call){
-        .op = op, .n = program->layout->units[instr->unit].shard_elements, .dtype = program->shard_dtype};
+        .op = op, .n = program->layout->units[instr->unit].trained_elements, .dtype = program->shard_dtype};
 }
 
 static void cost_of_norm(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
