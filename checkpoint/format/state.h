@@ -2,6 +2,7 @@
 #ifndef TT_CHECKPOINT_FORMAT_STATE_H
 #define TT_CHECKPOINT_FORMAT_STATE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,7 +25,8 @@ struct tt_ckpt_chunk {
     int64_t shape[TT_CKPT_DIMS];   /* of the whole tensor */
     struct tt_placement placement; /* which rank has which part */
     struct tt_box part;            /* what this rank holds; may be empty */
-    void *data;                    /* the part, packed, owned by the trainer; may be NULL when it is empty */
+    bool optional; /* a user's checkpoint may lack all tensors of this kind, which then keep their values */
+    void *data;    /* the part, packed, owned by the trainer; may be NULL when it is empty */
 };
 
 struct tt_ckpt_state {

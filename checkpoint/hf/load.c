@@ -46,8 +46,8 @@ static int read_parts(void *arg)
 
     if (rc == 0)
         rc = tt_weights_from_hf(source, load->model, load->checks, &weights);
-    for (int p = 0; p < load->model->n_params && rc == 0; p++)
-        rc = read_part(&weights, &weights.weight[p], &load->state->model[p]);
+    for (int i = 0; i < weights.n && rc == 0; i++)
+        rc = read_part(&weights, &weights.weight[i], &load->state->model[weights.weight[i].number]);
     tt_weights_release(&weights);
     tt_source_free(source);
     return rc;

@@ -10,7 +10,8 @@
  * Loads the weights of a Hugging Face folder (model.safetensors, or shards) into this rank's rows of a
  * model (collective).
  *   state   its model chunks are the model's parameters, in the model's order
- * Names and layouts are mapped by the model's parameters (hf_name, hf_transform); stored dtypes are converted.
+ * Names and layouts are mapped by the model's parameters (hf_name, hf_transform); stored dtypes are converted. Adapters
+ * keep their values.
  * Tensors that the model does not have are ignored with a note (without one for a tied model's lm_head that equals
  * the embedding). Errors: TT_EDATA naming a missing tensor, a tensor of another shape, with both shapes, or a tied
  * lm_head that differs.

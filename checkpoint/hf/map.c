@@ -48,7 +48,7 @@ static int find_part(const struct tt_model *model, const char *name, int part)
     return TT_NONE;
 }
 
-struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, int *ret_n)
+struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, bool adapters, int *ret_n)
 {
     struct tt_hf_tensor *list = tt_calloc((size_t)model->n_params, sizeof *list);
     int n = 0;
@@ -56,8 +56,8 @@ struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, int *ret_n)
     for (int p = 0; p < model->n_params; p++) {
         struct tt_hf_tensor *t = &list[n];
 
-        if (model->params[p].hf_part > 0)
-            continue; /* the tensor is listed with its first part */
+        if (model->params[p].adapter != adapters || model->params[p].hf_part > 0)
+            continue; /* a part is listed with the first one of its tensor */
         *t = tt_hf_tensor_of(model, p);
         t->n_params = (int)n_parts(&model->params[p]);
         for (int part = 0; part < t->n_params; part++)

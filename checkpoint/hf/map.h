@@ -25,8 +25,9 @@ struct tt_hf_tensor {
 /** The Hugging Face tensor that has a parameter; n_params and param describe that parameter alone. */
 struct tt_hf_tensor tt_hf_tensor_of(const struct tt_model *model, int param);
 
-/** All tensors of an exported model, in the order of the parameters. The caller frees with tt_free. */
-struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, int *ret_n);
+/** All tensors of an exported model, or those of its adapters, in the order of the parameters. The caller frees with
+ * tt_free. */
+struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, bool adapters, int *ret_n);
 
 /** Reads rows [row, row + n) of the stored counterpart of `param` into data, packed. */
 typedef int (*tt_hf_read_fn)(void *arg, int param, int64_t row, int64_t n, float *data);

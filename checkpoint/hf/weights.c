@@ -12,6 +12,7 @@
 #include "checkpoint/format/digest.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/models/lora.h"
 
 enum { BLOCK_BYTES = 4 << 20 };
 
@@ -201,6 +202,8 @@ int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, b
         const struct tt_param *param = &model->params[p];
         struct tt_hf_tensor theirs = tt_hf_tensor_of(model, p);
 
+        if (param->adapter)
+            continue;
         TT_TRY(find(&w, param, theirs.name, theirs.ndim, theirs.shape));
         add(&w, p, param->name, w.stored[p]->dtype, param->ndim, param->shape);
     }
@@ -250,13 +253,14 @@ out:
     return rc;
 }
 
-int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
+/* The whole model with its adapters merged, or the adapters alone. */
+static int export(struct tt_source *source, const struct tt_model *model, bool adapters, struct tt_weights *ret_weights)
 {
     struct tt_weights w = begin(TT_WEIGHTS_TO_HF, source, model);
     int n = 0, rc = 0;
 
     TT_TRY(find_params(&w));
-    w.hf = tt_hf_tensors(model, &n);
+    w.hf = tt_hf_tensors(model, adapters, &n);
     for (int i = 0; i < n; i++)
         add(&w, i, w.hf[i].name, w.stored[w.hf[i].param[0]]->dtype, w.hf[i].ndim, w.hf[i].shape);
     *ret_weights = w;
@@ -264,6 +268,19 @@ out:
     if (rc < 0)
         tt_weights_release(&w);
     return rc;
+}
+
+int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
+{
+    return export(source, model, false, ret_weights);
+}
+
+int tt_weights_of_adapters(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
+{
+    if (model->dims.lora.rank == 0)
+        return tt_fail(TT_EDATA, "'%s' has no adapters: it was trained without %s", source->path,
+                       tt_key_name(TT_KEY_LORA_RANK));
+    return export(source, model, true, ret_weights);
 }
 
 static int check_alike(const struct tt_weights *a, const struct tt_weights *b)
@@ -371,11 +388,41 @@ out:
     return rc;
 }
 
+/* Adds an adapter's product to rows of its weight. The sum is computed in double and rounded once. */
+static int merge(struct tt_weights *w, int param, int64_t row, int64_t n, float *data)
+{
+    int64_t width = w->model->params[param].shape[1], rank = w->model->dims.lora.rank;
+    double scale = tt_lora_scale(&w->model->dims.lora);
+    float *a = tt_calloc_for((size_t)(rank * width), sizeof *a, w->model->params[param + 1].name);
+    float *b = tt_calloc_for((size_t)(n * rank), sizeof *b, w->model->params[param + 2].name);
+    double *sum = tt_calloc_for((size_t)width, sizeof *sum, w->model->params[param].name);
+    int rc = a && b && sum ? 0 : TT_ENOMEM;
+
+    TT_TRY(rc);
+    TT_TRY(read_stored(w, w->stored[param + 1], 0, rank, TT_F32, (char *)a));
+    TT_TRY(read_stored(w, w->stored[param + 2], row, n, TT_F32, (char *)b));
+    for (int64_t r = 0; r < n; r++, data += width) {
+        memset(sum, 0, (size_t)width * sizeof *sum);
+        for (int64_t k = 0; k < rank; k++)
+            for (int64_t c = 0; c < width; c++)
+                sum[c] += (double)b[r * rank + k] * (double)a[k * width + c];
+        for (int64_t c = 0; c < width; c++)
+            data[c] = (float)((double)data[c] + scale * sum[c]);
+    }
+out:
+    tt_free(a);
+    tt_free(b);
+    tt_free(sum);
+    return rc;
+}
+
 static int read_counterpart(void *arg, int param, int64_t row, int64_t n, float *data)
 {
     struct tt_weights *w = arg;
+    int rc = read_stored(w, w->stored[param], row, n, TT_F32, (char *)data);
 
-    return read_stored(w, w->stored[param], row, n, TT_F32, (char *)data);
+    return rc == 0 && w->kind == TT_WEIGHTS_TO_HF && w->model->params[param].adapted ? merge(w, param, row, n, data)
+                                                                                     : rc;
 }
 
 static int read_mapped(struct tt_weights *w, const struct tt_weight *weight, int64_t row, int64_t n, float *data)

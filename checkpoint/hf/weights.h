@@ -52,14 +52,21 @@ int tt_weights_of_model(struct tt_source *source, const struct tt_model *model,
 /** The digest of a whole weight, if the manifest has one and the weight is used as stored; else false. */
 bool tt_weights_digest(const struct tt_weights *weights, const struct tt_weight *weight, uint64_t *ret_digest);
 
-/** In Hugging Face's names, from titan's. TT_EDATA names a parameter that is missing or has another shape. */
+/**
+ * In Hugging Face's names, from titan's, with adapters merged into their weights. TT_EDATA names a parameter that is
+ * missing or has another shape.
+ */
 int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model,
                      struct tt_weights *ret_weights) TT_MUST_CHECK;
 
+/** The adapters alone, in PEFT's names. TT_EDATA as above, and if the model has none. */
+int tt_weights_of_adapters(struct tt_source *source, const struct tt_model *model,
+                           struct tt_weights *ret_weights) TT_MUST_CHECK;
+
 /**
- * In titan's names and the model's order, from Hugging Face's. TT_EDATA as above. With check_extra, which only one rank
- * needs, tensors that the model does not have give a note (except masks that follow from the sizes), and the
- * lm_head.weight of a tied model must be a copy of the embedding (TT_EDATA).
+ * In titan's names and the model's order, without adapters, from Hugging Face's. TT_EDATA as above. With check_extra,
+ * which only one rank needs, tensors that the model does not have give a note (except masks that follow from the
+ * sizes), and the lm_head.weight of a tied model must be a copy of the embedding (TT_EDATA).
  */
 int tt_weights_from_hf(struct tt_source *source, const struct tt_model *model, bool check_extra,
                        struct tt_weights *ret_weights) TT_MUST_CHECK;

@@ -80,7 +80,8 @@ static void fit_tensor(const struct tt_ckpt_chunk *c, const struct tt_manifest_t
 }
 
 /* Checks that the tensors of the checkpoint are those of the model: all of them, no others, with the same shapes. */
-static int check_fit(const struct tt_source *source, const struct tt_ckpt_state *state, unsigned skip)
+static int check_fit(const struct tt_source *source, const struct tt_ckpt_state *state, unsigned skip,
+                     bool without_optional)
 {
     struct name_list missing = {{0}, 0}, extra = {{0}, 0}, other = {{0}, 0};
     int rc = 0;
@@ -94,6 +95,8 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
         for (int i = 0; i < n; i++) {
             struct tt_manifest_tensor *t = tt_manifest_find(&source->manifest, (enum tt_ckpt_group)group, c[i].name);
 
+            if (!t && c[i].optional && without_optional)
+                continue;
             fit_tensor(&c[i], t, &missing, &other);
             matched += t != NULL;
         }
@@ -126,6 +129,15 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
     tt_text_release(&extra.text);
     tt_text_release(&other.text);
     return rc;
+}
+
+/* Whether a checkpoint has none of the tensors that one which a user names need not have. */
+static bool lacks_optional(const struct tt_source *source, const struct tt_ckpt_state *state)
+{
+    for (int i = 0; i < state->n_model; i++)
+        if (state->model[i].optional && tt_manifest_find(&source->manifest, TT_CKPT_MODEL, state->model[i].name))
+            return false;
+    return true;
 }
 
 struct copy {
@@ -274,9 +286,13 @@ static int read_all(void *arg)
 
         if (group == TT_CKPT_OPTIM && (r->attempt->skip & TT_SKIP_OPTIMIZER))
             continue;
-        for (int i = 0; i < n; i++)
-            TT_TRY(read_tensor(r->source, r->attempt, r->rank,
-                               tt_manifest_find(&r->source->manifest, (enum tt_ckpt_group)group, c[i].name), &c[i], i));
+        for (int i = 0; i < n; i++) {
+            const struct tt_manifest_tensor *t =
+                tt_manifest_find(&r->source->manifest, (enum tt_ckpt_group)group, c[i].name);
+
+            if (t) /* else it is optional */
+                TT_TRY(read_tensor(r->source, r->attempt, r->rank, t, &c[i], i));
+        }
     }
 out:
     return rc;
@@ -303,7 +319,8 @@ int tt_ckpt_load_one(struct tt_comm *comm, const char *path, enum tt_path_kind k
     if (kind == TT_PATH_DCP)
         TT_TRY(drop_copy(comm, source, attempt->state));
     TT_TRY(tt_comm_agree(comm, ask(attempt, &source->manifest)));
-    TT_TRY(tt_comm_agree(comm, check_fit(source, attempt->state, attempt->skip)));
+    TT_TRY(tt_comm_agree(comm, check_fit(source, attempt->state, attempt->skip,
+                                         !attempt->request && lacks_optional(source, attempt->state))));
     *ret_damaged = true;
     TT_TRY(
         tt_patience_work(comm, reads(attempt, comm->rank), read_all, &(struct reading){source, attempt, comm->rank}));
@@ -365,7 +382,7 @@ int tt_ckpt_examine(const char *path, const struct tt_ckpt_state *state, unsigne
         TT_TRY(compare_copy(&copy));
         tt_manifest_remove(&source->manifest, copy.head);
     }
-    TT_TRY(check_fit(source, state, skip));
+    TT_TRY(check_fit(source, state, skip, lacks_optional(source, state)));
     *ret_meta = json_incref(source->manifest.meta);
 out:
     tt_source_free(source);

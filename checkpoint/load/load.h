@@ -79,7 +79,8 @@ int tt_ckpt_resume(struct tt_comm *comm, const struct tt_mesh *mesh, const char 
 
 /**
  * Loads from a path that the user gives: a step, a run or checkpoint folder (its newest good step), or safetensors
- * files with titan's names and no manifest (then with TT_SKIP_OPTIMIZER). ret_meta as above; NULL without a manifest.
+ * files with titan's names and no manifest (then with TT_SKIP_OPTIMIZER). If it has none of the optional tensors of
+ * state, these keep their values. ret_meta as above; NULL without a manifest.
  */
 int tt_ckpt_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *path, enum tt_ckpt_reading reading,
                  unsigned skip, const struct tt_ckpt_state *state, json_t **ret_meta) TT_MUST_CHECK;

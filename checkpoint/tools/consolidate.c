@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "checkpoint/format/assets.h"
+#include "checkpoint/hf/adapter.h"
 #include "checkpoint/hf/folder.h"
 #include "checkpoint/hf/weights.h"
 #include "checkpoint/hf/weights_file.h"
@@ -42,6 +43,7 @@ struct job {
 static void assign_files(struct job *job)
 {
     int64_t most = job->options->max_shard_bytes > 0 ? job->options->max_shard_bytes : shard_bytes_default, used = 0;
+    bool one_file = job->options->format == TT_FORMAT_PEFT; /* PEFT reads no others */
     int n = job->weights->n;
 
     job->file = (struct tt_weights_file){.weights = job->weights,
@@ -56,7 +58,7 @@ static void assign_files(struct job *job)
 
         job->file.dtype[i] = tt_weight_dtype(w, job->options->has_dtype, job->options->dtype);
         bytes = tt_weight_bytes(w, job->file.dtype[i]);
-        if (job->n_files == 0 || (used > 0 && used + bytes > most)) {
+        if (job->n_files == 0 || (!one_file && used > 0 && used + bytes > most)) {
             job->n_files++;
             used = 0;
         }
@@ -68,6 +70,8 @@ static void assign_files(struct job *job)
 
 static char *file_name(const struct job *job, int file)
 {
+    if (job->options->format == TT_FORMAT_PEFT)
+        return tt_strdup("adapter_model.safetensors");
     return job->n_files == 1 ? tt_strdup("model.safetensors")
                              : tt_format("model-%05d-of-%05d.safetensors", file + 1, job->n_files);
 }
@@ -118,7 +122,9 @@ static int write_around(struct job *job)
     char *assets = tt_source_assets(job->source[0]);
     int rc = 0;
 
-    if (job->options->format == TT_FORMAT_HF)
+    if (job->options->format == TT_FORMAT_PEFT)
+        rc = tt_hf_adapter_config(&job->output, job->source[0], job->model[0]);
+    else if (job->options->format == TT_FORMAT_HF)
         rc = tt_hf_folder_finish(&job->output, job->source[0], job->model[0], job->file.dtype[0]);
     else if (job->source[0]->kind == TT_PATH_STEP)
         rc = tt_output_copy(&job->output, assets, "", any_name);
@@ -188,6 +194,9 @@ static int open_weights(struct job *job, int k)
     if (job->options->format == TT_FORMAT_HF) {
         TT_TRY(tt_source_model(source, told, &job->model[k]));
         TT_TRY(tt_weights_to_hf(source, job->model[k], &job->of[k]));
+    } else if (job->options->format == TT_FORMAT_PEFT) {
+        TT_TRY(tt_source_model(source, told, &job->model[k]));
+        TT_TRY(tt_weights_of_adapters(source, job->model[k], &job->of[k]));
     } else if (told->model || told->assets) {
         rc = tt_fail(TT_EUSAGE, "--%s names the model of an export\nhelp: add --format hf, or use titan ckpt convert",
                      told->assets ? "assets" : "model");

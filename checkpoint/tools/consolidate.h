@@ -15,8 +15,10 @@
  */
 enum tt_weights_format {
     TT_FORMAT_TITAN, /* titan's names, and the assets */
-    TT_FORMAT_HF,    /* Hugging Face's names and layout; config.json, generation_config.json, tokenizer */
+    TT_FORMAT_HF,    /* Hugging Face's names and layout, adapters merged; config.json, generation_config.json,
+                        tokenizer */
     TT_FORMAT_DCP,   /* a folder of PyTorch's torch.distributed.checkpoint, with torchtitan's keys; the assets */
+    TT_FORMAT_PEFT,  /* the adapters alone: adapter_model.safetensors and adapter_config.json */
 };
 
 struct tt_consolidate {
@@ -43,7 +45,8 @@ struct tt_consolidated {
 /**
  * Local. Memory is bounded (less than 128 MiB, or one row of a tensor if that is more). What is read is compared with
  * the manifest's digests on the way or, where there are none, with the checksums of the pieces. Errors: TT_EUSAGE when
- * the destination exists; TT_EDATA when the source is damaged or, for Hugging Face, does not say which model it is.
+ * the destination exists; TT_EDATA when the source is damaged or, for Hugging Face, does not say which model it is, or,
+ * for PEFT, has no adapters.
  */
 int tt_ckpt_consolidate(const struct tt_consolidate *options, struct tt_consolidated *ret_result) TT_MUST_CHECK;
 

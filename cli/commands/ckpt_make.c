@@ -28,6 +28,11 @@ static int read_options(const struct tt_args *args, struct tt_consolidate *optio
         options_out->format = TT_FORMAT_DCP;
     else if (format && strcmp(format, "titan") != 0)
         return tt_fail(TT_EUSAGE, "no format '%s'\nhelp: --format takes titan, hf or dcp", format);
+    if (tt_args_has(args, "adapter")) {
+        if (format)
+            return tt_fail(TT_EUSAGE, "--adapter writes PEFT's format, so --format %s has no meaning", format);
+        options_out->format = TT_FORMAT_PEFT;
+    }
     for (size_t i = 0; dtype && i < sizeof dtypes / sizeof dtypes[0]; i++) {
         if (strcmp(dtypes[i].name, dtype) != 0)
             continue;

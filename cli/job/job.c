@@ -13,6 +13,7 @@
 #include "cli/job/tensors.h"
 #include "cli/run/records/metrics.h"
 #include "core/base/mem.h"
+#include "core/models/lora.h"
 #include "core/os/cores.h"
 #include "core/os/path.h"
 #include "core/os/team.h"
@@ -32,6 +33,15 @@ static double or_zero_real(double nullable)
     return isnan(nullable) ? 0.0 : nullable;
 }
 
+static struct tt_lora lora_of(const struct tt_config *cfg)
+{
+    struct tt_lora lora = {.rank = cfg->lora.rank, .alpha = cfg->lora.alpha};
+
+    for (int i = 0; i < cfg->lora.target_modules.n; i++)
+        lora.modules |= tt_lora_module(cfg->lora.target_modules.word[i]);
+    return lora;
+}
+
 struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
 {
     return (struct tt_model_dims){
@@ -49,6 +59,7 @@ struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
                  .high_freq_factor = or_zero_real(cfg->model.rope_scaling.high_freq_factor),
                  .original_max = (double)or_zero(cfg->model.rope_scaling.original_max)},
         .tied = cfg->model.tie_embeddings == TT_NULL_BOOL ? -1 : cfg->model.tie_embeddings,
+        .lora = lora_of(cfg),
     };
 }
 

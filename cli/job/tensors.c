@@ -20,8 +20,11 @@ void tt_job_tensors_init(const struct tt_model *model, enum tt_dtype dtype, stru
     t.names = tt_calloc(2 * (size_t)n, sizeof *t.names);
     for (int p = 0; p < n; p++) {
         const struct tt_param *param = &model->params[p];
-        struct tt_ckpt_chunk chunk = {
-            .name = param->name, .dtype = dtype, .ndim = param->ndim, .placement = tt_param_placement()};
+        struct tt_ckpt_chunk chunk = {.name = param->name,
+                                      .dtype = dtype,
+                                      .ndim = param->ndim,
+                                      .placement = tt_param_placement(),
+                                      .optional = param->adapter};
 
         memcpy(chunk.shape, param->shape, sizeof chunk.shape);
         t.state.model[p] = chunk;

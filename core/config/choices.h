@@ -60,6 +60,9 @@
     X(TT_RULE_CONSTANT, "constant(VALUE)") X(TT_RULE_ZEROS, "zeros") X(TT_RULE_ONES, "ones")
 #define TT_REGEX_CHOICES(X, ALIAS) X(TT_REGEX_ANY, "regex")
 #define TT_FACTOR_CHOICES(X, ALIAS) X(TT_FACTOR_NUMBER, "FACTOR")
+#define TT_MODULE_CHOICES(X, ALIAS) \
+    X(TT_MODULE_Q, "q_proj") X(TT_MODULE_K, "k_proj") X(TT_MODULE_V, "v_proj") X(TT_MODULE_O, "o_proj") \
+    X(TT_MODULE_GATE, "gate_proj") X(TT_MODULE_UP, "up_proj") X(TT_MODULE_DOWN, "down_proj")
 
 /* All sets: S(set, list). */
 #define TT_CHOICE_SETS(S) \
@@ -69,7 +72,7 @@
     S(load, TT_LOAD_CHOICES) S(filter, TT_FILTER_CHOICES) S(exclude, TT_EXCLUDE_CHOICES) \
     S(reshard, TT_RESHARD_CHOICES) S(wrap, TT_WRAP_CHOICES) \
     S(rule, TT_RULE_CHOICES) S(regex, TT_REGEX_CHOICES) S(factor, TT_FACTOR_CHOICES) S(chat, TT_CHAT_CHOICES) \
-    S(long, TT_LONG_CHOICES)
+    S(long, TT_LONG_CHOICES) S(module, TT_MODULE_CHOICES)
 
 #define TT_CHOICE_CONSTANT(constant, word) constant,
 #define TT_CHOICE_SKIP(constant, word)

@@ -177,6 +177,15 @@ static void epochs_repeat(const struct tt_config *cfg, struct tt_text *why)
                     cfg->training.epochs);
 }
 
+static void lora_has_modules(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->lora.rank && cfg->lora.target_modules.n == 0)
+        tt_text_add(why,
+                    "with lora.rank %" PRId64 " nothing would be trained\nhelp: name at least one layer, such as "
+                    "[q_proj, v_proj]",
+                    cfg->lora.rank);
+}
+
 /* hf_assets_path may follow from initial_load_path, which is decided when folders are looked at. */
 static void hf_flavor(const struct tt_config *cfg, struct tt_text *why)
 {
@@ -286,6 +295,7 @@ static const struct {
     {weights_compute, {"training.dtype", "training.mixed_precision_param"}},
     {batch_multiple, {"training.global_batch_size", "training.local_batch_size"}},
     {epochs_repeat, {"training.epochs", "dataloader.repeat"}},
+    {lora_has_modules, {"lora.target_modules", "lora.rank"}},
     {hf_flavor, {"model.flavor", "model.hf_assets_path"}},
     {hf_weights, {"checkpoint.initial_load_in_hf", "checkpoint.initial_load_path", "model.hf_assets_path"}},
     {hf_model_only, {"checkpoint.initial_load_model_only", "checkpoint.initial_load_in_hf"}},

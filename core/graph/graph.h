@@ -65,6 +65,7 @@ struct tt_attr {
     int kv_heads;         /* K */
     int head_dim;         /* E */
     float eps;            /* norms */
+    float scale;          /* scale: what x is multiplied by */
     bool inverse;         /* rope: rotate back (backward) */
     bool rotate_half;     /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
     bool from_position;   /* row 0 is at tt_scalars.position of a context of seq_len, not at 0 (generation) */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/models/lora.h"
 
 void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t batch, int64_t seq_len,
                     struct tt_graph *graph)
@@ -104,11 +105,35 @@ int tt_build_layernorm(struct tt_build *b, const char *name, int x)
     return node(b, TT_OP_LAYERNORM, name, in, 3, &attr);
 }
 
+/* A node called "<name>.<suffix>". */
+static int part(struct tt_build *b, enum tt_op_id op, const char *name, const char *suffix, int x, int w,
+                const struct tt_attr *attr)
+{
+    char *full = tt_format("%s.%s", name, suffix);
+    int in[2] = {x, w}, value = node(b, op, full, in, w == TT_NONE ? 1 : 2, attr);
+
+    tt_free(full);
+    return value;
+}
+
+/* The narrow product is scaled, which is cheaper than to scale the wide one. */
+static int adapter(struct tt_build *b, const char *name, const char *weight, int x)
+{
+    struct tt_attr attr = {.scale = (float)tt_lora_scale(&b->model->dims.lora)};
+    int narrow = part(b, TT_OP_LINEAR, name, "lora_a", x, param_of(b, weight, "lora_a.weight"), NULL);
+
+    narrow = part(b, TT_OP_SCALE, name, "lora_scale", narrow, TT_NONE, &attr);
+    return part(b, TT_OP_LINEAR, name, "lora_b", narrow, param_of(b, weight, "lora_b.weight"), NULL);
+}
+
 int tt_build_linear(struct tt_build *b, const char *name, const char *weight, int x)
 {
-    int in[2] = {x, param(b, weight)};
+    int in[2] = {x, param(b, weight)}, base;
 
-    return node(b, TT_OP_LINEAR, name, in, 2, NULL);
+    if (!b->model->params[b->next_param].adapted)
+        return node(b, TT_OP_LINEAR, name, in, 2, NULL);
+    base = part(b, TT_OP_LINEAR, name, "base", x, in[1], NULL);
+    return tt_build_add(b, name, base, adapter(b, name, weight, x));
 }
 
 int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int x)

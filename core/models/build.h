@@ -45,7 +45,7 @@ int tt_build_positions(struct tt_build *b, const char *name, const char *weight,
 /** x times the transpose of the weight, plus the layer's bias. */
 int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int x);
 
-/** x times the transpose of the weight. */
+/** x times the transpose of the weight, plus the product with its low-rank adapter if it has one. */
 int tt_build_linear(struct tt_build *b, const char *name, const char *weight, int x);
 
 /** x, heads side by side in its last dimension, with every head rotated by its position (pairs as in tt_attr). */

@@ -43,6 +43,8 @@ void tt_model_dims_override(struct tt_model_dims *dims, const struct tt_model_di
     override_real(&dims->rope.original_max, with->rope.original_max);
     if (with->tied >= 0)
         dims->tied = with->tied;
+    if (with->lora.rank)
+        dims->lora = with->lora;
 }
 
 /* --- what is wrong with sizes --- */
@@ -177,6 +179,11 @@ int tt_model_dims_check(const struct tt_model_row *row, struct tt_model_dims *d,
     if (!(d->norm_eps > 0.0F) || !isfinite(d->norm_eps))
         fault(&c, ABOUT(TT_KEY_NORM_EPS), "%s is %g; it must be positive", tt_key_name(TT_KEY_NORM_EPS),
               (double)d->norm_eps);
+    if (d->lora.rank && !row->adaptable)
+        fault(&c, ABOUT(TT_KEY_LORA_RANK, TT_KEY_MODEL),
+              "%s has no adapters: its query, key and value are one tensor in Hugging Face's files\nhelp: the models "
+              "with adapters are llama3 and qwen3; %s 0 trains all weights",
+              row->name, tt_key_name(TT_KEY_LORA_RANK));
     if (has_dim && has_heads && row->learned_positions)
         check_learned(&c, row, d);
     else if (!row->learned_positions)

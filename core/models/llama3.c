@@ -56,6 +56,7 @@ const struct tt_model_row tt_model_llama3 = {
     .hf_model_type = "llama",
     .hf_same_as = "mistral", /* only without a sliding_window in config.json; with one it is refused */
     .hf_blocks = "model.layers.",
+    .adaptable = true,
     .read_hf_config = tt_decoder_read_hf,
     .write_hf_config = write_hf_config,
     .add_params = add_params,

@@ -13,6 +13,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/math/rng.h"
+#include "core/models/lora.h"
 #include "core/models/rows.h"
 
 const struct tt_model_row *const tt_model_rows[] = {
@@ -165,6 +166,7 @@ static int make_model(const struct tt_model_row *row, const char *flavor, struct
     model->flavor = tt_strdup(flavor);
     model->dims = dims;
     row->add_params(model);
+    tt_lora_add(model);
     *ret_model = model;
 out:
     return rc;
@@ -295,6 +297,15 @@ int64_t tt_model_n_elements(const struct tt_model *model)
     return n;
 }
 
+int64_t tt_model_n_trained(const struct tt_model *model)
+{
+    int64_t n = 0;
+
+    for (int p = 0; p < model->n_params; p++)
+        n += model->params[p].frozen ? 0 : param_elements(&model->params[p]);
+    return n;
+}
+
 /* The elements of parameters in matrix products; an embedding counts if it is also the head. */
 static int64_t counted_elements(const struct tt_model *model)
 {
@@ -304,13 +315,24 @@ static int64_t counted_elements(const struct tt_model *model)
     return tt_model_n_elements(model) - looked_up * d->dim;
 }
 
-/* 6: a multiplication and an addition, once in forward and twice in backward. */
+/* Weights of products for which backward computes no gradient: those of layers and of the output. */
+static int64_t frozen_elements(const struct tt_model *model)
+{
+    int64_t n = 0;
+
+    for (int p = 0; p < model->n_params; p++)
+        if (model->params[p].frozen && (model->params[p].block != TT_BLOCK_EMBEDDINGS || model->params[p].tied))
+            n += param_elements(&model->params[p]);
+    return n;
+}
+
+/* 6: a multiplication and an addition, once in forward and twice in backward; once in backward if it is frozen. */
 static double flops_per_token(const struct tt_model *model, double keys_per_query)
 {
     const struct tt_model_dims *d = &model->dims;
     double attention = (double)d->n_layers * (double)d->n_heads * 2.0 * (double)d->head_dim * keys_per_query;
 
-    return 6.0 * (double)counted_elements(model) + 6.0 * attention;
+    return 6.0 * (double)counted_elements(model) - 2.0 * (double)frozen_elements(model) + 6.0 * attention;
 }
 
 double tt_model_flops_per_token(const struct tt_model *model, int64_t seq_len)

@@ -15,6 +15,13 @@
  * weights, so a laptop can describe a 405B model.
  */
 
+/* Low-rank adapters; see core/models/lora.h. */
+struct tt_lora {
+    int64_t rank; /* 0: none */
+    double alpha;
+    unsigned modules; /* which linear layers have one: bits of tt_lora_modules */
+};
+
 /* Sizes of a model; in overrides 0 (or rope.theta 0, norm_eps 0, tied -1) means "from the flavor". */
 struct tt_model_dims {
     int64_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab_size;
@@ -23,6 +30,7 @@ struct tt_model_dims {
     int64_t
         max_positions; /* config.json's max_position_embeddings, a limit only if positions are learned; 0: unknown */
     int tied;          /* output shares tok_embeddings: 0, 1, or -1 in overrides */
+    struct tt_lora lora;
 };
 
 /* How a parameter is initialised; parallel/layout/init.h detects a row that does not say. */
@@ -61,6 +69,8 @@ struct tt_param {
     double lr_factor; /* the learning rate is multiplied by it */
     bool no_decay;    /* without weight decay */
     bool frozen;      /* not trained: it has neither a gradient nor moments */
+    bool adapted;     /* the next two parameters are A and B of its low-rank adapter */
+    bool adapter;     /* one of these two */
     char *hf_name;
     enum tt_hf_transform hf_transform;
     int hf_heads;          /* heads along dimension 0, for TT_HF_ROPE_PAIRS */
@@ -88,6 +98,7 @@ struct tt_model_row {
     const char *hf_blocks;     /* the text before a block's number in Hugging Face's names */
     bool learned_positions;    /* max_positions rows of them; else RoPE */
     const char *hf_prefix;     /* a prefix of names that some files leave out; may be NULL */
+    bool adaptable;            /* its linear layers are those of tt_lora_modules */
     /* Reads the dims from a parsed config.json (json_t *). */
     int (*read_hf_config)(const void *json, const char *where, struct tt_model_dims *ret_dims);
     /*
@@ -141,7 +152,11 @@ int tt_model_from_hf(const char *folder, struct tt_model **ret_model) TT_MUST_CH
 /** All parameters, and those that torchtitan's flops formula counts (without the embedding unless tied). */
 int64_t tt_model_n_elements(const struct tt_model *model);
 
-/** torchtitan's model flops per token: 6 (n - n_embedding) + 6 L H (2 E) T; the causal mask is not discounted. */
+/** The elements of the parameters that are not frozen. */
+int64_t tt_model_n_trained(const struct tt_model *model);
+
+/** torchtitan's model flops per token: 6 (n - n_embedding) + 6 L H (2 E) T; the causal mask is not discounted. A frozen
+ * element counts 4, since it has no gradient. */
 double tt_model_flops_per_token(const struct tt_model *model, int64_t seq_len);
 
 /** The same without the attention to masked positions. */
@@ -154,7 +169,8 @@ int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len) TT_MUS
  * A new forward graph (caller frees) whose parameters and activations are of type dtype, TT_F32 or TT_BF16. With
  * documents it has the input graph->positions, and tokens attend only within their own documents. TRAIN also
  * differentiates the loss: ret_param_grad[p] is the value of parameter p's whole gradient, of a tied one the
- * embedding's part, TT_NONE if nothing reads the parameter or it is frozen; else it is NULL. Fails as tt_model_check_seq_len does.
+ * embedding's part, TT_NONE if nothing reads the parameter or it is frozen; else it is NULL. Fails as
+ * tt_model_check_seq_len does.
  */
 int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, enum tt_dtype dtype, int64_t batch,
                    int64_t seq_len, bool documents, struct tt_graph **ret_graph, int *ret_param_grad) TT_MUST_CHECK;

@@ -4,10 +4,13 @@
  */
 #include "core/models/model_json.h"
 
+#include <math.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/models/lora.h"
 
 /* norm_eps is a float, tied an int; the rest is int64_t or double. An OPTIONAL is an int64_t that may be missing
  * (0). */
@@ -45,7 +48,16 @@ static const struct field scaling_fields[] = {
     FIELD("original_max", REAL, rope.original_max),
 };
 
-enum { N_FIELDS = sizeof fields / sizeof *fields, N_SCALING = sizeof scaling_fields / sizeof *scaling_fields };
+static const struct field lora_fields[] = {
+    FIELD("rank", INT, lora.rank),
+    FIELD("alpha", REAL, lora.alpha),
+};
+
+enum {
+    N_FIELDS = sizeof fields / sizeof *fields,
+    N_SCALING = sizeof scaling_fields / sizeof *scaling_fields,
+    N_LORA = sizeof lora_fields / sizeof *lora_fields
+};
 
 static json_t *field_json(const struct tt_model_dims *dims, const struct field *field)
 {
@@ -65,6 +77,19 @@ static json_t *field_json(const struct tt_model_dims *dims, const struct field *
     return NULL;
 }
 
+static json_t *lora_json(const struct tt_model_dims *dims)
+{
+    json_t *json = json_object(), *modules = json_array();
+
+    for (int i = 0; i < N_LORA; i++)
+        (void)json_object_set_new(json, lora_fields[i].key, field_json(dims, &lora_fields[i]));
+    for (int i = 0; i < tt_lora_n_modules; i++)
+        if (dims->lora.modules & 1U << i)
+            (void)json_array_append_new(modules, json_string(tt_lora_modules[i]));
+    (void)json_object_set_new(json, "target_modules", modules);
+    return json;
+}
+
 char *tt_model_json_text(const struct tt_model *model)
 {
     json_t *json = json_pack("{s:s, s:s}", "name", model->row->name, "flavor", model->flavor), *scaling;
@@ -78,6 +103,8 @@ char *tt_model_json_text(const struct tt_model *model)
             (void)json_object_set_new(scaling, scaling_fields[i].key, field_json(&model->dims, &scaling_fields[i]));
         (void)json_object_set_new(json, "rope_scaling", scaling);
     }
+    if (model->dims.lora.rank)
+        (void)json_object_set_new(json, "lora", lora_json(&model->dims));
     text = tt_json_text(json);
     json_decref(json);
     return text;
@@ -115,6 +142,29 @@ out:
     return rc;
 }
 
+static int read_lora(const json_t *json, const char *where, struct tt_model_dims *dims)
+{
+    const json_t *modules = json_object_get(json, "target_modules"), *name;
+    size_t i;
+    int rc = 0;
+
+    for (int k = 0; k < N_LORA; k++)
+        TT_TRY(read_field(json, &lora_fields[k], where, dims));
+    json_array_foreach((json_t *)(uintptr_t)modules, i, name)
+    {
+        unsigned module = json_is_string(name) ? tt_lora_module(json_string_value(name)) : 0;
+
+        if (!module)
+            return tt_fail(TT_EDATA, "'%s': 'target_modules' names a layer that cannot have an adapter", where);
+        dims->lora.modules |= module;
+    }
+    if (dims->lora.rank < 1 || dims->lora.rank > INT32_MAX || !dims->lora.modules || !isfinite(dims->lora.alpha))
+        rc = tt_fail(TT_EDATA, "'%s': 'lora' has rank %lld, alpha %g and %zu target modules", where,
+                     (long long)dims->lora.rank, dims->lora.alpha, json_array_size(modules));
+out:
+    return rc;
+}
+
 int tt_model_json_load(const char *path, struct tt_model **ret_model)
 {
     struct tt_model_dims dims = {0};
@@ -131,6 +181,8 @@ int tt_model_json_load(const char *path, struct tt_model **ret_model)
     scaling = json_object_get(json, "rope_scaling");
     for (int i = 0; scaling && i < N_SCALING; i++)
         TT_TRY(read_field(scaling, &scaling_fields[i], path, &dims));
+    if (json_object_get(json, "lora"))
+        TT_TRY(read_lora(json_object_get(json, "lora"), path, &dims));
     if (tt_model_from_dims(name, flavor, &dims, ret_model) < 0)
         rc = tt_wrap(TT_EDATA, "'%s'", path);
 out:

@@ -52,6 +52,7 @@ const struct tt_model_row tt_model_qwen3 = {
     .n_flavors = (int)(sizeof flavors / sizeof *flavors),
     .hf_model_type = "qwen3",
     .hf_blocks = "model.layers.",
+    .adaptable = true,
     .read_hf_config = tt_decoder_read_hf,
     .write_hf_config = write_hf_config,
     .add_params = add_params,

@@ -12,7 +12,10 @@
 #include <cmocka.h>
 
 #include "checkpoint/hf/load.h"
+#include "checkpoint/hf/map.h"
+#include "checkpoint/load/source.h"
 #include "core/base/mem.h"
+#include "core/models/lora.h"
 #include "parallel/comm/self.h"
 
 int reference_check(int rc)
@@ -208,6 +211,73 @@ void reference_use_chat(struct reference *r)
     r->part = "chat";
 }
 
+struct adapter_file {
+    struct tt_source *source;
+    const struct tt_model *model;
+};
+
+static int read_adapter_rows(void *arg, int param, int64_t row, int64_t n, float *data)
+{
+    const struct adapter_file *file = arg;
+    const struct tt_manifest_tensor *t =
+        tt_manifest_find(&file->source->manifest, TT_CKPT_MODEL, file->model->params[param].hf_name);
+
+    assert_non_null(t);
+    return tt_source_read_rows(file->source, t, row, n, TT_F32, data);
+}
+
+/* Base weights, and the adapters of a file of PEFT's. */
+static float *read_adapted(const struct reference *r, const char *adapters)
+{
+    char *base = tt_format("%s/model.safetensors", r->folder), *path = tt_format("%s/lora/%s", r->folder, adapters);
+    float *whole = read_weights(r->model, base), *at = whole;
+    struct adapter_file file = {.model = r->model};
+
+    assert_int_equal(reference_check(tt_source_open(path, TT_PATH_PLAIN, &file.source)), 0);
+    for (int p = 0; p < r->model->n_params; p++) {
+        const struct tt_param *param = &r->model->params[p];
+
+        if (param->adapter)
+            assert_int_equal(
+                reference_check(tt_hf_import(r->model, p, read_adapter_rows, &file, 0, param->shape[0], at)), 0);
+        at += param->shape[0] * width_of(param);
+    }
+    tt_source_free(file.source);
+    tt_free(base);
+    tt_free(path);
+    return whole;
+}
+
+static struct tt_lora lora_of(const json_t *expect)
+{
+    const json_t *lora = json_object_get(expect, "lora"), *modules = json_object_get(lora, "target_modules");
+    struct tt_lora found = {.rank = (int64_t)json_integer_value(json_object_get(lora, "rank")),
+                            .alpha = json_number_value(json_object_get(lora, "alpha"))};
+
+    for (size_t i = 0; i < json_array_size(modules); i++)
+        found.modules |= tt_lora_module(json_string_value(json_array_get(modules, i)));
+    return found;
+}
+
+void reference_use_lora(struct reference *r)
+{
+    char *path = tt_format("%s/lora/expect.json", r->folder);
+    struct tt_model_dims dims = r->model->dims;
+    struct tt_model *model = NULL;
+
+    json_decref(r->expect);
+    assert_int_equal(reference_check(tt_json_load(path, &r->expect)), 0);
+    dims.lora = lora_of(r->expect);
+    assert_int_equal(reference_check(tt_model_from_dims(r->model->row->name, "hf", &dims, &model)), 0);
+    tt_model_free(r->model);
+    r->job.model = r->model = model;
+    tt_free(r->before);
+    tt_free(r->after);
+    r->before = read_adapted(r, "before.safetensors");
+    r->after = read_adapted(r, "after.safetensors");
+    tt_free(path);
+}
+
 void reference_close(struct reference *r)
 {
     tt_free(r->before);
@@ -224,6 +294,7 @@ int reference_load(struct tt_comm *comm, struct tt_engine *engine, void *arg)
     const struct tt_layout *layout = tt_engine_layout(engine);
     struct tt_ckpt_chunk *chunks = tt_calloc((size_t)layout->n_params, sizeof *chunks);
     struct tt_ckpt_state state = {.n_model = layout->n_params, .model = chunks};
+    const float *at = r->before;
     int rc;
 
     for (int p = 0; p < layout->n_params; p++) {
@@ -233,6 +304,15 @@ int reference_load(struct tt_comm *comm, struct tt_engine *engine, void *arg)
                              (float *)tt_engine_state(engine)->param[layout->unit_of[p]] + place->offset);
     }
     rc = tt_hf_load(comm, r->folder, r->model, &state);
+    for (int p = 0; p < layout->n_params; p++) {
+        const struct tt_param *param = &r->model->params[p];
+        const struct tt_unit_param *place = tt_layout_param(layout, p);
+        int64_t width = width_of(param);
+
+        if (param->adapter) /* the folder has none */
+            memcpy(chunks[p].data, at + place->box.offset[0] * width, (size_t)tt_box_volume(&place->box) * sizeof *at);
+        at += param->shape[0] * width;
+    }
     tt_free(chunks);
     return rc;
 }

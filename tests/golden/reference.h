@@ -30,6 +30,12 @@ void reference_use_documents(struct reference *reference);
 /** Makes the data the conversations of expect.json, to which the expected numbers in its "chat" belong. */
 void reference_use_chat(struct reference *reference);
 
+/**
+ * Trains low-rank adapters instead, as make_lora_reference.py did: the model gets them, and the weights and the
+ * expected numbers are those of that run.
+ */
+void reference_use_lora(struct reference *reference);
+
 /** Item `step` of one of the lists of expect.json, or of the part that is used. */
 double reference_number(const struct reference *reference, const char *what, int step);
 

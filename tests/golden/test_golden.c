@@ -78,6 +78,10 @@ static void check_weights(const struct reference *r, const struct train_job *job
             furthest = fmax(furthest, fabs(way));
         }
         at += n;
+        if (param->frozen) {
+            assert_true(most == 0.0);
+            continue;
+        }
         if (has_no_gradient(r->model, param)) {
             assert_true(most <= sum_of_rates(found, job->steps));
             continue;
@@ -119,7 +123,7 @@ static void expect_the_curve_of(const char *model, const char *name, void (*use)
         job.load_arg = &r;
         assert_int_equal(reference_check(train_job_run(&job, &found)), 0);
         check_curve(&r, &job, &found);
-        if (!use)
+        if (!use || use == reference_use_lora)
             check_weights(&r, &job, &found);
         train_result_release(&found);
     }
@@ -239,6 +243,16 @@ static void chat(void **state)
     FOLLOW_WITH(reference_use_chat, "qwen3", "qwen3", splits);
 }
 
+/* Low-rank adapters, against PEFT's. */
+static void lora(void **state)
+{
+    static const struct split splits[] = {
+        {1, 1, 4, DEFAULT, 1, 1}, {2, 1, 1, ALWAYS, 1, 2}, {4, 2, 1, NEVER, 1, 1}, {4, 1, 1, DEFAULT, 1, 1}};
+
+    FOLLOW_WITH(reference_use_lora, "llama3", "llama3", splits);
+    FOLLOW_WITH(reference_use_lora, "qwen3", "qwen3", splits);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +261,7 @@ int main(void)
         cmocka_unit_test(qwen3),        cmocka_unit_test(gpt2),
         cmocka_unit_test(qwen3_eight),  cmocka_unit_test(gpt2_eight),
         cmocka_unit_test(documents),    cmocka_unit_test(chat),
+        cmocka_unit_test(lora),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

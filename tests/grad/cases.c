@@ -479,6 +479,25 @@ static void build_llama_documents(struct tt_graph *graph)
     build_llama(graph, &(struct llama){2, 21, 2, 12, 4, 2, 4, 20, VOCAB, false, false});
 }
 
+static void build_scale(struct tt_graph *graph)
+{
+    struct tt_attr attr = {.scale = 1.75F};
+
+    inputs(graph, 2, 7);
+    head(graph, op(graph, TT_OP_SCALE, &attr, activation(graph, 14, 5), TT_NONE, TT_NONE), TT_NONE);
+}
+
+/* x is read twice. */
+static void build_scale_again(struct tt_graph *graph)
+{
+    struct tt_attr attr = {.scale = -0.5F};
+    int x;
+
+    inputs(graph, 2, 7);
+    x = activation(graph, 14, 5);
+    head(graph, add(graph, op(graph, TT_OP_SCALE, &attr, x, TT_NONE, TT_NONE), x), TT_NONE);
+}
+
 static int frozen(struct tt_graph *graph, int value)
 {
     graph->values[value].constant = true;
@@ -499,6 +518,24 @@ static void build_frozen(struct tt_graph *graph)
     x = op(graph, TT_OP_BIAS, NULL, x, frozen(graph, param(graph, 0, 6)), TT_NONE);
     x = op(graph, TT_OP_POSITION, &positions, x, frozen(graph, param(graph, 7, 6)), TT_NONE);
     x = op(graph, TT_OP_LAYERNORM, &norm, x, frozen(graph, param(graph, 0, 6)), frozen(graph, param(graph, 0, 6)));
+    head(graph, x, frozen(graph, param(graph, VOCAB, 6)));
+}
+
+/* Two layers with low-rank adapters, the second of which reads what the first one's adapter gives. */
+static void build_adapters(struct tt_graph *graph)
+{
+    struct tt_attr attr = {.scale = 1.5F};
+    int x;
+
+    inputs(graph, 2, 7);
+    x = op(graph, TT_OP_EMBEDDING, NULL, graph->tokens, frozen(graph, param(graph, VOCAB, 6)), TT_NONE);
+    for (int layer = 0; layer < 2; layer++) {
+        int y = op(graph, TT_OP_LINEAR, NULL, x, frozen(graph, param(graph, 6, 6)), TT_NONE);
+        int narrow = op(graph, TT_OP_LINEAR, NULL, x, param(graph, 2, 6), TT_NONE);
+
+        narrow = op(graph, TT_OP_SCALE, &attr, narrow, TT_NONE, TT_NONE);
+        x = add(graph, y, op(graph, TT_OP_LINEAR, NULL, narrow, param(graph, 6, 2), TT_NONE));
+    }
     head(graph, x, frozen(graph, param(graph, VOCAB, 6)));
 }
 
@@ -540,7 +577,10 @@ const struct grad_case grad_cases[] = {
     {"attention: accumulated", build_attention_again, 0.05},
     {"attention: documents", build_attention_documents, 0.05},
     {"attention: documents, two tiles of keys", build_attention_documents_long, 0.15},
+    {"scale", build_scale, 0.05},
+    {"scale: accumulated", build_scale_again, 0.05},
     {"frozen weights", build_frozen, 0.01},
+    {"low-rank adapters", build_adapters, 0.05},
     {"llama", build_llama_small, 0.02},
     {"llama: tied, halves, one kv head", build_llama_tied, 0.02},
     {"llama: documents", build_llama_documents, 0.02},

@@ -230,6 +230,25 @@ static void build_gpt_rows(struct tt_graph *graph, int64_t batch)
     graph->token_loss = add_node(graph, TT_OP_HEAD_LOSS, NULL, x, add_param(graph, VOCAB, 48), graph->labels);
 }
 
+/* A frozen layer with a low-rank adapter, and a frozen head. */
+static void build_adapter_rows(struct tt_graph *graph, int64_t batch)
+{
+    int64_t tokens[2] = {batch, SEQ_LEN};
+    struct tt_attr scale = {.scale = 1.5F};
+    int x, y, w;
+
+    graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, tokens);
+    graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, tokens);
+    x = add_node(graph, TT_OP_EMBEDDING, NULL, graph->tokens, add_param(graph, VOCAB, 48), TT_NONE);
+    y = add_node(graph, TT_OP_LINEAR, NULL, x, add_param(graph, 4, 48), TT_NONE);
+    y = add_node(graph, TT_OP_SCALE, &scale, y, TT_NONE, TT_NONE);
+    y = add_node(graph, TT_OP_LINEAR, NULL, y, add_param(graph, 48, 4), TT_NONE);
+    x = add_node(graph, TT_OP_ADD, NULL, x, y, TT_NONE);
+    w = add_param(graph, VOCAB, 48);
+    graph->values[w].constant = true;
+    graph->token_loss = add_node(graph, TT_OP_HEAD_LOSS, NULL, x, w, graph->labels);
+}
+
 static bool check_rows(const char *name, void (*build)(struct tt_graph *, int64_t batch), bool bf16, int threads)
 {
     struct test test = {.name = name};
@@ -445,6 +464,7 @@ int main(void)
     good = check_rows("rows of a GPT", build_gpt_rows, false, 1) && good;
     good = check_rows("rows of a llama in bfloat16", build_llama_rows, true, 1) && good;
     good = check_rows("rows of a GPT in bfloat16", build_gpt_rows, true, 2) && good;
+    good = check_rows("rows of an adapter", build_adapter_rows, false, 2) && good;
     good = check_columns(2) && good;
     good = check_vocabulary() && good;
     good = check_refusals() && good;

@@ -5,10 +5,12 @@
     with_transformers.py make FAMILY TOKENIZER FOLDER    a small model with random weights, saved with the tokenizer
     with_transformers.py compare SOURCE EXPORT PROMPT    what titan exported, against the folder that
                                                          training began from
+    with_transformers.py adapter BASE ADAPTER MERGED     adapters that titan exported, apart and merged, by PEFT
 
 FAMILY is llama, mistral, qwen3 or gpt2. `compare` loads EXPORT with AutoModelForCausalLM and AutoTokenizer, checks that
 the chat template and the generation configuration are those of SOURCE, and prints the ids of 24 greedy tokens after
-PROMPT. Exit code 77 (skipped) when transformers or torch cannot be imported.
+PROMPT. `adapter` checks that the logits of BASE with ADAPTER are those of MERGED, and not those of BASE, and
+prints 24 greedy tokens after the tokens 1, 2, 3. Exit code 77 (skipped) when transformers or torch cannot be imported.
 """
 import sys
 
@@ -65,5 +67,22 @@ def compare(source, export, prompt):
     print(",".join(str(token) for token in out[0, ids.shape[1]:].tolist()))
 
 
+def adapter(base, exported, merged):
+    import peft
+    plain, whole = (transformers.AutoModelForCausalLM.from_pretrained(folder).eval() for folder in (base, merged))
+    ids = torch.randint(0, plain.config.vocab_size, (2, 32), generator=torch.Generator().manual_seed(1))
+    prompt = torch.tensor([[1, 2, 3]])
+    with torch.no_grad():
+        before = plain(ids).logits
+        adapted = peft.PeftModel.from_pretrained(plain, exported).eval()
+        found, wanted = adapted(ids).logits, whole(ids).logits
+        adapted.generation_config = transformers.GenerationConfig(max_new_tokens=24, pad_token_id=0)
+        out = adapted.generate(input_ids=prompt, attention_mask=torch.ones_like(prompt), do_sample=False)
+    off = (found - wanted).abs().max().item()
+    assert off < 1e-4, f"the logits of the adapter are off by {off}"
+    assert (found - before).abs().max().item() > 1e-2, "the adapter does nothing"
+    print(",".join(str(token) for token in out[0, 3:].tolist()))
+
+
 if __name__ == "__main__":
-    {"make": make, "compare": compare}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "compare": compare, "adapter": adapter}[sys.argv[1]](*sys.argv[2:])

@@ -152,6 +152,41 @@ static void the_bits_do_not_depend_on_the_layout(void **state)
     }
 }
 
+/* Every second layer has an adapter whose A and B have as many rows as no number of ranks divides. */
+static void the_bits_of_adapters_do_not_depend_on_the_layout(void **state)
+{
+    struct tt_model *model = fixture_model(&(struct tt_model_dims){.dim = 14,
+                                                                   .n_layers = 2,
+                                                                   .n_heads = 3,
+                                                                   .n_kv_heads = 1,
+                                                                   .head_dim = 6,
+                                                                   .ffn_dim = 22,
+                                                                   .vocab_size = 23,
+                                                                   .tied = -1,
+                                                                   .lora = {.rank = 3, .alpha = 4.0, .modules = 0x55}});
+
+    for (int wire = 0; wire < 3; wire++) {
+        struct train_job job = job_of(model);
+        struct train_result one, found;
+
+        job.param_dtype = wire ? TT_BF16 : TT_F32;
+        job.shard_dtype = wire == 2 ? TT_BF16 : TT_F32;
+        run(&job, &one);
+        for (int w = 0; w < COUNT(ways); w++) {
+            const char *difference;
+
+            use(&job, &ways[w]);
+            run(&job, &found);
+            difference = train_result_difference(&job, &one, &found);
+            if (difference)
+                fail_msg("types %d, %s: %s", wire, ways[w].name, difference);
+            train_result_release(&found);
+        }
+        train_result_release(&one);
+    }
+    tt_model_free(model);
+}
+
 /* Without clipping, the first moment after one step is (1 - beta1) times the gradient. */
 static void what_is_trained_has_the_gradients_of_full_training(void **state)
 {
@@ -254,6 +289,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bits_do_not_depend_on_the_layout),
+        cmocka_unit_test(the_bits_of_adapters_do_not_depend_on_the_layout),
         cmocka_unit_test(what_is_trained_has_the_gradients_of_full_training),
         cmocka_unit_test(what_is_frozen_costs_no_gradient),
     };

@@ -101,7 +101,7 @@ static int setup(void **state)
                                          .hf_part = wanted[p].part,
                                          .hf_parts = wanted[p].parts};
     f->model = (struct tt_model){.params = f->params, .n_params = N_PARAMS};
-    f->tensors = tt_hf_tensors(&f->model, &f->n_tensors);
+    f->tensors = tt_hf_tensors(&f->model, false, &f->n_tensors);
     *state = f;
     return 0;
 }

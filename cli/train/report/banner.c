@@ -240,6 +240,20 @@ static void print_groups(FILE *out, const struct tt_setup *s)
                       model->n_params, no_decay, factors);
 }
 
+static void print_adapters(FILE *out, const struct tt_model *model)
+{
+    const struct tt_lora *lora = &model->dims.lora;
+    char trained[32], all[32];
+    int n = 0;
+
+    for (int p = 0; p < model->n_params; p++)
+        n += model->params[p].adapted;
+    if (lora->rank)
+        (void)fprintf(out, "  lora     rank %" PRId64 ", alpha %g on %d layers; %s of %s parameters are trained\n",
+                      lora->rank, lora->alpha, n, tt_text_count(trained, sizeof trained, tt_model_n_trained(model)),
+                      tt_text_count(all, sizeof all, tt_model_n_elements(model)));
+}
+
 static void print_prediction(FILE *out, const struct tt_reporter *r, int64_t left)
 {
     const struct tt_setup *s = r->setup;
@@ -268,6 +282,7 @@ static void print_all(FILE *out, const struct tt_reporter *r, const struct tt_ru
     print_recompute(out, s);
     print_precision(out, s, about);
     print_weights(out, s->cfg, about->start);
+    print_adapters(out, s->job.model);
     print_groups(out, s);
     tt_changed_text(s, about->start, &changes);
     (void)fputs(changes.text ? changes.text : "", out);

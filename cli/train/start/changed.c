@@ -54,38 +54,65 @@ static char *value_text(const json_t *value)
 
 /* --- the model --- */
 
-/* The keys of a model. Those that change the shapes of tensors come first. */
-static const char *const model_keys[] = {"name",           "dim",         "n_layers",   "ffn_dim",  "vocab_size",
-                                         "tie_embeddings", "n_heads",     "n_kv_heads", "head_dim", "norm_eps",
-                                         "rope_theta",     "rope_scaling"};
-enum { SHAPE_KEYS = 6, MODEL_KEYS = sizeof model_keys / sizeof model_keys[0] };
+/* The keys of a model, and whether they change the shapes of tensors. */
+static const struct model_key {
+    const char *section, *key;
+    bool is_shape;
+} model_keys[] = {
+    {"model", "name", true},        {"model", "dim", true},           {"model", "n_layers", true},
+    {"model", "ffn_dim", true},     {"model", "vocab_size", true},    {"model", "tie_embeddings", true},
+    {"lora", "rank", true},         {"lora", "target_modules", true}, {"model", "n_heads", false},
+    {"model", "n_kv_heads", false}, {"model", "head_dim", false},     {"model", "norm_eps", false},
+    {"model", "rope_theta", false}, {"model", "rope_scaling", false}, {"lora", "alpha", false},
+};
+enum { MODEL_KEYS = sizeof model_keys / sizeof model_keys[0] };
 
-static void add_key(struct tt_text *text, const char *key, const json_t *value)
+static const json_t *value_of(const json_t *config, const struct model_key *key)
+{
+    return json_object_get(json_object_get(config, key->section), key->key);
+}
+
+static bool has_adapters(const json_t *config)
+{
+    return json_integer_value(json_object_get(json_object_get(config, "lora"), "rank")) > 0;
+}
+
+/* Whether a run's step cannot be used with the present value of a key. An older titan may not have recorded it. */
+static bool differs(const json_t *before, const json_t *now, const struct model_key *key)
+{
+    const json_t *a = value_of(before, key), *b = value_of(now, key);
+
+    if (strcmp(key->section, "lora") == 0 && !has_adapters(before) && !has_adapters(now))
+        return false;
+    return a && b && !json_is_null(a) && !json_is_null(b) && !same_value(a, b);
+}
+
+static void add_key(struct tt_text *text, const char *section, const char *key, const json_t *value)
 {
     char *word = value_text(value);
 
-    tt_text_add(text, "%s%s %s", text->size ? ", " : "", key, word);
+    tt_text_add(text, "%s%s%s%s %s", text->size ? ", " : "", section, section[0] ? "." : "", key, word);
     tt_free(word);
 }
 
 int tt_changed_check_model(const struct tt_config *cfg, const json_t *meta)
 {
-    json_t *config = tt_config_to_json(cfg, false);
-    const json_t *now = json_object_get(config, "model");
-    const json_t *before = json_object_get(json_object_get(meta, "config"), "model");
+    json_t *now = tt_config_to_json(cfg, false);
+    const json_t *before = json_object_get(meta, "config");
     struct tt_text was = {0}, is = {0};
     bool shapes = false;
     int rc = 0;
 
+    for (int i = 0; i < MODEL_KEYS; i++)
+        shapes = shapes || (model_keys[i].is_shape && differs(before, now, &model_keys[i]));
     for (int i = 0; i < MODEL_KEYS; i++) {
-        const json_t *a = json_object_get(before, model_keys[i]), *b = json_object_get(now, model_keys[i]);
+        const struct model_key *key = &model_keys[i];
+        const char *section = shapes && strcmp(key->section, "model") == 0 ? "" : key->section;
 
-        if (!a || !b || json_is_null(a) || json_is_null(b) ||
-            same_value(a, b)) /* an older titan may not have recorded it */
+        if (!differs(before, now, key))
             continue;
-        add_key(&was, model_keys[i], a);
-        add_key(&is, model_keys[i], b);
-        shapes = shapes || i < SHAPE_KEYS;
+        add_key(&was, section, key->key, value_of(before, key));
+        add_key(&is, section, key->key, value_of(now, key));
     }
     if (was.size && shapes)
         rc = tt_fail(TT_EDATA,
@@ -93,15 +120,14 @@ int tt_changed_check_model(const struct tt_config *cfg, const json_t *meta)
                      "--job.dump_folder, or replace that run with --overwrite",
                      cfg->job.dump_folder, was.text, is.text);
     else if (was.size)
-        rc = tt_fail(
-            TT_EDATA,
-            "the checkpoint was trained with another meaning of its weights: model.%s; this run has %s\nhelp: set "
-            "it as it was, or choose another --job.dump_folder and begin there from these weights with "
-            "checkpoint.initial_load_path",
-            was.text, is.text);
+        rc = tt_fail(TT_EDATA,
+                     "the checkpoint was trained with another meaning of its weights: %s; this run has %s\nhelp: set "
+                     "it as it was, or choose another --job.dump_folder and begin there from these weights with "
+                     "checkpoint.initial_load_path",
+                     was.text, is.text);
     tt_text_release(&was);
     tt_text_release(&is);
-    json_decref(config);
+    json_decref(now);
     return rc;
 }
 

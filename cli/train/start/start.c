@@ -86,6 +86,8 @@ static int load_initial(const struct tt_saver *saver, struct tt_train_progress *
     json_t *meta = NULL;
     int rc = 0;
 
+    if (s->job.model->dims.lora.rank) /* adapters, which the weights to start from may lack */
+        TT_TRY(tt_comm_agree(s->comm, tt_engine_init_params(s->engine, (uint64_t)cfg->debug.seed)));
     if (cfg->checkpoint.initial_load_in_hf) {
         TT_TRY(tt_hf_load(s->comm, initial_path(cfg), s->job.model, &v->tensors.state));
     } else {

@@ -1,0 +1,115 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Fine-tuning of low-rank adapters: from a Hugging Face folder to a run, to merged weights, and to PEFT's format.
+. "$(dirname "$0")/lib.sh"
+
+golden=$TITAN_SOURCE/tests/golden/data
+
+# tune RANKS FOLDER OPTION...: 4 steps of adapters on the golden run llama3, whose weights are in ./hf.
+tune() {
+    if [ ! -e hf ]; then
+        mkdir hf
+        cp "$golden/llama3"/{config.json,generation_config.json,model.safetensors} hf/
+    fi
+    run_ranks "$1" train --model.flavor=hf --model.hf_assets_path=hf --checkpoint.initial_load_in_hf \
+        --training.dataset=tokens --training.dataset_path="$golden/llama3/tokens.bin" --dataloader.shuffle=false \
+        --training.seq_len=24 --training.local_batch_size=2 --training.global_batch_size=8 --training.steps=4 \
+        --optimizer.lr=0.01 --lora.rank=3 --lora.alpha=6 --checkpoint.enable --checkpoint.interval=2 \
+        --metrics.peak_flops=1e9 --metrics.log_freq=1 --job.dump_folder="$2" "${@:3}"
+}
+
+case_adapters_are_trained_merged_and_exported() {
+    tune 1 alone
+    expect_ok
+    expect_err "lora +rank 3, alpha 6 on [0-9]+ layers; .* of .* parameters are trained"
+    tune 2 shared --training.steps=2 --lr_scheduler.total_steps=4
+    expect_ok
+    tune 2 shared --checkpoint.initial_load_in_hf=false --parallelism.fsdp_engine=planned
+    expect_ok
+    run ckpt diff alone/checkpoint/step-4 shared/checkpoint/step-4
+    expect_ok
+    expect_out "^EQUAL"
+    run ckpt consolidate alone merged --format hf
+    expect_ok
+    run ckpt consolidate alone adapter --adapter
+    expect_ok
+    python3 - alone/checkpoint/step-4 <<'EOF' >problem.txt 2>&1 || not_as "the export: $(cat problem.txt)"
+import glob, json, struct, sys
+def load(pattern):
+    tensors = {}
+    for path in glob.glob(pattern):
+        data = open(path, "rb").read()
+        size = struct.unpack("<Q", data[:8])[0]
+        for name, entry in json.loads(data[8 : 8 + size]).items():
+            if name != "__metadata__":
+                begin, end = (8 + size + at for at in entry["data_offsets"])
+                tensors[name] = (entry["shape"], struct.unpack("<%df" % ((end - begin) // 4), data[begin:end]))
+    return tensors
+base, merged, adapter = load("hf/*.safetensors"), load("merged/*.safetensors"), load("adapter/*.safetensors")
+config = json.load(open("adapter/adapter_config.json"))
+assert (config["peft_type"], config["r"], config["lora_alpha"]) == ("LORA", 3, 6), config
+assert config["base_model_name_or_path"] == "hf" and len(config["target_modules"]) == 7, config
+assert base.keys() == merged.keys() and glob.glob("merged/config.json")
+adapted = 0
+for name, ((rows, *width), values) in base.items():
+    a, b = (adapter.pop("base_model.model." + name.replace(".weight", ".lora_%s.weight" % k), None) for k in "AB")
+    if a is None:
+        assert merged[name][1] == values, name
+        continue
+    assert a[0] == [3, width[0]] and b[0] == [rows, 3], (name, a[0], b[0])
+    adapted += 1
+    moved = 0.0
+    for i in range(rows):
+        for j in range(width[0]):
+            product = 2.0 * sum(b[1][i * 3 + k] * a[1][k * width[0] + j] for k in range(3))
+            at = i * width[0] + j
+            assert abs(merged[name][1][at] - values[at] - product) < 1e-6, (name, i, j)
+            moved = max(moved, abs(product))
+    assert moved > 1e-4, name
+assert adapted and not adapter, (adapted, adapter.keys())
+optim = {name.split(".lora_")[0] for name in load(sys.argv[1] + "/optim/*.safetensors")}
+assert len(optim) == adapted, optim
+EOF
+    for weights in alone merged; do
+        run generate $weights --prompt-tokens 1,2,3 --greedy --ignore-eos --max-new-tokens 8 --json
+        expect_ok
+        python3 -c 'import json; print(json.load(open("out"))["tokens"])' >$weights.txt
+    done
+    expect_same alone.txt merged.txt
+}
+
+case_a_run_goes_on_with_its_own_adapters_only() {
+    tune 1 run --training.steps=2
+    expect_ok
+    tune 1 run --lora.alpha=8
+    expect_error 3 "lora.alpha 6; this run has lora.alpha 8"
+    tune 1 run --lora.rank=4
+    expect_error 3 "holds a run of another model: that run: lora.rank 3; this one: lora.rank 4"
+    tune 1 run --lora.rank=0
+    expect_error 3 "that run: lora.rank 3; this one: lora.rank 0"
+    # a new run takes the adapters of a checkpoint that has some
+    tune 1 next --checkpoint.initial_load_in_hf=false --checkpoint.initial_load_path=run --optimizer.lr=0
+    expect_ok
+    run ckpt consolidate run before
+    run ckpt consolidate next after
+    run ckpt diff before after
+    expect_ok
+}
+
+case_what_cannot_have_adapters_is_refused() {
+    tune 1 run --lora.target_modules=[q_proj,lm_head]
+    expect_error 2 "lora.target_modules" "lm_head" "q_proj"
+    tune 1 run --lora.target_modules=[]
+    expect_error 2 "lora.target_modules" "nothing would be trained"
+    run train --model.name=gpt2 --lora.rank=8
+    expect_error 2 "lora.rank" "gpt2 has no adapters"
+    tune 1 run --lora.rank=0 --training.steps=1
+    expect_ok
+    run ckpt consolidate run apart --adapter
+    expect_error 3 "has no adapters"
+    run ckpt consolidate run apart --adapter --format hf
+    expect_error 2 "--adapter writes PEFT.s format"
+    refuse_file apart
+}
+
+run_cases
