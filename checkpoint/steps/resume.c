@@ -30,6 +30,16 @@ struct looking {
     struct view *view;
 };
 
+/* Replaces the advice of the message by another. */
+static int fail_unreadable(int code, const char *folder, int64_t step)
+{
+    tt_error_drop_hint();
+    return tt_fail(code,
+                   "checkpoint step-%" PRId64 " in '%s' cannot be read at the moment, nothing was changed: %s\n"
+                   "help: start the run again when it can be read, or give up the step with titan ckpt rollback",
+                   step, folder, tt_error_message());
+}
+
 /* titan's steps and PyTorch's in one folder would be taken for each other by other programs, and torchtitan's run would
  * lose its newest step to a run that it does not know. */
 static int check_origin(const char *folder, const struct view *view)
@@ -41,7 +51,9 @@ static int check_origin(const char *folder, const struct view *view)
         char *path = tt_step_path(folder, view->steps[i]);
 
         rc = tt_step_look(path, false, &kind, NULL);
-        if (rc == 0 && kind == TT_PATH_DCP)
+        if (rc == TT_EIO)
+            rc = fail_unreadable(rc, folder, view->steps[i]);
+        else if (rc == 0 && kind == TT_PATH_DCP)
             rc = tt_fail(TT_EUSAGE,
                          "'%s' is a checkpoint of PyTorch, and no run of titan continues in its folder\nhelp: choose "
                          "another --%s; a new run can begin from a checkpoint of PyTorch",
@@ -121,16 +133,6 @@ static int check_empty(const char *folder, int64_t load_step, const struct view 
             "rename the one to continue from to step-N, or choose another --%s",
             folder, tt_key_name(TT_KEY_RUN_FOLDER));
     return 0;
-}
-
-/* Replaces the advice of the message by another. */
-static int fail_unreadable(int code, const char *folder, int64_t step)
-{
-    tt_error_drop_hint();
-    return tt_fail(code,
-                   "checkpoint step-%" PRId64 " in '%s' cannot be read at the moment, nothing was changed: %s\n"
-                   "help: start the run again when it can be read, or give up the step with titan ckpt rollback",
-                   step, folder, tt_error_message());
 }
 
 struct checking {

@@ -340,11 +340,14 @@ int tt_step_look(const char *step_path, bool check, enum tt_path_kind *ret_kind,
 {
     char *ours = tt_format("%s/manifest.json", step_path);
     struct tt_manifest manifest = {0};
-    bool has_manifest = false, torch = false;
+    bool is_folder = false, has_manifest = false, torch = false;
     int rc = 0;
 
-    TT_TRY(tt_path_exists(ours, &has_manifest));
-    TT_TRY(is_dcp(step_path, &torch));
+    TT_TRY(tt_path_is_folder(step_path, &is_folder));
+    if (is_folder) { /* else tt_step_check says what it is */
+        TT_TRY(tt_path_exists(ours, &has_manifest));
+        TT_TRY(is_dcp(step_path, &torch));
+    }
     *ret_kind = torch && !has_manifest ? TT_PATH_DCP : TT_PATH_STEP;
     if (check && *ret_kind == TT_PATH_STEP) {
         TT_TRY(tt_step_check(step_path, &manifest));

@@ -107,12 +107,12 @@ int tt_changed_check_model(const struct tt_config *cfg, const json_t *meta)
         shapes = shapes || (model_keys[i].is_shape && differs(before, now, &model_keys[i]));
     for (int i = 0; i < MODEL_KEYS; i++) {
         const struct model_key *key = &model_keys[i];
-        const char *section = shapes && strcmp(key->section, "model") == 0 ? "" : key->section;
+        bool of_model = strcmp(key->section, "model") == 0;
 
         if (!differs(before, now, key))
             continue;
-        add_key(&was, section, key->key, value_of(before, key));
-        add_key(&is, section, key->key, value_of(now, key));
+        add_key(&was, of_model && (shapes || was.size) ? "" : key->section, key->key, value_of(before, key));
+        add_key(&is, of_model ? "" : key->section, key->key, value_of(now, key));
     }
     if (was.size && shapes)
         rc = tt_fail(TT_EDATA,
