@@ -85,8 +85,8 @@ args=("$@")
 seq_len=
 for ((i = 0; i < ${#args[@]}; i++)); do
     case ${args[i]} in
-    train | tune) seq_len=--training.seq_len=128 ;;
-    bench) [[ " $* " == *" --only "*step* || " $* " != *" --only "* ]] && seq_len=--training.seq_len=128 ;;
+    train | tune) seq_len=--training.seq_len=64 ;;
+    bench) [[ " $* " == *" --only "*step* || " $* " != *" --only "* ]] && seq_len=--training.seq_len=64 ;;
     --seconds) args[i + 1]=0.2 ;;
     esac
 done
