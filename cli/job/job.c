@@ -69,11 +69,16 @@ static bool is_default(const char *origin)
     return strcmp(origin, "default") == 0 || strncmp(origin, "builtin:", strlen("builtin:")) == 0;
 }
 
+/* Weights and a tokenizer may be one file instead of a folder. */
 static int has_file(const char *folder, const char *name, bool *ret_has)
 {
     char *path = tt_format("%s/%s", folder, name);
-    int rc = tt_path_exists(path, ret_has);
+    bool is_folder = false;
+    int rc = tt_path_is_folder(folder, &is_folder);
 
+    *ret_has = false;
+    if (rc == 0 && is_folder)
+        rc = tt_path_exists(path, ret_has);
     tt_free(path);
     return rc;
 }

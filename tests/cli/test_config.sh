@@ -259,6 +259,9 @@ case_check_looks_for_files_unless_told_not_to() {
         "machine_file: 'nofile' does not exist"
     run config check --no-files $text --model.hf_assets_path=nosuch --checkpoint.initial_load_path=nosuch
     expect_ok
+    touch weights.safetensors # weights may be one file
+    run config check $text --checkpoint.initial_load_path=weights.safetensors
+    expect_ok
     run config check --model.flavor=hf --model.hf_assets_path=empty
     expect_error 2 "flag --model.hf_assets_path: .*empty/config.json"
 }
