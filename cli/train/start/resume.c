@@ -253,12 +253,15 @@ out:
     return rc;
 }
 
-/* What the banner says of the step from which the run continues. */
-static void describe_step(const struct tt_config *cfg, const char *folder, const struct tt_ckpt_found *found,
+/* What the banner says of the step from which the run continues. Epochs are counted first, since training.steps is
+ * among the keys that may have changed. */
+static void describe_step(const struct tt_setup *s, const struct tt_train_data *data,
+                          const struct tt_train_progress *at, const char *folder, const struct tt_ckpt_found *found,
                           struct tt_start *start)
 {
+    tt_train_progress_count_steps(at, s, data);
     start->resumed_from = found->step;
-    start->changed = tt_changed_keys(cfg, json_object_get(found->meta, "config"));
+    start->changed = tt_changed_keys(s->cfg, json_object_get(found->meta, "config"));
     start->batch_before = batch_of(found->meta);
     (void)snprintf(start->weights_from, sizeof start->weights_from, "step-%" PRId64 " of %s", found->step, folder);
 }
@@ -286,7 +289,7 @@ int tt_start_resume(struct tt_saver *saver, const char *folder, const char *run_
         tt_reporter_request_was_applied(saver->reporter, found.step);
     tt_reporter_sync_changed(saver->reporter, tt_setup_recorded_sync(found.meta));
     saver->saved_step = found.step;
-    describe_step(s->cfg, folder, &found, start);
+    describe_step(s, saver->data, at, folder, &found, start);
 out:
     tt_ckpt_found_release(&found);
     return rc;
@@ -329,7 +332,7 @@ int tt_start_peek_step(const struct tt_setup *s, const struct tt_train_data *dat
     peek.path = tt_step_path(folder, found.step);
     peek.skip = found.skip | (is_complete(s, data, at) ? TT_SKIP_OPTIMIZER : 0);
     TT_TRY(tt_patience_work(s->comm, s->comm->rank == 0, examine_step, &peek));
-    describe_step(s->cfg, folder, &found, start);
+    describe_step(s, data, at, folder, &found, start);
 out:
     tt_ckpt_found_release(&found);
     tt_free(peek.path);
