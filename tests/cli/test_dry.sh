@@ -32,6 +32,7 @@ case_nothing_is_written() {
     run train $tiny --checkpoint.enable --overwrite --dry-run
     expect_ok
     expect_out "would begin with step 1;"
+    expect_out "are free before the earlier run is removed$"
     files_of run >after
     expect_same before after
 }

@@ -126,7 +126,7 @@ static int look_at_disk(struct tt_dry *d, bool overwrite)
     const struct tt_setup *s = d->setup;
     struct tt_dry_disk *disk = &d->disk;
     struct tt_train_assets assets = {.n = 0};
-    int64_t bytes;
+    int64_t bytes, held = 0;
     int rc = 0;
 
     if (!s->cfg->checkpoint.enable || s->cfg->checkpoint.load_only)
@@ -134,12 +134,13 @@ static int look_at_disk(struct tt_dry *d, bool overwrite)
     disk->folder = tt_run_folder_checkpoints(s->cfg);
     TT_TRY(tt_train_assets_init(s, d->data.tokenizer, &assets));
     TT_TRY(tt_saver_demand(s, &d->data, &assets, &d->at, &disk->demand));
-    if (!overwrite)
-        TT_TRY(count_held(disk->folder, &disk->demand.held));
+    TT_TRY(count_held(disk->folder, &held));
+    disk->demand.held = overwrite ? 0 : held;
+    disk->replaced = overwrite ? held : 0;
     bytes = free_bytes_for(disk->folder);
     disk->space = (struct tt_saver_space){
         .have = (double)bytes, .most = tt_ckpt_demand_bytes(&disk->demand, s->cfg->checkpoint.keep_latest_k)};
-    if (bytes >= 0)
+    if (bytes >= 0 && !disk->replaced) /* else what is removed makes room */
         rc = tt_saver_compare_space(disk->folder, &disk->demand, s->cfg->checkpoint.keep_latest_k, (double)bytes,
                                     &disk->space);
 out:

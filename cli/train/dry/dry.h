@@ -43,6 +43,7 @@ struct tt_dry_lengths {
 struct tt_dry_disk {
     char *folder;                 /* of the checkpoints; NULL: the run saves none */
     struct tt_ckpt_demand demand; /* of what the run saves from here on */
+    int64_t replaced;             /* checkpoints that the run removes when it starts; their space is not free yet */
     struct tt_saver_space space;  /* space.have is negative if the free space is not known */
 };
 

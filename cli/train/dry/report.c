@@ -92,7 +92,8 @@ static void add_disk(const struct tt_dry *d, struct tt_text *out)
                 demand->saves == 1 ? "it needs" : "they need", tt_text_bytes(most, sizeof most, disk->space.most),
                 d->setup->cfg->checkpoint.keep_latest_k);
     if (disk->space.have >= 0.0)
-        tt_text_add(out, ", %s are free", tt_text_bytes(have, sizeof have, disk->space.have));
+        tt_text_add(out, ", %s are free%s", tt_text_bytes(have, sizeof have, disk->space.have),
+                    disk->replaced ? " before the earlier run is removed" : "");
     tt_text_add(out, "\n");
 }
 
