@@ -9,6 +9,7 @@
 #include "checkpoint/load/patience.h"
 #include "checkpoint/steps/steps.h"
 #include "cli/run/folder.h"
+#include "cli/run/signals.h"
 #include "cli/train/data/datasets.h"
 #include "cli/train/save/saver.h"
 #include "core/base/mem.h"
@@ -184,6 +185,14 @@ static int predict(struct tt_dry *d)
     return rc;
 }
 
+/* A report would say that all is well, and a script would continue after the signal that should stop it. */
+static int check_signals(struct tt_comm *comm)
+{
+    int asked = tt_signals_asked();
+
+    return tt_comm_agree(comm, asked ? tt_fail(asked, "stopped by a signal before the dry run was done") : 0);
+}
+
 static void release(struct tt_dry *d)
 {
     for (int i = 0; i < d->n_samples; i++) {
@@ -220,6 +229,7 @@ int tt_dry_run(const struct tt_setup *s, const struct tt_dry_options *o)
     if (rc < 0)
         goto out;
     TT_TRY(predict(&d));
+    TT_TRY(check_signals(comm));
     rc = comm->rank == 0 ? tt_dry_report(&d, o->json) : 0;
 out:
     release(&d);
