@@ -12,7 +12,7 @@ So a later chapter may use what an earlier one made. What a block of a chapter i
     ```text           what the block before it printed, compared by `differs`
     ```text differs   the same, but it is another text on every machine; not compared
     ```python         run by $TITAN_PYTHON (python3), if that has the modules that the block imports
-    ```console        not typed; a comment in its first line says what it needs. tests/lint counts these
+    ```console        not typed; a comment in its first line says what it needs, which tests/lint checks
 
 Launchers pass standard output and standard error on separately, so a block shows only a gap (a line `...`) between
 lines of one and the other. The environment gives TITAN, TITAN_SOURCE and TITAN_BUILD. Prints TAP, a case per block.
