@@ -62,6 +62,7 @@ case_without_repeat_a_run_ends_before_a_dataset_repeats() {
     make_texts
     run train $mix --no-validation.enable --dataloader.repeat=false --training.steps=1000 --metrics.log_freq=100
     expect_ok
+    expect_err " of the run; the data ends after step [0-9]+ \(dataloader.repeat is false\)$"
     expect_err "the data has ended"
 }
 

@@ -131,7 +131,8 @@ static void print_data(FILE *out, const struct tt_setup *s, const struct tt_run_
     if (cfg->training.epochs != TT_NULL_INT)
         (void)fprintf(out, "; training.epochs %" PRId64 " ends after step %" PRId64, cfg->training.epochs, last_step);
     else if (data_ends(s, last_step))
-        (void)fprintf(out, ", which end after step %" PRId64 " (dataloader.repeat is false)", last_step);
+        (void)fprintf(out, "%s after step %" PRId64 " (dataloader.repeat is false)",
+                      about->data->n > 1 ? "; the data ends" : ", which end", last_step);
     (void)fprintf(out, "\n");
     print_validation(out, cfg, about);
 }
