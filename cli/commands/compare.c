@@ -45,6 +45,16 @@ static const char *string(const json_t *json, const char *key)
     return text ? text : "-";
 }
 
+/* The name of a field as it can be printed, since the records may be another user's. Caller: tt_free. */
+static char *field_name(const json_t *json)
+{
+    struct tt_text name = {0};
+
+    tt_text_add(&name, "%s", string(json, "field"));
+    tt_text_make_printable(&name);
+    return name.text;
+}
+
 /* A number with as many digits as tell it from its neighbours; "not finite" for null. */
 static const char *number(char *buf, size_t size, const json_t *json, const char *key)
 {
@@ -76,17 +86,19 @@ static void print_fields(const json_t *fields)
 
     for (size_t i = 0; i < json_array_size(fields); i++) {
         const json_t *f = json_array_get(fields, i);
+        char *name = field_name(f);
 
         if (integer(f, "different") == 0)
-            (void)printf("  %-16s equal in %" JSON_INTEGER_FORMAT " record%s\n", string(f, "field"),
-                         integer(f, "compared"), integer(f, "compared") == 1 ? "" : "s");
+            (void)printf("  %-16s equal in %" JSON_INTEGER_FORMAT " record%s\n", name, integer(f, "compared"),
+                         integer(f, "compared") == 1 ? "" : "s");
         else
             (void)printf("  %-16s differs in %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
                          " records, first at step %" JSON_INTEGER_FORMAT ", most at step %" JSON_INTEGER_FORMAT
                          ": by %s (relative %s)\n",
-                         string(f, "field"), integer(f, "different"), integer(f, "compared"), integer(f, "first_step"),
+                         name, integer(f, "different"), integer(f, "compared"), integer(f, "first_step"),
                          integer(f, "max_step"), rough(most, sizeof most, f, "max_abs"),
                          rough(relative, sizeof relative, f, "max_rel"));
+        tt_free(name);
     }
 }
 
@@ -131,12 +143,13 @@ static void print_comparison(const json_t *json)
 {
     const json_t *first = json_object_get(json, "first");
     bool equal = json_is_true(json_object_get(json, "equal"));
-    char a[32], b[32];
+    char *name = field_name(first), a[32], b[32];
 
     if (json_is_object(first))
-        (void)printf("step %" JSON_INTEGER_FORMAT ": %s is %s in %s, %s in %s\n", integer(first, "step"),
-                     string(first, "field"), number(a, sizeof a, first, "a"), string(json, "a"),
-                     number(b, sizeof b, first, "b"), string(json, "b"));
+        (void)printf("step %" JSON_INTEGER_FORMAT ": %s is %s in %s, %s in %s\n", integer(first, "step"), name,
+                     number(a, sizeof a, first, "a"), string(json, "a"), number(b, sizeof b, first, "b"),
+                     string(json, "b"));
+    tt_free(name);
     print_only(string(json, "a"), json_object_get(json, "only_a"));
     print_only(string(json, "b"), json_object_get(json, "only_b"));
     (void)printf("%s: %s and %s, %" JSON_INTEGER_FORMAT " step%s compared", equal ? "EQUAL" : "DIFFERENT",
@@ -154,13 +167,16 @@ static void say_difference(const json_t *json)
 {
     const json_t *first = json_object_get(json, "first"), *range = NULL;
     bool in_a = json_array_size(json_object_get(json, "only_a")) > 0;
-    char a[32], b[32];
+    char *name = field_name(first), a[32], b[32];
+    int rc = 0;
 
-    if (json_is_object(first)) {
-        (void)tt_cli_fail(tt_fail(TT_EINTERNAL,
-                                  "the runs differ: step %" JSON_INTEGER_FORMAT ": %s is %s in %s, %s in %s",
-                                  integer(first, "step"), string(first, "field"), number(a, sizeof a, first, "a"),
-                                  string(json, "a"), number(b, sizeof b, first, "b"), string(json, "b")));
+    if (json_is_object(first))
+        rc = tt_fail(TT_EINTERNAL, "the runs differ: step %" JSON_INTEGER_FORMAT ": %s is %s in %s, %s in %s",
+                     integer(first, "step"), name, number(a, sizeof a, first, "a"), string(json, "a"),
+                     number(b, sizeof b, first, "b"), string(json, "b"));
+    tt_free(name);
+    if (rc < 0) {
+        (void)tt_cli_fail(rc);
         return;
     }
     range = json_array_get(json_object_get(json, in_a ? "only_a" : "only_b"), 0);

@@ -109,6 +109,10 @@ case_facts_that_neither_run_has_are_not_differences() {
     metrics plain '@RUN' 1:1
     run compare plain strange
     expect_out 'checkpoint.a\?\[2Jb: null, true$'
+    metrics sets '@RUN' 1:1 '{"type":"validate","step":1,"loss":2,"loss/set":2}'
+    sed -i 's/loss.set/loss\/a\\u001b[2Jb/' sets/metrics.jsonl
+    run compare sets sets
+    expect_out 'validation loss on a\?\[2Jb equal'
 }
 
 case_numbers_that_are_not_finite_are_equal_to_each_other_only() {
