@@ -232,7 +232,8 @@ case_epochs_are_the_length_of_the_run() {
     expect_ok
     expect_err "the run is complete: it has done 1 epoch with step $((samples / 64)).*--training.epochs=N continues it"
     past=$((samples / 64))
-    run train $tiny --training.global_batch_size=32 --training.epochs=2 --checkpoint.enable --job.dump_folder=two --dry-run
+    run train $tiny --training.global_batch_size=32 --training.epochs=2 --checkpoint.enable --job.dump_folder=two \
+        --dry-run
     expect_ok
     expect_out "training.steps $past -> $((past + (2 * samples - 64 * past) / 32))"
     run train $all --training.epochs=2 --checkpoint.enable --checkpoint.last_save_model_only=true --job.dump_folder=two
