@@ -302,7 +302,7 @@ static void only_regular_files_are_replaced(void **state)
         assert_int_equal(tt_file_replace(at(names[i]), "new", 3), TT_EDATA);
         assert_non_null(strstr(tt_error_message(), names[i]));
         assert_int_equal(tt_path_look(at(names[i]), &after), 0);
-        assert_memory_equal(&before, &after, sizeof before);
+        assert_true(before.kind == after.kind && before.is_link == after.is_link && before.inode == after.inode);
     }
 }
 
