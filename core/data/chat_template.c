@@ -42,15 +42,36 @@ enum { N_TEMPLATES = sizeof templates / sizeof templates[0] };
 
 /* --- choosing --- */
 
+/* Removes white space and makes all quotes the same. A line that ends in a string becomes the escape that means the
+ * same: some tokenizers have the one, some the other. Strings are looked for only in {{ }} and {% %}. */
+static void normalize_strings(const char *text, struct tt_text *out)
+{
+    bool in_code = false;
+    char quote = 0; /* of the string at this place; 0: none */
+
+    tt_text_add_bytes(out, "", 0);
+    for (; *text; text++) {
+        if (!quote && *text == '{' && (text[1] == '{' || text[1] == '%'))
+            in_code = true;
+        else if (!quote && (*text == '}' || *text == '%') && text[1] == '}')
+            in_code = false;
+        if (quote && *text == '\\' && text[1])
+            tt_text_add_bytes(out, text++, 1); /* the next character does not end the string */
+        else if (in_code && (quote ? *text == quote : *text == '\'' || *text == '"'))
+            quote = quote ? 0 : *text;
+        if (quote && *text == '\n')
+            tt_text_add(out, "\\n");
+        else if (!strchr(" \t\r\n", *text))
+            tt_text_add_bytes(out, *text == '"' ? "'" : text, 1);
+    }
+}
+
 /* The text of a template in the spelling of the marks, so that those of many tokenizers are the same. */
 static void normalize(const char *text, struct tt_text *out)
 {
     struct tt_text quotes = {0}, roles = {0}, ends = {0};
 
-    tt_text_add_bytes(&quotes, "", 0);
-    for (; *text; text++)
-        if (!strchr(" \t\r\n", *text))
-            tt_text_add_bytes(&quotes, *text == '"' ? "'" : text, 1);
+    normalize_strings(text, &quotes);
     tt_text_add_bytes(&roles, "", 0);
     tt_text_add_replaced(&roles, quotes.text, quotes.size, "message['role']", "message.role");
     tt_text_add_bytes(&ends, "", 0);

@@ -98,6 +98,18 @@ static void tokens_and_learned_ones_are_those_of_transformers(void **state)
     tt_tokenizer_free(t);
 }
 
+/* The template as Llama 3's own file has it: its strings hold line feeds, not the escapes of these. */
+static json_t *with_line_feeds(const json_t *template)
+{
+    struct tt_text text = {0};
+    json_t *json;
+
+    tt_text_add_replaced(&text, json_string_value(template), json_string_length(template), "\\n", "\n");
+    json = json_string(text.text);
+    tt_text_release(&text);
+    return json;
+}
+
 static void templates_of_tokenizers_are_recognised(void **state)
 {
     const char *name;
@@ -107,17 +119,23 @@ static void templates_of_tokenizers_are_recognised(void **state)
     {
         json_t *lists = json_pack("[{s:s, s:s}, {s:s, s:O}]", "name", "tools", "template", "{{ tools }}", "name",
                                   "default", "template", text);
+        json_t *lines = with_line_feeds(text);
         const struct tt_chat_template *found = NULL;
-        struct tt_tokenizer *t = make_tokenizer(text), *older = make_tokenizer(lists);
+        struct tt_tokenizer *t = make_tokenizer(text), *older = make_tokenizer(lists), *fed = make_tokenizer(lines);
 
         assert_int_equal(tt_chat_template_choose("auto", t, &found), 0);
         assert_string_equal(found->name, name);
         found = NULL;
         assert_int_equal(tt_chat_template_choose("auto", older, &found), 0);
         assert_string_equal(found->name, name);
+        found = NULL;
+        assert_int_equal(tt_chat_template_choose("auto", fed, &found), 0);
+        assert_string_equal(found->name, name);
         tt_tokenizer_free(t);
         tt_tokenizer_free(older);
+        tt_tokenizer_free(fed);
         json_decref(lists);
+        json_decref(lines);
     }
 }
 
