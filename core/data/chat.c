@@ -4,7 +4,9 @@
  */
 #include "core/data/chat.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/mem.h"
@@ -213,6 +215,25 @@ static int check_role(const char *role, const char *where)
                    where, role);
 }
 
+/* Data sets whose messages all have the same members have a list without elements where there is nothing. */
+static bool has_elements(const struct field *f)
+{
+    return f->value && !(f->kind == TT_JSON_ARRAY && f->size == 2);
+}
+
+/* The weight of a message: 1 or 0, as an integer or not. Others are refused. */
+static int read_weight(const struct field *f, const char *where, bool *ret_learned)
+{
+    double weight = 1.0;
+
+    if (f->value)
+        weight = f->kind == TT_JSON_NUMBER ? strtod(f->value, NULL) : NAN; /* a comma or a bracket follows */
+    if (weight != 0.0 && weight != 1.0)
+        return tt_fail(TT_EDATA, "%s has a weight other than 0 and 1, which is not supported", where);
+    *ret_learned = weight != 0.0;
+    return 0;
+}
+
 static int read_message(struct tt_chat *c, const char *value, size_t size)
 {
     enum { ROLE, CONTENT, REASONING, CALLS, WEIGHT, N_FIELDS };
@@ -222,6 +243,7 @@ static int read_message(struct tt_chat *c, const char *value, size_t size)
                                 {.name = "tool_calls"},
                                 {.name = "weight"}};
     struct tt_chat_message *m = &TT_PUSH(c->messages, c->n_messages, c->cap_messages);
+    bool is_learned = false;
     size_t unused = 0;
     char where[40];
     int rc = 0;
@@ -231,10 +253,9 @@ static int read_message(struct tt_chat *c, const char *value, size_t size)
     TT_TRY(read_fields(value, size, f, N_FIELDS, where));
     TT_TRY(new_text(&f[ROLE], where, &m->role, &unused));
     TT_TRY(check_role(m->role, where));
-    if (f[WEIGHT].value && !(f[WEIGHT].size == 1 && strchr("01", *f[WEIGHT].value)))
-        return tt_fail(TT_EDATA, "%s has a weight other than 0 and 1, which is not supported", where);
-    m->is_answer = strcmp(m->role, "assistant") == 0 && !(f[WEIGHT].value && *f[WEIGHT].value == '0');
-    if (f[CALLS].value)
+    TT_TRY(read_weight(&f[WEIGHT], where, &is_learned));
+    m->is_answer = is_learned && strcmp(m->role, "assistant") == 0;
+    if (has_elements(&f[CALLS]))
         return tt_fail(TT_EDATA, "%s calls tools, which is not supported", where);
     TT_TRY(new_text(&f[CONTENT], where, &m->content, &m->content_size));
     if (f[REASONING].value)
@@ -268,7 +289,8 @@ static int read_messages(struct tt_chat *c, const struct field *f)
     if (!c->n_messages)
         return tt_fail(TT_EDATA, "'messages' is empty");
     if (!answers)
-        return tt_fail(TT_EDATA, "no message has the role assistant and not the weight 0: there is nothing to learn");
+        return tt_fail(TT_EDATA,
+                       "no message has the role assistant and a weight other than 0, so there is nothing to learn");
     return 0;
 }
 
@@ -280,7 +302,7 @@ static int read_pair(struct tt_chat *c, const struct field *prompt, const struct
 
     c->header.size = c->body.size = 0;
     TT_TRY(add_text(prompt, "the line", &c->header));
-    if (input && input->value && input->size > 2) { /* more than its quotes */
+    if (input && input->value && !(input->kind == TT_JSON_STRING && input->size == 2)) { /* it is not "" */
         tt_text_add(&c->header, "\n\n");
         TT_TRY(add_text(input, "the line", &c->header));
     }
@@ -301,7 +323,7 @@ int tt_chat_read(struct tt_chat *chat, const char *line, size_t size, struct tt_
 
     ret_ids->ids.n = ret_ids->counts.n = 0;
     TT_TRY(read_fields(line, size, f, N_FIELDS, "the line"));
-    if (f[MESSAGES].value && f[TOOLS].value && !(f[TOOLS].kind == TT_JSON_ARRAY && f[TOOLS].size == 2))
+    if (f[MESSAGES].value && has_elements(&f[TOOLS]))
         return tt_fail(TT_EDATA, "the line has 'tools', which are not supported");
     if (f[MESSAGES].value) {
         TT_TRY(read_messages(chat, &f[MESSAGES]));

@@ -197,18 +197,21 @@ static void bad_lines_say_what_is_wrong(void **state)
          "'content' of message 2 is an array, wanted a string"},
         {"{\"messages\": [{\"role\": \"tool\", \"content\": \"a\"}]}",
          "message 1 has the role 'tool'\nhelp: roles are"},
-        {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": []}]}",
+        {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{}]}]}",
          "message 1 calls tools, which is not supported"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", "no message has the role assistant"},
-        {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"weight\": 0}]}", "and not the weight 0"},
+        {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"weight\": 0}]}", "and a weight other than 0"},
         {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"weight\": 0.5}]}",
          "message 1 has a weight other than 0 and 1, which is not supported"},
+        {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"weight\": true}]}",
+         "message 1 has a weight other than 0 and 1"},
         {"{\"tools\": [{}], \"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}", "the line has 'tools'"},
         {"{\"prompt\": \"a\"}", "the line has no 'completion'"},
         {"{\"prompt\": [], \"completion\": \"b\"}", "'prompt' of the line is an array, wanted a string"},
         {"{\"prompt\": \"a\", \"completion\": \"\"}", "'completion' is empty, so there is nothing to learn"},
         {"{\"instruction\": \"a\", \"response\": \"b\"}", "the line has no 'output'"},
         {"{\"instruction\": \"a\", \"input\": {\"b\": 1}, \"output\": \"b\"}", "'input' of the line is an object"},
+        {"{\"instruction\": \"a\", \"input\": 7, \"output\": \"b\"}", "'input' of the line is a number"},
     };
     struct tt_tokenizer *t = make_tokenizer(NULL);
     struct tt_chat_ids found = {0};
@@ -255,6 +258,9 @@ static void answers_of_weight_0_are_not_learned(void **state)
                                "{\"role\": \"assistant\", \"content\": \"three\"}]}",
                       last[] = "{\"messages\": [{\"role\": \"assistant\", \"content\": \"one two\", \"weight\": 0}, "
                                "{\"role\": \"assistant\", \"content\": \"three\"}]}",
+                      real[] = "{\"messages\": [{\"role\": \"assistant\", \"content\": \"one two\", \"weight\": 0.0}, "
+                               "{\"role\": \"assistant\", \"content\": \"three\", \"weight\": 1.0, "
+                               "\"tool_calls\": []}]}",
                       alone[] = "{\"messages\": [{\"role\": \"assistant\", \"content\": \"three\"}]}";
     struct tt_tokenizer *t = make_tokenizer(NULL);
     struct tt_chat_ids found = {0};
@@ -268,6 +274,7 @@ static void answers_of_weight_0_are_not_learned(void **state)
     n = found.ids.n;
     assert_int_equal(learned_of(chat, last, &found), of_last);
     assert_int_equal(found.ids.n, n);
+    assert_int_equal(learned_of(chat, real, &found), of_last);
     tt_chat_ids_release(&found);
     tt_chat_free(chat);
     tt_tokenizer_free(t);
