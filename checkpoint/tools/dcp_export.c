@@ -18,6 +18,17 @@
 #include "core/os/file.h"
 #include "parallel/layout/param_groups.h"
 
+/* torchtitan would ignore the adapters and load the weights without them. */
+static int check_adapters(const struct tt_source *source, const struct tt_model *model)
+{
+    if (model->dims.lora.rank == 0)
+        return 0;
+    return tt_fail(TT_EDATA,
+                   "'%s' has low-rank adapters, which torchtitan does not read\n"
+                   "help: titan ckpt consolidate --format hf merges them into the weights; convert its result",
+                   source->path);
+}
+
 int tt_dcp_export_open(struct tt_source *source, struct tt_model **ret_model, struct tt_weights *ret_weights)
 {
     char *assets = tt_source_assets(source), *path = tt_format("%s/model.json", assets);
@@ -30,8 +41,10 @@ int tt_dcp_export_open(struct tt_source *source, struct tt_model **ret_model, st
         TT_TRY(tt_weights_from_hf(source, *ret_model, true, ret_weights));
     } else {
         TT_TRY(tt_path_exists(path, &has_model));
-        if (has_model)
+        if (has_model) {
             TT_TRY(tt_model_json_load(path, ret_model));
+            TT_TRY(check_adapters(source, *ret_model));
+        }
         tt_weights_stored(source, TT_CKPT_MODEL, ret_weights);
     }
 out:

@@ -28,7 +28,10 @@ struct tt_dcp_export {
     bool with_state;              /* the optimizer's state and the step, if the source has them */
 };
 
-/** Opens the weights of a source in titan's names, which are torchtitan's. ret_model is NULL if it is not known. */
+/**
+ * Opens the weights of a source in titan's names, which are torchtitan's. ret_model, which the caller frees also after
+ * an error, is NULL if it is not known. TT_EDATA if the model has adapters.
+ */
 int tt_dcp_export_open(struct tt_source *source, struct tt_model **ret_model,
                        struct tt_weights *ret_weights) TT_MUST_CHECK;
 

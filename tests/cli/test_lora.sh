@@ -87,6 +87,9 @@ case_a_run_goes_on_with_its_own_adapters_only() {
     expect_error 3 "holds a run of another model: that run: lora.rank 3; this one: lora.rank 4"
     tune 1 run --lora.rank=0
     expect_error 3 "that run: lora.rank 3; this one: lora.rank 0"
+    run ckpt convert run theirs --format dcp
+    expect_error 3 "has low-rank adapters, which torchtitan does not read" "consolidate --format hf merges them"
+    refuse_file theirs
     # a new run takes the adapters of a checkpoint that has some
     tune 1 next --checkpoint.initial_load_in_hf=false --checkpoint.initial_load_path=run --optimizer.lr=0
     expect_ok
