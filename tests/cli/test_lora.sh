@@ -91,6 +91,8 @@ case_a_run_goes_on_with_its_own_adapters_only() {
     expect_error 3 "has low-rank adapters, which torchtitan does not read" "consolidate --format hf merges them"
     refuse_file theirs
     # a new run takes the adapters of a checkpoint that has some
+    tune 1 next --checkpoint.initial_load_in_hf=false --checkpoint.initial_load_path=run --lora.alpha=8
+    expect_error 3 "the adapters in 'run' were trained with lora.alpha 6; this run has lora.alpha 8"
     tune 1 next --checkpoint.initial_load_in_hf=false --checkpoint.initial_load_path=run --optimizer.lr=0
     expect_ok
     run ckpt consolidate run before

@@ -131,6 +131,20 @@ int tt_changed_check_model(const struct tt_config *cfg, const json_t *meta)
     return rc;
 }
 
+int tt_changed_check_adapters(const struct tt_config *cfg, const char *path, const json_t *meta)
+{
+    const json_t *config = json_object_get(meta, "config");
+    const json_t *alpha = json_object_get(json_object_get(config, "lora"), "alpha");
+
+    if (!cfg->lora.rank || !has_adapters(config) || !json_is_number(alpha) ||
+        json_number_value(alpha) == cfg->lora.alpha)
+        return 0;
+    return tt_fail(TT_EDATA,
+                   "the adapters in '%s' were trained with lora.alpha %g; this run has lora.alpha %g\n"
+                   "help: set lora.alpha=%g",
+                   path, json_number_value(alpha), cfg->lora.alpha, json_number_value(alpha));
+}
+
 /* --- the other keys --- */
 
 /* Keys that do not change what a run computes, only how it is started, shown or found. */

@@ -12,6 +12,10 @@
  */
 int tt_changed_check_model(const struct tt_config *cfg, const json_t *meta) TT_MUST_CHECK;
 
+/** TT_EDATA if a new run would begin from adapters, of the checkpoint at path, that were trained with another
+ * lora.alpha. meta: of the manifest, may be NULL. Not collective. */
+int tt_changed_check_adapters(const struct tt_config *cfg, const char *path, const json_t *meta) TT_MUST_CHECK;
+
 /** The keys whose values differ from those of an earlier configuration: {"training.steps": [60, 90], …}. The caller's
  * (json_decref). */
 json_t *tt_changed_keys(const struct tt_config *cfg, const json_t *before);

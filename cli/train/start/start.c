@@ -12,6 +12,7 @@
 #include "checkpoint/load/patience.h"
 #include "cli/job/tensors.h"
 #include "cli/run/folder.h"
+#include "cli/train/start/changed.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
@@ -69,6 +70,7 @@ static int restore_initial(const struct tt_config *cfg, const struct tt_train_da
 {
     int rc = 0;
 
+    TT_TRY(tt_changed_check_adapters(cfg, initial_path(cfg), meta));
     if (!meta || cfg->checkpoint.initial_load_model_only)
         return 0;
     TT_TRY(leave_out_foreign(initial_path(cfg), meta, &skip));
