@@ -198,10 +198,10 @@ static int64_t chunk_floats(const struct cuts *cuts, bool grad)
     return cuts->chunk * (cuts->vocab + (apart ? vocab_grains(cuts) * cuts->slices * cuts->width : 0));
 }
 
-/* Entries of the stack of dw's sums over grains of rows, behind them. */
+/* Entries of the stack of dw's sums over grains of rows, after them; none without dw. */
 static int64_t stack_floats(const struct tt_node *node, const struct cuts *cuts)
 {
-    if (node->op != TT_OP_HEAD_LOSS_GRAD || !tt_grain_size(&node->attr.rows))
+    if (node->op != TT_OP_HEAD_LOSS_GRAD || node->n_out < 3 || !tt_grain_size(&node->attr.rows))
         return 0;
     return tt_tree_stack_depth(tt_tiles(cuts->rows, cuts->row_grain)) * cuts->vocab * cuts->width;
 }
