@@ -89,7 +89,8 @@ static int is_own_file(const char *path, bool *ret_own)
 /* A file that an export writes with the weights. The user put any other file there. */
 static bool is_companion(const char *name)
 {
-    return ends_with(name, ".json") || ends_with(name, ".jinja") || strcmp(name, "merges.txt") == 0;
+    return ends_with(name, ".json") || ends_with(name, ".jinja") || strcmp(name, "merges.txt") == 0 ||
+           strcmp(name, "tokenizer.model") == 0;
 }
 
 static int is_weights(const char *path, char *const *names, int n, bool *ret_own)
