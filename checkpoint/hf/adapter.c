@@ -24,7 +24,7 @@ static json_t *base_of(const json_t *meta)
 
 static json_t *number(double value)
 {
-    return value == floor(value) ? json_integer((json_int_t)value) : json_real(value);
+    return value == floor(value) && fabs(value) < 1e15 ? json_integer((json_int_t)value) : json_real(value);
 }
 
 static json_t *modules_of(const struct tt_lora *lora)

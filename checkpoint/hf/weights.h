@@ -44,7 +44,7 @@ void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struc
 
 /**
  * As stored, but only the model's parameters, in its order. TT_EDATA names one that is missing or has another shape. A
- * note says how many tensors are not used.
+ * note says so if there are other tensors.
  */
 int tt_weights_of_model(struct tt_source *source, const struct tt_model *model,
                         struct tt_weights *ret_weights) TT_MUST_CHECK;
