@@ -207,6 +207,7 @@ void reference_use_chat(struct reference *r)
     assert_int_equal(reference_check(tt_dataset_open(&ref, &r->dataset)), 0);
     assert_int_equal(tt_folder_remove(folder), 0); /* the dataset has it open */
     tt_free(path);
+    r->job.dataset = r->dataset;
     r->job.documents = true;
     r->part = "chat";
 }
