@@ -139,14 +139,25 @@ int64_t tt_value_rows(const struct tt_value *value)
     return n;
 }
 
+/* Each rank's readers of gathered rows make a term of their gradient. */
+static bool is_gathered(const struct tt_graph *graph, const struct tt_value *value)
+{
+    return value->producer != TT_NONE && tt_op_row(graph->nodes[value->producer].op)->exchange == TT_EXCHANGE_GATHER;
+}
+
 int tt_graph_grad_value(struct tt_graph *graph, int of)
 {
     const struct tt_value value = graph->values[of]; /* a copy: adding moves the array */
     bool param = value.kind == TT_VALUE_PARAM, summed = param && !value.constant;
+    bool partial = is_gathered(graph, &value);
     char *name = tt_format("%s.grad", value.name);
-    int id = tt_graph_value(graph, summed ? TT_VALUE_PARAM_GRAD : TT_VALUE_GRAD, param ? TT_F32 : value.dtype, name,
-                            value.ndim, value.shape);
+    int id = tt_graph_value(graph, summed ? TT_VALUE_PARAM_GRAD : TT_VALUE_GRAD,
+                            param || partial ? TT_F32
+                            : value.partial  ? graph->dtype
+                                             : value.dtype,
+                            name, value.ndim, value.shape);
 
+    graph->values[id].partial = partial;
     if (summed) {
         graph->values[id].param = value.param;
         graph->values[id].part = value.part;

@@ -30,16 +30,25 @@ enum tt_value_kind {
     TT_VALUE_PARAM_GRAD, /* whole gradient of a parameter in this microbatch; without a producer: in earlier ones */
 };
 
+/* How tensor parallelism divides a parameter; in torchtitan's words replicated, column-wise and row-wise. */
+enum tt_param_tp {
+    TT_TP_WHOLE,   /* every rank has all of it: norms, positions, biases that are added to whole rows */
+    TT_TP_ROWS,    /* dimension 0: the outputs of wq, wk, wv, w1, w3, with their biases; the vocabulary */
+    TT_TP_COLUMNS, /* dimension 1: the inputs of wo and w2 */
+};
+
 struct tt_value {
     char *name;
     enum tt_value_kind kind;
     enum tt_dtype dtype;
     int ndim;
     int64_t shape[TT_MAX_DIMS];
-    int param;     /* index of the model's parameter for PARAM and PARAM_GRAD, else TT_NONE */
-    int part;      /* for these two: which of the sums that the parameter's gradient has; 0 but for tied weights */
+    int param;           /* index of the model's parameter for PARAM and PARAM_GRAD, else TT_NONE */
+    enum tt_param_tp tp; /* of a PARAM */
+    int part; /* for PARAM and PARAM_GRAD: which of the sums that the parameter's gradient has; 0 but for tied weights */
     int producer;  /* node that writes it, or TT_NONE */
     bool constant; /* inputs, tables, frozen parameters, and what follows from these alone: it needs no gradient */
+    bool partial;  /* a term of a sum over ranks, in F32 whatever the graph computes in; only an exchange reads it */
 };
 
 /*
@@ -55,21 +64,34 @@ struct tt_extent {
 
 enum { TT_MOST_GRAINS = 64 };
 
+/* What is divided among ranks inside a layer: its heads and width, or its sequences. */
+enum tt_axis { TT_AXIS_NONE, TT_AXIS_TP, TT_AXIS_CP, TT_AXES };
+
+/* This rank's place among the ranks that share a dimension of a node. */
+struct tt_axis_peers {
+    enum tt_axis axis;
+    int n, index; /* 0: nothing is shared */
+};
+
 /* What an op needs in addition to its inputs; each op uses the members that its file names. */
 struct tt_attr {
     struct tt_extent rows; /* tokens, N */
     struct tt_extent out; /* of a product: M, the weight's rows; attention: key/value heads; rmsnorm: groups; head: V */
     struct tt_extent in;  /* of a product: K, the weight's columns */
-    int64_t seq_len;      /* T */
-    int heads;            /* H: heads in the last dimension of the input */
-    int kv_heads;         /* K */
-    int head_dim;         /* E */
-    float eps;            /* norms */
-    float scale;          /* scale: what x is multiplied by */
-    float z_loss;         /* head: coefficient of the squared logsumexp of each token; 0: none */
-    bool inverse;         /* rope: rotate back (backward) */
-    bool rotate_half;     /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
-    bool from_position;   /* row 0 is at tt_scalars.position of a context of seq_len, not at 0 (generation) */
+    struct tt_axis_peers
+        peers;          /* of an exchange: its ranks; else the ranks that have the other parts of a cut dimension, so
+                            * that the gradient of a parameter that they all have is a sum over them */
+    bool partial;       /* the outputs in the type of the node are tt_value.partial */
+    int64_t seq_len;    /* T */
+    int heads;          /* H: heads in the last dimension of the input */
+    int kv_heads;       /* K */
+    int head_dim;       /* E */
+    float eps;          /* norms */
+    float scale;        /* scale: what x is multiplied by */
+    float z_loss;       /* head: coefficient of the squared logsumexp of each token; 0: none */
+    bool inverse;       /* rope: rotate back (backward) */
+    bool rotate_half;   /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
+    bool from_position; /* row 0 is at tt_scalars.position of a context of seq_len, not at 0 (generation) */
 };
 
 /* RoPE frequencies; scaling as in Llama 3.1 when factor > 0. */
@@ -126,9 +148,9 @@ int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtyp
 
 /**
  * The value of a model parameter in the type that nodes read, added at the first use; the same id afterwards. The
- * caller sets `constant` of a frozen one before nodes read it. Each part of a parameter is a value of its own with the
- * same contents, whose readers have a gradient of their own: the output's use of a tied weight is part 1, the
- * embedding's part 0.
+ * caller sets `tp`, and `constant` of a frozen one, before nodes read it. Each part of a parameter is a value of its
+ * own with the same contents, whose readers have a gradient of their own: the output's use of a tied weight is part 1,
+ * the embedding's part 0.
  */
 int tt_graph_param(struct tt_graph *graph, int param, int part, enum tt_dtype dtype, const char *name, int ndim,
                    const int64_t *shape);
@@ -187,7 +209,8 @@ int tt_graph_add_z_loss(struct tt_graph *graph, float coefficient) TT_MUST_CHECK
 /**
  * A value for the gradient of `of`: of its type, or for a parameter a TT_VALUE_PARAM_GRAD in F32, since that is the
  * type in which gradients are summed. For a frozen parameter it is a TT_VALUE_GRAD, which nothing reads: some ops
- * compute the gradients of all their inputs at once. Used by backward rules.
+ * compute the gradients of all their inputs at once. The gradient of what was gathered is partial, and that of a
+ * partial value is not. Used by backward rules.
  */
 int tt_graph_grad_value(struct tt_graph *graph, int of);
 

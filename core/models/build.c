@@ -52,6 +52,7 @@ static int find_param(struct tt_build *b, const char *layer, const char *which, 
         value = tt_graph_param(b->graph, i, output && model->params[i].tied, b->dtype, name, model->params[i].ndim,
                                model->params[i].shape);
         b->graph->values[value].constant = model->params[i].frozen;
+        b->graph->values[value].tp = model->params[i].tp;
         b->next_param = i;
     }
     if (value == TT_NONE) {

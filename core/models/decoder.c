@@ -52,6 +52,7 @@ static void add_rotated(struct tt_model *m, const struct tt_decoder *decoder, in
     struct tt_param *p = tt_params_matrix(m, block, name, hf_name, heads * m->dims.head_dim, m->dims.dim,
                                           (struct tt_normal){.cut = 2.0, .depth = 1.0});
 
+    p->tp = TT_TP_ROWS;
     if (decoder->rotate_half)
         return;
     p->hf_transform = TT_HF_ROPE_PAIRS;
@@ -68,10 +69,11 @@ static void add_attention(struct tt_model *m, const struct tt_decoder *decoder, 
         add_norm(m, l, "attention.q_norm.weight", "self_attn.q_norm.weight", d->head_dim);
         add_norm(m, l, "attention.k_norm.weight", "self_attn.k_norm.weight", d->head_dim);
     }
-    (void)tt_params_matrix(m, l, "attention.wv.weight", "self_attn.v_proj.weight", d->n_kv_heads * d->head_dim, d->dim,
-                           (struct tt_normal){.cut = 2.0, .depth = 1.0});
-    (void)tt_params_matrix(m, l, "attention.wo.weight", "self_attn.o_proj.weight", d->dim, d->n_heads * d->head_dim,
-                           deep);
+    tt_params_matrix(m, l, "attention.wv.weight", "self_attn.v_proj.weight", d->n_kv_heads * d->head_dim, d->dim,
+                     (struct tt_normal){.cut = 2.0, .depth = 1.0})
+        ->tp = TT_TP_ROWS;
+    tt_params_matrix(m, l, "attention.wo.weight", "self_attn.o_proj.weight", d->dim, d->n_heads * d->head_dim, deep)
+        ->tp = TT_TP_COLUMNS;
 }
 
 static void add_block(struct tt_model *m, const struct tt_decoder *decoder, int l)
@@ -83,9 +85,11 @@ static void add_block(struct tt_model *m, const struct tt_decoder *decoder, int 
     add_norm(m, l, "attention_norm.weight", "input_layernorm.weight", d->dim);
     add_attention(m, decoder, l, deep);
     add_norm(m, l, "ffn_norm.weight", "post_attention_layernorm.weight", d->dim);
-    (void)tt_params_matrix(m, l, "feed_forward.w1.weight", "mlp.gate_proj.weight", d->ffn_dim, d->dim, plain);
-    (void)tt_params_matrix(m, l, "feed_forward.w3.weight", "mlp.up_proj.weight", d->ffn_dim, d->dim, deep);
-    (void)tt_params_matrix(m, l, "feed_forward.w2.weight", "mlp.down_proj.weight", d->dim, d->ffn_dim, deep);
+    tt_params_matrix(m, l, "feed_forward.w1.weight", "mlp.gate_proj.weight", d->ffn_dim, d->dim, plain)->tp =
+        TT_TP_ROWS;
+    tt_params_matrix(m, l, "feed_forward.w3.weight", "mlp.up_proj.weight", d->ffn_dim, d->dim, deep)->tp = TT_TP_ROWS;
+    tt_params_matrix(m, l, "feed_forward.w2.weight", "mlp.down_proj.weight", d->dim, d->ffn_dim, deep)->tp =
+        TT_TP_COLUMNS;
 }
 
 void tt_decoder_params(struct tt_model *m, const struct tt_decoder *decoder)
@@ -93,15 +97,18 @@ void tt_decoder_params(struct tt_model *m, const struct tt_decoder *decoder)
     const struct tt_model_dims *d = &m->dims;
     double head_std = 1.0 / sqrt((double)d->dim);
     struct tt_normal head = {.std = head_std, .cut = 3.0 * head_std}, embeddings = {.std = 1.0};
+    struct tt_param *p;
 
-    tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", "model.embed_tokens.weight", d->vocab_size,
-                     d->dim, d->tied ? head : embeddings)
-        ->tied = d->tied == 1;
+    p = tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", "model.embed_tokens.weight", d->vocab_size,
+                         d->dim, d->tied ? head : embeddings);
+    p->tied = d->tied == 1;
+    p->tp = TT_TP_ROWS;
     for (int l = 0; l < d->n_layers; l++)
         add_block(m, decoder, l);
     add_norm(m, TT_BLOCK_HEAD, "norm.weight", "model.norm.weight", d->dim);
     if (!d->tied)
-        (void)tt_params_matrix(m, TT_BLOCK_HEAD, "output.weight", "lm_head.weight", d->vocab_size, d->dim, head);
+        tt_params_matrix(m, TT_BLOCK_HEAD, "output.weight", "lm_head.weight", d->vocab_size, d->dim, head)->tp =
+            TT_TP_ROWS;
 }
 
 static int attention(struct tt_build *b, const struct tt_decoder *decoder, int x)

@@ -99,9 +99,9 @@ struct place {
     int part, parts;
 };
 
-/* A layer `name` with weight (rows, columns) and bias (rows). */
+/* A layer `name` with weight (rows, columns), which tensor parallelism cuts by `tp`, and bias (rows). */
 static void add_affine(struct tt_model *m, int l, const char *name, struct place place, int64_t rows, int64_t columns,
-                       double depth)
+                       double depth, enum tt_param_tp tp)
 {
     char *weight = tt_format("%s.weight", name), *bias = tt_format("%s.bias", name);
     char *hf_weight = tt_format("%s.weight", place.hf_name), *hf_bias = tt_format("%s.bias", place.hf_name);
@@ -110,7 +110,9 @@ static void add_affine(struct tt_model *m, int l, const char *name, struct place
     p->hf_transform = TT_HF_TRANSPOSE;
     p->hf_part = place.part;
     p->hf_parts = place.parts;
+    p->tp = tp;
     p = tt_params_vector(m, l, bias, hf_bias, rows, TT_PARAM_ZEROS);
+    p->tp = tp == TT_TP_ROWS ? tp : TT_TP_WHOLE;
     p->hf_part = place.part;
     p->hf_parts = place.parts;
     tt_free(weight);
@@ -126,24 +128,26 @@ static void add_block(struct tt_model *m, int l)
 
     (void)tt_params_vector(m, l, "attention_norm.weight", "ln_1.weight", d->dim, TT_PARAM_ONES);
     (void)tt_params_vector(m, l, "attention_norm.bias", "ln_1.bias", d->dim, TT_PARAM_ZEROS);
-    add_affine(m, l, "attention.wq", (struct place){"attn.c_attn", 0, 3}, d->dim, d->dim, 1.0);
-    add_affine(m, l, "attention.wk", (struct place){"attn.c_attn", 1, 3}, d->dim, d->dim, 1.0);
-    add_affine(m, l, "attention.wv", (struct place){"attn.c_attn", 2, 3}, d->dim, d->dim, 1.0);
-    add_affine(m, l, "attention.wo", (struct place){"attn.c_proj", 0, 1}, d->dim, d->dim, deep);
+    add_affine(m, l, "attention.wq", (struct place){"attn.c_attn", 0, 3}, d->dim, d->dim, 1.0, TT_TP_ROWS);
+    add_affine(m, l, "attention.wk", (struct place){"attn.c_attn", 1, 3}, d->dim, d->dim, 1.0, TT_TP_ROWS);
+    add_affine(m, l, "attention.wv", (struct place){"attn.c_attn", 2, 3}, d->dim, d->dim, 1.0, TT_TP_ROWS);
+    add_affine(m, l, "attention.wo", (struct place){"attn.c_proj", 0, 1}, d->dim, d->dim, deep, TT_TP_COLUMNS);
     (void)tt_params_vector(m, l, "ffn_norm.weight", "ln_2.weight", d->dim, TT_PARAM_ONES);
     (void)tt_params_vector(m, l, "ffn_norm.bias", "ln_2.bias", d->dim, TT_PARAM_ZEROS);
-    add_affine(m, l, "feed_forward.w1", (struct place){"mlp.c_fc", 0, 1}, d->ffn_dim, d->dim, 1.0);
-    add_affine(m, l, "feed_forward.w2", (struct place){"mlp.c_proj", 0, 1}, d->dim, d->ffn_dim, deep);
+    add_affine(m, l, "feed_forward.w1", (struct place){"mlp.c_fc", 0, 1}, d->ffn_dim, d->dim, 1.0, TT_TP_ROWS);
+    add_affine(m, l, "feed_forward.w2", (struct place){"mlp.c_proj", 0, 1}, d->dim, d->ffn_dim, deep, TT_TP_COLUMNS);
 }
 
 static void add_params(struct tt_model *m)
 {
     const struct tt_model_dims *d = &m->dims;
     struct tt_normal normal = {.depth = 1.0}, positions = {.std = 0.01};
+    struct tt_param *p;
 
-    tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", "transformer.wte.weight", d->vocab_size, d->dim,
-                     normal)
-        ->tied = d->tied == 1;
+    p = tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", "transformer.wte.weight", d->vocab_size,
+                         d->dim, normal);
+    p->tied = d->tied == 1;
+    p->tp = TT_TP_ROWS;
     (void)tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "pos_embeddings.weight", "transformer.wpe.weight", d->max_positions,
                            d->dim, positions);
     for (int l = 0; l < d->n_layers; l++)
@@ -151,7 +155,8 @@ static void add_params(struct tt_model *m)
     (void)tt_params_vector(m, TT_BLOCK_HEAD, "norm.weight", "transformer.ln_f.weight", d->dim, TT_PARAM_ONES);
     (void)tt_params_vector(m, TT_BLOCK_HEAD, "norm.bias", "transformer.ln_f.bias", d->dim, TT_PARAM_ZEROS);
     if (!d->tied)
-        (void)tt_params_matrix(m, TT_BLOCK_HEAD, "output.weight", "lm_head.weight", d->vocab_size, d->dim, normal);
+        tt_params_matrix(m, TT_BLOCK_HEAD, "output.weight", "lm_head.weight", d->vocab_size, d->dim, normal)->tp =
+            TT_TP_ROWS;
 }
 
 static int attention(struct tt_build *b, int x)

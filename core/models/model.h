@@ -69,9 +69,10 @@ struct tt_param {
     double lr_factor; /* the learning rate is multiplied by it */
     bool no_decay;    /* without weight decay */
     bool muon;        /* trained by Muon */
-    bool frozen;      /* not trained: it has neither a gradient nor moments */
-    bool adapted;     /* the next two parameters are A and B of its low-rank adapter */
-    bool adapter;     /* one of these two */
+    enum tt_param_tp tp;
+    bool frozen;  /* not trained: it has neither a gradient nor moments */
+    bool adapted; /* the next two parameters are A and B of its low-rank adapter */
+    bool adapter; /* one of these two */
     char *hf_name;
     enum tt_hf_transform hf_transform;
     int hf_heads;          /* heads along dimension 0, for TT_HF_ROPE_PAIRS */

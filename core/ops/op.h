@@ -67,8 +67,21 @@ enum tt_op_part {
 enum tt_op_type {
     TT_TYPE_NONE,    /* the op has no such operand */
     TT_TYPE_COMPUTE, /* the type that the node computes in: one for all of these operands, inferred from the inputs */
-    TT_TYPE_F32, /* whatever the node computes in: losses, statistics of rows, tables of angles, sums of gradients */
-    TT_TYPE_IDS, /* I32: tokens and labels */
+    TT_TYPE_F32,   /* whatever the node computes in: losses, statistics of rows, tables of angles, sums of gradients */
+    TT_TYPE_IDS,   /* I32: tokens and labels */
+    TT_TYPE_GRAPH, /* an output in the type in which the graph is built, whatever the node computes in */
+};
+
+/*
+ * What a node exchanges with its peers (tt_attr.peers) instead of computing: such a row has no `run`. A program begins
+ * it as a collective and waits for it where its output is read first.
+ */
+enum tt_op_exchange {
+    TT_EXCHANGE_NONE,
+    TT_EXCHANGE_GATHER,  /* an all-gather of rows */
+    TT_EXCHANGE_SCATTER, /* a reduce-scatter of rows, added in the order of core/math/tree.h over the peers */
+    TT_EXCHANGE_SUM,     /* an all-reduce in the same order */
+    TT_EXCHANGE_BLOCKS,  /* an all-to-all of blocks of rows */
 };
 
 /* Dimensions that may be cut, for tt_op_row.cuts. */
@@ -84,6 +97,7 @@ struct tt_op_row {
     enum tt_op_type
         in[TT_MAX_INPUTS]; /* of every input, absent optional ones included: so it says how many there are */
     enum tt_op_type out[TT_MAX_OUTPUTS];
+    enum tt_op_exchange exchange;
     unsigned cuts;     /* TT_CUT_*: the dimensions that may be in grains (tt_attr); others are whole */
     unsigned computes; /* the types that TT_TYPE_COMPUTE may be: those that run has arithmetic for */
     /*
@@ -103,7 +117,7 @@ struct tt_op_row {
      * for one that yields the gradients of its inputs too. NULL: the op cannot yield the loss.
      */
     int (*backward_of_loss)(struct tt_graph *graph, int node, int *grad_in);
-    /* Computes the outputs. Splits into tiles that depend on the shapes only. Cannot fail. */
+    /* Computes the outputs. Splits into tiles that depend on the shapes only. Cannot fail. NULL: an exchange. */
     void (*run)(const struct tt_call *call);
     void (*cost)(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost);
     int64_t (*scratch_bytes)(const struct tt_graph *graph, const struct tt_node *node, int threads); /* NULL: none */

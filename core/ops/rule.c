@@ -55,9 +55,12 @@ static bool compute_type(const struct tt_graph *graph, const struct tt_node *nod
     return false;
 }
 
-static enum tt_dtype operand_type(enum tt_op_type type, enum tt_dtype compute)
+static enum tt_dtype operand_type(const struct tt_graph *graph, enum tt_op_type type, enum tt_dtype compute)
 {
-    return type == TT_TYPE_COMPUTE ? compute : type == TT_TYPE_IDS ? TT_I32 : TT_F32;
+    const enum tt_dtype types[] = {
+        [TT_TYPE_COMPUTE] = compute, [TT_TYPE_F32] = TT_F32, [TT_TYPE_IDS] = TT_I32, [TT_TYPE_GRAPH] = graph->dtype};
+
+    return types[type];
 }
 
 bool tt_op_is_bf16(const struct tt_graph *graph, const struct tt_node *node)
@@ -92,7 +95,10 @@ static int check_types(const struct tt_graph *graph, const struct tt_node *node)
     if (!(row->computes & TT_COMPUTES(compute)))
         return tt_fail(TT_EINTERNAL, "%s has no arithmetic in %s", row->name, tt_dtype_name(compute));
     for (int i = 0; i < node->n_in; i++) {
-        enum tt_dtype wanted = operand_type(row->in[i], compute);
+        enum tt_dtype wanted = operand_type(graph, row->in[i], compute);
+
+        if (node->in[i] != TT_NONE && graph->values[node->in[i]].partial && row->in[i] == TT_TYPE_COMPUTE)
+            continue; /* an earlier term, which is F32 in any case */
 
         if (node->in[i] != TT_NONE && graph->values[node->in[i]].dtype != wanted)
             return tt_fail(TT_EINTERNAL, "%s wants input %d ('%s') in %s, found %s", row->name, i,
@@ -132,11 +138,13 @@ out:
 int tt_op_output(struct tt_graph *graph, struct tt_node *node, int k, const char *name, const char *suffix, int ndim,
                  const int64_t *shape)
 {
+    enum tt_op_type type = tt_op_row(node->op)->out[k];
+    bool partial = node->attr.partial && type == TT_TYPE_COMPUTE;
     enum tt_dtype dtype = TT_F32;
     char *full;
 
     (void)compute_type(graph, node, &dtype);
-    dtype = operand_type(tt_op_row(node->op)->out[k], dtype);
+    dtype = partial ? TT_F32 : operand_type(graph, type, dtype);
     if (k < node->n_out) {
         const struct tt_value *out = &graph->values[node->out[k]];
 
@@ -149,6 +157,7 @@ int tt_op_output(struct tt_graph *graph, struct tt_node *node, int k, const char
     }
     full = suffix ? tt_format("%s.%s", name, suffix) : tt_strdup(name);
     node->out[k] = tt_graph_value(graph, TT_VALUE_ACTIVATION, dtype, full, ndim, shape);
+    graph->values[node->out[k]].partial = partial;
     node->n_out = k + 1;
     tt_free(full);
     return 0;
@@ -177,9 +186,11 @@ int tt_rule_node(struct tt_graph *graph, enum tt_op_id op, const struct tt_node 
     int rc = 0;
 
     memcpy(node.in, in, (size_t)n_in * sizeof *in);
+    node.attr.partial = false;
     for (int k = 0; k < n_of; k++) {
         node.out[k] = tt_graph_grad_value(graph, of[k]);
         graph->values[node.out[k]].producer = graph->n_nodes;
+        node.attr.partial = node.attr.partial || graph->values[node.out[k]].partial;
     }
     TT_TRY(tt_op_infer(graph, &node, ""));
     TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = node;
