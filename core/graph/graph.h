@@ -48,7 +48,7 @@ struct tt_value {
     int part; /* for PARAM and PARAM_GRAD: which of the sums that the parameter's gradient has; 0 but for tied weights */
     int producer;  /* node that writes it, or TT_NONE */
     bool constant; /* inputs, tables, frozen parameters, and what follows from these alone: it needs no gradient */
-    bool partial;  /* a term of a sum over ranks, in F32 whatever the graph computes in; only an exchange reads it */
+    bool partial;  /* a term of a sum over ranks, always in F32; only an exchange reads it */
 };
 
 /*

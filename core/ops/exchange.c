@@ -22,7 +22,7 @@ static int infer_rows(struct tt_graph *graph, struct tt_node *node, const char *
     const struct tt_value *x = &graph->values[node->in[0]];
     int64_t rows = tt_value_rows(x), shape[2] = {rows * times / parts, tt_value_width(x)};
 
-    if (node->attr.peers.n < 1 || rows % parts != 0)
+    if (node->attr.peers.axis == TT_AXIS_NONE || rows % parts != 0)
         return tt_op_mismatch(graph, node, "x with as many rows for each peer");
     return tt_op_output(graph, node, 0, name, NULL, 2, shape);
 }
