@@ -43,12 +43,12 @@ struct tt_value {
     enum tt_dtype dtype;
     int ndim;
     int64_t shape[TT_MAX_DIMS];
-    int param;           /* index of the model's parameter for PARAM and PARAM_GRAD, else TT_NONE */
-    enum tt_param_tp tp; /* of a PARAM */
-    int part; /* for PARAM and PARAM_GRAD: which of the sums that the parameter's gradient has; 0 but for tied weights */
+    int param;     /* index of the model's parameter for PARAM and PARAM_GRAD, else TT_NONE */
+    int part;      /* for these two: which of the sums that the parameter's gradient has; 0 but for tied weights */
     int producer;  /* node that writes it, or TT_NONE */
     bool constant; /* inputs, tables, frozen parameters, and what follows from these alone: it needs no gradient */
     bool partial;  /* a term of a sum over ranks, always in F32; only an exchange reads it */
+    enum tt_param_tp tp; /* of a PARAM */
 };
 
 /*
