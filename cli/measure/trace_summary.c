@@ -276,6 +276,19 @@ static double exposed_of(const struct tt_trace_summary *s, const char *collectiv
     return sec;
 }
 
+/* What most of the waiting is for, and what makes it shorter. */
+static const char *advice_on_waits(const struct tt_trace_summary *s)
+{
+    double all = exposed_of(s, "");
+
+    if (2.0 * (exposed_of(s, "receive") + exposed_of(s, "send")) >= all)
+        return "between the stages of the pipeline: try more microbatches in a run (training.local_batch_size / "
+               "parallelism.pipeline_parallel_microbatch_size), or another parallelism.pipeline_parallel_schedule";
+    if (2.0 * exposed_of(s, "unshard") >= all)
+        return "gathering: try parallelism.fsdp_engine=planned, fsdp_prefetch=2, or fsdp_reshard_after_forward=never";
+    return "reducing gradients: try training.gradient_sync=last_microbatch, or a larger global batch";
+}
+
 /* The first thing to look at: the largest cost that can be changed. */
 static char *make_hint(const struct tt_trace_summary *s)
 {
@@ -294,14 +307,9 @@ static char *make_hint(const struct tt_trace_summary *s)
         return tt_format("rank %d computes %.0f%% longer than the median and all others wait for it: do ranks share "
                          "its cores? `titan launch` binds each to its own",
                          s->ranks[s->slowest].rank, 100.0 * (slowest / s->median_compute_sec - 1.0));
-    if (percent[TT_SPLIT_COMMUNICATION] > much && 2.0 * exposed_of(s, "unshard") >= exposed_of(s, ""))
-        return tt_format("%.0f%% of the step waits for communication, most of it gathering: try "
-                         "parallelism.fsdp_engine=planned, fsdp_prefetch=2, or fsdp_reshard_after_forward=never",
-                         percent[TT_SPLIT_COMMUNICATION]);
     if (percent[TT_SPLIT_COMMUNICATION] > much)
-        return tt_format("%.0f%% of the step waits for communication, most of it reducing gradients: try "
-                         "training.gradient_sync=last_microbatch, or a larger global batch",
-                         percent[TT_SPLIT_COMMUNICATION]);
+        return tt_format("%.0f%% of the step waits for communication, most of it %s", percent[TT_SPLIT_COMMUNICATION],
+                         advice_on_waits(s));
     if (percent[TT_SPLIT_GEMM] >= 50.0)
         return tt_format("%.0f%% of the step is matrix products: `titan bench` says how near they are to the peak",
                          percent[TT_SPLIT_GEMM]);

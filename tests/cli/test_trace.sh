@@ -131,6 +131,30 @@ EOF
     expect_out "^hint: only 1 of 2 ranks"
 }
 
+case_summary_says_what_a_pipeline_waits_for() {
+    make_corpus
+    run_ranks 2 train $tiny $traces --training.steps=2 --parallelism.pipeline_parallel_degree=2
+    expect_ok
+    check "editing" <<'PY'
+import json, re
+for rank in (0, 1):
+    path = f"run/profiling/traces/iteration_2/rank{rank}_trace.json"
+    trace = json.load(open(path))
+    compute = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] == "compute"]
+    for e in compute: # both ranks compute as long, and wait long for each other, whatever this machine does
+        e["dur"] = 1000 / len(compute)
+    for e in trace["traceEvents"]:
+        if e["ph"] == "X" and e["cat"] == "wait" and re.match("receive|send", e["args"]["collective"]):
+            e["dur"] = 1e6
+    split = trace["otherData"]["split_s"]
+    trace["otherData"]["split_s"] = {k: 1.0 if k == "communication" else 0.1 for k in split}
+    json.dump(trace, open(path, "w"))
+PY
+    run trace summary run
+    expect_ok
+    expect_out "^hint: .*waits for communication, most of it between the stages of the pipeline: try more microbatches"
+}
+
 case_summary_of_a_folder_without_traces_is_an_error() {
     run trace summary nowhere
     expect_error 3 "no folder 'nowhere'"
