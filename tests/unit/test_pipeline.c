@@ -17,6 +17,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "parallel/pipeline/simulate.h"
+#include "tests/help/peaks.h"
 
 enum { MAX_RANKS = 8, MAX_CHUNKS = 4 };
 
@@ -214,16 +215,6 @@ static void expect_near(const struct tt_pipeline *p, const char *what, double fo
                  p->n_stages, p->microbatches, what, found, wanted);
 }
 
-static int most(int a, int b)
-{
-    return a > b ? a : b;
-}
-
-static int fewest(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 /* The seconds of the three passes. */
 static const double passes[][3] = {{1, 1, 1}, {1, 1.2, 0.8}, {1, 0.8, 1.2}};
 
@@ -301,36 +292,13 @@ static void bubbles_without_a_formula_are_as_simulated_elsewhere(void **state)
     }
 }
 
-/* Most activations of a rank, in chunks; -1: no formula. until_weight: they are kept until the weight part. */
-static int peak_of(enum tt_pipeline_schedule schedule, const struct tt_pipeline *p, int chunks, int rank,
-                   bool until_weight)
-{
-    int n = p->microbatches, after = p->ranks - 1 - rank, rounds = most(1, n / p->ranks), each = n / rounds;
-
-    switch (schedule) {
-    case TT_PP_GPIPE:
-    case TT_PP_LOOPED_BFS:
-        return n * chunks;
-    case TT_PP_1F1B:
-        return fewest(n, after + 1);
-    case TT_PP_INTERLEAVED_1F1B:
-        return fewest(n * chunks, (chunks - 1) * each + 2 * after + 1);
-    case TT_PP_INTERLEAVED_ZERO_BUBBLE:
-        return fewest(n * chunks, (chunks - 1) * each + (until_weight ? p->ranks : after + 1));
-    case TT_PP_ZBV_ZERO_BUBBLE:
-        return n < 2 * p->ranks - 1 ? -1 : fewest(2 * n, 2 * p->ranks);
-    default:
-        return 2 * p->ranks + 1;
-    }
-}
-
 static void expect_peaks(struct tt_pipeline *p, int chunks, void *arg)
 {
     enum tt_pipeline_schedule schedule = *(const enum tt_pipeline_schedule *)arg;
     struct tt_pipeline_run run = run_of(p, chunks, 1, 1, 1);
 
     for (int rank = 0; rank < p->ranks; rank++) {
-        int input = peak_of(schedule, p, chunks, rank, false), weight = peak_of(schedule, p, chunks, rank, true);
+        int input = peaks_of(schedule, p, chunks, rank, false), weight = peaks_of(schedule, p, chunks, rank, true);
 
         if (input >= 0)
             expect_near(p, "the peak until the input part", run.peak_input[rank], input);

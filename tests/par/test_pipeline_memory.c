@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Memory of pipelines: programs keep the activations of as many chunks as the formulas of their schedules say, and
+ * every rank uses its arena up to the size that was predicted, and no further.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/mem.h"
+#include "core/program/order.h"
+#include "tests/help/peaks.h"
+#include "tests/par/fixture.h"
+#include "tests/par/train_job.h"
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+static struct fixture world;
+
+static int tear_down(void **state)
+{
+    fixture_close(&world);
+    return 0;
+}
+
+static int set_up(void **state)
+{
+    fixture_open(&world, &(struct fixture_size){.odd_layers = 6, .odd_vocab = 23, .tied_layers = 2, .narrow = true});
+    return 0;
+}
+
+/* Three modules in each stage, so that every stage has a block. */
+static struct tt_model *model_of(int n_stages)
+{
+    struct tt_model_dims dims = {.n_layers = 3 * n_stages - 3,
+                                 .dim = 14,
+                                 .n_heads = 3,
+                                 .n_kv_heads = 1,
+                                 .head_dim = 6,
+                                 .ffn_dim = 17,
+                                 .vocab_size = 23};
+
+    return fixture_model(&dims);
+}
+
+static struct train_job job_of(const struct tt_model *model, enum tt_pipeline_schedule schedule, int pipe, int chunks,
+                               int n)
+{
+    struct train_job job = train_job_make(model, &world.data, n, 1, 8);
+
+    job.ranks = job.pipe = pipe;
+    job.schedule_of_pipe = schedule;
+    job.stages_per_rank = chunks;
+    job.validation_batches = 0;
+    return job;
+}
+
+/* --- activations --- */
+
+/* Instructions between which a chunk has activations. */
+struct kept {
+    int first, until_input, until_weight; /* first TT_NONE: it has none */
+};
+
+static bool crosses(const struct tt_boundary *items, int n, int value)
+{
+    for (int i = 0; i < n; i++)
+        if (items[i].value == value)
+            return true;
+    return false;
+}
+
+/* Whether a buffer has an activation that one stage alone makes and reads. */
+static bool is_activation(const struct tt_program *program, const struct tt_buffer *buffer)
+{
+    const struct tt_stage *stage = &program->stages[buffer->stage];
+
+    return buffer->kind == TT_MEMORY_ACTIVATION && buffer->microbatch != TT_NONE && buffer->value != TT_NONE &&
+           !crosses(stage->in, stage->n_in, buffer->value) && !crosses(stage->out, stage->n_out, buffer->value);
+}
+
+/* Notes that a node of backward has an operand, and how long the operand's memory is not another's. */
+static void note(const struct tt_program *program, int at, struct kept *chunks)
+{
+    const struct tt_instr *instr = &program->instrs[at];
+    const struct tt_graph *graph = tt_instr_graph(program, instr);
+    bool is_weights = tt_order_is_weight_part(graph, &graph->nodes[instr->node]);
+
+    for (int i = 0; i < instr->n_operands; i++) {
+        int id = program->operands[instr->operands + i];
+        const struct tt_buffer *buffer = id == TT_NONE ? NULL : &program->buffers[id];
+        struct kept *chunk;
+
+        if (!buffer || !is_activation(program, buffer))
+            continue;
+        chunk = &chunks[buffer->microbatch * program->n_stages + buffer->stage];
+        if (chunk->first == TT_NONE || buffer->first < chunk->first)
+            chunk->first = buffer->first;
+        if (!is_weights && at > chunk->until_input)
+            chunk->until_input = at;
+        if (buffer->last > chunk->until_weight)
+            chunk->until_weight = buffer->last;
+    }
+}
+
+static int most_at_once(const struct tt_program *program, const struct kept *chunks, bool until_weight)
+{
+    int most = 0;
+
+    for (int at = 0; at < program->n_instrs; at++) {
+        int n = 0;
+
+        for (int c = 0; c < program->microbatches * program->n_stages; c++)
+            n += chunks[c].first != TT_NONE && chunks[c].first <= at &&
+                 at <= (until_weight ? chunks[c].until_weight : chunks[c].until_input);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static void expect_peaks(const struct tt_engine_options *options, int rank, int chunks)
+{
+    const struct tt_pipeline *p = options->pipeline;
+    enum tt_pipeline_schedule schedule = TT_PP_1F1B;
+    struct tt_engine *engine = NULL;
+    const struct tt_program *program;
+    struct kept *kept;
+    int n;
+
+    while (tt_pipeline_row(schedule) != p->schedule)
+        schedule++;
+    assert_int_equal(fixture_check(tt_engine_new(options, NULL, rank, &engine)), 0);
+    program = tt_engine_program(engine);
+    n = program->microbatches * program->n_stages;
+    kept = tt_calloc((size_t)n, sizeof *kept);
+    for (int c = 0; c < n; c++)
+        kept[c] = (struct kept){TT_NONE, TT_NONE, TT_NONE};
+    for (int at = 0; at < program->n_instrs; at++)
+        if (program->instrs[at].kind == TT_RUN &&
+            tt_instr_graph(program, &program->instrs[at])->nodes[program->instrs[at].node].backward)
+            note(program, at, kept);
+    for (int until_weight = 0; until_weight < 2; until_weight++) {
+        int wanted = peaks_of(schedule, p, chunks, rank, until_weight);
+        int found = most_at_once(program, kept, until_weight);
+
+        if (wanted >= 0 && found != wanted)
+            fail_msg("%s, rank %d of %d, %d microbatches: activations of %d chunks until the %s part, wanted %d",
+                     p->schedule->name, rank, p->ranks, p->microbatches, found, until_weight ? "weight" : "input",
+                     wanted);
+    }
+    tt_free(kept);
+    tt_engine_free(engine);
+}
+
+static const struct {
+    enum tt_pipeline_schedule schedule;
+    int chunks;
+} schedules[] = {
+    {TT_PP_1F1B, 1},
+    {TT_PP_GPIPE, 1},
+    {TT_PP_LOOPED_BFS, 2},
+    {TT_PP_INTERLEAVED_1F1B, 2},
+    {TT_PP_INTERLEAVED_1F1B, 3},
+    {TT_PP_INTERLEAVED_ZERO_BUBBLE, 2},
+    {TT_PP_ZBV_ZERO_BUBBLE, 2},
+    {TT_PP_DUAL_PIPE_V, 2},
+};
+
+static void activations_are_those_of_the_formulas(void **state)
+{
+    for (int pipe = 2; pipe <= 4; pipe += 2)
+        for (int s = 0; s < COUNT(schedules); s++) {
+            struct tt_model *model = model_of(pipe * schedules[s].chunks);
+
+            for (int i = 0; i < 4; i++) {
+                int n = i == 3 ? 2 * pipe + 1 : (i + 1) * pipe;
+                struct train_job job = job_of(model, schedules[s].schedule, pipe, schedules[s].chunks, n);
+                struct tt_engine_options options;
+
+                if (train_job_options(&job, &options) < 0) /* the schedule does not have this number */
+                    continue;
+                options.scheduler = i == 0 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+                for (int rank = 0; rank < pipe; rank++)
+                    expect_peaks(&options, rank, schedules[s].chunks);
+                train_job_options_release(&options);
+            }
+            tt_model_free(model);
+        }
+}
+
+/* --- the arena --- */
+
+enum { GUARD = 4096, MARK = 0xA5 };
+
+/* The host with arenas that are followed by marked bytes. */
+static _Thread_local char *arena;
+static _Thread_local size_t arena_bytes;
+
+static void *allocate(struct tt_device *device, size_t bytes)
+{
+    arena = tt_map(bytes + GUARD);
+    arena_bytes = bytes;
+    memset(arena + bytes, MARK, GUARD);
+    return arena;
+}
+
+static void release(struct tt_device *device, void *memory, size_t bytes)
+{
+    tt_unmap(memory, bytes + GUARD);
+}
+
+/* The number of bytes from `at` until the last one that was changed. */
+static int64_t changed(const char *at, int64_t bytes)
+{
+    while (bytes > 0 && (unsigned char)at[bytes - 1] == MARK)
+        bytes--;
+    return bytes;
+}
+
+/* Where the buffer at the end of a step region of so many bytes begins; of several, the longest. */
+static int64_t last_buffer(const struct tt_program *program, int64_t bytes)
+{
+    int64_t begin = bytes;
+
+    for (int b = 0; b < program->n_buffers; b++) {
+        const struct tt_buffer *buffer = &program->buffers[b];
+
+        if (buffer->kind >= TT_MEMORY_INPUT && buffer->root == b && buffer->offset < begin &&
+            tt_arena_bytes(buffer->offset + buffer->bytes) == tt_arena_bytes(bytes))
+            begin = buffer->offset;
+    }
+    return begin;
+}
+
+/* Marks the step region after the first step; the second one must change it up to its last buffer.
+ *   arg  what was predicted for every rank */
+static int check_arena(struct tt_comm *comm, struct tt_engine *engine, int step, void *arg)
+{
+    const struct tt_engine_memory *memory = (const struct tt_engine_memory *)arg + comm->rank;
+    char *region = arena + memory->state + memory->constants;
+    int64_t used;
+    int rc = 0;
+
+    TT_TRY(tt_engine_synchronize(engine));
+    if (changed(arena + arena_bytes, GUARD))
+        TT_TRY(tt_fail(TT_EINTERNAL, "rank %d writes beyond its arena", comm->rank));
+    used = changed(region, memory->step);
+    if (step == 1)
+        memset(region, MARK, (size_t)memory->step);
+    else if (used <= last_buffer(tt_engine_program(engine), memory->step))
+        rc = tt_fail(TT_EINTERNAL, "rank %d uses %lld of %lld bytes", comm->rank, (long long)used,
+                     (long long)memory->step);
+out:
+    return rc;
+}
+
+static void predict(const struct train_job *job, struct tt_engine_memory *memory)
+{
+    struct tt_engine_options options;
+
+    assert_int_equal(fixture_check(train_job_options(job, &options)), 0);
+    for (int rank = 0; rank < job->ranks; rank++) {
+        struct tt_engine *engine = NULL;
+
+        assert_int_equal(fixture_check(tt_engine_new(&options, NULL, rank, &engine)), 0);
+        memory[rank] = tt_engine_memory(engine);
+        tt_engine_free(engine);
+    }
+    train_job_options_release(&options);
+}
+
+/* Every other job has two data ranks; then it is planned. */
+static void arenas_are_used_up_to_what_was_predicted(void **state)
+{
+    struct tt_device_ops ops = *tt_device_host()->ops;
+    struct tt_device device = {&ops};
+
+    ops.allocate = allocate;
+    ops.release = release;
+    for (int s = 0; s < COUNT(schedules); s++)
+        for (int data = 1; data <= 2; data++) {
+            struct train_job job = job_of(world.odd, schedules[s].schedule, 2, schedules[s].chunks, 4);
+            struct tt_engine_memory memory[4];
+            struct train_result result;
+
+            job.device = &device;
+            job.steps = 2;
+            job.scheduler = data > 1 ? TT_SCHEDULER_PLANNED : TT_SCHEDULER_EAGER;
+            job.ranks *= data;
+            job.global_batch *= data;
+            job.after_step = check_arena;
+            job.after_arg = memory;
+            predict(&job, memory);
+            if (fixture_check(train_job_run(&job, &result)) < 0)
+                fail_msg("%s on %d ranks", tt_pipeline_row(schedules[s].schedule)->name, job.ranks);
+            train_result_release(&result);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(activations_are_those_of_the_formulas),
+        cmocka_unit_test(arenas_are_used_up_to_what_was_predicted),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("pipeline memory", tests, set_up, tear_down);
+}
