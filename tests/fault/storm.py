@@ -4,14 +4,17 @@
 
     tests/fault/storm.py [--build build] [--count 1000] [--seed 1] [--jobs N] [--report FILE]
     tests/fault/storm.py --only 1:17         trial 17 of seed 1, with all that it printed
+    tests/fault/storm.py --meshes            pairs of meshes
 
 A trial is a job of ten steps on one to four ranks with random policies, modes and engine. Once to three times a signal
 hits a rank, mpirun, or all of them at a random moment: SIGKILL, SIGTERM, SIGINT, SIGUSR1, or SIGSTOP and a while later
 SIGCONT. After each signal the job must end, every published step must be intact, and the newest must not be older
 than before. Then the job starts again, often at once and often on another number of ranks. The last start is not
 disturbed: it must end with the bits of an undisturbed run and leave no temporary files. What a trial does depends only
-on the seed and its number, but the instruction at which a signal hits depends on the machine. Python's standard
-library only.
+on the seed and its number, but the instruction at which a signal hits depends on the machine.
+
+With --meshes the model has six layers, and a trial is a pair of meshes, of pipelines and data ranks: the job is killed
+on one of them and continues on the other, with any schedule on either side. Python's standard library only.
 """
 import argparse
 import collections
@@ -33,6 +36,8 @@ STEPS = 10
 SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "INT": signal.SIGINT, "USR1": signal.SIGUSR1,
            "STOP": signal.SIGSTOP}
 SEGMENTS = "/dev/shm"
+MESHES = [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1)]  # ranks of a pipeline, data ranks
+SCHEDULES = ["1F1B", "GPipe", "LoopedBFS", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"]
 
 
 def name_of(pid):
@@ -75,10 +80,12 @@ def segments(jobs):
 
 
 class Job:
-    """One start of a trial: the number of ranks and the command line."""
+    """One start of a trial: the mesh and the command line."""
 
-    def __init__(self, draw, ranks):
+    def __init__(self, draw, ranks, pipe=1, more=()):
         self.ranks = ranks
+        self.mesh = f"{ranks} ranks" if pipe == 1 else f"{ranks} ranks, pipelines of {pipe}"
+        self.batch = 12 if ranks == 3 else 16  # a power of two gives the same bits on one, two and four ranks
         pick = draw.choice
         self.options = ["--parallelism.fsdp_engine=" + pick(["eager", "planned"]),
                         "--parallelism.fsdp_reshard_after_forward=" + pick(["always", "never", "default"]),
@@ -87,14 +94,19 @@ class Job:
         self.options += pick([["--checkpoint.save_policy=all"],
                               ["--checkpoint.save_policy=filtered", "--checkpoint.filter=replica0"],
                               ["--checkpoint.save_policy=filtered", "--checkpoint.filter=rank0"]])
-        if ranks in (2, 4) and pick([True, False]):
+        data = ranks // pipe
+        if data in (2, 4) and pick([True, False]):
             self.options += ["--parallelism.data_parallel_replicate_degree=2",
-                             f"--parallelism.data_parallel_shard_degree={ranks // 2}"]
+                             f"--parallelism.data_parallel_shard_degree={data // 2}"]
+        if pipe > 1:
+            self.options += [f"--parallelism.pipeline_parallel_degree={pipe}",
+                             "--parallelism.pipeline_parallel_schedule=" + pick(SCHEDULES),
+                             f"--training.local_batch_size={self.batch // data // pick([1, 2])}"]
+        self.options += more
 
     def arguments(self):
-        batch = 12 if self.ranks == 3 else 16  # a power of two gives the same bits on one, two and four ranks
         return ["train", "--config", "../inputs/config.yaml", f"--training.steps={STEPS}",
-                f"--lr_scheduler.total_steps={STEPS}", f"--training.global_batch_size={batch}", *self.options]
+                f"--lr_scheduler.total_steps={STEPS}", f"--training.global_batch_size={self.batch}", *self.options]
 
 
 class Trial:
@@ -115,8 +127,35 @@ class Trial:
     def job(self, draw):
         return Job(draw, 3 if self.three else draw.choice([1, 2, 2, 4]))
 
+    def references(self):
+        """Of each kind of result, the undisturbed jobs that must give it."""
+        for three, rank_counts in ((False, (1, 2, 4)), (True, (3,))):
+            yield three, [Job(random.Random(0), ranks) for ranks in rank_counts]
+
     def __str__(self):
         return f"{self.seed}:{self.number}"
+
+
+class Pair(Trial):
+    """A job on one mesh that is killed and continues on another one."""
+
+    def __init__(self, seed, number):
+        draw = random.Random(f"meshes {seed}:{number}")
+        self.number, self.seed = number, seed
+        self.three = False
+        self.keep = draw.choice([1, 2, 0])
+        self.interval = draw.choice([1, 1, 2])
+        first, last = draw.sample(MESHES, 2)
+        self.blows = [(self.on(draw, first), "KILL", draw.choice(["rank", "mpirun", "all"]),
+                       0.1 + 0.8 * draw.random(), draw.random(), draw.random() < 0.5)]
+        self.last = self.on(draw, last)
+
+    @staticmethod
+    def on(draw, mesh):
+        return Job(draw, mesh[0] * mesh[1], mesh[0], ["--model.n_layers=6"])
+
+    def references(self):
+        yield False, [self.on(random.Random(0), mesh) for mesh in MESHES]
 
 
 class Storm:
@@ -126,7 +165,8 @@ class Storm:
         self.titan = job.copy_program(options.build, self.top)
         self.environment = job.settings()
         self.lock = threading.Lock()
-        self.took = {}  # ranks -> seconds of the last whole run, to choose a moment in it
+        self.kind = Pair if options.meshes else Trial
+        self.took = {}  # mesh -> seconds of the last whole run, to choose a moment in it
         self.wanted = {}  # three ranks or not -> (step -> digests, losses)
         self.ended = collections.Counter()
         self.starts = self.killed = 0
@@ -136,20 +176,20 @@ class Storm:
         job.make_inputs(self.top + "/inputs")
 
     def references(self):
-        for three, rank_counts in ((False, (1, 2, 4)), (True, (3,))):
-            for ranks in rank_counts:
+        for three, starts in self.kind(self.options.seed, 0).references():
+            for start in starts:
                 folder = f"{self.top}/reference"
                 job.clear(folder)
-                arguments = Job(random.Random(0), ranks).arguments()
-                result = job.run(job.command(self.titan, ranks, [*arguments, "--checkpoint.keep_latest_k=0"]), folder,
+                result = job.run(job.command(self.titan, start.ranks,
+                                             [*start.arguments(), "--checkpoint.keep_latest_k=0"]), folder,
                                  self.environment)
                 if result.code != 0:
                     raise SystemExit(f"an undisturbed run fails: {result.shown()}")
                 found = ({n: digests(path) for n, path in job.steps_in(folder + "/run").items()},
                          job.losses_of(folder + "/run")[0])
                 if self.wanted.setdefault(three, found) != found:
-                    raise SystemExit(f"undisturbed runs differ on {ranks} ranks")
-                self.took[ranks] = result.seconds
+                    raise SystemExit(f"undisturbed runs differ on {start.mesh}")
+                self.took[start.mesh] = result.seconds
 
     def hit(self, trial, folder, blow):
         """Starts a job and sends it a signal. Returns its exit code (None if it hangs) and its standard error."""
@@ -159,7 +199,7 @@ class Storm:
                                      stdin=subprocess.DEVNULL,
                                      stdout=subprocess.DEVNULL, stderr=err, start_new_session=True)
             try:
-                child.wait(self.took[start.ranks] * moment)
+                child.wait(self.took[start.mesh] * moment)
             except subprocess.TimeoutExpired:
                 pass
             family = job.descendants(child.pid)
@@ -205,7 +245,7 @@ class Storm:
         for blow in trial.blows:
             start, name, target, moment, which, at_once = blow
             code, err, family = self.hit(trial, folder, blow)
-            what = f"SIG{name} to {target} of {start.ranks}"
+            what = f"SIG{name} to {target} of {start.mesh}"
             printed.append(f"{what} at {moment:.3f} of a run: exit {code}\n{err[-2000:]}")
             with self.lock:
                 self.killed += 1
@@ -231,11 +271,11 @@ class Storm:
                 yield f"after {what} step-{newest} is gone"
             newest = found
         result = job.run(self.command(trial, trial.last), folder, self.environment)
-        printed.append("the last start: " + result.shown())
+        printed.append(f"the last start on {trial.last.mesh}: " + result.shown())
         yield from self.wrong_end(folder, trial, result)
         if result.code == 0:
             with self.lock:
-                self.took[trial.last.ranks] = (self.took[trial.last.ranks] + result.seconds) / 2
+                self.took[trial.last.mesh] = (self.took[trial.last.mesh] + result.seconds) / 2
 
     def wait_for(self, family):
         until = time.monotonic() + job.HANG_SECONDS
@@ -268,7 +308,7 @@ class Storm:
     def trial(self, number):
         if self.stopped:
             return
-        trial = Trial(self.options.seed, number)
+        trial = self.kind(self.options.seed, number)
         folder, printed = f"{self.top}/trial{number}", []
         os.makedirs(folder)
         try:
@@ -318,7 +358,7 @@ class Storm:
         for kind, (count, cases) in sorted(self.problems.items(), key=lambda item: -item[1][0]):
             lines.append(f"\n{count} x {kind}")
             for trial, problem, printed in cases[:3]:
-                lines.append(f"  tests/fault/storm.py --only {trial}\n    {problem}")
+                lines.append(f"  tests/fault/storm.py{' --meshes' * self.options.meshes} --only {trial}\n    {problem}")
                 lines.extend("    | " + line for line in printed.splitlines()[-25:])
         return "\n".join(lines) + "\n"
 
@@ -348,6 +388,7 @@ def main():
     parser.add_argument("--count", type=int, default=1000, help="trials")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="trials at a time")
+    parser.add_argument("--meshes", action="store_true", help="pairs of meshes, of pipelines and data ranks")
     parser.add_argument("--only", action="append", default=[], metavar="SEED:NUMBER",
                         help="this trial; may be repeated")
     parser.add_argument("--folder", default=job.fast_folder(), help="where the jobs run")
