@@ -178,6 +178,12 @@ case_peft_and_titan_agree() {
     done
 }
 
+case_pipeline_schedules_are_those_of_pytorch() {
+    "$python" -c 'import torch.distributed.pipelining' 2>/dev/null || skip "no torch in $python"
+    "$TITAN_BUILD/tests/cli/print_orders" >orders.txt || not_as "no orders"
+    "$python" "$interop/compare_orders_with_torch.py" orders.txt >compare.txt 2>&1 || not_as "$(tail -5 compare.txt)"
+}
+
 # Two validation sets, one of whose names has a blank; the run is continued, so there are two event files.
 case_tensorboard_reads_what_titan_logs() {
     "$python" -c 'import tensorboard' 2>/dev/null || skip "no tensorboard in $python"
