@@ -17,6 +17,7 @@
  * Dimension letters, used all over titan:
  *   B sequences of a microbatch   T tokens of a sequence (seq_len)   N = B*T tokens   D model width
  *   H query heads   K key/value heads   E head_dim   F ffn width   V vocabulary   L layers
+ *   X experts   k experts of a token
  */
 enum { TT_MAX_DIMS = 4, TT_MAX_INPUTS = 9, TT_MAX_OUTPUTS = 3, TT_NONE = -1 };
 
@@ -88,6 +89,10 @@ struct tt_attr {
     int head_dim;       /* E */
     float eps;          /* norms */
     float scale;        /* scale: what x is multiplied by */
+    int experts;        /* X, of ops on the rows of experts */
+    int top_k;          /* router: experts of a token */
+    bool normalize;     /* router: the gates of a token are divided by their sum */
+    bool balanced;      /* router: the experts get slots in turn, whatever their scores are */
     float z_loss;       /* head: coefficient of the squared logsumexp of each token; 0: none */
     bool inverse;       /* rope: rotate back (backward) */
     bool rotate_half;   /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */

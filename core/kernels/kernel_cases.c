@@ -99,6 +99,17 @@ static void run_layernorm_bwd(const struct tt_bench_work *w)
     w->table->layernorm_bwd(&of, w->rows, w->width);
 }
 
+/* One expert each, the same for several rows. */
+static void run_mix_rows(const struct tt_bench_work *w)
+{
+    w->table->mix_rows(w->x[1], NULL, w->x[0], w->labels, w->x[3], w->rows, 1, w->width);
+}
+
+static void run_mix_rows_bwd(const struct tt_bench_work *w)
+{
+    w->table->mix_rows_bwd(w->x[1], w->x[4], w->x[2], w->x[0], w->labels, w->x[3], w->rows, 1, w->width);
+}
+
 static void run_rmsnorm_fwd(const struct tt_bench_work *w)
 {
     w->table->rmsnorm_fwd(w->x[2], w->x[3], w->x[0], w->x[1], w->rows, w->width, 1e-5F);
@@ -165,6 +176,16 @@ static void run_layernorm_bwd_bf16(const struct tt_bench_work *w)
                                           .rstd = w->x[3] + w->rows};
 
     w->table->layernorm_bwd_bf16(&of, w->rows, w->width);
+}
+
+static void run_mix_rows_bf16(const struct tt_bench_work *w)
+{
+    w->table->mix_rows_bf16(half(w, 1), NULL, half(w, 0), w->labels, w->x[3], w->rows, 1, w->width);
+}
+
+static void run_mix_rows_bwd_bf16(const struct tt_bench_work *w)
+{
+    w->table->mix_rows_bwd_bf16(half(w, 1), w->x[4], half(w, 2), half(w, 0), w->labels, w->x[3], w->rows, 1, w->width);
 }
 
 static void run_rmsnorm_fwd_bf16(const struct tt_bench_work *w)
@@ -437,6 +458,10 @@ const struct tt_bench_case tt_bench_cases[] = {
     {"layernorm_fwd_bf16", run_layernorm_fwd_bf16, 1.0, 0.0, 512, NULL},
     {"layernorm_bwd", run_layernorm_bwd, 3.0, 0.0, 512, NULL},
     {"layernorm_bwd_bf16", run_layernorm_bwd_bf16, 1.5, 0.0, 512, NULL},
+    {"mix_rows", run_mix_rows, 2.0, 0.0, 512, NULL},
+    {"mix_rows_bf16", run_mix_rows_bf16, 1.0, 0.0, 512, NULL},
+    {"mix_rows_bwd", run_mix_rows_bwd, 3.0, 0.0, 512, NULL},
+    {"mix_rows_bwd_bf16", run_mix_rows_bwd_bf16, 1.5, 0.0, 512, NULL},
     {"rmsnorm_fwd", run_rmsnorm_fwd, 2.0, 0.0, 512, NULL},
     {"rmsnorm_fwd_bf16", run_rmsnorm_fwd_bf16, 1.0, 0.0, 512, NULL},
     {"rmsnorm_bwd", run_rmsnorm_bwd, 3.0, 0.0, 512, NULL},

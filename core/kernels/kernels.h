@@ -51,6 +51,10 @@
  *   layernorm_fwd       mean and rstd = 1 / sqrt(var(x) + eps) of each row, y = (x - mean) rstd w + b; y may be x. |x|
  *                       below 1e18 / width
  *   layernorm_bwd       dx = [acc +] gradient, dw and db = the sums over these rows; acc NULL, dx or other memory
+ *   mix_rows            y[r] = [acc[r] +] the sum of gates[i] * x[places[i]] over the k slots i = r k.. of row r, in
+ *                       order; gates NULL: 1; acc NULL, y or other memory
+ *   mix_rows_bwd        of slot i of row r: dx[places[i]] = gates[i] * dy[r], dgates[i] = the dot product of dy[r] and
+ *                       x[places[i]]; places differ; dx may be x
  *   rmsnorm_fwd         rstd = 1 / sqrt(mean(x^2) + eps) of each row, y = x rstd w; y may be x. |x| below 1e18 / width
  *   rmsnorm_bwd         dx = [acc +] gradient, dw = the sum over these rows of dy x rstd; acc NULL, dx or other memory
  *   rope                rotates the pairs of every head by the angle of the row's position

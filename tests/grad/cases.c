@@ -32,6 +32,18 @@ static int param(struct tt_graph *graph, int64_t rows, int64_t width)
     return named(graph, 'w', rows, width);
 }
 
+/* The weights of experts: a matrix each. */
+static int matrices(struct tt_graph *graph, int64_t experts, int64_t rows, int64_t width)
+{
+    int value = named(graph, 'w', experts * rows, width);
+
+    graph->values[value].ndim = 3;
+    graph->values[value].shape[0] = experts;
+    graph->values[value].shape[1] = rows;
+    graph->values[value].shape[2] = width;
+    return value;
+}
+
 static int activation(struct tt_graph *graph, int64_t rows, int64_t width)
 {
     return named(graph, 'x', rows, width);
@@ -499,6 +511,84 @@ static void build_llama_documents(struct tt_graph *graph)
     build_llama(graph, &(struct llama){2, 21, 2, 12, 4, 2, 4, 20, VOCAB, false, false});
 }
 
+/* The weights of a layer of experts of width M. */
+struct experts {
+    struct tt_attr attr;
+    int gate, w1, w2, w3;
+};
+
+static struct experts experts_of(struct tt_graph *graph, int64_t dim, int64_t width, struct tt_attr attr)
+{
+    struct experts e = {.attr = attr};
+
+    e.gate = param(graph, attr.experts, dim);
+    e.w1 = matrices(graph, attr.experts, width, dim);
+    e.w2 = matrices(graph, attr.experts, dim, width);
+    e.w3 = matrices(graph, attr.experts, width, dim);
+    return e;
+}
+
+/* ret_combine: what COMBINE reads. */
+static int run_experts(struct tt_graph *graph, const struct experts *e, int x, int *ret_combine)
+{
+    int in[2] = {x, e->gate}, router = tt_graph_node(graph, TT_OP_ROUTER, "y", in, 2, &e->attr), sent, h;
+    const int *chosen = graph->nodes[router].out;
+    int rows[2] = {x, chosen[0]}, gates = chosen[1], places, ends;
+
+    sent = tt_graph_node(graph, TT_OP_DISPATCH, "y", rows, 2, &e->attr);
+    x = graph->nodes[sent].out[0];
+    places = graph->nodes[sent].out[1];
+    ends = graph->nodes[sent].out[2];
+    h = op(graph, TT_OP_SWIGLU, NULL, op(graph, TT_OP_EXPERTS, &e->attr, x, e->w1, ends),
+           op(graph, TT_OP_EXPERTS, &e->attr, x, e->w3, ends), TT_NONE);
+    ret_combine[0] = op(graph, TT_OP_EXPERTS, &e->attr, h, e->w2, ends);
+    ret_combine[1] = gates;
+    ret_combine[2] = places;
+    return op(graph, TT_OP_COMBINE, NULL, ret_combine[0], gates, places);
+}
+
+static void build_experts_of(struct tt_graph *graph, int64_t rows, struct tt_attr attr)
+{
+    struct experts e;
+    int x, in[3];
+
+    inputs(graph, 1, rows);
+    x = activation(graph, rows, 6);
+    e = experts_of(graph, 6, 5, attr);
+    head(graph, add(graph, run_experts(graph, &e, x, in), x), TT_NONE);
+}
+
+/* Experts without rows. A small step, so that no token changes its experts. */
+static void build_experts(struct tt_graph *graph)
+{
+    build_experts_of(graph, 4, (struct tt_attr){.experts = 7, .top_k = 2, .normalize = true});
+}
+
+static void build_experts_plain(struct tt_graph *graph)
+{
+    build_experts_of(graph, 5, (struct tt_attr){.experts = 5, .top_k = 3});
+}
+
+/* More rows than a tile. */
+static void build_experts_balanced(struct tt_graph *graph)
+{
+    build_experts_of(graph, 75, (struct tt_attr){.experts = 4, .top_k = 3, .normalize = true, .balanced = true});
+}
+
+/* The same experts twice; the rows of the second are combined twice with the same gates. */
+static void build_experts_again(struct tt_graph *graph)
+{
+    struct experts e;
+    int x, y, in[3];
+
+    inputs(graph, 1, 6);
+    x = activation(graph, 6, 6);
+    e = experts_of(graph, 6, 5, (struct tt_attr){.experts = 4, .top_k = 2, .normalize = true, .balanced = true});
+    y = add(graph, run_experts(graph, &e, x, in), x);
+    y = run_experts(graph, &e, rmsnorm(graph, y, param(graph, 0, 6)), in);
+    head(graph, add(graph, y, op(graph, TT_OP_COMBINE, NULL, in[0], in[1], in[2])), TT_NONE);
+}
+
 static void build_scale(struct tt_graph *graph)
 {
     struct tt_attr attr = {.scale = 1.75F};
@@ -599,6 +689,10 @@ const struct grad_case grad_cases[] = {
     {"attention: accumulated", build_attention_again, 0.05},
     {"attention: documents", build_attention_documents, 0.05},
     {"attention: documents, two tiles of keys", build_attention_documents_long, 0.15},
+    {"experts", build_experts, 0.005},
+    {"experts: gates as they are", build_experts_plain, 0.02},
+    {"experts: in turn", build_experts_balanced, 0.05},
+    {"experts: accumulated", build_experts_again, 0.02},
     {"scale", build_scale, 0.05},
     {"scale: accumulated", build_scale_again, 0.05},
     {"frozen weights", build_frozen, 0.01},

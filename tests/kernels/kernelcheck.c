@@ -182,6 +182,7 @@ static const struct {
     {decode_cases, &n_decode_cases},
     {shard_cases, &n_shard_cases},
     {bgemm_cases, &n_bgemm_cases},
+    {expert_cases, &n_expert_cases},
     {sgemm_cases, &n_sgemm_cases},
     {bf16_cases, &n_bf16_cases},
 };

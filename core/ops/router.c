@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ROUTER: which experts see each token, and with which weights. All arithmetic after the product is in float32.
+ *   in   x (N, D), w (X, D)
+ *   out  ids (N, k) I32: of each token, ascending
+ *        gates (N, k) F32: the weights of these experts
+ *        scores (N, X) F32: softmax(x w^T)
+ *   attr top_k (k), normalize, balanced
+ *   The k experts are those with the largest scores, and of equal scores those with the smaller ids, so the choice is
+ *   defined for all inputs. normalize: the gates of a token are divided by their sum. balanced: slot i of all N k slots
+ *   gets expert i mod X instead, with its score (to measure speed without imbalance).
+ *
+ * ROUTER_BWD: through the gates; the choice itself has no gradient.
+ *   in   dgates (N, k) F32, ids, gates, scores, x, w, acc of x or none, acc of w or none
+ *   out  dx = [acc +] dlogits w, may take acc's memory; dw = [acc +] dlogits^T x, may take acc's memory
+ */
+#include <string.h>
+
+#include "core/kernels/kernels.h"
+#include "core/kernels/matmul.h"
+#include "core/ops/rule.h"
+
+enum { TILE_ROWS = 64, LINE = 16 /* floats of a cache line */ };
+
+/* --- forward --- */
+
+static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[0]], w = graph->values[node->in[1]];
+    int64_t chosen[2] = {tt_value_rows(&x), node->attr.top_k}, scores[2] = {tt_value_rows(&x), w.shape[0]};
+    int rc = 0;
+
+    if (x.ndim < 2 || w.ndim != 2 || tt_value_width(&x) != w.shape[1] || node->attr.top_k < 1 ||
+        node->attr.top_k > w.shape[0])
+        return tt_op_mismatch(graph, node, "x (N, D), w (X, D), 1 <= top_k <= X");
+    TT_TRY(tt_op_output(graph, node, 0, name, "experts", 2, chosen));
+    TT_TRY(tt_op_output(graph, node, 1, name, "gates", 2, chosen));
+    TT_TRY(tt_op_output(graph, node, 2, name, NULL, 2, scores));
+out:
+    return rc;
+}
+
+static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node];
+    int x = forward.in[0], w = forward.in[1], rc = 0, grad[2];
+    int in[8] = {grad_out[1], forward.out[0], forward.out[1], forward.out[2], x, w, grad_in[0], grad_in[1]};
+
+    TT_TRY(tt_rule_node(graph, TT_OP_ROUTER_BWD, &forward, in, 8, forward.in, 2, grad));
+    tt_rule_set(&forward, 0, grad[0], grad_in);
+    tt_rule_set(&forward, 1, grad[1], grad_in);
+out:
+    return rc;
+}
+
+/* logits = x w^T */
+static struct tt_matmul product_of(const struct tt_graph *graph, const struct tt_node *node)
+{
+    const struct tt_value *x = &graph->values[node->in[0]], *w = &graph->values[node->in[1]];
+    int64_t k = tt_value_width(x);
+
+    return (struct tt_matmul){.bf16 = tt_op_is_bf16(graph, node),
+                              .trans_b = true,
+                              .m = tt_value_rows(x),
+                              .n = w->shape[0],
+                              .k = k,
+                              .lda = k,
+                              .ldb = k,
+                              .ldc = w->shape[0]};
+}
+
+static void softmax(float *row, int64_t n)
+{
+    float most = row[0], sum = 0.0F;
+
+    for (int64_t i = 1; i < n; i++)
+        most = row[i] > most ? row[i] : most;
+    for (int64_t i = 0; i < n; i++)
+        row[i] -= most;
+    tt_kernels()->exp(row, row, n);
+    for (int64_t i = 0; i < n; i++)
+        sum += row[i];
+    for (int64_t i = 0; i < n; i++)
+        row[i] /= sum;
+}
+
+/* Puts an expert among the n that are chosen already, in ascending order. */
+static void insert(int32_t *ids, int n, int32_t expert)
+{
+    for (; n > 0 && ids[n - 1] > expert; n--)
+        ids[n] = ids[n - 1];
+    ids[n] = expert;
+}
+
+/* Is `expert` among the n chosen ones? */
+static bool is_chosen(const int32_t *ids, int n, int64_t expert)
+{
+    for (int i = 0; i < n; i++)
+        if (ids[i] == expert)
+            return true;
+    return false;
+}
+
+/* Valid ids also if scores are not numbers: the loss shows these. */
+static void choose(int32_t *ids, const float *scores, int k, int64_t experts)
+{
+    for (int chosen = 0; chosen < k; chosen++) {
+        int64_t best = TT_NONE;
+
+        for (int64_t i = 0; i < experts; i++)
+            if ((best == TT_NONE || scores[i] > scores[best]) && !is_chosen(ids, chosen, i))
+                best = i;
+        insert(ids, chosen, (int32_t)best);
+    }
+}
+
+static void choose_in_turn(int32_t *ids, int64_t row, int k, int64_t experts)
+{
+    for (int j = 0; j < k; j++)
+        insert(ids, j, (int32_t)((row * k + j) % experts));
+}
+
+static void run_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_attr *attr = &call->node->attr;
+    int64_t experts = tt_value_width(tt_call_out(call, 2));
+    struct tt_range part = tt_tile_range(tt_value_rows(tt_call_out(call, 2)), TILE_ROWS, tile);
+    int k = attr->top_k;
+
+    (void)worker;
+    for (int64_t r = part.begin; r < part.begin + part.n; r++) {
+        int32_t *ids = (int32_t *)call->out[0] + r * k;
+        float *gates = (float *)call->out[1] + r * k, *scores = (float *)call->out[2] + r * experts, sum = 0.0F;
+
+        softmax(scores, experts);
+        if (attr->balanced)
+            choose_in_turn(ids, r, k, experts);
+        else
+            choose(ids, scores, k, experts);
+        for (int j = 0; j < k; j++)
+            sum += gates[j] = scores[ids[j]];
+        for (int j = 0; j < k && attr->normalize; j++)
+            gates[j] /= sum;
+    }
+}
+
+static void run(const struct tt_call *call)
+{
+    struct tt_matmul product = product_of(call->graph, call->node);
+
+    product.a = call->in[0];
+    product.b = call->in[1];
+    product.c = call->out[2];
+    product.scratch = call->scratch;
+    tt_matmul(call->team, &product);
+    tt_team_run(call->team, tt_tiles(product.m, TILE_ROWS), run_tile, (void *)call);
+}
+
+static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    struct tt_matmul product = product_of(graph, node);
+
+    return threads * tt_matmul_scratch_floats(&product) * (int64_t)sizeof(float);
+}
+
+static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    struct tt_matmul product = product_of(graph, node);
+
+    ret_cost->flops = 2.0 * (double)product.m * (double)product.n * (double)product.k;
+    ret_cost->bytes = tt_op_bytes(graph, node);
+    ret_cost->bf16 = product.bf16;
+}
+
+/* --- backward --- */
+
+static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value scores = graph->values[node->in[3]], x = graph->values[node->in[4]];
+    const struct tt_value w = graph->values[node->in[5]];
+    int64_t n = tt_value_rows(&x), k = node->attr.top_k;
+    int rc = 0;
+
+    if (w.ndim != 2 || tt_value_width(&x) != w.shape[1] || tt_value_rows(&scores) != n ||
+        tt_value_width(&scores) != w.shape[0] || !tt_op_acc_fits(graph, node, 0, n, k) ||
+        !tt_op_acc_fits(graph, node, 1, n, k) || !tt_op_acc_fits(graph, node, 2, n, k) ||
+        !tt_op_acc_fits(graph, node, 6, n, w.shape[1]) || !tt_op_acc_fits(graph, node, 7, w.shape[0], w.shape[1]))
+        return tt_op_mismatch(graph, node, "dgates, ids, gates (N, k), scores (N, X), x (N, D), w (X, D)");
+    TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
+    TT_TRY(tt_op_output(graph, node, 1, name, "w", 2, w.shape));
+out:
+    return rc;
+}
+
+/* dx and dw, without addresses. */
+static void products_of(const struct tt_graph *graph, const struct tt_node *node, struct tt_matmul *ret_dx,
+                        struct tt_matmul *ret_dw)
+{
+    const struct tt_value *x = &graph->values[node->in[4]], *w = &graph->values[node->in[5]];
+    int64_t n = tt_value_rows(x), d = w->shape[1], experts = w->shape[0];
+    bool bf16 = tt_op_is_bf16(graph, node);
+
+    *ret_dx = (struct tt_matmul){
+        .bf16 = bf16, .c_bf16 = bf16, .m = n, .n = d, .k = experts, .lda = experts, .ldb = d, .ldc = d};
+    *ret_dw = (struct tt_matmul){
+        .bf16 = bf16, .trans_a = true, .m = experts, .n = d, .k = n, .lda = experts, .ldb = d, .ldc = d};
+}
+
+/* Through the gates of a token: the gradient of each expert's logit. */
+static void logits_grad(const struct tt_attr *attr, const float *dgates, const int32_t *ids, const float *gates,
+                        const float *scores, int64_t experts, float *dlogits)
+{
+    float mean = 0.0F;
+
+    for (int j = 0; j < attr->top_k; j++)
+        mean += gates[j] * dgates[j]; /* normalized: of the gradients; else scores are gates, and it is softmax's */
+    for (int64_t i = 0; i < experts; i++)
+        dlogits[i] = attr->normalize ? 0.0F : -scores[i] * mean;
+    for (int j = 0; j < attr->top_k; j++)
+        dlogits[ids[j]] = gates[j] * (dgates[j] - mean);
+}
+
+/* Floats before the scratch of the products: dlogits, in bfloat16 again if products are. */
+static int64_t logits_floats(const struct tt_graph *graph, const struct tt_node *node)
+{
+    int64_t n = tt_value_elements(&graph->values[node->in[3]]);
+
+    return tt_round_up(n, LINE) * (tt_op_is_bf16(graph, node) ? 2 : 1);
+}
+
+static void logits_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    const struct tt_value *scores = tt_call_in(call, 3);
+    int64_t experts = tt_value_width(scores), k = call->node->attr.top_k;
+    struct tt_range part = tt_tile_range(tt_value_rows(scores), TILE_ROWS, tile);
+    float *dlogits = call->scratch;
+    tt_bf16 *rounded = (tt_bf16 *)(void *)(dlogits + tt_round_up(tt_value_elements(scores), LINE));
+
+    (void)worker;
+    for (int64_t r = part.begin; r < part.begin + part.n; r++)
+        logits_grad(&call->node->attr, (const float *)call->in[0] + r * k, (const int32_t *)call->in[1] + r * k,
+                    (const float *)call->in[2] + r * k, (const float *)call->in[3] + r * experts, experts,
+                    dlogits + r * experts);
+    if (tt_op_is_bf16(call->graph, call->node))
+        tt_kernels()->bf16_round(rounded + part.begin * experts, dlogits + part.begin * experts, part.n * experts);
+}
+
+static void run_bwd(const struct tt_call *call)
+{
+    const struct tt_value *scores = tt_call_in(call, 3);
+    float *dlogits = call->scratch;
+    struct tt_matmul dx, dw;
+
+    products_of(call->graph, call->node, &dx, &dw);
+    tt_team_run(call->team, tt_tiles(tt_value_rows(scores), TILE_ROWS), logits_tile, (void *)call);
+    dx.a = dw.a = dx.bf16 ? dlogits + tt_round_up(tt_value_elements(scores), LINE) : dlogits;
+    dx.scratch = dw.scratch = dlogits + logits_floats(call->graph, call->node);
+    dx.b = call->in[5];
+    dx.acc = call->in[6];
+    dx.c = call->out[0];
+    dw.b = call->in[4];
+    dw.acc = call->in[7];
+    dw.c = call->out[1];
+    tt_matmul(call->team, &dx);
+    tt_matmul(call->team, &dw);
+}
+
+static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    struct tt_matmul dx, dw;
+    int64_t a, b;
+
+    products_of(graph, node, &dx, &dw);
+    a = tt_matmul_scratch_floats(&dx);
+    b = tt_matmul_scratch_floats(&dw);
+    return (logits_floats(graph, node) + threads * (a > b ? a : b)) * (int64_t)sizeof(float);
+}
+
+static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    struct tt_matmul dx, dw;
+
+    products_of(graph, node, &dx, &dw);
+    ret_cost->flops = 4.0 * (double)dx.m * (double)dx.n * (double)dx.k;
+    ret_cost->bytes = tt_op_bytes(graph, node);
+    ret_cost->bf16 = dx.bf16;
+}
+
+const struct tt_op_row tt_op_router = {
+    .name = "router",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_IDS, TT_TYPE_F32, TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
+    .weight = TT_WEIGHT_MATMUL,
+    .infer = infer,
+    .backward = backward,
+    .run = run,
+    .cost = cost,
+    .scratch_bytes = scratch,
+};
+
+const struct tt_op_row tt_op_router_bwd = {
+    .name = "router_bwd",
+    .in = {TT_TYPE_F32, TT_TYPE_IDS, TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE,
+           TT_TYPE_F32},
+    .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16),
+    .infer = infer_bwd,
+    .run = run_bwd,
+    .cost = cost_bwd,
+    .scratch_bytes = scratch_bwd,
+    .alias = {7, 8},
+};
