@@ -58,7 +58,7 @@ static bool may_run_again(const struct pass *p, const struct tt_node *node)
     case TT_RECOMPUTE_FULL:
         return true;
     case TT_RECOMPUTE_SELECTIVE:
-        return weight != TT_WEIGHT_ATTENTION;
+        return weight != TT_WEIGHT_ATTENTION && weight != TT_WEIGHT_EXCHANGE;
     default:
         return weight == TT_WEIGHT_LIGHT && inputs_are_there(p, node);
     }
@@ -123,6 +123,7 @@ static void append_copy(struct pass *p, int old)
         char *name = tt_format("%s.recomputed", value.name);
         int id = tt_graph_value(p->graph, value.kind, value.dtype, name, value.ndim, value.shape);
 
+        p->graph->values[id].partial = value.partial;
         p->copy_of[node.out[k]] = id;
         node.out[k] = id;
         tt_free(name);

@@ -87,6 +87,7 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
 const struct tt_op_row tt_op_gather_rows = {
     .name = "gather_rows",
+    .weight = TT_WEIGHT_EXCHANGE,
     .exchange = TT_EXCHANGE_GATHER,
     .in = {TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
@@ -98,6 +99,7 @@ const struct tt_op_row tt_op_gather_rows = {
 
 const struct tt_op_row tt_op_sum_rows = {
     .name = "sum_rows",
+    .weight = TT_WEIGHT_EXCHANGE,
     .exchange = TT_EXCHANGE_SCATTER,
     .in = {TT_TYPE_COMPUTE},
     .out = {TT_TYPE_GRAPH},
@@ -109,6 +111,7 @@ const struct tt_op_row tt_op_sum_rows = {
 
 const struct tt_op_row tt_op_sum_all = {
     .name = "sum_all",
+    .weight = TT_WEIGHT_EXCHANGE,
     .exchange = TT_EXCHANGE_SUM,
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
@@ -120,6 +123,7 @@ const struct tt_op_row tt_op_sum_all = {
 
 const struct tt_op_row tt_op_swap_blocks = {
     .name = "swap_blocks",
+    .weight = TT_WEIGHT_EXCHANGE,
     .exchange = TT_EXCHANGE_BLOCKS,
     .in = {TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},

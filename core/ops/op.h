@@ -52,6 +52,7 @@ enum tt_op_weight {
     TT_WEIGHT_LIGHT, /* bound by memory: cheaper to run again than to keep */
     TT_WEIGHT_MATMUL,
     TT_WEIGHT_ATTENTION, /* the work grows with the square of seq_len, the outputs do not */
+    TT_WEIGHT_EXCHANGE,  /* bound by the links between ranks */
 };
 
 /* Where an op's time is counted when people ask where the time of a step went. */
